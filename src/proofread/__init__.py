@@ -1,0 +1,1 @@
+"""Runs documentation pages and proofreads them."""
