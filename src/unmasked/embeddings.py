@@ -1,0 +1,264 @@
+"""Word vectors: GloVe's files, the bundled stand-ins, and tables of what is computed from them."""
+
+from __future__ import annotations
+
+import difflib
+import gzip
+import re
+import zipfile
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from io import BufferedIOBase
+from itertools import chain, islice
+from os import PathLike
+from pathlib import Path
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from unmasked._shapes import Float
+from unmasked._table import Table
+
+__all__ = ["Embeddings", "UnknownWordError", "read_glove", "ship_vectors", "table"]
+
+
+class UnknownWordError(KeyError):
+    """Words have no vector: the text names them, each with the nearest words that have one."""
+
+    def __init__(self, words: Sequence[str], known: Sequence[str], where: str) -> None:
+        near = [", ".join(map(repr, difflib.get_close_matches(word.lower(), known))) for word in words[:5]]
+        named = [f"{word!r} (nearest: {names or 'none'})" for word, names in zip(words, near, strict=False)]
+        more = f" and {len(words) - 5} more" if len(words) > 5 else ""
+        super().__init__(f"{where} has no vector for {', '.join(named)}{more}")
+
+    def __str__(self) -> str:
+        return str(self.args[0])  # KeyError would print the repr, quotes and all
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Embeddings:
+    """Words and their vectors, row by row.
+
+    Attributes:
+        words: The words, all different.
+        vectors: Their vectors, in the same order.
+
+    Example:
+        >>> vectors = ship_vectors()
+        >>> vectors["ship"].shape, vectors.lookup("Process and ship your order").shape
+        (torch.Size([50]), torch.Size([5, 50]))
+        >>> vectors["shop"]
+        Traceback (most recent call last):
+        unmasked.embeddings.UnknownWordError: Embeddings(13 words, dim 50) has no vector for 'shop' (nearest: 'ship')
+    """
+
+    words: tuple[str, ...]
+    vectors: Float[Tensor, "words dim"]
+    _rows: dict[str, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_rows", {word: row for row, word in enumerate(self.words)})
+        if len(self._rows) != len(self.vectors):
+            raise ValueError(f"words holds {len(self._rows)} different words for {len(self.vectors)} vectors")
+
+    def __repr__(self) -> str:
+        return f"Embeddings({len(self)} words, dim {self.vectors.shape[1]})"
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.words)
+
+    def __contains__(self, word: object) -> bool:
+        return word in self._rows
+
+    def __getitem__(self, word: str) -> Float[Tensor, " dim"]:
+        return self.lookup([word])[0]
+
+    def lookup(self, words: str | Iterable[str]) -> Float[Tensor, "tokens dim"]:
+        """The vectors of a text, one row for each token.
+
+        Args:
+            words: The tokens, or a sentence, which is lower-cased and split at white space.
+
+        Returns:
+            A row for each token, repeated words included.
+
+        Raises:
+            UnknownWordError: A word has no vector.
+        """
+        tokens = _tokens(words)
+        if unknown := [token for token in dict.fromkeys(tokens) if token not in self]:
+            raise UnknownWordError(unknown, self.words, repr(self))
+        return self.vectors[[self._rows[token] for token in tokens]]
+
+
+def read_glove(
+    path: str | PathLike[str],
+    words: str | Iterable[str] | None = None,
+    *,
+    dim: int | None = None,
+    member: str | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> Embeddings:
+    """Reads word vectors from a GloVe text file, plain, gzipped or inside its published zip.
+
+    Only what is asked for is kept: lines of other words are passed over unparsed, and reading stops at the last word
+    found. Lines are split from the right, as tokens may hold spaces (glove.840B's do). The first of equal tokens wins.
+
+    Args:
+        path: The file: `.txt`, `.txt.gz`, or a `.zip` such as glove.6B.zip.
+        words: The words to read, in the order of the result, or a sentence, lower-cased and split. None reads all.
+        dim: Numbers per vector, by default what word2vec's header says or else the first line holds. It also chooses
+            among the members of a zip (glove.6B.50d.txt by 50).
+        member: The name of the zip's member, where `dim` does not single one out.
+        dtype: The vectors' dtype.
+
+    Returns:
+        The words and their vectors.
+
+    Raises:
+        UnknownWordError: A wanted word is not in the file.
+        ValueError: A line is malformed, a zip needs a choice, or nothing is there to read.
+
+    Source: Pennington, Socher and Manning (2014), https://nlp.stanford.edu/projects/glove/.
+
+    Example:
+        >>> with resources.as_file(resources.files("unmasked") / "data" / "ship_vectors.50d.txt") as path:
+        ...     read_glove(path, "my ship")
+        Embeddings(2 words, dim 50)
+    """
+    wanted = None if words is None else dict.fromkeys(_tokens(words))
+    if wanted is not None and not wanted:
+        raise ValueError("words is empty: name at least one, or pass None to read all")
+    rows: dict[str, int] = {}
+    numbers = array("d" if dtype == torch.float64 else "f")
+    with _open(Path(path), dim, member) as file:
+        for token, vector in _entries(file, path, dim, wanted):
+            if token not in rows and (wanted is None or token in wanted):
+                rows[token] = len(rows)
+                numbers.extend(vector)
+                if wanted is not None and len(rows) == len(wanted):
+                    break
+    if wanted is not None and len(rows) < len(wanted):
+        with _open(Path(path), dim, member) as file:  # sorted by frequency: the words that are meant stand at its head
+            known = [token for token, _ in islice(_entries(file, path, dim, None), 100_000)]
+        raise UnknownWordError([word for word in wanted if word not in rows], known, str(path))
+    if not rows:
+        raise ValueError(f"{path} holds no vectors")
+    found = torch.frombuffer(numbers, dtype=torch.float64 if numbers.typecode == "d" else torch.float32)
+    vectors = found.view(len(rows), -1).to(dtype)
+    if wanted is None:
+        return Embeddings(tuple(rows), vectors)
+    return Embeddings(tuple(wanted), vectors[[rows[word] for word in wanted]])
+
+
+def ship_vectors() -> Embeddings:
+    """Stand-in vectors for "I must go back to my ship and to my crew" and "We process and ship your order".
+
+    Only *ship* (to four decimals) and the first ten numbers of *i* are GloVe's published values; the others were
+    computed so that the figures of the source notebook come out. For the real ones, download glove.6B.zip from
+    https://nlp.stanford.edu/projects/glove/ and call `read_glove("glove.6B.zip", words, dim=50)`, or unzip it and give
+    the path of glove.6B.50d.txt.
+
+    Returns:
+        13 words and their vectors of 50 numbers, float32.
+
+    Example:
+        >>> ship_vectors()["ship"][:4]
+        tensor([ 1.5213,  0.1052,  0.3816, -0.5080])
+    """
+    with resources.as_file(resources.files("unmasked") / "data" / "ship_vectors.50d.txt") as path:
+        return read_glove(path)
+
+
+def table(
+    matrix: Float[Tensor, "rows columns"],
+    row_labels: Sequence[str],
+    column_labels: Sequence[str] | None = None,
+    *,
+    digits: int = 2,
+) -> Table:
+    """A table of cosines or weights that prints tab-separated and renders as HTML in a notebook.
+
+    Args:
+        matrix: The numbers.
+        row_labels: The tokens of the rows.
+        column_labels: The tokens of the columns; by default the rows'.
+        digits: Decimals.
+
+    Returns:
+        The table.
+
+    Raises:
+        ValueError: The labels are not as many as the rows or columns.
+
+    Example:
+        >>> print(table(torch.tensor([[0.75, 0.25]]), ["ship"], ["my", "crew"]))
+              my    crew
+        ship  0.75  0.25
+    """
+    columns = row_labels if column_labels is None else column_labels
+    for name, labels, size in zip(("row_labels", "column_labels"), (row_labels, columns), matrix.shape, strict=True):
+        if len(labels) != size:
+            raise ValueError(f"{name} has {len(labels)} labels, but matrix is {tuple(matrix.shape)}: pass {size}")
+    rows = [[label, *(f"{x:.{digits}f}" for x in row)] for label, row in zip(row_labels, matrix.tolist(), strict=True)]
+    return Table(["", *columns], rows)
+
+
+def _tokens(words: str | Iterable[str]) -> list[str]:
+    return words.lower().split() if isinstance(words, str) else list(words)
+
+
+def _open(path: Path, dim: int | None, member: str | None) -> BufferedIOBase:
+    if path.suffix == ".gz":
+        return gzip.open(path)
+    if path.suffix != ".zip":
+        return path.open("rb")
+    with zipfile.ZipFile(path) as archive:  # an open member keeps the archive's file open
+        names = [name for name in archive.namelist() if not name.endswith("/") and not name.startswith("__MACOSX")]
+        chosen = [name for name in names if (f".{dim}d." in name if member is None else name == member)]
+        if member is None and len(names) == 1:
+            chosen = names
+        if len(chosen) != 1:
+            asked = f"dim={dim}, member={member!r}"
+            raise ValueError(f"{path} holds {', '.join(names)}: choose one by dim or member, not by {asked}")
+        return cast(BufferedIOBase, archive.open(chosen[0]))  # ZipExtFile, which typeshed calls an IO[bytes]
+
+
+def _entries(
+    file: BufferedIOBase, path: str | PathLike[str], dim: int | None, wanted: Mapping[str, None] | None
+) -> Iterator[tuple[str, list[float]]]:
+    # Bytes, because GloVe's tokens hold characters (U+0085, U+00A0) at which str would split lines and words.
+    first = file.readline()
+    header = None if dim == 1 else re.fullmatch(rb"\d+ (\d+)\s*", first)
+    width = int(header[1]) if header else dim or _count_numbers(first.split()[1:])
+    if dim not in (None, width):
+        raise ValueError(f"line 1 of {path} announces {width} numbers per vector, but dim is {dim}")
+    starts = wanted and {word.encode().partition(b" ")[0] for word in wanted}
+    for number, line in enumerate(file if header or not first else chain([first], file), 2 if header else 1):
+        if starts and line.partition(b" ")[0] not in starts:
+            continue
+        token, *fields = line.rstrip().rsplit(b" ", width) if width else [line]
+        surplus = _count_numbers(token.split(b" ")[1:])
+        try:
+            word, vector = token.decode(), list(map(float, fields))
+            if len(vector) < width or not width or (surplus and not (wanted and word in wanted)):
+                raise ValueError(f"{len(vector) + surplus} numbers after the token, expected {width or 'some'}")
+        except ValueError as error:
+            raise ValueError(f"line {number} of {path} is malformed: {error}") from error
+        yield word, vector
+
+
+def _count_numbers(fields: list[bytes]) -> int:
+    """How many numbers the fields end in."""
+    for count, text in enumerate(reversed(fields)):
+        try:
+            float(text)
+        except ValueError:
+            return count
+    return len(fields)

@@ -1,0 +1,253 @@
+import gzip
+import math
+import re
+import tracemalloc
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from unmasked.embeddings import Embeddings, UnknownWordError, read_glove, ship_vectors, table
+
+ODYSSEY = "I must go back to my ship and to my crew"
+AMAZON = "We process and ship your order"
+
+ODYSSEY_COSINES = """\
+	i	must	go	back	to	my	ship	and	to	my	crew
+i	1.00	0.75	0.86	0.76	0.73	0.90	0.35	0.65	0.73	0.90	0.42
+must	0.75	1.00	0.85	0.68	0.87	0.69	0.42	0.69	0.87	0.69	0.45
+go	0.86	0.85	1.00	0.84	0.84	0.81	0.41	0.68	0.84	0.81	0.49
+back	0.76	0.68	0.84	1.00	0.83	0.76	0.49	0.77	0.83	0.76	0.51
+to	0.73	0.87	0.84	0.83	1.00	0.68	0.54	0.86	1.00	0.68	0.51
+my	0.90	0.69	0.81	0.76	0.68	1.00	0.38	0.63	0.68	1.00	0.44
+ship	0.35	0.42	0.41	0.49	0.54	0.38	1.00	0.46	0.54	0.38	0.78
+and	0.65	0.69	0.68	0.77	0.86	0.63	0.46	1.00	0.86	0.63	0.49
+to	0.73	0.87	0.84	0.83	1.00	0.68	0.54	0.86	1.00	0.68	0.51
+my	0.90	0.69	0.81	0.76	0.68	1.00	0.38	0.63	0.68	1.00	0.44
+crew	0.42	0.45	0.49	0.51	0.51	0.44	0.78	0.49	0.51	0.44	1.00
+"""
+ODYSSEY_WEIGHTS = """\
+	i	must	go	back	to	my	ship	and	to	my	crew
+i	0.36	0.05	0.07	0.05	0.04	0.19	0.01	0.02	0.04	0.19	0.01
+must	0.14	0.20	0.10	0.06	0.11	0.10	0.03	0.05	0.11	0.10	0.02
+go	0.18	0.09	0.14	0.09	0.08	0.13	0.02	0.04	0.08	0.13	0.02
+back	0.14	0.05	0.09	0.19	0.08	0.12	0.03	0.06	0.08	0.12	0.03
+to	0.11	0.11	0.09	0.09	0.15	0.08	0.04	0.07	0.15	0.08	0.03
+my	0.19	0.03	0.05	0.04	0.03	0.29	0.01	0.02	0.03	0.29	0.01
+ship	0.03	0.03	0.03	0.04	0.05	0.03	0.55	0.03	0.05	0.03	0.13
+and	0.10	0.08	0.07	0.10	0.12	0.09	0.04	0.15	0.12	0.09	0.04
+to	0.11	0.11	0.09	0.09	0.15	0.08	0.04	0.07	0.15	0.08	0.03
+my	0.19	0.03	0.05	0.04	0.03	0.29	0.01	0.02	0.03	0.29	0.01
+crew	0.06	0.05	0.05	0.06	0.05	0.06	0.21	0.04	0.05	0.06	0.31
+"""
+AMAZON_WEIGHTS = """\
+	we	process	and	ship	your	order
+we	0.61	0.06	0.06	0.02	0.20	0.05
+process	0.17	0.50	0.08	0.03	0.11	0.11
+and	0.22	0.12	0.30	0.08	0.15	0.13
+ship	0.04	0.03	0.04	0.78	0.05	0.06
+your	0.14	0.03	0.03	0.02	0.74	0.04
+order	0.16	0.13	0.10	0.09	0.18	0.34
+"""
+
+
+def cosines(x: Tensor) -> Tensor:
+    return normalize(x, dim=-1) @ normalize(x, dim=-1).mT
+
+
+def weights(x: Tensor) -> Tensor:
+    return torch.softmax(x @ x.mT / math.sqrt(x.shape[-1]), dim=-1)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "matrix", "printed"),
+    [(ODYSSEY, cosines, ODYSSEY_COSINES), (ODYSSEY, weights, ODYSSEY_WEIGHTS), (AMAZON, weights, AMAZON_WEIGHTS)],
+)
+def test_the_tables_of_the_source_notebook_come_out_byte_by_byte(
+    sentence: str, matrix: Callable[[Tensor], Tensor], printed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    print(table(matrix(ship_vectors().lookup(sentence)), sentence.lower().split()))
+    assert capsys.readouterr().out == printed.replace("\n", "\t\n")
+
+
+def test_the_published_figures_of_ship_and_i_are_in_the_bundled_vectors() -> None:
+    vectors = ship_vectors()
+    assert len(vectors) == 13
+    assert vectors.vectors.dtype == torch.float32
+    published = [0.11891, 0.15255, -0.082073, -0.74144, 0.75917, -0.48328, -0.31009, 0.51476, -0.98708, 0.00061757]
+    torch.testing.assert_close(vectors["i"][:10], torch.tensor(published), rtol=0, atol=0)
+    torch.testing.assert_close(vectors["ship"][-3:], torch.tensor([-0.5061, 0.4827, -0.6620]), rtol=0, atol=5e-5)
+
+
+def test_the_exact_weights_of_ship_agree_with_the_source_notebook_to_its_four_digits() -> None:
+    rows = {ODYSSEY: 6, AMAZON: 3}
+    printed = {
+        ODYSSEY: [0.0303, 0.0302, 0.0276, 0.0407, 0.0459, 0.0343, 0.5530, 0.0297, 0.0459, 0.0343, 0.1281],
+        AMAZON: [0.0431, 0.0258, 0.0419, 0.7811, 0.0490, 0.0590],
+    }
+    for sentence, row in rows.items():
+        found = weights(ship_vectors().lookup(sentence))[row]
+        torch.testing.assert_close(found, torch.tensor(printed[sentence]), rtol=0, atol=5.1e-5)
+
+
+def test_a_table_escapes_its_tokens_in_html_and_prints_columns_of_their_own() -> None:
+    shown = table(torch.tensor([[0.125, -1.0]]), ["<b>"], ["&", "x"], digits=3)
+    assert str(shown) == repr(shown) == "\t&\tx\t\n<b>\t0.125\t-1.000\t"
+    assert shown._repr_html_() == (
+        '<table><thead><tr><th scope="col"></th><th scope="col">&amp;</th><th scope="col">x</th></tr></thead>'
+        '<tbody><tr><th scope="row">&lt;b&gt;</th><td>0.125</td><td>-1.000</td></tr></tbody></table>'
+    )
+
+
+@pytest.mark.parametrize(
+    ("labels", "text"),
+    [
+        ((["a"],), "row_labels has 1 labels, but matrix is (2, 3): pass 2"),
+        ((["a", "b"],), "column_labels has 2 labels, but matrix is (2, 3): pass 3"),
+    ],
+)
+def test_a_table_with_too_few_labels_says_how_many_it_needs(labels: tuple[list[str]], text: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(text)):
+        table(torch.zeros(2, 3), *labels)
+
+
+def test_lookup_takes_a_sentence_or_tokens_and_repeats_rows() -> None:
+    vectors = Embeddings(("to", "Ship", "my"), torch.arange(6.0).view(3, 2))
+    assert vectors.lookup(["my", "Ship", "my"]).tolist() == [[4, 5], [2, 3], [4, 5]]
+    assert vectors.lookup("To MY").tolist() == [[0, 1], [4, 5]]
+    assert vectors["Ship"].tolist() == [2, 3]
+    assert "ship" not in vectors
+    assert list(vectors) == ["to", "Ship", "my"]
+
+
+def test_unknown_words_are_named_with_the_nearest_known_ones() -> None:
+    with pytest.raises(UnknownWordError) as caught:
+        ship_vectors().lookup("my shop zzz")
+    assert isinstance(caught.value, KeyError)
+    assert str(caught.value) == (
+        "Embeddings(13 words, dim 50) has no vector for 'shop' (nearest: 'ship'), 'zzz' (nearest: none)"
+    )
+    with pytest.raises(UnknownWordError, match=r"'I' \(nearest: 'i'\)"):
+        ship_vectors()["I"]
+    with pytest.raises(UnknownWordError, match=r"'t5' \(nearest: .*\) and 2 more$"):
+        ship_vectors().lookup("t1 t2 t3 t4 t5 t6 t7")
+
+
+def test_words_and_vectors_of_different_lengths_are_refused() -> None:
+    with pytest.raises(ValueError, match="words holds 1 different words for 2 vectors"):
+        Embeddings(("a", "a"), torch.zeros(2, 3))
+
+
+FILE = """\
+the 1 2 3
+. . . 4 5 6
+at name@domain.com 7 8 9
+\x85 -1 -2 -3
+5 1e-1 2 3
+the 0 0 0
+\u00e9t\u00e9\u00a0x 3 2 1
+"""
+
+
+@pytest.fixture
+def glove(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.txt"
+    path.write_bytes(FILE.encode())
+    return path
+
+
+def test_tokens_may_hold_spaces_and_odd_characters_and_the_first_of_a_repeated_token_wins(glove: Path) -> None:
+    vectors = read_glove(glove)
+    assert vectors.words == ("the", ". . .", "at name@domain.com", "\x85", "5", "\u00e9t\u00e9\u00a0x")
+    assert vectors["the"].tolist() == [1, 2, 3]
+    assert vectors["at name@domain.com"].tolist() == [7, 8, 9]
+
+
+def test_wanted_words_come_in_the_wanted_order_and_once(glove: Path) -> None:
+    vectors = read_glove(glove, ["at name@domain.com", "the", "at name@domain.com", ". . ."], dtype=torch.float64)
+    assert vectors.words == ("at name@domain.com", "the", ". . .")
+    assert vectors.vectors.tolist() == [[7, 8, 9], [1, 2, 3], [4, 5, 6]]
+    assert vectors.vectors.dtype == torch.float64
+    assert read_glove(glove, "5 THE", dtype=torch.bfloat16).words == ("5", "the")
+
+
+def test_float64_keeps_the_digits_that_float32_rounds(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a 0.123456789012 1\n")
+    assert read_glove(tmp_path / "a.txt", dtype=torch.float64)["a"][0].item() == 0.123456789012
+
+
+@pytest.mark.parametrize("header", [b"", b"7 3\n"])
+@pytest.mark.parametrize("end", [b"\n", b" \n", b"\r\n"])
+def test_gzip_a_word2vec_header_and_line_ends_are_tolerated(tmp_path: Path, header: bytes, end: bytes) -> None:
+    path = tmp_path / "tiny.txt.gz"
+    path.write_bytes(gzip.compress(header + FILE.encode().replace(b"\n", end)))
+    assert len(read_glove(path)) == 6
+    assert read_glove(path, [". . ."]).vectors.tolist() == [[4, 5, 6]]
+
+
+def test_a_zip_is_read_in_place_by_dim_or_member(tmp_path: Path) -> None:
+    path = tmp_path / "glove.6B.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("glove.6B.2d.txt", "a 1 2\n")
+        archive.writestr("glove.6B.3d.txt", "a 1 2 3\n")
+    assert read_glove(path, dim=3)["a"].tolist() == [1, 2, 3]
+    assert read_glove(path, ["a"], member="glove.6B.2d.txt")["a"].tolist() == [1, 2]
+    for options, chosen in [
+        ({}, "dim=None, member=None"),
+        ({"dim": 5}, "dim=5, member=None"),
+        ({"member": "x"}, "dim=None, member='x'"),
+    ]:
+        text = f"holds glove.6B.2d.txt, glove.6B.3d.txt: choose one by dim or member, not by {chosen}"
+        with pytest.raises(ValueError, match=re.escape(text)):
+            read_glove(path, **options)
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "cause"),
+    [
+        ("a 1 2 3\nb 1 2\n", {}, "line 2 of .* is malformed: 2 numbers after the token, expected 3"),
+        ("a 1 2 3\nb 1 x 3\n", {}, "line 2 of .* is malformed: could not convert string to float: b'x'"),
+        ("a 1 2 3\nb 1 2 3 4\n", {}, "line 2 of .* is malformed: 4 numbers after the token, expected 3"),
+        ("a 1 2 3\n\nb 1 2 3\n", {}, "line 2 of .* is malformed: 0 numbers after the token, expected 3"),
+        ("a 1 2 3\n", {"dim": 2, "words": ["a"]}, "line 1 of .* is malformed: 3 numbers after the token, expected 2"),
+        ("a\n", {}, "line 1 of .* is malformed: 0 numbers after the token, expected some"),
+        ("9 3\na 1 2\n", {}, "line 2 of .* is malformed: 2 numbers after the token, expected 3"),
+        ("9 3\na 1 2 3\n", {"dim": 2}, "line 1 of .* announces 3 numbers per vector, but dim is 2"),
+        ("a 1 2\n\udcff 1 2\n", {}, "line 2 of .* is malformed: 'utf-8' codec can't decode byte 0xff"),
+        ("", {}, "holds no vectors"),
+        ("a 1\n", {"words": []}, "words is empty: name at least one, or pass None to read all"),
+    ],
+)
+def test_a_malformed_line_is_named_by_number_and_cause(
+    tmp_path: Path, text: str, options: dict[str, int], cause: str
+) -> None:
+    path = tmp_path / "bad.txt"
+    path.write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(ValueError, match=cause):
+        read_glove(path, **options)
+
+
+def test_wanted_words_that_the_file_lacks_are_named_with_near_ones(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("ship 1 2\ncrew 3 4\n")
+    with pytest.raises(UnknownWordError, match=r"a.txt has no vector for 'chip' \(nearest: 'ship'\)$"):
+        read_glove(tmp_path / "a.txt", ["crew", "chip"])
+
+
+def test_reading_a_few_words_of_a_big_file_takes_little_memory_and_stops_at_the_last(tmp_path: Path) -> None:
+    path = tmp_path / "big.txt"
+    with path.open("w") as file:
+        file.writelines(f"word{i} {' '.join(['0.123456'] * 50)}\n" for i in range(20_000))
+        file.write("broken\n")
+    read_glove(path, ["word1"])
+    tracemalloc.start()
+    try:
+        assert read_glove(path, ["word19999", "word3"]).words == ("word19999", "word3")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert path.stat().st_size > 9e6
+    assert peak < 2e5
