@@ -1,1 +1,37 @@
-"""Attention in PyTorch, unmasked."""
+"""Attention in PyTorch, unmasked: the compact library behind the pages."""
+
+from unmasked import embeddings, heads, layouts, masks
+from unmasked.bypass import bypass_, bypassed, is_bypassed
+from unmasked.causal import CausalSelfAttention
+from unmasked.functional import (
+    Attention,
+    attention_scores,
+    attention_weights,
+    cosine_attention,
+    cosine_weights,
+    scaled_dot_product_attention,
+    self_attention,
+)
+from unmasked.multihead import MultiheadAttention
+
+__all__ = [
+    "Attention",
+    "CausalSelfAttention",
+    "MultiheadAttention",
+    "attention_scores",
+    "attention_weights",
+    "bypass_",
+    "bypassed",
+    "cosine_attention",
+    "cosine_weights",
+    "device",
+    "embeddings",
+    "heads",
+    "is_bypassed",
+    "layouts",
+    "masks",
+    "plot",
+    "scaled_dot_product_attention",
+    "self_attention",
+    "trace",
+]

@@ -1,0 +1,181 @@
+"""The weight bypass: identity projections turn an attention module into plain self-attention."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from unmasked.causal import CausalSelfAttention
+
+__all__ = ["BypassCheck", "bypass_", "bypassed", "is_bypassed"]
+
+Module = TypeVar("Module", bound=nn.MultiheadAttention | CausalSelfAttention)
+
+
+@dataclass(frozen=True)
+class BypassCheck:
+    """Whether a module is bypassed: true where nothing speaks against it.
+
+    Attributes:
+        reasons: why the module is not bypassed; empty where it is.
+        computes: what a bypassed module computes: with several heads, each attends over its own slice of the features.
+    """
+
+    reasons: tuple[str, ...]
+    computes: str
+
+    def __bool__(self) -> bool:
+        return not self.reasons
+
+    def __str__(self) -> str:
+        return "not bypassed: " + "; ".join(self.reasons) if self.reasons else f"bypassed: computes {self.computes}"
+
+
+def bypass_(module: Module) -> Module:
+    r"""Make every projection of an attention module the identity, in place, and freeze it.
+
+    With one head, ``module(x, x, x)`` is then plain self-attention, $\operatorname{softmax}(XX^\top/\sqrt d)X$. With H
+    heads it is that for each slice of embed_dim / H features, side by side: $\sqrt d$ is the slice's. The identity
+    is not the only such weight: the scores survive any shared orthogonal query and key matrix.
+
+    Args:
+        module: an nn.MultiheadAttention, a MultiheadAttention or a CausalSelfAttention whose query, key and value
+            have as many features as its output.
+
+    Returns:
+        The module itself.
+
+    Raises:
+        TypeError: the module is of another kind.
+        ValueError: identity weights cannot make it plain self-attention; the text says why.
+
+    Example:
+        >>> module = bypass_(torch.nn.MultiheadAttention(4, 1, batch_first=True))
+        >>> x = torch.tensor([[1.0, 0.0, 0.0, 1.0], [0.0, 1.5, 1.0, 1.0], [0.0, 1.0, 1.0, 1.0]])
+        >>> module(x, x, x)[1]
+        tensor([[0.4519, 0.2741, 0.2741],
+                [0.1045, 0.5307, 0.3648],
+                [0.1387, 0.4842, 0.3771]])
+    """
+    if obstacles := _obstacles(module):
+        raise ValueError(f"module cannot be bypassed: {'; '.join(obstacles)}")
+    with torch.no_grad():
+        for parameter, target in _targets(module):
+            parameter.copy_(target)
+            parameter.requires_grad_(False)
+    return module
+
+
+@contextmanager
+def bypassed(module: Module) -> Iterator[Module]:
+    """Bypass a module for the length of a ``with`` block; then restore every weight, bias and requires_grad.
+
+    The parameters stay the same objects, so an optimizer that holds them is not disturbed.
+
+    Args:
+        module: as for :func:`bypass_`.
+
+    Yields:
+        The bypassed module.
+
+    Raises:
+        TypeError: the module is of another kind.
+        ValueError: identity weights cannot make it plain self-attention.
+
+    Example:
+        >>> module = torch.nn.MultiheadAttention(4, 1)
+        >>> with bypassed(module):
+        ...     print(is_bypassed(module))
+        bypassed: computes self-attention
+        >>> bool(is_bypassed(module))
+        False
+    """
+    before = [(p, p.detach().clone(), p.requires_grad) for p in module.parameters()]
+    try:
+        yield bypass_(module)
+    finally:
+        with torch.no_grad():
+            for parameter, values, requires_grad in before:
+                parameter.copy_(values)
+                parameter.requires_grad_(requires_grad)
+
+
+def is_bypassed(module: nn.MultiheadAttention | CausalSelfAttention) -> BypassCheck:
+    """Say whether a module is bypassed, and if not, why.
+
+    Args:
+        module: as for :func:`bypass_`.
+
+    Returns:
+        A BypassCheck: true or false, printed with its reasons.
+
+    Raises:
+        TypeError: the module is of another kind.
+
+    Example:
+        >>> print(is_bypassed(torch.nn.MultiheadAttention(4, 1, add_zero_attn=True, bias=False)))
+        not bypassed: add_zero_attn appends a key and value of zeros; in_proj_weight is not the identity; in_proj_weight
+        is trainable, and one step undoes the bypass; out_proj.weight is not the identity; out_proj.weight is trainable,
+        and one step undoes the bypass
+    """
+    reasons = _obstacles(module)
+    names = {id(parameter): name for name, parameter in module.named_parameters()}
+    for parameter, target in _targets(module):
+        name = names[id(parameter)]
+        if not torch.equal(parameter, target):
+            reasons.append(f"{name} is not {'zero' if name.endswith('bias') else 'the identity'}")
+        if parameter.requires_grad:
+            reasons.append(f"{name} is trainable, and one step undoes the bypass")
+    if module.training and module.dropout > 0:
+        reasons.append(f"dropout={module.dropout} drops weights in training; call .eval()")
+    causal = "causal " if isinstance(module, CausalSelfAttention) else ""
+    heads, head_dim = module.num_heads, module.head_dim
+    slices = f" of each of {heads} slices of {head_dim} features" if heads > 1 else ""
+    return BypassCheck(tuple(reasons), f"{causal}self-attention{slices}")
+
+
+def _obstacles(module: nn.MultiheadAttention | CausalSelfAttention) -> list[str]:
+    """What identity weights cannot mend."""
+    if isinstance(module, CausalSelfAttention):
+        sizes = {"d_in": module.d_in, "d_out": module.d_out}
+        heads = {"num_kv_heads": module.num_kv_heads, "num_heads": module.num_heads}
+        return [
+            f"its projections are not square: {' and '.join(f'{name} is {size}' for name, size in pair.items())}"
+            for pair in (sizes, heads)
+            if len(set(pair.values())) > 1
+        ]
+    if not isinstance(module, nn.MultiheadAttention):
+        raise TypeError(
+            f"module is a {type(module).__name__}; the bypass knows nn.MultiheadAttention, MultiheadAttention and "
+            "CausalSelfAttention"
+        )
+    obstacles = []
+    if module.in_proj_weight is None:
+        obstacles.append(
+            f"its weights are not packed: kdim is {module.kdim} and vdim {module.vdim}, embed_dim {module.embed_dim}"
+        )
+    if module.bias_k is not None:
+        obstacles.append("add_bias_kv appends a learned key and value")
+    if module.add_zero_attn:
+        obstacles.append("add_zero_attn appends a key and value of zeros")
+    return obstacles
+
+
+def _targets(module: nn.MultiheadAttention | CausalSelfAttention) -> Iterator[tuple[Tensor, Tensor]]:
+    """Every projection's parameter, and what it must be: the identity three times over, the identity, zeros."""
+    if isinstance(module, CausalSelfAttention):
+        in_weight, in_bias = module.qkv.weight, module.qkv.bias
+    else:
+        in_weight, in_bias = module.in_proj_weight, module.in_proj_bias
+    identity = torch.eye(module.out_proj.in_features).to(module.out_proj.weight)
+    if in_weight is not None:
+        yield in_weight, identity.repeat(3, 1)
+    yield module.out_proj.weight, identity
+    for bias in (in_bias, module.out_proj.bias):
+        if bias is not None:
+            yield bias, torch.zeros_like(bias)

@@ -1,0 +1,406 @@
+"""Attention as functions: scores, weights, context, and the two implementations of their composition.
+
+Every function takes tensors whose last two axes are (tokens, features); axes before them are batch axes, the
+last of which is the heads where there are heads. Masks are named by what True means: ``allowed``.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from unmasked import masks
+from unmasked._shapes import Bool, Float
+
+__all__ = [
+    "Attention",
+    "attention_scores",
+    "attention_weights",
+    "cosine_attention",
+    "cosine_weights",
+    "scaled_dot_product_attention",
+    "self_attention",
+]
+
+
+class Attention(NamedTuple):
+    """What attention returns: the context, and the weights that made it.
+
+    Attributes:
+        context: (..., queries, value_dim), the weighted averages of the values.
+        weights: (..., queries, keys), or None where they were not asked for.
+    """
+
+    context: Tensor
+    weights: Tensor | None
+
+
+def attention_scores(
+    query: Float[Tensor, "*batch queries head_dim"],
+    key: Float[Tensor, "*batch keys head_dim"],
+    *,
+    scale: float | None = None,
+    softcap: float | None = None,
+) -> Float[Tensor, "*batch queries keys"]:
+    r"""Compare every query with every key: $QK^\top / \sqrt{d_k}$, before the softmax.
+
+    16-bit inputs are compared in float32, and the scale is applied to the query, before the product, where it keeps
+    large inputs finite.
+
+    Args:
+        query: (..., queries, head_dim).
+        key: (..., keys, head_dim), with the query's leading axes.
+        scale: what the dot products are multiplied by; 1 / sqrt(head_dim) by default.
+        softcap: c > 0 bounds the scores smoothly: c * tanh(scores / c).
+
+    Returns:
+        The scores, (..., queries, keys), in float32 or wider.
+
+    Source:
+        Vaswani et al. (2017), Attention Is All You Need, section 3.2.1, equation 1. Soft-cap: Gemma Team (2024),
+        Gemma 2, section 2.
+
+    Example:
+        >>> x = torch.tensor([[1.0, 0.0, 0.0, 1.0], [0.0, 1.5, 1.0, 1.0], [0.0, 1.0, 1.0, 1.0]])
+        >>> attention_scores(x, x)
+        tensor([[1.0000, 0.5000, 0.5000],
+                [0.5000, 2.1250, 1.7500],
+                [0.5000, 1.7500, 1.5000]])
+    """
+    dtype = torch.promote_types(query.dtype, torch.float32)
+    scores = (query.to(dtype) * _scale(query, scale)) @ key.to(dtype).mT  # ... queries keys
+    return scores if softcap is None else softcap * torch.tanh(scores / softcap)
+
+
+def attention_weights(
+    scores: Float[Tensor, "*batch queries keys"],
+    *,
+    allowed: Bool[Tensor, "..."] | None = None,
+    bias: Float[Tensor, "..."] | None = None,
+) -> Float[Tensor, "*batch queries keys"]:
+    """Turn scores into weights: add the bias, shut out what is not allowed, softmax over the keys.
+
+    Every row sums to 1, but for a row that may see nothing: its weights, and every gradient through it, are 0.
+
+    Args:
+        scores: (..., queries, keys).
+        allowed: bool, broadcastable to the scores; True where a query may see a key.
+        bias: floating, broadcastable to the scores, added to them; -inf shuts a key out.
+
+    Returns:
+        The weights, with the scores' shape and dtype.
+
+    Source:
+        Vaswani et al. (2017), section 3.2.3: masking sets scores to -inf before the softmax. A row that sees nothing:
+        ONNX, operator Attention.
+
+    Example:
+        >>> attention_weights(torch.zeros(2, 2), allowed=torch.tensor([[True, False], [False, False]]))
+        tensor([[1., 0.],
+                [0., 0.]])
+    """
+    if bias is not None:
+        scores = scores + bias
+    if allowed is not None:
+        scores = scores.masked_fill(~allowed, -math.inf)
+    if allowed is None and bias is None:
+        return scores.softmax(-1)
+    # A softmax over -inf alone is NaN, and so is its gradient: such rows take a detour through zeros, and end as zeros.
+    blind = (scores == -math.inf).all(-1, keepdim=True)
+    return scores.masked_fill(blind, 0.0).softmax(-1).masked_fill(blind, 0.0)
+
+
+def scaled_dot_product_attention(
+    query: Float[Tensor, "*batch queries head_dim"],
+    key: Float[Tensor, "*kv_batch keys head_dim"],
+    value: Float[Tensor, "*kv_batch keys value_dim"],
+    *,
+    allowed: Bool[Tensor, "..."] | None = None,
+    bias: Float[Tensor, "..."] | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    softcap: float | None = None,
+    dropout_p: float = 0.0,
+    need_weights: bool = False,
+    implementation: Literal["fused", "eager"] | None = None,
+) -> Attention:
+    r"""Average the values by how well each query matches their keys: $\operatorname{softmax}(QK^\top/\sqrt{d_k})V$.
+
+    Two implementations keep one contract. ``"eager"`` is the readable one: it makes the (queries, keys) matrices, and
+    so it can return the weights and soft-cap the scores. ``"fused"`` hands the work to
+    :func:`torch.nn.functional.scaled_dot_product_attention`, whose kernels never hold those matrices. A query that may
+    see no key gets a context of zeros, and zero gradients, from both.
+
+    Args:
+        query: (..., heads, queries, head_dim), floating; the heads axis may be left out.
+        key: (..., kv_heads, keys, head_dim). kv_heads may be fewer than heads and must divide them: query head h then
+            reads key head h // (heads / kv_heads).
+        value: (..., kv_heads, keys, value_dim).
+        allowed: bool, broadcastable to (..., heads, queries, keys); True where a query may see a key.
+        bias: floating, broadcastable likewise, added to the scores after the soft-cap; -inf shuts a key out.
+        is_causal: a query sees no later key. The last query is aligned with the last key, so that it is right with a
+            key/value cache. Combines with ``allowed``: what either shuts out is shut out.
+        scale: what the dot products are multiplied by; 1 / sqrt(head_dim) by default.
+        softcap: c > 0 bounds the scores to (-c, c): c * tanh(scores / c). Eager only.
+        dropout_p: probability in [0, 1] with which a weight is dropped. It is always applied: pass 0 when evaluating.
+        need_weights: return the weights too, as they are after dropout. Eager only.
+        implementation: "eager", "fused", or None for "fused" unless ``need_weights`` or ``softcap`` ask for "eager".
+
+    Returns:
+        Attention(context, weights): (..., heads, queries, value_dim) and (..., heads, queries, keys) or None, in the
+        query's dtype.
+
+    Raises:
+        TypeError: a dtype does not fit.
+        ValueError: a shape does not fit, an option is out of range, or "fused" is asked for what it cannot do.
+
+    Source:
+        Vaswani et al. (2017), section 3.2.1, equation 1. Grouped heads: Ainslie et al. (2023), GQA, section 2.2.
+        Order of soft-cap and masks, alignment, rows that see nothing: ONNX, operator Attention.
+
+    Example:
+        >>> query, key, value = torch.randn(2, 6, 4, 5), torch.randn(2, 3, 7, 5), torch.randn(2, 3, 7, 5)
+        >>> context, weights = scaled_dot_product_attention(query, key, value, is_causal=True, need_weights=True)
+        >>> context.shape, weights.shape
+        (torch.Size([2, 6, 4, 5]), torch.Size([2, 6, 4, 7]))
+        >>> fused = scaled_dot_product_attention(query, key, value, is_causal=True, implementation="fused")
+        >>> torch.allclose(fused.context, context, atol=1e-6)
+        True
+    """
+    _check(query, key, value, allowed=allowed, bias=bias, softcap=softcap, dropout_p=dropout_p)
+    if implementation is None:
+        implementation = "eager" if need_weights or softcap is not None else "fused"
+    if implementation not in ("fused", "eager"):
+        raise ValueError(f'implementation is {implementation!r}; choose "fused", "eager" or None')
+    queries, keys = query.size(-2), key.size(-2)
+    kernel_is_causal = is_causal and implementation == "fused" and queries == keys and allowed is None and bias is None
+    # A single query is the last token: it is aligned with the last key and sees them all.
+    if is_causal and not kernel_is_causal and queries != 1:
+        allowed = masks.combine(allowed, masks.causal(queries, keys, device=query.device))
+    if implementation == "fused":
+        if need_weights or softcap is not None:
+            option = "need_weights=True" if need_weights else f"softcap={softcap}"
+            raise ValueError(f'{option} needs implementation="eager": no fused kernel does it')
+        context = _fused(query, key, value, allowed, bias, kernel_is_causal, _scale(query, scale), dropout_p)
+        return Attention(context, None)
+    if query.dim() > 2 and query.size(-3) != key.size(-3):
+        groups = query.size(-3) // key.size(-3)
+        key, value = key.repeat_interleave(groups, dim=-3), value.repeat_interleave(groups, dim=-3)
+    scores = attention_scores(query, key, scale=scale, softcap=softcap)
+    weights = attention_weights(scores, allowed=allowed, bias=bias).to(query.dtype)
+    weights = F.dropout(weights, dropout_p)
+    return Attention(weights @ value, weights if need_weights else None)
+
+
+def self_attention(
+    x: Float[Tensor, "*batch tokens dim"],
+    *,
+    allowed: Bool[Tensor, "..."] | None = None,
+    bias: Float[Tensor, "..."] | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    softcap: float | None = None,
+    dropout_p: float = 0.0,
+    need_weights: bool = True,
+    implementation: Literal["fused", "eager"] | None = None,
+) -> Attention:
+    r"""Let the tokens of a sequence attend to one another: $\operatorname{softmax}(XX^\top/\sqrt d)X$.
+
+    The tokens are query, key and value at once. The options are those of :func:`scaled_dot_product_attention`; the
+    weights are returned unless ``need_weights=False``.
+
+    Args:
+        x: (tokens, dim) for one sequence, (..., tokens, dim) for batches.
+        allowed: bool, broadcastable to (..., tokens, tokens); True where a token may see another.
+        bias: floating, broadcastable likewise, added to the scores.
+        is_causal: no token sees a later one.
+        scale: what the dot products are multiplied by; 1 / sqrt(dim) by default.
+        softcap: c > 0 bounds the scores to (-c, c).
+        dropout_p: probability with which a weight is dropped.
+        need_weights: return the weights too.
+        implementation: "eager", "fused" or None, as there.
+
+    Returns:
+        Attention(context, weights): (..., tokens, dim) and (..., tokens, tokens).
+
+    Source:
+        Vaswani et al. (2017), section 3.2.1, equation 1, with Q = K = V = X.
+
+    Example:
+        >>> x = torch.tensor([[1.0, 0.0, 0.0, 1.0], [0.0, 1.5, 1.0, 1.0], [0.0, 1.0, 1.0, 1.0]])
+        >>> context, weights = self_attention(x)
+        >>> context
+        tensor([[0.4519, 0.6852, 0.5481, 1.0000],
+                [0.1045, 1.1609, 0.8955, 1.0000],
+                [0.1387, 1.1034, 0.8613, 1.0000]])
+        >>> weights
+        tensor([[0.4519, 0.2741, 0.2741],
+                [0.1045, 0.5307, 0.3648],
+                [0.1387, 0.4842, 0.3771]])
+    """
+    return scaled_dot_product_attention(
+        x,
+        x,
+        x,
+        allowed=allowed,
+        bias=bias,
+        is_causal=is_causal,
+        scale=scale,
+        softcap=softcap,
+        dropout_p=dropout_p,
+        need_weights=need_weights,
+        implementation=implementation,
+    )
+
+
+def cosine_weights(x: Float[Tensor, "*batch tokens dim"]) -> Float[Tensor, "*batch tokens tokens"]:
+    r"""Measure how alike the tokens are: $\cos(x_i, x_j) = x_i \cdot x_j / (\lVert x_i\rVert\,\lVert x_j\rVert)$.
+
+    Cosines lie in [-1, 1], and their rows do not sum to 1. A token of zeros has cosine 0 with every token.
+
+    Args:
+        x: (..., tokens, dim).
+
+    Returns:
+        The cosines, (..., tokens, tokens).
+
+    Example:
+        >>> cosine_weights(torch.tensor([[3.0, 4.0], [4.0, 3.0], [-3.0, -4.0]]))
+        tensor([[ 1.0000,  0.9600, -1.0000],
+                [ 0.9600,  1.0000, -0.9600],
+                [-1.0000, -0.9600,  1.0000]])
+    """
+    unit = F.normalize(x, dim=-1)
+    return unit @ unit.mT
+
+
+def cosine_attention(x: Float[Tensor, "*batch tokens dim"]) -> Attention:
+    """Sum the tokens weighted by their cosines: attention's forerunner, without a softmax.
+
+    Args:
+        x: (..., tokens, dim).
+
+    Returns:
+        Attention(context, weights): (..., tokens, dim) and the cosines, (..., tokens, tokens).
+
+    Example:
+        >>> cosine_attention(torch.tensor([[3.0, 4.0], [4.0, 3.0]])).context
+        tensor([[6.8400, 6.8800],
+                [6.8800, 6.8400]])
+    """
+    weights = cosine_weights(x)
+    return Attention(weights @ x, weights)
+
+
+def _scale(query: Tensor, scale: float | None) -> float:
+    # A dot product over no features is 0 whatever its scale: head_dim 0 must not divide by zero.
+    return max(query.size(-1), 1) ** -0.5 if scale is None else scale
+
+
+def _fused(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    allowed: Tensor | None,
+    bias: Tensor | None,
+    is_causal: bool,
+    scale: float,
+    dropout_p: float,
+) -> Tensor:
+    """Hand the work to PyTorch in the one form that its fast kernels take.
+
+    They want four axes, a last stride of 1, and queries, keys and values of one width; anything else goes, silently,
+    to a kernel that holds the whole matrix of scores and is several times slower.
+    """
+    batch = torch.broadcast_shapes(query.shape[:-3], key.shape[:-3], value.shape[:-3])
+    value_dim, width = value.size(-1), max(query.size(-1), value.size(-1))
+
+    def four_axes(x: Tensor) -> Tensor:
+        x = x if x.dim() > 2 else x.unsqueeze(0)
+        x = x.expand(*batch, *x.shape[-3:]).reshape(math.prod(batch), *x.shape[-3:])  # batch heads tokens features
+        x = F.pad(x, (0, width - x.size(-1))) if x.size(-1) < width else x
+        return x if x.stride(-1) == 1 else x.contiguous()
+
+    q, k, v = four_axes(query), four_axes(key), four_axes(value)
+    mask = allowed
+    if bias is not None:
+        bias = bias.to(query.dtype)
+        mask = bias if allowed is None else torch.where(allowed, bias, -math.inf)
+    if mask is not None:
+        if len(batch) > 1 and mask.dim() > 3:
+            mask = mask.expand(*batch, *mask.shape[-3:]).flatten(0, -4)
+        mask = mask[(None,) * (4 - mask.dim())]  # batch|1 heads|1 queries|1 keys|1
+    context = F.scaled_dot_product_attention(
+        q,
+        k,
+        v,
+        attn_mask=mask,
+        dropout_p=dropout_p,
+        is_causal=is_causal,
+        scale=scale,
+        enable_gqa=q.size(1) != k.size(1),
+    )
+    return context[..., :value_dim].reshape(*batch, *query.shape[-3:-1], value_dim)
+
+
+def _check(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    allowed: Tensor | None,
+    bias: Tensor | None,
+    softcap: float | None,
+    dropout_p: float,
+) -> None:
+    """Refuse what PyTorch would broadcast, misread or report in the words of a kernel."""
+    for name, x in (("query", query), ("key", key), ("value", value)):
+        if not x.is_floating_point():
+            raise TypeError(f"{name} is {x.dtype}; attention needs floating tensors: call {name}.float()")
+        if x.dtype != query.dtype:
+            raise TypeError(f"{name} is {x.dtype} but query is {query.dtype}; cast one to the other")
+        if x.dim() < 2 or x.dim() != query.dim():
+            raise ValueError(
+                f"{name} has shape {tuple(x.shape)} and query {tuple(query.shape)}; "
+                "all three need the same number of axes, (..., heads, tokens, features) or (tokens, features)"
+            )
+    if query.size(-1) != key.size(-1):
+        raise ValueError(
+            f"query has {query.size(-1)} features and key {key.size(-1)}; a dot product needs as many of both"
+        )
+    if key.shape[:-1] != value.shape[:-1]:
+        raise ValueError(
+            f"key has shape {tuple(key.shape)} and value {tuple(value.shape)}; every key needs one value: "
+            "all axes but the last must agree"
+        )
+    heads, kv_heads = (query.size(-3), key.size(-3)) if query.dim() > 2 else (1, 1)
+    if heads != kv_heads and (kv_heads == 0 or heads % kv_heads):
+        raise ValueError(f"key has {kv_heads} heads and query {heads}; key's heads must divide query's")
+    if not _broadcasts(key.shape[:-3], query.shape[:-3]):
+        raise ValueError(
+            f"key has batch axes {tuple(key.shape[:-3])} and query {tuple(query.shape[:-3])}; they must agree or be 1"
+        )
+    scores = (*query.shape[:-1], key.size(-2))
+    if allowed is not None and allowed.dtype != torch.bool:
+        raise TypeError(
+            f"allowed is {allowed.dtype}; it must be bool, True where a query may see a key (else pass bias)"
+        )
+    if bias is not None and not bias.is_floating_point():
+        raise TypeError(f"bias is {bias.dtype}; it is added to the scores and must be floating (else pass allowed)")
+    for name, mask in (("allowed", allowed), ("bias", bias)):
+        if mask is not None and not _broadcasts(mask.shape, scores):
+            raise ValueError(f"{name} has shape {tuple(mask.shape)}, which does not broadcast to the scores' {scores}")
+    if softcap is not None and softcap <= 0:
+        raise ValueError(f"softcap is {softcap}; it must be positive (None for no cap)")
+    if not 0 <= dropout_p <= 1:
+        raise ValueError(f"dropout_p is {dropout_p}; it is a probability in [0, 1]")
+
+
+def _broadcasts(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
+    return len(shape) <= len(target) and all(
+        a in (1, b) for a, b in zip(reversed(shape), reversed(target), strict=False)
+    )

@@ -1,0 +1,237 @@
+"""Who may see whom. Every mask here is ``allowed``: True where a query may see a key.
+
+PyTorch has three conventions, and a mask of the wrong one is silently inverted or added:
+
+| convention | a True, or a value | used by |
+| --- | --- | --- |
+| allowed | True = may see | this package; attn_mask of scaled_dot_product_attention |
+| blocked | True = may not see | attn_mask and key_padding_mask of nn.MultiheadAttention and nn.Transformer* |
+| additive | 0 = may see, -inf = may not | floating masks of both |
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from unmasked._shapes import Bool, Float, Int, Shaped
+
+__all__ = [
+    "additive_from_allowed",
+    "allowed_from_additive",
+    "allowed_from_blocked",
+    "blocked_from_allowed",
+    "causal",
+    "combine",
+    "padding",
+    "sliding_window",
+]
+
+
+def causal(
+    queries: int, keys: int | None = None, *, device: torch.device | str | None = None
+) -> Bool[Tensor, "queries keys"]:
+    """Allow each query the keys up to its own position; the last query is aligned with the last key.
+
+    With fewer queries than keys the queries are the newest tokens, as when decoding with a cache. With more, the
+    earliest queries see nothing.
+
+    Args:
+        queries: number of queries.
+        keys: number of keys; as many as queries by default.
+        device: where the mask is made.
+
+    Returns:
+        bool, (queries, keys).
+
+    Source:
+        Vaswani et al. (2017), section 3.2.3. Alignment to the end: ONNX, operator Attention.
+
+    Example:
+        >>> causal(2, 4).int()
+        tensor([[1, 1, 1, 0],
+                [1, 1, 1, 1]], dtype=torch.int32)
+    """
+    keys = queries if keys is None else keys
+    return torch.ones(queries, keys, dtype=torch.bool, device=device).tril(keys - queries)
+
+
+def sliding_window(
+    queries: int, keys: int | None = None, *, window: int, device: torch.device | str | None = None
+) -> Bool[Tensor, "queries keys"]:
+    """Allow each query its own position and the ``window - 1`` keys before it; aligned as :func:`causal`.
+
+    Args:
+        queries: number of queries.
+        keys: number of keys; as many as queries by default.
+        window: number of keys that a query may see, itself included; at least 1.
+        device: where the mask is made.
+
+    Returns:
+        bool, (queries, keys).
+
+    Raises:
+        ValueError: window is less than 1.
+
+    Source:
+        Beltagy et al. (2020), Longformer, section 3.1; Jiang et al. (2023), Mistral 7B, section 2.
+
+    Example:
+        >>> sliding_window(4, window=2).int()
+        tensor([[1, 0, 0, 0],
+                [1, 1, 0, 0],
+                [0, 1, 1, 0],
+                [0, 0, 1, 1]], dtype=torch.int32)
+    """
+    if window < 1:
+        raise ValueError(f"window is {window}; a query sees at least itself: window must be 1 or more")
+    visible = causal(queries, keys, device=device)
+    return visible & visible.triu(visible.size(1) - queries - window + 1)
+
+
+def padding(lengths: Int[Tensor, "batch"], keys: int | None = None) -> Bool[Tensor, "batch 1 1 keys"]:
+    """Allow the first ``lengths[b]`` keys of sequence b, and none of the padding after them.
+
+    Args:
+        lengths: integers, (batch,): how many tokens of each sequence are real.
+        keys: the padded length; the longest sequence's by default.
+
+    Returns:
+        bool, (batch, 1, 1, keys), which broadcasts over heads and queries.
+
+    Raises:
+        ValueError: a length is negative or larger than keys.
+
+    Example:
+        >>> padding(torch.tensor([3, 1]))[:, 0, 0].int()
+        tensor([[1, 1, 1],
+                [1, 0, 0]], dtype=torch.int32)
+    """
+    longest = int(lengths.max()) if lengths.numel() else 0
+    keys = longest if keys is None else keys
+    if longest > keys or (lengths < 0).any():
+        raise ValueError(f"lengths are {lengths.tolist()}; each must lie between 0 and keys ({keys})")
+    return (torch.arange(keys, device=lengths.device) < lengths[:, None])[:, None, None]  # batch 1 1 keys
+
+
+def combine(*allowed: Bool[Tensor, "..."] | None) -> Bool[Tensor, "..."] | None:
+    """Allow what every mask allows; None allows everything.
+
+    Args:
+        allowed: bool masks that broadcast to one another, or None.
+
+    Returns:
+        Their conjunction, or None where all are None.
+
+    Example:
+        >>> combine(causal(3), None, padding(torch.tensor([2]), keys=3))[0, 0].int()
+        tensor([[1, 0, 0],
+                [1, 1, 0],
+                [1, 1, 0]], dtype=torch.int32)
+    """
+    result: Tensor | None = None
+    for mask in allowed:
+        if mask is not None:
+            result = mask if result is None else result & mask
+    return result
+
+
+def blocked_from_allowed(allowed: Bool[Tensor, "..."], *, num_heads: int | None = None) -> Bool[Tensor, "..."]:
+    """Turn a mask into nn.MultiheadAttention's polarity, in which True means *may not attend*.
+
+    Args:
+        allowed: bool, True = may see. (queries, keys) becomes an attn_mask, (batch, keys) a key_padding_mask.
+        num_heads: where given, ``allowed`` is (batch, heads or 1, queries, keys) and becomes the three axes that
+            nn.MultiheadAttention takes: (batch * num_heads, queries, keys).
+
+    Returns:
+        bool, True = may not see.
+
+    Raises:
+        ValueError: num_heads is given and ``allowed`` is not (batch, num_heads or 1, queries, keys).
+
+    Example:
+        >>> blocked_from_allowed(causal(2))
+        tensor([[False,  True],
+                [False, False]])
+    """
+    _require_bool("allowed", allowed)
+    if num_heads is None:
+        return ~allowed
+    if allowed.dim() != 4 or allowed.size(1) not in (1, num_heads):
+        raise ValueError(
+            f"allowed has shape {tuple(allowed.shape)}; with num_heads={num_heads} it must be "
+            f"(batch, 1 or {num_heads}, queries, keys)"
+        )
+    return ~allowed.expand(-1, num_heads, -1, -1).flatten(0, 1)
+
+
+def allowed_from_blocked(blocked: Bool[Tensor, "*shape"]) -> Bool[Tensor, "*shape"]:
+    """Turn a boolean mask of nn.MultiheadAttention, in which True means *may not attend*, into ``allowed``.
+
+    Args:
+        blocked: bool, any shape, True = may not see.
+
+    Returns:
+        bool, the same shape, True = may see.
+
+    Example:
+        >>> allowed_from_blocked(torch.tensor([False, True]))
+        tensor([ True, False])
+    """
+    _require_bool("blocked", blocked)
+    return ~blocked
+
+
+def additive_from_allowed(
+    allowed: Bool[Tensor, "*shape"], dtype: torch.dtype = torch.float32
+) -> Float[Tensor, "*shape"]:
+    """Turn a mask into what is added to the scores: 0 where a query may see a key, -inf where not.
+
+    Args:
+        allowed: bool, any shape, True = may see.
+        dtype: floating type of the result: the scores'.
+
+    Returns:
+        The additive mask, the same shape.
+
+    Example:
+        >>> additive_from_allowed(causal(2))
+        tensor([[0., -inf],
+                [0., 0.]])
+    """
+    _require_bool("allowed", allowed)
+    return torch.zeros(allowed.shape, dtype=dtype, device=allowed.device).masked_fill(~allowed, -math.inf)
+
+
+def allowed_from_additive(additive: Float[Tensor, "*shape"]) -> Bool[Tensor, "*shape"]:
+    """Turn an additive mask of zeros and -inf into ``allowed``.
+
+    Args:
+        additive: floating, any shape, 0 = may see, -inf = may not.
+
+    Returns:
+        bool, the same shape, True = may see.
+
+    Raises:
+        ValueError: a value is neither 0 nor -inf. A mask of zeros and ones would only add 1 to the scores that it
+            means to shut out, and -1e9 overflows float16.
+
+    Example:
+        >>> allowed_from_additive(torch.tensor([0.0, -torch.inf]))
+        tensor([ True, False])
+    """
+    odd = (additive != 0) & (additive != -math.inf)
+    if odd.any():
+        raise ValueError(
+            f"additive holds {additive[odd][0].item():g}; it is added to the scores, so only 0 (may see) and -inf "
+            "(may not) make a mask. Pass zeros and ones as .bool(), any other value as a bias"
+        )
+    return additive == 0
+
+
+def _require_bool(name: str, mask: Shaped[Tensor, "..."]) -> None:
+    if mask.dtype != torch.bool:
+        raise TypeError(f"{name} is {mask.dtype}; it must be bool (an additive mask: allowed_from_additive)")

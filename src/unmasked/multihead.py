@@ -1,0 +1,218 @@
+"""A drop-in for torch.nn.MultiheadAttention that always does what it is told."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from unmasked import masks
+from unmasked._shapes import Float, Shaped
+from unmasked.functional import scaled_dot_product_attention
+from unmasked.heads import merge_heads, split_heads
+
+__all__ = ["MultiheadAttention"]
+
+
+class MultiheadAttention(nn.MultiheadAttention):
+    r"""Multi-head attention: $\operatorname{Concat}(\text{head}_1, \ldots, \text{head}_h)W^O$.
+
+    Constructor, parameters, initialisation and state_dict are those of :class:`torch.nn.MultiheadAttention`, by
+    inheritance; the forward pass is this package's own. It gives PyTorch's results, with these deliberate differences:
+
+    - A query that may see no key gets a context of zeros, so that the output is ``out_proj``'s bias. PyTorch gives
+      that, or NaN, by need_weights, mode and mask.
+    - ``is_causal=True`` masks the future, with or without attn_mask, aligned at the end of the keys. To PyTorch it is a
+      hint, obeyed over the mask, ignored, or refused, by need_weights and mode.
+    - ``key_padding_mask`` and ``attn_mask`` may be of different types.
+    - Training and evaluation run the same code: there is no separate fast path in evaluation.
+
+    ``need_weights=False`` runs the fused kernel, in memory linear in the number of tokens where no mask is given.
+
+    Args:
+        embed_dim: features of the query and of the output.
+        num_heads: must divide embed_dim; each head has embed_dim / num_heads features.
+        dropout: probability with which a weight is dropped in training.
+        bias: give the four projections a bias.
+        add_bias_kv: append one learned key and value to the keys and values.
+        add_zero_attn: append a key and value of zeros.
+        kdim: features of the keys; embed_dim by default.
+        vdim: features of the values; embed_dim by default.
+        batch_first: tensors are (batch, tokens, features), not (tokens, batch, features).
+        device: where the parameters live.
+        dtype: their floating type.
+
+    Source:
+        Vaswani et al. (2017), Attention Is All You Need, section 3.2.2.
+
+    Example:
+        >>> mha = MultiheadAttention(embed_dim=6, num_heads=3, batch_first=True)
+        >>> x = torch.randn(2, 5, 6)
+        >>> output, weights = mha(x, x, x, is_causal=True)
+        >>> output.shape, weights.shape
+        (torch.Size([2, 5, 6]), torch.Size([2, 5, 5]))
+    """
+
+    def forward(
+        self,
+        query: Float[Tensor, "..."],
+        key: Float[Tensor, "..."],
+        value: Float[Tensor, "..."],
+        key_padding_mask: Shaped[Tensor, "..."] | None = None,
+        need_weights: bool = True,
+        attn_mask: Shaped[Tensor, "..."] | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend from the queries to the keys and average their values.
+
+        Args:
+            query: (queries, embed_dim), or with a batch axis first (batch_first) or second.
+            key: (keys, kdim), with a batch axis as the query.
+            value: (keys, vdim), likewise.
+            key_padding_mask: (keys,) or (batch, keys). Bool: True = may *not* be seen. Floating: added to the scores.
+            need_weights: return the weights, by the eager implementation; False runs the fused one.
+            attn_mask: (queries, keys) or (batch * num_heads, queries, keys), of the same two kinds.
+            average_attn_weights: return the mean over the heads, not every head's weights.
+            is_causal: no query sees a later key; combines with the masks.
+
+        Returns:
+            The output, with the query's axes and embed_dim features, and the weights or None: ([batch,] queries,
+            keys), or ([batch,] num_heads, queries, keys) where they are not averaged. As in PyTorch they are the
+            weights after dropout, and have a column for every appended key.
+
+        Raises:
+            AssertionError: query, key or value has a wrong shape (PyTorch's types and first words).
+            RuntimeError: a mask has a wrong shape.
+        """
+        self._check(query, key, value, key_padding_mask, attn_mask)
+        batched = query.dim() == 3
+        q, k, v = (split_heads(self._batch_first(x, batched), self.num_heads) for x in self._project(query, key, value))
+        batch, queries, keys = q.size(0), q.size(2), k.size(2)  # batch heads tokens head_dim
+
+        allowed, bias = None, None
+        if attn_mask is not None and attn_mask.dim() == 3:
+            attn_mask = attn_mask.view(batch, self.num_heads, queries, keys)
+        if key_padding_mask is not None:
+            key_padding_mask = key_padding_mask.view(batch, 1, 1, keys)
+        for mask in (attn_mask, key_padding_mask):
+            if mask is not None and mask.dtype == torch.bool:
+                allowed = masks.combine(allowed, masks.allowed_from_blocked(mask))
+            elif mask is not None:
+                bias = mask if bias is None else bias + mask
+
+        learned = [] if self.bias_k is None or self.bias_v is None else [(self.bias_k, self.bias_v)]
+        zeros = [(q.new_zeros(1, 1, self.embed_dim),) * 2] if self.add_zero_attn else []
+        for extra_k, extra_v in learned + zeros:
+            k = torch.cat([k, split_heads(extra_k.to(k.dtype), self.num_heads).expand(batch, -1, -1, -1)], dim=2)
+            v = torch.cat([v, split_heads(extra_v.to(v.dtype), self.num_heads).expand(batch, -1, -1, -1)], dim=2)
+        appended = k.size(2) - keys
+        if appended:  # every query may see an appended key, whatever the masks say of the others
+            if is_causal:
+                allowed, is_causal = masks.combine(allowed, masks.causal(queries, keys, device=q.device)), False
+            allowed = None if allowed is None else F.pad(allowed, (0, appended), value=True)
+            bias = None if bias is None else F.pad(bias, (0, appended))
+
+        context, weights = scaled_dot_product_attention(
+            q,
+            k,
+            v,
+            allowed=allowed,
+            bias=bias,
+            is_causal=is_causal,
+            dropout_p=self.dropout if self.training else 0.0,
+            need_weights=need_weights,
+        )
+        context = merge_heads(context)
+        context = self._batch_first(context, batched) if batched else context.squeeze(0)
+        output = F.linear(context, self.out_proj.weight, self.out_proj.bias)
+        if weights is not None:
+            weights = weights.mean(dim=1) if average_attn_weights else weights
+            weights = weights if batched else weights.squeeze(0)
+        return output, weights
+
+    def _batch_first(self, x: Tensor, batched: bool) -> Tensor:
+        """Bring (tokens, batch, features) to (batch, tokens, features), which is also the way back."""
+        if not batched:
+            return x.unsqueeze(0)
+        return x if self.batch_first else x.transpose(0, 1)
+
+    def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        if self._qkv_same_embed_dim and query is key and key is value:
+            q, k, v = F.linear(query, self.in_proj_weight, self.in_proj_bias).chunk(3, dim=-1)
+            return q, k, v
+        if self._qkv_same_embed_dim:
+            w_q, w_k, w_v = self.in_proj_weight.chunk(3)
+        else:
+            w_q, w_k, w_v = self.q_proj_weight, self.k_proj_weight, self.v_proj_weight
+        b_q, b_k, b_v = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
+        return F.linear(query, w_q, b_q), F.linear(key, w_k, b_k), F.linear(value, w_v, b_v)
+
+    def _check(
+        self, query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None, attn_mask: Tensor | None
+    ) -> None:
+        """Refuse wrong shapes with PyTorch's exceptions and first words, and say what would be right."""
+        if query.is_nested or key.is_nested or value.is_nested:
+            raise AssertionError(
+                "MultiheadAttention does not support NestedTensor outside of its fast path. Pad it with "
+                "torch.nested.to_padded_tensor and pass a key_padding_mask"
+            )
+        dims = query.dim()
+        if dims not in (2, 3):
+            raise AssertionError(
+                f"query should be unbatched 2D or batched 3D tensor but received {dims}-D query tensor"
+            )
+        kind = "batched (3-D)" if dims == 3 else "unbatched (2-D)"
+        if key.dim() != dims or value.dim() != dims:
+            raise AssertionError(
+                f"For {kind} `query`, expected `key` and `value` to be {dims}-D"
+                f" but found {key.dim()}-D and {value.dim()}-D tensors respectively"
+            )
+        for name, x, features in (
+            ("query", query, self.embed_dim),
+            ("key", key, self.kdim),
+            ("value", value, self.vdim),
+        ):
+            if x.size(-1) != features:
+                raise AssertionError(
+                    f"was expecting embedding dimension of {features}, but got {x.size(-1)} in `{name}`"
+                )
+        if key.shape[:-1] != value.shape[:-1]:
+            raise AssertionError(f"key shape {tuple(key.shape)} does not match value shape {tuple(value.shape)}")
+        batch_axis, token_axis = (0, 1) if self.batch_first else (1, 0)
+        if dims == 2:
+            batch, queries, keys = 1, query.size(0), key.size(0)
+        else:
+            batch, queries, keys = query.size(batch_axis), query.size(token_axis), key.size(token_axis)
+            if key.size(batch_axis) != batch:
+                raise AssertionError(
+                    f"query has batch size {batch} but key {key.size(batch_axis)}; with batch_first={self.batch_first} "
+                    f"the batch is axis {batch_axis}"
+                )
+        for name, mask in (("key_padding_mask", key_padding_mask), ("attn_mask", attn_mask)):
+            if mask is not None and mask.dtype != torch.bool and not mask.is_floating_point():
+                raise AssertionError(
+                    f"only bool and floating types of {name} are supported, not {mask.dtype}; use .bool()"
+                )
+        if key_padding_mask is not None:
+            if key_padding_mask.dim() != dims - 1:
+                raise AssertionError(
+                    f"For {kind} `query`, expected `key_padding_mask` to be `None` or {dims - 1}-D"
+                    f" but found {key_padding_mask.dim()}-D tensor instead"
+                )
+            expected = (batch, keys) if dims == 3 else (keys,)
+            if key_padding_mask.shape != expected:
+                raise AssertionError(
+                    f"Expected `key_padding_mask` shape to be {expected} but got {tuple(key_padding_mask.shape)}"
+                )
+        if attn_mask is not None:
+            if attn_mask.dim() not in (2, 3):
+                raise AssertionError(
+                    f"For {kind} `query`, expected `attn_mask` to be `None`, 2-D or 3-D"
+                    f" but found {attn_mask.dim()}-D tensor instead"
+                )
+            shape = (queries, keys) if attn_mask.dim() == 2 else (batch * self.num_heads, queries, keys)
+            if attn_mask.shape != shape:
+                raise RuntimeError(
+                    f"The shape of the {attn_mask.dim()}D attn_mask is {attn_mask.shape}, but should be {shape}."
+                )
