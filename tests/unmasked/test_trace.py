@@ -1,0 +1,155 @@
+import re
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from unmasked.trace import Trace, trace
+
+AXES = {"batch": 2, "tokens": 5, "heads": 3, "head_dim": 4}
+
+
+class Causal(nn.Module):
+    """Every step of a causal multi-head layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.W_query, self.W_key, self.W_value = (nn.Linear(7, 12, bias=False) for _ in range(3))
+        self.out_proj = nn.Linear(12, 12)
+
+    def forward(self, x: Tensor) -> Tensor:
+        b, n, _ = x.shape
+        keys = self.W_key(x).view(b, n, 3, 4).transpose(1, 2)
+        queries = self.W_query(x).view(b, n, 3, 4).transpose(1, 2)
+        values = self.W_value(x).view(b, n, 3, 4).transpose(1, 2)
+        scores = queries @ keys.mT
+        scores.masked_fill_(torch.ones(n, n, dtype=torch.bool).triu(1), -torch.inf)
+        weights = torch.softmax(scores / 4**0.5, dim=-1)
+        context = (weights @ values).transpose(1, 2)
+        return self.out_proj(context.contiguous().view(b, n, 12))
+
+
+def test_a_causal_layer_is_traced_step_by_step_to_its_output_projection() -> None:
+    x = torch.randn(2, 5, 7)
+    layer = Causal()
+    split = [("linear", (2, 5, 12)), ("view", (2, 5, 3, 4)), ("transpose", (2, 3, 5, 4))]
+    traced = trace(layer, x, axes=AXES)
+    assert traced.shapes == [
+        *split * 3,
+        ("mT", (2, 3, 4, 5)),
+        ("matmul", (2, 3, 5, 5)),
+        ("ones", (5, 5)),
+        ("triu", (5, 5)),
+        ("masked_fill_", (2, 3, 5, 5)),
+        ("div", (2, 3, 5, 5)),
+        ("softmax", (2, 3, 5, 5)),
+        ("matmul", (2, 3, 5, 4)),
+        ("transpose", (2, 5, 3, 4)),
+        ("contiguous", (2, 5, 3, 4)),
+        ("view", (2, 5, 12)),
+        ("linear", (2, 5, 12)),
+    ]
+    torch.testing.assert_close(traced.result, layer(x), rtol=0, atol=0)
+
+
+def test_a_step_knows_its_inputs_its_axes_and_its_source_line() -> None:
+    step = trace(Causal(), torch.randn(2, 5, 7), axes=AXES).steps[0]
+    assert step.inputs == ((2, 5, 7), (12, 7))
+    assert step.axes == ("batch", "tokens", "heads·head_dim")
+    assert step.source == "keys = self.W_key(x).view(b, n, 3, 4).transpose(1, 2)"
+    assert step.file == __file__
+    assert step.line == Causal.forward.__code__.co_firstlineno + 2
+
+
+def fused(x: Tensor) -> Tensor:
+    qkv = torch.nn.functional.linear(x, torch.ones(1536, 1024))
+    q, k, v = qkv.reshape(30, 5, 8, 192).permute(0, 2, 1, 3).chunk(3, dim=-1)
+    return (q @ k.transpose(-1, -2)).softmax(-1) @ v
+
+
+def test_the_shapes_that_the_source_notebook_prints_for_a_fused_layer_come_out() -> None:
+    axes = {"batch": 30, "tokens": 5, "heads": 8, "head_dim": 64}
+    traced = trace(fused, torch.ones(30, 5, 1024), axes=axes)
+    assert traced.shapes == [
+        ("ones", (1536, 1024)),
+        ("linear", (30, 5, 1536)),
+        ("reshape", (30, 5, 8, 192)),
+        ("permute", (30, 8, 5, 192)),
+        ("chunk", (30, 8, 5, 64)),
+        ("transpose", (30, 8, 64, 5)),
+        ("matmul", (30, 8, 5, 5)),
+        ("softmax", (30, 8, 5, 5)),
+        ("matmul", (30, 8, 5, 64)),
+    ]
+    assert traced.steps[4].outputs == ((30, 8, 5, 64),) * 3
+    assert traced.steps[1].axes == ("batch", "tokens", "3·heads·head_dim")
+    assert traced.steps[2].axes == ("batch", "tokens", "heads", "3·head_dim")
+
+
+def test_operators_attributes_and_in_place_steps_have_the_names_of_methods() -> None:
+    def written(x: Tensor) -> Tensor:
+        x = 1 - x
+        x += 2
+        x /= 2
+        x[0] = 3
+        x = -(x**2).T
+        with torch.no_grad():
+            x = torch.stack([x, x.clone()])
+        return ~(x > x.sum()) & (x == float(x.max()))
+
+    names = " ".join(name for name, _ in trace(written, torch.ones(2, 3)).shapes)
+    assert names == "sub add_ div_ setitem pow T neg clone stack sum gt bitwise_not max eq bitwise_and"
+
+
+def test_what_gives_no_tensor_is_no_step() -> None:
+    assert trace(lambda x: (x.shape, x.dtype, x.size(0), x.sum, x.tolist(), len(x)), torch.ones(2)).steps == ()
+
+
+def test_a_product_names_an_axis_only_where_it_is_the_only_one() -> None:
+    def sizes(*shape: int) -> tuple[str, ...]:
+        return trace(torch.ones, shape, axes={"batch": 2, "tokens": 6, "heads": 3, "head_dim": 4}).steps[0].axes
+
+    assert sizes(6, 12, 8, 18, 36, 7) == ("tokens", "12", "batch·head_dim", "tokens·heads", "batch·tokens·heads", "7")
+
+
+def test_axes_of_one_size_are_refused() -> None:
+    text = "axes 'tokens' and 'heads' both have size 3: choose sizes that all differ"
+    with pytest.raises(ValueError, match=re.escape(text)):
+        trace(torch.ones, 3, axes={"tokens": 3, "heads": 3})
+
+
+def test_a_trace_prints_aligned_and_renders_escaped() -> None:
+    traced = trace(lambda x: (x < 1).mT, torch.ones(2, 3), axes={"batch": 2})
+    header, first, second = str(traced).splitlines()
+    assert header.split() == ["operation", "inputs", "output", "axes", "line", "source"]
+    assert first.startswith("1  lt         (2, 3)  (2, 3)  batch, 3  test_trace.py:")
+    assert second.startswith("2  mT         (2, 3)  (3, 2)  3, batch  test_trace.py:")
+    assert "(x &lt; 1).mT" in traced._repr_html_()
+
+
+def test_a_notebook_cell_is_named_the_same_in_every_run() -> None:
+    for file in ("<ipython-input-3-0f>", "/tmp/ipykernel_11/4242.py"):
+        scope: dict[str, object] = {}
+        exec(compile("\n\ndef double(x): return x + x", file, "exec"), scope)
+        assert " cell:3" in str(trace(scope["double"], torch.ones(2)))
+
+
+def test_an_exception_carries_the_steps_that_led_to_it() -> None:
+    def mistaken(q: Tensor, k: Tensor) -> Tensor:
+        return q.contiguous() @ k
+
+    with pytest.raises(RuntimeError) as caught:
+        trace(mistaken, torch.ones(2, 5, 4), torch.ones(2, 5, 4))
+    title, _, first, second = "\n".join(caught.value.__notes__).splitlines()
+    assert title == "The operations up to here:"
+    assert first.startswith("1  contiguous  (2, 5, 4)            (2, 5, 4)  2, 5, 4  test_trace.py:")
+    assert re.fullmatch(r"2  matmul      \(2, 5, 4\) \(2, 5, 4\)  failed .* return q.contiguous\(\) @ k", second)
+
+
+def test_tracing_leaves_nothing_behind() -> None:
+    with pytest.raises(ZeroDivisionError):
+        trace(lambda: 1 / 0)
+    traced = trace(torch.ones, 2)
+    torch.ones(3)
+    assert isinstance(traced, Trace)
+    assert traced.shapes == [("ones", (2,))]
