@@ -1,0 +1,62 @@
+"""The command line: ``python -m proofread check docs``."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from .check import CACHE, TIMEOUT, check, find_pages
+
+_DESCRIPTION = """\
+Run documentation pages and check every figure, claim and formula in their prose.
+
+A page is a percent script (a .py file with # %% cells) or a Markdown file, whose ```python
+fences run. In its prose an author writes
+
+  keeps 55%<!--= weights[6, 6] --> of itself    a figure, and what must give it
+  is larger<!--= a > b -->                      a claim, and what must be True
+  {{ weights[6, 6] :.0%}}                       a figure that the page computes
+  in 2017<!--~ year of publication -->          a figure that is waived, and why
+
+and in its code cells
+
+  # %% tags=["raises-exception"]                a cell that must fail
+  #| alt: what the figure shows                 for every figure that the cell draws
+  #| timeout: 300                               seconds, where the usual limit is too short
+
+Each finding is one line, page:line: message. Exit code: 0 nothing found, 1 findings, 2 wrong usage.
+"""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="proofread", description=_DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="check")
+    checking = commands.add_parser("check", help="check pages, and run those that changed")
+    checking.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="pages, or folders that hold some")
+    checking.add_argument("--timeout", type=float, default=TIMEOUT, help="seconds per cell (default: %(default)g)")
+    checking.add_argument("--workers", type=int, help="pages run side by side (default: one per core)")
+    checking.add_argument("--no-cache", action="store_true", help=f"run every page, whatever {CACHE} holds")
+    options = parser.parse_args(arguments)
+    for path in options.paths:
+        if not path.exists():
+            checking.error(f"{path} does not exist")
+    pages = find_pages(options.paths)
+    if not pages:
+        checking.error(f"no pages in {', '.join(map(str, options.paths))}: neither .md nor .py with # %% cells")
+    report = check(
+        pages,
+        cache=None if options.no_cache else CACHE,
+        timeout=options.timeout,
+        workers=options.workers,
+        progress=lambda line: print(line, file=sys.stderr, flush=True),
+    )
+    for finding in report.findings:
+        print(finding)
+    print(report, file=sys.stderr)
+    return 1 if report.findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

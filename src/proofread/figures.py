@@ -1,0 +1,181 @@
+"""Does a typed figure say what a value is? The typed text chooses the form, the value must fill it.
+
+A number is compared after rounding to the digits that were typed. One unit in the last place is allowed only where the
+value lies within 5e-7 of the rounding edge (and within a hundredth of that unit), where two machines may round apart.
+A bare ``0`` claims exactly nothing; ``0.00`` claims something that rounds to it.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TypeAlias, Union
+
+Value: TypeAlias = Union[bool, int, float, str, None, Sequence["Value"]]
+
+_WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+_TRUTH = {"true": True, "yes": True, "false": False, "no": False}
+_RAISED = str.maketrans("+-0123456789", "⁺⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+_LOWERED = str.maketrans("⁺⁻⁰¹²³⁴⁵⁶⁷⁸⁹−", "+-0123456789-")
+
+_SIGN = r"(?<![\w)\]])[-−+]"
+_WHOLE = r"(?:\d{1,3}(?:[,\u00a0\u2009\u202f]\d{3})+(?!\d)|\d+)"
+_FRACTION = r"\.\d+"
+_GAP = r"[ \u00a0\u2009\u202f]?"
+_TEN = r"10(?:\^\{[-−+]?\d+\}|\^[-−+]?\d+|[⁺⁻]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+)"
+_POWER = rf"(?:[eE][-−+]?\d+\b|{_GAP}(?:[·×]|\\cdot|\\times){_GAP}{_TEN})"
+_PERCENT = rf"{_GAP}\\?%"
+NUMBER = rf"(?:{_SIGN})?(?:{_TEN}|(?:{_WHOLE}(?:{_FRACTION})?|(?<![\d.]){_FRACTION})(?:{_POWER})?)(?:{_PERCENT})?"
+FIGURE = rf"\d+(?:\.\d+){{2,}}|{NUMBER}(?:{_GAP}×{_GAP}{NUMBER})*"
+
+_PARTS = re.compile(
+    rf"(?P<sign>[-−+])?(?P<mantissa>(?P<whole>(?!{_TEN}){_WHOLE})?(?P<fraction>{_FRACTION})?)"
+    rf"(?P<power>{_TEN}|{_POWER})?(?P<percent>{_PERCENT})?"
+)
+
+
+@dataclass(frozen=True)
+class Number:
+    """A typed number, taken apart so that another value can be written the same way."""
+
+    sign: str
+    whole: str
+    fraction: str
+    power: str
+    percent: str
+
+    @classmethod
+    def parse(cls, typed: str) -> "Number | None":
+        """Take a typed number apart; None if it is not one."""
+        parts = _PARTS.fullmatch(typed)
+        if parts is None or not (parts["mantissa"] or parts["power"]):
+            return None
+        return cls(*(parts[name] or "" for name in ("sign", "whole", "fraction", "power", "percent")))
+
+    @property
+    def exponent(self) -> int:
+        """The typed power of ten."""
+        digits = re.search(r"(?:10|[eE])\^?\{?([-−+⁺⁻]?[\d⁰¹²³⁴⁵⁶⁷⁸⁹]+)", self.power)
+        return int(digits[1].translate(_LOWERED)) if digits else 0
+
+    @property
+    def value(self) -> Decimal:
+        """The number that was typed."""
+        digits = re.sub(r"\D", "", self.whole) + self.fraction if self.whole or self.fraction else "1"
+        number = Decimal(digits).scaleb(self.exponent - (2 if self.percent else 0))
+        return -number if self.sign in ("-", "−") and self.sign else number
+
+    @property
+    def unit(self) -> Decimal:
+        """One unit in the last typed place."""
+        places = len(self.fraction[1:])
+        return Decimal(1).scaleb(self.exponent - places - (2 if self.percent else 0))
+
+    def says(self, value: float) -> bool:
+        """Whether rounding the value to the typed digits gives the typed number."""
+        if not math.isfinite(value):
+            return False
+        if self.value == 0 and not self.fraction:
+            return value == 0
+        exact = Decimal(value)
+        slack = min(Decimal("5e-7"), self.unit / 100) if isinstance(value, float) else Decimal(0)
+        rounded = (Number.parse(self.write(nearby)) for nearby in (exact, exact - slack, exact + slack))
+        return any(number is not None and number.value == self.value for number in rounded)
+
+    def write(self, value: Decimal) -> str:
+        """The value in the form of this number."""
+        if not value.is_finite():
+            return str(float(value))
+        places = len(self.fraction[1:])
+        power = self.power
+        if self.percent:
+            value = value.scaleb(2)
+        if power:
+            mantissa, _, exponent = f"{value:.{places}e}".partition("e")
+            plain = str(int(exponent))
+            if "⁰" <= power[-1] or power[-1] in "¹²³":
+                plain = plain.translate(_RAISED)
+            elif "−" in power:
+                plain = plain.replace("-", "−")
+            power = re.sub(r"(?<=[eE^{])[-−+]?\d+|[⁺⁻]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+", lambda _: plain, power)
+            body = mantissa if self.whole or self.fraction else ""
+            if not body and mantissa.lstrip("-") != "1":
+                body = mantissa + " × "
+        else:
+            body = f"{value:,.{places}f}" if re.search(r"\D", self.whole) else f"{value:.{places}f}"
+            separator = re.search(r"\D", self.whole)
+            if separator:
+                body = body.replace(",", separator[0])
+            if not self.whole:
+                body = body.replace("0.", ".", 1)
+        if body.startswith("-"):
+            body = ("−" if self.sign == "−" else "-") + body[1:]
+        elif self.sign == "+":
+            body = "+" + body
+        return body + power + self.percent
+
+
+def correction(typed: str, value: Value) -> str | None:
+    """What should be typed instead, in the same form; None if the typed text says what the value is."""
+    typed = typed.strip()
+    if isinstance(value, bool):
+        said = _TRUTH.get(typed.lower(), True)
+        return None if said is value else str(value)
+    if isinstance(value, (list, tuple)):
+        return _sequence(typed, value)
+    if isinstance(value, (int, float)):
+        return _number(typed, value)
+    text = str(value)
+    bare = typed.strip("\"'“”‘’")
+    return None if text in (typed, bare) or text == bare[:1].swapcase() + bare[1:] else text
+
+
+def _number(typed: str, value: float) -> str | None:
+    number = Number.parse(typed)
+    if number is not None:
+        return None if number.says(value) else _distinct(number, value)
+    if typed.lower() in _WORDS:
+        if value == _WORDS.index(typed.lower()):
+            return None
+        word = _WORDS[int(value)] if value in range(len(_WORDS)) else f"{value:.6g}"
+        return word.capitalize() if typed[0].isupper() else word
+    if isinstance(value, float) and not math.isfinite(value):
+        spelled = typed.lower().replace("−", "-").replace("infinity", "inf").replace("∞", "inf").lstrip("+")
+        return None if spelled == str(value) else str(value)
+    return str(value) if isinstance(value, int) else f"{value:.6g}"
+
+
+def _distinct(number: Number, value: float) -> str:
+    if not math.isfinite(value):
+        return str(value)
+    written = number.write(Decimal(value))
+    again = Number.parse(written)
+    # A typed 0 that stands for something small would be told to stay a 0.
+    return f"{value:.2g}" if again is not None and again.value == number.value else written
+
+
+def _sequence(typed: str, values: Sequence[Value]) -> str | None:
+    outside = re.fullmatch(r"(torch\.Size\(\[|[(\[]?)(.*?)(\]\)|[)\]]?)", typed, re.DOTALL)
+    opening, inside, closing = outside.groups() if outside else ("", typed, "")
+    items = list(_items(inside))
+    separator = " × " if "×" in inside else ", "
+    if len(items) != len(values):
+        return opening + separator.join(f"{v:.6g}" if isinstance(v, float) else str(v) for v in values) + closing
+    corrections = [correction(item, value) for item, value in zip(items, values, strict=True)]
+    if all(c is None for c in corrections):
+        return None
+    return opening + separator.join(i if c is None else c for i, c in zip(items, corrections, strict=True)) + closing
+
+
+def _items(inside: str) -> Iterator[str]:
+    depth, item = 0, ""
+    for character in inside:
+        depth += (character in "([") - (character in ")]")
+        if character in ",×" and depth == 0:
+            yield item.strip()
+            item = ""
+        else:
+            item += character
+    if item.strip():
+        yield item.strip()

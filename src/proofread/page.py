@@ -1,0 +1,150 @@
+"""A page, read into cells that know the line they begin on."""
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import jupytext
+
+_MARKER = re.compile(r"^# %%(?!%)", re.MULTILINE)
+_HEADER = re.compile(r"\A(?:#!.*\n)?# ---\n(?:#.*\n)*?# ---\n")
+_OPTION = re.compile(r"^#\|[ ]?(?P<key>[\w-]+):[ ]*(?P<value>.*(?:\n#\|[ ]{2,}.*)*)", re.MULTILINE)
+_OPTIONS = re.compile(r"\A\s*(?:#\|.*\n?)+")
+FENCE = r"^(?P<indent>[ \t>]*)(?P<fence>`{3,}|~{3,})(?P<info>[^\n]*)\n(?P<body>.*?)(?:^(?P=indent)(?P=fence)[ \t]*$|\Z)"
+_FENCE = re.compile(FENCE, re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True, order=True)
+class Finding:
+    """One thing that is wrong on a page, and where."""
+
+    path: str
+    line: int
+    message: str
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.message}" + (f"\n{self.detail.rstrip()}" if self.detail else "")
+
+
+class PageError(ValueError):
+    """A file that cannot be read as a page."""
+
+    def __init__(self, finding: Finding):
+        super().__init__(str(finding))
+        self.finding = finding
+
+
+@dataclass(frozen=True)
+class Option:
+    """A ``#| key: value`` comment at the top of a code cell."""
+
+    key: str
+    value: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell: its source without comment marks, and the file's line of its first line."""
+
+    source: str
+    line: int
+    is_code: bool
+    tags: tuple[str, ...] = ()
+    fence: str = ""  # how a Markdown page shows this code: its own text, fence and all
+
+    @cached_property
+    def options(self) -> tuple[Option, ...]:
+        """The cell's ``#|`` comments; only those before the first statement count."""
+        head = _OPTIONS.match(self.source) if self.is_code else None
+        return tuple(
+            Option(m["key"], re.sub(r"\n#\|[ ]*", "\n", m["value"]), self.line + self.source.count("\n", 0, m.start()))
+            for m in (_OPTION.finditer(head[0]) if head else ())
+        )
+
+    def option(self, key: str) -> str | None:
+        """The value of the first option of that name."""
+        return next((option.value for option in self.options if option.key == key), None)
+
+    @property
+    def shown(self) -> str:
+        """The code as a reader sees it, without the ``#|`` comments."""
+        return _OPTIONS.sub("", self.source).strip("\n")
+
+
+@dataclass(frozen=True)
+class Page:
+    """A percent script or a Markdown file, as a sequence of cells."""
+
+    path: str
+    cells: tuple[Cell, ...]
+
+    @property
+    def is_script(self) -> bool:
+        """Whether the page is a percent script, whose cells show their outputs."""
+        return self.path.endswith(".py")
+
+    @property
+    def code(self) -> str:
+        """All code of the page, for finding what the prose quotes."""
+        return "\n".join(cell.source for cell in self.cells if cell.is_code)
+
+
+def read(path: Path, root: Path) -> Page:
+    """Read a page; its path is told relative to root, wherever a reader will meet it.
+
+    Raises:
+        PageError: The file is not UTF-8.
+    """
+    name = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.as_posix()
+    data = path.read_bytes()
+    try:
+        text = data.decode().replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        byte = data[error.start]
+        raise PageError(Finding(name, line, f"byte {byte:#04x} is not UTF-8; save the page as UTF-8")) from error
+    return Page(name, _script(text) if path.suffix == ".py" else _markdown(text))
+
+
+def _script(text: str) -> tuple[Cell, ...]:
+    # jupytext decides what a cell is, so that a page means here what it means in Jupyter; it does not say where the
+    # cell stood, which the markers do.
+    header = _HEADER.match(text)
+    begin = header.end() if header else 0
+    starts = [text.count("\n", 0, marker.start()) for marker in _MARKER.finditer(text)]
+    if text[begin : _first_marker(text)].strip():
+        starts.insert(0, text.count("\n", 0, begin) - 1)
+    lines = text.splitlines()
+    cells = []
+    for start, cell in zip(starts, jupytext.reads(text, fmt="py:percent").cells, strict=True):
+        source = cell.source.strip("\n")
+        first = source.split("\n", 1)[0]
+        line = next(i for i in range(start + 1, len(lines) + 1) if i == len(lines) or lines[i].endswith(first))
+        while not source and line > start + 1:
+            line -= 1
+        cells.append(Cell(source, line + 1, cell.cell_type == "code", tuple(cell.metadata.get("tags", ()))))
+    return tuple(cells)
+
+
+def _first_marker(text: str) -> int:
+    marker = _MARKER.search(text)
+    return marker.start() if marker else len(text)
+
+
+def _markdown(text: str) -> tuple[Cell, ...]:
+    """Split a Markdown page at its ```python fences: they run, in order, in one namespace."""
+    cells, end = [], 0
+    for fence in _FENCE.finditer(text):
+        language, _, rest = fence["info"].strip().partition(" ")
+        if language != "python" or fence["indent"]:
+            continue
+        cells.append(Cell(text[end : fence.start()], text.count("\n", 0, end) + 1, is_code=False))
+        tags = tuple(re.findall(r"[\w-]+", rest)) if "=" not in rest else ()
+        line = text.count("\n", 0, fence.start("body")) + 1
+        cells.append(Cell(fence["body"].rstrip("\n"), line, is_code=True, tags=tags, fence=fence[0]))
+        end = fence.end()
+    cells.append(Cell(text[end:], text.count("\n", 0, end) + 1, is_code=False))
+    return tuple(cells)

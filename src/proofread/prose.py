@@ -1,0 +1,227 @@
+"""Markdown prose, read for what it claims: which figures it types, computes, waives, or leaves bare.
+
+``55%<!--= weights[6, 6] -->``
+    The figure before the comment is what the expression gives, written that way.
+``larger<!--= a > b -->``
+    The claim holds: the expression is True.
+``{{ weights[6, 6] :.0%}}``
+    The figure is computed, and formatted.
+``55%<!--== weights[6, 6] -->``, ``{{= weights[6, 6] :.0%}}``
+    The same, evaluated once the page has run to its end: for an answer that stands before its proof.
+``2017<!--~ year -->``
+    The figure before the comment is waived, for the reason given. On a line of its own the comment waives the figures
+    of the block that follows it.
+
+What stands before the comment is a number, a word, a code span, a formula, something emphasised, quoted or in brackets,
+or a link. Digits need no claim in fenced code, formulas, link targets, HTML tags and attributes, list numbers, names
+whose digits follow a letter (GPT-2, float32, H100; also 2-D), and code spans that quote the page's own code.
+"""
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from .figures import FIGURE, Number
+from .formula import spans
+from .page import FENCE
+
+_CODE_SPAN = r"(?<!`)(?P<ticks>`+)(?!`)(?P<quoted>.+?)(?<!`)(?P=ticks)(?!`)"
+_NAME = r"[^\W\d]\w*(?:-\d(?:[\w.]*\w)?)?|\b\d-?D\b"
+# Whichever of these begins first wins, as in Markdown itself: a comment in a code span is code, a digit in a formula is
+# the formula's.
+_TOKEN = re.compile(
+    rf"""
+      (?P<fenced> {FENCE} )
+    | {_CODE_SPAN}
+    | (?P<comment> <!--(?P<kind>==?|~|)(?P<said>.*?)--> )
+    | \{{\{{(?P<computed>.+?)\}}\}}
+    | \x00+                                           # a formula, see read
+    | (?P<skipped>
+          \A---\n.*?\n---\n                           # front matter
+        | ^:::[ ].*(?:\n(?:[ ]{{4}}.*|[ \t]*(?=\n)))*  # an API directive and its options
+        | </?[a-zA-Z][^<>]*>                          # tags with their attributes, autolinks
+        | https?://[^\s)>]+
+        | (?<=\])\([^()\s]*                           # a link's target, but not its title
+        | ^[ ]{{0,3}}\[[^\]\n]+\]:[ ]*\S+             # a reference's target
+        | \[\^[\w-]+\]                               # footnotes
+        | \{{:?[ ]*[.\#][^{{}}\n]*\}}                  # attribute lists
+        | &\#?\w+;
+        | ^[ \t>]*\d+[.)][ ]                          # list numbers
+        | {_NAME}
+      )
+    | (?P<figure> {FIGURE} )
+    """,
+    re.VERBOSE | re.MULTILINE | re.DOTALL,
+)
+_IN_CODE = re.compile(rf"{_NAME}|(?P<figure>{FIGURE})")
+_BEFORE = re.compile(
+    rf"""(?:
+        (?<!`)(?P<ticks>`+)(?P<a>[^`]+)(?P=ticks)
+      | !?\[(?P<b>[^\[\]]+)\]\([^()]*\)
+      | (?P<mark>\*\*|__|\*|_)(?P<c>[^*_\n]+)(?P=mark)
+      | ["“‘'](?P<d>[^"“”‘’'\n]+)["”’']
+      | \$(?P<e>[^$]+)\$
+      | (?P<f>(?:torch\.Size)?\([^()]*(?:\([^()]*\)[^()]*)*\)|\[[^\[\]]*(?:\[[^\[\]]*\][^\[\]]*)*\])
+      | (?P<g>{FIGURE})
+      | (?P<h>[^\W\d_][\w'’-]*)
+    )\Z""",
+    re.VERBOSE,
+)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A typed figure or word with the expression that must agree; the span is that of the typed text alone."""
+
+    typed: str
+    expression: str
+    span: tuple[int, int]
+    line: int
+    late: bool
+
+    def compares(self, number: Number) -> bool:
+        """Whether the expression itself holds the typed number, as ``ratio > 1.35`` does for 1.35."""
+        constants = (node.value for node in ast.walk(_parse(self.expression)) if isinstance(node, ast.Constant))
+        return any(isinstance(c, (int, float)) and number.value == Decimal(str(c)) for c in constants)
+
+
+@dataclass(frozen=True)
+class Computed:
+    """A figure that the page computes: an expression and how to format it."""
+
+    expression: str
+    spec: str
+    span: tuple[int, int]
+    line: int
+    late: bool
+
+
+@dataclass
+class Prose:
+    """What one Markdown text claims. Lines count from the text's first, which is line 0."""
+
+    text: str
+    claims: list[Claim] = field(default_factory=list)
+    computed: list[Computed] = field(default_factory=list)
+    waivers: list[tuple[int, str]] = field(default_factory=list)
+    problems: list[tuple[int, str]] = field(default_factory=list)
+    _bare: list[tuple[int, str, bool]] = field(default_factory=list)
+    _comments: list[tuple[int, int]] = field(default_factory=list)
+
+    def bare(self, code: str) -> Iterator[tuple[int, str]]:
+        """Figures that nothing accounts for, with their lines; a code span that quotes the code is accounted for."""
+        quotable = _squeeze(code)
+        for line, text, is_code in self._bare:
+            if not is_code:
+                yield line, text
+            elif not (re.search(r"[^\W\d]", text) and _squeeze(text) in quotable):
+                yield line, f"`{text}`"
+
+    def publish(self, values: Mapping[Claim | Computed, object]) -> str:
+        """The text for the reader: comments gone, computed figures in their place."""
+        parts, end = [], 0
+        filled = ((figure.span, str(values.get(figure, ""))) for figure in self.computed)
+        for (start, stop), text in sorted([*filled, *((span, "") for span in self._comments)]):
+            parts += [self.text[end:start], text]
+            end = stop
+        return "".join([*parts, self.text[end:]])
+
+
+def read(text: str) -> Prose:
+    """Read a Markdown text for its claims."""
+    prose = Prose(text)
+    covered: list[tuple[int, int]] = []
+    loose: list[tuple[int, int, str, bool]] = []
+    masked = text
+    for formula in spans(text):
+        masked = masked[: formula.start] + "\0" * (formula.end - formula.start) + masked[formula.end :]
+    for token in _TOKEN.finditer(masked):
+        start, end = token.span()
+        line = text.count("\n", 0, start)
+        if token["comment"]:
+            _comment(prose, token, line, covered)
+        elif token["computed"]:
+            _computed(prose, token, line)
+        elif token["quoted"]:
+            if any(digits["figure"] for digits in _IN_CODE.finditer(token["quoted"])):
+                loose.append((start, end, token["quoted"], True))
+        elif token["figure"]:
+            loose.append((start, end, token["figure"], False))
+    for start, end, figure, is_code in loose:
+        if not any(first <= start and end <= last for first, last in covered):
+            prose._bare.append((text.count("\n", 0, start), figure, is_code))
+    return prose
+
+
+def _comment(prose: Prose, token: re.Match[str], line: int, covered: list[tuple[int, int]]) -> None:
+    text, (start, end), said = prose.text, token.span(), token["said"].strip()
+    before, after = text[text.rfind("\n", 0, start) + 1 : start], re.compile(r"[ \t]*(?:\n|\Z)").match(text, end)
+    alone = not before.strip(" \t>|") and after is not None
+    # A line that held only a comment must not stay behind as a blank line: it would end the paragraph.
+    prose._comments.append(
+        (start - len(before), after.end()) if alone and after and not before.strip() else (start, end)
+    )
+    if not token["kind"]:
+        return
+    if not said:
+        what = "a reason" if token["kind"] == "~" else "an expression"
+        prose.problems.append((line, f"<!--{token['kind']} --> needs {what}"))
+    elif token["kind"] == "~" and alone:
+        block = re.compile(r"\s*(.*?)(?=\n[ \t>]*\n|\Z)", re.DOTALL).match(text, end)
+        if block and re.search(r"\d", block[1]):
+            covered.append(block.span())
+            prose.waivers.append((line, said))
+        else:
+            prose.problems.append((line, f"the waiver ({said}) covers no figure; remove it"))
+    else:
+        claimed = _BEFORE.search(text, max(0, start - 400), start)
+        if claimed is None:
+            prose.problems.append((line, f"<!--{token['kind']} {said} --> must directly follow what it speaks of"))
+            return
+        covered.append(claimed.span())
+        name = next(name for name in "abcdefgh" if claimed[name] is not None)
+        if token["kind"] != "~":
+            if _check(prose, said, line):
+                prose.claims.append(Claim(claimed[name], said, claimed.span(name), line, token["kind"] == "=="))
+        elif re.search(r"\d", claimed[0]):
+            prose.waivers.append((line, said))
+        else:
+            prose.problems.append((line, f"the waiver ({said}) covers no figure; remove it"))
+
+
+def _computed(prose: Prose, token: re.Match[str], line: int) -> None:
+    late = token["computed"].startswith("=")
+    said, spec = token["computed"][late:], ""
+    # The last colon begins the format unless what stands before it is no expression, as in a slice.
+    expression, colon, rest = said.rpartition(":")
+    if colon:
+        try:
+            _parse(expression)
+        except SyntaxError:
+            pass
+        else:
+            said, spec = expression, rest.strip()
+    if _check(prose, said.strip(), line):
+        prose.computed.append(Computed(said.strip(), spec, token.span(), line, late))
+
+
+def _parse(expression: str) -> ast.Expression:
+    return ast.parse(f"({expression.strip()}\n)", mode="eval")
+
+
+def _check(prose: Prose, expression: str, line: int) -> bool:
+    try:
+        tree = _parse(expression)
+    except SyntaxError as error:
+        prose.problems.append((line, f"{expression} is not an expression: {error.msg}"))
+        return False
+    if not any(isinstance(node, ast.Name) for node in ast.walk(tree)):
+        prose.problems.append((line, f"{expression} takes nothing from the page, so it proves nothing"))
+        return False
+    return True
+
+
+def _squeeze(code: str) -> str:
+    return re.sub(r"\s+", "", code)

@@ -1,0 +1,88 @@
+"""Renders code cells to HTML: mkdocs-jupyter's markup for cells and outputs, without its page, styles and scripts."""
+
+import functools
+import html
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import nbformat.v4
+from mkdocs_jupyter.config import settings
+from nbconvert.exporters import HTMLExporter
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import get_lexer_by_name
+
+from . import math
+from .check import PICTURES, Checked
+from .kernel import Output
+
+_CUT = "<!--cut-->"
+_TEMPLATES = Path(__file__).parent / "templates"
+
+
+def cells(checked: Checked, picture: Callable[[str, str], str]) -> dict[int, str]:
+    """The HTML of each code cell that the page shows, by its place.
+
+    Args:
+        checked: The page, with what its cells gave.
+        picture: Takes a picture's MIME type and data; returns the URL under which the page will find it.
+    """
+    shown = [index for index, cell in enumerate(checked.page.cells) if cell.is_code and "remove-cell" not in cell.tags]
+    notebook = nbformat.v4.new_notebook(
+        cells=[_cell(checked, index, picture) for index in shown],
+        metadata={"language_info": {"name": "python"}},
+    )
+    body, _ = _exporter().from_notebook_node(notebook)
+    return dict(zip(shown, map(str.strip, body.split(_CUT)[1:]), strict=True))
+
+
+def _cell(checked: Checked, index: int, picture: Callable[[str, str], str]) -> nbformat.NotebookNode:
+    cell = checked.page.cells[index]
+    alts = iter(checked.of_cell(index))
+    outputs = [] if "hide-output" in cell.tags else checked.outputs(index)
+    return nbformat.v4.new_code_cell(
+        cell.shown,
+        id=f"cell-{index + 1}",
+        # The mark by which nbconvert's own TagRemovePreprocessor hides a cell's input.
+        metadata={"tags": list(cell.tags), "transient": {"remove_source": "hide-input" in cell.tags}},
+        outputs=[nbformat.from_dict(_linked(output, alts, picture)) for output in outputs],
+    )
+
+
+def _linked(output: Output, alts: Iterator[str], picture: Callable[[str, str], str]) -> Output:
+    """The output with its picture, if it has one, as a link to a file."""
+    kind = next((kind for kind in PICTURES if kind in output.get("data", {})), None)
+    if kind is None:
+        return output
+    data = output["data"][kind]
+    alt = html.escape(next(alts, ""))
+    tag = f'<img class="figure" src="{picture(kind, data)}" alt="{alt}" loading="lazy"{_size(kind, data)}>'
+    return {**output, "data": {"text/html": tag}}
+
+
+def _size(kind: str, data: str) -> str:
+    # So that the text below does not jump when the picture comes.
+    size = re.search(r'<svg\b[^>]*?viewBox="0 0 ([\d.]+) ([\d.]+)"', data) if kind == "image/svg+xml" else None
+    return ' width="{:.0f}" height="{:.0f}"'.format(*(float(pt) * 4 / 3 for pt in size.groups())) if size else ""
+
+
+@functools.cache
+def _exporter() -> HTMLExporter:
+    return HTMLExporter(
+        template_file="cells.html.j2",
+        extra_template_paths=[str(_TEMPLATES), settings.templates_dir],
+        exclude_input_prompt=True,
+        exclude_output_prompt=True,
+        preprocessors=[],
+        default_preprocessors=[],
+        filters={"highlight_code": _highlight, "mathml": _mathml},
+    )
+
+
+def _highlight(source: str, metadata: object = None) -> str:
+    return highlight(source, get_lexer_by_name("ipython3"), HtmlFormatter(cssclass="highlight", wrapcode=True))
+
+
+def _mathml(latex: str) -> str:
+    return math.to_mathml(latex.strip().strip("$").strip(), display=not latex.lstrip().startswith("$") or "$$" in latex)
