@@ -1,0 +1,175 @@
+"""Whether a formula holds, and whether its check proves anything."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ._evaluate import Assignment, Evaluator, holds
+from ._find import Formula
+from ._parse import FormulaError, Node, Parsed, parse
+from ._scope import Scope
+
+
+def check(formula: Formula, namespace: Mapping[str, object]) -> list[str]:
+    """Check a formula in its page's namespace.
+
+    Returns:
+        What is wrong with it, each with its place, the values and the remedy; nothing if it holds.
+    """
+    if formula.unchecked is not None:
+        if formula.where is not None:
+            return [f"`{formula.latex}` has both `where` and `unchecked`: keep one"]
+        return [] if formula.unchecked else [f"`{formula.latex}` is unchecked: say why, `<!-- unchecked: reason -->`"]
+    if formula.where is None:
+        return [
+            f"`{formula.latex}` is not checked: add `<!-- where: Q, K = random(...); ... -->`, "
+            "or `<!-- unchecked: reason -->`"
+        ]
+    try:
+        scope = Scope(formula.where, namespace)
+        parsed = parse(formula.latex, scope)
+        return [
+            *_hides(formula, parsed, scope),
+            *_proves_nothing(formula, parsed, scope),
+            *_fails(formula.latex, parsed, scope),
+        ]
+    except FormulaError as error:
+        return [str(error)]
+
+
+def holds_in(latex: str, scope: Scope) -> bool:
+    """Tell whether LaTeX can be read and holds in a scope."""
+    try:
+        return next(_fails(latex, parse(latex, scope), scope), None) is None
+    except FormulaError:
+        return False
+
+
+def sides(latex: str, parsed: Parsed, scope: Scope) -> Iterator[tuple[Node, Assignment, list[Any], Evaluator]]:
+    """Yield each statement for each value of its free indices, with the values of its sides."""
+    evaluator = Evaluator(latex, parsed, scope)
+    for statement in parsed.statements:
+        for at in evaluator.assignments(statement):
+            values = [evaluator(kid, at) if kid.kind not in ("space", "interval") else kid for kid in statement.kids]
+            yield statement, at, values, evaluator
+
+
+def _fails(latex: str, parsed: Parsed, scope: Scope) -> Iterator[str]:
+    """Yield for each relation that does not hold what its sides are, at the first values where they differ."""
+    failed: set[tuple[int, int]] = set()
+    for statement, at, values, evaluator in sides(latex, parsed, scope):
+        for i, relation in enumerate(statement.value.split()):
+            left, right = statement.kids[i : i + 2]
+            if (id(statement), i) in failed:
+                continue
+            if relation == "∈":
+                said = _outside(values[i], right, values[i + 1], evaluator, at)
+            else:
+                said = _differs(relation, left, right, values[i], values[i + 1], evaluator)
+            if said:
+                failed.add((id(statement), i))
+                where = ", ".join(f"{name} = {value}" for name, value in at.items())
+                text = latex[left.span[0] : right.span[1]]
+                yield f"`{text}` does not hold{' for ' if where else ''}{where}: {said}"
+
+
+def _differs(relation: str, left: Node, right: Node, one: Any, other: Any, evaluator: Evaluator) -> str:
+    if isinstance(one, list | tuple) or isinstance(other, list | tuple):
+        return "a list has no value: index it"
+    zero = Node("number", value="0")
+    if left == zero and isinstance(other, Tensor):
+        one = torch.zeros_like(other)
+    if right == zero and isinstance(one, Tensor):
+        other = torch.zeros_like(one)
+    tolerance = math.sqrt(evaluator.precision)
+    if relation == "≈":
+        number = next((node for node in (right, left) if node.kind == "number"), None)
+        tolerance = 0.05
+        if number is not None and not isinstance(one, Tensor) and not isinstance(other, Tensor):
+            digits = len(number.value.partition(".")[2])
+            size = max(abs(one), abs(other))
+            tolerance = 0.5 * 10.0**-digits * (1 + 1e-9) / size if size else 0.0
+    if holds(relation, one, other, tolerance):
+        return ""
+    return f"{evaluator.text(left)} is {_show(one)}, {evaluator.text(right)} is {_show(other)}"
+
+
+def _outside(value: Any, node: Node, members: Any, evaluator: Evaluator, at: Assignment) -> str:
+    """Say why a value is not in a set, if it is not."""
+    values = value if isinstance(value, list | tuple) else [value]
+    for item in values:
+        shape = tuple(item.shape) if isinstance(item, Tensor) else ()
+        entries = torch.as_tensor(item, dtype=torch.float64)
+        if node.kind == "space":
+            sizes = tuple(evaluator(kid, at) for kid in node.kids)
+            if shape != sizes:
+                return f"its shape is {shape}, not {sizes}"
+            if (node.value == "Z" and bool((entries != entries.round()).any())) or (
+                node.value == "N" and bool(((entries != entries.round()) | (entries < 0)).any())
+            ):
+                return f"it has entries outside {node.value}: {_show(item)}"
+        elif node.kind == "interval":
+            low, high = (evaluator(kid, at) for kid in node.kids)
+            above = entries >= low if node.value[0] == "[" else entries > low
+            below = entries <= high if node.value[1] == "]" else entries < high
+            if not bool((above & below).all()):
+                return f"it is {_show(item)}"
+        elif not all(any(holds("=", float(x), member, 1e-8) for member in members) for x in entries.flatten()):
+            return f"it is {_show(item)}"
+    return ""
+
+
+def _show(value: Any) -> str:
+    if not isinstance(value, Tensor):
+        return f"{value:.6g}"
+    if value.dim() == 0:
+        return f"{value.item():.6g}"
+    entries = ", ".join(f"{entry:.4g}" for entry in value.detach().flatten()[:3].tolist())
+    return f"a tensor of shape {tuple(value.shape)} ({entries}{', ...' if value.numel() > 3 else ''})"
+
+
+def _hides(formula: Formula, parsed: Parsed, scope: Scope) -> Iterator[str]:
+    """Yield the values that `where` binds and that hide mistakes."""
+    remedy = "bind it to what tells mistakes apart, such as random(...)"
+    for name in sorted(_names(parsed) & scope.where.keys() - {"one", "zero"}):
+        value = scope.where[name]
+        if isinstance(value, int | float) and value in (0, 1):
+            yield f"`{formula.latex}`: {name} = {value:g} hides factors and powers: {remedy}"
+        if isinstance(value, Tensor) and value.dim():
+            if any(size < 2 for size in value.shape) and value.dim() < 3:
+                yield f"`{formula.latex}`: {name} has shape {tuple(value.shape)}: sizes of 0 and 1 hide mistakes: {remedy}"
+            elif bool((value == value.flatten()[0]).all()):
+                yield f"`{formula.latex}`: all entries of {name} are {value.flatten()[0]:g}, which hides mistakes: {remedy}"
+
+
+def _proves_nothing(formula: Formula, parsed: Parsed, scope: Scope) -> Iterator[str]:
+    """Yield why a check would prove nothing."""
+    called = {node.value for statement in parsed.statements for node in statement.walk() if node.kind == "call"}
+    names = _names(parsed) | called
+    alone = set()
+    for statement in parsed.statements:
+        for left, right in zip(statement.kids, statement.kids[1:], strict=False):
+            same = left.kind == right.kind == "name" and scope.value(left.value) is scope.value(right.value)
+            if left == right or (same and left.value in scope.where):
+                yield f"`{formula.latex}` has the same on both sides: it proves nothing"
+        alone |= {_head(side).value for side in statement.kids if _head(side).kind == "name"}
+    proven = any(scope.proves(name) for name in called) or bool(names & scope.computed)
+    if (names & scope.self_made) and not proven and not (alone - scope.where.keys()) & scope.page.keys():
+        made = ", ".join(sorted(names & scope.self_made))
+        yield (
+            f"`{formula.latex}` proves nothing: its `where` computes {made} itself, and nothing calls what the page or its "
+            f"package defines: bind {made} to what the page computes"
+        )
+
+
+def _head(node: Node) -> Node:
+    return _head(node.kids[0]) if node.kind in ("index", "transpose") else node
+
+
+def _names(parsed: Parsed) -> set[str]:
+    return {node.value for statement in parsed.statements for node in statement.walk() if node.kind == "name"}

@@ -1,0 +1,467 @@
+"""What a formula's tree says, computed with torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ._parse import FormulaError, Node, Parsed
+from ._scope import Scope
+
+Assignment = dict[str, int]
+
+_ELEMENTWISE: dict[str, Callable[[Tensor], Tensor]] = {
+    name: getattr(torch, name)
+    for name in ("exp", "log", "sin", "cos", "tan", "sinh", "cosh", "tanh", "arcsin", "arccos", "arctan", "sign")
+}
+_ELEMENTWISE |= {
+    "ln": torch.log,
+    "softmax": lambda x: x.softmax(-1),
+    "det": torch.det,
+    "tr": torch.trace,
+    "diag": torch.diag,
+}
+_FAST = {"exp": math.exp, "log": math.log, "ln": math.log, "sin": math.sin, "cos": math.cos, "tanh": math.tanh}
+_WHOLE = {"softmax", "det", "tr", "diag"}
+
+
+class Evaluator:
+    """Evaluates the nodes of one formula; what depends on no index is computed once.
+
+    Attributes:
+        precision: The coarsest machine epsilon of the values that were met.
+    """
+
+    def __init__(self, latex: str, parsed: Parsed, scope: Scope):
+        self.latex, self.parsed, self.scope = latex, parsed, scope
+        self.precision = torch.finfo(torch.float64).eps
+        self._closed: dict[int, Any] = {}
+        self._indices: dict[int, frozenset[str]] = {}
+
+    def __call__(self, node: Node, at: Assignment) -> Any:
+        """Return the value of a node, given the values of the indices."""
+        if not self.indices(node):
+            if id(node) not in self._closed:
+                self._closed[id(node)] = self._compute(node, at)
+            return self._closed[id(node)]
+        return self._compute(node, at)
+
+    def indices(self, node: Node) -> frozenset[str]:
+        """Return the indices that a node's value depends on."""
+        if id(node) not in self._indices:
+            found = frozenset().union(*(self.indices(kid) for kid in node.kids))
+            if node.kind == "name" and (node.value in self.parsed.indices or node.value.startswith("#")):
+                found |= {node.value}
+            if node.kind == "big":
+                found -= {node.value.split()[1]}
+            if node.kind == "sequence":
+                found -= {node.value}
+            self._indices[id(node)] = found
+        return self._indices[id(node)]
+
+    def assignments(self, statement: Node, at: Assignment | None = None) -> Iterator[Assignment]:
+        """Yield every value of the statement's free indices."""
+        at = at or {}
+        names = [name for name in self.parsed.free if name in self.indices(statement) and name not in at]
+        if not names:
+            yield at
+            return
+        # An index whose range needs another one's value comes after it.
+        for name in names:
+            values = self._range(name, statement, at)
+            if values is not None:
+                break
+        else:
+            raise FormulaError(rf"nothing says which values {names[0]} takes: add `, {names[0]} = 1, \dots, n`")
+        for value in values:
+            yield from self.assignments(statement, {**at, name: value})
+
+    def text(self, node: Node) -> str:
+        """Return how a node is written."""
+        return " ".join(self.latex[slice(*node.span)].split())
+
+    def fail(self, node: Node, message: str) -> FormulaError:
+        """Return an error about a node."""
+        return FormulaError(f"`{self.text(node)}`: {message}")
+
+    # Indices
+
+    def _range(self, name: str, scope: Node, at: Assignment) -> list[int] | None:
+        """Return the values for which all subscripts with this index are within range; None if none says."""
+        if name in self.parsed.ranges:
+            low, high = (self._integer(end, at) for end in self.parsed.ranges[name])
+            return list(range(low, high + 1))
+        alone: dict[str, range] = {}
+        composed: list[tuple[Node, int]] = []
+        for node in scope.walk():
+            if node.kind != "index" or self.indices(node.kids[0]) - at.keys():
+                continue
+            for axis, kid in enumerate(node.kids[1:]):
+                for part in kid.kids if kid.kind == "slice" else (kid,):
+                    if name in self.indices(part) and not self.indices(part) - at.keys() - {name}:
+                        size = self._size(node, axis, at)
+                        if part.kind == "name":
+                            alone[self.text(node)] = range(self.parsed.origin, self.parsed.origin + size)
+                        else:
+                            composed.append((part, size))
+        if not alone and not composed:
+            return None
+        if len(set(alone.values())) > 1:
+            one, other = list({values: text for text, values in alone.items()}.items())[:2]
+            raise FormulaError(
+                f"{name} runs over {len(one[0])} values in `{one[1]}`, but over {len(other[0])} in `{other[1]}`"
+            )
+        widest = max((size for _, size in composed), default=0)
+        start: list[int] | range = next(iter(alone.values()), range(-widest - 8, 2 * widest + 9))
+        values = []
+        for value in start:
+            entries = ((self(part, {**at, name: value}) - self.parsed.origin, size) for part, size in composed)
+            if all(entry == int(entry) and 0 <= entry < size for entry, size in entries):
+                values.append(value)
+        if not values:
+            raise FormulaError(f"{name} has no value for which all its subscripts are within range")
+        return values
+
+    def _size(self, node: Node, axis: int, at: Assignment) -> int:
+        base = self(node.kids[0], at)
+        if isinstance(base, list | tuple) and axis == 0:
+            return len(base)
+        if not isinstance(base, Tensor) or axis >= base.dim():
+            raise self.fail(node, f"{axis + 1} subscripts, but {self.text(node.kids[0])} is {_describe(base)}")
+        return base.shape[axis]
+
+    def _integer(self, node: Node, at: Assignment) -> int:
+        value = self(node, at)
+        if isinstance(value, Tensor) or value != int(value):
+            raise self.fail(node, f"a limit or an index is an integer, not {_describe(value)}")
+        return int(value)
+
+    def _index(self, node: Node, at: Assignment) -> Any:
+        base = self(node.kids[0], at)
+        key: list[int | slice] = []
+        for axis, kid in enumerate(node.kids[1:]):
+            size = self._size(node, axis, at)
+            if kid.kind == "slice":
+                first, last = kid.kids
+                low = 0 if first.kind == "missing" else self._integer(first, at) - self.parsed.origin
+                high = size if last.kind == "missing" else self._integer(last, at) - self.parsed.origin + 1
+                if not 0 <= low <= high <= size:
+                    raise self._outside(node, axis, size, at)
+                key.append(slice(low, high))
+                continue
+            if kid.kind == "number" and len(kid.value) > 1 and len(node.kids) == 2 and getattr(base, "ndim", 1) > 1:
+                raise self.fail(node, f"{kid.value} could be one index or several: separate them with commas")
+            entry = self._integer(kid, at) - self.parsed.origin
+            if not 0 <= entry < size:
+                raise self._outside(node, axis, size, at)
+            key.append(entry)
+        if isinstance(base, list | tuple):
+            return self._plain(base[key[0]])  # type: ignore[index]
+        return self._plain(base[tuple(key)])
+
+    def _outside(self, node: Node, axis: int, size: int, at: Assignment) -> FormulaError:
+        origin = self.parsed.origin
+        values = ", ".join(f"{name} = {value}" for name, value in at.items() if not name.startswith("#"))
+        return self.fail(
+            node, f"subscript {axis + 1} is outside {origin}..{origin + size - 1}{' where ' if values else ''}{values}"
+        )
+
+    # Values
+
+    def _plain(self, value: Any) -> Any:
+        """Make a number of a tensor with one entry, unless it carries a gradient."""
+        if isinstance(value, Tensor):
+            if value.dtype.is_floating_point:
+                self.precision = max(self.precision, torch.finfo(value.dtype).eps)
+            if value.numel() == 1 and value.dim() <= 2 and not value.requires_grad:
+                return value.item()
+            if value.numel() == 1 and value.dim():
+                return value.reshape(())
+        return value
+
+    def _compute(self, node: Node, at: Assignment) -> Any:
+        method: Callable[[Node, Assignment], Any] = getattr(self, f"_{node.kind}")
+        try:
+            return method(node, at)
+        except FormulaError:
+            raise
+        except ZeroDivisionError:
+            return math.nan
+        except Exception as error:
+            raise self.fail(node, f"{type(error).__name__}: {error}") from error
+
+    def _kids(self, node: Node, at: Assignment) -> list[Any]:
+        values = []
+        for kid in node.kids:
+            if kid.kind == "sequence":
+                template, low, high = kid.kids
+                values += [
+                    self(template, {**at, kid.value: index})
+                    for index in range(self._integer(low, at), self._integer(high, at) + 1)
+                ]
+            else:
+                values.append(self(kid, at))
+        return values
+
+    def _number(self, node: Node, at: Assignment) -> Any:
+        return float(node.value) if "." in node.value else int(node.value)
+
+    def _constant(self, node: Node, at: Assignment) -> Any:
+        return getattr(math, node.value)
+
+    def _name(self, node: Node, at: Assignment) -> Any:
+        if node.value in at:
+            return at[node.value]
+        value = self._plain(self.scope.value(node.value))
+        if isinstance(value, bool):
+            return int(value)
+        if not isinstance(value, int | float | Tensor | list | tuple):
+            raise self.fail(node, f"is {_describe(value)}, not a number or a tensor")
+        return value
+
+    def _call(self, node: Node, at: Assignment) -> Any:
+        value = self._plain(self.scope.value(node.value)(*self._kids(node, at)))
+        if not isinstance(value, int | float | Tensor | list | tuple):
+            raise self.fail(node, f"returns {_describe(value)}: bind a function that returns a tensor in `where`")
+        return value
+
+    def _sum(self, node: Node, at: Assignment) -> Any:
+        values = self._kids(node, at)
+        total = values[0] if node.value[0] == "+" else -values[0]
+        for sign, value in zip(node.value[1:], values[1:], strict=True):
+            self._fits(node, total, value)
+            total = total + value if sign == "+" else total - value
+        return total
+
+    def _fits(self, node: Node, one: Any, other: Any) -> None:
+        small, large = sorted((_shape(one), _shape(other)), key=len)
+        if large[len(large) - len(small) :] != small:
+            raise self.fail(node, f"shapes {_shape(one)} and {_shape(other)} do not fit")
+
+    def _series(self, node: Node, at: Assignment) -> Any:
+        values = self._kids(node, at)
+        return sum(values[1:], values[0])
+
+    def _juxtaposed(self, node: Node, at: Assignment) -> Any:
+        one, other = self._kids(node, at)
+        if not _shape(one) or not _shape(other):
+            return one * other
+        if isinstance(one, Tensor) and one.dim() == other.dim() == 1:
+            hint = r"a product of two columns: write x^\top y, x \cdot y or x \odot y"
+            raise self.fail(node, hint)
+        if one.dim() == 1 and other.dim() == 2 and other.shape[0] == 1:
+            return self._plain(one[:, None] @ other)
+        if one.shape[-1] != other.shape[-2 if other.dim() > 1 else 0]:
+            raise self.fail(node, f"shapes {_shape(one)} and {_shape(other)} do not multiply")
+        return self._plain(one @ other)
+
+    def _dot(self, node: Node, at: Assignment) -> Any:
+        one, other = self._kids(node, at)
+        if isinstance(one, Tensor) and isinstance(other, Tensor) and one.dim() == other.dim() == 1:
+            return self._plain(one @ other)
+        return self._juxtaposed(node, at)
+
+    _inner = _dot
+
+    def _times(self, node: Node, at: Assignment) -> Any:
+        one, other = self._kids(node, at)
+        if _shape(one) and _shape(other):
+            raise self.fail(node, r"\times multiplies numbers: write \cdot or \odot")
+        return one * other
+
+    def _odot(self, node: Node, at: Assignment) -> Any:
+        one, other = self._kids(node, at)
+        if _shape(one) != _shape(other):
+            raise self.fail(node, f"shapes {_shape(one)} and {_shape(other)} differ")
+        return one * other if node.kind == "odot" else one / other
+
+    _oslash = _odot
+
+    def _fraction(self, node: Node, at: Assignment) -> Any:
+        one, other = self._kids(node, at)
+        if _shape(other):
+            raise self.fail(node, rf"divides by {_describe(other)}: write \oslash to divide entry by entry")
+        if isinstance(one, Tensor) or isinstance(other, Tensor) or other != 0:
+            return one / other
+        return one * math.inf
+
+    def _power(self, node: Node, at: Assignment) -> Any:
+        base, power = self._kids(node, at)
+        if _shape(power) or (_shape(base) and node.kids[0].kind != "apply"):
+            square = isinstance(base, Tensor) and base.dim() >= 2 and base.shape[-1] == base.shape[-2]
+            if square and isinstance(power, int):
+                return torch.linalg.matrix_power(base, power)
+            raise self.fail(node, rf"a power of {_describe(base)}: write x \odot x or \exp(x)")
+        value = base**power
+        if isinstance(value, complex):
+            return math.nan
+        return value
+
+    def _transpose(self, node: Node, at: Assignment) -> Any:
+        (value,) = self._kids(node, at)
+        if not _shape(value):
+            raise self.fail(node, r"transposes a number; for an entry of a transposed matrix write (A^\top)_{ij}")
+        return value[None, :] if value.dim() == 1 else value.mT
+
+    def _inverse(self, node: Node, at: Assignment) -> Any:
+        (value,) = self._kids(node, at)
+        return torch.linalg.inv(value) if _shape(value) else 1 / value
+
+    def _sqrt(self, node: Node, at: Assignment) -> Any:
+        value, *root = self._kids(node, at)
+        if _shape(value):
+            raise self.fail(node, f"the root of {_describe(value)}")
+        if isinstance(value, Tensor):
+            return value ** (1 / (root[0] if root else 2))
+        return value ** (1 / (root[0] if root else 2)) if value >= 0 else math.nan
+
+    def _apply(self, node: Node, at: Assignment) -> Any:
+        name, values = node.value, self._kids(node, at)
+        if name in ("max", "min"):
+            reduce = max if name == "max" else min
+            if len(values) == 1 and isinstance(values[0], Tensor):
+                return self._plain(getattr(values[0], name)())
+            if any(_shape(value) for value in values):
+                raise self.fail(node, f"{name} of several tensors: index them")
+            return reduce(values)
+        value, *base = values
+        if name in _WHOLE and not _shape(value):
+            raise self.fail(node, f"{name} of a number")
+        try:
+            if not isinstance(value, Tensor) and name in _FAST:
+                result = _FAST[name](value)
+            else:
+                result = self._plain(
+                    _ELEMENTWISE[name](torch.as_tensor(value, dtype=None if _shape(value) else torch.float64))
+                )
+        except (ValueError, OverflowError):
+            result = self._plain(_ELEMENTWISE[name](torch.tensor(value, dtype=torch.float64)))
+        return result / math.log(base[0]) if base else result
+
+    def _big(self, node: Node, at: Assignment) -> Any:
+        kind, index, *relation = node.value.split()
+        body, *limits = node.kids
+        if relation == ["="]:
+            values = list(range(self._integer(limits[0], at), self._integer(limits[1], at) + 1))
+        else:
+            found = self._range(index, body, at)
+            if found is None:
+                raise self.fail(node, f"nothing says which values {index} takes: write limits")
+            values = found
+            if relation:
+                bound = self(limits[0], at)
+                values = [value for value in values if holds(relation[0], value, bound, 0.0)]
+        terms = [self(body, {**at, index: value}) for value in values]
+        if kind in ("max", "min"):
+            if not terms or any(_shape(term) for term in terms):
+                raise self.fail(node, f"the {kind} of {'tensors' if terms else 'nothing'}")
+            return max(terms) if kind == "max" else min(terms)
+        if kind == "sum":
+            return sum(terms[1:], terms[0]) if terms else 0
+        product = terms[0] if terms else 1
+        for term in terms[1:]:
+            product = product @ term if _shape(product) and _shape(term) else product * term
+        return product
+
+    def _norm(self, node: Node, at: Assignment) -> Any:
+        (value,) = self._kids(node, at)
+        order = {"1": 1, "2": 2, "\\infty": math.inf}.get(node.value, node.value or 2)
+        dims = len(_shape(value))
+        if dims == 0 or (dims > 1 and not node.value) or (dims == 1 and node.value == "F") or dims > 2:
+            raise self.fail(node, f"say which norm of {_describe(value)}: _F or _2 of a matrix, |x| of a number")
+        norm = torch.linalg.vector_norm if dims == 1 else torch.linalg.matrix_norm
+        return self._plain(norm(value, order))
+
+    def _abs(self, node: Node, at: Assignment) -> Any:
+        (value,) = self._kids(node, at)
+        if _shape(value):
+            raise self.fail(node, rf"|x| is for numbers, this is {_describe(value)}: write \lVert x \rVert")
+        return abs(value)
+
+    def _floor(self, node: Node, at: Assignment) -> Any:
+        (value,) = self._kids(node, at)
+        return math.floor(value) if node.kind == "floor" else math.ceil(value)
+
+    _ceil = _floor
+
+    def _concat(self, node: Node, at: Assignment) -> Any:
+        values = [torch.as_tensor(v, dtype=None if _shape(v) else torch.float64) for v in self._kids(node, at)]
+        if all(value.dim() == 0 for value in values):
+            return torch.stack(values)
+        axis = int(node.value)
+        return torch.cat(
+            [value[None] if value.dim() < max(v.dim() for v in values) and axis == 0 else value for value in values],
+            axis,
+        )
+
+    def _matrix(self, node: Node, at: Assignment) -> Any:
+        values = [torch.as_tensor(v, dtype=None if _shape(v) else torch.float64) for v in self._kids(node, at)]
+        width = len(values) // int(node.value)
+        if any(value.dim() for value in values):
+            rows = [
+                torch.cat([v if v.dim() > 1 else v.reshape(-1, 1) for v in row], -1)
+                for row in (values[i : i + width] for i in range(0, len(values), width))
+            ]
+            return torch.cat(rows, -2)
+        stacked = torch.stack(values)
+        return stacked if width == 1 else stacked.reshape(-1, width)
+
+    def _cases(self, node: Node, at: Assignment) -> Any:
+        for value, condition in zip(node.kids[::2], node.kids[1::2], strict=True):
+            sides = [self(kid, at) for kid in condition.kids]
+            if all(
+                holds(relation, one, other, 0.0)
+                for relation, one, other in zip(condition.value.split(), sides, sides[1:], strict=False)
+            ):
+                return self(value, at)
+        raise self.fail(node, "no case applies")
+
+    def _members(self, node: Node, at: Assignment) -> Any:
+        return self._kids(node, at)
+
+    def _derivative(self, node: Node, at: Assignment) -> Any:
+        by = node.kids[1]
+        leaf = self.scope.value(by.kids[0].value if by.kind == "index" else by.value)
+        value = self(node.kids[0], at)
+        if not (isinstance(value, Tensor) and isinstance(leaf, Tensor) and value.requires_grad and leaf.requires_grad):
+            raise self.fail(
+                node, f"{self.text(by)} needs .requires_grad_() in its `where`, before what is differentiated"
+            )
+        if value.dim():
+            raise self.fail(node, "only a number is differentiated: index it")
+        (gradient,) = torch.autograd.grad(value, leaf, retain_graph=True, materialize_grads=True)
+        if by.kind != "index":
+            return gradient
+        key = tuple(self._integer(kid, at) - self.parsed.origin for kid in by.kids[1:])
+        self(by, at)  # its subscripts are within range
+        return self._plain(gradient[key])
+
+
+def holds(relation: str, one: Any, other: Any, tolerance: float) -> bool:
+    """Tell whether a relation holds, between all entries; ``=`` to the tolerance, relative to the larger side."""
+    if relation in ("=", "≈", "≠"):
+        if _shape(one) != _shape(other):
+            return relation == "≠"
+        one, other = (torch.as_tensor(value, dtype=torch.float64).detach() for value in (one, other))
+        finite = [value[value.isfinite()].abs().max().item() for value in (one, other) if value.isfinite().any()]
+        # Where one side is zero all over, the other's rounding has nothing to be measured by.
+        scale = max(finite, default=0.0) if all(finite) else 1.0
+        return torch.allclose(one, other, rtol=0.0, atol=tolerance * scale) == (relation != "≠")
+    one, other = (torch.as_tensor(value, dtype=torch.float64).detach() for value in (one, other))
+    slack = tolerance * max(1.0, one.abs().max().item()) if one.isfinite().all() else 0.0
+    compare = {"<": one < other, ">": one > other, "≤": one <= other + slack, "≥": one >= other - slack}
+    return bool(compare[relation].all())
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    return tuple(value.shape) if isinstance(value, Tensor) else ()
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {tuple(value.shape)}"
+    return f"{value:g}" if isinstance(value, int | float) else f"a {type(value).__name__}"

@@ -1,0 +1,114 @@
+"""Where mathematics stands in Markdown, and what its author says about it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_SKIPPED = (
+    r"^[ \t>]*(?P<fence>`{3,}|~{3,})[^\n]*\n.*?(?:^[ \t>]*(?P=fence)[`~]*[ \t]*$|\Z)",
+    r"(?<!`)(?P<ticks>`+)(?!`)(?:(?!\n[ \t]*\n).)*?(?<!`)(?P=ticks)(?!`)",
+    r"<!--.*?-->",
+    r"<(?P<element>code|pre|script|style)\b.*?</(?P=element)>",
+    r"\\[\\$`]",
+)
+_DISPLAY = r"(?<!\$)\$\$(?P<display>[^$]+)\$\$(?!\$)"
+_INLINE = r"(?<!\$)\$(?P<inline>[^\s$](?:\\.|[^$\\\n]|\n(?![ \t]*\n))*?(?<!\s))\$(?![\d$])"
+_UNCLOSED = r"(?P<unclosed>\$\$)"
+_TOKENS = re.compile("|".join((*_SKIPPED, _DISPLAY, _INLINE, _UNCLOSED)), re.M | re.S)
+_DIRECTIVE = re.compile(r"\s*<!--\s*(where|unchecked|equivalent):(.*?)-->", re.S)
+_TAG = re.compile(r"\s*\\tag\{([^{}]*)\}")
+_RELATION = re.compile(
+    r"[=<>]|\\(?:[lg](?:e|eq|eqslant|t)|neq?|approx|simeq|sim|equiv|propto|in|subset(?:eq)?|coloneqq|leftarrow)(?![a-zA-Z])"
+)
+
+
+@dataclass(frozen=True)
+class Span:
+    """A piece of mathematics in Markdown: ``markdown[start:end]`` with its dollars, and the TeX between them."""
+
+    start: int
+    end: int
+    latex: str
+    display: bool
+    tag: str | None
+
+
+@dataclass(frozen=True)
+class Formula:
+    r"""A formula on a page, with what its author says about it.
+
+    Attributes:
+        latex: What stands between the dollars, without its ``\tag``.
+        line: Index of its first line in the Markdown, counted from 0.
+        display: Whether it is displayed (``$$``).
+        where: Python assignments that bind its symbols (may be empty), or None where it carries no such comment.
+        unchecked: The reason why it is not checked, or None.
+        tag: Its equation number, from ``\tag{...}``, or None.
+        equivalent: LaTeX of mutants that the author declares to be as true as the formula.
+    """
+
+    latex: str
+    line: int = 0
+    display: bool = True
+    where: str | None = None
+    unchecked: str | None = None
+    tag: str | None = None
+    equivalent: tuple[str, ...] = ()
+
+
+def spans(markdown: str) -> Iterator[Span]:
+    """Yield the mathematics of a Markdown text in order; code, HTML comments and escaped dollars hold none.
+
+    A ``$$`` that is never closed is a span whose TeX is ``$$``, which nothing can read.
+    """
+    for match in _TOKENS.finditer(markdown):
+        display = match["inline"] is None
+        latex = match["display"] or match["inline"] or match["unclosed"]
+        if latex is None:
+            continue
+        if markdown[markdown.rfind("\n", 0, match.start()) + 1 : match.start()].lstrip().startswith(">"):
+            latex = re.sub(r"\n[ \t]*>", "\n", latex)  # a block quote's marker is not a "greater than"
+        tag = _TAG.search(latex)
+        yield Span(match.start(), match.end(), _TAG.sub("", latex).strip(), display, tag[1].strip() if tag else None)
+
+
+def find(markdown: str) -> list[Formula]:
+    r"""Find the formulas that a Markdown text states: all that is displayed, and inline equations.
+
+    Inline mathematics states an equation if a relation stands in it outside braces: ``$\sum_{j=1}^n x_j$`` states none.
+
+    >>> find("so $x_i$ sums to $s = 3$ <!-- where: s = x.sum() -->")
+    [Formula(latex='s = 3', line=0, display=False, where='s = x.sum()', unchecked=None, tag=None, equivalent=())]
+    """
+    found = []
+    for span in spans(markdown):
+        if not (span.display or _states_a_relation(span.latex)):
+            continue
+        said: dict[str, list[str]] = {"where": [], "unchecked": [], "equivalent": []}
+        end = span.end
+        while directive := _DIRECTIVE.match(markdown, end):
+            said[directive[1]].append(directive[2].strip())
+            end = directive.end()
+        found.append(
+            Formula(
+                latex=span.latex,
+                line=markdown.count("\n", 0, span.start),
+                display=span.display,
+                where="; ".join(said["where"]) if said["where"] else None,
+                unchecked="; ".join(said["unchecked"]) if said["unchecked"] else None,
+                tag=span.tag,
+                equivalent=tuple(said["equivalent"]),
+            )
+        )
+    return found
+
+
+def _states_a_relation(latex: str) -> bool:
+    flat, depth = [], 0
+    for piece in re.findall(r"\\[a-zA-Z]+|\\.|.", latex, re.S):
+        depth += (piece == "{") - (piece == "}")
+        if depth == 0:
+            flat.append(piece)
+    return _RELATION.search(" ".join(flat)) is not None

@@ -1,0 +1,227 @@
+"""Formulas with one mistake in them: a check is worth what it catches of these."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ._check import holds_in, sides
+from ._find import Formula
+from ._parse import FormulaError, Node, Parsed, parse
+from ._scope import Scope
+
+_OPPOSITES = {
+    **{r"\sum": r"\prod", r"\prod": r"\sum", r"\max": r"\min", r"\min": r"\max", r"\sin": r"\cos", r"\cos": r"\sin"},
+    **{
+        r"\le": r"\ge",
+        r"\leq": r"\geq",
+        r"\ge": r"\le",
+        r"\geq": r"\leq",
+        "<": ">",
+        ">": "<",
+        r"\lt": r"\gt",
+        r"\gt": r"\lt",
+    },
+}
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A formula with one mistake.
+
+    Attributes:
+        latex: The mistaken formula.
+        what: What was changed.
+    """
+
+    latex: str
+    what: str
+
+
+def mutants(formula: Formula, namespace: Mapping[str, object]) -> Iterator[Mutant]:
+    """Yield the formula with one sign, transposition, index, root, symbol, factor, limit, number or operator changed.
+
+    Raises:
+        FormulaError: If the formula cannot be read.
+    """
+    scope = Scope(formula.where or "", namespace)
+    seen = {_squeezed(formula.latex)}
+    parsed = parse(formula.latex, scope)
+    for start, end, text, what in _edits(formula.latex, parsed, scope):
+        latex = formula.latex[:start] + text + formula.latex[end:]
+        if _squeezed(latex) not in seen:
+            seen.add(_squeezed(latex))
+            yield Mutant(latex, what)
+
+
+def survivors(formula: Formula, namespace: Mapping[str, object]) -> list[Mutant]:
+    """Return the mutants that the formula's check takes for true though they say something else.
+
+    A mutant says the same if its sides equal the formula's also where every symbol has another random value, independent
+    of the others. One that survives shows a weakness of `where` (two symbols bound to one value, a bias of zeros), or is
+    as true as the formula: then ``<!-- equivalent: its LaTeX -->`` waives it. A waiver that waives nothing is returned too.
+    """
+    if formula.where is None:
+        return []
+    scope = Scope(formula.where, namespace)
+    waived = {_squeezed(latex): latex for latex in formula.equivalent}
+    alive = []
+    for mutant in mutants(formula, namespace):
+        if holds_in(mutant.latex, scope) and not _says_the_same(formula.latex, mutant.latex, scope):
+            if _squeezed(mutant.latex) in waived:
+                del waived[_squeezed(mutant.latex)]
+            else:
+                alive.append(mutant)
+    return alive + [
+        Mutant(latex, "waived as equivalent, but no mutant that survives reads so") for latex in waived.values()
+    ]
+
+
+def _squeezed(latex: str) -> str:
+    return "".join(latex.split())
+
+
+def _edits(latex: str, parsed: Parsed, scope: Scope) -> Iterator[tuple[int, int, str, str]]:
+    """Yield edits of the LaTeX: what to replace, by what, and what that changes."""
+    nodes = [node for statement in parsed.statements for node in statement.walk()]
+    names = {latex[slice(*n.span)]: n.value for n in nodes if n.kind == "name" and n.value not in parsed.indices}
+    indices = {latex[slice(*n.span)] for n in nodes if n.kind == "name" and n.value in parsed.indices}
+
+    def text(node: Node) -> str:
+        return latex[slice(*node.span)]
+
+    def operand(node: Node) -> str:
+        bare = node.kind in ("name", "number", "index", "call", "sqrt") or text(node)[:1] in "({"
+        return text(node) if bare else f"({text(node)})"
+
+    for statement in parsed.statements:
+        exact = set(statement.value.split()) <= {"=", "≈", "∈"}
+        if not exact:
+            # What weakens an inequality is true as well: only its direction can be told.
+            for start, end in statement.marks:
+                if opposite := _OPPOSITES.get(latex[start:end]):
+                    yield start, end, opposite + " ", "relation turned round"
+            continue
+        for node in statement.walk():
+            start, end = node.span
+            kids = node.kids
+            if node.kind == "sum":
+                for sign, (a, b) in zip(node.value, node.marks, strict=True):
+                    if a != b:
+                        yield a, b, "-" if sign == "+" else "+", "sign flipped"
+                    elif sign == "+":
+                        yield a, a, "-", "sign flipped"
+            elif node.kind == "transpose":
+                yield *node.marks[0], "", "transposition dropped"
+            elif node.kind == "sqrt":
+                yield start, end, operand(kids[0]), "root dropped"
+            elif node.kind == "fraction":
+                one, other = kids
+                yield start, end, operand(one), "divisor dropped"
+                yield start, end, rf"\frac{{{text(other)}}}{{{text(one)}}}", "numerator and denominator swapped"
+            elif node.kind in ("juxtaposed", "dot", "times", "odot"):
+                one, other = kids
+                yield start, end, operand(other), "factor dropped"
+                yield start, end, operand(one), "factor dropped"
+                between = latex[one.span[1] : other.span[0]]
+                yield start, end, text(other) + (between or " ") + text(one), "factors swapped"
+            elif node.kind == "index" and all(kid.span[1] for kid in kids):
+                for one, other in zip(kids[1:], kids[2:], strict=False):
+                    swapped = text(other) + latex[one.span[1] : other.span[0]] + text(one)
+                    yield one.span[0], other.span[1], swapped, "indices swapped"
+                for kid in kids[1:]:
+                    for index in sorted(indices - {text(kid)}) if kid.kind == "name" and text(kid) in indices else ():
+                        yield *kid.span, f" {index}", "index replaced"
+            elif node.kind == "big":
+                a, b = node.marks[0]
+                yield a, b, _OPPOSITES[latex[a:b]], "operation replaced"
+                for limit, shift in zip(kids[1:], ("+1", "-1"), strict=False):
+                    yield limit.span[1], limit.span[1], shift, "limit off by one"
+            elif node.kind == "condition":
+                for a, b in node.marks:
+                    if opposite := _OPPOSITES.get(latex[a:b]):
+                        yield a, b, opposite + " ", "condition turned round"
+            elif node.kind in ("call", "apply", "inner", "concat"):
+                for one, other in zip(kids, kids[1:], strict=False):
+                    swapped = text(other) + latex[one.span[1] : other.span[0]] + text(one)
+                    yield one.span[0], other.span[1], swapped, "arguments swapped"
+                if node.kind == "apply":
+                    word = latex[start:end].split("(")[0].split("^")[0].split(" ")[0].split("\\left")[0]
+                    if word in _OPPOSITES:
+                        yield start, start + len(word), _OPPOSITES[word], "function replaced"
+            elif node.kind == "number" and "." not in node.value:
+                yield start, end, str(int(node.value) + 1), "number changed"
+            elif node.kind == "name" and node.value not in parsed.indices and not node.value.startswith("#"):
+                value = scope.value(node.value)
+                if isinstance(value, Tensor) and value.dim() >= 2:
+                    yield start, end, rf"{{{text(node)}^\top}}", "transposition added"
+                for written, name in names.items():
+                    if name != node.value and _alike(value, scope.value(name)):
+                        yield start, end, f"{{{written}}}", "symbol replaced"
+
+
+def _alike(one: Any, other: Any) -> bool:
+    if isinstance(one, Tensor) and isinstance(other, Tensor):
+        return one.shape == other.shape
+    return isinstance(one, int | float) and isinstance(other, int | float)
+
+
+class _Fresh(Scope):
+    """A scope whose symbols have other random values, independent of each other."""
+
+    def __init__(self, scope: Scope, generator: torch.Generator, positive: bool):
+        vars(self).update(vars(scope))
+        self._generator, self._positive = generator, positive
+        self._drawn: dict[str, Any] = {}
+
+    def value(self, name: str) -> Any:
+        if name not in self._drawn:
+            self._drawn[name] = self._redraw(super().value(name))
+        return self._drawn[name]
+
+    def _redraw(self, value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return [self._redraw(item) for item in value]
+        if isinstance(value, Tensor) and value.dtype == torch.bool:
+            return torch.rand(value.shape, generator=self._generator) < 0.5
+        if isinstance(value, float) or (isinstance(value, Tensor) and value.dtype.is_floating_point):
+            shape = value.shape if isinstance(value, Tensor) else ()
+            drawn = torch.randn(shape, generator=self._generator, dtype=torch.float64)
+            drawn = drawn.abs() + 0.1 if self._positive else drawn
+            return drawn.to(value.dtype) if isinstance(value, Tensor) else drawn.item()
+        return value
+
+
+def _says_the_same(latex: str, mutant: str, scope: Scope) -> bool:
+    """Tell whether two formulas have equal sides for random values of all symbols: then they say the same."""
+    for positive in (True, False):
+        one, other = (
+            _sides(text, _Fresh(scope, torch.Generator().manual_seed(1), positive)) for text in (latex, mutant)
+        )
+        if one is None or other is None or len(one) != len(other):
+            return False
+        if not all(
+            torch.allclose(a, b, rtol=1e-4, atol=1e-7, equal_nan=True)
+            for a, b in zip(one, other, strict=True)
+            if a.shape == b.shape
+        ):
+            return False
+        if any(a.shape != b.shape for a, b in zip(one, other, strict=True)):
+            return False
+    return True
+
+
+def _sides(latex: str, scope: Scope) -> list[Tensor] | None:
+    try:
+        return [
+            torch.as_tensor(value, dtype=torch.float64).detach()
+            for _, _, values, _ in sides(latex, parse(latex, scope), scope)
+            for value in values
+            if not isinstance(value, Node | list | tuple)
+        ]
+    except FormulaError:
+        return None

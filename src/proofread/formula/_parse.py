@@ -1,0 +1,865 @@
+"""LaTeX to a tree: a recursive-descent parser that refuses what could be read in two ways."""
+
+from __future__ import annotations
+
+import dataclasses
+import keyword
+import re
+from collections.abc import Callable, Container, Iterator
+from dataclasses import dataclass
+from typing import NoReturn, Protocol
+
+
+class FormulaError(Exception):
+    """A formula that cannot be read, or evaluated; its text says why and what to do."""
+
+
+class Names(Protocol):
+    """What the parser must know of the names that are bound."""
+
+    def bound(self, name: str, *, by_where: bool = False) -> bool: ...
+    def callable(self, name: str) -> bool: ...
+    def indexable(self, name: str) -> bool: ...
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node of the tree; trees are equal if they read the same, wherever they stand.
+
+    Attributes:
+        kind: What it is; the evaluator has one method for each kind.
+        kids: Its operands, in the order of the text.
+        value: A name, a number, or which operator.
+        span: Where it stands in the LaTeX.
+        marks: Where its operators stand.
+    """
+
+    kind: str
+    kids: tuple[Node, ...] = ()
+    value: str = ""
+    span: tuple[int, int] = dataclasses.field(default=(0, 0), compare=False)
+    marks: tuple[tuple[int, int], ...] = dataclasses.field(default=(), compare=False)
+
+    def walk(self) -> Iterator[Node]:
+        """Yield the node and all below it."""
+        yield self
+        for kid in self.kids:
+            yield from kid.walk()
+
+
+@dataclass(frozen=True)
+class Token:
+    """A piece of LaTeX; `text` is what it says, ``latex[start:end]`` how it is written."""
+
+    kind: str
+    text: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """A formula: its statements (chains of relations), its free indices in order, and those whose range it lists."""
+
+    statements: tuple[Node, ...]
+    free: tuple[str, ...]
+    ranges: dict[str, tuple[Node, Node]]
+    origin: int
+    indices: frozenset[str]
+
+
+RELATIONS = {
+    **{"=": "=", ":=": "=", r"\coloneqq": "=", r"\equiv": "=", r"\approx": "≈", r"\simeq": "≈", r"\in": "∈"},
+    **{r"\ne": "≠", r"\neq": "≠", "<": "<", r"\lt": "<", ">": ">", r"\gt": ">"},
+    **{rf"\{name}": "≤" for name in ("le", "leq", "leqslant")},
+    **{rf"\{name}": "≥" for name in ("ge", "geq", "geqslant")},
+}
+FUNCTIONS = {
+    *("exp", "log", "ln", "sin", "cos", "tan", "sinh", "cosh", "tanh", "arcsin", "arccos", "arctan"),
+    *("softmax", "max", "min", "det", "tr", "diag", "sign", "concat", "Concat"),
+}
+_BIG = {r"\sum": "sum", r"\prod": "prod", r"\max": "max", r"\min": "min"}
+_AROUND = {
+    **{r"\lVert": ("norm", r"\rVert"), r"\|": ("norm", r"\|"), r"\Vert": ("norm", r"\Vert")},
+    **{r"\lvert": ("abs", r"\rvert"), "|": ("abs", "|"), r"\vert": ("abs", r"\vert")},
+    **{r"\lfloor": ("floor", r"\rfloor"), r"\lceil": ("ceil", r"\rceil"), r"\langle": ("inner", r"\rangle")},
+}
+_FONTS = r"text|textbf|textit|mathrm|mathbf|mathit|mathsf|mathtt|mathcal|mathbb|boldsymbol|bm|operatorname\*?"
+_TOKEN = re.compile(
+    rf"(?P<quad>\\q?quad(?![a-zA-Z]))|(?P<space>\s+|\\[,;:!> ]|~|%[^\n]*"
+    rf"|\\(?:left|right|[bB]igg?[lrm]?|displaystyle|textstyle|limits|nolimits|nonumber)(?![a-zA-Z]))"
+    rf"|(?P<word>\\text(?:rm)?\{{\s*(?:if|for|for all|and|where|with|otherwise|else)[\s:]*\}})"
+    rf"|(?P<font>\\(?:{_FONTS})\s*\{{\s*(?:\\[a-zA-Z]+|[\w\s.\-]+?)\s*\}}|\\mathbb\s*[A-Z])"
+    rf"|(?P<environment>\\(?:begin|end)\s*\{{[a-z]+\*?\}})"
+    rf"|(?P<number>\d+(?:\{{,\}}\d{{3}})*(?:\.\d+)?|\.\d+)"
+    rf"|(?P<break>\\\\(?:\[[^\]]*\])?)"
+    rf"|(?P<command>\\[a-zA-Z]+|\\.)"
+    rf"|(?P<letter>[a-zA-Z])"
+    rf"|(?P<symbol>:=|.)",
+    re.S,
+)
+_GREEK = set(
+    "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho varrho sigma tau "
+    "upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega ell hbar".split()
+)
+_ACCENTS = {"hat", "widehat", "tilde", "widetilde", "bar", "overline", "vec", "dot", "ddot"}
+_FRACTIONS = {r"\frac", r"\dfrac", r"\tfrac"}
+_CONSTANTS = {r"\pi": "pi", r"\infty": "inf"}
+_DIGITS = {"0": "zero", "1": "one"}
+
+
+def python_name(text: str) -> str:
+    r"""Return the Python name of what a font command holds, or a Greek letter's."""
+    name = re.sub(r"[\s.\-]+", "_", text.strip().removeprefix("\\"))
+    name = _DIGITS.get(name, name)
+    return name + "_" if keyword.iskeyword(name) else name
+
+
+def tokenize(latex: str) -> list[Token]:
+    """Cut LaTeX into tokens; spaces and what only changes sizes are dropped."""
+    tokens: list[Token] = []
+    inside = 0  # matrices and cases
+    for match in _TOKEN.finditer(latex):
+        kind, text = str(match.lastgroup), match[0]
+        if kind == "quad":
+            # Between statements it separates; after a sign that asks for more, and in a cell, it is only a space.
+            asks = not tokens or tokens[-1].kind == "break" or tokens[-1].text in {*RELATIONS, ",", "&", "+", "-"}
+            kind = "space" if asks or inside else "word"
+        if kind == "space":
+            continue
+        if kind == "font":
+            text = text[text.index("{") + 1 : -1] if "{" in text else text[-1]
+            text = python_name(text)
+        elif kind == "word":
+            text = text[text.index("{") + 1 : -1].strip(" :")
+        elif kind == "environment":
+            text = re.sub(r"\s|\*", "", text)
+            inside += (("begin" in text) - ("end" in text)) * text.endswith(("matrix}", "cases}"))
+        elif kind == "number":
+            text = text.replace("{,}", "")
+        elif kind == "command" and text[1:] in _GREEK:
+            kind, text = "font", python_name(text)
+        tokens.append(Token(kind, text, match.start(), match.end()))
+    return [*tokens, Token("end", "", len(latex), len(latex))]
+
+
+def parse(latex: str, names: Names) -> Parsed:
+    """Parse a formula, given the names that are bound.
+
+    Raises:
+        FormulaError: At the first character that is not understood.
+    """
+    return _Parser(latex, names).formula()
+
+
+class _Parser:
+    def __init__(self, latex: str, names: Names):
+        self.latex, self.names = latex, names
+        self.tokens, self.at = tokenize(latex), 0
+        self.locals: list[str] = []  # indices of the sums around
+        self.closers: list[str] = []  # what ends the |...| around
+        self.free: dict[str, None] = {}
+        self.summed: dict[str, None] = {}
+        self.ranges: dict[str, tuple[Node, Node]] = {}
+        self.origin = 1
+        self.subscript = False
+        self.spellings: dict[str, str] = {}
+        self.unbound: list[tuple[str, Token]] = []
+
+    # Tokens
+
+    @property
+    def next(self) -> Token:
+        return self.tokens[self.at]
+
+    def peek(self, *texts: str) -> bool:
+        return self.next.kind != "font" and self.next.text in texts
+
+    def take(self, *texts: str) -> Token | None:
+        if not self.peek(*texts) or self.next.kind == "end":
+            return None
+        self.at += 1
+        return self.tokens[self.at - 1]
+
+    def expect(self, text: str, why: str) -> Token:
+        return self.take(text) or self.fail(f"expected {text} {why}")
+
+    def fail(self, message: str, at: int | None = None) -> NoReturn:
+        position = self.next.start if at is None else at
+        rest = self.latex[position : position + 12].split("\n")[0] or "the end"
+        raise FormulaError(f"cannot read `{self.latex}` at character {position + 1} ({rest}): {message}")
+
+    def node(
+        self, kind: str, start: int, *kids: Node, value: str = "", marks: tuple[tuple[int, int], ...] = ()
+    ) -> Node:
+        return Node(kind, kids, value, (start, self.tokens[self.at - 1].end), marks)
+
+    def span_text(self, span: tuple[int, int]) -> str:
+        return self.latex[span[0] : span[1]]
+
+    # Statements
+
+    def formula(self) -> Parsed:
+        statements: list[Node] = []
+        depth = 0
+        while self.next.kind != "end":
+            token = self.next
+            if token.kind == "environment" and re.search(r"\{(aligned|align|split|gathered|gather)\}", token.text):
+                self.at += 1
+                depth += 1 if "begin" in token.text else -1
+            elif token.kind in ("word", "break") or self.peek(",", ";", ".", "&"):
+                self.at += 1
+                if token.text in ("for", "for all"):
+                    self.quantified()
+            elif self.take("\\forall"):
+                self.quantified()
+            elif not self.listed():
+                statements.append(self.statement())
+                if self.next.kind not in ("end", "word", "break", "environment") and not self.peek(
+                    ",", ";", ".", "\\forall"
+                ):
+                    self.unknown("the formula does not go on like this")
+        if depth:
+            self.fail(r"\begin and \end do not match")
+        if not statements:
+            self.fail("it states nothing: add a relation, or `<!-- unchecked: reason -->`")
+        for name in self.free:
+            if name in self.summed:
+                self.fail(f"{name} is the index of a sum and free as well: give one of them another letter", 0)
+        free = (*self.free, *(name for name in self.ranges if name not in self.free))
+        for name, token in self.unbound:
+            if name not in free:
+                self.fail(f"{name} is not bound: bind it in `where`, or use it as a subscript", token.start)
+        return Parsed(tuple(statements), free, self.ranges, self.origin, frozenset({*free, *self.summed}))
+
+    def statement(self) -> Node:
+        """A chain of relations; it may go on over the lines of ``aligned``."""
+        start, kids, rels, marks = self.next.start, [self.expression()], list[str](), list[tuple[int, int]]()
+        if self.peek(",") and self.ahead("\\in", RELATIONS):
+            while self.take(","):
+                kids.append(self.expression())
+            kids = [self.node("members", start, *kids)]
+        while True:
+            if self.next.kind == "break":
+                after = self.tokens[self.at + 1 : self.at + 3]
+                marked = after[0].text == "&"
+                goes_on = after[marked].text in (
+                    RELATIONS if not marked else {*RELATIONS, "+", "-", "\\cdot", "\\times"}
+                )
+                if not goes_on:
+                    break
+                self.at += 1
+            self.take("&")
+            if self.peek("+", "-") and kids[-1].kind != "space":
+                kids[-1] = self.expression(kids[-1])
+            elif self.peek("\\cdot", "\\times"):
+                self.fail("a product that goes on in the next line can be read in two ways: use parentheses")
+            elif self.next.text in RELATIONS and self.next.kind != "font":
+                token = self.tokens[self.at]
+                self.at += 1
+                self.take("&")
+                rels.append(RELATIONS[token.text])
+                marks.append((token.start, token.end))
+                kids.append(self.space() if rels[-1] == "∈" else self.expression())
+            elif self.next.kind != "break":
+                break
+        if not rels:
+            if self.starts_factor() or self.next.kind in ("end", "word", "break", "environment") or self.peek(",", "."):
+                self.fail(
+                    f"`{self.span_text(kids[0].span)}` states nothing: add a relation, or `<!-- unchecked: reason -->`"
+                )
+            self.unknown("expected a relation")
+        return self.node("relation", start, *kids, value=" ".join(rels), marks=tuple(marks))
+
+    def ahead(self, text: str, among: Container[str]) -> bool:
+        """Tell whether `text` is the next of `among` outside brackets in this statement."""
+        depth = 0
+        for token in self.tokens[self.at :]:
+            depth += (token.text in ("(", "[", "{", "\\{")) - (token.text in (")", "]", "}", "\\}"))
+            if token.kind in ("word", "break", "end") or depth < 0:
+                return False
+            if depth == 0 and token.kind != "font" and token.text in among:
+                return token.text == text
+        return False
+
+    def listed(self) -> bool:
+        r"""Read ``i = 1, \dots, n``, which states nothing: it is the range of an index."""
+        token = self.next
+        dots = ("\\dots", "\\ldots", "\\cdots")
+        if token.kind not in ("letter", "font") or self.tokens[self.at + 1].text != "=":
+            return False
+        self.at += 2
+        if not any(self.ahead(text, {*RELATIONS, *dots}) for text in dots):
+            self.at -= 2
+            return False
+        items = [self.expression()]
+        while self.take(","):
+            items.append(self.argument())
+        if [item.kind == "dots" for item in items[1:]] not in ([True, False], [False, True, False]):
+            self.fail(rf"write the range as {token.text} = first, \dots, last", token.start)
+        self.ranges[token.text] = items[0], items[-1]
+        self.starts_at(items[0])
+        return True
+
+    def quantified(self) -> None:
+        """Skip the names in "for all i, j"."""
+        while self.next.kind in ("letter", "font") and not self.ahead("=", {*RELATIONS, ","}):
+            token = self.next
+            self.at += 1
+            self.unbound.append((token.text, token))
+            if not self.take(","):
+                break
+
+    def space(self) -> Node:
+        token = self.next
+        if token.kind == "font" and token.text in ("R", "Z", "N") and "mathbb" in self.latex[token.start : token.end]:
+            self.at += 1
+            sizes: list[Node] = []
+            if self.take("^"):
+                braced = self.take("{")
+                sizes.append(self.jux() if braced else self.factor())
+                while braced and self.take("\\times"):
+                    sizes.append(self.jux())
+                if braced:
+                    self.expect("}", "to close the sizes")
+            return self.node("space", token.start, *sizes, value=token.text)
+        if opening := self.take("\\{"):
+            return self.node("members", opening.start, *self.items("\\}"))
+        if opening := self.take("[", "("):
+            low = self.expression()
+            self.expect(",", "between the ends of the interval")
+            high = self.expression()
+            closing = self.take("]", ")") or self.fail("expected ] or ) to close the interval")
+            return self.node("interval", opening.start, low, high, value=opening.text + closing.text)
+        return self.fail(r"a set is \mathbb{R}^{n \times d}, an interval, or \{a, b\}")
+
+    # Lists
+
+    def items(self, *closers: str) -> tuple[Node, ...]:
+        self.closers.append("")
+        items = [self.argument()]
+        while self.take(","):
+            items.append(self.argument())
+        self.closers.pop()
+        if not self.take(*closers):
+            self.unknown(f"expected {closers[0]}")
+        return self.expand(items)
+
+    def argument(self) -> Node:
+        if token := self.take("\\dots", "\\ldots", "\\cdots"):
+            return Node("dots", span=(token.start, token.end))
+        return self.expression()
+
+    def expand(self, items: list[Node]) -> tuple[Node, ...]:
+        r"""Read ``head_1, \dots, head_h`` as a sequence: its ends differ in one index."""
+        if all(item.kind != "dots" for item in items):
+            return tuple(items)
+        first, last = items[0], items[-1]
+        if [item.kind == "dots" for item in items] != [False, True, False]:
+            self.fail(r"write a list with dots as first, \dots, last", first.span[0])
+        index, ends = f"#{first.span[0]}", set[tuple[Node, Node]]()
+        template = _unify(first, last, index, ends)
+        if template is None or len(ends) != 1:
+            self.fail("the ends of a list with dots must differ in one index", first.span[0])
+        low, high = ends.pop()
+        self.starts_at(low)
+        self.summed[index] = None
+        return (Node("sequence", (template, low, high), index, (first.span[0], last.span[1])),)
+
+    def starts_at(self, low: Node) -> None:
+        if low.kind == "number" and low.value == "0":
+            self.origin = 0
+
+    # Expressions
+
+    def expression(self, first: Node | None = None) -> Node:
+        start = first.span[0] if first else self.next.start
+        terms, signs, marks = ([first], "+", [(start, start)]) if first else (list[Node](), "", list[tuple[int, int]]())
+        while (sign := self.take("+", "-")) or not terms:
+            if sign and terms and (dots := self.take("\\dots", "\\cdots", "\\ldots")):
+                self.expect("+", r"after the dots: only a_1 + \dots + a_n is read")
+                (sequence,) = self.expand([*terms, Node("dots", span=(dots.start, dots.end)), self.product()])
+                terms, signs, marks = [self.node("series", start, sequence)], "+", [(start, start)]
+                continue
+            terms.append(self.product())
+            signs += sign.text if sign else "+"
+            marks.append((sign.start, sign.end) if sign else (start, start))
+        if len(terms) == 1 and signs == "+":
+            return terms[0]
+        return self.node("sum", start, *terms, value=signs, marks=tuple(marks))
+
+    def product(self) -> Node:
+        start, left = self.next.start, self.jux()
+        kinds = {"/": "fraction", "\\odot": "odot", "\\oslash": "oslash", "\\times": "times", "\\cdot": "dot"}
+        while token := self.take(*kinds):
+            right = self.factor() if token.text == "/" else self.jux()
+            if token.text == "/" and self.starts_factor():
+                self.fail(r"`a / b c` can be read in two ways: write \frac or parentheses", token.start)
+            left = self.node(kinds[token.text], start, left, right, marks=((token.start, token.end),))
+        return left
+
+    def jux(self) -> Node:
+        start, left = self.next.start, self.factor()
+        while self.starts_factor() and not (self.subscript and left.kind != "number"):
+            if self.next.kind == "number":
+                self.fail("a number after a factor can be read in two ways: write \\cdot between them")
+            left = self.node("juxtaposed", start, left, self.factor())
+        return left
+
+    def starts_factor(self) -> bool:
+        token = self.next
+        if token.kind in ("number", "letter", "font"):
+            return True
+        if token.kind == "environment":
+            return bool(re.fullmatch(r"\\begin\{([pb]?matrix|cases)\}", token.text))
+        if token.text in self.closers[-1:]:
+            return False
+        known = {*_AROUND, *_BIG, *_CONSTANTS, *_FRACTIONS, "(", "[", "{", "\\sqrt", "\\nabla"}
+        return token.text in known or (token.kind == "command" and token.text[1:] in FUNCTIONS | _ACCENTS)
+
+    def factor(self) -> Node:
+        start, token = self.next.start, self.next
+        if token.kind in ("letter", "font") or (token.kind == "command" and token.text[1:] in _ACCENTS):
+            node = self.symbol()
+        elif token.kind == "command" and token.text[1:] in FUNCTIONS and token.text not in _BIG:
+            node = self.function(token.text[1:])
+        elif token.text in _BIG:
+            node = self.big()
+        else:
+            node = self.scripted(self.atom(), start)
+        return node
+
+    def atom(self) -> Node:
+        token = self.next
+        self.at += 1
+        if token.kind == "number":
+            return self.node("number", token.start, value=token.text)
+        if token.kind == "environment" and re.fullmatch(r"\\begin\{[pb]?matrix\}", token.text):
+            return self.matrix(token)
+        if token.text == "\\begin{cases}":
+            return self.cases(token)
+        if token.text in _CONSTANTS:
+            return self.node("constant", token.start, value=_CONSTANTS[token.text])
+        if token.text in _FRACTIONS:
+            return self.fraction(token)
+        if token.text == "\\sqrt":
+            root = self.items("]") if self.take("[") else ()
+            return self.node("sqrt", token.start, self.braced(), *root)
+        if token.text == "\\nabla":
+            by = self.inside(self.script("_") or self.fail("expected a subscript"), self.factor)
+            return self.node("derivative", token.start, self.factor(), by)
+        if token.text == "(":
+            (inner,) = self.items(")") if not self.ahead(",", {","}) else self.fail("a tuple has no value here")
+            return dataclasses.replace(inner, span=(token.start, self.tokens[self.at - 1].end))
+        if token.text == "[":
+            return self.bracket(token)
+        if token.text == "{":
+            inner = self.factor()
+            self.expect("}", "as readers do not see braces: use parentheses")
+            return dataclasses.replace(inner, span=(token.start, self.tokens[self.at - 1].end))
+        if token.text in _AROUND:
+            return self.around(token)
+        self.at -= 1
+        return self.unknown("expected an expression")
+
+    def unknown(self, expected: str) -> NoReturn:
+        if self.next.kind in ("command", "environment"):
+            self.fail(f"{self.next.text} is not in the grammar: rewrite it, or add `<!-- unchecked: reason -->`")
+        self.fail(expected)
+
+    def braced(self) -> Node:
+        self.expect("{", "around the operand")
+        (inner,) = self.items("}")
+        return inner
+
+    def around(self, token: Token) -> Node:
+        kind, closer = _AROUND[token.text]
+        self.closers.append(closer)
+        kids = [self.expression()]
+        if kind == "inner":
+            self.expect(",", "between the vectors")
+            kids.append(self.expression())
+        self.closers.pop()
+        self.expect(closer, f"to close {token.text}")
+        order = self.script("_") if kind == "norm" else None
+        value = "".join(t.text for t in self.tokens[order.start : order.stop]) if order else ""
+        if value not in ("", "1", "2", "F", "\\infty"):
+            self.fail(f"no norm {value} is known: 1, 2, F and \\infty are", token.start)
+        return self.node(kind, token.start, *kids, value=value)
+
+    def bracket(self, token: Token) -> Node:
+        if self.ahead(";", {";", "]"}):
+            kids = [self.expression()]
+            while self.take(";"):
+                kids.append(self.expression())
+            self.expect("]", "to close [")
+            return self.node("concat", token.start, *kids, value="0")
+        kids = list(self.items("]"))
+        if len(kids) == 1 and kids[0].kind != "sequence":
+            return dataclasses.replace(kids[0], span=(token.start, self.tokens[self.at - 1].end))
+        return self.node("concat", token.start, *kids, value="-1")
+
+    def matrix(self, opening: Token) -> Node:
+        rows: list[list[Node]] = [[]]
+        self.closers.append("")
+        while not self.next.text.startswith("\\end"):
+            rows[-1].append(self.expression())
+            if self.next.kind == "break":
+                self.at += 1
+                if not self.next.text.startswith("\\end"):
+                    rows.append([])
+            elif not self.take("&") and not self.next.text.startswith("\\end"):
+                self.unknown("expected & or \\\\")
+        self.closers.pop()
+        self.at += 1
+        if len({len(row) for row in rows}) != 1:
+            self.fail("its rows differ in length", opening.start)
+        return self.node("matrix", opening.start, *(cell for row in rows for cell in row), value=str(len(rows)))
+
+    def cases(self, opening: Token) -> Node:
+        kids: list[Node] = []
+        self.closers.append("")
+        while not self.take("\\end{cases}"):
+            kids.append(self.expression())
+            while self.take("&", ","):
+                pass
+            kids.append(self.condition())
+            if self.next.kind == "break":
+                self.at += 1
+            elif not self.peek("\\end{cases}"):
+                self.unknown("expected \\\\")
+        self.closers.pop()
+        return self.node("cases", opening.start, *kids)
+
+    def condition(self) -> Node:
+        start, kids, rels, marks = self.next.start, list[Node](), list[str](), list[tuple[int, int]]()
+        if self.next.kind == "word":
+            self.at += 1
+            if self.tokens[self.at - 1].text in ("otherwise", "else"):
+                return self.node("condition", start)
+        kids.append(self.expression())
+        while self.next.text in RELATIONS and self.next.kind != "font":
+            rels.append(RELATIONS[self.next.text])
+            marks.append((self.next.start, self.next.end))
+            self.at += 1
+            kids.append(self.expression())
+        if not rels or "∈" in rels:
+            self.fail(r"a condition is a comparison, after \text{if}, or \text{otherwise}", start)
+        return self.node("condition", start, *kids, value=" ".join(rels), marks=tuple(marks))
+
+    def fraction(self, token: Token) -> Node:
+        partial = self.tokens[self.at + 1].text == "\\partial"
+        if not partial:
+            top = self.braced()
+            return self.node("fraction", token.start, top, self.braced())
+        parts = []
+        for _ in range(2):
+            self.expect("{", "around the operand")
+            self.expect("\\partial", "as in \\frac{\\partial a}{\\partial b}")
+            parts.append(self.factor())
+            self.expect("}", "after what is differentiated")
+        return self.node("derivative", token.start, *parts)
+
+    # Functions and sums
+
+    def function(self, name: str) -> Node:
+        if self.names.bound(name, by_where=True) or (self.next.kind == "font" and self.names.bound(name)):
+            return self.symbol()
+        start = self.next.start
+        self.at += 1
+        base = power = None
+        while self.peek("^", "_"):
+            if self.peek("_"):
+                if name != "log":
+                    self.fail(f"{name} takes no subscript here")
+                base = self.inside(self.script("_"), self.expression)
+            else:
+                power = self.inside(self.script("^"), self.expression)
+                if power.kind != "number":
+                    self.fail(f"a function's power is a number; for the inverse write \\arc{name}", power.span[0])
+        if opening := self.take("(", "["):
+            kids = list(self.items(")" if opening.text == "(" else "]"))
+        elif name in ("max", "min", "concat", "Concat"):
+            self.fail(f"expected ( after {name}")
+        else:
+            kids = [self.open_argument(name)]
+        if len(kids) > 1 and name not in ("max", "min", "concat", "Concat"):
+            self.fail(f"{name} takes one argument", kids[1].span[0])
+        if name in ("concat", "Concat"):
+            return self.scripted(self.node("concat", start, *kids, value="-1"), start)
+        node = self.node("apply", start, *kids, *([base] if base else []), value=name)
+        if power:
+            return self.node("power", start, node, power)
+        return self.scripted(node, start)
+
+    def open_argument(self, name: str) -> Node:
+        r"""The argument of a function without parentheses: ``\cos m \theta_i`` takes in all names and numbers."""
+        start, node = self.next.start, self.factor()
+        simple = node.kind in ("number", "name", "index", "constant", "power", "transpose")
+        while self.starts_factor() and not (self.next.kind == "command" and self.next.text[1:] in FUNCTIONS):
+            if not simple or self.next.kind not in ("letter", "font") and self.next.text not in _CONSTANTS:
+                self.fail(f"where the argument of {name} ends can be read in two ways: use parentheses")
+            node = self.node("juxtaposed", start, node, self.factor())
+        return node
+
+    def big(self) -> Node:
+        token = self.next
+        kind = _BIG[token.text]
+        if kind in FUNCTIONS and self.tokens[self.at + 1].text != "_":
+            return self.function(kind)
+        self.at += 1
+        below, above = self.script("_"), None
+        if self.peek("^"):
+            above = self.script("^")
+        below = below or self.script("_") or self.fail(f"expected the index under {token.text}")
+        indices: list[str] = []
+        relation, limits = "", list[Node]()
+
+        def read() -> Node:
+            nonlocal relation
+            while self.next.kind in ("letter", "font"):
+                indices.append(self.next.text)
+                self.at += 1
+                if not self.take(","):
+                    break
+            if self.next.text in RELATIONS and len(indices) == 1:
+                relation = RELATIONS[self.next.text]
+                self.at += 1
+                limits.append(self.expression())
+            if not indices or relation == "∈" or self.at != below.stop:
+                self.fail(f"under {token.text} stands an index, `j = 1`, or `j \\le i`", self.tokens[below.start].start)
+            return Node("")
+
+        self.inside(below, read)
+        if (relation == "=") != (above is not None):
+            self.fail(f"{token.text} needs both limits, or an index alone", token.start)
+        if above:
+            limits.append(self.inside(above, self.expression))
+            self.starts_at(limits[0])
+        for index in indices:
+            if index in self.locals or self.names.bound(index, by_where=True):
+                self.fail(f"{index} has a value already: sum over another letter", token.start)
+            self.summed[index] = None
+        self.locals += indices
+        node = self.product()
+        del self.locals[-len(indices) :]
+        for index in reversed(indices):
+            node = self.node(
+                "big", token.start, node, *limits, value=f"{kind} {index} {relation}", marks=((token.start, token.end),)
+            )
+        return node
+
+    # Names and scripts
+
+    def script(self, mark: str) -> range | None:
+        """Skip a script; return which tokens it holds."""
+        if not self.take(mark):
+            return None
+        if not self.take("{"):
+            token = self.next
+            if token.kind == "number" and len(token.text) > 1:
+                self.fail(f"TeX takes only {token.text[0]} into the script: use braces")
+            if token.kind not in ("number", "letter", "font", "command"):
+                self.fail("expected a script")
+            self.at += 1
+            return range(self.at - 1, self.at)
+        start, depth = self.at, 1
+        while depth:
+            if self.next.kind == "end":
+                self.fail("a brace is not closed")
+            depth += self.peek("{") - self.peek("}")
+            self.at += 1
+        return range(start, self.at - 1)
+
+    def inside(self, tokens: range | None, rule: Callable[[], Node]) -> Node:
+        """Apply a rule to all tokens of a script."""
+        assert tokens is not None
+        resume, self.at = self.at, tokens.start
+        flag, self.subscript = self.subscript, False
+        node = rule()
+        if self.at != tokens.stop:
+            self.unknown("the script does not go on like this")
+        self.at, self.subscript = resume, flag
+        return node
+
+    def symbol(self) -> Node:
+        """A name with its scripts: as much of them as makes a name that is bound, then indices and powers."""
+        first, accents = self.next, list[str]()
+        while self.next.kind == "command":
+            accents.append(self.next.text[1:])
+            self.at += 1
+            if self.peek("{") and self.tokens[self.at + 2].text == "}":
+                del self.tokens[self.at + 2], self.tokens[self.at]
+        if self.next.kind not in ("letter", "font"):
+            self.fail(f"\\{accents[-1]} goes over one letter")
+        name = self.next.text
+        self.at += 1
+        if self.tokens[self.at - 1].kind == "letter" and not accents:
+            name = self.run(name)
+        spelled = re.sub(r"\s", "", self.span_text((first.start, self.tokens[self.at - 1].end)))
+        name = "_".join([name, *reversed(accents)])
+        while self.take("'"):
+            name += "_prime"
+        end = self.tokens[self.at - 1].end
+        below, above = self.scripts()
+        known = name in self.locals or self.names.bound(name, by_where=self.subscript)
+        low, high = self.flat(below), self.flat(above)
+        used_low = used_high = False
+        if not (low in self.locals and self.names.indexable(name)):
+            for longer, use_low, use_high in (
+                (f"{name}_{low}_{high}", True, True),
+                (f"{name}_{low}", True, False),
+                (f"{name}_{high}", False, True),
+            ):
+                if (low or not use_low) and (high or not use_high) and self.names.bound(longer):
+                    name, known, used_low, used_high = longer, True, use_low, use_high
+                    spelled += low * use_low + "^" * use_high + high * use_high
+                    break
+        if (
+            name == "e"
+            and not self.names.bound("e", by_where=True)
+            and not (below and not used_low)
+            and not self.subscript
+        ):
+            node = self.node("constant", first.start, value="e")
+        else:
+            if self.spellings.setdefault(name, spelled) != spelled:
+                self.fail(f"{name} is also written {self.spellings[name]} here: one symbol, one spelling", first.start)
+            taken = [script for script, used in ((below, used_low), (above, used_high)) if script and used]
+            end = max([end, *(self.extent(script)[1] for script in taken)])
+            node = Node("name", value=name, span=(first.start, end))
+            if not known:
+                self.letter(name, first, low if below and not used_low else "")
+            elif self.names.callable(name) and name not in self.locals and name not in self.free:
+                return self.call(name, first, bool((below and not used_low) or (above and not used_high)))
+        return self.scripted(
+            node, first.start, None if used_low else below, None if used_high else above, scripts_taken=True
+        )
+
+    def run(self, name: str) -> str:
+        """Return the longest name that `where` binds and that adjacent letters spell."""
+        end = self.at
+        while self.tokens[end].kind == "letter" and self.tokens[end].start == self.tokens[end - 1].end:
+            end += 1
+        for stop in range(end, self.at, -1):
+            run = name + "".join(token.text for token in self.tokens[self.at : stop])
+            if self.names.bound(run, by_where=True):
+                self.at = stop
+                return run
+        return name
+
+    def letter(self, name: str, token: Token, low: str) -> None:
+        if self.subscript:
+            self.free.setdefault(name)
+        elif low:
+            self.fail(f"neither {name}_{low} nor {name} is bound: bind it in `where`", token.start)
+        else:
+            self.unbound.append((name, token))
+
+    def flat(self, tokens: range | None) -> str:
+        """Return what a script spells if it could be part of a name."""
+        inside = self.tokens[tokens.start : tokens.stop] if tokens else []
+        if any(token.kind not in ("letter", "font", "number") for token in inside):
+            return ""
+        text = "".join(token.text for token in inside)
+        return text if re.fullmatch(r"\w+", text) else ""
+
+    def call(self, name: str, first: Token, scripted: bool) -> Node:
+        opening = self.take("(", "[")
+        if opening is None or scripted:
+            self.fail(f"{name} is a function: call it, as in {name}(x)", first.start)
+        kids = self.items(")" if opening.text == "(" else "]")
+        return self.scripted(self.node("call", first.start, *kids, value=name), first.start)
+
+    def scripts(self) -> tuple[range | None, range | None]:
+        below = above = None
+        while self.peek("_", "^"):
+            mark = self.next
+            if (below if mark.text == "_" else above) is not None:
+                self.fail(f"a second {mark.text} can be read in two ways: use parentheses")
+            if mark.text == "_":
+                below = self.script("_")
+            else:
+                above = self.script("^")
+        return below, above
+
+    def extent(self, script: range) -> tuple[int, int]:
+        """Return where a script stands, with its mark and braces."""
+        braces = self.tokens[script.start - 1].text == "{"
+        return self.tokens[script.start - 1 - braces].start, self.tokens[script.stop - 1 + braces].end
+
+    def scripted(
+        self,
+        node: Node,
+        start: int,
+        below: range | None = None,
+        above: range | None = None,
+        *,
+        scripts_taken: bool = False,
+    ) -> Node:
+        """Apply what stands below and above: readers see no order in them, indices come first."""
+        if not scripts_taken:
+            below, above = self.scripts()
+        end = self.tokens[self.at - 1].end
+        if above and self.tokens[above.start].text == "(":
+            node = Node("index", (node, *self.inside_indices(above, 1)), "", (start, self.extent(above)[1]))
+            above = None
+        if below:
+            node = Node("index", (node, *self.inside_indices(below, 0)), "", (start, self.extent(below)[1]))
+        if not above:
+            return node
+        texts = [token.text for token in self.tokens[above.start : above.stop]]
+        mark = self.extent(above)
+        if texts[-1] in ("\\top", "\\intercal", "T") and len(texts) <= 2 and texts[:-1] in ([], ["-"]):
+            if texts[-1] == "T" and self.names.bound("T", by_where=True):
+                self.fail("T is bound, so ^T could be a power: write ^\\top, or rename T", mark[0])
+            if len(texts) == 2:
+                node = Node("inverse", (node,), "", (start, end))
+            return Node("transpose", (node,), "", (start, end), (mark,))
+        if texts == ["-", "1"]:
+            return Node("inverse", (node,), "", (start, end), (mark,))
+        power = self.inside(above, self.expression)
+        return Node("power", (node, power), "", (start, end), (mark,))
+
+    def inside_indices(self, tokens: range, parentheses: int) -> list[Node]:
+        """Read subscripts: separated by commas, or single letters side by side."""
+        resume, flag = self.at, self.subscript
+        self.at, self.subscript = tokens.start + parentheses, True
+        stop = tokens.stop - parentheses
+        items: list[Node] = []
+        while self.at < stop:
+            start = self.next.start
+            low = Node("missing") if self.peek(":") else self.expression()
+            if self.take(":"):
+                high = Node("missing") if self.at == stop or self.peek(",") else self.expression()
+                low = self.node("slice", start, low, high)
+            items.append(low)
+            if self.at < stop and not self.take(","):
+                alone = all(item.kind in ("name", "number") for item in items[-1:])
+                after = self.tokens[self.at + 1].text
+                if not (alone and self.starts_factor()) or (self.at + 1 < stop and after in ("+", "-", "/", ":")):
+                    self.fail("these indices can be read in two ways: separate them with a comma")
+        if self.at != stop or not items:
+            self.unknown("expected an index")
+        for item in items:
+            self.starts_at(item)
+        self.at, self.subscript = resume, flag
+        return items
+
+
+def _unify(first: Node, last: Node, index: str, ends: set[tuple[Node, Node]]) -> Node | None:
+    """Return the tree that is `first` and `last` for two values of an index, which go to `ends`."""
+    if first == last:
+        return first
+    if first.kind == "number":
+        ends.add((first, last))
+        return Node("name", value=index, span=first.span)
+    if (first.kind, first.value, len(first.kids)) != (last.kind, last.value, len(last.kids)):
+        return None
+    kids = []
+    for one, other in zip(first.kids, last.kids, strict=True):
+        kid = _unify(one, other, index, ends)
+        if kid is None:
+            return None
+        kids.append(kid)
+    return dataclasses.replace(first, kids=tuple(kids))
