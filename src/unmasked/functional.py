@@ -81,6 +81,7 @@ def attention_weights(
     *,
     allowed: Bool[Tensor, "..."] | None = None,
     bias: Float[Tensor, "..."] | None = None,
+    is_causal: bool = False,
 ) -> Float[Tensor, "*batch queries keys"]:
     """Turn scores into weights: add the bias, shut out what is not allowed, softmax over the keys.
 
@@ -90,6 +91,7 @@ def attention_weights(
         scores: (..., queries, keys).
         allowed: bool, broadcastable to the scores; True where a query may see a key.
         bias: floating, broadcastable to the scores, added to them; -inf shuts a key out.
+        is_causal: a query sees no later key; the last query is aligned with the last key.
 
     Returns:
         The weights, with the scores' shape and dtype.
@@ -103,15 +105,17 @@ def attention_weights(
         tensor([[1., 0.],
                 [0., 0.]])
     """
-    if bias is not None:
-        scores = scores + bias
-    if allowed is not None:
-        scores = scores.masked_fill(~allowed, -math.inf)
-    if allowed is None and bias is None:
+    queries, keys = scores.shape[-2:]
+    can_be_blind = allowed is not None or bias is not None or queries > keys
+    if is_causal:
+        allowed = masks.combine(allowed, masks.causal(queries, keys, device=scores.device))
+    mask = _additive(allowed, bias, scores.dtype)
+    if mask is None:
         return scores.softmax(-1)
-    # A softmax over -inf alone is NaN, and so is its gradient: such rows take a detour through zeros, and end as zeros.
-    blind = (scores == -math.inf).all(-1, keepdim=True)
-    return scores.masked_fill(blind, 0.0).softmax(-1).masked_fill(blind, 0.0)
+    if not can_be_blind:  # a causal mask alone leaves every query its own key
+        return (scores + mask).softmax(-1)
+    mask, blind = _open_blind_rows(mask)
+    return (scores + mask).softmax(-1).masked_fill(blind, 0.0)
 
 
 def scaled_dot_product_attention(
@@ -176,23 +180,19 @@ def scaled_dot_product_attention(
         implementation = "eager" if need_weights or softcap is not None else "fused"
     if implementation not in ("fused", "eager"):
         raise ValueError(f'implementation is {implementation!r}; choose "fused", "eager" or None')
-    queries, keys = query.size(-2), key.size(-2)
-    kernel_is_causal = is_causal and implementation == "fused" and queries == keys and allowed is None and bias is None
-    # A single query is the last token: it is aligned with the last key and sees them all.
-    if is_causal and not kernel_is_causal and queries != 1:
-        allowed = masks.combine(allowed, masks.causal(queries, keys, device=query.device))
     if implementation == "fused":
         if need_weights or softcap is not None:
             option = "need_weights=True" if need_weights else f"softcap={softcap}"
             raise ValueError(f'{option} needs implementation="eager": no fused kernel does it')
-        context = _fused(query, key, value, allowed, bias, kernel_is_causal, _scale(query, scale), dropout_p)
+        context = _fused(query, key, value, allowed, bias, is_causal, _scale(query, scale), dropout_p)
         return Attention(context, None)
     if query.dim() > 2 and query.size(-3) != key.size(-3):
         groups = query.size(-3) // key.size(-3)
         key, value = key.repeat_interleave(groups, dim=-3), value.repeat_interleave(groups, dim=-3)
     scores = attention_scores(query, key, scale=scale, softcap=softcap)
-    weights = attention_weights(scores, allowed=allowed, bias=bias).to(query.dtype)
-    weights = F.dropout(weights, dropout_p)
+    weights = attention_weights(scores, allowed=allowed, bias=bias, is_causal=is_causal).to(query.dtype)
+    if dropout_p > 0:
+        weights = F.dropout(weights, dropout_p)
     return Attention(weights @ value, weights if need_weights else None)
 
 
@@ -326,11 +326,13 @@ def _fused(
         return x if x.stride(-1) == 1 else x.contiguous()
 
     q, k, v = four_axes(query), four_axes(key), four_axes(value)
-    mask = allowed
-    if bias is not None:
-        bias = bias.to(query.dtype)
-        mask = bias if allowed is None else torch.where(allowed, bias, -math.inf)
+    queries, keys = query.size(-2), key.size(-2)
+    kernel_is_causal = is_causal and queries == keys and allowed is None and bias is None
+    if is_causal and not kernel_is_causal and queries != 1:  # a single query is the newest token, and sees every key
+        allowed = masks.combine(allowed, masks.causal(queries, keys, device=query.device))
+    mask, blind = _additive(allowed, bias, query.dtype), None
     if mask is not None:
+        mask, blind = _open_blind_rows(mask)
         if len(batch) > 1 and mask.dim() > 3:
             mask = mask.expand(*batch, *mask.shape[-3:]).flatten(0, -4)
         mask = mask[(None,) * (4 - mask.dim())]  # batch|1 heads|1 queries|1 keys|1
@@ -340,11 +342,29 @@ def _fused(
         v,
         attn_mask=mask,
         dropout_p=dropout_p,
-        is_causal=is_causal,
+        is_causal=kernel_is_causal,
         scale=scale,
         enable_gqa=q.size(1) != k.size(1),
     )
-    return context[..., :value_dim].reshape(*batch, *query.shape[-3:-1], value_dim)
+    context = context[..., :value_dim].reshape(*batch, *query.shape[-3:-1], value_dim)
+    return context if blind is None else context.masked_fill(blind, 0.0)
+
+
+def _additive(allowed: Tensor | None, bias: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """Make one mask to add to the scores of the two that were given."""
+    if bias is None:
+        return None if allowed is None else masks.additive_from_allowed(allowed, dtype)
+    bias = bias.to(dtype)
+    return bias if allowed is None else torch.where(allowed, bias, -math.inf)
+
+
+def _open_blind_rows(mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Let rows that see nothing see everything, and say which they are, (..., queries, 1), to be zeroed afterwards.
+
+    A softmax over -inf alone is NaN, forward and backward, or what else a kernel makes of it.
+    """
+    blind = (mask == -math.inf).all(-1, keepdim=True)
+    return mask.masked_fill(blind, 0.0), blind
 
 
 def _check(

@@ -1,0 +1,146 @@
+"""How fast is the library? Ratios measured in one run; run by hand: ``python tests/benchmarks/attention.py``.
+
+The limit is what no layer can do without: a bare projection to query, key and value, one fused attention on tensors
+that are projected already, and a bare output projection. Every round times every contender once, and a ratio is the
+median over the rounds, so that a noisy machine disturbs all of them alike.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import unmasked
+
+Contender = Callable[[], Tensor]
+
+# What is aimed at, at batch 4, width 768, 12 heads, causal, float32, one thread: (contender, against, tokens) -> ratio.
+AIMS = {
+    ("MultiheadAttention", "limit", 1024): "at most 1.08",
+    ("MultiheadAttention", "limit", 4096): "at most 1.15",
+    ("CausalSelfAttention", "limit", 1024): "at most 1.08",
+    ("CausalSelfAttention", "limit", 4096): "at most 1.15",
+    ("nn.MultiheadAttention, causal mask", "MultiheadAttention", 1024): "at least 1.35",
+    ("eager", "MultiheadAttention", 1024): "at least 2.5",
+}
+
+
+class HandWritten(nn.Module):
+    """What a user would write instead: one projection, a view, PyTorch's fused attention."""
+
+    def __init__(self, embed_dim: int, num_heads: int) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.qkv, self.out_proj = nn.Linear(embed_dim, 3 * embed_dim), nn.Linear(embed_dim, embed_dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, tokens, embed_dim = x.shape
+        q, k, v = self.qkv(x).view(batch, tokens, 3, self.num_heads, -1).permute(2, 0, 3, 1, 4)
+        context = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.out_proj(context.transpose(1, 2).reshape(batch, tokens, embed_dim))
+
+
+def contenders(batch: int, tokens: int, embed_dim: int, num_heads: int) -> dict[str, Contender]:
+    x = torch.randn(batch, tokens, embed_dim, requires_grad=True)
+    q, k, v = (torch.randn(batch, num_heads, tokens, embed_dim // num_heads, requires_grad=True) for _ in range(3))
+    w_in, w_out = (torch.randn(n * embed_dim, embed_dim, requires_grad=True) for n in (3, 1))
+    future = torch.ones(tokens, tokens, dtype=torch.bool).triu(1)
+    theirs = nn.MultiheadAttention(embed_dim, num_heads, batch_first=True)
+    ours = unmasked.layouts.from_torch(theirs)
+    layer = unmasked.CausalSelfAttention(embed_dim, embed_dim, num_heads, qkv_bias=True)
+    by_hand = HandWritten(embed_dim, num_heads)
+
+    def limit() -> Tensor:
+        F.linear(x, w_in).sum().backward() if torch.is_grad_enabled() else F.linear(x, w_in)
+        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        attended.sum().backward() if torch.is_grad_enabled() else None
+        return F.linear(x, w_out)
+
+    return {
+        "limit": limit,
+        "MultiheadAttention": lambda: ours(x, x, x, need_weights=False, is_causal=True)[0],
+        "CausalSelfAttention": lambda: layer(x),
+        "written by hand on SDPA": lambda: by_hand(x),
+        "MultiheadAttention, causal mask": lambda: ours(x, x, x, need_weights=False, attn_mask=future)[0],
+        "nn.MultiheadAttention, hint and mask": lambda: theirs(
+            x, x, x, need_weights=False, attn_mask=future, is_causal=True
+        )[0],
+        "nn.MultiheadAttention, causal mask": lambda: theirs(x, x, x, need_weights=False, attn_mask=future)[0],
+        "eager": lambda: ours(x, x, x, need_weights=True, is_causal=True)[0],
+        "nn.MultiheadAttention, need_weights": lambda: theirs(x, x, x, need_weights=True, attn_mask=future)[0],
+    }
+
+
+def medians(calls: dict[str, Contender], rounds: int, backward: bool) -> dict[str, dict[str, float]]:
+    """Time every contender once a round; return the median over the rounds of each one's ratio to each other one."""
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    for turn in range(rounds + 1):
+        for name, call in calls.items():
+            with torch.set_grad_enabled(backward):
+                start = time.perf_counter()
+                output = call()
+                if backward:
+                    output.sum().backward()
+                elapsed = time.perf_counter() - start
+            if turn:  # the first round warms up
+                seconds[name].append(elapsed)
+    return {
+        name: {other: statistics.median(a / b for a, b in zip(times, seconds[other], strict=True)) for other in calls}
+        for name, times in seconds.items()
+    }
+
+
+MEMORY = """
+import resource, torch, unmasked
+torch.set_num_threads(1)
+q, k, v = (torch.randn(1, 4, {tokens}, 64) for _ in range(3))
+unmasked.scaled_dot_product_attention(q[..., :64, :], k[..., :64, :], v[..., :64, :], is_causal=True)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+unmasked.scaled_dot_product_attention(q, k, v, is_causal=True, implementation="{implementation}")
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+"""
+
+
+def extra_memory(tokens: int, implementation: str) -> float:
+    """Peak memory in MiB that one call adds, in an interpreter of its own."""
+    code = MEMORY.format(tokens=tokens, implementation=implementation)
+    return float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tokens", type=int, nargs="+", default=[1024, 4096])
+    parser.add_argument("--rounds", type=int, default=7)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    print(f"torch {torch.__version__}, one thread, float32, embed_dim 768, 12 heads, causal, {options.rounds} rounds")
+    for tokens in options.tokens:
+        batch = max(1, 4096 // tokens)
+        calls = contenders(batch, tokens, 768, 12)
+        if tokens > 2048:  # the eager ones hold every score: minutes and gigabytes, to learn nothing new
+            calls = {name: call for name, call in calls.items() if not name.endswith(("eager", "need_weights"))}
+        for backward in (False, True):
+            ratios = medians(calls, options.rounds, backward)
+            print(f"\nbatch {batch}, {tokens} tokens, {'forward + backward' if backward else 'forward'}: time over the limit's")
+            for name in calls:
+                print(f"  {name:40s}{ratios[name]['limit']:6.2f}")
+            for (name, other, size), aim in AIMS.items():
+                if size == tokens and name in calls:
+                    print(f"  {name} / {other}: {ratios[name][other]:.2f} (aim: {aim})")
+    print("\nextra memory of one call, batch 1, 4 heads, head_dim 64, MiB (aim at 8192 tokens, fused: under 32)")
+    for tokens in (2048, 4096, 8192):
+        fused, eager = (extra_memory(tokens, implementation) for implementation in ("fused", "eager"))
+        print(f"  {tokens} tokens: fused {fused:.1f}, eager {eager:.1f}")
+
+
+if __name__ == "__main__":
+    main()
