@@ -1,0 +1,77 @@
+"""The README: its picture is drawn from the library, and its example runs.
+
+Where the picture has to change, draw it again: ``python tests/docs/test_readme.py``.
+"""
+
+from __future__ import annotations
+
+import doctest
+import math
+import re
+from pathlib import Path
+
+from unmasked import self_attention
+from unmasked.embeddings import ship_vectors
+
+ROOT = Path(__file__).parents[2]
+PICTURE = ROOT / "docs" / "assets" / "ship.svg"
+SENTENCES = ("I must go back to my ship and to my crew", "We process and ship your order")
+STYLE = """
+text { font: 17px system-ui, sans-serif; text-anchor: middle; fill: #24292f }
+.weight { font-size: 13px; fill: #57606a }
+.ship { font-weight: 700; fill: #00796b }
+.strong { fill: #b3460f; font-weight: 700 }
+path { fill: none; stroke: #00897b; stroke-linecap: round }
+path.strong { fill: none; stroke: #d9652b }
+@media (prefers-color-scheme: dark) {
+  text { fill: #e6edf3 } .weight { fill: #9ea7b3 } .ship { fill: #4db6ac } .strong { fill: #ff9e64 }
+  path { stroke: #4db6ac } path.strong { stroke: #ff9e64 }
+}"""
+
+
+def sentence(words: list[str], top: int) -> list[str]:
+    """One sentence: an arc from *ship* to every other word, as wide as the weight that *ship* gives it."""
+    weights = self_attention(ship_vectors().lookup(words)).weights[words.index("ship")].tolist()
+    widths = [9 * len(word) + 26 for word in words]
+    centers = [360 - sum(widths) / 2 + sum(widths[:i]) + widths[i] / 2 for i in range(len(words))]
+    ship = words.index("ship")
+    strongest = max((i for i in range(len(words)) if i != ship), key=lambda i: weights[i])
+    base, shapes = top + 128, []
+    for i, (word, weight, x) in enumerate(zip(words, weights, centers, strict=True)):
+        kind = "ship" if i == ship else "strong" if i == strongest else ""
+        if i != ship:
+            start, height = centers[ship], 26 + 0.22 * abs(x - centers[ship])
+            foot, crest, opacity = base - 18, base - 18 - height, 0.35 + 0.65 * math.sqrt(weight)
+            shapes.append(
+                f'<path class="{kind}" stroke-width="{60 * weight:.2f}" stroke-opacity="{opacity:.2f}" '
+                f'd="M{start:.0f} {foot} C{start:.0f} {crest:.0f} {x:.0f} {crest:.0f} {x:.0f} {foot}"/>'
+            )
+        shapes.append(f'<text class="{kind}" x="{x:.0f}" y="{base}">{word}</text>')
+        shapes.append(f'<text class="weight {kind}" x="{x:.0f}" y="{base + 20}">{weight:.0%}</text>')
+    return shapes
+
+
+def draw() -> str:
+    first, second = (text.lower().split() for text in SENTENCES)
+    body = "\n".join([*sentence(first, 0), *sentence(second, 150)])
+    title = "How much the word ship attends to each word of two sentences"
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="70 34 580 264" role="img"><title>{title}</title>'
+        f"<style>{STYLE}</style>\n{body}\n</svg>\n"
+    )
+
+
+def test_the_picture_is_what_the_library_draws():
+    assert PICTURE.read_text() == draw(), "draw it again: python tests/docs/test_readme.py"
+
+
+def test_the_example_of_the_readme_prints_what_it_says():
+    (example,) = re.findall(r"```pycon\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    test = doctest.DocTestParser().get_doctest(example, {}, "README.md", "README.md", 0)
+    failed, attempted = doctest.DocTestRunner(verbose=False).run(test)
+    assert attempted > 0
+    assert failed == 0
+
+
+if __name__ == "__main__":
+    PICTURE.write_text(draw())
