@@ -1,0 +1,262 @@
+"""Pictures of attention: heat maps of weights, heads side by side, masks, matrices with signs.
+
+Every function returns a matplotlib Figure and shows nothing: as a cell's last expression, a notebook displays it.
+Figures are transparent, and within a page their text has the page's own colour, light or dark.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from unmasked._shapes import Shaped
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+else:
+    Figure = Any
+
+__all__ = ["heads", "heatmap", "mask", "signed"]
+
+_INKED: tuple[Any, ...] = (
+    "text.color",
+    "axes.edgecolor",
+    "axes.labelcolor",
+    "axes.titlecolor",
+    "xtick.color",
+    "ytick.color",
+)
+
+
+def heatmap(
+    weights: Shaped[Tensor, "..."] | Mapping[str, Shaped[Tensor, "..."]],
+    *,
+    queries: Sequence[str] | None = None,
+    keys: Sequence[str] | None = None,
+    title: str | None = None,
+) -> Figure:
+    """A heat map of attention weights, from zero up, with the values written in when there is room.
+
+    Args:
+        weights: (queries, keys), or several of one shape under their titles, drawn side by side on one scale.
+        queries: The tokens of the rows.
+        keys: The tokens of the columns; by default the queries', where the matrix is square.
+        title: A line above.
+
+    Returns:
+        The figure.
+
+    Raises:
+        ValueError: A matrix is not (queries, keys), or the labels are not as many as its rows or columns.
+        ModuleNotFoundError: matplotlib is not installed.
+
+    Example:
+        >>> figure = heatmap(torch.eye(2), queries=["my", "ship"])
+        >>> figure.axes[0].get_xlabel(), figure.axes[0].get_ylabel()
+        ('keys', 'queries')
+    """
+    panels = _panels("weights", weights)
+    finite = _finite(panels)
+    low, high = min(finite.min().item(), 0.0), finite.max().item()
+    return _draw("weights", panels, queries, keys, title, "cividis", (low, high if high > low else low + 1))
+
+
+def heads(
+    weights: Shaped[Tensor, "..."],
+    *,
+    queries: Sequence[str] | None = None,
+    keys: Sequence[str] | None = None,
+    title: str | None = None,
+) -> Figure:
+    """The heat maps of all heads in a grid, on one scale.
+
+    Args:
+        weights: (heads, queries, keys).
+        queries: The tokens of the rows.
+        keys: The tokens of the columns; by default the queries', where the matrices are square.
+        title: A line above.
+
+    Returns:
+        The figure.
+
+    Raises:
+        ValueError: The weights are not (heads, queries, keys), or the labels do not fit them.
+        ModuleNotFoundError: matplotlib is not installed.
+
+    Example:
+        >>> [axes.get_title() for axes in heads(torch.ones(2, 3, 4)).axes[:2]]
+        ['head 0', 'head 1']
+    """
+    if weights.ndim != 3 or not weights.numel():
+        raise ValueError(
+            f"weights has shape {tuple(weights.shape)}, expected (heads, queries, keys): "
+            "pick one item of a batch, and ask for weights that are not averaged over heads"
+        )
+    panels = {f"head {number}": matrix for number, matrix in enumerate(weights)}
+    return heatmap(panels, queries=queries, keys=keys, title=title)
+
+
+def mask(
+    allowed: Shaped[Tensor, "..."] | Mapping[str, Shaped[Tensor, "..."]],
+    *,
+    queries: Sequence[str] | None = None,
+    keys: Sequence[str] | None = None,
+    title: str | None = None,
+) -> Figure:
+    """Who may see whom: visible cells are light, blocked cells dark with a cross.
+
+    Args:
+        allowed: Boolean (queries, keys), True where the query may attend, or several of one shape under their titles.
+        queries: The tokens of the rows.
+        keys: The tokens of the columns; by default the queries', where the mask is square.
+        title: A line above.
+
+    Returns:
+        The figure.
+
+    Raises:
+        ValueError: A mask is not boolean (queries, keys), or the labels are not as many as its rows or columns.
+        ModuleNotFoundError: matplotlib is not installed.
+
+    Example:
+        >>> [text.get_text() for text in mask(torch.ones(2, 2).tril().bool()).axes[0].texts]
+        ['', '×', '', '']
+    """
+    panels = _panels("allowed", allowed)
+    for matrix in panels.values():
+        if matrix.dtype != torch.bool:
+            raise ValueError(f"allowed is {matrix.dtype}, expected torch.bool, True where a query may attend")
+    return _draw("allowed", panels, queries, keys, title, None, (0.0, 1.0))
+
+
+def signed(
+    matrix: Shaped[Tensor, "..."] | Mapping[str, Shaped[Tensor, "..."]],
+    *,
+    queries: Sequence[str] | None = None,
+    keys: Sequence[str] | None = None,
+    title: str | None = None,
+) -> Figure:
+    """A heat map of numbers with signs, such as scores or gradients: white is zero, the scale symmetric around it.
+
+    Args:
+        matrix: (queries, keys), or several of one shape under their titles. Cells that are not finite are grey.
+        queries: The names of the rows.
+        keys: The names of the columns; by default the rows', where the matrix is square.
+        title: A line above.
+
+    Returns:
+        The figure.
+
+    Raises:
+        ValueError: A matrix is not (queries, keys), or the labels are not as many as its rows or columns.
+        ModuleNotFoundError: matplotlib is not installed.
+
+    Example:
+        >>> signed(torch.tensor([[0.5, -2.0]])).axes[0].collections[0].get_clim()
+        (-2.0, 2.0)
+    """
+    panels = _panels("matrix", matrix)
+    bound = _finite(panels).abs().max().item() or 1.0
+    return _draw("matrix", panels, queries, keys, title, "PuOr_r", (-bound, bound))
+
+
+def _panels(name: str, matrices: Tensor | Mapping[str, Tensor]) -> dict[str, Tensor]:
+    panels = {"": matrices} if isinstance(matrices, Tensor) else dict(matrices)
+    for title, matrix in panels.items():
+        if matrix.ndim != 2 or not matrix.numel():
+            raise ValueError(
+                f"{name}{title and f' {title!r}'} has shape {tuple(matrix.shape)}, expected (queries, keys): "
+                "pick one item of a batch and one head, or draw all heads with plot.heads"
+            )
+    shapes = {title: tuple(matrix.shape) for title, matrix in panels.items()}
+    if len(set(shapes.values())) != 1:
+        raise ValueError(f"{name} must hold matrices of one shape to share their labels, not {shapes}")
+    return {title: matrix.detach().cpu() for title, matrix in panels.items()}
+
+
+def _finite(panels: Mapping[str, Tensor]) -> Tensor:
+    values = torch.cat([matrix.double().flatten() for matrix in panels.values()])
+    finite = values[values.isfinite()]
+    return finite if len(finite) else torch.zeros(1, dtype=torch.float64)
+
+
+def _draw(
+    name: str,
+    panels: Mapping[str, Tensor],
+    queries: Sequence[str] | None,
+    keys: Sequence[str] | None,
+    title: str | None,
+    colours: str | None,
+    limits: tuple[float, float],
+) -> Figure:
+    try:
+        import matplotlib
+        from matplotlib.colors import ListedColormap
+
+        from unmasked._figure import INK, PageFigure
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("plots need matplotlib: pip install attention-unmasked[plot]") from error
+    rows, columns = next(iter(panels.values())).shape
+    keys = queries if keys is None and rows == columns else keys
+    for axis, labels, size in (("queries", queries, rows), ("keys", keys, columns)):
+        if labels is not None and len(labels) != size:
+            raise ValueError(f"{axis} has {len(labels)} labels, but {name} is {(rows, columns)}: pass {size}")
+
+    colourmap = matplotlib.colormaps[colours] if colours else ListedColormap(["#00224e", "#fee838"])
+    colourmap = colourmap.with_extremes(bad="#9a9a9a")
+    across = min(len(panels), max(2, math.ceil(math.sqrt(len(panels)))))
+    down = math.ceil(len(panels) / across)
+    written = len(panels) * rows * columns <= 400
+    cell = 0.42 if written else min(0.3, 4 / max(rows, columns))
+    with matplotlib.rc_context(dict.fromkeys(_INKED, INK)):
+        figure = PageFigure(across * max(1.6, columns * cell) + 1.6, down * (max(1.0, rows * cell) + 0.5) + 0.8)
+        grid = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True)
+        for spare in grid.flat[len(panels) :]:
+            spare.remove()
+        drawn = list(grid.flat[: len(panels)])
+        for number, (axes, (panel, matrix)) in enumerate(zip(drawn, panels.items(), strict=True)):
+            edges = [[position - 0.5 for position in range(size + 1)] for size in (columns, rows)]
+            values = matrix.double().masked_fill(~matrix.isfinite(), math.nan).tolist()
+            image = axes.pcolormesh(*edges, values, cmap=colourmap, vmin=limits[0], vmax=limits[1])
+            image.set(edgecolor=INK if written else "face", linewidth=0.3, rasterized=rows * columns > 10_000)
+            left, lowest = number % across == 0, number + across >= len(panels)
+            axes.set(title=panel or title, aspect="equal", ylim=(rows - 0.5, -0.5))
+            axes.set(xlabel="keys" if lowest else "", ylabel="queries" if left else "")
+            _label(axes.xaxis, keys, columns)
+            _label(axes.yaxis, queries, rows)
+            axes.tick_params(labelbottom=lowest, labelleft=left)
+            for row, column in product(range(rows), range(columns)) if written else ():
+                text = _write(matrix[row, column].item())
+                red, green, blue, _ = image.to_rgba(values[row][column])
+                ink = "black" if _luminance(red, green, blue) > 0.179 else "white"  # where both reach 4.58 to 1
+                axes.text(column, row, text, color=ink, ha="center", va="center", fontsize=12 if text == "×" else 7)
+        bar = figure.colorbar(image, ax=drawn, label=name if name == "weights" else None, shrink=0.8)
+        if not colours:
+            bar.set_ticks([0.25, 0.75], labels=["blocked", "visible"])
+        if title and "" not in panels:
+            figure.suptitle(title)
+    return figure
+
+
+def _label(axis: Any, labels: Sequence[str] | None, size: int) -> None:
+    if labels is not None or size <= 12:
+        names = [str(position) for position in range(size)] if labels is None else labels
+        upright = axis.axis_name == "y" or max(map(len, names)) <= 3
+        axis.set_ticks(range(size), labels=names, rotation=0 if upright else 90)
+
+
+def _write(value: float | bool) -> str:
+    if isinstance(value, bool):
+        return "" if value else "×"
+    return f"{value:.2f}".replace("inf", "∞").replace("-", "−")
+
+
+def _luminance(*channels: float) -> float:
+    """WCAG's relative luminance of an sRGB colour."""
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return sum(weight * c for weight, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))

@@ -1,0 +1,172 @@
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from IPython.core.formatters import DisplayFormatter
+from IPython.core.pylabtools import print_figure
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+
+from unmasked import plot
+from unmasked._figure import INK
+
+WEIGHTS = torch.tensor([[0.25, 0.75, 0.0], [0.5, 0.125, 0.375]])
+PAGES = {"light": "#ffffff", "dark": "#1e2129"}
+
+
+def texts(figure: Figure) -> list[str]:
+    return [text.get_text() for text in figure.axes[0].texts]
+
+
+def labels(figure: Figure, axes: int = 0) -> tuple[list[str], list[str]]:
+    x, y = figure.axes[axes].get_xticklabels(), figure.axes[axes].get_yticklabels()
+    return [label.get_text() for label in x], [label.get_text() for label in y]
+
+
+def contrast(one: Any, other: Any) -> float:
+    def luminance(colour: Any) -> float:
+        r, g, b = ((c + 0.055) / 1.055 for c in to_rgb(colour))
+        return 0.2126 * r**2.4 + 0.7152 * g**2.4 + 0.0722 * b**2.4
+
+    dark, light = sorted((luminance(one), luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def test_a_heat_map_writes_its_values_under_named_axes() -> None:
+    figure = plot.heatmap(WEIGHTS, queries=["my", "ship"], keys=["go", "back", "to"], title="Weights")
+    axes = figure.axes[0]
+    assert texts(figure) == ["0.25", "0.75", "0.00", "0.50", "0.12", "0.38"]
+    assert labels(figure) == (["go", "back", "to"], ["my", "ship"])
+    assert (axes.get_xlabel(), axes.get_ylabel(), axes.get_title()) == ("keys", "queries", "Weights")
+    assert axes.collections[0].get_clim() == (0.0, 0.75)
+    assert axes.get_ylim() == (1.5, -0.5)  # the first query on top
+    assert axes.collections[0].get_array().tolist() == WEIGHTS.tolist()
+
+
+def test_the_keys_of_a_square_matrix_are_its_queries() -> None:
+    assert labels(plot.heatmap(torch.eye(2), queries=["a", "b"])) == (["a", "b"], ["a", "b"])
+    assert labels(plot.heatmap(WEIGHTS, queries=["a", "b"])) == (["0", "1", "2"], ["a", "b"])
+
+
+def test_large_matrices_are_drawn_without_values() -> None:
+    assert texts(plot.heatmap(torch.rand(20, 21))) == []
+
+
+def test_heads_share_one_scale_and_outer_labels() -> None:
+    figure = plot.heads(torch.stack([WEIGHTS * scale for scale in (1, 2, 3, 4, 5)]), queries=["my", "ship"], title="T")
+    assert [axes.get_title() for axes in figure.axes[:5]] == [f"head {number}" for number in range(5)]
+    assert {axes.collections[0].get_clim() for axes in figure.axes[:5]} == {(0.0, 3.75)}
+    assert [axes.get_ylabel() for axes in figure.axes[:5]] == ["queries", "", "", "queries", ""]
+    assert [axes.get_xlabel() for axes in figure.axes[:5]] == ["", "", "keys", "keys", "keys"]
+    assert figure.get_suptitle() == "T"
+
+
+def test_a_mask_crosses_out_what_is_blocked_and_says_so_beside() -> None:
+    figure = plot.mask({"causal": torch.ones(2, 2).tril().bool(), "none": torch.ones(2, 2).bool()})
+    assert texts(figure) == ["", "×", "", ""]
+    assert [label.get_text() for label in figure.axes[-1].get_yticklabels()] == ["blocked", "visible"]
+
+
+def test_signs_are_shown_symmetrically_around_zero_and_masked_scores_as_infinite() -> None:
+    figure = plot.signed(torch.tensor([[0.5, -2.0, -torch.inf], [torch.nan, torch.inf, 1.0]], requires_grad=True))
+    assert texts(figure) == ["0.50", "−2.00", "−∞", "nan", "∞", "1.00"]
+    assert figure.axes[0].collections[0].get_clim() == (-2.0, 2.0)
+    assert plot.signed(torch.zeros(1, 2)).axes[0].collections[0].get_clim() == (-1.0, 1.0)
+    assert plot.signed(torch.full((1, 2), torch.nan)).axes[0].collections[0].get_clim() == (-1.0, 1.0)
+
+
+def test_values_are_legible_on_every_cell() -> None:
+    ramp = torch.linspace(-1, 1, 200).view(10, 20)
+    for figure in (plot.heatmap(ramp.abs()), plot.signed(ramp), plot.mask(ramp > 0), plot.signed(ramp.log())):
+        figure.canvas.draw()
+        cells = figure.axes[0].collections[0].get_facecolors()
+        assert len(cells) == 200
+        for cell, text in zip(cells, figure.axes[0].texts, strict=True):
+            assert contrast(cell[:3], text.get_color()) >= 4.5
+
+
+def test_text_and_lines_take_the_colour_of_the_page_and_as_a_file_stand_off_both_pages() -> None:
+    svg = plot.heads(torch.rand(3, 2, 4), title="T")._repr_svg_()
+    assert svg.count(INK) == 1
+    assert f"<style>svg:root{{color:{INK}}}</style>" in svg
+    for colour in set(re.findall(r"stroke: (#\w+|\w+)", svg)):
+        assert colour in ("currentColor", "none")
+    assert all(contrast(INK, page) > 3.9 for page in PAGES.values())
+    # No single colour reaches 4.5 on both, hence the page's own colour: the best is the root of the pages' contrast.
+    assert contrast(*PAGES.values()) ** 0.5 < 4.5
+
+
+def test_a_figure_is_transparent_and_draws_the_same_bytes_twice(tmp_path: Path) -> None:
+    first, second = (plot.heatmap(WEIGHTS) for _ in range(2))
+    assert first.get_facecolor()[3] == 0
+    assert first._repr_svg_() == second._repr_svg_()
+    first.savefig(tmp_path / "a.svg")
+    first.savefig(tmp_path / "a.png")
+    assert "currentColor" in (tmp_path / "a.svg").read_text()
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_notebook_shows_the_figure_with_and_without_the_inline_backend() -> None:
+    figure = plot.heatmap(WEIGHTS)
+    plain, inline = DisplayFormatter(), DisplayFormatter()
+    inline.formatters["image/svg+xml"].for_type(Figure, partial(print_figure, fmt="svg"))
+    for formatter in (plain, inline):
+        data, _ = formatter.format(figure)
+        assert "currentColor" in data["image/svg+xml"]
+
+
+def test_drawing_leaves_pyplot_alone_and_importing_leaves_matplotlib_alone() -> None:
+    program = """
+import sys, torch, unmasked.plot
+assert "matplotlib" not in sys.modules
+unmasked.plot.heads(torch.ones(2, 3, 4))._repr_svg_()
+assert "matplotlib.pyplot" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize(
+    ("draw", "text"),
+    [
+        (
+            lambda: plot.heatmap(torch.ones(2, 3, 4)),
+            "weights has shape (2, 3, 4), expected (queries, keys): "
+            "pick one item of a batch and one head, or draw all heads with plot.heads",
+        ),
+        (lambda: plot.signed({"a": torch.ones(3)}), "matrix 'a' has shape (3,), expected (queries, keys)"),
+        (lambda: plot.heatmap(torch.ones(0, 3)), "weights has shape (0, 3), expected (queries, keys)"),
+        (
+            lambda: plot.heads(torch.ones(2, 3)),
+            "weights has shape (2, 3), expected (heads, queries, keys): "
+            "pick one item of a batch, and ask for weights that are not averaged over heads",
+        ),
+        (
+            lambda: plot.heatmap({"a": torch.ones(2, 3), "b": torch.ones(3, 2)}),
+            "weights must hold matrices of one shape to share their labels, not {'a': (2, 3), 'b': (3, 2)}",
+        ),
+        (lambda: plot.mask(torch.ones(2, 3)), "allowed is torch.float32, expected torch.bool, True where a query may"),
+        (
+            lambda: plot.heatmap(WEIGHTS, queries=["a"]),
+            "queries has 1 labels, but weights is (2, 3): pass 2",
+        ),
+        (
+            lambda: plot.mask(WEIGHTS > 0, keys=["a"]),
+            "keys has 1 labels, but allowed is (2, 3): pass 3",
+        ),
+    ],
+)
+def test_a_wrong_shape_is_named_with_its_remedy(draw: Callable[[], Figure], text: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(text)):
+        draw()
+
+
+def test_without_matplotlib_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ModuleNotFoundError, match=re.escape("pip install attention-unmasked[plot]")):
+        plot.heatmap(WEIGHTS)
