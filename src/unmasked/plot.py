@@ -23,6 +23,9 @@ else:
 
 __all__ = ["heads", "heatmap", "mask", "signed"]
 
+Matrices = Shaped[Tensor, "..."] | Mapping[str, Shaped[Tensor, "..."]]
+Labels = Sequence[str] | None
+
 _INKED: tuple[Any, ...] = (
     "text.color",
     "axes.edgecolor",
@@ -33,13 +36,7 @@ _INKED: tuple[Any, ...] = (
 )
 
 
-def heatmap(
-    weights: Shaped[Tensor, "..."] | Mapping[str, Shaped[Tensor, "..."]],
-    *,
-    queries: Sequence[str] | None = None,
-    keys: Sequence[str] | None = None,
-    title: str | None = None,
-) -> Figure:
+def heatmap(weights: Matrices, *, queries: Labels = None, keys: Labels = None, title: str | None = None) -> Figure:
     """A heat map of attention weights, from zero up, with the values written in when there is room.
 
     Args:
@@ -67,26 +64,18 @@ def heatmap(
 
 
 def heads(
-    weights: Shaped[Tensor, "..."],
-    *,
-    queries: Sequence[str] | None = None,
-    keys: Sequence[str] | None = None,
-    title: str | None = None,
+    weights: Shaped[Tensor, "..."], *, queries: Labels = None, keys: Labels = None, title: str | None = None
 ) -> Figure:
     """The heat maps of all heads in a grid, on one scale.
 
     Args:
         weights: (heads, queries, keys).
-        queries: The tokens of the rows.
-        keys: The tokens of the columns; by default the queries', where the matrices are square.
+        queries: The labels of the rows, as for `heatmap`, whose errors it raises too.
+        keys: The labels of the columns.
         title: A line above.
 
     Returns:
         The figure.
-
-    Raises:
-        ValueError: The weights are not (heads, queries, keys), or the labels do not fit them.
-        ModuleNotFoundError: matplotlib is not installed.
 
     Example:
         >>> [axes.get_title() for axes in heads(torch.ones(2, 3, 4)).axes[:2]]
@@ -101,27 +90,17 @@ def heads(
     return heatmap(panels, queries=queries, keys=keys, title=title)
 
 
-def mask(
-    allowed: Shaped[Tensor, "..."] | Mapping[str, Shaped[Tensor, "..."]],
-    *,
-    queries: Sequence[str] | None = None,
-    keys: Sequence[str] | None = None,
-    title: str | None = None,
-) -> Figure:
+def mask(allowed: Matrices, *, queries: Labels = None, keys: Labels = None, title: str | None = None) -> Figure:
     """Who may see whom: visible cells are light, blocked cells dark with a cross.
 
     Args:
         allowed: Boolean (queries, keys), True where the query may attend, or several of one shape under their titles.
-        queries: The tokens of the rows.
-        keys: The tokens of the columns; by default the queries', where the mask is square.
+        queries: The labels of the rows, as for `heatmap`, whose errors it raises too.
+        keys: The labels of the columns.
         title: A line above.
 
     Returns:
         The figure.
-
-    Raises:
-        ValueError: A mask is not boolean (queries, keys), or the labels are not as many as its rows or columns.
-        ModuleNotFoundError: matplotlib is not installed.
 
     Example:
         >>> [text.get_text() for text in mask(torch.ones(2, 2).tril().bool()).axes[0].texts]
@@ -134,27 +113,17 @@ def mask(
     return _draw("allowed", panels, queries, keys, title, None, (0.0, 1.0))
 
 
-def signed(
-    matrix: Shaped[Tensor, "..."] | Mapping[str, Shaped[Tensor, "..."]],
-    *,
-    queries: Sequence[str] | None = None,
-    keys: Sequence[str] | None = None,
-    title: str | None = None,
-) -> Figure:
+def signed(matrix: Matrices, *, queries: Labels = None, keys: Labels = None, title: str | None = None) -> Figure:
     """A heat map of numbers with signs, such as scores or gradients: white is zero, the scale symmetric around it.
 
     Args:
         matrix: (queries, keys), or several of one shape under their titles. Cells that are not finite are grey.
-        queries: The names of the rows.
-        keys: The names of the columns; by default the rows', where the matrix is square.
+        queries: The labels of the rows, as for `heatmap`, whose errors it raises too.
+        keys: The labels of the columns.
         title: A line above.
 
     Returns:
         The figure.
-
-    Raises:
-        ValueError: A matrix is not (queries, keys), or the labels are not as many as its rows or columns.
-        ModuleNotFoundError: matplotlib is not installed.
 
     Example:
         >>> signed(torch.tensor([[0.5, -2.0]])).axes[0].collections[0].get_clim()
@@ -188,8 +157,8 @@ def _finite(panels: Mapping[str, Tensor]) -> Tensor:
 def _draw(
     name: str,
     panels: Mapping[str, Tensor],
-    queries: Sequence[str] | None,
-    keys: Sequence[str] | None,
+    queries: Labels,
+    keys: Labels,
     title: str | None,
     colours: str | None,
     limits: tuple[float, float],
@@ -212,7 +181,7 @@ def _draw(
     across = min(len(panels), max(2, math.ceil(math.sqrt(len(panels)))))
     down = math.ceil(len(panels) / across)
     written = len(panels) * rows * columns <= 400
-    cell = 0.42 if written else min(0.3, 4 / max(rows, columns))
+    cell = 0.42 if written else min(0.3, min(4, 10 / across) / max(rows, columns))
     with matplotlib.rc_context(dict.fromkeys(_INKED, INK)):
         figure = PageFigure(across * max(1.6, columns * cell) + 1.6, down * (max(1.0, rows * cell) + 0.5) + 0.8)
         grid = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True)
@@ -243,7 +212,7 @@ def _draw(
     return figure
 
 
-def _label(axis: Any, labels: Sequence[str] | None, size: int) -> None:
+def _label(axis: Any, labels: Labels, size: int) -> None:
     if labels is not None or size <= 12:
         names = [str(position) for position in range(size)] if labels is None else labels
         upright = axis.axis_name == "y" or max(map(len, names)) <= 3
