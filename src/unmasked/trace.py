@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import linecache
 import math
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -22,7 +23,7 @@ __all__ = ["Step", "Trace", "trace"]
 
 Shape = tuple[int, ...]
 
-_SKIPPED = (str(Path(torch.__file__).parent), __file__)
+_SKIPPED = (f"{Path(torch.__file__).parent}{os.sep}", __file__)
 _OPERATORS = {"truediv": "div", "floordiv": "floor_divide", "invert": "bitwise_not"}
 _OPERATORS |= {name: f"bitwise_{name}" for name in ("and", "or", "xor")}
 
