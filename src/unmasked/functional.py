@@ -41,7 +41,7 @@ class Attention(NamedTuple):
 
 def attention_scores(
     query: Float[Tensor, "*batch queries head_dim"],
-    key: Float[Tensor, "*batch keys head_dim"],
+    key: Float[Tensor, "*#batch keys head_dim"],
     *,
     scale: float | None = None,
     softcap: float | None = None,
@@ -319,15 +319,10 @@ def _fused(
     batch = torch.broadcast_shapes(query.shape[:-3], key.shape[:-3], value.shape[:-3])
     value_dim, width = value.size(-1), max(query.size(-1), value.size(-1))
 
-    def four_axes(x: Tensor) -> Tensor:
-        x = x if x.dim() > 2 else x.unsqueeze(0)
-        x = x.expand(*batch, *x.shape[-3:]).reshape(math.prod(batch), *x.shape[-3:])  # batch heads tokens features
-        x = F.pad(x, (0, width - x.size(-1))) if x.size(-1) < width else x
-        return x if x.stride(-1) == 1 else x.contiguous()
-
-    q, k, v = four_axes(query), four_axes(key), four_axes(value)
+    q, k, v = (_four_axes(x, batch, width) for x in (query, key, value))
     queries, keys = query.size(-2), key.size(-2)
-    kernel_is_causal = is_causal and queries == keys and allowed is None and bias is None
+    # bool: an exported graph's lengths are symbols, and the kernel takes no symbolic truth.
+    kernel_is_causal = bool(is_causal and queries == keys and allowed is None and bias is None)
     if is_causal and not kernel_is_causal and queries != 1:  # a single query is the newest token, and sees every key
         allowed = masks.combine(allowed, masks.causal(queries, keys, device=query.device))
     mask, blind = _additive(allowed, bias, query.dtype), None
@@ -348,6 +343,13 @@ def _fused(
     )
     context = context[..., :value_dim].reshape(*batch, *query.shape[-3:-1], value_dim)
     return context if blind is None else context.masked_fill(blind, 0.0)
+
+
+def _four_axes(x: Tensor, batch: tuple[int, ...], width: int) -> Tensor:
+    x = x if x.dim() > 2 else x.unsqueeze(0)
+    x = x.expand(*batch, *x.shape[-3:]).reshape(math.prod(batch), *x.shape[-3:])  # batch heads tokens features
+    x = F.pad(x, (0, width - x.size(-1))) if x.size(-1) < width else x
+    return x if x.stride(-1) == 1 else x.contiguous()
 
 
 def _additive(allowed: Tensor | None, bias: Tensor | None, dtype: torch.dtype) -> Tensor | None:

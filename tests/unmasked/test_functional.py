@@ -1,0 +1,659 @@
+"""Scaled dot-product attention against a reference that shares nothing with it: one number at a time, in float64."""
+
+import itertools
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from unmasked import (
+    attention_scores,
+    attention_weights,
+    cosine_attention,
+    cosine_weights,
+    masks,
+    scaled_dot_product_attention,
+    self_attention,
+)
+
+INF = math.inf
+IMPLEMENTATIONS = ["eager", "fused"]
+MATRIX = torch.tensor([[1.0, 0.0, 0.0, 1.0], [0.0, 1.5, 1.0, 1.0], [0.0, 1.0, 1.0, 1.0]])
+# How far a result may lie from the reference on the same, rounded, inputs; relative to its largest value, or to 1.
+TOLERANCE = {torch.float64: 1e-13, torch.float32: 1e-5, torch.float16: 1e-2, torch.bfloat16: 6e-2}
+
+
+@dataclass
+class Problem:
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    cotangent: Tensor
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def solve(self, implementation: str) -> list[Tensor]:
+        """The context and the gradients of query, key, value and, where there is one, of a learned bias."""
+        inputs = [x.detach().requires_grad_() for x in (self.query, self.key, self.value)]
+        bias = self.options.get("bias")
+        learned = [bias] if bias is not None and bias.requires_grad else []
+        context, weights = scaled_dot_product_attention(*inputs, **self.options, implementation=implementation)
+        assert context.dtype == self.query.dtype
+        assert weights is None
+        gradients = torch.autograd.grad(context, inputs + learned, self.cotangent, materialize_grads=True)
+        return [context, *gradients]
+
+    def reference(self) -> list[Tensor]:
+        return reference(self.query, self.key, self.value, self.cotangent, **self.options)
+
+
+def reference(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    cotangent: Tensor,
+    *,
+    allowed: Tensor | None = None,
+    bias: Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    softcap: float | None = None,
+) -> list[Tensor]:
+    """Attention and its gradients by their definition, in Python's numbers: no tensor operation but indexing."""
+    *lead, queries, dim = query.shape
+    keys, groups = key.size(-2), lead[-1] // key.size(-3) if len(lead) else 1
+    scale = 1 / math.sqrt(dim) if scale is None else scale
+    may_see = torch.ones(()).bool() if allowed is None else allowed
+    added = torch.zeros(()) if bias is None else bias.detach()
+    may_see, added = (x.cpu().expand(*lead, queries, keys) for x in (may_see, added))
+    inputs = [x.detach().double().cpu() for x in (query, key, value)]
+    d_query, d_key, d_value = (torch.zeros_like(x) for x in inputs)
+    context, d_added = cotangent.double().cpu() * 0, torch.zeros(*lead, queries, keys, dtype=torch.float64)
+    for index in itertools.product(*map(range, lead)):
+        kv = tuple(min(i, size - 1) for i, size in zip(index[:-1], key.shape, strict=False))  # a batch axis of 1
+        kv += (index[-1] // groups,) if lead else ()
+        q, k, v = (x[i].tolist() for x, i in zip(inputs, (index, kv, kv), strict=True))
+        out = cotangent[index].double().tolist()
+        for i in range(queries):
+            seen, score, slope = [], {}, {}
+            for j in range(keys):
+                shift = float(added[index][i, j])
+                if not may_see[index][i, j] or shift == -INF or (is_causal and j - keys > i - queries):
+                    continue
+                s = scale * sum(a * b for a, b in zip(q[i], k[j], strict=True))
+                capped = s if softcap is None else softcap * math.tanh(s / softcap)
+                slope[j] = 1.0 if softcap is None else 1 - (capped / softcap) ** 2
+                score[j] = capped + shift
+                seen.append(j)
+            top = max(score.values(), default=0.0)
+            total = sum(math.exp(score[j] - top) for j in seen)
+            weight = {j: math.exp(score[j] - top) / total for j in seen}
+            d_weight = {j: sum(a * b for a, b in zip(out[i], v[j], strict=True)) for j in seen}
+            mean = sum(weight[j] * d_weight[j] for j in seen)
+            for j in seen:
+                d_score = weight[j] * (d_weight[j] - mean)
+                d_added[index][i, j] += d_score
+                context[index][i] += weight[j] * inputs[2][kv][j]
+                d_value[kv][j] += weight[j] * cotangent[index][i].double().cpu()
+                d_query[index][i] += d_score * slope[j] * scale * inputs[1][kv][j]
+                d_key[kv][j] += d_score * slope[j] * scale * inputs[0][index][i]
+    learned = [d_added.sum_to_size(bias.shape)] if bias is not None and bias.requires_grad else []
+    return [context, d_query, d_key, d_value, *learned]
+
+
+def assert_near(actual: list[Tensor], expected: list[Tensor], dtype: torch.dtype) -> None:
+    for x, y in zip(actual, expected, strict=True):
+        tolerance = TOLERANCE[dtype] * max(1.0, y.abs().max().item() if y.numel() else 1.0)
+        torch.testing.assert_close(x.double().cpu(), y, rtol=0, atol=tolerance)
+
+
+def in_memory(shape: tuple[int, ...], how: str, **kwargs: Any) -> Tensor:
+    if how == "transposed":
+        return torch.randn(*shape[:-2], shape[-1], shape[-2], **kwargs).mT
+    if how == "sliced":
+        return torch.randn(*shape[:-1], 2 * shape[-1] + 1, **kwargs)[..., 1::2]
+    return torch.randn(shape, **kwargs)
+
+
+@st.composite
+def problems(draw: st.DrawFn, dtype: torch.dtype, softcap: bool = False) -> Problem:
+    torch.manual_seed(draw(st.integers(0, 2**31)))
+    batch = draw(st.sampled_from([(), (3,), (2, 3)]))
+    kv_heads, groups = draw(st.sampled_from([1, 2])), draw(st.sampled_from([1, 3]))
+    no_heads = not batch and draw(st.booleans())
+    queries, keys, dim, value_dim = (draw(st.integers(1, 5)) for _ in range(4))
+    kv_batch = tuple(draw(st.sampled_from([1, n])) for n in batch)
+    q_lead, kv_lead = ((), ()) if no_heads else ((*batch, kv_heads * groups), (*kv_batch, kv_heads))
+    hows = [draw(st.sampled_from(["contiguous", "transposed", "sliced"])) for _ in range(3)]
+    query = in_memory((*q_lead, queries, dim), hows[0], dtype=dtype)
+    key = in_memory((*kv_lead, keys, dim), hows[1], dtype=dtype)
+    value = in_memory((*kv_lead, keys, value_dim), hows[2], dtype=dtype)
+    scores = (*q_lead, queries, keys)
+
+    def broadcastable() -> tuple[int, ...]:
+        shape = tuple(draw(st.sampled_from([1, n])) for n in scores)
+        return shape[draw(st.integers(0, len(shape))) :]
+
+    options: dict[str, Any] = {"is_causal": draw(st.booleans()), "scale": draw(st.sampled_from([None, 0.3, 2.0]))}
+    if draw(st.booleans()):
+        options["allowed"] = torch.rand(broadcastable()) < 0.6
+    if draw(st.booleans()):
+        bias = torch.randn(broadcastable(), dtype=dtype)
+        bias = bias.masked_fill(torch.rand(bias.shape) < draw(st.sampled_from([0.0, 0.4])), -INF)
+        options["bias"] = bias.requires_grad_(draw(st.booleans()))
+    if softcap:
+        options["softcap"] = draw(st.sampled_from([0.5, 2.0]))
+    return Problem(query, key, value, torch.randn(*q_lead, queries, value_dim, dtype=dtype), options)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@given(data=st.data())
+def test_both_implementations_equal_the_reference_forward_and_backward(dtype: torch.dtype, data: st.DataObject) -> None:
+    problem = data.draw(problems(dtype))
+    expected = problem.reference()
+    for implementation in IMPLEMENTATIONS:
+        assert_near(problem.solve(implementation), expected, dtype)
+
+
+@given(problem=problems(torch.float64, softcap=True))
+def test_soft_capped_attention_equals_the_reference_forward_and_backward(problem: Problem) -> None:
+    assert_near(problem.solve("eager"), problem.reference(), torch.float64)
+
+
+def test_a_hand_computed_case() -> None:
+    key = torch.tensor([[1.0], [2.0], [3.0]]).log()  # e^score: 1, 2, 3
+    query, value = torch.tensor([[1.0], [2.0]]), torch.tensor([[84.0], [42.0], [28.0]])
+    context, weights = scaled_dot_product_attention(query, key, value, need_weights=True)
+    torch.testing.assert_close(weights, torch.tensor([[1 / 6, 2 / 6, 3 / 6], [1 / 14, 4 / 14, 9 / 14]]))
+    torch.testing.assert_close(context, torch.tensor([[42.0], [36.0]]))
+    capped = attention_scores(torch.tensor([[3.0]]), torch.tensor([[1.0], [-2.0]]), softcap=6.0)
+    torch.testing.assert_close(capped, torch.tensor([[6 * math.tanh(0.5), -6 * math.tanh(1.0)]]))
+    assert attention_scores(query, key, scale=7.0)[1, 2] == pytest.approx(14 * math.log(3))
+    assert attention_scores(MATRIX, MATRIX)[1].tolist() == [0.5, 2.125, 1.75]
+
+
+def test_the_notebooks_matrix_gives_the_notebooks_figures() -> None:
+    context, weights = self_attention(MATRIX)
+    printed = [[0.4519, 0.2741, 0.2741], [0.1045, 0.5307, 0.3648], [0.1387, 0.4842, 0.3771]]
+    torch.testing.assert_close(weights, torch.tensor(printed), rtol=0, atol=5e-5)
+    torch.testing.assert_close(context, torch.tensor(printed) @ MATRIX, rtol=0, atol=2e-4)
+    assert self_attention(MATRIX, need_weights=False).weights is None
+
+
+def test_self_attention_passes_every_option_on() -> None:
+    x, allowed, bias = torch.randn(2, 5, 3), torch.rand(5, 5) < 0.7, torch.randn(5, 5)
+    options = {"allowed": allowed, "bias": bias, "is_causal": True, "scale": 0.7, "softcap": 1.5}
+    actual = self_attention(x, **options)
+    expected = scaled_dot_product_attention(x, x, x, **options, need_weights=True)
+    torch.testing.assert_close(actual, expected, rtol=0, atol=0)
+    fused = self_attention(x, need_weights=False, implementation="fused", dropout_p=1.0)
+    assert not fused.context.any()
+
+
+def test_weights_are_returned_in_the_querys_dtype_and_their_rows_sum_to_one_or_to_zero() -> None:
+    query, key, value = torch.randn(2, 3, 4, 5), torch.randn(2, 3, 7, 5), torch.randn(2, 3, 7, 6)
+    allowed = torch.rand(4, 7) < 0.5
+    allowed[2] = False
+    weights = scaled_dot_product_attention(query, key, value, allowed=allowed, need_weights=True).weights
+    assert weights is not None
+    torch.testing.assert_close(weights.sum(-1), allowed.any(-1).float().expand(2, 3, 4))
+    assert not weights[~allowed.expand_as(weights)].any()
+    half = scaled_dot_product_attention(query.half(), key.half(), value.half(), need_weights=True).weights
+    assert half is not None
+    assert half.dtype == torch.float16
+
+
+BLINDFOLDS = {  # options, number of keys, and which of three queries see nothing
+    "allowed": ({"allowed": torch.tensor([[False] * 5, [True] * 5])[[0, 1, 0]]}, 5, [0, 2]),
+    "bias": ({"bias": torch.tensor([[-INF] * 5, [0.5] * 5])[[0, 1, 0]]}, 5, [0, 2]),
+    "allowed and bias": (
+        {
+            "allowed": torch.tensor([[True, True, False, False, False], [True] * 5])[[0, 1, 0]],
+            "bias": torch.tensor([-INF, -INF, 0.0, 0.0, 0.0]),
+        },
+        5,
+        [0, 2],
+    ),
+    "causal and allowed": ({"is_causal": True, "allowed": torch.tensor([0, 0, 0, 1, 1]).bool()}, 5, [0]),
+    "causal, more queries than keys": ({"is_causal": True}, 2, [0]),
+    "no keys": ({}, 0, [0, 1, 2]),
+}
+
+
+def check_blindfold(name: str, dtype: torch.dtype, implementation: str, device: str) -> None:
+    given_options, keys, blind = BLINDFOLDS[name]
+    options = {k: v.to(device) if isinstance(v, Tensor) else v for k, v in given_options.items()}
+    shapes = [(2, 4, n, 16) for n in (3, keys, keys)]
+    query, key, value = (torch.randn(s, dtype=dtype, device=device, requires_grad=True) for s in shapes)
+    context = scaled_dot_product_attention(query, key, value, **options, implementation=implementation).context
+    gradients = torch.autograd.grad(context.sum(), (query, key, value), materialize_grads=True)
+    assert not context[..., blind, :].any()
+    assert not gradients[0][..., blind, :].any()
+    assert all(x.isfinite().all() for x in (context, *gradients))
+    seeing = [i for i in range(3) if i not in blind]
+    assert context[..., seeing, :].any(-1).all()
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("name", BLINDFOLDS)
+def test_a_query_that_sees_no_key_gets_zeros_and_zero_gradients(
+    name: str, implementation: str, dtype: torch.dtype
+) -> None:
+    check_blindfold(name, dtype, implementation, "cpu")
+
+
+def test_the_soft_cap_comes_before_the_mask() -> None:
+    query, key, value = torch.randn(4, 5), torch.randn(7, 5), torch.randn(7, 3)
+    allowed = torch.rand(4, 7) < 0.5
+    for shut_out in ({"allowed": allowed}, {"bias": masks.additive_from_allowed(allowed)}):
+        weights = scaled_dot_product_attention(query, key, value, **shut_out, softcap=0.1, need_weights=True).weights
+        assert weights is not None
+        assert not weights[~allowed].any()
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("masked", [False, True])
+def test_changing_a_later_token_leaves_earlier_outputs_bit_equal(implementation: str, masked: bool) -> None:
+    x = torch.randn(2, 3, 7, 5)
+    allowed = masks.sliding_window(7, window=3) if masked else None
+    changed = x.clone()
+    changed[..., 4:, :] = 1e3
+    before, after = (
+        self_attention(y, is_causal=True, allowed=allowed, need_weights=False, implementation=implementation).context
+        for y in (x, changed)
+    )
+    assert torch.equal(before[..., :4, :], after[..., :4, :])
+    assert not torch.equal(before[..., 4, :], after[..., 4, :])
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_decoding_one_token_with_a_cache_equals_the_last_row_of_the_whole(implementation: str) -> None:
+    query, key, value = (torch.randn(2, 3, 7, 5, dtype=torch.float64) for _ in range(3))
+    whole = scaled_dot_product_attention(query, key, value, is_causal=True, implementation=implementation).context
+    for new in (1, 3):
+        step = scaled_dot_product_attention(
+            query[..., -new:, :], key, value, is_causal=True, implementation=implementation
+        ).context
+        torch.testing.assert_close(step, whole[..., -new:, :])
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_permuted_tokens_get_permuted_outputs_unless_causal(implementation: str) -> None:
+    x, order = torch.randn(2, 7, 5, dtype=torch.float64), torch.tensor([3, 0, 6, 1, 5, 2, 4])
+    for is_causal in (False, True):
+        plain, permuted = (
+            self_attention(y, is_causal=is_causal, need_weights=False, implementation=implementation).context
+            for y in (x, x[:, order])
+        )
+        assert torch.allclose(plain[:, order], permuted) != is_causal
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize(
+    ("query", "key", "value"),
+    [
+        ((0, 3, 4, 5), (0, 3, 7, 5), (0, 3, 7, 6)),
+        ((0, 3, 4, 5), (1, 3, 7, 5), (1, 3, 7, 6)),
+        ((2, 0, 4, 5), (2, 0, 7, 5), (2, 0, 7, 6)),
+        ((2, 3, 0, 5), (2, 3, 7, 5), (2, 3, 7, 6)),
+        ((2, 3, 4, 5), (2, 3, 0, 5), (2, 3, 0, 6)),
+        ((2, 3, 4, 0), (2, 3, 7, 0), (2, 3, 7, 6)),
+        ((2, 3, 4, 5), (2, 3, 7, 5), (2, 3, 7, 0)),
+    ],
+    ids=["batch", "broadcast batch", "heads", "queries", "keys", "head_dim", "value_dim"],
+)
+def test_an_axis_may_be_empty(
+    query: tuple[int, ...], key: tuple[int, ...], value: tuple[int, ...], implementation: str
+) -> None:
+    inputs = [torch.randn(shape, requires_grad=True) for shape in (query, key, value)]
+    context = scaled_dot_product_attention(*inputs, is_causal=True, implementation=implementation).context
+    assert context.shape == (*query[:-1], value[-1])
+    assert context.isfinite().all()
+    for gradient in torch.autograd.grad(context.sum(), inputs, materialize_grads=True):
+        assert gradient.isfinite().all()
+
+
+def test_scores_without_features_are_equal() -> None:
+    weights = self_attention(torch.zeros(3, 0)).weights
+    torch.testing.assert_close(weights, torch.full((3, 3), 1 / 3))
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_dropout_drops_weights_keeps_the_expectation_and_follows_the_seed(implementation: str) -> None:
+    query, key, value = (torch.randn(1, 2, n, d).expand(4000, 2, n, d) for n, d in ((4, 5), (7, 5), (7, 3)))
+
+    def attend(seed: int, p: float) -> Tensor:
+        torch.manual_seed(seed)
+        return scaled_dot_product_attention(query, key, value, dropout_p=p, implementation=implementation).context
+
+    assert torch.equal(attend(1, 0.5), attend(1, 0.5))
+    assert not torch.equal(attend(1, 0.5), attend(2, 0.5))
+    assert not attend(1, 1.0).any()
+    torch.testing.assert_close(attend(1, 0.25).mean(0), attend(1, 0.0)[0], rtol=0, atol=0.06)
+
+
+def test_returned_weights_are_those_after_dropout() -> None:
+    query, key, value = torch.randn(2, 4, 5), torch.randn(2, 70, 5), torch.randn(2, 70, 3)
+    context, weights = scaled_dot_product_attention(query, key, value, dropout_p=0.25, need_weights=True)
+    assert weights is not None
+    torch.testing.assert_close(context, weights @ value)
+    kept = weights != 0
+    assert 0.6 < kept.float().mean() < 0.9
+    whole = attention_weights(attention_scores(query, key))
+    torch.testing.assert_close(weights[kept], whole[kept] / 0.75)
+
+
+def test_the_readable_implementation_has_first_and_second_derivatives() -> None:
+    query, key, value = (torch.randn(2, n, 2, dtype=torch.float64, requires_grad=True) for n in (3, 4, 4))
+    bias = torch.randn(3, 4, dtype=torch.float64).masked_fill(torch.eye(3, 4).bool(), -INF)
+    bias[2] = -INF
+
+    def attend(*inputs: Tensor) -> Tensor:
+        return scaled_dot_product_attention(*inputs, bias=bias, softcap=2.0).context
+
+    assert torch.autograd.gradcheck(attend, (query, key, value))
+    assert torch.autograd.gradgradcheck(attend, (query, key, value))
+
+
+def test_finite_inputs_whose_scaled_scores_are_finite_give_finite_results() -> None:
+    x = torch.full((3, 4), 1e19) * torch.tensor([[1.0], [-1.0], [0.5]])
+    context, weights = self_attention(x)
+    torch.testing.assert_close(context, x[[0, 1, 0]])
+    assert weights is not None
+    assert weights.isfinite().all()
+    x = torch.full((3, 4), 300.0, dtype=torch.float16)  # 4 · 300² overflows float16: scores are taken in float32
+    torch.testing.assert_close(self_attention(x).context, x)
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.filterwarnings("ignore:There is a performance drop")  # vmap has no rule for the CPU's flash kernel
+def test_vmap_equals_a_batch_axis(implementation: str) -> None:
+    query, key, value = torch.randn(3, 2, 4, 5), torch.randn(3, 2, 7, 5), torch.randn(3, 2, 7, 6)
+    allowed = torch.rand(3, 1, 4, 7) < 0.7
+
+    def attend(q: Tensor, k: Tensor, v: Tensor, a: Tensor) -> Tensor:
+        return scaled_dot_product_attention(q, k, v, allowed=a, is_causal=True, implementation=implementation).context
+
+    torch.testing.assert_close(torch.vmap(attend)(query, key, value, allowed), attend(query, key, value, allowed))
+
+
+class Attend(torch.nn.Module):
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.options = options
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return scaled_dot_product_attention(query, key, value, **self.options).context
+
+
+@pytest.mark.usefixtures("unhooked")
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_compiles_without_a_graph_break_forward_and_backward(implementation: str, is_causal: bool) -> None:
+    inputs = [torch.randn(2, h, n, 5, requires_grad=True) for h, n in ((6, 4), (3, 7), (3, 7))]
+    attend = Attend(implementation=implementation, is_causal=is_causal, allowed=torch.rand(4, 7) < 0.7)
+    compiled = torch.compile(attend, fullgraph=True, backend="aot_eager")
+    actual, expected = compiled(*inputs), attend(*inputs)
+    torch.testing.assert_close(actual, expected)
+    gradients = (torch.autograd.grad(out.square().sum(), inputs) for out in (actual, expected))
+    torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.usefixtures("unhooked")
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_exports_once_for_every_batch_and_length(implementation: str) -> None:
+    batch, queries, keys = (torch.export.Dim(name, min=2, max=64) for name in ("batch", "queries", "keys"))
+    attend = Attend(implementation=implementation, is_causal=True)
+    example = [torch.randn(3, 4, n, 5) for n in (6, 9, 9)]
+    exported = torch.export.export(
+        attend, tuple(example), dynamic_shapes=({0: batch, 2: queries}, {0: batch, 2: keys}, {0: batch, 2: keys})
+    ).module()
+    inputs = [torch.randn(2, 4, n, 5) for n in (3, 11, 11)]
+    torch.testing.assert_close(exported(*inputs), attend(*inputs))
+
+
+class Recorded(TorchDispatchMode):
+    """Remember which operations ran, and the most numbers that one of them made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+        self.largest = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        result = func(*args, **(kwargs or {}))
+        self.names.add(func.overloadpacket.__name__)
+        outputs = result if isinstance(result, tuple | list) else [result]
+        # What a view shows is not held: count the storage behind it.
+        held = [x.untyped_storage().nbytes() // x.element_size() for x in outputs if isinstance(x, Tensor)]
+        self.largest = max([self.largest, *held])
+        return result
+
+
+FAST = "_scaled_dot_product_flash_attention_for_cpu"
+
+
+@pytest.mark.parametrize(
+    ("query", "key", "value", "options"),
+    [
+        (torch.randn(4, 5), torch.randn(7, 5), torch.randn(7, 5), {}),
+        (torch.randn(3, 4, 5), torch.randn(3, 7, 5), torch.randn(3, 7, 5), {}),
+        (torch.randn(2, 6, 3, 4, 5), torch.randn(2, 6, 3, 7, 5), torch.randn(2, 6, 3, 7, 5), {}),
+        (torch.randn(2, 3, 4, 5), torch.randn(2, 3, 7, 5), torch.randn(2, 3, 7, 8), {}),
+        (torch.randn(2, 3, 4, 8), torch.randn(2, 3, 7, 8), torch.randn(2, 3, 7, 5), {}),
+        (torch.randn(2, 3, 5, 4).mT, torch.randn(2, 3, 5, 7).mT, torch.randn(2, 3, 5, 7).mT, {}),
+        (torch.randn(2, 3, 4, 5), torch.randn(1, 3, 7, 5), torch.randn(1, 3, 7, 5), {}),
+        (torch.randn(2, 6, 4, 5), torch.randn(2, 3, 7, 5), torch.randn(2, 3, 7, 5), {}),
+        (torch.randn(3, 4, 5), torch.randn(3, 7, 5), torch.randn(3, 7, 5), {"is_causal": True}),
+        (torch.randn(3, 4, 5), torch.randn(3, 7, 5), torch.randn(3, 7, 5), {"allowed": torch.ones(3, 4, 7).bool()}),
+        (torch.randn(3, 4, 5), torch.randn(3, 7, 5), torch.randn(3, 7, 5), {"bias": torch.randn(7)}),
+    ],
+    ids=[
+        *("2-D", "3-D", "5-D", "wider values", "narrower values", "last stride not 1", "broadcast batch"),
+        *("grouped heads", "causal", "3-D mask", "1-D bias"),
+    ],
+)
+def test_the_fused_path_never_falls_to_the_slow_kernel(
+    query: Tensor, key: Tensor, value: Tensor, options: dict[str, Any]
+) -> None:
+    with Recorded() as recorded:
+        scaled_dot_product_attention(query, key, value, **options)
+    assert FAST in recorded.names
+    assert not recorded.names & {"bmm", "_softmax", "_safe_softmax"}
+
+
+def test_the_fused_path_holds_no_matrix_of_scores_and_expands_no_mask() -> None:
+    x = torch.randn(5, 3, 64, 2)
+    with Recorded() as causal:
+        self_attention(x, is_causal=True, need_weights=False)
+    assert causal.largest <= x.numel()  # 64 · 64 scores a head would be 32 times as many
+    with Recorded() as masked:
+        self_attention(x, allowed=masks.sliding_window(64, window=9), need_weights=False)
+    assert masked.largest <= 64 * 64
+
+
+def test_the_implementation_follows_what_is_asked_for() -> None:
+    x = torch.randn(2, 3, 5)
+    for options, fast in (({}, True), ({"need_weights": True}, False), ({"softcap": 1.0}, False)):
+        with Recorded() as recorded:
+            scaled_dot_product_attention(x, x, x, **options)
+        assert (FAST in recorded.names) == fast
+
+
+def ones(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.ones(shape, dtype=dtype)
+
+
+QKV = {"query": ones(2, 4, 3, 5), "key": ones(2, 4, 7, 5), "value": ones(2, 4, 7, 6)}
+
+
+@pytest.mark.usefixtures("unhooked")
+@pytest.mark.parametrize(
+    ("wrong", "error", "text"),
+    [
+        (
+            {"key": ones(2, 4, 7, 5, dtype=torch.int64)},
+            TypeError,
+            "key is torch.int64; attention needs floating tensors: call key.float()",
+        ),
+        (
+            {"value": ones(2, 4, 7, 6, dtype=torch.float16)},
+            TypeError,
+            "value is torch.float16 but query is torch.float32; cast one to the other",
+        ),
+        (
+            {"key": ones(4, 7, 5)},
+            ValueError,
+            "key has shape (4, 7, 5) and query (2, 4, 3, 5); all three need the same number of axes, "
+            "(..., heads, tokens, features) or (tokens, features)",
+        ),
+        (
+            {"query": ones(5)},
+            ValueError,
+            "query has shape (5,) and query (5,); all three need the same number of axes, "
+            "(..., heads, tokens, features) or (tokens, features)",
+        ),
+        (
+            {"key": ones(2, 4, 7, 6)},
+            ValueError,
+            "query has 5 features and key 6; a dot product needs as many of both",
+        ),
+        (
+            {"value": ones(2, 4, 8, 6)},
+            ValueError,
+            "key has shape (2, 4, 7, 5) and value (2, 4, 8, 6); every key needs one value: "
+            "all axes but the last must agree",
+        ),
+        (
+            {"key": ones(2, 3, 7, 5), "value": ones(2, 3, 7, 6)},
+            ValueError,
+            "key has 3 heads and query 4; key's heads must divide query's",
+        ),
+        (
+            {"key": ones(2, 0, 7, 5), "value": ones(2, 0, 7, 6)},
+            ValueError,
+            "key has 0 heads and query 4; key's heads must divide query's",
+        ),
+        (
+            {"key": ones(3, 4, 7, 5), "value": ones(3, 4, 7, 6)},
+            ValueError,
+            "key has batch axes (3,) and query (2,); they must agree or be 1",
+        ),
+        (
+            {"allowed": ones(3, 7)},
+            TypeError,
+            "allowed is torch.float32; it must be bool, True where a query may see a key (else pass bias)",
+        ),
+        (
+            {"bias": ones(3, 7, dtype=torch.bool)},
+            TypeError,
+            "bias is torch.bool; it is added to the scores and must be floating (else pass allowed)",
+        ),
+        (
+            {"allowed": ones(7, 3, dtype=torch.bool)},
+            ValueError,
+            "allowed has shape (7, 3), which does not broadcast to the scores' (2, 4, 3, 7)",
+        ),
+        (
+            {"bias": ones(1, 2, 4, 3, 7)},
+            ValueError,
+            "bias has shape (1, 2, 4, 3, 7), which does not broadcast to the scores' (2, 4, 3, 7)",
+        ),
+        ({"softcap": 0.0}, ValueError, "softcap is 0.0; it must be positive (None for no cap)"),
+        ({"dropout_p": 1.5}, ValueError, "dropout_p is 1.5; it is a probability in [0, 1]"),
+        ({"implementation": "flash"}, ValueError, 'implementation is \'flash\'; choose "fused", "eager" or None'),
+        (
+            {"implementation": "fused", "need_weights": True},
+            ValueError,
+            'need_weights=True needs implementation="eager": no fused kernel does it',
+        ),
+        (
+            {"implementation": "fused", "softcap": 2.0},
+            ValueError,
+            'softcap=2.0 needs implementation="eager": no fused kernel does it',
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_name(wrong: dict[str, Any], error: type[Exception], text: str) -> None:
+    with pytest.raises(error) as caught:
+        scaled_dot_product_attention(**QKV | wrong)
+    assert str(caught.value) == text
+
+
+def test_cosines_are_dot_products_of_unit_vectors() -> None:
+    x = torch.tensor([[3.0, 4.0, 0.0], [4.0, 3.0, 0.0], [-3.0, -4.0, 0.0], [0.0, 0.0, 2.0], [0.0, 0.0, 0.0]])
+    expected = torch.tensor(
+        [
+            [1.0, 0.96, -1.0, 0.0, 0.0],
+            [0.96, 1.0, -0.96, 0.0, 0.0],
+            [-1.0, -0.96, 1.0, 0.0, 0.0],
+            [0.0, 0.0, 0.0, 1.0, 0.0],
+            [0.0, 0.0, 0.0, 0.0, 0.0],
+        ]
+    )
+    torch.testing.assert_close(cosine_weights(x), expected)
+    context, weights = cosine_attention(x)
+    torch.testing.assert_close(weights, expected)
+    torch.testing.assert_close(context[0], torch.tensor([3 + 0.96 * 4 + 3, 4 + 0.96 * 3 + 4, 0.0]))
+    batch = torch.randn(2, 5, 3)  # a sentence is measured by its own norms, whatever its neighbours in the batch
+    torch.testing.assert_close(cosine_weights(batch)[1], cosine_weights(batch[1]))
+
+
+BACKENDS = {  # which kernels take which dtypes, and a mask
+    SDPBackend.FLASH_ATTENTION: ([torch.float16, torch.bfloat16], False),
+    SDPBackend.CUDNN_ATTENTION: ([torch.float16, torch.bfloat16], True),
+    SDPBackend.EFFICIENT_ATTENTION: ([torch.float16, torch.bfloat16, torch.float32], True),
+    SDPBackend.MATH: (list(TOLERANCE), True),
+}
+RUNS = [(backend, dtype) for backend, (dtypes, _) in BACKENDS.items() for dtype in dtypes]
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(("backend", "dtype"), RUNS, ids=str)
+@pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"allowed": True}, {"bias": True}], ids=str)
+def test_on_a_gpu_every_kernel_equals_the_reference(
+    backend: SDPBackend, dtype: torch.dtype, options: dict[str, Any]
+) -> None:
+    # 16 features and 8 keys: what the strictest of the kernels asks for.
+    inputs = [torch.randn(2, 3, n, 16, dtype=dtype, device="cuda") for n in (8, 8, 8, 8)]
+    masked = {
+        "allowed": torch.rand(2, 1, 8, 8, device="cuda") < 0.6,
+        "bias": torch.randn(8, 8, device="cuda").to(dtype),
+    }
+    problem = Problem(*inputs, options={k: masked.get(k, v) for k, v in options.items()})
+    expected = problem.reference()
+    assert_near(problem.solve("eager"), expected, dtype)
+    if not masked.keys() & options or BACKENDS[backend][1]:
+        with sdpa_kernel(backend):
+            assert_near(problem.solve("fused"), expected, dtype)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(("backend", "dtype"), RUNS, ids=str)
+@pytest.mark.parametrize("name", BLINDFOLDS)
+def test_on_a_gpu_a_query_that_sees_no_key_gets_zeros_from_every_kernel(
+    name: str, backend: SDPBackend, dtype: torch.dtype
+) -> None:
+    check_blindfold(name, dtype, "eager", "cuda")
+    if BACKENDS[backend][1]:  # a blindfold is a mask
+        with sdpa_kernel(backend):
+            check_blindfold(name, dtype, "fused", "cuda")
+
+
+@pytest.mark.cuda
+@pytest.mark.usefixtures("unhooked")
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_on_a_gpu_it_compiles(implementation: str) -> None:
+    inputs = [torch.randn(2, 3, n, 16, device="cuda", requires_grad=True) for n in (8, 24, 24)]
+    attend = Attend(implementation=implementation, is_causal=True)
+    actual, expected = torch.compile(attend, fullgraph=True)(*inputs), attend(*inputs)
+    torch.testing.assert_close(actual, expected)
+    gradients = (torch.autograd.grad(out.square().sum(), inputs) for out in (actual, expected))
+    torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-4)
