@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -96,7 +97,12 @@ def _differs(relation: str, left: Node, right: Node, one: Any, other: Any, evalu
             tolerance = 0.5 * 10.0**-digits * (1 + 1e-9) / size if size else 0.0
     if holds(relation, one, other, tolerance):
         return ""
-    return f"{evaluator.text(left)} is {_show(one)}, {evaluator.text(right)} is {_show(other)}"
+    shown = next(
+        pair
+        for digits in (4, 8, 17)
+        if len(set(pair := (_show(one, digits), _show(other, digits)))) > 1 or digits == 17
+    )
+    return f"{evaluator.text(left)} is {shown[0]}, {evaluator.text(right)} is {shown[1]}"
 
 
 def _outside(value: Any, node: Node, members: Any, evaluator: Evaluator, at: Assignment) -> str:
@@ -124,12 +130,10 @@ def _outside(value: Any, node: Node, members: Any, evaluator: Evaluator, at: Ass
     return ""
 
 
-def _show(value: Any) -> str:
-    if not isinstance(value, Tensor):
-        return f"{value:.6g}"
-    if value.dim() == 0:
-        return f"{value.item():.6g}"
-    entries = ", ".join(f"{entry:.4g}" for entry in value.detach().flatten()[:3].tolist())
+def _show(value: Any, digits: int = 4) -> str:
+    if not isinstance(value, Tensor) or value.dim() == 0:
+        return f"{float(value):.{digits}g}"
+    entries = ", ".join(f"{entry:.{digits}g}" for entry in value.detach().flatten()[:3].tolist())
     return f"a tensor of shape {tuple(value.shape)} ({entries}{', ...' if value.numel() > 3 else ''})"
 
 
@@ -142,9 +146,9 @@ def _hides(formula: Formula, parsed: Parsed, scope: Scope) -> Iterator[str]:
             yield f"`{formula.latex}`: {name} = {value:g} hides factors and powers: {remedy}"
         if isinstance(value, Tensor) and value.dim():
             if any(size < 2 for size in value.shape) and value.dim() < 3:
-                yield f"`{formula.latex}`: {name} has shape {tuple(value.shape)}: sizes of 0 and 1 hide mistakes: {remedy}"
+                yield f"`{formula.latex}`: {name} of shape {tuple(value.shape)} hides what its sizes do: {remedy}"
             elif bool((value == value.flatten()[0]).all()):
-                yield f"`{formula.latex}`: all entries of {name} are {value.flatten()[0]:g}, which hides mistakes: {remedy}"
+                yield f"`{formula.latex}`: {name} with all entries {value.flatten()[0]:g} hides mistakes: {remedy}"
 
 
 def _proves_nothing(formula: Formula, parsed: Parsed, scope: Scope) -> Iterator[str]:
@@ -153,17 +157,18 @@ def _proves_nothing(formula: Formula, parsed: Parsed, scope: Scope) -> Iterator[
     names = _names(parsed) | called
     alone = set()
     for statement in parsed.statements:
-        for left, right in zip(statement.kids, statement.kids[1:], strict=False):
+        for left, right in pairwise(statement.kids):
             same = left.kind == right.kind == "name" and scope.value(left.value) is scope.value(right.value)
             if left == right or (same and left.value in scope.where):
                 yield f"`{formula.latex}` has the same on both sides: it proves nothing"
         alone |= {_head(side).value for side in statement.kids if _head(side).kind == "name"}
-    proven = any(scope.proves(name) for name in called) or bool(names & scope.computed)
-    if (names & scope.self_made) and not proven and not (alone - scope.where.keys()) & scope.page.keys():
-        made = ", ".join(sorted(names & scope.self_made))
+    made = sorted(names & scope.self_made.keys())
+    # What the page computed stands alone on a side, unless `where` made the other side from it.
+    alone -= scope.where.keys() | {name for made_name in made for name in scope.self_made[made_name]}
+    if made and not any(map(scope.proves, called)) and not names & scope.computed and not alone & scope.page.keys():
         yield (
-            f"`{formula.latex}` proves nothing: its `where` computes {made} itself, and nothing calls what the page or its "
-            f"package defines: bind {made} to what the page computes"
+            f"`{formula.latex}` proves nothing: its `where` computes {', '.join(made)} itself, and nothing calls what "
+            f"the page or its packages define: bind {', '.join(made)} to what they compute"
         )
 
 

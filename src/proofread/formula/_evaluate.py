@@ -39,15 +39,17 @@ class Evaluator:
     def __init__(self, latex: str, parsed: Parsed, scope: Scope):
         self.latex, self.parsed, self.scope = latex, parsed, scope
         self.precision = torch.finfo(torch.float64).eps
-        self._closed: dict[int, Any] = {}
+        self._tracks = False  # gradients, inside what is differentiated
+        self._closed: dict[tuple[int, bool], Any] = {}
         self._indices: dict[int, frozenset[str]] = {}
 
     def __call__(self, node: Node, at: Assignment) -> Any:
         """Return the value of a node, given the values of the indices."""
         if not self.indices(node):
-            if id(node) not in self._closed:
-                self._closed[id(node)] = self._compute(node, at)
-            return self._closed[id(node)]
+            key = id(node), self._tracks
+            if key not in self._closed:
+                self._closed[key] = self._compute(node, at)
+            return self._closed[key]
         return self._compute(node, at)
 
     def indices(self, node: Node) -> frozenset[str]:
@@ -131,7 +133,7 @@ class Evaluator:
         if isinstance(base, list | tuple) and axis == 0:
             return len(base)
         if not isinstance(base, Tensor) or axis >= base.dim():
-            raise self.fail(node, f"{axis + 1} subscripts, but {self.text(node.kids[0])} is {_describe(base)}")
+            raise self.fail(node, f"has no subscript {axis + 1}: {self.text(node.kids[0])} is {_describe(base)}")
         return base.shape[axis]
 
     def _integer(self, node: Node, at: Assignment) -> int:
@@ -160,7 +162,7 @@ class Evaluator:
                 raise self._outside(node, axis, size, at)
             key.append(entry)
         if isinstance(base, list | tuple):
-            return self._plain(base[key[0]])  # type: ignore[index]
+            return self._plain(base[key[0]])
         return self._plain(base[tuple(key)])
 
     def _outside(self, node: Node, axis: int, size: int, at: Assignment) -> FormulaError:
@@ -173,15 +175,15 @@ class Evaluator:
     # Values
 
     def _plain(self, value: Any) -> Any:
-        """Make a number of a tensor with one entry, unless it carries a gradient."""
-        if isinstance(value, Tensor):
-            if value.dtype.is_floating_point:
-                self.precision = max(self.precision, torch.finfo(value.dtype).eps)
-            if value.numel() == 1 and value.dim() <= 2 and not value.requires_grad:
-                return value.item()
-            if value.numel() == 1 and value.dim():
-                return value.reshape(())
-        return value
+        """Make a number of a tensor with one entry; only what is differentiated carries gradients."""
+        if not isinstance(value, Tensor):
+            return value
+        if value.dtype.is_floating_point:
+            self.precision = max(self.precision, torch.finfo(value.dtype).eps)
+        single = value.numel() == 1 and value.dim() <= 2
+        if self._tracks:
+            return value.reshape(()) if single else value
+        return value.detach().item() if single else value.detach()
 
     def _compute(self, node: Node, at: Assignment) -> Any:
         method: Callable[[Node, Assignment], Any] = getattr(self, f"_{node.kind}")
@@ -295,7 +297,8 @@ class Evaluator:
             square = isinstance(base, Tensor) and base.dim() >= 2 and base.shape[-1] == base.shape[-2]
             if square and isinstance(power, int):
                 return torch.linalg.matrix_power(base, power)
-            raise self.fail(node, rf"a power of {_describe(base)}: write x \odot x or \exp(x)")
+            what = f"{_describe(power)} as a power" if _shape(power) else f"a power of {_describe(base)}"
+            raise self.fail(node, rf"{what}: functions of entries are written \exp(x) or x \odot x")
         value = base**power
         if isinstance(value, complex):
             return math.nan
@@ -305,6 +308,8 @@ class Evaluator:
         (value,) = self._kids(node, at)
         if not _shape(value):
             raise self.fail(node, r"transposes a number; for an entry of a transposed matrix write (A^\top)_{ij}")
+        if value.dim() == 2 and value.shape[0] == 1:
+            return value[0]
         return value[None, :] if value.dim() == 1 else value.mT
 
     def _inverse(self, node: Node, at: Assignment) -> Any:
@@ -330,6 +335,8 @@ class Evaluator:
             return reduce(values)
         value, *base = values
         if name in _WHOLE and not _shape(value):
+            if name == "softmax":
+                return 1.0  # of the one number there is, as for the first token
             raise self.fail(node, f"{name} of a number")
         try:
             if not isinstance(value, Tensor) and name in _FAST:
@@ -424,21 +431,27 @@ class Evaluator:
         return self._kids(node, at)
 
     def _derivative(self, node: Node, at: Assignment) -> Any:
-        by = node.kids[1]
+        top, by = node.kids
         leaf = self.scope.value(by.kids[0].value if by.kind == "index" else by.value)
-        value = self(node.kids[0], at)
-        if not (isinstance(value, Tensor) and isinstance(leaf, Tensor) and value.requires_grad and leaf.requires_grad):
-            raise self.fail(
-                node, f"{self.text(by)} needs .requires_grad_() in its `where`, before what is differentiated"
-            )
-        if value.dim():
-            raise self.fail(node, "only a number is differentiated: index it")
-        (gradient,) = torch.autograd.grad(value, leaf, retain_graph=True, materialize_grads=True)
+        if not isinstance(leaf, Tensor):
+            raise self.fail(node, f"{self.text(by)} is not a tensor")
+        here = sorted((name, value) for name, value in at.items() if name in self.indices(top))
+        gradient = self.scope.derivative((top, by.kids[:1] or by, here), leaf.shape)
+        if gradient is None:
+            self._tracks = True
+            value = self(top, at)
+            self._tracks = False
+            if not (isinstance(value, Tensor) and value.requires_grad and leaf.requires_grad):
+                raise self.fail(
+                    node, f"{self.text(by)} needs .requires_grad_() in `where`, before what is differentiated"
+                )
+            if value.dim():
+                raise self.fail(node, "only a number is differentiated: index it")
+            (gradient,) = torch.autograd.grad(value, leaf, retain_graph=True, materialize_grads=True)
         if by.kind != "index":
             return gradient
-        key = tuple(self._integer(kid, at) - self.parsed.origin for kid in by.kids[1:])
         self(by, at)  # its subscripts are within range
-        return self._plain(gradient[key])
+        return self._plain(gradient[tuple(self._integer(kid, at) - self.parsed.origin for kid in by.kids[1:])])
 
 
 def holds(relation: str, one: Any, other: Any, tolerance: float) -> bool:

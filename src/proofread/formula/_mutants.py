@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -63,7 +65,8 @@ def survivors(formula: Formula, namespace: Mapping[str, object]) -> list[Mutant]
 
     A mutant says the same if its sides equal the formula's also where every symbol has another random value, independent
     of the others. One that survives shows a weakness of `where` (two symbols bound to one value, a bias of zeros), or is
-    as true as the formula: then ``<!-- equivalent: its LaTeX -->`` waives it. A waiver that waives nothing is returned too.
+    as true as the formula: then ``<!-- equivalent: its LaTeX -->`` waives it. A waiver that waives nothing is returned
+    too.
     """
     if formula.where is None:
         return []
@@ -98,9 +101,18 @@ def _edits(latex: str, parsed: Parsed, scope: Scope) -> Iterator[tuple[int, int,
         bare = node.kind in ("name", "number", "index", "call", "sqrt") or text(node)[:1] in "({"
         return text(node) if bare else f"({text(node)})"
 
+    # An entry of a transposed tensor is what swapped indices give.
+    entries = {id(node.kids[0]) for node in nodes if node.kind == "index" and len(node.kids) > 2}
+
     for statement in parsed.statements:
-        exact = set(statement.value.split()) <= {"=", "≈", "∈"}
-        if not exact:
+        relations = set(statement.value.split())
+        if relations == {"∈"}:
+            for space in statement.kids[1:]:
+                for one, other in pairwise(space.kids if space.kind == "space" else ()):
+                    swapped = text(other) + latex[one.span[1] : other.span[0]] + text(one)
+                    yield one.span[0], other.span[1], swapped, "sizes swapped"
+            continue
+        if not relations <= {"=", "≈", "∈"}:
             # What weakens an inequality is true as well: only its direction can be told.
             for start, end in statement.marks:
                 if opposite := _OPPOSITES.get(latex[start:end]):
@@ -130,7 +142,7 @@ def _edits(latex: str, parsed: Parsed, scope: Scope) -> Iterator[tuple[int, int,
                 between = latex[one.span[1] : other.span[0]]
                 yield start, end, text(other) + (between or " ") + text(one), "factors swapped"
             elif node.kind == "index" and all(kid.span[1] for kid in kids):
-                for one, other in zip(kids[1:], kids[2:], strict=False):
+                for one, other in pairwise(kids[1:]):
                     swapped = text(other) + latex[one.span[1] : other.span[0]] + text(one)
                     yield one.span[0], other.span[1], swapped, "indices swapped"
                 for kid in kids[1:]:
@@ -146,7 +158,7 @@ def _edits(latex: str, parsed: Parsed, scope: Scope) -> Iterator[tuple[int, int,
                     if opposite := _OPPOSITES.get(latex[a:b]):
                         yield a, b, opposite + " ", "condition turned round"
             elif node.kind in ("call", "apply", "inner", "concat"):
-                for one, other in zip(kids, kids[1:], strict=False):
+                for one, other in pairwise(kids):
                     swapped = text(other) + latex[one.span[1] : other.span[0]] + text(one)
                     yield one.span[0], other.span[1], swapped, "arguments swapped"
                 if node.kind == "apply":
@@ -157,7 +169,7 @@ def _edits(latex: str, parsed: Parsed, scope: Scope) -> Iterator[tuple[int, int,
                 yield start, end, str(int(node.value) + 1), "number changed"
             elif node.kind == "name" and node.value not in parsed.indices and not node.value.startswith("#"):
                 value = scope.value(node.value)
-                if isinstance(value, Tensor) and value.dim() >= 2:
+                if isinstance(value, Tensor) and value.dim() >= 2 and id(node) not in entries:
                     yield start, end, rf"{{{text(node)}^\top}}", "transposition added"
                 for written, name in names.items():
                     if name != node.value and _alike(value, scope.value(name)):
@@ -173,24 +185,36 @@ def _alike(one: Any, other: Any) -> bool:
 class _Fresh(Scope):
     """A scope whose symbols have other random values, independent of each other."""
 
-    def __init__(self, scope: Scope, generator: torch.Generator, positive: bool):
+    def __init__(self, scope: Scope, *, positive: bool):
         vars(self).update(vars(scope))
-        self._generator, self._positive = generator, positive
+        self._positive = positive
         self._drawn: dict[str, Any] = {}
 
     def value(self, name: str) -> Any:
         if name not in self._drawn:
-            self._drawn[name] = self._redraw(super().value(name))
+            # By name, as two formulas may mention theirs in different orders.
+            generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
+            self._drawn[name] = self._redraw(super().value(name), generator)
         return self._drawn[name]
 
-    def _redraw(self, value: Any) -> Any:
+    def derivative(self, key: object, shape: torch.Size) -> Tensor:
+        generator = torch.Generator().manual_seed(zlib.crc32(repr(key).encode()))
+        return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+    def _redraw(self, value: Any, generator: torch.Generator) -> Any:
         if isinstance(value, list | tuple):
-            return [self._redraw(item) for item in value]
+            return [self._redraw(item, generator) for item in value]
         if isinstance(value, Tensor) and value.dtype == torch.bool:
-            return torch.rand(value.shape, generator=self._generator) < 0.5
+            return torch.rand(value.shape, generator=generator) < 0.5
+        if (
+            isinstance(value, Tensor)
+            and value.dim() == 2
+            and torch.equal(value, torch.eye(*value.shape).to(value.dtype))
+        ):
+            return value  # the identity is a constant, not a variable
         if isinstance(value, float) or (isinstance(value, Tensor) and value.dtype.is_floating_point):
             shape = value.shape if isinstance(value, Tensor) else ()
-            drawn = torch.randn(shape, generator=self._generator, dtype=torch.float64)
+            drawn = torch.randn(shape, generator=generator, dtype=torch.float64)
             drawn = drawn.abs() + 0.1 if self._positive else drawn
             return drawn.to(value.dtype) if isinstance(value, Tensor) else drawn.item()
         return value
@@ -199,18 +223,11 @@ class _Fresh(Scope):
 def _says_the_same(latex: str, mutant: str, scope: Scope) -> bool:
     """Tell whether two formulas have equal sides for random values of all symbols: then they say the same."""
     for positive in (True, False):
-        one, other = (
-            _sides(text, _Fresh(scope, torch.Generator().manual_seed(1), positive)) for text in (latex, mutant)
-        )
-        if one is None or other is None or len(one) != len(other):
+        fresh = _Fresh(scope, positive=positive)
+        one, other = _sides(latex, fresh), _sides(mutant, fresh)
+        if one is None or other is None or [side.shape for side in one] != [side.shape for side in other]:
             return False
-        if not all(
-            torch.allclose(a, b, rtol=1e-4, atol=1e-7, equal_nan=True)
-            for a, b in zip(one, other, strict=True)
-            if a.shape == b.shape
-        ):
-            return False
-        if any(a.shape != b.shape for a, b in zip(one, other, strict=True)):
+        if not all(torch.allclose(a, b, rtol=1e-4, atol=1e-7, equal_nan=True) for a, b in zip(one, other, strict=True)):
             return False
     return True
 

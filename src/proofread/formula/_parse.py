@@ -7,7 +7,9 @@ import keyword
 import re
 from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
-from typing import NoReturn, Protocol
+from typing import NoReturn, Protocol, TypeVar
+
+T = TypeVar("T")
 
 
 class FormulaError(Exception):
@@ -98,9 +100,48 @@ _TOKEN = re.compile(
     rf"|(?P<symbol>:=|.)",
     re.S,
 )
-_GREEK = set(
-    "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi rho varrho sigma tau "
-    "upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega ell hbar".split()
+_GREEK = frozenset(
+    [
+        "alpha",
+        "beta",
+        "gamma",
+        "delta",
+        "epsilon",
+        "varepsilon",
+        "zeta",
+        "eta",
+        "theta",
+        "vartheta",
+        "iota",
+        "kappa",
+        "lambda",
+        "mu",
+        "nu",
+        "xi",
+        "rho",
+        "varrho",
+        "sigma",
+        "tau",
+        "upsilon",
+        "phi",
+        "varphi",
+        "chi",
+        "psi",
+        "omega",
+        "Gamma",
+        "Delta",
+        "Theta",
+        "Lambda",
+        "Xi",
+        "Pi",
+        "Sigma",
+        "Upsilon",
+        "Phi",
+        "Psi",
+        "Omega",
+        "ell",
+        "hbar",
+    ]
 )
 _ACCENTS = {"hat", "widehat", "tilde", "widetilde", "bar", "overline", "vec", "dot", "ddot"}
 _FRACTIONS = {r"\frac", r"\dfrac", r"\tfrac"}
@@ -124,7 +165,7 @@ def tokenize(latex: str) -> list[Token]:
         if kind == "quad":
             # Between statements it separates; after a sign that asks for more, and in a cell, it is only a space.
             asks = not tokens or tokens[-1].kind == "break" or tokens[-1].text in {*RELATIONS, ",", "&", "+", "-"}
-            kind = "space" if asks or inside else "word"
+            kind, text = "space" if asks or inside else "word", "{}"
         if kind == "space":
             continue
         if kind == "font":
@@ -156,6 +197,7 @@ class _Parser:
     def __init__(self, latex: str, names: Names):
         self.latex, self.names = latex, names
         self.tokens, self.at = tokenize(latex), 0
+        self.limit, self.end = len(self.tokens), self.tokens[-1]
         self.locals: list[str] = []  # indices of the sums around
         self.closers: list[str] = []  # what ends the |...| around
         self.free: dict[str, None] = {}
@@ -170,7 +212,7 @@ class _Parser:
 
     @property
     def next(self) -> Token:
-        return self.tokens[self.at]
+        return self.tokens[self.at] if self.at < self.limit else self.end
 
     def peek(self, *texts: str) -> bool:
         return self.next.kind != "font" and self.next.text in texts
@@ -208,7 +250,11 @@ class _Parser:
                 self.at += 1
                 depth += 1 if "begin" in token.text else -1
             elif token.kind in ("word", "break") or self.peek(",", ";", ".", "&"):
+                if token.text in ("if", "otherwise", "else"):
+                    self.fail("a condition is read in `cases` alone: state what holds")
                 self.at += 1
+                if token.kind == "break" and self.peek("+"):
+                    self.fail("a new formula or the rest of the last? Begin a line that goes on with &")
                 if token.text in ("for", "for all"):
                     self.quantified()
             elif self.take("\\forall"):
@@ -401,6 +447,8 @@ class _Parser:
     def jux(self) -> Node:
         start, left = self.next.start, self.factor()
         while self.starts_factor() and not (self.subscript and left.kind != "number"):
+            if self.subscript and left.value == "1":
+                self.fail("these indices can be read in two ways: separate them with a comma")
             if self.next.kind == "number":
                 self.fail("a number after a factor can be read in two ways: write \\cdot between them")
             left = self.node("juxtaposed", start, left, self.factor())
@@ -419,7 +467,9 @@ class _Parser:
 
     def factor(self) -> Node:
         start, token = self.next.start, self.next
-        if token.kind in ("letter", "font") or (token.kind == "command" and token.text[1:] in _ACCENTS):
+        if token.kind == "font" and token.text in FUNCTIONS and not self.names.bound(token.text):
+            node = self.function(token.text)
+        elif token.kind in ("letter", "font") or (token.kind == "command" and token.text[1:] in _ACCENTS):
             node = self.symbol()
         elif token.kind == "command" and token.text[1:] in FUNCTIONS and token.text not in _BIG:
             node = self.function(token.text[1:])
@@ -468,9 +518,13 @@ class _Parser:
         self.fail(expected)
 
     def braced(self) -> Node:
-        self.expect("{", "around the operand")
-        (inner,) = self.items("}")
-        return inner
+        if self.take("{"):
+            (inner,) = self.items("}")
+            return inner
+        if self.next.kind == "number" and len(self.next.text) > 1:
+            self.fail(f"TeX takes only {self.next.text[0]} as the operand: use braces")
+        self.at += 1
+        return self.inside(range(self.at - 1, self.at), self.factor)
 
     def around(self, token: Token) -> Node:
         kind, closer = _AROUND[token.text]
@@ -563,8 +617,6 @@ class _Parser:
     # Functions and sums
 
     def function(self, name: str) -> Node:
-        if self.names.bound(name, by_where=True) or (self.next.kind == "font" and self.names.bound(name)):
-            return self.symbol()
         start = self.next.start
         self.at += 1
         base = power = None
@@ -597,7 +649,7 @@ class _Parser:
         start, node = self.next.start, self.factor()
         simple = node.kind in ("number", "name", "index", "constant", "power", "transpose")
         while self.starts_factor() and not (self.next.kind == "command" and self.next.text[1:] in FUNCTIONS):
-            if not simple or self.next.kind not in ("letter", "font") and self.next.text not in _CONSTANTS:
+            if not simple or (self.next.kind not in ("letter", "font") and self.next.text not in _CONSTANTS):
                 self.fail(f"where the argument of {name} ends can be read in two ways: use parentheses")
             node = self.node("juxtaposed", start, node, self.factor())
         return node
@@ -671,16 +723,16 @@ class _Parser:
             self.at += 1
         return range(start, self.at - 1)
 
-    def inside(self, tokens: range | None, rule: Callable[[], Node]) -> Node:
-        """Apply a rule to all tokens of a script."""
+    def inside(self, tokens: range | None, rule: Callable[[], T], *, subscript: bool = False) -> T:
+        """Apply a rule to all the tokens of a script."""
         assert tokens is not None
-        resume, self.at = self.at, tokens.start
-        flag, self.subscript = self.subscript, False
-        node = rule()
+        resume = self.at, self.limit, self.subscript
+        self.at, self.limit, self.subscript = tokens.start, tokens.stop, subscript
+        result = rule()
         if self.at != tokens.stop:
             self.unknown("the script does not go on like this")
-        self.at, self.subscript = resume, flag
-        return node
+        self.at, self.limit, self.subscript = resume
+        return result
 
     def symbol(self) -> Node:
         """A name with its scripts: as much of them as makes a name that is bound, then indices and powers."""
@@ -739,7 +791,11 @@ class _Parser:
     def run(self, name: str) -> str:
         """Return the longest name that `where` binds and that adjacent letters spell."""
         end = self.at
-        while self.tokens[end].kind == "letter" and self.tokens[end].start == self.tokens[end - 1].end:
+        while (
+            end < self.limit
+            and self.tokens[end].kind == "letter"
+            and self.tokens[end].start == self.tokens[end - 1].end
+        ):
             end += 1
         for stop in range(end, self.at, -1):
             run = name + "".join(token.text for token in self.tokens[self.at : stop])
@@ -802,10 +858,17 @@ class _Parser:
             below, above = self.scripts()
         end = self.tokens[self.at - 1].end
         if above and self.tokens[above.start].text == "(":
-            node = Node("index", (node, *self.inside_indices(above, 1)), "", (start, self.extent(above)[1]))
+            node = Node(
+                "index",
+                (node, *self.inside(range(above.start + 1, above.stop - 1), self.indices, subscript=True)),
+                "",
+                (start, self.extent(above)[1]),
+            )
             above = None
         if below:
-            node = Node("index", (node, *self.inside_indices(below, 0)), "", (start, self.extent(below)[1]))
+            node = Node(
+                "index", (node, *self.inside(below, self.indices, subscript=True)), "", (start, self.extent(below)[1])
+            )
         if not above:
             return node
         texts = [token.text for token in self.tokens[above.start : above.stop]]
@@ -821,30 +884,24 @@ class _Parser:
         power = self.inside(above, self.expression)
         return Node("power", (node, power), "", (start, end), (mark,))
 
-    def inside_indices(self, tokens: range, parentheses: int) -> list[Node]:
+    def indices(self) -> tuple[Node, ...]:
         """Read subscripts: separated by commas, or single letters side by side."""
-        resume, flag = self.at, self.subscript
-        self.at, self.subscript = tokens.start + parentheses, True
-        stop = tokens.stop - parentheses
         items: list[Node] = []
-        while self.at < stop:
+        while self.next.kind != "end":
             start = self.next.start
-            low = Node("missing") if self.peek(":") else self.expression()
+            item = Node("missing") if self.peek(":") else self.expression()
             if self.take(":"):
-                high = Node("missing") if self.at == stop or self.peek(",") else self.expression()
-                low = self.node("slice", start, low, high)
-            items.append(low)
-            if self.at < stop and not self.take(","):
-                alone = all(item.kind in ("name", "number") for item in items[-1:])
-                after = self.tokens[self.at + 1].text
-                if not (alone and self.starts_factor()) or (self.at + 1 < stop and after in ("+", "-", "/", ":")):
-                    self.fail("these indices can be read in two ways: separate them with a comma")
-        if self.at != stop or not items:
-            self.unknown("expected an index")
-        for item in items:
+                high = Node("missing") if self.next.kind == "end" or self.peek(",") else self.expression()
+                item = self.node("slice", start, item, high)
+            items.append(item)
             self.starts_at(item)
-        self.at, self.subscript = resume, flag
-        return items
+            if not self.take(",") and self.next.kind != "end":
+                after = self.tokens[min(self.at + 1, self.limit - 1)].text
+                if item.kind not in ("name", "number") or not self.starts_factor() or after in ("+", "-", "/", ":"):
+                    self.fail("these indices can be read in two ways: separate them with a comma")
+        if not items:
+            self.unknown("expected an index")
+        return tuple(items)
 
 
 def _unify(first: Node, last: Node, index: str, ends: set[tuple[Node, Node]]) -> Node | None:

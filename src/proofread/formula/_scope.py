@@ -22,14 +22,14 @@ class Scope:
     Attributes:
         where: What `where` binds.
         page: The page's namespace.
-        self_made: Names that `where` computes without calling anything that the page or its packages define.
+        self_made: Names that `where` computes without calling what the page or its packages define, and from what.
         computed: Names that `where` binds by such a call.
     """
 
     def __init__(self, where: str, page: Mapping[str, object]):
         self.page = page
         self.where: dict[str, Any] = {}
-        self.self_made: set[str] = set()
+        self.self_made: dict[str, set[str]] = {}
         self.computed: set[str] = set()
         draw = _Draw(self)
         self._globals: dict[str, Any] = {"torch": torch, **page, "random": draw}
@@ -58,7 +58,7 @@ class Scope:
         works = any(isinstance(n, ast.BinOp | ast.Call | ast.Lambda | ast.UnaryOp) for n in ast.walk(statement.value))
         data = {name for name in used if isinstance(self._globals.get(name), Tensor) or name in self.self_made}
         if works and (data or any(isinstance(n, ast.Lambda) for n in ast.walk(statement.value))):
-            self.self_made |= set(names)
+            self.self_made |= dict.fromkeys(names, used)
 
     def proves(self, name: str) -> bool:
         """Tell whether calling the name runs what the page or its packages define, not torch or Python."""
@@ -84,6 +84,10 @@ class Scope:
         value = self.value(name)
         return isinstance(value, list | tuple) or (isinstance(value, Tensor) and value.dim() > 0)
 
+    def derivative(self, key: object, shape: torch.Size) -> Tensor | None:
+        """Return a value to stand for a derivative, where it cannot be computed."""
+        return None
+
     def value(self, name: str) -> Any:
         """Return what the name is bound to."""
         return self.where.get(name, self.page.get(name))
@@ -108,7 +112,7 @@ class _Draw:
         scope = self._scope
         if name.isdecimal():
             return int(name)
-        size = scope._globals.get(name)
+        size = scope.where.get(name)  # not the page's: what an earlier cell left in n has nothing to do with this
         if not isinstance(size, int):
             taken = {value for value in scope.where.values() if isinstance(value, int)}
             size = next(size for size in _SIZES if size not in taken)
