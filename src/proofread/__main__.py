@@ -15,13 +15,19 @@ fences run. In its prose an author writes
   keeps 55%<!--= weights[6, 6] --> of itself    a figure, and what must give it
   is larger<!--= a > b -->                      a claim, and what must be True
   {{ weights[6, 6] :.0%}}                       a figure that the page computes
-  in 2017<!--~ year of publication -->          a figure that is waived, and why
+  <!--== ... -->, {{= ... }}                    the same, as the page stands at its end
+  in 2017<!--~ year of publication -->          a figure that is waived, and why; alone on a
+                                                line, for all figures of the next block
+  $$S = Q K^\\top$$ <!-- where: S = scores -->   a formula, and what its symbols are
+  $$O(n^2)$$ <!-- unchecked: an order -->       a formula that is waived, and why
 
 and in its code cells
 
   # %% tags=["raises-exception"]                a cell that must fail
   #| alt: what the figure shows                 for every figure that the cell draws
   #| timeout: 300                               seconds, where the usual limit is too short
+
+further tags: hide-input, hide-output, remove-cell, solution (folded away).
 
 Each finding is one line, page:line: message. Exit code: 0 nothing found, 1 findings, 2 wrong usage.
 """

@@ -84,13 +84,13 @@ class Report:
 
     def __str__(self) -> str:
         texts = [text for checked in self.pages for text in checked.texts]
-        figures = sum(len(text.prose.claims) + len(text.prose.computed) for text in texts)
-        waivers = sum(len(text.prose.waivers) for text in texts)
+        proven = sum(len(text.prose.claims) + len(text.prose.computed) for text in texts)
+        waived = sum(len(text.prose.waivers) for text in texts)
         unchecked = sum(stated.unchecked is not None for text in texts for stated in text.formulas)
         formulas = sum(len(text.formulas) for text in texts) - unchecked
         return (
             f"{_count(len(self.pages), 'page')}, {sum(checked.ran for checked in self.pages)} of them run; "
-            f"{_count(figures, 'figure')} checked and {waivers} waived, "
+            f"{_count(proven, 'figure')} checked and {waived} waived, "
             f"{_count(formulas, 'formula')} checked and {unchecked} not; {_count(len(self.findings), 'finding')}"
         )
 
@@ -180,7 +180,8 @@ def _steps(checked: Checked, timeout: float) -> tuple[list[_Owner], list[Step]]:
     steps: list[Step] = []
 
     def evaluate(text: Text, late: bool) -> None:
-        asked = [figure for figure in (*text.prose.claims, *text.prose.computed) if figure.late is late]
+        every: list[Claim | Computed] = [*text.prose.claims, *text.prose.computed]
+        asked = [figure for figure in every if figure.late is late]
         stated = () if late else tuple(text.formulas)
         if asked or stated:
             owners.append((text.cell, text, asked))
@@ -188,7 +189,7 @@ def _steps(checked: Checked, timeout: float) -> tuple[list[_Owner], list[Step]]:
             steps.append(Step(text.line, timeout=timeout, expressions=expressions, formulas=stated))
 
     for index, cell in enumerate(checked.page.cells):
-        if cell.is_code and "no-run" not in cell.tags:
+        if cell.is_code:
             owners.append((index, None, []))
             steps.append(Step(cell.line, cell.source, "raises-exception" in cell.tags, _timeout(cell, timeout)))
         for text in checked.texts:
@@ -239,6 +240,8 @@ def _in_code(name: str, cell: Cell, result: Result, alts: int) -> Iterator[tuple
     if result.unseeded:
         remedy = "begin it with torch.manual_seed(...) or give it a torch.Generator of its own"
         yield cell.line, f"{name} draws from torch's global random generator without seeding it; {remedy}", ""
+    if cell.fence:
+        return  # a Markdown page shows the code alone
     drawn = sum(any(kind in output.get("data", {}) for kind in PICTURES) for output in result.outputs)
     if drawn != alts and "hide-output" not in cell.tags:
         remedy = "say what each shows in a comment at the top of the cell: `#| alt: ...`"
@@ -277,5 +280,4 @@ def _disagreement(claim: Claim, value: figures.Value) -> Iterator[str]:
 
 
 def _count(number: int, noun: str) -> str:
-    plural = noun if number == 1 else {"formula": "formulas"}.get(noun, noun + "s")
-    return f"{number} {plural}"
+    return f"{number} {noun}" + "s" * (number != 1)

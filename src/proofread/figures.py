@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TypeAlias, Union
+from typing import TypeAlias
 
-Value: TypeAlias = Union[bool, int, float, str, None, Sequence["Value"]]
+Value: TypeAlias = "bool | int | float | str | Sequence[Value] | None"
 
 _WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 _TRUTH = {"true": True, "yes": True, "false": False, "no": False}
@@ -94,7 +94,7 @@ class Number:
         if power:
             mantissa, _, exponent = f"{value:.{places}e}".partition("e")
             plain = str(int(exponent))
-            if "⁰" <= power[-1] or power[-1] in "¹²³":
+            if power[-1] in "⁰¹²³⁴⁵⁶⁷⁸⁹":
                 plain = plain.translate(_RAISED)
             elif "−" in power:
                 plain = plain.replace("-", "−")

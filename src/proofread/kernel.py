@@ -23,7 +23,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
 from .figures import Value
-from .formula import Formula, check
+from .formula import Formula
 
 Output = dict[str, Any]
 
@@ -62,12 +62,12 @@ class Result:
 
 
 def serve(path: str, steps: Sequence[Step], connection: Connection, root: str, scratch: str) -> None:
-    """Take steps until one fails: send the index before each, the result after it, and last the files that were read."""
+    """Take steps until one fails: send the index before each, the result after it, and at last the files it read."""
     os.setpgid(0, 0)  # so that all that a page starts can be ended with it
     os.chdir(root)
     opened = _watch_files()
     shell = _shell(path, scratch)
-    seeding = _Seeding()
+    seeding = _Seeding(sys.modules.get("torch"))
     for index, step in enumerate(steps):
         connection.send(index)
         seeding.begin()
@@ -77,7 +77,8 @@ def serve(path: str, steps: Sequence[Step], connection: Connection, root: str, s
         if result.raised and not step.raises:
             connection.send(None)
             return
-    connection.send(sorted(_project_files(opened, Path(root))))
+    # The page is known by its steps: a change in its prose is none of theirs.
+    connection.send(sorted({*_project_files(opened, Path(root))} - {os.path.realpath(path)}))
 
 
 class _Compiler(CachingCompiler):
@@ -100,6 +101,7 @@ class _Results(DisplayHook):
         pass
 
     def write_format_data(self, format_dict: Mapping[str, Any], md_dict: Mapping[str, Any] | None = None) -> None:
+        assert isinstance(self.shell, _Shell)
         self.shell.keep("execute_result", execution_count=None, data=dict(format_dict), metadata=dict(md_dict or {}))
 
     def finish_displayhook(self) -> None:
@@ -207,7 +209,10 @@ def _evaluate(step: Step, namespace: dict[str, Any]) -> Result:
         except Exception as error:
             result.values.append(None)
             result.errors[place] = f"{type(error).__name__}: {error}"
-    result.formulas = [check(formula, namespace) for formula in step.formulas]
+    if step.formulas:
+        from .formula import check  # needs torch, which only a child has loaded
+
+        result.formulas = [check(formula, namespace) for formula in step.formulas]
     return result
 
 
@@ -224,11 +229,13 @@ def _plain(value: Any) -> Value:
 class _Seeding:
     """Notices when a step draws from torch's global generator before it has seeded it."""
 
-    def __init__(self) -> None:
-        self._torch = sys.modules.get("torch")
-        if self._torch is None:
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self._state: Any = None
+        self._drew = False
+        if torch is None:
             return
-        original = self._torch.manual_seed
+        original = torch.manual_seed
 
         @functools.wraps(original)
         def manual_seed(seed: int) -> Any:
@@ -237,7 +244,7 @@ class _Seeding:
             self._state = None
             return generator
 
-        self._torch.manual_seed = self._torch.random.manual_seed = manual_seed  # type: ignore[attr-defined]
+        torch.manual_seed = torch.random.manual_seed = manual_seed
 
     def begin(self) -> None:
         """Take note of the generator's state."""
@@ -267,11 +274,12 @@ def _watch_files() -> set[str]:
 
 def _project_files(opened: set[str], root: Path) -> Iterable[str]:
     """What a run depends on: modules that are not installed, and files of the project that were read."""
-    installed = {os.path.realpath(prefix) for prefix in (sys.prefix, sys.base_prefix, sys.exec_prefix)}
+    elsewhere = (sys.prefix, sys.base_prefix, sys.exec_prefix, os.path.dirname(__file__))
+    installed = {os.path.realpath(prefix) for prefix in elsewhere}
     sources = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
     inside = {file for file in opened if Path(file).is_relative_to(root)}
     for file in {*filter(None, sources), *inside}:
         real = os.path.realpath(file)
-        if os.path.isfile(real) and not any(Path(real).is_relative_to(prefix) for prefix in installed):
-            if "__pycache__" not in real and not Path(real).is_relative_to(Path(__file__).parent):
-                yield real
+        own = "__pycache__" not in real and not any(Path(real).is_relative_to(prefix) for prefix in installed)
+        if own and os.path.isfile(real):
+            yield real

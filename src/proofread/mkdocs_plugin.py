@@ -38,8 +38,9 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
     """Checks every page before anything is written; any finding ends the build."""
 
     def on_startup(self, *, command: Literal["build", "gh-deploy", "serve"], dirty: bool) -> None:
-        """Start the fork server early: it imports while MkDocs reads its configuration."""
-        warm()
+        """Start the fork server before the first edit; a build starts it only if a page has to run."""
+        if command == "serve":
+            warm()
 
     def on_config(self, config: MkDocsConfig) -> MkDocsConfig:
         """Serve the cells' styles once, before those of the site, which may change them."""

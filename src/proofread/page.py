@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-import jupytext
+import jupytext  # type: ignore[import-untyped]
 
 _MARKER = re.compile(r"^# %%(?!%)", re.MULTILINE)
-_HEADER = re.compile(r"\A(?:#!.*\n)?# ---\n(?:#.*\n)*?# ---\n")
+_HEADER = re.compile(r"\A(?:(?:#!.*\n)?# ---\n(?:#.*\n)*?# ---\n)?\s*")
 _OPTION = re.compile(r"^#\|[ ]?(?P<key>[\w-]+):[ ]*(?P<value>.*(?:\n#\|[ ]{2,}.*)*)", re.MULTILINE)
 _OPTIONS = re.compile(r"\A\s*(?:#\|.*\n?)+")
 FENCE = r"^(?P<indent>[ \t>]*)(?P<fence>`{3,}|~{3,})(?P<info>[^\n]*)\n(?P<body>.*?)(?:^(?P=indent)(?P=fence)[ \t]*$|\Z)"
@@ -113,38 +113,33 @@ def _script(text: str) -> tuple[Cell, ...]:
     # jupytext decides what a cell is, so that a page means here what it means in Jupyter; it does not say where the
     # cell stood, which the markers do.
     header = _HEADER.match(text)
-    begin = header.end() if header else 0
-    starts = [text.count("\n", 0, marker.start()) for marker in _MARKER.finditer(text)]
-    if text[begin : _first_marker(text)].strip():
+    assert header is not None
+    begin = header.end()
+    starts = [text.count("\n", 0, marker.start()) for marker in _MARKER.finditer(text, begin)]
+    marker = _MARKER.search(text, begin)
+    if text[begin : marker.start() if marker else None].strip():
         starts.insert(0, text.count("\n", 0, begin) - 1)
     lines = text.splitlines()
     cells = []
-    for start, cell in zip(starts, jupytext.reads(text, fmt="py:percent").cells, strict=True):
+    for start, cell in zip(starts, jupytext.reads(text[begin:], fmt="py:percent").cells, strict=True):
         source = cell.source.strip("\n")
         first = source.split("\n", 1)[0]
-        line = next(i for i in range(start + 1, len(lines) + 1) if i == len(lines) or lines[i].endswith(first))
-        while not source and line > start + 1:
-            line -= 1
-        cells.append(Cell(source, line + 1, cell.cell_type == "code", tuple(cell.metadata.get("tags", ()))))
+        # jupytext drops blank lines, comment marks and quotes around what a cell says.
+        line = next((i for i in range(start + 1, len(lines)) if source and lines[i].endswith(first)), start + 1)
+        if cell.cell_type != "raw":
+            cells.append(Cell(source, line + 1, cell.cell_type == "code", tuple(cell.metadata.get("tags", ()))))
     return tuple(cells)
 
 
-def _first_marker(text: str) -> int:
-    marker = _MARKER.search(text)
-    return marker.start() if marker else len(text)
-
-
 def _markdown(text: str) -> tuple[Cell, ...]:
-    """Split a Markdown page at its ```python fences: they run, in order, in one namespace."""
+    """Split a Markdown page at its ```python fences: they run, in order; a fence that cannot run says ```py."""
     cells, end = [], 0
     for fence in _FENCE.finditer(text):
-        language, _, rest = fence["info"].strip().partition(" ")
-        if language != "python" or fence["indent"]:
+        if not re.match(r"\s*python\b", fence["info"]) or fence["indent"]:
             continue
         cells.append(Cell(text[end : fence.start()], text.count("\n", 0, end) + 1, is_code=False))
-        tags = tuple(re.findall(r"[\w-]+", rest)) if "=" not in rest else ()
         line = text.count("\n", 0, fence.start("body")) + 1
-        cells.append(Cell(fence["body"].rstrip("\n"), line, is_code=True, tags=tags, fence=fence[0]))
+        cells.append(Cell(fence["body"].rstrip("\n"), line, is_code=True, fence=fence[0]))
         end = fence.end()
     cells.append(Cell(text[end:], text.count("\n", 0, end) + 1, is_code=False))
     return tuple(cells)

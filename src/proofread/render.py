@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import nbformat.v4
-from mkdocs_jupyter.config import settings
+from mkdocs_jupyter.config import settings  # type: ignore[import-untyped]
 from nbconvert.exporters import HTMLExporter
-from pygments import highlight
-from pygments.formatters import HtmlFormatter
-from pygments.lexers import get_lexer_by_name
+from pygments import highlight  # type: ignore[import-untyped]
+from pygments.formatters import HtmlFormatter  # type: ignore[import-untyped]
+from pygments.lexers import get_lexer_by_name  # type: ignore[import-untyped]
 
 from . import math
 from .check import PICTURES, Checked
@@ -41,13 +41,14 @@ def _cell(checked: Checked, index: int, picture: Callable[[str, str], str]) -> n
     cell = checked.page.cells[index]
     alts = iter(checked.of_cell(index))
     outputs = [] if "hide-output" in cell.tags else checked.outputs(index)
-    return nbformat.v4.new_code_cell(
+    made: nbformat.NotebookNode = nbformat.v4.new_code_cell(
         cell.shown,
         id=f"cell-{index + 1}",
         # The mark by which nbconvert's own TagRemovePreprocessor hides a cell's input.
         metadata={"tags": list(cell.tags), "transient": {"remove_source": "hide-input" in cell.tags}},
         outputs=[nbformat.from_dict(_linked(output, alts, picture)) for output in outputs],
     )
+    return made
 
 
 def _linked(output: Output, alts: Iterator[str], picture: Callable[[str, str], str]) -> Output:
@@ -81,7 +82,8 @@ def _exporter() -> HTMLExporter:
 
 
 def _highlight(source: str, metadata: object = None) -> str:
-    return highlight(source, get_lexer_by_name("ipython3"), HtmlFormatter(cssclass="highlight", wrapcode=True))
+    formatter = HtmlFormatter(cssclass="highlight", wrapcode=True)
+    return str(highlight(source, get_lexer_by_name("ipython3"), formatter))
 
 
 def _mathml(latex: str) -> str:

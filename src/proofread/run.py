@@ -27,6 +27,7 @@ _PRELOADED = (
     "matplotlib_inline.backend_inline",
     "matplotlib.backends.backend_svg",
     "IPython",
+    "proofread.formula",
     "proofread.kernel",
 )
 # One thread a child: as many children run as there are cores. A fixed hash seed keeps the order of sets.

@@ -1,0 +1,23 @@
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from proofread.check import Report, check
+
+Proofreader = Callable[..., Report]
+
+
+@pytest.fixture
+def proofread(tmp_path: Path) -> Proofreader:
+    """Proofread pages given as text; the first is page.py or the name given."""
+
+    def run(text: str, name: str = "page.py", **options: object) -> Report:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text).lstrip("\n"))
+        options.setdefault("cache", None)
+        return check([path], root=tmp_path, **options)  # type: ignore[arg-type]
+
+    return run

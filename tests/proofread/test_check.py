@@ -1,0 +1,220 @@
+"""Planted faults: each is caught, by a message of its own, on its own line."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from proofread.check import Report, check, find_pages
+
+Proofreader = Callable[..., Report]
+
+
+def found(report: Report) -> list[str]:
+    return [str(finding).removeprefix("page.py:").split("\n")[0] for finding in report.findings]
+
+
+SOUND = """
+# %% [markdown]
+# # All 13<!--== len(words) --> words
+#
+# The answer is 55%<!--== share -->, in 2017<!--~ year -->.
+
+# %%
+import torch
+
+words = ["ship"] * 13
+share = torch.tensor(0.5512)
+
+# %% [markdown]
+# It keeps 55%<!--= share --> and `0.551`<!--= share -->, which is more<!--= share > 0.5 --> than half.
+#
+# | word | weight |
+# |------|--------|
+# | ship | {{ share :.2f}} |
+#
+# $$s = 0.5512$$
+# <!-- where: s = share -->
+#
+# Over 50%<!--= share > 0.5 -->.
+
+# %%
+#| alt: a line through 13<!--= len(words) --> words
+import matplotlib.pyplot as plt
+
+plt.plot([1, 2]);
+
+# %% tags=["raises-exception"]
+words.missing
+"""
+
+
+def test_a_sound_page_has_no_findings_and_is_counted(proofread: Proofreader) -> None:
+    report = proofread(SOUND)
+    assert found(report) == []
+    assert str(report) == (
+        "1 page, 1 of them run; 8 figures checked and 1 waived, 1 formula checked and 0 not; 0 findings"
+    )
+    (page,) = report.pages
+    assert page.of_cell(0) == ["# All 13 words\n\nThe answer is 55%, in 2017."]
+    assert "| ship | 0.55 |" in page.of_cell(2)[0]
+    assert page.of_cell(3) == ["a line through 13 words"]
+
+
+@pytest.mark.parametrize(
+    ("sound", "planted", "expected"),
+    [
+        ("All 13<", "All 14<", "2: it says 14, but len(words) gives 13"),
+        ("is 55%<", "is 56%<", "4: it says 56%, but share gives 55%"),
+        ("keeps 55%<", "keeps 65%<", "13: it says 65%, but share gives 55%"),
+        ("`0.551`", "`0.552`", "13: it says 0.552, but share gives 0.551"),
+        ("more<!--= share >", "less<!--= share <", "13: it says less, but share < 0.5 does not hold"),
+        ("through 13<", "through 12<", "25: it says 12, but len(words) gives 13"),
+        ("in 2017<!--~ year -->", "in 2017", "4: nothing proves the figure 2017"),
+        ("than half", "than 1/2", "13: nothing proves the figure 1"),
+        ("| ship |", "| ship 7 |", "17: nothing proves the figure 7"),
+        ("Over 50%<", "Over 60%<", "22: it says 60%, but share > 0.5 holds for any figure"),
+        ("== share", "== shares", "4: 55% cannot be checked: shares fails with NameError: name 'shares' is not"),
+        ("{{ share ", "{{ shares ", "17: {{ shares }} fails with NameError: name 'shares' is not defined"),
+        ("$$s = 0.5512$$", "$$s = \\frac{1}$$", "19: "),
+        ("#| alt: a line through 13<!--= len(words) --> words\n", "", "cell 4 draws 1 figure but has 0 alt texts; say"),
+        (
+            "plt.plot([1, 2]);",
+            "plt.plot([1]); plt.figure(); plt.plot([1]);",
+            "25: cell 4 draws 2 figures but has 1 alt text; say",
+        ),
+        ("words.missing", "words", "31: cell 5 is tagged raises-exception but raises nothing; drop the tag or let it"),
+        ('words = ["ship"]', 'words = ["ship"', "9: cell 2 failed with SyntaxError: '[' was never closed"),
+        (
+            "share = torch.t",
+            "share = torch.rand(2) + torch.t",
+            "7: cell 2 draws from torch's global random generator w",
+        ),
+        (
+            "= torch.tensor(0",
+            "= torch.tensr(0",
+            "10: cell 2 failed with AttributeError: module 'torch' has no attribute",
+        ),
+    ],
+)
+def test_a_planted_fault_is_found(proofread: Proofreader, sound: str, planted: str, expected: str) -> None:
+    assert sound in SOUND
+    findings = found(proofread(SOUND.replace(sound, planted, 1)))
+    assert any(expected in finding for finding in findings), findings
+
+
+def test_a_failure_shows_its_traceback_in_the_lines_of_the_page(proofread: Proofreader) -> None:
+    report = proofread(
+        """
+        # %% [markdown]
+        # Text.
+
+        # %%
+        def divide():
+            return 1 / 0
+
+        divide()
+        """
+    )
+    (finding,) = report.findings
+    assert str(finding).startswith("page.py:6: cell 2 failed with ZeroDivisionError: division by zero\nTraceback")
+    assert 'File "page.py", line 8, in <module>\n    divide()' in finding.detail
+    assert 'File "page.py", line 6, in divide\n    return 1 / 0' in finding.detail
+    assert "IPython" not in finding.detail
+
+
+def test_nothing_is_said_of_what_a_failed_run_did_not_reach(proofread: Proofreader) -> None:
+    page = "# %%\n1 / 0\n\n# %% [markdown]\n# 3<!--= x -->\n\n# %%\nx = 4\n"
+    assert [finding.line for finding in proofread(page).findings] == [2]
+
+
+def test_all_failing_pages_are_listed_each_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "loop.py").write_text("# %%\nx = 1\n\n# %%\n#| timeout: 0.4\nwhile True: pass\n")
+    (tmp_path / "exit.py").write_text("# %% [markdown]\n# Text.\n\n# %%\nimport os\nos._exit(1)\n")
+    (tmp_path / "fine.py").write_text("# %%\nx = 1\n")
+    (tmp_path / "latin.py").write_bytes(b"# %%\nx = '\xe9'\n")
+    (tmp_path / "fail.py").write_text("# %%\nassert False, 'told'\n")
+    report = check(find_pages([tmp_path]), root=tmp_path, cache=None)
+    assert [str(finding).split("\n")[0] for finding in report.findings] == [
+        "exit.py:5: cell 2 ended its process with exit code 1",
+        "fail.py:2: cell 1 failed with AssertionError: told",
+        "latin.py:2: byte 0xe9 is not UTF-8; save the page as UTF-8",
+        "loop.py:5: cell 2 still running after 0.4 s; give it longer with `#| timeout: seconds`",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("code", "draws"),
+    [
+        ("torch.manual_seed(0)\ntorch.rand(3)", False),
+        ("torch.nn.Linear(2, 3)", True),
+        ("torch.rand(3, generator=torch.Generator().manual_seed(0))", False),
+        ("torch.rand(3)\ntorch.manual_seed(0)", True),
+        ("from torch import manual_seed\nmanual_seed(0)\ntorch.rand(3)", False),
+        ("torch.ones(3)", False),
+    ],
+)
+def test_a_draw_must_follow_a_seed_in_its_own_cell(proofread: Proofreader, code: str, draws: bool) -> None:
+    report = proofread(f"# %%\nimport torch\ntorch.manual_seed(1)\n\n# %%\n{code}\n")
+    expected = (
+        "6: cell 2 draws from torch's global random generator without seeding it; begin it with torch.manual_seed"
+    )
+    assert [finding.startswith(expected) for finding in found(report)] == [True] * draws
+
+
+def test_an_expression_must_not_draw(proofread: Proofreader) -> None:
+    report = proofread("# %%\nimport torch\n\n# %% [markdown]\n# {{ torch.rand(1).item() :.1f}}\n")
+    assert found(report) == [
+        "5: an expression or formula here draws from torch's global random generator; draw in a code cell"
+    ]
+
+
+def test_figures_are_compared_with_the_page_where_they_stand(proofread: Proofreader) -> None:
+    page = """
+    # %%
+    x = 1
+
+    # %% [markdown]
+    # Now 1<!--= x -->, at the end 2<!--== x -->.
+
+    # %%
+    x = 2
+
+    # %% [markdown]
+    # Now 2<!--= x -->, never 1<!--= x -->.
+    """
+    assert found(proofread(page)) == ["11: it says 1, but x gives 2"]
+
+
+def test_a_markdown_page_is_checked_like_any_other(proofread: Proofreader) -> None:
+    page = """
+    # 3 things
+
+    ```python
+    x = 3
+    ```
+
+    Of 3<!--= x -->, or 4<!--= x -->.
+
+    ```python
+    x / 0
+    ```
+    """
+    assert [str(finding).split("\n")[0] for finding in proofread(page, name="page.md").findings] == [
+        "page.md:1: nothing proves the figure 3: assert it, 3<!--= expression -->, or waive it, 3<!--~ reason -->",
+        "page.md:7: it says 4, but x gives 3",
+        "page.md:10: cell 4 failed with ZeroDivisionError: division by zero",
+    ]
+
+
+def test_tex_that_cannot_be_read_is_found_on_its_line(proofread: Proofreader) -> None:
+    page = "# Title\n\nText.\n\nSo $\\frac{a}$ it is.\n"
+    (finding,) = proofread(page, name="page.md").findings
+    assert (finding.line, finding.message.startswith("$\\frac{a}$ is not TeX: ")) == (5, True)
+
+
+def test_pages_are_markdown_files_and_scripts_with_cells(tmp_path: Path) -> None:
+    for name, text in {"a.md": "", "b/c.py": "# %%\n", "hook.py": "x = 1\n", "d.txt": ""}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert [path.name for path in find_pages([tmp_path])] == ["a.md", "c.py"]

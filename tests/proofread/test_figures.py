@@ -1,0 +1,112 @@
+import math
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proofread.figures import Number, Value, correction
+
+
+@pytest.mark.parametrize(
+    ("typed", "value"),
+    [
+        ("55%", 0.5512),
+        ("12.345 %", 0.12345),
+        ("5.74", 5.7351),
+        (".94", 0.943),
+        ("-0.3", -0.31),
+        ("−0.31", -0.3149),
+        ("+2", 2),
+        ("25,123", 25123),
+        ("25\u202f123", 25123),
+        ("6e-8", 6.2e-8),
+        ("1.0e-7", 9.96e-8),
+        ("3·10⁻⁷", 3.4e-7),
+        ("3 × 10⁻⁷", 3.4e-7),
+        ("10⁻⁷", 1.2e-7),
+        (r"3 \cdot 10^{-7}", 3.4e-7),
+        ("three", 3),
+        ("Twelve", 12),
+        ("(11, 50)", [11, 50]),
+        ("(3,)", [3]),
+        ("torch.Size([2, 3])", [2, 3]),
+        ("3 × 4", [3, 4]),
+        ("[0.1, −0.22]", [0.1, -0.224]),
+        ("[[1, 2], [3, 4]]", [[1, 2], [3, 4]]),
+        ("(ship, crew)", ["ship", "crew"]),
+        ("larger", True),
+        ("False", False),
+        ("Ship", "ship"),
+        ("“ship”", "ship"),
+        ("torch.float32", "torch.float32"),
+        ("2.13.0", "2.13.0"),
+        ("None", None),
+        ("nan", math.nan),
+        ("−∞", -math.inf),
+        ("0.00", 0.001),
+        ("0", 0.0),
+    ],
+)
+def test_a_figure_that_says_its_value_needs_no_correction(typed: str, value: Value) -> None:
+    assert correction(typed, value) is None
+
+
+@pytest.mark.parametrize(
+    ("typed", "value", "expected"),
+    [
+        ("55%", 0.541, "54%"),
+        ("5.74", 5.746, "5.75"),
+        (".94", 0.953, ".95"),
+        ("−0.31", -0.42, "−0.42"),
+        ("-0.31", 0.31, "0.31"),
+        ("25,000", 25123, "25,123"),
+        ("3·10⁻⁷", 3.6e-6, "4·10⁻⁶"),
+        ("10⁻⁷", 2.2e-8, "2 × 10⁻⁸"),
+        (r"3 \cdot 10^{-7}", 4.2e-7, r"4 \cdot 10^{-7}"),
+        ("Three", 4, "Four"),
+        ("three", 3.5, "3.5"),
+        ("(11, 50)", [50, 11], "(50, 11)"),
+        ("(11, 50)", [11, 50, 1], "(11, 50, 1)"),
+        ("3 × 4", [4, 3], "4 × 3"),
+        ("larger", False, "False"),
+        ("True", False, "False"),
+        ("ship", "crew", "crew"),
+        ("55", math.nan, "nan"),
+        ("nan", 1.0, "1"),
+        ("SHIP", "ship", "ship"),
+    ],
+)
+def test_a_wrong_figure_is_corrected_in_the_form_it_was_typed(typed: str, value: Value, expected: str) -> None:
+    assert correction(typed, value) == expected
+
+
+def test_a_bare_zero_claims_exactly_nothing() -> None:
+    assert correction("0", 3e-7) == "3e-07"
+    assert correction("0%", 0.004) == "0.004"
+
+
+def test_one_unit_is_allowed_only_next_to_a_rounding_edge() -> None:
+    assert correction("0.1235", 0.1234497) is None  # within 5e-7 of the edge at 0.12345
+    assert correction("0.1235", 0.1234491) == "0.1234"
+    # The allowance shrinks with the unit, or it would swallow small figures whole.
+    assert correction("6e-8", 5.4e-8) == "5e-8"
+
+
+@given(st.floats(-1e6, 1e6), st.integers(0, 6))
+def test_a_rounded_value_is_its_own_figure_and_the_next_one_is_not(value: float, places: int) -> None:
+    typed = f"{value:.{places}f}"
+    if Decimal(typed) != 0 or places:
+        assert correction(typed, value) is None
+    unit = Decimal(1).scaleb(-places)
+    for wrong in (Decimal(typed) + 2 * unit, Decimal(typed) - 2 * unit):
+        assert correction(f"{wrong:f}", value) is not None
+
+
+@given(st.floats(1e-12, 1e12), st.integers(0, 5))
+def test_a_value_written_in_the_form_of_a_number_is_said_by_it(value: float, places: int) -> None:
+    form = Number.parse(f"{1.5:.{places}e}")
+    assert form is not None
+    written = Number.parse(form.write(Decimal(value)))
+    assert written is not None
+    assert written.says(value)

@@ -1,0 +1,118 @@
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from proofread.page import Finding, Page, PageError, read
+
+
+def page(tmp_path: Path, text: str, name: str = "page.py") -> Page:
+    path = tmp_path / name
+    path.write_text(textwrap.dedent(text).lstrip("\n"))
+    return read(path, tmp_path)
+
+
+def test_cells_know_the_line_they_begin_on(tmp_path: Path) -> None:
+    script = page(
+        tmp_path,
+        '''
+        # ---
+        # jupyter: {}
+        # ---
+
+        # %% [markdown]
+        # # Title
+        #
+        # text
+
+        # %% tags=["raises-exception", "hide-input"]
+
+        #| alt: one line
+        x = 1
+
+        # %% [markdown]
+        """
+        quoted
+        """
+
+        # %%
+        y = 2
+
+
+        z = 3
+        ''',
+    )
+    assert [(c.line, c.is_code, c.source.split("\n")[0]) for c in script.cells] == [
+        (6, False, "# Title"),
+        (12, True, "#| alt: one line"),
+        (17, False, "quoted"),
+        (21, True, "y = 2"),
+    ]
+    assert script.cells[1].tags == ("raises-exception", "hide-input")
+    assert script.path == "page.py"
+
+
+def test_code_before_the_first_marker_is_a_cell(tmp_path: Path) -> None:
+    assert [(c.line, c.source) for c in page(tmp_path, "import os\n\n# %%\nx = 1\n").cells] == [
+        (1, "import os"),
+        (4, "x = 1"),
+    ]
+
+
+def test_an_empty_cell_does_not_shift_the_next(tmp_path: Path) -> None:
+    assert [(c.line, c.source) for c in page(tmp_path, "# %%\n\n# %%\nx = 1\n").cells][-1] == (4, "x = 1")
+
+
+def test_options_stand_before_the_code_and_are_not_shown(tmp_path: Path) -> None:
+    (cell,) = page(
+        tmp_path,
+        """
+        # %%
+        #| alt: a first line
+        #|   and a second
+        #| timeout: 300
+        x = 1
+        #| alt: not an option
+        """,
+    ).cells
+    assert [(o.key, o.value, o.line) for o in cell.options] == [
+        ("alt", "a first line\nand a second", 2),
+        ("timeout", "300", 4),
+    ]
+    assert cell.option("timeout") == "300"
+    assert cell.shown == "x = 1\n#| alt: not an option"
+
+
+def test_a_markdown_page_runs_its_python_fences(tmp_path: Path) -> None:
+    markdown = page(
+        tmp_path,
+        """
+        # Title
+
+        ```python title="a.py"
+        x = 1
+        ```
+
+        ```py
+        not run
+        ```
+
+        ````md
+        ```python
+        not run
+        ```
+        ````
+        text
+        """,
+        name="page.md",
+    )
+    assert [(c.line, c.is_code) for c in markdown.cells] == [(1, False), (4, True), (5, False)]
+    assert markdown.code == "x = 1"
+    assert "".join(c.fence or c.source for c in markdown.cells) == (tmp_path / "page.md").read_text()
+
+
+def test_a_file_that_is_not_utf_8_is_named_with_line_and_remedy(tmp_path: Path) -> None:
+    (tmp_path / "page.py").write_bytes(b"# %%\nx = '\xe9'\n")
+    with pytest.raises(PageError) as raised:
+        read(tmp_path / "page.py", tmp_path)
+    assert raised.value.finding == Finding("page.py", 2, "byte 0xe9 is not UTF-8; save the page as UTF-8")

@@ -1,0 +1,159 @@
+import textwrap
+
+import pytest
+
+from proofread.prose import Prose, read
+
+
+def prose(text: str) -> Prose:
+    return read(textwrap.dedent(text).lstrip("\n"))
+
+
+def bare(text: str, code: str = "") -> list[tuple[int, str]]:
+    return list(prose(text).bare(code))
+
+
+@pytest.mark.parametrize(
+    ("text", "typed"),
+    [
+        ("keeps 55%<!--= x -->", "55%"),
+        ("keeps **55%**<!--= x -->", "55%"),
+        ("keeps **55%<!--= x -->**", "55%"),
+        ("shape `(11, 50)`<!--= x -->", "(11, 50)"),
+        ("shape (11, 50)<!--= x -->", "(11, 50)"),
+        ("rows [[1, 2], [3, 4]]<!--= x -->", "[[1, 2], [3, 4]]"),
+        ("a 3 × 4<!--= x --> matrix", "3 × 4"),
+        ("error 3 × 10⁻⁷<!--= x -->", "3 × 10⁻⁷"),
+        ("from two to −0.5<!--= x -->", "−0.5"),
+        ("the word *ship*<!--= x -->", "ship"),
+        ("the word “ship”<!--= x -->", "ship"),
+        ("is larger<!--= x -->", "larger"),
+        ("$3 \\cdot 10^{-7}$<!--= x -->", "3 \\cdot 10^{-7}"),
+        ("## All 13<!--= x --> words", "13"),
+        ("| ship | 0.55<!--= x --> |", "0.55"),
+        ("version 2.13.0<!--= x -->", "2.13.0"),
+    ],
+)
+def test_a_claim_speaks_of_what_stands_before_it(text: str, typed: str) -> None:
+    found = prose(text)
+    (claim,) = found.claims
+    assert (claim.typed, claim.expression, claim.late) == (typed, "x", False)
+    assert text[slice(*claim.span)] == typed
+    assert not list(found.bare(""))
+    assert "<!--" not in found.publish({})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "keeps 55% of it",
+        "## All 55% of it",
+        "![55% of it](a.svg)",
+        "[55%](a.svg)",
+        "| a | 55% |",
+        '!!! note "Only 55%"',
+        "    indented 55%",
+        "> quoted 55%",
+        "- item 55%",
+        "[^1]: note 55%",
+        "*55%*",
+        "<b>55%</b>",
+        "about:55%",
+    ],
+)
+def test_a_bare_figure_is_found_wherever_it_stands(text: str) -> None:
+    assert bare(f"First\n\n{text}\n") == [(2, "55%")]
+
+
+@pytest.mark.parametrize("text", ["`55`", "`(11, 50)`", "``x[3]``", "`dim=-1`"])
+def test_a_bare_figure_in_a_code_span_is_found(text: str) -> None:
+    assert bare(text) == [(0, f"`{text.strip('`')}`")]
+
+
+def test_a_code_span_that_quotes_the_pages_code_is_proven_by_it() -> None:
+    assert bare("`x[3, 4]` and `x[3, 5]` and `3`", code="y = x[3,4] + 3") == [(0, "`x[3, 5]`"), (0, "`3`")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "GPT-2, float32, H100, Llama-3.1, x1, W_2 and a 2-D mask",
+        "```\n55%<!--= x -->\n```",
+        "~~~ python\n55\n~~~",
+        "$x_1 + 2$ and\n\n$$\n3 + 4\n$$",
+        "[text](page2.md#part-3)\n\n[ref]: https://example.org/55",
+        "https://example.org/55 and <https://example.org/55>",
+        '<img src="a55.svg" width="55">',
+        "1. first\n2. second\n   10. tenth",
+        "a note[^1]",
+        "# Title {#part-1 .c3}",
+        "&#8211;",
+        "::: unmasked.masks\n    options:\n      heading_level: 3\n\nText.",
+        "---\ntitle: Page 55\n---\nText",
+        "text <!-- a comment with 55 -->",
+    ],
+)
+def test_digits_that_state_nothing_need_no_claim(text: str) -> None:
+    assert bare(text) == []
+
+
+def test_directives_in_code_are_code() -> None:
+    found = prose("`55%<!--= x -->` and `{{ x }}`")
+    assert (found.claims, found.computed) == ([], [])
+    assert found.publish({}) == found.text
+
+
+def test_a_waiver_covers_the_figure_before_it_and_no_other() -> None:
+    found = prose("in 2017<!--~ year --> and 2018, (Vaswani 2017, 3.2)<!--~ cited -->, [page 3](x.md)<!--~ number -->")
+    assert found.waivers == [(0, "year"), (0, "cited"), (0, "number")]
+    assert list(found.bare("")) == [(0, "2018")]
+
+
+def test_a_waiver_on_its_own_line_covers_the_next_block() -> None:
+    found = prose(
+        """
+        <!--~ references -->
+        - 2017, section 3
+        - 2018
+
+        In 2019
+        """
+    )
+    assert found.waivers == [(0, "references")]
+    assert list(found.bare("")) == [(4, "2019")]
+
+
+def test_a_comment_line_leaves_no_blank_line_behind() -> None:
+    assert prose("one\n<!-- said -->\ntwo <!-- more -->\nthree").publish({}) == "one\ntwo \nthree"
+
+
+def test_computed_figures_have_a_format_after_the_last_colon() -> None:
+    found = prose("{{ x[1:2] }} {{ x :.0%}} {{= d['a:b'] : >4}} {{ x[1:2] :.1f }}")
+    assert [(c.expression, c.spec, c.late) for c in found.computed] == [
+        ("x[1:2]", "", False),
+        ("x", ".0%", False),
+        ("d['a:b']", ">4", True),
+        ("x[1:2]", ".1f", False),
+    ]
+    assert found.publish(dict(zip(found.computed, ["a", "55%", "c", "d"], strict=True))) == "a 55% c d"
+
+
+def test_a_doubled_sign_asks_for_the_end_of_the_page() -> None:
+    assert [claim.late for claim in prose("55%<!--== x --> and 3<!--= y -->").claims] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("55%<!--= -->", "<!--= --> needs an expression"),
+        ("55%<!--~ -->", "<!--~ --> needs a reason"),
+        ("55%<!--= x y -->", "x y is not an expression: invalid syntax. Perhaps you forgot a comma?"),
+        ("55%<!--= 0.55 -->", "0.55 takes nothing from the page, so it proves nothing"),
+        ("{{ 3 + 4 }}", "3 + 4 takes nothing from the page, so it proves nothing"),
+        ("55% <!--= x -->", "<!--= x --> must directly follow what it speaks of"),
+        ("much<!--~ reason -->", "the waiver (reason) covers no figure; remove it"),
+        ("<!--~ reason -->\nText.", "the waiver (reason) covers no figure; remove it"),
+    ],
+)
+def test_a_directive_that_cannot_work_says_why(text: str, problem: str) -> None:
+    assert prose(f"First.\n\n{text}").problems == [(2, problem)]

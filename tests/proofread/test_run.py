@@ -1,0 +1,147 @@
+"""What a page's code can do to its run; each test starts children, so each does much in one page."""
+
+import json
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from proofread.kernel import Result, Step
+from proofread.run import Outcome, Task, run
+
+
+def outcomes(root: Path, *pages: list[str | Step], **options: int) -> list[Outcome]:
+    tasks = []
+    for number, steps in enumerate(pages):
+        taken = [Step(1, textwrap.dedent(step).strip()) if isinstance(step, str) else step for step in steps]
+        tasks.append(Task(f"page{number}.py", tuple(taken)))
+    ended = dict(run(tasks, root=root, **options))
+    return [ended[place] for place in range(len(tasks))]
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> list[Result]:
+    """One page with each kind of output."""
+    (outcome,) = outcomes(
+        tmp_path_factory.mktemp("outputs"),
+        [
+            "import sys\nprint('out', end='')\nprint('put')\nprint('err', file=sys.stderr)\n1 + 1",
+            "from IPython.display import HTML, Latex, Markdown, display\ndisplay(HTML('<b>x</b>'))\nLatex('$x$')",
+            "import matplotlib.pyplot as plt\nplt.plot([1, 2]);",
+            "x = 3;\nx;",
+            Step(1, "1 / 0", raises=True),
+            "import os, torch\nos.environ['OMP_NUM_THREADS'], torch.get_num_threads(), os.getcwd()",
+            "%time y = 4\ny",
+            Step(
+                1,
+                expressions=(
+                    ("torch.ones(2, 3).shape", None),
+                    ("torch.tensor(1.5)", None),
+                    ("torch.eye(2) > 0", None),
+                    ("torch.float32", None),
+                    ("None", None),
+                    ("x / 7", ".1%"),
+                    ("missing", None),
+                ),
+            ),
+        ],
+    )
+    assert outcome.stopped == ""
+    json.dumps([result.outputs for result in outcome.results])
+    return outcome.results
+
+
+def test_printed_text_is_one_output_for_each_stream_and_the_last_value_follows(results: list[Result]) -> None:
+    assert results[0].outputs == [
+        {"output_type": "stream", "name": "stdout", "text": "output\n"},
+        {"output_type": "stream", "name": "stderr", "text": "err\n"},
+        {"output_type": "execute_result", "execution_count": None, "data": {"text/plain": "2"}, "metadata": {}},
+    ]
+
+
+def test_rich_outputs_keep_all_their_types(results: list[Result]) -> None:
+    displayed, result = results[1].outputs
+    assert displayed["output_type"] == "display_data"
+    assert displayed["data"]["text/html"] == "<b>x</b>"
+    assert result["output_type"] == "execute_result"
+    assert result["data"]["text/latex"] == "$x$"
+
+
+def test_a_plot_becomes_one_svg(results: list[Result]) -> None:
+    (figure,) = results[2].outputs
+    assert "<svg" in figure["data"]["image/svg+xml"]
+    assert "<dc:date>" not in figure["data"]["image/svg+xml"]
+
+
+def test_a_semicolon_hides_the_value(results: list[Result]) -> None:
+    assert results[3].outputs == []
+
+
+def test_an_expected_exception_is_an_output_without_paths(results: list[Result]) -> None:
+    (error,) = results[4].outputs
+    assert (error["ename"], error["evalue"]) == ("ZeroDivisionError", "division by zero")
+    assert len(error["traceback"]) == 1
+    assert results[4].raised is not None
+
+
+def test_a_page_runs_on_one_thread_in_the_root(results: list[Result]) -> None:
+    assert results[5].outputs[0]["data"]["text/plain"].startswith("('1', 1, '/")
+
+
+def test_magics_work(results: list[Result]) -> None:
+    assert results[6].outputs[-1]["data"]["text/plain"] == "4"
+
+
+def test_values_of_expressions_are_plain_data(results: list[Result]) -> None:
+    assert results[7].values == [[2, 3], 1.5, [[True, False], [False, True]], "torch.float32", None, "42.9%", None]
+    assert results[7].errors == {6: "NameError: name 'missing' is not defined"}
+
+
+def test_a_figure_is_drawn_the_same_in_every_run(tmp_path: Path) -> None:
+    draw = ["import matplotlib.pyplot as plt\nplt.figure()\nplt.plot([1, 2])\nplt.fill_between([0, 1], [0, 1]);"]
+    one, two = outcomes(tmp_path, draw, draw)
+    assert one.results[0].outputs == two.results[0].outputs
+
+
+def test_pages_do_not_see_each_other(tmp_path: Path) -> None:
+    one, two = outcomes(tmp_path, ["x = 1\nx"], ["'x' in globals()"], workers=1)
+    assert one.results[0].outputs[0]["data"]["text/plain"] == "1"
+    assert two.results[0].outputs[0]["data"]["text/plain"] == "False"
+
+
+def test_whatever_ends_one_page_is_named_and_leaves_the_others_alone(tmp_path: Path) -> None:
+    ended = outcomes(
+        tmp_path,
+        ["x = 1", Step(1, "while True: pass", timeout=0.5)],
+        ["x = 1", "import os\nos._exit(3)"],
+        ["import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)"],
+        ["import sys\nsys.exit(2)", "never = 1"],
+        ["x = 1", "x"],
+    )
+    assert [outcome.stopped for outcome in ended] == [
+        "still running after 0.5 s; give it longer with `#| timeout: seconds`",
+        "ended its process with exit code 3",
+        "killed its process by signal SIGSEGV",
+        "",
+        "",
+    ]
+    assert [len(outcome.results) for outcome in ended] == [1, 1, 0, 1, 2]
+    assert ended[3].results[0].raised is not None
+    assert ended[3].results[0].raised.summary == "SystemExit: 2"
+
+
+def test_a_page_that_is_ended_takes_its_own_children_with_it(tmp_path: Path) -> None:
+    (outcome,) = outcomes(
+        tmp_path,
+        [
+            """
+            import subprocess, pathlib
+            child = subprocess.Popen(["sleep", "60"])
+            pathlib.Path("pid").write_text(str(child.pid))
+            """,
+            Step(1, "child.wait()", timeout=0.3),
+        ],
+    )
+    assert outcome.stopped.startswith("still running")
+    status = Path(f"/proc/{(tmp_path / 'pid').read_text()}/status")
+    assert not status.exists() or "Z (zombie)" in status.read_text()
