@@ -3,8 +3,8 @@ r"""TeX becomes MathML when a page is built: readers need no JavaScript, and an 
 >>> to_mathml(r"\sqrt{d}", display=False)
 '<math display="inline"><semantics><msqrt><mi>d</mi></msqrt>...</semantics></math>'
 
-A displayed formula becomes one ``span.math-display`` that holds ``math[display=block]`` and, if the formula has a number
-(``\tag{7.2}``), ``span.math-tag`` and the anchor ``eq-7.2``. Style them, and choose a font for mathematics, in CSS::
+A displayed formula becomes one ``span.math-display`` that holds ``math[display=block]`` and, if the formula has a
+number (``\tag{7.2}``), ``span.math-tag`` and the anchor ``eq-7.2``. Style them, and choose a font, in CSS::
 
     math { font-family: "STIX Two Math", math }
     .math-display { display: flex; align-items: center; overflow-x: auto }

@@ -83,14 +83,15 @@ CORPUS = {
         'Q, K, V = random("n d_k", "m d_k", "m d_v"); Attention = attention',
     ),
     "multi-head": (
-        r"\begin{aligned} \operatorname{MultiHead}(X) &= \operatorname{Concat}(\mathrm{head}_1, \dots, \mathrm{head}_h) W^O \\"
+        r"\begin{aligned} \operatorname{MultiHead}(X)"
+        r"&= \operatorname{Concat}(\mathrm{head}_1, \dots, \mathrm{head}_h) W^O \\"
         r"\mathrm{head}_i &= \operatorname{Attention}(X W_i^Q, X W_i^K, X W_i^V) \end{aligned}",
         'X, W_Q, W_K, W_V, W_O = random("n d", "h d d_k", "h d d_k", "h d d_v", "h*d_v d"); Attention = attention; '
         "head = [attention(X @ q, X @ k, X @ v) for q, k, v in zip(W_Q, W_K, W_V)]; "
         "MultiHead = lambda X: multi_head(X, W_Q, W_K, W_V, W_O)",
     ),
     "cosine similarity": (
-        r"\cos(x, y) = \frac{x \cdot y}{\lVert x \rVert \, \lVert y \rVert}".replace(r"\cos", r"\operatorname{cosim}"),
+        r"\operatorname{cosim}(x, y) = \frac{x \cdot y}{\lVert x \rVert \, \lVert y \rVert}",
         'x, y = random("d", "d"); cosim = lambda x, y: cosine_table(torch.stack([x, y]))[0, 1]',
     ),
     "cosine-weighted context": (
@@ -103,7 +104,7 @@ CORPUS = {
     ),
     "bypass": (
         r"\mathrm{MHA}(X) = \operatorname{softmax}\Bigl(\tfrac{X X^\top}{\sqrt d}\Bigr) X",
-        'X = random("n d"); MHA = lambda X: multi_head(X, *torch.eye(5, dtype=X.dtype).expand(3, 1, 5, 5), torch.eye(5, dtype=X.dtype))',
+        'X = random("n d"); W = torch.eye(d).double(); MHA = lambda X: multi_head(X, W[None], W[None], W[None], W)',
     ),
     "a shared rotation cancels": (
         r"X W (X W)^\top = X X^\top, \quad W^\top W = I",
@@ -118,7 +119,8 @@ CORPUS = {
         'x, W, b = random("n d", "m d", "m"); y = linear(x, W, b)',
     ),
     "appended key": (
-        r"\operatorname{Attention}(Q, [K; b_k^\top], [V; b_v^\top]) = \operatorname{softmax}\left(\frac{Q [K; b_k^\top]^\top}{\sqrt{d}}\right) [V; b_v^\top]",
+        r"\operatorname{Attention}(Q, [K; b_k^\top], [V; b_v^\top]) "
+        r"= \operatorname{softmax}\left(\frac{Q [K; b_k^\top]^\top}{\sqrt{d}}\right) [V; b_v^\top]",
         'Q, K, V, b_k, b_v = random("n d", "m d", "m c", "d", "c"); Attention = attention',
     ),
     "a shift of all keys": (
@@ -126,7 +128,8 @@ CORPUS = {
         'Q, K, c = random("n d", "m d", "d"); one = torch.ones(K.shape[0], dtype=K.dtype)',
     ),
     "causal mask": (
-        r"M_{ij} = \begin{cases} 0 & \text{if } j \le i \\ -\infty & \text{otherwise} \end{cases}, \quad i = 1, \dots, n",
+        r"M_{ij} = \begin{cases} 0 & \text{if } j \le i \\ -\infty & \text{otherwise} \end{cases},"
+        r"\quad i = 1, \dots, n",
         "n = 5; M = causal_bias(n)",
     ),
     "masked attention": (
@@ -169,11 +172,13 @@ CORPUS = {
         'x, theta = random("2*k", "k"); m = 3; y = rope(x, m, theta)',
     ),
     "rope depends on the offset": (
-        r"\operatorname{R}(q, m)^\top \operatorname{R}(k, n) = \operatorname{R}(q, m - n)^\top k, \quad \lVert \operatorname{R}(q, m) \rVert = \lVert q \rVert",
+        r"\operatorname{R}(q, m)^\top \operatorname{R}(k, n) = \operatorname{R}(q, m - n)^\top k,"
+        r"\quad \lVert \operatorname{R}(q, m) \rVert = \lVert q \rVert",
         'q, k, theta = random("2*p", "2*p", "p"); m = 7; n = 3; R = lambda x, m: rope(x, m, theta)',
     ),
     "sinusoids": (
-        r"\mathit{PE}_{p, 2i} = \sin\left(\frac{p}{10000^{2i/d}}\right), \quad \mathit{PE}_{p, 2i+1} = \cos\left(\frac{p}{10000^{2i/d}}\right), \quad p = 0, \dots, n - 1",
+        r"\mathit{PE}_{p, 2i} = \sin\left(\frac{p}{10000^{2i/d}}\right), \quad"
+        r"\mathit{PE}_{p, 2i+1} = \cos\left(\frac{p}{10000^{2i/d}}\right), \quad p = 0, \dots, n - 1",
         "n = 7; d = 6; PE = sinusoids(n, d)",
     ),
     "ALiBi": (

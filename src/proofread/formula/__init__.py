@@ -25,12 +25,12 @@ A displayed formula, and an inline one that states an equation, is followed by a
 ``\tag{7.2}`` numbers an equation: readers see (7.2), docstrings cite it.
 
 In ``where``, ``torch`` is there, and ``random("n d", "m d")`` draws one float64 tensor for each string, normal and
-seeded. It gives each axis a size of its own, never 0 or 1, and binds it as a symbol of the formula, unless ``where`` has
-given it a value already; an axis may also be a product (``"n h*d"``). ``random("")`` is a number.
+seeded. It gives each axis a size of its own, never 0 or 1, and binds it as a symbol of the formula, unless ``where``
+has given it a value already; an axis may also be a product (``"n h*d"``). ``random("")`` is a number.
 
 How LaTeX is read
 -----------------
-* **Names.** ``d_k``, ``d_{\text{model}}``, ``\alpha``, ``\mathbf{x}``, ``\hat{y}``, ``m'``, ``W^Q`` are the Python names
+* **Names.** ``d_k``, ``d_{\text{model}}``, ``\alpha``, ``\mathbf{x}``, ``\hat{y}``, ``m'``, ``W^Q`` are, in Python,
   ``d_k``, ``d_model``, ``alpha``, ``x``, ``y_hat``, ``m_prime``, ``W_Q``; ``\lambda`` is ``lambda_``, ``\mathbf{1}`` is
   ``one``. The longest name that is bound is taken; a run of plain letters is one name only if ``where`` binds it. One
   symbol has one spelling in a formula. ``f(x)`` is a call if ``f`` is callable, a product otherwise.
@@ -38,11 +38,12 @@ How LaTeX is read
   formula must hold for each of its values, all those that are within range, or those of ``i = 1, \dots, n`` after a
   comma. Indices count from 1, and from 0 if the formula says so: a sum, a list or a subscript that starts at 0.
   ``x_{1:t}`` includes t, and ``x^{(t)}`` is an index too. ``a_{ij}`` has two indices, ``x_{2i}`` one.
-* **Products.** Juxtaposition and ``\cdot`` multiply as types demand, ``\odot`` entry by entry. A 1-D tensor is a column:
-  ``x^\top y`` is a number, ``x y^\top`` a matrix; ``x W`` reads it as a row. A sum takes in what is multiplied after it.
+* **Products.** Juxtaposition and ``\cdot`` multiply as types demand, ``\odot`` entry by entry. A 1-D tensor is a
+  column: ``x^\top y`` is a number, ``x y^\top`` a matrix; ``x W`` reads it as a row. A sum takes in what is multiplied
+  after it.
 * **Functions** act entry by entry; ``\operatorname{softmax}`` along the last axis. ``+`` adds a vector to each row.
-* **Derivatives**, ``\frac{\partial L}{\partial s_{ij}}`` or ``\nabla_{s} L``, are autograd's: ``where`` makes ``s`` a leaf
-  with ``.requires_grad_()`` and computes ``L`` from it.
+* **Derivatives**, ``\frac{\partial L}{\partial s_{ij}}`` or ``\nabla_{s} L``, are autograd's: ``where`` makes ``s``
+  a leaf with ``.requires_grad_()`` and computes ``L`` from it.
 * **Relations** hold in chains (``a = b \le c``), over lines of ``aligned``, after commas. ``=`` compares to the square
   root of the dtype's precision, ``\approx`` to the digits written, or to 5 % if none are. ``\in`` knows
   ``\mathbb{R}^{n \times d}``, intervals and sets.

@@ -376,7 +376,7 @@ class Evaluator:
 
     def _norm(self, node: Node, at: Assignment) -> Any:
         (value,) = self._kids(node, at)
-        order = {"1": 1, "2": 2, "\\infty": math.inf}.get(node.value, node.value or 2)
+        order = {"": 2, "1": 1, "2": 2, "F": "fro", "\\infty": math.inf}[node.value]
         dims = len(_shape(value))
         if dims == 0 or (dims > 1 and not node.value) or (dims == 1 and node.value == "F") or dims > 2:
             raise self.fail(node, f"say which norm of {_describe(value)}: _F or _2 of a matrix, |x| of a number")

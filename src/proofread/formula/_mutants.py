@@ -63,10 +63,10 @@ def mutants(formula: Formula, namespace: Mapping[str, object]) -> Iterator[Mutan
 def survivors(formula: Formula, namespace: Mapping[str, object]) -> list[Mutant]:
     """Return the mutants that the formula's check takes for true though they say something else.
 
-    A mutant says the same if its sides equal the formula's also where every symbol has another random value, independent
-    of the others. One that survives shows a weakness of `where` (two symbols bound to one value, a bias of zeros), or is
-    as true as the formula: then ``<!-- equivalent: its LaTeX -->`` waives it. A waiver that waives nothing is returned
-    too.
+    A mutant says the same if its sides equal the formula's also where every symbol has another random value,
+    independent of the others. One that survives shows a weakness of `where` (two symbols bound to one value, a bias of
+    zeros), or is as true as the formula: then ``<!-- equivalent: its LaTeX -->`` waives it. A waiver that waives
+    nothing is returned too.
     """
     if formula.where is None:
         return []

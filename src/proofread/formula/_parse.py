@@ -87,11 +87,15 @@ _AROUND = {
     **{r"\lfloor": ("floor", r"\rfloor"), r"\lceil": ("ceil", r"\rceil"), r"\langle": ("inner", r"\rangle")},
 }
 _FONTS = r"text|textbf|textit|mathrm|mathbf|mathit|mathsf|mathtt|mathcal|mathbb|boldsymbol|bm|operatorname\*?"
+_GREEK = (
+    r"(?:var)?(?:epsilon|theta|rho|phi)|alpha|beta|[gG]amma|[dD]elta|zeta|eta|Theta|iota|kappa|[lL]ambda|mu|nu|[xX]i|Pi"
+    r"|[sS]igma|tau|[uU]psilon|Phi|chi|[pP]si|[oO]mega|ell|hbar"
+)
 _TOKEN = re.compile(
     rf"(?P<quad>\\q?quad(?![a-zA-Z]))|(?P<space>\s+|\\[,;:!> ]|~|%[^\n]*"
     rf"|\\(?:left|right|[bB]igg?[lrm]?|displaystyle|textstyle|limits|nolimits|nonumber)(?![a-zA-Z]))"
     rf"|(?P<word>\\text(?:rm)?\{{\s*(?:if|for|for all|and|where|with|otherwise|else)[\s:]*\}})"
-    rf"|(?P<font>\\(?:{_FONTS})\s*\{{\s*(?:\\[a-zA-Z]+|[\w\s.\-]+?)\s*\}}|\\mathbb\s*[A-Z])"
+    rf"|(?P<font>\\(?:{_FONTS})\s*\{{\s*(?:\\[a-zA-Z]+|[\w\s.\-]+?)\s*\}}|\\mathbb\s*[A-Z]|\\(?:{_GREEK})(?![a-zA-Z]))"
     rf"|(?P<environment>\\(?:begin|end)\s*\{{[a-z]+\*?\}})"
     rf"|(?P<number>\d+(?:\{{,\}}\d{{3}})*(?:\.\d+)?|\.\d+)"
     rf"|(?P<break>\\\\(?:\[[^\]]*\])?)"
@@ -99,49 +103,6 @@ _TOKEN = re.compile(
     rf"|(?P<letter>[a-zA-Z])"
     rf"|(?P<symbol>:=|.)",
     re.S,
-)
-_GREEK = frozenset(
-    [
-        "alpha",
-        "beta",
-        "gamma",
-        "delta",
-        "epsilon",
-        "varepsilon",
-        "zeta",
-        "eta",
-        "theta",
-        "vartheta",
-        "iota",
-        "kappa",
-        "lambda",
-        "mu",
-        "nu",
-        "xi",
-        "rho",
-        "varrho",
-        "sigma",
-        "tau",
-        "upsilon",
-        "phi",
-        "varphi",
-        "chi",
-        "psi",
-        "omega",
-        "Gamma",
-        "Delta",
-        "Theta",
-        "Lambda",
-        "Xi",
-        "Pi",
-        "Sigma",
-        "Upsilon",
-        "Phi",
-        "Psi",
-        "Omega",
-        "ell",
-        "hbar",
-    ]
 )
 _ACCENTS = {"hat", "widehat", "tilde", "widetilde", "bar", "overline", "vec", "dot", "ddot"}
 _FRACTIONS = {r"\frac", r"\dfrac", r"\tfrac"}
@@ -169,8 +130,7 @@ def tokenize(latex: str) -> list[Token]:
         if kind == "space":
             continue
         if kind == "font":
-            text = text[text.index("{") + 1 : -1] if "{" in text else text[-1]
-            text = python_name(text)
+            text = python_name(re.sub(r"\\mathbb\s*(?!\{)|[^{]*\{(.*)\}", r"\1", text, flags=re.S))
         elif kind == "word":
             text = text[text.index("{") + 1 : -1].strip(" :")
         elif kind == "environment":
@@ -178,8 +138,6 @@ def tokenize(latex: str) -> list[Token]:
             inside += (("begin" in text) - ("end" in text)) * text.endswith(("matrix}", "cases}"))
         elif kind == "number":
             text = text.replace("{,}", "")
-        elif kind == "command" and text[1:] in _GREEK:
-            kind, text = "font", python_name(text)
         tokens.append(Token(kind, text, match.start(), match.end()))
     return [*tokens, Token("end", "", len(latex), len(latex))]
 
@@ -260,7 +218,12 @@ class _Parser:
             elif self.take("\\forall"):
                 self.quantified()
             elif not self.listed():
+                before = self.free, self.summed
+                self.free, self.summed = {}, {}
                 statements.append(self.statement())
+                for name in self.free.keys() & self.summed.keys():
+                    self.fail(f"{name} is the index of a sum and free as well: rename one of them", token.start)
+                self.free, self.summed = before[0] | self.free, before[1] | self.summed
                 if self.next.kind not in ("end", "word", "break", "environment") and not self.peek(
                     ",", ";", ".", "\\forall"
                 ):
@@ -269,10 +232,7 @@ class _Parser:
             self.fail(r"\begin and \end do not match")
         if not statements:
             self.fail("it states nothing: add a relation, or `<!-- unchecked: reason -->`")
-        for name in self.free:
-            if name in self.summed:
-                self.fail(f"{name} is the index of a sum and free as well: give one of them another letter", 0)
-        free = (*self.free, *(name for name in self.ranges if name not in self.free))
+        free = tuple(dict.fromkeys([*self.free, *self.ranges]))
         for name, token in self.unbound:
             if name not in free:
                 self.fail(f"{name} is not bound: bind it in `where`, or use it as a subscript", token.start)

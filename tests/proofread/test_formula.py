@@ -1,0 +1,299 @@
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proofread.formula import Formula, Mutant, check, find, mutants, survivors
+
+
+def draw(*shape):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)), dtype=torch.float64)
+
+
+def double(x):
+    return 2 * x
+
+
+PAGE = {
+    **{"torch": torch, "double": double, "f": double, "x": draw(3), "y": draw(3) + 1, "a": 2.5, "b": 3.5, "c": 1.7},
+    **{"A": draw(3, 3), "B": draw(3, 3) + 1, "S": draw(4, 5), "single": draw(3).float(), "i": 2, "n": 9},
+}
+
+
+def test_formulas_are_found_with_what_their_authors_say_of_them():
+    markdown = """
+Text costs $5 and $6, `$a = b$` is code, \\$a = b\\$ is not; $d_k$ and $\\sum_{j=1}^n$ state nothing.
+
+```
+$$a = b$$
+```
+
+$$
+E = m \\tag{7.2}
+$$
+<!-- where: E = f(m) --> <!-- where: m = 3 -->
+<!-- equivalent: m = E -->
+
+> A quote: $a
+> < b$ <!-- unchecked: it is an
+> opinion -->, and $$x$$
+"""
+    assert find(markdown) == [
+        Formula("E = m", 7, True, "E = f(m); m = 3", None, "7.2", ("m = E",)),
+        Formula("a\n < b", 13, False, None, "it is an\n> opinion", None),
+        Formula("x", 15, True),
+    ]
+
+
+@pytest.mark.parametrize(
+    "relation", ["=", "<", r"\le", r"\geq", r"\approx", r"\in", r"\neq", r"\propto", r"\sim", r"\equiv"]
+)
+def test_inline_mathematics_with_a_relation_is_a_formula(relation):
+    assert len(find(f"so $a {relation} b$, but $a_{{i {relation} j}}$")) == 1
+
+
+@pytest.mark.parametrize(
+    "latex",
+    [
+        *(
+            r"a b = b \cdot a",
+            r"x^\top y = x \cdot y",
+            r"-a^2 = -(a \cdot a)",
+            r"(AB)^\top = B^\top A^\top",
+            r"A^2 = AA",
+        ),
+        *(r"A x = (x^\top A^\top)^\top", r"A A^{-1} A = A", r"A^{-\top} = (A^\top)^{-1}", r"(A^T)_{ij} = A_{ji}"),
+        *(
+            r"\sin^2 a + \cos^2 a = 1",
+            r"\log_2 a = \frac{\ln a}{\ln 2}",
+            r"e^{a+b} = e^a e^b",
+            r"\sqrt[3]{a} = a^{1/3}",
+        ),
+        *(
+            r"|a| |b| = |{a} b|",
+            r"\left\| x \right\|_1 = \sum_i |x_i|",
+            r"\lVert A \rVert_F^2 = \operatorname{tr}(A^\top A)",
+        ),
+        *(
+            r"\sum_{i=1}^{3} x_i y_i = \langle x, y \rangle",
+            r"x_1 + \dots + x_3 = \sum_i x_i",
+            r"\sum_{i,j} A_{ij} = \sum_j \sum_i A_{ij}",
+        ),
+        *(
+            r"\prod_{i=0}^{2} x_i = x_0 x_1 x_2",
+            r"\max_i x_i \ge x_j",
+            r"\max(a, b) = b",
+            r"\sum_{j \ne i} x_j = \sum_j x_j - x_i",
+        ),
+        *(r"f(x) = 2x", r"a(b + c) = ab + ac", r"\lfloor a \rfloor = 2", r"a < b \le 4", r"x \oslash y \odot y = x"),
+        *(
+            r"x, y \in \mathbb{R}^3",
+            r"A \in \mathbb R^{3 \times 3}",
+            r"a \in \{2.5, 3\}",
+            r"c \in (1, 1.7]",
+            r"\lceil a \rceil \in \mathbb{N}",
+        ),
+        *(
+            r"A_{i,:} = A_i + 0",
+            r"[x; y]_{4} = y_1",
+            r"[A, B]_{1,4} = B_{1,1}",
+            r"x_{2:3} = [x_2, x_3]",
+            r"x^{(2)} = 0 + x_2",
+        ),
+        *(
+            r"\begin{pmatrix} a & b \\ c & a \end{pmatrix}_{1,2} = b",
+            r"\begin{bmatrix} A & B \end{bmatrix}_{1,4} = B_{1,1}",
+        ),
+        *(
+            r"a \approx 2.5, \quad b \approx 3.5.",
+            r"10{,}000 = 10^4",
+            r"x_{i+1} - x_i = -(x_i - x_{i+1}) \quad \text{for all } i",
+        ),
+        *(
+            r"\begin{aligned} a + b &= 2.5 \\ &\quad + 3.5 \\ c &= 1.7 \end{aligned}",
+            r"\hat{x} = x / 2",
+            r"\lambda_1 = 2x_1",
+        ),
+        *(
+            r"\mathbf{W}^Q_{ij} = 2\mathbf{A}_{ij}",
+            r"x' = 2x",
+            r"A_{ij} + 0 = A_{ij}, \quad \sum_j A_{ij} = \sum_k A_{ik}",
+            r"\mathit{PE} = 2A",
+            r"PE = 2A",
+            r"A x + x = x + A x",
+        ),
+    ],
+)
+def test_what_holds_is_accepted(latex):
+    where = "x_hat = double(x) / 4; lambda_ = double(x); W_Q = double(A); x_prime = double(x); PE = double(A)"
+    assert check(Formula(latex, where=where), PAGE) == []
+
+
+@pytest.mark.parametrize(
+    ("latex", "error"),
+    [
+        (r"a = b", "`a = b` does not hold: a is 2.5, b is 3.5"),
+        (r"x_i = x_{i-1}", "`x_i = x_{i-1}` does not hold for i = 2: x_i is "),
+        (r"A^T = A", "A^T is a tensor of shape (3, 3) ("),
+        (r"a = 2.5 = b", "`2.5 = b` does not hold"),
+        (r"c \approx 1.8", "c is 1.7, 1.8 is 1.8"),
+        (r"a \in (2.5, 3]", "does not hold: it is 2.5"),
+        (r"S \in \mathbb{R}^{5 \times 4}", "its shape is (4, 5), not (5, 4)"),
+        (r"a \in \mathbb{Z}", "it has entries outside Z: 2.5"),
+        (r"a = b \quad c = 1.7", "`a = b` does not hold"),
+        (r"x = 2a", "x is a tensor of shape (3,)"),
+        (r"a/bc = a", "character 2 (/bc = a): `a / b c` can be read in two ways: write \\frac or parentheses"),
+        (r"10\,000 = a", "a number after a factor can be read in two ways: write \\cdot between them"),
+        (r"{a+b}c = a", "expected } as readers do not see braces: use parentheses"),
+        (r"\sin a (b) = a", "where the argument of sin ends can be read in two ways: use parentheses"),
+        (r"A_{ij}^\top = A_{ji}", "transposes a number; for an entry of a transposed matrix write (A^\\top)_{ij}"),
+        (r"A_{11} = a", "11 could be one index or several: separate them with commas"),
+        (r"A_{i+1j} = a", "these indices can be read in two ways: separate them with a comma"),
+        (r"A_{i j+1} = a", "these indices can be read in two ways: separate them with a comma"),
+        (r"a^10 = a", "TeX takes only 1 into the script: use braces"),
+        (r"\frac12 = a", "TeX takes only 1 as the operand: use braces"),
+        (r"a^b^c = a", "a second ^ can be read in two ways: use parentheses"),
+        (r"\mathbf{x} = 2x - x", "x is also written \\mathbf{x} here: one symbol, one spelling"),
+        (r"a = b \\ + c = a", "Begin a line that goes on with &"),
+        (r"x_j = \sum_j x_j", "j is the index of a sum and free as well: rename one of them"),
+        (r"a! = b", "character 2 (! = b): expected a relation"),
+        (r"\sin^{-1} a = a", "for the inverse write \\arcsin"),
+        (r"f a = 2a", "f is a function: call it, as in f(x)"),
+        (r"f = a", "f is a function: call it, as in f(x)"),
+        (r"q = 3", "q is not bound: bind it in `where`, or use it as a subscript"),
+        (r"W_Q = A", "neither W_Q nor W is bound: bind it in `where`"),
+        (r"\foo a = a", "\\foo is not in the grammar: rewrite it, or add `<!-- unchecked: reason -->`"),
+        (r"a b", "`a b` states nothing: add a relation, or `<!-- unchecked: reason -->`"),
+        (r"a = ", "character 5 (the end): expected an expression"),
+        (r"(a = b", "expected )"),
+        (r"a = b \text{ if } c = b", "a condition is read in `cases` alone: state what holds"),
+        (r"(a, b) = c", "a tuple has no value here"),
+        (r"\begin{aligned} a = b", "\\begin and \\end do not match"),
+        (r"xy = a", "a product of two columns: write x^\\top y, x \\cdot y or x \\odot y"),
+        (r"S S = S", "shapes (4, 5) and (4, 5) do not multiply"),
+        (r"S + A = S", "shapes (4, 5) and (3, 3) do not fit"),
+        (r"A \times B = A", "\\times multiplies numbers: write \\cdot or \\odot"),
+        (r"A / B = A", "divides by a tensor of shape (3, 3): write \\oslash to divide entry by entry"),
+        (r"e^A = A", "a tensor of shape (3, 3) as a power: functions of entries are written \\exp(x) or x \\odot x"),
+        (r"|x| = a", "|x| is for numbers, this is a tensor of shape (3,): write \\lVert x \\rVert"),
+        (r"\lVert A \rVert = a", "say which norm of a tensor of shape (3, 3): _F or _2 of a matrix, |x| of a number"),
+        (r"\sum_{i=1}^4 x_i = a", "`x_i`: subscript 1 is outside 1..3 where i = 4"),
+        (r"x_{ij} = a", "has no subscript 2: x is a tensor of shape (3,)"),
+        (r"\sum_j S_{ij} x_j = a", "j runs over 5 values in `S_{ij}`, but over 3 in `x_j`"),
+        (r"\sum_j a = b", "nothing says which values j takes: write limits"),
+        (r"\frac{\partial a}{\partial x_1} = a", ".requires_grad_() in `where`"),
+        (r"a = a", "has the same on both sides: it proves nothing"),
+        (r"\frac{a}{b} = a / b", "has the same on both sides: it proves nothing"),
+    ],
+)
+def test_what_does_not_hold_or_can_be_misread_says_where_and_what_to_do(latex, error):
+    (message,) = check(Formula(latex, where="k = 2"), PAGE)[:1]
+    assert error in message
+
+
+@pytest.mark.parametrize(
+    ("latex", "where", "error"),
+    [
+        ("t = AB", "t = A @ B", "proves nothing: its `where` computes t itself, and nothing calls what the page"),
+        ("t = AB", "t = torch.matmul(A, B)", "proves nothing"),
+        ("g(x) = 2x", "g = lambda x: 2 * x", "where` computes g itself"),
+        ("t = 2u", "u = x; t = 2 * u", "computes t itself"),
+        ("t = A", "t = A + 0", "computes t itself"),
+        ("Q = K", 'Q = K = random("n d")', "has the same on both sides"),
+        (r"\theta a = 2.5", "theta = 1", "theta = 1 hides factors and powers: bind it to what tells mistakes apart"),
+        (r"a u = a u + 0", "u = torch.zeros(4)", "u with all entries 0 hides mistakes"),
+        (r"a u = a u + 0", "u = torch.randn(1, 4)", "u of shape (1, 4) hides what its sizes do"),
+        ("a = b", "import os", "`import os` in its `where` is not an assignment, name = value"),
+        ("a = b", "k = 1 / 0", "its `where: k = 1 / 0` fails: ZeroDivisionError: division by zero"),
+        ("a = b", "k = (", "fails: SyntaxError"),
+        ("g(x) = a", "g = lambda x: 'text' * len(double(x))", "returns a str: bind a function that returns a tensor"),
+        ("A^T = A", "T = 3", "T is bound, so ^T could be a power: write ^\\top, or rename T"),
+        (r"\sum_{j=1}^3 x_j = a", "j = 2", "j has a value already: sum over another letter"),
+    ],
+)
+def test_a_where_that_proves_nothing_or_hides_mistakes_is_refused(latex, where, error):
+    assert any(error in message for message in check(Formula(latex, where=where), PAGE))
+
+
+def test_a_formula_without_a_word_from_its_author_is_a_finding():
+    assert check(Formula("a = b"), PAGE) == [
+        "`a = b` is not checked: add `<!-- where: Q, K = random(...); ... -->`, or `<!-- unchecked: reason -->`"
+    ]
+    assert check(Formula("a = b", unchecked=""), PAGE) == [
+        "`a = b` is unchecked: say why, `<!-- unchecked: reason -->`"
+    ]
+    assert check(Formula("a = b", unchecked="opinion"), PAGE) == []
+    assert check(Formula("a = b", unchecked="opinion", where=""), PAGE) == [
+        "`a = b` has both `where` and `unchecked`: keep one"
+    ]
+
+
+def test_what_the_page_computed_itself_needs_no_call():
+    assert check(Formula("t = 2A", where=""), PAGE | {"t": 2 * PAGE["A"]}) == []
+
+
+def test_single_precision_is_compared_to_its_own_rounding():
+    page = PAGE | {"u": PAGE["single"] * 3.1, "v": PAGE["single"]}
+    assert check(Formula("u = 3.1v", where=""), page) == []
+    assert check(Formula("u = 3.11v", where=""), page) != []
+
+
+def test_random_gives_each_axis_its_own_size_and_leaves_the_pages_random_state_alone():
+    state = torch.get_rng_state()
+    where = 'u, v = random("p q", "q r*s"); k = torch.randn(3); t = double(u) @ v'
+    assert check(Formula(r"t = 2uv \in \mathbb{R}^{p \times r s}", where=where), PAGE) == []
+    assert check(Formula(r"pqrs = 3 \cdot 5 \cdot 4 \cdot 7", where='u = double(random("p q r s"))'), PAGE) == []
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_mutant_that_survives_is_named_and_a_needless_waiver_too():
+    assert survivors(Formula("t = QK", where='Q = K = random("5 5"); t = double(Q) @ Q / 2'), PAGE) == [
+        Mutant("t = K Q", "factors swapped"),
+        Mutant("t = {K}K", "symbol replaced"),
+        Mutant("t = Q{Q}", "symbol replaced"),
+    ]
+    waived = Formula("t = 2A", where="t = double(A)", equivalent=("t = A",))
+    assert survivors(waived, PAGE) == [Mutant("t = A", "waived as equivalent, but no mutant that survives reads so")]
+
+
+def test_every_kind_of_mistake_is_made():
+    latex = r"t = \frac{\sqrt{a} \, \sum_{j=1}^{n} S_{ij} u_j}{2} - A^\top B + \operatorname{g}(a, b), \quad a < b"
+    where = 'u = random("5"); n = 5; t = double(A); g = lambda a, b: double(a)'
+    assert {mutant.what for mutant in mutants(Formula(latex, where=where), PAGE)} == {
+        *("sign flipped", "transposition dropped", "transposition added", "root dropped", "divisor dropped"),
+        *(
+            "numerator and denominator swapped",
+            "factor dropped",
+            "factors swapped",
+            "indices swapped",
+            "index replaced",
+        ),
+        *("operation replaced", "limit off by one", "arguments swapped", "number changed", "symbol replaced"),
+        "relation turned round",
+    }
+
+
+@given(st.text(alphabet=r"\{}^_$&()[]|,.:;=<+-/0123abxAfij ", max_size=20))
+def test_no_text_raises(latex):
+    assert isinstance(check(Formula(latex, where=""), PAGE), list)
+
+
+LEAVES = st.sampled_from([("a", 2.5), ("b", 3.5), ("c", 1.7), ("2", 2), ("x_1", float(PAGE["x"][0]))])
+TREES = st.recursive(
+    LEAVES,
+    lambda tree: st.one_of(
+        st.tuples(tree, tree).map(lambda t: (f"({t[0][0]} + {t[1][0]})", t[0][1] + t[1][1])),
+        st.tuples(tree, tree).map(lambda t: (f"({t[0][0]} - {t[1][0]})", t[0][1] - t[1][1])),
+        st.tuples(tree, tree).map(lambda t: (rf"{t[0][0]} \cdot {t[1][0]}", t[0][1] * t[1][1])),
+        st.tuples(tree, tree).map(lambda t: (rf"\left({t[0][0]}\right) \left({t[1][0]}\right)", t[0][1] * t[1][1])),
+        tree.map(lambda t: (rf"\exp(-({t[0]})^2)", torch.tensor(-(t[1] ** 2), dtype=torch.float64).exp().item())),
+        tree.map(lambda t: (rf"\frac{{{t[0]}}}{{a}}", t[1] / 2.5)),
+    ),
+    max_leaves=8,
+)
+
+
+@given(TREES)
+def test_an_expression_has_the_value_that_python_gives_it(tree):
+    latex, value = tree
+    assert check(Formula(f"{latex} = t", where=""), PAGE | {"t": value}) == []
