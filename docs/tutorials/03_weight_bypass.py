@@ -1,0 +1,583 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: py:percent
+# ---
+
+# %% [markdown]
+# # What does `nn.MultiheadAttention` add, and how do I switch it off?
+#
+# **It adds four<!--== len(blocks(module)) --> matrices and their biases.** Attention alone has nothing to learn: it
+# compares the tokens of a sequence, and averages them. PyTorch's module multiplies its input by three learned matrices
+# before it does so, and the result by one more afterwards.
+#
+# **Make all four<!--== len(blocks(module)) --> the identity and the biases zero, and they are off.** With one head, the
+# module then returns plain self-attention. For the example below its first row is
+# [0.4519, 0.6852, 0.5481, 1.0000]<!--== module(x, x, x)[0][0].tolist() -->, as by hand. Wherever this page computes
+# the same thing both ways, the results differ by at most {{= max(gaps) :.0e}}, which is rounding.
+# `unmasked.bypass_(module)` does it in one line.
+#
+# This *weight bypass* shows which part of a result is attention and which part is weights, and it lets you hold your
+# own attention against PyTorch's without copying a single weight.
+#
+# You need some Python, and to know that `@` multiplies matrices. Every other term is explained where it first appears.
+
+# %%
+import inspect
+import math
+
+import torch
+from torch import nn
+
+from unmasked import bypass_, bypassed, is_bypassed, plot, self_attention
+from unmasked.embeddings import ship_vectors, table
+from unmasked.heads import merge_heads, split_heads
+
+# %% [markdown]
+# ## Attention without weights
+#
+# A sequence is a matrix with one row for each *token*: a word, or a piece of one. The row is the token's *embedding*,
+# the list of numbers that stands for it. Here are invented tokens, small enough to follow with a pencil: three, of four
+# numbers each. Attention replaces every row by an average of all rows, in three steps.
+
+# %%
+x = torch.tensor([[1.0, 0.0, 0.0, 1.0], [0.0, 1.5, 1.0, 1.0], [0.0, 1.0, 1.0, 1.0]])
+
+scores = x @ x.mT / math.sqrt(x.size(-1))
+scores
+
+# %% [markdown]
+# **Scores.** A *dot product* compares two tokens: multiply their rows entry by entry, and add up. `x @ x.mT` holds the
+# dot product of every token with every token (`.mT` turns rows into columns). Each is divided by the square root of
+# the row's length, here 2<!--= math.sqrt(x.size(1)) -->. The first token with itself has the dot product
+# 2<!--= (x[0] @ x[0]).item() -->, so the score 1<!--= scores[0, 0].item() -->; with either of the others it has
+# 1<!--= (x[0] @ x[1]).item() if scores[0, 1] == scores[0, 2] else None -->, so 0.5<!--= scores[0, 1].item() -->.
+
+# %%
+weights = scores.softmax(dim=-1)
+weights
+
+# %% [markdown]
+# **Weights.** The *softmax* makes positive numbers that sum to 1<!--= weights[0].sum().item() --> of a row of scores:
+# it raises *e* to each, and divides by the sum. In the first row, that is 2.718<!--= scores[0, 0].exp().item() -->
+# and twice 1.649<!--= scores[0, 1].exp().item() -->, their sum is 6.016<!--= scores[0].exp().sum().item() -->, and so
+# the token keeps 45%<!--= weights[0, 0].item() --> of itself and takes 27%<!--= weights[0, 1].item() --> of each other.
+
+# %%
+context = weights @ x
+context
+
+# %% [markdown]
+# **Context.** Row by row, the weights average the tokens. All<!--= len(x[:, 3].unique()) == 1 --> of them end in
+# 1<!--= x[0, 3].item() -->, so every<!--= torch.allclose(context[:, 3], x[:, 3]) --> average does too. With $X$ for the
+# matrix of tokens and $d$ for the length of its rows, the three steps are
+#
+# $$\operatorname{SelfAttention}(X) = \operatorname{softmax}\left(\frac{X X^\top}{\sqrt{d}}\right) X \tag{3.1}$$
+# <!-- where: X = random("n d"); SelfAttention = lambda tokens: self_attention(tokens).context -->
+#
+# and the package's `self_attention` computes the same.
+
+# %%
+plain = self_attention(x)
+
+torch.testing.assert_close(plain.context, context)
+torch.testing.assert_close(plain.weights, weights)
+
+# %% [markdown]
+# ## What the module adds
+#
+# Now PyTorch's module. It takes the tokens three times: as *queries* (what looks), as *keys* (what is looked at) and as
+# *values* (what is averaged). In *self*-attention all three are the same sequence. `embed_dim` is the length of a row,
+# and one *head* compares whole rows. `batch_first=True` will matter at the end of this page.
+
+# %%
+torch.manual_seed(3)
+module = nn.MultiheadAttention(embed_dim=4, num_heads=1, batch_first=True)
+output, learned = module(x, x, x)
+learned.detach()
+
+# %% [markdown]
+# These weights are others: off by up to 0.29<!--= (learned - weights).abs().max().item() -->. The module's parameters
+# say why.
+
+# %%
+for name, parameter in module.named_parameters():
+    print(f"{name:16}{tuple(parameter.shape)}")
+
+# %% [markdown]
+# `in_proj_weight` holds three<!--= module.in_proj_weight.size(0) / module.embed_dim --> square matrices, one below the
+# other: query's, key's and value's. They are *packed*, so that one multiplication applies all three. `out_proj` holds
+# the fourth, which is applied to the averages. A *bias* is a vector that is added after a matrix. `blocks` takes the
+# matrices apart; `as_if_trained` makes modules in which nothing is zero, so that nothing can hide.
+
+
+# %%
+def blocks(module):
+    query, key, value = module.in_proj_weight.chunk(3)
+    return {"query": query, "key": key, "value": value, "output": module.out_proj.weight}
+
+
+def as_if_trained(embed_dim, num_heads=1, **options):
+    module = nn.MultiheadAttention(embed_dim, num_heads, batch_first=True, **options)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.normal_(std=embed_dim**-0.5)
+    return module
+
+
+# %% [markdown]
+# With $W$ for the matrices and $b$ for the biases, what the module computes is
+#
+# $$\begin{aligned}
+# Q &= X W_Q^\top + b_Q, \\ K &= X W_K^\top + b_K, \\ V &= X W_V^\top + b_V, \\
+# \operatorname{Module}(X) &= \operatorname{softmax}\left(\frac{Q K^\top}{\sqrt{d}}\right) V \, W_O^\top + b_O
+# \end{aligned} \tag{3.2}$$
+# <!-- where:
+# X = random("n d"); trained = as_if_trained(d, dtype=torch.float64)
+# Module = lambda tokens: trained(tokens, tokens, tokens)[0]
+# W_Q, W_K, W_V, W_O = blocks(trained).values()
+# b_Q, b_K, b_V = trained.in_proj_bias.chunk(3); b_O = trained.out_proj.bias
+# Q, K, V = torch.nn.functional.linear(X, trained.in_proj_weight, trained.in_proj_bias).chunk(3, dim=-1)
+# -->
+#
+# The matrices appear transposed because PyTorch stores them so: one row for each number that comes *out*. Compare
+# (3.2<!--~ equation number -->) with (3.1<!--~ equation number -->): they agree when every $W$ leaves its input as it
+# is, and every $b$ is zero. The matrix that leaves its input as it is, with ones on the diagonal and zeros elsewhere,
+# is the *identity*.
+
+# %% [markdown]
+# ## Switch it off by hand
+#
+# `copy_` writes numbers into a parameter that exists, and `torch.no_grad()` keeps that out of the gradients. The
+# identity goes into `in_proj_weight` three times, one below the other. Last, the parameters are *frozen*: an optimizer
+# will not change them.
+
+
+# %%
+def set_identity(module):
+    identity = torch.eye(module.embed_dim)
+    with torch.no_grad():
+        module.in_proj_weight.copy_(identity.repeat(3, 1))
+        module.out_proj.weight.copy_(identity)
+
+
+fresh = torch.cat(list(blocks(module).values())).detach()
+set_identity(module)
+with torch.no_grad():
+    module.in_proj_bias.zero_()
+    module.out_proj.bias.zero_()
+module.requires_grad_(False)
+
+output, weights = module(x, x, x)
+print(output, weights, sep="\n")
+
+# %% [markdown]
+# The same digits as by hand. The figure shows all that was changed.
+
+# %% tags=["hide-input"]
+#| alt: Two heat maps of the module's four matrices, one below the other, sixteen rows by four columns. On the left, as
+#|   initialized, the numbers are scattered around zero. On the right, bypassed, each of the four matrices
+#|   has ones on its diagonal and zeros elsewhere.
+rows = [f"{name} {row}" for name in blocks(module) for row in range(4)]
+stacked = {"as initialized": fresh, "bypassed": torch.cat(list(blocks(module).values()))}
+figure = plot.signed(stacked, queries=rows)
+for axes in figure.axes[:2]:
+    axes.set(xlabel="input feature", ylabel="")
+figure.axes[0].set_ylabel("matrix, output feature")
+figure.axes[2].set_ylabel("entry")
+figure
+
+# %% [markdown]
+# "The same" is a claim about every digit, so it is measured, in the three ways that PyTorch has to run the module: with
+# the weights returned; without them, which allows a fused kernel; and in evaluation mode without gradients, for which
+# it has a shortcut.
+
+# %%
+gaps = []
+
+
+def apart(one, other):
+    return (one - other).abs().max().item()
+
+
+def agree(one, other):
+    gaps.append(apart(one, other))
+    assert gaps[-1] < 5e-6, gaps[-1]
+
+
+agree(weights, plain.weights)
+agree(output, plain.context)
+agree(module(x, x, x, need_weights=False)[0], plain.context)
+with torch.no_grad():
+    batch = x[None]  # the same, as a batch of one sequence
+    agree(module.eval()(batch, batch, batch, need_weights=False)[0], self_attention(batch).context)
+gaps
+
+# %% [markdown]
+# The `float32` that follows one is larger by 1.2e-07<!--= torch.finfo(torch.float32).eps -->. No difference
+# is<!--= max(gaps) < 4 * torch.finfo(torch.float32).eps --> more than a few such steps: it is rounding.
+#
+# ## The same in one line
+#
+# `bypass_` is this recipe with its checks. Here is its source, without the docstrings.
+
+# %% tags=["hide-input"]
+import ast
+
+from unmasked import bypass
+
+
+def body(function):
+    source = inspect.getsource(function)
+    docstring = ast.parse(source).body[0].body[0]
+    lines = source.splitlines()
+    return "\n".join(lines[: docstring.lineno - 1] + lines[docstring.end_lineno :])
+
+
+print(body(bypass.bypass_), body(bypass._targets), sep="\n\n\n")
+
+# %% [markdown]
+# On a module that is not fresh, with biases and all, it agrees with the recipe above to the last bit. `is_bypassed`
+# tells whether a module is bypassed, and if not, why.
+
+# %%
+torch.manual_seed(4)
+other = as_if_trained(4)
+print(is_bypassed(other))
+
+bypass_(other)
+print(is_bypassed(other))
+assert all(map(torch.equal, other.parameters(), module.parameters()))
+assert not any(parameter.requires_grad for parameter in other.parameters())
+assert torch.equal(other(x, x, x)[0], output)
+
+# %% [markdown]
+# ## The word *ship*
+#
+# Now with words. In "I must go back to my ship and to my crew", which words does *ship* take from?
+#
+# The vectors come with the package and have 50<!--== tokens.size(1) --> numbers each. They are **stand-ins**: only
+# *ship* (to four decimals) and the first ten numbers of *i* are those that GloVe publishes. The others were computed
+# for this project, so that the weights come out as with GloVe's. For the real ones, download the archive below from
+# [GloVe's page](https://nlp.stanford.edu/projects/glove/), and replace the second line of the cell by
+#
+# ```python
+# tokens = unmasked.embeddings.read_glove("glove.6B.zip", words, dim=50).lookup(words)
+# ```
+
+# %%
+words = ["i", "must", "go", "back", "to", "my", "ship", "and", "to", "my", "crew"]
+tokens = ship_vectors().lookup(words)
+ship = words.index("ship")
+
+torch.manual_seed(5)
+layer = nn.MultiheadAttention(50, 1, batch_first=True)
+before = layer(tokens, tokens, tokens)[1][ship].detach()
+after = bypass_(layer)(tokens, tokens, tokens)[1][ship]
+table(torch.stack([before, after]), ["fresh module", "bypassed"], words)
+
+# %% [markdown]
+# As initialized, the module gives *ship* {{ before[ship] :.0%}} of itself, and the other words nearly
+# equal<!--= before.max() < 2 * before.min() --> parts. Bypassed, it gives 55%<!--= after[ship] --> to *ship* and
+# 13%<!--= after[words.index("crew")] --> to *crew*, more<!--= after.topk(2).indices[1] == words.index("crew") --> than
+# to any other word. No weight has learned that: it was in the embeddings all along. These are the weights of plain
+# self-attention, and so is the context that they make:
+
+# %%
+plain = self_attention(tokens)
+output, weights = layer(tokens, tokens, tokens)
+agree(weights, plain.weights)
+agree(output, plain.context)
+print(weights[ship], output[ship], sep="\n")
+
+# %% [markdown]
+# ## What the bypass depends on
+#
+# Below, each condition is broken while all others hold. `is_bypassed` gives its reasons, and two figures are noted:
+# `ship`, what the word then keeps of itself, and `off`, the largest difference from plain self-attention in any output.
+
+# %%
+conditions = {}
+
+
+def measure(name, module):
+    output, weights = module(tokens, tokens, tokens)
+    conditions[name] = torch.stack([weights[ship, ship], (output - plain.context).abs().max()]).detach()
+    print(f"{name}\n  {is_bypassed(module)}")
+
+
+measure("all hold", layer)
+
+# %% [markdown]
+# **One head.** With several heads, each compares and averages its own slice of the features. No identity can undo that
+# (the next section says what they compute, and `is_bypassed` says so too).
+
+# %%
+torch.manual_seed(6)
+measure("five heads", bypass_(nn.MultiheadAttention(50, num_heads=5, batch_first=True)))
+
+# %% [markdown]
+# **Zero biases.** They start at zero, so a bypass that forgets them passes every test on fresh modules, and fails on
+# the first trained one.
+
+# %%
+torch.manual_seed(7)
+biased = as_if_trained(50).requires_grad_(False)
+set_identity(biased)
+measure("biases kept", biased)
+
+# %% [markdown]
+# **Frozen.** To an optimizer the identity is a start like any other. Left trainable, it is gone after one step.
+
+# %%
+torch.manual_seed(8)
+thawed = bypass_(nn.MultiheadAttention(50, 1, bias=False, batch_first=True)).requires_grad_(True)
+optimizer = torch.optim.Adam(thawed.parameters(), lr=0.001)
+thawed(tokens, tokens, tokens)[0].square().mean().backward()
+optimizer.step()
+measure("one step of Adam", thawed)
+
+# %% [markdown]
+# **Dropout off.** In training mode, `dropout` drops some weights at random and enlarges the others. Call `.eval()`.
+
+# %%
+torch.manual_seed(9)
+dropping = bypass_(nn.MultiheadAttention(50, 1, dropout=0.1, batch_first=True))
+measure("dropout in training", dropping)
+agree(dropping.eval()(tokens, tokens, tokens)[0], plain.context)
+
+# %% [markdown]
+# **Nothing appended.** `add_zero_attn` appends a token of zeros to keys and values, `add_bias_kv` a learned one.
+# Neither was in the sequence, and both take their share of the weights.
+
+# %%
+torch.manual_seed(10)
+appended = nn.MultiheadAttention(50, 1, add_zero_attn=True, batch_first=True).requires_grad_(False)
+set_identity(appended)
+measure("zeros appended", appended)
+
+# %% [markdown]
+# **Packed weights.** If keys or values have a length of their own (`kdim`, `vdim`), the weights are not packed: the
+# matrices are not square, and no identity fits. `bypass_` refuses what it cannot make plain.
+
+# %%
+torch.manual_seed(11)
+for option in ({"kdim": 7}, {"add_bias_kv": True}, {"add_zero_attn": True}):
+    try:
+        bypass_(nn.MultiheadAttention(50, 1, **option))
+    except ValueError as error:
+        print(error)
+
+# %% [markdown]
+# What each of them does to the numbers:
+
+# %%
+table(torch.stack(list(conditions.values())), list(conditions), ["ship", "off"], digits=3)
+
+# %% [markdown]
+# The biases leave *ship*'s weight nearly alone, {{ conditions["biases kept"][0] :.0%}} for
+# {{ conditions["all hold"][0] :.0%}}, but put the output off by {{ conditions["biases kept"][1] :.2f}}. Weights that
+# look right prove little: compare outputs.
+#
+# ## With several heads
+#
+# With H heads, the rows are cut into H slices, and every head does (3.1<!--~ equation number -->) with its own. So a
+# bypassed module with several heads is plain self-attention too, slice by slice. With $X_h$ for the slice of head $h$
+# and $Y_h$ for that slice of the output,
+#
+# $$Y_h = \operatorname{softmax}\left(\frac{X_h X_h^\top}{\sqrt{d_{\text{head}}}}\right) X_h \tag{3.3}$$
+# <!-- where:
+# tokens = random("n H*d_head"); many = bypass_(torch.nn.MultiheadAttention(H * d_head, H, dtype=torch.float64))
+# X = split_heads(tokens, H); Y = split_heads(many(tokens, tokens, tokens)[0], H)
+# -->
+#
+# The root is that of the slice's length, not the row's. And the weights that the module returns are the mean of the
+# heads': with several heads, no output was made by them.
+
+# %%
+torch.manual_seed(12)
+batch = torch.randn(4, 5, 6)  # batch tokens embed_dim
+heads = bypass_(nn.MultiheadAttention(6, num_heads=3, batch_first=True))
+
+output, mean_weights = heads(batch, batch, batch)
+by_slice = self_attention(split_heads(batch, 3))  # batch heads tokens head_dim
+agree(output, merge_heads(by_slice.context))
+agree(mean_weights, by_slice.weights.mean(1))
+assert apart(mean_weights @ batch, output) > 0.1
+
+# %% [markdown]
+# ## Other weights that do nothing
+#
+# Must a module that gives plain self-attention be bypassed? No. A matrix $R$ is *orthogonal* if it turns or mirrors
+# vectors and keeps lengths and angles; its transpose undoes it. Let query and key share one, and the scores stay:
+
+
+# %%
+def orthogonal(size, **options):
+    return torch.linalg.qr(torch.randn(size, size, **options)).Q
+
+
+# %% [markdown]
+# $$\frac{(X R^\top)(X R^\top)^\top}{\sqrt{d}} = \frac{X R^\top R \, X^\top}{\sqrt{d}}
+# = \frac{X X^\top}{\sqrt{d}} \tag{3.4}$$
+# <!-- where: X = random("n d"); R = orthogonal(d, dtype=torch.float64) -->
+#
+# If only the queries turn, they are compared with keys that point elsewhere, and the result is another.
+
+# %%
+torch.manual_seed(13)
+turned = bypass_(nn.MultiheadAttention(50, 1, batch_first=True))
+turned.in_proj_weight[:100] = orthogonal(50).repeat(2, 1)  # query and key
+agree(turned(tokens, tokens, tokens)[0], plain.context)
+
+turned.in_proj_weight[50:100] = torch.eye(50)  # the key's turn undone
+apart(turned(tokens, tokens, tokens)[0], plain.context)
+
+# %% [markdown]
+# ## Off for a while
+#
+# `bypassed` switches a module off for one block, say to look into a trained model, and then puts everything back:
+# weights, biases, and what was trainable, also when the block fails half-way. The parameters remain the same objects,
+# so an optimizer that holds them notices nothing.
+
+# %%
+torch.manual_seed(14)
+trained = as_if_trained(50)
+trained.out_proj.requires_grad_(False)
+kept = [(p, p.detach().clone(), p.requires_grad) for p in trained.parameters()]
+
+try:
+    with bypassed(trained):
+        agree(trained(tokens, tokens, tokens)[0], plain.context)
+        raise RuntimeError("something fails in the block")
+except RuntimeError as error:
+    print(error, is_bypassed(trained), sep="\n")
+
+for now, (parameter, values, trainable) in zip(trained.parameters(), kept, strict=True):
+    assert now is parameter
+    assert torch.equal(now, values)
+    assert now.requires_grad == trainable
+
+# %% [markdown]
+# ## Where fresh weights come from
+#
+# A fresh module draws its weights at random, evenly between two bounds. For `in_proj_weight` they are *Xavier*'s, which
+# fall with the number of rows and columns. Packing counts here: the draw sees one matrix with three times as many rows
+# as columns, not three square ones. `out_proj` is drawn as any `nn.Linear`, and the biases are zero. The same draws,
+# made one by one, give the same module:
+
+# %%
+torch.manual_seed(15)
+wide = nn.MultiheadAttention(embed_dim=512, num_heads=8)
+
+torch.manual_seed(15)
+linear = nn.Linear(512, 512)
+packed = nn.init.xavier_uniform_(torch.empty(3 * 512, 512))
+
+assert torch.equal(wide.out_proj.weight, linear.weight)
+assert torch.equal(wide.in_proj_weight, packed)
+bounds = {rows: math.sqrt(6 / (rows + 512)) for rows in (3 * 512, 512)}
+packed.abs().max().item(), bounds
+
+# %% [markdown]
+# With an `embed_dim` of 512<!--= wide.embed_dim -->, packing makes the bound .0541<!--= bounds[3 * 512] -->; square
+# matrices would have .0765<!--= bounds[512] -->. To start a module of your own as PyTorch's starts, draw the packed
+# matrix and cut it into three.
+#
+# ## A mistake with the right shape
+#
+# Without `batch_first=True`, the module reads its input as (tokens, batch, features). A batch of one sequence with
+# three tokens is then three sequences with one token each, and a token that is alone gives all weight to itself.
+# Nothing complains: the output has the shape that it should have.
+
+# %%
+torch.manual_seed(16)
+right = bypass_(nn.MultiheadAttention(4, 1, batch_first=True))
+wrong = bypass_(nn.MultiheadAttention(4, 1))
+
+one = x[None]  # batch tokens embed_dim
+for candidate in (right, wrong):
+    output, weights = candidate(one, one, one)
+    print(tuple(output.shape), tuple(weights.shape), weights.flatten().tolist())
+
+assert torch.equal(wrong(one, one, one)[0], one)
+
+# %% [markdown]
+# The wrong output *is* the input. Its rows of weights sum to one, as they should: every weight
+# is 1<!--= weights.min().item() -->. The check that tells the two apart asks what attention is for. Change one token,
+# and see which outputs notice.
+
+
+# %%
+def who_notices(module, position=2):
+    changed = one.clone()
+    changed[:, position] += 1
+    moved = module(one, one, one)[0] != module(changed, changed, changed)[0]
+    return moved.any(-1)[0].tolist()
+
+
+print(who_notices(right), who_notices(wrong))
+assert who_notices(right) == [True, True, True]
+assert who_notices(wrong) == [False, False, True]
+
+# %% [markdown]
+# ## Exercises
+#
+# **Undo the root.** Change one of the four matrices of a bypassed module so that its weights become the softmax of
+# $X X^\top$, without the division by $\sqrt{d}$. How much does *ship* then keep of itself?
+
+# %% tags=["solution"]
+torch.manual_seed(17)
+unscaled = bypass_(nn.MultiheadAttention(50, 1, batch_first=True))
+unscaled.in_proj_weight[:50] *= math.sqrt(50)  # the query's block
+
+weights = unscaled(tokens, tokens, tokens)[1]
+torch.testing.assert_close(weights, self_attention(tokens, scale=1.0).weights)
+weights[ship, ship]
+
+# %% [markdown]
+# **A plain average.** Change a bypassed module so that every token gets the same context, the mean of all tokens. One
+# matrix is enough.
+
+# %% tags=["solution"]
+torch.manual_seed(18)
+even = bypass_(nn.MultiheadAttention(50, 1, batch_first=True))
+even.in_proj_weight[:50] = 0  # no query, so all scores are 0; the key's block would do too
+
+output, weights = even(tokens, tokens, tokens)
+torch.testing.assert_close(weights, torch.full((11, 11), 1 / 11))
+torch.testing.assert_close(output, tokens.mean(0).expand(11, 50))
+
+# %% [markdown]
+# **Hide a matrix.** Put a random matrix where the value's identity was, and repair the output with `out_proj`. Why does
+# no weight change?
+
+# %% tags=["solution"]
+torch.manual_seed(19)
+hidden = bypass_(nn.MultiheadAttention(50, 1, batch_first=True)).double()
+matrix = torch.randn(50, 50, dtype=torch.float64)
+hidden.in_proj_weight[100:] = matrix
+hidden.out_proj.weight.copy_(matrix.inverse())
+
+# Weights come from queries and keys alone. Averaging commutes with a matrix, so its inverse may come afterwards.
+output, weights = hidden(*[tokens.double()] * 3)
+torch.testing.assert_close(weights, self_attention(tokens.double()).weights)
+torch.testing.assert_close(output, self_attention(tokens.double()).context)
+
+# %% [markdown]
+# ## Where to go on
+#
+# - [What is attention?](01_what_is_attention.py) takes (3.1<!--~ equation number -->) apart on the *ship* sentences.
+# - [Multi-head attention from scratch](07_from_scratch.py) builds the whole module, weights and all, and compares it
+#   with PyTorch's.
+# - [Notation](../notation.md) defines every symbol; the [API reference](../reference.md) has `bypass_`, `bypassed` and
+#   `is_bypassed`.
+#
+# ## References
+#
+# <!--~ references -->
+# - Vaswani et al. (2017), *Attention Is All You Need*: section 3.2.1, equation 1, for (3.1); section 3.2.2 for the
+#   projections in (3.2) and (3.3).
+# - Glorot and Bengio (2010), *Understanding the difficulty of training deep feedforward neural networks*: section 4.2,
+#   equation 16, for Xavier's bound.
+# - Pennington, Socher and Manning (2014), *GloVe: Global Vectors for Word Representation*, for the vectors.
