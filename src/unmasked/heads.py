@@ -53,9 +53,9 @@ def split_heads(
     embed_dim = x.size(-1)
     if num_heads < 1 or embed_dim % num_heads:
         divisors = [n for n in range(1, embed_dim + 1) if embed_dim % n == 0]
-        near = sorted(divisors, key=lambda n: (abs(n - num_heads), -n))[:2]
+        near = sorted(sorted(divisors, key=lambda n: (abs(n - num_heads), -n))[:2])
         raise ValueError(
-            f"embed_dim ({embed_dim}) must be divisible by num_heads ({num_heads}); try {' or '.join(map(str, sorted(near)))}"
+            f"embed_dim ({embed_dim}) must be divisible by num_heads ({num_heads}); try {' or '.join(map(str, near))}"
         )
     heads: Tensor = x.unflatten(-1, (num_heads, embed_dim // num_heads))  # batch tokens heads head_dim
     return heads.transpose(-2, -3)

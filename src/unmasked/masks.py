@@ -134,6 +134,7 @@ def combine(*allowed: Bool[Tensor, "..."] | None) -> Bool[Tensor, "..."] | None:
     result: Tensor | None = None
     for mask in allowed:
         if mask is not None:
+            _require_bool("allowed", mask)
             result = mask if result is None else result & mask
     return result
 

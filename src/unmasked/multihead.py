@@ -138,14 +138,15 @@ class MultiheadAttention(nn.MultiheadAttention):
         return x if self.batch_first else x.transpose(0, 1)
 
     def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        bias = None if self.in_proj_bias is None else self.in_proj_bias.to(query.dtype)  # PyTorch takes a mixture too
         if self._qkv_same_embed_dim and query is key and key is value:
-            q, k, v = F.linear(query, self.in_proj_weight, self.in_proj_bias).chunk(3, dim=-1)
+            q, k, v = F.linear(query, self.in_proj_weight, bias).chunk(3, dim=-1)
             return q, k, v
         if self._qkv_same_embed_dim:
             w_q, w_k, w_v = self.in_proj_weight.chunk(3)
         else:
             w_q, w_k, w_v = self.q_proj_weight, self.k_proj_weight, self.v_proj_weight
-        b_q, b_k, b_v = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
+        b_q, b_k, b_v = (None,) * 3 if bias is None else bias.chunk(3)
         return F.linear(query, w_q, b_q), F.linear(key, w_k, b_k), F.linear(value, w_v, b_v)
 
     def _check(
@@ -212,6 +213,8 @@ class MultiheadAttention(nn.MultiheadAttention):
                     f" but found {attn_mask.dim()}-D tensor instead"
                 )
             shape = (queries, keys) if attn_mask.dim() == 2 else (batch * self.num_heads, queries, keys)
+            if attn_mask.shape != shape and dims == 2 and attn_mask.dim() == 3:
+                raise AssertionError(f"Expected `attn_mask` shape to be {shape} but got {tuple(attn_mask.shape)}")
             if attn_mask.shape != shape:
                 raise RuntimeError(
                     f"The shape of the {attn_mask.dim()}D attn_mask is {attn_mask.shape}, but should be {shape}."

@@ -1,0 +1,146 @@
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from unmasked import masks
+
+INF = math.inf
+
+
+def rows(mask: Tensor) -> list[str]:
+    return ["".join("x" if seen else "." for seen in row) for row in mask.tolist()]
+
+
+def test_a_causal_query_sees_the_keys_up_to_its_own_position_counted_from_the_end() -> None:
+    assert rows(masks.causal(3)) == ["x..", "xx.", "xxx"]
+    assert rows(masks.causal(2, 4)) == ["xxx.", "xxxx"]
+    assert rows(masks.causal(4, 2)) == ["..", "..", "x.", "xx"]
+    assert masks.causal(0, 3).shape == (0, 3)
+    assert masks.causal(3, 0).shape == (3, 0)
+
+
+def test_a_sliding_window_counts_the_query_itself() -> None:
+    assert rows(masks.sliding_window(4, window=1)) == ["x...", ".x..", "..x.", "...x"]
+    assert rows(masks.sliding_window(4, window=2)) == ["x...", "xx..", ".xx.", "..xx"]
+    assert rows(masks.sliding_window(2, 5, window=3)) == [".xxx.", "..xxx"]
+    assert rows(masks.sliding_window(3, 2, window=2)) == ["..", "x.", "xx"]
+    assert torch.equal(masks.sliding_window(3, 5, window=9), masks.causal(3, 5))
+
+
+def test_padding_allows_the_first_keys_of_each_sequence() -> None:
+    mask = masks.padding(torch.tensor([3, 0, 1]))
+    assert mask.shape == (3, 1, 1, 3)
+    assert rows(mask[:, 0, 0]) == ["xxx", "...", "x.."]
+    assert rows(masks.padding(torch.tensor([2]), keys=4)[:, 0, 0]) == ["xx.."]
+    assert masks.padding(torch.zeros(0, dtype=torch.int64)).shape == (0, 1, 1, 0)
+
+
+def test_combined_masks_allow_what_all_allow() -> None:
+    both = masks.combine(masks.causal(3), None, masks.padding(torch.tensor([2, 3])))
+    assert both is not None
+    assert both.shape == (2, 1, 3, 3)
+    assert rows(both[0, 0]) == ["x..", "xx.", "xx."]
+    assert rows(both[1, 0]) == ["x..", "xx.", "xxx"]
+    assert masks.combine(None, None) is None
+    assert masks.combine() is None
+
+
+def test_every_conversion_has_its_inverse() -> None:
+    allowed = torch.rand(2, 3, 5) < 0.5
+    assert torch.equal(masks.allowed_from_blocked(masks.blocked_from_allowed(allowed)), allowed)
+    for dtype in (torch.float32, torch.float16):
+        additive = masks.additive_from_allowed(allowed, dtype)
+        assert additive.dtype == dtype
+        assert torch.equal(masks.allowed_from_additive(additive), allowed)
+    assert masks.additive_from_allowed(torch.tensor([True, False])).tolist() == [0.0, -INF]
+    assert masks.blocked_from_allowed(torch.tensor([True, False])).tolist() == [False, True]
+
+
+def test_each_convention_shuts_out_the_same_keys_where_it_is_used() -> None:
+    """One mask in the two polarities and as a number: whoever is handed the right one ignores the same keys."""
+    batch, heads, queries, keys, head_dim = 2, 3, 4, 5, 6
+    allowed = torch.rand(batch, heads, queries, keys) < 0.5
+    allowed[..., 0] = True
+    query = torch.randn(batch, queries, heads * head_dim)
+    key = torch.randn(batch, keys, heads * head_dim)
+    mha = nn.MultiheadAttention(heads * head_dim, heads, batch_first=True)
+    blocked = masks.blocked_from_allowed(allowed, num_heads=heads)
+    assert blocked.shape == (batch * heads, queries, keys)
+    for mask in (blocked, masks.additive_from_allowed(~blocked)):
+        weights = mha(query, key, key, attn_mask=mask, average_attn_weights=False)[1]
+        assert torch.equal(weights != 0, allowed)
+    q, k = (x.unflatten(-1, (heads, head_dim)).transpose(1, 2) for x in (query, key))
+    one_hot = torch.eye(keys).expand(batch, heads, keys, keys)  # the context of such values is the weights
+    for mask in (allowed, masks.additive_from_allowed(allowed)):
+        assert torch.equal(F.scaled_dot_product_attention(q, k, one_hot, mask) != 0, allowed)
+
+
+def test_padding_becomes_a_key_padding_mask_and_one_mask_serves_all_heads() -> None:
+    allowed = masks.padding(torch.tensor([2, 5]))
+    x = torch.randn(2, 5, 12)
+    mha = nn.MultiheadAttention(12, 3, batch_first=True)
+    by_key = mha(x, x, x, key_padding_mask=masks.blocked_from_allowed(allowed[:, 0, 0]))
+    by_pair = mha(x, x, x, attn_mask=masks.blocked_from_allowed(allowed.expand(2, 1, 5, 5), num_heads=3))
+    torch.testing.assert_close(by_key, by_pair)
+    assert not by_key[1][0, :, 2:].any()
+
+
+@pytest.mark.usefixtures("unhooked")
+@pytest.mark.parametrize(
+    ("make", "error", "text"),
+    [
+        (
+            lambda: masks.sliding_window(3, window=0),
+            ValueError,
+            "window is 0; a query sees at least itself: window must be 1 or more",
+        ),
+        (
+            lambda: masks.padding(torch.tensor([2, 5]), keys=4),
+            ValueError,
+            "lengths are [2, 5]; each must lie between 0 and keys (4)",
+        ),
+        (
+            lambda: masks.padding(torch.tensor([2, -1])),
+            ValueError,
+            "lengths are [2, -1]; each must lie between 0 and keys (2)",
+        ),
+        (
+            lambda: masks.allowed_from_additive(torch.tensor([0.0, 1.0])),
+            ValueError,
+            "additive holds 1; it is added to the scores, so only 0 (may see) and -inf (may not) make a mask. "
+            "Pass zeros and ones as .bool(), any other value as a bias",
+        ),
+        (
+            lambda: masks.allowed_from_additive(torch.tensor([-1e9])),
+            ValueError,
+            "additive holds -1e+09; it is added to the scores, so only 0 (may see) and -inf (may not) make a mask. "
+            "Pass zeros and ones as .bool(), any other value as a bias",
+        ),
+        (
+            lambda: masks.blocked_from_allowed(torch.ones(3, 5).bool(), num_heads=2),
+            ValueError,
+            "allowed has shape (3, 5); with num_heads=2 it must be (batch, 1 or 2, queries, keys)",
+        ),
+        (
+            lambda: masks.blocked_from_allowed(torch.ones(2, 3, 4, 5).bool(), num_heads=2),
+            ValueError,
+            "allowed has shape (2, 3, 4, 5); with num_heads=2 it must be (batch, 1 or 2, queries, keys)",
+        ),
+        *(
+            (make, TypeError, f"{name} is torch.float32; it must be bool (an additive mask: allowed_from_additive)")
+            for make, name in [
+                (lambda: masks.blocked_from_allowed(torch.ones(3)), "allowed"),
+                (lambda: masks.allowed_from_blocked(torch.ones(3)), "blocked"),
+                (lambda: masks.additive_from_allowed(torch.ones(3)), "allowed"),
+                (lambda: masks.combine(None, torch.ones(3)), "allowed"),
+            ]
+        ),
+    ],
+)
+def test_what_is_no_such_mask_is_refused(make, error: type[Exception], text: str) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(error) as caught:
+        make()
+    assert str(caught.value) == text

@@ -1,0 +1,505 @@
+"""The drop-in beside torch.nn.MultiheadAttention: the same results over every option, but where it says otherwise."""
+
+import copy
+import io
+import math
+import pickle
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from unmasked import MultiheadAttention, masks
+from unmasked.layouts import from_torch
+
+INF = math.inf
+TOLERANCE = {torch.float64: 1e-13, torch.float32: 2e-6, torch.bfloat16: 5e-2}
+
+
+def pair(*args: Any, **kwargs: Any) -> tuple[nn.MultiheadAttention, MultiheadAttention]:
+    """PyTorch's module and ours with the same weights; no bias is left at zero, where it would hide a mistake."""
+    theirs = nn.MultiheadAttention(*args, **kwargs)
+    for parameter in theirs.parameters():
+        nn.init.uniform_(parameter, -0.5, 0.5)
+    return theirs, from_torch(theirs)
+
+
+@dataclass
+class Call:
+    options: dict[str, Any]
+    dtype: torch.dtype
+    training: bool
+    inputs: list[Tensor]
+    call: dict[str, Any]
+    seed: int
+
+    def run(self, module: nn.MultiheadAttention) -> list[Tensor]:
+        """The output, the weights, and the gradients of inputs and parameters."""
+        module.train(self.training)
+        leaves = {id(x): x.detach().clone().requires_grad_() for x in self.inputs}
+        inputs = [leaves[id(x)] for x in self.inputs]
+        torch.manual_seed(self.seed)
+        output, weights = module(*inputs, **self.call)
+        torch.manual_seed(self.seed)
+        loss = (output.double() * torch.randn(output.shape, dtype=torch.float64)).sum()
+        if weights is not None:  # the weights' own gradient counts too
+            loss = loss + (weights.double() * torch.randn(weights.shape, dtype=torch.float64)).sum()
+        gradients = torch.autograd.grad(loss, [*leaves.values(), *module.parameters()])
+        return [output, *([] if weights is None else [weights]), *gradients]
+
+
+@st.composite
+def calls(draw: st.DrawFn) -> Call:
+    seed = draw(st.integers(0, 2**31))
+    torch.manual_seed(seed)
+    heads, head_dim = draw(st.sampled_from([(1, 4), (2, 3), (3, 2), (4, 1)]))
+    batch, queries, keys = draw(st.integers(1, 3)), draw(st.integers(1, 5)), draw(st.integers(1, 5))
+    embed_dim = heads * head_dim
+    kind = draw(st.sampled_from(["self", "key is value", "all three"]))
+    kdim, vdim = (
+        (draw(st.sampled_from([None, 7])), draw(st.sampled_from([None, 5]))) if kind == "all three" else (None,) * 2
+    )
+    options = {
+        "embed_dim": embed_dim,
+        "num_heads": heads,
+        "dropout": draw(st.sampled_from([0.0, 0.4])),
+        "kdim": kdim,
+        "vdim": vdim,
+        **{name: draw(st.booleans()) for name in ("bias", "add_bias_kv", "add_zero_attn", "batch_first")},
+    }
+    dtype, batched = draw(st.sampled_from(list(TOLERANCE))), draw(st.booleans())
+
+    def tokens(n: int, features: int) -> Tensor:
+        axes = () if not batched else (batch, n) if options["batch_first"] else (n, batch)
+        return torch.randn(*(axes or (n,)), features, dtype=dtype)
+
+    query = tokens(queries, embed_dim)
+    if kind == "self":
+        keys, inputs = queries, [query] * 3
+    elif kind == "key is value":
+        inputs = [query, *[tokens(keys, embed_dim)] * 2]
+    else:
+        inputs = [query, tokens(keys, kdim or embed_dim), tokens(keys, vdim or embed_dim)]
+    is_float = draw(st.booleans())  # PyTorch warns where the two masks' types differ
+
+    def mask(*shape: int) -> Tensor:
+        blocked = torch.rand(shape) < 0.4
+        blocked[..., draw(st.integers(0, keys - 1))] = False  # PyTorch's rows that see nothing are NaN
+        return torch.randn(shape, dtype=dtype).masked_fill(blocked, -INF) if is_float else blocked
+
+    call: dict[str, Any] = {name: draw(st.booleans()) for name in ("need_weights", "average_attn_weights")}
+    items = batch if batched else 1
+    match draw(st.sampled_from([None, "2-D", "3-D", "causal"])):
+        case "2-D":
+            call["attn_mask"] = mask(queries, keys)
+        case "3-D":
+            call["attn_mask"] = mask(items * heads, queries, keys)
+        # PyTorch aligns the hint at the start of all keys: wrong with other lengths, and where keys are appended.
+        case "causal" if queries == keys and not (options["add_bias_kv"] or options["add_zero_attn"]):
+            future = ~masks.causal(queries)
+            call |= {
+                "is_causal": True,
+                "attn_mask": masks.additive_from_allowed(~future, dtype) if is_float else future,
+            }
+    if "attn_mask" not in call and draw(st.booleans()):  # with both, a row may see nothing: a test of its own
+        call["key_padding_mask"] = mask(items, keys) if batched else mask(keys)
+    return Call(options, dtype, draw(st.booleans()), inputs, call, seed)
+
+
+def assert_near(actual: list[Tensor], expected: list[Tensor], dtype: torch.dtype) -> None:
+    for x, y in zip(actual, expected, strict=True):
+        assert (x.shape, x.dtype) == (y.shape, y.dtype)
+        tolerance = TOLERANCE[dtype] * max(1.0, y.abs().max().item())
+        torch.testing.assert_close(x.double(), y.double(), rtol=0, atol=tolerance)
+
+
+@given(call=calls())
+def test_output_weights_and_every_gradient_equal_pytorchs(call: Call) -> None:
+    theirs, ours = pair(**call.options, dtype=call.dtype)
+    assert_near(call.run(ours), call.run(theirs), call.dtype)
+    if not call.training:  # PyTorch's fast path: another code, without gradients
+        with torch.no_grad():
+            expected, actual = (module(*call.inputs, **call.call) for module in (theirs, ours))
+        assert (actual[1] is None) == (expected[1] is None)
+        assert_near([x for x in actual if x is not None], [x for x in expected if x is not None], call.dtype)
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+@pytest.mark.parametrize("kind", [torch.bool, torch.float64])
+@pytest.mark.parametrize("appended", [{}, {"add_bias_kv": True, "add_zero_attn": True}], ids=["", "appended"])
+def test_two_masks_together_equal_pytorchs_wherever_a_query_sees_a_key(
+    appended: dict[str, bool], kind: torch.dtype, need_weights: bool
+) -> None:
+    theirs, ours = pair(12, 4, batch_first=True, dtype=torch.float64, **appended)
+    x = torch.randn(3, 5, 12, dtype=torch.float64)
+    attn_mask, key_padding_mask = torch.rand(12, 5, 5) < 0.5, torch.rand(3, 5) < 0.5
+    blind = (attn_mask.view(3, 4, 5, 5) | key_padding_mask[:, None, None]).all(-1).any(1) & (not appended)
+    assert blind.any() != bool(appended)
+    assert not blind.all()
+    if kind is torch.float64:
+        attn_mask, key_padding_mask = (masks.additive_from_allowed(~m, kind) for m in (attn_mask, key_padding_mask))
+    options = {"attn_mask": attn_mask, "key_padding_mask": key_padding_mask, "need_weights": need_weights}
+    expected, actual = theirs(x, x, x, **options), ours(x, x, x, **options)
+    torch.testing.assert_close(actual[0][~blind], expected[0][~blind])
+    if need_weights:
+        torch.testing.assert_close(actual[1][~blind], expected[1][~blind])
+
+
+OPTIONS = [
+    {},
+    {"bias": False},
+    {"kdim": 7, "vdim": 5},
+    {"add_bias_kv": True, "add_zero_attn": True, "dropout": 0.3, "batch_first": True, "dtype": torch.float64},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_the_same_seed_gives_the_same_weights_and_state_dicts_load_both_ways(options: dict[str, Any]) -> None:
+    torch.manual_seed(3)
+    theirs = nn.MultiheadAttention(12, 3, **options)
+    torch.manual_seed(3)
+    ours = MultiheadAttention(12, 3, **options)
+    for state in (ours.state_dict(), theirs.state_dict()):
+        torch.testing.assert_close(state, theirs.state_dict(), rtol=0, atol=0)
+        theirs.load_state_dict(state, strict=True)
+        ours.load_state_dict(state, strict=True)
+    assert isinstance(ours, nn.MultiheadAttention)
+    assert repr(ours) == repr(theirs)
+
+
+@pytest.mark.parametrize("clone", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))], ids=["deepcopy", "pickle"])
+def test_copies_compute_the_same_from_storage_of_their_own(clone: Any) -> None:
+    ours = MultiheadAttention(12, 3, add_bias_kv=True)
+    x = torch.randn(5, 2, 12)
+    other = clone(ours)
+    torch.testing.assert_close(other(x, x, x), ours(x, x, x), rtol=0, atol=0)
+    assert not {p.data_ptr() for p in other.parameters()} & {p.data_ptr() for p in ours.parameters()}
+
+
+def test_a_saved_module_loads() -> None:
+    file = io.BytesIO()
+    ours = MultiheadAttention(12, 3)
+    torch.save(ours, file)
+    file.seek(0)
+    x = torch.randn(5, 2, 12)
+    torch.testing.assert_close(torch.load(file, weights_only=False)(x, x, x), ours(x, x, x), rtol=0, atol=0)
+
+
+def test_hooks_run() -> None:
+    ours, seen = MultiheadAttention(12, 3).eval(), []
+    ours.register_forward_pre_hook(lambda module, args: seen.append(("before", args[0].shape)))
+    ours.register_forward_hook(lambda module, args, result: seen.append(("after", result[1].shape)))
+    x = torch.randn(5, 2, 12)
+    with torch.no_grad():
+        ours(x, x, x)
+    assert seen == [("before", (5, 2, 12)), ("after", (2, 5, 5))]
+
+
+def test_a_bias_of_another_type_is_taken_as_pytorch_takes_it() -> None:
+    theirs, ours = pair(12, 3, batch_first=True, dtype=torch.float64)
+    for module in (theirs, ours):
+        module.in_proj_bias = nn.Parameter(module.in_proj_bias.half())
+    x = torch.randn(5, 2, 12, dtype=torch.float64)
+    torch.testing.assert_close(ours(x, x, x), theirs(x, x, x), rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+def test_autocast_computes_in_bfloat16_as_pytorch_does(need_weights: bool) -> None:
+    theirs, ours = pair(12, 3, add_bias_kv=True, batch_first=True)
+    x = torch.randn(2, 5, 12)
+    bias = torch.randn(5, 5)
+    results = []
+    for module in (theirs, ours):
+        with torch.autocast("cpu", torch.bfloat16):
+            output, weights = module(x, x, x, attn_mask=bias, need_weights=need_weights)
+        gradients = torch.autograd.grad(output.float().square().sum(), list(module.parameters()))
+        results.append([output, *([] if weights is None else [weights]), *gradients])
+    assert results[1][0].dtype == torch.bfloat16
+    for actual, expected in zip(results[1], results[0], strict=True):
+        scale = max(1.0, expected.abs().max().item())
+        torch.testing.assert_close(actual.float(), expected.float(), rtol=0, atol=4e-2 * scale)
+
+
+def test_it_has_second_derivatives_where_it_returns_weights() -> None:
+    _, ours = pair(4, 2, add_bias_kv=True, dtype=torch.float64)
+    query, key = torch.randn(3, 2, 4, dtype=torch.float64), torch.randn(2, 2, 4, dtype=torch.float64)
+    query.requires_grad_(), key.requires_grad_()
+    attend = lambda q, k: ours(q, k, k, attn_mask=torch.eye(3, 2).bool())[0]  # noqa: E731
+    assert torch.autograd.gradcheck(attend, (query, key))
+    assert torch.autograd.gradgradcheck(attend, (query, key))
+
+
+@pytest.mark.usefixtures("unhooked")
+@pytest.mark.parametrize("need_weights", [True, False])
+def test_compiles_without_a_graph_break_with_gradients(need_weights: bool) -> None:
+    _, ours = pair(12, 3, batch_first=True)
+    ours.eval()
+    compiled = torch.compile(ours, fullgraph=True, backend="aot_eager")
+    x = torch.randn(2, 5, 12)
+    options = {"key_padding_mask": torch.rand(2, 5) < 0.5, "is_causal": True, "need_weights": need_weights}
+    results = []
+    for module in (compiled, ours):
+        output, weights = module(x, x, x, **options)
+        gradients = torch.autograd.grad(output.square().sum(), list(ours.parameters()))
+        results.append([output, *([] if weights is None else [weights]), *gradients])
+    torch.testing.assert_close(*results)
+
+
+@pytest.mark.usefixtures("unhooked")
+def test_exports_once_for_every_batch_and_length() -> None:
+    _, ours = pair(12, 3, batch_first=True)
+    ours.eval()
+    shapes = {0: torch.export.Dim("batch", min=2, max=64), 1: torch.export.Dim("tokens", min=2, max=64)}
+    options = {"need_weights": False, "is_causal": True}
+    x = torch.randn(3, 5, 12)
+    exported = torch.export.export(
+        ours,
+        (x, x, x),
+        options,
+        dynamic_shapes=dict.fromkeys(("query", "key", "value"), shapes) | dict.fromkeys(options),
+    )
+    y = torch.randn(2, 7, 12)
+    torch.testing.assert_close(exported.module()(y, y, y, **options), ours(y, y, y, **options))
+
+
+def with_ours(layer: nn.Module) -> nn.Module:
+    """A copy of a transformer whose every attention is ours."""
+    other = copy.deepcopy(layer)
+    for name, module in layer.named_modules():
+        if isinstance(module, nn.MultiheadAttention):
+            other.set_submodule(name, from_torch(module))
+    return other
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("masked", [False, True])
+def test_it_serves_as_the_attention_of_transformer_layers(masked: bool, grad: bool, training: bool) -> None:
+    x, memory = torch.randn(2, 5, 12), torch.randn(2, 7, 12)
+    future, padding = ~masks.causal(5), torch.tensor([[False] * 5, [False, False, False, True, True]])
+    encoder = nn.TransformerEncoderLayer(12, 4, 20, dropout=0.0, batch_first=True)
+    decoder = nn.TransformerDecoderLayer(12, 4, 20, dropout=0.0, batch_first=True)
+    encoder.self_attn.dropout = decoder.multihead_attn.dropout = 0.3
+    runs: list[tuple[nn.Module, tuple[Tensor, ...], dict[str, Any]]] = [
+        (encoder, (x,), {"src_mask": future, "src_key_padding_mask": padding, "is_causal": True}),
+        (decoder, (x, memory), {"tgt_mask": future, "tgt_is_causal": True}),
+        (nn.TransformerEncoder(encoder, 2, enable_nested_tensor=False), (x,), {"mask": future}),
+    ]
+    for theirs, args, options in runs:
+        results = []
+        with torch.set_grad_enabled(grad):
+            for module in (theirs, with_ours(theirs)):
+                torch.manual_seed(4)
+                results.append(module.train(training)(*args, **options if masked else {}))
+        torch.testing.assert_close(*results, rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+@pytest.mark.parametrize("kind", [torch.bool, torch.float32])
+@pytest.mark.parametrize("mode", ["train", "eval", "eval without gradients"])
+def test_a_query_that_sees_no_key_gets_the_output_bias_where_pytorch_gives_nan_at_times(
+    mode: str, kind: torch.dtype, need_weights: bool
+) -> None:
+    theirs, ours = pair(12, 4, batch_first=True)
+    x, mask = torch.randn(2, 5, 12), torch.zeros(5, 5).bool()
+    mask[2] = True
+    options = {
+        "attn_mask": mask if kind is torch.bool else masks.additive_from_allowed(~mask),
+        "need_weights": need_weights,
+    }
+    for module in (theirs, ours):
+        module.train(mode == "train")
+    with torch.set_grad_enabled("without" not in mode):
+        expected, (output, weights) = theirs(x, x, x, **options)[0], ours(x, x, x, **options)
+    torch.testing.assert_close(output[:, 2], ours.out_proj.bias.expand(2, 12))
+    assert output.isfinite().all()
+    assert weights is None or not weights[:, 2].any()
+    is_nan = need_weights or ("without" in mode and kind is torch.bool)
+    assert expected[:, 2].isnan().all() == is_nan
+    if output.requires_grad:
+        gradients = torch.autograd.grad(output.square().sum(), list(ours.parameters()))
+        assert all(g.isfinite().all() for g in gradients)
+
+
+def test_is_causal_masks_the_future_where_pytorch_takes_it_for_a_hint() -> None:
+    theirs, ours = pair(12, 4, batch_first=True)
+    x, future, nothing = torch.randn(2, 5, 12), ~masks.causal(5), torch.zeros(5, 5).bool()
+    causal = theirs(x, x, x, attn_mask=future, need_weights=False)[0]
+    plain = theirs(x, x, x, need_weights=False)[0]
+    for need_weights in (True, False):
+        for options in ({}, {"attn_mask": nothing}, {"attn_mask": future}):
+            output, weights = ours(x, x, x, **options, is_causal=True, need_weights=need_weights)
+            torch.testing.assert_close(output, causal)
+            assert weights is None or not weights[:, future].any()
+    with pytest.raises(RuntimeError, match="Need attn_mask if specifying the is_causal hint"):
+        theirs(x, x, x, is_causal=True)
+    over, ignored = (theirs(x, x, x, attn_mask=nothing, is_causal=True, need_weights=w)[0] for w in (False, True))
+    torch.testing.assert_close(over, causal)
+    torch.testing.assert_close(ignored, plain)
+    with torch.no_grad():
+        torch.testing.assert_close(theirs.eval()(x, x, x, is_causal=True)[0], plain)
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+@pytest.mark.parametrize("appended", [{}, {"add_bias_kv": True, "add_zero_attn": True}], ids=["", "appended"])
+def test_is_causal_is_aligned_at_the_end_of_the_given_keys(appended: dict[str, bool], need_weights: bool) -> None:
+    theirs, ours = pair(12, 4, batch_first=True, **appended)
+    query, key = torch.randn(2, 3, 12), torch.randn(2, 5, 12)
+    padding = torch.tensor([[False] * 5, [True] + [False] * 4])
+    actual = ours(query, key, key, key_padding_mask=padding, is_causal=True, need_weights=need_weights)
+    blocked = torch.tensor([[0, 0, 0, 1, 1], [0, 0, 0, 0, 1], [0, 0, 0, 0, 0]]).bool()
+    expected = theirs(query, key, key, key_padding_mask=padding, attn_mask=blocked, need_weights=need_weights)
+    torch.testing.assert_close(actual, expected)
+
+
+def test_masks_of_different_types_combine_where_pytorch_warns() -> None:
+    theirs, ours = pair(12, 4, batch_first=True)
+    x, bias, padding = torch.randn(2, 5, 12), torch.randn(5, 5), torch.tensor([[False] * 5, [True] + [False] * 4])
+    with pytest.warns(UserWarning, match="mismatched key_padding_mask and attn_mask is deprecated"):
+        expected = theirs(x, x, x, attn_mask=bias, key_padding_mask=padding)
+    torch.testing.assert_close(ours(x, x, x, attn_mask=bias, key_padding_mask=padding), expected)
+
+
+def test_training_without_dropout_and_evaluating_are_bit_equal() -> None:
+    _, ours = pair(12, 4, batch_first=True)
+    x = torch.randn(2, 5, 12)
+    training = ours.train()(x, x, x)
+    with torch.no_grad():
+        torch.testing.assert_close(ours.eval()(x, x, x), training, rtol=0, atol=0)
+
+
+def test_dropout_spares_evaluation() -> None:
+    ours = MultiheadAttention(12, 4, dropout=0.9).eval()
+    x = torch.randn(5, 2, 12)
+    torch.testing.assert_close(ours(x, x, x)[1].sum(-1), torch.ones(2, 5))
+
+
+@pytest.mark.parametrize(("queries", "keys", "batch"), [(0, 7, 2), (3, 0, 2), (3, 7, 0)])
+@pytest.mark.parametrize("need_weights", [True, False])
+def test_an_axis_may_be_empty(queries: int, keys: int, batch: int, need_weights: bool) -> None:
+    ours = MultiheadAttention(12, 4, batch_first=True)
+    query, key = torch.randn(batch, queries, 12), torch.randn(batch, keys, 12)
+    output, weights = ours(query, key, key, need_weights=need_weights)
+    assert output.shape == (batch, queries, 12)
+    assert output.isfinite().all()
+    assert weights is None or weights.shape == (batch, queries, keys)
+
+
+def zeros(*shape: int) -> Tensor:
+    return torch.zeros(shape)
+
+
+BATCHED, UNBATCHED = (zeros(2, 3, 12), zeros(2, 5, 7), zeros(2, 5, 9)), (zeros(3, 12), zeros(5, 7), zeros(5, 9))
+QUERY, KEY, VALUE = BATCHED
+IN_3D, IN_2D = "For batched (3-D) `query`, expected ", "For unbatched (2-D) `query`, expected "
+EXPECTING = "was expecting embedding dimension of "
+KINDS = "are supported, not torch.int64; use .bool()"
+
+
+@pytest.mark.usefixtures("unhooked")
+@pytest.mark.parametrize(
+    ("inputs", "masks", "text"),
+    [
+        ([zeros(12)] * 3, {}, "query should be unbatched 2D or batched 3D tensor but received 1-D query tensor"),
+        (
+            [QUERY, zeros(5, 7), VALUE],
+            {},
+            IN_3D + "`key` and `value` to be 3-D but found 2-D and 3-D tensors respectively",
+        ),
+        ([*UNBATCHED[:2], VALUE], {}, IN_2D + "`key` and `value` to be 2-D but found 2-D and 3-D tensors respectively"),
+        ([zeros(2, 3, 11), KEY, VALUE], {}, EXPECTING + "12, but got 11 in `query`"),
+        ([QUERY, zeros(2, 5, 12), VALUE], {}, EXPECTING + "7, but got 12 in `key`"),
+        ([QUERY, KEY, zeros(2, 5, 12)], {}, EXPECTING + "9, but got 12 in `value`"),
+        ([QUERY, KEY, zeros(2, 6, 9)], {}, "key shape (2, 5, 7) does not match value shape (2, 6, 9)"),
+        (
+            [QUERY, zeros(3, 5, 7), zeros(3, 5, 9)],
+            {},
+            "query has batch size 2 but key 3; with batch_first=True the batch is axis 0",
+        ),
+        (
+            BATCHED,
+            {"key_padding_mask": zeros(2, 5).long()},
+            "only bool and floating types of key_padding_mask " + KINDS,
+        ),
+        (BATCHED, {"attn_mask": zeros(3, 5).long()}, "only bool and floating types of attn_mask " + KINDS),
+        (
+            BATCHED,
+            {"key_padding_mask": zeros(5)},
+            IN_3D + "`key_padding_mask` to be `None` or 2-D but found 1-D tensor instead",
+        ),
+        (
+            UNBATCHED,
+            {"key_padding_mask": zeros(2, 5)},
+            IN_2D + "`key_padding_mask` to be `None` or 1-D but found 2-D tensor instead",
+        ),
+        (BATCHED, {"key_padding_mask": zeros(2, 3)}, "Expected `key_padding_mask` shape to be (2, 5) but got (2, 3)"),
+        (UNBATCHED, {"key_padding_mask": zeros(3)}, "Expected `key_padding_mask` shape to be (5,) but got (3,)"),
+        (BATCHED, {"attn_mask": zeros(5)}, IN_3D + "`attn_mask` to be `None`, 2-D or 3-D but found 1-D tensor instead"),
+        (
+            UNBATCHED,
+            {"attn_mask": zeros(5)},
+            IN_2D + "`attn_mask` to be `None`, 2-D or 3-D but found 1-D tensor instead",
+        ),
+        (UNBATCHED, {"attn_mask": zeros(2, 3, 5)}, "Expected `attn_mask` shape to be (4, 3, 5) but got (2, 3, 5)"),
+        (
+            BATCHED,
+            {"attn_mask": zeros(5, 3)},
+            "The shape of the 2D attn_mask is torch.Size([5, 3]), but should be (3, 5).",
+        ),
+        (
+            UNBATCHED,
+            {"attn_mask": zeros(5, 3)},
+            "The shape of the 2D attn_mask is torch.Size([5, 3]), but should be (3, 5).",
+        ),
+        (
+            BATCHED,
+            {"attn_mask": zeros(2, 3, 5)},
+            "The shape of the 3D attn_mask is torch.Size([2, 3, 5]), but should be (8, 3, 5).",
+        ),
+    ],
+)
+def test_wrong_shapes_are_refused_with_pytorchs_exception_and_first_words(
+    inputs: list[Tensor], masks: dict[str, Tensor], text: str
+) -> None:
+    theirs, ours = pair(12, 4, kdim=7, vdim=9, batch_first=True)
+    with pytest.raises((AssertionError, RuntimeError)) as caught:
+        ours(*inputs, **masks)
+    assert str(caught.value) == text
+    with pytest.raises((AssertionError, RuntimeError)) as refused:
+        theirs(*inputs, **masks)
+    pytorch_names_it = not text.startswith(("query has batch size", EXPECTING + "7", EXPECTING + "9"))
+    if pytorch_names_it:  # else it lets a product or a view fail
+        assert refused.type is caught.type
+        assert str(refused.value)[:3] == text[:3]
+
+
+@pytest.mark.usefixtures("unhooked")
+def test_nested_tensors_are_refused_with_the_way_out() -> None:
+    nested = torch.nested.nested_tensor([torch.randn(4, 12), torch.randn(6, 12)], layout=torch.jagged)
+    with pytest.raises(
+        AssertionError, match=r"does not support NestedTensor .* Pad it with torch\.nested\.to_padded_tensor"
+    ):
+        MultiheadAttention(12, 4, batch_first=True)(nested, nested, nested)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("need_weights", [True, False])
+def test_on_a_gpu_it_equals_pytorchs_also_under_autocast(need_weights: bool, dtype: torch.dtype) -> None:
+    theirs, ours = pair(64, 4, batch_first=True, device="cuda")
+    x, mask = torch.randn(3, 8, 64, device="cuda"), torch.rand(8, 8, device="cuda") < 0.4
+    mask.fill_diagonal_(False)
+    results = []
+    for module in (theirs, ours):
+        with torch.autocast("cuda", dtype, enabled=dtype != torch.float32):
+            output, weights = module(x, x, x, attn_mask=mask, need_weights=need_weights)
+        gradients = torch.autograd.grad(output.float().square().mean(), list(module.parameters()))
+        results.append([output, *([] if weights is None else [weights]), *gradients])
+    tolerance = {torch.float32: 1e-5, torch.float16: 1e-2, torch.bfloat16: 6e-2}[dtype]
+    for actual, expected in zip(results[1], results[0], strict=True):
+        scale = max(1.0, expected.abs().max().item())
+        torch.testing.assert_close(actual.float(), expected.float(), rtol=0, atol=tolerance * scale)
