@@ -9,6 +9,8 @@ import logging
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
+from markdown import Extension, Markdown  # type: ignore[import-untyped]
+from markdown.preprocessors import Preprocessor  # type: ignore[import-untyped]
 from mkdocs.config import config_options as option
 from mkdocs.config.base import Config
 from mkdocs.config.defaults import MkDocsConfig
@@ -43,9 +45,9 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
             warm()
 
     def on_config(self, config: MkDocsConfig) -> MkDocsConfig:
-        """Serve the cells' styles once, before those of the site, which may change them."""
-        if _STYLES not in config.extra_css:
-            config.extra_css.insert(0, _STYLES)
+        """Serve the cells' styles once, before those of the site, which may change them; render all mathematics."""
+        config.extra_css.insert(0, _STYLES)
+        config.markdown_extensions.append(_Mathematics())  # Markdown takes instances beside names
         return config
 
     # After mkdocs-jupyter, which marks its pages in this event.
@@ -99,15 +101,31 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         return page
 
     def on_page_read_source(self, *, page: Page, config: MkDocsConfig) -> str | None:
-        """The page's Markdown: figures filled in, comments gone, formulas as MathML, a placeholder for each cell."""
+        """The page's Markdown: figures filled in, comments gone, a placeholder for each cell."""
         checked = self._checked.get(page.file.src_uri)
-        return math.render(_markdown(checked)) if checked else None
+        return _markdown(checked) if checked else None
 
     def on_page_content(self, html: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
         """Put the cells in the place of their placeholders."""
         for index, cell in self._cells.get(page.file.src_uri, {}).items():
             html = html.replace(_placeholder(index), cell)
         return html
+
+
+class _Mathematics(Extension):  # type: ignore[misc]
+    """Makes MathML of TeX wherever the site has Markdown: in pages, in files they include, in docstrings."""
+
+    def extendMarkdown(self, md: Markdown) -> None:  # noqa: N802  # the name that Markdown calls
+        # Once other files are included and white space is normal, before code blocks are taken out.
+        md.preprocessors.register(_Preprocessor(md), "proofread-mathematics", 29)
+
+
+class _Preprocessor(Preprocessor):  # type: ignore[misc]
+    def run(self, lines: list[str]) -> list[str]:
+        try:
+            return math.render("\n".join(lines)).split("\n")
+        except math.MathError as error:
+            raise PluginError(str(error)) from None
 
 
 def _markdown(checked: Checked) -> str:

@@ -49,6 +49,7 @@ _TOKEN = re.compile(
         | \{{:?[ ]*[.\#][^{{}}\n]*\}}                  # attribute lists
         | &\#?\w+;
         | ^[ \t>]*\d+[.)][ ]                          # list numbers
+        | ^[ \t]*-+8<-+.*?$                           # another file's text
         | {_NAME}
       )
     | (?P<figure> {FIGURE} )

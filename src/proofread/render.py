@@ -83,7 +83,9 @@ def _exporter() -> HTMLExporter:
 
 def _highlight(source: str, metadata: object = None) -> str:
     formatter = HtmlFormatter(cssclass="highlight", wrapcode=True)
-    return str(highlight(source, get_lexer_by_name("ipython3"), formatter))
+    marked = str(highlight(source, get_lexer_by_name("ipython3"), formatter))
+    # Names and blanks have the colour of code anyway; marking them would be a third of the page.
+    return re.sub(r'<span class="[nw]">([^<]*)</span>', r"\1", marked)
 
 
 def _mathml(latex: str) -> str:

@@ -91,6 +91,7 @@ def test_a_code_span_that_quotes_the_pages_code_is_proven_by_it() -> None:
         "::: unmasked.masks\n    options:\n      heading_level: 3\n\nText.",
         "---\ntitle: Page 55\n---\nText",
         "text <!-- a comment with 55 -->",
+        '--8<-- "CONTRIBUTING.md"',
     ],
 )
 def test_digits_that_state_nothing_need_no_claim(text: str) -> None:
