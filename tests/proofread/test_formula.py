@@ -117,15 +117,22 @@ def test_inline_mathematics_with_a_relation_is_a_formula(relation):
         *(
             r"\mathbf{W}^Q_{ij} = 2\mathbf{A}_{ij}",
             r"x' = 2x",
+            r"\frac12 = a^{-1} \cdot 1.25",
+            r"\sum_{j'} x_{j'} = x_1 + \dots + x_3",
+            r"e^{\hat{x}_1} = e^{x_1/2}",
+            r"A^{\mathsf T} = A^{\mathrm{T}} + 0",
+            r"\forall i: x_i = x_i + 0",
+            r"x_{\pi_i} = x_{4-i}",
             r"A_{ij} + 0 = A_{ij}, \quad \sum_j A_{ij} = \sum_k A_{ik}",
             r"\mathit{PE} = 2A",
             r"PE = 2A",
+            r"\sum_{i,j=1}^{3} A_{ij} = \sum_{i,j} A_{ij} + 0",
             r"A x + x = x + A x",
         ),
     ],
 )
 def test_what_holds_is_accepted(latex):
-    where = "x_hat = double(x) / 4; lambda_ = double(x); W_Q = double(A); x_prime = double(x); PE = double(A)"
+    where = "x_hat = double(x) / 4; x_prime = lambda_ = double(x); W_Q = PE = double(A); pi = [3, 2, 1]"
     assert check(Formula(latex, where=where), PAGE) == []
 
 
@@ -151,14 +158,20 @@ def test_what_holds_is_accepted(latex):
         (r"A_{i+1j} = a", "these indices can be read in two ways: separate them with a comma"),
         (r"A_{i j+1} = a", "these indices can be read in two ways: separate them with a comma"),
         (r"a^10 = a", "TeX takes only 1 into the script: use braces"),
-        (r"\frac12 = a", "TeX takes only 1 as the operand: use braces"),
+        (r"\sqrt12 = a", "TeX takes only 1 as the operand: use braces"),
+        (r"\tanh(A)^2 = \tanh^2(A)", "does not hold"),
         (r"a^b^c = a", "a second ^ can be read in two ways: use parentheses"),
-        (r"\mathbf{x} = 2x - x", "x is also written \\mathbf{x} here: one symbol, one spelling"),
+        (r"\mathbf{x} = 2x - x", "x is written in two ways here: one symbol, one spelling"),
         (r"a = b \\ + c = a", "Begin a line that goes on with &"),
         (r"x_j = \sum_j x_j", "j is the index of a sum and free as well: rename one of them"),
         (r"a! = b", "character 2 (! = b): expected a relation"),
         (r"\sin^{-1} a = a", "for the inverse write \\arcsin"),
         (r"f a = 2a", "f is a function: call it, as in f(x)"),
+        (r"\sum_{j \in x} a = b", "under a sum stands an index, as in `j`, `j = 1` or `j \\le i`"),
+        (r"\sum^3 a = b", "expected the index under \\sum"),
+        (r"\sum_{j=1} x_j = a", "\\sum needs both limits, or an index alone"),
+        (r"\tanh_2 a = b", "tanh takes no subscript here"),
+        (r"\mathring{a} = a", "\\mathring is not in the grammar"),
         (r"f = a", "f is a function: call it, as in f(x)"),
         (r"q = 3", "q is not bound: bind it in `where`, or use it as a subscript"),
         (r"W_Q = A", "neither W_Q nor W is bound: bind it in `where`"),

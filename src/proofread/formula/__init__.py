@@ -41,7 +41,8 @@ How LaTeX is read
 * **Products.** Juxtaposition and ``\cdot`` multiply as types demand, ``\odot`` entry by entry. A 1-D tensor is a
   column: ``x^\top y`` is a number, ``x y^\top`` a matrix; ``x W`` reads it as a row. A sum takes in what is multiplied
   after it.
-* **Functions** act entry by entry; ``\operatorname{softmax}`` along the last axis. ``+`` adds a vector to each row.
+* **Functions** act entry by entry; ``\operatorname{softmax}`` along the last axis. Without parentheses, as in
+  ``\cos m \theta_i``, they take in the names and numbers that follow. ``+`` adds a vector to each row.
 * **Derivatives**, ``\frac{\partial L}{\partial s_{ij}}`` or ``\nabla_{s} L``, are autograd's: ``where`` makes ``s``
   a leaf with ``.requires_grad_()`` and computes ``L`` from it.
 * **Relations** hold in chains (``a = b \le c``), over lines of ``aligned``, after commas. ``=`` compares to the square

@@ -178,7 +178,9 @@ class Evaluator:
         """Make a number of a tensor with one entry; only what is differentiated carries gradients."""
         if not isinstance(value, Tensor):
             return value
-        if value.dtype.is_floating_point:
+        if value.dtype == torch.bool or not value.dtype.is_floating_point:
+            value = value.double()
+        elif value.dtype != torch.float64 and bool((value != value.round()).any()):  # whole numbers are exact
             self.precision = max(self.precision, torch.finfo(value.dtype).eps)
         single = value.numel() == 1 and value.dim() <= 2
         if self._tracks:
@@ -256,15 +258,15 @@ class Evaluator:
             hint = r"a product of two columns: write x^\top y, x \cdot y or x \odot y"
             raise self.fail(node, hint)
         if one.dim() == 1 and other.dim() == 2 and other.shape[0] == 1:
-            return self._plain(one[:, None] @ other)
+            return self._plain(_matmul(one[:, None], other))
         if one.shape[-1] != other.shape[-2 if other.dim() > 1 else 0]:
             raise self.fail(node, f"shapes {_shape(one)} and {_shape(other)} do not multiply")
-        return self._plain(one @ other)
+        return self._plain(_matmul(one, other))
 
     def _dot(self, node: Node, at: Assignment) -> Any:
         one, other = self._kids(node, at)
         if isinstance(one, Tensor) and isinstance(other, Tensor) and one.dim() == other.dim() == 1:
-            return self._plain(one @ other)
+            return self._plain(_matmul(one, other))
         return self._juxtaposed(node, at)
 
     _inner = _dot
@@ -293,7 +295,7 @@ class Evaluator:
 
     def _power(self, node: Node, at: Assignment) -> Any:
         base, power = self._kids(node, at)
-        if _shape(power) or (_shape(base) and node.kids[0].kind != "apply"):
+        if _shape(power) or (_shape(base) and node.value != "of entries"):
             square = isinstance(base, Tensor) and base.dim() >= 2 and base.shape[-1] == base.shape[-2]
             if square and isinstance(power, int):
                 return torch.linalg.matrix_power(base, power)
@@ -371,7 +373,7 @@ class Evaluator:
             return sum(terms[1:], terms[0]) if terms else 0
         product = terms[0] if terms else 1
         for term in terms[1:]:
-            product = product @ term if _shape(product) and _shape(term) else product * term
+            product = _matmul(product, term) if _shape(product) and _shape(term) else product * term
         return product
 
     def _norm(self, node: Node, at: Assignment) -> Any:
@@ -455,19 +457,22 @@ class Evaluator:
 
 
 def holds(relation: str, one: Any, other: Any, tolerance: float) -> bool:
-    """Tell whether a relation holds, between all entries; ``=`` to the tolerance, relative to the larger side."""
-    if relation in ("=", "≈", "≠"):
-        if _shape(one) != _shape(other):
-            return relation == "≠"
-        one, other = (torch.as_tensor(value, dtype=torch.float64).detach() for value in (one, other))
-        finite = [value[value.isfinite()].abs().max().item() for value in (one, other) if value.isfinite().any()]
-        # Where one side is zero all over, the other's rounding has nothing to be measured by.
-        scale = max(finite, default=0.0) if all(finite) else 1.0
-        return torch.allclose(one, other, rtol=0.0, atol=tolerance * scale) == (relation != "≠")
+    """Tell whether a relation holds between all entries, to a tolerance relative to the largest of them."""
+    if relation in ("=", "≈", "≠") and _shape(one) != _shape(other):
+        return relation == "≠"
     one, other = (torch.as_tensor(value, dtype=torch.float64).detach() for value in (one, other))
-    slack = tolerance * max(1.0, one.abs().max().item()) if one.isfinite().all() else 0.0
+    largest = [value[value.isfinite()].abs().max().item() for value in (one, other) if value.isfinite().any()]
+    # Where one side is zero all over, the other's rounding has nothing to be measured by.
+    slack = tolerance * (max(largest) if largest and all(largest) else 1.0)
+    if relation in ("=", "≈", "≠"):
+        return torch.allclose(one, other, rtol=0.0, atol=slack) == (relation != "≠")
     compare = {"<": one < other, ">": one > other, "≤": one <= other + slack, "≥": one >= other - slack}
     return bool(compare[relation].all())
+
+
+def _matmul(one: Tensor, other: Tensor) -> Tensor:
+    dtype = torch.promote_types(one.dtype, other.dtype)
+    return one.to(dtype) @ other.to(dtype)
 
 
 def _shape(value: Any) -> tuple[int, ...]:

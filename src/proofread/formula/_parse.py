@@ -95,7 +95,8 @@ _TOKEN = re.compile(
     rf"(?P<quad>\\q?quad(?![a-zA-Z]))|(?P<space>\s+|\\[,;:!> ]|~|%[^\n]*"
     rf"|\\(?:left|right|[bB]igg?[lrm]?|displaystyle|textstyle|limits|nolimits|nonumber)(?![a-zA-Z]))"
     rf"|(?P<word>\\text(?:rm)?\{{\s*(?:if|for|for all|and|where|with|otherwise|else)[\s:]*\}})"
-    rf"|(?P<font>\\(?:{_FONTS})\s*\{{\s*(?:\\[a-zA-Z]+|[\w\s.\-]+?)\s*\}}|\\mathbb\s*[A-Z]|\\(?:{_GREEK})(?![a-zA-Z]))"
+    rf"|(?P<font>\\(?:{_FONTS})\s*\{{\s*(?:\\[a-zA-Z]+|[\w\s.\-]+?)\s*\}}"
+    rf"|\\math(?:bb|bf|cal|it|rm|sf|tt)\s+[A-Za-z]|\\(?:{_GREEK})(?![a-zA-Z]))"
     rf"|(?P<environment>\\(?:begin|end)\s*\{{[a-z]+\*?\}})"
     rf"|(?P<number>\d+(?:\{{,\}}\d{{3}})*(?:\.\d+)?|\.\d+)"
     rf"|(?P<break>\\\\(?:\[[^\]]*\])?)"
@@ -130,7 +131,7 @@ def tokenize(latex: str) -> list[Token]:
         if kind == "space":
             continue
         if kind == "font":
-            text = python_name(re.sub(r"\\mathbb\s*(?!\{)|[^{]*\{(.*)\}", r"\1", text, flags=re.S))
+            text = python_name(re.sub(r"\\math[a-z]+(?!\{)\s*(?=\w$)|[^{]*\{(.*)\}", r"\1", text, flags=re.S))
         elif kind == "word":
             text = text[text.index("{") + 1 : -1].strip(" :")
         elif kind == "environment":
@@ -138,6 +139,9 @@ def tokenize(latex: str) -> list[Token]:
             inside += (("begin" in text) - ("end" in text)) * text.endswith(("matrix}", "cases}"))
         elif kind == "number":
             text = text.replace("{,}", "")
+        if kind == "number" and tokens and tokens[-1].text in _FRACTIONS:  # \frac12 is a half
+            tokens += [Token(kind, digit, match.start() + i, match.start() + i + 1) for i, digit in enumerate(text)]
+            continue
         tokens.append(Token(kind, text, match.start(), match.end()))
     return [*tokens, Token("end", "", len(latex), len(latex))]
 
@@ -155,6 +159,10 @@ class _Parser:
     def __init__(self, latex: str, names: Names):
         self.latex, self.names = latex, names
         self.tokens, self.at = tokenize(latex), 0
+        if names.bound("pi", by_where=True):
+            self.tokens = [
+                dataclasses.replace(t, kind="font", text="pi") if t.text == "\\pi" else t for t in self.tokens
+            ]
         self.limit, self.end = len(self.tokens), self.tokens[-1]
         self.locals: list[str] = []  # indices of the sums around
         self.closers: list[str] = []  # what ends the |...| around
@@ -194,9 +202,6 @@ class _Parser:
     ) -> Node:
         return Node(kind, kids, value, (start, self.tokens[self.at - 1].end), marks)
 
-    def span_text(self, span: tuple[int, int]) -> str:
-        return self.latex[span[0] : span[1]]
-
     # Statements
 
     def formula(self) -> Parsed:
@@ -207,7 +212,7 @@ class _Parser:
             if token.kind == "environment" and re.search(r"\{(aligned|align|split|gathered|gather)\}", token.text):
                 self.at += 1
                 depth += 1 if "begin" in token.text else -1
-            elif token.kind in ("word", "break") or self.peek(",", ";", ".", "&"):
+            elif token.kind in ("word", "break") or self.peek(",", ";", ".", ":", "&"):
                 if token.text in ("if", "otherwise", "else"):
                     self.fail("a condition is read in `cases` alone: state what holds")
                 self.at += 1
@@ -225,7 +230,7 @@ class _Parser:
                     self.fail(f"{name} is the index of a sum and free as well: rename one of them", token.start)
                 self.free, self.summed = before[0] | self.free, before[1] | self.summed
                 if self.next.kind not in ("end", "word", "break", "environment") and not self.peek(
-                    ",", ";", ".", "\\forall"
+                    ",", ";", ".", ":", "\\forall"
                 ):
                     self.unknown("the formula does not go on like this")
         if depth:
@@ -260,9 +265,7 @@ class _Parser:
                 kids[-1] = self.expression(kids[-1])
             elif self.peek("\\cdot", "\\times"):
                 self.fail("a product that goes on in the next line can be read in two ways: use parentheses")
-            elif self.next.text in RELATIONS and self.next.kind != "font":
-                token = self.tokens[self.at]
-                self.at += 1
+            elif token := self.take(*RELATIONS):
                 self.take("&")
                 rels.append(RELATIONS[token.text])
                 marks.append((token.start, token.end))
@@ -271,9 +274,8 @@ class _Parser:
                 break
         if not rels:
             if self.starts_factor() or self.next.kind in ("end", "word", "break", "environment") or self.peek(",", "."):
-                self.fail(
-                    f"`{self.span_text(kids[0].span)}` states nothing: add a relation, or `<!-- unchecked: reason -->`"
-                )
+                text = self.latex[slice(*kids[0].span)]
+                self.fail(f"`{text}` states nothing: add a relation, or `<!-- unchecked: reason -->`")
             self.unknown("expected a relation")
         return self.node("relation", start, *kids, value=" ".join(rels), marks=tuple(marks))
 
@@ -309,12 +311,12 @@ class _Parser:
 
     def quantified(self) -> None:
         """Skip the names in "for all i, j"."""
-        while self.next.kind in ("letter", "font") and not self.ahead("=", {*RELATIONS, ","}):
-            token = self.next
-            self.at += 1
-            self.unbound.append((token.text, token))
-            if not self.take(","):
+        while self.next.kind in ("letter", "font"):
+            token, after = self.tokens[self.at : self.at + 2]
+            if after.kind not in ("end", "word", "break") and after.text not in (",", ".", ":"):
                 break
+            self.unbound.append((token.text, token))
+            self.at += 1 + (after.text == ",")
 
     def space(self) -> Node:
         token = self.next
@@ -552,10 +554,9 @@ class _Parser:
             if self.tokens[self.at - 1].text in ("otherwise", "else"):
                 return self.node("condition", start)
         kids.append(self.expression())
-        while self.next.text in RELATIONS and self.next.kind != "font":
-            rels.append(RELATIONS[self.next.text])
-            marks.append((self.next.start, self.next.end))
-            self.at += 1
+        while token := self.take(*RELATIONS):
+            rels.append(RELATIONS[token.text])
+            marks.append((token.start, token.end))
             kids.append(self.expression())
         if not rels or "∈" in rels:
             self.fail(r"a condition is a comparison, after \text{if}, or \text{otherwise}", start)
@@ -579,16 +580,13 @@ class _Parser:
     def function(self, name: str) -> Node:
         start = self.next.start
         self.at += 1
-        base = power = None
-        while self.peek("^", "_"):
-            if self.peek("_"):
-                if name != "log":
-                    self.fail(f"{name} takes no subscript here")
-                base = self.inside(self.script("_"), self.expression)
-            else:
-                power = self.inside(self.script("^"), self.expression)
-                if power.kind != "number":
-                    self.fail(f"a function's power is a number; for the inverse write \\arc{name}", power.span[0])
+        below, above = self.scripts()
+        base = self.inside(below, self.expression) if below else None
+        power = self.inside(above, self.expression) if above else None
+        if base and name != "log":
+            self.fail(f"{name} takes no subscript here", base.span[0])
+        if power and power.kind != "number":
+            self.fail(f"a function's power is a number; for the inverse write \\arc{name}", power.span[0])
         if opening := self.take("(", "["):
             kids = list(self.items(")" if opening.text == "(" else "]"))
         elif name in ("max", "min", "concat", "Concat"):
@@ -601,7 +599,7 @@ class _Parser:
             return self.scripted(self.node("concat", start, *kids, value="-1"), start)
         node = self.node("apply", start, *kids, *([base] if base else []), value=name)
         if power:
-            return self.node("power", start, node, power)
+            return self.node("power", start, node, power, value="of entries")
         return self.scripted(node, start)
 
     def open_argument(self, name: str) -> Node:
@@ -620,29 +618,11 @@ class _Parser:
         if kind in FUNCTIONS and self.tokens[self.at + 1].text != "_":
             return self.function(kind)
         self.at += 1
-        below, above = self.script("_"), None
-        if self.peek("^"):
-            above = self.script("^")
-        below = below or self.script("_") or self.fail(f"expected the index under {token.text}")
-        indices: list[str] = []
-        relation, limits = "", list[Node]()
-
-        def read() -> Node:
-            nonlocal relation
-            while self.next.kind in ("letter", "font"):
-                indices.append(self.next.text)
-                self.at += 1
-                if not self.take(","):
-                    break
-            if self.next.text in RELATIONS and len(indices) == 1:
-                relation = RELATIONS[self.next.text]
-                self.at += 1
-                limits.append(self.expression())
-            if not indices or relation == "∈" or self.at != below.stop:
-                self.fail(f"under {token.text} stands an index, `j = 1`, or `j \\le i`", self.tokens[below.start].start)
-            return Node("")
-
-        self.inside(below, read)
+        below, above = self.scripts()
+        if below is None:
+            self.fail(f"expected the index under {token.text}")
+        indices, relation, low = self.inside(below, self.under)
+        limits = [low] if low else []
         if (relation == "=") != (above is not None):
             self.fail(f"{token.text} needs both limits, or an index alone", token.start)
         if above:
@@ -660,6 +640,22 @@ class _Parser:
                 "big", token.start, node, *limits, value=f"{kind} {index} {relation}", marks=((token.start, token.end),)
             )
         return node
+
+    def under(self) -> tuple[list[str], str, Node | None]:
+        """Read what stands under a sum: indices, a relation, and what bounds them."""
+        indices: list[str] = []
+        while not indices or self.take(","):
+            indices.append(self.accented())
+        relation = RELATIONS[token.text] if (token := self.take(*RELATIONS)) else ""
+        bound = self.expression() if relation else None
+        if (
+            not indices
+            or relation == "∈"
+            or (len(indices) > 1 and relation not in ("", "="))
+            or self.next.kind != "end"
+        ):
+            self.fail(r"under a sum stands an index, as in `j`, `j = 1` or `j \le i`")
+        return indices, relation, bound
 
     # Names and scripts
 
@@ -683,9 +679,8 @@ class _Parser:
             self.at += 1
         return range(start, self.at - 1)
 
-    def inside(self, tokens: range | None, rule: Callable[[], T], *, subscript: bool = False) -> T:
+    def inside(self, tokens: range, rule: Callable[[], T], *, subscript: bool = False) -> T:
         """Apply a rule to all the tokens of a script."""
-        assert tokens is not None
         resume = self.at, self.limit, self.subscript
         self.at, self.limit, self.subscript = tokens.start, tokens.stop, subscript
         result = rule()
@@ -696,68 +691,62 @@ class _Parser:
 
     def symbol(self) -> Node:
         """A name with its scripts: as much of them as makes a name that is bound, then indices and powers."""
-        first, accents = self.next, list[str]()
-        while self.next.kind == "command":
-            accents.append(self.next.text[1:])
+        first = self.next
+        name = self.accented()
+        end = self.tokens[self.at - 1].end
+        spelled = re.sub(r"\s", "", self.latex[first.start : end])
+        below, above = self.scripts()
+        low, high = self.flat(below), self.flat(above)
+        known = name in self.locals or self.names.bound(name, by_where=self.subscript)
+        if not (low in self.locals and self.names.indexable(name)):
+            for scripts in ((low, high), (low, ""), ("", high)):
+                longer = "_".join([name, *filter(None, scripts)])
+                if longer != name and scripts[0] in ("", low) and self.names.bound(longer):
+                    name, known, spelled = longer, True, f"{spelled}_{scripts[0]}^{scripts[1]}"
+                    taken = [script for script, text in zip((below, above), scripts, strict=True) if script and text]
+                    end = max(self.extent(script)[1] for script in taken)
+                    below, above = (None if script in taken else script for script in (below, above))
+                    break
+        if name == "e" and not (below or self.subscript or self.names.bound("e", by_where=True)):
+            return self.attach(Node("constant", (), "e", (first.start, end)), first.start, below, above)
+        if self.spellings.setdefault(name, spelled) != spelled:
+            self.fail(f"{name} is written in two ways here: one symbol, one spelling", first.start)
+        if not known:
+            self.letter(name, first, low if below else "")
+        elif name not in (*self.locals, *self.free) and self.names.callable(name):
+            opening = self.take("(", "[")
+            if opening is None or below or above:
+                self.fail(f"{name} is a function: call it, as in {name}(x)", first.start)
+            kids = self.items(")" if opening.text == "(" else "]")
+            return self.scripted(self.node("call", first.start, *kids, value=name), first.start)
+        return self.attach(Node("name", (), name, (first.start, end)), first.start, below, above)
+
+    def accented(self) -> str:
+        """Take a letter, a run of letters that `where` binds, or what a font command holds, with accents and primes."""
+        if self.next.kind == "command":
+            accent = self.tokens[self.at].text[1:]
             self.at += 1
-            if self.peek("{") and self.tokens[self.at + 2].text == "}":
-                del self.tokens[self.at + 2], self.tokens[self.at]
-        if self.next.kind not in ("letter", "font"):
-            self.fail(f"\\{accents[-1]} goes over one letter")
-        name = self.next.text
-        self.at += 1
-        if self.tokens[self.at - 1].kind == "letter" and not accents:
-            name = self.run(name)
-        spelled = re.sub(r"\s", "", self.span_text((first.start, self.tokens[self.at - 1].end)))
-        name = "_".join([name, *reversed(accents)])
+            braced = self.take("{")
+            name = f"{self.accented()}_{accent}"
+            if braced:
+                self.expect("}", f"after what \\{accent} goes over")
+        elif self.next.kind in ("letter", "font"):
+            name = self.next.text
+            self.at += 1
+            if self.tokens[self.at - 1].kind == "letter":
+                name = self.run(name)
+        else:
+            self.fail("expected a letter")
         while self.take("'"):
             name += "_prime"
-        end = self.tokens[self.at - 1].end
-        below, above = self.scripts()
-        known = name in self.locals or self.names.bound(name, by_where=self.subscript)
-        low, high = self.flat(below), self.flat(above)
-        used_low = used_high = False
-        if not (low in self.locals and self.names.indexable(name)):
-            for longer, use_low, use_high in (
-                (f"{name}_{low}_{high}", True, True),
-                (f"{name}_{low}", True, False),
-                (f"{name}_{high}", False, True),
-            ):
-                if (low or not use_low) and (high or not use_high) and self.names.bound(longer):
-                    name, known, used_low, used_high = longer, True, use_low, use_high
-                    spelled += low * use_low + "^" * use_high + high * use_high
-                    break
-        if (
-            name == "e"
-            and not self.names.bound("e", by_where=True)
-            and not (below and not used_low)
-            and not self.subscript
-        ):
-            node = self.node("constant", first.start, value="e")
-        else:
-            if self.spellings.setdefault(name, spelled) != spelled:
-                self.fail(f"{name} is also written {self.spellings[name]} here: one symbol, one spelling", first.start)
-            taken = [script for script, used in ((below, used_low), (above, used_high)) if script and used]
-            end = max([end, *(self.extent(script)[1] for script in taken)])
-            node = Node("name", value=name, span=(first.start, end))
-            if not known:
-                self.letter(name, first, low if below and not used_low else "")
-            elif self.names.callable(name) and name not in self.locals and name not in self.free:
-                return self.call(name, first, bool((below and not used_low) or (above and not used_high)))
-        return self.scripted(
-            node, first.start, None if used_low else below, None if used_high else above, scripts_taken=True
-        )
+        return name
 
     def run(self, name: str) -> str:
         """Return the longest name that `where` binds and that adjacent letters spell."""
         end = self.at
-        while (
-            end < self.limit
-            and self.tokens[end].kind == "letter"
-            and self.tokens[end].start == self.tokens[end - 1].end
-        ):
+        while self.tokens[end].kind == "letter" and self.tokens[end].start == self.tokens[end - 1].end:
             end += 1
-        for stop in range(end, self.at, -1):
+        for stop in range(min(end, self.limit), self.at, -1):
             run = name + "".join(token.text for token in self.tokens[self.at : stop])
             if self.names.bound(run, by_where=True):
                 self.at = stop
@@ -780,13 +769,6 @@ class _Parser:
         text = "".join(token.text for token in inside)
         return text if re.fullmatch(r"\w+", text) else ""
 
-    def call(self, name: str, first: Token, scripted: bool) -> Node:
-        opening = self.take("(", "[")
-        if opening is None or scripted:
-            self.fail(f"{name} is a function: call it, as in {name}(x)", first.start)
-        kids = self.items(")" if opening.text == "(" else "]")
-        return self.scripted(self.node("call", first.start, *kids, value=name), first.start)
-
     def scripts(self) -> tuple[range | None, range | None]:
         below = above = None
         while self.peek("_", "^"):
@@ -804,31 +786,19 @@ class _Parser:
         braces = self.tokens[script.start - 1].text == "{"
         return self.tokens[script.start - 1 - braces].start, self.tokens[script.stop - 1 + braces].end
 
-    def scripted(
-        self,
-        node: Node,
-        start: int,
-        below: range | None = None,
-        above: range | None = None,
-        *,
-        scripts_taken: bool = False,
-    ) -> Node:
+    def scripted(self, node: Node, start: int) -> Node:
+        return self.attach(node, start, *self.scripts())
+
+    def attach(self, node: Node, start: int, below: range | None, above: range | None) -> Node:
         """Apply what stands below and above: readers see no order in them, indices come first."""
-        if not scripts_taken:
-            below, above = self.scripts()
         end = self.tokens[self.at - 1].end
         if above and self.tokens[above.start].text == "(":
-            node = Node(
-                "index",
-                (node, *self.inside(range(above.start + 1, above.stop - 1), self.indices, subscript=True)),
-                "",
-                (start, self.extent(above)[1]),
-            )
+            indices = self.inside(range(above.start + 1, above.stop - 1), self.indices, subscript=True)
+            node = Node("index", (node, *indices), "", (start, self.extent(above)[1]))
             above = None
         if below:
-            node = Node(
-                "index", (node, *self.inside(below, self.indices, subscript=True)), "", (start, self.extent(below)[1])
-            )
+            indices = self.inside(below, self.indices, subscript=True)
+            node = Node("index", (node, *indices), "", (start, self.extent(below)[1]))
         if not above:
             return node
         texts = [token.text for token in self.tokens[above.start : above.stop]]
