@@ -1,0 +1,458 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: py:percent
+# ---
+
+# %% [markdown]
+# # What is attention? A weighted average
+#
+# **Attention gives each word of a sentence a new vector: a weighted average of the vectors of all its words.** The
+# weights come from the vectors themselves. A dot product compares the word with every word, and a softmax turns the
+# results into positive weights that sum to one<!--== bool(torch.allclose(weights.sum(-1), torch.ones(11))) -->.
+#
+# Take *ship* in "I must go back to my ship and to my crew". Its new vector is 55%<!--== weights[ship, ship] -->
+# *ship*, 13%<!--== weights[ship, crew] --> *crew*, and 32%<!--== 1 - weights[ship, ship] - weights[ship, crew] -->
+# the other nine<!--== len(words) - 2 --> words. In "We process and ship your order" the same word keeps
+# 78%<!--== order_weights[3, 3] --> of itself, and the most that it takes from another comes from
+# *order*<!--== order_words[int(order_weights[3].argsort()[-2])] -->. One vector goes in; what comes out depends on
+# the sentence.
+#
+# You need some Python, and to know that `@` multiplies matrices. At the end you will be able to read the equation of
+# attention, work it out by hand, and say what each part of it is for.
+
+# %%
+import inspect
+import math
+
+import torch
+
+from unmasked import functional, plot
+from unmasked.embeddings import ship_vectors, table
+from unmasked.functional import attention_weights, cosine_attention, cosine_weights, self_attention
+
+# %% [markdown]
+# ## Words as vectors
+#
+# To compute with a word, a network needs numbers. Each word has its *embedding*: a vector, learned from much text in
+# such a way that words which are used alike get vectors that point in similar directions. GloVe is a well-known
+# collection.
+
+# %%
+sentence = "I must go back to my ship and to my crew"
+words = sentence.lower().split()
+vectors = ship_vectors()
+
+X = vectors.lookup(words)
+X.shape
+
+# %% [markdown]
+# The matrix `X` has a row for each of the eleven<!--= len(words) --> words, and 50<!--= X.size(-1) --> columns, the
+# *dimension* of the vectors. Here is the row of *ship*:
+
+# %%
+ship, crew = words.index("ship"), words.index("crew")
+X[ship]
+
+# %% [markdown]
+# !!! note "These are stand-in vectors"
+#
+#     Only *ship* (to four decimals) and the first ten numbers of *i* are GloVe's published values; the others were
+#     computed so that the tables on this page come out as they do with GloVe's. To run the page with the real
+#     vectors, download and unzip `glove.6B.zip`<!--~ a file's name --> from [GloVe's
+#     page](https://nlp.stanford.edu/projects/glove/), and replace `ship_vectors()` by
+#     `read_glove("glove.6B.50d.txt")`<!--~ a file's name --> from `unmasked.embeddings`. Figures that follow from
+#     none of the tables may then differ.
+#
+# An embedding is looked up, as in a dictionary. Wherever *ship* stands, at sea or at the post office, it gets the
+# same vector. The words around it change nothing yet; that is what attention is for.
+#
+# ## How alike are two words?
+#
+# The *dot product* $x \cdot y$ of two vectors multiplies them entry by entry and adds up the products. It is large if
+# both are long and point the same way. The *norm* $\lVert x \rVert$ is a vector's length, the square root of
+# $x \cdot x$. Divide the dot product by both norms, and only the directions count. The result is the *cosine* of the
+# angle between them, from minus one (opposite) to one (the same direction):
+#
+# $$c_{ij} = \frac{x_i \cdot x_j}{\lVert x_i \rVert \, \lVert x_j \rVert} \tag{1.1}$$
+# <!-- where: x = random("n d"); c = cosine_weights(x) -->
+#
+# Here $x_i$ is row $i$ of `X`. Two lines compute the cosines of all pairs (`.mT` swaps rows and columns), and they
+# agree with the package's `cosine_weights`:
+
+# %%
+directions = X / X.norm(dim=-1, keepdim=True)
+cosines = directions @ directions.mT
+
+torch.testing.assert_close(cosines, cosine_weights(X))
+table(cosines, words)
+
+# %% [markdown]
+# Read the row of *ship*. It is most like itself, with 1.00<!--= cosines[ship, ship] -->. The nearest other word is
+# *crew*<!--= words[int(cosines[ship].argsort()[-2])] -->, with 0.78<!--= cosines[ship, crew] -->; the farthest is
+# *i*<!--= words[int(cosines[ship].argmin())] -->, with 0.35<!--= cosines[ship].min() -->.
+#
+# ## A first attempt: weight by cosine
+#
+# A *ship* that has a *crew* is not the *ship* of a mail order. So let the other words flow into its vector, each as
+# far as it resembles *ship*: multiply every word's vector by its cosine with *ship*, and add them up. First with the
+# cosines as the table shows them, then for all words at once and exactly:
+
+# %%
+by_hand = sum(round(cosine, 2) * vector for cosine, vector in zip(cosines[ship].tolist(), X, strict=True))
+summed = cosines @ X
+
+torch.testing.assert_close(summed, cosine_attention(X).context)
+by_hand[:6], summed[ship, :6]
+
+# %% [markdown]
+# For $n$ words, the sum that belongs to word $i$ is
+#
+# $$y_i = \sum_{j=1}^{n} c_{ij} \, x_j \tag{1.2}$$
+# <!-- where: x = random("n d"); c = cosine_weights(x); y = cosine_attention(x).context -->
+#
+# The idea is right: *ship* now holds something of every word, and more of those that are like it. But an average it
+# is not. Here are the sum of the weights of *ship*, and the norm of its vector before and after:
+
+# %%
+cosines[ship].sum(), X[ship].norm(), summed[ship].norm()
+
+# %% [markdown]
+# The weights sum to 5.74<!--= cosines[ship].sum() -->, and the norm grows from 5.74<!--= X[ship].norm() --> to
+# 25.1<!--= summed[ship].norm() -->. (The two figures that agree do so by
+# coincidence<!--= cosines[ship].sum() < X[ship].norm() - 0.002 -->.) A longer sentence makes a larger sum. And
+# because networks apply attention many times over, each time to the last result, the growth compounds:
+
+# %%
+layers = [X]
+for _ in range(4):
+    layers.append(cosine_attention(layers[-1]).context)
+[round(layer[ship].norm().item(), 1) for layer in layers]
+
+# %% [markdown]
+# Four<!--= len(layers) - 1 --> rounds, and the vector is more than
+# 8,000<!--= layers[-1][ship].norm() > 8000 * X[ship].norm() --> times as long. What is missing is a step that makes
+# every word's weights sum to one.
+#
+# ## Softmax: weights that sum to one
+#
+# The results of a comparison, as they are, are called *scores*. The *softmax* turns a row of scores into *weights*:
+# take the exponential of each, and divide by their sum.
+#
+# $$\operatorname{softmax}(s)_j = \frac{e^{s_j}}{\sum_{l=1}^{n} e^{s_l}} \tag{1.3}$$
+# <!-- where: s = random("n"); softmax = lambda s: attention_weights(s[None])[0] -->
+
+
+# %%
+def softmax(scores):
+    exponentials = scores.exp()
+    return exponentials / exponentials.sum(dim=-1, keepdim=True)
+
+
+some_scores = torch.tensor([[2.0, 1.0, 1.0, -3.0]])
+some_weights = softmax(some_scores)
+
+torch.testing.assert_close(some_weights, attention_weights(some_scores))
+some_weights
+
+# %% [markdown]
+# - Every weight is positive<!--= bool((some_weights > 0).all()) -->, as exponentials are, and together they make
+#   one<!--= round(some_weights.sum().item(), 6) == 1 -->, as they were divided by their sum.
+# - The larger score has the larger<!--= some_weights[0, 0] > some_weights[0, 1] > some_weights[0, 3] --> weight;
+#   equal scores have equal<!--= some_weights[0, 1] == some_weights[0, 2] --> weights.
+# - Only the differences between scores matter. A score that is larger by one has $e$, or
+#   2.72<!--= some_weights[0, 0] / some_weights[0, 1] -->, times the weight, wherever the two stand.
+#
+# The last point helps in practice. In `float32` the exponential of 100<!--= torch.tensor(100.0).exp() == math.inf -->
+# is infinite, so libraries subtract the largest score from the whole row first. No difference changes, so no weight
+# does.
+#
+# ## Scores: scaled dot products
+#
+# Which scores shall it be? Cosines are timid: the farthest apart that they can be is one and minus one, so no word
+# could count more than 7.4<!--= math.exp(1 - -1) --> times as much as another. The plain dot product knows no such
+# bound, and saves the division by the norms. But it is too bold:
+
+# %%
+unscaled = softmax(X @ X.mT)
+unscaled[ship]
+
+# %% [markdown]
+# *ship* would keep practically all for itself; *crew*, the next, gets 0.003%<!--= unscaled[ship, crew] -->. A dot
+# product adds up as many products as the vectors have dimensions, here 50<!--= X.size(-1) -->, and the more it adds,
+# the farther apart its results tend to lie. So it is divided by the square root of the dimension $d$, here
+# 7.07<!--= math.sqrt(X.size(-1)) -->. (Why by the root, and not by $d$, is a question that deserves a page of its
+# own.)
+#
+# $$s_{ij} = \frac{x_i \cdot x_j}{\sqrt{d}} \tag{1.4}$$
+# <!-- where: x = random("n d"); s = functional.attention_scores(x, x) -->
+
+# %%
+scores = X @ X.mT / math.sqrt(X.size(-1))
+scores[ship]
+
+# %% [markdown]
+# ## The weighted average
+#
+# Softmax makes weights of these scores, and the weights make an average of the vectors. That average is called the
+# *context*. The whole of attention is three lines, one of which you have just seen:
+
+# %%
+weights = softmax(scores)
+context = weights @ X
+
+torch.testing.assert_close(weights.sum(dim=-1), torch.ones(len(words)))
+table(weights, words)
+
+# %% [markdown]
+# Each row says what the new vector of its word is made of, and each row sums to one. *ship* is
+# 55%<!--= weights[ship, ship] --> itself; *crew* gives 13%<!--= weights[ship, crew] -->, more than
+# twice<!--= weights[ship, crew] > 2 * weights[ship].sort().values[-3] --> as much as any other word. As equations:
+#
+# $$o_i = \sum_{j=1}^{n} a_{ij} \, x_j, \qquad a_{ij} = \frac{e^{s_{ij}}}{\sum_{l=1}^{n} e^{s_{il}}} \tag{1.5}$$
+# <!-- where: x = random("n d"); s = functional.attention_scores(x, x); o, a = self_attention(x) -->
+#
+# Now see both tables as pictures. On the left, every word resembles most others, and no row knows of a budget. On the
+# right, each row divides up the same budget of one.
+
+# %%
+#| alt: Two heat maps of the sentence, eleven words by eleven. Left, the cosines: most cells are bright; ship and crew
+#|   stand apart from the other words, and resemble each other. Right, the weights: most cells are dark; the row of ship
+#|   has one bright cell, 0.55<!--= weights[ship, ship] --> on itself, and a fainter one,
+#|   0.13<!--= weights[ship, crew] --> on crew.
+plot.heatmap({"cosines": cosines, "weights: softmax of scaled dot products": weights}, queries=words)
+
+# %% [markdown]
+# An average cannot leave the range of what it averages. No context vector is
+# longer<!--= bool((context.norm(dim=-1) <= X.norm(dim=-1).max()).all()) --> than the longest word, and *ship* goes
+# from 5.74<!--= X[ship].norm() --> to 4.68<!--= context[ship].norm() -->. However often you repeat it, nothing runs
+# away:
+
+# %%
+averaged = [X]
+for _ in range(4):
+    averaged.append(self_attention(averaged[-1]).context)
+    assert averaged[-1].norm(dim=-1).max() <= X.norm(dim=-1).max()
+[round(layer[ship].norm().item(), 1) for layer in averaged]
+
+# %% [markdown]
+# ## Query, key, value
+#
+# A word played three parts just now. As the *query* it asked: a row of the table. As a *key* it was compared with a
+# query: a column. As a *value* it was averaged. The usual equation keeps the parts apart, because they may be
+# different vectors: with the queries as the rows of $Q$, the keys of $K$, the values of $V$, and $d_k$ numbers to
+# each key,
+#
+# $$\operatorname{Attention}(Q, K, V) = \operatorname{softmax}\left(\frac{Q K^\top}{\sqrt{d_k}}\right) V \tag{1.6}$$
+# <!-- where: Q, K, V = random("n d_k", "m d_k", "m d_v");
+# Attention = lambda *qkv: functional.scaled_dot_product_attention(*qkv).context -->
+#
+# With $Q$, $K$ and $V$ all equal to $X$, as here, it is *self-attention*, without weights of its own: there is
+# nothing in it to learn. This is how the package computes it, once masks and dropout, which are off here, are left
+# aside:
+
+# %% tags=["hide-input"]
+import re
+
+attend = inspect.getsource(functional.scaled_dot_product_attention)
+print(re.sub(r'    r?""".*?"""\n', "", inspect.getsource(functional.attention_scores), flags=re.DOTALL))
+print("...\n" + attend[attend.index("    scores =") :])
+
+# %%
+ours = self_attention(X)
+
+torch.testing.assert_close(ours.weights, weights)
+torch.testing.assert_close(ours.context, context)
+ours.weights[ship]
+
+# %% [markdown]
+# ## A dot product is not a cosine
+#
+# A dot product is the cosine times both norms. Within the row of *ship* the norm of *ship* is a factor that all
+# share, but the norm of the other word is not: long vectors are favored. Here are the neighbors of *ship*, nearest
+# first, by cosine and by score:
+
+
+# %%
+def neighbors(row):
+    """The words by falling value, each once."""
+    return sorted(set(words), key=lambda word: row[words.index(word)].item(), reverse=True)
+
+
+print(*neighbors(cosines[ship]))
+print(*neighbors(scores[ship]))
+
+# %% [markdown]
+# The first four<!--= neighbors(cosines[ship])[:4] == neighbors(scores[ship])[:4] --> keep their places; then the
+# order changes. By its cosine *i* comes last<!--= neighbors(cosines[ship])[-1] == "i" -->. Its norm,
+# 6.25<!--= X[words.index("i")].norm() -->, is the largest<!--= X.norm(dim=-1).argmax() == words.index("i") --> of
+# all, and lifts it past *must*, *and* and *go*<!--= neighbors(scores[ship])[-3:] == ["must", "and", "go"] -->.
+#
+# A word need not even attend most to itself. *go* gives *i* 18%<!--= weights[words.index("go"), words.index("i")] -->
+# and itself 14%<!--= weights[words.index("go"), words.index("go")] -->, which no table of cosines could do: there, a
+# word always comes first in its own row.
+#
+# ## The same word in another sentence
+#
+# Now the other sentence, with the same function:
+
+# %%
+order_words = "We process and ship your order".lower().split()
+Y = vectors.lookup(order_words)
+order_context, order_weights = self_attention(Y)
+table(order_weights, order_words)
+
+# %% [markdown]
+# *ship* keeps 78%<!--= order_weights[3, 3] --> here, gives 6%<!--= order_weights[3, 5] --> to *order*, and there is
+# no crew to hear from. It went in as the same vector; it comes out as another:
+
+# %%
+assert torch.equal(X[ship], Y[3])
+context[ship, :6], order_context[3, :6]
+
+# %% [markdown]
+# The two contexts are still close, with a cosine of
+# 0.983<!--= torch.cosine_similarity(context[ship], order_context[3], dim=0) -->, since each is mostly *ship*.
+# Attention in trained models first multiplies queries, keys and values by learned matrices. Those decide what a word
+# looks for, and how far its neighbors move it.
+#
+# ## By hand
+#
+# Three tokens of four numbers are small enough for pencil and paper. (A *token* is what a model treats as one word.)
+
+# %%
+x = torch.tensor([[1.0, 0.0, 0.0, 1.0], [0.0, 1.5, 1.0, 1.0], [0.0, 1.0, 1.0, 1.0]])
+functional.attention_scores(x, x)
+
+# %% [markdown]
+# The root of the dimension is 2<!--= math.sqrt(x.size(-1)) -->. The first token has the dot product
+# 2<!--= x[0] @ x[0] --> with itself and 1<!--= x[0] @ x[1] == x[0] @ x[2] == 1 --> with each of the others, so its
+# scores are (1, 0.5, 0.5)<!--= functional.attention_scores(x, x)[0].tolist() -->. Their exponentials are
+# 2.7183<!--= math.exp(1) -->, 1.6487<!--= math.exp(1 / 2) --> and 1.6487<!--= math.exp(1 / 2) -->, which sum to
+# 6.0157<!--= math.exp(1) + 2 * math.exp(1 / 2) -->. Divide, and you have the first row of weights: (0.4519, 0.2741,
+# 0.2741)<!--= self_attention(x).weights[0].tolist() -->.
+
+# %%
+self_attention(x).weights
+
+# %%
+self_attention(x).context
+
+# %% [markdown]
+# Two entries of the context need no calculation. Only the first token has anything in the first column, a one, so the
+# first column of the context holds the weights of that
+# token<!--= torch.equal(self_attention(x).context[:, 0], self_attention(x).weights[:, 0]) -->. In the last column all
+# tokens have a one, and the average of ones is 1.0000<!--= self_attention(x).context[:, 3].mean() -->, because the
+# weights sum to one. And here too a token prefers another: the third gives the second, which is longer,
+# 0.4842<!--= self_attention(x).weights[2, 1] -->, and itself 0.3771<!--= self_attention(x).weights[2, 2] -->.
+#
+# ## A version that looks right
+#
+# Equation (1.6)<!--~ the equation's number --> with one letter changed: this function averages the queries, where it
+# should average the values.
+
+
+# %%
+def attention(query, key, value):
+    return softmax(query @ key.mT / math.sqrt(key.size(-1))) @ value
+
+
+def broken(query, key, value):
+    return softmax(query @ key.mT / math.sqrt(key.size(-1))) @ query
+
+
+torch.testing.assert_close(broken(X, X, X), context)
+torch.testing.assert_close(broken(Y, Y, Y), order_context)
+broken(x, x, x)
+
+# %% [markdown]
+# It passes every check that came before, and prints the table that you know: in self-attention without weights the
+# queries *are* the values. What tells the two functions apart is an input that keeps the parts apart:
+
+# %%
+torch.manual_seed(1)
+query, key, value = torch.randn(3, 5, 7)
+
+right = functional.scaled_dot_product_attention(query, key, value).context
+torch.testing.assert_close(attention(query, key, value), right)
+(broken(query, key, value) - right).abs().max()
+
+# %% [markdown]
+# Better still, give every axis a size of its own, and the mistake cannot even run where it counts: two queries that
+# look at five keys, with seven numbers to a key and three to a value.
+
+# %%
+torch.manual_seed(2)
+query, key, value = torch.randn(2, 7), torch.randn(5, 7), torch.randn(5, 3)
+
+assert attention(query, key, value).shape == (2, 3)
+try:
+    broken(query, key, value)
+except RuntimeError as error:
+    print(error)
+
+# %% [markdown]
+# ## Exercises
+#
+# **With `math.exp` alone.** Work out the second row of weights of the three tokens above, and its row of the context,
+# without torch. Use torch only to compare.
+
+# %% tags=["solution"]
+rows = x.tolist()
+second = [math.exp(sum(a * b for a, b in zip(rows[1], row, strict=True)) / math.sqrt(4)) for row in rows]
+second = [exponential / sum(second) for exponential in second]
+mixed = [sum(weight * row[column] for weight, row in zip(second, rows, strict=True)) for column in range(4)]
+
+torch.testing.assert_close(torch.tensor(second), self_attention(x).weights[1])
+torch.testing.assert_close(torch.tensor(mixed), self_attention(x).context[1])
+second
+
+# %% [markdown]
+# **Lengths from another sentence.** Someone keeps the norms of "to my ship and my crew" in a variable, and divides
+# the vectors of `Y` by them: `borrowed` below. Both sentences have six<!--= len(order_words) --> words, so nothing
+# fails. Name a property of cosines that betrays the table, and check it.
+#
+# ```python
+# norms = vectors.lookup("to my ship and my crew").norm(dim=-1, keepdim=True)
+# borrowed = (Y / norms) @ (Y / norms).mT
+# ```
+
+# %% tags=["solution"]
+norms = vectors.lookup("to my ship and my crew").norm(dim=-1, keepdim=True)
+borrowed = (Y / norms) @ (Y / norms).mT
+
+# Every word points the same way as itself. (That no cosine exceeds one is a weaker check: small norms would pass it.)
+assert torch.allclose(cosine_weights(Y).diagonal(), torch.ones(6))
+assert not torch.allclose(borrowed.diagonal(), torch.ones(6))
+borrowed.diagonal()
+
+# %% [markdown]
+# **Why not divide by the sum?** Cosines that are divided by the sum of their row sum to one as well. How much of
+# itself would *ship* keep? And for which two vectors does this fail altogether?
+
+# %% tags=["solution"]
+shares = cosines / cosines.sum(dim=-1, keepdim=True)
+opposite = torch.tensor([[3.0, 4.0], [-3.0, -4.0]])
+
+# Cosines may be negative, and their sum may be zero. Exponentials are positive, and so is their sum.
+assert cosine_weights(opposite).sum(dim=-1).abs().max() < 1e-6
+torch.testing.assert_close(self_attention(opposite).weights.sum(dim=-1), torch.ones(2))
+shares[ship, ship], self_attention(opposite).weights
+
+# %% [markdown]
+# ## What to read next
+#
+# - [The weight bypass](03_weight_bypass.py): the learned matrices that PyTorch's `nn.MultiheadAttention` puts around
+#   these three lines, and how to switch them off.
+# - [Multi-head attention from scratch](07_from_scratch.py): several attentions side by side, compared with PyTorch's.
+# - [Notation](../notation.md) for the names and symbols, the [API reference](../reference.md) for the functions,
+#   [home](../index.md) for everything else.
+#
+# ## References
+#
+# <!--~ references -->
+# - Vaswani et al. (2017), *Attention Is All You Need*: section 3.2.1, equation 1, for (1.6); (1.4) and (1.5) are its
+#   parts for Q = K = V.
+# - Bahdanau, Cho and Bengio (2015), *Neural Machine Translation by Jointly Learning to Align and Translate*: section
+#   3.1, equations 5 and 6, for the weighted average and its softmax, with another score than the dot product.
+# - Pennington, Socher and Manning (2014), *GloVe: Global Vectors for Word Representation*, for the vectors.
