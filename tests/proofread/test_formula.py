@@ -172,6 +172,8 @@ def test_what_holds_is_accepted(latex):
         (r"\sum_{j=1} x_j = a", "\\sum needs both limits, or an index alone"),
         (r"\tanh_2 a = b", "tanh takes no subscript here"),
         (r"\mathring{a} = a", "\\mathring is not in the grammar"),
+        (r"x \ne a", "`x \\ne a` does not hold: x is a tensor of shape (3,)"),
+        (r"x \le S", "`x \\le S` does not hold: x is a tensor of shape (3,)"),
         (r"f = a", "f is a function: call it, as in f(x)"),
         (r"q = 3", "q is not bound: bind it in `where`, or use it as a subscript"),
         (r"W_Q = A", "neither W_Q nor W is bound: bind it in `where`"),
@@ -243,6 +245,15 @@ def test_a_formula_without_a_word_from_its_author_is_a_finding():
 
 def test_what_the_page_computed_itself_needs_no_call():
     assert check(Formula("t = 2A", where=""), PAGE | {"t": 2 * PAGE["A"]}) == []
+
+
+@pytest.mark.parametrize(
+    "where", ["t = double(A)", "u = double(A); t = u + 0", "t = layer(A)", "t = (lambda M: double(M))(A)"]
+)
+def test_a_call_of_what_the_page_defines_proves_something(where):
+    layer = torch.nn.Linear(3, 3, bias=False, dtype=torch.float64)
+    layer.weight.data = 2 * torch.eye(3, dtype=torch.float64)
+    assert check(Formula("t = 2A", where=where), PAGE | {"layer": layer}) == []
 
 
 def test_single_precision_is_compared_to_its_own_rounding():

@@ -55,8 +55,21 @@ What proves nothing is refused: two sides that are the same, and a symbol that `
 mistakes: 0, 1, constant tensors, sizes of 0 or 1.
 """
 
-from ._check import check
+from typing import TYPE_CHECKING, Any
+
 from ._find import Formula, find, spans
-from ._mutants import Mutant, mutants, survivors
+
+if TYPE_CHECKING:
+    from ._check import check
+    from ._mutants import Mutant, mutants, survivors
 
 __all__ = ["Formula", "Mutant", "check", "find", "mutants", "spans", "survivors"]
+
+
+def __getattr__(name: str) -> Any:
+    # torch takes seconds to load: who only finds formulas does without.
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from . import _check, _mutants
+
+    return getattr(_check if name == "check" else _mutants, name)

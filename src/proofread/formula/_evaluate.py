@@ -371,7 +371,7 @@ class Evaluator:
             return max(terms) if kind == "max" else min(terms)
         if kind == "sum":
             return sum(terms[1:], terms[0]) if terms else 0
-        product = terms[0] if terms else 1
+        product: Any = terms[0] if terms else 1
         for term in terms[1:]:
             product = _matmul(product, term) if _shape(product) and _shape(term) else product * term
         return product
@@ -458,8 +458,8 @@ class Evaluator:
 
 def holds(relation: str, one: Any, other: Any, tolerance: float) -> bool:
     """Tell whether a relation holds between all entries, to a tolerance relative to the largest of them."""
-    if relation in ("=", "≈", "≠") and _shape(one) != _shape(other):
-        return relation == "≠"
+    if _shape(one) != _shape(other) and (relation in ("=", "≈", "≠") or (_shape(one) and _shape(other))):
+        return False
     one, other = (torch.as_tensor(value, dtype=torch.float64).detach() for value in (one, other))
     largest = [value[value.isfinite()].abs().max().item() for value in (one, other) if value.isfinite().any()]
     # Where one side is zero all over, the other's rounding has nothing to be measured by.

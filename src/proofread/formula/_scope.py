@@ -61,14 +61,16 @@ class Scope:
             self.self_made |= dict.fromkeys(names, used)
 
     def proves(self, name: str) -> bool:
-        """Tell whether calling the name runs what the page or its packages define, not torch or Python."""
+        """Tell whether calling the name runs what the page or its packages define, not only torch or Python."""
         if name in self.where:
             return name in self.computed
         value = self.page.get(name)
-        if isinstance(value, types.ModuleType):
-            return value.__name__.partition(".")[0] not in ("torch", "math")
-        return callable(value) and not (getattr(value, "__module__", None) or "builtins").startswith(
-            ("torch.", "builtins")
+        home = (
+            value.__name__ if isinstance(value, types.ModuleType) else getattr(value, "__module__", None) or "builtins"
+        )
+        callables = callable(value) or isinstance(value, types.ModuleType)
+        return isinstance(value, torch.nn.Module) or (
+            callables and home.partition(".")[0] not in ("torch", "math", "builtins")
         )
 
     def bound(self, name: str, *, by_where: bool = False) -> bool:
