@@ -15,7 +15,8 @@
 # module then returns plain self-attention. For the example below its first row is
 # [0.4519, 0.6852, 0.5481, 1.0000]<!--== module(x, x, x)[0][0].tolist() -->, as by hand. Wherever this page computes
 # the same thing both ways, the results differ by at most {{= max(gaps) :.0e}}, which is rounding.
-# `unmasked.bypass_(module)` does it in one line.
+# `unmasked.bypass_(module)` does it in one line. It depends on one head, zero biases, packed weights and frozen
+# parameters; below, each is broken, and the damage measured.
 #
 # This *weight bypass* shows which part of a result is attention and which part is weights, and it lets you hold your
 # own attention against PyTorch's without copying a single weight.
@@ -41,7 +42,13 @@ from unmasked.heads import merge_heads, split_heads
 # numbers each. Attention replaces every row by an average of all rows, in three steps.
 
 # %%
-x = torch.tensor([[1.0, 0.0, 0.0, 1.0], [0.0, 1.5, 1.0, 1.0], [0.0, 1.0, 1.0, 1.0]])
+x = torch.tensor(
+    [
+        [1.0, 0.0, 0.0, 1.0],
+        [0.0, 1.5, 1.0, 1.0],
+        [0.0, 1.0, 1.0, 1.0],
+    ]
+)
 
 scores = x @ x.mT / math.sqrt(x.size(-1))
 scores
@@ -97,8 +104,8 @@ output, learned = module(x, x, x)
 learned.detach()
 
 # %% [markdown]
-# These weights are others: off by up to 0.29<!--= (learned - weights).abs().max().item() -->. The module's parameters
-# say why.
+# These are not the weights of the section above. They differ by up
+# to 0.29<!--= (learned - weights).abs().max().item() -->, and the module's parameters say why.
 
 # %%
 for name, parameter in module.named_parameters():
@@ -108,13 +115,13 @@ for name, parameter in module.named_parameters():
 # `in_proj_weight` holds three<!--= module.in_proj_weight.size(0) / module.embed_dim --> square matrices, one below the
 # other: query's, key's and value's. They are *packed*, so that one multiplication applies all three. `out_proj` holds
 # the fourth, which is applied to the averages. A *bias* is a vector that is added after a matrix. `blocks` takes the
-# matrices apart; `as_if_trained` makes modules in which nothing is zero, so that nothing can hide.
+# matrices apart; `as_if_trained` makes modules whose biases are not zero, because zeros hide mistakes.
 
 
 # %%
 def blocks(module):
-    query, key, value = module.in_proj_weight.chunk(3)
-    return {"query": query, "key": key, "value": value, "output": module.out_proj.weight}
+    matrices = *module.in_proj_weight.chunk(3), module.out_proj.weight
+    return dict(zip(["query", "key", "value", "output"], matrices, strict=True))
 
 
 def as_if_trained(embed_dim, num_heads=1, **options):
@@ -130,7 +137,7 @@ def as_if_trained(embed_dim, num_heads=1, **options):
 #
 # $$\begin{aligned}
 # Q &= X W_Q^\top + b_Q, \\ K &= X W_K^\top + b_K, \\ V &= X W_V^\top + b_V, \\
-# \operatorname{Module}(X) &= \operatorname{softmax}\left(\frac{Q K^\top}{\sqrt{d}}\right) V \, W_O^\top + b_O
+# \operatorname{Module}(X) &= \operatorname{softmax}\left(\dfrac{Q K^\top}{\sqrt{d}}\right) V \, W_O^\top + b_O
 # \end{aligned} \tag{3.2}$$
 # <!-- where:
 # X = random("n d"); trained = as_if_trained(d, dtype=torch.float64)
@@ -179,8 +186,8 @@ print(output, weights, sep="\n")
 #|   initialized, the numbers are scattered around zero. On the right, bypassed, each of the four matrices
 #|   has ones on its diagonal and zeros elsewhere.
 rows = [f"{name} {row}" for name in blocks(module) for row in range(4)]
-stacked = {"as initialized": fresh, "bypassed": torch.cat(list(blocks(module).values()))}
-figure = plot.signed(stacked, queries=rows)
+identities = torch.cat(list(blocks(module).values()))
+figure = plot.signed({"as initialized": fresh, "bypassed": identities}, queries=rows)
 for axes in figure.axes[:2]:
     axes.set(xlabel="input feature", ylabel="")
 figure.axes[0].set_ylabel("matrix, output feature")
@@ -209,8 +216,8 @@ agree(weights, plain.weights)
 agree(output, plain.context)
 agree(module(x, x, x, need_weights=False)[0], plain.context)
 with torch.no_grad():
-    batch = x[None]  # the same, as a batch of one sequence
-    agree(module.eval()(batch, batch, batch, need_weights=False)[0], self_attention(batch).context)
+    one = x[None]  # a batch of one sequence: batch tokens embed_dim
+    agree(module.eval()(one, one, one)[0], self_attention(one).context)
 gaps
 
 # %% [markdown]
@@ -237,16 +244,18 @@ def body(function):
 print(body(bypass.bypass_), body(bypass._targets), sep="\n\n\n")
 
 # %% [markdown]
-# On a module that is not fresh, with biases and all, it agrees with the recipe above to the last bit. `is_bypassed`
-# tells whether a module is bypassed, and if not, why.
+# On a module with biases it agrees with the recipe above to the last bit. `is_bypassed` tells whether a module is
+# bypassed, and if not, why.
 
 # %%
 torch.manual_seed(4)
 other = as_if_trained(4)
-print(is_bypassed(other))
+print(*is_bypassed(other).reasons, sep="\n")
 
+# %%
 bypass_(other)
 print(is_bypassed(other))
+
 assert all(map(torch.equal, other.parameters(), module.parameters()))
 assert not any(parameter.requires_grad for parameter in other.parameters())
 assert torch.equal(other(x, x, x)[0], output)
@@ -258,15 +267,18 @@ assert torch.equal(other(x, x, x)[0], output)
 #
 # The vectors come with the package and have 50<!--== tokens.size(1) --> numbers each. They are **stand-ins**: only
 # *ship* (to four decimals) and the first ten numbers of *i* are those that GloVe publishes. The others were computed
-# for this project, so that the weights come out as with GloVe's. For the real ones, download the archive below from
-# [GloVe's page](https://nlp.stanford.edu/projects/glove/), and replace the second line of the cell by
+# for this project, so that the weights come out as with GloVe's. For the real ones, download the archive named here
+# from [GloVe's page](https://nlp.stanford.edu/projects/glove/), and let the cell look its words up in it:
 #
 # ```python
-# tokens = unmasked.embeddings.read_glove("glove.6B.zip", words, dim=50).lookup(words)
+# from unmasked.embeddings import read_glove
+#
+# tokens = read_glove("glove.6B.zip", words, dim=50).lookup(words)
 # ```
 
 # %%
-words = ["i", "must", "go", "back", "to", "my", "ship", "and", "to", "my", "crew"]
+sentence = "I must go back to my ship and to my crew"
+words = sentence.lower().split()
 tokens = ship_vectors().lookup(words)
 ship = words.index("ship")
 
@@ -274,7 +286,15 @@ torch.manual_seed(5)
 layer = nn.MultiheadAttention(50, 1, batch_first=True)
 before = layer(tokens, tokens, tokens)[1][ship].detach()
 after = bypass_(layer)(tokens, tokens, tokens)[1][ship]
-table(torch.stack([before, after]), ["fresh module", "bypassed"], words)
+
+# %% tags=["hide-input"]
+#| alt: The weights of the word ship on the eleven<!--= len(words) --> words of the sentence, in two rows. Fresh module: all
+#|   cells alike, about a tenth each. Bypassed: ship stands out with more than half<!--= after[ship] > 0.5 -->, crew comes
+#|   second, and the other words are faint.
+rows = torch.stack([before, after])
+figure = plot.heatmap(rows, queries=["fresh module", "bypassed"], keys=words)
+figure.axes[0].set_ylabel("")
+figure
 
 # %% [markdown]
 # As initialized, the module gives *ship* {{ before[ship] :.0%}} of itself, and the other words nearly
@@ -291,6 +311,9 @@ agree(output, plain.context)
 print(weights[ship], output[ship], sep="\n")
 
 # %% [markdown]
+# The embedding of *ship* began [1.5213, 0.1052, 0.3816, -0.5080]<!--= tokens[ship, :4].tolist() -->. In this sentence it
+# begins [1.0387, 0.1033, 0.3426, -0.4320]<!--= output[ship, :4].tolist() -->: the word has become a mixture.
+#
 # ## What the bypass depends on
 #
 # Below, each condition is broken while all others hold. `is_bypassed` gives its reasons, and two figures are noted:
@@ -302,8 +325,9 @@ conditions = {}
 
 def measure(name, module):
     output, weights = module(tokens, tokens, tokens)
-    conditions[name] = torch.stack([weights[ship, ship], (output - plain.context).abs().max()]).detach()
-    print(f"{name}\n  {is_bypassed(module)}")
+    conditions[name] = [weights[ship, ship].item(), apart(output, plain.context)]
+    check = is_bypassed(module)
+    print(*(check.reasons or [check]), sep="\n")
 
 
 measure("all hold", layer)
@@ -314,7 +338,8 @@ measure("all hold", layer)
 
 # %%
 torch.manual_seed(6)
-measure("five heads", bypass_(nn.MultiheadAttention(50, num_heads=5, batch_first=True)))
+several = bypass_(nn.MultiheadAttention(50, num_heads=5, batch_first=True))
+measure("five heads", several)
 
 # %% [markdown]
 # **Zero biases.** They start at zero, so a bypass that forgets them passes every test on fresh modules, and fails on
@@ -331,7 +356,8 @@ measure("biases kept", biased)
 
 # %%
 torch.manual_seed(8)
-thawed = bypass_(nn.MultiheadAttention(50, 1, bias=False, batch_first=True)).requires_grad_(True)
+thawed = bypass_(nn.MultiheadAttention(50, 1, bias=False, batch_first=True))
+thawed.requires_grad_(True)
 optimizer = torch.optim.Adam(thawed.parameters(), lr=0.001)
 thawed(tokens, tokens, tokens)[0].square().mean().backward()
 optimizer.step()
@@ -352,8 +378,8 @@ agree(dropping.eval()(tokens, tokens, tokens)[0], plain.context)
 
 # %%
 torch.manual_seed(10)
-appended = nn.MultiheadAttention(50, 1, add_zero_attn=True, batch_first=True).requires_grad_(False)
-set_identity(appended)
+appended = nn.MultiheadAttention(50, 1, add_zero_attn=True, batch_first=True)
+set_identity(appended.requires_grad_(False))
 measure("zeros appended", appended)
 
 # %% [markdown]
@@ -372,7 +398,8 @@ for option in ({"kdim": 7}, {"add_bias_kv": True}, {"add_zero_attn": True}):
 # What each of them does to the numbers:
 
 # %%
-table(torch.stack(list(conditions.values())), list(conditions), ["ship", "off"], digits=3)
+figures = torch.tensor(list(conditions.values()))
+table(figures, list(conditions), ["ship", "off"], digits=3)
 
 # %% [markdown]
 # The biases leave *ship*'s weight nearly alone, {{ conditions["biases kept"][0] :.0%}} for
@@ -391,8 +418,8 @@ table(torch.stack(list(conditions.values())), list(conditions), ["ship", "off"],
 # X = split_heads(tokens, H); Y = split_heads(many(tokens, tokens, tokens)[0], H)
 # -->
 #
-# The root is that of the slice's length, not the row's. And the weights that the module returns are the mean of the
-# heads': with several heads, no output was made by them.
+# The root is that of the slice's length, not the row's. The weights that the module returns are the mean over the
+# heads: no head has used them, and they do not lead to the output.
 
 # %%
 torch.manual_seed(12)
@@ -408,7 +435,7 @@ assert apart(mean_weights @ batch, output) > 0.1
 # %% [markdown]
 # ## Other weights that do nothing
 #
-# Must a module that gives plain self-attention be bypassed? No. A matrix $R$ is *orthogonal* if it turns or mirrors
+# The identity is not the only such weight. A matrix $R$ is *orthogonal* if it turns or mirrors
 # vectors and keeps lengths and angles; its transpose undoes it. Let query and key share one, and the scores stay:
 
 
@@ -451,9 +478,10 @@ try:
         agree(trained(tokens, tokens, tokens)[0], plain.context)
         raise RuntimeError("something fails in the block")
 except RuntimeError as error:
-    print(error, is_bypassed(trained), sep="\n")
+    print(error)
 
-for now, (parameter, values, trainable) in zip(trained.parameters(), kept, strict=True):
+assert not is_bypassed(trained)
+for (parameter, values, trainable), now in zip(kept, trained.parameters(), strict=True):
     assert now is parameter
     assert torch.equal(now, values)
     assert now.requires_grad == trainable
@@ -495,7 +523,6 @@ torch.manual_seed(16)
 right = bypass_(nn.MultiheadAttention(4, 1, batch_first=True))
 wrong = bypass_(nn.MultiheadAttention(4, 1))
 
-one = x[None]  # batch tokens embed_dim
 for candidate in (right, wrong):
     output, weights = candidate(one, one, one)
     print(tuple(output.shape), tuple(weights.shape), weights.flatten().tolist())
@@ -542,7 +569,7 @@ weights[ship, ship]
 # %% tags=["solution"]
 torch.manual_seed(18)
 even = bypass_(nn.MultiheadAttention(50, 1, batch_first=True))
-even.in_proj_weight[:50] = 0  # no query, so all scores are 0; the key's block would do too
+even.in_proj_weight[:50] = 0  # queries of zeros: all scores are 0. Keys would do too.
 
 output, weights = even(tokens, tokens, tokens)
 torch.testing.assert_close(weights, torch.full((11, 11), 1 / 11))
