@@ -1,0 +1,660 @@
+# %% [markdown]
+# # Is my multi-head attention right? From scratch against PyTorch
+#
+# **Give it the weights of `torch.nn.MultiheadAttention` and compare, and compare enough.** Some twenty<!--==
+# 15 <= lines <= 22 --> lines of tensor code, derived below step by step, agree with PyTorch's layer to within
+# $10^{-5}$<!--== max(found.values()) < 1e-5 -->: in the output, in the weights of every head, in every gradient. The
+# package behind this site agrees in each of {{= compared :,}} combinations of the layer's options. But agreement proves
+# little where biases are zero, where two sizes are equal, or where only the average over the heads is compared: each
+# lets a wrong layer pass, and this page measures how wrong.
+#
+# **You should know** Python, and that tensors have shapes. Every term of attention is explained where it first appears;
+# [What is attention?](01_what_is_attention.py) takes more time over the idea.
+#
+# **You will know** each step of multi-head attention with its shape, how PyTorch packs four<!--=
+# len(["query", "key", "value", "output"]) --> matrices into two, how to carry weights between five<!--==
+# len(LAYOUTS) --> layouts, and which checks tell a right layer from one that only looks right.
+
+# %%
+import ast
+import inspect
+import itertools
+from copy import deepcopy
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from unmasked import CausalSelfAttention, attention_scores, layouts, masks, plot, scaled_dot_product_attention
+from unmasked.heads import fused_qkv, merge_heads, project_loop, split_heads
+from unmasked.trace import trace
+
+
+def gap(a, b):
+    """The largest absolute difference."""
+    assert a.shape == b.shape, (a.shape, b.shape)
+    return (a - b).abs().max().item()
+
+
+# %% [markdown]
+# ## The layer to compare with
+#
+# Attention reads *tokens*, words or pieces of words, each given as a list of numbers, its *embedding*. It takes three
+# inputs, which may come from three places: the **queries** are the tokens that look, the **keys** the tokens that are
+# looked at, and each key has a **value**, which is what a query takes away from it.
+#
+# Choose sizes that all differ. Two equal sizes let an exchange of two axes go unnoticed.
+
+# %%
+batch, num_heads, head_dim, queries, keys = 2, 3, 4, 5, 7
+embed_dim = num_heads * head_dim
+
+torch.manual_seed(0)
+query = torch.randn(batch, queries, embed_dim, requires_grad=True)
+key = torch.randn(batch, keys, embed_dim, requires_grad=True)
+value = torch.randn(batch, keys, embed_dim, requires_grad=True)
+theirs = nn.MultiheadAttention(embed_dim, num_heads, batch_first=True)
+
+assert len({batch, num_heads, head_dim, queries, keys, embed_dim}) == 6
+{name: tuple(parameter.shape) for name, parameter in theirs.named_parameters()}
+
+# %% [markdown]
+# `batch_first=True` says that the first axis counts the sequences of the batch; by default PyTorch takes it for the
+# tokens. The layer multiplies by four<!--= sum(p.numel() for p in theirs.parameters() if p.dim() == 2) / embed_dim**2
+# --> square matrices and stores two<!--= sum(p.dim() == 2 for p in theirs.parameters()) -->: those for query, key and
+# value are *packed*, one below the other, into the 36<!--= len(theirs.in_proj_weight) --> rows of `in_proj_weight`. The
+# fourth, `out_proj.weight`, comes after attention.
+#
+# **Both biases start at zero**<!--= not (theirs.in_proj_bias.any() or theirs.out_proj.bias.any()) -->. Code that
+# forgets them agrees with a new layer and with no trained one. Fill them before you compare anything.
+
+# %%
+untrained = deepcopy(theirs)
+torch.manual_seed(1)
+with torch.no_grad():
+    theirs.in_proj_bias.normal_()
+    theirs.out_proj.bias.normal_()
+
+state = dict(theirs.named_parameters())
+w_q, w_k, w_v = state["in_proj_weight"].chunk(3)
+b_q, b_k, b_v = state["in_proj_bias"].chunk(3)
+w_q.shape, b_q.shape
+
+# %% [markdown]
+# ## Project
+#
+# Each input is multiplied by its own matrix. PyTorch keeps a weight as (features out, features in), so the product is
+# with the *transpose*.
+
+
+# %%
+def project(x, weight, bias):
+    return F.linear(x, weight, bias)  # batch tokens features
+
+
+assert gap(project(query, w_q, b_q), query @ w_q.T + b_q) < 1e-5
+project(query, w_q, b_q).shape, project(key, w_k, b_k).shape
+
+# %% [markdown]
+# Papers write $QW$, which invites `query @ w_q`. The matrix is square, so that runs, and it is off by
+# {{ gap(query @ w_q, query @ w_q.T) :.1f}}. A matrix that is not square makes PyTorch speak up:
+
+# %%
+try:
+    torch.ones(batch, keys, 10) @ torch.ones(embed_dim, 10)  # 10 features in, 12 out
+except RuntimeError as error:
+    print(error)
+
+# %% [markdown]
+# ## Split into heads
+#
+# One attention gives each query one average of the values. With several *heads* a query takes several averages, each
+# by a measure of its own and each over a part of the features. The first head has the first 4<!--= head_dim -->
+# features of every token, the second the next 4<!--= head_dim -->, and so on.
+
+
+# %%
+def split(x):
+    batch, tokens, features = x.shape
+    x = x.view(batch, tokens, num_heads, features // num_heads)  # batch tokens heads head_dim
+    return x.transpose(1, 2)  # batch heads tokens head_dim
+
+
+q, k, v = (split(project(x, w, b)) for x, w, b in [(query, w_q, b_q), (key, w_k, b_k), (value, w_v, b_v)])
+assert torch.equal(q[:, 1], project(query, w_q, b_q)[..., head_dim : 2 * head_dim])
+q.shape, k.shape, v.shape
+
+# %% [markdown]
+# `view` must name `num_heads` before `head_dim`. Here is the other order, with three<!--= num_heads --> heads and with
+# as many heads as each has features:
+
+
+# %%
+def swapped_split(x, num_heads, head_dim):
+    return x.view(*x.shape[:2], head_dim, num_heads).transpose(1, 2)
+
+
+torch.manual_seed(2)
+x = torch.randn(batch, keys, 4 * 4)
+print("3 heads of 4:", tuple(swapped_split(key, 3, 4).shape), "should be", tuple(split_heads(key, 3).shape))
+print("4 heads of 4:", tuple(swapped_split(x, 4, 4).shape), "should be", tuple(split_heads(x, 4).shape))
+
+# %% [markdown]
+# Where the two numbers are equal the shape is right, and the values are off by
+# {{ gap(swapped_split(x, 4, 4), split_heads(x, 4)) :.1f}}. Different sizes turn this silent mistake into a visible one.
+#
+# ## Scores, weights, context
+#
+# Within a head every query is compared with every key by a *dot product*: multiply feature by feature and add up. The
+# dot products, divided by the square root of the number of features in a head, are the **scores**. The *softmax* makes
+# positive **weights** of a row of scores: it raises $e$ to each of them and divides by the row's total, so that a row
+# sums to one. The average of the values by these weights is the **context**.
+#
+# A *mask* says which keys a query may see. Ours is *causal*: no query sees a later token. The
+# five<!--= queries --> queries stand for the last five<!--= queries --> of seven<!--= keys --> tokens, so the first of
+# them sees three<!--= masks.causal(queries, keys)[0].sum() --> keys and the last all
+# seven<!--= masks.causal(queries, keys)[-1].sum() -->. What may not be seen gets a score of minus infinity *before* the
+# softmax, which makes it a weight of exactly zero.
+
+
+# %%
+def attend(q, k, v, allowed):
+    scores = q @ k.mT / q.size(-1) ** 0.5  # batch heads queries keys
+    scores = scores.masked_fill(~allowed, -torch.inf)
+    weights = scores.softmax(dim=-1)
+    return weights @ v, weights  # batch heads queries head_dim
+
+
+allowed = masks.causal(queries, keys)
+context, weights = attend(q, k, v, allowed)
+torch.testing.assert_close(weights.sum(dim=-1), torch.ones(batch, num_heads, queries))
+assert (weights.masked_select(~allowed) == 0).all()
+context.shape, weights.shape
+
+# %% [markdown]
+# Without the mask, that is the formula of the paper that introduced it (Vaswani et al. 2017, equation 1)<!--~
+# reference -->:
+#
+# $$\operatorname{Attention}(Q, K, V) = \operatorname{softmax}\left(\frac{Q K^\top}{\sqrt{d_k}}\right) V \tag{7.1}$$
+# <!-- where: Q, K, V = random("n d_k", "m d_k", "m d_v");
+# Attention = lambda Q, K, V: attend(Q, K, V, torch.ones(n, m, dtype=torch.bool))[0] -->
+#
+# ## Merge and project
+#
+# The heads go side by side again, each token's features together, and the fourth matrix mixes them. To undo the split,
+# undo its steps in reverse: first transpose back, then join the last two axes.
+
+
+# %%
+def merge(context):
+    return context.transpose(1, 2).flatten(2)  # batch tokens features
+
+
+def multi_head(query, key, value, allowed, state, merge=merge):
+    w_q, w_k, w_v = state["in_proj_weight"].chunk(3)
+    b_q, b_k, b_v = state["in_proj_bias"].chunk(3)
+    q, k, v = split(project(query, w_q, b_q)), split(project(key, w_k, b_k)), split(project(value, w_v, b_v))
+    context, weights = attend(q, k, v, allowed)
+    return project(merge(context), state["out_proj.weight"], state["out_proj.bias"]), weights
+
+
+output, weights = multi_head(query, key, value, allowed, state)
+lines = sum(len(inspect.getsource(f).strip().splitlines()) for f in (project, split, attend, merge, multi_head))
+merge(context).shape, output.shape, lines
+
+# %% [markdown]
+# That is the whole layer. The paper defines it head by head, each with matrices of its own, stacked here along a first
+# axis. `convert` packs them as PyTorch wants them, so that PyTorch's layer can be held against the definition:
+
+
+# %%
+def by_pytorch(Q, K, V, W_Q, W_K, W_V, W_O):
+    stacked = {"query": W_Q, "key": W_K, "value": W_V, "output.weight": W_O.T}
+    packed = layouts.convert(stacked, source="stacked", target="packed", num_heads=len(W_Q))
+    layer = nn.MultiheadAttention(len(W_O), len(W_Q), bias=False, device="meta", dtype=Q.dtype)  # no weights of its own
+    return torch.func.functional_call(layer, packed, (Q, K, V))[0]
+
+
+# %% [markdown]
+# $$\begin{aligned}
+# \operatorname{MultiHead}(Q, K, V) &= \operatorname{Concat}(\text{head}_1, \dots, \text{head}_h) \, W^O \\
+# \text{head}_i &= \operatorname{Attention}(Q W_i^Q, K W_i^K, V W_i^V)
+# \end{aligned} \tag{7.2}$$
+# <!-- where: h, d_k, d = num_heads, head_dim, embed_dim;
+# Q, K, V, W_Q, W_K, W_V, W_O = random("n d", "m d", "m d", "h d d_k", "h d d_k", "h d d_k", "d d");
+# Attention = lambda Q, K, V: attend(Q, K, V, torch.ones(n, m, dtype=torch.bool))[0];
+# head = [Attention(Q @ a, K @ b, V @ c) for a, b, c in zip(W_Q, W_K, W_V)];
+# Concat = lambda *heads: torch.cat(heads, dim=-1);
+# MultiHead = lambda Q, K, V: by_pytorch(Q, K, V, W_Q, W_K, W_V, W_O) -->
+#
+# ## Compare: output, every head, every gradient
+#
+# PyTorch takes the mask the other way round: in `nn.MultiheadAttention` a `True` means *may not* be seen. It returns
+# the weights averaged over the heads, unless you say `average_attn_weights=False`. To compare the backward pass, make
+# one number of the output, the mean of its squares, and take its gradient with respect to every input and parameter.
+
+# %%
+blocked = ~allowed
+their_output, their_weights = theirs(query, key, value, attn_mask=blocked, average_attn_weights=False)
+_, their_average = theirs(query, key, value, attn_mask=blocked)
+inputs = [query, key, value, *theirs.parameters()]
+gradients, their_gradients = (torch.autograd.grad(y.square().mean(), inputs) for y in (output, their_output))
+
+found = {"output": gap(output, their_output), "weights of each head": gap(weights, their_weights)}
+found["averaged weights"] = gap(weights.mean(dim=1), their_average)
+for name, mine, other in zip(["query", "key", "value", *state], gradients, their_gradients, strict=True):
+    found["gradient of " + name] = gap(mine, other)
+for name, difference in found.items():
+    print(f"{name:<32} {difference:.1g}")
+assert max(found.values()) < 1e-5
+
+# %% [markdown]
+# Nothing is left but rounding. Now the package. Its functions check their arguments and take more options; the lines
+# that compute are these:
+
+
+# %%
+def without_docstring(function):
+    lines = inspect.getsource(function).splitlines()
+    docstring = ast.parse("\n".join(lines)).body[0].body[0]
+    return "\n".join(lines[: docstring.lineno - 1] + lines[docstring.end_lineno :])
+
+
+print(without_docstring(merge_heads), without_docstring(attention_scores), sep="\n\n", end="\n\n...\n")
+source = inspect.getsource(scaled_dot_product_attention)
+print(source[source.index("    scores = attention_scores") :])
+
+# %%
+ours = layouts.from_torch(theirs)
+our_output, our_weights = ours(query, key, value, attn_mask=blocked, average_attn_weights=False)
+our_causal, _ = ours(query, key, value, is_causal=True, need_weights=False)
+for other in (output, their_output, our_causal):
+    torch.testing.assert_close(our_output, other, atol=1e-5, rtol=0)
+for other in (weights, their_weights):
+    torch.testing.assert_close(our_weights, other, atol=1e-5, rtol=0)
+assert torch.equal(split_heads(key, num_heads), split(key))
+assert torch.equal(merge_heads(context), merge(context))
+
+# %% [markdown]
+# The three agree: the derivation, the package and PyTorch. So does the package's other path, `need_weights=False`,
+# which hands the work to a fused kernel.
+#
+# ## Every option
+#
+# Bugs live where options meet. So build the layer in every combination of its constructor's options, with random
+# weights *and biases*, and call it with every kind of mask, with and without weights, in training and evaluation. Under
+# one seed even the dropout is the same.
+
+# %%
+flags = ["bias", "add_bias_kv", "add_zero_attn"]
+switches = [dict(zip(flags, on, strict=True)) for on in itertools.product((True, False), repeat=len(flags))]
+orders = [(True, True), (False, True), (True, False)]  # batch_first, batched
+widths = [{}, {"kdim": 10, "vdim": 9}]  # keys and values as wide as queries, or of other widths
+returns = [(True, True), (True, False), (False, False)]  # need_weights, average_attn_weights
+
+
+def build(options, batched):
+    layer = nn.MultiheadAttention(embed_dim, num_heads, dropout=0.25, dtype=torch.float64, **options)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.normal_(std=0.3)
+    inputs = []
+    for tokens, features in [(queries, embed_dim), (keys, layer.kdim), (keys, layer.vdim)]:
+        x = torch.randn(batch, tokens, features, dtype=torch.float64)[slice(None) if batched else 0]
+        inputs.append((x if layer.batch_first else x.transpose(0, 1)).requires_grad_())
+    return layer, inputs
+
+
+# %%
+def build_masks(batched):
+    per_head = torch.randn(batch * num_heads if batched else num_heads, queries, keys, dtype=torch.float64)
+    per_head[..., 4] = -torch.inf
+    padded = torch.arange(keys) >= torch.tensor([[keys], [keys - 2]])
+    padded = padded if batched else padded[1]
+    additive = torch.zeros(padded.shape, dtype=torch.float64).masked_fill(padded, -torch.inf)
+    return [(None, None), (blocked, None), (blocked, padded), (per_head, additive)]
+
+
+# %%
+def differences(layers, inputs, **call):
+    """The largest difference between two layers in output, weights and gradients."""
+    results = []
+    for layer in layers:
+        torch.manual_seed(4)  # the same dropout for both
+        output, weights = layer(*inputs, **call)
+        gradients = torch.autograd.grad(output.square().mean(), [*inputs, *layer.parameters()])
+        results.append((output, output.new_zeros(1) if weights is None else weights, gradients))
+    (output, weights, gradients), (their_output, their_weights, their_gradients) = results
+    return gap(output, their_output), gap(weights, their_weights), max(map(gap, gradients, their_gradients))
+
+
+# %%
+#| timeout: 600
+torch.manual_seed(5)
+largest, compared = {"output": 0.0, "weights": 0.0, "gradients": 0.0}, 0
+for switch, width, (batch_first, batched) in itertools.product(switches, widths, orders):
+    layer, inputs = build({**switch, **width, "batch_first": batch_first}, batched)
+    copy = layouts.from_torch(layer)
+    calls = itertools.product(build_masks(batched), returns, (True, False))
+    for (attn_mask, padding), (need, average), training in calls:
+        both = layer.train(training), copy.train(training)
+        options = {"need_weights": need, "average_attn_weights": average}
+        found_here = differences(both, inputs, attn_mask=attn_mask, key_padding_mask=padding, **options)
+        for name, difference in zip(largest, found_here, strict=True):
+            largest[name] = max(largest[name], difference)
+        compared += 1
+compared, largest
+
+# %% [markdown]
+# {{ compared :,}} combinations, in double precision, and the largest difference is {{ max(largest.values()) :.0e}}.
+# Left out is `is_causal`, which the package obeys and PyTorch reads as a hint about the mask that you pass.
+#
+# One option is often misread: `add_bias_kv` adds no bias to the keys. It appends one learned key and one learned value,
+# which every query may attend to, and so the weights get a column more.
+
+# %%
+torch.manual_seed(6)
+longer = nn.MultiheadAttention(embed_dim, num_heads, add_bias_kv=True, batch_first=True)
+longer(query, key, value)[1].shape, their_average.shape
+
+# %% [markdown]
+# ## Every shape, without prints
+#
+# A decoder's layer takes one input for all three, and its input may be wider or narrower than its heads together.
+# `CausalSelfAttention` is such a layer: `d_in` features go in, `d_out` come out. Run the derivation on its weights
+# under `trace`, which records every operation with its shapes, its line, and the names of its axes, told by their
+# sizes:
+
+# %%
+torch.manual_seed(7)
+layer = CausalSelfAttention(d_in=10, d_out=embed_dim, num_heads=num_heads, qkv_bias=True)
+x = torch.randn(batch, keys, layer.d_in)
+renamed = {name.replace("qkv.", "in_proj_"): parameter for name, parameter in layer.named_parameters()}
+axes = {"batch": batch, "heads": num_heads, "head_dim": head_dim, "tokens": keys, "d_in": 10, "d_out": embed_dim}
+run = trace(multi_head, x, x, x, masks.causal(keys), renamed, axes=axes)
+run
+
+# %% [markdown]
+# A trace that stops early proves nothing, so hold its end against the layer itself, output projection and all:
+
+# %%
+assert gap(run.result[0], layer(x)) < 1e-5
+assert run.shapes[-3:] == [("transpose", (2, 7, 3, 4)), ("flatten", (2, 7, 12)), ("linear", (2, 7, 12))]
+
+# %% [markdown]
+# ## The same weights in five layouts
+#
+# Code that you meet keeps the same four matrices in other shapes and orders. Converted from PyTorch's:
+
+# %%
+LAYOUTS = ("packed", "separate", "interleaved", "stacked", "conv1d")
+packed = theirs.state_dict()
+kept = {name: layouts.convert(packed, source="packed", target=name, num_heads=num_heads) for name in LAYOUTS}
+for name, tensors in kept.items():
+    print(f"{name:<12}", ", ".join(f"{of} {tuple(tensor.shape)}" for of, tensor in tensors.items() if "bias" not in of))
+
+for source, target in itertools.product(LAYOUTS, LAYOUTS):
+    there = layouts.convert(kept[source], source=source, target=target, num_heads=num_heads)
+    assert all(torch.equal(tensor, kept[target][name]) for name, tensor in there.items())
+
+# %% [markdown]
+# - **Packed**: `nn.MultiheadAttention`. All rows of the query, then all of the key, then all of the value.
+# - **Separate**: one `nn.Linear` for each.
+# - **Interleaved**: one `nn.Linear` whose rows go head by head: query, key and value of the first head, then of the
+#   second.
+# - **Stacked**: one matrix for each head, transposed, as in the paper's definition.
+# - **Conv1D**: packed and transposed, as in GPT-2, whose code computes `x @ W`.
+#
+# Each is used in its own way, and all give the same keys, one for each head and token:
+
+# %%
+w, b = kept["separate"]["W_key.weight"], kept["separate"]["W_key.bias"]
+separate = split(F.linear(key, w, b))
+interleaved = fused_qkv(
+    key, kept["interleaved"]["qkv_layer.weight"], kept["interleaved"]["qkv_layer.bias"], num_heads=3
+)[1]
+stacked = project_loop(key, kept["stacked"]["key"]) + kept["stacked"]["key_bias"].unsqueeze(1)
+conv1d = split((key @ kept["conv1d"]["c_attn.weight"] + kept["conv1d"]["c_attn.bias"]).chunk(3, dim=-1)[1])
+for other in (separate, interleaved, stacked, conv1d):
+    torch.testing.assert_close(other, k, atol=1e-5, rtol=0)
+
+# %% [markdown]
+# Interleaved and packed weights have the same shape, so nothing complains if you load the one as the other. Only the
+# values tell:
+
+# %%
+mistaken = fused_qkv(key, packed["in_proj_weight"], packed["in_proj_bias"], num_heads=num_heads)[1]
+assert mistaken.shape == k.shape
+print(f"loaded as it is: {gap(mistaken, k):.2f}   converted: {gap(interleaved, k):.1g}")
+
+# %% [markdown]
+# How you load matters too. `weight.data = chunk` copies nothing: the new layer's weight *is* a part of the old one's.
+# Train the new layer by one step, and the old one moves with it, here by {{= moved :.3f}}. `convert` and `copy_` give
+# the new layer numbers of its own.
+
+# %%
+original = deepcopy(theirs)
+torch.manual_seed(8)
+alias, copied = nn.Linear(embed_dim, embed_dim), nn.Linear(embed_dim, embed_dim)
+alias.weight.data = original.in_proj_weight.chunk(3)[0]
+with torch.no_grad():
+    copied.weight.copy_(original.in_proj_weight.chunk(3)[0])
+
+
+def step(layer):
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    layer(query).square().mean().backward()
+    optimizer.step()
+    return gap(original.in_proj_weight, theirs.in_proj_weight)
+
+
+assert step(copied) == 0
+moved = step(alias)
+assert moved > 0
+
+# %% [markdown]
+# ## What lets a wrong layer pass
+#
+# **Biases of zero.** Here is a copy that forgets all biases, compared with the layer as it was made and with the layer
+# after its biases were filled:
+
+# %%
+zero = {name: torch.zeros_like(tensor) if "bias" in name else tensor for name, tensor in state.items()}
+forgetful, _ = multi_head(query, key, value, allowed, zero)
+new_output, _ = untrained(query, key, value, attn_mask=blocked)
+print(f"new layer: {gap(forgetful, new_output):.1g}   trained layer: {gap(forgetful, their_output):.2f}")
+
+# %% [markdown]
+# **The average over the heads.** Suppose queries and keys count the heads in one order and values in another. Each head
+# then averages the values of its neighbor. The average of the weights is what it was; every head's weights, and the
+# context, are not:
+
+# %%
+rolled_context, rolled_weights = attend(q.roll(1, dims=1), k.roll(1, dims=1), v, allowed)
+print(f"averaged weights:     {gap(rolled_weights.mean(dim=1), their_average):.1g}")
+print(f"weights of each head: {gap(rolled_weights, their_weights):.2f}")
+print(f"context:              {gap(rolled_context, context):.2f}")
+
+# %% [markdown]
+# **A mask of the other polarity.** `scaled_dot_product_attention` takes a boolean mask in which `True` means *may* be
+# seen, `nn.MultiheadAttention` one in which it means *may not*. Neither can know what you meant.
+
+# %%
+sdpa = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed)
+torch.testing.assert_close(sdpa, context, atol=1e-5, rtol=0)
+
+inverted, _ = theirs(query, key, value, attn_mask=allowed)
+print("rows that are NaN, by query:", inverted.isnan().all(dim=-1)[0].tolist())
+print(f"largest difference in the others: {gap(inverted[:, :-1], their_output[:, :-1]):.2f}")
+
+# %% [markdown]
+# The last query may see every key, so the inverted mask leaves it none, and PyTorch makes it NaN, *not a number*. The
+# other four<!--= inverted.isfinite().all(dim=-1)[0].sum() --> queries see the future alone, and look like any result.
+#
+# **The order of the axes.** A layer without `batch_first` takes the first axis for the tokens. Given the same tensor
+# three times it runs, and lets sequences attend to one another:
+
+# %%
+other_order = deepcopy(theirs)
+other_order.batch_first = False
+mixed, expected = (layer(key, key, key)[0] for layer in (other_order, theirs))
+assert mixed.shape == expected.shape
+print(f"right shape, off by {gap(mixed, expected):.2f}")
+
+# %% [markdown]
+# **Dropout.** In training, *dropout* sets weights to zero at random and scales up the rest. PyTorch returns the weights
+# as they are after it, so their rows need not sum to one. Compare in evaluation, or under one seed.
+
+# %%
+torch.manual_seed(9)
+dropping = deepcopy(theirs).train()
+dropping.dropout = 0.5
+_, dropped = dropping(query, key, value, attn_mask=blocked, average_attn_weights=False)
+kept_or_not = torch.where(dropped == 0, 0.0, 2 * weights)
+torch.testing.assert_close(dropped, kept_or_not, atol=1e-5, rtol=0)
+print(f"sums of the rows: {dropped.sum(-1).min():.2f} to {dropped.sum(-1).max():.2f}")
+
+# %% [markdown]
+# ## One broken, one right
+#
+# The merge is where most copies break. The context has the axes (batch, heads, queries, head_dim). Joining the last
+# three as they lie also gives (batch, queries, embed_dim):
+
+
+# %%
+def broken_merge(context):
+    batch, num_heads, tokens, head_dim = context.shape
+    return context.reshape(batch, tokens, num_heads * head_dim)
+
+
+broken, _ = multi_head(query, key, value, allowed, state, merge=broken_merge)
+assert broken.shape == output.shape
+print(f"right: {gap(output, their_output):.1g}   broken: {gap(broken, their_output):.2f}")
+
+# %% [markdown]
+# Right, feature $i d_k + j$ of a token is feature $j$ of head $i$, counted from zero, of the *same* token:
+#
+# $$M_{t,\, i \cdot d_k + j} = C_{i, t, j} \qquad i = 0, \dots, h - 1 \tag{7.3}$$
+# <!-- where: C = random("h n d_k"); M = merge(C[None])[0] -->
+#
+# Broken, a token's row is filled from several tokens. The shapes are right, every head's weights are right, and the
+# output is wrong in every row:
+
+# %% tags=["hide-input"]
+#| alt: Two heat maps of the absolute difference from PyTorch's output, a row for each query and a column for each
+#|   output feature. On the left, of the right layer, every cell is zero<!--= gap(output, their_output) < 1e-5 -->. On
+#|   the right, of the layer that merges without transposing, differences fill every
+#|   row<!--= ((broken - their_output)[0].abs() > 0.1).any(dim=1).all() -->.
+figure = plot.heatmap(
+    {"right": (output - their_output)[0].abs(), "merged without transposing": (broken - their_output)[0].abs()},
+    title="Absolute difference from PyTorch's output",
+)
+for panel in figure.axes[:2]:
+    panel.set_xlabel("output features")
+figure.axes[2].set_ylabel("difference")
+figure
+
+# %% [markdown]
+# You can catch it without PyTorch. Change the value of one token and see which outputs move. They must be those of the
+# queries that may see it, *and no others*, to the last bit.
+
+
+# %%
+def reach(merge):
+    before, _ = multi_head(query, key, value, allowed, state, merge=merge)
+    moved = torch.zeros(queries, keys, dtype=torch.bool)
+    for token in range(keys):
+        changed = value.detach().clone()
+        changed[:, token] += 1.0
+        after, _ = multi_head(query, key, changed, allowed, state, merge=merge)
+        moved[:, token] = (after != before).any(dim=-1).any(dim=0)
+    return moved
+
+
+assert torch.equal(reach(merge), allowed)
+assert not torch.equal(reach(broken_merge), allowed)
+
+# %% tags=["hide-input"]
+#| alt: Two maps of whose value moves which query's output. On the left a staircase, each query moved by one key more
+#|   than the one before. On the right, merged without transposing, the staircase is gone, and the second query is moved
+#|   by every key<!--= reach(broken_merge)[1].all() -->.
+plot.mask(
+    {"right": reach(merge), "merged without transposing": reach(broken_merge)}, title="Whose value moves the output?"
+)
+
+# %% [markdown]
+# The first query may see three<!--= allowed[0].sum() --> keys, and the broken layer shows it five<!--=
+# reach(broken_merge)[0].sum() -->. The second may see four<!--= allowed[1].sum() --> and gets all seven<!--=
+# reach(broken_merge)[1].sum() -->: the future leaks in through the merge, behind a mask that is right. With one head,
+# or with one token, both merges are the same<!--= torch.equal(merge(context[:, :1]), broken_merge(context[:, :1])) and
+# torch.equal(merge(context[:, :, :1]), broken_merge(context[:, :, :1])) -->: a test of that size cannot tell.
+#
+# ## What your own comparison needs
+#
+# 1. Sizes that all differ, a batch of more than one, more than one head, more than one feature in a head.
+# 2. Biases filled with random numbers, masks that shut something out, and a mask of each kind you support.
+# 3. The output, *every head's* weights, and the gradients of all inputs and parameters; in double precision if you can.
+# 4. One check that needs no reference: what may not be seen changes nothing, to the last bit.
+#
+# ## Exercises
+#
+# **Which bias is never missed?** Leave out one of `b_q`, `b_k`, `b_v` and the output bias at a time, and measure the
+# output. Why can one of them not be found by any comparison of outputs?
+
+# %% tags=["solution"]
+missed = {}
+for name, rows in {"b_q": slice(0, 12), "b_k": slice(12, 24), "b_v": slice(24, 36)}.items():
+    without = state["in_proj_bias"].detach().clone()
+    without[rows] = 0
+    missed[name] = gap(multi_head(query, key, value, allowed, {**state, "in_proj_bias": without})[0], output)
+missed["output bias"] = gap(output - theirs.out_proj.bias, output)
+
+# The key bias adds q · b_k to every score of a query's row alike, and the softmax takes only differences.
+assert missed["b_k"] < 1e-5 < 0.1 < min(missed["b_q"], missed["b_v"], missed["output bias"])
+missed
+
+# %% [markdown]
+# **Dropout.** Add it to `attend`, so that in training you agree with PyTorch weight for weight under the same seed.
+
+
+# %% tags=["solution"]
+def attend_with_dropout(q, k, v, allowed, p):
+    _, weights = attend(q, k, v, allowed)
+    weights = F.dropout(weights, p)  # after the softmax: dropped scores would not be weights of zero
+    return weights @ v, weights
+
+
+torch.manual_seed(9)
+_, mine = attend_with_dropout(q, k, v, allowed, p=0.5)
+torch.testing.assert_close(mine, dropped, atol=1e-5, rtol=0)
+
+# %% [markdown]
+# **Load GPT-2's layout.** Make random weights in the layout `conv1d`, compute causal self-attention from them with
+# PyTorch's layer, and confirm it with a derivation that uses the weights as they are.
+
+# %% tags=["solution"]
+torch.manual_seed(10)
+gpt2 = {"c_attn.weight": torch.randn(12, 36), "c_attn.bias": torch.randn(36)}
+gpt2 |= {"c_proj.weight": torch.randn(12, 12), "c_proj.bias": torch.randn(12)}
+layer = nn.MultiheadAttention(embed_dim, num_heads, batch_first=True)
+layer.load_state_dict(layouts.convert(gpt2, source="conv1d", target="packed", num_heads=num_heads))
+x = torch.randn(batch, keys, embed_dim)
+expected, _ = layer(x, x, x, attn_mask=~masks.causal(keys))
+
+parts = (x @ gpt2["c_attn.weight"] + gpt2["c_attn.bias"]).chunk(3, dim=-1)
+found_context, _ = attend(*map(split, parts), masks.causal(keys))
+mine = merge(found_context) @ gpt2["c_proj.weight"] + gpt2["c_proj.bias"]
+torch.testing.assert_close(mine, expected, atol=1e-4, rtol=0)
+
+# %% [markdown]
+# ## What to read next
+#
+# - [The weight bypass](03_weight_bypass.py): what this layer computes once its matrices are identities.
+# - [Notation](../notation.md): every symbol and axis of this site.
+# - [API reference](../reference.md): `heads`, `layouts`, `masks` and `trace`, with every option.
+#
+# ## References
+#
+# <!--~ years, sections and equations of papers -->
+# - Ashish Vaswani et al. (2017), *Attention Is All You Need*. Section 3.2.1, equation 1: scaled dot-product attention.
+#   Section 3.2.2: multi-head attention. Section 3.2.3: the causal mask.
