@@ -126,6 +126,8 @@ def convert(state: Mapping[str, Tensor], *, source: Layout, target: Layout, num_
     for name, layout in (("source", source), ("target", target)):
         if layout not in _LAYOUTS:
             raise ValueError(f"{name} is {layout!r}; choose one of {', '.join(_LAYOUTS)}")
+    if num_heads < 1:
+        raise ValueError(f"num_heads is {num_heads}; it must be 1 or more")
     old, new = _LAYOUTS[source], _LAYOUTS[target]
     known = {*old.weights, *old.biases, f"{old.output}.weight", f"{old.output}.bias"}
     missing, unknown = [n for n in old.weights if n not in state], [n for n in state if n not in known]
@@ -255,13 +257,15 @@ def _fill(copy: Module, original: nn.Module, state: Mapping[str, Tensor]) -> Mod
 
 def _check_shapes(state: Mapping[str, Tensor], layout: str, num_heads: int) -> None:
     spec = _LAYOUTS[layout]
+    outputs = []
     for name, bias_name in zip(spec.weights, spec.biases, strict=True):
         weight, bias = state[name], state.get(bias_name)
         shape, parts = tuple(weight.shape), 3 if len(spec.weights) == 1 else 1
         problem = f"{name} of layout {layout!r} has shape {shape}"
-        if weight.dim() != (3 if layout == "stacked" else 2):
-            looks = {2: "separate", 3: "stacked"}.get(weight.dim(), "none of them")
-            raise ValueError(f"{problem}; with {weight.dim()} axes it looks like layout {looks!r}")
+        axes = 3 if layout == "stacked" else 2
+        if weight.dim() != axes:
+            hint = {2: "; it looks like layout 'separate'", 3: "; it looks like layout 'stacked'"}.get(weight.dim(), "")
+            raise ValueError(f"{problem}, not {axes} axes{hint}")
         if layout == "stacked":
             if shape[0] != num_heads:
                 raise ValueError(f"{problem}; its first axis must be num_heads ({num_heads})")
@@ -286,3 +290,9 @@ def _check_shapes(state: Mapping[str, Tensor], layout: str, num_heads: int) -> N
             raise ValueError(
                 f"{bias_name} has shape {tuple(bias.shape)}; beside a weight of shape {shape} it must be {rows}"
             )
+        outputs.append(rows[-1])
+    if len(outputs) == 3 and outputs[0] != outputs[1]:
+        raise ValueError(
+            f"{spec.weights[0]} has {outputs[0]} outputs and {spec.weights[1]} {outputs[1]}; a query is compared with "
+            "keys of its own size, and shared key heads must be repeated first"
+        )

@@ -1,0 +1,184 @@
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import unmasked
+from unmasked import CausalSelfAttention, MultiheadAttention, bypass_, bypassed, is_bypassed, self_attention
+
+MATRIX = torch.tensor([[1.0, 0.0, 0.0, 1.0], [0.0, 1.5, 1.0, 1.0], [0.0, 1.0, 1.0, 1.0]])
+MODULES = [nn.MultiheadAttention, MultiheadAttention]
+
+
+def shaken(module: nn.Module) -> nn.Module:
+    """No parameter is left at zero: a bypass that forgets a bias must show."""
+    for parameter in module.parameters():
+        nn.init.uniform_(parameter, -0.5, 0.5)
+    return module
+
+
+def attend(module: nn.Module, x: Tensor) -> Tensor:
+    return module(x) if isinstance(module, CausalSelfAttention) else module(x, x, x)[0]
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("cls", MODULES)
+def test_the_notebooks_matrix_gives_the_notebooks_figures_through_a_bypassed_module(cls: type, bias: bool) -> None:
+    module = bypass_(shaken(cls(4, 1, bias=bias, batch_first=True)))
+    context, weights = module(MATRIX, MATRIX, MATRIX)
+    printed = [[0.4519, 0.2741, 0.2741], [0.1045, 0.5307, 0.3648], [0.1387, 0.4842, 0.3771]]
+    torch.testing.assert_close(weights, torch.tensor(printed), rtol=0, atol=5e-5)
+    expected = self_attention(MATRIX)
+    torch.testing.assert_close((context, weights), tuple(expected), rtol=0, atol=3e-7)
+
+
+@pytest.mark.parametrize("cls", MODULES)
+def test_fifty_features_give_the_notebooks_contextual_ship(cls: type) -> None:
+    lines = (Path(unmasked.__file__).parent / "data" / "ship_vectors.50d.txt").read_text().splitlines()
+    vectors = {word: torch.tensor([*map(float, rest)]) for word, *rest in map(str.split, lines)}
+    x = torch.stack([vectors[word] for word in ["we", "process", "and", "ship", "your", "order"]])
+    module = bypass_(shaken(cls(50, 1)))
+    context, weights = module(x, x, x)
+    torch.testing.assert_close(context, self_attention(x).context, rtol=0, atol=3e-6)
+    printed = torch.tensor([0.0431, 0.0258, 0.0419, 0.7811, 0.0490, 0.0590])
+    torch.testing.assert_close(weights[3], printed, rtol=0, atol=5e-5)
+    torch.testing.assert_close(context[3, :4], torch.tensor([1.2758, 0.1034, 0.2720, -0.4776]), rtol=0, atol=5e-5)
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize("heads", [1, 2, 3])
+@pytest.mark.parametrize("cls", MODULES)
+def test_every_head_attends_over_its_own_slice(cls: type, heads: int, batch_first: bool) -> None:
+    x = torch.randn(2, 5, 12, dtype=torch.float64)
+    module = bypass_(shaken(cls(12, heads, batch_first=batch_first, dtype=torch.float64)))
+    given = x if batch_first else x.transpose(0, 1)
+    context, weights = module(given, given, given, average_attn_weights=False)
+    slices = [self_attention(part) for part in x.chunk(heads, dim=-1)]
+    torch.testing.assert_close(
+        context if batch_first else context.transpose(0, 1), torch.cat([s[0] for s in slices], -1)
+    )
+    torch.testing.assert_close(weights, torch.stack([s[1] for s in slices], 1))
+
+
+@pytest.mark.parametrize("heads", [1, 3])
+def test_a_causal_layer_computes_causal_self_attention(heads: int) -> None:
+    x = torch.randn(2, 5, 12, dtype=torch.float64)
+    module = bypass_(shaken(CausalSelfAttention(12, 12, heads, qkv_bias=True, dtype=torch.float64)))
+    slices = [self_attention(part, is_causal=True).context for part in x.chunk(heads, dim=-1)]
+    torch.testing.assert_close(module(x), torch.cat(slices, -1))
+
+
+def test_a_shared_orthogonal_query_and_key_matrix_serves_too() -> None:
+    module = bypass_(MultiheadAttention(4, 1, dtype=torch.float64))
+    rotation, _ = torch.linalg.qr(torch.randn(4, 4, dtype=torch.float64))
+    with torch.no_grad():
+        module.in_proj_weight[:8] = torch.cat([rotation, rotation])
+    x = torch.randn(5, 4, dtype=torch.float64)
+    torch.testing.assert_close(module(x, x, x)[0], self_attention(x).context)
+    assert not is_bypassed(module)
+
+
+def candidates() -> list[nn.Module]:
+    return [
+        nn.MultiheadAttention(12, 3),
+        MultiheadAttention(12, 3, bias=False, dtype=torch.float64),
+        CausalSelfAttention(12, 12, 3, qkv_bias=True),
+    ]
+
+
+@pytest.mark.parametrize("module", candidates(), ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize("fails", [False, True])
+def test_leaving_the_block_restores_everything_in_the_same_parameters(module: nn.Module, fails: bool) -> None:
+    shaken(module).get_parameter("out_proj.weight").requires_grad_(False)
+    values = {name: p.detach().clone() for name, p in module.named_parameters()}
+    before = {name: (p, p.requires_grad) for name, p in module.named_parameters()}
+    try:
+        with bypassed(module) as inside:
+            assert inside is module
+            assert is_bypassed(module)
+            assert not any(p.requires_grad for p in module.parameters())
+            if fails:
+                raise KeyError
+    except KeyError:
+        pass
+    after = dict(module.named_parameters())
+    assert {name: (p, p.requires_grad) for name, p in after.items()} == before  # == of parameters: the same objects
+    assert all(torch.equal(p, values[name]) for name, p in after.items())
+    assert not is_bypassed(module)
+
+
+def test_a_module_that_is_refused_is_left_as_it_was() -> None:
+    module = shaken(MultiheadAttention(12, 3, add_zero_attn=True))
+    before = {name: p.detach().clone() for name, p in module.named_parameters()}
+    with pytest.raises(ValueError, match="cannot be bypassed"), bypassed(module):
+        pass
+    assert all(torch.equal(p, before[name]) and p.requires_grad for name, p in module.named_parameters())
+
+
+FROZEN = "is trainable, and one step undoes the bypass"
+
+
+@pytest.mark.parametrize(
+    ("undo", "reasons"),
+    [
+        (lambda m: None, ()),
+        (lambda m: m.in_proj_weight.fill_(0.5), ("in_proj_weight is not the identity",)),
+        (lambda m: m.out_proj.weight.mul_(-1), ("out_proj.weight is not the identity",)),
+        (lambda m: m.in_proj_bias.fill_(0.5), ("in_proj_bias is not zero",)),
+        (lambda m: m.out_proj.bias.fill_(0.5), ("out_proj.bias is not zero",)),
+        (lambda m: m.in_proj_weight.requires_grad_(), (f"in_proj_weight {FROZEN}",)),
+        (lambda m: m.out_proj.bias.requires_grad_(), (f"out_proj.bias {FROZEN}",)),
+        (lambda m: setattr(m, "dropout", 0.1), ("dropout=0.1 drops weights in training; call .eval()",)),
+    ],
+)
+@torch.no_grad()
+def test_the_check_says_what_undid_the_bypass(undo, reasons: tuple[str, ...]) -> None:  # type: ignore[no-untyped-def]
+    module = bypass_(nn.MultiheadAttention(4, 2))
+    undo(module)
+    check = is_bypassed(module)
+    assert check.reasons == reasons
+    assert bool(check) == (not reasons)
+    assert str(check) == ("not bypassed: " + "; ".join(reasons) if reasons else f"bypassed: computes {check.computes}")
+    assert check.computes == "self-attention of each of 2 slices of 2 features"
+
+
+def test_dropout_does_not_matter_in_evaluation() -> None:
+    assert is_bypassed(bypass_(nn.MultiheadAttention(4, 1, dropout=0.5)).eval())
+
+
+def test_the_check_says_what_a_bypassed_module_computes() -> None:
+    assert is_bypassed(MultiheadAttention(4, 1)).computes == "self-attention"
+    assert is_bypassed(CausalSelfAttention(6, 6, 1)).computes == "causal self-attention"
+    assert (
+        is_bypassed(CausalSelfAttention(6, 6, 2)).computes == "causal self-attention of each of 2 slices of 3 features"
+    )
+
+
+@pytest.mark.parametrize(
+    ("module", "obstacle"),
+    [
+        (nn.MultiheadAttention(4, 2, kdim=5), "its weights are not packed: kdim is 5 and vdim 4, embed_dim 4"),
+        (MultiheadAttention(4, 2, vdim=5), "its weights are not packed: kdim is 4 and vdim 5, embed_dim 4"),
+        (nn.MultiheadAttention(4, 2, add_bias_kv=True), "add_bias_kv appends a learned key and value"),
+        (MultiheadAttention(4, 2, add_zero_attn=True), "add_zero_attn appends a key and value of zeros"),
+        (CausalSelfAttention(5, 4, 2), "its projections are not square: d_in is 5 and d_out is 4"),
+        (
+            CausalSelfAttention(4, 4, 2, num_kv_heads=1),
+            "its projections are not square: num_kv_heads is 1 and num_heads is 2",
+        ),
+    ],
+)
+def test_what_identity_weights_cannot_mend_is_refused_and_named_by_the_check(module: nn.Module, obstacle: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"module cannot be bypassed: {obstacle}") + "$"):
+        bypass_(module)
+    assert is_bypassed(module).reasons[0] == obstacle
+
+
+@pytest.mark.usefixtures("unhooked")
+@pytest.mark.parametrize("refuse", [bypass_, is_bypassed, lambda module: bypassed(module).__enter__()])
+def test_other_modules_are_refused_by_their_kind(refuse) -> None:  # type: ignore[no-untyped-def]
+    text = "module is a Linear; the bypass knows nn.MultiheadAttention, MultiheadAttention and CausalSelfAttention"
+    with pytest.raises(TypeError, match=re.escape(text) + "$"):
+        refuse(nn.Linear(4, 4))

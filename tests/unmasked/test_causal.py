@@ -1,0 +1,162 @@
+import re
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from unmasked import CausalSelfAttention, MultiheadAttention, masks
+
+
+def layer(d_in: int, d_out: int, num_heads: int, **options: object) -> CausalSelfAttention:
+    """A layer in float64 whose biases are not zero."""
+    made = CausalSelfAttention(d_in, d_out, num_heads, **options, dtype=torch.float64)  # type: ignore[arg-type]
+    for parameter in made.parameters():
+        nn.init.uniform_(parameter, -0.5, 0.5)
+    return made
+
+
+def from_scratch(made: CausalSelfAttention, x: Tensor, allowed: Tensor | None = None) -> Tensor:
+    """The layer's output for one sequence, head by head and token by token."""
+    rows = x @ made.qkv.weight.T
+    rows = rows if made.qkv.bias is None else rows + made.qkv.bias
+    d, kv_dim = made.head_dim, made.num_kv_heads * made.head_dim
+    context = torch.zeros(len(x), made.d_out, dtype=x.dtype)
+    for head in range(made.num_heads):
+        kv_head = head * made.num_kv_heads // made.num_heads
+        query = rows[:, head * d : (head + 1) * d]
+        key = rows[:, made.d_out + kv_head * d :][:, :d]
+        value = rows[:, made.d_out + kv_dim + kv_head * d :][:, :d]
+        for i in range(len(x)):
+            seen = [j for j in range(i + 1) if allowed is None or allowed[i, j]]
+            if seen:
+                weights = torch.exp(torch.stack([query[i] @ key[j] for j in seen]) / d**0.5)
+                context[i, head * d : (head + 1) * d] = sum(w * value[j] for w, j in zip(weights, seen)) / weights.sum()  # noqa: B905
+    output = context @ made.out_proj.weight.T
+    return output if made.out_proj.bias is None else output + made.out_proj.bias
+
+
+@pytest.mark.parametrize("num_kv_heads", [6, 3, 2, 1])
+@pytest.mark.parametrize(("qkv_bias", "out_bias"), [(False, True), (True, False)])
+@pytest.mark.parametrize("masked", [False, True])
+def test_it_equals_attention_from_scratch(num_kv_heads: int, qkv_bias: bool, out_bias: bool, masked: bool) -> None:
+    made = layer(7, 12, 6, num_kv_heads=num_kv_heads, qkv_bias=qkv_bias, out_bias=out_bias)
+    x = torch.randn(2, 5, 7, dtype=torch.float64)
+    allowed = torch.rand(2, 1, 5, 5) < 0.6 if masked else None
+    expected = [from_scratch(made, x[b], None if allowed is None else allowed[b, 0]) for b in range(2)]
+    torch.testing.assert_close(made(x, allowed=allowed), torch.stack(expected))
+
+
+def test_it_equals_the_drop_in_told_to_be_causal_with_its_gradients() -> None:
+    made = layer(12, 12, 3, qkv_bias=True)
+    other = MultiheadAttention(12, 3, batch_first=True, dtype=torch.float64)
+    other.load_state_dict({k.replace("qkv.", "in_proj_"): v for k, v in made.state_dict().items()})
+    x = torch.randn(2, 5, 12, dtype=torch.float64)
+    output, weights = other(x, x, x, is_causal=True, average_attn_weights=False)
+    torch.testing.assert_close(made(x), output)
+    torch.testing.assert_close(made.weights(x), weights)
+    cotangent = torch.randn_like(output)
+    mine, theirs = (
+        torch.autograd.grad(out, list(module.parameters()), cotangent)
+        for out, module in ((made(x), made), (output, other))
+    )
+    for gradient, (name, _) in zip(mine, made.named_parameters(), strict=True):
+        expected = dict(zip([n for n, _ in other.named_parameters()], theirs, strict=True))
+        torch.testing.assert_close(gradient, expected[name.replace("qkv.", "in_proj_")])
+
+
+def test_shared_heads_equal_repeated_ones() -> None:
+    shared, repeated = layer(7, 12, 6, num_kv_heads=2), layer(7, 12, 6)
+    query, key, value = shared.qkv.weight.detach().split([12, 4, 4])
+    key, value = (w.unflatten(0, (2, 2)).repeat_interleave(3, dim=0).flatten(0, 1) for w in (key, value))
+    repeated.load_state_dict(shared.state_dict() | {"qkv.weight": torch.cat([query, key, value])})
+    x = torch.randn(2, 5, 7, dtype=torch.float64)
+    torch.testing.assert_close(shared(x), repeated(x))
+    torch.testing.assert_close(shared.weights(x), repeated.weights(x))
+
+
+def test_weights_are_causal_rows_that_sum_to_one_for_every_head() -> None:
+    weights = layer(7, 12, 6, num_kv_heads=3).weights(torch.randn(2, 5, 7, dtype=torch.float64))
+    assert weights.shape == (2, 6, 5, 5)
+    assert not weights[..., ~masks.causal(5)].any()
+    torch.testing.assert_close(weights.sum(-1), torch.ones(2, 6, 5, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
+def test_any_batch_axes_give_what_each_sequence_gives_alone(batch: tuple[int, ...]) -> None:
+    made = layer(7, 12, 6)
+    x = torch.randn(*batch, 5, 7, dtype=torch.float64)
+    output = made(x)
+    assert output.shape == (*batch, 5, 12)
+    for one, alone in zip(output.view(-1, 5, 12), x.view(-1, 5, 7), strict=True):
+        torch.testing.assert_close(one, made(alone))
+
+
+def test_changing_a_later_token_leaves_earlier_outputs_bit_equal() -> None:
+    made = CausalSelfAttention(7, 12, 3)
+    x = torch.randn(2, 5, 7)
+    changed = x.clone()
+    changed[:, 3:] = 1e3
+    assert torch.equal(made(x)[:, :3], made(changed)[:, :3])
+    assert not torch.equal(made(x)[:, 3], made(changed)[:, 3])
+
+
+def test_its_state_holds_weights_alone_and_nothing_is_sized_by_the_context() -> None:
+    short = CausalSelfAttention(7, 12, 3, context_length=4, qkv_bias=True)
+    long = CausalSelfAttention(7, 12, 3, context_length=10**9, qkv_bias=True)
+    assert list(short.state_dict()) == ["qkv.weight", "qkv.bias", "out_proj.weight", "out_proj.bias"]
+    assert not list(short.buffers())
+    long.load_state_dict(short.state_dict())
+    x = torch.randn(4, 7)
+    assert torch.equal(long(x), short(x))
+    assert "num_heads=3, num_kv_heads=3, dropout=0.0, context_length=4" in repr(short)
+
+
+def test_dropout_drops_weights_in_training_only() -> None:
+    made = CausalSelfAttention(7, 12, 3, dropout=0.5)
+    x = torch.randn(2, 30, 7)
+    kept = made.weights(x)[..., masks.causal(30)] != 0
+    assert 0.4 < kept.float().mean() < 0.6
+    assert not torch.equal(made(x), made(x))
+    made.eval()
+    assert torch.equal(made(x), made(x))
+    torch.testing.assert_close(made.weights(x).sum(-1), torch.ones(2, 3, 30))
+
+
+@pytest.mark.usefixtures("unhooked")
+def test_compiles_and_exports() -> None:
+    made = CausalSelfAttention(7, 12, 6, num_kv_heads=3)
+    x = torch.randn(3, 5, 7)
+    compiled = torch.compile(made, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x), made(x))
+    shapes = {0: torch.export.Dim("batch", min=2, max=64), 1: torch.export.Dim("tokens", min=2, max=64)}
+    exported = torch.export.export(made, (x,), dynamic_shapes=(shapes,)).module()
+    y = torch.randn(2, 9, 7)
+    torch.testing.assert_close(exported(y), made(y))
+
+
+@pytest.mark.usefixtures("unhooked")
+@pytest.mark.parametrize(
+    ("sizes", "options", "text"),
+    [
+        ((0, 12, 3), {}, "d_in is 0; it must be 1 or more"),
+        ((7, 0, 3), {}, "d_out is 0; it must be 1 or more"),
+        ((7, 12, 0), {}, "num_heads is 0; it must be 1 or more"),
+        ((7, 12, 5), {}, "d_out (12) must be divisible by num_heads (5)"),
+        ((7, 12, 6), {"num_kv_heads": 4}, "num_heads (6) must be divisible by num_kv_heads (4)"),
+        ((7, 12, 6), {"num_kv_heads": 0}, "num_heads (6) must be divisible by num_kv_heads (0)"),
+        ((7, 12, 6), {"dropout": 1.5}, "dropout is 1.5; it is a probability in [0, 1]"),
+    ],
+)
+def test_impossible_sizes_are_refused(sizes: tuple[int, int, int], options: dict[str, float], text: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(text) + "$"):
+        CausalSelfAttention(*sizes, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("unhooked")
+def test_input_that_does_not_fit_is_refused() -> None:
+    made = CausalSelfAttention(7, 12, 3, context_length=4)
+    for attend in (made, made.weights):
+        with pytest.raises(ValueError, match=r"x has 8 features; this layer was made for d_in=7$"):
+            attend(torch.randn(2, 3, 8))
+        with pytest.raises(ValueError, match=r"x has 5 tokens, more than context_length \(4\)$"):
+            attend(torch.randn(2, 5, 7))

@@ -1,0 +1,95 @@
+"""What every public name promises: it is documented, it has an example that runs, and it needs torch alone."""
+
+import dataclasses
+import importlib
+import inspect
+import pkgutil
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+
+import pytest
+
+import unmasked
+
+MODULES = [
+    importlib.import_module(f"unmasked.{info.name}")
+    for info in pkgutil.iter_modules(unmasked.__path__)
+    if not info.name.startswith("_")
+]
+
+
+def public(module: ModuleType) -> Iterator[tuple[str, object]]:
+    for name in module.__all__:
+        thing = getattr(module, name)
+        if inspect.isroutine(thing) or inspect.isclass(thing):
+            yield f"{module.__name__}.{name}", thing
+
+
+NAMES = dict(pair for module in MODULES for pair in public(module))
+
+
+def test_every_module_is_documented_and_lists_what_is_public() -> None:
+    for module in [unmasked, *MODULES]:
+        assert inspect.getdoc(module)
+        assert list(module.__all__) == sorted(module.__all__)
+        defined = {
+            name
+            for name, thing in vars(module).items()
+            if (inspect.isroutine(thing) or inspect.isclass(thing)) and thing.__module__ == module.__name__
+        }
+        assert {name for name in defined if not name.startswith("_")} - {"Module", "State"} <= set(module.__all__)
+
+
+def test_everything_is_importable_by_its_public_name() -> None:
+    scope: dict[str, object] = {}
+    exec("from unmasked import *", scope)
+    assert set(unmasked.__all__) <= scope.keys()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_public_name_has_a_claim_an_example_and_its_sections(name: str) -> None:
+    thing = NAMES[name]
+    doc = inspect.getdoc(thing) or ""
+    first = doc.split("\n")[0]
+    assert first.endswith((".", ":")) or first.startswith("r"), "the first line is one claim"
+    if inspect.isclass(thing):
+        is_result = issubclass(thing, tuple | Exception) or dataclasses.is_dataclass(
+            thing
+        )  # a function's example has it
+        assert is_result or ">>>" in doc
+        methods = [m for n, m in vars(thing).items() if inspect.isroutine(m) and not n.startswith("_")]
+        assert all(inspect.getdoc(method) for method in methods)
+        return
+    assert ">>>" in doc
+    signature = inspect.signature(thing)
+    if "arguments as for" not in doc.lower():
+        if signature.parameters:
+            assert "Args:" in doc
+        for parameter in signature.parameters:
+            assert re.search(rf"^    \*{{0,2}}{parameter}: ", doc, re.MULTILINE), f"{parameter} is not documented"
+        assert any(section in doc for section in ("Returns:", "Yields:")) or signature.return_annotation == "None"
+
+
+WITHOUT_EXTRAS = """
+import sys
+for blocked in ("jaxtyping", "beartype", "matplotlib", "numpy"):
+    sys.modules[blocked] = None
+import torch
+import unmasked
+x = torch.eye(2)
+print(unmasked.self_attention(x).context.shape, unmasked.MultiheadAttention(4, 2).num_heads)
+"""
+
+
+def test_torch_alone_is_enough() -> None:
+    run = subprocess.run([sys.executable, "-W", "ignore", "-c", WITHOUT_EXTRAS], capture_output=True, text=True)
+    assert run.stdout == "torch.Size([2, 2]) 2\n", run.stderr
+
+
+def test_importing_it_loads_no_plotting_library() -> None:
+    code = "import sys, unmasked; print([name for name in ('matplotlib', 'IPython', 'pandas') if name in sys.modules])"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.stdout == "[]\n", run.stderr
