@@ -266,6 +266,7 @@ def test_random_gives_each_axis_its_own_size_and_leaves_the_pages_random_state_a
     state = torch.get_rng_state()
     where = 'u, v = random("p q", "q r*s"); k = torch.randn(3); t = double(u) @ v'
     assert check(Formula(r"t = 2uv \in \mathbb{R}^{p \times r s}", where=where), PAGE) == []
+    assert check(Formula("t = 2u", where="u = random('p q');\n    t = double(u);"), PAGE) == []
     assert check(Formula(r"pqrs = 3 \cdot 5 \cdot 4 \cdot 7", where='u = double(random("p q r s"))'), PAGE) == []
     assert torch.equal(torch.get_rng_state(), state)
 

@@ -1,5 +1,6 @@
 r"""Formulas whose LaTeX, the very text that the reader sees, is what is checked.
 
+>>> from proofread.formula import check, find
 >>> (formula,) = find(r'''
 ... $$\operatorname{softmax}(s + c)_i = \frac{e^{s_i}}{\sum_{j=1}^{n} e^{s_j}} \tag{1.2}$$
 ... <!-- where: s, c = random("n", ""); softmax = page_softmax -->

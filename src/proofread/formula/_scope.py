@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 import types
 from collections.abc import Mapping
 from typing import Any
@@ -34,7 +35,7 @@ class Scope:
         draw = _Draw(self)
         self._globals: dict[str, Any] = {"torch": torch, **page, "random": draw}
         try:
-            statements = ast.parse(where).body
+            statements = ast.parse(re.sub(r";\s*", "; ", where)).body
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(0)
                 for statement in statements:
