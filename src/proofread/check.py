@@ -24,6 +24,9 @@ TIMEOUT = 120.0
 PICTURES = ("image/svg+xml", "image/png", "image/jpeg")
 
 
+_SECONDS = re.compile(r"\d+(\.\d+)?")
+
+
 @dataclass
 class Text:
     """A Markdown text of a page: a Markdown cell's, or the alt text of a figure that a code cell draws."""
@@ -202,7 +205,7 @@ def _steps(checked: Checked, timeout: float) -> tuple[list[_Owner], list[Step]]:
 
 def _timeout(cell: Cell, default: float) -> float:
     own = cell.option("timeout")
-    return float(own) if own else default
+    return float(own) if own and _SECONDS.fullmatch(own) else default
 
 
 def _take(checked: Checked, owners: Sequence[_Owner], outcome: Outcome) -> Iterator[Finding]:
@@ -221,6 +224,11 @@ def _take(checked: Checked, owners: Sequence[_Owner], outcome: Outcome) -> Itera
 def _findings(checked: Checked) -> Iterator[Finding]:
     path = checked.page.path
     for index, cell in enumerate(checked.page.cells):
+        for option in cell.options:
+            if option.key not in ("alt", "timeout"):
+                yield Finding(path, option.line, f"`#| {option.key}:` is no option; there are alt and timeout")
+            elif option.key == "timeout" and not _SECONDS.fullmatch(option.value):
+                yield Finding(path, option.line, f"timeout ({option.value}) must be a number of seconds, such as 300")
         if cell.is_code and index in checked.code:
             alts = [option for option in cell.options if option.key == "alt"]
             for line, message, detail in _in_code(f"cell {index + 1}", cell, checked.code[index], len(alts)):

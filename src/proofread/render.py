@@ -6,16 +6,17 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import nbformat.v4
+import nbformat
 from mkdocs_jupyter.config import settings  # type: ignore[import-untyped]
 from nbconvert.exporters import HTMLExporter
+from nbformat import NotebookNode
 from pygments import highlight  # type: ignore[import-untyped]
 from pygments.formatters import HtmlFormatter  # type: ignore[import-untyped]
 from pygments.lexers import get_lexer_by_name  # type: ignore[import-untyped]
 
 from . import math
 from .check import PICTURES, Checked
-from .kernel import Output
+from .notebook import notebook
 
 _CUT = "<!--cut-->"
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -28,30 +29,22 @@ def cells(checked: Checked, picture: Callable[[str, str], str]) -> dict[int, str
         checked: The page, with what its cells gave.
         picture: Takes a picture's MIME type and data; returns the URL under which the page will find it.
     """
-    shown = [index for index, cell in enumerate(checked.page.cells) if cell.is_code and "remove-cell" not in cell.tags]
-    notebook = nbformat.v4.new_notebook(
-        cells=[_cell(checked, index, picture) for index in shown],
-        metadata={"language_info": {"name": "python"}},
-    )
-    body, _ = _exporter().from_notebook_node(notebook)
+    shown = {}
+    executed = notebook(checked)
+    for index, (cell, made) in enumerate(zip(checked.page.cells, executed.cells, strict=True)):
+        if cell.is_code and "remove-cell" not in cell.tags:
+            alts = iter(checked.of_cell(index))
+            made["source"] = cell.shown
+            made["outputs"] = [] if "hide-output" in cell.tags else [_linked(o, alts, picture) for o in made["outputs"]]
+            # The marks by which nbconvert's own TagRemovePreprocessor hides a cell's input.
+            made["metadata"].update(tags=list(cell.tags), transient={"remove_source": "hide-input" in cell.tags})
+            shown[index] = made
+    executed["cells"] = list(shown.values())
+    body, _ = _exporter().from_notebook_node(executed)
     return dict(zip(shown, map(str.strip, body.split(_CUT)[1:]), strict=True))
 
 
-def _cell(checked: Checked, index: int, picture: Callable[[str, str], str]) -> nbformat.NotebookNode:
-    cell = checked.page.cells[index]
-    alts = iter(checked.of_cell(index))
-    outputs = [] if "hide-output" in cell.tags else checked.outputs(index)
-    made: nbformat.NotebookNode = nbformat.v4.new_code_cell(
-        cell.shown,
-        id=f"cell-{index + 1}",
-        # The mark by which nbconvert's own TagRemovePreprocessor hides a cell's input.
-        metadata={"tags": list(cell.tags), "transient": {"remove_source": "hide-input" in cell.tags}},
-        outputs=[nbformat.from_dict(_linked(output, alts, picture)) for output in outputs],
-    )
-    return made
-
-
-def _linked(output: Output, alts: Iterator[str], picture: Callable[[str, str], str]) -> Output:
+def _linked(output: NotebookNode, alts: Iterator[str], picture: Callable[[str, str], str]) -> NotebookNode:
     """The output with its picture, if it has one, as a link to a file."""
     kind = next((kind for kind in PICTURES if kind in output.get("data", {})), None)
     if kind is None:
@@ -59,7 +52,8 @@ def _linked(output: Output, alts: Iterator[str], picture: Callable[[str, str], s
     data = output["data"][kind]
     alt = html.escape(next(alts, ""))
     tag = f'<img class="figure" src="{picture(kind, data)}" alt="{alt}" loading="lazy"{_size(kind, data)}>'
-    return {**output, "data": {"text/html": tag}}
+    output["data"] = nbformat.from_dict({"text/html": tag})
+    return output
 
 
 def _size(kind: str, data: str) -> str:

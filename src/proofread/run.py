@@ -77,12 +77,14 @@ def run(tasks: Sequence[Task], *, root: Path, workers: int | None = None) -> Ite
     if not tasks:
         return
     warm()
+    # Python 3.13 knows how many cores this process may use; before, how many there are.
+    workers = workers or getattr(os, "process_cpu_count", os.cpu_count)() or 1
     waiting = deque(enumerate(tasks))
     running: dict[connection.Connection, _Child] = {}
     with tempfile.TemporaryDirectory(prefix="proofread-") as scratch:
         try:
             while waiting or running:
-                while waiting and len(running) < (workers or len(os.sched_getaffinity(0))):
+                while waiting and len(running) < workers:
                     child = _Child(*waiting.popleft(), root, scratch)
                     running[child.receiver] = child
                 next_deadline = min(child.deadline for child in running.values())
@@ -108,6 +110,7 @@ class _Child:
             self.process.start()
         sender.close()
         self.deadline = time.monotonic() + _START
+        self._overdue = f"did not begin within {_START:g} s; the machine may be short of memory"
         self.finished = False
 
     def receive(self) -> None:
@@ -121,10 +124,11 @@ class _Child:
                 self.finished = True
             return
         if isinstance(message, int):
-            self.deadline = time.monotonic() + self.task.steps[message].timeout
+            timeout = self.task.steps[message].timeout
+            self.deadline = time.monotonic() + timeout
+            self._overdue = f"still running after {timeout:g} s; give it longer with `#| timeout: seconds`"
         elif isinstance(message, Result):
             self.outcome.results.append(message)
-            self.deadline = time.monotonic() + _START
         else:
             self.outcome.files = message
             self.finished = True
@@ -132,8 +136,7 @@ class _Child:
     def check(self) -> bool:
         """End the child if its time is up; say whether it has ended."""
         if not self.finished and time.monotonic() >= self.deadline:
-            step = self.task.steps[len(self.outcome.results)]
-            self.outcome.stopped = f"still running after {step.timeout:g} s; give it longer with `#| timeout: seconds`"
+            self.outcome.stopped = self._overdue
             self.finished = True
         if self.finished:
             self.outcome.seconds = time.time() - self.outcome.began

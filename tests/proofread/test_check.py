@@ -3,9 +3,11 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import nbformat
 import pytest
 
 from proofread.check import Report, check, find_pages
+from proofread.notebook import notebook
 
 Proofreader = Callable[..., Report]
 
@@ -218,3 +220,20 @@ def test_pages_are_markdown_files_and_scripts_with_cells(tmp_path: Path) -> None
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     assert [path.name for path in find_pages([tmp_path])] == ["a.md", "c.py"]
+
+
+def test_an_option_that_cannot_be_read_is_found(proofread: Proofreader) -> None:
+    assert found(proofread("# %%\n#| timeout: long\n#| atl: a line\nx = 1\n")) == [
+        "2: timeout (long) must be a number of seconds, such as 300",
+        "3: `#| atl:` is no option; there are alt and timeout",
+    ]
+
+
+def test_the_executed_notebook_is_valid_and_says_what_the_page_says(proofread: Proofreader) -> None:
+    (page,) = proofread(SOUND).pages
+    executed = notebook(page)
+    nbformat.validate(executed)
+    assert executed == notebook(page)
+    assert [cell.cell_type for cell in executed.cells] == ["markdown", "code", "markdown", "code", "code"]
+    assert executed.cells[0].source == "# All 13 words\n\nThe answer is 55%, in 2017."
+    assert executed.cells[4].outputs[0].ename == "AttributeError"
