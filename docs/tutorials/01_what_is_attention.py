@@ -29,7 +29,7 @@ import torch
 
 from unmasked import functional, plot
 from unmasked.embeddings import ship_vectors, table
-from unmasked.functional import attention_weights, cosine_attention, cosine_weights, self_attention
+from unmasked.functional import attention_scores, attention_weights, cosine_attention, cosine_weights, self_attention
 
 # %% [markdown]
 # ## Words as vectors
@@ -70,9 +70,9 @@ X[ship]
 # ## How alike are two words?
 #
 # The *dot product* $x \cdot y$ of two vectors multiplies them entry by entry and adds up the products. It is large if
-# both are long and point the same way. The *norm* $\lVert x \rVert$ is a vector's length, the square root of
-# $x \cdot x$. Divide the dot product by both norms, and only the directions count. The result is the *cosine* of the
-# angle between them, from minus one (opposite) to one (the same direction):
+# both are long and point the same way. The *norm* $\lVert x \rVert$ is a vector's length: the square root of the
+# vector's dot product with itself. Divide the dot product by both norms, and only the directions count. The result is
+# the *cosine* of the angle between them, from minus one (opposite) to one (the same direction):
 #
 # $$c_{ij} = \frac{x_i \cdot x_j}{\lVert x_i \rVert \, \lVert x_j \rVert} \tag{1.1}$$
 # <!-- where: x = random("n d"); c = cosine_weights(x) -->
@@ -99,7 +99,8 @@ table(cosines, words)
 # cosines as the table shows them, then for all words at once and exactly:
 
 # %%
-by_hand = sum(round(cosine, 2) * vector for cosine, vector in zip(cosines[ship].tolist(), X, strict=True))
+rounded = cosines[ship].round(decimals=2)
+by_hand = sum(weight * vector for weight, vector in zip(rounded, X, strict=True))
 summed = cosines @ X
 
 torch.testing.assert_close(summed, cosine_attention(X).context)
@@ -120,8 +121,10 @@ cosines[ship].sum(), X[ship].norm(), summed[ship].norm()
 # %% [markdown]
 # The weights sum to 5.74<!--= cosines[ship].sum() -->, and the norm grows from 5.74<!--= X[ship].norm() --> to
 # 25.1<!--= summed[ship].norm() -->. (The two figures that agree do so by
-# coincidence<!--= cosines[ship].sum() < X[ship].norm() - 0.002 -->.) A longer sentence makes a larger sum. And
-# because networks apply attention many times over, each time to the last result, the growth compounds:
+# coincidence<!--= cosines[ship].sum() < X[ship].norm() - 0.002 -->.) Words add up: the six<!--== len(order_words) -->
+# of the order give 3.00<!--== cosine_weights(Y)[3].sum() -->, these eleven<!--= len(words) --> nearly twice as much,
+# and a long text would give far more. And because networks apply attention many times over, each time to the last
+# result, the growth compounds:
 
 # %%
 layers = [X]
@@ -185,7 +188,7 @@ unscaled[ship]
 # own.)
 #
 # $$s_{ij} = \frac{x_i \cdot x_j}{\sqrt{d}} \tag{1.4}$$
-# <!-- where: x = random("n d"); s = functional.attention_scores(x, x) -->
+# <!-- where: x = random("n d"); s = attention_scores(x, x) -->
 
 # %%
 scores = X @ X.mT / math.sqrt(X.size(-1))
@@ -210,7 +213,7 @@ table(weights, words)
 # twice<!--= weights[ship, crew] > 2 * weights[ship].sort().values[-3] --> as much as any other word. As equations:
 #
 # $$o_i = \sum_{j=1}^{n} a_{ij} \, x_j, \qquad a_{ij} = \frac{e^{s_{ij}}}{\sum_{l=1}^{n} e^{s_{il}}} \tag{1.5}$$
-# <!-- where: x = random("n d"); s = functional.attention_scores(x, x); o, a = self_attention(x) -->
+# <!-- where: x = random("n d"); s = attention_scores(x, x); o, a = self_attention(x) -->
 #
 # Now see both tables as pictures. On the left, every word resembles most others, and no row knows of a budget. On the
 # right, each row divides up the same budget of one.
@@ -220,7 +223,7 @@ table(weights, words)
 #|   stand apart from the other words, and resemble each other. Right, the weights: most cells are dark; the row of ship
 #|   has one bright cell, 0.55<!--= weights[ship, ship] --> on itself, and a fainter one,
 #|   0.13<!--= weights[ship, crew] --> on crew.
-plot.heatmap({"cosines": cosines, "weights: softmax of scaled dot products": weights}, queries=words)
+plot.heatmap({"cosines": cosines, "weights": weights}, queries=words)
 
 # %% [markdown]
 # An average cannot leave the range of what it averages. No context vector is
@@ -255,7 +258,7 @@ for _ in range(4):
 import re
 
 attend = inspect.getsource(functional.scaled_dot_product_attention)
-print(re.sub(r'    r?""".*?"""\n', "", inspect.getsource(functional.attention_scores), flags=re.DOTALL))
+print(re.sub(r'    r?""".*?"""\n', "", inspect.getsource(attention_scores), flags=re.DOTALL))
 print("...\n" + attend[attend.index("    scores =") :])
 
 # %%
@@ -275,8 +278,8 @@ ours.weights[ship]
 
 # %%
 def neighbors(row):
-    """The words by falling value, each once."""
-    return sorted(set(words), key=lambda word: row[words.index(word)].item(), reverse=True)
+    value = dict(zip(words, row.tolist(), strict=True))
+    return sorted(value, key=value.get, reverse=True)
 
 
 print(*neighbors(cosines[ship]))
@@ -288,9 +291,9 @@ print(*neighbors(scores[ship]))
 # 6.25<!--= X[words.index("i")].norm() -->, is the largest<!--= X.norm(dim=-1).argmax() == words.index("i") --> of
 # all, and lifts it past *must*, *and* and *go*<!--= neighbors(scores[ship])[-3:] == ["must", "and", "go"] -->.
 #
-# A word need not even attend most to itself. *go* gives *i* 18%<!--= weights[words.index("go"), words.index("i")] -->
-# and itself 14%<!--= weights[words.index("go"), words.index("go")] -->, which no table of cosines could do: there, a
-# word always comes first in its own row.
+# A word need not even attend most to itself. *go* takes 18%<!--= weights[words.index("go"), words.index("i")] -->
+# from *i* and 14%<!--= weights[words.index("go"), words.index("go")] --> from itself, which no table of cosines could
+# do: there, a word always comes first in its own row.
 #
 # ## The same word in another sentence
 #
@@ -303,8 +306,8 @@ order_context, order_weights = self_attention(Y)
 table(order_weights, order_words)
 
 # %% [markdown]
-# *ship* keeps 78%<!--= order_weights[3, 3] --> here, gives 6%<!--= order_weights[3, 5] --> to *order*, and there is
-# no crew to hear from. It went in as the same vector; it comes out as another:
+# *ship* keeps 78%<!--= order_weights[3, 3] --> of itself here and takes 6%<!--= order_weights[3, 5] --> from *order*.
+# It went in as the same vector; it comes out as another:
 
 # %%
 assert torch.equal(X[ship], Y[3])
@@ -321,13 +324,14 @@ context[ship, :6], order_context[3, :6]
 # Three tokens of four numbers are small enough for pencil and paper. (A *token* is what a model treats as one word.)
 
 # %%
-x = torch.tensor([[1.0, 0.0, 0.0, 1.0], [0.0, 1.5, 1.0, 1.0], [0.0, 1.0, 1.0, 1.0]])
-functional.attention_scores(x, x)
+rows = [[1.0, 0.0, 0.0, 1.0], [0.0, 1.5, 1.0, 1.0], [0.0, 1.0, 1.0, 1.0]]
+x = torch.tensor(rows)
+attention_scores(x, x)
 
 # %% [markdown]
 # The root of the dimension is 2<!--= math.sqrt(x.size(-1)) -->. The first token has the dot product
 # 2<!--= x[0] @ x[0] --> with itself and 1<!--= x[0] @ x[1] == x[0] @ x[2] == 1 --> with each of the others, so its
-# scores are (1, 0.5, 0.5)<!--= functional.attention_scores(x, x)[0].tolist() -->. Their exponentials are
+# scores are (1, 0.5, 0.5)<!--= attention_scores(x, x)[0].tolist() -->. Their exponentials are
 # 2.7183<!--= math.exp(1) -->, 1.6487<!--= math.exp(1 / 2) --> and 1.6487<!--= math.exp(1 / 2) -->, which sum to
 # 6.0157<!--= math.exp(1) + 2 * math.exp(1 / 2) -->. Divide, and you have the first row of weights: (0.4519, 0.2741,
 # 0.2741)<!--= self_attention(x).weights[0].tolist() -->.
@@ -343,8 +347,9 @@ self_attention(x).context
 # first column of the context holds the weights of that
 # token<!--= torch.equal(self_attention(x).context[:, 0], self_attention(x).weights[:, 0]) -->. In the last column all
 # tokens have a one, and the average of ones is 1.0000<!--= self_attention(x).context[:, 3].mean() -->, because the
-# weights sum to one. And here too a token prefers another: the third gives the second, which is longer,
-# 0.4842<!--= self_attention(x).weights[2, 1] -->, and itself 0.3771<!--= self_attention(x).weights[2, 2] -->.
+# weights sum to one. And here too a token prefers another: the third takes
+# 0.4842<!--= self_attention(x).weights[2, 1] --> from the second, which is longer<!--= x[1].norm() > x[2].norm() -->,
+# and 0.3771<!--= self_attention(x).weights[2, 2] --> from itself.
 #
 # ## A version that looks right
 #
@@ -397,11 +402,15 @@ except RuntimeError as error:
 # **With `math.exp` alone.** Work out the second row of weights of the three tokens above, and its row of the context,
 # without torch. Use torch only to compare.
 
+
 # %% tags=["solution"]
-rows = x.tolist()
-second = [math.exp(sum(a * b for a, b in zip(rows[1], row, strict=True)) / math.sqrt(4)) for row in rows]
-second = [exponential / sum(second) for exponential in second]
-mixed = [sum(weight * row[column] for weight, row in zip(second, rows, strict=True)) for column in range(4)]
+def dot(a, b):
+    return sum(p * q for p, q in zip(a, b, strict=True))
+
+
+exponentials = [math.exp(dot(rows[1], row) / math.sqrt(4)) for row in rows]
+second = [exponential / sum(exponentials) for exponential in exponentials]
+mixed = [dot(second, column) for column in zip(*rows, strict=True)]
 
 torch.testing.assert_close(torch.tensor(second), self_attention(x).weights[1])
 torch.testing.assert_close(torch.tensor(mixed), self_attention(x).context[1])
