@@ -34,11 +34,16 @@ share = torch.tensor(0.5512)
 # | word | weight |
 # |------|--------|
 # | ship | {{ share :.2f}} |
+# | crew | 0.45<!--= 1 - share --> |
 #
 # $$s = 0.5512$$
 # <!-- where: s = share -->
 #
 # Over 50%<!--= share > 0.5 -->.
+#
+# !!! note "Of 12.0<!--= len(words) - 1 --> others"
+#
+#     Twice that is 1.1<!--= 2 * share -->.
 
 # %%
 #| alt: a line through 13<!--= len(words) --> words
@@ -55,7 +60,7 @@ def test_a_sound_page_has_no_findings_and_is_counted(proofread: Proofreader) -> 
     report = proofread(SOUND)
     assert found(report) == []
     assert str(report) == (
-        "1 page, 1 of them run; 8 figures checked and 1 waived, 1 formula checked and 0 not; 0 findings"
+        "1 page, 1 of them run; 11 figures checked and 1 waived, 1 formula checked and 0 not; 0 findings"
     )
     (page,) = report.pages
     assert page.of_cell(0) == ["# All 13 words\n\nThe answer is 55%, in 2017."]
@@ -63,45 +68,59 @@ def test_a_sound_page_has_no_findings_and_is_counted(proofread: Proofreader) -> 
     assert page.of_cell(3) == ["a line through 13 words"]
 
 
-@pytest.mark.parametrize(
-    ("sound", "planted", "expected"),
-    [
-        ("All 13<", "All 14<", "2: it says 14, but len(words) gives 13"),
-        ("is 55%<", "is 56%<", "4: it says 56%, but share gives 55%"),
-        ("keeps 55%<", "keeps 65%<", "13: it says 65%, but share gives 55%"),
-        ("`0.551`", "`0.552`", "13: it says 0.552, but share gives 0.551"),
-        ("more<!--= share >", "less<!--= share <", "13: it says less, but share < 0.5 does not hold"),
-        ("through 13<", "through 12<", "25: it says 12, but len(words) gives 13"),
-        ("in 2017<!--~ year -->", "in 2017", "4: nothing proves the figure 2017"),
-        ("than half", "than 1/2", "13: nothing proves the figure 1"),
-        ("| ship |", "| ship 7 |", "17: nothing proves the figure 7"),
-        ("Over 50%<", "Over 60%<", "22: it says 60%, but share > 0.5 holds for any figure"),
-        ("== share", "== shares", "4: 55% cannot be checked: shares fails with NameError: name 'shares' is not"),
-        ("{{ share ", "{{ shares ", "17: {{ shares }} fails with NameError: name 'shares' is not defined"),
-        ("$$s = 0.5512$$", "$$s = \\frac{1}$$", "19: "),
-        ("#| alt: a line through 13<!--= len(words) --> words\n", "", "cell 4 draws 1 figure but has 0 alt texts; say"),
-        (
-            "plt.plot([1, 2]);",
-            "plt.plot([1]); plt.figure(); plt.plot([1]);",
-            "25: cell 4 draws 2 figures but has 1 alt text; say",
-        ),
-        ("words.missing", "words", "31: cell 5 is tagged raises-exception but raises nothing; drop the tag or let it"),
-        ('words = ["ship"]', 'words = ["ship"', "9: cell 2 failed with SyntaxError: '[' was never closed"),
-        (
-            "share = torch.t",
-            "share = torch.rand(2) + torch.t",
-            "7: cell 2 draws from torch's global random generator w",
-        ),
-        (
-            "= torch.tensor(0",
-            "= torch.tensr(0",
-            "10: cell 2 failed with AttributeError: module 'torch' has no attribute",
-        ),
-    ],
-)
-def test_a_planted_fault_is_found(proofread: Proofreader, sound: str, planted: str, expected: str) -> None:
-    assert sound in SOUND
-    findings = found(proofread(SOUND.replace(sound, planted, 1)))
+PLANTED = [
+    ("All 13<", "All 14<", "2: it says 14, but len(words) gives 13"),
+    ("is 55%<", "is 56%<", "4: it says 56%, but share gives 55%"),
+    ("keeps 55%<", "keeps 65%<", "13: it says 65%, but share gives 55%"),
+    ("`0.551`", "`0.552`", "13: it says 0.552, but share gives 0.551"),
+    ("| 0.45<", "| 0.46<", "18: it says 0.46, but 1 - share gives 0.45"),
+    ("Of 12.0<", "Of 13.0<", "25: it says 13.0, but len(words) - 1 gives 12.0"),
+    ("is 1.1<", "is 1.2<", "27: it says 1.2, but 2 * share gives 1.1"),
+    ("more<!--= share >", "less<!--= share <", "13: it says less, but share < 0.5 does not hold"),
+    ("through 13<", "through 12<", "30: it says 12, but len(words) gives 13"),
+    ("in 2017<!--~ year -->", "in 2017", "4: nothing proves the figure 2017"),
+    ("than half", "than 1/2", "13: nothing proves the figure 1"),
+    ("| ship |", "| ship 7 |", "17: nothing proves the figure 7"),
+    ("Over 50%<", "Over 60%<", "23: it says 60%, but share > 0.5 holds for any figure"),
+    ("== share", "== shares", "4: 55% cannot be checked: shares fails with NameError: name 'shares' is not"),
+    ("{{ share ", "{{ shares ", "17: {{ shares }} fails with NameError: name 'shares' is not defined"),
+    ("$$s = 0.5512$$", "$$s = \\frac{1}$$", "20: "),
+    ("#| alt: a line through 13<!--= len(words) --> words\n", "", "cell 4 draws 1 figure but has 0 alt texts; say"),
+    (
+        "plt.plot([1, 2]);",
+        "plt.plot([1]); plt.figure(); plt.plot([1]);",
+        "30: cell 4 draws 2 figures but has 1 alt text; say",
+    ),
+    ("words.missing", "words", "36: cell 5 is tagged raises-exception but raises nothing; drop the tag or let it"),
+    ('words = ["ship"]', 'words = ["ship"', "9: cell 2 failed with SyntaxError: '[' was never closed"),
+    (
+        "share = torch.t",
+        "share = torch.rand(2) + torch.t",
+        "7: cell 2 draws from torch's global random generator w",
+    ),
+    (
+        "= torch.tensor(0",
+        "= torch.tensr(0",
+        "10: cell 2 failed with AttributeError: module 'torch' has no attribute",
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    """One page for each fault, all checked at once."""
+    root = tmp_path_factory.mktemp("planted")
+    pages = [root / f"{number}" / "page.py" for number in range(len(PLANTED))]
+    for page, (sound, wrong, _) in zip(pages, PLANTED, strict=True):
+        assert sound in SOUND
+        page.parent.mkdir()
+        page.write_text(SOUND.replace(sound, wrong, 1).lstrip("\n"))
+    return check(pages, root=root, cache=None)
+
+
+@pytest.mark.parametrize(("place", "expected"), [(place, expected) for place, (_, _, expected) in enumerate(PLANTED)])
+def test_a_planted_fault_is_found(planted: Report, place: int, expected: str) -> None:
+    findings = [f"{finding.line}: {finding.message}" for finding in planted.pages[place].findings]
     assert any(expected in finding for finding in findings), findings
 
 
