@@ -112,7 +112,7 @@ def _outside(value: Any, node: Node, members: Any, evaluator: Evaluator, at: Ass
         shape = tuple(item.shape) if isinstance(item, Tensor) else ()
         entries = torch.as_tensor(item, dtype=torch.float64)
         if node.kind == "space":
-            sizes = tuple(evaluator(kid, at) for kid in node.kids)
+            sizes = tuple(evaluator.integer(kid, at) for kid in node.kids)
             if shape != sizes:
                 return f"its shape is {shape}, not {sizes}"
             if (node.value == "Z" and bool((entries != entries.round()).any())) or (

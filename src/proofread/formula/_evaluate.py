@@ -95,7 +95,7 @@ class Evaluator:
     def _range(self, name: str, scope: Node, at: Assignment) -> list[int] | None:
         """Return the values for which all subscripts with this index are within range; None if none says."""
         if name in self.parsed.ranges:
-            low, high = (self._integer(end, at) for end in self.parsed.ranges[name])
+            low, high = (self.integer(end, at) for end in self.parsed.ranges[name])
             return list(range(low, high + 1))
         alone: dict[str, range] = {}
         composed: list[tuple[Node, int]] = []
@@ -136,10 +136,11 @@ class Evaluator:
             raise self.fail(node, f"has no subscript {axis + 1}: {self.text(node.kids[0])} is {_describe(base)}")
         return base.shape[axis]
 
-    def _integer(self, node: Node, at: Assignment) -> int:
+    def integer(self, node: Node, at: Assignment) -> int:
+        """Return the value of a limit, an index or a size."""
         value = self(node, at)
         if isinstance(value, Tensor) or value != int(value):
-            raise self.fail(node, f"a limit or an index is an integer, not {_describe(value)}")
+            raise self.fail(node, f"a limit, an index or a size is an integer, not {_describe(value)}")
         return int(value)
 
     def _index(self, node: Node, at: Assignment) -> Any:
@@ -149,15 +150,15 @@ class Evaluator:
             size = self._size(node, axis, at)
             if kid.kind == "slice":
                 first, last = kid.kids
-                low = 0 if first.kind == "missing" else self._integer(first, at) - self.parsed.origin
-                high = size if last.kind == "missing" else self._integer(last, at) - self.parsed.origin + 1
+                low = 0 if first.kind == "missing" else self.integer(first, at) - self.parsed.origin
+                high = size if last.kind == "missing" else self.integer(last, at) - self.parsed.origin + 1
                 if not 0 <= low <= high <= size:
                     raise self._outside(node, axis, size, at)
                 key.append(slice(low, high))
                 continue
             if kid.kind == "number" and len(kid.value) > 1 and len(node.kids) == 2 and getattr(base, "ndim", 1) > 1:
                 raise self.fail(node, f"{kid.value} could be one index or several: separate them with commas")
-            entry = self._integer(kid, at) - self.parsed.origin
+            entry = self.integer(kid, at) - self.parsed.origin
             if not 0 <= entry < size:
                 raise self._outside(node, axis, size, at)
             key.append(entry)
@@ -205,7 +206,7 @@ class Evaluator:
                 template, low, high = kid.kids
                 values += [
                     self(template, {**at, kid.value: index})
-                    for index in range(self._integer(low, at), self._integer(high, at) + 1)
+                    for index in range(self.integer(low, at), self.integer(high, at) + 1)
                 ]
             else:
                 values.append(self(kid, at))
@@ -355,7 +356,7 @@ class Evaluator:
         kind, index, *relation = node.value.split()
         body, *limits = node.kids
         if relation == ["="]:
-            values = list(range(self._integer(limits[0], at), self._integer(limits[1], at) + 1))
+            values = list(range(self.integer(limits[0], at), self.integer(limits[1], at) + 1))
         else:
             found = self._range(index, body, at)
             if found is None:
@@ -453,7 +454,7 @@ class Evaluator:
         if by.kind != "index":
             return gradient
         self(by, at)  # its subscripts are within range
-        return self._plain(gradient[tuple(self._integer(kid, at) - self.parsed.origin for kid in by.kids[1:])])
+        return self._plain(gradient[tuple(self.integer(kid, at) - self.parsed.origin for kid in by.kids[1:])])
 
 
 def holds(relation: str, one: Any, other: Any, tolerance: float) -> bool:

@@ -101,6 +101,10 @@ def _edits(latex: str, parsed: Parsed, scope: Scope) -> Iterator[tuple[int, int,
         bare = node.kind in ("name", "number", "index", "call", "sqrt") or text(node)[:1] in "({"
         return text(node) if bare else f"({text(node)})"
 
+    def swap(one: Node, other: Node, what: str) -> tuple[int, int, str, str]:
+        between = latex[one.span[1] : other.span[0]] or " "
+        return one.span[0], other.span[1], text(other) + between + text(one), f"{what} swapped"
+
     # An entry of a transposed tensor is what swapped indices give.
     entries = {id(node.kids[0]) for node in nodes if node.kind == "index" and len(node.kids) > 2}
 
@@ -109,8 +113,7 @@ def _edits(latex: str, parsed: Parsed, scope: Scope) -> Iterator[tuple[int, int,
         if relations == {"∈"}:
             for space in statement.kids[1:]:
                 for one, other in pairwise(space.kids if space.kind == "space" else ()):
-                    swapped = text(other) + latex[one.span[1] : other.span[0]] + text(one)
-                    yield one.span[0], other.span[1], swapped, "sizes swapped"
+                    yield swap(one, other, "sizes")
             continue
         if not relations <= {"=", "≈", "∈"}:
             # What weakens an inequality is true as well: only its direction can be told.
@@ -139,12 +142,10 @@ def _edits(latex: str, parsed: Parsed, scope: Scope) -> Iterator[tuple[int, int,
                 one, other = kids
                 yield start, end, operand(other), "factor dropped"
                 yield start, end, operand(one), "factor dropped"
-                between = latex[one.span[1] : other.span[0]]
-                yield start, end, text(other) + (between or " ") + text(one), "factors swapped"
+                yield swap(one, other, "factors")
             elif node.kind == "index" and all(kid.span[1] for kid in kids):
                 for one, other in pairwise(kids[1:]):
-                    swapped = text(other) + latex[one.span[1] : other.span[0]] + text(one)
-                    yield one.span[0], other.span[1], swapped, "indices swapped"
+                    yield swap(one, other, "indices")
                 for kid in kids[1:]:
                     for index in sorted(indices - {text(kid)}) if kid.kind == "name" and text(kid) in indices else ():
                         yield *kid.span, f" {index}", "index replaced"
@@ -159,12 +160,9 @@ def _edits(latex: str, parsed: Parsed, scope: Scope) -> Iterator[tuple[int, int,
                         yield a, b, opposite + " ", "condition turned round"
             elif node.kind in ("call", "apply", "inner", "concat"):
                 for one, other in pairwise(kids):
-                    swapped = text(other) + latex[one.span[1] : other.span[0]] + text(one)
-                    yield one.span[0], other.span[1], swapped, "arguments swapped"
-                if node.kind == "apply":
-                    word = latex[start:end].split("(")[0].split("^")[0].split(" ")[0].split("\\left")[0]
-                    if word in _OPPOSITES:
-                        yield start, start + len(word), _OPPOSITES[word], "function replaced"
+                    yield swap(one, other, "arguments")
+                if (word := "\\" + node.value) in _OPPOSITES and latex.startswith(word, start):
+                    yield start, start + len(word), _OPPOSITES[word], "function replaced"
             elif node.kind == "number" and "." not in node.value:
                 yield start, end, str(int(node.value) + 1), "number changed"
             elif node.kind == "name" and node.value not in parsed.indices and not node.value.startswith("#"):

@@ -353,6 +353,13 @@ class _Parser:
             self.unknown(f"expected {closers[0]}")
         return self.expand(items)
 
+    def only(self, closer: str) -> Node:
+        start = self.next.start
+        item, *others = self.items(closer)
+        if others or item.kind == "sequence":
+            self.fail("a list has no value here", start)
+        return item
+
     def argument(self) -> Node:
         if token := self.take("\\dots", "\\ldots", "\\cdots"):
             return Node("dots", span=(token.start, token.end))
@@ -455,13 +462,13 @@ class _Parser:
         if token.text in _FRACTIONS:
             return self.fraction(token)
         if token.text == "\\sqrt":
-            root = self.items("]") if self.take("[") else ()
+            root = [self.only("]")] if self.take("[") else []
             return self.node("sqrt", token.start, self.braced(), *root)
         if token.text == "\\nabla":
             by = self.inside(self.script("_") or self.fail("expected a subscript"), self.factor)
             return self.node("derivative", token.start, self.factor(), by)
         if token.text == "(":
-            (inner,) = self.items(")") if not self.ahead(",", {","}) else self.fail("a tuple has no value here")
+            inner = self.only(")")
             return dataclasses.replace(inner, span=(token.start, self.tokens[self.at - 1].end))
         if token.text == "[":
             return self.bracket(token)
@@ -481,8 +488,7 @@ class _Parser:
 
     def braced(self) -> Node:
         if self.take("{"):
-            (inner,) = self.items("}")
-            return inner
+            return self.only("}")
         if self.next.kind == "number" and len(self.next.text) > 1:
             self.fail(f"TeX takes only {self.next.text[0]} as the operand: use braces")
         self.at += 1
@@ -563,7 +569,7 @@ class _Parser:
         return self.node("condition", start, *kids, value=" ".join(rels), marks=tuple(marks))
 
     def fraction(self, token: Token) -> Node:
-        partial = self.tokens[self.at + 1].text == "\\partial"
+        partial = self.peek("{") and self.tokens[self.at + 1].text == "\\partial"
         if not partial:
             top = self.braced()
             return self.node("fraction", token.start, top, self.braced())
@@ -794,11 +800,11 @@ class _Parser:
         end = self.tokens[self.at - 1].end
         if above and self.tokens[above.start].text == "(":
             indices = self.inside(range(above.start + 1, above.stop - 1), self.indices, subscript=True)
-            node = Node("index", (node, *indices), "", (start, self.extent(above)[1]))
+            node = Node("index", (node, *indices), "", (start, max(node.span[1], self.extent(above)[1])))
             above = None
         if below:
             indices = self.inside(below, self.indices, subscript=True)
-            node = Node("index", (node, *indices), "", (start, self.extent(below)[1]))
+            node = Node("index", (node, *indices), "", (start, max(node.span[1], self.extent(below)[1])))
         if not above:
             return node
         texts = [token.text for token in self.tokens[above.start : above.stop]]
