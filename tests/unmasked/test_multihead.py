@@ -190,13 +190,15 @@ def test_a_saved_module_loads() -> None:
 
 
 def test_hooks_run() -> None:
-    ours, seen = MultiheadAttention(12, 3).eval(), []
+    layer, seen = nn.TransformerEncoderLayer(12, 3, 20), []
+    layer.self_attn = ours = MultiheadAttention(12, 3)
     ours.register_forward_pre_hook(lambda module, args: seen.append(("before", args[0].shape)))
-    ours.register_forward_hook(lambda module, args, result: seen.append(("after", result[1].shape)))
+    ours.register_forward_hook(lambda module, args, result: seen.append(("after", result[0].shape)))
     x = torch.randn(5, 2, 12)
-    with torch.no_grad():
-        ours(x, x, x)
-    assert seen == [("before", (5, 2, 12)), ("after", (2, 5, 5))]
+    with torch.inference_mode():
+        ours.eval()(x, x, x)
+        layer.eval()(x)
+    assert seen == [("before", (5, 2, 12)), ("after", (5, 2, 12))] * 2
 
 
 def test_a_bias_of_another_type_is_taken_as_pytorch_takes_it() -> None:
@@ -275,6 +277,7 @@ def with_ours(layer: nn.Module) -> nn.Module:
     return other
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype")
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("grad", [True, False])
 @pytest.mark.parametrize("masked", [False, True])
@@ -288,6 +291,7 @@ def test_it_serves_as_the_attention_of_transformer_layers(masked: bool, grad: bo
         (encoder, (x,), {"src_mask": future, "src_key_padding_mask": padding, "is_causal": True}),
         (decoder, (x, memory), {"tgt_mask": future, "tgt_is_causal": True}),
         (nn.TransformerEncoder(encoder, 2, enable_nested_tensor=False), (x,), {"mask": future}),
+        (nn.TransformerEncoder(encoder, 2), (x,), {"src_key_padding_mask": padding}),
     ]
     for theirs, args, options in runs:
         results = []
