@@ -53,10 +53,10 @@ def sentence(words: list[str], top: int) -> list[str]:
 
 def draw() -> str:
     first, second = (text.lower().split() for text in SENTENCES)
-    body = "\n".join([*sentence(first, 0), *sentence(second, 150)])
+    body = "\n".join([*sentence(first, 0), *sentence(second, 132)])
     title = "How much the word ship attends to each word of two sentences"
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="70 34 580 264" role="img"><title>{title}</title>'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="70 34 580 246" role="img"><title>{title}</title>'
         f"<style>{STYLE}</style>\n{body}\n</svg>\n"
     )
 
