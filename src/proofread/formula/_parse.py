@@ -482,7 +482,8 @@ class _Parser:
         return self.unknown("expected an expression")
 
     def unknown(self, expected: str) -> NoReturn:
-        if self.next.kind in ("command", "environment"):
+        operators = {*RELATIONS, "\\cdot", "\\times", "\\odot", "\\oslash"}
+        if self.next.kind in ("command", "environment") and self.next.text not in operators:
             self.fail(f"{self.next.text} is not in the grammar: rewrite it, or add `<!-- unchecked: reason -->`")
         self.fail(expected)
 
