@@ -1,9 +1,8 @@
 """Proofreads pages: reads them, runs those that changed, and compares what they say with what they gave.
 
->>> report = check([Path("docs")])  # doctest: +SKIP
->>> for finding in report.findings:
-...     print(finding)
-docs/tutorials/01_what_is_attention.py:12: it says 55%, but weights[6, 6] gives 54%
+``check(find_pages([Path("docs")])).findings`` prints as
+
+    docs/tutorials/01_what_is_attention.py:12: it says 55%, but weights[6, 6] gives 54%
 """
 
 import re

@@ -1,8 +1,4 @@
-"""Runs pages, each in a child of its own forked from a server that has imported torch, matplotlib and IPython.
-
->>> for index, outcome in run([Task("docs/page.py", steps)]):
-...     print(outcome.results, outcome.stopped)  # doctest: +SKIP
-"""
+"""Runs pages, each in a child of its own forked from a server that has imported torch, matplotlib and IPython."""
 
 import contextlib
 import multiprocessing
