@@ -29,7 +29,13 @@ import torch
 
 from unmasked import functional, plot
 from unmasked.embeddings import ship_vectors, table
-from unmasked.functional import attention_scores, attention_weights, cosine_attention, cosine_weights, self_attention
+from unmasked.functional import (
+    attention_scores,
+    attention_weights,
+    cosine_attention,
+    cosine_weights,
+    self_attention,
+)
 
 # %% [markdown]
 # ## Words as vectors
@@ -286,10 +292,11 @@ print(*neighbors(cosines[ship]))
 print(*neighbors(scores[ship]))
 
 # %% [markdown]
-# The first four<!--= neighbors(cosines[ship])[:4] == neighbors(scores[ship])[:4] --> keep their places; then the
-# order changes. By its cosine *i* comes last<!--= neighbors(cosines[ship])[-1] == "i" -->. Its norm,
-# 6.25<!--= X[words.index("i")].norm() -->, is the largest<!--= X.norm(dim=-1).argmax() == words.index("i") --> of
-# all, and lifts it past *must*, *and* and *go*<!--= neighbors(scores[ship])[-3:] == ["must", "and", "go"] -->.
+# The nearest four<!--= sum(map(str.__eq__, neighbors(cosines[ship]), neighbors(scores[ship]))) --> keep their places,
+# *ship* itself among them; the order of the others changes. By its cosine *i* comes
+# last<!--= neighbors(cosines[ship]).index("i") == 8 -->. Its norm, 6.25<!--= X[words.index("i")].norm() -->, is the
+# largest<!--= X.norm(dim=-1).argmax() == words.index("i") --> of all, and lifts it past *must*, *and* and
+# *go*<!--= neighbors(scores[ship])[-3:] == ["must", "and", "go"] -->.
 #
 # A word need not even attend most to itself. *go* takes 18%<!--= weights[words.index("go"), words.index("i")] -->
 # from *i* and 14%<!--= weights[words.index("go"), words.index("go")] --> from itself, which no table of cosines could
@@ -380,6 +387,7 @@ query, key, value = torch.randn(3, 5, 7)
 
 right = functional.scaled_dot_product_attention(query, key, value).context
 torch.testing.assert_close(attention(query, key, value), right)
+assert not torch.allclose(broken(query, key, value), right, atol=1)
 (broken(query, key, value) - right).abs().max()
 
 # %% [markdown]
@@ -395,6 +403,8 @@ try:
     broken(query, key, value)
 except RuntimeError as error:
     print(error)
+else:
+    raise AssertionError("averaged the queries, unnoticed")
 
 # %% [markdown]
 # ## Exercises
