@@ -119,115 +119,81 @@ W = torch.zeros
 SEPARATE = {f"W_{name}.weight": W(6, 6) for name in ("query", "key", "value")}
 
 
+CHOICES = "choose one of packed, separate, interleaved, stacked, conv1d"
+PACKED, CONV1D = "in_proj_weight of layout 'packed' has shape", "c_attn.weight of layout 'conv1d' has shape"
+STACKED = "query of layout 'stacked' has shape"
+REFUSED: dict[str, tuple[dict[str, Tensor], str, str]] = {
+    f"source is 'fused'; {CHOICES}": ({}, "fused", "packed"),
+    f"target is 'jax'; {CHOICES}": ({}, "packed", "jax"),
+    "state of layout 'packed' lacks 'in_proj_weight'": ({}, "packed", "stacked"),
+    "state of layout 'packed' lacks 'in_proj_weight'; it looks like layout 'conv1d'": (
+        {"c_attn.weight": W(6, 18)},
+        "packed",
+        "stacked",
+    ),
+    "state of layout 'interleaved' lacks 'qkv_layer.weight'; it looks like layout 'separate'": (
+        SEPARATE,
+        "interleaved",
+        "packed",
+    ),
+    "state of layout 'packed' holds 'norm.weight', which is not one of its names": (
+        {"in_proj_weight": W(18, 6), "norm.weight": W(6)},
+        "packed",
+        "stacked",
+    ),
+    f"{PACKED} (6, 18); it looks like layout 'conv1d', transposed": ({"in_proj_weight": W(6, 18)}, "packed", "stacked"),
+    f"{CONV1D} (18, 6); it looks like layout 'packed', transposed": ({"c_attn.weight": W(18, 6)}, "conv1d", "packed"),
+    f"{STACKED} (6, 6), not 3 axes; it looks like layout 'separate'": (
+        {"query": W(6, 6), "key": W(6, 6), "value": W(6, 6)},
+        "stacked",
+        "packed",
+    ),
+    f"{PACKED} (3, 6, 6), not 2 axes; it looks like layout 'stacked'": (
+        {"in_proj_weight": W(3, 6, 6)},
+        "packed",
+        "stacked",
+    ),
+    f"{PACKED} (18,), not 2 axes": ({"in_proj_weight": W(18)}, "packed", "stacked"),
+    f"{STACKED} (2, 6, 3); its first axis must be num_heads (3)": (
+        dict.fromkeys(("query", "key", "value"), W(2, 6, 3)),
+        "stacked",
+        "packed",
+    ),
+    f"{PACKED} (12, 6); its 12 outputs must be a multiple of 9 (3 heads)": (
+        {"in_proj_weight": W(12, 6)},
+        "packed",
+        "stacked",
+    ),
+    "in_proj_bias has shape (6,); beside a weight of shape (18, 6) it must be (18,)": (
+        {"in_proj_weight": W(18, 6), "in_proj_bias": W(6)},
+        "packed",
+        "stacked",
+    ),
+    "state holds 'W_key.bias' but not all of W_query.bias, W_key.bias, W_value.bias; pass all of them or none": (
+        SEPARATE | {"W_key.bias": W(6)},
+        "separate",
+        "packed",
+    ),
+    "W_query.weight has 6 outputs and W_key.weight 3; a query is compared with keys of its own size, and shared key "
+    "heads must be repeated first": (
+        SEPARATE | {"W_key.weight": W(3, 6), "W_value.weight": W(3, 6)},
+        "separate",
+        "stacked",
+    ),
+    "layout 'packed' keeps query, key and value in one tensor; theirs differ: (6, 6), (6, 5), (6, 6)": (
+        SEPARATE | {"W_key.weight": W(6, 5)},
+        "separate",
+        "packed",
+    ),
+}
+
+
 @pytest.mark.usefixtures("unhooked")
-@pytest.mark.parametrize(
-    ("state", "source", "target", "text"),
-    [
-        (
-            {},
-            "fused",
-            "packed",
-            "source is 'fused'; choose one of packed, separate, interleaved, stacked, conv1d",
-        ),
-        (
-            {},
-            "packed",
-            "jax",
-            "target is 'jax'; choose one of packed, separate, interleaved, stacked, conv1d",
-        ),
-        ({}, "packed", "stacked", "state of layout 'packed' lacks 'in_proj_weight'"),
-        (
-            {"c_attn.weight": W(6, 18)},
-            "packed",
-            "stacked",
-            "state of layout 'packed' lacks 'in_proj_weight'; it looks like layout 'conv1d'",
-        ),
-        (
-            SEPARATE,
-            "interleaved",
-            "packed",
-            "state of layout 'interleaved' lacks 'qkv_layer.weight'; it looks like layout 'separate'",
-        ),
-        (
-            {"in_proj_weight": W(18, 6), "norm.weight": W(6)},
-            "packed",
-            "stacked",
-            "state of layout 'packed' holds 'norm.weight', which is not one of its names",
-        ),
-        (
-            {"in_proj_weight": W(6, 18)},
-            "packed",
-            "stacked",
-            "in_proj_weight of layout 'packed' has shape (6, 18); it looks like layout 'conv1d', transposed",
-        ),
-        (
-            {"c_attn.weight": W(18, 6)},
-            "conv1d",
-            "packed",
-            "c_attn.weight of layout 'conv1d' has shape (18, 6); it looks like layout 'packed', transposed",
-        ),
-        (
-            {"query": W(6, 6), "key": W(6, 6), "value": W(6, 6)},
-            "stacked",
-            "packed",
-            "query of layout 'stacked' has shape (6, 6), not 3 axes; it looks like layout 'separate'",
-        ),
-        (
-            {"in_proj_weight": W(3, 6, 6)},
-            "packed",
-            "stacked",
-            "in_proj_weight of layout 'packed' has shape (3, 6, 6), not 2 axes; it looks like layout 'stacked'",
-        ),
-        (
-            {"in_proj_weight": W(18)},
-            "packed",
-            "stacked",
-            "in_proj_weight of layout 'packed' has shape (18,), not 2 axes",
-        ),
-        (
-            {"query": W(2, 6, 3), "key": W(2, 6, 3), "value": W(2, 6, 3)},
-            "stacked",
-            "packed",
-            "query of layout 'stacked' has shape (2, 6, 3); its first axis must be num_heads (3)",
-        ),
-        (
-            {"in_proj_weight": W(12, 6)},
-            "packed",
-            "stacked",
-            "in_proj_weight of layout 'packed' has shape (12, 6); its 12 outputs must be a multiple of 9 (3 heads)",
-        ),
-        (
-            {"in_proj_weight": W(18, 6), "in_proj_bias": W(6)},
-            "packed",
-            "stacked",
-            "in_proj_bias has shape (6,); beside a weight of shape (18, 6) it must be (18,)",
-        ),
-        (
-            SEPARATE | {"W_key.bias": W(6)},
-            "separate",
-            "packed",
-            "state holds 'W_key.bias' but not all of W_query.bias, W_key.bias, W_value.bias; pass all of them or none",
-        ),
-        (
-            SEPARATE | {"W_key.weight": W(3, 6), "W_value.weight": W(3, 6)},
-            "separate",
-            "stacked",
-            "W_query.weight has 6 outputs and W_key.weight 3; a query is compared with keys of its own size, and "
-            "shared key heads must be repeated first",
-        ),
-        (
-            SEPARATE | {"W_key.weight": W(6, 5)},
-            "separate",
-            "packed",
-            "layout 'packed' keeps query, key and value in one tensor; theirs differ: (6, 6), (6, 5), (6, 6)",
-        ),
-    ],
-)
-def test_a_wrong_layout_is_refused_with_the_one_it_looks_like(
-    state: dict[str, Tensor], source: Any, target: Any, text: str
-) -> None:
+@pytest.mark.parametrize("text", REFUSED)
+def test_a_wrong_layout_is_refused_with_the_one_it_looks_like(text: str) -> None:
+    state, source, target = REFUSED[text]
     with pytest.raises(ValueError, match=re.escape(text) + "$"):
-        convert(state, source=source, target=target, num_heads=HEADS)
+        convert(state, source=source, target=target, num_heads=HEADS)  # type: ignore[arg-type]
 
 
 def test_no_heads_are_refused() -> None:
