@@ -2,8 +2,8 @@
 # # Is my multi-head attention right? From scratch against PyTorch
 #
 # **Give it the weights of `torch.nn.MultiheadAttention` and compare, and compare enough.** Some twenty<!--==
-# 15 <= lines <= 22 --> lines of tensor code, derived below step by step, agree with PyTorch's layer to within
-# $10^{-5}$<!--== max(found.values()) < 1e-5 -->: in the output, in the weights of every head, in every gradient. The
+# 15 <= lines <= 22 --> lines of tensor code, derived below step by step, agree with PyTorch's layer: the largest
+# difference is {{= max(found.values()) :.0e}}, over the output, the weights of every head and every gradient. The
 # package behind this site agrees in each of {{= compared :,}} combinations of the layer's options. But agreement proves
 # little where biases are zero, where two sizes are equal, or where only the average over the heads is compared: each
 # lets a wrong layer pass, and this page measures how wrong.
@@ -25,7 +25,14 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from unmasked import CausalSelfAttention, attention_scores, layouts, masks, plot, scaled_dot_product_attention
+from unmasked import (
+    CausalSelfAttention,
+    attention_scores,
+    layouts,
+    masks,
+    plot,
+    scaled_dot_product_attention,
+)
 from unmasked.heads import fused_qkv, merge_heads, project_loop, split_heads
 from unmasked.trace import trace
 
@@ -101,7 +108,7 @@ project(query, w_q, b_q).shape, project(key, w_k, b_k).shape
 
 # %%
 try:
-    torch.ones(batch, keys, 10) @ torch.ones(embed_dim, 10)  # 10 features in, 12 out
+    torch.ones(batch, keys, 10) @ torch.ones(embed_dim, 10)  # (out, in)
 except RuntimeError as error:
     print(error)
 
@@ -115,33 +122,38 @@ except RuntimeError as error:
 
 # %%
 def split(x):
-    batch, tokens, features = x.shape
-    x = x.view(batch, tokens, num_heads, features // num_heads)  # batch tokens heads head_dim
+    batch, tokens, _ = x.shape
+    x = x.view(batch, tokens, num_heads, -1)  # batch tokens heads head_dim
     return x.transpose(1, 2)  # batch heads tokens head_dim
 
 
-q, k, v = (split(project(x, w, b)) for x, w, b in [(query, w_q, b_q), (key, w_k, b_k), (value, w_v, b_v)])
-assert torch.equal(q[:, 1], project(query, w_q, b_q)[..., head_dim : 2 * head_dim])
+q = split(project(query, w_q, b_q))
+k = split(project(key, w_k, b_k))
+v = split(project(value, w_v, b_v))
+second_head = project(query, w_q, b_q)[..., head_dim : 2 * head_dim]
+assert torch.equal(q[:, 1], second_head)
 q.shape, k.shape, v.shape
 
 # %% [markdown]
-# `view` must name `num_heads` before `head_dim`. Here is the other order, with three<!--= num_heads --> heads and with
-# as many heads as each has features:
+# Two axes now have to be told apart, `num_heads` and `head_dim`. Here is a split that takes the one for the other, with
+# three<!--= num_heads --> heads and with as many heads as each has features:
 
 
 # %%
-def swapped_split(x, num_heads, head_dim):
-    return x.view(*x.shape[:2], head_dim, num_heads).transpose(1, 2)
+def swapped_split(x, num_heads):
+    return x.unflatten(-1, (num_heads, -1)).permute(0, 3, 1, 2)
 
 
 torch.manual_seed(2)
 x = torch.randn(batch, keys, 4 * 4)
-print("3 heads of 4:", tuple(swapped_split(key, 3, 4).shape), "should be", tuple(split_heads(key, 3).shape))
-print("4 heads of 4:", tuple(swapped_split(x, 4, 4).shape), "should be", tuple(split_heads(x, 4).shape))
+for name, features, h in [("3 heads of 4:", key, 3), ("4 heads of 4:", x, 4)]:
+    wrong, right = swapped_split(features, h), split_heads(features, h)
+    print(name, tuple(wrong.shape), "should be", tuple(right.shape))
+assert gap(wrong, right) > 1
 
 # %% [markdown]
-# Where the two numbers are equal the shape is right, and the values are off by
-# {{ gap(swapped_split(x, 4, 4), split_heads(x, 4)) :.1f}}. Different sizes turn this silent mistake into a visible one.
+# Where the two numbers are equal the shape is right, and the values are off by {{ gap(wrong, right) :.1f}}. Sizes that
+# differ turn this silent mistake into a visible one.
 #
 # ## Scores, weights, context
 #
@@ -167,7 +179,7 @@ def attend(q, k, v, allowed):
 
 allowed = masks.causal(queries, keys)
 context, weights = attend(q, k, v, allowed)
-torch.testing.assert_close(weights.sum(dim=-1), torch.ones(batch, num_heads, queries))
+torch.testing.assert_close(weights.sum(dim=-1), torch.ones_like(weights[..., 0]))
 assert (weights.masked_select(~allowed) == 0).all()
 context.shape, weights.shape
 
@@ -193,25 +205,32 @@ def merge(context):
 def multi_head(query, key, value, allowed, state, merge=merge):
     w_q, w_k, w_v = state["in_proj_weight"].chunk(3)
     b_q, b_k, b_v = state["in_proj_bias"].chunk(3)
-    q, k, v = split(project(query, w_q, b_q)), split(project(key, w_k, b_k)), split(project(value, w_v, b_v))
+    q = split(project(query, w_q, b_q))
+    k = split(project(key, w_k, b_k))
+    v = split(project(value, w_v, b_v))
     context, weights = attend(q, k, v, allowed)
-    return project(merge(context), state["out_proj.weight"], state["out_proj.bias"]), weights
+    output = project(merge(context), state["out_proj.weight"], state["out_proj.bias"])
+    return output, weights
 
 
 output, weights = multi_head(query, key, value, allowed, state)
-lines = sum(len(inspect.getsource(f).strip().splitlines()) for f in (project, split, attend, merge, multi_head))
+functions = (project, split, attend, merge, multi_head)
+lines = sum(len(inspect.getsource(f).strip().splitlines()) for f in functions)
 merge(context).shape, output.shape, lines
 
 # %% [markdown]
-# That is the whole layer. The paper defines it head by head, each with matrices of its own, stacked here along a first
-# axis. `convert` packs them as PyTorch wants them, so that PyTorch's layer can be held against the definition:
+# That is the whole layer. The paper defines it head by head (section 3.2.2)<!--~ section of a paper -->, each with
+# matrices of its own. Stack those along a first axis, and `convert` packs them as PyTorch wants them, so that PyTorch's
+# layer can be held against the definition:
 
 
 # %%
 def by_pytorch(Q, K, V, W_Q, W_K, W_V, W_O):
+    h, embed_dim, _ = W_Q.shape
     stacked = {"query": W_Q, "key": W_K, "value": W_V, "output.weight": W_O.T}
-    packed = layouts.convert(stacked, source="stacked", target="packed", num_heads=len(W_Q))
-    layer = nn.MultiheadAttention(len(W_O), len(W_Q), bias=False, device="meta", dtype=Q.dtype)  # no weights of its own
+    packed = layouts.convert(stacked, source="stacked", target="packed", num_heads=h)
+    with torch.device("meta"):  # a layer without numbers of its own
+        layer = nn.MultiheadAttention(embed_dim, h, bias=False, dtype=Q.dtype)
     return torch.func.functional_call(layer, packed, (Q, K, V))[0]
 
 
@@ -235,14 +254,19 @@ def by_pytorch(Q, K, V, W_Q, W_K, W_V, W_O):
 
 # %%
 blocked = ~allowed
-their_output, their_weights = theirs(query, key, value, attn_mask=blocked, average_attn_weights=False)
+each_head = {"attn_mask": blocked, "average_attn_weights": False}
+their_output, their_weights = theirs(query, key, value, **each_head)
 _, their_average = theirs(query, key, value, attn_mask=blocked)
-inputs = [query, key, value, *theirs.parameters()]
-gradients, their_gradients = (torch.autograd.grad(y.square().mean(), inputs) for y in (output, their_output))
 
-found = {"output": gap(output, their_output), "weights of each head": gap(weights, their_weights)}
+inputs = [query, key, value, *theirs.parameters()]
+gradients = torch.autograd.grad(output.square().mean(), inputs)
+their_gradients = torch.autograd.grad(their_output.square().mean(), inputs)
+
+found = {"output": gap(output, their_output)}
+found["weights of each head"] = gap(weights, their_weights)
 found["averaged weights"] = gap(weights.mean(dim=1), their_average)
-for name, mine, other in zip(["query", "key", "value", *state], gradients, their_gradients, strict=True):
+names = ["query", "key", "value", *state]
+for name, mine, other in zip(names, gradients, their_gradients, strict=True):
     found["gradient of " + name] = gap(mine, other)
 for name, difference in found.items():
     print(f"{name:<32} {difference:.1g}")
@@ -253,20 +277,22 @@ assert max(found.values()) < 1e-5
 # that compute are these:
 
 
-# %%
+# %% tags=["hide-input"]
 def without_docstring(function):
     lines = inspect.getsource(function).splitlines()
     docstring = ast.parse("\n".join(lines)).body[0].body[0]
     return "\n".join(lines[: docstring.lineno - 1] + lines[docstring.end_lineno :])
 
 
-print(without_docstring(merge_heads), without_docstring(attention_scores), sep="\n\n", end="\n\n...\n")
+for function in (merge_heads, attention_scores):
+    print(without_docstring(function), end="\n\n")
 source = inspect.getsource(scaled_dot_product_attention)
-print(source[source.index("    scores = attention_scores") :])
+print("# scaled_dot_product_attention, at its end:")
+print(source[source.index("    scores = attention_scores") :].rstrip())
 
 # %%
 ours = layouts.from_torch(theirs)
-our_output, our_weights = ours(query, key, value, attn_mask=blocked, average_attn_weights=False)
+our_output, our_weights = ours(query, key, value, **each_head)
 our_causal, _ = ours(query, key, value, is_causal=True, need_weights=False)
 for other in (output, their_output, our_causal):
     torch.testing.assert_close(our_output, other, atol=1e-5, rtol=0)
@@ -287,62 +313,68 @@ assert torch.equal(merge_heads(context), merge(context))
 
 # %%
 flags = ["bias", "add_bias_kv", "add_zero_attn"]
-switches = [dict(zip(flags, on, strict=True)) for on in itertools.product((True, False), repeat=len(flags))]
+on_off = itertools.product((True, False), repeat=len(flags))
+switches = [dict(zip(flags, values, strict=True)) for values in on_off]
+widths = [{}, {"kdim": 10, "vdim": 9}]  # keys and values as wide as queries, or not
 orders = [(True, True), (False, True), (True, False)]  # batch_first, batched
-widths = [{}, {"kdim": 10, "vdim": 9}]  # keys and values as wide as queries, or of other widths
-returns = [(True, True), (True, False), (False, False)]  # need_weights, average_attn_weights
+returns = [(True, True), (True, False), (False, False)]  # need weights, average them
+double = {"dtype": torch.float64}
 
 
 def build(options, batched):
-    layer = nn.MultiheadAttention(embed_dim, num_heads, dropout=0.25, dtype=torch.float64, **options)
+    options = {**options, **double, "dropout": 0.25}
+    layer = nn.MultiheadAttention(embed_dim, num_heads, **options)
     with torch.no_grad():
         for parameter in layer.parameters():
             parameter.normal_(std=0.3)
     inputs = []
-    for tokens, features in [(queries, embed_dim), (keys, layer.kdim), (keys, layer.vdim)]:
-        x = torch.randn(batch, tokens, features, dtype=torch.float64)[slice(None) if batched else 0]
+    for size in [(queries, embed_dim), (keys, layer.kdim), (keys, layer.vdim)]:
+        x = torch.randn(batch, *size, **double)
+        x = x if batched else x[0]
         inputs.append((x if layer.batch_first else x.transpose(0, 1)).requires_grad_())
     return layer, inputs
 
 
 # %%
 def build_masks(batched):
-    per_head = torch.randn(batch * num_heads if batched else num_heads, queries, keys, dtype=torch.float64)
+    rows = batch * num_heads if batched else num_heads
+    per_head = torch.randn(rows, queries, keys, **double)
     per_head[..., 4] = -torch.inf
     padded = torch.arange(keys) >= torch.tensor([[keys], [keys - 2]])
     padded = padded if batched else padded[1]
-    additive = torch.zeros(padded.shape, dtype=torch.float64).masked_fill(padded, -torch.inf)
+    additive = torch.zeros(padded.shape, **double).masked_fill(padded, -torch.inf)
+    # attn_mask, key_padding_mask
     return [(None, None), (blocked, None), (blocked, padded), (per_head, additive)]
 
 
 # %%
-def differences(layers, inputs, **call):
-    """The largest difference between two layers in output, weights and gradients."""
-    results = []
-    for layer in layers:
-        torch.manual_seed(4)  # the same dropout for both
-        output, weights = layer(*inputs, **call)
-        gradients = torch.autograd.grad(output.square().mean(), [*inputs, *layer.parameters()])
-        results.append((output, output.new_zeros(1) if weights is None else weights, gradients))
-    (output, weights, gradients), (their_output, their_weights, their_gradients) = results
-    return gap(output, their_output), gap(weights, their_weights), max(map(gap, gradients, their_gradients))
+def run(layer, inputs, **call):
+    torch.manual_seed(4)  # the same dropout for every layer
+    output, weights = layer(*inputs, **call)
+    weights = torch.zeros(1) if weights is None else weights
+    tensors = [*inputs, *layer.parameters()]
+    gradients = torch.autograd.grad(output.square().mean(), tensors)
+    return [output], [weights], gradients
 
 
 # %%
 #| timeout: 600
 torch.manual_seed(5)
 largest, compared = {"output": 0.0, "weights": 0.0, "gradients": 0.0}, 0
-for switch, width, (batch_first, batched) in itertools.product(switches, widths, orders):
+layers = itertools.product(switches, widths, orders)
+for switch, width, (batch_first, batched) in layers:
     layer, inputs = build({**switch, **width, "batch_first": batch_first}, batched)
     copy = layouts.from_torch(layer)
     calls = itertools.product(build_masks(batched), returns, (True, False))
-    for (attn_mask, padding), (need, average), training in calls:
-        both = layer.train(training), copy.train(training)
-        options = {"need_weights": need, "average_attn_weights": average}
-        found_here = differences(both, inputs, attn_mask=attn_mask, key_padding_mask=padding, **options)
-        for name, difference in zip(largest, found_here, strict=True):
-            largest[name] = max(largest[name], difference)
+    for (mask, padding), (need, average), training in calls:
+        call = {"attn_mask": mask, "key_padding_mask": padding}
+        call |= {"need_weights": need, "average_attn_weights": average}
+        mine = run(copy.train(training), inputs, **call)
+        other = run(layer.train(training), inputs, **call)
+        for name, a, b in zip(largest, mine, other, strict=True):
+            largest[name] = max(largest[name], *map(gap, a, b))
         compared += 1
+assert max(largest.values()) < 1e-12
 compared, largest
 
 # %% [markdown]
@@ -354,7 +386,8 @@ compared, largest
 
 # %%
 torch.manual_seed(6)
-longer = nn.MultiheadAttention(embed_dim, num_heads, add_bias_kv=True, batch_first=True)
+options = {"add_bias_kv": True, "batch_first": True}
+longer = nn.MultiheadAttention(embed_dim, num_heads, **options)
 longer(query, key, value)[1].shape, their_average.shape
 
 # %% [markdown]
@@ -362,59 +395,76 @@ longer(query, key, value)[1].shape, their_average.shape
 #
 # A decoder's layer takes one input for all three, and its input may be wider or narrower than its heads together.
 # `CausalSelfAttention` is such a layer: `d_in` features go in, `d_out` come out. Run the derivation on its weights
-# under `trace`, which records every operation with its shapes, its line, and the names of its axes, told by their
-# sizes:
+# under `trace`, which records every operation with its shapes, and tells the names of the axes by their sizes:
 
 # %%
 torch.manual_seed(7)
-layer = CausalSelfAttention(d_in=10, d_out=embed_dim, num_heads=num_heads, qkv_bias=True)
+layer = CausalSelfAttention(d_in=10, d_out=12, num_heads=num_heads, qkv_bias=True)
 x = torch.randn(batch, keys, layer.d_in)
-renamed = {name.replace("qkv.", "in_proj_"): parameter for name, parameter in layer.named_parameters()}
-axes = {"batch": batch, "heads": num_heads, "head_dim": head_dim, "tokens": keys, "d_in": 10, "d_out": embed_dim}
-run = trace(multi_head, x, x, x, masks.causal(keys), renamed, axes=axes)
-run
+layer_state = {n.replace("qkv.", "in_proj_"): p for n, p in layer.named_parameters()}
+
+axes = {"batch": batch, "heads": num_heads, "head_dim": head_dim, "tokens": keys}
+axes |= {"d_in": layer.d_in, "d_out": layer.d_out}
+steps = trace(multi_head, x, x, x, masks.causal(keys), layer_state, axes=axes)
+for step in steps.steps:
+    print(f"{step.op:<12} {step.output!s:<14} {', '.join(step.axes)}")
 
 # %% [markdown]
-# A trace that stops early proves nothing, so hold its end against the layer itself, output projection and all:
+# As a cell's result, a trace shows each operation's inputs and its line of source<!--= {"inputs", "line", "source"} <=
+# set(steps.table.header) --> too. One that stops early proves nothing, so hold its end against the layer itself, output
+# projection and all:
 
 # %%
-assert gap(run.result[0], layer(x)) < 1e-5
-assert run.shapes[-3:] == [("transpose", (2, 7, 3, 4)), ("flatten", (2, 7, 12)), ("linear", (2, 7, 12))]
+assert gap(steps.result[0], layer(x)) < 1e-5
+assert [op for op, _ in steps.shapes[-3:]] == ["transpose", "flatten", "linear"]
+sizes = [size for _, size in steps.shapes[-3:]]
+assert sizes == [(batch, keys, num_heads, head_dim), (batch, keys, 12), (batch, keys, 12)]
 
 # %% [markdown]
 # ## The same weights in five layouts
 #
-# Code that you meet keeps the same four matrices in other shapes and orders. Converted from PyTorch's:
+# Code that you meet keeps the same matrices in other shapes and orders. `convert` knows five<!--== len(LAYOUTS) -->,
+# and goes from each to each without losing a bit:
 
 # %%
 LAYOUTS = ("packed", "separate", "interleaved", "stacked", "conv1d")
 packed = theirs.state_dict()
-kept = {name: layouts.convert(packed, source="packed", target=name, num_heads=num_heads) for name in LAYOUTS}
-for name, tensors in kept.items():
-    print(f"{name:<12}", ", ".join(f"{of} {tuple(tensor.shape)}" for of, tensor in tensors.items() if "bias" not in of))
-
+kept = {}
+for name in LAYOUTS:
+    kept[name] = layouts.convert(packed, source="packed", target=name, num_heads=num_heads)
 for source, target in itertools.product(LAYOUTS, LAYOUTS):
-    there = layouts.convert(kept[source], source=source, target=target, num_heads=num_heads)
-    assert all(torch.equal(tensor, kept[target][name]) for name, tensor in there.items())
+    there = layouts.convert(
+        kept[source],
+        source=source,
+        target=target,
+        num_heads=num_heads,
+    )
+    assert all(torch.equal(there[name], kept[target][name]) for name in kept[target])
+shapes = {layout: [tuple(w.shape) for w in kept[layout].values()] for layout in LAYOUTS}
 
 # %% [markdown]
-# - **Packed**: `nn.MultiheadAttention`. All rows of the query, then all of the key, then all of the value.
-# - **Separate**: one `nn.Linear` for each.
-# - **Interleaved**: one `nn.Linear` whose rows go head by head: query, key and value of the first head, then of the
-#   second.
-# - **Stacked**: one matrix for each head, transposed, as in the paper's definition.
-# - **Conv1D**: packed and transposed, as in GPT-2, whose code computes `x @ W`.
+# | layout | weights | order | met in | | --- | --- | --- | --- | | packed | (36, 12)<!--= shapes["packed"][0] --> | all
+# queries' rows, all keys', all values' | PyTorch's layer | | separate | (12, 12)<!--= shapes["separate"][0] --> three
+# times | one `nn.Linear` each | textbook code | | interleaved | (36, 12)<!--= shapes["interleaved"][0] --> | head by
+# head: its query, key, value | one fused `nn.Linear` | | stacked | (3, 12, 4)<!--= shapes["stacked"][0] --> three times
+# | one matrix for each head | the paper, `einsum` | | conv1d | (12, 36)<!--= shapes["conv1d"][0] --> | packed,
+# transposed | GPT-2, which computes $xW$ |
 #
 # Each is used in its own way, and all give the same keys, one for each head and token:
 
 # %%
 w, b = kept["separate"]["W_key.weight"], kept["separate"]["W_key.bias"]
 separate = split(F.linear(key, w, b))
-interleaved = fused_qkv(
-    key, kept["interleaved"]["qkv_layer.weight"], kept["interleaved"]["qkv_layer.bias"], num_heads=3
-)[1]
-stacked = project_loop(key, kept["stacked"]["key"]) + kept["stacked"]["key_bias"].unsqueeze(1)
-conv1d = split((key @ kept["conv1d"]["c_attn.weight"] + kept["conv1d"]["c_attn.bias"]).chunk(3, dim=-1)[1])
+
+w, b = kept["interleaved"]["qkv_layer.weight"], kept["interleaved"]["qkv_layer.bias"]
+_, interleaved, _ = fused_qkv(key, w, b, num_heads=num_heads)
+
+w, b = kept["stacked"]["key"], kept["stacked"]["key_bias"]
+stacked = project_loop(key, w) + b.unsqueeze(1)
+
+w, b = kept["conv1d"]["c_attn.weight"], kept["conv1d"]["c_attn.bias"]
+_, conv1d, _ = map(split, (key @ w + b).chunk(3, dim=-1))
+
 for other in (separate, interleaved, stacked, conv1d):
     torch.testing.assert_close(other, k, atol=1e-5, rtol=0)
 
@@ -423,8 +473,10 @@ for other in (separate, interleaved, stacked, conv1d):
 # values tell:
 
 # %%
-mistaken = fused_qkv(key, packed["in_proj_weight"], packed["in_proj_bias"], num_heads=num_heads)[1]
+w, b = packed["in_proj_weight"], packed["in_proj_bias"]
+_, mistaken, _ = fused_qkv(key, w, b, num_heads=num_heads)
 assert mistaken.shape == k.shape
+assert gap(mistaken, k) > 1
 print(f"loaded as it is: {gap(mistaken, k):.2f}   converted: {gap(interleaved, k):.1g}")
 
 # %% [markdown]
@@ -455,14 +507,16 @@ assert moved > 0
 # %% [markdown]
 # ## What lets a wrong layer pass
 #
-# **Biases of zero.** Here is a copy that forgets all biases, compared with the layer as it was made and with the layer
-# after its biases were filled:
+# **Biases of zero.** Here is a copy that forgets all biases, compared with the layer as it was made, and again after
+# its biases were filled:
 
 # %%
-zero = {name: torch.zeros_like(tensor) if "bias" in name else tensor for name, tensor in state.items()}
+zero = {n: torch.zeros_like(p) if "bias" in n else p for n, p in state.items()}
 forgetful, _ = multi_head(query, key, value, allowed, zero)
 new_output, _ = untrained(query, key, value, attn_mask=blocked)
-print(f"new layer: {gap(forgetful, new_output):.1g}   trained layer: {gap(forgetful, their_output):.2f}")
+as_made, filled = gap(forgetful, new_output), gap(forgetful, their_output)
+print(f"as made: {as_made:.1g}   filled: {filled:.2f}")
+assert as_made < 1e-5 < 1 < filled
 
 # %% [markdown]
 # **The average over the heads.** Suppose queries and keys count the heads in one order and values in another. Each head
@@ -470,10 +524,13 @@ print(f"new layer: {gap(forgetful, new_output):.1g}   trained layer: {gap(forget
 # context, are not:
 
 # %%
-rolled_context, rolled_weights = attend(q.roll(1, dims=1), k.roll(1, dims=1), v, allowed)
-print(f"averaged weights:     {gap(rolled_weights.mean(dim=1), their_average):.1g}")
+rolled = attend(q.roll(1, dims=1), k.roll(1, dims=1), v, allowed)
+rolled_context, rolled_weights = rolled
+rolled_average = rolled_weights.mean(dim=1)
+print(f"averaged weights:     {gap(rolled_average, their_average):.1g}")
 print(f"weights of each head: {gap(rolled_weights, their_weights):.2f}")
 print(f"context:              {gap(rolled_context, context):.2f}")
+assert gap(rolled_average, their_average) < 1e-6 < 0.1 < gap(rolled_context, context)
 
 # %% [markdown]
 # **A mask of the other polarity.** `scaled_dot_product_attention` takes a boolean mask in which `True` means *may* be
@@ -485,11 +542,22 @@ torch.testing.assert_close(sdpa, context, atol=1e-5, rtol=0)
 
 inverted, _ = theirs(query, key, value, attn_mask=allowed)
 print("rows that are NaN, by query:", inverted.isnan().all(dim=-1)[0].tolist())
-print(f"largest difference in the others: {gap(inverted[:, :-1], their_output[:, :-1]):.2f}")
+print(f"the others are off by up to {gap(inverted[:, :-1], their_output[:, :-1]):.2f}")
+our_inverted, _ = ours(query, key, value, attn_mask=allowed)
+assert torch.equal(our_inverted[0, -1], ours.out_proj.bias)
 
 # %% [markdown]
-# The last query may see every key, so the inverted mask leaves it none, and PyTorch makes it NaN, *not a number*. The
-# other four<!--= inverted.isfinite().all(dim=-1)[0].sum() --> queries see the future alone, and look like any result.
+# The last query may see every key, so the inverted mask leaves it none, and PyTorch makes it NaN, *not a number*; in
+# the package such a query gets a context of zeros. The other four<!--= inverted.isfinite().all(dim=-1)[0].sum() -->
+# queries see the future alone, and look like any result. A floating mask has one meaning: both *add* it to the scores.
+
+# %%
+additive = masks.additive_from_allowed(allowed)  # zero, or minus infinity
+for layer in (theirs, ours):
+    mine, _ = layer(query, key, value, attn_mask=additive)
+    torch.testing.assert_close(mine, their_output, atol=1e-5, rtol=0)
+
+# %% [markdown]
 #
 # **The order of the axes.** A layer without `batch_first` takes the first axis for the tokens. Given the same tensor
 # three times it runs, and lets sequences attend to one another:
@@ -509,16 +577,17 @@ print(f"right shape, off by {gap(mixed, expected):.2f}")
 torch.manual_seed(9)
 dropping = deepcopy(theirs).train()
 dropping.dropout = 0.5
-_, dropped = dropping(query, key, value, attn_mask=blocked, average_attn_weights=False)
-kept_or_not = torch.where(dropped == 0, 0.0, 2 * weights)
-torch.testing.assert_close(dropped, kept_or_not, atol=1e-5, rtol=0)
-print(f"sums of the rows: {dropped.sum(-1).min():.2f} to {dropped.sum(-1).max():.2f}")
+_, dropped = dropping(query, key, value, **each_head)
+
+torch.testing.assert_close(dropped, 2 * weights * (dropped != 0), atol=1e-5, rtol=0)
+sums = dropped.sum(dim=-1)
+print(f"rows sum to {sums.min():.2f} up to {sums.max():.2f}")
 
 # %% [markdown]
 # ## One broken, one right
 #
-# The merge is where most copies break. The context has the axes (batch, heads, queries, head_dim). Joining the last
-# three as they lie also gives (batch, queries, embed_dim):
+# The merge is easy to get wrong and hard to see. The context has the axes (batch, heads, queries, head_dim). Joining
+# the last three as they lie also gives (batch, queries, embed_dim):
 
 
 # %%
@@ -529,28 +598,32 @@ def broken_merge(context):
 
 broken, _ = multi_head(query, key, value, allowed, state, merge=broken_merge)
 assert broken.shape == output.shape
-print(f"right: {gap(output, their_output):.1g}   broken: {gap(broken, their_output):.2f}")
+right, wrong = gap(output, their_output), gap(broken, their_output)
+print(f"right: {right:.1g}   broken: {wrong:.2f}")
+assert right < 1e-5 < 1 < wrong
 
 # %% [markdown]
-# Right, feature $i d_k + j$ of a token is feature $j$ of head $i$, counted from zero, of the *same* token:
+# Merged right, feature $i \cdot d_k + j$ of a token is feature $j$ of head $i$, counted from zero, of the *same* token:
 #
 # $$M_{t,\, i \cdot d_k + j} = C_{i, t, j} \qquad i = 0, \dots, h - 1 \tag{7.3}$$
 # <!-- where: C = random("h n d_k"); M = merge(C[None])[0] -->
 #
-# Broken, a token's row is filled from several tokens. The shapes are right, every head's weights are right, and the
-# output is wrong in every row:
+# Merged as it lies, a token's row is filled from several tokens. The shapes are right, every head's weights are right,
+# and the output is wrong in every row:
 
 # %% tags=["hide-input"]
-#| alt: Two heat maps of the absolute difference from PyTorch's output, a row for each query and a column for each
-#|   output feature. On the left, of the right layer, every cell is zero<!--= gap(output, their_output) < 1e-5 -->. On
-#|   the right, of the layer that merges without transposing, differences fill every
-#|   row<!--= ((broken - their_output)[0].abs() > 0.1).any(dim=1).all() -->.
+#| alt: Two heat maps of the absolute difference from PyTorch's output, a row for each output feature and a column for
+#|   each query. On the left, of the right layer, every cell is zero<!--= gap(output, their_output) < 1e-5 -->. On the
+#|   right, of the layer that merges without transposing, differences fill every
+#|   column<!--= ((broken - their_output)[0].abs() > 0.1).any(dim=1).all() -->.
+outputs = {"right": output, "merged without transposing": broken}
 figure = plot.heatmap(
-    {"right": (output - their_output)[0].abs(), "merged without transposing": (broken - their_output)[0].abs()},
+    {name: (mine - their_output)[0].abs().T for name, mine in outputs.items()},
     title="Absolute difference from PyTorch's output",
 )
 for panel in figure.axes[:2]:
-    panel.set_xlabel("output features")
+    panel.set_xlabel("queries")
+figure.axes[0].set_ylabel("output features")
 figure.axes[2].set_ylabel("difference")
 figure
 
@@ -578,9 +651,12 @@ assert not torch.equal(reach(broken_merge), allowed)
 #| alt: Two maps of whose value moves which query's output. On the left a staircase, each query moved by one key more
 #|   than the one before. On the right, merged without transposing, the staircase is gone, and the second query is moved
 #|   by every key<!--= reach(broken_merge)[1].all() -->.
-plot.mask(
-    {"right": reach(merge), "merged without transposing": reach(broken_merge)}, title="Whose value moves the output?"
+figure = plot.mask(
+    {"right": reach(merge), "merged without transposing": reach(broken_merge)},
+    title="Whose value moves whose output?",
 )
+figure.axes[2].set_yticks([0.25, 0.75], labels=["still", "moved"])
+figure
 
 # %% [markdown]
 # The first query may see three<!--= allowed[0].sum() --> keys, and the broken layer shows it five<!--=
@@ -603,15 +679,18 @@ plot.mask(
 
 # %% tags=["solution"]
 missed = {}
-for name, rows in {"b_q": slice(0, 12), "b_k": slice(12, 24), "b_v": slice(24, 36)}.items():
+places = {"b_q": slice(0, 12), "b_k": slice(12, 24), "b_v": slice(24, 36)}
+for name, rows in places.items():
     without = state["in_proj_bias"].detach().clone()
     without[rows] = 0
-    missed[name] = gap(multi_head(query, key, value, allowed, {**state, "in_proj_bias": without})[0], output)
+    fewer = {**state, "in_proj_bias": without}
+    changed, _ = multi_head(query, key, value, allowed, fewer)
+    missed[name] = gap(changed, output)
 missed["output bias"] = gap(output - theirs.out_proj.bias, output)
 
-# The key bias adds q · b_k to every score of a query's row alike, and the softmax takes only differences.
-assert missed["b_k"] < 1e-5 < 0.1 < min(missed["b_q"], missed["b_v"], missed["output bias"])
-missed
+# The key bias adds q · b_k to all scores of a query alike: the softmax does not change.
+assert missed.pop("b_k") < 1e-5
+assert min(missed.values()) > 0.1
 
 # %% [markdown]
 # **Dropout.** Add it to `attend`, so that in training you agree with PyTorch weight for weight under the same seed.
@@ -620,7 +699,7 @@ missed
 # %% tags=["solution"]
 def attend_with_dropout(q, k, v, allowed, p):
     _, weights = attend(q, k, v, allowed)
-    weights = F.dropout(weights, p)  # after the softmax: dropped scores would not be weights of zero
+    weights = F.dropout(weights, p)  # after the softmax
     return weights @ v, weights
 
 
@@ -637,7 +716,8 @@ torch.manual_seed(10)
 gpt2 = {"c_attn.weight": torch.randn(12, 36), "c_attn.bias": torch.randn(36)}
 gpt2 |= {"c_proj.weight": torch.randn(12, 12), "c_proj.bias": torch.randn(12)}
 layer = nn.MultiheadAttention(embed_dim, num_heads, batch_first=True)
-layer.load_state_dict(layouts.convert(gpt2, source="conv1d", target="packed", num_heads=num_heads))
+converted = layouts.convert(gpt2, source="conv1d", target="packed", num_heads=num_heads)
+layer.load_state_dict(converted)
 x = torch.randn(batch, keys, embed_dim)
 expected, _ = layer(x, x, x, attn_mask=~masks.causal(keys))
 
