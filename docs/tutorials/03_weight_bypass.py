@@ -532,9 +532,10 @@ wrong = bypass_(nn.MultiheadAttention(4, 1))
 
 for candidate in (right, wrong):
     output, weights = candidate(one, one, one)
-    print(tuple(output.shape), tuple(weights.shape), weights.flatten().tolist())
+    print("output", tuple(output.shape), "weights", tuple(weights.shape))
 
-assert torch.equal(wrong(one, one, one)[0], one)
+assert torch.equal(output, one)
+weights.flatten()
 
 # %% [markdown]
 # The wrong output *is* the input. Its rows of weights sum to one, as they should: every weight
@@ -557,8 +558,8 @@ assert who_notices(wrong) == [False, False, True]
 # %% [markdown]
 # ## Exercises
 #
-# **Undo the root.** Change one of the four matrices of a bypassed module so that its weights become the softmax of
-# $X X^\top$, without the division by $\sqrt{d}$. How much does *ship* then keep of itself?
+# **Undo the root.** Change one of the four matrices of a bypassed module so that its weights become the softmax
+# of $X X^\top$, without the division by $\sqrt{d}$. How much does *ship* then keep of itself?
 
 # %% tags=["solution"]
 torch.manual_seed(17)
