@@ -321,9 +321,13 @@ def _fused(
 
     q, k, v = (_four_axes(x, batch, width) for x in (query, key, value))
     queries, keys = query.size(-2), key.size(-2)
-    # bool: an exported graph's lengths are symbols, and the kernel takes no symbolic truth.
-    kernel_is_causal = bool(is_causal and queries == keys and allowed is None and bias is None)
-    if is_causal and not kernel_is_causal and queries != 1:  # a single query is the newest token, and sees every key
+    # By branches: compiled for any size, sizes are symbols, and the kernel takes no symbolic truth.
+    is_grouped, kernel_is_causal = False, False
+    if q.size(1) != k.size(1):
+        is_grouped = True
+    if is_causal and queries == keys and allowed is None and bias is None:
+        kernel_is_causal = True
+    elif is_causal and queries != 1:  # a single query is the newest token, and sees every key
         allowed = masks.combine(allowed, masks.causal(queries, keys, device=query.device))
     mask, blind = _additive(allowed, bias, query.dtype), None
     if mask is not None:
@@ -339,7 +343,7 @@ def _fused(
         dropout_p=dropout_p,
         is_causal=kernel_is_causal,
         scale=scale,
-        enable_gqa=q.size(1) != k.size(1),
+        enable_gqa=is_grouped,
     )
     context = context[..., :value_dim].reshape(*batch, *query.shape[-3:-1], value_dim)
     return context if blind is None else context.masked_fill(blind, 0.0)

@@ -1,4 +1,4 @@
-"""Scaled dot-product attention against a reference that shares nothing with it: one number at a time, in float64."""
+"""Scaled dot-product attention against a reference that shares nothing with it: loops over queries and keys."""
 
 import itertools
 import math
@@ -66,7 +66,7 @@ def reference(
     scale: float | None = None,
     softcap: float | None = None,
 ) -> list[Tensor]:
-    """Attention and its gradients by their definition, in Python's numbers: no tensor operation but indexing."""
+    """Attention and its gradients by their definition, in float64, one query and one key at a time."""
     *lead, queries, dim = query.shape
     keys, groups = key.size(-2), lead[-1] // key.size(-3) if len(lead) else 1
     scale = 1 / math.sqrt(dim) if scale is None else scale
@@ -397,14 +397,15 @@ class Attend(torch.nn.Module):
 @pytest.mark.usefixtures("unhooked")
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("is_causal", [False, True])
-def test_compiles_without_a_graph_break_forward_and_backward(implementation: str, is_causal: bool) -> None:
-    inputs = [torch.randn(2, h, n, 5, requires_grad=True) for h, n in ((6, 4), (3, 7), (3, 7))]
-    attend = Attend(implementation=implementation, is_causal=is_causal, allowed=torch.rand(4, 7) < 0.7)
-    compiled = torch.compile(attend, fullgraph=True, backend="aot_eager")
-    actual, expected = compiled(*inputs), attend(*inputs)
-    torch.testing.assert_close(actual, expected)
-    gradients = (torch.autograd.grad(out.square().sum(), inputs) for out in (actual, expected))
-    torch.testing.assert_close(*gradients)
+def test_compiles_once_for_every_length_with_gradients(implementation: str, is_causal: bool) -> None:
+    attend = Attend(implementation=implementation, is_causal=is_causal)
+    compiled = torch.compile(attend, fullgraph=True, dynamic=True, backend="aot_eager")
+    for queries, keys in ((4, 7), (5, 8), (6, 6)):
+        inputs = [torch.randn(2, h, n, 9, requires_grad=True) for h, n in ((6, queries), (3, keys), (3, keys))]
+        actual, expected = compiled(*inputs), attend(*inputs)
+        torch.testing.assert_close(actual, expected)
+        gradients = (torch.autograd.grad(out.square().sum(), inputs) for out in (actual, expected))
+        torch.testing.assert_close(*gradients)
 
 
 @pytest.mark.usefixtures("unhooked")
@@ -440,7 +441,7 @@ class Recorded(TorchDispatchMode):
 
 FAST = "_scaled_dot_product_flash_attention_for_cpu"
 THREE_AXES = [(3, 4, 5), (3, 7, 5), (3, 7, 5)]
-TRAPS = {  # shapes of query, key and value, and options, that would fall to the slow kernel were they passed on as given
+TRAPS = {  # shapes of query, key and value, and options, that fall to the slow kernel if passed on as given
     "2-D": ([(4, 5), (7, 5), (7, 5)], {}),
     "3-D": (THREE_AXES, {}),
     "5-D": ([(2, 6, 3, 4, 5), (2, 6, 3, 7, 5), (2, 6, 3, 7, 5)], {}),
