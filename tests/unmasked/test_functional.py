@@ -397,7 +397,7 @@ class Attend(torch.nn.Module):
 @pytest.mark.usefixtures("unhooked")
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("is_causal", [False, True])
-def test_compiles_once_for_every_length_with_gradients(implementation: str, is_causal: bool) -> None:
+def test_compiles_for_every_length_with_gradients(implementation: str, is_causal: bool) -> None:
     attend = Attend(implementation=implementation, is_causal=is_causal)
     compiled = torch.compile(attend, fullgraph=True, dynamic=True, backend="aot_eager")
     for queries, keys in ((4, 7), (5, 8), (6, 6)):
