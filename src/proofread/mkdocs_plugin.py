@@ -116,6 +116,9 @@ class _Mathematics(Extension):  # type: ignore[misc]
     """Makes MathML of TeX wherever the site has Markdown: in pages, in files they include, in docstrings."""
 
     def extendMarkdown(self, md: Markdown) -> None:  # noqa: N802  # the name that Markdown calls
+        # Inline mathematics may begin a line of a paragraph, and Markdown would take it for a block of its own.
+        if "math" in md.block_level_elements:
+            md.block_level_elements.remove("math")
         # Once other files are included and white space is normal, before code blocks are taken out.
         md.preprocessors.register(_Preprocessor(md), "proofread-mathematics", 29)
 

@@ -19,6 +19,8 @@ from .check import PICTURES, Checked
 from .notebook import notebook
 
 _CUT = "<!--cut-->"
+# What stands for the page's text colour in a picture, which as a file of its own knows no page.
+_INKS = {"light": "#1f2328", "dark": "#e6e8ea"}
 _TEMPLATES = Path(__file__).parent / "templates"
 
 
@@ -51,9 +53,19 @@ def _linked(output: NotebookNode, alts: Iterator[str], picture: Callable[[str, s
         return output
     data = output["data"][kind]
     alt = html.escape(next(alts, ""))
-    tag = f'<img class="figure" src="{picture(kind, data)}" alt="{alt}" loading="lazy"{_size(kind, data)}>'
-    output["data"] = nbformat.from_dict({"text/html": tag})
+    versions = {"figure": data}
+    if kind == "image/svg+xml" and "currentColor" in data:
+        versions = {f"figure only-{theme}": _inked(data, ink) for theme, ink in _INKS.items()}
+    tags = [
+        f'<img class="{name}" src="{picture(kind, version)}" alt="{alt}" loading="lazy"{_size(kind, version)}>'
+        for name, version in versions.items()
+    ]
+    output["data"] = nbformat.from_dict({"text/html": "".join(tags)})
     return output
+
+
+def _inked(svg: str, ink: str) -> str:
+    return re.sub(r"(<svg\b[^>]*>)", rf"\1<style>svg:root{{color:{ink} !important}}</style>", svg, count=1)
 
 
 def _size(kind: str, data: str) -> str:

@@ -18,7 +18,7 @@ class Table:
         rows: The cells, row by row, as many as the header has titles.
         tabs: Whether print separates cells by tabs, with one after the last, or pads them with spaces.
 
-    Example:
+    Examples:
         >>> print(Table(("", "a", "b"), [("x", "1", "2")], tabs=False))
            a  b
         x  1  2

@@ -39,9 +39,14 @@ class BypassCheck:
 def bypass_(module: Module) -> Module:
     r"""Make every projection of an attention module the identity, in place, and freeze it.
 
-    With one head, ``module(x, x, x)`` is then plain self-attention, $\operatorname{softmax}(XX^\top/\sqrt d)X$. With H
-    heads it is that for each slice of embed_dim / H features, side by side: $\sqrt d$ is the slice's. The identity
-    is not the only such weight: the scores survive any shared orthogonal query and key matrix.
+    With one head, ``module(x, x, x)`` is then plain self-attention. With H heads it is that for each slice of
+    embed_dim / H features, side by side. The identity is not the only such weight: the scores survive any orthogonal
+    matrix that query and key share.
+
+    Equation:
+        $Y_h = \operatorname{softmax}\left(\frac{X_h X_h^\top}{\sqrt{d_{\text{head}}}}\right) X_h$ (3.3)
+
+    Equation: (3.4)
 
     Args:
         module: an nn.MultiheadAttention, a MultiheadAttention or a CausalSelfAttention whose query, key and value
@@ -54,7 +59,7 @@ def bypass_(module: Module) -> Module:
         TypeError: the module is of another kind.
         ValueError: identity weights cannot make it plain self-attention; the text says why.
 
-    Example:
+    Examples:
         >>> module = bypass_(torch.nn.MultiheadAttention(4, 1, batch_first=True))
         >>> x = torch.tensor([[1.0, 0.0, 0.0, 1.0], [0.0, 1.5, 1.0, 1.0], [0.0, 1.0, 1.0, 1.0]])
         >>> module(x, x, x)[1]
@@ -78,7 +83,7 @@ def bypassed(module: Module) -> Iterator[Module]:
     The parameters stay the same objects, so an optimizer that holds them is not disturbed.
 
     Args:
-        module: as for :func:`bypass_`.
+        module: as for `bypass_`.
 
     Yields:
         The bypassed module.
@@ -87,7 +92,7 @@ def bypassed(module: Module) -> Iterator[Module]:
         TypeError: the module is of another kind.
         ValueError: identity weights cannot make it plain self-attention.
 
-    Example:
+    Examples:
         >>> module = torch.nn.MultiheadAttention(4, 1)
         >>> with bypassed(module):
         ...     print(is_bypassed(module))
@@ -109,7 +114,7 @@ def is_bypassed(module: nn.MultiheadAttention | CausalSelfAttention) -> BypassCh
     """Say whether a module is bypassed, and if not, why.
 
     Args:
-        module: as for :func:`bypass_`.
+        module: as for `bypass_`.
 
     Returns:
         A BypassCheck: true or false, printed with its reasons.
@@ -117,7 +122,7 @@ def is_bypassed(module: nn.MultiheadAttention | CausalSelfAttention) -> BypassCh
     Raises:
         TypeError: the module is of another kind.
 
-    Example:
+    Examples:
         >>> print(is_bypassed(torch.nn.MultiheadAttention(4, 1, add_zero_attn=True, bias=False)))
         not bypassed: add_zero_attn appends a key and value of zeros; in_proj_weight is not the identity; in_proj_weight
         is trainable, and one step undoes the bypass; out_proj.weight is not the identity; out_proj.weight is trainable,

@@ -36,7 +36,7 @@ class CausalSelfAttention(nn.Module):
     Source:
         Vaswani et al. (2017), sections 3.2.2 and 3.2.3. Shared heads: Ainslie et al. (2023), GQA, section 2.2.
 
-    Example:
+    Examples:
         >>> layer = CausalSelfAttention(d_in=3, d_out=8, num_heads=4, num_kv_heads=2)
         >>> layer(torch.randn(5, 7, 3)).shape
         torch.Size([5, 7, 8])
@@ -98,7 +98,7 @@ class CausalSelfAttention(nn.Module):
     def weights(
         self, x: Float[Tensor, "*batch tokens d_in"], *, allowed: Bool[Tensor, "..."] | None = None
     ) -> Float[Tensor, "*batch heads tokens tokens"]:
-        """Return the weights that :meth:`forward` averages the values with, by the eager implementation.
+        """Return the weights that `forward` averages the values with, by the eager implementation.
 
         Args:
             x: (..., tokens, d_in).

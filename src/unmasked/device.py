@@ -41,7 +41,7 @@ def best_device(name: str | torch.device | None = None) -> torch.device:
     Raises:
         ValueError: The machine lacks that device.
 
-    Example:
+    Examples:
         >>> best_device("cpu")
         device(type='cpu')
     """
@@ -120,7 +120,7 @@ def sdpa_backends(
         The backends flash, efficient, cudnn and math. One that is switched off (`torch.nn.attention.sdpa_kernel`) is
         still said to run where it could, but is not chosen.
 
-    Example:
+    Examples:
         >>> q = torch.ones(2, 3, 5, 4)
         >>> sdpa_backends(q, q, q, dropout_p=0.1)[0].why_not
         'Both fused kernels do not support non-zero dropout.'

@@ -46,7 +46,7 @@ class Embeddings:
         words: The words, all different.
         vectors: Their vectors, in the same order.
 
-    Example:
+    Examples:
         >>> vectors = ship_vectors()
         >>> vectors["ship"].shape, vectors.lookup("Process and ship your order").shape
         (torch.Size([50]), torch.Size([5, 50]))
@@ -127,7 +127,7 @@ def read_glove(
 
     Source: Pennington, Socher and Manning (2014), https://nlp.stanford.edu/projects/glove/.
 
-    Example:
+    Examples:
         >>> with resources.as_file(resources.files("unmasked") / "data" / "ship_vectors.50d.txt") as path:
         ...     read_glove(path, "my ship")
         Embeddings(2 words, dim 50)
@@ -168,7 +168,7 @@ def ship_vectors() -> Embeddings:
     Returns:
         13 words and their vectors of 50 numbers, float32.
 
-    Example:
+    Examples:
         >>> ship_vectors()["ship"][:4]
         tensor([ 1.5213,  0.1052,  0.3816, -0.5080])
     """
@@ -197,7 +197,7 @@ def table(
     Raises:
         ValueError: The labels are not as many as the rows or columns.
 
-    Example:
+    Examples:
         >>> print(table(torch.tensor([[0.75, 0.25]]), ["ship"], ["my", "crew"]))
               my    crew
         ship  0.75  0.25

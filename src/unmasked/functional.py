@@ -28,7 +28,10 @@ __all__ = [
 
 
 class Attention(NamedTuple):
-    """What attention returns: the context, and the weights that made it.
+    r"""What attention returns: the context, and the weights that made it.
+
+    Equation:
+        $o_i = \sum_{j=1}^{n} a_{ij} \, x_j, \qquad a_{ij} = \frac{e^{s_{ij}}}{\sum_{l=1}^{n} e^{s_{il}}}$ (1.5)
 
     Attributes:
         context: (..., queries, value_dim), the weighted averages of the values.
@@ -46,7 +49,10 @@ def attention_scores(
     scale: float | None = None,
     softcap: float | None = None,
 ) -> Float[Tensor, "*batch queries keys"]:
-    r"""Compare every query with every key: $QK^\top / \sqrt{d_k}$, before the softmax.
+    r"""Compare every query with every key: scaled dot products, before the softmax.
+
+    Equation:
+        $s_{ij} = \frac{x_i \cdot x_j}{\sqrt{d}}$ (1.4)
 
     16-bit inputs are compared in float32, and the scale is applied to the query, before the product, where it keeps
     large inputs finite.
@@ -64,7 +70,7 @@ def attention_scores(
         Vaswani et al. (2017), Attention Is All You Need, section 3.2.1, equation 1. Soft-cap: Gemma Team (2024),
         Gemma 2, section 2.
 
-    Example:
+    Examples:
         >>> x = torch.tensor([[1.0, 0.0, 0.0, 1.0], [0.0, 1.5, 1.0, 1.0], [0.0, 1.0, 1.0, 1.0]])
         >>> attention_scores(x, x)
         tensor([[1.0000, 0.5000, 0.5000],
@@ -83,7 +89,10 @@ def attention_weights(
     bias: Float[Tensor, "..."] | None = None,
     is_causal: bool = False,
 ) -> Float[Tensor, "*batch queries keys"]:
-    """Turn scores into weights: add the bias, shut out what is not allowed, softmax over the keys.
+    r"""Turn scores into weights: add the bias, shut out what is not allowed, softmax over the keys.
+
+    Equation:
+        $\operatorname{softmax}(s)_j = \frac{e^{s_j}}{\sum_{l=1}^{n} e^{s_l}}$ (1.3)
 
     Every row sums to 1, but for a row that may see nothing: its weights, and every gradient through it, are 0.
 
@@ -96,15 +105,20 @@ def attention_weights(
     Returns:
         The weights, with the scores' shape and dtype.
 
+    Raises:
+        ValueError: scores has fewer than two axes.
+
     Source:
         Vaswani et al. (2017), section 3.2.3: masking sets scores to -inf before the softmax. A row that sees nothing:
         ONNX, operator Attention.
 
-    Example:
+    Examples:
         >>> attention_weights(torch.zeros(2, 2), allowed=torch.tensor([[True, False], [False, False]]))
         tensor([[1., 0.],
                 [0., 0.]])
     """
+    if scores.dim() < 2:
+        raise ValueError(f"scores has shape {tuple(scores.shape)}; it must be (..., queries, keys)")
     queries, keys = scores.shape[-2:]
     can_be_blind = allowed is not None or bias is not None or queries > keys
     if is_causal:
@@ -132,11 +146,15 @@ def scaled_dot_product_attention(
     need_weights: bool = False,
     implementation: Literal["fused", "eager"] | None = None,
 ) -> Attention:
-    r"""Average the values by how well each query matches their keys: $\operatorname{softmax}(QK^\top/\sqrt{d_k})V$.
+    r"""Average the values by how well each query matches their keys.
+
+    Equation:
+        $\operatorname{Attention}(Q, K, V) = \operatorname{softmax}\left(\frac{Q K^\top}{\sqrt{d_k}}\right) V$
+        (1.6, 7.1)
 
     Two implementations keep one contract. ``"eager"`` is the readable one: it makes the (queries, keys) matrices, and
     so it can return the weights and soft-cap the scores. ``"fused"`` hands the work to
-    :func:`torch.nn.functional.scaled_dot_product_attention`, whose kernels never hold those matrices. A query that may
+    `torch.nn.functional.scaled_dot_product_attention`, whose kernels never hold those matrices. A query that may
     see no key gets a context of zeros, and zero gradients, from both.
 
     Args:
@@ -166,7 +184,7 @@ def scaled_dot_product_attention(
         Vaswani et al. (2017), section 3.2.1, equation 1. Grouped heads: Ainslie et al. (2023), GQA, section 2.2.
         Order of soft-cap and masks, alignment, rows that see nothing: ONNX, operator Attention.
 
-    Example:
+    Examples:
         >>> query, key, value = torch.randn(2, 6, 4, 5), torch.randn(2, 3, 7, 5), torch.randn(2, 3, 7, 5)
         >>> context, weights = scaled_dot_product_attention(query, key, value, is_causal=True, need_weights=True)
         >>> context.shape, weights.shape
@@ -208,10 +226,12 @@ def self_attention(
     need_weights: bool = True,
     implementation: Literal["fused", "eager"] | None = None,
 ) -> Attention:
-    r"""Let the tokens of a sequence attend to one another: $\operatorname{softmax}(XX^\top/\sqrt d)X$.
+    r"""Let the tokens of a sequence attend to one another: query, key and value at once, without weights to learn.
 
-    The tokens are query, key and value at once. The options are those of :func:`scaled_dot_product_attention`; the
-    weights are returned unless ``need_weights=False``.
+    Equation:
+        $\operatorname{SelfAttention}(X) = \operatorname{softmax}\left(\frac{X X^\top}{\sqrt{d}}\right) X$ (3.1)
+
+    The options are those of `scaled_dot_product_attention`; the weights are returned unless ``need_weights=False``.
 
     Args:
         x: (tokens, dim) for one sequence, (..., tokens, dim) for batches.
@@ -230,7 +250,7 @@ def self_attention(
     Source:
         Vaswani et al. (2017), section 3.2.1, equation 1, with Q = K = V = X.
 
-    Example:
+    Examples:
         >>> x = torch.tensor([[1.0, 0.0, 0.0, 1.0], [0.0, 1.5, 1.0, 1.0], [0.0, 1.0, 1.0, 1.0]])
         >>> context, weights = self_attention(x)
         >>> context
@@ -258,7 +278,10 @@ def self_attention(
 
 
 def cosine_weights(x: Float[Tensor, "*batch tokens dim"]) -> Float[Tensor, "*batch tokens tokens"]:
-    r"""Measure how alike the tokens are: $\cos(x_i, x_j) = x_i \cdot x_j / (\lVert x_i\rVert\,\lVert x_j\rVert)$.
+    r"""Measure how alike the tokens are, by the cosine of the angle between each two.
+
+    Equation:
+        $c_{ij} = \frac{x_i \cdot x_j}{\lVert x_i \rVert \, \lVert x_j \rVert}$ (1.1)
 
     Cosines lie in [-1, 1], and their rows do not sum to 1. A token of zeros has cosine 0 with every token.
 
@@ -268,7 +291,7 @@ def cosine_weights(x: Float[Tensor, "*batch tokens dim"]) -> Float[Tensor, "*bat
     Returns:
         The cosines, (..., tokens, tokens).
 
-    Example:
+    Examples:
         >>> cosine_weights(torch.tensor([[3.0, 4.0], [4.0, 3.0], [-3.0, -4.0]]))
         tensor([[ 1.0000,  0.9600, -1.0000],
                 [ 0.9600,  1.0000, -0.9600],
@@ -279,7 +302,10 @@ def cosine_weights(x: Float[Tensor, "*batch tokens dim"]) -> Float[Tensor, "*bat
 
 
 def cosine_attention(x: Float[Tensor, "*batch tokens dim"]) -> Attention:
-    """Sum the tokens weighted by their cosines: attention's forerunner, without a softmax.
+    r"""Sum the tokens weighted by their cosines: attention's forerunner, without a softmax.
+
+    Equation:
+        $y_i = \sum_{j=1}^{n} c_{ij} \, x_j$ (1.2)
 
     Args:
         x: (..., tokens, dim).
@@ -287,7 +313,7 @@ def cosine_attention(x: Float[Tensor, "*batch tokens dim"]) -> Attention:
     Returns:
         Attention(context, weights): (..., tokens, dim) and the cosines, (..., tokens, tokens).
 
-    Example:
+    Examples:
         >>> cosine_attention(torch.tensor([[3.0, 4.0], [4.0, 3.0]])).context
         tensor([[6.8400, 6.8800],
                 [6.8800, 6.8400]])

@@ -41,7 +41,7 @@ def split_heads(
     Source:
         Vaswani et al. (2017), section 3.2.2.
 
-    Example:
+    Examples:
         >>> split_heads(torch.arange(12.0).view(2, 6), 3)  # 2 tokens of 6 features, 3 heads of 2
         tensor([[[ 0.,  1.],
                  [ 6.,  7.]],
@@ -62,7 +62,10 @@ def split_heads(
 
 
 def merge_heads(x: Float[Tensor, "*batch heads tokens head_dim"]) -> Float[Tensor, "*batch tokens embed_dim"]:
-    """Lay the heads side by side again: the inverse of :func:`split_heads`.
+    r"""Lay the heads side by side again: the inverse of `split_heads`.
+
+    Equation:
+        $M_{t,\, i \cdot d_k + j} = C_{i, t, j} \qquad i = 0, \dots, h - 1$ (7.3)
 
     The axes are transposed back before they are joined. A bare reshape gives the right shape too, but reads each
     token's features off other tokens.
@@ -76,7 +79,7 @@ def merge_heads(x: Float[Tensor, "*batch heads tokens head_dim"]) -> Float[Tenso
     Source:
         Vaswani et al. (2017), section 3.2.2: Concat(head_1, ..., head_h).
 
-    Example:
+    Examples:
         >>> x = torch.randn(4, 6)
         >>> torch.equal(merge_heads(split_heads(x, 3)), x)
         True
@@ -96,7 +99,7 @@ def project_loop(
     Returns:
         (..., heads, tokens, head_dim).
 
-    Example:
+    Examples:
         >>> project_loop(torch.randn(5, 3), torch.randn(2, 3, 4)).shape
         torch.Size([2, 5, 4])
     """
@@ -106,9 +109,9 @@ def project_loop(
 def project_bmm(
     x: Float[Tensor, "*batch tokens in_dim"], stacked: Float[Tensor, "heads in_dim head_dim"]
 ) -> Float[Tensor, "*batch heads tokens head_dim"]:
-    """Project to every head with one batched product; arguments as for :func:`project_loop`.
+    """Project to every head with one batched product; arguments as for `project_loop`.
 
-    Example:
+    Examples:
         >>> x, stacked = torch.randn(7, 5, 3), torch.randn(2, 3, 4)
         >>> torch.allclose(project_bmm(x, stacked), project_loop(x, stacked), atol=1e-6)
         True
@@ -119,9 +122,9 @@ def project_bmm(
 def project_einsum(
     x: Float[Tensor, "*batch tokens in_dim"], stacked: Float[Tensor, "heads in_dim head_dim"]
 ) -> Float[Tensor, "*batch heads tokens head_dim"]:
-    """Project to every head with an einsum that names the axes; arguments as for :func:`project_loop`.
+    """Project to every head with an einsum that names the axes; arguments as for `project_loop`.
 
-    Example:
+    Examples:
         >>> x, stacked = torch.randn(7, 5, 3), torch.randn(2, 3, 4)
         >>> torch.allclose(project_einsum(x, stacked), project_loop(x, stacked), atol=1e-6)
         True
@@ -134,9 +137,9 @@ def project_linear(
 ) -> Float[Tensor, "*batch heads tokens head_dim"]:
     """Project to every head with one large matrix, as nn.Linear keeps it, then split: what every model does.
 
-    Arguments as for :func:`project_loop`.
+    Arguments as for `project_loop`.
 
-    Example:
+    Examples:
         >>> x, stacked = torch.randn(7, 5, 3), torch.randn(2, 3, 4)
         >>> torch.allclose(project_linear(x, stacked), project_loop(x, stacked), atol=1e-6)
         True
@@ -159,7 +162,7 @@ def fused_qkv(
 
     The input may be wider or narrower than the heads together. Rows packed as all of q, all of k, all of v, as
     nn.MultiheadAttention keeps them, have the same shape and give wrong values here: convert them with
-    :func:`unmasked.layouts.convert`.
+    `unmasked.layouts.convert`.
 
     Args:
         x: (..., tokens, in).
@@ -173,7 +176,7 @@ def fused_qkv(
     Raises:
         ValueError: the rows are not num_heads times three equal parts.
 
-    Example:
+    Examples:
         >>> query, key, value = fused_qkv(torch.randn(7, 5, 10), torch.randn(2 * 3 * 4, 10), num_heads=2)
         >>> query.shape
         torch.Size([7, 2, 5, 4])

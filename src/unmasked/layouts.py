@@ -114,7 +114,7 @@ def convert(state: Mapping[str, Tensor], *, source: Layout, target: Layout, num_
         ValueError: a layout is unknown, a tensor is missing or of a wrong shape (the text says which layout it looks
             like), or the target cannot hold query, key and value of different widths.
 
-    Example:
+    Examples:
         >>> state = {"in_proj_weight": torch.randn(3 * 6, 6), "in_proj_bias": torch.randn(3 * 6)}
         >>> stacked = convert(state, source="packed", target="stacked", num_heads=2)
         >>> stacked["query"].shape, stacked["query_bias"].shape
@@ -165,7 +165,7 @@ def layout_of(state: Mapping[str, Tensor]) -> Layout | None:
     Returns:
         The layout that all its weights' names belong to, or None.
 
-    Example:
+    Examples:
         >>> layout_of(torch.nn.MultiheadAttention(4, 2).state_dict())
         'packed'
     """
@@ -184,7 +184,7 @@ def from_torch(module: nn.MultiheadAttention) -> MultiheadAttention:
     Returns:
         A MultiheadAttention.
 
-    Example:
+    Examples:
         >>> theirs = torch.nn.MultiheadAttention(6, 3)
         >>> x = torch.randn(5, 2, 6)
         >>> torch.allclose(from_torch(theirs)(x, x, x)[0], theirs(x, x, x)[0], atol=1e-6)
@@ -208,7 +208,7 @@ def to_torch(module: MultiheadAttention | CausalSelfAttention) -> nn.MultiheadAt
     Raises:
         ValueError: nn.MultiheadAttention cannot hold the module; the text says why.
 
-    Example:
+    Examples:
         >>> ours = CausalSelfAttention(6, 6, num_heads=3, qkv_bias=True)
         >>> x, future = torch.randn(2, 5, 6), torch.ones(5, 5, dtype=torch.bool).triu(1)
         >>> torch.allclose(to_torch(ours)(x, x, x, attn_mask=future)[0], ours(x), atol=1e-6)

@@ -49,7 +49,7 @@ def causal(
     Source:
         Vaswani et al. (2017), section 3.2.3. Alignment to the end: ONNX, operator Attention.
 
-    Example:
+    Examples:
         >>> causal(2, 4).int()
         tensor([[1, 1, 1, 0],
                 [1, 1, 1, 1]], dtype=torch.int32)
@@ -61,7 +61,7 @@ def causal(
 def sliding_window(
     queries: int, keys: int | None = None, *, window: int, device: torch.device | str | None = None
 ) -> Bool[Tensor, "queries keys"]:
-    """Allow each query its own position and the ``window - 1`` keys before it; aligned as :func:`causal`.
+    """Allow each query its own position and the ``window - 1`` keys before it; aligned as `causal`.
 
     Args:
         queries: number of queries.
@@ -78,7 +78,7 @@ def sliding_window(
     Source:
         Beltagy et al. (2020), Longformer, section 3.1; Jiang et al. (2023), Mistral 7B, section 2.
 
-    Example:
+    Examples:
         >>> sliding_window(4, window=2).int()
         tensor([[1, 0, 0, 0],
                 [1, 1, 0, 0],
@@ -104,7 +104,7 @@ def padding(lengths: Int[Tensor, "batch"], keys: int | None = None) -> Bool[Tens
     Raises:
         ValueError: a length is negative or larger than keys.
 
-    Example:
+    Examples:
         >>> padding(torch.tensor([3, 1]))[:, 0, 0].int()
         tensor([[1, 1, 1],
                 [1, 0, 0]], dtype=torch.int32)
@@ -125,7 +125,7 @@ def combine(*allowed: Bool[Tensor, "..."] | None) -> Bool[Tensor, "..."] | None:
     Returns:
         Their conjunction, or None where all are None.
 
-    Example:
+    Examples:
         >>> combine(causal(3), None, padding(torch.tensor([2]), keys=3))[0, 0].int()
         tensor([[1, 0, 0],
                 [1, 1, 0],
@@ -153,7 +153,7 @@ def blocked_from_allowed(allowed: Bool[Tensor, "..."], *, num_heads: int | None 
     Raises:
         ValueError: num_heads is given and ``allowed`` is not (batch, num_heads or 1, queries, keys).
 
-    Example:
+    Examples:
         >>> blocked_from_allowed(causal(2))
         tensor([[False,  True],
                 [False, False]])
@@ -178,7 +178,7 @@ def allowed_from_blocked(blocked: Bool[Tensor, "*shape"]) -> Bool[Tensor, "*shap
     Returns:
         bool, the same shape, True = may see.
 
-    Example:
+    Examples:
         >>> allowed_from_blocked(torch.tensor([False, True]))
         tensor([ True, False])
     """
@@ -198,7 +198,7 @@ def additive_from_allowed(
     Returns:
         The additive mask, the same shape.
 
-    Example:
+    Examples:
         >>> additive_from_allowed(causal(2))
         tensor([[0., -inf],
                 [0., 0.]])
@@ -220,7 +220,7 @@ def allowed_from_additive(additive: Float[Tensor, "*shape"]) -> Bool[Tensor, "*s
         ValueError: a value is neither 0 nor -inf. A mask of zeros and ones would only add 1 to the scores that it
             means to shut out, and -1e9 overflows float16.
 
-    Example:
+    Examples:
         >>> allowed_from_additive(torch.tensor([0.0, -torch.inf]))
         tensor([ True, False])
     """

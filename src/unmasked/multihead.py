@@ -15,9 +15,11 @@ __all__ = ["MultiheadAttention"]
 
 
 class MultiheadAttention(nn.MultiheadAttention):
-    r"""Multi-head attention: $\operatorname{Concat}(\text{head}_1, \ldots, \text{head}_h)W^O$.
+    """Multi-head attention: several attentions side by side, each on its own projections of the tokens.
 
-    Constructor, parameters, initialisation and state_dict are those of :class:`torch.nn.MultiheadAttention`, by
+    Equation: (3.2, 7.2)
+
+    Constructor, parameters, initialisation and state_dict are those of `torch.nn.MultiheadAttention`, by
     inheritance; the forward pass is this package's own. It gives PyTorch's results, with these deliberate differences:
 
     - A query that may see no key gets a context of zeros, so that the output is ``out_proj``'s bias. PyTorch gives
@@ -45,7 +47,7 @@ class MultiheadAttention(nn.MultiheadAttention):
     Source:
         Vaswani et al. (2017), Attention Is All You Need, section 3.2.2.
 
-    Example:
+    Examples:
         >>> mha = MultiheadAttention(embed_dim=6, num_heads=3, batch_first=True)
         >>> x = torch.randn(2, 5, 6)
         >>> output, weights = mha(x, x, x, is_causal=True)

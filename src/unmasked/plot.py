@@ -52,7 +52,7 @@ def heatmap(weights: Matrices, *, queries: Labels = None, keys: Labels = None, t
         ValueError: A matrix is not (queries, keys), or the labels are not as many as its rows or columns.
         ModuleNotFoundError: matplotlib is not installed.
 
-    Example:
+    Examples:
         >>> figure = heatmap(torch.eye(2), queries=["my", "ship"])
         >>> figure.axes[0].get_xlabel(), figure.axes[0].get_ylabel()
         ('keys', 'queries')
@@ -77,7 +77,7 @@ def heads(
     Returns:
         The figure.
 
-    Example:
+    Examples:
         >>> [axes.get_title() for axes in heads(torch.ones(2, 3, 4)).axes[:2]]
         ['head 0', 'head 1']
     """
@@ -102,7 +102,7 @@ def mask(allowed: Matrices, *, queries: Labels = None, keys: Labels = None, titl
     Returns:
         The figure.
 
-    Example:
+    Examples:
         >>> [text.get_text() for text in mask(torch.ones(2, 2).tril().bool()).axes[0].texts]
         ['', '×', '', '']
     """
@@ -125,7 +125,7 @@ def signed(matrix: Matrices, *, queries: Labels = None, keys: Labels = None, tit
     Returns:
         The figure.
 
-    Example:
+    Examples:
         >>> signed(torch.tensor([[0.5, -2.0]])).axes[0].collections[0].get_clim()
         (-2.0, 2.0)
     """
@@ -181,7 +181,7 @@ def _draw(
     across = min(len(panels), max(2, math.ceil(math.sqrt(len(panels)))))
     down = math.ceil(len(panels) / across)
     written = len(panels) * rows * columns <= 400
-    cell = 0.42 if written else min(0.3, min(4, 10 / across) / max(rows, columns))
+    cell = 0.46 if written else min(0.3, min(4, 10 / across) / max(rows, columns))
     with matplotlib.rc_context(dict.fromkeys(_INKED, INK)):
         figure = PageFigure(across * max(1.6, columns * cell) + 1.6, down * (max(1.0, rows * cell) + 0.5) + 0.8)
         grid = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True)
@@ -203,8 +203,8 @@ def _draw(
                 text = _write(matrix[row, column].item())
                 red, green, blue, _ = image.to_rgba(values[row][column])
                 ink = "black" if _luminance(red, green, blue) > 0.179 else "white"  # where both reach 4.58 to 1
-                axes.text(column, row, text, color=ink, ha="center", va="center", fontsize=12 if text == "×" else 7)
-        bar = figure.colorbar(image, ax=drawn, label=name if name == "weights" else None, shrink=0.8)
+                axes.text(column, row, text, color=ink, ha="center", va="center", fontsize=14 if text == "×" else 9)
+        bar = figure.colorbar(image, ax=drawn, label=name if name == "weights" and "" in panels else None, shrink=0.8)
         if not colours:
             bar.set_ticks([0.25, 0.75], labels=["blocked", "visible"])
         if title and "" not in panels:

@@ -109,7 +109,7 @@ def trace(function: Callable[..., Any], /, *args: Any, axes: Mapping[str, int] |
         ValueError: Two axes have the same size, so that sizes cannot tell them apart.
         Exception: Whatever the function raises, with the steps so far as a note.
 
-    Example:
+    Examples:
         >>> scores = lambda q, k: torch.softmax(q @ k.mT, dim=-1)
         >>> trace(scores, torch.ones(2, 3, 4), torch.ones(2, 5, 4), axes={"batch": 2, "queries": 3, "keys": 5}).shapes
         [('mT', (2, 4, 5)), ('matmul', (2, 3, 5)), ('softmax', (2, 3, 5))]
