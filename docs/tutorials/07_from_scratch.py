@@ -11,8 +11,9 @@
 # **You should know** Python, and that tensors have shapes. Every term of attention is explained where it first appears;
 # [What is attention?](01_what_is_attention.py) takes more time over the idea.
 #
-# **You will know** each step of multi-head attention with its shape, how PyTorch packs four<!--=
-# len(["query", "key", "value", "output"]) --> matrices into two, how to carry weights between five<!--==
+# **You will know** each step of multi-head attention with its shape, how PyTorch packs four<!--==
+# sum(p.numel() for p in theirs.parameters() if p.dim() == 2) / embed_dim**2 --> matrices into two<!--==
+# sum(p.dim() == 2 for p in theirs.parameters()) -->, how to carry weights between five<!--==
 # len(LAYOUTS) --> layouts, and which checks tell a right layer from one that only looks right.
 
 # %%
