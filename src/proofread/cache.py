@@ -46,11 +46,7 @@ class Cache:
             "files": {file: _digest(Path(file)) for file in outcome.files},
             "results": [asdict(result) for result in outcome.results],
         }
-        self.directory.mkdir(parents=True, exist_ok=True)
-        # A reader sees the old file or the new one, never a part of it.
-        with tempfile.NamedTemporaryFile("w", dir=self.directory, suffix=".part", delete=False) as part:
-            json.dump(kept, part)
-        os.replace(part.name, self._file(task))
+        write(self._file(task), json.dumps(kept).encode())
 
     def _file(self, task: Task) -> Path:
         steps = [
@@ -59,6 +55,14 @@ class Cache:
         ]
         key = json.dumps([task.path, steps, environment()])
         return self.directory / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
+
+
+def write(file: Path, data: bytes) -> None:
+    """Write a file in one step: a reader sees the old one or the new one, never a part of it."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=file.parent, suffix=".part", delete=False) as part:
+        part.write(data)
+    os.replace(part.name, file)
 
 
 def _result(raised: dict[str, Any] | None, errors: dict[str, str], **plain: Any) -> Result:

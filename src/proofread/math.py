@@ -19,11 +19,11 @@ import re
 import subprocess
 from collections.abc import Sequence
 
-import pypandoc  # type: ignore[import-untyped]
+import pypandoc
 
 from .formula import spans
 
-__all__ = ["MathError", "render", "to_mathml", "to_mathml_many"]
+__all__ = ["MathError", "converted", "render", "to_mathml", "to_mathml_many"]
 
 _CUT = "<!--cut-->"
 _WARNING = re.compile(r"\[WARNING\] Could not convert TeX math .*?rendering as TeX:\n(.*?)(?=^\[|\Z)", re.S | re.M)
@@ -71,6 +71,11 @@ def to_mathml_many(formulas: Sequence[tuple[str, bool]]) -> list[str]:
                 )
             _cache[tex, display] = chunk
     return [_cache[pair] for pair in formulas]
+
+
+def converted() -> list[str]:
+    """The MathML of all formulas that this process has converted: what the site's font must be able to set."""
+    return list(_cache.values())
 
 
 def render(markdown: str) -> str:

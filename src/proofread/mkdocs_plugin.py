@@ -9,8 +9,9 @@ import logging
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from markdown import Extension, Markdown  # type: ignore[import-untyped]
-from markdown.preprocessors import Preprocessor  # type: ignore[import-untyped]
+from jinja2 import Environment
+from markdown import Extension, Markdown
+from markdown.preprocessors import Preprocessor
 from mkdocs.config import config_options as option
 from mkdocs.config.base import Config
 from mkdocs.config.defaults import MkDocsConfig
@@ -19,11 +20,12 @@ from mkdocs.plugins import BasePlugin, event_priority
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from . import math, render
+from . import fonts, math, render
 from .check import CACHE, TIMEOUT, Checked, check
 from .run import warm
 
 _STYLES = "assets/proofread.css"
+_FONT = "assets/proofread-math.woff2"
 _SUFFIXES = {"image/svg+xml": "svg", "image/png": "png", "image/jpeg": "jpg"}
 _log = logging.getLogger("mkdocs.plugins.proofread")
 
@@ -110,6 +112,13 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         for index, cell in self._cells.get(page.file.src_uri, {}).items():
             html = html.replace(_placeholder(index), cell)
         return html
+
+    def on_env(self, env: Environment, *, config: MkDocsConfig, files: Files) -> Environment:
+        """Add the font of the mathematics, now that every formula of the site is known."""
+        if formulas := math.converted():
+            cache = Path(config.config_file_path).parent / self.config.cache
+            files.append(File.generated(config, _FONT, content=fonts.mathematics(formulas, cache)))
+        return env
 
 
 class _Mathematics(Extension):  # type: ignore[misc]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-import jupytext  # type: ignore[import-untyped]
+import jupytext
 
 _MARKER = re.compile(r"^# %%(?!%)", re.MULTILINE)
 _HEADER = re.compile(r"\A(?:(?:#!.*\n)?# ---\n(?:#.*\n)*?# ---\n)?\s*")

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import nbformat
-from mkdocs_jupyter.config import settings  # type: ignore[import-untyped]
+from mkdocs_jupyter.config import settings
 from nbconvert.exporters import HTMLExporter
 from nbformat import NotebookNode
-from pygments import highlight  # type: ignore[import-untyped]
-from pygments.formatters import HtmlFormatter  # type: ignore[import-untyped]
-from pygments.lexers import get_lexer_by_name  # type: ignore[import-untyped]
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import get_lexer_by_name
 
 from . import math
 from .check import PICTURES, Checked
