@@ -117,6 +117,7 @@ by_hand[:6], summed[ship, :6]
 #
 # $$y_i = \sum_{j=1}^{n} c_{ij} \, x_j \tag{1.2}$$
 # <!-- where: x = random("n d"); c = cosine_weights(x); y = cosine_attention(x).context -->
+# <!-- equivalent: y_i = \sum_{j=1}^{n} c_{j i} \, x_j -->
 #
 # The idea is right: *ship* now holds something of every word, and more of those that are like it. But an average it
 # is not. Here are the sum of the weights of *ship*, and the norm of its vector before and after:
@@ -219,7 +220,8 @@ table(weights, words)
 # twice<!--= weights[ship, crew] > 2 * weights[ship].sort().values[-3] --> as much as any other word. As equations:
 #
 # $$o_i = \sum_{j=1}^{n} a_{ij} \, x_j, \qquad a_{ij} = \frac{e^{s_{ij}}}{\sum_{l=1}^{n} e^{s_{il}}} \tag{1.5}$$
-# <!-- where: x = random("n d"); s = attention_scores(x, x); o, a = self_attention(x) -->
+# <!-- where: x, k = random("n d", "n d"); s = attention_scores(x, k)
+# o, a = functional.scaled_dot_product_attention(x, k, x, need_weights=True) -->
 #
 # Now see both tables as pictures. On the left, every word resembles most others, and no row knows of a budget. On the
 # right, each row divides up the same budget of one.

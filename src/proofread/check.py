@@ -12,7 +12,6 @@ from pathlib import Path
 
 from . import figures, formula, math, prose
 from .cache import Cache
-from .figures import Number
 from .kernel import Output, Result, Step
 from .page import Cell, Finding, Page, PageError, read
 from .prose import Claim, Computed, Prose
@@ -276,13 +275,12 @@ def _in_text(text: Text, code: str) -> Iterator[tuple[int, str]]:
 
 
 def _disagreement(claim: Claim, value: figures.Value) -> Iterator[str]:
-    number = Number.parse(claim.typed)
     correction = figures.correction(claim.typed, value)
     if correction is not None and isinstance(value, bool) and claim.typed.lower() not in ("true", "yes"):
         yield f"it says {claim.typed}, but {claim.expression} does not hold"
     elif correction is not None:
         yield f"it says {claim.typed}, but {claim.expression} gives {correction}"
-    elif isinstance(value, bool) and number is not None and not claim.compares(number):
+    elif isinstance(value, bool) and not claim.compares():
         yield f"it says {claim.typed}, but {claim.expression} holds for any figure: compare with {claim.typed} in it"
 
 

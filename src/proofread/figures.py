@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 Value: TypeAlias = "bool | int | float | str | Sequence[Value] | None"
 
-_WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 _TRUTH = {"true": True, "yes": True, "false": False, "no": False}
 _RAISED = str.maketrans("+-0123456789", "⁺⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _LOWERED = str.maketrans("⁺⁻⁰¹²³⁴⁵⁶⁷⁸⁹−", "+-0123456789-")
@@ -135,10 +135,10 @@ def _number(typed: str, value: float) -> str | None:
     number = Number.parse(typed)
     if number is not None:
         return None if number.says(value) else _distinct(number, value)
-    if typed.lower() in _WORDS:
-        if value == _WORDS.index(typed.lower()):
+    if typed.lower() in WORDS:
+        if value == WORDS.index(typed.lower()):
             return None
-        word = _WORDS[int(value)] if value in range(len(_WORDS)) else f"{value:.6g}"
+        word = WORDS[int(value)] if value in range(len(WORDS)) else f"{value:.6g}"
         return word.capitalize() if typed[0].isupper() else word
     if isinstance(value, float) and not math.isfinite(value):
         spelled = typed.lower().replace("−", "-").replace("infinity", "inf").replace("∞", "inf").lstrip("+")

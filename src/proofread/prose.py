@@ -18,12 +18,13 @@ whose digits follow a letter (GPT-2, float32, H100; also 2-D), and code spans th
 """
 
 import ast
+import builtins
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from .figures import FIGURE, Number
+from .figures import FIGURE, WORDS, Number
 from .formula import spans
 from .page import FENCE
 
@@ -82,10 +83,12 @@ class Claim:
     line: int
     late: bool
 
-    def compares(self, number: Number) -> bool:
+    def compares(self) -> bool:
         """Whether the expression itself holds the typed number, as ``ratio > 1.35`` does for 1.35."""
+        number, word = Number.parse(self.typed), self.typed.lower()
+        value = number.value if number else Decimal(WORDS.index(word)) if word in WORDS else None
         constants = (node.value for node in ast.walk(_parse(self.expression)) if isinstance(node, ast.Constant))
-        return any(isinstance(c, (int, float)) and number.value == Decimal(str(c)) for c in constants)
+        return value is None or any(isinstance(c, (int, float)) and value == Decimal(str(c)) for c in constants)
 
 
 @dataclass(frozen=True)
@@ -218,7 +221,8 @@ def _check(prose: Prose, expression: str, line: int) -> bool:
     except SyntaxError as error:
         prose.problems.append((line, f"{expression} is not an expression: {error.msg}"))
         return False
-    if not any(isinstance(node, ast.Name) for node in ast.walk(tree)):
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    if not names - set(dir(builtins)):
         prose.problems.append((line, f"{expression} takes nothing from the page, so it proves nothing"))
         return False
     return True

@@ -201,10 +201,10 @@ def _draw(
             axes.tick_params(labelbottom=lowest, labelleft=left)
             for row, column in product(range(rows), range(columns)) if written else ():
                 text = _write(matrix[row, column].item())
-                size = 14 if text == "×" else 9 if len(text) < 5 else 7.5
+                points = 14.0 if text == "×" else 9.0 if len(text) < 5 else 7.5
                 red, green, blue, _ = image.to_rgba(values[row][column])
                 ink = "black" if _luminance(red, green, blue) > 0.179 else "white"  # where both reach 4.58 to 1
-                axes.text(column, row, text, color=ink, ha="center", va="center", fontsize=size)
+                axes.text(column, row, text, color=ink, ha="center", va="center", fontsize=points)
         bar = figure.colorbar(image, ax=drawn, label=name if name == "weights" and "" in panels else None, shrink=0.8)
         if not colours:
             bar.set_ticks([0.25, 0.75], labels=["blocked", "visible"])

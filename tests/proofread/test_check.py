@@ -82,6 +82,7 @@ PLANTED = [
     ("than half", "than 1/2", "13: nothing proves the figure 1"),
     ("| ship |", "| ship 7 |", "17: nothing proves the figure 7"),
     ("Over 50%<", "Over 60%<", "23: it says 60%, but share > 0.5 holds for any figure"),
+    ("Over 50%<", "Over nine<", "23: it says nine, but share > 0.5 holds for any figure"),
     ("== share", "== shares", "4: 55% cannot be checked: shares fails with NameError: name 'shares' is not"),
     ("{{ share ", "{{ shares ", "17: {{ shares }} fails with NameError: name 'shares' is not defined"),
     ("$$s = 0.5512$$", "$$s = \\frac{1}$$", "20: "),

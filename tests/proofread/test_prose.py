@@ -151,6 +151,7 @@ def test_a_doubled_sign_asks_for_the_end_of_the_page() -> None:
         ("55%<!--= x y -->", "x y is not an expression: invalid syntax. Perhaps you forgot a comma?"),
         ("55%<!--= 0.55 -->", "0.55 takes nothing from the page, so it proves nothing"),
         ("{{ 3 + 4 }}", "3 + 4 takes nothing from the page, so it proves nothing"),
+        ("four<!--= len('abcd') -->", "len('abcd') takes nothing from the page, so it proves nothing"),
         ("55% <!--= x -->", "<!--= x --> must directly follow what it speaks of"),
         ("much<!--~ reason -->", "the waiver (reason) covers no figure; remove it"),
         ("<!--~ reason -->\nText.", "the waiver (reason) covers no figure; remove it"),
