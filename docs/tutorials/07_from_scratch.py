@@ -629,9 +629,9 @@ assert right < 1e-5 < 1 < wrong
 
 # %% tags=["hide-input"]
 #| alt: Two heat maps of the absolute difference from PyTorch's output, a row for each output feature and a column for
-#|   each query. On the left, of the right layer, every cell is zero<!--= round(gap(output, their_output), 5) -->. On the
-#|   right, of the layer that merges without transposing, differences fill every
-#|   column<!--= ((broken - their_output)[0].abs() > 0.1).any(dim=1).all() -->.
+#|   each query. On the left, of the right layer, every cell is
+#|   zero<!--= round(gap(output, their_output), 5) -->. On the right, of the layer that merges without transposing,
+#|   differences fill every column<!--= ((broken - their_output)[0].abs() > 0.1).any(dim=1).all() -->.
 outputs = {"right": output, "merged without transposing": broken}
 figure = plot.heatmap(
     {name: (mine - their_output)[0].abs().T for name, mine in outputs.items()},
