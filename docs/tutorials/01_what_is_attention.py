@@ -11,10 +11,10 @@
 # weights come from the vectors themselves. A dot product compares the word with every word, and a softmax turns the
 # results into positive weights that sum to one<!--== bool(torch.allclose(weights.sum(-1), torch.ones(11))) -->.
 #
-# Take *ship* in "I must go back to my ship and to my crew". Its new vector is 55%<!--== weights[ship, ship] -->
-# *ship*, 13%<!--== weights[ship, crew] --> *crew*, and 32%<!--== 1 - weights[ship, ship] - weights[ship, crew] -->
-# the other nine<!--== len(words) - 2 --> words. In "We process and ship your order" the same word keeps
-# 78%<!--== order_weights[3, 3] --> of itself, and the most that it takes from another comes from
+# Take *ship* in "I must go back to my ship and to my crew". It keeps 55%<!--== weights[ship, ship] --> of itself,
+# takes 13%<!--== weights[ship, crew] --> from *crew*, and 32%<!--== 1 - weights[ship, ship] - weights[ship, crew] -->
+# from the other nine<!--== len(words) - 2 --> words. In "We process and ship your order" it keeps
+# 78%<!--== order_weights[3, 3] --> of itself, and of the others takes most from
 # *order*<!--== order_words[int(order_weights[3].argsort()[-2])] -->. One vector goes in; what comes out depends on
 # the sentence.
 #
@@ -64,11 +64,15 @@ X[ship]
 # !!! note "These are stand-in vectors"
 #
 #     Only *ship* (to four decimals) and the first ten numbers of *i* are GloVe's published values; the others were
-#     computed so that the tables on this page come out as they do with GloVe's. To run the page with the real
-#     vectors, download and unzip `glove.6B.zip`<!--~ a file's name --> from [GloVe's
-#     page](https://nlp.stanford.edu/projects/glove/), and replace `ship_vectors()` by
-#     `read_glove("glove.6B.50d.txt")`<!--~ a file's name --> from `unmasked.embeddings`. Figures that follow from
-#     none of the tables may then differ.
+#     computed so that the tables on this page come out as they do with GloVe's. Other figures may differ. To see them
+#     with the real vectors, download `glove.6B.zip`<!--~ a file's name --> from [GloVe's
+#     page](https://nlp.stanford.edu/projects/glove/), and read the words out of it:
+#
+#     ```python
+#     from unmasked.embeddings import read_glove
+#
+#     vectors = read_glove("glove.6B.zip", sentence + " we process your order", dim=50)
+#     ```
 #
 # An embedding is looked up, as in a dictionary. Wherever *ship* stands, at sea or at the post office, it gets the
 # same vector. The words around it change nothing yet; that is what attention is for.
@@ -106,7 +110,7 @@ table(cosines, words)
 
 # %%
 rounded = cosines[ship].round(decimals=2)
-by_hand = sum(weight * vector for weight, vector in zip(rounded, X, strict=True))
+by_hand = sum(rounded[word] * X[word] for word in range(len(words)))
 summed = cosines @ X
 
 torch.testing.assert_close(summed, cosine_attention(X).context)
@@ -129,9 +133,9 @@ cosines[ship].sum(), X[ship].norm(), summed[ship].norm()
 # The weights sum to 5.74<!--= cosines[ship].sum() -->, and the norm grows from 5.74<!--= X[ship].norm() --> to
 # 25.1<!--= summed[ship].norm() -->. (The two figures that agree do so by
 # coincidence<!--= cosines[ship].sum() < X[ship].norm() - 0.002 -->.) Words add up: the six<!--== len(order_words) -->
-# of the order give 3.00<!--== cosine_weights(Y)[3].sum() -->, these eleven<!--= len(words) --> nearly twice as much,
-# and a long text would give far more. And because networks apply attention many times over, each time to the last
-# result, the growth compounds:
+# of the order give 3.00<!--== cosine_weights(Y)[3].sum() -->, these eleven<!--= len(words) --> nearly
+# twice<!--== 1.9 < cosines[ship].sum() / cosine_weights(Y)[3].sum() < 2 --> as much. And because networks apply
+# attention many times over, each time to the last result, the growth compounds:
 
 # %%
 layers = [X]
@@ -170,12 +174,13 @@ some_weights
 #   one<!--= round(some_weights.sum().item(), 6) == 1 -->, as they were divided by their sum.
 # - The larger score has the larger<!--= some_weights[0, 0] > some_weights[0, 1] > some_weights[0, 3] --> weight;
 #   equal scores have equal<!--= some_weights[0, 1] == some_weights[0, 2] --> weights.
-# - Only the differences between scores matter. A score that is larger by one has $e$, or
-#   2.72<!--= some_weights[0, 0] / some_weights[0, 1] -->, times the weight, wherever the two stand.
+# - Only the differences between scores matter: add the same to all, and the weights
+#   stay<!--= torch.allclose(softmax(some_scores + 5), some_weights) -->. A score that is larger by one has $e$, or
+#   2.72<!--= some_weights[0, 0] / some_weights[0, 1] -->, times the weight.
 #
 # The last point helps in practice. In `float32` the exponential of 100<!--= torch.tensor(100.0).exp() == math.inf -->
-# is infinite, so libraries subtract the largest score from the whole row first. No difference changes, so no weight
-# does.
+# is infinite, so libraries subtract<!--= attention_weights(some_scores + 100).equal(attention_weights(some_scores)) -->
+# the largest score from the whole row first.
 #
 # ## Scores: scaled dot products
 #
@@ -188,11 +193,23 @@ unscaled = softmax(X @ X.mT)
 unscaled[ship]
 
 # %% [markdown]
-# *ship* would keep practically all for itself; *crew*, the next, gets 0.003%<!--= unscaled[ship, crew] -->. A dot
-# product adds up as many products as the vectors have dimensions, here 50<!--= X.size(-1) -->, and the more it adds,
-# the farther apart its results tend to lie. So it is divided by the square root of the dimension $d$, here
-# 7.07<!--= math.sqrt(X.size(-1)) -->. (Why by the root, and not by $d$, is a question that deserves a page of its
-# own.)
+# *ship* would keep practically all of itself, and take 0.003%<!--= unscaled[ship, crew] --> from *crew*. A dot product
+# adds up as many products as the vectors have dimensions, and the more it adds, the farther apart its results lie. Here
+# is how far, as standard deviation, for random vectors of two sizes:
+
+# %%
+spread = {}
+for d in (50, 200):
+    torch.manual_seed(d)
+    one, other = torch.randn(2, 10_000, d)
+    spread[d] = (one * other).sum(dim=-1).std().item()
+spread
+
+# %% [markdown]
+# With four<!--= max(spread) / min(spread) --> times the dimensions, they lie
+# twice<!--= round(spread[200] / spread[50], 1) == 2 --> as far apart: the spread is the
+# root<!--= all(abs(spread[d] / d**0.5 - 1) < 0.02 for d in spread) --> of the dimension $d$. So scores are dot products
+# divided by that root, here 7.07<!--= math.sqrt(X.size(-1)) -->:
 #
 # $$s_{ij} = \frac{x_i \cdot x_j}{\sqrt{d}} \tag{1.4}$$
 # <!-- where: x = random("n d"); s = attention_scores(x, x) -->
@@ -215,9 +232,9 @@ torch.testing.assert_close(weights.sum(dim=-1), torch.ones(len(words)))
 table(weights, words)
 
 # %% [markdown]
-# Each row says what the new vector of its word is made of, and each row sums to one. *ship* is
-# 55%<!--= weights[ship, ship] --> itself; *crew* gives 13%<!--= weights[ship, crew] -->, more than
-# twice<!--= weights[ship, crew] > 2 * weights[ship].sort().values[-3] --> as much as any other word. As equations:
+# Each row says what the new vector of its word is made of, and each row sums to one. *ship* keeps
+# 55%<!--= weights[ship, ship] --> of itself and takes 13%<!--= weights[ship, crew] --> from *crew*, more than
+# twice<!--= weights[ship, crew] > 2 * weights[ship].sort().values[-3] --> as much as from any other word. As equations:
 #
 # $$o_i = \sum_{j=1}^{n} a_{ij} \, x_j, \qquad a_{ij} = \frac{e^{s_{ij}}}{\sum_{l=1}^{n} e^{s_{il}}} \tag{1.5}$$
 # <!-- where: x, k = random("n d", "n d"); s = attention_scores(x, k)
@@ -226,25 +243,41 @@ table(weights, words)
 # Now see both tables as pictures. On the left, every word resembles most others, and no row knows of a budget. On the
 # right, each row divides up the same budget of one.
 
-# %%
+# %% tags=["hide-input"]
 #| alt: Two heat maps of the sentence, eleven words by eleven. Left, the cosines: most cells are bright; ship and crew
 #|   stand apart from the other words, and resemble each other. Right, the weights: most cells are dark; the row of ship
 #|   has one bright cell, 0.55<!--= weights[ship, ship] --> on itself, and a fainter one,
 #|   0.13<!--= weights[ship, crew] --> on crew.
-plot.heatmap({"cosines": cosines, "weights": weights}, queries=words)
+figure = plot.heatmap({"cosines": cosines, "weights": weights}, queries=words)
+figure.set_size_inches(7.6, 3.9)
+for axes in figure.axes[:2]:
+    for number in list(axes.texts):  # the tables above have them
+        number.remove()
+figure
 
 # %% [markdown]
 # An average cannot leave the range of what it averages. No context vector is
 # longer<!--= bool((context.norm(dim=-1) <= X.norm(dim=-1).max()).all()) --> than the longest word, and *ship* goes
-# from 5.74<!--= X[ship].norm() --> to 4.68<!--= context[ship].norm() -->. However often you repeat it, nothing runs
-# away:
+# from 5.74<!--= X[ship].norm() --> to 4.68<!--= context[ship].norm() -->. Repeat it, and nothing runs away. But look at
+# the second row of this table, the smallest cosine between any two of the words:
 
 # %%
-averaged = [X]
+averaged, added = [X], [X]
 for _ in range(4):
     averaged.append(self_attention(averaged[-1]).context)
-    assert averaged[-1].norm(dim=-1).max() <= X.norm(dim=-1).max()
-[round(layer[ship].norm().item(), 1) for layer in averaged]
+    added.append(added[-1] + self_attention(added[-1]).context)
+assert all(layer.norm(dim=-1).max() <= X.norm(dim=-1).max() for layer in averaged)
+
+norms = [layer[ship].norm() for layer in averaged]
+smallest = [cosine_weights(layer).min() for layer in averaged]
+rounds = [f"{number} rounds" for number in range(5)]
+table(torch.tensor([norms, smallest]), ["norm of ship", "smallest cosine"], rounds)
+
+# %% [markdown]
+# After three rounds all words are one<!--= torch.allclose(averaged[3], averaged[3][ship], atol=0.01) --> vector. That is
+# also why the norm settles: an average of equal vectors is that vector. In networks a *residual connection* keeps words
+# apart: it adds each word's old vector to its new one. The smallest cosine is then
+# 0.52<!--= cosine_weights(added[-1]).min() --> after four<!--= len(added) - 1 --> rounds.
 
 # %% [markdown]
 # ## Query, key, value
@@ -258,16 +291,18 @@ for _ in range(4):
 # <!-- where: Q, K, V = random("n d_k", "m d_k", "m d_v");
 # Attention = lambda *qkv: functional.scaled_dot_product_attention(*qkv).context -->
 #
-# With $Q$, $K$ and $V$ all equal to $X$, as here, it is *self-attention*, without weights of its own: there is
-# nothing in it to learn. This is how the package computes it, once masks and dropout, which are off here, are left
-# aside:
+# With $Q$, $K$ and $V$ all equal to $X$, as here, it is *self-attention* without learned matrices: there is nothing in
+# it to learn. In the package the three lines stand in three functions, beside masks and other options, which are off
+# here. These are the lines, out of its source; `_scale` gives $1 / \sqrt{d_k}$, and `dtype` is here that of `X`:
 
 # %% tags=["hide-input"]
-import re
-
-attend = inspect.getsource(functional.scaled_dot_product_attention)
-print(re.sub(r'    r?""".*?"""\n', "", inspect.getsource(attention_scores), flags=re.DOTALL))
-print("...\n" + attend[attend.index("    scores =") :])
+for step, operation in {
+    attention_scores: " @ ",
+    attention_weights: ".softmax(",
+    functional.scaled_dot_product_attention: " @ ",
+}.items():
+    line = next(line for line in inspect.getsource(step).splitlines() if operation in line)
+    print(f"# {step.__name__}\n{line.strip().partition('  #')[0]}")
 
 # %%
 ours = self_attention(X)
@@ -301,8 +336,8 @@ print(*neighbors(scores[ship]))
 # *go*<!--= neighbors(scores[ship])[-3:] == ["must", "and", "go"] -->.
 #
 # A word need not even attend most to itself. *go* takes 18%<!--= weights[words.index("go"), words.index("i")] -->
-# from *i* and 14%<!--= weights[words.index("go"), words.index("go")] --> from itself, which no table of cosines could
-# do: there, a word always comes first in its own row.
+# from *i* and keeps 14%<!--= weights[words.index("go"), words.index("go")] --> of itself. In the table of cosines
+# nothing<!--= bool((cosines.max(dim=-1).values - cosines.diagonal() < 1e-6).all()) --> comes before the word itself.
 #
 # ## The same word in another sentence
 #
@@ -325,8 +360,8 @@ context[ship, :6], order_context[3, :6]
 # %% [markdown]
 # The two contexts are still close, with a cosine of
 # 0.983<!--= torch.cosine_similarity(context[ship], order_context[3], dim=0) -->, since each is mostly *ship*.
-# Attention in trained models first multiplies queries, keys and values by learned matrices. Those decide what a word
-# looks for, and how far its neighbors move it.
+# Attention in trained models makes queries, keys and values by multiplying the words' vectors by three learned
+# matrices. Those decide what a word looks for, and how far its neighbors move it.
 #
 # ## By hand
 #
@@ -352,13 +387,13 @@ self_attention(x).weights
 self_attention(x).context
 
 # %% [markdown]
-# Two entries of the context need no calculation. Only the first token has anything in the first column, a one, so the
-# first column of the context holds the weights of that
-# token<!--= torch.equal(self_attention(x).context[:, 0], self_attention(x).weights[:, 0]) -->. In the last column all
+# Two columns of the context need no calculation. Only the first token has anything in the first column, a one, so that
+# column of the context holds the weight that every token gives to the
+# first<!--= torch.equal(self_attention(x).context[:, 0], self_attention(x).weights[:, 0]) -->. In the last column all
 # tokens have a one, and the average of ones is 1.0000<!--= self_attention(x).context[:, 3].mean() -->, because the
 # weights sum to one. And here too a token prefers another: the third takes
 # 0.4842<!--= self_attention(x).weights[2, 1] --> from the second, which is longer<!--= x[1].norm() > x[2].norm() -->,
-# and 0.3771<!--= self_attention(x).weights[2, 2] --> from itself.
+# and keeps 0.3771<!--= self_attention(x).weights[2, 2] --> of itself.
 #
 # ## A version that looks right
 #
@@ -380,8 +415,8 @@ torch.testing.assert_close(broken(Y, Y, Y), order_context)
 broken(x, x, x)
 
 # %% [markdown]
-# It passes every check that came before, and prints the table that you know: in self-attention without weights the
-# queries *are* the values. What tells the two functions apart is an input that keeps the parts apart:
+# It passes every check that came before, and prints the table that you know: in self-attention without learned matrices
+# the queries *are* the values. What tells the two functions apart is an input that keeps the parts apart:
 
 # %%
 torch.manual_seed(1)
@@ -426,7 +461,8 @@ mixed = [dot(second, column) for column in zip(*rows, strict=True)]
 
 torch.testing.assert_close(torch.tensor(second), self_attention(x).weights[1])
 torch.testing.assert_close(torch.tensor(mixed), self_attention(x).context[1])
-second
+print("weights", [round(weight, 4) for weight in second])
+print("context", [round(number, 4) for number in mixed])
 
 # %% [markdown]
 # **Lengths from another sentence.** Someone keeps the norms of "to my ship and my crew" in a variable, and divides
@@ -434,31 +470,43 @@ second
 # fails. Name a property of cosines that betrays the table, and check it.
 #
 # ```python
-# norms = vectors.lookup("to my ship and my crew").norm(dim=-1, keepdim=True)
+# others = vectors.lookup("to my ship and my crew")
+# norms = others.norm(dim=-1, keepdim=True)
 # borrowed = (Y / norms) @ (Y / norms).mT
 # ```
 
 # %% tags=["solution"]
-norms = vectors.lookup("to my ship and my crew").norm(dim=-1, keepdim=True)
+others = vectors.lookup("to my ship and my crew")
+norms = others.norm(dim=-1, keepdim=True)
 borrowed = (Y / norms) @ (Y / norms).mT
 
-# Every word points the same way as itself. (That no cosine exceeds one is a weaker check: small norms would pass it.)
 assert torch.allclose(cosine_weights(Y).diagonal(), torch.ones(6))
 assert not torch.allclose(borrowed.diagonal(), torch.ones(6))
 borrowed.diagonal()
 
 # %% [markdown]
+# ??? success "Which property"
+#
+#     Every word points the same way as itself: the diagonal of a table of cosines is all ones. (No cosine exceeds one
+#     either, but that is a weaker check: norms that are too large pass it.)
+#
 # **Why not divide by the sum?** Cosines that are divided by the sum of their row sum to one as well. How much of
 # itself would *ship* keep? And for which two vectors does this fail altogether?
 
 # %% tags=["solution"]
 shares = cosines / cosines.sum(dim=-1, keepdim=True)
-opposite = torch.tensor([[3.0, 4.0], [-3.0, -4.0]])
+print(f"ship keeps {shares[ship, ship].item():.0%} of itself")
 
-# Cosines may be negative, and their sum may be zero. Exponentials are positive, and so is their sum.
-assert cosine_weights(opposite).sum(dim=-1).abs().max() < 1e-6
-torch.testing.assert_close(self_attention(opposite).weights.sum(dim=-1), torch.ones(2))
-shares[ship, ship], self_attention(opposite).weights
+opposite = torch.tensor([[3.0, 4.0], [-3.0, -4.0]])
+sums = cosine_weights(opposite).sum(dim=-1)
+assert sums.abs().max() < 1e-6
+print("sums of cosines", sums, "weights", self_attention(opposite).weights, sep="\n")
+
+# %% [markdown]
+# ??? success "Which two vectors"
+#
+#     Any two that point in opposite directions. Their cosines sum to zero, by which nothing can be divided. The sum of
+#     exponentials is always positive.
 
 # %% [markdown]
 # ## What to read next
@@ -476,4 +524,6 @@ shares[ship, ship], self_attention(opposite).weights
 #   parts for Q = K = V.
 # - Bahdanau, Cho and Bengio (2015), *Neural Machine Translation by Jointly Learning to Align and Translate*: section
 #   3.1, equations 5 and 6, for the weighted average and its softmax, with another score than the dot product.
+# - Dong, Cordonnier and Loukas (2021), *Attention Is Not All You Need: Pure Attention Loses Rank Doubly Exponentially
+#   with Depth*, for words that become one vector, and what residual connections do against it.
 # - Pennington, Socher and Manning (2014), *GloVe: Global Vectors for Word Representation*, for the vectors.
