@@ -274,9 +274,9 @@ rounds = [f"{number} rounds" for number in range(5)]
 table(torch.tensor([norms, smallest]), ["norm of ship", "smallest cosine"], rounds)
 
 # %% [markdown]
-# After three rounds all words are one<!--= torch.allclose(averaged[3], averaged[3][ship], atol=0.01) --> vector. That is
-# also why the norm settles: an average of equal vectors is that vector. In networks a *residual connection* keeps words
-# apart: it adds each word's old vector to its new one. The smallest cosine is then
+# After three rounds all words are the same<!--= torch.allclose(averaged[3], averaged[3][ship], atol=0.01) --> vector.
+# That is also why the norm settles: an average of equal vectors is that vector. In networks a *residual connection*
+# keeps words apart: it adds each word's old vector to its new one. The smallest cosine is then
 # 0.52<!--= cosine_weights(added[-1]).min() --> after four<!--= len(added) - 1 --> rounds.
 
 # %% [markdown]
