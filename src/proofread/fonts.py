@@ -26,7 +26,7 @@ def mathematics(formulas: Iterable[str], cache: Path) -> bytes:
         formulas: MathML.
         cache: A folder that keeps the font for the next build.
     """
-    text = html.unescape(re.sub(r"<annotation.*?</annotation>|<[^>]*>", "", "".join(formulas)))
+    text = html.unescape(re.sub(r"<[^>]*>", "", "".join(formulas)))
     characters = sorted({*map(ord, text), *_ALWAYS, *_SLANTED})
     key = hashlib.sha256(f"{metadata.version('ziamath')} {characters}".encode()).hexdigest()[:16]
     file = cache / f"mathematics-{key}.woff2"

@@ -1,7 +1,7 @@
 r"""TeX becomes MathML when a page is built: readers need no JavaScript, and an error in TeX is an error of the build.
 
 >>> to_mathml(r"\sqrt{d}", display=False)
-'<math display="inline"><semantics><msqrt><mi>d</mi></msqrt>...</semantics></math>'
+'<math display="inline" alttext="&#92;sqrt&#123;d&#125;"><msqrt><mi>d</mi></msqrt></math>'
 
 A displayed formula becomes one ``span.math-display`` that holds ``math[display=block]`` and, if the formula has a
 number (``\tag{7.2}``), ``span.math-tag`` and the anchor ``eq-7.2``. Style them, and choose a font, in CSS::
@@ -27,6 +27,9 @@ __all__ = ["MathError", "converted", "render", "to_mathml", "to_mathml_many"]
 
 _CUT = "<!--cut-->"
 _WARNING = re.compile(r"\[WARNING\] Could not convert TeX math .*?rendering as TeX:\n(.*?)(?=^\[|\Z)", re.S | re.M)
+_ANNOTATED = re.compile(
+    r'(<math [^>]*)><semantics>(.*)<annotation encoding="application/x-tex">(.*)</annotation></semantics>'
+)
 _cache: dict[tuple[str, bool], str] = {}
 
 
@@ -125,21 +128,28 @@ def _pandoc(formulas: Sequence[tuple[str, bool]]) -> tuple[list[str], list[str]]
     if ran.returncode:
         raise MathError(f"pandoc failed with exit code {ran.returncode}: {ran.stderr.strip()}")
     output = ran.stdout.replace(' xmlns="http://www.w3.org/1998/Math/MathML"', "")  # HTML needs no namespace
-    chunks = [" ".join(chunk.split()) for chunk in output.split(_CUT)[:-1]]
+    # Pandoc's copy of the TeX is an element, which a search would take for the page's text.
+    chunks = [_ANNOTATED.sub(_named, " ".join(chunk.split())) for chunk in output.split(_CUT)[:-1]]
     # What pandoc would have accepted instead is a hundred tokens long: only what it met is of use.
     return chunks, [
         re.sub(r"\s*expecting .*", "", reason, flags=re.S).strip() for reason in _WARNING.findall(ran.stderr)
     ]
 
 
+def _named(annotated: re.Match[str]) -> str:
+    opening, mathml, tex = annotated.groups()
+    return f'{opening} alttext="{_encoded(tex)}">{mathml}'
+
+
+def _encoded(text: str) -> str:
+    """Text of HTML with its punctuation as character references, which Markdown does not read."""
+    return re.sub(r"[!-/:-@[-`{-~]", lambda m: f"&#{ord(m[0])};", html.unescape(text))
+
+
 def _inert(mathml: str, tag: str | None) -> str:
-    """Encode the punctuation between tags, which Markdown would read, and put a displayed formula beside its number."""
+    """Encode the text between tags, and put a displayed formula beside its number."""
     parts = re.split(r"(<[^>]*>)", mathml)
-    encoded = [
-        part if part.startswith("<") else re.sub(r"[!-/:-@[-`{-~]", lambda m: f"&#{ord(m[0])};", html.unescape(part))
-        for part in parts
-    ]
-    body = "".join(encoded)
+    body = "".join(part if part.startswith("<") else _encoded(part) for part in parts)
     if 'display="block"' not in parts[1]:
         return body
     number = f'<span class="math-tag">({html.escape(tag)})</span>' if tag else ""

@@ -33,7 +33,7 @@ class CausalSelfAttention(nn.Module):
     Raises:
         ValueError: num_heads does not divide d_out, or num_kv_heads num_heads.
 
-    Source:
+    References:
         Vaswani et al. (2017), sections 3.2.2 and 3.2.3. Shared heads: Ainslie et al. (2023), GQA, section 2.2.
 
     Examples:

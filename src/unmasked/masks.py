@@ -46,7 +46,7 @@ def causal(
     Returns:
         bool, (queries, keys).
 
-    Source:
+    References:
         Vaswani et al. (2017), section 3.2.3. Alignment to the end: ONNX, operator Attention.
 
     Examples:
@@ -75,7 +75,7 @@ def sliding_window(
     Raises:
         ValueError: window is less than 1.
 
-    Source:
+    References:
         Beltagy et al. (2020), Longformer, section 3.1; Jiang et al. (2023), Mistral 7B, section 2.
 
     Examples:

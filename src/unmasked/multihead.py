@@ -44,7 +44,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         device: where the parameters live.
         dtype: their floating type.
 
-    Source:
+    References:
         Vaswani et al. (2017), Attention Is All You Need, section 3.2.2.
 
     Examples:
@@ -55,14 +55,33 @@ class MultiheadAttention(nn.MultiheadAttention):
         (torch.Size([2, 5, 6]), torch.Size([2, 5, 5]))
     """
 
+    # PyTorch's constructor, written out so that its signature can be read here.
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        batch_first: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(
+            embed_dim, num_heads, dropout, bias, add_bias_kv, add_zero_attn, kdim, vdim, batch_first, device, dtype
+        )
+
     def forward(
         self,
-        query: Float[Tensor, "..."],
-        key: Float[Tensor, "..."],
-        value: Float[Tensor, "..."],
-        key_padding_mask: Shaped[Tensor, "..."] | None = None,
+        query: Float[Tensor, "... embed_dim"],
+        key: Float[Tensor, "... kdim"],
+        value: Float[Tensor, "... vdim"],
+        key_padding_mask: Shaped[Tensor, "... keys"] | None = None,
         need_weights: bool = True,
-        attn_mask: Shaped[Tensor, "..."] | None = None,
+        attn_mask: Shaped[Tensor, "... queries keys"] | None = None,
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:

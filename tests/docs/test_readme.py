@@ -8,8 +8,10 @@ from __future__ import annotations
 import doctest
 import math
 import re
+import textwrap
 from pathlib import Path
 
+from proofread.check import check
 from unmasked import self_attention
 from unmasked.embeddings import ship_vectors
 
@@ -71,6 +73,16 @@ def test_the_example_of_the_readme_prints_what_it_says():
     failed, attempted = doctest.DocTestRunner(verbose=False).run(test)
     assert attempted > 0
     assert failed == 0
+
+
+def test_the_page_that_contributing_shows_proofreads_clean_and_notices_a_wrong_figure(tmp_path: Path):
+    (shown,) = re.findall(r"    ```py\n(.*?)    ```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL)
+    page = tmp_path / "page.py"
+    page.write_text(textwrap.dedent(shown))
+    assert check([page], root=tmp_path, cache=None).findings == []
+    page.write_text(textwrap.dedent(shown).replace("13%", "14%"))
+    (finding,) = check([page], root=tmp_path, cache=None).findings
+    assert "it says 14%, but row[-1] gives 13%" in str(finding)
 
 
 if __name__ == "__main__":

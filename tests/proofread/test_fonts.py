@@ -10,7 +10,7 @@ from proofread import fonts
 
 
 def test_the_font_sets_the_formulas_and_knows_how_to_stretch(tmp_path: Path) -> None:
-    data = fonts.mathematics(["<math><mo>∑</mo><mi>x</mi><mo>&#8804;</mo><annotation>⊗</annotation></math>"], tmp_path)
+    data = fonts.mathematics(['<math alttext="⊗"><mo>∑</mo><mi>x</mi><mo>&#8804;</mo></math>'], tmp_path)
     font = TTFont(io.BytesIO(data))
     assert {ord(character) for character in "∑x≤(𝑥𝛼√"} <= set(font.getBestCmap())
     assert ord("⊗") not in font.getBestCmap()
