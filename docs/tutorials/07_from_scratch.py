@@ -1,25 +1,35 @@
 # %% [markdown]
 # # Is my multi-head attention right? From scratch against PyTorch
 #
-# **Give it the weights of `torch.nn.MultiheadAttention` and compare, and compare enough.** Some twenty<!--==
-# 15 <= lines <= 23 --> lines of tensor code, derived below step by step, differ from PyTorch's layer by less than
-# 0.00001<!--== max(found.values()) < 0.00001 -->: in the output, in the weights of every head, in every gradient. The
-# package behind this site agrees in each of {{= compared :,}} combinations of the layer's options. But agreement proves
-# little where biases are zero, where two sizes are equal, or where only the average over the heads is compared: each
-# lets a wrong layer pass, and this page measures how wrong.
+# **Give it the matrices and biases of `torch.nn.MultiheadAttention`, and compare more than the output.** Some
+# twenty<!--== 15 <= lines <= 23 --> lines of tensor code, derived below step by step, differ from PyTorch's layer by
+# less than 0.00001<!--== max(found.values()) < 0.00001 -->: in the output, in the weights of every head, in every
+# gradient. The package behind this site agrees in each of {{= len(drawn) }} combinations of the layer's options. Such a
+# comparison is worth as much as these four:
 #
-# **You should know** Python, and that tensors have shapes. Every term of attention is explained where it first appears;
-# [What is attention?](01_what_is_attention.py) takes more time over the idea.
+# 1. **Sizes** that all differ: a batch of more than one, more than one head, more than one feature in a head.
+# 2. **Biases** filled with random numbers, and masks that shut something out, of every kind you support.
+# 3. **More than the output**: *every head's* weights, not their average, and the gradients of all that has one.
+# 4. **One check that needs no reference**: what may not be seen changes nothing, to the last bit.
+#
+# This page runs layers that pass without them, and measures how wrong each is.
+#
+# **You should know** Python, that tensors have shapes, and what a layer, a gradient and a step of training are. The
+# words of attention are explained as they come, and in the [glossary](../notation.md#glossary); [What is
+# attention?](01_what_is_attention.py) takes more time over the idea.
 #
 # **You will know** each step of multi-head attention with its shape, how PyTorch packs four<!--==
 # sum(p.numel() for p in theirs.parameters() if p.dim() == 2) / embed_dim**2 --> matrices into two<!--==
-# sum(p.dim() == 2 for p in theirs.parameters()) -->, how to carry weights between five<!--==
-# len(LAYOUTS) --> layouts, and which checks tell a right layer from one that only looks right.
+# sum(p.dim() == 2 for p in theirs.parameters()) -->, how to carry them between five<!--== len(LAYOUTS) --> layouts, and
+# which checks tell a right layer from one that only looks right.
 
 # %%
 import ast
 import inspect
 import itertools
+import math
+import random
+import textwrap
 from copy import deepcopy
 
 import torch
@@ -47,9 +57,10 @@ def gap(a, b):
 # %% [markdown]
 # ## The layer to compare with
 #
-# Attention reads *tokens*, words or pieces of words, each given as a list of numbers, its *embedding*. It takes three
-# inputs, which may come from three places: the **queries** are the tokens that look, the **keys** the tokens that are
-# looked at, and each key has a **value**, which is what a query takes away from it.
+# Attention reads *tokens*, words or pieces of words, each given as a list of numbers, its *embedding*. Sequences of
+# tokens are handled together, as a *batch*. Attention takes three inputs, which may come from three places: the
+# **queries** are the tokens that look, the **keys** the tokens that are looked at, and each key has a **value**, which
+# is what a query takes away from it.
 #
 # Choose sizes that all differ. Two equal sizes let an exchange of two axes go unnoticed.
 
@@ -71,11 +82,13 @@ assert len({batch, num_heads, head_dim, queries, keys, embed_dim}) == 6
 # tokens. The layer multiplies by four<!--= sum(p.numel() for p in theirs.parameters() if p.dim() == 2) / embed_dim**2
 # --> square matrices and stores two<!--= sum(p.dim() == 2 for p in theirs.parameters()) -->: those for query, key and
 # value are *packed*, one below the other, into the 36<!--= len(theirs.in_proj_weight) --> rows of `in_proj_weight`. The
-# fourth, `out_proj.weight`, comes after attention.
+# fourth, `out_proj.weight`, comes after attention. (PyTorch calls them weights. On this page *weights* are the numbers
+# with which attention averages; what is learned we call matrices and biases.)
 #
 # **Both biases start at zero**<!--= not (theirs.in_proj_bias.any() or theirs.out_proj.bias.any()) -->. Code that
-# forgets them agrees with a new layer, until the first step of training moves them<!--== bool(their_gradients[4].any()
-# and their_gradients[6].any()) -->. Fill them before you compare anything.
+# forgets them agrees with a new layer, until training moves them, all but the key's (the first exercise says
+# why)<!--== new_gradients["key"] < 1e-8 and min(new_gradients.values()) == new_gradients["key"] and
+# sorted(new_gradients.values())[1] > 0.001 -->. Fill them before you compare anything.
 
 # %%
 untrained = deepcopy(theirs)
@@ -105,20 +118,13 @@ assert gap(project(query, w_q, b_q), query @ w_q.T + b_q) < 1e-5
 project(query, w_q, b_q).shape, project(key, w_k, b_k).shape
 
 # %% [markdown]
-# Papers write $QW$, which invites `query @ w_q`. The matrix is square, so that runs, and it is off by
-# 3.0<!--= gap(query @ w_q, query @ w_q.T) -->. A matrix that is not square makes PyTorch speak up:
-
-# %%
-try:
-    torch.ones(batch, keys, 10) @ torch.ones(embed_dim, 10)  # (out, in)
-except RuntimeError as error:
-    print(error)
-
-# %% [markdown]
+# Papers write $QW$, with the matrix the other way round, which invites `query @ w_q`. The matrix is square, so that
+# runs, and it is off by 3.0<!--= gap(query @ w_q, query @ w_q.T) -->.
+#
 # ## Split into heads
 #
 # One attention gives each query one average of the values. With several *heads* a query takes several averages, each
-# by a measure of its own and each over a part of the features. The first head has the first 4<!--= head_dim -->
+# with weights of its own, and each of a part of the features. The first head has the first 4<!--= head_dim -->
 # features of every token, the second the next 4<!--= head_dim -->, and so on.
 
 
@@ -137,8 +143,9 @@ assert torch.equal(q[:, 1], second_head)
 q.shape, k.shape, v.shape
 
 # %% [markdown]
-# Two axes now have to be told apart, `num_heads` and `head_dim`. Here is a split that takes the one for the other, with
-# three<!--= num_heads --> heads and with as many heads as each has features:
+# <!--~ said again by the cell -->
+# Two axes now have to be told apart, `num_heads` and `head_dim`. Here is a split that confuses them, tried with 3 heads
+# of 4 features, then with 4 of 4:
 
 
 # %%
@@ -221,39 +228,39 @@ lines = sum(len(inspect.getsource(f).strip().splitlines()) for f in functions)
 merge(context).shape, output.shape, lines
 
 # %% [markdown]
-# That is the whole layer. The paper defines it head by head (section 3.2.2)<!--~ section of a paper -->, each with
-# matrices of its own. Stack those along a first axis, and `convert` packs them as PyTorch wants them, so that PyTorch's
-# layer can be held against the definition:
+# That is the whole layer. The paper defines it head by head (section 3.2.2)<!--~ section of a paper -->, each head with
+# matrices of its own. In PyTorch's layer those are rows: head $h$ has the $h$-th $d_k$ rows of each matrix. Lay the
+# heads' rows below one another, and you can compare PyTorch's layer with the definition:
 
 
 # %%
 def by_pytorch(Q, K, V, W_Q, W_K, W_V, W_O):
-    h, width, _ = W_Q.shape
-    stacked = {"query": W_Q, "key": W_K, "value": W_V, "output.weight": W_O.T}
-    to_packed = {"source": "stacked", "target": "packed", "num_heads": h}
-    packed = layouts.convert(stacked, **to_packed)
-    with torch.device("meta"):  # a layer without numbers of its own
-        layer = nn.MultiheadAttention(width, h, bias=False, dtype=Q.dtype)
-    return torch.func.functional_call(layer, packed, (Q, K, V))[0]
+    heads, _, width = W_Q.shape  # heads head_dim embed_dim
+    layer = nn.MultiheadAttention(width, heads, bias=False, dtype=Q.dtype)
+    packed = torch.cat([W_Q, W_K, W_V]).flatten(0, 1)
+    layer.load_state_dict({"in_proj_weight": packed, "out_proj.weight": W_O})
+    return layer(Q, K, V)[0]
 
 
 # %% [markdown]
 # $$\begin{aligned}
-# \operatorname{MultiHead}(Q, K, V) &= \operatorname{Concat}(\text{head}_1, \dots, \text{head}_h) \, W^O \\
-# \text{head}_i &= \operatorname{Attention}(Q W_i^Q, K W_i^K, V W_i^V)
+# \operatorname{MultiHead}(Q, K, V) &= \operatorname{Concat}(\text{head}_1, \dots, \text{head}_H) \, W_O^\top \\
+# \text{head}_h &= \operatorname{Attention}(Q \, {W_Q^{(h)}}^\top, K \, {W_K^{(h)}}^\top, V \, {W_V^{(h)}}^\top)
 # \end{aligned} \tag{7.2}$$
-# <!-- where: h, d_k, d = num_heads, head_dim, embed_dim;
-# Q, K, V, W_Q, W_K, W_V, W_O = random("n d", "m d", "m d", "h d d_k", "h d d_k", "h d d_k", "d d");
+# <!-- where: H, d_k, d = num_heads, head_dim, embed_dim;
+# Q, K, V, W_Q, W_K, W_V, W_O = random("n d", "m d", "m d", "H d_k d", "H d_k d", "H d_k d", "d d");
 # Attention = lambda Q, K, V: attend(Q, K, V, torch.ones(n, m, dtype=torch.bool))[0];
-# head = [Attention(Q @ a, K @ b, V @ c) for a, b, c in zip(W_Q, W_K, W_V)];
+# head = [Attention(Q @ a.T, K @ b.T, V @ c.T) for a, b, c in zip(W_Q, W_K, W_V)];
 # Concat = lambda *heads: torch.cat(heads, dim=-1);
 # MultiHead = lambda Q, K, V: by_pytorch(Q, K, V, W_Q, W_K, W_V, W_O) -->
+#
+# The paper's matrices are these, transposed: it writes $QW$ where PyTorch computes $Q W^\top$.
 #
 # ## Compare: output, every head, every gradient
 #
 # PyTorch takes the mask the other way round: in `nn.MultiheadAttention` a `True` means *may not* be seen. It returns
-# the weights averaged over the heads, unless you say `average_attn_weights=False`. To compare the backward pass, make
-# one number of the output, the mean of its squares, and take its gradient with respect to every input and parameter.
+# the weights averaged over the heads, unless you say `average_attn_weights=False`. To compare gradients, make one
+# number of the output, the mean of its squares, and differentiate it by every input and parameter.
 
 # %%
 blocked = ~allowed
@@ -276,22 +283,27 @@ for name, difference in found.items():
 assert max(found.values()) < 1e-5
 
 # %% [markdown]
-# Nothing is left but rounding. Now the package. Its functions check their arguments and take more options; the lines
-# that compute are these:
+# Such differences are a few *roundings*<!--= max(found.values()) < 10 * torch.finfo(torch.float32).eps --> of
+# numbers with 32<!--= torch.finfo(output.dtype).bits --> bits. Now the package. Its functions check their arguments and
+# take more options; the lines that compute are these:
 
 
 # %% tags=["hide-input"]
-def without_docstring(function):
+def body(function, begin=None):
     lines = inspect.getsource(function).splitlines()
     docstring = ast.parse("\n".join(lines)).body[0].body[0]
-    return "\n".join(lines[: docstring.lineno - 1] + lines[docstring.end_lineno :])
+    source = textwrap.dedent("\n".join(lines[docstring.end_lineno :]))
+    return source if begin is None else source[source.index(begin) :]
 
 
-for function in (merge_heads, attention_scores):
-    print(without_docstring(function), end="\n\n")
-source = inspect.getsource(scaled_dot_product_attention)
-print("# scaled_dot_product_attention, at its end:")
-print(source[source.index("    scores = attention_scores") :].rstrip())
+shown = [(merge_heads, None), (attention_scores, None)]
+shown += [(scaled_dot_product_attention, "scores = attention_scores")]
+for function, begin in shown:
+    print(f"# {function.__name__}" + (", at its end" if begin else ""))
+    for line in body(function, begin).splitlines():
+        line = line if len(line) <= 82 else line.split("  # ")[0]
+        print(textwrap.fill(line, 82, subsequent_indent=" " * 8))
+    print()
 
 # %%
 ours = layouts.from_torch(theirs)
@@ -306,91 +318,141 @@ assert torch.equal(merge_heads(context), merge(context))
 
 # %% [markdown]
 # The three agree: the derivation, the package and PyTorch. So does the package's other path, `need_weights=False`,
-# which hands the work to a fused kernel.
+# which hands the work to PyTorch's fused kernels: one routine for all the steps, which never stores the weights.
+#
+# ## Compare with nothing
+#
+# One check needs no reference. Change the value of one token and see which outputs move. They must be those of the
+# queries that may see it, *and no others*, to the last bit.
+
+
+# %%
+def reach(merge):
+    before, _ = multi_head(query, key, value, allowed, state, merge=merge)
+    moved = torch.zeros(queries, keys, dtype=torch.bool)
+    for token in range(keys):
+        changed = value.detach().clone()
+        changed[:, token] += 1.0
+        after, _ = multi_head(query, key, changed, allowed, state, merge=merge)
+        moved[:, token] = (after != before).any(dim=-1).any(dim=0)
+    return moved
+
+
+assert torch.equal(reach(merge), allowed)
+reach(merge).int()
+
+# %% [markdown]
+# A row for each query, a column for each value: the mask has come back out of the layer. At the end of the page, a
+# layer with the right shapes and the right weights fails here.
 #
 # ## Every option
 #
-# Bugs live where options meet. So build the layer in every combination of its constructor's options, with random
-# weights *and biases*, and call it with every kind of mask, with and without weights, in training and evaluation. Under
-# one seed even the dropout is the same.
+# Bugs live where options meet. Here are the options of the layer's constructor, and the ways to call it:
 
 # %%
-flags = ["bias", "add_bias_kv", "add_zero_attn"]
-on_off = itertools.product((True, False), repeat=len(flags))
-switches = [dict(zip(flags, values, strict=True)) for values in on_off]
-widths = [{}, {"kdim": 10, "vdim": 9}]  # as wide as the queries, or not
-orders = [(True, True), (False, True), (True, False)]  # batch_first, batched
-returns = [(True, True), (True, False), (False, False)]  # need, average
-double = {"dtype": torch.float64}
+on_off = (True, False)
+constructor = {
+    "num_heads": (1, 3),
+    "kdim": (None, 10),  # None: keys as wide as queries
+    "vdim": (None, 9),
+    "dropout": (0.0, 0.25),
+    "bias": on_off,
+    "add_bias_kv": on_off,  # one learned key and value more
+    "add_zero_attn": on_off,  # one key and value of zeros more
+    "batch_first": on_off,
+}
+use = {
+    "attn_mask": ("none", "shared", "per head"),
+    "key_padding_mask": on_off,
+    "boolean": on_off,  # or numbers, added to the scores
+    "need_weights": on_off,
+    "average_attn_weights": on_off,
+    "batched": on_off,
+    "training": on_off,
+}
+
+# %% [markdown]
+# All combinations together are {{= len(every) :,}}. Draw some, and make sure that whichever four<!--== meeting == 4 -->
+# options you pick, they meet in all their combinations:
+
+# %%
+every = list(itertools.product(*constructor.values(), *use.values()))
+drawn = random.Random(4).sample(every, 200)
+
+meeting = 4
+for columns in itertools.combinations(zip(*drawn, strict=True), meeting):
+    possible = math.prod(len(set(column)) for column in columns)
+    assert len(set(zip(*columns, strict=True))) == possible
+
+# %% [markdown]
+# For each of them, build PyTorch's layer with random matrices *and biases*, and inputs and masks that suit it. Run it
+# and its copy in the package, under one seed, so that even the dropout is the same:
 
 
-def build(options, batched):
-    options = {**options, **double, "dropout": 0.25}
-    layer = nn.MultiheadAttention(embed_dim, num_heads, **options)
-    with torch.no_grad():
-        for parameter in layer.parameters():
-            parameter.normal_(std=0.3)
+# %%
+def build(layer, use):
+    for parameter in layer.parameters():
+        nn.init.normal_(parameter, std=0.3)
     inputs = []
     for size in [(queries, embed_dim), (keys, layer.kdim), (keys, layer.vdim)]:
-        x = torch.randn(batch, *size, **double)
-        x = x if batched else x[0]
-        x = x if layer.batch_first else x.transpose(0, 1)
-        inputs.append(x.requires_grad_())
-    return layer, inputs
+        x = torch.randn(batch, *size, dtype=torch.float64)
+        x = x.transpose(0, 1) if use["batched"] and not layer.batch_first else x
+        inputs.append((x if use["batched"] else x[0]).requires_grad_())
+    return inputs
 
 
-# %%
-def build_masks(batched):
-    rows = batch * num_heads if batched else num_heads
-    per_head = torch.randn(rows, queries, keys, **double)
-    per_head[..., 4] = -torch.inf
-    padded = torch.arange(keys) >= torch.tensor([[keys], [keys - 2]])
-    padded = padded if batched else padded[1]
-    added = masks.additive_from_allowed(~padded, torch.float64)
-    # attn_mask and key_padding_mask: none, boolean, or added to the scores
-    return [(None, None), (blocked, None), (blocked, padded), (per_head, added)]
+def build_masks(num_heads, use):
+    sequences = batch if use["batched"] else 1
+    hidden = torch.rand(sequences * num_heads, queries, keys) < 0.4
+    hidden[..., 0] = False  # every query sees a key
+    padded = torch.arange(keys) >= torch.tensor([[keys - 2], [keys]])
+    found = [hidden if use["attn_mask"] == "per head" else hidden[0]]
+    found += [padded if use["batched"] else padded[0]]
+    if not use["boolean"]:
+        added = (torch.randn(mask.shape).double() for mask in found)
+        found = [a.masked_fill(m, -torch.inf) for a, m in zip(added, found, strict=True)]
+    used = use["attn_mask"] != "none", use["key_padding_mask"]
+    return [mask if wanted else None for mask, wanted in zip(found, used, strict=True)]
 
 
 # %%
 def run(layer, inputs, **call):
-    torch.manual_seed(4)  # the same dropout for every layer
+    torch.manual_seed(5)
     output, weights = layer(*inputs, **call)
-    weights = torch.zeros(1) if weights is None else weights
+    weights = [] if weights is None else [weights]
     tensors = [*inputs, *layer.parameters()]
     gradients = torch.autograd.grad(output.square().mean(), tensors)
-    return [output], [weights], gradients
+    return [output], weights, gradients
 
 
-# %%
-#| timeout: 600
-torch.manual_seed(5)
-largest, compared = {"output": 0.0, "weights": 0.0, "gradients": 0.0}, 0
-layers = itertools.product(switches, widths, orders)
-for switch, width, (batch_first, batched) in layers:
-    options = {**switch, **width, "batch_first": batch_first}
-    layer, inputs = build(options, batched)
-    copy = layouts.from_torch(layer)
-    calls = itertools.product(build_masks(batched), returns, (True, False))
-    for (mask, padding), (need, average), training in calls:
-        call = {"attn_mask": mask, "key_padding_mask": padding}
-        call |= {"need_weights": need, "average_attn_weights": average}
-        mine = run(copy.train(training), inputs, **call)
-        other = run(layer.train(training), inputs, **call)
-        for name, a, b in zip(largest, mine, other, strict=True):
-            largest[name] = max(largest[name], *map(gap, a, b))
-        compared += 1
+torch.manual_seed(6)
+largest = {"output": 0.0, "weights": 0.0, "gradients": 0.0}
+for values in drawn:
+    options = dict(zip(constructor, values, strict=False))
+    choice = dict(zip(use, values[len(options) :], strict=True))
+    layer = nn.MultiheadAttention(embed_dim, **options, dtype=torch.float64)
+    inputs = build(layer.train(choice["training"]), choice)
+    call = {name: choice[name] for name in ("need_weights", "average_attn_weights")}
+    masked = build_masks(layer.num_heads, choice)
+    call["attn_mask"], call["key_padding_mask"] = masked
+    mine = run(layouts.from_torch(layer), inputs, **call)
+    other = run(layer, inputs, **call)
+    for name, a, b in zip(largest, mine, other, strict=True):
+        largest[name] = max([largest[name], *map(gap, a, b)])
 assert max(largest.values()) < 1e-12
-compared, largest
+largest
 
 # %% [markdown]
-# {{ compared :,}} combinations, in double precision, and the largest difference is {{ max(largest.values()) :.0e}}.
-# Left out is `is_causal`, which the package obeys and PyTorch reads as a hint about the mask that you pass.
+# The numbers have 64<!--= torch.finfo(inputs[0].dtype).bits --> bits, and the largest difference is {{
+# max(largest.values()) :.0e}}. Left out are `is_causal`, which the package obeys and PyTorch reads as a hint about the
+# mask that you pass; queries that may see nothing, which [come below](#what-lets-a-wrong-layer-pass); and inference
+# without gradients.
 #
 # One option is often misread: `add_bias_kv` adds no bias to the keys. It appends one learned key and one learned value,
 # which every query may attend to, and so the weights get a column more.
 
 # %%
-torch.manual_seed(6)
+torch.manual_seed(7)
 options = {"add_bias_kv": True, "batch_first": True}
 longer = nn.MultiheadAttention(embed_dim, num_heads, **options)
 longer(query, key, value)[1].shape, their_average.shape
@@ -398,12 +460,12 @@ longer(query, key, value)[1].shape, their_average.shape
 # %% [markdown]
 # ## Every shape, without prints
 #
-# A decoder's layer takes one input for all three, and its input may be wider or narrower than its heads together.
-# `CausalSelfAttention` is such a layer: `d_in` features go in, `d_out` come out. Run the derivation on its weights
-# under `trace`, which records every operation with its shapes, and tells the names of the axes by their sizes:
+# In a language model one input serves as queries, keys and values, and it may be wider or narrower than the heads
+# together. `CausalSelfAttention` is such a layer: `d_in` features go in, `d_out` come out. Run the derivation on its
+# matrices under `trace`, which records every operation with its shapes, and tells the names of the axes by their sizes:
 
 # %%
-torch.manual_seed(7)
+torch.manual_seed(8)
 layer = CausalSelfAttention(d_in=10, d_out=12, num_heads=3, qkv_bias=True)
 x = torch.randn(batch, keys, layer.d_in)
 named = layer.named_parameters()
@@ -414,22 +476,14 @@ axes |= {"d_in": layer.d_in, "d_out": layer.d_out}
 steps = trace(multi_head, x, x, x, masks.causal(keys), layer_state, axes=axes)
 for step in steps.steps:
     print(f"{step.op:<12} {step.output!s:<14} {', '.join(step.axes)}")
+assert gap(steps.result[0], layer(x)) < 1e-5
 
 # %% [markdown]
 # As a cell's result, a trace shows each operation's inputs and its line of source<!--= {"inputs", "line", "source"} <=
-# set(steps.table.header) --> too. One that stops early proves nothing, so hold its end against the layer itself, output
-# projection and all:
-
-# %%
-assert gap(steps.result[0], layer(x)) < 1e-5
-assert steps.shapes[-3:] == [
-    ("transpose", (batch, keys, num_heads, head_dim)),
-    ("flatten", (batch, keys, layer.d_out)),
-    ("linear", (batch, keys, layer.d_out)),
-]
-
-# %% [markdown]
-# ## The same weights in five layouts
+# set(steps.table.header) --> too. One that stops early proves nothing: the end of this one, the output projection, is
+# compared with the layer itself.
+#
+# ## The same matrices in five layouts
 #
 # Code that you meet keeps the same matrices in other shapes and orders. `convert` knows five<!--== len(LAYOUTS) -->,
 # and goes from each to each without losing a bit:
@@ -453,7 +507,7 @@ for source, target in itertools.product(LAYOUTS, LAYOUTS):
 shapes = {layout: next(iter(kept[layout].values())).shape for layout in LAYOUTS}
 
 # %% [markdown]
-# | layout | weights | order | met in |
+# | layout | shape | order | met in |
 # | --- | --- | --- | --- |
 # | packed | (36, 12)<!--= shapes["packed"] --> | all of the query, of the key, of the value | PyTorch's layer |
 # | separate | (12, 12)<!--= shapes["separate"] -->, three times | one `nn.Linear` each | textbook code |
@@ -481,8 +535,8 @@ for other in (separate, interleaved, stacked, conv1d):
     torch.testing.assert_close(other, k, atol=1e-5, rtol=0)
 
 # %% [markdown]
-# Interleaved and packed weights have the same shape, so nothing complains if you load the one as the other. Only the
-# values tell:
+# Interleaved and packed matrices have the same shape<!--= shapes["interleaved"] == shapes["packed"] -->, so nothing
+# complains if you load the one as the other. The keys then come out wrong:
 
 # %%
 w, b = packed["in_proj_weight"], packed["in_proj_bias"]
@@ -492,7 +546,7 @@ assert gap(mistaken, k) > 1
 print(f"as it is: {gap(mistaken, k):.2f}   converted: {gap(interleaved, k):.1g}")
 
 # %% [markdown]
-# How you load matters too. `weight.data = chunk` copies nothing: the new layer's weight *is* a part of the old one's.
+# How you load matters too. `weight.data = chunk` copies nothing: the new layer's matrix *is* a part of the old one's.
 # Train the new layer by one step, and the old one moves with it, here by 0.019<!--== moved -->. `convert` and `copy_`
 # give the new layer numbers of its own.
 
@@ -520,7 +574,7 @@ assert moved > 0
 # ## What lets a wrong layer pass
 #
 # **Biases of zero.** Here is a copy that forgets all biases, compared with the layer as it was made, and again after
-# its biases were filled:
+# its biases were filled. Below, the largest gradient of each new bias: training moves all but the key's.
 
 # %%
 zero = {n: torch.zeros_like(p) if "bias" in n else p for n, p in state.items()}
@@ -529,6 +583,13 @@ new_output, _ = untrained(query, key, value, attn_mask=blocked)
 as_made, filled = gap(forgetful, new_output), gap(forgetful, their_output)
 print(f"as made: {as_made:.1g}   filled: {filled:.2f}")
 assert as_made < 1e-5 < 1 < filled
+
+new_biases = [untrained.in_proj_bias, untrained.out_proj.bias]
+packed_grad, out_grad = torch.autograd.grad(new_output.square().mean(), new_biases)
+parts = [*packed_grad.chunk(3), out_grad]
+names = ["query", "key", "value", "output"]
+new_gradients = {n: g.abs().max().item() for n, g in zip(names, parts, strict=True)}
+print({name: f"{size:.1g}" for name, size in new_gradients.items()})
 
 # %% [markdown]
 # **The average over the heads.** Suppose queries and keys count the heads in one order and values in another. Each head
@@ -547,7 +608,7 @@ assert gap(rolled_context, rolled_weights @ v) < 1e-6
 assert gap(rolled_context, context) > 0.1
 
 # %% [markdown]
-# **A mask of the other polarity.** `scaled_dot_product_attention` takes a boolean mask in which `True` means *may* be
+# **A mask that means the opposite.** `scaled_dot_product_attention` takes a boolean mask in which `True` means *may* be
 # seen, `nn.MultiheadAttention` one in which it means *may not*. Neither can know what you meant.
 
 # %%
@@ -559,12 +620,15 @@ print("rows that are NaN, by query:", inverted.isnan().all(dim=-1)[0].tolist())
 others = gap(inverted[:, :-1], their_output[:, :-1])
 print(f"the others are off by up to {others:.2f}")
 our_inverted, _ = ours(query, key, value, attn_mask=allowed)
-assert torch.equal(our_inverted[0, -1], ours.out_proj.bias)
+unasked, _ = theirs(query, key, value, attn_mask=allowed, need_weights=False)
+for layer, last in ((ours, our_inverted[:, -1]), (theirs, unasked[:, -1])):
+    assert torch.equal(last, layer.out_proj.bias.expand_as(last))
 
 # %% [markdown]
-# The last query may see every key, so the inverted mask leaves it none, and PyTorch makes it NaN, *not a number*; in
-# the package such a query gets a context of zeros. The other four<!--= inverted.isfinite().all(dim=-1)[0].sum() -->
-# queries see the future alone, and look like any result. A floating mask has one meaning: both *add* it to the scores.
+# The last query may see every key, so the inverted mask leaves it none. Asked for weights, as it is by default, PyTorch
+# makes it NaN, *not a number*; without (`need_weights=False`), and in the package always, such a query gets a context
+# of zeros, and what is left is the bias. The other four<!--= inverted.isfinite().all(dim=-1)[0].sum() --> queries see
+# the future alone, and look like any result. A floating mask has one meaning: both *add* it to the scores.
 
 # %%
 additive = masks.additive_from_allowed(allowed)  # zero, or minus infinity
@@ -573,7 +637,6 @@ for layer in (theirs, ours):
     torch.testing.assert_close(mine, their_output, atol=1e-5, rtol=0)
 
 # %% [markdown]
-#
 # **The order of the axes.** A layer without `batch_first` takes the first axis for the tokens. Given the same tensor
 # three times it runs, and lets sequences attend to one another:
 
@@ -612,55 +675,34 @@ def broken_merge(context):
     return context.reshape(batch, tokens, num_heads * head_dim)
 
 
-broken, _ = multi_head(query, key, value, allowed, state, merge=broken_merge)
+broken, broken_weights = multi_head(query, key, value, allowed, state, merge=broken_merge)
 assert broken.shape == output.shape
 right, wrong = gap(output, their_output), gap(broken, their_output)
 print(f"right: {right:.1g}   broken: {wrong:.2f}")
 assert right < 1e-5 < 1 < wrong
 
 # %% [markdown]
-# Merged right, feature $i \cdot d_k + j$ of a token is feature $j$ of head $i$, counted from zero, of the *same* token:
+# Merged right, feature $h \cdot d_k + j$ of a token is feature $j$ of head $h$, both counted from zero, of the *same*
+# token. With $O$ for the context and $M$ for the merged one,
 #
-# $$M_{t,\, i \cdot d_k + j} = C_{i, t, j} \qquad i = 0, \dots, h - 1 \tag{7.3}$$
-# <!-- where: C = random("h n d_k"); M = merge(C[None])[0] -->
+# $$M_{t,\, h \cdot d_k + j} = O_{h, t, j} \qquad h = 0, \dots, H - 1 \tag{7.3}$$
+# <!-- where: O = random("H n d_k"); M = merge(O[None])[0] -->
 #
-# Merged as it lies, a token's row is filled from several tokens. The shapes are right, every head's weights are right,
-# and the output is wrong for every query:
+# Merged as it lies, a token's row is filled from several tokens. The shapes are right, every head's weights are
+# right<!--= torch.equal(broken_weights, weights) -->, and the output is wrong for every query:
 
 # %% tags=["hide-input"]
-#| alt: Two heat maps of the absolute difference from PyTorch's output, a row for each output feature and a column for
-#|   each query. On the left, of the right layer, every cell is
-#|   zero<!--= round(gap(output, their_output), 5) -->. On the right, of the layer that merges without transposing,
-#|   differences fill every column<!--= ((broken - their_output)[0].abs() > 0.1).any(dim=1).all() -->.
-outputs = {"right": output, "merged without transposing": broken}
-figure = plot.heatmap(
-    {name: (mine - their_output)[0].abs().T for name, mine in outputs.items()},
-    title="Absolute difference from PyTorch's output",
-)
-for panel in figure.axes[:2]:
-    panel.set_xlabel("queries")
-figure.axes[0].set_ylabel("output features")
-figure.axes[2].set_ylabel("difference")
+#| alt: A heat map of the absolute difference from PyTorch's output for the layer that merges without transposing, a row
+#|   for each query and a column for each output feature. Differences fill
+#|   every<!--= ((broken - their_output)[0].abs() > 0.1).any(dim=1).all() --> row.
+figure = plot.heatmap({"Absolute difference from PyTorch's output": (broken - their_output)[0].abs()})
+figure.axes[0].set_xlabel("output features")
 figure
 
 # %% [markdown]
-# You can catch it without PyTorch. Change the value of one token and see which outputs move. They must be those of the
-# queries that may see it, *and no others*, to the last bit.
-
+# The check without a reference catches it too:
 
 # %%
-def reach(merge):
-    before, _ = multi_head(query, key, value, allowed, state, merge=merge)
-    moved = torch.zeros(queries, keys, dtype=torch.bool)
-    for token in range(keys):
-        changed = value.detach().clone()
-        changed[:, token] += 1.0
-        after, _ = multi_head(query, key, changed, allowed, state, merge=merge)
-        moved[:, token] = (after != before).any(dim=-1).any(dim=0)
-    return moved
-
-
-assert torch.equal(reach(merge), allowed)
 assert not torch.equal(reach(broken_merge), allowed)
 
 # %% tags=["hide-input"]
@@ -671,7 +713,7 @@ figure = plot.mask(
     {"right": reach(merge), "merged without transposing": reach(broken_merge)},
     title="Whose value moves whose output?",
 )
-figure.axes[2].set_yticks([0.25, 0.75], labels=["still", "moved"])
+figure.axes[2].set_yticks([0.25, 0.75], labels=["still ×", "moved"])
 figure
 
 # %% [markdown]
@@ -681,13 +723,6 @@ figure
 # or with one token, both merges are the same<!--= torch.equal(merge(context[:, :1]), broken_merge(context[:, :1])) and
 # torch.equal(merge(context[:, :, :1]), broken_merge(context[:, :, :1])) -->: a test of that size cannot tell.
 #
-# ## What your own comparison needs
-#
-# 1. Sizes that all differ, a batch of more than one, more than one head, more than one feature in a head.
-# 2. Biases filled with random numbers, masks that shut something out, and a mask of each kind you support.
-# 3. The output, *every head's* weights, and the gradients of all inputs and parameters; in double precision if you can.
-# 4. One check that needs no reference: what may not be seen changes nothing, to the last bit.
-#
 # ## Exercises
 #
 # **Which bias is never missed?** Leave out one of `b_q`, `b_k`, `b_v` and the output bias at a time, and measure the
@@ -695,18 +730,24 @@ figure
 
 # %% tags=["solution"]
 missed = {}
-places = {"b_q": slice(0, 12), "b_k": slice(12, 24), "b_v": slice(24, 36)}
-for name, rows in places.items():
+for number, name in enumerate(["b_q", "b_k", "b_v"]):
     without = state["in_proj_bias"].detach().clone()
-    without[rows] = 0
+    without.chunk(3)[number].zero_()
     fewer = {**state, "in_proj_bias": without}
     changed, _ = multi_head(query, key, value, allowed, fewer)
     missed[name] = gap(changed, output)
 missed["output bias"] = gap(output - theirs.out_proj.bias, output)
 
-# The key bias adds q · b_k to all scores of a query alike: the softmax does not change.
-assert missed.pop("b_k") < 1e-5
-assert min(missed.values()) > 0.1
+for name, difference in missed.items():
+    print(f"without {name:<12} {difference:.1g}")
+assert missed.pop("b_k") < 1e-5 < 0.1 < min(missed.values())
+
+# %% [markdown]
+# ??? success "Why"
+#
+#     With the key bias, all scores of a query grow by the same number, the query's dot product with the bias. A
+#     softmax does not change when one number is added to a whole row. So no output depends on this bias, its gradient
+#     is zero, and training never moves it.
 
 # %% [markdown]
 # **Dropout.** Add it to `attend`, so that in training you agree with PyTorch weight for weight under the same seed.
@@ -722,10 +763,11 @@ def attend_with_dropout(q, k, v, allowed, p):
 torch.manual_seed(9)
 _, mine = attend_with_dropout(q, k, v, allowed, p=0.5)
 torch.testing.assert_close(mine, dropped, atol=1e-5, rtol=0)
+print(f"weights differ by {gap(mine, dropped):.1g}")
 
 # %% [markdown]
-# **Load GPT-2's layout.** Make random weights in the layout `conv1d`, compute causal self-attention from them with
-# PyTorch's layer, and confirm it with a derivation that uses the weights as they are.
+# **Load GPT-2's layout.** Make random matrices and biases in the layout `conv1d`, compute causal self-attention from
+# them with PyTorch's layer, and confirm it with a derivation that uses them as they are.
 
 # %% tags=["solution"]
 torch.manual_seed(10)
@@ -740,12 +782,13 @@ parts = (x @ gpt2["c_attn.weight"] + gpt2["c_attn.bias"]).chunk(3, dim=-1)
 found_context, _ = attend(*map(split, parts), masks.causal(keys))
 mine = merge(found_context) @ gpt2["c_proj.weight"] + gpt2["c_proj.bias"]
 torch.testing.assert_close(mine, expected, atol=1e-4, rtol=0)
+print(f"outputs differ by {gap(mine, expected):.1g}")
 
 # %% [markdown]
 # ## What to read next
 #
 # - [The weight bypass](03_weight_bypass.py): what this layer computes once its matrices are identities.
-# - [Notation](../notation.md): every symbol and axis of this site.
+# - [Notation and glossary](../notation.md): every symbol, axis and word of this site.
 # - [API reference](../reference.md): `heads`, `layouts`, `masks` and `trace`, with every option.
 #
 # ## References

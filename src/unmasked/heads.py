@@ -38,7 +38,7 @@ def split_heads(
     Raises:
         ValueError: num_heads does not divide embed_dim.
 
-    Source:
+    References:
         Vaswani et al. (2017), section 3.2.2.
 
     Examples:
@@ -65,7 +65,7 @@ def merge_heads(x: Float[Tensor, "*batch heads tokens head_dim"]) -> Float[Tenso
     r"""Lay the heads side by side again: the inverse of `split_heads`.
 
     Equation:
-        $M_{t,\, i \cdot d_k + j} = C_{i, t, j} \qquad i = 0, \dots, h - 1$ (7.3)
+        $M_{t,\, h \cdot d_k + j} = O_{h, t, j} \qquad h = 0, \dots, H - 1$ (7.3)
 
     The axes are transposed back before they are joined. A bare reshape gives the right shape too, but reads each
     token's features off other tokens.
@@ -76,7 +76,7 @@ def merge_heads(x: Float[Tensor, "*batch heads tokens head_dim"]) -> Float[Tenso
     Returns:
         (..., tokens, heads * head_dim).
 
-    Source:
+    References:
         Vaswani et al. (2017), section 3.2.2: Concat(head_1, ..., head_h).
 
     Examples:
