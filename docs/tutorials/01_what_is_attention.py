@@ -194,7 +194,7 @@ unscaled[ship]
 
 # %% [markdown]
 # *ship* would keep practically all of itself, and take 0.003%<!--= unscaled[ship, crew] --> from *crew*. A dot product
-# adds up as many products as the vectors have dimensions, and the more it adds, the farther apart its results lie. Here
+# adds up as many products as the vectors have dimensions, and the more it adds, the farther apart its results tend to lie. Here
 # is how far, as standard deviation, for random vectors of two sizes:
 
 # %%
@@ -202,7 +202,7 @@ spread = {}
 for d in (50, 200):
     torch.manual_seed(d)
     one, other = torch.randn(2, 10_000, d)
-    spread[d] = (one * other).sum(dim=-1).std().item()
+    spread[d] = round((one * other).sum(dim=-1).std().item(), 2)
 spread
 
 # %% [markdown]
@@ -266,12 +266,13 @@ averaged, added = [X], [X]
 for _ in range(4):
     averaged.append(self_attention(averaged[-1]).context)
     added.append(added[-1] + self_attention(added[-1]).context)
-assert all(layer.norm(dim=-1).max() <= X.norm(dim=-1).max() for layer in averaged)
+    assert averaged[-1].norm(dim=-1).max() <= X.norm(dim=-1).max()
 
 norms = [layer[ship].norm() for layer in averaged]
 smallest = [cosine_weights(layer).min() for layer in averaged]
-rounds = [f"{number} rounds" for number in range(5)]
-table(torch.tensor([norms, smallest]), ["norm of ship", "smallest cosine"], rounds)
+figures = torch.tensor([norms, smallest])
+rounds = [f"round {number}" for number in range(5)]
+table(figures, ["norm of ship", "smallest cosine"], rounds)
 
 # %% [markdown]
 # After three rounds all words are the same<!--= torch.allclose(averaged[3], averaged[3][ship], atol=0.01) --> vector.

@@ -9,23 +9,23 @@
 #
 # **It adds four<!--== len(blocks(module)) --> matrices and their biases.** Attention alone has nothing to learn: it
 # compares the tokens of a sequence, and averages them. PyTorch's module multiplies its input by three learned matrices
-# before it does so, and the result by one more afterwards.
+# before it does so, and the result by one more afterwards. A *bias* is a vector that is added after each.
 #
-# **Make all four<!--== len(blocks(module)) --> the identity and the biases zero, and they are off.** With one head, the
-# module then returns plain self-attention. For the example below its first row is
-# [0.4519, 0.6852, 0.5481, 1.0000]<!--== module(x, x, x)[0][0].tolist() -->, as by hand. Wherever this page computes
-# the same thing both ways, the results differ by at most {{= max(gaps) :.0e}}, which is rounding.
-# `unmasked.bypass_(module)` does it in one line. It depends on one head, zero biases, packed weights and frozen
-# parameters; below, each is broken, and the damage measured.
+# **Make all four<!--== len(blocks(module)) --> the identity (ones on the diagonal: it changes nothing) and the biases
+# zero, and they are off.** With one head, the module then returns plain self-attention. Wherever this page computes the
+# same thing both ways, the results differ by at most {{= max(gaps) :.0e}}, which is rounding.
+# `unmasked.bypass_(module)` does it in one line. It depends on one head, zero biases, frozen parameters, no dropout and
+# nothing appended: below, each is broken and the damage measured.
 #
-# This *weight bypass* shows which part of a result is attention and which part is weights, and it lets you hold your
-# own attention against PyTorch's without copying a single weight.
-#
-# You need some Python, and to know that `@` multiplies matrices. Every other term is explained where it first appears.
+# This *weight bypass* shows what in a result is attention and what was learned. (*Weights* are here the numbers of the
+# average; what PyTorch calls weights we call matrices.) You need some Python, and to know what a layer, a gradient and
+# a training step are; the [glossary](../notation.md#glossary) has the other terms.
 
 # %%
 import inspect
 import math
+import operator
+from unittest import mock
 
 import torch
 from torch import nn
@@ -35,7 +35,7 @@ from unmasked.embeddings import ship_vectors, table
 from unmasked.heads import merge_heads, split_heads
 
 # %% [markdown]
-# ## Attention without weights
+# ## Attention without learned matrices
 #
 # A sequence is a matrix with one row for each *token*: a word, or a piece of one. The row is the token's *embedding*,
 # the list of numbers that stands for it. Here are invented tokens, small enough to follow with a pencil: three, of four
@@ -75,7 +75,7 @@ context = weights @ x
 context
 
 # %% [markdown]
-# **Context.** Row by row, the weights average the tokens. All<!--= len(x[:, 3].unique()) == 1 --> of them end in
+# **Context.** Row by row, the weights average the tokens. All<!--= len(x[:, 3].unique()) == 1 --> tokens end in
 # 1<!--= x[0, 3].item() -->, so every<!--= torch.allclose(context[:, 3], x[:, 3]) --> average does too. With $X$ for the
 # matrix of tokens and $d$ for the length of its rows, the three steps are
 #
@@ -95,7 +95,8 @@ torch.testing.assert_close(plain.weights, weights)
 #
 # Now PyTorch's module. It takes the tokens three times: as *queries* (what looks), as *keys* (what is looked at) and as
 # *values* (what is averaged). In *self*-attention all three are the same sequence. `embed_dim` is the length of a row,
-# and one *head* compares whole rows. `batch_first=True` will matter at the end of this page.
+# whose numbers are called *features*, and one *head* compares whole rows. `batch_first=True` will matter at the end of
+# this page.
 
 # %%
 torch.manual_seed(3)
@@ -114,8 +115,8 @@ for name, parameter in module.named_parameters():
 # %% [markdown]
 # `in_proj_weight` holds three<!--= module.in_proj_weight.size(0) / module.embed_dim --> square matrices, one below the
 # other: query's, key's and value's. They are *packed*, so that one multiplication applies all three. `out_proj` holds
-# the fourth, which is applied to the averages. A *bias* is a vector that is added after a matrix. `blocks` takes the
-# matrices apart; `as_if_trained` makes modules whose biases are not zero, because zeros hide mistakes.
+# the fourth, which is applied to the averages. `blocks` takes the matrices apart;
+# `as_if_trained` makes modules whose biases are not zero, because zeros hide mistakes.
 
 
 # %%
@@ -124,8 +125,8 @@ def blocks(module):
     return dict(zip(["query", "key", "value", "output"], matrices, strict=True))
 
 
-def as_if_trained(embed_dim, num_heads=1, **options):
-    module = nn.MultiheadAttention(embed_dim, num_heads, batch_first=True, **options)
+def as_if_trained(embed_dim, **options):
+    module = nn.MultiheadAttention(embed_dim, 1, batch_first=True, **options)
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.normal_(std=embed_dim**-0.5)
@@ -148,16 +149,15 @@ def as_if_trained(embed_dim, num_heads=1, **options):
 # -->
 #
 # The matrices appear transposed because PyTorch stores them so: one row for each number that comes *out*. Compare
-# (3.2<!--~ equation number -->) with (3.1<!--~ equation number -->): they agree when every $W$ leaves its input as it
-# is, and every $b$ is zero. The matrix that leaves its input as it is, with ones on the diagonal and zeros elsewhere,
-# is the *identity*.
+# (3.2<!--~ equation number -->) with (3.1<!--~ equation number -->): they agree when every $W$ is the identity, and
+# every $b$ is zero.
 
 # %% [markdown]
 # ## Switch it off by hand
 #
 # `copy_` writes numbers into a parameter that exists, and `torch.no_grad()` keeps that out of the gradients. The
-# identity goes into `in_proj_weight` three times, one below the other. Last, the parameters are *frozen*: an optimizer
-# will not change them.
+# identity goes into `in_proj_weight` three times, one below the other. Last, the parameters are *frozen*: training will
+# not change them.
 
 
 # %%
@@ -179,7 +179,7 @@ def switch_off(module):
 # %%
 fresh = torch.cat(list(blocks(module).values())).detach()
 output, weights = switch_off(module)(x, x, x)
-print(output, weights, sep="\n")
+print("output", output, "weights", weights, sep="\n")
 
 # %% [markdown]
 # The same digits as by hand. The figure shows all that was changed.
@@ -198,9 +198,8 @@ figure.axes[2].set_ylabel("entry")
 figure
 
 # %% [markdown]
-# "The same" is a claim about every digit, so it is measured, in the three ways that PyTorch has to run the module: with
-# the weights returned; without them, which allows a fused kernel; and in evaluation mode without gradients, for which
-# it has a shortcut.
+# "The same" is a claim about every digit, so it is measured: with the weights returned, without them (PyTorch then runs
+# other code, a *fused* kernel where it can), and for a batch.
 
 # %%
 gaps = []
@@ -218,9 +217,8 @@ def agree(one, other):
 agree(weights, plain.weights)
 agree(output, plain.context)
 agree(module(x, x, x, need_weights=False)[0], plain.context)
-with torch.no_grad():
-    one = x[None]  # a batch of one sequence: batch tokens embed_dim
-    agree(module.eval()(one, one, one)[0], self_attention(one).context)
+one = x[None]  # a batch of one sequence: batch tokens embed_dim
+agree(module(one, one, one)[0], self_attention(one).context)
 gaps
 
 # %% [markdown]
@@ -229,7 +227,8 @@ gaps
 #
 # ## The same in one line
 #
-# `bypass_` is this recipe with its checks. Here is its source, without the docstrings.
+# `bypass_` is this recipe with its checks: `_obstacles` names what no identity can mend, and `_targets` yields each
+# parameter with what it must be. Here is its source without the docstring, then what `_targets` yields.
 
 # %% tags=["hide-input"]
 import ast
@@ -244,7 +243,8 @@ def body(function):
     return "\n".join(lines[: docstring.lineno - 1] + lines[docstring.end_lineno :])
 
 
-print(body(bypass.bypass_), body(bypass._targets), sep="\n\n\n")
+yields = [line.strip() for line in inspect.getsource(bypass._targets).splitlines() if " yield " in line]
+print(body(bypass.bypass_), *yields, sep="\n")
 
 # %% [markdown]
 # A fresh module's biases are zero, and a recipe that forgot them would seem to work. So the two recipes are compared on
@@ -271,8 +271,9 @@ assert torch.equal(by_hand(x, x, x)[0], by_package(x, x, x)[0])
 #
 # The vectors come with the package and have 50<!--== tokens.size(1) --> numbers each. They are **stand-ins**: only
 # *ship* (to four decimals) and the first ten numbers of *i* are those that GloVe publishes. The others were computed
-# for this project, so that the weights come out as with GloVe's. For the real ones, download the archive named here
-# from [GloVe's page](https://nlp.stanford.edu/projects/glove/), and let the cell look its words up in it:
+# for this project, so that the weights come out as with GloVe's. For the real ones, download
+# `glove.6B.zip`<!--~ a file's name --> from [GloVe's page](https://nlp.stanford.edu/projects/glove/), and read the
+# words out of it:
 #
 # ```python
 # from unmasked.embeddings import read_glove
@@ -301,18 +302,18 @@ figure.axes[0].set_ylabel("")
 figure
 
 # %% [markdown]
-# As initialized, the module gives *ship* {{ before[ship] :.0%}} of itself, and the other words nearly
-# equal<!--= before.max() < 2 * before.min() --> parts. Bypassed, it gives 55%<!--= after[ship] --> to *ship* and
-# 13%<!--= after[words.index("crew")] --> to *crew*, more<!--= after.topk(2).indices[1] == words.index("crew") --> than
-# to any other word. No weight has learned that: it was in the embeddings all along. These are the weights of plain
-# self-attention, and so is the context that they make:
+# As initialized, *ship* keeps {{ before[ship] :.0%}} of itself, and takes nearly
+# equal<!--= before.max() < 2 * before.min() --> parts from the other words. Bypassed, it keeps 55%<!--= after[ship] -->
+# and takes 13%<!--= after[words.index("crew")] --> from *crew*,
+# more<!--= after.topk(2).indices[1] == words.index("crew") --> than from any other word. No matrix has learned that: it
+# was in the embeddings all along. Weights and output are those of plain self-attention:
 
 # %%
 plain = self_attention(tokens)
 output, weights = layer(tokens, tokens, tokens)
 agree(weights, plain.weights)
 agree(output, plain.context)
-print(weights[ship], output[ship], sep="\n")
+output[ship, :4]
 
 # %% [markdown]
 # The embedding of *ship* began [1.5213, 0.1052, 0.3816, -0.5080]<!--= tokens[ship, :4].tolist() -->. Now it begins
@@ -346,17 +347,22 @@ several = bypass_(nn.MultiheadAttention(50, num_heads=5, batch_first=True))
 measure("five heads", several)
 
 # %% [markdown]
-# **Zero biases.** They start at zero, so a bypass that forgets them passes every test on fresh modules, and fails on
-# the first trained one.
+# **Zero biases.** They start at zero, so a bypass that forgets them works on a fresh module, and fails once training
+# has moved them.
 
 # %%
 torch.manual_seed(7)
+new = nn.MultiheadAttention(50, 1, batch_first=True)
+set_identity(new)
+agree(new(tokens, tokens, tokens)[0], plain.context)
+
 biased = as_if_trained(50).requires_grad_(False)
 set_identity(biased)
 measure("biases kept", biased)
 
 # %% [markdown]
-# **Frozen.** To an optimizer the identity is a start like any other. Left trainable, it is gone after one step.
+# **Frozen.** To an optimizer the identity is a start like any other. Left trainable, it is gone after one step
+# (of *Adam*, a common optimizer).
 
 # %%
 torch.manual_seed(8)
@@ -368,7 +374,8 @@ optimizer.step()
 measure("one step of Adam", thawed)
 
 # %% [markdown]
-# **Dropout off.** In training mode, `dropout` drops some weights at random and enlarges the others. Call `.eval()`.
+# **Dropout off.** In training mode, `dropout` drops some weights at random and enlarges the others.
+# `.eval()` switches to evaluation mode, which drops none.
 
 # %%
 torch.manual_seed(9)
@@ -387,8 +394,8 @@ set_identity(appended.requires_grad_(False))
 measure("zeros appended", appended)
 
 # %% [markdown]
-# **Packed weights.** If keys or values have a length of their own (`kdim`, `vdim`), the weights are not packed: the
-# matrices are not square, and no identity fits. `bypass_` refuses what it cannot make plain.
+# **Packed matrices.** If keys or values have a length of their own (`kdim`, `vdim`), the matrices are not packed, for
+# they are not square, and no identity fits. `bypass_` refuses what it cannot make plain, and says why.
 
 # %%
 torch.manual_seed(11)
@@ -396,7 +403,9 @@ for option in ({"kdim": 7}, {"add_bias_kv": True}, {"add_zero_attn": True}):
     try:
         bypass_(nn.MultiheadAttention(50, 1, **option))
     except ValueError as error:
-        print(error)
+        print(str(error).removeprefix("module cannot be bypassed: "))
+    else:
+        raise AssertionError(f"bypassed {option}")
 
 # %% [markdown]
 # What each of them does to the numbers:
@@ -413,18 +422,18 @@ table(figures, list(conditions), ["ship", "off"], digits=3)
 #
 # ## With several heads
 #
-# With H heads, the rows are cut into H slices, and every head does (3.1<!--~ equation number -->) with its own. So a
-# bypassed module with several heads is plain self-attention too, slice by slice. With $X_h$ for the slice of head $h$
-# and $Y_h$ for that slice of the output,
+# With $H$ heads, the rows are cut into $H$ slices of length $d_k$, and every head does (3.1<!--~ equation number -->)
+# with its own. So a bypassed module with several heads is plain self-attention too, slice by slice. With $X_h$ for the
+# slice of head $h$ and $O_h$ for its context, which is that slice of the output,
 #
-# $$Y_h = \operatorname{softmax}\left(\frac{X_h X_h^\top}{\sqrt{d_{\text{head}}}}\right) X_h \tag{3.3}$$
+# $$O_h = \operatorname{softmax}\left(\frac{X_h X_h^\top}{\sqrt{d_k}}\right) X_h \tag{3.3}$$
 # <!-- where:
-# tokens = random("n H*d_head"); many = bypass_(torch.nn.MultiheadAttention(H * d_head, H, dtype=torch.float64))
-# X = split_heads(tokens, H); Y = split_heads(many(tokens, tokens, tokens)[0], H)
+# tokens = random("n H*d_k"); many = bypass_(torch.nn.MultiheadAttention(H * d_k, H, dtype=torch.float64))
+# X = split_heads(tokens, H); O = split_heads(many(tokens, tokens, tokens)[0], H)
 # -->
 #
 # The root is that of the slice's length, not the row's. The weights that the module returns are the mean over the
-# heads: no head has used them, and they do not lead to the output.
+# heads: no head has used them, and averaging the tokens with them does not give the output.
 
 # %%
 torch.manual_seed(12)
@@ -438,9 +447,26 @@ agree(mean_weights, by_slice.weights.mean(1))
 assert apart(mean_weights @ batch, output) > 0.1
 
 # %% [markdown]
-# ## Other weights that do nothing
+# In evaluation mode, and with nothing to train, PyTorch has a shortcut: one function instead of its usual steps. Of
+# these modules only the one with an even<!--== taken == {1: False, 2: True, 3: False} --> number of heads takes it. The
+# result stays.
+
+# %%
+taken = {}
+name = "_native_multi_head_attention"
+for number in (1, 2, 3):
+    torch.manual_seed(number)
+    evaluated = bypass_(nn.MultiheadAttention(6, number, batch_first=True)).eval()
+    with mock.patch.object(torch, name, wraps=getattr(torch, name)) as shortcut:
+        output, _ = evaluated(batch, batch, batch)
+    taken[number] = shortcut.called
+    agree(output, merge_heads(self_attention(split_heads(batch, number)).context))
+taken
+
+# %% [markdown]
+# ## Other matrices that do nothing
 #
-# The identity is not the only such weight. A matrix $R$ is *orthogonal* if it turns or mirrors
+# The identity is not the only such matrix. A matrix $R$ is *orthogonal* if it turns or mirrors
 # vectors and keeps lengths and angles; its transpose undoes it. Let query and key share one, and the scores stay:
 
 
@@ -471,8 +497,8 @@ alone
 # ## Off for a while
 #
 # `bypassed` switches a module off for one block, say to look into a trained model, and then puts everything back:
-# weights, biases, and what was trainable, also when the block fails half-way. The parameters remain the same objects,
-# so an optimizer that holds them notices nothing.
+# matrices, biases, and what was trainable, also when the block fails half-way. The parameters remain the same objects,
+# so an optimizer still holds them.
 
 # %%
 torch.manual_seed(14)
@@ -488,18 +514,18 @@ except RuntimeError as error:
     print(error)
 
 assert not is_bypassed(trained)
-for (parameter, values, trainable), now in zip(kept, trained.parameters(), strict=True):
-    assert now is parameter
-    assert torch.equal(now, values)
-    assert now.requires_grad == trainable
+assert all(map(operator.is_, trained.parameters(), (p for p, _, _ in kept)))
+for parameter, values, trainable in kept:
+    assert torch.equal(parameter, values)
+    assert parameter.requires_grad == trainable
 
 # %% [markdown]
-# ## Where fresh weights come from
+# ## Where fresh matrices come from
 #
-# A fresh module draws its weights at random, evenly between two bounds. For `in_proj_weight` they are *Xavier*'s, which
-# fall with the number of rows and columns. Packing counts here: the draw sees one matrix with three times as many rows
-# as columns, not three square ones. `out_proj` is drawn as any `nn.Linear`, and the biases are zero. The same draws,
-# made one by one, give the same module:
+# A fresh module draws its matrices at random, evenly between two bounds. For `in_proj_weight` they are *Xavier*'s,
+# which fall with the number of rows and columns. Packing counts here: the draw sees one matrix with three times as many
+# rows as columns, not three square ones. `out_proj` is drawn as PyTorch's layer of one matrix, `nn.Linear`, draws it,
+# and the biases are zero. The same draws, made one by one, give the same module:
 
 # %%
 torch.manual_seed(15)
@@ -515,8 +541,8 @@ bounds = {rows: math.sqrt(6 / (rows + 512)) for rows in (3 * 512, 512)}
 packed.abs().max().item(), bounds
 
 # %% [markdown]
-# With an `embed_dim` of 512<!--= wide.embed_dim -->, packing makes the bound .0541<!--= bounds[3 * 512] -->; square
-# matrices would have .0765<!--= bounds[512] -->. To start a module of your own as PyTorch's starts, draw the packed
+# With an `embed_dim` of 512<!--= wide.embed_dim -->, packing makes the bound 0.0541<!--= bounds[3 * 512] -->; square
+# matrices would have 0.0765<!--= bounds[512] -->. To start a module of your own as PyTorch's starts, draw the packed
 # matrix and cut it into three.
 #
 # ## A mistake with the right shape
@@ -539,8 +565,8 @@ weights.flatten()
 
 # %% [markdown]
 # The wrong output *is* the input. Its rows of weights sum to one, as they should: every weight
-# is 1<!--= weights.min().item() -->. The check that tells the two apart asks what attention is for. Change one token,
-# and see which outputs notice.
+# is 1<!--= weights.min().item() -->. A check asks what attention is for: change one token, and see which outputs
+# notice.
 
 
 # %%
@@ -568,7 +594,7 @@ unscaled.in_proj_weight[:50] *= math.sqrt(50)  # the query's block
 
 weights = unscaled(tokens, tokens, tokens)[1]
 torch.testing.assert_close(weights, self_attention(tokens, scale=1.0).weights)
-weights[ship, ship]
+print(f"ship keeps {weights[ship, ship].item():.3%} of itself")
 
 # %% [markdown]
 # **A plain average.** Change a bypassed module so that every token gets the same context, the mean of all tokens. One
@@ -577,15 +603,21 @@ weights[ship, ship]
 # %% tags=["solution"]
 torch.manual_seed(18)
 even = bypass_(nn.MultiheadAttention(50, 1, batch_first=True))
-even.in_proj_weight[:50] = 0  # queries of zeros: all scores are 0. Keys would do too.
+even.in_proj_weight[:50] = 0  # the query's block
 
 output, weights = even(tokens, tokens, tokens)
 torch.testing.assert_close(weights, torch.full((11, 11), 1 / 11))
 torch.testing.assert_close(output, tokens.mean(0).expand(11, 50))
+weights[ship]
 
 # %% [markdown]
-# **Hide a matrix.** Put a random matrix where the value's identity was, and repair the output with `out_proj`. Why does
-# no weight change?
+# ??? success "Why it works"
+#
+#     Queries of zeros have the dot product zero with every key, and equal scores get equal weights. Keys of zeros would
+#     do too.
+#
+# **Hide a matrix.** Put a random matrix where the value's identity was, and repair the output with `out_proj`. Why do
+# the attention weights stay?
 
 # %% tags=["solution"]
 torch.manual_seed(19)
@@ -594,17 +626,23 @@ matrix = torch.randn(50, 50, dtype=torch.float64)
 hidden.in_proj_weight[100:] = matrix
 hidden.out_proj.weight.copy_(matrix.inverse())
 
-# Weights come from queries and keys alone. Averaging commutes with a matrix, so its inverse may come afterwards.
-output, weights = hidden(*[tokens.double()] * 3)
-torch.testing.assert_close(weights, self_attention(tokens.double()).weights)
-torch.testing.assert_close(output, self_attention(tokens.double()).context)
+double = tokens.double()
+output, weights = hidden(double, double, double)
+torch.testing.assert_close(weights, self_attention(double).weights)
+torch.testing.assert_close(output, self_attention(double).context)
+apart(output, self_attention(double).context)
+
+# %% [markdown]
+# ??? success "Why the weights stay"
+#
+#     They come from queries and keys alone. And the output can be repaired because averaging and multiplying by a
+#     matrix may change places: the inverse undoes the matrix after the average as well as before it.
 
 # %% [markdown]
 # ## Where to go on
 #
 # - [What is attention?](01_what_is_attention.py) takes (3.1<!--~ equation number -->) apart on the *ship* sentences.
-# - [Multi-head attention from scratch](07_from_scratch.py) builds the whole module, weights and all, and compares it
-#   with PyTorch's.
+# - [Multi-head attention from scratch](07_from_scratch.py) builds the whole module and compares it with PyTorch's.
 # - [Notation](../notation.md) defines every symbol; the [API reference](../reference.md) has `bypass_`, `bypassed` and
 #   `is_bypassed`.
 #

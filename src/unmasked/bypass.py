@@ -44,7 +44,7 @@ def bypass_(module: Module) -> Module:
     matrix that query and key share.
 
     Equation:
-        $Y_h = \operatorname{softmax}\left(\frac{X_h X_h^\top}{\sqrt{d_{\text{head}}}}\right) X_h$ (3.3)
+        $O_h = \operatorname{softmax}\left(\frac{X_h X_h^\top}{\sqrt{d_k}}\right) X_h$ (3.3)
 
     Equation: (3.4)
 
