@@ -9,7 +9,7 @@
 #
 # 1. **Sizes** that all differ: a batch of more than one, more than one head, more than one feature in a head.
 # 2. **Biases** filled with random numbers, and masks that shut something out, of every kind you support.
-# 3. **More than the output**: *every head's* weights, not their average, and the gradients of all that has one.
+# 3. **More than the output**: *every head's* weights, not their average, and the gradients of inputs and parameters.
 # 4. **One check that needs no reference**: what may not be seen changes nothing, to the last bit.
 #
 # This page runs layers that pass without them, and measures how wrong each is.
@@ -283,7 +283,7 @@ for name, difference in found.items():
 assert max(found.values()) < 1e-5
 
 # %% [markdown]
-# Such differences are a few *roundings*<!--= max(found.values()) < 10 * torch.finfo(torch.float32).eps --> of
+# Such differences are a few roundings<!--= max(found.values()) < 10 * torch.finfo(torch.float32).eps --> of
 # numbers with 32<!--= torch.finfo(output.dtype).bits --> bits. Now the package. Its functions check their arguments and
 # take more options; the lines that compute are these:
 
@@ -320,9 +320,9 @@ assert torch.equal(merge_heads(context), merge(context))
 # The three agree: the derivation, the package and PyTorch. So does the package's other path, `need_weights=False`,
 # which hands the work to PyTorch's fused kernels: one routine for all the steps, which never stores the weights.
 #
-# ## Compare with nothing
+# ## A check without a reference
 #
-# One check needs no reference. Change the value of one token and see which outputs move. They must be those of the
+# Change the value of one token and see which outputs move. They must be those of the
 # queries that may see it, *and no others*, to the last bit.
 
 
@@ -345,9 +345,10 @@ reach(merge).int()
 # A row for each query, a column for each value: the mask has come back out of the layer. At the end of the page, a
 # layer with the right shapes and the right weights fails here.
 #
-# ## Every option
+# ## Where options meet
 #
-# Bugs live where options meet. Here are the options of the layer's constructor, and the ways to call it:
+# A layer with every option off is the easy part. Here are the options of the layer's constructor, and the ways to call
+# it:
 
 # %%
 on_off = (True, False)
@@ -379,10 +380,10 @@ use = {
 every = list(itertools.product(*constructor.values(), *use.values()))
 drawn = random.Random(4).sample(every, 200)
 
-meeting = 4
-for columns in itertools.combinations(zip(*drawn, strict=True), meeting):
-    possible = math.prod(len(set(column)) for column in columns)
-    assert len(set(zip(*columns, strict=True))) == possible
+meeting, choices = 4, [*constructor.values(), *use.values()]
+for some in itertools.combinations(range(len(choices)), meeting):
+    met = {tuple(values[i] for i in some) for values in drawn}
+    assert len(met) == math.prod(len(choices[i]) for i in some)
 
 # %% [markdown]
 # For each of them, build PyTorch's layer with random matrices *and biases*, and inputs and masks that suit it. Run it
@@ -406,13 +407,15 @@ def build_masks(num_heads, use):
     hidden = torch.rand(sequences * num_heads, queries, keys) < 0.4
     hidden[..., 0] = False  # every query sees a key
     padded = torch.arange(keys) >= torch.tensor([[keys - 2], [keys]])
-    found = [hidden if use["attn_mask"] == "per head" else hidden[0]]
-    found += [padded if use["batched"] else padded[0]]
-    if not use["boolean"]:
-        added = (torch.randn(mask.shape).double() for mask in found)
-        found = [a.masked_fill(m, -torch.inf) for a, m in zip(added, found, strict=True)]
-    used = use["attn_mask"] != "none", use["key_padding_mask"]
-    return [mask if wanted else None for mask, wanted in zip(found, used, strict=True)]
+    padded = padded if use["batched"] else padded[0]
+    kinds = {"none": None, "shared": hidden[0], "per head": hidden}
+    found = {"attn_mask": kinds[use["attn_mask"]]}
+    found["key_padding_mask"] = padded if use["key_padding_mask"] else None
+    for name, mask in found.items():
+        if mask is not None and not use["boolean"]:
+            added = torch.randn(mask.shape, dtype=torch.float64)
+            found[name] = added.masked_fill(mask, -torch.inf)
+    return found
 
 
 # %%
@@ -432,9 +435,9 @@ for values in drawn:
     choice = dict(zip(use, values[len(options) :], strict=True))
     layer = nn.MultiheadAttention(embed_dim, **options, dtype=torch.float64)
     inputs = build(layer.train(choice["training"]), choice)
-    call = {name: choice[name] for name in ("need_weights", "average_attn_weights")}
-    masked = build_masks(layer.num_heads, choice)
-    call["attn_mask"], call["key_padding_mask"] = masked
+    call = build_masks(layer.num_heads, choice)
+    call["need_weights"] = choice["need_weights"]
+    call["average_attn_weights"] = choice["average_attn_weights"]
     mine = run(layouts.from_torch(layer), inputs, **call)
     other = run(layer, inputs, **call)
     for name, a, b in zip(largest, mine, other, strict=True):
@@ -443,10 +446,9 @@ assert max(largest.values()) < 1e-12
 largest
 
 # %% [markdown]
-# The numbers have 64<!--= torch.finfo(inputs[0].dtype).bits --> bits, and the largest difference is {{
-# max(largest.values()) :.0e}}. Left out are `is_causal`, which the package obeys and PyTorch reads as a hint about the
-# mask that you pass; queries that may see nothing, which [come below](#what-lets-a-wrong-layer-pass); and inference
-# without gradients.
+# The numbers have 64<!--= torch.finfo(inputs[0].dtype).bits --> bits, and the largest difference is
+# {{ max(largest.values()) :.0e}}. Left out are inference without gradients, `is_causal`, and queries that may see
+# nothing: for these the package differs from PyTorch on purpose, as [below](#what-lets-a-wrong-layer-pass).
 #
 # One option is often misread: `add_bias_kv` adds no bias to the keys. It appends one learned key and one learned value,
 # which every query may attend to, and so the weights get a column more.
@@ -577,18 +579,19 @@ assert moved > 0
 # its biases were filled. Below, the largest gradient of each new bias: training moves all but the key's.
 
 # %%
-zero = {n: torch.zeros_like(p) if "bias" in n else p for n, p in state.items()}
+zero = dict(state)
+zero |= {name: torch.zeros_like(state[name]) for name in state if "bias" in name}
 forgetful, _ = multi_head(query, key, value, allowed, zero)
 new_output, _ = untrained(query, key, value, attn_mask=blocked)
 as_made, filled = gap(forgetful, new_output), gap(forgetful, their_output)
 print(f"as made: {as_made:.1g}   filled: {filled:.2f}")
 assert as_made < 1e-5 < 1 < filled
 
-new_biases = [untrained.in_proj_bias, untrained.out_proj.bias]
-packed_grad, out_grad = torch.autograd.grad(new_output.square().mean(), new_biases)
-parts = [*packed_grad.chunk(3), out_grad]
-names = ["query", "key", "value", "output"]
-new_gradients = {n: g.abs().max().item() for n, g in zip(names, parts, strict=True)}
+biases = [untrained.in_proj_bias, untrained.out_proj.bias]
+packed_grad, last = torch.autograd.grad(new_output.square().mean(), biases)
+parts = zip(("query", "key", "value"), packed_grad.chunk(3), strict=True)
+new_gradients = {name: part.abs().max().item() for name, part in parts}
+new_gradients["output"] = last.abs().max().item()
 print({name: f"{size:.1g}" for name, size in new_gradients.items()})
 
 # %% [markdown]
@@ -675,7 +678,7 @@ def broken_merge(context):
     return context.reshape(batch, tokens, num_heads * head_dim)
 
 
-broken, broken_weights = multi_head(query, key, value, allowed, state, merge=broken_merge)
+broken, its_weights = multi_head(query, key, value, allowed, state, broken_merge)
 assert broken.shape == output.shape
 right, wrong = gap(output, their_output), gap(broken, their_output)
 print(f"right: {right:.1g}   broken: {wrong:.2f}")
@@ -689,7 +692,7 @@ assert right < 1e-5 < 1 < wrong
 # <!-- where: O = random("H n d_k"); M = merge(O[None])[0] -->
 #
 # Merged as it lies, a token's row is filled from several tokens. The shapes are right, every head's weights are
-# right<!--= torch.equal(broken_weights, weights) -->, and the output is wrong for every query:
+# right<!--= torch.equal(its_weights, weights) -->, and the output is wrong for every query:
 
 # %% tags=["hide-input"]
 #| alt: A heat map of the absolute difference from PyTorch's output for the layer that merges without transposing, a row
