@@ -194,8 +194,8 @@ unscaled[ship]
 
 # %% [markdown]
 # *ship* would keep practically all of itself, and take 0.003%<!--= unscaled[ship, crew] --> from *crew*. A dot product
-# adds up as many products as the vectors have dimensions, and the more it adds, the farther apart its results tend to lie. Here
-# is how far, as standard deviation, for random vectors of two sizes:
+# adds up as many products as the vectors have dimensions, and the more it adds, the farther apart its results tend to
+# lie. Here is how far, as standard deviation, for random vectors of two sizes:
 
 # %%
 spread = {}

@@ -18,7 +18,7 @@
 # nothing appended: below, each is broken and the damage measured.
 #
 # This *weight bypass* shows what in a result is attention and what was learned. (*Weights* are here the numbers of the
-# average; what PyTorch calls weights we call matrices.) You need some Python, and to know what a layer, a gradient and
+# average; what is learned we call matrices and biases.) You need some Python, and to know what a layer, a gradient and
 # a training step are; the [glossary](../notation.md#glossary) has the other terms.
 
 # %%
@@ -244,7 +244,7 @@ def body(function):
 
 
 yields = [line.strip() for line in inspect.getsource(bypass._targets).splitlines() if " yield " in line]
-print(body(bypass.bypass_), *yields, sep="\n")
+print(body(bypass.bypass_), "", "# _targets", *yields, sep="\n")
 
 # %% [markdown]
 # A fresh module's biases are zero, and a recipe that forgot them would seem to work. So the two recipes are compared on
@@ -319,7 +319,7 @@ output[ship, :4]
 # The embedding of *ship* began [1.5213, 0.1052, 0.3816, -0.5080]<!--= tokens[ship, :4].tolist() -->. Now it begins
 # [1.0387, 0.1033, 0.3426, -0.4320]<!--= output[ship, :4].tolist() -->: the word has become a mixture.
 #
-# ## What the bypass depends on
+# ## What the bypass needs
 #
 # Below, each condition is broken while all others hold. `is_bypassed` gives its reasons, and two figures are noted:
 # `ship`, what the word then keeps of itself, and `off`, the largest difference from plain self-attention in any output.
@@ -330,7 +330,8 @@ conditions = {}
 
 def measure(name, module):
     output, weights = module(tokens, tokens, tokens)
-    conditions[name] = [weights[ship, ship].item(), apart(output, plain.context)]
+    keeps, off = weights[ship, ship].item(), apart(output, plain.context)
+    conditions[name] = [keeps, off]
     check = is_bypassed(module)
     print(*(check.reasons or [check]), sep="\n")
 
@@ -454,13 +455,14 @@ assert apart(mean_weights @ batch, output) > 0.1
 # %%
 taken = {}
 name = "_native_multi_head_attention"
-for number in (1, 2, 3):
-    torch.manual_seed(number)
-    evaluated = bypass_(nn.MultiheadAttention(6, number, batch_first=True)).eval()
+for count in (1, 2, 3):
+    torch.manual_seed(count)
+    still = bypass_(nn.MultiheadAttention(6, count, batch_first=True)).eval()
     with mock.patch.object(torch, name, wraps=getattr(torch, name)) as shortcut:
-        output, _ = evaluated(batch, batch, batch)
-    taken[number] = shortcut.called
-    agree(output, merge_heads(self_attention(split_heads(batch, number)).context))
+        output, _ = still(batch, batch, batch)
+    taken[count] = shortcut.called
+    by_slice = self_attention(split_heads(batch, count))
+    agree(output, merge_heads(by_slice.context))
 taken
 
 # %% [markdown]
