@@ -188,7 +188,8 @@ def attend(q, k, v, allowed):
 
 allowed = masks.causal(queries, keys)
 context, weights = attend(q, k, v, allowed)
-torch.testing.assert_close(weights.sum(dim=-1), torch.ones_like(weights[..., 0]))
+totals = weights.sum(dim=-1)
+torch.testing.assert_close(totals, torch.ones_like(totals))
 assert (weights.masked_select(~allowed) == 0).all()
 context.shape, weights.shape
 
@@ -473,8 +474,8 @@ x = torch.randn(batch, keys, layer.d_in)
 named = layer.named_parameters()
 layer_state = {name.replace("qkv.", "in_proj_"): p for name, p in named}
 
-axes = {"batch": batch, "heads": num_heads, "head_dim": head_dim, "tokens": keys}
-axes |= {"d_in": layer.d_in, "d_out": layer.d_out}
+axes = {"batch": batch, "tokens": keys, "heads": num_heads}
+axes |= {"head_dim": head_dim, "d_in": layer.d_in, "d_out": layer.d_out}
 steps = trace(multi_head, x, x, x, masks.causal(keys), layer_state, axes=axes)
 for step in steps.steps:
     print(f"{step.op:<12} {step.output!s:<14} {', '.join(step.axes)}")
@@ -545,7 +546,7 @@ w, b = packed["in_proj_weight"], packed["in_proj_bias"]
 _, mistaken, _ = fused_qkv(key, w, b, num_heads=num_heads)
 assert mistaken.shape == k.shape
 assert gap(mistaken, k) > 1
-print(f"as it is: {gap(mistaken, k):.2f}   converted: {gap(interleaved, k):.1g}")
+print(f"as is: {gap(mistaken, k):.2f}   converted: {gap(interleaved, k):.1g}")
 
 # %% [markdown]
 # How you load matters too. `weight.data = chunk` copies nothing: the new layer's matrix *is* a part of the old one's.
@@ -580,7 +581,7 @@ assert moved > 0
 
 # %%
 zero = dict(state)
-zero |= {name: torch.zeros_like(state[name]) for name in state if "bias" in name}
+zero |= {n: torch.zeros_like(p) for n, p in state.items() if "bias" in n}
 forgetful, _ = multi_head(query, key, value, allowed, zero)
 new_output, _ = untrained(query, key, value, attn_mask=blocked)
 as_made, filled = gap(forgetful, new_output), gap(forgetful, their_output)
@@ -678,7 +679,7 @@ def broken_merge(context):
     return context.reshape(batch, tokens, num_heads * head_dim)
 
 
-broken, its_weights = multi_head(query, key, value, allowed, state, broken_merge)
+broken, seen = multi_head(query, key, value, allowed, state, broken_merge)
 assert broken.shape == output.shape
 right, wrong = gap(output, their_output), gap(broken, their_output)
 print(f"right: {right:.1g}   broken: {wrong:.2f}")
@@ -692,7 +693,7 @@ assert right < 1e-5 < 1 < wrong
 # <!-- where: O = random("H n d_k"); M = merge(O[None])[0] -->
 #
 # Merged as it lies, a token's row is filled from several tokens. The shapes are right, every head's weights are
-# right<!--= torch.equal(its_weights, weights) -->, and the output is wrong for every query:
+# right<!--= torch.equal(seen, weights) -->, and the output is wrong for every query:
 
 # %% tags=["hide-input"]
 #| alt: A heat map of the absolute difference from PyTorch's output for the layer that merges without transposing, a row
