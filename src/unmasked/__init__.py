@@ -1,6 +1,6 @@
 """Attention in PyTorch, unmasked: the compact library behind the pages."""
 
-from unmasked import embeddings, heads, layouts, masks
+from unmasked import device, embeddings, heads, layouts, masks, plot, trace
 from unmasked.bypass import bypass_, bypassed, is_bypassed
 from unmasked.causal import CausalSelfAttention
 from unmasked.functional import (

@@ -70,7 +70,7 @@ def bypass_(module: Module) -> Module:
     if obstacles := _obstacles(module):
         raise ValueError(f"module cannot be bypassed: {'; '.join(obstacles)}")
     with torch.no_grad():
-        for parameter, target in _targets(module):
+        for _, parameter, target in _targets(module):
             parameter.copy_(target)
             parameter.requires_grad_(False)
     return module
@@ -80,7 +80,8 @@ def bypass_(module: Module) -> Module:
 def bypassed(module: Module) -> Iterator[Module]:
     """Bypass a module for the length of a ``with`` block; then restore every weight, bias and requires_grad.
 
-    The parameters stay the same objects, so an optimizer that holds them is not disturbed.
+    The parameters stay the same objects, so an optimizer that holds them is not disturbed. They are overwritten in
+    place, so a backward pass cannot cross the block's edge: a graph made in the block is differentiated there.
 
     Args:
         module: as for `bypass_`.
@@ -100,6 +101,7 @@ def bypassed(module: Module) -> Iterator[Module]:
         >>> bool(is_bypassed(module))
         False
     """
+    _obstacles(module)  # refuses what is no attention
     before = [(p, p.detach().clone(), p.requires_grad) for p in module.parameters()]
     try:
         yield bypass_(module)
@@ -129,10 +131,8 @@ def is_bypassed(module: nn.MultiheadAttention | CausalSelfAttention) -> BypassCh
         and one step undoes the bypass
     """
     reasons = _obstacles(module)
-    names = {id(parameter): name for name, parameter in module.named_parameters()}
-    for parameter, target in _targets(module):
-        name = names[id(parameter)]
-        if not torch.equal(parameter, target):
+    for name, parameter, target in _targets(module):
+        if not parameter.is_meta and not torch.equal(parameter, target):
             reasons.append(f"{name} is not {'zero' if name.endswith('bias') else 'the identity'}")
         if parameter.requires_grad:
             reasons.append(f"{name} is trainable, and one step undoes the bypass")
@@ -153,7 +153,7 @@ def _obstacles(module: nn.MultiheadAttention | CausalSelfAttention) -> list[str]
             f"its projections are not square: {' and '.join(f'{name} is {size}' for name, size in pair.items())}"
             for pair in (sizes, heads)
             if len(set(pair.values())) > 1
-        ]
+        ] + _without_values(module)
     if not isinstance(module, nn.MultiheadAttention):
         raise TypeError(
             f"module is a {type(module).__name__}; the bypass knows nn.MultiheadAttention, MultiheadAttention and "
@@ -168,19 +168,31 @@ def _obstacles(module: nn.MultiheadAttention | CausalSelfAttention) -> list[str]
         obstacles.append("add_bias_kv appends a learned key and value")
     if module.add_zero_attn:
         obstacles.append("add_zero_attn appends a key and value of zeros")
+    return obstacles + _without_values(module)
+
+
+def _without_values(module: nn.MultiheadAttention | CausalSelfAttention) -> list[str]:
+    obstacles = []
+    for name, parameter, _ in _targets(module):
+        if not isinstance(parameter, nn.Parameter):
+            obstacles.append(
+                f"{name} is computed from other tensors, by a parametrization or pruning; remove that first"
+            )
+        elif parameter.is_meta:
+            obstacles.append(f"{name} is on the meta device and has no values; call .to_empty(device=...) first")
     return obstacles
 
 
-def _targets(module: nn.MultiheadAttention | CausalSelfAttention) -> Iterator[tuple[Tensor, Tensor]]:
-    """Every projection's parameter, and what it must be: the identity three times over, the identity, zeros."""
+def _targets(module: nn.MultiheadAttention | CausalSelfAttention) -> Iterator[tuple[str, Tensor, Tensor]]:
+    """Every projection's parameter, with its name, and what it must be: the identity (three of them), or zeros."""
     if isinstance(module, CausalSelfAttention):
-        in_weight, in_bias = module.qkv.weight, module.qkv.bias
+        inputs = {"qkv.weight": module.qkv.weight, "qkv.bias": module.qkv.bias}
     else:
-        in_weight, in_bias = module.in_proj_weight, module.in_proj_bias
+        inputs = {"in_proj_weight": module.in_proj_weight, "in_proj_bias": module.in_proj_bias}
+    outputs = {"out_proj.weight": module.out_proj.weight, "out_proj.bias": module.out_proj.bias}
     identity = torch.eye(module.out_proj.in_features).to(module.out_proj.weight)
-    if in_weight is not None:
-        yield in_weight, identity.repeat(3, 1)
-    yield module.out_proj.weight, identity
-    for bias in (in_bias, module.out_proj.bias):
-        if bias is not None:
-            yield bias, torch.zeros_like(bias)
+    for name, parameter in (inputs | outputs).items():
+        if parameter is not None and name.endswith("bias"):
+            yield name, parameter, torch.zeros_like(parameter)
+        elif parameter is not None:
+            yield name, parameter, identity if name in outputs else identity.repeat(3, 1)

@@ -54,8 +54,8 @@ def attention_scores(
     Equation:
         $s_{ij} = \frac{x_i \cdot x_j}{\sqrt{d}}$ (1.4)
 
-    16-bit inputs are compared in float32, and the scale is applied to the query, before the product, where it keeps
-    large inputs finite.
+    16-bit inputs are compared in float32 (under autocast, in its dtype), and the scale is applied to the query, before
+    the product, where it keeps large inputs finite.
 
     Args:
         query: (..., queries, head_dim).
@@ -64,9 +64,9 @@ def attention_scores(
         softcap: c > 0 bounds the scores smoothly: c * tanh(scores / c).
 
     Returns:
-        The scores, (..., queries, keys), in float32 or wider.
+        The scores, (..., queries, keys), in float32 or wider (under autocast, in its dtype).
 
-    Source:
+    References:
         Vaswani et al. (2017), Attention Is All You Need, section 3.2.1, equation 1. Soft-cap: Gemma Team (2024),
         Gemma 2, section 2.
 
@@ -108,7 +108,7 @@ def attention_weights(
     Raises:
         ValueError: scores has fewer than two axes.
 
-    Source:
+    References:
         Vaswani et al. (2017), section 3.2.3: masking sets scores to -inf before the softmax. A row that sees nothing:
         ONNX, operator Attention.
 
@@ -160,10 +160,11 @@ def scaled_dot_product_attention(
     Args:
         query: (..., heads, queries, head_dim), floating; the heads axis may be left out.
         key: (..., kv_heads, keys, head_dim). kv_heads may be fewer than heads and must divide them: query head h then
-            reads key head h // (heads / kv_heads).
+            reads key head h // (heads / kv_heads). With three axes, (heads, keys, head_dim), the first is the heads.
         value: (..., kv_heads, keys, value_dim).
         allowed: bool, broadcastable to (..., heads, queries, keys); True where a query may see a key.
-        bias: floating, broadcastable likewise, added to the scores after the soft-cap; -inf shuts a key out.
+        bias: floating, broadcastable likewise, added to the scores after the soft-cap, in the query's dtype; -inf shuts
+            a key out.
         is_causal: a query sees no later key. The last query is aligned with the last key, so that it is right with a
             key/value cache. Combines with ``allowed``: what either shuts out is shut out.
         scale: what the dot products are multiplied by; 1 / sqrt(head_dim) by default.
@@ -180,7 +181,7 @@ def scaled_dot_product_attention(
         TypeError: a dtype does not fit.
         ValueError: a shape does not fit, an option is out of range, or "fused" is asked for what it cannot do.
 
-    Source:
+    References:
         Vaswani et al. (2017), section 3.2.1, equation 1. Grouped heads: Ainslie et al. (2023), GQA, section 2.2.
         Order of soft-cap and masks, alignment, rows that see nothing: ONNX, operator Attention.
 
@@ -194,6 +195,7 @@ def scaled_dot_product_attention(
         True
     """
     _check(query, key, value, allowed=allowed, bias=bias, softcap=softcap, dropout_p=dropout_p)
+    bias = None if bias is None else bias.to(query.dtype)  # both implementations add the same numbers
     if implementation is None:
         implementation = "eager" if need_weights or softcap is not None else "fused"
     if implementation not in ("fused", "eager"):
@@ -247,7 +249,7 @@ def self_attention(
     Returns:
         Attention(context, weights): (..., tokens, dim) and (..., tokens, tokens).
 
-    Source:
+    References:
         Vaswani et al. (2017), section 3.2.1, equation 1, with Q = K = V = X.
 
     Examples:
@@ -297,7 +299,7 @@ def cosine_weights(x: Float[Tensor, "*batch tokens dim"]) -> Float[Tensor, "*bat
                 [ 0.9600,  1.0000, -0.9600],
                 [-1.0000, -0.9600,  1.0000]])
     """
-    unit = F.normalize(x, dim=-1)
+    unit = F.normalize(x, dim=-1, eps=torch.finfo(x.dtype).tiny)
     return unit @ unit.mT
 
 
@@ -446,7 +448,7 @@ def _check(
     for name, mask in (("allowed", allowed), ("bias", bias)):
         if mask is not None and not _broadcasts(mask.shape, scores):
             raise ValueError(f"{name} has shape {tuple(mask.shape)}, which does not broadcast to the scores' {scores}")
-    if softcap is not None and softcap <= 0:
+    if softcap is not None and not softcap > 0:
         raise ValueError(f"softcap is {softcap}; it must be positive (None for no cap)")
     if not 0 <= dropout_p <= 1:
         raise ValueError(f"dropout_p is {dropout_p}; it is a probability in [0, 1]")

@@ -27,9 +27,12 @@ class MultiheadAttention(nn.MultiheadAttention):
     - ``is_causal=True`` masks the future, with or without attn_mask, aligned at the end of the keys. To PyTorch it is a
       hint, obeyed over the mask, ignored, or refused, by need_weights and mode.
     - ``key_padding_mask`` and ``attn_mask`` may be of different types.
-    - Training and evaluation run the same code: there is no separate fast path in evaluation.
+    - Training and evaluation run the same code: there is no separate fast path in evaluation, and inside an
+      nn.TransformerEncoderLayer the layer's own, which would not call this module, is declined.
+    - Nested tensors work in self-attention with batch_first, without weights and masks, in training too.
 
-    ``need_weights=False`` runs the fused kernel, in memory linear in the number of tokens where no mask is given.
+    ``need_weights=False`` runs the fused kernel, in memory linear in the number of tokens where no mask is given. On a
+    CPU that kernel, like PyTorch's, has no second derivative.
 
     Args:
         embed_dim: features of the query and of the output.
@@ -74,6 +77,12 @@ class MultiheadAttention(nn.MultiheadAttention):
             embed_dim, num_heads, dropout, bias, add_bias_kv, add_zero_attn, kdim, vdim, batch_first, device, dtype
         )
 
+    def _reset_parameters(self) -> None:
+        self._qkv_same_embed_dim = self.in_proj_weight is not None
+        super()._reset_parameters()
+        # What nn.TransformerEncoderLayer asks before it takes its fast path, past the forward of its self_attn.
+        self._qkv_same_embed_dim = False
+
     def forward(
         self,
         query: Float[Tensor, "... embed_dim"],
@@ -106,6 +115,9 @@ class MultiheadAttention(nn.MultiheadAttention):
             AssertionError: query, key or value has a wrong shape (PyTorch's types and first words).
             RuntimeError: a mask has a wrong shape.
         """
+        plain = not need_weights and attn_mask is None and key_padding_mask is None
+        if query.is_nested and query is key and key is value and self.batch_first and plain:
+            return self._attend_nested(query, is_causal), None
         self._check(query, key, value, key_padding_mask, attn_mask)
         batched = query.dim() == 3
         q, k, v = (split_heads(self._batch_first(x, batched), self.num_heads) for x in self._project(query, key, value))
@@ -152,6 +164,14 @@ class MultiheadAttention(nn.MultiheadAttention):
             weights = weights if batched else weights.squeeze(0)
         return output, weights
 
+    def _attend_nested(self, x: Tensor, is_causal: bool) -> Tensor:
+        """Attend within the sequences of a nested tensor, which nn.TransformerEncoder makes of padded ones."""
+        lengths = [sequence.size(0) for sequence in x.unbind()]
+        padding = ~masks.padding(torch.tensor(lengths, device=x.device))[:, 0, 0]
+        x = x.to_padded_tensor(0.0)
+        output, _ = self.forward(x, x, x, key_padding_mask=padding, need_weights=False, is_causal=is_causal)
+        return torch.nested.as_nested_tensor([row[:length] for row, length in zip(output, lengths, strict=True)])
+
     def _batch_first(self, x: Tensor, batched: bool) -> Tensor:
         """Bring (tokens, batch, features) to (batch, tokens, features), which is also the way back."""
         if not batched:
@@ -160,10 +180,11 @@ class MultiheadAttention(nn.MultiheadAttention):
 
     def _project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         bias = None if self.in_proj_bias is None else self.in_proj_bias.to(query.dtype)  # PyTorch takes a mixture too
-        if self._qkv_same_embed_dim and query is key and key is value:
+        packed = self.in_proj_weight is not None
+        if packed and query is key and key is value:
             q, k, v = F.linear(query, self.in_proj_weight, bias).chunk(3, dim=-1)
             return q, k, v
-        if self._qkv_same_embed_dim:
+        if packed:
             w_q, w_k, w_v = self.in_proj_weight.chunk(3)
         else:
             w_q, w_k, w_v = self.q_proj_weight, self.k_proj_weight, self.v_proj_weight
@@ -176,8 +197,9 @@ class MultiheadAttention(nn.MultiheadAttention):
         """Refuse wrong shapes with PyTorch's exceptions and first words, and say what would be right."""
         if query.is_nested or key.is_nested or value.is_nested:
             raise AssertionError(
-                "MultiheadAttention does not support NestedTensor outside of its fast path. Pad it with "
-                "torch.nested.to_padded_tensor and pass a key_padding_mask"
+                "MultiheadAttention does not support NestedTensor outside of its fast path: self-attention with "
+                "batch_first=True, need_weights=False and no masks. Else pad it with torch.nested.to_padded_tensor and "
+                "pass a key_padding_mask"
             )
         dims = query.dim()
         if dims not in (2, 3):
@@ -211,32 +233,25 @@ class MultiheadAttention(nn.MultiheadAttention):
                     f"query has batch size {batch} but key {key.size(batch_axis)}; with batch_first={self.batch_first} "
                     f"the batch is axis {batch_axis}"
                 )
-        for name, mask in (("key_padding_mask", key_padding_mask), ("attn_mask", attn_mask)):
-            if mask is not None and mask.dtype != torch.bool and not mask.is_floating_point():
+        padding = {2: (batch, keys)} if dims == 3 else {1: (keys,)}
+        pairs = {2: (queries, keys), 3: (batch * self.num_heads, queries, keys)}
+        for name, mask, shapes in (("key_padding_mask", key_padding_mask, padding), ("attn_mask", attn_mask, pairs)):
+            if mask is None:
+                continue
+            if mask.dtype != torch.bool and not mask.is_floating_point():
                 raise AssertionError(
                     f"only bool and floating types of {name} are supported, not {mask.dtype}; use .bool()"
                 )
-        if key_padding_mask is not None:
-            if key_padding_mask.dim() != dims - 1:
+            if mask.dim() not in shapes:
+                known = ", ".join(["`None`", *(f"{axes}-D" for axes in shapes)][:-1])
                 raise AssertionError(
-                    f"For {kind} `query`, expected `key_padding_mask` to be `None` or {dims - 1}-D"
-                    f" but found {key_padding_mask.dim()}-D tensor instead"
+                    f"For {kind} `query`, expected `{name}` to be {known} or {max(shapes)}-D"
+                    f" but found {mask.dim()}-D tensor instead"
                 )
-            expected = (batch, keys) if dims == 3 else (keys,)
-            if key_padding_mask.shape != expected:
-                raise AssertionError(
-                    f"Expected `key_padding_mask` shape to be {expected} but got {tuple(key_padding_mask.shape)}"
-                )
-        if attn_mask is not None:
-            if attn_mask.dim() not in (2, 3):
-                raise AssertionError(
-                    f"For {kind} `query`, expected `attn_mask` to be `None`, 2-D or 3-D"
-                    f" but found {attn_mask.dim()}-D tensor instead"
-                )
-            shape = (queries, keys) if attn_mask.dim() == 2 else (batch * self.num_heads, queries, keys)
-            if attn_mask.shape != shape and dims == 2 and attn_mask.dim() == 3:
-                raise AssertionError(f"Expected `attn_mask` shape to be {shape} but got {tuple(attn_mask.shape)}")
-            if attn_mask.shape != shape:
+            expected = shapes[mask.dim()]
+            if mask.shape != expected and mask is attn_mask and (dims == 3 or mask.dim() == 2):
                 raise RuntimeError(
-                    f"The shape of the {attn_mask.dim()}D attn_mask is {attn_mask.shape}, but should be {shape}."
+                    f"The shape of the {mask.dim()}D attn_mask is {mask.shape}, but should be {expected}."
                 )
+            if mask.shape != expected:
+                raise AssertionError(f"Expected `{name}` shape to be {expected} but got {tuple(mask.shape)}")

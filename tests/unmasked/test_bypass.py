@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize, prune
 
 import unmasked
 from unmasked import CausalSelfAttention, MultiheadAttention, bypass_, bypassed, is_bypassed, self_attention
@@ -182,3 +183,37 @@ def test_other_modules_are_refused_by_their_kind(refuse) -> None:  # type: ignor
     text = "module is a Linear; the bypass knows nn.MultiheadAttention, MultiheadAttention and CausalSelfAttention"
     with pytest.raises(TypeError, match=re.escape(text) + "$"):
         refuse(nn.Linear(4, 4))
+
+
+class Doubled(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return 2 * x
+
+
+def test_weights_that_are_computed_or_missing_are_refused_before_anything_is_written() -> None:
+    parametrized, pruned = nn.MultiheadAttention(4, 1), nn.MultiheadAttention(4, 1)
+    parametrize.register_parametrization(parametrized, "in_proj_weight", Doubled())
+    prune.l1_unstructured(pruned.out_proj, "weight", 0.5)
+    computed = "is computed from other tensors, by a parametrization or pruning; remove that first"
+    missing = "is on the meta device and has no values; call .to_empty(device=...) first"
+    cases = {
+        f"in_proj_weight {computed}": parametrized,
+        f"out_proj.weight {computed}": pruned,
+        f"qkv.weight {missing}": CausalSelfAttention(4, 4, 1, device="meta"),
+    }
+    for obstacle, module in cases.items():
+        before = [p.clone() for p in module.parameters()]
+        with pytest.raises(ValueError, match=re.escape(obstacle)):
+            bypass_(module)
+        assert obstacle in is_bypassed(module).reasons
+        assert all(p.is_meta or torch.equal(p, q) for p, q in zip(module.parameters(), before, strict=True))
+
+
+def test_a_backward_pass_stays_within_the_block() -> None:
+    module, x = nn.MultiheadAttention(4, 1), torch.randn(3, 4, requires_grad=True)
+    with bypassed(module):
+        module(x, x, x)[0].sum().backward()
+        output = module(x, x, x)[0]
+    assert x.grad is not None
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        output.sum().backward()

@@ -625,3 +625,28 @@ def test_on_a_gpu_it_compiles(implementation: str) -> None:
     torch.testing.assert_close(actual, expected)
     gradients = (torch.autograd.grad(out.square().sum(), inputs) for out in (actual, expected))
     torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("large", [-1e9, 3e4, torch.finfo(torch.float32).min])
+def test_both_implementations_add_a_bias_in_the_querys_dtype(dtype: torch.dtype, large: float) -> None:
+    query, key, value = (torch.randn(2, n, 8, dtype=dtype) for n in (3, 5, 5))
+    bias = torch.zeros(3, 5)
+    bias[0], bias[1, 2] = large, large
+    eager, fused = (
+        scaled_dot_product_attention(query, key, value, bias=bias, implementation=implementation).context
+        for implementation in ("eager", "fused")
+    )
+    torch.testing.assert_close(eager, fused, atol=TOLERANCE[dtype], rtol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_cosines_of_short_vectors_and_of_zeros_are_cosines(dtype: torch.dtype) -> None:
+    x = torch.tensor([[0.0, 0.0], [3.0, 4.0], [3e-3, 4e-3]], dtype=dtype)
+    expected = torch.tensor([[0.0, 0.0, 0.0], [0.0, 1.0, 1.0], [0.0, 1.0, 1.0]], dtype=dtype)
+    torch.testing.assert_close(cosine_weights(x), expected, atol=TOLERANCE[dtype], rtol=0)
+
+
+def test_scores_without_a_query_axis_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"scores has shape \(3,\); it must be \(\.\.\., queries, keys\)"):
+        attention_weights.__wrapped__(torch.zeros(3))

@@ -59,7 +59,7 @@ def calls(draw: st.DrawFn) -> Call:
     heads, head_dim = draw(st.sampled_from([(1, 4), (2, 3), (3, 2), (4, 1)]))
     batch, queries, keys = draw(st.integers(1, 3)), draw(st.integers(1, 5)), draw(st.integers(1, 5))
     embed_dim = heads * head_dim
-    kind = draw(st.sampled_from(["self", "key is value", "all three"]))
+    kind = draw(st.sampled_from(["self", "key is value", "query is key", "all three"]))
     kdim, vdim = (
         (draw(st.sampled_from([None, 7])), draw(st.sampled_from([None, 5]))) if kind == "all three" else (None,) * 2
     )
@@ -82,6 +82,8 @@ def calls(draw: st.DrawFn) -> Call:
         keys, inputs = queries, [query] * 3
     elif kind == "key is value":
         inputs = [query, *[tokens(keys, embed_dim)] * 2]
+    elif kind == "query is key":
+        keys, inputs = queries, [query, query, tokens(queries, embed_dim)]
     else:
         inputs = [query, tokens(keys, kdim or embed_dim), tokens(keys, vdim or embed_dim)]
     is_float = draw(st.booleans())  # PyTorch warns where the two masks' types differ
@@ -277,6 +279,7 @@ def with_ours(layer: nn.Module) -> nn.Module:
     return other
 
 
+@pytest.mark.usefixtures("unhooked")  # jaxtyping cannot read a nested tensor's shape
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype")
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("grad", [True, False])
@@ -485,7 +488,7 @@ def test_wrong_shapes_are_refused_with_pytorchs_exception_and_first_words(
 def test_nested_tensors_are_refused_with_the_way_out() -> None:
     nested = torch.nested.nested_tensor([torch.randn(4, 12), torch.randn(6, 12)], layout=torch.jagged)
     with pytest.raises(
-        AssertionError, match=r"does not support NestedTensor .* Pad it with torch\.nested\.to_padded_tensor"
+        AssertionError, match=r"does not support NestedTensor .* pad it with torch\.nested\.to_padded_tensor"
     ):
         MultiheadAttention(12, 4, batch_first=True)(nested, nested, nested)
 
@@ -507,3 +510,46 @@ def test_on_a_gpu_it_equals_pytorchs_also_under_autocast(need_weights: bool, dty
     for actual, expected in zip(results[1], results[0], strict=True):
         scale = max(1.0, expected.abs().max().item())
         torch.testing.assert_close(actual.float(), expected.float(), rtol=0, atol=tolerance * scale)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype")
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_the_sequences_of_a_nested_tensor_attend_as_they_do_alone(is_causal: bool) -> None:
+    ours = MultiheadAttention(12, 3, batch_first=True)
+    sequences = [torch.randn(n, 12, requires_grad=True) for n in (4, 6)]
+    nested = torch.nested.as_nested_tensor(sequences)
+    output, weights = MultiheadAttention.forward.__wrapped__(
+        ours, nested, nested, nested, None, False, is_causal=is_causal
+    )
+    assert weights is None
+    for sequence, found in zip(sequences, output.unbind(), strict=True):
+        expected = ours(sequence, sequence, sequence, need_weights=False, is_causal=is_causal)[0]
+        torch.testing.assert_close(found, expected)
+        gradients = [torch.autograd.grad(y.square().sum(), sequence, retain_graph=True)[0] for y in (found, expected)]
+        torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize("grad", [True, False])
+def test_an_encoder_layer_in_evaluation_goes_through_the_module_and_not_past_it(grad: bool) -> None:
+    """PyTorch's layer has a fast path of its own, which gives NaN for rows that see nothing and forgets is_causal."""
+    layer = nn.TransformerEncoderLayer(12, 2, 20, dropout=0.0, batch_first=True).eval()
+    theirs, layer.self_attn = layer.self_attn, from_torch(layer.self_attn)
+    x = torch.randn(3, 5, 12)
+    future = torch.ones(5, 5, dtype=torch.bool).triu(1)
+    with torch.set_grad_enabled(grad):
+        assert layer(x, src_key_padding_mask=torch.ones(3, 5, dtype=torch.bool)).isfinite().all()
+        torch.testing.assert_close(layer(x, is_causal=True), layer(x, src_mask=future))
+        ours = layer(x, src_mask=future)
+        layer.self_attn = theirs
+        torch.testing.assert_close(ours, layer(x, src_mask=future))
+
+
+def test_initialising_again_draws_what_pytorch_draws() -> None:
+    for options in ({}, {"kdim": 7, "add_bias_kv": True}):
+        modules = [cls(12, 3, **options) for cls in (nn.MultiheadAttention, MultiheadAttention)]
+        for module in modules:
+            torch.manual_seed(1)
+            module._reset_parameters()
+        for (name, a), b in zip(modules[0].named_parameters(), modules[1].parameters(), strict=True):
+            if name != "out_proj.weight":  # which it leaves alone
+                assert torch.equal(a, b), name
