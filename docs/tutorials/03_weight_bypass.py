@@ -244,6 +244,7 @@ def body(function):
 
 
 yields = [line.strip() for line in inspect.getsource(bypass._targets).splitlines() if " yield " in line]
+assert yields
 print(body(bypass.bypass_), "", "# _targets", *yields, sep="\n")
 
 # %% [markdown]
