@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from unmasked._checks import require_divides, require_positive
 from unmasked._shapes import Bool, Float
 from unmasked.functional import Attention, scaled_dot_product_attention
 from unmasked.heads import merge_heads, split_heads
@@ -31,7 +32,7 @@ class CausalSelfAttention(nn.Module):
         dtype: their floating type.
 
     Raises:
-        ValueError: num_heads does not divide d_out, or num_kv_heads num_heads.
+        ValueError: num_heads does not divide d_out, num_kv_heads does not divide num_heads, or a size is below 1.
 
     References:
         Vaswani et al. (2017), sections 3.2.2 and 3.2.3. Shared heads: Ainslie et al. (2023), GQA, section 2.2.
@@ -59,14 +60,10 @@ class CausalSelfAttention(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        for name, size in (("d_in", d_in), ("d_out", d_out), ("num_heads", num_heads)):
-            if size < 1:
-                raise ValueError(f"{name} is {size}; it must be 1 or more")
-        if d_out % num_heads:
-            raise ValueError(f"d_out ({d_out}) must be divisible by num_heads ({num_heads})")
+        require_positive(d_in=d_in, d_out=d_out, context_length=1 if context_length is None else context_length)
+        require_divides("d_out", d_out, "num_heads", num_heads)
         num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
-        if num_kv_heads < 1 or num_heads % num_kv_heads:
-            raise ValueError(f"num_heads ({num_heads}) must be divisible by num_kv_heads ({num_kv_heads})")
+        require_divides("num_heads", num_heads, "num_kv_heads", num_kv_heads)
         if not 0 <= dropout <= 1:
             raise ValueError(f"dropout is {dropout}; it is a probability in [0, 1]")
         self.d_in, self.d_out = d_in, d_out
@@ -89,7 +86,7 @@ class CausalSelfAttention(nn.Module):
             (..., tokens, d_out).
 
         Raises:
-            ValueError: x has another number of features than d_in, or more tokens than context_length.
+            ValueError: x is not (..., tokens, d_in), or has more tokens than context_length.
         """
         context = self._attend(x, allowed, need_weights=False).context
         output: Tensor = self.out_proj(merge_heads(context))
@@ -98,24 +95,28 @@ class CausalSelfAttention(nn.Module):
     def weights(
         self, x: Float[Tensor, "*batch tokens d_in"], *, allowed: Bool[Tensor, "..."] | None = None
     ) -> Float[Tensor, "*batch heads tokens tokens"]:
-        """Return the weights that `forward` averages the values with, by the eager implementation.
+        """Return every head's weights, by the eager implementation.
 
         Args:
             x: (..., tokens, d_in).
             allowed: as for forward.
 
         Returns:
-            (..., heads, tokens, tokens); in training, after dropout.
+            (..., heads, tokens, tokens): what `forward` averages the values with, but for dropout, which in training
+            every call, of this method too, draws anew.
         """
         weights = self._attend(x, allowed, need_weights=True).weights
         assert weights is not None
         return weights
 
     def _attend(self, x: Tensor, allowed: Tensor | None, *, need_weights: bool) -> Attention:
-        if x.size(-1) != self.d_in:
-            raise ValueError(f"x has {x.size(-1)} features; this layer was made for d_in={self.d_in}")
+        if x.dim() < 2 or x.size(-1) != self.d_in:
+            raise ValueError(f"x has shape {tuple(x.shape)}; this layer takes (..., tokens, {self.d_in})")
         if self.context_length is not None and x.size(-2) > self.context_length:
-            raise ValueError(f"x has {x.size(-2)} tokens, more than context_length ({self.context_length})")
+            raise ValueError(
+                f"x has {x.size(-2)} tokens, more than context_length ({self.context_length}); shorten it, or make the "
+                "layer with a larger context_length"
+            )
         kv_dim = self.num_kv_heads * self.head_dim
         query, key, value = self.qkv(x).split([self.d_out, kv_dim, kv_dim], dim=-1)
         return scaled_dot_product_attention(

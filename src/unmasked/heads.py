@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from unmasked._checks import require_axes, require_divides, require_positive
 from unmasked._shapes import Float
 
 __all__ = [
@@ -36,7 +37,7 @@ def split_heads(
         A view, (..., heads, tokens, head_dim).
 
     Raises:
-        ValueError: num_heads does not divide embed_dim.
+        ValueError: num_heads does not divide embed_dim, or x has no axis of tokens.
 
     References:
         Vaswani et al. (2017), section 3.2.2.
@@ -50,13 +51,9 @@ def split_heads(
                 [[ 4.,  5.],
                  [10., 11.]]])
     """
+    require_axes("x", x, "tokens", "embed_dim")
     embed_dim = x.size(-1)
-    if num_heads < 1 or embed_dim % num_heads:
-        divisors = [n for n in range(1, embed_dim + 1) if embed_dim % n == 0]
-        near = sorted(sorted(divisors, key=lambda n: (abs(n - num_heads), -n))[:2])
-        raise ValueError(
-            f"embed_dim ({embed_dim}) must be divisible by num_heads ({num_heads}); try {' or '.join(map(str, near))}"
-        )
+    require_divides("embed_dim", embed_dim, "num_heads", num_heads)
     heads: Tensor = x.unflatten(-1, (num_heads, embed_dim // num_heads))  # batch tokens heads head_dim
     return heads.transpose(-2, -3)
 
@@ -76,6 +73,9 @@ def merge_heads(x: Float[Tensor, "*batch heads tokens head_dim"]) -> Float[Tenso
     Returns:
         (..., tokens, heads * head_dim).
 
+    Raises:
+        ValueError: x has fewer than three axes.
+
     References:
         Vaswani et al. (2017), section 3.2.2: Concat(head_1, ..., head_h).
 
@@ -84,6 +84,7 @@ def merge_heads(x: Float[Tensor, "*batch heads tokens head_dim"]) -> Float[Tenso
         >>> torch.equal(merge_heads(split_heads(x, 3)), x)
         True
     """
+    require_axes("x", x, "heads", "tokens", "head_dim")
     return x.transpose(-2, -3).flatten(-2)  # batch tokens heads·head_dim
 
 
@@ -99,10 +100,14 @@ def project_loop(
     Returns:
         (..., heads, tokens, head_dim).
 
+    Raises:
+        ValueError: there are no heads.
+
     Examples:
         >>> project_loop(torch.randn(5, 3), torch.randn(2, 3, 4)).shape
         torch.Size([2, 5, 4])
     """
+    require_positive(num_heads=stacked.size(0))
     return torch.stack([x @ matrix for matrix in stacked], dim=-3)
 
 
@@ -116,6 +121,7 @@ def project_bmm(
         >>> torch.allclose(project_bmm(x, stacked), project_loop(x, stacked), atol=1e-6)
         True
     """
+    require_positive(num_heads=stacked.size(0))
     return x.unsqueeze(-3) @ stacked
 
 
@@ -129,6 +135,7 @@ def project_einsum(
         >>> torch.allclose(project_einsum(x, stacked), project_loop(x, stacked), atol=1e-6)
         True
     """
+    require_positive(num_heads=stacked.size(0))
     return torch.einsum("...ti,hid->...htd", x, stacked)
 
 
@@ -168,7 +175,7 @@ def fused_qkv(
         x: (..., tokens, in).
         weight: (heads * 3 * head_dim, in).
         bias: (heads * 3 * head_dim,) or None.
-        num_heads: must divide the rows by three times head_dim.
+        num_heads: number of heads; three times it must divide the rows.
 
     Returns:
         query, key and value, each (..., heads, tokens, head_dim).
@@ -181,6 +188,7 @@ def fused_qkv(
         >>> query.shape
         torch.Size([7, 2, 5, 4])
     """
+    require_positive(num_heads=num_heads)
     if weight.size(0) % (3 * num_heads):
         raise ValueError(
             f"weight has {weight.size(0)} rows; query, key and value of num_heads={num_heads} need a multiple "

@@ -16,6 +16,7 @@ import math
 import torch
 from torch import Tensor
 
+from unmasked._checks import require_positive
 from unmasked._shapes import Bool, Float, Int, Shaped
 
 __all__ = [
@@ -28,6 +29,8 @@ __all__ = [
     "padding",
     "sliding_window",
 ]
+
+_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 def causal(
@@ -102,6 +105,7 @@ def padding(lengths: Int[Tensor, "batch"], keys: int | None = None) -> Bool[Tens
         bool, (batch, 1, 1, keys), which broadcasts over heads and queries.
 
     Raises:
+        TypeError: lengths is no tensor of integers with one axis.
         ValueError: a length is negative or larger than keys.
 
     Examples:
@@ -109,6 +113,8 @@ def padding(lengths: Int[Tensor, "batch"], keys: int | None = None) -> Bool[Tens
         tensor([[1, 1, 1],
                 [1, 0, 0]], dtype=torch.int32)
     """
+    if not isinstance(lengths, Tensor) or lengths.dim() != 1 or lengths.dtype not in _INTEGERS:
+        raise TypeError(f"lengths is {lengths}; pass one integer for each sequence, as torch.tensor([3, 1]) holds them")
     longest = int(lengths.max()) if lengths.numel() else 0
     keys = longest if keys is None else keys
     if longest > keys or (lengths < 0).any():
@@ -140,50 +146,77 @@ def combine(*allowed: Bool[Tensor, "..."] | None) -> Bool[Tensor, "..."] | None:
 
 
 def blocked_from_allowed(allowed: Bool[Tensor, "..."], *, num_heads: int | None = None) -> Bool[Tensor, "..."]:
-    """Turn a mask into nn.MultiheadAttention's polarity, in which True means *may not attend*.
+    """Turn a mask into one of nn.MultiheadAttention's, in which True means *may not attend*.
 
     Args:
-        allowed: bool, True = may see. (queries, keys) becomes an attn_mask, (batch, keys) a key_padding_mask.
-        num_heads: where given, ``allowed`` is (batch, heads or 1, queries, keys) and becomes the three axes that
-            nn.MultiheadAttention takes: (batch * num_heads, queries, keys).
+        allowed: bool, True = may see. (queries, keys) becomes an attn_mask. (batch, keys), or (batch, 1, 1, keys) as
+            `padding` makes it, becomes a key_padding_mask, (batch, keys).
+        num_heads: where given, ``allowed`` is (batch, heads or 1, queries, keys) and becomes an attn_mask for each
+            head: (batch * num_heads, queries, keys). A mask for all queries must be expanded to them before:
+            ``allowed.expand(-1, -1, queries, -1)``; padding alone is smaller as a key_padding_mask.
 
     Returns:
         bool, True = may not see.
 
     Raises:
-        ValueError: num_heads is given and ``allowed`` is not (batch, num_heads or 1, queries, keys).
+        ValueError: ``allowed`` has four axes and differs by head or query, but num_heads is not given; or num_heads
+            is given and ``allowed`` is not (batch, num_heads or 1, queries, keys).
 
     Examples:
         >>> blocked_from_allowed(causal(2))
         tensor([[False,  True],
                 [False, False]])
+        >>> blocked_from_allowed(padding(torch.tensor([3, 1])))
+        tensor([[False, False, False],
+                [False,  True,  True]])
     """
     _require_bool("allowed", allowed)
+    shape = tuple(allowed.shape)
     if num_heads is None:
-        return ~allowed
-    if allowed.dim() != 4 or allowed.size(1) not in (1, num_heads):
+        if allowed.dim() != 4:
+            return ~allowed
+        if shape[1:3] != (1, 1):
+            raise ValueError(
+                f"allowed has shape {shape}; nn.MultiheadAttention takes four axes as three: pass num_heads"
+            )
+        return ~allowed[:, 0, 0]
+    require_positive(num_heads=num_heads)
+    if allowed.dim() != 4 or shape[1] not in (1, num_heads):
         raise ValueError(
-            f"allowed has shape {tuple(allowed.shape)}; with num_heads={num_heads} it must be "
-            f"(batch, 1 or {num_heads}, queries, keys)"
+            f"allowed has shape {shape}; with num_heads={num_heads} it must be (batch, 1 or {num_heads}, queries, keys)"
         )
     return ~allowed.expand(-1, num_heads, -1, -1).flatten(0, 1)
 
 
-def allowed_from_blocked(blocked: Bool[Tensor, "*shape"]) -> Bool[Tensor, "*shape"]:
+def allowed_from_blocked(blocked: Bool[Tensor, "..."], *, num_heads: int | None = None) -> Bool[Tensor, "..."]:
     """Turn a boolean mask of nn.MultiheadAttention, in which True means *may not attend*, into ``allowed``.
 
     Args:
         blocked: bool, any shape, True = may not see.
+        num_heads: where given, ``blocked`` is an attn_mask for each head, (batch * num_heads, queries, keys), and
+            becomes (batch, num_heads, queries, keys).
 
     Returns:
-        bool, the same shape, True = may see.
+        bool, True = may see.
+
+    Raises:
+        ValueError: num_heads is given and ``blocked`` is not (batch * num_heads, queries, keys).
 
     Examples:
         >>> allowed_from_blocked(torch.tensor([False, True]))
         tensor([ True, False])
     """
     _require_bool("blocked", blocked)
-    return ~blocked
+    if num_heads is None:
+        return ~blocked
+    require_positive(num_heads=num_heads)
+    if blocked.dim() != 3 or blocked.size(0) % num_heads:
+        raise ValueError(
+            f"blocked has shape {tuple(blocked.shape)}; with num_heads={num_heads} it must be "
+            f"(batch * {num_heads}, queries, keys)"
+        )
+    per_head: Tensor = blocked.unflatten(0, (blocked.size(0) // num_heads, num_heads))  # batch heads queries keys
+    return ~per_head
 
 
 def additive_from_allowed(

@@ -40,6 +40,7 @@ def from_scratch(made: CausalSelfAttention, x: Tensor, allowed: Tensor | None = 
 @pytest.mark.parametrize("masked", [False, True])
 def test_it_equals_attention_from_scratch(num_kv_heads: int, qkv_bias: bool, out_bias: bool, masked: bool) -> None:
     made = layer(7, 12, 6, num_kv_heads=num_kv_heads, qkv_bias=qkv_bias, out_bias=out_bias)
+    assert (made.qkv.bias is not None, made.out_proj.bias is not None) == (qkv_bias, out_bias)
     x = torch.randn(2, 5, 7, dtype=torch.float64)
     allowed = torch.rand(2, 1, 5, 5) < 0.6 if masked else None
     expected = [from_scratch(made, x[b], None if allowed is None else allowed[b, 0]) for b in range(2)]
@@ -117,6 +118,7 @@ def test_dropout_drops_weights_in_training_only() -> None:
     kept = made.weights(x)[..., masks.causal(30)] != 0
     assert 0.4 < kept.float().mean() < 0.6
     assert not torch.equal(made(x), made(x))
+    assert not torch.equal(made.weights(x), made.weights(x))
     made.eval()
     assert torch.equal(made(x), made(x))
     torch.testing.assert_close(made.weights(x).sum(-1), torch.ones(2, 3, 30))
@@ -141,9 +143,10 @@ def test_compiles_and_exports() -> None:
         ((0, 12, 3), {}, "d_in is 0; it must be 1 or more"),
         ((7, 0, 3), {}, "d_out is 0; it must be 1 or more"),
         ((7, 12, 0), {}, "num_heads is 0; it must be 1 or more"),
-        ((7, 12, 5), {}, "d_out (12) must be divisible by num_heads (5)"),
-        ((7, 12, 6), {"num_kv_heads": 4}, "num_heads (6) must be divisible by num_kv_heads (4)"),
-        ((7, 12, 6), {"num_kv_heads": 0}, "num_heads (6) must be divisible by num_kv_heads (0)"),
+        ((7, 12, 5), {}, "d_out (12) must be divisible by num_heads (5); try 4 or 6"),
+        ((7, 12, 6), {"num_kv_heads": 4}, "num_heads (6) must be divisible by num_kv_heads (4); try 3 or 6"),
+        ((7, 12, 6), {"num_kv_heads": 0}, "num_kv_heads is 0; it must be 1 or more"),
+        ((7, 12, 6), {"context_length": -1}, "context_length is -1; it must be 1 or more"),
         ((7, 12, 6), {"dropout": 1.5}, "dropout is 1.5; it is a probability in [0, 1]"),
     ],
 )
@@ -156,7 +159,11 @@ def test_impossible_sizes_are_refused(sizes: tuple[int, int, int], options: dict
 def test_input_that_does_not_fit_is_refused() -> None:
     made = CausalSelfAttention(7, 12, 3, context_length=4)
     for attend in (made, made.weights):
-        with pytest.raises(ValueError, match=r"x has 8 features; this layer was made for d_in=7$"):
-            attend(torch.randn(2, 3, 8))
-        with pytest.raises(ValueError, match=r"x has 5 tokens, more than context_length \(4\)$"):
+        for shape in ((2, 3, 8), (7,), ()):
+            with pytest.raises(ValueError, match=re.escape(f"x has shape {shape}; this layer takes (..., tokens, 7)")):
+                attend(torch.randn(shape))
+        text = (
+            "x has 5 tokens, more than context_length (4); shorten it, or make the layer with a larger context_length"
+        )
+        with pytest.raises(ValueError, match=re.escape(text) + "$"):
             attend(torch.randn(2, 5, 7))

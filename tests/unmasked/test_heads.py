@@ -1,4 +1,5 @@
 import re
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -79,9 +80,7 @@ def test_the_fused_layer_equals_three_projections_with_its_gradients() -> None:
 
 
 @pytest.mark.usefixtures("unhooked")
-@pytest.mark.parametrize(
-    ("embed_dim", "num_heads", "near"), [(10, 3, "2 or 5"), (7, 3, "1 or 7"), (12, 5, "4 or 6"), (6, 0, "1 or 2")]
-)
+@pytest.mark.parametrize(("embed_dim", "num_heads", "near"), [(10, 3, "2 or 5"), (7, 3, "1 or 7"), (12, 5, "4 or 6")])
 def test_an_impossible_number_of_heads_is_refused_with_the_nearest_possible(
     embed_dim: int, num_heads: int, near: str
 ) -> None:
@@ -90,8 +89,31 @@ def test_an_impossible_number_of_heads_is_refused_with_the_nearest_possible(
         split_heads(torch.randn(2, embed_dim), num_heads)
 
 
+X, WEIGHT, NO_HEADS = torch.zeros(5, 3), torch.zeros(16, 3), torch.zeros(0, 3, 4)
+REFUSED = {
+    "weight has 16 rows; query, key and value of num_heads=2 need a multiple of 6": [
+        lambda: fused_qkv(X, WEIGHT, num_heads=2)
+    ],
+    "num_heads is 0; it must be 1 or more": [
+        lambda: fused_qkv(X, WEIGHT, num_heads=0),
+        lambda: split_heads(X, 0),
+        lambda: split_heads(torch.zeros(2, 0), 0),
+        lambda: project_loop(X, NO_HEADS),
+        lambda: project_bmm(X, NO_HEADS),
+        lambda: project_einsum(X, NO_HEADS),
+        lambda: project_linear(X, NO_HEADS),
+    ],
+    "num_heads is -1; it must be 1 or more": [
+        lambda: fused_qkv(X, WEIGHT, num_heads=-1),
+        lambda: split_heads(X, -1),
+    ],
+    "x has shape (3,); it must be (..., tokens, embed_dim)": [lambda: split_heads(torch.zeros(3), 3)],
+    "x has shape (5, 3); it must be (..., heads, tokens, head_dim)": [lambda: merge_heads(X)],
+}
+
+
 @pytest.mark.usefixtures("unhooked")
-def test_rows_that_are_not_three_parts_a_head_are_refused() -> None:
-    text = "weight has 16 rows; query, key and value of num_heads=2 need a multiple of 6"
+@pytest.mark.parametrize(("text", "make"), [(text, make) for text, makes in REFUSED.items() for make in makes])
+def test_what_has_no_heads_or_too_few_axes_or_rows_is_refused(text: str, make: Callable[[], object]) -> None:
     with pytest.raises(ValueError, match=re.escape(text) + "$"):
-        fused_qkv(torch.randn(5, 3), torch.randn(16, 3), num_heads=2)
+        make()

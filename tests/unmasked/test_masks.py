@@ -51,6 +51,10 @@ def test_combined_masks_allow_what_all_allow() -> None:
 def test_every_conversion_has_its_inverse() -> None:
     allowed = torch.rand(2, 3, 5) < 0.5
     assert torch.equal(masks.allowed_from_blocked(masks.blocked_from_allowed(allowed)), allowed)
+    by_head = torch.rand(2, 4, 3, 5) < 0.5
+    there = masks.blocked_from_allowed(by_head, num_heads=4)
+    assert torch.equal(masks.allowed_from_blocked(there, num_heads=4), by_head)
+    assert masks.allowed_from_blocked(there[:0], num_heads=4).shape == (0, 4, 3, 5)
     for dtype in (torch.float32, torch.float16):
         additive = masks.additive_from_allowed(allowed, dtype)
         assert additive.dtype == dtype
@@ -82,9 +86,10 @@ def test_padding_becomes_a_key_padding_mask_and_one_mask_serves_all_heads() -> N
     allowed = masks.padding(torch.tensor([2, 5]))
     x = torch.randn(2, 5, 12)
     mha = nn.MultiheadAttention(12, 3, batch_first=True)
-    by_key = mha(x, x, x, key_padding_mask=masks.blocked_from_allowed(allowed[:, 0, 0]))
+    by_key = mha(x, x, x, key_padding_mask=masks.blocked_from_allowed(allowed))
     by_pair = mha(x, x, x, attn_mask=masks.blocked_from_allowed(allowed.expand(2, 1, 5, 5), num_heads=3))
     torch.testing.assert_close(by_key, by_pair)
+    torch.testing.assert_close(mha(x, x, x, key_padding_mask=masks.blocked_from_allowed(allowed[:, 0, 0])), by_key)
     assert not by_key[1][0, :, 2:].any()
 
 
@@ -128,6 +133,36 @@ def test_padding_becomes_a_key_padding_mask_and_one_mask_serves_all_heads() -> N
             lambda: masks.blocked_from_allowed(torch.ones(2, 3, 4, 5).bool(), num_heads=2),
             ValueError,
             "allowed has shape (2, 3, 4, 5); with num_heads=2 it must be (batch, 1 or 2, queries, keys)",
+        ),
+        (
+            lambda: masks.blocked_from_allowed(torch.ones(2, 1, 4, 5).bool()),
+            ValueError,
+            "allowed has shape (2, 1, 4, 5); nn.MultiheadAttention takes four axes as three: pass num_heads",
+        ),
+        (
+            lambda: masks.allowed_from_blocked(torch.ones(5, 3, 4).bool(), num_heads=2),
+            ValueError,
+            "blocked has shape (5, 3, 4); with num_heads=2 it must be (batch * 2, queries, keys)",
+        ),
+        (
+            lambda: masks.allowed_from_blocked(torch.ones(4, 3).bool(), num_heads=2),
+            ValueError,
+            "blocked has shape (4, 3); with num_heads=2 it must be (batch * 2, queries, keys)",
+        ),
+        *(
+            (make, ValueError, "num_heads is 0; it must be 1 or more")
+            for make in [
+                lambda: masks.blocked_from_allowed(torch.ones(2, 1, 4, 5).bool(), num_heads=0),
+                lambda: masks.allowed_from_blocked(torch.ones(2, 4, 5).bool(), num_heads=0),
+            ]
+        ),
+        *(
+            (
+                lambda lengths=lengths: masks.padding(lengths),
+                TypeError,
+                f"lengths is {lengths}; pass one integer for each sequence, as torch.tensor([3, 1]) holds them",
+            )
+            for lengths in ([3, 1], torch.tensor(3), torch.tensor([3.0, 1.0]), torch.tensor([True]))
         ),
         *(
             (make, TypeError, f"{name} is torch.float32; it must be bool (an additive mask: allowed_from_additive)")
