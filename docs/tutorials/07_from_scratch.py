@@ -449,7 +449,7 @@ largest
 # %% [markdown]
 # The numbers have 64<!--= torch.finfo(inputs[0].dtype).bits --> bits, and the largest difference is
 # {{ max(largest.values()) :.0e}}. Left out are inference without gradients, `is_causal`, and queries that may see
-# nothing: for these the package differs from PyTorch on purpose, as [below](#what-lets-a-wrong-layer-pass).
+# nothing: for these the package differs from PyTorch on purpose, as [below](#what-hides-a-mistake).
 #
 # One option is often misread: `add_bias_kv` adds no bias to the keys. It appends one learned key and one learned value,
 # which every query may attend to, and so the weights get a column more.
@@ -574,7 +574,7 @@ moved = step(alias)
 assert moved > 0
 
 # %% [markdown]
-# ## What lets a wrong layer pass
+# ## What hides a mistake
 #
 # **Biases of zero.** Here is a copy that forgets all biases, compared with the layer as it was made, and again after
 # its biases were filled. Below, the largest gradient of each new bias: training moves all but the key's.
