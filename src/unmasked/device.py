@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -136,6 +137,7 @@ def sdpa_backends(
         except (RuntimeError, IndexError):  # none that is switched on can run
             return None
 
+    @cache
     def why_not_math(is_causal: bool) -> str:
         q, k, v = (torch.empty_like(x, device="meta") for x in (query, key, value))
         mask = None if attn_mask is None else torch.empty_like(attn_mask, device="meta")

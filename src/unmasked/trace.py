@@ -99,7 +99,8 @@ def trace(function: Callable[..., Any], /, *args: Any, axes: Mapping[str, int] |
         function: What to run.
         *args: Its arguments.
         axes: The size of each named axis, all different: an axis is named by its size, also where that is a product
-            ("heads·head_dim", "3·heads·head_dim"). A size that two products of as many names fit stays a number.
+            ("heads·head_dim") or twice or three times one ("3·heads·head_dim", a fused layer's). Of products the
+            shortest wins; a size that two equally short ones fit stays a number.
         **kwargs: Its keyword arguments.
 
     Returns:
@@ -107,6 +108,7 @@ def trace(function: Callable[..., Any], /, *args: Any, axes: Mapping[str, int] |
 
     Raises:
         ValueError: Two axes have the same size, so that sizes cannot tell them apart.
+        TypeError: The function returns a generator, which has not run.
         Exception: Whatever the function raises, with the steps so far as a note.
 
     Examples:
@@ -122,6 +124,9 @@ def trace(function: Callable[..., Any], /, *args: Any, axes: Mapping[str, int] |
         steps = (*recorder.steps, *filter(None, [recorder.running]))
         error.add_note(f"The operations up to here:\n{Trace(steps)}")
         raise
+    if isinstance(result, Iterator):
+        name = type(result).__name__
+        raise TypeError(f"function returned a {name}, which runs only when it is consumed: trace list(function(...))")
     return Trace(tuple(recorder.steps), result)
 
 
@@ -186,14 +191,14 @@ def _axis_names(axes: Mapping[str, int]) -> dict[int, str]:
             raise ValueError(f"axes {sizes[size]!r} and {name!r} both have size {size}: choose sizes that all differ")
         sizes[size] = name
     names: dict[int, str] = {}
-    for factor in (1, 3, 2):  # one name before a product, a product before the multiples of a fused qkv or kv layer
-        for count in range(1, len(axes) + 1):
-            level: dict[int, list[str]] = {}
-            for group in combinations(axes, count):
-                size = factor * math.prod(axes[name] for name in group)
-                level.setdefault(size, []).append("·".join([str(factor)] * (factor > 1) + list(group)))
-            for size, found in level.items():
-                names.setdefault(size, found[0] if len(found) == 1 else str(size))
+    terms = {"3": 3, "2": 2, **axes}  # a fused qkv or kv layer multiplies by a number that no axis need have
+    for count in range(1, len(axes) + 2):
+        level: dict[int, list[str]] = {}
+        for group in combinations(terms, count):
+            if len(axes.keys() & set(group)) >= max(1, count - 1):
+                level.setdefault(math.prod(terms[term] for term in group), []).append("·".join(group))
+        for size, found in level.items():
+            names.setdefault(size, found[0] if len(found) == 1 else str(size))
     return names
 
 

@@ -6,7 +6,8 @@ from torch import Tensor, nn
 
 from unmasked.trace import Trace, trace
 
-AXES = {"batch": 2, "tokens": 5, "heads": 3, "head_dim": 4}
+AXES = {"batch": 2, "tokens": 5, "heads": 3, "head_dim": 4, "embed_dim": 12}
+FUSED = {"batch": 3, "tokens": 5, "embed_dim": 8}
 
 
 class Causal(nn.Module):
@@ -55,7 +56,7 @@ def test_a_causal_layer_is_traced_step_by_step_to_its_output_projection() -> Non
 def test_a_step_knows_its_inputs_its_axes_and_its_source_line() -> None:
     step = trace(Causal(), torch.randn(2, 5, 7), axes=AXES).steps[0]
     assert step.inputs == ((2, 5, 7), (12, 7))
-    assert step.axes == ("batch", "tokens", "heads·head_dim")
+    assert step.axes == ("batch", "tokens", "embed_dim")
     assert step.source == "keys = self.W_key(x).view(b, n, 3, 4).transpose(1, 2)"
     assert step.file == __file__
     assert step.line == Causal.forward.__code__.co_firstlineno + 2
@@ -105,11 +106,28 @@ def test_what_gives_no_tensor_is_no_step() -> None:
     assert trace(lambda x: (x.shape, x.dtype, x.size(0), x.sum, x.tolist(), len(x)), torch.ones(2)).steps == ()
 
 
-def test_a_product_names_an_axis_only_where_it_is_the_only_one() -> None:
-    def sizes(*shape: int) -> tuple[str, ...]:
-        return trace(torch.ones, shape, axes={"batch": 2, "tokens": 6, "heads": 3, "head_dim": 4}).steps[0].axes
+def axes_of(*shape: int, **axes: int) -> tuple[str, ...]:
+    return trace(torch.empty, shape, device="meta", axes=axes).steps[0].axes
 
-    assert sizes(6, 12, 8, 18, 36, 7) == ("tokens", "12", "batch·head_dim", "tokens·heads", "batch·tokens·heads", "7")
+
+def test_a_product_names_an_axis_only_where_it_is_the_only_one() -> None:
+    axes = {"batch": 4, "tokens": 10, "heads": 5, "head_dim": 8}
+    names = ("heads", "tokens", "40", "batch·head_dim", "tokens·head_dim", "160", "3·heads", "7")
+    assert axes_of(5, 10, 40, 32, 80, 160, 15, 7, **axes) == names
+
+
+def test_an_axis_of_size_two_or_three_is_not_mistaken_for_the_factor_of_a_fused_layer() -> None:
+    fused = trace(lambda x: nn.functional.linear(x, torch.ones(24, 8)), torch.ones(3, 5, 8), axes=FUSED)
+    assert fused.steps[-1].axes == ("batch", "tokens", "24")
+    assert axes_of(14, 21, batch=2, embed_dim=7) == ("14", "3·embed_dim")
+    assert axes_of(14, 21, batch=3, embed_dim=7) == ("2·embed_dim", "21")
+
+
+def test_a_generator_is_refused_because_it_has_not_run() -> None:
+    text = "function returned a generator, which runs only when it is consumed: trace list(function(...))"
+    with pytest.raises(TypeError, match=re.escape(text)):
+        trace(lambda x: (row * 2 for row in x), torch.ones(2, 3))
+    assert len(trace(lambda x: [row * 2 for row in x], torch.ones(2, 3)).steps) == 3
 
 
 def test_axes_of_one_size_are_refused() -> None:
