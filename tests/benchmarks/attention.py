@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 import unmasked
 
-Contender = Callable[[], Tensor]
+Contender = Callable[[], tuple[Tensor, ...]]
 
 # What is aimed at, at batch 4, width 768, 12 heads, causal, float32, one thread: (contender, against, tokens) -> ratio.
 AIMS = {
@@ -48,8 +48,9 @@ class HandWritten(nn.Module):
         return self.out_proj(context.transpose(1, 2).reshape(batch, tokens, embed_dim))
 
 
-def contenders(batch: int, tokens: int, embed_dim: int, num_heads: int) -> dict[str, Contender]:
-    x = torch.randn(batch, tokens, embed_dim, requires_grad=True)
+def contenders(batch: int, tokens: int, embed_dim: int, num_heads: int) -> tuple[dict[str, Contender], list[Tensor]]:
+    """The contenders, and the tensors whose gradients a backward pass makes."""
+    x, context = (torch.randn(batch, tokens, embed_dim, requires_grad=True) for _ in range(2))
     q, k, v = (torch.randn(batch, num_heads, tokens, embed_dim // num_heads, requires_grad=True) for _ in range(3))
     w_in, w_out = (torch.randn(n * embed_dim, embed_dim, requires_grad=True) for n in (3, 1))
     future = torch.ones(tokens, tokens, dtype=torch.bool).triu(1)
@@ -58,40 +59,48 @@ def contenders(batch: int, tokens: int, embed_dim: int, num_heads: int) -> dict[
     layer = unmasked.CausalSelfAttention(embed_dim, embed_dim, num_heads, qkv_bias=True)
     by_hand = HandWritten(embed_dim, num_heads)
 
-    def limit() -> Tensor:
-        F.linear(x, w_in).sum().backward() if torch.is_grad_enabled() else F.linear(x, w_in)
-        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        attended.sum().backward() if torch.is_grad_enabled() else None
-        return F.linear(x, w_out)
+    def limit() -> tuple[Tensor, ...]:
+        return (
+            F.linear(x, w_in),
+            F.scaled_dot_product_attention(q, k, v, is_causal=True),
+            F.linear(context, w_out),
+        )
 
-    return {
+    def run(module: nn.MultiheadAttention, **options: object) -> Contender:
+        return lambda: (module(x, x, x, **options)[0],)
+
+    calls = {
         "limit": limit,
-        "MultiheadAttention": lambda: ours(x, x, x, need_weights=False, is_causal=True)[0],
-        "CausalSelfAttention": lambda: layer(x),
-        "written by hand on SDPA": lambda: by_hand(x),
-        "MultiheadAttention, causal mask": lambda: ours(x, x, x, need_weights=False, attn_mask=future)[0],
-        "nn.MultiheadAttention, hint and mask": lambda: theirs(
-            x, x, x, need_weights=False, attn_mask=future, is_causal=True
-        )[0],
-        "nn.MultiheadAttention, causal mask": lambda: theirs(x, x, x, need_weights=False, attn_mask=future)[0],
-        "eager": lambda: ours(x, x, x, need_weights=True, is_causal=True)[0],
-        "nn.MultiheadAttention, need_weights": lambda: theirs(x, x, x, need_weights=True, attn_mask=future)[0],
+        "MultiheadAttention": run(ours, need_weights=False, is_causal=True),
+        "CausalSelfAttention": lambda: (layer(x),),
+        "written by hand on SDPA": lambda: (by_hand(x),),
+        "MultiheadAttention, causal mask": run(ours, need_weights=False, attn_mask=future),
+        "nn.MultiheadAttention, hint and mask": run(theirs, need_weights=False, attn_mask=future, is_causal=True),
+        "nn.MultiheadAttention, causal mask": run(theirs, need_weights=False, attn_mask=future),
+        "eager": run(ours, need_weights=True, is_causal=True),
+        "MultiheadAttention, need_weights": run(ours, need_weights=True, attn_mask=future),
+        "nn.MultiheadAttention, need_weights": run(theirs, need_weights=True, attn_mask=future),
     }
+    parameters = [p for module in (theirs, ours, layer, by_hand) for p in module.parameters()]
+    return calls, [x, context, q, k, v, w_in, w_out, *parameters]
 
 
-def medians(calls: dict[str, Contender], rounds: int, backward: bool) -> dict[str, dict[str, float]]:
+def medians(
+    calls: dict[str, Contender], leaves: list[Tensor], rounds: int, backward: bool
+) -> dict[str, dict[str, float]]:
     """Time every contender once a round; return the median over the rounds of each one's ratio to each other one."""
     seconds: dict[str, list[float]] = {name: [] for name in calls}
-    for turn in range(rounds + 1):
+    cotangents = {name: [torch.randn_like(output) for output in call()] for name, call in calls.items()}  # warms up
+    for _ in range(rounds):
         for name, call in calls.items():
             with torch.set_grad_enabled(backward):
                 start = time.perf_counter()
-                output = call()
+                outputs = call()
                 if backward:
-                    output.sum().backward()
-                elapsed = time.perf_counter() - start
-            if turn:  # the first round warms up
-                seconds[name].append(elapsed)
+                    torch.autograd.backward(outputs, cotangents[name])
+                seconds[name].append(time.perf_counter() - start)
+            for leaf in leaves:
+                leaf.grad = None
     return {
         name: {other: statistics.median(a / b for a, b in zip(times, seconds[other], strict=True)) for other in calls}
         for name, times in seconds.items()
@@ -128,11 +137,11 @@ def main() -> None:
     print(f"torch {torch.__version__}, one thread, float32, embed_dim 768, 12 heads, causal, {options.rounds} rounds")
     for tokens in options.tokens:
         batch = max(1, 4096 // tokens)
-        calls = contenders(batch, tokens, 768, 12)
+        calls, leaves = contenders(batch, tokens, 768, 12)
         if tokens > 2048:  # the eager ones hold every score: minutes and gigabytes, to learn nothing new
             calls = {name: call for name, call in calls.items() if not name.endswith(("eager", "need_weights"))}
         for backward in (False, True):
-            ratios = medians(calls, options.rounds, backward)
+            ratios = medians(calls, leaves, options.rounds, backward)
             passes = "forward + backward" if backward else "forward"
             print(f"\nbatch {batch}, {tokens} tokens, {passes}: time over the limit's")
             for name in calls:
@@ -140,6 +149,9 @@ def main() -> None:
             for (name, other, size), aim in AIMS.items():
                 if size == tokens and name in calls:
                     print(f"  {name} / {other}: {ratios[name][other]:.2f} (aim: {aim})")
+    if not sys.platform.startswith("linux"):
+        print("\nextra memory: measured on Linux alone, which tells a process's peak and lets it be reset")
+        return
     print("\nextra memory of one call, batch 1, 4 heads, head_dim 64, MiB (aim at 8192 tokens, fused: under 32)")
     for tokens in (2048, 4096, 8192):
         fused, eager = (extra_memory(tokens, implementation) for implementation in ("fused", "eager"))

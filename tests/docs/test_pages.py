@@ -5,7 +5,6 @@ from __future__ import annotations
 import doctest
 import inspect
 import re
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ import torch
 
 import unmasked
 from proofread import formula, page
-from proofread.check import Report, check, find_pages
+from proofread.check import check, find_pages
 from unmasked import self_attention
 
 ROOT = Path(__file__).parents[2]
@@ -21,18 +20,18 @@ PAGES = find_pages([ROOT / "docs"])
 SCRIPTS = [path for path in PAGES if path.suffix == ".py"]
 
 
-@cache
-def report() -> Report:
-    return check(PAGES, root=ROOT, cache=None)
-
-
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
 def test_the_page_proofreads_clean(path: Path):
-    (checked,) = (checked for checked in report().pages if checked.page.path == path.relative_to(ROOT).as_posix())
-    assert [str(finding) for finding in checked.findings] == []
+    report = check([path], root=ROOT, cache=None)
+    assert [str(finding) for finding in report.findings] == []
 
 
-@cache
+def numbered() -> list[formula.Formula]:
+    """The formulas of all pages that have a number."""
+    cells = (cell for path in SCRIPTS for cell in page.read(path, ROOT).cells if not cell.is_code)
+    return [each for cell in cells for each in formula.find(cell.source) if each.tag]
+
+
 def stated(path: Path) -> list[tuple[formula.Formula, dict[str, object]]]:
     """The page's formulas, each with the namespace at its point of the page."""
     namespace: dict[str, object] = {"__name__": "__main__"}
@@ -71,16 +70,16 @@ def plain(latex: str) -> str:
 
 
 def test_docstrings_cite_every_equation_that_the_pages_number_and_state_it_alike():
-    numbered = [(each.tag, plain(each.latex)) for path in SCRIPTS for each, _ in stated(path) if each.tag]
-    assert len(dict(numbered)) == len(numbered), "two equations have one number"
-    assert {number for _, number, _ in cited()} == set(dict(numbered))
+    on_pages = [(each.tag, plain(each.latex)) for each in numbered()]
+    assert len(dict(on_pages)) == len(on_pages), "two equations have one number"
+    assert {number for _, number, _ in cited()} == set(dict(on_pages))
     for name, number, latex in cited():
-        assert not latex or plain(latex) == dict(numbered)[number], f"{name} states equation ({number}) otherwise"
+        assert not latex or plain(latex) == dict(on_pages)[number], f"{name} states equation ({number}) otherwise"
 
 
 def test_the_page_the_docstring_and_the_doctest_of_self_attention_agree():
     (latex,) = (latex for name, _, latex in cited() if name == "self_attention")
-    (on_page,) = (each for path in SCRIPTS for each, _ in stated(path) if each.tag == "3.1")
+    (on_page,) = (each for each in numbered() if each.tag == "3.1")
     assert plain(on_page.latex) == plain(latex)
 
     (example,) = doctest.DocTestFinder(recurse=False).find(self_attention, globs={"torch": torch} | vars(unmasked))
