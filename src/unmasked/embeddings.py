@@ -7,11 +7,13 @@ import gzip
 import re
 import zipfile
 from array import array
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from io import BufferedIOBase
 from itertools import chain, islice
+from math import isfinite
 from os import PathLike
 from pathlib import Path
 from typing import cast
@@ -27,12 +29,6 @@ __all__ = ["Embeddings", "UnknownWordError", "read_glove", "ship_vectors", "tabl
 
 class UnknownWordError(KeyError):
     """Words have no vector: the text names them, each with the nearest words that have one."""
-
-    def __init__(self, words: Sequence[str], known: Sequence[str], where: str) -> None:
-        near = [", ".join(map(repr, difflib.get_close_matches(word.lower(), known))) for word in words[:5]]
-        named = [f"{word!r} (nearest: {names or 'none'})" for word, names in zip(words, near, strict=False)]
-        more = f" and {len(words) - 5} more" if len(words) > 5 else ""
-        super().__init__(f"{where} has no vector for {', '.join(named)}{more}")
 
     def __str__(self) -> str:
         return str(self.args[0])  # KeyError would print the repr, quotes and all
@@ -90,10 +86,11 @@ class Embeddings:
 
         Raises:
             UnknownWordError: A word has no vector.
+            TypeError: A token is not a string.
         """
         tokens = _tokens(words)
         if unknown := [token for token in dict.fromkeys(tokens) if token not in self]:
-            raise UnknownWordError(unknown, self.words, repr(self))
+            raise _unknown(unknown, self.words, repr(self))
         return self.vectors[[self._rows[token] for token in tokens]]
 
 
@@ -123,7 +120,8 @@ def read_glove(
 
     Raises:
         UnknownWordError: A wanted word is not in the file.
-        ValueError: A line is malformed, a zip needs a choice, or nothing is there to read.
+        ValueError: A line is malformed, a zip needs a choice, nothing is there to read, or dtype holds no fractions.
+        TypeError: A word is not a string.
 
     Source: Pennington, Socher and Manning (2014), https://nlp.stanford.edu/projects/glove/.
 
@@ -135,6 +133,8 @@ def read_glove(
     wanted = None if words is None else dict.fromkeys(_tokens(words))
     if wanted is not None and not wanted:
         raise ValueError("words is empty: name at least one, or pass None to read all")
+    if not dtype.is_floating_point:
+        raise ValueError(f"dtype is {dtype}, expected one of floating point, such as torch.float32")
     rows: dict[str, int] = {}
     numbers = array("d" if dtype == torch.float64 else "f")
     with _open(Path(path), dim, member) as file:
@@ -145,9 +145,9 @@ def read_glove(
                 if wanted is not None and len(rows) == len(wanted):
                     break
     if wanted is not None and len(rows) < len(wanted):
-        with _open(Path(path), dim, member) as file:  # sorted by frequency: the words that are meant stand at its head
-            known = [token for token, _ in islice(_entries(file, path, dim, None), 100_000)]
-        raise UnknownWordError([word for word in wanted if word not in rows], known, str(path))
+        with _open(Path(path), dim, member) as file:
+            known = (token for token, _ in _entries(file, path, dim, None))
+            raise _unknown([word for word in wanted if word not in rows], known, str(path))
     if not rows:
         raise ValueError(f"{path} holds no vectors")
     found = torch.frombuffer(numbers, dtype=torch.float64 if numbers.typecode == "d" else torch.float32)
@@ -195,13 +195,15 @@ def table(
         The table.
 
     Raises:
-        ValueError: The labels are not as many as the rows or columns.
+        ValueError: The matrix has not two axes, or the labels are not as many as its rows or columns.
 
     Examples:
         >>> print(table(torch.tensor([[0.75, 0.25]]), ["ship"], ["my", "crew"]))
               my    crew
         ship  0.75  0.25
     """
+    if matrix.ndim != 2:
+        raise ValueError(f"matrix has shape {tuple(matrix.shape)}, expected (rows, columns)")
     columns = row_labels if column_labels is None else column_labels
     for name, labels, size in zip(("row_labels", "column_labels"), (row_labels, columns), matrix.shape, strict=True):
         if len(labels) != size:
@@ -211,22 +213,35 @@ def table(
 
 
 def _tokens(words: str | Iterable[str]) -> list[str]:
-    return words.lower().split() if isinstance(words, str) else list(words)
+    tokens = words.lower().split() if isinstance(words, str) else list(words)
+    for token in tokens:
+        if not isinstance(token, str):
+            raise TypeError(f"words holds {token!r}, expected strings")
+    return tokens
+
+
+def _unknown(words: Sequence[str], known: Iterable[str], where: str) -> UnknownWordError:
+    head = list(islice(known, 30_000))  # files are sorted by frequency: the words that are meant stand at the head
+    near = [", ".join(map(repr, difflib.get_close_matches(word.lower(), head))) for word in words[:5]]
+    named = [f"{word!r} (nearest: {names or 'none'})" for word, names in zip(words, near, strict=False)]
+    more = f" and {len(words) - 5} more" if len(words) > 5 else ""
+    return UnknownWordError(f"{where} has no vector for {', '.join(named)}{more}")
 
 
 def _open(path: Path, dim: int | None, member: str | None) -> BufferedIOBase:
-    if path.suffix == ".gz":
-        return gzip.open(path)
-    if path.suffix != ".zip":
-        return path.open("rb")
+    suffix = path.suffix.lower()
+    if suffix != ".zip":
+        if member is not None:
+            raise ValueError(f"member is {member!r}, but {path} is no zip: leave it out")
+        return gzip.open(path) if suffix == ".gz" else path.open("rb")
     with zipfile.ZipFile(path) as archive:  # an open member keeps the archive's file open
         names = [name for name in archive.namelist() if not name.endswith("/") and not name.startswith("__MACOSX")]
         chosen = [name for name in names if (f".{dim}d." in name if member is None else name == member)]
         if member is None and len(names) == 1:
             chosen = names
         if len(chosen) != 1:
-            asked = f"dim={dim}, member={member!r}"
-            raise ValueError(f"{path} holds {', '.join(names)}: choose one by dim or member, not by {asked}")
+            asked = f"choose one by dim or member, not by dim={dim}, member={member!r}"
+            raise ValueError(f"{path} holds {', '.join(names)}: {asked}" if names else f"{path} holds no files")
         return cast(BufferedIOBase, archive.open(chosen[0]))  # ZipExtFile, which typeshed calls an IO[bytes]
 
 
@@ -234,23 +249,30 @@ def _entries(
     file: BufferedIOBase, path: str | PathLike[str], dim: int | None, wanted: Mapping[str, None] | None
 ) -> Iterator[tuple[str, list[float]]]:
     # Bytes, because GloVe's tokens hold characters (U+0085, U+00A0) at which str would split lines and words.
-    first = file.readline()
-    header = None if dim == 1 else re.fullmatch(rb"\d+ (\d+)\s*", first)
+    where = f"{file.name} in {path}" if isinstance(file, zipfile.ZipExtFile) else path
+    every = enumerate(chain([file.readline().removeprefix(BOM_UTF8)], file), 1)
+    lines = ((number, line.rstrip()) for number, line in every if line.strip())
+    start, first = next(lines, (0, b""))
+    header = None if dim == 1 else re.fullmatch(rb"\d+ (\d+)", first)
     width = int(header[1]) if header else dim or _count_numbers(first.split()[1:])
     if dim not in (None, width):
-        raise ValueError(f"line 1 of {path} announces {width} numbers per vector, but dim is {dim}")
+        raise ValueError(f"line {start} of {where} announces {width} numbers per vector, but dim is {dim}")
+    told = header or dim or not width
+    expected = f"{width or 'some'}" if told else f"{width} as in line {start} (if that one is wrong, pass dim)"
     starts = wanted and {word.encode().partition(b" ")[0] for word in wanted}
-    for number, line in enumerate(file if header or not first else chain([first], file), 2 if header else 1):
+    for number, line in lines if header or not first else chain([(start, first)], lines):
         if starts and line.partition(b" ")[0] not in starts:
             continue
-        token, *fields = line.rstrip().rsplit(b" ", width) if width else [line]
+        token, *fields = line.rsplit(b" ", width) if width else [line]
         surplus = _count_numbers(token.split(b" ")[1:])
         try:
             word, vector = token.decode(), list(map(float, fields))
             if len(vector) < width or not width or (surplus and not (wanted and word in wanted)):
-                raise ValueError(f"{len(vector) + surplus} numbers after the token, expected {width or 'some'}")
+                raise ValueError(f"{len(vector) + surplus} numbers after the token, expected {expected}")
+            if b"_" in line[len(token) :] or not all(map(isfinite, vector)):  # float reads 1_0 as 10
+                raise ValueError("numbers must be finite and hold no underscore")
         except ValueError as error:
-            raise ValueError(f"line {number} of {path} is malformed: {error}") from error
+            raise ValueError(f"line {number} of {where} is malformed: {error}") from error
         yield word, vector
 
 

@@ -1,77 +1,26 @@
+import copy
 import gzip
 import math
+import pickle
 import re
 import tracemalloc
 import zipfile
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from unmasked.embeddings import Embeddings, UnknownWordError, read_glove, ship_vectors, table
 
 ODYSSEY = "I must go back to my ship and to my crew"
 AMAZON = "We process and ship your order"
 
-ODYSSEY_COSINES = """\
-	i	must	go	back	to	my	ship	and	to	my	crew
-i	1.00	0.75	0.86	0.76	0.73	0.90	0.35	0.65	0.73	0.90	0.42
-must	0.75	1.00	0.85	0.68	0.87	0.69	0.42	0.69	0.87	0.69	0.45
-go	0.86	0.85	1.00	0.84	0.84	0.81	0.41	0.68	0.84	0.81	0.49
-back	0.76	0.68	0.84	1.00	0.83	0.76	0.49	0.77	0.83	0.76	0.51
-to	0.73	0.87	0.84	0.83	1.00	0.68	0.54	0.86	1.00	0.68	0.51
-my	0.90	0.69	0.81	0.76	0.68	1.00	0.38	0.63	0.68	1.00	0.44
-ship	0.35	0.42	0.41	0.49	0.54	0.38	1.00	0.46	0.54	0.38	0.78
-and	0.65	0.69	0.68	0.77	0.86	0.63	0.46	1.00	0.86	0.63	0.49
-to	0.73	0.87	0.84	0.83	1.00	0.68	0.54	0.86	1.00	0.68	0.51
-my	0.90	0.69	0.81	0.76	0.68	1.00	0.38	0.63	0.68	1.00	0.44
-crew	0.42	0.45	0.49	0.51	0.51	0.44	0.78	0.49	0.51	0.44	1.00
-"""
-ODYSSEY_WEIGHTS = """\
-	i	must	go	back	to	my	ship	and	to	my	crew
-i	0.36	0.05	0.07	0.05	0.04	0.19	0.01	0.02	0.04	0.19	0.01
-must	0.14	0.20	0.10	0.06	0.11	0.10	0.03	0.05	0.11	0.10	0.02
-go	0.18	0.09	0.14	0.09	0.08	0.13	0.02	0.04	0.08	0.13	0.02
-back	0.14	0.05	0.09	0.19	0.08	0.12	0.03	0.06	0.08	0.12	0.03
-to	0.11	0.11	0.09	0.09	0.15	0.08	0.04	0.07	0.15	0.08	0.03
-my	0.19	0.03	0.05	0.04	0.03	0.29	0.01	0.02	0.03	0.29	0.01
-ship	0.03	0.03	0.03	0.04	0.05	0.03	0.55	0.03	0.05	0.03	0.13
-and	0.10	0.08	0.07	0.10	0.12	0.09	0.04	0.15	0.12	0.09	0.04
-to	0.11	0.11	0.09	0.09	0.15	0.08	0.04	0.07	0.15	0.08	0.03
-my	0.19	0.03	0.05	0.04	0.03	0.29	0.01	0.02	0.03	0.29	0.01
-crew	0.06	0.05	0.05	0.06	0.05	0.06	0.21	0.04	0.05	0.06	0.31
-"""
-AMAZON_WEIGHTS = """\
-	we	process	and	ship	your	order
-we	0.61	0.06	0.06	0.02	0.20	0.05
-process	0.17	0.50	0.08	0.03	0.11	0.11
-and	0.22	0.12	0.30	0.08	0.15	0.13
-ship	0.04	0.03	0.04	0.78	0.05	0.06
-your	0.14	0.03	0.03	0.02	0.74	0.04
-order	0.16	0.13	0.10	0.09	0.18	0.34
-"""
-
-
-def cosines(x: Tensor) -> Tensor:
-    return normalize(x, dim=-1) @ normalize(x, dim=-1).mT
-
 
 def weights(x: Tensor) -> Tensor:
     return torch.softmax(x @ x.mT / math.sqrt(x.shape[-1]), dim=-1)
-
-
-@pytest.mark.parametrize(
-    ("sentence", "matrix", "printed"),
-    [(ODYSSEY, cosines, ODYSSEY_COSINES), (ODYSSEY, weights, ODYSSEY_WEIGHTS), (AMAZON, weights, AMAZON_WEIGHTS)],
-)
-def test_the_tables_of_the_source_notebook_come_out_byte_by_byte(
-    sentence: str, matrix: Callable[[Tensor], Tensor], printed: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    print(table(matrix(ship_vectors().lookup(sentence)), sentence.lower().split()))
-    assert capsys.readouterr().out == printed.replace("\n", "\t\n")
 
 
 def test_the_published_figures_of_ship_and_i_are_in_the_bundled_vectors() -> None:
@@ -95,6 +44,8 @@ def test_the_exact_weights_of_ship_agree_with_the_source_notebook_to_its_four_di
 
 
 def test_a_table_escapes_its_tokens_in_html_and_prints_columns_of_their_own() -> None:
+    square = table(torch.tensor([[1.0, 0.386], [0.5, 0.496]]), ["a", "b"])
+    assert str(square) == "\ta\tb\t\na\t1.00\t0.39\t\nb\t0.50\t0.50\t"
     shown = table(torch.tensor([[0.125, -1.0]]), ["<b>"], ["&", "x"], digits=3)
     assert str(shown) == repr(shown) == "\t&\tx\t\n<b>\t0.125\t-1.000\t"
     assert shown._repr_html_() == (
@@ -113,6 +64,12 @@ def test_a_table_escapes_its_tokens_in_html_and_prints_columns_of_their_own() ->
 def test_a_table_with_too_few_labels_says_how_many_it_needs(labels: tuple[list[str]], text: str) -> None:
     with pytest.raises(ValueError, match=re.escape(text)):
         table(torch.zeros(2, 3), *labels)
+
+
+@pytest.mark.usefixtures("unhooked")
+def test_a_table_of_one_axis_is_refused() -> None:
+    with pytest.raises(ValueError, match=re.escape("matrix has shape (3,), expected (rows, columns)")):
+        table(torch.zeros(3), ["a", "b", "c"])
 
 
 def test_lookup_takes_a_sentence_or_tokens_and_repeats_rows() -> None:
@@ -135,6 +92,29 @@ def test_unknown_words_are_named_with_the_nearest_known_ones() -> None:
         ship_vectors()["I"]
     with pytest.raises(UnknownWordError, match=r"'t5' \(nearest: .*\) and 2 more$"):
         ship_vectors().lookup("t1 t2 t3 t4 t5 t6 t7")
+
+
+def test_unknown_words_survive_the_way_out_of_a_worker_process() -> None:
+    with pytest.raises(UnknownWordError) as caught:
+        ship_vectors()["shop"]
+    for other in (pickle.loads(pickle.dumps(caught.value)), copy.copy(caught.value)):
+        assert (type(other), str(other)) == (UnknownWordError, str(caught.value))
+
+
+def test_near_words_are_looked_for_at_the_head_of_a_large_vocabulary() -> None:
+    head = [f"{number}" for number in range(29_999)]
+    vectors = Embeddings(("shape", *head, "ship"), torch.zeros(30_001, 1))
+    with pytest.raises(UnknownWordError, match=r"\(nearest: 'shape'\)$"):
+        vectors["shope"]
+    with pytest.raises(UnknownWordError, match=r"\(nearest: none\)$"):
+        vectors["chip"]
+
+
+@pytest.mark.usefixtures("unhooked")
+def test_words_that_are_no_strings_are_refused(glove: Path) -> None:
+    for use in (ship_vectors().lookup, partial(read_glove, glove)):
+        with pytest.raises(TypeError, match="words holds 1, expected strings"):
+            use(["the", 1])
 
 
 def test_words_and_vectors_of_different_lengths_are_refused() -> None:
@@ -182,20 +162,27 @@ def test_float64_keeps_the_digits_that_float32_rounds(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("header", [b"", b"7 3\n"])
 @pytest.mark.parametrize("end", [b"\n", b" \n", b"\r\n"])
-def test_gzip_a_word2vec_header_and_line_ends_are_tolerated(tmp_path: Path, header: bytes, end: bytes) -> None:
-    path = tmp_path / "tiny.txt.gz"
-    path.write_bytes(gzip.compress(header + FILE.encode().replace(b"\n", end)))
-    assert len(read_glove(path)) == 6
-    assert read_glove(path, [". . ."]).vectors.tolist() == [[4, 5, 6]]
+@pytest.mark.parametrize("before", [b"", b"\xef\xbb\xbf", b"\n"])
+def test_gzip_a_header_a_byte_order_mark_blank_lines_and_line_ends_are_tolerated(
+    tmp_path: Path, before: bytes, header: bytes, end: bytes
+) -> None:
+    path = tmp_path / "tiny.txt.GZ"
+    path.write_bytes(gzip.compress(before + (header + FILE.encode() + b"\n\n").replace(b"\n", end)))
+    assert read_glove(path).words == ("the", ". . .", "at name@domain.com", "\x85", "5", "\u00e9t\u00e9\u00a0x")
+    assert read_glove(path, ["the", ". . ."]).vectors.tolist() == [[1, 2, 3], [4, 5, 6]]
 
 
 def test_a_zip_is_read_in_place_by_dim_or_member(tmp_path: Path) -> None:
-    path = tmp_path / "glove.6B.zip"
+    path = tmp_path / "glove.6B.ZIP"
     with zipfile.ZipFile(path, "w") as archive:
+        for name in ("glove.2d.dir/", "__MACOSX/._glove.6B.2d.txt"):
+            archive.writestr(name, "")
         archive.writestr("glove.6B.2d.txt", "a 1 2\n")
-        archive.writestr("glove.6B.3d.txt", "a 1 2 3\n")
-    assert read_glove(path, dim=3)["a"].tolist() == [1, 2, 3]
+        archive.writestr("glove.6B.3d.txt", "a 1 2 3\nb 1 2\n")
+    assert read_glove(path, dim=2)["a"].tolist() == [1, 2]
     assert read_glove(path, ["a"], member="glove.6B.2d.txt")["a"].tolist() == [1, 2]
+    with pytest.raises(ValueError, match=r"line 2 of glove\.6B\.3d\.txt in .*glove\.6B\.ZIP is malformed: 2 numbers"):
+        read_glove(path, dim=3)
     for options, chosen in [
         ({}, "dim=None, member=None"),
         ({"dim": 5}, "dim=5, member=None"),
@@ -206,15 +193,32 @@ def test_a_zip_is_read_in_place_by_dim_or_member(tmp_path: Path) -> None:
             read_glove(path, **options)
 
 
+def test_a_zip_without_files_says_so(tmp_path: Path) -> None:
+    zipfile.ZipFile(tmp_path / "empty.zip", "w").close()
+    with pytest.raises(ValueError, match=r"empty\.zip holds no files$"):
+        read_glove(tmp_path / "empty.zip")
+
+
 @pytest.mark.parametrize(
     ("text", "options", "cause"),
     [
-        ("a 1 2 3\nb 1 2\n", {}, "line 2 of .* is malformed: 2 numbers after the token, expected 3"),
+        ("a 1 2 3\nb 1 2\n", {}, "line 2 of .* is malformed: 2 numbers after the token, expected 3 as in line 1"),
+        ("\na 1 2\nb 1 2 3\n", {}, r"line 3 of .*: 3 numbers .* 2 as in line 2 \(if that one is wrong, pass dim\)$"),
+        ("a 1 2\nb 1 2 3\n", {"dim": 3}, "line 1 of .* is malformed: 2 numbers after the token, expected 3$"),
+        ("a 1 2\nb 1 1_0\n", {}, "line 2 of .* is malformed: numbers must be finite and hold no underscore"),
+        ("a_b 1 2\nb 1 nan\n", {}, "line 2 of .* is malformed: numbers must be finite and hold no underscore"),
+        ("a -inf 2\n", {}, "line 1 of .* is malformed: numbers must be finite and hold no underscore"),
+        ("a 1\n", {"member": "b"}, r"member is 'b', but .*bad\.txt is no zip: leave it out"),
+        (
+            "a 1\n",
+            {"dtype": torch.long},
+            r"dtype is torch.int64, expected one of floating point, such as torch.float32",
+        ),
         ("a 1 2 3\nb 1 x 3\n", {}, "line 2 of .* is malformed: could not convert string to float: b'x'"),
         ("a 1 2 3\nb 1 2 3 4\n", {}, "line 2 of .* is malformed: 4 numbers after the token, expected 3"),
-        ("a 1 2 3\n\nb 1 2 3\n", {}, "line 2 of .* is malformed: 0 numbers after the token, expected 3"),
+        ("a 1 2 3\n\nb 1 2\n", {}, "line 3 of .* is malformed: 2 numbers after the token, expected 3"),
         ("a 1 2 3\n", {"dim": 2, "words": ["a"]}, "line 1 of .* is malformed: 3 numbers after the token, expected 2"),
-        ("a\n", {}, "line 1 of .* is malformed: 0 numbers after the token, expected some"),
+        ("a\n", {}, "line 1 of .* is malformed: 0 numbers after the token, expected some$"),
         ("9 3\na 1 2\n", {}, "line 2 of .* is malformed: 2 numbers after the token, expected 3"),
         ("9 3\na 1 2 3\n", {"dim": 2}, "line 1 of .* announces 3 numbers per vector, but dim is 2"),
         ("a 1 2\n\udcff 1 2\n", {}, "line 2 of .* is malformed: 'utf-8' codec can't decode byte 0xff"),
@@ -223,7 +227,7 @@ def test_a_zip_is_read_in_place_by_dim_or_member(tmp_path: Path) -> None:
     ],
 )
 def test_a_malformed_line_is_named_by_number_and_cause(
-    tmp_path: Path, text: str, options: dict[str, int], cause: str
+    tmp_path: Path, text: str, options: dict[str, Any], cause: str
 ) -> None:
     path = tmp_path / "bad.txt"
     path.write_bytes(text.encode(errors="surrogateescape"))
@@ -237,11 +241,18 @@ def test_wanted_words_that_the_file_lacks_are_named_with_near_ones(tmp_path: Pat
         read_glove(tmp_path / "a.txt", ["crew", "chip"])
 
 
-def test_reading_a_few_words_of_a_big_file_takes_little_memory_and_stops_at_the_last(tmp_path: Path) -> None:
+def test_lines_of_other_words_are_not_parsed_and_none_after_the_last_word_found(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("ship 1 2\nother x\ncrew 3 4\n")
+    assert read_glove(path, ["crew", "ship"]).vectors.tolist() == [[3, 4], [1, 2]]
+    path.write_text("ship 1 2\ncrew 3 4\ncrew x\n")
+    assert read_glove(path, ["crew", "ship"]).vectors.tolist() == [[3, 4], [1, 2]]
+
+
+def test_reading_a_few_words_of_a_big_file_takes_little_memory(tmp_path: Path) -> None:
     path = tmp_path / "big.txt"
     with path.open("w") as file:
         file.writelines(f"word{i} {' '.join(['0.123456'] * 50)}\n" for i in range(20_000))
-        file.write("broken\n")
     read_glove(path, ["word1"])
     tracemalloc.start()
     try:
