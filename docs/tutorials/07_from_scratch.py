@@ -290,18 +290,18 @@ assert max(found.values()) < 1e-5
 
 
 # %% tags=["hide-input"]
-def body(function, begin=None):
+def end(function, begin):
     lines = inspect.getsource(function).splitlines()
     docstring = ast.parse("\n".join(lines)).body[0].body[0]
     source = textwrap.dedent("\n".join(lines[docstring.end_lineno :]))
-    return source if begin is None else source[source.index(begin) :]
+    return source[source.index(begin) :]
 
 
-shown = [(merge_heads, None), (attention_scores, None)]
-shown += [(scaled_dot_product_attention, "scores = attention_scores")]
-for function, begin in shown:
-    print(f"# {function.__name__}" + (", at its end" if begin else ""))
-    for line in body(function, begin).splitlines():
+shown = {merge_heads: "return", attention_scores: "dtype"}
+shown |= {scaled_dot_product_attention: "scores = attention_scores"}
+for function, begin in shown.items():
+    print(f"# {function.__name__}, at its end")
+    for line in end(function, begin).splitlines():
         line = line if len(line) <= 82 else line.split("  # ")[0]
         print(textwrap.fill(line, 82, subsequent_indent=" " * 8))
     print()
