@@ -1,29 +1,35 @@
-"""The same weights, kept five ways: conversions between the layouts of attention's projections.
+"""The same weights, kept six ways: conversions between the layouts of attention's projections.
 
 | layout | weight | rows or columns | who keeps it |
 | --- | --- | --- | --- |
 | packed | in_proj_weight (3·heads·head_dim, in) | all of q, all of k, all of v | nn.MultiheadAttention |
+| qkv | qkv.weight (3·heads·head_dim, in) | packed, by another name | CausalSelfAttention |
 | separate | W_query, W_key, W_value .weight (heads·head_dim, in) | one matrix each | three nn.Linear |
 | interleaved | qkv_layer.weight (heads·3·head_dim, in) | head by head: its q, k, v | GPT-NeoX, Megatron |
-| stacked | query, key, value (heads, in, head_dim) | one matrix a head, transposed | einsum, JAX |
+| stacked | query, key, value (heads, in, head_dim) | one matrix a head, transposed | einsum |
 | conv1d | c_attn.weight (in, 3·heads·head_dim) | packed, transposed | GPT-2 |
+
+Flax keeps (in, heads, head_dim): stacked, with its first two axes exchanged.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar, overload
 
 import torch
 from torch import Tensor, nn
 
+from unmasked._checks import require_positive
 from unmasked.causal import CausalSelfAttention
 from unmasked.multihead import MultiheadAttention
 
 __all__ = ["Layout", "convert", "from_torch", "layout_of", "to_torch"]
 
-Layout = Literal["packed", "separate", "interleaved", "stacked", "conv1d"]
+Layout = Literal["packed", "qkv", "separate", "interleaved", "stacked", "conv1d"]
 State = dict[str, Tensor]
+_SHARED = "key heads that queries share (GQA) must be repeated first"
 Module = TypeVar("Module", bound=nn.Module)
 
 
@@ -35,7 +41,11 @@ class _Spec(NamedTuple):
     output: str  # the output projection's name
     join: Callable[[list[Tensor], int], list[Tensor]]
     split: Callable[[list[Tensor], int], list[Tensor]]
-    transposed: bool = False  # the output projection is kept (in, out)
+    axes: tuple[str, ...] = ("rows", "in")  # a weight's; a bias has them too, but for "in"
+
+    @property
+    def transposed(self) -> bool:
+        return self.axes == ("in", "rows")  # and so is the output projection
 
 
 def _interleave(matrices: list[Tensor], heads: int) -> list[Tensor]:
@@ -61,14 +71,17 @@ def _transpose(x: Tensor) -> Tensor:
     return x.mT if x.dim() == 2 else x
 
 
+def _pack(matrices: list[Tensor], heads: int) -> list[Tensor]:
+    return [torch.cat(matrices)]
+
+
+def _unpack(tensors: list[Tensor], heads: int) -> list[Tensor]:
+    return list(tensors[0].chunk(3))
+
+
 _LAYOUTS: dict[str, _Spec] = {
-    "packed": _Spec(
-        ("in_proj_weight",),
-        ("in_proj_bias",),
-        "out_proj",
-        join=lambda matrices, heads: [torch.cat(matrices)],
-        split=lambda tensors, heads: list(tensors[0].chunk(3)),
-    ),
+    "packed": _Spec(("in_proj_weight",), ("in_proj_bias",), "out_proj", join=_pack, split=_unpack),
+    "qkv": _Spec(("qkv.weight",), ("qkv.bias",), "out_proj", join=_pack, split=_unpack),
     "separate": _Spec(
         ("W_query.weight", "W_key.weight", "W_value.weight"),
         ("W_query.bias", "W_key.bias", "W_value.bias"),
@@ -80,7 +93,12 @@ _LAYOUTS: dict[str, _Spec] = {
         ("qkv_layer.weight",), ("qkv_layer.bias",), "linear_layer", join=_interleave, split=_deinterleave
     ),
     "stacked": _Spec(
-        ("query", "key", "value"), ("query_bias", "key_bias", "value_bias"), "output", join=_stack, split=_unstack
+        ("query", "key", "value"),
+        ("query_bias", "key_bias", "value_bias"),
+        "output",
+        join=_stack,
+        split=_unstack,
+        axes=("heads", "in", "head_dim"),
     ),
     "conv1d": _Spec(
         ("c_attn.weight",),
@@ -88,7 +106,7 @@ _LAYOUTS: dict[str, _Spec] = {
         "c_proj",
         join=lambda matrices, heads: [_transpose(torch.cat(matrices))],
         split=lambda tensors, heads: list(_transpose(tensors[0]).chunk(3)),
-        transposed=True,
+        axes=("in", "rows"),
     ),
 }
 
@@ -101,8 +119,8 @@ def convert(state: Mapping[str, Tensor], *, source: Layout, target: Layout, num_
 
     Args:
         state: the tensors by the source layout's names (the table above); biases and output projection may be missing.
-            The output projection is ``out_proj`` (packed, separate), ``linear_layer``, ``output`` or ``c_proj``, with
-            ``.weight`` and ``.bias``.
+            The output projection is ``out_proj`` (packed, qkv, separate), ``linear_layer``, ``output`` or ``c_proj``,
+            with ``.weight`` and ``.bias``.
         source: the layout of ``state``.
         target: the layout wanted.
         num_heads: number of heads.
@@ -111,8 +129,9 @@ def convert(state: Mapping[str, Tensor], *, source: Layout, target: Layout, num_
         The tensors by the target layout's names.
 
     Raises:
-        ValueError: a layout is unknown, a tensor is missing or of a wrong shape (the text says which layout it looks
-            like), or the target cannot hold query, key and value of different widths.
+        ValueError: a layout is unknown, a tensor is missing or of a wrong shape (the text says what it looks like:
+            another layout, shared key heads, names with a prefix), or the target cannot hold query, key and value of
+            different widths.
 
     Examples:
         >>> state = {"in_proj_weight": torch.randn(3 * 6, 6), "in_proj_bias": torch.randn(3 * 6)}
@@ -126,16 +145,13 @@ def convert(state: Mapping[str, Tensor], *, source: Layout, target: Layout, num_
     for name, layout in (("source", source), ("target", target)):
         if layout not in _LAYOUTS:
             raise ValueError(f"{name} is {layout!r}; choose one of {', '.join(_LAYOUTS)}")
-    if num_heads < 1:
-        raise ValueError(f"num_heads is {num_heads}; it must be 1 or more")
+    require_positive(num_heads=num_heads)
     old, new = _LAYOUTS[source], _LAYOUTS[target]
     known = {*old.weights, *old.biases, f"{old.output}.weight", f"{old.output}.bias"}
     missing, unknown = [n for n in old.weights if n not in state], [n for n in state if n not in known]
     if missing or unknown:
-        looks = layout_of(state)
-        hint = f"; it looks like layout {looks!r}" if looks not in (None, source) else ""
         problem = f"lacks {missing[0]!r}" if missing else f"holds {unknown[0]!r}, which is not one of its names"
-        raise ValueError(f"state of layout {source!r} {problem}{hint}")
+        raise ValueError(f"state of layout {source!r} {problem}{_hint(state, source)}")
     _check_shapes(state, source, num_heads)
     result: State = {}
     for names, targets in ((old.weights, new.weights), (old.biases, new.biases)):
@@ -175,14 +191,27 @@ def layout_of(state: Mapping[str, Tensor]) -> Layout | None:
     return None
 
 
-def from_torch(module: nn.MultiheadAttention) -> MultiheadAttention:
-    """Copy PyTorch's module into ours: the same options, weights, mode and requires_grad, in storage of its own.
+@overload
+def from_torch(module: nn.MultiheadAttention) -> MultiheadAttention: ...
+@overload
+def from_torch(module: nn.MultiheadAttention, into: type[Module]) -> Module: ...
+def from_torch(module: nn.MultiheadAttention, into: type[nn.Module] = MultiheadAttention) -> nn.Module:
+    """Copy PyTorch's module into one of ours: the same options, weights, mode and requires_grad, in its own storage.
+
+    A CausalSelfAttention masks the future by itself, and its tensors are (batch, tokens, features) whatever
+    batch_first says.
 
     Args:
         module: a torch.nn.MultiheadAttention.
+        into: MultiheadAttention, or CausalSelfAttention for a module with neither kdim, vdim, add_bias_kv nor
+            add_zero_attn.
 
     Returns:
-        A MultiheadAttention.
+        A module of the class ``into``.
+
+    Raises:
+        TypeError: module or into is of another class.
+        ValueError: ``into`` cannot hold the module; the text says why.
 
     Examples:
         >>> theirs = torch.nn.MultiheadAttention(6, 3)
@@ -190,13 +219,38 @@ def from_torch(module: nn.MultiheadAttention) -> MultiheadAttention:
         >>> torch.allclose(from_torch(theirs)(x, x, x)[0], theirs(x, x, x)[0], atol=1e-6)
         True
     """
-    return _rebuild(module, MultiheadAttention)
+    if not isinstance(module, nn.MultiheadAttention):
+        raise TypeError(f"module is a {type(module).__name__}; from_torch takes a torch.nn.MultiheadAttention")
+    if into is MultiheadAttention:
+        return _rebuild(module, MultiheadAttention)
+    if into is not CausalSelfAttention:
+        raise TypeError(f"into is {into}; choose MultiheadAttention or CausalSelfAttention")
+    for option, given, why in (
+        ("kdim or vdim", module.in_proj_weight is None, "reads query, key and value off one input"),
+        ("add_bias_kv", module.bias_k is not None, "appends no key"),
+        ("add_zero_attn", module.add_zero_attn, "appends no key"),
+    ):
+        if given:
+            raise ValueError(
+                f"module was made with {option}; CausalSelfAttention {why}: copy it into MultiheadAttention"
+            )
+    ours = CausalSelfAttention(
+        module.embed_dim,
+        module.embed_dim,
+        module.num_heads,
+        dropout=module.dropout,
+        qkv_bias=module.in_proj_bias is not None,
+        out_bias=module.out_proj.bias is not None,
+        device="meta",
+    )
+    return _fill(ours, module, "in_proj_", "qkv.")
 
 
 def to_torch(module: MultiheadAttention | CausalSelfAttention) -> nn.MultiheadAttention:
     """Copy one of our modules into a torch.nn.MultiheadAttention that computes the same.
 
-    PyTorch's module masks nothing by itself: a CausalSelfAttention's copy needs the causal attn_mask.
+    PyTorch's module masks nothing by itself, and knows no context_length: a CausalSelfAttention's copy needs the causal
+    attn_mask, and takes any number of tokens.
 
     Args:
         module: a MultiheadAttention, or a CausalSelfAttention with d_in = d_out, as many key heads as query heads and
@@ -206,6 +260,7 @@ def to_torch(module: MultiheadAttention | CausalSelfAttention) -> nn.MultiheadAt
         A torch.nn.MultiheadAttention (batch_first, for a CausalSelfAttention).
 
     Raises:
+        TypeError: module is of another class.
         ValueError: nn.MultiheadAttention cannot hold the module; the text says why.
 
     Examples:
@@ -216,6 +271,9 @@ def to_torch(module: MultiheadAttention | CausalSelfAttention) -> nn.MultiheadAt
     """
     if isinstance(module, MultiheadAttention):
         return _rebuild(module, nn.MultiheadAttention)
+    if not isinstance(module, CausalSelfAttention):
+        name = f"{type(module).__module__}.{type(module).__name__}"  # PyTorch's has the name of ours
+        raise TypeError(f"module is a {name}; to_torch takes this package's MultiheadAttention or CausalSelfAttention")
     for a, b in (("d_in", "d_out"), ("num_kv_heads", "num_heads")):
         if getattr(module, a) != getattr(module, b):
             raise ValueError(
@@ -227,8 +285,7 @@ def to_torch(module: MultiheadAttention | CausalSelfAttention) -> nn.MultiheadAt
     theirs = nn.MultiheadAttention(
         module.d_out, module.num_heads, dropout=module.dropout, bias=has_bias, batch_first=True, device="meta"
     )
-    names = {"qkv.weight": "in_proj_weight", "qkv.bias": "in_proj_bias"}
-    return _fill(theirs, module, {names.get(name, name): tensor for name, tensor in module.state_dict().items()})
+    return _fill(theirs, module, "qkv.", "in_proj_")
 
 
 def _rebuild(module: nn.MultiheadAttention, cls: type[Module]) -> Module:
@@ -245,54 +302,82 @@ def _rebuild(module: nn.MultiheadAttention, cls: type[Module]) -> Module:
         batch_first=module.batch_first,
         device="meta",
     )
-    return _fill(copy, module, module.state_dict())
+    return _fill(copy, module)
 
 
-def _fill(copy: Module, original: nn.Module, state: Mapping[str, Tensor]) -> Module:
-    copy.load_state_dict({name: tensor.clone() for name, tensor in state.items()}, assign=True)
-    for parameter, source in zip(copy.parameters(), original.parameters(), strict=True):
-        parameter.requires_grad_(source.requires_grad)
+def _fill(copy: Module, original: nn.Module, old: str = "", new: str = "") -> Module:
+    """Give the copy clones of the original's parameters, those named with ``old`` by the name with ``new``."""
+    state = {name.replace(old, new): tensor for name, tensor in original.state_dict(keep_vars=True).items()}
+    if odd := state.keys() ^ copy.state_dict().keys():
+        raise ValueError(
+            f"module and a new {type(copy).__name__} differ in {', '.join(sorted(odd))}; undo what changed module's "
+            "parameters (a parametrization, pruning, a bias set to None)"
+        )
+    clones = {tensor: nn.Parameter(tensor.detach().clone()) for tensor in state.values()}  # tied ones stay tied
+    copy.load_state_dict({name: clones[tensor] for name, tensor in state.items()}, assign=True)
+    for name, tensor in state.items():
+        copy.get_parameter(name).requires_grad_(tensor.requires_grad)
     return copy.train(original.training)
+
+
+def _hint(state: Mapping[str, Tensor], source: str) -> str:
+    """Say what a state with wrong names may be."""
+    looks = layout_of(state)
+    if looks not in (None, source):
+        return f"; it looks like layout {looks!r}"
+    for name in state:
+        for weight in (weight for spec in _LAYOUTS.values() for weight in spec.weights):
+            if name.endswith(f".{weight}"):
+                return f"; pass the tensors of one layer, by their names without {name.removesuffix(weight)!r}"
+    if "q_proj_weight" in state:
+        return (
+            "; a module with kdim or vdim keeps q_proj_weight, k_proj_weight and v_proj_weight: they are layout "
+            "'separate' by other names, and in_proj_bias.chunk(3) its biases"
+        )
+    return "; no layout holds the key and value that add_bias_kv appends" if "bias_k" in state else ""
 
 
 def _check_shapes(state: Mapping[str, Tensor], layout: str, num_heads: int) -> None:
     spec = _LAYOUTS[layout]
-    outputs = []
+    parts, outputs, biases = 3 // len(spec.weights), [], []
+    step = parts * num_heads
     for name, bias_name in zip(spec.weights, spec.biases, strict=True):
-        weight, bias = state[name], state.get(bias_name)
-        shape, parts = tuple(weight.shape), 3 if len(spec.weights) == 1 else 1
+        shape = tuple(state[name].shape)
         problem = f"{name} of layout {layout!r} has shape {shape}"
-        axes = 3 if layout == "stacked" else 2
-        if weight.dim() != axes:
-            hint = {2: "; it looks like layout 'separate'", 3: "; it looks like layout 'stacked'"}.get(weight.dim(), "")
-            raise ValueError(f"{problem}, not {axes} axes{hint}")
-        if layout == "stacked":
-            if shape[0] != num_heads:
-                raise ValueError(f"{problem}; its first axis must be num_heads ({num_heads})")
-            rows: tuple[int, ...] = (num_heads, shape[2])
-        else:
-            outs, ins = reversed(shape) if spec.transposed else shape
-            rows = (outs,)
-            confirmed = bias is not None and bias.shape == rows
-            if (
-                parts == 3
-                and not confirmed
-                and (ins == 3 * outs or (outs % (3 * num_heads) and not ins % (3 * num_heads)))
-            ):
-                raise ValueError(
-                    f"{problem}; it looks like layout {'packed' if spec.transposed else 'conv1d'!r}, transposed"
-                )
-            if outs % (parts * num_heads):
-                raise ValueError(
-                    f"{problem}; its {outs} outputs must be a multiple of {parts * num_heads} ({num_heads} heads)"
-                )
-        if bias is not None and bias.shape != rows:
+        if len(shape) != len(spec.axes):
+            hint = {2: "; it looks like layout 'separate'", 3: "; it looks like layout 'stacked'"}.get(len(shape), "")
+            raise ValueError(f"{problem}, not {len(spec.axes)} axes{hint}")
+        size = dict(zip(spec.axes, shape, strict=True))
+        if size.get("heads", num_heads) != num_heads:
+            raise ValueError(f"{problem}; its first axis must be num_heads ({num_heads})")
+        expected = tuple(n for axis, n in size.items() if axis != "in")  # a bias's shape
+        found = tuple(state[bias_name].shape) if bias_name in state else None
+        fits = [n % step == 0 and found in (None, (n,)) for n in (expected[0], size["in"])]
+        if parts == 3 and fits == [False, True]:
+            looks = "packed" if spec.transposed else "conv1d"
+            raise ValueError(f"{problem}; it looks like layout {looks!r}, transposed")
+        if expected[0] % step:
             raise ValueError(
-                f"{bias_name} has shape {tuple(bias.shape)}; beside a weight of shape {shape} it must be {rows}"
+                f"{problem}; its {expected[0]} outputs must be a multiple of {step} ({num_heads} heads); {_SHARED}"
             )
-        outputs.append(rows[-1])
+        outputs.append(math.prod(expected) // parts)
+        biases.append((bias_name, shape, expected))
     if len(outputs) == 3 and outputs[0] != outputs[1]:
         raise ValueError(
             f"{spec.weights[0]} has {outputs[0]} outputs and {spec.weights[1]} {outputs[1]}; a query is compared with "
-            "keys of its own size, and shared key heads must be repeated first"
+            f"keys of its own size; {_SHARED}"
         )
+    if (name := f"{spec.output}.weight") in state:
+        shape = tuple(state[name].shape)
+        outs, ins = shape[:: -1 if spec.transposed else 1] if len(shape) == 2 else (0, 0)
+        if ins != outputs[-1]:
+            raise ValueError(
+                f"{name} has shape {shape}; it must have two axes and read the {outputs[-1]} features that {num_heads} "
+                f"heads give; {_SHARED}"
+            )
+        biases.append((f"{spec.output}.bias", shape, (outs,)))
+    for name, shape, expected in biases:
+        if name in state and state[name].shape != expected:
+            raise ValueError(
+                f"{name} has shape {tuple(state[name].shape)}; beside a weight of shape {shape} it must be {expected}"
+            )

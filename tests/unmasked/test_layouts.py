@@ -1,5 +1,6 @@
 import itertools
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,13 +11,13 @@ from torch import Tensor, nn
 from unmasked import CausalSelfAttention, MultiheadAttention
 from unmasked.layouts import convert, from_torch, layout_of, to_torch
 
-HEADS, HEAD_DIM, DIM = 3, 2, 6
-LAYOUTS = ["packed", "separate", "interleaved", "stacked", "conv1d"]
+HEADS, HEAD_DIM, DIM, D_IN, D_OUT = 3, 2, 6, 5, 4  # DIM: all heads together
+LAYOUTS = ["packed", "qkv", "separate", "interleaved", "stacked", "conv1d"]
 
 
-def packed(bias: bool = True, output: bool = True) -> dict[str, Tensor]:
-    state = {"in_proj_weight": torch.randn(3 * DIM, DIM), "in_proj_bias": torch.randn(3 * DIM)}
-    state |= {"out_proj.weight": torch.randn(DIM, DIM), "out_proj.bias": torch.randn(DIM)}
+def packed(bias: bool = True, output: bool = True, d_in: int = D_IN, d_out: int = D_OUT) -> dict[str, Tensor]:
+    state = {"in_proj_weight": torch.randn(3 * DIM, d_in), "in_proj_bias": torch.randn(3 * DIM)}
+    state |= {"out_proj.weight": torch.randn(d_out, DIM), "out_proj.bias": torch.randn(d_out)}
     return {k: v for k, v in state.items() if (bias or "bias" not in k) and (output or "out_proj" not in k)}
 
 
@@ -46,8 +47,8 @@ def linear(state: dict[str, Tensor], name: str) -> nn.Linear:
     return layer
 
 
-def as_its_owner_would(layout: str, state: dict[str, Tensor], x: Tensor) -> Tensor:
-    """Attention of (batch, tokens, DIM) with the weights used the way the models that keep them so use them."""
+def as_its_owner_would(layout: str, state: dict[str, Tensor], x: Tensor, **options: bool) -> Tensor:
+    """Attention of (batch, tokens, in) with the weights used the way the models that keep them so use them."""
     batch, tokens, _ = x.shape
     if layout == "stacked":
         q, k, v = (
@@ -60,22 +61,40 @@ def as_its_owner_would(layout: str, state: dict[str, Tensor], x: Tensor) -> Tens
     else:
         if layout == "conv1d":
             parts = (x @ state["c_attn.weight"] + state["c_attn.bias"]).split(DIM, dim=-1)
-        else:
+        elif layout == "separate":
             parts = tuple(linear(state, f"W_{name}")(x) for name in ("query", "key", "value"))
+        elif layout == "qkv":
+            parts = linear(state, "qkv")(x).split(DIM, dim=-1)
+        else:
+            parts = F.linear(x, state["in_proj_weight"], state["in_proj_bias"]).split(DIM, dim=-1)
         q, k, v = (part.view(batch, tokens, HEADS, HEAD_DIM).transpose(1, 2) for part in parts)
-    context = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(batch, tokens, DIM)
+    context = F.scaled_dot_product_attention(q, k, v, **options).transpose(1, 2).reshape(batch, tokens, DIM)
     if layout == "conv1d":
         return context @ state["c_proj.weight"] + state["c_proj.bias"]
     return linear(state, {"interleaved": "linear_layer", "stacked": "output"}.get(layout, "out_proj"))(context)
 
 
-@pytest.mark.parametrize("layout", [name for name in LAYOUTS if name != "packed"])
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_layout_computes_the_same_attention_in_its_owners_hands(layout: Any) -> None:
-    state, x = packed(), torch.randn(2, 5, DIM)
+    state, x = packed(), torch.randn(2, 5, D_IN)
+    converted = convert(state, source="packed", target=layout, num_heads=HEADS)
+    expected = as_its_owner_would("packed", state, x)
+    assert expected.shape == (2, 5, D_OUT)
+    torch.testing.assert_close(as_its_owner_would(layout, converted, x), expected)
+
+
+def test_the_packed_layout_is_pytorchs() -> None:
+    state, x = packed(d_in=DIM, d_out=DIM), torch.randn(2, 5, DIM)
     module = nn.MultiheadAttention(DIM, HEADS, batch_first=True)
     module.load_state_dict(state)
-    converted = convert(state, source="packed", target=layout, num_heads=HEADS)
-    torch.testing.assert_close(as_its_owner_would(layout, converted, x), module(x, x, x, need_weights=False)[0])
+    torch.testing.assert_close(as_its_owner_would("packed", state, x), module(x, x, x, need_weights=False)[0])
+
+
+def test_gpt2s_weights_load_into_the_decoders_layer() -> None:
+    state = convert(packed(d_out=DIM), source="packed", target="conv1d", num_heads=HEADS)
+    layer, x = CausalSelfAttention(D_IN, DIM, HEADS, qkv_bias=True), torch.randn(2, 7, D_IN)
+    layer.load_state_dict(convert(state, source="conv1d", target="qkv", num_heads=HEADS), strict=True)
+    torch.testing.assert_close(layer(x), as_its_owner_would("conv1d", state, x, is_causal=True))
 
 
 def test_rows_are_where_each_layout_keeps_them() -> None:
@@ -98,12 +117,16 @@ def test_query_key_and_value_may_read_other_features_where_the_layout_can_hold_t
     assert stacked["key"].shape == (HEADS, 5, HEAD_DIM)
     back = convert(stacked, source="stacked", target="separate", num_heads=HEADS)
     assert all(torch.equal(back[name], state[name]) for name in state)
-    narrow = {"in_proj_weight": torch.randn(3 * DIM, 7)}  # fewer or more input features than outputs
-    assert convert(narrow, source="packed", target="conv1d", num_heads=HEADS)["c_attn.weight"].shape == (7, 3 * DIM)
+    for dim in (7, 9 * DIM):  # more input features than outputs, even as a transposed square matrix would have them
+        wide = {"qkv.weight": torch.randn(3 * DIM, dim)}
+        conv1d = convert(wide, source="qkv", target="conv1d", num_heads=HEADS)
+        assert torch.equal(
+            convert(conv1d, source="conv1d", target="qkv", num_heads=HEADS)["qkv.weight"], wide["qkv.weight"]
+        )
 
 
 def test_gradients_do_not_flow_into_a_conversion() -> None:
-    state = {"in_proj_weight": torch.randn(3 * DIM, DIM, requires_grad=True)}
+    state = {"in_proj_weight": torch.randn(3 * DIM, D_IN, requires_grad=True)}
     for layout in LAYOUTS:
         converted = convert(state, source="packed", target=layout, num_heads=HEADS)
         assert not any(x.requires_grad for x in converted.values())
@@ -119,8 +142,9 @@ W = torch.zeros
 SEPARATE = {f"W_{name}.weight": W(6, 6) for name in ("query", "key", "value")}
 
 
-CHOICES = "choose one of packed, separate, interleaved, stacked, conv1d"
+CHOICES = "choose one of packed, qkv, separate, interleaved, stacked, conv1d"
 PACKED, CONV1D = "in_proj_weight of layout 'packed' has shape", "c_attn.weight of layout 'conv1d' has shape"
+SHARED = "key heads that queries share (GQA) must be repeated first"
 STACKED = "query of layout 'stacked' has shape"
 REFUSED: dict[str, tuple[dict[str, Tensor], str, str]] = {
     f"source is 'fused'; {CHOICES}": ({}, "fused", "packed"),
@@ -159,7 +183,7 @@ REFUSED: dict[str, tuple[dict[str, Tensor], str, str]] = {
         "stacked",
         "packed",
     ),
-    f"{PACKED} (12, 6); its 12 outputs must be a multiple of 9 (3 heads)": (
+    f"{PACKED} (12, 6); its 12 outputs must be a multiple of 9 (3 heads); {SHARED}": (
         {"in_proj_weight": W(12, 6)},
         "packed",
         "stacked",
@@ -169,13 +193,64 @@ REFUSED: dict[str, tuple[dict[str, Tensor], str, str]] = {
         "packed",
         "stacked",
     ),
+    "in_proj_bias has shape (6,); beside a weight of shape (27, 9) it must be (27,)": (
+        {"in_proj_weight": W(27, 9), "in_proj_bias": W(6)},
+        "packed",
+        "stacked",
+    ),
+    f"{PACKED} (9, 27); it looks like layout 'conv1d', transposed": (
+        {"in_proj_weight": W(9, 27), "in_proj_bias": W(27)},
+        "packed",
+        "stacked",
+    ),
+    f"qkv.weight of layout 'qkv' has shape (10, 5); its 10 outputs must be a multiple of 9 (3 heads); {SHARED}": (
+        CausalSelfAttention(5, 6, 3, num_kv_heads=1).state_dict(),
+        "qkv",
+        "packed",
+    ),
+    f"out_proj.weight has shape (27, 27); it must have two axes and read the 15 features that 3 heads give; {SHARED}": (
+        CausalSelfAttention(5, 27, 3, num_kv_heads=1).state_dict(),
+        "qkv",
+        "packed",
+    ),
+    f"out_proj.weight has shape (5, 7); it must have two axes and read the 6 features that 3 heads give; {SHARED}": (
+        {"in_proj_weight": W(18, 6), "out_proj.weight": W(5, 7)},
+        "packed",
+        "stacked",
+    ),
+    f"output.weight has shape (6,); it must have two axes and read the 6 features that 3 heads give; {SHARED}": (
+        dict.fromkeys(("query", "key", "value"), W(3, 5, 2)) | {"output.weight": W(6)},
+        "stacked",
+        "packed",
+    ),
+    f"c_proj.weight has shape (4, 6); it must have two axes and read the 6 features that 3 heads give; {SHARED}": (
+        {"c_attn.weight": W(5, 18), "c_proj.weight": W(4, 6)},
+        "conv1d",
+        "packed",
+    ),
+    "c_proj.bias has shape (6,); beside a weight of shape (6, 4) it must be (4,)": (
+        {"c_attn.weight": W(5, 18), "c_proj.weight": W(6, 4), "c_proj.bias": W(6)},
+        "conv1d",
+        "packed",
+    ),
+    "state of layout 'packed' lacks 'in_proj_weight'; a module with kdim or vdim keeps q_proj_weight, k_proj_weight "
+    "and v_proj_weight: they are layout 'separate' by other names, and in_proj_bias.chunk(3) its biases": (
+        nn.MultiheadAttention(6, 3, kdim=5).state_dict(),
+        "packed",
+        "qkv",
+    ),
+    "state of layout 'packed' holds 'bias_k', which is not one of its names; no layout holds the key and value that "
+    "add_bias_kv appends": (nn.MultiheadAttention(6, 3, add_bias_kv=True).state_dict(), "packed", "qkv"),
+    "state of layout 'packed' lacks 'in_proj_weight'; pass the tensors of one layer, by their names without "
+    "'self_attn.'": (nn.TransformerEncoderLayer(6, 3).state_dict(), "packed", "qkv"),
+    "state of layout 'packed' lacks 'in_proj_weight'; pass the tensors of one layer, by their names without "
+    "'h.0.attn.'": ({"wte": W(7, 6), "h.0.attn.c_attn.weight": W(6, 18)}, "packed", "qkv"),
     "state holds 'W_key.bias' but not all of W_query.bias, W_key.bias, W_value.bias; pass all of them or none": (
         SEPARATE | {"W_key.bias": W(6)},
         "separate",
         "packed",
     ),
-    "W_query.weight has 6 outputs and W_key.weight 3; a query is compared with keys of its own size, and shared key "
-    "heads must be repeated first": (
+    f"W_query.weight has 6 outputs and W_key.weight 3; a query is compared with keys of its own size; {SHARED}": (
         SEPARATE | {"W_key.weight": W(3, 6), "W_value.weight": W(3, 6)},
         "separate",
         "stacked",
@@ -242,16 +317,99 @@ def test_a_module_crosses_over_and_back_with_options_weights_mode_and_frozen_par
     assert from_torch(theirs.train()).training
 
 
+@pytest.mark.parametrize("batch_first", [True, False])
 @pytest.mark.parametrize("bias", [True, False])
-def test_a_causal_layer_crosses_over_to_pytorch(bias: bool) -> None:
+def test_a_causal_layer_crosses_over_to_pytorch_and_back(bias: bool, batch_first: bool) -> None:
     ours = CausalSelfAttention(DIM, DIM, HEADS, qkv_bias=bias, out_bias=bias, dropout=0.2, dtype=torch.float64).eval()
+    for parameter in ours.parameters():
+        nn.init.uniform_(parameter)
     ours.qkv.weight.requires_grad_(False)
     theirs = to_torch(ours)
-    assert (theirs.training, theirs.dropout, theirs.batch_first) == (False, 0.2, True)
-    assert [p.requires_grad for p in theirs.parameters()] == [p.requires_grad for p in ours.parameters()]
     x = torch.randn(2, 5, DIM, dtype=torch.float64)
     future = torch.ones(5, 5).triu(1).bool()
     torch.testing.assert_close(theirs(x, x, x, attn_mask=future)[0], ours(x))
+    assert theirs.batch_first
+    theirs.batch_first = batch_first  # a causal layer's tensors have the batch first in any case
+    generator = torch.get_rng_state()
+    again = from_torch(theirs, CausalSelfAttention)
+    assert torch.equal(torch.get_rng_state(), generator)
+    torch.testing.assert_close(again.state_dict(), ours.state_dict(), rtol=0, atol=0)
+    torch.testing.assert_close(again(x), ours(x))
+    for module in (theirs, again):
+        assert (module.training, module.dropout) == (False, 0.2)
+        assert [p.requires_grad for p in module.parameters()] == [p.requires_grad for p in ours.parameters()]
+        assert not {p.data_ptr() for p in module.parameters()} & {p.data_ptr() for p in ours.parameters()}
+
+
+def test_tied_parameters_stay_tied_in_the_copy_alone() -> None:
+    theirs = nn.MultiheadAttention(DIM, HEADS, kdim=DIM, vdim=5)
+    theirs.k_proj_weight = theirs.q_proj_weight
+    ours = from_torch(theirs)
+    assert ours.k_proj_weight is ours.q_proj_weight
+    assert ours.k_proj_weight is not theirs.k_proj_weight
+    torch.testing.assert_close(ours.state_dict(), theirs.state_dict(), rtol=0, atol=0)
+
+
+def without_output_bias() -> nn.MultiheadAttention:
+    module = nn.MultiheadAttention(6, 3)
+    module.out_proj.bias = None  # type: ignore[assignment]
+    return module
+
+
+def test_a_bias_that_only_the_output_lacks_reaches_the_class_that_can_lack_it() -> None:
+    ours = from_torch(without_output_bias(), CausalSelfAttention)
+    assert list(ours.state_dict()) == ["qkv.weight", "qkv.bias", "out_proj.weight"]
+
+
+def parametrized() -> nn.MultiheadAttention:
+    module = nn.MultiheadAttention(6, 3)
+    nn.utils.parametrizations.weight_norm(module.out_proj)
+    return module
+
+
+UNDO = "undo what changed module's parameters (a parametrization, pruning, a bias set to None)"
+KEPT = "copy it into MultiheadAttention"
+NOT_COPIED: dict[str, tuple[type[Exception], Callable[[], object]]] = {
+    "module is a Linear; from_torch takes a torch.nn.MultiheadAttention": (
+        TypeError,
+        lambda: from_torch(nn.Linear(2, 2)),  # type: ignore[call-overload]
+    ),
+    "into is <class 'torch.nn.modules.linear.Linear'>; choose MultiheadAttention or CausalSelfAttention": (
+        TypeError,
+        lambda: from_torch(nn.MultiheadAttention(4, 2), nn.Linear),
+    ),
+    "module is a torch.nn.modules.activation.MultiheadAttention; to_torch takes this package's MultiheadAttention or "
+    "CausalSelfAttention": (TypeError, lambda: to_torch(nn.MultiheadAttention(4, 2))),  # type: ignore[arg-type]
+    f"module was made with kdim or vdim; CausalSelfAttention reads query, key and value off one input: {KEPT}": (
+        ValueError,
+        lambda: from_torch(nn.MultiheadAttention(6, 3, vdim=5), CausalSelfAttention),
+    ),
+    f"module was made with add_bias_kv; CausalSelfAttention appends no key: {KEPT}": (
+        ValueError,
+        lambda: from_torch(nn.MultiheadAttention(6, 3, add_bias_kv=True), CausalSelfAttention),
+    ),
+    f"module was made with add_zero_attn; CausalSelfAttention appends no key: {KEPT}": (
+        ValueError,
+        lambda: from_torch(nn.MultiheadAttention(6, 3, add_zero_attn=True), CausalSelfAttention),
+    ),
+    f"module and a new MultiheadAttention differ in out_proj.bias; {UNDO}": (
+        ValueError,
+        lambda: from_torch(without_output_bias()),
+    ),
+    "module and a new MultiheadAttention differ in out_proj.parametrizations.weight.original0, "
+    f"out_proj.parametrizations.weight.original1, out_proj.weight; {UNDO}": (
+        ValueError,
+        lambda: from_torch(parametrized()),
+    ),
+}
+
+
+@pytest.mark.usefixtures("unhooked")
+@pytest.mark.parametrize("text", NOT_COPIED)
+def test_what_cannot_be_copied_is_refused_with_the_reason(text: str) -> None:
+    error, make = NOT_COPIED[text]
+    with pytest.raises(error, match=re.escape(text) + "$"):
+        make()
 
 
 @pytest.mark.parametrize(
