@@ -33,19 +33,27 @@ _SHARED = "key heads that queries share (GQA) must be repeated first"
 Module = TypeVar("Module", bound=nn.Module)
 
 
+def _pack(matrices: list[Tensor], heads: int) -> list[Tensor]:
+    return [torch.cat(matrices)]
+
+
+def _unpack(tensors: list[Tensor], heads: int) -> list[Tensor]:
+    return list(tensors[0].chunk(3))
+
+
 class _Spec(NamedTuple):
     """One layout: its tensors' names, and how three matrices (heads·head_dim, in) become its tensors and come back."""
 
     weights: tuple[str, ...]
     biases: tuple[str, ...]
     output: str  # the output projection's name
-    join: Callable[[list[Tensor], int], list[Tensor]]
-    split: Callable[[list[Tensor], int], list[Tensor]]
-    axes: tuple[str, ...] = ("rows", "in")  # a weight's; a bias has them too, but for "in"
+    join: Callable[[list[Tensor], int], list[Tensor]] = _pack
+    split: Callable[[list[Tensor], int], list[Tensor]] = _unpack
+    axes: tuple[str, ...] = ("rows", "in")  # a weight's, before it is split; a bias has them too, but for "in"
 
     @property
     def transposed(self) -> bool:
-        return self.axes == ("in", "rows")  # and so is the output projection
+        return self.axes[0] == "in"  # and so is the output projection
 
 
 def _interleave(matrices: list[Tensor], heads: int) -> list[Tensor]:
@@ -71,17 +79,9 @@ def _transpose(x: Tensor) -> Tensor:
     return x.mT if x.dim() == 2 else x
 
 
-def _pack(matrices: list[Tensor], heads: int) -> list[Tensor]:
-    return [torch.cat(matrices)]
-
-
-def _unpack(tensors: list[Tensor], heads: int) -> list[Tensor]:
-    return list(tensors[0].chunk(3))
-
-
 _LAYOUTS: dict[str, _Spec] = {
-    "packed": _Spec(("in_proj_weight",), ("in_proj_bias",), "out_proj", join=_pack, split=_unpack),
-    "qkv": _Spec(("qkv.weight",), ("qkv.bias",), "out_proj", join=_pack, split=_unpack),
+    "packed": _Spec(("in_proj_weight",), ("in_proj_bias",), "out_proj"),
+    "qkv": _Spec(("qkv.weight",), ("qkv.bias",), "out_proj"),
     "separate": _Spec(
         ("W_query.weight", "W_key.weight", "W_value.weight"),
         ("W_query.bias", "W_key.bias", "W_value.bias"),
@@ -100,14 +100,7 @@ _LAYOUTS: dict[str, _Spec] = {
         split=_unstack,
         axes=("heads", "in", "head_dim"),
     ),
-    "conv1d": _Spec(
-        ("c_attn.weight",),
-        ("c_attn.bias",),
-        "c_proj",
-        join=lambda matrices, heads: [_transpose(torch.cat(matrices))],
-        split=lambda tensors, heads: list(_transpose(tensors[0]).chunk(3)),
-        axes=("in", "rows"),
-    ),
+    "conv1d": _Spec(("c_attn.weight",), ("c_attn.bias",), "c_proj", axes=("in", "rows")),
 }
 
 
@@ -153,6 +146,7 @@ def convert(state: Mapping[str, Tensor], *, source: Layout, target: Layout, num_
         problem = f"lacks {missing[0]!r}" if missing else f"holds {unknown[0]!r}, which is not one of its names"
         raise ValueError(f"state of layout {source!r} {problem}{_hint(state, source)}")
     _check_shapes(state, source, num_heads)
+    state = {name: _transpose(tensor) for name, tensor in state.items()} if old.transposed else state
     result: State = {}
     for names, targets in ((old.weights, new.weights), (old.biases, new.biases)):
         present = [name for name in names if name in state]
@@ -164,12 +158,11 @@ def convert(state: Mapping[str, Tensor], *, source: Layout, target: Layout, num_
         if len(targets) == 1 and len({m.shape for m in matrices}) > 1:
             shapes = ", ".join(str(tuple(m.shape)) for m in matrices)
             raise ValueError(f"layout {target!r} keeps query, key and value in one tensor; theirs differ: {shapes}")
-        result |= {name: t.detach().clone() for name, t in zip(targets, new.join(matrices, num_heads), strict=True)}
-    for kind in ("weight", "bias"):
-        if (tensor := state.get(f"{old.output}.{kind}")) is not None:
-            tensor = _transpose(tensor) if old.transposed != new.transposed else tensor
-            result[f"{new.output}.{kind}"] = tensor.detach().clone()
-    return {name: tensor.contiguous() for name, tensor in result.items()}
+        result |= zip(targets, new.join(matrices, num_heads), strict=True)
+    kinds = [kind for kind in ("weight", "bias") if f"{old.output}.{kind}" in state]
+    result |= {f"{new.output}.{kind}": state[f"{old.output}.{kind}"] for kind in kinds}
+    result = {name: _transpose(tensor) for name, tensor in result.items()} if new.transposed else result
+    return {name: x.detach().clone(memory_format=torch.contiguous_format) for name, x in result.items()}
 
 
 def layout_of(state: Mapping[str, Tensor]) -> Layout | None:
