@@ -21,7 +21,7 @@ class PageFigure(Figure):
     """A transparent figure, drawn without pyplot; notebooks show it as SVG."""
 
     def __init__(self, width: float, height: float) -> None:
-        super().__init__(figsize=(width, height), layout="constrained", facecolor="none")
+        super().__init__(figsize=(width, height), layout="compressed", facecolor="none")
         _PageCanvas(self)
 
     def _repr_svg_(self) -> str:

@@ -26,18 +26,11 @@ __all__ = ["heads", "heatmap", "mask", "signed"]
 Matrices = Shaped[Tensor, "..."] | Mapping[str, Shaped[Tensor, "..."]]
 Labels = Sequence[str] | None
 
-_INKED: tuple[Any, ...] = (
-    "text.color",
-    "axes.edgecolor",
-    "axes.labelcolor",
-    "axes.titlecolor",
-    "xtick.color",
-    "ytick.color",
-)
+_INKED: Any = ("text.color", "axes.edgecolor", "axes.labelcolor", "axes.titlecolor", "xtick.color", "ytick.color")
 
 
 def heatmap(weights: Matrices, *, queries: Labels = None, keys: Labels = None, title: str | None = None) -> Figure:
-    """A heat map of attention weights, from zero up, with the values written in when there is room.
+    """A heat map of attention weights, from zero up, with the values written in where there is room.
 
     Args:
         weights: (queries, keys), or several of one shape under their titles, drawn side by side on one scale.
@@ -49,7 +42,7 @@ def heatmap(weights: Matrices, *, queries: Labels = None, keys: Labels = None, t
         The figure.
 
     Raises:
-        ValueError: A matrix is not (queries, keys), or the labels are not as many as its rows or columns.
+        ValueError: No matrix, one that is not (queries, keys), or labels that are not as many as its rows or columns.
         ModuleNotFoundError: matplotlib is not installed.
 
     Examples:
@@ -135,7 +128,10 @@ def signed(matrix: Matrices, *, queries: Labels = None, keys: Labels = None, tit
 
 
 def _panels(name: str, matrices: Tensor | Mapping[str, Tensor]) -> dict[str, Tensor]:
-    panels = {"": matrices} if isinstance(matrices, Tensor) else dict(matrices)
+    panels = {"": matrices} if isinstance(matrices, Tensor) else matrices
+    if not isinstance(panels, Mapping) or not panels:
+        given = "an empty dict" if isinstance(panels, Mapping) else f"a {type(panels).__name__}"
+        raise ValueError(f"{name} is {given}, expected a tensor (queries, keys) or a dict of them under their titles")
     for title, matrix in panels.items():
         if matrix.ndim != 2 or not matrix.numel():
             raise ValueError(
@@ -180,10 +176,13 @@ def _draw(
     colourmap = colourmap.with_extremes(bad="#9a9a9a")
     across = min(len(panels), max(2, math.ceil(math.sqrt(len(panels)))))
     down = math.ceil(len(panels) / across)
-    written = len(panels) * rows * columns <= 400
+    written = len(panels) * rows * columns <= 400 and max(across * columns, down * rows) <= 40
+    even = written or max(rows, columns) <= 20 * min(rows, columns)  # beyond, square cells would leave a hairline
     cell = 0.46 if written else min(0.3, min(4, 10 / across) / max(rows, columns))
-    with matplotlib.rc_context(dict.fromkeys(_INKED, INK)):
-        figure = PageFigure(across * max(1.6, columns * cell) + 1.6, down * (max(1.0, rows * cell) + 0.5) + 0.8)
+    height = rows * cell if even else max(1.0, rows * cell)
+    high = down * height
+    with matplotlib.rc_context({**dict.fromkeys(_INKED, INK), "text.parse_math": False}):  # "$" may be a token
+        figure = PageFigure(across * max(1.6, columns * cell) + 1.6, down * (max(1.0, height) + 0.5) + 0.8)
         grid = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True)
         for spare in grid.flat[len(panels) :]:
             spare.remove()
@@ -194,35 +193,37 @@ def _draw(
             image = axes.pcolormesh(*edges, values, cmap=colourmap, vmin=limits[0], vmax=limits[1])
             image.set(edgecolor=INK if written else "face", linewidth=0.3, rasterized=rows * columns > 10_000)
             left, lowest = number % across == 0, number + across >= len(panels)
-            axes.set(title=panel or title, aspect="equal", ylim=(rows - 0.5, -0.5))
+            axes.set(title=panel or title, aspect="equal" if even else "auto", ylim=(rows - 0.5, -0.5))
             axes.set(xlabel="keys" if lowest else "", ylabel="queries" if left else "")
             _label(axes.xaxis, keys, columns)
             _label(axes.yaxis, queries, rows)
             axes.tick_params(labelbottom=lowest, labelleft=left)
             for row, column in product(range(rows), range(columns)) if written else ():
-                text = _write(matrix[row, column].item())
+                value = float(matrix[row, column])
+                text = _write(value) if colours else "" if value else "×"
                 points = 14.0 if text == "×" else 9.0 if len(text) < 5 else 7.5
                 red, green, blue, _ = image.to_rgba(values[row][column])
                 ink = "black" if _luminance(red, green, blue) > 0.179 else "white"  # where both reach 4.58 to 1
                 axes.text(column, row, text, color=ink, ha="center", va="center", fontsize=points)
-        bar = figure.colorbar(image, ax=drawn, label=name if name == "weights" and "" in panels else None, shrink=0.8)
+        label = name if name == "weights" and "" in panels else None
+        bar = figure.colorbar(image, ax=drawn, label=label, shrink=high / (high + 0.25), aspect=max(3.0, 6 * high))
         if not colours:
-            bar.set_ticks([0.25, 0.75], labels=["blocked", "visible"])
+            bar.set_ticks([0.25, 0.75], labels=["blocked ×" if written else "blocked", "visible"])
         if title and "" not in panels:
             figure.suptitle(title)
     return figure
 
 
 def _label(axis: Any, labels: Labels, size: int) -> None:
-    if labels is not None or size <= 12:
+    if labels is None and size > 12:
+        axis.get_major_locator().set_params(integer=True)
+    else:
         names = [str(position) for position in range(size)] if labels is None else labels
         upright = axis.axis_name == "y" or max(map(len, names)) <= 3
         axis.set_ticks(range(size), labels=names, rotation=0 if upright else 90)
 
 
-def _write(value: float | bool) -> str:
-    if isinstance(value, bool):
-        return "" if value else "×"
+def _write(value: float) -> str:
     return f"{value:z.2f}".replace("inf", "∞").replace("-", "−")  # z: what rounds to zero has no sign
 
 

@@ -10,8 +10,10 @@ import pytest
 import torch
 from IPython.core.formatters import DisplayFormatter
 from IPython.core.pylabtools import print_figure
-from matplotlib.colors import to_rgb
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from unmasked import plot
 from unmasked._figure import INK
@@ -27,6 +29,13 @@ def texts(figure: Figure) -> list[str]:
 def labels(figure: Figure, axes: int = 0) -> tuple[list[str], list[str]]:
     x, y = figure.axes[axes].get_xticklabels(), figure.axes[axes].get_yticklabels()
     return [label.get_text() for label in x], [label.get_text() for label in y]
+
+
+def inches(figure: Figure, axes: Axes) -> list[float]:
+    """Where the axes are drawn: left, bottom, width, height."""
+    figure.draw_without_rendering()
+    axes.apply_aspect()
+    return (axes.get_position().bounds * figure.get_size_inches()[[0, 1, 0, 1]]).tolist()
 
 
 def contrast(one: Any, other: Any) -> float:
@@ -54,8 +63,40 @@ def test_the_keys_of_a_square_matrix_are_its_queries() -> None:
     assert labels(plot.heatmap(WEIGHTS, queries=["a", "b"])) == (["0", "1", "2"], ["a", "b"])
 
 
-def test_large_matrices_are_drawn_without_values() -> None:
-    assert texts(plot.heatmap(torch.rand(20, 21))) == []
+def test_large_matrices_are_drawn_without_values_and_fit_a_page() -> None:
+    for shape in [(20, 21), (1, 400), (400, 1)]:
+        figure = plot.heatmap(torch.rand(shape))
+        assert texts(figure) == []
+        assert max(figure.get_size_inches()) < 8
+        assert min(inches(figure, figure.axes[0])[2:]) > 0.8
+    assert all(float(tick).is_integer() for tick in plot.heatmap(torch.rand(20, 3)).axes[0].get_yticks())
+
+
+@pytest.mark.parametrize("shape", [(1, 30), (1, 15), (2, 9), (20, 3), (20, 1), (6, 6)])
+@pytest.mark.parametrize("panels", [1, 2])
+def test_the_colour_bar_is_no_taller_than_the_panels_and_the_title_stands_on_them(
+    shape: tuple[int, int], panels: int
+) -> None:
+    figure = plot.heatmap({name: torch.rand(shape) for name in "ab"[:panels]}, title="T")
+    *_, (_, low, _, high) = boxes = [inches(figure, axes) for axes in figure.axes]
+    assert boxes[0][1] - 0.05 < low
+    assert low + high < boxes[0][1] + boxes[0][3] + 0.05
+    assert figure.get_size_inches()[1] * figure._suptitle.get_position()[1] < boxes[0][1] + boxes[0][3] + 0.7
+
+
+def test_a_dollar_sign_in_a_label_or_title_is_a_dollar_sign() -> None:
+    names = ["$\\frac$", "a$b$"]
+    for weights in (torch.eye(2), {"$\\frac$": torch.eye(2), "$b$": torch.eye(2)}):
+        figure = plot.heatmap(weights, queries=names, title="$\\frac$")
+        figure._repr_svg_()
+        assert labels(figure) == (names, names)
+        dollars = [text for text in figure.findobj(Text) if "$" in text.get_text()]
+        assert len(dollars) >= 5
+        assert not any(text.get_parse_math() for text in dollars)
+
+
+def test_a_boolean_heat_map_writes_numbers() -> None:
+    assert texts(plot.heatmap(torch.eye(2).bool())) == ["1.00", "0.00", "0.00", "1.00"]
 
 
 def test_heads_share_one_scale_and_outer_labels() -> None:
@@ -70,13 +111,18 @@ def test_heads_share_one_scale_and_outer_labels() -> None:
 def test_a_mask_crosses_out_what_is_blocked_and_says_so_beside() -> None:
     figure = plot.mask({"causal": torch.ones(2, 2).tril().bool(), "none": torch.ones(2, 2).bool()})
     assert texts(figure) == ["", "×", "", ""]
-    assert [label.get_text() for label in figure.axes[-1].get_yticklabels()] == ["blocked", "visible"]
+    assert [label.get_text() for label in figure.axes[-1].get_yticklabels()] == ["blocked ×", "visible"]
+    large = plot.mask(torch.ones(64, 64).tril().bool())  # without crosses
+    assert [label.get_text() for label in large.axes[-1].get_yticklabels()] == ["blocked", "visible"]
 
 
 def test_signs_are_shown_symmetrically_around_zero_and_masked_scores_as_infinite() -> None:
     figure = plot.signed(torch.tensor([[0.5, -2.0, -torch.inf], [torch.nan, torch.inf, 1.0]], requires_grad=True))
     assert texts(figure) == ["0.50", "−2.00", "−∞", "nan", "∞", "1.00"]
     assert figure.axes[0].collections[0].get_clim() == (-2.0, 2.0)
+    figure.canvas.draw()
+    cells = [to_hex(cell) for cell in figure.axes[0].collections[0].get_facecolors()]
+    assert [cell == "#9a9a9a" for cell in cells] == [False, False, True, True, True, False]
     assert plot.signed(torch.zeros(1, 2)).axes[0].collections[0].get_clim() == (-1.0, 1.0)
     assert plot.signed(torch.full((1, 2), torch.nan)).axes[0].collections[0].get_clim() == (-1.0, 1.0)
 
@@ -164,6 +210,14 @@ assert "matplotlib.pyplot" not in sys.modules
 def test_a_wrong_shape_is_named_with_its_remedy(draw: Callable[[], Figure], text: str) -> None:
     with pytest.raises(ValueError, match=re.escape(text)):
         draw()
+
+
+@pytest.mark.usefixtures("unhooked")
+@pytest.mark.parametrize(("matrices", "given"), [({}, "an empty dict"), ([torch.eye(2)], "a list")])
+def test_what_is_no_matrix_is_refused(matrices: Any, given: str) -> None:
+    text = f"weights is {given}, expected a tensor (queries, keys) or a dict of them under their titles"
+    with pytest.raises(ValueError, match=re.escape(text)):
+        plot.heatmap(matrices)
 
 
 def test_without_matplotlib_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
