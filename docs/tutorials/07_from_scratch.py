@@ -488,8 +488,8 @@ assert gap(steps.result[0], layer(x)) < 1e-5
 #
 # ## The same matrices in five layouts
 #
-# Code that you meet keeps the same matrices in other shapes and orders. `convert` knows five<!--== len(LAYOUTS) -->,
-# and goes from each to each without losing a bit:
+# Code that you meet keeps the same matrices in other shapes and orders. `convert` knows these
+# five<!--== len(LAYOUTS) -->, and goes from each to each without losing a bit:
 
 # %%
 LAYOUTS = ("packed", "separate", "interleaved", "stacked", "conv1d")
