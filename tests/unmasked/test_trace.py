@@ -119,7 +119,7 @@ def test_a_product_names_an_axis_only_where_it_is_the_only_one() -> None:
 def test_an_axis_of_size_two_or_three_is_not_mistaken_for_the_factor_of_a_fused_layer() -> None:
     fused = trace(lambda x: nn.functional.linear(x, torch.ones(24, 8)), torch.ones(3, 5, 8), axes=FUSED)
     assert fused.steps[-1].axes == ("batch", "tokens", "24")
-    assert axes_of(14, 21, batch=2, embed_dim=7) == ("14", "3·embed_dim")
+    assert axes_of(14, 21, 42, 84, batch=2, embed_dim=7) == ("14", "3·embed_dim", "3·batch·embed_dim", "84")
     assert axes_of(14, 21, batch=3, embed_dim=7) == ("2·embed_dim", "21")
 
 
