@@ -79,7 +79,7 @@ def _transpose(x: Tensor) -> Tensor:
     return x.mT if x.dim() == 2 else x
 
 
-_LAYOUTS: dict[str, _Spec] = {
+_LAYOUTS: dict[Layout, _Spec] = {
     "packed": _Spec(("in_proj_weight",), ("in_proj_bias",), "out_proj"),
     "qkv": _Spec(("qkv.weight",), ("qkv.bias",), "out_proj"),
     "separate": _Spec(
@@ -180,7 +180,7 @@ def layout_of(state: Mapping[str, Tensor]) -> Layout | None:
     """
     for layout, spec in _LAYOUTS.items():
         if all(name in state for name in spec.weights):
-            return layout  # type: ignore[return-value]
+            return layout
     return None
 
 
@@ -330,7 +330,7 @@ def _hint(state: Mapping[str, Tensor], source: str) -> str:
     return "; no layout holds the key and value that add_bias_kv appends" if "bias_k" in state else ""
 
 
-def _check_shapes(state: Mapping[str, Tensor], layout: str, num_heads: int) -> None:
+def _check_shapes(state: Mapping[str, Tensor], layout: Layout, num_heads: int) -> None:
     spec = _LAYOUTS[layout]
     parts, outputs, biases = 3 // len(spec.weights), [], []
     step = parts * num_heads

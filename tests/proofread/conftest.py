@@ -18,6 +18,6 @@ def proofread(tmp_path: Path) -> Proofreader:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(textwrap.dedent(text).lstrip("\n"))
         options.setdefault("cache", None)
-        return check([path], root=tmp_path, **options)  # type: ignore[arg-type]
+        return check([path], root=tmp_path, **options)
 
     return run

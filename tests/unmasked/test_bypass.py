@@ -135,7 +135,7 @@ FROZEN = "is trainable, and one step undoes the bypass"
     ],
 )
 @torch.no_grad()
-def test_the_check_says_what_undid_the_bypass(undo, reasons: tuple[str, ...]) -> None:  # type: ignore[no-untyped-def]
+def test_the_check_says_what_undid_the_bypass(undo, reasons: tuple[str, ...]) -> None:
     module = bypass_(nn.MultiheadAttention(4, 2))
     undo(module)
     check = is_bypassed(module)
@@ -179,7 +179,7 @@ def test_what_identity_weights_cannot_mend_is_refused_and_named_by_the_check(mod
 
 @pytest.mark.usefixtures("unhooked")
 @pytest.mark.parametrize("refuse", [bypass_, is_bypassed, lambda module: bypassed(module).__enter__()])
-def test_other_modules_are_refused_by_their_kind(refuse) -> None:  # type: ignore[no-untyped-def]
+def test_other_modules_are_refused_by_their_kind(refuse) -> None:
     text = "module is a Linear; the bypass knows nn.MultiheadAttention, MultiheadAttention and CausalSelfAttention"
     with pytest.raises(TypeError, match=re.escape(text) + "$"):
         refuse(nn.Linear(4, 4))

@@ -9,7 +9,7 @@ from unmasked import CausalSelfAttention, MultiheadAttention, masks
 
 def layer(d_in: int, d_out: int, num_heads: int, **options: object) -> CausalSelfAttention:
     """A layer in float64 whose biases are not zero."""
-    made = CausalSelfAttention(d_in, d_out, num_heads, **options, dtype=torch.float64)  # type: ignore[arg-type]
+    made = CausalSelfAttention(d_in, d_out, num_heads, **options, dtype=torch.float64)
     for parameter in made.parameters():
         nn.init.uniform_(parameter, -0.5, 0.5)
     return made
@@ -152,7 +152,7 @@ def test_compiles_and_exports() -> None:
 )
 def test_impossible_sizes_are_refused(sizes: tuple[int, int, int], options: dict[str, float], text: str) -> None:
     with pytest.raises(ValueError, match=re.escape(text) + "$"):
-        CausalSelfAttention(*sizes, **options)  # type: ignore[arg-type]
+        CausalSelfAttention(*sizes, **options)
 
 
 @pytest.mark.usefixtures("unhooked")

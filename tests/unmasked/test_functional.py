@@ -429,7 +429,7 @@ class Recorded(TorchDispatchMode):
         self.names: set[str] = set()
         self.largest = 0
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
         self.names.add(func.overloadpacket.__name__)
         outputs = result if isinstance(result, tuple | list) else [result]

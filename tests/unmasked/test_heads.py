@@ -45,7 +45,7 @@ def test_a_bare_view_or_reshape_has_the_right_shape_and_wrong_values() -> None:
 
 @pytest.mark.parametrize("batch", [(), (7,), (2, 7)])
 @pytest.mark.parametrize("project", [project_bmm, project_einsum, project_linear])
-def test_every_projection_equals_the_loop_with_its_gradients(project, batch: tuple[int, ...]) -> None:  # type: ignore[no-untyped-def]
+def test_every_projection_equals_the_loop_with_its_gradients(project, batch: tuple[int, ...]) -> None:
     x = torch.randn(*batch, 5, 3, dtype=torch.float64, requires_grad=True)
     stacked = torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True)
     actual, expected = project(x, stacked), project_loop(x, stacked)

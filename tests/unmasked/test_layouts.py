@@ -268,7 +268,7 @@ REFUSED: dict[str, tuple[dict[str, Tensor], str, str]] = {
 def test_a_wrong_layout_is_refused_with_the_one_it_looks_like(text: str) -> None:
     state, source, target = REFUSED[text]
     with pytest.raises(ValueError, match=re.escape(text) + "$"):
-        convert(state, source=source, target=target, num_heads=HEADS)  # type: ignore[arg-type]
+        convert(state, source=source, target=target, num_heads=HEADS)
 
 
 def test_no_heads_are_refused() -> None:
@@ -352,7 +352,7 @@ def test_tied_parameters_stay_tied_in_the_copy_alone() -> None:
 
 def without_output_bias() -> nn.MultiheadAttention:
     module = nn.MultiheadAttention(6, 3)
-    module.out_proj.bias = None  # type: ignore[assignment]
+    module.out_proj.bias = None
     return module
 
 
@@ -372,14 +372,14 @@ KEPT = "copy it into MultiheadAttention"
 NOT_COPIED: dict[str, tuple[type[Exception], Callable[[], object]]] = {
     "module is a Linear; from_torch takes a torch.nn.MultiheadAttention": (
         TypeError,
-        lambda: from_torch(nn.Linear(2, 2)),  # type: ignore[call-overload]
+        lambda: from_torch(nn.Linear(2, 2)),
     ),
     "into is <class 'torch.nn.modules.linear.Linear'>; choose MultiheadAttention or CausalSelfAttention": (
         TypeError,
         lambda: from_torch(nn.MultiheadAttention(4, 2), nn.Linear),
     ),
     "module is a torch.nn.modules.activation.MultiheadAttention; to_torch takes this package's MultiheadAttention or "
-    "CausalSelfAttention": (TypeError, lambda: to_torch(nn.MultiheadAttention(4, 2))),  # type: ignore[arg-type]
+    "CausalSelfAttention": (TypeError, lambda: to_torch(nn.MultiheadAttention(4, 2))),
     f"module was made with kdim or vdim; CausalSelfAttention reads query, key and value off one input: {KEPT}": (
         ValueError,
         lambda: from_torch(nn.MultiheadAttention(6, 3, vdim=5), CausalSelfAttention),

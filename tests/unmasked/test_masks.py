@@ -175,7 +175,7 @@ def test_padding_becomes_a_key_padding_mask_and_one_mask_serves_all_heads() -> N
         ),
     ],
 )
-def test_what_is_no_such_mask_is_refused(make, error: type[Exception], text: str) -> None:  # type: ignore[no-untyped-def]
+def test_what_is_no_such_mask_is_refused(make, error: type[Exception], text: str) -> None:
     with pytest.raises(error) as caught:
         make()
     assert str(caught.value) == text
