@@ -30,7 +30,8 @@ def from_scratch(made: CausalSelfAttention, x: Tensor, allowed: Tensor | None = 
             seen = [j for j in range(i + 1) if allowed is None or allowed[i, j]]
             if seen:
                 weights = torch.exp(torch.stack([query[i] @ key[j] for j in seen]) / d**0.5)
-                context[i, head * d : (head + 1) * d] = sum(w * value[j] for w, j in zip(weights, seen)) / weights.sum()  # noqa: B905
+                mixed = sum(w * value[j] for w, j in zip(weights, seen, strict=True))
+                context[i, head * d : (head + 1) * d] = mixed / weights.sum()
     output = context @ made.out_proj.weight.T
     return output if made.out_proj.bias is None else output + made.out_proj.bias
 

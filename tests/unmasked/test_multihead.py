@@ -232,7 +232,10 @@ def test_it_has_second_derivatives_where_it_returns_weights() -> None:
     _, ours = pair(4, 2, add_bias_kv=True, dtype=torch.float64)
     query, key = torch.randn(3, 2, 4, dtype=torch.float64), torch.randn(2, 2, 4, dtype=torch.float64)
     query.requires_grad_(), key.requires_grad_()
-    attend = lambda q, k: ours(q, k, k, attn_mask=torch.eye(3, 2).bool())[0]  # noqa: E731
+
+    def attend(q: Tensor, k: Tensor) -> Tensor:
+        return ours(q, k, k, attn_mask=torch.eye(3, 2).bool())[0]
+
     assert torch.autograd.gradcheck(attend, (query, key))
     assert torch.autograd.gradgradcheck(attend, (query, key))
 
