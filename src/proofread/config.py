@@ -1,0 +1,131 @@
+"""What a project sets: the table ``[tool.proofread]`` of its ``pyproject.toml``, one place for every face of proofread.
+
+.. code-block:: toml
+
+    [tool.proofread]
+    packages = ["mypackage"]  # whose code the pages document
+    timeout = 300             # seconds that a cell may take
+    memory = "8 GiB"          # that a page may take
+    output = "1 MB"           # of text that a cell may print
+    workers = 4               # pages run side by side
+    cache = ".cache/proofread"
+"""
+
+import re
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+_UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+
+
+class SettingsError(ValueError):
+    """A setting that cannot be meant."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How pages are run and kept.
+
+    Attributes:
+        timeout: Seconds that a cell may take unless it says otherwise (``#| timeout: 300``).
+        memory: Bytes that the run of a page may take.
+        output: Bytes of text that a cell may print.
+        workers: Pages that run side by side; None for as many as there are cores.
+        cache: The folder that keeps runs, relative to the project.
+        packages: The packages that the pages document: copied programs carry their source instead of importing them,
+            and the equations which their docstrings cite are held to those of the pages.
+    """
+
+    timeout: float = 120.0
+    memory: int = 4 * 2**30
+    output: int = 200_000
+    workers: int | None = None
+    cache: Path = Path(".cache/proofread")
+    packages: tuple[str, ...] = ()
+
+    @classmethod
+    def load(cls, root: Path) -> "Settings":
+        """Read the settings of a project; defaults where it sets nothing.
+
+        Args:
+            root: The folder that holds ``pyproject.toml``, if there is one.
+
+        Raises:
+            SettingsError: The file cannot be read as TOML, or a setting is unknown or has a value that cannot be meant.
+        """
+        file = root / "pyproject.toml"
+        if not file.exists():
+            return cls()
+        try:
+            table = tomllib.loads(file.read_text(encoding="utf-8")).get("tool", {}).get("proofread", {})
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise SettingsError(f"{file} is not TOML: {error}") from error
+        known = [field.name for field in fields(cls)]
+        for name in table:
+            if name not in known:
+                raise SettingsError(f"{file}: [tool.proofread] has no setting {name}; there are {', '.join(known)}")
+        return cls(**{name: _read(file, name, value) for name, value in table.items()})
+
+
+def size(text: str) -> int:
+    """Read a number of bytes.
+
+    >>> size("4 GiB"), size("200 kB")
+    (4294967296, 200000)
+    """
+    parts = re.fullmatch(rf"\s*(\d+(?:\.\d+)?)\s*({'|'.join(_UNITS)})\s*", text)
+    if not parts:
+        raise ValueError(f'must be a size with its unit ({", ".join(_UNITS)}), such as "4 GiB"')
+    return int(float(parts[1]) * _UNITS[parts[2]])
+
+
+def _read(file: Path, name: str, value: Any) -> Any:
+    try:
+        return _READERS[name](value)
+    except ValueError as error:
+        raise SettingsError(f"{file}: [tool.proofread] {name} ({value!r}) {error}") from None
+
+
+def _seconds(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
+        raise ValueError("must be a positive number of seconds, such as 300")
+    return float(value)
+
+
+def _size(value: object) -> int:
+    bytes_ = size(value if isinstance(value, str) else "")
+    if not bytes_:
+        raise ValueError("must be more than nothing")
+    return bytes_
+
+
+def _count(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError("must be a whole number of at least 1")
+    return value
+
+
+def _folder(value: object) -> Path:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError('must be the name of a folder, such as ".cache/proofread"')
+    return Path(value)
+
+
+def _packages(value: object) -> tuple[str, ...]:
+    names = value if isinstance(value, list) else [None]
+    if not all(isinstance(name, str) and name.isidentifier() for name in names):
+        raise ValueError('must be a list of names of packages, such as ["mypackage"]')
+    return tuple(map(str, names))
+
+
+_READERS: dict[str, Callable[[object], object]] = {
+    "timeout": _seconds,
+    "memory": _size,
+    "output": _size,
+    "workers": _count,
+    "cache": _folder,
+    "packages": _packages,
+}

@@ -1,0 +1,59 @@
+from pathlib import Path
+
+import pytest
+
+from proofread.config import Settings, SettingsError
+
+
+def load(root: Path, text: str) -> Settings:
+    (root / "pyproject.toml").write_text(text)
+    return Settings.load(root)
+
+
+def test_a_project_that_sets_nothing_has_the_defaults(tmp_path: Path) -> None:
+    assert Settings.load(tmp_path) == Settings()
+    assert load(tmp_path, "[project]\nname = 'x'\n") == Settings()
+
+
+def test_each_setting_is_read(tmp_path: Path) -> None:
+    text = """
+    [tool.proofread]
+    timeout = 0.5
+    memory = "1.5 GiB"
+    output = "3 kB"
+    workers = 2
+    cache = "kept"
+    packages = ["mine", "yours"]
+    """
+    expected = Settings(0.5, 3 * 2**29, 3000, 2, Path("kept"), ("mine", "yours"))
+    assert load(tmp_path, text) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("timeuot = 3", "has no setting timeuot; there are timeout, memory, output, workers, cache, packages"),
+        ("timeout = 0", "timeout (0) must be a positive number of seconds, such as 300"),
+        ("timeout = true", "timeout (True) must be a positive number of seconds"),
+        ("timeout = nan", "timeout (nan) must be a positive number of seconds"),
+        ("memory = 4", 'memory (4) must be a size with its unit (B, kB, MB, GB, KiB, MiB, GiB), such as "4 GiB"'),
+        ("memory = '0 GB'", "memory ('0 GB') must be more than nothing"),
+        ("output = 'much'", "output ('much') must be a size with its unit"),
+        ("workers = 0", "workers (0) must be a whole number of at least 1"),
+        ("cache = ''", "cache ('') must be the name of a folder"),
+        ("packages = 'mine'", "packages ('mine') must be a list of names of packages, such as [\"mypackage\"]"),
+        ("packages = ['my-package']", "packages (['my-package']) must be a list of names of packages"),
+    ],
+)
+def test_a_setting_that_cannot_be_meant_is_named_with_its_file_and_remedy(
+    tmp_path: Path, line: str, message: str
+) -> None:
+    with pytest.raises(SettingsError) as raised:
+        load(tmp_path, f"[tool.proofread]\n{line}\n")
+    assert str(raised.value).startswith(f"{tmp_path / 'pyproject.toml'}: [tool.proofread] ")
+    assert message in str(raised.value)
+
+
+def test_a_file_that_is_not_toml_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"pyproject\.toml is not TOML: .*line 1"):
+        load(tmp_path, "[tool.proofread\n")
