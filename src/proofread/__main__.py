@@ -4,7 +4,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from .check import CACHE, TIMEOUT, check, find_pages
+from .check import check, find_pages
+from .progress import shown
 
 _DESCRIPTION = """\
 Run documentation pages and check every figure, claim and formula in their prose.
@@ -41,9 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True, metavar="check")
     checking = commands.add_parser("check", help="check pages, and run those that changed")
     checking.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="pages, or folders that hold some")
-    checking.add_argument("--timeout", type=float, default=TIMEOUT, help="seconds per cell (default: %(default)g)")
-    checking.add_argument("--workers", type=int, help="pages run side by side (default: one per core)")
-    checking.add_argument("--no-cache", action="store_true", help=f"run every page, whatever {CACHE} holds")
+    checking.add_argument("--no-cache", action="store_true", help="run every page, whatever the cache holds")
     options = parser.parse_args(arguments)
     for path in options.paths:
         if not path.exists():
@@ -51,13 +50,9 @@ def main(arguments: list[str] | None = None) -> int:
     pages = find_pages(options.paths)
     if not pages:
         checking.error(f"no pages in {', '.join(map(str, options.paths))}: neither .md nor .py with # %% cells")
-    report = check(
-        pages,
-        cache=None if options.no_cache else CACHE,
-        timeout=options.timeout,
-        workers=options.workers,
-        progress=lambda line: print(line, file=sys.stderr, flush=True),
-    )
+    progress = shown(sys.stderr, len(pages))
+    report = check(pages, keep=not options.no_cache, progress=progress)
+    progress.close()
     for finding in report.findings:
         print(finding)
     print(report, file=sys.stderr)

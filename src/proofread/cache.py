@@ -1,7 +1,7 @@
 """Keeps what a run gave until something that it depends on changes.
 
-A run depends on its steps, on Python, the installed distributions and this engine (together its key), and on the
-project's files that it read, modules above all (known only once it has run, and therefore kept with it).
+A run depends on its steps, on Python, the installed distributions, the device and this engine (together its key), and
+on the project's files that it read, modules above all (known only once it has run, and therefore kept with it).
 """
 
 import functools
@@ -9,60 +9,260 @@ import hashlib
 import json
 import os
 import platform
+import re
 import sys
 import tempfile
-from dataclasses import asdict
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from .kernel import Raised, Result
-from .run import Outcome, Task
+from filelock import FileLock, Timeout
+
+from .steps import Outcome, Raised, Result, Task
+
+_KEPT = 3  # runs of a page: those of the branches that a writer goes to and fro between
+# Settings of Python and of the libraries that compute come from the environment too.
+_VARIABLES = re.compile(r"(ATEN|CUDA|CUBLAS|CUDNN|MKL|MPL|NVIDIA|OMP|PYTHON|PYTORCH|TORCH)[A-Z_]*")
+
+
+class CacheError(OSError):
+    """Runs cannot be kept."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A run that is kept: the page, its file, when it was kept, and what has changed since ("" if nothing has)."""
+
+    page: str
+    file: Path
+    kept: float
+    size: int
+    seconds: float
+    stale: str
 
 
 class Cache:
-    """Runs on disk, one file each; safe against a kill at any moment and against two builds at once."""
+    """Runs on disk, a folder for each page and a file for each run.
+
+    Safe against a kill at any moment and against two programs at once: files appear whole, and the second program waits
+    for the first one's run of a page (`enter`, `leave`) and takes that.
+    """
 
     def __init__(self, directory: Path):
         self.directory = directory
+        self._locks: dict[str, FileLock] = {}
+        self._digests: dict[str, str] = {}
 
     def load(self, task: Task) -> Outcome | None:
         """What the task gave when all was as it is now."""
-        try:
-            kept = json.loads(self._file(task).read_bytes())
-            if any(_digest(Path(file)) != digest for file, digest in kept["files"].items()):
-                return None
-            results = [_result(**result) for result in kept["results"]]
-        except (OSError, ValueError, KeyError, TypeError):
+        kept = _read(self._file(task))
+        if kept is None or self._changed(kept["files"]):
             return None
-        return Outcome(results=results, files=list(kept["files"]))
+        try:
+            return Outcome([_result(**result) for result in kept["results"]], files=[*kept["files"]])
+        except (TypeError, ValueError):
+            return None
+
+    def why(self, task: Task) -> str:
+        """Why the task has to run: what has changed since the latest run of its page."""
+        runs = sorted(self._runs(self._folder(task.path)), key=_time, reverse=True)
+        kept = next((kept for kept in map(_read, runs) if kept), None)
+        return "it has not run before" if kept is None else self._difference(kept, _parts(task)) or "it was not kept"
 
     def store(self, task: Task, outcome: Outcome) -> None:
-        """Keep what a run gave that went to its end."""
-        if outcome.files is None:
-            return
-        if any(os.path.getmtime(file) >= outcome.began for file in outcome.files):
+        """Keep what a run gave that went to its end.
+
+        Raises:
+            CacheError: It cannot be written.
+        """
+        if outcome.files is None or any(os.path.getmtime(file) >= outcome.began for file in outcome.files):
             return  # saved while the page ran: which version it read cannot be told
+        self._digests.clear()
         kept = {
-            "files": {file: _digest(Path(file)) for file in outcome.files},
+            "page": task.path,
+            "parts": _parts(task),
+            "files": {file: self._digest(file) for file in outcome.files},
+            "seconds": outcome.seconds,
             "results": [asdict(result) for result in outcome.results],
         }
-        write(self._file(task), json.dumps(kept).encode())
+        file = self._file(task)
+        self._write(file, json.dumps(kept).encode())
+        for old in sorted(set(self._runs(file.parent)) - {file}, key=_time, reverse=True)[_KEPT - 1 :]:
+            old.unlink(missing_ok=True)
+
+    def enter(self, task: Task) -> Outcome | bool:
+        """What another program's run of the page gave meanwhile; or whether this one may run it now."""
+        folder = self._folder(task.path)
+        lock = FileLock(folder / "lock", timeout=0)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            lock.acquire()
+        except Timeout:
+            return False
+        except OSError as error:
+            raise self._failure(error) from error
+        self._digests.clear()
+        if kept := self.load(task):
+            lock.release()
+            return kept
+        self._locks[task.path] = lock
+        return True
+
+    def leave(self, task: Task, outcome: Outcome) -> None:
+        """Keep what a run gave, and let other programs go on."""
+        try:
+            self.store(task, outcome)
+        finally:
+            self._locks.pop(task.path).release()
+
+    def close(self) -> None:
+        """Let other programs run what this one has begun and will not end."""
+        while self._locks:
+            self._locks.popitem()[1].release()
+
+    def entries(self) -> Iterator[Entry]:
+        """All runs that are kept, by page, the latest first."""
+        for folder in sorted(self.directory.glob("runs/*")):
+            for file in sorted(self._runs(folder), key=_time, reverse=True):
+                if kept := _read(file):
+                    state = file.stat()
+                    stale = self._difference(kept, {**kept["parts"], "environment": environment()})
+                    yield Entry(kept["page"], file, state.st_mtime, state.st_size, kept["seconds"], stale)
+
+    def prune(self, entries: Iterable[Entry]) -> int:
+        """Remove runs; returns how many bytes that freed."""
+        freed = 0
+        for entry in entries:
+            entry.file.unlink(missing_ok=True)
+            freed += entry.size
+        return freed
+
+    def _folder(self, page: str) -> Path:
+        readable = re.sub(r"[^\w.-]+", "-", page).strip("-.")
+        return self.directory / "runs" / f"{readable[-60:]}-{_sha(page)[:8]}"
 
     def _file(self, task: Task) -> Path:
-        steps = [
-            (step.code, step.raises, step.expressions, [asdict(f) | {"line": 0} for f in step.formulas])
-            for step in task.steps
-        ]
-        key = json.dumps([task.path, steps, environment()])
-        return self.directory / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
+        return self._folder(task.path) / f"{_sha(json.dumps(_parts(task), sort_keys=True))[:32]}.json"
+
+    def _runs(self, folder: Path) -> Iterator[Path]:
+        return folder.glob("*.json")
+
+    def _difference(self, kept: dict[str, Any], parts: Mapping[str, Any]) -> str:
+        then, now = kept["parts"]["environment"], parts["environment"]
+        for name in sorted({*then, *now}):
+            if then.get(name) != now.get(name):
+                return _environment_change(name, then.get(name), now.get(name))
+        for name, value in parts["steps"].items():
+            if kept["parts"]["steps"].get(name) != value:
+                return f"{name} changed" if name in kept["parts"]["steps"] else f"{name} is new"
+        if gone := [name for name in kept["parts"]["steps"] if name not in parts["steps"]]:
+            return f"{gone[0]} is gone"
+        if changed := self._changed(kept["files"]):
+            file = Path(changed)
+            name = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
+            return f"{name} changed" if file.exists() else f"{name} is gone"
+        return ""
+
+    def _changed(self, files: Mapping[str, str]) -> str:
+        return next((file for file, digest in files.items() if self._digest(file) != digest), "")
+
+    def _digest(self, file: str) -> str:
+        if file not in self._digests:  # many pages read the same modules
+            self._digests[file] = digest(Path(file))
+        return self._digests[file]
+
+    def _write(self, file: Path, data: bytes) -> None:
+        try:
+            write(file, data)
+        except OSError as error:
+            raise self._failure(error) from error
+
+    def _failure(self, error: OSError) -> CacheError:
+        return CacheError(
+            f"runs cannot be kept in {self.directory}: {error.strerror}; make room or make it writable, or keep them "
+            "elsewhere with cache under [tool.proofread] in pyproject.toml"
+        )
 
 
 def write(file: Path, data: bytes) -> None:
     """Write a file in one step: a reader sees the old one or the new one, never a part of it."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=file.parent, suffix=".part", delete=False) as part:
-        part.write(data)
-    os.replace(part.name, file)
+    part = tempfile.NamedTemporaryFile(dir=file.parent, suffix=".part", delete=False)  # noqa: SIM115  # closed below
+    try:
+        with part:
+            part.write(data)
+        os.replace(part.name, file)
+    except BaseException:
+        Path(part.name).unlink(missing_ok=True)
+        raise
+
+
+def digest(path: Path) -> str:
+    """What tells one content of a file from another."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return "missing"
+
+
+@functools.cache
+def environment() -> dict[str, str]:
+    """All of the environment that a run may depend on, and that stays as it is while this process lives."""
+    found = {"Python": sys.version, "the platform": platform.platform(), "the GPU": _gpus()}
+    found |= {f"${name}": value for name, value in os.environ.items() if _VARIABLES.fullmatch(name)}
+    for folder in filter(os.path.isdir, sys.path):
+        for entry in os.scandir(folder):
+            if entry.name.endswith((".dist-info", ".egg-info")):
+                name, _, version = entry.name.rpartition(".")[0].partition("-")
+                # The list of its files, with their digests, tells a distribution from another build of that version.
+                found.setdefault(name, f"{version} {digest(Path(entry.path) / 'RECORD')[:16]}")
+    engine = sorted(f"{path.name} {digest(path)}" for path in Path(__file__).parent.rglob("*.py"))
+    return found | {"proofread": _sha(" ".join(engine))}
+
+
+def _gpus() -> str:
+    # As the driver tells: asking CUDA would start it, and forked children could not use it any more.
+    return " ".join(sorted(map(digest, Path("/proc/driver/nvidia").glob("gpus/*/information"))))
+
+
+def _environment_change(name: str, then: str | None, now: str | None) -> str:
+    old, new = (value.split()[0] if value else "" for value in (then, now))
+    if name == "Python" or (then and now and old != new and re.match(r"\d", new)):
+        return f"{name} {old} is now {new}" if old != new else f"{name} is another build"
+    if then is None or now is None:
+        return f"{name} {'came' if then is None else 'is gone'}"
+    return f"{name} changed"
+
+
+def _parts(task: Task) -> dict[str, Any]:
+    """What a run of the task depends on and can be known before it; steps by the names their author knows."""
+    steps: dict[str, str] = {}
+    for step in task.steps:
+        formulas = [asdict(formula) | {"line": 0} for formula in step.formulas]
+        said = {"code": step.code, "raises": step.raises, "expressions": step.expressions, "formulas": formulas}
+        said["mutants"] = step.mutants
+        name = step.name
+        while name in steps:
+            name += "'"
+        steps[name] = _sha(json.dumps(said))
+    return {"page": task.path, "steps": steps, "environment": environment()}
+
+
+def _read(file: Path) -> dict[str, Any] | None:
+    try:
+        kept = json.loads(file.read_bytes())
+        return kept if {"page", "parts", "files", "seconds", "results"} <= kept.keys() else None
+    except (OSError, ValueError, AttributeError):
+        return None
+
+
+def _time(file: Path) -> float:
+    try:
+        return file.stat().st_mtime
+    except OSError:
+        return time.time()
 
 
 def _result(raised: dict[str, Any] | None, errors: dict[str, str], **plain: Any) -> Result:
@@ -70,18 +270,5 @@ def _result(raised: dict[str, Any] | None, errors: dict[str, str], **plain: Any)
     return Result(raised=Raised(**raised) if raised else None, errors=by_place, **plain)
 
 
-@functools.cache
-def environment() -> tuple[str, ...]:
-    """All of the environment that a run may depend on: Python, machine, installed distributions, this engine."""
-    installed = {entry.name for folder in sys.path if os.path.isdir(folder) for entry in os.scandir(folder)}
-    distributions = sorted(name for name in installed if name.endswith((".dist-info", ".egg-info")))
-    engine = sorted(f"{path.name} {_digest(path)}" for path in Path(__file__).parent.rglob("*.py"))
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    return (sys.version, platform.platform(), visible, *distributions, *engine)
-
-
-def _digest(path: Path) -> str:
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError:
-        return "missing"
+def _sha(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -7,20 +7,19 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from . import figures, formula, math, prose
 from .cache import Cache
-from .kernel import Output, Result, Step
-from .page import Cell, Finding, Page, PageError, read
+from .config import Settings, written
+from .findings import Edit, Finding, PageError
+from .page import Cell, Page, read
 from .prose import Claim, Computed, Prose
-from .run import Outcome, Task, run
+from .run import MEMORY_REMEDY, run
+from .steps import Limits, Outcome, Output, Result, Step, Task
 
-CACHE = Path(".cache/proofread")
-TIMEOUT = 120.0
 PICTURES = ("image/svg+xml", "image/png", "image/jpeg")
-
 
 _SECONDS = re.compile(r"\d+(\.\d+)?")
 
@@ -35,7 +34,8 @@ class Text:
     formulas: list[formula.Formula]
     values: dict[Claim | Computed, figures.Value] = field(default_factory=dict)
     errors: dict[Claim | Computed, str] = field(default_factory=dict)
-    messages: list[tuple[int, str]] = field(default_factory=list)  # about its formulas and what evaluating it did
+    stated: dict[int, tuple[list[str], list[str]]] = field(default_factory=dict)  # of a formula: faults, survivors
+    drew: str = ""  # the random generator that evaluating it moved
 
     @property
     def published(self) -> str:
@@ -46,22 +46,50 @@ class Text:
         """Take in what a step gave for some of the text's figures."""
         self.values |= zip(asked, result.values, strict=True)
         self.errors |= {asked[place]: error for place, error in result.errors.items()}
-        for stated, messages in zip(self.formulas, result.formulas, strict=False):
-            self.messages += [(stated.line, message) for message in messages]
-        if result.unseeded:
-            message = "an expression or formula here draws from torch's global random generator; draw in a code cell"
-            self.messages.append((0, message))
+        if result.formulas:
+            survivors = result.survivors or [[] for _ in result.formulas]
+            self.stated = dict(enumerate(zip(result.formulas, survivors, strict=True)))
+        self.drew = self.drew or result.unseeded
 
 
 @dataclass
 class Checked:
-    """A page with what its run gave and what was found on it."""
+    """A page with what its run gave and what was found on it.
+
+    Attributes:
+        page: The page.
+        texts: Its texts.
+        code: What its code cells gave, by place.
+        findings: What is wrong.
+        why: Why it had to run; "" if it did not.
+        seconds: How long it ran.
+        subjects: All that is checked on it, each by the name that findings and tests give it.
+    """
 
     page: Page
     texts: list[Text] = field(default_factory=list)
     code: dict[int, Result] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
-    ran: bool = False
+    why: str = ""
+    seconds: float = 0.0
+
+    @property
+    def ran(self) -> bool:
+        """Whether it had to run."""
+        return bool(self.why)
+
+    @property
+    def subjects(self) -> list[str]:
+        """The names of all that is checked on the page, in its order."""
+        named = [(cell.line, _cell_subject(place, cell)) for place, cell in enumerate(self.page.cells) if cell.is_code]
+        for text in self.texts:
+            named += [(text.line + claim.line, _claim_subject(text, claim)) for claim in text.prose.claims]
+            named += [(text.line + figure.line, _claim_subject(text, figure)) for figure in text.prose.computed]
+            for stated in text.formulas:
+                if stated.unchecked is None:
+                    subject = _formula_subject(text, stated)
+                    named += [(text.line + stated.line, subject), (text.line + stated.line, f"{subject} mutants")]
+        return list(dict.fromkeys(subject for _, subject in sorted(named, key=lambda pair: pair[0])))
 
     def of_cell(self, cell: int) -> list[str]:
         """A Markdown cell's text, or a code cell's alt texts, as the reader sees them."""
@@ -83,17 +111,50 @@ class Report:
         """What is wrong, by page and line."""
         return [finding for checked in self.pages for finding in sorted(checked.findings)]
 
-    def __str__(self) -> str:
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many pages, figures and formulas were checked, how many waived, how many findings there are."""
         texts = [text for checked in self.pages for text in checked.texts]
-        proven = sum(len(text.prose.claims) + len(text.prose.computed) for text in texts)
-        waived = sum(len(text.prose.waivers) for text in texts)
         unchecked = sum(stated.unchecked is not None for text in texts for stated in text.formulas)
-        formulas = sum(len(text.formulas) for text in texts) - unchecked
+        return {
+            "pages": len(self.pages),
+            "ran": sum(checked.ran for checked in self.pages),
+            "figures": sum(len(text.prose.claims) + len(text.prose.computed) for text in texts),
+            "waived": sum(len(text.prose.waivers) for text in texts),
+            "formulas": sum(len(text.formulas) for text in texts) - unchecked,
+            "unchecked": unchecked,
+            "findings": len(self.findings),
+        }
+
+    def __str__(self) -> str:
+        counts = self.counts
         return (
-            f"{_count(len(self.pages), 'page')}, {sum(checked.ran for checked in self.pages)} of them run; "
-            f"{_count(proven, 'figure')} checked and {waived} waived, "
-            f"{_count(formulas, 'formula')} checked and {unchecked} not; {_count(len(self.findings), 'finding')}"
+            f"{_count(counts['pages'], 'page')}, {counts['ran']} of them run; "
+            f"{_count(counts['figures'], 'figure')} checked and {counts['waived']} waived, "
+            f"{_count(counts['formulas'], 'formula')} checked and {counts['unchecked']} not; "
+            f"{_count(counts['findings'], 'finding')}"
         )
+
+
+@dataclass(frozen=True)
+class Told:
+    """What there is to tell of a page while it is checked.
+
+    Attributes:
+        page: The page.
+        step: The step that begins, counted from 1; 0 when the page is done.
+        steps: How many there are.
+        name: What the step is.
+        why: Why the page has to run; "" if it has not.
+        seconds: How long it ran, once it is done.
+    """
+
+    page: str
+    step: int
+    steps: int
+    name: str = ""
+    why: str = ""
+    seconds: float = 0.0
 
 
 # Whose a step is: a cell's own, or that of a text in it, and then for which of its figures.
@@ -117,23 +178,28 @@ def check(
     paths: Sequence[Path],
     *,
     root: Path | None = None,
-    cache: Path | None = CACHE,
-    timeout: float = TIMEOUT,
-    workers: int | None = None,
-    progress: Callable[[str], None] = lambda line: None,
+    settings: Settings | None = None,
+    keep: bool = True,
+    mutants: bool = False,
+    progress: Callable[[Told], None] = lambda told: None,
 ) -> Report:
     """Proofread pages.
 
     Args:
         paths: Percent scripts and Markdown files.
         root: The project: pages run there, and findings name files relative to it. Default: the working directory.
-        cache: Where runs are kept, relative to root, or None to run every page.
-        timeout: Seconds that a cell may take unless it says otherwise (``#| timeout: 300``).
-        workers: Pages that run side by side. Default: the number of cores.
-        progress: Called with a line whenever a page is done.
+        settings: How they are run and kept. Default: what the project's pyproject.toml says.
+        keep: Whether to keep runs and to take those that were kept, or else to run every page.
+        mutants: Whether to find out, for each formula, which wrong versions of it would pass.
+        progress: Called with what there is to tell whenever a step begins and a page is done.
+
+    Raises:
+        SettingsError: The project's settings cannot be read.
+        CacheError: Runs cannot be kept.
     """
     root = (root or Path.cwd()).resolve()
-    kept = Cache(root / cache) if cache else None
+    settings = settings or Settings.load(root)
+    kept = Cache(root / settings.cache) if keep else None
     report = Report([])
     waiting: list[tuple[Checked, list[_Owner], Task]] = []
     for path in paths:
@@ -143,24 +209,33 @@ def check(
             report.pages.append(Checked(Page(error.finding.path, ()), findings=[error.finding]))
             continue
         report.pages.append(checked)
-        owners, steps = _steps(checked, timeout)
+        owners, steps = _steps(checked, settings.timeout, mutants)
         task = Task(checked.page.path, tuple(steps))
         outcome = (kept.load(task) if kept else None) if steps else Outcome()
         if outcome is None:
+            checked.why = kept.why(task) if kept else "nothing was to be kept"
             waiting.append((checked, owners, task))
             continue
-        checked.findings += _take(checked, owners, outcome)
+        _take(checked, owners, outcome)
         if steps:
-            progress(f"{checked.page.path}: unchanged")
-    for place, outcome in run([task for _, _, task in waiting], root=root, workers=workers):
-        checked, owners, task = waiting[place]
-        checked.ran = True
-        if kept and outcome.files is not None:
-            kept.store(task, outcome)
-        checked.findings += _take(checked, owners, outcome)
-        progress(f"{checked.page.path}: ran in {outcome.seconds:.1f} s")
+            progress(Told(checked.page.path, 0, len(steps)))
+    limits = Limits(settings.memory, settings.output)
+    try:
+        tasks = [task for _, _, task in waiting]
+        for event in run(tasks, root=root, workers=settings.workers, limits=limits, gate=kept):
+            checked, owners, task = waiting[event.place]
+            if event.step:
+                name = task.steps[event.step - 1].name
+                progress(Told(task.path, event.step, len(task.steps), name, checked.why))
+                continue
+            checked.seconds = event.outcome.seconds
+            _take(checked, owners, event.outcome)
+            progress(Told(task.path, 0, len(task.steps), why=checked.why, seconds=checked.seconds))
+    finally:
+        if kept:
+            kept.close()
     for checked in report.pages:
-        checked.findings += _findings(checked)
+        checked.findings += _findings(checked, settings)
     return report
 
 
@@ -175,7 +250,7 @@ def _read(page: Page) -> Checked:
     return checked
 
 
-def _steps(checked: Checked, timeout: float) -> tuple[list[_Owner], list[Step]]:
+def _steps(checked: Checked, timeout: float, mutants: bool) -> tuple[list[_Owner], list[Step]]:
     """What to run and for whom. Texts are evaluated where they stand, after the code above them, or at the end."""
     owners: list[_Owner] = []
     steps: list[Step] = []
@@ -187,12 +262,17 @@ def _steps(checked: Checked, timeout: float) -> tuple[list[_Owner], list[Step]]:
         if asked or stated:
             owners.append((text.cell, text, asked))
             expressions = tuple((a.expression, a.spec if isinstance(a, Computed) else None) for a in asked)
-            steps.append(Step(text.line, timeout=timeout, expressions=expressions, formulas=stated))
+            name = f"what cell {text.cell + 1} asserts" + " at the end" * late
+            searched = mutants and bool(stated)
+            # Each formula has some twenty mutants, and each of them is checked.
+            patience = timeout * (1 + searched * len(stated))
+            steps.append(Step(text.line, None, name, False, patience, expressions, stated, searched))
 
     for index, cell in enumerate(checked.page.cells):
         if cell.is_code:
             owners.append((index, None, []))
-            steps.append(Step(cell.line, cell.source, "raises-exception" in cell.tags, _timeout(cell, timeout)))
+            raises = "raises-exception" in cell.tags
+            steps.append(Step(cell.line, cell.source, f"code cell {index + 1}", raises, _timeout(cell, timeout)))
         for text in checked.texts:
             if text.cell == index:
                 evaluate(text, late=False)
@@ -206,82 +286,163 @@ def _timeout(cell: Cell, default: float) -> float:
     return float(own) if own and _SECONDS.fullmatch(own) else default
 
 
-def _take(checked: Checked, owners: Sequence[_Owner], outcome: Outcome) -> Iterator[Finding]:
+def _take(checked: Checked, owners: Sequence[_Owner], outcome: Outcome) -> None:
+    """Take in what a run gave."""
     for (index, text, asked), result in zip(owners, outcome.results, strict=False):
         if text is None:
             checked.code[index] = result
         else:
             text.take(asked, result)
     if outcome.stopped:
-        place = len(outcome.results)
-        index, text, _ = owners[min(place, len(owners) - 1)]
-        line = text.line if text else checked.page.cells[index].line
-        yield Finding(checked.page.path, line, f"cell {index + 1} {outcome.stopped}")
+        index, text, _ = owners[min(len(outcome.results), len(owners) - 1)]
+        cell = checked.page.cells[index]
+        line = text.line if text else cell.line
+        message = f"cell {index + 1} {outcome.stopped}"
+        subject = _cell_subject(index, cell) if cell.is_code else ""
+        checked.findings.append(Finding(checked.page.path, line, message, kind="stopped", subject=subject))
 
 
-def _findings(checked: Checked) -> Iterator[Finding]:
+def _cell_subject(place: int, cell: Cell) -> str:
+    return f"{cell.line} cell {place + 1}"
+
+
+def _claim_subject(text: Text, figure: Claim | Computed) -> str:
+    said = f"{figure.typed} = {figure.expression}" if isinstance(figure, Claim) else f"{{{{ {figure.expression} }}}}"
+    return " ".join(f"{text.line + figure.line} figure {said}".split())
+
+
+def _formula_subject(text: Text, stated: formula.Formula) -> str:
+    said = f"({stated.tag})" if stated.tag else stated.latex
+    return " ".join(f"{text.line + stated.line} formula {said}".split())
+
+
+def _findings(checked: Checked, settings: Settings) -> Iterator[Finding]:
+    """What is wrong with a page once it has run."""
     path = checked.page.path
     for index, cell in enumerate(checked.page.cells):
-        for option in cell.options:
-            if option.key not in ("alt", "timeout"):
-                yield Finding(path, option.line, f"`#| {option.key}:` is no option; there are alt and timeout")
-            elif option.key == "timeout" and not _SECONDS.fullmatch(option.value):
-                yield Finding(path, option.line, f"timeout ({option.value}) must be a number of seconds, such as 300")
-        if cell.is_code and index in checked.code:
-            alts = [option for option in cell.options if option.key == "alt"]
-            for line, message, detail in _in_code(f"cell {index + 1}", cell, checked.code[index], len(alts)):
-                yield Finding(path, line, message, detail)
+        if cell.is_code:
+            subject = _cell_subject(index, cell)
+            for finding in (*_options(path, cell), *_in_code(path, index, cell, checked.code.get(index), settings)):
+                yield replace(finding, subject=subject)
     for text in checked.texts:
-        for line, message in _in_text(text, checked.page.code):
-            yield Finding(path, text.line + line, message)
+        yield from _in_text(checked.page, text)
 
 
-def _in_code(name: str, cell: Cell, result: Result, alts: int) -> Iterator[tuple[int, str, str]]:
-    raised = result.raised
-    if raised and "raises-exception" not in cell.tags:
-        yield raised.line, f"{name} failed with {raised.summary}", raised.trace
+def _options(path: str, cell: Cell) -> Iterator[Finding]:
+    for option in cell.options:
+        if option.key not in ("alt", "timeout"):
+            message = f"`#| {option.key}:` is no option; there are alt and timeout"
+            yield Finding(path, option.line, message, kind="option")
+        elif option.key == "timeout" and not _SECONDS.fullmatch(option.value):
+            message = f"timeout ({option.value}) must be a number of seconds, such as 300"
+            yield Finding(path, option.line, message, kind="option")
+
+
+def _in_code(path: str, index: int, cell: Cell, result: Result | None, settings: Settings) -> Iterator[Finding]:
+    name, raises = f"cell {index + 1}", "raises-exception" in cell.tags
+    if result is None:
         return
-    if not raised and "raises-exception" in cell.tags:
-        yield cell.line, f"{name} is tagged raises-exception but raises nothing; drop the tag or let it fail", ""
+    raised = result.raised
+    if raised and raised.fatal and "characters" in raised.summary:
+        message = f"{name} shows more than {written(settings.output)} of text, which nobody reads; show less, or set"
+        yield Finding(path, raised.line, f'{message} output = "1 MB" under [tool.proofread]', kind="output")
+    elif raised and raised.fatal:
+        message = f"{name} ran out of the {written(settings.memory)} that a page may take ({raised.summary})"
+        yield Finding(path, raised.line, f"{message}; {MEMORY_REMEDY}", kind="memory")
+    elif raised and not raises:
+        yield Finding(path, raised.line, f"{name} failed with {raised.summary}", raised.trace, kind="cell")
+    if raised and (raised.fatal or not raises):
+        return
+    if not raised and raises:
+        message = f"{name} is tagged raises-exception but raises nothing; drop the tag or let it fail"
+        yield Finding(path, cell.line, message, kind="cell")
     if result.unseeded:
-        remedy = "begin it with torch.manual_seed(...) or give it a torch.Generator of its own"
-        yield cell.line, f"{name} draws from torch's global random generator without seeding it; {remedy}", ""
+        message = f"{name} draws from {result.unseeded} global random generator without seeding it"
+        yield Finding(path, cell.line, f"{message}; {_seeding(result.unseeded)}", kind="seed")
     if cell.fence:
         return  # a Markdown page shows the code alone
+    alts = sum(option.key == "alt" for option in cell.options)
     drawn = sum(any(kind in output.get("data", {}) for kind in PICTURES) for output in result.outputs)
     if drawn != alts and "hide-output" not in cell.tags:
         remedy = "say what each shows in a comment at the top of the cell: `#| alt: ...`"
-        yield cell.line, f"{name} draws {_count(drawn, 'figure')} but has {_count(alts, 'alt text')}; {remedy}", ""
+        message = f"{name} draws {_count(drawn, 'figure')} but has {_count(alts, 'alt text')}; {remedy}"
+        yield Finding(path, cell.line, message, kind="alt")
 
 
-def _in_text(text: Text, code: str) -> Iterator[tuple[int, str]]:
-    yield from text.prose.problems
-    yield from text.messages
+def _seeding(generator: str) -> str:
+    if generator.startswith("torch"):
+        return "begin it with torch.manual_seed(...) or give it a torch.Generator of its own"
+    if generator.startswith("NumPy"):
+        return "take a generator of its own, numpy.random.default_rng(seed)"
+    return "begin it with random.seed(...) or take a generator of its own, random.Random(seed)"
+
+
+def _in_text(page: Page, text: Text) -> Iterator[Finding]:
+    def found(line: int, message: str, kind: str, subject: str = "", edit: Edit | None = None) -> Finding:
+        return Finding(page.path, text.line + line, message, kind=kind, subject=subject, edit=edit)
+
+    for line, message in text.prose.problems:
+        yield found(line, message, "waiver" if "waiver" in message or "reason" in message else "expression")
+    for place, stated in enumerate(text.formulas):
+        subject = _formula_subject(text, stated)
+        faults, survivors = text.stated.get(place, ([], []))
+        yield from (found(stated.line, message, "formula", subject) for message in faults)
+        for mutant in survivors:
+            message = f"`{stated.latex}` would pass as `{mutant}` too: bind its symbols to values that tell them apart"
+            yield found(stated.line, message, "mutant", f"{subject} mutants")
+    if text.drew:
+        message = f"an expression or formula here draws from {text.drew} global random generator; draw in a code cell"
+        yield found(0, message, "seed")
     for claim in text.prose.claims:
+        subject = _claim_subject(text, claim)
         if claim in text.errors:
-            yield claim.line, f"{claim.typed} cannot be checked: {claim.expression} fails with {text.errors[claim]}"
+            message = f"{claim.typed} cannot be checked: {claim.expression} fails with {text.errors[claim]}"
+            yield found(claim.line, message, "expression", subject)
         elif claim in text.values:
-            yield from ((claim.line, message) for message in _disagreement(claim, text.values[claim]))
+            for kind, message, new in _disagreement(claim, text.values[claim]):
+                edit = _edit(page, text, claim.span, new) if new is not None else None
+                yield found(claim.line, message, kind, subject, edit)
     for figure in text.prose.computed:
         if figure in text.errors:
-            yield figure.line, f"{{{{ {figure.expression} }}}} fails with {text.errors[figure]}"
-    for line, typed in text.prose.bare(code):
+            message = f"{{{{ {figure.expression} }}}} fails with {text.errors[figure]}"
+            yield found(figure.line, message, "expression", _claim_subject(text, figure))
+    for line, typed in text.prose.bare(page.code):
         remedy = f"assert it, {typed}<!--= expression -->, or waive it, {typed}<!--~ reason -->"
-        yield line, f"nothing proves the figure {typed}: {remedy}"
+        yield found(line, f"nothing proves the figure {typed}: {remedy}", "bare")
     try:
         math.render(text.prose.text)
     except math.MathError as error:
-        yield error.line or 0, re.sub(r"^line \d+: ", "", str(error))
+        yield found(error.line or 0, re.sub(r"^line \d+: ", "", str(error)), "math")
 
 
-def _disagreement(claim: Claim, value: figures.Value) -> Iterator[str]:
+def _disagreement(claim: Claim, value: figures.Value) -> Iterator[tuple[str, str, str | None]]:
+    """What is wrong with a claim: its kind, the message, and what should be typed instead."""
     correction = figures.correction(claim.typed, value)
     if correction is not None and isinstance(value, bool) and claim.typed.lower() not in ("true", "yes"):
-        yield f"it says {claim.typed}, but {claim.expression} does not hold"
+        yield "claim", f"it says {claim.typed}, but {claim.expression} does not hold", None
     elif correction is not None:
-        yield f"it says {claim.typed}, but {claim.expression} gives {correction}"
+        yield "figure", f"it says {claim.typed}, but {claim.expression} gives {correction}", correction
     elif isinstance(value, bool) and not claim.compares():
-        yield f"it says {claim.typed}, but {claim.expression} holds for any figure: compare with {claim.typed} in it"
+        message = (
+            f"it says {claim.typed}, but {claim.expression} holds for any figure: compare with {claim.typed} in it"
+        )
+        yield "claim", message, None
+
+
+def _edit(page: Page, text: Text, span: tuple[int, int], new: str) -> Edit | None:
+    """A change of a text as one of the file, whose lines have comment marks and indents before those of the text."""
+    lines = text.prose.text.split("\n")
+    ends = []
+    for place in span:
+        line = text.prose.text.count("\n", 0, place)
+        column = place - (text.prose.text.rfind("\n", 0, place) + 1)
+        number = text.line + line
+        in_file = page.lines[number - 1] if number <= len(page.lines) else ""
+        if not in_file.endswith(lines[line]):
+            return None
+        ends.append((number, column + len(in_file) - len(lines[line])))
+    old = text.prose.text[slice(*span)]
+    return Edit(ends[0], ends[1], old, new) if ends[0][0] == ends[1][0] else None
 
 
 def _count(number: int, noun: str) -> str:

@@ -82,6 +82,18 @@ def size(text: str) -> int:
     return int(float(parts[1]) * _UNITS[parts[2]])
 
 
+def written(bytes_: int) -> str:
+    """Write a number of bytes as a setting would.
+
+    >>> written(4 * 2**30), written(200_000), written(1536)
+    ('4 GiB', '200 kB', '1.5 KiB')
+    """
+    for unit, factor in reversed(_UNITS.items()):
+        if bytes_ >= factor and bytes_ * 10 % factor == 0:
+            return f"{bytes_ / factor:g} {unit}"
+    return f"{bytes_} B"
+
+
 def _read(file: Path, name: str, value: Any) -> Any:
     try:
         return _READERS[name](value)

@@ -1,17 +1,19 @@
 """The child's side of a run: one page's steps in one IPython shell, with outputs as a Jupyter kernel gives them.
 
-Nothing here knows what a page looks like: a step is code to run, or what to evaluate once the page has come that far.
 The fork server imports this module, so it imports nothing that a page might document.
 """
 
 import functools
 import io
+import multiprocessing
 import os
+import random
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
+from collections.abc import Iterable, Mapping
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,62 +25,53 @@ from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
 from .figures import Value
-from .formula import Formula
-
-Output = dict[str, Any]
+from .steps import Limits, Output, Raised, Result, Step, Task
 
 
-@dataclass(frozen=True)
-class Step:
-    """Code to run, or else what to evaluate after it. The line is that of the code in the page's file."""
-
-    line: int
-    code: str | None = None
-    raises: bool = False
-    timeout: float = 120.0
-    expressions: tuple[tuple[str, str | None], ...] = ()  # each with a format if the page shows the result
-    formulas: tuple[Formula, ...] = ()
-
-
-@dataclass
-class Raised:
-    """An exception that left a step's code: its line in the page's file, and its trace from there on."""
-
-    summary: str
-    line: int
-    trace: str
-
-
-@dataclass
-class Result:
-    """What a step gave, as plain data that can be sent and kept."""
-
-    outputs: list[Output] = field(default_factory=list)
-    raised: Raised | None = None
-    unseeded: bool = False
-    values: list[Value] = field(default_factory=list)
-    errors: dict[int, str] = field(default_factory=dict)  # why the expression at that place has no value
-    formulas: list[list[str]] = field(default_factory=list)
-
-
-def serve(path: str, steps: Sequence[Step], connection: Connection, root: str, scratch: str) -> None:
+def serve(task: Task, connection: Connection, root: str, scratch: str, limits: Limits) -> None:
     """Take steps until one fails: send the index before each, the result after it, and at last the files it read."""
     os.setpgid(0, 0)  # so that all that a page starts can be ended with it
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _limit_memory(limits.memory)
     os.chdir(root)
     opened = _watch_files()
-    shell = _shell(path, scratch)
-    seeding = _Seeding(sys.modules.get("torch"))
-    for index, step in enumerate(steps):
+    shell = _shell(task.path, scratch, limits.output)
+    seeding = _Seeding()
+    for index, step in enumerate(task.steps):
         connection.send(index)
         seeding.begin()
         result = _evaluate(step, shell.user_ns) if step.code is None else _run(step, shell)
         result.unseeded = seeding.drew()
         connection.send(result)
-        if result.raised and not step.raises:
+        if result.raised and (not step.raises or result.raised.fatal):
             connection.send(None)
             return
     # The page is known by its steps: a change in its prose is none of theirs.
-    connection.send(sorted({*_project_files(opened, Path(root))} - {os.path.realpath(path)}))
+    connection.send(sorted({*_project_files(opened, Path(root))} - {os.path.realpath(task.path)}))
+
+
+def _end_with_parent() -> None:
+    """End this page, and all that it started, when the program that asked for it is gone."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os.killpg(0, signal.SIGKILL)
+
+
+def _limit_memory(allowed: int) -> None:
+    """Let the allocation that exceeds what is allowed fail, so that the failure names its line.
+
+    The limit counts what the process may write to, less what the fork server had already. NVIDIA's driver reserves far
+    more than it uses; where there is one, only the watch on what the page really holds is left (see run.py).
+    """
+    status = Path("/proc/self/status")
+    if not status.exists() or Path("/proc/driver/nvidia").exists():
+        return
+    import resource  # there is none on Windows
+
+    data = next(line for line in status.read_text().splitlines() if line.startswith("VmData:"))
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (int(data.split()[1]) * 1024 + allowed, hard))
 
 
 class _Compiler(CachingCompiler):
@@ -118,14 +111,33 @@ class _Displays(DisplayPublisher):
         self.shell.outputs.clear()
 
 
+class _TooMuch(BaseException):
+    """A cell shows more than it may. No page's ``except Exception`` catches it."""
+
+
 class _Shell(InteractiveShell):
     displayhook_class = _Results
     display_pub_class = _Displays
     compiler_class = _Compiler
     outputs: list[Output]
+    allowed = 0
+    shown = 0
+
+    def begin(self) -> None:
+        """Begin a cell, which has shown nothing."""
+        self.outputs, self.shown = [], 0
+
+    def count(self, text: str) -> None:
+        """Count text that a cell shows; the line that shows too much of it fails."""
+        self.shown += len(text)
+        if self.shown > self.allowed:
+            raise _TooMuch(f"the cell shows more than {self.allowed:,} characters")
 
     def keep(self, kind: str, **content: Any) -> None:
         """Add an output to the cell that is running."""
+        for form, data in content.get("data", {}).items():
+            if isinstance(data, str) and form.startswith("text/"):
+                self.count(data)
         self.outputs.append({"output_type": kind, **content})
 
     def _showtraceback(self, etype: type[BaseException], evalue: BaseException, stb: list[str]) -> None:
@@ -143,6 +155,7 @@ class _Stream(io.TextIOBase):
         return True
 
     def write(self, text: str) -> int:
+        self._shell.count(text)
         last = self._shell.outputs[-1] if self._shell.outputs else {}
         if last.get("name") != self._name:
             last = {"output_type": "stream", "name": self._name, "text": []}
@@ -151,7 +164,7 @@ class _Stream(io.TextIOBase):
         return len(text)
 
 
-def _shell(path: str, scratch: str) -> _Shell:
+def _shell(path: str, scratch: str, allowed: int) -> _Shell:
     config = Config()
     config.HistoryManager.enabled = False
     config.InteractiveShell.xmode = "Minimal"
@@ -160,7 +173,7 @@ def _shell(path: str, scratch: str) -> _Shell:
     main = ModuleType("__main__")
     main.__file__ = path
     _Compiler.path = path
-    _Shell.outputs = []
+    _Shell.outputs, _Shell.allowed = [], allowed
     shell = _Shell.instance(config=config, ipython_dir=scratch, user_module=main)
     if "matplotlib" in sys.modules:
         shell.enable_matplotlib("inline")
@@ -172,7 +185,7 @@ def _shell(path: str, scratch: str) -> _Shell:
 
 def _run(step: Step, shell: _Shell) -> Result:
     assert step.code is not None
-    shell.outputs = []
+    shell.begin()
     _Compiler.line = step.line
     ran = shell.run_cell(step.code, store_history=True)
     for output in shell.outputs:
@@ -190,8 +203,13 @@ def _raised(error: BaseException, path: str, line: int) -> Raised:
     while frame and frame.tb_frame.f_code.co_filename != path:
         frame = frame.tb_next
     lines = [tb.tb_lineno for tb in _frames(frame) if tb.tb_frame.f_code.co_filename == path]
-    trace = "".join(traceback.format_exception(type(error), error, frame))
-    return Raised("".join(traceback.format_exception_only(error)).strip(), lines[-1] if lines else line, trace)
+    at = lines[-1] if lines else line
+    if isinstance(error, _TooMuch):
+        return Raised(str(error), at, "", fatal=True)
+    summary = "".join(traceback.format_exception_only(error)).strip()
+    if isinstance(error, MemoryError) or "can't allocate memory" in summary:
+        return Raised(summary, at, "", fatal=True)
+    return Raised(summary, at, "".join(traceback.format_exception(type(error), error, frame)))
 
 
 def _frames(frame: Any) -> Iterable[Any]:
@@ -210,9 +228,13 @@ def _evaluate(step: Step, namespace: dict[str, Any]) -> Result:
             result.values.append(None)
             result.errors[place] = f"{type(error).__name__}: {error}"
     if step.formulas:
-        from .formula import check  # needs torch, which only a child has loaded
+        from .formula import check, survivors  # they need torch, which only a child has loaded
 
-        result.formulas = [check(formula, namespace) for formula in step.formulas]
+        for formula in step.formulas:
+            faults = check(formula, namespace)
+            searched = step.mutants and not faults and formula.unchecked is None
+            result.formulas.append(faults)
+            result.survivors.append([m.latex for m in survivors(formula, namespace)] if searched else [])
     return result
 
 
@@ -227,38 +249,62 @@ def _plain(value: Any) -> Value:
 
 
 class _Seeding:
-    """Notices when a step draws from torch's global generator before it has seeded it."""
+    """Notices when a step draws from a global random generator before it has seeded it."""
 
-    def __init__(self, torch: Any) -> None:
-        self._torch = torch
-        self._state: Any = None
-        self._drew = False
-        if torch is None:
-            return
-        original = torch.manual_seed
-
-        @functools.wraps(original)
-        def manual_seed(seed: int) -> Any:
-            self._drew = self._drew or self._moved()
-            generator = original(seed)
-            self._state = None
-            return generator
-
-        torch.manual_seed = torch.random.manual_seed = manual_seed
+    def __init__(self) -> None:
+        self._states: dict[str, Any] = {}
+        self._drew = ""
+        # Who seeds has no need of what the generator's state was before.
+        random.seed = self._watched(random.seed, "Python's")
+        torch: Any = sys.modules.get("torch")
+        if torch:
+            torch.manual_seed = torch.random.manual_seed = self._watched(torch.manual_seed, "torch's")
+        self._watch_numpy()
 
     def begin(self) -> None:
-        """Take note of the generator's state."""
-        self._drew = False
-        self._state = self._torch and self._torch.get_rng_state()
+        """Take note of the generators' states."""
+        self._drew = ""
+        self._watch_numpy()
+        self._states = dict(self._now())
 
-    def drew(self) -> bool:
-        """Whether the generator moved unseeded since then."""
+    def drew(self) -> str:
+        """Whose generator moved unseeded since then, if one did."""
         return self._drew or self._moved()
 
-    def _moved(self) -> bool:
-        if self._torch is None or self._state is None:
-            return False
-        return not self._torch.equal(self._state, self._torch.get_rng_state())
+    def _moved(self, of: str = "") -> str:
+        moved = (name for name, state in self._now() if name in self._states and not _same(self._states[name], state))
+        return next((name for name in moved if of in name), "")
+
+    def _now(self) -> Iterable[tuple[str, Any]]:
+        yield "Python's", random.getstate()
+        if torch := sys.modules.get("torch"):
+            yield "torch's", torch.get_rng_state()
+            if torch.cuda.is_initialized():
+                yield from ((f"torch's CUDA ({i})", state) for i, state in enumerate(torch.cuda.get_rng_state_all()))
+        numpy: Any = sys.modules.get("numpy.random")
+        if numpy:
+            _, keys, *place = numpy.get_state()
+            yield "NumPy's", (keys.tobytes(), place)
+
+    def _watch_numpy(self) -> None:
+        numpy: Any = sys.modules.get("numpy.random")
+        if numpy and not hasattr(numpy.seed, "__wrapped__"):
+            numpy.seed = self._watched(numpy.seed, "NumPy's")
+
+    def _watched(self, seed: Any, name: str) -> Any:
+        @functools.wraps(seed)
+        def seeded(*arguments: Any, **keywords: Any) -> Any:
+            self._drew = self._drew or self._moved(name)
+            made = seed(*arguments, **keywords)
+            for known in [known for known in self._states if name in known]:
+                del self._states[known]
+            return made
+
+        return seeded
+
+
+def _same(one: Any, other: Any) -> bool:
+    return bool(one.equal(other)) if hasattr(one, "equal") else bool(one == other)
 
 
 def _watch_files() -> set[str]:

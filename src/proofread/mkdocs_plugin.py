@@ -12,7 +12,6 @@ from typing import Literal
 from jinja2 import Environment
 from markdown import Extension, Markdown
 from markdown.preprocessors import Preprocessor
-from mkdocs.config import config_options as option
 from mkdocs.config.base import Config
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
@@ -21,7 +20,10 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from . import fonts, math, render
-from .check import CACHE, TIMEOUT, Checked, check
+from .cache import CacheError
+from .check import Checked, check
+from .config import Settings, SettingsError
+from .progress import Lines
 from .run import warm
 
 _STYLES = "assets/proofread.css"
@@ -30,16 +32,11 @@ _SUFFIXES = {"image/svg+xml": "svg", "image/png": "png", "image/jpeg": "jpg"}
 _log = logging.getLogger("mkdocs.plugins.proofread")
 
 
-class ProofreadConfig(Config):
-    """What mkdocs.yml can set."""
+class ProofreadPlugin(BasePlugin[Config]):
+    """Checks every page before anything is written; any finding ends the build.
 
-    timeout = option.Type((int, float), default=TIMEOUT)
-    workers = option.Optional(option.Type(int))
-    cache = option.Type(str, default=str(CACHE))
-
-
-class ProofreadPlugin(BasePlugin[ProofreadConfig]):
-    """Checks every page before anything is written; any finding ends the build."""
+    It has no options in mkdocs.yml: see `proofread.config`.
+    """
 
     def on_startup(self, *, command: Literal["build", "gh-deploy", "serve"], dirty: bool) -> None:
         """Start the fork server before the first edit; a build starts it only if a page has to run."""
@@ -61,14 +58,12 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
             for file in files.documentation_pages()
             if file.abs_src_path and file.src_uri.endswith((".md", ".py"))
         }
-        report = check(
-            list(sources.values()),
-            root=Path(config.config_file_path).parent,
-            cache=Path(self.config.cache),
-            timeout=self.config.timeout,
-            workers=self.config.workers,
-            progress=_log.info,
-        )
+        root = Path(config.config_file_path).parent
+        try:
+            self._settings = Settings.load(root)
+            report = check(list(sources.values()), root=root, settings=self._settings, progress=Lines(_log.info))
+        except (SettingsError, CacheError) as error:
+            raise PluginError(str(error)) from None
         if report.findings:
             raise PluginError("\n".join(["the pages cannot be published:", *map(str, report.findings)]))
         _log.info(str(report))
@@ -116,7 +111,7 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
     def on_env(self, env: Environment, *, config: MkDocsConfig, files: Files) -> Environment:
         """Add the font of the mathematics, now that every formula of the site is known."""
         if formulas := math.converted():
-            cache = Path(config.config_file_path).parent / self.config.cache
+            cache = Path(config.config_file_path).parent / self._settings.cache
             files.append(File.generated(config, _FONT, content=fonts.mathematics(formulas, cache)))
         return env
 

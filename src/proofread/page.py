@@ -7,33 +7,14 @@ from pathlib import Path
 
 import jupytext
 
+from .findings import Finding, PageError, relative
+
 _MARKER = re.compile(r"^# %%(?!%)", re.MULTILINE)
 _HEADER = re.compile(r"\A(?:(?:#!.*\n)?# ---\n(?:#.*\n)*?# ---\n)?\s*")
 _OPTION = re.compile(r"^#\|[ ]?(?P<key>[\w-]+):[ ]*(?P<value>.*(?:\n#\|[ ]{2,}.*)*)", re.MULTILINE)
 _OPTIONS = re.compile(r"\A\s*(?:#\|.*\n?)+")
 FENCE = r"^(?P<indent>[ \t>]*)(?P<fence>`{3,}|~{3,})(?P<info>[^\n]*)\n(?P<body>.*?)(?:^(?P=indent)(?P=fence)[ \t]*$|\Z)"
 _FENCE = re.compile(FENCE, re.MULTILINE | re.DOTALL)
-
-
-@dataclass(frozen=True, order=True)
-class Finding:
-    """One thing that is wrong on a page, and where."""
-
-    path: str
-    line: int
-    message: str
-    detail: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.path}:{self.line}: {self.message}" + (f"\n{self.detail.rstrip()}" if self.detail else "")
-
-
-class PageError(ValueError):
-    """A file that cannot be read as a page."""
-
-    def __init__(self, finding: Finding):
-        super().__init__(str(finding))
-        self.finding = finding
 
 
 @dataclass(frozen=True)
@@ -80,6 +61,7 @@ class Page:
 
     path: str
     cells: tuple[Cell, ...]
+    lines: tuple[str, ...] = ()  # of the file, as it is
 
     @property
     def is_script(self) -> bool:
@@ -98,15 +80,16 @@ def read(path: Path, root: Path) -> Page:
     Raises:
         PageError: The file is not UTF-8.
     """
-    name = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.as_posix()
+    name = relative(path, root)
     data = path.read_bytes()
     try:
         text = data.decode().replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         byte = data[error.start]
-        raise PageError(Finding(name, line, f"byte {byte:#04x} is not UTF-8; save the page as UTF-8")) from error
-    return Page(name, _script(text) if path.suffix == ".py" else _markdown(text))
+        message = f"byte {byte:#04x} is not UTF-8; save the page as UTF-8"
+        raise PageError(Finding(name, line, message, kind="encoding")) from error
+    return Page(name, _script(text) if path.suffix == ".py" else _markdown(text), tuple(text.split("\n")))
 
 
 def _script(text: str) -> tuple[Cell, ...]:

@@ -9,12 +9,14 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing import connection, forkserver
 from pathlib import Path
 from types import ModuleType
+from typing import Protocol
 
-from .kernel import Result, Step, serve
+from .config import written
+from .steps import Limits, Outcome, Result, Task
 
 _PRELOADED = (
     "torch",
@@ -32,26 +34,35 @@ _ENVIRONMENT = {
     "MPLBACKEND": "module://matplotlib_inline.backend_inline",
     "PYTHONHASHSEED": "0",
 }
+_PATIENCE = 0.25  # seconds between two looks at deadlines, memory, and what other programs run
+_PRELOADED_MEMORY = 2**30  # what torch and its companions hold at the very most before a page begins
+MEMORY_REMEDY = 'let it take less, or set memory = "8 GiB" under [tool.proofread] in pyproject.toml'
 _START = 120.0  # seconds until a child must have begun: importing torch from a cold disk takes a while
 
 
 @dataclass(frozen=True)
-class Task:
-    """A page to run: the name its code is compiled under, and its steps."""
+class Event:
+    """What a run has come to: a step of a page that begins (counted from 1), or 0 when the page has ended.
 
-    path: str
-    steps: tuple[Step, ...]
+    Attributes:
+        place: The page's place among the tasks.
+        step: The step that begins, or 0.
+        outcome: What the run has given so far.
+    """
+
+    place: int
+    step: int
+    outcome: Outcome
 
 
-@dataclass
-class Outcome:
-    """What a run gave: the results of the steps it took, and what ended it early."""
+class Gate(Protocol):
+    """Decides whether a page has to run now."""
 
-    results: list[Result] = field(default_factory=list)
-    stopped: str = ""
-    files: list[str] | None = None  # known once all steps were taken
-    began: float = field(default_factory=time.time)
-    seconds: float = 0.0
+    def enter(self, task: Task) -> Outcome | bool:
+        """What another program's run of the page gave meanwhile; or whether the page may run now."""
+
+    def leave(self, task: Task, outcome: Outcome) -> None:
+        """The page has run."""
 
 
 def warm() -> None:
@@ -68,39 +79,72 @@ def warm() -> None:
                 os.environ[name] = value
 
 
-def run(tasks: Sequence[Task], *, root: Path, workers: int | None = None) -> Iterator[tuple[int, Outcome]]:
-    """Run pages side by side and yield each as it ends, with its place among the tasks."""
+def run(
+    tasks: Sequence[Task],
+    *,
+    root: Path,
+    workers: int | None = None,
+    limits: Limits = Limits(),  # noqa: B008  # it is frozen
+    gate: Gate | None = None,
+) -> Iterator[Event]:
+    """Run pages side by side and yield what happens; the last event of each page has step 0.
+
+    Args:
+        tasks: The pages.
+        root: The folder they run in.
+        workers: Pages that run side by side. Default: the number of cores.
+        limits: How much a page may take.
+        gate: Keeps two programs from running one page at once.
+    """
     if not tasks:
         return
     warm()
-    # Python 3.13 knows how many cores this process may use; before, how many there are.
-    workers = workers or getattr(os, "process_cpu_count", os.cpu_count)() or 1
+    workers = workers or cores()
     waiting = deque(enumerate(tasks))
     running: dict[connection.Connection, _Child] = {}
     with tempfile.TemporaryDirectory(prefix="proofread-") as scratch:
         try:
             while waiting or running:
-                while waiting and len(running) < workers:
-                    child = _Child(*waiting.popleft(), root, scratch)
-                    running[child.receiver] = child
-                next_deadline = min(child.deadline for child in running.values())
-                for ready in connection.wait(list(running), max(0.0, next_deadline - time.monotonic())):
-                    running[ready].receive()  # type: ignore[index]
+                for _ in range(len(waiting) if len(running) < workers else 0):
+                    place, task = waiting.popleft()
+                    entered = gate.enter(task) if gate else True
+                    if isinstance(entered, Outcome):
+                        yield Event(place, 0, entered)
+                    elif not entered:
+                        waiting.append((place, task))  # another program runs it
+                    else:
+                        child = _Child(place, task, root, scratch, limits)
+                        running[child.receiver] = child
+                        if len(running) >= workers:
+                            break
+                for ready in connection.wait(list(running), _PATIENCE):
+                    child = running[ready]  # type: ignore[index]
+                    if child.receive() and not child.finished:
+                        yield Event(child.place, child.step, child.outcome)
                 for receiver, child in list(running.items()):
                     if child.check():
                         del running[receiver]
-                        yield child.place, child.outcome
+                        if gate:
+                            gate.leave(child.task, child.outcome)
+                        yield Event(child.place, 0, child.outcome)
         finally:
             for child in running.values():
                 child.end()
 
 
+def _serve(task: Task, sender: connection.Connection, root: str, scratch: str, limits: Limits) -> None:
+    from .kernel import serve  # takes IPython, which the fork server has and the caller need not have
+
+    serve(task, sender, root, scratch, limits)
+
+
 class _Child:
-    def __init__(self, place: int, task: Task, root: Path, scratch: str):
-        self.place, self.task, self.outcome = place, task, Outcome()
+    def __init__(self, place: int, task: Task, root: Path, scratch: str, limits: Limits):
+        self.place, self.task, self.limits, self.outcome = place, task, limits, Outcome()
+        self.step = 0
         self.receiver, sender = multiprocessing.Pipe(duplex=False)
         self.process = multiprocessing.get_context("forkserver").Process(
-            target=serve, args=(task.path, task.steps, sender, str(root), scratch), daemon=False
+            target=_serve, args=(task, sender, str(root), scratch, limits), daemon=False
         )
         with _no_main_module():
             self.process.start()
@@ -109,8 +153,8 @@ class _Child:
         self._overdue = f"did not begin within {_START:g} s; the machine may be short of memory"
         self.finished = False
 
-    def receive(self) -> None:
-        """Take one message; a pipe that closes early means that the child has died."""
+    def receive(self) -> bool:
+        """Take one message; a pipe that closes early means that the child has died. Says whether a step begins."""
         try:
             message = self.receiver.recv()
         except EOFError:
@@ -118,8 +162,9 @@ class _Child:
                 self.process.join()
                 self.outcome.stopped = _death(self.process.exitcode or 0)
                 self.finished = True
-            return
+            return False
         if isinstance(message, int):
+            self.step = message + 1
             timeout = self.task.steps[message].timeout
             self.deadline = time.monotonic() + timeout
             self._overdue = f"still running after {timeout:g} s; give it longer with `#| timeout: seconds`"
@@ -128,11 +173,15 @@ class _Child:
         else:
             self.outcome.files = message
             self.finished = True
+        return isinstance(message, int)
 
     def check(self) -> bool:
         """End the child if its time is up; say whether it has ended."""
         if not self.finished and time.monotonic() >= self.deadline:
             self.outcome.stopped = self._overdue
+            self.finished = True
+        if not self.finished and _held(self.process.pid) > self.limits.memory + _PRELOADED_MEMORY:
+            self.outcome.stopped = f"holds more than {written(self.limits.memory)} of memory; {MEMORY_REMEDY}"
             self.finished = True
         if self.finished:
             self.outcome.seconds = time.time() - self.outcome.began
@@ -149,7 +198,23 @@ class _Child:
         self.receiver.close()
 
 
+def cores() -> int:
+    """How many pages run side by side unless told otherwise."""
+    # Python 3.13 knows how many cores this process may use; before, how many there are.
+    return getattr(os, "process_cpu_count", os.cpu_count)() or 1
+
+
+def _held(pid: int | None) -> int:
+    """Bytes of memory that a process really holds, where the system tells."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
+
+
 def _death(code: int) -> str:
+    if code == -signal.SIGKILL:
+        return "was killed by the system (SIGKILL), which it does when memory runs out"
     if code < 0:
         return f"killed its process by signal {signal.Signals(-code).name}"
     return f"ended its process with exit code {code}"
