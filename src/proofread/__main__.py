@@ -1,10 +1,14 @@
 """The command line: ``python -m proofread check docs``."""
 
 import argparse
+import contextlib
+import signal
 import sys
 from pathlib import Path
 
+from .cache import CacheError
 from .check import check, find_pages
+from .config import SettingsError
 from .progress import shown
 
 _DESCRIPTION = """\
@@ -36,6 +40,20 @@ Each finding is one line, page:line: message. Exit code: 0 nothing found, 1 find
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
+    # Whoever ends us politely ends the pages that run, too.
+    with contextlib.suppress(ValueError):  # not in the main thread
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        return _main(arguments)
+    except KeyboardInterrupt:
+        print("stopped; what had run to its end is kept", file=sys.stderr)
+        return 130
+    except (SettingsError, CacheError) as error:
+        print(f"proofread: {error}", file=sys.stderr)
+        return 2 if isinstance(error, SettingsError) else 3
+
+
+def _main(arguments: list[str] | None) -> int:
     parser = argparse.ArgumentParser(
         prog="proofread", description=_DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -32,11 +32,12 @@ _SUFFIXES = {"image/svg+xml": "svg", "image/png": "png", "image/jpeg": "jpg"}
 _log = logging.getLogger("mkdocs.plugins.proofread")
 
 
-class ProofreadPlugin(BasePlugin[Config]):
-    """Checks every page before anything is written; any finding ends the build.
+class ProofreadConfig(Config):
+    """There is nothing to set in mkdocs.yml; see `proofread.config`."""
 
-    It has no options in mkdocs.yml: see `proofread.config`.
-    """
+
+class ProofreadPlugin(BasePlugin[ProofreadConfig]):
+    """Checks every page before anything is written; any finding ends the build."""
 
     def on_startup(self, *, command: Literal["build", "gh-deploy", "serve"], dirty: bool) -> None:
         """Start the fork server before the first edit; a build starts it only if a page has to run."""

@@ -21,6 +21,7 @@ from .steps import Limits, Outcome, Result, Task
 _PRELOADED = (
     "torch",
     "torch.testing",
+    "numpy.random",  # or its state before its first use could not be told
     "matplotlib.pyplot",
     "matplotlib_inline.backend_inline",
     "matplotlib.backends.backend_svg",

@@ -22,7 +22,7 @@ SCRIPTS = [path for path in PAGES if path.suffix == ".py"]
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
 def test_the_page_proofreads_clean(path: Path):
-    report = check([path], root=ROOT, cache=None)
+    report = check([path], root=ROOT, keep=False)
     assert [str(finding) for finding in report.findings] == []
 
 

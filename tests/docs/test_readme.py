@@ -79,9 +79,9 @@ def test_the_page_that_contributing_shows_proofreads_clean_and_notices_a_wrong_f
     (shown,) = re.findall(r"    ```py\n(.*?)    ```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL)
     page = tmp_path / "page.py"
     page.write_text(textwrap.dedent(shown))
-    assert check([page], root=tmp_path, cache=None).findings == []
+    assert check([page], root=tmp_path, keep=False).findings == []
     page.write_text(textwrap.dedent(shown).replace("13%", "14%"))
-    (finding,) = check([page], root=tmp_path, cache=None).findings
+    (finding,) = check([page], root=tmp_path, keep=False).findings
     assert "it says 14%, but row[-1] gives 13%" in str(finding)
 
 

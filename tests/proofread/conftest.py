@@ -17,7 +17,7 @@ def proofread(tmp_path: Path) -> Proofreader:
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(textwrap.dedent(text).lstrip("\n"))
-        options.setdefault("cache", None)
+        options.setdefault("keep", False)
         return check([path], root=tmp_path, **options)
 
     return run

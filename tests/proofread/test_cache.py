@@ -5,8 +5,7 @@ import pytest
 from proofread import cache as cache_module
 from proofread.cache import Cache
 from proofread.check import Report, check
-from proofread.kernel import Result, Step
-from proofread.run import Outcome, Task
+from proofread.steps import Outcome, Result, Step, Task
 
 PAGE = """\
 # %% [markdown]
@@ -36,7 +35,7 @@ class Project:
         self.write(name, text.replace(old, new))
 
     def check(self) -> Report:
-        return check([self.root / "page.py"], root=self.root, cache=Path(".cache"))
+        return check([self.root / "page.py"], root=self.root)
 
     def output(self) -> tuple[bool, str]:
         """Whether the page ran, and what it printed."""
@@ -89,23 +88,93 @@ def test_another_environment_is_another_key(project: Project, monkeypatch: pytes
     kept = Cache(project.root / ".cache")
     kept.store(task, Outcome([Result()], files=[]))
     assert kept.load(task) is not None
-    for part, entry in enumerate(before := cache_module.environment()):
-        changed = (*before[:part], entry + "!", *before[part + 1 :])
-        monkeypatch.setattr(cache_module, "environment", lambda changed=changed: changed)
-        assert kept.load(task) is None, entry
+    for name, value in (before := cache_module.environment()).items():
+        monkeypatch.setattr(cache_module, "environment", lambda name=name, value=value: before | {name: value + "!"})
+        assert kept.load(task) is None, name
+        assert name in kept.why(task)
 
 
-def test_the_environment_names_python_torch_and_the_engine() -> None:
-    environment = " ".join(cache_module.environment())
-    assert "3." in environment
-    assert "torch-" in environment
-    assert "kernel.py" in environment
+def test_the_environment_knows_python_the_machine_its_libraries_and_the_engine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    environment = cache_module.environment()
+    assert environment.keys() >= {"Python", "the platform", "the GPU", "torch", "matplotlib", "proofread"}
+    monkeypatch.setenv("TORCH_LOGS", "dynamo")
+    assert cache_module.environment.__wrapped__()["$TORCH_LOGS"] == "dynamo"
+
+
+def test_a_distribution_that_is_installed_anew_is_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    information = tmp_path / "wheel-1.0.dist-info"
+    information.mkdir()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (information / "RECORD").write_text("wheel/__init__.py,sha256=one,10")
+    before = cache_module.environment.__wrapped__()["wheel"]
+    (information / "RECORD").write_text("wheel/__init__.py,sha256=two,10")
+    assert cache_module.environment.__wrapped__()["wheel"] != before
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "why"),
+    [
+        ("page.py", "print(module.value", "print(-module.value", "code cell 2 changed"),
+        ("page.py", "<!--== module.value -->", "<!--== +module.value -->", "what cell 1 asserts at the end changed"),
+        ("page.py", "three<!--== module.value -->", "nothing", "what cell 1 asserts at the end is gone"),
+        ("page.py", "# %%\nimport", "# %%\nx = 1\n\n# %%\nimport", "code cell 2 changed"),
+        ("module.py", "3", "4", "module.py changed"),
+        ("data.txt", "one", "two", "data.txt changed"),
+    ],
+)
+def test_why_a_page_runs_again_is_told(
+    project: Project, monkeypatch: pytest.MonkeyPatch, name: str, old: str, new: str, why: str
+) -> None:
+    monkeypatch.chdir(project.root)
+    assert [page.why for page in project.check().pages] == ["it has not run before"]
+    assert [page.why for page in project.check().pages] == [""]
+    project.edit(name, old, new)
+    assert [page.why for page in project.check().pages] == [why]
+
+
+def test_a_library_of_another_version_is_named_with_both(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    project.check()
+    now = cache_module.environment() | {"torch": "2.99.0 abc"}
+    monkeypatch.setattr(cache_module, "environment", lambda: now)
+    (page,) = project.check().pages
+    assert page.why.startswith("torch 2.")
+    assert page.why.endswith(" is now 2.99.0")
+
+
+def test_only_pages_that_import_a_module_run_again_when_it_changes(project: Project) -> None:
+    project.write("other.py", "# %%\nprint(1)\n")
+    pages = [project.root / "page.py", project.root / "other.py"]
+    check(pages, root=project.root)
+    project.edit("module.py", "3", "3.0")
+    assert [page.ran for page in check(pages, root=project.root).pages] == [True, False]
+
+
+def test_a_page_keeps_its_latest_three_runs(project: Project) -> None:
+    for number in range(5):
+        project.write("page.py", f"# %%\nprint({number})\n")
+        project.check()
+    assert len(list(project.root.glob(".cache/proofread/runs/*/*.json"))) == 3
+    assert not project.check().pages[0].ran
+
+
+def test_entries_tell_what_is_stale_and_can_be_removed(project: Project) -> None:
+    project.check()
+    kept = Cache(project.root / ".cache/proofread")
+    (entry,) = kept.entries()
+    assert (entry.page, entry.stale) == ("page.py", "")
+    project.edit("module.py", "3", "4")
+    (entry,) = Cache(kept.directory).entries()
+    assert "module.py changed" in entry.stale
+    assert kept.prune([entry]) == entry.size > 0
+    assert list(kept.entries()) == []
 
 
 def test_a_failed_run_is_not_kept(project: Project) -> None:
     project.edit("page.py", "import module\n", "import module\n1 / 0\n")
     assert len(project.check().findings) == 1
-    assert not list(project.root.glob(".cache/*"))
+    assert not list(project.root.glob(".cache/proofread/runs/*/*.json"))
 
 
 def test_a_module_saved_while_the_page_runs_is_not_taken_for_the_one_that_was_read(project: Project) -> None:
@@ -113,12 +182,12 @@ def test_a_module_saved_while_the_page_runs_is_not_taken_for_the_one_that_was_re
         "page.py", "import module\n", "import module, pathlib\npathlib.Path('module.py').write_text('value = 5')\n"
     )
     project.check()
-    assert not list(project.root.glob(".cache/*.json"))
+    assert not list(project.root.glob(".cache/proofread/runs/*/*.json"))
 
 
 def test_a_damaged_file_is_a_run_that_was_not_kept(project: Project) -> None:
     project.check()
-    (kept,) = (project.root / ".cache").glob("*.json")
+    (kept,) = project.root.glob(".cache/proofread/runs/*/*.json")
     kept.write_text(kept.read_text()[:-20])
     assert project.output() == (True, "3 one")
     assert project.output() == (False, "3 one")

@@ -116,7 +116,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Report:
         assert sound in SOUND
         page.parent.mkdir()
         page.write_text(SOUND.replace(sound, wrong, 1).lstrip("\n"))
-    return check(pages, root=root, cache=None)
+    return check(pages, root=root, keep=False)
 
 
 @pytest.mark.parametrize(("place", "expected"), [(place, expected) for place, (_, _, expected) in enumerate(PLANTED)])
@@ -156,7 +156,7 @@ def test_all_failing_pages_are_listed_each_with_its_line(tmp_path: Path) -> None
     (tmp_path / "fine.py").write_text("# %%\nx = 1\n")
     (tmp_path / "latin.py").write_bytes(b"# %%\nx = '\xe9'\n")
     (tmp_path / "fail.py").write_text("# %%\nassert False, 'told'\n")
-    report = check(find_pages([tmp_path]), root=tmp_path, cache=None)
+    report = check(find_pages([tmp_path]), root=tmp_path, keep=False)
     assert [str(finding).split("\n")[0] for finding in report.findings] == [
         "exit.py:5: cell 2 ended its process with exit code 1",
         "fail.py:2: cell 1 failed with AssertionError: told",

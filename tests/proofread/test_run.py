@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from proofread.kernel import Result, Step
-from proofread.run import Outcome, Task, run
+from proofread.run import run
+from proofread.steps import Outcome, Result, Step, Task
 
 
 def outcomes(root: Path, *pages: list[str | Step], **options: int) -> list[Outcome]:
@@ -15,7 +15,7 @@ def outcomes(root: Path, *pages: list[str | Step], **options: int) -> list[Outco
     for number, steps in enumerate(pages):
         taken = [Step(1, textwrap.dedent(step).strip()) if isinstance(step, str) else step for step in steps]
         tasks.append(Task(f"page{number}.py", tuple(taken)))
-    ended = dict(run(tasks, root=root, **options))
+    ended = {event.place: event.outcome for event in run(tasks, root=root, **options) if event.step == 0}
     return [ended[place] for place in range(len(tasks))]
 
 

@@ -1,0 +1,237 @@
+"""Whatever goes wrong in a run ends in one message: page, line, cell, cause, remedy; and leaves nothing behind."""
+
+import contextlib
+import errno
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from proofread import cache as cache_module
+from proofread.cache import Cache, CacheError
+from proofread.check import Report, check
+from proofread.config import Settings
+from proofread.steps import Outcome, Result, Step, Task
+
+MIB = 2**20
+
+
+def checked(root: Path, settings: Settings | None = None, keep: bool = False, **pages: str) -> Report:
+    paths = []
+    for name, text in pages.items():
+        paths.append(root / f"{name}.py")
+        paths[-1].write_text(textwrap.dedent(text).lstrip("\n"))
+    return check(paths, root=root, settings=settings or Settings(), keep=keep)
+
+
+def messages(report: Report) -> list[str]:
+    return [str(finding).split("\n")[0] for finding in report.findings]
+
+
+def test_each_failing_page_is_listed_with_its_own_cause(tmp_path: Path) -> None:
+    (tmp_path / "bytes.py").write_bytes(b"# %%\n# caf\xe9\n")
+    report = checked(
+        tmp_path,
+        Settings(memory=600 * MIB, output=2_000),
+        failing="# %%\nx = 1\n\n# %%\nx / 0\n",
+        endless="# %%\n#| timeout: 0.5\nwhile True:\n    pass\n",
+        hungry="# %%\nimport torch\n\n# %%\nkept = []\nwhile True:\n    kept.append(torch.ones(2**24))\n",
+        hungry_python="# %%\nkept = []\nwhile True:\n    kept.append(bytearray(2**24))\n",
+        killed="# %%\nimport os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n",
+        exits="# %%\nimport os\nos._exit(0)\n",
+        syntax="# %%\nx = 1\n\n# %%\ny = = 2\n",
+        loud="# %%\nfor line in range(10**6):\n    print(line)\n",
+        loud_value="# %%\n'x' * 10**6\n",
+        unseeded="# %%\nimport torch\n\n# %%\ntorch.randn(2)\n",
+        unseeded_python="# %%\nimport random\n\n# %%\nrandom.random()\n",
+        unseeded_numpy="# %%\nimport numpy as np\n\n# %%\nnp.random.rand()\n",
+        seeded="# %%\nimport random, torch\nimport numpy as np\n\n"
+        "random.seed(1)\nnp.random.seed(2)\ntorch.manual_seed(3)\nprint(random.random())\n"
+        "np.random.rand(), torch.rand(1), np.random.default_rng(0).random()\n",
+        bytes_=f"# %% [markdown]\n# Two{'.' * 3}\n",
+    )
+    found = [*messages(report), *messages(check([tmp_path / "bytes.py"], root=tmp_path))]
+    memory = 'let it take less, or set memory = "8 GiB" under [tool.proofread] in pyproject.toml'
+    output = (
+        'shows more than 2 kB of text, which nobody reads; show less, or set output = "1 MB" under [tool.proofread]'
+    )
+    assert [line for line in found if "hungry" not in line] == [
+        "failing.py:5: cell 2 failed with ZeroDivisionError: division by zero",
+        "endless.py:2: cell 1 still running after 0.5 s; give it longer with `#| timeout: seconds`",
+        "killed.py:2: cell 1 killed its process by signal SIGSEGV",
+        "exits.py:2: cell 1 ended its process with exit code 0",
+        "syntax.py:5: cell 2 failed with SyntaxError: invalid syntax",
+        f"loud.py:3: cell 1 {output}",
+        f"loud_value.py:2: cell 1 {output}",
+        "unseeded.py:5: cell 2 draws from torch's global random generator without seeding it; "
+        "begin it with torch.manual_seed(...) or give it a torch.Generator of its own",
+        "unseeded_python.py:5: cell 2 draws from Python's global random generator without seeding it; "
+        "begin it with random.seed(...) or take a generator of its own, random.Random(seed)",
+        "unseeded_numpy.py:5: cell 2 draws from NumPy's global random generator without seeding it; "
+        "take a generator of its own, numpy.random.default_rng(seed)",
+        "bytes.py:2: byte 0xe9 is not UTF-8; save the page as UTF-8",
+    ]
+    hungry, hungry_python = (line for line in found if "hungry" in line)
+    assert hungry.startswith("hungry.py:7: cell 2 ran out of the 600 MiB that a page may take (RuntimeError: ")
+    assert hungry.endswith(memory)
+    assert hungry_python.startswith(
+        "hungry_python.py:4: cell 1 ran out of the 600 MiB that a page may take (MemoryError"
+    )
+    assert hungry_python.endswith(memory)
+
+
+def test_a_page_that_says_it_raises_may_not_mean_its_memory_or_its_noise(tmp_path: Path) -> None:
+    report = checked(
+        tmp_path,
+        Settings(output=1_000),
+        loud="# %% tags=['raises-exception']\nprint('x' * 2000)\n\n# %%\nprint('never')\n",
+    )
+    assert len(messages(report)) == 1
+    assert "cell 1 shows more than 1 kB" in messages(report)[0]
+
+
+def test_memory_that_no_allocation_names_is_seen_from_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proofread.run._PRELOADED_MEMORY", 1 - 600 * MIB)  # any child holds more than that
+    report = checked(tmp_path, Settings(memory=600 * MIB), page="# %%\nwhile True:\n    pass\n")
+    assert messages(report) == [
+        "page.py:2: cell 1 holds more than 600 MiB of memory; "
+        'let it take less, or set memory = "8 GiB" under [tool.proofread] in pyproject.toml'
+    ]
+
+
+SLOW = """
+# %%
+import os, pathlib, subprocess
+
+child = subprocess.Popen(["sleep", "600"])
+pathlib.Path("pids.part").write_text(f"{os.getpid()} {child.pid}")
+os.rename("pids.part", "pids")
+
+# %%
+while True:
+    pass
+"""
+
+
+@pytest.fixture
+def endless(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
+    """The command at work on a page without end: its process, and those of the page."""
+    (tmp_path / "page.py").write_text(SLOW)
+    command = subprocess.Popen(
+        [sys.executable, "-m", "proofread", "check", "page.py"],
+        cwd=tmp_path,
+        text=True,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    until(lambda: (tmp_path / "pids").exists())
+    pids = list(map(int, (tmp_path / "pids").read_text().split()))
+    yield command, pids
+    with contextlib.suppress(ProcessLookupError):
+        command.kill()
+    command.communicate()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "it does not happen"
+        threading.Event().wait(0.02)
+
+
+def gone(pid: int) -> bool:
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+@pytest.mark.parametrize(
+    ("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -signal.SIGKILL)]
+)
+def test_who_stops_the_command_stops_all_that_it_started(
+    endless: tuple[subprocess.Popen[str], list[int]], tmp_path: Path, sent: signal.Signals, code: int
+) -> None:
+    command, pids = endless
+    children = [child.pid for child in psutil.Process(command.pid).children(recursive=True)]
+    command.send_signal(sent)
+    _, told = command.communicate(timeout=60)
+    assert command.returncode == code
+    until(lambda: all(map(gone, [*pids, *children])))
+    assert not list(tmp_path.rglob("*.part"))
+    if sent is not signal.SIGKILL:
+        assert told.splitlines()[-1] == "stopped; what had run to its end is kept"
+        assert "Traceback" not in told
+
+
+def test_a_lock_of_a_program_that_was_killed_blocks_nobody(
+    endless: tuple[subprocess.Popen[str], list[int]], tmp_path: Path
+) -> None:
+    endless[0].kill()
+    endless[0].wait()
+    (tmp_path / "page.py").write_text("# %%\nprint(1)\n")
+    assert check([tmp_path / "page.py"], root=tmp_path).findings == []
+
+
+def test_two_builds_at_once_run_a_page_once(tmp_path: Path) -> None:
+    (tmp_path / "page.py").write_text("# %%\nwith open('runs', 'a') as runs:\n    print('run', file=runs)\n")
+    command = [sys.executable, "-m", "proofread", "check", "page.py"]
+    builds = [subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    told = [build.communicate()[1] for build in builds]
+    assert [build.returncode for build in builds] == [0, 0], told
+    assert (tmp_path / "runs").read_text() == "run\n"
+
+
+PAGE = "# %%\nprint(1)\n"
+
+
+@pytest.mark.parametrize("fault", [errno.ENOSPC, errno.EROFS])
+def test_runs_that_cannot_be_kept_are_an_error_with_its_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: int
+) -> None:
+    def replace(*_: object) -> None:
+        raise OSError(fault, os.strerror(fault))
+
+    monkeypatch.setattr(cache_module.os, "replace", replace)
+    with pytest.raises(CacheError) as raised:
+        checked(tmp_path, keep=True, page=PAGE)
+    assert str(raised.value) == (
+        f"runs cannot be kept in {tmp_path / '.cache/proofread'}: {os.strerror(fault)}; make room or make it writable, "
+        "or keep them elsewhere with cache under [tool.proofread] in pyproject.toml"
+    )
+    assert not list(tmp_path.rglob("*.part"))
+
+
+def test_a_cache_that_can_only_be_read_is_enough_where_nothing_has_to_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked(tmp_path, keep=True, page=PAGE)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(cache_module, "write", refuse)
+    assert checked(tmp_path, keep=True, page=PAGE).findings == []
+
+
+def test_a_run_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept, task = Cache(tmp_path), Task("page.py", (Step(1, "x = 1"),))
+
+    class Killed(BaseException):
+        pass
+
+    def die(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(cache_module.os, "replace", die)
+        with pytest.raises(Killed):
+            kept.store(task, Outcome([Result()], files=[]))
+    assert kept.load(task) is None
+    kept.store(task, Outcome([Result()], files=[]))
+    assert kept.load(task) is not None
