@@ -20,6 +20,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from .snippet import Snippet
 from .steps import Outcome, Raised, Result, Task
 
 _KEPT = 3  # runs of a page: those of the branches that a writer goes to and fro between
@@ -61,7 +62,9 @@ class Cache:
         if kept is None or self._changed(kept["files"]):
             return None
         try:
-            return Outcome([_result(**result) for result in kept["results"]], files=[*kept["files"]])
+            results = [_result(**result) for result in kept["results"]]
+            snippets = {int(place): _snippet(**snippet) for place, snippet in kept["snippets"].items()}
+            return Outcome(results, snippets=snippets, files=[*kept["files"]])
         except (TypeError, ValueError):
             return None
 
@@ -86,6 +89,7 @@ class Cache:
             "files": {file: self._digest(file) for file in outcome.files},
             "seconds": outcome.seconds,
             "results": [asdict(result) for result in outcome.results],
+            "snippets": {place: asdict(snippet) for place, snippet in outcome.snippets.items()},
         }
         file = self._file(task)
         self._write(file, json.dumps(kept).encode())
@@ -186,13 +190,14 @@ class Cache:
         )
 
 
-def write(file: Path, data: bytes) -> None:
+def write(file: Path, data: bytes, mode: int = 0o644) -> None:
     """Write a file in one step: a reader sees the old one or the new one, never a part of it."""
     file.parent.mkdir(parents=True, exist_ok=True)
     part = tempfile.NamedTemporaryFile(dir=file.parent, suffix=".part", delete=False)  # noqa: SIM115  # closed below
     try:
         with part:
             part.write(data)
+        os.chmod(part.name, mode)
         os.replace(part.name, file)
     except BaseException:
         Path(part.name).unlink(missing_ok=True)
@@ -242,18 +247,18 @@ def _parts(task: Task) -> dict[str, Any]:
     for step in task.steps:
         formulas = [asdict(formula) | {"line": 0} for formula in step.formulas]
         said = {"code": step.code, "raises": step.raises, "expressions": step.expressions, "formulas": formulas}
-        said["mutants"] = step.mutants
+        said |= {"mutants": step.mutants, "snippet": step.snippet}
         name = step.name
         while name in steps:
             name += "'"
         steps[name] = _sha(json.dumps(said))
-    return {"page": task.path, "steps": steps, "environment": environment()}
+    return {"page": task.path, "packages": task.packages, "steps": steps, "environment": environment()}
 
 
 def _read(file: Path) -> dict[str, Any] | None:
     try:
         kept = json.loads(file.read_bytes())
-        return kept if {"page", "parts", "files", "seconds", "results"} <= kept.keys() else None
+        return kept if {"page", "parts", "files", "seconds", "results", "snippets"} <= kept.keys() else None
     except (OSError, ValueError, AttributeError):
         return None
 
@@ -268,6 +273,10 @@ def _time(file: Path) -> float:
 def _result(raised: dict[str, Any] | None, errors: dict[str, str], **plain: Any) -> Result:
     by_place = {int(place): error for place, error in errors.items()}
     return Result(raised=Raised(**raised) if raised else None, errors=by_place, **plain)
+
+
+def _snippet(requires: list[str], **plain: Any) -> Snippet:
+    return Snippet(requires=tuple(requires), **plain)
 
 
 def _sha(text: str) -> str:

@@ -151,8 +151,8 @@ def _distinct(number: Number, value: float) -> str:
         return str(value)
     written = number.write(Decimal(value))
     again = Number.parse(written)
-    # A typed 0 that stands for something small would be told to stay a 0.
-    return f"{value:.2g}" if again is not None and again.value == number.value else written
+    # A typed 0 that stands for something small would be told to stay a 0, a typed 2 to become one.
+    return written if again is None or (again.value != number.value and again.says(value)) else f"{value:.6g}"
 
 
 def _sequence(typed: str, values: Sequence[Value]) -> str | None:

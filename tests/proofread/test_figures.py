@@ -110,3 +110,19 @@ def test_a_value_written_in_the_form_of_a_number_is_said_by_it(value: float, pla
     written = Number.parse(form.write(Decimal(value)))
     assert written is not None
     assert written.says(value)
+
+
+FORMS = st.one_of(
+    st.integers(0, 10**7).map(str),
+    st.integers(0, 10**7).map("{:,}".format),
+    st.tuples(st.decimals(-999, 999, places=2)).map(lambda d: str(d[0])),
+    st.integers(0, 100).map("{}%".format),
+    st.floats(0.001, 10).map("{:.3e}".format),
+    st.sampled_from(["one", "Seven", "twelve", "2 × 3", "10^3", "1.5 × 10^{-3}", "−3", "+0.5", ".25"]),
+)
+
+
+@given(FORMS, st.floats(-(10**6), 10**6) | st.integers(-(10**6), 10**6))
+def test_a_correction_says_what_the_value_is(typed: str, value: float) -> None:
+    corrected = correction(typed, value)
+    assert corrected is None or correction(corrected, value) is None
