@@ -17,6 +17,7 @@ from .findings import Edit, Finding, PageError
 from .page import Cell, Page, read
 from .prose import Claim, Computed, Prose
 from .run import MEMORY_REMEDY, run
+from .snippet import NO_SNIPPET, SNIPPET_REMEDY, Snippet
 from .steps import Limits, Outcome, Output, Result, Step, Task
 
 PICTURES = ("image/svg+xml", "image/png", "image/jpeg")
@@ -60,15 +61,16 @@ class Checked:
         page: The page.
         texts: Its texts.
         code: What its code cells gave, by place.
+        snippets: The programs of its code cells, by place.
         findings: What is wrong.
         why: Why it had to run; "" if it did not.
         seconds: How long it ran.
-        subjects: All that is checked on it, each by the name that findings and tests give it.
     """
 
     page: Page
     texts: list[Text] = field(default_factory=list)
     code: dict[int, Result] = field(default_factory=dict)
+    snippets: dict[int, Snippet] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     why: str = ""
     seconds: float = 0.0
@@ -79,17 +81,25 @@ class Checked:
         return bool(self.why)
 
     @property
-    def subjects(self) -> list[str]:
-        """The names of all that is checked on the page, in its order."""
-        named = [(cell.line, _cell_subject(place, cell)) for place, cell in enumerate(self.page.cells) if cell.is_code]
+    def subjects(self) -> dict[str, bool]:
+        """The names of all that is checked on the page, in its order, and whether its run came to each."""
+        named: list[tuple[int, str, bool]] = []
+        for place, cell in enumerate(self.page.cells):
+            if cell.is_code:
+                reached = place in self.code
+                named.append((cell.line, _cell_subject(place, cell), reached))
+                if has_snippet(cell):
+                    named.append((cell.line, _snippet_subject(place, cell), place in self.snippets))
         for text in self.texts:
-            named += [(text.line + claim.line, _claim_subject(text, claim)) for claim in text.prose.claims]
-            named += [(text.line + figure.line, _claim_subject(text, figure)) for figure in text.prose.computed]
-            for stated in text.formulas:
+            figures_of: list[Claim | Computed] = [*text.prose.claims, *text.prose.computed]
+            for figure in figures_of:
+                reached = figure in text.values or figure in text.errors
+                named.append((text.line + figure.line, _claim_subject(text, figure), reached))
+            for place, stated in enumerate(text.formulas):
                 if stated.unchecked is None:
-                    subject = _formula_subject(text, stated)
-                    named += [(text.line + stated.line, subject), (text.line + stated.line, f"{subject} mutants")]
-        return list(dict.fromkeys(subject for _, subject in sorted(named, key=lambda pair: pair[0])))
+                    subject, line = _formula_subject(text, stated), text.line + stated.line
+                    named += [(line, subject, place in text.stated), (line, f"{subject} mutants", place in text.stated)]
+        return {subject: reached for _, subject, reached in sorted(named, key=lambda each: each[0])}
 
     def of_cell(self, cell: int) -> list[str]:
         """A Markdown cell's text, or a code cell's alt texts, as the reader sees them."""
@@ -165,12 +175,14 @@ def find_pages(paths: Iterable[Path]) -> list[Path]:
     """The pages among files and folders: Markdown files, and Python files that hold a ``# %%`` cell."""
     found: list[Path] = []
     for path in paths:
-        inside = sorted(path.rglob("*")) if path.is_dir() else [path]
-        found += [file for file in inside if file.suffix == ".md" or (file.suffix == ".py" and _is_script(file))]
+        found += filter(is_page, sorted(path.rglob("*")) if path.is_dir() else [path])
     return found
 
 
-def _is_script(path: Path) -> bool:
+def is_page(path: Path) -> bool:
+    """Whether a file is a page."""
+    if path.suffix != ".py" or not path.is_file():
+        return path.suffix == ".md" and path.is_file()
     return re.search(rb"^# %%", path.read_bytes(), re.MULTILINE) is not None
 
 
@@ -204,13 +216,13 @@ def check(
     waiting: list[tuple[Checked, list[_Owner], Task]] = []
     for path in paths:
         try:
-            checked = _read(read(path.resolve(), root))
+            checked = unrun(read(path.resolve(), root))
         except PageError as error:
             report.pages.append(Checked(Page(error.finding.path, ()), findings=[error.finding]))
             continue
         report.pages.append(checked)
         owners, steps = _steps(checked, settings.timeout, mutants)
-        task = Task(checked.page.path, tuple(steps))
+        task = Task(checked.page.path, tuple(steps), settings.packages)
         outcome = (kept.load(task) if kept else None) if steps else Outcome()
         if outcome is None:
             checked.why = kept.why(task) if kept else "nothing was to be kept"
@@ -239,7 +251,8 @@ def check(
     return report
 
 
-def _read(page: Page) -> Checked:
+def unrun(page: Page) -> Checked:
+    """A page with its texts, of which nothing has run yet."""
     checked = Checked(page)
     for index, cell in enumerate(page.cells):
         if cell.is_code:
@@ -272,7 +285,8 @@ def _steps(checked: Checked, timeout: float, mutants: bool) -> tuple[list[_Owner
         if cell.is_code:
             owners.append((index, None, []))
             raises = "raises-exception" in cell.tags
-            steps.append(Step(cell.line, cell.source, f"code cell {index + 1}", raises, _timeout(cell, timeout)))
+            name, seconds = f"code cell {index + 1}", _timeout(cell, timeout)
+            steps.append(Step(cell.line, cell.source, name, raises, seconds, snippet=has_snippet(cell)))
         for text in checked.texts:
             if text.cell == index:
                 evaluate(text, late=False)
@@ -293,6 +307,14 @@ def _take(checked: Checked, owners: Sequence[_Owner], outcome: Outcome) -> None:
             checked.code[index] = result
         else:
             text.take(asked, result)
+    for place, snippet in outcome.snippets.items():
+        index = owners[place][0]
+        checked.snippets[index] = snippet.titled(f"{checked.page.path}, cell {index + 1}")
+        if snippet.problem:
+            line = checked.page.cells[index].line
+            message = f"cell {index + 1} {snippet.problem}; {SNIPPET_REMEDY}"
+            subject = _snippet_subject(index, checked.page.cells[index])
+            checked.findings.append(Finding(checked.page.path, line, message, snippet.detail, "snippet", subject))
     if outcome.stopped:
         index, text, _ = owners[min(len(outcome.results), len(owners) - 1)]
         cell = checked.page.cells[index]
@@ -300,6 +322,15 @@ def _take(checked: Checked, owners: Sequence[_Owner], outcome: Outcome) -> None:
         message = f"cell {index + 1} {outcome.stopped}"
         subject = _cell_subject(index, cell) if cell.is_code else ""
         checked.findings.append(Finding(checked.page.path, line, message, kind="stopped", subject=subject))
+
+
+def has_snippet(cell: Cell) -> bool:
+    """Whether a reader is offered the cell's program."""
+    return cell.is_code and not {"remove-cell", NO_SNIPPET} & set(cell.tags)
+
+
+def _snippet_subject(place: int, cell: Cell) -> str:
+    return f"{cell.line} snippet {place + 1}"
 
 
 def _cell_subject(place: int, cell: Cell) -> str:

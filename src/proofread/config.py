@@ -13,7 +13,7 @@
 
 import re
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -68,6 +68,23 @@ class Settings:
             if name not in known:
                 raise SettingsError(f"{file}: [tool.proofread] has no setting {name}; there are {', '.join(known)}")
         return cls(**{name: _read(file, name, value) for name, value in table.items()})
+
+
+def parsed(given: Mapping[str, str]) -> dict[str, Any]:
+    """Read settings that were given as text, on a command line.
+
+    Raises:
+        SettingsError: One of them has a value that cannot be meant.
+    """
+    read = {}
+    for name, text in given.items():
+        number = re.fullmatch(r"-?\d+(\.\d+)?", text)
+        value = text if not number else float(text) if number[1] else int(text)
+        try:
+            read[name] = _READERS[name](value)
+        except ValueError as error:
+            raise SettingsError(f"--{name} ({text}) {error}") from None
+    return read
 
 
 def size(text: str) -> int:

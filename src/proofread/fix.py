@@ -1,6 +1,7 @@
 """Puts right the figures that an author typed: the value takes the form in which they typed it.
 
-A claim in words that does not hold is never touched: which of the two is wrong, the word or the code, only a person knows.
+A claim in words that does not hold is never touched: which of the two is wrong, the word or the code,
+only a person knows.
 """
 
 import difflib
@@ -28,8 +29,8 @@ class Fix:
 
     def diff(self) -> str:
         """The change as a unified diff."""
-        sides = (text.decode().splitlines(keepends=True) for text in (self.before, self.after))
-        return "".join(difflib.unified_diff(*sides, f"a/{self.path}", f"b/{self.path}"))
+        before, after = (text.decode().splitlines(keepends=True) for text in (self.before, self.after))
+        return "".join(difflib.unified_diff(before, after, f"a/{self.path}", f"b/{self.path}"))
 
     def apply(self) -> None:
         """Write the file anew, in one step; its mode stays.

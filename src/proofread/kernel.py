@@ -25,27 +25,32 @@ from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
 from .figures import Value
+from .snippet import Recorder, Request, Workshop
 from .steps import Limits, Output, Raised, Result, Step, Task
 
 
 def serve(task: Task, connection: Connection, root: str, scratch: str, limits: Limits) -> None:
     """Take steps until one fails: send the index before each, the result after it, and at last the files it read."""
     os.setpgid(0, 0)  # so that all that a page starts can be ended with it
-    threading.Thread(target=_end_with_parent, daemon=True).start()
     _limit_memory(limits.memory)
+    workshop = Workshop() if any(step.snippet for step in task.steps) else None  # before there is anything of the page
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     os.chdir(root)
     opened = _watch_files()
     shell = _shell(task.path, scratch, limits.output)
     seeding = _Seeding()
+    shell.recorder = Recorder(shell.user_ns) if workshop else None
     for index, step in enumerate(task.steps):
         connection.send(index)
         seeding.begin()
-        result = _evaluate(step, shell.user_ns) if step.code is None else _run(step, shell)
+        result = _evaluate(step, shell.user_ns) if step.code is None else _run(step, shell, index)
         result.unseeded = seeding.drew()
         connection.send(result)
         if result.raised and (not step.raises or result.raised.fatal):
             connection.send(None)
             return
+    if workshop and shell.recorder:
+        connection.send(workshop.make(_request(task, shell.recorder, opened)))
     # The page is known by its steps: a change in its prose is none of theirs.
     connection.send(sorted({*_project_files(opened, Path(root))} - {os.path.realpath(task.path)}))
 
@@ -93,6 +98,12 @@ class _Results(DisplayHook):
     def write_output_prompt(self) -> None:
         pass
 
+    def compute_format_data(self, result: Any) -> Any:
+        assert isinstance(self.shell, _Shell)
+        if self.shell.recorder:
+            self.shell.recorder.show(result)
+        return super().compute_format_data(result)
+
     def write_format_data(self, format_dict: Mapping[str, Any], md_dict: Mapping[str, Any] | None = None) -> None:
         assert isinstance(self.shell, _Shell)
         self.shell.keep("execute_result", execution_count=None, data=dict(format_dict), metadata=dict(md_dict or {}))
@@ -120,6 +131,7 @@ class _Shell(InteractiveShell):
     display_pub_class = _Displays
     compiler_class = _Compiler
     outputs: list[Output]
+    recorder: Recorder | None = None
     allowed = 0
     shown = 0
 
@@ -142,6 +154,15 @@ class _Shell(InteractiveShell):
 
     def _showtraceback(self, etype: type[BaseException], evalue: BaseException, stb: list[str]) -> None:
         self.keep("error", ename=etype.__name__, evalue=str(evalue), traceback=stb)
+
+    async def run_code(self, code_obj: Any, result: Any = None, *, async_: bool = False) -> bool:
+        """Run one statement, as IPython does with a cell's statements."""
+        ended = self.recorder.watch() if self.recorder else None
+        shown = self.shown
+        failed = bool(await super().run_code(code_obj, result, async_=async_))
+        if ended:
+            ended(self.shown > shown, failed)
+        return failed
 
     def enable_gui(self, gui: str | None = None) -> None:
         pass
@@ -183,15 +204,19 @@ def _shell(path: str, scratch: str, allowed: int) -> _Shell:
     return shell
 
 
-def _run(step: Step, shell: _Shell) -> Result:
+def _run(step: Step, shell: _Shell, place: int) -> Result:
     assert step.code is not None
     shell.begin()
+    if shell.recorder:
+        shell.recorder.begin(place, shell.transform_cell(step.code))
     _Compiler.line = step.line
     ran = shell.run_cell(step.code, store_history=True)
     for output in shell.outputs:
         if output["output_type"] == "stream":
             output["text"] = "".join(output["text"])
     error = ran.error_before_exec or ran.error_in_exec
+    if shell.recorder:
+        shell.recorder.end(shell.outputs, error)
     return Result(outputs=shell.outputs, raised=_raised(error, _Compiler.path, step.line) if error else None)
 
 
@@ -305,6 +330,17 @@ class _Seeding:
 
 def _same(one: Any, other: Any) -> bool:
     return bool(one.equal(other)) if hasattr(one, "equal") else bool(one == other)
+
+
+def _request(task: Task, recorder: Recorder, opened: set[str]) -> Request:
+    data: dict[str, list[str]] = {}
+    for package in task.packages:
+        file = getattr(sys.modules.get(package), "__file__", None) or ""
+        folder = os.path.dirname(os.path.abspath(file))
+        inside = {os.path.relpath(path, folder) for path in opened if file and Path(path).is_relative_to(folder)}
+        data[package] = sorted(path for path in inside if not path.endswith((".py", ".pyc")) and "__pycache__" not in path)
+    programs = {place: step.timeout for place, step in enumerate(task.steps) if step.snippet}
+    return Request(recorder.cells, programs, task.packages, list(sys.modules), {p: f for p, f in data.items() if f})
 
 
 def _watch_files() -> set[str]:

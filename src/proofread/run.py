@@ -171,6 +171,8 @@ class _Child:
             self._overdue = f"still running after {timeout:g} s; give it longer with `#| timeout: seconds`"
         elif isinstance(message, Result):
             self.outcome.results.append(message)
+        elif isinstance(message, dict):
+            self.outcome.snippets = message
         else:
             self.outcome.files = message
             self.finished = True

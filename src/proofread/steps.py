@@ -9,6 +9,7 @@ from typing import Any
 
 from .figures import Value
 from .formula import Formula
+from .snippet import Snippet
 
 Output = dict[str, Any]
 
@@ -25,6 +26,7 @@ class Step:
     expressions: tuple[tuple[str, str | None], ...] = ()  # each with a format if the page shows the result
     formulas: tuple[Formula, ...] = ()
     mutants: bool = False  # whether to find out which wrong versions of the formulas would pass
+    snippet: bool = False  # whether to make the program of its code
 
 
 @dataclass
@@ -56,6 +58,7 @@ class Task:
 
     path: str
     steps: tuple[Step, ...]
+    packages: tuple[str, ...] = ()  # those that its programs carry instead of importing them
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,7 @@ class Outcome:
 
     results: list[Result] = field(default_factory=list)
     stopped: str = ""
+    snippets: dict[int, Snippet] = field(default_factory=dict)  # by the place of their step
     files: list[str] | None = None  # known once all steps were taken
     began: float = field(default_factory=time.time)
     seconds: float = 0.0

@@ -1,0 +1,261 @@
+"""The command line: ``proofread check docs``."""
+
+import argparse
+import contextlib
+import json
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from . import config
+from .cache import Cache
+from .check import Checked, Report, check, find_pages
+from .config import Settings, SettingsError
+from .findings import KINDS, Finding
+from .fix import fixes
+from .progress import shown
+
+_DESCRIPTION = """\
+Run documentation pages and check every figure, claim and formula in their prose.
+
+A page is a percent script (a .py file with # %% cells) or a Markdown file, whose ```python
+fences run. In its prose an author writes
+
+  keeps 55%<!--= weights[6, 6] --> of itself    a figure, and what must give it
+  is larger<!--= a > b -->                      a claim, and what must be True
+  {{ weights[6, 6] :.0%}}                       a figure that the page computes
+  <!--== ... -->, {{= ... }}                    the same, as the page stands at its end
+  in 2017<!--~ year of publication -->          a figure that is waived, and why; alone on a
+                                                line, for all figures of the next block
+  $$S = Q K^\\top$$ <!-- where: S = scores -->   a formula, and what its symbols are
+  $$O(n^2)$$ <!-- unchecked: an order -->       a formula that is waived, and why
+
+and in its code cells
+
+  # %% tags=["raises-exception"]                a cell that must fail
+  #| alt: what the figure shows                 for every figure that the cell draws
+  #| timeout: 300                               seconds, where the usual limit is too short
+
+further tags: hide-input, hide-output, remove-cell, no-snippet, solution (folded away).
+
+What a project sets stands under [tool.proofread] in its pyproject.toml: timeout, memory, output,
+workers, cache, packages.
+"""
+_CODES = """\
+exit codes:
+  0    nothing found
+  1    findings
+  2    wrong usage: a path, an option or a setting that cannot be meant
+  3    proofread could not do its work: no room on the disk, a cache that cannot be written
+  130  stopped, by Ctrl-C for one
+"""
+_CHECK = """\
+Check pages, and run those that changed. Each finding is one line on stdout,
+
+  docs/page.py:12: it says 55%, but weights[6, 6] gives 54%
+
+Progress and the summary go to stderr. With --json, stdout is one object for editors:
+
+  {"pages": [{"path", "why", "seconds", "figures", "formulas", "waived": [{"line", "reason"}]}],
+   "findings": [{"path", "line", "kind", "message", "detail", "subject", "edit"}]}
+
+"why" says why a page ran, and is "" if it did not; "edit", or null, is the change that `proofread
+fix` would make: {"start": [line, column], "end": [line, column], "old", "new"}, lines from 1,
+columns from 0. The kinds of findings:
+
+"""
+
+
+class UsageError(ValueError):
+    """The command was not given what it needs."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    # Who ends us politely ends the pages that run, too.
+    with contextlib.suppress(ValueError):  # not in the main thread
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    options = _parser().parse_args(arguments)
+    try:
+        code: int = options.command(options)
+        return code
+    except KeyboardInterrupt:
+        print("stopped; what had run to its end is kept", file=sys.stderr)
+        return 130
+    except (SettingsError, UsageError) as error:
+        print(f"proofread: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        return 1  # who read our findings has seen enough
+    except OSError as error:
+        print(f"proofread: {error}", file=sys.stderr)
+        return 3
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="proofread", description=_DESCRIPTION, epilog=_CODES, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name: str, call: Callable[[argparse.Namespace], int], summary: str, text: str) -> Any:
+        made = commands.add_parser(
+            name, help=summary, description=text, epilog=_CODES, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+        made.set_defaults(command=call)
+        return made
+
+    kinds = "\n".join(f"  {kind:<11} {meaning}" for kind, meaning in KINDS.items())
+    checking = command("check", _check, "check pages, and run those that changed", _CHECK + kinds)
+    checking.add_argument("--mutants", action="store_true", help="find wrong versions of formulas that would pass, too")
+    checking.add_argument("--waivers", action="store_true", help="list what is waived, and why")
+    checking.add_argument("--json", action="store_true", help="write one JSON object to stdout")
+
+    text = "Run pages and show what each cell gives, as text:\n\n  proofread run docs/page.py --cell 3"
+    running = command("run", _run, "run pages and show what their cells give", text)
+    running.add_argument("--cell", type=int, help="show this cell alone; cells count from 1, those of prose too")
+
+    text = (
+        "Put right the figures that were typed wrong, in the form in which they were typed:\n\n"
+        "  proofread fix docs/page.py --diff     see what would change\n"
+        "  proofread fix docs/page.py            change it\n\n"
+        "A claim in words that does not hold is left to its author. Exit code 0: all is right now."
+    )
+    fixing = command("fix", _fix, "put right the figures that were typed wrong", text)
+    fixing.add_argument("--diff", action="store_true", help="show the change and write nothing")
+
+    for pages in (checking, running, fixing):
+        _add_pages(pages)
+
+    text = (
+        "The runs that are kept, and what has changed since:\n\n"
+        "  proofread cache show\n  proofread cache prune            remove those that nothing would take any more\n"
+        "  proofread cache prune --all"
+    )
+    caching = command("cache", _cache, "show or remove the runs that are kept", text)
+    caching.add_argument("action", choices=("show", "prune"))
+    caching.add_argument("--all", action="store_true", help="remove all of them")
+
+    return parser
+
+
+def _add_pages(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="pages, or folders that hold some")
+    parser.add_argument("--timeout", help="seconds that a cell may take")
+    parser.add_argument("--memory", help='bytes that a page may take, such as "8 GiB"')
+    parser.add_argument("--workers", help="pages run side by side (default: one per core)")
+    parser.add_argument("--no-cache", action="store_true", help="run every page, whatever is kept")
+
+
+def _report(options: argparse.Namespace, *, mutants: bool = False) -> Report:
+    """Check the pages that were named, and show how it goes."""
+    for path in options.paths:
+        if not path.exists():
+            raise UsageError(f"{path} does not exist; name pages, or folders that hold some")
+    pages = find_pages(options.paths)
+    if not pages:
+        raise UsageError(f"no pages in {', '.join(map(str, options.paths))}: neither .md nor .py with # %% cells")
+    given = {name: getattr(options, name) for name in ("timeout", "memory", "workers")}
+    settings = replace(Settings.load(Path.cwd()), **config.parsed({k: v for k, v in given.items() if v is not None}))
+    progress = shown(sys.stderr, len(pages))
+    try:
+        return check(pages, settings=settings, keep=not options.no_cache, mutants=mutants, progress=progress)
+    finally:
+        progress.close()
+
+
+def _check(options: argparse.Namespace) -> int:
+    report = _report(options, mutants=options.mutants)
+    if options.json:
+        print(json.dumps(_as_json(report), indent=1))
+    else:
+        _tell(report.findings)
+    if options.waivers and not options.json:
+        for checked in report.pages:
+            for line, reason in _waived(checked):
+                print(f"{checked.page.path}:{line}: waived: {reason}")
+    print(report, file=sys.stderr)
+    return 1 if report.findings else 0
+
+
+def _run(options: argparse.Namespace) -> int:
+    report = _report(options)
+    for checked in report.pages:
+        for index, cell in enumerate(checked.page.cells):
+            if cell.is_code and options.cell in (None, index + 1):
+                print(f"── {checked.page.path}:{cell.line} cell {index + 1}")
+                print(cell.shown)
+                for output in checked.outputs(index):
+                    print("→ " + _as_text(output).rstrip("\n").replace("\n", "\n  "))
+    failed = [f for f in report.findings if f.kind in ("cell", "stopped", "memory", "output", "encoding")]
+    _tell(failed, file=sys.stderr)
+    return 1 if failed else 0
+
+
+def _as_text(output: dict[str, Any]) -> str:
+    if output["output_type"] == "stream":
+        return str(output["text"])
+    if output["output_type"] == "error":
+        return f"{output['ename']}: {output['evalue']}"
+    return str(output["data"].get("text/plain", ", ".join(output["data"])))
+
+
+def _fix(options: argparse.Namespace) -> int:
+    report = _report(options)
+    changes = list(fixes(report.findings, Path.cwd()))
+    left = [finding for finding in report.findings if finding.edit is None]
+    for change in changes:
+        if options.diff:
+            print(change.diff(), end="")
+            continue
+        change.apply()
+        for edit in change.edits:
+            print(f"{change.path}:{edit.start[0]}: {edit.old} -> {edit.new}")
+    _tell(left, file=sys.stderr)
+    return 1 if left or (options.diff and changes) else 0
+
+
+def _cache(options: argparse.Namespace) -> int:
+    cache = Cache(Path.cwd() / Settings.load(Path.cwd()).cache)
+    entries = list(cache.entries())
+    if options.action == "prune":
+        dropped = [entry for entry in entries if options.all or entry.stale]
+        freed = cache.prune(dropped)
+        print(f"removed {len(dropped)} of {len(entries)} runs, {freed / 1e6:.1f} MB")
+        return 0
+    for entry in entries:
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.kept))
+        state = f"stale: {entry.stale}" if entry.stale else "current"
+        print(f"{when}  {entry.size / 1e3:6.0f} kB  ran {entry.seconds:5.1f} s  {entry.page}  {state}")
+    print(f"{len(entries)} runs, {sum(entry.size for entry in entries) / 1e6:.1f} MB, in {cache.directory}")
+    return 0
+
+
+def _tell(findings: Sequence[Finding], **where: Any) -> None:
+    for finding in findings:
+        print(finding, **where)
+
+
+def _waived(checked: Checked) -> list[tuple[int, str]]:
+    figures = [(text.line + line, reason) for text in checked.texts for line, reason in text.prose.waivers]
+    formulas = [(text.line + f.line, f.unchecked) for text in checked.texts for f in text.formulas if f.unchecked]
+    return sorted(figures + formulas)
+
+
+def _as_json(report: Report) -> dict[str, Any]:
+    pages = [
+        {
+            "path": checked.page.path,
+            "why": checked.why,
+            "seconds": round(checked.seconds, 2),
+            "figures": sum(len(text.prose.claims) + len(text.prose.computed) for text in checked.texts),
+            "formulas": sum(formula.unchecked is None for text in checked.texts for formula in text.formulas),
+            "waived": [{"line": line, "reason": reason} for line, reason in _waived(checked)],
+        }
+        for checked in report.pages
+    ]
+    return {"pages": pages, "findings": [asdict(finding) for finding in report.findings]}

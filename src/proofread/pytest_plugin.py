@@ -1,0 +1,135 @@
+"""The pytest plugin: each cell, figure, formula and program of a page is a test, named by page and line.
+
+A project says which files hold pages; without that nothing of it is collected:
+
+.. code-block:: toml
+
+    [tool.pytest.ini_options]
+    proofread = ["docs"]
+
+Pages run as for a build, once for all tests that were selected, and not again while nothing changes.
+"""
+
+from collections.abc import Generator, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from .check import Checked
+    from .findings import Finding
+
+# This module is loaded by every pytest of an environment; what it needs, only where there are pages.
+_PAGES = pytest.StashKey["dict[Path, Checked]"]()
+_AS_SUCH = "page"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add what a project and its user can set."""
+    parser.addini("proofread", "files and folders whose pages are tests", type="args", default=[])
+    group = parser.getgroup("proofread", "pages of documentation")
+    group.addoption("--proofread-no-cache", action="store_true", help="run every page, whatever proofread has kept")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(
+    file_path: Path, parent: pytest.Collector
+) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    """Collect a page as a page, and as nothing else: it is no module to import for its doctests."""
+    collected = yield
+    if _is_ours(file_path, parent.config):
+        return [PageFile.from_parent(parent, path=file_path)]
+    return collected
+
+
+def _is_ours(path: Path, config: pytest.Config) -> bool:
+    named = (config.rootpath / name for name in config.getini("proofread"))
+    if path.suffix not in (".md", ".py") or not any(path.is_relative_to(name) for name in named):
+        return False
+    from .check import is_page
+
+    return is_page(path)
+
+
+class PageFile(pytest.File):
+    """A page, which collects what is checked on it."""
+
+    def collect(self) -> Iterator["PageItem"]:
+        """Read the page; nothing runs yet."""
+        from .check import unrun
+        from .findings import PageError
+        from .page import read
+
+        try:
+            subjects = [*unrun(read(self.path, self.config.rootpath)).subjects]
+        except PageError:
+            subjects = []
+        for subject in (*subjects, _AS_SUCH):
+            # pytest parts the names of tests by two colons, as Python does slices.
+            yield PageItem.from_parent(self, name=subject.replace("::", ":"), subject=subject)
+
+
+class PageItem(pytest.Item):
+    """One thing that is checked on a page, or the page as such."""
+
+    def __init__(self, *, subject: str, **keywords: Any):
+        super().__init__(**keywords)
+        self.subject = subject
+        self.add_marker("proofread")
+
+    def runtest(self) -> None:
+        """Look at what was found."""
+        checked = _checked(self)
+        about = "" if self.subject == _AS_SUCH else self.subject
+        found = [finding for finding in checked.findings if finding.subject == about]
+        if not found and about and not checked.subjects.get(about, False):
+            stopped = min(checked.findings, default=None)
+            pytest.skip(f"the page did not come to this: {stopped}".split("\n")[0])
+        if found:
+            raise FoundError(found, checked.page.lines)
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: object = None) -> str:
+        """What was found, without the frames that found it."""
+        if isinstance(excinfo.value, FoundError):
+            return str(excinfo.value)
+        return str(super().repr_failure(excinfo))
+
+    def reportinfo(self) -> tuple[Path, int, str]:
+        """Where the test is told to be: on its line of the page."""
+        number = self.subject.split(" ", 1)[0]
+        return self.path, int(number) - 1 if number.isdigit() else 0, f"{self.path.name}: {self.name}"
+
+
+class FoundError(AssertionError):
+    """Something is wrong on a page."""
+
+    def __init__(self, findings: "Iterable[Finding]", lines: tuple[str, ...]):
+        told = []
+        for finding in findings:
+            line = lines[finding.line - 1].strip() if finding.line <= len(lines) else ""
+            told.append(f"{finding}\n\n    {line}" if line else str(finding))
+        super().__init__("\n\n".join(told))
+
+
+def _checked(item: PageItem) -> "Checked":
+    """The item's page; the first that asks has all pages run of which tests were selected."""
+    from .check import check
+
+    pages = item.session.stash.setdefault(_PAGES, {})
+    if item.path not in pages:
+        asked = [each for each in item.session.items if isinstance(each, PageItem)]
+        paths = list(dict.fromkeys(each.path for each in asked))
+        report = check(
+            paths,
+            root=item.config.rootpath,
+            keep=not item.config.getoption("--proofread-no-cache"),
+            mutants=any(each.subject.endswith(" mutants") for each in asked),
+        )
+        pages |= zip(paths, report.pages, strict=True)
+    return pages[item.path]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Name the mark by which all these tests can be selected."""
+    config.addinivalue_line("markers", "proofread: a test of a page: `-m proofread` selects them all")

@@ -1,0 +1,247 @@
+"""Which global names a statement reads and binds, found by walking its syntax tree scope by scope."""
+
+import ast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass
+class Uses:
+    """The global names of a statement.
+
+    Attributes:
+        reads: Where it reads a global name; a function's body reads when it is called.
+        late: Those of the reads that stand in the body of a function or lambda.
+        annotations: Names in annotations, which most programs never evaluate.
+        binds: The names that it binds or deletes.
+        stores: Where it binds or deletes them, but for imports.
+        changes: The names whose attributes or items it assigns or deletes.
+        imports: Its import statements, at any depth.
+        declared: Its ``global`` statements.
+    """
+
+    reads: list[ast.Name] = field(default_factory=list)
+    late: list[ast.Name] = field(default_factory=list)
+    annotations: list[ast.Name] = field(default_factory=list)
+    binds: set[str] = field(default_factory=set)
+    stores: list[ast.Name | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef] = field(default_factory=list)
+    changes: set[str] = field(default_factory=set)
+    imports: list[ast.Import | ast.ImportFrom] = field(default_factory=list)
+    declared: list[ast.Global] = field(default_factory=list)
+
+    @property
+    def read(self) -> set[str]:
+        """All names that it reads, early or late."""
+        return {name.id for name in self.reads}
+
+    @property
+    def early(self) -> set[str]:
+        """The names that it reads when it runs, rather than when a function that it defines is called."""
+        late = set(map(id, self.late))
+        return {name.id for name in self.reads if id(name) not in late}
+
+
+def uses(*statements: ast.AST) -> Uses:
+    """Find the global names that module-level statements use."""
+    walker = _Walker()
+    for statement in statements:
+        walker.visit(statement)
+    return walker.found
+
+
+def bound_names(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[ast.alias, str]]:
+    """What an import statement binds, alias by alias."""
+    for alias in node.names:
+        dotted = alias.name if isinstance(node, ast.ImportFrom) else alias.name.partition(".")[0]
+        yield alias, alias.asname or dotted
+
+
+def root(node: ast.AST) -> ast.Name | None:
+    """The name that a chain of attributes and items begins with."""
+    while isinstance(node, ast.Attribute | ast.Subscript | ast.Starred):
+        node = node.value
+    return node if isinstance(node, ast.Name) else None
+
+
+class _Walker(ast.NodeVisitor):
+    def __init__(self) -> None:
+        self.found = Uses()
+        self._scopes: list[tuple[bool, set[str]]] = []  # whether it is a function's, and what is local there
+        self._in_body = 0
+        self._in_annotation = False
+
+    def _is_global(self, name: str) -> bool:
+        if not self._scopes:
+            return True
+        innermost = self._scopes[-1]
+        # A class's names are seen in its own body alone, not in its methods.
+        outer = [local for is_function, local in self._scopes[:-1] if is_function]
+        return name not in innermost[1] and not any(name in local for local in outer)
+
+    def visit_Name(self, node: ast.Name) -> None:
+        is_class = self._scopes and not self._scopes[-1][0]
+        if isinstance(node.ctx, ast.Load) and (self._is_global(node.id) or is_class):
+            if self._in_annotation:
+                self.found.annotations.append(node)
+            else:
+                self.found.reads.append(node)
+                if self._in_body:
+                    self.found.late.append(node)
+        elif not isinstance(node.ctx, ast.Load) and self._is_global(node.id):
+            self.found.binds.add(node.id)
+            self.found.stores.append(node)
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        self._change(node)
+        self.generic_visit(node)
+
+    def visit_Subscript(self, node: ast.Subscript) -> None:
+        self._change(node)
+        self.generic_visit(node)
+
+    def _change(self, node: ast.Attribute | ast.Subscript) -> None:
+        name = root(node)
+        if not isinstance(node.ctx, ast.Load) and name is not None and self._is_global(name.id):
+            self.found.changes.add(name.id)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
+        if isinstance(node.target, ast.Name) and self._is_global(node.target.id):
+            self.found.reads.append(node.target)
+        self.generic_visit(node)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        self.visit(node.target)
+        self._annotation(node.annotation)
+        if node.value is not None:
+            self.visit(node.value)
+
+    def _annotation(self, node: ast.AST | None) -> None:
+        if node is not None:
+            before, self._in_annotation = self._in_annotation, True
+            self.visit(node)
+            self._in_annotation = before
+
+    def visit_Import(self, node: ast.Import) -> None:
+        self._import(node)
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        self._import(node)
+
+    def _import(self, node: ast.Import | ast.ImportFrom) -> None:
+        self.found.imports.append(node)
+        self.found.binds |= {name for _, name in bound_names(node) if name != "*" and self._is_global(name)}
+
+    def visit_ExceptHandler(self, node: ast.ExceptHandler) -> None:
+        if node.name and self._is_global(node.name):
+            self.found.binds.add(node.name)
+        self.generic_visit(node)
+
+    def visit_MatchAs(self, node: ast.MatchAs) -> None:
+        self._match(node.name, node)
+
+    def visit_MatchStar(self, node: ast.MatchStar) -> None:
+        self._match(node.name, node)
+
+    def visit_MatchMapping(self, node: ast.MatchMapping) -> None:
+        self._match(node.rest, node)
+
+    def _match(self, name: str | None, node: ast.AST) -> None:
+        if name and self._is_global(name):
+            self.found.binds.add(name)
+        self.generic_visit(node)
+
+    def visit_Global(self, node: ast.Global) -> None:
+        self.found.declared.append(node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        self._function(node)
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
+        self._function(node)
+
+    def _function(self, node: Function) -> None:
+        if self._is_global(node.name):
+            self.found.binds.add(node.name)
+            self.found.stores.append(node)
+        for evaluated in (*node.decorator_list, *node.args.defaults, *filter(None, node.args.kw_defaults)):
+            self.visit(evaluated)
+        for argument in arguments(node.args):
+            self._annotation(argument.annotation)
+        self._annotation(node.returns)
+        self._body(node.args, node.body)
+
+    def visit_Lambda(self, node: ast.Lambda) -> None:
+        for default in (*node.args.defaults, *filter(None, node.args.kw_defaults)):
+            self.visit(default)
+        self._body(node.args, [node.body])
+
+    def _body(self, args: ast.arguments, body: Iterable[ast.AST]) -> None:
+        body = list(body)
+        self._in_body += 1
+        self._inside(True, {argument.arg for argument in arguments(args)} | _local(body), body)
+        self._in_body -= 1
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        if self._is_global(node.name):
+            self.found.binds.add(node.name)
+            self.found.stores.append(node)
+        for evaluated in (*node.decorator_list, *node.bases, *(keyword.value for keyword in node.keywords)):
+            self.visit(evaluated)
+        self._inside(False, _local(node.body), node.body)
+
+    def _inside(self, is_function: bool, local: set[str], nodes: Iterable[ast.AST]) -> None:
+        self._scopes.append((is_function, local))
+        for node in nodes:
+            self.visit(node)
+        self._scopes.pop()
+
+    def generic_visit(self, node: ast.AST) -> None:
+        if not isinstance(node, _COMPREHENSIONS):
+            super().generic_visit(node)
+            return
+        self.visit(node.generators[0].iter)
+        local = {name.id for part in node.generators for name in ast.walk(part.target) if isinstance(name, ast.Name)}
+        elements = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
+        inner: list[ast.AST] = [*elements]
+        for number, part in enumerate(node.generators):
+            inner += [part.target, *part.ifs, *([part.iter] if number else [])]
+        self._inside(True, local, inner)
+
+
+def arguments(args: ast.arguments) -> Iterator[ast.arg]:
+    """All parameters of a function."""
+    yield from (*args.posonlyargs, *args.args, *args.kwonlyargs)
+    yield from filter(None, (args.vararg, args.kwarg))
+
+
+def _local(body: Iterable[ast.AST]) -> set[str]:
+    """The names that a function's or class's body binds in its own scope."""
+    bound: set[str] = set()
+    elsewhere: set[str] = set()
+    waiting = list(body)
+    while waiting:
+        node = waiting.pop()
+        match node:
+            case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
+                bound.add(name)
+            case ast.Import() | ast.ImportFrom():
+                bound |= {name for _, name in bound_names(node)}
+            case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+                bound.add(name)
+            case ast.MatchMapping(rest=str(name)):
+                bound.add(name)
+            case ast.Global(names=names) | ast.Nonlocal(names=names):
+                elsewhere |= set(names)
+        if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
+            bound.add(node.name)
+            waiting += node.decorator_list
+        elif isinstance(node, _COMPREHENSIONS):
+            # Its targets are its own, but a walrus in it binds outside.
+            bound |= {inner.target.id for inner in ast.walk(node) if isinstance(inner, ast.NamedExpr)}
+        elif not isinstance(node, ast.Lambda):
+            waiting += ast.iter_child_nodes(node)
+    return bound - elsewhere

@@ -1,0 +1,402 @@
+"""What each statement of a page read and changed while the page ran.
+
+What a statement reads is found in its syntax tree, and in the functions that it can reach: they look their global names
+up when they are called. What it changes is found by looking at the objects that it can reach before and after it:
+tensors tell a change by their version counters, modules, lists, dicts and other objects by what they hold. So an append
+in a function, a hook, an optimizer's step and a view's in-place addition are seen, by whatever name they went.
+"""
+
+import ast
+import random
+import re
+import sys
+import types
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .names import uses
+
+RANDOM = "random numbers"  # the state of global random generators, as if it were a name of the page
+SETTINGS = "settings"  # that of torch, matplotlib, the environment, and modules that a page writes to
+Output = dict[str, Any]
+ADDRESS = re.compile(r"0x[0-9a-f]+")
+_MANY = 2_000  # elements of a container, and objects in all, that are looked at
+
+_PLAIN = (
+    *(int, float, complex, str, bytes, bool, range, slice, type(None), type(...), type(NotImplemented)),
+    *(types.BuiltinFunctionType, types.ModuleType, types.CodeType, types.MethodDescriptorType, re.Pattern),
+    *(types.GenericAlias, types.UnionType, types.WrapperDescriptorType),
+)
+_PLAIN_MODULES = {"torch": {"dtype", "device", "Size", "layout", "memory_format"}, "pathlib": None, "datetime": None}
+
+
+@dataclass
+class Effects:
+    """What a statement did: names that it read, changed in any way, and bound anew; whether it printed or failed."""
+
+    reads: set[str] = field(default_factory=set)
+    changes: set[str] = field(default_factory=set)
+    binds: set[str] = field(default_factory=set)
+    printed: bool = False
+    raised: bool = False
+
+
+@dataclass
+class Shown:
+    """The value that a cell's last expression showed: its ``repr``, and how a program shows the same."""
+
+    text: str
+    as_text: bool = False  # whether ``print`` gives the repr
+    figure: bool = False  # drawn without pyplot, which would show it otherwise
+
+
+@dataclass
+class CellRun:
+    """A cell that ran: its code as plain Python, and what came of it."""
+
+    code: str
+    effects: list[Effects] = field(default_factory=list)
+    outputs: list[Output] = field(default_factory=list)
+    shown: Shown | None = None
+    raised: str = ""
+
+
+class Recorder:
+    """Watches a page's statements while an IPython shell runs them one by one."""
+
+    def __init__(self, namespace: dict[str, Any], hidden: Iterable[str] = ()) -> None:
+        self.cells: dict[int, CellRun] = {}
+        self._namespace = namespace
+        self._hidden = {*namespace, *hidden}  # what the shell put there
+        self._reach: dict[str, frozenset[int]] = {}
+        self._generators = _Generators()
+        self._statements: Iterator[ast.stmt] = iter(())
+        self._cell = CellRun("")
+
+    def begin(self, place: int, code: str) -> None:
+        """A cell is about to run: its place among the page's steps, and its code as plain Python."""
+        self._cell = self.cells[place] = CellRun(code)
+        try:
+            self._statements = iter(ast.parse(code).body)
+        except SyntaxError:
+            self._statements = iter(())
+
+    def watch(self) -> "Callable[[bool, bool], None]":
+        """A statement is about to run; call what this returns after it: with whether it printed, and failed."""
+        statement = next(self._statements, None)
+        if statement is None:
+            return lambda printed, raised: None
+        found = uses(statement)
+        survey = _Survey(self._namespace, self._hidden)
+        survey.names(self._called(statement))
+        before = {name: id(value) for name, value in self._namespace.items()}
+        settings, state = _settings(), self._generators.begin()
+        alone = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Name)
+
+        def after(printed: bool, raised: bool) -> None:
+            here = self._visible()
+            binds = {name for name in here if before.get(name) != id(self._namespace[name])}
+            gone = {name for name in before if name not in self._namespace} - self._hidden
+            plain = (ast.Assign, ast.AnnAssign, ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef)
+            if isinstance(statement, plain) and not raised:
+                binds |= found.binds & here
+            effects = Effects(survey.read, {*binds, *gone, *(found.binds & here)}, binds, printed, raised)
+            changed = set() if alone else survey.changed()
+            for name in {*survey.read, *effects.changes} & here:
+                self._reach.pop(name, None)
+            if changed:
+                effects.changes |= {name for name in here if changed & self._reached(name)}
+                for name in effects.changes & here:
+                    self._reach.pop(name, None)
+            assigned = {name for name in found.changes if isinstance(self._namespace.get(name), types.ModuleType)}
+            if settings != _settings() or assigned:
+                effects.changes.add(SETTINGS)
+            effects.changes |= found.changes - assigned
+            effects.reads.add(SETTINGS)
+            drew, seeded = state()
+            if drew:
+                effects.reads.add(RANDOM)
+            if drew or seeded:
+                effects.changes.add(RANDOM)
+            if seeded and not drew:
+                effects.binds.add(RANDOM)
+            for gone_name in gone:
+                self._reach.pop(gone_name, None)
+            self._cell.effects.append(effects)
+
+        return after
+
+    def end(self, outputs: list[Output], raised: BaseException | None) -> None:
+        """The cell has ended."""
+        self._cell.outputs = outputs
+        if raised is not None:
+            self._cell.raised = f"{type(raised).__name__}: {raised}"
+
+    def show(self, value: Any) -> None:
+        """The cell shows the value of its last expression."""
+        text = repr(value)
+        if (drawn := _figure(value)) is not None:
+            self._cell.shown = Shown(text, figure=not _has_window(drawn))
+        else:
+            self._cell.shown = Shown(text, as_text=str(value) == text)
+
+    def _visible(self) -> set[str]:
+        return {
+            name for name in self._namespace if name not in self._hidden and not re.match(r"_(\d*|_+|i+\d*)$", name)
+        }
+
+    def _called(self, statement: ast.stmt) -> set[str]:
+        """The names that a statement reads when it runs: a function's body runs when it is called, if ever."""
+        found = uses(statement)
+        if (
+            isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+            and not statement.decorator_list
+        ):
+            return found.early | {name.id for name in found.annotations if name.id in self._namespace}
+        return found.read | {name.id for name in found.annotations if name.id in self._namespace}
+
+    def _reached(self, name: str) -> frozenset[int]:
+        if name not in self._reach:
+            survey = _Survey(self._namespace, self._hidden, follow=False)
+            survey.names([name])
+            self._reach[name] = frozenset(survey.keys)
+        return self._reach[name]
+
+
+class _Survey:
+    """All objects that can be reached from some names of a page, each with what shows whether it was changed."""
+
+    def __init__(self, namespace: dict[str, Any], hidden: set[str], follow: bool = True) -> None:
+        self.read: set[str] = set()
+        self.keys: set[int] = set()
+        self._namespace, self._hidden, self._follow = namespace, hidden, follow
+        self._seen: dict[int, tuple[Any, Any]] = {}
+        self._waiting: deque[Any] = deque()
+
+    def names(self, names: Iterable[str]) -> None:
+        """Look at all that the names can reach."""
+        self._names(names)
+        while self._waiting and len(self._seen) < _MANY:
+            self._visit(self._waiting.popleft())
+
+    def changed(self) -> set[int]:
+        """The objects that are not what they were when they were looked at."""
+        found: set[int] = set()
+        for value, before in list(self._seen.values()):
+            if before is not None and before != _state(value)[0]:
+                found |= _keys(value)
+        return found
+
+    def _names(self, names: Iterable[str]) -> None:
+        for name in names:
+            if name in self._namespace and name not in self.read and name not in self._hidden:
+                self.read.add(name)
+                self._waiting.append(self._namespace[name])
+
+    def _visit(self, value: Any) -> None:
+        if isinstance(value, _PLAIN) or id(value) in self._seen:
+            return
+        state, children = _state(value)
+        self._seen[id(value)] = (value, state)
+        self.keys |= _keys(value)
+        self._waiting.extend(children)
+        if self._follow and isinstance(value, types.FunctionType) and value.__globals__ is self._namespace:
+            self._names(_global_names(value.__code__))
+
+
+_CHANGES = object()  # differs from itself: what cannot be looked into counts as changed by whoever reaches it
+
+
+class _Opaque:
+    def __eq__(self, other: object) -> bool:
+        return False
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+_OPAQUE = _Opaque()
+
+
+def _state(value: Any) -> tuple[Any, Iterable[Any]]:
+    """What tells whether an object has changed, None if it cannot, and the objects that it holds."""
+    kind = type(value)
+    tensor = getattr(sys.modules.get("torch"), "Tensor", None)
+    if tensor is not None and isinstance(value, tensor):
+        return _tensor_state(value)
+    if isinstance(value, dict):
+        held = [*value.values(), *getattr(value, "__dict__", {}).values()]
+        return (tuple(map(id, list(value)[:_MANY])), tuple(map(id, held[:_MANY])), len(value)), held[:_MANY]
+    if isinstance(value, list | deque):
+        held = list(value)[:_MANY]
+        return (tuple(map(id, held)), len(value)), held
+    if isinstance(value, tuple | frozenset):
+        return None, list(value)[:_MANY]
+    if isinstance(value, set):
+        held = list(value)[:_MANY]
+        return (frozenset(map(id, held)), len(value)), held
+    if isinstance(value, types.FunctionType):
+        cells = [cell.cell_contents for cell in value.__closure__ or () if _is_full(cell)]
+        held = [*cells, *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values(), *value.__dict__.values()]
+        return tuple(map(id, held)), held
+    if isinstance(value, types.MethodType):
+        return None, [value.__self__, value.__func__]
+    if isinstance(value, type):
+        if value.__module__ != "__main__":
+            return None, []
+        held = [*vars(value).values(), *value.__bases__]
+        return tuple(map(id, held)), held
+    if isinstance(value, staticmethod | classmethod):
+        return None, [value.__func__]
+    if isinstance(value, property):
+        return None, [value.fget, value.fset]
+    if kind.__module__ in _PLAIN_MODULES or kind.__module__.partition(".")[0] == "typing":
+        allowed = _PLAIN_MODULES.get(kind.__module__)
+        if allowed is None or kind.__name__ in allowed:
+            return None, []
+    if kind.__module__.partition(".")[0] == "matplotlib":
+        drawn = _figure(value)
+        return _OPAQUE, [] if drawn is None or drawn is value else [drawn]
+    if isinstance(value, random.Random):
+        return value.getstate(), []
+    if kind.__name__ == "Generator" and kind.__module__.startswith("torch"):
+        return bytes(value.get_state().tolist()), []
+    if kind.__name__ == "ndarray":
+        return (value.tobytes() if value.nbytes < 1_000_000 else _OPAQUE), []
+    holders = [type(value)] if kind.__module__ == "__main__" else []
+    attributes = getattr(value, "__dict__", None)
+    if isinstance(attributes, dict):
+        held = [*attributes.values()]
+        wrapped = getattr(value, "__wrapped__", None)
+        partial = [getattr(value, name, None) for name in ("func", "args", "keywords")]
+        return (tuple(attributes), tuple(map(id, held))), [*held, *holders, wrapped, *partial]
+    slots = [name for base in kind.__mro__ for name in vars(base).get("__slots__", ())]
+    if slots:
+        held = [getattr(value, name, None) for name in slots]
+        return tuple(map(id, held)), [*held, *holders]
+    return _OPAQUE, []  # an iterator, a file
+
+
+def _tensor_state(value: Any) -> tuple[Any, Iterable[Any]]:
+    try:
+        version = value._version
+        where = value.data_ptr()
+    except RuntimeError:  # made in inference mode, or without data
+        version, where = 0, 0
+    held = [*vars(value).values()]
+    gradient = value.grad if value.is_leaf else None
+    if gradient is not None:
+        held.append(gradient)
+    return (version, where, value.requires_grad, tuple(value.shape), id(gradient), tuple(map(id, held))), held
+
+
+def _keys(value: Any) -> set[int]:
+    """What an object is known by: itself, and for a tensor the memory that its views share."""
+    keys = {id(value)}
+    if hasattr(value, "untyped_storage"):
+        try:
+            keys.add(-value.untyped_storage().data_ptr())
+        except (RuntimeError, NotImplementedError):
+            pass
+    return keys - {0}
+
+
+def _is_full(cell: types.CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018  # an empty one raises
+    except ValueError:
+        return False
+    return True
+
+
+_GLOBAL_NAMES: dict[types.CodeType, frozenset[str]] = {}
+
+
+def _global_names(code: types.CodeType) -> frozenset[str]:
+    """The names that a function, and functions in it, may look up: attributes too, which does no harm."""
+    if code not in _GLOBAL_NAMES:
+        inner = [_global_names(constant) for constant in code.co_consts if isinstance(constant, types.CodeType)]
+        _GLOBAL_NAMES[code] = frozenset(code.co_names).union(*inner)
+    return _GLOBAL_NAMES[code]
+
+
+def _figure(value: Any) -> Any:
+    """The matplotlib figure that a value is or belongs to."""
+    module = sys.modules.get("matplotlib.figure")
+    if module is None or not hasattr(value, "figure"):
+        return value if module is not None and isinstance(value, module.FigureBase) else None
+    return value if isinstance(value, module.FigureBase) else value.figure
+
+
+def _has_window(figure: Any) -> bool:
+    return getattr(figure.canvas, "manager", None) is not None
+
+
+def _settings() -> tuple[Any, ...]:
+    """Global settings that change what later statements do."""
+    import os
+
+    found: list[Any] = [dict(os.environ), os.getcwd(), list(sys.path)]
+    if torch := sys.modules.get("torch"):
+        options = torch._tensor_str.PRINT_OPTS
+        hooks = [
+            tuple(value)
+            for name, value in vars(torch.nn.modules.module).items()
+            if name.startswith("_global_") and isinstance(value, Mapping)
+        ]
+        found += [
+            torch.get_default_dtype(),
+            torch.get_default_device(),
+            torch.is_grad_enabled(),
+            torch.is_inference_mode_enabled(),
+            torch.are_deterministic_algorithms_enabled(),
+            torch.get_num_threads(),
+            (options.precision, options.threshold, options.edgeitems, options.linewidth, options.sci_mode),
+            hooks,
+        ]
+    if matplotlib := sys.modules.get("matplotlib"):
+        found.append(dict.copy(matplotlib.rcParams))
+    if numpy := sys.modules.get("numpy"):
+        found.append(str(numpy.get_printoptions()))
+    return tuple(found)
+
+
+class _Generators:
+    """The global random generators: torch's, Python's and NumPy's."""
+
+    def __init__(self) -> None:
+        self._torch = sys.modules.get("torch")
+        self._since: Callable[[], bool] = lambda: False
+        self._seeded, self._drew = False, False
+        if self._torch is None:
+            return
+        original = self._torch.manual_seed
+
+        def manual_seed(seed: int) -> Any:
+            if not self._seeded:
+                self._drew, self._seeded = self._drew or self._since(), True
+            generator = original(seed)
+            return generator
+
+        manual_seed.__doc__, manual_seed.__wrapped__ = original.__doc__, original  # type: ignore[attr-defined]
+        self._torch.manual_seed = self._torch.random.manual_seed = manual_seed
+
+    def begin(self) -> Callable[[], tuple[bool, bool]]:
+        """Note the states; returns what tells whether one moved before it was seeded, and whether one was seeded."""
+        torch, numpy = self._torch, sys.modules.get("numpy")
+        state = torch.get_rng_state() if torch else None
+        python = random.getstate()
+        arrays = numpy.random.get_state()[1:3] if numpy else None
+        self._seeded = self._drew = False
+        self._since = lambda: torch is not None and not torch.equal(state, torch.get_rng_state())
+
+        def end() -> tuple[bool, bool]:
+            moved = python != random.getstate()
+            if numpy and arrays is not None:
+                now = numpy.random.get_state()[1:3]
+                moved = moved or arrays[1] != now[1] or not (arrays[0] == now[0]).all()
+            drew = self._drew or moved or (not self._seeded and self._since())
+            return drew, self._seeded
+
+        return end

@@ -1,0 +1,157 @@
+"""Runs programs in forked interpreters that have torch loaded but nothing of the page, and cannot import its packages."""
+
+import builtins
+import contextlib
+import io
+import linecache
+import os
+import random
+import signal
+import sys
+import time
+import traceback
+from collections import deque
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass
+from importlib.abc import MetaPathFinder
+from multiprocessing import Pipe, connection
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import ModuleType
+from typing import Any, TypeVar
+
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A program to run: its text, the packages that it must do without, and the seconds that it may take."""
+
+    text: str
+    blocked: tuple[str, ...]
+    requires: tuple[str, ...]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a program printed, and the exception that ended it, if one did."""
+
+    printed: str
+    raised: str = ""
+    trace: str = ""
+
+
+Making = Generator[Trial, Ran, Made]
+
+
+def run_all(makings: Sequence[Making[Made]], workers: int) -> list[Made]:
+    """Run what each asks for and tell it what came of it, until it is made."""
+    made: dict[int, Made] = {}
+    waiting: deque[tuple[int, Trial]] = deque()
+    running: dict[connection.Connection, tuple[int, int, float]] = {}
+
+    def go_on(place: int, ran: Ran | None) -> None:
+        try:
+            waiting.append((place, makings[place].send(ran) if ran else next(makings[place])))
+        except StopIteration as stop:
+            made[place] = stop.value
+
+    for place in range(len(makings)):
+        go_on(place, None)
+    with TemporaryDirectory(prefix="snippets-") as folder:
+        while waiting or running:
+            while waiting and len(running) < workers:
+                place, trial = waiting.popleft()
+                receiver, pid = _start(trial, Path(folder) / str(place))
+                running[receiver] = (place, pid, time.monotonic() + trial.seconds)
+            nearest = min(end for _, _, end in running.values())
+            ready = connection.wait(list(running), max(0.0, nearest - time.monotonic()))
+            for receiver in [r for r in running if r in ready or running[r][2] <= time.monotonic()]:
+                place, pid, _ = running.pop(receiver)
+                go_on(place, _end(receiver, pid, receiver in ready))
+    return [made[place] for place in range(len(makings))]
+
+
+def _start(trial: Trial, folder: Path) -> tuple[connection.Connection, int]:
+    receiver, sender = Pipe(duplex=False)
+    folder.mkdir(exist_ok=True)
+    pid = os.fork()
+    if pid:
+        sender.close()
+        return receiver, pid
+    try:  # the child
+        sender.send(_run(trial, folder))
+    finally:
+        os._exit(0)
+
+
+def _end(receiver: connection.Connection, pid: int, is_ready: bool) -> Ran:
+    try:
+        ran = receiver.recv() if is_ready else Ran("", "TimeoutError: it ran for too long")
+    except EOFError:
+        ran = Ran("", "SystemError: it ended its process")
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    receiver.close()
+    return ran
+
+
+def _run(trial: Trial, folder: Path) -> Ran:
+    os.chdir(folder)
+    path = folder / "program.py"
+    path.write_text(trial.text, encoding="utf-8")
+    sys.argv, sys.path = [str(path)], [str(folder), *sys.path]
+    _forget_state()
+    block(trial.blocked, trial.requires)
+    main = sys.modules["__main__"] = ModuleType("__main__")
+    main.__file__ = str(path)
+    sys.stdout, sys.stderr = printed, _ = io.StringIO(), io.StringIO()
+    raised = trace = ""
+    try:
+        exec(compile(trial.text, str(path), "exec"), vars(main))
+    except BaseException as error:
+        raised = f"{type(error).__name__}: {error}"
+        frames = error.__traceback__.tb_next if error.__traceback__ else None
+        trace = "".join(traceback.format_exception(type(error), error, frames))
+    return Ran(printed.getvalue(), raised, trace.replace(str(path), "program.py"))
+
+
+def _forget_state() -> None:
+    """A fork has the state of the process that it came from; a program must not depend on it."""
+    random.seed()
+    linecache.clearcache()
+    os.environ["MPLBACKEND"] = "agg"
+    if torch := sys.modules.get("torch"):
+        torch.seed()
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed()
+    if matplotlib := sys.modules.get("matplotlib"):
+        matplotlib.use("agg")
+
+
+class _Blocked(MetaPathFinder):
+    def __init__(self, packages: Iterable[str]) -> None:
+        self._packages = set(packages)
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        if name.partition(".")[0] in self._packages:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+def block(packages: Sequence[str], requires: Sequence[str]) -> None:
+    """Let nobody import the packages, and the program only what it says it requires and the standard library."""
+    sys.meta_path.insert(0, _Blocked(packages))
+    for name in [name for name in sys.modules if name.partition(".")[0] in packages]:
+        del sys.modules[name]
+    original = builtins.__import__
+
+    def only_required(name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
+        top = name.partition(".")[0]
+        by_program = level == 0 and (globals or {}).get("__name__") == "__main__"
+        if by_program and top not in sys.stdlib_module_names and top not in requires:
+            raise ModuleNotFoundError(f"No module named {top!r}", name=top)
+        return original(name, globals, locals, fromlist, level)
+
+    builtins.__import__ = only_required
