@@ -1,9 +1,9 @@
 """Programs of a page's cells: each the shortest that runs alone and prints what its cell shows.
 
-A program has, of the cells before its own, the statements that matter to it, and of the documented packages, the source
-that it needs (or imports them, in its other form). It was run before it is offered: in an interpreter that cannot import
-these packages, in an empty folder. Where it printed something else than the page shows, all that ran before the cell is
-taken in; where that does not help, this is a finding.
+A program has, of the cells before its own, the statements that matter to it, and of the documented packages, the
+source that it needs (or imports them, in its other form). It was run before it is offered: in an interpreter that
+cannot import these packages, in an empty folder. Where it printed something else than the page shows, it takes in more
+of the page, in the end all that ran before the cell; where that does not help, this is a finding.
 """
 
 import os
@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from multiprocessing import Pipe
 
 from .inline import CannotInlineError, Inliner, Library
-from .program import Program, needed, write
+from .program import Extent, Program, needed, write
 from .record import ADDRESS, CellRun, Recorder
-from .trial import Making, Ran, Trial, run_all
+from .trial import Making, Ran, Trial, load, run_all
 
 NO_SNIPPET = "no-snippet"
 SNIPPET_REMEDY = f"let it take what it needs from its page alone, or tag it {NO_SNIPPET}"
@@ -96,6 +96,7 @@ class Workshop:
 def make(request: Request) -> dict[int, Snippet]:
     """Make and try the programs of all cells."""
     library = Library(request.packages, request.modules)
+    load(request.modules)
     places = list(request.programs)
     cores = getattr(os, "process_cpu_count", os.cpu_count)() or 1
     makings = [_make(request, place, library) for place in places]
@@ -110,10 +111,10 @@ def _make(request: Request, place: int, library: Library) -> Making[Snippet]:
     tried: dict[str, Ran] = {}
     reason, ran, program = "", Ran(""), Program("", ())
 
-    def forms(annotations: Sequence[bool] | None) -> Making[tuple[Program, bool] | None]:
+    def forms(annotations: Sequence[bool] | None) -> Making[tuple[Program, Extent] | None]:
         nonlocal ran, program
-        for whole in (False, True):
-            earlier = needed(request.cells, place, whole)
+        for extent in Extent:
+            earlier = needed(request.cells, place, extent)
             for kept in (None,) if annotations is None else annotations:
                 inliner = None if kept is None else Inliner(library, request.data, kept)
                 program = write(request.cells, place, earlier, library, inliner)
@@ -123,23 +124,27 @@ def _make(request: Request, place: int, library: Library) -> Making[Snippet]:
                         program.text, blocked, program.requires, request.programs[place]
                     )
                     if agrees(ran, shows, cell.raised, library.packages):
-                        return program, whole
+                        return program, extent
         return None
 
     try:
         if found := (yield from forms((False, True))):
-            runnable, whole = found
-            importing = write(request.cells, place, needed(request.cells, place, whole), library, None)
+            runnable, extent = found
+            importing = write(request.cells, place, needed(request.cells, place, extent), library, None)
+            whole = extent is Extent.WHOLE
             return Snippet(runnable.text, importing.text, shows, cell.raised, runnable.requires, whole)
         failed = ran
     except CannotInlineError as error:
         reason, failed = str(error), None
     if found := (yield from forms(None)):
-        importing, whole = found
+        importing, extent = found
         if failed is None:
+            whole = extent is Extent.WHOLE
             return Snippet("", importing.text, shows, cell.raised, importing.requires, whole, reason)
     else:
         failed = failed or ran
+    if missing := re.match(r"FileNotFoundError: .*'(.*)'$", failed.raised):
+        return Snippet(shows=shows, raises=cell.raised, reason=f"it reads {missing[1]}, which lies beside its page")
     problem = "does not run alone" if failed.raised and failed.raised != cell.raised else "prints something else alone"
     said = f"{failed.printed}{failed.trace}".rstrip()
     detail = f"alone:\n{said}\non the page:\n{shows}{cell.raised}".rstrip()

@@ -731,7 +731,7 @@ class _Writer:
                 self._shorten_docstring(node)
             if not self._annotations:
                 self._drop_annotations(node)
-        start, end = extent(statement, module.lines)
+        start, end = lines_of(statement, module.lines)
         return self._text(module.offset(start, 0), module.offset(end, 0) + len(module.lines[end - 1])).rstrip()
 
     def _text(self, start: int, end: int) -> str:
@@ -870,7 +870,7 @@ def required(statement: ast.stmt) -> set[str]:
     return found
 
 
-def extent(statement: ast.stmt, lines: Sequence[str]) -> tuple[int, int]:
+def lines_of(statement: ast.stmt, lines: Sequence[str]) -> tuple[int, int]:
     """The first and last line of a statement, with its decorators and the comments directly above it."""
     decorators = getattr(statement, "decorator_list", ())
     first = min([statement.lineno, *(decorator.lineno for decorator in decorators)])
@@ -883,22 +883,3 @@ def extent(statement: ast.stmt, lines: Sequence[str]) -> tuple[int, int]:
 def third_party(imports: Iterable[Imported]) -> list[str]:
     """What must be installed for some imports."""
     return sorted({found.root for found in imports} - sys.stdlib_module_names)
-
-
-__all__ = [
-    "WIDTH",
-    "Bound",
-    "CannotInlineError",
-    "Imported",
-    "Inlined",
-    "Inliner",
-    "Library",
-    "PageNames",
-    "Symbol",
-    "attributes",
-    "call",
-    "extent",
-    "required",
-    "third_party",
-    "written",
-]

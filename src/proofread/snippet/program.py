@@ -4,6 +4,7 @@ import ast
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 
 from .inline import (
     Bound,
@@ -13,13 +14,13 @@ from .inline import (
     PageNames,
     Symbol,
     attributes,
-    extent,
+    lines_of,
     required,
     third_party,
     written,
 )
 from .names import bound_names, uses
-from .record import RANDOM, SETTINGS, CellRun, Effects
+from .record import CellRun, Effects
 
 _OPTIONS = re.compile(r"\A\s*(?:#\|.*\n?)+")
 _PICTURES = ("image/svg+xml", "image/png", "image/jpeg")
@@ -52,17 +53,29 @@ class _Parts:
     stays: set[int] = field(default_factory=set)  # imports that cannot move to the top, by their node's id
 
 
-def needed(cells: Mapping[int, CellRun], target: int, whole: bool) -> dict[int, list[int]]:
+class Extent(Enum):
+    """How much of the cells before it a program has."""
+
+    LEAST = "what the cell's own code needs, but no more of what its functions gather than they begin with"
+    NEEDED = "what the cell, and the functions that it calls, may need"
+    WHOLE = "all that ran before it"
+
+
+def needed(cells: Mapping[int, CellRun], target: int, extent: Extent) -> dict[int, list[int]]:
     """The statements of earlier cells that a cell needs: going back from it, those that change what is still needed."""
     chosen: dict[int, list[int]] = {}
     wanted: set[str] = set()
+    by_functions: set[str] = set()  # what only functions that are called may look at
     for place in sorted((place for place in cells if place <= target), reverse=True):
         kept = []
         for index in reversed(range(len(cells[place].effects))):
             effects = cells[place].effects[index]
-            if place == target or whole or effects.changes & wanted:
+            own = effects.changes if extent is Extent.NEEDED else effects.changes & effects.names
+            matters = effects.changes & wanted or own & by_functions
+            if place == target or extent is Extent.WHOLE or matters:
                 kept.append(index)
-                wanted = (wanted - effects.binds) | effects.reads
+                wanted = (wanted - effects.binds) | (effects.reads & effects.names)
+                by_functions = (by_functions - effects.binds) | (effects.reads - effects.names)
         if place != target and kept:
             chosen[place] = kept[::-1]
     return dict(sorted(chosen.items()))
@@ -155,7 +168,7 @@ def _pieces(place: int, cell: CellRun, chosen: Iterable[int]) -> list[_Piece]:
     pieces = []
     for index in chosen:
         effects = cell.effects[index] if index < len(cell.effects) else None
-        pieces.append(_Piece(place, body[index], lines, *extent(body[index], lines), effects))
+        pieces.append(_Piece(place, body[index], lines, *lines_of(body[index], lines), effects))
     return pieces
 
 
@@ -403,6 +416,3 @@ def _write_imports(imports: Iterable[Imported], lazy: bool) -> str:
     blocks = ["from __future__ import annotations"] if lazy else []
     blocks += ["\n".join(lines) for lines in sections.values() if lines]
     return "\n\n".join(blocks)
-
-
-__all__ = ["RANDOM", "SETTINGS", "Program", "needed", "write"]

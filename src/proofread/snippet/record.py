@@ -7,6 +7,8 @@ in a function, a hook, an optimizer's step and a view's in-place addition are se
 """
 
 import ast
+import contextlib
+import os
 import random
 import re
 import sys
@@ -34,8 +36,18 @@ _PLAIN_MODULES = {"torch": {"dtype", "device", "Size", "layout", "memory_format"
 
 @dataclass
 class Effects:
-    """What a statement did: names that it read, changed in any way, and bound anew; whether it printed or failed."""
+    """What a statement did.
 
+    Attributes:
+        names: The names in its own code, rather than in that of functions which it can call.
+        reads: The names that it read, or that such functions may have read.
+        changes: The names that it bound, or whose objects it changed.
+        binds: The names that it bound anew, whatever they were.
+        printed: Whether it printed.
+        raised: Whether it failed.
+    """
+
+    names: set[str] = field(default_factory=set)
     reads: set[str] = field(default_factory=set)
     changes: set[str] = field(default_factory=set)
     binds: set[str] = field(default_factory=set)
@@ -102,7 +114,8 @@ class Recorder:
             plain = (ast.Assign, ast.AnnAssign, ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef)
             if isinstance(statement, plain) and not raised:
                 binds |= found.binds & here
-            effects = Effects(survey.read, {*binds, *gone, *(found.binds & here)}, binds, printed, raised)
+            names = {*found.read, *found.binds, *found.changes, RANDOM, SETTINGS}
+            effects = Effects(names, survey.read, {*binds, *gone, *(found.binds & here)}, binds, printed, raised)
             changed = set() if alone else survey.changed()
             for name in {*survey.read, *effects.changes} & here:
                 self._reach.pop(name, None)
@@ -295,10 +308,8 @@ def _keys(value: Any) -> set[int]:
     """What an object is known by: itself, and for a tensor the memory that its views share."""
     keys = {id(value)}
     if hasattr(value, "untyped_storage"):
-        try:
+        with contextlib.suppress(RuntimeError, NotImplementedError):  # it has none
             keys.add(-value.untyped_storage().data_ptr())
-        except (RuntimeError, NotImplementedError):
-            pass
     return keys - {0}
 
 
@@ -335,8 +346,6 @@ def _has_window(figure: Any) -> bool:
 
 def _settings() -> tuple[Any, ...]:
     """Global settings that change what later statements do."""
-    import os
-
     found: list[Any] = [dict(os.environ), os.getcwd(), list(sys.path)]
     if torch := sys.modules.get("torch"):
         options = torch._tensor_str.PRINT_OPTS
@@ -376,8 +385,7 @@ class _Generators:
         def manual_seed(seed: int) -> Any:
             if not self._seeded:
                 self._drew, self._seeded = self._drew or self._since(), True
-            generator = original(seed)
-            return generator
+            return original(seed)
 
         manual_seed.__doc__, manual_seed.__wrapped__ = original.__doc__, original  # type: ignore[attr-defined]
         self._torch.manual_seed = self._torch.random.manual_seed = manual_seed

@@ -1,7 +1,8 @@
-"""Runs programs in forked interpreters that have torch loaded but nothing of the page, and cannot import its packages."""
+"""Runs programs in forked interpreters that have nothing of the page, and cannot import its packages."""
 
 import builtins
 import contextlib
+import importlib
 import io
 import linecache
 import os
@@ -21,6 +22,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 Made = TypeVar("Made")
+_LAZY = {"torch", "matplotlib", "numpy", "PIL"}
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,15 @@ def run_all(makings: Sequence[Making[Made]], workers: int) -> list[Made]:
                 place, pid, _ = running.pop(receiver)
                 go_on(place, _end(receiver, pid, receiver in ready))
     return [made[place] for place in range(len(makings))]
+
+
+def load(modules: Iterable[str]) -> None:
+    """Import here what libraries that are loaded have imported while the page ran, so that no program has to."""
+    loaded = {name.partition(".")[0] for name in sys.modules}
+    for name in modules:
+        if name not in sys.modules and name.partition(".")[0] in loaded & _LAZY:
+            with contextlib.suppress(Exception):  # not everything in sys.modules was imported by its name
+                importlib.import_module(name)
 
 
 def _start(trial: Trial, folder: Path) -> tuple[connection.Connection, int]:
@@ -125,8 +136,8 @@ def _forget_state() -> None:
     os.environ["MPLBACKEND"] = "agg"
     if torch := sys.modules.get("torch"):
         torch.seed()
-    if numpy := sys.modules.get("numpy"):
-        numpy.random.seed()
+    if numbers := sys.modules.get("numpy.random"):
+        numbers.seed()
     if matplotlib := sys.modules.get("matplotlib"):
         matplotlib.use("agg")
 
