@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from . import figures, formula, math, prose
+from . import equations, figures, formula, math, prose
 from .cache import Cache
 from .config import Settings, written
 from .findings import Edit, Finding, PageError
@@ -115,11 +115,12 @@ class Report:
     """All pages, in the order they were given."""
 
     pages: list[Checked]
+    between: list[Finding] = field(default_factory=list)  # of pages and packages
 
     @property
     def findings(self) -> list[Finding]:
         """What is wrong, by page and line."""
-        return [finding for checked in self.pages for finding in sorted(checked.findings)]
+        return [*(finding for checked in self.pages for finding in sorted(checked.findings)), *sorted(self.between)]
 
     @property
     def counts(self) -> dict[str, int]:
@@ -193,6 +194,7 @@ def check(
     settings: Settings | None = None,
     keep: bool = True,
     mutants: bool = False,
+    whole: bool = False,
     progress: Callable[[Told], None] = lambda told: None,
 ) -> Report:
     """Proofread pages.
@@ -203,6 +205,7 @@ def check(
         settings: How they are run and kept. Default: what the project's pyproject.toml says.
         keep: Whether to keep runs and to take those that were kept, or else to run every page.
         mutants: Whether to find out, for each formula, which wrong versions of it would pass.
+        whole: Whether these are all pages of the project, so that an equation which none of them has is nowhere.
         progress: Called with what there is to tell whenever a step begins and a page is done.
 
     Raises:
@@ -248,6 +251,7 @@ def check(
             kept.close()
     for checked in report.pages:
         checked.findings += _findings(checked, settings)
+    report.between += equations.faults(report.pages, root, settings.packages, whole=whole)
     return report
 
 

@@ -19,6 +19,7 @@ import pytest
 if TYPE_CHECKING:
     from .check import Checked
     from .findings import Finding
+    from .page import Page
 
 # This module is loaded by every pytest of an environment; what it needs, only where there are pages.
 _PAGES = pytest.StashKey["dict[Path, Checked]"]()
@@ -87,7 +88,7 @@ class PageItem(pytest.Item):
             stopped = min(checked.findings, default=None)
             pytest.skip(f"the page did not come to this: {stopped}".split("\n")[0])
         if found:
-            raise FoundError(found, checked.page.lines)
+            raise FoundError(found, checked.page)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: object = None) -> str:
         """What was found, without the frames that found it."""
@@ -104,10 +105,10 @@ class PageItem(pytest.Item):
 class FoundError(AssertionError):
     """Something is wrong on a page."""
 
-    def __init__(self, findings: "Iterable[Finding]", lines: tuple[str, ...]):
-        told = []
+    def __init__(self, findings: "Iterable[Finding]", page: "Page"):
+        told, path, lines = [], page.path, page.lines
         for finding in findings:
-            line = lines[finding.line - 1].strip() if finding.line <= len(lines) else ""
+            line = lines[finding.line - 1].strip() if finding.path == path and finding.line <= len(lines) else ""
             told.append(f"{finding}\n\n    {line}" if line else str(finding))
         super().__init__("\n\n".join(told))
 
@@ -126,6 +127,10 @@ def _checked(item: PageItem) -> "Checked":
             keep=not item.config.getoption("--proofread-no-cache"),
             mutants=any(each.subject.endswith(" mutants") for each in asked),
         )
+        for finding in report.between:
+            # What docstrings say otherwise fails the first page, for want of one that it belongs to.
+            own = (checked for checked in report.pages if checked.page.path == finding.path)
+            next(own, report.pages[0]).findings.append(finding)
         pages |= zip(paths, report.pages, strict=True)
     return pages[item.path]
 

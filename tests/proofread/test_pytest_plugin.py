@@ -1,0 +1,131 @@
+"""Each of these runs pytest on a small project, as its owner would."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PAGE = """\
+# %% [markdown]
+# # All 3<!--== n --> words
+#
+# It keeps 55%<!--== share --> and more<!--== share > 0.5 --> than half.
+
+# %%
+n, share = 3, 0.5512
+print(n)
+
+# %% [markdown]
+# $$s = 0.5512 \\tag{1.1}$$
+# <!-- where: s = share -->
+"""
+
+
+class Project:
+    def __init__(self, root: Path):
+        self.root = root
+        self.write("pytest.ini", "[pytest]\nproofread = docs\naddopts = --doctest-modules\nfilterwarnings = error\n")
+        self.write("docs/page.py", PAGE)
+        self.write("docs/plain.md", "# Plain\n\nNothing runs here.\n")
+        self.write("README.md", "Not a page: 42\n")
+
+    def write(self, name: str, text: str) -> None:
+        (self.root / name).parent.mkdir(exist_ok=True)
+        (self.root / name).write_text(text)
+
+    def pytest(self, *arguments: str) -> tuple[int, list[str]]:
+        """Exit code and output."""
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+        command = [sys.executable, "-m", "pytest", "-q", "--color=no", *arguments]
+        told = subprocess.run(command, cwd=self.root, env=environment, text=True, capture_output=True)
+        return told.returncode, (told.stdout + told.stderr).splitlines()
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+def test_everything_that_is_checked_is_a_test_named_by_its_line(project: Project) -> None:
+    code, told = project.pytest("--collect-only")
+    assert code == 0
+    assert told[: told.index("")] == [
+        "docs/page.py::2 figure 3 = n",
+        "docs/page.py::4 figure 55% = share",
+        "docs/page.py::4 figure more = share > 0.5",
+        "docs/page.py::7 cell 2",
+        "docs/page.py::7 snippet 2",
+        "docs/page.py::11 formula (1.1)",
+        "docs/page.py::11 formula (1.1) mutants",
+        "docs/page.py::page",
+        "docs/plain.md::page",
+    ]
+
+
+def test_a_failure_shows_the_sentence_and_both_values_and_the_rest_passes(project: Project) -> None:
+    project.write("docs/page.py", PAGE.replace("55%", "54%"))
+    code, told = project.pytest()
+    assert code == 1
+    assert "docs/page.py:4: it says 54%, but share gives 55%" in told
+    assert "    # It keeps 54%<!--== share --> and more<!--== share > 0.5 --> than half." in told
+    assert "FAILED docs/page.py::4 figure 54% = share" in "\n".join(told)
+    assert told[-1].startswith("1 failed, 8 passed")
+    assert not any("Traceback" in line or ".py:1:" in line for line in told)
+
+    assert project.pytest("-k", "figure and share and not 54")[1][-1].startswith("1 passed, 8 deselected")
+    project.write("docs/page.py", PAGE)
+    assert project.pytest("--lf")[1][-1].startswith("9 passed")  # the test that failed is no more
+
+
+def test_only_what_failed_last_runs_again(project: Project) -> None:
+    project.write("docs/page.py", PAGE.replace("share > 0.5", "share > 0.6"))
+    project.pytest()
+    assert project.pytest("--lf")[1][-1].startswith("1 failed")
+
+
+def test_what_a_failed_page_did_not_come_to_is_skipped_and_says_why(project: Project) -> None:
+    project.write("docs/page.py", PAGE.replace("print(n)", "1 / 0"))
+    code, told = project.pytest("-rs")
+    assert code == 1
+    assert told[-1].startswith("1 failed, 2 passed, 6 skipped")
+    assert "docs/page.py:8: cell 2 failed with ZeroDivisionError" in "\n".join(told)
+    assert any("the page did not come to this: docs/page.py:8: cell 2 failed" in line for line in told)
+
+
+def test_what_belongs_to_no_one_test_fails_the_page_as_such(project: Project) -> None:
+    project.write("docs/plain.md", "# Plain\n\nAll 42 of them.\n")
+    code, told = project.pytest("docs/plain.md")
+    assert code == 1
+    assert any(line.startswith("docs/plain.md:3: nothing proves the figure 42") for line in told)
+    (project.root / "docs/plain.md").write_bytes(b"caf\xe9\n")
+    assert "docs/plain.md:1: byte 0xe9 is not UTF-8; save the page as UTF-8" in project.pytest("docs/plain.md")[1]
+
+
+def test_a_formula_that_would_pass_if_it_were_wrong_fails(project: Project) -> None:
+    project.write(
+        "docs/page.py", PAGE.replace("s = 0.5512 \\tag{1.1}", "s = t + u").replace("s = share", "s, t, u = same")
+    )
+    project.write(
+        "docs/page.py",
+        (project.root / "docs/page.py").read_text().replace("n, share =", "same = 6., 3., 3.\nn, share ="),
+    )
+    code, told = project.pytest("-k", "mutants")
+    assert code == 1, told
+    assert any("would pass as `" in line for line in told)
+
+
+def test_workers_share_the_runs_and_no_cache_means_none(project: Project) -> None:
+    project.write("docs/page.py", PAGE + "\n# %%\nwith open('runs', 'a') as runs:\n    _ = runs.write('x')\n")
+    assert project.pytest("-n", "2")[1][-1].startswith("11 passed")
+    once = (project.root / "runs").read_text()
+    assert project.pytest("-n", "2")[0] == 0
+    assert (project.root / "runs").read_text() == once
+    assert project.pytest("--proofread-no-cache")[0] == 0
+    assert len((project.root / "runs").read_text()) > len(once)
+
+
+def test_a_project_that_does_not_ask_has_no_pages_collected(project: Project) -> None:
+    project.write("pytest.ini", "[pytest]\n")
+    assert project.pytest()[0] == pytest.ExitCode.NO_TESTS_COLLECTED
