@@ -4,10 +4,16 @@ mkdocs-jupyter decides which Python files are pages and its markup shows their c
 own Markdown with all the site's extensions, so that links are checked and a page reads like every other.
 """
 
-import base64
+import functools
 import logging
+import posixpath
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path, PurePosixPath
 from typing import Literal
+from urllib.parse import urljoin
 
 from jinja2 import Environment
 from markdown import Extension, Markdown
@@ -18,18 +24,41 @@ from mkdocs.exceptions import PluginError
 from mkdocs.plugins import BasePlugin, event_priority
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+from mkdocs.utils import get_relative_url
 
 from . import fonts, math, render
 from .cache import CacheError
 from .check import Checked, check
 from .config import Settings, SettingsError
+from .findings import PageError
+from .notebook import as_notebook, as_script
 from .progress import Lines
 from .run import warm
 
 _STYLES = "assets/proofread.css"
+_SCRIPT = "assets/proofread.js"
 _FONT = "assets/proofread-math.woff2"
-_SUFFIXES = {"image/svg+xml": "svg", "image/png": "png", "image/jpeg": "jpg"}
+# Placeholders: raw HTML, which Markdown leaves alone.
+_OPEN, _CLOSE = '<div data-fold="open"></div>', '<div data-fold="close"></div>'
+_FOLD = {_OPEN: '<details class="success"><summary>Solution</summary>', _CLOSE: "</details>"}
+_GITHUB = re.compile(r"https://github\.com/(?P<name>[^/]+/[^/]+?)(?:\.git)?/?\Z")
+_LINE_BREAK = re.compile(r"(<(pre|textarea|script|style)\b.*?</\2>)|[ \t]*\n\s*", re.ASCII | re.DOTALL)
 _log = logging.getLogger("mkdocs.plugins.proofread")
+
+
+@dataclass
+class _Shown:
+    """A page as it was checked, and what stands in its HTML beside its prose.
+
+    Attributes:
+        checked: The page.
+        cells: The HTML of its cells, by their places.
+        downloads: The HTML of the links to its downloads; "" if there are none.
+    """
+
+    checked: Checked
+    cells: dict[int, str]
+    downloads: str = ""
 
 
 class ProofreadConfig(Config):
@@ -47,13 +76,14 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
     def on_config(self, config: MkDocsConfig) -> MkDocsConfig:
         """Serve the cells' styles once, before those of the site, which may change them; render all mathematics."""
         config.extra_css.insert(0, _STYLES)
+        config.extra_javascript.append(_SCRIPT)
         config.markdown_extensions.append(_Mathematics())  # Markdown takes instances beside names
         return config
 
     # After mkdocs-jupyter, which marks its pages in this event.
     @event_priority(-90)
     def on_files(self, files: Files, *, config: MkDocsConfig) -> Files:
-        """Check all pages; render the cells and keep their figures as files of the site."""
+        """Check all pages; render the cells and keep their figures, programs and downloads as files of the site."""
         sources = {
             file.src_uri: Path(file.abs_src_path)
             for file in files.documentation_pages()
@@ -62,52 +92,85 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         root = Path(config.config_file_path).parent
         try:
             self._settings = Settings.load(root)
-            report = check(list(sources.values()), root=root, settings=self._settings, progress=Lines(_log.info))
+            report = check(list(sources.values()), root=root, settings=self._settings, whole=True, progress=Lines(_log.info))
         except (SettingsError, CacheError) as error:
             raise PluginError(str(error)) from None
         if report.findings:
             raise PluginError("\n".join(["the pages cannot be published:", *map(str, report.findings)]))
         _log.info(str(report))
-        self._checked = dict(zip(sources, report.pages, strict=True))
-        self._cells = {uri: self._render(uri, files, config) for uri in sources if uri.endswith(".py")}
-        styles = (Path(__file__).parent / _STYLES).read_text()
-        files.append(File.generated(config, _STYLES, content=styles))
+        shown = zip(sources, report.pages, strict=True)
+        self._pages = {uri: self._render(uri, checked, files, config) for uri, checked in shown}
+        for asset in (_STYLES, _SCRIPT):
+            files.append(File.generated(config, asset, content=(Path(__file__).parent / asset).read_text()))
         return files
 
-    def _render(self, uri: str, files: Files, config: MkDocsConfig) -> dict[int, str]:
+    def _render(self, uri: str, checked: Checked, files: Files, config: MkDocsConfig) -> _Shown:
+        """Render the cells of a page, and add its files to the site."""
         page = files.get_file_from_path(uri)
         assert page is not None
         folder = PurePosixPath(uri).with_suffix("")
-        drawn = 0
-
-        def picture(kind: str, data: str) -> str:
-            nonlocal drawn
-            drawn += 1
-            content = data if kind == "image/svg+xml" else base64.b64decode(data)
-            file = File.generated(config, f"{folder}/figure-{drawn}.{_SUFFIXES[kind]}", content=content)
-            files.append(file)
-            return file.url_relative_to(page)
-
-        return render.cells(self._checked[uri], picture)
+        beside = get_relative_url(f"{folder}/", page.url).removeprefix("./")
+        packages, repository = self._settings.packages, config.repo_url or ""
+        try:
+            rendered = render.render(checked, beside, _converter(config), packages)
+        except render.RenderError as error:
+            raise PluginError(str(error)) from None
+        except PageError as error:
+            raise PluginError(f"the pages cannot be published:\n{error}") from None
+        shown = _Shown(checked, rendered.cells)
+        if checked.page.is_script:
+            link = functools.partial(_absolute, page, files, config)
+            notebook, script = f"{folder.name}.ipynb", f"{folder.name}.py"
+            rendered.files[notebook] = as_notebook(checked, link, packages, repository).encode()
+            rendered.files[script] = as_script(checked, link).encode()
+            offered = {"Notebook": f"{beside}{notebook}", "Script": f"{beside}{script}"}
+            if github := _GITHUB.match(repository):
+                # Colab opens what is in a repository, and `mkdocs gh-deploy` puts the site there.
+                place = f"{github['name']}/blob/{config.remote_branch}/{folder}/{notebook}"
+                offered["Open in Colab"] = f"https://colab.research.google.com/github/{place}"
+            shown.downloads = _downloads(offered)
+        for name, content in rendered.files.items():
+            files.append(File.generated(config, f"{folder}/{name}", content=content))
+        return shown
 
     # After mkdocs-jupyter, which gives its pages a render method of their own in this event.
     @event_priority(-90)
     def on_pre_page(self, page: Page, *, config: MkDocsConfig, files: Files) -> Page:
         """Let MkDocs render the page as it does any other."""
-        if page.file.src_uri in self._checked:
+        if page.file.src_uri in self._pages:
             page.__dict__.pop("render", None)
+            if type(page).render is not Page.render:
+                version = metadata.version("mkdocs-jupyter")
+                raise PluginError(f"mkdocs-jupyter {version} does not leave its pages to MkDocs as 0.26 did")
         return page
 
     def on_page_read_source(self, *, page: Page, config: MkDocsConfig) -> str | None:
         """The page's Markdown: figures filled in, comments gone, a placeholder for each cell."""
-        checked = self._checked.get(page.file.src_uri)
-        return _markdown(checked) if checked else None
+        shown = self._pages.get(page.file.src_uri)
+        return _markdown(shown) if shown else None
 
     def on_page_content(self, html: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-        """Put the cells in the place of their placeholders."""
-        for index, cell in self._cells.get(page.file.src_uri, {}).items():
-            html = html.replace(_placeholder(index), cell)
-        return html
+        """Put the cells in the place of their placeholders, and the downloads below the title."""
+        shown = self._pages.get(page.file.src_uri)
+        if shown is None:
+            return html
+        for index, cell in shown.cells.items():
+            before, mark, after = html.partition(_placeholder(index))
+            if not mark:
+                raise PluginError(_lost(shown.checked, index))
+            html = before + cell + after
+        for mark, tags in _FOLD.items():
+            html = html.replace(mark, tags)
+        # What a formula says is not what its signs say one after the other.
+        html = html.replace('<span class="math-display"', '<span class="math-display" data-search-exclude="true"')
+        title, end, rest = html.partition("</h1>")
+        return title + end + shown.downloads + rest if end else shown.downloads + html
+
+    def on_post_page(self, output: str, *, page: Page, config: MkDocsConfig) -> str:
+        """Drop the white space that a theme leaves between its tags: a third of what it adds to a page."""
+        if page.file.src_uri not in self._pages:
+            return output
+        return _LINE_BREAK.sub(lambda found: found[1] or "\n", output)
 
     def on_env(self, env: Environment, *, config: MkDocsConfig, files: Files) -> Environment:
         """Add the font of the mathematics, now that every formula of the site is known."""
@@ -136,13 +199,50 @@ class _Preprocessor(Preprocessor):  # type: ignore[misc]
             raise PluginError(str(error)) from None
 
 
-def _markdown(checked: Checked) -> str:
-    cells = enumerate(checked.page.cells)
-    if not checked.page.is_script:
-        return "".join(cell.fence if cell.is_code else checked.of_cell(i)[0] for i, cell in cells)
-    shown = ((i, cell) for i, cell in cells if "remove-cell" not in cell.tags)
-    return "\n\n".join(_placeholder(i) if cell.is_code else checked.of_cell(i)[0] for i, cell in shown)
+def _markdown(shown: _Shown) -> str:
+    pieces, folded = [], False
+    for index, cell in enumerate(shown.checked.page.cells):
+        if "remove-cell" in cell.tags:
+            continue
+        if ("solution" in cell.tags) is not folded:
+            folded = not folded
+            pieces.append(_OPEN if folded else _CLOSE)
+        # A Markdown page shows its code as it stands there.
+        pieces.append(cell.fence if cell.is_code else shown.checked.of_cell(index)[0])
+        if index in shown.cells:
+            pieces.append(_placeholder(index))
+    return "\n\n".join([*pieces, _CLOSE] if folded else pieces)
 
 
 def _placeholder(index: int) -> str:
     return f'<div data-cell="{index + 1}"></div>'
+
+
+def _lost(checked: Checked, index: int) -> str:
+    """Why a cell has no place on its page: Markdown takes it for a part of what stands before."""
+    path, line = checked.page.path, checked.page.cells[index].line
+    return f"{path}:{line}: the text before cell {index + 1} is still open; close its fence, comment or HTML element"
+
+
+def _converter(config: MkDocsConfig) -> Callable[[str], str]:
+    """The site's own Markdown, for what cells give."""
+
+    def convert(text: str) -> str:
+        extensions = [extension for extension in config.markdown_extensions if extension != "toc"]
+        return str(Markdown(extensions=extensions, extension_configs=config.mdx_configs).convert(text))
+
+    return convert
+
+
+def _absolute(page: File, files: Files, config: MkDocsConfig, target: str) -> str:
+    """Where a link of a page leads from anywhere; the same text if that is not known."""
+    path, anchor, fragment = target.partition("#")
+    if not config.site_url or not path or re.match(r"[a-z][a-z0-9+.-]*:|/", path):
+        return target
+    found = files.get_file_from_path(posixpath.normpath(posixpath.join(posixpath.dirname(page.src_uri), path)))
+    return urljoin(config.site_url, found.url) + anchor + fragment if found else target
+
+
+def _downloads(offered: Mapping[str, str]) -> str:
+    links = (f'<a href="{url}"{"" if "://" in url else " download"}>{label}</a>' for label, url in offered.items())
+    return f'<p class="proofread-downloads" data-search-exclude="true">{" ".join(links)}</p>'

@@ -1,97 +1,270 @@
 """Renders code cells to HTML: mkdocs-jupyter's markup for cells and outputs, without its page, styles and scripts."""
 
+import base64
 import functools
 import html
 import re
-from collections.abc import Callable, Iterator
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
-
-import nbformat
-from mkdocs_jupyter.config import settings
-from nbconvert.exporters import HTMLExporter
-from nbformat import NotebookNode
-from pygments import highlight
-from pygments.formatters import HtmlFormatter
-from pygments.lexers import get_lexer_by_name
+from typing import TYPE_CHECKING, Any
 
 from . import math
 from .check import PICTURES, Checked
+from .findings import Finding, PageError
 from .notebook import notebook
+from .steps import Output
 
-_CUT = "<!--cut-->"
+if TYPE_CHECKING:  # it takes a second to import, and a build in which no cell has changed needs it not at all
+    from nbconvert.exporters import HTMLExporter
+
+# What a cell shows of a value, the best form first. There is neither JavaScript among them nor what needs some.
+SHOWN = ("text/html", "text/markdown", "image/svg+xml", "text/latex", "image/png", "image/jpeg", "text/plain")
 # What stands for the page's text colour in a picture, which as a file of its own knows no page.
 _INKS = {"light": "#1f2328", "dark": "#e6e8ea"}
+_SUFFIXES = {"image/svg+xml": "svg", "image/png": "png", "image/jpeg": "jpg"}
 _TEMPLATES = Path(__file__).parent / "templates"
 
 
-def cells(checked: Checked, picture: Callable[[str, str], str]) -> dict[int, str]:
-    """The HTML of each code cell that the page shows, by its place.
+class RenderError(RuntimeError):
+    """mkdocs-jupyter no longer has what cells are rendered with."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure, as the files it becomes: one that is seen by day and by night, or one for each.
+
+    Attributes:
+        files: Their names and contents; the first alone, or the one for light and the one for dark.
+        alt: What it shows.
+        size: Width and height in pixels of the page, if they are known.
+    """
+
+    files: Mapping[str, bytes]
+    alt: str
+    size: tuple[int, int] | None
+
+    @property
+    def themes(self) -> list[str]:
+        """Where each file is seen: light, dark, or "" for both."""
+        return list(_INKS) if len(self.files) == len(_INKS) else [""]
+
+
+@dataclass
+class Rendered:
+    """A page's code cells as HTML, and the files that they show or link to.
+
+    Attributes:
+        cells: The HTML of each code cell that the page shows, by its place.
+        files: By name; they belong into the folder that the HTML was told of.
+    """
+
+    cells: dict[int, str] = field(default_factory=dict)
+    files: dict[str, bytes] = field(default_factory=dict)
+
+
+def render(
+    checked: Checked,
+    beside: str = "",
+    markdown: Callable[[str], str] = html.escape,
+    packages: Sequence[str] = (),
+) -> Rendered:
+    """Render what a page shows of its code cells; the same arguments always give the same.
 
     Args:
-        checked: The page, with what its cells gave.
-        picture: Takes a picture's MIME type and data; returns the URL under which the page will find it.
+        checked: The page, with what its cells gave. A Markdown page shows its code itself, and no outputs: its cells
+            are only the links to their programs.
+        beside: How the page addresses the folder of its files: "" or "page/".
+        markdown: Turns the Markdown that a cell shows into HTML.
+        packages: Those that the programs import in their other form.
+
+    Raises:
+        RenderError: mkdocs-jupyter no longer has what this needs.
+        PageError: A cell shows LaTeX that cannot be read.
     """
-    shown = {}
+    rendered = Rendered()
     executed = notebook(checked)
+    drawn = pictures(checked)
     for index, (cell, made) in enumerate(zip(checked.page.cells, executed.cells, strict=True)):
-        if cell.is_code and "remove-cell" not in cell.tags:
-            alts = iter(checked.of_cell(index))
-            made["source"] = cell.shown
-            made["outputs"] = [] if "hide-output" in cell.tags else [_linked(o, alts, picture) for o in made["outputs"]]
-            # The marks by which nbconvert's own TagRemovePreprocessor hides a cell's input.
-            made["metadata"].update(tags=list(cell.tags), transient={"remove_source": "hide-input" in cell.tags})
-            shown[index] = made
-    executed["cells"] = list(shown.values())
-    body, _ = _exporter().from_notebook_node(executed)
-    return dict(zip(shown, map(str.strip, body.split(_CUT)[1:]), strict=True))
+        if not cell.is_code or "remove-cell" in cell.tags:
+            continue
+        links, files = _programs(checked, index, beside, packages)
+        rendered.files |= files
+        if not checked.page.is_script:
+            rendered.cells |= {index: links} if links else {}
+            continue
+        for place, output in enumerate(made["outputs"]):
+            if picture := drawn.get((index, place)):
+                rendered.files |= picture.files
+                output["data"] = {"text/html": _images(picture, beside)}
+        made["outputs"] = [] if "hide-output" in cell.tags else made["outputs"]
+        # The mark by which nbconvert's own TagRemovePreprocessor hides a cell's input.
+        made["metadata"]["transient"] = {"remove_source": "hide-input" in cell.tags}
+        one = executed.copy()
+        one["cells"] = [made]
+        try:
+            body, _ = _exporter().from_notebook_node(one, {"markdown": markdown, "programs": links})
+        except math.MathError as error:
+            message = f"cell {index + 1} shows {error}"
+            raise PageError(Finding(checked.page.path, cell.line, message, kind="math")) from None
+        if 'class="jp-Cell"' not in body:
+            raise RenderError(f"mkdocs-jupyter {metadata.version('mkdocs-jupyter')} does not show cells as 0.26 does")
+        rendered.cells[index] = body.strip()
+    return rendered
 
 
-def _linked(output: NotebookNode, alts: Iterator[str], picture: Callable[[str, str], str]) -> NotebookNode:
-    """The output with its picture, if it has one, as a link to a file."""
-    kind = next((kind for kind in PICTURES if kind in output.get("data", {})), None)
-    if kind is None:
-        return output
-    data = output["data"][kind]
-    alt = html.escape(next(alts, ""))
-    versions = {"figure": data}
-    if kind == "image/svg+xml" and "currentColor" in data:
-        versions = {f"figure only-{theme}": _inked(data, ink) for theme, ink in _INKS.items()}
-    tags = [
-        f'<img class="{name}" src="{picture(kind, version)}" alt="{alt}" loading="lazy"{_size(kind, version)}>'
-        for name, version in versions.items()
+def _programs(checked: Checked, index: int, beside: str, packages: Sequence[str]) -> tuple[str, dict[str, bytes]]:
+    """The links to a cell's programs, and these. A script of the site makes copy buttons of the links."""
+    snippet = checked.snippets.get(index)
+    if snippet is None:
+        return "", {}
+    name = f"cell-{index + 1}"
+    other = snippet.importing if snippet.importing != snippet.runnable else ""
+    offered = [
+        ("Copy runnable", f"{name}.py", snippet.runnable),
+        (f"with import {', '.join(packages)}", f"{name}-importing.py", other),
     ]
-    output["data"] = nbformat.from_dict({"text/html": "".join(tags)})
-    return output
+    links = [f'<a href="{beside}{file}">{label}</a>' for label, file, program in offered if program]
+    paragraph = f'<p class="proofread-programs" data-search-exclude="true">{" ".join(links)}</p>' if links else ""
+    return paragraph, {file: program.encode() for _, file, program in offered if program}
+
+
+def pictures(checked: Checked) -> dict[tuple[int, int], Picture]:
+    """The figures of a page, by the places of their cell and output."""
+    found: dict[tuple[int, int], Picture] = {}
+    for index, cell in enumerate(checked.page.cells):
+        if not cell.is_code or "remove-cell" in cell.tags or "hide-output" in cell.tags:
+            continue
+        alts = iter(checked.of_cell(index))
+        for place, output in enumerate(checked.outputs(index)):
+            if not any(kind in output.get("data", {}) for kind in PICTURES):
+                continue
+            alt = next(alts, "")
+            if (kind := shown(output)) in PICTURES:
+                found[index, place] = _picture(f"figure-{len(found) + 1}", kind, output, alt)
+    return found
+
+
+def shown(output: Output) -> str:
+    """The form of a value that its page shows; "" if it has none of them."""
+    return next((kind for kind in SHOWN if kind in output.get("data", {})), "")
+
+
+def _picture(name: str, kind: str, output: Output, alt: str) -> Picture:
+    data = "".join(output["data"][kind])
+    if kind != "image/svg+xml":
+        content = base64.b64decode(data)
+        return Picture({f"{name}.{_SUFFIXES[kind]}": content}, alt, _size(kind, content, output))
+    box = re.search(r'<svg\b[^>]*?viewBox="0 0 ([\d.]+) ([\d.]+)"', data)
+    size = (round(float(box[1]) * 4 / 3), round(float(box[2]) * 4 / 3)) if box else None
+    if "currentColor" not in data:
+        return Picture({f"{name}.svg": data.encode()}, alt, size)
+    return Picture({f"{name}-{theme}.svg": _inked(data, ink).encode() for theme, ink in _INKS.items()}, alt, size)
 
 
 def _inked(svg: str, ink: str) -> str:
     return re.sub(r"(<svg\b[^>]*>)", rf"\1<style>svg:root{{color:{ink} !important}}</style>", svg, count=1)
 
 
-def _size(kind: str, data: str) -> str:
-    # So that the text below does not jump when the picture comes.
-    size = re.search(r'<svg\b[^>]*?viewBox="0 0 ([\d.]+) ([\d.]+)"', data) if kind == "image/svg+xml" else None
-    return ' width="{:.0f}" height="{:.0f}"'.format(*(float(pt) * 4 / 3 for pt in size.groups())) if size else ""
+def _size(kind: str, content: bytes, output: Output) -> tuple[int, int] | None:
+    told = output.get("metadata", {}).get(kind, {})
+    if "width" in told and "height" in told:
+        return int(told["width"]), int(told["height"])
+    width, height = struct.unpack(">II", content[16:24]) if kind == "image/png" else (0, 0)
+    return (width, height) if width else None
 
 
-@functools.cache
-def _exporter() -> HTMLExporter:
-    return HTMLExporter(
-        template_file="cells.html.j2",
-        extra_template_paths=[str(_TEMPLATES), settings.templates_dir],
-        exclude_input_prompt=True,
-        exclude_output_prompt=True,
-        preprocessors=[],
-        default_preprocessors=[],
-        filters={"highlight_code": _highlight, "mathml": _mathml},
+def _images(picture: Picture, beside: str) -> str:
+    # With its size, so that the text below does not jump when the picture comes.
+    size = ' width="{}" height="{}"'.format(*picture.size) if picture.size else ""
+    return "".join(
+        f'<img class="figure{theme and f" only-{theme}"}" src="{beside}{name}" alt="{html.escape(picture.alt)}"'
+        f' loading="lazy"{size}>'
+        for name, theme in zip(picture.files, picture.themes, strict=True)
     )
 
 
+@functools.cache
+def _exporter() -> "HTMLExporter":
+    from jinja2 import TemplateError
+    from nbconvert.exporters import HTMLExporter
+    from traitlets.config import Config
+
+    try:
+        from mkdocs_jupyter.config import settings
+
+        exporter = HTMLExporter(
+            config=Config(NbConvertBase={"display_data_priority": list(SHOWN)}),
+            template_file="cells.html.j2",
+            extra_template_paths=[str(_TEMPLATES), settings.templates_dir],
+            exclude_input_prompt=True,
+            exclude_output_prompt=True,
+            preprocessors=[],
+            default_preprocessors=[],
+            filters={"highlight_code": _highlight, "mathml": _mathml, "ansi2html": _terminal},
+        )
+        assert exporter.template is not None  # it is read here, where what it lacks can be told
+    except (ImportError, AttributeError, TemplateError) as error:
+        version = metadata.version("mkdocs-jupyter")
+        raise RenderError(f"mkdocs-jupyter {version} lacks a part of 0.26 that shows cells: {error}") from error
+    return exporter
+
+
+@functools.cache
+def _lexer() -> tuple[Any, dict[Any, str]]:
+    """The lexer, and the kinds of token that have a colour; those of one colour share a class, and so a tag."""
+    from pygments.lexers import get_lexer_by_name
+    from pygments.token import Comment, Keyword, Name, Number, Operator, String, Token
+
+    # Names, blanks and punctuation have the colour of code; marking them would be half of the page.
+    colours = {
+        Token: "",
+        Comment: "c",
+        Keyword: "k",
+        Keyword.Constant: "",
+        Name.Builtin: "nb",
+        Name.Class: "nf",
+        Name.Constant: "nb",
+        Name.Decorator: "k",
+        Name.Exception: "nf",
+        Name.Function: "nf",
+        Name.Namespace: "nf",
+        Number: "m",
+        Operator.Word: "k",
+        String: "s",
+        String.Doc: "c",
+        String.Escape: "se",
+    }
+    return get_lexer_by_name("ipython3"), colours
+
+
 def _highlight(source: str, metadata: object = None) -> str:
-    formatter = HtmlFormatter(cssclass="highlight", wrapcode=True)
-    marked = str(highlight(source, get_lexer_by_name("ipython3"), formatter))
-    # Names and blanks have the colour of code anyway; marking them would be a third of the page.
-    return re.sub(r'<span class="[nw]">([^<]*)</span>', r"\1", marked)
+    lexer, colours = _lexer()
+    pieces: list[list[str]] = []
+    for token, text in lexer.get_tokens(source):
+        colour = next(colours[kind] for kind in reversed(token.split()) if kind in colours)
+        if pieces and pieces[-1][0] == colour:
+            pieces[-1][1] += text
+        else:
+            pieces.append([colour, text])
+    marked = "".join(
+        f'<i class="{colour}">{html.escape(text, quote=False)}</i>' if colour else html.escape(text, quote=False)
+        for colour, text in pieces
+    )
+    return f'<div class="highlight"><pre><code>{marked}</code></pre></div>'
+
+
+def _terminal(text: str) -> str:
+    from nbconvert.filters import ansi2html
+
+    # A colour that a page gives in full keeps its hue; the style sheet sees to it that it can be read by day and night.
+    return re.sub(
+        r"(?<=<span )([^>]*)(?=>)",
+        lambda tag: tag[0].replace("background-color:", "--ansi-behind:").replace('"color:', '"--ansi:'),
+        str(ansi2html(text)),
+    )
 
 
 def _mathml(latex: str) -> str:
