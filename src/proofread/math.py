@@ -16,21 +16,36 @@ from __future__ import annotations
 import html
 import json
 import re
+import shutil
 import subprocess
-from collections.abc import Sequence
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from importlib import metadata
+from pathlib import Path
 
-import pypandoc
-
+from .cache import digest, write
 from .formula import spans
 
-__all__ = ["MathError", "converted", "render", "to_mathml", "to_mathml_many"]
+__all__ = ["MathError", "converted", "keep", "prepare", "render", "to_mathml", "to_mathml_many"]
+
+_Formula = tuple[str, bool]  # TeX, and whether it is displayed
 
 _CUT = "<!--cut-->"
 _WARNING = re.compile(r"\[WARNING\] Could not convert TeX math .*?rendering as TeX:\n(.*?)(?=^\[|\Z)", re.S | re.M)
-_ANNOTATED = re.compile(
-    r'(<math [^>]*)><semantics>(.*)<annotation encoding="application/x-tex">(.*)</annotation></semantics>'
+_ANNOTATED = re.compile(r"(<math [^>]*)><semantics>(.*)<annotation .*</annotation></semantics>", re.S)
+# What pandoc drops without a word, or turns into elements that browsers do not draw.
+_DROPPED = re.compile(
+    r"\\(?:hline|cline|color|boxed|fbox|[bx]?cancel|tag|label)(?![a-zA-Z])|\\begin\{array\}\{[^{}]*[|][^{}]*\}"
 )
-_cache: dict[tuple[str, bool], str] = {}
+_INVISIBLE = re.compile(
+    r"\\(?:begin|end)\{\w+\*?\}(?:\{[^{}]*\})?|\\(?:hspace|mspace)\*?\{[^{}]*\}|\\\\\[[^\]]*\]|\\[a-zA-Z]+"
+)
+_KEPT = 5000
+_memo: dict[_Formula, str | MathError] = {}
+_kept: dict[_Formula, str] = {}
+_file: Path | None = None
 
 
 class MathError(ValueError):
@@ -45,6 +60,22 @@ class MathError(ValueError):
         self.line = line
 
 
+def keep(folder: Path) -> None:
+    """Keep what is converted in a folder, where the next process that is told of it finds it."""
+    global _file
+    _file = folder / "mathematics.json"
+    _kept.clear()
+    with suppress(OSError, ValueError, KeyError, TypeError):  # there is none yet, or none that we wrote
+        said = json.loads(_file.read_bytes())
+        if said["by"] == _maker():
+            _kept.update({(tex, display): mathml for tex, display, mathml in said["formulas"]})
+
+
+def prepare(markdowns: Iterable[str]) -> None:
+    """Convert the mathematics of many texts, in one run of pandoc at most; what is wrong, `render` says of each."""
+    _convert([(span.latex, span.display) for text in markdowns for span in spans(text)])
+
+
 def to_mathml(tex: str, *, display: bool) -> str:
     """Convert one formula to MathML, on one line.
 
@@ -53,32 +84,24 @@ def to_mathml(tex: str, *, display: bool) -> str:
         display: Whether it is displayed, on lines of its own.
 
     Raises:
-        MathError: If it is not TeX that pandoc reads.
+        MathError: It is not TeX that pandoc reads, or pandoc would lose a part of it.
     """
     return to_mathml_many([(tex, display)])[0]
 
 
-def to_mathml_many(formulas: Sequence[tuple[str, bool]]) -> list[str]:
+def to_mathml_many(formulas: Sequence[_Formula]) -> list[str]:
     """Convert pairs of TeX and `display` to MathML, those not seen before in one run of pandoc.
 
     Raises:
-        MathError: If one of them is not TeX that pandoc reads.
+        MathError: One of them is not TeX that pandoc reads, or pandoc would lose a part of it.
     """
-    new = list(dict.fromkeys(pair for pair in formulas if pair not in _cache))
-    if new:
-        chunks, warnings = _pandoc(new)
-        for (tex, display), chunk in zip(new, chunks, strict=True):
-            if not chunk.startswith("<math"):
-                raise MathError(
-                    f"{'$$' if display else '$'}{tex}{'$$' if display else '$'} is not TeX: {warnings.pop(0)}"
-                )
-            _cache[tex, display] = chunk
-    return [_cache[pair] for pair in formulas]
+    _convert(formulas)
+    return [_found(pair) for pair in formulas]
 
 
 def converted() -> list[str]:
     """The MathML of all formulas that this process has converted: what the site's font must be able to set."""
-    return list(_cache.values())
+    return [mathml for mathml in _memo.values() if isinstance(mathml, str)]
 
 
 def render(markdown: str) -> str:
@@ -95,32 +118,80 @@ def render(markdown: str) -> str:
         if span.latex == "$$":
             line = markdown.count("\n", 0, span.start)
             raise MathError(f"line {line + 1}: this $$ is never closed", line)
-    pairs = [(span.latex, span.display) for span in found]
-    try:
-        to_mathml_many(pairs)
-    except MathError:
-        for span, pair in zip(found, pairs, strict=True):
-            line = markdown.count("\n", 0, span.start)
-            try:
-                to_mathml_many([pair])
-            except MathError as error:
-                raise MathError(f"line {line + 1}: {error}", line) from None
+    _convert([(span.latex, span.display) for span in found])
     pieces, end = [], 0
-    for span, pair in zip(found, pairs, strict=True):
-        pieces += [markdown[end : span.start], _inert(_cache[pair], span.tag)]
+    for span in found:
+        try:
+            mathml = _found((span.latex, span.display))
+        except MathError as error:
+            line = markdown.count("\n", 0, span.start)
+            raise MathError(f"line {line + 1}: {error}", line) from None
+        pieces += [markdown[end : span.start], _inert(mathml, span.tag)]
         end = span.end
     return "".join([*pieces, markdown[end:]])
 
 
-def _pandoc(formulas: Sequence[tuple[str, bool]]) -> tuple[list[str], list[str]]:
+def _found(formula: _Formula) -> str:
+    mathml = _memo[formula]
+    if isinstance(mathml, MathError):
+        raise MathError(str(mathml))
+    return mathml
+
+
+def _convert(formulas: Sequence[_Formula]) -> None:
+    """Convert what is neither known to this process nor kept by one before, and keep it."""
+    _memo.update({pair: _kept[pair] for pair in formulas if pair in _kept and pair not in _memo})
+    new = list(dict.fromkeys(pair for pair in formulas if pair not in _memo))
+    if not new:
+        return
+    chunks, warnings = _pandoc(new)
+    reasons = iter(warnings)
+    for (tex, display), chunk in zip(new, chunks, strict=True):
+        opening, closing = ("$$", "$$") if display else ("$", "$")
+        if not chunk.startswith("<math"):
+            _memo[tex, display] = MathError(f"{opening}{tex}{closing} is not TeX: {next(reasons, chunk)}")
+        elif lost := _lost(tex, chunk):
+            message = f"{opening}{tex}{closing} would lose {lost} on the way to MathML: write it without"
+            _memo[tex, display] = MathError(message)
+        else:
+            _memo[tex, display] = _kept[tex, display] = chunk
+    if _file:
+        latest = [(*pair, _kept[pair]) for pair in sorted(_kept, key=_memo.__contains__)][-_KEPT:]
+        with suppress(OSError):  # the next process will convert them again
+            write(_file, json.dumps({"by": _maker(), "formulas": latest}).encode())
+
+
+def _maker() -> str:
+    """What the conversion depends on, beside the formula."""
+    return f"{metadata.version('pypandoc_binary')} {digest(Path(__file__))}"
+
+
+def _lost(tex: str, mathml: str) -> str:
+    """Tell what of TeX a reader of the MathML would not see."""
+    if dropped := _DROPPED.search(tex):
+        return dropped[0]
+
+    def letters(text: str) -> Counter[str]:
+        return Counter(re.findall(r"[^\W_]", unicodedata.normalize("NFKD", text)))
+
+    shown = letters(html.unescape(re.sub(r"<[^>]*>", "", mathml)))
+    return " and ".join(letters(_INVISIBLE.sub(" ", tex)) - shown)
+
+
+def _pandoc(formulas: Sequence[_Formula]) -> tuple[list[str], list[str]]:
     """Return for each formula what pandoc made of it, and for each that it could not read the reason."""
     blocks: list[dict[str, object]] = []
     for tex, display in formulas:
         kind = {"t": "DisplayMath" if display else "InlineMath"}
-        blocks.append({"t": "Plain", "c": [{"t": "Math", "c": [kind, tex]}]})
+        # A comma in braces parts thousands; pandoc would set a space after it.
+        grouped = re.sub(r"(?<=\d)\{,\}(?=\d{3})", r"\\text{,}", tex)
+        blocks.append({"t": "Plain", "c": [{"t": "Math", "c": [kind, grouped]}]})
         blocks.append({"t": "RawBlock", "c": ["html", _CUT]})
+    # Its package would start it several times to ask for its version.
+    pandoc = shutil.which("pandoc", path=str(metadata.distribution("pypandoc_binary").locate_file("pypandoc/files")))
+    assert pandoc, "pypandoc_binary comes with pandoc"
     ran = subprocess.run(
-        [pypandoc.get_pandoc_path(), "--from=json", "--to=html5", "--mathml", "--wrap=none"],
+        [pandoc, "--from=json", "--to=html5", "--mathml", "--wrap=none"],
         input=json.dumps({"pandoc-api-version": [1, 23, 1], "meta": {}, "blocks": blocks}),
         capture_output=True,
         encoding="utf-8",
@@ -128,17 +199,16 @@ def _pandoc(formulas: Sequence[tuple[str, bool]]) -> tuple[list[str], list[str]]
     if ran.returncode:
         raise MathError(f"pandoc failed with exit code {ran.returncode}: {ran.stderr.strip()}")
     output = ran.stdout.replace(' xmlns="http://www.w3.org/1998/Math/MathML"', "")  # HTML needs no namespace
-    # Pandoc's copy of the TeX is an element, which a search would take for the page's text.
-    chunks = [_ANNOTATED.sub(_named, " ".join(chunk.split())) for chunk in output.split(_CUT)[:-1]]
+    chunks = []
+    for (tex, _), chunk in zip(formulas, output.split(_CUT), strict=False):
+        # Pandoc's copy of the TeX is an element, which a search would take for the page's text.
+        annotated = _ANNOTATED.search(chunk)
+        mathml = f'{annotated[1]} alttext="{_encoded(tex)}">{annotated[2]}</math>' if annotated else chunk
+        chunks.append(" ".join(mathml.split()))
     # What pandoc would have accepted instead is a hundred tokens long: only what it met is of use.
     return chunks, [
         re.sub(r"\s*expecting .*", "", reason, flags=re.S).strip() for reason in _WARNING.findall(ran.stderr)
     ]
-
-
-def _named(annotated: re.Match[str]) -> str:
-    opening, mathml, tex = annotated.groups()
-    return f'{opening} alttext="{_encoded(tex)}">{mathml}'
 
 
 def _encoded(text: str) -> str:

@@ -5,7 +5,7 @@ import markdown as python_markdown
 import pytest
 
 from proofread import math
-from proofread.math import MathError, render, to_mathml, to_mathml_many
+from proofread.math import MathError, keep, prepare, render, to_mathml, to_mathml_many
 
 
 def html(text):
@@ -46,13 +46,77 @@ def test_tex_that_cannot_be_read_is_an_error_that_says_why(tex, reason):
         to_mathml(tex, display=False)
 
 
-def test_many_formulas_take_one_run_of_pandoc_and_none_the_second_time(monkeypatch):
-    runs = []
-    pandoc = math._pandoc
-    monkeypatch.setattr(math, "_pandoc", lambda new: runs.append(len(new)) or pandoc(new))
-    formulas = [(f"x_{{{i}}}", bool(i % 2)) for i in range(701, 741)]
+@pytest.fixture
+def runs(monkeypatch):
+    """How many formulas each run of pandoc converts, in a process that has converted none."""
+    monkeypatch.setattr(math, "_memo", {})
+    monkeypatch.setattr(math, "_kept", {})
+    monkeypatch.setattr(math, "_file", None)
+    counted, pandoc = [], math._pandoc
+    monkeypatch.setattr(math, "_pandoc", lambda new: counted.append(len(new)) or pandoc(new))
+    return counted
+
+
+def test_many_formulas_take_one_run_of_pandoc_and_none_the_second_time(runs):
+    formulas = [(f"x_{{{i}}}", bool(i % 2)) for i in range(40)]
     assert to_mathml_many(formulas) == to_mathml_many(formulas[:20]) + to_mathml_many(formulas[20:])
     assert runs == [40]
+
+
+def test_a_site_takes_one_run_of_pandoc_and_its_errors_wait_for_their_page(runs):
+    good, bad = "one $x$\n\n$$y$$", "one $x$\n\nand $\\foo$"
+    prepare([good, bad])
+    assert render(good).count("<math") == 2
+    for _ in range(2):
+        with pytest.raises(MathError, match=r"^line 3: \$\\foo\$ is not TeX"):
+            render(bad)
+    assert runs == [3]
+
+
+def test_the_next_process_takes_what_is_kept_and_starts_no_pandoc(runs, tmp_path):
+    keep(tmp_path / "cache")
+    before = to_mathml(r"\frac{a}{b}", display=True)
+    to_mathml("c", display=False)
+    math._memo.clear()
+    keep(tmp_path / "cache")
+    assert to_mathml(r"\frac{a}{b}", display=True) == before
+    assert math.converted() == [before]  # the font needs what this process has used, not all that is kept
+    assert runs == [1, 1]
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["mathematics.json"]
+
+
+@pytest.mark.parametrize("kept", [b"", b"{}", b'{"by": "another pandoc", "formulas": [["a", true, "wrong"]]}'])
+def test_what_another_version_kept_or_nobody_can_read_is_converted_again(runs, tmp_path, kept):
+    (tmp_path / "mathematics.json").write_bytes(kept)
+    keep(tmp_path)
+    assert to_mathml("a", display=True).startswith("<math")
+    assert runs == [1]
+
+
+def test_formulas_are_converted_where_nothing_can_be_kept(runs, tmp_path):
+    (tmp_path / "file").touch()
+    keep(tmp_path / "file")
+    assert to_mathml("a", display=True).startswith("<math")
+
+
+@pytest.mark.parametrize(
+    ("tex", "lost"),
+    [
+        (r"\begin{array}{c|c} a & b \end{array}", r"\begin{array}{c|c}"),
+        (r"\begin{matrix} a \\ \hline b \end{matrix}", r"\hline"),
+        (r"\begin{aligned} a &= b \tag{1.1} \\ c &= d \tag{1.2} \end{aligned}", r"\tag"),
+        (r"\boxed{a}", r"\boxed"),
+        (r"\color{red} a", r"\color"),
+    ],
+)
+def test_what_pandoc_would_drop_without_a_word_is_an_error(tex, lost):
+    with pytest.raises(MathError, match=rf"^line 1: .* would lose {re.escape(lost)} on the way to MathML"):
+        render(f"$${tex}$$")
+
+
+def test_the_comma_between_thousands_takes_no_space():
+    assert "<mn>10</mn><mtext" in to_mathml("10{,}000", display=False)
+    assert 'alttext="10&#123;&#44;&#125;000"' in to_mathml("10{,}000", display=False)
 
 
 TRICKY = r"a_{*}^{*} * |b| \_ [c](d) < e & 'f' -- \{g\}"

@@ -70,8 +70,10 @@ def spans(markdown: str) -> Iterator[Span]:
             continue
         if markdown[markdown.rfind("\n", 0, match.start()) + 1 : match.start()].lstrip().startswith(">"):
             latex = re.sub(r"\n[ \t]*>", "\n", latex)  # a block quote's marker is not a "greater than"
-        tag = _TAG.search(latex)
-        yield Span(match.start(), match.end(), _TAG.sub("", latex).strip(), display, tag[1].strip() if tag else None)
+        tags = _TAG.findall(latex)
+        if len(tags) == 1:  # a formula has one number; more of them are left for its readers to refuse
+            latex = _TAG.sub("", latex)
+        yield Span(match.start(), match.end(), latex.strip(), display, tags[0].strip() if len(tags) == 1 else None)
 
 
 def find(markdown: str) -> list[Formula]:
