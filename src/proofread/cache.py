@@ -23,6 +23,8 @@ from filelock import FileLock, Timeout
 from .snippet import Snippet
 from .steps import Outcome, Raised, Result, Task
 
+# What of proofread itself decides what a run gives; what it makes of that is no matter of the run.
+_ENGINE = ("kernel.py", "run.py", "steps.py", "formula/*.py", "snippet/*.py")
 _KEPT = 3  # runs of a page: those of the branches that a writer goes to and fro between
 # Settings of Python and of the libraries that compute come from the environment too.
 _VARIABLES = re.compile(r"(ATEN|CUDA|CUBLAS|CUDNN|MKL|MPL|NVIDIA|OMP|PYTHON|PYTORCH|TORCH)[A-Z_]*")
@@ -223,7 +225,8 @@ def environment() -> dict[str, str]:
                 name, _, version = entry.name.rpartition(".")[0].partition("-")
                 # The list of its files, with their digests, tells a distribution from another build of that version.
                 found.setdefault(name, f"{version} {digest(Path(entry.path) / 'RECORD')[:16]}")
-    engine = sorted(f"{path.name} {digest(path)}" for path in Path(__file__).parent.rglob("*.py"))
+    here = Path(__file__).parent
+    engine = sorted(f"{path.name} {digest(path)}" for part in _ENGINE for path in here.glob(part))
     return found | {"proofread": _sha(" ".join(engine))}
 
 
@@ -234,7 +237,7 @@ def _gpus() -> str:
 
 def _environment_change(name: str, then: str | None, now: str | None) -> str:
     old, new = (value.split()[0] if value else "" for value in (then, now))
-    if name == "Python" or (then and now and old != new and re.match(r"\d", new)):
+    if name == "Python" or (then and now and old != new and re.match(r"\d+\.", new)):
         return f"{name} {old} is now {new}" if old != new else f"{name} is another build"
     if then is None or now is None:
         return f"{name} {'came' if then is None else 'is gone'}"

@@ -1,0 +1,166 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from proofread.cli import main
+from proofread.findings import KINDS
+
+PAGE = "# %%\nx = 3\nx\n\n# %% [markdown]\n# It is 3<!--= x -->, in 1999<!--~ a year -->.\n"
+
+
+@pytest.fixture
+def docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/page.py").write_text(PAGE)
+    return tmp_path / "docs"
+
+
+def plant(docs: Path, old: str, new: str) -> None:
+    assert old in PAGE
+    (docs / "page.py").write_text(PAGE.replace(old, new))
+
+
+def test_findings_go_to_stdout_progress_to_stderr_and_the_exit_code_tells(
+    docs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plant(docs, "is 3", "is 4")
+    assert main(["check", "docs"]) == 1
+    told = capsys.readouterr()
+    assert told.out == "docs/page.py:6: it says 4, but x gives 3\n"
+    assert told.err.startswith("docs/page.py: ran in ")
+    assert told.err.splitlines()[0].endswith(" s, for it has not run before")
+
+    plant(docs, "is 3", "is 3")
+    assert main(["check", "docs", "--waivers"]) == 0
+    told = capsys.readouterr()
+    assert told.out == "docs/page.py:6: waived: a year\n"
+    assert told.err == (
+        "docs/page.py: unchanged\n"
+        "1 page, 0 of them run; 1 figure checked and 1 waived, 0 formulas checked and 0 not; 0 findings\n"
+    )
+
+
+def test_an_editor_gets_all_of_it_as_one_object(docs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plant(docs, "is 3", "is 4")
+    assert main(["check", "docs", "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    seconds = told["pages"][0].pop("seconds")
+    assert seconds > 0
+    assert told == {
+        "pages": [
+            {
+                "path": "docs/page.py",
+                "why": "it has not run before",
+                "figures": 1,
+                "formulas": 0,
+                "waived": [{"line": 6, "reason": "a year"}],
+            }
+        ],
+        "findings": [
+            {
+                "path": "docs/page.py",
+                "line": 6,
+                "kind": "figure",
+                "message": "it says 4, but x gives 3",
+                "detail": "",
+                "subject": "6 figure 4 = x",
+                "edit": {"start": [6, 8], "end": [6, 9], "old": "4", "new": "3"},
+            }
+        ],
+    }
+
+
+def test_run_shows_each_cell_with_what_it_gives(docs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "docs"]) == 0
+    assert capsys.readouterr().out == "── docs/page.py:2 cell 1\nx = 3\nx\n→ 3\n"
+    plant(docs, "x = 3", "print('a\\nb')\n1 / 0")
+    assert main(["run", "docs", "--cell", "1"]) == 1
+    told = capsys.readouterr()
+    assert "→ a\n  b\n→ ZeroDivisionError: division by zero\n" in told.out
+    assert "docs/page.py:3: cell 1 failed with ZeroDivisionError" in told.err
+
+
+def test_fix_says_what_it_changed_and_what_it_left(docs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plant(docs, "is 3<!--= x -->", "is 4<!--= x -->, larger<!--= x > 5 -->")
+    wrong = (docs / "page.py").read_text()
+    assert main(["fix", "docs", "--diff"]) == 1
+    assert "-# It is 4<" in capsys.readouterr().out
+    assert (docs / "page.py").read_text() == wrong
+    assert main(["fix", "docs"]) == 1
+    told = capsys.readouterr()
+    assert told.out == "docs/page.py:6: 4 -> 3\n"
+    assert "docs/page.py:6: it says larger, but x > 5 does not hold" in told.err
+    assert (docs / "page.py").read_text() == wrong.replace("is 4", "is 3")
+    plant(docs, "is 3", "is 4")
+    assert main(["fix", "docs"]) == 0
+    assert (docs / "page.py").read_text() == PAGE
+
+
+def test_the_cache_is_shown_and_pruned(docs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["check", "docs"])
+    (docs / "data.txt").write_text("1")
+    plant(docs, "x = 3", "x = 3; open('docs/data.txt').read()")
+    main(["check", "docs"])
+    (docs / "data.txt").write_text("2")
+    capsys.readouterr()
+    assert main(["cache", "show"]) == 0
+    newest, oldest, total = capsys.readouterr().out.splitlines()
+    assert newest.endswith("docs/page.py  stale: docs/data.txt changed")
+    assert oldest.endswith("docs/page.py  current")
+    assert total.startswith("2 runs, ")
+    assert main(["cache", "prune"]) == 0
+    assert capsys.readouterr().out.startswith("removed 1 of 2 runs")
+    assert main(["cache", "prune", "--all"]) == 0
+    assert capsys.readouterr().out.startswith("removed 1 of 1 runs")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["check", "nowhere"], "nowhere does not exist; name pages, or folders that hold some"),
+        (["check", "empty"], "no pages in empty: neither .md nor .py with # %% cells"),
+        (["check", "docs", "--timeout", "soon"], "--timeout (soon) must be a positive number of seconds, such as 300"),
+        (["run", "docs", "--memory", "4"], "--memory (4) must be a size with its unit"),
+        (["fix", "docs", "--workers", "0"], "--workers (0) must be a whole number of at least 1"),
+    ],
+)
+def test_wrong_usage_says_what_is_missing(
+    docs: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    Path("empty").mkdir()
+    assert main(arguments) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_setting_that_cannot_be_meant_is_wrong_usage(docs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("pyproject.toml").write_text("[tool.proofread]\ntimeuot = 3\n")
+    assert main(["check", "docs"]) == 2
+    assert "[tool.proofread] has no setting timeuot" in capsys.readouterr().err
+
+
+def test_a_folder_where_the_cache_should_be_is_no_traceback(docs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path(".cache").write_text("a file")
+    assert main(["check", "docs"]) == 3
+    assert "runs cannot be kept in " in capsys.readouterr().err
+
+
+def test_help_teaches_the_syntax_the_exit_codes_and_the_kinds(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["--help"])
+    told = capsys.readouterr().out
+    for syntax in ("<!--= ", "<!--== ", "{{ ", "<!--~ ", "#| alt:", "#| timeout:", "raises-exception", "<!-- where:"):
+        assert syntax in told
+    assert "130  stopped" in told
+    with pytest.raises(SystemExit, match="0"):
+        main(["check", "--help"])
+    assert all(f"  {kind} " in (told := capsys.readouterr().out or told) for kind in KINDS)
+
+
+def test_python_m_proofread_is_the_same_command() -> None:
+    told = subprocess.run([sys.executable, "-m", "proofread", "--help"], text=True, capture_output=True)
+    assert told.returncode == 0
+    assert told.stdout.startswith("usage: proofread ")
