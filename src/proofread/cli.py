@@ -128,8 +128,19 @@ def _parser() -> argparse.ArgumentParser:
     fixing = command("fix", _fix, "put right the figures that were typed wrong", text)
     fixing.add_argument("--diff", action="store_true", help="show the change and write nothing")
 
+    text = (
+        "Print the program of a cell: it runs alone and prints what the cell shows,\n\n"
+        "  proofread snippet docs/page.py:27             of the cell at line 27\n"
+        "  proofread snippet docs/page.py:27 --import    importing the packages instead of carrying their source"
+    )
+    printing = command("snippet", _snippet, "print the program of a cell", text)
+    printing.add_argument("place", metavar="PAGE:LINE")
+    printing.add_argument("--import", action="store_true", dest="importing", help="import the documented packages")
+
     for pages in (checking, running, fixing):
-        _add_pages(pages)
+        pages.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="pages, or folders that hold some")
+    for pages in (checking, running, fixing, printing):
+        _add_settings(pages)
 
     text = (
         "The runs that are kept, and what has changed since:\n\n"
@@ -143,8 +154,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_pages(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="pages, or folders that hold some")
+def _add_settings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--timeout", help="seconds that a cell may take")
     parser.add_argument("--memory", help='bytes that a page may take, such as "8 GiB"')
     parser.add_argument("--workers", help="pages run side by side (default: one per core)")
@@ -217,6 +227,29 @@ def _fix(options: argparse.Namespace) -> int:
             print(f"{change.path}:{edit.start[0]}: {edit.old} -> {edit.new}")
     _tell(left, file=sys.stderr)
     return 1 if left or (options.diff and changes) else 0
+
+
+def _snippet(options: argparse.Namespace) -> int:
+    path, _, line = options.place.rpartition(":")
+    if not path or not line.isdigit():
+        raise UsageError(f"{options.place} is no place; name a page and a line of it, such as docs/page.py:27")
+    options.paths = [Path(path)]
+    (checked,) = _report(options).pages
+    index = max((i for i, cell in enumerate(checked.page.cells) if cell.line <= int(line)), default=0)
+    cell = checked.page.cells[index] if checked.page.cells else None
+    if cell is None or not cell.is_code:
+        raise UsageError(f"{options.place} is in no cell of code")
+    snippet = checked.snippets.get(index)
+    program = (snippet.importing if options.importing else snippet.runnable) if snippet else ""
+    if not program:
+        reason = snippet and (snippet.problem or snippet.reason)
+        print(
+            f"{options.place}: the cell has no such program: {reason or 'it has not run, or is tagged so'}",
+            file=sys.stderr,
+        )
+        return 1
+    print(program, end="" if program.endswith("\n") else "\n")
+    return 0
 
 
 def _cache(options: argparse.Namespace) -> int:

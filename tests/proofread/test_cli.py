@@ -100,6 +100,17 @@ def test_fix_says_what_it_changed_and_what_it_left(docs: Path, capsys: pytest.Ca
     assert (docs / "page.py").read_text() == PAGE
 
 
+def test_the_program_of_a_cell_is_printed_and_runs(docs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["snippet", "docs/page.py:3"]) == 0
+    program = capsys.readouterr().out
+    assert program.startswith("# docs/page.py, cell 1\n")
+    told = subprocess.run([sys.executable, "-I", "-c", program], text=True, capture_output=True, check=True)
+    assert told.stdout == "3\n"
+    for place, message in (("docs/page.py", "is no place"), ("docs/page.py:6", "is in no cell of code")):
+        assert main(["snippet", place]) == 2
+        assert f"{place} {message}" in capsys.readouterr().err
+
+
 def test_the_cache_is_shown_and_pruned(docs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["check", "docs"])
     (docs / "data.txt").write_text("1")
