@@ -249,9 +249,14 @@ def check(
     finally:
         if kept:
             kept.close()
+    if kept:
+        math.keep(kept.directory)
+    math.prepare([text.prose.text for checked in report.pages for text in checked.texts])
     for checked in report.pages:
         checked.findings += _findings(checked, settings)
-    report.between += equations.faults(report.pages, root, settings.packages, whole=whole)
+    report.between += equations.faults(
+        report.pages, root, settings.packages, whole=whole, every=settings.cite_equations
+    )
     return report
 
 

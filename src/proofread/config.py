@@ -9,6 +9,7 @@
     output = "1 MB"           # of text that a cell may print
     workers = 4               # pages run side by side
     cache = ".cache/proofread"
+    cite_equations = true     # a docstring must cite every numbered equation
 """
 
 import re
@@ -37,6 +38,7 @@ class Settings:
         cache: The folder that keeps runs, relative to the project.
         packages: The packages that the pages document: copied programs carry their source instead of importing them,
             and the equations which their docstrings cite are held to those of the pages.
+        cite_equations: Whether one of those docstrings must cite each equation that a page numbers.
     """
 
     timeout: float = 120.0
@@ -45,6 +47,7 @@ class Settings:
     workers: int | None = None
     cache: Path = Path(".cache/proofread")
     packages: tuple[str, ...] = ()
+    cite_equations: bool = False
 
     @classmethod
     def load(cls, root: Path) -> "Settings":
@@ -150,6 +153,12 @@ def _packages(value: object) -> tuple[str, ...]:
     return tuple(map(str, names))
 
 
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("must be true or false")
+    return value
+
+
 _READERS: dict[str, Callable[[object], object]] = {
     "timeout": _seconds,
     "memory": _size,
@@ -157,4 +166,5 @@ _READERS: dict[str, Callable[[object], object]] = {
     "workers": _count,
     "cache": _folder,
     "packages": _packages,
+    "cite_equations": _flag,
 }

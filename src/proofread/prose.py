@@ -13,8 +13,9 @@
     of the block that follows it.
 
 What stands before the comment is a number, a word, a code span, a formula, something emphasised, quoted or in brackets,
-or a link. Digits need no claim in fenced code, formulas, link targets, HTML tags and attributes, list numbers, names
-whose digits follow a letter (GPT-2, float32, H100; also 2-D), and code spans that quote the page's own code.
+or a link. Digits need no claim in fenced code, formulas, references to equations, link targets, HTML tags and
+attributes, list numbers, names whose digits follow a letter (GPT-2, float32, H100; also 2-D), and code spans that quote
+the page's own code.
 """
 
 import ast
@@ -24,6 +25,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 
+from .equations import REFERENCE
 from .figures import FIGURE, WORDS, Number
 from .formula import spans
 from .page import FENCE
@@ -47,6 +49,7 @@ _TOKEN = re.compile(
         | (?<=\])\([^()\s]*                           # a link's target, but not its title
         | ^[ ]{{0,3}}\[[^\]\n]+\]:[ ]*\S+             # a reference's target
         | \[\^[\w-]+\]                               # footnotes
+        | {REFERENCE}                                # to an equation, of which the registry knows
         | \{{:?[ ]*[.\#][^{{}}\n]*\}}                  # attribute lists
         | &\#?\w+;
         | ^[ \t>]*\d+[.)][ ]                          # list numbers

@@ -24,8 +24,9 @@ def test_each_setting_is_read(tmp_path: Path) -> None:
     workers = 2
     cache = "kept"
     packages = ["mine", "yours"]
+    cite_equations = true
     """
-    expected = Settings(0.5, 3 * 2**29, 3000, 2, Path("kept"), ("mine", "yours"))
+    expected = Settings(0.5, 3 * 2**29, 3000, 2, Path("kept"), ("mine", "yours"), True)
     assert load(tmp_path, text) == expected
 
 
@@ -42,6 +43,7 @@ def test_each_setting_is_read(tmp_path: Path) -> None:
         ("workers = 0", "workers (0) must be a whole number of at least 1"),
         ("cache = ''", "cache ('') must be the name of a folder"),
         ("packages = 'mine'", "packages ('mine') must be a list of names of packages, such as [\"mypackage\"]"),
+        ("cite_equations = 'yes'", "cite_equations ('yes') must be true or false"),
         ("packages = ['my-package']", "packages (['my-package']) must be a list of names of packages"),
     ],
 )

@@ -1,10 +1,13 @@
+import re
 from pathlib import Path
 
 import pytest
 
-from proofread.check import check
+from proofread import equations, prose
+from proofread.check import check, unrun
 from proofread.config import Settings
-from proofread.equations import cited
+from proofread.equations import cited, link
+from proofread.page import read
 
 PAGE = r"""
 # %%
@@ -48,10 +51,18 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def faults(root: Path, whole: bool = True) -> list[str]:
-    pages = sorted(root.glob("*.py"))
-    settings = Settings(packages=("mathematics",))
-    return [str(finding) for finding in check(pages, root=root, settings=settings, keep=False, whole=whole).findings]
+@pytest.fixture
+def clean(root: Path) -> Path:
+    edit(root / "mathematics/module.py", ", 1.1)", ")")
+    assert faults(root) == []
+    return root
+
+
+def faults(root: Path, whole: bool = True, every: bool = False) -> list[str]:
+    pages = [unrun(read(path, root)) for path in sorted(root.glob("*.py"))]
+    return [
+        str(finding) for finding in sorted(equations.faults(pages, root, ["mathematics"], whole=whole, every=every))
+    ]
 
 
 def edit(path: Path, old: str, new: str) -> None:
@@ -60,9 +71,9 @@ def edit(path: Path, old: str, new: str) -> None:
 
 
 def test_docstrings_are_read_and_nothing_is_imported(root: Path) -> None:
-    found = {(citation.name, citation.line, citation.number) for citation in cited("mathematics")}
+    found = {(citation.name, citation.line, citation.number) for citation in cited("mathematics", root)}
     assert found == {("module", 4, "A.2"), ("double", 12, "1.1"), ("Half", 19, "A.2"), ("Half", 19, "1.1")}
-    assert list(cited("nowhere_to_be_found")) == []
+    assert list(cited("nowhere_to_be_found", root)) == []
 
 
 def test_an_equation_is_stated_alike_wherever_its_number_stands(root: Path) -> None:
@@ -85,5 +96,81 @@ def test_two_equations_have_two_numbers(root: Path) -> None:
     assert faults(root) == [
         "mathematics/module.py:4: module cites equation (A.2), which no page has",
         "mathematics/module.py:19: Half cites equation (A.2), which no page has",
-        "page.py:7: equation (1.1) is also at page.py:5; give one of them another number",
+        "page.py:7: equation (1.1) is also at page.py:5; give one another number",
     ]
+
+
+def test_prose_refers_to_equations_that_there_are(clean: Path) -> None:
+    said = "By equation (1.1) and equations (1.1),\n# (A.2) and (1.3), [(1.1)](#eq-1.1)."
+    with (clean / "page.py").open("a") as page:
+        page.write(f"#\n# {said}\n")
+    assert faults(clean) == ["page.py:10: there is no equation (1.3); there are (1.1)"]
+    assert faults(clean, whole=False) == []
+
+
+def test_a_reference_needs_no_other_proof_and_a_figure_does() -> None:
+    text = "By equations (1.1) and (A.2), [(1.1)](#eq-1.1) and [(1.1)](a.py#eq-1.1): (9.9), [(8.8)](b.py)"
+    assert [typed for _, typed in prose.read(text).bare("")] == ["9.9", "8.8"]
+
+
+def test_a_reference_is_linked_to_the_equation_that_it_names(clean: Path) -> None:
+    with (clean / "page.py").open("a") as page:
+        page.write("#\n# [(1.1)](other.py#eq-1.2)\n")
+    assert faults(clean) == ["page.py:9: (1.1) is linked to equation (1.2)"]
+
+
+def test_docstrings_refer_to_equations_that_there_are(clean: Path) -> None:
+    edit(clean / "mathematics/module.py", "Double it.", "Double it, the inverse of\n    equation (A.3).")
+    assert faults(clean) == ["mathematics/module.py:9: double cites equation (A.3), which no page has"]
+
+
+def test_a_section_without_a_number_cites_nothing(clean: Path) -> None:
+    edit(clean / "mathematics/module.py", "q$ (1.1)", "q$")
+    assert faults(clean) == [
+        "mathematics/module.py:12: double names no equation; end the section with its number, as in (3.1)"
+    ]
+
+
+def test_an_equation_that_no_docstring_cites_is_found_where_each_must_be(clean: Path) -> None:
+    assert faults(clean, every=True) == []
+    edit(clean / "mathematics/module.py", "(1.1)", "(A.2)")
+    edit(clean / "mathematics/module.py", "$s = 2\n        q$ ", "")
+    assert faults(clean) == []
+    assert faults(clean, every=True) == [
+        "page.py:5: no docstring of mathematics cites equation (1.1); cite it, or drop its number"
+    ]
+
+
+def test_what_does_not_fit_together_is_found_with_all_else(root: Path) -> None:
+    settings = Settings(packages=("mathematics",))
+    report = check([root / "page.py"], root=root, settings=settings, keep=False, whole=True)
+    assert [(finding.kind, finding.line) for finding in report.findings] == [("equation", 19)]
+
+
+def test_sources_that_are_not_python_are_named(clean: Path) -> None:
+    (clean / "mathematics/other.py").write_text("x = 1\nclass\n")
+    assert faults(clean) == ["mathematics/other.py:2: its docstrings cannot be read: invalid syntax"]
+
+
+def test_the_package_of_the_project_comes_before_an_installed_one(clean: Path) -> None:
+    (clean / "src").mkdir()
+    (clean / "mathematics").rename(clean / "src/json")
+    assert {citation.path for citation in cited("json", clean)} == {clean / "src/json/module.py"}
+
+
+@pytest.mark.parametrize(
+    ("html", "linked"),
+    [
+        ("By equation (1.1), not (1.1).", "By equation ({1.1}), not (1.1)."),
+        ("Equations (1.1) and (A.2)", "Equations ({1.1}) and ({A.2})"),
+        ("<p><math>x</math>\n(1.1, A.2)</p>", "<p><math>x</math>\n({1.1}, {A.2})</p>"),
+        ("<summary>Equation</summary><p>(1.1)</p>", "<summary>Equation</summary><p>({1.1})</p>"),
+        ("<p>Equation: (1.1)</p>", "<p>Equation: ({1.1})</p>"),
+        ("equation (7.7)", "equation (7.7)"),
+        ("<code>equation (1.1)</code>", "<code>equation (1.1)</code>"),
+        ('<a href="#">equation (1.1)</a>', '<a href="#">equation (1.1)</a>'),
+    ],
+)
+def test_numbers_of_equations_in_html_become_links(html: str, linked: str) -> None:
+    expected = re.sub(r"\{(.*?)\}", r'<a href="page/#eq-\1">\1</a>', linked)
+    assert link(html, lambda number: f"page/#eq-{number}" if number in ("1.1", "A.2") else None) == expected
