@@ -73,8 +73,12 @@ class Cache:
     def why(self, task: Task) -> str:
         """Why the task has to run: what has changed since the latest run of its page."""
         runs = sorted(self._runs(self._folder(task.path)), key=_time, reverse=True)
-        kept = next((kept for kept in map(_read, runs) if kept), None)
-        return "it has not run before" if kept is None else self._difference(kept, _parts(task)) or "it was not kept"
+        kept, parts = list(filter(None, map(_read, runs))), _parts(task)
+        if not kept:
+            return "it has not run before"
+        # Of a page that goes to and fro, the run of this very code says more than the latest.
+        alike = next((run for run in kept if run["parts"]["steps"] == parts["steps"]), kept[0])
+        return self._difference(alike, parts) or "it was not kept"
 
     def store(self, task: Task, outcome: Outcome) -> None:
         """Keep what a run gave that went to its end.
