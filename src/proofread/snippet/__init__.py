@@ -16,7 +16,7 @@ from multiprocessing import Pipe
 from .inline import CannotInlineError, Inliner, Library
 from .program import Extent, Program, needed, write
 from .record import ADDRESS, CellRun, Recorder
-from .trial import Making, Ran, Trial, load, run_all
+from .trial import Making, Ran, Trial, load, run_all, run_alone
 
 NO_SNIPPET = "no-snippet"
 SNIPPET_REMEDY = f"let it take what it needs from its page alone, or tag it {NO_SNIPPET}"
@@ -93,6 +93,31 @@ class Workshop:
         return made
 
 
+def verify(
+    snippet: Snippet, packages: Sequence[str] = (), importing: bool = False, timeout: float = 120.0
+) -> str | None:
+    """Run a snippet's program in a new interpreter and an empty folder, as one who pasted it would.
+
+    Args:
+        snippet: What to run. It must have that form of the program.
+        packages: The packages that the interpreter must not be able to import: those that the page documents.
+        importing: Whether to run the form that imports them. Then none is kept from it.
+        timeout: The seconds that it may take.
+
+    Returns:
+        None if it did what the page shows, else what it did instead.
+    """
+    program = snippet.importing if importing else snippet.runnable
+    ran = run_alone(program, () if importing else packages, None if importing else snippet.requires, timeout)
+    if agrees(ran, snippet.shows, snippet.raises, packages):
+        return None
+    return _difference(ran, snippet.shows, snippet.raises)
+
+
+def _difference(ran: Ran, shows: str, raises: str) -> str:
+    return f"alone:\n{ran.printed}{ran.trace or ran.raised}".rstrip() + f"\non the page:\n{shows}{raises}".rstrip()
+
+
 def make(request: Request) -> dict[int, Snippet]:
     """Make and try the programs of all cells."""
     library = Library(request.packages, request.modules)
@@ -146,8 +171,7 @@ def _make(request: Request, place: int, library: Library) -> Making[Snippet]:
     if missing := re.match(r"FileNotFoundError: .*'(.*)'$", failed.raised):
         return Snippet(shows=shows, raises=cell.raised, reason=f"it reads {missing[1]}, which lies beside its page")
     problem = "does not run alone" if failed.raised and failed.raised != cell.raised else "prints something else alone"
-    said = f"{failed.printed}{failed.trace}".rstrip()
-    detail = f"alone:\n{said}\non the page:\n{shows}{cell.raised}".rstrip()
+    detail = _difference(failed, shows, cell.raised)
     return Snippet(shows=shows, raises=cell.raised, problem=f"{problem}: {failed.raised or 'see below'}", detail=detail)
 
 
@@ -183,4 +207,4 @@ def _plain(text: str, packages: Sequence[str]) -> str:
     return "".join(text.split())
 
 
-__all__ = ["NO_SNIPPET", "SNIPPET_REMEDY", "Recorder", "Request", "Snippet", "Workshop", "agrees", "make"]
+__all__ = ["NO_SNIPPET", "SNIPPET_REMEDY", "Recorder", "Request", "Snippet", "Workshop", "verify"]

@@ -401,9 +401,9 @@ class Inliner:
                 if not isinstance(called, ast.Name) or not self._library.is_bound(module, called.id):
                     continue
                 found = self._library.resolve(module.name, called.id)
-                if isinstance(found, Symbol) and found.module == symbol.module:
-                    if any(symbol.name in holder.uses[p].read for p in holder.own.get(found.name, ())):
-                        yield place
+                made_here = isinstance(found, Symbol) and found.module == symbol.module
+                if made_here and any(symbol.name in holder.uses[p].read for p in holder.own.get(found.name, ())):
+                    yield place
 
     def _follow(self, module: Module, place: int) -> None:
         """Take in what a statement needs."""

@@ -45,12 +45,49 @@ class Uses:
         return {name.id for name in self.reads if id(name) not in late}
 
 
-def uses(*statements: ast.AST) -> Uses:
-    """Find the global names that module-level statements use."""
-    walker = _Walker()
-    for statement in statements:
+def uses(statement: ast.AST) -> Uses:
+    """Find the global names that a module-level statement uses."""
+    found: Uses | None = getattr(statement, "_uses", None)  # found once for each tree: programs share their statements
+    if found is None:
+        walker = _Walker()
         walker.visit(statement)
-    return walker.found
+        found = statement._uses = walker.found  # type: ignore[attr-defined]
+    return found
+
+
+def first_reads(*statements: ast.stmt) -> set[str]:
+    """The names that statements may read before they have bound them: a loop binds its variable itself."""
+    found: set[str] = set()
+    _first_reads(statements, set(), found)
+    return found
+
+
+def _first_reads(statements: Iterable[ast.stmt], bound: set[str], found: set[str]) -> None:
+    for node in statements:
+        match node:
+            case ast.For() | ast.AsyncFor():
+                found |= uses(node.iter).read - bound
+                _first_reads(node.body, bound | uses(node.target).binds, found)
+                _first_reads(node.orelse, set(bound), found)
+            case ast.With() | ast.AsyncWith():
+                for item in node.items:
+                    found |= uses(item.context_expr).read - bound
+                    bound |= uses(item.optional_vars).binds if item.optional_vars else set()
+                _first_reads(node.body, bound, found)
+            case ast.If() | ast.While():
+                found |= uses(node.test).read - bound
+                _first_reads(node.body, set(bound), found)
+                _first_reads(node.orelse, set(bound), found)
+            case ast.Try() | ast.TryStar():
+                _first_reads(node.body, set(bound), found)
+                for handler in node.handlers:
+                    found |= (uses(handler.type).read if handler.type else set()) - bound
+                    _first_reads(handler.body, bound | ({handler.name} if handler.name else set()), found)
+                _first_reads([*node.orelse, *node.finalbody], set(bound), found)
+            case _:
+                used = uses(node)
+                found |= used.read - bound
+                bound |= used.binds
 
 
 def bound_names(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[ast.alias, str]]:

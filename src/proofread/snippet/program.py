@@ -1,6 +1,7 @@
 """Writes the program of a cell: what it needs of the cells before it, and its own code, which prints what it shows."""
 
 import ast
+import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -102,11 +103,13 @@ def write(
     """
     pieces = [piece for place, chosen in earlier.items() for piece in _pieces(place, cells[place], chosen)]
     code = _OPTIONS.sub("", cells[target].code).strip("\n") + "\n"
-    tree = ast.parse(code)
+    tree = _parse(code)
     last = _pieces(target, CellRun(code), range(len(tree.body)))
     every = [piece.node for piece in (*pieces, *last)]
-    used = uses(*every)
-    names = used.read | {name.id for name in used.annotations}
+    names = {name.id for node in every for name in (*uses(node).reads, *uses(node).annotations)}
+    for node in every:
+        if not isinstance(node, ast.Import | ast.ImportFrom) and uses(node).imports:  # what they bind may be local
+            names |= {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
     imports, moved = _move_imports(pieces, last, names, library)
     pieces = [piece for piece in pieces if id(piece.node) not in moved]
     page = _page_names(every, library, names)
@@ -121,17 +124,14 @@ def write(
         for name, found in page.imported.items():
             for bound in found:
                 if isinstance(bound, Symbol) and not bound.name:
-                    chains = [chain for node in every for chain in attributes(node, name)]
+                    chains = [chain for node in every for chain in _attributes(node, name)]
                     namespaces.setdefault(bound.module, []).extend(chains)
         if taken:
             inlined = inliner.inline(taken, namespaces, page)
             renamed, lazy = inlined.names, lazy or inlined.lazy_annotations
             parts += [inlined.source] if inlined.source else []
-        aliases = [
-            f"{found.bound} = {renamed[bound]}"
-            for found in imports
-            if library.owns(found.root) and found.bound != renamed[bound := _symbol(found, library)]
-        ]
+        symbols = {found.bound: _symbol(found, library) for found in imports if library.owns(found.root)}
+        aliases = [f"{name} = {renamed[symbol]}" for name, symbol in symbols.items() if name != renamed[symbol]]
         parts += ["\n".join(aliases)] if aliases else []
         nested = inlined.nested if taken else []
         imports = [found for found in imports if not library.owns(found.root)] + (inlined.imports if taken else [])
@@ -162,9 +162,18 @@ def _symbol(found: Imported, library: Library) -> Symbol:
     return bound
 
 
+@functools.lru_cache(maxsize=1024)
+def _parse(code: str) -> ast.Module:
+    return ast.parse(code)
+
+
+def _attributes(node: ast.stmt, name: str) -> Iterable[list[str]]:
+    return attributes(node, name) if name in uses(node).read else ()
+
+
 def _pieces(place: int, cell: CellRun, chosen: Iterable[int]) -> list[_Piece]:
     lines = cell.code.splitlines(keepends=True)
-    body = ast.parse(cell.code).body
+    body = _parse(cell.code).body
     pieces = []
     for index in chosen:
         effects = cell.effects[index] if index < len(cell.effects) else None
@@ -183,7 +192,8 @@ def _move_imports(
             sources.append((piece.node, list(_imports(piece.node, names, library))))
             for imported in sources[-1][1]:
                 found.setdefault(imported.bound, []).append(imported)
-    stored = uses(*(p.node for p in pieces if not isinstance(p.node, ast.Import | ast.ImportFrom))).binds
+    others = [piece.node for piece in pieces if not isinstance(piece.node, ast.Import | ast.ImportFrom)]
+    stored = set().union(*(uses(node).binds for node in others))
     imports, moved = [], set()
     for node, brought in sources:
         clash = any(i.bound in stored or len({f.target for f in found[i.bound]}) > 1 for i in brought)

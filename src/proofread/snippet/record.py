@@ -8,6 +8,7 @@ in a function, a hook, an optimizer's step and a view's in-place addition are se
 
 import ast
 import contextlib
+import functools
 import os
 import random
 import re
@@ -16,11 +17,12 @@ import types
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
-from .names import uses
+from .names import first_reads, uses
 
 RANDOM = "random numbers"  # the state of global random generators, as if it were a name of the page
+GRADIENT = ".grad"  # of a name: what backward passes gather, which few statements look at
 SETTINGS = "settings"  # that of torch, matplotlib, the environment, and modules that a page writes to
 Output = dict[str, Any]
 ADDRESS = re.compile(r"0x[0-9a-f]+")
@@ -103,8 +105,9 @@ class Recorder:
         found = uses(statement)
         survey = _Survey(self._namespace, self._hidden)
         survey.names(self._called(statement))
+        survey.mention(node.attr for node in ast.walk(statement) if isinstance(node, ast.Attribute))
         before = {name: id(value) for name, value in self._namespace.items()}
-        settings, state = _settings(), self._generators.begin()
+        settings, modules, state = _settings(), len(sys.modules), self._generators.begin()
         alone = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Name)
 
         def after(printed: bool, raised: bool) -> None:
@@ -115,16 +118,24 @@ class Recorder:
             if isinstance(statement, plain) and not raised:
                 binds |= found.binds & here
             names = {*found.read, *found.binds, *found.changes, RANDOM, SETTINGS}
+            names |= {name + GRADIENT for name in names}
             effects = Effects(names, survey.read, {*binds, *gone, *(found.binds & here)}, binds, printed, raised)
-            changed = set() if alone else survey.changed()
+            changed, gathered = (set(), set()) if alone else survey.changed()
             for name in {*survey.read, *effects.changes} & here:
                 self._reach.pop(name, None)
-            if changed:
+            if changed or gathered:
+                effects.changes |= {name + GRADIENT for name in here if gathered & self._reached(name)}
                 effects.changes |= {name for name in here if changed & self._reached(name)}
                 for name in effects.changes & here:
                     self._reach.pop(name, None)
+            if survey.looks_at_gradients:
+                effects.reads |= {name + GRADIENT for name in survey.read}
+            new = {name + GRADIENT for name in binds}
+            effects.binds |= new
+            effects.changes |= new
             assigned = {name for name in found.changes if isinstance(self._namespace.get(name), types.ModuleType)}
-            if settings != _settings() or assigned:
+            # A library sets what it likes when it is imported, and will do so again.
+            if assigned or (len(sys.modules) == modules and settings != _settings()):
                 effects.changes.add(SETTINGS)
             effects.changes |= found.changes - assigned
             effects.reads.add(SETTINGS)
@@ -163,12 +174,11 @@ class Recorder:
     def _called(self, statement: ast.stmt) -> set[str]:
         """The names that a statement reads when it runs: a function's body runs when it is called, if ever."""
         found = uses(statement)
-        if (
-            isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-            and not statement.decorator_list
-        ):
-            return found.early | {name.id for name in found.annotations if name.id in self._namespace}
-        return found.read | {name.id for name in found.annotations if name.id in self._namespace}
+        evaluated = {name.id for name in found.annotations}
+        defines = isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        if defines and not getattr(statement, "decorator_list", ()):
+            return found.early | evaluated
+        return first_reads(statement) | evaluated
 
     def _reached(self, name: str) -> frozenset[int]:
         if name not in self._reach:
@@ -184,6 +194,7 @@ class _Survey:
     def __init__(self, namespace: dict[str, Any], hidden: set[str], follow: bool = True) -> None:
         self.read: set[str] = set()
         self.keys: set[int] = set()
+        self.looks_at_gradients = False
         self._namespace, self._hidden, self._follow = namespace, hidden, follow
         self._seen: dict[int, tuple[Any, Any]] = {}
         self._waiting: deque[Any] = deque()
@@ -194,13 +205,21 @@ class _Survey:
         while self._waiting and len(self._seen) < _MANY:
             self._visit(self._waiting.popleft())
 
-    def changed(self) -> set[int]:
-        """The objects that are not what they were when they were looked at."""
+    def mention(self, attributes: Iterable[str]) -> None:
+        """Take note of what the statement, or a function that it can call, asks of objects."""
+        self.looks_at_gradients = self.looks_at_gradients or not _OF_GRADIENTS.isdisjoint(attributes)
+
+    def changed(self) -> tuple[set[int], set[int]]:
+        """The objects that are not what they were when they were looked at; and those whose gradient alone changed."""
         found: set[int] = set()
+        gathered: set[int] = set()
         for value, before in list(self._seen.values()):
-            if before is not None and before != _state(value)[0]:
-                found |= _keys(value)
-        return found
+            now = _state(value)[0]
+            if before is None or before == now:
+                continue
+            only_gradient = isinstance(before, _TensorState) and before.held == now.held
+            (gathered if only_gradient else found).update(_keys(value))
+        return found, gathered
 
     def _names(self, names: Iterable[str]) -> None:
         for name in names:
@@ -216,13 +235,23 @@ class _Survey:
         self.keys |= _keys(value)
         self._waiting.extend(children)
         if self._follow and isinstance(value, types.FunctionType) and value.__globals__ is self._namespace:
-            self._names(_global_names(value.__code__))
+            names = _global_names(value.__code__)
+            self._names(names)
+            self.mention(names)
 
 
-_CHANGES = object()  # differs from itself: what cannot be looked into counts as changed by whoever reaches it
+_OF_GRADIENTS = frozenset({"grad", "backward", "step", "zero_grad", "clip_grad_norm_", "clip_grad_value_"})
+
+
+@dataclass(frozen=True)
+class _TensorState:
+    held: tuple[Any, ...]
+    gradient: tuple[int, int]
 
 
 class _Opaque:
+    """What cannot be looked into counts as changed by whoever can reach it."""
+
     def __eq__(self, other: object) -> bool:
         return False
 
@@ -299,9 +328,9 @@ def _tensor_state(value: Any) -> tuple[Any, Iterable[Any]]:
         version, where = 0, 0
     held = [*vars(value).values()]
     gradient = value.grad if value.is_leaf else None
-    if gradient is not None:
-        held.append(gradient)
-    return (version, where, value.requires_grad, tuple(value.shape), id(gradient), tuple(map(id, held))), held
+    state = (version, where, value.requires_grad, tuple(value.shape), *map(id, held))
+    # The gradient is told apart: each backward pass changes it, and few statements look at it.
+    return _TensorState(state, (id(gradient), 0 if gradient is None else gradient._version)), held
 
 
 def _keys(value: Any) -> set[int]:
@@ -375,19 +404,19 @@ class _Generators:
     """The global random generators: torch's, Python's and NumPy's."""
 
     def __init__(self) -> None:
-        self._torch = sys.modules.get("torch")
+        self._torch = cast(Any, sys.modules.get("torch"))
         self._since: Callable[[], bool] = lambda: False
         self._seeded, self._drew = False, False
         if self._torch is None:
             return
         original = self._torch.manual_seed
 
+        @functools.wraps(original)
         def manual_seed(seed: int) -> Any:
             if not self._seeded:
                 self._drew, self._seeded = self._drew or self._since(), True
             return original(seed)
 
-        manual_seed.__doc__, manual_seed.__wrapped__ = original.__doc__, original  # type: ignore[attr-defined]
         self._torch.manual_seed = self._torch.random.manual_seed = manual_seed
 
     def begin(self) -> Callable[[], tuple[bool, bool]]:
