@@ -1,4 +1,4 @@
-"""The page, the docstring and the doctest of a function agree. All else that is checked on a page is a test of its own, in docs."""
+"""A page, a docstring and its doctest say the same. All else that pages say is a test of its own, in docs."""
 
 import doctest
 from pathlib import Path
