@@ -42,8 +42,9 @@ _FONT = "assets/proofread-math.woff2"
 _OPEN, _CLOSE = '<div data-fold="open"></div>', '<div data-fold="close"></div>'
 _FOLD = {_OPEN: '<details class="success"><summary>Solution</summary>', _CLOSE: "</details>"}
 _GITHUB = re.compile(r"https://github\.com/(?P<name>[^/]+/[^/]+?)(?:\.git)?/?\Z")
-_LINE_BREAK = re.compile(r"(<(pre|textarea|script|style)\b.*?</\2>)|[ \t]*\n\s*", re.ASCII | re.DOTALL)
+_LINE_BREAK = re.compile(r"(<(pre|textarea|script|style)\b.*?</\2>)|\s*\n\s*", re.ASCII | re.DOTALL)
 _log = logging.getLogger("mkdocs.plugins.proofread")
+_LINKS = logging.getLogger("mkdocs.structure.pages")
 
 
 @dataclass
@@ -61,12 +62,32 @@ class _Shown:
     downloads: str = ""
 
 
+class _Places(logging.Filter):
+    """Puts the place of a link before what MkDocs says of it, which names only the page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pages: Mapping[str, _Shown] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        said = re.match(r"Doc file '(?P<uri>.+?)' contains .*?link '(?P<target>.+?)'", record.getMessage())
+        if said and said["uri"] in self.pages:
+            page = self.pages[said["uri"]].checked.page
+            line = next((number for number, text in enumerate(page.lines, 1) if said["target"] in text), 1)
+            record.msg, record.args = f"{page.path}:{line}: {record.getMessage()}", ()
+        return True
+
+
 class ProofreadConfig(Config):
     """There is nothing to set in mkdocs.yml; see `proofread.config`."""
 
 
 class ProofreadPlugin(BasePlugin[ProofreadConfig]):
     """Checks every page before anything is written; any finding ends the build."""
+
+    def __init__(self) -> None:
+        self._pages: dict[str, _Shown] = {}
+        self._places = _Places()
 
     def on_startup(self, *, command: Literal["build", "gh-deploy", "serve"], dirty: bool) -> None:
         """Start the fork server before the first edit; a build starts it only if a page has to run."""
@@ -92,7 +113,9 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         root = Path(config.config_file_path).parent
         try:
             self._settings = Settings.load(root)
-            report = check(list(sources.values()), root=root, settings=self._settings, whole=True, progress=Lines(_log.info))
+            report = check(
+                list(sources.values()), root=root, settings=self._settings, whole=True, progress=Lines(_log.info)
+            )
         except (SettingsError, CacheError) as error:
             raise PluginError(str(error)) from None
         if report.findings:
@@ -100,6 +123,8 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         _log.info(str(report))
         shown = zip(sources, report.pages, strict=True)
         self._pages = {uri: self._render(uri, checked, files, config) for uri, checked in shown}
+        self._places.pages = self._pages
+        _LINKS.addFilter(self._places)
         for asset in (_STYLES, _SCRIPT):
             files.append(File.generated(config, asset, content=(Path(__file__).parent / asset).read_text()))
         return files
@@ -163,14 +188,14 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
             html = html.replace(mark, tags)
         # What a formula says is not what its signs say one after the other.
         html = html.replace('<span class="math-display"', '<span class="math-display" data-search-exclude="true"')
-        title, end, rest = html.partition("</h1>")
+        title, end, rest = html.partition("</h1>\n")
         return title + end + shown.downloads + rest if end else shown.downloads + html
 
     def on_post_page(self, output: str, *, page: Page, config: MkDocsConfig) -> str:
         """Drop the white space that a theme leaves between its tags: a third of what it adds to a page."""
         if page.file.src_uri not in self._pages:
             return output
-        return _LINE_BREAK.sub(lambda found: found[1] or "\n", output)
+        return _LINE_BREAK.sub(lambda found: found[1] or "\n", output).strip()
 
     def on_env(self, env: Environment, *, config: MkDocsConfig, files: Files) -> Environment:
         """Add the font of the mathematics, now that every formula of the site is known."""
@@ -178,6 +203,14 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
             cache = Path(config.config_file_path).parent / self._settings.cache
             files.append(File.generated(config, _FONT, content=fonts.mathematics(formulas, cache)))
         return env
+
+    def on_post_build(self, *, config: MkDocsConfig) -> None:
+        """Leave MkDocs' log as it was."""
+        _LINKS.removeFilter(self._places)
+
+    def on_build_error(self, *, error: Exception) -> None:
+        """Leave MkDocs' log as it was."""
+        _LINKS.removeFilter(self._places)
 
 
 class _Mathematics(Extension):  # type: ignore[misc]
@@ -219,9 +252,10 @@ def _placeholder(index: int) -> str:
 
 
 def _lost(checked: Checked, index: int) -> str:
-    """Why a cell has no place on its page: Markdown takes it for a part of what stands before."""
     path, line = checked.page.path, checked.page.cells[index].line
-    return f"{path}:{line}: the text before cell {index + 1} is still open; close its fence, comment or HTML element"
+    return (
+        f"{path}:{line}: cell {index + 1} has no place: a plugin took {_placeholder(index)} out of the page's Markdown"
+    )
 
 
 def _converter(config: MkDocsConfig) -> Callable[[str], str]:
@@ -245,4 +279,4 @@ def _absolute(page: File, files: Files, config: MkDocsConfig, target: str) -> st
 
 def _downloads(offered: Mapping[str, str]) -> str:
     links = (f'<a href="{url}"{"" if "://" in url else " download"}>{label}</a>' for label, url in offered.items())
-    return f'<p class="proofread-downloads" data-search-exclude="true">{" ".join(links)}</p>'
+    return f'<p class="proofread-downloads" data-search-exclude="true">{" ".join(links)}</p>\n'

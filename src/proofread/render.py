@@ -19,12 +19,14 @@ from .steps import Output
 
 if TYPE_CHECKING:  # it takes a second to import, and a build in which no cell has changed needs it not at all
     from nbconvert.exporters import HTMLExporter
+    from nbformat import NotebookNode
 
 # What a cell shows of a value, the best form first. There is neither JavaScript among them nor what needs some.
 SHOWN = ("text/html", "text/markdown", "image/svg+xml", "text/latex", "image/png", "image/jpeg", "text/plain")
 # What stands for the page's text colour in a picture, which as a file of its own knows no page.
 _INKS = {"light": "#1f2328", "dark": "#e6e8ea"}
 _SUFFIXES = {"image/svg+xml": "svg", "image/png": "png", "image/jpeg": "jpg"}
+_CUT = "\x1e"  # between cells; HTML cannot hold it
 _TEMPLATES = Path(__file__).parent / "templates"
 
 
@@ -87,6 +89,7 @@ def render(
     rendered = Rendered()
     executed = notebook(checked)
     drawn = pictures(checked)
+    shows: dict[int, Any] = {}
     for index, (cell, made) in enumerate(zip(checked.page.cells, executed.cells, strict=True)):
         if not cell.is_code or "remove-cell" in cell.tags:
             continue
@@ -95,23 +98,24 @@ def render(
         if not checked.page.is_script:
             rendered.cells |= {index: links} if links else {}
             continue
+        made["outputs"] = [] if "hide-output" in cell.tags else made["outputs"]
         for place, output in enumerate(made["outputs"]):
             if picture := drawn.get((index, place)):
                 rendered.files |= picture.files
                 output["data"] = {"text/html": _images(picture, beside)}
-        made["outputs"] = [] if "hide-output" in cell.tags else made["outputs"]
+            elif shown(output) == "text/latex":
+                output["data"] = {"text/html": _mathml(output["data"]["text/latex"], checked, index)}
+            elif "data" in output and not shown(output):
+                output["data"] = {"text/plain": f"({', '.join(output['data'])})"}
         # The mark by which nbconvert's own TagRemovePreprocessor hides a cell's input.
-        made["metadata"]["transient"] = {"remove_source": "hide-input" in cell.tags}
-        one = executed.copy()
-        one["cells"] = [made]
-        try:
-            body, _ = _exporter().from_notebook_node(one, {"markdown": markdown, "programs": links})
-        except math.MathError as error:
-            message = f"cell {index + 1} shows {error}"
-            raise PageError(Finding(checked.page.path, cell.line, message, kind="math")) from None
-        if 'class="jp-Cell"' not in body:
-            raise RenderError(f"mkdocs-jupyter {metadata.version('mkdocs-jupyter')} does not show cells as 0.26 does")
-        rendered.cells[index] = body.strip()
+        made["metadata"].update(transient={"remove_source": "hide-input" in cell.tags}, programs=links)
+        shows[index] = made
+    if shows:
+        executed["cells"] = list(shows.values())
+        parts = _show(executed, markdown).split(_CUT)[1:]
+        if len(parts) != len(shows):
+            raise RenderError(f"{_version()} does not show each cell by itself, as 0.26 did")
+        rendered.cells = dict(zip(shows, map(str.strip, parts), strict=True))
     return rendered
 
 
@@ -186,30 +190,34 @@ def _images(picture: Picture, beside: str) -> str:
     )
 
 
+def _show(executed: "NotebookNode", markdown: Callable[[str], str]) -> str:
+    from jinja2 import TemplateError
+    from nbconvert.exporters.templateexporter import TemplateExporter
+
+    try:
+        # HTMLExporter's own would read and write all HTML again, for what the template has seen to.
+        body, _ = TemplateExporter.from_notebook_node(_exporter(), executed, {"markdown": markdown})
+    except (ImportError, AttributeError, TemplateError) as error:
+        raise RenderError(f"{_version()} lacks a part of 0.26 that shows cells: {error}") from error
+    return str(body)
+
+
 @functools.cache
 def _exporter() -> "HTMLExporter":
-    from jinja2 import TemplateError
+    from mkdocs_jupyter.config import settings
     from nbconvert.exporters import HTMLExporter
     from traitlets.config import Config
 
-    try:
-        from mkdocs_jupyter.config import settings
-
-        exporter = HTMLExporter(
-            config=Config(NbConvertBase={"display_data_priority": list(SHOWN)}),
-            template_file="cells.html.j2",
-            extra_template_paths=[str(_TEMPLATES), settings.templates_dir],
-            exclude_input_prompt=True,
-            exclude_output_prompt=True,
-            preprocessors=[],
-            default_preprocessors=[],
-            filters={"highlight_code": _highlight, "mathml": _mathml, "ansi2html": _terminal},
-        )
-        assert exporter.template is not None  # it is read here, where what it lacks can be told
-    except (ImportError, AttributeError, TemplateError) as error:
-        version = metadata.version("mkdocs-jupyter")
-        raise RenderError(f"mkdocs-jupyter {version} lacks a part of 0.26 that shows cells: {error}") from error
-    return exporter
+    return HTMLExporter(
+        config=Config(NbConvertBase={"display_data_priority": list(SHOWN)}),
+        template_file="cells.html.j2",
+        extra_template_paths=[str(_TEMPLATES), settings.templates_dir],
+        exclude_input_prompt=True,
+        exclude_output_prompt=True,
+        preprocessors=[],
+        default_preprocessors=[],
+        filters={"highlight_code": _highlight, "ansi2html": _terminal},
+    )
 
 
 @functools.cache
@@ -267,5 +275,14 @@ def _terminal(text: str) -> str:
     )
 
 
-def _mathml(latex: str) -> str:
-    return math.to_mathml(latex.strip().strip("$").strip(), display=not latex.lstrip().startswith("$") or "$$" in latex)
+def _mathml(latex: str, checked: Checked, index: int) -> str:
+    tex = latex.strip()
+    try:
+        return math.to_mathml(tex.strip("$").strip(), display=not tex.startswith("$") or tex.startswith("$$"))
+    except math.MathError as error:
+        message = f"cell {index + 1} shows {error}"
+        raise PageError(Finding(checked.page.path, checked.page.cells[index].line, message, kind="math")) from None
+
+
+def _version() -> str:
+    return f"mkdocs-jupyter {metadata.version('mkdocs-jupyter')}"

@@ -18,13 +18,28 @@ site_name: Site
 theme:
   name: material
   font: false
-nav: [index.md, lessons/first.py, lessons/second.py]
-markdown_extensions: [admonition, footnotes, pymdownx.details, pymdownx.superfences]
+nav: [index.md, lessons/first.py, lessons/second.py, lessons/dialect.py, lessons/again.md, lessons/rich.py]
+markdown_extensions:
+  - abbr
+  - admonition
+  - attr_list
+  - def_list
+  - footnotes
+  - md_in_html
+  - tables
+  - toc: {permalink: true}
+  - pymdownx.details
+  - pymdownx.snippets: {check_paths: true}
+  - pymdownx.superfences
+  - pymdownx.tabbed: {alternate_style: true}
+  - pymdownx.tasklist
 plugins:
   - search
   - mkdocs-jupyter:
       cache: false
   - proofread
+validation:
+  links: {anchors: warn, unrecognized_links: warn, absolute_links: warn}
 """
 INDEX = """
 # Home
@@ -73,17 +88,17 @@ print("output is hidden")
 # %% tags=["remove-cell"]
 print("cell is removed")
 
+# %% [markdown] tags=["solution"]
+# Folded prose, too.
+
 # %% tags=["solution"]
 print("folded away")
 
+# %% [markdown]
+# No longer folded.
+
 # %% tags=["raises-exception"]
 rows @ rows
-
-# %%
-from IPython.display import HTML, Latex, display
-
-display(HTML("<table><tr><td>rich</td></tr></table>"))
-Latex("$$\\\\frac{1}{2}$$")
 """
 SECOND = """
 # %% [markdown]
@@ -94,20 +109,103 @@ SECOND = """
 # %%
 y = 1
 """
+DIALECT = """
+# A dialect
+
+!!! note "Mind"
+
+    Inside.
+
+=== "One"
+
+    First tab.
+
+=== "Two"
+
+    Second tab.
+
+A footnote.[^n] Of HTML, a [link](../index.md#home){ .special } and $a_i$.
+
+[^n]: The note.
+
+*[HTML]: Hyper Text
+
+Term
+:   Its definition.
+
+- [x] done
+- [ ] open
+
+| a | b |
+|---|---|
+| c | d |
+
+--8<-- "docs/included.txt"
+
+<div markdown="1">
+*inside*
+</div>
+
+## Named { #part }
+
+### Below
+"""
+RICH = """
+# %% [markdown]
+# # Rich outputs
+
+# %%
+#| alt: a square
+#| alt: a photo
+import base64
+import io
+
+from IPython.display import HTML, JSON, SVG, Image, Latex, Markdown, Javascript, display
+from PIL import Image as Picture
+
+display(HTML("<style>#t td {color: red}</style><table id='t'><tr><td>styled</td></tr></table>"))
+path = '<path fill="currentColor" d="M0 0h9v9z"/>'
+display(SVG(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 30 60">{path}</svg>'))
+buffer = io.BytesIO()
+Picture.new("RGB", (40, 30)).save(buffer, "JPEG")
+display(Image(data=buffer.getvalue()))
+Latex(r"$$\\frac{1}{2}$$")
+
+# %%
+#| alt: a dot
+print("before")
+buffer = io.BytesIO()
+Picture.new("RGB", (4, 3)).save(buffer, "PNG")
+display(Image(data=buffer.getvalue()))
+print("after")
+display(Markdown('!!! tip "Told"\\n\\n    By a *cell*.'))
+display(JSON({"a": "b"}), Javascript("alert()"))
+
+# %%
+print("\\x1b[31mred\\x1b[0m \\x1b[1;92mgreen\\x1b[0m \\x1b[37;44mwhite on blue\\x1b[0m \\x1b[38;5;226myellow\\x1b[0m")
+"""
+PAGES = {
+    "index.md": INDEX,
+    "lessons/first.py": FIRST,
+    "lessons/second.py": SECOND,
+    "lessons/dialect.py": "# %% [markdown]\n" + "\n".join(f"# {line}".rstrip() for line in DIALECT.split("\n")),
+    "lessons/again.md": DIALECT,
+    "lessons/rich.py": RICH,
+    "included.txt": "Included *text*.",
+}
 
 
-def write(root: Path, **changed: str) -> Path:
-    pages = {"index.md": INDEX, "lessons/first.py": FIRST, "lessons/second.py": SECOND} | changed
-    for name, text in pages.items():
+def write(root: Path, config: str = CONFIG, **changed: str) -> Path:
+    for name, text in (PAGES | changed).items():
         path = root / "docs" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text.lstrip("\n"))
-    (root / "mkdocs.yml").write_text(CONFIG)
+    (root / "mkdocs.yml").write_text(config)
     return root
 
 
-def build_site(root: Path) -> None:
-    config = load_config(str(root / "mkdocs.yml"), strict=True)
+def build_site(root: Path, **options: object) -> None:
+    config = load_config(str(root / "mkdocs.yml"), **{"strict": True, **options})
     config.plugins.on_startup(command="build", dirty=False)
     build(config)
 
@@ -115,25 +213,70 @@ def build_site(root: Path) -> None:
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     root = write(tmp_path_factory.mktemp("project"))
-    build_site(root)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)  # where snippets are looked for
+        build_site(root)
     return root / "site"
+
+
+def article(site: Path, page: str) -> str:
+    text = (site / page).read_text()
+    return text[text.index("<article") : text.index("</article>")]
 
 
 @pytest.fixture(scope="module")
 def first(site: Path) -> str:
-    page = (site / "lessons/first/index.html").read_text()
-    return page[page.index("<article") : page.index("</article>")]
+    return article(site, "lessons/first/index.html")
 
 
-def test_prose_goes_through_the_sites_own_markdown(first: str) -> None:
-    assert '<p class="admonition-title">Only 3 rows</p>' in first
+@pytest.fixture(scope="module")
+def rich(site: Path) -> str:
+    return article(site, "lessons/rich/index.html")
+
+
+@pytest.fixture(scope="module")
+def entries(site: Path) -> dict[str, str]:
+    index = json.loads((site / "search/search_index.json").read_text())
+    assert len(index["docs"]) == len({entry["location"] for entry in index["docs"]})
+    return {entry["location"]: entry["text"] for entry in index["docs"]}
+
+
+@pytest.mark.parametrize(
+    "markup",
+    [
+        '<p class="admonition-title">Mind</p>',
+        '<label for="__tabbed_1_2">Two</label>',
+        'class="footnote"',
+        'Of <abbr title="Hyper Text">HTML</abbr>',
+        'class="special" href="../../#home"',
+        "<dt>Term</dt>",
+        'type="checkbox" disabled checked',
+        "<td>c</td>",
+        "Included <em>text</em>.",
+        "<em>inside</em>",
+        '<h2 id="part">Named<a class="headerlink" href="#part"',
+        '<a href="#below" class="md-nav__link">',
+        "<msub><mi>a</mi><mi>i</mi></msub>",
+    ],
+)
+def test_one_markdown_dialect_on_every_page(site: Path, markup: str) -> None:
+    for page in ("dialect", "again"):
+        assert markup in (site / f"lessons/{page}/index.html").read_text()
+
+
+def test_a_percent_page_and_a_markdown_page_read_alike(site: Path) -> None:
+    percent, markdown = article(site, "lessons/dialect/index.html"), article(site, "lessons/again/index.html")
+    assert re.sub(r'<p class="proofread-downloads".*?</p>\s*', "", percent, flags=re.DOTALL) == markdown
+
+
+def test_links_between_pages_lead_where_the_site_has_them(first: str) -> None:
     assert 'href="../second/">the second</a>' in first
     assert 'href="../..">home</a>' in first or 'href="../../">home</a>' in first
-    assert 'class="footnote"' in first
-    assert '<h2 id="a-heading-of-3">A heading of 3' in first
 
 
 def test_the_reader_sees_figures_and_no_directives(site: Path, first: str) -> None:
+    assert '<p class="admonition-title">Only 3 rows</p>' in first
+    assert '<h2 id="a-heading-of-3">A heading of 3' in first
     assert "<!--" not in first
     assert "{{" not in first
     assert "It has 3 parts." in (site / "index.html").read_text()
@@ -142,16 +285,19 @@ def test_the_reader_sees_figures_and_no_directives(site: Path, first: str) -> No
 def test_mathematics_is_mathml_with_its_number(site: Path, first: str) -> None:
     assert "<msqrt>" in first
     assert 'id="eq-1.2"' in first
-    assert "<mfrac>" in first  # a cell's LaTeX output
     assert "<msubsup>" in (site / "index.html").read_text()
 
 
 def test_cells_show_code_and_outputs_once_and_without_prompts(first: str) -> None:
-    assert first.count("<table><tr><td>rich</td></tr></table>") == 1
+    assert first.count("arange") == 1
     assert "In&nbsp;[" not in first
     assert "In [" not in first
     assert "data-cell" not in first
-    assert re.search(r"<pre>tensor\(\[\[ 0, .* 15\],\n", first)
+    assert "data-fold" not in first
+
+
+def test_a_row_of_a_tensor_is_one_line(first: str) -> None:
+    assert re.search(r"<pre>tensor\(\[\[ 0,[ \d,]* 15\],\n", first)
 
 
 def test_tags_hide_what_they_say(first: str) -> None:
@@ -160,34 +306,98 @@ def test_tags_hide_what_they_say(first: str) -> None:
     assert '"output is hidden"' in first
     assert "<pre>output is hidden" not in first
     assert "cell is removed" not in first
-    assert re.search(r"<details class=\"success\"><summary>Solution</summary>.*?folded away.*?</details>", first, re.S)
     assert "RuntimeError" in first
 
 
-def test_figures_are_files_with_their_alt_text(site: Path, first: str) -> None:
+def test_neighbours_of_one_solution_fold_together_prose_and_all(first: str) -> None:
+    (folded,) = re.findall(r'<details class="success"><summary>Solution</summary>(.*?)</details>', first, re.DOTALL)
+    assert "Folded prose, too." in folded
+    assert '"folded away"' in folded
+    assert "No longer folded." not in folded
+
+
+def test_figures_are_files_with_their_alt_text_and_size(site: Path, first: str, rich: str) -> None:
     (image,) = re.findall(r"<img [^>]*>", first)
-    assert "alt='a line of 3 \"points\"'" in image
+    assert 'alt="a line of 3 &quot;points&quot;"' in image
     assert 'src="figure-1.svg"' in image
     assert re.search(r'width="\d+"', image)
     assert "<svg" in (site / "lessons/first/figure-1.svg").read_text()
+    assert re.search(r'<img[^>]* src="figure-2.jpg"[^>]* alt="a photo"', rich)
+    assert re.search(r'<img[^>]* src="figure-3.png" alt="a dot"[^>]* width="4" height="3"', rich)
+    assert (site / "lessons/rich/figure-3.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_figure_in_the_pages_colour_comes_for_light_and_for_dark(site: Path, rich: str) -> None:
+    for theme, ink in {"light": "#1f2328", "dark": "#e6e8ea"}.items():
+        assert re.search(rf'<img class="figure only-{theme}" src="figure-1-{theme}.svg" alt="a square"', rich)
+        assert f"svg:root{{color:{ink} !important}}" in (site / f"lessons/rich/figure-1-{theme}.svg").read_text()
+
+
+def test_outputs_are_shown_in_their_best_form_and_in_their_order(rich: str) -> None:
+    order = ["<table id=", "figure-1-light", "figure-2.jpg", "<mfrac>", "<pre>before", "figure-3.png", "<pre>after"]
+    places = [rich.index(mark) for mark in order]
+    assert places == sorted(places)
+    assert "#t td {color: red}" in rich
+    assert rich.count("IPython.core.display.J") == 2  # JSON and JavaScript, of which only the text is shown
+    assert "alert()" not in rich[rich.index("<pre>after") :]
+
+
+def test_markdown_that_a_cell_shows_is_the_sites(rich: str) -> None:
+    assert '<p class="admonition-title">Told</p>' in rich
+    assert "By a <em>cell</em>." in rich
+
+
+def test_colours_of_a_terminal_are_classes_that_follow_the_theme(rich: str) -> None:
+    assert '<span class="ansi-red-fg">red</span>' in rich
+    assert '<span class="ansi-green-intense-fg ansi-bold">green</span>' in rich
+    assert '<span class="ansi-white-fg ansi-blue-bg">white on blue</span>' in rich
+    assert '<span style="--ansi: rgb(255,255,0)">yellow</span>' in rich
 
 
 def test_a_page_is_small_and_its_styles_are_served_once(site: Path, first: str) -> None:
-    assert len(first) < 12_000
+    assert len(first) < 7_000
     assert "<style" not in first
     assert "<script" not in first
+    page = (site / "lessons/first/index.html").read_text()
+    assert page.count("assets/proofread.css") == page.count("assets/proofread.js") == 1
     assert (site / "assets/proofread.css").exists()
-    assert "assets/proofread.css" in (site / "lessons/first/index.html").read_text()
+    assert (site / "assets/proofread.js").exists()
 
 
-def test_the_search_index_holds_prose_and_code_but_no_outputs(site: Path) -> None:
-    index = json.loads((site / "search/search_index.json").read_text())
-    text = " ".join(entry["text"] for entry in index["docs"])
+def test_white_space_between_tags_is_dropped_but_not_that_of_code(site: Path, first: str) -> None:
+    page = (site / "lessons/first/index.html").read_text()
+    assert not re.search(r"\n[ \t]*\n", re.sub(r"<(pre|script)\b.*?</\1>", "-", page, flags=re.DOTALL))
+    assert "torch</i>\n\nrows" in first
+
+
+def test_each_cell_offers_its_programs_as_files_beside_the_page(site: Path, first: str) -> None:
+    assert '<a href="cell-2.py">Copy runnable</a>' in first
+    assert "rows = torch.arange(48)" in (site / "lessons/first/cell-2.py").read_text()
+    assert "cell-6.py" not in first  # a cell that is removed
+    start = (site / "index.html").read_text()
+    assert '<a href="index/cell-2.py">Copy runnable</a>' in start
+    assert "x = 3" in (site / "index/cell-2.py").read_text()
+
+
+def test_a_page_offers_its_notebook_and_script_once_below_its_title(site: Path, first: str) -> None:
+    assert re.search(r'</h1>\s*<p class="proofread-downloads"[^>]*><a href="first.ipynb" download', first)
+    assert first.count("download") == 3
+    notebook = json.loads((site / "lessons/first/first.ipynb").read_text())
+    assert notebook["cells"][0]["source"][0] == "# A first lesson\n"
+    assert "# # A first lesson" in (site / "lessons/first/first.py").read_text()
+
+
+def test_the_search_index_holds_prose_and_code_but_no_outputs(entries: dict[str, str]) -> None:
+    text = " ".join(entries.values())
     assert "import torch" in text
-    assert "tensor([[" not in text
-    assert "folded away\n</pre>" not in text
-    assert "Copied" not in text
-    assert len(index["docs"]) == len({entry["location"] for entry in index["docs"]})
+    assert "Folded prose" in text
+    for output in ("tensor([[", "folded away\n</pre>", "Copied", "Copy runnable", "Notebook", "<td>styled", "<p>By a"):
+        assert output not in text, output
+
+
+def test_the_search_index_spells_no_displayed_formula(entries: dict[str, str]) -> None:
+    assert "=m" not in entries["lessons/first/#a-heading-of-3"].replace(" ", "")
+    assert "with x" in entries[""]
 
 
 def test_nothing_is_asked_of_another_origin(site: Path) -> None:
@@ -212,8 +422,150 @@ def test_any_finding_ends_the_build_with_all_of_them_listed(tmp_path: Path, capl
     assert not (root / "site/index.html").exists()
 
 
-def test_a_dead_link_in_a_page_ends_a_strict_build(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    root = write(tmp_path, **{"lessons/second.py": SECOND.replace("Text.", "A [dead](nowhere.md) link.")})
+SMALL = CONFIG.replace(
+    "lessons/first.py, lessons/second.py, lessons/dialect.py, lessons/again.md, lessons/rich.py", "page.py"
+)
+
+
+def small(root: Path, page: str, config: str = SMALL) -> Path:
+    (root / "docs").mkdir(exist_ok=True)
+    (root / "docs/index.md").write_text("# Home\n")
+    (root / "docs/page.py").write_text(page)
+    (root / "mkdocs.yml").write_text(config)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("target", "reason"),
+    [
+        ("nowhere.md", "the target is not found among documentation files"),
+        ("nowhere.py", "the target is not found among documentation files"),
+        ("nowhere.png", "the target is not found among documentation files"),
+        ("index.md#nowhere", "the doc 'index.md' does not contain an anchor '#nowhere'"),
+        ("#nowhere", "there is no such anchor on this page"),
+        ("page/", "an unrecognized relative link"),
+        ("/page.py", "an absolute link"),
+    ],
+)
+def test_a_dead_link_ends_a_strict_build_with_page_and_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, target: str, reason: str
+) -> None:
+    root = small(tmp_path, f"# %% [markdown]\n# # Title\n#\n# Some text and\n# a [link]({target}).\n")
     with caplog.at_level(logging.WARNING), pytest.raises(Abort):
         build_site(root)
-    assert "contains a link 'nowhere.md'" in caplog.text
+    (told,) = [record.getMessage() for record in caplog.records if "Doc file" in record.getMessage()]
+    assert told.startswith("docs/page.py:5: Doc file 'page.py' contains")
+    assert target in told
+    assert reason in told
+
+
+def test_a_link_to_a_python_page_is_checked_like_any(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    root = small(tmp_path, "# %% [markdown]\n# # Title\n")
+    (root / "docs/index.md").write_text("# Home\n\nTo [the title](page.py#title), [not there](page.py#nothing).\n")
+    with caplog.at_level(logging.WARNING), pytest.raises(Abort):
+        build_site(root)
+    (told,) = [record.getMessage() for record in caplog.records if "Doc file" in record.getMessage()]
+    assert told.startswith("docs/index.md:3: ")
+    assert "page.py#nothing" in told
+
+
+def test_a_cell_whose_place_another_plugin_takes_away_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = small(tmp_path, "# %% [markdown]\n# # Title\n\n# %%\nx = 1\n", f"{SMALL}\nhooks: [hook.py]\n")
+    (root / "hook.py").write_text('def on_page_markdown(text, **_):\n    return text.partition("<div")[0]\n')
+    with caplog.at_level(logging.ERROR), pytest.raises(Abort):
+        build_site(root)
+    assert 'docs/page.py:5: cell 2 has no place: a plugin took <div data-cell="2"></div> out of' in caplog.text
+
+
+def test_latex_that_a_cell_shows_and_none_can_read_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    root = small(tmp_path, '# %%\nfrom IPython.display import Latex\n\nLatex("$\\\\frac{1$")\n')
+    with caplog.at_level(logging.ERROR), pytest.raises(Abort):
+        build_site(root)
+    assert "docs/page.py:2: cell 1 shows $\\frac{1$ is not TeX" in caplog.text
+
+
+PICTURED = """\
+# %% [markdown]
+# # Title
+#
+# To [home](../index.md).
+
+# %%
+#| alt: a line
+import matplotlib.pyplot as plt
+
+plt.plot([1, 2]);
+"""
+
+
+@pytest.mark.parametrize("theme", ["material", "mkdocs", "readthedocs"])
+@pytest.mark.parametrize("directories", [True, False])
+def test_addresses_hold_in_nested_folders_with_any_theme_and_form_of_url(
+    tmp_path: Path, theme: str, directories: bool
+) -> None:
+    config = SMALL.replace("nav: [index.md, page.py]", "").replace("material", theme).replace("  font: false\n", "")
+    root = small(tmp_path, "# %% [markdown]\n# # Page\n", f"{config}\nsite_url: https://example.org/some/where/\n")
+    (root / "docs/a/b").mkdir(parents=True)
+    for name in ("a/b/deep.py", "a/index.py"):
+        (root / "docs" / name).write_text(PICTURED.replace("../", "../" * name.count("/")))
+    build_site(root, use_directory_urls=directories)
+    pages = {"a/b/deep": "a/b/deep/index.html" if directories else "a/b/deep.html", "a/index": "a/index.html"}
+    for folder, name in pages.items():
+        page = root / "site" / name
+        for address in re.findall(
+            r'(?:src|href)="((?:[^":]*/)?(?:figure|cell|deep|index)[\w-]*\.(?:svg|py|ipynb))"', page.read_text()
+        ):
+            assert (page.parent / address).resolve().is_relative_to(root / "site" / folder)
+            assert (page.parent / address).exists()
+        assert page.read_text().count("figure-1.svg") == 1
+        notebook = json.loads((root / "site" / folder / f"{Path(folder).name}.ipynb").read_text())
+        assert "[home](https://example.org/some/where/" in "".join(notebook["cells"][0]["source"])
+
+
+def test_a_repository_at_github_lets_colab_open_what_is_deployed_there(tmp_path: Path) -> None:
+    config = f"{SMALL}\nrepo_url: https://github.com/some/project\nremote_branch: pages\n"
+    root = small(tmp_path, "# %% [markdown]\n# # Title\n", config)
+    build_site(root)
+    address = "https://colab.research.google.com/github/some/project/blob/pages/page/page.ipynb"
+    assert f'<a href="{address}">Open in Colab</a>' in (root / "site/page/index.html").read_text()
+    assert (root / "site/page/page.ipynb").exists()
+
+
+def test_an_edit_of_prose_runs_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    root = small(tmp_path, PICTURED.replace("../", ""))
+    build_site(root)
+    (root / "docs/page.py").write_text(PICTURED.replace("../", "").replace("Title", "Other title"))
+    with caplog.at_level(logging.INFO):
+        build_site(root)
+    assert "2 pages, 0 of them run" in caplog.text
+    assert "Other title" in (root / "site/page/index.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        ("mkdocs_jupyter.config.settings.templates_dir", "lacks a part of 0.26 that shows cells"),
+        ("proofread.mkdocs_plugin.Page.render", "does not leave its pages to MkDocs as 0.26 did"),
+    ],
+)
+def test_another_mkdocs_jupyter_is_told_from_a_fault_of_the_page(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, part: str, message: str
+) -> None:
+    from proofread import render
+
+    root = small(tmp_path, "# %%\nx = 1\n")
+    if "render" in part:
+        from mkdocs.structure.pages import Page
+
+        from proofread import mkdocs_plugin
+
+        monkeypatch.setattr(mkdocs_plugin, "Page", type("Page", (Page,), {"render": lambda self: None}))
+    else:
+        monkeypatch.setattr(part, str(tmp_path))
+    render._exporter.cache_clear()
+    with caplog.at_level(logging.ERROR), pytest.raises(Abort):
+        build_site(root)
+    render._exporter.cache_clear()
+    assert re.search(rf"mkdocs-jupyter 0\.\d+\.\d+ {message}", caplog.text)
