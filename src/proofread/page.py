@@ -1,15 +1,17 @@
 """A page, read into cells that know the line they begin on."""
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import jupytext
+from jupytext.stringparser import StringParser
 
 from .findings import Finding, PageError, relative
 
-_MARKER = re.compile(r"^# %%(?!%)", re.MULTILINE)
+_MARKER = re.compile(r"# %%(?!%)")
 _HEADER = re.compile(r"\A(?:(?:#!.*\n)?# ---\n(?:#.*\n)*?# ---\n)?\s*")
 _OPTION = re.compile(r"^#\|[ ]?(?P<key>[\w-]+):[ ]*(?P<value>.*(?:\n#\|[ ]{2,}.*)*)", re.MULTILINE)
 _OPTIONS = re.compile(r"\A\s*(?:#\|.*\n?)+")
@@ -98,11 +100,11 @@ def _script(text: str) -> tuple[Cell, ...]:
     header = _HEADER.match(text)
     assert header is not None
     begin = header.end()
-    starts = [text.count("\n", 0, marker.start()) for marker in _MARKER.finditer(text, begin)]
-    marker = _MARKER.search(text, begin)
-    if text[begin : marker.start() if marker else None].strip():
-        starts.insert(0, text.count("\n", 0, begin) - 1)
     lines = text.splitlines()
+    first_line = text.count("\n", 0, begin)
+    starts = list(_markers(lines, first_line))
+    if any(line.strip() for line in lines[first_line : starts[0] if starts else None]):
+        starts.insert(0, first_line - 1)
     cells = []
     for start, cell in zip(starts, jupytext.reads(text[begin:], fmt="py:percent").cells, strict=True):
         source = cell.source.strip("\n")
@@ -112,6 +114,16 @@ def _script(text: str) -> tuple[Cell, ...]:
         if cell.cell_type != "raw":
             cells.append(Cell(source, line + 1, cell.cell_type == "code", tuple(cell.metadata.get("tags", ()))))
     return tuple(cells)
+
+
+def _markers(lines: Sequence[str], begin: int) -> Iterator[int]:
+    """The lines that begin a cell; a page that is quoted in a string begins none."""
+    quotes = StringParser("python")
+    for number in range(begin, len(lines)):
+        if not quotes.is_quoted() and _MARKER.match(lines[number]):
+            quotes = StringParser("python")
+            yield number
+        quotes.read_line(lines[number])
 
 
 def _markdown(text: str) -> tuple[Cell, ...]:

@@ -116,3 +116,13 @@ def test_a_file_that_is_not_utf_8_is_named_with_line_and_remedy(tmp_path: Path) 
     with pytest.raises(PageError) as raised:
         read(tmp_path / "page.py", tmp_path)
     assert raised.value.finding == Finding("page.py", 2, "byte 0xe9 is not UTF-8; save the page as UTF-8")
+
+
+def test_a_page_that_is_quoted_in_a_cell_is_no_cell(tmp_path: Path) -> None:
+    page = tmp_path / "page.py"
+    page.write_text(
+        '# %%\ntext = """\n# %%\nx = 1\n\n# %% [markdown]\n# Prose.\n"""\n\n# %% [markdown]\n# It\'s prose.\n'
+    )
+    code, prose = read(page, tmp_path).cells
+    assert (code.line, code.is_code, code.source.count("# %%")) == (2, True, 2)
+    assert (prose.line, prose.source) == (11, "It's prose.")
