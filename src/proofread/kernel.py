@@ -50,6 +50,7 @@ def serve(task: Task, connection: Connection, root: str, scratch: str, limits: L
             connection.send(None)
             return
     if workshop and shell.recorder:
+        connection.send(index)  # the programs may take as long as the last step, and stop a little before
         connection.send(workshop.make(_request(task, shell.recorder, opened)))
     # The page is known by its steps: a change in its prose is none of theirs.
     connection.send(sorted({*_project_files(opened, Path(root))} - {os.path.realpath(task.path)}))
@@ -338,9 +339,11 @@ def _request(task: Task, recorder: Recorder, opened: set[str]) -> Request:
         file = getattr(sys.modules.get(package), "__file__", None) or ""
         folder = os.path.dirname(os.path.abspath(file))
         inside = {os.path.relpath(path, folder) for path in opened if file and Path(path).is_relative_to(folder)}
-        data[package] = sorted(path for path in inside if not path.endswith((".py", ".pyc")) and "__pycache__" not in path)
+        data[package] = sorted(path for path in inside if not path.endswith((".py", ".pyc")))
     programs = {place: step.timeout for place, step in enumerate(task.steps) if step.snippet}
-    return Request(recorder.cells, programs, task.packages, list(sys.modules), {p: f for p, f in data.items() if f})
+    data = {package: files for package, files in data.items() if files}
+    seconds = 0.9 * task.steps[-1].timeout
+    return Request(recorder.cells, programs, task.packages, list(sys.modules), data, seconds)
 
 
 def _watch_files() -> set[str]:

@@ -10,7 +10,8 @@ import pytest
 
 from proofread.check import Checked, check
 from proofread.config import Settings
-from proofread.snippet import Snippet, verify
+from proofread.snippet import Request, Snippet, make, verify
+from proofread.snippet.record import CellRun, Effects
 
 # Each page is one trap: the last cell's program must have the first text, and must not have the second.
 TRAPS = {
@@ -375,3 +376,9 @@ def test_a_program_that_lies_is_told_what_it_does_instead(tmp_path: Path) -> Non
     assert "No module named 'unmasked'" in (verify(blocked, ["unmasked"]) or "")
     assert "No module named 'numpy'" in (verify(Snippet(runnable="import numpy\n")) or "")
     assert "it ran for too long" in (verify(Snippet(runnable="while True: pass\n"), timeout=1) or "")
+
+
+def test_programs_for_which_there_is_no_time_say_so() -> None:
+    endless = CellRun("while True: pass", [Effects()])
+    (snippet,) = make(Request({0: endless}, {0: 120.0}, (), seconds=0.1)).values()
+    assert snippet == Snippet(reason="there was no time left to try it")

@@ -65,6 +65,7 @@ class Request:
     packages: Sequence[str]
     modules: Sequence[str] = ()
     data: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    seconds: float = 120.0  # for all of them
 
 
 class Workshop:
@@ -125,10 +126,17 @@ def make(request: Request) -> dict[int, Snippet]:
     places = list(request.programs)
     cores = getattr(os, "process_cpu_count", os.cpu_count)() or 1
     makings = [_make(request, place, library) for place in places]
-    return dict(zip(places, run_all(makings, min(2, cores)), strict=True))
+    return dict(zip(places, run_all(makings, min(2, cores), request.seconds), strict=True))
 
 
 def _make(request: Request, place: int, library: Library) -> Making[Snippet]:
+    try:
+        return (yield from _tried(request, place, library))
+    except TimeoutError as error:
+        return Snippet(reason=str(error))
+
+
+def _tried(request: Request, place: int, library: Library) -> Making[Snippet]:
     cell = request.cells[place]
     shows = printed_by(cell)
     if reason := _beyond_python(cell):
@@ -207,4 +215,4 @@ def _plain(text: str, packages: Sequence[str]) -> str:
     return "".join(text.split())
 
 
-__all__ = ["NO_SNIPPET", "SNIPPET_REMEDY", "Recorder", "Request", "Snippet", "Workshop", "verify"]
+__all__ = ["NO_SNIPPET", "SNIPPET_REMEDY", "Recorder", "Request", "Snippet", "Workshop", "make", "verify"]

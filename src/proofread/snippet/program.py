@@ -150,7 +150,8 @@ def write(
         if re.search(rf"^with .*\b{name}\(", before, re.MULTILINE):
             imports.append(Imported(module, name, name))
     head = _write_imports(imports, lazy)
-    text = "\n\n".join(filter(None, [head, *(f"\n{part}" for part in parts), "\n" * bool(parts) + before, cell]))
+    page_part = "\n".join(filter(None, ["\n# From the page" if parts else "", before and f"{before}\n", cell]))
+    text = "\n\n".join(filter(None, [head, *(f"\n{part}" for part in parts), page_part]))
     text = re.sub(r"\n{4,}", "\n\n\n", text).strip("\n") + "\n"
     own = {name for piece in every for name in required(piece) if inliner is None or not library.owns(name)}
     return Program(text, tuple(third_party([*imports, *nested, *(Imported(name, "", "") for name in own)])))

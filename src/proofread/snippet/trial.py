@@ -49,15 +49,19 @@ class Ran:
 Making = Generator[Trial, Ran, Made]
 
 
-def run_all(makings: Sequence[Making[Made]], workers: int) -> list[Made]:
-    """Run what each asks for and tell it what came of it, until it is made."""
+def run_all(makings: Sequence[Making[Made]], workers: int, seconds: float) -> list[Made]:
+    """Run what each asks for and tell it what came of it, until it is made; where time is up, a TimeoutError."""
+    end = time.monotonic() + seconds
     made: dict[int, Made] = {}
     waiting: deque[tuple[int, Trial]] = deque()
     running: dict[connection.Connection, tuple[int, int, float]] = {}
 
     def go_on(place: int, ran: Ran | None) -> None:
+        making = makings[place]
         try:
-            waiting.append((place, makings[place].send(ran) if ran else next(makings[place])))
+            if ran and time.monotonic() > end:
+                making.throw(TimeoutError("there was no time left to try it"))
+            waiting.append((place, making.send(ran) if ran else next(making)))
         except StopIteration as stop:
             made[place] = stop.value
 
@@ -68,8 +72,8 @@ def run_all(makings: Sequence[Making[Made]], workers: int) -> list[Made]:
             while waiting and len(running) < workers:
                 place, trial = waiting.popleft()
                 receiver, pid = _start(trial, Path(folder) / str(place))
-                running[receiver] = (place, pid, time.monotonic() + trial.seconds)
-            nearest = min(end for _, _, end in running.values())
+                running[receiver] = (place, pid, min(end, time.monotonic() + trial.seconds))
+            nearest = min(overdue for _, _, overdue in running.values())
             ready = connection.wait(list(running), max(0.0, nearest - time.monotonic()))
             for receiver in [r for r in running if r in ready or running[r][2] <= time.monotonic()]:
                 place, pid, _ = running.pop(receiver)
