@@ -137,9 +137,20 @@ def _parser() -> argparse.ArgumentParser:
     printing.add_argument("place", metavar="PAGE:LINE")
     printing.add_argument("--import", action="store_true", dest="importing", help="import the documented packages")
 
+    text = (
+        "Write pages as plain Markdown, with outputs, and figures as files: any generator builds that.\n\n"
+        "  proofread export docs --output plain"
+    )
+    exporting = command("export", _export, "write pages as plain Markdown", text)
+    exporting.add_argument("docs", type=Path, metavar="FOLDER", help="the folder that holds the pages")
+    exporting.add_argument(
+        "--output", type=Path, required=True, help="a folder that is not there, or was exported before"
+    )
+    exporting.add_argument("--tex", action="store_true", help="leave formulas as TeX instead of MathML")
+
     for pages in (checking, running, fixing):
         pages.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="pages, or folders that hold some")
-    for pages in (checking, running, fixing, printing):
+    for pages in (checking, running, fixing, printing, exporting):
         _add_settings(pages)
 
     text = (
@@ -169,13 +180,16 @@ def _report(options: argparse.Namespace, *, mutants: bool = False) -> Report:
     pages = find_pages(options.paths)
     if not pages:
         raise UsageError(f"no pages in {', '.join(map(str, options.paths))}: neither .md nor .py with # %% cells")
-    given = {name: getattr(options, name) for name in ("timeout", "memory", "workers")}
-    settings = replace(Settings.load(Path.cwd()), **config.parsed({k: v for k, v in given.items() if v is not None}))
-    progress = shown(sys.stderr, len(pages))
+    settings, progress = _settings(options), shown(sys.stderr, len(pages))
     try:
         return check(pages, settings=settings, keep=not options.no_cache, mutants=mutants, progress=progress)
     finally:
         progress.close()
+
+
+def _settings(options: argparse.Namespace) -> Settings:
+    given = {name: getattr(options, name) for name in ("timeout", "memory", "workers")}
+    return replace(Settings.load(Path.cwd()), **config.parsed({k: v for k, v in given.items() if v is not None}))
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -250,6 +264,30 @@ def _snippet(options: argparse.Namespace) -> int:
         return 1
     print(program, end="" if program.endswith("\n") else "\n")
     return 0
+
+
+def _export(options: argparse.Namespace) -> int:
+    from .export import ExportError, export  # takes what renders cells
+
+    if not options.docs.is_dir():
+        raise UsageError(f"{options.docs} is no folder; name the one that holds the pages")
+    progress = shown(sys.stderr, len(find_pages([options.docs])))
+    try:
+        report = export(
+            options.docs,
+            options.output,
+            settings=_settings(options),
+            keep=not options.no_cache,
+            tex=options.tex,
+            progress=progress,
+        )
+    except ExportError as error:
+        raise UsageError(str(error)) from None
+    finally:
+        progress.close()
+    _tell(report.findings)
+    print(report, file=sys.stderr)
+    return 1 if report.findings else 0
 
 
 def _cache(options: argparse.Namespace) -> int:

@@ -111,6 +111,15 @@ def test_the_program_of_a_cell_is_printed_and_runs(docs: Path, capsys: pytest.Ca
         assert f"{place} {message}" in capsys.readouterr().err
 
 
+def test_export_writes_plain_markdown(docs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", "docs", "--output", "plain"]) == 0
+    assert "It is 3, in 1999." in Path("plain/page.md").read_text()
+    assert main(["export", "docs", "--output", "docs/plain"]) == 2
+    assert "must not lie in docs" in capsys.readouterr().err
+    assert main(["export", "nowhere", "--output", "plain"]) == 2
+    assert "nowhere is no folder; name the one that holds the pages" in capsys.readouterr().err
+
+
 def test_the_cache_is_shown_and_pruned(docs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["check", "docs"])
     (docs / "data.txt").write_text("1")

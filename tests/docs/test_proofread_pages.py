@@ -1,0 +1,53 @@
+"""What the pages about proofread list is what there is."""
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from proofread import cli
+from proofread.cache import _KEPT
+from proofread.config import Settings, written
+
+PAGES = Path(__file__).parents[2] / "docs/proofread"
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    with pytest.raises(SystemExit):
+        cli.main([*arguments, "--help"])
+    return capsys.readouterr().out
+
+
+def rows(name: str, first: str) -> list[list[str]]:
+    """The rows of the table whose first column is headed so."""
+    text = (PAGES / name).read_text()
+    table = text[text.index(f"| {first} |") :].split("\n\n")[0].splitlines()[2:]
+    return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in table]
+
+
+def test_every_setting_is_listed_with_its_default():
+    listed = {row[0].strip("`").split(" = ")[0]: row[1] for row in rows("elsewhere.md", "Under `[tool.proofread]`")}
+    defaults = Settings()
+    assert listed.keys() == {field.name for field in fields(Settings)}
+    assert listed["timeout"] == f"`{defaults.timeout:g}`"
+    assert listed["memory"] == f'`"{written(defaults.memory)}"`'
+    assert listed["output"] == f'`"{written(defaults.output)}"`'
+    assert str(defaults.cache) in (PAGES / "elsewhere.md").read_text()
+
+
+def test_every_command_is_listed(capsys: pytest.CaptureFixture[str]):
+    commands = set(re.findall(r"^    (\w+) {2,}", told(capsys), re.MULTILINE))
+    listed = {row[0].split()[1] for row in rows("commands.md", "Command")}
+    assert commands == listed
+    for option, command in (("--diff", "fix"), ("--output", "export"), ("--json", "check"), ("--waivers", "check")):
+        assert option in told(capsys, command)
+
+
+def test_every_exit_code_is_listed_in_the_commands_own_words(capsys: pytest.CaptureFixture[str]):
+    listed = [(row[0].strip("| "), row[1].strip("| ")) for row in rows("commands.md", "Code")]
+    assert listed == re.findall(r"^  (\d+) +(.+)$", told(capsys).split("exit codes:")[1], re.MULTILINE)
+
+
+def test_as_many_runs_are_kept_as_the_page_says():
+    assert f"The latest {('one', 'two', 'three', 'four')[_KEPT - 1]} runs" in (PAGES / "runs.md").read_text()
