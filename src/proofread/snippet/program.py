@@ -150,11 +150,12 @@ def write(
         if re.search(rf"^with .*\b{name}\(", before, re.MULTILINE):
             imports.append(Imported(module, name, name))
     head = _write_imports(imports, lazy)
-    page_part = "\n".join(filter(None, ["\n# From the page" if parts else "", before and f"{before}\n", cell]))
-    text = "\n\n".join(filter(None, [head, *(f"\n{part}" for part in parts), page_part]))
+    own = "\n\n".join(_apart(part) for part in (before, cell) if part)
+    own = f"\n# From the page\n{own.lstrip()}" if parts else own
+    text = "\n\n".join(filter(None, [head, *(f"\n{part}" for part in parts), own]))
     text = re.sub(r"\n{4,}", "\n\n\n", text).strip("\n") + "\n"
-    own = {name for piece in every for name in required(piece) if inliner is None or not library.owns(name)}
-    return Program(text, tuple(third_party([*imports, *nested, *(Imported(name, "", "") for name in own)])))
+    modules = {name for node in every for name in required(node) if inliner is None or not library.owns(name)}
+    return Program(text, tuple(third_party([*imports, *nested, *(Imported(name, "", "") for name in modules)])))
 
 
 def _symbol(found: Imported, library: Library) -> Symbol:
@@ -406,6 +407,11 @@ def _gap(before: _Piece, piece: _Piece) -> str:
         return "\n\n"
     between = piece.lines[before.last : piece.first - 1]
     return "\n\n" if any(not line.strip() for line in between) else "\n"
+
+
+def _apart(code: str) -> str:
+    """Code that begins with a function or class stands two lines apart from what is before it."""
+    return f"\n{code}" if re.match(r"@|def |class |async def ", code) else code
 
 
 def _write_imports(imports: Iterable[Imported], lazy: bool) -> str:
