@@ -33,6 +33,7 @@
 # | `tags=["no-snippet"]` | its program is not offered to copy |
 
 # %% tags=["hide-input", "no-snippet"]
+import textwrap
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -45,8 +46,8 @@ def proofread(text):
         page.write_text(text.lstrip())
         report = check([page], root=Path(folder), keep=False, mutants=True)
     told = [f"{finding.path}:{finding.line}: {finding.message}" for finding in report.findings]
-    print(*told or ["nothing found"], sep="\n")
-    return report
+    for line in told or ["nothing found"]:
+        print(textwrap.fill(line, 72, subsequent_indent="    ", break_on_hyphens=False, break_long_words=False))
 
 
 # %% [markdown]
@@ -56,14 +57,16 @@ def proofread(text):
 # words up to twelve, `True` and `False`: the value is rounded to the digits that you typed, and compared.
 
 # %% tags=["no-snippet"]
-report = proofread(r"""
+proofread(r"""
 # %%
 share, shape, n = 0.5512, (11, 50), 11
 
 # %% [markdown]
-# *ship* keeps 55%<!--= share -->, or 0.551<!--= share -->, of `(11, 50)`<!--= shape -->: eleven<!--= n --> words.
+# *ship* keeps 55%<!--= share -->, or 0.551<!--= share -->,
+# of `(11, 50)`<!--= shape -->, the eleven<!--= n --> words.
 #
-# It keeps 54%<!--= share -->, or 0.550<!--= share -->, of `(11, 5)`<!--= shape -->: twelve<!--= n --> words.
+# It keeps 54%<!--= share -->, or 0.550<!--= share -->,
+# of `(11, 5)`<!--= shape -->, the twelve<!--= n --> words.
 """)
 
 # %% [markdown]
@@ -74,9 +77,10 @@ share, shape, n = 0.5512, (11, 50), 11
 # signs, all that the page has defined at its end. So an answer can stand before its proof:
 
 # %% tags=["no-snippet"]
-report = proofread(r"""
+proofread(r"""
 # %% [markdown]
-# The mean is 2.5<!--== mean -->, and here already {{= mean :.1f}}. Too early: 2.5<!--= mean -->.
+# The mean is 2.5<!--== mean -->, and already {{= mean :.1f}}.
+# Too early: 2.5<!--= mean -->.
 
 # %%
 mean = sum([1.0, 2.5, 4.0]) / 3
@@ -89,14 +93,17 @@ mean = sum([1.0, 2.5, 4.0]) / 3
 # the page computed, or of whatever figure, is refused:
 
 # %% tags=["no-snippet"]
-report = proofread(r"""
+proofread(r"""
 # %%
 ours, theirs = 1.2, 1.9
 
 # %% [markdown]
-# Ours is faster<!--= ours < theirs -->, theirs is faster<!--= theirs < ours -->, and one is one<!--= 1 == 1 -->.
+# Ours is faster<!--= ours < theirs -->.
+# Theirs is faster<!--= theirs < ours -->.
+# One is one<!--= 1 == 1 -->.
 #
-# It takes over 1.5<!--= theirs > 1.5 --> times as long, or 3.5<!--= theirs > 1.5 --> times.
+# It takes over 1.5<!--= theirs > 1.5 --> hours,
+# or over 3.5<!--= theirs > 1.5 --> hours.
 """)
 
 # %% [markdown]
@@ -110,14 +117,15 @@ ours, theirs = 1.2, 1.9
 # the page's own code.
 
 # %% tags=["no-snippet"]
-report = proofread(r"""
+proofread(r"""
 # %%
 limit = 40 + 2
 
 # %% [markdown]
 # # All 42 of them
 #
-# `limit = 40 + 2` says so; `limit = 43` does not. In 2017<!--~ year of publication --> GPT-2 was still to come.
+# `limit = 40 + 2` says so; `limit = 43` does not.
+# In 2017<!--~ year of publication --> GPT-2 was still to come.
 #
 # <!--~ sizes of our choice -->
 # With 8 heads of 64 features each.
@@ -134,7 +142,7 @@ limit = 40 + 2
 # Displayed formulas, and inline equations too, carry `where:` or `unchecked:`.
 
 # %% tags=["no-snippet"]
-report = proofread(r"""
+proofread(r"""
 # %%
 import torch
 
@@ -143,16 +151,18 @@ def scores(Q, K):
 
 # %% [markdown]
 # $$S = \frac{Q K^\top}{\sqrt{d}} \tag{1}$$
-# <!-- where: Q, K = random("n d", "m d"); S = scores(Q, K) -->
+# <!-- where: Q, K = random("n d", "m d");
+#   S = scores(Q, K) -->
 #
 # $$S = \frac{K Q^\top}{\sqrt{d}}$$
-# <!-- where: Q, K = random("n d", "m d"); S = scores(Q, K) -->
+# <!-- where: Q, K = random("n d", "m d");
+#   S = scores(Q, K) -->
 #
 # $$S = Q K^\top$$
 # <!-- where: Q, K = random("n d", "m d"); S = Q @ K.mT -->
 #
 # $$C = O(n^2)$$
-# <!-- unchecked: an order of growth, which no single size proves -->
+# <!-- unchecked: an order, which no single size proves -->
 #
 # $$\frac{a}{b$$
 # <!-- unchecked: it cannot even be read -->
@@ -164,7 +174,7 @@ def scores(Q, K):
 # and nobody can tell their product from its transpose:
 
 # %% tags=["no-snippet"]
-report = proofread(r"""
+proofread(r"""
 # %%
 import torch
 
@@ -184,7 +194,7 @@ def scores(Q, K):
 # say something else tomorrow.
 
 # %% tags=["no-snippet"]
-report = proofread(r"""
+proofread(r"""
 # %%
 import matplotlib.pyplot as plt
 import torch
