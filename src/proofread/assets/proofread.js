@@ -30,7 +30,8 @@
       link.classList.add("proofread-copied")
       if (!told.isConnected) document.body.append(told)
       told.textContent = ""
-      requestAnimationFrame(() => (told.textContent = `Copied: ${link.textContent}`)) // a change, also the second time
+      // Only a change is spoken, so that a second copy has to begin with none.
+      requestAnimationFrame(() => (told.textContent = `Copied ${link.pathname.split("/").pop()}`))
     } catch {
       location.assign(link.href)
     }
