@@ -77,7 +77,8 @@ class Cache:
         if not kept:
             return "it has not run before"
         # Of a page that goes to and fro, the run of this very code says more than the latest.
-        alike = next((run for run in kept if run["parts"]["steps"] == parts["steps"]), kept[0])
+        steps = [*parts["steps"].values()]
+        alike = next((run for run in kept if [*run["parts"]["steps"].values()] == steps), kept[0])
         return self._difference(alike, parts) or "it was not kept"
 
     def store(self, task: Task, outcome: Outcome) -> None:
@@ -154,7 +155,10 @@ class Cache:
         return self.directory / "runs" / f"{readable[-60:]}-{_sha(page)[:8]}"
 
     def _file(self, task: Task) -> Path:
-        return self._folder(task.path) / f"{_sha(json.dumps(_parts(task), sort_keys=True))[:32]}.json"
+        parts = _parts(task)
+        # Names change with every cell of prose that comes or goes; what runs does not.
+        key = [parts["page"], [*parts["steps"].values()], parts["packages"], sorted(parts["environment"].items())]
+        return self._folder(task.path) / f"{_sha(json.dumps(key))[:32]}.json"
 
     def _runs(self, folder: Path) -> Iterator[Path]:
         return folder.glob("*.json")
@@ -164,11 +168,12 @@ class Cache:
         for name in sorted({*then, *now}):
             if then.get(name) != now.get(name):
                 return _environment_change(name, then.get(name), now.get(name))
-        for name, value in parts["steps"].items():
-            if kept["parts"]["steps"].get(name) != value:
-                return f"{name} changed" if name in kept["parts"]["steps"] else f"{name} is new"
-        if gone := [name for name in kept["parts"]["steps"] if name not in parts["steps"]]:
-            return f"{gone[0]} is gone"
+        old, new = kept["parts"]["steps"], parts["steps"]
+        if [*old.values()] != [*new.values()]:
+            for name, value in new.items():
+                if old.get(name) != value:
+                    return f"{name} changed" if name in old else f"{name} is new"
+            return f"{next((name for name in old if name not in new), 'the order of cells')} is gone"
         if changed := self._changed(kept["files"]):
             file = Path(changed)
             name = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file

@@ -3,12 +3,14 @@
 import doctest
 from pathlib import Path
 
+import pytest
 import torch
 
 import unmasked
 from proofread import formula, page
-from proofread.check import find_pages
+from proofread.check import check, find_pages
 from proofread.equations import cited
+from proofread.snippet import verify
 from unmasked import self_attention
 
 ROOT = Path(__file__).parents[2]

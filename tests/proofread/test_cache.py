@@ -57,6 +57,7 @@ def test_an_unchanged_page_is_not_run_again(project: Project) -> None:
 def test_prose_and_typed_figures_run_nothing_and_are_compared_all_the_same(project: Project) -> None:
     project.check()
     project.edit("page.py", "It gives three", "Another line.\n#\n# It gives four")
+    project.edit("page.py", "# %%\n", "# %% [markdown]\n# Another cell.\n\n# %%\n")
     report = project.check()
     assert [page.ran for page in report.pages] == [False]
     assert [str(finding) for finding in report.findings] == [

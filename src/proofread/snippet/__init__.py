@@ -164,8 +164,11 @@ def _tried(request: Request, place: int, library: Library) -> Making[Snippet]:
         if found := (yield from forms((False, True))):
             runnable, extent = found
             importing = write(request.cells, place, needed(request.cells, place, extent), library, None)
-            whole = extent is Extent.WHOLE
-            return Snippet(runnable.text, importing.text, shows, cell.raised, runnable.requires, whole)
+            if importing.text not in tried:
+                ran = yield Trial(importing.text, (), importing.requires, request.programs[place])
+            if agrees(ran, shows, cell.raised, library.packages):
+                whole = extent is Extent.WHOLE
+                return Snippet(runnable.text, importing.text, shows, cell.raised, runnable.requires, whole)
         failed = ran
     except CannotInlineError as error:
         reason, failed = str(error), None

@@ -573,7 +573,10 @@ class Inliner:
         for package in sorted(self._need.data):
             files = self._data.get(package, ())
             folder = folder_name(package)
-            parts.append(f"# Files of {package}\n{folder} = Path(tempfile.mkdtemp())")
+            parts.append(
+                f"# Files of {package}\n{folder}_kept = tempfile.TemporaryDirectory()  # until the program ends"
+            )
+            parts.append(f"{folder} = Path({folder}_kept.name)")
             for file in sorted(files):
                 data = (self._library.folder(package) / file).read_bytes()
                 if len(data) > _DATA_LIMIT:

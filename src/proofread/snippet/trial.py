@@ -11,6 +11,7 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from collections import deque
@@ -117,6 +118,7 @@ def _end(receiver: connection.Connection, pid: int, is_ready: bool) -> Ran:
 
 def _run(trial: Trial, folder: Path) -> Ran:
     os.chdir(folder)
+    tempfile.tempdir = str(folder)  # a fork ends without clearing away what it made
     path = folder / "program.py"
     path.write_text(trial.text, encoding="utf-8")
     sys.argv, sys.path = [str(path)], [str(folder), *sys.path]
