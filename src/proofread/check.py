@@ -7,7 +7,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from . import equations, figures, formula, math, prose
@@ -17,6 +17,7 @@ from .findings import Edit, Finding, PageError
 from .page import Cell, Page, read
 from .prose import Claim, Computed, Prose
 from .run import MEMORY_REMEDY, run
+from .shelf import Shelf
 from .snippet import NO_SNIPPET, SNIPPET_REMEDY, Snippet
 from .steps import Limits, Outcome, Output, Result, Step, Task
 
@@ -79,6 +80,13 @@ class Checked:
     def ran(self) -> bool:
         """Whether it had to run."""
         return bool(self.why)
+
+    @property
+    def content(self) -> list[object]:
+        """All that can be made of the page, as JSON knows it."""
+        gave = [(place, asdict(result)) for place, result in sorted(self.code.items())]
+        programs = [(place, asdict(snippet)) for place, snippet in sorted(self.snippets.items())]
+        return [asdict(self.page), [(text.cell, text.published) for text in self.texts], gave, programs]
 
     @property
     def subjects(self) -> dict[str, bool]:
@@ -214,12 +222,12 @@ def check(
     """
     root = (root or Path.cwd()).resolve()
     settings = settings or Settings.load(root)
-    kept = Cache(root / settings.cache) if keep else None
+    kept, shelf = (Cache(root / settings.cache), Shelf(root / settings.cache)) if keep else (None, None)
     report = Report([])
     waiting: list[tuple[Checked, list[_Owner], Task]] = []
     for path in paths:
         try:
-            checked = unrun(read(path.resolve(), root))
+            checked = unrun(read(path.resolve(), root, shelf))
         except PageError as error:
             report.pages.append(Checked(Page(error.finding.path, ()), findings=[error.finding]))
             continue

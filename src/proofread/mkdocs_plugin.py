@@ -30,10 +30,16 @@ from . import fonts, math, render
 from .cache import CacheError
 from .check import Checked, check
 from .config import Settings, SettingsError
+from .deferred import defer
 from .findings import PageError
 from .notebook import as_notebook, as_script
 from .progress import Lines
 from .run import warm
+from .shelf import Shelf
+
+# A third of what it takes to build a site in which nothing has changed. They are not yet imported where MkDocs' plugins
+# stand in this order: proofread, mkdocs-jupyter.
+defer("jupytext", "mkdocs_jupyter.convert")
 
 _STYLES = "assets/proofread.css"
 _SCRIPT = "assets/proofread.js"
@@ -113,6 +119,7 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         root = Path(config.config_file_path).parent
         try:
             self._settings = Settings.load(root)
+            self._shelf = Shelf(root / self._settings.cache)
             report = check(
                 list(sources.values()), root=root, settings=self._settings, whole=True, progress=Lines(_log.info)
             )
@@ -136,26 +143,41 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         folder = PurePosixPath(uri).with_suffix("")
         beside = get_relative_url(f"{folder}/", page.url).removeprefix("./")
         packages, repository = self._settings.packages, config.repo_url or ""
+        script, notebook = f"{folder.name}.py", f"{folder.name}.ipynb"
+
+        def make(**ask: Callable[[str], str]) -> dict[str, dict[str, str]]:
+            rendered = render.render(checked, beside, ask["markdown"], packages, ask["latex"])
+            if checked.page.is_script:
+                rendered.files[notebook] = as_notebook(checked, ask["link"], packages, repository).encode()
+                rendered.files[script] = as_script(checked, ask["link"]).encode()
+            return {
+                "cells": {str(place): cell for place, cell in rendered.cells.items()},
+                "files": {name: content.decode("latin-1") for name, content in rendered.files.items()},
+            }
+
         try:
-            rendered = render.render(checked, beside, _converter(config), packages)
+            made = self._shelf.made(
+                f"{checked.page.path} shown",
+                [checked.content, beside, packages, repository, folder.name],
+                make,
+                markdown=_converter(config),
+                latex=render.from_latex,
+                link=functools.partial(_absolute, page, files, config),
+            )
         except render.RenderError as error:
             raise PluginError(str(error)) from None
         except PageError as error:
             raise PluginError(f"the pages cannot be published:\n{error}") from None
-        shown = _Shown(checked, rendered.cells)
+        shown = _Shown(checked, {int(place): cell for place, cell in made["cells"].items()})
         if checked.page.is_script:
-            link = functools.partial(_absolute, page, files, config)
-            notebook, script = f"{folder.name}.ipynb", f"{folder.name}.py"
-            rendered.files[notebook] = as_notebook(checked, link, packages, repository).encode()
-            rendered.files[script] = as_script(checked, link).encode()
             offered = {"Notebook": f"{beside}{notebook}", "Script": f"{beside}{script}"}
             if github := _GITHUB.match(repository):
                 # Colab opens what is in a repository, and `mkdocs gh-deploy` puts the site there.
                 place = f"{github['name']}/blob/{config.remote_branch}/{folder}/{notebook}"
                 offered["Open in Colab"] = f"https://colab.research.google.com/github/{place}"
             shown.downloads = _downloads(offered)
-        for name, content in rendered.files.items():
-            files.append(File.generated(config, f"{folder}/{name}", content=content))
+        for name, content in made["files"].items():
+            files.append(File.generated(config, f"{folder}/{name}", content=content.encode("latin-1")))
         return shown
 
     # After mkdocs-jupyter, which gives its pages a render method of their own in this event.

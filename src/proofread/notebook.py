@@ -4,12 +4,13 @@ import ast
 import re
 import textwrap
 from collections.abc import Callable, Sequence
-
-import nbformat.v4
-from nbformat import NotebookNode
+from typing import TYPE_CHECKING
 
 from .check import Checked
 from .page import FENCE
+
+if TYPE_CHECKING:  # it takes a while to import, and a build in which nothing has changed needs it not at all
+    from nbformat import NotebookNode
 
 _HIDDEN = {
     "hide-input": {"source_hidden": True},
@@ -22,12 +23,14 @@ _CODE = rf"(?ms:{FENCE})|(?s:(?<!`)(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`))"
 _LINK = re.compile(rf"{_CODE}|(?<=\]\()(?P<inline>[^()\s<>]+)|(?m:^[ ]{{0,3}}\[(?!\^)[^\]\n]+\]:[ ]+(?P<named>\S+))")
 # Classes and names that Markdown gives to what stands before; TeX has braces of its own.
 _ATTRIBUTES = re.compile(
-    rf"{_CODE}|(?:(?<=[)\]`*_])|[ \t]+(?=\{{[^{{}}\n]*\}}$))\{{:?[ ]*[.#][A-Za-z][^{{}}\n]*\}}", re.M
+    rf"{_CODE}|(?:(?<=[)\]`*])|[ \t]+(?=\{{[^{{}}\n]*\}}$))\{{:?[ ]*[.#][A-Za-z][^{{}}\n]*\}}", re.M
 )
 
 
-def notebook(checked: Checked) -> NotebookNode:
+def notebook(checked: Checked) -> "NotebookNode":
     """The page as Jupyter would have saved it after a run; cell ids are the cells' places, so that they stay."""
+    import nbformat.v4
+
     cells = []
     for index, cell in enumerate(checked.page.cells):
         metadata: dict[str, object] = {"tags": list(cell.tags)} if cell.tags else {}
@@ -41,7 +44,7 @@ def notebook(checked: Checked) -> NotebookNode:
         made["id"] = f"cell-{index + 1}"
         cells.append(made)
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-    made_notebook: NotebookNode = nbformat.v4.new_notebook(
+    made_notebook: "NotebookNode" = nbformat.v4.new_notebook(
         cells=cells, metadata={**kernel, "language_info": {"name": "python"}}
     )
     return made_notebook
@@ -58,6 +61,8 @@ def as_notebook(
         packages: What the page documents.
         repository: Where that can be installed from, if it is not; "" to leave this to the reader.
     """
+    import nbformat.v4
+
     made = notebook(checked)
     for cell in made.cells:
         if cell["cell_type"] == "markdown":
@@ -77,6 +82,7 @@ def as_script(checked: Checked, link: Callable[[str], str] = str) -> str:
         link: Where a link of the page leads from anywhere.
     """
     import jupytext
+    import nbformat
 
     made = notebook(checked)
     made["metadata"] = nbformat.from_dict({"jupytext": {"notebook_metadata_filter": "-all"}})
@@ -133,7 +139,7 @@ def _boxes(markdown: str) -> str:
         inside = []
         while lines and (not lines[0].strip() or lines[0].startswith("    ")):
             inside.append(lines.pop(0))
-        body = _boxes(textwrap.dedent("\n".join(inside)).strip("\n"))
+        body = _boxes(textwrap.dedent("\n".join(inside)).strip("\n")).strip("\n")
         found = box or tab
         assert found is not None
         title = found["title"] if found["title"] is not None else found["kind"].replace("-", " ").capitalize()

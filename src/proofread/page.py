@@ -2,14 +2,15 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-
-import jupytext
-from jupytext.stringparser import StringParser
+from typing import TYPE_CHECKING
 
 from .findings import Finding, PageError, relative
+
+if TYPE_CHECKING:
+    from .shelf import Shelf
 
 _MARKER = re.compile(r"# %%(?!%)")
 _HEADER = re.compile(r"\A(?:(?:#!.*\n)?# ---\n(?:#.*\n)*?# ---\n)?\s*")
@@ -76,8 +77,13 @@ class Page:
         return "\n".join(cell.source for cell in self.cells if cell.is_code)
 
 
-def read(path: Path, root: Path) -> Page:
+def read(path: Path, root: Path, shelf: "Shelf | None" = None) -> Page:
     """Read a page; its path is told relative to root, wherever a reader will meet it.
+
+    Args:
+        path: The file.
+        root: The project.
+        shelf: Keeps the cells of a script, which take longer to tell apart than all that follows.
 
     Raises:
         PageError: The file is not UTF-8.
@@ -91,12 +97,20 @@ def read(path: Path, root: Path) -> Page:
         byte = data[error.start]
         message = f"byte {byte:#04x} is not UTF-8; save the page as UTF-8"
         raise PageError(Finding(name, line, message, kind="encoding")) from error
-    return Page(name, _script(text) if path.suffix == ".py" else _markdown(text), tuple(text.split("\n")))
+    lines = tuple(text.split("\n"))
+    if path.suffix != ".py":
+        return Page(name, _markdown(text), lines)
+    if shelf is None:
+        return Page(name, _script(text), lines)
+    cells = shelf.made(f"{name} cells", text, lambda: [asdict(cell) for cell in _script(text)])
+    return Page(name, tuple(Cell(**cell | {"tags": tuple(cell["tags"])}) for cell in cells), lines)
 
 
 def _script(text: str) -> tuple[Cell, ...]:
     # jupytext decides what a cell is, so that a page means here what it means in Jupyter; it does not say where the
     # cell stood, which the markers do.
+    import jupytext  # takes a third of a second, and a page that is kept needs it not at all
+
     header = _HEADER.match(text)
     assert header is not None
     begin = header.end()
@@ -118,6 +132,8 @@ def _script(text: str) -> tuple[Cell, ...]:
 
 def _markers(lines: Sequence[str], begin: int) -> Iterator[int]:
     """The lines that begin a cell; a page that is quoted in a string begins none."""
+    from jupytext.stringparser import StringParser
+
     quotes = StringParser("python")
     for number in range(begin, len(lines)):
         if not quotes.is_quoted() and _MARKER.match(lines[number]):

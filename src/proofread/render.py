@@ -67,11 +67,18 @@ class Rendered:
     files: dict[str, bytes] = field(default_factory=dict)
 
 
+def from_latex(latex: str) -> str:
+    """What a cell shows as LaTeX, its dollars included, as MathML."""
+    tex = latex.strip()
+    return math.to_mathml(tex.strip("$").strip(), display=not tex.startswith("$") or tex.startswith("$$"))
+
+
 def render(
     checked: Checked,
     beside: str = "",
     markdown: Callable[[str], str] = html.escape,
     packages: Sequence[str] = (),
+    latex: Callable[[str], str] = from_latex,
 ) -> Rendered:
     """Render what a page shows of its code cells; the same arguments always give the same.
 
@@ -81,6 +88,7 @@ def render(
         beside: How the page addresses the folder of its files: "" or "page/".
         markdown: Turns the Markdown that a cell shows into HTML.
         packages: Those that the programs import in their other form.
+        latex: Turns the LaTeX that a cell shows into MathML.
 
     Raises:
         RenderError: mkdocs-jupyter no longer has what this needs.
@@ -104,7 +112,7 @@ def render(
                 rendered.files |= picture.files
                 output["data"] = {"text/html": _images(picture, beside)}
             elif shown(output) == "text/latex":
-                output["data"] = {"text/html": _mathml(output["data"]["text/latex"], checked, index)}
+                output["data"] = {"text/html": _formula(output, checked, index, latex)}
             elif "data" in output and not shown(output):
                 output["data"] = {"text/plain": f"({', '.join(output['data'])})"}
         # The mark by which nbconvert's own TagRemovePreprocessor hides a cell's input.
@@ -275,10 +283,9 @@ def _terminal(text: str) -> str:
     )
 
 
-def _mathml(latex: str, checked: Checked, index: int) -> str:
-    tex = latex.strip()
+def _formula(output: Output, checked: Checked, index: int, latex: Callable[[str], str]) -> str:
     try:
-        return math.to_mathml(tex.strip("$").strip(), display=not tex.startswith("$") or tex.startswith("$$"))
+        return latex(output["data"]["text/latex"])
     except math.MathError as error:
         message = f"cell {index + 1} shows {error}"
         raise PageError(Finding(checked.page.path, checked.page.cells[index].line, message, kind="math")) from None

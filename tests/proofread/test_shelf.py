@@ -1,0 +1,86 @@
+"""What is kept is served only where all that it was made of is as it was."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from proofread import shelf
+from proofread.shelf import Shelf
+
+
+class Maker:
+    """Makes things, and counts them."""
+
+    def __init__(self) -> None:
+        self.made = 0
+        self.answer = "yes"
+
+    def make(self) -> dict[str, int]:
+        self.made += 1
+        return {"thing": self.made}
+
+    def ask(self, question: str) -> str:
+        return self.answer
+
+    def make_asking(self, oracle) -> list[str]:
+        self.made += 1
+        return [oracle("is it so?")]
+
+
+@pytest.fixture
+def maker() -> Maker:
+    return Maker()
+
+
+def test_what_was_made_of_the_same_is_made_once(tmp_path, maker):
+    for _ in range(2):
+        assert Shelf(tmp_path).made("a", {"of": [1, "x"]}, maker.make) == {"thing": 1}
+
+
+@pytest.mark.parametrize(("name", "of"), [("b", [1]), ("a", [2]), ("a", ["1"]), ("a", [1, None])])
+def test_what_was_made_of_something_else_is_not_taken(tmp_path, maker, name, of):
+    Shelf(tmp_path).made("a", [1], maker.make)
+    assert Shelf(tmp_path).made(name, of, maker.make) == {"thing": 2}
+
+
+def test_another_version_of_a_library_or_of_the_engine_makes_it_anew(tmp_path, maker, monkeypatch):
+    Shelf(tmp_path).made("a", 1, maker.make)
+    now = shelf.environment()
+    for changed in ("proofread", "nbconvert", "jupytext", "pygments"):
+        assert changed in now
+        monkeypatch.setattr(shelf, "environment", lambda changed=changed: now | {changed: "another"})
+        assert Shelf(tmp_path).made("a", 1, maker.make)["thing"] == maker.made > 1
+
+
+def test_it_is_made_anew_once_an_answer_is_another(tmp_path, maker):
+    kept = Shelf(tmp_path)
+    assert kept.made("a", 1, maker.make_asking, oracle=maker.ask) == ["yes"]
+    assert kept.made("a", 1, maker.make_asking, oracle=maker.ask) == ["yes"]
+    assert maker.made == 1
+    maker.answer = "no"
+    assert kept.made("a", 1, maker.make_asking, oracle=maker.ask) == ["no"]
+    assert kept.made("a", 1, maker.make_asking, oracle=maker.ask) == ["no"]
+    assert maker.made == 2
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[]", "{}", '{"made": {"thing": 7}}', '{"answers": [["x"]], "made": 7}'])
+def test_a_damaged_file_is_made_anew(tmp_path, maker, damage):
+    Shelf(tmp_path).made("a", 1, maker.make)
+    (file,) = tmp_path.rglob("*.json")
+    file.write_text(damage)
+    assert Shelf(tmp_path).made("a", 1, maker.make) == {"thing": 2}
+    assert json.loads(file.read_text())["made"] == {"thing": 2}
+
+
+def test_three_versions_of_a_thing_are_kept(tmp_path, maker):
+    for version in range(5):
+        Shelf(tmp_path).made("a", version, maker.make)
+    Shelf(tmp_path).made("another", 0, maker.make)
+    assert len(list(tmp_path.rglob("*.json"))) == 4
+    assert Shelf(tmp_path).made("a", 4, maker.make) == {"thing": 5}
+
+
+def test_where_nothing_can_be_kept_things_are_made_all_the_same(tmp_path, maker):
+    Path(tmp_path, "made").write_text("no folder")
+    assert [Shelf(tmp_path).made("a", 1, maker.make)["thing"] for _ in range(2)] == [1, 2]
