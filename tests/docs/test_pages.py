@@ -16,6 +16,16 @@ from unmasked import self_attention
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.parametrize("path", find_pages([ROOT / "docs"]), ids=lambda path: path.stem)
+def test_the_last_program_of_the_page_runs_in_a_new_interpreter(path: Path):
+    """All others ran, as the page did, in forks of one interpreter: it must make no difference."""
+    (checked,) = check([path], root=ROOT).pages
+    offered = [snippet for _, snippet in sorted(checked.snippets.items()) if snippet.runnable]
+    for snippet in offered[-1:]:
+        assert verify(snippet, ["unmasked"]) is None
+        assert verify(snippet, importing=True) is None
+
+
 def numbered() -> dict[str, str]:
     """The LaTeX of all equations on pages, by number."""
     pages = [page.read(path, ROOT) for path in find_pages([ROOT / "docs"])]
