@@ -1,6 +1,7 @@
 """The executed notebook of a page: its cells with what they gave, and its figures filled in."""
 
 import ast
+import base64
 import re
 import textwrap
 from collections.abc import Callable, Sequence
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from .check import Checked
 from .page import FENCE
+from .steps import Output
 
 if TYPE_CHECKING:  # it takes a while to import, and a build in which nothing has changed needs it not at all
     from nbformat import NotebookNode
@@ -37,8 +39,8 @@ def notebook(checked: Checked) -> "NotebookNode":
         if cell.is_code:
             if hidden := {key: value for tag in cell.tags for key, value in _HIDDEN.get(tag, {}).items()}:
                 metadata["jupyter"] = hidden
-            outputs = [nbformat.from_dict(output) for output in checked.outputs(index)]
-            made = nbformat.v4.new_code_cell(cell.shown, outputs=outputs, metadata=metadata)
+            shows = [nbformat.from_dict(output) for output in outputs(checked, index)]
+            made = nbformat.v4.new_code_cell(cell.shown, outputs=shows, metadata=metadata)
         else:
             made = nbformat.v4.new_markdown_cell(checked.of_cell(index)[0], metadata=metadata)
         made["id"] = f"cell-{index + 1}"
@@ -48,6 +50,16 @@ def notebook(checked: Checked) -> "NotebookNode":
         cells=cells, metadata={**kernel, "language_info": {"name": "python"}}
     )
     return made_notebook
+
+
+def outputs(checked: Checked, index: int) -> list[Output]:
+    """What a code cell shows, as a notebook keeps it: what is bytes in Python, in base64."""
+    kept = []
+    for output in checked.outputs(index):
+        forms = output.get("data", {}).items()
+        data = {form: base64.b64encode(d).decode() if isinstance(d, bytes) else d for form, d in forms}
+        kept.append({**output, "data": data} if data else output)
+    return kept
 
 
 def as_notebook(

@@ -1,0 +1,150 @@
+"""Cells as HTML, without a site around them."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from proofread.check import Checked, check
+from proofread.findings import PageError
+from proofread.render import Rendered, render
+
+PAGE = r"""
+# %%
+#| alt: a line
+import matplotlib.pyplot as plt
+
+plt.plot([1, 2, 3])
+print(f"{1 + 1} é", "\n" in "a", True)  # a comment
+
+# %%
+class Empty:
+    def _repr_mimebundle_(self, **_):
+        return {"application/x-own+json": {"a": 1}}, {}
+
+    def __repr__(self):
+        return "own"
+
+Empty()
+
+# %%
+#| alt: bytes
+class Bytes:
+    def _repr_png_(self):
+        return b"\x89PNG\r\n\x1a\n" + bytes(8) + b"\0\0\0\7\0\0\0\5"
+
+Bytes()
+
+# %%
+class Both:
+    def _repr_png_(self):
+        return b"\x89PNG\r\n\x1a\n" + bytes(20)
+
+    def _repr_html_(self):
+        return '<i class="both">html</i> <img src=x> & "quoted"'
+
+    def _repr_latex_(self):
+        return "$x$"
+
+Both()
+"""
+STYLES = (Path(__file__).parents[2] / "src/proofread/assets/proofread.css").read_text()
+
+
+def checked(root: Path, page: str) -> Checked:
+    (root / "page.py").write_text(page.lstrip())
+    return check([root / "page.py"], root=root, keep=False).pages[0]
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Checked:
+    return checked(tmp_path_factory.mktemp("project"), PAGE)
+
+
+@pytest.fixture(scope="module")
+def rendered(page: Checked) -> Rendered:
+    return render(page, "page/", packages=["mine"])
+
+
+def test_rendering_the_same_page_again_gives_the_same(page: Checked, rendered: Rendered) -> None:
+    again = render(page, "page/", packages=["mine"])
+    assert again == rendered
+    assert page.outputs(0)[-1]["data"].keys() > {"image/svg+xml"}  # and leaves the page as it is
+
+
+def test_only_what_has_a_colour_of_its_own_is_marked(rendered: Rendered) -> None:
+    (code,) = re.findall(r"<code>(.*?)</code>", rendered.cells[0], re.DOTALL)
+    assert code.startswith('<i class="k">import</i> <i class="nf">matplotlib.pyplot</i> <i class="k">as</i>')
+    assert "plt.plot([" in code
+    assert '(<i class="s">f"{</i><i class="m">1</i> + <i class="m">1</i><i class="s">} é"</i>' in code
+    assert '<i class="se">\\n</i><i class="s">"</i> <i class="k">in</i>' in code
+    assert ", True)" in code
+    assert '<i class="c"># a comment</i>' in code
+
+
+def test_the_code_can_be_copied_as_it_was_written(page: Checked, rendered: Rendered) -> None:
+    import html
+
+    for index, cell in rendered.cells.items():
+        (code,) = re.findall(r"<code>(.*?)</code>", cell, re.DOTALL)
+        assert html.unescape(re.sub("<[^>]*>", "", code)) == page.page.cells[index].shown + "\n"
+
+
+def test_files_are_addressed_from_the_page(rendered: Rendered) -> None:
+    assert set(rendered.files) >= {"cell-1.py", "figure-1.svg"}
+    addresses = re.findall(r'(?:src|href)="(page/[^"]*)"', "".join(rendered.cells.values()))
+    assert {address.removeprefix("page/") for address in addresses} == set(rendered.files)
+
+
+def test_html_is_preferred_to_a_picture_of_it_and_left_as_it_is(rendered: Rendered) -> None:
+    assert '<i class="both">html</i> <img src=x> & "quoted"' in rendered.cells[3]
+    assert "figure-3" not in rendered.cells[3]
+
+
+def test_a_picture_given_as_bytes_is_a_file(rendered: Rendered) -> None:
+    assert 'src="page/figure-2.png" alt="bytes" loading="lazy" width="7" height="5"' in rendered.cells[2]
+    assert rendered.files["figure-2.png"].startswith(b"\x89PNG")
+
+
+def test_what_has_no_form_that_can_be_shown_is_named(rendered: Rendered) -> None:
+    assert "<pre>own</pre>" in rendered.cells[1] or "(application/x-own+json)" in rendered.cells[1]
+
+
+def test_latex_that_cannot_be_read_is_a_finding_of_its_cell(tmp_path: Path) -> None:
+    wrong = checked(tmp_path, 'x = 1\n\n# %%\nfrom IPython.display import Latex\n\nLatex("$\\\\frac{1$")\n')
+    with pytest.raises(PageError, match=r"page\.py:4: cell 2 shows \$\\frac\{1\$ is not TeX"):
+        render(wrong)
+
+
+COLOURS = ["black", "red", "green", "yellow", "blue", "magenta", "cyan", "white"]
+NAMES = [f"{colour}{shade}" for colour in COLOURS for shade in ("", "-intense")]
+
+
+def luminance(colour: str) -> float:
+    """WCAG's relative luminance of #rgb or #rrggbb."""
+    digits = colour.removeprefix("#")
+    digits = "".join(d * 2 for d in digits) if len(digits) == 3 else digits
+    parts = [int(digits[i : i + 2], 16) / 255 for i in (0, 2, 4)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: str, other: str) -> float:
+    darker, lighter = sorted([luminance(one), luminance(other)])
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+@pytest.mark.parametrize("name", [*NAMES, "ink"])
+# The papers: a white page, Material's code, and the darkest and lightest of Material's dark schemes.
+@pytest.mark.parametrize(("scheme", "papers"), [(r":root", ["#ffffff", "#f5f5f5"]), (r"slate", ["#16181d", "#2b2e3b"])])
+def test_each_colour_of_a_terminal_can_be_read_by_day_and_by_night(name: str, scheme: str, papers: list[str]) -> None:
+    (block,) = re.findall(rf"^[^\n]*{scheme}[^{{}}]*\{{([^{{}}]*ansi-paper[^{{}}]*)\}}", STYLES, re.MULTILINE)
+    colours = dict(re.findall(r"--proofread-ansi-([\w-]+): (#\w+);", block))
+    for paper in [*papers, colours["paper"]]:
+        assert contrast(colours[name], paper) >= 4.5, paper
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_colour_of_a_terminal_has_a_style_for_text_and_ground(name: str) -> None:
+    assert f".ansi-{name}-fg {{ color: var(--proofread-ansi-{name}); }}" in STYLES
+    assert f".ansi-{name}-bg {{ background: var(--proofread-ansi-{name}); }}" in STYLES
