@@ -14,7 +14,7 @@ from pathlib import Path
 from . import math
 from .check import Checked, Report, Told, check, find_pages
 from .config import Settings
-from .notebook import outputs, relink
+from .notebook import relink
 from .render import Picture, pictures, shown
 from .steps import Output
 
@@ -136,7 +136,7 @@ def page(
             pieces.append(cell.fence)
         else:
             pieces += [_fenced(cell.shown, "python")] if "hide-input" not in cell.tags else []
-            shows = outputs(checked, index) if "hide-output" not in cell.tags else []
+            shows = checked.outputs(index) if "hide-output" not in cell.tags else []
             for place, output in enumerate(shows):
                 picture = drawn.get((index, place))
                 pieces.append(_image(picture, folder) if picture else _output(output, tex))

@@ -3,6 +3,7 @@
 The fork server imports this module, so it imports nothing that a page might document.
 """
 
+import base64
 import functools
 import io
 import multiprocessing
@@ -151,6 +152,8 @@ class _Shell(InteractiveShell):
         for form, data in content.get("data", {}).items():
             if isinstance(data, str) and form.startswith("text/"):
                 self.count(data)
+            if isinstance(data, bytes):  # as a kernel sends a picture
+                content["data"][form] = base64.b64encode(data).decode()
         self.outputs.append({"output_type": kind, **content})
 
     def _showtraceback(self, etype: type[BaseException], evalue: BaseException, stb: list[str]) -> None:

@@ -1,7 +1,6 @@
 """The executed notebook of a page: its cells with what they gave, and its figures filled in."""
 
 import ast
-import base64
 import re
 import textwrap
 from collections.abc import Callable, Sequence
@@ -9,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from .check import Checked
 from .page import FENCE
-from .steps import Output
 
 if TYPE_CHECKING:  # it takes a while to import, and a build in which nothing has changed needs it not at all
     from nbformat import NotebookNode
@@ -39,7 +37,7 @@ def notebook(checked: Checked) -> "NotebookNode":
         if cell.is_code:
             if hidden := {key: value for tag in cell.tags for key, value in _HIDDEN.get(tag, {}).items()}:
                 metadata["jupyter"] = hidden
-            shows = [nbformat.from_dict(output) for output in outputs(checked, index)]
+            shows = [nbformat.from_dict(output) for output in checked.outputs(index)]
             made = nbformat.v4.new_code_cell(cell.shown, outputs=shows, metadata=metadata)
         else:
             made = nbformat.v4.new_markdown_cell(checked.of_cell(index)[0], metadata=metadata)
@@ -50,16 +48,6 @@ def notebook(checked: Checked) -> "NotebookNode":
         cells=cells, metadata={**kernel, "language_info": {"name": "python"}}
     )
     return made_notebook
-
-
-def outputs(checked: Checked, index: int) -> list[Output]:
-    """What a code cell shows, as a notebook keeps it: what is bytes in Python, in base64."""
-    kept = []
-    for output in checked.outputs(index):
-        forms = output.get("data", {}).items()
-        data = {form: base64.b64encode(d).decode() if isinstance(d, bytes) else d for form, d in forms}
-        kept.append({**output, "data": data} if data else output)
-    return kept
 
 
 def as_notebook(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from . import math
 from .check import PICTURES, Checked
 from .findings import Finding, PageError
-from .notebook import notebook, outputs
+from .notebook import notebook
 from .steps import Output
 
 if TYPE_CHECKING:  # it takes a second to import, and a build in which no cell has changed needs it not at all
@@ -150,7 +150,7 @@ def pictures(checked: Checked) -> dict[tuple[int, int], Picture]:
         if not cell.is_code or "remove-cell" in cell.tags or "hide-output" in cell.tags:
             continue
         alts = iter(checked.of_cell(index))
-        for place, output in enumerate(outputs(checked, index)):
+        for place, output in enumerate(checked.outputs(index)):
             if not any(kind in output.get("data", {}) for kind in PICTURES):
                 continue
             alt = next(alts, "")
