@@ -21,12 +21,14 @@ from .steps import Limits, Outcome, Result, Task
 _PRELOADED = (
     "torch",
     "torch.testing",
+    "torch.distributed.tensor",  # torch.testing.assert_close imports it when it is first called
+    "torch._dynamo",  # and optimizers import this
     "numpy.random",  # or its state before its first use could not be told
     "matplotlib.pyplot",
     "matplotlib_inline.backend_inline",
     "matplotlib.backends.backend_svg",
     "IPython",
-    "proofread.formula",
+    "proofread.formula._check",
     "proofread.kernel",
 )
 # One thread a child: as many children run as there are cores. A fixed hash seed keeps the order of sets.
