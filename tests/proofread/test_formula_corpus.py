@@ -233,7 +233,10 @@ PAGE |= {
 EQUIVALENT = {
     "a shared rotation cancels": (r"X W (X W)^\top = X X^\top, \quad W W^\top = I",),
     "a shift of all keys": (r"\operatorname{weights}(Q, K - \mathbf{1} c^\top) = \operatorname{weights}(Q, K)",),
-    "online softmax": (CORPUS["online softmax"][0].replace("s_t) ", "{m}_t) "),),
+    "online softmax": (
+        CORPUS["online softmax"][0].replace("s_t) ", "{m}_t) "),
+        CORPUS["online softmax"][0].replace("m_{t-1}, s", "m_{t}, s"),
+    ),
 }
 
 

@@ -46,7 +46,10 @@ def check(formula: Formula, namespace: Mapping[str, object]) -> list[str]:
 def holds_in(latex: str, scope: Scope) -> bool:
     """Tell whether LaTeX can be read and holds in a scope."""
     try:
-        return next(_fails(latex, parse(latex, scope), scope), None) is None
+        parsed = parse(latex, scope)
+        if any(left == right for statement in parsed.statements for left, right in pairwise(statement.kids)):
+            return False  # a check refuses what says nothing
+        return next(_fails(latex, parsed, scope), None) is None
     except FormulaError:
         return False
 
@@ -54,10 +57,13 @@ def holds_in(latex: str, scope: Scope) -> bool:
 def sides(latex: str, parsed: Parsed, scope: Scope) -> Iterator[tuple[Node, Assignment, list[Any], Evaluator]]:
     """Yield each statement for each value of its free indices, with the values of its sides."""
     evaluator = Evaluator(latex, parsed, scope)
-    for statement in parsed.statements:
-        for at in evaluator.assignments(statement):
-            values = [evaluator(kid, at) if kid.kind not in ("space", "interval") else kid for kid in statement.kids]
+    for statement, given in zip(parsed.statements, parsed.given, strict=True):
+        at = None
+        for at in evaluator.assignments(statement, given):
+            values = [kid if kid.kind == "sized" else evaluator(kid, at) for kid in statement.kids]
             yield statement, at, values, evaluator
+        if at is None:
+            raise FormulaError(f"`{evaluator.text(statement)}` says nothing: no value of its indices is within range")
 
 
 def _fails(latex: str, parsed: Parsed, scope: Scope) -> Iterator[str]:
@@ -68,8 +74,9 @@ def _fails(latex: str, parsed: Parsed, scope: Scope) -> Iterator[str]:
             left, right = statement.kids[i : i + 2]
             if (id(statement), i) in failed:
                 continue
-            if relation == "∈":
-                said = _outside(values[i], right, values[i + 1], evaluator, at)
+            if relation in "∈∉":
+                said = evaluator.outside(values[i], right, at)
+                said = said if relation == "∈" else "it is one of them" * (not said)
             else:
                 said = _differs(relation, left, right, values[i], values[i + 1], evaluator)
             if said:
@@ -80,6 +87,9 @@ def _fails(latex: str, parsed: Parsed, scope: Scope) -> Iterator[str]:
 
 
 def _differs(relation: str, left: Node, right: Node, one: Any, other: Any, evaluator: Evaluator) -> str:
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple) and relation == "=":
+        sets = [sorted({float(member) for member in side}) for side in (one, other)]
+        return "" if sets[0] == sets[1] else f"{evaluator.text(left)} is {one}, {evaluator.text(right)} is {other}"
     if isinstance(one, list | tuple) or isinstance(other, list | tuple):
         return "a list has no value: index it"
     zero = Node("number", value="0")
@@ -105,31 +115,6 @@ def _differs(relation: str, left: Node, right: Node, one: Any, other: Any, evalu
     return f"{evaluator.text(left)} is {shown[0]}, {evaluator.text(right)} is {shown[1]}"
 
 
-def _outside(value: Any, node: Node, members: Any, evaluator: Evaluator, at: Assignment) -> str:
-    """Say why a value is not in a set, if it is not."""
-    values = value if isinstance(value, list | tuple) else [value]
-    for item in values:
-        shape = tuple(item.shape) if isinstance(item, Tensor) else ()
-        entries = torch.as_tensor(item, dtype=torch.float64)
-        if node.kind == "space":
-            sizes = tuple(evaluator.integer(kid, at) for kid in node.kids)
-            if shape != sizes:
-                return f"its shape is {shape}, not {sizes}"
-            if (node.value == "Z" and bool((entries != entries.round()).any())) or (
-                node.value == "N" and bool(((entries != entries.round()) | (entries < 0)).any())
-            ):
-                return f"it has entries outside {node.value}: {_show(item)}"
-        elif node.kind == "interval":
-            low, high = (evaluator(kid, at) for kid in node.kids)
-            above = entries >= low if node.value[0] == "[" else entries > low
-            below = entries <= high if node.value[1] == "]" else entries < high
-            if not bool((above & below).all()):
-                return f"it is {_show(item)}"
-        elif not all(any(holds("=", float(x), member, 1e-8) for member in members) for x in entries.flatten()):
-            return f"it is {_show(item)}"
-    return ""
-
-
 def _show(value: Any, digits: int = 4) -> str:
     if not isinstance(value, Tensor) or value.dim() == 0:
         return f"{float(value):.{digits}g}"
@@ -140,7 +125,7 @@ def _show(value: Any, digits: int = 4) -> str:
 def _hides(formula: Formula, parsed: Parsed, scope: Scope) -> Iterator[str]:
     """Yield the values that `where` binds and that hide mistakes."""
     remedy = "bind it to what tells mistakes apart, such as random(...)"
-    for name in sorted(_names(parsed) & scope.where.keys() - {"one", "zero"}):
+    for name in sorted(name for name in _names(parsed) & scope.where.keys() if not name.startswith(("one", "zero"))):
         value = scope.where[name]
         if isinstance(value, int | float) and value in (0, 1):
             yield f"`{formula.latex}`: {name} = {value:g} hides factors and powers: {remedy}"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -58,29 +60,31 @@ class Evaluator:
             found = frozenset().union(*(self.indices(kid) for kid in node.kids))
             if node.kind == "name" and (node.value in self.parsed.indices or node.value.startswith("#")):
                 found |= {node.value}
-            if node.kind == "big":
-                found -= {node.value.split()[1]}
-            if node.kind == "sequence":
-                found -= {node.value}
+            if node.kind in ("big", "sequence", "builder"):
+                found -= {node.value.split()[-1]}
             self._indices[id(node)] = found
         return self._indices[id(node)]
 
-    def assignments(self, statement: Node, at: Assignment | None = None) -> Iterator[Assignment]:
-        """Yield every value of the statement's free indices."""
+    def assignments(self, statement: Node, given: Node | None, at: Assignment | None = None) -> Iterator[Assignment]:
+        """Yield every value of the statement's free indices that fulfils the condition under which it holds."""
         at = at or {}
-        names = [name for name in self.parsed.free if name in self.indices(statement) and name not in at]
+        depends = self.indices(statement) | (self.indices(given) if given else frozenset())
+        names = [name for name in self.parsed.free if name in depends and name not in at]
         if not names:
-            yield at
+            if given is None or self(given, at):
+                yield at
             return
         # An index whose range needs another one's value comes after it.
         for name in names:
             values = self._range(name, statement, at)
+            if values is None and given:
+                values = self._bounded(name, given, at)
             if values is not None:
                 break
         else:
             raise FormulaError(rf"nothing says which values {names[0]} takes: add `, {names[0]} = 1, \dots, n`")
         for value in values:
-            yield from self.assignments(statement, {**at, name: value})
+            yield from self.assignments(statement, given, {**at, name: value})
 
     def text(self, node: Node) -> str:
         """Return how a node is written."""
@@ -128,6 +132,34 @@ class Evaluator:
             raise FormulaError(f"{name} has no value for which all its subscripts are within range")
         return values
 
+    def _bounded(self, name: str, condition: Node, at: Assignment) -> list[int] | None:
+        """Return the values between a condition's bounds on an index, or those of its set; None if there are none."""
+        if condition.kind == "and":
+            sets = [self._bounded(name, kid, at) for kid in condition.kids]
+            return next((values for values in sets if values is not None), None)
+        if condition.kind == "limits":
+            low, high = (self.integer(kid, at) for kid in condition.kids)
+            return list(range(low, high + 1))
+        if condition.kind != "condition":
+            return None
+        lows: list[int] = []
+        highs: list[int] = []
+        for relation, (one, other) in zip(condition.value.split(), pairwise(condition.kids), strict=True):
+            if one.value == name and relation == "∈":
+                members = self(other.kids[0] if other.kind == "sized" and len(other.kids) == 1 else other, at)
+                if not isinstance(members, list | tuple):
+                    raise self.fail(other, f"is {_describe(members)}, not a set")
+                return sorted({int(member) for member in members})
+            above = relation in ("<", "≤")
+            if relation not in ("<", "≤", ">", "≥") or (one.value == name) == (other.value == name):
+                continue
+            bound = self(other if one.value == name else one, at)
+            if (one.value == name) == above:
+                highs.append(math.ceil(bound) - 1 if relation in "<>" else math.floor(bound))
+            else:
+                lows.append(math.floor(bound) + 1 if relation in "<>" else math.ceil(bound))
+        return list(range(max(lows), min(highs) + 1)) if lows and highs else None
+
     def _size(self, node: Node, axis: int, at: Assignment) -> int:
         base = self(node.kids[0], at)
         if isinstance(base, list | tuple) and axis == 0:
@@ -163,7 +195,8 @@ class Evaluator:
                 raise self._outside(node, axis, size, at)
             key.append(entry)
         if isinstance(base, list | tuple):
-            return self._plain(base[key[0]])
+            item = base[key[0]]
+            return sorted(item) if isinstance(item, range | set | frozenset) else self._plain(item)
         return self._plain(base[tuple(key)])
 
     def _outside(self, node: Node, axis: int, size: int, at: Assignment) -> FormulaError:
@@ -224,6 +257,8 @@ class Evaluator:
         value = self._plain(self.scope.value(node.value))
         if isinstance(value, bool):
             return int(value)
+        if isinstance(value, range | set | frozenset):
+            return sorted(value)
         if not isinstance(value, int | float | Tensor | list | tuple):
             raise self.fail(node, f"is {_describe(value)}, not a number or a tensor")
         return value
@@ -286,6 +321,16 @@ class Evaluator:
 
     _oslash = _odot
 
+    def _kron(self, node: Node, at: Assignment) -> Any:
+        one, other = self._kids(node, at)
+        if len(_shape(one)) != 2 or len(_shape(other)) != 2:
+            raise self.fail(node, r"\otimes is for matrices: write x y^\top for the product of two columns")
+        return torch.kron(one.contiguous(), other.contiguous())
+
+    def _mod(self, node: Node, at: Assignment) -> Any:
+        one, other = (self.integer(kid, at) for kid in node.kids)
+        return one % other
+
     def _fraction(self, node: Node, at: Assignment) -> Any:
         one, other = self._kids(node, at)
         if _shape(other):
@@ -333,8 +378,12 @@ class Evaluator:
             reduce = max if name == "max" else min
             if len(values) == 1 and isinstance(values[0], Tensor):
                 return self._plain(getattr(values[0], name)())
-            if any(_shape(value) for value in values):
-                raise self.fail(node, f"{name} of several tensors: index them")
+            shapes = {_shape(value) for value in values} - {()}
+            if len(shapes) > 1:
+                raise self.fail(node, f"{name} of tensors whose shapes {' and '.join(map(str, sorted(shapes)))} differ")
+            if shapes:
+                whole = [torch.as_tensor(value, dtype=None if _shape(value) else torch.float64) for value in values]
+                return functools.reduce(torch.maximum if name == "max" else torch.minimum, whole)
             return reduce(values)
         value, *base = values
         if name in _WHOLE and not _shape(value):
@@ -352,24 +401,41 @@ class Evaluator:
             result = self._plain(_ELEMENTWISE[name](torch.tensor(value, dtype=torch.float64)))
         return result / math.log(base[0]) if base else result
 
+    def _softmax(self, node: Node, at: Assignment) -> Any:
+        (body,) = node.kids
+        values = self._range(node.value, body, {name: value for name, value in at.items() if name != node.value})
+        if not values or at[node.value] not in values:
+            raise self.fail(node, f"nothing says which values {node.value} takes: index by it")
+        scores = [self(body, {**at, node.value: value}) for value in values]
+        if any(_shape(score) for score in scores):
+            raise self.fail(node, f"softmax over {node.value} is of numbers: index what it is of")
+        weights = torch.stack([torch.as_tensor(score, dtype=torch.float64) for score in scores]).softmax(0)
+        return self._plain(weights[values.index(at[node.value])])
+
     def _big(self, node: Node, at: Assignment) -> Any:
-        kind, index, *relation = node.value.split()
-        body, *limits = node.kids
-        if relation == ["="]:
-            values = list(range(self.integer(limits[0], at), self.integer(limits[1], at) + 1))
-        else:
-            found = self._range(index, body, at)
-            if found is None:
-                raise self.fail(node, f"nothing says which values {index} takes: write limits")
-            values = found
-            if relation:
-                bound = self(limits[0], at)
-                values = [value for value in values if holds(relation[0], value, bound, 0.0)]
+        kind, index = node.value.split()
+        body, *domains = node.kids
+        domain = domains[0] if domains else None
+        exact = domain is not None and any(part.kind == "limits" or "∈" in part.value for part in domain.walk())
+        values = self._bounded(index, domain, at) if domain and exact else self._range(index, body, at)
+        if values is None and domain:
+            values = self._bounded(index, domain, at)
+        if values is None:
+            raise self.fail(node, f"nothing says which values {index} takes: write limits")
+        if domain and domain.kind != "limits":
+            values = [value for value in values if self(domain, {**at, index: value})]
         terms = [self(body, {**at, index: value}) for value in values]
         if kind in ("max", "min"):
             if not terms or any(_shape(term) for term in terms):
                 raise self.fail(node, f"the {kind} of {'tensors' if terms else 'nothing'}")
             return max(terms) if kind == "max" else min(terms)
+        if kind in ("argmax", "argmin"):
+            best = (max if kind == "argmax" else min)(terms, default=math.nan)
+            if any(_shape(term) for term in terms) or terms.count(best) != 1:
+                raise self.fail(
+                    node, f"no single {index} has the {'largest' if kind == 'argmax' else 'smallest'} value"
+                )
+            return values[terms.index(best)]
         if kind == "sum":
             return sum(terms[1:], terms[0]) if terms else 0
         product: Any = terms[0] if terms else 1
@@ -388,6 +454,8 @@ class Evaluator:
 
     def _abs(self, node: Node, at: Assignment) -> Any:
         (value,) = self._kids(node, at)
+        if isinstance(value, list | tuple):
+            return len(value)
         if _shape(value):
             raise self.fail(node, rf"|x| is for numbers, this is {_describe(value)}: write \lVert x \rVert")
         return abs(value)
@@ -400,38 +468,116 @@ class Evaluator:
 
     def _concat(self, node: Node, at: Assignment) -> Any:
         values = [torch.as_tensor(v, dtype=None if _shape(v) else torch.float64) for v in self._kids(node, at)]
-        if all(value.dim() == 0 for value in values):
-            return torch.stack(values)
-        axis = int(node.value)
-        return torch.cat(
-            [value[None] if value.dim() < max(v.dim() for v in values) and axis == 0 else value for value in values],
-            axis,
-        )
+        axis, most = int(node.value), max(value.dim() for value in values)
+        if most == 0 or (most == 1 and axis and node.kind == "concat" and {v.dim() for v in values} == {1}):
+            return torch.stack(values, -1)  # numbers make a column, and columns a matrix
+        if axis and any(value.dim() < most for value in values):
+            raise self.fail(node, "numbers beside tensors: write [a; b] to put them below each other")
+        return torch.cat([value[None] if value.dim() < most else value for value in values], axis)
+
+    def _vector(self, node: Node, at: Assignment) -> Any:
+        values = self._kids(node, at)
+        if any(_shape(value) for value in values):
+            raise self.fail(node, "a list in parentheses is of numbers: write [a; b] to put tensors below each other")
+        return torch.stack([torch.as_tensor(value, dtype=torch.float64) for value in values])
+
+    def _labelled(self, node: Node, at: Assignment) -> Any:
+        value, sizes = self(node.kids[0], at), tuple(self.integer(kid, at) for kid in node.kids[1:])
+        if _shape(value) != sizes:
+            raise self.fail(node, f"is labelled {sizes}, but is {_describe(value)}")
+        return value
 
     def _matrix(self, node: Node, at: Assignment) -> Any:
         values = [torch.as_tensor(v, dtype=None if _shape(v) else torch.float64) for v in self._kids(node, at)]
-        width = len(values) // int(node.value)
+        width = len(values) // (int(node.value) or len(values))  # of one column where its rows are dots
         if any(value.dim() for value in values):
-            rows = [
-                torch.cat([v if v.dim() > 1 else v.reshape(-1, 1) for v in row], -1)
-                for row in (values[i : i + width] for i in range(0, len(values), width))
-            ]
-            return torch.cat(rows, -2)
+            blocks = [value if value.dim() > 1 else value.reshape(-1, 1) for value in values]
+            rows = [blocks[i : i + width] for i in range(0, len(blocks), width)]
+            heights = [max(block.shape[0] for block in row) for row in rows]
+            widths = [max(block.shape[1] for block in column) for column in zip(*rows, strict=True)]
+            for row, height in zip(rows, heights, strict=True):
+                for i, block in enumerate(row):
+                    if block.numel() == 1 and not block.any():
+                        row[i] = block.expand(height, widths[i])  # 0 is a block of zeros
+            return torch.cat([torch.cat(row, -1) for row in rows], -2)
         stacked = torch.stack(values)
         return stacked if width == 1 else stacked.reshape(-1, width)
 
     def _cases(self, node: Node, at: Assignment) -> Any:
         for value, condition in zip(node.kids[::2], node.kids[1::2], strict=True):
-            sides = [self(kid, at) for kid in condition.kids]
-            if all(
-                holds(relation, one, other, 0.0)
-                for relation, one, other in zip(condition.value.split(), sides, sides[1:], strict=False)
-            ):
+            if self(condition, at):
                 return self(value, at)
         raise self.fail(node, "no case applies")
 
+    def _condition(self, node: Node, at: Assignment) -> bool:
+        return all(
+            self._compares(relation, one, other, at)
+            for relation, (one, other) in zip(node.value.split(), pairwise(node.kids), strict=True)
+        )
+
+    def _compares(self, relation: str, one: Node, other: Node, at: Assignment) -> bool:
+        if relation in "∈∉":
+            outside = self.outside(self(one, at), other, at)
+            return bool(outside) == (relation == "∉")
+        return holds(relation, self(one, at), self(other, at), 0.0)
+
+    def _limits(self, node: Node, at: Assignment) -> bool:
+        return True  # whose index runs between them already
+
+    def _and(self, node: Node, at: Assignment) -> bool:
+        return all(self(kid, at) for kid in node.kids)
+
+    def _or(self, node: Node, at: Assignment) -> bool:
+        return any(self(kid, at) for kid in node.kids)
+
+    def _parity(self, node: Node, at: Assignment) -> bool:
+        return self.integer(node.kids[0], at) % 2 == (node.value == "odd")
+
+    def _indicator(self, node: Node, at: Assignment) -> int:
+        return int(self(node.kids[0], at))
+
     def _members(self, node: Node, at: Assignment) -> Any:
         return self._kids(node, at)
+
+    def _builder(self, node: Node, at: Assignment) -> Any:
+        (condition,) = node.kids
+        values = self._bounded(node.value, condition, at)
+        if values is None:
+            raise self.fail(node, f"nothing says between which values {node.value} lies")
+        return [value for value in values if self(condition, {**at, node.value: value})]
+
+    def outside(self, value: Any, node: Node, at: Assignment) -> str:
+        """Say why a value is not in a set, if it is not."""
+        if node.kind == "sized":
+            node, *sizes = node.kids
+            shape = tuple(self.integer(kid, at) for kid in sizes)
+            for item in value if isinstance(value, list | tuple) else [value]:
+                if sizes or node.kind == "space":
+                    if _shape(item) != shape:
+                        return f"its shape is {_shape(item)}, not {shape}"
+                elif _shape(item):
+                    return f"it is {_describe(item)}, not a number"
+        entries = torch.cat(
+            [torch.as_tensor(v, dtype=torch.float64).flatten() for v in (value if isinstance(value, list) else [value])]
+        )
+        slack = math.sqrt(self.precision)
+        if node.kind == "space":
+            whole = entries == entries.round()
+            inside = {"R": entries.isnan().logical_not(), "Z": whole, "N": whole & (entries >= 0)}[node.value]
+        elif node.kind == "interval":
+            low, high = (self(kid, at) for kid in node.kids)
+            slack = slack * max([abs(end) for end in (low, high) if math.isfinite(end)], default=0.0)
+            above = entries >= low - slack if node.value[0] == "[" else entries > low
+            inside = above & (entries <= high + slack if node.value[1] == "]" else entries < high)
+        else:
+            members = self(node, at)
+            if not isinstance(members, list | tuple):
+                raise self.fail(node, f"is {_describe(members)}, not a set")
+            inside = torch.tensor([any(holds("=", entry, m, 1e-8) for m in members) for entry in entries.tolist()])
+        wrong = entries[~inside]
+        if not len(wrong):
+            return ""
+        return f"it {'has entries' if len(entries) > 1 else 'is'} {', '.join(f'{x:.4g}' for x in wrong[:3].tolist())}"
 
     def _derivative(self, node: Node, at: Assignment) -> Any:
         top, by = node.kids
@@ -448,6 +594,9 @@ class Evaluator:
                 raise self.fail(
                     node, f"{self.text(by)} needs .requires_grad_() in `where`, before what is differentiated"
                 )
+            if value.dim() == leaf.dim() == 1 and by.kind != "index":
+                # A row for each entry of what is differentiated.
+                return torch.stack([torch.autograd.grad(v, leaf, retain_graph=True)[0] for v in value])
             if value.dim():
                 raise self.fail(node, "only a number is differentiated: index it")
             (gradient,) = torch.autograd.grad(value, leaf, retain_graph=True, materialize_grads=True)
@@ -467,8 +616,16 @@ def holds(relation: str, one: Any, other: Any, tolerance: float) -> bool:
     slack = tolerance * (max(largest) if largest and all(largest) else 1.0)
     if relation in ("=", "≈", "≠"):
         return torch.allclose(one, other, rtol=0.0, atol=slack) == (relation != "≠")
-    compare = {"<": one < other, ">": one > other, "≤": one <= other + slack, "≥": one >= other - slack}
-    return bool(compare[relation].all())
+    # Much less is a tenth at most.
+    compare: dict[str, Callable[[], Tensor]] = {
+        "<": lambda: one < other,
+        ">": lambda: one > other,
+        "≤": lambda: one <= other + slack,
+        "≥": lambda: one >= other - slack,
+        "≪": lambda: one.abs() * 10 <= other.abs(),
+        "≫": lambda: one.abs() >= other.abs() * 10,
+    }
+    return bool(compare[relation]().all())
 
 
 def _matmul(one: Tensor, other: Tensor) -> Tensor:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import Any
 
 import torch
@@ -29,6 +29,16 @@ _OPPOSITES = {
         r"\gt": r"\lt",
     },
 }
+
+
+_WIDENED = {"<": (r"\le", ">"), "≤": (r"\ge",), ">": (r"\ge", "<"), "≥": (r"\le",)}
+_CHANGED = _WIDENED | {"≤": ("<", r"\ge"), "≥": (">", r"\le"), "≠": ("=",), "=": (r"\ne",)}
+_CHANGED |= {"∈": (r"\notin",), "∉": (r"\in",)}
+
+
+# A side of a statement: which statement, the values of its indices, which side.
+Key = tuple[int, tuple[tuple[str, int], ...], int]
+Sides = dict[Key, Tensor]
 
 
 @dataclass(frozen=True)
@@ -108,6 +118,13 @@ def _edits(latex: str, parsed: Parsed, scope: Scope) -> Iterator[tuple[int, int,
     # An entry of a transposed tensor is what swapped indices give.
     entries = {id(node.kids[0]) for node in nodes if node.kind == "index" and len(node.kids) > 2}
 
+    given = {id(node) for tree in parsed.given if tree for node in tree.walk()}
+    for node in (node for tree in (*parsed.statements, *filter(None, parsed.given)) for node in tree.walk()):
+        if node.kind == "condition":
+            for (start, end), relation in zip(node.marks, node.value.split(), strict=True):
+                # What holds under a condition holds under a narrower one.
+                for instead in (_WIDENED if id(node) in given else _CHANGED).get(relation, ()):
+                    yield start, end, instead + " ", "condition changed"
     for statement in parsed.statements:
         relations = set(statement.value.split())
         if relations == {"∈"}:
@@ -130,10 +147,14 @@ def _edits(latex: str, parsed: Parsed, scope: Scope) -> Iterator[tuple[int, int,
                         yield a, b, "-" if sign == "+" else "+", "sign flipped"
                     elif sign == "+":
                         yield a, a, "-", "sign flipped"
+                for term, (a, _) in zip(kids[1:], node.marks[1:], strict=True):
+                    yield a, term.span[1], "", "term dropped"
             elif node.kind == "transpose":
                 yield *node.marks[0], "", "transposition dropped"
             elif node.kind == "sqrt":
                 yield start, end, operand(kids[0]), "root dropped"
+            elif node.kind == "power":
+                yield *node.marks[0], "", "power dropped"
             elif node.kind == "fraction":
                 one, other = kids
                 yield start, end, operand(one), "divisor dropped"
@@ -151,16 +172,18 @@ def _edits(latex: str, parsed: Parsed, scope: Scope) -> Iterator[tuple[int, int,
                         yield *kid.span, f" {index}", "index replaced"
             elif node.kind == "big":
                 a, b = node.marks[0]
-                yield a, b, _OPPOSITES[latex[a:b]], "operation replaced"
-                for limit, shift in zip(kids[1:], ("+1", "-1"), strict=False):
+                if opposite := _OPPOSITES.get(latex[a:b]):
+                    yield a, b, opposite, "operation replaced"
+                limits = [
+                    limit for kid in kids[1:] for part in kid.walk() if part.kind == "limits" for limit in part.kids
+                ]
+                for limit, shift in zip(limits, ("+1", "-1"), strict=False):
                     yield limit.span[1], limit.span[1], shift, "limit off by one"
-            elif node.kind == "condition":
-                for a, b in node.marks:
-                    if opposite := _OPPOSITES.get(latex[a:b]):
-                        yield a, b, opposite + " ", "condition turned round"
             elif node.kind in ("call", "apply", "inner", "concat"):
                 for one, other in pairwise(kids):
                     yield swap(one, other, "arguments")
+                if node.kind == "apply" and len(kids) == 1:
+                    yield start, end, operand(kids[0]), "function dropped"
                 if (word := "\\" + node.value) in _OPPOSITES and latex.startswith(word, start):
                     yield start, start + len(word), _OPPOSITES[word], "function replaced"
             elif node.kind == "number" and "." not in node.value:
@@ -223,20 +246,36 @@ def _says_the_same(latex: str, mutant: str, scope: Scope) -> bool:
     for positive in (True, False):
         fresh = _Fresh(scope, positive=positive)
         one, other = _sides(latex, fresh), _sides(mutant, fresh)
-        if one is None or other is None or [side.shape for side in one] != [side.shape for side in other]:
-            return False
-        if not all(torch.allclose(a, b, rtol=1e-4, atol=1e-7, equal_nan=True) for a, b in zip(one, other, strict=True)):
+        if (
+            one is None
+            or other is None
+            or not (
+                _alike_by(one, other, sorted(one, key=repr), sorted(other, key=repr))
+                or _alike_by(one, other, one, other)
+            )
+        ):
             return False
     return True
 
 
-def _sides(latex: str, scope: Scope) -> list[Tensor] | None:
+def _alike_by(one: Sides, other: Sides, keys: Iterable[Key], others: Iterable[Key]) -> bool:
+    pairs = zip_longest((one[key] for key in keys), (other[key] for key in others))
+    return all(
+        a is not None and b is not None and a.shape == b.shape and torch.allclose(a, b, 1e-4, 1e-7, equal_nan=True)
+        for a, b in pairs
+    )
+
+
+def _sides(latex: str, scope: Scope) -> Sides | None:
+    """The values of a formula's sides, by statement, values of its indices, and place."""
+    found: Sides = {}
     try:
-        return [
-            torch.as_tensor(value, dtype=torch.float64).detach()
-            for _, _, values, _ in sides(latex, parse(latex, scope), scope)
-            for value in values
-            if not isinstance(value, Node | list | tuple)
-        ]
+        parsed = parse(latex, scope)
+        for statement, at, values, _ in sides(latex, parsed, scope):
+            for place, value in enumerate(values):
+                if not isinstance(value, Node | list | tuple):
+                    key = parsed.statements.index(statement), tuple(sorted(at.items())), place
+                    found[key] = torch.as_tensor(value, dtype=torch.float64).detach()
     except FormulaError:
         return None
+    return found
