@@ -181,6 +181,10 @@ print("after")
 display(Markdown('!!! tip "Told"\\n\\n    By a *cell*.'))
 display(JSON({"a": "b"}), Javascript("alert()"))
 
+# %% tags=["no-snippet"]
+#| alt: a patch
+Picture.new("RGB", (5, 2))
+
 # %%
 print("\\x1b[31mred\\x1b[0m \\x1b[1;92mgreen\\x1b[0m \\x1b[37;44mwhite on blue\\x1b[0m \\x1b[38;5;226myellow\\x1b[0m")
 """
@@ -324,6 +328,7 @@ def test_figures_are_files_with_their_alt_text_and_size(site: Path, first: str, 
     assert "<svg" in (site / "lessons/first/figure-1.svg").read_text()
     assert re.search(r'<img[^>]* src="figure-2.jpg"[^>]* alt="a photo"', rich)
     assert re.search(r'<img[^>]* src="figure-3.png" alt="a dot"[^>]* width="4" height="3"', rich)
+    assert re.search(r'<img[^>]* src="figure-4.png" alt="a patch"[^>]* width="5" height="2"', rich)
     assert (site / "lessons/rich/figure-3.png").read_bytes().startswith(b"\x89PNG")
 
 
