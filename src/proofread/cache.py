@@ -234,9 +234,14 @@ def environment() -> dict[str, str]:
                 name, _, version = entry.name.rpartition(".")[0].partition("-")
                 # The list of its files, with their digests, tells a distribution from another build of that version.
                 found.setdefault(name, f"{version} {digest(Path(entry.path) / 'RECORD')[:16]}")
+    return found | {"proofread": sources(*_ENGINE)}
+
+
+@functools.cache
+def sources(*patterns: str) -> str:
+    """What tells one version of some of proofread's own files from another."""
     here = Path(__file__).parent
-    engine = sorted(f"{path.name} {digest(path)}" for part in _ENGINE for path in here.glob(part))
-    return found | {"proofread": _sha(" ".join(engine))}
+    return _sha(" ".join(sorted(f"{path.name} {digest(path)}" for part in patterns for path in here.glob(part))))
 
 
 def _gpus() -> str:

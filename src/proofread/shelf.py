@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from .cache import environment, write
+from .cache import environment, sources, write
 
 _KEPT = 3  # versions of a thing: those of the branches that a writer goes to and fro between
 
@@ -16,8 +16,8 @@ _KEPT = 3  # versions of a thing: those of the branches that a writer goes to an
 class Shelf:
     """Things on disk, a folder for each and a file for each version of it.
 
-    A thing is known by all that it was made of, which the caller names in full, and by the environment that a run is
-    known by: Python, the libraries and this engine.
+    A thing is known by all that it was made of, which the caller names in full, by the environment that a run is known by
+    (Python, the libraries), and by all of proofread.
     """
 
     def __init__(self, directory: Path):
@@ -33,7 +33,7 @@ class Shelf:
             ask: What `make` is given to ask while it works. What it asked, and was answered, is kept: the thing is
                 made anew as soon as one answer is another.
         """
-        of_all = json.dumps([name, of, environment()], sort_keys=True)
+        of_all = json.dumps([name, of, environment(), sources("**/*.py", "**/*.j2")], sort_keys=True)
         folder = self._directory / _folder(name)
         file = folder / f"{hashlib.sha256(of_all.encode()).hexdigest()[:32]}.json"
         with suppress(OSError, ValueError, TypeError, KeyError):  # there is none, or none that we wrote

@@ -53,6 +53,15 @@ def test_another_version_of_a_library_or_of_the_engine_makes_it_anew(tmp_path, m
         assert Shelf(tmp_path).made("a", 1, maker.make)["thing"] == maker.made > 1
 
 
+def test_what_makes_a_page_of_a_run_is_a_part_of_what_it_was_made_of(tmp_path, maker, monkeypatch):
+    Shelf(tmp_path).made("a", 1, maker.make)
+    asked = []
+    monkeypatch.setattr(shelf, "sources", lambda *patterns: asked.extend(patterns) or "another")
+    assert Shelf(tmp_path).made("a", 1, maker.make) == {"thing": 2}
+    made_of = {path.name for pattern in asked for path in Path(shelf.__file__).parent.glob(pattern)}
+    assert made_of >= {"render.py", "notebook.py", "page.py", "cells.html.j2"}
+
+
 def test_it_is_made_anew_once_an_answer_is_another(tmp_path, maker):
     kept = Shelf(tmp_path)
     assert kept.made("a", 1, maker.make_asking, oracle=maker.ask) == ["yes"]
