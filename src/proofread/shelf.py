@@ -16,8 +16,8 @@ _KEPT = 3  # versions of a thing: those of the branches that a writer goes to an
 class Shelf:
     """Things on disk, a folder for each and a file for each version of it.
 
-    A thing is known by all that it was made of, which the caller names in full, by the environment that a run is known by
-    (Python, the libraries), and by all of proofread.
+    A thing is known by all that it was made of, which the caller names in full, by the environment that a run is known
+    by (Python, the libraries), and by all of proofread.
     """
 
     def __init__(self, directory: Path):
