@@ -291,13 +291,29 @@ class Evaluator:
         if not _shape(one) or not _shape(other):
             return one * other
         if isinstance(one, Tensor) and one.dim() == other.dim() == 1:
-            hint = r"a product of two columns: write x^\top y, x \cdot y or x \odot y"
-            raise self.fail(node, hint)
+            rows = [self._is_row(kid, at) for kid in node.kids]
+            if rows == [True, False]:
+                return self._plain(_matmul(one, other))
+            what = "rows: transpose the second" if rows[0] else r"columns: write x^\top y, x \cdot y or x \odot y"
+            raise self.fail(node, f"a product of two {what}")
         if one.dim() == 1 and other.dim() == 2 and other.shape[0] == 1:
             return self._plain(_matmul(one[:, None], other))
         if one.shape[-1] != other.shape[-2 if other.dim() > 1 else 0]:
             raise self.fail(node, f"shapes {_shape(one)} and {_shape(other)} do not multiply")
         return self._plain(_matmul(one, other))
+
+    def _is_row(self, node: Node, at: Assignment) -> bool:
+        """Tell whether a 1-D tensor stands for a row, as ``x W`` does."""
+        if node.kind == "sum":
+            return any(self._is_row(kid, at) for kid in node.kids)
+        if node.kind == "fraction":
+            return self._is_row(node.kids[0], at)
+        if node.kind not in ("juxtaposed", "dot"):
+            return False
+        left, right = (_shape(self(kid, at)) for kid in node.kids)
+        if left and right:
+            return len(left) == 1 and len(right) == 2
+        return self._is_row(node.kids[0 if left else 1], at)
 
     def _dot(self, node: Node, at: Assignment) -> Any:
         one, other = self._kids(node, at)
@@ -356,6 +372,8 @@ class Evaluator:
         (value,) = self._kids(node, at)
         if not _shape(value):
             raise self.fail(node, r"transposes a number; for an entry of a transposed matrix write (A^\top)_{ij}")
+        if value.dim() == 1 and self._is_row(node.kids[0], at):
+            return value
         if value.dim() == 2 and value.shape[0] == 1:
             return value[0]
         return value[None, :] if value.dim() == 1 else value.mT
