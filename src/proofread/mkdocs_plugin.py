@@ -8,8 +8,9 @@ import functools
 import logging
 import posixpath
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from importlib import metadata
 from pathlib import Path, PurePosixPath
 from typing import Literal
@@ -31,7 +32,7 @@ from .cache import CacheError
 from .check import Checked, check
 from .config import Settings, SettingsError
 from .deferred import defer
-from .findings import PageError
+from .findings import Finding, PageError
 from .notebook import as_notebook, as_script
 from .progress import Lines
 from .run import warm
@@ -89,15 +90,20 @@ class ProofreadConfig(Config):
 
 
 class ProofreadPlugin(BasePlugin[ProofreadConfig]):
-    """Checks every page before anything is written; any finding ends the build."""
+    """Checks every page before anything is written; any finding ends the build.
+
+    Under serve, findings stand on their page: the server would show nothing until they are mended.
+    """
 
     def __init__(self) -> None:
         self._pages: dict[str, _Shown] = {}
         self._places = _Places()
+        self._serves = False
 
     def on_startup(self, *, command: Literal["build", "gh-deploy", "serve"], dirty: bool) -> None:
         """Start the fork server before the first edit; a build starts it only if a page has to run."""
-        if command == "serve":
+        self._serves = command == "serve"
+        if self._serves:
             warm()
 
     def on_config(self, config: MkDocsConfig) -> MkDocsConfig:
@@ -125,8 +131,11 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
             )
         except (SettingsError, CacheError) as error:
             raise PluginError(str(error)) from None
+        found = "\n".join(["the pages cannot be published:", *map(str, report.findings)])
+        if report.findings and not self._serves:
+            raise PluginError(found)
         if report.findings:
-            raise PluginError("\n".join(["the pages cannot be published:", *map(str, report.findings)]))
+            _log.info(found)  # a warning would end a strict build, and stop the server as an error does
         _log.info(str(report))
         shown = zip(sources, report.pages, strict=True)
         self._pages = {uri: self._render(uri, checked, files, config) for uri, checked in shown}
@@ -211,7 +220,8 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         # What a formula says is not what its signs say one after the other.
         html = html.replace('<span class="math-display"', '<span class="math-display" data-search-exclude="true"')
         title, end, rest = html.partition("</h1>\n")
-        return title + end + shown.downloads + rest if end else shown.downloads + html
+        html = title + end + shown.downloads + rest if end else shown.downloads + html
+        return _unfit(shown.checked.findings) + html
 
     def on_post_page(self, output: str, *, page: Page, config: MkDocsConfig) -> str:
         """Drop the white space that a theme leaves between its tags: a third of what it adds to a page."""
@@ -278,6 +288,14 @@ def _lost(checked: Checked, index: int) -> str:
     return (
         f"{path}:{line}: cell {index + 1} has no place: a plugin took {_placeholder(index)} out of the page's Markdown"
     )
+
+
+def _unfit(findings: Sequence[Finding]) -> str:
+    """What is wrong with a page, for its author."""
+    if not findings:
+        return ""
+    listed = "".join(f"<pre>{escape(str(finding))}</pre>" for finding in sorted(findings))
+    return f'<div class="admonition failure"><p class="admonition-title">Not to be published</p>{listed}</div>\n'
 
 
 def _converter(config: MkDocsConfig) -> Callable[[str], str]:

@@ -1,0 +1,135 @@
+"""The plugin under `mkdocs serve`: edits, pages that come and go, errors that are mended."""
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import pytest
+
+CONFIG = """
+site_name: Site
+theme: {name: mkdocs}
+strict: true
+watch: [package]
+plugins:
+  - mkdocs-jupyter:
+      cache: false
+  - proofread
+"""
+PAGE = """\
+# %% [markdown]
+# # Title
+#
+# It gives 3<!--== package.number -->.
+
+# %%
+import package
+
+package.number
+"""
+_PATIENCE = 120.0
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        return int(one.getsockname()[1])
+
+
+class Server:
+    """`mkdocs serve`, whose next line is waited for, and no clock."""
+
+    def __init__(self, root: Path):
+        self._root = root
+        self._process = subprocess.Popen(
+            [sys.executable, "-u", "-m", "mkdocs", "serve", "--dev-addr", f"127.0.0.1:{_free_port()}"],
+            cwd=root,
+            env={**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self._guard = threading.Timer(_PATIENCE, self._process.kill)  # its pipe then ends, and with it every wait
+        self._guard.start()
+        self._address = self.until(r"Serving on (http://\S+)")[1]
+
+    def until(self, said: str) -> re.Match[str]:
+        """Wait until it says something."""
+        assert self._process.stdout is not None
+        heard = []
+        for line in self._process.stdout:
+            heard.append(line)
+            if found := re.search(said, line):
+                self.heard = "".join(heard)
+                return found
+        pytest.fail(f"it never said {said}, but:\n{''.join(heard)}")
+
+    def edit(self, name: str, text: str | None, said: str = "Reloading browsers") -> None:
+        """Write a file, or remove it, and wait for what comes of it."""
+        path = self._root / name
+        if text is None:
+            path.unlink()
+        else:
+            path.write_text(text)
+        self.until(said)
+
+    def get(self, page: str) -> str:
+        with urlopen(self._address + page) as answer:
+            return answer.read().decode()
+
+    def close(self) -> None:
+        self._guard.cancel()
+        self._process.terminate()
+        self._process.communicate()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package/__init__.py").write_text("number = 3\n")
+    (tmp_path / "mkdocs.yml").write_text(CONFIG)
+    (tmp_path / "docs/index.md").write_text("# Home\n")
+    (tmp_path / "docs/page.py").write_text(PAGE)
+    server = Server(tmp_path)
+    yield server
+    server.close()
+
+
+def test_edits_show_errors_are_told_and_mended_and_pages_come_and_go(server: Server) -> None:
+    assert "It gives 3." in server.get("page/")
+
+    server.edit("docs/page.py", PAGE.replace("Title", "Another title"))
+    assert "Another title" in server.get("page/")
+    assert "2 pages, 0 of them run" in server.heard
+
+    server.edit("docs/page.py", PAGE.replace("gives 3", "gives 4"))
+    told = "docs/page.py:4: it says 4, but package.number gives 3"
+    assert told in server.heard
+    assert f"<pre>{told}</pre>" in server.get("page/")
+
+    server.edit("docs/page.py", PAGE)
+    assert "Not to be published" not in server.get("page/")
+
+    server.edit("package/__init__.py", "number = 5\n")
+    assert "docs/page.py:4: it says 3, but package.number gives 5" in server.get("page/")
+    server.edit("docs/page.py", PAGE.replace("gives 3", "gives 5"))
+    assert "<pre>5</pre>" in server.get("page/")
+
+    server.edit("docs/page.py", "# %%\n1 / 0\n")
+    assert "cell 1 failed with ZeroDivisionError" in server.get("page/")
+    server.edit("docs/page.py", PAGE.replace("gives 3", "gives 5"))
+
+    server.edit("docs/new.py", "# %% [markdown]\n# # New\n\n# %%\n6 * 7\n")
+    assert "<pre>42</pre>" in server.get("new/")
+    assert "42" not in server.get("new/cell-2.py")
+    server.edit("docs/new.py", None)
+    with pytest.raises(HTTPError, match="404"):
+        server.get("new/")
+    assert "<pre>5</pre>" in server.get("page/")
