@@ -5,6 +5,7 @@ The fork server imports this module, so it imports nothing that a page might doc
 
 import base64
 import functools
+import gc
 import io
 import multiprocessing
 import os
@@ -33,6 +34,7 @@ from .steps import Limits, Output, Raised, Result, Step, Task
 def serve(task: Task, connection: Connection, root: str, scratch: str, limits: Limits) -> None:
     """Take steps until one fails: send the index before each, the result after it, and at last the files it read."""
     os.setpgid(0, 0)  # so that all that a page starts can be ended with it
+    gc.freeze()  # looking through what the fork server has imported would find nothing, and copy all of it
     _limit_memory(limits.memory)
     workshop = Workshop() if any(step.snippet for step in task.steps) else None  # before there is anything of the page
     threading.Thread(target=_end_with_parent, daemon=True).start()
