@@ -50,6 +50,7 @@ _OPEN, _CLOSE = '<div data-fold="open"></div>', '<div data-fold="close"></div>'
 _FOLD = {_OPEN: '<details class="success"><summary>Solution</summary>', _CLOSE: "</details>"}
 _GITHUB = re.compile(r"https://github\.com/(?P<name>[^/]+/[^/]+?)(?:\.git)?/?\Z")
 _LINE_BREAK = re.compile(r"(<(pre|textarea|script|style)\b.*?</\2>)|\s*\n\s*", re.ASCII | re.DOTALL)
+_TEX = re.compile(r'(<math\b[^>]*?) alttext="[^"]*"')
 _log = logging.getLogger("mkdocs.plugins.proofread")
 _LINKS = logging.getLogger("mkdocs.structure.pages")
 
@@ -217,8 +218,10 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
             html = before + cell + after
         for mark, tags in _FOLD.items():
             html = html.replace(mark, tags)
-        # What a formula says is not what its signs say one after the other.
+        # What a formula says is not what its signs say one after the other. Its TeX is for browsers without MathML, of
+        # which there are none left, and would be a third of it.
         html = html.replace('<span class="math-display"', '<span class="math-display" data-search-exclude="true"')
+        html = _TEX.sub(r"\1", html)
         title, end, rest = html.partition("</h1>\n")
         html = title + end + shown.downloads + rest if end else shown.downloads + html
         return _unfit(shown.checked.findings) + html

@@ -289,6 +289,7 @@ def test_the_reader_sees_figures_and_no_directives(site: Path, first: str) -> No
 def test_mathematics_is_mathml_with_its_number(site: Path, first: str) -> None:
     assert "<msqrt>" in first
     assert 'id="eq-1.2"' in first
+    assert "alttext" not in first
     assert "<msubsup>" in (site / "index.html").read_text()
 
 
