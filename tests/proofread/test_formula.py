@@ -1,6 +1,6 @@
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from proofread.formula import Formula, Mutant, check, find, mutants, survivors
@@ -339,7 +339,21 @@ PIECES += [
     r"\partial",
     r"\exp",
     r"\text{for}",
+    r"\text{if}",
+    r"\text{even}",
     r"\mathbb{R}",
+    r"\mathbb{1}[",
+    r"\{",
+    r"\}",
+    r"\vdots",
+    r"\bmod",
+    r"\otimes",
+    r"\arg\max_",
+    r"\underbrace{",
+    r"\substack{",
+    r"\operatorname{softmax}_i",
+    r"\%",
+    "*",
 ]
 PIECES += [
     r"\begin{cases}",
@@ -359,22 +373,77 @@ def test_no_text_raises(latex):
     assert isinstance(check(Formula(latex, where=""), PAGE), list)
 
 
-LEAVES = st.sampled_from([("a", 2.5), ("b", 3.5), ("c", 1.7), ("2", 2), ("x_1", float(PAGE["x"][0]))])
-TREES = st.recursive(
-    LEAVES,
-    lambda tree: st.one_of(
-        st.tuples(tree, tree).map(lambda t: (f"({t[0][0]} + {t[1][0]})", t[0][1] + t[1][1])),
-        st.tuples(tree, tree).map(lambda t: (f"({t[0][0]} - {t[1][0]})", t[0][1] - t[1][1])),
-        st.tuples(tree, tree).map(lambda t: (rf"{t[0][0]} \cdot {t[1][0]}", t[0][1] * t[1][1])),
-        st.tuples(tree, tree).map(lambda t: (rf"\left({t[0][0]}\right) \left({t[1][0]}\right)", t[0][1] * t[1][1])),
-        tree.map(lambda t: (rf"\exp(-({t[0]})^2)", torch.tensor(-(t[1] ** 2), dtype=torch.float64).exp().item())),
-        tree.map(lambda t: (rf"\frac{{{t[0]}}}{{a}}", t[1] / 2.5)),
+class Tree:
+    """An expression with its value; in a format, the number says from which level on it needs no parentheses."""
+
+    def __init__(self, tex, value, level):
+        self.tex, self.value, self.level = tex, torch.as_tensor(value, dtype=torch.float64), level
+
+    def __format__(self, needed):
+        return self.tex if self.level >= int(needed or 0) else rf"\left({self.tex}\right)"
+
+
+SUM, PRODUCT, POWER, ATOM = 1, 2, 3, 4
+LEAVES = {
+    "number": [Tree(name, PAGE[name], ATOM) for name in "abc"]
+    + [Tree("2", 2, ATOM), Tree("x_1", PAGE["x"][0], ATOM), Tree("A_{1,2}", PAGE["A"][0, 1], ATOM)],
+    "column": [Tree(name, PAGE[name], ATOM) for name in "xy"],
+    "matrix": [Tree(name, PAGE[name], ATOM) for name in "AB"],
+}
+# What it gives, from what, its level, how it is written, what it means.
+OPERATIONS = [
+    ("same", ("same", "same"), SUM, "{0:1} + {1:2}", torch.add),
+    ("same", ("same", "same"), SUM, "{0:1} - {1:2}", torch.sub),
+    ("same", ("same",), SUM, "-{0:2}", torch.neg),
+    ("same", ("number", "same"), PRODUCT, "{0:4} {1:4}", torch.mul),
+    ("same", ("number", "same"), PRODUCT, r"{0:3} \cdot {1:4}", torch.mul),
+    ("same", ("same", "number"), PRODUCT, r"\frac{{{0}}}{{{1:1}}}", torch.div),
+    ("same", ("same", "number"), PRODUCT, "{0:4} / {1:4}", torch.div),
+    ("same", ("same",), POWER, r"\tanh({0})", torch.tanh),
+    ("number", ("number",), POWER, "{0:4}^2", torch.square),
+    ("number", ("number",), POWER, "e^{{-{0:4}^2}}", lambda p: (-p * p).exp()),
+    ("number", ("number",), POWER, r"\cos {0:4}", torch.cos),
+    ("number", ("number",), ATOM, r"\lvert {0} \rvert", torch.abs),
+    ("number", ("number", "number"), ATOM, r"\max({0}, {1})", torch.maximum),
+    ("number", ("number", "number"), ATOM, r"\mathbb{{1}}[{0} < {1}]", lambda p, q: (p < q).double()),
+    (
+        *("number", ("number", "number", "number"), ATOM),
+        r"\begin{{cases}} {0} & \text{{if }} {1} \ge {2} \\ {2} & \text{{otherwise}} \end{{cases}}",
+        lambda p, q, r: torch.where(q >= r, p, r),
     ),
-    max_leaves=8,
-)
+    ("number", ("column", "column"), PRODUCT, r"{0:4}^\top {1:4}", torch.dot),
+    ("number", ("column", "column"), PRODUCT, r"{0:4} \cdot {1:4}", torch.dot),
+    ("number", ("column",), ATOM, r"\lVert {0} \rVert", torch.norm),
+    ("number", ("matrix",), ATOM, r"\operatorname{{tr}}({0})", torch.trace),
+    ("number", ("column", "column"), ATOM, r"(\sum_{{i=1}}^3 ({0})_i ({1})_i)", torch.dot),
+    ("number", ("matrix",), ATOM, r"(\sum_{{i}} \sum_{{j \le i}} ({0})_{{ij}})", lambda m: m.tril().sum()),
+    ("column", ("matrix", "column"), PRODUCT, "{0:4} {1:4}", torch.mv),
+    ("column", ("matrix", "column"), PRODUCT, r"({1:4}^\top {0:4})^\top", lambda m, v: v @ m),
+    ("column", ("column", "column"), PRODUCT, r"{0:4} \odot {1:4}", torch.mul),
+    ("column", ("column",), ATOM, r"\operatorname{{softmax}}({0})", lambda v: v.softmax(-1)),
+    ("matrix", ("matrix", "matrix"), PRODUCT, "{0:4} {1:4}", torch.mm),
+    ("matrix", ("column", "column"), PRODUCT, r"{0:4} {1:4}^\top", torch.outer),
+    ("matrix", ("matrix", "matrix"), PRODUCT, r"{0:4} \odot {1:4}", torch.mul),
+    ("matrix", ("matrix",), POWER, r"{0:4}^\top", lambda m: m.mT),
+    ("matrix", ("matrix",), POWER, "{0:4}^2", lambda m: m @ m),
+]
 
 
-@given(TREES)
-def test_an_expression_has_the_value_that_python_gives_it(tree):
-    latex, value = tree
-    assert check(Formula(f"{latex} = t", where=""), PAGE | {"t": value}) == []
+@st.composite
+def trees(draw, kind=None, depth=4):
+    kind = kind or draw(st.sampled_from(sorted(LEAVES)))
+    if depth == 0 or draw(st.integers(0, 4)) == 0:
+        return draw(st.sampled_from(LEAVES[kind]))
+    _, kinds, level, written, means = draw(st.sampled_from([o for o in OPERATIONS if o[0] in (kind, "same")]))
+    kids = [draw(trees(kind if each == "same" else each, depth - 1)) for each in kinds]
+    return Tree(written.format(*kids), means(*(kid.value for kid in kids)), level)
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much])
+@given(trees())
+def test_an_expression_has_the_value_that_torch_gives_it(tree):
+    size = tree.value.abs().max()
+    assume(tree.value.isfinite().all() and size < 1e6)
+    page = PAGE | {"t": tree.value}
+    assert check(Formula(f"{tree} = t", where=""), page) == []
+    assert check(Formula(f"{tree} = t", where=""), page | {"t": tree.value + 0.001 * size + 0.1}) != []

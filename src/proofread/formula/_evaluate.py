@@ -125,8 +125,8 @@ class Evaluator:
         start: list[int] | range = next(iter(alone.values()), range(-widest - 8, 2 * widest + 9))
         values = []
         for value in start:
-            entries = ((self(part, {**at, name: value}) - self.parsed.origin, size) for part, size in composed)
-            if all(entry == int(entry) and 0 <= entry < size for entry, size in entries):
+            entries = ((self(part, {**at, name: value}), size) for part, size in composed)
+            if all(not _shape(i) and i == int(i) and 0 <= i - self.parsed.origin < size for i, size in entries):
                 values.append(value)
         if not values:
             raise FormulaError(f"{name} has no value for which all its subscripts are within range")
@@ -330,15 +330,23 @@ class Evaluator:
         return one * other
 
     def _odot(self, node: Node, at: Assignment) -> Any:
-        one, other = self._kids(node, at)
+        one, other = self._parted(node, at)
         if _shape(one) != _shape(other):
             raise self.fail(node, f"shapes {_shape(one)} and {_shape(other)} differ")
         return one * other if node.kind == "odot" else one / other
 
     _oslash = _odot
 
+    def _parted(self, node: Node, at: Assignment) -> list[Any]:
+        """Return the values of factors, none of which may be a bare product of tensors: it could end either way."""
+        for kid in node.kids:
+            bare = kid.kind in ("juxtaposed", "dot") and kid.span[0] == kid.kids[0].span[0]
+            if bare and all(_shape(self(factor, at)) for factor in kid.kids):
+                raise self.fail(node, "what is multiplied first can be read in two ways: use parentheses")
+        return self._kids(node, at)
+
     def _kron(self, node: Node, at: Assignment) -> Any:
-        one, other = self._kids(node, at)
+        one, other = self._parted(node, at)
         if len(_shape(one)) != 2 or len(_shape(other)) != 2:
             raise self.fail(node, r"\otimes is for matrices: write x y^\top for the product of two columns")
         return torch.kron(one.contiguous(), other.contiguous())

@@ -403,8 +403,8 @@ class _Parser:
 
     def braces(self, opening: Token) -> Node:
         r"""A set: ``\{1, 4\}``, or ``\{j : i - w < j \le i\}``."""
-        index, mark = self.tokens[self.at : self.at + 2]
-        if index.kind != "letter" or mark.text not in (":", "\\mid", "|", "\\colon"):
+        index = self.next
+        if index.kind != "letter" or self.tokens[self.at + 1].text not in (":", "\\mid", "|", "\\colon"):
             return self.node("members", opening.start, *self.items("\\}"))
         self.at += 2
         with self.local(index.text):
@@ -1079,7 +1079,7 @@ class _Parser:
         end = self.tokens[self.at - 1].end
         if turned:
             return Node("transpose", (self.attach(node, start, below, above),), "", (start, end), (turned,))
-        if above and self.is_bracketed(above):
+        if above and self.is_bracketed(above) and node.kind not in ("constant", "number"):
             indices = self.inside(range(above.start + 1, above.stop - 1), self.indices, subscript=True)
             node = Node("index", (node, *indices), "", (start, max(node.span[1], self.extent(above)[1])))
             above = None
