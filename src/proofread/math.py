@@ -19,6 +19,7 @@ import re
 import shutil
 import subprocess
 import unicodedata
+import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -42,6 +43,8 @@ _DROPPED = re.compile(
 _INVISIBLE = re.compile(
     r"\\(?:begin|end)\{\w+\*?\}(?:\{[^{}]*\})?|\\(?:hspace|mspace)\*?\{[^{}]*\}|\\\\\[[^\]]*\]|\\[a-zA-Z]+"
 )
+# What brackets around it must grow with.
+_TALL = {"mfrac", "msqrt", "mtable", "munder", "mover", "munderover"}
 _KEPT = 5000
 _memo: dict[_Formula, str | MathError] = {}
 _kept: dict[_Formula, str] = {}
@@ -203,12 +206,51 @@ def _pandoc(formulas: Sequence[_Formula]) -> tuple[list[str], list[str]]:
     for (tex, _), chunk in zip(formulas, output.split(_CUT), strict=False):
         # Pandoc's copy of the TeX is an element, which a search would take for the page's text.
         annotated = _ANNOTATED.search(chunk)
-        mathml = f'{annotated[1]} alttext="{_encoded(tex)}">{annotated[2]}</math>' if annotated else chunk
+        mathml = f'{annotated[1]} alttext="{_encoded(tex)}">{_typeset(annotated[2])}</math>' if annotated else chunk
         chunks.append(" ".join(mathml.split()))
     # What pandoc would have accepted instead is a hundred tokens long: only what it met is of use.
     return chunks, [
         re.sub(r"\s*expecting .*", "", reason, flags=re.S).strip() for reason in _WARNING.findall(ran.stderr)
     ]
+
+
+def _typeset(mathml: str) -> str:
+    """Set what pandoc leaves to a reader's browser as TeX does."""
+    root = ElementTree.fromstring(f"<math>{mathml}</math>")
+    for element in root.iter():
+        if element.tag == "mo" and element.text == "\u0303":
+            element.text = "\u02dc"  # a tilde of a size that can be seen
+        kids = list(element)
+        bars = [kid for kid in kids if kid.tag == "mo" and kid.text == "‖"]
+        if bars and not _TALL & {part.tag for part in element.iter()}:
+            for bar in bars:
+                bar.set("stretchy", "false")
+        if element.tag not in ("math", "mrow", "mtd", "mstyle"):
+            continue
+        for place in range(len(kids) - 1, -1, -1):
+            if _is_operator(kids[place]):
+                # A thin space parts the name of a function from letters and numbers beside it, not from brackets.
+                after, before = kids[place + 1 : place + 2], kids[max(place - 1, 0) : place]
+                if after and after[0].tag not in ("mo", "mspace") and (after[0].tag != "mrow" or _is_bare(after[0])):
+                    element.insert(place + 1, ElementTree.Element("mspace", width="0.167em"))
+                if before and before[0].tag in ("mi", "mn", "msub", "msup", "msubsup", "mfrac", "mrow"):
+                    element.insert(place, ElementTree.Element("mspace", width="0.167em"))
+    inside = ElementTree.tostring(root, encoding="unicode", short_empty_elements=False)
+    return inside.removeprefix("<math>").removesuffix("</math>")
+
+
+def _is_operator(element: ElementTree.Element) -> bool:
+    """Tell whether an element is the name of a function, with what stands below and above it."""
+    if element.tag in ("msub", "msup", "msubsup", "munder", "mover", "munderover"):
+        return _is_operator(element[0])
+    if element.tag == "mrow" and len(element):
+        return element[-1].text == "\u2061"
+    return element.tag == "mi" and element.get("mathvariant") == "normal" and len(element.text or "") > 1
+
+
+def _is_bare(row: ElementTree.Element) -> bool:
+    """Tell whether a row begins with something else than a bracket."""
+    return not (len(row) and row[0].tag == "mo" and row[0].get("form") == "prefix")
 
 
 def _encoded(text: str) -> str:

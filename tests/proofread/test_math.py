@@ -119,6 +119,30 @@ def test_the_comma_between_thousands_takes_no_space():
     assert 'alttext="10&#123;&#44;&#125;000"' in to_mathml("10{,}000", display=False)
 
 
+@pytest.mark.parametrize(
+    ("tex", "spaces"),
+    [
+        (r"\log n", 1),
+        (r"c \tanh x", 2),
+        (r"\max_j s_j", 1),
+        (r"\sin^2 a", 1),
+        (r"\tanh(x)", 0),
+        (r"\operatorname{softmax}\left(x\right)", 0),
+        (r"\frac{1}{\log}", 0),
+        (r"a + \log(b)", 0),
+    ],
+)
+def test_a_thin_space_parts_functions_from_letters_beside_them(tex, spaces):
+    root = ElementTree.fromstring(to_mathml(tex, display=True))
+    assert sum(element.get("width") == "0.167em" for element in root.iter("mspace")) == spaces
+    assert all(len(element) == 2 for element in (*root.iter("msup"), *root.iter("munder")))
+
+
+def test_the_bars_of_a_norm_grow_with_what_is_tall_alone():
+    assert to_mathml(r"\lVert y_1 \rVert", display=True).count('stretchy="false"') == 2
+    assert to_mathml(r"\left\lVert \frac{a}{b} \right\rVert", display=True).count('stretchy="true"') == 2
+
+
 TRICKY = r"a_{*}^{*} * |b| \_ [c](d) < e & 'f' -- \{g\}"
 
 
