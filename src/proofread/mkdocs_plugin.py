@@ -27,7 +27,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from mkdocs.utils import get_relative_url
 
-from . import fonts, math, render
+from . import equations, fonts, math, render
 from .cache import CacheError
 from .check import Checked, check
 from .config import Settings, SettingsError
@@ -207,7 +207,8 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         return _markdown(shown) if shown else None
 
     def on_page_content(self, html: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-        """Put the cells in the place of their placeholders, and the downloads below the title."""
+        """Put the cells in the place of their placeholders, downloads below the title, links on equations' numbers."""
+        html = equations.link(html, functools.partial(_equation, self._pages, page, files))
         shown = self._pages.get(page.file.src_uri)
         if shown is None:
             return html
@@ -318,6 +319,15 @@ def _absolute(page: File, files: Files, config: MkDocsConfig, target: str) -> st
         return target
     found = files.get_file_from_path(posixpath.normpath(posixpath.join(posixpath.dirname(page.src_uri), path)))
     return urljoin(config.site_url, found.url) + anchor + fragment if found else target
+
+
+def _equation(pages: Mapping[str, _Shown], page: Page, files: Files, number: str) -> str | None:
+    """The address of an equation, seen from a page."""
+    for uri, shown in pages.items():
+        if any(stated.tag == number for text in shown.checked.texts for stated in text.formulas):
+            file = files.get_file_from_path(uri)
+            return f"{get_relative_url(file.url, page.url)}#eq-{number}" if file else None
+    return None
 
 
 def _downloads(offered: Mapping[str, str]) -> str:

@@ -373,6 +373,11 @@ def test_no_text_raises(latex):
     assert isinstance(check(Formula(latex, where=""), PAGE), list)
 
 
+def test_what_is_nested_without_end_is_an_error():
+    (message,) = check(Formula("(" * 5000 + "a" + ")" * 5000 + " = b", where=""), PAGE)
+    assert message.endswith("is nested too deeply to be read")
+
+
 class Tree:
     """An expression with its value; in a format, the number says from which level on it needs no parentheses."""
 

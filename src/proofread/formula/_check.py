@@ -41,6 +41,8 @@ def check(formula: Formula, namespace: Mapping[str, object]) -> list[str]:
         ]
     except FormulaError as error:
         return [str(error)]
+    except RecursionError:
+        return [f"`{formula.latex[:40]}...` is nested too deeply to be read"]
 
 
 def holds_in(latex: str, scope: Scope) -> bool:
