@@ -276,7 +276,8 @@ def unrun(page: Page) -> Checked:
             alts = [option for option in cell.options if option.key == "alt"]
             checked.texts += [Text(index, alt.line, prose.read(alt.value), []) for alt in alts]
         else:
-            checked.texts.append(Text(index, cell.line, prose.read(cell.source), formula.find(cell.source)))
+            said = prose.read(cell.source, opens=index == 0)
+            checked.texts.append(Text(index, cell.line, said, formula.find(cell.source)))
     return checked
 
 
@@ -327,7 +328,8 @@ def _take(checked: Checked, owners: Sequence[_Owner], outcome: Outcome) -> None:
     for place, snippet in outcome.snippets.items():
         index = owners[place][0]
         checked.snippets[index] = snippet.titled(f"{checked.page.path}, cell {index + 1}")
-        if snippet.problem:
+        # What draws without a seed differs from run to run, and is told of already.
+        if snippet.problem and not any(result.unseeded for result in outcome.results[: place + 1]):
             line = checked.page.cells[index].line
             message = f"cell {index + 1} {snippet.problem}; {SNIPPET_REMEDY}"
             subject = _snippet_subject(index, checked.page.cells[index])
@@ -426,8 +428,12 @@ def _seeding(generator: str) -> str:
 
 
 def _in_text(page: Page, text: Text) -> Iterator[Finding]:
-    def found(line: int, message: str, kind: str, subject: str = "", edit: Edit | None = None) -> Finding:
-        return Finding(page.path, text.line + line, message, kind=kind, subject=subject, edit=edit)
+    def found(line: int, message: str, kind: str, subject: str = "") -> Finding:
+        return Finding(page.path, text.line + line, message, kind=kind, subject=subject)
+
+    def at(place: int, message: str, kind: str, subject: str = "") -> Finding:
+        line, column = _in_file(page, text, place) or (text.line + text.prose.line(place), None)
+        return Finding(page.path, line, " ".join(message.split()), kind=kind, subject=subject, column=column)
 
     for line, message in text.prose.problems:
         yield found(line, message, "waiver" if "waiver" in message or "reason" in message else "expression")
@@ -445,52 +451,62 @@ def _in_text(page: Page, text: Text) -> Iterator[Finding]:
         subject = _claim_subject(text, claim)
         if claim in text.errors:
             message = f"{claim.typed} cannot be checked: {claim.expression} fails with {text.errors[claim]}"
-            yield found(claim.line, message, "expression", subject)
+            yield at(claim.span[0], message, "expression", subject)
         elif claim in text.values:
-            for kind, message, new in _disagreement(claim, text.values[claim]):
-                edit = _edit(page, text, claim.span, new) if new is not None else None
-                yield found(claim.line, message, kind, subject, edit)
+            for kind, message in _disagreement(claim, text.values[claim]):
+                finding = at(claim.span[0], message, kind, subject)
+                yield replace(finding, edit=_edit(page, text, claim)) if kind == "figure" else finding
     for figure in text.prose.computed:
         if figure in text.errors:
             message = f"{{{{ {figure.expression} }}}} fails with {text.errors[figure]}"
-            yield found(figure.line, message, "expression", _claim_subject(text, figure))
-    for line, typed in text.prose.bare(page.code):
+            yield at(figure.span[0], message, "expression", _claim_subject(text, figure))
+    for span in text.prose.bare(page.code):
+        typed = text.prose.text[slice(*span)]
         remedy = f"assert it, {typed}<!--= expression -->, or waive it, {typed}<!--~ reason -->"
-        yield found(line, f"nothing proves the figure {typed}: {remedy}", "bare")
+        yield at(span[0], f"nothing proves the figure {typed}: {remedy}", "bare")
     try:
         math.render(text.prose.text)
     except math.MathError as error:
         yield found(error.line or 0, re.sub(r"^line \d+: ", "", str(error)), "math")
 
 
-def _disagreement(claim: Claim, value: figures.Value) -> Iterator[tuple[str, str, str | None]]:
-    """What is wrong with a claim: its kind, the message, and what should be typed instead."""
+def _disagreement(claim: Claim, value: figures.Value) -> Iterator[tuple[str, str]]:
+    """What is wrong with a claim: its kind and the message."""
     correction = figures.correction(claim.typed, value)
-    if correction is not None and isinstance(value, bool) and claim.typed.lower() not in ("true", "yes"):
-        yield "claim", f"it says {claim.typed}, but {claim.expression} does not hold", None
+    if correction is not None and value is False and claim.typed.lower() not in ("true", "yes"):
+        yield "claim", f"it says {claim.typed}, but {claim.expression} does not hold"
     elif correction is not None:
-        yield "figure", f"it says {claim.typed}, but {claim.expression} gives {correction}", correction
+        yield "figure", f"it says {claim.typed}, but {claim.expression} gives {correction}"
     elif isinstance(value, bool) and not claim.compares():
-        message = (
-            f"it says {claim.typed}, but {claim.expression} holds for any figure: compare with {claim.typed} in it"
-        )
-        yield "claim", message, None
+        yield "claim", f"it says {claim.typed}, but {claim.expression} holds for any figure: compare with it there"
 
 
-def _edit(page: Page, text: Text, span: tuple[int, int], new: str) -> Edit | None:
-    """A change of a text as one of the file, whose lines have comment marks and indents before those of the text."""
-    lines = text.prose.text.split("\n")
-    ends = []
-    for place in span:
-        line = text.prose.text.count("\n", 0, place)
-        column = place - (text.prose.text.rfind("\n", 0, place) + 1)
-        number = text.line + line
-        in_file = page.lines[number - 1] if number <= len(page.lines) else ""
-        if not in_file.endswith(lines[line]):
-            return None
-        ends.append((number, column + len(in_file) - len(lines[line])))
-    old = text.prose.text[slice(*span)]
-    return Edit(ends[0], ends[1], old, new) if ends[0][0] == ends[1][0] else None
+def _edit(page: Page, text: Text, claim: Claim) -> Edit | None:
+    """What would mend a figure, if its form can say the value: once it is written, it is read and agrees."""
+    value = text.values[claim]
+    new = figures.mended(claim.typed, value)
+    if new is None:
+        return None
+    (start, end), said = claim.span, text.prose.text
+    place = text.prose.claims.index(claim)
+    again = prose.read(said[:start] + new + said[end:], opens=text.cell == 0).claims
+    if len(again) != len(text.prose.claims) or again[place].typed != new:
+        return None
+    first, last = _in_file(page, text, start), _in_file(page, text, end)
+    if first is None or last is None:
+        return None
+    lines = list(page.lines[first[0] - 1 : last[0]])
+    lines[-1] = lines[-1][: last[1]]
+    lines[0] = lines[0][first[1] :]
+    return Edit(first, last, "\n".join(lines), new)
+
+
+def _in_file(page: Page, text: Text, place: int) -> tuple[int, int] | None:
+    """Where a place of a text stands in the file: its lines have comment marks, indents and quotes around the text's."""
+    line = text.prose.line(place)
+    number, said = text.line + line, text.prose.text.split("\n")[line]
+    before = page.lines[number - 1].rfind(said) if number <= len(page.lines) else -1
+    return (number, before + place - (text.prose.text.rfind("\n", 0, place) + 1)) if before >= 0 else None
 
 
 def _count(number: int, noun: str) -> str:

@@ -54,7 +54,11 @@ def serve(task: Task, connection: Connection, root: str, scratch: str, limits: L
             return
     if workshop and shell.recorder:
         connection.send(index)  # the programs may take as long as the last step, and stop a little before
-        connection.send(workshop.make(_request(task, shell.recorder, opened)))
+        try:
+            connection.send(workshop.make(_request(task, shell.recorder, opened)))
+        except RuntimeError as error:
+            connection.send(f"has programs that cannot be made, a fault of proofread:\n{error}")
+            return
     # The page is known by its steps: a change in its prose is none of theirs.
     connection.send(sorted({*_project_files(opened, Path(root))} - {os.path.realpath(task.path)}))
 

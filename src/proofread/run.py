@@ -176,7 +176,7 @@ class _Child:
         elif isinstance(message, dict):
             self.outcome.snippets = message
         else:
-            self.outcome.files = message
+            self.outcome.stopped, self.outcome.files = (message, None) if isinstance(message, str) else ("", message)
             self.finished = True
         return isinstance(message, int)
 

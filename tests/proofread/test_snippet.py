@@ -307,9 +307,10 @@ def test_what_differs_from_run_to_run_is_a_finding_unless_it_is_tagged(tmp_path:
     assert list(checked.snippets) == [0]
 
 
-def test_a_draw_without_a_seed_is_not_the_same_in_a_fork(tmp_path: Path) -> None:
+def test_a_draw_without_a_seed_is_not_the_same_in_a_fork_and_is_told_of_once(tmp_path: Path) -> None:
     checked = proofread(tmp_path, "# %%\nimport torch\ntorch.randn(3)\n")
-    assert {finding.kind for finding in checked.findings} == {"seed", "snippet"}
+    assert checked.snippets[0].problem.startswith("prints something else alone")
+    assert [finding.kind for finding in checked.findings] == ["seed"]
 
 
 def test_a_cell_that_must_fail_fails_alone_too(tmp_path: Path) -> None:
@@ -343,6 +344,19 @@ def test_magics_have_no_program_and_say_why(tmp_path: Path) -> None:
     checked = proofread(tmp_path, "# %%\n%time x = 3\n")
     assert checked.findings == []
     assert checked.snippets[0].reason.startswith("it uses IPython's own syntax: get_ipython().run_line_magic('time'")
+
+
+def test_a_syntax_error_that_is_shown_has_no_program_and_leaves_the_others_theirs(tmp_path: Path) -> None:
+    page = "# %% tags=['raises-exception']\nfor = 1\n\n# %%\nprint(2)\n"
+    checked = proofread(tmp_path, page)
+    assert checked.findings == []
+    assert checked.snippets[0].reason == "it is no Python, which is what it shows"
+    assert checked.snippets[1].runnable.endswith("print(2)\n")
+
+
+def test_an_address_is_an_address_in_capitals_too(tmp_path: Path) -> None:
+    page = "# %%\nclass A:\n    def __repr__(self):\n        return f'<A at 0x{id(self):X}>'\n\n\nA()\n"
+    assert proofread(tmp_path, page).findings == []
 
 
 def test_a_file_beside_the_page_is_named(tmp_path: Path) -> None:

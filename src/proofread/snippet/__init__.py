@@ -6,6 +6,7 @@ cannot import these packages, in an empty folder. Where it printed something els
 of the page, in the end all that ran before the cell; where that does not help, this is a finding.
 """
 
+import ast
 import os
 import re
 import traceback
@@ -187,6 +188,10 @@ def _tried(request: Request, place: int, library: Library) -> Making[Snippet]:
 
 
 def _beyond_python(cell: CellRun) -> str:
+    try:
+        ast.parse(cell.code)
+    except SyntaxError:
+        return "it is no Python, which is what it shows"
     if found := re.search(r"get_ipython\(\)\.(\w+)\(([^)]*)\)", cell.code):
         return f"it uses IPython's own syntax: {found[0]}"
     return ""

@@ -166,7 +166,10 @@ def _symbol(found: Imported, library: Library) -> Symbol:
 
 @functools.lru_cache(maxsize=1024)
 def _parse(code: str) -> ast.Module:
-    return ast.parse(code)
+    try:
+        return ast.parse(code)
+    except SyntaxError:  # the cell shows what that looks like, and did nothing
+        return ast.Module([], [])
 
 
 def _attributes(node: ast.stmt, name: str) -> Iterable[list[str]]:

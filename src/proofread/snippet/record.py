@@ -25,7 +25,7 @@ RANDOM = "random numbers"  # the state of global random generators, as if it wer
 GRADIENT = ".grad"  # of a name: what backward passes gather, which few statements look at
 SETTINGS = "settings"  # that of torch, matplotlib, the environment, and modules that a page writes to
 Output = dict[str, Any]
-ADDRESS = re.compile(r"0x[0-9a-f]+")
+ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
 _MANY = 2_000  # elements of a container, and objects in all, that are looked at
 
 _PLAIN = (
