@@ -478,7 +478,10 @@ def _disagreement(claim: Claim, value: figures.Value) -> Iterator[tuple[str, str
     elif correction is not None:
         yield "figure", f"it says {claim.typed}, but {claim.expression} gives {correction}"
     elif isinstance(value, bool) and not claim.compares():
-        yield "claim", f"it says {claim.typed}, but {claim.expression} holds for any figure: compare with it there"
+        yield (
+            "claim",
+            f"it says {claim.typed}, but {claim.expression} holds for any figure: compare with {claim.typed} in it",
+        )
 
 
 def _edit(page: Page, text: Text, claim: Claim) -> Edit | None:
@@ -502,7 +505,7 @@ def _edit(page: Page, text: Text, claim: Claim) -> Edit | None:
 
 
 def _in_file(page: Page, text: Text, place: int) -> tuple[int, int] | None:
-    """Where a place of a text stands in the file: its lines have comment marks, indents and quotes around the text's."""
+    """Where a place of a text stands in the file: whose lines have marks, indents, quotes around it."""
     line = text.prose.line(place)
     number, said = text.line + line, text.prose.text.split("\n")[line]
     before = page.lines[number - 1].rfind(said) if number <= len(page.lines) else -1

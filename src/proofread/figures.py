@@ -20,14 +20,15 @@ _RAISED = str.maketrans("+-0123456789", "⁺⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _LOWERED = str.maketrans("⁺⁻⁰¹²³⁴⁵⁶⁷⁸⁹−", "+-0123456789-")
 
 _SIGN = r"(?<![\w)\]])[-−+]"
-_WHOLE = r"(?:\d{1,3}(?:[,\u00a0\u2009\u202f]\d{3})+(?!\d)|\d+)"
+_WHOLE = r"(?:\d{1,3}(?:[,_\u00a0\u2009\u202f]\d{3})+(?!\d)|\d+)"
 _FRACTION = r"\.\d+"
 _GAP = r"[ \u00a0\u2009\u202f]?"
 _TEN = r"10(?:\^\{[-−+]?\d+\}|\^[-−+]?\d+|[⁺⁻]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+)"
 _POWER = rf"(?:[eE][-−+]?\d+\b|{_GAP}(?:[·×]|\\cdot|\\times){_GAP}{_TEN})"
 _PERCENT = rf"{_GAP}\\?%"
 NUMBER = rf"(?:{_SIGN})?(?:{_TEN}|(?:{_WHOLE}(?:{_FRACTION})?|(?<![\d.]){_FRACTION})(?:{_POWER})?)(?:{_PERCENT})?"
-FIGURE = rf"\d+(?:\.\d+){{2,}}|{NUMBER}(?:{_GAP}×{_GAP}{NUMBER})*"
+VULGAR = "[¼-¾⅐-⅞]"
+FIGURE = rf"\d*{VULGAR}|\d+(?:\.\d+){{2,}}|{NUMBER}(?:{_GAP}×{_GAP}{NUMBER})*"
 
 _PARTS = re.compile(
     rf"(?P<sign>[-−+])?(?P<mantissa>(?P<whole>(?!{_TEN}){_WHOLE})?(?P<fraction>{_FRACTION})?)"
@@ -92,7 +93,7 @@ class Number:
         if self.percent:
             value = value.scaleb(2)
         if power:
-            mantissa, _, exponent = f"{value:.{places}e}".partition("e")
+            mantissa, _, exponent = f"{value:z.{places}e}".partition("e")
             plain = str(int(exponent))
             if power[-1] in "⁰¹²³⁴⁵⁶⁷⁸⁹":
                 plain = plain.translate(_RAISED)
@@ -103,7 +104,7 @@ class Number:
             if not body and mantissa.lstrip("-") != "1":
                 body = mantissa + " × "
         else:
-            body = f"{value:,.{places}f}" if re.search(r"\D", self.whole) else f"{value:.{places}f}"
+            body = f"{value:z,.{places}f}" if re.search(r"\D", self.whole) else f"{value:z.{places}f}"
             separator = re.search(r"\D", self.whole)
             if separator:
                 body = body.replace(",", separator[0])
@@ -131,6 +132,27 @@ def correction(typed: str, value: Value) -> str | None:
     return None if text in (typed, bare) or text == bare[:1].swapcase() + bare[1:] else text
 
 
+def mended(typed: str, value: Value) -> str | None:
+    """The correction, if it can stand for the typed text: a word has no form for a number, nor a number for nothing."""
+    new = correction(typed, value)
+    if new is None or "\n" in new or not _fits(typed.strip(), value) or correction(new, value) is not None:
+        return None
+    return new
+
+
+def _fits(typed: str, value: Value) -> bool:
+    if isinstance(value, bool):
+        return typed.lower() in ("true", "false")
+    if isinstance(value, (int, float)):
+        return math.isfinite(value) and (Number.parse(typed) is not None or typed.lower() in WORDS)
+    if isinstance(value, (list, tuple)):
+        opening, items, _ = _taken_apart(typed)
+        if len(items) == len(value):
+            return all(correction(item, v) is None or _fits(item, v) for item, v in zip(items, value, strict=True))
+        return (opening != "" or len(items) > 1) and all(map(Number.parse, items))
+    return isinstance(value, str) and Number.parse(typed) is None
+
+
 def _number(typed: str, value: float) -> str | None:
     number = Number.parse(typed)
     if number is not None:
@@ -138,11 +160,15 @@ def _number(typed: str, value: float) -> str | None:
     if typed.lower() in WORDS:
         if value == WORDS.index(typed.lower()):
             return None
-        word = WORDS[int(value)] if value in range(len(WORDS)) else f"{value:.6g}"
+        word = WORDS[int(value)] if value in range(len(WORDS)) else _plain(value)
         return word.capitalize() if typed[0].isupper() else word
     if isinstance(value, float) and not math.isfinite(value):
         spelled = typed.lower().replace("−", "-").replace("infinity", "inf").replace("∞", "inf").lstrip("+")
         return None if spelled == str(value) else str(value)
+    return _plain(value)
+
+
+def _plain(value: float) -> str:
     return str(value) if isinstance(value, int) else f"{value:.6g}"
 
 
@@ -152,20 +178,24 @@ def _distinct(number: Number, value: float) -> str:
     written = number.write(Decimal(value))
     again = Number.parse(written)
     # A typed 0 that stands for something small would be told to stay a 0, a typed 2 to become one.
-    return written if again is None or (again.value != number.value and again.says(value)) else f"{value:.6g}"
+    return written if again is None or (again.value != number.value and again.says(value)) else _plain(value)
 
 
 def _sequence(typed: str, values: Sequence[Value]) -> str | None:
-    outside = re.fullmatch(r"(torch\.Size\(\[|[(\[]?)(.*?)(\]\)|[)\]]?)", typed, re.DOTALL)
-    opening, inside, closing = outside.groups() if outside else ("", typed, "")
-    items = list(_items(inside))
-    separator = " × " if "×" in inside else ", "
+    opening, items, closing = _taken_apart(typed)
+    separator = " × " if "×" in typed else ", "
     if len(items) != len(values):
         return opening + separator.join(f"{v:.6g}" if isinstance(v, float) else str(v) for v in values) + closing
     corrections = [correction(item, value) for item, value in zip(items, values, strict=True)]
     if all(c is None for c in corrections):
         return None
     return opening + separator.join(i if c is None else c for i, c in zip(items, corrections, strict=True)) + closing
+
+
+def _taken_apart(typed: str) -> tuple[str, list[str], str]:
+    outside = re.fullmatch(r"(torch\.Size\(\[|[(\[]?)(.*?)(\]\)|[)\]]?)", typed, re.DOTALL)
+    opening, inside, closing = outside.groups() if outside else ("", typed, "")
+    return opening, list(_items(inside)), closing
 
 
 def _items(inside: str) -> Iterator[str]:

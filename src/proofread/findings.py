@@ -24,10 +24,13 @@ KINDS = {
     "snippet": "the program of a cell does not do alone what the cell does on its page",
 }
 
+# Of a page whose code did not do what it shall.
+BROKEN = frozenset({"encoding", "cell", "stopped", "output", "memory"})
+
 
 @dataclass(frozen=True)
 class Edit:
-    """A change of a file's text: from one place to another (line from 1, column from 0), what to write there."""
+    """A change of a file: from one place to another (line from 1, column from 0), what is there and what shall be."""
 
     start: tuple[int, int]
     end: tuple[int, int]
@@ -42,6 +45,7 @@ class Finding:
     Attributes:
         path: The file, relative to the project.
         line: Counted from 1.
+        column: Where on the line, in characters from 0; None where all of it is meant.
         message: What is wrong, and the remedy.
         detail: More of it, such as a traceback.
         kind: One of `KINDS`.
@@ -56,6 +60,7 @@ class Finding:
     kind: str = field(default="", compare=False)
     subject: str = field(default="", compare=False)
     edit: Edit | None = field(default=None, compare=False)
+    column: int | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line}: {self.message}" + (f"\n{self.detail.rstrip()}" if self.detail else "")

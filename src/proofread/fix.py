@@ -1,16 +1,17 @@
 """Puts right the figures that an author typed: the value takes the form in which they typed it.
 
 A claim in words that does not hold is never touched: which of the two is wrong, the word or the code,
-only a person knows.
+only a person knows. Nor is a page whose code fails: what its cells gave is no truth to write down.
 """
 
 import difflib
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from .cache import write
-from .findings import Edit, Finding
+from .findings import BROKEN, Edit, Finding
 
 
 class ChangedError(OSError):
@@ -50,24 +51,28 @@ def fixes(findings: Iterable[Finding], root: Path) -> Iterator[Fix]:
     Raises:
         ChangedError: A file is no longer what was checked.
     """
-    by_path: dict[str, list[Edit]] = {}
+    findings = list(findings)
+    broken = {finding.path for finding in findings if finding.kind in BROKEN}
+    by_path: dict[str, set[Edit]] = {}
     for finding in findings:
-        if finding.edit is not None and finding.edit not in by_path.setdefault(finding.path, []):
-            by_path[finding.path].append(finding.edit)
-    for path, edits in by_path.items():
-        file = root / path
+        if finding.edit is not None and finding.path not in broken:
+            by_path.setdefault(finding.path, set()).add(finding.edit)
+    for path, found in by_path.items():
+        file, edits = root / path, tuple(sorted(found, key=lambda edit: edit.start))
         before = file.read_bytes()
-        yield Fix(file, path, tuple(sorted(edits, key=lambda e: e.start)), before, _edited(path, before, edits))
+        yield Fix(file, path, edits, before, _edited(path, before, edits))
 
 
-def _edited(path: str, before: bytes, edits: Iterable[Edit]) -> bytes:
-    lines = before.decode().split("\n")  # a carriage return stays where it is
-    for edit in sorted(edits, key=lambda e: e.start, reverse=True):
-        (number, start), (_, end) = edit.start, edit.end
-        line = lines[number - 1] if number <= len(lines) else ""
-        if line[start:end] != edit.old:
-            raise ChangedError(
-                f"{path}:{number} was saved while it was checked; nothing was changed in it, fix it again"
-            )
-        lines[number - 1] = line[:start] + edit.new + line[end:]
-    return "\n".join(lines).encode()
+def _edited(path: str, before: bytes, edits: Sequence[Edit]) -> bytes:
+    text = before.decode()
+    begins = [0, *(end.end() for end in re.finditer("\n", text))]
+    for edit in reversed(edits):
+        # A file that has become shorter has no such line, which is no more what was checked than another text there.
+        start, end = (
+            begins[line - 1] + column if line <= len(begins) else 0 for line, column in (edit.start, edit.end)
+        )
+        if text[start:end].replace("\r\n", "\n") != edit.old:
+            message = "was saved while it was checked; nothing was changed in it, fix it again"
+            raise ChangedError(f"{path}:{edit.start[0]} {message}")
+        text = text[:start] + edit.new + text[end:]
+    return text.encode()

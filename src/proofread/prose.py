@@ -13,9 +13,10 @@
     of the block that follows it.
 
 What stands before the comment is a number, a word, a code span, a formula, something emphasised, quoted or in brackets,
-or a link. Digits need no claim in fenced code, formulas, references to equations, link targets, HTML tags and
-attributes, list numbers, names whose digits follow a letter (GPT-2, float32, H100; also 2-D), and code spans that quote
-the page's own code.
+or a link; before a waiver also anything without a space, such as a date. Digits need no claim in fenced code, formulas,
+references to equations, link targets, HTML tags, list numbers, names whose digits follow a letter (GPT-2, float32,
+H100; also 2-D), and code spans that quote the page's own code. What HTML and front matter say to readers (alt texts,
+titles, descriptions) is prose.
 """
 
 import ast
@@ -26,12 +27,19 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 from .equations import REFERENCE
-from .figures import FIGURE, WORDS, Number
+from .figures import FIGURE, VULGAR, WORDS, Number
 from .formula import spans
 from .page import FENCE
 
-_CODE_SPAN = r"(?<!`)(?P<ticks>`+)(?!`)(?P<quoted>.+?)(?<!`)(?P=ticks)(?!`)"
-_NAME = r"[^\W\d]\w*(?:-\d(?:[\w.]*\w)?)?|\b\d-?D\b"
+_CODE_SPAN = r"(?<!`)(?P<ticks>`+)(?!`)(?P<quoted>(?:(?!\n[ \t>]*\n).)+?)(?<!`)(?P=ticks)(?!`)"  # in one paragraph
+_NAME = rf"_*(?!{VULGAR})[^\W\d_]\w*(?:-\d(?:[\w.]*\w)?)?|\b\d-?D\b"
+_VALUE = r"""(?:"[^"]*"|'[^']*'|[^\s"'=<>`]+)"""
+_TAG = rf"</?[a-zA-Z][\w-]*(?:\s+[a-zA-Z_:@][\w.:@-]*(?:\s*=\s*{_VALUE})?)*\s*/?>"
+_FRONT_MATTER = re.compile(r"\A---[ \t]*\n.*?\n(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
+_SPOKEN = re.compile(
+    r"""\s(?:alt|title|aria-label)\s*=\s*(?P<mark>["'])(?P<said>.*?)(?P=mark)|^(?:title|description):(?P<told>[^\n]*)""",
+    re.DOTALL | re.MULTILINE,
+)
 # Whichever of these begins first wins, as in Markdown itself: a comment in a code span is code, a digit in a formula is
 # the formula's.
 _TOKEN = re.compile(
@@ -41,10 +49,10 @@ _TOKEN = re.compile(
     | (?P<comment> <!--(?P<kind>==?|~|)(?P<said>.*?)--> )
     | \{{\{{(?P<computed>.+?)\}}\}}
     | \x00+                                           # a formula, see read
+    | (?P<tag> {_TAG} )
     | (?P<skipped>
-          \A---\n.*?\n---\n                           # front matter
-        | ^:::[ ].*(?:\n(?:[ ]{{4}}.*|[ \t]*(?=\n)))*  # an API directive and its options
-        | </?[a-zA-Z][^<>]*>                          # tags with their attributes, autolinks
+          ^:::[ ].*(?:\n(?:[ ]{{4}}.*|[ \t]*(?=\n)))*  # an API directive and its options
+        | <[a-zA-Z][\w+.-]*:[^\s<>]*>                  # autolinks
         | https?://[^\s)>]+
         | (?<=\])\([^()\s]*                           # a link's target, but not its title
         | ^[ ]{{0,3}}\[[^\]\n]+\]:[ ]*\S+             # a reference's target
@@ -69,11 +77,14 @@ _BEFORE = re.compile(
       | ["“‘'](?P<d>[^"“”‘’'\n]+)["”’']
       | \$(?P<e>[^$]+)\$
       | (?P<f>(?:torch\.Size)?\([^()]*(?:\([^()]*\)[^()]*)*\)|\[[^\[\]]*(?:\[[^\[\]]*\][^\[\]]*)*\])
-      | (?P<g>{FIGURE})
-      | (?P<h>[^\W\d_][\w'’-]*)
+      | (?<![\d_])(?<!\d[.,/:⁄])(?P<g>{FIGURE})           # all of a number, not the end of one
+      | (?<![\w-])(?<!\w['’])(?P<h>[^\W\d_][\w'’-]*)    # nor the unit of one
     )\Z""",
     re.VERBOSE,
 )
+
+_PART = re.compile(r"\d+(?:\.\d+)?|\w+|\S")
+_UNSPACED = re.compile(r"[^\s<>|]+\Z")
 
 
 @dataclass(frozen=True)
@@ -87,11 +98,13 @@ class Claim:
     late: bool
 
     def compares(self) -> bool:
-        """Whether the expression itself holds the typed number, as ``ratio > 1.35`` does for 1.35."""
-        number, word = Number.parse(self.typed), self.typed.lower()
-        value = number.value if number else Decimal(WORDS.index(word)) if word in WORDS else None
+        """Whether the expression itself holds each typed number, as ``ratio > 1.35`` does for *over 1.35 times*."""
+        numbers = (Number.parse(token["figure"]) for token in _IN_CODE.finditer(self.typed) if token["figure"])
+        typed = {abs(number.value) for number in numbers if number}
+        if self.typed.lower() in WORDS:
+            typed.add(Decimal(WORDS.index(self.typed.lower())))
         constants = (node.value for node in ast.walk(_parse(self.expression)) if isinstance(node, ast.Constant))
-        return value is None or any(isinstance(c, (int, float)) and value == Decimal(str(c)) for c in constants)
+        return typed <= {Decimal(str(constant)) for constant in constants if isinstance(constant, (int, float))}
 
 
 @dataclass(frozen=True)
@@ -114,17 +127,19 @@ class Prose:
     computed: list[Computed] = field(default_factory=list)
     waivers: list[tuple[int, str]] = field(default_factory=list)
     problems: list[tuple[int, str]] = field(default_factory=list)
-    _bare: list[tuple[int, str, bool]] = field(default_factory=list)
+    _bare: list[tuple[int, int, bool]] = field(default_factory=list)
     _comments: list[tuple[int, int]] = field(default_factory=list)
 
-    def bare(self, code: str) -> Iterator[tuple[int, str]]:
-        """Figures that nothing accounts for, with their lines; a code span that quotes the code is accounted for."""
-        quotable = _squeeze(code)
-        for line, text, is_code in self._bare:
-            if not is_code:
-                yield line, text
-            elif not (re.search(r"[^\W\d]", text) and _squeeze(text) in quotable):
-                yield line, f"`{text}`"
+    def line(self, place: int) -> int:
+        """The line of a place in the text."""
+        return self.text.count("\n", 0, place)
+
+    def bare(self, code: str) -> Iterator[tuple[int, int]]:
+        """Where figures stand that nothing accounts for; a code span that quotes the code is accounted for."""
+        for start, end, is_code in self._bare:
+            said = self.text[start:end]
+            if not is_code or not re.search(r"[^\W\d]", said) or _parts(said.strip("`")) not in _parts(code):
+                yield start, end
 
     def publish(self, values: Mapping[Claim | Computed, object]) -> str:
         """The text for the reader: comments gone, computed figures in their place."""
@@ -136,30 +151,49 @@ class Prose:
         return "".join([*parts, self.text[end:]])
 
 
-def read(text: str) -> Prose:
-    """Read a Markdown text for its claims."""
+def read(text: str, *, opens: bool = False) -> Prose:
+    """Read a Markdown text for its claims.
+
+    Args:
+        text: The text.
+        opens: Whether it opens a page, and so may begin with front matter.
+    """
     prose = Prose(text)
     covered: list[tuple[int, int]] = []
-    loose: list[tuple[int, int, str, bool]] = []
+    loose: list[tuple[int, int, bool]] = []
     masked = text
     for formula in spans(text):
         masked = masked[: formula.start] + "\0" * (formula.end - formula.start) + masked[formula.end :]
-    for token in _TOKEN.finditer(masked):
+    for token in _tokens(masked, _FRONT_MATTER.match(masked) if opens else None):
         start, end = token.span()
-        line = text.count("\n", 0, start)
+        line = prose.line(start)
         if token["comment"]:
             _comment(prose, token, line, covered)
         elif token["computed"]:
             _computed(prose, token, line)
         elif token["quoted"]:
             if any(digits["figure"] for digits in _IN_CODE.finditer(token["quoted"])):
-                loose.append((start, end, token["quoted"], True))
+                loose.append((start, end, True))
         elif token["figure"]:
-            loose.append((start, end, token["figure"], False))
-    for start, end, figure, is_code in loose:
-        if not any(first <= start and end <= last for first, last in covered):
-            prose._bare.append((text.count("\n", 0, start), figure, is_code))
+            loose.append((start, end, False))
+    prose._bare += (each for each in loose if not any(first <= each[0] and each[1] <= last for first, last in covered))
     return prose
+
+
+def _tokens(text: str, front: re.Match[str] | None) -> Iterator[re.Match[str]]:
+    """The tokens of a text, of its front matter only what a reader is told."""
+    if front:
+        yield from _spoken(text, front.span())
+    for token in _TOKEN.finditer(text, front.end() if front else 0):
+        if token["tag"]:
+            yield from _spoken(text, token.span())
+        else:
+            yield token
+
+
+def _spoken(text: str, within: tuple[int, int]) -> Iterator[re.Match[str]]:
+    for said in _SPOKEN.finditer(text, *within):
+        yield from _TOKEN.finditer(text, *said.span(said.lastgroup or 0))
 
 
 def _comment(prose: Prose, token: re.Match[str], line: int, covered: list[tuple[int, int]]) -> None:
@@ -183,16 +217,18 @@ def _comment(prose: Prose, token: re.Match[str], line: int, covered: list[tuple[
         else:
             prose.problems.append((line, f"the waiver ({said}) covers no figure; remove it"))
     else:
-        claimed = _BEFORE.search(text, max(0, start - 400), start)
-        if claimed is None:
+        waives = token["kind"] == "~"
+        found = [p.search(text, max(0, start - 400), start) for p in ((_BEFORE, _UNSPACED) if waives else (_BEFORE,))]
+        spoken_of = [claimed for claimed in found if claimed]
+        covered.extend(claimed.span() for claimed in spoken_of)
+        if not spoken_of:
             prose.problems.append((line, f"<!--{token['kind']} {said} --> must directly follow what it speaks of"))
-            return
-        covered.append(claimed.span())
-        name = next(name for name in "abcdefgh" if claimed[name] is not None)
-        if token["kind"] != "~":
+        elif not waives:
             if _check(prose, said, line):
+                (claimed,) = spoken_of
+                name = next(name for name in "abcdefgh" if claimed[name] is not None)
                 prose.claims.append(Claim(claimed[name], said, claimed.span(name), line, token["kind"] == "=="))
-        elif re.search(r"\d", claimed[0]):
+        elif any(re.search(rf"\d|{VULGAR}", claimed[0]) for claimed in spoken_of):
             prose.waivers.append((line, said))
         else:
             prose.problems.append((line, f"the waiver ({said}) covers no figure; remove it"))
@@ -231,5 +267,6 @@ def _check(prose: Prose, expression: str, line: int) -> bool:
     return True
 
 
-def _squeeze(code: str) -> str:
-    return re.sub(r"\s+", "", code)
+def _parts(code: str) -> str:
+    """Code however it is spaced; ``dim=-1`` is no part of ``dim=-10``."""
+    return f" {' '.join(_PART.findall(code))} "

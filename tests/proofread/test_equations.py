@@ -110,7 +110,7 @@ def test_prose_refers_to_equations_that_there_are(clean: Path) -> None:
 
 def test_a_reference_needs_no_other_proof_and_a_figure_does() -> None:
     text = "By equations (1.1) and (A.2), [(1.1)](#eq-1.1) and [(1.1)](a.py#eq-1.1): (9.9), [(8.8)](b.py)"
-    assert [typed for _, typed in prose.read(text).bare("")] == ["9.9", "8.8"]
+    assert [text[start:end] for start, end in prose.read(text).bare("")] == ["9.9", "8.8"]
 
 
 def test_a_reference_is_linked_to_the_equation_that_it_names(clean: Path) -> None:

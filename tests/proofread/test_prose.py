@@ -10,7 +10,8 @@ def prose(text: str) -> Prose:
 
 
 def bare(text: str, code: str = "") -> list[tuple[int, str]]:
-    return list(prose(text).bare(code))
+    found = prose(text)
+    return [(found.line(start), found.text[start:end]) for start, end in found.bare(code)]
 
 
 @pytest.mark.parametrize(
@@ -59,19 +60,52 @@ def test_a_claim_speaks_of_what_stands_before_it(text: str, typed: str) -> None:
         "*55%*",
         "<b>55%</b>",
         "about:55%",
+        "__55%__",
+        "_55%_",
+        "~~55%~~",
+        "==55%==",
+        '<img src="a44.svg" width="44" alt="keeps 55%">',
+        '<details open title="55% of it">',
+        "<span class='a44' aria-label='55%'></span>",
+        "*[MHA]: has 55%",
+        '[text](page44.md "55% of it")',
+        '[ref]: https://example.org/44 "55% of it"',
+        '=== "Of 55%"',
+        '??? note "55%"',
+        "- [ ] 55%",
+        "if i<n and 55% of j>n",
+        "one ` tick, 55%\n\nand another `",
     ],
 )
 def test_a_bare_figure_is_found_wherever_it_stands(text: str) -> None:
     assert bare(f"First\n\n{text}\n") == [(2, "55%")]
 
 
+def test_what_front_matter_tells_readers_is_prose_and_a_rule_begins_none() -> None:
+    front = "---\ntitle: The 55%<!--== x -->\ndescription: Keeps 44%\ndate: 2024-01-01\n---\nText"
+    found = read(front, opens=True)
+    assert [claim.typed for claim in found.claims] == ["55%"]
+    assert [found.text[start:end] for start, end in found.bare("")] == ["44%"]
+    assert found.publish({}).startswith("---\ntitle: The 55%\ndescription")
+    assert bare("---\ntitle 55%\n\n---\nText") == [(1, "55%")]
+
+
+def test_fractions_of_one_sign_are_figures() -> None:
+    assert bare("½ of it, 2¾ of them") == [(0, "½"), (0, "2¾")]
+
+
 @pytest.mark.parametrize("text", ["`55`", "`(11, 50)`", "``x[3]``", "`dim=-1`"])
 def test_a_bare_figure_in_a_code_span_is_found(text: str) -> None:
-    assert bare(text) == [(0, f"`{text.strip('`')}`")]
+    assert bare(text) == [(0, text)]
 
 
 def test_a_code_span_that_quotes_the_pages_code_is_proven_by_it() -> None:
     assert bare("`x[3, 4]` and `x[3, 5]` and `3`", code="y = x[3,4] + 3") == [(0, "`x[3, 5]`"), (0, "`3`")]
+    assert bare("`dim=-1`, `1 + x`, `x = 1`", code="f(dim=-10) + 0.1 + x; x = 1.5") == [
+        (0, "`dim=-1`"),
+        (0, "`1 + x`"),
+        (0, "`x = 1`"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -89,7 +123,6 @@ def test_a_code_span_that_quotes_the_pages_code_is_proven_by_it() -> None:
         "# Title {#part-1 .c3}",
         "&#8211;",
         "::: unmasked.masks\n    options:\n      heading_level: 3\n\nText.",
-        "---\ntitle: Page 55\n---\nText",
         "text <!-- a comment with 55 -->",
         '--8<-- "CONTRIBUTING.md"',
     ],
@@ -105,23 +138,28 @@ def test_directives_in_code_are_code() -> None:
 
 
 def test_a_waiver_covers_the_figure_before_it_and_no_other() -> None:
-    found = prose("in 2017<!--~ year --> and 2018, (Vaswani 2017, 3.2)<!--~ cited -->, [page 3](x.md)<!--~ number -->")
-    assert found.waivers == [(0, "year"), (0, "cited"), (0, "number")]
-    assert list(found.bare("")) == [(0, "2018")]
+    text = "in 2017<!--~ year --> and 2018, (Vaswani 2017, 3.2)<!--~ cited -->, [page 3](x.md)<!--~ number -->"
+    assert prose(text).waivers == [(0, "year"), (0, "cited"), (0, "number")]
+    assert bare(text) == [(0, "2018")]
+
+
+@pytest.mark.parametrize("waived", ["2017-06-12", "3–5", "12:30", "v1.2/3", "½", "10.48550/arXiv.1706.03762", "§4.2.1"])
+def test_a_waiver_covers_all_of_what_has_no_space(waived: str) -> None:
+    text = f"14 since {waived}<!--~ reason -->, 15"
+    assert prose(text).waivers == [(0, "reason")]
+    assert bare(text) == [(0, "14"), (0, "15")]
 
 
 def test_a_waiver_on_its_own_line_covers_the_next_block() -> None:
-    found = prose(
-        """
+    text = """
         <!--~ references -->
         - 2017, section 3
         - 2018
 
         In 2019
         """
-    )
-    assert found.waivers == [(0, "references")]
-    assert list(found.bare("")) == [(4, "2019")]
+    assert prose(text).waivers == [(0, "references")]
+    assert bare(text) == [(4, "2019")]
 
 
 def test_a_comment_line_leaves_no_blank_line_behind() -> None:
@@ -153,9 +191,32 @@ def test_a_doubled_sign_asks_for_the_end_of_the_page() -> None:
         ("{{ 3 + 4 }}", "3 + 4 takes nothing from the page, so it proves nothing"),
         ("four<!--= len('abcd') -->", "len('abcd') takes nothing from the page, so it proves nothing"),
         ("55% <!--= x -->", "<!--= x --> must directly follow what it speaks of"),
+        ("3rd<!--= x -->", "<!--= x --> must directly follow what it speaks of"),
+        ("8x<!--= x -->", "<!--= x --> must directly follow what it speaks of"),
+        ("2-fold<!--= x -->", "<!--= x --> must directly follow what it speaks of"),
+        ("1/2<!--= x -->", "<!--= x --> must directly follow what it speaks of"),
+        ("1.234,5<!--= x -->", "<!--= x --> must directly follow what it speaks of"),
         ("much<!--~ reason -->", "the waiver (reason) covers no figure; remove it"),
         ("<!--~ reason -->\nText.", "the waiver (reason) covers no figure; remove it"),
     ],
 )
 def test_a_directive_that_cannot_work_says_why(text: str, problem: str) -> None:
     assert prose(f"First.\n\n{text}").problems == [(2, problem)]
+
+
+@pytest.mark.parametrize(
+    ("text", "compares"),
+    [
+        ("over 1.5<!--= x > 1.5 -->", True),
+        ("over 1.5<!--= x > 1.4 -->", False),
+        ("**over 55% of 12 words**<!--= x > 0.55 and n == 12 -->", True),
+        ("**over 55% of 12 words**<!--= x > 0.55 -->", False),
+        ("[to −3](a.md)<!--= x < -3 -->", True),
+        ("*GPT-2 is larger*<!--= x > y -->", True),
+        ("twice<!--= x > y -->", True),
+        ("three<!--= x > y -->", False),
+    ],
+)
+def test_a_claim_in_words_compares_with_every_figure_in_it(text: str, compares: bool) -> None:
+    (claim,) = prose(text).claims
+    assert claim.compares() is compares
