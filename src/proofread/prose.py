@@ -104,7 +104,7 @@ class Claim:
         if self.typed.lower() in WORDS:
             typed.add(Decimal(WORDS.index(self.typed.lower())))
         constants = (node.value for node in ast.walk(_parse(self.expression)) if isinstance(node, ast.Constant))
-        return typed <= {Decimal(str(constant)) for constant in constants if isinstance(constant, (int, float))}
+        return typed <= {Decimal(str(constant)) for constant in constants if type(constant) in (int, float)}
 
 
 @dataclass(frozen=True)

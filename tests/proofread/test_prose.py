@@ -213,7 +213,7 @@ def test_a_directive_that_cannot_work_says_why(text: str, problem: str) -> None:
         ("**over 55% of 12 words**<!--= x > 0.55 -->", False),
         ("[to −3](a.md)<!--= x < -3 -->", True),
         ("*GPT-2 is larger*<!--= x > y -->", True),
-        ("twice<!--= x > y -->", True),
+        ("twice<!--= f(x, causal=True) > y -->", True),
         ("three<!--= x > y -->", False),
     ],
 )
