@@ -5,6 +5,7 @@
     docs/tutorials/01_what_is_attention.py:12: it says 55%, but weights[6, 6] gives 54%
 """
 
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -181,18 +182,26 @@ _Owner = tuple[int, Text | None, Sequence[Claim | Computed]]
 
 
 def find_pages(paths: Iterable[Path]) -> list[Path]:
-    """The pages among files and folders: Markdown files, and Python files that hold a ``# %%`` cell."""
-    found: list[Path] = []
+    """The pages among files and folders, each once: Markdown files, and Python files that hold a ``# %%`` cell."""
+    found: dict[Path, Path] = {}
     for path in paths:
-        found += filter(is_page, sorted(path.rglob("*")) if path.is_dir() else [path])
-    return found
+        for file in sorted(_inside(path)) if path.is_dir() else [path]:
+            found.setdefault(file.resolve(), file)
+    return [file for file in found.values() if is_page(file)]
+
+
+def _inside(folder: Path) -> Iterator[Path]:
+    """All files of a folder but hidden ones, which are tools' own."""
+    for place, folders, files in os.walk(folder):
+        folders[:] = (name for name in folders if not name.startswith("."))
+        yield from (Path(place, name) for name in files if not name.startswith("."))
 
 
 def is_page(path: Path) -> bool:
     """Whether a file is a page."""
     if path.suffix != ".py" or not path.is_file():
         return path.suffix == ".md" and path.is_file()
-    return re.search(rb"^# %%", path.read_bytes(), re.MULTILINE) is not None
+    return re.search(rb"^[ \t]*#[ \t]*%%", path.read_bytes(), re.MULTILINE) is not None
 
 
 def check(

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from .cache import write
 from .findings import BROKEN, Edit, Finding
+from .page import BYTE_ORDER_MARK
 
 
 class ChangedError(OSError):
@@ -30,7 +31,7 @@ class Fix:
 
     def diff(self) -> str:
         """The change as a unified diff."""
-        before, after = (text.decode().splitlines(keepends=True) for text in (self.before, self.after))
+        before, after = (re.findall(r"[^\n]*\n|[^\n]+", text.decode()) for text in (self.before, self.after))
         return "".join(difflib.unified_diff(before, after, f"a/{self.path}", f"b/{self.path}"))
 
     def apply(self) -> None:
@@ -65,7 +66,7 @@ def fixes(findings: Iterable[Finding], root: Path) -> Iterator[Fix]:
 
 def _edited(path: str, before: bytes, edits: Sequence[Edit]) -> bytes:
     text = before.decode()
-    begins = [0, *(end.end() for end in re.finditer("\n", text))]
+    begins = [text.startswith(BYTE_ORDER_MARK), *(end.end() for end in re.finditer("\n", text))]
     for edit in reversed(edits):
         # A file that has become shorter has no such line, which is no more what was checked than another text there.
         start, end = (

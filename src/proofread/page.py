@@ -12,10 +12,13 @@ from .findings import Finding, PageError, relative
 if TYPE_CHECKING:
     from .shelf import Shelf
 
-_MARKER = re.compile(r"# %%(?!%)")
+_MARKER = re.compile(r"\s*#\s*(?:%%|<codecell>|In\[)")
+# Lines for Python's splitlines, which jupytext takes, and for nobody else.
+_ODD_BREAK = re.compile(r"[\v\f\x1c-\x1e\x85\u2028\u2029]|\r(?!\n)")
 _HEADER = re.compile(r"\A(?:(?:#!.*\n)?# ---\n(?:#.*\n)*?# ---\n)?\s*")
 _OPTION = re.compile(r"^#\|[ ]?(?P<key>[\w-]+):[ ]*(?P<value>.*(?:\n#\|[ ]{2,}.*)*)", re.MULTILINE)
 _OPTIONS = re.compile(r"\A\s*(?:#\|.*\n?)+")
+BYTE_ORDER_MARK = "\ufeff"  # with which some editors begin a file
 FENCE = r"^(?P<indent>[ \t>]*)(?P<fence>`{3,}|~{3,})(?P<info>[^\n]*)\n(?P<body>.*?)(?:^(?P=indent)(?P=fence)[ \t]*$|\Z)"
 _FENCE = re.compile(FENCE, re.MULTILINE | re.DOTALL)
 
@@ -86,17 +89,22 @@ def read(path: Path, root: Path, shelf: "Shelf | None" = None) -> Page:
         shelf: Keeps the cells of a script, which take longer to tell apart than all that follows.
 
     Raises:
-        PageError: The file is not UTF-8.
+        PageError: The file is not UTF-8, or nobody can tell what its lines are.
     """
     name = relative(path, root)
     data = path.read_bytes()
     try:
-        text = data.decode().replace("\r\n", "\n")
+        text = data.decode()
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         byte = data[error.start]
         message = f"byte {byte:#04x} is not UTF-8; save the page as UTF-8"
         raise PageError(Finding(name, line, message, kind="encoding")) from error
+    if odd := _ODD_BREAK.search(text):
+        line = text.count("\n", 0, odd.start()) + 1
+        message = f"the character {odd[0]!a} ends a line for some programs and not for others; take it out, or save the"
+        raise PageError(Finding(name, line, f"{message} page with other line ends", kind="encoding"))
+    text = text.removeprefix(BYTE_ORDER_MARK).replace("\r\n", "\n")
     lines = tuple(text.split("\n"))
     if path.suffix != ".py":
         return Page(name, _markdown(text), lines)
@@ -115,31 +123,27 @@ def _script(text: str) -> tuple[Cell, ...]:
     assert header is not None
     begin = header.end()
     lines = text.splitlines()
-    first_line = text.count("\n", 0, begin)
-    starts = list(_markers(lines, first_line))
-    if any(line.strip() for line in lines[first_line : starts[0] if starts else None]):
-        starts.insert(0, first_line - 1)
     cells = []
+    starts = _starts(lines, text.count("\n", 0, begin))
     for start, cell in zip(starts, jupytext.reads(text[begin:], fmt="py:percent").cells, strict=True):
         source = cell.source.strip("\n")
         first = source.split("\n", 1)[0]
         # jupytext drops blank lines, comment marks and quotes around what a cell says.
-        line = next((i for i in range(start + 1, len(lines)) if source and lines[i].endswith(first)), start + 1)
+        within = range(start + bool(_MARKER.match(lines[start])), len(lines))
+        line = next((i for i in within if source and lines[i].endswith(first)), within.start)
         if cell.cell_type != "raw":
             cells.append(Cell(source, line + 1, cell.cell_type == "code", tuple(cell.metadata.get("tags", ()))))
     return tuple(cells)
 
 
-def _markers(lines: Sequence[str], begin: int) -> Iterator[int]:
-    """The lines that begin a cell; a page that is quoted in a string begins none."""
-    from jupytext.stringparser import StringParser
+def _starts(lines: Sequence[str], begin: int) -> Iterator[int]:
+    """The lines on which jupytext has a cell begin: not all that look like it, such as a page quoted in a string."""
+    from jupytext.cell_reader import DoublePercentScriptCellReader
 
-    quotes = StringParser("python")
-    for number in range(begin, len(lines)):
-        if not quotes.is_quoted() and _MARKER.match(lines[number]):
-            quotes = StringParser("python")
-            yield number
-        quotes.read_line(lines[number])
+    while begin < len(lines):
+        yield begin
+        _, length = DoublePercentScriptCellReader({"extension": ".py"}).read(lines[begin:])
+        begin += length
 
 
 def _markdown(text: str) -> tuple[Cell, ...]:

@@ -55,7 +55,7 @@ _TOKEN = re.compile(
         | <[a-zA-Z][\w+.-]*:[^\s<>]*>                  # autolinks
         | https?://[^\s)>]+
         | (?<=\])\([^()\s]*                           # a link's target, but not its title
-        | ^[ ]{{0,3}}\[[^\]\n]+\]:[ ]*\S+             # a reference's target
+        | ^[ ]{{0,3}}\[(?!\^)[^\]\n]+\]:[ ]*\S+       # a reference's target
         | \[\^[\w-]+\]                               # footnotes
         | {REFERENCE}                                # to an equation, of which the registry knows
         | \{{:?[ ]*[.\#][^{{}}\n]*\}}                  # attribute lists
@@ -73,7 +73,7 @@ _BEFORE = re.compile(
     rf"""(?:
         (?<!`)(?P<ticks>`+)(?P<a>[^`]+)(?P=ticks)
       | !?\[(?P<b>[^\[\]]+)\]\([^()]*\)
-      | (?P<mark>\*\*|__|\*|_)(?P<c>[^*_\n]+)(?P=mark)
+      | (?P<mark>\*\*|\*|(?<!\w)__?)(?P<c>(?:(?!(?P=mark))[^*\n]|(?<=\w)_(?=\w))+)(?P=mark)
       | ["“‘'](?P<d>[^"“”‘’'\n]+)["”’']
       | \$(?P<e>[^$]+)\$
       | (?P<f>(?:torch\.Size)?\([^()]*(?:\([^()]*\)[^()]*)*\)|\[[^\[\]]*(?:\[[^\[\]]*\][^\[\]]*)*\])

@@ -236,10 +236,12 @@ def test_tex_that_cannot_be_read_is_found_on_its_line(proofread: Proofreader) ->
 
 
 def test_pages_are_markdown_files_and_scripts_with_cells(tmp_path: Path) -> None:
-    for name, text in {"a.md": "", "b/c.py": "# %%\n", "hook.py": "x = 1\n", "d.txt": ""}.items():
+    files = {"a.md": "", "b/c.py": "# %%\n", "b/d.py": "#%%\n", "hook.py": "x = 1\n", "e.txt": "", ".venv/f.md": ""}
+    for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-    assert [path.name for path in find_pages([tmp_path])] == ["a.md", "c.py"]
+    assert [path.name for path in find_pages([tmp_path, tmp_path / "a.md"])] == ["a.md", "c.py", "d.py"]
+    assert [path.name for path in find_pages([tmp_path / ".venv"])] == ["f.md"]
 
 
 def test_an_option_that_cannot_be_read_is_found(proofread: Proofreader) -> None:

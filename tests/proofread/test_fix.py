@@ -1,10 +1,15 @@
+import errno
 import os
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from proofread.check import Report, check
+from proofread.figures import WORDS
 from proofread.fix import ChangedError, fixes
 
 PAGE = """\
@@ -108,5 +113,152 @@ def test_a_link_to_a_page_stays_a_link(tmp_path: Path) -> None:
 
 
 def test_nothing_is_changed_on_a_page_whose_code_fails(tmp_path: Path) -> None:
-    report = checked(tmp_path, "# %%\nn = 3\n\n# %% [markdown]\n# It is 4<!--== n -->.\n\n# %%\n1 / 0\n")
+    page = "# %%\nn = 3\n\n# %% [markdown]\n# It is 4<!--= n -->, or 4<!--== n -->.\n\n# %%\n1 / 0\n"
+    report = checked(tmp_path, page)
+    assert [finding.kind for finding in report.findings] == ["figure", "cell"]
     assert list(fixes(report.findings, tmp_path)) == []
+    assert len(list(fixes(checked(tmp_path, page.replace("1 / 0", "n")).findings, tmp_path))) == 1
+
+
+def test_a_figure_that_goes_over_lines_is_written_on_one(tmp_path: Path) -> None:
+    text = "\ufeff# %% [markdown]\n# The shape (11,\n# 50)<!--== shape --> is 4<!--== shape[0] -->.\n\n"
+    text = (text + "# %%\nshape = (3, 50)\n").replace("\n", "\r\n")
+    (fix,) = fixes(checked(tmp_path, text).findings, tmp_path)
+    fix.apply()
+    expected = text.replace("(11,\r\n# 50)", "(3, 50)").replace("is 4", "is 3")
+    assert (tmp_path / "page.py").read_bytes() == expected.encode()
+    assert [edit.old for edit in fix.edits] == ["(11,\n# 50)", "4"]
+
+
+def test_prose_in_quotes_and_without_spaces_is_mended_where_it_stands(tmp_path: Path) -> None:
+    text = """\
+# %%
+n = 3
+
+# %% [markdown]
+'''It is 4<!--= n --> of 4<!--= n -->.'''
+
+# %% [markdown]
+r'''
+  - It is 4<!--= n -->.  \n'''
+
+# %% [markdown]
+#It is 4<!--= n -->.
+#
+# 4<!--= n -->
+"""
+    (fix,) = fixes(checked(tmp_path, text.replace("'''", '"""')).findings, tmp_path)
+    fix.apply()
+    assert (tmp_path / "page.py").read_text() == text.replace("4", "3").replace("'''", '"""')
+
+
+def test_what_readers_are_told_elsewhere_is_mended_too(tmp_path: Path) -> None:
+    text = """\
+---
+title: All 4<!--== n --> words
+---
+# Title
+
+<img src="a.svg" alt="for 4<!--== n --> words">
+
+=== "Of 4<!--== n -->"
+
+    Its 4<!--== n -->.
+
+> 1. quoted `4`<!--== n -->
+
+*[MHA]: has 4<!--== n --> heads
+
+[^a]: 4<!--== n -->
+
+```python
+n = 3
+```
+"""
+    (fix,) = fixes(checked(tmp_path, text, "page.md").findings, tmp_path)
+    fix.apply()
+    assert (tmp_path / "page.md").read_text() == text.replace("4", "3")
+    assert check([tmp_path / "page.md"], root=tmp_path, keep=False).findings == []
+
+
+LEFT = {
+    "many": "13",
+    "**12 words**": "13",
+    "[all 12](a.md)": "13",
+    "(about 12)": "13",
+    "12": "(13, 14)",
+    "(12, 13)": "13",
+    "12.0": "float('nan')",
+    "∞": "13",
+    "12.00": "None",
+    "12.000": "'many'",
+    "*word*": "'a\\nb'",
+    "*a word*": "'a*b'",
+    "yes": "False",
+    "larger": "False",
+}
+
+
+def test_what_has_no_form_for_the_value_is_left_to_its_author(tmp_path: Path) -> None:
+    code = f"# %%\nv = [{', '.join(LEFT.values())}]\n\n# %% [markdown]\n"
+    prose = "".join(f"# It is {typed}<!--= v[{place}] -->.\n" for place, typed in enumerate(LEFT))
+    report = checked(tmp_path, code + prose)
+    assert [finding.line for finding in report.findings] == [*range(5, 5 + len(LEFT))]
+    assert list(fixes(report.findings, tmp_path)) == []
+
+
+def test_a_file_that_cannot_be_written_stays_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = checked(tmp_path, PAGE)
+    (fix,) = fixes(report.findings, tmp_path)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(OSError, match="No space left"):
+        fix.apply()
+    assert [path.name for path in tmp_path.iterdir()] == ["page.py"]
+    assert (tmp_path / "page.py").read_text() == PAGE
+
+
+WHOLE = st.integers(-(10**7), 10**7)
+REAL = st.floats(-1e9, 1e9, allow_nan=False).filter(lambda x: x == 0 or abs(x) > 1e-9)
+FORMS = st.one_of(
+    st.integers(0, 10**7).map(str),
+    st.integers(0, 10**7).map("{:,}".format),
+    st.integers(0, 10**7).map("{:_}".format),
+    st.integers(0, 10**7).map(lambda n: f"{n:,}".replace(",", "\u202f")),
+    st.decimals(-999, 999, places=2).map(str),
+    st.integers(0, 100).map("{}%".format),
+    st.decimals(0, 100, places=1).map("{} %".format),
+    st.floats(0.001, 10).map("{:.2e}".format),
+    st.sampled_from([*WORDS, "Seven", "3 × 10⁻⁷", "10^3", "1.5 × 10^{-3}", "2·10⁵", "−3", "+0.5", ".25", "−0.0", "0"]),
+)
+AROUND = st.sampled_from(["{}", "**{}**", "`{}`", "$ {} $", "[{}](a.md)", "<b>{}", '"{}"', "_{}_"])
+
+
+@st.composite
+def figures(draw: st.DrawFn) -> tuple[str, object]:
+    """A figure as it is typed on a page, and a value that has its form."""
+    kind = draw(st.sampled_from(["number", "number", "sequence", "word", "truth"]))
+    if kind == "number":
+        return draw(AROUND).format(draw(FORMS)), draw(WHOLE | REAL)
+    if kind == "sequence":
+        form = draw(st.sampled_from(["({})", "[{}]", "`({})`", "torch.Size([{}])"]))
+        numbers = st.integers(0, 99).map(str) | st.decimals(-9, 9, places=2).map(str)
+        items, values = (draw(st.lists(each, min_size=2, max_size=3)) for each in (numbers, WHOLE | REAL))
+        return form.format(", ".join(items)), tuple(values)
+    if kind == "word":
+        return draw(AROUND.filter(lambda form: "$" not in form)).format("ship"), draw(st.sampled_from(["crew", "ship"]))
+    return draw(st.sampled_from(["True", "`False`", "*true*"])), draw(st.booleans())
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(figures(), min_size=30, max_size=30))
+def test_once_a_page_is_fixed_it_is_clean(tmp_path_factory: pytest.TempPathFactory, typed: list[Any]) -> None:
+    root = tmp_path_factory.mktemp("fixed")
+    code = f"# %%\nv = {[value for _, value in typed]!r}\n\n# %% [markdown]\n"
+    prose = "".join(f"# It is {text}<!--= v[{place}] -->.\n#\n" for place, (text, _) in enumerate(typed))
+    for fix in fixes(checked(root, code + prose).findings, root):
+        fix.apply()
+    assert check([root / "page.py"], root=root, keep=False).findings == []

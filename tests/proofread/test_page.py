@@ -126,3 +126,49 @@ def test_a_page_that_is_quoted_in_a_cell_is_no_cell(tmp_path: Path) -> None:
     code, prose = read(page, tmp_path).cells
     assert (code.line, code.is_code, code.source.count("# %%")) == (2, True, 2)
     assert (prose.line, prose.source) == (11, "It's prose.")
+
+
+def test_a_cell_begins_where_jupyter_has_it_begin(tmp_path: Path) -> None:
+    script = page(
+        tmp_path,
+        """
+        #%%
+        x = 1
+        # %%%
+        #   %% x = 2
+        x = 2
+
+        # %% [markdown]
+        # ```mermaid
+        # %%
+        # ```
+        #%% [raw]
+        # nothing
+
+        # %%
+        for i in range(3):
+            # %%
+            print(i)
+        """,
+    )
+    assert [(c.line, c.is_code, c.source.split("\n")[0]) for c in script.cells] == [
+        (2, True, "x = 1"),
+        (5, True, "x = 2"),
+        (8, False, "```mermaid"),
+        (15, True, "for i in range(3):"),
+        (17, True, "    print(i)"),
+    ]
+
+
+def test_a_byte_order_mark_is_no_part_of_a_page(tmp_path: Path) -> None:
+    (cell,) = page(tmp_path, "\ufeff# %%\nx = 1\n").cells
+    assert (cell.line, cell.source) == (2, "x = 1")
+
+
+@pytest.mark.parametrize("character", ["\f", "\v", "\x85", "\u2028", "\r"])
+def test_a_character_that_ends_a_line_only_for_some_is_named(tmp_path: Path, character: str) -> None:
+    (tmp_path / "page.md").write_bytes(f"one\r\ntwo{character}three\n".encode())
+    with pytest.raises(PageError) as raised:
+        read(tmp_path / "page.md", tmp_path)
+    message = f"page.md:2: the character {character!a} ends a line for some programs and not for others; take it out"
+    assert str(raised.value).startswith(message)

@@ -57,6 +57,7 @@ def test_a_claim_speaks_of_what_stands_before_it(text: str, typed: str) -> None:
         "> quoted 55%",
         "- item 55%",
         "[^1]: note 55%",
+        "[^1]: 55%",
         "*55%*",
         "<b>55%</b>",
         "about:55%",
