@@ -2,7 +2,10 @@
 
 import argparse
 import contextlib
+import io
 import json
+import os
+import re
 import signal
 import sys
 import time
@@ -15,7 +18,7 @@ from . import config
 from .cache import Cache
 from .check import Checked, Report, check, find_pages
 from .config import Settings, SettingsError
-from .findings import KINDS, Finding
+from .findings import BROKEN, KINDS, Finding
 from .fix import fixes
 from .progress import shown
 
@@ -43,7 +46,8 @@ and in its code cells
 further tags: hide-input, hide-output, remove-cell, no-snippet, solution (folded away).
 
 What a project sets stands under [tool.proofread] in its pyproject.toml: timeout, memory, output,
-workers, cache, packages.
+workers, cache, packages, cite_equations. The project is the nearest folder that has one, seen from
+where you are; pages run there, and findings name files as seen from there.
 """
 _CODES = """\
 exit codes:
@@ -61,11 +65,11 @@ Check pages, and run those that changed. Each finding is one line on stdout,
 Progress and the summary go to stderr. With --json, stdout is one object for editors:
 
   {"pages": [{"path", "why", "seconds", "figures", "formulas", "waived": [{"line", "reason"}]}],
-   "findings": [{"path", "line", "kind", "message", "detail", "subject", "edit"}]}
+   "findings": [{"path", "line", "column", "kind", "message", "detail", "subject", "edit"}]}
 
-"why" says why a page ran, and is "" if it did not; "edit", or null, is the change that `proofread
-fix` would make: {"start": [line, column], "end": [line, column], "old", "new"}, lines from 1,
-columns from 0. The kinds of findings:
+"why" says why a page ran, and is "" if it did not; "column", or null, is where on its line a finding
+begins; "edit", or null, is the change that `proofread fix` would make: {"start": [line, column],
+"end": [line, column], "old", "new"}; lines count from 1, columns from 0. The kinds of findings:
 
 """
 
@@ -80,8 +84,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with contextlib.suppress(ValueError):  # not in the main thread
         signal.signal(signal.SIGTERM, signal.default_int_handler)
     options = _parser().parse_args(arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # pages say more than some terminals can
     try:
         code: int = options.command(options)
+        sys.stdout.flush()
         return code
     except KeyboardInterrupt:
         print("stopped; what had run to its end is kept", file=sys.stderr)
@@ -89,8 +97,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (SettingsError, UsageError) as error:
         print(f"proofread: {error}", file=sys.stderr)
         return 2
-    except BrokenPipeError:
-        return 1  # who read our findings has seen enough
+    except BrokenPipeError:  # who read our findings has seen enough, and Python must not try to write the rest
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except OSError as error:
         print(f"proofread: {error}", file=sys.stderr)
         return 3
@@ -126,7 +135,7 @@ def _parser() -> argparse.ArgumentParser:
         "A claim in words that does not hold is left to its author. Exit code 0: all is right now."
     )
     fixing = command("fix", _fix, "put right the figures that were typed wrong", text)
-    fixing.add_argument("--diff", action="store_true", help="show the change and write nothing")
+    fixing.add_argument("--diff", "--dry-run", action="store_true", help="show the change and write nothing")
 
     text = (
         "Print the program of a cell: it runs alone and prints what the cell shows,\n\n"
@@ -182,14 +191,26 @@ def _report(options: argparse.Namespace, *, mutants: bool = False) -> Report:
         raise UsageError(f"no pages in {', '.join(map(str, options.paths))}: neither .md nor .py with # %% cells")
     settings, progress = _settings(options), shown(sys.stderr, len(pages))
     try:
-        return check(pages, settings=settings, keep=not options.no_cache, mutants=mutants, progress=progress)
+        return check(
+            pages,
+            root=_project(),
+            settings=settings,
+            keep=not options.no_cache,
+            mutants=mutants,
+            progress=progress,
+        )
     finally:
         progress.close()
 
 
+def _project() -> Path:
+    here = Path.cwd()
+    return next((folder for folder in (here, *here.parents) if (folder / "pyproject.toml").exists()), here)
+
+
 def _settings(options: argparse.Namespace) -> Settings:
     given = {name: getattr(options, name) for name in ("timeout", "memory", "workers")}
-    return replace(Settings.load(Path.cwd()), **config.parsed({k: v for k, v in given.items() if v is not None}))
+    return replace(Settings.load(_project()), **config.parsed({k: v for k, v in given.items() if v is not None}))
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -208,6 +229,9 @@ def _check(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     report = _report(options)
+    if options.cell is not None and not any(options.cell - 1 in _code(checked) for checked in report.pages):
+        there = ", ".join(f"{checked.page.path}: {_numbers(checked)}" for checked in report.pages)
+        raise UsageError(f"--cell ({options.cell}) is no code cell; there are {there}")
     for checked in report.pages:
         for index, cell in enumerate(checked.page.cells):
             if cell.is_code and options.cell in (None, index + 1):
@@ -215,9 +239,17 @@ def _run(options: argparse.Namespace) -> int:
                 print(cell.shown)
                 for output in checked.outputs(index):
                     print("→ " + _as_text(output).rstrip("\n").replace("\n", "\n  "))
-    failed = [f for f in report.findings if f.kind in ("cell", "stopped", "memory", "output", "encoding")]
+    failed = [finding for finding in report.findings if finding.kind in BROKEN]
     _tell(failed, file=sys.stderr)
     return 1 if failed else 0
+
+
+def _code(checked: Checked) -> list[int]:
+    return [index for index, cell in enumerate(checked.page.cells) if cell.is_code]
+
+
+def _numbers(checked: Checked) -> str:
+    return ", ".join(str(index + 1) for index in _code(checked)) or "none"
 
 
 def _as_text(output: dict[str, Any]) -> str:
@@ -230,15 +262,17 @@ def _as_text(output: dict[str, Any]) -> str:
 
 def _fix(options: argparse.Namespace) -> int:
     report = _report(options)
-    changes = list(fixes(report.findings, Path.cwd()))
-    left = [finding for finding in report.findings if finding.edit is None]
+    changes = list(fixes(report.findings, _project()))
+    mended = {(change.path, edit) for change in changes for edit in change.edits}
+    left = [finding for finding in report.findings if (finding.path, finding.edit) not in mended]
     for change in changes:
         if options.diff:
             print(change.diff(), end="")
             continue
         change.apply()
         for edit in change.edits:
-            print(f"{change.path}:{edit.start[0]}: {edit.old} -> {edit.new}")
+            old = re.sub(r"\s*\n[\s#|>]*", " ", edit.old)  # from several lines of a script's prose
+            print(f"{change.path}:{edit.start[0]}: {old} -> {edit.new}")
     _tell(left, file=sys.stderr)
     return 1 if left or (options.diff and changes) else 0
 
@@ -276,6 +310,7 @@ def _export(options: argparse.Namespace) -> int:
         report = export(
             options.docs,
             options.output,
+            root=_project(),
             settings=_settings(options),
             keep=not options.no_cache,
             tex=options.tex,
@@ -291,7 +326,8 @@ def _export(options: argparse.Namespace) -> int:
 
 
 def _cache(options: argparse.Namespace) -> int:
-    cache = Cache(Path.cwd() / Settings.load(Path.cwd()).cache)
+    project = _project()
+    cache = Cache(project / Settings.load(project).cache)
     entries = list(cache.entries())
     if options.action == "prune":
         dropped = [entry for entry in entries if options.all or entry.stale]
@@ -302,7 +338,8 @@ def _cache(options: argparse.Namespace) -> int:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.kept))
         state = f"stale: {entry.stale}" if entry.stale else "current"
         print(f"{when}  {entry.size / 1e3:6.0f} kB  ran {entry.seconds:5.1f} s  {entry.page}  {state}")
-    print(f"{len(entries)} runs, {sum(entry.size for entry in entries) / 1e6:.1f} MB, in {cache.directory}")
+    runs, size = len(entries), sum(entry.size for entry in entries)
+    print(f"{runs} run{'s' * (runs != 1)}, {size / 1e6:.1f} MB, in {cache.directory}")
     return 0
 
 

@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -69,6 +70,7 @@ def test_an_editor_gets_all_of_it_as_one_object(docs: Path, capsys: pytest.Captu
                 "detail": "",
                 "subject": "6 figure 4 = x",
                 "edit": {"start": [6, 8], "end": [6, 9], "old": "4", "new": "3"},
+                "column": 8,
             }
         ],
     }
@@ -77,6 +79,8 @@ def test_an_editor_gets_all_of_it_as_one_object(docs: Path, capsys: pytest.Captu
 def test_run_shows_each_cell_with_what_it_gives(docs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "docs"]) == 0
     assert capsys.readouterr().out == "── docs/page.py:2 cell 1\nx = 3\nx\n→ 3\n"
+    assert main(["run", "docs", "--cell", "2"]) == 2
+    assert "--cell (2) is no code cell; there are docs/page.py: 1\n" in capsys.readouterr().err
     plant(docs, "x = 3", "print('a\\nb')\n1 / 0")
     assert main(["run", "docs", "--cell", "1"]) == 1
     told = capsys.readouterr()
@@ -87,7 +91,7 @@ def test_run_shows_each_cell_with_what_it_gives(docs: Path, capsys: pytest.Captu
 def test_fix_says_what_it_changed_and_what_it_left(docs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plant(docs, "is 3<!--= x -->", "is 4<!--= x -->, larger<!--= x > 5 -->")
     wrong = (docs / "page.py").read_text()
-    assert main(["fix", "docs", "--diff"]) == 1
+    assert main(["fix", "docs", "--dry-run"]) == 1
     assert "-# It is 4<" in capsys.readouterr().out
     assert (docs / "page.py").read_text() == wrong
     assert main(["fix", "docs"]) == 1
@@ -98,6 +102,42 @@ def test_fix_says_what_it_changed_and_what_it_left(docs: Path, capsys: pytest.Ca
     plant(docs, "is 3", "is 4")
     assert main(["fix", "docs"]) == 0
     assert (docs / "page.py").read_text() == PAGE
+
+
+def test_a_project_is_the_same_from_its_folders(
+    docs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(docs, "is 3", "is 4")
+    Path("pyproject.toml").write_text('[tool.proofread]\ncache = "kept"\n')
+    monkeypatch.chdir(docs)
+    assert main(["check", "page.py"]) == 1
+    assert capsys.readouterr().out == "docs/page.py:6: it says 4, but x gives 3\n"
+    assert main(["fix", "."]) == 0
+    assert capsys.readouterr().out == "docs/page.py:6: 4 -> 3\n"
+    assert main(["cache", "show"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].endswith(f"in {docs.parent / 'kept'}")
+
+
+def test_pages_that_fail_are_not_mended(docs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plant(docs, "is 3<!--= x -->", "is 4<!--= x -->")
+    (docs / "page.py").write_text((docs / "page.py").read_text() + "\n# %%\n1 / 0\n")
+    assert main(["fix", "docs"]) == 1
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "docs/page.py:6: it says 4, but x gives 3\ndocs/page.py:9: cell 3 failed with ZeroDivisionError" in told.err
+
+
+def test_who_closes_the_pipe_or_knows_few_letters_sees_no_traceback(docs: Path) -> None:
+    plant(docs, "x = 3", "x = 3; print('é' * 99999)")
+    command, narrow = [sys.executable, "-m", "proofread", "run", "docs"], os.environ | {"PYTHONIOENCODING": "ascii"}
+    with subprocess.Popen(command, env=narrow, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as shown:
+        assert shown.stdout is not None
+        assert shown.stderr is not None
+        begun = shown.stdout.read(24)
+        shown.stdout.close()
+        told = shown.stderr.read()
+    assert begun.startswith(b"\\u2500\\u2500 docs/page.py")
+    assert (shown.returncode, b"Traceback" in told, b"BrokenPipe" in told) == (1, False, False)
 
 
 def test_the_program_of_a_cell_is_printed_and_runs(docs: Path, capsys: pytest.CaptureFixture[str]) -> None:
