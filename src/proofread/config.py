@@ -63,9 +63,12 @@ class Settings:
         if not file.exists():
             return cls()
         try:
-            table = tomllib.loads(file.read_text(encoding="utf-8")).get("tool", {}).get("proofread", {})
+            tools = tomllib.loads(file.read_text(encoding="utf-8")).get("tool", {})
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise SettingsError(f"{file} is not TOML: {error}") from error
+        table = tools.get("proofread", {}) if isinstance(tools, dict) else {}
+        if not isinstance(table, dict):
+            raise SettingsError(f"{file}: tool.proofread ({table!r}) must be a table, [tool.proofread]")
         known = [field.name for field in fields(cls)]
         for name in table:
             if name not in known:

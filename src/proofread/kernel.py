@@ -368,7 +368,7 @@ def _watch_files() -> set[str]:
 
 def _project_files(opened: set[str], root: Path) -> Iterable[str]:
     """What a run depends on: modules that are not installed, and files of the project that were read."""
-    elsewhere = (sys.prefix, sys.base_prefix, sys.exec_prefix, os.path.dirname(__file__))
+    elsewhere = (sys.prefix, sys.base_prefix, sys.exec_prefix)
     installed = {os.path.realpath(prefix) for prefix in elsewhere}
     sources = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
     inside = {file for file in opened if Path(file).is_relative_to(root)}

@@ -227,7 +227,8 @@ def _comment(prose: Prose, token: re.Match[str], line: int, covered: list[tuple[
             if _check(prose, said, line):
                 (claimed,) = spoken_of
                 name = next(name for name in "abcdefgh" if claimed[name] is not None)
-                prose.claims.append(Claim(claimed[name], said, claimed.span(name), line, token["kind"] == "=="))
+                place, late = claimed.span(name), token["kind"] == "=="
+                prose.claims.append(Claim(claimed[name], said, place, prose.line(place[0]), late))
         elif any(re.search(rf"\d|{VULGAR}", claimed[0]) for claimed in spoken_of):
             prose.waivers.append((line, said))
         else:

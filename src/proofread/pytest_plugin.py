@@ -82,9 +82,12 @@ class PageItem(pytest.Item):
     def runtest(self) -> None:
         """Look at what was found."""
         checked = _checked(self)
-        about = "" if self.subject == _AS_SUCH else self.subject
-        found = [finding for finding in checked.findings if finding.subject == about]
-        if not found and about and not checked.subjects.get(about, False):
+        subjects = checked.subjects
+        if self.subject == _AS_SUCH:  # what is about none of the other tests must fail one, too
+            found = [finding for finding in checked.findings if finding.subject not in subjects]
+        else:
+            found = [finding for finding in checked.findings if finding.subject == self.subject]
+        if not found and not subjects.get(self.subject, self.subject == _AS_SUCH):
             stopped = min(checked.findings, default=None)
             pytest.skip(f"the page did not come to this: {stopped}".split("\n")[0])
         if found:

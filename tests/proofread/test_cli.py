@@ -133,10 +133,10 @@ def test_who_closes_the_pipe_or_knows_few_letters_sees_no_traceback(docs: Path) 
     with subprocess.Popen(command, env=narrow, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as shown:
         assert shown.stdout is not None
         assert shown.stderr is not None
-        begun = shown.stdout.read(24)
+        begun = shown.stdout.read(25)
         shown.stdout.close()
         told = shown.stderr.read()
-    assert begun.startswith(b"\\u2500\\u2500 docs/page.py")
+    assert begun == b"\\u2500\\u2500 docs/page.py"
     assert (shown.returncode, b"Traceback" in told, b"BrokenPipe" in told) == (1, False, False)
 
 

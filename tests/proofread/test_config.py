@@ -56,6 +56,12 @@ def test_a_setting_that_cannot_be_meant_is_named_with_its_file_and_remedy(
     assert message in str(raised.value)
 
 
+def test_settings_that_are_no_table_are_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"pyproject\.toml: tool\.proofread \(3\) must be a table"):
+        load(tmp_path, "[tool]\nproofread = 3\n")
+    assert load(tmp_path, "tool = 3\n") == Settings()
+
+
 def test_a_file_that_is_not_toml_is_named(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"pyproject\.toml is not TOML: .*line 1"):
         load(tmp_path, "[tool.proofread\n")

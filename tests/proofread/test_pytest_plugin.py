@@ -74,6 +74,8 @@ def test_a_failure_shows_the_sentence_and_both_values_and_the_rest_passes(projec
     assert told[-1].startswith("1 failed, 8 passed")
     assert not any("Traceback" in line or ".py:1:" in line for line in told)
 
+    project.write("docs/page.py", PAGE.replace("55%<!--== share", "54%<!--== [share, n][0]"))
+    assert project.pytest("docs/page.py::4 figure 54% = [share, n][0]")[1][-1].startswith("1 failed")
     assert project.pytest("-k", "figure and share and not 54")[1][-1].startswith("1 passed, 8 deselected")
     project.write("docs/page.py", PAGE)
     assert project.pytest("--lf")[1][-1].startswith("9 passed")  # the test that failed is no more
@@ -99,6 +101,11 @@ def test_what_belongs_to_no_one_test_fails_the_page_as_such(project: Project) ->
     code, told = project.pytest("docs/plain.md")
     assert code == 1
     assert any(line.startswith("docs/plain.md:3: nothing proves the figure 42") for line in told)
+    # The TeX of a formula that nobody checks is nobody's test.
+    project.write("docs/plain.md", "# Plain\n\n$$\\frac{a}{b$$\n<!-- unchecked: an example -->\n")
+    code, told = project.pytest("docs/plain.md")
+    assert code == 1
+    assert any(line.startswith("docs/plain.md:3: ") and "is not TeX" in line for line in told), told
     (project.root / "docs/plain.md").write_bytes(b"caf\xe9\n")
     assert "docs/plain.md:1: byte 0xe9 is not UTF-8; save the page as UTF-8" in project.pytest("docs/plain.md")[1]
 
