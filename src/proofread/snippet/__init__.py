@@ -7,6 +7,7 @@ of the page, in the end all that ran before the cell; where that does not help, 
 """
 
 import ast
+import functools
 import os
 import re
 import traceback
@@ -17,7 +18,7 @@ from multiprocessing import Pipe
 from .inline import CannotInlineError, Inliner, Library
 from .program import Extent, Program, needed, write
 from .record import ADDRESS, CellRun, Recorder
-from .trial import Making, Ran, Trial, load, run_all, run_alone
+from .trial import Making, Ran, Trial, load, prepare, run_all, run_alone
 
 NO_SNIPPET = "no-snippet"
 SNIPPET_REMEDY = f"let it take what it needs from its page alone, or tag it {NO_SNIPPET}"
@@ -123,11 +124,12 @@ def _difference(ran: Ran, shows: str, raises: str) -> str:
 def make(request: Request) -> dict[int, Snippet]:
     """Make and try the programs of all cells."""
     library = Library(request.packages, request.modules)
-    load(request.modules)
+    prepare(request.modules)
     places = list(request.programs)
     cores = getattr(os, "process_cpu_count", os.cpu_count)() or 1
     makings = [_make(request, place, library) for place in places]
-    return dict(zip(places, run_all(makings, min(2, cores), request.seconds), strict=True))
+    imports = functools.partial(load, request.modules, request.packages)
+    return dict(zip(places, run_all(makings, min(2, cores), request.seconds, imports), strict=True))
 
 
 def _make(request: Request, place: int, library: Library) -> Making[Snippet]:

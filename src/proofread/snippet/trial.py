@@ -2,6 +2,7 @@
 
 import builtins
 import contextlib
+import gc
 import importlib
 import io
 import json
@@ -15,7 +16,7 @@ import tempfile
 import time
 import traceback
 from collections import deque
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from importlib.abc import MetaPathFinder
 from multiprocessing import Pipe, connection
@@ -50,26 +51,42 @@ class Ran:
 Making = Generator[Trial, Ran, Made]
 
 
-def run_all(makings: Sequence[Making[Made]], workers: int, seconds: float) -> list[Made]:
-    """Run what each asks for and tell it what came of it, until it is made; where time is up, a TimeoutError."""
+def run_all(
+    makings: Sequence[Making[Made]], workers: int, seconds: float, imports: Callable[[], None] = lambda: None
+) -> list[Made]:
+    """Run what each asks for and tell it what came of it, until it is made; where time is up, a TimeoutError.
+
+    Args:
+        makings: Each asks first for the programs that must do without some packages, then for others.
+        workers: Programs that run side by side.
+        seconds: The time for all of them.
+        imports: Called once the first are done: imports those packages here, so that no other has to.
+    """
     end = time.monotonic() + seconds
     made: dict[int, Made] = {}
     waiting: deque[tuple[int, Trial]] = deque()
+    later: deque[tuple[int, Trial]] = deque()
     running: dict[connection.Connection, tuple[int, int, float]] = {}
+    imported = False
 
     def go_on(place: int, ran: Ran | None) -> None:
         making = makings[place]
         try:
             if ran and time.monotonic() > end:
                 making.throw(TimeoutError("there was no time left to try it"))
-            waiting.append((place, making.send(ran) if ran else next(making)))
+            trial = making.send(ran) if ran else next(making)
+            assert not (imported and trial.blocked)
+            (waiting if imported or trial.blocked else later).append((place, trial))
         except StopIteration as stop:
             made[place] = stop.value
 
     for place in range(len(makings)):
         go_on(place, None)
     with TemporaryDirectory(prefix="snippets-") as folder:
-        while waiting or running:
+        while waiting or running or later:
+            if not waiting and not running:
+                imported = imports() is None
+                waiting, later = later, waiting
             while waiting and len(running) < workers:
                 place, trial = waiting.popleft()
                 receiver, pid = _start(trial, Path(folder) / str(place))
@@ -82,11 +99,24 @@ def run_all(makings: Sequence[Making[Made]], workers: int, seconds: float) -> li
     return [made[place] for place in range(len(makings))]
 
 
-def load(modules: Iterable[str]) -> None:
-    """Import here what libraries that are loaded have imported while the page ran, so that no program has to."""
-    loaded = {name.partition(".")[0] for name in sys.modules}
+def prepare(modules: Iterable[str]) -> None:
+    """Do here, once, what every program that is forked from here would have to do.
+
+    That is to import what libraries have imported while the page ran, and to forget what only this process knows.
+    """
+    load(modules, {name.partition(".")[0] for name in sys.modules} & _LAZY)
+    linecache.clearcache()
+    os.environ["MPLBACKEND"] = "agg"
+    if matplotlib := sys.modules.get("matplotlib"):
+        matplotlib.use("agg")
+    gc.collect()
+    gc.freeze()  # a program that collects garbage would look through all of it, and copy it
+
+
+def load(modules: Iterable[str], packages: Collection[str]) -> None:
+    """Import those modules that belong to the packages."""
     for name in modules:
-        if name not in sys.modules and name.partition(".")[0] in loaded & _LAZY:
+        if name not in sys.modules and name.partition(".")[0] in packages:
             with contextlib.suppress(Exception):  # not everything in sys.modules was imported by its name
                 importlib.import_module(name)
 
@@ -182,14 +212,10 @@ def alone(path: str, blocked: Sequence[str], requires: Sequence[str] | None) -> 
 def _forget_state() -> None:
     """A fork has the state of the process that it came from; a program must not depend on it."""
     random.seed()
-    linecache.clearcache()
-    os.environ["MPLBACKEND"] = "agg"
     if torch := sys.modules.get("torch"):
-        torch.seed()
+        torch.default_generator.seed()  # a fork has no other: it could not use a GPU that its parent had begun to use
     if numbers := sys.modules.get("numpy.random"):
         numbers.seed()
-    if matplotlib := sys.modules.get("matplotlib"):
-        matplotlib.use("agg")
 
 
 class _Blocked(MetaPathFinder):
@@ -204,8 +230,10 @@ class _Blocked(MetaPathFinder):
 def block(packages: Sequence[str], requires: Sequence[str]) -> None:
     """Let nobody import the packages, and the program only what it says it requires and the standard library."""
     sys.meta_path.insert(0, _Blocked(packages))
-    for name in [name for name in sys.modules if name.partition(".")[0] in packages]:
-        del sys.modules[name]
+    for package in packages:
+        if package in sys.modules:
+            for name in [name for name in sys.modules if name == package or name.startswith(f"{package}.")]:
+                del sys.modules[name]
     original = builtins.__import__
 
     def only_required(name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
