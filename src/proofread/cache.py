@@ -13,14 +13,16 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
 from .snippet import Snippet
+from .snippet.trial import Trial
 from .steps import Outcome, Raised, Result, Task
 
 # What of proofread itself decides what a run gives; what it makes of that is no matter of the run.
@@ -57,6 +59,7 @@ class Cache:
         self.directory = directory
         self._locks: dict[str, FileLock] = {}
         self._digests: dict[str, str] = {}
+        self._packages: dict[str, str] = {}
 
     def load(self, task: Task) -> Outcome | None:
         """What the task gave when all was as it is now."""
@@ -132,6 +135,37 @@ class Cache:
         """Let other programs run what this one has begun and will not end."""
         while self._locks:
             self._locks.popitem()[1].release()
+
+    def trial(self, trial: Trial, snippet: Snippet, packages: Sequence[str]) -> str:
+        """What tells a trial of a page's program from every other."""
+        # What a program does without it carries; what it imports may change.
+        imported = () if trial.blocked else tuple(map(self._package, packages))
+        return _sha(json.dumps([asdict(trial), snippet.shows, snippet.raises, imported, sorted(environment().items())]))
+
+    def tried(self, page: str) -> set[str]:
+        """The trials of a page's programs that went well."""
+        try:
+            return set((self._folder(page) / "tried").read_text().split())
+        except OSError:
+            return set()
+
+    def keep_tried(self, page: str, trials: Iterable[str]) -> None:
+        """Keep which trials of a page's programs went well.
+
+        Raises:
+            CacheError: It cannot be written.
+        """
+        self._write(self._folder(page) / "tried", "\n".join(trials).encode())
+
+    def _package(self, name: str) -> str:
+        if name not in self._packages:
+            spec = find_spec(name)
+            folders = map(Path, (spec and spec.submodule_search_locations) or ())
+            files = [file for folder in folders for file in sorted(folder.rglob("*")) if file.suffix != ".pyc"]
+            files += [Path(spec.origin)] if spec and spec.origin else []  # it may be a module
+            kept = [f"{file} {digest(file)}" for file in files if file.is_file()]
+            self._packages[name] = _sha("\n".join(kept))
+        return self._packages[name]
 
     def entries(self) -> Iterator[Entry]:
         """All runs that are kept, by page, the latest first."""

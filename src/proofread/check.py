@@ -17,9 +17,10 @@ from .config import Settings, written
 from .findings import Edit, Finding, PageError
 from .page import Cell, Page, read
 from .prose import Claim, Computed, Prose
-from .run import MEMORY_REMEDY, run
+from .run import MEMORY_REMEDY, attempt, run, warm
 from .shelf import Shelf
-from .snippet import NO_SNIPPET, SNIPPET_REMEDY, Snippet
+from .snippet import NO_SNIPPET, SNIPPET_REMEDY, Snippet, disagreement, trials
+from .snippet.trial import Trial
 from .steps import Limits, Outcome, Output, Result, Step, Task
 
 PICTURES = ("image/svg+xml", "image/png", "image/jpeg")
@@ -109,6 +110,12 @@ class Checked:
                     subject, line = _formula_subject(text, stated), text.line + stated.line
                     named += [(line, subject, place in text.stated), (line, f"{subject} mutants", place in text.stated)]
         return {subject: reached for _, subject, reached in sorted(named, key=lambda each: each[0])}
+
+    def program(self, cell: int, importing: bool = False) -> str:
+        """A code cell's program, or the one that imports the packages, with where it is from; "" if there is none."""
+        snippet = self.snippets.get(cell)
+        text = (snippet.importing if importing else snippet.runnable) if snippet else ""
+        return text and f"# {self.page.path}, cell {cell + 1}\n{text}"
 
     def of_cell(self, cell: int) -> list[str]:
         """A Markdown cell's text, or a code cell's alt texts, as the reader sees them."""
@@ -211,6 +218,7 @@ def check(
     settings: Settings | None = None,
     keep: bool = True,
     mutants: bool = False,
+    programs: bool = False,
     whole: bool = False,
     progress: Callable[[Told], None] = lambda told: None,
 ) -> Report:
@@ -222,6 +230,7 @@ def check(
         settings: How they are run and kept. Default: what the project's pyproject.toml says.
         keep: Whether to keep runs and to take those that were kept, or else to run every page.
         mutants: Whether to find out, for each formula, which wrong versions of it would pass.
+        programs: Whether to try the programs of code cells, too: each must print what its cell shows.
         whole: Whether these are all pages of the project, so that an equation which none of them has is nowhere.
         progress: Called with what there is to tell whenever a step begins and a page is done.
 
@@ -245,6 +254,7 @@ def check(
         task = Task(checked.page.path, tuple(steps), settings.packages)
         outcome = (kept.load(task) if kept else None) if steps else Outcome()
         if outcome is None:
+            warm()  # it imports what pages need while the others are read
             checked.why = kept.why(task) if kept else "nothing was to be kept"
             waiting.append((checked, owners, task))
             continue
@@ -266,6 +276,8 @@ def check(
     finally:
         if kept:
             kept.close()
+    if programs:
+        _try(report.pages, settings, kept, progress)
     if kept:
         math.keep(kept.directory)
     math.prepare([text.prose.text for checked in report.pages for text in checked.texts])
@@ -336,13 +348,7 @@ def _take(checked: Checked, owners: Sequence[_Owner], outcome: Outcome) -> None:
             text.take(asked, result)
     for place, snippet in outcome.snippets.items():
         index = owners[place][0]
-        checked.snippets[index] = snippet.titled(f"{checked.page.path}, cell {index + 1}")
-        # What draws without a seed differs from run to run, and is told of already.
-        if snippet.problem and not any(result.unseeded for result in outcome.results[: place + 1]):
-            line = checked.page.cells[index].line
-            message = f"cell {index + 1} {snippet.problem}; {SNIPPET_REMEDY}"
-            subject = _snippet_subject(index, checked.page.cells[index])
-            checked.findings.append(Finding(checked.page.path, line, message, snippet.detail, "snippet", subject))
+        checked.snippets[index] = snippet
     if outcome.stopped:
         index, text, _ = owners[min(len(outcome.results), len(owners) - 1)]
         cell = checked.page.cells[index]
@@ -350,6 +356,41 @@ def _take(checked: Checked, owners: Sequence[_Owner], outcome: Outcome) -> None:
         message = f"cell {index + 1} {outcome.stopped}"
         subject = _cell_subject(index, cell) if cell.is_code else ""
         checked.findings.append(Finding(checked.page.path, line, message, kind="stopped", subject=subject))
+
+
+def _try(pages: Sequence[Checked], settings: Settings, kept: Cache | None, progress: Callable[[Told], None]) -> None:
+    """Try the programs that have not done yet, as they are, what their pages show."""
+    asked: list[tuple[Checked, int, str, Trial]] = []
+    done: dict[str, list[str]] = {}
+    for checked in pages:
+        agreed = kept.tried(checked.page.path) if kept else set()
+        done[checked.page.path] = []
+        for index, snippet in checked.snippets.items():
+            # What draws without a seed differs from run to run, and is told of already.
+            if any(result.unseeded for place, result in checked.code.items() if place <= index):
+                continue
+            patience = _timeout(checked.page.cells[index], settings.timeout)
+            for form, trial in trials(snippet, settings.packages, patience).items():
+                key = kept.trial(trial, snippet, settings.packages) if kept else ""
+                if key in agreed:
+                    done[checked.page.path].append(key)
+                else:
+                    asked.append((checked, index, form, trial))
+    every = [trial for *_, trial in asked]
+    limits = Limits(settings.memory, settings.output)
+    for number, (place, ran) in enumerate(attempt(every, settings.packages, workers=settings.workers, limits=limits)):
+        checked, index, form, trial = asked[place]
+        snippet, cell = checked.snippets[index], checked.page.cells[index]
+        progress(Told("programs", number + 1, len(every), f"{checked.page.path}, cell {index + 1}"))
+        if wrong := disagreement(snippet, ran, settings.packages):
+            message = f"cell {index + 1}: {form}, its program {wrong[0]}; {SNIPPET_REMEDY}"
+            subject = _snippet_subject(index, cell)
+            checked.findings.append(Finding(checked.page.path, cell.line, message, wrong[1], "snippet", subject))
+        elif kept:
+            done[checked.page.path].append(kept.trial(trial, snippet, settings.packages))
+    if kept and asked:
+        for page, keys in done.items():
+            kept.keep_tried(page, keys)
 
 
 def has_snippet(cell: Cell) -> bool:

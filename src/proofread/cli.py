@@ -58,7 +58,7 @@ exit codes:
   130  stopped, by Ctrl-C for one
 """
 _CHECK = """\
-Check pages, and run those that changed. Each finding is one line on stdout,
+Check pages, and run those that changed; try the programs of their cells. Each finding is one line on stdout,
 
   docs/page.py:12: it says 55%, but weights[6, 6] gives 54%
 
@@ -181,7 +181,7 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-cache", action="store_true", help="run every page, whatever is kept")
 
 
-def _report(options: argparse.Namespace, *, mutants: bool = False) -> Report:
+def _report(options: argparse.Namespace, *, mutants: bool = False, programs: bool = False) -> Report:
     """Check the pages that were named, and show how it goes."""
     for path in options.paths:
         if not path.exists():
@@ -197,6 +197,7 @@ def _report(options: argparse.Namespace, *, mutants: bool = False) -> Report:
             settings=settings,
             keep=not options.no_cache,
             mutants=mutants,
+            programs=programs,
             progress=progress,
         )
     finally:
@@ -214,7 +215,7 @@ def _settings(options: argparse.Namespace) -> Settings:
 
 
 def _check(options: argparse.Namespace) -> int:
-    report = _report(options, mutants=options.mutants)
+    report = _report(options, mutants=options.mutants, programs=True)
     if options.json:
         print(json.dumps(_as_json(report), indent=1))
     else:
@@ -288,9 +289,9 @@ def _snippet(options: argparse.Namespace) -> int:
     if cell is None or not cell.is_code:
         raise UsageError(f"{options.place} is in no cell of code")
     snippet = checked.snippets.get(index)
-    program = (snippet.importing if options.importing else snippet.runnable) if snippet else ""
+    program = checked.program(index, options.importing)
     if not program:
-        reason = snippet and (snippet.problem or snippet.reason)
+        reason = snippet and snippet.reason
         print(
             f"{options.place}: the cell has no such program: {reason or 'it has not run, or is tagged so'}",
             file=sys.stderr,

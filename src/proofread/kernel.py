@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from types import ModuleType
@@ -27,7 +27,8 @@ from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
 from .figures import Value
-from .snippet import Recorder, Request, Workshop
+from .snippet import Recorder, Request, make
+from .snippet.trial import Trial, run_all
 from .steps import Limits, Output, Raised, Result, Step, Task
 
 
@@ -36,13 +37,12 @@ def serve(task: Task, connection: Connection, root: str, scratch: str, limits: L
     os.setpgid(0, 0)  # so that all that a page starts can be ended with it
     gc.freeze()  # looking through what the fork server has imported would find nothing, and copy all of it
     _limit_memory(limits.memory)
-    workshop = Workshop() if any(step.snippet for step in task.steps) else None  # before there is anything of the page
     threading.Thread(target=_end_with_parent, daemon=True).start()
     os.chdir(root)
     opened = _watch_files()
     shell = _shell(task.path, scratch, limits.output)
     seeding = _Seeding()
-    shell.recorder = Recorder(shell.user_ns) if workshop else None
+    shell.recorder = Recorder(shell.user_ns) if any(step.snippet for step in task.steps) else None
     for index, step in enumerate(task.steps):
         connection.send(index)
         seeding.begin()
@@ -52,15 +52,27 @@ def serve(task: Task, connection: Connection, root: str, scratch: str, limits: L
         if result.raised and (not step.raises or result.raised.fatal):
             connection.send(None)
             return
-    if workshop and shell.recorder:
-        connection.send(index)  # the programs may take as long as the last step, and stop a little before
-        try:
-            connection.send(workshop.make(_request(task, shell.recorder, opened)))
-        except RuntimeError as error:
-            connection.send(f"has programs that cannot be made, a fault of proofread:\n{error}")
-            return
     # The page is known by its steps: a change in its prose is none of theirs.
-    connection.send(sorted({*_project_files(opened, Path(root))} - {os.path.realpath(task.path)}))
+    files = sorted({*_project_files(opened, Path(root))} - {os.path.realpath(task.path)})
+    if shell.recorder:
+        connection.send(index)  # the programs may take as long as the last step
+        try:
+            connection.send(make(_request(task, shell.recorder, opened)))
+        except Exception:
+            connection.send(f"has programs that cannot be made, a fault of proofread:\n{traceback.format_exc()}")
+            return
+    connection.send(files)
+
+
+def attempt(
+    trials: Sequence[Trial], packages: Sequence[str], connection: Connection, workers: int, limits: Limits
+) -> None:
+    """Run programs, and send the place and the result of each, and at last None."""
+    os.setpgid(0, 0)
+    _limit_memory(limits.memory)
+    for tried in run_all(trials, packages, workers):
+        connection.send(tried)  # which ends this process, and what it runs, where nobody is there to receive it
+    connection.send(None)
 
 
 def _end_with_parent() -> None:
@@ -349,10 +361,9 @@ def _request(task: Task, recorder: Recorder, opened: set[str]) -> Request:
         folder = os.path.dirname(os.path.abspath(file))
         inside = {os.path.relpath(path, folder) for path in opened if file and Path(path).is_relative_to(folder)}
         data[package] = sorted(path for path in inside if not path.endswith((".py", ".pyc")))
-    programs = {place: step.timeout for place, step in enumerate(task.steps) if step.snippet}
+    programs = [place for place, step in enumerate(task.steps) if step.snippet]
     data = {package: files for package, files in data.items() if files}
-    seconds = 0.9 * task.steps[-1].timeout
-    return Request(recorder.cells, programs, task.packages, list(sys.modules), data, seconds)
+    return Request(recorder.cells, programs, task.packages, list(sys.modules), data)
 
 
 def _watch_files() -> set[str]:

@@ -4,6 +4,7 @@ mkdocs-jupyter decides which Python files are pages and its markup shows their c
 own Markdown with all the site's extensions, so that links are checked and a page reads like every other.
 """
 
+import contextlib
 import functools
 import logging
 import posixpath
@@ -102,10 +103,11 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         self._serves = False
 
     def on_startup(self, *, command: Literal["build", "gh-deploy", "serve"], dirty: bool) -> None:
-        """Start the fork server before the first edit; a build starts it only if a page has to run."""
+        """Start the fork server before the first edit; a build starts it now only if every page has to run."""
         self._serves = command == "serve"
-        if self._serves:
-            warm()
+        with contextlib.suppress(SettingsError):  # which the build tells of
+            if self._serves or not Path(Settings.load(Path.cwd()).cache, "runs").exists():
+                warm()
 
     def on_config(self, config: MkDocsConfig) -> MkDocsConfig:
         """Serve the cells' styles once, before those of the site, which may change them; render all mathematics."""

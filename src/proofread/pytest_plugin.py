@@ -129,6 +129,7 @@ def _checked(item: PageItem) -> "Checked":
             root=item.config.rootpath,
             keep=not item.config.getoption("--proofread-no-cache"),
             mutants=any(each.subject.endswith(" mutants") for each in asked),
+            programs=any(" snippet " in each.subject for each in asked),
         )
         for finding in report.between:
             # What docstrings say otherwise fails the first page, for want of one that it belongs to.

@@ -133,9 +133,9 @@ def _programs(checked: Checked, index: int, beside: str, packages: Sequence[str]
     if snippet is None:
         return "", {}
     name = f"cell-{index + 1}"
-    other = snippet.importing if snippet.importing != snippet.runnable else ""
+    other = checked.program(index, importing=True) if snippet.importing != snippet.runnable else ""
     offered = [
-        ("Copy runnable", f"{name}.py", snippet.runnable),
+        ("Copy runnable", f"{name}.py", checked.program(index)),
         (f"with import {', '.join(packages)}", f"{name}-importing.py", other),
     ]
     links = [f'<a href="{beside}{file}">{label}</a>' for label, file, program in offered if program]

@@ -11,11 +11,13 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import connection, forkserver
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import ModuleType
 from typing import Protocol
 
 from .config import written
+from .snippet.trial import Ran, Trial
 from .steps import Limits, Outcome, Result, Task
 
 _PRELOADED = (
@@ -103,7 +105,8 @@ def run(
         return
     warm()
     workers = workers or cores()
-    waiting = deque(enumerate(tasks))
+    # The longest first, so that no core waits for one that began late; the number of steps tells how long, roughly.
+    waiting = deque(sorted(enumerate(tasks), key=lambda each: -len(each[1].steps)))
     running: dict[connection.Connection, _Child] = {}
     with tempfile.TemporaryDirectory(prefix="proofread-") as scratch:
         try:
@@ -133,6 +136,50 @@ def run(
         finally:
             for child in running.values():
                 child.end()
+
+
+def attempt(
+    trials: Sequence[Trial],
+    packages: Sequence[str],
+    *,
+    workers: int | None = None,
+    limits: Limits = Limits(),  # noqa: B008  # it is frozen
+) -> Iterator[tuple[int, Ran]]:
+    """Run programs in forks of a child that has nothing of any page; yield the place and result of each.
+
+    Args:
+        trials: The programs.
+        packages: What some of them must do without, and others import.
+        workers: Programs that run side by side. Default: the number of cores.
+        limits: How much a program may take.
+    """
+    if not trials:
+        return
+    warm()
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.get_context("forkserver").Process(
+        target=_attempt, args=(trials, packages, sender, workers or cores(), limits), daemon=False
+    )
+    with _no_main_module():
+        process.start()
+    sender.close()
+    try:
+        while (tried := receiver.recv()) is not None:
+            yield tried
+    except EOFError:
+        process.join()
+        raise RuntimeError(f"what tries programs {_death(process.exitcode or 0)}") from None
+    finally:
+        _end(process)
+        receiver.close()
+
+
+def _attempt(
+    trials: Sequence[Trial], packages: Sequence[str], sender: connection.Connection, workers: int, limits: Limits
+) -> None:
+    from .kernel import attempt  # as above
+
+    attempt(trials, packages, sender, workers, limits)
 
 
 def _serve(task: Task, sender: connection.Connection, root: str, scratch: str, limits: Limits) -> None:
@@ -195,12 +242,16 @@ class _Child:
 
     def end(self) -> None:
         """Kill the child with all that it started."""
-        if self.process.pid is not None and self.process.is_alive():
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.kill()
-        self.process.join()
+        _end(self.process)
         self.receiver.close()
+
+
+def _end(process: BaseProcess) -> None:
+    if process.pid is not None and process.is_alive():
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.kill()
+    process.join()
 
 
 def cores() -> int:

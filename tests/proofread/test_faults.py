@@ -238,10 +238,8 @@ def test_a_run_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_fault_of_ours_is_named_as_ours(tmp_path: Path) -> None:
-    page = "# %%\nimport proofread.snippet as snippet\n\nclass Broken:\n    def make(self, request):\n"
-    page += "        raise RuntimeError('KeyError: 3')\n\nimport gc\n"
-    page += "for workshop in [o for o in gc.get_objects() if isinstance(o, snippet.Workshop)]:\n"
-    page += "    workshop.make = Broken().make\n"
+    page = "# %%\nimport proofread.kernel\n\ndef make(request):\n    raise RuntimeError('KeyError: 3')\n\n"
+    page += "proofread.kernel.make = make\n"
     assert messages(checked(tmp_path, page=page)) == [
         "page.py:2: cell 1 has programs that cannot be made, a fault of proofread:"
     ]

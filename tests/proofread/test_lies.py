@@ -135,7 +135,7 @@ class Project:
     def check(self, **options: object) -> Report:
         settings = Settings(packages=("walks",))
         pages = find_pages([self.root / "docs"])
-        options.setdefault("keep", False)
+        options = {"keep": False, "programs": True, **options}
         return check(pages, root=self.root, settings=settings, whole=True, **options)  # type: ignore[arg-type]
 
     def found(self, **options: object) -> list[str]:
@@ -221,7 +221,7 @@ CODE = {
     "a program that lacks an import": (
         "walk = torch.tensor",
         "get_ipython().user_ns['np'] = torch\nwalk = np.tensor",
-        "cell 2 does not run alone: NameError: name 'get_ipython' is not defined",
+        "cell 2: alone, its program does not run: NameError: name 'get_ipython' is not defined",
     ),
 }
 

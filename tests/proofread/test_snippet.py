@@ -4,14 +4,16 @@ import os
 import subprocess
 import sys
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from proofread.check import Checked, check
 from proofread.config import Settings
-from proofread.snippet import Request, Snippet, make, verify
-from proofread.snippet.record import CellRun, Effects
+from proofread.snippet import Snippet, verify
+from proofread.snippet.trial import Trial
 
 # Each page is one trap: the last cell's program must have the first text, and must not have the second.
 TRAPS = {
@@ -243,7 +245,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Checked]:
     for number, (_, _, cells) in enumerate(TRAPS.values()):
         paths.append(root / f"page{number}.py")
         paths[-1].write_text("".join(f"# %%\n{cell}\n\n" for cell in ["import torch", *cells]))
-    report = check(paths, root=root, settings=Settings(), keep=False)
+    report = check(paths, root=root, settings=Settings(), keep=False, programs=True)
     return dict(zip(TRAPS, report.pages, strict=True))
 
 
@@ -259,8 +261,7 @@ def test_a_program_has_what_its_cell_needs_and_no_more(pages: dict[str, Checked]
     assert len(checked.snippets) == len(cells) + 1
     program = last(checked).runnable
     assert wanted in program
-    assert unwanted not in program.partition("\n")[2]
-    assert last(checked).whole == (trap == "names that only eval sees")
+    assert unwanted not in program
 
 
 def run(program: str, folder: Path) -> str:
@@ -273,15 +274,16 @@ def run(program: str, folder: Path) -> str:
 
 
 def test_a_program_says_where_it_is_from_and_runs_as_a_file(pages: dict[str, Checked], tmp_path: Path) -> None:
-    snippet = last(pages["a hook"])
-    assert snippet.runnable.startswith(f"# {pages['a hook'].page.path}, cell 5\nimport torch\n")
-    assert run(snippet.runnable, tmp_path) == "[torch.Size([2])]\n"
+    program = pages["a hook"].program(4)
+    assert program.startswith(f"# {pages['a hook'].page.path}, cell 5\nimport torch\n")
+    assert run(program, tmp_path) == "[torch.Size([2])]\n"
 
 
 def proofread(tmp_path: Path, text: str, name: str = "page.py", **settings: object) -> Checked:
     path = tmp_path / name
     path.write_text(textwrap.dedent(text).lstrip("\n"))
-    (checked,) = check([path], root=tmp_path, settings=Settings(**settings), keep=False).pages  # type: ignore[arg-type]
+    set_to = Settings(**settings)  # type: ignore[arg-type]
+    (checked,) = check([path], root=tmp_path, settings=set_to, keep=False, programs=True).pages
     return checked
 
 
@@ -290,26 +292,24 @@ def test_what_only_notebooks_have_is_a_finding_with_both_outputs(tmp_path: Path)
     (finding,) = checked.findings
     assert (finding.path, finding.line, finding.kind) == ("page.py", 5, "snippet")
     assert finding.message == (
-        "cell 2 does not run alone: NameError: name '_' is not defined; "
+        "cell 2: alone, its program does not run: NameError: name '_' is not defined; "
         "let it take what it needs from its page alone, or tag it no-snippet"
     )
     assert "NameError: name '_' is not defined" in finding.detail
     assert finding.detail.endswith("on the page:\n4")
-    assert checked.snippets[1].runnable == checked.snippets[1].importing == ""
 
 
 def test_what_differs_from_run_to_run_is_a_finding_unless_it_is_tagged(tmp_path: Path) -> None:
     cell = "import time\ntime.perf_counter_ns()\n"
     checked = proofread(tmp_path, f"# %%\n{cell}\n# %% tags=['no-snippet']\n{cell}")
-    assert [(f.line, f.message.partition(":")[0]) for f in checked.findings] == [
-        (2, "cell 1 prints something else alone")
+    assert [(f.line, f.message.partition(";")[0]) for f in checked.findings] == [
+        (2, "cell 1: alone, its program prints something else")
     ]
     assert list(checked.snippets) == [0]
 
 
 def test_a_draw_without_a_seed_is_not_the_same_in_a_fork_and_is_told_of_once(tmp_path: Path) -> None:
     checked = proofread(tmp_path, "# %%\nimport torch\ntorch.randn(3)\n")
-    assert checked.snippets[0].problem.startswith("prints something else alone")
     assert [finding.kind for finding in checked.findings] == ["seed"]
 
 
@@ -361,14 +361,14 @@ def test_an_address_is_an_address_in_capitals_too(tmp_path: Path) -> None:
 
 def test_a_file_beside_the_page_is_named(tmp_path: Path) -> None:
     (tmp_path / "data.txt").write_text("3")
-    checked = proofread(tmp_path, "# %%\nopen('data.txt').read()\n")
-    assert checked.findings == []
-    assert checked.snippets[0].reason == "it reads data.txt, which lies beside its page"
+    (finding,) = proofread(tmp_path, "# %%\nopen('data.txt').read()\n").findings
+    assert "alone, its program does not run: FileNotFoundError" in finding.message
+    assert "'data.txt'; let it take what it needs from its page alone, or tag it no-snippet" in finding.message
 
 
 def test_fences_of_markdown_pages_have_programs(tmp_path: Path) -> None:
     checked = proofread(tmp_path, "```python\na, b = 1, 2\n```\n\n```python\nprint(a)\n```\n", "page.md")
-    assert checked.snippets[3].runnable == "# page.md, cell 4\na, b = 1, 2\n\nprint(a)\n"
+    assert checked.program(3) == "# page.md, cell 4\na, b = 1, 2\n\nprint(a)\n"
 
 
 def test_programs_are_kept_with_the_run(tmp_path: Path) -> None:
@@ -379,7 +379,7 @@ def test_programs_are_kept_with_the_run(tmp_path: Path) -> None:
     (second,) = check([path], root=tmp_path, settings=Settings()).pages
     assert (bool(first.why), second.why) == (True, "")
     assert first.snippets == second.snippets
-    assert second.snippets[2].runnable == "# page.py, cell 3\na = 1\n\nprint(a)\n"
+    assert second.program(2) == "# page.py, cell 3\na = 1\n\nprint(a)\n"
 
 
 def test_a_program_that_lies_is_told_what_it_does_instead(tmp_path: Path) -> None:
@@ -392,7 +392,47 @@ def test_a_program_that_lies_is_told_what_it_does_instead(tmp_path: Path) -> Non
     assert "it ran for too long" in (verify(Snippet(runnable="while True: pass\n"), timeout=1) or "")
 
 
-def test_programs_for_which_there_is_no_time_say_so() -> None:
-    endless = CellRun("while True: pass", [Effects()])
-    (snippet,) = make(Request({0: endless}, {0: 120.0}, (), seconds=0.1)).values()
-    assert snippet == Snippet(reason="there was no time left to try it")
+def test_a_program_that_does_not_end_is_ended(tmp_path: Path) -> None:
+    (finding,) = proofread(tmp_path, "# %%\n#| timeout: 1\nwhile 'program.py' in __file__:\n    pass\n").findings
+    assert "its program does not run: TimeoutError: it ran for too long" in finding.message
+
+
+def test_a_program_is_tried_anew_where_something_of_it_changed_and_only_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[str] = []
+    check_module = sys.modules["proofread.check"]
+    real = check_module.attempt
+
+    def attempt(trials: Sequence[Trial], *given: Any, **settings: Any) -> Any:
+        tried[:] = [trial.text for trial in trials]
+        return real(trials, *given, **settings)
+
+    monkeypatch.setattr(check_module, "attempt", attempt)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "boat.py").write_text("def crew():\n    return 3\n\n\ndef cargo():\n    return 4\n")
+    path = tmp_path / "page.py"
+
+    def runs(page: str) -> list[str]:
+        path.write_text(page)
+        report = check([path], root=tmp_path, settings=Settings(packages=("boat",)), programs=True)
+        assert report.findings == []
+        return [text.replace("\n", " ").strip() for text in tried]
+
+    page = "# %%\n1 + 1\n\n# %%\nfrom boat import crew\n\ncrew()\n"
+    carrying = "# From boat def crew():     return 3   # From the page print(crew())"
+    importing = "from boat import crew  print(crew())"
+    assert runs(page) == ["print(1 + 1)", carrying, importing]
+    assert runs(page) == []
+    assert runs("# %% [markdown]\n# Prose.\n\n" + page) == []
+    assert runs(page.replace("1 + 1", "1 + 2")) == ["print(1 + 2)"]
+    (tmp_path / "boat.py").write_text("def crew():\n    return 3\n\n\ndef cargo():\n    return 5\n")
+    assert runs(page.replace("1 + 1", "1 + 2")) == [importing]
+
+
+def test_a_program_that_failed_is_tried_again(tmp_path: Path) -> None:
+    path = tmp_path / "page.py"
+    path.write_text("# %%\nimport time\ntime.perf_counter_ns()\n")
+    for _ in range(2):
+        report = check([path], root=tmp_path, settings=Settings(), programs=True)
+        assert [finding.kind for finding in report.findings] == ["snippet"]

@@ -303,7 +303,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Checked]:
         paths[-1].write_text("".join(f"# %%\n{source}\n\n" for source in sources))
     patch = pytest.MonkeyPatch()
     patch.syspath_prepend(root)
-    report = check(paths, root=root, settings=Settings(packages=("harbour",)), keep=False)
+    report = check(paths, root=root, settings=Settings(packages=("harbour",)), keep=False, programs=True)
     patch.undo()
     return dict(zip(cells, report.pages, strict=True))
 
@@ -315,7 +315,7 @@ def test_a_program_carries_what_it_takes_from_the_package(pages: dict[str, Check
     wanted, unwanted, _ = PAGES[name]
     snippet = checked.snippets[max(checked.snippets)]
     assert snippet.reason == ""
-    body = snippet.runnable.partition("\n")[2]
+    body = snippet.runnable
     assert wanted in body
     assert unwanted not in body.replace("# From harbour", "")
     assert "import harbour" not in body

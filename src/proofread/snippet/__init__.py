@@ -1,27 +1,24 @@
 """Programs of a page's cells: each the shortest that runs alone and prints what its cell shows.
 
 A program has, of the cells before its own, the statements that matter to it, and of the documented packages, the
-source that it needs (or imports them, in its other form). It was run before it is offered: in an interpreter that
-cannot import these packages, in an empty folder. Where it printed something else than the page shows, it takes in more
-of the page, in the end all that ran before the cell; where that does not help, this is a finding.
+source that it needs (or imports them, in its other form). That it prints what the page shows is tried when the page is
+checked: in an interpreter that cannot import these packages, in an empty folder (see trial.py).
 """
 
 import ast
-import functools
-import os
 import re
-import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from multiprocessing import Pipe
+from dataclasses import dataclass, field
 
 from .inline import CannotInlineError, Inliner, Library
-from .program import Extent, Program, needed, write
+from .program import needed, write
 from .record import ADDRESS, CellRun, Recorder
-from .trial import Making, Ran, Trial, load, prepare, run_all, run_alone
+from .trial import Ran, Trial, run_alone
 
 NO_SNIPPET = "no-snippet"
 SNIPPET_REMEDY = f"let it take what it needs from its page alone, or tag it {NO_SNIPPET}"
+# A program that shows source shows it as it stands.
+_READS_SOURCE = re.compile(r"\binspect\b|\b__annotations__\b|\bget_type_hints\b")
 _FIGURE = re.compile(r"<\w*Figure size [^>]*>")
 
 
@@ -36,10 +33,7 @@ class Snippet:
         shows: What both print.
         raises: The exception that ends both, where the page shows one: ``ValueError: ...``.
         requires: What must be installed to run the first: ("torch",) or ("matplotlib", "torch").
-        whole: Whether they have all that ran before the cell, as a part of it was not enough.
-        reason: Why a form is missing although the cell is as it may be.
-        problem: What is wrong with the cell where it has no program; a finding.
-        detail: What the program printed, and what the page shows.
+        reason: Why a form is missing.
     """
 
     runnable: str = ""
@@ -47,15 +41,7 @@ class Snippet:
     shows: str = ""
     raises: str = ""
     requires: tuple[str, ...] = ()
-    whole: bool = False
     reason: str = ""
-    problem: str = ""
-    detail: str = ""
-
-    def titled(self, title: str) -> "Snippet":
-        """The same, with programs that begin with a comment which says where they come from."""
-        runnable, importing = (text and f"# {title}\n{text}" for text in (self.runnable, self.importing))
-        return replace(self, runnable=runnable, importing=importing)
 
 
 @dataclass
@@ -63,37 +49,10 @@ class Request:
     """What it takes to make a page's programs: its cells as they ran, and what they took of the packages."""
 
     cells: Mapping[int, CellRun]
-    programs: Mapping[int, float]  # the cells that have one, and the seconds that it may take
+    programs: Sequence[int]  # the cells that have one
     packages: Sequence[str]
     modules: Sequence[str] = ()
     data: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    seconds: float = 120.0  # for all of them
-
-
-class Workshop:
-    """A process that makes a page's programs; forked before the page runs, so that it has nothing of the page."""
-
-    def __init__(self) -> None:
-        self._connection, theirs = Pipe()
-        self._pid = os.fork()
-        if not self._pid:
-            self._connection.close()
-            try:
-                theirs.send(make(theirs.recv()))
-            except BaseException:
-                theirs.send(traceback.format_exc())
-            finally:
-                os._exit(0)
-        theirs.close()
-
-    def make(self, request: Request) -> dict[int, Snippet]:
-        """The programs, by the place of their cells."""
-        self._connection.send(request)
-        made: dict[int, Snippet] | str = self._connection.recv()
-        os.waitpid(self._pid, 0)
-        if isinstance(made, str):
-            raise RuntimeError(made)
-        return made
 
 
 def verify(
@@ -122,71 +81,44 @@ def _difference(ran: Ran, shows: str, raises: str) -> str:
 
 
 def make(request: Request) -> dict[int, Snippet]:
-    """Make and try the programs of all cells."""
+    """Make the programs of all cells."""
     library = Library(request.packages, request.modules)
-    prepare(request.modules)
-    places = list(request.programs)
-    cores = getattr(os, "process_cpu_count", os.cpu_count)() or 1
-    makings = [_make(request, place, library) for place in places]
-    imports = functools.partial(load, request.modules, request.packages)
-    return dict(zip(places, run_all(makings, min(2, cores), request.seconds, imports), strict=True))
+    return {place: _make(request, place, library) for place in request.programs}
 
 
-def _make(request: Request, place: int, library: Library) -> Making[Snippet]:
-    try:
-        return (yield from _tried(request, place, library))
-    except TimeoutError as error:
-        return Snippet(reason=str(error))
-
-
-def _tried(request: Request, place: int, library: Library) -> Making[Snippet]:
+def _make(request: Request, place: int, library: Library) -> Snippet:
     cell = request.cells[place]
     shows = printed_by(cell)
     if reason := _beyond_python(cell):
         return Snippet(shows=shows, reason=reason)
-    tried: dict[str, Ran] = {}
-    reason, ran, program = "", Ran(""), Program("", ())
-
-    def forms(annotations: Sequence[bool] | None) -> Making[tuple[Program, Extent] | None]:
-        nonlocal ran, program
-        for extent in Extent:
-            earlier = needed(request.cells, place, extent)
-            for kept in (None,) if annotations is None else annotations:
-                inliner = None if kept is None else Inliner(library, request.data, kept)
-                program = write(request.cells, place, earlier, library, inliner)
-                if program.text not in tried:
-                    blocked = () if kept is None else library.packages
-                    ran = tried[program.text] = yield Trial(
-                        program.text, blocked, program.requires, request.programs[place]
-                    )
-                    if agrees(ran, shows, cell.raised, library.packages):
-                        return program, extent
-        return None
-
+    earlier = needed(request.cells, place)
+    importing = write(request.cells, place, earlier, library, None)
     try:
-        if found := (yield from forms((False, True))):
-            runnable, extent = found
-            importing = write(request.cells, place, needed(request.cells, place, extent), library, None)
-            if importing.text not in tried:
-                ran = yield Trial(importing.text, (), importing.requires, request.programs[place])
-            if agrees(ran, shows, cell.raised, library.packages):
-                whole = extent is Extent.WHOLE
-                return Snippet(runnable.text, importing.text, shows, cell.raised, runnable.requires, whole)
-        failed = ran
+        inliner = Inliner(library, request.data, annotations=_READS_SOURCE.search(importing.text) is not None)
+        carrying = write(request.cells, place, earlier, library, inliner)
     except CannotInlineError as error:
-        reason, failed = str(error), None
-    if found := (yield from forms(None)):
-        importing, extent = found
-        if failed is None:
-            whole = extent is Extent.WHOLE
-            return Snippet("", importing.text, shows, cell.raised, importing.requires, whole, reason)
-    else:
-        failed = failed or ran
-    if missing := re.match(r"FileNotFoundError: .*'(.*)'$", failed.raised):
-        return Snippet(shows=shows, raises=cell.raised, reason=f"it reads {missing[1]}, which lies beside its page")
-    problem = "does not run alone" if failed.raised and failed.raised != cell.raised else "prints something else alone"
-    detail = _difference(failed, shows, cell.raised)
-    return Snippet(shows=shows, raises=cell.raised, problem=f"{problem}: {failed.raised or 'see below'}", detail=detail)
+        return Snippet("", importing.text, shows, cell.raised, importing.requires, reason=str(error))
+    return Snippet(carrying.text, importing.text, shows, cell.raised, carrying.requires)
+
+
+def trials(snippet: Snippet, packages: Sequence[str], seconds: float) -> dict[str, Trial]:
+    """Its programs, to be tried: each by how it is called."""
+    found = {}
+    if snippet.runnable:
+        found["alone"] = Trial(snippet.runnable, tuple(packages), snippet.requires, seconds)
+    if snippet.importing != snippet.runnable:
+        found["importing " + " and ".join(packages)] = Trial(snippet.importing, (), None, seconds)
+    return found
+
+
+def disagreement(snippet: Snippet, ran: Ran, packages: Sequence[str]) -> tuple[str, str] | None:
+    """What a program of the snippet did instead of what its page shows, and both in full; None if it did that."""
+    if agrees(ran, snippet.shows, snippet.raises, packages):
+        return None
+    fails = ran.raised and ran.raised != snippet.raises
+    return f"does not run: {ran.raised}" if fails else "prints something else", _difference(
+        ran, snippet.shows, snippet.raises
+    )
 
 
 def _beyond_python(cell: CellRun) -> str:
@@ -225,4 +157,14 @@ def _plain(text: str, packages: Sequence[str]) -> str:
     return "".join(text.split())
 
 
-__all__ = ["NO_SNIPPET", "SNIPPET_REMEDY", "Recorder", "Request", "Snippet", "Workshop", "make", "verify"]
+__all__ = [
+    "NO_SNIPPET",
+    "SNIPPET_REMEDY",
+    "Recorder",
+    "Request",
+    "Snippet",
+    "disagreement",
+    "make",
+    "trials",
+    "verify",
+]

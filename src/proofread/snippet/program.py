@@ -5,7 +5,6 @@ import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 
 from .inline import (
     Bound,
@@ -24,6 +23,8 @@ from .names import bound_names, uses
 from .record import CellRun, Effects
 
 _OPTIONS = re.compile(r"\A\s*(?:#\|.*\n?)+")
+# What looks names up by itself.
+_LOOKS = re.compile(r"(?<![\w.])(?:(?:eval|exec)\(|(?:globals|locals|vars|dir)\(\))")
 _PICTURES = ("image/svg+xml", "image/png", "image/jpeg")
 _DISPLAY = 'def display(*values):\n    print(*map(repr, values), sep="\\n")'
 
@@ -54,32 +55,34 @@ class _Parts:
     stays: set[int] = field(default_factory=set)  # imports that cannot move to the top, by their node's id
 
 
-class Extent(Enum):
-    """How much of the cells before it a program has."""
+def needed(cells: Mapping[int, CellRun], target: int) -> dict[int, list[int]]:
+    """The statements of earlier cells that a cell needs: going back from it, those that change what is still needed.
 
-    LEAST = "what the cell's own code needs, but no more of what its functions gather than they begin with"
-    NEEDED = "what the cell, and the functions that it calls, may need"
-    WHOLE = "all that ran before it"
-
-
-def needed(cells: Mapping[int, CellRun], target: int, extent: Extent) -> dict[int, list[int]]:
-    """The statements of earlier cells that a cell needs: going back from it, those that change what is still needed."""
+    Code that finds names by itself, as `eval` does, may need all of them.
+    """
     chosen: dict[int, list[int]] = {}
     wanted: set[str] = set()
     by_functions: set[str] = set()  # what only functions that are called may look at
     for place in sorted((place for place in cells if place <= target), reverse=True):
         kept = []
+        body = _parse(cells[place].code).body
         for index in reversed(range(len(cells[place].effects))):
             effects = cells[place].effects[index]
-            own = effects.changes if extent is Extent.NEEDED else effects.changes & effects.names
-            matters = effects.changes & wanted or own & by_functions
-            if place == target or extent is Extent.WHOLE or matters:
+            own = effects.changes & effects.names
+            if place == target or effects.changes & wanted or own & by_functions:
+                if index < len(body) and _LOOKS.search(ast.unparse(body[index])):
+                    return everything(cells, target)
                 kept.append(index)
                 wanted = (wanted - effects.binds) | (effects.reads & effects.names)
                 by_functions = (by_functions - effects.binds) | (effects.reads - effects.names)
         if place != target and kept:
             chosen[place] = kept[::-1]
     return dict(sorted(chosen.items()))
+
+
+def everything(cells: Mapping[int, CellRun], target: int) -> dict[int, list[int]]:
+    """All statements of earlier cells."""
+    return {place: [*range(len(cells[place].effects))] for place in sorted(cells) if place < target}
 
 
 def write(

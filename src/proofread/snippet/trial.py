@@ -16,27 +16,24 @@ import tempfile
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.abc import MetaPathFinder
 from multiprocessing import Pipe, connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType
-from typing import Any, TypeVar
-
-Made = TypeVar("Made")
-_LAZY = {"torch", "matplotlib", "numpy", "PIL"}
+from typing import Any
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A program to run: its text, the packages that it must do without, and the seconds that it may take."""
+    """A program to run: its text, the packages it must do without, what it may import (None: all), and how long."""
 
     text: str
     blocked: tuple[str, ...]
-    requires: tuple[str, ...]
-    seconds: float
+    requires: tuple[str, ...] | None
+    seconds: float = 120.0
 
 
 @dataclass(frozen=True)
@@ -48,77 +45,39 @@ class Ran:
     trace: str = ""
 
 
-Making = Generator[Trial, Ran, Made]
+def run_all(trials: Sequence[Trial], packages: Sequence[str], workers: int) -> Iterator[tuple[int, Ran]]:
+    """Run programs, each in a fork; yield the place and result of each as it ends.
 
-
-def run_all(
-    makings: Sequence[Making[Made]], workers: int, seconds: float, imports: Callable[[], None] = lambda: None
-) -> list[Made]:
-    """Run what each asks for and tell it what came of it, until it is made; where time is up, a TimeoutError.
-
-    Args:
-        makings: Each asks first for the programs that must do without some packages, then for others.
-        workers: Programs that run side by side.
-        seconds: The time for all of them.
-        imports: Called once the first are done: imports those packages here, so that no other has to.
+    Those come first that must do without packages: then these are imported here, so that no other has to.
     """
-    end = time.monotonic() + seconds
-    made: dict[int, Made] = {}
-    waiting: deque[tuple[int, Trial]] = deque()
-    later: deque[tuple[int, Trial]] = deque()
+    _prepare()
     running: dict[connection.Connection, tuple[int, int, float]] = {}
-    imported = False
-
-    def go_on(place: int, ran: Ran | None) -> None:
-        making = makings[place]
-        try:
-            if ran and time.monotonic() > end:
-                making.throw(TimeoutError("there was no time left to try it"))
-            trial = making.send(ran) if ran else next(making)
-            assert not (imported and trial.blocked)
-            (waiting if imported or trial.blocked else later).append((place, trial))
-        except StopIteration as stop:
-            made[place] = stop.value
-
-    for place in range(len(makings)):
-        go_on(place, None)
+    without = deque(place for place, trial in enumerate(trials) if trial.blocked)
+    others = deque(place for place, trial in enumerate(trials) if not trial.blocked)
     with TemporaryDirectory(prefix="snippets-") as folder:
-        while waiting or running or later:
-            if not waiting and not running:
-                imported = imports() is None
-                waiting, later = later, waiting
-            while waiting and len(running) < workers:
-                place, trial = waiting.popleft()
-                receiver, pid = _start(trial, Path(folder) / str(place))
-                running[receiver] = (place, pid, min(end, time.monotonic() + trial.seconds))
-            nearest = min(overdue for _, _, overdue in running.values())
-            ready = connection.wait(list(running), max(0.0, nearest - time.monotonic()))
-            for receiver in [r for r in running if r in ready or running[r][2] <= time.monotonic()]:
-                place, pid, _ = running.pop(receiver)
-                go_on(place, _end(receiver, pid, receiver in ready))
-    return [made[place] for place in range(len(makings))]
+        for waiting, imported in ((without, ()), (others, packages)):
+            for package in imported:
+                with contextlib.suppress(Exception):  # the program that needs it will tell
+                    importlib.import_module(package)
+            while waiting or running:
+                while waiting and len(running) < workers:
+                    place = waiting.popleft()
+                    receiver, pid = _start(trials[place], Path(folder) / str(place))
+                    running[receiver] = (place, pid, time.monotonic() + trials[place].seconds)
+                nearest = min(overdue for _, _, overdue in running.values())
+                ready = connection.wait(list(running), max(0.0, nearest - time.monotonic()))
+                for receiver in [r for r in running if r in ready or running[r][2] <= time.monotonic()]:
+                    place, pid, _ = running.pop(receiver)
+                    yield place, _end(receiver, pid, receiver in ready)
 
 
-def prepare(modules: Iterable[str]) -> None:
-    """Do here, once, what every program that is forked from here would have to do.
-
-    That is to import what libraries have imported while the page ran, and to forget what only this process knows.
-    """
-    load(modules, {name.partition(".")[0] for name in sys.modules} & _LAZY)
+def _prepare() -> None:
+    """Do here, once, what every program that is forked from here would have to do."""
     linecache.clearcache()
     os.environ["MPLBACKEND"] = "agg"
     if matplotlib := sys.modules.get("matplotlib"):
         matplotlib.use("agg")
-    gc.collect()
     gc.freeze()  # a program that collects garbage would look through all of it, and copy it
-
-
-def load(modules: Iterable[str], packages: Collection[str]) -> None:
-    """Import those modules that belong to the packages."""
-    for name in modules:
-        if name not in sys.modules and name.partition(".")[0] in packages:
-            with contextlib.suppress(Exception):  # not everything in sys.modules was imported by its name
-                importlib.import_module(name)
 
 
 def _start(trial: Trial, folder: Path) -> tuple[connection.Connection, int]:
@@ -153,7 +112,8 @@ def _run(trial: Trial, folder: Path) -> Ran:
     path.write_text(trial.text, encoding="utf-8")
     sys.argv, sys.path = [str(path)], [str(folder), *sys.path]
     _forget_state()
-    block(trial.blocked, trial.requires)
+    if trial.requires is not None:
+        block(trial.blocked, trial.requires)
     sys.stdout, sys.stderr = printed, _ = io.StringIO(), io.StringIO()
     raised, trace = _execute(trial.text, path)
     return Ran(printed.getvalue(), raised, trace)
