@@ -379,12 +379,16 @@ def _watch_files() -> set[str]:
 
 def _project_files(opened: set[str], root: Path) -> Iterable[str]:
     """What a run depends on: modules that are not installed, and files of the project that were read."""
-    elsewhere = (sys.prefix, sys.base_prefix, sys.exec_prefix)
-    installed = {os.path.realpath(prefix) for prefix in elsewhere}
+    prefixes = {prefix for each in (sys.prefix, sys.base_prefix, sys.exec_prefix) for prefix in _folders(each)}
     sources = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
     inside = {file for file in opened if Path(file).is_relative_to(root)}
     for file in {*filter(None, sources), *inside}:
+        if file.startswith(tuple(prefixes)):
+            continue
         real = os.path.realpath(file)
-        own = "__pycache__" not in real and not any(Path(real).is_relative_to(prefix) for prefix in installed)
-        if own and os.path.isfile(real):
+        if "__pycache__" not in real and not real.startswith(tuple(prefixes)) and os.path.isfile(real):
             yield real
+
+
+def _folders(path: str) -> set[str]:
+    return {os.path.join(folder, "") for folder in (path, os.path.realpath(path))}

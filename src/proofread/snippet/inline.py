@@ -857,6 +857,8 @@ def written(imported: Imported) -> str:
 
 def required(statement: ast.stmt) -> set[str]:
     """The top-level modules that a statement imports; what it only tries to import does not count."""
+    if not uses(statement).imports:
+        return set()
     tried: set[int] = set()
     for attempt in ast.walk(statement):
         for handler in attempt.handlers if isinstance(attempt, ast.Try) else ():

@@ -273,7 +273,9 @@ class _Rewriter:
         return _apply(code, edits, 0, len(code)).strip("\n") + "\n"
 
     def _imports(self, statement: ast.stmt, lines: Sequence[str]) -> list[tuple[int, int, str]]:
-        edits = []
+        edits: list[tuple[int, int, str]] = []
+        if not uses(statement).imports:
+            return edits
         parents = {id(child): node for node in ast.walk(statement) for child in ast.iter_child_nodes(node)}
         for node in uses(statement).imports:
             display = isinstance(node, ast.ImportFrom) and node.module == "IPython.display"
