@@ -14,7 +14,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from . import config
+from . import config, shelf
 from .cache import Cache
 from .check import Checked, Report, check, find_pages
 from .config import Settings, SettingsError
@@ -332,7 +332,7 @@ def _cache(options: argparse.Namespace) -> int:
     entries = list(cache.entries())
     if options.action == "prune":
         dropped = [entry for entry in entries if options.all or entry.stale]
-        freed = cache.prune(dropped)
+        freed = cache.prune(dropped) + shelf.prune(cache.directory, options.all)
         print(f"removed {len(dropped)} of {len(entries)} runs, {freed / 1e6:.1f} MB")
         return 0
     for entry in entries:

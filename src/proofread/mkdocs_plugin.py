@@ -170,7 +170,7 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         try:
             made = self._shelf.made(
                 f"{checked.page.path} shown",
-                [checked.content, beside, packages, repository, folder.name],
+                [checked.content, beside, packages, repository, folder.name, config.site_url],
                 make,
                 markdown=_converter(config),
                 latex=render.from_latex,

@@ -58,6 +58,19 @@ class Shelf:
         return made
 
 
+def prune(directory: Path, every: bool) -> int:
+    """Remove what was made and is not the latest of its kind, or all of it; returns how many bytes that freed."""
+    freed = 0
+    for folder in (directory / "made").glob("*"):
+        versions = sorted(folder.glob("*.json"), key=_time, reverse=True)
+        for file in versions if every else versions[1:]:
+            with suppress(OSError):
+                size = file.stat().st_size
+                file.unlink()
+                freed += size
+    return freed
+
+
 def _folder(name: str) -> str:
     readable = re.sub(r"[^\w.-]+", "-", name).strip("-.")
     return f"{readable[-60:]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"

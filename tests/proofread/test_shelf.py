@@ -1,12 +1,13 @@
 """What is kept is served only where all that it was made of is as it was."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from proofread import shelf
-from proofread.shelf import Shelf
+from proofread.shelf import Shelf, prune
 
 
 class Maker:
@@ -93,3 +94,17 @@ def test_three_versions_of_a_thing_are_kept(tmp_path, maker):
 def test_where_nothing_can_be_kept_things_are_made_all_the_same(tmp_path, maker):
     Path(tmp_path, "made").write_text("no folder")
     assert [Shelf(tmp_path).made("a", 1, maker.make)["thing"] for _ in range(2)] == [1, 2]
+
+
+def test_what_was_made_is_removed_but_for_the_latest_and_then_all_of_it(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path)
+    for version in range(2):
+        shelf.made("thing", version, lambda: "made")
+        os.utime(
+            max((tmp_path / "made").glob("*/*.json"), key=lambda file: file.stat().st_mtime_ns), (version, version)
+        )
+    size = next((tmp_path / "made").glob("*/*.json")).stat().st_size
+    assert prune(tmp_path, every=False) == size
+    assert shelf.made("thing", 1, lambda: "anew") == "made"
+    assert prune(tmp_path, every=True) == size
+    assert shelf.made("thing", 1, lambda: "anew") == "anew"

@@ -1,0 +1,592 @@
+"""Questions to an attention function that need nothing but calls: does it leak, does it average, does it damage?
+
+A probe returns None if all is well, and otherwise `Evidence`: what was done, what came out, and by how much. Most take
+``f``, any function from (batch, tokens, features) to the same or another width, and an input; none moves the global
+random generator. `unmasked.diagnose` asks them all, and looks for the cause.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+__all__ = [
+    "Evidence",
+    "attends_to_what_is_hidden",
+    "breaks_equivariance",
+    "changes_from_call_to_call",
+    "cuts_gradients",
+    "differs",
+    "fails_in_half",
+    "is_blinded",
+    "is_no_average",
+    "misaligns_a_cache",
+    "misses_the_past",
+    "mixes_items",
+    "overwrites_inputs",
+    "sees_the_future",
+    "shares_memory",
+    "skips_hooks",
+    "weights_sum_to_one",
+]
+
+Function = Callable[[Tensor], Tensor]
+Masked = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a probe saw: it is true, and prints as a sentence.
+
+    Attributes:
+        text: What was done and what came out.
+        difference: The largest absolute difference from what should have come out; infinite where it was not a number.
+        shape: The shape of the input that showed it.
+    """
+
+    text: str
+    difference: float
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def differs(actual: Tensor, expected: Tensor) -> float:
+    """Tell by how much two results differ, beyond what rounding can do.
+
+    Args:
+        actual: floating, any shape.
+        expected: floating, the same shape; where it is NaN, anything is right.
+
+    Returns:
+        The largest absolute difference, 0.0 where rounding explains it, infinity where the shapes differ or ``actual``
+        alone is not finite.
+
+    Examples:
+        >>> differs(torch.tensor([1.0, 2.5]), torch.tensor([1.0, 2.0]))
+        0.5
+        >>> differs(torch.tensor(0.1 + 0.2), torch.tensor(0.3))
+        0.0
+    """
+    if actual.shape != expected.shape:
+        return float("inf")
+    gap = (actual.detach() - expected.detach()).abs()[~expected.isnan()]
+    if not gap.numel():
+        return 0.0
+    if not gap.isfinite().all():
+        return float("inf")
+    size = expected.detach().nan_to_num(0.0, 0.0, 0.0).abs().max().item()
+    largest = gap.max().item()
+    return largest if largest > _rounding(expected.dtype) * max(size, 1.0) else 0.0
+
+
+def sees_the_future(f: Function, x: Tensor) -> Evidence | None:
+    """Find an output that a later token reaches: by changing the token, and by the gradient.
+
+    Args:
+        f: (batch, tokens, features) to (batch, tokens, any).
+        x: floating, (batch, tokens, features).
+
+    Returns:
+        None for a causal function.
+
+    Examples:
+        >>> from unmasked import self_attention
+        >>> x = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]])
+        >>> print(sees_the_future(lambda x: self_attention(x).context, x))
+        1 item of 2 tokens: changing token 1 moves the output of token 0 by 0.82...
+        >>> sees_the_future(lambda x: self_attention(x, is_causal=True).context, x)
+    """
+    before = f(x)
+    for late in range(x.size(1) - 1, 0, -1):
+        gap = differs(f(_changed(x, late))[:, :late], before[:, :late])
+        if gap:
+            reached = _first(f(_changed(x, late))[:, :late], before[:, :late])
+            return _told(x, gap, f"changing token {late} moves the output of token {reached} by {gap:.3g}")
+    for position in range(x.size(1) - 1):
+        gradient = _gradient(f, x, position)
+        if gradient is not None and (
+            gap := differs(gradient[:, position + 1 :], torch.zeros_like(x[:, position + 1 :]))
+        ):
+            return _told(x, gap, f"the gradient of output {position} reaches later tokens, by {gap:.3g}")
+    return None
+
+
+def misses_the_past(f: Function, x: Tensor) -> Evidence | None:
+    """Find an earlier token, or its own, that an output does not notice.
+
+    Args:
+        f: (batch, tokens, features) to (batch, tokens, any).
+        x: floating, (batch, tokens, features).
+
+    Returns:
+        None if every output notices its own token and all before it.
+
+    Examples:
+        >>> print(misses_the_past(lambda x: 2 * x, torch.randn(1, 2, 3)))
+        1 item of 2 tokens: changing token 0 leaves the output of token 1 as it was
+    """
+    before = f(x)
+    for early in range(x.size(1)):
+        after = f(_changed(x, early))
+        for position in range(x.size(1) - 1, early - 1, -1):
+            if not differs(after[:, position], before[:, position]):
+                return _told(x, 0.0, f"changing token {early} leaves the output of token {position} as it was")
+    return None
+
+
+def breaks_equivariance(f: Function, x: Tensor) -> Evidence | None:
+    r"""Exchange tokens, and find outputs that are not exchanged with them: attention without positions has no order.
+
+    Args:
+        f: (batch, tokens, features) to (batch, tokens, any), neither causal nor told of positions.
+        x: floating, (batch, tokens, features).
+
+    Returns:
+        None if the outputs are exchanged as the tokens are.
+
+    Examples:
+        >>> print(breaks_equivariance(lambda x: x.cumsum(1), torch.tensor([[[1.0], [2.0]]])))
+        1 item of 2 tokens: with the tokens in another order, the outputs are not the same in that order, but off by 2
+    """
+    orders = [torch.arange(x.size(1)).flip(0), torch.arange(x.size(1)).roll(1)]
+    before = f(x)
+    for order in orders:
+        gap = differs(f(x[:, order]), before[:, order])
+        if gap:
+            return _told(
+                x,
+                gap,
+                f"with the tokens in another order, the outputs are not the same in that order, but off by {gap:.3g}",
+            )
+    return None
+
+
+def mixes_items(f: Function, x: Tensor) -> Evidence | None:
+    """Find a batch item whose output another item reaches, or that does not notice itself.
+
+    Args:
+        f: (batch, tokens, features) to (batch, tokens, any).
+        x: floating, (batch, tokens, features), of two items or more.
+
+    Returns:
+        None if every item goes its own way.
+
+    Examples:
+        >>> print(mixes_items(lambda x: x[:1].expand_as(x), torch.eye(2)[:, None]))
+        2 items of 1 token: changing item 0 moves the output of item 1 by 1...
+    """
+    before = f(x)
+    for item in range(x.size(0)):
+        changed = x.clone()
+        changed[item] = _other(x)[item]
+        after = f(changed)
+        others = [i for i in range(x.size(0)) if i != item]
+        gap = differs(after[others], before[others])
+        if gap:
+            reached = others[_first(after[others].transpose(0, 1), before[others].transpose(0, 1))]
+            return _told(x, gap, f"changing item {item} moves the output of item {reached} by {gap:.3g}")
+        if not differs(after[item], before[item]):
+            return _told(x, 0.0, f"changing item {item} leaves its own output as it was")
+    return None
+
+
+def is_no_average(f: Function, x: Tensor) -> Evidence | None:
+    """Repeat one token: whatever the weights are, the average of equal values is that value.
+
+    Args:
+        f: (batch, tokens, features) to (batch, tokens, any), not told of positions.
+        x: floating, (batch, tokens, features), of which the first token is used.
+
+    Returns:
+        None if the token alone has the output that it has among its copies.
+
+    Examples:
+        >>> print(is_no_average(lambda x: x @ x.mT @ x, torch.ones(1, 2, 1)))
+        1 item of 2 tokens: a token has another output among its copies than alone, off by 1: the weights do not sum to one
+    """
+    alone = f(x[:, :1])
+    among = f(x[:, :1].expand(-1, x.size(1), -1).clone())
+    gap = differs(among, alone.expand_as(among) if alone.size(-1) == among.size(-1) else alone)
+    if not gap:
+        return None
+    told = f"a token has another output among its copies than alone, off by {gap:.3g}: the weights do not sum to one"
+    return _told(x, gap, told)
+
+
+def weights_sum_to_one(weights: Tensor) -> Evidence | None:
+    """Sum the rows of weights.
+
+    Args:
+        weights: floating, (..., queries, keys).
+
+    Returns:
+        None if every row sums to one, or is blind: all zeros, or not a number.
+
+    Examples:
+        >>> print(weights_sum_to_one(torch.tensor([[0.5, 0.5], [0.25, 0.25]])))
+        a row of the weights sums to 0.5
+    """
+    total = weights.detach().sum(-1)
+    total = total[(weights.detach() != 0).any(-1) & ~total.isnan()]
+    gap = differs(total, torch.ones_like(total))
+    if not gap:
+        return None
+    worst = total[(total - 1).abs().argmax()].item()
+    return Evidence(f"a row of the weights sums to {worst:.3g}", gap, tuple(weights.shape))
+
+
+def changes_from_call_to_call(f: Function, x: Tensor) -> Evidence | None:
+    """Call twice, with the random generator where it is and then elsewhere: in evaluation nothing is random.
+
+    Args:
+        f: any function of one tensor.
+        x: its input.
+
+    Returns:
+        None if both calls give the same.
+
+    Examples:
+        >>> print(changes_from_call_to_call(lambda x: x * torch.rand(()), torch.ones(1, 1, 1)))
+        1 item of 1 token: two calls with the same input differ by 0...
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        first = f(x)
+        torch.manual_seed(2)
+        gap = differs(f(x), first)
+    return _told(x, gap, f"two calls with the same input differ by {gap:.3g}") if gap else None
+
+
+def overwrites_inputs(f: Callable[..., object], *inputs: Tensor) -> Evidence | None:
+    """Compare the inputs after the call with what they were before it.
+
+    Args:
+        f: any function of these inputs.
+        inputs: tensors, which are given to f as copies.
+
+    Returns:
+        None if f leaves them alone.
+
+    Examples:
+        >>> print(overwrites_inputs(lambda x: x.mul_(2), torch.ones(1, 2, 3)))
+        input 0 of shape (1, 2, 3) is changed by the call, by 1
+    """
+    given = [x.detach().clone() for x in inputs]
+    versions = [x._version for x in given]
+    with torch.no_grad():
+        f(*given)
+    for index, (x, was, version) in enumerate(zip(given, inputs, versions, strict=True)):
+        same = torch.equal(x, was)
+        if x._version != version or not same:
+            gap = 0.0 if same else (x.double() - was.detach().double()).abs().max().item()
+            told = f"input {index} of shape {tuple(x.shape)} is changed by the call, by {gap:.3g}"
+            return Evidence(told, gap, tuple(x.shape))
+    return None
+
+
+def cuts_gradients(f: Function, x: Tensor, parameters: Iterable[tuple[str, Tensor]] = ()) -> Evidence | None:
+    """Compare autograd's derivative with a measured one, along a line, for the input and for each parameter.
+
+    Args:
+        f: (batch, tokens, features) to any shape, the same at every call.
+        x: float64, (batch, tokens, features).
+        parameters: names and leaf tensors that f uses, and that require gradients; each is moved and put back.
+
+    Returns:
+        None if both agree, and the gradient reaches every parameter.
+
+    Examples:
+        >>> print(cuts_gradients(lambda x: x.detach() * x, torch.ones(1, 1, 1, dtype=torch.float64)))
+        1 item of 1 token: along x the output moves by 0..., and its gradient says 0...
+    """
+    x = x.detach().clone().requires_grad_()
+    named = [(name, p) for name, p in parameters if p.requires_grad and p.is_floating_point()]
+    tensors = [("x", x), *named]
+    with torch.enable_grad():
+        output = f(x)
+    cotangent = _noise(output.shape, output.dtype, seed=3)
+    if not output.requires_grad:
+        return _told(x, float("inf"), "the output requires no gradient: it was detached, or computed without grad")
+    gradients = torch.autograd.grad(output, [t for _, t in tensors], cotangent, allow_unused=True)
+    for (name, tensor), gradient in zip(tensors, gradients, strict=True):
+        direction = _noise(tensor.shape, tensor.dtype, seed=4)
+        step = 1e-5
+        with torch.no_grad():
+            kept = tensor.detach().clone()
+            ends = []
+            for sign in (1, -1):
+                tensor.copy_(kept + sign * step * direction)
+                ends.append((f(x) * cotangent).sum().item())
+            tensor.copy_(kept)
+        measured = (ends[0] - ends[1]) / (2 * step)
+        told = 0.0 if gradient is None else (gradient * direction).sum().item()
+        gap = abs(measured - told)
+        if gap > 1e-5 * max(1.0, abs(measured)):
+            return _told(x, gap, f"along {name} the output moves by {measured:.3g}, and its gradient says {told:.3g}")
+        if gradient is None:
+            return _told(x, 0.0, f"the gradient does not reach {name}, nor does the output depend on it")
+    return None
+
+
+def fails_in_half(f: Function, x: Tensor) -> Evidence | None:
+    """Call in float16, whose largest number is 65504, with inputs of ordinary size.
+
+    Args:
+        f: a function that computes in its input's dtype.
+        x: floating, (batch, tokens, features).
+
+    Returns:
+        None if the output is finite, and also where the machine lacks a half-precision kernel that f needs.
+
+    Examples:
+        >>> blocked = torch.ones(2, 2, dtype=torch.bool).triu(1)
+        >>> f = lambda x: (x @ x.mT).masked_fill(blocked, -1e9).softmax(-1) @ x
+        >>> print(fails_in_half(f, torch.ones(1, 2, 3)))
+        1 item of 2 tokens: in float16 it raises RuntimeError: value cannot be converted to type ... without overflow
+    """
+    try:
+        output = f(x.half())
+    except (RuntimeError, OverflowError) as error:
+        said = str(error).split("\n")[0]
+        return (
+            _told(x, float("inf"), f"in float16 it raises {type(error).__name__}: {said}")
+            if "overflow" in said
+            else None
+        )
+    if output.isfinite().all():
+        return None
+    return _told(x, float("inf"), f"in float16 {int((~output.isfinite()).sum())} numbers of its output are not finite")
+
+
+def attends_to_what_is_hidden(f: Masked, query: Tensor, key: Tensor, value: Tensor, allowed: Tensor) -> Evidence | None:
+    """Change keys and values that no query may see: the outputs must not notice. Then those that it may: they must.
+
+    Args:
+        f: f(query, key, value, allowed), to (batch, queries, any).
+        query: floating, (batch, queries, features).
+        key: floating, (batch, keys, features).
+        value: floating, (batch, keys, features).
+        allowed: bool, True where a query may see a key; its last axis is the keys.
+
+    Returns:
+        None if the mask is obeyed.
+
+    Examples:
+        >>> from unmasked import scaled_dot_product_attention as attention
+        >>> x, allowed = torch.randn(1, 2, 3), torch.tensor([[True, False], [True, False]])
+        >>> attends_to_what_is_hidden(lambda q, k, v, a: attention(q, k, v, allowed=a).context, x, x, x, allowed)
+        >>> print(attends_to_what_is_hidden(lambda q, k, v, a: attention(q, k, v).context, x, x, x, allowed))
+        1 item of 2 tokens: changing key 1, which no query may see, moves the output by ...
+    """
+    seen = allowed.reshape(-1, allowed.size(-1)).any(0)
+    before = f(query, key, value, allowed)
+    for index in range(key.size(1)):
+        after = f(query, _changed(key, index), _changed(value, index), allowed)
+        gap = differs(after, before)
+        if gap and not seen[index]:
+            return _told(key, gap, f"changing key {index}, which no query may see, moves the output by {gap:.3g}")
+        if seen[index] and not gap:
+            return _told(key, 0.0, f"changing key {index}, which queries may see, leaves the output as it was")
+    return None
+
+
+def is_blinded(f: Masked, query: Tensor, key: Tensor, value: Tensor, allowed: Tensor) -> Evidence | None:
+    """Give one query nothing to see: its output, and every gradient, must stay finite.
+
+    Args:
+        f: f(query, key, value, allowed), to (batch, queries, any).
+        query: floating, (batch, queries, features).
+        key: floating, (batch, keys, features).
+        value: floating, (batch, keys, features).
+        allowed: bool, all True, in the shape that f takes; (..., queries, keys).
+
+    Returns:
+        None if nothing is NaN.
+
+    Examples:
+        >>> def f(q, k, v, allowed):
+        ...     return (q @ k.mT).masked_fill(~allowed, -torch.inf).softmax(-1) @ v
+        >>> x = torch.randn(1, 2, 3)
+        >>> print(is_blinded(f, x, x, x, torch.ones(2, 2, dtype=torch.bool)))
+        1 item of 2 tokens: the query that may see no key gets NaN
+    """
+    allowed = allowed.clone()
+    allowed[..., 0, :] = False
+    value = value.detach().clone().requires_grad_()
+    key = key.detach().clone().requires_grad_()
+    output = f(query, key, value, allowed)
+    if output[:, 1:].isnan().any():
+        return _told(query, float("inf"), "a query that may see no key makes the output of others NaN")
+    if output.isnan().any():
+        return _told(query, float("inf"), "the query that may see no key gets NaN")
+    if output.requires_grad:
+        gradients = torch.autograd.grad(output.sum(), [key, value], allow_unused=True)
+        if any(g is not None and g.isnan().any() for g in gradients):
+            return _told(query, float("inf"), "the query that may see no key makes gradients NaN")
+    return None
+
+
+def misaligns_a_cache(f: Callable[[Tensor, Tensor, Tensor], Tensor], x: Tensor) -> Evidence | None:
+    """Ask for the newest tokens alone, as with a cache: they must see all keys before them, and get the same outputs.
+
+    Args:
+        f: causal, f(query, key, value), to (batch, queries, any).
+        x: floating, (batch, tokens, features).
+
+    Returns:
+        None if the last query is aligned with the last key.
+
+    Examples:
+        >>> import torch.nn.functional as F
+        >>> f = lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        >>> print(misaligns_a_cache(f, torch.randn(1, 3, 2)))
+        1 item of 3 tokens: the last 1 of the queries, asked alone, gets another output than in the whole, off by ...
+    """
+    whole = f(x, x, x)
+    for newest in range(1, x.size(1)):
+        gap = differs(f(x[:, -newest:], x, x), whole[:, -newest:])
+        if gap:
+            told = f"the last {newest} of the queries, asked alone, gets another output than in the whole, off by {gap:.3g}"
+            return _told(x, gap, told)
+    return None
+
+
+def skips_hooks(module: nn.Module, call: Callable[[], object]) -> Evidence | None:
+    """Find a submodule whose forward runs without its hooks: it was called as ``.forward(...)``.
+
+    Args:
+        module: the module to watch; its submodules' forward is watched during the call, and then as it was.
+        call: a function that calls it.
+
+    Returns:
+        None if every forward that ran was called through the module.
+
+    Examples:
+        >>> class Direct(nn.Sequential):
+        ...     def forward(self, x):
+        ...         return self[0].forward(x)
+        >>> module = Direct(nn.Linear(3, 3))
+        >>> print(skips_hooks(module, lambda: module(torch.ones(1, 3))))
+        '0' (Linear): its forward ran 1 time, its hooks 0 times
+    """
+    ran: dict[str, list[int]] = {}
+    undo: list[Callable[[], object]] = []
+    try:
+        for name, child in module.named_modules():
+            if child is module or "forward" in vars(child):
+                continue
+            counts = ran[f"{name!r} ({type(child).__name__})"] = [0, 0]
+            undo.append(_count_forward(child, counts))
+        call()
+    finally:
+        for each in undo:
+            each()
+    for name, (forwards, hooks) in ran.items():
+        if forwards > hooks:
+            times = "time" if forwards == 1 else "times"
+            return Evidence(f"{name}: its forward ran {forwards} {times}, its hooks {hooks} times", 0.0, ())
+    return None
+
+
+def shares_memory(module: nn.Module) -> Evidence | None:
+    """Find a parameter that lies in the memory of another parameter: whoever trains one moves the other.
+
+    One parameter under two names is tied on purpose, and no finding.
+
+    Args:
+        module: any module; parameters of other modules, wherever they live, are looked at too.
+
+    Returns:
+        None if no two parameters overlap.
+
+    Examples:
+        >>> original, copy = nn.Linear(3, 3), nn.Linear(3, 3)
+        >>> copy.weight.data = original.weight
+        >>> print(shares_memory(copy))
+        'weight' lies in the memory of another parameter, of shape (3, 3)
+    """
+    mine = {id(p): (name, p) for name, p in module.named_parameters() if p.numel()}
+    storages = {p.untyped_storage().data_ptr() for _, p in mine.values()}
+    others = [p for p in gc.get_objects() if type(p) is nn.Parameter]
+    others = [p for p in others if p.numel() and p.untyped_storage().data_ptr() in storages]
+    for name, p in mine.values():
+        for other in others:
+            if other is not p and _overlap(p, other):
+                told = f"{name!r} lies in the memory of another parameter, of shape {tuple(other.shape)}"
+                return Evidence(told, 0.0, tuple(p.shape))
+    return None
+
+
+def _overlap(a: Tensor, b: Tensor) -> bool:
+    if a.untyped_storage().data_ptr() != b.untyped_storage().data_ptr():
+        return False
+    spans = []
+    for x in (a, b):
+        last = sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))
+        spans.append((x.data_ptr(), x.data_ptr() + (last + 1) * x.element_size()))
+    return max(start for start, _ in spans) < min(end for _, end in spans)
+
+
+def _count_forward(child: nn.Module, counts: list[int]) -> Callable[[], object]:
+    forward = child.forward
+
+    def counted(*args: object, **options: object) -> object:
+        counts[0] += 1
+        return forward(*args, **options)
+
+    def hook(*_: object) -> None:
+        counts[1] += 1
+
+    handle = child.register_forward_hook(hook)
+    child.forward = counted  # type: ignore[method-assign]
+
+    def undo() -> None:
+        handle.remove()
+        del child.forward
+
+    return undo
+
+
+def _rounding(dtype: torch.dtype) -> float:
+    return {torch.float64: 1e-9, torch.float32: 1e-4}.get(dtype, 2e-2)
+
+
+def _noise(shape: Iterable[int], dtype: torch.dtype, seed: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(tuple(shape), generator=generator, dtype=torch.float64).to(dtype)
+
+
+def _other(x: Tensor) -> Tensor:
+    return x.detach() + 1 + _noise(x.shape, x.dtype, seed=5).to(x.device)
+
+
+def _changed(x: Tensor, token: int) -> Tensor:
+    changed = x.detach().clone()
+    changed[:, token] = _other(x)[:, token]
+    return changed
+
+
+def _first(actual: Tensor, expected: Tensor) -> int:
+    """Find the first position along axis 1 where two results differ."""
+    return next(t for t in range(actual.size(1)) if differs(actual[:, t], expected[:, t]))
+
+
+def _gradient(f: Function, x: Tensor, position: int) -> Tensor | None:
+    x = x.detach().clone().requires_grad_()
+    with torch.enable_grad():
+        output = f(x)
+    if not output.requires_grad:
+        return None
+    return torch.autograd.grad(output[:, position].sum(), x, allow_unused=True)[0]
+
+
+def _told(x: Tensor, gap: float, told: str) -> Evidence:
+    items, tokens = x.shape[:2]
+    counted = f"{items} {'item' if items == 1 else 'items'} of {tokens} {'token' if tokens == 1 else 'tokens'}"
+    return Evidence(f"{counted}: {told}", gap, tuple(x.shape))
