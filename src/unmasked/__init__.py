@@ -1,8 +1,9 @@
 """Attention in PyTorch, unmasked: the compact library behind the pages."""
 
-from unmasked import device, embeddings, heads, layouts, masks, plot, trace
+from unmasked import device, embeddings, heads, layouts, masks, plot, probes, trace
 from unmasked.bypass import bypass_, bypassed, is_bypassed
 from unmasked.causal import CausalSelfAttention
+from unmasked.doctor import diagnose
 from unmasked.functional import (
     Attention,
     attention_scores,
@@ -25,12 +26,14 @@ __all__ = [
     "cosine_attention",
     "cosine_weights",
     "device",
+    "diagnose",
     "embeddings",
     "heads",
     "is_bypassed",
     "layouts",
     "masks",
     "plot",
+    "probes",
     "scaled_dot_product_attention",
     "self_attention",
     "trace",
