@@ -65,14 +65,22 @@ def serve(task: Task, connection: Connection, root: str, scratch: str, limits: L
 
 
 def attempt(
-    trials: Sequence[Trial], packages: Sequence[str], connection: Connection, workers: int, limits: Limits
+    trials: Sequence[Trial],
+    packages: Sequence[str],
+    connection: Connection,
+    workers: int,
+    folder: str,
+    limits: Limits,
 ) -> None:
     """Run programs, and send the place and the result of each, and at last None."""
     os.setpgid(0, 0)
     _limit_memory(limits.memory)
-    for tried in run_all(trials, packages, workers):
-        connection.send(tried)  # which ends this process, and what it runs, where nobody is there to receive it
-    connection.send(None)
+    try:
+        for tried in run_all(trials, packages, workers, folder):
+            connection.send(tried)
+        connection.send(None)
+    except OSError:  # nobody is there any more to receive it: what still runs ends too
+        os.killpg(0, signal.SIGKILL)
 
 
 def _end_with_parent() -> None:

@@ -14,7 +14,7 @@ from multiprocessing import connection, forkserver
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import ModuleType
-from typing import Protocol
+from typing import Any, Protocol
 
 from .config import written
 from .snippet.trial import Ran, Trial
@@ -157,33 +157,32 @@ def attempt(
         return
     warm()
     receiver, sender = multiprocessing.Pipe(duplex=False)
-    process = multiprocessing.get_context("forkserver").Process(
-        target=_attempt, args=(trials, packages, sender, workers or cores(), limits), daemon=False
-    )
-    with _no_main_module():
-        process.start()
-    sender.close()
-    try:
-        while (tried := receiver.recv()) is not None:
-            yield tried
-    except EOFError:
-        process.join()
-        raise RuntimeError(f"what tries programs {_death(process.exitcode or 0)}") from None
-    finally:
-        _end(process)
-        receiver.close()
+    with tempfile.TemporaryDirectory(prefix="programs-") as folder:
+        process = multiprocessing.get_context("forkserver").Process(
+            target=_attempt, args=(trials, packages, sender, workers or cores(), folder, limits), daemon=False
+        )
+        with _no_main_module():
+            process.start()
+        sender.close()
+        try:
+            while (tried := receiver.recv()) is not None:
+                yield tried
+        except EOFError:
+            process.join()
+            raise RuntimeError(f"what tries programs {_death(process.exitcode or 0)}") from None
+        finally:
+            _end(process)
+            receiver.close()
 
 
-def _attempt(
-    trials: Sequence[Trial], packages: Sequence[str], sender: connection.Connection, workers: int, limits: Limits
-) -> None:
-    from .kernel import attempt  # as above
+def _attempt(*given: Any) -> None:
+    from .kernel import attempt  # takes IPython, which the fork server has and the caller need not have
 
-    attempt(trials, packages, sender, workers, limits)
+    attempt(*given)
 
 
 def _serve(task: Task, sender: connection.Connection, root: str, scratch: str, limits: Limits) -> None:
-    from .kernel import serve  # takes IPython, which the fork server has and the caller need not have
+    from .kernel import serve  # as above
 
     serve(task, sender, root, scratch, limits)
 

@@ -111,20 +111,21 @@ SLOW = """
 # %%
 import os, pathlib, subprocess
 
-child = subprocess.Popen(["sleep", "600"])
-pathlib.Path("pids.part").write_text(f"{os.getpid()} {child.pid}")
-os.rename("pids.part", "pids")
+if __file__.endswith("WHERE"):
+    child = subprocess.Popen(["sleep", "600"])
+    pathlib.Path("FOLDER/pids.part").write_text(f"{os.getpid()} {child.pid}")
+    os.rename("FOLDER/pids.part", "FOLDER/pids")
 
 # %%
-while True:
-    pass
+while __file__.endswith("WHERE"):
+    os.getpid(), pathlib, subprocess
 """
 
 
-@pytest.fixture
-def endless(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
-    """The command at work on a page without end: its process, and those of the page."""
-    (tmp_path / "page.py").write_text(SLOW)
+@pytest.fixture(params=["page.py", "program.py"])
+def endless(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
+    """The command at work on a page without end, or on a program: its process, and those of the page."""
+    (tmp_path / "page.py").write_text(SLOW.replace("WHERE", request.param).replace("FOLDER", str(tmp_path)))
     command = subprocess.Popen(
         [sys.executable, "-m", "proofread", "check", "page.py"],
         cwd=tmp_path,

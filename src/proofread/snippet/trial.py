@@ -7,6 +7,7 @@ import importlib
 import io
 import json
 import linecache
+import multiprocessing
 import os
 import random
 import signal
@@ -45,8 +46,8 @@ class Ran:
     trace: str = ""
 
 
-def run_all(trials: Sequence[Trial], packages: Sequence[str], workers: int) -> Iterator[tuple[int, Ran]]:
-    """Run programs, each in a fork; yield the place and result of each as it ends.
+def run_all(trials: Sequence[Trial], packages: Sequence[str], workers: int, folder: str) -> Iterator[tuple[int, Ran]]:
+    """Run programs, each in a fork and an empty folder in this one; yield the place and result of each as it ends.
 
     Those come first that must do without packages: then these are imported here, so that no other has to.
     """
@@ -54,21 +55,24 @@ def run_all(trials: Sequence[Trial], packages: Sequence[str], workers: int) -> I
     running: dict[connection.Connection, tuple[int, int, float]] = {}
     without = deque(place for place, trial in enumerate(trials) if trial.blocked)
     others = deque(place for place, trial in enumerate(trials) if not trial.blocked)
-    with TemporaryDirectory(prefix="snippets-") as folder:
-        for waiting, imported in ((without, ()), (others, packages)):
-            for package in imported:
-                with contextlib.suppress(Exception):  # the program that needs it will tell
-                    importlib.import_module(package)
-            while waiting or running:
-                while waiting and len(running) < workers:
-                    place = waiting.popleft()
-                    receiver, pid = _start(trials[place], Path(folder) / str(place))
-                    running[receiver] = (place, pid, time.monotonic() + trials[place].seconds)
-                nearest = min(overdue for _, _, overdue in running.values())
-                ready = connection.wait(list(running), max(0.0, nearest - time.monotonic()))
-                for receiver in [r for r in running if r in ready or running[r][2] <= time.monotonic()]:
-                    place, pid, _ = running.pop(receiver)
-                    yield place, _end(receiver, pid, receiver in ready)
+    parent = multiprocessing.parent_process()
+    watched = [parent.sentinel] if parent else []
+    for waiting, imported in ((without, ()), (others, packages)):
+        for package in imported:
+            with contextlib.suppress(Exception):  # the program that needs it will tell
+                importlib.import_module(package)
+        while waiting or running:
+            while waiting and len(running) < workers:
+                place = waiting.popleft()
+                receiver, pid = _start(trials[place], Path(folder) / str(place))
+                running[receiver] = (place, pid, time.monotonic() + trials[place].seconds)
+            nearest = min(overdue for _, _, overdue in running.values())
+            ready = connection.wait([*running, *watched], max(0.0, nearest - time.monotonic()))
+            if parent and parent.sentinel in ready:  # nobody is there any more to hear of it
+                os.killpg(0, signal.SIGKILL)
+            for receiver in [r for r in running if r in ready or running[r][2] <= time.monotonic()]:
+                place, pid, _ = running.pop(receiver)
+                yield place, _end(receiver, pid, receiver in ready)
 
 
 def _prepare() -> None:
