@@ -189,6 +189,7 @@ PACKAGE = {
     """,
     "deep/sand.py": "GRAIN = 1\n",
     "lookup.py": """
+        import importlib
         import sys
 
 
@@ -198,6 +199,14 @@ PACKAGE = {
 
         def spec():
             return __spec__.name
+
+
+        def fetch(name):
+            return importlib.import_module(f"{__package__}.{name}")
+
+
+        def told(name):
+            return f"{__package__}.{name}"
     """,
     "charts/bay.txt": "sand\nmud\n",
 }
@@ -273,6 +282,11 @@ PAGES = {
         ["import inspect\nfrom harbour.boats import _fastest", "print(inspect.getsource(_fastest))"],
     ),
     "a shape in an annotation": ("hull: list = field", "beartype", ["from harbour import Boat", "Boat('A').hull"]),
+    "a name of the module in a text": (
+        "{'harbour'}.{name}",
+        "import_module",
+        ["from harbour.lookup import told", "told('x')"],
+    ),
     "comments and first lines": (
         '"""What floats."""',
         "And more words",
@@ -285,6 +299,7 @@ IMPOSSIBLE = {
     "the module harbour.depths is itself passed on": "from harbour import depths\nlen(vars(depths)) > 2",
     "harbour.lookup uses __spec__": "from harbour.lookup import spec\nspec()",
     "harbour.depths.__doc__ is asked for": "from harbour import depths\ndepths.__doc__",
+    "harbour.lookup imports modules by name": "from harbour.lookup import fetch\nfetch('depths')",
 }
 
 

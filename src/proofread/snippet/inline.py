@@ -472,7 +472,8 @@ class Inliner:
                 inside = module.path.relative_to(self._library.folder(top)).parts
                 return name, f"str({' / '.join([folder_name(top), *map(_quoted, inside)])})"
             if name.id in ("__name__", "__package__"):
-                return name, _quoted(module.name if name.id == "__name__" else module.package)
+                text = _quoted(module.name if name.id == "__name__" else module.package)
+                return name, text.replace('"', "'") if _is_in_double_quotes(module, name) else text
             raise CannotInlineError(f"{module.name} uses {name.id}, which only a module has")
         node: ast.AST = name
         while isinstance(parent := module.parents.get(id(node)), ast.Attribute):
@@ -490,6 +491,8 @@ class Inliner:
         if not isinstance(bound, Imported):
             return None
         dotted = ".".join([bound.target, *_chain(module.parents, name)])
+        if dotted == "importlib.import_module":
+            raise CannotInlineError(f"{module.name} imports modules by name")
         match call.args[0]:
             case ast.Constant(value=str(package)):
                 pass
@@ -853,6 +856,15 @@ def written(imported: Imported) -> str:
         return f"from {imported.module} import {imported.name}{renamed}"
     renamed = f" as {imported.bound}" if imported.bound != imported.module.partition(".")[0] else ""
     return f"import {imported.module}{renamed}"
+
+
+def _is_in_double_quotes(module: Module, node: ast.AST) -> bool:
+    """Whether it stands in an f-string that is written so; before Python 3.12 its own quotes must then be others."""
+    while (above := module.parents.get(id(node))) is not None:
+        if isinstance(above, ast.JoinedStr):
+            return module.source[slice(*module.span(above))].lstrip("fFrR").startswith('"')
+        node = above
+    return False
 
 
 def required(statement: ast.stmt) -> set[str]:
