@@ -27,7 +27,6 @@
 # with yours, and a test that finds a wrong mask in any module.
 
 # %%
-import math
 
 import torch
 import torch.nn.functional as F
@@ -106,8 +105,8 @@ table(weights[0], words[0])
 #
 # ## Before the softmax, not after
 #
-# Let $a_{ij}$ be one where query $i$ may see key $j$, and zero elsewhere. Masking means to leave what is not allowed out
-# of the sum:
+# Let $a_{ij}$ be one where query $i$ may see key $j$, and zero elsewhere. Masking means to leave what is not allowed
+# out of the sum:
 #
 # $$w_{ij} = \frac{a_{ij} \, e^{s_{ij}}}{\sum_k a_{ik} \, e^{s_{ik}}}$$
 # <!-- where: s = random("n n"); a = masks.causal(n).double(); w = attention_weights(s, allowed=masks.causal(n)) -->
@@ -135,8 +134,8 @@ f"rows sum to {sums.min():.2g} up to {sums.max():.2g}"
 #
 # ## Nothing leaks
 #
-# That is the test for a causal mask, of any module: change a later token, and compare what the earlier ones get, bit for
-# bit.
+# That is the test for a causal mask, of any module: change a later token, and compare what the earlier ones get, bit
+# for bit.
 
 
 # %%
@@ -232,10 +231,10 @@ answers = ["NaN" if bool(row.isnan().all()) else "zeros" if not row.any() else "
 Table(["Interface", "Context of the first query"], [(name, a) for (name, _), a in zip(rows, answers, strict=True)])
 
 # %% [markdown]
-# Here `nn.MultiheadAttention` gives NaN<!--= answers[1] --> where weights are asked for and
-# zeros<!--= answers[2] --> where they are not. The package gives zeros<!--= answers[3] --> always. The [museum's
-# table](09_masks.py) has all modes. Rows of nothing come from left padding under a causal mask and from empty sequences:
-# look for them before you train, since one NaN reaches every gradient.
+# Here `nn.MultiheadAttention` gives NaN<!--= answers[1] --> where weights are asked for and zeros<!--= answers[2] -->
+# where they are not. The package gives zeros<!--= answers[3] --> always. The [museum's table](09_masks.py) has all
+# modes. Rows of nothing come from left padding under a causal mask and from empty sequences: look for them before you
+# train, since one NaN reaches every gradient.
 #
 # ## More keys than queries
 #
@@ -313,6 +312,7 @@ check("causal-mask", causal_mask)
 #
 #     Compare each key's position with each sequence's length, then make room for two axes.
 
+
 # %% tags=["solution"]
 def padding_mask(lengths, keys):
     return (torch.arange(keys) < lengths[:, None])[:, None, None]
@@ -321,12 +321,13 @@ def padding_mask(lengths, keys):
 check("padding-mask", padding_mask)
 
 # %% [markdown]
-# **A softmax that survives.** Write `masked_softmax(scores, allowed)` so that a row that may see nothing gets weights of
-# zero instead of NaN, and every other row is unchanged.
+# **A softmax that survives.** Write `masked_softmax(scores, allowed)` so that a row that may see nothing gets weights
+# of zero instead of NaN, and every other row is unchanged.
 #
 # ??? question "Hint"
 #
 #     Fill with the lowest finite number instead of minus infinity, and set to zero what is not allowed, afterwards too.
+
 
 # %% tags=["solution"]
 def safe_softmax(scores, allowed):
