@@ -119,6 +119,7 @@ class _Examination:
         self.original, self.embed_dim, self.num_heads = original, embed_dim, num_heads
         self.causal, self.inputs, self.batch_first = causal, inputs, batch_first
         self.given, self.positions, self.notes = weights, positions, Notes()
+        self.equal = False
         self.target = self._admit()
         self.items, self.tokens = self._sizes()
 
@@ -185,11 +186,12 @@ class _Examination:
             allowed = masks.combine(allowed, drawn)
         return Case(query, key, value, allowed, weights)
 
-    def _answer(self, case: Case) -> Tensor:
-        allowed = case.allowed if self.inputs == "qkv_allowed" else None
+    def _answer(self, items: int, queries: int, keys: int) -> Tensor:
+        """Let the target answer; what it masks by itself it is not told."""
+        case = self._case(items, queries, keys, Weights({}, {}, 1, 1), causal=False)
         if self.inputs == "x":
             return self.target(case.query)
-        return self.target(case.query, case.key, case.value, allowed=allowed)
+        return self.target(case.query, case.key, case.value, allowed=case.allowed)
 
     # The examination
 
@@ -202,11 +204,12 @@ class _Examination:
             return self.notes
         calls = [dict(call) for call in spied]
         with torch.no_grad():
-            explained = self._explain()
-        if not explained:
-            with torch.no_grad():
-                self._behaviour(calls)
-        self._numbers(explained)
+            if self._is_still():
+                self._leaves_inputs()
+                explained = self._explain()
+                if not explained:
+                    self._behaviour(calls)
+                self._numbers(explained)
         self._structure(calls)
         return self.notes
 
@@ -265,6 +268,15 @@ class _Examination:
             return None
         return first
 
+    def _is_still(self) -> bool:
+        """Ask whether anything is random: nothing else can be asked of what is."""
+        check = "the same at every call, in evaluation"
+        drawn = self._ask(check, lambda b, t: probes.changes_from_call_to_call(self._f, self._noise(b, t)))
+        if drawn is not None:
+            self._find(check, "dropout-in-eval", "its output is random though it is in evaluation mode", drawn)
+            self._open("every other check of its outputs", "outputs that do not change from call to call")
+        return drawn is None
+
     # By hypothesis
 
     def _explain(self) -> bool:
@@ -277,7 +289,7 @@ class _Examination:
         if self.inputs != "x":
             longer = self.tokens + 3
             try:
-                self._answer(self._case(self.items, self.tokens, longer, Weights({}, {}, 1, 1), causal=False))
+                self._answer(self.items, self.tokens, longer)
                 shapes.append((self.items, self.tokens, longer))
             except Exception:  # self-attention, in three arguments
                 pass
@@ -289,23 +301,21 @@ class _Examination:
         if not read:
             self._open(_EQUAL, self._what_weights())
             return False
-        answers = {}
-        for shape in shapes:
-            case = self._case(*shape, read[0], causal=False)
-            answers[shape] = self._answer(case)
+        asked = {(shape, causal): self._case(*shape, read[0], causal=causal) for shape in shapes for causal in bases}
+        answers = {shape: self._answer(*shape) for shape in shapes}
 
         def fits(weights: Weights, causal: bool, steps: Steps | None = None) -> bool:
             for shape in shapes:
-                case = self._case(*shape, weights, causal=causal)
+                case = replace(asked[shape, causal], weights=weights)
                 try:
                     expected = attend(case, steps)
-                except (RuntimeError, IndexError, ValueError):
+                except (RuntimeError, IndexError, ValueError, TypeError):
                     return False
                 if expected.shape != answers[shape].shape:
                     return False
                 if case.allowed is not None:  # a row that may see nothing is another question
                     shut = ~case.allowed.any(-1)
-                    if steps is not None and steps.weigh is not Steps().weigh and case.allowed.dim() == 2:
+                    if steps is not None and "weigh" in _changes(steps):  # what is inverted sees nothing here
                         shut = shut | case.allowed.all(-1)
                     expected = torch.where(shut[..., None].expand_as(expected), torch.nan, expected)
                 if expected.isnan().all() or differs(answers[shape], expected):
@@ -315,9 +325,10 @@ class _Examination:
         for weights, causal in itertools.product(read, bases):
             if fits(weights, causal):
                 self.notes.passed.append(_EQUAL)
+                self.equal = True
                 self.causal = causal if self.causal is None else self.causal
                 return False  # equal here; the probes still ask whether it is everywhere
-        budget = 20_000
+        budget = 8_000
         for weights, causal in itertools.product(read, bases):
             found = []
             for mistake in mistakes(self._case(*shapes[-1], weights, causal=causal)):
@@ -328,7 +339,8 @@ class _Examination:
                 return self._named(found, weights, causal)
             if budget < 0:
                 break
-        for weights, causal in itertools.product(read[:4], bases):
+        spoilt = bool(self.notes.findings)
+        for weights, causal in itertools.product([] if spoilt else read[:1], bases):
             if self._constant_scale(lambda steps, w=weights, c=causal: fits(w, c, steps), weights, causal):  # type: ignore[misc]
                 return True
             if self._two_at_once(lambda steps, w=weights, c=causal: fits(w, c, steps), weights, causal):  # type: ignore[misc]
@@ -369,7 +381,7 @@ class _Examination:
             for keys in (tokens,) if self.inputs == "x" else (tokens, tokens + 3):
                 case = self._case(items, tokens, keys, weights, causal=causal)
                 try:
-                    gap = differs(self._answer(case), attend(case))
+                    gap = differs(self._answer(items, tokens, keys), attend(case))
                 except Exception:
                     continue
                 if gap:
@@ -403,43 +415,50 @@ class _Examination:
     # By behaviour
 
     def _behaviour(self, calls: list[dict[str, Any]]) -> None:
-        """Ask what needs only calls."""
+        """Ask what needs only calls, and stop at what would only show the same again."""
         f, before = self._f, len(self.notes.findings)
-        if not self.positions:
-            average = self._ask("weights sum to one", lambda b, t: probes.is_no_average(f, self._noise(b, t)))
-            if average is None and self.inputs != "x":
-                self.notes.passed.remove("weights sum to one") if "weights sum to one" in self.notes.passed else None
-                average = self._ask("weights sum to one", self._averages_values)
-            if average is not None:
-                told = "the weights of a query do not sum to one"
-                also = ("mask-after-softmax", "softmax-over-queries")
-                self._find("weights sum to one", "weights-not-normalised", told, average, also=also)
-        mixed = self._ask("batch items independent", lambda b, t: probes.mixes_items(f, self._noise(max(b, 2), t)))
-        if mixed is not None:
-            cause, told, also = self._why_mixed()
-            self._find("batch items independent", cause, told, mixed, also=also)
         if self.inputs == "qkv_allowed":
             self._obeys_its_mask()
-        if len(self.notes.findings) > before:
-            return  # what follows would only show the same again
+        if len(self.notes.findings) == before:
+            mixed = self._ask("batch items independent", lambda b, t: probes.mixes_items(f, self._noise(max(b, 2), t)))
+            if mixed is not None:
+                cause, told, also = self._why_mixed()
+                self._find("batch items independent", cause, told, mixed, also=also)
+        if len(self.notes.findings) == before:
+            self._keeps_time(calls)
+        if len(self.notes.findings) == before and not self.positions and not self.equal:
+            self._averages()
+        if len(self.notes.findings) == before and self.inputs != "x" and self.causal:
+            self._aligned()
+
+    def _keeps_time(self, calls: list[dict[str, Any]]) -> None:
+        """Ask what the order of the tokens does."""
+        f, check = self._f, "permutation equivariance"
         if self.causal:
             self._is_causal(calls)
-        elif self.causal is False and not self.positions:
-            moved = self._ask("permutation equivariance", lambda b, t: probes.breaks_equivariance(f, self._noise(b, t)))
-            if moved is not None:
-                told = "its outputs depend on the order of the tokens (if it adds positions, pass positions=True)"
-                also = ("view-without-transpose", "swapped-view")
-                self._find("permutation equivariance", "merge-without-transpose", told, moved, also=also)
-        elif self.causal is None:
-            leak = probes.sees_the_future(f, self._noise(self.items, self.tokens))
-            order = self.positions or probes.breaks_equivariance(f, self._noise(self.items, self.tokens))
-            if leak and order and not self.positions:
-                told = "it is neither causal nor blind to the order of the tokens (positions=True, if it adds them)"
-                also = ("view-without-transpose", "boolean-mask-added", "no-causal-mask")
-                self._find("permutation equivariance", "merge-without-transpose", told, order, also=also)
+            return
+        if self.causal is None:
             self._open("leaks from the future", "whether no token may see a later one: pass causal=True or False")
-        if self.inputs != "x" and self.causal:
-            self._aligned()
+        if self.positions:
+            return
+        if self.causal is None and probes.sees_the_future(f, self._noise(self.items, self.tokens)) is None:
+            return
+        moved = self._ask(check, lambda b, t: probes.breaks_equivariance(f, self._noise(b, t)))
+        if moved is not None:
+            told = "its outputs depend on the order of the tokens (if it adds positions, pass positions=True)"
+            also = ("view-without-transpose", "swapped-view")
+            also += () if self.causal is False else ("boolean-mask-added", "mask-after-softmax")
+            self._find(check, "merge-without-transpose", told, moved, also=also)
+
+    def _averages(self) -> None:
+        check = "weights sum to one"
+        evidence = self._ask(check, lambda b, t: probes.is_no_average(self._f, self._noise(b, t)))
+        if evidence is None and self.inputs != "x":
+            self.notes.passed.remove(check)
+            evidence = self._ask(check, self._averages_values)
+        if evidence is not None:
+            also = ("mask-after-softmax", "softmax-over-queries")
+            self._find(check, "weights-not-normalised", "the weights of a query do not sum to one", evidence, also=also)
 
     def _averages_values(self, items: int, tokens: int) -> Evidence | None:
         """Keep the values equal, and let queries and keys differ."""
@@ -482,6 +501,13 @@ class _Examination:
         return "batch-indexed-for-head", "items of the batch reach each other", ("batch-and-tokens-swapped",)
 
     def _obeys_its_mask(self) -> None:
+        x = self._noise(self.items, self.tokens)
+        if self._f(x).isnan().all():
+            told = "where the mask says True, for may see, the target does not look: with all True it sees nothing"
+            shape = f"{self.items} items of {self.tokens} tokens, everything allowed: every output is NaN"
+            self._find("mask polarity", "mask-polarity", told, shape)
+            return
+
         def question(items: int, tokens: int) -> Evidence | None:
             q, k, v = (self._noise(items, tokens, seed) for seed in range(3))
             allowed = torch.ones(tokens, tokens, dtype=torch.bool)
@@ -534,6 +560,9 @@ class _Examination:
         elif self._blind_to_the_past(x):
             told = "a token sees what comes after it, and not what came before"
             self._find("no leak from the future", "mask-polarity", told, leak)
+        elif self._last_alone_averages(x):
+            told = "weights are masked after the softmax: later tokens still count in the sum that they are divided by"
+            self._find("no leak from the future", "mask-after-softmax", told, leak)
         elif probes.misses_the_past(f, x) is None and self._all_reach_all(x):
             told = "later tokens count, though not as much as earlier ones: the mask adds too little"
             also = ("float-mask-of-ones", "merge-without-transpose", "view-without-transpose")
@@ -547,6 +576,11 @@ class _Examination:
         changed = x.clone()
         changed[:, 0] += 1
         return not differs(self._f(changed)[:, 1:-1], self._f(x)[:, 1:-1])
+
+    def _last_alone_averages(self, x: Tensor) -> bool:
+        """Whether among copies of a token the last has the output of the token alone, and those before it do not."""
+        alone, among = self._f(x[:, :1])[:, 0], self._f(x[:, :1].expand_as(x).clone())
+        return not differs(among[:, -1], alone) and differs(among[:, 0], alone) > 0
 
     def _all_reach_all(self, x: Tensor) -> bool:
         before = self._f(x)
@@ -574,24 +608,21 @@ class _Examination:
     # What no output shows
 
     def _numbers(self, explained: bool) -> None:
-        f = self._f
-        with torch.no_grad():
-            drawn = self._ask("the same at every call, in evaluation",
-                              lambda b, t: probes.changes_from_call_to_call(f, self._noise(b, t)))  # fmt: skip
-        if drawn is not None:
-            told = "its output is random though it is in evaluation mode"
-            self._find("the same at every call, in evaluation", "dropout-in-eval", told, drawn)
-            return
-        count = 1 if self.inputs == "x" else 3
-        spoilt = self._ask("inputs left as they were", lambda b, t: probes.overwrites_inputs(
-            self.target, *(self._noise(b, t, seed) for seed in range(count))))  # fmt: skip
-        if spoilt is not None:
-            self._find("inputs left as they were", "input-overwritten", "it writes into its input", spoilt)
-        elif not explained:
+        if not explained:
             self._gradients()
         self._half()
         self._blind()
         self._returned_weights()
+
+    def _leaves_inputs(self) -> None:
+        check, count = "inputs left as they were", 1 if self.inputs == "x" else 3
+
+        def question(items: int, tokens: int) -> Evidence | None:
+            return probes.overwrites_inputs(self.target.raw, *(self._noise(items, tokens, n) for n in range(count)))
+
+        evidence = self._ask(check, question)
+        if evidence is not None:
+            self._find(check, "input-overwritten", "it writes into its input", evidence)
 
     def _gradients(self) -> None:
         parameters = [(n, t) for n, t in self.target.tensors.items() if t.requires_grad and t.is_leaf]
@@ -619,6 +650,8 @@ class _Examination:
 
         with torch.no_grad():
             x = self._noise(self.items, self.tokens)
+            if not self._f(x).isfinite().all():
+                return
             try:
                 evidence = probes.fails_in_half(f, x)
                 f(x.half())
@@ -634,7 +667,8 @@ class _Examination:
             self._find(check, "float16-overflow", told, evidence)
 
     def _blind(self) -> None:
-        if self.inputs != "qkv_allowed":
+        hidden = {"mask-polarity", "padding-ignored"} & {finding.cause for finding in self.notes.findings}
+        if self.inputs != "qkv_allowed" or hidden:
             return
         q, k, v = (self._noise(self.items, self.tokens, seed) for seed in range(3))
         allowed = torch.ones(self.tokens, self.tokens, dtype=torch.bool)

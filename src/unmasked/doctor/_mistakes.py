@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from unmasked import masks
 from unmasked.doctor._weights import ROLES, Weights
 from unmasked.functional import attention_weights
 from unmasked.heads import merge_heads, split_heads
@@ -144,9 +145,7 @@ def _in_masks(case: Case) -> Iterator[Mistake]:
 
     if case.allowed is None:
         return
-    causal = case.allowed.dim() == 2 and torch.equal(
-        case.allowed, _tril(case, case.allowed.size(1) - case.allowed.size(0))
-    )
+    causal = case.allowed.dim() == 2 and torch.equal(case.allowed, masks.causal(*case.allowed.shape))
     ignored = (
         ("no-causal-mask", "no query is kept from later keys") if causal else ("padding-ignored", "the mask is ignored")
     )
@@ -164,12 +163,11 @@ def _in_masks(case: Case) -> Iterator[Mistake]:
     yield Mistake("mask-after-softmax", told, weigh(lambda s, a: s.softmax(-1) * a))
     if case.allowed.dim() == 2 and causal and case.allowed.size(0) != case.allowed.size(1):
         told = "the first query is aligned with the first key, and the last query misses the newest keys"
-        yield Mistake("top-left-causal", told, weigh(lambda s, a: attention_weights(s, allowed=_tril(case, 0))))
+        yield Mistake("top-left-causal", told, weigh(lambda s, a: attention_weights(s, allowed=_tril(s, 0))))
     if causal:
-        offset = case.allowed.size(1) - case.allowed.size(0)
         for shift, told in ((1, "each query sees one token of the future"), (-1, "no query sees its own token")):
-            shifted = _tril(case, offset + shift)
-            yield Mistake(None, told, weigh(lambda s, a, m=shifted: attention_weights(s, allowed=m)))  # type: ignore[misc]
+            shifted = weigh(lambda s, a, n=shift: attention_weights(s, allowed=_tril(s, s.size(-1) - s.size(-2) + n)))  # type: ignore[misc]
+            yield Mistake(None, told, shifted)
     told = "the softmax runs over the queries: columns sum to one, not rows"
     masked = weigh(lambda s, a: s.masked_fill(~a, -math.inf).softmax(-2).nan_to_num(0.0))
     yield Mistake("softmax-over-queries", told, masked)
@@ -182,8 +180,8 @@ def _some(mask: Tensor | None) -> Tensor:
     return mask
 
 
-def _tril(case: Case, diagonal: int) -> Tensor:
-    return torch.ones(case.query.size(1), case.key.size(1), dtype=torch.bool).tril(diagonal)
+def _tril(scores: Tensor, diagonal: int) -> Tensor:
+    return torch.ones(scores.shape[-2:], dtype=torch.bool).tril(diagonal)
 
 
 def _in_heads(case: Case) -> Iterator[Mistake]:
@@ -230,7 +228,7 @@ def _in_heads(case: Case) -> Iterator[Mistake]:
                 yield Mistake("averaged-weights-parity", told, Steps(merge=merge), is_order=True)
 
 
-def scales(case: Case) -> dict[str, float]:
+def scales(case: Case) -> dict[str, int]:
     """Name every size whose root may have been taken for that of head_dim."""
     return {
         "embed_dim": case.rows,
@@ -246,7 +244,7 @@ def _in_numbers(case: Case) -> Iterator[Mistake]:
     if dim != 1:
         yield Mistake("missing-scale", "the scores are not divided by the root of head_dim", Steps(scale=lambda c: 1.0))
     for name, size in scales(case).items():
-        if size != dim:
+        if size not in (1, dim):
             told = f"the scores are divided by the root of {name}, {size}, not of head_dim, {dim}"
             yield Mistake("wrong-d-in-scale", told, Steps(scale=lambda c, s=size: s**-0.5))  # type: ignore[misc]
             told = f"the scores are divided by {name}, {size}, not by the root of head_dim, {dim}"

@@ -71,16 +71,10 @@ class Target:
         key, value = query if key is None else key, query if value is None else value
         items, queries, keys = query.size(0), query.size(1), key.size(1)
         given = [query] if self.inputs == "x" else [query, key, value]
-        if not self.batch_first:
-            turned = {id(x): x.transpose(0, 1) for x in given}
-            given = [turned[id(x)] for x in given]
-        if self.inputs == "qkv_allowed":
-            everything = torch.ones(queries, keys, dtype=torch.bool, device=query.device)
-            given.append(self._mask(everything if allowed is None else allowed, items))
-        result = self.call(*given)
-        parts = list(result) if isinstance(result, tuple | list) else [result]
-        if isinstance(result, dict):
-            parts = list(result.values())
+        kept = {id(x): x.clone() for x in given}  # the target may write into them
+        result = self.raw(*(kept[id(x)] for x in given), allowed=allowed)
+        parts = list(result.values()) if isinstance(result, dict) else [result]
+        parts = list(result) if isinstance(result, tuple | list) else parts
         tensors = [part for part in parts if isinstance(part, Tensor)]
         if not tensors:
             raise WrongShape(f"it returned {type(result).__name__}, and no tensor in it")
@@ -90,9 +84,21 @@ class Target:
         if output.dim() != 3 or tuple(output.shape[:2]) != wanted:
             names = "(batch, tokens, features)" if self.batch_first else "(tokens, batch, features)"
             raise WrongShape(
-                f"from inputs of shape {tuple(given[0].shape)} it made {tuple(output.shape)}; {names} would begin {wanted}"
+                f"from inputs of shape {(*wanted, query.size(-1))} it made {tuple(output.shape)}; {names} would begin {wanted}"
             )
         return output if self.batch_first else output.transpose(0, 1)
+
+    def raw(self, *given: Tensor, allowed: Tensor | None = None) -> Any:
+        """Call it with these very tensors, (batch, tokens, features), and return what it returns."""
+        items, queries, keys = given[0].size(0), given[0].size(1), given[-1].size(1)
+        passed = list(given)
+        if not self.batch_first:
+            turned = {id(x): x.transpose(0, 1) for x in given}
+            passed = [turned[id(x)] for x in given]
+        if self.inputs == "qkv_allowed":
+            everything = torch.ones(queries, keys, dtype=torch.bool, device=given[0].device)
+            passed.append(self._mask(everything if allowed is None else allowed, items))
+        return self.call(*passed)
 
     def _mask(self, allowed: Tensor, items: int) -> Tensor:
         """Give a mask the axes that the target takes: (batch, 1, q, k), (batch, q, k) or (q, k)."""

@@ -244,6 +244,8 @@ def _weights(matrices: dict[str, Tensor], biases: dict[str, Tensor], heads: int,
     kv_heads = kv_rows // (rows // heads)
     if not kv_heads or heads % kv_heads:
         return None
+    if {"value", "out"} <= matrices.keys() and matrices["out"].size(1) * kv_heads != matrices["value"].size(0) * heads:
+        return None
     flat = {role: bias.reshape(-1) for role, bias in biases.items()}
     if any(role in matrices and bias.numel() != matrices[role].size(0) for role, bias in flat.items()):
         return None

@@ -90,7 +90,9 @@ def ward(patients: Mapping[str, Patient]) -> dict[str, Report]:
 # Correct, each in its own way
 
 healthy("PyTorch's module", inputs="qkv")(lambda: nn.MultiheadAttention(E, H, batch_first=True))
-healthy("PyTorch's module, tokens first", inputs="qkv", batch_first=False)(lambda: nn.MultiheadAttention(E, H, dropout=0.3))
+healthy("PyTorch's module, tokens first", inputs="qkv", batch_first=False)(
+    lambda: nn.MultiheadAttention(E, H, dropout=0.3)
+)
 healthy("PyTorch's module, no bias", inputs="qkv")(lambda: nn.MultiheadAttention(E, H, bias=False, batch_first=True))
 healthy("PyTorch's module, add_bias_kv", inputs="qkv")(
     lambda: nn.MultiheadAttention(E, H, add_bias_kv=True, batch_first=True)
@@ -214,7 +216,6 @@ class Convolutions(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = (y.unflatten(1, (H, D)) for y in self.to_qkv(x.mT).chunk(3, 1))  # b h d t
-        y = torch.einsum("bhdn,bhcn->bhdc", q * D**-0.5, q) * 0 if x.size(1) == 0 else None
         weights = torch.einsum("bhdi,bhdj->bhij", q * D**-0.5, k).softmax(-1)
         y = torch.einsum("bhij,bhdj->bhdi", weights, v)
         return self.to_out(y.flatten(1, 2)).mT
@@ -625,7 +626,7 @@ class WrongD(Plain):
 @sick("wrong-d-in-scale", "no root")
 class NoRoot(Plain):
     def scale(self, q: Tensor) -> float:
-        return q.size(-1)
+        return float(q.size(-1))
 
 
 d_k = 64
@@ -651,8 +652,8 @@ class NotNormalised(Plain):
 
 @sick("weights-not-normalised", "no softmax, and no weights to be seen", causal=False)
 def linear_attention() -> Callable[[Tensor], Tensor]:
-    layer = nn.GRU(E, E)  # weights that fit no attention
-    return lambda x: (x @ layer.weight_ih_l0[:E]) @ x.mT @ (x @ layer.weight_hh_l0[:E]).tanh()
+    a, b = torch.randn(E, 7), torch.randn(E, 7)
+    return lambda x: (x @ a) @ (x @ b).mT @ x.tanh()
 
 
 @sick("weights-after-dropout", strict=True)

@@ -1,0 +1,47 @@
+"""The doctor in a test suite: one line that holds an attention module to everything that `unmasked.diagnose` asks.
+
+from unmasked.testing import assert_attention
+
+def test_my_layer_attends():
+    assert_attention(MyLayer(12, 3), embed_dim=12, num_heads=3, causal=True)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+from unmasked import museum
+from unmasked.doctor import Report, diagnose
+
+__all__ = ["assert_attention"]
+
+
+def assert_attention(target: Callable[..., Any], *, but: Collection[str] = (), **options: Any) -> Report:
+    """Fail unless the doctor finds nothing wrong with an attention module or function.
+
+    Args:
+        target: A module or a function.
+        but: Slugs of mistakes that it may have: those that are known, and stay.
+        options: As `unmasked.diagnose` takes them: embed_dim, num_heads, causal, inputs and more.
+
+    Returns:
+        The report, for what else a test may ask of it.
+
+    Raises:
+        AssertionError: There is a finding; its text is the report.
+        ValueError: A name in ``but`` is no mistake of the museum.
+
+    Examples:
+        >>> from unmasked import CausalSelfAttention
+        >>> assert_attention(CausalSelfAttention(12, 12, 3), embed_dim=12, causal=True).ok
+        True
+    """
+    __tracebackhide__ = True
+    for slug in but:
+        if slug not in museum.ENTRIES:
+            raise ValueError(f"but names {slug!r}, which is no mistake of unmasked.museum.ENTRIES")
+    report = diagnose(target, **options)
+    if any(finding.cause is None or finding.cause not in but for finding in report.findings):
+        raise AssertionError(report.text())
+    return report

@@ -1,0 +1,409 @@
+"""The doctor is sound and complete: nothing is found in correct attention, and every mistake that shows is named."""
+
+import copy
+import json
+import math
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from unmasked import diagnose, museum
+from unmasked.__main__ import main
+from unmasked.doctor import Report
+from unmasked.doctor.patients import HEALTHY, NOT_SEEN, SICK
+from unmasked.testing import assert_attention
+
+E, H, D = 20, 5, 4
+
+
+def printed(name: str, report: Report) -> None:
+    print(f"{name:55} {', '.join(report.causes) or 'no finding'}")
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_nothing_is_found_in_correct_attention(name: str) -> None:
+    report = HEALTHY[name].examine()
+    printed(name, report)
+    assert report.ok, report
+
+
+@pytest.mark.parametrize("name", SICK)
+def test_every_planted_mistake_is_named_and_no_other(name: str) -> None:
+    report = SICK[name].examine()
+    printed(name, report)
+    assert report.causes == (SICK[name].cause,), report
+    (finding,) = report.findings
+    assert finding.evidence
+    assert finding.link == museum.ENTRIES[finding.cause].link
+
+
+def test_every_mistake_of_the_museum_is_planted_or_cannot_be_seen() -> None:
+    planted = {patient.cause for patient in SICK.values()}
+    assert planted | NOT_SEEN.keys() == museum.ENTRIES.keys()
+    assert not planted & NOT_SEEN.keys()
+    assert len(HEALTHY) >= 15
+
+
+# Classes that nothing was written for
+
+
+class Letters(nn.Module):
+    """Einsum with letters of its own, and matrices whose axes are in another order."""
+
+    def __init__(self, wrong: str = "") -> None:
+        super().__init__()
+        self.wrong, self.heads = wrong, H
+        self.Wq, self.Wk, self.Wv = (nn.Parameter(torch.randn(E, H, D) / 5) for _ in range(3))
+        self.Wo = nn.Parameter(torch.randn(H, D, E) / 5)
+
+    def forward(self, z):
+        a, b, c = (torch.einsum("nse,ehp->nhsp", z, w) for w in (self.Wq, self.Wk, self.Wv))
+        s = torch.einsum("nhxp,nhyp->nhxy", a, b)
+        s = s if self.wrong == "missing-scale" else s / math.sqrt(D)
+        s = s.softmax(2 if self.wrong == "softmax-over-queries" else 3)
+        c = a if self.wrong == "wrong-value" else c
+        r = torch.einsum("nhxy,nhyp->nxhp", s, c)
+        if self.wrong == "merge-without-transpose":
+            r = r.transpose(1, 2).reshape(r.shape)
+        return torch.einsum("nxhp,hpe->nxe", r, self.Wo)
+
+
+class Listed(nn.Module):
+    """A list of three lists of layers, a loop over heads, and nothing in attributes with a usual name."""
+
+    def __init__(self, wrong: str = "") -> None:
+        super().__init__()
+        self.wrong = wrong
+        self.queries, self.keys, self.values = (nn.ModuleList(nn.Linear(E, D) for _ in range(H)) for _ in range(3))
+        self.unify = nn.Linear(E, E, bias=False)
+
+    def forward(self, x):
+        outs = []
+        t = x.size(1)
+        shut = torch.full((t, t), float("-inf"), dtype=x.dtype).triu(1)
+        if self.wrong == "mask-polarity":
+            shut = torch.full((t, t), -3e4, dtype=x.dtype).tril()
+        if self.wrong == "boolean-mask-added":
+            shut = torch.ones(t, t, dtype=torch.bool).triu(1)
+        for q, k, v in zip(self.queries, self.keys, self.values, strict=True):
+            score = torch.bmm(q(x), k(x).transpose(1, 2)) / (
+                math.sqrt(E) if self.wrong == "wrong-d-in-scale" else D**0.5
+            )
+            if self.wrong == "mask-after-softmax":
+                outs.append(torch.bmm(score.softmax(-1).tril(), v(x)))
+            else:
+                outs.append(torch.bmm((score + shut).softmax(-1), v(x)))
+        y = torch.cat(outs, 2)
+        return y if self.wrong == "missing-out-proj" else self.unify(y)
+
+
+class Image(nn.Module):
+    """Convolutions of width one in two dimensions, over tokens in a row."""
+
+    def __init__(self, wrong: str = "") -> None:
+        super().__init__()
+        self.wrong = wrong
+        self.q, self.kv = nn.Conv2d(E, E, 1), nn.Conv2d(E, 2 * E, 1)
+        self.proj_out = nn.Conv2d(E, E, 1)
+
+    def forward(self, x):
+        m = x.transpose(1, 2)[..., None]  # b e t 1
+        q = self.q(m)[..., 0]
+        k, v = self.kv(m)[..., 0].chunk(2, 1)
+        if self.wrong == "only-first-item":
+            k, v = k[:1], v[:1]
+        q, k, v = (y.view(y.size(0), H, D, -1) for y in (q, k, v))
+        w = (q.mT @ k * D**-0.5).softmax(-1)
+        if self.wrong == "dropout-in-eval":
+            w = F.dropout(w)
+        if self.wrong == "gradient-cut":
+            w = w.data
+        y = v @ w.mT  # b h d t
+        return self.proj_out(y.reshape(x.size(0), E, -1, 1))[..., 0].transpose(1, 2)
+
+
+def tokens_first(wrong: str = ""):
+    """A function over a dictionary of matrices, (tokens, batch, features), three arguments."""
+    generator = torch.Generator().manual_seed(9)
+    params = {name: torch.randn(E, E, generator=generator) / 4 for name in ("Wq", "Wk", "Wv", "Wo")}
+
+    def attend(query, key, value):
+        q, k, v = (x @ params[n].T for x, n in ((query, "Wq"), (key, "Wk"), (value, "Wv")))
+        split = lambda x: x.reshape(x.size(0), x.size(1), H, D).permute(1, 2, 0, 3)  # noqa: E731
+        q, k, v = map(split, (q, k, v))
+        weights = torch.softmax(q @ k.mT / (1 if wrong == "missing-scale" else D**0.5), dim=-1)
+        context = (weights @ v).permute(2, 0, 1, 3).reshape(query.size(0), query.size(1), E)
+        return {"output": context @ params["Wo"].T, "weights": weights.mean(1)}
+
+    return attend
+
+
+class Callable_:  # noqa: N801
+    """No module at all."""
+
+    def __init__(self, wrong: str = "") -> None:
+        self.wrong = wrong
+        self.qkv_weight = torch.randn(3, H, D, E) / 4
+        self.out_weight = torch.randn(E, E) / 4
+
+    def __call__(self, x):
+        q, k, v = torch.einsum("khde,bte->kbhtd", self.qkv_weight.to(x), x)
+        if self.wrong == "input-overwritten":
+            x.mul_(2)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=self.wrong != "no-causal-mask")
+        y = y.reshape(x.shape) if self.wrong == "merge-without-transpose" else y.transpose(1, 2).flatten(2)
+        return y @ self.out_weight.to(x)
+
+
+STRANGE = {
+    Letters: ({}, ["missing-scale", "softmax-over-queries", "wrong-value", "merge-without-transpose"]),
+    Listed: (
+        {"causal": True},
+        ["mask-polarity", "boolean-mask-added", "wrong-d-in-scale", "mask-after-softmax", "missing-out-proj"],
+    ),
+    Image: ({"num_heads": H}, ["only-first-item", "dropout-in-eval", "gradient-cut"]),
+    tokens_first: ({"num_heads": H, "inputs": "qkv", "batch_first": False}, ["missing-scale"]),
+    Callable_: (
+        {"num_heads": H, "causal": True},
+        ["input-overwritten", "no-causal-mask", "merge-without-transpose"],
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("make", "wrong"), [(make, wrong) for make, (_, all_wrong) in STRANGE.items() for wrong in ["", *all_wrong]]
+)
+def test_classes_that_it_has_never_seen_are_judged_too(make, wrong: str) -> None:
+    report = diagnose(make(wrong), embed_dim=E, **STRANGE[make][0])
+    assert report.causes == ((wrong,) if wrong else ()), report
+    assert report.ok == (not wrong)
+    if not wrong:
+        assert "equality with the reference" in report.passed
+
+
+def test_without_weights_the_behaviour_names_what_it_can_and_the_rest_is_open() -> None:
+    class Sealed:
+        """Its matrices are nowhere to be seen."""
+
+        __slots__ = ()
+
+        def __call__(self, x):
+            w = torch.randn(4, E, E, generator=torch.Generator().manual_seed(3), dtype=torch.float64).to(x) / 4
+            q, k, v = ((x @ w[i]).unflatten(-1, (H, D)).transpose(1, 2) for i in range(3))
+            return F.scaled_dot_product_attention(q, k, v).reshape(x.shape) @ w[3]
+
+    report = diagnose(Sealed(), embed_dim=E, num_heads=H, causal=False)
+    (finding,) = report.findings
+    assert finding.cause == "merge-without-transpose"
+    assert not finding.certain
+    assert "view-without-transpose" in finding.causes
+    (unknown,) = (each for each in report.inconclusive if each.check == "equality with the reference")
+    assert "pass weights=dict(query=..., key=..., value=..., out=...)" in unknown.needs
+
+
+def test_two_mistakes_at_once_are_both_named() -> None:
+    class Two(Letters):
+        def forward(self, z):
+            a, b, c = (torch.einsum("nse,ehp->nhsp", z, w) for w in (self.Wq, self.Wk, self.Wv))
+            r = (a @ b.mT).softmax(-1) @ c
+            return torch.einsum("nxhp,hpe->nxe", r.reshape(z.size(0), z.size(1), H, D), self.Wo)
+
+    assert set(diagnose(Two(), embed_dim=E).causes) == {"missing-scale", "merge-without-transpose"}
+
+
+def test_weights_may_be_named_by_parameter_view_layer_or_name() -> None:
+    class Odd(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.alpha, self.beta = nn.Parameter(torch.randn(3 * E, E)), nn.Linear(E, E)
+
+        def forward(self, x):
+            rows = F.linear(x, self.alpha).unflatten(-1, (H, 3, D)).transpose(1, 2)  # read head by head
+            return self.beta(F.scaled_dot_product_attention(*rows.unbind(-2)).transpose(1, 2).flatten(2))
+
+    odd = Odd()
+    assert diagnose(odd, embed_dim=E, num_heads=H).ok  # an order of its own
+    query, key, value = odd.alpha.chunk(3)
+    given = {"query": query, "key": key, "value": value, "out": odd.beta}
+    assert diagnose(odd, embed_dim=E, num_heads=H, weights=given).causes == ("interleaved-qkv",)
+    given = {"qkv": "alpha", "out": "beta.weight", "out_bias": "beta.bias"}
+    assert diagnose(odd, embed_dim=E, num_heads=H, weights=given).causes == ("interleaved-qkv",)
+
+
+def test_the_target_and_the_global_generator_are_left_as_they_were() -> None:
+    module = nn.MultiheadAttention(12, 3, dropout=0.3, batch_first=True)
+    state = copy.deepcopy(module.state_dict())
+    before = torch.get_rng_state()
+    for target, options in (
+        (module, {"inputs": "qkv"}),
+        (lambda x: module(x, x, x)[0], {}),
+        (module.forward, {"inputs": "qkv"}),
+    ):
+        assert diagnose(target, embed_dim=12, **options).ok
+    assert torch.equal(torch.get_rng_state(), before)
+    assert module.training
+    assert not module._forward_hooks
+    assert not module._forward_pre_hooks
+    assert all(p.grad is None for p in module.parameters())
+    assert all(torch.equal(value, state[name]) for name, value in module.state_dict().items())
+
+
+def test_the_same_report_comes_every_time() -> None:
+    target = SICK["merge-without-transpose: causal"]
+    torch.manual_seed(1)
+    first = target.examine()
+    torch.manual_seed(2)
+    assert target.examine() == first
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"embed_dim": 0}, ValueError, "embed_dim is 0; it must be 1 or more"),
+        ({"num_heads": -1}, ValueError, "num_heads is -1; it must be 1 or more"),
+        ({"inputs": "kv"}, ValueError, 'inputs is \'kv\'; choose "x", "qkv" or "qkv_allowed"'),
+        ({"target": 3}, TypeError, "target is a int; pass a module or a function"),
+        ({"target": Letters}, TypeError, "target is the class Letters; pass an object of it: Letters(...)"),
+        ({"inputs": "qkv"}, ValueError, "inputs is 'qkv', and the target refuses what that gives: TypeError"),
+        ({"weights": {"q": "Wq"}}, ValueError, "weights names 'q'; its keys are key, key_bias, out"),
+        (
+            {"weights": {"query": "Wx"}},
+            ValueError,
+            "is 'Wx', which is no parameter of the target; it has Wq, Wk, Wv, Wo",
+        ),
+        ({"weights": {"query": 3}}, TypeError, "weights['query'] is a int; pass a tensor, the name of a parameter, or"),
+    ],
+)
+def test_errors_say_what_to_pass(unhooked, options, error, text: str) -> None:
+    given = {"target": Letters(), "embed_dim": E, **options}
+    with pytest.raises(error) as raised:
+        diagnose(given.pop("target"), **given)
+    assert text in str(raised.value)
+
+
+def test_a_target_that_fails_on_every_input_is_a_finding() -> None:
+    report = diagnose(Letters(), embed_dim=E + 1)
+    (finding,) = report.findings
+    assert finding.cause is None
+    assert finding.link is None
+    assert "see embed_dim, num_heads, inputs and batch_first" in finding.told
+    report = diagnose(lambda x: x.mean(1), embed_dim=E)
+    assert "has not the shape of an attention's" in report.findings[0].told
+
+
+def test_shared_weights_are_seen_and_tied_ones_are_not_blamed() -> None:
+    tied = Letters()
+    tied.Wk = tied.Wq
+    assert diagnose(tied, embed_dim=E).ok
+    aliased = Letters()
+    aliased.Wk.data = aliased.Wq.data
+    assert "aliased-weights" in diagnose(aliased, embed_dim=E).causes
+
+
+# The report, the command, the test helper
+
+
+def test_the_report_prints_and_goes_to_json() -> None:
+    report = SICK["missing-scale"].examine()
+    text = report.text()
+    assert text.startswith("MissingScale: 1 finding\nx missing-scale: ")
+    assert "tutorials/09_numbers/#missing-scale" in text
+    assert repr(report) == text
+    assert "\033[31m" in report.text(colour=True)
+    told = json.loads(json.dumps(report.to_dict()))
+    assert told["ok"] is False
+    assert told["findings"][0]["cause"] == "missing-scale"
+    assert told["findings"][0]["link"] == "tutorials/09_numbers/#missing-scale"
+    assert not report
+    assert HEALTHY["PyTorch's function"].examine()
+
+
+SOURCE = """
+import torch
+from torch import nn
+
+class Mine(nn.Module):
+    def __init__(self, d_model, n_heads, scaled=True):
+        super().__init__()
+        self.n_heads, self.scaled = n_heads, scaled
+        self.qkv, self.proj = nn.Linear(d_model, 3 * d_model), nn.Linear(d_model, d_model)
+
+    def forward(self, x):
+        q, k, v = (y.unflatten(-1, (self.n_heads, -1)).transpose(1, 2) for y in self.qkv(x).chunk(3, -1))
+        scores = q @ k.mT / (q.size(-1) ** 0.5 if self.scaled else 1)
+        return self.proj((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+
+class Needy(Mine):
+    def __init__(self, d_model, secret):
+        super().__init__(d_model, secret)
+
+mine = Mine(12, 3)
+"""
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.py"
+    path.write_text(SOURCE)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["{}:Mine", "--embed-dim", "12", "--num-heads", "3"], 0, "Mine: no finding"),
+        (["{}:mine", "--embed-dim", "12"], 0, "Mine: no finding"),
+        (["{}:Mine", "--embed-dim", "12", "--with", "12, 3, scaled=False"], 1, "x missing-scale"),
+        (["{}:Mine", "--embed-dim", "12", "--num-heads", "3", "--causal"], 1, "x no-causal-mask"),
+        (["{}:Mine", "--embed-dim", "12", "--with", "12, 3, scaled=False", "--colour"], 1, "\033[31mx missing-scale"),
+        (["{}:mine", "--embed-dim", "12", "--weights", "qkv=qkv.weight", "qkv_bias=qkv.bias", "out=proj.weight",
+          "out_bias=proj.bias"], 0, "no finding"),
+        (["torch.nn:MultiheadAttention", "--embed-dim", "12", "--num-heads", "3", "--inputs", "qkv"], 0, "no finding"),
+    ],
+)  # fmt: skip
+def test_the_command_examines_a_file_or_a_module(source: Path, capsys, arguments, code: int, told: str) -> None:
+    assert main(["doctor", *(a.format(source) for a in arguments)]) == code
+    assert told in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["{}", "--embed-dim", "12"], "write file.py:Class or package.module:Class"),
+        (["{}:Yours", "--embed-dim", "12"], "has no 'Yours'"),
+        (["nowhere.py:Mine", "--embed-dim", "12"], "nowhere.py is no file"),
+        (
+            ["{}:Needy", "--embed-dim", "12"],
+            "Needy needs 'secret'; say how it is made: --with 'd_model=12, secret=...'",
+        ),
+    ],
+)
+def test_the_command_says_what_it_lacks_and_exits_with_two(source: Path, capsys, arguments, told: str) -> None:
+    assert main(["doctor", *(a.format(source) for a in arguments)]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_the_command_prints_json_from_another_process(source: Path) -> None:
+    command = [sys.executable, "-m", "unmasked", "doctor", f"{source}:Mine", "--embed-dim", "12", "--num-heads", "3"]
+    run = subprocess.run([*command, "--json"], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert json.loads(run.stdout)["ok"] is True
+
+
+def test_the_test_helper_fails_with_the_report_and_lets_known_mistakes_be() -> None:
+    target, options = SICK["missing-scale"].make(), {"embed_dim": 12}
+    with pytest.raises(AssertionError, match="x missing-scale: the scores are not divided"):
+        assert_attention(target, **options)
+    assert not assert_attention(target, but=["missing-scale"], **options).ok
+    with pytest.raises(ValueError, match="but names 'scale', which is no mistake"):
+        assert_attention(target, but=["scale"], **options)
+
+
+def test_the_patients_are_admitted_as_functions_too() -> None:
+    assert any(isinstance(patient.make(), types.FunctionType) for patient in HEALTHY.values())
