@@ -20,7 +20,7 @@
 #
 # **You will know** each step of multi-head attention with its shape, how PyTorch packs four<!--==
 # sum(p.numel() for p in theirs.parameters() if p.dim() == 2) / embed_dim**2 --> matrices into two<!--==
-# sum(p.dim() == 2 for p in theirs.parameters()) -->, how to carry them between five<!--== len(LAYOUTS) --> layouts, and
+# sum(p.dim() == 2 for p in theirs.parameters()) -->, and
 # which checks tell a right layer from one that only looks right.
 
 # %%
@@ -44,7 +44,7 @@ from unmasked import (
     plot,
     scaled_dot_product_attention,
 )
-from unmasked.heads import fused_qkv, merge_heads, project_loop, split_heads
+from unmasked.heads import merge_heads, split_heads
 from unmasked.trace import trace
 
 
@@ -486,94 +486,11 @@ assert gap(steps.result[0], layer(x)) < 1e-5
 # set(steps.table.header) --> too. One that stops early proves nothing: the end of this one, the output projection, is
 # compared with the layer itself.
 #
-# ## The same matrices in five layouts
+# ## The matrices elsewhere
 #
-# Code that you meet keeps the same matrices in other shapes and orders. `convert` knows these
-# five<!--== len(LAYOUTS) -->, and goes from each to each without losing a bit:
-
-# %%
-LAYOUTS = ("packed", "separate", "interleaved", "stacked", "conv1d")
-packed = theirs.state_dict()
-
-
-def convert(state, source, target):
-    options = {"source": source, "target": target, "num_heads": num_heads}
-    return layouts.convert(state, **options)
-
-
-kept = {layout: convert(packed, "packed", layout) for layout in LAYOUTS}
-for source, target in itertools.product(LAYOUTS, LAYOUTS):
-    converted = convert(kept[source], source, target)
-    for name, tensor in kept[target].items():
-        assert torch.equal(converted[name], tensor)
-
-shapes = {layout: next(iter(kept[layout].values())).shape for layout in LAYOUTS}
-
-# %% [markdown]
-# | layout | shape | order | met in |
-# | --- | --- | --- | --- |
-# | packed | (36, 12)<!--= shapes["packed"] --> | all of the query, of the key, of the value | PyTorch's layer |
-# | separate | (12, 12)<!--= shapes["separate"] -->, three times | one `nn.Linear` each | textbook code |
-# | interleaved | (36, 12)<!--= shapes["interleaved"] --> | head by head, its query, key, value | a fused `nn.Linear` |
-# | stacked | (3, 12, 4)<!--= shapes["stacked"] -->, three times | one matrix for each head | the paper |
-# | conv1d | (12, 36)<!--= shapes["conv1d"] --> | packed, transposed | GPT-2, which computes $xW$ |
+# Other code keeps the same matrices in other shapes and orders, some of which cannot be told from PyTorch's by their
+# shape. [Where are my weights?](07_layouts.py) carries them to and fro without losing a bit.
 #
-# Each is used in its own way, and all give the same keys, one for each head and token:
-
-# %%
-w, b = kept["separate"]["W_key.weight"], kept["separate"]["W_key.bias"]
-separate = split(F.linear(key, w, b))
-
-w = kept["interleaved"]["qkv_layer.weight"]
-b = kept["interleaved"]["qkv_layer.bias"]
-_, interleaved, _ = fused_qkv(key, w, b, num_heads=num_heads)
-
-w, b = kept["stacked"]["key"], kept["stacked"]["key_bias"]
-stacked = project_loop(key, w) + b.unsqueeze(1)
-
-w, b = kept["conv1d"]["c_attn.weight"], kept["conv1d"]["c_attn.bias"]
-_, conv1d, _ = map(split, (key @ w + b).chunk(3, dim=-1))
-
-for other in (separate, interleaved, stacked, conv1d):
-    torch.testing.assert_close(other, k, atol=1e-5, rtol=0)
-
-# %% [markdown]
-# Interleaved and packed matrices have the same shape<!--= shapes["interleaved"] == shapes["packed"] -->, so nothing
-# complains if you load the one as the other. The keys then come out wrong:
-
-# %%
-w, b = packed["in_proj_weight"], packed["in_proj_bias"]
-_, mistaken, _ = fused_qkv(key, w, b, num_heads=num_heads)
-assert mistaken.shape == k.shape
-assert gap(mistaken, k) > 1
-print(f"as is: {gap(mistaken, k):.2f}   converted: {gap(interleaved, k):.1g}")
-
-# %% [markdown]
-# How you load matters too. `weight.data = chunk` copies nothing: the new layer's matrix *is* a part of the old one's.
-# Train the new layer by one step, and the old one moves with it, here by 0.019<!--== moved -->. `convert` and `copy_`
-# give the new layer numbers of its own.
-
-# %%
-original = deepcopy(theirs)
-torch.manual_seed(8)
-alias, copied = nn.Linear(embed_dim, embed_dim), nn.Linear(embed_dim, embed_dim)
-alias.weight.data = original.in_proj_weight.chunk(3)[0]
-with torch.no_grad():
-    copied.weight.copy_(original.in_proj_weight.chunk(3)[0])
-
-
-def step(layer):
-    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
-    layer(query).square().mean().backward()
-    optimizer.step()
-    return gap(original.in_proj_weight, theirs.in_proj_weight)
-
-
-assert step(copied) == 0
-moved = step(alias)
-assert moved > 0
-
-# %% [markdown]
 # ## What hides a mistake
 #
 # **Biases of zero.** Here is a copy that forgets all biases, compared with the layer as it was made, and again after
@@ -770,27 +687,9 @@ torch.testing.assert_close(mine, dropped, atol=1e-5, rtol=0)
 print(f"weights differ by {gap(mine, dropped):.1g}")
 
 # %% [markdown]
-# **Load GPT-2's layout.** Make random matrices and biases in the layout `conv1d`, compute causal self-attention from
-# them with PyTorch's layer, and confirm it with a derivation that uses them as they are.
-
-# %% tags=["solution"]
-torch.manual_seed(10)
-gpt2 = {"c_attn.weight": torch.randn(12, 36), "c_attn.bias": torch.randn(36)}
-gpt2 |= {"c_proj.weight": torch.randn(12, 12), "c_proj.bias": torch.randn(12)}
-layer = nn.MultiheadAttention(embed_dim, num_heads, batch_first=True)
-layer.load_state_dict(convert(gpt2, "conv1d", "packed"))
-x = torch.randn(batch, keys, embed_dim)
-expected, _ = layer(x, x, x, attn_mask=~masks.causal(keys))
-
-parts = (x @ gpt2["c_attn.weight"] + gpt2["c_attn.bias"]).chunk(3, dim=-1)
-found_context, _ = attend(*map(split, parts), masks.causal(keys))
-mine = merge(found_context) @ gpt2["c_proj.weight"] + gpt2["c_proj.bias"]
-torch.testing.assert_close(mine, expected, atol=1e-4, rtol=0)
-print(f"outputs differ by {gap(mine, expected):.1g}")
-
-# %% [markdown]
 # ## What to read next
 #
+# - [Where are my weights?](07_layouts.py): the same matrices as other code keeps them, and how to load them.
 # - [The weight bypass](03_weight_bypass.py): what this layer computes once its matrices are identities.
 # - [Notation and glossary](../notation.md): every symbol, axis and word of this site.
 # - [API reference](../reference.md): `heads`, `layouts`, `masks` and `trace`, with every option.

@@ -1,0 +1,264 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: py:percent
+# ---
+
+# %% [markdown]
+# # Where are my weights? One layer in five layouts
+#
+# **Find the shape and the names in this table; then `layouts.convert` carries them to any other row without losing a
+# bit.** Libraries keep the matrices of query, key and value together or apart, in one order or another, and as
+# nn.Linear has them or transposed:
+#
+# | Layout | Shape, of three heads of four<!--== head_dim --> | Order of the rows | Met in |
+# | --- | --- | --- | --- |
+# | packed | (36, 12)<!--== shapes["packed"] --> | all of the query, of the key, of the value | PyTorch's layer |
+# | separate | (12, 12)<!--== shapes["separate"] -->, three times | one `nn.Linear` each | textbook code |
+# | interleaved | (36, 12)<!--== shapes["interleaved"] --> | head by head, its query, key, value | a fused `nn.Linear` |
+# | stacked | (3, 12, 4)<!--== shapes["stacked"] -->, three times | one matrix for each head | the paper |
+# | conv1d | (12, 36)<!--== shapes["conv1d"] --> | packed, transposed | GPT-2, which computes $xW$ |
+#
+# Packed and interleaved have the same shape<!--== shapes["interleaved"] == shapes["packed"] -->, so nothing complains
+# if one is loaded as the other, and the keys come out wrong, here by up to 6.0<!--== wrong -->.
+#
+# **You should know** [how one matrix holds many heads](06_heads.py). **You will know** how PyTorch packs its matrices
+# and how to take them apart, how each layout is used, how to tell them from one another, and how to load weights
+# without tying two models together.
+
+# %%
+import itertools
+from copy import deepcopy
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from unmasked import layouts, masks, plot
+from unmasked.heads import fused_qkv, project_loop, split_heads
+
+batch, num_heads, head_dim, tokens = 2, 3, 4, 5
+embed_dim = num_heads * head_dim
+
+torch.manual_seed(0)
+x = torch.randn(batch, tokens, embed_dim)
+theirs = nn.MultiheadAttention(embed_dim, num_heads, batch_first=True)
+with torch.no_grad():  # biases start at zero, which would hide mistakes
+    theirs.in_proj_bias.normal_()
+    theirs.out_proj.bias.normal_()
+
+packed = {name: tensor.detach().clone() for name, tensor in theirs.state_dict().items()}
+{name: tuple(tensor.shape) for name, tensor in packed.items()}
+
+# %% [markdown]
+# ## Packed: PyTorch's own
+#
+# `in_proj_weight` has the rows of the query's matrix, then the key's, then the value's. `chunk` takes them apart;
+# within each, the first four<!--= head_dim --> rows belong to the first head. nn.Linear and its kin keep (features out,
+# features in), so the product is with the transpose:
+
+# %%
+w_q, w_k, w_v = packed["in_proj_weight"].chunk(3)
+b_q, b_k, b_v = packed["in_proj_bias"].chunk(3)
+k = split_heads(x @ w_k.T + b_k, num_heads)  # batch heads tokens head_dim
+
+second = x @ w_k[head_dim : 2 * head_dim].T + b_k[head_dim : 2 * head_dim]
+torch.testing.assert_close(k[:, 1], second)
+
+# %% [markdown]
+# `x @ w_k`, without the transpose, runs as well, since the matrix is square, and is off by up to 3.3<!--=
+# (x @ w_k - x @ w_k.T).abs().max() -->.
+#
+# ## From each to each
+#
+# `convert` knows where the numbers of each layout belong. All 25<!--== len(LAYOUTS) ** 2 --> ways from one to another
+# lose nothing:
+
+# %%
+LAYOUTS = ("packed", "separate", "interleaved", "stacked", "conv1d")
+
+
+def convert(state, source, target):
+    return layouts.convert(state, source=source, target=target, num_heads=num_heads)
+
+
+kept = {layout: convert(packed, "packed", layout) for layout in LAYOUTS}
+for source, target in itertools.product(LAYOUTS, LAYOUTS):
+    converted = convert(kept[source], source, target)
+    for name, tensor in kept[target].items():
+        assert torch.equal(converted[name], tensor)
+
+shapes = {layout: next(iter(kept[layout].values())).shape for layout in LAYOUTS}
+
+# %% [markdown]
+# Each is used in its own way, and all give the same keys:
+
+# %%
+w, b = kept["separate"]["W_key.weight"], kept["separate"]["W_key.bias"]
+separate = split_heads(F.linear(x, w, b), num_heads)
+
+w, b = kept["interleaved"]["qkv_layer.weight"], kept["interleaved"]["qkv_layer.bias"]
+_, interleaved, _ = fused_qkv(x, w, b, num_heads=num_heads)
+
+w, b = kept["stacked"]["key"], kept["stacked"]["key_bias"]
+stacked = project_loop(x, w) + b.unsqueeze(1)
+
+w, b = kept["conv1d"]["c_attn.weight"], kept["conv1d"]["c_attn.bias"]
+conv1d = split_heads((x @ w + b).chunk(3, dim=-1)[1], num_heads)
+
+for other in (separate, interleaved, stacked, conv1d):
+    torch.testing.assert_close(other, k, atol=1e-5, rtol=0)
+
+# %% [markdown]
+# ## Same shape, another order
+#
+# Which rows belong to whom? Below, each row of the two matrices that look alike has the shade of its part: light for
+# the query, middle for the key, dark for the value.
+
+# %% tags=["hide-input"]
+#| alt: Two columns of 36<!--= len(packed["in_proj_weight"]) --> cells. In the packed one, twelve light, twelve middle
+#|   and twelve dark cells follow one another. In the interleaved one, four of each alternate, head by head.
+parts = torch.tensor([0.15, 0.5, 1.0]).repeat_interleave(embed_dim)[:, None]
+by_head = parts.view(3, num_heads, head_dim).transpose(0, 1).reshape(-1, 1)
+figure = plot.heatmap({"packed": parts.expand(-1, 6), "interleaved": by_head.expand(-1, 6)})
+for axes in figure.axes[:2]:
+    axes.set_xlabel("")
+    axes.set_xticks([])
+    axes.set_ylabel("row")
+figure
+
+# %% [markdown]
+# So the shape does not tell. Names often do, and `layouts.layout_of` reads them. If all you have is a tensor, compare
+# the output with one that is known to be right, which is the only proof:
+
+# %%
+assert layouts.layout_of(packed) == "packed"
+_, mistaken, _ = fused_qkv(x, packed["in_proj_weight"], packed["in_proj_bias"], num_heads=num_heads)
+assert mistaken.shape == k.shape
+wrong = (mistaken - k).abs().max().item()
+converted = (interleaved - k).abs().max().item()
+f"as is: {wrong:.1f}   converted: {converted:.1g}"
+
+# %% [markdown]
+# ## Load a copy, not a view
+#
+# `weight.data = chunk` copies nothing: the new layer's matrix *is* a part of the old one's. Train the new layer by one
+# step, and the old one moves with it. `copy_`, `load_state_dict` and `convert` give the new layer numbers of its own.
+
+
+# %%
+def moves_the_original(load):
+    original = deepcopy(theirs)
+    torch.manual_seed(8)
+    mine = nn.Linear(embed_dim, embed_dim)
+    load(mine, original.in_proj_weight.chunk(3)[0])
+    optimizer = torch.optim.SGD(mine.parameters(), lr=0.1)
+    mine(x).square().mean().backward()
+    optimizer.step()
+    return (original.in_proj_weight - theirs.in_proj_weight).abs().max().item()
+
+
+def alias(layer, chunk):
+    layer.weight.data = chunk
+
+
+def copy(layer, chunk):
+    with torch.no_grad():
+        layer.weight.copy_(chunk)
+
+
+moved, stayed = moves_the_original(alias), moves_the_original(copy)
+moved, stayed
+
+# %% [markdown]
+# One step on the aliased layer moved the original by 0.015<!--= moved -->; one on the copy left it
+# alone<!--= stayed == 0 -->. The check: compare `data_ptr()`, or train one and look at the other.
+#
+# ## A loader that looks right
+#
+# A checkpoint with one fused matrix goes into `nn.MultiheadAttention`. Names and shapes fit, `load_state_dict` is
+# content, and the model talks nonsense:
+
+# %%
+checkpoint = kept["interleaved"]
+torch.manual_seed(1)
+careless, careful = (nn.MultiheadAttention(embed_dim, num_heads, batch_first=True) for _ in range(2))
+guess = dict(zip(packed, checkpoint.values(), strict=True))
+told = careless.load_state_dict(guess)
+careful.load_state_dict(convert(checkpoint, "interleaved", "packed"))
+
+expected = theirs(x, x, x)[0]
+off = [(model(x, x, x)[0] - expected).abs().max().item() for model in (careless, careful)]
+str(told), [f"{difference:.1g}" for difference in off]
+
+# %% [markdown]
+# The first is off by 1.6<!--= off[0] -->, the second by nothing but rounding<!--= off[1] < 1e-5 -->. Compare outputs
+# after every conversion; shapes prove nothing.
+#
+# ## Exercises
+#
+# **Take PyTorch apart.** Write `head_weights(in_proj_weight, num_heads, head)`, which returns the query's, key's and
+# value's matrix of one head, each (head_dim, embed_dim).
+#
+# ??? question "Hint"
+#
+#     Three axes are hidden in the rows: part, head, place in the head.
+
+# %% tags=["solution"]
+from unmasked.exercises import check
+
+
+def head_weights(in_proj_weight, num_heads, head):
+    return tuple(in_proj_weight.unflatten(0, (3, num_heads, -1))[:, head])
+
+
+check("one-head-of-packed", head_weights)
+
+# %% [markdown]
+# **Repack.** Write `to_packed(weight, num_heads)`, which turns the rows of an interleaved weight into the packed order.
+#
+# ??? question "Hint"
+#
+#     The same three axes, in another order.
+
+
+# %% tags=["solution"]
+def to_packed(weight, num_heads):
+    return weight.unflatten(0, (num_heads, 3, -1)).transpose(0, 1).flatten(0, 2)
+
+
+check("interleaved-to-packed", to_packed)
+
+# %% [markdown]
+# **Load GPT-2's layout.** Make random matrices and biases in the layout `conv1d`, compute causal self-attention from
+# them with PyTorch's layer, and confirm it with a derivation that uses them as they are.
+#
+# ??? question "Hint"
+#
+#     `c_attn` computes `x @ weight + bias`; its columns are the packed rows.
+
+# %% tags=["solution"]
+torch.manual_seed(10)
+gpt2 = {"c_attn.weight": torch.randn(12, 36), "c_attn.bias": torch.randn(36)}
+gpt2 |= {"c_proj.weight": torch.randn(12, 12), "c_proj.bias": torch.randn(12)}
+layer = nn.MultiheadAttention(embed_dim, num_heads, batch_first=True)
+layer.load_state_dict(convert(gpt2, "conv1d", "packed"))
+expected, _ = layer(x, x, x, attn_mask=~masks.causal(tokens))
+
+q, k, v = (split_heads(part, num_heads) for part in (x @ gpt2["c_attn.weight"] + gpt2["c_attn.bias"]).chunk(3, -1))
+context = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+mine = context @ gpt2["c_proj.weight"] + gpt2["c_proj.bias"]
+torch.testing.assert_close(mine, expected, atol=1e-4, rtol=0)
+
+# %% [markdown]
+# ## What to read next
+#
+# - [Where do keys and values come from?](08_cross_attention.py): one sequence that asks another.
+# - [The museum of mistakes](09_weights.py): aliased, untransposed and interleaved weights, run beside the right ones.
+#
+# ## References
+#
+# <!--~ references -->
+# - Vaswani et al. (2017), *Attention Is All You Need*: section 3.2.2, one matrix for each head.
+# - Radford et al. (2019), *Language Models are Unsupervised Multitask Learners*: GPT-2, whose code has `c_attn` and
+#   `c_proj`.

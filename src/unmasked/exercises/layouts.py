@@ -1,0 +1,55 @@
+"""The exercises of the page about layouts of weights."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from unmasked.exercises._check import Wrong, exercise
+
+PAGE = "07_layouts"
+_HEADS, _HEAD_DIM, _EMBED_DIM = 3, 2, 6
+
+
+def _rows() -> Tensor:
+    return torch.arange(float(3 * _EMBED_DIM * _EMBED_DIM)).view(3 * _EMBED_DIM, _EMBED_DIM)
+
+
+@exercise("one-head-of-packed", page=PAGE, task="Part, head and place are three axes of the rows.")
+def one_head(answer: Callable[[Tensor, int, int], Sequence[Tensor]]) -> None:
+    """Hold a function of the packed weight to one head's three matrices."""
+    weight = _rows()
+    for head in range(_HEADS):
+        given = list(answer(weight, _HEADS, head))
+        for place, name in enumerate(("query", "key", "value")):
+            start = place * _EMBED_DIM + head * _HEAD_DIM
+            right = weight[start : start + _HEAD_DIM]
+            if len(given) != 3 or given[place].shape != right.shape:
+                shapes = [tuple(each.shape) for each in given]
+                raise Wrong(f"For 3 heads the shapes are {shapes}; each of three should be {tuple(right.shape)}.")
+            if torch.equal(given[place], right):
+                continue
+            first = int(given[place][0, 0].item()) // _EMBED_DIM
+            told = f"The {name}'s matrix of head {head} begins with row {first}; it should begin with row {start}."
+            by_head = 3 * head * _HEAD_DIM + place * _HEAD_DIM
+            raise Wrong(told, "interleaved-qkv" if first == by_head else None)
+
+
+@exercise(
+    "interleaved-to-packed", page=PAGE, task="All rows of the query come first, then the key's, then the value's."
+)
+def to_packed(answer: Callable[[Tensor, int], Tensor]) -> None:
+    """Hold a function of the interleaved weight to the packed order."""
+    weight = _rows()
+    blocks = weight.view(_HEADS, 3, _HEAD_DIM, _EMBED_DIM)
+    right = torch.cat([blocks[head, part] for part in range(3) for head in range(_HEADS)])
+    before = weight.clone()
+    given = answer(weight, _HEADS)
+    if given.shape != right.shape:
+        raise Wrong(f"The shape is {tuple(given.shape)}; it should stay {tuple(right.shape)}.")
+    if not torch.equal(weight, before):
+        raise Wrong("The weight that you were given was changed.", "input-overwritten")
+    if not torch.equal(given, right):
+        order, wanted = ([int(row) // _EMBED_DIM for row in each[:, 0]] for each in (given, right))
+        cause = "interleaved-qkv" if torch.equal(given, weight) else None
+        raise Wrong(f"The rows come in the order {order}; it should be {wanted}.", cause)
