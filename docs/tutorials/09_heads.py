@@ -1,0 +1,406 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: py:percent
+# ---
+
+# %% [markdown]
+# # Museum of mistakes: do my heads, tokens and batches stay apart?
+#
+# **Not if an axis was moved by a `view` instead of a `transpose`, or read in another's place.** The result keeps its
+# shape, its rows of weights still sum to one, and a model trains with it, only worse. Here each such mistake runs
+# beside the right version, on numbers of ordinary size, and is measured: the largest difference in any output.
+#
+# | What was done | Off by | Invisible with |
+# | --- | --- | --- |
+# | [merged heads without transposing back](#merge-without-transpose) | 4.4<!--== offs[0] --> | one token or one head |
+# | [split heads by a view alone](#view-without-transpose) | 4.5<!--== offs[1] --> | one token or one head |
+# | [exchanged heads and head_dim](#swapped-view) | 0.6<!--== offs[2] --> | as many heads as features in one |
+# | [indexed the batch for the head](#batch-indexed-for-head) | 3.5<!--== offs[3] --> | one item and one head |
+# | [wrote `.T` for a batch](#batch-transposed) | 2.3<!--== offs[4] --> | one item, one token, one feature |
+# | [forgot `batch_first`](#batch-first-forgotten) | 1.6<!--== offs[5] --> | one item and one token |
+# | [used only the first item](#only-first-item) | 2.1<!--== offs[6] --> | one item, or equal ones |
+# | [swapped batch and tokens](#batch-and-tokens-swapped) | 3.3<!--== offs[7] --> | one item |
+# | [tested with a head_dim of one](#head-dim-one) | 0.6<!--== offs[8] --> | one feature in a head |
+#
+# **You should know** [how one matrix holds many heads](06_heads.py). **You will know** which sizes a test needs, and a
+# check for each mistake. The [museum's index](09_museum.py) finds a mistake by what you see.
+
+# %%
+import math
+import warnings
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from unmasked import bypass_, plot, probes, self_attention
+from unmasked.heads import merge_heads, project_loop, split_heads
+
+B, N, H, D = 2, 5, 3, 4  # batch, tokens, heads, head_dim: all differ, none is one
+
+
+def draw(*shape, seed=9):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def right(x):
+    return merge_heads(self_attention(split_heads(x, H)).context)
+
+
+x = draw(B, N, H * D)
+
+# %% [markdown]
+# That is multi-head attention without learned matrices, which is enough to get every axis wrong. `exhibit` runs a wrong
+# version on an input where the mistake *hides*, and both must agree; on `x`, to measure it; and under a probe, which
+# must find it and must pass the right version.
+
+# %%
+off = {}
+
+
+def exhibit(slug, wrong, right, probe, hides, x=x):
+    assert probes.differs(wrong(hides), right(hides)) == 0, "it was to hide here"
+    off[slug] = probes.differs(wrong(x), right(x))
+    assert off[slug] > 0
+    assert probe(right, x) is None
+    found = probe(wrong, x)
+    assert found
+    print(f"off by {off[slug]:.3g}\n{found}")
+
+
+# %% [markdown]
+# ## Heads merged without transposing back { #merge-without-transpose }
+#
+# After the average, the axes are (batch, heads, tokens, head_dim). A bare `reshape` to (batch, tokens, features) has
+# the right shape, and reads each token's features off other tokens.
+
+
+# %%
+def merged_bare(x):
+    context = self_attention(split_heads(x, H)).context
+    return context.reshape(x.shape)  # right: context.transpose(1, 2).reshape(x.shape)
+
+
+exhibit("merge-without-transpose", merged_bare, right, probes.breaks_equivariance, hides=draw(B, 1, H * D))
+
+# %% [markdown]
+# To see where the numbers come from, fill each token's context with the token's own number, and merge:
+
+# %%
+tags = torch.arange(float(N))[:, None].expand(H, N, D)  # heads tokens head_dim
+merged = {"transposed back": merge_heads(tags), "bare reshape": tags.reshape(N, H * D)}
+
+# %% tags=["hide-input"]
+#| alt: Two tables of five<!--= N --> rows, the output's tokens, and twelve<!--= H * D --> columns, its features.
+#|   Transposed back, every row holds one number, that of its own token. After the bare reshape, the first row holds the
+#|   numbers of the first three<!--= len(merged["bare reshape"][0].unique()) --> tokens, four<!--= D --> times each,
+#|   and the rest follows in order.
+figure = plot.heatmap(merged)
+for axes in figure.axes[:2]:
+    axes.set(xlabel="feature of the output", ylabel="token of the output" if axes is figure.axes[0] else "")
+figure
+
+# %% [markdown]
+# The first row of the bare reshape holds features of three<!--= len(merged["bare reshape"][0].unique()) --> tokens. So
+# late tokens reach early outputs through a causal mask. With one head the bare reshape is right.
+
+
+# %%
+def leaky(x):
+    return self_attention(split_heads(x, H), is_causal=True).context.reshape(x.shape)
+
+
+print(probes.sees_the_future(leaky, x))
+assert probes.sees_the_future(leaky, x)
+
+one_head = self_attention(split_heads(x, 1)).context
+assert torch.equal(one_head.reshape(x.shape), merge_heads(one_head))
+
+# %% [markdown]
+# **Found by** exchanging tokens, or by changing a late token under a causal mask. **Fix:** `merge_heads(context)`,
+# which transposes, and then flattens.
+#
+# ## Heads split by a view alone { #view-without-transpose }
+#
+# The same mistake at the entrance: `view(batch, heads, tokens, head_dim)` at once, without a `transpose`. Each head
+# gets some whole tokens, cut into pieces, instead of a piece of every token.
+
+
+# %%
+def split_bare(x):
+    heads = x.view(x.size(0), H, x.size(1), D)  # right: x.view(x.size(0), x.size(1), H, D).transpose(1, 2)
+    return merge_heads(self_attention(heads).context)
+
+
+exhibit("view-without-transpose", split_bare, right, probes.breaks_equivariance, hides=draw(B, 1, H * D))
+assert torch.equal(x.view(B, 1, N, H * D), split_heads(x, 1))
+
+# %% [markdown]
+# Who splits *and* merges by bare views gets back what looks plausible: each token's output is made of its own features
+# again. But a head has attended within a third of the sequence, and a token beyond that is never noticed:
+
+
+# %%
+def both_bare(x):
+    heads = x.view(x.size(0), H, x.size(1), D)
+    return self_attention(heads).context.reshape(x.shape)
+
+
+print(probes.misses_the_past(both_bare, x))
+assert probes.misses_the_past(both_bare, x)
+assert not probes.misses_the_past(right, x)
+
+# %% [markdown]
+# **Found by** exchanging tokens. **Fix:** `split_heads(x, num_heads)`: a view that keeps the axis of tokens in its
+# place, and then the `transpose`.
+#
+# ## Heads and head_dim exchanged in a view { #swapped-view }
+#
+# `view(batch, tokens, head_dim, heads)` makes as many heads as each should have features. That is attention too, with
+# another number of heads, so no call to it alone looks wrong. The check knows which features belong to a head: it
+# changes those of the first, and no other may notice.
+
+
+# %%
+def swapped(x):
+    heads = x.unflatten(-1, (-1, H)).transpose(1, 2)  # right: x.unflatten(-1, (H, -1))
+    return merge_heads(self_attention(heads).context)
+
+
+def crosses_heads(f, x):
+    width = x.size(-1) // H
+    changed = x.clone()
+    changed[..., :width] += 1 + draw(*x.shape[:2], width)
+    gap = probes.differs(f(changed)[..., width:], f(x)[..., width:])
+    return f"changing the first head moves the others by {gap:.3g}" if gap else None
+
+
+exhibit("swapped-view", swapped, right, crosses_heads, hides=draw(B, N, H * H))
+
+# %% [markdown]
+# With as many heads as features in a head, both views are the same. A sister of this mistake does not hide even there:
+# a right view whose wrong axis is taken for the heads. At those sizes its shapes are right, at all others they are not.
+
+
+# %%
+def wrong_axis(x):
+    heads = x.unflatten(-1, (H, -1)).permute(0, 3, 1, 2)  # right: .permute(0, 2, 1, 3)
+    return merge_heads(self_attention(heads).context)
+
+
+square = draw(B, N, H * H)
+sister = probes.differs(wrong_axis(square), right(square))
+assert square.unflatten(-1, (H, -1)).permute(0, 3, 1, 2).shape == split_heads(square, H).shape
+assert sister
+assert crosses_heads(wrong_axis, square)
+
+# %% [markdown]
+# It is off by 2.97<!--= sister -->. **Fix:** `split_heads`, and a test with more features in a head than heads.
+#
+# ## The batch indexed where the head was meant { #batch-indexed-for-head }
+#
+# One matrix for each head, and a loop that fills `query`, whose first axis is the batch:
+
+
+# %%
+def head_by_head(x, assign):
+    stacked = draw(H, H * D, D)[: x.size(0)] / math.sqrt(H * D)  # as many heads as items: heads in head_dim
+    query = torch.empty(x.size(0), stacked.size(0), x.size(1), D)  # batch heads tokens head_dim
+    for i, matrix in enumerate(stacked):
+        assign(query, i, x @ matrix)
+    return merge_heads(self_attention(query).context)
+
+
+def into_items(query, i, projected):
+    query[i] = projected
+
+
+def into_heads(query, i, projected):
+    query[:, i] = projected
+
+
+exhibit(
+    "batch-indexed-for-head",
+    lambda x: head_by_head(x, into_items),
+    lambda x: head_by_head(x, into_heads),
+    probes.mixes_items,
+    hides=draw(1, N, H * D),
+    x=draw(H, N, H * D),
+)
+
+# %% [markdown]
+# With as many items as heads, the products fit where they do not belong: item and head are exchanged. With other sizes
+# there is an error, and with one item and one head both are right. `project_loop` is the package's loop.
+
+# %%
+stacked, query = draw(H, H * D, D), torch.empty(B, H, N, D)
+try:
+    into_items(query, 0, x @ stacked[0])
+except RuntimeError as error:
+    print(error)
+else:
+    raise AssertionError("no error")
+
+for i, matrix in enumerate(stacked):
+    into_heads(query, i, x @ matrix)
+torch.testing.assert_close(query, project_loop(x, stacked))
+
+# %% [markdown]
+# **Found by** changing one item: no other may notice. **Fix:** `query[:, i] = ...`, or one matrix for all heads.
+#
+# ## `.T` on a batch { #batch-transposed }
+#
+# `.T` turns a matrix, but of a batch it reverses *all* axes. PyTorch warns, and the product then raises an error, unless
+# there are as many items as tokens and features.
+
+
+# %%
+def turned(x):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch warns of it
+        scores = x @ x.T / math.sqrt(x.size(-1))  # right: x @ x.mT
+    return scores.softmax(-1) @ x
+
+
+def plain(x):
+    return self_attention(x).context
+
+
+exhibit("batch-transposed", turned, plain, probes.mixes_items, hides=draw(1, 1, 1), x=draw(3, 3, 3))
+
+try:
+    turned(x)
+except RuntimeError as error:
+    print(error)
+else:
+    raise AssertionError("no error")
+
+# %% [markdown]
+# **Found by** sizes that differ, or by changing one item. **Fix:** `.mT`, which turns the last two axes.
+#
+# ## `batch_first` forgotten { #batch-first-forgotten }
+#
+# `nn.MultiheadAttention` takes (tokens, batch, features), unless it is told otherwise. A batch of sequences is then
+# read the other way, and the output has the shape that it should have.
+
+
+# %%
+torch.manual_seed(9)
+forgotten = bypass_(nn.MultiheadAttention(H * D, H))  # right: batch_first=True
+told = bypass_(nn.MultiheadAttention(H * D, H, batch_first=True))
+
+exhibit(
+    "batch-first-forgotten",
+    lambda x: forgotten(x, x, x)[0],
+    lambda x: told(x, x, x)[0],
+    probes.mixes_items,
+    hides=draw(1, 1, H * D),
+)
+
+one = draw(1, N, H * D)  # one item
+output, weights = forgotten(one, one, one)
+torch.testing.assert_close(output, one)
+assert weights.unique().tolist() == [1.0]
+
+# %% [markdown]
+# With one item every token is alone: all weights are 1<!--= weights.unique().item() -->, and a bypassed module returns
+# its input. The shape of the weights tells, unless there are as many items as tokens: it
+# is `(5, 1, 1)`<!--= weights.shape --> where it should be (items, tokens, tokens). **Fix:** `batch_first=True`.
+#
+# ## Only the first batch item used { #only-first-item }
+#
+# An index left over from a first try with one sequence: `x[0]` instead of `x`. Broadcasting fits it in.
+
+
+# %%
+def first_only(x):
+    scores = x @ x[0].T / math.sqrt(x.size(-1))  # right: x @ x.mT
+    return scores.softmax(-1) @ x[0]  # right: @ x
+
+
+exhibit("only-first-item", first_only, plain, probes.mixes_items, hides=draw(1, N, H * D))
+
+equal = draw(1, N, H * D).expand(B, N, H * D)
+assert not probes.differs(first_only(equal), plain(equal))
+
+# %% [markdown]
+# One item hides it, and so do two equal ones, as in an example whose batch is one sentence stacked twice. **Found by**
+# changing one item. **Fix:** no index of the batch inside a layer.
+#
+# ## Batch and tokens swapped { #batch-and-tokens-swapped }
+#
+# A layer that works on (tokens, batch, ...) within must come back by the same way. A `reshape` instead of a `transpose`
+# lets the items run into each other.
+
+
+# %%
+def came_back_flat(x):
+    context = self_attention(split_heads(x, H)).context  # batch heads tokens head_dim
+    context = context.permute(2, 0, 1, 3)  # tokens batch heads head_dim
+    return context.reshape(x.shape)  # right: context.transpose(0, 1).reshape(x.shape)
+
+
+exhibit("batch-and-tokens-swapped", came_back_flat, right, probes.mixes_items, hides=draw(1, N, H * D))
+
+# %% [markdown]
+# **Found by** changing one item. **Fix:** undo each `permute` by name; one item in a test hides what is missing.
+#
+# ## Tested with a head_dim of one { #head-dim-one }
+#
+# This mistake is the test's. If a head has one feature, the root of head_dim is 1<!--= math.sqrt(1) -->, and a version
+# that forgets to divide by it is right. The check is PyTorch's own function, one head at a time:
+
+
+# %%
+def unscaled(x):
+    return merge_heads(self_attention(split_heads(x, H), scale=1.0).context)
+
+
+def unlike_pytorch(f, x):
+    heads = [F.scaled_dot_product_attention(part, part, part) for part in x.chunk(H, dim=-1)]
+    gap = probes.differs(f(x), torch.cat(heads, dim=-1))
+    return f"head_dim {x.size(-1) // H}: off by {gap:.3g} from PyTorch's function" if gap else None
+
+
+exhibit("head-dim-one", unscaled, right, unlike_pytorch, hides=draw(B, N, H))
+assert unlike_pytorch(unscaled, draw(B, N, H)) is None
+
+# %% [markdown]
+# More looks right only there: the scores of a head have rank one, and a `view` merges the heads without `contiguous()`.
+
+# %%
+narrow, wide = (split_heads(draw(B, N, H * size), H) for size in (1, D))
+assert torch.linalg.matrix_rank(narrow @ narrow.mT).max() == 1
+assert torch.linalg.matrix_rank(wide @ wide.mT).min() == D
+
+context = self_attention(narrow).context.contiguous()
+assert torch.equal(context.transpose(1, 2).view(B, N, H), merge_heads(context))
+try:
+    self_attention(wide).context.contiguous().transpose(1, 2).view(B, N, H * D)
+except RuntimeError as error:
+    print(error)
+else:
+    raise AssertionError("no error")
+
+offs = list(off.values())
+
+# %% [markdown]
+# **Fix:** sizes that all differ, and none of them one: `B, N, H, D = 2, 5, 3, 4`.
+#
+# ## Exercise
+#
+# Name sizes at which each of these mistakes shows, and sizes at which one of them hides: the exercise
+# [on the index page](09_museum.py#exercises) tells you which.
+#
+# ## What to read next
+#
+# - [Masks](09_masks.py), [weights](09_weights.py) and [numbers](09_numbers.py): the museum's other rooms.
+# - [How does one matrix hold many heads?](06_heads.py): the right versions, and why they are right.
+# - [The doctor](18_doctor.py) tries these probes on your module.
+#
+# ## References
+#
+# <!--~ references -->
+# - Vaswani et al. (2017), *Attention Is All You Need*: section 3.2.2, heads and how they are joined.
+# - PyTorch 2.13, documentation of `Tensor.view`, `Tensor.T` and `nn.MultiheadAttention`.
