@@ -23,10 +23,11 @@ from filelock import FileLock, Timeout
 
 from .snippet import Snippet
 from .snippet.trial import Trial
-from .steps import Outcome, Raised, Result, Task
+from .steps import Machine, Outcome, Raised, Result, Task
 
 # What of proofread itself decides what a run gives; what it makes of that is no matter of the run.
 _ENGINE = ("kernel.py", "run.py", "steps.py", "formula/*.py", "snippet/*.py")
+_KEYS = {"page", "parts", "files", "began", "seconds", "machine", "results", "snippets"}
 _KEPT = 3  # runs of a page: those of the branches that a writer goes to and fro between
 # Settings of Python and of the libraries that compute come from the environment too.
 _VARIABLES = re.compile(r"(ATEN|CUDA|CUBLAS|CUDNN|MKL|MPL|NVIDIA|OMP|PYTHON|PYTORCH|TORCH)[A-Z_]*")
@@ -69,7 +70,9 @@ class Cache:
         try:
             results = [_result(**result) for result in kept["results"]]
             snippets = {int(place): _snippet(**snippet) for place, snippet in kept["snippets"].items()}
-            return Outcome(results, snippets=snippets, files=[*kept["files"]])
+            machine = Machine(**kept["machine"]) if kept["machine"] else None
+            began, seconds = kept["began"], kept["seconds"]
+            return Outcome(results, "", snippets, [*kept["files"]], began=began, seconds=seconds, machine=machine)
         except (TypeError, ValueError):
             return None
 
@@ -97,7 +100,9 @@ class Cache:
             "page": task.path,
             "parts": _parts(task),
             "files": {file: self._digest(file) for file in outcome.files},
+            "began": outcome.began,
             "seconds": outcome.seconds,
+            "machine": outcome.machine and asdict(outcome.machine),
             "results": [asdict(result) for result in outcome.results],
             "snippets": {place: asdict(snippet) for place, snippet in outcome.snippets.items()},
         }
@@ -309,7 +314,7 @@ def _parts(task: Task) -> dict[str, Any]:
 def _read(file: Path) -> dict[str, Any] | None:
     try:
         kept = json.loads(file.read_bytes())
-        return kept if {"page", "parts", "files", "seconds", "results", "snippets"} <= kept.keys() else None
+        return kept if kept.keys() >= _KEYS else None
     except (OSError, ValueError, AttributeError):
         return None
 

@@ -21,7 +21,7 @@ from .run import MEMORY_REMEDY, attempt, run, warm
 from .shelf import Shelf
 from .snippet import NO_SNIPPET, SNIPPET_REMEDY, Snippet, disagreement, trials
 from .snippet.trial import Trial
-from .steps import Limits, Outcome, Output, Result, Step, Task
+from .steps import Limits, Machine, Outcome, Output, Result, Step, Task
 
 PICTURES = ("image/svg+xml", "image/png", "image/jpeg")
 
@@ -67,7 +67,9 @@ class Checked:
         snippets: The programs of its code cells, by place.
         findings: What is wrong.
         why: Why it had to run; "" if it did not.
-        seconds: How long it ran.
+        began: When it last ran, in seconds since 1970; 0 if there was nothing to run.
+        seconds: How long that took.
+        machine: What it ran on, if it came to its end.
     """
 
     page: Page
@@ -76,7 +78,9 @@ class Checked:
     snippets: dict[int, Snippet] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     why: str = ""
+    began: float = 0.0
     seconds: float = 0.0
+    machine: Machine | None = None
 
     @property
     def ran(self) -> bool:
@@ -270,7 +274,6 @@ def check(
                 name = task.steps[event.step - 1].name
                 progress(Told(task.path, event.step, len(task.steps), name, checked.why))
                 continue
-            checked.seconds = event.outcome.seconds
             _take(checked, owners, event.outcome)
             progress(Told(task.path, 0, len(task.steps), why=checked.why, seconds=checked.seconds))
     finally:
@@ -341,6 +344,8 @@ def _timeout(cell: Cell, default: float) -> float:
 
 def _take(checked: Checked, owners: Sequence[_Owner], outcome: Outcome) -> None:
     """Take in what a run gave."""
+    if owners:
+        checked.began, checked.seconds, checked.machine = outcome.began, outcome.seconds, outcome.machine
     for (index, text, asked), result in zip(owners, outcome.results, strict=False):
         if text is None:
             checked.code[index] = result

@@ -67,9 +67,10 @@ Progress and the summary go to stderr. With --json, stdout is one object for edi
   {"pages": [{"path", "why", "seconds", "figures", "formulas", "waived": [{"line", "reason"}]}],
    "findings": [{"path", "line", "column", "kind", "message", "detail", "subject", "edit"}]}
 
-"why" says why a page ran, and is "" if it did not; "column", or null, is where on its line a finding
-begins; "edit", or null, is the change that `proofread fix` would make: {"start": [line, column],
-"end": [line, column], "old", "new"}; lines count from 1, columns from 0. The kinds of findings:
+"why" says why a page ran, and is "" if it did not; "seconds" is how long its last run took;
+"column", or null, is where on its line a finding begins; "edit", or null, is the change that
+`proofread fix` would make: {"start": [line, column], "end": [line, column], "old", "new"};
+lines count from 1, columns from 0. The kinds of findings:
 
 """
 

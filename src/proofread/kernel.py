@@ -4,12 +4,15 @@ The fork server imports this module, so it imports nothing that a page might doc
 """
 
 import base64
+import contextlib
 import functools
 import gc
 import io
 import multiprocessing
 import os
+import platform
 import random
+import re
 import signal
 import sys
 import threading
@@ -29,7 +32,7 @@ from traitlets.config import Config
 from .figures import Value
 from .snippet import Recorder, Request, make
 from .snippet.trial import Trial, run_all
-from .steps import Limits, Output, Raised, Result, Step, Task
+from .steps import Limits, Machine, Output, Raised, Result, Step, Task
 
 
 def serve(task: Task, connection: Connection, root: str, scratch: str, limits: Limits) -> None:
@@ -54,6 +57,7 @@ def serve(task: Task, connection: Connection, root: str, scratch: str, limits: L
             return
     # The page is known by its steps: a change in its prose is none of theirs.
     files = sorted({*_project_files(opened, Path(root))} - {os.path.realpath(task.path)})
+    connection.send(_machine())
     if shell.recorder:
         connection.send(index)  # the programs may take as long as the last step
         try:
@@ -62,6 +66,19 @@ def serve(task: Task, connection: Connection, root: str, scratch: str, limits: L
             connection.send(f"has programs that cannot be made, a fault of proofread:\n{traceback.format_exc()}")
             return
     connection.send(files)
+
+
+def _machine() -> Machine:
+    """What the page has run on."""
+    import torch
+
+    if torch.cuda.is_initialized():  # asking for more would start it
+        return Machine(torch.__version__, torch.cuda.get_device_name())
+    with contextlib.suppress(OSError):
+        named = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+        if named:
+            return Machine(torch.__version__, named[1])
+    return Machine(torch.__version__, f"CPU ({platform.machine()})")
 
 
 def attempt(

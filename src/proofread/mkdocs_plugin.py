@@ -28,7 +28,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from mkdocs.utils import get_relative_url
 
-from . import equations, fonts, math, render
+from . import equations, fonts, math, reading, render
 from .cache import CacheError
 from .check import Checked, check
 from .config import Settings, SettingsError
@@ -225,9 +225,10 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         # which there are none left, and would be a third of it.
         html = html.replace('<span class="math-display"', '<span class="math-display" data-search-exclude="true"')
         html = _TEX.sub(r"\1", html)
+        above, below = _about(shown, html)
         title, end, rest = html.partition("</h1>\n")
-        html = title + end + shown.downloads + rest if end else shown.downloads + html
-        return _unfit(shown.checked.findings) + html
+        html = title + end + above + rest if end else above + html
+        return _unfit(shown.checked.findings) + html + below
 
     def on_post_page(self, output: str, *, page: Page, config: MkDocsConfig) -> str:
         """Drop the white space that a theme leaves between its tags: a third of what it adds to a page."""
@@ -330,6 +331,12 @@ def _equation(pages: Mapping[str, _Shown], page: Page, files: Files, number: str
             file = files.get_file_from_path(uri)
             return f"{get_relative_url(file.url, page.url)}#eq-{number}" if file else None
     return None
+
+
+def _about(shown: _Shown, html: str) -> tuple[str, str]:
+    """What a page says of itself, below its title and at its end."""
+    minutes = f'<p class="proofread-minutes" data-search-exclude="true">{reading.minutes(html)} min</p>\n'
+    return minutes * shown.checked.page.is_script + shown.downloads, reading.footer(shown.checked, html)
 
 
 def _downloads(offered: Mapping[str, str]) -> str:

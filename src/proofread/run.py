@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from .config import written
 from .snippet.trial import Ran, Trial
-from .steps import Limits, Outcome, Result, Task
+from .steps import Limits, Machine, Outcome, Result, Task
 
 _PRELOADED = (
     "torch",
@@ -219,6 +219,8 @@ class _Child:
             self._overdue = f"still running after {timeout:g} s; give it longer with `#| timeout: seconds`"
         elif isinstance(message, Result):
             self.outcome.results.append(message)
+        elif isinstance(message, Machine):
+            self.outcome.machine = message
         elif isinstance(message, dict):
             self.outcome.snippets = message
         else:

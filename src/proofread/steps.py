@@ -69,6 +69,14 @@ class Limits:
     output: int = 200_000
 
 
+@dataclass(frozen=True)
+class Machine:
+    """What a page ran on: PyTorch's version, and the name of the processor or of the GPU that it took."""
+
+    torch: str
+    device: str
+
+
 @dataclass
 class Outcome:
     """What a run gave: the results of the steps it took, and what ended it early."""
@@ -79,3 +87,4 @@ class Outcome:
     files: list[str] | None = None  # known once all steps were taken
     began: float = field(default_factory=time.time)
     seconds: float = 0.0
+    machine: Machine | None = None  # known once all steps were taken

@@ -270,7 +270,7 @@ def test_one_markdown_dialect_on_every_page(site: Path, markup: str) -> None:
 
 def test_a_percent_page_and_a_markdown_page_read_alike(site: Path) -> None:
     percent, markdown = article(site, "lessons/dialect/index.html"), article(site, "lessons/again/index.html")
-    assert re.sub(r'<p class="proofread-downloads".*?</p>\s*', "", percent, flags=re.DOTALL) == markdown
+    assert re.sub(r'<p class="proofread-(downloads|minutes)".*?</p>\s*', "", percent, flags=re.DOTALL) == markdown
 
 
 def test_links_between_pages_lead_where_the_site_has_them(first: str) -> None:
@@ -385,8 +385,19 @@ def test_each_cell_offers_its_programs_as_files_beside_the_page(site: Path, firs
     assert "x = 3" in (site / "index/cell-2.py").read_text()
 
 
+def test_a_page_says_at_its_end_when_it_ran(site: Path, first: str) -> None:
+    said = (
+        r'<p class="proofread-reading">1 minute to read. Last run on <time datetime="[^"]+">[^<]+</time> in [^<]+</p>'
+    )
+    assert re.search(said + r"\s*$", first)
+    assert "Last run" not in article(site, "lessons/again/index.html")  # it has no code
+
+
 def test_a_page_offers_its_notebook_and_script_once_below_its_title(site: Path, first: str) -> None:
-    assert re.search(r'</h1>\s*<p class="proofread-downloads"[^>]*><a href="first.ipynb" download', first)
+    assert re.search(
+        r'</h1>\s*<p class="proofread-minutes">1 min</p>\s*<p class="proofread-downloads"[^>]*><a href="first.ipynb" download',
+        first,
+    )
     assert first.count("download") == 3
     notebook = json.loads((site / "lessons/first/first.ipynb").read_text())
     assert notebook["cells"][0]["source"][0] == "# A first lesson\n"
