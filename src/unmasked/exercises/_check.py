@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from unmasked.museum import ENTRIES
+
 Check = Callable[[Any], str | None]
 
 
@@ -20,6 +22,7 @@ class Wrong(Exception):  # noqa: N818  # it is what a check finds, not a fault o
 
     def __init__(self, message: str, cause: str | None = None):
         super().__init__(message)
+        assert cause is None or cause in ENTRIES, f"the museum has no {cause!r}"
         self.cause = cause
 
 
@@ -44,7 +47,7 @@ class Feedback:
 
     def __repr__(self) -> str:
         told = f"{self.exercise}: {'right' if self.ok else 'not yet'}. {self.message}"
-        return told if self.cause is None else f"{told}\nSee the museum of mistakes: {self.cause}"
+        return told if self.cause is None else f"{told}\nSee the museum of mistakes, {ENTRIES[self.cause].link}"
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,62 @@
+"""The exercises about layouts accept what is right in any style, and say what is wrong with what is not."""
+
+from collections.abc import Callable
+
+import pytest
+
+from unmasked import layouts
+from unmasked.exercises import check
+
+
+def converted(weight, num_heads):
+    embed_dim = weight.size(1)
+    state = {"qkv_layer.weight": weight, "linear_layer.weight": weight[:embed_dim]}
+    made = layouts.convert(state, source="interleaved", target="packed", num_heads=num_heads)
+    return made["in_proj_weight"]
+
+
+RIGHT: dict[str, list[Callable]] = {
+    "one-head-of-packed": [
+        lambda w, h, i: tuple(w.unflatten(0, (3, h, -1))[:, i]),
+        lambda w, h, i: [part.chunk(h)[i] for part in w.chunk(3)],
+    ],
+    "interleaved-to-packed": [converted, lambda w, h: w.view(h, 3, -1, w.size(1)).transpose(0, 1).reshape(w.shape)],
+}
+WRONG: dict[tuple[str, str], tuple[Callable, str | None, str]] = {
+    ("one-head-of-packed", "interleaved"): (
+        lambda w, h, i: w.unflatten(0, (h, 3, -1))[i].unbind(0),
+        "interleaved-qkv",
+        "The key's matrix of head 0 begins with row 2; it should begin with row 6.",
+    ),
+    ("one-head-of-packed", "the last head"): (
+        lambda w, h, i: tuple(w.unflatten(0, (3, h, -1))[:, -1]),
+        None,
+        "The query's matrix of head 0 begins with row 4; it should begin with row 0.",
+    ),
+    ("one-head-of-packed", "all heads"): (lambda w, h, i: w.chunk(3), None, "each of three should be (2, 6)"),
+    ("interleaved-to-packed", "as it is"): (
+        lambda w, h: w.clone(),
+        "interleaved-qkv",
+        "The rows come in the order [0, 1, 2",
+    ),
+    ("interleaved-to-packed", "upside down"): (
+        lambda w, h: w.flip(0),
+        None,
+        "it should be [0, 1, 6, 7",
+    ),
+    ("interleaved-to-packed", "another shape"): (lambda w, h: w.view(h, -1), None, "it should stay (18, 6)"),
+}
+
+
+@pytest.mark.parametrize(("name", "place"), [(name, i) for name, answers in RIGHT.items() for i in range(len(answers))])
+def test_right_answers_are_accepted(name: str, place: int):
+    feedback = check(name, RIGHT[name][place])
+    assert feedback, feedback.message
+
+
+@pytest.mark.parametrize(("name", "wrong"), WRONG)
+def test_wrong_answers_are_named(name: str, wrong: str):
+    answer, cause, told = WRONG[name, wrong]
+    feedback = check(name, answer)
+    assert (bool(feedback), feedback.cause) == (False, cause)
+    assert told in feedback.message
