@@ -7,265 +7,453 @@
 # %% [markdown]
 # # Where do keys and values come from? Cross-attention, add_bias_kv, add_zero_attn
 #
-# **From wherever you take them. In self-attention they come from the tokens that ask; in cross-attention from another
-# sequence, so that there are as many rows of weights as queries and as many columns as keys.** `nn.MultiheadAttention`
-# can add one more column: `add_bias_kv` appends a *learned* key and value, `add_zero_attn` a key and value of zeros.
-# Neither shifts anything: the weights get the shape (queries, keys + 1<!--== shape_with_bias_kv[-1] - len(keys_words)
-# -->), and each row still sums to one<!--== bool(torch.allclose(with_bias_kv.sum(-1), torch.ones(1, 6))) -->.
+# **From wherever you take them.** A query asks; each key comes with one value; nothing says that they stem from the
+# same sequence. If another sequence gives the keys and values, that is *cross-attention*. Six<!--== len(Y) --> words
+# that ask eleven<!--== len(X) --> get weights of shape `(6, 11)`<!--== weights.shape -->, and
+# six<!--== len(context) --> averages of the other sentence.
 #
-# **You should know** [what attention computes](01_what_is_attention.py) and the [weight bypass](03_weight_bypass.py).
-# **You will know** what one sentence takes from another, what the two options really do, why no bias on the keys can
-# ever change the weights, and how to align a causal mask when there are more keys than queries.
+# **Two options of `nn.MultiheadAttention` take a key and a value from no sequence at all.** `add_bias_kv=True` appends
+# a learned pair, `add_zero_attn=True` a pair of zeros, and the weights become `(6, 12)`<!--== grown[0] -->; with both,
+# `(6, 13)`<!--== grown[2] -->. In spite of its name `add_bias_kv` adds nothing *to* the keys. It would be of no use: a
+# constant added to all keys moves the weights by less than 0.000001<!--== shift_gap < 0.000001 -->.
+#
+# **You should know** [what attention computes](01_what_is_attention.py), and what `True` means in a
+# [mask](05_masks.py). **You will know** which input of a module decides which size, what a causal mask means when there
+# are more keys than queries, what both options compute, and what they are good for.
 
 # %%
+import inspect
+import textwrap
+
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from unmasked import (
+    MultiheadAttention,
     attention_scores,
-    attention_weights,
-    bypass_,
+    layouts,
     masks,
     plot,
     scaled_dot_product_attention,
+    self_attention,
 )
-from unmasked.embeddings import ship_vectors
+from unmasked.embeddings import ship_vectors, table
 
-query_words = ["we", "process", "and", "ship", "your", "order"]
-keys_words = ["i", "must", "go", "back", "to", "my", "ship", "and", "to", "my", "crew"]
-vectors = ship_vectors()
-Q, K = vectors.lookup(query_words), vectors.lookup(keys_words)
-assert len(Q) != len(K)
+told = "I must go back to my ship and to my crew".lower().split()
+asked = "We process and ship your order".lower().split()
+X, Y = ship_vectors().lookup(told), ship_vectors().lookup(asked)
+X.shape, Y.shape
+
 
 # %% [markdown]
-# ## One sentence asks another
+# ## One sentence asks the other
 #
-# Let "We process and ship your order" ask "I must go back to my ship and to my crew". Each of its
-# six<!--= len(Q) --> words gets an average of the eleven<!--= len(K) --> words of the other. The function does not know
-# where its arguments come from:
+# The words of the second sentence are the queries. The words of the first are keys and values:
 
 # %%
-context, weights = scaled_dot_product_attention(Q, K, K, need_weights=True)
-assert context.shape == Q.shape
+scores = Y @ X.mT / Y.size(-1) ** 0.5  # queries keys
+weights = scores.softmax(dim=-1)
+context = weights @ X
 
-ship = query_words.index("ship")
-tuple(weights.shape)
+package = scaled_dot_product_attention(Y, X, X, need_weights=True)
+torch.testing.assert_close(package.weights, weights)
+torch.testing.assert_close(package.context, context)
+table(weights, asked, told)
+
+# %% [markdown]
+# With $Y$ for the sequence that asks and $X$ for the one that is asked, that is
+#
+# $$\operatorname{CrossAttention}(Y, X) = \operatorname{softmax}\left(\frac{Y X^\top}{\sqrt{d}}\right) X \tag{8.1}$$
+# <!-- where: Y, X = random("n d", "m d");
+# CrossAttention = lambda asking, asked: scaled_dot_product_attention(asking, asked, asked).context -->
+#
+# - *ship* asks in the second sentence, and takes 55%<!--= weights[3, 6] --> from the *ship* of the first and 13%<!--=
+#   weights[3, 10] --> from *crew*. To the last digit<!--= torch.allclose(weights[3], self_attention(X).weights[6],
+#   atol=1e-6) --> that is what *ship* takes inside the first sentence: a query knows nothing of its own neighbors.
+# - *order* is not in the first sentence. Its weights sum to one<!--= torch.allclose(weights[5].sum(),
+#   torch.tensor(1.0)) --> all the same, and go to words such as *i* and *my*<!--= sorted({told[j] for j in
+#   weights[5].topk(3).indices}) == ["i", "my"] -->. A softmax cannot say that nothing fits.
+#
+# Asked the other way round, the scores are the same, transposed. The weights are not, for it is now the other
+# sentence's words whose weights sum to one:
+
+# %%
+back = scaled_dot_product_attention(X, Y, Y, need_weights=True).weights
+torch.testing.assert_close(attention_scores(X, Y), scores.mT)
+assert back.shape == weights.mT.shape
+off = (back - weights.mT).abs().max().item()
+back[6, 3].item(), weights[3, 6].item(), off
+
+# %% [markdown]
+# ## Which input decides what?
+#
+# `nn.MultiheadAttention` takes query, key and value as three inputs, each with a matrix of its own. Keys and values may
+# be wider or narrower than queries: `kdim` and `vdim`. Only the numbers of keys and of values have to agree.
+
+# %%
+torch.manual_seed(0)
+batch, num_heads, head_dim, queries, keys = 2, 3, 4, 5, 7
+theirs = nn.MultiheadAttention(num_heads * head_dim, num_heads, kdim=10, vdim=9, batch_first=True)
+query = torch.randn(batch, queries, 12)
+key, value = torch.randn(batch, keys, 10), torch.randn(batch, keys, 9)
+output, average = theirs(query, key, value)
+try:
+    theirs(query, key, value[:, 1:])
+    refusal = ""
+except AssertionError as error:
+    refusal = str(error)
+tuple(output.shape), tuple(average.shape), refusal
+
+# %% [markdown]
+# <!--~ sizes of our choice, which the cell above prints -->
+# | Input | Here | Decides |
+# | --- | --- | --- |
+# | query | 5 tokens of 12 features | how many rows weights and output have, and how wide the output is |
+# | key | 7 tokens of 10 | how many columns the weights have |
+# | value | 7 tokens of 9 | what is averaged; its width ends in the matrices |
+#
+# Which output depends on which input? Change one token, and see which outputs move:
+
+
+# %%
+def moved(name, position):
+    inputs = {"query": query, "key": key, "value": value}
+    changed = inputs[name].clone()
+    changed[:, position] += 1
+    after, _ = theirs(**{**inputs, name: changed})
+    return (after != output).any(dim=-1)[0].int().tolist()
+
+
+by_query, by_key, by_value = moved("query", 2), moved("key", 2), moved("value", 2)
+order = torch.tensor([6, 2, 0, 4, 1, 5, 3])
+shuffled, _ = theirs(query, key[:, order], value[:, order])
+torch.testing.assert_close(shuffled, output)
+by_query, by_key, by_value
+
+# %% [markdown]
+# A changed query moves its own output and no other<!--= by_query == [0, 0, 1, 0, 0] -->. A key or a value moves
+# all<!--= by_key == by_value == [1] * 5 -->. The order of the pairs does not matter: shuffled together, they give the
+# same output. So whoever writes a text word by word and consults a fixed source projects the source to keys and values
+# once, for all words. The first transformer did so: its decoder's queries ask the encoder's output.
+#
+# ## More keys than queries: which of them is now?
+#
+# Between two different sequences a causal mask makes no sense: the source is known as a whole. But there is another
+# case with fewer queries than keys: the newest tokens of *one* sequence ask all that came before, whose keys were kept.
+# The last query is the last token. So the mask has to be aligned at its bottom right corner:
+
+# %%
+causal = masks.causal(2, 5)  # two queries, five keys
+whole = self_attention(X[:5], is_causal=True)
+newest = scaled_dot_product_attention(X[3:5], X[:5], X[:5], is_causal=True)
+torch.testing.assert_close(newest.context, whole.context[3:])
+
+top_left = F.scaled_dot_product_attention(X[None, 3:5], X[None, :5], X[None, :5], is_causal=True)[0]
+single = F.scaled_dot_product_attention(X[None, 4:5], X[None, :5], X[None, :5], is_causal=True)[0]
+causal_off = (top_left - whole.context[3:]).abs().max().item()
+causal.int(), causal_off
+
+# %% [markdown]
+# The last two queries alone get what they get in the whole sentence. PyTorch's function aligns `is_causal=True` at the
+# top left: it is off by 0.93<!--= causal_off -->, and a single new token sees nothing but the first key<!--=
+# torch.allclose(single[0], X[0]) -->. `nn.MultiheadAttention` aligns nothing, it wants the mask: give it
+# `~masks.causal(queries, keys)`. ([Masks](05_masks.py) has both pictures.)
+#
+# ## A pair that comes from no sequence
+#
+# Now the options. To see attention alone, take a module with one head whose matrices are the identity ([the
+# bypass](03_weight_bypass.py)), and look at what it has to learn:
+
+
+# %%
+def bare(dim, **options):
+    module = nn.MultiheadAttention(dim, 1, bias=False, batch_first=True, **options)
+    with torch.no_grad():
+        module.in_proj_weight.copy_(torch.eye(dim).repeat(3, 1))
+        module.out_proj.weight.copy_(torch.eye(dim))
+    return module
+
+
+torch.manual_seed(1)
+both = {"add_bias_kv": True, "add_zero_attn": True}
+modules = [bare(50, add_bias_kv=True), bare(50, add_zero_attn=True), bare(50, **both)]
+plain = bare(50)  # without a pair
+grown = [tuple(module(Y, X, X)[1].shape) for module in modules]
+learned = modules[0].requires_grad_(False)
+grown, {name: tuple(p.shape) for name, p in learned.named_parameters() if "bias" in name}
+
+# %% [markdown]
+# `bias_k` and `bias_v` are one key and one value: one token, all features. They are appended *after* the projections,
+# and no matrix is applied to them. By hand that is a `cat`. For all queries there is then one key more to choose from:
+
+# %%
+bias_k, bias_v = learned.bias_k[0], learned.bias_v[0]  # 1 features
+all_keys, all_values = torch.cat([X, bias_k]), torch.cat([X, bias_v])
+by_hand = scaled_dot_product_attention(Y, all_keys, all_values, need_weights=True)
+
+torch_output, torch_weights = learned(Y, X, X)
+ours_output, ours_weights = layouts.from_torch(learned)(Y, X, X)
+for one in (torch_output, ours_output):
+    torch.testing.assert_close(one, by_hand.context)
+for one in (torch_weights, ours_weights):
+    torch.testing.assert_close(one, by_hand.weights)
+by_hand.weights.shape, by_hand.weights[:, -1]
+
+# %% [markdown]
+# The three agree: the derivation, PyTorch and the package, in which these lines do it:
 
 # %% tags=["hide-input"]
-#| alt: A heat map with the six words of one sentence as rows and the eleven of the other as columns. The row of ship is
-#|   darkest where it meets ship; the row of and where it meets and.
-plot.heatmap(weights, queries=query_words, keys=keys_words)
+source = inspect.getsource(MultiheadAttention.forward)
+begin, end = source.index("        learned = "), source.index("        context, weights = ")
+print(textwrap.dedent(source[begin:end]).strip())
 
 # %% [markdown]
-# *ship* takes 55%<!--= weights[ship, keys_words.index("ship")] --> of what it gets from the other sentence's *ship*.
-# Words that occur twice in the other sentence get two equal<!--= bool((weights[:, 4] == weights[:, 8]).all()) -->
-# columns.
-#
-# The shapes say what may differ: the number of queries and the number of keys may; there are as many values as keys; a
-# query has as many features as a key; a value may have any number. In a translation model the queries are the words
-# written so far, keys and values the sentence to be translated; in a model of images and text, one asks the other.
-#
-# $$\operatorname{Attention}(Q, K, V)_i = \sum_j w_{ij} V_j$$
-# <!-- where: Q, K, V = random("n d", "m d", "m e"); w = attention_weights(attention_scores(Q, K));
-# Attention = lambda Q, K, V: scaled_dot_product_attention(Q, K, V).context -->
-#
-# With the weights bypassed, PyTorch's module computes the same:
+# No mask hides the appended pair. A mask has a column for each real key, and gets one more that is always visible. So a
+# query that may see no word at all still sees the pair, and its output is `bias_v`, not NaN:
 
 # %%
-torch.manual_seed(8)
-module = bypass_(nn.MultiheadAttention(50, 1, batch_first=True))
-theirs, their_weights = module(Q[None], K[None], K[None])
-torch.testing.assert_close(theirs[0], context)
-torch.testing.assert_close(their_weights[0], weights)
+blocked = torch.zeros(6, 11, dtype=torch.bool)  # True = may not attend
+blocked[0] = True
+alone, _ = learned(Y, X, X, attn_mask=blocked)
+torch.testing.assert_close(alone[0], bias_v[0])
+torch.testing.assert_close(alone[1:], torch_output[1:])
+
+without, _ = plain(Y, X, X, attn_mask=blocked)
+without[0].isnan().all(), alone[0].isnan().any()
+
 
 # %% [markdown]
-# ## add_bias_kv: one more key and value, learned
+# ## Why it cannot be a shift
 #
-# The name suggests a bias that is added to keys and values. What it does is to *append* a learned key and a learned
-# value to each sequence, like a word that everybody can see:
+# Suppose that `bias_k` were added to every key. Then each score would grow by the query's product with it,
+#
+# $$\frac{q_i \cdot (k_j + b)}{\sqrt{d}} = s_{ij} + \frac{q_i \cdot b}{\sqrt{d}} \tag{8.2}$$
+# <!-- where: q, k, b = random("n d", "m d", "d"); s = attention_scores(q, k) -->
+#
+# and what is added has no $j$ in it: it is the same along the row. A softmax depends on differences alone, so no weight
+# changes. And a vector added to all values is added to their average, whatever the weights are:
+#
+# $$\sum_{j=1}^{m} a_{ij} \, (v_j + b) = o_i + b \tag{8.3}$$
+# <!-- where: q, k, v, b = random("n d", "m d", "m d_v", "d_v");
+# o, a = scaled_dot_product_attention(q, k, v, need_weights=True) -->
+#
+# That is the output of a layer with another bias at its end. Appended, the pair competes with the others. Make
+# both vectors ten<!--== factor --> times as long, and compare what moves:
 
 # %%
-torch.manual_seed(9)
-with_kv = nn.MultiheadAttention(50, 1, add_bias_kv=True, batch_first=True)
-packed = torch.eye(50).repeat(3, 1)
-with torch.no_grad():  # the bypass, by hand: it declines a module with a learned key
-    with_kv.in_proj_weight.copy_(packed)
-    with_kv.out_proj.weight.copy_(torch.eye(50))
+factor = 10
+shift_k, shift_v = factor * bias_k, factor * bias_v
+shifted = scaled_dot_product_attention(Y, X + shift_k, X + shift_v, need_weights=True)
+longer_k, longer_v = torch.cat([X, shift_k]), torch.cat([X, shift_v])
+appended = scaled_dot_product_attention(Y, longer_k, longer_v, need_weights=True)
 
-output, with_bias_kv = with_kv(Q[None], K[None], K[None])
-shape_with_bias_kv = tuple(with_bias_kv.shape)
+shift_gap = (shifted.weights - weights).abs().max().item()
+append_gap = (appended.weights[:, :-1] - weights).abs().max().item()
+torch.testing.assert_close(shifted.context, context + shift_v, atol=1e-5, rtol=0)
+f"weights moved by {shift_gap:.0e} (shift), {append_gap:.2f} (append)"
 
-longer = torch.cat([K, with_kv.bias_k[0]])  # one row more
-longer_values = torch.cat([K, with_kv.bias_v[0]])
-expected = scaled_dot_product_attention(Q, longer, longer_values, need_weights=True)
-torch.testing.assert_close(output[0], expected.context)
-torch.testing.assert_close(with_bias_kv[0], expected.weights)
-shape_with_bias_kv
+
+def by_pytorch(q, k, v, b_k, b_v, **options):
+    module = bare(q.size(-1), add_bias_kv=True, dtype=q.dtype, **options).requires_grad_(False)
+    module.bias_k.copy_(b_k)
+    module.bias_v.copy_(b_v)
+    return module(q, k, v)
+
+
+# %% [markdown]
+# In full, with $b_K$ and $b_V$ for the pair, what `add_bias_kv` computes for each query is
+#
+# $$o_i = \frac{e^{t_i} \, b_V + \sum_{j=1}^{m} e^{s_{ij}} \, v_j}{e^{t_i} + \sum_{l=1}^{m} e^{s_{il}}},
+# \qquad t_i = \frac{q_i \cdot b_K}{\sqrt{d}} \tag{8.4}$$
+# <!-- where: q, k, v, b_K, b_V = random("n d", "m d", "m d", "d", "d"); s = attention_scores(q, k);
+# t = attention_scores(q, b_K[None])[:, 0]; o = by_pytorch(q, k, v, b_K, b_V)[0] -->
+#
+# ## What a place to go is good for
+#
+# *order* found nothing like itself in the other sentence, and had to take something. A pair that is learned can be the
+# place to go instead. Let it learn just that: `bias_v` is zero, so who goes there takes nothing, and `bias_k` is
+# trained to draw the words that the other sentence does not have, and no others.
+
+# %%
+absent = torch.tensor([word not in told for word in asked])
+learned.bias_v.zero_()
+learned.bias_k.zero_().requires_grad_()
+optimizer = torch.optim.Adam([learned.bias_k], lr=0.1)
+for _ in range(100):
+    share = learned(Y, X, X)[1][:, -1].clamp(1e-6, 1 - 1e-6)  # queries: what the pair gets
+    loss = F.binary_cross_entropy(share, absent.float())
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+trained_output, trained = (each.detach() for each in learned(Y, X, X))
 
 # %% tags=["hide-input"]
-#| alt: The heat map of the six queries and twelve keys, the last of which is the learned one. Every row gives it some
-#|   weight.
-plot.heatmap(with_bias_kv[0].detach(), queries=query_words, keys=[*keys_words, "learned"])
+#| alt: A heat map, a row for each of the six<!--= len(asked) --> words that ask and a column for each of the
+#|   eleven<!--= len(told) --> words that are asked, with one column more at the right. The rows of ship and and stay
+#|   within the words, those of the other four<!--= int(absent.sum()) --> are dark but for the last column.
+plot.heatmap(trained, queries=asked, keys=[*told, "learned pair"])
 
 # %% [markdown]
-# All other weights shrink to make room<!--= bool((with_bias_kv[0, :, :-1] < weights).all()) -->, and the learned key
-# gets 0.6%<!--= with_bias_kv[0, :, -1].mean() --> on average, before any training. It is a place to look at when
-# nothing else is worth it.
+# After a hundred steps *we*, *process*, *your* and *order* leave at least 0.97<!--= trained[absent, -1].min() --> to
+# the pair, and take next to nothing: the norm of *order*'s output falls from 4.83<!--= context[5].norm() --> to
+# 0.16<!--= trained_output[5].norm() -->. *ship* leaves 0.01<!--= trained[3, -1] -->, and keeps 55%<!--= trained[3, 6]
+# --> for the other *ship*. In a model nobody sets such a goal, but training finds the use: without a pair, models let
+# the first token of a text be the place to go, which is called an *attention sink*.
 #
-# ## No shift of the keys changes anything
+# ## A pair of zeros
 #
-# Suppose it *were* a bias, one vector added to every key. Then all scores of a query would grow by the same number, its
-# dot product with that vector, and a softmax does not see that:
+# `add_zero_attn` appends zeros, nothing that could be learned. A key of zeros has the score zero with every query, and
+# the exponential of zero is one. So the weights of the words are a softmax with one more below the line:
 #
-# $$\operatorname{softmax}(s + c)_j = \operatorname{softmax}(s)_j$$
-# <!-- where: s = random("n"); c = 0.7; softmax = lambda s: attention_weights(s[None])[0] -->
+# $$a_{ij} = \frac{e^{s_{ij}}}{1 + \sum_{l=1}^{m} e^{s_{il}}} \tag{8.5}$$
+# <!-- where: q, k = random("n d", "m d"); s = attention_scores(q, k);
+# zeros = bare(d, add_zero_attn=True, dtype=torch.float64);
+# a = zeros(q, k, k)[1][:, :-1] -->
+#
+# Since the value is zero as well, what the pair gets is lost to the output. That depends on the size of the scores: a
+# query that matches nothing gets almost nothing. Here *order* is multiplied by larger and larger negative numbers, so
+# that its scores fall:
 
 # %%
-torch.manual_seed(10)
-shift = torch.randn(50, dtype=torch.float64)
-Qd, Kd = Q.double(), K.double()
-shifted = attention_weights(attention_scores(Qd, Kd + shift))
-change = (shifted - attention_weights(attention_scores(Qd, Kd))).abs().max().item()
-assert change < 1e-12
-f"{change:.0e}"
+zeros = modules[1].requires_grad_(False)
+factors = [1.0, 0.0, -1.0, -4.0]
+rows = []
+for number in factors:
+    query = number * Y[5:]
+    taken = zeros(query, X, X)[1][0, :-1].sum()
+    norms = [module(query, X, X)[0].norm() for module in (zeros, plain)]
+    rows.append([taken, *norms])
+columns = ["taken from words", "norm of output", "without the pair"]
+table(torch.tensor(rows).detach(), [f"{number:g} times order" for number in factors], columns)
 
 # %% [markdown]
-# For the same reason the bias of the key's projection, the middle third of `in_proj_bias`, has no effect and no
-# gradient. A bias on *queries* matters: it adds another number to each key's score.
-#
-# ## add_zero_attn: one more key and value, of zeros
-#
-# `add_zero_attn=True` appends a key of zeros. Every query's dot product with it is zero, so it gets the share that a
-# score of zero deserves, and its value adds nothing: the other weights shrink, and so does the context.
+# With its own scores *order* takes 0.99<!--= rows[0][0] --> from the words. A query of zeros finds twelve keys alike
+# and takes 0.92<!--= 11 / 12 if abs(rows[1][0] - 11 / 12) < 1e-6 else None -->, eleven<!--= len(told) --> twelfths,
+# from them. With the scores of the last row it takes 0.00<!--= rows[3][0] -->, and its output all but vanishes. Without
+# the pair it takes a full average however badly the words fit<!--= min(row[2] for row in rows) > 4 -->. With both
+# options the learned pair comes first, then the zeros:
 
 # %%
-torch.manual_seed(11)
-zero_attn = bypass_(nn.MultiheadAttention(50, 1, add_zero_attn=False, batch_first=True))
-zero_attn.add_zero_attn = True
-output, with_zero = zero_attn(Q[None], K[None], K[None])
-
-scores = attention_scores(Q, K)
-share = 1 / (1 + scores.exp().sum(-1))  # that of a score of zero
-torch.testing.assert_close(with_zero[0, :, -1], share)
-torch.testing.assert_close(output[0], (1 - share[:, None]) * context)
-share.max().item()
+two = modules[2].requires_grad_(False)
+tail = two(Y, X, X)[1][:, -2:]
+expected = attention_scores(Y, torch.cat([X, two.bias_k[0], torch.zeros(1, 50)])).softmax(dim=-1)
+torch.testing.assert_close(tail, expected[:, -2:])
 
 # %% [markdown]
-# So a query may take nothing at all, if every score is far below zero. That is a *softmax with one added to its
-# denominator*:
+# ## A shift that looks right
 #
-# $$w_{ij} = \frac{e^{s_{ij}}}{1 + \sum_k e^{s_{ik}}}$$
-# <!-- where: s = random("n m"); w = attention_weights(torch.cat([s, s[:, :1] * 0], dim=1))[:, :-1] -->
-#
-# ## Which keys may a query see, when lengths differ?
-#
-# A causal mask compares positions, and with two lengths one has to say whose. If the queries are the *last* tokens of
-# the sequence that gives the keys, as in generation with a cache, the last query sees every key:
-
-# %%
-bottom_right = masks.causal(2, 5)
-top_left = torch.ones(2, 5, dtype=torch.bool).tril()
-bottom_right.int(), top_left.int()
-
-# %% [markdown]
-# PyTorch's `is_causal=True` aligns at the top left: its last query would see two<!--= top_left[-1].sum() --> of
-# five<!--= bottom_right[-1].sum() --> keys, the oldest ones. Check it as the package does, step by step against the
-# whole:
-
-# %%
-tokens = vectors.lookup(keys_words)[None]
-whole = scaled_dot_product_attention(tokens, tokens, tokens, is_causal=True).context
-
-
-def last_two(allowed):
-    return scaled_dot_product_attention(tokens[:, -2:], tokens, tokens, allowed=allowed).context
-
-
-right = torch.allclose(last_two(masks.causal(2, 11)), whole[:, -2:], atol=1e-6)
-wrong = (last_two(torch.ones(2, 11, dtype=torch.bool).tril()) - whole[:, -2:]).abs().max().item()
-right, wrong
-
-# %% [markdown]
-# Aligned at the bottom right, the last two queries get what they get in the whole<!--= right -->; at the top left they
-# are off by 1.20<!--= wrong -->. Between two sentences there is no causal order: leave the mask out.
-#
-# ## A call that looks right
-#
-# Keys and values come from the same place, and the arguments are easy to exchange. Here the value is the query's
-# sentence:
+# Here is the misreading as code, a layer that adds `bias_k` to the keys and `bias_v` to the values. It loads the
+# parameters of PyTorch's module without complaint, and its output has the right shape:
 
 
 # %%
-def wrong_value(q, kv):
-    return scaled_dot_product_attention(q, kv, q).context
+def broken(q, k, v, bias_k, bias_v):
+    return scaled_dot_product_attention(q, k + bias_k, v + bias_v, need_weights=True)
 
 
-def wrong_order(q, kv):
-    return scaled_dot_product_attention(kv, q, q).context
+def right(q, k, v, bias_k, bias_v):
+    longer_k, longer_v = torch.cat([k, bias_k]), torch.cat([v, bias_v])
+    return scaled_dot_product_attention(q, longer_k, longer_v, need_weights=True)
 
 
-refused = []
-for call in (wrong_value, wrong_order):
-    try:
-        refused.append(call(Q, K).shape != Q.shape)
-    except ValueError:
-        refused.append(True)
+torch.manual_seed(3)
+q, k, v, bias_k, bias_v = (torch.randn(n, 6) for n in (3, 5, 5, 1, 1))
+reference, reference_weights = by_pytorch(q, k, v, bias_k, bias_v)
+wrong_by = (broken(q, k, v, bias_k, bias_v).context - reference).abs().max().item()
+right_by = (right(q, k, v, bias_k, bias_v).context - reference).abs().max().item()
+assert right_by < 1e-6
+wrong_by
 
-same_length = K[:6]
-silent = (wrong_value(Q, same_length) - scaled_dot_product_attention(Q, same_length, same_length).context).norm()
-refused, silent.item()
 
 # %% [markdown]
-# With lengths that differ both show<!--= all(refused) -->: by an error, or by the shape. With equal lengths the first
-# is silent, and wrong by 5<!--= silent -->. The check: change a value that no query asks for, and see that nothing
-# moves; change the other sentence, and see that everything does.
+# It is off by 1.93<!--= wrong_by -->. On a fresh module the mistake is smaller, for both vectors start near zero. The
+# check that tells them apart needs no reference: move `bias_k` alone. A layer that uses it must give another output.
+
+
+# %%
+def uses_bias_k(layer):
+    other = layer(q, k, v, bias_k + 1, bias_v).context
+    return (other - layer(q, k, v, bias_k, bias_v).context).abs().max().item() > 1e-3
+
+
+uses_bias_k(right), uses_bias_k(broken)
+
+# %% [markdown]
+# The right one does<!--= uses_bias_k(right) -->, the broken one does not<!--= not uses_bias_k(broken) -->, and so
+# training could never move it.
 #
 # ## Exercises
 #
-# **Cross-attention.** Write `cross(x, other)`, in which x of (queries, features) asks other of (keys, features),
-# without learned matrices. Return the context.
+# **Ask another sequence.** Write `cross(x, memory)` for tensors of (batch, tokens, features): every token of `x` gets
+# an average of the tokens of `memory`, without matrices.
 #
 # ??? question "Hint"
 #
-#     Whose rows are averaged?
+#     Which of the two gives the number of rows? Which one is averaged?
 
 # %% tags=["solution"]
 from unmasked.exercises import check
 
 
-def cross(x, other):
-    weights = (x @ other.mT / x.size(-1) ** 0.5).softmax(dim=-1)
-    return weights @ other
+def cross(x, memory):
+    scores = x @ memory.mT / x.size(-1) ** 0.5
+    return scores.softmax(dim=-1) @ memory
 
 
 check("cross-attention", cross)
 
 # %% [markdown]
-# **An extra column.** Write `with_sink(scores)`, which returns the weights of a softmax with one added to its
-# denominator: rows that may sum to less than one.
+# **Append the pair.** Write `append(q, k, v, bias_k, bias_v)`, which returns context and weights as `add_bias_kv` has
+# them. `bias_k` and `bias_v` have one row; the others may have batch axes before their last two.
 #
 # ??? question "Hint"
 #
-#     Append a column of zeros, and leave it out again after the softmax.
+#     `torch.cat` wants the same leading axes of both: `expand` the row to them.
 
 
 # %% tags=["solution"]
-def with_sink(scores):
-    return nn.functional.pad(scores, (0, 1)).softmax(dim=-1)[..., :-1]
+def append(q, k, v, bias_k, bias_v):
+    one = (*k.shape[:-2], 1, k.size(-1))
+    k = torch.cat([k, bias_k.expand(one)], dim=-2)
+    v = torch.cat([v, bias_v.expand(one)], dim=-2)
+    weights = (q @ k.mT / q.size(-1) ** 0.5).softmax(dim=-1)
+    return weights @ v, weights
 
 
-check("softmax-with-sink", with_sink)
+check("appended-pair", append)
+
+# %% [markdown]
+# **One more below the line.** Write `softmax_one(scores)`, the weights of equation (8.5) for scores of any shape. It
+# must stand scores of a thousand, and of minus a thousand.
+#
+# ??? question "Hint"
+#
+#     Either append a score, or subtract the largest score, or zero if all are less, from everything: from the one, too.
+
+
+# %% tags=["solution"]
+def softmax_one(scores):
+    largest = scores.amax(dim=-1, keepdim=True).clamp(min=0.0)
+    exponentials = (scores - largest).exp()
+    return exponentials / ((-largest).exp() + exponentials.sum(dim=-1, keepdim=True))
+
+
+check("softmax-one", softmax_one)
 
 # %% [markdown]
 # ## What to read next
 #
-# - [The museum of mistakes](09_museum.py): `add_bias_kv` taken for a bias, a query passed as the value, and others.
-# - [Who may see whom?](05_masks.py): masks in full.
+# - [The museum of mistakes](09_weights.py#bias-kv-as-shift) has the shift, and other mistakes about weights.
+# - [Masks](05_masks.py): the alignment of causal masks, and what else a mask can say.
+# - [Is my multi-head attention right?](07_from_scratch.py) holds both options, with all others, to PyTorch's.
 #
 # ## References
 #
 # <!--~ references -->
+# - Vaswani et al. (2017), *Attention Is All You Need*: section 3.2.3, first item, for queries from the decoder with
+#   keys and values from the encoder; section 3.2.1, equation 1, for (8.1).
 # - Bahdanau, Cho and Bengio (2015), *Neural Machine Translation by Jointly Learning to Align and Translate*: section
-#   3.1.
-# - Vaswani et al. (2017), *Attention Is All You Need*: section 3.2.3, encoder-decoder attention.
-# - Miller (2023), *Attention Is Off By One*: the softmax with one added to its denominator.
+#   3.1, where a decoder first asks the words of a source.
+# - Xiao et al. (2024), *Efficient Streaming Language Models with Attention Sinks*: section 3.3, for a learned place to
+#   go and for a softmax with one more below the line, (8.5).
