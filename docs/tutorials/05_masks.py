@@ -8,9 +8,8 @@
 # # Who may see whom? Masks
 #
 # **A mask is a table with a row for each query and a column for each key. In this site's masks, `True` says that the
-# query may see the key.** What it may not see gets a score of minus infinity before the softmax, and so a weight of
-# exactly zero<!--== bool((weights[~both.expand_as(weights)] == 0).all()) -->. PyTorch's own interfaces disagree about
-# `True`:
+# query may see the key.** What a query may not see gets a score of minus infinity before the softmax, and so a weight
+# of exactly zero<!--== bool((weights[~both] == 0).all()) -->. PyTorch's own interfaces disagree about `True`:
 #
 # | Given this boolean mask | `True` means |
 # | --- | --- |
@@ -20,19 +19,21 @@
 # | `nn.TransformerEncoderLayer(src_mask=...)` | may **not** attend<!--== means[3] == "may not attend" --> |
 # | `unmasked`, `allowed=...` | may attend<!--== means[4] == "may attend" --> |
 #
-# The wrong one raises no error, and every number stays finite for most tokens. This page computes that table.
+# None of them raises an error<!--== ran == 2 * len(calls) --> when it is given a mask of the other kind. This page
+# computes that table.
 #
 # **You should know** [what attention computes](01_what_is_attention.py): scores, a softmax, an average of values.
-# **You will know** the masks for causality and for padding and how to combine them, what each interface of PyTorch does
+# **You will know** the masks for padding and for causality and how to combine them, what each interface of PyTorch does
 # with yours, and a test that finds a wrong mask in any module.
 
 # %%
+import inspect
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from unmasked import attention_scores, attention_weights, masks, plot, self_attention
+from unmasked import attention_scores, attention_weights, bypass_, masks, plot, probes, self_attention
 from unmasked._table import Table
 from unmasked.embeddings import ship_vectors, table
 
@@ -44,22 +45,24 @@ lengths
 # %% [markdown]
 # ## Two sentences in one batch: padding
 #
-# A tensor has one length. The sentences have 11<!--= lengths[0] --> and 6<!--= lengths[1] --> words, so the shorter one
-# is *padded* with rows that mean nothing. To make sure that nobody looks at them, here they are filled with a number
-# that would be noticed:
+# A tensor is rectangular. The sentences have 11<!--= lengths[0] --> and 6<!--= lengths[1] --> words, so the shorter one
+# is *padded* with rows that mean nothing. Usually they are zeros. Here they hold a number that will be noticed if
+# anybody looks at it:
 
 # %%
 x = torch.full((2, 11, 50), 1000.0)  # batch tokens features
-for row, sentence in zip(x, words, strict=True):
-    row[: len(sentence)] = ship_vectors().lookup(sentence)
+for rows, sentence in zip(x, words, strict=True):
+    rows[: len(sentence)] = ship_vectors().lookup(sentence)
 
-padding = masks.padding(lengths)  # batch 1 keys, to be broadcast
-padding = padding[:, 0]
-padding.int()
+real = torch.tensor([[key < length for key in range(11)] for length in lengths])  # batch keys
+padding = real[:, None]  # batch 1 keys
+assert torch.equal(padding[:, None], masks.padding(lengths))
+real.int()
 
 # %% [markdown]
-# The mask has one axis of length one, for the queries: whoever asks, the padding may not be seen. With it, the words of
-# the short sentence get the context that they get when they are alone:
+# The mask has one axis of length one, for the queries: whoever asks, padding may not be seen. (`masks.padding` has
+# another one, for the heads.) With it, the words of the short sentence get the context that they get when they are
+# alone:
 
 # %%
 padded = self_attention(x, allowed=padding)
@@ -68,51 +71,69 @@ for context, sentence in zip(padded.context, words, strict=True):
     torch.testing.assert_close(context[: len(sentence)], alone)
 
 exposed = self_attention(x)
-worst = (exposed.context - padded.context)[1, :6].abs().max()
-f"without the mask, off by {worst:.0f}"
+off = (exposed.context - padded.context)[:, :6].abs().amax((1, 2))
+[f"{each:.2g}" for each in off.tolist()]
 
 # %% [markdown]
-# Rows of padding still get some output. Nobody should use it: leave it out of the loss and of every average.
+# Without the mask the longer sentence is right<!--= off[0] < 1e-5 -->, since it has no padding, and the shorter one is
+# not<!--= off[1] > 1 -->. A row of padding still gets some output itself. Leave it out of the loss and of every
+# average.
 #
 # ## No looking ahead: the causal mask
 #
 # A model that predicts the next word must not see it. The *causal* mask allows each token itself and what stands before
-# it. Who must obey both masks obeys their conjunction:
+# it. Where two masks hold, a query sees what both allow:
 
 # %%
-causal = masks.causal(11)  # queries keys
+causal = torch.tensor([[key <= query for key in range(11)] for query in range(11)])  # queries keys
+assert torch.equal(causal, masks.causal(11))
+
 both = causal & padding  # batch queries keys
+assert torch.equal(both, masks.combine(causal, padding))
+{"causal": causal.shape, "padding": padding.shape, "both": both.shape}
 
 # %% tags=["hide-input"]
-#| alt: Three masks side by side, a row for each query and a column for each key. The causal one is a staircase; the
-#|   padding one shuts out the last five columns in every row; both together are a staircase that ends at the sixth
-#|   column.
-plot.mask({"causal": causal, "padding of the second": padding[1].expand(11, 11), "both": both[1]})
+#| alt: Four masks of five queries and five keys. Causal: visible on and below the diagonal. Padding: the last two
+#|   columns are blocked in every row. Both: a staircase that ends at the third column. Padding on the left and causal:
+#|   the first two columns are blocked, so that the first two<!--= (~gallery["left padding, causal"].any(-1)).sum() -->
+#|   rows are blocked altogether.
+end = torch.tensor([True, True, True, False, False]).expand(5, 5)
+gallery = {"causal": masks.causal(5), "padding": end, "both": masks.causal(5) & end}
+gallery["left padding, causal"] = masks.causal(5) & end.flip(-1)
+plot.mask(gallery)
 
 # %% [markdown]
-# Every row still allows something<!--= bool(both.any(-1).all()) -->, since each token may see the first. With these
-# weights, *ship* in the first sentence no longer takes anything from *crew*, which comes later:
+# In the last of the four<!--= len(gallery) --> masks the padding stands in front. Then the first queries see nothing
+# at all; [what happens to them](#when-a-row-allows-nothing) depends on the interface. Padded at the end, every query
+# sees at least the first token<!--= bool(both[:, :, 0].all()) -->.
+#
+# Under the causal mask *ship* takes nothing<!--== weights[0, ship, crew] == 0 --> from *crew*, which comes later:
 
 # %%
 weights = self_attention(x, allowed=both).weights
 ship, crew = words[0].index("ship"), words[0].index("crew")
-assert weights[0, ship, crew] == 0
 table(weights[0], words[0])
 
 # %% [markdown]
-# The first token sees only itself, with a weight of 1.00<!--= weights[0, 0, 0] -->. *ship* keeps
-# 73%<!--= weights[0, ship, ship] --> of itself; without the mask it kept 55%<!--= padded.weights[0, ship, ship] -->.
+# The first word sees only itself, with a weight of 1.00<!--= weights[0, 0, 0] -->. *ship* keeps
+# 73%<!--= weights[0, ship, ship] --> of itself; without the causal mask it kept
+# 55%<!--= padded.weights[0, ship, ship] -->.
 #
 # ## Before the softmax, not after
 #
-# Let $a_{ij}$ be one where query $i$ may see key $j$, and zero elsewhere. Masking means to leave what is not allowed
-# out of the sum:
+# Masking leaves what is not allowed out of the sum. Let $m_{ij}$ be one where query $i$ may see key $j$, and zero
+# elsewhere; $s_{ij}$ are the scores, and $a_{ij}$ the weights:
 #
-# $$w_{ij} = \frac{a_{ij} \, e^{s_{ij}}}{\sum_k a_{ik} \, e^{s_{ik}}}$$
-# <!-- where: s = random("n n"); a = masks.causal(n).double(); w = attention_weights(s, allowed=masks.causal(n)) -->
+# $$a_{ij} = \frac{m_{ij} \, e^{s_{ij}}}{\sum_l m_{il} \, e^{s_{il}}} \tag{5.1}$$
+# <!-- where: s = random("n n"); m = masks.causal(n).double(); a = attention_weights(s, allowed=masks.causal(n)) -->
 #
-# A score of minus infinity does that, since the exponential of minus infinity is zero: `masked_fill` and a softmax are
-# all it takes, and the package agrees.
+# There are two ways to write that as a softmax. `masked_fill` replaces the scores that are not allowed by minus
+# infinity, whose exponential is zero. Or a matrix $B$ is added, zero where a query may see and minus infinity where
+# not: the *additive* mask.
+#
+# $$A = \operatorname{softmax}(S + B) \tag{5.2}$$
+# <!-- where: S = random("n n"); B = masks.additive_from_allowed(masks.causal(n), torch.float64);
+# A = attention_weights(S, allowed=masks.causal(n)) -->
 
 
 # %%
@@ -121,155 +142,256 @@ def masked_softmax(scores, allowed):
 
 
 scores = attention_scores(x[0], x[0])
-torch.testing.assert_close(masked_softmax(scores, causal), attention_weights(scores, allowed=causal))
+by_hand = masked_softmax(scores, causal)
+added = torch.zeros(11, 11).masked_fill(~causal, -torch.inf)
 
-late = scores.softmax(dim=-1) * causal  # masked after the softmax
-sums = late.sum(dim=-1)
-f"rows sum to {sums.min():.2g} up to {sums.max():.2g}"
+torch.testing.assert_close(by_hand, weights[0])
+torch.testing.assert_close(by_hand, (scores + added).softmax(-1))
+assert torch.equal(added, masks.additive_from_allowed(causal))
 
 # %% [markdown]
-# Setting weights to zero *after* the softmax gives every row another sum, less than one for all but the
-# last<!--= bool((sums[:-1] < 1).all() and torch.allclose(sums[-1], torch.tensor(1.0))) -->. And the later tokens still
-# count: they are in each row's denominator, so a change of the last word moves what the first one gets.
+# The package adds. Beyond that it looks for rows that see nothing (it calls them *blind*), which get a section below:
+
+# %% tags=["hide-input"]
+print(inspect.getsource(attention_weights).split('"""')[-1].strip("\n"))
+
+# %% [markdown]
+# What if weights are set to zero *after* the softmax?
+
+# %%
+late = scores.softmax(dim=-1) * causal
+sums = late.sum(dim=-1)
+print([f"{each:.2f}" for each in sums.tolist()])
+
+torch.testing.assert_close(late / sums[:, None], by_hand)
+
+# %% [markdown]
+# The rows no longer sum to one, but for the last, which may see everything<!--= bool((sums[:-1] < 0.999).all() and
+# (sums[-1] - 1).abs() < 1e-5) -->. And the future is still in there: the scores of later words are part of each row's
+# sum, so they decide how small the weights become. To divide by the new sums mends it, as the last line shows: that is
+# (5.1<!--~ equation number -->) in another order.
 #
 # ## Nothing leaks
 #
-# That is the test for a causal mask, of any module: change a later token, and compare what the earlier ones get, bit
-# for bit.
+# That gives a test for any causal module, which needs no reference: change the later tokens, and compare what the
+# earlier ones get, bit for bit.
 
 
 # %%
 def leaks(f, x, position):
     changed = x.clone()
-    changed[:, position:] = torch.flip(changed[:, position:], [-1])  # other numbers for all later tokens
+    changed[:, position:] = changed[:, position:].flip(-1)  # other numbers for this token and all later ones
     return not torch.equal(f(x)[:, :position], f(changed)[:, :position])
 
 
-def right(x):
+def eager(x):
     return self_attention(x, is_causal=True, implementation="eager").context
+
+
+def fused(x):
+    return self_attention(x, is_causal=True, need_weights=False, implementation="fused").context
 
 
 def masked_late(x):
     return attention_scores(x, x).softmax(-1).tril() @ x
 
 
-x = x[:1]  # the longer sentence
-assert not any(leaks(right, x, position) for position in range(1, 11))
-leaks(masked_late, x, ship)
+x = x[:1]  # from here on, the longer sentence alone
+for f in (eager, fused, masked_late):
+    print(f.__name__, [position for position in range(1, 11) if leaks(f, x, position)])
+
+# %% [markdown]
+# In both right ones nothing<!--= not any(leaks(f, x, position) for f in (eager, fused) for position in range(1, 11))
+# --> leaks, from any position. The package has this test as a *probe*, which also looks at the gradients. It returns
+# `None` if all is well, and otherwise what it saw:
+
+# %%
+assert probes.sees_the_future(eager, x) is None
+assert probes.sees_the_future(fused, x) is None
+print(probes.sees_the_future(masked_late, x))
 
 # %% [markdown]
 # ## What each interface makes of `True`
 #
-# Give each the same boolean mask, `True` on the diagonal and below, and see whether the first token takes anything from
-# the last:
+# Give each interface a mask in which the first query has `False` for the last key, then the mask inverted. Does the
+# first token notice when the last one changes?
 
 # %%
 torch.manual_seed(5)
 y = torch.randn(2, 3, 8)  # batch tokens features
-lower = masks.causal(3)
 module = nn.MultiheadAttention(8, 4, batch_first=True)
 layer = nn.TransformerEncoderLayer(8, 4, dim_feedforward=16, dropout=0.0, batch_first=True)
-first = torch.tensor([[True, False, False]] * 2)  # for a mask of keys: True for the first alone
 
 calls = {
-    "F.scaled_dot_product_attention, attn_mask": lambda y: F.scaled_dot_product_attention(y, y, y, attn_mask=lower),
-    "nn.MultiheadAttention, attn_mask": lambda y: module(y, y, y, attn_mask=lower)[0],
-    "nn.MultiheadAttention, key_padding_mask": lambda y: module(y, y, y, key_padding_mask=first)[0],
-    "nn.TransformerEncoderLayer, src_mask": lambda y: layer(y, src_mask=lower),
-    "unmasked.self_attention, allowed": lambda y: self_attention(y, allowed=lower).context,
+    "F.scaled_dot_product_attention, attn_mask": lambda y, mask: F.scaled_dot_product_attention(y, y, y, mask),
+    "nn.MultiheadAttention, attn_mask": lambda y, mask: module(y, y, y, attn_mask=mask)[0],
+    "nn.MultiheadAttention, key_padding_mask": lambda y, mask: module(y, y, y, mask[:2])[0],  # batch keys
+    "nn.TransformerEncoderLayer, src_mask": lambda y, mask: layer(y, src_mask=mask),
+    "unmasked.self_attention, allowed": lambda y, mask: self_attention(y, allowed=mask).context,
 }
+lower = masks.causal(3)
+ran = 0
 
 
-def meaning(call):
+# %%
+def notices(call, mask):
+    global ran
     changed = y.clone()
-    changed[:, 2] += 1  # the last token, which the mask says False of, for the first query
-    moved = not torch.equal(call(y)[:, 0], call(changed)[:, 0])
-    return "may not attend" if moved else "may attend"
+    changed[:, 2] += 1
+    before, after = call(y, mask)[0, 0], call(changed, mask)[0, 0]
+    ran += 1
+    return not torch.equal(before, after)
 
 
-means = [meaning(call) for call in calls.values()]
+meaning = {(False, True): "may attend", (True, False): "may not attend"}
+means = [meaning[notices(call, lower), notices(call, ~lower)] for call in calls.values()]
 Table(["Interface and argument", "True means"], list(zip(calls, means, strict=True)))
 
 # %% [markdown]
-# Turn one into the other with `~`, or with `masks.blocked_from_allowed`, which also brings it into the shape that
-# `nn.MultiheadAttention` wants. A floating mask has one meaning everywhere: it is *added* to the scores. So a mask of
-# zeros and ones shuts out nothing. It adds one to a score, which multiplies its share by 2.72<!--= math.e -->:
+# `~` turns one kind into the other. `masks.blocked_from_allowed` does so too, and brings masks with an axis of heads
+# into the shape that `nn.MultiheadAttention` wants. Here is that module, [bypassed](03_weight_bypass.py) so that
+# nothing learned is in the way, on the batch of both sentences:
 
 # %%
-added = (scores[0] + lower.float().new_tensor([1.0] + [0.0] * 10)).softmax(-1)
-plain = scores[0].softmax(-1)
-share = added[0] / (1 - added[0]) / (plain[0] / (1 - plain[0]))
-assert bool((added > 0).all())
+torch.manual_seed(7)
+batch = torch.nn.utils.rnn.pad_sequence([ship_vectors().lookup(each) for each in words], batch_first=True)
+bare = bypass_(nn.MultiheadAttention(50, num_heads=1, batch_first=True))
+
+output, their_weights = bare(batch, batch, batch, attn_mask=~causal, key_padding_mask=~real)
+ours = self_attention(batch, allowed=both)
+torch.testing.assert_close(output, ours.context)
+torch.testing.assert_close(their_weights, ours.weights)
 
 try:
-    torch.zeros(1).half().masked_fill(torch.tensor([True]), -1e9)
-    overflows = False
+    bare(batch, batch, batch, is_causal=True)
 except RuntimeError as error:
-    overflows = "overflow" in str(error)
-share
+    print(str(error).split(". ")[0])
 
 # %% [markdown]
-# Nor is $-10^9$<!--~ a constant that many use --> a safe stand-in for minus infinity: float16 ends at
-# 65,504<!--= torch.finfo(torch.float16).max -->, so that `masked_fill` fails there<!--= overflows -->.
+# As the last lines show, `is_causal=True` is no mask in that module. It is a hint that the mask which you pass is
+# causal.
 #
-# ## When a row allows nothing
+# ## Masks of numbers are added
 #
-# A query that may see nothing has no weights: zero divided by zero. Each interface answers in its own way.
+# A floating mask means the same everywhere: it is *added* to the scores, as in (5.2<!--~ equation number -->). So a
+# mask of zeros and ones shuts nothing out.
 
 # %%
-nothing = torch.tensor([[False, False, False], [True, True, False], [True, True, True]])  # True = may attend
-rows = []
-with torch.no_grad():
-    output = F.scaled_dot_product_attention(y, y, y, attn_mask=nothing)
-    rows.append(("F.scaled_dot_product_attention", output[0, 0]))
-    for need_weights in (True, False):
-        output, _ = module.train()(y, y, y, attn_mask=~nothing, need_weights=need_weights)
-        rows.append((f"nn.MultiheadAttention, need_weights={need_weights}", output[0, 0] - module.out_proj.bias))
-    rows.append(("unmasked.self_attention", self_attention(y, allowed=nothing).context[0, 0]))
+leaked = (scores + causal.float()).softmax(-1)
+theirs = F.scaled_dot_product_attention(x, x, x, attn_mask=causal.float())
+torch.testing.assert_close(theirs[0], leaked @ x[0])
+assert torch.equal(scores + causal, scores + causal.float())  # a boolean mask that is added
 
-answers = ["NaN" if bool(row.isnan().all()) else "zeros" if not row.any() else "numbers" for _, row in rows]
-Table(["Interface", "Context of the first query"], [(name, a) for (name, _), a in zip(rows, answers, strict=True)])
+plain = scores.softmax(-1)
+gain = leaked[0] / plain[0]
+future = leaked.triu(1).sum(-1)
+try:
+    masks.allowed_from_additive(causal.float())
+except ValueError as error:
+    print(error)
 
 # %% [markdown]
-# Here `nn.MultiheadAttention` gives NaN<!--= answers[1] --> where weights are asked for and zeros<!--= answers[2] -->
-# where they are not. The package gives zeros<!--= answers[3] --> always. The [museum's table](09_masks.py) has all
-# modes. Rows of nothing come from left padding under a causal mask and from empty sequences: look for them before you
-# train, since one NaN reaches every gradient.
+# Compared with a weight that is not allowed, it multiplies one that is by 2.72<!--= gain[0] / gain[1] -->, which is
+# $e$<!--= abs(gain[0] / gain[1] - torch.e) < 1e-4 -->. The first word still takes 40%<!--= future[0] --> of its context
+# from later ones. A boolean mask that is added, as in `scores += mask`, does the same.
+#
+# A large negative number in the place of minus infinity works until the numbers get short: float16 ends at
+# 65,504<!--= torch.finfo(torch.float16).max -->, and the $-10^9$<!--~ a constant that many use --> of much published
+# code does not fit<!--= torch.finfo(torch.float16).min > -1e9 -->:
+
+# %%
+try:
+    scores.half().masked_fill(~causal, -1e9)
+except RuntimeError as error:
+    print(error)
+
+# %% [markdown]
+# ## When a row allows nothing
+#
+# A query that may see nothing has no weights: (5.1<!--~ equation number -->) divides zero by zero. Such rows come from
+# padding on the left under a causal mask, and from empty sequences. Each interface answers in its own way:
+
+
+# %%
+def answer(row):
+    return "NaN" if row.isnan().all() else "zeros" if not row.any() else "numbers"
+
+
+nothing = lower.clone()
+nothing[0] = False  # the first query may see no key
+blind = {"F.scaled_dot_product_attention": F.scaled_dot_product_attention(y, y, y, attn_mask=nothing)}
+for mode in ("train", "eval"):
+    getattr(module, mode)()
+    for need_weights in (True, False):
+        with torch.set_grad_enabled(mode == "train"):
+            output, _ = module(y, y, y, attn_mask=~nothing, need_weights=need_weights)
+        blind[f"nn.MultiheadAttention, {mode}, need_weights={need_weights}"] = output - module.out_proj.bias
+blind["unmasked.self_attention"] = self_attention(y, allowed=nothing).context
+
+answers = {name: answer(output[0, 0]) for name, output in blind.items()}
+Table(["Interface", "Context of the first query"], list(answers.items()))
+
+# %% [markdown]
+# (*eval* is run without gradients, as models usually are when they are used: PyTorch then takes a shortcut.) The same
+# module answers NaN<!--= answers["nn.MultiheadAttention, train, need_weights=True"] --> when weights are asked for, and
+# zeros<!--= answers["nn.MultiheadAttention, train, need_weights=False"] --> or NaN<!--=
+# answers["nn.MultiheadAttention, eval, need_weights=False"] --> when they are not. The package always gives
+# zeros<!--= answers["unmasked.self_attention"] -->. The [museum](09_masks.py) has the full table.
+#
+# One NaN is enough to stop a training. Below, the second sequence is empty, and the loss reads the first one alone:
+
+# %%
+module.train()
+empty = torch.tensor([[False, False, True], [True, True, True]])  # True = padding, as this module wants it
+output, _ = module(y, y, y, key_padding_mask=empty)
+loss = output[0].square().sum()
+loss.backward()
+poisoned = module.in_proj_weight.grad.isnan().float().mean()
+print(f"loss {loss:.2f}, NaN in {poisoned:.0%} of the gradient")
+
+assert lower.any(-1).all()
+assert not nothing.any(-1).all()
+
+# %% [markdown]
+# The loss is a number<!--= bool(loss.isfinite()) -->, and every<!--= poisoned == 1 --> entry of the gradient is NaN.
+# Look for such rows before you train: `.any(-1).all()` tells whether every row of a mask allows something.
 #
 # ## More keys than queries
 #
-# With a cache of earlier keys, two new queries look at five keys. They are the *last* two tokens, so the mask has to be
-# aligned at the bottom right:
+# A model that writes keeps the keys of what it has written. Then two new queries look at five keys. The queries are the
+# *last* two tokens, so the mask must be aligned at the bottom right:
 
 # %%
-aligned = masks.causal(2, 5)
+bottom_right = masks.causal(2, 5)
 top_left = torch.ones(2, 5, dtype=torch.bool).tril()
 
-# %% tags=["hide-input"]
-#| alt: Two masks of two queries and five keys. Aligned at the bottom right, the queries see four and five keys; aligned
-#|   at the top left, one and two.
-plot.mask({"bottom right": aligned, "top left": top_left})
-
-# %% [markdown]
-# Aligned at the top left the newest query sees only two<!--= top_left[-1].sum() --> keys, the oldest. That is what
-# `is_causal=True` means to PyTorch's function; the package aligns at the bottom right.
-
-# %%
-q, kv = torch.randn(1, 2, 4, generator=torch.Generator().manual_seed(6)), y.flatten()[:20].view(1, 5, 4)
+torch.manual_seed(6)
+q, kv = torch.randn(1, 2, 4), torch.randn(1, 5, 4)  # batch tokens features
 theirs = F.scaled_dot_product_attention(q, kv, kv, is_causal=True)
 torch.testing.assert_close(theirs, masked_softmax(attention_scores(q, kv), top_left) @ kv)
+ours = attention_weights(attention_scores(q, kv), is_causal=True)
+torch.testing.assert_close(ours, masked_softmax(attention_scores(q, kv), bottom_right))
+
+# %% tags=["hide-input"]
+#| alt: Two masks of two queries and five keys. Aligned at the bottom right, the queries see
+#|   four<!--= bottom_right[0].sum() --> and five<!--= bottom_right[1].sum() --> keys; aligned at the top left,
+#|   one<!--= top_left[0].sum() --> and two<!--= top_left[1].sum() -->.
+plot.mask({"bottom right": bottom_right, "top left": top_left})
 
 # %% [markdown]
+# Aligned at the top left, the newest query sees only two<!--= top_left[-1].sum() --> keys, the oldest. That is what
+# `is_causal=True` means to PyTorch's function, as the cell asserts. The package aligns at the bottom right.
+#
 # ## A mask that looks right
 #
-# Here is a causal module as many write it, with a mask for `nn.MultiheadAttention`, then moved to the function with the
-# mask that it had. Shapes, dtypes and the sums of the rows are right:
+# Here is the commonest mistake. The mask was written for `nn.MultiheadAttention`; then the code was moved to
+# PyTorch's function, and the mask with it:
 
 # %%
-blocked = torch.ones(11, 11, dtype=torch.bool).triu(1)  # True = may not attend, for the module
+blocked = torch.ones(11, 11, dtype=torch.bool).triu(1)  # True = may not attend
 
 
-def moved_to_the_function(x):
+def moved(x):
     return F.scaled_dot_product_attention(x, x, x, attn_mask=blocked)
 
 
@@ -277,17 +399,20 @@ def mended(x):
     return F.scaled_dot_product_attention(x, x, x, attn_mask=~blocked)
 
 
-assert moved_to_the_function(x).isfinite().all()
-leaks(moved_to_the_function, x, ship), leaks(mended, x, ship)
+assert moved(x).shape == mended(x).shape
+assert moved(x).isfinite().all()
+for f in (moved, mended):
+    print(f.__name__, probes.sees_the_future(f, x))
 
 # %% [markdown]
-# The first is wrong<!--= leaks(moved_to_the_function, x, ship) -->: every token sees the future alone. The second does
-# not leak<!--= not leaks(mended, x, ship) -->. A training loss would not tell: it falls faster, since the answer is in
-# the input.
+# Shape and dtype are right, nothing raises, and all numbers are finite. But each word sees *only* what comes after
+# it<!--= leaks(moved, x, ship) and not leaks(mended, x, ship) -->, and the last one nothing: its output is
+# zeros<!--= answer(moved(x)[0, -1]) -->. The probe tells the two apart.
 #
 # ## Exercises
 #
-# **The causal mask.** Write a function that takes a number of tokens and returns the mask, `True` for *may attend*.
+# **The causal mask.** Write a function that takes a number of tokens and returns the boolean mask, `True` for *may
+# attend*, without a loop.
 #
 # ??? question "Hint"
 #
@@ -305,8 +430,8 @@ def causal_mask(tokens):
 check("causal-mask", causal_mask)
 
 # %% [markdown]
-# **The padding mask.** Write a function of `lengths` and `keys` that returns the mask for a batch, shaped so that it
-# broadcasts over scores of shape (batch, heads, queries, keys).
+# **The padding mask.** Write a function of `lengths` and `keys`, the padded length, that returns the boolean mask for a
+# batch, shaped so that it broadcasts over scores of shape (batch, heads, queries, keys).
 #
 # ??? question "Hint"
 #
@@ -321,12 +446,13 @@ def padding_mask(lengths, keys):
 check("padding-mask", padding_mask)
 
 # %% [markdown]
-# **A softmax that survives.** Write `masked_softmax(scores, allowed)` so that a row that may see nothing gets weights
-# of zero instead of NaN, and every other row is unchanged.
+# **A softmax that survives.** Write a function of `scores` and `allowed` that returns the weights. A row that may see
+# nothing gets weights of zero instead of NaN, and every other row is as before.
 #
 # ??? question "Hint"
 #
-#     Fill with the lowest finite number instead of minus infinity, and set to zero what is not allowed, afterwards too.
+#     Fill with the lowest finite number instead of minus infinity. What do the weights of a row that allows nothing
+#     look like then, and what has to be done with them?
 
 
 # %% tags=["solution"]
@@ -348,6 +474,7 @@ check("masked-softmax", safe_softmax)
 # ## References
 #
 # <!--~ references -->
-# - Vaswani et al. (2017), *Attention Is All You Need*: section 3.2.3, the causal mask.
-# - Radford et al. (2019), *Language Models are Unsupervised Multitask Learners*: a causal model of text.
+# - Vaswani et al. (2017), *Attention Is All You Need*: section 3.2.3, the causal mask as minus infinity before the
+#   softmax; equation 1, the softmax that (5.1) and (5.2) restrict.
 # - PyTorch 2.13, documentation of `scaled_dot_product_attention` and `MultiheadAttention`: what `True` means.
+# - ONNX, operator *Attention*: a row that sees nothing is zero, and causal masks are aligned at the end.
