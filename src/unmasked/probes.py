@@ -143,6 +143,9 @@ def misses_the_past(f: Function, x: Tensor) -> Evidence | None:
 def breaks_equivariance(f: Function, x: Tensor) -> Evidence | None:
     r"""Exchange tokens, and find outputs that are not exchanged with them: attention without positions has no order.
 
+    Equation:
+        $\operatorname{Attend}(P X) = P \operatorname{Attend}(X)$ (18.1)
+
     Args:
         f: (batch, tokens, features) to (batch, tokens, any), neither causal nor told of positions.
         x: floating, (batch, tokens, features).
@@ -197,7 +200,10 @@ def mixes_items(f: Function, x: Tensor) -> Evidence | None:
 
 
 def is_no_average(f: Function, x: Tensor) -> Evidence | None:
-    """Repeat one token: whatever the weights are, the average of equal values is that value.
+    r"""Repeat one token: whatever the weights are, the average of equal values is that value.
+
+    Equation:
+        $\operatorname{Attend}(u x^\top) = u x^\top$ (18.2), with $u$ for a column of ones
 
     Args:
         f: (batch, tokens, features) to (batch, tokens, any), not told of positions.

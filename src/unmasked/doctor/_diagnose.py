@@ -392,7 +392,7 @@ class _Examination:
 
     def _constant_scale(self, fits: Callable[[Steps], bool], weights: Weights, causal: bool) -> bool:
         """Try the root of every number as the scale: a number that no size here explains comes from elsewhere."""
-        for number in range(2, 1025):
+        for number in [*range(2, 129), *range(160, 1025, 32)]:
             if fits(Steps(scale=lambda c, n=number: n**-0.5)):  # type: ignore[misc]
                 told = f"the scores are divided by the root of {number}, which is none of its sizes: a name read from outside"
                 self._find(_EQUAL, "global-d-k", told, self._smallest(weights, causal), certain=True)
@@ -767,7 +767,7 @@ def _originals(target: Target) -> dict[str, Tensor]:
         if isinstance(thing, Tensor):
             found[name] = thing
         else:
-            found |= {f"{name}.{inner}" if name else inner: p for inner, p in thing.named_parameters()}
+            found |= {f"{name}.{inner}" if name else inner: p for inner, p in thing.named_parameters(remove_duplicate=False)}
     return found
 
 

@@ -56,7 +56,7 @@ class Target:
                 if self.copied:
                     thing.to(dtype)
                     _draw(thing)
-                for inner, parameter in thing.named_parameters():
+                for inner, parameter in thing.named_parameters(remove_duplicate=False):
                     full = f"{name}.{inner}" if name else inner
                     self.tensors[full] = parameter
                     self.owners[full] = thing.get_submodule(inner.rpartition(".")[0])

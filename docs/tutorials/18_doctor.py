@@ -1,0 +1,399 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: py:percent
+# ---
+
+# %% [markdown]
+# # Is *my* module right? The attention doctor
+#
+# **Ask it: `unmasked.diagnose(my_module, embed_dim=12)`**<!--~ a size of our choice --> **tries the module, says what
+# holds and what does not, and names the mistake.** It takes any module or function, and never changes it. On this page
+# it examines {{= len(HEALTHY)}} correct implementations, and finds nothing in
+# any<!--== all(report.ok for report in well.values()) -->; and {{= len(SICK)}} with one planted mistake each, and names
+# the right one in every<!--== all(ill[name].causes == (SICK[name].cause,) for name in SICK) --> case.
+#
+# A green report is no proof. The doctor asks what it was taught to ask, at a few sizes; what it cannot decide it lists
+# as open, with what it would need.
+#
+# **You should know** [how heads are split and merged](06_heads.py) and [what a mask does](05_masks.py).
+# **You will know** how to examine a module in Python, in a terminal and in a test suite; what can be told of attention
+# from its outputs alone; and how a mistake is proved by repeating it.
+
+# %%
+import inspect
+import math
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+from torch import nn
+
+from unmasked import diagnose, museum, plot, probes, self_attention
+from unmasked._table import Table
+from unmasked.doctor import patients
+from unmasked.doctor.patients import HEALTHY, NOT_SEEN, SICK
+
+# %% [markdown]
+# ## A module that looks right
+#
+# Here is multi-head attention as one might write it today. It runs, its output has the right shape, and its weights sum
+# to one.
+
+
+# %%
+class Fresh(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.to_qkv = nn.Linear(width, 3 * width)
+        self.to_out = nn.Linear(width, width)
+
+    def forward(self, x):
+        batch, tokens, width = x.shape
+        parts = self.to_qkv(x).chunk(3, dim=-1)
+        q, k, v = (part.view(batch, tokens, self.heads, -1).transpose(1, 2) for part in parts)
+        scores = q @ k.mT / math.sqrt(q.size(-1))
+        future = torch.ones(tokens, tokens).triu(1)
+        weights = (scores + future.to(x.dtype) * -9).softmax(dim=-1)
+        context = weights @ v
+        return self.to_out(context.reshape(batch, tokens, width))
+
+
+torch.manual_seed(1)
+fresh = Fresh(width=12, heads=3)
+report = diagnose(fresh, embed_dim=12, causal=True)
+report
+
+# %% [markdown]
+# The doctor sees that later tokens reach earlier outputs, and names the mistake that does so most often. It is not
+# certain, because no single mistake that it knows gives this module's numbers: there are two in the module. The mask
+# takes only 9<!--~ a figure of the code --> off the scores of the future, and the last line merges the heads without
+# transposing back. Repair the mask, and the other is proved:
+
+
+# %%
+class MaskRepaired(Fresh):
+    def forward(self, x):
+        batch, tokens, width = x.shape
+        parts = self.to_qkv(x).chunk(3, dim=-1)
+        q, k, v = (part.view(batch, tokens, self.heads, -1).transpose(1, 2) for part in parts)
+        scores = q @ k.mT / math.sqrt(q.size(-1))
+        future = torch.ones(tokens, tokens, dtype=torch.bool).triu(1)
+        context = scores.masked_fill(future, -torch.inf).softmax(dim=-1) @ v
+        return self.merge(context, width)
+
+    def merge(self, context, width):
+        return self.to_out(context.reshape(context.size(0), context.size(2), width))
+
+
+class Repaired(MaskRepaired):
+    def merge(self, context, width):
+        return self.to_out(context.transpose(1, 2).flatten(2))
+
+
+torch.manual_seed(1)
+half_way = diagnose(MaskRepaired(12, 3), embed_dim=12, causal=True)
+healed = diagnose(Repaired(12, 3), embed_dim=12, causal=True)
+assert half_way.causes == ("merge-without-transpose",)
+assert half_way.findings[0].certain
+half_way
+
+# %%
+assert healed.ok
+healed
+
+# %% [markdown]
+# A finding has a `cause`, the mistake's name in [the museum](09_museum.py), the `evidence` with the smallest input that
+# shows it, and a `link`. `report.ok` is true without findings, and `report.inconclusive` lists what was not decided.
+#
+# ## What outputs alone tell
+#
+# Some questions need nothing but calls. Attention without a mask or positions has no order: exchange the tokens, and
+# the outputs are exchanged in the same way. With $P$ for a matrix that reorders rows,
+#
+# $$\operatorname{Attend}(P X) = P \operatorname{Attend}(X) \tag{18.1}$$
+# <!-- where: X = random("n d"); P = torch.eye(n, dtype=torch.float64)[torch.arange(n).roll(1)];
+#   Attend = lambda tokens: self_attention(tokens).context -->
+#
+# And where all tokens are one, $x$, weights that sum to one leave it as it is, however many copies there are. With $u$
+# for a column of ones:
+#
+# $$\operatorname{Attend}(u x^\top) = u x^\top \tag{18.2}$$
+# <!-- where: x = random("d"); u = torch.ones(5, dtype=torch.float64);
+#   Attend = lambda tokens: self_attention(tokens).context -->
+#
+# Each such question is a function in `unmasked.probes`. It returns None, or the evidence:
+
+# %%
+torch.manual_seed(2)
+x = torch.randn(4, 5, 12)
+
+for probe in (probes.sees_the_future, probes.breaks_equivariance, probes.is_no_average, probes.mixes_items):
+    print(f"{probe.__name__}: {probe(fresh, x)}")
+
+# %% [markdown]
+# ## How a mistake is proved
+#
+# Behaviour shows that something is wrong, and seldom what. To find out, the doctor reads which weights are the query's,
+# the key's, the value's and the output's, off their names and shapes, and tries in doubt. With them it computes
+# attention in six<!--== len([s for s in inspect.signature(Steps).parameters if s not in ("enter", "leave")]) --> steps:
+
+# %%
+from unmasked.doctor._mistakes import Steps, attend
+
+print(inspect.getsource(attend))
+
+# %% [markdown]
+# Where that is not the target's output, it computes each known mistake: the same steps, one of them done wrong. In
+# float64, with random weights, two different computations do not agree by accident. So the mistake that gives the
+# target's own numbers is the one in the target. By hand, for the module whose mask was repaired:
+
+# %%
+torch.manual_seed(3)
+suspect = MaskRepaired(12, 3).double()
+x = torch.randn(4, 5, 12, dtype=torch.float64)
+q, k, v = (part.unflatten(-1, (3, 4)).transpose(1, 2) for part in suspect.to_qkv(x).chunk(3, dim=-1))
+hidden = torch.ones(5, 5, dtype=torch.bool).triu(1)
+
+
+def attended(scale=0.5, fill=-torch.inf, merge=lambda context: context.transpose(1, 2).flatten(2)):
+    context = (q @ k.mT * scale).masked_fill(hidden, fill).softmax(dim=-1) @ v
+    return suspect.to_out(merge(context))
+
+
+hypotheses = {
+    "right": attended(),
+    "missing-scale": attended(scale=1.0),
+    "no mask": attended(fill=0.0),
+    "merge-without-transpose": attended(merge=lambda context: context.reshape(4, 5, 12)),
+}
+off = {name: (suspect(x) - output).abs().max().item() for name, output in hypotheses.items()}
+Table(("hypothesis", "off by"), [(name, f"{gap:.1e}") for name, gap in off.items()], tabs=False)
+
+# %% [markdown]
+# One<!--= sum(gap < 1e-12 for gap in off.values()) --> is off by no more than rounding; the others by more
+# than 0.5<!--= min(gap for name, gap in off.items() if name != "merge-without-transpose") > 0.5 -->. The package's own steps
+# agree with the ones above:
+
+# %%
+from unmasked.doctor._mistakes import Case
+from unmasked.doctor._weights import Weights
+
+roles = ("query", "key", "value")
+matrices = dict(zip(roles, suspect.to_qkv.weight.chunk(3), strict=True)) | {"out": suspect.to_out.weight}
+biases = dict(zip(roles, suspect.to_qkv.bias.chunk(3), strict=True)) | {"out": suspect.to_out.bias}
+case = Case(x, x, x, ~hidden, Weights(matrices, biases, heads=3, kv_heads=3))
+torch.testing.assert_close(attend(case), hypotheses["right"])
+
+# %% [markdown]
+# ## Both matrices
+#
+# **Sound**: nothing is found in what is right. The implementations differ in style: einsum, fused kernels, lists of
+# heads, shared keys, functions, convolutions, names that say nothing.
+
+# %%
+#| timeout: 300
+torch.manual_seed(4)
+well = patients.ward(HEALTHY)
+assert all(report.ok for report in well.values())
+
+rows = [(name, "no finding", ", ".join(c.cause for c in report.cautions)) for name, report in well.items()]
+Table(("correct implementation", "the doctor", "cautions"), rows, tabs=False)
+
+# %% [markdown]
+# A *caution* is what PyTorch's own functions do too: NaN for a query that may see nothing, weights returned after
+# dropout. With `strict=True` it is a finding.
+#
+# **Complete**: every<!--== {p.cause for p in SICK.values()} | set(NOT_SEEN) == set(museum.ENTRIES) --> mistake of the
+# museum that can be seen from outside is named. *Proved* says that the mistake gave the target's own numbers.
+
+# %%
+#| timeout: 300
+torch.manual_seed(5)
+ill = patients.ward(SICK)
+assert all(ill[name].causes == (SICK[name].cause,) for name in SICK)
+
+rows = [(name, f.cause, "proved" if f.certain else "likely") for name, r in ill.items() for f in r.findings]
+Table(("planted", "named", ""), rows, tabs=False)
+
+# %% [markdown]
+# {{= sum(r.findings[0].certain for r in ill.values())}} of {{= len(ill)}} are proved. The figure shows why that works:
+# for some patients, how far each hypothesis is from the patient's own output. Only the right one is at zero.
+
+# %% tags=["hide-input"]
+chosen = ["merge-without-transpose", "view-without-transpose", "missing-scale", "wrong-d-in-scale"]
+chosen += ["softmax-over-queries", "weights-not-normalised", "wrong-value", "weight-not-transposed"]
+
+torch.manual_seed(6)
+plain = patients.Plain().double().eval().requires_grad_(False)
+tokens = torch.randn(4, 5, 12, dtype=torch.float64)
+outputs = {}
+for name in chosen:
+    patient = SICK[name].make().double().eval().requires_grad_(False)
+    patient.load_state_dict(plain.state_dict())
+    outputs[name] = patient(tokens)
+apart = torch.stack([torch.stack([(a - b).abs().mean() for b in outputs.values()]) for a in outputs.values()])
+
+# %% tags=["hide-input"]
+#| alt: A heat map, a row for each patient and a column for each hypothesis, eight<!--= len(chosen) --> of both. The
+#|   diagonal is zero: the hypothesis that names the patient's mistake gives the patient's output. No other cell is.
+plot.heatmap({"difference from the patient's output": apart.clamp(max=1)}, queries=chosen, keys=chosen)
+
+# %% [markdown]
+# The diagonal is at most {{= apart.diagonal().max() :.0e}}, which is rounding; the smallest of the other cells
+# is {{= (apart + torch.eye(len(chosen))).min() :.2f}}.
+#
+# ## What it cannot see
+#
+# Some mistakes of the museum are not in a module's behaviour:
+
+# %%
+Table(("mistake", "why not"), list(NOT_SEEN.items()), tabs=False)
+
+# %% [markdown]
+# And some modules keep their weights out of sight. Then the reference cannot be computed, and the report says what it
+# needs. Rows packed head by head and rows packed matrix by matrix are both right; only you know which was meant:
+
+
+# %%
+class Renamed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rows, self.out = nn.Linear(12, 36), nn.Linear(12, 12)
+
+    def forward(self, x):
+        q, k, v = self.rows(x).unflatten(-1, (3, 12)).transpose(1, 2).chunk(3, dim=-1)
+        return self.out(nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+
+
+torch.manual_seed(7)
+module = Renamed()
+given = {"qkv": "rows.weight", "qkv_bias": "rows.bias", "out": module.out}
+print(diagnose(module, embed_dim=12, num_heads=3).ok)
+diagnose(module, embed_dim=12, num_heads=3, weights=given).causes
+
+# %% [markdown]
+# ## In a terminal
+#
+# `python -m unmasked doctor file.py:Class` makes an object of the class, with sizes by their usual names or as `--with`
+# says. It exits with 0<!--== codes["Right"] --> if nothing is wrong, with 1<!--== codes["Wrong"] --> if there is a
+# finding, and with 2<!--== codes["Absent"] --> if it cannot do what it is asked.
+
+# %%
+torch.manual_seed(8)
+source = """
+import torch
+
+class Right(torch.nn.Module):
+    scale = True
+
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.heads, self.qkv = heads, torch.nn.Linear(dim, 3 * dim)
+
+    def forward(self, x):
+        q, k, v = (y.unflatten(-1, (self.heads, -1)).transpose(1, 2) for y in self.qkv(x).chunk(3, -1))
+        scores = q @ k.mT / (q.size(-1) ** 0.5 if self.scale else 1)
+        return (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)
+
+class Wrong(Right):
+    scale = False
+"""
+codes = {}
+with TemporaryDirectory() as folder:
+    Path(folder, "mine.py").write_text(source)
+    for name in ("Right", "Wrong", "Absent"):
+        words = f"-m unmasked doctor mine.py:{name} --embed-dim 12 --num-heads 3".split()
+        run = subprocess.run([sys.executable, *words], cwd=folder, capture_output=True, text=True)
+        codes[name] = run.returncode
+        print("$ python", *words, "\n" + run.stdout + run.stderr)
+
+# %% [markdown]
+# `--json` prints the report for other programs; `--causal`, `--inputs qkv`, `--weights query=a.weight` and `--strict`
+# say what the options of `diagnose` say.
+#
+# ## In a test suite
+#
+# One line holds a module to all of it. What is known and shall stay is named with `but`:
+
+# %%
+from unmasked.testing import assert_attention
+
+
+def test_my_layer_attends():
+    assert_attention(Repaired(12, 3), embed_dim=12, causal=True)
+
+
+torch.manual_seed(9)
+test_my_layer_attends()
+
+try:
+    assert_attention(MaskRepaired(12, 3), embed_dim=12, causal=True)
+except AssertionError as error:
+    print(error)
+
+# %% [markdown]
+# ## Exercises
+#
+# **A probe for the future.** Write `leaks(f, x)`: true if a later token of `x`, of shape (batch, tokens, features),
+# reaches an earlier output of `f`.
+#
+# ??? question "Hint"
+#
+#     Change the last token of a copy. Which outputs may differ, and which may not, by however little?
+
+# %% tags=["solution"]
+from unmasked.exercises import check
+
+
+def leaks(f, x):
+    changed = x.clone()
+    changed[:, -1] += 1
+    return not torch.equal(f(changed)[:, :-1], f(x)[:, :-1])
+
+
+check("future-probe", leaks)
+
+# %% [markdown]
+# **Sizes that hide nothing.** Choose `batch`, `tokens`, `heads` and `head_dim` for a test, as a dictionary, so that no
+# exchange of axes goes unnoticed.
+#
+# ??? question "Hint"
+#
+#     A size that equals another hides their exchange. The features of all heads together are a size too.
+
+# %% tags=["solution"]
+check("hiding-sizes", {"batch": 2, "tokens": 5, "heads": 3, "head_dim": 4})
+
+# %% [markdown]
+# **Plant a mistake.** Write attention of one tensor, (batch, tokens, features), without learned matrices and with one
+# mistake of the museum, and pass it with its name. The doctor must find the same.
+#
+# ??? question "Hint"
+#
+#     Three lines are attention. Leave something out.
+
+# %% tags=["solution"]
+
+
+def planted(x):
+    scores = x @ x.mT
+    return scores.softmax(dim=-1) @ x
+
+
+check("plant-a-mistake", (planted, "missing-scale"))
+
+# %% [markdown]
+# ## What to read next
+#
+# - [The museum of mistakes](09_museum.py): each mistake beside its fix.
+# - [Multi-head attention from scratch](07_from_scratch.py): equality with PyTorch, option by option.
+#
+# ## References
+#
+# <!--~ references -->
+# - Vaswani et al. (2017), *Attention Is All You Need*: section 3.2, the steps.
+# - Lee et al. (2019), *Set Transformer*: section 3, attention and the order of a set.
