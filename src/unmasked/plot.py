@@ -1,7 +1,8 @@
 """Pictures of attention: heat maps of weights, heads side by side, masks, matrices with signs.
 
 Every function returns a matplotlib Figure and shows nothing: as a cell's last expression, a notebook displays it.
-Figures are transparent, and within a page their text has the page's own colour, light or dark.
+Figures are transparent, and within a page their text has the page's own colour, light or dark. Only `grid` needs no
+matplotlib: it colours the cells of a small tensor, whose digits stay text.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from unmasked._grid import Grid
 from unmasked._shapes import Shaped
 
 if TYPE_CHECKING:
@@ -21,12 +23,56 @@ if TYPE_CHECKING:
 else:
     Figure = Any
 
-__all__ = ["heads", "heatmap", "mask", "signed"]
+__all__ = ["grid", "heads", "heatmap", "mask", "signed"]
 
 Matrices = Shaped[Tensor, "..."] | Mapping[str, Shaped[Tensor, "..."]]
 Labels = Sequence[str] | None
 
+# The site's colours. From little to much: deep teal to sand; with signs: teal, paper, amber.
+_AMOUNTS = ["#0b3a41", "#14636b", "#3f9290", "#a3c4a0", "#f7dfa6"]
+_SIGNS = ["#0f5c63", "#5fa7aa", "#f6f4ee", "#e3a063", "#a8480a"]
 _INKED: Any = ("text.color", "axes.edgecolor", "axes.labelcolor", "axes.titlecolor", "xtick.color", "ytick.color")
+
+
+def grid(values: Shaped[Tensor, "..."], name: str = "", *, rows: Labels = None, columns: Labels = None) -> Grid:
+    """A small tensor as coloured cells that keep their digits: the stronger the colour, the larger the number.
+
+    Args:
+        values: Up to 256 numbers. The last two axes are rows and columns; each place on the axes before them is a
+            panel of its own, as a head of (heads, queries, keys) is.
+        name: What the numbers are.
+        rows: The names of the rows; by default their places.
+        columns: The names of the columns.
+
+    Returns:
+        What a notebook shows as HTML, and prints as digits.
+
+    Raises:
+        ValueError: There are no numbers or too many, or names that are not as many as rows or columns.
+
+    Examples:
+        >>> grid(torch.tensor([[1.0, -0.5]]), "scores")
+        scores (1, 2)
+              0      1
+        0  1.00  −0.50
+    """
+    if not 0 < values.numel() <= 256:
+        raise ValueError(
+            f"values has {values.numel()} numbers, shape {tuple(values.shape)}, expected 1 to 256: "
+            "cut out a part, or draw it with plot.heatmap"
+        )
+    matrices = values.detach().cpu().double()
+    while matrices.ndim < 2:
+        matrices = matrices.unsqueeze(0)
+    *outer, height, width = matrices.shape
+    for axis, names, size in (("rows", rows, height), ("columns", columns, width)):
+        if names is not None and len(names) != size:
+            raise ValueError(f"{axis} has {len(names)} names, but values is {tuple(values.shape)}: pass {size}")
+    places = list(product(*map(range, outer)))
+    titles = [f"[{', '.join(map(str, place))}]" if place else "" for place in places]
+    panels = [(title, matrices[place].tolist()) for title, place in zip(titles, places, strict=True)]
+    numbered = [list(map(str, range(size))) for size in (height, width)]
+    return Grid(name, tuple(values.shape), panels, rows or numbered[0], columns or numbered[1])
 
 
 def heatmap(weights: Matrices, *, queries: Labels = None, keys: Labels = None, title: str | None = None) -> Figure:
@@ -53,7 +99,7 @@ def heatmap(weights: Matrices, *, queries: Labels = None, keys: Labels = None, t
     panels = _panels("weights", weights)
     finite = _finite(panels)
     low, high = min(finite.min().item(), 0.0), finite.max().item()
-    return _draw("weights", panels, queries, keys, title, "cividis", (low, high if high > low else low + 1))
+    return _draw("weights", panels, queries, keys, title, _AMOUNTS, (low, high if high > low else low + 1))
 
 
 def heads(
@@ -107,7 +153,7 @@ def mask(allowed: Matrices, *, queries: Labels = None, keys: Labels = None, titl
 
 
 def signed(matrix: Matrices, *, queries: Labels = None, keys: Labels = None, title: str | None = None) -> Figure:
-    """A heat map of numbers with signs, such as scores or gradients: white is zero, the scale symmetric around it.
+    """A heat map of numbers with signs, such as scores or gradients: pale is zero, the scale symmetric around it.
 
     Args:
         matrix: (queries, keys), or several of one shape under their titles. Cells that are not finite are grey.
@@ -124,7 +170,7 @@ def signed(matrix: Matrices, *, queries: Labels = None, keys: Labels = None, tit
     """
     panels = _panels("matrix", matrix)
     bound = _finite(panels).abs().max().item() or 1.0
-    return _draw("matrix", panels, queries, keys, title, "PuOr_r", (-bound, bound))
+    return _draw("matrix", panels, queries, keys, title, _SIGNS, (-bound, bound))
 
 
 def _panels(name: str, matrices: Tensor | Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -156,12 +202,12 @@ def _draw(
     queries: Labels,
     keys: Labels,
     title: str | None,
-    colours: str | None,
+    colours: Sequence[str] | None,
     limits: tuple[float, float],
 ) -> Figure:
     try:
         import matplotlib
-        from matplotlib.colors import ListedColormap
+        from matplotlib.colors import Colormap, LinearSegmentedColormap, ListedColormap
 
         from unmasked._figure import INK, PageFigure
     except ModuleNotFoundError as error:
@@ -172,7 +218,9 @@ def _draw(
         if labels is not None and len(labels) != size:
             raise ValueError(f"{axis} has {len(labels)} labels, but {name} is {(rows, columns)}: pass {size}")
 
-    colourmap = matplotlib.colormaps[colours] if colours else ListedColormap(["#00224e", "#fee838"])
+    colourmap: Colormap = ListedColormap([_AMOUNTS[0], _AMOUNTS[-1]])
+    if colours:
+        colourmap = LinearSegmentedColormap.from_list("unmasked", colours)
     colourmap = colourmap.with_extremes(bad="#9a9a9a")
     across = min(len(panels), max(2, math.ceil(math.sqrt(len(panels)))))
     down = math.ceil(len(panels) / across)

@@ -1,0 +1,88 @@
+"""A tensor as small coloured cells: HTML in a notebook, digits in print."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+__all__ = ["Grid"]
+
+# Half transparent: the page's colour shines through, light or dark, and its text can be read on all of them.
+_POSITIVE, _NEGATIVE, _STRONGEST = "42,163,173", "224,138,60", 0.55
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Matrices of numbers whose cells are as strong in colour as their values are large.
+
+    Attributes:
+        title: What they are.
+        shape: The tensor's shape.
+        panels: The matrices under their titles, row by row; one number in a cell.
+        rows: The names of the rows.
+        columns: The names of the columns.
+    """
+
+    title: str
+    shape: tuple[int, ...]
+    panels: Sequence[tuple[str, Sequence[Sequence[float]]]]
+    rows: Sequence[str]
+    columns: Sequence[str]
+
+    def __str__(self) -> str:
+        lines = [self._caption]
+        for title, matrix in self.panels:
+            cells = [
+                ["", *self.columns],
+                *([name, *map(_write, row)] for name, row in zip(self.rows, matrix, strict=True)),
+            ]
+            widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+            lines += [title] * bool(title)
+            lines += ["  ".join(map(str.rjust, line, widths)) for line in cells]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        values = [abs(value) for _, matrix in self.panels for row in matrix for value in row if math.isfinite(value)]
+        largest = max(values, default=0.0) or 1.0
+        head = "".join(f'<th scope="col" style="{_NAME}">{escape(name)}</th>' for name in self.columns)
+        panels = []
+        for title, matrix in self.panels:
+            body = "".join(
+                f'<tr><th scope="row" style="{_NAME}">{escape(name)}</th>{"".join(_cell(v, largest) for v in row)}</tr>'
+                for name, row in zip(self.rows, matrix, strict=True)
+            )
+            caption = f'<caption style="{_CAPTION}">{escape(f"{self.title} {title}".strip() if title else self._caption)}</caption>'
+            top = f"<thead><tr><td></td>{head}</tr></thead>"
+            panels.append(f'<table class="grid" style="{_TABLE}">{caption}{top}<tbody>{body}</tbody></table>')
+        if len(panels) == 1:
+            return f'<div style="overflow-x:auto">{panels[0]}</div>'
+        inside = "".join(panels)
+        return f'<div role="group" aria-label="{escape(self._caption)}" style="{_SIDE_BY_SIDE}">{inside}</div>'
+
+    @property
+    def _caption(self) -> str:
+        return f"{self.title} {self.shape}".strip()
+
+
+_TABLE = "border-collapse:separate;border-spacing:2px;font-size:.7rem;width:auto;margin:0"
+_CAPTION = "caption-side:top;text-align:left;font-size:.7rem;padding:0 0 .2em .2em"
+_NAME = "font-weight:400;opacity:.8;padding:0 .4em;text-align:right;min-width:0;border:0"
+_CELL = (
+    "padding:.25em .35em;min-width:2.6em;text-align:right;font-variant-numeric:tabular-nums;border:0;border-radius:2px"
+)
+_SIDE_BY_SIDE = "display:flex;flex-wrap:wrap;gap:1em"
+
+
+def _cell(value: float, largest: float) -> str:
+    strength = _STRONGEST * min(1.0, abs(value) / largest) if math.isfinite(value) else 0.0
+    colour = f"rgba({_NEGATIVE if value < 0 else _POSITIVE},{strength:.3f})"
+    return f'<td style="{_CELL};background:{colour}">{_write(value)}</td>'
+
+
+def _write(value: Any) -> str:
+    return f"{value:z.2f}".replace("inf", "∞").replace("-", "−")

@@ -1,0 +1,85 @@
+import re
+
+import pytest
+import torch
+
+from unmasked import plot
+
+PAGES = {"light": (255, 253, 248), "dark": (20, 27, 29)}
+TEXT = {"light": (29, 43, 46), "dark": (224, 229, 228)}
+
+
+def contrast(one: tuple[float, ...], other: tuple[float, ...]) -> float:
+    def luminance(colour: tuple[float, ...]) -> float:
+        r, g, b = (((c / 255 + 0.055) / 1.055) ** 2.4 for c in colour)
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b
+
+    dark, light = sorted((luminance(one), luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def colours(html: str) -> list[tuple[tuple[int, ...], float]]:
+    found = re.findall(r"background:rgba\((\d+),(\d+),(\d+),([\d.]+)\)", html)
+    return [((int(r), int(g), int(b)), float(strength)) for r, g, b, strength in found]
+
+
+def test_the_digits_of_a_grid_are_text_in_print_and_in_html():
+    shown = plot.grid(torch.tensor([[1.0, -0.5], [0.25, -torch.inf]]), "scores", rows=["my", "ship"])
+    assert str(shown) == repr(shown) == "scores (2, 2)\n         0      1\n  my  1.00  −0.50\nship  0.25     −∞"
+    html = shown._repr_html_()
+    assert re.findall(r"<td style[^>]*>([^<]+)</td>", html) == ["1.00", "−0.50", "0.25", "−∞"]
+    assert re.findall(r'<th scope="row"[^>]*>([^<]+)<', html) == ["my", "ship"]
+    assert re.findall(r'<th scope="col"[^>]*>([^<]+)<', html) == ["0", "1"]
+    assert ">scores (2, 2)</caption>" in html
+
+
+def test_the_larger_a_number_the_stronger_its_colour_and_the_sign_has_one_of_its_own():
+    (one, strong), (other, weak), (same, half), (_, none) = colours(
+        plot.grid(torch.tensor([1.0, -0.5, 0.5, torch.nan]))._repr_html_()
+    )
+    assert one == same != other
+    assert strong == pytest.approx(2 * half, abs=0.01)
+    assert weak == half
+    assert none == 0
+
+
+def test_every_head_is_a_panel_on_one_scale_with_one_name():
+    values = torch.arange(12.0).view(2, 3, 2)
+    html = plot.grid(values, "weights")._repr_html_()
+    assert html.count("<table") == 2
+    assert 'aria-label="weights (2, 3, 2)"' in html
+    assert re.findall(r"<caption[^>]*>([^<]+)<", html) == ["weights [0]", "weights [1]"]
+    assert [strength for _, strength in colours(html)][-1] == max(strength for _, strength in colours(html))
+    assert str(plot.grid(values, "weights")).splitlines()[:2] == ["weights (2, 3, 2)", "[0]"]
+    assert html.count("[0]") == 1
+
+
+def test_the_text_of_a_page_can_be_read_on_every_cell_in_light_and_dark():
+    for colour, strength in colours(plot.grid(torch.tensor([1.0, -1.0, 0.3, -0.3, 0.0]))._repr_html_()):
+        for theme, page in PAGES.items():
+            cell = tuple(strength * c + (1 - strength) * p for c, p in zip(colour, page, strict=True))
+            assert contrast(cell, TEXT[theme]) >= 4.5, (theme, colour, strength)
+
+
+def test_names_of_tokens_are_text_and_no_html():
+    html = plot.grid(torch.ones(1, 1), "<b>", rows=["<s>"], columns=["&"])._repr_html_()
+    assert "<b>" not in html
+    assert "<s>" not in html
+    assert "&lt;s&gt;" in html
+
+
+def test_what_is_no_small_tensor_is_refused_with_a_remedy():
+    with pytest.raises(ValueError, match=r"values has 0 numbers, shape \(0, 3\), expected 1 to 256: cut out a part"):
+        plot.grid(torch.ones(0, 3))
+    with pytest.raises(ValueError, match=r"values has 257 numbers, shape \(257,\), expected 1 to 256"):
+        plot.grid(torch.ones(257))
+    with pytest.raises(ValueError, match=r"rows has 1 names, but values is \(2, 3\): pass 2"):
+        plot.grid(torch.ones(2, 3), rows=["a"])
+    with pytest.raises(ValueError, match=r"columns has 1 names, but values is \(2, 3\): pass 3"):
+        plot.grid(torch.ones(2, 3), columns=["a"])
+
+
+def test_gradients_integers_and_booleans_have_grids_too():
+    assert "1.00" in str(plot.grid(torch.ones(1, 2, requires_grad=True)))
+    assert "3.00" in str(plot.grid(torch.tensor(3)))
+    assert "1.00" in str(plot.grid(torch.tensor([True])))
