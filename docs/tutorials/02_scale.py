@@ -7,203 +7,353 @@
 # %% [markdown]
 # # Why divide by the square root of d_k?
 #
-# **Because a dot product grows with the number of its terms, and a softmax of large numbers is almost a choice of
-# one.** The dot product of two random vectors with $d$ features of unit variance has the variance $d$. Divided by
-# $\sqrt{d}$ it has unit variance, whatever $d$ is. Without the division, with 512<!--== big --> features, the largest
-# of ten<!--== keys --> weights is 0.95<!--== largest_unscaled --> on average and gradients of the scores all but
-# vanish; with it, the largest is 0.32<!--== largest_scaled -->.
+# **Because dot products grow with the number of their terms, and the softmax of large numbers picks one of them.** The
+# dot product of two random vectors of $d$ features with unit variance has the
+# variance $d$<!--== all(abs(exact[d][0] / d - 1) < 1e-9 for d in exact) -->. Divided by $\sqrt{d}$, its variance is
+# one<!--== all(abs(exact[d][1] - 1) < 1e-9 for d in exact) -->, whatever $d$ is.
 #
-# **You should know** [what attention computes](01_what_is_attention.py), and what a mean and a variance are. **You will
-# know** where the root comes from, what happens without it, which $d$ belongs under it with many heads, and why the
-# rule rests on an assumption that a new layer does not meet.
+# Without the division, with 512<!--== big --> features, the largest of ten<!--== keys --> weights is
+# 0.95<!--== largest[0] --> on average, and learning has little to hold on to: in half of the cases every derivative of
+# a weight by a score is below 0.0002<!--== halves[0] < 0.0002 -->. With it, the largest weight is
+# 0.32<!--== largest[1] --> and the largest derivative 0.2<!--== halves[1] -->.
+#
+# **You should know** [what attention computes](01_what_is_attention.py), and what mean, variance and gradient are.
+# **You will know** where the root comes from, what its absence does to weights and gradients, which $d$ belongs under
+# it with many heads, what it assumes, and a check that finds the wrong one.
 
 # %%
+import inspect
 import itertools
+import math
 
-import matplotlib.pyplot as plt
 import torch
 from torch import nn
+from torch.distributions import Categorical
 
-from unmasked import attention_scores, attention_weights, self_attention
-from unmasked.embeddings import ship_vectors
+from unmasked import attention_scores, attention_weights, functional, self_attention
+from unmasked.embeddings import ship_vectors, table
+from unmasked.heads import split_heads
 
 # %% [markdown]
 # ## The variance of a dot product
 #
-# A dot product is a sum of $d$ products. If the features are independent, with mean zero and variance one, each product
-# has mean zero and variance one too, and variances of independent terms add up:
-#
-# $$\operatorname{Var}(q \cdot k) = d$$
-# <!-- unchecked: a statement about random vectors, which the next cell computes exactly -->
-#
-# This can be counted rather than estimated. Let each feature be plus or minus one, equally likely. Then for small $d$
-# all pairs of vectors can be listed, and the variance over them is exact:
+# How large are dot products, if nothing is known of the vectors? Variance can be computed without drawing a sample. Let
+# each feature take each of a few values equally often, and list *all* vectors; then the variance over them is exact.
 
 
 # %%
-def exact_variance(d, scale):
-    signs = torch.tensor(list(itertools.product([-1.0, 1.0], repeat=d)), dtype=torch.float64)  # all vectors
-    return attention_scores(signs, signs, scale=scale).var(correction=0).item()
+def every_vector(values, d):
+    """All vectors of d such values, one in each column."""
+    return torch.tensor(list(itertools.product(values, repeat=d)), dtype=torch.float64).T
 
 
-exact = {d: (exact_variance(d, 1.0), exact_variance(d, d**-0.5)) for d in range(2, 8)}
-for d, (plain, scaled) in exact.items():
-    assert abs(plain - d) < 1e-9
-    assert abs(scaled - 1) < 1e-9
-exact[7]
+def variance(outcomes):
+    return outcomes.var(correction=0)
+
+
+every_vector([-1, 1], 3)
 
 # %% [markdown]
-# Without the scale the variance is $d$<!--= all(abs(plain - d) < 1e-9 for d, (plain, _) in exact.items()) -->, with it
-# it is one<!--= all(abs(scaled - 1) < 1e-9 for _, (_, scaled) in exact.items()) -->, for each $d$ tried. So scores are
-# divided by the standard deviation that they would have:
+# A dot product of a query and a key is a sum of $d$ products. Let all features be independent, with mean zero. Then a
+# product has the mean zero, and as its variance the product of the two variances; and the variances of independent
+# terms add up:
 #
-# $$s_{ij} = \frac{q_i \cdot k_j}{\sqrt{d}}$$
-# <!-- where: q = random("n d"); k = random("m d"); s = attention_scores(q, k) -->
+# $$\operatorname{Var}(q^\top k) = \sum_{t=1}^{d} \operatorname{Var}(q_t) \operatorname{Var}(k_t) \tag{2.1}$$
+# <!-- where: Var = variance; d = 3
+# q = every_vector([-1.3, 0.4, 0.9], d); k = every_vector([-0.7, -0.2, 0.9], d) -->
 #
+# Equation (2.1) is checked on all vectors of three values, other ones for queries than for keys. Features of minus one
+# and one have unit variance; here is the variance of all dot products of such vectors, plain and divided by $\sqrt{d}$:
+
+# %%
+exact = {}
+for d in range(2, 9):
+    q = k = every_vector([-1, 1], d)
+    products = q.T @ k  # of every query with every key
+    exact[d] = [variance(products).item(), variance(products / math.sqrt(d)).item()]
+
+table(torch.tensor(list(exact.values())).T, ["plain", "divided"], [f"d = {d}" for d in exact])
+
+# %% [markdown]
+# The standard deviation, the root of the variance, says how large such numbers typically are: $\sqrt{d}$. By it they
+# are divided, and so the score of query $i$ and key $j$ is
+#
+# $$s_{ij} = \frac{q_i \cdot k_j}{\sqrt{d_k}} \tag{2.2}$$
+# <!-- where: q, k = random("n d_k", "m d_k"); s = attention_scores(q, k) -->
+#
+# where $d_k$ is the number of features that queries and keys have. In the package that takes two lines. The scale is
+# applied to the query, before the product, which keeps large inputs finite:
+
+# %%
+for function, line in ((functional._scale, "return"), (attention_scores, " @ ")):
+    source = inspect.getsource(function).splitlines()
+    print(next(each.strip() for each in source if line in each and "dot products" not in each))
+
+torch.manual_seed(1)
+q, k = torch.randn(3, 6), torch.randn(5, 6)
+torch.testing.assert_close(attention_scores(q, k), q @ k.T / math.sqrt(6))
+
+# %% [markdown]
 # ## What large scores do to a softmax
 #
-# Draw queries and keys for growing $d$ and look at the weights. The *entropy* says over how many keys a row is spread:
-# zero if one key gets all, $\log n$ if all $n$ get the same.
+# The softmax takes differences between scores and makes ratios of them. A score that is larger by one gets
+# 2.7<!--= math.e --> times the weight; one that is larger by ten, {{ math.exp(10) :,.0f}} times. How widely a row
+# spreads its weights is measured by its *entropy*:
+
 
 # %%
-torch.manual_seed(2)
-sizes, keys, draws = [4, 16, 64, 256, 1024], 10, 2_000
-
-
 def entropy(weights):
-    return -torch.xlogy(weights, weights).sum(-1).mean().item()
+    return -torch.xlogy(weights, weights).sum(dim=-1)
 
 
-def softmaxes(d):
-    q, k = torch.randn(draws, 1, d), torch.randn(draws, keys, d)
-    return [attention_weights(attention_scores(q, k, scale=scale)) for scale in (1.0, None)]
+def draw(d, scale=None, rows=1_000, keys=10):
+    q, k = torch.randn(rows, 1, d), torch.randn(rows, keys, d)  # a query, and its own ten keys, in each row
+    scores = attention_scores(q, k, scale=scale)[:, 0]
+    return scores, attention_weights(scores)
 
 
-measured = {d: [entropy(weights) for weights in softmaxes(d)] for d in sizes}
-{d: tuple(round(value, 2) for value in each) for d, each in measured.items()}
-
-# %% tags=["hide-input"]
-#| alt: Two plots against the number of features. Above, the variance of unscaled scores rises in proportion to it;
-#|   that of scaled ones stays at one. Below, the entropy of unscaled weights falls towards zero;
-#|   that of scaled ones stays level, below the broken line of equal weights.
-figure, (left, right) = plt.subplots(2, 1, figsize=(5, 6.5), layout="constrained", sharex=True)
-left.loglog(sizes, sizes, "o-", label="unscaled")
-left.loglog(sizes, [1] * len(sizes), "s-", label="scaled")
-left.set_ylabel("variance of the scores")
-right.semilogx(sizes, [plain for plain, _ in measured.values()], "o-", label="unscaled")
-right.semilogx(sizes, [scaled for _, scaled in measured.values()], "s-", label="scaled")
-right.axhline(torch.tensor(float(keys)).log().item(), linestyle="--", color="gray", label="equal weights")
-right.set_ylabel("entropy of the weights")
-right.set_xlabel("features d")
-left.legend()
-right.legend()
-plt.show()
+torch.manual_seed(2)
+keys = 10
+_, weights = draw(3)
+torch.testing.assert_close(entropy(weights), Categorical(probs=weights).entropy())
+torch.testing.assert_close(entropy(torch.full((keys,), 1 / keys)), torch.tensor(math.log(keys)))
 
 # %% [markdown]
-# Unscaled, the entropy falls from 1.44<!--= measured[4][0] --> to 0.08<!--= measured[1024][0] -->: attention becomes a
-# lookup of the nearest key, decided before anything is learned. Scaled, it stays at
-# 1.92<!--= measured[1024][1] -->.
-
-# %%
-big = 512
-torch.manual_seed(7)
-plain, scaled = softmaxes(big)
-largest_unscaled, largest_scaled = (weights.max(-1).values.mean().item() for weights in (plain, scaled))
-largest_unscaled, largest_scaled
+#
+# $$H = -\sum_{j=1}^{n} a_j \ln a_j \tag{2.3}$$
+# <!-- where: a = random("n").softmax(0); H = entropy(a) -->
+#
+# It is zero where one key gets everything, and $\ln n$, its largest value, where all $n$ get the same.
 
 # %% [markdown]
 # ## Why that stops learning
 #
-# Training moves scores along the gradient that comes back through the softmax. The derivative of weight $j$ by score
-# $k$ is
-#
-# $$\frac{\partial w_j}{\partial s_k} = w_j \, (\delta_{jk} - w_k)$$
-# <!-- unchecked: a derivative; the next cell compares it with what autograd gives -->
-#
-# where $\delta_{jk}$ is one if both are the same and zero otherwise. If one weight is nearly one and the others nearly
-# zero, each of these products is nearly zero. Autograd agrees:
+# Training changes scores by the gradient that comes back through the softmax, which is made of the derivatives of each
+# weight by each score. By hand they are the entries of a matrix, the *Jacobian*:
 
 
 # %%
-def jacobian(scores):
-    weights = scores.softmax(-1)
-    return torch.diag(weights) - weights[:, None] * weights
+def softmax(scores):
+    return attention_weights(scores[None])[0]
 
 
-torch.manual_seed(3)
-d = 512
-q, k = torch.randn(d, dtype=torch.float64), torch.randn(keys, d, dtype=torch.float64)
-sizes_of_gradients = []
-for scale in (1.0, d**-0.5):
-    scores = attention_scores(q[None], k, scale=scale)[0]
-    found = torch.autograd.functional.jacobian(lambda s: attention_weights(s[None])[0], scores)
-    torch.testing.assert_close(found, jacobian(scores))
-    sizes_of_gradients.append(found.abs().max().item())
+def jacobian(weights):
+    return torch.diag_embed(weights) - weights[..., :, None] * weights[..., None, :]
 
-unscaled_gradient, scaled_gradient = sizes_of_gradients
-f"largest derivative: {unscaled_gradient:.1g} unscaled, {scaled_gradient:.2f} scaled"
 
 # %% [markdown]
-# For this draw the scaled derivatives are over a thousand times larger<!--= scaled_gradient > 1000 * unscaled_gradient
-# -->.
+# The derivative of weight $j$ by score $l$ is
 #
+# $$\frac{\partial a_j}{\partial s_l} = a_j \, ([j = l] - a_l) \tag{2.4}$$
+# <!-- where: s = random("n").requires_grad_(); a = softmax(s) -->
+#
+# where the bracket is one if both are the same, and zero otherwise. Autograd agrees:
+
+# %%
+torch.manual_seed(3)
+scores = torch.randn(4)
+torch.testing.assert_close(jacobian(softmax(scores)), torch.autograd.functional.jacobian(softmax, scores))
+jacobian(softmax(scores))
+
+# %% [markdown]
+# Every entry is a product of two weights, or of a weight and what it lacks to one. If one weight is nearly one, each
+# product has a factor that is nearly zero: a softmax like that is *saturated*.
+
+# %%
+sure = torch.tensor([0.99, 0.006, 0.004])
+assert math.isclose(jacobian(sure).abs().max(), 0.99 * (1 - 0.99), rel_tol=1e-5)
+jacobian(sure)
+
+# %% [markdown]
+# With a largest weight of 0.99<!--= sure.max() -->, no entry exceeds 0.0099<!--= jacobian(sure).abs().max() -->.
+#
+# ## With more and more features
+#
+# Now draw queries and keys for growing $d$, with a scale of one and with the default, and measure three things: the
+# variance of the scores, the mean entropy of the weights, and the largest entry of each row's Jacobian, of which the
+# *median* is noted: half of the rows have less.
+
+# %%
+sizes = [4, 16, 64, 256, 512, 1024]
+measured = {}
+for name, scale in (("unscaled", 1.0), ("scaled", None)):
+    torch.manual_seed(4)
+    kept = measured[name] = {"variance": [], "entropy": [], "derivative": [], "mean": []}
+    for d in sizes:
+        scores, weights = draw(d, scale)
+        kept["variance"].append(variance(scores).item())
+        kept["entropy"].append(entropy(weights).mean().item())
+        derivatives = jacobian(weights).abs().amax((1, 2))
+        kept["derivative"].append(derivatives.median().item())
+        kept["mean"].append(derivatives.mean().item())
+
+fall = math.log10(measured["unscaled"]["derivative"][0] / measured["unscaled"]["derivative"][-1])
+mean_fall = measured["unscaled"]["mean"][0] / measured["unscaled"]["mean"][-1]
+{d: f"{derivative:.1g}" for d, derivative in zip(sizes, measured["unscaled"]["derivative"], strict=True)}
+
+# %% tags=["hide-input"]
+#| alt: Three plots over the number of features d, from 4<!--= sizes[0] --> to 1024<!--= sizes[-1] -->. Unscaled, the
+#|   variance of the scores rises in proportion to d, the entropy of the weights falls from
+#|   1.4<!--= measured["unscaled"]["entropy"][0] --> to 0.1<!--= measured["unscaled"]["entropy"][-1] -->, and the
+#|   largest derivative falls by over five<!--= fall > 5 --> powers of ten. Scaled, all three are level.
+from unmasked._figure import INK, PageFigure
+
+figure = PageFigure(5.2, 7.6)
+panels = figure.subplots(3, 1, sharex=True)
+told = {"variance": "variance of the scores", "entropy": "entropy of the weights", "derivative": "largest derivative"}
+for axes, (what, label) in zip(panels, told.items(), strict=True):
+    for name, style in (
+        ("unscaled", {"color": "#e07020", "marker": "o"}),
+        ("scaled", {"color": "#3d85d6", "marker": "s"}),
+    ):
+        axes.plot(sizes, measured[name][what], label=name, **style)
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(sizes, labels=[str(d) for d in sizes])
+    axes.set_facecolor("none")
+    axes.set_title(label, color=INK)
+    axes.tick_params(colors=INK, which="both")
+    axes.spines[:].set_color(INK)
+panels[0].set_yscale("log")
+panels[2].set_yscale("log")
+panels[2].set_xlabel("features d", color=INK)
+panels[0].legend(labelcolor=INK, facecolor="none", edgecolor=INK)
+figure
+
+# %% [markdown]
+# Unscaled, the entropy falls from 1.44<!--= measured["unscaled"]["entropy"][0] --> to
+# 0.07<!--= measured["unscaled"]["entropy"][-1] -->: attention picks the best key and drops the others, before anything
+# has been learned. Scaled, it is {{ measured["scaled"]["entropy"][0] :.2f}} with four<!--= sizes[0] --> features and
+# {{ measured["scaled"]["entropy"][-1] :.2f}} with 1,024<!--= sizes[-1] -->, of at most 2.30<!--= math.log(keys) -->.
+#
+# Unscaled, the median derivative falls by a factor of {{ 10**fall :,.0f}}, the mean by a factor of
+# {{ mean_fall :.0f}}: now and then two keys are nearly equal, and that row still learns. So without the scale a model
+# learns from its few undecided rows alone.
+
+# %%
+big = 512
+torch.manual_seed(5)
+rows = [draw(big, scale)[1] for scale in (1.0, None)]
+largest = [weights.amax(-1).mean().item() for weights in rows]
+halves = [jacobian(weights).abs().amax((1, 2)).median().item() for weights in rows]
+largest, halves
+
+# %% [markdown]
 # ## Which d, with many heads?
 #
-# A model of width 512<!--== width --> with eight<!--== num_heads --> heads has 64<!--== head_dim --> features in each.
-# The dot products run over one head's features, so its root belongs under the fraction. The width is a common mistake:
-# nothing fails, but scores come out too small, by the root of the number of heads.
+# That of one head: the dot products run over its features alone. A model that is 512<!--== width --> features wide and
+# has eight<!--== num_heads --> heads divides by the root of 64<!--== head_dim -->, not of 512<!--== width -->. With the
+# width under the root nothing fails, but all scores are too small, by the root of the number of heads.
 
 # %%
 width, num_heads = 512, 8
 head_dim = width // num_heads
-torch.manual_seed(4)
-q, k = torch.randn(2, num_heads, 300, head_dim)
+torch.manual_seed(20)
+q, k = torch.randn(2, 3, num_heads, 5, head_dim)  # batch heads tokens head_dim
 by_head = attention_scores(q, k)
 by_width = attention_scores(q, k, scale=width**-0.5)
+torch.testing.assert_close(by_width * math.sqrt(num_heads), by_head)
 by_head.std().item(), by_width.std().item()
 
 # %% [markdown]
-# Divided by the root of 64<!--= head_dim -->, the standard deviation is 1.00<!--= by_head.std() -->; by the root
-# of 512<!--= width -->, it is 0.35<!--= by_width.std() -->, and the weights are flatter than they were meant to be. The
-# default of `attention_scores`, and of PyTorch's function, is the last axis of the query, which is right once the heads
-# have been split off.
-#
-# ## What the rule assumes
-#
-# Unit variance of queries and keys is an assumption. In a new layer they are *projections*, and `nn.Linear` draws
-# its matrix so that the variance of a projected feature is a third of the input's:
+# The standard deviation of the scores is 1.02<!--= by_head.std() --> with 64<!--= head_dim -->, and
+# 0.36<!--= by_width.std() --> with 512<!--= width -->. The package and PyTorch's function read the number from the last
+# axis of the query, which is right once the heads have been split off. `nn.MultiheadAttention` does the same:
 
 # %%
-torch.manual_seed(5)
-x = torch.randn(2_000, 512)
-project_q, project_k = nn.Linear(512, 64, bias=False), nn.Linear(512, 64, bias=False)
-with torch.no_grad():
-    q, k = project_q(x), project_k(x)
-variance_of_q, variance_of_scores = q.var().item(), attention_scores(q, k).var().item()
-variance_of_q, variance_of_scores
+torch.manual_seed(7)
+module = nn.MultiheadAttention(width, num_heads, bias=False, batch_first=True)
+x = 3 * torch.randn(3, 5, width)  # batch tokens features
+_, theirs = module(x, x, x, average_attn_weights=False)
+
+q, k, _ = (split_heads(each, num_heads) for each in (x @ module.in_proj_weight.T).chunk(3, dim=-1))
+torch.testing.assert_close(theirs, attention_weights(attention_scores(q, k)))
+flat = attention_weights(attention_scores(q, k, scale=width**-0.5))
+f"by the width: off by up to {(theirs - flat).abs().max().item():.2f}"
 
 # %% [markdown]
-# The entries of the matrix are uniform up to $1/\sqrt{512}$<!--~ the bound of nn.Linear's rule -->, with a variance of
-# a third of that bound's square, and 512<!--= x.size(-1) --> of them add up: the variance of a query's feature is
-# 0.34<!--= variance_of_q -->, and that of a score 0.11<!--= variance_of_scores -->, the square of a third. At the start
-# attention is close to a plain average, which does no harm: training makes the matrices larger where that helps. The
-# root keeps the start the same for every $d$; it does not fix the scores for ever.
+# ## What the rule assumes
 #
-# Nor do embeddings have unit variance. *ship* in the running example keeps 55%<!--== with_root --> of itself with the
-# root, and 100%<!--== without_root --> without:
+# **Unit variance.** In a layer, queries and keys are *projections* of the input $x$. Entry $t$ of a query is a dot
+# product too, of $x$ with a row of the matrix, so by equation (2.1) its variance is the number of features times the
+# variance of the matrix's entries. New matrices are drawn evenly between two bounds, $-b$ and $b$. Numbers spread so
+# have a variance of which a third will turn up again:
+
 
 # %%
-words = ["i", "must", "go", "back", "to", "my", "ship", "and", "to", "my", "crew"]
-ship, x = words.index("ship"), ship_vectors().lookup(words)
-with_root = self_attention(x).weights[ship, ship].item()
-without_root = self_attention(x, scale=1.0).weights[ship, ship].item()
-with_root, without_root
+def evenly(bound, steps=100_000):
+    return bound * (2 * (torch.arange(steps, dtype=torch.float64) + 0.5) / steps - 1)
+
+
+# %% [markdown]
+#
+# $$\operatorname{Var}(w) = \frac{b^2}{3} \tag{2.5}$$
+# <!-- where: Var = variance; b = random(""); w = evenly(b) -->
+#
+# The bound of `nn.Linear` is one over the root of $d$, so the $d$ terms together have a third of the unit variance that
+# the rule asks for. Other layers have other bounds:
+
+
+# %%
+def fresh(width, num_heads=8):
+    """Bound, variance by (2.5), and what is measured of queries and scores, for three ways to draw."""
+    x = torch.randn(2_000, width)
+    drawn = {
+        "nn.Linear": [nn.Linear(width, width).weight for _ in range(2)],
+        "nn.MultiheadAttention": nn.MultiheadAttention(width, num_heads).in_proj_weight.chunk(3)[:2],
+        "Xavier, square": [nn.init.xavier_uniform_(torch.empty(width, width)) for _ in range(2)],
+    }
+    found = {}
+    for name, matrices in drawn.items():
+        q, k = (split_heads((x @ matrix.T).detach(), num_heads) for matrix in matrices)  # heads tokens head_dim
+        bound = max(matrix.abs().max().item() for matrix in matrices)
+        found[name] = [bound, width * bound**2 / 3, variance(q).item(), variance(attention_scores(q, k)).item()]
+    return found
+
+
+torch.manual_seed(8)
+new, other = fresh(512), fresh(128)
+assert abs(new["nn.Linear"][0] * math.sqrt(512) - 1) < 1e-4
+table(torch.tensor(list(new.values())), list(new), ["bound", "by (2.5)", "var(q)", "var(scores)"])
+
+# %% [markdown]
+# With `nn.Linear` a query's features have the variance 0.33<!--= new["nn.Linear"][2] -->, a third, and scores
+# 0.11<!--= new["nn.Linear"][3] -->, its square. PyTorch's module packs three matrices into one
+# ([what that does to its bound](03_weight_bypass.py#where-fresh-matrices-come-from)) and has
+# 0.50<!--= new["nn.MultiheadAttention"][2] --> and 0.25<!--= new["nn.MultiheadAttention"][3] -->. Only
+# Xavier's draw for a square matrix meets the assumption. But with another width the same
+# numbers<!--= all(abs(a / b - 1) < 0.1 for name in new for a, b in zip(new[name][1:], other[name][1:])) --> come out
+# for each: that is what the root is for. Smaller scores mean flatter weights at the start, and training can make the
+# matrices larger.
+#
+# **Independence.** A token and itself are not independent. The dot product of a vector with itself has no variance of
+# $d$ around zero but the *mean* $d$, and the score $\sqrt{d}$. Self-attention without learned matrices is therefore
+# mostly the token itself, the more so the wider it is:
+
+# %%
+torch.manual_seed(9)
+alone = {}
+for d in (4, 64, 512):
+    x = torch.randn(300, d)
+    scores, weights = attention_scores(x, x), self_attention(x).weights
+    alone[d] = [scores.diagonal().mean().item(), math.sqrt(d), weights.diagonal().mean().item()]
+
+table(torch.tensor(list(alone.values())), [f"d = {d}" for d in alone], ["own score", "root of d", "own weight"])
+
+# %% [markdown]
+# The vectors of words are not of unit variance either. *ship*, in the sentence of the other pages, keeps
+# 55%<!--== kept[1] --> of itself with the root, and practically all<!--== kept[0] > 0.999 --> without:
+
+# %%
+words = "I must go back to my ship and to my crew".lower().split()
+ship, tokens = words.index("ship"), ship_vectors().lookup(words)
+kept = [self_attention(tokens, scale=scale).weights[ship, ship].item() for scale in (1.0, None)]
+kept
 
 # %% [markdown]
 # ## A version that looks right
 #
-# Here the size under the root is read from a global, set once at the top of a notebook. It is right until a second
-# model of another size is made:
+# Here the number under the root is a global that a notebook sets once, at its top. The function agrees with the package
+# until someone tries another size:
 
 
 # %%
@@ -211,63 +361,111 @@ d_k = 64
 
 
 def careless_scores(q, k):
-    return q @ k.mT / d_k**0.5  # whose d_k?
+    return q @ k.mT / math.sqrt(d_k)  # whose d_k?
 
 
-torch.manual_seed(6)
-q, k = torch.randn(2, 3, 5, 64)
-agreed = torch.allclose(careless_scores(q, k), attention_scores(q, k))
-d_k = 16  # elsewhere
+torch.manual_seed(10)
+q, k = torch.randn(3, 5, 64), torch.randn(3, 7, 64)
+torch.testing.assert_close(careless_scores(q, k), attention_scores(q, k))
+
+d_k = 16  # another cell, for another model
 off = (careless_scores(q, k) - attention_scores(q, k)).abs().max().item()
-agreed, off
+off
 
 # %% [markdown]
-# It agrees first<!--= agreed -->, and is off by 3.2<!--= off --> later, at the same inputs. The check: call it with two
-# sizes in one run, and compare with the package, or see that doubling all features by repetition multiplies scores by
-# the root of two. The remedy: read the size from the argument, `q.size(-1)`.
+# Neither the call nor its inputs have changed, and the scores are off by up to {{ off :.1f}}. A check needs no
+# reference. Let queries and keys repeat their features, so that there are twice as many: dot products double, the root
+# grows by $\sqrt{2}$, and so the scores must grow by the root of two.
+
+
+# %%
+def growth(scores, q, k):
+    doubled = scores(torch.cat([q, q], dim=-1), torch.cat([k, k], dim=-1))
+    return (doubled / scores(q, k)).mean().item()
+
+
+candidates = {
+    "the package": attention_scores,
+    "a global d_k": careless_scores,
+    "no root": lambda q, k: q @ k.mT,
+    "divided by d": lambda q, k: q @ k.mT / q.size(-1),
+    "the number of keys": lambda q, k: q @ k.mT / math.sqrt(k.size(-2)),
+}
+grown = {name: growth(scores, q, k) for name, scores in candidates.items()}
+assert [name for name, factor in grown.items() if abs(factor - math.sqrt(2)) < 1e-3] == ["the package"]
+table(torch.tensor([[factor] for factor in grown.values()]), list(grown), ["grows by"], digits=3)
+
+# %% [markdown]
+# Only<!--= sum(abs(factor - math.sqrt(2)) < 1e-3 for factor in grown.values()) == 1 --> the right one grows as it must.
+# The remedy: read the size from the argument, `q.size(-1)`.
 #
 # ## Exercises
 #
-# **Scores.** Write `scores(q, k)` for q of (..., queries, d) and k of (..., keys, d).
+# **Scores.** Write `scores(q, k)` for q with the axes (..., queries, features) and k with (..., keys, features).
 #
 # ??? question "Hint"
 #
-#     The last axis of q tells d.
+#     The last axis of q tells how many features there are. `.mT` exchanges the last two axes and leaves batches alone.
 
 # %% tags=["solution"]
 from unmasked.exercises import check
 
 
 def scores(q, k):
-    return q @ k.mT / q.size(-1) ** 0.5
+    return q @ k.mT / math.sqrt(q.size(-1))
 
 
 check("scaled-scores", scores)
 
 # %% [markdown]
-# **Another rule.** Suppose that the features of queries and keys have the variance $v$. By which number must the dot
-# products be divided to have unit variance? Write it as a function `divisor(d, v)`.
+# **Another variance.** Let every feature of queries and keys have the variance $v$ instead of one. By which number must
+# their dot products be divided to have unit variance? Write it as a function `divisor(d, v)`.
 #
 # ??? question "Hint"
 #
-#     Multiplying a variable by $c$ multiplies its variance by $c^2$<!--~ a power -->.
+#     Put $v$ into equation (2.1). To divide numbers by $c$ divides their variance by the square of $c$.
 
 
 # %% tags=["solution"]
 def divisor(d, v):
-    return v * d**0.5
+    return v * math.sqrt(d)
 
 
 check("divisor", divisor)
 
 # %% [markdown]
+# **Back through the softmax.** Write `backward(weights, gradient)`: from a softmax's weights, and the gradient of the
+# loss by these weights, the gradient by the scores. Rows are along the last axis. Never make the Jacobian: it has as
+# many entries for each row as the row has pairs of keys.
+#
+# ??? question "Hint"
+#
+#     Multiply equation (2.4) by the gradient of weight $j$, and sum over $j$. One of the two terms has a sum that is
+#     the same for the whole row.
+
+
+# %% tags=["solution"]
+def backward(weights, gradient):
+    share = weights * gradient
+    return share - weights * share.sum(dim=-1, keepdim=True)
+
+
+check("softmax-backward", backward)
+
+# %% [markdown]
 # ## What to read next
 #
-# - [The weight bypass](03_weight_bypass.py): PyTorch's module with its matrices out of the way.
-# - [The museum of mistakes](09_numbers.py): the scale left out, the root of another $d$.
+# - [The weight bypass](03_weight_bypass.py): the learned matrices of PyTorch's module, and how to switch them off.
+# - [How does one matrix hold many heads?](06_heads.py), where the heads' features come from.
+# - [The museum of mistakes](09_numbers.py): the scale left out, the root of another $d$, a global read inside.
+# - [Notation](../notation.md) for the symbols.
 #
 # ## References
 #
 # <!--~ references -->
-# - Vaswani et al. (2017), *Attention Is All You Need*: section 3.2.1 and footnote 4, on the variance of dot products.
-# - Glorot and Bengio (2010), *Understanding the difficulty of training deep feedforward neural networks*: section 4.2.
+# - Vaswani et al. (2017), *Attention Is All You Need*: section 3.2.1, equation 1, for (2.2), and its footnote 4 for
+#   (2.1); section 3.2.2 for the size of a head.
+# - Glorot and Bengio (2010), *Understanding the difficulty of training deep feedforward neural networks*: section 4.2,
+#   equation 16, for Xavier's bound.
+# - Yang et al. (2021), *Tuning Large Neural Networks via Zero-Shot Hyperparameter Transfer*: they divide by d, since
+#   trained queries and keys are no longer independent.
