@@ -238,8 +238,9 @@ without[0].isnan().all(), alone[0].isnan().any()
 # <!-- where: q, k, v, b = random("n d", "m d", "m d_v", "d_v");
 # o, a = scaled_dot_product_attention(q, k, v, need_weights=True) -->
 #
-# That is the output of a layer with another bias at its end. Appended, the pair competes with the others. Make
-# both vectors ten<!--== factor --> times as long, and compare what moves:
+# That is the output of a layer with another bias at its end. (The same holds for the key's part of `in_proj_bias`: it
+# moves no output, and is [never missed](07_from_scratch.py#exercises).) Appended, the pair competes with the others.
+# Make both vectors ten<!--== factor --> times as long, and compare what moves:
 
 # %%
 factor = 10
@@ -456,4 +457,4 @@ check("softmax-one", softmax_one)
 # - Bahdanau, Cho and Bengio (2015), *Neural Machine Translation by Jointly Learning to Align and Translate*: section
 #   3.1, where a decoder first asks the words of a source.
 # - Xiao et al. (2024), *Efficient Streaming Language Models with Attention Sinks*: section 3.3, for a learned place to
-#   go and for a softmax with one more below the line, (8.5).
+#   go and for a softmax with one more below the line, (8.5), which Miller (2023), *Attention Is Off By One*, proposes.

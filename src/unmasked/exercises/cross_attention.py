@@ -33,6 +33,8 @@ def cross_attention(answer: Callable[[Tensor, Tensor], Tensor]) -> None:
             raise Wrong(f"{off} It averages x, where it should average memory.", "wrong-value")
         if torch.allclose(given, scores.mT.softmax(-1) @ x) or torch.allclose(given, scores.mT.softmax(-1) @ memory):
             raise Wrong(f"{off} The memory asks and x is asked: x must give the queries.")
+        if torch.allclose(given, (x @ x.mT / 2).softmax(-1) @ x):
+            raise Wrong(f"{off} x asks itself, not the memory.", "wrong-value")
         if torch.allclose(given, scores.softmax(-2) @ memory):
             raise Wrong(f"{off} The softmax goes over the queries, not the keys.", "softmax-over-queries")
         raise Wrong(off)
@@ -45,13 +47,13 @@ def appended_pair(answer: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], tup
     Equation: (8.2, 8.3, 8.4)
     """
     for leading in ((), (2, 3)):
-        q, k, v, bias_k, bias_v = _draw((*leading, 4, 6), (*leading, 5, 6), (*leading, 5, 6), (1, 6), (1, 6))
-        longer = [torch.cat([x, b.expand(*leading, 1, 6)], dim=-2) for x, b in ((k, bias_k), (v, bias_v))]
+        q, k, v, bias_k, bias_v = _draw((*leading, 4, 7), (*leading, 5, 7), (*leading, 5, 7), (1, 7), (1, 7))
+        longer = [torch.cat([x, b.expand(*leading, 1, 7)], dim=-2) for x, b in ((k, bias_k), (v, bias_v))]
         right = scaled_dot_product_attention(q, *longer, need_weights=True)
         assert right.weights is not None
         try:
             context, weights = answer(q, k, v, bias_k, bias_v)
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             raise Wrong(f"Return two tensors, context and weights ({error}).") from None
         shifted = scaled_dot_product_attention(q, k + bias_k, v + bias_v, need_weights=True)
         if _equal(weights, shifted.weights):
