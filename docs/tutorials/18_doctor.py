@@ -118,12 +118,11 @@ healed
 # <!-- where: X = random("n d"); P = torch.eye(n, dtype=torch.float64)[torch.arange(n).roll(1)];
 #   Attend = lambda tokens: self_attention(tokens).context -->
 #
-# And where all tokens are one, $x$, weights that sum to one leave it as it is, however many copies there are. With $u$
-# for a column of ones:
+# And weights that sum to one leave as it is what is the same in every token. So a token among copies of itself has the
+# output that it has alone. With $a$ for the weights, and $x$ for the token:
 #
-# $$\operatorname{Attend}(u x^\top) = u x^\top \tag{18.2}$$
-# <!-- where: x = random("d"); u = torch.ones(5, dtype=torch.float64);
-#   Attend = lambda tokens: self_attention(tokens).context -->
+# $$\sum_{j=1}^{n} a_{ij} \, x = x \tag{18.2}$$
+# <!-- where: X = random("n d"); x = random("d"); a = self_attention(X).weights -->
 #
 # Each such question is a function in `unmasked.probes`. It returns None, or the evidence:
 
@@ -132,6 +131,7 @@ torch.manual_seed(2)
 x = torch.randn(4, 5, 12)
 
 for probe in (probes.sees_the_future, probes.breaks_equivariance, probes.is_no_average, probes.mixes_items):
+    assert probe is probes.sees_the_future or probe(lambda x: self_attention(x).context, x) is None
     print(f"{probe.__name__}: {probe(fresh, x)}")
 
 # %% [markdown]
@@ -139,10 +139,10 @@ for probe in (probes.sees_the_future, probes.breaks_equivariance, probes.is_no_a
 #
 # Behaviour shows that something is wrong, and seldom what. To find out, the doctor reads which weights are the query's,
 # the key's, the value's and the output's, off their names and shapes, and tries in doubt. With them it computes
-# attention in six<!--== len([s for s in inspect.signature(Steps).parameters if s not in ("enter", "leave")]) --> steps:
+# attention, step by step:
 
 # %%
-from unmasked.doctor._mistakes import Steps, attend
+from unmasked.doctor._mistakes import attend
 
 print(inspect.getsource(attend))
 
@@ -175,8 +175,8 @@ Table(("hypothesis", "off by"), [(name, f"{gap:.1e}") for name, gap in off.items
 
 # %% [markdown]
 # One<!--= sum(gap < 1e-12 for gap in off.values()) --> is off by no more than rounding; the others by more
-# than 0.5<!--= min(gap for name, gap in off.items() if name != "merge-without-transpose") > 0.5 -->. The package's own steps
-# agree with the ones above:
+# than 0.5<!--= min(gap for name, gap in off.items() if name != "merge-without-transpose") > 0.5 -->. The package's
+# own steps agree with the ones above:
 
 # %%
 from unmasked.doctor._mistakes import Case
@@ -214,6 +214,7 @@ Table(("correct implementation", "the doctor", "cautions"), rows, tabs=False)
 #| timeout: 300
 torch.manual_seed(5)
 ill = patients.ward(SICK)
+assert {patient.cause for patient in SICK.values()} | NOT_SEEN.keys() == museum.ENTRIES.keys()
 assert all(ill[name].causes == (SICK[name].cause,) for name in SICK)
 
 rows = [(name, f.cause, "proved" if f.certain else "likely") for name, r in ill.items() for f in r.findings]

@@ -203,7 +203,7 @@ def is_no_average(f: Function, x: Tensor) -> Evidence | None:
     r"""Repeat one token: whatever the weights are, the average of equal values is that value.
 
     Equation:
-        $\operatorname{Attend}(u x^\top) = u x^\top$ (18.2), with $u$ for a column of ones
+        $\sum_{j=1}^{n} a_{ij} \, x = x$ (18.2)
 
     Args:
         f: (batch, tokens, features) to (batch, tokens, any), not told of positions.
@@ -214,14 +214,14 @@ def is_no_average(f: Function, x: Tensor) -> Evidence | None:
 
     Examples:
         >>> print(is_no_average(lambda x: x @ x.mT @ x, torch.ones(1, 2, 1)))
-        1 item of 2 tokens: a token has another output among its copies than alone, off by 1: the weights do not sum to one
+        1 item of 2 tokens: a token has another output among its copies than alone, off by 1: its weights do not...
     """
     alone = f(x[:, :1])
     among = f(x[:, :1].expand(-1, x.size(1), -1).clone())
     gap = differs(among, alone.expand_as(among) if alone.size(-1) == among.size(-1) else alone)
     if not gap:
         return None
-    told = f"a token has another output among its copies than alone, off by {gap:.3g}: the weights do not sum to one"
+    told = f"a token has another output among its copies than alone, off by {gap:.3g}: its weights do not sum to one"
     return _told(x, gap, told)
 
 
@@ -452,13 +452,13 @@ def misaligns_a_cache(f: Callable[[Tensor, Tensor, Tensor], Tensor], x: Tensor) 
         >>> import torch.nn.functional as F
         >>> f = lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True)
         >>> print(misaligns_a_cache(f, torch.randn(1, 3, 2)))
-        1 item of 3 tokens: the last 1 of the queries, asked alone, gets another output than in the whole, off by ...
+        1 item of 3 tokens: the last 1 of the queries, asked alone, gets another output, off by ...
     """
     whole = f(x, x, x)
     for newest in range(1, x.size(1)):
         gap = differs(f(x[:, -newest:], x, x), whole[:, -newest:])
         if gap:
-            told = f"the last {newest} of the queries, asked alone, gets another output than in the whole, off by {gap:.3g}"
+            told = f"the last {newest} of the queries, asked alone, gets another output, off by {gap:.3g}"
             return _told(x, gap, told)
     return None
 
@@ -549,7 +549,7 @@ def _count_forward(child: nn.Module, counts: list[int]) -> Callable[[], object]:
         counts[1] += 1
 
     handle = child.register_forward_hook(hook)
-    child.forward = counted  # type: ignore[method-assign]
+    child.forward = counted
 
     def undo() -> None:
         handle.remove()

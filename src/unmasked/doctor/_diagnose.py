@@ -38,8 +38,8 @@ def diagnose(
 ) -> Report:
     """Examine an attention module or function: what holds of it, what does not, and which mistake explains it.
 
-    The target is copied, and the copy examined in evaluation mode, in float64, with parameters drawn anew, since those of
-    a fresh module (biases of zero) hide mistakes. Neither the target nor the global random generator is moved.
+    The target is copied, and the copy examined in evaluation mode, in float64, with parameters drawn anew, since those
+    of a fresh module (biases of zero) hide mistakes. Neither the target nor the global random generator is moved.
 
     Args:
         target: A module, or any function. It returns a tensor, or a tuple or a dict that begins with it.
@@ -49,9 +49,9 @@ def diagnose(
         inputs: What it takes: "x", one tensor; "qkv", three; "qkv_allowed", three and a boolean mask whose True means
             that a query may see a key.
         batch_first: Whether its tensors are (batch, tokens, features), and not (tokens, batch, features).
-        weights: Where each weight is, if names do not tell: by "query", "key", "value", "out" or "qkv", and the same with
-            "_bias", a parameter's name, a parameter or a view of one, (out, in), or an nn.Linear. Their order then
-            counts: another is a mistake.
+        weights: Where each weight is, if names do not tell: by "query", "key", "value", "out" or "qkv", and the same
+            with "_bias", a parameter's name, a parameter or a view of one, (out, in), or an nn.Linear. Their order
+            then counts: another is a mistake.
         positions: Whether it adds positions to its tokens, so that their order matters and no reference applies.
         strict: Count as findings what PyTorch's own functions do too: NaN for a query that may see nothing, weights
             that are returned after dropout.
@@ -296,8 +296,8 @@ class _Examination:
         given = None
         if self.given is not None:
             given = named(self.target, self.given, _originals(self.target))
-        options = {"embed_dim": self.embed_dim, "num_heads": self.num_heads, "given": given}
-        read = list(itertools.islice(readings(self.target, **options), 400))
+        every = readings(self.target, embed_dim=self.embed_dim, num_heads=self.num_heads, given=given)
+        read = list(itertools.islice(every, 400))
         if not read:
             self._open(_EQUAL, self._what_weights())
             return False
@@ -387,14 +387,14 @@ class _Examination:
                 if gap:
                     counted = f"{items} {_s(items, 'item')} of {tokens} {_s(tokens, 'token')}"
                     counted += f", {keys} keys" if keys != tokens else ""
-                    return f"{counted}: off by {gap:.3g} from attention with its weights; the mistake gives its output exactly"
-        return "the mistake gives its output exactly"
+                    return f"{counted}: off by {gap:.3g} from attention with its weights; the mistake has its output"
+        return "the mistake has its output"
 
     def _constant_scale(self, fits: Callable[[Steps], bool], weights: Weights, causal: bool) -> bool:
         """Try the root of every number as the scale: a number that no size here explains comes from elsewhere."""
         for number in [*range(2, 129), *range(160, 1025, 32)]:
             if fits(Steps(scale=lambda c, n=number: n**-0.5)):  # type: ignore[misc]
-                told = f"the scores are divided by the root of {number}, which is none of its sizes: a name read from outside"
+                told = f"the scores are divided by the root of {number}, none of its sizes: a name read from outside"
                 self._find(_EQUAL, "global-d-k", told, self._smallest(weights, causal), certain=True)
                 return True
         return False
@@ -446,7 +446,7 @@ class _Examination:
         moved = self._ask(check, lambda b, t: probes.breaks_equivariance(f, self._noise(b, t)))
         if moved is not None:
             told = "its outputs depend on the order of the tokens (if it adds positions, pass positions=True)"
-            also = ("view-without-transpose", "swapped-view")
+            also: tuple[str, ...] = ("view-without-transpose", "swapped-view")
             also += () if self.causal is False else ("boolean-mask-added", "mask-after-softmax")
             self._find(check, "merge-without-transpose", told, moved, also=also)
 
@@ -543,6 +543,7 @@ class _Examination:
 
     def _is_causal(self, calls: list[dict[str, Any]]) -> None:
         f = self._f
+        also: tuple[str, ...]
         leak = self._ask("no leak from the future, in value and gradient",
                          lambda b, t: probes.sees_the_future(f, self._noise(b, t)))  # fmt: skip
         x = self._noise(self.items, self.tokens)
@@ -731,9 +732,7 @@ class _Examination:
         else:
             self.notes.passed.append("parameters have their own memory")
         if any(call.get("need_weights") for call in calls) and self.target.weights is None:
-            told = (
-                "nn.MultiheadAttention is asked for weights, which keeps it off the fused kernels, and they are dropped"
-            )
+            told = "nn.MultiheadAttention is asked for weights, off the fused kernels, and they are dropped"
             self._caution("what it costs", "need-weights-costs", told, "need_weights is not False in the call")
 
     def _buffers(self, module: nn.Module) -> None:
@@ -767,7 +766,9 @@ def _originals(target: Target) -> dict[str, Tensor]:
         if isinstance(thing, Tensor):
             found[name] = thing
         else:
-            found |= {f"{name}.{inner}" if name else inner: p for inner, p in thing.named_parameters(remove_duplicate=False)}
+            found |= {
+                f"{name}.{inner}" if name else inner: p for inner, p in thing.named_parameters(remove_duplicate=False)
+            }
     return found
 
 

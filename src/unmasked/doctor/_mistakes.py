@@ -197,26 +197,26 @@ def _in_heads(case: Case) -> Iterator[Mistake]:
         return context.reshape(items, tokens, count * dim)
 
     def swapped(x: Tensor, count: int) -> Tensor:
-        return x.unflatten(-1, (-1, count)).permute(0, 3, 1, 2)
+        features: Tensor = x.unflatten(-1, (-1, count))  # batch tokens head_dim heads
+        return features.permute(0, 3, 1, 2)
 
     def swapped_merge(context: Tensor) -> Tensor:
         return context.permute(0, 2, 3, 1).flatten(-2)
 
     def exchanged(x: Tensor, count: int) -> Tensor:
-        return x.unflatten(-1, (-1, count)).transpose(1, 2)
+        features: Tensor = x.unflatten(-1, (-1, count))
+        return features.transpose(1, 2)
 
     told = "the heads are merged without transposing back: a token's output is read off other tokens"
     yield Mistake("merge-without-transpose", told, Steps(merge=bare_merge))
     told = "a view alone splits into heads: each head takes whole tokens, not features of every token"
     for merge in (merge_heads, bare_merge):
         yield Mistake("view-without-transpose", told, Steps(split=bare_view, merge=merge))
-    told = "the view has heads and head_dim exchanged, so that there are {} heads of {} features".format(
-        case.head_dim, heads
-    )
+    told = f"the view has heads and head_dim exchanged: there are {case.head_dim} heads of {heads} features"
     for merge in (merge_heads, bare_merge):
         yield Mistake("swapped-view", told, Steps(split=exchanged, merge=merge))
         yield Mistake("swapped-view", told, Steps(split=exchanged, merge=merge, scale=lambda c: c.weights.heads**-0.5))
-    told = "a view has heads and head_dim exchanged: each head takes every {}th feature".format(heads)
+    told = f"a view has heads and head_dim exchanged: a head takes one feature of every {heads}"
     for split, merge in ((swapped, merge_heads), (swapped, swapped_merge), (split_heads, swapped_merge)):
         yield Mistake("swapped-view", told, Steps(split=split, merge=merge), is_order=True)
     yield Mistake("swapped-view", told, Steps(split=swapped, merge=bare_merge))
@@ -278,7 +278,7 @@ def _in_numbers(case: Case) -> Iterator[Mistake]:
         ("absolute values are divided by their sum", lambda s: s / s.abs().sum(-1, keepdim=True), 0.0),
         ("scores are divided by their sum", lambda s: s / s.sum(-1, keepdim=True), 0.0),
     ):
-        yield Mistake("weights-not-normalised", told, weigh(f, shut))  # type: ignore[arg-type]
+        yield Mistake("weights-not-normalised", told, weigh(f, shut))
 
 
 def _with(matrices: Mapping[str, Tensor] | None = None, biases: Mapping[str, Tensor] | None = None) -> Steps:
@@ -314,8 +314,7 @@ def _in_weights(case: Case) -> Iterator[Mistake]:
         )
         order = sorted(picked) == [0, 1, 2]
         if matrices:
-            project = lambda c, p=picked: tuple(_project(c)[i] for i in p)  # noqa: E731
-            yield Mistake(cause, told, Steps(project=project), is_order=order)
+            yield Mistake(cause, told, Steps(project=_picked(picked)), is_order=order)
         if case.query.shape == case.key.shape:
             told = told.replace("projection", "input")
             enter = lambda c, p=picked: _inputs(c, p)  # noqa: E731
@@ -349,6 +348,14 @@ def _in_weights(case: Case) -> Iterator[Mistake]:
 
         told = "bias_k and bias_v are added to every key and value, not appended as one more"
         yield Mistake("bias-kv-as-shift", told, Steps(enter=shifted))
+
+
+def _picked(picked: tuple[int, ...]) -> Callable[[Case], tuple[Tensor, Tensor, Tensor]]:
+    def project(case: Case) -> tuple[Tensor, Tensor, Tensor]:
+        projected = _project(case)
+        return projected[picked[0]], projected[picked[1]], projected[picked[2]]
+
+    return project
 
 
 def _inputs(case: Case, picked: tuple[int, ...]) -> Case:

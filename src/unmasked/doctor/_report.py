@@ -61,10 +61,9 @@ class Report:
     Attributes:
         target: The target's name.
         findings: What is wrong, the surest first.
-        cautions: What PyTorch's own functions do too, and what may yet surprise; with ``strict=True`` they are findings.
+        cautions: What PyTorch's own functions do too, and may surprise; findings, with ``strict=True``.
         passed: The checks that hold.
         inconclusive: The checks that were not decided, and what they need.
-        differences: The largest difference from the reference with the target's own weights, or None.
     """
 
     target: str

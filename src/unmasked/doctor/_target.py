@@ -25,8 +25,8 @@ class WrongShape(Exception):  # noqa: N818  # it is what the doctor finds, not a
 class Target:
     """A target's copy in evaluation mode and float64, with its parameters drawn anew, behind one way of calling it.
 
-    Zeros and ones hide mistakes: so no parameter of the copy is left at what it was initialised to. The target itself is
-    never called where it could be copied.
+    Zeros and ones hide mistakes: so no parameter of the copy is left at what it was initialised to. The target itself
+    is never called where it could be copied.
 
     Attributes:
         modules: What of the copy are modules: the target, or those that a function refers to.
@@ -84,7 +84,8 @@ class Target:
         if output.dim() != 3 or tuple(output.shape[:2]) != wanted:
             names = "(batch, tokens, features)" if self.batch_first else "(tokens, batch, features)"
             raise WrongShape(
-                f"from inputs of shape {(*wanted, query.size(-1))} it made {tuple(output.shape)}; {names} would begin {wanted}"
+                f"from inputs of shape {(*wanted, query.size(-1))} it made {tuple(output.shape)}; "
+                f"{names} would begin {wanted}"
             )
         return output if self.batch_first else output.transpose(0, 1)
 

@@ -25,8 +25,11 @@ _WORDS = {
     "qkv": {"qkv", "attn", "in", "packed", "fused"},
     "kv": {"kv"},
 }
-_CORE = re.compile(r"^(?:w|b|to|lin|linear|fc|proj|project|weight|bias|mat)??(qkv|kv|q|k|v|o|query|key|value|out|output)"
-                   r"(?:s|w|b|t|proj|projection|lin|linear|layer|mat|bias|weight)??$")  # fmt: skip
+_CORE = re.compile(
+    r"^(?:w|b|to|lin|linear|fc|proj|project|weight|bias|mat)??"
+    r"(qkv|kv|q|k|v|o|query|key|value|out|output)"
+    r"(?:s|w|b|t|proj|projection|lin|linear|layer|mat|bias|weight)??$"
+)
 HEADS = ("num_heads", "n_heads", "n_head", "nhead", "nheads", "heads", "num_attention_heads", "head_count", "h", "H")
 
 
@@ -63,8 +66,8 @@ class _Layer:
 def head_counts(target: Target, tensors: Mapping[str, Tensor], embed_dim: int) -> list[int]:
     """Guess the number of heads: what the modules say, or else every divisor of the rows."""
     things = [m for module in target.modules.values() for m in module.modules()]
-    things.append(getattr(target.call, "__self__", target.call))
-    for thing in things:
+    others = [getattr(target.call, "__self__", target.call)]
+    for thing in [*things, *others]:
         for name in HEADS:
             count = vars(thing).get(name) if hasattr(thing, "__dict__") else None
             if isinstance(count, int) and not isinstance(count, bool) and count > 0:
@@ -263,7 +266,7 @@ def _matrices(group: list[_Layer], heads: int, embed_dim: int, is_out: bool) -> 
                 joined = torch.cat(parts, dim=1 if is_out else 0)
             except RuntimeError:
                 continue
-            yield joined, (sum(biases) if is_out and biases else bias)
+            yield joined, (torch.stack(biases).sum(0) if is_out and biases else bias)
         return
     weight, fixed = group[0].weight, group[0].fixed
     if weight.dim() == 2:
@@ -310,8 +313,8 @@ def _unpack(
                 yield _named(order, flat.chunk(count), None if bias is None else bias.reshape(-1).chunk(count))
             if rows % (count * heads) == 0 and not pinned and (len(lead) == 1 or lead[0] == heads):
                 parts = flat.unflatten(0, (heads, count, -1)).unbind(1)
-                split = None if bias is None else bias.reshape(heads, count, -1).unbind(1)
-                yield _named(order, [p.flatten(0, 1) for p in parts], split)
+                cut = None if bias is None else bias.reshape(heads, count, -1).unbind(1)
+                yield _named(order, [p.flatten(0, 1) for p in parts], cut)
             if count == 3 and len(lead) == 1:  # query heads may share keys: (heads + 2 * kv_heads) * head_dim rows
                 for kv_heads in (k for k in range(1, heads) if heads % k == 0 and rows % (heads + 2 * k) == 0):
                     head_dim = rows // (heads + 2 * kv_heads)

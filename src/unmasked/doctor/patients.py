@@ -1,9 +1,11 @@
 """Whom the doctor was tried on: correct attention in many styles, and attention with one mistake each.
 
-`HEALTHY` must give no finding, `SICK` the finding that names its mistake; `NOT_SEEN` says why the rest of the museum's
-mistakes cannot be seen from outside. `ward` examines them all. All take 12 features in 3 heads, unless their options say
-otherwise.
+`HEALTHY` must give no finding, `SICK` the finding that names its mistake; `NOT_SEEN` says why the museum's other
+mistakes cannot be seen from outside. `ward` examines them all. They take 12 features, most of them in 3 heads.
 """
+
+# A module that is called returns Any, and the patients are written as their like is written: without casts.
+# mypy: disable-error-code="no-any-return, operator, index"
 
 from __future__ import annotations
 
