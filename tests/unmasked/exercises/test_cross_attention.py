@@ -102,7 +102,7 @@ WRONG: dict[tuple[str, str], tuple[Callable, str | None, str]] = {
     ("appended-pair", "a shift"): (
         shift,
         "bias-kv-as-shift",
-        "For k of (5, 6) the weights have 5 columns; they should have 6.",
+        "For k of (5, 7) the weights have 5 columns; they should have 6.",
     ),
     ("appended-pair", "in front"): (
         lambda *given: append(*given, place=-1),
