@@ -60,9 +60,9 @@ assert torch.equal(padding[:, None], masks.padding(lengths))
 real.int()
 
 # %% [markdown]
-# The mask has one axis of length one, for the queries: whoever asks, padding may not be seen. (`masks.padding` has
-# another one, for the heads.) With it, the words of the short sentence get the context that they get when they are
-# alone:
+# The mask has an axis of length one, for the queries: whoever asks, padding may not be seen. Such an axis is
+# *broadcast*, which costs no copies. `masks.padding` has another one, for heads. With the mask, the words of the short
+# sentence get the context that they get when they are alone:
 
 # %%
 padded = self_attention(x, allowed=padding)
@@ -72,7 +72,7 @@ for context, sentence in zip(padded.context, words, strict=True):
 
 exposed = self_attention(x)
 off = (exposed.context - padded.context)[:, :6].abs().amax((1, 2))
-[f"{each:.2g}" for each in off.tolist()]
+[f"{each:.0f}" for each in off.tolist()]
 
 # %% [markdown]
 # Without the mask the longer sentence is right<!--= off[0] < 1e-5 -->, since it has no padding, and the shorter one is
@@ -150,6 +150,13 @@ torch.testing.assert_close(by_hand, (scores + added).softmax(-1))
 assert torch.equal(added, masks.additive_from_allowed(causal))
 
 # %% [markdown]
+# Some code masks first and divides by $\sqrt{d}$ afterwards. That is the same, as minus infinity stays what it is:
+
+# %%
+masked_first = (x[0] @ x[0].mT).masked_fill(~causal, -torch.inf)
+torch.testing.assert_close((masked_first / 50**0.5).softmax(-1), by_hand)
+
+# %% [markdown]
 # The package adds. Beyond that it looks for rows that see nothing (it calls them *blind*), which get a section below:
 
 # %% tags=["hide-input"]
@@ -218,9 +225,9 @@ print(probes.sees_the_future(masked_late, x))
 
 # %%
 torch.manual_seed(5)
-y = torch.randn(2, 3, 8)  # batch tokens features
-module = nn.MultiheadAttention(8, 4, batch_first=True)
-layer = nn.TransformerEncoderLayer(8, 4, dim_feedforward=16, dropout=0.0, batch_first=True)
+y = torch.randn(2, 3, 20)  # batch tokens features
+module = nn.MultiheadAttention(20, 4, batch_first=True)  # four heads of five features
+layer = nn.TransformerEncoderLayer(20, 4, dim_feedforward=16, dropout=0.0, batch_first=True)
 
 calls = {
     "F.scaled_dot_product_attention, attn_mask": lambda y, mask: F.scaled_dot_product_attention(y, y, y, mask),
@@ -332,8 +339,7 @@ answers = {name: answer(output[0, 0]) for name, output in blind.items()}
 Table(["Interface", "Context of the first query"], list(answers.items()))
 
 # %% [markdown]
-# (*eval* is run without gradients, as models usually are when they are used: PyTorch then takes a shortcut.) The same
-# module answers NaN<!--= answers["nn.MultiheadAttention, train, need_weights=True"] --> when weights are asked for, and
+# (*eval* is run without gradients, as models usually are when they are used.) The same module answers NaN<!--= answers["nn.MultiheadAttention, train, need_weights=True"] --> when weights are asked for, and
 # zeros<!--= answers["nn.MultiheadAttention, train, need_weights=False"] --> or NaN<!--=
 # answers["nn.MultiheadAttention, eval, need_weights=False"] --> when they are not. The package always gives
 # zeros<!--= answers["unmasked.self_attention"] -->. The [museum](09_masks.py) has the full table.
@@ -384,7 +390,7 @@ plot.mask({"bottom right": bottom_right, "top left": top_left})
 #
 # ## A mask that looks right
 #
-# Here is the commonest mistake. The mask was written for `nn.MultiheadAttention`; then the code was moved to
+# Here is a common mistake. The mask was written for `nn.MultiheadAttention`; then the code was moved to
 # PyTorch's function, and the mask with it:
 
 # %%

@@ -7,15 +7,16 @@
 # %% [markdown]
 # # How does one matrix hold many heads?
 #
-# **Side by side. The matrices of all heads stand in one matrix as blocks of columns, so one product computes every
-# head; then each token's features are dealt out, the first `head_dim` of them to the first head, and so on.** In code:
-# `view` to (batch, tokens, heads, head_dim), then `transpose` to (batch, heads, tokens, head_dim). The transpose is not
-# optional: `view(batch, heads, tokens, head_dim)` has the right shape and puts
-# 80%<!--== wrong_places --> of the numbers in the wrong place.
+# **Side by side. The matrices of all heads are blocks of one matrix, so one product computes every head. Then each
+# token's features are dealt out: the first `head_dim` of them to head 0<!--~ heads are counted from zero -->, the next
+# ones to the next head, and so on.** In code: `view` to (batch, tokens, heads, head_dim), then `transpose` to (batch,
+# heads, tokens, head_dim). The transpose is not optional. `view` straight to (batch, heads, tokens, head_dim) has the
+# right shape<!--== direct.shape == split.shape -->, and in the example below it puts 67%<!--== misplaced --> of
+# the numbers in the wrong place.
 #
 # **You should know** [what attention computes](01_what_is_attention.py), and that `@` multiplies matrices. **You will
-# know** five ways to project to many heads that give the same numbers, why everybody uses the last, how to split and
-# merge without mixing tokens, and a test that a wrong split cannot pass.
+# know** five ways to project to many heads that give the same numbers, how to split and merge without mixing tokens,
+# the shape of every step of multi-head attention, and a test that a wrong merge cannot pass.
 
 # %%
 import inspect
@@ -24,182 +25,289 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from unmasked import attention_scores, heads, plot, scaled_dot_product_attention
-from unmasked.heads import merge_heads, project_bmm, project_einsum, project_linear, project_loop, split_heads
-
-batch, tokens, num_heads, head_dim, in_dim = 2, 5, 3, 4, 7
-embed_dim = num_heads * head_dim
-assert len({batch, tokens, num_heads, head_dim, in_dim, embed_dim}) == 6
+from unmasked import CausalSelfAttention, masks, plot, probes, scaled_dot_product_attention, self_attention
+from unmasked._table import Table
+from unmasked.embeddings import ship_vectors, table
+from unmasked.heads import (
+    fused_qkv,
+    merge_heads,
+    project_bmm,
+    project_einsum,
+    project_linear,
+    project_loop,
+    split_heads,
+)
+from unmasked.trace import trace
 
 # %% [markdown]
 # ## Why several heads?
 #
-# One head gives a token one average. A word may need two things at once: *ship* asks who is on board, and whose it is.
-# With two heads it takes two averages, each with weights of its own; with one head it has to mix the two questions
-# before it asks. A head has fewer features in return: here 12<!--= embed_dim --> of them make
-# three<!--= num_heads --> heads of four<!--= head_dim -->. The number of numbers, and of multiplications in the
-# projection, stays what it was.
+# One head gives a token one average: all features of its context are mixed with the same weights. Two heads mix with
+# two sets of weights, so that a word can take some features from here and others from there. Below are the vectors of
+# the sentence, whose 50<!--== vectors.size(-1) --> features are cut into five<!--== len(each_head) --> heads of
+# ten<!--== vectors.size(-1) / len(each_head) -->, and what *ship* takes from each word:
+
+# %%
+sentence = "I must go back to my ship and to my crew"
+words = sentence.lower().split()
+vectors = ship_vectors().lookup(words)
+ship = words.index("ship")
+
+each_head = self_attention(split_heads(vectors, 5)).weights[:, ship]  # heads keys
+names = [f"head {number}" for number in range(5)]
+table(each_head, names, words)
+
+# %% [markdown]
+# Head 1<!--~ a head's name --> gives *crew* 28%<!--= each_head[1, -1] -->, head 3<!--~ a head's name -->
+# 5%<!--= each_head[3, -1] -->: there *must*<!--= words[each_head[3].argmax()] --> comes first. Nothing here was
+# learned; learned projections decide which features a head compares.
 #
-# ## Five ways, one result
-#
-# Give each head a matrix of its own, with the axes (heads, in_dim, head_dim), and project in a loop. That is the
-# definition:
+# What do more heads cost? A head has fewer features in return, so the number of parameters stays:
 
 # %%
 torch.manual_seed(0)
+sizes = {}
+for number in (1, 3, 4):
+    module = nn.MultiheadAttention(embed_dim=12, num_heads=number)
+    sizes[number] = sum(parameter.numel() for parameter in module.parameters())
+assert len(set(sizes.values())) == 1
+sizes
+
+# %% [markdown]
+# ## Five ways, one result
+#
+# Give each head a matrix of its own, stacked along a first axis: (heads, in_dim, head_dim). The definition of what they
+# do is a loop over heads. All sizes differ here, so that no two axes can be exchanged unnoticed; and in_dim, the width
+# of the input, need not be what the heads have together.
+
+# %%
+torch.manual_seed(1)
+batch, tokens, num_heads, head_dim, in_dim = 2, 5, 3, 4, 7
+embed_dim = num_heads * head_dim
+assert len({batch, tokens, num_heads, head_dim, in_dim, embed_dim}) == 6
+
 x = torch.randn(batch, tokens, in_dim, dtype=torch.float64)
 stacked = torch.randn(num_heads, in_dim, head_dim, dtype=torch.float64)
 
-loop = torch.stack([x @ matrix for matrix in stacked], dim=1)  # batch heads tokens head_dim
-loop.shape
+loop = torch.stack([x @ matrix for matrix in stacked], dim=1)
+loop.shape  # batch heads tokens head_dim
 
 # %% [markdown]
-# For head $h$, token $t$ and feature $j$ that says
+# For head $h$, token $t$ and feature $j$ that is
 #
-# $$q_{h, t, j} = \sum_i x_{t, i} \, w_{h, i, j}$$
+# $$q_{h, t, j} = \sum_i x_{t, i} \, w_{h, i, j} \tag{6.1}$$
 # <!-- where: x, w = random("t_n i_n", "h_n i_n j_n"); q = project_loop(x, w) -->
 #
-# The loop runs one small product after another. Three<!--== len(same) - 1 --> ways ask for all of them at once, and a
-# last one asks for a single large product:
+# The other four<!--== len(same) --> ask for all heads at once. `@` with an axis of length one, which is broadcast;
+# `torch.bmm`, which wants one axis of pairs; `einsum`, which names the axes; and one large matrix that has the heads'
+# columns side by side:
 
 # %%
-torch.manual_seed(2)
-wide = torch.cat(list(stacked), dim=1)  # in_dim, heads * head_dim: the heads' columns side by side
-linear = nn.Linear(in_dim, embed_dim, bias=False, dtype=torch.float64)
-linear.weight.data.copy_(wide.T)  # nn.Linear keeps (features out, features in)
+wide = torch.cat(list(stacked), dim=1)  # in_dim heads·head_dim
+assert torch.equal(wide, stacked.permute(1, 0, 2).reshape(in_dim, embed_dim))
 
+pairs = x.repeat_interleave(num_heads, dim=0), stacked.repeat(batch, 1, 1)
 same = {
-    "@ with broadcasting": x[:, None] @ stacked,
-    "bmm": torch.bmm(x.repeat_interleave(num_heads, dim=0), stacked.repeat(batch, 1, 1)).unflatten(
-        0, (batch, num_heads)
-    ),
+    "@": x[:, None] @ stacked,
+    "bmm": torch.bmm(*pairs).view(batch, num_heads, tokens, head_dim),
     "einsum": torch.einsum("bti,hid->bhtd", x, stacked),
-    "one Linear, view, transpose": linear(x).view(batch, tokens, num_heads, head_dim).transpose(1, 2),
+    "one matrix": (x @ wide).view(batch, tokens, num_heads, head_dim).transpose(1, 2),
 }
-for name, result in same.items():
+for result in same.values():
     torch.testing.assert_close(result, loop)
-    print(f"{name:<28} {tuple(result.shape)}")
 
 # %% [markdown]
-# They agree with the package's own four, the last of which is:
+# The package has them too. The last is what models run, and what an `nn.Linear` computes, which keeps its matrix
+# transposed, as (features out, features in):
 
 # %%
 for project in (project_loop, project_bmm, project_einsum, project_linear):
     torch.testing.assert_close(project(x, stacked), loop)
 
-print(inspect.getsource(project_linear).split('"""')[-1].strip("\n"))
+torch.manual_seed(2)
+linear = nn.Linear(in_dim, embed_dim, bias=False, dtype=torch.float64)
+with torch.no_grad():
+    linear.weight.copy_(wide.T)
+torch.testing.assert_close(split_heads(linear(x), num_heads), loop)
+
+for function in (project_linear, split_heads):
+    print(inspect.getsource(function).split('"""')[-1].strip("\n"))
 
 # %% [markdown]
-# Why the last? One large product keeps a processor busier than many small ones, and one matrix is one parameter to
-# store and to initialise. Go one step further and put query, key and value side by side as well: then a single product
-# does all nine<!--= 3 * num_heads -->, and that is PyTorch's `in_proj_weight` ([where are my
-# weights?](07_layouts.py)). Note that `in_dim` need not be `embed_dim`: the input of this page has
-# seven<!--= in_dim --> features, and the heads together have twelve<!--= embed_dim -->.
-#
 # ## Follow one number: the split
 #
-# To see where each number goes, let it say where it comes from. Below, a feature is named by its token, its head and
-# its place in the head, all counted from one. Feature 213<!--== tagged[0, 1, 2] --> belongs to the second token, the
-# first head, the third place.
+# To see where each number goes, let it say where it comes from. Below, the tens are the token and the ones the feature:
+# 25<!--== tagged[2, 5] --> is feature 5<!--== tagged[2, 5] % 10 --> of token 2<!--== tagged[2, 5] // 10 -->. All are
+# counted from zero.
 
 # %%
-token = torch.arange(1, tokens + 1)[:, None]
-feature = torch.arange(embed_dim)[None]
-tagged = 100 * token + 10 * (feature // head_dim + 1) + (feature % head_dim + 1)
-tagged = tagged[None]  # batch tokens features
-tagged[0]
+tagged = 10 * torch.arange(3)[:, None] + torch.arange(8)  # tokens features
+split = tagged.view(3, 2, 4).transpose(0, 1)  # heads tokens head_dim
+direct = tagged.view(2, 3, 4)  # the same shape
+
+assert torch.equal(split, split_heads(tagged, 2))
+misplaced = (direct != split).double().mean()
+print("tagged", tagged, "split, head 0", split[0], "direct view, head 0", direct[0], sep="\n")
 
 # %% [markdown]
-# Split right, the first head has the numbers whose second digit is one, a row for each token:
-
-# %%
-split = tagged.view(1, tokens, num_heads, head_dim).transpose(1, 2)  # batch heads tokens head_dim
-assert torch.equal(split, split_heads(tagged, num_heads))
-split[0, 0]
-
-# %% [markdown]
-# The direct view fills heads in the order in which numbers lie in memory: the first head gets all features of the first
-# token, then begins with the next token's.
-
-# %%
-direct = tagged.view(1, num_heads, tokens, head_dim)
-assert direct.shape == split.shape
-wrong_places = (direct != split).float().mean().item()
-direct[0, 0]
+# Split right, head 0<!--~ a head's name --> has the first four<!--= split.size(-1) --> features of every token. A view
+# alone deals the numbers out as they lie in memory: the same head gets *all* features of the first token, then half of
+# the next one's. A view only renames; it moves nothing.
 
 
 # %% tags=["hide-input"]
-#| alt: Two grids of the numbers' second digits, a block of rows for each head. Split right, each block has one shade,
-#|   its head's own. By the direct view every block has all three shades in stripes.
-def head_of(each):
-    return (each // 10 % 10 / num_heads)[0].flatten(0, 1)  # which head a number belongs to, from light to dark
+#| alt: Two grids of six rows, which are the tokens of two heads, and four columns, the places in a head. Each cell
+#|   names the token and the feature that it holds, and its shade says to which head that feature belongs. Viewed, then
+#|   transposed: the upper three rows have one shade, the lower three the other, and the rows of each head hold tokens
+#|   0<!--= split[0, 0, 0] // 10 -->, 1<!--= split[0, 1, 0] // 10 --> and 2<!--= split[0, 2, 0] // 10 -->. Viewed alone:
+#|   the shades alternate from row to row, and the upper head holds nothing<!--= direct[0].max() < 20 --> of the last
+#|   token.
+def index_map(grids, rows, columns):
+    owner = {title: (grid % 10 // 4).flatten(0, -2) for title, grid in grids.items()}
+    figure = plot.heatmap(owner, queries=rows, keys=columns)
+    for axes, grid in zip(figure.axes, grids.values(), strict=False):
+        axes.set(xlabel="", ylabel="")
+        for text, tag in zip(axes.texts, grid.flatten().tolist(), strict=True):
+            text.set_text(f"{tag:02d}")
+    figure.axes[-1].remove()
+    return figure
 
 
-figure = plot.heatmap({"view, then transpose": head_of(split), "view alone": head_of(direct)})
-for axes in figure.axes[:2]:
-    axes.set_xlabel("place in the head")
-    axes.set_ylabel("head and token")
-figure
+rows = [f"head {head}, token {token}" for head in range(2) for token in range(3)]
+index_map({"view, transpose": split, "view alone": direct}, rows, [f"dim {place}" for place in range(4)])
 
 # %% [markdown]
-# In symbols, with features counted from zero: number $j$ of head $h$ of token $t$ is feature $h \cdot d_k + j$ of the
-# same token,
+# In symbols, for $H$ heads of $d_k$ features: place $j$ of head $h$ of token $t$ holds a feature of the same token,
 #
-# $$q_{h, t, j} = x_{t,\, h \cdot d_k + j} \qquad h = 0, \dots, H - 1$$
+# $$q_{h, t, j} = x_{t,\, h \cdot d_k + j} \qquad h = 0, \dots, H - 1 \tag{6.2}$$
 # <!-- where: y = random("H n d_k"); x = merge_heads(y[None])[0]; q = split_heads(x, H) -->
 #
+# Backwards, feature $f$ belongs to head $h$, at place $j$ of it:
+
+# %%
+h, j = torch.arange(8) // 4, torch.arange(8) % 4
+assert torch.equal(split[h, :, j], tagged.T)
+
+# %% [markdown]
+# Memory is one long row $m$, in which token follows token. Number $(t H + h) \cdot d_k + j$ of it is what head $h$
+# wants for token $t$. The direct view $z$ takes another one, for $n$ tokens:
+#
+# $$\begin{aligned}
+# q_{h, t, j} &= m_{(t \cdot H + h) \cdot d_k + j} \\
+# z_{h, t, j} &= m_{(h \cdot n + t) \cdot d_k + j}
+# \end{aligned} \qquad h = 0, \dots, H - 1, \quad t = 0, \dots, n - 1 \tag{6.3}$$
+# <!-- where: y = random("n H*d_k"); m = y.flatten(); q = split_heads(y, H); z = y.view(H, n, d_k) -->
+#
+# The two agree for every token and head if there is one head, or one token: tests of such a size pass.
+
+# %% [markdown]
 # ## And back: the merge
 #
-# After attention the heads go side by side again. Undo the steps in reverse: transpose first, then join the last two
-# axes. A tensor that was transposed does not lie in memory as its shape says, so `view` refuses, and `reshape` copies:
+# After attention the heads go side by side again. Undo the steps in reverse: transpose back, then join the last two
+# axes.
 
 # %%
-merged = split.transpose(1, 2).reshape(1, tokens, embed_dim)
-assert torch.equal(merged, tagged)
-assert torch.equal(merged, merge_heads(split))
+context = split.contiguous()  # heads tokens head_dim, and in memory too, as attention returns it
+back = context.transpose(0, 1)  # tokens heads head_dim
 
+assert torch.equal(back.reshape(3, 8), tagged)
+assert torch.equal(merge_heads(context), tagged)
 try:
-    split.transpose(1, 2).contiguous().transpose(1, 2).view(1, tokens, embed_dim)
-    refusal = ""
+    back.view(3, 8)
 except RuntimeError as error:
-    refusal = str(error).split(".")[0]
-refusal
+    print(str(error).split(" (")[0])
+print("steps in memory:", context.stride(), "transposed:", back.stride())
 
 # %% [markdown]
-# ## Attention, head by head, at once
-#
-# With the heads on an axis of their own, `@` works on the last two axes and leaves the others alone. So the code for
-# many heads is the code for one, and each head gets exactly what it would get by itself:
+# A transposed tensor is read with other steps from the same memory, and `view` cannot join axes that do not lie one
+# after the other. `reshape` copies where it must; `.contiguous().view(...)` says so itself. The refusal is a help: it
+# stands where the numbers have to move. With a head_dim of one there is none<!--== one.shape == (3, 2) -->, and nothing
+# would be noticed there:
 
 # %%
-torch.manual_seed(1)
-q, k, v = (project_linear(x, torch.randn_like(stacked)) for _ in range(3))
-
-allowed = torch.ones(tokens, tokens, dtype=torch.bool).tril()
-scores = q @ k.transpose(-2, -1) / head_dim**0.5  # batch heads queries keys
-weights = scores.masked_fill(~allowed, -torch.inf).softmax(-1)
-context = weights @ v  # batch heads queries head_dim
-output = merge_heads(context)  # batch queries embed_dim
-
-torch.testing.assert_close(scores, attention_scores(q, k))
-torch.testing.assert_close(context, scaled_dot_product_attention(q, k, v, allowed=allowed).context)
-for h in range(num_heads):
-    alone = scaled_dot_product_attention(q[:, h], k[:, h], v[:, h], allowed=allowed).context
-    torch.testing.assert_close(context[:, h], alone)
-traced = {"q": q, "scores": scores, "weights": weights, "context": context, "output": output}
-{name: tuple(tensor.shape) for name, tensor in traced.items()}
+one = torch.randn(2, 3, 1, generator=torch.Generator().manual_seed(3)).transpose(0, 1).view(3, 2)
 
 # %% [markdown]
-# The mask has no axes for batch and heads: one of 25<!--= allowed.numel() --> entries serves all
-# 150<!--= weights.numel() --> weights by broadcasting. A last matrix, `out_proj`, then mixes the heads.
+# ## Every step with its shape
 #
-# `.T` reverses *all* axes of a tensor, `.mT` and `transpose(-2, -1)` exchange the last two. On a batch of matrices only
-# the latter is meant.
+# Here is all of it: project, split, compare, mask, average, merge, project. `@` multiplies the last two axes and leaves
+# batch and heads alone, so the middle is the same code as for one head.
+
+
+# %%
+def multi_head(x, w_q, w_k, w_v, w_o, allowed):
+    q = F.linear(x, w_q).view(batch, tokens, num_heads, head_dim).transpose(1, 2)
+    k = F.linear(x, w_k).view(batch, tokens, num_heads, head_dim).transpose(1, 2)
+    v = F.linear(x, w_v).view(batch, tokens, num_heads, head_dim).transpose(1, 2)
+    scores = q @ k.transpose(-2, -1) / head_dim**0.5
+    weights = scores.masked_fill(~allowed, -torch.inf).softmax(dim=-1)
+    context = (weights @ v).transpose(1, 2)
+    return F.linear(context.reshape(batch, tokens, embed_dim), w_o)
+
+
+torch.manual_seed(4)
+layer = CausalSelfAttention(in_dim, embed_dim, num_heads, out_bias=False).double()
+matrices = *layer.qkv.weight.chunk(3), layer.out_proj.weight
+axes = {"batch": batch, "tokens": tokens, "heads": num_heads, "head_dim": head_dim, "d_in": in_dim}
+steps = trace(multi_head, x, *matrices, masks.causal(tokens), axes=axes)
+
+torch.testing.assert_close(steps.result, layer(x))
+Table(["Step", "Shape", "Axes"], [(s.op, str(s.output), ", ".join(s.axes)) for s in steps.steps])
+
+# %% [markdown]
+# The result is the one of the package's own layer, with the same matrices. The mask has no axes for batch and heads:
+# its 25<!--= masks.causal(tokens).numel() --> entries serve all 150<!--= batch * num_heads * tokens**2 --> weights by
+# broadcasting. The last matrix mixes the heads.
+#
+# Three claims stand in that code: `@` does what `torch.bmm` does, pair by pair; each head gets what it would get by
+# itself; and an additive mask, minus infinity where nothing may be seen, serves as well.
+
+# %%
+torch.manual_seed(5)
+q, k, v = (project_linear(x, torch.randn_like(stacked)) for _ in range(3))  # batch heads tokens head_dim
+allowed = masks.causal(tokens)
+
+pairs = torch.bmm(q.flatten(0, 1), k.flatten(0, 1).transpose(1, 2)).view(batch, num_heads, tokens, tokens)
+torch.testing.assert_close(pairs, q @ k.mT)
+
+added = torch.full((tokens, tokens), -torch.inf, dtype=x.dtype).triu(1)
+context = (q @ k.mT / head_dim**0.5 + added).softmax(-1) @ v
+torch.testing.assert_close(context, scaled_dot_product_attention(q, k, v, allowed=allowed).context)
+for head in range(num_heads):
+    alone = scaled_dot_product_attention(q[:, head], k[:, head], v[:, head], allowed=allowed).context
+    torch.testing.assert_close(context[:, head], alone)
+
+# %% [markdown]
+# ## One matrix for query, key and value too
+#
+# A step further, the matrices of query, key and value are packed into one: a single product then does all
+# nine<!--= 3 * num_heads -->. Their rows come in one of two orders. PyTorch's `in_proj_weight` has all of the query's
+# first, then the key's, then the value's. Other code goes head by head: query, key and value of head
+# 0<!--~ a head's name -->, then those of the next. The shapes are the same.
+
+# %%
+torch.manual_seed(6)
+packed = torch.randn(3 * embed_dim, in_dim, dtype=torch.float64)
+
+in_turn = [split_heads(part, num_heads) for part in F.linear(x, packed).chunk(3, dim=-1)]
+by_head = F.linear(x, packed).view(batch, tokens, num_heads, 3 * head_dim).transpose(1, 2).chunk(3, dim=-1)
+for mine, theirs in zip(by_head, fused_qkv(x, packed, num_heads=num_heads), strict=True):
+    assert torch.equal(mine, theirs)
+off = max((a - b).abs().max().item() for a, b in zip(in_turn, by_head, strict=True))
+
+reordered = packed.view(3, num_heads, head_dim, in_dim).transpose(0, 1).reshape(-1, in_dim)
+for mine, theirs in zip(in_turn, fused_qkv(x, reordered, num_heads=num_heads), strict=True):
+    torch.testing.assert_close(mine, theirs)
+by_head[0].shape, f"off by {off:.1f}"
+
+# %% [markdown]
+# Read in the wrong order, the projections are off by up to {{ off :.1f}}. Putting the rows into the other order mends
+# it: [a page of its own](07_layouts.py) converts between the orders that libraries use.
 #
 # ## A merge that looks right
 #
-# A common mistake is a merge without the transpose. It has the right shape, its rows of weights are right, and every
-# token's output is made of parts of other tokens:
+# A common mistake merges without transposing back. The shape is right, the weights of every head are right, and each
+# token's output is put together from several tokens:
 
 
 # %%
@@ -207,33 +315,24 @@ def broken_merge(context):
     return context.reshape(context.size(0), context.size(2), -1)
 
 
-off = (broken_merge(context) - merge_heads(context)).abs().max().item()
-hidden = {
-    "one head": torch.equal(broken_merge(context[:, :1]), merge_heads(context[:, :1])),
-    "one token": torch.equal(broken_merge(context[:, :, :1]), merge_heads(context[:, :, :1])),
-}
-f"off by {off:.2f}", hidden
+def attend(x, merge):
+    parts = (split_heads(F.linear(x, part), num_heads) for part in packed.chunk(3))
+    return merge(scaled_dot_product_attention(*parts, is_causal=True).context)
+
+
+gap = (attend(x, broken_merge) - attend(x, merge_heads)).abs().max()
+for merge in (merge_heads, broken_merge):
+    print(merge.__name__, probes.sees_the_future(lambda x, merge=merge: attend(x, merge), x))
 
 # %% [markdown]
-# With one head or one token the two agree<!--= all(hidden.values()) -->, so a test of that size passes. The check that
-# tells them apart needs no reference: under a causal mask, change the last token, and no other
-# may move.
-
-
-# %%
-def leaks(merge):
-    def attend(v):
-        return merge(scaled_dot_product_attention(q, k, v, allowed=allowed).context)
-
-    changed = v.clone()
-    changed[:, :, -1] += 1
-    return not torch.equal(attend(v)[:, :-1], attend(changed)[:, :-1])
-
-
-leaks(merge_heads), leaks(broken_merge)
-
-# %% [markdown]
-# Right merges do not leak<!--= not leaks(merge_heads) -->, the broken one does<!--= leaks(broken_merge) -->.
+# The two differ by {{ gap :.1f}}. The check that tells them apart needs no reference: under a causal mask, change a
+# later token, and no earlier one may move. The right merge passes<!--= probes.sees_the_future(lambda x: attend(x,
+# merge_heads), x) is None -->; through the broken one the future leaks
+# in<!--= bool(probes.sees_the_future(lambda x: attend(x, broken_merge), x)) -->, behind a mask that is right.
+#
+# Where would it pass? With one head or one token the two are
+# equal<!--= torch.equal(broken_merge(context[:, :1]), merge_heads(context[:, :1])) and
+# torch.equal(broken_merge(context[:, :, :1]), merge_heads(context[:, :, :1])) -->. So test with several of both.
 #
 # ## Exercises
 #
@@ -241,7 +340,7 @@ leaks(merge_heads), leaks(broken_merge)
 #
 # ??? question "Hint"
 #
-#     Name the axes that you want in the order in which the numbers lie, then exchange two of them.
+#     Name the axes in the order in which the numbers lie, then exchange two of them.
 
 # %% tags=["solution"]
 from unmasked.exercises import check
@@ -269,18 +368,19 @@ def my_merge(x):
 check("merge-heads", my_merge)
 
 # %% [markdown]
-# **One product for three.** Write `project(x, weight, num_heads)`, where `weight` has the query's rows first, then the
-# key's and the value's, as `nn.MultiheadAttention` packs them. Return q, k and v, each (batch, heads, tokens,
-# head_dim).
+# **One product for three.** Write `project(x, weight, num_heads)`, where `weight` has all of the query's rows first,
+# then the key's, then the value's, as `nn.MultiheadAttention` packs them. Return query, key and value, each (batch,
+# heads, tokens, head_dim).
 #
 # ??? question "Hint"
 #
-#     One `F.linear`, one `chunk`, three splits.
+#     One `F.linear`. Then name all five axes that are in its result, and put the one that counts to three in front.
 
 
 # %% tags=["solution"]
 def my_projection(x, weight, num_heads):
-    return tuple(heads.split_heads(part, num_heads) for part in F.linear(x, weight).chunk(3, dim=-1))
+    parts = F.linear(x, weight).unflatten(-1, (3, num_heads, -1))  # batch tokens 3 heads head_dim
+    return parts.permute(2, 0, 3, 1, 4).unbind()
 
 
 check("packed-projection", my_projection)
@@ -295,4 +395,5 @@ check("packed-projection", my_projection)
 # ## References
 #
 # <!--~ references -->
-# - Vaswani et al. (2017), *Attention Is All You Need*: section 3.2.2, multi-head attention.
+# - Vaswani et al. (2017), *Attention Is All You Need*: section 3.2.2, multi-head attention: why several heads, and that
+#   their cost together is that of one with all features.
