@@ -1,6 +1,6 @@
 """How fast is the site? Ratios measured in one run; run by hand: ``python tests/benchmarks/site.py``.
 
-Three sites hold the same six pages: one for mkdocs-jupyter as it is with ``execute: true``, one for it with proofread,
+Three sites hold the same pages, this site's tutorials: one for mkdocs-jupyter as it is with ``execute: true``, one for it with proofread,
 and one with the pages' prose and code as plain Markdown. Every round builds and edits each of them once, side by side,
 and a ratio is the median over the rounds, so that a noisy machine disturbs all of them alike. The edits are seen as a
 reader sees them: the time ends when ``mkdocs serve`` answers with a page that holds what the edit must make it show.
@@ -188,15 +188,9 @@ class Site:
 
 
 def sources() -> dict[str, str]:
-    """Six pages: the tutorials of this site, and copies that differ in names and in the numbers of their equations."""
+    """All tutorials of this site: the equations that the package's docstrings cite are on them."""
     tutorials = sorted((ROOT / "docs" / "tutorials").glob("*.py"))
-    pages = {}
-    for copy in range(-(-6 // len(tutorials))):
-        for path in tutorials:
-            number, _, name = path.stem.partition("_")
-            text = path.read_text(encoding="utf-8")
-            pages[f"{10 * copy + int(number):02}_{name}"] = text.replace(r"\tag{", rf"\tag{{{copy or ''}")
-    return dict(list(pages.items())[:6])
+    return {path.stem: path.read_text(encoding="utf-8") for path in tutorials}
 
 
 def spent(command: list[str], site: Site) -> dict[str, float]:
