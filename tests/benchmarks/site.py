@@ -1,9 +1,10 @@
 """How fast is the site? Ratios measured in one run; run by hand: ``python tests/benchmarks/site.py``.
 
-Three sites hold the same pages, this site's tutorials: one for mkdocs-jupyter as it is with ``execute: true``, one for it with proofread,
-and one with the pages' prose and code as plain Markdown. Every round builds and edits each of them once, side by side,
-and a ratio is the median over the rounds, so that a noisy machine disturbs all of them alike. The edits are seen as a
-reader sees them: the time ends when ``mkdocs serve`` answers with a page that holds what the edit must make it show.
+Three sites hold the same pages, this site's tutorials: one for mkdocs-jupyter as it is with ``execute: true``, one for
+it with proofread, and one with the pages' prose and code as plain Markdown. Every round builds and edits each of them
+once, side by side, and a ratio is the median over the rounds, so that a noisy machine disturbs all of them alike. The
+edits are seen as a reader sees them: the time ends when ``mkdocs serve`` answers with a page that holds what the edit
+must make it show.
 """
 
 from __future__ import annotations
