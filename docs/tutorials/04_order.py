@@ -7,217 +7,387 @@
 # %% [markdown]
 # # Does attention know word order?
 #
-# **No. Shuffle the words, and each word gets the same context as before: only the rows change
-# places<!--== shuffled_alike -->.** Attention by itself sees a bag of words. Two things bring order in: a causal mask,
-# under which a word sees what came before it<!--== not causal_alike -->, and positions added to the embeddings.
+# **No. Shuffle the words, and every word gets the context that it had: only the rows change
+# places<!--== torch.allclose(shuffled.context, context[order]) -->.** To attention, "my crew must process your order"
+# and "your crew must process my order" are the same six<!--== len(one) --> words, and *crew* comes out the
+# same<!--== exchanged < 1e-12 --> from both. In "I must go back to my ship and to my crew", *my* and *to* stand twice,
+# and each comes out twice the same<!--== all(twins.values()) -->.
 #
-# A consequence that surprises: in "I must go back to my ship and to my crew", *my* and *to* occur twice, and both
-# times get exactly the same context<!--== twins -->, though one *my* belongs to *ship* and the other to *crew*.
+# Two things bring order in. Under a *causal mask* a word sees only what came
+# before<!--== not equivariant["causal self-attention"] -->, and with *positions* added to the embeddings no two places
+# are alike<!--== not equivariant["self-attention, positions added"] -->.
 #
-# **You should know** [what attention computes](01_what_is_attention.py). **You will know** what *permutation
-# equivariance* is and how to test for it, what breaks it, and what a model gains when it is broken.
+# **You should know** [what attention computes](01_what_is_attention.py): scores, a softmax, an average.
+# **You will know** what *permutation equivariance* is, why attention has it, how to test for it, what breaks it, and
+# how the test finds positions that never arrive.
 
 # %%
+import inspect
+
 import torch
 from torch import nn
 
-from unmasked import MultiheadAttention, plot, self_attention
+from unmasked import attention_scores, masks, probes, scaled_dot_product_attention, self_attention
+from unmasked._table import Table
 from unmasked.embeddings import ship_vectors
 
-words = ["i", "must", "go", "back", "to", "my", "ship", "and", "to", "my", "crew"]
-X = ship_vectors().lookup(words).double()  # tokens features
+vectors = ship_vectors()
+words = "I must go back to my ship and to my crew".lower().split()
+X = vectors.lookup(words).double()  # tokens features
+ship, crew = words.index("ship"), words.index("crew")
 
 # %% [markdown]
-# ## Shuffle, then attend; or attend, then shuffle
+# ## Shuffle the words
 #
-# Put the words in another order, compute attention, and compare with the rows of the original, put in that order:
+# Put the words in another order, compute attention, and compare with the rows of the original, put in that order. They
+# are equal. So are the weights, whose rows *and* columns have moved:
 
 # %%
-torch.manual_seed(4)
+torch.manual_seed(21)
 order = torch.randperm(len(words))
-print(" ".join(words[place] for place in order))
+another = [words[place] for place in order]
 
 context, weights = self_attention(X)
 shuffled = self_attention(X[order])
-shuffled_alike = torch.allclose(shuffled.context, context[order])
-assert shuffled_alike
-assert torch.allclose(shuffled.weights, weights[order][:, order])  # rows and columns move together
+torch.testing.assert_close(shuffled.context, context[order])
+torch.testing.assert_close(shuffled.weights, weights[order][:, order])
+" ".join(another)
 
 # %% tags=["hide-input"]
-#| alt: A heat map of the weights, in the order of the sentence. The darkest cells lie on the diagonal, where a word
-#|   meets itself, and where the two my and the two to meet.
-plot.heatmap({"as written": weights}, queries=words, keys=words)
+#| alt: The weights of the sentence and of the shuffled sentence, one heat map above the other. The bright cells, where
+#|   ship and other words meet themselves, stay on the diagonal; the other cells are in other places. In both, a box
+#|   marks the same weight, 0.13<!--= weights[ship, crew] -->, in the row of ship and the column of crew.
+from unmasked._figure import INK, PageFigure
 
-# %% tags=["hide-input"]
-#| alt: The heat map of the shuffled sentence, with its words beside the rows and above the columns. Its darkest cells
-#|   are again where a word meets itself.
-another = [words[place] for place in order]
-plot.heatmap({"shuffled": shuffled.weights}, queries=another, keys=another)
-
-
-# %%
-def permutation(n):
-    """A matrix that puts rows into another order."""
-    return torch.eye(n, dtype=torch.float64)[torch.randperm(n, generator=torch.Generator().manual_seed(n))]
-
-
-# %% [markdown]
-# A function that commutes with reordering is called *permutation equivariant*. With $P$ for the matrix that reorders
-# the rows of $X$,
-#
-# $$\operatorname{Attention}(P X) = P \operatorname{Attention}(X)$$
-# <!-- where: X = random("n d"); P = permutation(n); Attention = lambda x: self_attention(x).context -->
-#
-# Why? Scores compare two words by their vectors and nothing else, so reordering moves them about without changing any:
-# $P X (P X)^\top = P \, X X^\top P^\top$<!-- where: X = random("n d"); P = permutation(n) -->. The softmax works on one
-# row at a time and does not mind the order of its terms. And an average does not mind the order of what it adds up.
-#
-# The same holds for projections of any kind, for many heads, and for PyTorch's module: each token is treated by the
-# same matrices.
-
-# %%
-torch.manual_seed(5)
-module = nn.MultiheadAttention(50, 5, batch_first=True).double()
-ours = MultiheadAttention(50, 5, batch_first=True).double()
-for attend in (module, ours):
-    before = attend(X[None], X[None], X[None])[0][0]
-    after = attend(X[None, order], X[None, order], X[None, order])[0][0]
-    torch.testing.assert_close(after, before[order])
+figure = PageFigure(4.6, 9.2)
+for axes, names, matrix in zip(figure.subplots(2), (words, another), (weights, shuffled.weights), strict=True):
+    edges = [place - 0.5 for place in range(len(names) + 1)]
+    axes.pcolormesh(edges, edges, matrix.tolist(), cmap="cividis", vmin=0, vmax=0.6)
+    axes.set(aspect="equal", ylim=(len(names) - 0.5, -0.5))
+    axes.set_xticks(range(len(names)), labels=names, rotation=90)
+    axes.set_yticks(range(len(names)), labels=names)
+    axes.set_title("as written" if names is words else "shuffled", color=INK)
+    axes.tick_params(colors=INK)
+    corner = names.index("crew") - 0.5, names.index("ship") - 0.5
+    axes.add_patch(axes.patch.__class__(corner, 1, 1, fill=False, edgecolor="#ff9d3c", linewidth=2.5))
+figure
 
 # %% [markdown]
-# ## Same word, same row
-#
-# *my* stands at two places of the sentence with the same embedding, so both ask the same question of the same words and
-# get the same answer:
+# A function whose output moves with its input is *permutation equivariant*. That is not to say that nothing moves:
+# *ship* is still looked up at the place where *ship* is. But which words stand beside it, before or after, has no
+# influence. Over 1,000<!--== tried --> orders, the context of *ship* moves by no more than rounding:
 
 # %%
-first, second = (place for place, word in enumerate(words) if word == "my")
-twins = torch.equal(context[first], context[second]) and torch.equal(
-    *context[[place for place, word in enumerate(words) if word == "to"]]
+torch.manual_seed(2)
+tried, moves = 1_000, []
+for _ in range(tried):
+    places = torch.randperm(len(words))
+    there = places.tolist().index(ship)
+    moves.append((self_attention(X[places]).context[there] - context[ship]).abs().max().item())
+
+assert max(moves) < 1e-12
+max(moves)
+
+# %% [markdown]
+# ## Why: a matrix that shuffles
+#
+# To multiply by a *permutation matrix* $P$, the identity with its rows in another order, puts the rows of a matrix in
+# that order. Its transpose undoes it.
+
+
+# %%
+def permutation(order):
+    return torch.eye(len(order), dtype=torch.float64)[order]
+
+
+P = permutation([2, 0, 1])
+rows = torch.tensor([[1.0, 0.0, 0.0, 1.0], [0.0, 1.5, 1.0, 1.0], [0.0, 1.0, 1.0, 1.0]], dtype=torch.float64)
+assert torch.equal(P @ rows, rows[[2, 0, 1]])
+assert torch.equal(P.T @ P @ rows, rows)
+P, P @ rows
+
+# %% [markdown]
+# Follow $P$ through the three steps of attention. *Scores* compare two words by their vectors and by nothing else:
+# shuffled words have the same scores, in shuffled rows and columns. The *softmax* takes one row at a time, and its sum
+# does not depend on the order of the terms, so $P$ may stand before or after it. And the *average* adds up the same
+# words with the same weights: $P^\top P$ cancels.
+#
+# $$\begin{aligned}
+# \operatorname{SelfAttention}(P X)
+# &= \operatorname{softmax}\left(\frac{P X (P X)^\top}{\sqrt{d}}\right) P X \\
+# &= P \operatorname{softmax}\left(\frac{X X^\top}{\sqrt{d}}\right) P^\top P X \\
+# &= P \operatorname{SelfAttention}(X)
+# \end{aligned} \tag{4.1}$$
+# <!-- where: n = 4; X = random("n d"); P = permutation([2, 0, 3, 1])
+# SelfAttention = lambda tokens: self_attention(tokens).context -->
+#
+# With queries, keys and values of their own, each word of the context belongs to a query. The order of keys and values
+# drops out altogether, as long as it is the same for both. With $R$ for another permutation matrix,
+#
+# $$\operatorname{Attention}(P Q, R K, R V) = P \operatorname{Attention}(Q, K, V) \tag{4.2}$$
+# <!-- where: n = 4; m = 5; Q, K, V = random("n d_k", "m d_k", "m d_v")
+# P = permutation([2, 0, 3, 1]); R = permutation([1, 3, 4, 0, 2])
+# Attention = lambda *qkv: scaled_dot_product_attention(*qkv).context -->
+#
+# ## A bag of words
+#
+# What has no order is a *bag*: it holds words, and each a number of times. Take the
+# nine<!--== len(counts) --> different words of the sentence and count them. What a word gets can be computed from that:
+
+
+# %%
+counts = {word: words.count(word) for word in words}
+U = vectors.lookup(counts).double()  # each word once
+times = torch.tensor(list(counts.values()))
+
+
+def as_a_sentence(queries, bag, times):
+    """What queries get from the words of a bag, written out one after the other."""
+    sentence = bag.repeat_interleave(times.long(), dim=0)
+    return scaled_dot_product_attention(queries, sentence, sentence).context
+
+
+counts
+
+# %% [markdown]
+# With $c_w$ for how often word $w$ occurs among $u$ different ones,
+#
+# $$o_i = \frac{\sum_{w=1}^{u} c_w \, e^{s_{iw}} \, x_w}{\sum_{w=1}^{u} c_w \, e^{s_{iw}}} \tag{4.3}$$
+# <!-- where: u = 3; q, x = random("n d", "u d"); c = torch.tensor([2.0, 4.0, 3.0]); s = attention_scores(q, x)
+# o = as_a_sentence(q, x, c) -->
+#
+# To add the logarithm of a number to a score is to multiply its exponential by that number. So the package can do it
+# with its argument `bias`, and nobody needs the sentence:
+
+# %%
+shares = times * attention_scores(U, U).exp()
+by_hand = shares @ U / shares.sum(dim=-1, keepdim=True)
+
+from_the_bag = self_attention(U, bias=times.double().log()).context
+torch.testing.assert_close(from_the_bag, by_hand)
+for word, row in zip(counts, from_the_bag, strict=True):
+    torch.testing.assert_close(row, context[words.index(word)])
+
+torch.testing.assert_close(from_the_bag, as_a_sentence(U, U, times))
+from_the_bag[list(counts).index("ship"), :4]
+
+# %% [markdown]
+# Two consequences. A word that stands twice gets the same context twice, though one *my* belongs to *ship* and the
+# other to *crew*:
+
+# %%
+twins = {}
+for word in ("my", "to"):
+    first, second = (place for place, each in enumerate(words) if each == word)
+    twins[word] = torch.equal(context[first], context[second]) and torch.equal(weights[first], weights[second])
+twins
+
+# %% [markdown]
+# And sentences of the same words cannot be told apart, whatever they mean:
+
+# %%
+one, two = (text.split() for text in ("my crew must process your order", "your crew must process my order"))
+pair = torch.stack([vectors.lookup(one), vectors.lookup(two)]).double()  # batch tokens features
+contexts = self_attention(pair).context
+exchanged = max(
+    (contexts[0, place] - contexts[1, two.index(word)]).abs().max().item() for place, word in enumerate(one)
 )
-f"distance {(context[first] - context[second]).norm():.1f}"
+exchanged
 
 # %% [markdown]
-# No layer on top of it can tell them apart, since all that follows treats every token alike. For some tasks that is
-# what is wanted: a set of points has no order. For language it is not: *dog bites man*.
+# ## A test, and who passes
 #
-# ## The causal mask breaks the symmetry
+# The test needs no reference, only a function and some tokens:
+
+
+# %%
+def is_equivariant(f, x, tries=5):
+    generator = torch.Generator().manual_seed(0)
+    orders = [torch.randperm(x.size(1), generator=generator) for _ in range(tries)]
+    return all(torch.allclose(f(x[:, order]), f(x)[:, order]) for order in orders)
+
+
+# %% [markdown]
+# The package has it as a *probe*, which returns `None` or what it has found. Its source, without the docstring:
+
+# %% tags=["hide-input"]
+source = inspect.getsource(probes.breaks_equivariance)
+print(source[: source.index("r" + '"""')].rstrip(), source.rpartition('"""')[2].strip("\n"), sep="\n")
+
+# %% [markdown]
+# Learned matrices and several heads change nothing, since every token goes through the same ones. Neither do the other
+# parts of a transformer: norms, and layers that take one token at a time. Only what treats places differently knows
+# order, such as the mask and the positions that follow below.
+
+# %%
+torch.manual_seed(3)
+positions = 0.5 * torch.randn(6, 50, dtype=torch.float64)  # a vector for each place
+module = nn.MultiheadAttention(50, 5, batch_first=True).double()
+layer = nn.TransformerEncoderLayer(50, 5, 64, dropout=0.0, batch_first=True)
+encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).double()
+future = ~masks.causal(6)  # True = may not attend
+
+functions = {
+    "self-attention": lambda x: self_attention(x).context,
+    "nn.MultiheadAttention, five heads": lambda x: module(x, x, x)[0],
+    "nn.TransformerEncoder, two layers": encoder,
+    "causal self-attention": lambda x: self_attention(x, is_causal=True).context,
+    "nn.TransformerEncoder, causal": lambda x: encoder(x, mask=future),
+    "self-attention, positions added": lambda x: self_attention(x + positions).context,
+}
+equivariant = {name: is_equivariant(f, pair) for name, f in functions.items()}
+for name, f in functions.items():
+    assert equivariant[name] == (probes.breaks_equivariance(f, pair) is None)
+Table(["function", "equivariant"], [(name, str(passes)) for name, passes in equivariant.items()])
+
+# %% [markdown]
+# ## The causal mask breaks it
 #
-# Under a causal mask the second *my* sees more than the first: the words between them.
+# Under a causal mask the second *my* sees more words than the first, and the two get different contexts:
 
 # %%
 causal = self_attention(X, is_causal=True).context
-causal_shuffled = self_attention(X[order], is_causal=True).context
-causal_alike = torch.allclose(causal_shuffled, causal[order])
+first, second = (place for place, word in enumerate(words) if word == "my")
 apart = (causal[first] - causal[second]).norm().item()
-causal_alike, apart
+apart, causal[first].norm().item()
 
 # %% [markdown]
-# Their contexts are now 0.4<!--= apart --> apart. So a causal model can know some order without being told positions:
-# how many words it sees is an answer. What it cannot know is the order of the words *before* a word. Shuffle these, and
-# the last word's context is what it was:
-
-# %%
-earlier = torch.cat([torch.randperm(10, generator=torch.Generator().manual_seed(6)), torch.tensor([10])])
-last, last_shuffled = causal[-1], self_attention(X[earlier], is_causal=True).context[-1]
-torch.testing.assert_close(last_shuffled, last)
-
-# %% [markdown]
-# With one layer that is all. With two, the earlier words' own contexts depend on what came before *them*, and the last
-# word sees these:
+# They are now 0.38<!--= apart --> apart. It is the mask that does not move when words move. Let $M$ be the mask as a
+# matrix, one where a query may see a key and zero elsewhere, and let it move with the words, rows and columns: then all
+# is as before.
 
 
 # %%
-def two_layers(x):
-    x = x + self_attention(x, is_causal=True).context
-    return self_attention(x, is_causal=True).context
+def attend(x, allowed):
+    return self_attention(x, allowed=allowed.bool()).context
 
 
-moved = (two_layers(X[earlier])[-1] - two_layers(X)[-1]).norm().item()
+# %% [markdown]
+# $$\operatorname{Attend}(P X, P M P^\top) = P \operatorname{Attend}(X, M) \tag{4.4}$$
+# <!-- where: n = 4; X = random("n d"); M = masks.causal(n).double(); P = permutation([2, 0, 3, 1]); Attend = attend -->
+#
+# So under a causal mask a word knows *which* words came before it. Their order it does not know: what it sees is again
+# a bag. Shuffle all words but the last, and the last one gets the context that it had:
+
+
+# %%
+def layers(x, number):
+    for _ in range(number):
+        x = x + self_attention(x, is_causal=True).context
+    return x
+
+
+torch.manual_seed(6)
+earlier = torch.cat([torch.randperm(10), torch.tensor([10])])  # the last word stays the last
+moved = [(layers(X[earlier], number)[-1] - layers(X, number)[-1]).norm().item() for number in (1, 2)]
+assert moved[0] < 1e-12
 moved
 
 # %% [markdown]
-# It moves by 0.49<!--= moved -->: a deep causal model can learn order from the mask alone.
+# With one layer it moves by nothing<!--= moved[0] < 1e-12 -->. With two it moves
+# by {{ moved[1] :.2f}}: the first layer has given the earlier words contexts that tell what came before *them*, and the
+# second layer sees these. A causal model of several layers can learn order from the mask alone.
 #
 # ## Positions, added
 #
-# The usual way is to say where each word stands: add to each embedding a vector that belongs to its place. Then the two
-# *my* are two vectors, and everything is as before with these.
+# The usual way is to say where a word stands: add to each embedding a vector that belongs to its place. Then the two
+# sentences about orders differ, and so do the two *my*. Above, `positions` were random vectors, which is enough to tell
+# places apart; GPT-2 and BERT learn theirs from such a start.
 
 # %%
-torch.manual_seed(7)
-positions = 0.5 * torch.randn(len(words), 50, dtype=torch.float64)  # a vector for each place
-placed = self_attention(X + positions)
-placed_shuffled = self_attention(X[order] + positions)  # the words move, the places do not
-
-told_apart = (placed.context[first] - placed.context[second]).norm().item()
-order_matters = not torch.allclose(placed_shuffled.context, placed.context[order])
-told_apart, order_matters
+contexts = self_attention(pair + positions).context
+told_apart = (contexts[0, one.index("crew")] - contexts[1, two.index("crew")]).norm().item()
+assert pair[0, one.index("crew")].equal(pair[1, two.index("crew")])
+told_apart
 
 # %% [markdown]
-# The two *my* are 3.2<!--= told_apart --> apart, and order matters<!--= order_matters -->. How positions are best
-# given, by sinusoids, rotations or slopes, is a question of its own.
+# The two contexts of *crew* are now {{ told_apart :.2f}} apart. Which vectors serve best, or whether to turn queries
+# and keys instead, is a question of its own.
 #
-# ## A module that should not know order, and does
+# ## A version that looks right
 #
-# Equivariance is a test that needs no reference. Here is attention over a *set*, written by hand, and a version with one
-# mistake: its heads are made by a `reshape` alone, without exchanging two axes.
+# Positions are often kept with the axes (places, one, features), for input that has the tokens first and the batch
+# second. Then `x.size(0)` is the number of tokens. But here the batch comes first:
 
 
 # %%
-def right_set_attention(x, num_heads=5):
-    split = x.unflatten(-1, (num_heads, -1)).transpose(-3, -2)  # heads tokens head_dim
-    return self_attention(split).context.transpose(-3, -2).flatten(-2)
+torch.manual_seed(8)
+kept = 0.5 * torch.randn(20, 1, 50, dtype=torch.float64)  # places 1 features
 
 
-def wrong_set_attention(x, num_heads=5):
-    split = x.reshape(num_heads, len(x), -1)  # heads tokens head_dim, it says
-    return self_attention(split).context.reshape(len(x), -1)
+def wrong(x):  # batch tokens features
+    return self_attention(x + kept[: x.size(0)]).context
 
 
-def is_equivariant(f, x):
-    order = torch.arange(len(x) - 1, -1, -1)  # backwards
-    return torch.allclose(f(x[order]), f(x)[order])
+def right(x):
+    return self_attention(x + kept[: x.size(1)].transpose(0, 1)).context
 
 
-assert wrong_set_attention(X).shape == right_set_attention(X).shape
-is_equivariant(right_set_attention, X), is_equivariant(wrong_set_attention, X)
+assert wrong(pair).shape == right(pair).shape
+(wrong(pair) - self_attention(pair).context).norm().item()
 
 # %% [markdown]
-# The right one is equivariant<!--= is_equivariant(right_set_attention, X) -->. The wrong one is not<!--= not
-# is_equivariant(wrong_set_attention, X) -->: which features a head gets depends on where a token stands. With one head
-# the two are the same<!--= torch.equal(wrong_set_attention(X, 1), right_set_attention(X, 1)) -->, and a test of that
-# size would pass.
+# The shapes fit, no error is raised, and outputs have changed. But every word of a sentence got the same vector, which
+# belongs to the number of its *sentence* in the batch. Places are as alike as before, and the test says so:
+
+# %%
+print("wrong:", probes.breaks_equivariance(wrong, pair))
+print("right:", probes.breaks_equivariance(right, pair))
+assert is_equivariant(wrong, pair)
+assert not is_equivariant(right, pair)
+
+# %% [markdown]
+# A model with positions must *fail* the test for equivariance. This one passes it<!--= is_equivariant(wrong, pair) -->,
+# so it knows no order. Such a model still learns something, as a bag of words does, and nothing in its loss tells.
 #
 # ## Exercises
 #
-# **Test for order.** Write `is_equivariant(f)`, which says whether a function from (tokens, features) to
-# (tokens, features) is permutation equivariant. It is tried on functions that are and that are not.
+# **A test for order.** Write `is_equivariant(f)` for functions from (tokens, features) to (tokens, features). It will
+# be tried on functions that are equivariant and on some that are not.
 #
 # ??? question "Hint"
 #
-#     One order is not enough: a function may survive being reversed. Try a few, on numbers that all differ.
+#     One order is not enough: some functions survive being reversed, others being rolled. And sums in another order end
+#     in other digits.
 
 # %% tags=["solution"]
 from unmasked.exercises import check
 
 
-def tells_order(f):
+def survives_shuffles(f):
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(5, 8, generator=generator, dtype=torch.float64)
     orders = [torch.randperm(5, generator=generator) for _ in range(10)]
     return all(torch.allclose(f(x[order]), f(x)[order]) for order in orders)
 
 
-check("is-equivariant", tells_order)
+check("is-equivariant", survives_shuffles)
 
 # %% [markdown]
-# **Tell the twins apart.** Write `place(x)`, which returns x of (tokens, features) with something added to each row, so
-# that equal rows at different places get different contexts and x keeps its shape.
+# **Attention from a bag.** Write `bag(x, counts)`: x holds each word once, with the axes (words, features), and
+# `counts` says how often each occurs. Return the context of each word, as in a sentence with all of them. Do not write
+# the sentence out.
 #
 # ??? question "Hint"
 #
-#     Anything that depends on the row's number will do.
+#     Equation (4.3): the exponential of each score, times the count of its column, divided by the row's sum.
+
+
+# %% tags=["solution"]
+def bag(x, counts):
+    shares = counts * torch.exp(x @ x.mT / x.size(-1) ** 0.5)
+    return shares / shares.sum(dim=-1, keepdim=True) @ x
+
+
+check("bag-of-words", bag)
+
+# %% [markdown]
+# **Tell twins apart.** Write `place(x)`, which adds a vector to each row of x, with the axes (tokens, features), so
+# that equal rows at different places get different contexts from self-attention.
+#
+# ??? question "Hint"
+#
+#     Anything that depends on the row's number will do, if it is not large beside x. Sines do not grow.
 
 
 # %% tags=["solution"]
@@ -232,11 +402,15 @@ check("tell-apart", place)
 # ## What to read next
 #
 # - [Who may see whom?](05_masks.py): the causal mask, and others.
-# - [The museum of mistakes](09_heads.py): what else a shuffled input reveals.
+# - [Is my module right?](18_doctor.py) runs this page's probe, and others, on your module.
+# - [The museum of mistakes](09_heads.py): heads that are merged wrongly fail this page's test too.
+# - [Notation](../notation.md) for the symbols.
 #
 # ## References
 #
 # <!--~ references -->
-# - Vaswani et al. (2017), *Attention Is All You Need*: section 3.5, positional encoding.
-# - Lee et al. (2019), *Set Transformer*: section 3.1, attention that is permutation equivariant by design.
-# - Haviv et al. (2022), *Transformer Language Models without Positional Encodings Still Learn Positional Information*.
+# - Vaswani et al. (2017), *Attention Is All You Need*: section 3.5, positions as sines and cosines, added.
+# - Zaheer et al. (2017), *Deep Sets*: section 2.2, functions that are permutation equivariant.
+# - Lee et al. (2019), *Set Transformer*: section 3.1, attention over sets, equivariant by design.
+# - Haviv et al. (2022), *Transformer Language Models without Positional Encodings Still Learn Positional Information*:
+#   causal models without positions.
