@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -114,7 +115,8 @@ class Report:
         lines += [f"{yellow}?{off} {each.check}: {each.needs}" for each in self.inconclusive]
         if self.passed:
             lines.append(f"{green}+{off} holds: {', '.join(self.passed)}")
-        return "\n".join(lines)
+        wrap = {"subsequent_indent": "    ", "break_long_words": False, "break_on_hyphens": False}
+        return "\n".join(textwrap.fill(line, 100, **wrap) for line in lines)  # type: ignore[arg-type]
 
     def to_dict(self) -> dict[str, Any]:
         """Tell it in plain dictionaries, for JSON."""
