@@ -8,8 +8,8 @@
 # # Museum of mistakes: does my mask hide what it should?
 #
 # **Change what should be hidden, and see whether an output moves: that one test finds most of these mistakes.** None of
-# them changes a shape. Each runs here beside the right version, on random numbers with a standard deviation of
-# 1.0<!--== x.std() -->. *Off by* is the largest difference between the two outputs.
+# them changes a shape. Each runs here beside the right version, on random numbers of ordinary size. *Off by* is the
+# largest difference between the two outputs.
 #
 # | What you see | Mistake | Off by | Hides with |
 # | --- | --- | --- | --- |

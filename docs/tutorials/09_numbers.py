@@ -1,0 +1,534 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: py:percent
+# ---
+
+# %% [markdown]
+# # Museum of mistakes: are my weights what attention says they are?
+#
+# **Sum the rows, call twice, and compare once with a reference, in sizes that differ.** That finds all mistakes of this
+# room that change a number: scales, sums, dropout, and what happens behind the output's back. *Off by* is the largest
+# difference from the right version, on random numbers of ordinary size or on the sentence about the *ship*.
+#
+# | What you see | Mistake | Off by | Hides with |
+# | --- | --- | --- | --- |
+# | Weights of zero or one | [no scale](#missing-scale) | 0.48<!--== off["scale"] --> | a head_dim of one |
+# | Weights nearly even | [another d](#wrong-d-in-scale) | 0.53<!--== off["root"] --> | one head |
+# | Right only at first | [a global d_k](#global-d-k) | 0.50<!--== off["global"] --> | the first sizes |
+# | Columns sum to one | [softmax over queries](#softmax-over-queries) | 1.29<!--== off["queries"] --> | equal tokens |
+# | Outputs grow | [weights do not sum to one](#weights-not-normalised) | 26.04<!--== off["sums"] --> | one token |
+# | A cosine above one | [another's norms](#foreign-norms) | 0.47<!--== off["norms"] --> | the first sentence |
+# | Other sums in training | [after dropout](#weights-after-dropout) | 0.34<!--== off["dropped"] --> | evaluation |
+# | Two calls differ | [dropout in evaluation](#dropout-in-eval) | 0.87<!--== off["eval"] --> | dropout of zero |
+# | The loss stands still | [a gradient cut off](#gradient-cut) | nothing<!--== off["cut"] == 0 --> | no training |
+# | The second call differs | [an input overwritten](#input-overwritten) | 0.37<!--== off["in place"] --> | one call |
+# | A hook never runs | [`.forward()`](#forward-called-directly) | nothing<!--== off["forward"] == 0 --> | no hooks |
+# | Slow, much memory | [weights not used](#need-weights-costs) | nothing<!--== off["unused"] == 0 --> | short inputs |
+# | A file fails to load | [split at every space](#embedding-reader) | fails<!--== failed --> | other files |
+#
+# **You should know** [what attention computes](01_what_is_attention.py) and [why it is scaled](02_scale.py). **You will
+# know** a check for each. The [museum's index](09_museum.py) has the other rooms.
+
+# %%
+import math
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from unittest import mock
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from unmasked import (
+    attention_scores,
+    cosine_attention,
+    cosine_weights,
+    diagnose,
+    plot,
+    probes,
+    scaled_dot_product_attention,
+    self_attention,
+)
+from unmasked.embeddings import read_glove, ship_vectors
+from unmasked.heads import merge_heads, split_heads
+
+B, N, M, H, D = 2, 5, 7, 3, 4  # batch, queries, keys, heads, head_dim: all differ
+generator = torch.Generator().manual_seed(9)
+q, k, v = (torch.randn(B, tokens, D, generator=generator) for tokens in (N, M, M))
+words = ["i", "must", "go", "back", "to", "my", "ship", "and", "to", "my", "crew"]
+ship = ship_vectors().lookup(words)  # tokens features
+
+
+def right(q, k, v):
+    return scaled_dot_product_attention(q, k, v).context
+
+
+# %% [markdown]
+# `exhibit` runs a wrong version beside the right one. Where the mistake *hides*, both must agree; on what is *given*
+# they must not; and the probe must find the wrong one and pass the right one. Where no probe of calls can know the
+# answer, `doctor` compares with a reference.
+
+# %%
+off = {}
+
+
+def exhibit(name, wrong, right, probe, hides, given):
+    assert probes.differs(wrong(*hides), right(*hides)) == 0, "it was to hide here"
+    off[name] = probes.differs(wrong(*given), right(*given))
+    assert off[name] > 0
+    assert probe(right, *given) is None
+    found = probe(wrong, *given)
+    assert found
+    print(f"off by {off[name]:.3g}\n{found}")
+
+
+def doctor(inputs="qkv", **options):
+    def probe(f, *given):
+        findings = diagnose(f, embed_dim=H * D, inputs=inputs, **options).findings
+        return f"{findings[0].cause}: {findings[0].evidence}" if findings else None
+
+    return probe
+
+
+# %% [markdown]
+# These are the weights that some of them give the word *ship*, beside the right ones, and their sums.
+
+# %% tags=["hide-input"]
+#| alt: A heat map with a row for each version and a column for each word of the sentence. In the right row, ship keeps
+#|   about half of its weight and crew has most of the rest. Without the scale, ship keeps everything; with too large a
+#|   one, the row is nearly even. Over the queries, cosines and dropout do not sum to one.
+torch.manual_seed(5)
+scores = attention_scores(ship, ship)
+weights = scores.softmax(-1)
+versions = {
+    "right": weights,
+    "no scale": (scores * 50**0.5).softmax(-1),
+    "root of 8 x 50": (scores / 8**0.5).softmax(-1),
+    "over queries": scores.softmax(-2),
+    "cosines": cosine_weights(ship),
+    "after dropout": F.dropout(weights, 0.4),
+}
+rows = torch.stack([each[6] for each in versions.values()])
+names = [f"{name}, sum {row.sum():.2f}" for name, row in zip(versions, rows, strict=True)]
+plot.heatmap(rows, queries=names, keys=words)
+
+# %% [markdown]
+# ## The scale left out { #missing-scale }
+#
+# `q @ k.mT` without the division by the root of head_dim. The scores are too large, and the softmax takes the largest.
+
+
+# %%
+def unscaled(q, k, v):
+    return (q @ k.mT).softmax(-1) @ v  # right: (q @ k.mT / math.sqrt(q.size(-1)))
+
+
+exhibit("scale", unscaled, right, doctor(), hides=[q[..., :1], k[..., :1], v], given=[q, k, v])
+
+# %% [markdown]
+# In the figure, *ship* keeps 100%<!--= rows[1, 6] --> of itself instead of 55%<!--= rows[0, 6] -->. **Hides** with one
+# feature, whose root is one<!--= math.sqrt(q[..., :1].size(-1)) -->. **Fix:** divide by the root of the last axis of
+# the query, or let `F.scaled_dot_product_attention` do it.
+#
+# ## The root of another d { #wrong-d-in-scale }
+#
+# With several heads, d is the features of *one* head. `embed_dim` is too large, and the weights are too even.
+
+
+# %%
+def attend(x, heads, d):
+    return merge_heads(self_attention(split_heads(x, heads), scale=d**-0.5).context)
+
+
+def of_embed_dim(x, heads=H):
+    return attend(x, heads, x.size(-1))
+
+
+def of_head_dim(x, heads=H):
+    return attend(x, heads, x.size(-1) // heads)
+
+
+x = torch.randn(B, N, H * D, generator=torch.Generator().manual_seed(10))
+exhibit("root", of_embed_dim, of_head_dim, doctor("x", num_heads=H), hides=[x, 1], given=[x])
+
+torch.manual_seed(11)
+many = attention_scores(torch.randn(8, 100, 64), torch.randn(8, 100, 64), scale=1.0)  # heads queries keys
+spread = {d: (many / d**0.5).std().item() for d in (64, 8 * 64)}
+spread
+
+# %% [markdown]
+# In the sizes of the original paper, eight<!--= many.size(0) --> heads of 64<!--= min(spread) --> features, scores with
+# the right root have a standard deviation of 1.0<!--= spread[64] -->, those with the root of 512<!--= max(spread) -->
+# only 0.35<!--= spread[512] -->. **Hides** with one head. **Caught by** that deviation, too: for random queries and
+# keys it should be one. **Fix:** `q.size(-1)` after the split.
+#
+# ## A global read inside the function { #global-d-k }
+#
+# The function works in the notebook in which it was written. It looks `d_k` up at every call, in a cell far above.
+
+# %%
+d_k = D
+
+
+def with_global(q, k, v):
+    return (q @ k.mT / math.sqrt(d_k)).softmax(-1) @ v  # right: math.sqrt(q.size(-1))
+
+
+wide = [torch.cat([each] * 3, dim=-1) for each in (q, k, v)]  # another head_dim, and nobody told d_k
+exhibit("global", with_global, right, doctor(), hides=[q, k, v], given=wide)
+
+# %% [markdown]
+# **Hides** as long as all sizes are those of that cell. **Caught by** a second call with other sizes. **Fix:** take
+# sizes from the arguments.
+#
+# ## A softmax over the queries { #softmax-over-queries }
+#
+# A softmax along the wrong axis: the last but one, or the one that was last before there were heads. Now the columns
+# sum to one, not the rows.
+
+
+# %%
+def over_queries(q, k, v):
+    return attention_scores(q, k).softmax(-2) @ v  # right: softmax(-1)
+
+
+def sums(f, q, k, v):
+    keys = torch.eye(k.size(1)).expand(k.size(0), -1, -1)  # with these as values, the context is the weights
+    return probes.weights_sum_to_one(f(q, k, keys))
+
+
+equal = torch.ones(B, N, D)
+exhibit("queries", over_queries, right, sums, hides=[equal] * 3, given=[q, k, v])
+
+# %% [markdown]
+# **Hides** where all tokens are equal and there are as many queries as keys. The check needs no access to the weights:
+# give it the identity as values. **Fix:** `softmax(-1)`.
+#
+# ## Weights that do not sum to one { #weights-not-normalised }
+#
+# Cosines, or exponentials without the division, used as weights. What comes out is a sum, and grows with the number of
+# tokens.
+
+
+# %%
+def summed(x):
+    return cosine_attention(x).context
+
+
+def averaged(x):
+    return self_attention(x).context
+
+
+exhibit("sums", summed, averaged, probes.is_no_average, hides=[ship[None, :1]], given=[ship[None]])
+lengths = {f.__name__: f(ship)[6].norm().item() for f in (summed, averaged)}
+cosine_weights(ship)[6].sum(), ship[6].norm(), lengths
+
+# %% [markdown]
+# The cosines of *ship* sum to 5.74<!--= cosine_weights(ship)[6].sum() -->. Its vector has the length
+# 5.74<!--= ship[6].norm() -->; the sum makes it 25.1<!--= lengths["summed"] -->, the average
+# 4.68<!--= lengths["averaged"] -->. **Hides** with one token. **Caught by** equal tokens, whose average is the token
+# itself. **Fix:** a softmax.
+#
+# ## Cosines with another sentence's norms { #foreign-norms }
+#
+# A function that divides by the norms of a variable from the notebook, not of its argument. For another sentence of the
+# same length it gives numbers.
+
+# %%
+norms = ship.norm(dim=-1, keepdim=True)
+other = ship_vectors().lookup("we must process your order and go back to my crew")
+
+
+def foreign(x):
+    unit = x / norms  # right: x / x.norm(dim=-1, keepdim=True)
+    return unit @ unit.mT
+
+
+def is_no_cosine(f, x):
+    worst = (f(x).diagonal() - 1).abs().max().item()
+    return f"a token has the cosine {1 + worst:.2f} with itself" if worst > 1e-5 else None
+
+
+exhibit("norms", foreign, cosine_weights, is_no_cosine, hides=[ship], given=[other])
+foreign(other).max()
+
+# %% [markdown]
+# The largest "cosine" is 1.47<!--= foreign(other).max() -->. **Hides** for the sentence whose norms they are. **Caught
+# by** the diagonal, which must be one. **Fix:** `F.normalize`, of the argument.
+#
+# ## Weights returned after dropout { #weights-after-dropout }
+#
+# In training, `nn.MultiheadAttention` returns the weights as dropout left them: some are zero, the others are larger.
+
+# %%
+torch.manual_seed(12)
+module = nn.MultiheadAttention(H * D, H, dropout=0.4, batch_first=True)
+dropped, kept = (module.train(mode)(x, x, x)[1] for mode in (True, False))
+off["dropped"] = probes.differs(dropped, kept)
+found = probes.weights_sum_to_one(dropped)
+assert found
+assert not probes.weights_sum_to_one(kept)
+print(found)
+
+
+def both(q, k, v, dropout, training):
+    weights = attention_scores(q, k).softmax(-1)
+    return F.dropout(weights, dropout, training) @ v, weights  # the weights as they were before
+
+
+assert not probes.weights_sum_to_one(both(q, k, v, 0.4, True)[1])
+
+# %% [markdown]
+# Rows sum to between 0.63<!--= dropped.sum(-1).min() --> and 1.51<!--= dropped.sum(-1).max() -->; in evaluation
+# to 1.00<!--= kept.sum(-1).min() -->. That is a fault in a picture of the weights, not in training. **Hides** in
+# evaluation. **Fix:** look at weights after `module.eval()`, or return them from before the dropout.
+#
+# ## Dropout in evaluation { #dropout-in-eval }
+#
+# `F.scaled_dot_product_attention` does not know the module's mode: `dropout_p` is always applied. Nor does
+# `F.dropout(x, p)`, whose `training` is True<!--= F.dropout.__defaults__[1] --> unless you say otherwise.
+
+# %%
+torch.manual_seed(13)
+
+
+def always(q, k, v, p):
+    return F.scaled_dot_product_attention(q, k, v, dropout_p=p)
+
+
+def in_training(q, k, v, p, training=False):
+    return F.scaled_dot_product_attention(q, k, v, dropout_p=p if training else 0.0)
+
+
+def varies(f, q, k, v, p):
+    return probes.changes_from_call_to_call(lambda q: f(q, k, v, p), q)
+
+
+exhibit("eval", always, in_training, varies, hides=[q, k, v, 0.0], given=[q, k, v, 0.2])
+
+# %% [markdown]
+# **Hides** with a dropout of zero, and in every test that compares shapes. **Fix:** in a module,
+# `self.dropout if self.training else 0.0`<!--~ code -->.
+#
+# ## A gradient cut off { #gradient-cut }
+#
+# `.detach()`, `.data`, `torch.tensor(x)` or `no_grad` somewhere on the way. Every output is right, so that no
+# comparison of outputs notices. Queries and keys never learn.
+
+
+# %%
+def cut(x):
+    return attention_scores(x, x).softmax(-1).detach() @ x
+
+
+off["cut"] = probes.differs(cut(x), averaged(x))
+found = probes.cuts_gradients(cut, x.double())
+assert found
+assert probes.cuts_gradients(averaged, x.double()) is None
+slopes = []
+for f in (cut, averaged):
+    leaf = x.double().requires_grad_()
+    f(leaf).square().sum().backward()
+    slopes.append(leaf.grad)
+gradient_gap = probes.differs(*slopes)
+print(found, f"gradients off by {gradient_gap:.2f}", sep="\n")
+
+# %% [markdown]
+# The gradient is off by 2.61<!--= gradient_gap -->. **Hides** in every forward pass. **Caught by** a measured
+# derivative: move the input a little, and compare. **Fix:** leave the graph alone; detach what you plot, not what you
+# use.
+#
+# ## An input overwritten in place { #input-overwritten }
+#
+# `q /= ...` or `scores.masked_fill_(...)` on something that belongs to the caller.
+
+
+# %%
+def in_place(q, k, v):
+    q /= math.sqrt(q.size(-1))  # right: q = q / math.sqrt(q.size(-1))
+    return (q @ k.mT).softmax(-1) @ v
+
+
+def twice(f):
+    def call(q, k, v):
+        q = q.clone()
+        f(q, k, v)
+        return f(q, k, v)
+
+    return call
+
+
+mine = q.clone()
+assert probes.differs(in_place(mine, k, v), right(q, k, v)) == 0  # the first call is right
+off["in place"] = probes.differs(twice(in_place)(q, k, v), right(q, k, v))
+found = probes.overwrites_inputs(in_place, q, k, v)
+assert found
+assert probes.overwrites_inputs(right, q, k, v) is None
+print(f"second call off by {off['in place']:.3g}\n{found}")
+
+# %% [markdown]
+# **Hides** in the first call. The second is off by 0.37<!--= off["in place"] -->. **Fix:** no in-place
+# operation on an argument, nor on a view of it.
+#
+# ## `.forward()` called directly { #forward-called-directly }
+#
+# `module.forward(x)` computes what `module(x)` computes and skips the hooks: those that record weights, that profile,
+# or that distribute a model over devices.
+
+
+# %%
+class Direct(nn.Sequential):
+    def forward(self, x):
+        return self[0].forward(x)  # right: self[0](x)
+
+
+torch.manual_seed(14)
+direct = Direct(nn.Linear(H * D, H * D))
+called = nn.Sequential(direct[0])
+records = []
+direct[0].register_forward_hook(lambda *_: records.append("ran"))
+off["forward"] = probes.differs(direct(x), called(x))
+by_call = len(records)
+found = probes.skips_hooks(direct, lambda: direct(x))
+assert found
+assert probes.skips_hooks(called, lambda: called(x)) is None
+by_call, found.text
+
+# %% [markdown]
+# Two<!--= len([direct, called]) --> calls, and the hook ran once<!--= by_call == 1 -->. The outputs are
+# equal<!--= off["forward"] == 0 -->. **Hides** while there are no hooks. **Fix:** call the module.
+#
+# ## Weights asked for and not used { #need-weights-costs }
+#
+# `output, _ = module(x, x, x)`: `need_weights` is True by default. To return the weights, the module has to make them,
+# and leaves the fused kernel, which never does.
+
+# %%
+module.eval()
+kernel, ran, outputs = F.scaled_dot_product_attention, [], []
+
+
+def counted(*tensors, **options):
+    ran.append(need)
+    return kernel(*tensors, **options)
+
+
+with mock.patch.object(F, "scaled_dot_product_attention", counted):
+    for need in (True, False):
+        outputs.append(module(x, x, x, need_weights=need)[0])
+off["unused"] = probes.differs(*outputs)
+
+with torch.device("meta"):  # shapes without memory
+    long = torch.empty(1, 8192, 64)
+    all_heads = nn.MultiheadAttention(64, 4, batch_first=True)(long, long, long, average_attn_weights=False)[1]
+f"the fused kernel ran for need_weights in {ran}", tuple(all_heads.shape)
+
+# %% [markdown]
+# The outputs are equal<!--= off["unused"] == 0 -->, but the fused kernel runs only
+# without weights<!--= ran == [False] -->. For one sequence of 8,192<!--= long.size(1) --> tokens and
+# four<!--= all_heads.size(1) --> heads, the weights alone take 1<!--= all_heads.nbytes / 2**30 --> GiB. **Hides** with
+# short inputs. **Caught by** who calls what, as here. **Fix:** `need_weights=False`.
+#
+# ## An embedding file split at every space { #embedding-reader }
+#
+# A file of word vectors has a word and its numbers on every line. Some published files have words with spaces in them.
+
+
+# %%
+def split_everywhere(path):
+    vectors = {}
+    for line in path.read_text().splitlines():
+        word, *numbers = line.split()  # right: line.rsplit(" ", dim)
+        vectors[word] = torch.tensor([float(number) for number in numbers])
+    return vectors
+
+
+told = []
+with TemporaryDirectory() as folder:
+    path = Path(folder, "vectors.txt")
+    path.write_text("ship 0.5 1.5\ncrew 2.5 3.5\n")
+    assert torch.equal(split_everywhere(path)["crew"], read_glove(path)["crew"])  # it hides here
+    path.write_text("ship 0.5 1.5\n. . . 2.5 3.5\n")
+    assert read_glove(path)[". . ."].tolist() == [2.5, 3.5]
+    for mistake in (lambda: split_everywhere(path), lambda: {"ship": 0}["shop"], lambda: read_glove(path)["shop"]):
+        try:
+            mistake()
+        except (ValueError, KeyError) as error:
+            told.append(f"{type(error).__name__}: {error}")
+failed = "could not convert string to float: '.'" in told[0]
+told
+
+# %% [markdown]
+# The reader fails<!--= failed --> at a word of dots and spaces. A dictionary that lacks a word says nothing but the
+# word; `read_glove` names the nearest<!--= "nearest: 'ship'" in told[2] --> ones. **Hides** with files without such
+# words. **Fix:** split from the right, as many times as there are numbers, or `unmasked.embeddings.read_glove`.
+
+# %% [markdown]
+# ## Exercises
+#
+# **Mend this function.** It has four<!--== len(planted) --> mistakes of this page. Write it anew: `attend(query, key,
+# value, dropout, training)` returns the context, and weights whose rows sum to one in training, too.
+
+# %%
+planted = ["input-overwritten", "wrong-d-in-scale", "softmax-over-queries", "dropout-in-eval"]
+
+
+def broken(query, key, value, dropout, training):
+    query /= math.sqrt(512)
+    weights = (query @ key.mT).softmax(-2)
+    return F.dropout(weights, dropout) @ value, weights
+
+
+# %% [markdown]
+# ??? question "Hint"
+#
+#     One mistake for each thing that is called: the division, the root, the softmax, the dropout.
+
+# %% tags=["solution"]
+from unmasked.exercises import check
+
+
+def mended(query, key, value, dropout, training):
+    scores = query @ key.mT / math.sqrt(query.size(-1))
+    weights = scores.softmax(-1)
+    return F.dropout(weights, dropout, training) @ value, weights
+
+
+assert not check("mended-attention", broken)
+check("mended-attention", mended)
+
+# %% [markdown]
+# **Are these weights?** Write `are_weights(w)` for w of (..., queries, keys): every row is an average's, or all zeros
+# for a query that may see nothing.
+#
+# ??? question "Hint"
+#
+#     Three questions of each row: is it finite, is nothing negative, and what is its sum, up to rounding?
+
+
+# %% tags=["solution"]
+def are_weights(w):
+    total = w.sum(-1)
+    fits = torch.isclose(total, torch.ones_like(total), atol=1e-4) | (w == 0).all(-1)
+    return bool(fits.all() and (w >= 0).all())
+
+
+check("are-weights", are_weights)
+
+# %% [markdown]
+# ## What to read next
+#
+# - The museum's other rooms: [heads](09_heads.py), [masks](09_masks.py), [learned weights](09_weights.py).
+# - [Why divide by the square root?](02_scale.py): what a wrong scale does to learning.
+# - [The doctor](18_doctor.py) asks your module all of this page's questions.
+#
+# ## References
+#
+# <!--~ references -->
+# - Vaswani et al. (2017), *Attention Is All You Need*: section 3.2.1, equation 1, and footnote 4 for the scale; section
+#   3.2.2 for eight heads of 64 features.
+# - Srivastava et al. (2014), *Dropout: A Simple Way to Prevent Neural Networks from Overfitting*: section 4.
+# - PyTorch 2.13, documentation of `scaled_dot_product_attention` (`dropout_p`) and `MultiheadAttention`
+#   (`need_weights`).
+# - Pennington, Socher and Manning (2014), *GloVe*, for the format of the vectors.
