@@ -56,7 +56,8 @@ class Grid:
                 f'<tr><th scope="row" style="{_NAME}">{escape(name)}</th>{"".join(_cell(v, largest) for v in row)}</tr>'
                 for name, row in zip(self.rows, matrix, strict=True)
             )
-            caption = f'<caption style="{_CAPTION}">{escape(f"{self.title} {title}".strip() if title else self._caption)}</caption>'
+            above = f"{self.title} {title}".strip() if title else self._caption
+            caption = f'<caption style="{_CAPTION}">{escape(above)}</caption>'
             top = f"<thead><tr><td></td>{head}</tr></thead>"
             panels.append(f'<table class="grid" style="{_TABLE}">{caption}{top}<tbody>{body}</tbody></table>')
         if len(panels) == 1:
