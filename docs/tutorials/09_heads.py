@@ -118,8 +118,8 @@ one_head = self_attention(split_heads(x, 1)).context
 assert torch.equal(one_head.reshape(x.shape), merge_heads(one_head))
 
 # %% [markdown]
-# **Found by** exchanging tokens, or by changing a late token under a causal mask. **Fix:** `merge_heads(context)`,
-# which transposes, and then flattens.
+# **Hides** with one token, or one head. **Caught by** exchanging tokens, or by changing a late token under a causal
+# mask. **Fix:** `merge_heads(context)`, which transposes, and then flattens.
 #
 # ## Heads split by a view alone { #view-without-transpose }
 #
@@ -152,8 +152,8 @@ assert probes.misses_the_past(both_bare, x)
 assert not probes.misses_the_past(right, x)
 
 # %% [markdown]
-# **Found by** exchanging tokens. **Fix:** `split_heads(x, num_heads)`: a view that keeps the axis of tokens in its
-# place, and then the `transpose`.
+# **Hides** with one token, or one head. **Caught by** exchanging tokens. **Fix:** `split_heads(x, num_heads)`: a view
+# that keeps the axis of tokens in its place, and then the `transpose`.
 #
 # ## Heads and head_dim exchanged in a view { #swapped-view }
 #
@@ -179,8 +179,8 @@ def crosses_heads(f, x):
 exhibit("swapped-view", swapped, right, crosses_heads, hides=draw(B, N, H * H))
 
 # %% [markdown]
-# With as many heads as features in a head, both views are the same. A sister of this mistake does not hide even there:
-# a right view whose wrong axis is taken for the heads. At those sizes its shapes are right, at all others they are not.
+# **Hides** with as many heads as features in a head, where both views are the same. A sister of this mistake has the
+# right view, and takes the wrong axis for the heads. At those sizes its shapes are right, and nothing else is.
 
 
 # %%
@@ -196,7 +196,8 @@ assert sister
 assert crosses_heads(wrong_axis, square)
 
 # %% [markdown]
-# It is off by 2.97<!--= sister -->. **Fix:** `split_heads`, and a test with more features in a head than heads.
+# It is off by 2.97<!--= sister -->. **Caught by** changing one head. **Fix:** `split_heads`, and a test with more
+# features in a head than heads.
 #
 # ## The batch indexed where the head was meant { #batch-indexed-for-head }
 #
@@ -231,7 +232,7 @@ exhibit(
 
 # %% [markdown]
 # With as many items as heads, the products fit where they do not belong: item and head are exchanged. With other sizes
-# there is an error, and with one item and one head both are right. `project_loop` is the package's loop.
+# there is an error. **Hides** with one item and one head. `project_loop` is the package's loop.
 
 # %%
 stacked, query = draw(H, H * D, D), torch.empty(B, H, N, D)
@@ -247,12 +248,12 @@ for i, matrix in enumerate(stacked):
 torch.testing.assert_close(query, project_loop(x, stacked))
 
 # %% [markdown]
-# **Found by** changing one item: no other may notice. **Fix:** `query[:, i] = ...`, or one matrix for all heads.
+# **Caught by** changing one item: no other may notice. **Fix:** `query[:, i] = ...`, or one matrix for all heads.
 #
 # ## `.T` on a batch { #batch-transposed }
 #
-# `.T` turns a matrix, but of a batch it reverses *all* axes. PyTorch warns, and the product then raises an error, unless
-# there are as many items as tokens and features.
+# `.T` turns a matrix, but of a batch it reverses *all* axes. PyTorch warns, and the product then raises an error,
+# unless there are as many items as tokens and features.
 
 
 # %%
@@ -277,7 +278,8 @@ else:
     raise AssertionError("no error")
 
 # %% [markdown]
-# **Found by** sizes that differ, or by changing one item. **Fix:** `.mT`, which turns the last two axes.
+# **Hides** where all sizes are one. **Caught by** sizes that differ, or by changing one item. **Fix:** `.mT`, which
+# turns the last two axes.
 #
 # ## `batch_first` forgotten { #batch-first-forgotten }
 #
@@ -305,8 +307,9 @@ assert weights.unique().tolist() == [1.0]
 
 # %% [markdown]
 # With one item every token is alone: all weights are 1<!--= weights.unique().item() -->, and a bypassed module returns
-# its input. The shape of the weights tells, unless there are as many items as tokens: it
-# is `(5, 1, 1)`<!--= weights.shape --> where it should be (items, tokens, tokens). **Fix:** `batch_first=True`.
+# its input. The shape of the weights tells, unless there are as many items as tokens: it is `(5, 1, 1)`<!--=
+# weights.shape --> where it should be (items, tokens, tokens). **Hides** with one token in one item. **Caught by**
+# changing one item. **Fix:** `batch_first=True`.
 #
 # ## Only the first batch item used { #only-first-item }
 #
@@ -325,8 +328,8 @@ equal = draw(1, N, H * D).expand(B, N, H * D)
 assert not probes.differs(first_only(equal), plain(equal))
 
 # %% [markdown]
-# One item hides it, and so do two equal ones, as in an example whose batch is one sentence stacked twice. **Found by**
-# changing one item. **Fix:** no index of the batch inside a layer.
+# **Hides** with one item, and with equal ones, as in an example whose batch is one sentence stacked twice. **Caught
+# by** changing one item. **Fix:** no index of the batch inside a layer.
 #
 # ## Batch and tokens swapped { #batch-and-tokens-swapped }
 #
@@ -344,7 +347,7 @@ def came_back_flat(x):
 exhibit("batch-and-tokens-swapped", came_back_flat, right, probes.mixes_items, hides=draw(1, N, H * D))
 
 # %% [markdown]
-# **Found by** changing one item. **Fix:** undo each `permute` by name; one item in a test hides what is missing.
+# **Hides** with one item. **Caught by** changing one of several. **Fix:** undo each `permute` by its inverse.
 #
 # ## Tested with a head_dim of one { #head-dim-one }
 #
@@ -367,7 +370,8 @@ exhibit("head-dim-one", unscaled, right, unlike_pytorch, hides=draw(B, N, H))
 assert unlike_pytorch(unscaled, draw(B, N, H)) is None
 
 # %% [markdown]
-# More looks right only there: the scores of a head have rank one, and a `view` merges the heads without `contiguous()`.
+# A head_dim of one **hides** more: the scores of a head have rank one, and a `view` merges the heads without
+# `contiguous()`.
 
 # %%
 narrow, wide = (split_heads(draw(B, N, H * size), H) for size in (1, D))
@@ -386,13 +390,43 @@ else:
 offs = list(off.values())
 
 # %% [markdown]
-# **Fix:** sizes that all differ, and none of them one: `B, N, H, D = 2, 5, 3, 4`.
+# **Caught by** the same test at other sizes. **Fix:** sizes that all differ, and none of them one: `B, N, H, D = 2, 5,
+# 3, 4`.
 #
-# ## Exercise
+# ## Exercises
 #
-# Name sizes at which each of these mistakes shows, and sizes at which one of them hides: the exercise
-# [on the index page](09_museum.py#exercises) tells you which.
+# **Sizes that tell.** Give four<!--= len((B, N, H, D)) --> numbers, for batch, tokens, heads and head_dim, at which no
+# mistake hides. They are tried on the wrong versions of [the index](09_museum.py#a-test-that-passes-everything). Then
+# see which hide if you make one of them smaller.
 #
+# ??? question "Hint"
+#
+#     Which size makes an axis disappear? Which two sizes must not be exchanged unnoticed?
+
+# %% tags=["solution"]
+from unmasked.exercises import check
+
+print(check("sizes-that-tell", (2, 5, 4, 1)))
+check("sizes-that-tell", (2, 5, 3, 4))
+
+# %% [markdown]
+# **Undo a bare merge.** A model was saved with outputs that a bare reshape merged. Write `repair(merged, num_heads)`,
+# which returns them as they should be, (batch, tokens, features).
+#
+# ??? question "Hint"
+#
+#     The reshape has lost nothing: it can be undone by another. Then merge rightly.
+
+
+# %% tags=["solution"]
+def repair(merged, num_heads):
+    batch, tokens, features = merged.shape
+    return merge_heads(merged.reshape(batch, num_heads, tokens, features // num_heads))
+
+
+check("undo-a-bare-merge", repair)
+
+# %% [markdown]
 # ## What to read next
 #
 # - [Masks](09_masks.py), [weights](09_weights.py) and [numbers](09_numbers.py): the museum's other rooms.

@@ -136,7 +136,8 @@ assert weights.size(-1) == N + 1
 assert off["bias-kv-as-shift"] > 0.1
 
 # %% [markdown]
-# **Found by** the number of columns. **Fix:** append, as [the page on cross-attention](08_cross_attention.py) does.
+# **Hides** in the weights, and in every shape but theirs. **Caught by** the number of columns. **Fix:** append, as [the
+# page on cross-attention](08_cross_attention.py) does.
 #
 # ## Weights copied by aliasing them { #aliased-weights }
 #
@@ -164,8 +165,8 @@ assert probes.shares_memory(honest) is None
 assert off["aliased-weights"] > 0.001
 
 # %% [markdown]
-# The optimizer has moved weights that it was never given. **Found by** `probes.shares_memory`. **Fix:** `copy_`, or
-# `load_state_dict`.
+# The optimizer has moved weights that it was never given. **Hides** until one of both is trained. **Caught by**
+# `probes.shares_memory`. **Fix:** `copy_`, or `load_state_dict`.
 #
 # ## Parity shown with biases of zero { #zero-bias-parity }
 #
@@ -184,7 +185,8 @@ def without_bias(module, x):
 exhibit("zero-bias-parity", without_bias, hides=fresh)
 
 # %% [markdown]
-# **Found by** the comparison on a filled module. **Fix:** draw every parameter anew before you compare.
+# **Hides** on a fresh module. **Caught by** the comparison on a filled one. **Fix:** draw every parameter anew before
+# you compare.
 #
 # ## `x @ W` where nn.Linear has `x @ W.T` { #weight-not-transposed }
 #
@@ -219,7 +221,8 @@ else:
     raise AssertionError("no error")
 
 # %% [markdown]
-# **Found by** a layer whose input and output differ in width. **Fix:** `F.linear(x, W, b)`, or `x @ W.T + b`.
+# **Hides** where matrices equal their transposes, as after a [bypass](03_weight_bypass.py). **Caught by** a layer whose
+# input and output differ in width. **Fix:** `F.linear(x, W, b)`, or `x @ W.T + b`.
 #
 # ## Parity shown with averaged weights { #averaged-weights-parity }
 #
@@ -251,7 +254,7 @@ plot.heatmap(panels)
 
 # %% [markdown]
 # Averaged, the weights agree; head by head they differ by 0.86<!--= per_head -->, and so does what `out_proj` makes of
-# them. **Found by** comparing outputs, or `average_attn_weights=False`. **Fix:** compare outputs.
+# them. **Hides** in the average. **Caught by** `average_attn_weights=False`. **Fix:** compare outputs.
 #
 # ## The output projection left out { #missing-out-proj }
 #
@@ -280,7 +283,8 @@ assert found
 assert probes.cuts_gradients(lambda x: attend(double, x), x.double(), named) is None
 
 # %% [markdown]
-# **Fix:** apply it, and compare the walk-through with the class.
+# **Hides** in every shape, and where `out_proj` is the identity. **Caught by** that probe. **Fix:** apply it, and
+# compare the walk-through with the class.
 #
 # ## Query, key and value packed head by head { #interleaved-qkv }
 #
@@ -307,7 +311,7 @@ for ours, theirs in zip(converted, project(module, x), strict=True):
     torch.testing.assert_close(ours, split_heads(theirs, H))
 
 # %% [markdown]
-# **Found by** the comparison of outputs, with more than one head. **Fix:** `layouts.convert`.
+# **Hides** with one head. **Caught by** the comparison of outputs. **Fix:** `layouts.convert`.
 #
 # ## A query or key passed as the value { #wrong-value }
 #
@@ -345,7 +349,8 @@ assert ignores_the_value(lambda q, k, v: F.scaled_dot_product_attention(q, k, k)
 assert not ignores_the_value(F.scaled_dot_product_attention)
 
 # %% [markdown]
-# More keys than queries, and a query cannot pass for a value at all. **Fix:** pass them by name.
+# **Hides** where one matrix makes all three. **Caught by** that check; and with more keys than queries, a query cannot
+# pass for a value at all. **Fix:** pass them by name.
 #
 # ## The weight bypass outside its conditions { #bypass-conditions }
 #
@@ -389,8 +394,8 @@ is_bypassed(bypass_(copy.deepcopy(headed))).computes
 # Biases put it off by 1.17<!--= amounts[0] -->, three<!--= headed.num_heads --> heads by 0.76<!--= amounts[1] -->. And
 # what is not frozen gets trained: one step, and outputs that agreed are off by 0.25<!--= moved -->.
 #
-# **Found by** `is_bypassed`, which gives reasons. **Fix:** `bypass_(module)`; with several heads, compare with
-# attention in each slice.
+# **Hides** on a fresh module with one head. **Caught by** `is_bypassed`, which gives reasons. **Fix:**
+# `bypass_(module)`; with several heads, compare with attention in each slice.
 
 # %% [markdown]
 # ## Three matrices initialised for one packed { #packed-initialisation }
@@ -421,8 +426,8 @@ apart = nn.MultiheadAttention(wide, 8, kdim=wide + 1)
 assert math.isclose(apart.q_proj_weight.abs().max(), bounds[2], rel_tol=1e-3)
 
 # %% [markdown]
-# **Found by** the largest number, or the standard deviation, of a fresh matrix. **Fix:** fill one packed matrix, and
-# `chunk` it.
+# **Hides** there. **Caught by** the largest number, or the standard deviation, of a fresh matrix. **Fix:** fill one
+# packed matrix, and `chunk` it.
 #
 # ## Projected queries taken for unit variance { #projection-variance }
 #
@@ -448,17 +453,76 @@ variances
 # %% [markdown]
 # A query's variance is 0.33<!--= variances[0] -->: `nn.Linear` draws evenly between bounds that give a third. The
 # scores' is the square of that, 0.11<!--= variances[1] -->, and a softmax starts flatter than the scaling promises.
-# With matrices of variance one over the input's width it is 1.0<!--= normal -->. **Found by** measuring scores, not
-# inputs. **Fix:** choose the initialisation, and say which.
+# With matrices of variance one over the input's width it is 1.0<!--= normal -->: there the mistake **hides**. **Caught
+# by** measuring scores, not inputs. **Fix:** choose the initialisation, and say which.
 
 # %% tags=["remove-cell"]
 offs = list(off.values())
 
 # %% [markdown]
-# ## Exercise
+# ## Exercises
 #
-# The exercise [on the index page](09_museum.py#exercises) has a class with a mistake of this room in it.
+# **Weights that tell.** Write `fill(module)`, which fills an `nn.MultiheadAttention` in such a way that every mistake
+# shows. Biases left out, a matrix not transposed, heads exchanged, rows read head by head: all are tried on it.
 #
+# ??? question "Hint"
+#
+#     What every one of them wants: no two numbers alike, and none of them zero.
+
+# %% tags=["solution"]
+from unmasked.exercises import check
+
+
+def fill(module):
+    for parameter in module.parameters():
+        nn.init.normal_(parameter, std=0.3)
+
+
+print(check("weights-that-tell", lambda module: module))  # as PyTorch starts it
+check("weights-that-tell", fill)
+
+# %% [markdown]
+# **Mend the class.** It takes its weights from PyTorch's module, and should give the same outputs. Make them equal, for
+# any module with biases, and keep the copy independent of the original.
+
+
+# %%
+class Copied(nn.Module):
+    def __init__(self, module):
+        super().__init__()
+        self.heads = module.num_heads
+        self.qkv = nn.Linear(module.embed_dim, 3 * module.embed_dim, bias=False)
+        self.out = nn.Linear(module.embed_dim, module.embed_dim)
+        self.qkv.weight.data = module.in_proj_weight.data
+        self.out.weight.data = module.out_proj.weight.data
+
+    def forward(self, x):
+        q, k, v = (split_heads(part, self.heads) for part in self.qkv(x).chunk(3, dim=-1))
+        return self.out(merge_heads(F.scaled_dot_product_attention(q, k, v)))
+
+
+torch.manual_seed(9)
+check("mend-the-class", Copied)
+
+# %% [markdown]
+# ??? question "Hint"
+#
+#     `print(dict(module.named_parameters()).keys())`: which of them are never copied? Which are copied as an alias?
+
+
+# %% tags=["solution"]
+class Mended(Copied):
+    def __init__(self, module):
+        super().__init__(module)
+        self.qkv = nn.Linear(module.embed_dim, 3 * module.embed_dim)
+        self.out = copy.deepcopy(module.out_proj)
+        self.qkv.load_state_dict({"weight": module.in_proj_weight, "bias": module.in_proj_bias})
+
+
+torch.manual_seed(9)
+check("mend-the-class", Mended)
+
+# %% [markdown]
 # ## What to read next
 #
 # - [Heads](09_heads.py), [masks](09_masks.py) and [numbers](09_numbers.py): the museum's other rooms.

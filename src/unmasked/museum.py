@@ -85,3 +85,65 @@ ENTRIES: dict[str, Entry] = {
         embedding_reader="An embedding file split at every space",
     ),
 }
+
+SYMPTOMS: dict[str, tuple[str, ...]] = {
+    "The loss falls suspiciously fast, and what is generated is bad": (
+        "no-causal-mask",
+        "mask-polarity",
+        "boolean-mask-added",
+        "float-mask-of-ones",
+        "mask-after-softmax",
+        "is-causal-is-a-hint",
+        "merge-without-transpose",
+    ),
+    "It trains, but worse than it should": (
+        "view-without-transpose",
+        "swapped-view",
+        "missing-scale",
+        "wrong-d-in-scale",
+        "wrong-value",
+        "missing-out-proj",
+        "packed-initialisation",
+        "projection-variance",
+        "gradient-cut",
+    ),
+    "A sequence's result depends on what else is in the batch": (
+        "batch-first-forgotten",
+        "only-first-item",
+        "batch-and-tokens-swapped",
+        "batch-indexed-for-head",
+        "batch-transposed",
+        "padding-ignored",
+    ),
+    "It agrees with PyTorch in the test, and not elsewhere": (
+        "zero-bias-parity",
+        "averaged-weights-parity",
+        "weight-not-transposed",
+        "interleaved-qkv",
+        "bypass-conditions",
+        "head-dim-one",
+    ),
+    "The output is NaN": ("fully-masked-row", "float16-overflow"),
+    "Rows of weights do not sum to one": (
+        "weights-not-normalised",
+        "softmax-over-queries",
+        "weights-after-dropout",
+        "foreign-norms",
+    ),
+    "The weights have a column too many or too few": ("bias-kv-as-shift",),
+    "With a cache, the newest token gets another answer": ("top-left-causal",),
+    "Two calls, or training and evaluation, disagree": (
+        "dropout-in-eval",
+        "global-d-k",
+        "input-overwritten",
+        "aliased-weights",
+    ),
+    "It takes too much memory or time, or does not load": (
+        "expanded-mask",
+        "mask-buffer",
+        "need-weights-costs",
+        "embedding-reader",
+    ),
+    "Hooks do not run": ("forward-called-directly",),
+}
+"""What one sees, and the mistakes that look like that; each of the museum's mistakes stands under one symptom."""

@@ -1,0 +1,241 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: py:percent
+# ---
+
+# %% [markdown]
+# # Would your tests notice? The museum of mistakes
+#
+# **Not if they look at shapes, nor at sizes that hide the mistake.** Below, 14<!--== len(WRONG) --> wrong versions of
+# causal attention all<!--== usual == len(WRONG) --> pass a test of shape, finiteness and repeatability. Compared with
+# the right version on a single token, 12<!--== len(hidden["one token"]) --> of them give the right numbers.
+# None<!--== not survivors --> passes four<!--== len(checks) --> checks at sizes that all differ.
+#
+# The museum has 45<!--== len(ENTRIES) --> mistakes. Each runs beside the right version: what it looks like, what it
+# does to the numbers, where it hides, what finds it, the fix. Find yours by what you see:
+
+# %% tags=["hide-input", "no-snippet"]
+import inspect
+
+import torch
+import torch.nn.functional as F
+
+from unmasked import plot, probes
+from unmasked._table import Table
+from unmasked.exercises import museum as exercises
+from unmasked.exercises.museum import WRONG, right
+from unmasked.museum import ENTRIES, SYMPTOMS
+
+
+class Guide:
+    def __init__(self, first, rows):
+        self.lines = [f"| {first} | Mistakes |", "| --- | --- |"]
+        for name, slugs in rows:
+            links = [f"[{ENTRIES[slug].title}](../{ENTRIES[slug].page}/#{slug})" for slug in slugs]
+            self.lines.append(f"| {name} | {'<br>'.join(links)} |")
+
+    def _repr_markdown_(self):
+        return "\n".join(self.lines)
+
+
+Guide("You see", SYMPTOMS.items())
+
+# %% [markdown]
+# **You should know** [what attention computes](01_what_is_attention.py), and [masks](05_masks.py) and
+# [heads](06_heads.py). **You will know** what a test of attention must ask, and where to look up what it finds.
+#
+# ## A test that passes everything
+#
+# The wrong versions are causal self-attention in several heads, without learned matrices. Each replaces one step, and
+# `seen` is the causal mask:
+
+# %% tags=["no-snippet"]
+source = inspect.getsource(exercises)
+start = source.index("WRONG:")
+print(source[start : source.index("\n}\n", start) + 2])
+
+# %% [markdown]
+# Here is the test that most code has: run it, look at the shape, look for NaN.
+
+# %%
+B, N, H, D = 2, 6, 3, 4  # batch, tokens, heads, head_dim: all differ, none is one
+
+
+def draw(*shape):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(9))
+
+
+def usual_test(f, x):
+    output = f(x)
+    return output.shape == x.shape and output.isfinite().all() and torch.equal(f(x), output)
+
+
+x = draw(B, N, H * D)
+usual = sum(bool(usual_test(lambda x, f=f: f(x, H), x)) for f in WRONG.values())
+assert usual == len(WRONG)
+
+# %% [markdown]
+# A comparison with the right version is the better test, unless its sizes hide what it looks for. How many of the wrong
+# versions give the right numbers?
+
+# %%
+sizes = {
+    "one token": (B, 1, H, D),
+    "one head": (B, N, 1, D),
+    "one item": (1, N, H, D),
+    "a head_dim of one": (B, N, H, 1),
+    "heads = head_dim": (B, N, 3, 3),
+    "all differ": (B, N, H, D),
+}
+hidden = {}
+for name, (batch, tokens, heads, head_dim) in sizes.items():
+    small = draw(batch, tokens, heads * head_dim)
+    expected = right(small, heads)
+    hidden[name] = [slug for slug, f in WRONG.items() if not probes.differs(f(small, heads), expected)]
+for name, slugs in hidden.items():
+    print(f"{name}: {len(slugs)}", *slugs[:3])
+
+# %% [markdown]
+# A single token hides nearly all, since it can only attend to itself. One head hides three<!--= len(hidden["one head"])
+# -->, one item two<!--= len(hidden["one item"]) -->. At sizes that all differ none<!--= not hidden["all differ"] -->
+# hides.
+#
+# ## Who reaches whom
+#
+# What a mistake does can be seen without its code. Change one token, and note how far each output moves: a row for each
+# output, a column for each token that was changed.
+
+
+# %%
+def reach(f, x):
+    moved = []
+    for token in range(x.size(1)):
+        changed = x.clone()
+        changed[:, token] += 1
+        moved.append((f(changed) - f(x))[0].abs().amax(-1))
+    return torch.stack(moved, dim=1)
+
+
+shown = ["no-causal-mask", "mask-polarity", "merge-without-transpose", "view-without-transpose", "mask-after-softmax"]
+maps = {"right": reach(lambda x: right(x, H), x)}
+maps |= {slug: reach(lambda x, f=WRONG[slug]: f(x, H), x) for slug in shown}
+
+# %% tags=["hide-input", "no-snippet"]
+#| alt: Six<!--= len(maps) --> heat maps, a row for each output, a column for each changed token. Right: zero above the
+#|   diagonal. Without a causal mask no cell is zero; with the other polarity only the diagonal, what is above it and
+#|   the last row are not. Merged without transposing back, and split by a view, late tokens reach early outputs here
+#|   and there. Masked after the softmax, all is as it should be but for faint cells above the diagonal.
+figure = plot.heatmap(maps)
+for axes in figure.axes[: len(maps)]:
+    axes.set(xlabel=axes.get_xlabel() and "changed token", ylabel=axes.get_ylabel() and "output of token")
+figure
+
+# %% [markdown]
+# The right version is zero<!--= bool((maps["right"].triu(1) == 0).all()) --> above the diagonal: no output notices a
+# later token. All<!--= all(maps[slug].triu(1).any() for slug in shown) --> others shown break that, each in its own
+# pattern.
+#
+# ## Four checks that none passes
+#
+# Three<!--== len(checks) - 1 --> of these need nothing but calls, so that they work on code which you cannot read. The
+# last compares with PyTorch's function, one head at a time.
+
+
+# %%
+def unlike_pytorch(f, x):
+    heads = [F.scaled_dot_product_attention(part, part, part, is_causal=True) for part in x.chunk(H, dim=-1)]
+    return probes.differs(f(x), torch.cat(heads, dim=-1))
+
+
+checks = {
+    "future": probes.sees_the_future,  # change a token: no earlier output may move
+    "items": probes.mixes_items,  # change a batch item: no other may move
+    "average": probes.is_no_average,  # equal tokens: their average is the token
+    "equality": unlike_pytorch,
+}
+assert not any(probe(lambda x: right(x, H), x) for probe in checks.values())
+
+found = {}
+for slug, f in WRONG.items():
+    found[slug] = [name for name, probe in checks.items() if probe(lambda x, f=f: f(x, H), x)]
+survivors = [slug for slug, names in found.items() if not names]
+assert not survivors
+
+# %% tags=["hide-input", "no-snippet"]
+marks = [(slug, *("found" if name in names else "" for name in checks)) for slug, names in found.items()]
+Table(["", *checks], marks)
+
+# %% [markdown]
+# Equality finds all<!--= all("equality" in names for names in found.values()) -->, but it needs to know what is right:
+# the weights, and where each belongs. Calls alone find 11<!--= sum(len(names) > 1 for names in found.values()) -->.
+# What remains, another scale and another number of heads, is attention too, only not the one that was meant. The
+# [doctor](18_doctor.py) asks these questions, and many more, of your module.
+#
+# ## All rooms
+
+# %% tags=["hide-input", "no-snippet"]
+rooms = {}
+for entry in ENTRIES.values():
+    rooms.setdefault(entry.page, []).append(entry.slug)
+names = {
+    "09_heads": "Heads, tokens, batches",
+    "09_masks": "Masks",
+    "09_weights": "Weights and parity",
+    "09_numbers": "Numbers, gradients, costs",
+}
+Guide("Room", [(f"[{names[page]}](../{page}/)", slugs) for page, slugs in rooms.items()])
+
+# %% [markdown]
+# ## Exercises
+#
+# **A test of your own.** Write `my_test(f)` for a function of `x`, (batch, tokens, features): causal self-attention in
+# three<!--= H --> heads, without learned matrices. It fails (an `assert`, or `False`) for every wrong version, and
+# passes right ones, which may differ by rounding.
+#
+# ??? question "Hint"
+#
+#     One comparison is enough, at good sizes: with PyTorch's function, one head at a time.
+
+# %% tags=["solution"]
+from unmasked.exercises import check
+
+
+def my_test(f):
+    x = torch.randn(2, 5, 12, generator=torch.Generator().manual_seed(1))
+    parts = [F.scaled_dot_product_attention(part, part, part, is_causal=True) for part in x.chunk(3, dim=-1)]
+    torch.testing.assert_close(f(x), torch.cat(parts, dim=-1))
+
+
+check("test-of-your-own", my_test)
+
+# %% [markdown]
+# **Which mistake?** `unmasked.exercises.museum.mysteries()` returns three<!--= len(exercises.mysteries()) --> functions
+# of `x`, each wrong in one of the ways above. Name their mistakes, in order, without reading their code.
+#
+# ??? question "Hint"
+#
+#     Which checks find it? Then compare it with the wrong versions that remain.
+
+# %% tags=["solution"]
+named = []
+for mystery in exercises.mysteries():
+    evidence = [name for name, probe in checks.items() if probe(mystery, x)]
+    (slug,) = [s for s, f in WRONG.items() if found[s] == evidence and not probes.differs(mystery(x), f(x, H))]
+    named.append(slug)
+
+check("which-mistake", named)
+
+# %% [markdown]
+# ## What to read next
+#
+# - The rooms: [heads](09_heads.py), [masks](09_masks.py), [weights](09_weights.py), [numbers](09_numbers.py).
+# - [Is my module right? The doctor](18_doctor.py) finds these mistakes in your code, and names them as they are named
+#   here.
+#
+# ## References
+#
+# <!--~ references -->
+# - Vaswani et al. (2017), *Attention Is All You Need*: section 3.2, what all versions here should compute.
+# - DeMillo, Lipton and Sayward (1978), *Hints on Test Data Selection: Help for the Practicing Programmer*: a test is as
+#   good as the wrong programs that it rejects.

@@ -1,0 +1,102 @@
+"""Each mistake of the museum's list hangs in its room, wrong beside right, measured, found and mended."""
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from unmasked.museum import ENTRIES, Entry
+
+TUTORIALS = Path(__file__).parents[2] / "docs" / "tutorials"
+
+# The thirty mistakes that the pages were planned to show, by number, and where each hangs.
+PLANNED = {
+    1: "merge-without-transpose",
+    2: "view-without-transpose",
+    3: "bias-kv-as-shift",
+    4: "aliased-weights",
+    5: "zero-bias-parity",
+    6: "weight-not-transposed",
+    7: "averaged-weights-parity",
+    8: "top-left-causal",
+    9: "swapped-view",
+    10: "mask-buffer",
+    11: "only-first-item",
+    12: "head-dim-one",
+    13: "missing-out-proj",
+    14: "boolean-mask-added",
+    15: "interleaved-qkv",
+    16: "wrong-d-in-scale",
+    17: "foreign-norms",
+    18: "wrong-value",
+    19: "weights-not-normalised",
+    20: "batch-first-forgotten",
+    21: "batch-transposed",
+    22: "bypass-conditions",
+    23: "packed-initialisation",
+    24: "global-d-k",
+    25: "batch-indexed-for-head",
+    26: "projection-variance",
+    27: "forward-called-directly",
+    28: "expanded-mask",
+    29: "weights-after-dropout",
+    30: "embedding-reader",
+}
+TRAPS = {"mask-polarity", "fully-masked-row", "is-causal-is-a-hint", "float-mask-of-ones", "float16-overflow",
+         "need-weights-costs"}  # fmt: skip
+
+HEADING = re.compile(r"^# ## (?P<title>.+?) \{ ?#(?P<slug>[a-z0-9-]+) ?\}$", re.MULTILINE)
+
+
+@cache
+def sections(page: str) -> dict[str, str]:
+    """The page's source from each heading with an anchor to the next heading."""
+    text = (TUTORIALS / f"{page}.py").read_text()
+    found = {}
+    for heading in HEADING.finditer(text):
+        assert heading["slug"] not in found, f"{page} has two headings with the anchor {heading['slug']}"
+        after = text[heading.end() :]
+        found[heading["slug"]] = heading[0] + re.split(r"^# ## ", after, maxsplit=1, flags=re.MULTILINE)[0]
+    return found
+
+
+def code(section: str) -> str:
+    return "\n".join(line for line in section.splitlines() if not line.startswith("#"))
+
+
+def prose(section: str) -> str:
+    text = " ".join(line.lstrip("# ") for line in section.splitlines() if line.startswith("#"))
+    return re.sub(r"\s+", " ", re.sub(r"<!--.*?-->", "", text))
+
+
+def test_all_thirty_mistakes_and_pytorchs_traps_have_an_entry():
+    assert sorted(PLANNED) == list(range(1, 31))
+    assert len(set(PLANNED.values())) == 30
+    assert {*PLANNED.values(), *TRAPS} <= ENTRIES.keys()
+
+
+@pytest.mark.parametrize("page", sorted({entry.page for entry in ENTRIES.values()}))
+def test_a_room_shows_what_the_list_says_and_nothing_else(page: str):
+    assert list(sections(page)) == [slug for slug, entry in ENTRIES.items() if entry.page == page]
+
+
+@pytest.mark.parametrize("entry", ENTRIES.values(), ids=ENTRIES)
+def test_an_entry_has_a_title_a_wrong_version_a_measured_figure_where_it_hides_the_check_and_the_fix(entry: Entry):
+    section = sections(entry.page)[entry.slug]
+    assert section.startswith(f"# ## {entry.title} {{")
+    assert code(section).strip(), "no code"
+    assert re.search(r"assert|exhibit\(", code(section)) or "<!--=" in section, "nothing is asserted"
+    page = (TUTORIALS / f"{entry.page}.py").read_text()
+    table = [line for line in page.splitlines() if f"(#{entry.slug})" in line and line.startswith("# |")]
+    assert any("<!--" in text for text in [*table, section]), "no figure was measured"
+    told = prose(section)
+    assert re.search(r"\*\*[Hh]ides\*\*", told) or "hides=" in code(section), "where does it hide?"
+    assert "**Caught by** " in told or re.search(r"exhibit\(|assert", code(section)), "nothing catches it"
+    assert "**Fix:** " in told
+
+
+def test_the_index_links_to_every_mistake_by_symptom_and_by_room():
+    text = (TUTORIALS / "09_museum.py").read_text()
+    assert 'Guide("You see", SYMPTOMS.items())' in text
+    assert 'Guide("Room"' in text
