@@ -18,10 +18,9 @@
 # words of attention are explained as they come, and in the [glossary](../notation.md#glossary); [What is
 # attention?](01_what_is_attention.py) takes more time over the idea.
 #
-# **You will know** each step of multi-head attention with its shape, how PyTorch packs four<!--==
-# sum(p.numel() for p in theirs.parameters() if p.dim() == 2) / embed_dim**2 --> matrices into two<!--==
-# sum(p.dim() == 2 for p in theirs.parameters()) -->, and
-# which checks tell a right layer from one that only looks right.
+# **You will know** each step of multi-head attention with its shape, how PyTorch packs four<!--== sum(p.numel() for p
+# in theirs.parameters() if p.dim() == 2) / embed_dim**2 --> matrices into two<!--== sum(p.dim() == 2 for p in
+# theirs.parameters()) -->, and which checks tell a right layer from one that only looks right.
 
 # %%
 import ast
@@ -37,7 +36,6 @@ import torch.nn.functional as F
 from torch import nn
 
 from unmasked import (
-    CausalSelfAttention,
     attention_scores,
     layouts,
     masks,
@@ -45,7 +43,6 @@ from unmasked import (
     scaled_dot_product_attention,
 )
 from unmasked.heads import merge_heads, split_heads
-from unmasked.trace import trace
 
 
 def gap(a, b):
@@ -388,10 +385,11 @@ for some in itertools.combinations(range(len(choices)), meeting):
 
 # %% [markdown]
 # For each of them, build PyTorch's layer with random matrices *and biases*, and inputs and masks that suit it. Run it
-# and its copy in the package, under one seed, so that even the dropout is the same:
+# and its copy in the package, under one seed, so that even the dropout is the same. (`build` and `build_masks`, which
+# make these inputs and masks, are in the notebook. Every query sees at least one key.)
 
 
-# %%
+# %% tags=["hide-input"]
 def build(layer, use):
     for parameter in layer.parameters():
         nn.init.normal_(parameter, std=0.3)
@@ -451,45 +449,7 @@ largest
 # {{ max(largest.values()) :.0e}}. Left out are inference without gradients, `is_causal`, and queries that may see
 # nothing: for these the package differs from PyTorch on purpose, as [below](#what-hides-a-mistake).
 #
-# One option is often misread: `add_bias_kv` adds no bias to the keys. It appends one learned key and one learned value,
-# which every query may attend to, and so the weights get a column more.
-
-# %%
-torch.manual_seed(7)
-options = {"add_bias_kv": True, "batch_first": True}
-longer = nn.MultiheadAttention(embed_dim, num_heads, **options)
-longer(query, key, value)[1].shape, their_average.shape
-
-# %% [markdown]
-# ## Every shape, without prints
-#
-# In a language model one input serves as queries, keys and values, and it may be wider or narrower than the heads
-# together. `CausalSelfAttention` is such a layer: `d_in` features go in, `d_out` come out. Run the derivation on its
-# matrices under `trace`, which records every operation with its shapes, and tells the names of the axes by their sizes:
-
-# %%
-torch.manual_seed(8)
-layer = CausalSelfAttention(d_in=10, d_out=12, num_heads=3, qkv_bias=True)
-x = torch.randn(batch, keys, layer.d_in)
-named = layer.named_parameters()
-layer_state = {name.replace("qkv.", "in_proj_"): p for name, p in named}
-
-axes = {"batch": batch, "tokens": keys, "heads": num_heads}
-axes |= {"head_dim": head_dim, "d_in": layer.d_in, "d_out": layer.d_out}
-steps = trace(multi_head, x, x, x, masks.causal(keys), layer_state, axes=axes)
-for step in steps.steps:
-    print(f"{step.op:<12} {step.output!s:<14} {', '.join(step.axes)}")
-assert gap(steps.result[0], layer(x)) < 1e-5
-
-# %% [markdown]
-# As a cell's result, a trace shows each operation's inputs and its line of source<!--= {"inputs", "line", "source"} <=
-# set(steps.table.header) --> too. One that stops early proves nothing: the end of this one, the output projection, is
-# compared with the layer itself.
-#
-# ## The matrices elsewhere
-#
-# Other code keeps the same matrices in other shapes and orders, some of which cannot be told from PyTorch's by their
-# shape. [Where are my weights?](07_layouts.py) carries them to and fro without losing a bit.
+# ([One option](08_cross_attention.py) is often misread: `add_bias_kv` adds no bias to the keys, it appends a key.)
 #
 # ## What hides a mistake
 #
@@ -529,59 +489,47 @@ assert gap(rolled_context, rolled_weights @ v) < 1e-6
 assert gap(rolled_context, context) > 0.1
 
 # %% [markdown]
-# **A mask that means the opposite.** `scaled_dot_product_attention` takes a boolean mask in which `True` means *may* be
-# seen, `nn.MultiheadAttention` one in which it means *may not*. Neither can know what you meant.
+# **A mask, an axis, a mode.** Three slips in the call leave every shape as it should be. A mask of
+# `scaled_dot_product_attention`, in which `True` means *may* be seen; a layer without `batch_first`, which takes the
+# first axis for the tokens and lets sequences attend to one another; weights that are read in training, where *dropout*
+# sets some to zero and enlarges the others:
+
+# %%
+torch.manual_seed(9)
+inverted, _ = theirs(query, key, value, attn_mask=allowed)  # should be blocked
+
+other_order = deepcopy(theirs)
+other_order.batch_first = False
+mixed, expected = (layer(key, key, key)[0] for layer in (other_order, theirs))
+
+dropping = deepcopy(theirs).train()
+dropping.dropout = 0.5
+_, dropped = dropping(query, key, value, **each_head)
+doubled = 2 * weights * (dropped != 0)
+torch.testing.assert_close(dropped, doubled, atol=1e-5, rtol=0)
+
+print(f"mask inverted: off by {gap(inverted[:, :-1], their_output[:, :-1]):.2f}")
+print(f"axes exchanged: off by {gap(mixed, expected):.2f}")
+sums = dropped.sum(dim=-1)
+print(f"rows sum to {sums.min():.2f} up to {sums.max():.2f}")
+
+# %% [markdown]
+# The inverted mask leaves the last query no key. PyTorch makes that row NaN<!--= inverted[:, -1].isnan().all() -->,
+# *not a number*, or, with `need_weights=False`, the bias of the output; the package gives the bias<!--=
+# torch.equal(ours(query, key, value, attn_mask=allowed)[0][:, -1], ours.out_proj.bias.expand(batch, -1)) --> always.
+# The other four<!--= inverted.isfinite().all(dim=-1)[0].sum() --> queries see the future alone, and look like any
+# result. ([Masks](05_masks.py) has the whole table.) A floating mask has one meaning, both *add* it to the scores:
 
 # %%
 sdpa = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed)
 torch.testing.assert_close(sdpa, context, atol=1e-5, rtol=0)
 
-inverted, _ = theirs(query, key, value, attn_mask=allowed)
-print("rows that are NaN, by query:", inverted.isnan().all(dim=-1)[0].tolist())
-others = gap(inverted[:, :-1], their_output[:, :-1])
-print(f"the others are off by up to {others:.2f}")
-our_inverted, _ = ours(query, key, value, attn_mask=allowed)
-unasked, _ = theirs(query, key, value, attn_mask=allowed, need_weights=False)
-for layer, last in ((ours, our_inverted[:, -1]), (theirs, unasked[:, -1])):
-    assert torch.equal(last, layer.out_proj.bias.expand_as(last))
-
-# %% [markdown]
-# The last query may see every key, so the inverted mask leaves it none. Asked for weights, as it is by default, PyTorch
-# makes it NaN, *not a number*; without (`need_weights=False`), and in the package always, such a query gets a context
-# of zeros, and what is left is the bias. The other four<!--= inverted.isfinite().all(dim=-1)[0].sum() --> queries see
-# the future alone, and look like any result. A floating mask has one meaning: both *add* it to the scores.
-
-# %%
 additive = masks.additive_from_allowed(allowed)  # zero, or minus infinity
 for layer in (theirs, ours):
     mine, _ = layer(query, key, value, attn_mask=additive)
     torch.testing.assert_close(mine, their_output, atol=1e-5, rtol=0)
-
-# %% [markdown]
-# **The order of the axes.** A layer without `batch_first` takes the first axis for the tokens. Given the same tensor
-# three times it runs, and lets sequences attend to one another:
-
-# %%
-other_order = deepcopy(theirs)
-other_order.batch_first = False
-mixed, expected = (layer(key, key, key)[0] for layer in (other_order, theirs))
-assert gap(mixed, expected) > 0.1
-print(f"right shape, off by {gap(mixed, expected):.2f}")
-
-# %% [markdown]
-# **Dropout.** In training, *dropout* sets weights to zero at random and scales up the rest. PyTorch returns the weights
-# as they are after it, so their rows need not sum to one. Compare in evaluation, or under one seed.
-
-# %%
-torch.manual_seed(9)
-dropping = deepcopy(theirs).train()
-dropping.dropout = 0.5
-_, dropped = dropping(query, key, value, **each_head)
-
-doubled_or_zero = 2 * weights * (dropped != 0)
-torch.testing.assert_close(dropped, doubled_or_zero, atol=1e-5, rtol=0)
-sums = dropped.sum(dim=-1)
-print(f"rows sum to {sums.min():.2f} up to {sums.max():.2f}")
+unasked, _ = theirs(query, key, value, attn_mask=allowed, need_weights=False)
+assert torch.equal(unasked[:, -1], theirs.out_proj.bias.expand(batch, -1))
 
 # %% [markdown]
 # ## One broken, one right
@@ -616,7 +564,8 @@ assert right < 1e-5 < 1 < wrong
 #| alt: A heat map of the absolute difference from PyTorch's output for the layer that merges without transposing, a row
 #|   for each query and a column for each output feature. Differences fill
 #|   every<!--= ((broken - their_output)[0].abs() > 0.1).any(dim=1).all() --> row.
-figure = plot.heatmap({"Absolute difference from PyTorch's output": (broken - their_output)[0].abs()})
+title = "Absolute difference from PyTorch's output"
+figure = plot.heatmap((broken - their_output)[0].abs(), title=title)
 figure.axes[0].set_xlabel("output features")
 figure
 
@@ -646,8 +595,34 @@ figure
 #
 # ## Exercises
 #
-# **Which bias is never missed?** Leave out one of `b_q`, `b_k`, `b_v` and the output bias at a time, and measure the
-# output. Why can one of them not be found by any comparison of outputs?
+# **The whole layer.** Write `layer(query, key, value, state, num_heads)` without a mask, where `state` is the
+# `state_dict` of an `nn.MultiheadAttention` with `batch_first=True`. Return the output.
+#
+# ??? question "Hint"
+#
+#     Project with `F.linear`, split, attend, merge, project. A state has two biases, one of them packed.
+
+# %% tags=["solution"]
+from unmasked.exercises import check
+
+
+def layer(query, key, value, state, num_heads):
+    w, b = state["in_proj_weight"].chunk(3), state["in_proj_bias"].chunk(3)
+    projected = map(F.linear, (query, key, value), w, b)
+    q, k, v = (split_heads(x, num_heads) for x in projected)
+    merged = merge_heads(F.scaled_dot_product_attention(q, k, v))
+    return F.linear(merged, state["out_proj.weight"], state["out_proj.bias"])
+
+
+check("multi-head", layer)
+
+# %% [markdown]
+# **Which bias is never missed?** Leave out one of `b_q`, `b_k`, `b_v` and the output's `b_o` at a time, and measure the
+# output. One of them no comparison of outputs can find. Answer with its name.
+#
+# ??? question "Hint"
+#
+#     Which bias adds the same number to all scores of a query?
 
 # %% tags=["solution"]
 missed = {}
@@ -657,11 +632,10 @@ for number, name in enumerate(["b_q", "b_k", "b_v"]):
     fewer = {**state, "in_proj_bias": without}
     changed, _ = multi_head(query, key, value, allowed, fewer)
     missed[name] = gap(changed, output)
-missed["output bias"] = gap(output - theirs.out_proj.bias, output)
+missed["b_o"] = gap(output - theirs.out_proj.bias, output)
 
-for name, difference in missed.items():
-    print(f"without {name:<12} {difference:.1g}")
-assert missed.pop("b_k") < 1e-5 < 0.1 < min(missed.values())
+assert sorted(missed.values())[0] < 1e-5 < 0.1 < sorted(missed.values())[1]
+check("bias-never-missed", min(missed, key=missed.get))
 
 # %% [markdown]
 # ??? success "Why"
@@ -671,20 +645,25 @@ assert missed.pop("b_k") < 1e-5 < 0.1 < min(missed.values())
 #     is zero, and training never moves it.
 
 # %% [markdown]
-# **Dropout.** Add it to `attend`, so that in training you agree with PyTorch weight for weight under the same seed.
+# **Dropout.** Write `attend(q, k, v, allowed, p)`, which drops weights with probability `p` and returns context and
+# weights. In training, under the same seed, it can agree with PyTorch weight for weight.
+#
+# ??? question "Hint"
+#
+#     `F.dropout`, after the softmax.
 
 
 # %% tags=["solution"]
 def attend_with_dropout(q, k, v, allowed, p):
     _, weights = attend(q, k, v, allowed)
-    weights = F.dropout(weights, p)  # after the softmax
+    weights = F.dropout(weights, p)
     return weights @ v, weights
 
 
 torch.manual_seed(9)
 _, mine = attend_with_dropout(q, k, v, allowed, p=0.5)
 torch.testing.assert_close(mine, dropped, atol=1e-5, rtol=0)
-print(f"weights differ by {gap(mine, dropped):.1g}")
+check("weights-dropout", attend_with_dropout)
 
 # %% [markdown]
 # ## What to read next

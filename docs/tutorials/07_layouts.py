@@ -34,8 +34,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from unmasked import layouts, masks, plot
-from unmasked.heads import fused_qkv, project_loop, split_heads
+from unmasked import CausalSelfAttention, layouts, masks, plot
+from unmasked.heads import fused_qkv, merge_heads, project_loop, split_heads
+from unmasked.trace import trace
 
 batch, num_heads, head_dim, tokens = 2, 3, 4, 5
 embed_dim = num_heads * head_dim
@@ -47,7 +48,7 @@ with torch.no_grad():  # biases start at zero, which would hide mistakes
     theirs.in_proj_bias.normal_()
     theirs.out_proj.bias.normal_()
 
-packed = {name: tensor.detach().clone() for name, tensor in theirs.state_dict().items()}
+packed = {name: x.detach().clone() for name, x in theirs.state_dict().items()}
 {name: tuple(tensor.shape) for name, tensor in packed.items()}
 
 # %% [markdown]
@@ -79,7 +80,8 @@ LAYOUTS = ("packed", "separate", "interleaved", "stacked", "conv1d")
 
 
 def convert(state, source, target):
-    return layouts.convert(state, source=source, target=target, num_heads=num_heads)
+    options = {"source": source, "target": target, "num_heads": num_heads}
+    return layouts.convert(state, **options)
 
 
 kept = {layout: convert(packed, "packed", layout) for layout in LAYOUTS}
@@ -97,7 +99,8 @@ shapes = {layout: next(iter(kept[layout].values())).shape for layout in LAYOUTS}
 w, b = kept["separate"]["W_key.weight"], kept["separate"]["W_key.bias"]
 separate = split_heads(F.linear(x, w, b), num_heads)
 
-w, b = kept["interleaved"]["qkv_layer.weight"], kept["interleaved"]["qkv_layer.bias"]
+w = kept["interleaved"]["qkv_layer.weight"]
+b = kept["interleaved"]["qkv_layer.bias"]
 _, interleaved, _ = fused_qkv(x, w, b, num_heads=num_heads)
 
 w, b = kept["stacked"]["key"], kept["stacked"]["key_bias"]
@@ -120,7 +123,8 @@ for other in (separate, interleaved, stacked, conv1d):
 #|   and twelve dark cells follow one another. In the interleaved one, four of each alternate, head by head.
 parts = torch.tensor([0.15, 0.5, 1.0]).repeat_interleave(embed_dim)[:, None]
 by_head = parts.view(3, num_heads, head_dim).transpose(0, 1).reshape(-1, 1)
-figure = plot.heatmap({"packed": parts.expand(-1, 6), "interleaved": by_head.expand(-1, 6)})
+panels = {"packed": parts.expand(-1, 6), "interleaved": by_head.expand(-1, 6)}
+figure = plot.heatmap(panels)
 for axes in figure.axes[:2]:
     axes.set_xlabel("")
     axes.set_xticks([])
@@ -133,13 +137,48 @@ figure
 
 # %%
 assert layouts.layout_of(packed) == "packed"
-_, mistaken, _ = fused_qkv(x, packed["in_proj_weight"], packed["in_proj_bias"], num_heads=num_heads)
+w, b = packed["in_proj_weight"], packed["in_proj_bias"]
+_, mistaken, _ = fused_qkv(x, w, b, num_heads=num_heads)
 assert mistaken.shape == k.shape
 wrong = (mistaken - k).abs().max().item()
 converted = (interleaved - k).abs().max().item()
 f"as is: {wrong:.1f}   converted: {converted:.1g}"
 
 # %% [markdown]
+# ## Where each matrix acts
+#
+# In a language model one input serves as queries, keys and values, and it may be wider or narrower than the heads
+# together. `CausalSelfAttention` is such a layer, and keeps its rows packed, under the name `qkv`. Here is what it
+# computes, step by step, under `trace`, which records every operation with its shapes, and tells the names of the axes
+# by their sizes:
+
+# %%
+torch.manual_seed(8)
+layer = CausalSelfAttention(d_in=10, d_out=12, num_heads=3, qkv_bias=True)
+wide = torch.randn(batch, tokens, layer.d_in)
+
+
+def steps(x, weight, bias, w_o, b_o):
+    parts = F.linear(x, weight, bias).chunk(3, dim=-1)
+    q, k, v = (split_heads(part, num_heads) for part in parts)
+    scores = q @ k.mT / q.size(-1) ** 0.5
+    scores = scores.masked_fill(~masks.causal(x.size(1)), -torch.inf)
+    return F.linear(merge_heads(scores.softmax(-1) @ v), w_o, b_o)
+
+
+axes = {"batch": batch, "tokens": tokens, "heads": num_heads}
+axes |= {"head_dim": head_dim, "d_in": layer.d_in, "d_out": layer.d_out}
+traced = trace(steps, wide, *layer.parameters(), axes=axes)
+for step in traced.steps:
+    print(f"{step.op:<12} {step.output!s:<14} {', '.join(step.axes)}")
+assert (traced.result - layer(wide)).abs().max() < 1e-5
+
+# %% [markdown]
+# As a cell's result, a trace shows each operation's inputs and its line of source<!--= {"inputs", "line", "source"} <=
+# set(traced.table.header) --> too. The packed matrix and its bias act in the first step, the output projection in the
+# last<!--= traced.steps[0].op == traced.steps[-1].op == "linear" -->. A trace that stops before it proves nothing: this
+# one ends with the layer's own output.
+#
 # ## Load a copy, not a view
 #
 # `weight.data = chunk` copies nothing: the new layer's matrix *is* a part of the old one's. Train the new layer by one
@@ -181,18 +220,18 @@ moved, stayed
 
 # %%
 checkpoint = kept["interleaved"]
-torch.manual_seed(1)
-careless, careful = (nn.MultiheadAttention(embed_dim, num_heads, batch_first=True) for _ in range(2))
+careless, careful = deepcopy(theirs), deepcopy(theirs)
 guess = dict(zip(packed, checkpoint.values(), strict=True))
 told = careless.load_state_dict(guess)
 careful.load_state_dict(convert(checkpoint, "interleaved", "packed"))
 
 expected = theirs(x, x, x)[0]
-off = [(model(x, x, x)[0] - expected).abs().max().item() for model in (careless, careful)]
-str(told), [f"{difference:.1g}" for difference in off]
+off = (careless(x, x, x)[0] - expected).abs().max().item()
+mended = (careful(x, x, x)[0] - expected).abs().max().item()
+str(told), f"{off:.1g}", f"{mended:.1g}"
 
 # %% [markdown]
-# The first is off by 1.6<!--= off[0] -->, the second by nothing but rounding<!--= off[1] < 1e-5 -->. Compare outputs
+# The first is off by 1.6<!--= off -->, the second by nothing but rounding<!--= mended < 1e-5 -->. Compare outputs
 # after every conversion; shapes prove nothing.
 #
 # ## Exercises
@@ -230,25 +269,37 @@ def to_packed(weight, num_heads):
 check("interleaved-to-packed", to_packed)
 
 # %% [markdown]
-# **Load GPT-2's layout.** Make random matrices and biases in the layout `conv1d`, compute causal self-attention from
-# them with PyTorch's layer, and confirm it with a derivation that uses them as they are.
+# **Load GPT-2's layout.** Write `load(state, num_heads)`, which turns a state with `c_attn.weight`, `c_attn.bias`,
+# `c_proj.weight` and `c_proj.bias`, in the layout `conv1d`, into a state that `nn.MultiheadAttention` loads.
 #
 # ??? question "Hint"
 #
-#     `c_attn` computes `x @ weight + bias`; its columns are the packed rows.
+#     `c_attn` computes `x @ weight + bias`; its columns are the packed rows. `c_proj` is used like it.
+
 
 # %% tags=["solution"]
+def load(state, num_heads):
+    return {
+        "in_proj_weight": state["c_attn.weight"].T,
+        "in_proj_bias": state["c_attn.bias"],
+        "out_proj.weight": state["c_proj.weight"].T,
+        "out_proj.bias": state["c_proj.bias"],
+    }
+
+
 torch.manual_seed(10)
 gpt2 = {"c_attn.weight": torch.randn(12, 36), "c_attn.bias": torch.randn(36)}
 gpt2 |= {"c_proj.weight": torch.randn(12, 12), "c_proj.bias": torch.randn(12)}
 layer = nn.MultiheadAttention(embed_dim, num_heads, batch_first=True)
-layer.load_state_dict(convert(gpt2, "conv1d", "packed"))
+layer.load_state_dict(load(gpt2, num_heads))
 expected, _ = layer(x, x, x, attn_mask=~masks.causal(tokens))
 
-q, k, v = (split_heads(part, num_heads) for part in (x @ gpt2["c_attn.weight"] + gpt2["c_attn.bias"]).chunk(3, -1))
-context = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+parts = (x @ gpt2["c_attn.weight"] + gpt2["c_attn.bias"]).chunk(3, dim=-1)
+q, k, v = (split_heads(part, num_heads) for part in parts)
+context = merge_heads(F.scaled_dot_product_attention(q, k, v, is_causal=True))
 mine = context @ gpt2["c_proj.weight"] + gpt2["c_proj.bias"]
 torch.testing.assert_close(mine, expected, atol=1e-4, rtol=0)
+check("conv1d-to-packed", load)
 
 # %% [markdown]
 # ## What to read next

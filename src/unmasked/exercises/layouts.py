@@ -1,10 +1,11 @@
 """The exercises of the page about layouts of weights."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
+from unmasked import layouts
 from unmasked.exercises._check import Wrong, exercise
 
 PAGE = "07_layouts"
@@ -53,3 +54,27 @@ def to_packed(answer: Callable[[Tensor, int], Tensor]) -> None:
         order, wanted = ([int(row) // _EMBED_DIM for row in each[:, 0]] for each in (given, right))
         cause = "interleaved-qkv" if torch.equal(given, weight) else None
         raise Wrong(f"The rows come in the order {order}; it should be {wanted}.", cause)
+
+
+@exercise("conv1d-to-packed", page=PAGE, task="Both matrices are transposed, and both biases stay.")
+def conv1d_to_packed(answer: Callable[[Mapping[str, Tensor], int], Mapping[str, Tensor]]) -> None:
+    """Hold a function of a state in GPT-2's layout to the state of nn.MultiheadAttention."""
+    shapes = {"c_attn.weight": (6, 18), "c_attn.bias": (18,), "c_proj.weight": (6, 6), "c_proj.bias": (6,)}
+    generator = torch.Generator().manual_seed(0)
+    state = {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
+    right = layouts.convert(state, source="conv1d", target="packed", num_heads=_HEADS)
+    given = answer(state, _HEADS)
+    if not isinstance(given, Mapping) or set(given) != set(right):
+        names = sorted(given) if isinstance(given, Mapping) else type(given).__name__
+        raise Wrong(f"It gives {names}; it should give {sorted(right)}.")
+    for name, tensor in right.items():
+        if given[name].shape != tensor.shape:
+            raise Wrong(f"{name} has the shape {tuple(given[name].shape)}; it should have {tuple(tensor.shape)}.")
+        if torch.equal(given[name], tensor):
+            continue
+        if tensor.dim() == 2 and torch.equal(given[name], tensor.T):
+            raise Wrong(f"{name} fits, but is not transposed.", "weight-not-transposed")
+        told = f"{name} has the right shape and other numbers"
+        if name == "in_proj_weight" and torch.equal(given[name], state["c_attn.weight"].reshape(18, 6)):
+            raise Wrong(f"{told}: a view is no transpose.", "weight-not-transposed")
+        raise Wrong(f"{told}.")
