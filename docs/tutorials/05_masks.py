@@ -339,8 +339,9 @@ answers = {name: answer(output[0, 0]) for name, output in blind.items()}
 Table(["Interface", "Context of the first query"], list(answers.items()))
 
 # %% [markdown]
-# (*eval* is run without gradients, as models usually are when they are used.) The same module answers NaN<!--= answers["nn.MultiheadAttention, train, need_weights=True"] --> when weights are asked for, and
-# zeros<!--= answers["nn.MultiheadAttention, train, need_weights=False"] --> or NaN<!--=
+# (*eval* is run without gradients, as models usually are when they are used.) The same module answers NaN<!--=
+# answers["nn.MultiheadAttention, train, need_weights=True"] --> when weights are asked for, and zeros<!--=
+# answers["nn.MultiheadAttention, train, need_weights=False"] --> or NaN<!--=
 # answers["nn.MultiheadAttention, eval, need_weights=False"] --> when they are not. The package always gives
 # zeros<!--= answers["unmasked.self_attention"] -->. The [museum](09_masks.py) has the full table.
 #

@@ -248,7 +248,8 @@ def multi_head(x, w_q, w_k, w_v, w_o, allowed):
 torch.manual_seed(4)
 layer = CausalSelfAttention(in_dim, embed_dim, num_heads, out_bias=False).double()
 matrices = *layer.qkv.weight.chunk(3), layer.out_proj.weight
-axes = {"batch": batch, "tokens": tokens, "heads": num_heads, "head_dim": head_dim, "d_in": in_dim}
+axes = {"batch": batch, "tokens": tokens, "heads": num_heads, "head_dim": head_dim, "in_dim": in_dim}
+axes |= {"embed_dim": embed_dim}
 steps = trace(multi_head, x, *matrices, masks.causal(tokens), axes=axes)
 
 torch.testing.assert_close(steps.result, layer(x))
