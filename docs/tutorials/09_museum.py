@@ -17,6 +17,7 @@
 
 # %% tags=["hide-input", "no-snippet"]
 import inspect
+import re
 
 import torch
 import torch.nn.functional as F
@@ -28,18 +29,17 @@ from unmasked.exercises.museum import WRONG, right
 from unmasked.museum import ENTRIES, SYMPTOMS
 
 
-class Guide:
-    def __init__(self, first, rows):
-        self.lines = [f"| {first} | Mistakes |", "| --- | --- |"]
-        for name, slugs in rows:
-            links = [f"[{ENTRIES[slug].title}](../{ENTRIES[slug].page}/#{slug})" for slug in slugs]
-            self.lines.append(f"| {name} | {'<br>'.join(links)} |")
+class Guide(list):
+    def _repr_html_(self):
+        rows = []
+        for name, slugs in self:
+            links = [f'<a href="../{ENTRIES[slug].page}/#{slug}">{ENTRIES[slug].title}</a>' for slug in slugs]
+            rows.append(f'<tr><th scope="row">{name}</th><td>{"<br>".join(links)}</td></tr>')
+        table = f"<table><tbody>{''.join(rows)}</tbody></table>"
+        return re.sub("`(.+?)`", r"<code>\1</code>", table)
 
-    def _repr_markdown_(self):
-        return "\n".join(self.lines)
 
-
-Guide("You see", SYMPTOMS.items())
+Guide(SYMPTOMS.items())
 
 # %% [markdown]
 # **You should know** [what attention computes](01_what_is_attention.py), and [masks](05_masks.py) and
@@ -184,7 +184,7 @@ names = {
     "09_weights": "Weights and parity",
     "09_numbers": "Numbers, gradients, costs",
 }
-Guide("Room", [(f"[{names[page]}](../{page}/)", slugs) for page, slugs in rooms.items()])
+Guide((f'<a href="../{page}/">{names[page]}</a>', slugs) for page, slugs in rooms.items())
 
 # %% [markdown]
 # ## Exercises
