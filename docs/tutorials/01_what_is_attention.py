@@ -18,8 +18,8 @@
 # *order*<!--== order_words[int(order_weights[3].argsort()[-2])] -->. One vector goes in; what comes out depends on
 # the sentence.
 #
-# You need some Python, and to know that `@` multiplies matrices. At the end you will be able to read the equation of
-# attention, work it out by hand, and say what each part of it is for.
+# **You should know** some Python, and that `@` multiplies matrices. **You will know** how to read the equation of
+# attention, how to work it out by hand, and what each part of it is for.
 
 # %%
 import inspect
@@ -302,7 +302,8 @@ for step, operation in {
     attention_weights: ".softmax(",
     functional.scaled_dot_product_attention: " @ ",
 }.items():
-    line = next(line for line in inspect.getsource(step).splitlines() if operation in line)
+    lines = inspect.getsource(step).splitlines()
+    line = next(line for line in lines if operation in line)
     print(f"# {step.__name__}\n{line.strip().partition('  #')[0]}")
 
 # %%
@@ -447,43 +448,66 @@ else:
 # %% [markdown]
 # ## Exercises
 #
-# **With `math.exp` alone.** Work out the second row of weights of the three tokens above, and its row of the context,
-# without torch. Use torch only to compare.
-
+# **With `math.exp` alone.** Write `attend(rows)` without torch: it takes a list of tokens, each a list of numbers, and
+# returns the context in the same form. Which weights has the second of the three tokens above?
+#
+# ??? question "Hint"
+#
+#     For one token: its scores with all, their exponentials, each divided by their sum. Then, column by column, the
+#     average.
 
 # %% tags=["solution"]
+from unmasked.exercises import check
+
+
 def dot(a, b):
     return sum(p * q for p, q in zip(a, b, strict=True))
 
 
-exponentials = [math.exp(dot(rows[1], row) / math.sqrt(4)) for row in rows]
-second = [exponential / sum(exponentials) for exponential in exponentials]
-mixed = [dot(second, column) for column in zip(*rows, strict=True)]
+def weights_of(row, rows):
+    scores = [dot(row, other) / math.sqrt(len(row)) for other in rows]
+    exponentials = [math.exp(score) for score in scores]
+    return [exponential / sum(exponentials) for exponential in exponentials]
 
-torch.testing.assert_close(torch.tensor(second), self_attention(x).weights[1])
-torch.testing.assert_close(torch.tensor(mixed), self_attention(x).context[1])
-print("weights", [round(weight, 4) for weight in second])
-print("context", [round(number, 4) for number in mixed])
+
+def attend(rows):
+    columns = list(zip(*rows, strict=True))
+    weights = [weights_of(row, rows) for row in rows]
+    return [[dot(each, column) for column in columns] for each in weights]
+
+
+torch.testing.assert_close(torch.tensor(attend(rows)), self_attention(x).context)
+print([round(weight, 4) for weight in weights_of(rows[1], rows)])
+check("by-hand", attend)
 
 # %% [markdown]
 # **Lengths from another sentence.** Someone keeps the norms of "to my ship and my crew" in a variable, and divides
 # the vectors of `Y` by them: `borrowed` below. Both sentences have six<!--= len(order_words) --> words, so nothing
-# fails. Name a property of cosines that betrays the table, and check it.
+# fails. Write `is_cosines(table)`, which says whether a square table can be one of cosines.
 #
 # ```python
 # others = vectors.lookup("to my ship and my crew")
 # norms = others.norm(dim=-1, keepdim=True)
 # borrowed = (Y / norms) @ (Y / norms).mT
 # ```
+#
+# ??? question "Hint"
+#
+#     What is the cosine of a vector with itself?
+
 
 # %% tags=["solution"]
+def is_cosines(table):
+    return torch.allclose(table.diagonal(), torch.ones_like(table.diagonal()))
+
+
 others = vectors.lookup("to my ship and my crew")
 norms = others.norm(dim=-1, keepdim=True)
 borrowed = (Y / norms) @ (Y / norms).mT
 
-assert torch.allclose(cosine_weights(Y).diagonal(), torch.ones(6))
-assert not torch.allclose(borrowed.diagonal(), torch.ones(6))
-borrowed.diagonal()
+assert is_cosines(cosine_weights(Y))
+assert not is_cosines(borrowed)
+check("is-cosines", is_cosines)
 
 # %% [markdown]
 # ??? success "Which property"
@@ -492,7 +516,11 @@ borrowed.diagonal()
 #     either, but that is a weaker check: norms that are too large pass it.)
 #
 # **Why not divide by the sum?** Cosines that are divided by the sum of their row sum to one as well. How much of
-# itself would *ship* keep? And for which two vectors does this fail altogether?
+# itself would *ship* keep? Find two vectors for which this fails altogether, as the rows of a tensor.
+#
+# ??? question "Hint"
+#
+#     One of the two cosines in each row is one. What must the other be?
 
 # %% tags=["solution"]
 shares = cosines / cosines.sum(dim=-1, keepdim=True)
@@ -501,7 +529,9 @@ print(f"ship keeps {shares[ship, ship].item():.0%} of itself")
 opposite = torch.tensor([[3.0, 4.0], [-3.0, -4.0]])
 sums = cosine_weights(opposite).sum(dim=-1)
 assert sums.abs().max() < 1e-6
-print("sums of cosines", sums, "weights", self_attention(opposite).weights, sep="\n")
+print("sums of cosines", sums)
+print("weights", self_attention(opposite).weights)
+check("sum-of-zero", opposite)
 
 # %% [markdown]
 # ??? success "Which two vectors"
@@ -512,6 +542,7 @@ print("sums of cosines", sums, "weights", self_attention(opposite).weights, sep=
 # %% [markdown]
 # ## What to read next
 #
+# - [Why divide by the square root of d_k?](02_scale.py): what the root does, and what happens without it.
 # - [The weight bypass](03_weight_bypass.py): the learned matrices that PyTorch's `nn.MultiheadAttention` puts around
 #   these three lines, and how to switch them off.
 # - [Multi-head attention from scratch](07_from_scratch.py): several attentions side by side, compared with PyTorch's.

@@ -18,8 +18,11 @@
 # nothing appended: below, each is broken and the damage measured.
 #
 # This *weight bypass* shows what in a result is attention and what was learned. (*Weights* are here the numbers of the
-# average; what is learned we call matrices and biases.) You need some Python, and to know what a layer, a gradient and
-# a training step are; the [glossary](../notation.md#glossary) has the other terms.
+# average; what is learned is called matrices and biases.)
+#
+# **You should know** some Python, and what a layer, a gradient and a training step are; the
+# [glossary](../notation.md#glossary) has the other terms. **You will know** what the module computes, how to switch its
+# matrices off and why that works, what breaks it, and how a fresh module is initialized.
 
 # %%
 import inspect
@@ -190,7 +193,8 @@ print("output", output, "weights", weights, sep="\n")
 #|   has ones on its diagonal and zeros elsewhere.
 rows = [f"{name} {row}" for name in blocks(module) for row in range(4)]
 identities = torch.cat(list(blocks(module).values()))
-figure = plot.signed({"as initialized": fresh, "bypassed": identities}, queries=rows)
+panels = {"as initialized": fresh, "bypassed": identities}
+figure = plot.signed(panels, queries=rows)
 for axes in figure.axes[:2]:
     axes.set(xlabel="input feature", ylabel="")
 figure.axes[0].set_ylabel("matrix, output feature")
@@ -240,10 +244,12 @@ def body(function):
     source = inspect.getsource(function)
     docstring = ast.parse(source).body[0].body[0]
     lines = source.splitlines()
-    return "\n".join(lines[: docstring.lineno - 1] + lines[docstring.end_lineno :])
+    before, after = lines[: docstring.lineno - 1], lines[docstring.end_lineno :]
+    return "\n".join(before + after)
 
 
-yields = [line.strip() for line in inspect.getsource(bypass._targets).splitlines() if " yield " in line]
+lines = map(str.strip, inspect.getsource(bypass._targets).splitlines())
+yields = [line for line in lines if line.startswith("yield ")]
 assert yields
 print(body(bypass.bypass_), "", "# _targets", *yields, sep="\n")
 
@@ -587,10 +593,18 @@ assert who_notices(wrong) == [False, False, True]
 # %% [markdown]
 # ## Exercises
 #
-# **Undo the root.** Change one of the four matrices of a bypassed module so that its weights become the softmax
-# of $X X^\top$, without the division by $\sqrt{d}$. How much does *ship* then keep of itself?
+# Each asks for a module: begin with `bypass_(nn.MultiheadAttention(50, 1, batch_first=True))`.
+#
+# **Undo the root.** Change one of its four matrices so that its weights become the softmax of $X X^\top$, without the
+# division by $\sqrt{d}$. How much does *ship* then keep of itself?
+#
+# ??? question "Hint"
+#
+#     `module.in_proj_weight` has the query's rows first. What multiplies a score if it multiplies the query?
 
 # %% tags=["solution"]
+from unmasked.exercises import check
+
 torch.manual_seed(17)
 unscaled = bypass_(nn.MultiheadAttention(50, 1, batch_first=True))
 unscaled.in_proj_weight[:50] *= math.sqrt(50)  # the query's block
@@ -598,10 +612,15 @@ unscaled.in_proj_weight[:50] *= math.sqrt(50)  # the query's block
 weights = unscaled(tokens, tokens, tokens)[1]
 torch.testing.assert_close(weights, self_attention(tokens, scale=1.0).weights)
 print(f"ship keeps {weights[ship, ship].item():.3%} of itself")
+check("undo-the-root", unscaled)
 
 # %% [markdown]
 # **A plain average.** Change a bypassed module so that every token gets the same context, the mean of all tokens. One
 # matrix is enough.
+#
+# ??? question "Hint"
+#
+#     Equal scores get equal weights. Which matrix can make all scores equal?
 
 # %% tags=["solution"]
 torch.manual_seed(18)
@@ -611,7 +630,7 @@ even.in_proj_weight[:50] = 0  # the query's block
 output, weights = even(tokens, tokens, tokens)
 torch.testing.assert_close(weights, torch.full((11, 11), 1 / 11))
 torch.testing.assert_close(output, tokens.mean(0).expand(11, 50))
-weights[ship]
+check("plain-average", even)
 
 # %% [markdown]
 # ??? success "Why it works"
@@ -621,6 +640,10 @@ weights[ship]
 #
 # **Hide a matrix.** Put a random matrix where the value's identity was, and repair the output with `out_proj`. Why do
 # the attention weights stay?
+#
+# ??? question "Hint"
+#
+#     The average of the products is the product of the average: what undoes the matrix before it also does after it.
 
 # %% tags=["solution"]
 torch.manual_seed(19)
@@ -633,7 +656,7 @@ double = tokens.double()
 output, weights = hidden(double, double, double)
 torch.testing.assert_close(weights, self_attention(double).weights)
 torch.testing.assert_close(output, self_attention(double).context)
-apart(output, self_attention(double).context)
+check("hidden-matrix", hidden)
 
 # %% [markdown]
 # ??? success "Why the weights stay"
@@ -642,7 +665,7 @@ apart(output, self_attention(double).context)
 #     matrix may change places: the inverse undoes the matrix after the average as well as before it.
 
 # %% [markdown]
-# ## Where to go on
+# ## What to read next
 #
 # - [What is attention?](01_what_is_attention.py) takes (3.1<!--~ equation number -->) apart on the *ship* sentences.
 # - [Multi-head attention from scratch](07_from_scratch.py) builds the whole module and compares it with PyTorch's.
