@@ -310,7 +310,9 @@ def _converter(config: MkDocsConfig) -> Callable[[str], str]:
 
     def convert(text: str) -> str:
         extensions = [extension for extension in config.markdown_extensions if extension != "toc"]
-        return str(Markdown(extensions=extensions, extension_configs=config.mdx_configs).convert(text))
+        markdown = Markdown(extensions=extensions, extension_configs=config.mdx_configs)
+        markdown.toc_tokens = []  # as that extension would leave it, which others, such as mkdocstrings', look at
+        return str(markdown.convert(text))
 
     return convert
 
