@@ -28,6 +28,7 @@
 
 # %%
 import math
+import textwrap
 import warnings
 
 import torch
@@ -66,7 +67,7 @@ def exhibit(slug, wrong, right, probe, hides, x=x):
     assert probe(right, x) is None
     found = probe(wrong, x)
     assert found
-    print(f"off by {off[slug]:.3g}\n{found}")
+    print(f"off by {off[slug]:.3g}", textwrap.fill(str(found), 80), sep="\n")
 
 
 # %% [markdown]
@@ -79,7 +80,8 @@ def exhibit(slug, wrong, right, probe, hides, x=x):
 # %%
 def merged_bare(x):
     context = self_attention(split_heads(x, H)).context
-    return context.reshape(x.shape)  # right: context.transpose(1, 2).reshape(x.shape)
+    # right: context.transpose(1, 2).reshape(x.shape)
+    return context.reshape(x.shape)
 
 
 exhibit("merge-without-transpose", merged_bare, right, probes.breaks_equivariance, hides=draw(B, 1, H * D))
@@ -129,7 +131,8 @@ assert torch.equal(one_head.reshape(x.shape), merge_heads(one_head))
 
 # %%
 def split_bare(x):
-    heads = x.view(x.size(0), H, x.size(1), D)  # right: x.view(x.size(0), x.size(1), H, D).transpose(1, 2)
+    # right: x.view(x.size(0), x.size(1), H, D).transpose(1, 2)
+    heads = x.view(x.size(0), H, x.size(1), D)
     return merge_heads(self_attention(heads).context)
 
 
@@ -164,7 +167,8 @@ assert not probes.misses_the_past(right, x)
 
 # %%
 def swapped(x):
-    heads = x.unflatten(-1, (-1, H)).transpose(1, 2)  # right: x.unflatten(-1, (H, -1))
+    # right: x.unflatten(-1, (H, -1))
+    heads = x.unflatten(-1, (-1, H)).transpose(1, 2)
     return merge_heads(self_attention(heads).context)
 
 
@@ -185,7 +189,8 @@ exhibit("swapped-view", swapped, right, crosses_heads, hides=draw(B, N, H * H))
 
 # %%
 def wrong_axis(x):
-    heads = x.unflatten(-1, (H, -1)).permute(0, 3, 1, 2)  # right: .permute(0, 2, 1, 3)
+    # right: .permute(0, 2, 1, 3)
+    heads = x.unflatten(-1, (H, -1)).permute(0, 3, 1, 2)
     return merge_heads(self_attention(heads).context)
 
 
@@ -206,8 +211,8 @@ assert crosses_heads(wrong_axis, square)
 
 # %%
 def head_by_head(x, assign):
-    stacked = draw(H, H * D, D)[: x.size(0)] / math.sqrt(H * D)  # as many heads as items: heads in head_dim
-    query = torch.empty(x.size(0), stacked.size(0), x.size(1), D)  # batch heads tokens head_dim
+    stacked = draw(H, H * D, D)[: x.size(0)] / math.sqrt(H * D)  # heads in head_dim
+    query = torch.empty(len(x), len(stacked), x.size(1), D)  # batch heads tokens head_dim
     for i, matrix in enumerate(stacked):
         assign(query, i, x @ matrix)
     return merge_heads(self_attention(query).context)
@@ -341,7 +346,8 @@ assert not probes.differs(first_only(equal), plain(equal))
 def came_back_flat(x):
     context = self_attention(split_heads(x, H)).context  # batch heads tokens head_dim
     context = context.permute(2, 0, 1, 3)  # tokens batch heads head_dim
-    return context.reshape(x.shape)  # right: context.transpose(0, 1).reshape(x.shape)
+    # right: context.transpose(0, 1).reshape(x.shape)
+    return context.reshape(x.shape)
 
 
 exhibit("batch-and-tokens-swapped", came_back_flat, right, probes.mixes_items, hides=draw(1, N, H * D))

@@ -34,9 +34,8 @@ class Guide(list):
         rows = []
         for name, slugs in self:
             links = [f'<a href="../{ENTRIES[slug].page}/#{slug}">{ENTRIES[slug].title}</a>' for slug in slugs]
-            rows.append(f'<tr><th scope="row">{name}</th><td>{"<br>".join(links)}</td></tr>')
-        table = f"<table><tbody>{''.join(rows)}</tbody></table>"
-        return re.sub("`(.+?)`", r"<code>\1</code>", table)
+            rows.append(f"<dt><strong>{name}</strong></dt><dd>{' · '.join(links)}</dd>")
+        return re.sub("`(.+?)`", r"<code>\1</code>", f"<dl>{''.join(rows)}</dl>")
 
 
 Guide(SYMPTOMS.items())
@@ -47,8 +46,8 @@ Guide(SYMPTOMS.items())
 #
 # ## A test that passes everything
 #
-# The wrong versions are causal self-attention in several heads, without learned matrices. Each replaces one step, and
-# `seen` is the causal mask:
+# The wrong versions are causal self-attention in several heads, without learned matrices. Each replaces one step.
+# There, `s` are the scores, `seen` is the causal mask, `c` the context, `h` the heads and `n` their number:
 
 # %% tags=["no-snippet"]
 source = inspect.getsource(exercises)
@@ -123,9 +122,10 @@ maps |= {slug: reach(lambda x, f=WRONG[slug]: f(x, H), x) for slug in shown}
 
 # %% tags=["hide-input", "no-snippet"]
 #| alt: Six<!--= len(maps) --> heat maps, a row for each output, a column for each changed token. Right: zero above the
-#|   diagonal. Without a causal mask no cell is zero; with the other polarity only the diagonal, what is above it and
-#|   the last row are not. Merged without transposing back, and split by a view, late tokens reach early outputs here
-#|   and there. Masked after the softmax, all is as it should be but for faint cells above the diagonal.
+#|   diagonal. Without a causal mask no cell is zero<!--= bool((maps["no-causal-mask"] > 0).all()) -->. With the other
+#|   polarity only the diagonal, what is above it and the last row are not zero. Merged without transposing back, and
+#|   split by a view, late tokens reach early outputs here and there. Masked after the softmax, the cells above the
+#|   diagonal are small, and yet not zero<!--= bool((maps["mask-after-softmax"] > 0).all()) -->.
 figure = plot.heatmap(maps)
 for axes in figure.axes[: len(maps)]:
     axes.set(xlabel=axes.get_xlabel() and "changed token", ylabel=axes.get_ylabel() and "output of token")

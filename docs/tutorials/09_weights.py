@@ -112,7 +112,8 @@ def exhibit(slug, wrong, hides):
 # %%
 def shifted(module, x):
     q, k, v = project(module, x)
-    k, v = k + module.bias_k, v + module.bias_v  # right: torch.cat([k, module.bias_k.expand(B, 1, E)], 1)
+    # right: torch.cat([k, module.bias_k.expand(B, 1, E)], 1)
+    k, v = k + module.bias_k, v + module.bias_v
     q, k, v = (split_heads(part, H) for part in (q, k, v))
     return scaled_dot_product_attention(q, k, v, need_weights=True)
 
@@ -146,7 +147,8 @@ assert off["bias-kv-as-shift"] > 0.1
 
 # %%
 original, student = (filled(nn.Linear, E, E) for _ in range(2))
-student.weight.data = original.weight.data  # right: student.weight.copy_(original.weight), under torch.no_grad()
+# right: student.weight.copy_(original.weight), under torch.no_grad()
+student.weight.data = original.weight.data
 before = original.weight.detach().clone()
 assert not probes.differs(student(x), original(x))
 print(probes.shares_memory(student))
@@ -175,7 +177,8 @@ assert off["aliased-weights"] > 0.001
 
 # %%
 def unbiased(module, x):
-    return F.linear(x, module.in_proj_weight).chunk(3, dim=-1)  # right: and module.in_proj_bias
+    # right: and module.in_proj_bias
+    return F.linear(x, module.in_proj_weight).chunk(3, dim=-1)
 
 
 def without_bias(module, x):
@@ -197,7 +200,8 @@ exhibit("zero-bias-parity", without_bias, hides=fresh)
 # %%
 def untransposed(module, x):
     matrices, biases = module.in_proj_weight.chunk(3), module.in_proj_bias.chunk(3)
-    return [x @ w + b for w, b in zip(matrices, biases, strict=True)]  # right: x @ w.T + b
+    # right: x @ w.T + b
+    return [x @ w + b for w, b in zip(matrices, biases, strict=True)]
 
 
 def multiplied(module, x):
@@ -263,7 +267,8 @@ plot.heatmap(panels)
 
 # %%
 def stopped(module, x):
-    return attend(module, x, out=lambda module, context: context)  # right: module.out_proj(context)
+    # right: module.out_proj(context)
+    return attend(module, x, out=lambda module, context: context)
 
 
 identity = copy.deepcopy(module)

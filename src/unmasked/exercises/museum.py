@@ -55,21 +55,22 @@ def _flat_return(x: Tensor, num_heads: int) -> Tensor:
     return right(x, num_heads).transpose(0, 1).reshape(x.shape)
 
 
+# In short: s for the scores, c for the context, h for the heads and n for their number.
 WRONG: dict[str, Attend] = {
-    "merge-without-transpose": _wrong(merge=lambda context: context.flatten(1).unflatten(1, (context.size(2), -1))),
+    "merge-without-transpose": _wrong(merge=lambda c: c.flatten(1).unflatten(1, (c.size(2), -1))),
     "view-without-transpose": _wrong(split=lambda x, n: x.reshape(x.size(0), n, x.size(1), -1)),
     "swapped-view": _wrong(split=lambda x, n: x.unflatten(-1, (-1, n)).transpose(1, 2)),
     "only-first-item": _first_item,
     "batch-and-tokens-swapped": _flat_return,
-    "no-causal-mask": _wrong(weigh=lambda scores, seen: scores.softmax(-1)),
-    "mask-polarity": _wrong(weigh=lambda scores, seen: scores.masked_fill(seen, -1e4).softmax(-1)),
-    "boolean-mask-added": _wrong(weigh=lambda scores, seen: (scores + ~seen).softmax(-1)),
-    "float-mask-of-ones": _wrong(weigh=lambda scores, seen: (scores * seen).softmax(-1)),
-    "mask-after-softmax": _wrong(weigh=lambda scores, seen: scores.softmax(-1) * seen),
-    "missing-scale": _wrong(scale=lambda heads, n: 1.0),
-    "wrong-d-in-scale": _wrong(scale=lambda heads, n: (heads.size(-1) * n) ** -0.5),
-    "softmax-over-queries": _wrong(weigh=lambda scores, seen: scores.masked_fill(~seen, -math.inf).softmax(-2)),
-    "weights-not-normalised": _wrong(weigh=lambda scores, seen: scores.exp() * seen),
+    "no-causal-mask": _wrong(weigh=lambda s, seen: s.softmax(-1)),
+    "mask-polarity": _wrong(weigh=lambda s, seen: s.masked_fill(seen, -1e4).softmax(-1)),
+    "boolean-mask-added": _wrong(weigh=lambda s, seen: (s + ~seen).softmax(-1)),
+    "float-mask-of-ones": _wrong(weigh=lambda s, seen: (s * seen).softmax(-1)),
+    "mask-after-softmax": _wrong(weigh=lambda s, seen: s.softmax(-1) * seen),
+    "missing-scale": _wrong(scale=lambda h, n: 1.0),
+    "wrong-d-in-scale": _wrong(scale=lambda h, n: (h.size(-1) * n) ** -0.5),
+    "softmax-over-queries": _wrong(weigh=lambda s, seen: s.masked_fill(~seen, -math.inf).softmax(-2)),
+    "weights-not-normalised": _wrong(weigh=lambda s, seen: s.exp() * seen),
 }
 
 
