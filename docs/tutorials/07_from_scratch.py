@@ -140,26 +140,9 @@ assert torch.equal(q[:, 1], second_head)
 q.shape, k.shape, v.shape
 
 # %% [markdown]
-# <!--~ said again by the cell -->
-# Two axes now have to be told apart, `num_heads` and `head_dim`. Here is a split that confuses them, tried with 3 heads
-# of 4 features, then with 4 of 4:
-
-
-# %%
-def swapped_split(x, num_heads):
-    return x.unflatten(-1, (num_heads, -1)).permute(0, 3, 1, 2)
-
-
-torch.manual_seed(2)
-x = torch.randn(batch, keys, 4 * 4)
-for name, features, h in [("3 heads of 4:", key, 3), ("4 heads of 4:", x, 4)]:
-    wrong, right = swapped_split(features, h), split_heads(features, h)
-    print(name, tuple(wrong.shape), "should be", tuple(right.shape))
-assert gap(wrong, right) > 1
-
-# %% [markdown]
-# Where the two numbers are equal the shape is right, and the values are off by 4.2<!--= gap(wrong, right) -->. Sizes
-# that differ turn this silent mistake into a visible one.
+# Two axes now have to be told apart, `num_heads` and `head_dim`. Where their sizes are equal, a split that exchanges
+# them [has the right shape and wrong values](09_heads.py#swapped-view). Sizes that differ turn this silent mistake into
+# a visible one.
 #
 # ## Scores, weights, context
 #
@@ -374,7 +357,7 @@ use = {
 # All combinations together are {{= len(every) :,}}. Draw some, and make sure that whichever four<!--== meeting == 4 -->
 # options you pick, they meet in all their combinations:
 
-# %%
+# %% tags=["hide-input"]
 every = list(itertools.product(*constructor.values(), *use.values()))
 drawn = random.Random(4).sample(every, 200)
 
@@ -457,8 +440,7 @@ largest
 # its biases were filled. Below, the largest gradient of each new bias: training moves all but the key's.
 
 # %%
-zero = dict(state)
-zero |= {n: torch.zeros_like(p) for n, p in state.items() if "bias" in n}
+zero = {n: p * 0 if "bias" in n else p for n, p in state.items()}
 forgetful, _ = multi_head(query, key, value, allowed, zero)
 new_output, _ = untrained(query, key, value, attn_mask=blocked)
 as_made, filled = gap(forgetful, new_output), gap(forgetful, their_output)
@@ -467,9 +449,9 @@ assert as_made < 1e-5 < 1 < filled
 
 biases = [untrained.in_proj_bias, untrained.out_proj.bias]
 packed_grad, last = torch.autograd.grad(new_output.square().mean(), biases)
-parts = zip(("query", "key", "value"), packed_grad.chunk(3), strict=True)
-new_gradients = {name: part.abs().max().item() for name, part in parts}
-new_gradients["output"] = last.abs().max().item()
+parts = *packed_grad.chunk(3), last
+largest_of = zip(("query", "key", "value", "output"), parts, strict=True)
+new_gradients = {name: part.abs().max().item() for name, part in largest_of}
 print({name: f"{size:.1g}" for name, size in new_gradients.items()})
 
 # %% [markdown]
@@ -521,13 +503,10 @@ print(f"rows sum to {sums.min():.2f} up to {sums.max():.2f}")
 # result. ([Masks](05_masks.py) has the whole table.) A floating mask has one meaning, both *add* it to the scores:
 
 # %%
-sdpa = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed)
-torch.testing.assert_close(sdpa, context, atol=1e-5, rtol=0)
-
 additive = masks.additive_from_allowed(allowed)  # zero, or minus infinity
 for layer in (theirs, ours):
-    mine, _ = layer(query, key, value, attn_mask=additive)
-    torch.testing.assert_close(mine, their_output, atol=1e-5, rtol=0)
+    added, _ = layer(query, key, value, attn_mask=additive)
+    assert gap(added, their_output) < 1e-5
 unasked, _ = theirs(query, key, value, attn_mask=allowed, need_weights=False)
 assert torch.equal(unasked[:, -1], theirs.out_proj.bias.expand(batch, -1))
 
@@ -626,15 +605,13 @@ check("multi-head", layer)
 
 # %% tags=["solution"]
 missed = {}
-for number, name in enumerate(["b_q", "b_k", "b_v"]):
-    without = state["in_proj_bias"].detach().clone()
-    without.chunk(3)[number].zero_()
-    fewer = {**state, "in_proj_bias": without}
-    changed, _ = multi_head(query, key, value, allowed, fewer)
-    missed[name] = gap(changed, output)
-missed["b_o"] = gap(output - theirs.out_proj.bias, output)
+for number, name in enumerate(["b_q", "b_k", "b_v", "b_o"]):
+    fewer = {n: p.detach().clone() for n, p in state.items()}
+    parts = *fewer["in_proj_bias"].chunk(3), fewer["out_proj.bias"]
+    parts[number].zero_()
+    missed[name] = gap(multi_head(query, key, value, allowed, fewer)[0], output)
 
-assert sorted(missed.values())[0] < 1e-5 < 0.1 < sorted(missed.values())[1]
+print({name: f"{difference:.1g}" for name, difference in missed.items()})
 check("bias-never-missed", min(missed, key=missed.get))
 
 # %% [markdown]
