@@ -13,11 +13,11 @@
 #
 # | Given this boolean mask | `True` means |
 # | --- | --- |
-# | `F.scaled_dot_product_attention(attn_mask=...)` | may attend<!--== means[0] == "may attend" --> |
-# | `nn.MultiheadAttention(attn_mask=...)` | may **not** attend<!--== means[1] == "may not attend" --> |
-# | `nn.MultiheadAttention(key_padding_mask=...)` | may **not** attend<!--== means[2] == "may not attend" --> |
-# | `nn.TransformerEncoderLayer(src_mask=...)` | may **not** attend<!--== means[3] == "may not attend" --> |
-# | `unmasked`, `allowed=...` | may attend<!--== means[4] == "may attend" --> |
+# | `F.scaled_dot_product_attention(attn_mask=...)` | *may attend*<!--== means[0] --> |
+# | `nn.MultiheadAttention(attn_mask=...)` | **may not attend**<!--== means[1] --> |
+# | `nn.MultiheadAttention(key_padding_mask=...)` | **may not attend**<!--== means[2] --> |
+# | `nn.TransformerEncoderLayer(src_mask=...)` | **may not attend**<!--== means[3] --> |
+# | `unmasked`, `allowed=...` | *may attend*<!--== means[4] --> |
 #
 # None of them raises an error<!--== ran == 2 * len(calls) --> when it is given a mask of the other kind. This page
 # computes that table.
@@ -434,7 +434,9 @@ def causal_mask(tokens):
     return position[:, None] >= position
 
 
-check("causal-mask", causal_mask)
+feedback = check("causal-mask", causal_mask)
+assert feedback
+feedback
 
 # %% [markdown]
 # **The padding mask.** Write a function of `lengths` and `keys`, the padded length, that returns the boolean mask for a
@@ -450,7 +452,9 @@ def padding_mask(lengths, keys):
     return (torch.arange(keys) < lengths[:, None])[:, None, None]
 
 
-check("padding-mask", padding_mask)
+feedback = check("padding-mask", padding_mask)
+assert feedback
+feedback
 
 # %% [markdown]
 # **A softmax that survives.** Write a function of `scores` and `allowed` that returns the weights. A row that may see
@@ -469,7 +473,9 @@ def safe_softmax(scores, allowed):
     return weights.masked_fill(~allowed, 0.0)
 
 
-check("masked-softmax", safe_softmax)
+feedback = check("masked-softmax", safe_softmax)
+assert feedback
+feedback
 
 # %% [markdown]
 # ## What to read next

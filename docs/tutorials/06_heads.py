@@ -351,7 +351,9 @@ def my_split(x, num_heads):
     return x.unflatten(-1, (num_heads, -1)).transpose(-3, -2)
 
 
-check("split-heads", my_split)
+feedback = check("split-heads", my_split)
+assert feedback
+feedback
 
 # %% [markdown]
 # **Merge.** Write the inverse, `merge(x)` for x of (batch, heads, tokens, head_dim).
@@ -366,7 +368,9 @@ def my_merge(x):
     return x.transpose(-3, -2).flatten(-2)
 
 
-check("merge-heads", my_merge)
+feedback = check("merge-heads", my_merge)
+assert feedback
+feedback
 
 # %% [markdown]
 # **One product for three.** Write `project(x, weight, num_heads)`, where `weight` has all of the query's rows first,
@@ -384,7 +388,9 @@ def my_projection(x, weight, num_heads):
     return parts.permute(2, 0, 3, 1, 4).unbind()
 
 
-check("packed-projection", my_projection)
+feedback = check("packed-projection", my_projection)
+assert feedback
+feedback
 
 # %% [markdown]
 # ## What to read next
