@@ -13,14 +13,14 @@
 #
 # | What you see | Mistake | Off by | Hides with |
 # | --- | --- | --- | --- |
-# | Loss too good, poor samples | [no causal mask](#no-causal-mask) | 0.54<!--== off["no-causal-mask"] --> | one token |
-# | The same | [a mask of the other polarity](#mask-polarity) | 2.64<!--== off["mask-polarity"] --> | equal tokens |
-# | The same | [a boolean mask added](#boolean-mask-added) | 0.85<!--== off["boolean-mask-added"] --> | one token |
-# | The same | [a float mask of ones](#float-mask-of-ones) | 0.27<!--== off["float-mask-of-ones"] --> | one token |
-# | The same | [`is_causal` alone](#is-causal-is-a-hint) | 0.99<!--== off["is-causal-is-a-hint"] --> | one token |
-# | Small outputs | [masked too late](#mask-after-softmax) | 0.40<!--== off["mask-after-softmax"] --> | one token |
-# | Depends on the batch | [padding seen](#padding-ignored) | 0.23<!--== off["padding-ignored"] --> | no padding |
-# | Wrong with a cache | [top-left alignment](#top-left-causal) | 2.54<!--== off["top-left-causal"] --> | no cache |
+# | The loss falls fast, samples are poor | [no causal mask](#no-causal-mask) | 0.54<!--== off["none"] --> | one token |
+# | The same | [a mask of the other polarity](#mask-polarity) | 2.64<!--== off["polarity"] --> | equal tokens |
+# | The same | [a boolean mask added](#boolean-mask-added) | 0.85<!--== off["boolean"] --> | one token |
+# | The same | [a float mask of ones](#float-mask-of-ones) | 0.27<!--== off["ones"] --> | one token |
+# | The same | [`is_causal` alone](#is-causal-is-a-hint) | 0.99<!--== off["hint"] --> | one token |
+# | Small outputs | [masked too late](#mask-after-softmax) | 0.40<!--== off["late"] --> | one token |
+# | Depends on the batch | [padding seen](#padding-ignored) | 0.23<!--== off["padding"] --> | no padding |
+# | Wrong with a cache | [top-left alignment](#top-left-causal) | 2.54<!--== off["top left"] --> | no cache |
 # | NaN | [a row of nothing](#fully-masked-row) | NaN<!--== any_nan --> | a key for each |
 # | An error in float16 | [a mask of -1e9](#float16-overflow)<!--~ a name --> | fails<!--== overflows --> | float32 |
 # | A checkpoint that fails | [a mask kept in it](#mask-buffer) | nothing<!--== same_output --> | one context length |
@@ -31,6 +31,7 @@
 
 # %%
 import math
+import textwrap
 
 import torch
 import torch.nn.functional as F
@@ -49,7 +50,7 @@ from unmasked import (
 )
 from unmasked._table import Table
 
-B, N, H, D = 2, 5, 4, 3  # batch, tokens, heads, head_dim: all differ, none is one
+B, N, H, D = 2, 5, 4, 3  # batch, tokens, heads, head_dim: all differ
 E = H * D
 x = torch.randn(B, N, E, generator=torch.Generator().manual_seed(9))
 
@@ -58,43 +59,46 @@ def causal(x):
     return masks.causal(x.size(1))  # True = may see
 
 
+def with_mask(x, mask):
+    return F.scaled_dot_product_attention(x, x, x, attn_mask=mask)
+
+
 # %% [markdown]
-# `exhibit` runs a wrong version beside the right one. Where the mistake *hides*, both must agree; on `x` they must not;
-# and the probe must find the wrong one and pass the right one.
+# `exhibit` runs a wrong version beside the right one. Where the mistake *hides*, by default in a single token, both
+# must agree; on what is *given* they must not; and the probe must find the wrong one and pass the right one.
 
 # %%
 off = {}
+leaks, one_token = probes.sees_the_future, [x[:, :1]]
 
 
-def exhibit(slug, wrong, right, probe, hides, given=(x,)):
-    assert probes.differs(wrong(*hides), right(*hides)) == 0, "it was to hide here"
-    off[slug] = probes.differs(wrong(*given), right(*given))
-    assert off[slug] > 0
+def exhibit(name, wrong, right, probe=leaks, hides=one_token, given=(x,)):
+    assert probes.differs(wrong(*hides), right(*hides)) == 0, "it hides here"
+    off[name] = probes.differs(wrong(*given), right(*given))
+    assert off[name] > 0
     assert probe(right, *given) is None
     found = probe(wrong, *given)
     assert found
-    print(f"off by {off[slug]:.3g}\n{found}")
+    print(f"off by {off[name]:.3g}", textwrap.fill(str(found), 76), sep="\n")
 
 
 # %% [markdown]
-# The first five<!--== len(wrongs) - 1 --> leave the future visible. These are the weights that they give one sequence.
-# Only the first panel is causal: zeros above the diagonal, and rows that sum to one.
+# Three<!--== len(weighed) - 1 --> of the mistakes, and the right weights of the same sequence. Only the right ones have
+# zeros above the diagonal, and rows that sum to one.
 
 # %% tags=["hide-input"]
-#| alt: Six heat maps of five queries and five keys. The right one is zero above the diagonal. Without a mask, with a
-#|   boolean mask added and with a float mask of ones, every key has a weight. With the other polarity only later keys
-#|   have one, and the last row is empty. Masked after the softmax, the upper triangle is empty but rows are too small.
-wrongs = {
-    "right": lambda s, allowed: attention_weights(s, allowed=allowed),
-    "no mask": lambda s, allowed: s.softmax(-1),
-    "other polarity": lambda s, allowed: attention_weights(s, allowed=~allowed),
-    "boolean added": lambda s, allowed: (s + ~allowed).softmax(-1),
-    "float of ones": lambda s, allowed: (s + allowed.float()).softmax(-1),
-    "after softmax": lambda s, allowed: s.softmax(-1) * allowed,
-}
+#| alt: Four heat maps of five queries and five keys. The right one is zero above the diagonal. With the other polarity
+#|   it is zero everywhere else, and the last row is empty. With a boolean mask added, every key has a weight. Masked
+#|   after the softmax, the upper triangle is empty but most rows are too small.
 small = x[0, :, :D]  # few features, so that no weight is close to one
-shown = {name: weigh(attention_scores(small, small), causal(x)) for name, weigh in wrongs.items()}
-plot.heatmap(shown)
+scores, allowed = attention_scores(small, small), causal(x)
+weighed = {
+    "right": attention_weights(scores, allowed=allowed),
+    "other polarity": attention_weights(scores, allowed=~allowed),
+    "boolean added": (scores + ~allowed).softmax(-1),
+    "after softmax": scores.softmax(-1) * allowed,
+}
+plot.heatmap(weighed)
 
 # %% [markdown]
 # ## No causal mask at all { #no-causal-mask }
@@ -109,10 +113,10 @@ def unmasked(x):
 
 
 def right(x):
-    return F.scaled_dot_product_attention(x, x, x, attn_mask=causal(x))  # or is_causal=True
+    return with_mask(x, causal(x))  # or is_causal=True
 
 
-exhibit("no-causal-mask", unmasked, right, probes.sees_the_future, hides=[x[:, :1]])
+exhibit("none", unmasked, right)
 assert not probes.differs(unmasked(x)[:, -1], right(x)[:, -1])
 
 # %% [markdown]
@@ -127,14 +131,14 @@ assert not probes.differs(unmasked(x)[:, -1], right(x)[:, -1])
 
 # %%
 def inverted(x):
-    return F.scaled_dot_product_attention(x, x, x, attn_mask=~causal(x))[:, :-1]  # the last row would be zeros
+    return with_mask(x, ~causal(x))[:, :-1]  # the last row is zeros
 
 
 def but_last(x):
     return right(x)[:, :-1]
 
 
-exhibit("mask-polarity", inverted, but_last, probes.sees_the_future, hides=[torch.ones(B, N, E)])
+exhibit("polarity", inverted, but_last, hides=[torch.ones(B, N, E)])
 
 # %% [markdown]
 # What each interface makes of `True` is found out by asking: mark one key with `True` for every query, change it, and
@@ -144,37 +148,36 @@ exhibit("mask-polarity", inverted, but_last, probes.sees_the_future, hides=[torc
 # %%
 torch.manual_seed(1)
 module = nn.MultiheadAttention(E, H, batch_first=True)
-layer = nn.TransformerEncoderLayer(E, H, dim_feedforward=16, dropout=0.0, batch_first=True)
 ours = MultiheadAttention(E, H, batch_first=True)
 ours.load_state_dict(module.state_dict())
+layer = nn.TransformerEncoderLayer(E, H, 16, dropout=0.0, batch_first=True)
+odd = nn.TransformerEncoderLayer(E, 3, 16, dropout=0.0, batch_first=True)
+parts = nn.ModuleList([module, ours, layer, odd])
+modes = {"train": (True, True), "eval": (False, True), "eval, no_grad": (False, False)}
+
+
+def by_mode(f, *inputs, **options):
+    answers = []
+    for training, gradients in modes.values():
+        parts.train(training)
+        with torch.set_grad_enabled(gradients):
+            answers.append(f(*inputs, **options))
+    parts.train()
+    return answers
+
+
+# %%
 marked = torch.zeros(N, N, dtype=torch.bool)
 marked[:, 0] = True  # for every query, the first key alone
 keys = marked[:1].expand(B, N)
 interfaces = {
-    "F.scaled_dot_product_attention, attn_mask": (nn.Identity(), lambda x: right_with(x, marked)),
-    "nn.MultiheadAttention, attn_mask": (module, lambda x: module(x, x, x, attn_mask=marked)[0]),
-    "nn.MultiheadAttention, key_padding_mask": (module, lambda x: module(x, x, x, key_padding_mask=keys)[0]),
-    "nn.TransformerEncoderLayer, src_mask": (layer, lambda x: layer(x, src_mask=marked)),
-    "nn.TransformerEncoderLayer, src_key_padding_mask": (layer, lambda x: layer(x, src_key_padding_mask=keys)),
-    "unmasked.MultiheadAttention, attn_mask": (ours, lambda x: ours(x, x, x, attn_mask=marked)[0]),
-    "unmasked.self_attention, allowed": (nn.Identity(), lambda x: self_attention(x, allowed=marked).context),
+    "F.scaled_dot_product_attention, attn_mask": lambda x: with_mask(x, marked),
+    "nn.MultiheadAttention, attn_mask": lambda x: module(x, x, x, attn_mask=marked)[0],
+    "nn.MultiheadAttention, key_padding_mask": lambda x: module(x, x, x, keys)[0],
+    "nn.TransformerEncoderLayer, src_mask": lambda x: layer(x, marked),
+    "unmasked.MultiheadAttention, attn_mask": lambda x: ours(x, x, x, attn_mask=marked)[0],
+    "unmasked.self_attention, allowed": lambda x: self_attention(x, allowed=marked).context,
 }
-modes = {"train": (True, True), "eval": (False, True), "eval, no_grad": (False, False)}
-
-
-def right_with(x, allowed):
-    return F.scaled_dot_product_attention(x, x, x, attn_mask=allowed)
-
-
-# %%
-def by_mode(module, say):
-    cells = []
-    for training, gradients in modes.values():
-        module.train(training)
-        with torch.set_grad_enabled(gradients):
-            cells.append(say())
-    module.train()
-    return cells
 
 
 def meaning(call):
@@ -184,7 +187,7 @@ def meaning(call):
     return "may attend" if moved else "may not attend"
 
 
-polarity = {name: by_mode(part, lambda call=call: meaning(call)) for name, (part, call) in interfaces.items()}
+polarity = {name: by_mode(meaning, call) for name, call in interfaces.items()}
 Table(["True means", *modes], [(name, *cells) for name, cells in polarity.items()])
 
 # %% [markdown]
@@ -208,7 +211,7 @@ def boolean_added(x):
     return scores.softmax(-1) @ x
 
 
-exhibit("boolean-mask-added", boolean_added, right, probes.sees_the_future, hides=[x[:, :1]])
+exhibit("boolean", boolean_added, right)
 
 equal = torch.zeros(N, N)
 future = (equal + ~causal(x)).softmax(-1)[0, 1:].sum().item()
@@ -227,34 +230,29 @@ future, equal.softmax(-1)[0, 1:].sum().item()
 
 # %%
 def ones_added(x):
-    return F.scaled_dot_product_attention(x, x, x, attn_mask=causal(x).float())
+    return with_mask(x, causal(x).float())
 
 
-exhibit("float-mask-of-ones", ones_added, right, probes.sees_the_future, hides=[x[:, :1]])
+exhibit("ones", ones_added, right)
 
 # %% [markdown]
 # There is a second place where it hides. With one for *may not*, `nn.TransformerEncoderLayer` adds it in training; in
 # evaluation without gradients it takes whatever is not zero for minus infinity. So the model is trained unmasked and
 # tested masked:
 
-# %%
-blocked = ~causal(x)
-gaps = by_mode(layer, lambda: probes.differs(layer(x, src_mask=blocked.float()), layer(x, src_mask=blocked)))
-Table(["", *modes], [("off by", *(f"{gap:.3g}" for gap in gaps))])
-
-# %% [markdown]
-# Off by 0.62<!--= gaps[0] --> in training, by nothing<!--= gaps[2] == 0 --> in the last mode. **Fix:** `.bool()`, of
-# the right polarity. `masks.allowed_from_additive` refuses such a mask:
 
 # %%
-try:
-    masks.allowed_from_additive(causal(x).float())
-    refused = ""
-except ValueError as error:
-    refused = str(error)
-assert "only 0 (may see) and -inf" in refused
+def gap(blocked):
+    return probes.differs(layer(x, src_mask=blocked.float()), layer(x, src_mask=blocked))
+
+
+gaps = by_mode(gap, ~causal(x))
+Table(["", *modes], [("off by", *(f"{each:.3g}" for each in gaps))])
 
 # %% [markdown]
+# Off by 0.57<!--= gaps[0] --> in training, by nothing<!--= gaps[2] == 0 --> in the last mode. **Fix:** `.bool()`, of
+# the right polarity. `masks.allowed_from_additive` refuses such a mask.
+#
 # ## Masked after the softmax { #mask-after-softmax }
 #
 # The upper triangle of the weights is zero, so the picture looks right. But the future is in every row's denominator.
@@ -266,7 +264,7 @@ def masked_late(x):
     return weights.tril() @ x  # right: mask the scores
 
 
-exhibit("mask-after-softmax", masked_late, right, probes.sees_the_future, hides=[x[:, :1]])
+exhibit("late", masked_late, right)
 
 late = attention_scores(x, x).softmax(-1).tril()
 assert probes.weights_sum_to_one(late)
@@ -302,11 +300,21 @@ def padding_hidden(x):
     return self_attention(x, allowed=allowed_keys(x)).context[:, :real]
 
 
-def moves_with_padding(f, x):
-    return probes.attends_to_what_is_hidden(lambda q, k, v, allowed: f(k), x, x, x, allowed_keys(x))
+def padding_moves_it(f, x):
+    def call(query, key, value, allowed):
+        return f(key)
+
+    return probes.attends_to_what_is_hidden(call, x, x, x, allowed_keys(x))
 
 
-exhibit("padding-ignored", padding_seen, padding_hidden, moves_with_padding, hides=[padded[:, :real]], given=[padded])
+exhibit(
+    "padding",
+    padding_seen,
+    padding_hidden,
+    padding_moves_it,
+    hides=[padded[:, :real]],
+    given=[padded],
+)
 taken = self_attention(padded).weights[:, :real, real:].sum(-1).max().item()
 
 # %% [markdown]
@@ -335,9 +343,10 @@ def misaligned(f, q, k, v):
 
 
 last = x[:, -newest:]
-exhibit("top-left-causal", top_left, bottom_right, misaligned, hides=[last, last, last], given=[last, x, x])
+exhibit("top left", top_left, bottom_right, misaligned, [last] * 3, [last, x, x])
 seen = torch.ones(newest, N, dtype=torch.bool).tril()
-torch.testing.assert_close(top_left(last, x, x), F.scaled_dot_product_attention(last, x, x, attn_mask=seen))
+expected = F.scaled_dot_product_attention(last, x, x, attn_mask=seen)
+torch.testing.assert_close(top_left(last, x, x), expected)
 
 # %% [markdown]
 # The newest token sees two<!--= seen[-1].sum() --> keys, the oldest; `masks.causal(newest, N)` gives it
@@ -363,31 +372,29 @@ def obeyed(x):
         return ours.eval()(x, x, x, is_causal=True, need_weights=False)[0]
 
 
-exhibit("is-causal-is-a-hint", hinted, obeyed, probes.sees_the_future, hides=[x[:, :1]])
+exhibit("hint", hinted, obeyed)
 
 # %%
 everything = torch.zeros(N, N, dtype=torch.bool)  # a mask that blocks nothing
 
 
-def causality(module, **options):
+def causality(part, **options):
     try:
-        return "not causal" if probes.sees_the_future(lambda x: module(x, x, x, **options)[0], x) else "causal"
+        seen = leaks(lambda x: part(x, x, x, is_causal=True, **options)[0], x)
     except RuntimeError as error:
         if "Need attn_mask if specifying the is_causal hint" not in str(error):
             raise
         return "raises"
+    return "not causal" if seen else "causal"
 
 
-hints = {}
+hints, rows = {}, []
 for name, part in {"nn": module, "unmasked": ours}.items():
-    for need in (True, False):
-        for given, mask in {"no mask": None, "open mask": everything}.items():
-            options = {"need_weights": need, "attn_mask": mask, "is_causal": True}
-            cells = by_mode(part, lambda part=part, options=options: causality(part, **options))
+    for given, mask in {"no mask": None, "open mask": everything}.items():
+        for need in (True, False):
+            cells = by_mode(causality, part, attn_mask=mask, need_weights=need)
             hints[name, given, need] = cells
-rows = [
-    (f"{name}.MultiheadAttention, {given}, need_weights={need}", *cells) for (name, given, need), cells in hints.items()
-]
+            rows.append((f"{name}.MultiheadAttention, {given}, need_weights={need}", *cells))
 Table(["is_causal=True", *modes], rows)
 
 # %% [markdown]
@@ -419,17 +426,16 @@ def blinded(f, q, k, v, allowed):
     return probes.is_blinded(f, q, k, v, torch.ones_like(allowed))
 
 
-left_padded = masks.causal(N) & (torch.arange(N) >= N - real)  # the first two keys are padding
+left_padded = masks.causal(N) & (torch.arange(N) >= N - real)  # two keys of padding
 words = left_padded[-real:]
 exhibit(
-    "fully-masked-row",
+    "blind",
     naive,
     sound,
     blinded,
     hides=[x[:, -real:], x, x, words],
     given=[x, x, x, left_padded],
 )
-
 any_nan = bool(naive(x, x, x, left_padded).isnan().any())
 
 # %% [markdown]
@@ -438,53 +444,53 @@ any_nan = bool(naive(x, x, x, left_padded).isnan().any())
 # comes out is the bias of the last layer.
 
 # %%
-blind_as = {"bool": ~left_padded, "float": masks.additive_from_allowed(left_padded)}  # as the modules take them
 nn.init.normal_(module.out_proj.bias, generator=torch.Generator().manual_seed(2))
 ours.load_state_dict(module.state_dict())
-torch.manual_seed(3)
-odd = nn.TransformerEncoderLayer(E, 3, dim_feedforward=16, dropout=0.0, batch_first=True)
 
 
 def answer(row, zero):
-    return "NaN" if row.isnan().all() else "zeros" if probes.differs(row, zero) == 0 else "numbers"
+    if row.isnan().all():
+        return "NaN"
+    return "zeros" if probes.differs(row, zero) == 0 else "numbers"
 
 
 def of_function(mask):
-    return answer(right_with(x, mask)[0, 0], torch.zeros(E))
+    return answer(with_mask(x, mask)[0, 0], torch.zeros(E))
 
 
-def of_module(module, mask, need):
-    return answer(module(x, x, x, attn_mask=mask, need_weights=need)[0][0, 0], module.out_proj.bias)
+def of_module(part, mask, need):
+    output, _ = part(x, x, x, attn_mask=mask, need_weights=need)
+    return answer(output[0, 0], part.out_proj.bias)
 
 
-def of_layer(layer, mask):
-    h = layer.norm1(x[0, 0] + layer.self_attn.out_proj.bias)  # the layer with a context of zeros
-    return answer(layer(x, src_mask=mask)[0, 0], layer.norm2(h + layer.linear2(layer.linear1(h).relu())))
+def of_layer(part, mask):
+    h = part.norm1(x[0, 0] + part.self_attn.out_proj.bias)  # with a context of zeros
+    zero = part.norm2(h + part.linear2(part.linear1(h).relu()))
+    return answer(part(x, src_mask=mask)[0, 0], zero)
 
 
 # %%
+added = masks.additive_from_allowed(left_padded)
 blind = {}
-for kind, mask in blind_as.items():
-    allowed = left_padded if kind == "bool" else mask
-    blind["F.scaled_dot_product_attention", kind] = by_mode(nn.Identity(), lambda a=allowed: of_function(a))
+for kind, mask in {"bool": ~left_padded, "float": added}.items():
+    theirs = left_padded if kind == "bool" else mask
+    blind["F.scaled_dot_product_attention", kind] = by_mode(of_function, theirs)
     for name, part in {"nn": module, "unmasked": ours}.items():
         for need in (True, False):
-            cells = by_mode(part, lambda part=part, mask=mask, need=need: of_module(part, mask, need))
-            blind[f"{name}.MultiheadAttention, need_weights={need}", kind] = cells
+            title = f"{name}.MultiheadAttention, need_weights={need}"
+            blind[title, kind] = by_mode(of_module, part, mask, need)
     for name, part in {"4 heads": layer, "3 heads": odd}.items():
-        cells = by_mode(part, lambda part=part, mask=mask: of_layer(part, mask))
-        blind[f"nn.TransformerEncoderLayer, {name}", kind] = cells
+        blind[f"nn.TransformerEncoderLayer, {name}", kind] = by_mode(of_layer, part, mask)
 rows = sorted((f"{name}, {kind} mask", *cells) for (name, kind), cells in blind.items())
-nn_with, nn_without = (f"nn.MultiheadAttention, need_weights={need}" for need in (True, False))
-three = "nn.TransformerEncoderLayer, 3 heads"
 Table(["A row that may see nothing", *modes], rows)
 
 # %% [markdown]
-# `nn.MultiheadAttention` with weights gives NaN<!--= blind[nn_with, "bool"][0] -->. Without them it gives
-# zeros<!--= blind[nn_without, "bool"][1] -->, but in evaluation without gradients
-# NaN<!--= blind[nn_without, "bool"][2] --> for a boolean mask, and zeros<!--= blind[nn_without, "float"][2] --> for a
-# float one. A layer with an odd number of heads runs the usual code in every mode, and
-# gives zeros<!--= blind[three, "bool"][2] -->.
+# `nn.MultiheadAttention` gives NaN<!--= blind["nn.MultiheadAttention, need_weights=True", "bool"][0] --> with weights.
+# Without, it gives zeros<!--= blind["nn.MultiheadAttention, need_weights=False", "bool"][1] -->, but in evaluation
+# without gradients NaN<!--= blind["nn.MultiheadAttention, need_weights=False", "bool"][2] --> for a boolean mask,
+# and zeros<!--= blind["nn.MultiheadAttention, need_weights=False", "float"][2] --> for a float one. A layer with an odd
+# number of heads runs the usual code in every mode, and
+# gives zeros<!--= blind["nn.TransformerEncoderLayer, 3 heads", "bool"][2] -->.
 #
 # One NaN does not stay where it is. Here only the second sequence is empty, and the loss is made of the first alone:
 
@@ -521,12 +527,12 @@ def filled(number):
     return attend
 
 
-assert probes.differs(filled(-1e9)(x), filled(-torch.inf)(x)) == 0  # it hides in float32
 overflow = probes.fails_in_half(filled(-1e9), x)
 assert probes.fails_in_half(filled(-torch.inf), x) is None
 overflows = "overflow" in overflow.text
 assert torch.tensor(-1e9).half() == -torch.inf
-assert probes.differs(filled(-1e9)(x.bfloat16()), filled(-torch.inf)(x.bfloat16())) == 0
+for wider in (x, x.bfloat16()):  # it hides there
+    assert probes.differs(filled(-1e9)(wider), filled(-torch.inf)(wider)) == 0
 print(overflow)
 
 # %% [markdown]
@@ -544,13 +550,16 @@ print(overflow)
 class Buffered(nn.Module):
     def __init__(self, context_length):
         super().__init__()
-        self.qkv, self.out_proj = nn.Linear(4, 12, bias=False), nn.Linear(4, 4, bias=False)
-        self.register_buffer("mask", torch.ones(context_length, context_length).triu(1))
+        self.qkv = nn.Linear(4, 12, bias=False)
+        self.out_proj = nn.Linear(4, 4, bias=False)
+        mask = torch.ones(context_length, context_length).triu(1)
+        self.register_buffer("mask", mask)
 
     def forward(self, x):
         q, k, v = self.qkv(x).chunk(3, -1)
-        blocked = self.mask.bool()[: x.size(1), : x.size(1)]
-        return self.out_proj(F.scaled_dot_product_attention(q, k, v, attn_mask=~blocked))
+        allowed = ~self.mask.bool()[: x.size(1), : x.size(1)]
+        context = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed)
+        return self.out_proj(context)
 
 
 def kept(module):
@@ -594,9 +603,9 @@ refusal
 scores = torch.randn(B, H, N, N, generator=torch.Generator().manual_seed(5))
 every = torch.full(scores.size(), -torch.inf).triu(1)
 one = torch.full((N, N), -torch.inf).triu(1)
-same_weights = probes.differs((scores + every).softmax(-1), (scores + one).softmax(-1)) == 0
-assert every.untyped_storage().nbytes() == B * H * one.untyped_storage().nbytes()
-assert one.expand(B, H, N, N).untyped_storage().nbytes() == one.untyped_storage().nbytes()
+same_weights = torch.equal((scores + every).softmax(-1), (scores + one).softmax(-1))
+assert every.nbytes == B * H * one.nbytes
+assert one.expand_as(every).untyped_storage().nbytes() == one.nbytes
 
 batch, heads, tokens = 30, 8, 1024
 with torch.device("meta"):

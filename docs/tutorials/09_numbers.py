@@ -32,6 +32,7 @@
 
 # %%
 import math
+import textwrap
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from unittest import mock
@@ -80,13 +81,13 @@ def exhibit(name, wrong, right, probe, hides, given):
     assert probe(right, *given) is None
     found = probe(wrong, *given)
     assert found
-    print(f"off by {off[name]:.3g}\n{found}")
+    print(f"off by {off[name]:.3g}", textwrap.fill(str(found), 76), sep="\n")
 
 
 def doctor(inputs="qkv", **options):
     def probe(f, *given):
-        findings = diagnose(f, embed_dim=H * D, inputs=inputs, **options).findings
-        return f"{findings[0].cause}: {findings[0].evidence}" if findings else None
+        report = diagnose(f, embed_dim=H * D, inputs=inputs, **options)
+        return None if report.ok else f"{report.causes[0]}: {report.findings[0].evidence}"
 
     return probe
 
@@ -95,9 +96,9 @@ def doctor(inputs="qkv", **options):
 # These are the weights that some of them give the word *ship*, beside the right ones, and their sums.
 
 # %% tags=["hide-input"]
-#| alt: A heat map with a row for each version and a column for each word of the sentence. In the right row, ship keeps
-#|   about half of its weight and crew has most of the rest. Without the scale, ship keeps everything; with too large a
-#|   one, the row is nearly even. Over the queries, cosines and dropout do not sum to one.
+#| alt: A heat map with a column for each version and a row for each word of the sentence. In the right column, ship
+#|   keeps about half of its weight and crew has most of the rest. Without the scale, ship keeps everything; with too
+#|   large a one, the column is nearly even. Over the queries, cosines and dropout do not sum to one.
 torch.manual_seed(5)
 scores = attention_scores(ship, ship)
 weights = scores.softmax(-1)
@@ -110,8 +111,11 @@ versions = {
     "after dropout": F.dropout(weights, 0.4),
 }
 rows = torch.stack([each[6] for each in versions.values()])
-names = [f"{name}, sum {row.sum():.2f}" for name, row in zip(versions, rows, strict=True)]
-plot.heatmap(rows, queries=names, keys=words)
+totals = rows.sum(-1).tolist()
+names = [f"{name}: {total:.2f}" for name, total in zip(versions, totals, strict=True)]
+figure = plot.heatmap(rows.mT, queries=words, keys=names)
+figure.axes[0].set(xlabel="version: sum of the weights", ylabel="")
+figure
 
 # %% [markdown]
 # ## The scale left out { #missing-scale }
@@ -124,7 +128,8 @@ def unscaled(q, k, v):
     return (q @ k.mT).softmax(-1) @ v  # right: (q @ k.mT / math.sqrt(q.size(-1)))
 
 
-exhibit("scale", unscaled, right, doctor(), hides=[q[..., :1], k[..., :1], v], given=[q, k, v])
+one_feature = [q[..., :1], k[..., :1], v]
+exhibit("scale", unscaled, right, doctor(), one_feature, given=[q, k, v])
 
 # %% [markdown]
 # In the figure, *ship* keeps 100%<!--= rows[1, 6] --> of itself instead of 55%<!--= rows[0, 6] -->. **Hides** with one
@@ -150,10 +155,11 @@ def of_head_dim(x, heads=H):
 
 
 x = torch.randn(B, N, H * D, generator=torch.Generator().manual_seed(10))
-exhibit("root", of_embed_dim, of_head_dim, doctor("x", num_heads=H), hides=[x, 1], given=[x])
+by_head = doctor("x", num_heads=H)
+exhibit("root", of_embed_dim, of_head_dim, by_head, hides=[x, 1], given=[x])
 
 torch.manual_seed(11)
-many = attention_scores(torch.randn(8, 100, 64), torch.randn(8, 100, 64), scale=1.0)  # heads queries keys
+many = torch.randn(8, 100, 64) @ torch.randn(8, 64, 100)  # heads queries keys
 spread = {d: (many / d**0.5).std().item() for d in (64, 8 * 64)}
 spread
 
@@ -172,10 +178,10 @@ d_k = D
 
 
 def with_global(q, k, v):
-    return (q @ k.mT / math.sqrt(d_k)).softmax(-1) @ v  # right: math.sqrt(q.size(-1))
+    return (q @ k.mT / math.sqrt(d_k)).softmax(-1) @ v  # right: q.size(-1)
 
 
-wide = [torch.cat([each] * 3, dim=-1) for each in (q, k, v)]  # another head_dim, and nobody told d_k
+wide = [torch.cat([each] * 3, dim=-1) for each in (q, k, v)]  # another head_dim
 exhibit("global", with_global, right, doctor(), hides=[q, k, v], given=wide)
 
 # %% [markdown]
@@ -194,8 +200,8 @@ def over_queries(q, k, v):
 
 
 def sums(f, q, k, v):
-    keys = torch.eye(k.size(1)).expand(k.size(0), -1, -1)  # with these as values, the context is the weights
-    return probes.weights_sum_to_one(f(q, k, keys))
+    identity = torch.eye(k.size(1)).expand(k.size(0), -1, -1)
+    return probes.weights_sum_to_one(f(q, k, identity))  # the context is the weights
 
 
 equal = torch.ones(B, N, D)
@@ -220,7 +226,8 @@ def averaged(x):
     return self_attention(x).context
 
 
-exhibit("sums", summed, averaged, probes.is_no_average, hides=[ship[None, :1]], given=[ship[None]])
+batch = ship[None]
+exhibit("sums", summed, averaged, probes.is_no_average, [batch[:, :1]], given=[batch])
 lengths = {f.__name__: f(ship)[6].norm().item() for f in (summed, averaged)}
 cosine_weights(ship)[6].sum(), ship[6].norm(), lengths
 
@@ -247,7 +254,7 @@ def foreign(x):
 
 def is_no_cosine(f, x):
     worst = (f(x).diagonal() - 1).abs().max().item()
-    return f"a token has the cosine {1 + worst:.2f} with itself" if worst > 1e-5 else None
+    return f"a cosine of {1 + worst:.2f} with itself" if worst > 1e-5 else None
 
 
 exhibit("norms", foreign, cosine_weights, is_no_cosine, hides=[ship], given=[other])
@@ -274,7 +281,7 @@ print(found)
 
 def both(q, k, v, dropout, training):
     weights = attention_scores(q, k).softmax(-1)
-    return F.dropout(weights, dropout, training) @ v, weights  # the weights as they were before
+    return F.dropout(weights, dropout, training) @ v, weights  # as they were before
 
 
 assert not probes.weights_sum_to_one(both(q, k, v, 0.4, True)[1])
@@ -305,7 +312,7 @@ def varies(f, q, k, v, p):
     return probes.changes_from_call_to_call(lambda q: f(q, k, v, p), q)
 
 
-exhibit("eval", always, in_training, varies, hides=[q, k, v, 0.0], given=[q, k, v, 0.2])
+exhibit("eval", always, in_training, varies, [q, k, v, 0.0], given=[q, k, v, 0.2])
 
 # %% [markdown]
 # **Hides** with a dropout of zero, and in every test that compares shapes. **Fix:** in a module,
@@ -360,7 +367,7 @@ def twice(f):
 
 
 mine = q.clone()
-assert probes.differs(in_place(mine, k, v), right(q, k, v)) == 0  # the first call is right
+assert probes.differs(in_place(mine, k, v), right(q, k, v)) == 0  # the first call
 off["in place"] = probes.differs(twice(in_place)(q, k, v), right(q, k, v))
 found = probes.overwrites_inputs(in_place, q, k, v)
 assert found
@@ -421,7 +428,8 @@ off["unused"] = probes.differs(*outputs)
 
 with torch.device("meta"):  # shapes without memory
     long = torch.empty(1, 8192, 64)
-    all_heads = nn.MultiheadAttention(64, 4, batch_first=True)(long, long, long, average_attn_weights=False)[1]
+    large = nn.MultiheadAttention(64, 4, batch_first=True)
+    _, all_heads = large(long, long, long, average_attn_weights=False)
 f"the fused kernel ran for need_weights in {ran}", tuple(all_heads.shape)
 
 # %% [markdown]
@@ -448,12 +456,14 @@ told = []
 with TemporaryDirectory() as folder:
     path = Path(folder, "vectors.txt")
     path.write_text("ship 0.5 1.5\ncrew 2.5 3.5\n")
-    assert torch.equal(split_everywhere(path)["crew"], read_glove(path)["crew"])  # it hides here
+    same = split_everywhere(path)["crew"] == read_glove(path)["crew"]
+    assert same.all()  # it hides here
     path.write_text("ship 0.5 1.5\n. . . 2.5 3.5\n")
     assert read_glove(path)[". . ."].tolist() == [2.5, 3.5]
-    for mistake in (lambda: split_everywhere(path), lambda: {"ship": 0}["shop"], lambda: read_glove(path)["shop"]):
+    readers = split_everywhere, lambda _: {}["shop"], lambda path: read_glove(path)["shop"]
+    for read in readers:
         try:
-            mistake()
+            read(path)
         except (ValueError, KeyError) as error:
             told.append(f"{type(error).__name__}: {error}")
 failed = "could not convert string to float: '.'" in told[0]
@@ -470,10 +480,8 @@ told
 # **Mend this function.** It has four<!--== len(planted) --> mistakes of this page. Write it anew: `attend(query, key,
 # value, dropout, training)` returns the context, and weights whose rows sum to one in training, too.
 
+
 # %%
-planted = ["input-overwritten", "wrong-d-in-scale", "softmax-over-queries", "dropout-in-eval"]
-
-
 def broken(query, key, value, dropout, training):
     query /= math.sqrt(512)
     weights = (query @ key.mT).softmax(-2)
@@ -495,6 +503,7 @@ def mended(query, key, value, dropout, training):
     return F.dropout(weights, dropout, training) @ value, weights
 
 
+planted = ["in-place division", "root of another d", "softmax over queries", "dropout in evaluation"]
 assert not check("mended-attention", broken)
 check("mended-attention", mended)
 
