@@ -207,6 +207,21 @@ def test_without_weights_the_behaviour_names_what_it_can_and_the_rest_is_open() 
     assert "pass weights=dict(query=..., key=..., value=..., out=...)" in unknown.needs
 
 
+def test_norms_windows_and_whole_layers_are_not_blamed_for_being_more_than_attention() -> None:
+    class Windowed(Letters):
+        def forward(self, z):
+            a, b, c = (torch.einsum("nse,ehp->nhsp", z, w) for w in (self.Wq, self.Wk, self.Wv))
+            seen = torch.ones(z.size(1), z.size(1), dtype=torch.bool).tril().triu(-2)
+            y = F.scaled_dot_product_attention(F.normalize(a, dim=-1), b, c, attn_mask=seen)
+            return torch.einsum("nhxp,hpe->nxe", y, self.Wo)
+
+    windowed = diagnose(Windowed(), embed_dim=E, causal=True)
+    assert windowed.ok, windowed
+    assert "the past is seen" in {each.check for each in windowed.inconclusive}
+    layer = nn.TransformerEncoderLayer(E, H, dim_feedforward=7, dropout=0.2, batch_first=True)
+    assert diagnose(layer, embed_dim=E, causal=False).ok
+
+
 def test_two_mistakes_at_once_are_both_named() -> None:
     class Two(Letters):
         def forward(self, z):

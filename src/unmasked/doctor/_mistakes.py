@@ -315,7 +315,7 @@ def _in_weights(case: Case) -> Iterator[Mistake]:
         order = sorted(picked) == [0, 1, 2]
         if matrices:
             yield Mistake(cause, told, Steps(project=_picked(picked)), is_order=order)
-        if case.query.shape == case.key.shape:
+        if case.query is not case.key:
             told = told.replace("projection", "input")
             enter = lambda c, p=picked: _inputs(c, p)  # noqa: E731
             yield Mistake(cause, told, Steps(enter=enter))
