@@ -11,13 +11,13 @@
 # query may see the key.** What a query may not see gets a score of minus infinity before the softmax, and so a weight
 # of exactly zero<!--== bool((weights[~both] == 0).all()) -->. PyTorch's own interfaces disagree about `True`:
 #
-# | Given this boolean mask | `True` means |
+# | `True` means | In |
 # | --- | --- |
-# | `F.scaled_dot_product_attention(attn_mask=...)` | *may attend*<!--== means[0] --> |
-# | `nn.MultiheadAttention(attn_mask=...)` | **may not attend**<!--== means[1] --> |
-# | `nn.MultiheadAttention(key_padding_mask=...)` | **may not attend**<!--== means[2] --> |
-# | `nn.TransformerEncoderLayer(src_mask=...)` | **may not attend**<!--== means[3] --> |
-# | `unmasked`, `allowed=...` | *may attend*<!--== means[4] --> |
+# | *may attend*<!--== means[0] --> | `F.scaled_dot_product_attention`: `attn_mask` |
+# | **may not attend**<!--== means[1] --> | `nn.MultiheadAttention`: `attn_mask` |
+# | **may not attend**<!--== means[2] --> | `nn.MultiheadAttention`: `key_padding_mask` |
+# | **may not attend**<!--== means[3] --> | `nn.TransformerEncoderLayer`: `src_mask` |
+# | *may attend*<!--== means[4] --> | `unmasked`: `allowed` |
 #
 # None of them raises an error<!--== ran == 2 * len(calls) --> when it is given a mask of the other kind. This page
 # computes that table.

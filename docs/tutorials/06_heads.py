@@ -152,7 +152,8 @@ print("tagged", tagged, "split, head 0", split[0], "direct view, head 0", direct
 # %% [markdown]
 # Split right, head 0<!--~ a head's name --> has the first four<!--= split.size(-1) --> features of every token. A view
 # alone deals the numbers out as they lie in memory: the same head gets *all* features of the first token, then half of
-# the next one's. A view only renames; it moves nothing.
+# the next one's<!--= direct[0].flatten().tolist() == [*range(8), *range(10, 14)] -->. A view only renames; it moves
+# nothing.
 
 
 # %% tags=["hide-input"]
@@ -198,7 +199,8 @@ assert torch.equal(split[h, :, j], tagged.T)
 # \end{aligned} \qquad h = 0, \dots, H - 1, \quad t = 0, \dots, n - 1 \tag{6.3}$$
 # <!-- where: y = random("n H*d_k"); m = y.flatten(); q = split_heads(y, H); z = y.view(H, n, d_k) -->
 #
-# The two agree for every token and head if there is one head, or one token: tests of such a size pass.
+# The two agree everywhere if there is one head<!--= torch.equal(tagged.view(1, 3, 8), split_heads(tagged, 1)) -->, or
+# one token<!--= torch.equal(tagged[:1].view(2, 1, 4), split_heads(tagged[:1], 2)) -->: tests of such a size pass.
 
 # %% [markdown]
 # ## And back: the merge
