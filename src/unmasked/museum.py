@@ -6,6 +6,8 @@ the exercises name mistakes by these slugs.
 
 from dataclasses import dataclass
 
+__all__ = ["ENTRIES", "Entry"]
+
 
 @dataclass(frozen=True)
 class Entry:

@@ -81,7 +81,15 @@ def exercise(name: str, *, page: str, task: str) -> Callable[[Check], Check]:
 
 
 def exercises() -> dict[str, Exercise]:
-    """All exercises by name, in the order of their pages."""
+    """All exercises by name, in the order of their pages.
+
+    Returns:
+        Each exercise with its name, its page and what it asks for.
+
+    Example:
+        >>> exercises()["causal-mask"].task
+        'Each token may see itself and what stands before it, and nothing else.'
+    """
     package = importlib.import_module(__package__)
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"{__package__}.{module.name}")
