@@ -75,8 +75,8 @@ for d in range(2, 9):
 table(torch.tensor(list(exact.values())).T, ["plain", "divided"], [f"d = {d}" for d in exact])
 
 # %% [markdown]
-# The standard deviation, the root of the variance, says how large such numbers typically are: $\sqrt{d}$. By it they
-# are divided, and so the score of query $i$ and key $j$ is
+# The standard deviation, the root of the variance, says how large such numbers typically are: $\sqrt{d}$. Dot products
+# are divided by it, and so the score of query $i$ and key $j$ is
 #
 # $$s_{ij} = \frac{q_i \cdot k_j}{\sqrt{d_k}} \tag{2.2}$$
 # <!-- where: q, k = random("n d_k", "m d_k"); s = attention_scores(q, k) -->
@@ -85,9 +85,9 @@ table(torch.tensor(list(exact.values())).T, ["plain", "divided"], [f"d = {d}" fo
 # applied to the query, before the product, which keeps large inputs finite:
 
 # %%
-for function, line in ((functional._scale, "return"), (attention_scores, " @ ")):
+for function, line in ((functional._scale, "return "), (attention_scores, "scores = ")):
     source = inspect.getsource(function).splitlines()
-    print(next(each.strip() for each in source if line in each and "dot products" not in each))
+    print(next(each.strip().partition("  #")[0] for each in source if line in each))
 
 torch.manual_seed(1)
 q, k = torch.randn(3, 6), torch.randn(5, 6)
@@ -325,9 +325,9 @@ table(torch.tensor(list(new.values())), list(new), ["bound", "by (2.5)", "var(q)
 # for each: that is what the root is for. Smaller scores mean flatter weights at the start, and training can make the
 # matrices larger.
 #
-# **Independence.** A token and itself are not independent. The dot product of a vector with itself has no variance of
-# $d$ around zero but the *mean* $d$, and the score $\sqrt{d}$. Self-attention without learned matrices is therefore
-# mostly the token itself, the more so the wider it is:
+# **Independence.** A token is not independent of itself. The dot product of a vector with itself does not vary around
+# zero: its *mean* is $d$, and so its score is about $\sqrt{d}$. Self-attention without learned matrices keeps mostly
+# the token itself, the more so the wider it is:
 
 # %%
 torch.manual_seed(9)
@@ -415,7 +415,9 @@ def scores(q, k):
     return q @ k.mT / math.sqrt(q.size(-1))
 
 
-check("scaled-scores", scores)
+feedback = check("scaled-scores", scores)
+assert feedback
+feedback
 
 # %% [markdown]
 # **Another variance.** Let every feature of queries and keys have the variance $v$ instead of one. By which number must
@@ -431,7 +433,9 @@ def divisor(d, v):
     return v * math.sqrt(d)
 
 
-check("divisor", divisor)
+feedback = check("divisor", divisor)
+assert feedback
+feedback
 
 # %% [markdown]
 # **Back through the softmax.** Write `backward(weights, gradient)`: from a softmax's weights, and the gradient of the
@@ -450,7 +454,9 @@ def backward(weights, gradient):
     return share - weights * share.sum(dim=-1, keepdim=True)
 
 
-check("softmax-backward", backward)
+feedback = check("softmax-backward", backward)
+assert feedback
+feedback
 
 # %% [markdown]
 # ## What to read next

@@ -291,8 +291,8 @@ moved
 # ## Positions, added
 #
 # The usual way is to say where a word stands: add to each embedding a vector that belongs to its place. Then the two
-# sentences about orders differ, and so do the two *my*. Above, `positions` were random vectors, which is enough to tell
-# places apart; GPT-2 and BERT learn theirs from such a start.
+# sentences about orders differ. Above, `positions` were random vectors, which is enough to tell places apart; GPT-2 and
+# BERT learn theirs from such a start.
 
 # %%
 contexts = self_attention(pair + positions).context
@@ -338,7 +338,7 @@ assert not is_equivariant(right, pair)
 
 # %% [markdown]
 # A model with positions must *fail* the test for equivariance. This one passes it<!--= is_equivariant(wrong, pair) -->,
-# so it knows no order. Such a model still learns something, as a bag of words does, and nothing in its loss tells.
+# so it knows no order. Such a model still learns something, from the bag of words, so its loss need not tell.
 #
 # ## Exercises
 #
@@ -361,7 +361,9 @@ def survives_shuffles(f):
     return all(torch.allclose(f(x[order]), f(x)[order]) for order in orders)
 
 
-check("is-equivariant", survives_shuffles)
+feedback = check("is-equivariant", survives_shuffles)
+assert feedback
+feedback
 
 # %% [markdown]
 # **Attention from a bag.** Write `bag(x, counts)`: x holds each word once, with the axes (words, features), and
@@ -379,7 +381,9 @@ def bag(x, counts):
     return shares / shares.sum(dim=-1, keepdim=True) @ x
 
 
-check("bag-of-words", bag)
+feedback = check("bag-of-words", bag)
+assert feedback
+feedback
 
 # %% [markdown]
 # **Tell twins apart.** Write `place(x)`, which adds a vector to each row of x, with the axes (tokens, features), so
@@ -396,7 +400,9 @@ def place(x):
     return x + torch.sin(number / 10 ** torch.linspace(0, 2, x.size(-1), dtype=x.dtype))
 
 
-check("tell-apart", place)
+feedback = check("tell-apart", place)
+assert feedback
+feedback
 
 # %% [markdown]
 # ## What to read next

@@ -38,7 +38,7 @@ class Table:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        head = "".join(f'<th scope="col">{escape(title)}</th>' for title in self.header)
+        head = "".join(f'<th scope="col">{escape(title)}</th>' if title else "<td></td>" for title in self.header)
         body = "".join(
             f'<tr><th scope="row">{escape(name)}</th>' + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>"
             for name, *cells in self.rows

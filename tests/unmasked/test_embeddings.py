@@ -49,7 +49,7 @@ def test_a_table_escapes_its_tokens_in_html_and_prints_columns_of_their_own() ->
     shown = table(torch.tensor([[0.125, -1.0]]), ["<b>"], ["&", "x"], digits=3)
     assert str(shown) == repr(shown) == "\t&\tx\t\n<b>\t0.125\t-1.000\t"
     assert shown._repr_html_() == (
-        '<table><thead><tr><th scope="col"></th><th scope="col">&amp;</th><th scope="col">x</th></tr></thead>'
+        '<table><thead><tr><td></td><th scope="col">&amp;</th><th scope="col">x</th></tr></thead>'
         '<tbody><tr><th scope="row">&lt;b&gt;</th><td>0.125</td><td>-1.000</td></tr></tbody></table>'
     )
 

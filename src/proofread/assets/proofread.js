@@ -37,3 +37,15 @@
     }
   })
 })()
+
+/* What is wider than the page scrolls by itself, and can be reached without a mouse. */
+(() => {
+  const reach = () =>
+    document.querySelectorAll(".jp-OutputArea-output, .jp-RenderedText pre, .math-display").forEach((each) => {
+      if (each.scrollWidth > each.clientWidth) each.tabIndex = 0
+      else each.removeAttribute("tabindex")
+    })
+  addEventListener("load", reach)
+  addEventListener("resize", reach)
+  addEventListener("toggle", reach, true)
+})()

@@ -1,0 +1,17 @@
+"""A hook of the site: what the theme and Markdown leave unsaid to readers who do not see the page."""
+
+import re
+from typing import Any
+
+_EMPTY = re.compile(r"<th(?: [^>]*)?>\s*</th>")
+_SEARCH = re.compile(r'(<div class="md-search"[^>]*) role="dialog">')
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """The corner of a table heads no column."""
+    return _EMPTY.sub("<td></td>", html)
+
+
+def on_post_page(output: str, **_: Any) -> str:
+    """The search is a dialog, and says so by name."""
+    return _SEARCH.sub(r'\1 role="dialog" aria-label="Search">', output)

@@ -1,0 +1,101 @@
+"""The site in a real browser: it is built once, served from this machine, and opened in Debian's Chromium."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from filelock import FileLock
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+ROOT = Path(__file__).parents[2]
+# The system's own browser: what a driver would download is another one. It asks nobody for anything by itself.
+QUIET = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+class _Silent(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def _serve(folder: Path) -> Iterator[str]:
+    """Serve a folder at an address of this machine until the generator is closed."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Silent, directory=str(folder)))
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """The site, built by the first worker that needs it; the others wait. SITE names one that is built already."""
+    if given := os.environ.get("SITE"):
+        return Path(given)
+    temporary = tmp_path_factory.getbasetemp()
+    shared = temporary if worker_id == "master" else temporary.parent
+    folder = shared / "site-in-browser"
+    with FileLock(f"{folder}.lock"):
+        if not folder.exists():
+            part = folder.with_suffix(".part")
+            command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(part)]
+            built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+            assert built.returncode == 0, built.stderr
+            part.rename(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def address(site: Path) -> Iterator[str]:
+    yield from _serve(site)
+
+
+@pytest.fixture
+def faulty(tmp_path: Path) -> Iterator[tuple[Path, str]]:
+    """An empty folder, and the address where it is served."""
+    for address in _serve(tmp_path):
+        yield tmp_path, address
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if program is None:
+        pytest.skip("needs Chromium: apt-get install chromium")
+    if importlib.util.find_spec("playwright") is None:
+        pytest.skip('needs playwright: pip install -e ".[test]"')
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=program, args=QUIET)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def axe() -> str:
+    """The program that finds what keeps readers out."""
+    found = importlib.util.find_spec("axe_playwright_python")
+    if found is None or not found.origin:
+        pytest.skip('needs axe-core: pip install -e ".[test]"')
+    return Path(found.origin).with_name("axe.min.js").read_text(encoding="utf-8")

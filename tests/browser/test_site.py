@@ -1,0 +1,192 @@
+"""What a reader of the site meets in a browser: on every page, in light and dark, on a wide screen and on a phone."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from proofread.check import find_pages
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext, Page
+
+DOCS = Path(__file__).parents[2] / "docs"
+SOURCES = find_pages([DOCS])
+OPEN = """
+async () => {
+  // Solutions and hints are read, too; the sources of docstrings are code like any other, and there is much of it.
+  document.querySelectorAll("details:not(.mkdocstrings-source)").forEach((each) => (each.open = true))
+  for (const image of document.images) image.loading = "eager"
+  // What cannot be loaded is told of by the browser.
+  await Promise.all([...document.images].filter((i) => i.checkVisibility()).map((i) => i.decode().catch(() => {})))
+  await document.fonts.ready
+  await new Promise((done) => setTimeout(done, 300)) // a change of colour takes a quarter of a second
+}
+"""
+WIDE = """
+() => {
+  if (document.documentElement.scrollWidth <= innerWidth) return []
+  const inside = (each) => {
+    for (let p = each.parentElement; p && p !== document.body; p = p.parentElement)
+      if (getComputedStyle(p).overflowX !== "visible") return false
+    return true
+  }
+  return [...document.querySelectorAll("body *")]
+    .filter((each) => each.getBoundingClientRect().right > innerWidth + 1 && inside(each))
+    .slice(0, 3).map((each) => each.outerHTML.slice(0, 120))
+}
+"""
+AXE = """
+async (rules) => (await axe.run(document, {resultTypes: ["violations"], ...rules})).violations.flatMap((each) =>
+  each.nodes.map((node) => `${each.id} (${each.impact}): ${node.target} ${node.html.slice(0, 160)} ` +
+    [...node.any, ...node.all, ...node.none].map((check) => check.message).join(" ")))
+"""
+# Of all that axe-core looks at, only this differs in the dark.
+RULES: dict[str, dict[str, Any]] = {"light": {}, "dark": {"runOnly": ["color-contrast", "link-in-text-block"]}}
+
+
+def place(source: Path) -> str:
+    """Where a page of docs is in the site."""
+    path = source.relative_to(DOCS).with_suffix("")
+    name = str(path.parent if path.name == "index" else path)
+    return "" if name == "." else f"{name}/"
+
+
+PLACES = [place(source) for source in SOURCES]
+SCRIPTS = [place(source) for source in SOURCES if source.suffix == ".py"]
+
+
+def watched(context: BrowserContext, address: str) -> tuple[Page, list[str]]:
+    """A tab, and what goes wrong in it."""
+    page, faults = context.new_page(), []
+    page.on("console", lambda said: faults.append(f"console: {said.text}") if said.type == "error" else None)
+    page.on("pageerror", lambda error: faults.append(f"error: {error}"))
+
+    def asked(url: str) -> None:
+        if not url.startswith((address, "data:", "blob:")):
+            faults.append(f"another origin: {url}")
+
+    page.on("request", lambda request: asked(request.url))
+    return page, faults
+
+
+def faults_of(browser: Browser, axe: str, address: str, where: str) -> list[str]:
+    """What is wrong with a page by day and by night, on a wide screen and on a phone."""
+    found = []
+    for scheme, rules in RULES.items():
+        context = browser.new_context(color_scheme=scheme, viewport={"width": 1280, "height": 900})
+        page, faults = watched(context, address)
+        page.goto(address + where)
+        page.evaluate(OPEN)
+        page.evaluate(axe)
+        faults += [f"axe: {each}" for each in page.evaluate(AXE, rules)]
+        for width in (1280, 360):
+            page.set_viewport_size({"width": width, "height": 900})
+            faults += [f"at {width} pixels, goes over the side: {each}" for each in page.evaluate(WIDE)]
+        found += [f"{scheme}: {fault}" for fault in faults]
+        context.close()
+    return found
+
+
+@pytest.mark.parametrize("where", PLACES, ids=lambda where: where.strip("/") or "home")
+def test_a_page_opens_without_errors_or_strangers_fits_a_phone_and_is_open_to_all(
+    browser: Browser, axe: str, address: str, where: str
+):
+    assert faults_of(browser, axe, address, where) == []
+
+
+def test_each_of_these_faults_is_noticed(browser: Browser, axe: str, faulty: tuple[Path, str]):
+    folder, address = faulty
+    (folder / "index.html").write_text(
+        '<html lang="en"><title>Faults</title><main><h1>Faults</h1><img src="missing.png">'
+        '<div style="width: 900px; color: #777; background: #888">wide</div>'
+        '<script src="http://localhost:9/stranger.js"></script><script>throw Error("planted")</script></main></html>'
+    )
+    found = "\n".join(faults_of(browser, axe, address, ""))
+    for fault in (
+        "light: at 360 pixels, goes over the side: <div",
+        "light: axe: image-alt (critical)",
+        "dark: axe: color-contrast (serious)",
+        "another origin: http://localhost:9/stranger.js",
+        "error: planted",
+        "console: Failed to load resource",
+    ):
+        assert fault in found
+    assert "at 1280 pixels" not in found
+
+
+@pytest.mark.parametrize("where", SCRIPTS, ids=lambda where: where.strip("/"))
+def test_copying_puts_the_cell_or_its_program_on_the_clipboard(browser: Browser, address: str, site: Path, where: str):
+    context = browser.new_context()
+    context.grant_permissions(["clipboard-read", "clipboard-write"], origin=address.rstrip("/"))
+    page, faults = watched(context, address)
+    page.goto(address + where)
+    cells = page.locator(".jp-Cell:has(.proofread-programs)")
+    assert cells.count()
+    for cell in (cells.first, cells.last):
+        cell.evaluate(
+            "each => { for (let up = each; up; up = up.parentElement) if (up.open === false) up.open = true }"
+        )
+        links = cell.locator(".proofread-programs a")
+        for number in range(links.count()):
+            link = links.nth(number)
+            program = (site / where / link.get_attribute("href")).read_text()
+            link.click()
+            page.wait_for_selector(".proofread-copied")
+            assert copied(page) == program
+            page.evaluate(
+                "document.querySelectorAll('.proofread-copied').forEach(e => e.classList.remove('proofread-copied'))"
+            )
+        code = cell.locator("code").first
+        if code.count() and code.is_visible():
+            cell.hover()
+            page.evaluate("navigator.clipboard.writeText('')")
+            cell.locator("button").first.click()
+            page.wait_for_function("navigator.clipboard.readText().then(text => text !== '')")
+            assert copied(page).strip() == code.inner_text().strip()
+    assert faults == []
+    context.close()
+
+
+def copied(page: Page) -> str:
+    return str(page.evaluate("navigator.clipboard.readText()"))
+
+
+def telling(site: Path) -> dict[str, str]:
+    """For each page a word that tells it from the others: one that the fewest of them have, the longest of these."""
+    index: dict[str, Any] = json.loads((site / "search/search_index.json").read_text())
+    words: dict[str, set[str]] = {where: set() for where in PLACES}
+    for entry in index["docs"]:
+        where = entry["location"].partition("#")[0]
+        text = re.sub(r"<[^>]*>", " ", f"{entry['title']} {entry['text']}")
+        words.get(where, set()).update(re.findall(r"\b[a-z]{5,12}\b", text))
+    shared = Counter(word for said in words.values() for word in said)
+    return {
+        where: min(sorted(said), key=lambda word: (shared[word], -len(word)), default="")
+        for where, said in words.items()
+    }
+
+
+def test_the_search_finds_a_word_of_each_page(browser: Browser, address: str, site: Path):
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    page, faults = watched(context, address)
+    page.goto(address)
+    lost = []
+    page.locator(".md-search__input").click()
+    for where, word in telling(site).items():
+        page.locator(".md-search__input").fill(word)
+        expected = f"new URL(each.href).pathname === '/{where}'"
+        try:
+            page.wait_for_function(
+                f"[...document.querySelectorAll('.md-search-result__link')].some(each => {expected})", timeout=5000
+            )
+        except Exception:
+            lost.append((where, word))
+    assert lost == []
+    assert faults == []
+    context.close()
