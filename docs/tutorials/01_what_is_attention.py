@@ -539,6 +539,11 @@ check("sum-of-zero", opposite)
 #     Any two that point in opposite directions. Their cosines sum to zero, by which nothing can be divided. The sum of
 #     exponentials is always positive.
 
+# %% tags=["remove-cell"]
+assert check("by-hand", attend)
+assert check("is-cosines", is_cosines)
+assert check("sum-of-zero", opposite)
+
 # %% [markdown]
 # ## What to read next
 #

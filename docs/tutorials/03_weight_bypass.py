@@ -664,6 +664,11 @@ check("hidden-matrix", hidden)
 #     They come from queries and keys alone. And the output can be repaired because averaging and multiplying by a
 #     matrix may change places: the inverse undoes the matrix after the average as well as before it.
 
+# %% tags=["remove-cell"]
+assert check("undo-the-root", unscaled)
+assert check("plain-average", even)
+assert check("hidden-matrix", hidden)
+
 # %% [markdown]
 # ## What to read next
 #

@@ -642,6 +642,11 @@ _, mine = attend_with_dropout(q, k, v, allowed, p=0.5)
 torch.testing.assert_close(mine, dropped, atol=1e-5, rtol=0)
 check("weights-dropout", attend_with_dropout)
 
+# %% tags=["remove-cell"]
+assert check("multi-head", layer)
+assert check("bias-never-missed", min(missed, key=missed.get))
+assert check("weights-dropout", attend_with_dropout)
+
 # %% [markdown]
 # ## What to read next
 #

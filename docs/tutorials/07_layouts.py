@@ -27,7 +27,9 @@
 # without tying two models together.
 
 # %%
+import inspect
 import itertools
+import textwrap
 from copy import deepcopy
 
 import torch
@@ -115,20 +117,38 @@ for other in (separate, interleaved, stacked, conv1d):
 # %% [markdown]
 # ## Same shape, another order
 #
-# Which rows belong to whom? Below, each row of the two matrices that look alike has the shade of its part: light for
-# the query, middle for the key, dark for the value.
+# Which rows belong to whom? From the packed order to the interleaved one, part and head change places, and nothing
+# else:
+
+# %%
+w = packed["in_proj_weight"].unflatten(0, (3, num_heads, head_dim))
+by_hand = w.transpose(0, 1).flatten(0, 2)  # heads parts head_dim
+assert torch.equal(by_hand, kept["interleaved"]["qkv_layer.weight"])
+
+for line in inspect.getsource(layouts._interleave).splitlines():
+    print(textwrap.fill(line, 82, subsequent_indent=" " * 8))
 
 # %% tags=["hide-input"]
-#| alt: Two columns of 36<!--= len(packed["in_proj_weight"]) --> cells. In the packed one, twelve light, twelve middle
-#|   and twelve dark cells follow one another. In the interleaved one, four of each alternate, head by head.
-parts = torch.tensor([0.15, 0.5, 1.0]).repeat_interleave(embed_dim)[:, None]
-by_head = parts.view(3, num_heads, head_dim).transpose(0, 1).reshape(-1, 1)
-panels = {"packed": parts.expand(-1, 6), "interleaved": by_head.expand(-1, 6)}
+#| alt: Two columns of 36<!--= len(packed["in_proj_weight"]) --> rows. In the packed one, three blocks of
+#|   twelve<!--= embed_dim --> rows: query, key, value. In the interleaved one, nine<!--= len(blocks["interleaved"]) -->
+#|   blocks of four<!--= head_dim -->: query, key, value of one head, then of the next.
+blocks = {"packed": [0, 1, 2], "interleaved": [0, 1, 2] * num_heads}
+panels = {}
+for name, parts in blocks.items():
+    each = torch.tensor(parts).repeat_interleave(3 * embed_dim // len(parts))
+    panels[name] = (each[:, None] / 2).expand(-1, 6)
 figure = plot.heatmap(panels)
-for axes in figure.axes[:2]:
+for axes, parts in zip(figure.axes[:2], blocks.values(), strict=True):
     axes.set_xlabel("")
     axes.set_xticks([])
-    axes.set_ylabel("row")
+    height = 3 * embed_dim / len(parts)
+    for number, part in enumerate(parts):
+        place = {"x": 2.5, "y": height * (number + 0.5) - 0.5, "s": ("query", "key", "value")[part]}
+        label = axes.text(**place, ha="center", va="center", fontsize=9, color="black")
+        label.set_bbox({"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1})
+figure.axes[0].set_ylabel("row")
+figure.axes[1].set_ylabel("")
+figure.axes[2].remove()  # what the shades mean is written on them
 figure
 
 # %% [markdown]
@@ -300,6 +320,11 @@ context = merge_heads(F.scaled_dot_product_attention(q, k, v, is_causal=True))
 mine = context @ gpt2["c_proj.weight"] + gpt2["c_proj.bias"]
 torch.testing.assert_close(mine, expected, atol=1e-4, rtol=0)
 check("conv1d-to-packed", load)
+
+# %% tags=["remove-cell"]
+assert check("one-head-of-packed", head_weights)
+assert check("interleaved-to-packed", to_packed)
+assert check("conv1d-to-packed", load)
 
 # %% [markdown]
 # ## What to read next

@@ -148,7 +148,9 @@ by_query, by_key, by_value
 causal = masks.causal(2, 5)  # two queries, five keys
 whole = self_attention(X[:5], is_causal=True)
 newest = scaled_dot_product_attention(X[3:5], X[:5], X[:5], is_causal=True)
-torch.testing.assert_close(newest.context, whole.context[3:])
+masked = scaled_dot_product_attention(X[3:5], X[:5], X[:5], allowed=causal)
+for one in (newest, masked):
+    torch.testing.assert_close(one.context, whole.context[3:])
 
 
 def by_function(query, memory):
@@ -454,6 +456,11 @@ def softmax_one(scores):
 
 
 check("softmax-one", softmax_one)
+
+# %% tags=["remove-cell"]
+assert check("cross-attention", cross)
+assert check("appended-pair", append)
+assert check("softmax-one", softmax_one)
 
 # %% [markdown]
 # ## What to read next

@@ -83,8 +83,8 @@ def exhibit(name, wrong, right, probe=leaks, hides=one_token, given=(x,)):
 
 
 # %% [markdown]
-# Three<!--== len(weighed) - 1 --> of the mistakes, and the right weights of the same sequence. Only the right ones have
-# zeros above the diagonal, and rows that sum to one.
+# Three<!--== len(weighed) - 1 --> of the mistakes, and the right weights of the same sequence. Only
+# the right<!--== sound_ones == ["right"] --> ones have zeros above the diagonal, and rows that sum to one.
 
 # %% tags=["hide-input"]
 #| alt: Four heat maps of five queries and five keys. The right one is zero above the diagonal. With the other polarity
@@ -98,6 +98,7 @@ weighed = {
     "boolean added": (scores + ~allowed).softmax(-1),
     "after softmax": scores.softmax(-1) * allowed,
 }
+sound_ones = [name for name, w in weighed.items() if not w.triu(1).any() and torch.allclose(w.sum(-1), torch.ones(N))]
 plot.heatmap(weighed)
 
 # %% [markdown]

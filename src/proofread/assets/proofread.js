@@ -36,7 +36,7 @@
       location.assign(link.href)
     }
   })
-})()
+})();
 
 /* What is wider than the page scrolls by itself, and can be reached without a mouse. */
 (() => {

@@ -80,11 +80,11 @@ def exercise(name: str, *, page: str, task: str) -> Callable[[Check], Check]:
     return register
 
 
-def exercises() -> dict[str, Exercise]:
+def exercises() -> dict[str, Any]:
     """All exercises by name, in the order of their pages.
 
     Returns:
-        Each exercise with its name, its page and what it asks for.
+        Each `Exercise`: its name, its page, what it asks for and its check.
 
     Example:
         >>> exercises()["causal-mask"].task
