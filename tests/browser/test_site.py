@@ -127,8 +127,8 @@ def test_copying_puts_the_cell_or_its_program_on_the_clipboard(browser: Browser,
     page, faults = watched(context, address)
     page.goto(address + where)
     cells = page.locator(".jp-Cell:has(.proofread-programs)")
-    assert cells.count()
-    for cell in (cells.first, cells.last):
+    assert bool(cells.count()) is any((site / where).glob("cell-*.py"))
+    for cell in (cells.first, cells.last) if cells.count() else ():
         cell.evaluate(
             "each => { for (let up = each; up; up = up.parentElement) if (up.open === false) up.open = true }"
         )
@@ -164,7 +164,7 @@ def telling(site: Path) -> dict[str, str]:
     for entry in index["docs"]:
         where = entry["location"].partition("#")[0]
         text = re.sub(r"<[^>]*>", " ", f"{entry['title']} {entry['text']}")
-        words.get(where, set()).update(re.findall(r"\b[a-z]{5,12}\b", text))
+        words.get(where, set()).update(re.findall(r"(?<!\S)[a-z]{5,12}(?!\S)", text))
     shared = Counter(word for said in words.values() for word in said)
     return {
         where: min(sorted(said), key=lambda word: (shared[word], -len(word)), default="")
@@ -180,6 +180,7 @@ def test_the_search_finds_a_word_of_each_page(browser: Browser, address: str, si
     page.locator(".md-search__input").click()
     for where, word in telling(site).items():
         page.locator(".md-search__input").fill(word)
+        page.locator(".md-search__input").dispatch_event("keyup")  # the theme listens to keys
         expected = f"new URL(each.href).pathname === '/{where}'"
         try:
             page.wait_for_function(
