@@ -30,7 +30,7 @@ import torch
 from torch import nn
 from torch.distributions import Categorical
 
-from unmasked import attention_scores, attention_weights, functional, self_attention
+from unmasked import attention_scores, attention_weights, functional, plot, self_attention
 from unmasked.embeddings import ship_vectors, table
 from unmasked.heads import split_heads
 
@@ -196,27 +196,18 @@ mean_fall = measured["unscaled"]["mean"][0] / measured["unscaled"]["mean"][-1]
 #|   variance of the scores rises in proportion to d, the entropy of the weights falls from
 #|   1.4<!--= measured["unscaled"]["entropy"][0] --> to 0.1<!--= measured["unscaled"]["entropy"][-1] -->, and the
 #|   largest derivative falls by over five<!--= fall > 5 --> powers of ten. Scaled, all three are level.
-from unmasked._figure import INK, PageFigure
-
-figure = PageFigure(5.2, 7.6)
-panels = figure.subplots(3, 1, sharex=True)
 told = {"variance": "variance of the scores", "entropy": "entropy of the weights", "derivative": "largest derivative"}
-for axes, (what, label) in zip(panels, told.items(), strict=True):
-    for name, style in (
-        ("unscaled", {"color": "#e07020", "marker": "o"}),
-        ("scaled", {"color": "#3d85d6", "marker": "s"}),
-    ):
-        axes.plot(sizes, measured[name][what], label=name, **style)
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(sizes, labels=[str(d) for d in sizes])
-    axes.set_facecolor("none")
-    axes.set_title(label, color=INK)
-    axes.tick_params(colors=INK, which="both")
-    axes.spines[:].set_color(INK)
-panels[0].set_yscale("log")
-panels[2].set_yscale("log")
-panels[2].set_xlabel("features d", color=INK)
-panels[0].legend(labelcolor=INK, facecolor="none", edgecolor=INK)
+with plot.figure(5.2, 7.6) as figure:
+    panels = figure.subplots(3, 1, sharex=True)
+    for axes, (what, title) in zip(panels, told.items(), strict=True):
+        for name, marker in (("unscaled", "o"), ("scaled", "s")):
+            axes.plot(sizes, measured[name][what], marker=marker, label=name)
+        axes.set(title=title, xscale="log")
+        axes.set_xticks(sizes, labels=[str(d) for d in sizes])
+        axes.minorticks_off()
+    panels[0].set_yscale("log")
+    panels[2].set(yscale="log", xlabel="features d")
+    panels[0].legend()
 figure
 
 # %% [markdown]

@@ -27,8 +27,7 @@ import inspect
 import torch
 from torch import nn
 
-from unmasked import attention_scores, masks, probes, scaled_dot_product_attention, self_attention
-from unmasked._table import Table
+from unmasked import attention_scores, masks, plot, probes, scaled_dot_product_attention, self_attention
 from unmasked.embeddings import ship_vectors
 
 vectors = ship_vectors()
@@ -57,19 +56,15 @@ torch.testing.assert_close(shuffled.weights, weights[order][:, order])
 #| alt: The weights of the sentence and of the shuffled sentence, one heat map above the other. The bright cells, where
 #|   ship and other words meet themselves, stay on the diagonal; the other cells are in other places. In both, a box
 #|   marks the same weight, 0.13<!--= weights[ship, crew] -->, in the row of ship and the column of crew.
-from unmasked._figure import INK, PageFigure
-
-figure = PageFigure(4.6, 9.2)
-for axes, names, matrix in zip(figure.subplots(2), (words, another), (weights, shuffled.weights), strict=True):
-    edges = [place - 0.5 for place in range(len(names) + 1)]
-    axes.pcolormesh(edges, edges, matrix.tolist(), cmap="cividis", vmin=0, vmax=0.6)
-    axes.set(aspect="equal", ylim=(len(names) - 0.5, -0.5))
-    axes.set_xticks(range(len(names)), labels=names, rotation=90)
-    axes.set_yticks(range(len(names)), labels=names)
-    axes.set_title("as written" if names is words else "shuffled", color=INK)
-    axes.tick_params(colors=INK)
-    corner = names.index("crew") - 0.5, names.index("ship") - 0.5
-    axes.add_patch(axes.patch.__class__(corner, 1, 1, fill=False, edgecolor="#ff9d3c", linewidth=2.5))
+with plot.figure(4.6, 9.2) as figure:
+    for axes, names, matrix in zip(figure.subplots(2), (words, another), (weights, shuffled.weights), strict=True):
+        edges = [place - 0.5 for place in range(len(names) + 1)]
+        axes.pcolormesh(edges, edges, matrix.tolist(), vmin=0, vmax=0.6)
+        axes.set(aspect="equal", ylim=(len(names) - 0.5, -0.5), title="as written" if names is words else "shuffled")
+        axes.set_xticks(range(len(names)), labels=names, rotation=90)
+        axes.set_yticks(range(len(names)), labels=names)
+        corner = names.index("crew") - 0.5, names.index("ship") - 0.5
+        axes.add_patch(axes.patch.__class__(corner, 1, 1, fill=False, edgecolor="#ff9d3c", linewidth=2.5))
 figure
 
 # %% [markdown]
@@ -238,7 +233,7 @@ functions = {
 equivariant = {name: is_equivariant(f, pair) for name, f in functions.items()}
 for name, f in functions.items():
     assert equivariant[name] == (probes.breaks_equivariance(f, pair) is None)
-Table(["function", "equivariant"], [(name, str(passes)) for name, passes in equivariant.items()])
+plot.table(["function", "equivariant"], [(name, str(passes)) for name, passes in equivariant.items()])
 
 # %% [markdown]
 # ## The causal mask breaks it

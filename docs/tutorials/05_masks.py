@@ -34,7 +34,6 @@ import torch.nn.functional as F
 from torch import nn
 
 from unmasked import attention_scores, attention_weights, bypass_, masks, plot, probes, self_attention
-from unmasked._table import Table
 from unmasked.embeddings import ship_vectors, table
 
 sentences = ["I must go back to my ship and to my crew", "We process and ship your order"]
@@ -252,7 +251,7 @@ def notices(call, mask):
 
 meaning = {(False, True): "may attend", (True, False): "may not attend"}
 means = [meaning[notices(call, lower), notices(call, ~lower)] for call in calls.values()]
-Table(["Interface and argument", "True means"], list(zip(calls, means, strict=True)))
+plot.table(["Interface and argument", "True means"], list(zip(calls, means, strict=True)))
 
 # %% [markdown]
 # `~` turns one kind into the other. `masks.blocked_from_allowed` does so too, and brings masks with an axis of heads
@@ -336,7 +335,7 @@ for mode in ("train", "eval"):
 blind["unmasked.self_attention"] = self_attention(y, allowed=nothing).context
 
 answers = {name: answer(output[0, 0]) for name, output in blind.items()}
-Table(["Interface", "Context of the first query"], list(answers.items()))
+plot.table(["Interface", "Context of the first query"], list(answers.items()))
 
 # %% [markdown]
 # (*eval* is run without gradients, as models usually are when they are used.) The same module answers NaN<!--=

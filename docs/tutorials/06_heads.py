@@ -26,7 +26,6 @@ import torch.nn.functional as F
 from torch import nn
 
 from unmasked import CausalSelfAttention, masks, plot, probes, scaled_dot_product_attention, self_attention
-from unmasked._table import Table
 from unmasked.embeddings import ship_vectors, table
 from unmasked.heads import (
     fused_qkv,
@@ -255,7 +254,7 @@ axes |= {"embed_dim": embed_dim}
 steps = trace(multi_head, x, *matrices, masks.causal(tokens), axes=axes)
 
 torch.testing.assert_close(steps.result, layer(x))
-Table(["Step", "Shape", "Axes"], [(s.op, str(s.output), ", ".join(s.axes)) for s in steps.steps])
+plot.table(["Step", "Shape", "Axes"], [(s.op, str(s.output), ", ".join(s.axes)) for s in steps.steps])
 
 # %% [markdown]
 # The result is the one of the package's own layer, with the same matrices. The mask has no axes for batch and heads:

@@ -48,7 +48,6 @@ from unmasked import (
     scaled_dot_product_attention,
     self_attention,
 )
-from unmasked._table import Table
 
 B, N, H, D = 2, 5, 4, 3  # batch, tokens, heads, head_dim: all differ
 E = H * D
@@ -189,7 +188,7 @@ def meaning(call):
 
 
 polarity = {name: by_mode(meaning, call) for name, call in interfaces.items()}
-Table(["True means", *modes], [(name, *cells) for name, cells in polarity.items()])
+plot.table(["True means", *modes], [(name, *cells) for name, cells in polarity.items()])
 
 # %% [markdown]
 # The mode changes nothing<!--= all(len(set(cells)) == 1 for cells in polarity.values()) --> here. PyTorch's function
@@ -248,7 +247,7 @@ def gap(blocked):
 
 
 gaps = by_mode(gap, ~causal(x))
-Table(["", *modes], [("off by", *(f"{each:.3g}" for each in gaps))])
+plot.table(["", *modes], [("off by", *(f"{each:.3g}" for each in gaps))])
 
 # %% [markdown]
 # Off by 0.57<!--= gaps[0] --> in training, by nothing<!--= gaps[2] == 0 --> in the last mode. **Fix:** `.bool()`, of
@@ -396,7 +395,7 @@ for name, part in {"nn": module, "unmasked": ours}.items():
             cells = by_mode(causality, part, attn_mask=mask, need_weights=need)
             hints[name, given, need] = cells
             rows.append((f"{name}.MultiheadAttention, {given}, need_weights={need}", *cells))
-Table(["is_causal=True", *modes], rows)
+plot.table(["is_causal=True", *modes], rows)
 
 # %% [markdown]
 # In evaluation without gradients and without a mask, the hint is silently
@@ -483,7 +482,7 @@ for kind, mask in {"bool": ~left_padded, "float": added}.items():
     for name, part in {"4 heads": layer, "3 heads": odd}.items():
         blind[f"nn.TransformerEncoderLayer, {name}", kind] = by_mode(of_layer, part, mask)
 rows = sorted((f"{name}, {kind} mask", *cells) for (name, kind), cells in blind.items())
-Table(["A row that may see nothing", *modes], rows)
+plot.table(["A row that may see nothing", *modes], rows)
 
 # %% [markdown]
 # `nn.MultiheadAttention` gives NaN<!--= blind["nn.MultiheadAttention, need_weights=True", "bool"][0] --> with weights.

@@ -23,7 +23,6 @@ import torch
 import torch.nn.functional as F
 
 from unmasked import plot, probes
-from unmasked._table import Table
 from unmasked.exercises import museum as exercises
 from unmasked.exercises.museum import WRONG, right
 from unmasked.museum import ENTRIES, SYMPTOMS
@@ -164,7 +163,7 @@ assert not survivors
 
 # %% tags=["hide-input", "no-snippet"]
 marks = [(slug, *("found" if name in names else "" for name in checks)) for slug, names in found.items()]
-Table(["", *checks], marks)
+plot.table(["", *checks], marks)
 
 # %% [markdown]
 # Equality finds all<!--= all("equality" in names for names in found.values()) -->, but it needs to know what is right:

@@ -32,7 +32,6 @@ import torch
 from torch import nn
 
 from unmasked import diagnose, museum, plot, probes, self_attention
-from unmasked._table import Table
 from unmasked.doctor import patients
 from unmasked.doctor.patients import HEALTHY, NOT_SEEN, SICK
 
@@ -171,7 +170,7 @@ hypotheses = {
     "merge-without-transpose": attended(merge=lambda context: context.reshape(4, 5, 12)),
 }
 off = {name: (suspect(x) - output).abs().max().item() for name, output in hypotheses.items()}
-Table(("hypothesis", "off by"), [(name, f"{gap:.1e}") for name, gap in off.items()], tabs=False)
+plot.table(("hypothesis", "off by"), [(name, f"{gap:.1e}") for name, gap in off.items()])
 
 # %% [markdown]
 # One<!--= sum(gap < 1e-12 for gap in off.values()) --> is off by no more than rounding; the others by more
@@ -201,7 +200,7 @@ well = patients.ward(HEALTHY)
 assert all(report.ok for report in well.values())
 
 rows = [(name, "no finding", ", ".join(c.cause for c in report.cautions)) for name, report in well.items()]
-Table(("correct implementation", "the doctor", "cautions"), rows, tabs=False)
+plot.table(("correct implementation", "the doctor", "cautions"), rows)
 
 # %% [markdown]
 # A *caution* is what PyTorch's own functions do too: NaN for a query that may see nothing, weights returned after
@@ -218,7 +217,7 @@ assert {patient.cause for patient in SICK.values()} | NOT_SEEN.keys() == museum.
 assert all(ill[name].causes == (SICK[name].cause,) for name in SICK)
 
 rows = [(name, f.cause, "proved" if f.certain else "likely") for name, r in ill.items() for f in r.findings]
-Table(("planted", "named", ""), rows, tabs=False)
+plot.table(("planted", "named", ""), rows)
 
 # %% [markdown]
 # {{= sum(r.findings[0].certain for r in ill.values())}} of {{= len(ill)}} are proved. The figure shows why that works:
@@ -252,7 +251,7 @@ plot.heatmap({"difference from the patient's output": apart.clamp(max=1)}, queri
 # Some mistakes of the museum are not in a module's behaviour:
 
 # %%
-Table(("mistake", "why not"), list(NOT_SEEN.items()), tabs=False)
+plot.table(("mistake", "why not"), list(NOT_SEEN.items()))
 
 # %% [markdown]
 # And some modules keep their weights out of sight. Then the reference cannot be computed, and the report says what it

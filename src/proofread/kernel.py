@@ -73,12 +73,12 @@ def _machine() -> Machine:
     import torch
 
     if torch.cuda.is_initialized():  # asking for more would start it
-        return Machine(torch.__version__, torch.cuda.get_device_name())
+        return Machine(str(torch.__version__), torch.cuda.get_device_name())
     with contextlib.suppress(OSError):
         named = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
         if named:
-            return Machine(torch.__version__, named[1])
-    return Machine(torch.__version__, f"CPU ({platform.machine()})")
+            return Machine(str(torch.__version__), named[1])
+    return Machine(str(torch.__version__), f"CPU ({platform.machine()})")
 
 
 def attempt(

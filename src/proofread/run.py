@@ -105,8 +105,9 @@ def run(
         return
     warm()
     workers = workers or cores()
-    # The longest first, so that no core waits for one that began late; the number of steps tells how long, roughly.
-    waiting = deque(sorted(enumerate(tasks), key=lambda each: -len(each[1].steps)))
+    # The longest first, so that no core waits for one that began late. How long they take is told, roughly, by the time
+    # that they ask for, and by the number of their steps.
+    waiting = deque(sorted(enumerate(tasks), key=lambda each: _length(each[1]), reverse=True))
     running: dict[connection.Connection, _Child] = {}
     with tempfile.TemporaryDirectory(prefix="proofread-") as scratch:
         try:
@@ -136,6 +137,10 @@ def run(
         finally:
             for child in running.values():
                 child.end()
+
+
+def _length(task: Task) -> tuple[float, int]:
+    return max(step.timeout for step in task.steps), len(task.steps)
 
 
 def attempt(

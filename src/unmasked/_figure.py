@@ -25,8 +25,11 @@ class PageFigure(Figure):
         _PageCanvas(self)
 
     def _repr_svg_(self) -> str:
-        buffer = io.StringIO()
-        self.savefig(buffer, format="svg")
+        buffer, dpi = io.StringIO(), self.dpi
+        try:
+            self.canvas.print_svg(buffer)  # type: ignore[attr-defined]  # savefig would draw everything twice
+        finally:
+            self.dpi = dpi  # which SVG has set to its own
         return buffer.getvalue()
 
 

@@ -94,6 +94,12 @@ def attention_weights(
     Equation:
         $\operatorname{softmax}(s)_j = \frac{e^{s_j}}{\sum_{l=1}^{n} e^{s_l}}$ (1.3)
 
+    Equation:
+        $a_{ij} = \frac{m_{ij} \, e^{s_{ij}}}{\sum_l m_{il} \, e^{s_{il}}}$ (5.1)
+
+    Equation:
+        $A = \operatorname{softmax}(S + B)$ (5.2)
+
     Every row sums to 1, but for a row that may see nothing: its weights, and every gradient through it, are 0.
 
     Args:

@@ -27,7 +27,12 @@ __all__ = [
 def split_heads(
     x: Float[Tensor, "*batch tokens embed_dim"], num_heads: int
 ) -> Float[Tensor, "*batch {num_heads} tokens head_dim"]:
-    """Deal the features out to the heads: head h takes features h * head_dim to (h + 1) * head_dim of every token.
+    r"""Deal the features out to the heads: head h takes features h * head_dim to (h + 1) * head_dim of every token.
+
+    Equation:
+        $q_{h, t, j} = x_{t,\, h \cdot d_k + j} \qquad h = 0, \dots, H - 1$ (6.2)
+
+    Equation: (6.3)
 
     Args:
         x: (..., tokens, embed_dim).
@@ -91,7 +96,10 @@ def merge_heads(x: Float[Tensor, "*batch heads tokens head_dim"]) -> Float[Tenso
 def project_loop(
     x: Float[Tensor, "*batch tokens in_dim"], stacked: Float[Tensor, "heads in_dim head_dim"]
 ) -> Float[Tensor, "*batch heads tokens head_dim"]:
-    """Project to every head in a loop: the definition that the other projections are held to.
+    r"""Project to every head in a loop: the definition that the other projections are held to.
+
+    Equation:
+        $q_{h, t, j} = \sum_i x_{t, i} \, w_{h, i, j}$ (6.1)
 
     Args:
         x: (..., tokens, in).

@@ -1,14 +1,15 @@
-"""Pictures of attention: heat maps of weights, heads side by side, masks, matrices with signs.
+"""Pictures of attention: heat maps of weights, heads side by side, masks, matrices with signs; and tables.
 
 Every function returns a matplotlib Figure and shows nothing: as a cell's last expression, a notebook displays it.
-Figures are transparent, and within a page their text has the page's own colour, light or dark. Only `grid` needs no
-matplotlib: it colours the cells of a small tensor, whose digits stay text.
+Figures are transparent, and within a page their text has the page's own colour, light or dark. `grid` and `table` need
+no matplotlib: what they show stays text.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +18,14 @@ from torch import Tensor
 
 from unmasked._grid import Grid
 from unmasked._shapes import Shaped
+from unmasked._table import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 else:
     Figure = Any
 
-__all__ = ["grid", "heads", "heatmap", "mask", "signed"]
+__all__ = ["figure", "grid", "heads", "heatmap", "mask", "signed", "table"]
 
 Matrices = Shaped[Tensor, "..."] | Mapping[str, Shaped[Tensor, "..."]]
 Labels = Sequence[str] | None
@@ -31,7 +33,47 @@ Labels = Sequence[str] | None
 # The site's colours. From little to much: deep teal to sand; with signs: teal, paper, amber.
 _AMOUNTS = ["#0b3a41", "#14636b", "#3f9290", "#a3c4a0", "#f7dfa6"]
 _SIGNS = ["#0f5c63", "#5fa7aa", "#f6f4ee", "#e3a063", "#a8480a"]
-_INKED: Any = ("text.color", "axes.edgecolor", "axes.labelcolor", "axes.titlecolor", "xtick.color", "ytick.color")
+_LINES = ["#c8702a", "#2f8f8c", "#8a6fb0"]  # for curves; each at least 3 to 1 on paper and on the dark page
+_INKED = ("text.color", "axes.edgecolor", "axes.labelcolor", "axes.titlecolor", "xtick.color", "ytick.color")
+_CLEAR = ("axes.facecolor", "legend.facecolor")
+
+
+@contextmanager
+def figure(width: float, height: float) -> Iterator[Figure]:
+    """A figure to draw in yourself: within the block, text and axes have the page's colour, curves and maps the site's.
+
+    Args:
+        width: In inches.
+        height: In inches.
+
+    Yields:
+        The figure, made without pyplot; as a cell's last expression, after the block, a notebook displays it.
+
+    Raises:
+        ModuleNotFoundError: matplotlib is not installed.
+
+    Examples:
+        >>> with figure(4.0, 3.0) as drawn:
+        ...     axes = drawn.subplots()
+        ...     _ = axes.plot([4, 16, 64], [1.4, 0.9, 0.3], label="entropy")
+        >>> axes.lines[0].get_color()
+        '#c8702a'
+    """
+    try:
+        import matplotlib
+        from matplotlib.colors import LinearSegmentedColormap
+        from matplotlib.rcsetup import cycler
+
+        from unmasked._figure import INK, PageFigure
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError("plots need matplotlib: pip install attention-unmasked[plot]") from error
+    style: Any = dict.fromkeys(_INKED, INK) | dict.fromkeys(_CLEAR, "none") | {"legend.edgecolor": INK}
+    style["axes.prop_cycle"] = cycler(color=_LINES)
+    style["image.cmap"] = "unmasked"
+    if "unmasked" not in matplotlib.colormaps:
+        matplotlib.colormaps.register(LinearSegmentedColormap.from_list("unmasked", _AMOUNTS))
+    with matplotlib.rc_context(style):
+        yield PageFigure(width, height)
 
 
 def grid(values: Shaped[Tensor, "..."], name: str = "", *, rows: Labels = None, columns: Labels = None) -> Grid:
@@ -73,6 +115,30 @@ def grid(values: Shaped[Tensor, "..."], name: str = "", *, rows: Labels = None, 
     panels = [(title, matrices[place].tolist()) for title, place in zip(titles, places, strict=True)]
     numbered = [list(map(str, range(size))) for size in (height, width)]
     return Grid(name, tuple(values.shape), panels, rows or numbered[0], columns or numbered[1])
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """A table of text, the first cell of each row being its name.
+
+    Args:
+        header: One title for each column.
+        rows: The cells, row by row, as many as the header has titles.
+
+    Returns:
+        What a notebook shows as HTML, and prints as aligned columns.
+
+    Raises:
+        ValueError: A row has more or fewer cells than the header has titles.
+
+    Examples:
+        >>> table(["mask", "True means"], [["attn_mask", "blocked"]])
+        mask       True means
+        attn_mask  blocked
+    """
+    for number, row in enumerate(rows):
+        if len(row) != len(header):
+            raise ValueError(f"rows[{number}] has {len(row)} cells, {list(row)}: header has {len(header)} titles")
+    return Table(header, rows, tabs=False)
 
 
 def heatmap(weights: Matrices, *, queries: Labels = None, keys: Labels = None, title: str | None = None) -> Figure:
@@ -205,23 +271,12 @@ def _draw(
     colours: Sequence[str] | None,
     limits: tuple[float, float],
 ) -> Figure:
-    try:
-        import matplotlib
-        from matplotlib.colors import Colormap, LinearSegmentedColormap, ListedColormap
-
-        from unmasked._figure import INK, PageFigure
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError("plots need matplotlib: pip install attention-unmasked[plot]") from error
     rows, columns = next(iter(panels.values())).shape
     keys = queries if keys is None and rows == columns else keys
     for axis, labels, size in (("queries", queries, rows), ("keys", keys, columns)):
         if labels is not None and len(labels) != size:
             raise ValueError(f"{axis} has {len(labels)} labels, but {name} is {(rows, columns)}: pass {size}")
 
-    colourmap: Colormap = ListedColormap([_AMOUNTS[0], _AMOUNTS[-1]])
-    if colours:
-        colourmap = LinearSegmentedColormap.from_list("unmasked", colours)
-    colourmap = colourmap.with_extremes(bad="#9a9a9a")
     across = min(len(panels), max(2, math.ceil(math.sqrt(len(panels)))))
     down = math.ceil(len(panels) / across)
     written = len(panels) * rows * columns <= 400 and max(across * columns, down * rows) <= 40
@@ -229,17 +284,29 @@ def _draw(
     cell = 0.46 if written else min(0.3, min(4, 10 / across) / max(rows, columns))
     height = rows * cell if even else max(1.0, rows * cell)
     high = down * height
-    with matplotlib.rc_context({**dict.fromkeys(_INKED, INK), "text.parse_math": False}):  # "$" may be a token
-        figure = PageFigure(across * max(1.6, columns * cell) + 1.6, down * (max(1.0, height) + 0.5) + 0.8)
-        grid = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True)
-        for spare in grid.flat[len(panels) :]:
+    extent = across * max(1.6, columns * cell) + 1.6, down * (max(1.0, height) + 0.5) + 0.8
+    with figure(*extent) as drawing:
+        from matplotlib import rcParams
+        from matplotlib.colors import Colormap, LinearSegmentedColormap, ListedColormap
+
+        rcParams["text.parse_math"] = False  # "$" may be a token
+        colourmap: Colormap = ListedColormap([_AMOUNTS[0], _AMOUNTS[-1]])
+        if colours:
+            colourmap = LinearSegmentedColormap.from_list("unmasked", colours)
+        colourmap = colourmap.with_extremes(bad="#9a9a9a")
+        places = drawing.subplots(down, across, squeeze=False, sharex=True, sharey=True)
+        for spare in places.flat[len(panels) :]:
             spare.remove()
-        drawn = list(grid.flat[: len(panels)])
+        drawn = list(places.flat[: len(panels)])
         for number, (axes, (panel, matrix)) in enumerate(zip(drawn, panels.items(), strict=True)):
             edges = [[position - 0.5 for position in range(size + 1)] for size in (columns, rows)]
             values = matrix.double().masked_fill(~matrix.isfinite(), math.nan).tolist()
             image = axes.pcolormesh(*edges, values, cmap=colourmap, vmin=limits[0], vmax=limits[1])
-            image.set(edgecolor=INK if written else "face", linewidth=0.3, rasterized=rows * columns > 10_000)
+            image.set(
+                edgecolor=rcParams["text.color"] if written else "face",
+                linewidth=0.3,
+                rasterized=rows * columns > 10_000,
+            )
             left, lowest = number % across == 0, number + across >= len(panels)
             axes.set(title=panel or title, aspect="equal" if even else "auto", ylim=(rows - 0.5, -0.5))
             axes.set(xlabel="keys" if lowest else "", ylabel="queries" if left else "")
@@ -252,14 +319,15 @@ def _draw(
                 points = 14.0 if text == "×" else 9.0 if len(text) < 5 else 7.5
                 red, green, blue, _ = image.to_rgba(values[row][column])
                 ink = "black" if _luminance(red, green, blue) > 0.179 else "white"  # where both reach 4.58 to 1
-                axes.text(column, row, text, color=ink, ha="center", va="center", fontsize=points)
+                # Within its cell, it needs no room of its own.
+                axes.text(column, row, text, color=ink, ha="center", va="center", fontsize=points).set_in_layout(False)
         label = name if name == "weights" and "" in panels else None
-        bar = figure.colorbar(image, ax=drawn, label=label, shrink=high / (high + 0.25), aspect=max(3.0, 6 * high))
+        bar = drawing.colorbar(image, ax=drawn, label=label, shrink=high / (high + 0.25), aspect=max(3.0, 6 * high))
         if not colours:
             bar.set_ticks([0.25, 0.75], labels=["blocked ×" if written else "blocked", "visible"])
         if title and "" not in panels:
-            figure.suptitle(title)
-    return figure
+            drawing.suptitle(title)
+    return drawing
 
 
 def _label(axis: Any, labels: Labels, size: int) -> None:

@@ -1,6 +1,8 @@
 """What a page's code can do to its run; each test starts children, so each does much in one page."""
 
 import json
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
@@ -145,3 +147,26 @@ def test_a_page_that_is_ended_takes_its_own_children_with_it(tmp_path: Path) -> 
     assert outcome.stopped.startswith("still running")
     status = Path(f"/proc/{(tmp_path / 'pid').read_text()}/status")
     assert not status.exists() or "Z (zombie)" in status.read_text()
+
+
+def test_pages_that_ask_for_more_time_begin_first_then_those_with_more_steps(tmp_path: Path) -> None:
+    steps = {"short": [Step(1, "1")], "many": [Step(1, "1")] * 3, "slow": [Step(1, "1", timeout=300.0)]}
+    tasks = [Task(name, tuple(each)) for name, each in steps.items()]
+    began = [event.place for event in run(tasks, root=tmp_path, workers=1) if event.step == 1]
+    assert began == [2, 1, 0]
+
+
+def test_what_reads_a_run_never_imports_torch(tmp_path: Path) -> None:
+    """Its import takes seconds, and all that a page sends is plain data."""
+    program = textwrap.dedent("""
+        import sys
+        from pathlib import Path
+        from proofread.run import run
+        from proofread.steps import Step, Task
+
+        steps = Step(1, "import torch\\ntorch.eye(2)", snippet=True), Step(2, "torch.ones(2).view(3)", raises=True)
+        (outcome,) = [e.outcome for e in run([Task("page.py", steps)], root=Path.cwd()) if e.step == 0]
+        assert outcome.machine and len(outcome.results) == 2 and outcome.snippets, outcome
+        sys.exit("torch" in sys.modules)
+    """)
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True)

@@ -3,6 +3,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,35 @@ def test_text_and_lines_take_the_colour_of_the_page_and_as_a_file_stand_off_both
     assert all(contrast(INK, page) > 3.9 for page in PAGES.values())
     # No single colour reaches 4.5 on both, hence the page's own colour: the best is the root of the pages' contrast.
     assert contrast(*PAGES.values()) ** 0.5 < 4.5
+
+
+def test_a_figure_of_ones_own_has_the_ink_the_curves_and_the_map_of_the_others() -> None:
+    with plot.figure(4.0, 3.0) as figure:
+        axes = figure.subplots()
+        curves = [axes.plot([0, 1], [number, 1], label=str(number))[0] for number in range(3)]
+        axes.set(title="a title", xlabel="features", xscale="log")
+        legend = axes.legend()
+        cells = axes.pcolormesh([[0.0, 1.0]])
+    figure.draw_without_rendering()
+    written = [axes.title, axes.xaxis.label, *axes.get_yticklabels(), *legend.get_texts()]
+    assert {to_hex(each.get_color()) for each in written} == {INK}
+    assert {to_hex(each.get_edgecolor()) for each in (*axes.spines.values(), legend.get_frame())} == {INK}
+    assert {to_hex(tick.tick1line.get_color()) for tick in axes.xaxis.get_minor_ticks()} == {INK}
+    assert legend.get_frame().get_facecolor()[3] == axes.get_facecolor()[3] == 0
+    maps = cells.get_cmap(), plot.heatmap(WEIGHTS).axes[0].collections[0].get_cmap()
+    assert len({tuple(map(to_hex, each([0.0, 0.3, 0.7, 1.0]))) for each in maps}) == 1
+    for curve, page in product(curves, PAGES.values()):
+        assert contrast(curve.get_color(), page) >= 3
+    assert len({curve.get_color() for curve in curves}) == 3
+    assert Figure().subplots().title.get_color() != INK  # the next figure is anybody's
+
+
+def test_a_table_prints_aligned_columns_and_names_a_row_that_is_too_long() -> None:
+    shown = plot.table(["mask", "True means"], [["attn_mask", "blocked"], ["allowed", "visible"]])
+    assert str(shown) == "mask       True means\nattn_mask  blocked\nallowed    visible"
+    assert '<th scope="row">attn_mask</th><td>blocked</td>' in shown._repr_html_()
+    with pytest.raises(ValueError, match=re.escape("rows[1] has 1 cells, ['b']: header has 2 titles")):
+        plot.table(["", "x"], [["a", "1"], ["b"]])
 
 
 def test_a_figure_is_transparent_and_draws_the_same_bytes_twice(tmp_path: Path) -> None:

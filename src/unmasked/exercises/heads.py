@@ -15,10 +15,7 @@ _SIZES = ((1, 2, 3, 2), (2, 5, 3, 4), (3, 4, 2, 5))  # batch, tokens, heads, hea
 
 @exercise("split-heads", page=PAGE, task="Head h has the h-th block of every token's features.")
 def split(answer: Callable[[Tensor, int], Tensor]) -> None:
-    """Hold a function of features and a number of heads to the split.
-
-    Equation: (6.2, 6.3)
-    """
+    """Hold a function of features and a number of heads to the split."""
     for batch, tokens, heads, head_dim in _SIZES:
         x = _tagged(batch, tokens, heads * head_dim)
         right = split_heads(x, heads)
@@ -58,10 +55,7 @@ def merge(answer: Callable[[Tensor], Tensor]) -> None:
 
 @exercise("packed-projection", page=PAGE, task="The rows of query, key and value stand one below the other.")
 def packed_projection(answer: Callable[[Tensor, Tensor, int], Sequence[Tensor]]) -> None:
-    """Hold a function of x, the packed weight and a number of heads to three projections.
-
-    Equation: (6.1)
-    """
+    """Hold a function of x, the packed weight and a number of heads to three projections."""
     generator = torch.Generator().manual_seed(0)
     for batch, tokens, heads, head_dim in _SIZES:
         x, weight = (

@@ -63,10 +63,7 @@ def padding_mask(answer: Callable[[Tensor, int], Tensor]) -> None:
 
 @exercise("masked-softmax", page=PAGE, task="Rows that may see nothing are zero, and all others sum to one.")
 def masked_softmax(answer: Callable[[Tensor, Tensor], Tensor]) -> str | None:
-    """Hold a function of scores and what is allowed to a softmax that gives no NaN.
-
-    Equation: (5.1, 5.2)
-    """
+    """Hold a function of scores and what is allowed to a softmax that gives no NaN."""
     scores = torch.randn(2, 3, 4, 5, generator=torch.Generator().manual_seed(0))
     causal = masks.causal(4, 5)
     blind = causal.clone()
