@@ -34,6 +34,7 @@ REFERENCE = rf"\b[Ee]quations?:?\s+{_SEVERAL}|\[\({_NUMBER}\)\]\([^()\s]*\#eq-[^
 _SECTION = re.compile(
     r"^[ \t]*Equation:(?=\s)(?:\s+\$(?P<latex>[^$]+)\$)?(?:\s*\((?P<numbers>[\w., ]+)\))?", re.MULTILINE
 )
+_MENTIONED = re.compile(r"[Ee]quation|#eq-")
 _LINK = re.compile(rf"\[\((?P<said>{_NUMBER})\)\]\((?P<page>[^()\s]*)#eq-(?P<target>[^()\s]+)\)")
 # HTML after which a list of numbers is one of equations; what is inside links, code and formulas is left alone.
 _IN_HTML = re.compile(
@@ -62,18 +63,16 @@ class Citation:
     latex: str = ""
 
 
-def docstrings(package: str, root: Path) -> Iterator[tuple[Path, int, str, str]]:
-    """The docstrings of a package, each with its file, line and object's name; nothing of it is imported.
+def docstrings(path: Path, source: str) -> Iterator[tuple[int, str, str]]:
+    """The docstrings of a module, each with its line and its object's name; nothing is imported.
 
     Raises:
-        SyntaxError: A source of the package is not Python.
+        SyntaxError: The source is not Python.
     """
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    for path in _sources(package, root):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
-            if isinstance(node, documented) and (text := ast.get_docstring(node, clean=False)):
-                name = path.stem if isinstance(node, ast.Module) else node.name
-                yield path, node.body[0].lineno, name, text
+    for node in ast.walk(ast.parse(source, str(path))):
+        if isinstance(node, documented) and (text := ast.get_docstring(node, clean=False)):
+            yield node.body[0].lineno, path.stem if isinstance(node, ast.Module) else node.name, text
 
 
 def cited(package: str, root: Path) -> Iterator[Citation]:
@@ -82,14 +81,17 @@ def cited(package: str, root: Path) -> Iterator[Citation]:
     Raises:
         SyntaxError: A source of the package is not Python.
     """
-    for path, first, name, text in docstrings(package, root):
-        sections = [*_SECTION.finditer(text)]
-        for match in sections:
-            line = first + text.count("\n", 0, match.end())
-            for number in (match["numbers"] or "").split(","):
-                yield Citation(path, line, name, number.strip(), match["latex"] or "")
-        for line, number in _references(_SECTION.sub(lambda match: "\n" * match[0].count("\n"), text)):
-            yield Citation(path, first + line, name, number)
+    for path in _sources(package, root):
+        source = path.read_text(encoding="utf-8")
+        if not _MENTIONED.search(source):  # as in most; parsing all of them at each save would be felt
+            continue
+        for first, name, text in docstrings(path, source):
+            for match in _SECTION.finditer(text):
+                line = first + text.count("\n", 0, match.end())
+                for number in (match["numbers"] or "").split(","):
+                    yield Citation(path, line, name, number.strip(), match["latex"] or "")
+            for line, number in _references(_SECTION.sub(lambda match: "\n" * match[0].count("\n"), text)):
+                yield Citation(path, first + line, name, number)
 
 
 def faults(

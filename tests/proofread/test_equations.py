@@ -148,7 +148,7 @@ def test_what_does_not_fit_together_is_found_with_all_else(root: Path) -> None:
 
 
 def test_sources_that_are_not_python_are_named(clean: Path) -> None:
-    (clean / "mathematics/other.py").write_text("x = 1\nclass\n")
+    (clean / "mathematics/other.py").write_text("# Equation (3.1)\nclass\n")
     assert faults(clean) == ["mathematics/other.py:2: its docstrings cannot be read: invalid syntax"]
 
 

@@ -69,6 +69,12 @@ class Symbol:
 Bound = Imported | Symbol
 
 
+# What a statement needs: a thing; an attribute of a module, which may be a module in turn; a package's files.
+_Step = Bound | tuple[str, Sequence[str]] | str
+# What stands in a program for a node: the node, the text, and the package whose files it reads, if any.
+_Replacement = tuple[ast.expr, str, str]
+
+
 @dataclass
 class Inlined:
     """What a program carries of a package.
@@ -99,10 +105,45 @@ class Module:
         self.is_package = path.name == "__init__.py"
         self.package = name if self.is_package else name.rpartition(".")[0]
 
+    def used(self, place: int) -> Uses:
+        """The names that a statement uses."""
+        return uses(self.tree.body[place])
+
     @cached_property
-    def uses(self) -> list[Uses]:
-        """The names that each statement uses."""
-        return [uses(statement) for statement in self.tree.body]
+    def binds(self) -> list[set[str]]:
+        """The names that each statement binds."""
+        # What is within a function or class binds a name of the module only by this statement.
+        whole = "global" in self.source
+        definitions = (*FUNCTIONS, ast.ClassDef)
+        return [
+            {statement.name} if isinstance(statement, definitions) and not whole else uses(statement).binds
+            for statement in self.tree.body
+        ]
+
+    @cached_property
+    def bound(self) -> set[str]:
+        """All names that it binds."""
+        return set().union(*self.binds)
+
+    @cached_property
+    def imports(self) -> list[ast.Import | ast.ImportFrom]:
+        """Its import statements, at any depth."""
+        found: list[ast.Import | ast.ImportFrom] = []
+        for statement in self.tree.body:
+            if any("import" in line for line in self.lines[statement.lineno - 1 : statement.end_lineno]):
+                found += (node for node in ast.walk(statement) if isinstance(node, ast.Import | ast.ImportFrom))
+        return found
+
+    @cached_property
+    def decorated(self) -> list[tuple[int, ast.Name]]:
+        """The functions and classes with a decorator that is a name or a call of one, and that name."""
+        found = []
+        for place, statement in enumerate(self.tree.body):
+            for decorator in getattr(statement, "decorator_list", ()):
+                called = decorator.func if isinstance(decorator, ast.Call) else decorator
+                if isinstance(called, ast.Name):
+                    found.append((place, called))
+        return found
 
     @cached_property
     def parents(self) -> dict[int, ast.AST]:
@@ -126,9 +167,9 @@ class Module:
     def own(self) -> dict[str, list[int]]:
         """The statements that bind each name, but for plain imports."""
         found: dict[str, list[int]] = {}
-        for place, (statement, used) in enumerate(zip(self.tree.body, self.uses, strict=True)):
+        for place, (statement, names) in enumerate(zip(self.tree.body, self.binds, strict=True)):
             if not isinstance(statement, ast.Import | ast.ImportFrom):
-                for name in used.binds:
+                for name in names:
                     found.setdefault(name, []).append(place)
         return found
 
@@ -165,6 +206,9 @@ class Library:
         self.written: dict[tuple[object, ...], str] = {}  # statements, as programs have them
         self._bound_names: dict[tuple[str, str], bool] = {}
         self._resolved: dict[tuple[str, str], Bound] = {}
+        # What each symbol and each statement needs at once; programs of a page share most of it.
+        self.holders: dict[Symbol, list[tuple[Module, int]]] = {}
+        self.steps: dict[tuple[str, int, bool], list[_Step]] = {}
 
     def owns(self, module: str) -> bool:
         """Whether a module belongs to one of the packages."""
@@ -231,8 +275,7 @@ class Library:
         for statement in module.tree.body:
             if isinstance(statement, ast.Assign) and "__all__" in uses(statement).binds:
                 return list(ast.literal_eval(statement.value))
-        bound = {name for used in module.uses for name in used.binds}
-        return sorted(name for name in bound if not name.startswith("_"))
+        return sorted(name for name in module.bound if not name.startswith("_"))
 
     def resolve(self, module: str, name: str) -> Bound:
         """What a name of a module is, wherever it was defined."""
@@ -267,7 +310,7 @@ class Library:
         return self._bound_names[key]
 
     def _is_bound(self, module: Module, name: str) -> bool:
-        if any(name in used.binds for used in module.uses):
+        if name in module.bound:
             return True
         stars = (node for node in module.tree.body if isinstance(node, ast.ImportFrom) and node.names[0].name == "*")
         return any(
@@ -288,11 +331,10 @@ class Library:
             if "." in name:
                 run(name.rpartition(".")[0])
             module = self.find(name)
-            for used in module.uses if module else ():
-                for node in used.imports:
-                    for wanted in _imported_modules(node, module.package if module else ""):
-                        if self.owns(wanted) and self.find(wanted):
-                            run(wanted)
+            for node in module.imports if module else ():
+                for wanted in _imported_modules(node, module.package if module else ""):
+                    if self.owns(wanted) and self.find(wanted):
+                        run(wanted)
             order.append(name)
 
         for name in (*self.packages, *self.imported):
@@ -366,26 +408,34 @@ class Inliner:
             self._need.namespaces.setdefault(bound.module, {})
         elif bound not in self._need.symbols:
             self._need.symbols[bound] = None
-            module = self._library.module(bound.module)
-            for place in (*module.own[bound.name], *self._changers(bound)):
+            if bound not in self._library.holders:
+                self._library.holders[bound] = list(self._holders(bound))
+            for module, place in self._library.holders[bound]:
                 self._add(module, place)
-            for name in self._library.order:
-                if other := self._library.find(name):
-                    for place in self._registrations(other, bound):
-                        self._add(other, place)
+
+    def _holders(self, symbol: Symbol) -> Iterator[tuple[Module, int]]:
+        """The statements that make what the symbol holds."""
+        module = self._library.module(symbol.module)
+        yield from ((module, place) for place in (*module.own[symbol.name], *self._changers(symbol)))
+        if not all(isinstance(module.tree.body[p], ast.Assign | ast.AnnAssign) for p in module.own[symbol.name]):
+            return
+        for other in map(self._library.find, self._library.order):
+            if other:
+                yield from ((other, place) for place in self._registrations(other, symbol))
 
     def _add(self, module: Module, place: int) -> None:
         if (module.name, place) not in self._need.statements:
             self._need.statements.add((module.name, place))
             self._waiting.append((module, place))
-            for name in module.uses[place].binds:
+            for name in module.binds[place]:
                 if name in module.own:
                     self._want(Symbol(module.name, name))
 
     def _changers(self, symbol: Symbol) -> Iterator[int]:
         """Statements of its module that change what the symbol holds."""
         module = self._library.module(symbol.module)
-        for place, (statement, used) in enumerate(zip(module.tree.body, module.uses, strict=True)):
+        for place, statement in enumerate(module.tree.body):
+            used = uses(statement)
             called = isinstance(statement, ast.Expr) and symbol.name in used.early
             if symbol.name in used.changes or called:
                 yield place
@@ -393,35 +443,42 @@ class Inliner:
     def _registrations(self, module: Module, symbol: Symbol) -> Iterator[int]:
         """Functions and classes that a decorator may have put into what the symbol holds."""
         holder = self._library.module(symbol.module)
-        if not all(isinstance(holder.tree.body[p], ast.Assign | ast.AnnAssign) for p in holder.own[symbol.name]):
-            return
-        for place, statement in enumerate(module.tree.body):
-            for decorator in getattr(statement, "decorator_list", ()):
-                called = decorator.func if isinstance(decorator, ast.Call) else decorator
-                if not isinstance(called, ast.Name) or not self._library.is_bound(module, called.id):
-                    continue
-                found = self._library.resolve(module.name, called.id)
-                made_here = isinstance(found, Symbol) and found.module == symbol.module
-                if made_here and any(symbol.name in holder.uses[p].read for p in holder.own.get(found.name, ())):
-                    yield place
+        for place, called in module.decorated:
+            if not self._library.is_bound(module, called.id):
+                continue
+            found = self._library.resolve(module.name, called.id)
+            made_here = isinstance(found, Symbol) and found.module == symbol.module
+            if made_here and any(symbol.name in holder.used(p).read for p in holder.own.get(found.name, ())):
+                yield place
 
     def _follow(self, module: Module, place: int) -> None:
         """Take in what a statement needs."""
-        statement, used = module.tree.body[place], module.uses[place]
-        for name in (*used.reads, *(n for n in used.annotations if self._is_evaluated(module, n))):
-            if self._replacement(module, name) is None:
-                self._name(module, name)
-        for node in used.imports:
-            self._nested(module, statement, node)
+        key = module.name, place, self._annotations
+        if key not in self._library.steps:
+            self._library.steps[key] = list(self._steps(module, place))
+        for step in self._library.steps[key]:
+            match step:
+                case str(package):
+                    self._need.data.add(package)
+                case (str(name), chain):
+                    self._attribute(name, chain)
+                case _:
+                    self._want(step)
 
-    def _name(self, module: Module, node: ast.Name) -> None:
-        if not self._library.is_bound(module, node.id):
-            return
-        bound = self._library.resolve(module.name, node.id)
-        if isinstance(bound, Symbol) and not bound.name:
-            self._attribute(bound.module, _chain(module.parents, node))
-        else:
-            self._want(bound)
+    def _steps(self, module: Module, place: int) -> Iterator[_Step]:
+        """What a statement needs at once."""
+        statement, used = module.tree.body[place], module.used(place)
+        for name in (*used.reads, *(n for n in used.annotations if self._is_evaluated(module, n))):
+            if replaced := self._replacement(module, name):
+                yield from filter(None, [replaced[2]])
+            elif self._library.is_bound(module, name.id):
+                bound = self._library.resolve(module.name, name.id)
+                if isinstance(bound, Symbol) and not bound.name:
+                    yield bound.module, _chain(module.parents, name)
+                else:
+                    yield bound
+        for node in used.imports:
+            yield from self._nested(module, statement, node)
 
     def _attribute(self, module: str, chain: Sequence[str]) -> None:
         """Take in an attribute of a module, which may be a module in turn."""
@@ -436,8 +493,8 @@ class Inliner:
         else:
             self._want(bound)
 
-    def _nested(self, module: Module, statement: ast.stmt, node: ast.Import | ast.ImportFrom) -> None:
-        """Take in what an import within a function or block brings from the packages."""
+    def _nested(self, module: Module, statement: ast.stmt, node: ast.Import | ast.ImportFrom) -> Iterator[_Step]:
+        """What an import within a function or block brings from the packages."""
         if not any(map(self._library.owns, _imported_modules(node, module.package))):
             return
         for alias, bound in self._library.bound(node, module.package):
@@ -445,8 +502,8 @@ class Inliner:
                 name = alias.asname or alias.name.partition(".")[0]
                 for used in ast.walk(statement):
                     if isinstance(used, ast.Name) and used.id == name and isinstance(used.ctx, ast.Load):
-                        self._attribute(bound.module, _chain(module.parents, used))
-            self._want(bound)
+                        yield bound.module, _chain(module.parents, used)
+            yield bound
 
     def _is_evaluated(self, module: Module, name: ast.Name) -> bool:
         """Whether an annotation's name must be known."""
@@ -460,7 +517,7 @@ class Inliner:
             not module.is_lazy or isinstance(self._library.resolve(module.name, name.id), Imported)
         )
 
-    def _replacement(self, module: Module, name: ast.Name) -> tuple[ast.expr, str] | None:
+    def _replacement(self, module: Module, name: ast.Name) -> _Replacement | None:
         """What stands in the program for what asks where its module lies."""
         if name.id in ("__file__", "__name__", "__package__", "__spec__", "__path__"):
             call = module.parents.get(id(name))
@@ -468,12 +525,11 @@ class Inliner:
                 return self._reader(module, call)
             if name.id == "__file__":
                 top = module.name.partition(".")[0]
-                self._need.data.add(top)
                 inside = module.path.relative_to(self._library.folder(top)).parts
-                return name, f"str({' / '.join([folder_name(top), *map(_quoted, inside)])})"
+                return name, f"str({' / '.join([folder_name(top), *map(_quoted, inside)])})", top
             if name.id in ("__name__", "__package__"):
                 text = _quoted(module.name if name.id == "__name__" else module.package)
-                return name, text.replace('"', "'") if _is_in_double_quotes(module, name) else text
+                return name, text.replace('"', "'") if _is_in_double_quotes(module, name) else text, ""
             raise CannotInlineError(f"{module.name} uses {name.id}, which only a module has")
         node: ast.AST = name
         while isinstance(parent := module.parents.get(id(node)), ast.Attribute):
@@ -482,7 +538,7 @@ class Inliner:
             return self._reader(module, parent)
         return None
 
-    def _reader(self, module: Module, call: ast.Call) -> tuple[ast.expr, str] | None:
+    def _reader(self, module: Module, call: ast.Call) -> _Replacement | None:
         """What stands for a call that finds or reads a file of the package."""
         name = root(call.func)
         if name is None or not self._library.is_bound(module, name.id) or not call.args:
@@ -507,8 +563,7 @@ class Inliner:
         top, *inside = package.split(".")
         folder = " / ".join([folder_name(top), *map(_quoted, inside)])
         path = module.source[slice(*module.span(call.args[1]))] if len(call.args) > 1 else ""
-        self._need.data.add(top)
-        return call, _READERS[dotted].format(folder=f"({folder})" if inside else folder, path=path)
+        return call, _READERS[dotted].format(folder=f"({folder})" if inside else folder, path=path), top
 
     def _write(self, page: "PageNames") -> Inlined:
         names = self._choose_names(page)
@@ -714,7 +769,7 @@ class _Writer:
         module: Module,
         names: Mapping[Bound, str],
         annotations: bool,
-        replacement: Callable[[Module, ast.Name], tuple[ast.expr, str] | None],
+        replacement: Callable[[Module, ast.Name], _Replacement | None],
     ) -> None:
         self._library, self._module, self._names, self._annotations = library, module, names, annotations
         self._replacement = replacement
@@ -723,7 +778,7 @@ class _Writer:
     def write(self, place: int) -> str:
         """The source of a statement, with the comments directly above it."""
         module = self._module
-        statement, used = module.tree.body[place], module.uses[place]
+        statement, used = module.tree.body[place], module.used(place)
         self._edits = [*self._renamed(used), *self._imported(statement, used)]
         key = (module.name, place, self._annotations, *self._edits)
         if key not in self._library.written:
