@@ -18,11 +18,10 @@
 # *order*<!--== order_words[int(order_weights[3].argsort()[-2])] -->. One vector goes in; what comes out depends on
 # the sentence.
 #
-# **You should know** some Python, and that `@` multiplies matrices. **You will know** how to read the equation of
-# attention, how to work it out by hand, and what each part of it is for.
+# **You should know** some Python, what a tensor or a NumPy array is, and that `@` multiplies matrices. **You will
+# know** how to read the equation of attention, how to work it out by hand, and what each part of it is for.
 
 # %%
-import inspect
 import math
 
 import torch
@@ -64,8 +63,8 @@ X[ship]
 # !!! note "These are stand-in vectors"
 #
 #     Only *ship* (to four decimals) and the first ten numbers of *i* are GloVe's published values; the others were
-#     computed so that the tables on this page come out as they do with GloVe's. Other figures may differ. To see them
-#     with the real vectors, download `glove.6B.zip`<!--~ a file's name --> from [GloVe's
+#     computed so that the tables on this page come out as they do with GloVe's. Other numbers may differ from what the
+#     real vectors give. To use the real ones, download `glove.6B.zip`<!--~ a file's name --> from [GloVe's
 #     page](https://nlp.stanford.edu/projects/glove/), and read the words out of it:
 #
 #     ```python
@@ -88,7 +87,8 @@ X[ship]
 # <!-- where: x = random("n d"); c = cosine_weights(x) -->
 #
 # Here $x_i$ is row $i$ of `X`. Two lines compute the cosines of all pairs (`.mT` swaps rows and columns), and they
-# agree with the package's `cosine_weights`:
+# agree with the package's `cosine_weights`. (`assert_close` raises an error unless two tensors are equal up to
+# rounding, and else prints nothing.)
 
 # %%
 directions = X / X.norm(dim=-1, keepdim=True)
@@ -104,9 +104,9 @@ table(cosines, words)
 #
 # ## A first attempt: weight by cosine
 #
-# A *ship* that has a *crew* is not the *ship* of a mail order. So let the other words flow into its vector, each as
-# far as it resembles *ship*: multiply every word's vector by its cosine with *ship*, and add them up. First with the
-# cosines as the table shows them, then for all words at once and exactly:
+# A *ship* that has a *crew* is not the *ship* of a mail order. So let the other words flow into its vector, each in
+# proportion to its likeness to *ship*: multiply every word's vector by its cosine with *ship*, and add them up. First
+# with the cosines as the table shows them, then for all words at once and exactly:
 
 # %%
 rounded = cosines[ship].round(decimals=2)
@@ -131,11 +131,11 @@ cosines[ship].sum(), X[ship].norm(), summed[ship].norm()
 
 # %% [markdown]
 # The weights sum to 5.74<!--= cosines[ship].sum() -->, and the norm grows from 5.74<!--= X[ship].norm() --> to
-# 25.1<!--= summed[ship].norm() -->. (The two figures that agree do so by
-# coincidence<!--= cosines[ship].sum() < X[ship].norm() - 0.002 -->.) Words add up: the six<!--== len(order_words) -->
-# of the order give 3.00<!--== cosine_weights(Y)[3].sum() -->, these eleven<!--= len(words) --> nearly
-# twice<!--== 1.9 < cosines[ship].sum() / cosine_weights(Y)[3].sum() < 2 --> as much. And because networks apply
-# attention many times over, each time to the last result, the growth compounds:
+# 25.1<!--= summed[ship].norm() -->. (The two figures that agree do so by coincidence<!--= cosines[ship].sum() <
+# X[ship].norm() - 0.002 -->.) The longer the sentence, the larger the sum: in "We process and ship your order", with
+# six<!--== len(order_words) --> words, it is 3.00<!--== cosine_weights(Y)[3].sum() -->; these eleven<!--= len(words)
+# --> give nearly twice<!--== 1.9 < cosines[ship].sum() / cosine_weights(Y)[3].sum() < 2 --> as much. And because
+# networks apply attention many times over, each time to the last result, the growth compounds:
 
 # %%
 layers = [X]
@@ -174,9 +174,9 @@ some_weights
 #   one<!--= round(some_weights.sum().item(), 6) == 1 -->, as they were divided by their sum.
 # - The larger score has the larger<!--= some_weights[0, 0] > some_weights[0, 1] > some_weights[0, 3] --> weight;
 #   equal scores have equal<!--= some_weights[0, 1] == some_weights[0, 2] --> weights.
-# - Only the differences between scores matter: add the same to all, and the weights
-#   stay<!--= torch.allclose(softmax(some_scores + 5), some_weights) -->. A score that is larger by one has $e$, or
-#   2.72<!--= some_weights[0, 0] / some_weights[0, 1] -->, times the weight.
+# - Only the differences between scores matter: add the same to all, and the weights stay the same<!--=
+#   torch.allclose(softmax(some_scores + 5), some_weights) -->. A score that is larger by one has $e$, or 2.72<!--=
+#   some_weights[0, 0] / some_weights[0, 1] -->, times the weight.
 #
 # The last point helps in practice. In `float32` the exponential of 100<!--= torch.tensor(100.0).exp() == math.inf -->
 # is infinite, so libraries subtract<!--= attention_weights(some_scores + 100).equal(attention_weights(some_scores)) -->
@@ -184,9 +184,9 @@ some_weights
 #
 # ## Scores: scaled dot products
 #
-# Which scores shall it be? Cosines are timid: the farthest apart that they can be is one and minus one, so no word
-# could count more than 7.4<!--= math.exp(1 - -1) --> times as much as another. The plain dot product knows no such
-# bound, and saves the division by the norms. But it is too bold:
+# Which scores should we use? Cosines are timid: they differ by two at most, from minus one to one, so that no word
+# could count more than $e^2$, or 7.4<!--= math.exp(1 - -1) -->, times as much as another. The plain dot product knows
+# no such bound, and saves the division by the norms. But it is too bold:
 
 # %%
 unscaled = softmax(X @ X.mT)
@@ -240,26 +240,30 @@ table(weights, words)
 # <!-- where: x, k = random("n d", "n d"); s = attention_scores(x, k)
 # o, a = functional.scaled_dot_product_attention(x, k, x, need_weights=True) -->
 #
-# Now see both tables as pictures. On the left, every word resembles most others, and no row knows of a budget. On the
-# right, each row divides up the same budget of one.
+# Now see both tables as pictures, the words that ask in rows, those that are asked in columns. On the left, most words
+# resemble most others, and a row may sum to anything. On the right, each row divides up a total of one.
 
 # %% tags=["hide-input"]
 #| alt: Two heat maps of the sentence, eleven words by eleven. Left, the cosines: most cells are bright; ship and crew
 #|   stand apart from the other words, and resemble each other. Right, the weights: most cells are dark; the row of ship
 #|   has one bright cell, 0.55<!--= weights[ship, ship] --> on itself, and a fainter one,
 #|   0.13<!--= weights[ship, crew] --> on crew.
-figure = plot.heatmap({"cosines": cosines, "weights": weights}, queries=words)
-figure.set_size_inches(7.6, 3.9)
-for axes in figure.axes[:2]:
-    for number in list(axes.texts):  # the tables above have them
-        number.remove()
+with plot.figure(7.6, 3.9) as figure:
+    left, right = figure.subplots(1, 2)
+    for axes, title, matrix in ((left, "cosines", cosines), (right, "weights", weights)):
+        cells = axes.pcolormesh(matrix, vmin=0)
+        places = [place + 0.5 for place in range(len(words))]
+        axes.set(title=title, aspect="equal", ylim=(len(words), 0))
+        axes.set_xticks(places, labels=words, rotation=90)
+        axes.set_yticks(places, labels=words)
+        figure.colorbar(cells, ax=axes, shrink=0.7)
 figure
 
 # %% [markdown]
-# An average cannot leave the range of what it averages. No context vector is
-# longer<!--= bool((context.norm(dim=-1) <= X.norm(dim=-1).max()).all()) --> than the longest word, and *ship* goes
-# from 5.74<!--= X[ship].norm() --> to 4.68<!--= context[ship].norm() -->. Repeat it, and nothing runs away. But look at
-# the second row of this table, the smallest cosine between any two of the words:
+# An average cannot leave the range of what it averages. No context vector is longer<!--= bool((context.norm(dim=-1) <=
+# X.norm(dim=-1).max()).all()) --> than the longest word vector, and the norm of *ship* goes from 5.74<!--=
+# X[ship].norm() --> to 4.68<!--= context[ship].norm() -->. Repeat it, and nothing runs away. But look at the second row
+# of this table, the smallest cosine between any two of the words:
 
 # %%
 averaged, added = [X], [X]
@@ -275,10 +279,12 @@ rounds = [f"round {number}" for number in range(5)]
 table(figures, ["norm of ship", "smallest cosine"], rounds)
 
 # %% [markdown]
-# After three rounds all words are the same<!--= torch.allclose(averaged[3], averaged[3][ship], atol=0.01) --> vector.
-# That is also why the norm settles: an average of equal vectors is that vector. In networks a *residual connection*
-# keeps words apart: it adds each word's old vector to its new one. The smallest cosine is then
-# 0.52<!--= cosine_weights(added[-1]).min() --> after four<!--= len(added) - 1 --> rounds.
+# After three rounds all words are the same<!--= torch.allclose(averaged[3], averaged[3][ship], atol=0.01) --> vector,
+# and which word is which is lost. That is also why the norm settles: an average of equal vectors is that vector. In
+# networks a *residual connection* keeps words apart: it adds each word's old vector to its new one. The smallest cosine
+# is then 0.52<!--= cosine_weights(added[-1]).min() --> after four<!--= len(added) - 1 --> rounds. The price is that
+# vectors grow again: *ship* then has the norm {{ added[-1][ship].norm() :.0f}}. So networks also bring every vector
+# back to a fixed size, in *normalization layers*.
 
 # %% [markdown]
 # ## Query, key, value
@@ -293,18 +299,8 @@ table(figures, ["norm of ship", "smallest cosine"], rounds)
 # Attention = lambda *qkv: functional.scaled_dot_product_attention(*qkv).context -->
 #
 # With $Q$, $K$ and $V$ all equal to $X$, as here, it is *self-attention* without learned matrices: there is nothing in
-# it to learn. In the package the three lines stand in three functions, beside masks and other options, which are off
-# here. These are the lines, out of its source; `_scale` gives $1 / \sqrt{d_k}$, and `dtype` is here that of `X`:
+# it to learn. (The softmax is taken row by row.) The package's `self_attention` computes the same:
 
-# %% tags=["hide-input"]
-for step, operation in {
-    attention_scores: " @ ",
-    attention_weights: ".softmax(",
-    functional.scaled_dot_product_attention: " @ ",
-}.items():
-    lines = inspect.getsource(step).splitlines()
-    line = next(line for line in lines if operation in line)
-    print(f"# {step.__name__}\n{line.strip().partition('  #')[0]}")
 
 # %%
 ours = self_attention(X)
@@ -417,8 +413,9 @@ torch.testing.assert_close(broken(Y, Y, Y), order_context)
 broken(x, x, x)
 
 # %% [markdown]
-# It passes every check that came before, and prints the table that you know: in self-attention without learned matrices
-# the queries *are* the values. What tells the two functions apart is an input that keeps the parts apart:
+# It passes every check that this page has made so far, and gives the same context as above: in self-attention without
+# learned matrices the queries *are* the values. What tells the two functions apart is an input that keeps the parts
+# apart:
 
 # %%
 torch.manual_seed(1)
@@ -448,8 +445,10 @@ else:
 # %% [markdown]
 # ## Exercises
 #
-# **With `math.exp` alone.** Write `attend(rows)` without torch: it takes a list of tokens, each a list of numbers, and
-# returns the context in the same form. Which weights has the second of the three tokens above?
+# `check` judges an answer by the name in brackets: [how](../start.md#do-the-exercises).
+#
+# **With `math.exp` alone** (`by-hand`). Write `attend(rows)` without torch: it takes a list of tokens, each a list of
+# numbers, and returns the context in the same form. Which weights has the second of the three tokens above?
 #
 # ??? question "Hint"
 #
@@ -481,9 +480,9 @@ print([round(weight, 4) for weight in weights_of(rows[1], rows)])
 check("by-hand", attend)
 
 # %% [markdown]
-# **Lengths from another sentence.** Someone keeps the norms of "to my ship and my crew" in a variable, and divides
-# the vectors of `Y` by them: `borrowed` below. Both sentences have six<!--= len(order_words) --> words, so nothing
-# fails. Write `is_cosines(table)`, which says whether a square table can be one of cosines.
+# **Lengths from another sentence** (`is-cosines`). Someone keeps the norms of "to my ship and my crew" in a variable,
+# and divides the vectors of `Y` by them: `borrowed` below. Both sentences have six<!--= len(order_words) --> words, so
+# nothing fails. Write `is_cosines(table)`, which says whether a square table can be one of cosines.
 #
 # ```python
 # others = vectors.lookup("to my ship and my crew")
@@ -515,8 +514,8 @@ check("is-cosines", is_cosines)
 #     Every word points the same way as itself: the diagonal of a table of cosines is all ones. (No cosine exceeds one
 #     either, but that is a weaker check: norms that are too large pass it.)
 #
-# **Why not divide by the sum?** Cosines that are divided by the sum of their row sum to one as well. How much of
-# itself would *ship* keep? Find two vectors for which this fails altogether, as the rows of a tensor.
+# **Why not divide by the sum?** (`sum-of-zero`) Cosines that are divided by the sum of their row sum to one as well.
+# How much of itself would *ship* keep? Find two vectors for which this fails altogether, as the rows of a tensor.
 #
 # ??? question "Hint"
 #

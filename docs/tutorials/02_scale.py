@@ -8,14 +8,14 @@
 # # Why divide by the square root of d_k?
 #
 # **Because dot products grow with the number of their terms, and the softmax of large numbers picks one of them.** The
-# dot product of two random vectors of $d$ features with unit variance has the
-# variance $d$<!--== all(abs(exact[d][0] / d - 1) < 1e-9 for d in exact) -->. Divided by $\sqrt{d}$, its variance is
-# one<!--== all(abs(exact[d][1] - 1) < 1e-9 for d in exact) -->, whatever $d$ is.
+# dot product of two random vectors of $d$ features with unit variance has the variance $d$<!--== all(abs(exact[d][0] /
+# d - 1) < 1e-9 for d in exact) -->. Divide it by $\sqrt{d}$, and its variance is one<!--== all(abs(exact[d][1] - 1) <
+# 1e-9 for d in exact) -->, whatever $d$ is.
 #
-# Without the division, with 512<!--== big --> features, the largest of ten<!--== keys --> weights is
-# 0.95<!--== largest[0] --> on average, and learning has little to hold on to: in half of the cases every derivative of
-# a weight by a score is below 0.0002<!--== halves[0] < 0.0002 -->. With it, the largest weight is
-# 0.32<!--== largest[1] --> and the largest derivative 0.2<!--== halves[1] -->.
+# Without the division, with 512<!--== big --> features, the largest of ten<!--== keys --> weights is 0.95<!--==
+# largest[0] --> on average, and learning has little to hold on to: in half of the cases every derivative of a weight by
+# a score is below 0.0002<!--== halves[0] < 0.0002 -->. With it, the largest weight is 0.32<!--== largest[1] --> on
+# average, and the largest derivative typically 0.2<!--== halves[1] -->.
 #
 # **You should know** [what attention computes](01_what_is_attention.py), and what mean, variance and gradient are.
 # **You will know** where the root comes from, what its absence does to weights and gradients, which $d$ belongs under
@@ -62,8 +62,8 @@ every_vector([-1, 1], 3)
 # <!-- where: Var = variance; d = 3
 # q = every_vector([-1.3, 0.4, 0.9], d); k = every_vector([-0.7, -0.2, 0.9], d) -->
 #
-# Equation (2.1) is checked on all vectors of three values, other ones for queries than for keys. Features of minus one
-# and one have unit variance; here is the variance of all dot products of such vectors, plain and divided by $\sqrt{d}$:
+# (When this page is built, the equation is checked on all vectors of three values.) Features that are minus one or one
+# have unit variance. Here is the variance of all dot products of such vectors, plain and divided by $\sqrt{d}$:
 
 # %%
 exact = {}
@@ -128,8 +128,9 @@ torch.testing.assert_close(entropy(torch.full((keys,), 1 / keys)), torch.tensor(
 # %% [markdown]
 # ## Why that stops learning
 #
-# Training changes scores by the gradient that comes back through the softmax, which is made of the derivatives of each
-# weight by each score. By hand they are the entries of a matrix, the *Jacobian*:
+# Training changes the scores by a gradient that comes back through the softmax. It is made of the derivative of every
+# weight by every score. Together they are a matrix, the *Jacobian*: the weights on its diagonal, less the product of
+# every two weights:
 
 
 # %%
@@ -156,8 +157,8 @@ torch.testing.assert_close(jacobian(softmax(scores)), torch.autograd.functional.
 jacobian(softmax(scores))
 
 # %% [markdown]
-# Every entry is a product of two weights, or of a weight and what it lacks to one. If one weight is nearly one, each
-# product has a factor that is nearly zero: a softmax like that is *saturated*.
+# Every entry is, up to its sign, a product of two weights, or of a weight and one minus that weight. If one weight is
+# nearly one, each product has a factor that is nearly zero: a softmax like that is *saturated*.
 
 # %%
 sure = torch.tensor([0.99, 0.006, 0.004])
@@ -169,9 +170,9 @@ jacobian(sure)
 #
 # ## With more and more features
 #
-# Now draw queries and keys for growing $d$, with a scale of one and with the default, and measure three things: the
-# variance of the scores, the mean entropy of the weights, and the largest entry of each row's Jacobian, of which the
-# *median* is noted: half of the rows have less.
+# Now draw queries and keys for growing $d$, once *unscaled* (the dot products are multiplied by one) and once *scaled*
+# (by $1 / \sqrt{d}$, the default), and measure three things: the variance of the scores, the mean entropy of the
+# weights, and the largest entry of each row's Jacobian, of which the *median* is noted: half of the rows have less.
 
 # %%
 sizes = [4, 16, 64, 256, 512, 1024]
@@ -216,8 +217,8 @@ figure
 # has been learned. Scaled, it is {{ measured["scaled"]["entropy"][0] :.2f}} with four<!--= sizes[0] --> features and
 # {{ measured["scaled"]["entropy"][-1] :.2f}} with 1,024<!--= sizes[-1] -->, of at most 2.30<!--= math.log(keys) -->.
 #
-# Unscaled, the median derivative falls by a factor of {{ 10**fall :,.0f}}, the mean by a factor of
-# {{ mean_fall :.0f}}: now and then two keys are nearly equal, and that row still learns. So without the scale a model
+# Unscaled, the median derivative falls by a factor of {{ 10**fall :,.0f}}, the mean by a factor of {{ mean_fall :.0f}}:
+# now and then the two best keys have nearly the same score, and that row still learns. So without the scale a model
 # learns from its few undecided rows alone.
 
 # %%
@@ -231,9 +232,11 @@ largest, halves
 # %% [markdown]
 # ## Which d, with many heads?
 #
-# That of one head: the dot products run over its features alone. A model that is 512<!--== width --> features wide and
-# has eight<!--== num_heads --> heads divides by the root of 64<!--== head_dim -->, not of 512<!--== width -->. With the
-# width under the root nothing fails, but all scores are too small, by the root of the number of heads.
+# Models usually run several attentions side by side, each on its own slice of the features; each is called a *head* ([a
+# page of its own](06_heads.py)). The $d$ under the root is that of one head, since its dot products run over its own
+# features alone. A model that is 512<!--== width --> features wide and has eight<!--== num_heads --> heads divides by
+# the root of 64<!--== head_dim -->, not of 512<!--== width -->. With the width under the root nothing fails, but all
+# scores are too small, by the root of the number of heads.
 
 # %%
 width, num_heads = 512, 8
@@ -266,8 +269,8 @@ f"by the width: off by up to {(theirs - flat).abs().max().item():.2f}"
 #
 # **Unit variance.** In a layer, queries and keys are *projections* of the input $x$. Entry $t$ of a query is a dot
 # product too, of $x$ with a row of the matrix, so by equation (2.1) its variance is the number of features times the
-# variance of the matrix's entries. New matrices are drawn evenly between two bounds, $-b$ and $b$. Numbers spread so
-# have a variance of which a third will turn up again:
+# variance of the matrix's entries. New matrices are drawn at random, evenly between two bounds, $-b$ and $b$. Such
+# numbers have a third of the squared bound as their variance:
 
 
 # %%
@@ -307,18 +310,19 @@ assert abs(new["nn.Linear"][0] * math.sqrt(512) - 1) < 1e-4
 table(torch.tensor(list(new.values())), list(new), ["bound", "by (2.5)", "var(q)", "var(scores)"])
 
 # %% [markdown]
-# With `nn.Linear` a query's features have the variance 0.33<!--= new["nn.Linear"][2] -->, a third, and scores
-# 0.11<!--= new["nn.Linear"][3] -->, its square. PyTorch's module packs three matrices into one
-# ([what that does to its bound](03_weight_bypass.py#where-fresh-matrices-come-from)) and has
-# 0.50<!--= new["nn.MultiheadAttention"][2] --> and 0.25<!--= new["nn.MultiheadAttention"][3] -->. Only
-# Xavier's draw for a square matrix meets the assumption. But with another width the same
-# numbers<!--= all(abs(a / b - 1) < 0.1 for name in new for a, b in zip(new[name][1:], other[name][1:])) --> come out
-# for each: that is what the root is for. Smaller scores mean flatter weights at the start, and training can make the
-# matrices larger.
+# With `nn.Linear` a query's features have the variance 0.33<!--= new["nn.Linear"][2] -->, a third, and scores 0.11<!--=
+# new["nn.Linear"][3] -->, its square. PyTorch's module packs three matrices into one ([what that does to its
+# bound](03_weight_bypass.py#where-fresh-matrices-come-from)) and has 0.50<!--= new["nn.MultiheadAttention"][2] --> and
+# 0.25<!--= new["nn.MultiheadAttention"][3] -->. Only *Xavier*'s draw for a square matrix, with the bound $\sqrt{6 /
+# (\text{rows} + \text{columns})}$, meets the assumption. But with another width the same variances<!--= all(abs(a / b -
+# 1) < 0.1 for name in new for a, b in zip(new[name][1:], other[name][1:])) --> come out for each of the three<!--=
+# len(new) -->: that is what the root is for. Smaller scores mean flatter weights at the start, and training can make
+# the matrices larger.
 #
 # **Independence.** A token is not independent of itself. The dot product of a vector with itself does not vary around
-# zero: its *mean* is $d$, and so its score is about $\sqrt{d}$. Self-attention without learned matrices keeps mostly
-# the token itself, the more so the wider it is:
+# zero: its *mean* is $d$, and so its score is about $\sqrt{d}$. Self-attention without learned matrices therefore keeps
+# more of a token itself the wider it is: with four<!--== min(alone) --> features 3%<!--== alone[4][2] --> on average,
+# with 512<!--== big --> nearly all<!--== alone[512][2] > 0.99 -->:
 
 # %%
 torch.manual_seed(9)
@@ -392,7 +396,10 @@ table(torch.tensor([[factor] for factor in grown.values()]), list(grown), ["grow
 #
 # ## Exercises
 #
-# **Scores.** Write `scores(q, k)` for q with the axes (..., queries, features) and k with (..., keys, features).
+# `check` judges an answer by the name in brackets: [how](../start.md#do-the-exercises).
+#
+# **Scores** (`scaled-scores`). Write `scores(q, k)` for q with the axes (..., queries, features) and k with (..., keys,
+# features).
 #
 # ??? question "Hint"
 #
@@ -411,8 +418,8 @@ assert feedback
 feedback
 
 # %% [markdown]
-# **Another variance.** Let every feature of queries and keys have the variance $v$ instead of one. By which number must
-# their dot products be divided to have unit variance? Write it as a function `divisor(d, v)`.
+# **Another variance** (`divisor`). Let every feature of queries and keys have the variance $v$ instead of one. By which
+# number must their dot products be divided to have unit variance? Write it as a function `divisor(d, v)`.
 #
 # ??? question "Hint"
 #
@@ -429,9 +436,9 @@ assert feedback
 feedback
 
 # %% [markdown]
-# **Back through the softmax.** Write `backward(weights, gradient)`: from a softmax's weights, and the gradient of the
-# loss by these weights, the gradient by the scores. Rows are along the last axis. Never make the Jacobian: it has as
-# many entries for each row as the row has pairs of keys.
+# **Back through the softmax** (`softmax-backward`). Write `backward(weights, gradient)`: from a softmax's weights, and
+# the gradient of the loss by these weights, the gradient by the scores. Rows are along the last axis. Never make the
+# Jacobian: it has as many entries for each row as the row has pairs of keys.
 #
 # ??? question "Hint"
 #

@@ -14,8 +14,8 @@
 # **Make all four<!--== len(blocks(module)) --> the identity (ones on the diagonal: it changes nothing) and the biases
 # zero, and they are off.** With one head, the module then returns plain self-attention. Wherever this page computes the
 # same thing both ways, the results differ by at most {{= max(gaps) :.0e}}, which is rounding.
-# `unmasked.bypass_(module)` does it in one line. It depends on one head, zero biases, frozen parameters, no dropout and
-# nothing appended: below, each is broken and the damage measured.
+# `unmasked.bypass_(module)` does it in one line. The result is plain self-attention only with one head, zero biases,
+# frozen parameters, no dropout and nothing appended: below, each is broken and the damage measured.
 #
 # This *weight bypass* shows what in a result is attention and what was learned. (*Weights* are here the numbers of the
 # average; what is learned is called matrices and biases.)
@@ -39,6 +39,9 @@ from unmasked.heads import merge_heads, split_heads
 
 # %% [markdown]
 # ## Attention without learned matrices
+#
+# (If you come from [What is attention?](01_what_is_attention.py#by-hand), you know these numbers: go on to
+# [what the module adds](#what-the-module-adds).)
 #
 # A sequence is a matrix with one row for each *token*: a word, or a piece of one. The row is the token's *embedding*,
 # the list of numbers that stands for it. Here are invented tokens, small enough to follow with a pencil: three, of four
@@ -226,13 +229,15 @@ agree(module(one, one, one)[0], self_attention(one).context)
 gaps
 
 # %% [markdown]
-# The `float32` that follows one is larger by 1.2e-07<!--= torch.finfo(torch.float32).eps -->. No difference
-# is<!--= max(gaps) < 4 * torch.finfo(torch.float32).eps --> more than a few such steps: it is rounding.
+# A `float32` keeps about seven<!--= round(-math.log10(torch.finfo(torch.float32).eps)) --> digits: the next number
+# after one is larger by 1.2e-07<!--= torch.finfo(torch.float32).eps -->. No difference is<!--= max(gaps) < 4 *
+# torch.finfo(torch.float32).eps --> more than a few such steps: it is rounding.
 #
 # ## The same in one line
 #
-# `bypass_` is this recipe with its checks: `_obstacles` names what no identity can mend, and `_targets` yields each
-# parameter with what it must be. Here is its source without the docstring, then what `_targets` yields.
+# `bypass_` is this recipe in one call (the underscore at its end, as in PyTorch, says that it changes what it is
+# given). It first refuses modules that cannot be bypassed: `_obstacles` names what stands in the way. Here is its
+# source without the docstring:
 
 # %% tags=["hide-input"]
 import ast
@@ -248,10 +253,7 @@ def body(function):
     return "\n".join(before + after)
 
 
-lines = map(str.strip, inspect.getsource(bypass._targets).splitlines())
-yields = [line for line in lines if line.startswith("yield ")]
-assert yields
-print(body(bypass.bypass_), "", "# _targets", *yields, sep="\n")
+print(body(bypass.bypass_))
 
 # %% [markdown]
 # A fresh module's biases are zero, and a recipe that forgot them would seem to work. So the two recipes are compared on
@@ -276,17 +278,8 @@ assert torch.equal(by_hand(x, x, x)[0], by_package(x, x, x)[0])
 #
 # Now with words. In "I must go back to my ship and to my crew", which words does *ship* take from?
 #
-# The vectors come with the package and have 50<!--== tokens.size(1) --> numbers each. They are **stand-ins**: only
-# *ship* (to four decimals) and the first ten numbers of *i* are those that GloVe publishes. The others were computed
-# for this project, so that the weights come out as with GloVe's. For the real ones, download
-# `glove.6B.zip`<!--~ a file's name --> from [GloVe's page](https://nlp.stanford.edu/projects/glove/), and read the
-# words out of it:
-#
-# ```python
-# from unmasked.embeddings import read_glove
-#
-# tokens = read_glove("glove.6B.zip", words, dim=50).lookup(words)
-# ```
+# The vectors come with the package and have 50<!--== tokens.size(1) --> numbers each; they are
+# [stand-ins](01_what_is_attention.py#words-as-vectors) for GloVe's.
 
 # %%
 sentence = "I must go back to my ship and to my crew"
@@ -457,7 +450,7 @@ assert apart(mean_weights @ batch, output) > 0.1
 # %% [markdown]
 # In evaluation mode, and with nothing to train, PyTorch has a shortcut: one function instead of its usual steps. Of
 # these modules only the one with an even<!--== taken == {1: False, 2: True, 3: False} --> number of heads takes it. The
-# result stays.
+# result is the same.
 
 # %%
 taken = {}
@@ -475,8 +468,8 @@ taken
 # %% [markdown]
 # ## Other matrices that do nothing
 #
-# The identity is not the only such matrix. A matrix $R$ is *orthogonal* if it turns or mirrors
-# vectors and keeps lengths and angles; its transpose undoes it. Let query and key share one, and the scores stay:
+# The identity is not the only such matrix. A matrix $R$ is *orthogonal* if it turns or mirrors vectors and keeps
+# lengths and angles; its transpose undoes it. Let query and key share one, and the scores do not change:
 
 
 # %%
@@ -532,7 +525,7 @@ for parameter, values, trainable in kept:
 # ## Where fresh matrices come from
 #
 # A fresh module draws its matrices at random, evenly between two bounds. For `in_proj_weight` they are *Xavier*'s,
-# which fall with the number of rows and columns. Packing counts here: the draw sees one matrix with three times as many
+# $\pm\sqrt{6 / (\text{rows} + \text{columns})}$. Packing counts here: the draw sees one matrix with three times as many
 # rows as columns, not three square ones. `out_proj` is drawn as PyTorch's layer of one matrix, `nn.Linear`, draws it,
 # and the biases are zero. The same draws, made one by one, give the same module:
 
@@ -558,7 +551,8 @@ packed.abs().max().item(), bounds
 #
 # Without `batch_first=True`, the module reads its input as (tokens, batch, features). A batch of one sequence with
 # three tokens is then three sequences with one token each, and a token that is alone gives all weight to itself.
-# Nothing complains: the output has the shape that it should have.
+# (`one`, from above, is such a batch: its shape is {{ tuple(one.shape) }}.) Nothing complains: the output has the shape
+# that it should have.
 
 # %%
 torch.manual_seed(16)
@@ -593,10 +587,12 @@ assert who_notices(wrong) == [False, False, True]
 # %% [markdown]
 # ## Exercises
 #
+# `check` judges an answer by the name in brackets: [how](../start.md#do-the-exercises).
+#
 # Each asks for a module: begin with `bypass_(nn.MultiheadAttention(50, 1, batch_first=True))`.
 #
-# **Undo the root.** Change one of its four matrices so that its weights become the softmax of $X X^\top$, without the
-# division by $\sqrt{d}$. How much does *ship* then keep of itself?
+# **Undo the root** (`undo-the-root`). Change one of its four matrices so that its weights become the softmax of $X
+# X^\top$, without the division by $\sqrt{d}$. How much does *ship* then keep of itself?
 #
 # ??? question "Hint"
 #
@@ -615,8 +611,8 @@ print(f"ship keeps {weights[ship, ship].item():.3%} of itself")
 check("undo-the-root", unscaled)
 
 # %% [markdown]
-# **A plain average.** Change a bypassed module so that every token gets the same context, the mean of all tokens. One
-# matrix is enough.
+# **A plain average** (`plain-average`). Change a bypassed module so that every token gets the same context, the mean of
+# all tokens. One matrix is enough.
 #
 # ??? question "Hint"
 #
@@ -638,12 +634,13 @@ check("plain-average", even)
 #     Queries of zeros have the dot product zero with every key, and equal scores get equal weights. Keys of zeros would
 #     do too.
 #
-# **Hide a matrix.** Put a random matrix where the value's identity was, and repair the output with `out_proj`. Why do
-# the attention weights stay?
+# **Hide a matrix** (`hidden-matrix`). Put a random matrix where the value's identity was, and repair the output with
+# `out_proj`. Why do the attention weights not change?
 #
 # ??? question "Hint"
 #
-#     The average of the products is the product of the average: what undoes the matrix before it also does after it.
+#     Multiplying every value by a matrix and then averaging gives the same as averaging first and multiplying then. So
+#     what undoes the matrix can wait until after the average: its *inverse*, `matrix.inverse()`.
 
 # %% tags=["solution"]
 torch.manual_seed(19)
@@ -659,7 +656,7 @@ torch.testing.assert_close(output, self_attention(double).context)
 check("hidden-matrix", hidden)
 
 # %% [markdown]
-# ??? success "Why the weights stay"
+# ??? success "Why the weights do not change"
 #
 #     They come from queries and keys alone. And the output can be repaired because averaging and multiplying by a
 #     matrix may change places: the inverse undoes the matrix after the average as well as before it.

@@ -7,15 +7,15 @@
 # %% [markdown]
 # # Does attention know word order?
 #
-# **No. Shuffle the words, and every word gets the context that it had: only the rows change
-# places<!--== torch.allclose(shuffled.context, context[order]) -->.** To attention, "my crew must process your order"
-# and "your crew must process my order" are the same six<!--== len(one) --> words, and *crew* comes out the
-# same<!--== exchanged < 1e-12 --> from both. In "I must go back to my ship and to my crew", *my* and *to* stand twice,
-# and each comes out twice the same<!--== all(twins.values()) -->.
+# **No. Shuffle the words, and every word gets the context that it had: only the rows change places<!--==
+# torch.allclose(shuffled.context, context[order]) -->.** To attention, "my crew must process your order" and "your crew
+# must process my order" are the same six<!--== len(one) --> words, and *crew* comes out the same<!--== exchanged <
+# 1e-12 --> from both. In "I must go back to my ship and to my crew", *my* and *to* stand twice, and both copies come
+# out the same<!--== all(twins.values()) -->.
 #
-# Two things bring order in. Under a *causal mask* a word sees only what came
-# before<!--== not equivariant["causal self-attention"] -->, and with *positions* added to the embeddings no two places
-# are alike<!--== not equivariant["self-attention, positions added"] -->.
+# Two things bring order in. Under a *causal mask* (the [next page](05_masks.py) is about masks) a word sees only itself
+# and what came before<!--== not equivariant["causal self-attention"] -->, and with *positions* added to the embeddings
+# no two places are alike<!--== not equivariant["self-attention, positions added"] -->.
 #
 # **You should know** [what attention computes](01_what_is_attention.py): scores, a softmax, an average.
 # **You will know** what *permutation equivariance* is, why attention has it, how to test for it, what breaks it, and
@@ -42,9 +42,10 @@ ship, crew = words.index("ship"), words.index("crew")
 # are equal. So are the weights, whose rows *and* columns have moved:
 
 # %%
-torch.manual_seed(21)
+torch.manual_seed(23)
 order = torch.randperm(len(words))
 another = [words[place] for place in order]
+assert all(old != new for old, new in zip(words, another, strict=True))  # no word keeps its place
 
 context, weights = self_attention(X)
 shuffled = self_attention(X[order])
@@ -68,9 +69,10 @@ with plot.figure(4.6, 9.2) as figure:
 figure
 
 # %% [markdown]
-# A function whose output moves with its input is *permutation equivariant*. That is not to say that nothing moves:
-# *ship* is still looked up at the place where *ship* is. But which words stand beside it, before or after, has no
-# influence. Over 1,000<!--== tried --> orders, the context of *ship* moves by no more than rounding:
+# A function is *permutation equivariant* if shuffling the rows of its input shuffles the rows of its output in the same
+# way, and changes nothing else. So the context of *ship* is found wherever *ship* now stands, but which words stand
+# beside it, before or after, has no influence. Over 1,000<!--== tried --> orders, the context of *ship* changes by no
+# more than rounding:
 
 # %%
 torch.manual_seed(2)
@@ -104,8 +106,9 @@ P, P @ rows
 # %% [markdown]
 # Follow $P$ through the three steps of attention. *Scores* compare two words by their vectors and by nothing else:
 # shuffled words have the same scores, in shuffled rows and columns. The *softmax* takes one row at a time, and its sum
-# does not depend on the order of the terms, so $P$ may stand before or after it. And the *average* adds up the same
-# words with the same weights: $P^\top P$ cancels.
+# does not depend on the order of the terms, so that it makes no difference whether rows and columns are shuffled before
+# it or after it: $P$ on the left shuffles the rows, $P^\top$ on the right the columns. And the *average* adds up the
+# same words with the same weights: $P^\top P$ cancels.
 #
 # $$\begin{aligned}
 # \operatorname{SelfAttention}(P X)
@@ -152,7 +155,8 @@ counts
 # o = as_a_sentence(q, x, c) -->
 #
 # To add the logarithm of a number to a score is to multiply its exponential by that number. So the package can do it
-# with its argument `bias`, and nobody needs the sentence:
+# without writing the sentence out, with its argument `bias`: numbers that are added to the scores (not the bias of a
+# layer).
 
 # %%
 shares = times * attention_scores(U, U).exp()
@@ -211,8 +215,8 @@ print(source[: source.index("r" + '"""')].rstrip(), source.rpartition('"""')[2].
 
 # %% [markdown]
 # Learned matrices and several heads change nothing, since every token goes through the same ones. Neither do the other
-# parts of a transformer: norms, and layers that take one token at a time. Only what treats places differently knows
-# order, such as the mask and the positions that follow below.
+# parts of a *transformer*, the network that GPT and BERT are made of: its norms, and its layers that take one token at
+# a time. Only what treats places differently knows order, such as the mask and the positions that follow below.
 
 # %%
 torch.manual_seed(3)
@@ -247,9 +251,9 @@ apart = (causal[first] - causal[second]).norm().item()
 apart, causal[first].norm().item()
 
 # %% [markdown]
-# They are now 0.38<!--= apart --> apart. It is the mask that does not move when words move. Let $M$ be the mask as a
-# matrix, one where a query may see a key and zero elsewhere, and let it move with the words, rows and columns: then all
-# is as before.
+# They are now 0.38<!--= apart --> apart. The words were shuffled; the mask was not. Let $M$ be the mask as a matrix,
+# one where a query may see a key and zero elsewhere, and let it move with the words, rows and columns: then all is as
+# before.
 
 
 # %%
@@ -296,8 +300,9 @@ assert pair[0, one.index("crew")].equal(pair[1, two.index("crew")])
 told_apart
 
 # %% [markdown]
-# The two contexts of *crew* are now {{ told_apart :.2f}} apart. Which vectors serve best, or whether to turn queries
-# and keys instead, is a question of its own.
+# The two contexts of *crew* are now {{ told_apart :.2f}} apart. Models differ here: some add sines and cosines, some
+# learn the vectors, and many newer ones add nothing, but turn queries and keys by an angle that grows with the place
+# (*rotary* positions).
 #
 # ## A version that looks right
 #
@@ -333,12 +338,16 @@ assert not is_equivariant(right, pair)
 
 # %% [markdown]
 # A model with positions must *fail* the test for equivariance. This one passes it<!--= is_equivariant(wrong, pair) -->,
-# so it knows no order. Such a model still learns something, from the bag of words, so its loss need not tell.
+# so it knows no order. Such a model still learns something, from the bag of words, so a falling loss does not give the
+# mistake away.
 #
 # ## Exercises
 #
-# **A test for order.** Write `is_equivariant(f)` for functions from (tokens, features) to (tokens, features). It will
-# be tried on functions that are equivariant and on some that are not.
+# `check` judges an answer by the name in brackets: [how](../start.md#do-the-exercises).
+#
+# **A test for order** (`is-equivariant`). The page's test wants a batch. Write `survives_shuffles(f)` for functions
+# from (tokens, features) to (tokens, features), of any size; draw the tokens yourself. It will be tried on functions
+# that are equivariant and on some that are not.
 #
 # ??? question "Hint"
 #
@@ -361,9 +370,9 @@ assert feedback
 feedback
 
 # %% [markdown]
-# **Attention from a bag.** Write `bag(x, counts)`: x holds each word once, with the axes (words, features), and
-# `counts` says how often each occurs. Return the context of each word, as in a sentence with all of them. Do not write
-# the sentence out.
+# **Attention from a bag** (`bag-of-words`). Write `bag(x, counts)`: x holds each word once, with the axes (words,
+# features), and `counts` says how often each occurs. Return the context of each word, as in a sentence with all of
+# them. Do not write the sentence out.
 #
 # ??? question "Hint"
 #
@@ -381,8 +390,8 @@ assert feedback
 feedback
 
 # %% [markdown]
-# **Tell twins apart.** Write `place(x)`, which adds a vector to each row of x, with the axes (tokens, features), so
-# that equal rows at different places get different contexts from self-attention.
+# **Tell twins apart** (`tell-apart`). Write `place(x)`, which adds a vector to each row of x, with the axes (tokens,
+# features), so that equal rows at different places get different contexts from self-attention.
 #
 # ??? question "Hint"
 #

@@ -22,19 +22,17 @@
 # None of them raises an error<!--== ran == 2 * len(calls) --> when it is given a mask of the other kind. This page
 # computes that table.
 #
-# **You should know** [what attention computes](01_what_is_attention.py): scores, a softmax, an average of values.
-# **You will know** the masks for padding and for causality and how to combine them, what each interface of PyTorch does
-# with yours, and a test that finds a wrong mask in any module.
+# **You should know** [what attention computes](01_what_is_attention.py): scores, a softmax, an average of values. **You
+# will know** the masks for padding and for causality and how to combine them, what each interface of PyTorch does with
+# yours, and a test that tells of any module whether it sees the future.
 
 # %%
-import inspect
-
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from unmasked import attention_scores, attention_weights, bypass_, masks, plot, probes, self_attention
-from unmasked.embeddings import ship_vectors, table
+from unmasked.embeddings import ship_vectors
 
 sentences = ["I must go back to my ship and to my crew", "We process and ship your order"]
 words = [sentence.lower().split() for sentence in sentences]
@@ -80,8 +78,8 @@ off = (exposed.context - padded.context)[:, :6].abs().amax((1, 2))
 #
 # ## No looking ahead: the causal mask
 #
-# A model that predicts the next word must not see it. The *causal* mask allows each token itself and what stands before
-# it. Where two masks hold, a query sees what both allow:
+# A model that is to predict the next word must not see that word. The *causal* mask allows each token itself and what
+# stands before it. Where two masks hold, a query sees what both allow:
 
 # %%
 causal = torch.tensor([[key <= query for key in range(11)] for query in range(11)])  # queries keys
@@ -102,16 +100,20 @@ gallery["left padding, causal"] = masks.causal(5) & end.flip(-1)
 plot.mask(gallery)
 
 # %% [markdown]
-# In the last of the four<!--= len(gallery) --> masks the padding stands in front. Then the first queries see nothing
-# at all; [what happens to them](#when-a-row-allows-nothing) depends on the interface. Padded at the end, every query
-# sees at least the first token<!--= bool(both[:, :, 0].all()) -->.
+# In the last of the four<!--= len(gallery) --> masks the padding stands in front, as is usual where a model goes on
+# writing at the end. Then the first queries see nothing at all; [what happens to them](#when-a-row-allows-nothing)
+# depends on the interface. Padded at the end, every query sees at least the first token<!--= bool(both[:, :, 0].all())
+# -->.
 #
 # Under the causal mask *ship* takes nothing<!--== weights[0, ship, crew] == 0 --> from *crew*, which comes later:
 
-# %%
+# %% tags=["hide-input"]
+#| alt: A heat map of the weights, eleven<!--== len(words[0]) --> words by eleven: a staircase. Nothing above the
+#|   diagonal has a weight; the first row has one cell, 1.00<!--= weights[0, 0, 0] -->, and ship keeps
+#|   0.73<!--= weights[0, ship, ship] --> of itself.
 weights = self_attention(x, allowed=both).weights
 ship, crew = words[0].index("ship"), words[0].index("crew")
-table(weights[0], words[0])
+plot.heatmap(weights[0], queries=words[0])
 
 # %% [markdown]
 # The first word sees only itself, with a weight of 1.00<!--= weights[0, 0, 0] -->. *ship* keeps
@@ -156,13 +158,7 @@ masked_first = (x[0] @ x[0].mT).masked_fill(~causal, -torch.inf)
 torch.testing.assert_close((masked_first / 50**0.5).softmax(-1), by_hand)
 
 # %% [markdown]
-# The package adds. Beyond that it looks for rows that see nothing (it calls them *blind*), which get a section below:
-
-# %% tags=["hide-input"]
-print(inspect.getsource(attention_weights).split('"""')[-1].strip("\n"))
-
-# %% [markdown]
-# What if weights are set to zero *after* the softmax?
+# The package adds. What if weights are set to zero *after* the softmax?
 
 # %%
 late = scores.softmax(dim=-1) * causal
@@ -179,8 +175,9 @@ torch.testing.assert_close(late / sums[:, None], by_hand)
 #
 # ## Nothing leaks
 #
-# That gives a test for any causal module, which needs no reference: change the later tokens, and compare what the
-# earlier ones get, bit for bit.
+# A causal module must give the earlier tokens the same output, whatever the later ones are. So a test needs no
+# reference: change the later tokens, and compare what the earlier ones get, bit for bit. (*Eager* below makes the table
+# of weights; *fused* is PyTorch's faster code, which never holds it.)
 
 
 # %%
@@ -207,9 +204,9 @@ for f in (eager, fused, masked_late):
     print(f.__name__, [position for position in range(1, 11) if leaks(f, x, position)])
 
 # %% [markdown]
-# In both right ones nothing<!--= not any(leaks(f, x, position) for f in (eager, fused) for position in range(1, 11))
-# --> leaks, from any position. The package has this test as a *probe*, which also looks at the gradients. It returns
-# `None` if all is well, and otherwise what it saw:
+# In the two that are right nothing<!--= not any(leaks(f, x, position) for f in (eager, fused) for position in range(1,
+# 11)) --> leaks, from any position. The package has this test as a *probe*, which also looks at the gradients. It
+# returns `None` if all is well, and otherwise what it saw:
 
 # %%
 assert probes.sees_the_future(eager, x) is None
@@ -297,11 +294,12 @@ except ValueError as error:
     print(error)
 
 # %% [markdown]
-# Compared with a weight that is not allowed, it multiplies one that is by 2.72<!--= gain[0] / gain[1] -->, which is
-# $e$<!--= abs(gain[0] / gain[1] - torch.e) < 1e-4 -->. The first word still takes 40%<!--= future[0] --> of its context
-# from later ones. A boolean mask that is added, as in `scores += mask`, does the same.
+# It only raises the allowed scores by one, so that allowed weights grow by a factor of 2.72<!--= gain[0] / gain[1] -->
+# relative to the others, which is $e$<!--= abs(gain[0] / gain[1] - torch.e) < 1e-4 -->. The first word still takes
+# 40%<!--= future[0] --> of its context from later ones. A boolean mask that is added, as in `scores += mask`, does the
+# same.
 #
-# A large negative number in the place of minus infinity works until the numbers get short: float16 ends at
+# A large negative number in the place of minus infinity works until numbers have fewer bits: float16 ends at
 # 65,504<!--= torch.finfo(torch.float16).max -->, and the $-10^9$<!--~ a constant that many use --> of much published
 # code does not fit<!--= torch.finfo(torch.float16).min > -1e9 -->:
 
@@ -326,8 +324,8 @@ def answer(row):
 nothing = lower.clone()
 nothing[0] = False  # the first query may see no key
 blind = {"F.scaled_dot_product_attention": F.scaled_dot_product_attention(y, y, y, attn_mask=nothing)}
-for mode in ("train", "eval"):
-    getattr(module, mode)()
+for mode in ("train", "eval, no_grad"):
+    module.train(mode == "train")
     for need_weights in (True, False):
         with torch.set_grad_enabled(mode == "train"):
             output, _ = module(y, y, y, attn_mask=~nothing, need_weights=need_weights)
@@ -341,10 +339,10 @@ plot.table(["Interface", "Context of the first query"], list(answers.items()))
 # (*eval* is run without gradients, as models usually are when they are used.) The same module answers NaN<!--=
 # answers["nn.MultiheadAttention, train, need_weights=True"] --> when weights are asked for, and zeros<!--=
 # answers["nn.MultiheadAttention, train, need_weights=False"] --> or NaN<!--=
-# answers["nn.MultiheadAttention, eval, need_weights=False"] --> when they are not. The package always gives
+# answers["nn.MultiheadAttention, eval, no_grad, need_weights=False"] --> when they are not. The package always gives
 # zeros<!--= answers["unmasked.self_attention"] -->. The [museum](09_masks.py) has the full table.
 #
-# One NaN is enough to stop a training. Below, the second sequence is empty, and the loss reads the first one alone:
+# One NaN is enough to ruin a training run. Below, the second sequence is empty, and the loss reads the first one alone:
 
 # %%
 module.train()
@@ -364,8 +362,8 @@ assert not nothing.any(-1).all()
 #
 # ## More keys than queries
 #
-# A model that writes keeps the keys of what it has written. Then two new queries look at five keys. The queries are the
-# *last* two tokens, so the mask must be aligned at the bottom right:
+# A model that generates text keeps the keys of what it has written. Then two new queries look at five keys. The queries
+# are the *last* two tokens, so the mask must be aligned at the bottom right:
 
 # %%
 bottom_right = masks.causal(2, 5)
@@ -417,8 +415,10 @@ for f in (moved, mended):
 #
 # ## Exercises
 #
-# **The causal mask.** Write a function that takes a number of tokens and returns the boolean mask, `True` for *may
-# attend*, without a loop.
+# `check` judges an answer by the name in brackets: [how](../start.md#do-the-exercises).
+#
+# **The causal mask** (`causal-mask`). Write a function that takes a number of tokens and returns the boolean mask,
+# `True` for *may attend*, without a loop.
 #
 # ??? question "Hint"
 #
@@ -438,8 +438,8 @@ assert feedback
 feedback
 
 # %% [markdown]
-# **The padding mask.** Write a function of `lengths` and `keys`, the padded length, that returns the boolean mask for a
-# batch, shaped so that it broadcasts over scores of shape (batch, heads, queries, keys).
+# **The padding mask** (`padding-mask`). Write a function of `lengths` and `keys`, the padded length, that returns the
+# boolean mask for a batch, shaped so that it broadcasts over scores of shape (batch, heads, queries, keys).
 #
 # ??? question "Hint"
 #
@@ -456,8 +456,8 @@ assert feedback
 feedback
 
 # %% [markdown]
-# **A softmax that survives.** Write a function of `scores` and `allowed` that returns the weights. A row that may see
-# nothing gets weights of zero instead of NaN, and every other row is as before.
+# **A softmax that survives** (`masked-softmax`). Write a function of `scores` and `allowed` that returns the weights. A
+# row that may see nothing gets weights of zero instead of NaN, and every other row is as before.
 #
 # ??? question "Hint"
 #

@@ -14,9 +14,10 @@
 # right shape<!--== direct.shape == split.shape -->, and in the example below it puts 67%<!--== misplaced --> of
 # the numbers in the wrong place.
 #
-# **You should know** [what attention computes](01_what_is_attention.py), and that `@` multiplies matrices. **You will
-# know** five ways to project to many heads that give the same numbers, how to split and merge without mixing tokens,
-# the shape of every step of multi-head attention, and a test that a wrong merge cannot pass.
+# **You should know** [what attention computes](01_what_is_attention.py), [what a mask does](05_masks.py), and that `@`
+# multiplies matrices. **You will know** five ways to project to many heads that give the same numbers, how to split and
+# merge without mixing tokens, the shape of every step of multi-head attention, and a test that a wrong merge cannot
+# pass.
 
 # %%
 import inspect
@@ -92,14 +93,15 @@ loop = torch.stack([x @ matrix for matrix in stacked], dim=1)
 loop.shape  # batch heads tokens head_dim
 
 # %% [markdown]
-# For head $h$, token $t$ and feature $j$ that is
+# For head $h$, token $t$ and feature $j$, with $w$ for `stacked`, that is
 #
 # $$q_{h, t, j} = \sum_i x_{t, i} \, w_{h, i, j} \tag{6.1}$$
 # <!-- where: x, w = random("t_n i_n", "h_n i_n j_n"); q = project_loop(x, w) -->
 #
-# The other four<!--== len(same) --> ask for all heads at once. `@` with an axis of length one, which is broadcast;
-# `torch.bmm`, which wants one axis of pairs; `einsum`, which names the axes; and one large matrix that has the heads'
-# columns side by side:
+# The other four<!--== len(same) --> compute all heads at once: `@`, with an axis of length one in `x` that is broadcast
+# over the heads; `torch.bmm`, which multiplies two equally long stacks of matrices pair by pair; `einsum`, in which a
+# letter names each axis, and a letter that is missing after the arrow is summed over; and one large matrix that has the
+# heads' columns side by side:
 
 # %%
 wide = torch.cat(list(stacked), dim=1)  # in_dim heads·head_dim
@@ -182,15 +184,15 @@ index_map({"view, transpose": split, "view alone": direct}, rows, [f"dim {place}
 # $$q_{h, t, j} = x_{t,\, h \cdot d_k + j} \qquad h = 0, \dots, H - 1 \tag{6.2}$$
 # <!-- where: y = random("H n d_k"); x = merge_heads(y[None])[0]; q = split_heads(x, H) -->
 #
-# Backwards, feature $f$ belongs to head $h$, at place $j$ of it:
+# Backwards, feature `f` belongs to head `f // d_k`, and stands at place `f % d_k` of it:
 
 # %%
 h, j = torch.arange(8) // 4, torch.arange(8) % 4
 assert torch.equal(split[h, :, j], tagged.T)
 
 # %% [markdown]
-# Memory is one long row $m$, in which token follows token. Number $(t H + h) \cdot d_k + j$ of it is what head $h$
-# wants for token $t$. The direct view $z$ takes another one, for $n$ tokens:
+# Memory is one long row $m$, token after token. For head $h$ and token $t$, the right split $q$ and the direct view $z$
+# read it at different places. For $n$ tokens:
 #
 # $$\begin{aligned}
 # q_{h, t, j} &= m_{(t \cdot H + h) \cdot d_k + j} \\
@@ -198,8 +200,11 @@ assert torch.equal(split[h, :, j], tagged.T)
 # \end{aligned} \qquad h = 0, \dots, H - 1, \quad t = 0, \dots, n - 1 \tag{6.3}$$
 # <!-- where: y = random("n H*d_k"); m = y.flatten(); q = split_heads(y, H); z = y.view(H, n, d_k) -->
 #
-# The two agree everywhere if there is one head<!--= torch.equal(tagged.view(1, 3, 8), split_heads(tagged, 1)) -->, or
-# one token<!--= torch.equal(tagged[:1].view(2, 1, 4), split_heads(tagged[:1], 2)) -->: tests of such a size pass.
+# Take place 0<!--~ a place of our choice --> of token 1<!--~ likewise --> of head 0<!--~ likewise -->: the split reads
+# number 8<!--= tagged.flatten().tolist().index(split[0, 1, 0]) --> of the row, the direct view number 4<!--=
+# tagged.flatten().tolist().index(direct[0, 1, 0]) -->. The two agree everywhere if there is one head<!--=
+# torch.equal(tagged.view(1, 3, 8), split_heads(tagged, 1)) -->, or one token<!--= torch.equal(tagged[:1].view(2, 1, 4),
+# split_heads(tagged[:1], 2)) -->: tests of such a size pass.
 
 # %% [markdown]
 # ## And back: the merge
@@ -220,10 +225,10 @@ except RuntimeError as error:
 print("steps in memory:", context.stride(), "transposed:", back.stride())
 
 # %% [markdown]
-# A transposed tensor is read with other steps from the same memory, and `view` cannot join axes that do not lie one
-# after the other. `reshape` copies where it must; `.contiguous().view(...)` says so itself. The refusal is a help: it
-# stands where the numbers have to move. With a head_dim of one there is none<!--== one.shape == (3, 2) -->, and nothing
-# would be noticed there:
+# A transposed tensor lies in memory as before and is only read with other steps, so `view` refuses to join axes whose
+# numbers do not lie one after the other. `reshape` copies them where it must; `.contiguous().view(...)` makes the copy
+# visible. The error helps: it comes exactly where the numbers have to move. With a head_dim of one there is no
+# error<!--== one.shape == (3, 2) -->, so a test of that size does not notice that `contiguous()` is missing:
 
 # %%
 one = torch.randn(2, 3, 1, generator=torch.Generator().manual_seed(3)).transpose(0, 1).view(3, 2)
@@ -261,7 +266,7 @@ plot.table(["Step", "Shape", "Axes"], [(s.op, str(s.output), ", ".join(s.axes)) 
 # its 25<!--= masks.causal(tokens).numel() --> entries serve all 150<!--= batch * num_heads * tokens**2 --> weights by
 # broadcasting. The last matrix mixes the heads.
 #
-# Three claims stand in that code: `@` does what `torch.bmm` does, pair by pair; each head gets what it would get by
+# Three things remain to be shown: `@` does what `torch.bmm` does, pair by pair; each head gets what it would get by
 # itself; and an additive mask, minus infinity where nothing may be seen, serves as well.
 
 # %%
@@ -282,10 +287,11 @@ for head in range(num_heads):
 # %% [markdown]
 # ## One matrix for query, key and value too
 #
-# A step further, the matrices of query, key and value are packed into one: a single product then does all
-# nine<!--= 3 * num_heads -->. Their rows come in one of two orders. PyTorch's `in_proj_weight` has all of the query's
-# first, then the key's, then the value's. Other code goes head by head: query, key and value of head
-# 0<!--~ a head's name -->, then those of the next. The shapes are the same.
+# A step further, the matrices of query, key and value are packed into one: a single product then does all nine<!--= 3 *
+# num_heads -->. Their rows come in one of two orders. PyTorch's `in_proj_weight` has all of the query's first, then the
+# key's, then the value's. Other code goes head by head: query, key and value of head 0<!--~ a head's name -->, then
+# those of the next. The shapes are the same. Below, `in_turn` reads the rows in the first order; `by_head` and the
+# package's `fused_qkv` read them in the second.
 
 # %%
 torch.manual_seed(6)
@@ -338,7 +344,9 @@ for merge in (merge_heads, broken_merge):
 #
 # ## Exercises
 #
-# **Split.** Write `split(x, num_heads)` for x of (batch, tokens, features).
+# `check` judges an answer by the name in brackets: [how](../start.md#do-the-exercises).
+#
+# **Split** (`split-heads`). Write `split(x, num_heads)` for x of (batch, tokens, features).
 #
 # ??? question "Hint"
 #
@@ -357,7 +365,7 @@ assert feedback
 feedback
 
 # %% [markdown]
-# **Merge.** Write the inverse, `merge(x)` for x of (batch, heads, tokens, head_dim).
+# **Merge** (`merge-heads`). Write the inverse, `merge(x)` for x of (batch, heads, tokens, head_dim).
 #
 # ??? question "Hint"
 #
@@ -374,9 +382,9 @@ assert feedback
 feedback
 
 # %% [markdown]
-# **One product for three.** Write `project(x, weight, num_heads)`, where `weight` has all of the query's rows first,
-# then the key's, then the value's, as `nn.MultiheadAttention` packs them. Return query, key and value, each (batch,
-# heads, tokens, head_dim).
+# **One product for three** (`packed-projection`). Write `project(x, weight, num_heads)`, where `weight` has all of the
+# query's rows first, then the key's, then the value's, as `nn.MultiheadAttention` packs them. Return query, key and
+# value, each (batch, heads, tokens, head_dim).
 #
 # ??? question "Hint"
 #

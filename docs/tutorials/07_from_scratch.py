@@ -83,8 +83,8 @@ assert len({batch, num_heads, head_dim, queries, keys, embed_dim}) == 6
 # with which attention averages; what is learned we call matrices and biases.)
 #
 # **Both biases start at zero**<!--= not (theirs.in_proj_bias.any() or theirs.out_proj.bias.any()) -->. Code that
-# forgets them agrees with a new layer, until training moves them, all but the key's (the first exercise says
-# why)<!--== new_gradients["key"] < 1e-8 and min(new_gradients.values()) == new_gradients["key"] and
+# forgets them agrees with a new layer, until training moves them, all but the key's (the [second exercise](#exercises)
+# says why)<!--== new_gradients["key"] < 1e-8 and min(new_gradients.values()) == new_gradients["key"] and
 # sorted(new_gradients.values())[1] > 0.001 -->. Fill them before you compare anything.
 
 # %%
@@ -354,8 +354,8 @@ use = {
 }
 
 # %% [markdown]
-# All combinations together are {{= len(every) :,}}. Draw some, and make sure that whichever four<!--== meeting == 4 -->
-# options you pick, they meet in all their combinations:
+# All combinations together are {{= len(every) :,}}. Draw {{= len(drawn) }} of them, and make sure that for any
+# four<!--== meeting == 4 --> options, every combination of their values is among the drawn:
 
 # %% tags=["hide-input"]
 every = list(itertools.product(*constructor.values(), *use.values()))
@@ -428,9 +428,10 @@ assert max(largest.values()) < 1e-12
 largest
 
 # %% [markdown]
-# The numbers have 64<!--= torch.finfo(inputs[0].dtype).bits --> bits, and the largest difference is
-# {{ max(largest.values()) :.0e}}. Left out are inference without gradients, `is_causal`, and queries that may see
-# nothing: for these the package differs from PyTorch on purpose, as [below](#what-hides-a-mistake).
+# The numbers have 64<!--= torch.finfo(inputs[0].dtype).bits --> bits, and the largest difference is {{
+# max(largest.values()) :.0e}}. Left out are inference without gradients, `is_causal`, and queries that may see nothing:
+# there the package differs from PyTorch on purpose. The last is shown [below](#what-hides-a-mistake), the others in
+# [the museum](09_masks.py#is-causal-is-a-hint).
 #
 # ([One option](08_cross_attention.py) is often misread: `add_bias_kv` adds no bias to the keys, it appends a key.)
 #
@@ -574,8 +575,10 @@ figure
 #
 # ## Exercises
 #
-# **The whole layer.** Write `layer(query, key, value, state, num_heads)` without a mask, where `state` is the
-# `state_dict` of an `nn.MultiheadAttention` with `batch_first=True`. Return the output.
+# `check` judges an answer by the name in brackets: [how](../start.md#do-the-exercises).
+#
+# **The whole layer** (`multi-head`). Write `layer(query, key, value, state, num_heads)` without a mask, where `state`
+# is the `state_dict` of an `nn.MultiheadAttention` with `batch_first=True`. Return the output.
 #
 # ??? question "Hint"
 #
@@ -596,8 +599,9 @@ def layer(query, key, value, state, num_heads):
 check("multi-head", layer)
 
 # %% [markdown]
-# **Which bias is never missed?** Leave out one of `b_q`, `b_k`, `b_v` and the output's `b_o` at a time, and measure the
-# output. One of them no comparison of outputs can find. Answer with its name.
+# **Which bias is never missed?** (`bias-never-missed`) Leave out one of `b_q`, `b_k`, `b_v` and the output's `b_o` at a
+# time, and measure the output. One of them makes no difference to any output, so that no comparison of outputs can miss
+# it. Answer with its name.
 #
 # ??? question "Hint"
 #
@@ -622,8 +626,8 @@ check("bias-never-missed", min(missed, key=missed.get))
 #     is zero, and training never moves it.
 
 # %% [markdown]
-# **Dropout.** Write `attend(q, k, v, allowed, p)`, which drops weights with probability `p` and returns context and
-# weights. In training, under the same seed, it can agree with PyTorch weight for weight.
+# **Dropout** (`weights-dropout`). Write `attend(q, k, v, allowed, p)`, which drops weights with probability `p` and
+# returns context and weights. In training, under the same seed, it can agree with PyTorch weight for weight.
 #
 # ??? question "Hint"
 #

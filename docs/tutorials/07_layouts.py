@@ -117,8 +117,9 @@ for other in (separate, interleaved, stacked, conv1d):
 # %% [markdown]
 # ## Same shape, another order
 #
-# Which rows belong to whom? From the packed order to the interleaved one, part and head change places, and nothing
-# else:
+# Which row belongs to what? Call query, key and value the three<!--== len(packed["in_proj_weight"]) / embed_dim -->
+# *parts*. The packed order counts part, head, place in the head; the interleaved one counts head, part, place. So two
+# axes change places, and nothing else:
 
 # %%
 w = packed["in_proj_weight"].unflatten(0, (3, num_heads, head_dim))
@@ -194,10 +195,9 @@ for step in traced.steps:
 assert (traced.result - layer(wide)).abs().max() < 1e-5
 
 # %% [markdown]
-# As a cell's result, a trace shows each operation's inputs and its line of source<!--= {"inputs", "line", "source"} <=
-# set(traced.table.header) --> too. The packed matrix and its bias act in the first step, the output projection in the
-# last<!--= traced.steps[0].op == traced.steps[-1].op == "linear" -->. A trace that stops before it proves nothing: this
-# one ends with the layer's own output.
+# The packed matrix and its bias act in the first step, the output projection in the last<!--= traced.steps[0].op ==
+# traced.steps[-1].op == "linear" -->. The traced steps end with the layer's own output, as the cell asserts, so no step
+# is missing.
 #
 # ## Load a copy, not a view
 #
@@ -230,8 +230,11 @@ moved, stayed = moves_the_original(alias), moves_the_original(copy)
 moved, stayed
 
 # %% [markdown]
-# One step on the aliased layer moved the original by 0.015<!--= moved -->; one on the copy left it
-# alone<!--= stayed == 0 -->. The check: compare `data_ptr()`, or train one and look at the other.
+# One step on the aliased layer moved the original by 0.015<!--= moved -->; one on the copy left it alone<!--= stayed ==
+# 0 -->. The check: compare `untyped_storage().data_ptr()`, the address at which a tensor's memory begins, or train one
+# and look at the other. (Plain `data_ptr()` is the address of the tensor's own first number: it differs<!--=
+# theirs.in_proj_weight.chunk(3)[1].data_ptr() != theirs.in_proj_weight.data_ptr() --> for the key's and the value's
+# chunk, though they share the memory.)
 #
 # ## A loader that looks right
 #
@@ -248,7 +251,7 @@ careful.load_state_dict(convert(checkpoint, "interleaved", "packed"))
 expected = theirs(x, x, x)[0]
 off = (careless(x, x, x)[0] - expected).abs().max().item()
 mended = (careful(x, x, x)[0] - expected).abs().max().item()
-str(told), f"{off:.1g}", f"{mended:.1g}"
+str(told), f"{off:.1f}", f"{mended:.1g}"
 
 # %% [markdown]
 # The first is off by 1.6<!--= off -->, the second by nothing but rounding<!--= mended < 1e-5 -->. Compare outputs
@@ -256,8 +259,10 @@ str(told), f"{off:.1g}", f"{mended:.1g}"
 #
 # ## Exercises
 #
-# **Take PyTorch apart.** Write `head_weights(in_proj_weight, num_heads, head)`, which returns the query's, key's and
-# value's matrix of one head, each (head_dim, embed_dim).
+# `check` judges an answer by the name in brackets: [how](../start.md#do-the-exercises).
+#
+# **Take PyTorch apart** (`one-head-of-packed`). Write `head_weights(in_proj_weight, num_heads, head)`, which returns
+# the query's, key's and value's matrix of one head, each (head_dim, embed_dim).
 #
 # ??? question "Hint"
 #
@@ -274,7 +279,8 @@ def head_weights(in_proj_weight, num_heads, head):
 check("one-head-of-packed", head_weights)
 
 # %% [markdown]
-# **Repack.** Write `to_packed(weight, num_heads)`, which turns the rows of an interleaved weight into the packed order.
+# **Repack** (`interleaved-to-packed`). Write `to_packed(weight, num_heads)`, which turns the rows of an interleaved
+# weight into the packed order.
 #
 # ??? question "Hint"
 #
@@ -289,8 +295,9 @@ def to_packed(weight, num_heads):
 check("interleaved-to-packed", to_packed)
 
 # %% [markdown]
-# **Load GPT-2's layout.** Write `load(state, num_heads)`, which turns a state with `c_attn.weight`, `c_attn.bias`,
-# `c_proj.weight` and `c_proj.bias`, in the layout `conv1d`, into a state that `nn.MultiheadAttention` loads.
+# **Load GPT-2's layout** (`conv1d-to-packed`). Write `load(state, num_heads)`, which turns a state with
+# `c_attn.weight`, `c_attn.bias`, `c_proj.weight` and `c_proj.bias`, in the layout `conv1d`, into a state that
+# `nn.MultiheadAttention` loads.
 #
 # ??? question "Hint"
 #

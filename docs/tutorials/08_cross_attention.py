@@ -17,9 +17,10 @@
 # `(6, 13)`<!--== grown[2] -->. In spite of its name `add_bias_kv` adds nothing *to* the keys. It would be of no use: a
 # constant added to all keys moves the weights by less than 0.000001<!--== shift_gap < 0.000001 -->.
 #
-# **You should know** [what attention computes](01_what_is_attention.py), and what `True` means in a
-# [mask](05_masks.py). **You will know** which input of a module decides which size, what a causal mask means when there
-# are more keys than queries, what both options compute, and what they are good for.
+# **You should know** [what attention computes](01_what_is_attention.py), what `True` means in a [mask](05_masks.py),
+# how to [switch a module's matrices off](03_weight_bypass.py), and what a step of training is. **You will know** which
+# input of a module decides which size, what a causal mask means when there are more keys than queries, what both
+# options compute, and what they are good for.
 
 # %%
 import inspect
@@ -69,7 +70,7 @@ table(weights, asked, told)
 # CrossAttention = lambda asking, asked: scaled_dot_product_attention(asking, asked, asked).context -->
 #
 # - *ship* asks in the second sentence, and takes 55%<!--= weights[3, 6] --> from the *ship* of the first and 13%<!--=
-#   weights[3, 10] --> from *crew*. To the last digit<!--= torch.allclose(weights[3], self_attention(X).weights[6],
+#   weights[3, 10] --> from *crew*. Up to rounding<!--= torch.allclose(weights[3], self_attention(X).weights[6],
 #   atol=1e-6) --> that is what *ship* takes inside the first sentence: a query knows nothing of its own neighbors.
 # - *order* is not in the first sentence. Its weights sum to one<!--= torch.allclose(weights[5].sum(),
 #   torch.tensor(1.0)) --> all the same, and go to words such as *i* and *my*<!--= sorted({told[j] for j in
@@ -86,6 +87,9 @@ off = (back - weights.mT).abs().max().item()
 back[6, 3].item(), weights[3, 6].item(), off
 
 # %% [markdown]
+# The *ship* of the first sentence takes 78%<!--= back[6, 3] --> from the *ship* of the second, which takes
+# 55%<!--= weights[3, 6] --> in the other direction: the score is the same, the competitors are others.
+#
 # ## Which input decides what?
 #
 # `nn.MultiheadAttention` takes query, key and value as three inputs, each with a matrix of its own. Keys and values may
@@ -112,7 +116,7 @@ tuple(output.shape), tuple(average.shape), refusal
 # | --- | --- | --- |
 # | query | 5 tokens of 12 features | how many rows weights and output have, and how wide the output is |
 # | key | 7 tokens of 10 | how many columns the weights have |
-# | value | 7 tokens of 9 | what is averaged; its width ends in the matrices |
+# | value | 7 tokens of 9 | what is averaged; its width shows nowhere in the result |
 #
 # Which output depends on which input? Change one token, and see which outputs move:
 
@@ -135,8 +139,9 @@ by_query, by_key, by_value
 # %% [markdown]
 # A changed query moves its own output and no other<!--= by_query == [0, 0, 1, 0, 0] -->. A key or a value moves
 # all<!--= by_key == by_value == [1] * 5 -->. The order of the pairs does not matter: shuffled together, they give the
-# same output. So whoever writes a text word by word and consults a fixed source projects the source to keys and values
-# once, for all words. The first transformer did so: its decoder's queries ask the encoder's output.
+# same output. So a model that writes a translation word by word computes the keys and values of the source text once,
+# and uses them for every word. The first transformer did so: its *decoder*, which writes, takes queries from what it
+# has written, and keys and values from its *encoder*, which has read the source.
 #
 # ## More keys than queries: which of them is now?
 #
@@ -216,9 +221,9 @@ by_hand.weights.shape, by_hand.weights[:, -1]
 # %% tags=["hide-input"]
 source = inspect.getsource(MultiheadAttention.forward)
 source = source[source.index("        learned = ") :]
-source = source[: source.index("        context, weights = ")]
+source = source[: source.index("        appended = ")]
 for line in textwrap.dedent(source).strip().splitlines():
-    print(textwrap.fill(line, 82, subsequent_indent=" " * 8))
+    print(textwrap.fill(line.partition("  #")[0], 82, subsequent_indent=" " * 8))
 
 # %% [markdown]
 # No mask hides the appended pair. A mask has a column for each real key, and gets one more that is always visible. So a
@@ -268,6 +273,7 @@ torch.testing.assert_close(shifted.context, context + shift_v, atol=1e-5, rtol=0
 f"weights moved by {shift_gap:.0e} (shift), {append_gap:.2f} (append)"
 
 
+# %% tags=["hide-input"]
 def by_pytorch(q, k, v, b_k, b_v):
     module = bare(q.size(-1), add_bias_kv=True, dtype=q.dtype)
     module.requires_grad_(False)
@@ -277,7 +283,8 @@ def by_pytorch(q, k, v, b_k, b_v):
 
 
 # %% [markdown]
-# In full, with $b_K$ and $b_V$ for the pair, what `add_bias_kv` computes for each query is
+# Added to all keys, the vector moves the weights by {{ shift_gap :.0e}}, which is rounding; appended, it moves them by
+# {{ append_gap :.2f}}. In full, with $b_K$ and $b_V$ for the pair, what `add_bias_kv` computes for each query is
 #
 # $$o_i = \frac{e^{t_i} \, b_V + \sum_{j=1}^{m} e^{s_{ij}} \, v_j}{e^{t_i} + \sum_{l=1}^{m} e^{s_{il}}},
 # \qquad t_i = \frac{q_i \cdot b_K}{\sqrt{d}} \tag{8.4}$$
@@ -319,14 +326,14 @@ plot.heatmap(trained, queries=asked, keys=[*told, "learned pair"])
 # ## A pair of zeros
 #
 # `add_zero_attn` appends zeros, nothing that could be learned. A key of zeros has the score zero with every query, and
-# the exponential of zero is one. So the weights of the words are a softmax with one more below the line:
+# the exponential of zero is one. So the weights of the words are a softmax with a one added to the denominator:
 #
 # $$a_{ij} = \frac{e^{s_{ij}}}{1 + \sum_{l=1}^{m} e^{s_{il}}} \tag{8.5}$$
 # <!-- where: q, k = random("n d", "m d"); s = attention_scores(q, k);
 # zeros = bare(d, add_zero_attn=True, dtype=torch.float64);
 # a = zeros(q, k, k)[1][:, :-1] -->
 #
-# Since the value is zero as well, what the pair gets is lost to the output. That depends on the size of the scores: a
+# Since the value is zero as well, what the pair gets is lost to the output. How much it gets depends on the scores: a
 # query that matches nothing gets almost nothing. Here *order* is multiplied by larger and larger negative numbers, so
 # that its scores fall:
 
@@ -400,8 +407,10 @@ uses_bias_k(right), uses_bias_k(broken)
 #
 # ## Exercises
 #
-# **Ask another sequence.** Write `cross(x, memory)` for tensors of (batch, tokens, features): every token of `x` gets
-# an average of the tokens of `memory`, without matrices.
+# `check` judges an answer by the name in brackets: [how](../start.md#do-the-exercises).
+#
+# **Ask another sequence** (`cross-attention`). Write `cross(x, memory)` for tensors of (batch, tokens, features): every
+# token of `x` gets an average of the tokens of `memory`, without matrices.
 #
 # ??? question "Hint"
 #
@@ -419,8 +428,8 @@ def cross(x, memory):
 check("cross-attention", cross)
 
 # %% [markdown]
-# **Append the pair.** Write `append(q, k, v, bias_k, bias_v)`, which returns context and weights as `add_bias_kv` has
-# them. `bias_k` and `bias_v` have one row; the others may have batch axes before their last two.
+# **Append the pair** (`appended-pair`). Write `append(q, k, v, bias_k, bias_v)`, which returns context and weights as
+# `add_bias_kv` has them. `bias_k` and `bias_v` have one row; the others may have batch axes before their last two.
 #
 # ??? question "Hint"
 #
@@ -439,12 +448,13 @@ def append(q, k, v, bias_k, bias_v):
 check("appended-pair", append)
 
 # %% [markdown]
-# **One more below the line.** Write `softmax_one(scores)`, the weights of equation (8.5) for scores of any shape. It
-# must stand scores of a thousand, and of minus a thousand.
+# **A one in the denominator** (`softmax-one`). Write `softmax_one(scores)`, the weights of equation (8.5) for scores of
+# any shape. It must give finite weights for scores of a thousand, and of minus a thousand.
 #
 # ??? question "Hint"
 #
-#     Either append a score, or subtract the largest score, or zero if all are less, from everything: from the one, too.
+#     Either append a score of zero, take the softmax, and drop the last column. Or subtract the largest score (zero, if
+#     all are negative) from every score before the exponentials; the one then becomes `exp(-largest)`.
 
 
 # %% tags=["solution"]
@@ -477,4 +487,4 @@ assert check("softmax-one", softmax_one)
 # - Bahdanau, Cho and Bengio (2015), *Neural Machine Translation by Jointly Learning to Align and Translate*: section
 #   3.1, where a decoder first asks the words of a source.
 # - Xiao et al. (2024), *Efficient Streaming Language Models with Attention Sinks*: section 3.3, for a learned place to
-#   go and for a softmax with one more below the line, (8.5), which Miller (2023), *Attention Is Off By One*, proposes.
+#   go and for a softmax with a one in its denominator, (8.5), which Miller (2023), *Attention Is Off By One*, proposes.

@@ -53,8 +53,9 @@ x = draw(B, N, H * D)
 
 # %% [markdown]
 # That is multi-head attention without learned matrices, which is enough to get every axis wrong. `exhibit` runs a wrong
-# version on an input where the mistake *hides*, and both must agree; on `x`, to measure it; and under a probe, which
-# must find it and must pass the right version.
+# version three times: on the input `hides`, where it must agree with the right version; on `x`, to
+# measure how far it is off; and under a probe, a test that returns what it found, or None. The probe must find the
+# wrong version and pass the right one.
 
 # %%
 off = {}
@@ -140,8 +141,8 @@ exhibit("view-without-transpose", split_bare, right, probes.breaks_equivariance,
 assert torch.equal(x.view(B, 1, N, H * D), split_heads(x, 1))
 
 # %% [markdown]
-# Who splits *and* merges by bare views gets back what looks plausible: each token's output is made of its own features
-# again. But a head has attended within a third of the sequence, and a token beyond that is never noticed:
+# Split *and* merge by bare views, and the result looks plausible: each token's output is made of its own features
+# again. But each head has attended within a third of the sequence, and a token outside that third is never noticed:
 
 
 # %%
@@ -183,8 +184,9 @@ def crosses_heads(f, x):
 exhibit("swapped-view", swapped, right, crosses_heads, hides=draw(B, N, H * H))
 
 # %% [markdown]
-# **Hides** with as many heads as features in a head, where both views are the same. A sister of this mistake has the
-# right view, and takes the wrong axis for the heads. At those sizes its shapes are right, and nothing else is.
+# **Hides** with as many heads as features in a head, where both views are the same. A related mistake has the right
+# view and then takes the wrong axis for the heads. At the sizes at which the first one hides, this one has the right
+# shapes and wrong numbers.
 
 
 # %%
@@ -376,8 +378,8 @@ exhibit("head-dim-one", unscaled, right, unlike_pytorch, hides=draw(B, N, H))
 assert unlike_pytorch(unscaled, draw(B, N, H)) is None
 
 # %% [markdown]
-# A head_dim of one **hides** more: the scores of a head have rank one, and a `view` merges the heads without
-# `contiguous()`.
+# A head_dim of one **hides** more: every row of a head's scores is then a multiple of every other row, and a `view`
+# merges the heads without an error though `contiguous()` is missing.
 
 # %%
 narrow, wide = (split_heads(draw(B, N, H * size), H) for size in (1, D))
@@ -401,9 +403,11 @@ offs = list(off.values())
 #
 # ## Exercises
 #
-# **Sizes that tell.** Give four<!--= len((B, N, H, D)) --> numbers, for batch, tokens, heads and head_dim, at which no
-# mistake hides. They are tried on the wrong versions of [the index](09_museum.py#a-test-that-passes-everything). Then
-# see which hide if you make one of them smaller.
+# `check` judges an answer by the name in brackets: [how](../start.md#do-the-exercises).
+#
+# **Sizes that tell** (`sizes-that-tell`). Give four<!--= len((B, N, H, D)) --> numbers, for batch, tokens, heads and
+# head_dim, at which no mistake hides. They are tried on the wrong versions of [the
+# index](09_museum.py#a-test-that-passes-everything). Then see which hide if you make one of them smaller.
 #
 # ??? question "Hint"
 #
@@ -416,8 +420,8 @@ print(check("sizes-that-tell", (2, 5, 4, 1)))
 check("sizes-that-tell", (2, 5, 3, 4))
 
 # %% [markdown]
-# **Undo a bare merge.** A model was saved with outputs that a bare reshape merged. Write `repair(merged, num_heads)`,
-# which returns them as they should be, (batch, tokens, features).
+# **Undo a bare merge** (`undo-a-bare-merge`). A model was saved with outputs that a bare reshape merged. Write
+# `repair(merged, num_heads)`, which returns them as they should be, (batch, tokens, features).
 #
 # ??? question "Hint"
 #

@@ -236,9 +236,9 @@ def ones_added(x):
 exhibit("ones", ones_added, right)
 
 # %% [markdown]
-# There is a second place where it hides. With one for *may not*, `nn.TransformerEncoderLayer` adds it in training; in
-# evaluation without gradients it takes whatever is not zero for minus infinity. So the model is trained unmasked and
-# tested masked:
+# It **hides** in a second place, too: a float mask with ones where a query may *not* see. In training
+# `nn.TransformerEncoderLayer` adds these ones to the scores; in evaluation without gradients it treats every number
+# that is not zero as minus infinity. So the model is trained with next to no mask, and tested with the right one:
 
 
 # %%
@@ -323,8 +323,9 @@ taken = self_attention(padded).weights[:, :real, real:].sum(-1).max().item()
 #
 # ## A causal mask aligned at the top left { #top-left-causal }
 #
-# With a cache, two<!--== newest --> new queries look at all five<!--= N --> keys. They are the last tokens. PyTorch's
-# `is_causal=True` counts from the other end and takes them for the first.
+# With a cache, which keeps the keys and values of earlier tokens, two<!--== newest --> new queries look at all
+# five<!--= N --> keys. They are the last tokens. PyTorch's `is_causal=True` counts from the other end and takes them
+# for the first.
 
 # %%
 newest = 2
@@ -399,11 +400,11 @@ plot.table(["is_causal=True", *modes], rows)
 
 # %% [markdown]
 # In evaluation without gradients and without a mask, the hint is silently
-# dropped<!--= hints["nn", "no mask", False][2] == "not causal" -->. With `need_weights=True` the mask
-# wins<!--= hints["nn", "open mask", True][0] == "not causal" --> over it; with `False` it
-# wins<!--= hints["nn", "open mask", False][0] == "causal" --> over the mask in training, and the mask
-# over it<!--= hints["nn", "open mask", False][2] == "not causal" --> in evaluation. **Hides** with one token. **Fix:**
-# always pass the mask, with the hint or without, or use `unmasked.MultiheadAttention`, which obeys
+# dropped<!--= hints["nn", "no mask", False][2] == "not causal" -->. If a mask is passed too, `need_weights=True` lets
+# the mask win<!--= hints["nn", "open mask", True][0] == "not causal" -->; with `need_weights=False` the hint
+# wins<!--= hints["nn", "open mask", False][:2] == ["causal", "causal"] --> while gradients are on, and the mask
+# wins<!--= hints["nn", "open mask", False][2] == "not causal" --> in evaluation without gradients. **Hides** with one
+# token. **Fix:** always pass the mask, with the hint or without, or use `unmasked.MultiheadAttention`, which obeys
 # throughout<!--= all(cells == ["causal"] * 3 for key, cells in hints.items() if key[0] == "unmasked") -->.
 #
 # ## A query that may see nothing { #fully-masked-row }
@@ -514,8 +515,8 @@ poisoned
 # <!--~ a constant that many use -->
 # ## A mask of -1e9 in float16 { #float16-overflow }
 #
-# $-10^9$<!--~ the constant --> stands in for minus infinity in many programs. It is no number of float16, which ends at
-# -65,504<!--= torch.finfo(torch.float16).min -->.
+# $-10^9$<!--~ the constant --> stands in for minus infinity in many programs. float16 cannot hold it: its lowest number
+# is -65,504<!--= torch.finfo(torch.float16).min -->.
 
 
 # %%
@@ -536,14 +537,15 @@ for wider in (x, x.bfloat16()):  # it hides there
 print(overflow)
 
 # %% [markdown]
-# Added as a mask it does not fail, since a cast makes it minus infinity. And in every dtype a row of nothing else hides
-# its error: the scores are rounded away, and every key gets the
-# same weight, 20%<!--= (attention_scores(x, x) - 1e9).softmax(-1).max() -->. **Hides** in float32 and bfloat16.
-# **Fix:** `-torch.inf`, with an eye on [rows that may see nothing](#fully-masked-row).
+# Added as a mask it does not fail, since the cast to float16 makes it minus infinity. And in every dtype it hides an
+# error: in a row where every key is masked with it, the scores are rounded away, and every key gets the same weight,
+# 20%<!--= (attention_scores(x, x) - 1e9).softmax(-1).max() -->. **Hides** in float32 and bfloat16. **Fix:**
+# `-torch.inf`, with an eye on [rows that may see nothing](#fully-masked-row).
 #
 # ## A mask kept as a persistent float32 buffer { #mask-buffer }
 #
-# `register_buffer("mask", ...)` with a square as long as the longest context. Each layer's checkpoint then holds one.
+# A *buffer* is a tensor that a module keeps and does not learn. `register_buffer("mask", ...)` with a square as long as
+# the longest context puts one such square for every layer into the checkpoint, the file in which a model is saved.
 
 
 # %%
@@ -624,8 +626,10 @@ mebibytes
 # %% [markdown]
 # ## Exercises
 #
-# **A test for leaks.** Write `looks_ahead(f, x)`: does a later token reach an earlier output of `f`, for `x` of (batch,
-# tokens, features)? The check gives it functions with the mistakes of this page, and some without.
+# `check` judges an answer by the name in brackets: [how](../start.md#do-the-exercises).
+#
+# **A test for leaks** (`leak-test`). Write `looks_ahead(f, x)`: does a later token reach an earlier output of `f`, for
+# `x` of (batch, tokens, features)? The check gives it functions with the mistakes of this page, and some without.
 #
 # ??? question "Hint"
 #
@@ -648,8 +652,8 @@ def looks_ahead(f, x):
 check("leak-test", looks_ahead)
 
 # %% [markdown]
-# **A mask for the module.** Write `module_mask(allowed, num_heads)` for `allowed` of (batch, queries, keys): the
-# `attn_mask` for `nn.MultiheadAttention`, of shape (batch times heads, queries, keys).
+# **A mask for the module** (`module-mask`). Write `module_mask(allowed, num_heads)` for `allowed` of (batch, queries,
+# keys): the `attn_mask` for `nn.MultiheadAttention`, of shape (batch times heads, queries, keys).
 #
 # ??? question "Hint"
 #

@@ -7,13 +7,15 @@
 # %% [markdown]
 # # Would your tests notice? The museum of mistakes
 #
-# **Not if they look at shapes, nor at sizes that hide the mistake.** Below, 14<!--== len(WRONG) --> wrong versions of
-# causal attention all<!--== usual == len(WRONG) --> pass a test of shape, finiteness and repeatability. Compared with
-# the right version on a single token, 12<!--== len(hidden["one token"]) --> of them give the right numbers.
-# None<!--== not survivors --> passes four<!--== len(checks) --> checks at sizes that all differ.
+# **Not if they look only at shapes, nor if they run at sizes that hide the mistake.** Below, 14<!--== len(WRONG) -->
+# wrong versions of causal attention all<!--== usual == len(WRONG) --> pass a test of shape, finiteness and
+# repeatability. Compared with the right version on a single token, 12<!--== len(hidden["one token"]) --> of them give
+# the right numbers. None<!--== not survivors --> passes four<!--== len(checks) --> checks at sizes that all differ.
 #
 # The museum has 45<!--== len(ENTRIES) --> mistakes. Each runs beside the right version: what it looks like, what it
-# does to the numbers, where it hides, what finds it, the fix. Find yours by what you see:
+# does to the numbers, where it hides, what finds it, the fix. Some words: an *item* is one sequence of a batch; a
+# mask's *polarity* is what its `True` means; *parity* is agreement with PyTorch; a *cache* keeps the keys and values of
+# earlier tokens. Find your mistake by what you see:
 
 # %% tags=["hide-input", "no-snippet"]
 import inspect
@@ -188,9 +190,11 @@ Guide((f'<a href="../{page}/">{names[page]}</a>', slugs) for page, slugs in room
 # %% [markdown]
 # ## Exercises
 #
-# **A test of your own.** Write `my_test(f)` for a function of `x`, (batch, tokens, features): causal self-attention in
-# three<!--= H --> heads, without learned matrices. It fails (an `assert`, or `False`) for every wrong version, and
-# passes right ones, which may differ by rounding.
+# `check` judges an answer by the name in brackets: [how](../start.md#do-the-exercises).
+#
+# **A test of your own** (`test-of-your-own`). Write `my_test(f)` for a function of `x`, (batch, tokens, features):
+# causal self-attention in three<!--= H --> heads, without learned matrices. It fails (an `assert`, or `False`) for
+# every wrong version, and passes right ones, which may differ by rounding.
 #
 # ??? question "Hint"
 #
@@ -209,8 +213,10 @@ def my_test(f):
 check("test-of-your-own", my_test)
 
 # %% [markdown]
-# **Which mistake?** `unmasked.exercises.museum.mysteries()` returns three<!--= len(exercises.mysteries()) --> functions
-# of `x`, each wrong in one of the ways above. Name their mistakes, in order, without reading their code.
+# **Which mistake?** (`which-mistake`) `unmasked.exercises.museum.mysteries()` returns three<!--=
+# len(exercises.mysteries()) --> functions of `x`, in as many heads as above, each wrong in one of the ways above. Name
+# their mistakes without reading their code: a list of names as they stand in the table, such as `"missing-scale"`, in
+# the order of the functions.
 #
 # ??? question "Hint"
 #

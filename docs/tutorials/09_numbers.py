@@ -8,7 +8,7 @@
 # # Museum of mistakes: are my weights what attention says they are?
 #
 # **Sum the rows, call twice, and compare once with a reference, in sizes that differ.** That finds all mistakes of this
-# room that change a number: scales, sums, dropout, and what happens behind the output's back. *Off by* is the largest
+# room that change a number: wrong scales, wrong sums, dropout, and inputs that are overwritten. *Off by* is the largest
 # difference from the right version, on random numbers of ordinary size or on the sentence about the *ship*.
 #
 # | What you see | Mistake | Off by | Hides with |
@@ -28,7 +28,7 @@
 # | A file fails to load | [split at every space](#embedding-reader) | fails<!--== failed --> | other files |
 #
 # **You should know** [what attention computes](01_what_is_attention.py) and [why it is scaled](02_scale.py). **You will
-# know** a check for each. The [museum's index](09_museum.py) has the other rooms.
+# know** a check for each of these mistakes. The [museum's index](09_museum.py) has the other rooms.
 
 # %%
 import math
@@ -190,8 +190,8 @@ exhibit("global", with_global, right, doctor(), hides=[q, k, v], given=wide)
 #
 # ## A softmax over the queries { #softmax-over-queries }
 #
-# A softmax along the wrong axis: the last but one, or the one that was last before there were heads. Now the columns
-# sum to one, not the rows.
+# A softmax along the wrong axis: the axis of the queries, or an axis number that was right before an axis of heads was
+# added. Now the columns sum to one, not the rows.
 
 
 # %%
@@ -477,8 +477,11 @@ told
 # %% [markdown]
 # ## Exercises
 #
-# **Mend this function.** It has four<!--== len(planted) --> mistakes of this page. Write it anew: `attend(query, key,
-# value, dropout, training)` returns the context, and weights whose rows sum to one in training, too.
+# `check` judges an answer by the name in brackets: [how](../start.md#do-the-exercises).
+#
+# **Mend this function** (`mended-attention`). It has four<!--== len(planted) --> mistakes of this page. Write it anew:
+# `attend(query, key, value, dropout, training)` returns the context, and weights whose rows sum to one in training,
+# too.
 
 
 # %%
@@ -508,8 +511,8 @@ assert not check("mended-attention", broken)
 check("mended-attention", mended)
 
 # %% [markdown]
-# **Are these weights?** Write `are_weights(w)` for w of (..., queries, keys): every row is an average's, or all zeros
-# for a query that may see nothing.
+# **Are these weights?** (`are-weights`) Write `are_weights(w)` for w of (..., queries, keys): every row is an
+# average's, or all zeros for a query that may see nothing.
 #
 # ??? question "Hint"
 #

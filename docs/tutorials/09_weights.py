@@ -9,7 +9,8 @@
 #
 # **A comparison with PyTorch proves less than it seems, if the weights of both are special.** Biases that are zero, a
 # matrix that equals its transpose, heads that were averaged: each lets a wrong program agree to the last digit. Here
-# each such mistake runs beside the right version, and is measured: the largest difference in any output.
+# each such mistake runs beside the right version, and is measured: *off by* is the largest difference in any output or,
+# where outputs agree, in what the mistake does change: another layer's weights, fresh matrices, the variance of scores.
 #
 # | What was done | Off by | Invisible with |
 # | --- | --- | --- |
@@ -22,7 +23,7 @@
 # | [read packed rows head by head](#interleaved-qkv) | 2.1<!--== offs[6] --> | one head |
 # | [passed the query as the value](#wrong-value) | 2.2<!--== offs[7] --> | one matrix for all three |
 # | [bypassed outside the conditions](#bypass-conditions) | 1.2<!--== offs[8] --> | one head, fresh and frozen |
-# | [initialised three matrices, not one](#packed-initialisation) | 0.022<!--== offs[9] --> | copied weights |
+# | [initialized three matrices, not one](#packed-initialization) | 0.022<!--== offs[9] --> | copied weights |
 # | [took projected queries for unit variance](#projection-variance) | 0.89<!--== offs[10] --> | larger matrices |
 #
 # **You should know** [what nn.MultiheadAttention computes](07_from_scratch.py). **You will know** how to fill a module
@@ -105,8 +106,8 @@ def exhibit(slug, wrong, hides):
 # %% [markdown]
 # ## `add_bias_kv` taken for a bias { #bias-kv-as-shift }
 #
-# `bias_k` and `bias_v` are *one more* key and value, which every query may choose. Who adds them to all keys and values
-# instead gets one column less:
+# `bias_k` and `bias_v` are *one more* key and value, which every query may choose. Code that adds them to all keys and
+# values instead gets one column less:
 
 
 # %%
@@ -257,8 +258,9 @@ panels = {f"{name} {h}": w[0, h] for name, w in (("right", own), ("wrong", every
 plot.heatmap(panels)
 
 # %% [markdown]
-# Averaged, the weights agree; head by head they differ by 0.86<!--= per_head -->, and so does what `out_proj` makes of
-# them. **Hides** in the average. **Caught by** `average_attn_weights=False`. **Fix:** compare outputs.
+# Averaged, the weights agree; head by head they differ by 0.86<!--= per_head -->, and the outputs by 2.8<!--=
+# off["averaged-weights-parity"] -->. **Hides** in the average. **Caught by** `average_attn_weights=False`. **Fix:**
+# compare outputs.
 #
 # ## The output projection left out { #missing-out-proj }
 #
@@ -289,7 +291,7 @@ assert probes.cuts_gradients(lambda x: attend(double, x), x.double(), named) is 
 
 # %% [markdown]
 # **Hides** in every shape, and where `out_proj` is the identity. **Caught by** that probe. **Fix:** apply it, and
-# compare the walk-through with the class.
+# compare the step-by-step example with the class that it explains.
 #
 # ## Query, key and value packed head by head { #interleaved-qkv }
 #
@@ -403,7 +405,7 @@ is_bypassed(bypass_(copy.deepcopy(headed))).computes
 # `bypass_(module)`; with several heads, compare with attention in each slice.
 
 # %% [markdown]
-# ## Three matrices initialised for one packed { #packed-initialisation }
+# ## Three matrices initialized for one packed { #packed-initialization }
 #
 # Xavier's bound falls with the rows and columns of what it fills. PyTorch fills the packed matrix, which has three
 # times the rows; `out_proj` starts as `nn.Linear` does. Three square matrices start larger, by the root of two.
@@ -417,7 +419,7 @@ square = torch.cat([nn.init.xavier_uniform_(torch.empty(wide, wide)) for _ in ra
 right = nn.init.xavier_uniform_(torch.empty(3 * wide, wide))
 
 bounds = [matrix.abs().max().item() for matrix in (theirs, right, square)]
-off["packed-initialisation"] = bounds[2] - bounds[0]
+off["packed-initialization"] = bounds[2] - bounds[0]
 assert math.isclose(bounds[0], bounds[1], rel_tol=1e-3)
 assert math.isclose(bounds[2] / bounds[0], math.sqrt(2), rel_tol=1e-3)
 
@@ -428,11 +430,11 @@ assert math.isclose(bounds[2] / bounds[0], math.sqrt(2), rel_tol=1e-3)
 # %%
 torch.manual_seed(9)
 apart = nn.MultiheadAttention(wide, 8, kdim=wide + 1)
-assert math.isclose(apart.q_proj_weight.abs().max(), bounds[2], rel_tol=1e-3)
+assert math.isclose(apart.q_proj_weight.detach().abs().max(), bounds[2], rel_tol=1e-3)
 
 # %% [markdown]
-# **Hides** there. **Caught by** the largest number, or the standard deviation, of a fresh matrix. **Fix:** fill one
-# packed matrix, and `chunk` it.
+# **Hides** where weights are copied, and with `kdim`. **Caught by** the largest number, or the standard deviation, of a
+# fresh matrix. **Fix:** fill one packed matrix, and `chunk` it.
 #
 # ## Projected queries taken for unit variance { #projection-variance }
 #
@@ -459,7 +461,7 @@ variances
 # A query's variance is 0.33<!--= variances[0] -->: `nn.Linear` draws evenly between bounds that give a third. The
 # scores' is the square of that, 0.11<!--= variances[1] -->, and a softmax starts flatter than the scaling promises.
 # With matrices of variance one over the input's width it is 1.0<!--= normal -->: there the mistake **hides**. **Caught
-# by** measuring scores, not inputs. **Fix:** choose the initialisation, and say which.
+# by** measuring scores, not inputs. **Fix:** choose the initialization, and say which.
 
 # %% tags=["remove-cell"]
 offs = list(off.values())
@@ -467,8 +469,11 @@ offs = list(off.values())
 # %% [markdown]
 # ## Exercises
 #
-# **Weights that tell.** Write `fill(module)`, which fills an `nn.MultiheadAttention` in such a way that every mistake
-# shows. Biases left out, a matrix not transposed, heads exchanged, rows read head by head: all are tried on it.
+# `check` judges an answer by the name in brackets: [how](../start.md#do-the-exercises).
+#
+# **Weights that tell** (`weights-that-tell`). Write `fill(module)`, which fills an `nn.MultiheadAttention` in such a
+# way that every mistake shows. Biases left out, a matrix not transposed, heads exchanged, rows read head by head: all
+# are tried on it.
 #
 # ??? question "Hint"
 #
@@ -487,8 +492,8 @@ print(check("weights-that-tell", lambda module: module))  # as PyTorch starts it
 check("weights-that-tell", fill)
 
 # %% [markdown]
-# **Mend the class.** It takes its weights from PyTorch's module, and should give the same outputs. Make them equal, for
-# any module with biases, and keep the copy independent of the original.
+# **Mend the class** (`mend-the-class`). It takes its weights from PyTorch's module, and should give the same outputs.
+# Make them equal, for any module with biases, and keep the copy independent of the original.
 
 
 # %%
@@ -531,7 +536,7 @@ check("mend-the-class", Mended)
 # ## What to read next
 #
 # - [Heads](09_heads.py), [masks](09_masks.py) and [numbers](09_numbers.py): the museum's other rooms.
-# - [The same weights, kept six ways](07_layouts.py): every layout, and how to convert it.
+# - [Where are my weights?](07_layouts.py): the same weights in every layout, and how to convert them.
 # - [The doctor](18_doctor.py) fills your module and compares it.
 #
 # ## References

@@ -67,10 +67,11 @@ report = diagnose(fresh, embed_dim=12, causal=True)
 report
 
 # %% [markdown]
-# The doctor sees that later tokens reach earlier outputs, and names the mistake that does so most often. It is not
-# certain, because no single mistake that it knows gives this module's numbers: there are two in the module. The mask
-# takes only 9<!--~ a figure of the code --> off the scores of the future, and the last line merges the heads without
-# transposing back. Repair the mask, and the other is proved:
+# In a report, `x` marks a finding, `?` a question that stays open, and `+` what holds. `causal=True` told the doctor
+# that no token may see a later one. It sees that later tokens reach earlier outputs, and names the mistake that does so
+# most often. It is not certain, because no single mistake that it knows gives this module's numbers: there are two in
+# the module. The mask takes only 9<!--~ a figure of the code --> off the scores of the future, and the last line merges
+# the heads without transposing back. Repair the mask, and the other is proved:
 
 
 # %%
@@ -117,7 +118,7 @@ healed
 # <!-- where: X = random("n d"); P = torch.eye(n, dtype=torch.float64)[torch.arange(n).roll(1)];
 #   Attend = lambda tokens: self_attention(tokens).context -->
 #
-# And weights that sum to one leave as it is what is the same in every token. So a token among copies of itself has the
+# And an average of equal tokens is that token, if the weights sum to one. So a token among copies of itself has the
 # output that it has alone. With $a$ for the weights, and $x$ for the token:
 #
 # $$\sum_{j=1}^{n} a_{ij} \, x = x \tag{18.2}$$
@@ -134,11 +135,14 @@ for probe in (probes.sees_the_future, probes.breaks_equivariance, probes.is_no_a
     print(f"{probe.__name__}: {probe(fresh, x)}")
 
 # %% [markdown]
+# Evidence is not yet a cause. *fresh* is meant to be causal, so it must break the symmetry of equation (18.1), even if
+# it were right. And equal tokens come out different because its merge moves features from token to token.
+#
 # ## How a mistake is proved
 #
-# Behaviour shows that something is wrong, and seldom what. To find out, the doctor reads which weights are the query's,
-# the key's, the value's and the output's, off their names and shapes, and tries in doubt. With them it computes
-# attention, step by step:
+# Behavior shows that something is wrong, and seldom what. To find out, the doctor tells which weights are the query's,
+# the key's, the value's and the output's from their names and shapes; where these leave doubt, it tries every
+# possibility. With them it computes attention, step by step:
 
 # %%
 from unmasked.doctor._mistakes import attend
@@ -188,7 +192,7 @@ case = Case(x, x, x, ~hidden, Weights(matrices, biases, heads=3, kv_heads=3))
 torch.testing.assert_close(attend(case), hypotheses["right"])
 
 # %% [markdown]
-# ## Both matrices
+# ## Tried on right and on wrong modules
 #
 # **Sound**: nothing is found in what is right. The implementations differ in style: einsum, fused kernels, lists of
 # heads, shared keys, functions, convolutions, names that say nothing.
@@ -243,12 +247,12 @@ apart = torch.stack([torch.stack([(a - b).abs().mean() for b in outputs.values()
 plot.heatmap({"difference from the patient's output": apart.clamp(max=1)}, queries=chosen, keys=chosen)
 
 # %% [markdown]
-# The diagonal is at most {{= apart.diagonal().max() :.0e}}, which is rounding; the smallest of the other cells
-# is {{= (apart + torch.eye(len(chosen))).min() :.2f}}.
+# On the diagonal no difference exceeds rounding<!--= bool(apart.diagonal().max() < 1e-12) -->; the smallest of the
+# other cells is {{= (apart + torch.eye(len(chosen))).min() :.2f}}.
 #
 # ## What it cannot see
 #
-# Some mistakes of the museum are not in a module's behaviour:
+# Some mistakes of the museum are not in a module's behavior:
 
 # %%
 plot.table(("mistake", "why not"), list(NOT_SEEN.items()))
@@ -276,11 +280,15 @@ print(diagnose(module, embed_dim=12, num_heads=3).ok)
 diagnose(module, embed_dim=12, num_heads=3, weights=given).causes
 
 # %% [markdown]
+# Untold, the doctor finds nothing wrong and leaves the question open. Told that `rows.weight` has all of the query's
+# rows first, it finds that the module reads them head by head.
+#
 # ## In a terminal
 #
-# `python -m unmasked doctor file.py:Class` makes an object of the class, with sizes by their usual names or as `--with`
-# says. It exits with 0<!--== codes["Right"] --> if nothing is wrong, with 1<!--== codes["Wrong"] --> if there is a
-# finding, and with 2<!--== codes["Absent"] --> if it cannot do what it is asked.
+# `python -m unmasked doctor file.py:Class` makes an object of the class. It passes the sizes to arguments with the
+# usual names, such as `dim` and `heads`; otherwise say how, as in `--with "12, heads=3"`<!--~ sizes of our choice -->.
+# It exits with 0<!--== codes["Right"] --> if nothing is wrong, with 1<!--== codes["Wrong"] --> if there is a finding,
+# and with 2<!--== codes["Absent"] --> if it cannot do what it is asked.
 
 # %%
 torch.manual_seed(8)
@@ -317,7 +325,8 @@ with TemporaryDirectory() as folder:
 #
 # ## In a test suite
 #
-# One line holds a module to all of it. What is known and shall stay is named with `but`:
+# One line tests a module for all of this. Findings that you know of and accept are named with `but`, as in
+# `but=["missing-scale"]`:
 
 # %%
 from unmasked.testing import assert_attention
@@ -338,39 +347,10 @@ except AssertionError as error:
 # %% [markdown]
 # ## Exercises
 #
-# **A probe for the future.** Write `leaks(f, x)`: true if a later token of `x`, of shape (batch, tokens, features),
-# reaches an earlier output of `f`.
+# `check` judges an answer by the name in brackets: [how](../start.md#do-the-exercises).
 #
-# ??? question "Hint"
-#
-#     Change the last token of a copy. Which outputs may differ, and which may not, by however little?
-
-# %% tags=["solution"]
-from unmasked.exercises import check
-
-
-def leaks(f, x):
-    changed = x.clone()
-    changed[:, -1] += 1
-    return not torch.equal(f(changed)[:, :-1], f(x)[:, :-1])
-
-
-check("future-probe", leaks)
-
-# %% [markdown]
-# **Sizes that hide nothing.** Choose `batch`, `tokens`, `heads` and `head_dim` for a test, as a dictionary, so that no
-# exchange of axes goes unnoticed.
-#
-# ??? question "Hint"
-#
-#     A size that equals another hides their exchange. The features of all heads together are a size too.
-
-# %% tags=["solution"]
-check("hiding-sizes", {"batch": 2, "tokens": 5, "heads": 3, "head_dim": 4})
-
-# %% [markdown]
-# **Plant a mistake.** Write attention of one tensor, (batch, tokens, features), without learned matrices and with one
-# mistake of the museum, and pass it with its name. The doctor must find the same.
+# **Plant a mistake** (`plant-a-mistake`). Write attention of one tensor, (batch, tokens, features), without learned
+# matrices and with one mistake of the museum, and pass it with its name. The doctor must find the same.
 #
 # ??? question "Hint"
 #
@@ -387,6 +367,26 @@ def planted(x):
 check("plant-a-mistake", (planted, "missing-scale"))
 
 # %% [markdown]
+# **Get past the doctor** (`get-past-the-doctor`). Write causal attention of one tensor, without learned matrices, that
+# the doctor passes, though in sequences of more than 100<!--~ a length of our choice --> tokens it lets later tokens
+# through.
+#
+# ??? question "Hint"
+#
+#     The doctor looks from outside, with the smallest sizes that show a mistake. What does a function know about `x`?
+
+
+# %% tags=["solution"]
+def treacherous(x):
+    return self_attention(x, is_causal=x.size(1) <= 100).context
+
+
+check("get-past-the-doctor", treacherous)
+
+# %% [markdown]
+# No test from outside proves that there is no mistake: it proves that those it looked for are not there, at the sizes
+# that it tried.
+#
 # ## What to read next
 #
 # - [The museum of mistakes](09_museum.py): each mistake beside its fix.

@@ -75,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     doctor.add_argument("--positions", action="store_true", help="it adds positions to its tokens")
     doctor.add_argument("--strict", action="store_true", help="cautions are findings")
     doctor.add_argument("--json", action="store_true", help="the report as JSON")
-    doctor.add_argument("--colour", action="store_true", help="colour also where the output is no terminal")
+    doctor.add_argument("--color", action="store_true", help="color also where the output is no terminal")
     return parser
 
 

@@ -67,7 +67,7 @@ ENTRIES: dict[str, Entry] = {
         interleaved_qkv="Query, key and value packed head by head",
         wrong_value="A query or key passed as the value",
         bypass_conditions="The weight bypass outside its conditions",
-        packed_initialisation="Three matrices initialised for one packed",
+        packed_initialization="Three matrices initialized for one packed",
         projection_variance="Projected queries taken for unit variance",
     ),
     **_room(
@@ -105,7 +105,7 @@ SYMPTOMS: dict[str, tuple[str, ...]] = {
         "wrong-d-in-scale",
         "wrong-value",
         "missing-out-proj",
-        "packed-initialisation",
+        "packed-initialization",
         "projection-variance",
         "gradient-cut",
     ),

@@ -214,15 +214,15 @@ def is_no_average(f: Function, x: Tensor) -> Evidence | None:
 
     Examples:
         >>> print(is_no_average(lambda x: x @ x.mT @ x, torch.ones(1, 2, 1)))
-        1 item of 2 tokens: a token has another output among its copies than alone, off by 1: its weights do not...
+        1 item of 2 tokens: a token has another output among its copies than alone, off by 1: weights do not sum...
     """
     alone = f(x[:, :1])
     among = f(x[:, :1].expand(-1, x.size(1), -1).clone())
     gap = differs(among, alone.expand_as(among) if alone.size(-1) == among.size(-1) else alone)
     if not gap:
         return None
-    told = f"a token has another output among its copies than alone, off by {gap:.3g}: its weights do not sum to one"
-    return _told(x, gap, told)
+    told = f"a token has another output among its copies than alone, off by {gap:.3g}"
+    return _told(x, gap, f"{told}: weights do not sum to one, or features are mixed between tokens")
 
 
 def weights_sum_to_one(weights: Tensor) -> Evidence | None:

@@ -34,7 +34,7 @@ PLANNED = {
     20: "batch-first-forgotten",
     21: "batch-transposed",
     22: "bypass-conditions",
-    23: "packed-initialisation",
+    23: "packed-initialization",
     24: "global-d-k",
     25: "batch-indexed-for-head",
     26: "projection-variance",

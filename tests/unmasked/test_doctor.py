@@ -376,7 +376,7 @@ def source(tmp_path: Path) -> Path:
         (["{}:mine", "--embed-dim", "12"], 0, "Mine: no finding"),
         (["{}:Mine", "--embed-dim", "12", "--with", "12, 3, scaled=False"], 1, "x missing-scale"),
         (["{}:Mine", "--embed-dim", "12", "--num-heads", "3", "--causal"], 1, "x no-causal-mask"),
-        (["{}:Mine", "--embed-dim", "12", "--with", "12, 3, scaled=False", "--colour"], 1, "\033[31mx missing-scale"),
+        (["{}:Mine", "--embed-dim", "12", "--with", "12, 3, scaled=False", "--color"], 1, "\033[31mx missing-scale"),
         (["{}:mine", "--embed-dim", "12", "--weights", "qkv=qkv.weight", "qkv_bias=qkv.bias", "out=proj.weight",
           "out_bias=proj.bias"], 0, "no finding"),
         (["torch.nn:MultiheadAttention", "--embed-dim", "12", "--num-heads", "3", "--inputs", "qkv"], 0, "no finding"),

@@ -48,7 +48,7 @@ def test_causal_attention_is_found_without_fault(probe, x) -> None:
             "changing item 0 moves the output of",
         ),
         (probes.mixes_items, lambda x: x.new_ones(x.shape), "changing item 0 leaves its own output as it was"),
-        (probes.is_no_average, lambda x: 2 * x.cumsum(1), "its weights do not sum to one"),
+        (probes.is_no_average, lambda x: 2 * x.cumsum(1), "weights do not sum to one"),
         (probes.changes_from_call_to_call, F.dropout, "two calls with the same input differ by"),
         (probes.overwrites_inputs, lambda x: x.add_(1), "input 0 of shape (3, 5, 4) is changed by the call, by 1"),
         (probes.overwrites_inputs, lambda x: x.mul_(1), "is changed by the call, by 0"),

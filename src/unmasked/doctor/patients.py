@@ -713,7 +713,7 @@ NOT_SEEN: dict[str, str] = {
     "head-dim-one": "it is in the sizes of a test, not in the module; the doctor's sizes all differ",
     "expanded-mask": "it takes memory, and changes no number",
     "bypass-conditions": "it is in what is expected of a module, which is itself right",
-    "packed-initialisation": "parameters of either start attend rightly",
+    "packed-initialization": "parameters of either start attend rightly",
     "projection-variance": "it is in what is expected of a module, which is itself right",
     "foreign-norms": "cosines are not attention",
     "embedding-reader": "it reads a file",

@@ -1,78 +1,29 @@
 """The exercises of the page about the doctor."""
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from unmasked import museum
+from unmasked import museum, probes
 from unmasked.doctor import diagnose
 from unmasked.exercises._check import Wrong, exercise
 
 PAGE = "18_doctor"
 
 
-def _leaky(x: Tensor, leak: str) -> Tensor:
-    """Attend causally, with a leak or without."""
-    scores = x @ x.mT / math.sqrt(x.size(-1))
-    future = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
-    if leak == "everything":
-        return scores.softmax(-1) @ x
-    if leak == "the sum":
-        return scores.softmax(-1).tril() @ x
-    if leak == "a little":
-        return scores.masked_fill(future, -8.0).softmax(-1) @ x
-    context = scores.masked_fill(future, -math.inf).softmax(-1) @ x
-    if leak == "the last token":
-        context = torch.cat([context[:, :-2], context[:, -1:], context[:, -1:]], 1)
-    return context
-
-
-@exercise("future-probe", page=PAGE, task="A probe that tells whether a function sees the future.")
-def future_probe(answer: Callable[[Callable[[Tensor], Tensor], Tensor], Any]) -> None:
-    """Hold a probe to functions that leak in several ways, and to one that does not."""
-    x = torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    kept = x.clone()
-    if answer(lambda x: _leaky(x, ""), x):
-        raise Wrong("A causal function is said to see the future. Earlier outputs only may be compared.")
-    causes = {"everything": "no-causal-mask", "the sum": "mask-after-softmax", "a little": "boolean-mask-added"}
-    told = {
-        "everything": "nothing is masked",
-        "the sum": "the weights are masked after the softmax",
-        "a little": "later keys have a score of -8, and weights that are small, not zero",
-        "the last token": "only the last token but one sees the last",
-    }
-    for leak, what in told.items():
-        if not answer(lambda x, leak=leak: _leaky(x, leak), x):  # type: ignore[misc]
-            raise Wrong(f"A function that leaks passes: {what}.", causes.get(leak))
-    if not torch.equal(x, kept):
-        raise Wrong("Your probe writes into its input: change a copy.", "input-overwritten")
-
-
-@exercise("hiding-sizes", page=PAGE, task="Sizes that no mistake of shapes can hide behind.")
-def hiding_sizes(answer: Mapping[str, int]) -> str:
-    """Hold sizes of a test to being distinct, and larger than one."""
-    needed = ("batch", "tokens", "heads", "head_dim")
-    for name in needed:
-        if name not in answer:
-            raise Wrong(f"{name!r} is missing; the sizes are {', '.join(needed)}.")
-    sizes = {name: int(answer[name]) for name in needed}
-    causes = {"batch": "only-first-item", "tokens": "merge-without-transpose", "heads": "merge-without-transpose"}
-    for name, size in sizes.items():
-        if size < 2:
-            told = f"With {name} = {size}, axes of one item hide what is wrong in them."
-            raise Wrong(told, causes.get(name, "head-dim-one"))
-    named = sizes | {"embed_dim (heads times head_dim)": sizes["heads"] * sizes["head_dim"]}
-    for first, one in named.items():
-        for second, other in named.items():
-            if first < second and one == other:
-                pair = {first, second}
-                cause = "swapped-view" if pair == {"heads", "head_dim"} else "batch-and-tokens-swapped"
-                cause = "batch-indexed-for-head" if pair == {"batch", "heads"} else cause
-                raise Wrong(f"{first} and {second} are both {one}: exchange the two axes, and no shape changes.", cause)
-    return "All differ, and none is one."
+@exercise("get-past-the-doctor", page=PAGE, task="A leak from the future that the doctor does not find.")
+def get_past(answer: Callable[[Tensor], Tensor]) -> str:
+    """Hold a function to passing the doctor's checks, and to leaking in a sequence longer than those."""
+    report = diagnose(answer, embed_dim=6, num_heads=1, causal=True)
+    if not report.ok:
+        found = report.findings[0]
+        raise Wrong(f"The doctor finds it: {found.told}. Do right by short sequences.", found.cause)
+    x = torch.randn(1, 128, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    if not probes.sees_the_future(answer, x):
+        raise Wrong("With 128 tokens no output knows of a later token: there is no leak that one could miss.")
+    return "The doctor passes it, and with 128 tokens it leaks: what was not tried is not proved."
 
 
 @exercise("plant-a-mistake", page=PAGE, task="Attention with one mistake, which the doctor names.")
