@@ -53,11 +53,13 @@ X.shape
 
 # %% [markdown]
 # The matrix `X` has a row for each of the eleven<!--= len(words) --> words, and 50<!--= X.size(-1) --> columns, the
-# *dimension* of the vectors. Here is the row of *ship*:
+# *dimension* of the vectors. As a picture, words that stand twice in the sentence, *to* and *my*, have equal rows:
 
 # %%
+#| alt: A heat map of eleven<!--= len(words) --> rows, the words, and 50<!--= X.size(-1) --> columns. Amber is positive,
+#|   teal negative. The two rows of to are equal, and so are the two of my; ship and crew look like no other.
 ship, crew = words.index("ship"), words.index("crew")
-X[ship]
+plot.signed(X, queries=words)
 
 # %% [markdown]
 # !!! note "These are stand-in vectors"

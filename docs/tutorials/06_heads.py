@@ -148,35 +148,17 @@ direct = tagged.view(2, 3, 4)  # the same shape
 
 assert torch.equal(split, split_heads(tagged, 2))
 misplaced = (direct != split).double().mean()
-print("tagged", tagged, "split, head 0", split[0], "direct view, head 0", direct[0], sep="\n")
+tokens_named = [f"token {token}" for token in range(3)]
+plot.grid(tagged, "tagged", rows=tokens_named)
 
 # %% [markdown]
 # Split right, head 0<!--~ a head's name --> has the first four<!--= split.size(-1) --> features of every token. A view
 # alone deals the numbers out as they lie in memory: the same head gets *all* features of the first token, then half of
 # the next one's<!--= direct[0].flatten().tolist() == [*range(8), *range(10, 14)] -->. A view only renames; it moves
-# nothing.
-
+# nothing. The stronger the color, the later the token:
 
 # %% tags=["hide-input"]
-#| alt: Two grids of six rows, which are the tokens of two heads, and four columns, the places in a head. Each cell
-#|   names the token and the feature that it holds, and its shade says to which head that feature belongs. Viewed, then
-#|   transposed: the upper three rows have one shade, the lower three the other, and the rows of each head hold tokens
-#|   0<!--= split[0, 0, 0] // 10 -->, 1<!--= split[0, 1, 0] // 10 --> and 2<!--= split[0, 2, 0] // 10 -->. Viewed alone:
-#|   the shades alternate from row to row, and the upper head holds nothing<!--= direct[0].max() < 20 --> of the last
-#|   token.
-def index_map(grids, rows, columns):
-    owner = {title: (grid % 10 // 4).flatten(0, -2) for title, grid in grids.items()}
-    figure = plot.heatmap(owner, queries=rows, keys=columns)
-    for axes, grid in zip(figure.axes, grids.values(), strict=False):
-        axes.set(xlabel="", ylabel="")
-        for text, tag in zip(axes.texts, grid.flatten().tolist(), strict=True):
-            text.set_text(f"{tag:02d}")
-    figure.axes[-1].remove()
-    return figure
-
-
-rows = [f"head {head}, token {token}" for head in range(2) for token in range(3)]
-index_map({"view, transpose": split, "view alone": direct}, rows, [f"dim {place}" for place in range(4)])
+plot.grid({"split, head": split, "view alone, head": direct}, rows=tokens_named)
 
 # %% [markdown]
 # In symbols, for $H$ heads of $d_k$ features: place $j$ of head $h$ of token $t$ holds a feature of the same token,

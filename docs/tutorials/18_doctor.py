@@ -357,6 +357,7 @@ except AssertionError as error:
 #     Three lines are attention. Leave something out.
 
 # %% tags=["solution"]
+from unmasked.exercises import check
 
 
 def planted(x):

@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.json:
         print(json.dumps(report.to_dict(), indent=2))
     else:
-        print(report.text(colour=options.colour or (sys.stdout.isatty() and "NO_COLOR" not in os.environ)))
+        print(report.text(color=options.color or (sys.stdout.isatty() and "NO_COLOR" not in os.environ)))
     return 0 if report.ok else 1
 
 

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any
 
 __all__ = ["Grid"]
 
@@ -21,14 +20,14 @@ class Grid:
     Attributes:
         title: What they are.
         shape: The tensor's shape.
-        panels: The matrices under their titles, row by row; one number in a cell.
+        panels: The matrices under their titles, row by row; whole numbers are written without decimals.
         rows: The names of the rows.
         columns: The names of the columns.
     """
 
     title: str
     shape: tuple[int, ...]
-    panels: Sequence[tuple[str, Sequence[Sequence[float]]]]
+    panels: Sequence[tuple[str, Sequence[Sequence[float | int]]]]
     rows: Sequence[str]
     columns: Sequence[str]
 
@@ -48,42 +47,41 @@ class Grid:
 
     def _repr_html_(self) -> str:
         values = [abs(value) for _, matrix in self.panels for row in matrix for value in row if math.isfinite(value)]
-        largest = max(values, default=0.0) or 1.0
-        head = "".join(f'<th scope="col" style="{_NAME}">{escape(name)}</th>' for name in self.columns)
+        largest = float(max(values, default=0)) or 1.0
+        head = "".join(f'<th scope="col">{escape(name)}</th>' for name in self.columns)
         panels = []
         for title, matrix in self.panels:
             body = "".join(
-                f'<tr><th scope="row" style="{_NAME}">{escape(name)}</th>{"".join(_cell(v, largest) for v in row)}</tr>'
+                f'<tr><th scope="row">{escape(name)}</th>{"".join(_cell(v, largest) for v in row)}</tr>'
                 for name, row in zip(self.rows, matrix, strict=True)
             )
             above = f"{self.title} {title}".strip() if title else self._caption
-            caption = f'<caption style="{_CAPTION}">{escape(above)}</caption>'
             top = f"<thead><tr><td></td>{head}</tr></thead>"
-            panels.append(f'<table class="grid" style="{_TABLE}">{caption}{top}<tbody>{body}</tbody></table>')
-        if len(panels) == 1:
-            return f'<div style="overflow-x:auto">{panels[0]}</div>'
-        inside = "".join(panels)
-        return f'<div role="group" aria-label="{escape(self._caption)}" style="{_SIDE_BY_SIDE}">{inside}</div>'
+            panels.append(f'<table class="grid"><caption>{escape(above)}</caption>{top}<tbody>{body}</tbody></table>')
+        inside, group = "".join(panels), f' role="group" aria-label="{escape(self._caption)}"'
+        return f'<style>{_STYLE}</style><div class="grids"{group * (len(panels) > 1)}>{inside}</div>'
 
     @property
     def _caption(self) -> str:
         return f"{self.title} {self.shape}".strip()
 
 
-_TABLE = "border-collapse:separate;border-spacing:2px;font-size:.7rem;width:auto;margin:0"
-_CAPTION = "caption-side:top;text-align:left;font-size:.7rem;padding:0 0 .2em .2em"
-_NAME = "font-weight:400;opacity:.8;padding:0 .4em;text-align:right;min-width:0;border:0"
-_CELL = (
-    "padding:.25em .35em;min-width:2.6em;text-align:right;font-variant-numeric:tabular-nums;border:0;border-radius:2px"
+# Once for each grid, since a notebook's output stands by itself; a page has them from the first on.
+_STYLE = (
+    ".grids{display:flex;flex-wrap:wrap;gap:1em;overflow-x:auto}"
+    "table.grid{border-collapse:separate;border-spacing:2px;font-size:.7rem;width:auto;margin:0}"
+    "table.grid caption{caption-side:top;text-align:left;font-size:.7rem;padding:0 0 .2em .2em}"
+    "table.grid th{font-weight:400;opacity:.8;padding:0 .4em;text-align:right;min-width:0;border:0}"
+    "table.grid td{padding:.25em .35em;min-width:2.2em;text-align:right;font-variant-numeric:tabular-nums;border:0;"
+    "border-radius:2px}"
 )
-_SIDE_BY_SIDE = "display:flex;flex-wrap:wrap;gap:1em"
 
 
-def _cell(value: float, largest: float) -> str:
+def _cell(value: float | int, largest: float) -> str:
     strength = _STRONGEST * min(1.0, abs(value) / largest) if math.isfinite(value) else 0.0
     colour = f"rgba({_NEGATIVE if value < 0 else _POSITIVE},{strength:.3f})"
-    return f'<td style="{_CELL};background:{colour}">{_write(value)}</td>'
+    return f'<td style="background:{colour}">{_write(value)}</td>'
 
 
-def _write(value: Any) -> str:
-    return f"{value:z.2f}".replace("inf", "∞").replace("-", "−")
+def _write(value: float | int) -> str:
+    return f"{value:{'d' if isinstance(value, int) else 'z.2f'}}".replace("inf", "∞").replace("-", "−")

@@ -76,12 +76,12 @@ def figure(width: float, height: float) -> Iterator[Figure]:
         yield PageFigure(width, height)
 
 
-def grid(values: Shaped[Tensor, "..."], name: str = "", *, rows: Labels = None, columns: Labels = None) -> Grid:
+def grid(values: Matrices, name: str = "", *, rows: Labels = None, columns: Labels = None) -> Grid:
     """A small tensor as coloured cells that keep their digits: the stronger the colour, the larger the number.
 
     Args:
-        values: Up to 256 numbers. The last two axes are rows and columns; each place on the axes before them is a
-            panel of its own, as a head of (heads, queries, keys) is.
+        values: Up to 256 numbers, or several tensors of one shape under their titles. The last two axes are rows and
+            columns; each place on the axes before them is a panel of its own, as a head of (heads, queries, keys) is.
         name: What the numbers are.
         rows: The names of the rows; by default their places.
         columns: The names of the columns.
@@ -98,23 +98,30 @@ def grid(values: Shaped[Tensor, "..."], name: str = "", *, rows: Labels = None, 
               0      1
         0  1.00  −0.50
     """
-    if not 0 < values.numel() <= 256:
+    given = {"": values} if isinstance(values, Tensor) else values
+    shapes = {title: tuple(tensor.shape) for title, tensor in given.items()}
+    if len(set(shapes.values())) != 1:
+        raise ValueError(f"values must hold tensors of one shape to share their names, not {shapes}")
+    (shape,) = set(shapes.values())
+    if not 0 < len(given) * math.prod(shape) <= 256:
         raise ValueError(
-            f"values has {values.numel()} numbers, shape {tuple(values.shape)}, expected 1 to 256: "
+            f"values has {len(given) * math.prod(shape)} numbers, shape {shape}, expected 1 to 256: "
             "cut out a part, or draw it with plot.heatmap"
         )
-    matrices = values.detach().cpu().double()
-    while matrices.ndim < 2:
-        matrices = matrices.unsqueeze(0)
-    *outer, height, width = matrices.shape
+    *outer, height, width = (1, 1, *shape)[-max(2, len(shape)) :]
     for axis, names, size in (("rows", rows, height), ("columns", columns, width)):
         if names is not None and len(names) != size:
-            raise ValueError(f"{axis} has {len(names)} names, but values is {tuple(values.shape)}: pass {size}")
-    places = list(product(*map(range, outer)))
-    titles = [f"[{', '.join(map(str, place))}]" if place else "" for place in places]
-    panels = [(title, matrices[place].tolist()) for title, place in zip(titles, places, strict=True)]
+            raise ValueError(f"{axis} has {len(names)} names, but values is {shape}: pass {size}")
+    panels = []
+    for title, tensor in given.items():
+        matrices = tensor.detach().cpu().reshape(*outer, height, width)
+        matrices = matrices.double() if matrices.is_floating_point() else matrices.long()
+        for place in product(*map(range, outer)):
+            panels.append(
+                (f"{title} [{', '.join(map(str, place))}]".lstrip() if place else title, matrices[place].tolist())
+            )
     numbered = [list(map(str, range(size))) for size in (height, width)]
-    return Grid(name, tuple(values.shape), panels, rows or numbered[0], columns or numbered[1])
+    return Grid(name, shape, panels, rows or numbered[0], columns or numbered[1])
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:

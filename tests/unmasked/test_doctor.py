@@ -330,7 +330,7 @@ def test_the_report_prints_and_goes_to_json() -> None:
     assert text.startswith("MissingScale: 1 finding\nx missing-scale: ")
     assert "tutorials/09_numbers/#missing-scale" in text
     assert repr(report) == text
-    assert "\033[31m" in report.text(colour=True)
+    assert "\033[31m" in report.text(color=True)
     told = json.loads(json.dumps(report.to_dict()))
     assert told["ok"] is False
     assert told["findings"][0]["cause"] == "missing-scale"

@@ -33,6 +33,29 @@ def test_the_digits_of_a_grid_are_text_in_print_and_in_html():
     assert ">scores (2, 2)</caption>" in html
 
 
+def test_whole_numbers_and_truth_have_no_decimals_and_several_tensors_their_titles():
+    places = torch.arange(4).view(2, 2)
+    shown = plot.grid({"split": places, "view": places.mT}, "tagged")
+    assert str(shown).splitlines() == [
+        "tagged (2, 2)",
+        "split",
+        "   0  1",
+        "0  0  1",
+        "1  2  3",
+        *str(shown).splitlines()[5:],
+    ]
+    assert re.findall(r"<caption[^>]*>([^<]+)<", shown._repr_html_()) == ["tagged split", "tagged view"]
+    assert re.findall(r"<td style[^>]*>([^<]+)</td>", plot.grid(places > 1)._repr_html_()) == ["0", "0", "1", "1"]
+    stacked = plot.grid({"split": places[None], "view": places[None]})
+    assert [title for title, _ in stacked.panels] == ["split [0]", "view [0]"]
+
+
+def test_tensors_of_several_shapes_are_refused():
+    text = "values must hold tensors of one shape to share their names, not {'a': (2,), 'b': (3,)}"
+    with pytest.raises(ValueError, match=re.escape(text)):
+        plot.grid({"a": torch.ones(2), "b": torch.ones(3)})
+
+
 def test_the_larger_a_number_the_stronger_its_colour_and_the_sign_has_one_of_its_own():
     (one, strong), (other, weak), (same, half), (_, none) = colours(
         plot.grid(torch.tensor([1.0, -0.5, 0.5, torch.nan]))._repr_html_()
@@ -81,5 +104,5 @@ def test_what_is_no_small_tensor_is_refused_with_a_remedy():
 
 def test_gradients_integers_and_booleans_have_grids_too():
     assert "1.00" in str(plot.grid(torch.ones(1, 2, requires_grad=True)))
-    assert "3.00" in str(plot.grid(torch.tensor(3)))
+    assert str(plot.grid(torch.tensor(3))) == "()\n   0\n0  3"
     assert "1.00" in str(plot.grid(torch.tensor([True])))

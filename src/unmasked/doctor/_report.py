@@ -89,14 +89,14 @@ class Report:
     def __repr__(self) -> str:
         return self.text()
 
-    def text(self, *, colour: bool = False) -> str:
+    def text(self, *, color: bool = False) -> str:
         """Tell it in words.
 
         Args:
-            colour: Whether to colour it for a terminal.
+            color: Whether to color it for a terminal.
         """
         red, green, yellow, dim, off = (
-            ("\033[31m", "\033[32m", "\033[33m", "\033[2m", "\033[0m") if colour else [""] * 5
+            ("\033[31m", "\033[32m", "\033[33m", "\033[2m", "\033[0m") if color else [""] * 5
         )
         count = len(self.findings)
         verdict = f"{red}{count} finding{'s' if count > 1 else ''}" if count else f"{green}no finding"
