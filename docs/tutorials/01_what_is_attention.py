@@ -59,7 +59,9 @@ X.shape
 #| alt: A heat map of eleven<!--= len(words) --> rows, the words, and 50<!--= X.size(-1) --> columns. Amber is positive,
 #|   teal negative. The two rows of to are equal, and so are the two of my; ship and crew look like no other.
 ship, crew = words.index("ship"), words.index("crew")
-plot.signed(X, queries=words)
+figure = plot.signed(X, queries=words)
+figure.axes[0].set(xlabel="dimension", ylabel="")
+figure
 
 # %% [markdown]
 # !!! note "These are stand-in vectors"

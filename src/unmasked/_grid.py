@@ -57,9 +57,9 @@ class Grid:
             )
             above = f"{self.title} {title}".strip() if title else self._caption
             top = f"<thead><tr><td></td>{head}</tr></thead>"
-            panels.append(f'<table class="grid"><caption>{escape(above)}</caption>{top}<tbody>{body}</tbody></table>')
+            panels.append(f'<table class="tensor"><caption>{escape(above)}</caption>{top}<tbody>{body}</tbody></table>')
         inside, group = "".join(panels), f' role="group" aria-label="{escape(self._caption)}"'
-        return f'<style>{_STYLE}</style><div class="grids"{group * (len(panels) > 1)}>{inside}</div>'
+        return f'<style>{_STYLE}</style><div class="tensors"{group * (len(panels) > 1)}>{inside}</div>'
 
     @property
     def _caption(self) -> str:
@@ -68,11 +68,11 @@ class Grid:
 
 # Once for each grid, since a notebook's output stands by itself; a page has them from the first on.
 _STYLE = (
-    ".grids{display:flex;flex-wrap:wrap;gap:1em;overflow-x:auto}"
-    "table.grid{border-collapse:separate;border-spacing:2px;font-size:.7rem;width:auto;margin:0}"
-    "table.grid caption{caption-side:top;text-align:left;font-size:.7rem;padding:0 0 .2em .2em}"
-    "table.grid th{font-weight:400;opacity:.8;padding:0 .4em;text-align:right;min-width:0;border:0}"
-    "table.grid td{padding:.25em .35em;min-width:2.2em;text-align:right;font-variant-numeric:tabular-nums;border:0;"
+    ".tensors{display:flex;flex-wrap:wrap;gap:1em;overflow-x:auto}"
+    "table.tensor{border-collapse:separate;border-spacing:2px;font-size:.7rem;line-height:1.3;width:auto;margin:0}"
+    "table.tensor caption{caption-side:top;text-align:left;font-size:.7rem;padding:0 0 .2em .2em}"
+    "table.tensor th{font-weight:400;opacity:.8;padding:.25em .35em;text-align:right;vertical-align:baseline;border:0}"
+    "table.tensor td{padding:.25em .35em;min-width:2.2em;text-align:right;font-variant-numeric:tabular-nums;border:0;"
     "border-radius:2px}"
 )
 

@@ -287,9 +287,11 @@ def _draw(
     across = min(len(panels), max(2, math.ceil(math.sqrt(len(panels)))))
     down = math.ceil(len(panels) / across)
     written = len(panels) * rows * columns <= 400 and max(across * columns, down * rows) <= 40
-    even = written or max(rows, columns) <= 20 * min(rows, columns)  # beyond, square cells would leave a hairline
     cell = 0.46 if written else min(0.3, min(4, 10 / across) / max(rows, columns))
-    height = rows * cell if even else max(1.0, rows * cell)
+    line = 0.2 if queries is not None else 0.0  # a label's
+    # Square cells would leave a hairline of a long matrix, and no room for labels where there are many.
+    even = written or (max(rows, columns) <= 20 * min(rows, columns) and cell >= line)
+    height = rows * cell if even else max(1.0, rows * max(cell, line))
     high = down * height
     extent = across * max(1.6, columns * cell) + 1.6, down * (max(1.0, height) + 0.5) + 0.8
     with figure(*extent) as drawing:

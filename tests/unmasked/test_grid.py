@@ -105,4 +105,4 @@ def test_what_is_no_small_tensor_is_refused_with_a_remedy():
 def test_gradients_integers_and_booleans_have_grids_too():
     assert "1.00" in str(plot.grid(torch.ones(1, 2, requires_grad=True)))
     assert str(plot.grid(torch.tensor(3))) == "()\n   0\n0  3"
-    assert "1.00" in str(plot.grid(torch.tensor([True])))
+    assert str(plot.grid(torch.tensor([True]))) == "(1,)\n   0\n0  1"
