@@ -235,8 +235,8 @@ largest, halves
 # Models usually run several attentions side by side, each on its own slice of the features; each is called a *head* ([a
 # page of its own](06_heads.py)). The $d$ under the root is that of one head, since its dot products run over its own
 # features alone. A model that is 512<!--== width --> features wide and has eight<!--== num_heads --> heads divides by
-# the root of 64<!--== head_dim -->, not of 512<!--== width -->. With the width under the root nothing fails, but all
-# scores are too small, by the root of the number of heads.
+# the root of 64<!--== head_dim -->, not of 512<!--== width -->. With [the width under the
+# root](09_numbers.py#wrong-d-in-scale) nothing fails, but all scores are too small, by the root of the number of heads.
 
 # %%
 width, num_heads = 512, 8

@@ -549,10 +549,10 @@ packed.abs().max().item(), bounds
 #
 # ## A mistake with the right shape
 #
-# Without `batch_first=True`, the module reads its input as (tokens, batch, features). A batch of one sequence with
-# three tokens is then three sequences with one token each, and a token that is alone gives all weight to itself.
-# (`one`, from above, is such a batch: its shape is {{ tuple(one.shape) }}.) Nothing complains: the output has the shape
-# that it should have.
+# Without [`batch_first=True`](09_heads.py#batch-first-forgotten), the module reads its input as (tokens, batch,
+# features). A batch of one sequence with three tokens is then three sequences with one token each, and a token that is
+# alone gives all weight to itself. (`one`, from above, is such a batch: its shape is {{ tuple(one.shape) }}.) Nothing
+# complains: the output has the shape that it should have.
 
 # %%
 torch.manual_seed(16)

@@ -158,7 +158,7 @@ masked_first = (x[0] @ x[0].mT).masked_fill(~causal, -torch.inf)
 torch.testing.assert_close((masked_first / 50**0.5).softmax(-1), by_hand)
 
 # %% [markdown]
-# The package adds. What if weights are set to zero *after* the softmax?
+# The package adds. What if weights are set to zero [*after* the softmax](09_masks.py#mask-after-softmax)?
 
 # %%
 late = scores.softmax(dim=-1) * causal
@@ -296,12 +296,12 @@ except ValueError as error:
 # %% [markdown]
 # It only raises the allowed scores by one, so that allowed weights grow by a factor of 2.72<!--= gain[0] / gain[1] -->
 # relative to the others, which is $e$<!--= abs(gain[0] / gain[1] - torch.e) < 1e-4 -->. The first word still takes
-# 40%<!--= future[0] --> of its context from later ones. A boolean mask that is added, as in `scores += mask`, does the
-# same.
+# 40%<!--= future[0] --> of its context from later ones. A boolean mask that [is added](09_masks.py#boolean-mask-added),
+# as in `scores += mask`, does the same.
 #
 # A large negative number in the place of minus infinity works until numbers have fewer bits: float16 ends at
 # 65,504<!--= torch.finfo(torch.float16).max -->, and the $-10^9$<!--~ a constant that many use --> of much published
-# code does not fit<!--= torch.finfo(torch.float16).min > -1e9 -->:
+# code [does not fit](09_masks.py#float16-overflow)<!--= torch.finfo(torch.float16).min > -1e9 -->:
 
 # %%
 try:
@@ -338,9 +338,9 @@ plot.table(["Interface", "Context of the first query"], list(answers.items()))
 # %% [markdown]
 # (*eval* is run without gradients, as models usually are when they are used.) The same module answers NaN<!--=
 # answers["nn.MultiheadAttention, train, need_weights=True"] --> when weights are asked for, and zeros<!--=
-# answers["nn.MultiheadAttention, train, need_weights=False"] --> or NaN<!--=
-# answers["nn.MultiheadAttention, eval, no_grad, need_weights=False"] --> when they are not. The package always gives
-# zeros<!--= answers["unmasked.self_attention"] -->. The [museum](09_masks.py) has the full table.
+# answers["nn.MultiheadAttention, train, need_weights=False"] --> or NaN<!--= answers["nn.MultiheadAttention, eval,
+# no_grad, need_weights=False"] --> when they are not. The package always gives zeros<!--=
+# answers["unmasked.self_attention"] -->. The [museum](09_masks.py#fully-masked-row) has the full table.
 #
 # One NaN is enough to ruin a training run. Below, the second sequence is empty, and the loss reads the first one alone:
 
@@ -363,7 +363,8 @@ assert not nothing.any(-1).all()
 # ## More keys than queries
 #
 # A model that generates text keeps the keys of what it has written. Then two new queries look at five keys. The queries
-# are the *last* two tokens, so the mask must be aligned at the bottom right:
+# are the *last* two tokens, so the mask must be aligned at the bottom right, and [not at the top
+# left](09_masks.py#top-left-causal):
 
 # %%
 bottom_right = masks.causal(2, 5)

@@ -152,10 +152,10 @@ tokens_named = [f"token {token}" for token in range(3)]
 plot.grid(tagged, "tagged", rows=tokens_named)
 
 # %% [markdown]
-# Split right, head 0<!--~ a head's name --> has the first four<!--= split.size(-1) --> features of every token. A view
-# alone deals the numbers out as they lie in memory: the same head gets *all* features of the first token, then half of
-# the next one's<!--= direct[0].flatten().tolist() == [*range(8), *range(10, 14)] -->. A view only renames; it moves
-# nothing. The stronger the color, the later the token:
+# Split right, head 0<!--~ a head's name --> has the first four<!--= split.size(-1) --> features of every token. A [view
+# alone](09_heads.py#view-without-transpose) deals the numbers out as they lie in memory: the same head gets *all*
+# features of the first token, then half of the next one's<!--= direct[0].flatten().tolist() == [*range(8), *range(10,
+# 14)] -->. A view only renames; it moves nothing. The stronger the color, the later the token:
 
 # %% tags=["hide-input"]
 plot.grid({"split, head": split, "view alone, head": direct}, rows=tokens_named)
@@ -291,8 +291,8 @@ for mine, theirs in zip(in_turn, fused_qkv(x, reordered, num_heads=num_heads), s
 by_head[0].shape, f"off by {off:.1f}"
 
 # %% [markdown]
-# Read in the wrong order, the projections are off by up to {{ off :.1f}}. Putting the rows into the other order mends
-# it: [a page of its own](07_layouts.py) converts between the orders that libraries use.
+# Read [in the wrong order](09_weights.py#interleaved-qkv), the projections are off by up to {{ off :.1f}}. Putting the
+# rows into the other order mends it: [a page of its own](07_layouts.py) converts between the orders that libraries use.
 #
 # ## A merge that looks right
 #
@@ -316,9 +316,9 @@ for merge in (merge_heads, broken_merge):
 
 # %% [markdown]
 # The two differ by {{ gap :.1f}}. The check that tells them apart needs no reference: under a causal mask, change a
-# later token, and no earlier one may move. The right merge passes<!--= probes.sees_the_future(lambda x: attend(x,
-# merge_heads), x) is None -->; through the broken one the future leaks
-# in<!--= bool(probes.sees_the_future(lambda x: attend(x, broken_merge), x)) -->, behind a mask that is right.
+# later token, and no earlier one may move. The right merge passes it<!--= probes.sees_the_future(lambda x: attend(x,
+# merge_heads), x) is None -->; through [the broken one](09_heads.py#merge-without-transpose) the future leaks in<!--=
+# bool(probes.sees_the_future(lambda x: attend(x, broken_merge), x)) -->, behind a mask that is right.
 #
 # Where would it pass? With one head or one token the two are
 # equal<!--= torch.equal(broken_merge(context[:, :1]), merge_heads(context[:, :1])) and

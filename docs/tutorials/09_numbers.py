@@ -17,7 +17,7 @@
 # | Weights nearly even | [another d](#wrong-d-in-scale) | 0.53<!--== off["root"] --> | one head |
 # | Right only at first | [a global d_k](#global-d-k) | 0.50<!--== off["global"] --> | the first sizes |
 # | Columns sum to one | [softmax over queries](#softmax-over-queries) | 1.29<!--== off["queries"] --> | equal tokens |
-# | Outputs grow | [weights do not sum to one](#weights-not-normalised) | 26.04<!--== off["sums"] --> | one token |
+# | Outputs grow | [weights do not sum to one](#weights-not-normalized) | 26.04<!--== off["sums"] --> | one token |
 # | A cosine above one | [another's norms](#foreign-norms) | 0.47<!--== off["norms"] --> | the first sentence |
 # | Other sums in training | [after dropout](#weights-after-dropout) | 0.34<!--== off["dropped"] --> | evaluation |
 # | Two calls differ | [dropout in evaluation](#dropout-in-eval) | 0.87<!--== off["eval"] --> | dropout of zero |
@@ -211,7 +211,7 @@ exhibit("queries", over_queries, right, sums, hides=[equal] * 3, given=[q, k, v]
 # **Hides** where all tokens are equal and there are as many queries as keys. The check needs no access to the weights:
 # give it the identity as values. **Fix:** `softmax(-1)`.
 #
-# ## Weights that do not sum to one { #weights-not-normalised }
+# ## Weights that do not sum to one { #weights-not-normalized }
 #
 # Cosines, or exponentials without the division, used as weights. What comes out is a sum, and grows with the number of
 # tokens.

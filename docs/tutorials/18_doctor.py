@@ -229,7 +229,7 @@ plot.table(("planted", "named", ""), rows)
 
 # %% tags=["hide-input"]
 chosen = ["merge-without-transpose", "view-without-transpose", "missing-scale", "wrong-d-in-scale"]
-chosen += ["softmax-over-queries", "weights-not-normalised", "wrong-value", "weight-not-transposed"]
+chosen += ["softmax-over-queries", "weights-not-normalized", "wrong-value", "weight-not-transposed"]
 
 torch.manual_seed(6)
 plain = patients.Plain().double().eval().requires_grad_(False)

@@ -71,7 +71,8 @@ _STYLE = (
     ".tensors{display:flex;flex-wrap:wrap;gap:1em;overflow-x:auto}"
     "table.tensor{border-collapse:separate;border-spacing:2px;font-size:.7rem;line-height:1.3;width:auto;margin:0}"
     "table.tensor caption{caption-side:top;text-align:left;font-size:.7rem;padding:0 0 .2em .2em}"
-    "table.tensor th{font-weight:400;opacity:.8;padding:.25em .35em;text-align:right;vertical-align:baseline;border:0}"
+    "table.tensor th{font-weight:400;opacity:.8;padding:.25em .35em;text-align:right;vertical-align:baseline;border:0;"
+    "white-space:nowrap}"
     "table.tensor td{padding:.25em .35em;min-width:2.2em;text-align:right;font-variant-numeric:tabular-nums;border:0;"
     "border-radius:2px}"
 )

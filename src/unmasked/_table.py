@@ -16,7 +16,8 @@ class Table:
     Attributes:
         header: One title for each column.
         rows: The cells, row by row, as many as the header has titles.
-        tabs: Whether print separates cells by tabs, with one after the last, or pads them with spaces.
+        tabs: Whether the cells are numbers, which print separates by tabs, with one after the last, or texts, which it
+            pads with spaces.
 
     Examples:
         >>> print(Table(("", "a", "b"), [("x", "1", "2")], tabs=False))
@@ -43,4 +44,5 @@ class Table:
             f'<tr><th scope="row">{escape(name)}</th>' + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>"
             for name, *cells in self.rows
         )
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        side = "" if self.tabs else ' style="text-align:left"'  # numbers stand below each other, texts begin there
+        return f"<table{side}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

@@ -76,7 +76,7 @@ ENTRIES: dict[str, Entry] = {
         wrong_d_in_scale="The root of another d",
         global_d_k="A global read inside the function",
         softmax_over_queries="A softmax over the queries",
-        weights_not_normalised="Weights that do not sum to one",
+        weights_not_normalized="Weights that do not sum to one",
         foreign_norms="Cosines with another sentence's norms",
         weights_after_dropout="Weights returned after dropout",
         dropout_in_eval="Dropout in evaluation",
@@ -127,7 +127,7 @@ SYMPTOMS: dict[str, tuple[str, ...]] = {
     ),
     "The output is NaN": ("fully-masked-row", "float16-overflow"),
     "Rows of weights do not sum to one": (
-        "weights-not-normalised",
+        "weights-not-normalized",
         "softmax-over-queries",
         "weights-after-dropout",
         "foreign-norms",

@@ -30,7 +30,7 @@ PLANNED = {
     16: "wrong-d-in-scale",
     17: "foreign-norms",
     18: "wrong-value",
-    19: "weights-not-normalised",
+    19: "weights-not-normalized",
     20: "batch-first-forgotten",
     21: "batch-transposed",
     22: "bypass-conditions",

@@ -462,7 +462,7 @@ class _Examination:
             evidence = self._ask(check, self._averages_values)
         if evidence is not None:
             also = ("mask-after-softmax", "softmax-over-queries")
-            self._find(check, "weights-not-normalised", "the weights of a query do not sum to one", evidence, also=also)
+            self._find(check, "weights-not-normalized", "the weights of a query do not sum to one", evidence, also=also)
 
     def _averages_values(self, items: int, tokens: int) -> Evidence | None:
         """Keep the values equal, and let queries and keys differ."""
@@ -699,7 +699,7 @@ class _Examination:
             if evidence is not None:
                 if not self.notes.findings:
                     told = "the weights that it returns do not sum to one"
-                    self._find("weights sum to one", "weights-not-normalised", told, evidence)
+                    self._find("weights sum to one", "weights-not-normalized", told, evidence)
                 return
             with self.target.training():
                 try:

@@ -267,9 +267,9 @@ def _in_numbers(case: Case) -> Iterator[Mistake]:
         yield Mistake("softmax-over-queries", told, weigh(lambda s: s.softmax(-2)))
     for axis, name in ((1, "the heads"), (0, "the batch")):
         told = f"the softmax runs over {name}, not over the keys"
-        yield Mistake("weights-not-normalised", told, weigh(lambda s, a=axis: s.softmax(a)))  # type: ignore[misc]
+        yield Mistake("weights-not-normalized", told, weigh(lambda s, a=axis: s.softmax(a)))  # type: ignore[misc]
     told = "the softmax runs over all queries and keys at once"
-    yield Mistake("weights-not-normalised", told, weigh(lambda s: s.flatten(-2).softmax(-1).view_as(s)))
+    yield Mistake("weights-not-normalized", told, weigh(lambda s: s.flatten(-2).softmax(-1).view_as(s)))
     for told, f, shut in (
         ("the scores are the weights: there is no softmax", lambda s: s, 0.0),
         ("exponentials are not divided by their sum", torch.exp, -math.inf),
@@ -278,7 +278,7 @@ def _in_numbers(case: Case) -> Iterator[Mistake]:
         ("absolute values are divided by their sum", lambda s: s / s.abs().sum(-1, keepdim=True), 0.0),
         ("scores are divided by their sum", lambda s: s / s.sum(-1, keepdim=True), 0.0),
     ):
-        yield Mistake("weights-not-normalised", told, weigh(f, shut))
+        yield Mistake("weights-not-normalized", told, weigh(f, shut))
 
 
 def _with(matrices: Mapping[str, Tensor] | None = None, biases: Mapping[str, Tensor] | None = None) -> Steps:

@@ -95,9 +95,7 @@ class Report:
         Args:
             color: Whether to color it for a terminal.
         """
-        red, green, yellow, dim, off = (
-            ("\033[31m", "\033[32m", "\033[33m", "\033[2m", "\033[0m") if color else [""] * 5
-        )
+        red, green, yellow, dim, off = ("\033[31m", "\033[32m", "\033[33m", "\033[2m", "\033[0m") if color else [""] * 5
         count = len(self.findings)
         verdict = f"{red}{count} finding{'s' if count > 1 else ''}" if count else f"{green}no finding"
         lines = [f"{self.target}: {verdict}{off}"]

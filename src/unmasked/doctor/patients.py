@@ -646,13 +646,13 @@ class SoftmaxOverQueries(Plain):
         return scores.softmax(-2)
 
 
-@sick("weights-not-normalised")
+@sick("weights-not-normalized")
 class NotNormalised(Plain):
     def weigh(self, scores: Tensor) -> Tensor:
         return scores.exp()
 
 
-@sick("weights-not-normalised", "no softmax, and no weights to be seen", causal=False)
+@sick("weights-not-normalized", "no softmax, and no weights to be seen", causal=False)
 def linear_attention() -> Callable[[Tensor], Tensor]:
     a, b = torch.randn(E, 7), torch.randn(E, 7)
     return lambda x: (x @ a) @ (x @ b).mT @ x.tanh()

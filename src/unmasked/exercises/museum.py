@@ -70,7 +70,7 @@ WRONG: dict[str, Attend] = {
     "missing-scale": _wrong(scale=lambda h, n: 1.0),
     "wrong-d-in-scale": _wrong(scale=lambda h, n: (h.size(-1) * n) ** -0.5),
     "softmax-over-queries": _wrong(weigh=lambda s, seen: s.masked_fill(~seen, -math.inf).softmax(-2)),
-    "weights-not-normalised": _wrong(weigh=lambda s, seen: s.exp() * seen),
+    "weights-not-normalized": _wrong(weigh=lambda s, seen: s.exp() * seen),
 }
 
 

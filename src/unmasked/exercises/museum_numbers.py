@@ -62,7 +62,7 @@ def _eval_weights(given: Tensor, scores: Tensor, d: int) -> None:
     if torch.allclose(given.sum(-2), torch.ones_like(given.sum(-2))):
         raise Wrong("The columns of the weights sum to one; the rows should.", "softmax-over-queries")
     if evidence := probes.weights_sum_to_one(given):
-        raise Wrong(f"With 3 queries and 5 keys, {evidence}.", "weights-not-normalised")
+        raise Wrong(f"With 3 queries and 5 keys, {evidence}.", "weights-not-normalized")
     # Rows of a softmax give the scores back, up to a constant; their spread gives the scale.
     centred = (given.log() - given.log().mean(-1, keepdim=True), scores - scores.mean(-1, keepdim=True))
     ratio = (centred[0] * centred[1]).sum() / centred[1].square().sum()
@@ -92,12 +92,12 @@ def _cases() -> list[tuple[str, bool, str | None, Tensor]]:
         ("a softmax over 1000 keys in float32", True, None, torch.randn(3, 1000, generator=generator).softmax(-1)),
         ("weights with a row of zeros", True, "fully-masked-row", blind),
         ("a softmax over the queries", False, "softmax-over-queries", scores.softmax(-2)),
-        ("cosines", False, "weights-not-normalised", cosine_weights(ship_vectors().lookup("my ship and crew"))),
+        ("cosines", False, "weights-not-normalized", cosine_weights(ship_vectors().lookup("my ship and crew"))),
         ("weights after dropout", False, "weights-after-dropout", weights * drops / 0.5),
         ("weights masked after the softmax", False, "mask-after-softmax", weights * visible),
         ("weights with a row of NaN", False, "fully-masked-row", missing),
         ("rows that sum to one, with a negative number", False, None, shifted),
-        ("rows that sum to 0.5 and 1.5, and to one in the mean", False, "weights-not-normalised", unlike),
+        ("rows that sum to 0.5 and 1.5, and to one in the mean", False, "weights-not-normalized", unlike),
     ]
 
 

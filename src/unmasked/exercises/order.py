@@ -72,7 +72,7 @@ def bag_of_words(answer: Callable[[Tensor, Tensor], Tensor]) -> None:
         if torch.allclose(given, scores.softmax(-1) @ x, atol=1e-5):
             raise Wrong(f"{told}. The counts change nothing: each must multiply the shares of its column.")
         if torch.allclose(given, scores.softmax(-1) * counts @ x, atol=1e-5):
-            raise Wrong(f"{told}. The weights no longer sum to one: count before you divide.", "weights-not-normalised")
+            raise Wrong(f"{told}. The weights no longer sum to one: count before you divide.", "weights-not-normalized")
         if torch.allclose(given, (scores + counts).softmax(-1) @ x, atol=1e-5):
             raise Wrong(f"{told}. A count multiplies the exponential; added to the score it must be a logarithm.")
         if torch.allclose(given, (scores * counts).softmax(-1) @ x, atol=1e-5):

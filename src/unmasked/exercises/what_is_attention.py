@@ -45,8 +45,8 @@ def by_hand(answer: Callable[[Rows], Any]) -> None:
             ("Divide by the root of the dimension, not by it.", "wrong-d-in-scale"): (x @ x.mT / x.size(-1)).softmax(-1)
             @ x,
             ("The weights sum to one by column; they should by row.", "softmax-over-queries"): scores.softmax(0) @ x,
-            ("The exponentials are not divided by their sum.", "weights-not-normalised"): scores.exp() @ x,
-            ("The scores themselves are no weights.", "weights-not-normalised"): scores @ x,
+            ("The exponentials are not divided by their sum.", "weights-not-normalized"): scores.exp() @ x,
+            ("The scores themselves are no weights.", "weights-not-normalized"): scores @ x,
         }
         for (why, cause), mistaken in wrong.items():
             if torch.allclose(given, mistaken, atol=5e-4):

@@ -68,7 +68,7 @@ def mistaken(scale=None, axis=-1, before=True, always=False, cut=False, value=No
         (mistaken(value="key"), "wrong-value", "the context is not their product with the values"),
         (
             lambda q, k, v, p, t: ((q @ k.mT).exp() @ v, (q @ k.mT).exp()),
-            "weights-not-normalised",
+            "weights-not-normalized",
             "a row of the weights",
         ),
         (lambda q, k, v, p, t: by_hand(q, k, v, p, t)[0], None, "return two tensors"),
@@ -123,7 +123,7 @@ def allows_empty(w):
         (lambda w: bool((w.sum(-1) == 1).all()), None, "it should say True"),
         (sums_to_one, "fully-masked-row", "It says False of weights with a row of zeros"),
         (allows_empty, None, "It says True of rows that sum to one, with a negative number"),
-        (lambda w: by_row(w.mean(-2, keepdim=True)) or by_row(w), "weights-not-normalised", "0.5 and 1.5"),
+        (lambda w: by_row(w.mean(-2, keepdim=True)) or by_row(w), "weights-not-normalized", "0.5 and 1.5"),
         (lambda w: by_row(w.nan_to_num(0.0)), None, "It says True of"),
         (lambda w: w.shape[2] > 0, None, "raised IndexError"),
     ],

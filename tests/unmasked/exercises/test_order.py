@@ -139,7 +139,7 @@ def scores(x: Tensor) -> Tensor:
         (
             lambda x, c: scores(x).softmax(-1) * c @ x,
             "The weights no longer sum to one: count before you divide.",
-            "weights-not-normalised",
+            "weights-not-normalized",
         ),
         (
             lambda x, c: (scores(x) + c).softmax(-1) @ x,

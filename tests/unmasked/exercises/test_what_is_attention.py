@@ -49,12 +49,12 @@ WRONG = {
     ("by-hand", "by column"): (by_column, "softmax-over-queries", "by column; they should by row."),
     ("by-hand", "no sum"): (
         lambda rows: attend(rows, total=lambda weights: 1),
-        "weights-not-normalised",
+        "weights-not-normalized",
         "For [[1.0, 2.0]] row 0 is [34.313, 68.627]; it should be [1.0, 2.0]. The exponentials are not divided",
     ),
     ("by-hand", "no softmax"): (
         lambda rows: attend(rows, exponential=lambda x: x, total=lambda weights: 1),
-        "weights-not-normalised",
+        "weights-not-normalized",
         "The scores themselves are no weights.",
     ),
     ("by-hand", "weights"): (
