@@ -197,7 +197,7 @@ def _spoken(text: str, within: tuple[int, int]) -> Iterator[re.Match[str]]:
 
 
 def _comment(prose: Prose, token: re.Match[str], line: int, covered: list[tuple[int, int]]) -> None:
-    text, (start, end), said = prose.text, token.span(), token["said"].strip()
+    text, (start, end), said = prose.text, token.span(), _unbroken(token["said"])
     before, after = text[text.rfind("\n", 0, start) + 1 : start], re.compile(r"[ \t]*(?:\n|\Z)").match(text, end)
     alone = not before.strip(" \t>|") and after is not None
     # A line that held only a comment must not stay behind as a blank line: it would end the paragraph.
@@ -237,7 +237,7 @@ def _comment(prose: Prose, token: re.Match[str], line: int, covered: list[tuple[
 
 def _computed(prose: Prose, token: re.Match[str], line: int) -> None:
     late = token["computed"].startswith("=")
-    said, spec = token["computed"][late:], ""
+    said, spec = _unbroken(token["computed"][late:]), ""
     # The last colon begins the format unless what stands before it is no expression, as in a slice.
     expression, colon, rest = said.rpartition(":")
     if colon:
@@ -249,6 +249,11 @@ def _computed(prose: Prose, token: re.Match[str], line: int) -> None:
             said, spec = expression, rest.strip()
     if _check(prose, said.strip(), line):
         prose.computed.append(Computed(said.strip(), spec, token.span(), line, late))
+
+
+def _unbroken(said: str) -> str:
+    """What a directive says, as one line: prose may be broken within a string of its code too."""
+    return re.sub(r"\s*\n\s*", " ", said).strip()
 
 
 def _parse(expression: str) -> ast.Expression:

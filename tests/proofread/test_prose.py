@@ -221,3 +221,11 @@ def test_a_directive_that_cannot_work_says_why(text: str, problem: str) -> None:
 def test_a_claim_in_words_compares_with_every_figure_in_it(text: str, compares: bool) -> None:
     (claim,) = prose(text).claims
     assert claim.compares() is compares
+
+
+def test_a_directive_may_be_broken_anywhere_within_a_string_too() -> None:
+    text = 'It is 3<!--= sizes["the\nlongest"]\n+ one --> and {{ sizes["the\n  longest"] :.1f}}.'
+    found = read(text)
+    assert not found.problems
+    assert [claim.expression for claim in found.claims] == ['sizes["the longest"] + one']
+    assert [computed.expression for computed in found.computed] == ['sizes["the longest"]']
