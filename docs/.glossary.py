@@ -20,6 +20,7 @@ PLAIN = {
     "blocked",
     "evaluation",
     "identity",
+    "item",
     "key",
     "layer",
     "module",

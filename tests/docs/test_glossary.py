@@ -27,6 +27,7 @@ def test_every_entry_of_the_glossary_is_read():
     text = (DOCS / glossary.GLOSSARY).read_text()
     listed = re.findall(r"^\*\*(.+?)\*\*.*\n:", text, re.MULTILINE)
     assert len(listed) > 30
+    assert [names.casefold() for names in listed] == sorted(names.casefold() for names in listed)
     found = glossary.terms(text)
     assert found.keys() == {name.lower() for names in listed for name in names.split(", ")}
     assert found.keys() >= glossary.PLAIN
