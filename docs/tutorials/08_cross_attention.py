@@ -60,7 +60,12 @@ context = weights @ X
 package = scaled_dot_product_attention(Y, X, X, need_weights=True)
 torch.testing.assert_close(package.weights, weights)
 torch.testing.assert_close(package.context, context)
-table(weights, asked, told)
+
+# %% tags=["hide-input"]
+#| alt: A heat map with a row for each word of the second sentence, and a column for each of the first. ship has one
+#|   bright cell, 0.55<!--= weights[3, 6] --> on ship, and a fainter one, 0.13<!--= weights[3, 10] --> on crew. The row
+#|   of order has no bright cell.
+plot.heatmap(weights, queries=asked, keys=told)
 
 # %% [markdown]
 # With $Y$ for the sequence that asks and $X$ for the one that is asked, that is
