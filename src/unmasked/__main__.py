@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import importlib
 import importlib.util
 import inspect
@@ -38,20 +39,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = _parser().parse_args(arguments)
     try:
-        target = _made(_load(options.target), options)
-        report = diagnose(
-            target,
-            embed_dim=options.embed_dim,
-            num_heads=options.num_heads,
-            causal=options.causal,
-            inputs=options.inputs,
-            batch_first=not options.tokens_first,
-            weights=dict(pair.split("=", 1) for pair in options.weights) or None,
-            positions=options.positions,
-            strict=options.strict,
-        )
-    except (ImportError, OSError, SyntaxError, TypeError, ValueError) as error:
-        print(f"unmasked: {error}", file=sys.stderr)
+        # What the file prints is not the report.
+        with contextlib.redirect_stdout(sys.stderr):
+            report = diagnose(
+                _made(_load(options.target), options),
+                embed_dim=options.embed_dim,
+                num_heads=options.num_heads,
+                causal=options.causal,
+                inputs=options.inputs,
+                batch_first=not options.tokens_first,
+                weights=_roles(options.weights),
+                positions=options.positions,
+                strict=options.strict,
+            )
+    except (Exception, SystemExit) as error:  # whatever a stranger's file may do
+        expected = isinstance(error, ImportError | OSError | SyntaxError | TypeError | ValueError)
+        named = "" if expected else f"{type(error).__name__}: "
+        print(f"unmasked: {named}{error}", file=sys.stderr)
         return 2
     if options.json:
         print(json.dumps(report.to_dict(), indent=2))
@@ -77,6 +81,13 @@ def _parser() -> argparse.ArgumentParser:
     doctor.add_argument("--json", action="store_true", help="the report as JSON")
     doctor.add_argument("--color", action="store_true", help="color also where the output is no terminal")
     return parser
+
+
+def _roles(pairs: Sequence[str]) -> dict[str, str] | None:
+    for pair in pairs:
+        if "=" not in pair:
+            raise ValueError(f"--weights has {pair!r}; write a role and a name: query=a.weight")
+    return dict(pair.split("=", 1) for pair in pairs) or None
 
 
 def _load(text: str) -> Any:
@@ -108,12 +119,12 @@ def _load(text: str) -> Any:
 def _made(thing: Any, options: argparse.Namespace) -> Any:
     """Make an object of a class: with what was asked for, or with sizes by their usual names."""
     if not inspect.isclass(thing):
+        if options.arguments is not None:
+            raise ValueError(f"--with is for a class, and {options.target} is a {type(thing).__name__}")
         return thing
     if options.arguments is not None:
-        call = ast.parse(f"f({options.arguments})", mode="eval").body
-        assert isinstance(call, ast.Call)
-        args = [ast.literal_eval(arg) for arg in call.args]
-        return thing(*args, **{str(each.arg): ast.literal_eval(each.value) for each in call.keywords})
+        args, named = _arguments(options.arguments)
+        return thing(*args, **named)
     known = {name: size for size, names in _SIZES.items() for name in names}
     given: dict[str, Any] = {}
     for name, parameter in inspect.signature(thing).parameters.items():
@@ -130,6 +141,18 @@ def _made(thing: Any, options: argparse.Namespace) -> Any:
                 f"{thing.__name__} needs {name!r}; say how it is made: --with '{_example(thing, options)}'"
             )
     return thing(**given)
+
+
+def _arguments(text: str) -> tuple[list[Any], dict[str, Any]]:
+    remedy = f"--with is {text!r}; write plain values as they stand in a call: 12, num_heads=3"
+    try:
+        call = ast.parse(f"f({text})", mode="eval").body
+        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
+            raise ValueError(remedy)
+        args = [ast.literal_eval(arg) for arg in call.args]
+        return args, {each.arg or "**": ast.literal_eval(each.value) for each in call.keywords}
+    except (SyntaxError, ValueError):
+        raise ValueError(remedy) from None
 
 
 def _example(thing: type, options: argparse.Namespace) -> str:

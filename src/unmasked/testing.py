@@ -30,6 +30,7 @@ def assert_attention(target: Callable[..., Any], *, but: Collection[str] = (), *
 
     Raises:
         AssertionError: There is a finding; its text is the report.
+        TypeError: ``but`` is a name itself.
         ValueError: A name in ``but`` is no mistake of the museum.
 
     Examples:
@@ -38,6 +39,8 @@ def assert_attention(target: Callable[..., Any], *, but: Collection[str] = (), *
         True
     """
     __tracebackhide__ = True
+    if isinstance(but, str):
+        raise TypeError(f"but is {but!r}; pass a collection of names: [{but!r}]")
     for slug in but:
         if slug not in museum.ENTRIES:
             raise ValueError(f"but names {slug!r}, which is no mistake of unmasked.museum.ENTRIES")

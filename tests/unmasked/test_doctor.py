@@ -3,17 +3,19 @@
 import copy
 import json
 import math
+import re
 import subprocess
 import sys
 import types
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
-from unmasked import diagnose, museum
+from unmasked import diagnose, museum, scaled_dot_product_attention, self_attention
 from unmasked.__main__ import main
 from unmasked.doctor import Report
 from unmasked.doctor.patients import HEALTHY, NOT_SEEN, SICK
@@ -280,8 +282,8 @@ def test_the_same_report_comes_every_time() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "text"),
     [
-        ({"embed_dim": 0}, ValueError, "embed_dim is 0; it must be 1 or more"),
-        ({"num_heads": -1}, ValueError, "num_heads is -1; it must be 1 or more"),
+        ({"embed_dim": 0}, ValueError, "embed_dim is 0; it must be a whole number, 1 or more"),
+        ({"num_heads": -1}, ValueError, "num_heads is -1; it must be a whole number, 1 or more"),
         ({"inputs": "kv"}, ValueError, 'inputs is \'kv\'; choose "x", "qkv" or "qkv_allowed"'),
         ({"target": 3}, TypeError, "target is a int; pass a module or a function"),
         ({"target": Letters}, TypeError, "target is the class Letters; pass an object of it: Letters(...)"),
@@ -422,3 +424,234 @@ def test_the_test_helper_fails_with_the_report_and_lets_known_mistakes_be() -> N
 
 def test_the_patients_are_admitted_as_functions_too() -> None:
     assert any(isinstance(patient.make(), types.FunctionType) for patient in HEALTHY.values())
+
+
+class Keeps(nn.Module):
+    """Correct attention that keeps what it computed last, as many do to look at it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maps: list[Tensor] = []
+        self.q, self.k, self.v, self.o = (nn.Linear(12, 12) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (layer(x).unflatten(-1, (3, 4)).transpose(1, 2) for layer in (self.q, self.k, self.v))
+        self.last = (q @ k.mT / 2).softmax(-1)
+        self.maps.append(self.last)
+        return self.o((self.last @ v).transpose(1, 2).flatten(2))
+
+
+def test_a_module_that_has_kept_tensors_of_a_graph_is_copied_and_left_as_it_was() -> None:
+    module = Keeps()
+    module(torch.randn(2, 5, 12))
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    report = diagnose(module, embed_dim=12, num_heads=3)
+    assert report.ok, report
+    assert module.training
+    assert len(module.maps) == 1
+    assert all(torch.equal(tensor, before[name]) for name, tensor in module.state_dict().items())
+
+
+class Uncopied(nn.MultiheadAttention):
+    def __deepcopy__(self, memo: Any) -> Any:
+        raise RuntimeError("there can only be one")
+
+
+def test_a_module_that_cannot_be_copied_is_left_as_it_was() -> None:
+    module = nn.Sequential(Uncopied(12, 3, dropout=0.1, batch_first=True))
+    report = diagnose(lambda x: module[0](x, x, x)[0], embed_dim=12)
+    assert report.ok, report
+    assert {parameter.dtype for parameter in module.parameters()} == {torch.float32}
+    assert all(each.training for each in module.modules())
+    assert not module[0]._forward_pre_hooks
+    assert "a target that copy.deepcopy can copy" in str(report)
+
+
+def mixed(softmax: Any = None, scale: float = 0.5, value: int = 2, dim: int = -1, root: bool = False) -> Any:
+    torch.manual_seed(0)
+    layers = nn.ModuleList(nn.Linear(12, 12) for _ in range(4))
+
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.q, self.k, self.v, self.o = layers
+
+        def forward(self, x: Tensor) -> Tensor:
+            heads = [layer(x).unflatten(-1, (2, 6)).transpose(1, 2) for layer in (self.q, self.k, self.v)]
+            scores = heads[0] @ heads[1].mT / torch.sqrt(torch.tensor(6.0)) * (2 * scale)
+            weights = scores.softmax(dim, dtype=softmax).to(x.dtype)
+            return self.o((weights @ heads[value]).transpose(1, 2).flatten(2))
+
+    return Mixed()
+
+
+@pytest.mark.parametrize(
+    ("module", "cause"),
+    [
+        (mixed(), None),
+        (mixed(torch.float32), None),
+        (mixed(torch.float32, dim=-2), "softmax-over-queries"),
+        (mixed(torch.float32, value=1), "wrong-value"),
+        (mixed(dim=-2), "softmax-over-queries"),
+        (mixed(value=1), "wrong-value"),
+    ],
+)
+def test_what_computes_in_float32_inside_is_judged_by_its_rounding(module, cause: str | None) -> None:
+    report = diagnose(module, embed_dim=12, num_heads=2)
+    assert report.causes == ((cause,) if cause else ()), report
+
+
+def test_what_computes_in_16_bits_inside_is_left_open() -> None:
+    report = diagnose(lambda x: self_attention(x.bfloat16()).context.to(x.dtype), embed_dim=12)
+    assert report.ok
+    assert "somewhere inside it computes in 16 bits" in report.inconclusive[-1].needs
+
+
+def test_a_causal_target_that_takes_a_mask_hides_what_either_hides() -> None:
+    def both(q, k, v, allowed):
+        return scaled_dot_product_attention(q, k, v, allowed=allowed.squeeze(1), is_causal=True).context
+
+    report = diagnose(both, embed_dim=12, inputs="qkv_allowed", causal=True)
+    assert report.ok, report
+
+
+def test_a_frozen_mask_is_kept_as_it_is() -> None:
+    class Frozen(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.qkv = nn.Linear(12, 36)
+            self.mask = nn.Parameter(torch.full((32, 32), -torch.inf).triu(1), requires_grad=False)
+            self.scale = nn.Parameter(torch.tensor([0.5]), requires_grad=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            q, k, v = self.qkv(x).unflatten(-1, (9, 4)).transpose(1, 2).chunk(3, 1)
+            n = x.size(1)
+            return ((q @ k.mT * self.scale + self.mask[:n, :n]).softmax(-1) @ v).transpose(1, 2).flatten(2)
+
+    report = diagnose(Frozen(), embed_dim=12, num_heads=3, causal=True)
+    assert report.ok, report
+    assert "equality with the reference" in str(report)
+
+
+GLOBAL = nn.MultiheadAttention(12, 3, dropout=0.1, batch_first=True)
+BLOCKS = [GLOBAL]
+
+
+def by_helper(x: Tensor) -> Tensor:
+    return _helper(x)
+
+
+def _helper(x: Tensor) -> Tensor:
+    return GLOBAL(x, x, x)[0]
+
+
+def by_list(x: Tensor) -> Tensor:
+    return BLOCKS[0](x, x, x)[0]
+
+
+class Holder:
+    def __init__(self) -> None:
+        self.layer = GLOBAL
+
+    def run(self, x: Tensor) -> Tensor:
+        return self.layer(x, x, x)[0]
+
+
+HOLDER = Holder()
+
+
+def by_object(x: Tensor) -> Tensor:
+    return HOLDER.run(x)
+
+
+@pytest.mark.parametrize("target", [by_helper, by_list, by_object])
+def test_modules_behind_a_function_a_list_or_an_object_are_found(target) -> None:
+    report = diagnose(target, embed_dim=12)
+    assert report.ok, report
+    assert "equality with the reference" in str(report)
+    assert GLOBAL.training
+
+
+@pytest.mark.parametrize(
+    ("target", "told"),
+    [
+        (lambda x: x * torch.nan, "no number of its output is finite"),
+        (lambda x: x * torch.inf, "no number of its output is finite"),
+        (lambda x: torch.zeros_like(x), "its output does not depend on its input"),
+    ],
+)
+def test_an_output_that_says_nothing_is_told_of_and_no_mistake_is_guessed(target, told: str) -> None:
+    (finding,) = diagnose(target, embed_dim=12).findings
+    assert (finding.cause, finding.told) == (None, told)
+
+
+@pytest.mark.parametrize("causal", [None, False, True])
+def test_what_attends_to_nothing_is_a_finding(causal: bool | None) -> None:
+    (finding,) = diagnose(lambda x: 2 * x, embed_dim=12, causal=causal).findings
+    assert finding.told == "no output depends on another token: nothing attends"
+
+
+def test_a_backward_pass_that_fails_is_a_finding_and_an_unused_parameter_a_caution() -> None:
+    def overwritten(x: Tensor) -> Tensor:
+        weights = (x @ x.mT / 12**0.5).softmax(-1)
+        weights *= 1.0
+        return weights @ x
+
+    (finding,) = diagnose(overwritten, embed_dim=12).findings
+    assert (finding.cause, finding.told) == ("gradient-cut", "it cannot be trained: its backward pass fails")
+    module = nn.MultiheadAttention(12, 3, batch_first=True)
+    module.norm = nn.LayerNorm(12)
+    report = diagnose(module, embed_dim=12, inputs="qkv")
+    assert report.ok, report
+    assert any("norm.weight" in caution.evidence for caution in report.cautions)
+
+
+def test_what_is_causal_though_it_was_said_not_to_be_is_told_so() -> None:
+    (finding,) = diagnose(lambda x: self_attention(x, is_causal=True).context, embed_dim=12, causal=False).findings
+    assert finding.cause is None
+    assert "it is causal, and causal=False was given" in finding.told
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("1 / 0", "unmasked: ZeroDivisionError: division by zero"),
+        ("import sys\nsys.exit(0)", "unmasked: SystemExit: 0"),
+        (
+            "class Mine:\n    def __init__(self, dim):\n        assert dim % 5 == 0, 'five'",
+            "unmasked: AssertionError: five",
+        ),
+    ],
+)
+def test_whatever_a_file_does_the_command_says_so_and_exits_with_2(tmp_path, capsys, text: str, told: str) -> None:
+    (tmp_path / "mine.py").write_text(text)
+    assert main(["doctor", f"{tmp_path / 'mine.py'}:Mine", "--embed-dim", "12"]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_what_a_file_prints_does_not_spoil_the_json(tmp_path, capsys) -> None:
+    (tmp_path / "loud.py").write_text("print('hello')\n\ndef same(x):\n    print('again')\n    return x")
+    main(["doctor", f"{tmp_path / 'loud.py'}:same", "--embed-dim", "12", "--json"])
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)
+    assert "hello" in printed.err
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--weights", "foo"], "--weights has 'foo'; write a role and a name: query=a.weight"),
+        (["--with", "a=b"], "--with is 'a=b'; write plain values as they stand in a call: 12, num_heads=3"),
+        (["--with", "12).x(3"], "--with is '12).x(3'; write plain values"),
+    ],
+)
+def test_options_that_cannot_be_read_say_how_to_write_them(capsys, options: list[str], told: str) -> None:
+    assert main(["doctor", "torch.nn:MultiheadAttention", "--embed-dim", "12", "--num-heads", "3", *options]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_but_takes_names_and_not_one_name() -> None:
+    with pytest.raises(
+        TypeError, match=re.escape("but is 'missing-scale'; pass a collection of names: ['missing-scale']")
+    ):
+        assert_attention(Keeps(), but="missing-scale", embed_dim=12)

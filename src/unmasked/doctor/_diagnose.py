@@ -11,11 +11,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from unmasked import masks, probes
 from unmasked.doctor._mistakes import Case, Mistake, Steps, attend, mistakes
 from unmasked.doctor._report import Finding, Inconclusive, Notes, Report
-from unmasked.doctor._target import Inputs, Target, WrongShape
+from unmasked.doctor._target import Inputs, Target, WrongShape, is_triangle
 from unmasked.doctor._weights import Weights, named, readings
 from unmasked.probes import Evidence, differs
 
@@ -85,11 +86,14 @@ def diagnose(
     if inputs not in ("x", "qkv", "qkv_allowed"):
         raise ValueError(f'inputs is {inputs!r}; choose "x", "qkv" or "qkv_allowed"')
     for name, size in (("embed_dim", embed_dim), ("num_heads", 1 if num_heads is None else num_heads)):
-        if size < 1:
-            raise ValueError(f"{name} is {size}; it must be 1 or more")
+        if not isinstance(size, int) or size < 1:
+            raise ValueError(f"{name} is {size!r}; it must be a whole number, 1 or more")
     with torch.random.fork_rng(devices=[]):
-        patient = _Examination(target, embed_dim, num_heads, causal, inputs, batch_first, weights, positions)
-        notes = patient.examine()
+        patient = _Examination(target, embed_dim, num_heads, causal, inputs, batch_first, weights or None, positions)
+        try:
+            notes = patient.examine()
+        finally:
+            patient.release()
     findings = [*notes.findings, *(notes.cautions if strict else [])]
     findings.sort(key=lambda finding: not finding.certain)
     name = getattr(target, "__name__", type(target).__name__)
@@ -120,11 +124,19 @@ class _Examination:
         self.causal, self.inputs, self.batch_first = causal, inputs, batch_first
         self.given, self.positions, self.notes = weights, positions, Notes()
         self.equal = False
+        self.admitted: list[Target] = []
         self.target = self._admit()
         self.items, self.tokens = self._sizes()
 
     def _admit(self, dtype: torch.dtype = torch.float64) -> Target:
-        return Target(self.original, self.inputs, batch_first=self.batch_first, dtype=dtype)
+        admitted = Target(self.original, self.inputs, batch_first=self.batch_first, dtype=dtype)
+        self.admitted.append(admitted)
+        return admitted
+
+    def release(self) -> None:
+        """Leave everything as it was found."""
+        for target in reversed(self.admitted):
+            target.release()
 
     def _sizes(self) -> tuple[int, int]:
         """Take a batch and a number of tokens that no size of the target equals, and more items than heads."""
@@ -221,9 +233,9 @@ class _Examination:
             error = self._failure(self.items, self.tokens)
         if error is None:
             self.notes.passed.append("it runs, with sizes that all differ")
-            return True
+            return self._answers() and self._computes()
         said = _said(error)
-        if isinstance(error, TypeError) and "argument" in str(error):
+        if isinstance(error, TypeError) and "argument" in str(error) and not self._takes():
             raise ValueError(
                 f'inputs is {self.inputs!r}, and the target refuses what that gives: {said}; choose "x", "qkv" or '
                 '"qkv_allowed", or wrap it: lambda x: target(...)'
@@ -235,7 +247,7 @@ class _Examination:
         heads = self.num_heads or 0
         dims = {self.embed_dim, self.embed_dim // heads if heads else self.embed_dim}
         for dim in dims:
-            if self._failure(dim, dim) is None:
+            if dim**3 <= 1_000_000 and self._failure(dim, dim) is None:  # beyond, the input alone would be too large
                 told = f"it runs only where batch, tokens and features are as many ({dim}): `.T` turns the batch too"
                 self._find("it runs", "batch-transposed", told, self._sized(said))
                 return False
@@ -246,11 +258,52 @@ class _Examination:
         told = "it does not run on what it was given: see embed_dim, num_heads, inputs and batch_first"
         if isinstance(error, WrongShape):
             told = "its output has not the shape of an attention's: see inputs and batch_first"
-            also = ("batch-first-forgotten", "batch-and-tokens-swapped")
+            also = ("batch-first-forgotten", "batch-and-tokens-swapped") if "no tensor" not in said else ()
             self._find("it runs", None, told, self._sized(said), also=also)
         else:
             self._find("it runs", None, told, self._sized(said))
         return False
+
+    def _takes(self) -> bool:
+        """Whether the target could be called with as many tensors as it is given."""
+        count = {"x": 1, "qkv": 3, "qkv_allowed": 4}[self.inputs]
+        called = self.original.forward if isinstance(self.original, nn.Module) else self.original
+        try:
+            inspect.signature(called).bind(*range(count))
+        except TypeError:
+            return False
+        except ValueError:  # it tells no signature
+            return False
+        return True
+
+    def _answers(self) -> bool:
+        """Ask whether there is anything in its output to examine."""
+        check = "its output is finite, and depends on its input"
+        first, other = (self._f(self._noise(self.items, self.tokens, seed)) for seed in (0, 9))
+        if not first.isfinite().any() and self.inputs != "qkv_allowed":  # a mask's polarity may be the reason
+            self._find(check, None, "no number of its output is finite", self._sized(f"all are {first.flatten()[0]}"))
+            return False
+        if first.isfinite().all() and torch.equal(first, other):
+            told = "its output does not depend on its input"
+            self._find(check, None, told, self._sized("two inputs drawn at random have the same output"))
+            return False
+        return True
+
+    def _computes(self) -> bool:
+        """Take the precision that it computes in, or what rounding does would be taken for mistakes."""
+        if self.target.dtype != torch.float64:
+            return True
+        with _Precision() as seen:
+            self._f(self._noise(self.items, self.tokens))
+        if seen.bits < 32:
+            needs = "a target that computes in float32 or float64: somewhere inside it computes in 16 bits"
+            self._open("every other check of its outputs", needs)
+            return False
+        if seen.bits < 64:
+            self.target = self._admit(torch.float32)
+            self.target.mask_axes = self.admitted[-2].mask_axes
+            return self._failure(self.items, self.tokens) is None
+        return True
 
     def _sized(self, said: str) -> str:
         return f"{self.items} items of {self.tokens} tokens of {self.embed_dim} features: {said}"
@@ -428,12 +481,25 @@ class _Examination:
             if mixed is not None:
                 cause, told, also = self._why_mixed()
                 self._find("batch items independent", cause, told, mixed, also=also)
+        if len(self.notes.findings) == before and not self.equal:
+            self._sees_others()
         if len(self.notes.findings) == before:
             self._keeps_time(calls)
         if len(self.notes.findings) == before and not self.positions and not self.equal:
             self._averages()
         if len(self.notes.findings) == before and self.inputs != "x" and self.causal:
             self._aligned()
+
+    def _sees_others(self) -> None:
+        """Ask whether any token counts for another at all."""
+        x = self._noise(self.items, self.tokens)
+        first, last = x.clone(), x.clone()
+        first[:, 0] += 1
+        last[:, -1] += 1
+        before = self._f(x)
+        if not (differs(self._f(first)[:, 1:], before[:, 1:]) or differs(self._f(last)[:, :-1], before[:, :-1])):
+            evidence = self._sized("changing the first or the last token moves no other token's output")
+            self._find("other tokens are seen", None, "no output depends on another token: nothing attends", evidence)
 
     def _keeps_time(self, calls: list[dict[str, Any]]) -> None:
         """Ask what the order of the tokens does."""
@@ -448,7 +514,9 @@ class _Examination:
         if self.causal is None and probes.sees_the_future(f, self._noise(self.items, self.tokens)) is None:
             return
         moved = self._ask(check, lambda b, t: probes.breaks_equivariance(f, self._noise(b, t)))
-        if moved is not None:
+        if moved is not None and probes.sees_the_future(f, self._noise(self.items, self.tokens)) is None:
+            self._find(check, None, "no output sees a later token: it is causal, and causal=False was given", moved)
+        elif moved is not None:
             told = "its outputs depend on the order of the tokens (if it adds positions, pass positions=True)"
             also: tuple[str, ...] = ("view-without-transpose", "swapped-view")
             also += () if self.causal is False else ("boolean-mask-added", "mask-after-softmax")
@@ -520,6 +588,7 @@ class _Examination:
             if self.causal:
                 allowed[:, 0], allowed[:, -1] = True, False
                 allowed[0] = True
+                allowed &= masks.causal(tokens)  # what else is allowed, it may still not see
             return probes.attends_to_what_is_hidden(self.target_masked, q, k, v, allowed)
 
         evidence = self._ask("mask polarity, and padding respected", question)
@@ -632,17 +701,30 @@ class _Examination:
     def _gradients(self) -> None:
         parameters = [(n, t) for n, t in self.target.tensors.items() if t.requires_grad and t.is_leaf]
         check = "gradients reach the input and every parameter"
+        with torch.enable_grad():
+            try:
+                output = self._f(self._noise(self.items, self.tokens).requires_grad_() * 1)  # it may be written into
+                if output.requires_grad:
+                    output.sum().backward()
+            except Exception as error:
+                self._find(check, "gradient-cut", "it cannot be trained: its backward pass fails", _said(error))
+                return
         if self.target.dtype != torch.float64:
             self._open(check, "a target that computes in float64, where a derivative can be measured")
             return
         cut = self._ask(check, lambda b, t: probes.cuts_gradients(self._f, self._noise(b, t), parameters)
                         if t > 1 and b > 1 else None)  # fmt: skip
         if cut is not None:
-            self._find(check, "gradient-cut", "a gradient is cut off, or a parameter is not used", cut)
+            unused = "nor does the output depend on it" in cut.text
+            note = self._caution if unused else self._find
+            note(check, "gradient-cut", "a parameter is not used" if unused else "a gradient is cut off", cut)
 
     def _half(self) -> None:
         check = "float16 range"
         half = self._admit()
+        if not half.copied:
+            self._open(check, "a target that copy.deepcopy can copy: its own numbers are left as they are")
+            return
         half.mask_axes = self.target.mask_axes
         for module in half.modules.values():
             module.half()
@@ -742,11 +824,30 @@ class _Examination:
     def _buffers(self, module: nn.Module) -> None:
         kept = module.state_dict()
         for name, buffer in module.named_buffers():
-            if name in kept and buffer.is_floating_point() and _is_triangle(buffer):
+            if name in kept and buffer.is_floating_point() and is_triangle(buffer):
                 size = buffer.numel() * buffer.element_size()
                 told = "a mask is kept as a floating buffer in the state_dict: it grows with the square of the context"
                 evidence = f"{name!r} of shape {tuple(buffer.shape)} takes {size} bytes"
                 self._find("no mask in the state_dict", "mask-buffer", told, evidence, certain=True)
+
+
+class _Precision(TorchDispatchMode):
+    """Sees in how many bits, at the fewest, the operations within it compute.
+
+    Attributes:
+        bits: The fewest bits of a floating result.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bits = 64
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        for each in result if isinstance(result, tuple | list) else [result]:
+            if isinstance(each, Tensor) and each.is_floating_point():
+                self.bits = min(self.bits, torch.finfo(each.dtype).bits)
+        return result
 
 
 def _said(error: Exception) -> str:
@@ -776,19 +877,6 @@ def _originals(target: Target) -> dict[str, Tensor]:
     return found
 
 
-def _is_triangle(buffer: Tensor) -> bool:
-    if buffer.dim() < 2 or buffer.size(-1) != buffer.size(-2) or buffer.size(-1) < 2:
-        return False
-    square = buffer.reshape(-1, *buffer.shape[-2:])[0].nan_to_num()
-    size = square.size(-1)
-    for offset in (0, -1, 1):
-        low = torch.ones(size, size, dtype=torch.bool).tril(offset)
-        values = square[low].unique(), square[~low].unique()
-        if all(len(v) == 1 for v in values) and values[0] != values[1]:
-            return True
-    return False
-
-
 def _forgets_batch_first(target: Target) -> bool:
     return any(getattr(m, "batch_first", None) is False for module in target.modules.values() for m in module.modules())
 
@@ -810,6 +898,6 @@ def _spy(target: Target) -> list[dict[str, Any]]:
     for name, module in target.modules.items():
         for child in module.modules():
             if isinstance(child, nn.MultiheadAttention) and not (child is module and not name):
-                child.register_forward_pre_hook(hook, with_kwargs=True)
+                target.handles.append(child.register_forward_pre_hook(hook, with_kwargs=True))
     target.spied = calls  # type: ignore[attr-defined]
     return calls

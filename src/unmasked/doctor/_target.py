@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 import inspect
 import types
@@ -13,7 +14,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Inputs", "Target", "WrongShape"]
+__all__ = ["Inputs", "Target", "WrongShape", "is_triangle"]
 
 Inputs = Literal["x", "qkv", "qkv_allowed"]
 
@@ -43,6 +44,8 @@ class Target:
         self.inputs, self.batch_first, self.dtype = inputs, batch_first, dtype
         self.originals: dict[str, nn.Module | Tensor] = {}
         self.copied, self.mask_axes = True, 4
+        self.handles: list[Any] = []  # hooks that watch it
+        self._modes: list[tuple[nn.Module, bool]] = []  # of what could not be copied
         self._memo: dict[int, Any] = {}
         self.weights: Tensor | None = None  # what the last call returned beside its output
         found: dict[str, Any] = {}
@@ -52,6 +55,8 @@ class Target:
         self.owners: dict[str, nn.Module | None] = {}
         for name, thing in found.items():
             if isinstance(thing, nn.Module):
+                if not self.copied:
+                    self._modes += [(module, module.training) for module in thing.modules()]
                 thing.eval()
                 if self.copied:
                     thing.to(dtype)
@@ -73,6 +78,8 @@ class Target:
         given = [query] if self.inputs == "x" else [query, key, value]
         kept = {id(x): x.clone() for x in given}  # the target may write into them
         result = self.raw(*(kept[id(x)] for x in given), allowed=allowed)
+        if dataclasses.is_dataclass(result):
+            result = vars(result)
         parts = list(result.values()) if isinstance(result, dict) else [result]
         parts = list(result) if isinstance(result, tuple | list) else parts
         tensors = [part for part in parts if isinstance(part, Tensor)]
@@ -107,6 +114,13 @@ class Target:
             return allowed if allowed.dim() == 2 else allowed[0]
         allowed = allowed if allowed.dim() == 3 else allowed.expand(items, -1, -1)
         return allowed.unsqueeze(1) if self.mask_axes == 4 else allowed
+
+    def release(self) -> None:
+        """Leave what could not be copied as it was found."""
+        for handle in self.handles:
+            handle.remove()
+        for module, mode in self._modes:
+            module.training = mode
 
     @contextmanager
     def training(self) -> Iterator[None]:
@@ -144,7 +158,7 @@ class Target:
     def _rebind(self, function: types.FunctionType, found: dict[str, Any]) -> Callable[..., Any]:
         names = function.__code__.co_names
         scope = function.__globals__
-        mine = {n: scope[n] for n in names if n in scope and isinstance(scope[n], nn.Module | Tensor)}
+        mine = {n: scope[n] for n in names if n in scope and self._is_ours(scope[n], scope)}
         if mine:
             scope = scope | {name: self._own(value, found, name) for name, value in mine.items()}
         cells = []
@@ -176,26 +190,86 @@ class Target:
             return (
                 twins if type(value) is dict else type(value)(twins.values()) if type(value) in (list, tuple) else value
             )
-        if isinstance(value, types.FunctionType) and value.__closure__ and not copied and id(value) not in self._memo:
+        if isinstance(value, types.FunctionType) and not copied and id(value) not in self._memo:
             self._memo[id(value)] = value  # a function may refer to itself
             inner: dict[str, Any] = {}
             twin = self._rebind(value, inner)
             found.update(inner)
             return twin if inner else value
+        if _is_instance(value) and not copied:
+            twin = self._deepcopy(value)
+            for each, content in list(vars(twin).items()):
+                vars(twin)[each] = self._own(content, found, f"{name}.{each}", copied=True)
+            return twin
         return value
 
+    @staticmethod
+    def _is_ours(value: Any, scope: dict[str, Any]) -> bool:
+        """Whether a name that a function reads from outside may hold weights, or lead to some."""
+        if isinstance(value, types.FunctionType):
+            return value.__globals__ is scope
+        if _is_instance(value):
+            return type(value).__module__ == scope.get("__name__")
+        return isinstance(value, nn.Module | Tensor | list | tuple | dict)
+
     def _deepcopy(self, thing: Any) -> Any:
-        try:
-            return copy.deepcopy(thing, self._memo)
-        except Exception:
-            self.copied = False
-            return thing
+        # Tensors that a forward pass has left behind cannot be copied with their graph, and need not be.
+        left = {id(tensor): tensor.detach().clone() for tensor in _left_behind(thing)}
+        for memo in (self._memo, self._memo | left):
+            before = dict(memo)
+            try:
+                twin = copy.deepcopy(thing, memo)
+            except Exception:
+                memo.clear()
+                memo.update(before)
+                continue
+            self._memo.update(memo)
+            return twin
+        self.copied = False
+        return thing
+
+
+def _is_instance(value: Any) -> bool:
+    """Whether it is an object of somebody's class, and no function, module or class itself."""
+    plain = isinstance(value, type | types.ModuleType | types.FunctionType | types.MethodType | nn.Module | Tensor)
+    return hasattr(value, "__dict__") and not plain
+
+
+def _left_behind(thing: Any, depth: int = 4) -> Iterator[Tensor]:
+    """Tensors that are not leaves, in a module or an object, and in what it holds."""
+    if isinstance(thing, Tensor):
+        if not thing.is_leaf:
+            yield thing
+    elif depth:
+        held = thing.modules() if isinstance(thing, nn.Module) else [thing]
+        for each in held:
+            inside = each.values() if isinstance(each, dict) else each if isinstance(each, list | tuple) else ()
+            for value in (*inside, *vars(each).values()) if hasattr(each, "__dict__") else inside:
+                if isinstance(value, Tensor | list | tuple | dict):
+                    yield from _left_behind(value, depth - 1)
 
 
 def _draw(module: nn.Module) -> None:
+    """Draw what is learned anew; of a frozen module, everything but masks."""
     generator = torch.Generator().manual_seed(7)
+    frozen = not any(parameter.requires_grad for parameter in module.parameters())
     with torch.no_grad():
         for parameter in module.parameters():
-            if parameter.is_floating_point():
+            kept = not parameter.is_floating_point() or not (parameter.requires_grad or frozen)
+            if not kept and parameter.isfinite().all() and not is_triangle(parameter):
                 std = parameter.size(-1) ** -0.5 if parameter.dim() > 1 else 0.5
                 parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64) * std)
+
+
+def is_triangle(values: Tensor) -> bool:
+    """Whether the last two axes are a square with one value on one side of the diagonal, and another on the other."""
+    if values.dim() < 2 or values.size(-1) != values.size(-2) or values.size(-1) < 2:
+        return False
+    square = values.reshape(-1, *values.shape[-2:])[0].nan_to_num()
+    size = square.size(-1)
+    for offset in (0, -1, 1):
+        low = torch.ones(size, size, dtype=torch.bool).tril(offset)
+        sides = square[low].unique(), square[~low].unique()
+        if all(len(side) == 1 for side in sides) and sides[0] != sides[1]:
+            return True
+    return False
