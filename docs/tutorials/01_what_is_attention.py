@@ -136,10 +136,11 @@ cosines[ship].sum(), X[ship].norm(), summed[ship].norm()
 # %% [markdown]
 # The weights sum to 5.74<!--= cosines[ship].sum() -->, and the norm grows from 5.74<!--= X[ship].norm() --> to
 # 25.1<!--= summed[ship].norm() -->. (The two figures that agree do so by coincidence<!--= cosines[ship].sum() <
-# X[ship].norm() - 0.002 -->.) The longer the sentence, the larger the sum: in "We process and ship your order", with
-# six<!--== len(order_words) --> words, it is 3.00<!--== cosine_weights(Y)[3].sum() -->; these eleven<!--= len(words)
-# --> give nearly twice<!--== 1.9 < cosines[ship].sum() / cosine_weights(Y)[3].sum() < 2 --> as much. And because
-# networks apply attention many times over, each time to the last result, the growth compounds:
+# X[ship].norm() - 0.002 -->.) The longer the sentence, the larger<!--== "larger" if cosines[ship].sum() >
+# cosine_weights(Y)[3].sum() else "smaller" --> the sum: in "We process and ship your order", with six<!--==
+# len(order_words) --> words, it is 3.00<!--== cosine_weights(Y)[3].sum() -->; these eleven<!--= len(words) --> give
+# nearly twice<!--== 1.9 < cosines[ship].sum() / cosine_weights(Y)[3].sum() < 2 --> as much. And because networks apply
+# attention many times over, each time to the last result, the growth compounds:
 
 # %%
 layers = [X]
@@ -264,10 +265,10 @@ with plot.figure(7.6, 3.9) as figure:
 figure
 
 # %% [markdown]
-# An average cannot leave the range of what it averages. No context vector is longer<!--= bool((context.norm(dim=-1) <=
-# X.norm(dim=-1).max()).all()) --> than the longest word vector, and the norm of *ship* goes from 5.74<!--=
-# X[ship].norm() --> to 4.68<!--= context[ship].norm() -->. Repeat it, and nothing runs away. But look at the second row
-# of this table, the smallest cosine between any two of the words:
+# An average cannot leave the range of what it averages. No context vector is longer<!--= "longer" if
+# (context.norm(dim=-1) <= X.norm(dim=-1).max()).all() else "shorter" --> than the longest word vector, and the norm of
+# *ship* goes from 5.74<!--= X[ship].norm() --> to 4.68<!--= context[ship].norm() -->. Repeat it, and nothing runs away.
+# But look at the second row of this table, the smallest cosine between any two of the words:
 
 # %%
 averaged, added = [X], [X]
@@ -283,12 +284,12 @@ rounds = [f"round {number}" for number in range(5)]
 table(figures, ["norm of ship", "smallest cosine"], rounds)
 
 # %% [markdown]
-# After three rounds all words are the same<!--= torch.allclose(averaged[3], averaged[3][ship], atol=0.01) --> vector,
-# and which word is which is lost. That is also why the norm settles: an average of equal vectors is that vector. In
-# networks a *residual connection* keeps words apart: it adds each word's old vector to its new one. The smallest cosine
-# is then 0.52<!--= cosine_weights(added[-1]).min() --> after four<!--= len(added) - 1 --> rounds. The price is that
-# vectors grow again: *ship* then has the norm {{ added[-1][ship].norm() :.0f}}. So networks also bring every vector
-# back to a fixed size, in *normalization layers*.
+# After three<!--= next(n for n, layer in enumerate(averaged) if torch.allclose(layer, layer[ship], atol=0.01)) -->
+# rounds all words are the same vector, and which word is which is lost. That is also why the norm settles: an average
+# of equal vectors is that vector. In networks a *residual connection* keeps words apart: it adds each word's old vector
+# to its new one. The smallest cosine is then 0.52<!--= cosine_weights(added[-1]).min() --> after four<!--= len(added) -
+# 1 --> rounds. The price is that vectors grow again: *ship* then has the norm {{ added[-1][ship].norm() :.0f}}. So
+# networks also bring every vector back to a fixed size, in *normalization layers*.
 
 # %% [markdown]
 # ## Query, key, value
@@ -332,10 +333,10 @@ print(*neighbors(scores[ship]))
 
 # %% [markdown]
 # The nearest four<!--= sum(map(str.__eq__, neighbors(cosines[ship]), neighbors(scores[ship]))) --> keep their places,
-# *ship* itself among them; the order of the others changes. By its cosine *i* comes
-# last<!--= neighbors(cosines[ship]).index("i") == 8 -->. Its norm, 6.25<!--= X[words.index("i")].norm() -->, is the
-# largest<!--= X.norm(dim=-1).argmax() == words.index("i") --> of all, and lifts it past *must*, *and* and
-# *go*<!--= neighbors(scores[ship])[-3:] == ["must", "and", "go"] -->.
+# *ship* itself among them; the order of the others changes. By its cosine *i* comes last<!--= "last" if
+# neighbors(cosines[ship])[-1] == "i" else "earlier" -->. Its norm, 6.25<!--= X[words.index("i")].norm() -->, is the
+# largest<!--= X.norm(dim=-1).argmax() == words.index("i") --> of all, and lifts it past *must*, *and* and *go*<!--=
+# neighbors(scores[ship])[-3:] == ["must", "and", "go"] -->.
 #
 # A word need not even attend most to itself. *go* takes 18%<!--= weights[words.index("go"), words.index("i")] -->
 # from *i* and keeps 14%<!--= weights[words.index("go"), words.index("go")] --> of itself. In the table of cosines
@@ -390,12 +391,12 @@ self_attention(x).context
 
 # %% [markdown]
 # Two columns of the context need no calculation. Only the first token has anything in the first column, a one, so that
-# column of the context holds the weight that every token gives to the
-# first<!--= torch.equal(self_attention(x).context[:, 0], self_attention(x).weights[:, 0]) -->. In the last column all
-# tokens have a one, and the average of ones is 1.0000<!--= self_attention(x).context[:, 3].mean() -->, because the
-# weights sum to one. And here too a token prefers another: the third takes
-# 0.4842<!--= self_attention(x).weights[2, 1] --> from the second, which is longer<!--= x[1].norm() > x[2].norm() -->,
-# and keeps 0.3771<!--= self_attention(x).weights[2, 2] --> of itself.
+# column of the context holds the weight that every token gives to the first<!--=
+# torch.equal(self_attention(x).context[:, 0], self_attention(x).weights[:, 0]) -->. In the last column all tokens have
+# a one, and the average of ones is 1.0000<!--= self_attention(x).context[:, 3].mean() -->, because the weights sum to
+# one. And here too a token prefers another: the third takes 0.4842<!--= self_attention(x).weights[2, 1] --> from the
+# second, which is longer<!--= "longer" if x[1].norm() > x[2].norm() else "shorter" -->, and keeps 0.3771<!--=
+# self_attention(x).weights[2, 2] --> of itself.
 #
 # ## A version that looks right
 #

@@ -236,7 +236,8 @@ largest, halves
 # page of its own](06_heads.py)). The $d$ under the root is that of one head, since its dot products run over its own
 # features alone. A model that is 512<!--== width --> features wide and has eight<!--== num_heads --> heads divides by
 # the root of 64<!--== head_dim -->, not of 512<!--== width -->. With [the width under the
-# root](09_numbers.py#wrong-d-in-scale) nothing fails, but all scores are too small, by the root of the number of heads.
+# root](09_numbers.py#wrong-d-in-scale) nothing fails, but all scores are too small<!--== "small" if by_width.std() <
+# by_head.std() else "large" -->, by the root of the number of heads.
 
 # %%
 width, num_heads = 512, 8
@@ -321,8 +322,9 @@ table(torch.tensor(list(new.values())), list(new), ["bound", "by (2.5)", "var(q)
 #
 # **Independence.** A token is not independent of itself. The dot product of a vector with itself does not vary around
 # zero: its *mean* is $d$, and so its score is about $\sqrt{d}$. Self-attention without learned matrices therefore keeps
-# more of a token itself the wider it is: with four<!--== min(alone) --> features 3%<!--== alone[4][2] --> on average,
-# with 512<!--== big --> nearly all<!--== alone[512][2] > 0.99 -->:
+# more<!--== "more" if alone[4][2] < alone[64][2] < alone[512][2] else "less" --> of a token itself the wider it is:
+# with four<!--== min(alone) --> features 3%<!--== alone[4][2] --> on average, with 512<!--== big --> nearly all<!--==
+# alone[512][2] > 0.99 -->:
 
 # %%
 torch.manual_seed(9)

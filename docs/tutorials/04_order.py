@@ -7,15 +7,16 @@
 # %% [markdown]
 # # Does attention know word order?
 #
-# **No. Shuffle the words, and every word gets the context that it had: only the rows change places<!--==
-# torch.allclose(shuffled.context, context[order]) -->.** To attention, "my crew must process your order" and "your crew
-# must process my order" are the same six<!--== len(one) --> words, and *crew* comes out the same<!--== exchanged <
-# 1e-12 --> from both. In "I must go back to my ship and to my crew", *my* and *to* stand twice, and both copies come
-# out the same<!--== all(twins.values()) -->.
+# **No<!--== "No" if torch.allclose(shuffled.context, context[order]) else "Yes" -->. Shuffle the words, and every word
+# gets the context that it had: only the rows change places<!--== torch.allclose(shuffled.context, context[order])
+# -->.** To attention, "my crew must process your order" and "your crew must process my order" are the same six<!--==
+# len(one) --> words, and *crew* comes out the same<!--== "same" if exchanged < 1e-12 else "changed" --> from both. In
+# "I must go back to my ship and to my crew", *my* and *to* stand twice, and both copies come out the same<!--==
+# all(twins.values()) -->.
 #
 # Two things bring order in. Under a *causal mask* (the [next page](05_masks.py) is about masks) a word sees only itself
-# and what came before<!--== not equivariant["causal self-attention"] -->, and with *positions* added to the embeddings
-# no two places are alike<!--== not equivariant["self-attention, positions added"] -->.
+# and what came before<!--== "before" if torch.allclose(causal[0], X[0]) else "after" -->, and with *positions* added to
+# the embeddings no two places are alike<!--== not equivariant["self-attention, positions added"] -->.
 #
 # **You should know** [what attention computes](01_what_is_attention.py): scores, a softmax, an average.
 # **You will know** what *permutation equivariance* is, why attention has it, how to test for it, what breaks it, and
@@ -242,7 +243,8 @@ plot.table(["function", "equivariant"], [(name, str(passes)) for name, passes in
 # %% [markdown]
 # ## The causal mask breaks it
 #
-# Under a causal mask the second *my* sees more words than the first, and the two get different contexts:
+# Under a causal mask the second *my* sees more<!--== "more" if masks.causal(len(words))[second].sum() >
+# masks.causal(len(words))[first].sum() else "fewer" --> words than the first, and the two get different contexts:
 
 # %%
 causal = self_attention(X, is_causal=True).context
@@ -283,8 +285,8 @@ assert moved[0] < 1e-12
 moved
 
 # %% [markdown]
-# With one layer it moves by nothing<!--= moved[0] < 1e-12 -->. With two it moves
-# by {{ moved[1] :.2f}}: the first layer has given the earlier words contexts that tell what came before *them*, and the
+# With one layer it moves by nothing<!--= "nothing" if moved[0] < 1e-12 else "something" -->. With two it moves by {{
+# moved[1] :.2f}}: the first layer has given the earlier words contexts that tell what came before *them*, and the
 # second layer sees these. A causal model of several layers can learn order from the mask alone.
 #
 # ## Positions, added
@@ -337,9 +339,9 @@ assert is_equivariant(wrong, pair)
 assert not is_equivariant(right, pair)
 
 # %% [markdown]
-# A model with positions must *fail* the test for equivariance. This one passes it<!--= is_equivariant(wrong, pair) -->,
-# so it knows no order. Such a model still learns something, from the bag of words, so a falling loss does not give the
-# mistake away.
+# A model with positions must *fail*<!--= "fail" if not is_equivariant(right, pair) else "pass" --> the test for
+# equivariance. This one passes<!--= "passes" if is_equivariant(wrong, pair) else "fails" --> it, so it knows no order.
+# Such a model still learns something, from the bag of words, so a falling loss does not give the mistake away.
 #
 # ## Exercises
 #

@@ -7,9 +7,10 @@
 # %% [markdown]
 # # Who may see whom? Masks
 #
-# **A mask is a table with a row for each query and a column for each key. In this site's masks, `True` says that the
-# query may see the key.** What a query may not see gets a score of minus infinity before the softmax, and so a weight
-# of exactly zero<!--== bool((weights[~both] == 0).all()) -->. PyTorch's own interfaces disagree about `True`:
+# **A mask is a table with a row for each query and a column for each key. In this site's masks, `True`<!--==
+# bool(causal[1, 0]) --> says that the query may see the key.** What a query may not see gets a score of minus infinity
+# before the softmax, and so a weight of exactly zero<!--== bool((weights[~both] == 0).all()) -->. PyTorch's own
+# interfaces disagree about `True`:
 #
 # | `True` means | In |
 # | --- | --- |
@@ -19,8 +20,8 @@
 # | **may not attend**<!--== means[3] --> | `nn.TransformerEncoderLayer`: `src_mask` |
 # | *may attend*<!--== means[4] --> | `unmasked`: `allowed` |
 #
-# None of them raises an error<!--== ran == 2 * len(calls) --> when it is given a mask of the other kind. This page
-# computes that table.
+# None<!--== "None" if ran == 2 * len(calls) else "Some" --> of them raises an error when it is given a mask of the
+# other kind. This page computes that table.
 #
 # **You should know** [what attention computes](01_what_is_attention.py): scores, a softmax, an average of values. **You
 # will know** the masks for padding and for causality and how to combine them, what each interface of PyTorch does with
@@ -72,9 +73,9 @@ off = (exposed.context - padded.context)[:, :6].abs().amax((1, 2))
 [f"{each:.0f}" for each in off.tolist()]
 
 # %% [markdown]
-# Without the mask the longer sentence is right<!--= off[0] < 1e-5 -->, since it has no padding, and the shorter one is
-# not<!--= off[1] > 1 -->. A row of padding still gets some output itself. Leave it out of the loss and of every
-# average.
+# Without the mask the longer<!--= "longer" if off[0] < 1e-5 and lengths[0] > lengths[1] else "shorter" --> sentence is
+# right, since it has no padding, and the shorter one is not<!--= off[1] > 1 -->. A row of padding still gets some
+# output itself. Leave it out of the loss and of every average.
 #
 # ## No looking ahead: the causal mask
 #
@@ -105,7 +106,8 @@ plot.mask(gallery)
 # depends on the interface. Padded at the end, every query sees at least the first token<!--= bool(both[:, :, 0].all())
 # -->.
 #
-# Under the causal mask *ship* takes nothing<!--== weights[0, ship, crew] == 0 --> from *crew*, which comes later:
+# Under the causal mask *ship* takes nothing<!--== "nothing" if weights[0, ship, crew] == 0 else "something" --> from
+# *crew*, which comes later:
 
 # %% tags=["hide-input"]
 #| alt: A heat map of the weights, eleven<!--== len(words[0]) --> words by eleven: a staircase. Nothing above the
@@ -168,10 +170,10 @@ print([f"{each:.2f}" for each in sums.tolist()])
 torch.testing.assert_close(late / sums[:, None], by_hand)
 
 # %% [markdown]
-# The rows no longer sum to one, but for the last, which may see everything<!--= bool((sums[:-1] < 0.999).all() and
-# (sums[-1] - 1).abs() < 1e-5) -->. And the future is still in there: the scores of later words are part of each row's
-# sum, so they decide how small the weights become. To divide by the new sums mends it, as the last line shows: that is
-# (5.1<!--~ equation number -->) in another order.
+# The rows no longer sum to one, but for the last<!--= "last" if (sums[:-1] < 0.999).all() and (sums[-1] - 1).abs() <
+# 1e-5 else "first" -->, which may see everything. And the future is still in there: the scores of later words are part
+# of each row's sum, so they decide how small the weights become. To divide by the new sums mends it, as the last line
+# shows: that is (5.1<!--~ equation number -->) in another order.
 #
 # ## Nothing leaks
 #
@@ -357,8 +359,9 @@ assert lower.any(-1).all()
 assert not nothing.any(-1).all()
 
 # %% [markdown]
-# The loss is a number<!--= bool(loss.isfinite()) -->, and every<!--= poisoned == 1 --> entry of the gradient is NaN.
-# Look for such rows before you train: `.any(-1).all()` tells whether every row of a mask allows something.
+# The loss is a number<!--= "number" if loss.isfinite() else "NaN" -->, and every<!--= poisoned == 1 --> entry of the
+# gradient is NaN. Look for such rows before you train: `.any(-1).all()` tells whether every row of a mask allows
+# something.
 #
 # ## More keys than queries
 #

@@ -316,9 +316,10 @@ for merge in (merge_heads, broken_merge):
 
 # %% [markdown]
 # The two differ by {{ gap :.1f}}. The check that tells them apart needs no reference: under a causal mask, change a
-# later token, and no earlier one may move. The right merge passes it<!--= probes.sees_the_future(lambda x: attend(x,
-# merge_heads), x) is None -->; through [the broken one](09_heads.py#merge-without-transpose) the future leaks in<!--=
-# bool(probes.sees_the_future(lambda x: attend(x, broken_merge), x)) -->, behind a mask that is right.
+# later token, and no earlier one may move. The right merge passes<!--= "passes" if probes.sees_the_future(lambda x:
+# attend(x, merge_heads), x) is None else "fails" --> it; through [the broken one](09_heads.py#merge-without-transpose)
+# the future leaks in<!--= bool(probes.sees_the_future(lambda x: attend(x, broken_merge), x)) -->, behind a mask that is
+# right.
 #
 # Where would it pass? With one head or one token the two are
 # equal<!--= torch.equal(broken_merge(context[:, :1]), merge_heads(context[:, :1])) and

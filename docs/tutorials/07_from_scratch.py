@@ -83,9 +83,10 @@ assert len({batch, num_heads, head_dim, queries, keys, embed_dim}) == 6
 # with which attention averages; what is learned we call matrices and biases.)
 #
 # **Both biases start at zero**<!--= not (theirs.in_proj_bias.any() or theirs.out_proj.bias.any()) -->. Code that
-# forgets them agrees with a new layer, until training moves them, all but the key's (the [second exercise](#exercises)
-# says why)<!--== new_gradients["key"] < 1e-8 and min(new_gradients.values()) == new_gradients["key"] and
-# sorted(new_gradients.values())[1] > 0.001 -->. Fill them before you compare anything.
+# forgets them agrees with a new layer, until training moves them, all but the key<!--== min(new_gradients,
+# key=new_gradients.get) -->'s (the [second exercise](#exercises) says why)<!--== new_gradients["key"] < 1e-8 and
+# min(new_gradients.values()) == new_gradients["key"] and sorted(new_gradients.values())[1] > 0.001 -->. Fill them
+# before you compare anything.
 
 # %%
 untrained = deepcopy(theirs)
@@ -239,9 +240,10 @@ def by_pytorch(Q, K, V, W_Q, W_K, W_V, W_O):
 #
 # ## Compare: output, every head, every gradient
 #
-# PyTorch takes the mask the other way round: in `nn.MultiheadAttention` a `True` means *may not* be seen. It returns
-# the weights averaged over the heads, unless you say `average_attn_weights=False`. To compare gradients, make one
-# number of the output, the mean of its squares, and differentiate it by every input and parameter.
+# PyTorch takes the mask the other way round: in `nn.MultiheadAttention` a `True` means *may not*<!--== "may not" if not
+# their_weights[..., blocked].any() else "may" --> be seen. It returns the weights averaged over the heads, unless you
+# say `average_attn_weights=False`. To compare gradients, make one number of the output, the mean of its squares, and
+# differentiate it by every input and parameter.
 
 # %%
 blocked = ~allowed
@@ -497,11 +499,11 @@ sums = dropped.sum(dim=-1)
 print(f"rows sum to {sums.min():.2f} up to {sums.max():.2f}")
 
 # %% [markdown]
-# The inverted mask leaves the last query no key. PyTorch makes that row NaN<!--= inverted[:, -1].isnan().all() -->,
-# *not a number*, or, with `need_weights=False`, the bias of the output; the package gives the bias<!--=
-# torch.equal(ours(query, key, value, attn_mask=allowed)[0][:, -1], ours.out_proj.bias.expand(batch, -1)) --> always.
-# The other four<!--= inverted.isfinite().all(dim=-1)[0].sum() --> queries see the future alone, and look like any
-# result. ([Masks](05_masks.py) has the whole table.) A floating mask has one meaning, both *add* it to the scores:
+# The inverted mask leaves the last query no key. PyTorch makes that row NaN<!--= "NaN" if inverted[:, -1].isnan().all()
+# else "numbers" -->, *not a number*, or, with `need_weights=False`, the bias of the output; the package gives the
+# bias<!--= torch.equal(ours(query, key, value, attn_mask=allowed)[0][:, -1], ours.out_proj.bias.expand(batch, -1)) -->
+# always. The other four<!--= inverted.isfinite().all(dim=-1)[0].sum() --> queries see the future alone, and look like
+# any result. ([Masks](05_masks.py) has the whole table.) A floating mask has one meaning, both *add* it to the scores:
 
 # %%
 additive = masks.additive_from_allowed(allowed)  # zero, or minus infinity

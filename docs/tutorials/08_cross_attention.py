@@ -116,12 +116,11 @@ except AssertionError as error:
 tuple(output.shape), tuple(average.shape), refusal
 
 # %% [markdown]
-# <!--~ sizes of our choice, which the cell above prints -->
-# | Input | Here | Decides |
+# | Input | Tokens, features | Decides |
 # | --- | --- | --- |
-# | query | 5 tokens of 12 features | how many rows weights and output have, and how wide the output is |
-# | key | 7 tokens of 10 | how many columns the weights have |
-# | value | 7 tokens of 9 | what is averaged; its width shows nowhere in the result |
+# | query | (5, 12)<!--= query.shape[1:] --> | how many rows weights and output have, and how wide the output is |
+# | key | (7, 10)<!--= key.shape[1:] --> | how many columns the weights have |
+# | value | (7, 9)<!--= value.shape[1:] --> | what is averaged; its width shows nowhere in the result |
 #
 # Which output depends on which input? Change one token, and see which outputs move:
 
@@ -174,9 +173,10 @@ causal.int(), causal_off
 
 # %% [markdown]
 # The last two queries alone get what they get in the whole sentence. PyTorch's function aligns `is_causal=True` at the
-# top left: it is off by 0.93<!--= causal_off -->, and a single new token sees nothing but the first key<!--=
-# torch.allclose(single[0], X[0]) -->. `nn.MultiheadAttention` aligns nothing, it wants the mask: give it
-# `~masks.causal(queries, keys)`. ([Masks](05_masks.py) has both pictures.)
+# top left<!--= "left" if torch.allclose(top_left[0], X[0]) else "right" -->: it is off by 0.93<!--= causal_off -->, and
+# a single new token sees nothing but the first<!--= "first" if torch.allclose(single[0], X[0]) else "last" --> key.
+# `nn.MultiheadAttention` aligns nothing, it wants the mask: give it `~masks.causal(queries, keys)`.
+# ([Masks](05_masks.py) has both pictures.)
 #
 # ## A pair that comes from no sequence
 #
@@ -407,8 +407,8 @@ def uses_bias_k(layer):
 uses_bias_k(right), uses_bias_k(broken)
 
 # %% [markdown]
-# The right one does<!--= uses_bias_k(right) -->, the broken one does not<!--= not uses_bias_k(broken) -->, and so
-# training could never move it.
+# The right<!--= "right" if uses_bias_k(right) else "broken" --> one does, the broken one does not<!--= not
+# uses_bias_k(broken) -->, and so training could never move it.
 #
 # ## Exercises
 #

@@ -13,15 +13,15 @@
 #
 # | What was done | Off by | Invisible with |
 # | --- | --- | --- |
-# | [merged heads without transposing back](#merge-without-transpose) | 4.4<!--== offs[0] --> | one token or one head |
-# | [split heads by a view alone](#view-without-transpose) | 4.5<!--== offs[1] --> | one token or one head |
-# | [exchanged heads and head_dim](#swapped-view) | 0.6<!--== offs[2] --> | as many heads as features in one |
-# | [indexed the batch for the head](#batch-indexed-for-head) | 3.5<!--== offs[3] --> | one item and one head |
-# | [wrote `.T` for a batch](#batch-transposed) | 2.3<!--== offs[4] --> | one item, one token, one feature |
-# | [forgot `batch_first`](#batch-first-forgotten) | 1.6<!--== offs[5] --> | one item and one token |
-# | [used only the first item](#only-first-item) | 2.1<!--== offs[6] --> | one item, or equal ones |
-# | [swapped batch and tokens](#batch-and-tokens-swapped) | 3.3<!--== offs[7] --> | one item |
-# | [tested with a head_dim of one](#head-dim-one) | 0.6<!--== offs[8] --> | one feature in a head |
+# | [merged heads without transposing back](#merge-without-transpose) | 4.4<!--== off["merge-without-transpose"] --> | one token or one head |
+# | [split heads by a view alone](#view-without-transpose) | 4.5<!--== off["view-without-transpose"] --> | one token or one head |
+# | [exchanged heads and head_dim](#swapped-view) | 0.6<!--== off["swapped-view"] --> | as many heads as features in one |
+# | [indexed the batch for the head](#batch-indexed-for-head) | 3.5<!--== off["batch-indexed-for-head"] --> | one item and one head |
+# | [wrote `.T` for a batch](#batch-transposed) | 2.3<!--== off["batch-transposed"] --> | one item, one token, one feature |
+# | [forgot `batch_first`](#batch-first-forgotten) | 1.6<!--== off["batch-first-forgotten"] --> | one item and one token |
+# | [used only the first item](#only-first-item) | 2.1<!--== off["only-first-item"] --> | one item, or equal ones |
+# | [swapped batch and tokens](#batch-and-tokens-swapped) | 3.3<!--== off["batch-and-tokens-swapped"] --> | one item |
+# | [tested with a head_dim of one](#head-dim-one) | 0.6<!--== off["head-dim-one"] --> | one feature in a head |
 #
 # **You should know** [how one matrix holds many heads](06_heads.py). **You will know** which sizes a test needs, and a
 # check for each mistake. The [museum's index](09_museum.py) finds a mistake by what you see.
@@ -395,7 +395,6 @@ except RuntimeError as error:
 else:
     raise AssertionError("no error")
 
-offs = list(off.values())
 
 # %% [markdown]
 # **Caught by** the same test at other sizes. **Fix:** sizes that all differ, and none of them one: `B, N, H, D = 2, 5,

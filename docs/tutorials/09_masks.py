@@ -125,8 +125,9 @@ assert not probes.differs(unmasked(x)[:, -1], right(x)[:, -1])
 #
 # ## A mask of the other polarity { #mask-polarity }
 #
-# A mask goes from `nn.MultiheadAttention`, where `True` means *may not attend*, to `F.scaled_dot_product_attention`,
-# where it means the opposite, or back. Here every token sees the future alone, and the last one sees nothing.
+# A mask goes from `nn.MultiheadAttention`, where `True` means *may not attend*<!--== polarity["nn.MultiheadAttention,
+# attn_mask"][0] -->, to `F.scaled_dot_product_attention`, where it means the opposite, or back. Here every token sees
+# the future alone, and the last one sees nothing.
 
 
 # %%
@@ -191,8 +192,9 @@ polarity = {name: by_mode(meaning, call) for name, call in interfaces.items()}
 plot.table(["True means", *modes], [(name, *cells) for name, cells in polarity.items()])
 
 # %% [markdown]
-# The mode changes nothing<!--= all(len(set(cells)) == 1 for cells in polarity.values()) --> here. PyTorch's function
-# and its modules disagree<!--= list(polarity.values())[0] != list(polarity.values())[1] -->.
+# The mode changes nothing<!--= "nothing" if all(len(set(cells)) == 1 for cells in polarity.values()) else "much" -->
+# here. PyTorch's function and its modules disagree<!--= "disagree" if list(polarity.values())[0] !=
+# list(polarity.values())[1] else "agree" -->.
 #
 # **Hides** where all tokens are equal, as in a test on `torch.ones`: whomever it averages, the average is the same.
 # **Fix:** `~mask`, or name masks by what `True` means (`allowed`, `blocked`) and convert them with
@@ -399,12 +401,12 @@ for name, part in {"nn": module, "unmasked": ours}.items():
 plot.table(["is_causal=True", *modes], rows)
 
 # %% [markdown]
-# In evaluation without gradients and without a mask, the hint is silently
-# dropped<!--= hints["nn", "no mask", False][2] == "not causal" -->. If a mask is passed too, `need_weights=True` lets
-# the mask win<!--= hints["nn", "open mask", True][0] == "not causal" -->; with `need_weights=False` the hint
-# wins<!--= hints["nn", "open mask", False][:2] == ["causal", "causal"] --> while gradients are on, and the mask
-# wins<!--= hints["nn", "open mask", False][2] == "not causal" --> in evaluation without gradients. **Hides** with one
-# token. **Fix:** always pass the mask, with the hint or without, or use `unmasked.MultiheadAttention`, which obeys
+# In evaluation without gradients and without a mask, the hint is silently dropped<!--= hints["nn", "no mask", False][2]
+# == "not causal" -->. If a mask is passed too, `need_weights=True` lets the mask<!--= "mask" if hints["nn", "open
+# mask", True][0] == "not causal" else "hint" --> win; with `need_weights=False` the hint<!--= "hint" if hints["nn",
+# "open mask", False][:2] == ["causal", "causal"] else "mask" --> wins while gradients are on, and the mask wins<!--=
+# hints["nn", "open mask", False][2] == "not causal" --> in evaluation without gradients. **Hides** with one token.
+# **Fix:** always pass the mask, with the hint or without, or use `unmasked.MultiheadAttention`, which obeys
 # throughout<!--= all(cells == ["causal"] * 3 for key, cells in hints.items() if key[0] == "unmasked") -->.
 #
 # ## A query that may see nothing { #fully-masked-row }

@@ -10,7 +10,8 @@
 # **Not if they look only at shapes, nor if they run at sizes that hide the mistake.** Below, 14<!--== len(WRONG) -->
 # wrong versions of causal attention all<!--== usual == len(WRONG) --> pass a test of shape, finiteness and
 # repeatability. Compared with the right version on a single token, 12<!--== len(hidden["one token"]) --> of them give
-# the right numbers. None<!--== not survivors --> passes four<!--== len(checks) --> checks at sizes that all differ.
+# the right numbers. None<!--== "None" if not survivors else "Some" --> passes four<!--== len(checks) --> checks at
+# sizes that all differ.
 #
 # The museum has 45<!--== len(ENTRIES) --> mistakes. Each runs beside the right version: what it looks like, what it
 # does to the numbers, where it hides, what finds it, the fix. Some words: an *item* is one sequence of a batch; a
@@ -98,8 +99,8 @@ for name, slugs in hidden.items():
 
 # %% [markdown]
 # A single token hides nearly all, since it can only attend to itself. One head hides three<!--= len(hidden["one head"])
-# -->, one item two<!--= len(hidden["one item"]) -->. At sizes that all differ none<!--= not hidden["all differ"] -->
-# hides.
+# -->, one item two<!--= len(hidden["one item"]) -->. At sizes that all differ none<!--= "none" if not hidden["all
+# differ"] else "some" --> hides.
 #
 # ## Who reaches whom
 #
@@ -168,10 +169,10 @@ marks = [(slug, *("found" if name in names else "" for name in checks)) for slug
 plot.table(["", *checks], marks)
 
 # %% [markdown]
-# Equality finds all<!--= all("equality" in names for names in found.values()) -->, but it needs to know what is right:
-# the weights, and where each belongs. Calls alone find 11<!--= sum(len(names) > 1 for names in found.values()) -->.
-# What remains, another scale and another number of heads, is attention too, only not the one that was meant. The
-# [doctor](18_doctor.py) asks these questions, and many more, of your module.
+# Equality finds all<!--= "all" if all("equality" in names for names in found.values()) else "some" -->, but it needs to
+# know what is right: the weights, and where each belongs. Calls alone find 11<!--= sum(len(names) > 1 for names in
+# found.values()) -->. What remains, another scale and another number of heads, is attention too, only not the one that
+# was meant. The [doctor](18_doctor.py) asks these questions, and many more, of your module.
 #
 # ## All rooms
 

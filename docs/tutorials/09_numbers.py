@@ -191,7 +191,8 @@ exhibit("global", with_global, right, doctor(), hides=[q, k, v], given=wide)
 # ## A softmax over the queries { #softmax-over-queries }
 #
 # A softmax along the wrong axis: the axis of the queries, or an axis number that was right before an axis of heads was
-# added. Now the columns sum to one, not the rows.
+# added. Now the columns<!--== "columns" if torch.allclose(over_queries(q, k, torch.eye(M).expand(B, M, M)).sum(-2),
+# torch.ones(B, M)) else "rows" --> sum to one, not the rows.
 
 
 # %%
@@ -403,13 +404,13 @@ assert probes.skips_hooks(called, lambda: called(x)) is None
 by_call, found.text
 
 # %% [markdown]
-# Two<!--= len([direct, called]) --> calls, and the hook ran once<!--= by_call == 1 -->. The outputs are
-# equal<!--= off["forward"] == 0 -->. **Hides** while there are no hooks. **Fix:** call the module.
+# Two<!--= len([direct, called]) --> calls, and the hook ran once<!--= "once" if by_call == 1 else "twice" -->. The
+# outputs are equal<!--= off["forward"] == 0 -->. **Hides** while there are no hooks. **Fix:** call the module.
 #
 # ## Weights asked for and not used { #need-weights-costs }
 #
-# `output, _ = module(x, x, x)`: `need_weights` is True by default. To return the weights, the module has to make them,
-# and leaves the fused kernel, which never does.
+# `output, _ = module(x, x, x)`: `need_weights` is True<!--== module.forward.__defaults__[1] --> by default. To return
+# the weights, the module has to make them, and leaves the fused kernel, which never does.
 
 # %%
 module.eval()
@@ -433,10 +434,10 @@ with torch.device("meta"):  # shapes without memory
 f"the fused kernel ran for need_weights in {ran}", tuple(all_heads.shape)
 
 # %% [markdown]
-# The outputs are equal<!--= off["unused"] == 0 -->, but the fused kernel runs only
-# without weights<!--= ran == [False] -->. For one sequence of 8,192<!--= long.size(1) --> tokens and
-# four<!--= all_heads.size(1) --> heads, the weights alone take 1<!--= all_heads.nbytes / 2**30 --> GiB. **Hides** with
-# short inputs. **Caught by** who calls what, as here. **Fix:** `need_weights=False`.
+# The outputs are equal<!--= off["unused"] == 0 -->, but the fused kernel runs only without<!--= "without" if ran ==
+# [False] else "with" --> weights. For one sequence of 8,192<!--= long.size(1) --> tokens and four<!--=
+# all_heads.size(1) --> heads, the weights alone take 1<!--= all_heads.nbytes / 2**30 --> GiB. **Hides** with short
+# inputs. **Caught by** who calls what, as here. **Fix:** `need_weights=False`.
 #
 # ## An embedding file split at every space { #embedding-reader }
 #

@@ -14,17 +14,17 @@
 #
 # | What was done | Off by | Invisible with |
 # | --- | --- | --- |
-# | [took `add_bias_kv` for a bias](#bias-kv-as-shift) | 0.76<!--== offs[0] --> | the weights: keys may shift |
-# | [copied weights by aliasing](#aliased-weights) | 0.010<!--== offs[1] --> | no training step |
-# | [left out biases](#zero-bias-parity) | 0.5<!--== offs[2] --> | biases of zero, as they start |
-# | [multiplied by `W`, not `W.T`](#weight-not-transposed) | 2.8<!--== offs[3] --> | symmetric matrices |
-# | [compared averaged weights](#averaged-weights-parity) | 2.8<!--== offs[4] --> | an average over heads |
-# | [left out the output projection](#missing-out-proj) | 3.0<!--== offs[5] --> | the identity |
-# | [read packed rows head by head](#interleaved-qkv) | 2.1<!--== offs[6] --> | one head |
-# | [passed the query as the value](#wrong-value) | 2.2<!--== offs[7] --> | one matrix for all three |
-# | [bypassed outside the conditions](#bypass-conditions) | 1.2<!--== offs[8] --> | one head, fresh and frozen |
-# | [initialized three matrices, not one](#packed-initialization) | 0.022<!--== offs[9] --> | copied weights |
-# | [took projected queries for unit variance](#projection-variance) | 0.89<!--== offs[10] --> | larger matrices |
+# | [took `add_bias_kv` for a bias](#bias-kv-as-shift) | 0.76<!--== off["bias-kv-as-shift"] --> | the weights: keys may shift |
+# | [copied weights by aliasing](#aliased-weights) | 0.010<!--== off["aliased-weights"] --> | no training step |
+# | [left out biases](#zero-bias-parity) | 0.5<!--== off["zero-bias-parity"] --> | biases of zero, as they start |
+# | [multiplied by `W`, not `W.T`](#weight-not-transposed) | 2.8<!--== off["weight-not-transposed"] --> | symmetric matrices |
+# | [compared averaged weights](#averaged-weights-parity) | 2.8<!--== off["averaged-weights-parity"] --> | an average over heads |
+# | [left out the output projection](#missing-out-proj) | 3.0<!--== off["missing-out-proj"] --> | the identity |
+# | [read packed rows head by head](#interleaved-qkv) | 2.1<!--== off["interleaved-qkv"] --> | one head |
+# | [passed the query as the value](#wrong-value) | 2.2<!--== off["wrong-value"] --> | one matrix for all three |
+# | [bypassed outside the conditions](#bypass-conditions) | 1.2<!--== off["bypass-conditions"] --> | one head, fresh and frozen |
+# | [initialized three matrices, not one](#packed-initialization) | 0.022<!--== off["packed-initialization"] --> | copied weights |
+# | [took projected queries for unit variance](#projection-variance) | 0.89<!--== off["projection-variance"] --> | larger matrices |
 #
 # **You should know** [what nn.MultiheadAttention computes](07_from_scratch.py). **You will know** how to fill a module
 # before you compare it, and a check for each mistake. The [index](09_museum.py) finds a mistake by its symptom.
@@ -462,9 +462,6 @@ variances
 # scores' is the square of that, 0.11<!--= variances[1] -->, and a softmax starts flatter than the scaling promises.
 # With matrices of variance one over the input's width it is 1.0<!--= normal -->: there the mistake **hides**. **Caught
 # by** measuring scores, not inputs. **Fix:** choose the initialization, and say which.
-
-# %% tags=["remove-cell"]
-offs = list(off.values())
 
 # %% [markdown]
 # ## Exercises

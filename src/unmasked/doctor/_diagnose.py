@@ -492,10 +492,9 @@ class _Examination:
 
     def _sees_others(self) -> None:
         """Ask whether any token counts for another at all."""
-        x = self._noise(self.items, self.tokens)
+        x, other = self._noise(self.items, self.tokens), self._noise(self.items, self.tokens, 4)
         first, last = x.clone(), x.clone()
-        first[:, 0] += 1
-        last[:, -1] += 1
+        first[:, 0], last[:, -1] = other[:, 0], other[:, -1]
         before = self._f(x)
         if not (differs(self._f(first)[:, 1:], before[:, 1:]) or differs(self._f(last)[:, :-1], before[:, :-1])):
             evidence = self._sized("changing the first or the last token moves no other token's output")
