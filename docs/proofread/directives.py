@@ -89,8 +89,10 @@ mean = sum([1.0, 2.5, 4.0]) / 3
 # %% [markdown]
 # ## Claims in words
 #
-# Words such as *larger*, *most* or *never* carry an expression that must be True. A claim that would hold whatever
-# the page computed, or of whatever figure, is refused:
+# Words such as *larger*, *most* or *never* carry an expression that must be True. A claim that would hold whatever the
+# page computed, or of whatever figure, is refused. Such an expression holds the condition, and nobody but you knows
+# whether it is what the word says: *slower* before it would pass as well. Where a word must not be turned around, let
+# the expression give the word itself:
 
 # %% tags=["no-snippet"]
 proofread(r"""
@@ -100,6 +102,7 @@ ours, theirs = 1.2, 1.9
 # %% [markdown]
 # Ours is faster<!--= ours < theirs -->.
 # Theirs is faster<!--= theirs < ours -->.
+# Ours is slower<!--= "faster" if ours < theirs else "slower" -->.
 # One is one<!--= 1 == 1 -->.
 #
 # It takes over 1.5<!--= theirs > 1.5 --> hours,
