@@ -230,8 +230,8 @@ gaps
 
 # %% [markdown]
 # A `float32` keeps about seven<!--= round(-math.log10(torch.finfo(torch.float32).eps)) --> digits: the next number
-# after one is larger by 1.2e-07<!--= torch.finfo(torch.float32).eps -->. No difference is<!--= max(gaps) < 4 *
-# torch.finfo(torch.float32).eps --> more than a few such steps: it is rounding.
+# after one is larger by 1.2e-07<!--= torch.finfo(torch.float32).eps -->. No<!--= "No" if max(gaps) < 4 *
+# torch.finfo(torch.float32).eps else "Some" --> difference is more than a few such steps: it is rounding.
 #
 # ## The same in one line
 #
@@ -417,9 +417,9 @@ assert (figures[1:, 1] > 0.02).all()
 table(figures, list(conditions), ["ship", "off"], digits=3)
 
 # %% [markdown]
-# The biases hardly<!--= abs(conditions["biases kept"][0] - conditions["all hold"][0]) < 0.05 --> move *ship*'s weight,
-# from {{ conditions["all hold"][0] :.0%}} to {{ conditions["biases kept"][0] :.0%}}, but put the output off
-# by {{ conditions["biases kept"][1] :.2f}}. Weights that look right prove little: compare outputs.
+# The biases hardly<!--= "hardly" if abs(conditions["biases kept"][0] - conditions["all hold"][0]) < 0.05 else "widely"
+# --> move *ship*'s weight, from {{ conditions["all hold"][0] :.0%}} to {{ conditions["biases kept"][0] :.0%}}, but put
+# the output off by {{ conditions["biases kept"][1] :.2f}}. Weights that look right prove little: compare outputs.
 #
 # ## With several heads
 #
@@ -449,8 +449,8 @@ assert apart(mean_weights @ batch, output) > 0.1
 
 # %% [markdown]
 # In evaluation mode, and with nothing to train, PyTorch has a shortcut: one function instead of its usual steps. Of
-# these modules only the one with an even<!--== taken == {1: False, 2: True, 3: False} --> number of heads takes it. The
-# result is the same.
+# these modules only the one with an even<!--== "even" if taken == {1: False, 2: True, 3: False} else "odd" --> number
+# of heads takes it. The result is the same.
 
 # %%
 taken = {}

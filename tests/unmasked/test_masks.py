@@ -1,11 +1,12 @@
 import math
+import re
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unmasked import masks
+from unmasked import bypass_, masks, self_attention
 
 INF = math.inf
 
@@ -179,3 +180,34 @@ def test_what_is_no_such_mask_is_refused(make, error: type[Exception], text: str
     with pytest.raises(error) as caught:
         make()
     assert str(caught.value) == text
+
+
+def test_the_table_of_conventions_says_what_each_interface_does() -> None:
+    """Row by row: the first query may see the first key alone, said in the convention's own way."""
+    table = re.findall(r"^\| (\w+) \| (.+?) \| (.+?) \|$", masks.__doc__ or "", re.MULTILINE)[1:]
+    assert [name for name, *_ in table] == ["allowed", "blocked", "additive"]
+    torch.manual_seed(0)
+    x = torch.randn(1, 3, 4)
+    module = bypass_(nn.MultiheadAttention(4, 1, batch_first=True))
+    first = torch.tensor([[True, False, False]]).expand(3, 3)
+
+    def function(mask: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(x, x, x, attn_mask=mask)
+
+    def layer(mask: Tensor, **options: Tensor) -> Tensor:
+        return module(x, x, x, attn_mask=mask, **options)[0]
+
+    said = {
+        "True = may see": (first, {"attn_mask of scaled_dot_product_attention": function}),
+        "True = may not see": (~first, {"attn_mask and key_padding_mask of nn.MultiheadAttention": layer}),
+        "0 = may see, -inf = may not": (torch.zeros(3, 3).masked_fill(~first, -torch.inf), {"both": function}),
+    }
+    for _, convention, used_by in table:
+        mask, users = said[convention]
+        for user, attend in users.items():
+            assert user in used_by
+            torch.testing.assert_close(attend(mask), x[:, :1].expand_as(x))
+    torch.testing.assert_close(layer(said["0 = may see, -inf = may not"][0]), x[:, :1].expand_as(x))
+    padded = module(x, x, x, key_padding_mask=~first[:1])[0]
+    torch.testing.assert_close(padded, x[:, :1].expand_as(x))
+    torch.testing.assert_close(self_attention(x, allowed=first).context, x[:, :1].expand_as(x))
