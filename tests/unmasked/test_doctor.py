@@ -501,6 +501,20 @@ def test_what_computes_in_float32_inside_is_judged_by_its_rounding(module, cause
     assert report.causes == ((cause,) if cause else ()), report
 
 
+def test_what_is_passed_to_pytorchs_module_is_seen_in_float32_too() -> None:
+    class Hinted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.mha = nn.MultiheadAttention(12, 3, batch_first=True)
+
+        def forward(self, x: Tensor) -> Tensor:
+            everything = torch.zeros(x.size(1), x.size(1), dtype=x.dtype)
+            output, _ = self.mha(x, x, x, attn_mask=everything, is_causal=True)
+            return output * torch.sqrt(torch.tensor(1.0))
+
+    assert diagnose(Hinted(), embed_dim=12, causal=True).causes == ("is-causal-is-a-hint",)
+
+
 def test_what_computes_in_16_bits_inside_is_left_open() -> None:
     report = diagnose(lambda x: self_attention(x.bfloat16()).context.to(x.dtype), embed_dim=12)
     assert report.ok

@@ -130,6 +130,7 @@ class _Examination:
 
     def _admit(self, dtype: torch.dtype = torch.float64) -> Target:
         admitted = Target(self.original, self.inputs, batch_first=self.batch_first, dtype=dtype)
+        _spy(admitted)
         self.admitted.append(admitted)
         return admitted
 
@@ -209,12 +210,11 @@ class _Examination:
 
     def examine(self) -> Notes:
         """Ask everything that can be asked."""
-        spied = _spy(self.target)
         with torch.no_grad():
             runs = self._runs()
         if not runs:
             return self.notes
-        calls = [dict(call) for call in spied]
+        calls = [dict(call) for call in self.target.spied]
         with torch.no_grad():
             if self._is_still():
                 self._leaves_inputs()
@@ -424,7 +424,7 @@ class _Examination:
         cause = first.cause
         if cause == "batch-and-tokens-swapped" and _forgets_batch_first(self.target):
             cause, also = "batch-first-forgotten", (cause, *also)
-        if cause == "no-causal-mask" and any(call.get("is_causal") for call in _spied(self)):
+        if cause == "no-causal-mask" and any(call.get("is_causal") for call in self.target.spied):
             cause, also = "is-causal-is-a-hint", (cause, *also)
         self._find(_EQUAL, cause, first.told, self._smallest(weights, causal), certain=True, also=also)
         return True
@@ -880,23 +880,16 @@ def _forgets_batch_first(target: Target) -> bool:
     return any(getattr(m, "batch_first", None) is False for module in target.modules.values() for m in module.modules())
 
 
-def _spied(examination: _Examination) -> list[dict[str, Any]]:
-    return getattr(examination.target, "spied", [])
-
-
-def _spy(target: Target) -> list[dict[str, Any]]:
+def _spy(target: Target) -> None:
     """Watch what is passed to every nn.MultiheadAttention."""
-    calls: list[dict[str, Any]] = []
     signature = inspect.signature(nn.MultiheadAttention.forward)
 
     def hook(module: nn.Module, args: tuple[Any, ...], options: dict[str, Any]) -> None:
         bound = signature.bind(module, *args, **options)
         bound.apply_defaults()
-        calls.append(bound.arguments)
+        target.spied.append(bound.arguments)
 
     for name, module in target.modules.items():
         for child in module.modules():
             if isinstance(child, nn.MultiheadAttention) and not (child is module and not name):
                 target.handles.append(child.register_forward_pre_hook(hook, with_kwargs=True))
-    target.spied = calls  # type: ignore[attr-defined]
-    return calls

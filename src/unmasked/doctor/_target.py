@@ -45,6 +45,7 @@ class Target:
         self.originals: dict[str, nn.Module | Tensor] = {}
         self.copied, self.mask_axes = True, 4
         self.handles: list[Any] = []  # hooks that watch it
+        self.spied: list[dict[str, Any]] = []  # what every nn.MultiheadAttention in it was called with
         self._modes: list[tuple[nn.Module, bool]] = []  # of what could not be copied
         self._memo: dict[int, Any] = {}
         self.weights: Tensor | None = None  # what the last call returned beside its output
