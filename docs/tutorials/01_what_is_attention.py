@@ -64,17 +64,19 @@ figure.axes[0].set(xlabel="dimension", ylabel="")
 figure
 
 # %% [markdown]
-# !!! note "These are stand-in vectors"
+# !!! note "Where the vectors come from"
 #
-#     Only *ship* (to four decimals) and the first ten numbers of *i* are GloVe's published values; the others were
-#     computed so that the tables on this page come out as they do with GloVe's. Other numbers may differ from what the
-#     real vectors give. To use the real ones, download `glove.6B.zip`<!--~ a file's name --> from [GloVe's
-#     page](https://nlp.stanford.edu/projects/glove/), and read the words out of it:
+#     They are the published ones of GloVe 6B<!--~ a collection's name -->, in 50<!--= X.size(-1) --> dimensions. The
+#     package brings the rows of thirteen<!--= len(vectors) --> words, those of the two sentences on this page. GloVe's
+#     authors released their vectors into the public domain, under the license [PDDL
+#     1.0](https://opendatacommons.org/licenses/pddl/1-0/)<!--~ a license's name -->. For other words, download
+#     `glove.6B.zip`<!--~ a file's name --> from [GloVe's page](https://nlp.stanford.edu/projects/glove/), and read them
+#     out of it:
 #
 #     ```python
 #     from unmasked.embeddings import read_glove
 #
-#     vectors = read_glove("glove.6B.zip", sentence + " we process your order", dim=50)
+#     vectors = read_glove("glove.6B.zip", "the cat sat on the mat", dim=50)
 #     ```
 #
 # An embedding is looked up, as in a dictionary. Wherever *ship* stands, at sea or at the post office, it gets the

@@ -279,7 +279,7 @@ assert torch.equal(by_hand(x, x, x)[0], by_package(x, x, x)[0])
 # Now with words. In "I must go back to my ship and to my crew", which words does *ship* take from?
 #
 # The vectors come with the package and have 50<!--== tokens.size(1) --> numbers each; they are
-# [stand-ins](01_what_is_attention.py#words-as-vectors) for GloVe's.
+# [those of GloVe](01_what_is_attention.py#words-as-vectors).
 
 # %%
 sentence = "I must go back to my ship and to my crew"

@@ -59,7 +59,7 @@ table(each_head, names, words)
 
 # %% [markdown]
 # Head 1<!--~ a head's name --> gives *crew* 28%<!--= each_head[1, -1] -->, head 3<!--~ a head's name -->
-# 5%<!--= each_head[3, -1] -->: there *must*<!--= words[each_head[3].argmax()] --> comes first. Nothing here was
+# 5%<!--= each_head[3, -1] -->: there *to*<!--= words[each_head[3].argmax()] --> comes first. Nothing here was
 # learned; learned projections decide which features a head compares.
 #
 # What do more heads cost? A head has fewer features in return, so the number of parameters stays:

