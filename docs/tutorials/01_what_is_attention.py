@@ -67,7 +67,7 @@ figure
 # !!! note "Where the vectors come from"
 #
 #     They are the published ones of GloVe 6B<!--~ a collection's name -->, in 50<!--= X.size(-1) --> dimensions. The
-#     package brings the rows of thirteen<!--= len(vectors) --> words, those of the two sentences on this page. GloVe's
+#     package brings the rows of 13<!--= len(vectors) --> words, those of the two sentences on this page. GloVe's
 #     authors released their vectors into the public domain, under the license [PDDL
 #     1.0](https://opendatacommons.org/licenses/pddl/1-0/)<!--~ a license's name -->. For other words, download
 #     `glove.6B.zip`<!--~ a file's name --> from [GloVe's page](https://nlp.stanford.edu/projects/glove/), and read them

@@ -45,9 +45,10 @@ paris is the capital of france  berlin germany rome italy madrid spain london en
 alice wrote a letter to bob  mary and john and peter and anna  my mother my father my sister my brother my friend
 the student asked the teacher a question and the teacher answered  the doctor helped the nurse  the lawyer the judge
 attention is all you need  query key value  a neural network learns language  a model predicts the next word
-a sentence  a transformer encodes tokens  train the computer  the program has a bug  the robot  data vector matrix dot product
+a sentence  a transformer encodes tokens  train the computer  the program has a bug  the robot  data vector matrix
 the sun the moon the stars the sky the cloud the rain the snow the wind  spring summer autumn winter  cold warm hot cool
-red green blue yellow white black purple  one two three four five six seven eight nine ten hundred thousand
+the dot product  red green blue yellow white black purple
+one two three four five six seven eight nine ten hundred thousand
 a happy child laughs  a sad child cries  the bird sings  the horse runs  the fish swims  the lion the tiger the elephant
 to be or not to be that is the question  once upon a time there was a dragon  the wizard and the witch  the knight
 i read a book  we play football  they listen to music  you write a poem  he dances  she paints a picture  it works
