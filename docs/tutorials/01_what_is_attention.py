@@ -180,13 +180,13 @@ some_weights
 # - Every weight is positive<!--= bool((some_weights > 0).all()) -->, as exponentials are, and together they make
 #   one<!--= round(some_weights.sum().item(), 6) == 1 -->, as they were divided by their sum.
 # - The larger score has the larger<!--= some_weights[0, 0] > some_weights[0, 1] > some_weights[0, 3] --> weight;
-#   equal scores have equal<!--= some_weights[0, 1] == some_weights[0, 2] --> weights.
+#   equal scores have equal<!--= "equal" if torch.isclose(*some_weights[0, 1:3]) else "unequal" --> weights.
 # - Only the differences between scores matter: add the same to all, and the weights stay the same<!--=
 #   torch.allclose(softmax(some_scores + 5), some_weights) -->. A score that is larger by one has $e$, or 2.72<!--=
 #   some_weights[0, 0] / some_weights[0, 1] -->, times the weight.
 #
 # The last point helps in practice. In `float32` the exponential of 100<!--= torch.tensor(100.0).exp() == math.inf -->
-# is infinite, so libraries subtract<!--= attention_weights(some_scores + 100).equal(attention_weights(some_scores)) -->
+# is infinite, so libraries subtract<!--= torch.allclose(attention_weights(some_scores + 100), some_weights) -->
 # the largest score from the whole row first.
 #
 # ## Scores: scaled dot products
@@ -394,7 +394,7 @@ self_attention(x).context
 # %% [markdown]
 # Two columns of the context need no calculation. Only the first token has anything in the first column, a one, so that
 # column of the context holds the weight that every token gives to the first<!--=
-# torch.equal(self_attention(x).context[:, 0], self_attention(x).weights[:, 0]) -->. In the last column all tokens have
+# torch.allclose(self_attention(x).context[:, 0], self_attention(x).weights[:, 0]) -->. In the last column all tokens have
 # a one, and the average of ones is 1.0000<!--= self_attention(x).context[:, 3].mean() -->, because the weights sum to
 # one. And here too a token prefers another: the third takes 0.4842<!--= self_attention(x).weights[2, 1] --> from the
 # second, which is longer<!--= "longer" if x[1].norm() > x[2].norm() else "shorter" -->, and keeps 0.3771<!--=

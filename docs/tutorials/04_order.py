@@ -12,7 +12,7 @@
 # -->.** To attention, "my crew must process your order" and "your crew must process my order" are the same six<!--==
 # len(one) --> words, and *crew* comes out the same<!--== "same" if exchanged < 1e-12 else "changed" --> from both. In
 # "I must go back to my ship and to my crew", *my* and *to* stand twice, and both copies come out the same<!--==
-# all(twins.values()) -->.
+# "same" if max(twins.values()) < 1e-12 else "different" -->.
 #
 # Two things bring order in. Under a *causal mask* (the [next page](05_masks.py) is about masks) a word sees only itself
 # and what came before<!--== "before" if torch.allclose(causal[0], X[0]) else "after" -->, and with *positions* added to
@@ -172,14 +172,15 @@ torch.testing.assert_close(from_the_bag, as_a_sentence(U, U, times))
 from_the_bag[list(counts).index("ship"), :4]
 
 # %% [markdown]
-# Two consequences. A word that stands twice gets the same context twice, though one *my* belongs to *ship* and the
-# other to *crew*:
+# Two consequences. A word that stands twice gets the same context twice, up to rounding, though one *my* belongs to
+# *ship* and the other to *crew*:
 
 # %%
 twins = {}
 for word in ("my", "to"):
     first, second = (place for place, each in enumerate(words) if each == word)
-    twins[word] = torch.equal(context[first], context[second]) and torch.equal(weights[first], weights[second])
+    torch.testing.assert_close(weights[first], weights[second])
+    twins[word] = (context[first] - context[second]).abs().max().item()
 twins
 
 # %% [markdown]
