@@ -70,8 +70,9 @@ def one_order(order: list[int]) -> Callable[[Map], bool]:
             "Compare f(x[order]) with f(x)[order], and not with f(x): the rows of the output move too.",
         ),
         (
+            # so many sums that on no machine all of them come out the same, to the last bit, in another order
             lambda f: torch.equal(
-                f(numbers(9, 5)[[5, 2, 8, 0, 1, 3, 7, 6, 4]]), f(numbers(9, 5))[[5, 2, 8, 0, 1, 3, 7, 6, 4]]
+                f(numbers(9, 200)[[5, 2, 8, 0, 1, 3, 7, 6, 4]]), f(numbers(9, 200))[[5, 2, 8, 0, 1, 3, 7, 6, 4]]
             ),
             "Allow for rounding, with torch.allclose: sums in another order end in other digits.",
         ),
@@ -160,7 +161,7 @@ def scores(x: Tensor) -> Tensor:
         (lambda x, c: x, "it should be [", None),
         (
             lambda x, c: x.repeat_interleave(c, dim=0),
-            "For x of (2, 2) the shape is (4, 2); it should be the same.",
+            "For x of (3, 2) the shape is (6, 2); it should be the same.",
             None,
         ),
     ],
@@ -169,14 +170,15 @@ def test_a_wrong_bag_is_told_by_what_became_of_the_counts(answer: object, told: 
     feedback = check("bag-of-words", answer)
     wrong(feedback, told, cause)
     if "shape" not in told:
-        first = "With the counts [3, 1] the context of the first word is "
+        first = "With the counts [3, 1, 2] the context of the first word is "
         assert feedback.message.startswith(first), feedback.message
-        assert "it should be [0.859, 0.141]" in feedback.message, feedback.message
+        assert "it should be [0.91, 0.454]" in feedback.message, feedback.message
 
 
 def test_the_context_that_a_bag_should_give_is_that_of_a_hand() -> None:
-    e = torch.tensor(2.0).sqrt().reciprocal().exp().item()  # of the score of a word with itself
-    assert round(3 * e / (3 * e + 1), 3) == 0.859
+    e = torch.tensor(2.0).sqrt().reciprocal().exp().item()  # of the score of the first word with itself and the third
+    assert round((3 * e + 2 * e) / (3 * e + 1 + 2 * e), 3) == 0.91
+    assert round((1 + 2 * e) / (3 * e + 1 + 2 * e), 3) == 0.454
 
 
 def in_place(x: Tensor) -> Tensor:
