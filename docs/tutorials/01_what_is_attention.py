@@ -394,9 +394,9 @@ self_attention(x).context
 # %% [markdown]
 # Two columns of the context need no calculation. Only the first token has anything in the first column, a one, so that
 # column of the context holds the weight that every token gives to the first<!--=
-# torch.allclose(self_attention(x).context[:, 0], self_attention(x).weights[:, 0]) -->. In the last column all tokens have
-# a one, and the average of ones is 1.0000<!--= self_attention(x).context[:, 3].mean() -->, because the weights sum to
-# one. And here too a token prefers another: the third takes 0.4842<!--= self_attention(x).weights[2, 1] --> from the
+# torch.allclose(self_attention(x).context[:, 0], self_attention(x).weights[:, 0]) -->. In the last column all tokens
+# have a one, and the average of ones is 1.0000<!--= self_attention(x).context[:, 3].mean() -->, because the weights sum
+# to one. And here too a token prefers another: the third takes 0.4842<!--= self_attention(x).weights[2, 1] --> from the
 # second, which is longer<!--= "longer" if x[1].norm() > x[2].norm() else "shorter" -->, and keeps 0.3771<!--=
 # self_attention(x).weights[2, 2] --> of itself.
 #

@@ -7,19 +7,20 @@
 # %% [markdown]
 # # Why divide by the square root of d_k?
 #
-# **Because dot products grow with the number of their terms, and the softmax of large numbers picks one of them.** The
-# dot product of two random vectors of $d$ features with unit variance has the variance $d$<!--== all(abs(exact[d][0] /
-# d - 1) < 1e-9 for d in exact) -->. Divide it by $\sqrt{d}$, and its variance is one<!--== all(abs(exact[d][1] - 1) <
-# 1e-9 for d in exact) -->, whatever $d$ is.
+# **Because dot products grow with the number of their terms, and the softmax of large numbers picks one of them.** Take
+# two random vectors of $d$ independent features, with mean zero and unit variance. Their dot product has the variance
+# $d$<!--== all(abs(exact[d][0] / d - 1) < 1e-9 for d in exact) -->. Divide it by $\sqrt{d}$, and its variance is
+# one<!--== all(abs(exact[d][1] - 1) < 1e-9 for d in exact) -->, whatever $d$ is.
 #
 # Without the division, with 512<!--== big --> features, the largest of ten<!--== keys --> weights is 0.95<!--==
-# largest[0] --> on average, and learning has little to hold on to: in half of the cases every derivative of a weight by
-# a score is below 0.0002<!--== halves[0] < 0.0002 -->. With it, the largest weight is 0.32<!--== largest[1] --> on
-# average, and the largest derivative typically 0.2<!--== halves[1] -->.
+# largest["unscaled"] --> on average; with it, 0.32<!--== largest["scaled"] -->. The gradients of the queries are not
+# small without it, but few and huge: most queries get next to nothing<!--== "nothing" if
+# norms["unscaled"].median() < norms["scaled"].median() / 50 else "everything" -->, and all together
+# 9.4<!--== together["unscaled"] / together["scaled"] --> times as much.
 #
 # **You should know** [what attention computes](01_what_is_attention.py), and what mean, variance and gradient are.
 # **You will know** where the root comes from, what its absence does to weights and gradients, which $d$ belongs under
-# it with many heads, what it assumes, and a check that finds the wrong one.
+# it with many heads, what it assumes, and a check that finds the wrong one, the width of all heads among them.
 
 # %%
 import inspect
@@ -27,6 +28,7 @@ import itertools
 import math
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch.distributions import Categorical
 
@@ -82,7 +84,7 @@ table(torch.tensor(list(exact.values())).T, ["plain", "divided"], [f"d = {d}" fo
 # <!-- where: q, k = random("n d_k", "m d_k"); s = attention_scores(q, k) -->
 #
 # where $d_k$ is the number of features that queries and keys have. In the package that takes two lines. The scale is
-# applied to the query, before the product, which keeps large inputs finite:
+# applied to the query, before the product:
 
 # %%
 for function, line in ((functional._scale, "return "), (attention_scores, "scores = ")):
@@ -94,6 +96,33 @@ q, k = torch.randn(3, 6), torch.randn(5, 6)
 torch.testing.assert_close(attention_scores(q, k), q @ k.T / math.sqrt(6))
 
 # %% [markdown]
+# In half precision the place of the scale matters. Here are three tokens whose features are all 40<!--== tried[0] -->,
+# or all 400<!--== tried[1] -->, and four ways to their contexts:
+
+# %%
+held, tried = {}, (40, 400)
+for size in tried:
+    x = torch.full((1, 1, 3, 64), size, dtype=torch.float16)
+    contexts = {
+        "product, then divided": (x @ x.mT / 8).softmax(-1) @ x,
+        "query divided, then product": (x / 8 @ x.mT).softmax(-1) @ x,
+        "F.scaled_dot_product_attention": F.scaled_dot_product_attention(x, x, x),
+        "the package": functional.scaled_dot_product_attention(x, x, x, need_weights=True).context,
+    }
+    for name, context in contexts.items():
+        held.setdefault(name, []).append("finite" if context.isfinite().all() else "NaN")
+
+plot.table(["float16", *(f"features of {size}" for size in tried)], [[name, *held[name]] for name in held])
+
+# %% [markdown]
+# *Computed with torch {{ torch.__version__ }} on the {{ x.device.type.upper() }}.*
+#
+# A dot product of 64<!--= x.size(-1) --> features of 40<!--= tried[0] --> is 102,400<!--= x.size(-1) * tried[0] ** 2
+# -->. The largest number of `float16` is 65,504<!--= torch.finfo(x.dtype).max -->, so the product is infinite before it
+# can be divided, and the softmax of infinite scores is NaN<!--= held["product, then divided"][0] -->. Dividing the
+# query first helps, until features are larger. PyTorch's function stays finite<!--=
+# held["F.scaled_dot_product_attention"][1] --> because it keeps the scores in `float32`, as the package does.
+#
 # ## What large scores do to a softmax
 #
 # The softmax takes differences between scores and makes ratios of them. A score that is larger by one gets
@@ -108,7 +137,7 @@ def entropy(weights):
 
 def draw(d, scale=None, rows=1_000, keys=10):
     q, k = torch.randn(rows, 1, d), torch.randn(rows, keys, d)  # a query, and its own ten keys, in each row
-    scores = attention_scores(q, k, scale=scale)[:, 0]
+    scores = attention_scores(q, k, scale=scale)[:, 0].double()  # or what a sure softmax leaves over is rounding
     return scores, attention_weights(scores)
 
 
@@ -126,7 +155,7 @@ torch.testing.assert_close(entropy(torch.full((keys,), 1 / keys)), torch.tensor(
 # It is zero where one key gets everything, and $\ln n$, its largest value, where all $n$ get the same.
 
 # %% [markdown]
-# ## Why that stops learning
+# ## What a sure softmax does to gradients
 #
 # Training changes the scores by a gradient that comes back through the softmax. It is made of the derivative of every
 # weight by every score. Together they are a matrix, the *Jacobian*: the weights on its diagonal, less the product of
@@ -196,7 +225,7 @@ mean_fall = measured["unscaled"]["mean"][0] / measured["unscaled"]["mean"][-1]
 #| alt: Three plots over the number of features d, from 4<!--= sizes[0] --> to 1024<!--= sizes[-1] -->. Unscaled, the
 #|   variance of the scores rises in proportion to d, the entropy of the weights falls from
 #|   1.4<!--= measured["unscaled"]["entropy"][0] --> to 0.1<!--= measured["unscaled"]["entropy"][-1] -->, and the
-#|   largest derivative falls by over five<!--= fall > 5 --> powers of ten. Scaled, all three are level.
+#|   largest derivative falls by over five<!--= math.floor(fall) --> powers of ten. Scaled, all three are level.
 told = {"variance": "variance of the scores", "entropy": "entropy of the weights", "derivative": "largest derivative"}
 with plot.figure(5.2, 7.6) as figure:
     panels = figure.subplots(3, 1, sharex=True)
@@ -217,24 +246,44 @@ figure
 # has been learned. Scaled, it is {{ measured["scaled"]["entropy"][0] :.2f}} with four<!--= sizes[0] --> features and
 # {{ measured["scaled"]["entropy"][-1] :.2f}} with 1,024<!--= sizes[-1] -->, of at most 2.30<!--= math.log(keys) -->.
 #
-# Unscaled, the median derivative falls by a factor of {{ 10**fall :,.0f}}, the mean by a factor of {{ mean_fall :.0f}}:
-# now and then the two best keys have nearly the same score, and that row still learns. So without the scale a model
-# learns from its few undecided rows alone.
+# Unscaled, the median derivative falls by over five<!--= math.floor(fall) --> powers of ten, but the mean only by a
+# factor of {{ mean_fall :.0f}}: now and then the two best keys have nearly the same score, and the weights of that row
+# still move. And what comes through reaches the query undivided. So measure what arrives, the gradient of each query,
+# for random values and a random gradient of the contexts:
 
 # %%
 big = 512
 torch.manual_seed(5)
-rows = [draw(big, scale)[1] for scale in (1.0, None)]
-largest = [weights.amax(-1).mean().item() for weights in rows]
-halves = [jacobian(weights).abs().amax((1, 2)).median().item() for weights in rows]
-largest, halves
+q, upstream = torch.randn(2, 1_000, 1, big, dtype=torch.float64)
+k, values = torch.randn(2, 1_000, keys, big, dtype=torch.float64)
+largest, norms, together, tenth = {}, {}, {}, {}
+for name, scale in (("unscaled", 1.0), ("scaled", None)):
+    query = q.clone().requires_grad_()
+    weights = attention_weights(attention_scores(query, k, scale=scale))
+    (gradient,) = torch.autograd.grad(weights @ values, query, upstream)
+    norms[name] = gradient.norm(dim=-1).flatten().sort(descending=True).values
+    largest[name] = weights.amax(-1).mean().item()
+    together[name] = norms[name].norm().item()
+    tenth[name] = (norms[name][: len(q) // 10].norm().item() / together[name]) ** 2
+
+rows = torch.tensor([[largest[name], norms[name].median(), together[name], tenth[name]] for name in largest])
+table(rows, list(largest), ["largest weight", "median norm", "norm of all", "a tenth has"])
+
+# %% [markdown]
+# Without the scale, the gradient of the median query has the norm 0.08<!--= norms["unscaled"].median() -->, with it
+# 6.8<!--= norms["scaled"].median() -->. But all gradients together have 9.4<!--= together["unscaled"] /
+# together["scaled"] --> times the norm, and a tenth of the queries has 95%<!--= tenth["unscaled"] --> of its square;
+# with the scale, {{ tenth["scaled"] :.0%}}. So learning does not end for want of gradients. It gets large<!--= "large"
+# if together["unscaled"] > together["scaled"] else "small" --> ones from a few queries, those that happen to be
+# undecided.
 
 # %% [markdown]
 # ## Which d, with many heads?
 #
-# Models usually run several attentions side by side, each on its own slice of the features; each is called a *head* ([a
-# page of its own](06_heads.py)). The $d$ under the root is that of one head, since its dot products run over its own
-# features alone. A model that is 512<!--== width --> features wide and has eight<!--== num_heads --> heads divides by
+# Models usually run several attentions side by side, each on its own slice of the projected<!--== "projected" if
+# torch.allclose(theirs, ours, atol=1e-5) else "raw" --> features; each is called a *head* ([a page of its
+# own](06_heads.py)). The $d$ under the root is that of one head, since its dot products run over its own features
+# alone. A model that is 512<!--== width --> features wide and has eight<!--== num_heads --> heads divides by
 # the root of 64<!--== head_dim -->, not of 512<!--== width -->. With [the width under the
 # root](09_numbers.py#wrong-d-in-scale) nothing fails, but all scores are too small<!--== "small" if by_width.std() <
 # by_head.std() else "large" -->, by the root of the number of heads.
@@ -261,7 +310,8 @@ x = 3 * torch.randn(3, 5, width)  # batch tokens features
 _, theirs = module(x, x, x, average_attn_weights=False)
 
 q, k, _ = (split_heads(each, num_heads) for each in (x @ module.in_proj_weight.T).chunk(3, dim=-1))
-torch.testing.assert_close(theirs, attention_weights(attention_scores(q, k)))
+ours = attention_weights(attention_scores(q, k))
+torch.testing.assert_close(theirs, ours)
 flat = attention_weights(attention_scores(q, k, scale=width**-0.5))
 f"by the width: off by up to {(theirs - flat).abs().max().item():.2f}"
 
@@ -311,6 +361,8 @@ assert abs(new["nn.Linear"][0] * math.sqrt(512) - 1) < 1e-4
 table(torch.tensor(list(new.values())), list(new), ["bound", "by (2.5)", "var(q)", "var(scores)"])
 
 # %% [markdown]
+# *Computed with torch {{ torch.__version__ }} on the {{ module.in_proj_weight.device.type.upper() }}.*
+#
 # With `nn.Linear` a query's features have the variance 0.33<!--= new["nn.Linear"][2] -->, a third, and scores 0.11<!--=
 # new["nn.Linear"][3] -->, its square. PyTorch's module packs three matrices into one ([what that does to its
 # bound](03_weight_bypass.py#where-fresh-matrices-come-from)) and has 0.50<!--= new["nn.MultiheadAttention"][2] --> and
@@ -320,9 +372,25 @@ table(torch.tensor(list(new.values())), list(new), ["bound", "by (2.5)", "var(q)
 # len(new) -->: that is what the root is for. Smaller scores mean flatter weights at the start, and training can make
 # the matrices larger.
 #
-# **Independence.** A token is not independent of itself. The dot product of a vector with itself does not vary around
-# zero: its *mean* is $d$, and so its score is about $\sqrt{d}$. Self-attention without learned matrices therefore keeps
-# more<!--== "more" if alone[4][2] < alone[64][2] < alone[512][2] else "less" --> of a token itself the wider it is:
+# **Mean zero, and independent features.** Five<!--== int(odd["as assumed"] + 0.5) --> features of zero or two have unit
+# variance but the mean one: their dot products have three<!--== odd["mean one"] / odd["as assumed"] --> times the
+# variance. If all five are copies of one feature, they have five<!--== odd["copies"] / odd["as assumed"] --> times as
+# much:
+
+# %%
+vectors = {
+    "as assumed": every_vector([-1, 1], 5),
+    "mean one": every_vector([0, 2], 5),
+    "copies": every_vector([-1, 1], 1).expand(5, 2),
+}
+odd = {name: variance(each.T @ each).item() for name, each in vectors.items()}
+odd
+
+# %% [markdown]
+# **Independence of query and key.** A token is not independent of itself. The dot product of a vector with itself does
+# not vary around zero: its *mean* is $d$, and so its score is about $\sqrt{d}$. Self-attention without learned matrices
+# therefore keeps more<!--== "more" if alone[4][2] < alone[64][2] < alone[512][2] else "less" --> of a token itself the
+# wider it is:
 # with four<!--== min(alone) --> features 3%<!--== alone[4][2] --> on average, with 512<!--== big --> nearly all<!--==
 # alone[512][2] > 0.99 -->:
 
@@ -371,30 +439,33 @@ off
 
 # %% [markdown]
 # Neither the call nor its inputs have changed, and the scores are off by up to {{ off :.1f}}. A check needs no
-# reference. Let queries and keys repeat their features, so that there are twice as many: dot products double, the root
-# grows by $\sqrt{2}$, and so the scores must grow by the root of two.
+# reference. A token of ones has the dot product $d$ with itself, and so the score $\sqrt{d}$. Ask for two sizes, and
+# for more than one head:
 
 
 # %%
-def growth(scores, q, k):
-    doubled = scores(torch.cat([q, q], dim=-1), torch.cat([k, k], dim=-1))
-    return (doubled / scores(q, k)).mean().item()
+def own_score(scores, d, heads=3):
+    ones = torch.ones(2, heads, 5, d)  # batch heads tokens head_dim
+    return scores(ones, ones).mean().item()
 
 
 candidates = {
-    "the package": attention_scores,
+    "right": attention_scores,
     "a global d_k": careless_scores,
     "no root": lambda q, k: q @ k.mT,
     "divided by d": lambda q, k: q @ k.mT / q.size(-1),
     "the number of keys": lambda q, k: q @ k.mT / math.sqrt(k.size(-2)),
+    "the width of all heads": lambda q, k: q @ k.mT / math.sqrt(q.size(-3) * q.size(-1)),
 }
-grown = {name: growth(scores, q, k) for name, scores in candidates.items()}
-assert [name for name, factor in grown.items() if abs(factor - math.sqrt(2)) < 1e-3] == ["the package"]
-table(torch.tensor([[factor] for factor in grown.values()]), list(grown), ["grows by"], digits=3)
+asked = (16, 64)
+own = {name: [own_score(scores, d) for d in asked] for name, scores in candidates.items()}
+passed = [name for name, given in own.items() if all(abs(s - d**0.5) < 1e-3 for s, d in zip(given, asked, strict=True))]
+table(torch.tensor([*own.values(), [d**0.5 for d in asked]]), [*own, "it must be"], [f"d = {d}" for d in asked])
 
 # %% [markdown]
-# Only<!--= sum(abs(factor - math.sqrt(2)) < 1e-3 for factor in grown.values()) == 1 --> the right one grows as it must.
-# The remedy: read the size from the argument, `q.size(-1)`.
+# Only the right<!--= passed[0] if len(passed) == 1 else "none" --> one gives both. Asked with one head, the width of
+# all heads would pass<!--= "pass" if abs(own_score(candidates["the width of all heads"], 16, heads=1) - 4) < 1e-3 else
+# "fail" --> too. The remedy: read the size from the argument, `q.size(-1)`.
 #
 # ## Exercises
 #
