@@ -304,8 +304,37 @@ told_apart
 
 # %% [markdown]
 # The two contexts of *crew* are now {{ told_apart :.2f}} apart. Models differ here: some add sines and cosines, some
-# learn the vectors, and many newer ones add nothing, but turn queries and keys by an angle that grows with the place
-# (*rotary* positions).
+# learn the vectors.
+#
+# ## Positions, turned
+#
+# Many newer models add nothing. They take the features of each query and key in pairs, and turn each pair, as a point
+# of the plane, by an angle that grows with the place: *rotary* positions, or *RoPE*. Values are not turned.
+
+
+# %%
+def turn(x, place):
+    pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)))
+    rates = 10_000 ** -(torch.arange(pairs.size(-1), dtype=x.dtype) / pairs.size(-1))  # each pair at its own pace
+    return torch.view_as_real(pairs * torch.exp(1j * place * rates)).flatten(-2)
+
+
+torch.manual_seed(9)
+q, k = torch.randn(2, 64, dtype=torch.float64)
+back = 5
+dots = {place: (turn(q, place) @ turn(k, place - back)).item() for place in (5, 105, 1005)}
+farther = (turn(q, 105) @ turn(k, 105 - back - 1)).item()
+torch.testing.assert_close(turn(q, 1005).norm(), q.norm())
+dots, farther
+
+# %% [markdown]
+# The norm stays<!--= "stays" if torch.isclose(turn(q, 1005).norm(), q.norm()) else "grows" -->. At every place the dot
+# product with the key five<!--= back --> places back is the same<!--= "same" if max(dots.values()) - min(dots.values())
+# < 1e-9 else "other" -->, up to rounding; with the key before that one it is another<!--= "another" if abs(farther -
+# dots[105]) > 1 else "the same" -->. It depends on the offset alone:
+#
+# $$\operatorname{turn}(q, m) \cdot \operatorname{turn}(k, n) = \operatorname{turn}(q, m - n) \cdot k$$
+# <!-- where: d = 6; q, k = random("d", "d"); m = 7.0; n = 4.0 -->
 #
 # ## A version that looks right
 #
@@ -425,5 +454,6 @@ feedback
 # - Vaswani et al. (2017), *Attention Is All You Need*: section 3.5, positions as sines and cosines, added.
 # - Zaheer et al. (2017), *Deep Sets*: section 2.2, functions that are permutation equivariant.
 # - Lee et al. (2019), *Set Transformer*: section 3.1, attention over sets, equivariant by design.
+# - Su et al. (2021), *RoFormer: Enhanced Transformer with Rotary Position Embedding*: section 3.2, positions that turn.
 # - Haviv et al. (2022), *Transformer Language Models without Positional Encodings Still Learn Positional Information*:
 #   causal models without positions.
