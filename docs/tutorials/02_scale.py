@@ -20,7 +20,7 @@
 #
 # **You should know** [what attention computes](01_what_is_attention.py), and what mean, variance and gradient are.
 # **You will know** where the root comes from, what its absence does to weights and gradients, which $d$ belongs under
-# it with many heads, what it assumes, and a check that finds the wrong one, the width of all heads among them.
+# it with many heads, what it assumes, and a check that finds the wrong one.
 
 # %%
 import inspect
