@@ -112,7 +112,8 @@ for size in tried:
     for name, context in contexts.items():
         held.setdefault(name, []).append("finite" if context.isfinite().all() else "NaN")
 
-plot.table(["float16", *(f"features of {size}" for size in tried)], [[name, *held[name]] for name in held])
+header = ["float16", *(f"features of {size}" for size in tried)]
+plot.table(header, [[name, *held[name]] for name in held])
 
 # %% [markdown]
 # *Computed with torch {{ torch.__version__ }} on the {{ x.device.type.upper() }}.*
@@ -137,7 +138,8 @@ def entropy(weights):
 
 def draw(d, scale=None, rows=1_000, keys=10):
     q, k = torch.randn(rows, 1, d), torch.randn(rows, keys, d)  # a query, and its own ten keys, in each row
-    scores = attention_scores(q, k, scale=scale)[:, 0].double()  # or what a sure softmax leaves over is rounding
+    # In float32, what a sure softmax leaves to the other keys would be rounding.
+    scores = attention_scores(q, k, scale=scale)[:, 0].double()
     return scores, attention_weights(scores)
 
 
@@ -267,15 +269,15 @@ for name, scale in (("unscaled", 1.0), ("scaled", None)):
     tenth[name] = (norms[name][: len(q) // 10].norm().item() / together[name]) ** 2
 
 rows = torch.tensor([[largest[name], norms[name].median(), together[name], tenth[name]] for name in largest])
-table(rows, list(largest), ["largest weight", "median norm", "norm of all", "a tenth has"])
+table(rows, list(largest), ["largest weight", "median norm", "norm of all", "share of a tenth"])
 
 # %% [markdown]
 # Without the scale, the gradient of the median query has the norm 0.08<!--= norms["unscaled"].median() -->, with it
 # 6.8<!--= norms["scaled"].median() -->. But all gradients together have 9.4<!--= together["unscaled"] /
-# together["scaled"] --> times the norm, and a tenth of the queries has 95%<!--= tenth["unscaled"] --> of its square;
-# with the scale, {{ tenth["scaled"] :.0%}}. So learning does not end for want of gradients. It gets large<!--= "large"
-# if together["unscaled"] > together["scaled"] else "small" --> ones from a few queries, those that happen to be
-# undecided.
+# together["scaled"] --> times the norm. The tenth of the queries with the largest gradients makes up 95%<!--=
+# tenth["unscaled"] --> of the sum of their squares; with the scale, {{ tenth["scaled"] :.0%}}. So learning does not
+# lack gradients. It gets large<!--= "large" if together["unscaled"] > together["scaled"] else "small" --> ones from a
+# few queries, those that happen to be undecided.
 
 # %% [markdown]
 # ## Which d, with many heads?

@@ -315,14 +315,15 @@ told_apart
 # %%
 def turn(x, place):
     pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)))
-    rates = 10_000 ** -(torch.arange(pairs.size(-1), dtype=x.dtype) / pairs.size(-1))  # each pair at its own pace
+    rates = 10_000 ** -(torch.arange(0, x.size(-1), 2).to(x) / x.size(-1))
     return torch.view_as_real(pairs * torch.exp(1j * place * rates)).flatten(-2)
 
 
 torch.manual_seed(9)
 q, k = torch.randn(2, 64, dtype=torch.float64)
 back = 5
-dots = {place: (turn(q, place) @ turn(k, place - back)).item() for place in (5, 105, 1005)}
+places = (5, 105, 1005)
+dots = {place: (turn(q, place) @ turn(k, place - back)).item() for place in places}
 farther = (turn(q, 105) @ turn(k, 105 - back - 1)).item()
 torch.testing.assert_close(turn(q, 1005).norm(), q.norm())
 dots, farther
