@@ -39,6 +39,8 @@ class BypassCheck:
 def bypass_(module: Module) -> Module:
     r"""Make every projection of an attention module the identity, in place, and freeze it.
 
+    Frozen parameters lose their gradients too: an optimizer that holds them moves whatever has one, frozen or not.
+
     With one head, ``module(x, x, x)`` is then plain self-attention. With H heads it is that for each slice of
     embed_dim / H features, side by side. The identity is not the only such weight: the scores survive any orthogonal
     matrix that query and key share.
@@ -73,12 +75,13 @@ def bypass_(module: Module) -> Module:
         for _, parameter, target in _targets(module):
             parameter.copy_(target)
             parameter.requires_grad_(False)
+            parameter.grad = None
     return module
 
 
 @contextmanager
 def bypassed(module: Module) -> Iterator[Module]:
-    """Bypass a module for the length of a ``with`` block; then restore every weight, bias and requires_grad.
+    """Bypass a module for the length of a ``with`` block; then restore every weight, bias, gradient and requires_grad.
 
     The parameters stay the same objects, so an optimizer that holds them is not disturbed. They are overwritten in
     place, so a backward pass cannot cross the block's edge: a graph made in the block is differentiated there.
@@ -102,14 +105,15 @@ def bypassed(module: Module) -> Iterator[Module]:
         False
     """
     _obstacles(module)  # refuses what is no attention
-    before = [(p, p.detach().clone(), p.requires_grad) for p in module.parameters()]
+    before = [(p, p.detach().clone(), p.requires_grad, p.grad) for p in module.parameters()]
     try:
         yield bypass_(module)
     finally:
         with torch.no_grad():
-            for parameter, values, requires_grad in before:
+            for parameter, values, requires_grad, grad in before:
                 parameter.copy_(values)
                 parameter.requires_grad_(requires_grad)
+                parameter.grad = grad
 
 
 def is_bypassed(module: nn.MultiheadAttention | CausalSelfAttention) -> BypassCheck:
@@ -136,6 +140,8 @@ def is_bypassed(module: nn.MultiheadAttention | CausalSelfAttention) -> BypassCh
             reasons.append(f"{name} is not {'zero' if name.endswith('bias') else 'the identity'}")
         if parameter.requires_grad:
             reasons.append(f"{name} is trainable, and one step undoes the bypass")
+        elif parameter.grad is not None:
+            reasons.append(f"{name} is frozen but keeps a gradient, and an optimizer that holds it moves it still")
     if module.training and module.dropout > 0:
         reasons.append(f"dropout={module.dropout} drops weights in training; call .eval()")
     causal = "causal " if isinstance(module, CausalSelfAttention) else ""

@@ -17,7 +17,8 @@ class CausalSelfAttention(nn.Module):
     """Causal multi-head self-attention, as decoders run it: no token sees a later one.
 
     One layer projects to query, key and value, and the fused kernel masks the future by itself, so that no mask is
-    stored, in the state_dict or elsewhere.
+    stored, in the state_dict or elsewhere. Dropout in training leaves that kernel, on a CPU, for one that holds the
+    (tokens, tokens) matrices of all heads, as `scaled_dot_product_attention` says.
 
     Args:
         d_in: features of the input.
@@ -76,7 +77,7 @@ class CausalSelfAttention(nn.Module):
     def forward(
         self, x: Float[Tensor, "*batch tokens d_in"], *, allowed: Bool[Tensor, "..."] | None = None
     ) -> Float[Tensor, "*batch tokens d_out"]:
-        """Attend, by the fused kernel.
+        """Attend, by the fused kernel where it can be had.
 
         Args:
             x: (..., tokens, d_in).

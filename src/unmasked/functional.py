@@ -125,17 +125,7 @@ def attention_weights(
     """
     if scores.dim() < 2:
         raise ValueError(f"scores has shape {tuple(scores.shape)}; it must be (..., queries, keys)")
-    queries, keys = scores.shape[-2:]
-    can_be_blind = allowed is not None or bias is not None or queries > keys
-    if is_causal:
-        allowed = masks.combine(allowed, masks.causal(queries, keys, device=scores.device))
-    mask = _additive(allowed, bias, scores.dtype)
-    if mask is None:
-        return scores.softmax(-1)
-    if not can_be_blind:  # a causal mask alone leaves every query its own key
-        return (scores + mask).softmax(-1)
-    mask, blind = _open_blind_rows(mask)
-    return (scores + mask).softmax(-1).masked_fill(blind, 0.0)
+    return _weights(scores, allowed, bias, is_causal)
 
 
 def scaled_dot_product_attention(
@@ -160,8 +150,18 @@ def scaled_dot_product_attention(
 
     Two implementations keep one contract. ``"eager"`` is the readable one: it makes the (queries, keys) matrices, and
     so it can return the weights and soft-cap the scores. ``"fused"`` hands the work to
-    `torch.nn.functional.scaled_dot_product_attention`, whose kernels never hold those matrices. A query that may
-    see no key gets a context of zeros, and zero gradients, from both.
+    `torch.nn.functional.scaled_dot_product_attention`, in the form that its fused kernels take: they hold a tile of
+    those matrices at a time. A query that may see no key gets a context of zeros, and zero gradients, from both.
+
+    PyTorch leaves the fused kernel without a word for one that holds the matrices of all heads: on a CPU where
+    ``dropout_p`` is above 0 and where the bias requires grad. For 8 heads of 4096 tokens in float32 one such matrix is
+    512 MiB, and several are alive at once. A mask other than the causal one is itself a (queries, keys) matrix. A
+    GPU's kernels have limits of their own: `unmasked.device` says which can run.
+
+    What is hidden must be finite all the same. Its weight is 0, and 0 times NaN or inf is NaN: one such number in a key
+    or a value, in a cache made by torch.empty for example, reaches every query, here as in PyTorch. To leave hidden
+    values out, and not only to weigh them with 0, no matrix product could be used. `unmasked.masks.zero_hidden` clears
+    what no query may see.
 
     Args:
         query: (..., heads, queries, head_dim), floating; the heads axis may be left out.
@@ -172,10 +172,12 @@ def scaled_dot_product_attention(
         bias: floating, broadcastable likewise, added to the scores after the soft-cap, in the query's dtype; -inf shuts
             a key out.
         is_causal: a query sees no later key. The last query is aligned with the last key, so that it is right with a
-            key/value cache. Combines with ``allowed``: what either shuts out is shut out.
+            key/value cache. Combines with ``allowed``: what either shuts out is shut out. On a CPU a mask that hides
+            the future and nothing else is recognised, and costs no more than this option.
         scale: what the dot products are multiplied by; 1 / sqrt(head_dim) by default.
         softcap: c > 0 bounds the scores to (-c, c): c * tanh(scores / c). Eager only.
         dropout_p: probability in [0, 1] with which a weight is dropped. It is always applied: pass 0 when evaluating.
+            Above 0 it costs the fused kernel, on a CPU.
         need_weights: return the weights too, as they are after dropout. Eager only.
         implementation: "eager", "fused", or None for "fused" unless ``need_weights`` or ``softcap`` ask for "eager".
 
@@ -189,7 +191,8 @@ def scaled_dot_product_attention(
 
     References:
         Vaswani et al. (2017), section 3.2.1, equation 1. Grouped heads: Ainslie et al. (2023), GQA, section 2.2.
-        Order of soft-cap and masks, alignment, rows that see nothing: ONNX, operator Attention.
+        Order of soft-cap and masks, rows that see nothing, and the alignment where a cache is declared: ONNX, operator
+        Attention; without a cache that operator, like PyTorch, aligns the first query with the first key.
 
     Examples:
         >>> query, key, value = torch.randn(2, 6, 4, 5), torch.randn(2, 3, 7, 5), torch.randn(2, 3, 7, 5)
@@ -202,6 +205,8 @@ def scaled_dot_product_attention(
     """
     _check(query, key, value, allowed=allowed, bias=bias, softcap=softcap, dropout_p=dropout_p)
     bias = None if bias is None else bias.to(query.dtype)  # both implementations add the same numbers
+    if _is_causal_mask(allowed, bias, query.size(-2), key.size(-2)):  # the kernel's own, which costs half of a mask
+        allowed, bias, is_causal = None, None, True
     if implementation is None:
         implementation = "eager" if need_weights or softcap is not None else "fused"
     if implementation not in ("fused", "eager"):
@@ -216,7 +221,8 @@ def scaled_dot_product_attention(
         groups = query.size(-3) // key.size(-3)
         key, value = key.repeat_interleave(groups, dim=-3), value.repeat_interleave(groups, dim=-3)
     scores = attention_scores(query, key, scale=scale, softcap=softcap)
-    weights = attention_weights(scores, allowed=allowed, bias=bias, is_causal=is_causal).to(query.dtype)
+    # The scores are nobody else's, so that a mask is added in place, unless tanh keeps them for its derivative.
+    weights = _weights(scores, allowed, bias, is_causal, in_place=softcap is None).to(query.dtype)
     if dropout_p > 0:
         weights = F.dropout(weights, dropout_p)
     return Attention(weights @ value, weights if need_weights else None)
@@ -363,9 +369,9 @@ def _fused(
         kernel_is_causal = True
     elif is_causal and queries != 1:  # a single query is the newest token, and sees every key
         allowed = masks.combine(allowed, masks.causal(queries, keys, device=query.device))
-    mask, blind = _additive(allowed, bias, query.dtype), None
-    if mask is not None:
-        mask, blind = _open_blind_rows(mask)
+    mask, blind = None, None
+    if allowed is not None or bias is not None:
+        mask, blind = _additive(allowed, bias, query.dtype)
         if len(batch) > 1 and mask.dim() > 3:
             mask = mask.expand(*batch, *mask.shape[-3:]).flatten(0, -4)
         mask = mask[(None,) * (4 - mask.dim())]  # batch|1 heads|1 queries|1 keys|1
@@ -390,21 +396,72 @@ def _four_axes(x: Tensor, batch: tuple[int, ...], width: int) -> Tensor:
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
-def _additive(allowed: Tensor | None, bias: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    """Make one mask to add to the scores of the two that were given."""
-    if bias is None:
-        return None if allowed is None else masks.additive_from_allowed(allowed, dtype)
-    bias = bias.to(dtype)
-    return bias if allowed is None else torch.where(allowed, bias, -math.inf)
+def _weights(
+    scores: Tensor, allowed: Tensor | None, bias: Tensor | None, is_causal: bool, *, in_place: bool = False
+) -> Tensor:
+    queries, keys = scores.shape[-2:]
+    can_be_blind = allowed is not None or bias is not None or queries > keys  # causal alone leaves each its own key
+    if is_causal:
+        allowed = masks.combine(allowed, masks.causal(queries, keys, device=scores.device))
+    if allowed is None and bias is None:
+        return scores.softmax(-1)
+    mask, blind = _additive(allowed, bias, scores.dtype, can_be_blind=can_be_blind)
+    # vmap over the mask alone: what is not batched cannot take in what is.
+    scores = scores.add_(mask) if in_place and not torch._C._functorch.is_batchedtensor(mask) else scores + mask
+    weights = scores.softmax(-1)
+    return weights if blind is None else weights.masked_fill(blind, 0.0)
 
 
-def _open_blind_rows(mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Let rows that see nothing see everything, and say which they are, (..., queries, 1), to be zeroed afterwards.
+def _additive(
+    allowed: Tensor | None, bias: Tensor | None, dtype: torch.dtype, *, can_be_blind: bool = True
+) -> tuple[Tensor, Tensor | None]:
+    """Make one mask to add to the scores of the two that were given, and say which rows of it see nothing.
 
-    A softmax over -inf alone is NaN, forward and backward, or what else a kernel makes of it.
+    A softmax over -inf alone is NaN, forward and backward, or what else a kernel makes of it. So such rows see
+    everything in the mask, and are to be zeroed afterwards: (..., queries, 1), or None where there is none.
     """
-    blind = (mask == -math.inf).all(-1, keepdim=True)
-    return mask.masked_fill(blind, 0.0), blind
+    if bias is not None:
+        mask = bias.to(dtype)
+        mask = mask if allowed is None else torch.where(allowed, mask, -math.inf)
+        blind = (mask == -math.inf).all(-1, keepdim=True) if can_be_blind else None
+        if blind is None or (_can_be_read(blind) and not blind.any()):
+            return mask, None
+        return mask.masked_fill(blind, 0.0), blind
+    assert allowed is not None
+    blind = ~allowed.any(-1, keepdim=True) if can_be_blind else None
+    if blind is None or (_can_be_read(blind) and not blind.any()):
+        return masks.additive_from_allowed(allowed, dtype), None
+    return masks.additive_from_allowed(allowed | blind, dtype), blind
+
+
+def _is_causal_mask(allowed: Tensor | None, bias: Tensor | None, queries: int, keys: int) -> bool:
+    """Whether a mask hides the future and nothing else, where its values can be read without waiting for a device."""
+    mask = allowed if bias is None else bias
+    if mask is None or (allowed is not None and bias is not None) or not _can_be_read(mask):
+        return False
+    if queries != keys or keys < 2 or mask.numel() != queries * keys or mask.shape[-2:] != (queries, keys):
+        return False
+    mask = mask.reshape(queries, keys)
+    hidden = (not mask[0, -1]) if bias is None else mask[0, -1] == -math.inf
+    if not hidden:  # nearly every other mask
+        return False
+    causal = masks.causal(queries, device=mask.device)
+    return torch.equal(mask, causal if bias is None else masks.additive_from_allowed(causal, mask.dtype))
+
+
+def _can_be_read(x: Tensor) -> bool:
+    """Whether Python may look at values: not in a trace, under vmap, or where a device would have to be waited for.
+
+    A tensor that requires grad is no constant: what is decided on its values would be lost to its gradient.
+    """
+    return (
+        not torch.compiler.is_compiling()
+        and torch._C._get_tracing_state() is None
+        and type(x) in (Tensor, torch.nn.Parameter)
+        and x.device.type == "cpu"
+        and not x.requires_grad
+        and not torch._C._functorch.is_batchedtensor(x)
+    )
 
 
 def _check(

@@ -6,7 +6,10 @@ PyTorch has three conventions, and a mask of the wrong one is silently inverted 
 | --- | --- | --- |
 | allowed | True = may see | this package; attn_mask of scaled_dot_product_attention |
 | blocked | True = may not see | attn_mask and key_padding_mask of nn.MultiheadAttention and nn.Transformer* |
-| additive | 0 = may see, -inf = may not | floating masks of both |
+| additive | 0 = may see, -inf = may not; any other value is added to the score | floating masks of both |
+
+One interface reads a floating mask otherwise: nn.TransformerEncoderLayer, evaluated without gradients, takes every
+value that is not 0 for -inf.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ __all__ = [
     "combine",
     "padding",
     "sliding_window",
+    "zero_hidden",
 ]
 
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
@@ -50,7 +54,8 @@ def causal(
         bool, (queries, keys).
 
     References:
-        Vaswani et al. (2017), section 3.2.3. Alignment to the end: ONNX, operator Attention.
+        Vaswani et al. (2017), section 3.2.3. Alignment at the end: ONNX, operator Attention, where a cache is declared.
+        Without one it aligns the first query with the first key, and so does PyTorch's is_causal.
 
     Examples:
         >>> causal(2, 4).int()
@@ -79,7 +84,8 @@ def sliding_window(
         ValueError: window is less than 1.
 
     References:
-        Beltagy et al. (2020), Longformer, section 3.1; Jiang et al. (2023), Mistral 7B, section 2.
+        Beltagy et al. (2020), Longformer, section 3.1. Jiang et al. (2023), Mistral 7B, section 2, count otherwise:
+        their W is the number of keys before the query's own, so that a window of W there is one of W + 1 here.
 
     Examples:
         >>> sliding_window(4, window=2).int()
@@ -87,6 +93,9 @@ def sliding_window(
                 [1, 1, 0, 0],
                 [0, 1, 1, 0],
                 [0, 0, 1, 1]], dtype=torch.int32)
+        >>> W = 2  # as Mistral's paper counts: position i sees i - W to i
+        >>> sliding_window(4, window=W + 1)[3].int()
+        tensor([0, 1, 1, 1], dtype=torch.int32)
     """
     if window < 1:
         raise ValueError(f"window is {window}; a query sees at least itself: window must be 1 or more")
@@ -143,6 +152,45 @@ def combine(*allowed: Bool[Tensor, "..."] | None) -> Bool[Tensor, "..."] | None:
             _require_bool("allowed", mask)
             result = mask if result is None else result & mask
     return result
+
+
+def zero_hidden(
+    x: Float[Tensor, "*batch keys features"], allowed: Bool[Tensor, "..."]
+) -> Float[Tensor, "*batch keys features"]:
+    """Set keys or values that no query may see to zero, so that a NaN or an inf among them reaches nobody.
+
+    A hidden key has a weight of 0, but 0 times NaN, and 0 times inf, is NaN. Where some queries see a key and others do
+    not, nothing can be cleared: whoever must be sure there asks ``x.isfinite().all()``.
+
+    Args:
+        x: keys or values, (..., keys, features); with heads (..., heads, keys, features).
+        allowed: bool, broadcastable to (..., queries, keys), or to (..., heads, queries, keys) where x has heads; True
+            where a query may see a key.
+
+    Returns:
+        A copy of x, in which what no query may see is zero; no gradient reaches it.
+
+    Raises:
+        ValueError: the axes of ``allowed`` do not fit those of x.
+
+    Examples:
+        >>> key = torch.tensor([[1.0, 2.0], [torch.nan, torch.inf]])
+        >>> zero_hidden(key, torch.tensor([[True, False], [True, False]]))
+        tensor([[1., 2.],
+                [0., 0.]])
+    """
+    _require_bool("allowed", allowed)
+    seen = allowed[(None,) * (2 - allowed.dim())].any(-2)  # ... keys
+    try:
+        fits = torch.broadcast_shapes(seen.shape, x.shape[:-1]) == x.shape[:-1]
+    except RuntimeError:
+        fits = False
+    if not fits:
+        raise ValueError(
+            f"allowed has shape {tuple(allowed.shape)} and x {tuple(x.shape)}; allowed must broadcast to "
+            f"{(*x.shape[:-2], 'queries', x.size(-2))}"
+        )
+    return x.masked_fill(~seen.unsqueeze(-1), 0.0)
 
 
 def blocked_from_allowed(allowed: Bool[Tensor, "..."], *, num_heads: int | None = None) -> Bool[Tensor, "..."]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from unmasked import masks
 from unmasked._shapes import Float, Shaped
-from unmasked.functional import scaled_dot_product_attention
+from unmasked.functional import Attention, scaled_dot_product_attention
 from unmasked.heads import merge_heads, split_heads
 
 __all__ = ["MultiheadAttention"]
@@ -28,11 +31,15 @@ class MultiheadAttention(nn.MultiheadAttention):
       hint, obeyed over the mask, ignored, or refused, by need_weights and mode.
     - ``key_padding_mask`` and ``attn_mask`` may be of different types.
     - Training and evaluation run the same code: there is no separate fast path in evaluation, and inside an
-      nn.TransformerEncoderLayer the layer's own, which would not call this module, is declined.
-    - Nested tensors work in self-attention with batch_first, without weights and masks, in training too.
+      nn.TransformerEncoderLayer the layer's own, which would not call this module, is declined, as PyTorch declines it
+      for every module with a hook: this one carries a forward pre-hook that does nothing else.
+    - Nested tensors, strided and jagged, are taken in self- and cross-attention, in training too, with batch_first and
+      without masks. Their weights are padded with zeros to the longest query and the longest key.
 
-    ``need_weights=False`` runs the fused kernel, in memory linear in the number of tokens where no mask is given. On a
-    CPU that kernel, like PyTorch's, has no second derivative.
+    ``need_weights=False`` runs the fused kernel, whose memory is linear in the number of tokens where there is no mask,
+    or only the causal one. What that kernel does not take, dropout in training above all, runs in memory quadratic in
+    the number of tokens: `scaled_dot_product_attention` lists it. On a CPU the fused kernel, like PyTorch's, has no
+    second derivative.
 
     Args:
         embed_dim: features of the query and of the output.
@@ -76,12 +83,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         super().__init__(
             embed_dim, num_heads, dropout, bias, add_bias_kv, add_zero_attn, kdim, vdim, batch_first, device, dtype
         )
-
-    def _reset_parameters(self) -> None:
-        self._qkv_same_embed_dim = self.in_proj_weight is not None
-        super()._reset_parameters()
-        # What nn.TransformerEncoderLayer asks before it takes its fast path, past the forward of its self_attn.
-        self._qkv_same_embed_dim = False
+        self.register_forward_pre_hook(_decline_fast_path)
 
     def forward(
         self,
@@ -97,7 +99,8 @@ class MultiheadAttention(nn.MultiheadAttention):
         """Attend from the queries to the keys and average their values.
 
         Args:
-            query: (queries, embed_dim), or with a batch axis first (batch_first) or second.
+            query: (queries, embed_dim), or with a batch axis first (batch_first) or second; or, with batch_first, a
+                nested tensor of a batch of sequences, and key and value two more.
             key: (keys, kdim), with a batch axis as the query.
             value: (keys, vdim), likewise.
             key_padding_mask: (keys,) or (batch, keys). Bool: True = may *not* be seen. Floating: added to the scores.
@@ -109,19 +112,21 @@ class MultiheadAttention(nn.MultiheadAttention):
         Returns:
             The output, with the query's axes and embed_dim features, and the weights or None: ([batch,] queries,
             keys), or ([batch,] num_heads, queries, keys) where they are not averaged. As in PyTorch they are the
-            weights after dropout, and have a column for every appended key.
+            weights after dropout, and have a column for every appended key. For nested tensors the output is nested
+            like the query, and the weights are padded with zeros.
 
         Raises:
-            AssertionError: query, key or value has a wrong shape (PyTorch's types and first words).
+            AssertionError: query, key or value has a wrong shape (PyTorch's types and first words), or nested tensors
+                come with a mask.
             RuntimeError: a mask has a wrong shape.
         """
-        plain = not need_weights and attn_mask is None and key_padding_mask is None
-        if query.is_nested and query is key and key is value and self.batch_first and plain:
-            return self._attend_nested(query, is_causal), None
+        if query.is_nested or key.is_nested or value.is_nested:
+            self._check_nested(query, key, value, key_padding_mask, attn_mask)
+            return self._attend_nested(query, key, value, is_causal, need_weights, average_attn_weights)
         self._check(query, key, value, key_padding_mask, attn_mask)
         batched = query.dim() == 3
-        q, k, v = (split_heads(self._batch_first(x, batched), self.num_heads) for x in self._project(query, key, value))
-        batch, queries, keys = q.size(0), q.size(2), k.size(2)  # batch heads tokens head_dim
+        q, k, v = (self._batch_first(x, batched) for x in self._project(query, key, value))
+        batch, queries, keys = q.size(0), q.size(1), k.size(1)
 
         allowed, bias = None, None
         if attn_mask is not None and attn_mask.dim() == 3:
@@ -134,6 +139,27 @@ class MultiheadAttention(nn.MultiheadAttention):
             elif mask is not None:
                 bias = mask if bias is None else bias + mask
 
+        context, weights = self._attend(q, k, v, allowed, bias, is_causal, need_weights)
+        context = self._batch_first(context, batched) if batched else context.squeeze(0)
+        output = F.linear(context, self.out_proj.weight, self.out_proj.bias)
+        if weights is not None:
+            weights = weights.mean(dim=1) if average_attn_weights else weights
+            weights = weights if batched else weights.squeeze(0)
+        return output, weights
+
+    def _attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        allowed: Tensor | None,
+        bias: Tensor | None,
+        is_causal: bool,
+        need_weights: bool,
+    ) -> Attention:
+        """Attend from projected queries to projected keys, (batch, tokens, embed_dim), and to what is appended."""
+        q, k, v = (split_heads(x, self.num_heads) for x in (q, k, v))  # batch heads tokens head_dim
+        batch, queries, keys = q.size(0), q.size(2), k.size(2)
         learned = [] if self.bias_k is None or self.bias_v is None else [(self.bias_k, self.bias_v)]
         zeros = [(q.new_zeros(1, 1, self.embed_dim),) * 2] if self.add_zero_attn else []
         for extra_k, extra_v in learned + zeros:
@@ -145,7 +171,6 @@ class MultiheadAttention(nn.MultiheadAttention):
                 allowed, is_causal = masks.combine(allowed, masks.causal(queries, keys, device=q.device)), False
             allowed = None if allowed is None else F.pad(allowed, (0, appended), value=True)
             bias = None if bias is None else F.pad(bias, (0, appended))
-
         context, weights = scaled_dot_product_attention(
             q,
             k,
@@ -156,21 +181,38 @@ class MultiheadAttention(nn.MultiheadAttention):
             dropout_p=self.dropout if self.training else 0.0,
             need_weights=need_weights,
         )
-        context = merge_heads(context)
-        context = self._batch_first(context, batched) if batched else context.squeeze(0)
-        output = F.linear(context, self.out_proj.weight, self.out_proj.bias)
-        if weights is not None:
-            weights = weights.mean(dim=1) if average_attn_weights else weights
-            weights = weights if batched else weights.squeeze(0)
-        return output, weights
+        return Attention(merge_heads(context), weights)
 
-    def _attend_nested(self, x: Tensor, is_causal: bool) -> Tensor:
-        """Attend within the sequences of a nested tensor, which nn.TransformerEncoder makes of padded ones."""
-        lengths = [sequence.size(0) for sequence in x.unbind()]
-        padding = ~masks.padding(torch.tensor(lengths, device=x.device))[:, 0, 0]
-        x = x.to_padded_tensor(0.0)
-        output, _ = self.forward(x, x, x, key_padding_mask=padding, need_weights=False, is_causal=is_causal)
-        return torch.nested.as_nested_tensor([row[:length] for row, length in zip(output, lengths, strict=True)])
+    def _attend_nested(
+        self, query: Tensor, key: Tensor, value: Tensor, is_causal: bool, need_weights: bool, average: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend within each sequence of a batch of nested ones: padded, masked, and cut again."""
+        padded: dict[int, Tensor] = {}
+        for x in (query, key, value):  # by identity: self-attention projects once
+            padded.setdefault(id(x), pad_sequence(list(x.unbind()), batch_first=True))
+        q, k, v = self._project(*(padded[id(x)] for x in (query, key, value)))
+        lengths, key_lengths = (
+            torch.tensor([part.size(0) for part in x.unbind()], device=q.device) for x in (query, key)
+        )
+        position, key_position = (torch.arange(x.size(1), device=q.device) for x in (q, k))
+        real, allowed = position < lengths[:, None], key_position < key_lengths[:, None]  # batch tokens
+        allowed = allowed[:, None, None]  # batch 1 1 keys
+        if is_causal:  # aligned at the end of each sequence, not of the padding
+            from_end, key_from_end = position - lengths[:, None], key_position - key_lengths[:, None]
+            allowed = allowed & (key_from_end[:, None, None] <= from_end[:, None, :, None])
+        context, weights = self._attend(q, k, v, allowed, None, False, need_weights)
+        output = F.linear(context[real], self.out_proj.weight, self.out_proj.bias)  # all tokens of all sequences
+        if query.layout == torch.jagged:
+            jagged: Any = query
+            # The query's own offsets, where it has no gaps: tensors with the same offsets can be added.
+            offsets = jagged.offsets() if jagged.lengths() is None else F.pad(lengths.cumsum(0), (1, 0))
+            output = torch.nested.nested_tensor_from_jagged(output, offsets)
+        else:
+            output = torch.nested.as_nested_tensor(list(output.split(lengths.tolist())))
+        if weights is not None:
+            weights = weights.masked_fill(~real[:, None, :, None], 0.0)
+            weights = weights.mean(dim=1) if average else weights
+        return output, weights
 
     def _batch_first(self, x: Tensor, batched: bool) -> Tensor:
         """Bring (tokens, batch, features) to (batch, tokens, features), which is also the way back."""
@@ -195,12 +237,6 @@ class MultiheadAttention(nn.MultiheadAttention):
         self, query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None, attn_mask: Tensor | None
     ) -> None:
         """Refuse wrong shapes with PyTorch's exceptions and first words, and say what would be right."""
-        if query.is_nested or key.is_nested or value.is_nested:
-            raise AssertionError(
-                "MultiheadAttention does not support NestedTensor outside of its fast path: self-attention with "
-                "batch_first=True, need_weights=False and no masks. Else pad it with torch.nested.to_padded_tensor and "
-                "pass a key_padding_mask"
-            )
         dims = query.dim()
         if dims not in (2, 3):
             raise AssertionError(
@@ -212,15 +248,7 @@ class MultiheadAttention(nn.MultiheadAttention):
                 f"For {kind} `query`, expected `key` and `value` to be {dims}-D"
                 f" but found {key.dim()}-D and {value.dim()}-D tensors respectively"
             )
-        for name, x, features in (
-            ("query", query, self.embed_dim),
-            ("key", key, self.kdim),
-            ("value", value, self.vdim),
-        ):
-            if x.size(-1) != features:
-                raise AssertionError(
-                    f"was expecting embedding dimension of {features}, but got {x.size(-1)} in `{name}`"
-                )
+        self._check_features(query, key, value)
         if key.shape[:-1] != value.shape[:-1]:
             raise AssertionError(f"key shape {tuple(key.shape)} does not match value shape {tuple(value.shape)}")
         batch_axis, token_axis = (0, 1) if self.batch_first else (1, 0)
@@ -255,3 +283,55 @@ class MultiheadAttention(nn.MultiheadAttention):
                 )
             if mask.shape != expected:
                 raise AssertionError(f"Expected `{name}` shape to be {expected} but got {tuple(mask.shape)}")
+
+    def _check_nested(
+        self, query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None, attn_mask: Tensor | None
+    ) -> None:
+        """Refuse nested tensors that cannot be attended to, and say what would be right."""
+        if query.dim() != 3:
+            raise AssertionError(
+                f"query should be unbatched 2D or batched 3D tensor but received {query.dim()}-D query tensor"
+            )
+        refused = (
+            None
+            if query.is_nested and key.is_nested and value.is_nested and key.dim() == value.dim() == 3
+            else "beside tensors that are not: nest query, key and value, each of three axes"
+        )
+        for name, mask in (("attn_mask", attn_mask), ("key_padding_mask", key_padding_mask)):
+            refused = refused if mask is None else f"with {name}"
+        refused = refused if self.batch_first else "with batch_first=False: its batch is the first axis"
+        if refused is not None:
+            raise AssertionError(
+                f"MultiheadAttention does not support NestedTensor {refused}. Else pad it with "
+                "torch.nested.to_padded_tensor and pass a key_padding_mask"
+            )
+        self._check_features(query, key, value)
+        if not query.size(0) == key.size(0) == value.size(0):
+            raise AssertionError(
+                f"query has {query.size(0)} sequences, key {key.size(0)} and value {value.size(0)}; each sequence of "
+                "queries needs one of keys and one of values"
+            )
+        key_lengths, value_lengths = ([part.size(0) for part in x.unbind()] for x in (key, value))
+        if key_lengths != value_lengths:
+            raise AssertionError(
+                f"key has sequences of {key_lengths} tokens and value of {value_lengths}; they must agree"
+            )
+
+    def _check_features(self, query: Tensor, key: Tensor, value: Tensor) -> None:
+        for name, x, features in (
+            ("query", query, self.embed_dim),
+            ("key", key, self.kdim),
+            ("value", value, self.vdim),
+        ):
+            if x.size(-1) != features:
+                raise AssertionError(
+                    f"was expecting embedding dimension of {features}, but got {x.size(-1)} in `{name}`"
+                )
+
+
+def _decline_fast_path(module: nn.Module, args: tuple[object, ...]) -> None:
+    """What nn.TransformerEncoderLayer looks for before it takes its fast path, past the forward of its self_attn.
+
+    That path reads every nonzero entry of a floating mask as -inf, gives NaN where a query sees nothing, and forgets
+    is_causal.
+    """

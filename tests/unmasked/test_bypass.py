@@ -217,3 +217,35 @@ def test_a_backward_pass_stays_within_the_block() -> None:
     assert x.grad is not None
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         output.sum().backward()
+
+
+@pytest.mark.parametrize("make", [lambda: MultiheadAttention(4, 1), lambda: CausalSelfAttention(4, 4, 1)])
+def test_an_optimizer_with_gradients_from_before_does_not_move_a_bypassed_module(make: type) -> None:
+    module, x = shaken(make()), torch.randn(5, 2, 4)
+    optimizer = torch.optim.Adam(module.parameters(), lr=0.01)
+    attend(module, x).square().sum().backward()
+    expected = attend(bypass_(module), x)
+    optimizer.step()
+    assert is_bypassed(module)
+    torch.testing.assert_close(attend(module, x), expected)
+
+
+def test_bypassed_puts_gradients_back() -> None:
+    module, x = shaken(MultiheadAttention(4, 1)), torch.randn(5, 2, 4)
+    module(x, x, x)[0].square().sum().backward()
+    before = {name: parameter.grad for name, parameter in module.named_parameters()}
+    with bypassed(module):
+        assert all(parameter.grad is None for parameter in module.parameters())
+    for name, parameter in module.named_parameters():
+        assert parameter.grad is before[name], name
+        assert parameter.grad.any(), name
+
+
+def test_is_bypassed_names_a_gradient_that_an_optimizer_would_still_apply() -> None:
+    module = bypass_(MultiheadAttention(4, 1))
+    module.in_proj_weight.grad = torch.ones(12, 4)
+    assert str(is_bypassed(module)) == (
+        "not bypassed: in_proj_weight is frozen but keeps a gradient, and an optimizer that holds it moves it still"
+    )
+    torch.optim.SGD(module.parameters(), lr=1.0).step()
+    assert not torch.allclose(module.in_proj_weight, torch.eye(4).repeat(3, 1))  # frozen, and moved

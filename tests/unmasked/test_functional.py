@@ -650,3 +650,110 @@ def test_cosines_of_short_vectors_and_of_zeros_are_cosines(dtype: torch.dtype) -
 def test_scores_without_a_query_axis_are_refused() -> None:
     with pytest.raises(ValueError, match=r"scores has shape \(3,\); it must be \(\.\.\., queries, keys\)"):
         attention_weights.__wrapped__(torch.zeros(3))
+
+
+HEADS, TOKENS = 3, 96
+LEAVING = {  # options, whether the fused kernel runs, and the (queries, keys) matrices in the largest tensor
+    "no mask": ({}, True, 0),
+    "is_causal": ({"is_causal": True}, True, 0),
+    "the causal mask": ({"allowed": masks.causal(TOKENS)}, True, 1),
+    "the causal bias": ({"bias": masks.additive_from_allowed(masks.causal(TOKENS)), "is_causal": True}, True, 1),
+    "a mask": ({"allowed": masks.sliding_window(TOKENS, window=2)}, True, 1),
+    "a bias": ({"bias": torch.ones(TOKENS, TOKENS)}, True, 1),
+    "dropout": ({"dropout_p": 0.1}, False, HEADS),
+    "a bias that learns": ({"bias": torch.zeros(TOKENS, TOKENS, requires_grad=True)}, False, HEADS),
+}
+
+
+@pytest.mark.parametrize("case", LEAVING)
+def test_the_fused_kernel_is_left_for_dropout_and_for_a_bias_that_learns_alone(case: str) -> None:
+    options, is_fused, matrices = LEAVING[case]
+    q, k, v = (torch.randn(1, HEADS, TOKENS, 8) for _ in range(3))
+    with Recorded() as ran:
+        scaled_dot_product_attention(q, k, v, **options)
+    assert (FAST in ran.names) == is_fused
+    assert ran.largest // TOKENS**2 == matrices
+
+
+@pytest.mark.parametrize("form", ["mask", "bias"])
+def test_the_causal_mask_reaches_the_kernel_as_its_own_option_which_costs_half(form: str, monkeypatch: Any) -> None:
+    given: list[dict[str, Any]] = []
+    fused = torch.nn.functional.scaled_dot_product_attention
+    monkeypatch.setattr(
+        torch.nn.functional, "scaled_dot_product_attention", lambda *a, **k: (given.append(k), fused(*a, **k))[1]
+    )
+    allowed = masks.causal(5)
+    options = {"allowed": allowed} if form == "mask" else {"bias": masks.additive_from_allowed(allowed)}
+    self_attention(torch.randn(5, 4), **options, need_weights=False)
+    assert [(k["is_causal"], k["attn_mask"]) for k in given] == [(True, None)]
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+@pytest.mark.parametrize("axes", [2, 3, 4])
+@pytest.mark.parametrize("as_bias", [True, False])
+def test_a_causal_mask_gives_what_is_causal_gives_however_it_is_passed(
+    as_bias: bool, axes: int, need_weights: bool
+) -> None:
+    x = torch.randn(2, 3, 7, 4, requires_grad=True)
+    mask = masks.causal(7)[(None,) * (axes - 2)]
+    options = {"bias": masks.additive_from_allowed(mask)} if as_bias else {"allowed": mask}
+    expected = self_attention(x, is_causal=True, need_weights=need_weights)
+    for is_causal in (True, False):
+        actual = self_attention(x, **options, is_causal=is_causal, need_weights=need_weights)
+        assert (actual.weights is None) == (not need_weights)
+        torch.testing.assert_close(actual.context, expected.context)
+        gradients = [torch.autograd.grad(y.context.square().sum(), x, retain_graph=True) for y in (actual, expected)]
+        torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize(("row", "column"), [(0, 0), (3, 3), (6, 0), (0, 6), (2, 3), (5, 4)])
+@pytest.mark.parametrize("as_bias", [True, False])
+def test_a_mask_that_is_nearly_causal_is_not_taken_for_it(as_bias: bool, row: int, column: int) -> None:
+    x, allowed = torch.randn(2, 7, 4), masks.causal(7)
+    allowed[row, column] = ~allowed[row, column]
+    options = {"bias": masks.additive_from_allowed(allowed)} if as_bias else {"allowed": allowed}
+    for is_causal in (True, False):
+        eager, fused = (
+            self_attention(x, **options, is_causal=is_causal, need_weights=False, implementation=name).context
+            for name in ("eager", "fused")
+        )
+        torch.testing.assert_close(eager, fused)
+        seen = allowed & masks.causal(7) if is_causal else allowed
+        by_hand = (x @ x.mT / 2).masked_fill(~seen, -math.inf).softmax(-1).nan_to_num() @ x
+        torch.testing.assert_close(eager, by_hand)
+
+
+def test_a_bias_that_hides_the_future_and_learns_gets_its_gradient() -> None:
+    x, bias = torch.randn(2, 5, 4), masks.additive_from_allowed(masks.causal(5)).requires_grad_()
+    gradients = [
+        torch.autograd.grad(self_attention(x, bias=bias, need_weights=w).context.square().sum(), bias)[0]
+        for w in (True, False)
+    ]
+    assert gradients[0].count_nonzero() > 5
+    torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+@pytest.mark.parametrize("batched", ["x", "mask", "both"])
+def test_vmap_gives_each_item_what_it_gets_alone(batched: str, need_weights: bool) -> None:
+    x, allowed = torch.randn(3, 5, 4), torch.rand(3, 5, 5) < 0.5
+    allowed[0], allowed[1, 2] = masks.causal(5), False
+
+    def attend(x: Tensor, allowed: Tensor) -> Tensor:
+        return self_attention(x, allowed=allowed, need_weights=need_weights).context
+
+    axes = (None if batched == "mask" else 0, None if batched == "x" else 0)
+    args = [a if axis == 0 else a[1] for a, axis in zip((x, allowed), axes, strict=True)]
+    together = torch.vmap(attend, in_dims=axes)(*args)
+    for i, found in enumerate(together):
+        alone = attend(*(a[i] if axis == 0 else a for a, axis in zip(args, axes, strict=True)))
+        torch.testing.assert_close(found, alone)
+
+
+def test_neither_scores_nor_masks_of_the_caller_are_changed() -> None:
+    scores, allowed, bias = torch.randn(5, 5), torch.rand(5, 5) < 0.5, torch.randn(5, 5)
+    allowed[2] = False
+    before = [x.clone() for x in (scores, allowed, bias)]
+    attention_weights(scores, allowed=allowed, bias=bias, is_causal=True)
+    self_attention(scores, allowed=allowed, bias=bias, is_causal=True)
+    torch.testing.assert_close([scores, allowed, bias], before, rtol=0, atol=0)

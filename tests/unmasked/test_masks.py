@@ -211,3 +211,41 @@ def test_the_table_of_conventions_says_what_each_interface_does() -> None:
     padded = module(x, x, x, key_padding_mask=~first[:1])[0]
     torch.testing.assert_close(padded, x[:, :1].expand_as(x))
     torch.testing.assert_close(self_attention(x, allowed=first).context, x[:, :1].expand_as(x))
+
+
+@pytest.mark.parametrize("rubbish", [math.nan, INF, -INF])
+def test_what_no_query_may_see_reaches_every_query_unless_it_is_zeroed(rubbish: float) -> None:
+    x, allowed = torch.randn(2, 3, 5, 4), masks.padding(torch.tensor([3, 5]))
+    x[0, :, 3:] = rubbish
+    for implementation in ("eager", "fused"):
+        assert (
+            self_attention(x, allowed=allowed, implementation=implementation, need_weights=False)
+            .context[0]
+            .isnan()
+            .any()
+        )
+        clean = masks.zero_hidden(x, allowed)
+        context = self_attention(clean, allowed=allowed, implementation=implementation, need_weights=False).context
+        torch.testing.assert_close(context[0, :, :3], self_attention(x[0, :, :3]).context)
+        torch.testing.assert_close(context[1], self_attention(x[1]).context)
+    assert F.scaled_dot_product_attention(x, x, x, attn_mask=allowed)[0].isnan().any()  # PyTorch's too
+
+
+def test_zeroing_what_is_hidden_spares_what_one_query_or_head_sees_and_stops_gradients() -> None:
+    x = torch.randn(2, 3, 4, requires_grad=True)
+    by_head = torch.tensor([[[1, 0, 0], [0, 0, 1]], [[0, 1, 0], [0, 1, 0]]]).bool()
+    kept = masks.zero_hidden(x, by_head)
+    expected = torch.tensor([[[1], [0], [1]], [[0], [1], [0]]])
+    torch.testing.assert_close(kept, x * expected)
+    torch.testing.assert_close(torch.autograd.grad(kept.sum(), x)[0], expected.expand(2, 3, 4).float())
+    torch.testing.assert_close(
+        masks.zero_hidden(x, torch.tensor([True, False, True])), x * torch.tensor([[1], [0], [1]])
+    )
+    assert masks.zero_hidden(x, torch.ones(0, 3).bool()).count_nonzero() == 0  # no query at all
+
+
+def test_zeroing_refuses_a_mask_for_other_keys_or_heads() -> None:
+    for shape in [(2, 4), (3, 2, 3), (7, 2, 2, 3)]:
+        text = f"allowed has shape {shape} and x (2, 3, 4); allowed must broadcast to (2, 'queries', 3)"
+        with pytest.raises(ValueError, match=re.escape(text)):
+            masks.zero_hidden(torch.randn(2, 3, 4), torch.ones(shape).bool())
