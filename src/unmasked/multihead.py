@@ -314,7 +314,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         key_lengths, value_lengths = ([part.size(0) for part in x.unbind()] for x in (key, value))
         if key_lengths != value_lengths:
             raise AssertionError(
-                f"key has sequences of {key_lengths} tokens and value of {value_lengths}; they must agree"
+                f"key has sequences of {key_lengths} tokens and value of {value_lengths}; every key needs one value"
             )
 
     def _check_features(self, query: Tensor, key: Tensor, value: Tensor) -> None:

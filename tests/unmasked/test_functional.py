@@ -733,6 +733,7 @@ def test_a_bias_that_hides_the_future_and_learns_gets_its_gradient() -> None:
     torch.testing.assert_close(*gradients)
 
 
+@pytest.mark.filterwarnings("ignore:There is a performance drop because we have not yet implemented the batching rule")
 @pytest.mark.parametrize("need_weights", [True, False])
 @pytest.mark.parametrize("batched", ["x", "mask", "both"])
 def test_vmap_gives_each_item_what_it_gets_alone(batched: str, need_weights: bool) -> None:

@@ -2,8 +2,10 @@
 
 import copy
 import io
+import itertools
 import math
 import pickle
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -487,15 +489,6 @@ def test_wrong_shapes_are_refused_with_pytorchs_exception_and_first_words(
         assert str(refused.value)[:3] == text[:3]
 
 
-@pytest.mark.usefixtures("unhooked")
-def test_nested_tensors_are_refused_with_the_way_out() -> None:
-    nested = torch.nested.nested_tensor([torch.randn(4, 12), torch.randn(6, 12)], layout=torch.jagged)
-    with pytest.raises(
-        AssertionError, match=r"does not support NestedTensor .* pad it with torch\.nested\.to_padded_tensor"
-    ):
-        MultiheadAttention(12, 4, batch_first=True)(nested, nested, nested)
-
-
 @pytest.mark.cuda
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("need_weights", [True, False])
@@ -515,21 +508,109 @@ def test_on_a_gpu_it_equals_pytorchs_also_under_autocast(need_weights: bool, dty
         torch.testing.assert_close(actual.float(), expected.float(), rtol=0, atol=tolerance * scale)
 
 
-@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype")
+nested_is_a_prototype = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype")
+
+
+def nested(*lengths: int, features: int = 12, layout: torch.layout = torch.jagged) -> Tensor:
+    sequences = [torch.randn(n, features) for n in lengths]
+    return torch.nested.nested_tensor(sequences, layout=layout, requires_grad=True)
+
+
+@nested_is_a_prototype
+@pytest.mark.usefixtures("unhooked")  # jaxtyping cannot read a nested tensor's shape
 @pytest.mark.parametrize("is_causal", [False, True])
-def test_the_sequences_of_a_nested_tensor_attend_as_they_do_alone(is_causal: bool) -> None:
-    ours = MultiheadAttention(12, 3, batch_first=True)
-    sequences = [torch.randn(n, 12, requires_grad=True) for n in (4, 6)]
-    nested = torch.nested.as_nested_tensor(sequences)
-    output, weights = MultiheadAttention.forward.__wrapped__(
-        ours, nested, nested, nested, None, False, is_causal=is_causal
-    )
-    assert weights is None
-    for sequence, found in zip(sequences, output.unbind(), strict=True):
-        expected = ours(sequence, sequence, sequence, need_weights=False, is_causal=is_causal)[0]
-        torch.testing.assert_close(found, expected)
-        gradients = [torch.autograd.grad(y.square().sum(), sequence, retain_graph=True)[0] for y in (found, expected)]
-        torch.testing.assert_close(*gradients)
+@pytest.mark.parametrize("appended", [{}, {"add_bias_kv": True}, {"add_bias_kv": True, "add_zero_attn": True}], ids=str)
+@pytest.mark.parametrize("kind", ["self", "key is value", "all three"])
+@pytest.mark.parametrize("layout", [torch.jagged, torch.strided], ids=str)
+def test_the_sequences_of_nested_tensors_attend_as_they_do_alone(
+    layout: torch.layout, kind: str, appended: dict[str, bool], is_causal: bool
+) -> None:
+    widths = {"kdim": 7, "vdim": 5} if kind == "all three" else {}
+    _, ours = pair(12, 3, batch_first=True, **appended, **widths)
+    query = nested(4, 6, 1, layout=layout)
+    key = query if kind == "self" else nested(7, 2, 3, features=ours.kdim, layout=layout)
+    value = nested(7, 2, 3, features=ours.vdim, layout=layout) if kind == "all three" else key
+    leaves = list({id(x): x for x in (query, key, value)}.values())
+    for need_weights in (True, False):
+        output, weights = ours(query, key, value, is_causal=is_causal, need_weights=need_weights)
+        assert output.layout == layout
+        alone = [
+            ours(*item, is_causal=is_causal, need_weights=need_weights)
+            for item in zip(*(x.unbind() for x in (query, key, value)), strict=True)
+        ]
+        for found, (expected, _) in zip(output.unbind(), alone, strict=True):
+            torch.testing.assert_close(found, expected)
+        gradients = [
+            torch.autograd.grad(sum(y.square().sum() for y in ys), leaves, retain_graph=True)
+            for ys in (output.unbind(), [expected for expected, _ in alone])
+        ]
+        for found, expected in zip(*gradients, strict=True):
+            for a, b in zip(found.unbind(), expected.unbind(), strict=True):
+                torch.testing.assert_close(a, b)
+        assert (weights is None) == (not need_weights)
+        for i, (_, expected) in enumerate(alone if need_weights else []):
+            queries, keys = expected.size(0), expected.size(1) - len(appended)
+            kept = torch.cat([weights[i, :queries, :keys], weights[i, :queries, weights.size(2) - len(appended) :]], -1)
+            torch.testing.assert_close(kept, expected)
+            torch.testing.assert_close(weights[i].sum(), expected.sum())  # and nothing elsewhere
+
+
+@nested_is_a_prototype
+@pytest.mark.usefixtures("unhooked")
+def test_a_jagged_output_can_be_added_to_its_query_and_gaps_are_skipped() -> None:
+    _, ours = pair(12, 3, batch_first=True)
+    x = nested(4, 0, 6)
+    assert (x + ours(x, x, x)[0]).offsets().tolist() == [0, 4, 4, 10]
+    with torch.inference_mode():
+        assert (x + ours(x, x, x)[0]).offsets().tolist() == [0, 4, 4, 10]
+    padded, starts, lengths = torch.randn(2, 8, 12), torch.tensor([1, 2]), torch.tensor([4, 5])
+    gaps = torch.nested.narrow(padded, 1, starts, lengths, layout=torch.jagged)
+    output = ours(gaps, gaps, gaps, average_attn_weights=False)[0]
+    for found, sequence in zip(output.unbind(), gaps.unbind(), strict=True):
+        torch.testing.assert_close(found, ours(sequence, sequence, sequence)[0])
+
+
+@nested_is_a_prototype
+@pytest.mark.usefixtures("unhooked")
+@pytest.mark.parametrize(
+    ("options", "call", "text"),
+    [
+        ({}, {"attn_mask": zeros(6, 6).bool()}, "MultiheadAttention does not support NestedTensor with attn_mask. "),
+        ({}, {"key_padding_mask": zeros(2, 6).bool()}, "... with key_padding_mask. "),
+        ({"batch_first": False}, {}, "... with batch_first=False: its batch is the first axis. "),
+        (
+            {},
+            {"key": zeros(2, 6, 12)},
+            "... beside tensors that are not: nest query, key and value, each of three axes. ",
+        ),
+        (
+            {},
+            {"query": lambda: torch.nested.nested_tensor([])},
+            "query should be unbatched 2D or batched 3D tensor but received",
+        ),
+        ({}, {"key": lambda: nested(4, 6, features=7)}, EXPECTING + "12, but got 7 in `key`"),
+        (
+            {},
+            {"query": lambda: nested(3)},
+            "query has 1 sequences, key 2 and value 2; each sequence of queries needs one of keys",
+        ),
+        (
+            {},
+            {"key": lambda: nested(4, 5)},
+            "key has sequences of [4, 5] tokens and value of [4, 6]; every key needs one value",
+        ),
+    ],
+)
+def test_nested_tensors_that_cannot_attend_are_refused_with_the_way_out(
+    options: dict[str, Any], call: dict[str, Any], text: str
+) -> None:
+    x = nested(4, 6)
+    module = MultiheadAttention(12, 4, **{"batch_first": True} | options)
+    with pytest.raises(AssertionError) as caught:
+        module(**{"query": x, "key": x, "value": x} | {k: v() if callable(v) else v for k, v in call.items()})
+    assert str(caught.value).startswith(text.replace("...", "MultiheadAttention does not support NestedTensor"))
+    if "does not" in str(caught.value):
+        assert str(caught.value).endswith("pad it with torch.nested.to_padded_tensor and pass a key_padding_mask")
 
 
 @pytest.mark.parametrize("grad", [True, False])
@@ -545,6 +626,97 @@ def test_an_encoder_layer_in_evaluation_goes_through_the_module_and_not_past_it(
         ours = layer(x, src_mask=future)
         layer.self_attn = theirs
         torch.testing.assert_close(ours, layer(x, src_mask=future))
+
+
+def layers() -> Iterator[tuple[str, nn.Module, nn.Module, tuple[Tensor, ...], dict[str, Any]]]:
+    """Encoder and decoder layers of every kind, PyTorch's and the same with our attention, and a call of both."""
+    future, bias = ~masks.causal(5), torch.randn(5, 5, dtype=torch.float64)
+    padding = torch.tensor([[False] * 5, [False, False, False, True, True]])
+    calls = [{}, {"mask": future}, {"mask": bias}, {"mask": future, "is_causal": True}, {"key_padding_mask": padding}]
+    kinds = itertools.product(
+        ["encoder", "decoder"], [1, 2, 3], ["relu", "gelu"], *[[True, False]] * 3, range(len(calls))
+    )
+    for kind, heads, activation, norm_first, bias_too, batch_first, i in kinds:
+        cls = nn.TransformerEncoderLayer if kind == "encoder" else nn.TransformerDecoderLayer
+        theirs = cls(
+            6, heads, 8, 0.0, activation, 1e-5, batch_first, norm_first, bias_too, device="cpu", dtype=torch.float64
+        )
+        for parameter in theirs.parameters():
+            nn.init.uniform_(parameter, -0.5, 0.5)
+        x, memory = torch.randn(2, 5, 6, dtype=torch.float64), torch.randn(2, 7, 6, dtype=torch.float64)
+        args = (x,) if kind == "encoder" else (x, memory)
+        prefix = "src" if kind == "encoder" else "tgt"
+        names = {"mask": f"{prefix}_mask", "key_padding_mask": f"{prefix}_key_padding_mask"}
+        names["is_causal"] = "is_causal" if kind == "encoder" else "tgt_is_causal"
+        options = {names[name]: value for name, value in calls[i].items()}
+        args = args if batch_first else tuple(a.transpose(0, 1) for a in args)
+        yield (
+            f"{kind} {heads} {activation} {norm_first} {bias_too} {batch_first} {i}",
+            theirs,
+            with_ours(theirs),
+            args,
+            options,
+        )
+
+
+@pytest.mark.usefixtures("unhooked", "restored_fast_path")
+def test_every_encoder_and_decoder_layer_agrees_with_pytorchs_whether_its_fast_path_is_allowed_or_not() -> None:
+    agreeing = 0
+    for name, theirs, ours, args, options in layers():
+        results: dict[str, Tensor] = {}
+        for allowed, (owner, module) in itertools.product([True, False], [("ours", ours), ("theirs", theirs)]):
+            torch.backends.mha.set_fastpath_enabled(allowed)
+            inputs = [a.clone().requires_grad_() for a in args]
+            output = module.eval()(*inputs, **options)
+            gradients = torch.autograd.grad(output.square().sum(), [*inputs, *module.parameters()])
+            with torch.no_grad():  # PyTorch's fast path, where it is allowed; ours must not be taken there
+                evaluated = module(*args, **options)
+            results[f"{owner} {allowed}"] = torch.cat([x.reshape(-1) for x in (output, *gradients, evaluated)])
+        slow = results.pop("theirs False")
+        for case in ("ours True", "ours False"):
+            assert torch.allclose(results[case], slow, rtol=0, atol=1e-12), f"{name}: {case}"
+        agreeing += 1
+    assert agreeing == 480
+
+
+@pytest.fixture
+def restored_fast_path() -> Iterator[None]:
+    before = torch.backends.mha.get_fastpath_enabled()
+    yield
+    torch.backends.mha.set_fastpath_enabled(before)
+
+
+@pytest.mark.usefixtures("unhooked")
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype")
+def test_an_encoder_made_of_our_layers_is_quiet_and_packs_padded_batches_as_pytorchs() -> None:
+    layer = nn.TransformerEncoderLayer(12, 4, 20, dropout=0.0, batch_first=True).eval()
+    x, padding = torch.randn(2, 5, 12), torch.tensor([[False] * 5, [False, False, False, True, True]])
+    encoders = [
+        nn.TransformerEncoder(one, 2).eval() for one in (layer, with_ours(layer))
+    ]  # a warning would be an error
+    assert all(encoder.use_nested_tensor for encoder in encoders)
+    with torch.no_grad():
+        results = [encoder(x, src_key_padding_mask=padding) for encoder in encoders]
+    torch.testing.assert_close(*results, rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_what_it_says_of_its_weights_is_what_pytorch_says(options: dict[str, Any]) -> None:
+    """Who calls F.multi_head_attention_forward on a module's own weights asks _qkv_same_embed_dim for their form."""
+    theirs, ours = pair(12, 3, **options)
+    assert ours._qkv_same_embed_dim == theirs._qkv_same_embed_dim == (ours.in_proj_weight is not None)
+
+
+@pytest.mark.parametrize(
+    "clone", [lambda m: m, copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))], ids=["itself", "deepcopy", "pickle"]
+)
+def test_no_copy_can_be_skipped_by_a_layers_fast_path(clone: Any) -> None:
+    layer = nn.TransformerEncoderLayer(12, 2, 20, batch_first=True).eval()
+    layer.self_attn, seen = clone(from_torch(layer.self_attn)), []
+    layer.self_attn.forward = lambda *args, **options: (seen.append(1), args[0])[::-1]
+    with torch.no_grad():
+        layer(torch.randn(3, 5, 12))
+    assert seen == [1]
 
 
 def test_initialising_again_draws_what_pytorch_draws() -> None:
