@@ -446,7 +446,9 @@ def _is_causal_mask(allowed: Tensor | None, bias: Tensor | None, queries: int, k
     if not hidden:  # nearly every other mask
         return False
     causal = masks.causal(queries, device=mask.device)
-    return torch.equal(mask, causal if bias is None else masks.additive_from_allowed(causal, mask.dtype))
+    if bias is None:
+        return torch.equal(mask, causal)
+    return torch.equal(mask == 0, causal) and torch.equal(mask == -math.inf, ~causal)
 
 
 def _can_be_read(x: Tensor) -> bool:

@@ -285,7 +285,7 @@ def additive_from_allowed(
                 [0., 0.]])
     """
     _require_bool("allowed", allowed)
-    return torch.zeros(allowed.shape, dtype=dtype, device=allowed.device).masked_fill(~allowed, -math.inf)
+    return torch.where(allowed, torch.zeros((), dtype=dtype, device=allowed.device), -math.inf)
 
 
 def allowed_from_additive(additive: Float[Tensor, "*shape"]) -> Bool[Tensor, "*shape"]:
