@@ -86,7 +86,12 @@ def differs(actual: Tensor, expected: Tensor) -> float:
 
 
 def sees_the_future(f: Function, x: Tensor) -> Evidence | None:
-    """Find an output that a later token reaches: by changing the token, and by the gradient.
+    """Find an output that a later token reaches: by changing the token, by making it large, and by the gradient.
+
+    A large token shows a mask that only lowers scores, by 14 say: that leaves a weight too small to be told from
+    rounding, until the token's own score makes up for it. Two things stay unseen: a mask that lowers scores by more
+    than inputs a hundred times as large make up for, and a leak within rounding behind a normalization, which undoes
+    the size. Rounding is least in float64: there `differs` sees a billionth.
 
     Args:
         f: (batch, tokens, features) to (batch, tokens, any).
@@ -101,6 +106,9 @@ def sees_the_future(f: Function, x: Tensor) -> Evidence | None:
         >>> print(sees_the_future(lambda x: self_attention(x).context, x))
         1 item of 2 tokens: changing token 1 moves the output of token 0 by 0.744
         >>> sees_the_future(lambda x: self_attention(x, is_causal=True).context, x)
+        >>> lowered = torch.tensor([[0.0, -14.0], [0.0, 0.0]])
+        >>> print(sees_the_future(lambda x: (x @ x.mT + lowered).softmax(-1) @ x, x))
+        1 item of 2 tokens: making token 1 large moves the output of token 0 by ...
     """
     before = f(x)
     for late in range(x.size(1) - 1, 0, -1):
@@ -108,6 +116,12 @@ def sees_the_future(f: Function, x: Tensor) -> Evidence | None:
         if gap:
             reached = _first(f(_changed(x, late))[:, :late], before[:, :late])
             return _told(x, gap, f"changing token {late} moves the output of token {reached} by {gap:.3g}")
+    for late in range(x.size(1) - 1, 0, -1):
+        for large in _enlarged(x, late):
+            gap = _moved(f(large)[:, :late], before[:, :late])
+            if gap:
+                reached = _first(f(large)[:, :late], before[:, :late])
+                return _told(x, gap, f"making token {late} large moves the output of token {reached} by {gap:.3g}")
     for position in range(x.size(1) - 1):
         gradient = _gradient(f, x, position)
         if gradient is not None and (
@@ -378,6 +392,8 @@ def fails_in_half(f: Function, x: Tensor) -> Evidence | None:
 def attends_to_what_is_hidden(f: Masked, query: Tensor, key: Tensor, value: Tensor, allowed: Tensor) -> Evidence | None:
     """Change keys and values that no query may see: the outputs must not notice. Then those that it may: they must.
 
+    What is hidden is also made large, as in `sees_the_future`, and for the same reason.
+
     Args:
         f: f(query, key, value, allowed), to (batch, queries, any).
         query: floating, (batch, queries, features).
@@ -404,6 +420,12 @@ def attends_to_what_is_hidden(f: Masked, query: Tensor, key: Tensor, value: Tens
             return _told(key, gap, f"changing key {index}, which no query may see, moves the output by {gap:.3g}")
         if seen[index] and not gap:
             return _told(key, 0.0, f"changing key {index}, which queries may see, leaves the output as it was")
+        for k, v in [] if seen[index] else zip(_enlarged(key, index), _enlarged(value, index), strict=True):
+            gap = _moved(f(query, k, v, allowed), before)
+            if gap:
+                return _told(
+                    key, gap, f"making key {index} large, which no query may see, moves the output by {gap:.3g}"
+                )
     return None
 
 
@@ -580,6 +602,21 @@ def _changed(x: Tensor, token: int) -> Tensor:
     changed = x.detach().clone()
     changed[:, token] = _other(x)[:, token]
     return changed
+
+
+def _enlarged(x: Tensor, token: int) -> list[Tensor]:
+    """Make one token a hundred times as large, in two opposite directions: one of them raises a query's score for it."""
+    large = []
+    for size in (100, -100):
+        changed = x.detach().clone()
+        changed[:, token] = size * _noise(x.shape, x.dtype, seed=7).to(x.device)[:, token]
+        large.append(changed)
+    return large
+
+
+def _moved(actual: Tensor, expected: Tensor) -> float:
+    """As `differs`, but what overflows is no evidence: with inputs of this size it may in a function without fault."""
+    return differs(actual, expected) if actual[~expected.isnan()].isfinite().all() else 0.0
 
 
 def _first(actual: Tensor, expected: Tensor) -> int:

@@ -78,6 +78,52 @@ def test_a_leak_that_no_change_of_value_shows_is_found_by_the_gradient(x) -> Non
     assert "the gradient of output 0 reaches later tokens" in str(evidence)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("lowered_by", "shape"), [(10, (1, 2, 3)), (14, (1, 2, 3)), (14, (3, 5, 4)), (50, (3, 5, 4))])
+def test_a_mask_that_only_lowers_scores_leaks(lowered_by: int, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    x = torch.randn(shape, dtype=dtype)
+    tokens = shape[1]
+    future = torch.ones(tokens, tokens, dtype=torch.bool).triu(1)
+
+    def lowered(q, k, v, allowed):
+        return ((q @ k.mT / 2) - lowered_by * (~allowed).to(q.dtype)).softmax(-1) @ v
+
+    def hidden(q, k, v, allowed):
+        return scaled_dot_product_attention(q, k, v, allowed=allowed).context
+
+    first = (torch.arange(tokens) < tokens - 1).expand(tokens, tokens)
+    assert probes.sees_the_future(lambda x: lowered(x, x, x, ~future), x)
+    assert probes.attends_to_what_is_hidden(lowered, x, x, x, first)
+    assert probes.sees_the_future(lambda x: hidden(x, x, x, ~future), x) is None
+    assert probes.attends_to_what_is_hidden(hidden, x, x, x, first) is None
+
+
+@pytest.mark.parametrize("lowest", [-1e4, -1e9, torch.finfo(torch.float32).min, -torch.inf])
+@pytest.mark.parametrize("implementation", ["eager", "fused"])
+def test_a_mask_that_shuts_out_what_can_be_met_is_no_finding(lowest: float, implementation: str) -> None:
+    x = torch.randn(3, 5, 12)
+    added = torch.zeros(5, 5).masked_fill(torch.ones(5, 5, dtype=torch.bool).triu(1), lowest)
+
+    def eager(x):
+        return (x @ x.mT / 12**0.5 + added).softmax(-1) @ x
+
+    def fused(x):
+        return F.scaled_dot_product_attention(x, x, x, attn_mask=added)
+
+    assert probes.sees_the_future({"eager": eager, "fused": fused}[implementation], x) is None
+
+
+def test_what_overflows_with_large_inputs_alone_is_no_finding(x) -> None:
+    def exponentials(x):  # without the row's largest subtracted, as softmax does
+        e = (x @ x.mT).exp() * torch.ones(5, 5, dtype=x.dtype).tril()
+        return e @ x / e.sum(-1, keepdim=True)
+
+    assert exponentials(100 * x).isnan().any()
+    assert probes.sees_the_future(exponentials, x) is None
+    half = torch.randn(2, 4, 8, dtype=torch.float16)
+    assert probes.sees_the_future(lambda x: self_attention(x, is_causal=True).context, half) is None
+
+
 def test_a_mask_is_held_to_hiding_and_to_showing(x) -> None:
     allowed = torch.ones(5, 5, dtype=torch.bool)
     allowed[:, 2] = False
