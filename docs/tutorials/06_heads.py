@@ -25,6 +25,7 @@ import inspect
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from unmasked import CausalSelfAttention, masks, plot, probes, scaled_dot_product_attention, self_attention
 from unmasked.embeddings import ship_vectors, table
@@ -62,16 +63,35 @@ table(each_head, names, words)
 # 5%<!--= each_head[3, -1] -->: there *to*<!--= words[each_head[3].argmax()] --> comes first. Nothing here was
 # learned; learned projections decide which features a head compares.
 #
-# What do more heads cost? A head has fewer features in return, so the number of parameters stays:
+# What do more heads cost? A head has fewer features in return, so the number of parameters stays, and so does the
+# number of multiplications: the products of the heads are smaller by the same factor. Only the weights become more, a
+# table for each head:
 
 # %%
 torch.manual_seed(0)
-sizes = {}
+cost = {}
 for number in (1, 3, 4):
-    module = nn.MultiheadAttention(embed_dim=12, num_heads=number)
-    sizes[number] = sum(parameter.numel() for parameter in module.parameters())
-assert len(set(sizes.values())) == 1
-sizes
+    module = nn.MultiheadAttention(embed_dim=12, num_heads=number, batch_first=True)
+    with FlopCounterMode(display=False) as counted:  # two operations for each multiplication
+        _, table_of_each = module(*[torch.ones(2, 5, 12)] * 3, average_attn_weights=False)
+    parameters = sum(parameter.numel() for parameter in module.parameters())
+    cost[number] = parameters, counted.get_total_flops() // 2, table_of_each.numel()
+    assert cost[number] == (4 * 12**2 + 4 * 12, 4 * (2 * 5) * 12**2 + 2 * 2 * 5**2 * 12, 2 * number * 5**2)
+plot.table(["Heads", "Parameters", "Multiplications", "Weights"], [[str(n), *map(str, c)] for n, c in cost.items()])
+
+# %% [markdown]
+# With $E$ for `embed_dim`, the parameters are four matrices of $E^2$<!--~ a square --> and four biases of $E$. `kdim`
+# and `vdim` make the key's and the value's matrix $E \cdot$ `kdim` and $E \cdot$ `vdim`; `add_bias_kv` adds two vectors
+# of $E$:
+
+# %%
+torch.manual_seed(0)
+options = {"kdim": 10, "vdim": 9}, {"add_bias_kv": True}, {"bias": False}
+expected = 2 * 12**2 + 12 * (10 + 9) + 4 * 12, 4 * 12**2 + 4 * 12 + 2 * 12, 4 * 12**2
+for option, count in zip(options, expected, strict=True):
+    module = nn.MultiheadAttention(embed_dim=12, num_heads=3, **option)
+    assert sum(parameter.numel() for parameter in module.parameters()) == count
+    print(option, count)
 
 # %% [markdown]
 # ## Five ways, one result
@@ -282,7 +302,7 @@ packed = torch.randn(3 * embed_dim, in_dim, dtype=torch.float64)
 in_turn = [split_heads(part, num_heads) for part in F.linear(x, packed).chunk(3, dim=-1)]
 by_head = F.linear(x, packed).view(batch, tokens, num_heads, 3 * head_dim).transpose(1, 2).chunk(3, dim=-1)
 for mine, theirs in zip(by_head, fused_qkv(x, packed, num_heads=num_heads), strict=True):
-    assert torch.equal(mine, theirs)
+    torch.testing.assert_close(mine, theirs)
 off = max((a - b).abs().max().item() for a, b in zip(in_turn, by_head, strict=True))
 
 reordered = packed.view(3, num_heads, head_dim, in_dim).transpose(0, 1).reshape(-1, in_dim)
@@ -293,6 +313,39 @@ by_head[0].shape, f"off by {off:.1f}"
 # %% [markdown]
 # Read [in the wrong order](09_weights.py#interleaved-qkv), the projections are off by up to {{ off :.1f}}. Putting the
 # rows into the other order mends it: [a page of its own](07_layouts.py) converts between the orders that libraries use.
+#
+# ## Fewer heads for keys and values
+#
+# A model that writes keeps the keys and values of all tokens so far, its *cache*. To make it smaller, several heads of
+# the queries share one head of keys and values (*grouped* heads; one for all is *multi-query*). The heads that share
+# are neighbors: with six heads of queries and two of keys, the first three use the first. `repeat_interleave` copies
+# the heads that way; `repeat`, which has the same shape, gives each key head to the wrong queries:
+
+# %%
+torch.manual_seed(7)
+queries = torch.randn(batch, 6, tokens, head_dim)  # six heads
+keys, values = torch.randn(2, batch, 2, tokens, head_dim)  # two heads each
+grouped = F.scaled_dot_product_attention(queries, keys, values, enable_gqa=True)
+
+neighbors = [each.repeat_interleave(3, dim=1) for each in (keys, values)]  # 0 0 0 1 1 1
+in_turn_heads = [each.repeat(1, 3, 1, 1) for each in (keys, values)]  # 0 1 0 1 0 1
+torch.testing.assert_close(F.scaled_dot_product_attention(queries, *neighbors), grouped)
+apart = (F.scaled_dot_product_attention(queries, *in_turn_heads) - grouped).abs().max()
+
+
+def cache_bytes(layers, kv_heads, head_dim, tokens, bits):
+    return 2 * layers * kv_heads * head_dim * tokens * bits // 8  # keys and values
+
+
+llama = {"layers": 32, "kv_heads": 8, "head_dim": 128, "tokens": 8192, "bits": 16}  # and 32 heads of queries
+shared = cache_bytes(**llama) / 2**30
+full = cache_bytes(**{**llama, "kv_heads": 32}) / 2**30
+print(f"repeat: off by {apart:.1f}")
+
+# %% [markdown]
+# The last sizes are those of Llama 3<!--~ a name --> in its smallest version. A sequence of 8,192<!--= llama["tokens"]
+# --> tokens, with 16<!--= llama["bits"] --> bits a number, takes 1<!--= shared --> GiB of cache; with as many heads of
+# keys as of queries it would take 4<!--= full --> GiB.
 #
 # ## A merge that looks right
 #
@@ -396,3 +449,6 @@ feedback
 # <!--~ references -->
 # - Vaswani et al. (2017), *Attention Is All You Need*: section 3.2.2, multi-head attention: why several heads, and that
 #   their cost together is that of one with all features.
+# - Ainslie et al. (2023), *GQA: Training Generalized Multi-Query Transformer Models from Multi-Head Checkpoints*:
+#   section 2.2, groups of query heads that share a head of keys and values.
+# - Grattafiori et al. (2024), *The Llama 3 Herd of Models*: table 3, the sizes of its models.

@@ -15,7 +15,7 @@
 # | --- | --- | --- | --- |
 # | packed | (36, 12)<!--== shapes["packed"] --> | all of the query, of the key, of the value | PyTorch's layer |
 # | separate | (12, 12)<!--== shapes["separate"] -->, three times | one `nn.Linear` each | textbook code |
-# | interleaved | (36, 12)<!--== shapes["interleaved"] --> | head by head, its query, key, value | a fused `nn.Linear` |
+# | interleaved | (36, 12)<!--== shapes["interleaved"] --> | head by head, its query, key, value | GPT-NeoX, Megatron |
 # | stacked | (3, 12, 4)<!--== shapes["stacked"] -->, three times | one matrix for each head | the paper |
 # | conv1d | (12, 36)<!--== shapes["conv1d"] --> | packed, transposed | GPT-2, which computes $xW$ |
 #
@@ -238,15 +238,21 @@ moved, stayed
 #
 # ## A loader that looks right
 #
-# A checkpoint with one fused matrix goes into `nn.MultiheadAttention`. Names and shapes fit, `load_state_dict` is
-# content, and the model talks nonsense:
+# A checkpoint in GPT-NeoX's layout goes into `nn.MultiheadAttention`. It calls the fused matrix `query_key_value` and
+# the output projection `dense`. Renamed to PyTorch's names, the shapes fit, `load_state_dict` is content, and the model
+# talks nonsense. Renamed to those of `interleaved`, it can be converted:
 
 # %%
-checkpoint = kept["interleaved"]
+neox_names = [f"{name}.{kind}" for name in ("query_key_value", "dense") for kind in ("weight", "bias")]
+checkpoint = dict(zip(neox_names, kept["interleaved"].values(), strict=True))
+
 careless, careful = deepcopy(theirs), deepcopy(theirs)
-guess = dict(zip(packed, checkpoint.values(), strict=True))
-told = careless.load_state_dict(guess)
-careful.load_state_dict(convert(checkpoint, "interleaved", "packed"))
+told = careless.load_state_dict(dict(zip(packed, checkpoint.values(), strict=True)))
+renamed = {
+    name.replace("query_key_value", "qkv_layer").replace("dense", "linear_layer"): tensor
+    for name, tensor in checkpoint.items()
+}
+careful.load_state_dict(convert(renamed, "interleaved", "packed"))
 
 expected = theirs(x, x, x)[0]
 off = (careless(x, x, x)[0] - expected).abs().max().item()
@@ -343,5 +349,7 @@ assert check("conv1d-to-packed", load)
 #
 # <!--~ references -->
 # - Vaswani et al. (2017), *Attention Is All You Need*: section 3.2.2, one matrix for each head.
+# - Black et al. (2022), *GPT-NeoX-20B*: the model whose code keeps its rows head by head; Shoeybi et al. (2019),
+#   *Megatron-LM*, on which it builds.
 # - Radford et al. (2019), *Language Models are Unsupervised Multitask Learners*: GPT-2, whose code has `c_attn` and
 #   `c_proj`.

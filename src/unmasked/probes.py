@@ -605,7 +605,7 @@ def _changed(x: Tensor, token: int) -> Tensor:
 
 
 def _enlarged(x: Tensor, token: int) -> list[Tensor]:
-    """Make one token a hundred times as large, in two opposite directions: one of them raises a query's score for it."""
+    """Make a token a hundred times as large, in two opposite directions: one of them raises a query's score for it."""
     large = []
     for size in (100, -100):
         changed = x.detach().clone()
