@@ -275,7 +275,7 @@ for name, difference in found.items():
 assert max(found.values()) < 1e-5
 
 # %% [markdown]
-# Such differences are a few roundings<!--= max(found.values()) < 10 * torch.finfo(torch.float32).eps --> of
+# Such differences are a few roundings<!--= max(found.values()) < 32 * torch.finfo(torch.float32).eps --> of
 # numbers with 32<!--= torch.finfo(output.dtype).bits --> bits. Now the package. Its functions check their arguments and
 # take more options; the lines that compute are these:
 
@@ -732,7 +732,7 @@ wandered = {}
 for kind in (torch.optim.SGD, torch.optim.Adam):
     trained = deepcopy(theirs)
     optimizer = kind(trained.parameters(), lr=0.01)
-    for _ in range(30):
+    for _ in range(10):
         optimizer.zero_grad()
         trained(query.detach(), key.detach(), value.detach())[0].square().mean().backward()
         optimizer.step()

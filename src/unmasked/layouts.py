@@ -9,7 +9,8 @@
 | stacked | query, key, value (heads, in, head_dim) | one matrix a head, transposed | einsum |
 | conv1d | c_attn.weight (in, 3·heads·head_dim) | packed, transposed | GPT-2 |
 
-Flax keeps (in, heads, head_dim): stacked, with its first two axes exchanged.
+Flax keeps (in, heads, head_dim): stacked, with its first two axes exchanged. GPT-NeoX and Megatron call the two layers
+of the layout interleaved query_key_value and dense: rename their tensors before you convert them.
 """
 
 from __future__ import annotations
