@@ -229,6 +229,7 @@ assert probes.sees_the_future(eager, x) is None
 assert probes.sees_the_future(fused, x) is None
 print(probes.sees_the_future(masked_late, x))
 print(probes.sees_the_future(shallow, x))
+assert probes.sees_the_future(shallow, x)
 assert probes.differs(shallow(x), eager(x)) == 0  # on these words, nothing shows
 
 # %% [markdown]
@@ -280,6 +281,8 @@ try:
     F.scaled_dot_product_attention(q, q, q, attn_mask=ends)
 except RuntimeError as error:
     print(error)
+else:
+    raise AssertionError("it took the mask")
 
 two = q[:, :, :2]  # as many queries as sequences
 misread = F.scaled_dot_product_attention(two, q, q, attn_mask=ends)
