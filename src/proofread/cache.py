@@ -1,7 +1,8 @@
 """Keeps what a run gave until something that it depends on changes.
 
-A run depends on its steps, on Python, the installed distributions, the device and this engine (together its key), and
-on the project's files that it read, modules above all (known only once it has run, and therefore kept with it).
+A run depends on its steps, on Python, the installed distributions, the machine, the variables that steer it, and this
+engine (together its key), and on the project's files that it read, modules above all (known only once it has run, and
+therefore kept with it).
 """
 
 import functools
@@ -23,14 +24,21 @@ from filelock import FileLock, Timeout
 
 from .snippet import Snippet
 from .snippet.trial import Trial
-from .steps import Machine, Outcome, Raised, Result, Task
+from .steps import Machine, Outcome, Raised, Result, Task, cpuinfo
 
 # What of proofread itself decides what a run gives; what it makes of that is no matter of the run.
-_ENGINE = ("kernel.py", "run.py", "steps.py", "formula/*.py", "snippet/*.py")
+_ENGINE = ("bits.py", "kernel.py", "run.py", "steps.py", "formula/*.py", "snippet/*.py")
 _KEYS = {"page", "parts", "files", "began", "seconds", "machine", "results", "snippets"}
 _KEPT = 3  # runs of a page: those of the branches that a writer goes to and fro between
 # Settings of Python and of the libraries that compute come from the environment too.
-_VARIABLES = re.compile(r"(ATEN|CUDA|CUBLAS|CUDNN|MKL|MPL|NVIDIA|OMP|PYTHON|PYTORCH|TORCH)[A-Z_]*")
+_VARIABLES = re.compile(
+    r"(ATEN|BLIS|CUDA|CUBLAS|CUDNN|DNNL|GOMP|KMP|LANG|LC_|MKL|MPL|NPY|NVIDIA|OMP|ONEDNN|OPENBLAS|PYTHON|PYTORCH|TORCH|TZ"
+    r"|VECLIB)[A-Z0-9_]*"
+)
+# Lines of /proc/cpuinfo that say what a processor can do, on x86 and on ARM; others tell how fast it runs just now.
+_PROCESSOR = re.compile(
+    r"^(?:vendor_id|cpu family|model|model name|stepping|flags|CPU \w+|Features)\s*:.*$", re.MULTILINE | re.IGNORECASE
+)
 
 
 class CacheError(OSError):
@@ -73,7 +81,7 @@ class Cache:
             machine = Machine(**kept["machine"]) if kept["machine"] else None
             began, seconds = kept["began"], kept["seconds"]
             return Outcome(results, "", snippets, [*kept["files"]], began=began, seconds=seconds, machine=machine)
-        except (TypeError, ValueError):
+        except (KeyError, TypeError, ValueError):
             return None
 
     def why(self, task: Task) -> str:
@@ -266,6 +274,7 @@ def digest(path: Path) -> str:
 def environment() -> dict[str, str]:
     """All of the environment that a run may depend on, and that stays as it is while this process lives."""
     found = {"Python": sys.version, "the platform": platform.platform(), "the GPU": _gpus()}
+    found["the processor"] = _processor()
     found |= {f"${name}": value for name, value in os.environ.items() if _VARIABLES.fullmatch(name)}
     for folder in filter(os.path.isdir, sys.path):
         for entry in os.scandir(folder):
@@ -286,6 +295,12 @@ def sources(*patterns: str) -> str:
 def _gpus() -> str:
     # As the driver tells: asking CUDA would start it, and forked children could not use it any more.
     return " ".join(sorted(map(digest, Path("/proc/driver/nvidia").glob("gpus/*/information"))))
+
+
+def _processor() -> str:
+    # What a library makes of it, such as torch.backends.cpu.get_cpu_capability(), follows from this and from $ATEN_*.
+    told = sorted(set(_PROCESSOR.findall(cpuinfo())))
+    return _sha("\n".join(told)) if told else f"{platform.machine()} {platform.processor()}"
 
 
 def _environment_change(name: str, then: str | None, now: str | None) -> str:
@@ -326,9 +341,10 @@ def _time(file: Path) -> float:
         return time.time()
 
 
-def _result(raised: dict[str, Any] | None, errors: dict[str, str], **plain: Any) -> Result:
-    by_place = {int(place): error for place, error in errors.items()}
-    return Result(raised=Raised(**raised) if raised else None, errors=by_place, **plain)
+def _result(raised: dict[str, Any] | None, **plain: Any) -> Result:
+    for name in ("errors", "exact", "bits"):
+        plain[name] = {int(place): value for place, value in plain[name].items()}
+    return Result(raised=Raised(**raised) if raised else None, **plain)
 
 
 def _snippet(requires: list[str], **plain: Any) -> Snippet:

@@ -38,6 +38,8 @@ class Text:
     formulas: list[formula.Formula]
     values: dict[Claim | Computed, figures.Value] = field(default_factory=dict)
     errors: dict[Claim | Computed, str] = field(default_factory=dict)
+    exact: dict[Claim | Computed, figures.Value] = field(default_factory=dict)  # before it was formatted
+    bits: dict[Claim | Computed, str] = field(default_factory=dict)  # what is compared to the bit
     stated: dict[int, tuple[list[str], list[str]]] = field(default_factory=dict)  # of a formula: faults, survivors
     drew: str = ""  # the random generator that evaluating it moved
 
@@ -50,6 +52,8 @@ class Text:
         """Take in what a step gave for some of the text's figures."""
         self.values |= zip(asked, result.values, strict=True)
         self.errors |= {asked[place]: error for place, error in result.errors.items()}
+        self.exact |= {asked[place]: value for place, value in result.exact.items()}
+        self.bits |= {asked[place]: compared for place, compared in result.bits.items()}
         if result.formulas:
             survivors = result.survivors or [[] for _ in result.formulas]
             self.stated = dict(enumerate(zip(result.formulas, survivors, strict=True)))
@@ -511,6 +515,8 @@ def _in_text(page: Page, text: Text) -> Iterator[Finding]:
             for kind, message in _disagreement(claim, text.values[claim]):
                 finding = at(claim.span[0], message, kind, subject)
                 yield replace(finding, edit=_edit(page, text, claim)) if kind == "figure" else finding
+            if message := _exactness(claim, text.bits.get(claim, "")):
+                yield at(claim.span[0], message, "bits", subject)
     for figure in text.prose.computed:
         if figure in text.errors:
             message = f"{{{{ {figure.expression} }}}} fails with {text.errors[figure]}"
@@ -537,6 +543,19 @@ def _disagreement(claim: Claim, value: figures.Value) -> Iterator[tuple[str, str
             "claim",
             f"it says {claim.typed}, but {claim.expression} holds for any figure: compare with {claim.typed} in it",
         )
+
+
+def _exactness(claim: Claim, compared: str) -> str:
+    """What is wrong with how a claim compares computed numbers: without a reason, or with one for nothing."""
+    reason = claim.exactly
+    if compared and not reason:
+        return (
+            f"{compared} compares computed numbers to the last bit, which another processor may round otherwise: allow a "
+            "tolerance, as torch.allclose does, or end the expression with why no bit can differ, # to the bit: reason"
+        )
+    if reason and not compared:
+        return f"nothing computed is compared to the bit in {claim.expression}; remove the reason"
+    return ""
 
 
 def _edit(page: Page, text: Text, claim: Claim) -> Edit | None:

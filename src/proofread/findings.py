@@ -15,6 +15,8 @@ KINDS = {
     "figure": "a typed figure is not what its expression gives",
     "claim": "a claim does not hold, or would hold for any figure",
     "expression": "an expression cannot be evaluated or proves nothing",
+    "bits": "a claim compares computed numbers to the last bit, and gives no reason why no machine can differ",
+    "machine": "what a page gives depends on the machine, or could",
     "bare": "nothing proves a figure",
     "waiver": "a waiver waives nothing or gives no reason",
     "formula": "a formula does not hold, cannot be read, or says nothing",

@@ -4,7 +4,6 @@ The fork server imports this module, so it imports nothing that a page might doc
 """
 
 import base64
-import contextlib
 import functools
 import gc
 import io
@@ -18,6 +17,8 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
+from importlib.util import find_spec
+from multiprocessing import util
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from types import ModuleType
@@ -29,10 +30,14 @@ from IPython.core.displaypub import DisplayPublisher
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
+from . import bits
 from .figures import Value
 from .snippet import Recorder, Request, make
 from .snippet.trial import Trial, run_all
-from .steps import Limits, Machine, Output, Raised, Result, Step, Task
+from .steps import Limits, Machine, Output, Raised, Result, Step, Task, cpuinfo
+
+# Ways to start a process. What it reads is hidden from the process that runs the page.
+_STARTS = {"subprocess.Popen", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.system"}
 
 
 def serve(task: Task, connection: Connection, root: str, scratch: str, limits: Limits) -> None:
@@ -42,7 +47,7 @@ def serve(task: Task, connection: Connection, root: str, scratch: str, limits: L
     _limit_memory(limits.memory)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     os.chdir(root)
-    opened = _watch_files()
+    opened, started = _watch()
     shell = _shell(task.path, scratch, limits.output)
     seeding = _Seeding()
     shell.recorder = Recorder(shell.user_ns) if any(step.snippet for step in task.steps) else None
@@ -56,7 +61,8 @@ def serve(task: Task, connection: Connection, root: str, scratch: str, limits: L
             connection.send(None)
             return
     # The page is known by its steps: a change in its prose is none of theirs.
-    files = sorted({*_project_files(opened, Path(root))} - {os.path.realpath(task.path)})
+    read = opened | (_sources(task.packages) if started else set())
+    files = sorted({*_project_files(read, Path(root))} - {os.path.realpath(task.path)})
     connection.send(_machine())
     if shell.recorder:
         connection.send(index)  # the programs may take as long as the last step
@@ -74,11 +80,8 @@ def _machine() -> Machine:
 
     if torch.cuda.is_initialized():  # asking for more would start it
         return Machine(str(torch.__version__), torch.cuda.get_device_name())
-    with contextlib.suppress(OSError):
-        named = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-        if named:
-            return Machine(str(torch.__version__), named[1])
-    return Machine(str(torch.__version__), f"CPU ({platform.machine()})")
+    named = re.search(r"^model name\s*:\s*(.+)$", cpuinfo(), re.MULTILINE)
+    return Machine(str(torch.__version__), named[1] if named else f"CPU ({platform.machine()})")
 
 
 def attempt(
@@ -294,11 +297,16 @@ def _evaluate(step: Step, namespace: dict[str, Any]) -> Result:
     result = Result()
     for place, (expression, form) in enumerate(step.expressions):
         try:
-            value = eval(compile(f"({expression}\n)", _Compiler.path, "eval"), namespace)
+            value, compared = bits.evaluate(expression, _Compiler.path, namespace)
             result.values.append(_plain(value) if form is None else format(value, form))
         except Exception as error:
             result.values.append(None)
             result.errors[place] = f"{type(error).__name__}: {error}"
+            continue
+        if compared and form is None:
+            result.bits[place] = compared
+        if form is not None and isinstance(number := _plain(value), (int, float)):
+            result.exact[place] = number
     if step.formulas:
         from .formula import check, survivors  # they need torch, which only a child has loaded
 
@@ -391,15 +399,34 @@ def _request(task: Task, recorder: Recorder, opened: set[str]) -> Request:
     return Request(recorder.cells, programs, task.packages, list(sys.modules), data)
 
 
-def _watch_files() -> set[str]:
+def _watch() -> tuple[set[str], set[str]]:
+    """The files that are opened from now on, and by which ways processes are started, of which we see nothing."""
     opened: set[str] = set()
+    started: set[str] = set()
 
     def audit(event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open" and isinstance(arguments[0], str) and not (arguments[2] or 0) & (os.O_WRONLY | os.O_RDWR):
             opened.add(os.path.abspath(arguments[0]))
+        elif event in _STARTS:
+            started.add(event)
+            words = arguments[1] if event == "subprocess.Popen" and isinstance(arguments[1], (list, tuple)) else ()
+            opened.update(os.path.abspath(word) for word in words if isinstance(word, str))  # a script that it names
 
+    def spawn(path: Any, *rest: Any) -> Any:
+        started.add("multiprocessing")  # which starts by no way that tells
+        return spawned(path, *rest)
+
+    spawned, util.spawnv_passfds = util.spawnv_passfds, spawn
     sys.addaudithook(audit)
-    return opened
+    return opened, started
+
+
+def _sources(packages: Iterable[str]) -> set[str]:
+    """The files of packages, any of which a process may read that a page starts."""
+    found = [find_spec(package) for package in packages]
+    folders = [folder for spec in found if spec for folder in spec.submodule_search_locations or ()]
+    modules = {spec.origin for spec in found if spec and spec.origin}
+    return modules | {str(file) for folder in folders for file in Path(folder).rglob("*") if file.suffix != ".pyc"}
 
 
 def _project_files(opened: set[str], root: Path) -> Iterable[str]:

@@ -8,6 +8,8 @@
     The figure is computed, and formatted.
 ``55%<!--== weights[6, 6] -->``, ``{{= weights[6, 6] :.0%}}``
     The same, evaluated once the page has run to its end: for an answer that stands before its proof.
+``same<!--= torch.equal(a, b)  # to the bit: both are copies -->``
+    Computed numbers are compared to the last bit, and why no machine can differ there.
 ``2017<!--~ year -->``
     The figure before the comment is waived, for the reason given. On a line of its own the comment waives the figures
     of the block that follows it.
@@ -22,9 +24,11 @@ titles, descriptions) is prose.
 import ast
 import builtins
 import re
+import tokenize
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
+from tokenize import generate_tokens
 
 from .equations import REFERENCE
 from .figures import FIGURE, VULGAR, WORDS, Number
@@ -84,6 +88,7 @@ _BEFORE = re.compile(
 )
 
 _PART = re.compile(r"\d+(?:\.\d+)?|\w+|\S")
+_EXACTLY = re.compile(r"#\s*to the bit:\s*(\S.*)")
 _UNSPACED = re.compile(r"[^\s<>|]+\Z")
 
 
@@ -96,6 +101,14 @@ class Claim:
     span: tuple[int, int]
     line: int
     late: bool
+
+    @property
+    def exactly(self) -> str:
+        """The reason that the expression gives for comparing computed numbers to the bit; "" if it gives none."""
+        lines = iter([f"({self.expression}\n", ")"])
+        comments = (t.string for t in generate_tokens(lambda: next(lines, "")) if t.type == tokenize.COMMENT)
+        reasons = map(_EXACTLY.fullmatch, comments)
+        return next((reason[1] for reason in reasons if reason), "")
 
     def compares(self) -> bool:
         """Whether the expression itself holds each typed number, as ``ratio > 1.35`` does for *over 1.35 times*."""

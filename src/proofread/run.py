@@ -34,7 +34,7 @@ _PRELOADED = (
     "proofread.kernel",
 )
 # One thread a child: as many children run as there are cores. A fixed hash seed keeps the order of sets.
-_ENVIRONMENT = {
+ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "MPLBACKEND": "module://matplotlib_inline.backend_inline",
     "PYTHONHASHSEED": "0",
@@ -73,8 +73,8 @@ class Gate(Protocol):
 def warm() -> None:
     """Start the fork server; the first run does so itself, and then waits for it."""
     multiprocessing.get_context("forkserver").set_forkserver_preload(list(_PRELOADED))
-    before = {name: os.environ.get(name) for name in _ENVIRONMENT}
-    os.environ.update(_ENVIRONMENT)
+    before = {name: os.environ.get(name) for name in ENVIRONMENT}
+    os.environ.update(ENVIRONMENT)
     try:
         forkserver.ensure_running()
     finally:

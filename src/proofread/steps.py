@@ -5,6 +5,7 @@ Nothing here knows what a page looks like: a step is code to run, or what to eva
 
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from .figures import Value
@@ -48,6 +49,8 @@ class Result:
     unseeded: str = ""  # the global generator that moved although the step had not seeded it
     values: list[Value] = field(default_factory=list)
     errors: dict[int, str] = field(default_factory=dict)  # why the expression at that place has no value
+    exact: dict[int, Value] = field(default_factory=dict)  # what a format was given, where it was a number
+    bits: dict[int, str] = field(default_factory=dict)  # where computed numbers are compared to the bit, and how
     formulas: list[list[str]] = field(default_factory=list)  # for each what is wrong with it
     survivors: list[list[str]] = field(default_factory=list)  # for each the wrong versions that pass
 
@@ -75,6 +78,14 @@ class Machine:
 
     torch: str
     device: str
+
+
+def cpuinfo() -> str:
+    """What Linux tells of the processors; "" elsewhere."""
+    try:
+        return Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return ""
 
 
 @dataclass
