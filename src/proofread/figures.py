@@ -73,6 +73,11 @@ class Number:
         places = len(self.fraction[1:])
         return Decimal(1).scaleb(self.exponent - places - (2 if self.percent else 0))
 
+    @property
+    def slack(self) -> Decimal:
+        """How far over a rounding edge a value may lie."""
+        return min(Decimal("5e-7"), self.unit / 100)
+
     def says(self, value: float) -> bool:
         """Whether rounding the value to the typed digits gives the typed number."""
         if not math.isfinite(value):
@@ -80,7 +85,7 @@ class Number:
         if self.value == 0 and not self.fraction:
             return value == 0
         exact = Decimal(value)
-        slack = min(Decimal("5e-7"), self.unit / 100) if isinstance(value, float) else Decimal(0)
+        slack = self.slack if isinstance(value, float) else Decimal(0)
         rounded = (Number.parse(self.write(nearby)) for nearby in (exact, exact - slack, exact + slack))
         return any(number is not None and number.value == self.value for number in rounded)
 
@@ -130,6 +135,28 @@ def correction(typed: str, value: Value) -> str | None:
     text = str(value)
     bare = typed.strip("\"'“”‘’")
     return None if text in (typed, bare) or text == bare[:1].swapcase() + bare[1:] else text
+
+
+def numbers(typed: str, value: Value) -> Iterator[tuple[str, float]]:
+    """The numbers of a value, each with what of the typed text says it ("" where it says another number of them)."""
+    if isinstance(value, (list, tuple)):
+        items = _taken_apart(typed.strip())[1]
+        for place, each in enumerate(value):
+            yield from numbers(items[place] if len(items) == len(value) else "", each)
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        yield typed.strip(), value
+
+
+def room(typed: str, value: float, slack: bool = True) -> tuple[float, float] | None:
+    """How far a value may move until the typed text no longer says it, and the unit of its last digit.
+
+    None if no rounding comes between them: a whole number, a word, a bare 0.
+    """
+    number = Number.parse(typed)
+    if number is None or not isinstance(value, float) or not math.isfinite(value) or not number.value:
+        return None
+    far = number.unit / 2 - abs(Decimal(value) - number.value)
+    return float(far + number.slack if slack else far), float(number.unit)
 
 
 def mended(typed: str, value: Value) -> str | None:

@@ -166,7 +166,7 @@ def attempt(
         process = multiprocessing.get_context("forkserver").Process(
             target=_attempt, args=(trials, packages, sender, workers or cores(), folder, limits), daemon=False
         )
-        with _no_main_module():
+        with no_main_module():
             process.start()
         sender.close()
         try:
@@ -200,7 +200,7 @@ class _Child:
         self.process = multiprocessing.get_context("forkserver").Process(
             target=_serve, args=(task, sender, str(root), scratch, limits), daemon=False
         )
-        with _no_main_module():
+        with no_main_module():
             self.process.start()
         sender.close()
         self.deadline = time.monotonic() + _START
@@ -283,8 +283,8 @@ def _death(code: int) -> str:
 
 
 @contextlib.contextmanager
-def _no_main_module() -> Iterator[None]:
-    # multiprocessing would import the program that called us, such as mkdocs with all its plugins, into each child.
+def no_main_module() -> Iterator[None]:
+    """Keep multiprocessing from importing the program that called us, such as mkdocs with all its plugins."""
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     try:
