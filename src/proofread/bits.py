@@ -46,7 +46,7 @@ class _Watch:
     def function(self, function: Any, place: int) -> Any:
         """The function, or one that does the same and takes note of what it compares."""
         name, owner = getattr(function, "__name__", ""), getattr(function, "__self__", None)
-        if name not in _EQUAL | _CLOSE or isinstance(function, FunctionType) and not _is_library(function):
+        if name not in _EQUAL | _CLOSE or (isinstance(function, FunctionType) and not _is_library(function)):
             return function  # a page may call something of its own so
 
         def noted(*given: Any, **named: Any) -> Any:
@@ -75,7 +75,7 @@ class _Watched(ast.NodeTransformer):
         exact = [isinstance(op, (ast.Eq, ast.NotEq, ast.In, ast.NotIn)) for op in node.ops]
         literal = [_literal(operand) for operand in operands]
         self.generic_visit(node)
-        watched = [
+        watched: list[ast.expr] = [
             self._call("operand", operand, place, not i, bool(i) and exact[i - 1] and not any(literal[i - 1 : i + 1]))
             for i, operand in enumerate([node.left, *node.comparators])
         ]
@@ -100,7 +100,7 @@ class _Watched(ast.NodeTransformer):
 
 
 def _is_library(function: FunctionType) -> bool:
-    return function.__module__.partition(".")[0] in ("numpy", "torch")
+    return str(function.__module__).partition(".")[0] in ("numpy", "torch")
 
 
 def _literal(node: ast.expr) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from . import config, shelf
+from . import config, machines, shelf
 from .cache import Cache
 from .check import Checked, Report, check, find_pages
 from .config import Settings, SettingsError
@@ -57,6 +57,7 @@ exit codes:
   3    proofread could not do its work: no room on the disk, a cache that cannot be written
   130  stopped, by Ctrl-C for one
 """
+_MACHINES = "\n\nThe machines:\n\n"
 _CHECK = """\
 Check pages, and run those that changed; try the programs of their cells. Each finding is one line on stdout,
 
@@ -66,6 +67,13 @@ Progress and the summary go to stderr. With --json, stdout is one object for edi
 
   {"pages": [{"path", "why", "seconds", "figures", "formulas", "waived": [{"line", "reason"}]}],
    "findings": [{"path", "line", "column", "kind", "message", "detail", "subject", "edit"}]}
+
+With --machines, the pages run as on other machines too, one after the other: what is found on one
+and not on another, what reads otherwise, and which figure stands so near a rounding edge that some
+machine may round it to another one are findings. Programs are not tried. The JSON object then has
+
+  "machines": {name: how it is emulated here, or why not},
+  "moves": [{"path", "line", "expression", "values": {machine: number}}], the furthest first
 
 "why" says why a page ran, and is "" if it did not; "seconds" is how long its last run took;
 "column", or null, is where on its line a finding begins; "edit", or null, is the change that
@@ -120,9 +128,23 @@ def _parser() -> argparse.ArgumentParser:
         return made
 
     kinds = "\n".join(f"  {kind:<11} {meaning}" for kind, meaning in KINDS.items())
-    checking = command("check", _check, "check pages, and run those that changed", _CHECK + kinds)
+    others = "\n".join(f"  {name:<11} {says}" for name, says in machines.SAYS.items())
+    checking = command("check", _check, "check pages, and run those that changed", _CHECK + kinds + _MACHINES + others)
     checking.add_argument("--mutants", action="store_true", help="find wrong versions of formulas that would pass, too")
     checking.add_argument("--waivers", action="store_true", help="list what is waived, and why")
+    checking.add_argument(
+        "--machines",
+        action="store_const",
+        const=machines.USUAL,
+        help=f"compare what other machines give: {', '.join(machines.USUAL)}",
+    )
+    checking.add_argument(
+        "--machine",
+        action="append",
+        dest="machines",
+        choices=machines.SAYS,
+        help="the same, of this and those named",
+    )
     checking.add_argument("--json", action="store_true", help="write one JSON object to stdout")
 
     text = "Run pages and show what each cell gives, as text:\n\n  proofread run docs/page.py --cell 3"
@@ -182,25 +204,34 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-cache", action="store_true", help="run every page, whatever is kept")
 
 
-def _report(options: argparse.Namespace, *, mutants: bool = False, programs: bool = False) -> Report:
-    """Check the pages that were named, and show how it goes."""
+def _pages(options: argparse.Namespace) -> list[Path]:
     for path in options.paths:
         if not path.exists():
             raise UsageError(f"{path} does not exist; name pages, or folders that hold some")
     pages = find_pages(options.paths)
     if not pages:
         raise UsageError(f"no pages in {', '.join(map(str, options.paths))}: neither .md nor .py with # %% cells")
-    settings, progress = _settings(options), shown(sys.stderr, len(pages))
+    return pages
+
+
+def _report(options: argparse.Namespace, *, mutants: bool = False, programs: bool = False) -> Report:
+    """Check the pages that were named, and show how it goes."""
+    pages, settings = _pages(options), _settings(options)
+    keep, progress = not options.no_cache, shown(sys.stderr, len(pages))
     try:
         return check(
-            pages,
-            root=_project(),
-            settings=settings,
-            keep=not options.no_cache,
-            mutants=mutants,
-            programs=programs,
-            progress=progress,
+            pages, root=_project(), settings=settings, keep=keep, mutants=mutants, programs=programs, progress=progress
         )
+    finally:
+        progress.close()
+
+
+def _compared(options: argparse.Namespace) -> machines.Compared:
+    """Check the pages that were named on several machines, and show how it goes."""
+    pages, settings, names = _pages(options), _settings(options), options.machines
+    keep, progress = not options.no_cache, shown(sys.stderr, len(pages) * len(machines.chosen(names)[0]))
+    try:
+        return machines.compare(pages, root=_project(), settings=settings, names=names, keep=keep, progress=progress)
     finally:
         progress.close()
 
@@ -216,17 +247,24 @@ def _settings(options: argparse.Namespace) -> Settings:
 
 
 def _check(options: argparse.Namespace) -> int:
-    report = _report(options, mutants=options.mutants, programs=True)
+    if options.machines and options.mutants:
+        raise UsageError("--mutants are the same on all machines; ask for them without --machines")
+    compared = _compared(options) if options.machines else None
+    report = compared.report if compared else _report(options, mutants=options.mutants, programs=True)
+    findings = (compared or report).findings
     if options.json:
-        print(json.dumps(_as_json(report), indent=1))
+        told = _as_json(report) | {"findings": list(map(asdict, findings))}
+        if compared:
+            told |= {"machines": compared.machines, "moves": list(map(asdict, compared.moves))}
+        print(json.dumps(told, indent=1))
     else:
-        _tell(report.findings)
+        _tell(findings)
     if options.waivers and not options.json:
         for checked in report.pages:
             for line, reason in _waived(checked):
                 print(f"{checked.page.path}:{line}: waived: {reason}")
-    print(report, file=sys.stderr)
-    return 1 if report.findings else 0
+    print(compared or report, file=sys.stderr)
+    return 1 if findings else 0
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -334,6 +372,7 @@ def _cache(options: argparse.Namespace) -> int:
     if options.action == "prune":
         dropped = [entry for entry in entries if options.all or entry.stale]
         freed = cache.prune(dropped) + shelf.prune(cache.directory, options.all)
+        freed += machines.prune(cache.directory) if options.all else 0
         print(f"removed {len(dropped)} of {len(entries)} runs, {freed / 1e6:.1f} MB")
         return 0
     for entry in entries:
@@ -368,4 +407,4 @@ def _as_json(report: Report) -> dict[str, Any]:
         }
         for checked in report.pages
     ]
-    return {"pages": pages, "findings": [asdict(finding) for finding in report.findings]}
+    return {"pages": pages}

@@ -7,6 +7,7 @@ process of its own with a server of its own. ``python -m proofread.machines far`
 
 import multiprocessing
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -43,28 +44,34 @@ _ASKED = ("bits", "torch.backends.cpu.get_cpu_capability()")
 
 @dataclass(frozen=True)
 class Machine:
-    """One that is emulated here: what it stands for, the variables that make it, what this processor must have."""
+    """One that is emulated here: the variables that make it, and what this processor must have for that."""
 
     name: str
-    says: str
     variables: Mapping[str, str] = field(default_factory=dict)
     needs: str = ""
 
 
+SAYS = {
+    "this": "this machine, as its pages always run",
+    "plain": "a processor of its first kind: x86-64 without AVX, ARM without SVE",
+    "avx2": "an x86-64 processor with AVX2 and nothing newer",
+    "threads": "two threads for each page",
+    "abroad": "another locale, whose text is not UTF-8, and another time zone",
+    "far": "plain, threads and abroad at once, which costs a single run",
+}
 MACHINES = (
-    Machine("this", "this machine, as its pages always run"),
-    Machine("plain", "an x86-64 processor of the first kind, without AVX", _X86, "sse2"),
-    Machine("plain", "an ARM processor of the first kind with 64 bits, without SVE", _ARM, "asimd"),
-    Machine("avx2", "an x86-64 processor with AVX2 and nothing newer", _AVX2, "avx2"),
-    Machine("threads", "two threads for each page", _THREADS),
-    Machine("abroad", "another locale, whose text is not UTF-8, and another time zone", _ABROAD),
-    Machine("far", "plain, threads and abroad at once", _X86 | _THREADS | _ABROAD, "sse2"),
-    Machine("far", "plain, threads and abroad at once", _ARM | _THREADS | _ABROAD, "asimd"),
-    Machine("far", "threads and abroad at once", _THREADS | _ABROAD),
+    Machine("this"),
+    Machine("plain", _X86, "sse2"),
+    Machine("plain", _ARM, "asimd"),
+    Machine("avx2", _AVX2, "avx2"),
+    Machine("threads", _THREADS),
+    Machine("abroad", _ABROAD),
+    Machine("far", _X86 | _THREADS | _ABROAD, "sse2"),
+    Machine("far", _ARM | _THREADS | _ABROAD, "asimd"),
+    Machine("far", _THREADS | _ABROAD),
 )
-NAMES = tuple(dict.fromkeys(machine.name for machine in MACHINES))
 # What --machines takes: one that differs in a single way says which way it is.
-USUAL = tuple(name for name in NAMES if name != "far")
+USUAL = tuple(name for name in SAYS if name != "far")
 
 
 @dataclass(frozen=True)
@@ -114,9 +121,9 @@ class Compared:
 def chosen(names: Iterable[str]) -> tuple[list[Machine], dict[str, str]]:
     """The machines of these names, this one first, and why the others cannot be had here."""
     words = set(cpuinfo().lower().split())
-    taken, missing = [MACHINES[0]], {}
+    taken, missing = [MACHINES[0]], dict[str, str]()
     for name in dict.fromkeys(names):
-        fit = [machine for machine in MACHINES if machine.name == name and (not machine.needs or machine.needs in words)]
+        fit = [machine for machine in MACHINES if machine.name == name and {machine.needs} <= words | {""}]
         if not fit:
             needs = " or ".join(machine.needs for machine in MACHINES if machine.name == name)
             missing[name] = f"not here: this system does not say that its processor has {needs}"
@@ -139,7 +146,7 @@ def compare(
         paths: The pages.
         root: The project.
         settings: How they are run and kept. The runs of other machines are kept apart.
-        names: Which of `NAMES`; this machine is always one of them.
+        names: Which of `SAYS`; this machine is always one of them.
         keep: Whether to keep runs and to take those that were kept.
         progress: Called with what there is to tell.
     """
@@ -150,9 +157,9 @@ def compare(
         reports[machine.name], (bits[machine.name], capability) = _elsewhere(
             machine, (paths, root, settings, keep), progress
         )
-        same = [other for other in bits if bits[other] == bits[machine.name]][0]
+        same = next(other for other in bits if bits[other] == bits[machine.name])
         computes = "" if same == machine.name else f", computes as {same} does"
-        how[machine.name] = f"{machine.says} ({capability}{computes})"
+        how[machine.name] = f"{SAYS[machine.name]} ({capability}{computes})"
     how = {name: how[name] for name in dict.fromkeys([*reports, *how])}
     compared = list(_numbers(reports))
     moves = [move for move, _ in compared if len({*move.values.values()}) > 1]
@@ -160,6 +167,14 @@ def compare(
     here = reports["this"]
     findings = [*_flips(reports), *_shown(reports), *(near for _, near in compared if near)]
     return Compared(how, here, sorted(set(findings)), len(compared), moves)
+
+
+def prune(directory: Path) -> int:
+    """Remove what the runs of other machines left in a cache; returns how many bytes that freed."""
+    files = [file for file in (directory / "machines").rglob("*") if file.is_file()]
+    freed = sum(file.stat().st_size for file in files)
+    shutil.rmtree(directory / "machines", ignore_errors=True)
+    return freed
 
 
 def _elsewhere(
@@ -202,6 +217,8 @@ def _check(
         sender.send((report, [str(value) for value in probed.results[-1].values]))
     except Exception as error:
         sender.send(error)
+    except KeyboardInterrupt:
+        pass  # which the program that asked tells of
 
 
 def _flips(reports: Mapping[str, Report]) -> Iterator[Finding]:
@@ -249,8 +266,8 @@ def _near(move: Move, typed: str, is_typed: bool) -> Finding | None:
         room = figures.room(typed, value, is_typed)
         if room and 0 <= room[0] <= max(_NEAR * room[1], _FURTHER * moved):
             message = (
-                f"{typed} stands at a rounding edge: {move.expression} gives {value:.10g}, and another machine may give "
-                "another digit; show fewer of them, or another figure"
+                f"{typed} stands at a rounding edge: {move.expression} gives {value:.10g}, and another machine may "
+                "give another digit; show fewer of them, or another figure"
             )
             return Finding(move.path, move.line, message, kind="machine")
     return None
@@ -279,7 +296,7 @@ def _once(values: Mapping[str, figures.Value]) -> list[figures.Value]:
 
 
 def _names(names: Iterable[str]) -> str:
-    return ", ".join(name for name in NAMES if name in set(names))
+    return ", ".join(name for name in SAYS if name in set(names))
 
 
 if __name__ == "__main__":
