@@ -412,11 +412,13 @@ def _watch() -> tuple[set[str], set[str]]:
             words = arguments[1] if event == "subprocess.Popen" and isinstance(arguments[1], (list, tuple)) else ()
             opened.update(os.path.abspath(word) for word in words if isinstance(word, str))  # a script that it names
 
-    def spawn(path: Any, *rest: Any) -> Any:
-        started.add("multiprocessing")  # which starts by no way that tells
-        return spawned(path, *rest)
+    spawned = util.spawnv_passfds
 
-    spawned, util.spawnv_passfds = util.spawnv_passfds, spawn
+    def spawn(*given: Any) -> int:
+        started.add("multiprocessing")  # which starts by no way that tells
+        return spawned(*given)
+
+    util.spawnv_passfds = spawn
     sys.addaudithook(audit)
     return opened, started
 

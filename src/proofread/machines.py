@@ -296,7 +296,8 @@ def _once(values: Mapping[str, figures.Value]) -> list[figures.Value]:
 
 
 def _names(names: Iterable[str]) -> str:
-    return ", ".join(name for name in SAYS if name in set(names))
+    named = set(names)
+    return ", ".join(name for name in SAYS if name in named)
 
 
 if __name__ == "__main__":

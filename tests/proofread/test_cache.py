@@ -7,6 +7,8 @@ from proofread.cache import Cache
 from proofread.check import Report, check
 from proofread.steps import Outcome, Result, Step, Task
 
+VARIABLES = ["TORCH_LOGS", "ONEDNN_MAX_CPU_ISA", "DNNL_VERBOSE", "KMP_AFFINITY", "OPENBLAS_CORETYPE", "MKL_CBWR", "TZ"]
+VARIABLES += ["ATEN_CPU_CAPABILITY", "LC_ALL", "LC_NUMERIC", "LANG", "LANGUAGE"]
 PAGE = """\
 # %% [markdown]
 # It gives three<!--== module.value -->.
@@ -99,9 +101,68 @@ def test_the_environment_knows_python_the_machine_its_libraries_and_the_engine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     environment = cache_module.environment()
-    assert environment.keys() >= {"Python", "the platform", "the GPU", "torch", "matplotlib", "proofread"}
-    monkeypatch.setenv("TORCH_LOGS", "dynamo")
-    assert cache_module.environment.__wrapped__()["$TORCH_LOGS"] == "dynamo"
+    machine = {"the platform", "the processor", "the GPU"}
+    assert environment.keys() >= {"Python", *machine, "torch", "matplotlib", "proofread"}
+    for name in VARIABLES:
+        monkeypatch.setenv(name, "set")
+    monkeypatch.setenv("EDITOR", "ed")
+    found = cache_module.environment.__wrapped__()
+    assert {f"${name}" for name in VARIABLES} <= found.keys()
+    assert "$EDITOR" not in found
+
+
+def test_another_processor_is_told_from_this_one_by_what_it_can_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    def processor(told: str) -> str:
+        monkeypatch.setattr(cache_module, "cpuinfo", lambda: told)
+        return cache_module.environment.__wrapped__()["the processor"]
+
+    epyc = "model name\t: AMD EPYC\ncpu MHz\t\t: 2400.1\nflags\t\t: sse2 avx2 avx512f\n"
+    assert processor(epyc) == processor(epyc.replace("2400.1", "3100.7"))
+    assert processor(epyc) == processor(f"processor\t: 0\n{epyc}\nprocessor\t: 1\n{epyc}")
+    arm = "CPU part\t: 0xd40\nFeatures\t: fp asimd sve\n"
+    others = [epyc.replace(" avx512f", ""), epyc.replace("EPYC", "Ryzen"), arm, arm.replace("0xd40", "0xd0c"), ""]
+    assert len({processor(told) for told in [epyc, *others]}) == 6
+
+
+STARTS = {
+    "subprocess": "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'import package.part'], check=True)",
+    "os.system": "import os, sys\nassert not os.system(sys.executable + ' -c \"import package.part\"')",
+    "spawn": (
+        "import importlib, multiprocessing\n"
+        "child = multiprocessing.get_context('spawn').Process(target=importlib.import_module, args=('package.part',))\n"
+        "child.start()\nchild.join()\nassert not child.exitcode"
+    ),
+    "fork": "import os\nchild = os.fork()\nif not child:\n    os._exit(0)\nos.waitpid(child, 0)",
+}
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_a_page_that_starts_a_process_depends_on_all_sources_of_the_packages(
+    project: Project, monkeypatch: pytest.MonkeyPatch, start: str
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(project.root))
+    (project.root / "package").mkdir()
+    project.write("package/__init__.py", "")
+    project.write("package/part.py", "value = 3\n")
+    project.write("pyproject.toml", '[tool.proofread]\npackages = ["package"]\n')
+    project.write("page.py", f"# %%\n{STARTS[start]}\n")
+    project.write("alone.py", "# %%\nimport package\n")
+    pages = [project.root / "page.py", project.root / "alone.py"]
+    assert check(pages, root=project.root).findings == []
+    assert [page.ran for page in check(pages, root=project.root).pages] == [False, False]
+    project.edit("package/part.py", "3", "4")
+    assert [page.ran for page in check(pages, root=project.root).pages] == [True, False]
+
+
+def test_a_script_that_a_page_starts_is_one_of_its_files(project: Project) -> None:
+    project.write("script.py", "value = 3\n")
+    project.write(
+        "page.py", "# %%\nimport subprocess, sys\nsubprocess.run([sys.executable, 'script.py'], check=True)\n"
+    )
+    project.check()
+    assert not project.check().pages[0].ran
+    project.edit("script.py", "3", "4")
+    assert project.check().pages[0].ran
 
 
 def test_a_distribution_that_is_installed_anew_is_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,179 @@
+"""What flips, moves or stands near an edge on other machines, told apart on this one."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from proofread import figures, machines
+from proofread.cli import main
+from proofread.config import Settings
+from proofread.machines import Compared, Move, chosen, compare
+
+PAGE = """\
+# %%
+import locale, os, time
+import torch
+
+threads = torch.get_num_threads()
+kind = os.environ.get("ATEN_CPU_CAPABILITY", "its own")
+drift = 0.4242 + 1e-9 * threads
+edge = 0.125 - 1e-9
+near = 0.125 - 1e-5 * threads
+
+# %% [markdown]
+# It runs on one<!--= threads --> thread, and says {{ threads }}.
+# The clock is `UTC`<!--= time.tzname[0] -->.
+# Text is `utf-8`<!--= locale.getpreferredencoding(False).lower() -->.
+# It computes as *its own*<!--= kind --> can.
+# It is 42%<!--= drift -->, on every machine.
+# It is 12%<!--= edge -->, or 12.5%<!--= edge -->.
+# It is {{ near :.1%}}, or 12%<!--= near -->.
+# On every machine it is two<!--= 3 * threads // threads -->.
+"""
+X86 = "flags : fpu sse sse2 avx avx2"
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Compared:
+    """One page on this machine, on two threads, and as far away as it goes."""
+    root = tmp_path_factory.mktemp("machines")
+    (root / "page.py").write_text(PAGE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("ATEN_CPU_CAPABILITY", raising=False)
+        patch.setenv("LC_ALL", "C.UTF-8")
+        patch.setenv("TZ", "UTC0")
+        return compare([root / "page.py"], root=root, settings=Settings(), names=["threads", "far"])
+
+
+def on(compared: Compared, line: int) -> list[str]:
+    return [finding.message for finding in compared.findings if finding.line == line]
+
+
+def test_a_claim_that_flips_is_found_with_the_machines_on_which_it_does(compared: Compared) -> None:
+    flip, read = sorted(on(compared, 12))
+    assert flip == "it says one, but threads gives two: on threads, far, not on this"
+    assert read.startswith("{{ threads }} reads 1 on this; 2 on threads, far: ")
+    assert {finding.kind for finding in compared.findings if finding.line == 12} == {"machine"}
+
+
+def test_a_time_zone_and_a_locale_that_flip_are_found(compared: Compared) -> None:
+    assert on(compared, 13) == ["it says UTC, but time.tzname[0] gives NPT: on far, not on this, threads"]
+    (encoding,) = on(compared, 14)
+    assert encoding.startswith("it says utf-8, but locale.getpreferredencoding(False).lower() gives ")
+    assert encoding.endswith(": on far, not on this, threads")
+
+
+@pytest.mark.skipif("plain" in chosen(["plain"])[1], reason="this system does not say what its processor has")
+def test_an_emulated_processor_is_another_one(compared: Compared) -> None:
+    assert on(compared, 15) == ["it says its own, but kind gives default: on far, not on this, threads"]
+    assert "(DEFAULT" in compared.machines["far"]
+
+
+def test_a_figure_at_a_rounding_edge_is_found_and_one_that_merely_moves_is_not(compared: Compared) -> None:
+    assert on(compared, 16) == []
+    (edge,) = on(compared, 17)
+    assert edge.startswith("12% stands at a rounding edge: edge gives 0.124999999, and another machine may ")
+    # One that moves as far as to the edge, nearly: some machine moves it over.
+    assert [message.split(" stands")[0] for message in on(compared, 18)] == ["12%", "12.5%"]
+
+
+def test_what_is_wrong_everywhere_is_found_once_as_ever(compared: Compared) -> None:
+    (finding,) = (finding for finding in compared.findings if finding.line == 19)
+    assert finding.message == "it says two, but 3 * threads // threads gives three"
+    assert finding.kind == "figure"
+
+
+def test_what_moves_is_summed_up(compared: Compared) -> None:
+    moved = {move.expression: move for move in compared.moves}
+    assert moved.keys() == {"threads", "drift", "near"}
+    assert moved["drift"].by == pytest.approx(1e-9 / 0.4242, rel=1e-3)
+    assert compared.moves[0] == moved["threads"]
+    assert f"3 of {compared.numbers} numbers move, at most by 5.0e-01 of their size: page.py:12, threads" in str(
+        compared
+    )
+
+
+@pytest.mark.parametrize(
+    ("told", "variables", "missing"),
+    [
+        (X86, {"plain": "COMPATIBLE", "avx2": "AVX2", "far": "COMPATIBLE"}, set()),
+        (X86.replace(" avx2", ""), {"plain": "COMPATIBLE", "far": "COMPATIBLE"}, {"avx2"}),
+        ("Features : fp asimd sve", {"plain": None, "far": None}, {"avx2"}),
+        ("", {"far": None}, {"plain", "avx2"}),
+    ],
+    ids=["x86", "x86 without AVX2", "ARM", "unknown"],
+)
+def test_only_what_this_processor_can_do_is_emulated_and_the_rest_is_said(
+    monkeypatch: pytest.MonkeyPatch, told: str, variables: dict[str, str | None], missing: set[str]
+) -> None:
+    monkeypatch.setattr(machines, "cpuinfo", lambda: told)
+    taken, lacking = chosen(["plain", "avx2", "far"])
+    assert {machine.name: machine.variables.get("MKL_CBWR") for machine in taken[1:]} == variables
+    assert taken[0].name == "this"
+    assert lacking.keys() == missing
+    assert all(why.startswith("not here: ") for why in lacking.values())
+    assert all("OMP_NUM_THREADS" in machine.variables for machine in taken if machine.name == "far")
+
+
+@pytest.mark.parametrize(
+    ("typed", "value", "room"),
+    [
+        ("55%", 0.55, (0.005, 0.01)),
+        ("55%", 0.5512, (0.0038, 0.01)),
+        ("0.551", 0.5505, (0.0, 0.001)),
+        ("3 × 10⁻⁸", 3.2e-8, (0.3e-8, 1e-8)),
+        ("1,235", 1234.6, (0.1, 1.0)),
+    ],
+)
+def test_room_is_what_a_value_may_move_until_it_is_shown_otherwise(
+    typed: str, value: float, room: tuple[float, float]
+) -> None:
+    assert figures.room(typed, value, slack=False) == pytest.approx(room, abs=1e-12)
+
+
+@pytest.mark.parametrize(("typed", "value"), [("13", 13), ("0", 0.0), ("three", 3.0), ("inf", float("inf")), ("", 0.5)])
+def test_what_no_rounding_comes_between_has_no_room(typed: str, value: float) -> None:
+    assert figures.room(typed, value) is None
+
+
+def test_numbers_stand_with_what_says_them() -> None:
+    assert [*figures.numbers("(0.5, 12%)", [0.5, 0.12])] == [("0.5", 0.5), ("12%", 0.12)]
+    assert [*figures.numbers("`(2, 3)`", [2])] == [("", 2)]
+    assert [*figures.numbers("larger", True)] == []
+
+
+def test_one_object_tells_an_editor_what_moves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("page.py").write_text("# %%\nimport torch\n\n# %% [markdown]\n# 1<!--= torch.get_num_threads() -->\n")
+    assert main(["check", "page.py", "--machine", "threads", "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert [each["kind"] for each in told["findings"]] == ["machine"]
+    assert told["machines"].keys() == {"this", "threads"}
+    assert told["moves"] == [
+        {"path": "page.py", "line": 5, "expression": "torch.get_num_threads()", "values": {"this": 1, "threads": 2}}
+    ]
+    kept = Path(".cache/proofread")
+    assert [*kept.glob("runs/*/*.json")]
+    assert [*kept.glob("machines/threads/runs/*/*.json")]
+    assert main(["cache", "prune", "--all"]) == 0
+    assert not (kept / "machines").exists()
+
+
+def test_mutants_and_unknown_machines_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("page.md").write_text("# A page\n")
+    assert main(["check", "page.md", "--machines", "--mutants"]) == 2
+    assert "--mutants are the same on all machines" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as stopped:
+        main(["check", "page.md", "--machine", "mars"])
+    assert stopped.value.code == 2
+
+
+def test_a_move_is_told_as_a_part_of_its_size() -> None:
+    assert Move("page.py", 1, "x", {"this": -2.0, "far": -1.0}).by == 0.5
+    assert Move("page.py", 1, "x", {"this": 0.0, "far": 0.0}).by == 0.0
