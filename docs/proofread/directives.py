@@ -16,6 +16,7 @@
 # | --- | --- |
 # | `55%<!--= weights[6, 6] -->` | the figure before it is what the expression gives |
 # | `larger<!--= a > b -->` | the claim before it holds |
+# | `same<!--= a.equal(b)  # to the bit: copies -->` | computed numbers are equal to the last bit, and why |
 # | `{{ weights[6, 6] :.0%}}` | computed and formatted here |
 # | `<!--== ... -->`, `{{= ... }}` | the same, as things stand at the end of the page |
 # | `in 2017<!--~ year -->` | waived, for the reason given |
@@ -107,6 +108,32 @@ ours, theirs = 1.2, 1.9
 #
 # It takes over 1.5<!--= theirs > 1.5 --> hours,
 # or over 3.5<!--= theirs > 1.5 --> hours.
+""")
+
+# %% [markdown]
+# ## Equal to the bit
+#
+# Another processor adds in another order, and its sums differ from ours in the last bit. A claim that two computed
+# numbers are equal, by `==`, `torch.equal` or a tolerance of zero, may hold on your machine alone. It takes a tolerance,
+# or a reason why no bit can differ: nothing is computed, numbers only change their places. What counts is what is
+# really compared: whole numbers, truth values, shapes, texts and numbers that you wrote down need no reason.
+
+# %% tags=["no-snippet"]
+proofread(r"""
+# %%
+import torch
+
+x = torch.tensor([0.1, 0.2, 0.3])
+half, back = x / 2, x.flip(0).flip(0)
+
+# %% [markdown]
+# Halves add up to the same<!--= torch.equal(half + half, x) -->,
+# nearly the same<!--= torch.allclose(half + half, x) -->.
+# What is turned twice is the same<!--= torch.equal(back, x)
+#   # to the bit: only places change -->.
+# The shapes are the same<!--= back.shape == x.shape -->, and
+# nothing is zero<!--= (x != 0).all()
+#   # to the bit: no reason is needed here -->.
 """)
 
 # %% [markdown]

@@ -37,7 +37,7 @@ _VARIABLES = re.compile(
 )
 # Lines of /proc/cpuinfo that say what a processor can do, on x86 and on ARM; others tell how fast it runs just now.
 _PROCESSOR = re.compile(
-    r"^(?:vendor_id|cpu family|model|model name|stepping|flags|CPU \w+|Features)\s*:.*$", re.MULTILINE | re.IGNORECASE
+    r"^(?:vendor_id|cpu family|model|model name|stepping|flags|CPU \w+|Features)\s*:.*$", re.MULTILINE
 )
 
 

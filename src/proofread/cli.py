@@ -30,6 +30,7 @@ fences run. In its prose an author writes
 
   keeps 55%<!--= weights[6, 6] --> of itself    a figure, and what must give it
   is larger<!--= a > b -->                      a claim, and what must be True
+  same<!--= a.equal(b)  # to the bit: copies --> computed numbers equal to the last bit, and why
   {{ weights[6, 6] :.0%}}                       a figure that the page computes
   <!--== ... -->, {{= ... }}                    the same, as the page stands at its end
   in 2017<!--~ year of publication -->          a figure that is waived, and why; alone on a
@@ -73,7 +74,8 @@ and not on another, what reads otherwise, and which figure stands so near a roun
 machine may round it to another one are findings. Programs are not tried. The JSON object then has
 
   "machines": {name: how it is emulated here, or why not},
-  "moves": [{"path", "line", "expression", "values": {machine: number}}], the furthest first
+  "moves": [{"path", "line", "expression", "values": {machine: number}}], the furthest first,
+  "prints": the cells that print something else on some machine
 
 "why" says why a page ran, and is "" if it did not; "seconds" is how long its last run took;
 "column", or null, is where on its line a finding begins; "edit", or null, is the change that
@@ -256,6 +258,7 @@ def _check(options: argparse.Namespace) -> int:
         told = _as_json(report) | {"findings": list(map(asdict, findings))}
         if compared:
             told |= {"machines": compared.machines, "moves": list(map(asdict, compared.moves))}
+            told["prints"] = compared.prints
         print(json.dumps(told, indent=1))
     else:
         _tell(findings)

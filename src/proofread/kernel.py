@@ -418,7 +418,7 @@ def _watch() -> tuple[set[str], set[str]]:
         started.add("multiprocessing")  # which starts by no way that tells
         return spawned(*given)
 
-    util.spawnv_passfds = spawn
+    util.spawnv_passfds = spawn  # type: ignore[assignment]  # of the same form
     sys.addaudithook(audit)
     return opened, started
 

@@ -19,7 +19,7 @@ from .check import Checked, Report, Text, Told, check
 from .config import Settings
 from .findings import Finding
 from .prose import Claim, Computed
-from .steps import Step, Task, cpuinfo
+from .steps import Output, Step, Task, cpuinfo
 
 _X86 = {"ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE", "ONEDNN_MAX_CPU_ISA": "SSE41"}
 _X86 |= {"OPENBLAS_CORETYPE": "Prescott"}
@@ -100,6 +100,7 @@ class Compared:
         findings: What is wrong on all of them, on some, or could be on another.
         numbers: How many numbers were compared.
         moves: Those that are not the same everywhere, the furthest first.
+        prints: The cells that print something else on some machine, by path and line: what readers see there is theirs.
     """
 
     machines: Mapping[str, str]
@@ -107,6 +108,7 @@ class Compared:
     findings: list[Finding]
     numbers: int
     moves: list[Move]
+    prints: list[str]
 
     def __str__(self) -> str:
         told = [f"{name}: {how}" for name, how in self.machines.items()]
@@ -114,6 +116,8 @@ class Compared:
         if self.moves:
             most = self.moves[0]
             moved += f", at most by {most.by:.1e} of their size: {most.path}:{most.line}, {most.expression}"
+        if self.prints:
+            moved += f"\ncells that print otherwise, in a last digit or more: {', '.join(self.prints)}"
         found = f"{len(self.findings)} finding{'s' * (len(self.findings) != 1)}"
         return "\n".join([*told, moved, f"{len(self.report.pages)} pages on {len(self.machines)} machines; {found}"])
 
@@ -166,7 +170,7 @@ def compare(
     moves.sort(key=lambda move: move.by, reverse=True)
     here = reports["this"]
     findings = [*_flips(reports), *_shown(reports), *(near for _, near in compared if near)]
-    return Compared(how, here, sorted(set(findings)), len(compared), moves)
+    return Compared(how, here, sorted(set(findings)), len(compared), moves, [*_prints(reports)])
 
 
 def prune(directory: Path) -> int:
@@ -256,7 +260,8 @@ def _numbers(reports: Mapping[str, Report]) -> Iterator[tuple[Move, Finding | No
         for same in zip(*found, strict=True):
             given = dict(zip(exact, (number for _, number in same), strict=True))
             move = Move(checked.page.path, text.line + figure.line, figure.expression, given)
-            yield move, _near(move, same[0][0], is_typed)
+            flips = not is_typed and len({*map(str, values.values())}) > 1  # which says more
+            yield move, None if flips else _near(move, same[0][0], is_typed)
 
 
 def _near(move: Move, typed: str, is_typed: bool) -> Finding | None:
@@ -271,6 +276,19 @@ def _near(move: Move, typed: str, is_typed: bool) -> Finding | None:
             )
             return Finding(move.path, move.line, message, kind="machine")
     return None
+
+
+def _prints(reports: Mapping[str, Report]) -> Iterator[str]:
+    """The cells whose text is not the same on every machine that came to them."""
+    for pages in zip(*(report.pages for report in reports.values()), strict=True):
+        for place, cell in enumerate(pages[0].page.cells):
+            printed = [[_text(output) for output in page.outputs(place)] for page in pages if place in page.code]
+            if any(each != printed[0] for each in printed):
+                yield f"{pages[0].page.path}:{cell.line}"
+
+
+def _text(output: Output) -> str:
+    return str(output.get("text") or output.get("data", {}).get("text/plain", ""))
 
 
 def _figures(

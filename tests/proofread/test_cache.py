@@ -128,7 +128,8 @@ STARTS = {
     "subprocess": "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'import package.part'], check=True)",
     "os.system": "import os, sys\nassert not os.system(sys.executable + ' -c \"import package.part\"')",
     "spawn": (
-        "import importlib, multiprocessing\n"
+        "import __main__, importlib, multiprocessing\n"
+        "del __main__.__file__\n"  # or the child would import the page from where the server was started
         "child = multiprocessing.get_context('spawn').Process(target=importlib.import_module, args=('package.part',))\n"
         "child.start()\nchild.join()\nassert not child.exitcode"
     ),
