@@ -15,7 +15,7 @@
 # **Two options of `nn.MultiheadAttention` take a key and a value from no sequence at all.** `add_bias_kv=True` appends
 # a learned pair, `add_zero_attn=True` a pair of zeros, and the weights become `(6, 12)`<!--== grown[0] -->; with both,
 # `(6, 13)`<!--== grown[2] -->. In spite of its name `add_bias_kv` adds nothing *to* the keys. It would be of no use: a
-# constant added to all keys moves the weights by less than 0.000001<!--== shift_gap < 0.000001 -->.
+# constant added to all keys moves no<!--== "no" if shift_gap < 1e-5 else "some" --> weight, up to rounding.
 #
 # **You should know** [what attention computes](01_what_is_attention.py), what `True` means in a [mask](05_masks.py),
 # how to [switch a module's matrices off](03_weight_bypass.py), and what a step of training is. **You will know** which
@@ -131,7 +131,7 @@ def moved(name, position):
     changed = inputs[name].clone()
     changed[:, position] += 1
     after, _ = theirs(**{**inputs, name: changed})
-    return (after != output).any(dim=-1)[0].int().tolist()
+    return ((after - output).abs() > 1e-5).any(dim=-1)[0].int().tolist()  # by more than rounding
 
 
 by_query, by_key, by_value = moved("query", 2), moved("key", 2), moved("value", 2)
@@ -149,9 +149,12 @@ by_query, by_key, by_value
 #
 # ## More keys than queries: which of them is now?
 #
-# Between two different sequences a causal mask makes no sense: the source is known as a whole. But there is another
-# case with fewer queries than keys: the newest tokens of *one* sequence ask all that came before, whose keys were kept.
-# The last query is the last token. So the mask has to be aligned at its bottom right corner:
+# Between two different sequences a causal mask is rare, since the source is usually known as a whole. (A translator that
+# begins before the speaker has finished needs one, and `nn.TransformerDecoder` takes it: `memory_mask`, with the hint
+# `memory_is_causal`<!--= "memory_is_causal" if "memory_is_causal" in
+# inspect.signature(nn.TransformerDecoder.forward).parameters else "gone" -->.) The usual case with fewer queries than
+# keys is another: the newest tokens of *one* sequence ask all that came before, whose keys were kept. The last query is
+# the last token. So the mask has to be aligned at its bottom right corner:
 
 # %%
 causal = masks.causal(2, 5)  # two queries, five keys
@@ -261,21 +264,21 @@ without[0].isnan().all(), alone[0].isnan().any()
 # o, a = scaled_dot_product_attention(q, k, v, need_weights=True) -->
 #
 # That is the output of a layer with another bias at its end. (The same holds for the key's part of `in_proj_bias`: it
-# moves no output, and is [never missed](07_from_scratch.py#exercises).) Appended, the pair competes with the others.
-# Make both vectors ten<!--== factor --> times as long, and compare what moves:
+# moves no output, and is [not missed](07_from_scratch.py#exercises).) Appended, the pair competes with the others.
+# Take twice<!--== "twice" if factor == 2 else "once" --> the vector of *order* for both, and compare:
 
 # %%
-factor = 10
-shift_k, shift_v = factor * bias_k, factor * bias_v
-by_shift = X + shift_k, X + shift_v
-by_append = torch.cat([X, shift_k]), torch.cat([X, shift_v])
+factor = 2
+pair = factor * Y[5:]  # 1 features
+by_shift = X + pair, X + pair
+by_append = torch.cat([X, pair]), torch.cat([X, pair])
 shifted = scaled_dot_product_attention(Y, *by_shift, need_weights=True)
 appended = scaled_dot_product_attention(Y, *by_append, need_weights=True)
 
 shift_gap = (shifted.weights - weights).abs().max().item()
-append_gap = (appended.weights[:, :-1] - weights).abs().max().item()
-torch.testing.assert_close(shifted.context, context + shift_v, atol=1e-5, rtol=0)
-f"weights moved by {shift_gap:.0e} (shift), {append_gap:.2f} (append)"
+share = appended.weights[5, -1].item()
+torch.testing.assert_close(shifted.context, context + pair, atol=1e-4, rtol=0)
+f"added: weights move by {shift_gap:.0e}; appended: order gives it {share:.2f}"
 
 
 # %% tags=["hide-input"]
@@ -288,8 +291,8 @@ def by_pytorch(q, k, v, b_k, b_v):
 
 
 # %% [markdown]
-# Added to all keys, the vector moves the weights by {{ shift_gap :.0e}}, which is rounding; appended, it moves them by
-# {{ append_gap :.2f}}. In full, with $b_K$ and $b_V$ for the pair, what `add_bias_kv` computes for each query is
+# Added to all keys, the vector moves the weights by {{ shift_gap :.0e}}, which is rounding. Appended, it takes
+# 84%<!--= share --> of *order*'s weight from the words. In full, with $b_K$ and $b_V$ for the pair, what `add_bias_kv` computes for each query is
 #
 # $$o_i = \frac{e^{t_i} \, b_V + \sum_{j=1}^{m} e^{s_{ij}} \, v_j}{e^{t_i} + \sum_{l=1}^{m} e^{s_{il}}},
 # \qquad t_i = \frac{q_i \cdot b_K}{\sqrt{d}} \tag{8.4}$$
@@ -395,6 +398,7 @@ wrong_by
 # %% [markdown]
 # It is off by 1.93<!--= wrong_by -->. On a fresh module the mistake is smaller, for both vectors start near zero. The
 # check that tells them apart needs no reference: move `bias_k` alone. A layer that uses it must give another output.
+# `wander` then trains `bias_k`, and says how far it gets.
 
 
 # %%
@@ -404,11 +408,25 @@ def uses_bias_k(layer):
     return (after - before).abs().max().item() > 1e-3
 
 
-uses_bias_k(right), uses_bias_k(broken)
+def wander(layer, optimizer, lr):
+    learned = bias_k.clone().requires_grad_()
+    steps = optimizer([learned], lr=lr)
+    for _ in range(100):
+        steps.zero_grad()
+        layer(q, k, v, learned, bias_v).square().sum().backward()
+        steps.step()
+    return (learned - bias_k).abs().max().item()
+
+
+by_sgd, by_adam = wander(broken, torch.optim.SGD, 0.1), wander(broken, torch.optim.Adam, 0.001)
+uses_bias_k(right), uses_bias_k(broken), by_sgd, by_adam
 
 # %% [markdown]
-# The right<!--= "right" if uses_bias_k(right) else "broken" --> one does, the broken one does not<!--= not
-# uses_bias_k(broken) -->, and so training could never move it.
+# The right one does<!--= "does" if uses_bias_k(right) else "does not" -->, the broken one does
+# not<!--= "too" if uses_bias_k(broken) else "not" -->. The gradient of `bias_k` is then zero but for
+# rounding, and training has nothing to teach it. Plain gradient descent leaves it where it is, up to
+# {{ by_sgd :.0e}}. Adam divides a gradient by its own size, and so moves it farther<!--= "farther" if by_adam > 10 *
+# by_sgd else "less far" -->, by {{ by_adam :.2f}}: a parameter that moves is not yet one that learns.
 #
 # ## Exercises
 #
