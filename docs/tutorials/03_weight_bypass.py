@@ -61,11 +61,10 @@ scores
 
 # %% [markdown]
 # **Scores.** A *dot product* compares two tokens: multiply their rows entry by entry, and add up. `x @ x.mT` holds the
-# dot product of every token with every token (`.mT` turns rows into columns). Each is divided by the square root of
-# the row's length, here 2<!--= math.sqrt(x.size(1)) -->. The first token with itself has the dot product
-# 2<!--= (x[0] @ x[0]).item() -->, so the score 1<!--= scores[0, 0].item() -->; with either of the others it has
-# 1<!--= (x[0] @ x[1]).item() if torch.isclose(scores[0, 1], scores[0, 2]) else None -->, so 0.5<!--= scores[0, 1].item()
-# -->.
+# dot product of every token with every token (`.mT` turns rows into columns). Each is divided by the square root of the
+# row's length, here 2<!--= math.sqrt(x.size(1)) -->. The first token with itself has the dot product 2<!--= (x[0] @
+# x[0]).item() -->, so the score 1<!--= scores[0, 0].item() -->; with either of the others it has 1<!--= (x[0] @
+# x[1]).item() if torch.isclose(scores[0, 1], scores[0, 2]) else None -->, so 0.5<!--= scores[0, 1].item() -->.
 
 # %%
 weights = scores.softmax(dim=-1)
@@ -82,10 +81,9 @@ context = weights @ x
 context
 
 # %% [markdown]
-# **Context.** Row by row, the weights average the tokens. All<!--= "All" if len(x[:, 3].unique()) == 1 else "Some" --> tokens end
-# in 1<!--= x[0, 3].item() -->, so every<!--= "every" if torch.allclose(context[:, 3], x[:, 3]) else "no" --> average
-# does too. With $X$ for the
-# matrix of tokens and $d$ for the length of its rows, the three steps are
+# **Context.** Row by row, the weights average the tokens. All<!--= "All" if len(x[:, 3].unique()) == 1 else "Some" -->
+# tokens end in 1<!--= x[0, 3].item() -->, so every<!--= "every" if torch.allclose(context[:, 3], x[:, 3]) else "no" -->
+# average does too. With $X$ for the matrix of tokens and $d$ for the length of its rows, the three steps are
 #
 # $$\operatorname{SelfAttention}(X) = \operatorname{softmax}\left(\frac{X X^\top}{\sqrt{d}}\right) X \tag{3.1}$$
 # <!-- where: X = random("n d"); SelfAttention = lambda tokens: self_attention(tokens).context -->
@@ -365,9 +363,9 @@ set_identity(biased)
 measure("biases kept", biased)
 
 # %% [markdown]
-# **Frozen.** To an optimizer the identity is a start like any other. Left trainable, it is gone after one step
-# (of *Adam*, a common optimizer). `requires_grad_(False)` alone does not save it: if a gradient is left from a step
-# before, the optimizer moves<!--== "moves" if conditions["frozen with a gradient"][1] > 0.01 else "keeps" --> the frozen
+# **Frozen.** To an optimizer the identity is a start like any other. Left trainable, it is gone after one step (of
+# *Adam*, a common optimizer). `requires_grad_(False)` alone does not save it: if a gradient is left from a step before,
+# the optimizer moves<!--== "moves" if conditions["frozen with a gradient"][1] > 0.01 else "keeps" --> the frozen
 # parameter all the same. `bypass_` clears the gradients, and the same step then changes nothing<!--== "nothing" if
 # is_bypassed(cleared) else "much" -->.
 

@@ -149,9 +149,9 @@ by_query, by_key, by_value
 #
 # ## More keys than queries: which of them is now?
 #
-# Between two different sequences a causal mask is rare, since the source is usually known as a whole. (A translator that
-# begins before the speaker has finished needs one, and `nn.TransformerDecoder` takes it: `memory_mask`, with the hint
-# `memory_is_causal`<!--= "memory_is_causal" if "memory_is_causal" in
+# Between two different sequences a causal mask is rare, since the source is usually known as a whole. (A translator
+# that begins before the speaker has finished needs one, and `nn.TransformerDecoder` takes it: `memory_mask`, with the
+# hint `memory_is_causal`<!--= "memory_is_causal" if "memory_is_causal" in
 # inspect.signature(nn.TransformerDecoder.forward).parameters else "gone" -->.) The usual case with fewer queries than
 # keys is another: the newest tokens of *one* sequence ask all that came before, whose keys were kept. The last query is
 # the last token. So the mask has to be aligned at its bottom right corner:
@@ -291,8 +291,9 @@ def by_pytorch(q, k, v, b_k, b_v):
 
 
 # %% [markdown]
-# Added to all keys, the vector moves the weights by {{ shift_gap :.0e}}, which is rounding. Appended, it takes
-# 84%<!--= share --> of *order*'s weight from the words. In full, with $b_K$ and $b_V$ for the pair, what `add_bias_kv` computes for each query is
+# Added to all keys, the vector moves the weights by {{ shift_gap :.0e}}, which is rounding. Appended, it takes 84%<!--=
+# share --> of *order*'s weight from the words. In full, with $b_K$ and $b_V$ for the pair, what `add_bias_kv` computes
+# for each query is
 #
 # $$o_i = \frac{e^{t_i} \, b_V + \sum_{j=1}^{m} e^{s_{ij}} \, v_j}{e^{t_i} + \sum_{l=1}^{m} e^{s_{il}}},
 # \qquad t_i = \frac{q_i \cdot b_K}{\sqrt{d}} \tag{8.4}$$

@@ -8,9 +8,9 @@
 # # Museum of mistakes: do my heads, tokens and batches stay apart?
 #
 # **Not if an axis was moved by a `view` instead of a `transpose`, or read in another's place.** The result keeps its
-# shape, its rows of weights still sum to one, and a model trains with it: most often worse, and behind a causal mask too
-# well. Here each such mistake runs beside the right version, on numbers of ordinary size, and is measured: the largest
-# difference in any output.
+# shape, its rows of weights still sum to one, and a model trains with it: most often worse, and behind a causal mask
+# too well. Here each such mistake runs beside the right version, on numbers of ordinary size, and is measured: the
+# largest difference in any output.
 #
 # | What was done | Off by | Invisible with |
 # | --- | --- | --- |
@@ -354,10 +354,10 @@ torch.testing.assert_close(output, one)
 torch.testing.assert_close(weights, torch.ones(N, 1, 1))
 
 # %% [markdown]
-# With one item every token is alone: all weights are 1<!--= weights.min() if weights.max() - weights.min() < 1e-6 else None -->, and a bypassed module returns
-# its input. The shape of the weights tells, unless there are as many items as tokens: it is `(5, 1, 1)`<!--=
-# weights.shape --> where it should be (items, tokens, tokens). **Hides** with one token in one item. **Caught by**
-# changing one item. **Fix:** `batch_first=True`.
+# With one item every token is alone: all weights are 1<!--= weights.min() if weights.max() - weights.min() < 1e-6 else
+# None -->, and a bypassed module returns its input. The shape of the weights tells, unless there are as many items as
+# tokens: it is `(5, 1, 1)`<!--= weights.shape --> where it should be (items, tokens, tokens). **Hides** with one token
+# in one item. **Caught by** changing one item. **Fix:** `batch_first=True`.
 #
 # ## Only the first batch item used { #only-first-item }
 #

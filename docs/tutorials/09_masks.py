@@ -21,7 +21,8 @@
 # | Small outputs | [masked too late](#mask-after-softmax) | 0.40<!--== off["late"] --> | one token |
 # | Depends on the batch | [padding seen](#padding-ignored) | 0.23<!--== off["padding"] --> | no padding |
 # | Wrong with a cache | [top-left alignment](#top-left-causal) | 2.54<!--== off["top left"] --> | no cache |
-# | NaN | [a row of nothing](#fully-masked-row) | NaN<!--== any_nan --> | a key for each |
+# | NaN | [a row of nothing](#fully-masked-row) | NaN<!--== "NaN" if any_nan else "0" --> | a key for each |
+# | NaN | [a NaN behind the mask](#hidden-nan) | NaN<!--== "NaN" if hit == N else "0" --> | a full cache |
 # | An error in float16 | [a mask of -1e9](#float16-overflow)<!--~ a name --> | fails<!--== overflows --> | float32 |
 # | A checkpoint that fails | [a mask kept in it](#mask-buffer) | nothing<!--== same_output --> | one context length |
 # | Memory runs out | [a mask for every head](#expanded-mask) | nothing<!--== same_weights --> | short inputs |
@@ -143,8 +144,8 @@ exhibit("polarity", inverted, but_last, hides=[torch.ones(B, N, E)])
 
 # %% [markdown]
 # What each interface makes of `True` is found out by asking: mark one key with `True` for every query, change it, and
-# see whether an output moves. In evaluation without gradients PyTorch's modules run other code, so each is asked in all
-# three modes.
+# see whether an output moves. In evaluation without gradients PyTorch's modules run other code, their *fast path*, so
+# each is asked in all three modes, and in the last one also with the fast path switched off.
 
 # %%
 torch.manual_seed(1)
@@ -157,12 +158,19 @@ parts = nn.ModuleList([module, ours, layer, odd])
 modes = {"train": (True, True), "eval": (False, True), "eval, no_grad": (False, False)}
 
 
+without_fast_path = []  # what the last mode answers then, beside what evaluation with gradients does
+
+
 def by_mode(f, *inputs, **options):
     answers = []
     for training, gradients in modes.values():
         parts.train(training)
         with torch.set_grad_enabled(gradients):
             answers.append(f(*inputs, **options))
+    torch.backends.mha.set_fastpath_enabled(False)
+    with torch.no_grad():
+        without_fast_path.append((f(*inputs, **options), answers[1]))
+    torch.backends.mha.set_fastpath_enabled(True)
     parts.train()
     return answers
 
@@ -192,6 +200,8 @@ polarity = {name: by_mode(meaning, call) for name, call in interfaces.items()}
 plot.table(["True means", *modes], [(name, *cells) for name, cells in polarity.items()])
 
 # %% [markdown]
+# *Computed with torch {{ torch.__version__ }} on the {{ x.device.type.upper() }}.*
+#
 # The mode changes nothing<!--= "nothing" if all(len(set(cells)) == 1 for cells in polarity.values()) else "much" -->
 # here. PyTorch's function and its modules disagree<!--= "disagree" if list(polarity.values())[0] !=
 # list(polarity.values())[1] else "agree" -->.
@@ -227,7 +237,7 @@ future, equal.softmax(-1)[0, 1:].sum().item()
 # ## A float mask of zeros and ones { #float-mask-of-ones }
 #
 # The same from the other side: a mask of ones where a query may see and zeros where it may not. A floating mask is
-# *added*, everywhere in PyTorch.
+# *added* to the scores.
 
 
 # %%
@@ -238,9 +248,11 @@ def ones_added(x):
 exhibit("ones", ones_added, right)
 
 # %% [markdown]
-# It **hides** in a second place, too: a float mask with ones where a query may *not* see. In training
-# `nn.TransformerEncoderLayer` adds these ones to the scores; in evaluation without gradients it treats every number
-# that is not zero as minus infinity. So the model is trained with next to no mask, and tested with the right one:
+# Added, with one exception: on its fast path, `nn.TransformerEncoderLayer` treats every number that is not zero as
+# minus infinity. So ones where a query may *not* see **hide** in a second place: the model is trained with next to no
+# mask, and tested with the right one. And a floating mask that is right is lost: here ALiBi, which takes off half the
+# distance between query and key. `nn.MultiheadAttention` adds<!--== "adds" if not any(module_off) else "loses" --> it
+# in every mode.
 
 
 # %%
@@ -248,12 +260,34 @@ def gap(blocked):
     return probes.differs(layer(x, src_mask=blocked.float()), layer(x, src_mask=blocked))
 
 
+def finished(part, x, attended):  # what a layer does after its attention
+    h = part.norm1(x + attended)
+    return part.norm2(h + part.linear2(part.linear1(h).relu()))
+
+
+distance = (torch.arange(N)[:, None] - torch.arange(N)).abs()
+alibi = masks.additive_from_allowed(causal(x)) - distance / 2
+torch.manual_seed(2)
+twin = MultiheadAttention(E, H, batch_first=True)  # adds in every mode
+twin.load_state_dict(layer.self_attn.state_dict())
+by_layer = finished(layer, x, twin(x, x, x, attn_mask=alibi)[0])
+by_module = ours(x, x, x, attn_mask=alibi)[0]
+
 gaps = by_mode(gap, ~causal(x))
-plot.table(["", *modes], [("off by", *(f"{each:.3g}" for each in gaps))])
+alibi_off = by_mode(lambda: probes.differs(layer(x, src_mask=alibi), by_layer))
+module_off = by_mode(lambda: probes.differs(module(x, x, x, attn_mask=alibi)[0], by_module))
+rows = {"ones where hidden, off by": gaps, "ALiBi, off by": alibi_off}
+plot.table(
+    ["nn.TransformerEncoderLayer", *modes], [(name, *(f"{each:.3g}" for each in row)) for name, row in rows.items()]
+)
 
 # %% [markdown]
-# Off by 0.57<!--= gaps[0] --> in training, by nothing<!--= gaps[2] == 0 --> in the last mode. **Fix:** `.bool()`, of
-# the right polarity. `masks.allowed_from_additive` refuses such a mask.
+# *Computed with torch {{ torch.__version__ }} on the {{ x.device.type.upper() }}.*
+#
+# The ones are off by 0.57<!--= gaps[0] --> in training, by nothing<!--= "nothing" if gaps[2] == 0 else "much" --> in
+# the last mode; ALiBi is right<!--= "right" if not any(alibi_off[:2]) else "wrong" --> in the first two, and off by
+# 0.57<!--= alibi_off[2] --> in the last. **Fix:** `.bool()`, of the right polarity; `masks.allowed_from_additive`
+# refuses a mask of ones. For biases: no fast path, by `torch.backends.mha.set_fastpath_enabled(False)`.
 #
 # ## Masked after the softmax { #mask-after-softmax }
 #
@@ -381,6 +415,9 @@ exhibit("hint", hinted, obeyed)
 everything = torch.zeros(N, N, dtype=torch.bool)  # a mask that blocks nothing
 
 
+padding = (torch.arange(N) == 2).expand(B, N)  # one key of each sequence
+
+
 def causality(part, **options):
     try:
         seen = leaks(lambda x: part(x, x, x, is_causal=True, **options)[0], x)
@@ -391,23 +428,37 @@ def causality(part, **options):
     return "not causal" if seen else "causal"
 
 
-hints, rows = {}, []
-for name, part in {"nn": module, "unmasked": ours}.items():
-    for given, mask in {"no mask": None, "open mask": everything}.items():
-        for need in (True, False):
-            cells = by_mode(causality, part, attn_mask=mask, need_weights=need)
-            hints[name, given, need] = cells
-            rows.append((f"{name}.MultiheadAttention, {given}, need_weights={need}", *cells))
-plot.table(["is_causal=True", *modes], rows)
+hints, obeys = {}, []
+for given, options in {
+    "no mask": {"attn_mask": None},
+    "open mask": {"attn_mask": everything},
+    "open mask and padding": {"attn_mask": everything, "key_padding_mask": padding},
+}.items():
+    for need in (True, False):
+        hints[given, need] = by_mode(causality, module, need_weights=need, **options)
+        obeys += by_mode(causality, ours, need_weights=need, **options)
+rows = [(f"{given}, need_weights={need}", *cells) for (given, need), cells in hints.items()]
+plot.table(["nn.MultiheadAttention, is_causal=True", *modes], rows)
+
+# %%
+window = masks.sliding_window(N, window=2)
+wide, narrow, told = (
+    module(x, x, x, attn_mask=~mask, is_causal=hint, need_weights=False)[0]
+    for mask, hint in ((causal(x), False), (window, False), (window, True))
+)
+lost = probes.differs(told, wide) == 0 and probes.differs(told, narrow) > 0
 
 # %% [markdown]
-# In evaluation without gradients and without a mask, the hint is silently dropped<!--= hints["nn", "no mask", False][2]
-# == "not causal" -->. If a mask is passed too, `need_weights=True` lets the mask<!--= "mask" if hints["nn", "open
-# mask", True][0] == "not causal" else "hint" --> win; with `need_weights=False` the hint<!--= "hint" if hints["nn",
-# "open mask", False][:2] == ["causal", "causal"] else "mask" --> wins while gradients are on, and the mask wins<!--=
-# hints["nn", "open mask", False][2] == "not causal" --> in evaluation without gradients. **Hides** with one token.
-# **Fix:** always pass the mask, with the hint or without, or use `unmasked.MultiheadAttention`, which obeys
-# throughout<!--= all(cells == ["causal"] * 3 for key, cells in hints.items() if key[0] == "unmasked") -->.
+# *Computed with torch {{ torch.__version__ }} on the {{ x.device.type.upper() }}.*
+#
+# Without a mask it raises<!--= "raises" if hints["no mask", False][0] == "raises" else "runs" -->, or, on the fast
+# path, silently drops<!--= "drops" if hints["no mask", False][2] == "not causal" else "obeys" --> the hint. With a
+# mask, the hint wins in one case: `need_weights=False`, no key_padding_mask<!--= "key_padding_mask" if "causal" not in
+# hints["open mask and padding", False] else "attn_mask" -->, and no fast<!--= "fast" if hints["open mask", False] ==
+# ["causal", "causal", "not causal"] else "slow" --> path. Then a window in the mask is lost<!--= "lost" if lost else
+# "kept" -->. **Hides** with one token. **Fix:** pass the mask, and the hint only where the mask is causal and nothing
+# else; or use `unmasked.MultiheadAttention`, which obeys in every<!--= "every" if set(obeys) == {"causal"} else "some"
+# --> mode.
 #
 # ## A query that may see nothing { #fully-masked-row }
 #
@@ -467,8 +518,7 @@ def of_module(part, mask, need):
 
 
 def of_layer(part, mask):
-    h = part.norm1(x[0, 0] + part.self_attn.out_proj.bias)  # with a context of zeros
-    zero = part.norm2(h + part.linear2(part.linear1(h).relu()))
+    zero = finished(part, x[0, 0], part.self_attn.out_proj.bias)  # with a context of zeros
     return answer(part(x, src_mask=mask)[0, 0], zero)
 
 
@@ -484,16 +534,24 @@ for kind, mask in {"bool": ~left_padded, "float": added}.items():
             blind[title, kind] = by_mode(of_module, part, mask, need)
     for name, part in {"4 heads": layer, "3 heads": odd}.items():
         blind[f"nn.TransformerEncoderLayer, {name}", kind] = by_mode(of_layer, part, mask)
-rows = sorted((f"{name}, {kind} mask", *cells) for (name, kind), cells in blind.items())
+rows = []
+for name in dict.fromkeys(name for name, _ in blind):
+    pairs = zip(blind[name, "bool"], blind[name, "float"], strict=True)
+    rows.append((name, *(a if a == b else f"bool {a}, float {b}" for a, b in pairs)))
 plot.table(["A row that may see nothing", *modes], rows)
 
 # %% [markdown]
-# `nn.MultiheadAttention` gives NaN<!--= blind["nn.MultiheadAttention, need_weights=True", "bool"][0] --> with weights.
-# Without, it gives zeros<!--= blind["nn.MultiheadAttention, need_weights=False", "bool"][1] -->, but in evaluation
-# without gradients NaN<!--= blind["nn.MultiheadAttention, need_weights=False", "bool"][2] --> for a boolean mask,
-# and zeros<!--= blind["nn.MultiheadAttention, need_weights=False", "float"][2] --> for a float one. A layer with an odd
-# number of heads runs the usual code in every mode, and
-# gives zeros<!--= blind["nn.TransformerEncoderLayer, 3 heads", "bool"][2] -->.
+# *Computed with torch {{ torch.__version__ }} on the {{ x.device.type.upper() }}.*
+#
+# So NaN can appear in training and not in evaluation, and the other way round, because `nn.MultiheadAttention` has
+# three programs. With weights it runs a softmax of its own, which gives NaN<!--= blind["nn.MultiheadAttention,
+# need_weights=True", "bool"][0] -->. Without them it calls PyTorch's function, which gives zeros<!--=
+# blind["nn.MultiheadAttention, need_weights=False", "bool"][1] -->. In evaluation without gradients it takes the fast
+# path, which gives NaN<!--= blind["nn.MultiheadAttention, need_weights=False", "bool"][2] -->, but not for a floating
+# mask: zeros<!--= blind["nn.MultiheadAttention, need_weights=False", "float"][2] -->. A layer with an odd number of
+# heads takes no fast path, and gives zeros<!--= blind["nn.TransformerEncoderLayer, 3 heads", "bool"][2] -->. With
+# `torch.backends.mha.set_fastpath_enabled(False)`, the last column of every table of this page equals<!--= "equals" if
+# all(a == b or abs(a - b) < 1e-4 for a, b in without_fast_path) else "is not" --> the one before it.
 #
 # One NaN does not stay where it is. Here only the second sequence is empty, and the loss is made of the first alone:
 
@@ -513,6 +571,69 @@ poisoned
 # %% [markdown]
 # It makes 100%<!--= poisoned --> of the projections' gradient NaN. **Fix:** let such rows see something and ignore
 # their output, or call what gives zeros: `unmasked.attention_weights`, or `F.scaled_dot_product_attention`.
+#
+# ## A NaN behind the mask { #hidden-nan }
+#
+# A cache is made with room for eight<!--== room --> tokens by `torch.empty`, which leaves in memory what was there, and
+# the mask hides the room that is not in use. Its weights are zero, but zero times NaN is NaN. With deterministic
+# algorithms switched on, PyTorch fills `torch.empty` with NaN, so that the mistake shows:
+
+# %%
+room = 8
+
+
+def cached(x, make, room=room):
+    cache = make(B, room, E)
+    cache[:, : x.size(1)] = x
+    used = torch.arange(room) < x.size(1)
+    return F.scaled_dot_product_attention(x, cache, cache, attn_mask=used.expand(x.size(1), room))
+
+
+def by_empty(x, room=room):
+    torch.use_deterministic_algorithms(True)
+    context = cached(x, torch.empty, room)
+    torch.use_deterministic_algorithms(False)
+    return context
+
+
+def by_zeros(x, room=room):
+    return cached(x, torch.zeros, room)
+
+
+def passes_nan(f, x):
+    bad = int(f(x).isnan().any(-1)[0].sum())
+    return f"{bad} of {x.size(1)} outputs are NaN" if bad else None
+
+
+exhibit("hidden", by_empty, by_zeros, passes_nan, hides=[x, N])
+hit = int(by_empty(x).isnan().any(-1)[0].sum())
+
+# %%
+spoiled = {}
+long = torch.randn(1, 1, 600, E, generator=torch.Generator().manual_seed(3))
+for name, number in {"NaN": torch.nan, "inf": torch.inf, "1e30": 1e30}.items():
+    value, cut = x.clone(), long.clone()
+    value[:, real:] = cut[..., -1, :] = number  # all hidden; of the long sequence the last token, by the causal mask
+    shut = (torch.arange(N) >= real).expand(B, N)
+    contexts = [
+        F.scaled_dot_product_attention(x, x, value, attn_mask=~shut[:, None]),
+        scaled_dot_product_attention(x, x, value, allowed=~shut[:, None]).context,
+        scaled_dot_product_attention(x, x, value, allowed=~shut[:, None], implementation="eager").context,
+        *(part(x, x, value, key_padding_mask=shut, need_weights=need)[0] for part in (module, ours) for need in (0, 1)),
+    ]
+    spoiled[name] = [bool(context.isnan().any()) for context in contexts]
+    if name == "NaN":
+        causal_hit = int(F.scaled_dot_product_attention(long, long, cut, is_causal=True)[0, 0].isnan().any(-1).sum())
+spoiled, causal_hit
+
+# %% [markdown]
+# PyTorch's function and module pass a hidden NaN or infinity on<!--= "on" if all(spoiled["NaN"] + spoiled["inf"]) else
+# "off" -->, and so do this package's: to look at every number would cost more than to multiply it. A large finite
+# number does no<!--= "no" if not any(spoiled["1e30"]) else "some" --> harm. Under `is_causal=True` a kernel may skip
+# keys that a whole block of queries may not see, so that of a long sequence only some<!--= "some" if 1 < causal_hit <
+# long.size(2) else "all" --> outputs are hit. **Hides** where the memory happens to be finite, and where no room is
+# left. **Caught by** `torch.use_deterministic_algorithms(True)`. **Fix:** `torch.zeros`, or `cache[:, :length]`, which
+# needs no mask.
 #
 # <!--~ a constant that many use -->
 # ## A mask of -1e9 in float16 { #float16-overflow }
@@ -539,10 +660,57 @@ for wider in (x, x.bfloat16()):  # it hides there
 print(overflow)
 
 # %% [markdown]
-# Added as a mask it does not fail, since the cast to float16 makes it minus infinity. And in every dtype it hides an
-# error: in a row where every key is masked with it, the scores are rounded away, and every key gets the same weight,
-# 20%<!--= (attention_scores(x, x) - 1e9).softmax(-1).max() -->. **Hides** in float32 and bfloat16. **Fix:**
-# `-torch.inf`, with an eye on [rows that may see nothing](#fully-masked-row).
+# In float16 `masked_fill` and `torch.full` raise, and a cast makes minus infinity of the number. And in a row where
+# every key is masked, what the number gives depends on the dtype, and on whether it is filled in or added:
+
+# %%
+scores = attention_scores(x, x)[0]
+dtypes = torch.float64, torch.float32, torch.bfloat16, torch.float16
+
+
+def verdict(weigh, scores):
+    try:
+        weights = weigh(scores)
+    except RuntimeError as error:
+        return "raises" if "overflow" in str(error) else str(error)
+    known = {"NaN": weights * torch.nan, "equal weights": torch.ones_like(weights) / N}
+    known["as if nothing were masked"] = scores.softmax(-1)
+    (name,) = [name for name, w in known.items() if torch.allclose(w, weights, atol=1e-3, equal_nan=True)]
+    return name
+
+
+ways = {
+    "filled in": lambda s: s.masked_fill(torch.ones_like(s, dtype=torch.bool), -1e9).softmax(-1),
+    "added": lambda s: (s + torch.tensor(-1e9).to(s)).softmax(-1),
+    "a mask made by torch.full": lambda s: (s + torch.full((N, N), -1e9, dtype=s.dtype)).softmax(-1),
+}
+emptied = {dtype: [verdict(weigh, scores.to(dtype)) for weigh in ways.values()] for dtype in dtypes}
+plot.table(["every key masked with -1e9", *ways], [(str(dtype), *cells) for dtype, cells in emptied.items()])
+
+# %% [markdown]
+# *Computed with torch {{ torch.__version__ }} on the {{ x.device.type.upper() }}.*
+#
+# In float32 the scores are rounded away, and every key gets the same weight. float64 keeps them: added, the mask then
+# hides nothing<!--= "nothing" if emptied[torch.float64][1] == "as if nothing were masked" else "all" -->. **Hides** in
+# float32 and bfloat16, while every row has a key. **Fix:** `-torch.inf`, with an eye on [rows that may see
+# nothing](#fully-masked-row).
+#
+# Scores overflow without a mask, too. Here the queries and keys are a hundred times as large, and `q @ k.mT` is
+# infinite before anything divides it; twice infinity in a row is NaN:
+
+# %%
+big = (100 * x).half()
+by_hand = (big @ big.mT / math.sqrt(E)).softmax(-1) @ big
+bigger = (1000 * x).half()
+beyond = attention_scores(bigger, bigger).max().item() / torch.finfo(torch.float16).max
+by_function = [with_mask(each, None) for each in (big, bigger)]
+by_hand.isnan().any(), beyond
+
+# %% [markdown]
+# By hand the output is NaN<!--= "NaN" if by_hand.isnan().any() else "finite" -->. `F.scaled_dot_product_attention`
+# stays finite<!--= "finite" if all(each.isfinite().all() for each in by_function) else "NaN" -->, even where the
+# divided scores are still 82<!--= beyond --> times too large for float16: its kernels keep them in float32. So does
+# `unmasked.attention_scores`. By hand, divide the query before the product, which buys a factor of the root.
 #
 # ## A mask kept as a persistent float32 buffer { #mask-buffer }
 #
@@ -607,7 +775,7 @@ refusal
 scores = torch.randn(B, H, N, N, generator=torch.Generator().manual_seed(5))
 every = torch.full(scores.size(), -torch.inf).triu(1)
 one = torch.full((N, N), -torch.inf).triu(1)
-same_weights = torch.equal((scores + every).softmax(-1), (scores + one).softmax(-1))
+same_weights = probes.differs((scores + every).softmax(-1), (scores + one).softmax(-1)) == 0
 assert every.nbytes == B * H * one.nbytes
 assert one.expand_as(every).untyped_storage().nbytes() == one.nbytes
 
@@ -620,10 +788,9 @@ mebibytes
 
 # %% [markdown]
 # The weights are the same<!--= same_weights -->. For 30<!--= batch --> sequences, eight<!--= heads --> heads and
-# 1,024<!--= tokens --> tokens it takes 960<!--= mebibytes[0] --> MiB where 4<!--= mebibytes[1] --> MiB do, or
-# 1<!--= mebibytes[2] --> MiB
-# as `torch.bool`. **Hides** with short inputs. **Caught by** `mask.untyped_storage().nbytes()`, which for a view by
-# `expand` stays what it was. **Fix:** (queries, keys), and let it broadcast.
+# 1,024<!--= tokens --> tokens it takes 960<!--= mebibytes[0] --> MiB where 4<!--= mebibytes[1] --> MiB do, or 1<!--=
+# mebibytes[2] --> MiB as `torch.bool`. **Hides** with short inputs. **Caught by** `mask.untyped_storage().nbytes()`,
+# which for a view by `expand` stays what it was. **Fix:** (queries, keys), and let it broadcast.
 
 # %% [markdown]
 # ## Exercises
@@ -681,4 +848,5 @@ check("module-mask", module_mask)
 # <!--~ references -->
 # - Vaswani et al. (2017), *Attention Is All You Need*: section 3.2.3, masks before the softmax.
 # - PyTorch 2.13, documentation of `MultiheadAttention` and `scaled_dot_product_attention`: masks, `is_causal`.
-# - ONNX, operator `Attention`: a row that may see nothing gives zeros; causal masks are aligned at the end.
+# - ONNX, operator `Attention`, and its correction (onnx/onnx, pull request 8068): a row that may see nothing gives
+#   zeros; a causal mask is aligned at the end where a cache is declared, and at the top left where none is.

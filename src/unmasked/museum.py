@@ -52,6 +52,7 @@ ENTRIES: dict[str, Entry] = {
         top_left_causal="A causal mask aligned at the top left",
         is_causal_is_a_hint="`is_causal` taken for a mask",
         fully_masked_row="A query that may see nothing",
+        hidden_nan="A NaN behind the mask",
         float16_overflow="A mask of -1e9 in float16",
         mask_buffer="A mask kept as a persistent float32 buffer",
         expanded_mask="A mask expanded to every head",
@@ -125,7 +126,7 @@ SYMPTOMS: dict[str, tuple[str, ...]] = {
         "bypass-conditions",
         "head-dim-one",
     ),
-    "The output is NaN": ("fully-masked-row", "float16-overflow"),
+    "The output is NaN": ("fully-masked-row", "hidden-nan", "float16-overflow"),
     "Rows of weights do not sum to one": (
         "weights-not-normalized",
         "softmax-over-queries",

@@ -43,8 +43,8 @@ PLANNED = {
     29: "weights-after-dropout",
     30: "embedding-reader",
 }
-TRAPS = {"mask-polarity", "fully-masked-row", "is-causal-is-a-hint", "float-mask-of-ones", "float16-overflow",
-         "need-weights-costs"}  # fmt: skip
+TRAPS = {"mask-polarity", "fully-masked-row", "hidden-nan", "is-causal-is-a-hint", "float-mask-of-ones",
+         "float16-overflow", "need-weights-costs"}  # fmt: skip
 
 HEADING = re.compile(r"^# ## (?P<title>.+?) \{ ?#(?P<slug>[a-z0-9-]+) ?\}$", re.MULTILINE)
 

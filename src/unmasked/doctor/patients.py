@@ -712,6 +712,7 @@ healthy("a wrapped module whose weights are dropped")(NeedWeights)
 NOT_SEEN: dict[str, str] = {
     "head-dim-one": "it is in the sizes of a test, not in the module; the doctor's sizes all differ",
     "expanded-mask": "it takes memory, and changes no number",
+    "hidden-nan": "it is in the data: attention that is right passes a hidden NaN on, PyTorch's too",
     "bypass-conditions": "it is in what is expected of a module, which is itself right",
     "packed-initialization": "parameters of either start attend rightly",
     "projection-variance": "it is in what is expected of a module, which is itself right",
