@@ -237,7 +237,7 @@ future, equal.softmax(-1)[0, 1:].sum().item()
 # ## A float mask of zeros and ones { #float-mask-of-ones }
 #
 # The same from the other side: a mask of ones where a query may see and zeros where it may not. A floating mask is
-# *added* to the scores.
+# *added* to the scores, so the ones change little and the zeros nothing.
 
 
 # %%
@@ -248,11 +248,11 @@ def ones_added(x):
 exhibit("ones", ones_added, right)
 
 # %% [markdown]
-# Added, with one exception: on its fast path, `nn.TransformerEncoderLayer` treats every number that is not zero as
-# minus infinity. So ones where a query may *not* see **hide** in a second place: the model is trained with next to no
-# mask, and tested with the right one. And a floating mask that is right is lost: here ALiBi, which takes off half the
-# distance between query and key. `nn.MultiheadAttention` adds<!--== "adds" if not any(module_off) else "loses" --> it
-# in every mode.
+# PyTorch has one exception: on its fast path, `nn.TransformerEncoderLayer` treats every number that is not zero as minus
+# infinity. There ones where a query may *not* see give the right mask: the mistake **hides** in the tests of a model
+# that was trained with next to no mask. And a right floating mask is lost, such as ALiBi, which here takes off half
+# the distance between query and key. `nn.MultiheadAttention` adds<!--== "adds" if not any(module_off) else "loses" -->
+# it in every mode.
 
 
 # %%

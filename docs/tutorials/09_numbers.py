@@ -19,8 +19,8 @@
 # | Columns sum to one | [softmax over queries](#softmax-over-queries) | 1.29<!--== off["queries"] --> | equal tokens |
 # | Outputs grow | [weights do not sum to one](#weights-not-normalized) | 25.95<!--== off["sums"] --> | one token |
 # | A cosine above one | [another's norms](#foreign-norms) | 0.48<!--== off["norms"] --> | the first sentence |
-# | Other sums in training | [after dropout](#weights-after-dropout) | 0.34<!--== off["dropped"] --> | evaluation |
-# | Two calls differ | [dropout in evaluation](#dropout-in-eval) | 0.87<!--== off["eval"] --> | dropout of zero |
+# | Other sums in training | [after dropout](#weights-after-dropout) | {{= off["dropped"] :.2f}} | evaluation |
+# | Two calls differ | [dropout in evaluation](#dropout-in-eval) | {{= off["eval"] :.2f}} | dropout of zero |
 # | The loss stands still | [a gradient cut off](#gradient-cut) | nothing<!--== off["cut"] == 0 --> | no training |
 # | The second call differs | [an input overwritten](#input-overwritten) | 0.37<!--== off["in place"] --> | one call |
 # | A hook never runs | [`.forward()`](#forward-called-directly) | nothing<!--== off["forward"] == 0 --> | no hooks |
@@ -40,6 +40,7 @@ from unittest import mock
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from unmasked import (
     attention_scores,
@@ -288,7 +289,7 @@ def both(q, k, v, dropout, training):
 assert not probes.weights_sum_to_one(both(q, k, v, 0.4, True)[1])
 
 # %% [markdown]
-# Rows sum to between 0.63<!--= dropped.sum(-1).min() --> and 1.51<!--= dropped.sum(-1).max() -->; in evaluation
+# Here rows sum to between {{ dropped.sum(-1).min() :.2f}} and {{ dropped.sum(-1).max() :.2f}}; in evaluation
 # to 1.00<!--= kept.sum(-1).min() -->. That is a fault in a picture of the weights, not in training. **Hides** in
 # evaluation. **Fix:** look at weights after `module.eval()`, or return them from before the dropout.
 #
@@ -410,7 +411,8 @@ by_call, found.text
 # ## Weights asked for and not used { #need-weights-costs }
 #
 # `output, _ = module(x, x, x)`: `need_weights` is True<!--== module.forward.__defaults__[1] --> by default. To return
-# the weights, the module has to make them, and leaves the fused kernel, which never does.
+# the weights, the module has to make them, and does without `F.scaled_dot_product_attention`, whose fused kernels
+# do not make them.
 
 # %%
 module.eval()
@@ -431,13 +433,28 @@ with torch.device("meta"):  # shapes without memory
     long = torch.empty(1, 8192, 64)
     large = nn.MultiheadAttention(64, 4, batch_first=True)
     _, all_heads = large(long, long, long, average_attn_weights=False)
-f"the fused kernel ran for need_weights in {ran}", tuple(all_heads.shape)
+
+
+def is_fused(dropout):
+    try:
+        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+            kernel(*[split_heads(x, H)] * 3, dropout_p=dropout)
+    except RuntimeError as error:
+        if "No available kernel" not in str(error):
+            raise
+        return False
+    return True
+
+
+f"the function ran for need_weights in {ran}", tuple(all_heads.shape)
 
 # %% [markdown]
-# The outputs are equal<!--= off["unused"] == 0 -->, but the fused kernel runs only without<!--= "without" if ran ==
-# [False] else "with" --> weights. For one sequence of 8,192<!--= long.size(1) --> tokens and four<!--=
-# all_heads.size(1) --> heads, the weights alone take 1<!--= all_heads.nbytes / 2**30 --> GiB. **Hides** with short
-# inputs. **Caught by** who calls what, as here. **Fix:** `need_weights=False`.
+# The outputs are equal<!--= "equal" if off["unused"] == 0 else "off" -->, but the function is called only without<!--=
+# "without" if ran == [False] else "with" --> weights. (With dropout it is called, and has no<!--= "no" if is_fused(0.0)
+# and not is_fused(0.4) else "a" --> fused kernel on a CPU: it then makes the weights, too.) For one sequence of
+# 8,192<!--= long.size(1) --> tokens and four<!--= all_heads.size(1) --> heads, the weights alone take 1<!--=
+# all_heads.nbytes / 2**30 --> GiB. **Hides** with short inputs. **Caught by** who calls what, as here. **Fix:**
+# `need_weights=False`.
 #
 # ## An embedding file split at every space { #embedding-reader }
 #
