@@ -412,6 +412,14 @@ def obeyed(x):
 exhibit("hint", hinted, obeyed)
 
 # %%
+window = masks.sliding_window(N, window=2)
+wide, narrow, told = (
+    module(x, x, x, attn_mask=~mask, is_causal=hint, need_weights=False)[0]
+    for mask, hint in ((causal(x), False), (window, False), (window, True))
+)
+lost = probes.differs(told, wide) == 0 and probes.differs(told, narrow) > 0
+
+# %%
 everything = torch.zeros(N, N, dtype=torch.bool)  # a mask that blocks nothing
 
 
@@ -439,14 +447,6 @@ for given, options in {
         obeys += by_mode(causality, ours, need_weights=need, **options)
 rows = [(f"{given}, need_weights={need}", *cells) for (given, need), cells in hints.items()]
 plot.table(["nn.MultiheadAttention, is_causal=True", *modes], rows)
-
-# %%
-window = masks.sliding_window(N, window=2)
-wide, narrow, told = (
-    module(x, x, x, attn_mask=~mask, is_causal=hint, need_weights=False)[0]
-    for mask, hint in ((causal(x), False), (window, False), (window, True))
-)
-lost = probes.differs(told, wide) == 0 and probes.differs(told, narrow) > 0
 
 # %% [markdown]
 # *Computed with torch {{ torch.__version__ }} on the {{ x.device.type.upper() }}.*
