@@ -1,7 +1,8 @@
-"""What every test shares: seeds, hypothesis's profile, the GPU mark, and a way to be the user without hooks."""
+"""What every test shares: seeds, threads, hypothesis's profile, the GPU mark, and a way to be the user without hooks."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -16,6 +17,11 @@ settings.load_profile("default")
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "cuda: needs an NVIDIA GPU")
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    if workers > 1 and "OMP_NUM_THREADS" not in os.environ:
+        # Workers share the cores. With a thread for each core in each of them, threads wait for one another, and waiting
+        # keeps a core busy: the doctor's tests took ten times as long. (Not by the variable: runs of pages depend on it.)
+        torch.set_num_threads(max(1, torch.get_num_threads() // workers))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,4 +1,4 @@
-"""Each of these runs pytest on a small project, as its owner would."""
+"""Each of these runs pytest on a small project: as its owner would where processes matter, else in this process."""
 
 import os
 import subprocess
@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+pytest_plugins = ["pytester"]
 
 PAGE = """\
 # %% [markdown]
@@ -24,8 +26,8 @@ print(n)
 
 
 class Project:
-    def __init__(self, root: Path):
-        self.root = root
+    def __init__(self, pytester: pytest.Pytester):
+        self._pytester, self.root = pytester, pytester.path
         self.write("pytest.ini", "[pytest]\nproofread = docs\naddopts = --doctest-modules\nfilterwarnings = error\n")
         self.write("docs/page.py", PAGE)
         self.write("docs/plain.md", "# Plain\n\nNothing runs here.\n")
@@ -37,6 +39,12 @@ class Project:
 
     def pytest(self, *arguments: str) -> tuple[int, list[str]]:
         """Exit code and output."""
+        # The server that forks for pages is this process's own: a new one would import torch for each of these runs.
+        told = self._pytester.runpytest_inprocess("-q", "--color=no", *arguments)
+        return int(told.ret), told.outlines + told.errlines
+
+    def command(self, *arguments: str) -> tuple[int, list[str]]:
+        """Exit code and output of the command, in a process of its own."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
         command = [sys.executable, "-m", "pytest", "-q", "--color=no", *arguments]
         told = subprocess.run(command, cwd=self.root, env=environment, text=True, capture_output=True)
@@ -44,8 +52,10 @@ class Project:
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project(tmp_path)
+def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Project:
+    for name in [name for name in os.environ if name.startswith("PYTEST_XDIST")]:
+        monkeypatch.delenv(name)
+    return Project(pytester)
 
 
 def test_everything_that_is_checked_is_a_test_named_by_its_line(project: Project) -> None:
@@ -125,9 +135,9 @@ def test_a_formula_that_would_pass_if_it_were_wrong_fails(project: Project) -> N
 
 def test_workers_share_the_runs_and_no_cache_means_none(project: Project) -> None:
     project.write("docs/page.py", PAGE + "\n# %%\nwith open('runs', 'a') as runs:\n    _ = runs.write('x')\n")
-    assert project.pytest("-n", "2")[1][-1].startswith("11 passed")
+    assert project.command("-n", "2")[1][-1].startswith("11 passed")
     once = (project.root / "runs").read_text()
-    assert project.pytest("-n", "2")[0] == 0
+    assert project.pytest()[0] == 0
     assert (project.root / "runs").read_text() == once
     assert project.pytest("--proofread-no-cache")[0] == 0
     assert len((project.root / "runs").read_text()) > len(once)
