@@ -1,4 +1,4 @@
-"""What every test shares: seeds, threads, hypothesis's profile, the GPU mark, and a way to be the user without hooks."""
+"""What tests share: seeds, threads, hypothesis's profile, the GPU mark, and a way to be the user without hooks."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "cuda: needs an NVIDIA GPU")
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     if workers > 1 and "OMP_NUM_THREADS" not in os.environ:
-        # Workers share the cores. With a thread for each core in each of them, threads wait for one another, and waiting
-        # keeps a core busy: the doctor's tests took ten times as long. (Not by the variable: runs of pages depend on it.)
+        # Workers share the cores. Had each a thread for every core, threads would wait for one another, and waiting
+        # keeps a core busy: the tests of the library would take some five times as long. This is not done by the
+        # variable, because runs of pages depend on it, and would not be those that a build has kept.
         torch.set_num_threads(max(1, torch.get_num_threads() // workers))
 
 

@@ -10,7 +10,9 @@ A project says which files hold pages; without that nothing of it is collected:
 Pages run as for a build, once for all tests that were selected, and not again while nothing changes.
 """
 
+import os
 from collections.abc import Generator, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -124,19 +126,41 @@ def _checked(item: PageItem) -> "Checked":
     if item.path not in pages:
         asked = [each for each in item.session.items if isinstance(each, PageItem)]
         paths = list(dict.fromkeys(each.path for each in asked))
-        report = check(
-            paths,
-            root=item.config.rootpath,
-            keep=not item.config.getoption("--proofread-no-cache"),
-            mutants=any(each.subject.endswith(" mutants") for each in asked),
-            programs=any(" snippet " in each.subject for each in asked),
-        )
+        keep = not item.config.getoption("--proofread-no-cache")
+        with _alone(item.config) if keep else nullcontext():
+            report = check(
+                paths,
+                root=item.config.rootpath,
+                keep=keep,
+                mutants=any(each.subject.endswith(" mutants") for each in asked),
+                programs=any(" snippet " in each.subject for each in asked),
+            )
         for finding in report.between:
             # What docstrings say otherwise fails the first page, for want of one that it belongs to.
             own = (checked for checked in report.pages if checked.page.path == finding.path)
             next(own, report.pages[0]).findings.append(finding)
         pages |= zip(paths, report.pages, strict=True)
     return pages[item.path]
+
+
+def _alone(config: pytest.Config) -> AbstractContextManager[object]:
+    """Let one worker of pytest-xdist check at a time: it uses all cores, and the next takes what it has kept.
+
+    Pages alone would need no such lock, as none runs twice at once. Their programs do.
+    """
+    workers = os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")
+    if workers == "1":
+        return nullcontext()
+    from filelock import FileLock
+
+    from .config import Settings
+
+    folder = config.rootpath / Settings.load(config.rootpath).cache
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:  # checking tells of it
+        return nullcontext()
+    return FileLock(folder / "tests.lock")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -134,8 +133,10 @@ def test_a_formula_that_would_pass_if_it_were_wrong_fails(project: Project) -> N
 
 
 def test_workers_share_the_runs_and_no_cache_means_none(project: Project) -> None:
-    project.write("docs/page.py", PAGE + "\n# %%\nwith open('runs', 'a') as runs:\n    _ = runs.write('x')\n")
-    assert project.command("-n", "2")[1][-1].startswith("11 passed")
+    appends = "\n# %%\nwith open({!r}, 'a') as file:\n    _ = file.write('x')\n"
+    project.write("docs/page.py", PAGE + appends.format("runs") + appends.format(str(project.root / "tried")))
+    assert project.command("-n", "2")[1][-1].startswith("13 passed")
+    assert (project.root / "tried").read_text() == "xx"  # by the page, and by the cell's program
     once = (project.root / "runs").read_text()
     assert project.pytest()[0] == 0
     assert (project.root / "runs").read_text() == once
