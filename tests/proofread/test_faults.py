@@ -117,7 +117,8 @@ if __file__.endswith("WHERE"):
     os.rename("FOLDER/pids.part", "FOLDER/pids")
 
 # %%
-while __file__.endswith("WHERE"):
+if __file__.endswith("WHERE"):
+    child.wait()  # without end, and leaving the processor to others
     os.getpid(), pathlib, subprocess
 """
 
