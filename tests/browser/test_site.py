@@ -129,7 +129,7 @@ def test_each_of_these_faults_is_noticed(browser: Browser, axe: str, faulty: tup
 
 @pytest.mark.parametrize("where", SCRIPTS, ids=lambda where: where.strip("/"))
 def test_copying_puts_the_cell_or_its_program_on_the_clipboard(browser: Browser, address: str, site: Path, where: str):
-    context = browser.new_context()
+    context = browser.new_context(reduced_motion="reduce")
     context.grant_permissions(["clipboard-read", "clipboard-write"], origin=address.rstrip("/"))
     page, faults = watched(context, address)
     page.goto(address + where)
