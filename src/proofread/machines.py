@@ -319,4 +319,4 @@ def _names(names: Iterable[str]) -> str:
 
 
 if __name__ == "__main__":
-    print(*(f"{name}={value}" for name, value in chosen(sys.argv[1:])[0][-1].variables.items()), sep="\n")
+    print(*(f"{name}={value}" for name, value in chosen(sys.argv[1:2])[0][-1].variables.items()), sep="\n")

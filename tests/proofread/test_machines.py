@@ -96,8 +96,8 @@ def test_what_moves_is_summed_up(compared: Compared) -> None:
 
 
 def test_a_cell_that_prints_otherwise_is_told(compared: Compared) -> None:
-    assert compared.prints == ["page.py:1"]
-    assert "cells that print otherwise, in a last digit or more: page.py:1" in str(compared)
+    assert compared.prints == ["page.py:2"]
+    assert "cells that print otherwise, in a last digit or more: page.py:2" in str(compared)
 
 
 @pytest.mark.parametrize(
