@@ -376,7 +376,8 @@ for merge in (merge_heads, broken_merge):
 #
 # Where would it pass? With one head or one token the two are
 # equal<!--= torch.equal(broken_merge(context[:, :1]), merge_heads(context[:, :1])) and
-# torch.equal(broken_merge(context[:, :, :1]), merge_heads(context[:, :, :1])) -->. So test with several of both.
+# torch.equal(broken_merge(context[:, :, :1]), merge_heads(context[:, :, :1]))  # to the bit: both only move numbers
+# -->. So test with several of both.
 #
 # ## Exercises
 #

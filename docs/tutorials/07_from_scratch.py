@@ -678,7 +678,8 @@ figure
 # reach(broken_merge)[0].sum() -->. The second may see four<!--= allowed[1].sum() --> and gets all seven<!--=
 # reach(broken_merge)[1].sum() -->: the future leaks in through the merge, behind a mask that is right. With one head,
 # or with one token, both merges are the same<!--= torch.equal(merge(context[:, :1]), broken_merge(context[:, :1])) and
-# torch.equal(merge(context[:, :, :1]), broken_merge(context[:, :, :1])) -->: a test of that size cannot tell.
+# torch.equal(merge(context[:, :, :1]), broken_merge(context[:, :, :1]))  # to the bit: both only move numbers
+# -->: a test of that size cannot tell.
 #
 # ## Exercises
 #

@@ -551,7 +551,7 @@ plot.table(["A row that may see nothing", *modes], rows)
 # mask: zeros<!--= blind["nn.MultiheadAttention, need_weights=False", "float"][2] -->. A layer with an odd number of
 # heads takes no fast path, and gives zeros<!--= blind["nn.TransformerEncoderLayer, 3 heads", "bool"][2] -->. With
 # `torch.backends.mha.set_fastpath_enabled(False)`, the last column of every table of this page equals<!--= "equals" if
-# all(a == b or abs(a - b) < 1e-4 for a, b in without_fast_path) else "is not" --> the one before it.
+# all(str(a) == str(b) or abs(a - b) < 1e-4 for a, b in without_fast_path) else "is not" --> the one before it.
 #
 # One NaN does not stay where it is. Here only the second sequence is empty, and the loss is made of the first alone:
 
@@ -624,6 +624,8 @@ for name, number in {"NaN": torch.nan, "inf": torch.inf, "1e30": 1e30}.items():
     spoiled[name] = [bool(context.isnan().any()) for context in contexts]
     if name == "NaN":
         causal_hit = int(F.scaled_dot_product_attention(long, long, cut, is_causal=True)[0, 0].isnan().any(-1).sum())
+        cleared = masks.zero_hidden(value, ~shut[:, None])
+        cleared = F.scaled_dot_product_attention(x, x, cleared, attn_mask=~shut[:, None])
 spoiled, causal_hit
 
 # %% [markdown]
@@ -633,7 +635,8 @@ spoiled, causal_hit
 # keys that a whole block of queries may not see, so that of a long sequence only some<!--= "some" if 1 < causal_hit <
 # long.size(2) else "all" --> outputs are hit. **Hides** where the memory happens to be finite, and where no room is
 # left. **Caught by** `torch.use_deterministic_algorithms(True)`. **Fix:** `torch.zeros`, or `cache[:, :length]`, which
-# needs no mask.
+# needs no mask. Where padding may hold anything, `unmasked.masks.zero_hidden` sets what no query may see to zero, and
+# every output is finite<!--= "finite" if cleared.isfinite().all() else "NaN" --> again.
 #
 # <!--~ a constant that many use -->
 # ## A mask of -1e9 in float16 { #float16-overflow }
