@@ -115,8 +115,8 @@ ours, theirs = 1.2, 1.9
 #
 # Another processor adds in another order, and its sums differ from ours in the last bit. A claim that two computed
 # numbers are equal, by `==`, `torch.equal` or a tolerance of zero, may hold on your machine alone. It takes a
-# tolerance, or a reason why no bit can differ: nothing is computed, numbers only change their places. What counts is what is
-# really compared: whole numbers, truth values, shapes, texts and numbers that you wrote down need no reason.
+# tolerance, or a reason why no bit can differ: nothing is computed, numbers only change their places. What counts is
+# what is really compared: whole numbers, truth values, shapes, texts and numbers that you wrote down need no reason.
 
 # %% tags=["no-snippet"]
 proofread(r"""

@@ -31,7 +31,7 @@ _THREADS = {"OMP_NUM_THREADS": "2", "MKL_NUM_THREADS": "2", "OPENBLAS_NUM_THREAD
 _ABROAD = {"LANG": "de_DE.UTF-8", "LANGUAGE": "de", "LC_ALL": "", "LC_CTYPE": "C", "PYTHONUTF8": "0"}
 _ABROAD |= {"PYTHONCOERCECLOCALE": "0", "TZ": "NPT-5:45"}
 _NEAR = 1e-4  # of a unit in the last place that is shown
-_FURTHER = 4  # times as far as on the machines here may a figure move on others
+FURTHER = 4  # times as far as on the machines here may a figure move on others
 # Told apart by what such operations give: a product, functions of one variable, and a sum.
 _PROBE = """\
 import hashlib, torch
@@ -269,7 +269,7 @@ def _near(move: Move, typed: str, is_typed: bool) -> Finding | None:
     moved = max(move.values.values()) - min(move.values.values())
     for value in move.values.values():
         room = figures.room(typed, value, is_typed)
-        if room and 0 <= room[0] <= max(_NEAR * room[1], _FURTHER * moved):
+        if room and 0 <= room[0] <= max(_NEAR * room[1], FURTHER * moved):
             message = (
                 f"{typed} stands at a rounding edge: {move.expression} gives {value:.10g}, and another machine may "
                 "give another digit; show fewer of them, or another figure"
