@@ -524,8 +524,8 @@ assert max(largest.values()) < 1e-12
 largest
 
 # %% [markdown]
-# The numbers have 64<!--= torch.finfo(inputs[0].dtype).bits --> bits, and the largest difference is {{
-# max(largest.values()) :.0e}}. Left out are inference without gradients, `is_causal`, and queries that may see nothing:
+# The numbers have 64<!--= torch.finfo(inputs[0].dtype).bits --> bits, and nothing but
+# rounding<!--= "rounding" if max(largest.values()) < 1e-12 else "a mistake" --> tells the two apart. Left out are inference without gradients, `is_causal`, and queries that may see nothing:
 # there the package differs from PyTorch on purpose. The last is shown [below](#what-hides-a-mistake), the others in
 # [the museum](09_masks.py#is-causal-is-a-hint).
 #

@@ -278,7 +278,7 @@ appended = scaled_dot_product_attention(Y, *by_append, need_weights=True)
 shift_gap = (shifted.weights - weights).abs().max().item()
 share = appended.weights[5, -1].item()
 torch.testing.assert_close(shifted.context, context + pair, atol=1e-4, rtol=0)
-f"added: weights move by {shift_gap:.0e}; appended: order gives it {share:.2f}"
+f"added: weights move by {shift_gap:.6f}; appended: order gives it {share:.2f}"
 
 
 # %% tags=["hide-input"]
@@ -291,7 +291,8 @@ def by_pytorch(q, k, v, b_k, b_v):
 
 
 # %% [markdown]
-# Added to all keys, the vector moves the weights by {{ shift_gap :.0e}}, which is rounding. Appended, it takes 88%<!--=
+# Added to all keys, the vector moves no weight, but for rounding<!--= "rounding" if shift_gap < 1e-6 else "a mistake"
+# -->. Appended, it takes 88%<!--=
 # share --> of *order*'s weight from the words. In full, with $b_K$ and $b_V$ for the pair, what `add_bias_kv` computes
 # for each query is
 #
@@ -420,14 +421,15 @@ def wander(layer, optimizer, lr):
 
 
 by_sgd, by_adam = wander(broken, torch.optim.SGD, 0.1), wander(broken, torch.optim.Adam, 0.001)
-uses_bias_k(right), uses_bias_k(broken), by_sgd, by_adam
+uses_bias_k(right), uses_bias_k(broken)
 
 # %% [markdown]
 # The right one does<!--= "does" if uses_bias_k(right) else "does not" -->, the broken one does
 # not<!--= "too" if uses_bias_k(broken) else "not" -->. The gradient of `bias_k` is then zero but for
-# rounding, and training has nothing to teach it. Plain gradient descent leaves it where it is, up to
-# {{ by_sgd :.0e}}. Adam divides a gradient by its own size, and so moves it farther<!--= "farther" if by_adam > 10 *
-# by_sgd else "less far" -->, by {{ by_adam :.2f}}: a parameter that moves is not yet one that learns.
+# rounding, and training has nothing to teach it. Plain gradient descent leaves it where it is<!--= "is" if
+# by_sgd < 1e-3 else "was" -->. Adam divides a gradient by its own size, and so makes steps of what is only rounding: it
+# moves the vector more than ten times as far<!--= "far" if by_adam > 10 * by_sgd else "little" -->. A parameter that moves
+# is not yet one that learns.
 #
 # ## Exercises
 #
