@@ -428,8 +428,8 @@ uses_bias_k(right), uses_bias_k(broken)
 # not<!--= "too" if uses_bias_k(broken) else "not" -->. The gradient of `bias_k` is then zero but for
 # rounding, and training has nothing to teach it. Plain gradient descent leaves it where it is<!--= "is" if
 # by_sgd < 1e-3 else "was" -->. Adam divides a gradient by its own size, and so makes steps of what is only rounding: it
-# moves the vector more than ten times as far<!--= "far" if by_adam > 10 * by_sgd else "little" -->. A parameter that moves
-# is not yet one that learns.
+# moves the vector more than ten times as far<!--= "far" if by_adam > 10 * by_sgd else "little" -->. A parameter that
+# moves is not yet one that learns.
 #
 # ## Exercises
 #
