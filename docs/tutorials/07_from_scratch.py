@@ -527,7 +527,8 @@ largest
 # The numbers have 64<!--= torch.finfo(inputs[0].dtype).bits --> bits, and nothing but
 # rounding<!--= "rounding" if max(largest.values()) < 1e-12 else "a mistake" --> tells the two apart. Left out are
 # inference without gradients, `is_causal`, and queries that may see nothing: there the package differs from PyTorch on
-# purpose. The last is shown [below](#what-hides-a-mistake), the others in [the museum](09_masks.py#is-causal-is-a-hint).
+# purpose. The last is shown [below](#what-hides-a-mistake), the others in [the
+# museum](09_masks.py#is-causal-is-a-hint).
 #
 # ([One option](08_cross_attention.py) is often misread: `add_bias_kv` adds no bias to the keys, it appends a key.)
 #
