@@ -6,10 +6,10 @@ PyTorch has three conventions, and a mask of the wrong one is silently inverted 
 | --- | --- | --- |
 | allowed | True = may see | this package; attn_mask of scaled_dot_product_attention |
 | blocked | True = may not see | attn_mask and key_padding_mask of nn.MultiheadAttention and nn.Transformer* |
-| additive | 0 = may see, -inf = may not; any other value is added to the score | floating masks of both |
+| additive | 0 = may see, -inf = may not | floating masks of both |
 
-One interface reads a floating mask otherwise: nn.TransformerEncoderLayer, evaluated without gradients, takes every
-value that is not 0 for -inf.
+Any other value of a floating mask is added to the score. One interface does otherwise: nn.TransformerEncoderLayer,
+evaluated without gradients, takes every value that is not 0 for -inf.
 """
 
 from __future__ import annotations
