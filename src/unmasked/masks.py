@@ -8,8 +8,8 @@ PyTorch has three conventions, and a mask of the wrong one is silently inverted 
 | blocked | True = may not see | attn_mask and key_padding_mask of nn.MultiheadAttention and nn.Transformer* |
 | additive | 0 = may see, -inf = may not | floating masks of both |
 
-Any other value of a floating mask is added to the score. One interface does otherwise: nn.TransformerEncoderLayer,
-evaluated without gradients, takes every value that is not 0 for -inf.
+Any other value of a floating mask is added to the score. One interface does otherwise: on its fast path (in evaluation,
+without gradients, with an even number of heads) nn.TransformerEncoderLayer takes every value that is not 0 for -inf.
 """
 
 from __future__ import annotations

@@ -213,6 +213,16 @@ def test_the_table_of_conventions_says_what_each_interface_does() -> None:
     torch.testing.assert_close(self_attention(x, allowed=first).context, x[:, :1].expand_as(x))
 
 
+@pytest.mark.parametrize("heads", [1, 2])
+def test_an_encoder_layer_on_its_fast_path_hides_what_a_bias_only_lowers(heads: int) -> None:
+    x, bias = torch.randn(2, 3, 4), -torch.rand(3, 3).fill_diagonal_(0)
+    layer = nn.TransformerEncoderLayer(4, heads, 8, batch_first=True).eval()
+    added, hidden = layer(x, src_mask=bias), layer(x, src_mask=bias != 0)
+    assert not torch.allclose(added, hidden, atol=1e-3)
+    with torch.no_grad():
+        torch.testing.assert_close(layer(x, src_mask=bias), hidden if heads == 2 else added)
+
+
 @pytest.mark.parametrize("rubbish", [math.nan, INF, -INF])
 def test_what_no_query_may_see_reaches_every_query_unless_it_is_zeroed(rubbish: float) -> None:
     x, allowed = torch.randn(2, 3, 5, 4), masks.padding(torch.tensor([3, 5]))
