@@ -127,6 +127,8 @@ if __file__.endswith("WHERE"):
 def endless(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
     """The command at work on a page without end, or on a program: its process, and those of the page."""
     (tmp_path / "page.py").write_text(SLOW.replace("WHERE", request.param).replace("FOLDER", str(tmp_path)))
+    # Tests that a script starts in the background ignore the signal, and so would what they start.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     command = subprocess.Popen(
         [sys.executable, "-m", "proofread", "check", "page.py"],
         cwd=tmp_path,
@@ -134,11 +136,13 @@ def endless(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[tuple[su
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
+    signal.signal(signal.SIGINT, before)
     until(lambda: (tmp_path / "pids").exists())
     pids = list(map(int, (tmp_path / "pids").read_text().split()))
     yield command, pids
-    with contextlib.suppress(ProcessLookupError):
-        command.kill()
+    for pid in (command.pid, *pids):  # whoever is left holds the pipes open
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     command.communicate()
 
 
