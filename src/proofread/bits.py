@@ -3,7 +3,7 @@
 Two processors, or two versions of a library, add in another order, and what is equal on one differs on the other in
 the last bit. Whether a comparison rests on that is decided by what it really compares: not if one side is a literal, an
 integer, a truth value, a text, a shape, or if it holds nothing but whole numbers and infinities, which rounding leaves
-alone.
+alone. A difference that is asked whether it is zero compares, too. What a function of the page compares is not seen.
 """
 
 import ast
@@ -16,6 +16,7 @@ _WATCH = "__proofread_bits__"
 _EQUAL = {"equal", "eq", "ne", "not_equal", "array_equal", "array_equiv", "__eq__", "__ne__"}
 _LOOKED_AT = 100_000  # numbers of a tensor
 _CLOSE = {"allclose", "isclose", "assert_close", "assert_allclose"}  # to the bit only where they tolerate nothing
+_TOLERANCES = ("rtol", "atol", "rel_tol", "abs_tol")
 
 
 def evaluate(expression: str, file: str, namespace: dict[str, Any]) -> tuple[Any, str]:
@@ -51,7 +52,9 @@ class _Watch:
 
         def noted(*given: Any, **named: Any) -> Any:
             values = [*([owner] if hasattr(owner, "dtype") else []), *given]
-            exactly = name in _EQUAL or all(named.get(key) == 0 for key in ("rtol", "atol"))
+            tolerances = [*values[2:4], *(named[key] for key in _TOLERANCES if key in named)]
+            some = 1 if getattr(function, "__module__", "") == "math" else 2  # where one is enough, the other is 0
+            exactly = name in _EQUAL or (len(tolerances) >= some and not any(tolerances[:2]))
             if exactly and len(values) >= 2:
                 self._compare(place, values[0], values[1])
             return function(*given, **named)
@@ -68,13 +71,16 @@ class _Watched(ast.NodeTransformer):
 
     def __init__(self, source: str, watch: _Watch):
         self._source, self._watch = source, watch
+        self._zero: int | None = None  # the place of what asks whether something, perhaps a difference, is zero
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
         place = self._place(node)
+        before, self._zero = self._zero, place if _asks_for_zero(node) else None
         operands = [node.left, *node.comparators]
         exact = [isinstance(op, (ast.Eq, ast.NotEq, ast.In, ast.NotIn)) for op in node.ops]
         literal = [_literal(operand) for operand in operands]
         self.generic_visit(node)
+        self._zero = before
         watched: list[ast.expr] = [
             self._call("operand", operand, place, not i, bool(i) and exact[i - 1] and not any(literal[i - 1 : i + 1]))
             for i, operand in enumerate([node.left, *node.comparators])
@@ -82,9 +88,26 @@ class _Watched(ast.NodeTransformer):
         node.left, node.comparators = watched[0], watched[1:]
         return node
 
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
+        before = self._zero
+        self._zero = self._place(node) if isinstance(node.op, ast.Not) else self._zero
+        self.generic_visit(node)
+        self._zero = before
+        return node
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        literal = _literal(node.left) or _literal(node.right)
+        self.generic_visit(node)
+        if self._zero is not None and isinstance(node.op, ast.Sub) and not literal:
+            self._watch.said.append(self._watch.said[self._zero])
+            place = len(self._watch.said) - 1
+            node.left = self._call("operand", node.left, place, True, False)
+            node.right = self._call("operand", node.right, place, False, True)
+        return node
+
     def visit_Call(self, node: ast.Call) -> ast.AST:
         place = self._place(node)
-        literal = any(map(_literal, node.args))
+        literal = any(_literal(given) and not _is_zero(given) for given in node.args[:2])
         self.generic_visit(node)
         if not literal:
             node.func = self._call("function", node.func, place)
@@ -101,6 +124,14 @@ class _Watched(ast.NodeTransformer):
 
 def _is_library(function: FunctionType) -> bool:
     return str(function.__module__).partition(".")[0] in ("numpy", "torch")
+
+
+def _asks_for_zero(node: ast.Compare) -> bool:
+    return isinstance(node.ops[0], (ast.Eq, ast.NotEq)) and any(map(_is_zero, (node.left, *node.comparators)))
+
+
+def _is_zero(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and type(node.value) in (int, float) and node.value == 0
 
 
 def _literal(node: ast.expr) -> bool:

@@ -137,7 +137,7 @@ def _parser() -> argparse.ArgumentParser:
     checking.add_argument(
         "--machines",
         action="store_const",
-        const=machines.USUAL,
+        const=[*machines.USUAL],  # to which --machine appends
         help=f"compare what other machines give: {', '.join(machines.USUAL)}",
     )
     checking.add_argument(

@@ -25,7 +25,7 @@ _X86 = {"ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE", "ONEDNN_MAX_
 _X86 |= {"OPENBLAS_CORETYPE": "Prescott"}
 _AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "MKL_CBWR": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
 _AVX2 |= {"OPENBLAS_CORETYPE": "Haswell"}
-_ARM = {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "ADVSIMD_128", "OPENBLAS_CORETYPE": "ARMV8"}
+_ARM = {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "ADVANCED_SIMD", "OPENBLAS_CORETYPE": "ARMV8"}
 _THREADS = {"OMP_NUM_THREADS": "2", "MKL_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2", "PYTHON_CPU_COUNT": "3"}
 # Text that is not UTF-8, numbers with a comma where the system knows German, and clocks 5:45 before Greenwich's.
 _ABROAD = {"LANG": "de_DE.UTF-8", "LANGUAGE": "de", "LC_ALL": "", "LC_CTYPE": "C", "PYTHONUTF8": "0"}
@@ -319,4 +319,9 @@ def _names(names: Iterable[str]) -> str:
 
 
 if __name__ == "__main__":
-    print(*(f"{name}={value}" for name, value in chosen(sys.argv[1:2])[0][-1].variables.items()), sep="\n")
+    if len(sys.argv) != 2 or sys.argv[1] not in SAYS:
+        sys.exit(f"python -m proofread.machines NAME prints the variables of one of {', '.join(SAYS)}")
+    asked, unavailable = chosen(sys.argv[1:])
+    if unavailable:
+        sys.exit(f"{sys.argv[1]} is {unavailable[sys.argv[1]]}")
+    print(*(f"{name}={value}" for name, value in asked[-1].variables.items()), sep="\n")

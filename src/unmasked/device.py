@@ -108,9 +108,9 @@ def sdpa_backends(
 ) -> Backends:
     """Which backends of PyTorch's attention can run for these inputs, and why the others cannot; nothing is run.
 
-    Which one did run, the operators that `torch.profiler` lists tell, such as
-    ``aten::_scaled_dot_product_flash_attention_for_cpu`` or ``aten::_scaled_dot_product_attention_math``. The math
-    backend alone makes the whole table of weights, and it alone has second derivatives on a CPU.
+    `torch.profiler` lists the operators that did run: ``aten::_scaled_dot_product_flash_attention_for_cpu`` names the
+    fused kernel of a CPU, ``aten::_scaled_dot_product_attention_math`` the math backend. The math backend alone makes
+    the whole table of weights, and it alone has second derivatives on a CPU.
 
     Args:
         query: As for `torch.nn.functional.scaled_dot_product_attention`, usually (batch, heads, queries, head_dim).

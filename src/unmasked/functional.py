@@ -154,14 +154,15 @@ def scaled_dot_product_attention(
     those matrices at a time. A query that may see no key gets a context of zeros, and zero gradients, from both.
 
     PyTorch leaves the fused kernel without a word for one that holds the matrices of all heads: on a CPU where
-    ``dropout_p`` is above 0 and where the bias requires grad. For 8 heads of 4096 tokens in float32 one such matrix is
-    512 MiB, and several are alive at once. A mask other than the causal one is itself a (queries, keys) matrix. A
-    GPU's kernels have limits of their own: `unmasked.device` says which can run.
+    ``dropout_p`` is above 0, and where the bias requires grad, even in inference (pass ``bias.detach()``). For 8 heads
+    of 4096 tokens in float32 one such matrix is 512 MiB, and several are alive at once. Every mask is a matrix itself,
+    of (queries, keys); ``is_causal=True`` alone needs none. A GPU's kernels have limits of their own: `unmasked.device`
+    says which can run.
 
     What is hidden must be finite all the same. Its weight is 0, and 0 times NaN or inf is NaN: one such number in a key
-    or a value, in a cache made by torch.empty for example, reaches every query, here as in PyTorch. To leave hidden
-    values out, and not only to weigh them with 0, no matrix product could be used. `unmasked.masks.zero_hidden` clears
-    what no query may see.
+    or a value, in a cache made by torch.empty for example, reaches every query, here as in PyTorch. A matrix product
+    cannot leave a value out; it can only multiply it by 0. To check costs little, ``key.isfinite().all()`` reads each
+    number once, and `unmasked.masks.zero_hidden` clears what no query may see.
 
     Args:
         query: (..., heads, queries, head_dim), floating; the heads axis may be left out.
@@ -173,7 +174,8 @@ def scaled_dot_product_attention(
             a key out.
         is_causal: a query sees no later key. The last query is aligned with the last key, so that it is right with a
             key/value cache. Combines with ``allowed``: what either shuts out is shut out. On a CPU a mask that hides
-            the future and nothing else is recognised, and costs no more than this option.
+            the future and nothing else is recognized, and runs as this option. To compare it costs a few passes over
+            (queries, keys): little beside many heads, but more than the attention itself with one narrow head.
         scale: what the dot products are multiplied by; 1 / sqrt(head_dim) by default.
         softcap: c > 0 bounds the scores to (-c, c): c * tanh(scores / c). Eager only.
         dropout_p: probability in [0, 1] with which a weight is dropped. It is always applied: pass 0 when evaluating.
@@ -454,7 +456,7 @@ def _is_causal_mask(allowed: Tensor | None, bias: Tensor | None, queries: int, k
 def _can_be_read(x: Tensor) -> bool:
     """Whether Python may look at values: not in a trace, under vmap, or where a device would have to be waited for.
 
-    A tensor that requires grad is no constant: what is decided on its values would be lost to its gradient.
+    A tensor with a derivative is no constant: what is decided on its values would be lost to its gradient or tangent.
     """
     return (
         not torch.compiler.is_compiling()
@@ -462,6 +464,7 @@ def _can_be_read(x: Tensor) -> bool:
         and type(x) in (Tensor, torch.nn.Parameter)
         and x.device.type == "cpu"
         and not x.requires_grad
+        and torch.autograd.forward_ad.unpack_dual(x).tangent is None
         and not torch._C._functorch.is_batchedtensor(x)
     )
 

@@ -9,7 +9,8 @@ PyTorch has three conventions, and a mask of the wrong one is silently inverted 
 | additive | 0 = may see, -inf = may not | floating masks of both |
 
 Any other value of a floating mask is added to the score. One interface does otherwise: on its fast path (in evaluation,
-without gradients, with an even number of heads) nn.TransformerEncoderLayer takes every value that is not 0 for -inf.
+without gradients, with batch_first=True, biases, relu or gelu, and an even number of heads) nn.TransformerEncoderLayer
+takes every value that is not 0 for -inf.
 """
 
 from __future__ import annotations
@@ -165,7 +166,7 @@ def zero_hidden(
     Args:
         x: keys or values, (..., keys, features); with heads (..., heads, keys, features).
         allowed: bool, broadcastable to (..., queries, keys), or to (..., heads, queries, keys) where x has heads; True
-            where a query may see a key.
+            where a query may see a key. With more heads than x has, heads that share a key are asked together.
 
     Returns:
         A copy of x, in which what no query may see is zero; no gradient reaches it.
@@ -181,6 +182,8 @@ def zero_hidden(
     """
     _require_bool("allowed", allowed)
     seen = allowed[(None,) * (2 - allowed.dim())].any(-2)  # ... keys
+    if x.dim() > 2 and seen.dim() > 1 and 1 <= x.size(-3) < seen.size(-2) and seen.size(-2) % x.size(-3) == 0:
+        seen = seen.unflatten(-2, (x.size(-3), -1)).any(-2)  # ... kv_heads keys
     try:
         fits = torch.broadcast_shapes(seen.shape, x.shape[:-1]) == x.shape[:-1]
     except RuntimeError:

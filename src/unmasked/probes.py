@@ -118,9 +118,10 @@ def sees_the_future(f: Function, x: Tensor) -> Evidence | None:
             return _told(x, gap, f"changing token {late} moves the output of token {reached} by {gap:.3g}")
     for late in range(x.size(1) - 1, 0, -1):
         for large in _enlarged(x, late):
-            gap = _moved(f(large)[:, :late], before[:, :late])
+            after = f(large)[:, :late]
+            gap = _moved(after, before[:, :late])
             if gap:
-                reached = _first(f(large)[:, :late], before[:, :late])
+                reached = _first(after, before[:, :late])
                 return _told(x, gap, f"making token {late} large moves the output of token {reached} by {gap:.3g}")
     for position in range(x.size(1) - 1):
         gradient = _gradient(f, x, position)

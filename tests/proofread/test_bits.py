@@ -54,6 +54,13 @@ def namespace() -> dict[str, object]:
         "all(a == b for a, b in zip(thirds, twice))",
         "len(words := [0]) == 1 and third == (third if words == [0] else 0)",
         "1 < 2 == 2 and thirds.size(0) == 2 and third == third",
+        "(thirds - twice).abs().max() == 0",
+        "not (thirds - twice).any()",
+        "(thirds - twice).count_nonzero() == 0",
+        "0 == (whole[1:] - (thirds - twice)).sum() - (third - third)",
+        "torch.allclose(thirds, twice, 0, 0)",
+        "thirds.allclose(twice, 0, 0)",
+        "math.isclose(third, third, rel_tol=0)",
     ],
 )
 def test_computed_numbers_are_noticed_however_they_are_compared(namespace: dict[str, object], expression: str) -> None:
@@ -77,6 +84,12 @@ def test_computed_numbers_are_noticed_however_they_are_compared(namespace: dict[
         "str(third) == str(third)",
         "len({third}) == round(3 * third)",
         "third <= third",
+        "(whole - whole).sum() == 0",
+        "not (thirds - twice).abs().max() > 1e-5",
+        "math.isclose(third, third, rel_tol=1e-9)",
+        "torch.allclose(thirds, twice, 0, 1e-6)",
+        "math.isclose(third, third)",
+        "0 == third - 1 / 3 or third - 0 != 0",
     ],
 )
 def test_what_no_rounding_touches_needs_no_reason(namespace: dict[str, object], expression: str) -> None:

@@ -723,6 +723,17 @@ def test_a_mask_that_is_nearly_causal_is_not_taken_for_it(as_bias: bool, row: in
         torch.testing.assert_close(eager, by_hand)
 
 
+def test_a_bias_that_hides_the_future_has_forward_mode_derivatives_too() -> None:
+    x, bias = torch.randn(5, 4, dtype=torch.float64), masks.additive_from_allowed(masks.causal(5), torch.float64)
+
+    def attend(bias: Tensor) -> Tensor:
+        return self_attention(x, bias=bias, need_weights=True).context
+
+    forward, backward = torch.func.jacfwd(attend)(bias), torch.func.jacrev(attend)(bias)
+    assert forward.count_nonzero() > 5
+    torch.testing.assert_close(forward, backward)
+
+
 def test_a_bias_that_hides_the_future_and_learns_gets_its_gradient() -> None:
     x, bias = torch.randn(2, 5, 4), masks.additive_from_allowed(masks.causal(5)).requires_grad_()
     gradients = [

@@ -1,12 +1,13 @@
 import math
 import re
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unmasked import bypass_, masks, self_attention
+from unmasked import bypass_, masks, scaled_dot_product_attention, self_attention
 
 INF = math.inf
 
@@ -213,14 +214,16 @@ def test_the_table_of_conventions_says_what_each_interface_does() -> None:
     torch.testing.assert_close(self_attention(x, allowed=first).context, x[:, :1].expand_as(x))
 
 
-@pytest.mark.parametrize("heads", [1, 2])
-def test_an_encoder_layer_on_its_fast_path_hides_what_a_bias_only_lowers(heads: int) -> None:
-    x, bias = torch.randn(2, 3, 4), -torch.rand(3, 3).fill_diagonal_(0)
-    layer = nn.TransformerEncoderLayer(4, heads, 8, batch_first=True).eval()
-    added, hidden = layer(x, src_mask=bias), layer(x, src_mask=bias != 0)
+@pytest.mark.parametrize("changed", ["nothing", "nhead", "batch_first", "bias", "activation"])
+def test_an_encoder_layer_on_its_fast_path_hides_what_a_bias_only_lowers(changed: str) -> None:
+    others: dict[str, Any] = {"nhead": 1, "batch_first": False, "bias": False, "activation": F.silu}
+    other = {name: value for name, value in others.items() if name == changed}
+    x, bias = torch.randn(3, 3, 4), -torch.rand(3, 3).fill_diagonal_(0)
+    layer = nn.TransformerEncoderLayer(**{"d_model": 4, "nhead": 2, "dim_feedforward": 8, "batch_first": True} | other)
+    added, hidden = (layer.eval()(x, src_mask=mask) for mask in (bias, bias != 0))
     assert not torch.allclose(added, hidden, atol=1e-3)
     with torch.no_grad():
-        torch.testing.assert_close(layer(x, src_mask=bias), hidden if heads == 2 else added)
+        torch.testing.assert_close(layer(x, src_mask=bias), added if other else hidden)
 
 
 @pytest.mark.parametrize("rubbish", [math.nan, INF, -INF])
@@ -252,6 +255,19 @@ def test_zeroing_what_is_hidden_spares_what_one_query_or_head_sees_and_stops_gra
         masks.zero_hidden(x, torch.tensor([True, False, True])), x * torch.tensor([[1], [0], [1]])
     )
     assert masks.zero_hidden(x, torch.ones(0, 3).bool()).count_nonzero() == 0  # no query at all
+
+
+def test_zeroing_asks_all_heads_that_share_a_key() -> None:
+    query, x = torch.randn(2, 6, 3, 4), torch.randn(2, 3, 5, 4)
+    allowed = torch.rand(2, 6, 3, 5) < 0.4
+    allowed[:, 2:4, :, 1] = False  # both heads that read key head 1
+    allowed[:, 2, :, 2], allowed[:, 3, 0, 2] = False, True
+    kept = masks.zero_hidden(x, allowed)
+    assert not kept[:, 1, 1].any()
+    torch.testing.assert_close(kept[:, 1, 2], x[:, 1, 2])
+    for key in (x, kept):
+        context = scaled_dot_product_attention(query, key, x, allowed=allowed).context
+        torch.testing.assert_close(context, scaled_dot_product_attention(query, x, x, allowed=allowed).context)
 
 
 def test_zeroing_refuses_a_mask_for_other_keys_or_heads() -> None:
