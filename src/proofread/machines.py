@@ -43,7 +43,7 @@ _ASKED = ("bits", "torch.backends.cpu.get_cpu_capability()")
 
 
 @dataclass(frozen=True)
-class Machine:
+class Emulated:
     """One that is emulated here: the variables that make it, and what this processor must have for that."""
 
     name: str
@@ -60,15 +60,15 @@ SAYS = {
     "far": "plain, threads and abroad at once, which costs a single run",
 }
 MACHINES = (
-    Machine("this"),
-    Machine("plain", _X86, "sse2"),
-    Machine("plain", _ARM, "asimd"),
-    Machine("avx2", _AVX2, "avx2"),
-    Machine("threads", _THREADS),
-    Machine("abroad", _ABROAD),
-    Machine("far", _X86 | _THREADS | _ABROAD, "sse2"),
-    Machine("far", _ARM | _THREADS | _ABROAD, "asimd"),
-    Machine("far", _THREADS | _ABROAD),
+    Emulated("this"),
+    Emulated("plain", _X86, "sse2"),
+    Emulated("plain", _ARM, "asimd"),
+    Emulated("avx2", _AVX2, "avx2"),
+    Emulated("threads", _THREADS),
+    Emulated("abroad", _ABROAD),
+    Emulated("far", _X86 | _THREADS | _ABROAD, "sse2"),
+    Emulated("far", _ARM | _THREADS | _ABROAD, "asimd"),
+    Emulated("far", _THREADS | _ABROAD),
 )
 # What --machines takes: one that differs in a single way says which way it is.
 USUAL = tuple(name for name in SAYS if name != "far")
@@ -122,7 +122,7 @@ class Compared:
         return "\n".join([*told, moved, f"{len(self.report.pages)} pages on {len(self.machines)} machines; {found}"])
 
 
-def chosen(names: Iterable[str]) -> tuple[list[Machine], dict[str, str]]:
+def chosen(names: Iterable[str]) -> tuple[list[Emulated], dict[str, str]]:
     """The machines of these names, this one first, and why the others cannot be had here."""
     words = set(cpuinfo().lower().split())
     taken, missing = [MACHINES[0]], dict[str, str]()
@@ -182,7 +182,7 @@ def prune(directory: Path) -> int:
 
 
 def _elsewhere(
-    machine: Machine, asked: tuple[Sequence[Path], Path, Settings, bool], progress: Callable[[Told], None]
+    machine: Emulated, asked: tuple[Sequence[Path], Path, Settings, bool], progress: Callable[[Told], None]
 ) -> tuple[Report, list[str]]:
     """What the pages give on a machine, and how that computes."""
     receiver, sender = multiprocessing.Pipe(duplex=False)
@@ -207,7 +207,7 @@ def _elsewhere(
 
 
 def _check(
-    machine: Machine, sender: Connection, paths: Sequence[Path], root: Path, settings: Settings, keep: bool
+    machine: Emulated, sender: Connection, paths: Sequence[Path], root: Path, settings: Settings, keep: bool
 ) -> None:
     """Check pages in a process that is to be the machine, and send what they gave."""
     os.environ.update(machine.variables)

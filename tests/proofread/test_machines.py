@@ -1,11 +1,13 @@
 """What flips, moves or stands near an edge on other machines, told apart on this one."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from proofread import figures, machines
+from proofread import cli, figures, machines
 from proofread.cli import main
 from proofread.config import Settings
 from proofread.machines import Compared, Move, chosen, compare
@@ -183,3 +185,21 @@ def test_mutants_and_unknown_machines_are_refused(
 def test_a_move_is_told_as_a_part_of_its_size() -> None:
     assert Move("page.py", 1, "x", {"this": -2.0, "far": -1.0}).by == 0.5
     assert Move("page.py", 1, "x", {"this": 0.0, "far": 0.0}).by == 0.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [(["far"], 0, ""), (["mars"], 1, "NAME prints the variables of one of this, plain,"), ([], 1, "NAME prints")],
+)
+def test_the_variables_of_a_machine_are_printed_or_it_is_an_error(arguments: list[str], code: int, told: str) -> None:
+    command = [sys.executable, "-m", "proofread.machines", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == code
+    assert told in done.stderr
+    assert ("OMP_NUM_THREADS=2" in done.stdout.split()) == (code == 0)
+
+
+def test_a_machine_can_be_named_beside_the_usual_ones() -> None:
+    options = cli._parser().parse_args(["check", "page.py", "--machines", "--machine", "far"])
+    assert options.machines == [*machines.USUAL, "far"]
+    assert cli._parser().parse_args(["check", "page.py", "--machines"]).machines == [*machines.USUAL]
