@@ -186,6 +186,8 @@ def _without_values(module: nn.MultiheadAttention | CausalSelfAttention) -> list
             )
         elif parameter.is_meta:
             obstacles.append(f"{name} is on the meta device and has no values; call .to_empty(device=...) first")
+        elif parameter.is_inference() and not torch.is_inference_mode_enabled():
+            obstacles.append(f"{name} was made under torch.inference_mode() and cannot be changed outside it")
     return obstacles
 
 

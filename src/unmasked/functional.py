@@ -160,7 +160,8 @@ def scaled_dot_product_attention(
     says which can run.
 
     What is hidden must be finite all the same. Its weight is 0, and 0 times NaN or inf is NaN: one such number in a key
-    or a value, in a cache made by torch.empty for example, reaches every query, here as in PyTorch. A matrix product
+    or a value, in a cache made by torch.empty for example, can reach every query, here as in PyTorch, whose kernels may
+    also make zeros of a query that is NaN. A matrix product
     cannot leave a value out; it can only multiply it by 0. To check costs little, ``key.isfinite().all()`` reads each
     number once, and `unmasked.masks.zero_hidden` clears what no query may see.
 
@@ -367,7 +368,7 @@ def _fused(
     is_grouped, kernel_is_causal = False, False
     if q.size(1) != k.size(1):
         is_grouped = True
-    if is_causal and queries == keys and allowed is None and bias is None:
+    if is_causal and queries == keys and allowed is None and bias is None and scale > 0:  # else its future is NaN
         kernel_is_causal = True
     elif is_causal and queries != 1:  # a single query is the newest token, and sees every key
         allowed = masks.combine(allowed, masks.causal(queries, keys, device=query.device))
@@ -463,6 +464,7 @@ def _can_be_read(x: Tensor) -> bool:
         and torch._C._get_tracing_state() is None
         and type(x) in (Tensor, torch.nn.Parameter)
         and x.device.type == "cpu"
+        and torch._C._len_torch_dispatch_stack() == 0  # such as make_fx, which traces numbers and not what they decide
         and not x.requires_grad
         and torch.autograd.forward_ad.unpack_dual(x).tangent is None
         and not torch._C._functorch.is_batchedtensor(x)

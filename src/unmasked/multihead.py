@@ -30,6 +30,8 @@ class MultiheadAttention(nn.MultiheadAttention):
     - ``is_causal=True`` masks the future, with or without attn_mask, aligned at the end of the keys. To PyTorch it is a
       hint, obeyed over the mask, ignored, or refused, by need_weights and mode.
     - ``key_padding_mask`` and ``attn_mask`` may be of different types.
+    - With batch_first the output is contiguous in every mode, where PyTorch's is a transposed view while gradients are
+      on: from one seed, a dropout that follows drops other entries.
     - Training and evaluation run the same code: there is no separate fast path in evaluation, and inside an
       nn.TransformerEncoderLayer the layer's own, which would not call this module, is declined, as PyTorch declines it
       for every module with a hook: this one carries a forward pre-hook that does nothing else.

@@ -230,6 +230,18 @@ def test_an_optimizer_with_gradients_from_before_does_not_move_a_bypassed_module
     torch.testing.assert_close(attend(module, x), expected)
 
 
+def test_parameters_made_for_inference_are_refused_before_one_is_changed() -> None:
+    with torch.inference_mode():
+        module = shaken(MultiheadAttention(4, 1))
+        before = [parameter.clone() for parameter in module.parameters()]
+    text = r"in_proj_weight was made under torch\.inference_mode\(\) and cannot be changed outside it"
+    with pytest.raises(ValueError, match=text):
+        bypass_(module)
+    torch.testing.assert_close(list(module.parameters()), before, rtol=0, atol=0)
+    with torch.inference_mode():
+        assert is_bypassed(bypass_(module))
+
+
 def test_bypassed_puts_gradients_back() -> None:
     module, x = shaken(MultiheadAttention(4, 1)), torch.randn(5, 2, 4)
     module(x, x, x)[0].square().sum().backward()

@@ -723,6 +723,7 @@ def test_a_mask_that_is_nearly_causal_is_not_taken_for_it(as_bias: bool, row: in
         torch.testing.assert_close(eager, by_hand)
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # which jacfwd calls
 def test_a_bias_that_hides_the_future_has_forward_mode_derivatives_too() -> None:
     x, bias = torch.randn(5, 4, dtype=torch.float64), masks.additive_from_allowed(masks.causal(5), torch.float64)
 
@@ -732,6 +733,29 @@ def test_a_bias_that_hides_the_future_has_forward_mode_derivatives_too() -> None
     forward, backward = torch.func.jacfwd(attend)(bias), torch.func.jacrev(attend)(bias)
     assert forward.count_nonzero() > 5
     torch.testing.assert_close(forward, backward)
+
+
+@pytest.mark.parametrize("scale", [0.0, -0.5])
+@pytest.mark.parametrize("options", [{"is_causal": True}, {"allowed": masks.causal(5)}], ids=["is_causal", "mask"])
+def test_scores_may_be_turned_round_or_dropped_behind_a_causal_mask(options: dict[str, Any], scale: float) -> None:
+    x = torch.randn(3, 5, 4, requires_grad=True)  # PyTorch's kernel gives NaN for its own is_causal and such a scale
+    contexts = [self_attention(x, **options, scale=scale, need_weights=weights).context for weights in (True, False)]
+    torch.testing.assert_close(*contexts)
+    torch.testing.assert_close(*(torch.autograd.grad(context.square().sum(), x)[0] for context in contexts))
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+def test_make_fx_traces_what_it_computes_and_not_what_a_mask_decides(need_weights: bool) -> None:
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    def attend(x: Tensor, allowed: Tensor) -> Tensor:
+        return self_attention(x, allowed=allowed, need_weights=need_weights).context
+
+    x, blind = torch.randn(2, 5, 4), masks.causal(5)
+    blind[3] = False
+    traced = make_fx(attend)(x, masks.causal(5))
+    for mask in (masks.causal(5), torch.ones(5, 5).bool(), blind):
+        torch.testing.assert_close(traced(x, mask), attend(x, mask))
 
 
 def test_a_bias_that_hides_the_future_and_learns_gets_its_gradient() -> None:

@@ -718,6 +718,14 @@ def test_no_copy_can_be_skipped_by_a_layers_fast_path(clone: Any) -> None:
     assert seen == [1]
 
 
+@pytest.mark.parametrize("grad", [True, False])
+def test_the_output_is_contiguous_with_batch_first_where_pytorchs_is_a_view_in_training(grad: bool) -> None:
+    x, (theirs, ours) = torch.randn(3, 5, 12), pair(12, 2, batch_first=True)
+    with torch.set_grad_enabled(grad):
+        assert ours.train(grad)(x, x, x)[0].is_contiguous()
+        assert theirs.train(grad)(x, x, x)[0].is_contiguous() == (not grad)
+
+
 def test_initialising_again_draws_what_pytorch_draws() -> None:
     for options in ({}, {"kdim": 7, "add_bias_kv": True}):
         modules = [cls(12, 3, **options) for cls in (nn.MultiheadAttention, MultiheadAttention)]
