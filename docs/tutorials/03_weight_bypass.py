@@ -13,7 +13,8 @@
 #
 # **Make all four<!--== len(blocks(module)) --> the identity (ones on the diagonal: it changes nothing) and the biases
 # zero, and they are off.** With one head, the module then returns plain self-attention. Wherever this page computes the
-# same thing both ways, the results differ by at most {{= max(gaps) :.0e}}, which is rounding.
+# same thing both ways, nothing but rounding<!--== "rounding" if max(gaps) < 1e-5 else "a mistake" --> tells the results
+# apart.
 # `unmasked.bypass_(module)` does it in one line. The result is plain self-attention only with one head, zero biases,
 # frozen parameters, no dropout and nothing appended: below, each is broken and the damage measured.
 #

@@ -145,7 +145,9 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         self._places.pages = self._pages
         _LINKS.addFilter(self._places)
         for asset in (_STYLES, _SCRIPT):
-            files.append(File.generated(config, asset, content=(Path(__file__).parent / asset).read_text()))
+            files.append(
+                File.generated(config, asset, content=(Path(__file__).parent / asset).read_text(encoding="utf-8"))
+            )
         return files
 
     def _render(self, uri: str, checked: Checked, files: Files, config: MkDocsConfig) -> _Shown:

@@ -21,6 +21,7 @@ class Project:
 
     def run(self, *arguments: str, code: int = 0) -> str:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+        environment |= {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}  # where text is ASCII
         told = subprocess.run(
             [sys.executable, "-m", *arguments],
             cwd=self.root,

@@ -161,7 +161,7 @@ def run_alone(text: str, blocked: Sequence[str], requires: Sequence[str] | None,
         except subprocess.TimeoutExpired:
             return Ran("", "TimeoutError: it ran for too long")
         result = Path(folder) / "ended.json"
-        raised, trace = json.loads(result.read_text()) if result.exists() else ("SystemError: it died", ended.stderr)
+        raised, trace = json.loads(result.read_bytes()) if result.exists() else ("SystemError: it died", ended.stderr)
         return Ran(ended.stdout, raised, trace)
 
 
