@@ -21,8 +21,9 @@
 # | *may attend*<!--== means[4] --> | `unmasked`: `allowed` |
 #
 # None<!--== "None" if ran == 2 * len(calls) else "Some" --> of them raises an error when `True` and `False` are
-# exchanged. This page computes that table. (Here: PyTorch {{= torch.__version__.split("+")[0] }}, on the
-# {{= y.device.type.upper() }}.)
+# exchanged. This page computes that table.
+#
+# *Computed with torch {{= torch.__version__.split("+")[0] }} on the {{= y.device.type.upper() }}.*
 #
 # **You should know** [what attention computes](01_what_is_attention.py): scores, a softmax, an average of values. **You
 # will know** the masks for padding and for causality and how to combine them, what each interface of PyTorch does with
@@ -220,9 +221,8 @@ for f in (eager, fused, masked_late, shallow):
 # in range(1, 11)) else "something" --> leaks, from any position; in the others, something<!--= "something" if
 # all(leaks(f, x, position) for f in (masked_late, shallow) for position in range(1, 11)) else "nothing" -->, from every
 # one. The package has this test as a *probe*, which also looks at the gradients. It
-# returns `None` if all is well, and otherwise what it saw. What it [cannot
-# see](../reference.md#unmasked.probes.sees_the_future) is a leak that inputs a hundred times as large leave within
-# rounding.
+# returns `None` if all is well, and otherwise what it saw. It enlarges inputs a hundredfold. A leak that stays within
+# rounding even then [goes unseen](../reference.md#unmasked.probes.sees_the_future).
 
 # %%
 assert probes.sees_the_future(eager, x) is None
@@ -271,8 +271,9 @@ plot.table(["Interface and argument", "True means"], list(zip(calls, means, stri
 
 # %% [markdown]
 # A mask of padding is (batch, keys) to `key_padding_mask`. `F.scaled_dot_product_attention` reads two axes as (queries,
-# keys). So it raises an error, or, where there are as many sequences as queries, shuts out the wrong keys. What it
-# wants is (batch, 1, 1, keys)<!--~ axes of length one -->:
+# keys). So it raises an error, or, with several sequences and as many queries, shuts out the wrong keys. What it
+# wants is (batch, 1, 1, keys)<!--~ axes of length one -->. (With one sequence both mean the same<!--== "same" if
+# torch.allclose(of_one, of_one_right) else "opposite" -->.)
 
 # %%
 ends = torch.tensor([[True, True, True], [True, True, False]])  # batch keys; True = may attend
@@ -291,6 +292,10 @@ torch.testing.assert_close(misread, as_queries)
 padded_right = F.scaled_dot_product_attention(two, q, q, attn_mask=ends[:, None, None])
 torch.testing.assert_close(padded_right[1], F.scaled_dot_product_attention(two[1], q[1, :, :2], q[1, :, :2]))
 print(f"misread: off by {(misread - padded_right).abs().max():.1f}")
+
+one = q[1:]  # a single sequence
+of_one = F.scaled_dot_product_attention(one, one, one, attn_mask=ends[1:])
+of_one_right = F.scaled_dot_product_attention(one, one, one, attn_mask=ends[1:, None, None])
 
 # %% [markdown]
 # `~` turns one kind into the other. `masks.blocked_from_allowed` does so too, and brings masks with an axis of heads
@@ -341,11 +346,13 @@ except ValueError as error:
 # 40%<!--= future[0] --> of its context from later ones. A boolean mask that [is added](09_masks.py#boolean-mask-added),
 # as in `scores += mask`, does the same.
 #
-# There is an exception. `nn.TransformerEncoderLayer`, in evaluation, without gradients and with an even number of
-# heads, takes a faster path, which makes minus infinity of every entry that is not zero. A mask such as ALiBi's, which
-# lowers the scores of distant tokens, then shuts out all but the token itself:
+# There is an exception. `nn.TransformerEncoderLayer` has a *fast path*, which makes minus infinity of every entry that
+# is not zero. A mask such as ALiBi's, which lowers the scores of distant tokens, then shuts out all but the token
+# itself. The layer takes that path in evaluation without gradients if it has `batch_first=True` (not the default), an
+# even number of heads, biases, and relu or gelu. (Hooks, and norms that differ in `eps`, turn it off, too.)
 
 # %%
+torch.manual_seed(8)
 distance = (torch.arange(3)[:, None] - torch.arange(3)).abs()
 alibi = -0.5 * distance.float()
 layer.eval()
@@ -359,6 +366,24 @@ with torch.no_grad():
 torch.testing.assert_close(without, itself)
 torch.testing.assert_close(slow, with_gradients)
 moved_by = (without - with_gradients).abs().max()
+
+
+def loses(y, prepare=nn.Module.eval, heads=4, batch_first=True, **options):
+    layer = nn.TransformerEncoderLayer(20, heads, 16, batch_first=batch_first, **options).eval()
+    prepare(layer)
+    with torch.no_grad():
+        fast = layer(y, src_mask=alibi)
+    return not torch.allclose(fast, layer(y, src_mask=alibi), atol=1e-4)
+
+
+assert loses(y)  # relu is the default
+assert loses(y, activation="gelu")
+assert not loses(y, activation=torch.tanh)
+assert not loses(y, heads=5)
+assert not loses(y, bias=False)
+assert not loses(y.transpose(0, 1), batch_first=False)
+assert not loses(y, lambda layer: layer.register_forward_hook(lambda *_: None))
+assert not loses(y, lambda layer: setattr(layer.norm1, "eps", 1e-6))
 
 # %% [markdown]
 # The output is off by 0.79<!--= moved_by -->, and nothing warns you. The remedy is
@@ -397,16 +422,37 @@ for mode in ("train", "eval, no_grad"):
         blind[f"nn.MultiheadAttention, {mode}, need_weights={need_weights}"] = output - module.out_proj.bias
 blind["unmasked.self_attention"] = self_attention(y, allowed=nothing).context
 
+
+def fast(*inputs, mask=~nothing, heads=4, **options):
+    torch.manual_seed(5)
+    module = nn.MultiheadAttention(20, heads, **{"batch_first": True, **options}).eval()
+    with torch.no_grad():  # a new module's output has a bias of zeros, or none
+        return answer(module(*inputs, attn_mask=mask, need_weights=False)[0][0, 0])
+
+
+other = y.clone()  # the same numbers, yet not the same tensor
+time_first = y.transpose(0, 1)
+answers_off = [
+    fast(y, y, y),
+    fast(y, other, other),
+    fast(*[time_first] * 3, batch_first=False),
+    fast(y, y, y, bias=False),
+    fast(y, y, y, heads=5),
+    fast(y, y, y, mask=masks.additive_from_allowed(nothing)),
+]
 answers = {name: answer(output[0, 0]) for name, output in blind.items()}
 plot.table(["Interface", "Context of the first query"], list(answers.items()))
 
 # %% [markdown]
-# (PyTorch {{ torch.__version__.split("+")[0] }}, on the {{ y.device.type.upper() }}. *eval* is run without gradients,
-# as models usually are when they are used.) The same module answers NaN<!--=
+# *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ y.device.type.upper() }}.*
+#
+# *eval* is run without gradients, as models usually are when they are used. The same module answers NaN<!--=
 # answers["nn.MultiheadAttention, train, need_weights=True"] --> when weights are asked for, and zeros<!--=
 # answers["nn.MultiheadAttention, train, need_weights=False"] --> or NaN<!--= answers["nn.MultiheadAttention, eval,
-# no_grad, need_weights=False"] --> when they are not. The package always gives zeros<!--=
-# answers["unmasked.self_attention"] -->. The [museum](09_masks.py#fully-masked-row) has the full table.
+# no_grad, need_weights=False"] --> when they are not. The latter is a fast path again; that of
+# `nn.MultiheadAttention` is for self-attention, with `batch_first=True`, biases, an even number of heads and a
+# boolean mask<!--= "mask" if answers_off == ["NaN", *["zeros"] * 5] else "nothing" -->. The package always gives
+# zeros<!--= answers["unmasked.self_attention"] -->. The [museum](09_masks.py#fully-masked-row) has the full table.
 #
 # One NaN is enough to ruin a training run. Below, the second sequence is empty, and the loss reads the first one alone:
 

@@ -365,9 +365,11 @@ for name, options in asked.items():
 plot.table(["Asked for", "What ran"], list(ran.items()))
 
 # %% [markdown]
-# (PyTorch {{ torch.__version__.split("+")[0] }}, on the {{ q.device.type.upper() }}.) The fused kernel of the CPU has
-# no<!--== "no" if "not implemented" in twice["FLASH_ATTENTION"] and "(2, 5, 12)" in twice["MATH"] else "a" --> second
-# derivative either. If you need one, for a gradient penalty say, switch to the math backend:
+# *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ q.device.type.upper() }}.*
+#
+# The fused kernel of the CPU has no<!--== "no" if "not implemented" in twice["FLASH_ATTENTION"] and "(2, 5, 12)" in
+# twice["MATH"] else "a" --> second derivative either. If you need one, for a gradient penalty say, switch to
+# the math backend:
 
 # %%
 twice = {}
@@ -535,7 +537,7 @@ largest
 # ## What hides a mistake
 #
 # **Biases of zero.** Here is a copy that forgets all biases, compared with the layer as it was made, and again after
-# its biases were filled. Below, the largest gradient of each new bias: it is zero but for rounding for the key's alone.
+# its biases were filled. Below, the largest gradient of each new bias. Only the key's is zero, up to rounding.
 
 # %%
 zero = {n: p * 0 if "bias" in n else p for n, p in state.items()}
@@ -596,10 +598,12 @@ print(f"rows sum to {sums.min():.2f} up to {sums.max():.2f}")
 # %% [markdown]
 # The inverted mask leaves the last query no key. PyTorch makes that row NaN<!--= "NaN" if inverted[:, -1].isnan().all()
 # else "numbers" -->, *not a number*. With `need_weights=False` it gives the bias<!--== "bias" if gap(unasked[:, -1],
-# last_bias) < 1e-6 else "NaN" --> of the output; in evaluation without gradients, with an even<!--== "even" if
-# (blind.num_heads % 2, theirs.num_heads % 2) == (0, 1) else "odd" --> number of heads, NaN<!--== "NaN" if
-# used[:, -1].isnan().all() and used_odd[:, -1].isfinite().all() else "numbers" --> again. The package gives the
-# bias<!--== "bias" if gap(ours_blind[:, -1], last_bias) < 1e-6 else "NaN" --> always. The other
+# last_bias) < 1e-6 and gap(unasked_eval[:, -1], last_bias) < 1e-6 else "NaN" --> of the output. Self-attention (query,
+# key and value the same tensor) has a third answer: in [evaluation without
+# gradients](05_masks.py#when-a-row-allows-nothing), with a boolean mask and an even<!--== "even" if (blind.num_heads %
+# 2, theirs.num_heads % 2) == (0, 1) else "odd" --> number of heads, the row is NaN<!--== "NaN" if used[:,
+# -1].isnan().all() and used_odd[:, -1].isfinite().all() and crossed[:, -1].isfinite().all() else "numbers" --> again.
+# The package gives the bias<!--== "bias" if gap(ours_blind[:, -1], last_bias) < 1e-6 else "NaN" --> always. The other
 # four<!--= inverted.isfinite().all(dim=-1)[0].sum() --> queries see the future alone, and look like any result.
 # ([Masks](05_masks.py) has the whole table.) A floating mask, in both layers, is *added* to the scores:
 
@@ -618,6 +622,8 @@ with torch.no_grad():  # self-attention, the same mistake
         each(query, query, query, attn_mask=masks.causal(queries), need_weights=False)[0]
         for each in (blind, deepcopy(theirs).eval())
     )
+    crossed, _ = blind(query, key, value, attn_mask=allowed, need_weights=False)  # cross-attention: no NaN
+    unasked_eval, _ = deepcopy(theirs).eval()(query, key, value, attn_mask=allowed, need_weights=False)
 
 # %% [markdown]
 # ## One broken, one right
@@ -747,6 +753,7 @@ for kind in (torch.optim.SGD, torch.optim.Adam):
     moved = (trained.in_proj_bias - theirs.in_proj_bias).detach()
     wandered[kind.__name__] = moved.chunk(3)[1].abs().max().item()
 print({name: f"{distance:.1g}" for name, distance in wandered.items()})
+# Adam enlarges rounding: were every rounding error exactly zero, which we know of no machine, Adam would move nothing
 assert wandered["SGD"] < 1e-6 < 1e-5 < wandered["Adam"]
 
 # %% [markdown]
