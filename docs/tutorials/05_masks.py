@@ -270,6 +270,8 @@ means = [meaning[notices(call, lower), notices(call, ~lower)] for call in calls.
 plot.table(["Interface and argument", "True means"], list(zip(calls, means, strict=True)))
 
 # %% [markdown]
+# *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ y.device.type.upper() }}.*
+#
 # A mask of padding is (batch, keys) to `key_padding_mask`. `F.scaled_dot_product_attention` reads two axes as (queries,
 # keys). So it raises an error, or, with several sequences and as many queries, shuts out the wrong keys. What it
 # wants is (batch, 1, 1, keys)<!--~ axes of length one -->. (With one sequence both mean the same<!--== "same" if

@@ -200,7 +200,7 @@ polarity = {name: by_mode(meaning, call) for name, call in interfaces.items()}
 plot.table(["True means", *modes], [(name, *cells) for name, cells in polarity.items()])
 
 # %% [markdown]
-# *Computed with torch {{ torch.__version__ }} on the {{ x.device.type.upper() }}.*
+# *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ x.device.type.upper() }}.*
 #
 # The mode changes nothing<!--= "nothing" if all(len(set(cells)) == 1 for cells in polarity.values()) else "much" -->
 # here. PyTorch's function and its modules disagree<!--= "disagree" if list(polarity.values())[0] !=
@@ -248,9 +248,10 @@ def ones_added(x):
 exhibit("ones", ones_added, right)
 
 # %% [markdown]
-# PyTorch has one exception: on its fast path, `nn.TransformerEncoderLayer` treats every number that is not zero as minus
-# infinity. There ones where a query may *not* see give the right mask: the mistake **hides** in the tests of a model
-# that was trained with next to no mask. And a right floating mask is lost, such as ALiBi, which here takes off half
+# PyTorch has one exception: on its [fast path](05_masks.py#masks-of-numbers-are-added), `nn.TransformerEncoderLayer`
+# treats every number that is not zero as minus infinity. On that path ones in the hidden places happen to give the
+# right mask. So the mistake **hides**: the model is trained with next to no mask, and its tests run with the right one.
+# And a right floating mask is lost, such as ALiBi, which here takes off half
 # the distance between query and key. `nn.MultiheadAttention` adds<!--== "adds" if not any(module_off) else "loses" -->
 # it in every mode.
 
@@ -282,7 +283,7 @@ plot.table(
 )
 
 # %% [markdown]
-# *Computed with torch {{ torch.__version__ }} on the {{ x.device.type.upper() }}.*
+# *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ x.device.type.upper() }}.*
 #
 # The ones are off by 0.57<!--= gaps[0] --> in training, by nothing<!--= "nothing" if gaps[2] == 0 else "much" --> in
 # the last mode; ALiBi is right<!--= "right" if not any(alibi_off[:2]) else "wrong" --> in the first two, and off by
@@ -449,7 +450,7 @@ rows = [(f"{given}, need_weights={need}", *cells) for (given, need), cells in hi
 plot.table(["nn.MultiheadAttention, is_causal=True", *modes], rows)
 
 # %% [markdown]
-# *Computed with torch {{ torch.__version__ }} on the {{ x.device.type.upper() }}.*
+# *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ x.device.type.upper() }}.*
 #
 # Without a mask it raises<!--= "raises" if hints["no mask", False][0] == "raises" else "runs" -->, or, on the fast
 # path, silently drops<!--= "drops" if hints["no mask", False][2] == "not causal" else "obeys" --> the hint. With a
@@ -541,13 +542,13 @@ for name in dict.fromkeys(name for name, _ in blind):
 plot.table(["A row that may see nothing", *modes], rows)
 
 # %% [markdown]
-# *Computed with torch {{ torch.__version__ }} on the {{ x.device.type.upper() }}.*
+# *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ x.device.type.upper() }}.*
 #
 # So NaN can appear in training and not in evaluation, and the other way round, because `nn.MultiheadAttention` has
 # three programs. With weights it runs a softmax of its own, which gives NaN<!--= blind["nn.MultiheadAttention,
 # need_weights=True", "bool"][0] -->. Without them it calls PyTorch's function, which gives zeros<!--=
-# blind["nn.MultiheadAttention, need_weights=False", "bool"][1] -->. In evaluation without gradients it takes the fast
-# path, which gives NaN<!--= blind["nn.MultiheadAttention, need_weights=False", "bool"][2] -->, but not for a floating
+# blind["nn.MultiheadAttention, need_weights=False", "bool"][1] -->. In evaluation without gradients, self-attention
+# with `batch_first=True` takes the [fast path](05_masks.py#when-a-row-allows-nothing), which gives NaN<!--= blind["nn.MultiheadAttention, need_weights=False", "bool"][2] -->, but not for a floating
 # mask: zeros<!--= blind["nn.MultiheadAttention, need_weights=False", "float"][2] -->. A layer with an odd number of
 # heads takes no fast path, and gives zeros<!--= blind["nn.TransformerEncoderLayer, 3 heads", "bool"][2] -->. With
 # `torch.backends.mha.set_fastpath_enabled(False)`, the last column of every table of this page equals<!--= "equals" if
@@ -630,8 +631,9 @@ spoiled, causal_hit
 
 # %% [markdown]
 # PyTorch's function and module pass a hidden NaN or infinity on<!--= "on" if all(spoiled["NaN"] + spoiled["inf"]) else
-# "off" -->, and so do this package's: to look at every number would cost more than to multiply it. A large finite
-# number does no<!--= "no" if not any(spoiled["1e30"]) else "some" --> harm. Under `is_causal=True` a kernel may skip
+# "off" -->, and so do this package's: a matrix product cannot leave a term out, it can only multiply it by zero. To
+# check costs little: `key.isfinite().all()` reads each number once. A large finite number does no<!--= "no" if not
+# any(spoiled["1e30"]) else "some" --> harm. Under `is_causal=True` a kernel may skip
 # keys that a whole block of queries may not see, so that of a long sequence only some<!--= "some" if 1 < causal_hit <
 # long.size(2) else "all" --> outputs are hit. **Hides** where the memory happens to be finite, and where no room is
 # left. **Caught by** `torch.use_deterministic_algorithms(True)`. **Fix:** `torch.zeros`, or `cache[:, :length]`, which
@@ -691,7 +693,7 @@ emptied = {dtype: [verdict(weigh, scores.to(dtype)) for weigh in ways.values()] 
 plot.table(["every key masked with -1e9", *ways], [(str(dtype), *cells) for dtype, cells in emptied.items()])
 
 # %% [markdown]
-# *Computed with torch {{ torch.__version__ }} on the {{ x.device.type.upper() }}.*
+# *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ x.device.type.upper() }}.*
 #
 # In float32 the scores are rounded away, and every key gets the same weight. float64 keeps them: added, the mask then
 # hides nothing<!--= "nothing" if emptied[torch.float64][1] == "as if nothing were masked" else "all" -->. **Hides** in
@@ -713,7 +715,8 @@ by_hand.isnan().any(), beyond
 # By hand the output is NaN<!--= "NaN" if by_hand.isnan().any() else "finite" -->. `F.scaled_dot_product_attention`
 # stays finite<!--= "finite" if all(each.isfinite().all() for each in by_function) else "NaN" -->, even where the
 # divided scores are still 82<!--= beyond --> times too large for float16: its kernels keep them in float32. So does
-# `unmasked.attention_scores`. By hand, divide the query before the product, which buys a factor of the root.
+# `unmasked.attention_scores`. By hand, divide the query before the product: then the scores may be
+# $\sqrt{d}$ times as large before they overflow.
 #
 # ## A mask kept as a persistent float32 buffer { #mask-buffer }
 #
@@ -851,5 +854,4 @@ check("module-mask", module_mask)
 # <!--~ references -->
 # - Vaswani et al. (2017), *Attention Is All You Need*: section 3.2.3, masks before the softmax.
 # - PyTorch 2.13, documentation of `MultiheadAttention` and `scaled_dot_product_attention`: masks, `is_causal`.
-# - ONNX, operator `Attention`, and its correction (onnx/onnx, pull request 8068): a row that may see nothing gives
-#   zeros; a causal mask is aligned at the end where a cache is declared, and at the top left where none is.
+# - ONNX, operator `Attention`, with the erratum of onnx/onnx#8068: a row that may see nothing gives zeros; a causal mask is aligned at the end where a cache is declared, and at the top left where none is.

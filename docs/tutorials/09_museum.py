@@ -124,8 +124,8 @@ maps |= {slug: reach(lambda x, f=WRONG[slug]: f(x, H), x) for slug in shown}
 
 # %% tags=["hide-input", "no-snippet"]
 #| alt: Six<!--= len(maps) --> heat maps, a row for each output, a column for each changed token. Right: zero above the
-#|   diagonal. Without a causal mask no<!--= "no" if (maps["no-causal-mask"] > 1e-4).all() else "some" --> cell is zero. With the other
-#|   polarity only the diagonal, what is above it and the last row are not zero. Merged without transposing back, and
+#|   diagonal. Without a causal mask no<!--= "no" if (maps["no-causal-mask"] > 1e-4).all() else "some" --> cell is
+#|   zero. With the other polarity only the diagonal, what is above it and the last row are not zero. Merged without transposing back, and
 #|   split by a view, late tokens reach early outputs here and there. Masked after the softmax, the cells above the
 #|   diagonal are small, and yet not<!--= "not" if (maps["mask-after-softmax"] > 1e-4).all() else "partly" --> zero.
 figure = plot.heatmap(maps)

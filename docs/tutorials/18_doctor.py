@@ -207,7 +207,7 @@ rows = [(name, "no finding", ", ".join(c.cause for c in report.cautions)) for na
 plot.table(("correct implementation", "the doctor", "cautions"), rows)
 
 # %% [markdown]
-# *Computed with torch {{ torch.__version__ }} on the {{ x.device.type.upper() }}.*
+# *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ x.device.type.upper() }}.*
 #
 # A *caution* is what PyTorch's own functions do too: NaN for a query that may see nothing, weights returned after
 # dropout. With `strict=True` it is a finding.

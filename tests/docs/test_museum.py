@@ -96,17 +96,6 @@ def test_an_entry_has_a_title_a_wrong_version_a_measured_figure_where_it_hides_t
     assert "**Fix:** " in told
 
 
-@pytest.mark.parametrize("page", [*sorted({entry.page for entry in ENTRIES.values()}), "18_doctor"])
-def test_a_table_of_what_pytorch_does_names_the_version_and_the_device(page: str):
-    text = (TUTORIALS / f"{page}.py").read_text()
-    line = "# *Computed with torch {{ torch.__version__ }} on the {{ x.device.type.upper() }}.*\n"
-    cells = re.split(r"^# %%", text, flags=re.MULTILINE)
-    tables = [i for i, cell in enumerate(cells) if re.search(r"^plot\.table\(", cell, re.MULTILINE)]
-    asked = [i for i in tables if "modes" in cells[i] or "-1e9" in cells[i] or "cautions" in cells[i]]
-    assert all(cells[i + 1].startswith(f" [markdown]\n{line}") for i in asked)
-    assert len(asked) == {"09_masks": 5, "18_doctor": 1}.get(page, 0)
-
-
 def test_the_index_links_to_every_mistake_by_symptom_and_by_room():
     text = (TUTORIALS / "09_museum.py").read_text()
     assert "\nGuide(SYMPTOMS.items())\n" in text

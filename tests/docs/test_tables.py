@@ -28,3 +28,44 @@ def test_a_row_measures_the_mistake_that_it_links_to(page: str):
     assert rows
     for slug, rest in rows:
         assert f'<!--== off["{slug}"] -->' in rest, slug
+
+
+# The tables that need no version and no device: their cells are the package's own, or counts that no PyTorch changes.
+OURS = {
+    ("04_order", "function"),
+    ("06_heads", "Heads"),
+    ("06_heads", "Step"),
+    ("09_museum", ""),
+    ("18_doctor", "hypothesis"),
+    ("18_doctor", "planted"),
+    ("18_doctor", "mistake"),
+}
+NAMED = (
+    r"\*Computed with torch \{\{=? ?torch\.__version__\.split\(\"\+\"\)\[0\] \}\} on the\s+(?:# )?"
+    r"\{\{=? ?[\w.]+\.device\.type\.upper\(\) \}\}\.\*"
+)
+
+
+def test_a_table_of_what_pytorch_does_names_the_version_and_the_device_below_it():
+    waived = set()
+    named = 0
+    for path in sorted((DOCS / "tutorials").glob("*.py")):
+        cells = re.split(r"^# %%", path.read_text(), flags=re.MULTILINE)
+        for cell, below in zip(cells, [*cells[1:], ""], strict=True):
+            heads = re.findall(r"plot\.table\(\s*[\[(]?(?:\"([^\"]*)\"|(header))", cell)
+            assert cell.count("plot.table(") == len(heads) <= 1, f"{path.name}: a table whose head is not read"
+            for head in heads:
+                title = "".join(head)
+                if (path.stem, title) in OURS:
+                    waived.add((path.stem, title))
+                    continue
+                assert re.match(rf" \[markdown\]\n# {NAMED}\n", below), f"{path.name}: {title}"
+                named += 1
+    assert waived == OURS, "a table of the list is gone"
+    assert named
+
+
+def test_versions_are_named_in_one_form():
+    for path in (DOCS / "tutorials").glob("*.py"):
+        text = path.read_text()
+        assert len(re.findall(r"torch\.__version__", text)) == len(re.findall(NAMED, text)), path.name

@@ -70,9 +70,9 @@ def one_order(order: list[int]) -> Callable[[Map], bool]:
             "Compare f(x[order]) with f(x)[order], and not with f(x): the rows of the output move too.",
         ),
         (
-            # so many sums that on no machine all of them come out the same, to the last bit, in another order
+            # doubling is exact in float32, but a sum of float64 does not fit into it, on any machine
             lambda f: torch.equal(
-                f(numbers(9, 200)[[5, 2, 8, 0, 1, 3, 7, 6, 4]]), f(numbers(9, 200))[[5, 2, 8, 0, 1, 3, 7, 6, 4]]
+                f(numbers(9, 200).float().flip(0)).double(), f(numbers(9, 200).float().double()).flip(0)
             ),
             "Allow for rounding, with torch.allclose: sums in another order end in other digits.",
         ),
