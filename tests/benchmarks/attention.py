@@ -30,7 +30,7 @@ AIMS = {
     ("CausalSelfAttention", "limit", 1024): (1.03, 1.05),
     ("CausalSelfAttention", "limit", 4096): (1.15, 1.15),
     ("MultiheadAttention, hint and mask", "limit", 1024): (1.08, None),
-    ("MultiheadAttention, causal mask", "nn.MultiheadAttention, causal mask", 1024): (0.74, 0.74),
+    ("MultiheadAttention, causal mask", "nn.MultiheadAttention, causal mask", 1024): (1.0, 1.0),
     ("MultiheadAttention, need_weights", "nn.MultiheadAttention, need_weights", 1024): (1.0, None),
     ("MultiheadAttention, need_weights, sparse mask", "nn.MultiheadAttention, need_weights, sparse mask", 1024): (
         1.0,
