@@ -343,9 +343,9 @@ full = cache_bytes(**{**llama, "kv_heads": 32}) / 2**30
 print(f"repeat: off by {apart:.1f}")
 
 # %% [markdown]
-# The last sizes are those of Llama 3<!--~ a name --> in its smallest version. A sequence of 8,192<!--= llama["tokens"]
-# --> tokens, with 16<!--= llama["bits"] --> bits a number, takes 1<!--= shared --> GiB of cache; with as many heads of
-# keys as of queries it would take 4<!--= full --> GiB.
+# The last sizes are those of Llama 3<!--~ a name -->, in its version with eight billion parameters. A sequence of
+# 8,192<!--= llama["tokens"] --> tokens, with 16<!--= llama["bits"] --> bits a number, takes 1<!--= shared --> GiB of
+# cache; with as many heads of keys as of queries it would take 4<!--= full --> GiB.
 #
 # ## A merge that looks right
 #

@@ -316,9 +316,9 @@ assert torch.equal(merge_heads(context), merge(context))
 #
 # ## Why no table of weights?
 #
-# There a *fused* kernel, one routine for all the steps, can do without the table of (queries, keys). A softmax needs
-# its row's total only at the end. So take the keys a few at a time, and keep for each query the largest score so far,
-# the total and the sum of values. When a larger score comes, shrink the two sums to match:
+# A *fused* kernel is one routine for all of these steps, and it does without the table of (queries, keys). A softmax
+# needs its row's total only at the end. So take the keys a few at a time, and keep for each query the largest score so
+# far, the total and the sum of values. When a larger score comes, shrink the two sums to match:
 
 
 # %%
