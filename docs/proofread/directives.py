@@ -38,7 +38,7 @@ import textwrap
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from proofread.check import check
+from proofread.checks.check import check
 
 
 def proofread(text):

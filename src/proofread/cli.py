@@ -14,13 +14,17 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from . import config, machines, shelf
-from .cache import Cache
-from .check import Checked, Report, check, find_pages
-from .config import Settings, SettingsError
-from .findings import BROKEN, KINDS, Finding
-from .fix import fixes
-from .progress import shown
+from . import settings as config
+from .checks import machines
+from .checks.check import check
+from .checks.checked import Checked, Report
+from .checks.findings import BROKEN, KINDS, Finding
+from .checks.fix import fixes
+from .checks.progress import shown
+from .keep import shelf
+from .pages.page import find_pages
+from .runs.cache import Cache
+from .settings import Settings, SettingsError
 
 _DESCRIPTION = """\
 Run documentation pages and check every figure, claim and formula in their prose.
@@ -344,7 +348,7 @@ def _snippet(options: argparse.Namespace) -> int:
 
 
 def _export(options: argparse.Namespace) -> int:
-    from .export import ExportError, export  # takes what renders cells
+    from .publish.export import ExportError, export  # takes what renders cells
 
     if not options.docs.is_dir():
         raise UsageError(f"{options.docs} is no folder; name the one that holds the pages")

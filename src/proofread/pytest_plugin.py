@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from .check import Checked
-    from .findings import Finding
-    from .page import Page
+    from .checks.checked import Checked
+    from .checks.findings import Finding
+    from .pages.page import Page
 
 # This module is loaded by every pytest of an environment; what it needs, only where there are pages.
 _PAGES = pytest.StashKey["dict[Path, Checked]"]()
@@ -50,7 +50,7 @@ def _is_ours(path: Path, config: pytest.Config) -> bool:
     named = (config.rootpath / name for name in config.getini("proofread"))
     if path.suffix not in (".md", ".py") or not any(path.is_relative_to(name) for name in named):
         return False
-    from .check import is_page
+    from .pages.page import is_page
 
     return is_page(path)
 
@@ -60,9 +60,8 @@ class PageFile(pytest.File):
 
     def collect(self) -> Iterator["PageItem"]:
         """Read the page; nothing runs yet."""
-        from .check import unrun
-        from .findings import PageError
-        from .page import read
+        from .checks.checked import unrun
+        from .pages.page import PageError, read
 
         try:
             subjects = [*unrun(read(self.path, self.config.rootpath)).subjects]
@@ -120,7 +119,7 @@ class FoundError(AssertionError):
 
 def _checked(item: PageItem) -> "Checked":
     """The item's page; the first that asks has all pages run of which tests were selected."""
-    from .check import check
+    from .checks.check import check
 
     pages = item.session.stash.setdefault(_PAGES, {})
     if item.path not in pages:
@@ -153,7 +152,7 @@ def _alone(config: pytest.Config) -> AbstractContextManager[object]:
         return nullcontext()
     from filelock import FileLock
 
-    from .config import Settings
+    from .settings import Settings
 
     folder = config.rootpath / Settings.load(config.rootpath).cache
     try:

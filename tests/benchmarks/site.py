@@ -32,7 +32,7 @@ from pathlib import Path
 import psutil
 import yaml
 
-from proofread.page import read
+from proofread.pages.page import read
 
 ROOT = Path(__file__).parents[2]
 EDITED = "01_what_is_attention"
@@ -83,7 +83,7 @@ with phase("imports: MkDocs, its theme and Markdown"):
 ours = sys.argv[1]
 if ours:
     with phase("imports: proofread"):
-        import proofread.mkdocs_plugin
+        import proofread.publish.mkdocs_plugin
     with phase("imports: mkdocs-jupyter"):
         import mkdocs_jupyter.plugin
 def timed(place, name):
@@ -102,21 +102,21 @@ timed("jinja2:Template.render", "templates")
 timed("mkdocs.utils:write_file", "writing")
 timed("mkdocs.utils:copy_file", "writing")
 if ours:
-    timed("proofread.mkdocs_plugin:ProofreadPlugin.on_files", "proofread: on_files, the rest")
-    timed("proofread.mkdocs_plugin:ProofreadPlugin._render", "proofread: cells, figures, downloads")
-    timed("proofread.mkdocs_plugin:check", "proofread: check, the rest")
-    timed("proofread.check:read", "proofread: reading pages")
-    timed("proofread.prose:read", "proofread: prose")
-    timed("proofread.formula:find", "proofread: formulas")
-    timed("proofread.cache:Cache.load", "proofread: cache")
-    timed("proofread.cache:environment", "proofread: versions of what is installed")
-    timed("proofread.run:_Child.receive", "proofread: waiting for runs")
+    timed("proofread.publish.mkdocs_plugin:ProofreadPlugin.on_files", "proofread: on_files, the rest")
+    timed("proofread.publish.mkdocs_plugin:ProofreadPlugin._render", "proofread: cells, figures, downloads")
+    timed("proofread.publish.mkdocs_plugin:check", "proofread: check, the rest")
+    timed("proofread.pages.page:read", "proofread: reading pages")
+    timed("proofread.pages.prose:read", "proofread: prose")
+    timed("proofread.formulas:find", "proofread: formulas")
+    timed("proofread.runs.cache:Cache.load", "proofread: cache")
+    timed("proofread.runs.cache:environment", "proofread: versions of what is installed")
+    timed("proofread.runs.server:_Child.receive", "proofread: waiting for runs")
     timed("multiprocessing.connection:wait", "proofread: waiting for runs")
-    timed("proofread.run:warm", "proofread: waiting for runs")
-    timed("proofread.math:_pandoc", "proofread: pandoc")
-    timed("proofread.math:render", "proofread: mathematics in the prose")
-    timed("proofread.fonts:mathematics", "proofread: font")
-    timed("proofread.equations:faults", "proofread: equations of docstrings")
+    timed("proofread.runs.server:warm", "proofread: waiting for runs")
+    timed("proofread.formulas.mathematics:_pandoc", "proofread: pandoc")
+    timed("proofread.formulas.mathematics:render", "proofread: mathematics in the prose")
+    timed("proofread.publish.fonts:mathematics", "proofread: font")
+    timed("proofread.pages.equations:faults", "proofread: equations of docstrings")
 with phase("MkDocs, the rest"):
     config = mkdocs.config.load_config("mkdocs.yml")
     config.plugins.on_startup(command="build", dirty=False)

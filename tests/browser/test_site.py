@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from proofread.check import find_pages
+from proofread.pages.page import find_pages
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page

@@ -7,10 +7,12 @@ import pytest
 import torch
 
 import unmasked
-from proofread import formula, page
-from proofread.check import check, find_pages
-from proofread.equations import cited
-from proofread.snippet import verify
+from proofread import formulas as formula
+from proofread.checks.check import check
+from proofread.pages import page
+from proofread.pages.equations import cited
+from proofread.pages.page import find_pages
+from proofread.programs import verify
 from unmasked import self_attention
 
 ROOT = Path(__file__).parents[2]

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from proofread import cli
-from proofread.cache import _KEPT
-from proofread.config import Settings, written
-from proofread.machines import SAYS
+from proofread.checks.machines import SAYS
+from proofread.runs.cache import _KEPT
+from proofread.settings import Settings, written
 
 PAGES = Path(__file__).parents[2] / "docs/proofread"
 

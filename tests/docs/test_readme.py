@@ -11,7 +11,7 @@ import re
 import textwrap
 from pathlib import Path
 
-from proofread.check import check
+from proofread.checks.check import check
 from unmasked import self_attention
 from unmasked.embeddings import ship_vectors
 

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from proofread.check import Report, check
+from proofread.checks.check import check
+from proofread.checks.checked import Report
 
 Proofreader = Callable[..., Report]
 

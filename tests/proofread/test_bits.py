@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from proofread.bits import evaluate
-from proofread.check import Report
+from proofread.checks.checked import Report
+from proofread.runs.bits import evaluate
 
 Proofreader = Callable[..., Report]
 

@@ -2,10 +2,12 @@ from pathlib import Path
 
 import pytest
 
-from proofread import cache as cache_module
-from proofread.cache import Cache
-from proofread.check import Report, check
-from proofread.steps import Outcome, Result, Step, Task
+from proofread.checks.check import check
+from proofread.checks.checked import Report
+from proofread.keep import environment as environment_module
+from proofread.runs import cache as cache_module
+from proofread.runs.cache import Cache
+from proofread.runs.steps import Outcome, Result, Step, Task
 
 VARIABLES = ["TORCH_LOGS", "ONEDNN_MAX_CPU_ISA", "DNNL_VERBOSE", "KMP_AFFINITY", "OPENBLAS_CORETYPE", "MKL_CBWR", "TZ"]
 VARIABLES += ["ATEN_CPU_CAPABILITY", "LC_ALL", "LC_NUMERIC", "LANG", "LANGUAGE"]
@@ -91,7 +93,7 @@ def test_another_environment_is_another_key(project: Project, monkeypatch: pytes
     kept = Cache(project.root / ".cache")
     kept.store(task, Outcome([Result()], files=[]))
     assert kept.load(task) is not None
-    for name, value in (before := cache_module.environment()).items():
+    for name, value in (before := environment_module.environment()).items():
         monkeypatch.setattr(cache_module, "environment", lambda name=name, value=value: before | {name: value + "!"})
         assert kept.load(task) is None, name
         assert name in kept.why(task)
@@ -100,21 +102,21 @@ def test_another_environment_is_another_key(project: Project, monkeypatch: pytes
 def test_the_environment_knows_python_the_machine_its_libraries_and_the_engine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    environment = cache_module.environment()
+    environment = environment_module.environment()
     machine = {"the platform", "the processor", "the GPU"}
     assert environment.keys() >= {"Python", *machine, "torch", "matplotlib", "proofread"}
     for name in VARIABLES:
         monkeypatch.setenv(name, "set")
     monkeypatch.setenv("EDITOR", "ed")
-    found = cache_module.environment.__wrapped__()
+    found = environment_module.environment.__wrapped__()
     assert {f"${name}" for name in VARIABLES} <= found.keys()
     assert "$EDITOR" not in found
 
 
 def test_another_processor_is_told_from_this_one_by_what_it_can_do(monkeypatch: pytest.MonkeyPatch) -> None:
     def processor(told: str) -> str:
-        monkeypatch.setattr(cache_module, "cpuinfo", lambda: told)
-        return cache_module.environment.__wrapped__()["the processor"]
+        monkeypatch.setattr(environment_module, "cpuinfo", lambda: told)
+        return environment_module.environment.__wrapped__()["the processor"]
 
     epyc = "model name\t: AMD EPYC\ncpu MHz\t\t: 2400.1\nflags\t\t: sse2 avx2 avx512f\n"
     assert processor(epyc) == processor(epyc.replace("2400.1", "3100.7"))
@@ -171,9 +173,9 @@ def test_a_distribution_that_is_installed_anew_is_another_one(tmp_path: Path, mo
     information.mkdir()
     monkeypatch.syspath_prepend(str(tmp_path))
     (information / "RECORD").write_text("wheel/__init__.py,sha256=one,10")
-    before = cache_module.environment.__wrapped__()["wheel"]
+    before = environment_module.environment.__wrapped__()["wheel"]
     (information / "RECORD").write_text("wheel/__init__.py,sha256=two,10")
-    assert cache_module.environment.__wrapped__()["wheel"] != before
+    assert environment_module.environment.__wrapped__()["wheel"] != before
 
 
 @pytest.mark.parametrize(
@@ -199,7 +201,7 @@ def test_why_a_page_runs_again_is_told(
 
 def test_a_library_of_another_version_is_named_with_both(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     project.check()
-    now = cache_module.environment() | {"torch": "2.99.0 abc"}
+    now = environment_module.environment() | {"torch": "2.99.0 abc"}
     monkeypatch.setattr(cache_module, "environment", lambda: now)
     (page,) = project.check().pages
     assert page.why.startswith("torch 2.")

@@ -6,8 +6,10 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from proofread.check import Report, check, find_pages
-from proofread.notebook import notebook
+from proofread.checks.check import check
+from proofread.checks.checked import Report
+from proofread.pages.page import find_pages
+from proofread.publish.notebook import notebook
 
 Proofreader = Callable[..., Report]
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from proofread.checks.findings import KINDS
 from proofread.cli import main
-from proofread.findings import KINDS
 
 PAGE = "# %%\nx = 3\nx\n\n# %% [markdown]\n# It is 3<!--= x -->, in 1999<!--~ a year -->.\n"
 

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from proofread.config import Settings, SettingsError
+from proofread.settings import Settings, SettingsError
 
 
 def load(root: Path, text: str) -> Settings:

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from proofread.deferred import defer
+from proofread.publish.deferred import defer
 
 
 @pytest.fixture

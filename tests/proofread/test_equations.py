@@ -3,11 +3,13 @@ from pathlib import Path
 
 import pytest
 
-from proofread import equations, prose
-from proofread.check import check, unrun
-from proofread.config import Settings
-from proofread.equations import cited, link
-from proofread.page import read
+from proofread.checks.check import check
+from proofread.checks.checked import unrun
+from proofread.pages import equations, prose
+from proofread.pages.equations import cited
+from proofread.pages.page import read
+from proofread.publish.equations import link
+from proofread.settings import Settings
 
 PAGE = r"""
 # %%

@@ -8,7 +8,7 @@ from mkdocs.commands.build import build
 from mkdocs.config import load_config
 from mkdocs.exceptions import Abort
 
-from proofread.export import ExportError, export
+from proofread.publish.export import ExportError, export
 
 pytestmark = pytest.mark.filterwarnings("default")  # a site's own plugins may warn
 

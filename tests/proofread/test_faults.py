@@ -15,11 +15,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from proofread import cache as cache_module
-from proofread.cache import Cache, CacheError
-from proofread.check import Report, check
-from proofread.config import Settings
-from proofread.steps import Outcome, Result, Step, Task
+from proofread.checks.check import check
+from proofread.checks.checked import Report
+from proofread.keep import files
+from proofread.runs.cache import Cache, CacheError
+from proofread.runs.steps import Outcome, Result, Step, Task
+from proofread.settings import Settings
 
 MIB = 2**20
 
@@ -99,7 +100,7 @@ def test_a_page_that_says_it_raises_may_not_mean_its_memory_or_its_noise(tmp_pat
 
 
 def test_memory_that_no_allocation_names_is_seen_from_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proofread.run._PRELOADED_MEMORY", 1 - 600 * MIB)  # any child holds more than that
+    monkeypatch.setattr("proofread.runs.server._PRELOADED_MEMORY", 1 - 600 * MIB)  # any child holds more than that
     report = checked(tmp_path, Settings(memory=600 * MIB), page="# %%\nwhile True:\n    pass\n")
     assert messages(report) == [
         "page.py:2: cell 1 holds more than 600 MiB of memory; "
@@ -167,7 +168,7 @@ def test_who_stops_the_command_stops_all_that_it_started(
     children = [child.pid for child in psutil.Process(command.pid).children(recursive=True)]
     command.send_signal(sent)
     _, told = command.communicate(timeout=60)
-    assert command.returncode == code
+    assert command.returncode == code, told
     until(lambda: all(map(gone, [*pids, *children])))
     assert not list(tmp_path.rglob("*.part"))
     if sent is not signal.SIGKILL:
@@ -203,7 +204,7 @@ def test_runs_that_cannot_be_kept_are_an_error_with_its_remedy(
     def replace(*_: object) -> None:
         raise OSError(fault, os.strerror(fault))
 
-    monkeypatch.setattr(cache_module.os, "replace", replace)
+    monkeypatch.setattr(files.os, "replace", replace)
     with pytest.raises(CacheError) as raised:
         checked(tmp_path, keep=True, page=PAGE)
     assert str(raised.value) == (
@@ -235,7 +236,7 @@ def test_a_run_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyP
         raise Killed
 
     with monkeypatch.context() as patched:
-        patched.setattr(cache_module.os, "replace", die)
+        patched.setattr(files.os, "replace", die)
         with pytest.raises(Killed):
             kept.store(task, Outcome([Result()], files=[]))
     assert kept.load(task) is None
@@ -244,8 +245,8 @@ def test_a_run_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_fault_of_ours_is_named_as_ours(tmp_path: Path) -> None:
-    page = "# %%\nimport proofread.kernel\n\ndef make(request):\n    raise RuntimeError('KeyError: 3')\n\n"
-    page += "proofread.kernel.make = make\n"
+    page = "# %%\nimport proofread.runs.kernel\n\ndef make(request):\n    raise RuntimeError('KeyError: 3')\n\n"
+    page += "proofread.runs.kernel.make = make\n"
     assert messages(checked(tmp_path, page=page)) == [
         "page.py:2: cell 1 has programs that cannot be made, a fault of proofread:"
     ]

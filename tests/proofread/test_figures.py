@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proofread.figures import Number, Value, correction
+from proofread.pages.numbers import Number, Value, correction
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from proofread.check import Report, check
-from proofread.figures import WORDS
-from proofread.fix import ChangedError, fixes
+from proofread.checks.check import check
+from proofread.checks.checked import Report
+from proofread.checks.fix import ChangedError, fixes
+from proofread.pages.numbers import WORDS
 
 PAGE = """\
 # %% [markdown]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from fontTools.ttLib import TTFont
 
-from proofread import fonts
+from proofread.publish import fonts
 
 
 def test_the_font_sets_the_formulas_and_knows_how_to_stretch(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@ import torch
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from proofread.formula import Formula, Mutant, check, find, mutants, survivors
+from proofread.formulas import Formula, Mutant, check, find, mutants, survivors
 
 
 def draw(*shape):

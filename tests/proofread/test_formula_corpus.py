@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from proofread.formula import Formula, check, find, survivors
+from proofread.formulas import Formula, check, find, survivors
 
 
 def attention(query, key, value, bias=None, *, causal=False):

@@ -10,8 +10,10 @@ from mkdocs.commands.build import build as build_site
 from mkdocs.config import load_config
 from mkdocs.exceptions import Abort
 
-from proofread.check import Report, check, find_pages
-from proofread.config import Settings
+from proofread.checks.check import check
+from proofread.checks.checked import Report
+from proofread.pages.page import find_pages
+from proofread.settings import Settings
 
 PAGE = r"""
 # %% [markdown]

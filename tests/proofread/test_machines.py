@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from proofread import cli, figures, machines
+from proofread import cli
+from proofread.checks import machines
+from proofread.checks.machines import Compared, Move, chosen, compare
 from proofread.cli import main
-from proofread.config import Settings
-from proofread.machines import Compared, Move, chosen, compare
+from proofread.pages import numbers as figures
+from proofread.settings import Settings
 
 PAGE = """\
 # %%
@@ -192,7 +194,7 @@ def test_a_move_is_told_as_a_part_of_its_size() -> None:
     [(["far"], 0, ""), (["mars"], 1, "NAME prints the variables of one of this, plain,"), ([], 1, "NAME prints")],
 )
 def test_the_variables_of_a_machine_are_printed_or_it_is_an_error(arguments: list[str], code: int, told: str) -> None:
-    command = [sys.executable, "-m", "proofread.machines", *arguments]
+    command = [sys.executable, "-m", "proofread.checks.machines", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == code
     assert told in done.stderr

@@ -4,8 +4,8 @@ import xml.etree.ElementTree as ElementTree
 import markdown as python_markdown
 import pytest
 
-from proofread import math
-from proofread.math import MathError, keep, prepare, render, to_mathml, to_mathml_many
+from proofread.formulas import mathematics as math
+from proofread.formulas.mathematics import MathError, keep, prepare, render, to_mathml, to_mathml_many
 
 
 def html(text):

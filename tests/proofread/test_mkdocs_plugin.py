@@ -560,19 +560,19 @@ def test_an_edit_of_prose_runs_nothing(tmp_path: Path, caplog: pytest.LogCapture
     ("part", "message"),
     [
         ("mkdocs_jupyter.config.settings.templates_dir", "lacks a part of 0.26 that shows cells"),
-        ("proofread.mkdocs_plugin.Page.render", "does not leave its pages to MkDocs as 0.26 did"),
+        ("proofread.publish.mkdocs_plugin.Page.render", "does not leave its pages to MkDocs as 0.26 did"),
     ],
 )
 def test_another_mkdocs_jupyter_is_told_from_a_fault_of_the_page(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, part: str, message: str
 ) -> None:
-    from proofread import render
+    from proofread.publish import render
 
     root = small(tmp_path, "# %%\nx = 1\n")
     if "render" in part:
         from mkdocs.structure.pages import Page
 
-        from proofread import mkdocs_plugin
+        from proofread.publish import mkdocs_plugin
 
         monkeypatch.setattr(mkdocs_plugin, "Page", type("Page", (Page,), {"render": lambda self: None}))
     else:

@@ -8,9 +8,10 @@ import nbclient
 import nbformat
 import pytest
 
-from proofread.check import Checked, check, unrun
-from proofread.notebook import as_notebook, as_script, for_jupyter, notebook, relink
-from proofread.page import read
+from proofread.checks.check import check
+from proofread.checks.checked import Checked, unrun
+from proofread.pages.page import read
+from proofread.publish.notebook import as_notebook, as_script, for_jupyter, notebook, relink
 
 PAGE = r'''
 # %% [markdown]

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from proofread.page import Finding, Page, PageError, read
+from proofread.pages.page import Page, PageError, read
 
 
 def page(tmp_path: Path, text: str, name: str = "page.py") -> Page:
@@ -115,7 +115,7 @@ def test_a_file_that_is_not_utf_8_is_named_with_line_and_remedy(tmp_path: Path) 
     (tmp_path / "page.py").write_bytes(b"# %%\nx = '\xe9'\n")
     with pytest.raises(PageError) as raised:
         read(tmp_path / "page.py", tmp_path)
-    assert raised.value.finding == Finding("page.py", 2, "byte 0xe9 is not UTF-8; save the page as UTF-8")
+    assert str(raised.value) == "page.py:2: byte 0xe9 is not UTF-8; save the page as UTF-8"
 
 
 def test_a_page_that_is_quoted_in_a_cell_is_no_cell(tmp_path: Path) -> None:

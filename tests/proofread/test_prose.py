@@ -2,7 +2,7 @@ import textwrap
 
 import pytest
 
-from proofread.prose import Prose, read
+from proofread.pages.prose import Prose, read
 
 
 def prose(text: str) -> Prose:

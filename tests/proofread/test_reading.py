@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from proofread import reading
-from proofread.check import Checked, check
-from proofread.page import Page
-from proofread.steps import Machine
+from proofread.checks.check import check
+from proofread.checks.checked import Checked
+from proofread.pages.page import Page
+from proofread.publish import reading
+from proofread.runs.steps import Machine
 
 RUN = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC).timestamp()
 CHECKED = Checked(Page("page.md", ()), began=RUN, seconds=4.24, machine=Machine("2.13.0", "Intel(R) Xeon(R) @ 2 GHz"))

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from proofread.check import Checked, check
-from proofread.findings import PageError
-from proofread.render import Rendered, render
+from proofread.checks.check import check
+from proofread.checks.checked import Checked
+from proofread.checks.findings import PageError
+from proofread.publish.render import Rendered, render
 
 PAGE = r"""
 # %%
@@ -48,7 +49,7 @@ class Both:
 
 Both()
 """
-STYLES = (Path(__file__).parents[2] / "src/proofread/assets/proofread.css").read_text()
+STYLES = (Path(__file__).parents[2] / "src/proofread/publish/assets/proofread.css").read_text()
 
 
 def checked(root: Path, page: str) -> Checked:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from proofread.run import run
-from proofread.steps import Outcome, Result, Step, Task
+from proofread.runs.server import run
+from proofread.runs.steps import Outcome, Result, Step, Task
 
 
 def outcomes(root: Path, *pages: list[str | Step], **options: int) -> list[Outcome]:
@@ -161,8 +161,8 @@ def test_what_reads_a_run_never_imports_torch(tmp_path: Path) -> None:
     program = textwrap.dedent("""
         import sys
         from pathlib import Path
-        from proofread.run import run
-        from proofread.steps import Step, Task
+        from proofread.runs.server import run
+        from proofread.runs.steps import Step, Task
 
         steps = Step(1, "import torch\\ntorch.eye(2)", snippet=True), Step(2, "torch.ones(2).view(3)", raises=True)
         (outcome,) = [e.outcome for e in run([Task("page.py", steps)], root=Path.cwd()) if e.step == 0]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from proofread import shelf
-from proofread.shelf import Shelf, prune
+from proofread.keep import shelf
+from proofread.keep.shelf import Shelf, prune
 
 
 class Maker:

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from proofread.check import Checked, check
-from proofread.config import Settings
-from proofread.snippet import Snippet, verify
-from proofread.snippet.trial import Trial
+from proofread.checks.check import check
+from proofread.checks.checked import Checked
+from proofread.programs import Snippet, verify
+from proofread.programs.trial import Trial
+from proofread.settings import Settings
 
 # Each page is one trap: the last cell's program must have the first text, and must not have the second.
 TRAPS = {
@@ -401,7 +402,7 @@ def test_a_program_is_tried_anew_where_something_of_it_changed_and_only_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried: list[str] = []
-    check_module = sys.modules["proofread.check"]
+    check_module = sys.modules["proofread.checks.trials"]
     real = check_module.attempt
 
     def attempt(trials: Sequence[Trial], *given: Any, **settings: Any) -> Any:

@@ -4,9 +4,10 @@ import textwrap
 
 import pytest
 
-from proofread.check import Checked, check
-from proofread.config import Settings
-from proofread.snippet import verify
+from proofread.checks.check import check
+from proofread.checks.checked import Checked
+from proofread.programs import verify
+from proofread.settings import Settings
 
 PACKAGE = {
     "__init__.py": '''

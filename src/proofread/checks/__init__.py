@@ -1,0 +1,1 @@
+"""Checks: what pages say, held against what their runs gave."""

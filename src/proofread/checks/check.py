@@ -1,0 +1,114 @@
+"""Proofreads pages: reads them, runs those that changed, and compares what they say with what they gave.
+
+``check(find_pages([Path("docs")])).findings`` prints as
+
+    docs/tutorials/01_what_is_attention.py:12: it says 55%, but weights[6, 6] gives 54%
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ..formulas import mathematics
+from ..keep.shelf import Shelf
+from ..pages.page import Page, PageError, read
+from ..runs.cache import Cache
+from ..runs.server import run, warm
+from ..runs.steps import Limits, Outcome, Task
+from ..settings import Settings
+from . import equations
+from .cells import in_code, options
+from .checked import Checked, Report, Told, cell_subject, unrun
+from .claims import in_text
+from .findings import Finding
+from .plan import Owner, plan, take
+from .trials import try_programs
+
+
+def check(
+    paths: Sequence[Path],
+    *,
+    root: Path | None = None,
+    settings: Settings | None = None,
+    keep: bool = True,
+    mutants: bool = False,
+    programs: bool = False,
+    whole: bool = False,
+    progress: Callable[[Told], None] = lambda told: None,
+) -> Report:
+    """Proofread pages.
+
+    Args:
+        paths: Percent scripts and Markdown files.
+        root: The project: pages run there, and findings name files relative to it. Default: the working directory.
+        settings: How they are run and kept. Default: what the project's pyproject.toml says.
+        keep: Whether to keep runs and to take those that were kept, or else to run every page.
+        mutants: Whether to find out, for each formula, which wrong versions of it would pass.
+        programs: Whether to try the programs of code cells, too: each must print what its cell shows.
+        whole: Whether these are all pages of the project, so that an equation which none of them has is nowhere.
+        progress: Called with what there is to tell whenever a step begins and a page is done.
+
+    Raises:
+        SettingsError: The project's settings cannot be read.
+        CacheError: Runs cannot be kept.
+    """
+    root = (root or Path.cwd()).resolve()
+    settings = settings or Settings.load(root)
+    kept, shelf = (Cache(root / settings.cache), Shelf(root / settings.cache)) if keep else (None, None)
+    report = Report([])
+    waiting: list[tuple[Checked, list[Owner], Task]] = []
+    for path in paths:
+        try:
+            checked = unrun(read(path.resolve(), root, shelf))
+        except PageError as error:
+            report.pages.append(Checked(Page(error.path, ()), findings=[Finding.of(error)]))
+            continue
+        report.pages.append(checked)
+        owners, steps = plan(checked, settings.timeout, mutants)
+        task = Task(checked.page.path, tuple(steps), settings.packages)
+        outcome = (kept.load(task) if kept else None) if steps else Outcome()
+        if outcome is None:
+            warm()  # it imports what pages need while the others are read
+            checked.why = kept.why(task) if kept else "nothing was to be kept"
+            waiting.append((checked, owners, task))
+            continue
+        take(checked, owners, outcome)
+        if steps:
+            progress(Told(checked.page.path, 0, len(steps)))
+    limits = Limits(settings.memory, settings.output)
+    try:
+        tasks = [task for _, _, task in waiting]
+        for event in run(tasks, root=root, workers=settings.workers, limits=limits, gate=kept):
+            checked, owners, task = waiting[event.place]
+            if event.step:
+                name = task.steps[event.step - 1].name
+                progress(Told(task.path, event.step, len(task.steps), name, checked.why))
+                continue
+            take(checked, owners, event.outcome)
+            progress(Told(task.path, 0, len(task.steps), why=checked.why, seconds=checked.seconds))
+    finally:
+        if kept:
+            kept.close()
+    if programs:
+        try_programs(report.pages, settings, kept, progress)
+    if kept:
+        mathematics.keep(kept.directory)
+    mathematics.prepare([text.prose.text for checked in report.pages for text in checked.texts])
+    for checked in report.pages:
+        checked.findings += _findings(checked, settings)
+    report.between += equations.faults(
+        report.pages, root, settings.packages, whole=whole, every=settings.cite_equations
+    )
+    return report
+
+
+def _findings(checked: Checked, settings: Settings) -> Iterator[Finding]:
+    """What is wrong with a page once it has run."""
+    path = checked.page.path
+    for index, cell in enumerate(checked.page.cells):
+        if cell.is_code:
+            subject = cell_subject(index, cell)
+            for finding in (*options(path, cell), *in_code(path, index, cell, checked.code.get(index), settings)):
+                yield replace(finding, subject=subject)
+    for text in checked.texts:
+        yield from in_text(checked.page, text)

@@ -1,0 +1,223 @@
+"""A page with what its run gave and what was found on it, and the report of all pages."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+
+from ..formulas import Formula, find
+from ..pages import numbers, prose
+from ..pages.page import Cell, Page
+from ..pages.prose import Claim, Computed, Prose
+from ..programs import NO_SNIPPET, Snippet
+from ..runs.steps import Machine, Output, Result
+from .findings import Finding
+
+PICTURES = ("image/svg+xml", "image/png", "image/jpeg")
+
+
+@dataclass
+class Text:
+    """A Markdown text of a page: a Markdown cell's, or the alt text of a figure that a code cell draws."""
+
+    cell: int
+    line: int
+    prose: Prose
+    formulas: list[Formula]
+    values: dict[Claim | Computed, numbers.Value] = field(default_factory=dict)
+    errors: dict[Claim | Computed, str] = field(default_factory=dict)
+    exact: dict[Claim | Computed, numbers.Value] = field(default_factory=dict)  # before it was formatted
+    bits: dict[Claim | Computed, str] = field(default_factory=dict)  # what is compared to the bit
+    stated: dict[int, tuple[list[str], list[str]]] = field(default_factory=dict)  # of a formula: faults, survivors
+    drew: str = ""  # the random generator that evaluating it moved
+
+    @property
+    def published(self) -> str:
+        """The text as the reader sees it."""
+        return self.prose.publish(self.values)
+
+    def take(self, asked: Sequence[Claim | Computed], result: Result) -> None:
+        """Take in what a step gave for some of the text's figures."""
+        self.values |= zip(asked, result.values, strict=True)
+        self.errors |= {asked[place]: error for place, error in result.errors.items()}
+        self.exact |= {asked[place]: value for place, value in result.exact.items()}
+        self.bits |= {asked[place]: compared for place, compared in result.bits.items()}
+        if result.formulas:
+            survivors = result.survivors or [[] for _ in result.formulas]
+            self.stated = dict(enumerate(zip(result.formulas, survivors, strict=True)))
+        self.drew = self.drew or result.unseeded
+
+
+@dataclass
+class Checked:
+    """A page with what its run gave and what was found on it.
+
+    Attributes:
+        page: The page.
+        texts: Its texts.
+        code: What its code cells gave, by place.
+        snippets: The programs of its code cells, by place.
+        findings: What is wrong.
+        why: Why it had to run; "" if it did not.
+        began: When it last ran, in seconds since 1970; 0 if there was nothing to run.
+        seconds: How long that took.
+        machine: What it ran on, if it came to its end.
+    """
+
+    page: Page
+    texts: list[Text] = field(default_factory=list)
+    code: dict[int, Result] = field(default_factory=dict)
+    snippets: dict[int, Snippet] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+    why: str = ""
+    began: float = 0.0
+    seconds: float = 0.0
+    machine: Machine | None = None
+
+    @property
+    def ran(self) -> bool:
+        """Whether it had to run."""
+        return bool(self.why)
+
+    @property
+    def content(self) -> list[object]:
+        """All that can be made of the page, as JSON knows it."""
+        gave = [(place, asdict(result)) for place, result in sorted(self.code.items())]
+        programs = [(place, asdict(snippet)) for place, snippet in sorted(self.snippets.items())]
+        return [asdict(self.page), [(text.cell, text.published) for text in self.texts], gave, programs]
+
+    @property
+    def subjects(self) -> dict[str, bool]:
+        """The names of all that is checked on the page, in its order, and whether its run came to each."""
+        named: list[tuple[int, str, bool]] = []
+        for place, cell in enumerate(self.page.cells):
+            if cell.is_code:
+                reached = place in self.code
+                named.append((cell.line, cell_subject(place, cell), reached))
+                if has_snippet(cell):
+                    named.append((cell.line, snippet_subject(place, cell), place in self.snippets))
+        for text in self.texts:
+            figures_of: list[Claim | Computed] = [*text.prose.claims, *text.prose.computed]
+            for figure in figures_of:
+                reached = figure in text.values or figure in text.errors
+                named.append((text.line + figure.line, claim_subject(text, figure), reached))
+            for place, stated in enumerate(text.formulas):
+                if stated.unchecked is None:
+                    subject, line = formula_subject(text, stated), text.line + stated.line
+                    named += [(line, subject, place in text.stated), (line, f"{subject} mutants", place in text.stated)]
+        return {subject: reached for _, subject, reached in sorted(named, key=lambda each: each[0])}
+
+    def program(self, cell: int, importing: bool = False) -> str:
+        """A code cell's program, or the one that imports the packages, with where it is from; "" if there is none."""
+        snippet = self.snippets.get(cell)
+        text = (snippet.importing if importing else snippet.runnable) if snippet else ""
+        return text and f"# {self.page.path}, cell {cell + 1}\n{text}"
+
+    def of_cell(self, cell: int) -> list[str]:
+        """A Markdown cell's text, or a code cell's alt texts, as the reader sees them."""
+        return [text.published for text in self.texts if text.cell == cell]
+
+    def outputs(self, cell: int) -> list[Output]:
+        """What a code cell shows."""
+        return self.code[cell].outputs if cell in self.code else []
+
+
+@dataclass
+class Report:
+    """All pages, in the order they were given."""
+
+    pages: list[Checked]
+    between: list[Finding] = field(default_factory=list)  # of pages and packages
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What is wrong, by page and line."""
+        return [*(finding for checked in self.pages for finding in sorted(checked.findings)), *sorted(self.between)]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many pages, figures and formulas were checked, how many waived, how many findings there are."""
+        texts = [text for checked in self.pages for text in checked.texts]
+        unchecked = sum(stated.unchecked is not None for text in texts for stated in text.formulas)
+        return {
+            "pages": len(self.pages),
+            "ran": sum(checked.ran for checked in self.pages),
+            "figures": sum(len(text.prose.claims) + len(text.prose.computed) for text in texts),
+            "waived": sum(len(text.prose.waivers) for text in texts),
+            "formulas": sum(len(text.formulas) for text in texts) - unchecked,
+            "unchecked": unchecked,
+            "findings": len(self.findings),
+        }
+
+    def __str__(self) -> str:
+        counts = self.counts
+        return (
+            f"{count(counts['pages'], 'page')}, {counts['ran']} of them run; "
+            f"{count(counts['figures'], 'figure')} checked and {counts['waived']} waived, "
+            f"{count(counts['formulas'], 'formula')} checked and {counts['unchecked']} not; "
+            f"{count(counts['findings'], 'finding')}"
+        )
+
+
+@dataclass(frozen=True)
+class Told:
+    """What there is to tell of a page while it is checked.
+
+    Attributes:
+        page: The page.
+        step: The step that begins, counted from 1; 0 when the page is done.
+        steps: How many there are.
+        name: What the step is.
+        why: Why the page has to run; "" if it has not.
+        seconds: How long it ran, once it is done.
+    """
+
+    page: str
+    step: int
+    steps: int
+    name: str = ""
+    why: str = ""
+    seconds: float = 0.0
+
+
+def unrun(page: Page) -> Checked:
+    """A page with its texts, of which nothing has run yet."""
+    checked = Checked(page)
+    for index, cell in enumerate(page.cells):
+        if cell.is_code:
+            alts = [option for option in cell.options if option.key == "alt"]
+            checked.texts += [Text(index, alt.line, prose.read(alt.value), []) for alt in alts]
+        else:
+            said = prose.read(cell.source, opens=index == 0)
+            checked.texts.append(Text(index, cell.line, said, find(cell.source)))
+    return checked
+
+
+def has_snippet(cell: Cell) -> bool:
+    """Whether a reader is offered the cell's program."""
+    return cell.is_code and not {"remove-cell", NO_SNIPPET} & set(cell.tags)
+
+
+def snippet_subject(place: int, cell: Cell) -> str:
+    """The name of the test of a cell's program."""
+    return f"{cell.line} snippet {place + 1}"
+
+
+def cell_subject(place: int, cell: Cell) -> str:
+    """The name of a cell's test."""
+    return f"{cell.line} cell {place + 1}"
+
+
+def claim_subject(text: Text, figure: Claim | Computed) -> str:
+    """The name of a figure's test."""
+    said = f"{figure.typed} = {figure.expression}" if isinstance(figure, Claim) else f"{{{{ {figure.expression} }}}}"
+    return " ".join(f"{text.line + figure.line} figure {said}".split())
+
+
+def formula_subject(text: Text, stated: Formula) -> str:
+    """The name of a formula's test."""
+    said = f"({stated.tag})" if stated.tag else stated.latex
+    return " ".join(f"{text.line + stated.line} formula {said}".split())
+
+
+def count(number: int, noun: str) -> str:
+    """A number of things, in words."""
+    return f"{number} {noun}" + "s" * (number != 1)

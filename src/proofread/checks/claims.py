@@ -1,0 +1,115 @@
+"""Holds what a text says, its figures, formulas and words, against what the page gave."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ..formulas import mathematics
+from ..pages import numbers, prose
+from ..pages.page import Page
+from ..pages.prose import Claim
+from .checked import Text, claim_subject, formula_subject
+from .findings import Edit, Finding
+
+
+def in_text(page: Page, text: Text) -> Iterator[Finding]:
+    """What is wrong with a text once its page has run."""
+
+    def found(line: int, message: str, kind: str, subject: str = "") -> Finding:
+        return Finding(page.path, text.line + line, message, kind=kind, subject=subject)
+
+    def at(place: int, message: str, kind: str, subject: str = "") -> Finding:
+        line, column = _in_file(page, text, place) or (text.line + text.prose.line(place), None)
+        return Finding(page.path, line, " ".join(message.split()), kind=kind, subject=subject, column=column)
+
+    for line, message in text.prose.problems:
+        yield found(line, message, "waiver" if "waiver" in message or "reason" in message else "expression")
+    for place, stated in enumerate(text.formulas):
+        subject = formula_subject(text, stated)
+        faults, survivors = text.stated.get(place, ([], []))
+        yield from (found(stated.line, message, "formula", subject) for message in faults)
+        for mutant in survivors:
+            message = f"`{stated.latex}` would pass as `{mutant}` too: bind its symbols to values that tell them apart"
+            yield found(stated.line, message, "mutant", f"{subject} mutants")
+    if text.drew:
+        message = f"an expression or formula here draws from {text.drew} global random generator; draw in a code cell"
+        yield found(0, message, "seed")
+    for claim in text.prose.claims:
+        subject = claim_subject(text, claim)
+        if claim in text.errors:
+            message = f"{claim.typed} cannot be checked: {claim.expression} fails with {text.errors[claim]}"
+            yield at(claim.span[0], message, "expression", subject)
+        elif claim in text.values:
+            for kind, message in _disagreement(claim, text.values[claim]):
+                finding = at(claim.span[0], message, kind, subject)
+                yield replace(finding, edit=_edit(page, text, claim)) if kind == "figure" else finding
+            if message := _exactness(claim, text.bits.get(claim, "")):
+                yield at(claim.span[0], message, "bits", subject)
+    for figure in text.prose.computed:
+        if figure in text.errors:
+            message = f"{{{{ {figure.expression} }}}} fails with {text.errors[figure]}"
+            yield at(figure.span[0], message, "expression", claim_subject(text, figure))
+    for span in text.prose.bare(page.code):
+        typed = text.prose.text[slice(*span)]
+        remedy = f"assert it, {typed}<!--= expression -->, or waive it, {typed}<!--~ reason -->"
+        yield at(span[0], f"nothing proves the figure {typed}: {remedy}", "bare")
+    try:
+        mathematics.render(text.prose.text)
+    except mathematics.MathError as error:
+        yield found(error.line or 0, re.sub(r"^line \d+: ", "", str(error)), "math")
+
+
+def _disagreement(claim: Claim, value: numbers.Value) -> Iterator[tuple[str, str]]:
+    """What is wrong with a claim: its kind and the message."""
+    correction = numbers.correction(claim.typed, value)
+    if correction is not None and value is False and claim.typed.lower() not in ("true", "yes"):
+        yield "claim", f"it says {claim.typed}, but {claim.expression} does not hold"
+    elif correction is not None:
+        yield "figure", f"it says {claim.typed}, but {claim.expression} gives {correction}"
+    elif isinstance(value, bool) and not claim.compares():
+        yield (
+            "claim",
+            f"it says {claim.typed}, but {claim.expression} holds for any figure: compare with {claim.typed} in it",
+        )
+
+
+def _exactness(claim: Claim, compared: str) -> str:
+    """What is wrong with how a claim compares computed numbers: without a reason, or with one for nothing."""
+    reason = claim.exactly
+    if compared and not reason:
+        return (
+            f"{compared} compares computed numbers to the last bit, which another processor may round otherwise: allow "
+            "a tolerance, as torch.allclose does, or end the expression with why no bit can differ, "
+            "# to the bit: reason"
+        )
+    if reason and not compared:
+        return f"nothing computed is compared to the bit in {claim.expression}; remove the reason"
+    return ""
+
+
+def _edit(page: Page, text: Text, claim: Claim) -> Edit | None:
+    """What would mend a figure, if its form can say the value: once it is written, it is read and agrees."""
+    value = text.values[claim]
+    new = numbers.mended(claim.typed, value)
+    if new is None:
+        return None
+    (start, end), said = claim.span, text.prose.text
+    place = text.prose.claims.index(claim)
+    again = prose.read(said[:start] + new + said[end:], opens=text.cell == 0).claims
+    if len(again) != len(text.prose.claims) or again[place].typed != new:
+        return None
+    first, last = _in_file(page, text, start), _in_file(page, text, end)
+    if first is None or last is None:
+        return None
+    lines = list(page.lines[first[0] - 1 : last[0]])
+    lines[-1] = lines[-1][: last[1]]
+    lines[0] = lines[0][first[1] :]
+    return Edit(first, last, "\n".join(lines), new)
+
+
+def _in_file(page: Page, text: Text, place: int) -> tuple[int, int] | None:
+    """Where a place of a text stands in the file: whose lines have marks, indents, quotes around it."""
+    line = text.prose.line(place)
+    number, said = text.line + line, text.prose.text.split("\n")[line]
+    before = page.lines[number - 1].rfind(said) if number <= len(page.lines) else -1
+    return (number, before + place - (text.prose.text.rfind("\n", 0, place) + 1)) if before >= 0 else None

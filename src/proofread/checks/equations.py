@@ -1,0 +1,86 @@
+"""The registry of numbered equations: whether pages and docstrings mean the same by a number."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from ..keep.files import relative
+from ..pages.equations import NUMBER, Citation, cited, references
+from .checked import Checked
+from .findings import Finding
+
+_LINK = re.compile(rf"\[\((?P<said>{NUMBER})\)\]\((?P<page>[^()\s]*)#eq-(?P<target>[^()\s]+)\)")
+
+
+def faults(
+    pages: Sequence[Checked], root: Path, packages: Iterable[str], *, whole: bool, every: bool = False
+) -> Iterator[Finding]:
+    """What does not fit together.
+
+    Args:
+        pages: The pages.
+        root: The project; findings name files relative to it.
+        packages: The packages whose docstrings are read.
+        whole: Whether these are all pages there are, so that an equation which none of them has is nowhere.
+        every: Whether a docstring must cite every equation.
+    """
+
+    def found(path: str, line: int, message: str) -> Finding:
+        return Finding(path, line, message, kind="equation")
+
+    numbered: dict[str, tuple[str, int, str]] = {}
+    for checked in pages:
+        for text in checked.texts:
+            for stated in (stated for stated in text.formulas if stated.tag):
+                path, line = checked.page.path, text.line + stated.line
+                first = numbered.setdefault(stated.tag or "", (path, line, stated.latex))
+                if first[:2] != (path, line):
+                    message = f"equation ({stated.tag}) is also at {first[0]}:{first[1]}; give one another number"
+                    yield found(path, line, message)
+    citations: list[Citation] = []
+    for package in packages:
+        try:
+            citations += cited(package, root)
+        except SyntaxError as error:
+            path = relative(Path(error.filename or ""), root)
+            yield found(path, error.lineno or 1, f"its docstrings cannot be read: {error.msg}")
+    for citation in citations:
+        path = relative(citation.path, root)
+        if not citation.number:
+            message = f"{citation.name} names no equation; end the section with its number, as in (3.1)"
+            yield found(path, citation.line, message)
+        elif citation.number not in numbered:
+            if whole:
+                message = f"{citation.name} cites equation ({citation.number}), which no page has"
+                yield found(path, citation.line, message)
+        elif citation.latex and _plain(citation.latex) != _plain(numbered[citation.number][2]):
+            page, line, latex = numbered[citation.number]
+            message = f"{citation.name} states equation ({citation.number}) otherwise than {page}:{line}, ${latex}$"
+            yield found(path, citation.line, message)
+    for checked in pages:
+        for text in checked.texts:
+            for line, number in references(text.prose.text):
+                if number not in numbered and whole:
+                    message = f"there is no equation ({number}); {_nearest(number, numbered)}"
+                    yield found(checked.page.path, text.line + line, message)
+            for link in _LINK.finditer(text.prose.text):
+                if link["said"] != link["target"]:
+                    line = text.line + text.prose.text.count("\n", 0, link.start())
+                    yield found(checked.page.path, line, f"({link['said']}) is linked to equation ({link['target']})")
+    if every:
+        for number in numbered.keys() - {citation.number for citation in citations}:
+            path, line, _ = numbered[number]
+            message = f"no docstring of {', '.join(packages)} cites equation ({number}); cite it, or drop its number"
+            yield found(path, line, message)
+
+
+def _nearest(number: str, numbered: Iterable[str]) -> str:
+    chapter = number.rpartition(".")[0]
+    alike = sorted(other for other in numbered if other.rpartition(".")[0] == chapter)
+    if not alike:
+        return rf"number one with \tag{{{number}}}, or name the book whose equation it is after its number"
+    return f"there are {', '.join(f'({other})' for other in alike)}"
+
+
+def _plain(latex: str) -> str:
+    return re.sub(r"\s+", "", latex)

@@ -1,0 +1,74 @@
+"""What is found wrong on a page: where, of which kind, and what would mend it."""
+
+from dataclasses import dataclass, field
+
+from ..pages.page import PageError
+
+KINDS = {
+    "encoding": "the file is not UTF-8",
+    "option": "a `#|` comment of a cell is none that there is, or has no value that can be meant",
+    "cell": "a cell fails, or does not fail although it is tagged so",
+    "stopped": "the run of a page ended early: time, memory, a signal",
+    "output": "a cell shows more than it may",
+    "memory": "a page takes more memory than it may",
+    "seed": "a cell draws random numbers that it has not seeded",
+    "alt": "a figure has no alt text, or an alt text no figure",
+    "figure": "a typed figure is not what its expression gives",
+    "claim": "a claim does not hold, or would hold for any figure",
+    "expression": "an expression cannot be evaluated or proves nothing",
+    "bits": "a claim compares computed numbers to the last bit, and gives no reason why no machine can differ",
+    "machine": "what a page gives depends on the machine, or could",
+    "bare": "nothing proves a figure",
+    "waiver": "a waiver waives nothing or gives no reason",
+    "formula": "a formula does not hold, cannot be read, or says nothing",
+    "mutant": "a formula would pass if it were wrong",
+    "equation": "the numbers of equations, on pages and in docstrings, do not fit together",
+    "math": "TeX cannot be read",
+    "snippet": "the program of a cell does not do alone what the cell does on its page",
+}
+
+# Of a page whose code did not do what it shall.
+BROKEN = frozenset({"encoding", "cell", "stopped", "output", "memory"})
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A change of a file: from one place to another (line from 1, column from 0), what is there and what shall be."""
+
+    start: tuple[int, int]
+    end: tuple[int, int]
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, order=True)
+class Finding:
+    """One thing that is wrong.
+
+    Attributes:
+        path: The file, relative to the project.
+        line: Counted from 1.
+        column: Where on the line, in characters from 0; None where all of it is meant.
+        message: What is wrong, and the remedy.
+        detail: More of it, such as a traceback.
+        kind: One of `KINDS`.
+        subject: What it is about: a test's name, such as ``45 figure 55% = weights[6, 6]``; "" for the page as such.
+        edit: What would mend it, if that is known.
+    """
+
+    path: str
+    line: int
+    message: str
+    detail: str = ""
+    kind: str = field(default="", compare=False)
+    subject: str = field(default="", compare=False)
+    edit: Edit | None = field(default=None, compare=False)
+    column: int | None = field(default=None, compare=False)
+
+    @classmethod
+    def of(cls, error: PageError) -> "Finding":
+        """What is wrong with a page that cannot be read."""
+        return cls(error.path, error.line, error.message, kind=error.kind)
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.message}" + (f"\n{self.detail.rstrip()}" if self.detail else "")

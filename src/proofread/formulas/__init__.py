@@ -1,0 +1,84 @@
+r"""Formulas whose LaTeX, the very text that the reader sees, is what is checked.
+
+>>> from proofread.formulas import check, find
+>>> (formula,) = find(r'''
+... $$\operatorname{softmax}(s + c)_i = \frac{e^{s_i}}{\sum_{j=1}^{n} e^{s_j}} \tag{1.2}$$
+... <!-- where: s, c = random("n", ""); softmax = page_softmax -->
+... ''')
+>>> check(formula, {"page_softmax": lambda s: s.softmax(-1)})
+[]
+
+The API: `find` the formulas of a Markdown text, `check` one in its page's namespace, and see with `survivors` which
+of its `mutants` (a sign flipped, a transposition dropped, ...) its check would not notice.
+
+What an author writes
+---------------------
+A displayed formula, and an inline one that states an equation, is followed by an HTML comment (a line break between):
+
+``<!-- where: Q, K = random("n d", "m d"); S = attention_scores(Q, K) -->``
+    Python assignments, separated by ``;``, run in the page's namespace; they bind symbols. It may be empty: then all
+    symbols are the page's.
+``<!-- unchecked: reason -->``
+    It is not checked, and counted.
+``<!-- equivalent: LaTeX of a mutant -->``
+    This mutant is as true as the formula. (Mutants that equal it for all values need no such word.)
+
+``\tag{7.2}`` numbers an equation: readers see (7.2), docstrings cite it.
+
+In ``where``, ``torch`` is there, and ``random("n d", "m d")`` draws one float64 tensor for each string, normal and
+seeded. It gives each axis a size of its own, never 0 or 1, and binds it as a symbol of the formula, unless ``where``
+has given it a value already; an axis may also be a product (``"n h*d"``). ``random("")`` is a number.
+
+How LaTeX is read
+-----------------
+* **Names.** ``d_k``, ``d_{\text{model}}``, ``\alpha``, ``\mathbf{x}``, ``\hat{y}``, ``m'``, ``s^*``, ``W^Q`` are, in
+  Python, ``d_k``, ``d_model``, ``alpha``, ``x``, ``y_hat``, ``m_prime``, ``s_star``, ``W_Q``; ``\lambda`` is
+  ``lambda_``, ``\mathbf{1}`` is ``one``. The longest name that is bound is taken; a run of plain letters is one name
+  only if ``where`` binds it. One symbol has one spelling in a formula. ``f(x)`` is a call if ``f`` is callable, a
+  product otherwise; of a callable ``R``, ``R_m`` is one of a family. ``D(p \| q)`` has two arguments.
+* **Indices.** A subscript letter that ``where`` does not bind is an index. An index that no sum binds is free: the
+  formula must hold for each of its values, all those that are within range, or those of ``i = 1, \dots, n`` after a
+  comma. Indices count from 1, and from 0 if the formula says so: a sum, a list or a subscript that starts at 0.
+  ``x_{1:t}`` includes t, and ``x^{(t)}`` is an index too. ``a_{ij}`` has two indices, ``x_{2i}`` and ``x_{h d_k + j}``
+  have one.
+* **Products.** Juxtaposition and ``\cdot`` multiply as types demand, ``\odot`` entry by entry. A 1-D tensor is a
+  column: ``x^\top y`` is a number, ``x y^\top`` a matrix. ``x W`` reads it as a row, whose transpose is a column. A sum
+  takes in what is multiplied after it. ``[x, y]`` stands side by side, ``[x; y]`` below each other.
+* **Functions** act entry by entry; ``\operatorname{softmax}`` along the last axis, with a subscript over that index.
+  Without parentheses, as in ``\cos m \theta_i``, they take in the names and numbers that follow. ``+`` adds a vector to
+  each row.
+* **Derivatives**, ``\frac{\partial L}{\partial s_{ij}}`` or ``\nabla_{s} L``, are autograd's: ``where`` makes ``s``
+  a leaf with ``.requires_grad_()`` and computes ``L`` from it. Of a column by a column, a row stands for each entry of
+  the first.
+* **Conditions** stand in ``cases``, in ``[j \le i]`` or ``\mathbb{1}[j \le i]``, under sums, in
+  ``\{j : 1 \le j \le i\}``, and after what holds under them: ``\text{if } j > i``, or a comma. Words join them:
+  ``\text{and}``, ``\text{or}``.
+* **Relations** hold in chains (``a = b \le c``), over lines of ``aligned``, after commas. ``=`` compares to the square
+  root of the dtype's precision, ``\approx`` to the digits written, or to 5 % if none are; ``\ll`` means a tenth at
+  most. ``\in`` knows ``\mathbb{R}^{n \times d}``, intervals and sets, with sizes too: ``\{0, 1\}^{n \times n}``. The
+  label of ``\underbrace`` is words, or a shape, which is compared.
+* What the grammar does not know, or could be read in two ways, is an error that says at which character.
+
+What proves nothing is refused: two sides that are the same, and a symbol that ``where`` computes itself
+(``S = Q @ K.mT``) in a formula where nothing calls what the page or its packages define. So are values that hide
+mistakes: 0, 1, constant tensors, sizes of 0 or 1.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from .finding import Formula, find, spans
+
+if TYPE_CHECKING:
+    from .agreement import check
+    from .mutation import Mutant, mutants, survivors
+
+__all__ = ["Formula", "Mutant", "check", "find", "mutants", "spans", "survivors"]
+
+
+def __getattr__(name: str) -> Any:
+    # torch takes seconds to load: who only finds formulas does without.
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from . import agreement, mutation
+
+    return getattr(agreement if name == "check" else mutation, name)

@@ -1,0 +1,167 @@
+"""Whether a formula holds, and whether its check proves anything."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .evaluate import Assignment, Evaluator, holds
+from .finding import Formula
+from .parse import FormulaError, Node, Parsed, parse
+from .scope import Scope
+
+
+def check(formula: Formula, namespace: Mapping[str, object]) -> list[str]:
+    """Check a formula in its page's namespace.
+
+    Returns:
+        What is wrong with it, each with its place, the values and the remedy; nothing if it holds.
+    """
+    if formula.unchecked is not None:
+        if formula.where is not None:
+            return [f"`{formula.latex}` has both `where` and `unchecked`: keep one"]
+        return [] if formula.unchecked else [f"`{formula.latex}` is unchecked: say why, `<!-- unchecked: reason -->`"]
+    if formula.where is None:
+        return [
+            f"`{formula.latex}` is not checked: add `<!-- where: Q, K = random(...); ... -->`, "
+            "or `<!-- unchecked: reason -->`"
+        ]
+    try:
+        scope = Scope(formula.where, namespace)
+        parsed = parse(formula.latex, scope)
+        return [
+            *_hides(formula, parsed, scope),
+            *_proves_nothing(formula, parsed, scope),
+            *_fails(formula.latex, parsed, scope),
+        ]
+    except FormulaError as error:
+        return [str(error)]
+    except RecursionError:
+        return [f"`{formula.latex[:40]}...` is nested too deeply to be read"]
+
+
+def holds_in(latex: str, scope: Scope) -> bool:
+    """Tell whether LaTeX can be read and holds in a scope."""
+    try:
+        parsed = parse(latex, scope)
+        if any(left == right for statement in parsed.statements for left, right in pairwise(statement.kids)):
+            return False  # a check refuses what says nothing
+        return next(_fails(latex, parsed, scope), None) is None
+    except FormulaError:
+        return False
+
+
+def sides(latex: str, parsed: Parsed, scope: Scope) -> Iterator[tuple[Node, Assignment, list[Any], Evaluator]]:
+    """Yield each statement for each value of its free indices, with the values of its sides."""
+    evaluator = Evaluator(latex, parsed, scope)
+    for statement, given in zip(parsed.statements, parsed.given, strict=True):
+        at = None
+        for at in evaluator.assignments(statement, given):
+            values = [kid if kid.kind == "sized" else evaluator(kid, at) for kid in statement.kids]
+            yield statement, at, values, evaluator
+        if at is None:
+            raise FormulaError(f"`{evaluator.text(statement)}` says nothing: no value of its indices is within range")
+
+
+def _fails(latex: str, parsed: Parsed, scope: Scope) -> Iterator[str]:
+    """Yield for each relation that does not hold what its sides are, at the first values where they differ."""
+    failed: set[tuple[int, int]] = set()
+    for statement, at, values, evaluator in sides(latex, parsed, scope):
+        for i, relation in enumerate(statement.value.split()):
+            left, right = statement.kids[i : i + 2]
+            if (id(statement), i) in failed:
+                continue
+            if relation in "∈∉":
+                said = evaluator.outside(values[i], right, at)
+                said = said if relation == "∈" else "it is one of them" * (not said)
+            else:
+                said = _differs(relation, left, right, values[i], values[i + 1], evaluator)
+            if said:
+                failed.add((id(statement), i))
+                where = ", ".join(f"{name} = {value}" for name, value in at.items())
+                text = latex[left.span[0] : right.span[1]]
+                yield f"`{text}` does not hold{' for ' if where else ''}{where}: {said}"
+
+
+def _differs(relation: str, left: Node, right: Node, one: Any, other: Any, evaluator: Evaluator) -> str:
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple) and relation == "=":
+        sets = [sorted({float(member) for member in side}) for side in (one, other)]
+        return "" if sets[0] == sets[1] else f"{evaluator.text(left)} is {one}, {evaluator.text(right)} is {other}"
+    if isinstance(one, list | tuple) or isinstance(other, list | tuple):
+        return "a list has no value: index it"
+    zero = Node("number", value="0")
+    if left == zero and isinstance(other, Tensor):
+        one = torch.zeros_like(other)
+    if right == zero and isinstance(one, Tensor):
+        other = torch.zeros_like(one)
+    tolerance = math.sqrt(evaluator.precision)
+    if relation == "≈":
+        number = next((node for node in (right, left) if node.kind == "number"), None)
+        tolerance = 0.05
+        if number is not None and not isinstance(one, Tensor) and not isinstance(other, Tensor):
+            digits = len(number.value.partition(".")[2])
+            size = max(abs(one), abs(other))
+            tolerance = 0.5 * 10.0**-digits * (1 + 1e-9) / size if size else 0.0
+    if holds(relation, one, other, tolerance):
+        return ""
+    shown = next(
+        pair
+        for digits in (4, 8, 17)
+        if len(set(pair := (_show(one, digits), _show(other, digits)))) > 1 or digits == 17
+    )
+    return f"{evaluator.text(left)} is {shown[0]}, {evaluator.text(right)} is {shown[1]}"
+
+
+def _show(value: Any, digits: int = 4) -> str:
+    if not isinstance(value, Tensor) or value.dim() == 0:
+        return f"{float(value):.{digits}g}"
+    entries = ", ".join(f"{entry:.{digits}g}" for entry in value.detach().flatten()[:3].tolist())
+    return f"a tensor of shape {tuple(value.shape)} ({entries}{', ...' if value.numel() > 3 else ''})"
+
+
+def _hides(formula: Formula, parsed: Parsed, scope: Scope) -> Iterator[str]:
+    """Yield the values that `where` binds and that hide mistakes."""
+    remedy = "bind it to what tells mistakes apart, such as random(...)"
+    for name in sorted(name for name in _names(parsed) & scope.where.keys() if not name.startswith(("one", "zero"))):
+        value = scope.where[name]
+        if isinstance(value, int | float) and value in (0, 1):
+            yield f"`{formula.latex}`: {name} = {value:g} hides factors and powers: {remedy}"
+        if isinstance(value, Tensor) and value.dim():
+            if any(size < 2 for size in value.shape) and value.dim() < 3:
+                yield f"`{formula.latex}`: {name} of shape {tuple(value.shape)} hides what its sizes do: {remedy}"
+            elif bool((value == value.flatten()[0]).all()):
+                yield f"`{formula.latex}`: {name} with all entries {value.flatten()[0]:g} hides mistakes: {remedy}"
+
+
+def _proves_nothing(formula: Formula, parsed: Parsed, scope: Scope) -> Iterator[str]:
+    """Yield why a check would prove nothing."""
+    called = {node.value for statement in parsed.statements for node in statement.walk() if node.kind == "call"}
+    names = _names(parsed) | called
+    alone = set()
+    for statement in parsed.statements:
+        for left, right in pairwise(statement.kids):
+            same = left.kind == right.kind == "name" and scope.value(left.value) is scope.value(right.value)
+            if left == right or (same and left.value in scope.where):
+                yield f"`{formula.latex}` has the same on both sides: it proves nothing"
+        alone |= {_head(side).value for side in statement.kids if _head(side).kind == "name"}
+    made = sorted(names & scope.self_made.keys())
+    # What the page computed stands alone on a side, unless `where` made the other side from it.
+    alone -= scope.where.keys() | {name for made_name in made for name in scope.self_made[made_name]}
+    if made and not any(map(scope.proves, called)) and not names & scope.computed and not alone & scope.page.keys():
+        yield (
+            f"`{formula.latex}` proves nothing: its `where` computes {', '.join(made)} itself, and nothing calls what "
+            f"the page or its packages define: bind {', '.join(made)} to what they compute"
+        )
+
+
+def _head(node: Node) -> Node:
+    return _head(node.kids[0]) if node.kind in ("index", "transpose") else node
+
+
+def _names(parsed: Parsed) -> set[str]:
+    return {node.value for statement in parsed.statements for node in statement.walk() if node.kind == "name"}

@@ -1,0 +1,281 @@
+"""Formulas with one mistake in them: a check is worth what it catches of these."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise, zip_longest
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .agreement import holds_in, sides
+from .finding import Formula
+from .parse import FormulaError, Node, Parsed, parse
+from .scope import Scope
+
+_OPPOSITES = {
+    **{r"\sum": r"\prod", r"\prod": r"\sum", r"\max": r"\min", r"\min": r"\max", r"\sin": r"\cos", r"\cos": r"\sin"},
+    **{
+        r"\le": r"\ge",
+        r"\leq": r"\geq",
+        r"\ge": r"\le",
+        r"\geq": r"\leq",
+        "<": ">",
+        ">": "<",
+        r"\lt": r"\gt",
+        r"\gt": r"\lt",
+    },
+}
+
+
+_WIDENED = {"<": (r"\le", ">"), "≤": (r"\ge",), ">": (r"\ge", "<"), "≥": (r"\le",)}
+_CHANGED = _WIDENED | {"≤": ("<", r"\ge"), "≥": (">", r"\le"), "≠": ("=",), "=": (r"\ne",)}
+_CHANGED |= {"∈": (r"\notin",), "∉": (r"\in",)}
+
+
+# A side of a statement: which statement, the values of its indices, which side.
+Key = tuple[int, tuple[tuple[str, int], ...], int]
+Sides = dict[Key, Tensor]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A formula with one mistake.
+
+    Attributes:
+        latex: The mistaken formula.
+        what: What was changed.
+    """
+
+    latex: str
+    what: str
+
+
+def mutants(formula: Formula, namespace: Mapping[str, object]) -> Iterator[Mutant]:
+    """Yield the formula with one sign, transposition, index, root, symbol, factor, limit, number or operator changed.
+
+    Raises:
+        FormulaError: If the formula cannot be read.
+    """
+    scope = Scope(formula.where or "", namespace)
+    seen = {_squeezed(formula.latex)}
+    parsed = parse(formula.latex, scope)
+    for start, end, text, what in _edits(formula.latex, parsed, scope):
+        latex = formula.latex[:start] + text + formula.latex[end:]
+        if _squeezed(latex) not in seen:
+            seen.add(_squeezed(latex))
+            yield Mutant(latex, what)
+
+
+def survivors(formula: Formula, namespace: Mapping[str, object]) -> list[Mutant]:
+    """Return the mutants that the formula's check takes for true though they say something else.
+
+    A mutant says the same if its sides equal the formula's also where every symbol has another random value,
+    independent of the others. One that survives shows a weakness of `where` (two symbols bound to one value, a bias of
+    zeros), or is as true as the formula: then ``<!-- equivalent: its LaTeX -->`` waives it. A waiver that waives
+    nothing is returned too.
+    """
+    if formula.where is None:
+        return []
+    scope = Scope(formula.where, namespace)
+    waived = {_squeezed(latex): latex for latex in formula.equivalent}
+    alive = []
+    for mutant in mutants(formula, namespace):
+        if holds_in(mutant.latex, scope) and not _says_the_same(formula.latex, mutant.latex, scope):
+            if _squeezed(mutant.latex) in waived:
+                del waived[_squeezed(mutant.latex)]
+            else:
+                alive.append(mutant)
+    return alive + [
+        Mutant(latex, "waived as equivalent, but no mutant that survives reads so") for latex in waived.values()
+    ]
+
+
+def _squeezed(latex: str) -> str:
+    return "".join(latex.split())
+
+
+def _edits(latex: str, parsed: Parsed, scope: Scope) -> Iterator[tuple[int, int, str, str]]:
+    """Yield edits of the LaTeX: what to replace, by what, and what that changes."""
+    nodes = [node for statement in parsed.statements for node in statement.walk()]
+    names = {latex[slice(*n.span)]: n.value for n in nodes if n.kind == "name" and n.value not in parsed.indices}
+    indices = {latex[slice(*n.span)] for n in nodes if n.kind == "name" and n.value in parsed.indices}
+
+    def text(node: Node) -> str:
+        return latex[slice(*node.span)]
+
+    def operand(node: Node) -> str:
+        bare = node.kind in ("name", "number", "index", "call", "sqrt") or text(node)[:1] in "({"
+        return text(node) if bare else f"({text(node)})"
+
+    def swap(one: Node, other: Node, what: str) -> tuple[int, int, str, str]:
+        between = latex[one.span[1] : other.span[0]] or " "
+        return one.span[0], other.span[1], text(other) + between + text(one), f"{what} swapped"
+
+    # An entry of a transposed tensor is what swapped indices give.
+    entries = {id(node.kids[0]) for node in nodes if node.kind == "index" and len(node.kids) > 2}
+
+    given = {id(node) for tree in parsed.given if tree for node in tree.walk()}
+    for node in (node for tree in (*parsed.statements, *filter(None, parsed.given)) for node in tree.walk()):
+        if node.kind == "condition":
+            for (start, end), relation in zip(node.marks, node.value.split(), strict=True):
+                # What holds under a condition holds under a narrower one.
+                for instead in (_WIDENED if id(node) in given else _CHANGED).get(relation, ()):
+                    yield start, end, instead + " ", "condition changed"
+    for statement in parsed.statements:
+        relations = set(statement.value.split())
+        if relations == {"∈"}:
+            for space in statement.kids[1:]:
+                for one, other in pairwise(space.kids if space.kind == "space" else ()):
+                    yield swap(one, other, "sizes")
+            continue
+        if not relations <= {"=", "≈", "∈"}:
+            # What weakens an inequality is true as well: only its direction can be told.
+            for start, end in statement.marks:
+                if opposite := _OPPOSITES.get(latex[start:end]):
+                    yield start, end, opposite + " ", "relation turned round"
+            continue
+        for node in statement.walk():
+            start, end = node.span
+            kids = node.kids
+            if node.kind == "sum":
+                for sign, (a, b) in zip(node.value, node.marks, strict=True):
+                    if a != b:
+                        yield a, b, "-" if sign == "+" else "+", "sign flipped"
+                    elif sign == "+":
+                        yield a, a, "-", "sign flipped"
+                for term, (a, _) in zip(kids[1:], node.marks[1:], strict=True):
+                    yield a, term.span[1], "", "term dropped"
+            elif node.kind == "transpose":
+                yield *node.marks[0], "", "transposition dropped"
+            elif node.kind == "sqrt":
+                yield start, end, operand(kids[0]), "root dropped"
+            elif node.kind == "power":
+                yield *node.marks[0], "", "power dropped"
+            elif node.kind == "fraction":
+                one, other = kids
+                yield start, end, operand(one), "divisor dropped"
+                yield start, end, rf"\frac{{{text(other)}}}{{{text(one)}}}", "numerator and denominator swapped"
+            elif node.kind in ("juxtaposed", "dot", "times", "odot"):
+                one, other = kids
+                yield start, end, operand(other), "factor dropped"
+                yield start, end, operand(one), "factor dropped"
+                yield swap(one, other, "factors")
+            elif node.kind == "index" and all(kid.span[1] for kid in kids):
+                for one, other in pairwise(kids[1:]):
+                    yield swap(one, other, "indices")
+                for kid in kids[1:]:
+                    for index in sorted(indices - {text(kid)}) if kid.kind == "name" and text(kid) in indices else ():
+                        yield *kid.span, f" {index}", "index replaced"
+            elif node.kind == "big":
+                a, b = node.marks[0]
+                if opposite := _OPPOSITES.get(latex[a:b]):
+                    yield a, b, opposite, "operation replaced"
+                limits = [
+                    limit for kid in kids[1:] for part in kid.walk() if part.kind == "limits" for limit in part.kids
+                ]
+                for limit, shift in zip(limits, ("+1", "-1"), strict=False):
+                    yield limit.span[1], limit.span[1], shift, "limit off by one"
+            elif node.kind in ("call", "apply", "inner", "concat"):
+                for one, other in pairwise(kids):
+                    yield swap(one, other, "arguments")
+                if node.kind == "apply" and len(kids) == 1:
+                    yield start, end, operand(kids[0]), "function dropped"
+                if (word := "\\" + node.value) in _OPPOSITES and latex.startswith(word, start):
+                    yield start, start + len(word), _OPPOSITES[word], "function replaced"
+            elif node.kind == "number" and "." not in node.value:
+                yield start, end, str(int(node.value) + 1), "number changed"
+            elif node.kind == "name" and node.value not in parsed.indices and not node.value.startswith("#"):
+                value = scope.value(node.value)
+                if isinstance(value, Tensor) and value.dim() >= 2 and id(node) not in entries:
+                    yield start, end, rf"{{{text(node)}^\top}}", "transposition added"
+                for written, name in names.items():
+                    if name != node.value and _alike(value, scope.value(name)):
+                        yield start, end, f"{{{written}}}", "symbol replaced"
+
+
+def _alike(one: Any, other: Any) -> bool:
+    if isinstance(one, Tensor) and isinstance(other, Tensor):
+        return one.shape == other.shape
+    return isinstance(one, int | float) and isinstance(other, int | float)
+
+
+class _Fresh(Scope):
+    """A scope whose symbols have other random values, independent of each other."""
+
+    def __init__(self, scope: Scope, *, positive: bool):
+        vars(self).update(vars(scope))
+        self._positive = positive
+        self._drawn: dict[str, Any] = {}
+
+    def value(self, name: str) -> Any:
+        if name not in self._drawn:
+            # By name, as two formulas may mention theirs in different orders.
+            generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
+            self._drawn[name] = self._redraw(super().value(name), generator)
+        return self._drawn[name]
+
+    def derivative(self, key: object, shape: torch.Size) -> Tensor:
+        generator = torch.Generator().manual_seed(zlib.crc32(repr(key).encode()))
+        return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+    def _redraw(self, value: Any, generator: torch.Generator) -> Any:
+        if isinstance(value, list | tuple):
+            return [self._redraw(item, generator) for item in value]
+        if isinstance(value, Tensor) and value.dtype == torch.bool:
+            return torch.rand(value.shape, generator=generator) < 0.5
+        if (
+            isinstance(value, Tensor)
+            and value.dim() == 2
+            and torch.equal(value, torch.eye(*value.shape).to(value.dtype))
+        ):
+            return value  # the identity is a constant, not a variable
+        if isinstance(value, float) or (isinstance(value, Tensor) and value.dtype.is_floating_point):
+            shape = value.shape if isinstance(value, Tensor) else ()
+            drawn = torch.randn(shape, generator=generator, dtype=torch.float64)
+            drawn = drawn.abs() + 0.1 if self._positive else drawn
+            return drawn.to(value.dtype) if isinstance(value, Tensor) else drawn.item()
+        return value
+
+
+def _says_the_same(latex: str, mutant: str, scope: Scope) -> bool:
+    """Tell whether two formulas have equal sides for random values of all symbols: then they say the same."""
+    for positive in (True, False):
+        fresh = _Fresh(scope, positive=positive)
+        one, other = _sides(latex, fresh), _sides(mutant, fresh)
+        if (
+            one is None
+            or other is None
+            or not (
+                _alike_by(one, other, sorted(one, key=repr), sorted(other, key=repr))
+                or _alike_by(one, other, one, other)
+            )
+        ):
+            return False
+    return True
+
+
+def _alike_by(one: Sides, other: Sides, keys: Iterable[Key], others: Iterable[Key]) -> bool:
+    pairs = zip_longest((one[key] for key in keys), (other[key] for key in others))
+    return all(
+        a is not None and b is not None and a.shape == b.shape and torch.allclose(a, b, 1e-4, 1e-7, equal_nan=True)
+        for a, b in pairs
+    )
+
+
+def _sides(latex: str, scope: Scope) -> Sides | None:
+    """The values of a formula's sides, by statement, values of its indices, and place."""
+    found: Sides = {}
+    try:
+        parsed = parse(latex, scope)
+        for statement, at, values, _ in sides(latex, parsed, scope):
+            for place, value in enumerate(values):
+                if not isinstance(value, Node | list | tuple):
+                    key = parsed.statements.index(statement), tuple(sorted(at.items())), place
+                    found[key] = torch.as_tensor(value, dtype=torch.float64).detach()
+    except FormulaError:
+        return None
+    return found

@@ -1,0 +1,129 @@
+"""The names of a formula: what `where` binds, over what the page has."""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+import types
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .parse import FormulaError
+
+_SIZES = (3, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12)
+
+
+class Scope:
+    """What the names of a formula are bound to.
+
+    Attributes:
+        where: What `where` binds.
+        page: The page's namespace.
+        self_made: Names that `where` computes without calling what the page or its packages define, and from what.
+        computed: Names that `where` binds by such a call.
+    """
+
+    def __init__(self, where: str, page: Mapping[str, object]):
+        self.page = page
+        self.where: dict[str, Any] = {}
+        self.self_made: dict[str, set[str]] = {}
+        self.computed: set[str] = set()
+        draw = _Draw(self)
+        self._globals: dict[str, Any] = {"torch": torch, **page, "random": draw}
+        try:
+            statements = ast.parse(re.sub(r";\s*", "; ", where)).body
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(0)
+                for statement in statements:
+                    self._run(statement)
+        except FormulaError:
+            raise
+        except Exception as error:
+            raise FormulaError(f"its `where: {where}` fails: {type(error).__name__}: {error}") from error
+
+    def _run(self, statement: ast.stmt) -> None:
+        if not isinstance(statement, ast.Assign):
+            raise FormulaError(f"`{ast.unparse(statement)}` in its `where` is not an assignment, name = value")
+        exec(compile(ast.Module([statement], []), "<where>", "exec"), self._globals)
+        names = [n.id for target in statement.targets for n in ast.walk(target) if isinstance(n, ast.Name)]
+        self.where |= {name: self._globals[name] for name in names}
+        used = {n.id for n in ast.walk(statement.value) if isinstance(n, ast.Name)} - {"random"}
+        called = {_root(n.func) for n in ast.walk(statement.value) if isinstance(n, ast.Call)}
+        if any(self.proves(name) for name in called) or used & self.computed:
+            self.computed |= set(names)
+            return
+        works = any(isinstance(n, ast.BinOp | ast.Call | ast.Lambda | ast.UnaryOp) for n in ast.walk(statement.value))
+        data = {name for name in used if isinstance(self._globals.get(name), Tensor) or name in self.self_made}
+        if works and (data or any(isinstance(n, ast.Lambda) for n in ast.walk(statement.value))):
+            self.self_made |= dict.fromkeys(names, used)
+
+    def proves(self, name: str) -> bool:
+        """Tell whether calling the name runs what the page or its packages define, not only torch or Python."""
+        if name in self.where:
+            return name in self.computed
+        value = self.page.get(name)
+        home = (
+            value.__name__ if isinstance(value, types.ModuleType) else getattr(value, "__module__", None) or "builtins"
+        )
+        callables = callable(value) or isinstance(value, types.ModuleType)
+        return isinstance(value, torch.nn.Module) or (
+            callables and home.partition(".")[0] not in ("torch", "math", "builtins")
+        )
+
+    def bound(self, name: str, *, by_where: bool = False) -> bool:
+        """Tell whether the name is bound."""
+        return name in self.where or (not by_where and name in self.page)
+
+    def callable(self, name: str) -> bool:
+        """Tell whether the name is bound to a function."""
+        return callable(self.value(name))
+
+    def indexable(self, name: str) -> bool:
+        """Tell whether the name is bound to what has entries."""
+        value = self.value(name)
+        return isinstance(value, list | tuple) or (isinstance(value, Tensor) and value.dim() > 0)
+
+    def derivative(self, key: object, shape: torch.Size) -> Tensor | None:
+        """Return a value to stand for a derivative, where it cannot be computed."""
+        return None
+
+    def value(self, name: str) -> Any:
+        """Return what the name is bound to."""
+        return self.where.get(name, self.page.get(name))
+
+
+class _Draw:
+    """``random`` in a `where`: see the package's conventions."""
+
+    def __init__(self, scope: Scope):
+        self._scope = scope
+        self._generator = torch.Generator().manual_seed(0)
+
+    def __call__(self, *shapes: str) -> Any:
+        drawn = [torch.randn(self._shape(shape), generator=self._generator, dtype=torch.float64) for shape in shapes]
+        values = [value if value.dim() else float(value) for value in drawn]
+        return values[0] if len(values) == 1 else values
+
+    def _shape(self, shape: str) -> list[int]:
+        return [math.prod(self._size(name) for name in axis.split("*")) for axis in shape.split()]
+
+    def _size(self, name: str) -> int:
+        scope = self._scope
+        if name.isdecimal():
+            return int(name)
+        size = scope.where.get(name)  # not the page's: what an earlier cell left in n has nothing to do with this
+        if not isinstance(size, int):
+            taken = {value for value in scope.where.values() if isinstance(value, int)}
+            size = next(size for size in _SIZES if size not in taken)
+        scope.where[name] = scope._globals[name] = size
+        return size
+
+
+def _root(function: ast.expr) -> str:
+    while isinstance(function, ast.Attribute | ast.Call | ast.Subscript):
+        function = function.func if isinstance(function, ast.Call) else function.value
+    return function.id if isinstance(function, ast.Name) else ""

@@ -1,0 +1,1 @@
+"""What is kept on disk, and by what it is known."""

@@ -1,0 +1,80 @@
+"""The environment that a run depends on: Python, what is installed, the machine, the variables that steer them."""
+
+import functools
+import hashlib
+import os
+import platform
+import re
+import sys
+from pathlib import Path
+
+from .files import digest
+
+# What of proofread itself decides what a run gives; what it makes of that is no matter of the run.
+_ENGINE = ("runs/*.py", "formulas/*.py", "programs/*.py")
+# Settings of Python and of the libraries that compute come from the environment too.
+_VARIABLES = re.compile(
+    r"(ATEN|BLIS|CUDA|CUBLAS|CUDNN|DNNL|GOMP|KMP|LANG|LC_|MKL|MPL|NPY|NVIDIA|OMP|ONEDNN|OPENBLAS|PYTHON|PYTORCH|TORCH|TZ"
+    r"|VECLIB)[A-Z0-9_]*"
+)
+# Lines of /proc/cpuinfo that say what a processor can do, on x86 and on ARM; others tell how fast it runs just now.
+_PROCESSOR = re.compile(
+    r"^(?:vendor_id|cpu family|model|model name|stepping|flags|CPU \w+|Features)\s*:.*$", re.MULTILINE
+)
+
+
+@functools.cache
+def environment() -> dict[str, str]:
+    """All of the environment that a run may depend on, and that stays as it is while this process lives."""
+    found = {"Python": sys.version, "the platform": platform.platform(), "the GPU": _gpus()}
+    found["the processor"] = _processor()
+    found |= {f"${name}": value for name, value in os.environ.items() if _VARIABLES.fullmatch(name)}
+    for folder in filter(os.path.isdir, sys.path):
+        for entry in os.scandir(folder):
+            if entry.name.endswith((".dist-info", ".egg-info")):
+                name, _, version = entry.name.rpartition(".")[0].partition("-")
+                # The list of its files, with their digests, tells a distribution from another build of that version.
+                found.setdefault(name, f"{version} {digest(Path(entry.path) / 'RECORD')[:16]}")
+    return found | {"proofread": sources(*_ENGINE)}
+
+
+def changed(name: str, then: str | None, now: str | None) -> str:
+    """What has become of a part of the environment, in words."""
+    old, new = (value.split()[0] if value else "" for value in (then, now))
+    if name == "Python" or (then and now and old != new and re.match(r"\d+\.", new)):
+        return f"{name} {old} is now {new}" if old != new else f"{name} is another build"
+    if then is None or now is None:
+        return f"{name} {'came' if then is None else 'is gone'}"
+    return f"{name} changed"
+
+
+@functools.cache
+def sources(*patterns: str) -> str:
+    """What tells one version of some of proofread's own files from another."""
+    here = Path(__file__).parents[1]
+    return _sha(
+        " ".join(sorted(f"{path.relative_to(here)} {digest(path)}" for part in patterns for path in here.glob(part)))
+    )
+
+
+def _gpus() -> str:
+    # As the driver tells: asking CUDA would start it, and forked children could not use it any more.
+    return " ".join(sorted(map(digest, Path("/proc/driver/nvidia").glob("gpus/*/information"))))
+
+
+def _processor() -> str:
+    # What a library makes of it, such as torch.backends.cpu.get_cpu_capability(), follows from this and from $ATEN_*.
+    told = sorted(set(_PROCESSOR.findall(cpuinfo())))
+    return _sha("\n".join(told)) if told else f"{platform.machine()} {platform.processor()}"
+
+
+def cpuinfo() -> str:
+    """What Linux tells of the processors; "" elsewhere."""
+    try:
+        return Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return ""
+
+
+def _sha(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,33 @@
+"""Files: written whole or not at all, and told apart by what they hold."""
+
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+
+def write(file: Path, data: bytes, mode: int = 0o644) -> None:
+    """Write a file in one step: a reader sees the old one or the new one, never a part of it."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = tempfile.NamedTemporaryFile(dir=file.parent, suffix=".part", delete=False)  # noqa: SIM115  # closed below
+    try:
+        with part:
+            part.write(data)
+        os.chmod(part.name, mode)
+        os.replace(part.name, file)
+    except BaseException:
+        Path(part.name).unlink(missing_ok=True)
+        raise
+
+
+def digest(path: Path) -> str:
+    """What tells one content of a file from another."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return "missing"
+
+
+def relative(path: Path, root: Path) -> str:
+    """How findings name a file."""
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else path.as_posix()

@@ -1,0 +1,84 @@
+"""Keeps what was made of something, so that the next build need not make it again."""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from .environment import environment, sources
+from .files import write
+
+_KEPT = 3  # versions of a thing: those of the branches that a writer goes to and fro between
+
+
+class Shelf:
+    """Things on disk, a folder for each and a file for each version of it.
+
+    A thing is known by all that it was made of, which the caller names in full, by the environment that a run is known
+    by (Python, the libraries), and by all of proofread.
+    """
+
+    def __init__(self, directory: Path):
+        self._directory = directory / "made"
+
+    def made(self, name: str, of: Any, make: Callable[..., Any], **ask: Callable[[str], str]) -> Any:
+        """What `make` gives, or gave when it was made of the same.
+
+        Args:
+            name: What the thing is called.
+            of: All that it is made of, as JSON knows it.
+            make: Makes it, of what JSON knows too.
+            ask: What `make` is given to ask while it works. What it asked, and was answered, is kept: the thing is
+                made anew as soon as one answer is another.
+        """
+        of_all = json.dumps([name, of, environment(), sources("**/*.py", "**/*.j2")], sort_keys=True)
+        folder = self._directory / _folder(name)
+        file = folder / f"{hashlib.sha256(of_all.encode()).hexdigest()[:32]}.json"
+        with suppress(OSError, ValueError, TypeError, KeyError):  # there is none, or none that we wrote
+            kept = json.loads(file.read_bytes())
+            if all(ask[who](question) == answer for who, question, answer in kept["answers"]):
+                return kept["made"]
+        answers: list[tuple[str, str, str]] = []
+
+        def noted(who: str) -> Callable[[str], str]:
+            def asked(question: str) -> str:
+                answer = ask[who](question)
+                answers.append((who, question, answer))
+                return answer
+
+            return asked
+
+        made = make(**{who: noted(who) for who in ask})
+        with suppress(OSError):  # a build that cannot keep it has it all the same
+            write(file, json.dumps({"answers": answers, "made": made}).encode())
+            for old in sorted({*folder.glob("*.json")} - {file}, key=_time, reverse=True)[_KEPT - 1 :]:
+                old.unlink(missing_ok=True)
+        return made
+
+
+def prune(directory: Path, every: bool) -> int:
+    """Remove what was made and is not the latest of its kind, or all of it; returns how many bytes that freed."""
+    freed = 0
+    for folder in (directory / "made").glob("*"):
+        versions = sorted(folder.glob("*.json"), key=_time, reverse=True)
+        for file in versions if every else versions[1:]:
+            with suppress(OSError):
+                size = file.stat().st_size
+                file.unlink()
+                freed += size
+    return freed
+
+
+def _folder(name: str) -> str:
+    readable = re.sub(r"[^\w.-]+", "-", name).strip("-.")
+    return f"{readable[-60:]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
+def _time(file: Path) -> float:
+    try:
+        return file.stat().st_mtime
+    except OSError:  # another program has removed it
+        return 0.0

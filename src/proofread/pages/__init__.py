@@ -1,0 +1,1 @@
+"""Pages: what they hold, and what their prose claims."""

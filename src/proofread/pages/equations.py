@@ -1,0 +1,103 @@
+r"""References to numbered equations: pages number them with ``\tag{3.1}``, docstrings cite and restate them.
+
+A docstring's section says which equation its object computes, with or without its LaTeX:
+
+.. code-block:: text
+
+    Equation:
+        $S = Q K^\top$ (3.1)
+
+    Equation: (3.1, 7.2)
+
+Prose, in pages and docstrings, refers to "equation (3.1)", to "equations (3.1) and (7.2)", and from a page with a link
+``[(3.1)](03_page.py#eq-3.1)``. Such numbers need no other proof: an equation must have them.
+"""
+
+import ast
+import importlib.util
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+NUMBER = r"(?:[A-Z]\.?)?\d+(?:\.\d+)*[a-z]?"
+LISTED = rf"\({NUMBER}(?:,[ ]{NUMBER})*\)"
+# How prose refers to equations; fit to stand in a verbose pattern.
+SEVERAL = rf"{LISTED}(?:(?:,|,?\s+(?:and|or|to))\s+{LISTED})*"
+REFERENCE = rf"\b[Ee]quations?:?\s+{SEVERAL}|\[\({NUMBER}\)\]\([^()\s]*\#eq-[^()\s]+\)"
+_SECTION = re.compile(
+    r"^[ \t]*Equation:(?=\s)(?:\s+\$(?P<latex>[^$]+)\$)?(?:\s*\((?P<numbers>[\w., ]+)\))?", re.MULTILINE
+)
+_MENTIONED = re.compile(r"[Ee]quation|#eq-")
+
+
+@dataclass(frozen=True)
+class Citation:
+    """What a docstring says of an equation: whose docstring, the equation's number, and its LaTeX.
+
+    Attributes:
+        path: The source file.
+        line: The line of the number.
+        name: The object's.
+        number: The equation's; "" where a section of that name gives none.
+        latex: What it states; "" if it states nothing.
+    """
+
+    path: Path
+    line: int
+    name: str
+    number: str
+    latex: str = ""
+
+
+def docstrings(path: Path, source: str) -> Iterator[tuple[int, str, str]]:
+    """The docstrings of a module, each with its line and its object's name; nothing is imported.
+
+    Raises:
+        SyntaxError: The source is not Python.
+    """
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    for node in ast.walk(ast.parse(source, str(path))):
+        if isinstance(node, documented) and (text := ast.get_docstring(node, clean=False)):
+            yield node.body[0].lineno, path.stem if isinstance(node, ast.Module) else node.name, text
+
+
+def cited(package: str, root: Path) -> Iterator[Citation]:
+    """The equations that the docstrings of a package cite, in sections and in prose.
+
+    Raises:
+        SyntaxError: A source of the package is not Python.
+    """
+    for path in _sources(package, root):
+        source = path.read_text(encoding="utf-8")
+        if not _MENTIONED.search(source):  # as in most; parsing all of them at each save would be felt
+            continue
+        for first, name, text in docstrings(path, source):
+            for match in _SECTION.finditer(text):
+                line = first + text.count("\n", 0, match.end())
+                for number in (match["numbers"] or "").split(","):
+                    yield Citation(path, line, name, number.strip(), match["latex"] or "")
+            for line, number in references(_SECTION.sub(lambda match: "\n" * match[0].count("\n"), text)):
+                yield Citation(path, first + line, name, number)
+
+
+def _sources(package: str, root: Path) -> Iterable[Path]:
+    """The source files of a package: the project's own, or else the installed one's."""
+    for folder in (root / package, root / "src" / package):
+        if folder.is_dir():
+            return sorted(folder.rglob("*.py"))
+    spec = importlib.util.find_spec(package)
+    if spec is None:
+        return []
+    folders = spec.submodule_search_locations
+    if folders is None:
+        return [Path(spec.origin)] if spec.origin else []
+    return sorted(path for folder in folders for path in Path(folder).rglob("*.py"))
+
+
+def references(text: str) -> Iterator[tuple[int, str]]:
+    """The numbers of equations that prose refers to, each with its line in the text."""
+    for reference in re.finditer(REFERENCE, text):
+        said = reference[0].partition("](")[0]
+        for number in re.finditer(NUMBER, said):
+            yield text.count("\n", 0, reference.start() + number.start()), number[0]

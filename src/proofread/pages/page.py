@@ -1,0 +1,189 @@
+"""A page, read into cells that know the line they begin on."""
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+
+from ..keep.files import relative
+from ..keep.shelf import Shelf
+
+_MARKER = re.compile(r"\s*#\s*(?:%%|<codecell>|In\[)")
+# Lines for Python's splitlines, which jupytext takes, and for nobody else.
+_ODD_BREAK = re.compile(r"[\v\f\x1c-\x1e\x85\u2028\u2029]|\r(?!\n)")
+_HEADER = re.compile(r"\A(?:(?:#!.*\n)?# ---\n(?:#.*\n)*?# ---\n)?\s*")
+_OPTION = re.compile(r"^#\|[ ]?(?P<key>[\w-]+):[ ]*(?P<value>.*(?:\n#\|[ ]{2,}.*)*)", re.MULTILINE)
+_OPTIONS = re.compile(r"\A\s*(?:#\|.*\n?)+")
+BYTE_ORDER_MARK = "\ufeff"  # with which some editors begin a file
+FENCE = r"^(?P<indent>[ \t>]*)(?P<fence>`{3,}|~{3,})(?P<info>[^\n]*)\n(?P<body>.*?)(?:^(?P=indent)(?P=fence)[ \t]*$|\Z)"
+_FENCE = re.compile(FENCE, re.MULTILINE | re.DOTALL)
+
+
+class PageError(ValueError):
+    """What is wrong with a page that cannot be read or shown: its file, the line, what, and of which kind that is."""
+
+    def __init__(self, path: str, line: int, message: str, kind: str):
+        super().__init__(f"{path}:{line}: {message}")
+        self.path, self.line, self.message, self.kind = path, line, message, kind
+
+
+@dataclass(frozen=True)
+class Option:
+    """A ``#| key: value`` comment at the top of a code cell."""
+
+    key: str
+    value: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell: its source without comment marks, and the file's line of its first line."""
+
+    source: str
+    line: int
+    is_code: bool
+    tags: tuple[str, ...] = ()
+    fence: str = ""  # how a Markdown page shows this code: its own text, fence and all
+
+    @cached_property
+    def options(self) -> tuple[Option, ...]:
+        """The cell's ``#|`` comments; only those before the first statement count."""
+        head = _OPTIONS.match(self.source) if self.is_code else None
+        return tuple(
+            Option(m["key"], re.sub(r"\n#\|[ ]*", "\n", m["value"]), self.line + self.source.count("\n", 0, m.start()))
+            for m in (_OPTION.finditer(head[0]) if head else ())
+        )
+
+    def option(self, key: str) -> str | None:
+        """The value of the first option of that name."""
+        return next((option.value for option in self.options if option.key == key), None)
+
+    @property
+    def shown(self) -> str:
+        """The code as a reader sees it, without the ``#|`` comments."""
+        return _OPTIONS.sub("", self.source).strip("\n")
+
+
+@dataclass(frozen=True)
+class Page:
+    """A percent script or a Markdown file, as a sequence of cells."""
+
+    path: str
+    cells: tuple[Cell, ...]
+    lines: tuple[str, ...] = ()  # of the file, as it is
+
+    @property
+    def is_script(self) -> bool:
+        """Whether the page is a percent script, whose cells show their outputs."""
+        return self.path.endswith(".py")
+
+    @property
+    def code(self) -> str:
+        """All code of the page, for finding what the prose quotes."""
+        return "\n".join(cell.source for cell in self.cells if cell.is_code)
+
+
+def find_pages(paths: Iterable[Path]) -> list[Path]:
+    """The pages among files and folders, each once: Markdown files, and Python files that hold a ``# %%`` cell."""
+    found: dict[Path, Path] = {}
+    for path in paths:
+        for file in sorted(_inside(path)) if path.is_dir() else [path]:
+            found.setdefault(file.resolve(), file)
+    return [file for file in found.values() if is_page(file)]
+
+
+def _inside(folder: Path) -> Iterator[Path]:
+    """All files of a folder but hidden ones, which are tools' own."""
+    for place, folders, files in os.walk(folder):
+        folders[:] = (name for name in folders if not name.startswith("."))
+        yield from (Path(place, name) for name in files if not name.startswith("."))
+
+
+def is_page(path: Path) -> bool:
+    """Whether a file is a page."""
+    if path.suffix != ".py" or not path.is_file():
+        return path.suffix == ".md" and path.is_file()
+    return re.search(rb"^[ \t]*#[ \t]*%%", path.read_bytes(), re.MULTILINE) is not None
+
+
+def read(path: Path, root: Path, shelf: Shelf | None = None) -> Page:
+    """Read a page; its path is told relative to root, wherever a reader will meet it.
+
+    Args:
+        path: The file.
+        root: The project.
+        shelf: Keeps the cells of a script, which take longer to tell apart than all that follows.
+
+    Raises:
+        PageError: The file is not UTF-8, or nobody can tell what its lines are.
+    """
+    name = relative(path, root)
+    data = path.read_bytes()
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        byte = data[error.start]
+        message = f"byte {byte:#04x} is not UTF-8; save the page as UTF-8"
+        raise PageError(name, line, message, "encoding") from error
+    if odd := _ODD_BREAK.search(text):
+        line = text.count("\n", 0, odd.start()) + 1
+        message = f"the character {odd[0]!a} ends a line for some programs and not for others; take it out, or save the"
+        raise PageError(name, line, f"{message} page with other line ends", "encoding")
+    text = text.removeprefix(BYTE_ORDER_MARK).replace("\r\n", "\n")
+    lines = tuple(text.split("\n"))
+    if path.suffix != ".py":
+        return Page(name, _markdown(text), lines)
+    if shelf is None:
+        return Page(name, _script(text), lines)
+    cells = shelf.made(f"{name} cells", text, lambda: [asdict(cell) for cell in _script(text)])
+    return Page(name, tuple(Cell(**cell | {"tags": tuple(cell["tags"])}) for cell in cells), lines)
+
+
+def _script(text: str) -> tuple[Cell, ...]:
+    # jupytext decides what a cell is, so that a page means here what it means in Jupyter; it does not say where the
+    # cell stood, which the markers do.
+    import jupytext  # takes a third of a second, and a page that is kept needs it not at all
+
+    header = _HEADER.match(text)
+    assert header is not None
+    begin = header.end()
+    lines = text.splitlines()
+    cells = []
+    starts = _starts(lines, text.count("\n", 0, begin))
+    for start, cell in zip(starts, jupytext.reads(text[begin:], fmt="py:percent").cells, strict=True):
+        source = cell.source.strip("\n")
+        first = source.split("\n", 1)[0]
+        # jupytext drops blank lines, comment marks and quotes around what a cell says.
+        within = range(start + bool(_MARKER.match(lines[start])), len(lines))
+        line = next((i for i in within if source and lines[i].endswith(first)), within.start)
+        if cell.cell_type != "raw":
+            cells.append(Cell(source, line + 1, cell.cell_type == "code", tuple(cell.metadata.get("tags", ()))))
+    return tuple(cells)
+
+
+def _starts(lines: Sequence[str], begin: int) -> Iterator[int]:
+    """The lines on which jupytext has a cell begin: not all that look like it, such as a page quoted in a string."""
+    from jupytext.cell_reader import DoublePercentScriptCellReader
+
+    while begin < len(lines):
+        yield begin
+        _, length = DoublePercentScriptCellReader({"extension": ".py"}).read(lines[begin:])
+        begin += length
+
+
+def _markdown(text: str) -> tuple[Cell, ...]:
+    """Split a Markdown page at its ```python fences: they run, in order; a fence that cannot run says ```py."""
+    cells, end = [], 0
+    for fence in _FENCE.finditer(text):
+        if not re.match(r"\s*python\b", fence["info"]) or fence["indent"]:
+            continue
+        cells.append(Cell(text[end : fence.start()], text.count("\n", 0, end) + 1, is_code=False))
+        line = text.count("\n", 0, fence.start("body")) + 1
+        cells.append(Cell(fence["body"].rstrip("\n"), line, is_code=True, fence=fence[0]))
+        end = fence.end()
+    cells.append(Cell(text[end:], text.count("\n", 0, end) + 1, is_code=False))
+    return tuple(cells)

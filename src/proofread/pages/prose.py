@@ -1,0 +1,291 @@
+"""Markdown prose, read for what it claims: which figures it types, computes, waives, or leaves bare.
+
+``55%<!--= weights[6, 6] -->``
+    The figure before the comment is what the expression gives, written that way.
+``larger<!--= a > b -->``
+    The claim holds: the expression is True.
+``{{ weights[6, 6] :.0%}}``
+    The figure is computed, and formatted.
+``55%<!--== weights[6, 6] -->``, ``{{= weights[6, 6] :.0%}}``
+    The same, evaluated once the page has run to its end: for an answer that stands before its proof.
+``same<!--= torch.equal(a, b)  # to the bit: both are copies -->``
+    Computed numbers are compared to the last bit, and why no machine can differ there.
+``2017<!--~ year -->``
+    The figure before the comment is waived, for the reason given. On a line of its own the comment waives the figures
+    of the block that follows it.
+
+What stands before the comment is a number, a word, a code span, a formula, something emphasised, quoted or in brackets,
+or a link; before a waiver also anything without a space, such as a date. Digits need no claim in fenced code, formulas,
+references to equations, link targets, HTML tags, list numbers, names whose digits follow a letter (GPT-2, float32,
+H100; also 2-D), and code spans that quote the page's own code. What HTML and front matter say to readers (alt texts,
+titles, descriptions) is prose.
+"""
+
+import ast
+import builtins
+import re
+import tokenize
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from tokenize import generate_tokens
+
+from ..formulas import spans
+from .equations import REFERENCE
+from .numbers import FIGURE, VULGAR, WORDS, Number
+from .page import FENCE
+
+_CODE_SPAN = r"(?<!`)(?P<ticks>`+)(?!`)(?P<quoted>(?:(?!\n[ \t>]*\n).)+?)(?<!`)(?P=ticks)(?!`)"  # in one paragraph
+_NAME = rf"_*(?!{VULGAR})[^\W\d_]\w*(?:-\d(?:[\w.]*\w)?)?|\b\d-?D\b"
+_VALUE = r"""(?:"[^"]*"|'[^']*'|[^\s"'=<>`]+)"""
+_TAG = rf"</?[a-zA-Z][\w-]*(?:\s+[a-zA-Z_:@][\w.:@-]*(?:\s*=\s*{_VALUE})?)*\s*/?>"
+_FRONT_MATTER = re.compile(r"\A---[ \t]*\n.*?\n(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
+_SPOKEN = re.compile(
+    r"""\s(?:alt|title|aria-label)\s*=\s*(?P<mark>["'])(?P<said>.*?)(?P=mark)|^(?:title|description):(?P<told>[^\n]*)""",
+    re.DOTALL | re.MULTILINE,
+)
+# Whichever of these begins first wins, as in Markdown itself: a comment in a code span is code, a digit in a formula is
+# the formula's.
+_TOKEN = re.compile(
+    rf"""
+      (?P<fenced> {FENCE} )
+    | {_CODE_SPAN}
+    | (?P<comment> <!--(?P<kind>==?|~|)(?P<said>.*?)--> )
+    | \{{\{{(?P<computed>.+?)\}}\}}
+    | \x00+                                           # a formula, see read
+    | (?P<tag> {_TAG} )
+    | (?P<skipped>
+          ^:::[ ].*(?:\n(?:[ ]{{4}}.*|[ \t]*(?=\n)))*  # an API directive and its options
+        | <[a-zA-Z][\w+.-]*:[^\s<>]*>                  # autolinks
+        | https?://[^\s)>]+
+        | (?<=\])\([^()\s]*                           # a link's target, but not its title
+        | ^[ ]{{0,3}}\[(?!\^)[^\]\n]+\]:[ ]*\S+       # a reference's target
+        | \[\^[\w-]+\]                               # footnotes
+        | {REFERENCE}                                # to an equation, of which the registry knows
+        | \{{:?[ ]*[.\#][^{{}}\n]*\}}                  # attribute lists
+        | &\#?\w+;
+        | ^[ \t>]*\d+[.)][ ]                          # list numbers
+        | ^[ \t]*-+8<-+.*?$                           # another file's text
+        | {_NAME}
+      )
+    | (?P<figure> {FIGURE} )
+    """,
+    re.VERBOSE | re.MULTILINE | re.DOTALL,
+)
+_IN_CODE = re.compile(rf"{_NAME}|(?P<figure>{FIGURE})")
+_BEFORE = re.compile(
+    rf"""(?:
+        (?<!`)(?P<ticks>`+)(?P<a>[^`]+)(?P=ticks)
+      | !?\[(?P<b>[^\[\]]+)\]\([^()]*\)
+      | (?P<mark>\*\*|\*|(?<!\w)__?)(?P<c>(?:(?!(?P=mark))[^*\n]|(?<=\w)_(?=\w))+)(?P=mark)
+      | ["“‘'](?P<d>[^"“”‘’'\n]+)["”’']
+      | \$(?P<e>[^$]+)\$
+      | (?P<f>(?:torch\.Size)?\([^()]*(?:\([^()]*\)[^()]*)*\)|\[[^\[\]]*(?:\[[^\[\]]*\][^\[\]]*)*\])
+      | (?<![\d_])(?<!\d[.,/:⁄])(?P<g>{FIGURE})           # all of a number, not the end of one
+      | (?<![\w-])(?<!\w['’])(?P<h>[^\W\d_][\w'’-]*)    # nor the unit of one
+    )\Z""",
+    re.VERBOSE,
+)
+
+_PART = re.compile(r"\d+(?:\.\d+)?|\w+|\S")
+_EXACTLY = re.compile(r"#\s*to the bit:\s*(\S.*)")
+_UNSPACED = re.compile(r"[^\s<>|]+\Z")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A typed figure or word with the expression that must agree; the span is that of the typed text alone."""
+
+    typed: str
+    expression: str
+    span: tuple[int, int]
+    line: int
+    late: bool
+
+    @property
+    def exactly(self) -> str:
+        """The reason that the expression gives for comparing computed numbers to the bit; "" if it gives none."""
+        lines = iter([f"({self.expression}\n", ")"])
+        comments = (t.string for t in generate_tokens(lambda: next(lines, "")) if t.type == tokenize.COMMENT)
+        reasons = map(_EXACTLY.fullmatch, comments)
+        return next((reason[1] for reason in reasons if reason), "")
+
+    def compares(self) -> bool:
+        """Whether the expression itself holds each typed number, as ``ratio > 1.35`` does for *over 1.35 times*."""
+        numbers = (Number.parse(token["figure"]) for token in _IN_CODE.finditer(self.typed) if token["figure"])
+        typed = {abs(number.value) for number in numbers if number}
+        if self.typed.lower() in WORDS:
+            typed.add(Decimal(WORDS.index(self.typed.lower())))
+        constants = (node.value for node in ast.walk(_parse(self.expression)) if isinstance(node, ast.Constant))
+        return typed <= {Decimal(str(constant)) for constant in constants if type(constant) in (int, float)}
+
+
+@dataclass(frozen=True)
+class Computed:
+    """A figure that the page computes: an expression and how to format it."""
+
+    expression: str
+    spec: str
+    span: tuple[int, int]
+    line: int
+    late: bool
+
+
+@dataclass
+class Prose:
+    """What one Markdown text claims. Lines count from the text's first, which is line 0."""
+
+    text: str
+    claims: list[Claim] = field(default_factory=list)
+    computed: list[Computed] = field(default_factory=list)
+    waivers: list[tuple[int, str]] = field(default_factory=list)
+    problems: list[tuple[int, str]] = field(default_factory=list)
+    _bare: list[tuple[int, int, bool]] = field(default_factory=list)
+    _comments: list[tuple[int, int]] = field(default_factory=list)
+
+    def line(self, place: int) -> int:
+        """The line of a place in the text."""
+        return self.text.count("\n", 0, place)
+
+    def bare(self, code: str) -> Iterator[tuple[int, int]]:
+        """Where figures stand that nothing accounts for; a code span that quotes the code is accounted for."""
+        for start, end, is_code in self._bare:
+            said = self.text[start:end]
+            if not is_code or not re.search(r"[^\W\d]", said) or _parts(said.strip("`")) not in _parts(code):
+                yield start, end
+
+    def publish(self, values: Mapping[Claim | Computed, object]) -> str:
+        """The text for the reader: comments gone, computed figures in their place."""
+        parts, end = [], 0
+        filled = ((figure.span, str(values.get(figure, ""))) for figure in self.computed)
+        for (start, stop), text in sorted([*filled, *((span, "") for span in self._comments)]):
+            parts += [self.text[end:start], text]
+            end = stop
+        return "".join([*parts, self.text[end:]])
+
+
+def read(text: str, *, opens: bool = False) -> Prose:
+    """Read a Markdown text for its claims.
+
+    Args:
+        text: The text.
+        opens: Whether it opens a page, and so may begin with front matter.
+    """
+    prose = Prose(text)
+    covered: list[tuple[int, int]] = []
+    loose: list[tuple[int, int, bool]] = []
+    masked = text
+    for formula in spans(text):
+        masked = masked[: formula.start] + "\0" * (formula.end - formula.start) + masked[formula.end :]
+    for token in _tokens(masked, _FRONT_MATTER.match(masked) if opens else None):
+        start, end = token.span()
+        line = prose.line(start)
+        if token["comment"]:
+            _comment(prose, token, line, covered)
+        elif token["computed"]:
+            _computed(prose, token, line)
+        elif token["quoted"]:
+            if any(digits["figure"] for digits in _IN_CODE.finditer(token["quoted"])):
+                loose.append((start, end, True))
+        elif token["figure"]:
+            loose.append((start, end, False))
+    prose._bare += (each for each in loose if not any(first <= each[0] and each[1] <= last for first, last in covered))
+    return prose
+
+
+def _tokens(text: str, front: re.Match[str] | None) -> Iterator[re.Match[str]]:
+    """The tokens of a text, of its front matter only what a reader is told."""
+    if front:
+        yield from _spoken(text, front.span())
+    for token in _TOKEN.finditer(text, front.end() if front else 0):
+        if token["tag"]:
+            yield from _spoken(text, token.span())
+        else:
+            yield token
+
+
+def _spoken(text: str, within: tuple[int, int]) -> Iterator[re.Match[str]]:
+    for said in _SPOKEN.finditer(text, *within):
+        yield from _TOKEN.finditer(text, *said.span(said.lastgroup or 0))
+
+
+def _comment(prose: Prose, token: re.Match[str], line: int, covered: list[tuple[int, int]]) -> None:
+    text, (start, end), said = prose.text, token.span(), _unbroken(token["said"])
+    before, after = text[text.rfind("\n", 0, start) + 1 : start], re.compile(r"[ \t]*(?:\n|\Z)").match(text, end)
+    alone = not before.strip(" \t>|") and after is not None
+    # A line that held only a comment must not stay behind as a blank line: it would end the paragraph.
+    prose._comments.append(
+        (start - len(before), after.end()) if alone and after and not before.strip() else (start, end)
+    )
+    if not token["kind"]:
+        return
+    if not said:
+        what = "a reason" if token["kind"] == "~" else "an expression"
+        prose.problems.append((line, f"<!--{token['kind']} --> needs {what}"))
+    elif token["kind"] == "~" and alone:
+        block = re.compile(r"\s*(.*?)(?=\n[ \t>]*\n|\Z)", re.DOTALL).match(text, end)
+        if block and re.search(r"\d", block[1]):
+            covered.append(block.span())
+            prose.waivers.append((line, said))
+        else:
+            prose.problems.append((line, f"the waiver ({said}) covers no figure; remove it"))
+    else:
+        waives = token["kind"] == "~"
+        found = [p.search(text, max(0, start - 400), start) for p in ((_BEFORE, _UNSPACED) if waives else (_BEFORE,))]
+        spoken_of = [claimed for claimed in found if claimed]
+        covered.extend(claimed.span() for claimed in spoken_of)
+        if not spoken_of:
+            prose.problems.append((line, f"<!--{token['kind']} {said} --> must directly follow what it speaks of"))
+        elif not waives:
+            if _check(prose, said, line):
+                (claimed,) = spoken_of
+                name = next(name for name in "abcdefgh" if claimed[name] is not None)
+                place, late = claimed.span(name), token["kind"] == "=="
+                prose.claims.append(Claim(claimed[name], said, place, prose.line(place[0]), late))
+        elif any(re.search(rf"\d|{VULGAR}", claimed[0]) for claimed in spoken_of):
+            prose.waivers.append((line, said))
+        else:
+            prose.problems.append((line, f"the waiver ({said}) covers no figure; remove it"))
+
+
+def _computed(prose: Prose, token: re.Match[str], line: int) -> None:
+    late = token["computed"].startswith("=")
+    said, spec = _unbroken(token["computed"][late:]), ""
+    # The last colon begins the format unless what stands before it is no expression, as in a slice.
+    expression, colon, rest = said.rpartition(":")
+    if colon:
+        try:
+            _parse(expression)
+        except SyntaxError:
+            pass
+        else:
+            said, spec = expression, rest.strip()
+    if _check(prose, said.strip(), line):
+        prose.computed.append(Computed(said.strip(), spec, token.span(), line, late))
+
+
+def _unbroken(said: str) -> str:
+    """What a directive says, as one line: prose may be broken within a string of its code too."""
+    return re.sub(r"\s*\n\s*", " ", said).strip()
+
+
+def _parse(expression: str) -> ast.Expression:
+    return ast.parse(f"({expression.strip()}\n)", mode="eval")
+
+
+def _check(prose: Prose, expression: str, line: int) -> bool:
+    try:
+        tree = _parse(expression)
+    except SyntaxError as error:
+        prose.problems.append((line, f"{expression} is not an expression: {error.msg}"))
+        return False
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    if not names - set(dir(builtins)):
+        prose.problems.append((line, f"{expression} takes nothing from the page, so it proves nothing"))
+        return False
+    return True
+
+
+def _parts(code: str) -> str:
+    """Code however it is spaced; ``dim=-1`` is no part of ``dim=-10``."""
+    return f" {' '.join(_PART.findall(code))} "

@@ -1,0 +1,210 @@
+"""Runs programs in forked interpreters that have nothing of the page, and cannot import its packages."""
+
+import builtins
+import contextlib
+import gc
+import importlib
+import io
+import json
+import linecache
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.abc import MetaPathFinder
+from multiprocessing import Pipe, connection
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import ModuleType
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A program to run: its text, the packages it must do without, what it may import (None: all), and how long."""
+
+    text: str
+    blocked: tuple[str, ...]
+    requires: tuple[str, ...] | None
+    seconds: float = 120.0
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a program printed, and the exception that ended it, if one did."""
+
+    printed: str
+    raised: str = ""
+    trace: str = ""
+
+
+def run_all(trials: Sequence[Trial], packages: Sequence[str], workers: int, folder: str) -> Iterator[tuple[int, Ran]]:
+    """Run programs, each in a fork and an empty folder in this one; yield the place and result of each as it ends.
+
+    Those come first that must do without packages: then these are imported here, so that no other has to.
+    """
+    _prepare()
+    running: dict[connection.Connection, tuple[int, int, float]] = {}
+    without = deque(place for place, trial in enumerate(trials) if trial.blocked)
+    others = deque(place for place, trial in enumerate(trials) if not trial.blocked)
+    parent = multiprocessing.parent_process()
+    watched = [parent.sentinel] if parent else []
+    for waiting, imported in ((without, ()), (others, packages)):
+        for package in imported:
+            with contextlib.suppress(Exception):  # the program that needs it will tell
+                importlib.import_module(package)
+        while waiting or running:
+            while waiting and len(running) < workers:
+                place = waiting.popleft()
+                receiver, pid = _start(trials[place], Path(folder) / str(place))
+                running[receiver] = (place, pid, time.monotonic() + trials[place].seconds)
+            nearest = min(overdue for _, _, overdue in running.values())
+            ready = connection.wait([*running, *watched], max(0.0, nearest - time.monotonic()))
+            if parent and parent.sentinel in ready:  # nobody is there any more to hear of it
+                os.killpg(0, signal.SIGKILL)
+            for receiver in [r for r in running if r in ready or running[r][2] <= time.monotonic()]:
+                place, pid, _ = running.pop(receiver)
+                yield place, _end(receiver, pid, receiver in ready)
+
+
+def _prepare() -> None:
+    """Do here, once, what every program that is forked from here would have to do."""
+    linecache.clearcache()
+    os.environ["MPLBACKEND"] = "agg"
+    if matplotlib := sys.modules.get("matplotlib"):
+        matplotlib.use("agg")
+    gc.freeze()  # a program that collects garbage would look through all of it, and copy it
+
+
+def _start(trial: Trial, folder: Path) -> tuple[connection.Connection, int]:
+    receiver, sender = Pipe(duplex=False)
+    folder.mkdir(exist_ok=True)
+    pid = os.fork()
+    if pid:
+        sender.close()
+        return receiver, pid
+    try:  # the child
+        sender.send(_run(trial, folder))
+    finally:
+        os._exit(0)
+
+
+def _end(receiver: connection.Connection, pid: int, is_ready: bool) -> Ran:
+    try:
+        ran = receiver.recv() if is_ready else Ran("", "TimeoutError: it ran for too long")
+    except EOFError:
+        ran = Ran("", "SystemError: it ended its process")
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    receiver.close()
+    return ran
+
+
+def _run(trial: Trial, folder: Path) -> Ran:
+    os.chdir(folder)
+    tempfile.tempdir = str(folder)  # a fork ends without clearing away what it made
+    path = folder / "program.py"
+    path.write_text(trial.text, encoding="utf-8")
+    sys.argv, sys.path = [str(path)], [str(folder), *sys.path]
+    _forget_state()
+    if trial.requires is not None:
+        block(trial.blocked, trial.requires)
+    sys.stdout, sys.stderr = printed, _ = io.StringIO(), io.StringIO()
+    raised, trace = _execute(trial.text, path)
+    return Ran(printed.getvalue(), raised, trace)
+
+
+def _execute(text: str, path: Path) -> tuple[str, str]:
+    """Run a program as ``__main__``; returns the exception that ended it, and its trace."""
+    main = sys.modules["__main__"] = ModuleType("__main__")
+    main.__file__ = str(path)
+    try:
+        exec(compile(text, str(path), "exec"), vars(main))
+    except BaseException as error:
+        frames = error.__traceback__.tb_next if error.__traceback__ else None
+        trace = "".join(traceback.format_exception(type(error), error, frames))
+        return f"{type(error).__name__}: {error}", trace.replace(str(path), "program.py")
+    return "", ""
+
+
+_ALONE = """
+import json, sys
+job = json.loads(sys.argv[1])
+sys.path.append(job["engine"])
+from proofread.programs import trial
+sys.path.remove(job["engine"])
+trial.alone(**{name: job[name] for name in ("path", "blocked", "requires")})
+"""
+
+
+def run_alone(text: str, blocked: Sequence[str], requires: Sequence[str] | None, seconds: float) -> Ran:
+    """Run a program in a new, isolated interpreter; where ``requires`` is None it may import whatever is installed."""
+    with TemporaryDirectory(prefix="snippet-") as folder:
+        path = Path(folder) / "program.py"
+        path.write_text(text, encoding="utf-8")
+        engine = str(Path(__file__).resolve().parents[2])
+        job = {"engine": engine, "path": str(path), "blocked": list(blocked), "requires": requires}
+        environment = os.environ | {"MPLBACKEND": "agg", "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+        command = [sys.executable, "-s", "-P", "-c", _ALONE, json.dumps(job)]
+        options: dict[str, Any] = {"cwd": folder, "env": environment, "capture_output": True, "text": True}
+        try:
+            ended = subprocess.run(command, timeout=seconds, check=False, **options)
+        except subprocess.TimeoutExpired:
+            return Ran("", "TimeoutError: it ran for too long")
+        result = Path(folder) / "ended.json"
+        raised, trace = json.loads(result.read_bytes()) if result.exists() else ("SystemError: it died", ended.stderr)
+        return Ran(ended.stdout, raised, trace)
+
+
+def alone(path: str, blocked: Sequence[str], requires: Sequence[str] | None) -> None:
+    """The new interpreter's side."""
+    if requires is not None:
+        block(blocked, requires)
+    ended = _execute(Path(path).read_text(encoding="utf-8"), Path(path))
+    Path(path).with_name("ended.json").write_text(json.dumps(ended))
+
+
+def _forget_state() -> None:
+    """A fork has the state of the process that it came from; a program must not depend on it."""
+    random.seed()
+    if torch := sys.modules.get("torch"):
+        torch.default_generator.seed()  # a fork has no other: it could not use a GPU that its parent had begun to use
+    if numbers := sys.modules.get("numpy.random"):
+        numbers.seed()
+
+
+class _Blocked(MetaPathFinder):
+    def __init__(self, packages: Iterable[str]) -> None:
+        self._packages = set(packages)
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        if name.partition(".")[0] in self._packages:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+def block(packages: Sequence[str], requires: Sequence[str]) -> None:
+    """Let nobody import the packages, and the program only what it says it requires and the standard library."""
+    sys.meta_path.insert(0, _Blocked(packages))
+    for package in packages:
+        if package in sys.modules:
+            for name in [name for name in sys.modules if name == package or name.startswith(f"{package}.")]:
+                del sys.modules[name]
+    original = builtins.__import__
+
+    def only_required(name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
+        top = name.partition(".")[0]
+        by_program = level == 0 and (globals or {}).get("__name__") == "__main__"
+        if by_program and top not in sys.stdlib_module_names and top not in requires:
+            raise ModuleNotFoundError(f"No module named {top!r}", name=top)
+        return original(name, globals, locals, fromlist, level)
+
+    builtins.__import__ = only_required

@@ -1,0 +1,1 @@
+"""Pages for readers: HTML, notebooks, scripts, a site."""

@@ -1,0 +1,186 @@
+"""Exports pages to plain Markdown with their figures as files, which MkDocs builds without any plugin of ours.
+
+What authors write for proofread is gone: claims, waivers, comments. What readers see is all there: code, outputs,
+figures for light and dark, formulas, links. A page that is a script becomes a Markdown file of the same name.
+"""
+
+import posixpath
+import re
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from ..checks.check import check
+from ..checks.checked import Checked, Report, Told
+from ..formulas import mathematics as math
+from ..pages.page import find_pages
+from ..runs.steps import Output
+from ..settings import Settings
+from .notebook import relink
+from .render import Picture, pictures, shown
+
+# What says that a folder was made here, and may be made anew. MkDocs leaves hidden files alone.
+_MARK = ".proofread-export"
+_TERMINAL = re.compile(r"\x1b\[[\d;]*[@-~]")
+
+
+class ExportError(ValueError):
+    """Pages cannot be exported to where they should."""
+
+
+def export(
+    docs: Path,
+    target: Path,
+    *,
+    root: Path | None = None,
+    settings: Settings | None = None,
+    keep: bool = True,
+    tex: bool = False,
+    progress: Callable[[Told], None] = lambda told: None,
+) -> Report:
+    """Write all pages of a folder as plain Markdown, with the other files that it holds.
+
+    The target appears when it is whole, and not if anything is found on the pages.
+
+    Args:
+        docs: The folder of the pages.
+        target: Where to write; a folder that is not there, is empty, or was exported before.
+        root: The project, see `proofread.checks.check`.
+        settings: See `proofread.checks.check`.
+        keep: See `proofread.checks.check`.
+        tex: Leave formulas as TeX between dollars, for a site that sets them itself, instead of MathML.
+        progress: See `proofread.checks.check`.
+
+    Returns:
+        What was found on the pages; with findings, nothing is written.
+
+    Raises:
+        ExportError: The target holds something else, two pages would become one file, or a cell shows LaTeX that cannot
+            be read.
+    """
+    docs, target = docs.resolve(), target.resolve()
+    if target.is_relative_to(docs) or docs.is_relative_to(target):
+        raise ExportError(f"target ({target}) must not lie in docs ({docs}), nor docs in it; choose a folder beside it")
+    if target.exists() and not (target / _MARK).exists() and (not target.is_dir() or any(target.iterdir())):
+        raise ExportError(
+            f"target ({target}) holds something that was not exported; remove it or choose another folder"
+        )
+    sources = find_pages([docs])
+    pages = {source: source.relative_to(docs).with_suffix(".md").as_posix() for source in sources}
+    for source, name in pages.items():
+        if source.suffix == ".py" and source.with_suffix(".md") in pages:
+            raise ExportError(f"{source} would become {name}, which there is already; rename one of them")
+    report = check(sources, root=root, settings=settings, keep=keep, whole=True, progress=progress)
+    if report.findings:
+        return report
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as made:
+        folder = Path(made, "new")
+        # Hidden files are no part of a site.
+        shutil.copytree(
+            docs, folder, ignore=lambda at, names: [n for n in names if n[0] == "." or Path(at, n) in pages]
+        )
+        (folder / _MARK).write_text("Written by `proofread export`, which may write it anew.\n")
+        for checked, (source, name) in zip(report.pages, pages.items(), strict=True):
+            try:
+                text, files = page(checked, Path(name).stem, tex=tex, link=_Links(source, docs, pages))
+            except math.MathError as error:
+                raise ExportError(f"{checked.page.path}: a cell shows {error}") from None
+            for file, content in {
+                Path(name): text.encode(),
+                **{Path(name).parent / f: c for f, c in files.items()},
+            }.items():
+                (folder / file).parent.mkdir(parents=True, exist_ok=True)
+                (folder / file).write_bytes(content)
+        if target.exists():
+            target.rename(Path(made, "old"))
+        folder.rename(target)
+    return report
+
+
+class _Links:
+    """Turns links to scripts of a page into links to what they become."""
+
+    def __init__(self, source: Path, docs: Path, pages: dict[Path, str]):
+        self._folder, self._docs, self._pages = source.parent, docs, pages
+
+    def __call__(self, target: str) -> str:
+        path, anchor, fragment = target.partition("#")
+        linked = Path(posixpath.normpath(self._folder / path)) if path.endswith(".py") else None
+        return f"{path[:-3]}.md{anchor}{fragment}" if linked in self._pages else target
+
+
+def page(
+    checked: Checked, folder: str, *, tex: bool = False, link: Callable[[str], str] = str
+) -> tuple[str, dict[str, bytes]]:
+    """One page as Markdown, and its figures by name.
+
+    Args:
+        checked: The page, with what its cells gave.
+        folder: Where its figures will lie, seen from the page.
+        tex: Whether formulas stay TeX.
+        link: Where its links lead.
+    """
+    drawn = pictures(checked)
+    pieces: list[str] = []
+    folded = False
+    for index, cell in enumerate(checked.page.cells):
+        if "remove-cell" in cell.tags:
+            continue
+        if ("solution" in cell.tags) is not folded:
+            folded = not folded
+            pieces.append('<details markdown="1">\n<summary>Solution</summary>' if folded else "</details>")
+        if not cell.is_code:
+            text = relink(checked.of_cell(index)[0], link)
+            pieces.append((text if tex else _mathml(text)).strip("\n"))
+        elif cell.fence:
+            pieces.append(cell.fence)
+        else:
+            pieces += [_fenced(cell.shown, "python")] if "hide-input" not in cell.tags else []
+            shows = checked.outputs(index) if "hide-output" not in cell.tags else []
+            for place, output in enumerate(shows):
+                picture = drawn.get((index, place))
+                pieces.append(_image(picture, folder) if picture else _output(output, tex))
+    pieces += ["</details>"] if folded else []
+    text = "\n\n".join(piece for piece in pieces if piece)
+    return f"{text}\n", {f"{folder}/{name}": data for picture in drawn.values() for name, data in picture.files.items()}
+
+
+def _output(output: Output, tex: bool) -> str:
+    if "text" in output:
+        return _fenced(output["text"], "text")
+    if "traceback" in output:
+        return _fenced("\n".join(output["traceback"]), "text")
+    kind = shown(output)
+    data = "".join(output["data"].get(kind, ""))
+    if kind == "text/html":
+        # A blank line would end the HTML, as most Markdown has it.
+        return "<div>\n" + re.sub(r"^[ \t]*$", "<!-- -->", data.strip(), flags=re.MULTILINE) + "\n</div>"
+    if kind == "text/markdown":
+        return data if tex else _mathml(data)
+    if kind == "text/latex":
+        latex = data.strip() if data.lstrip().startswith("$") else f"$$\n{data.strip()}\n$$"
+        return latex if tex else _mathml(latex)
+    return _fenced(data, "text")
+
+
+def _image(picture: Picture, folder: str) -> str:
+    """An image for each theme; the fragment is by which Material for MkDocs shows the one and hides the other."""
+    alt = re.sub(r"([\\\[\]])", r"\\\1", " ".join(picture.alt.split()))
+    return "\n".join(
+        f"![{alt}]({folder}/{name}{theme and f'#only-{theme}'})"
+        for name, theme in zip(picture.files, picture.themes, strict=True)
+    )
+
+
+def _fenced(text: str, language: str) -> str:
+    text = _TERMINAL.sub("", text).strip("\n")
+    longest = max(map(len, re.findall(r"`+", text)), default=0)
+    ticks = "`" * max(3, longest + 1)
+    return f"{ticks}{language}\n{text}\n{ticks}" if text else ""
+
+
+def _mathml(markdown: str) -> str:
+    # A line that begins with a formula of the text would be taken for HTML that stands by itself.
+    return re.sub(r"^([ \t>]*)(<math .*?</math>)", r"\1<span>\2</span>", math.render(markdown), flags=re.MULTILINE)

@@ -1,0 +1,351 @@
+"""The MkDocs plugin: builds a site only of pages that proofread clean.
+
+mkdocs-jupyter decides which Python files are pages and its markup shows their cells. Their prose goes through MkDocs'
+own Markdown with all the site's extensions, so that links are checked and a page reads like every other.
+"""
+
+import contextlib
+import functools
+import logging
+import posixpath
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from importlib import metadata
+from pathlib import Path, PurePosixPath
+from typing import Literal
+from urllib.parse import urljoin
+
+from jinja2 import Environment
+from markdown import Extension, Markdown
+from markdown.preprocessors import Preprocessor
+from mkdocs.config.base import Config
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
+from mkdocs.plugins import BasePlugin, event_priority
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+from mkdocs.utils import get_relative_url
+
+from ..checks.check import check
+from ..checks.checked import Checked
+from ..checks.findings import Finding
+from ..checks.progress import Lines
+from ..formulas import mathematics as math
+from ..keep.shelf import Shelf
+from ..pages.page import PageError
+from ..runs.cache import CacheError
+from ..runs.server import warm
+from ..settings import Settings, SettingsError
+from . import equations, fonts, reading, render
+from .deferred import defer
+from .notebook import as_notebook, as_script
+
+# A third of what it takes to build a site in which nothing has changed. They are not yet imported where MkDocs' plugins
+# stand in this order: proofread, mkdocs-jupyter.
+defer("jupytext", "mkdocs_jupyter.convert")
+
+_STYLES = "assets/proofread.css"
+_SCRIPT = "assets/proofread.js"
+_FONT = "assets/proofread-math.woff2"
+# Placeholders: raw HTML, which Markdown leaves alone.
+_OPEN, _CLOSE = '<div data-fold="open"></div>', '<div data-fold="close"></div>'
+_FOLD = {_OPEN: '<details class="success"><summary>Solution</summary>', _CLOSE: "</details>"}
+_GITHUB = re.compile(r"https://github\.com/(?P<name>[^/]+/[^/]+?)(?:\.git)?/?\Z")
+_LINE_BREAK = re.compile(r"(<(pre|textarea|script|style)\b.*?</\2>)|\s*\n\s*", re.ASCII | re.DOTALL)
+_TEX = re.compile(r'(<math\b[^>]*?) alttext="[^"]*"')
+_log = logging.getLogger("mkdocs.plugins.proofread")
+_LINKS = logging.getLogger("mkdocs.structure.pages")
+
+
+@dataclass
+class _Shown:
+    """A page as it was checked, and what stands in its HTML beside its prose.
+
+    Attributes:
+        checked: The page.
+        cells: The HTML of its cells, by their places.
+        downloads: The HTML of the links to its downloads; "" if there are none.
+    """
+
+    checked: Checked
+    cells: dict[int, str]
+    downloads: str = ""
+
+
+class _Places(logging.Filter):
+    """Puts the place of a link before what MkDocs says of it, which names only the page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pages: Mapping[str, _Shown] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        said = re.match(r"Doc file '(?P<uri>.+?)' contains .*?link '(?P<target>.+?)'", record.getMessage())
+        if said and said["uri"] in self.pages:
+            page = self.pages[said["uri"]].checked.page
+            line = next((number for number, text in enumerate(page.lines, 1) if said["target"] in text), 1)
+            record.msg, record.args = f"{page.path}:{line}: {record.getMessage()}", ()
+        return True
+
+
+class ProofreadConfig(Config):
+    """There is nothing to set in mkdocs.yml; see `proofread.settings`."""
+
+
+class ProofreadPlugin(BasePlugin[ProofreadConfig]):
+    """Checks every page before anything is written; any finding ends the build.
+
+    Under serve, findings stand on their page: the server would show nothing until they are mended.
+    """
+
+    def __init__(self) -> None:
+        self._pages: dict[str, _Shown] = {}
+        self._places = _Places()
+        self._serves = False
+
+    def on_startup(self, *, command: Literal["build", "gh-deploy", "serve"], dirty: bool) -> None:
+        """Start the fork server before the first edit; a build starts it now only if every page has to run."""
+        self._serves = command == "serve"
+        with contextlib.suppress(SettingsError):  # which the build tells of
+            if self._serves or not Path(Settings.load(Path.cwd()).cache, "runs").exists():
+                warm()
+
+    def on_config(self, config: MkDocsConfig) -> MkDocsConfig:
+        """Serve the cells' styles once, before those of the site, which may change them; render all mathematics."""
+        config.extra_css.insert(0, _STYLES)
+        config.extra_javascript.append(_SCRIPT)
+        config.markdown_extensions.append(_Mathematics())  # Markdown takes instances beside names
+        return config
+
+    # After mkdocs-jupyter, which marks its pages in this event.
+    @event_priority(-90)
+    def on_files(self, files: Files, *, config: MkDocsConfig) -> Files:
+        """Check all pages; render the cells and keep their figures, programs and downloads as files of the site."""
+        sources = {
+            file.src_uri: Path(file.abs_src_path)
+            for file in files.documentation_pages()
+            if file.abs_src_path and file.src_uri.endswith((".md", ".py"))
+        }
+        root = Path(config.config_file_path).parent
+        try:
+            self._settings = Settings.load(root)
+            self._shelf = Shelf(root / self._settings.cache)
+            report = check(
+                list(sources.values()), root=root, settings=self._settings, whole=True, progress=Lines(_log.info)
+            )
+        except (SettingsError, CacheError) as error:
+            raise PluginError(str(error)) from None
+        found = "\n".join(["the pages cannot be published:", *map(str, report.findings)])
+        if report.findings and not self._serves:
+            raise PluginError(found)
+        if report.findings:
+            _log.info(found)  # a warning would end a strict build, and stop the server as an error does
+        _log.info(str(report))
+        shown = zip(sources, report.pages, strict=True)
+        self._pages = {uri: self._render(uri, checked, files, config) for uri, checked in shown}
+        self._places.pages = self._pages
+        _LINKS.addFilter(self._places)
+        for asset in (_STYLES, _SCRIPT):
+            files.append(
+                File.generated(config, asset, content=(Path(__file__).parent / asset).read_text(encoding="utf-8"))
+            )
+        return files
+
+    def _render(self, uri: str, checked: Checked, files: Files, config: MkDocsConfig) -> _Shown:
+        """Render the cells of a page, and add its files to the site."""
+        page = files.get_file_from_path(uri)
+        assert page is not None
+        folder = PurePosixPath(uri).with_suffix("")
+        beside = get_relative_url(f"{folder}/", page.url).removeprefix("./")
+        packages, repository = self._settings.packages, config.repo_url or ""
+        script, notebook = f"{folder.name}.py", f"{folder.name}.ipynb"
+
+        def make(**ask: Callable[[str], str]) -> dict[str, dict[str, str]]:
+            rendered = render.render(checked, beside, ask["markdown"], packages, ask["latex"])
+            if checked.page.is_script:
+                rendered.files[notebook] = as_notebook(checked, ask["link"], packages, repository).encode()
+                rendered.files[script] = as_script(checked, ask["link"]).encode()
+            return {
+                "cells": {str(place): cell for place, cell in rendered.cells.items()},
+                "files": {name: content.decode("latin-1") for name, content in rendered.files.items()},
+            }
+
+        try:
+            made = self._shelf.made(
+                f"{checked.page.path} shown",
+                [checked.content, beside, packages, repository, folder.name, config.site_url],
+                make,
+                markdown=_converter(config),
+                latex=render.from_latex,
+                link=functools.partial(_absolute, page, files, config),
+            )
+        except render.RenderError as error:
+            raise PluginError(str(error)) from None
+        except PageError as error:
+            raise PluginError(f"the pages cannot be published:\n{error}") from None
+        shown = _Shown(checked, {int(place): cell for place, cell in made["cells"].items()})
+        if checked.page.is_script:
+            offered = {"Notebook": f"{beside}{notebook}", "Script": f"{beside}{script}"}
+            if github := _GITHUB.match(repository):
+                # Colab opens what is in a repository, and `mkdocs gh-deploy` puts the site there.
+                place = f"{github['name']}/blob/{config.remote_branch}/{folder}/{notebook}"
+                offered["Open in Colab"] = f"https://colab.research.google.com/github/{place}"
+            shown.downloads = _downloads(offered)
+        for name, content in made["files"].items():
+            files.append(File.generated(config, f"{folder}/{name}", content=content.encode("latin-1")))
+        return shown
+
+    # After mkdocs-jupyter, which gives its pages a render method of their own in this event.
+    @event_priority(-90)
+    def on_pre_page(self, page: Page, *, config: MkDocsConfig, files: Files) -> Page:
+        """Let MkDocs render the page as it does any other."""
+        if page.file.src_uri in self._pages:
+            page.__dict__.pop("render", None)
+            if type(page).render is not Page.render:
+                version = metadata.version("mkdocs-jupyter")
+                raise PluginError(f"mkdocs-jupyter {version} does not leave its pages to MkDocs as 0.26 did")
+        return page
+
+    def on_page_read_source(self, *, page: Page, config: MkDocsConfig) -> str | None:
+        """The page's Markdown: figures filled in, comments gone, a placeholder for each cell."""
+        shown = self._pages.get(page.file.src_uri)
+        return _markdown(shown) if shown else None
+
+    def on_page_content(self, html: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
+        """Put the cells in the place of their placeholders, downloads below the title, links on equations' numbers."""
+        html = equations.link(html, functools.partial(_equation, self._pages, page, files))
+        shown = self._pages.get(page.file.src_uri)
+        if shown is None:
+            return html
+        for index, cell in shown.cells.items():
+            before, mark, after = html.partition(_placeholder(index))
+            if not mark:
+                raise PluginError(_lost(shown.checked, index))
+            html = before + cell + after
+        for mark, tags in _FOLD.items():
+            html = html.replace(mark, tags)
+        # What a formula says is not what its signs say one after the other. Its TeX is for browsers without MathML, of
+        # which there are none left, and would be a third of it.
+        html = html.replace('<span class="math-display"', '<span class="math-display" data-search-exclude="true"')
+        html = _TEX.sub(r"\1", html)
+        above, below = _about(shown, html)
+        title, end, rest = html.partition("</h1>\n")
+        html = title + end + above + rest if end else above + html
+        return _unfit(shown.checked.findings) + html + below
+
+    def on_post_page(self, output: str, *, page: Page, config: MkDocsConfig) -> str:
+        """Drop the white space that a theme leaves between its tags: a third of what it adds to a page."""
+        if page.file.src_uri not in self._pages:
+            return output
+        return _LINE_BREAK.sub(lambda found: found[1] or "\n", output).strip()
+
+    def on_env(self, env: Environment, *, config: MkDocsConfig, files: Files) -> Environment:
+        """Add the font of the mathematics, now that every formula of the site is known."""
+        if formulas := math.converted():
+            cache = Path(config.config_file_path).parent / self._settings.cache
+            files.append(File.generated(config, _FONT, content=fonts.mathematics(formulas, cache)))
+        return env
+
+    def on_post_build(self, *, config: MkDocsConfig) -> None:
+        """Leave MkDocs' log as it was."""
+        _LINKS.removeFilter(self._places)
+
+    def on_build_error(self, *, error: Exception) -> None:
+        """Leave MkDocs' log as it was."""
+        _LINKS.removeFilter(self._places)
+
+
+class _Mathematics(Extension):  # type: ignore[misc]
+    """Makes MathML of TeX wherever the site has Markdown: in pages, in files they include, in docstrings."""
+
+    def extendMarkdown(self, md: Markdown) -> None:  # noqa: N802  # the name that Markdown calls
+        # Inline mathematics may begin a line of a paragraph, and Markdown would take it for a block of its own.
+        if "math" in md.block_level_elements:
+            md.block_level_elements.remove("math")
+        # Once other files are included and white space is normal, before code blocks are taken out.
+        md.preprocessors.register(_Preprocessor(md), "proofread-mathematics", 29)
+
+
+class _Preprocessor(Preprocessor):  # type: ignore[misc]
+    def run(self, lines: list[str]) -> list[str]:
+        try:
+            return math.render("\n".join(lines)).split("\n")
+        except math.MathError as error:
+            raise PluginError(str(error)) from None
+
+
+def _markdown(shown: _Shown) -> str:
+    pieces, folded = [], False
+    for index, cell in enumerate(shown.checked.page.cells):
+        if "remove-cell" in cell.tags:
+            continue
+        if ("solution" in cell.tags) is not folded:
+            folded = not folded
+            pieces.append(_OPEN if folded else _CLOSE)
+        # A Markdown page shows its code as it stands there.
+        pieces.append(cell.fence if cell.is_code else shown.checked.of_cell(index)[0])
+        if index in shown.cells:
+            pieces.append(_placeholder(index))
+    return "\n\n".join([*pieces, _CLOSE] if folded else pieces)
+
+
+def _placeholder(index: int) -> str:
+    return f'<div data-cell="{index + 1}"></div>'
+
+
+def _lost(checked: Checked, index: int) -> str:
+    path, line = checked.page.path, checked.page.cells[index].line
+    return (
+        f"{path}:{line}: cell {index + 1} has no place: a plugin took {_placeholder(index)} out of the page's Markdown"
+    )
+
+
+def _unfit(findings: Sequence[Finding]) -> str:
+    """What is wrong with a page, for its author."""
+    if not findings:
+        return ""
+    listed = "".join(f"<pre>{escape(str(finding))}</pre>" for finding in sorted(findings))
+    return f'<div class="admonition failure"><p class="admonition-title">Not to be published</p>{listed}</div>\n'
+
+
+def _converter(config: MkDocsConfig) -> Callable[[str], str]:
+    """The site's own Markdown, for what cells give."""
+
+    def convert(text: str) -> str:
+        extensions = [extension for extension in config.markdown_extensions if extension != "toc"]
+        markdown = Markdown(extensions=extensions, extension_configs=config.mdx_configs)
+        markdown.toc_tokens = []  # as that extension would leave it, which others, such as mkdocstrings', look at
+        return str(markdown.convert(text))
+
+    return convert
+
+
+def _absolute(page: File, files: Files, config: MkDocsConfig, target: str) -> str:
+    """Where a link of a page leads from anywhere; the same text if that is not known."""
+    path, anchor, fragment = target.partition("#")
+    if not config.site_url or not path or re.match(r"[a-z][a-z0-9+.-]*:|/", path):
+        return target
+    found = files.get_file_from_path(posixpath.normpath(posixpath.join(posixpath.dirname(page.src_uri), path)))
+    return urljoin(config.site_url, found.url) + anchor + fragment if found else target
+
+
+def _equation(pages: Mapping[str, _Shown], page: Page, files: Files, number: str) -> str | None:
+    """The address of an equation, seen from a page."""
+    for uri, shown in pages.items():
+        if any(stated.tag == number for text in shown.checked.texts for stated in text.formulas):
+            file = files.get_file_from_path(uri)
+            return f"{get_relative_url(file.url, page.url)}#eq-{number}" if file else None
+    return None
+
+
+def _about(shown: _Shown, html: str) -> tuple[str, str]:
+    """What a page says of itself, below its title and at its end."""
+    minutes = f'<p class="proofread-minutes" data-search-exclude="true">{reading.minutes(html)} min</p>\n'
+    return minutes * shown.checked.page.is_script + shown.downloads, reading.footer(shown.checked, html)
+
+
+def _downloads(offered: Mapping[str, str]) -> str:
+    links = (f'<a href="{url}"{"" if "://" in url else " download"}>{label}</a>' for label, url in offered.items())
+    return f'<p class="proofread-downloads" data-search-exclude="true">{" ".join(links)}</p>\n'

@@ -1,0 +1,166 @@
+"""The executed notebook of a page: its cells with what they gave, and its figures filled in."""
+
+import ast
+import re
+import textwrap
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from ..checks.checked import Checked
+from ..pages.page import FENCE
+
+if TYPE_CHECKING:  # it takes a while to import, and a build in which nothing has changed needs it not at all
+    from nbformat import NotebookNode
+
+_HIDDEN = {
+    "hide-input": {"source_hidden": True},
+    "hide-output": {"outputs_hidden": True},
+    "solution": {"source_hidden": True, "outputs_hidden": True},
+}
+_BOX = re.compile(r'(?:!!!|\?\?\?\+?)[ ]+(?P<kind>[\w-]+)[\w -]*?(?:[ ]+"(?P<title>.*)")?[ ]*')
+_TAB = re.compile(r'===[!+]?[ ]+"(?P<title>.*)"[ ]*')
+_CODE = rf"(?ms:{FENCE})|(?s:(?<!`)(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`))"
+_LINK = re.compile(rf"{_CODE}|(?<=\]\()(?P<inline>[^()\s<>]+)|(?m:^[ ]{{0,3}}\[(?!\^)[^\]\n]+\]:[ ]+(?P<named>\S+))")
+# Classes and names that Markdown gives to what stands before; TeX has braces of its own.
+_ATTRIBUTES = re.compile(
+    rf"{_CODE}|(?:(?<=[)\]`*])|[ \t]+(?=\{{[^{{}}\n]*\}}$))\{{:?[ ]*[.#][A-Za-z][^{{}}\n]*\}}", re.M
+)
+
+
+def notebook(checked: Checked) -> "NotebookNode":
+    """The page as Jupyter would have saved it after a run; cell ids are the cells' places, so that they stay."""
+    import nbformat.v4
+
+    cells = []
+    for index, cell in enumerate(checked.page.cells):
+        metadata: dict[str, object] = {"tags": list(cell.tags)} if cell.tags else {}
+        if cell.is_code:
+            if hidden := {key: value for tag in cell.tags for key, value in _HIDDEN.get(tag, {}).items()}:
+                metadata["jupyter"] = hidden
+            shows = [nbformat.from_dict(output) for output in checked.outputs(index)]
+            made = nbformat.v4.new_code_cell(cell.shown, outputs=shows, metadata=metadata)
+        else:
+            made = nbformat.v4.new_markdown_cell(checked.of_cell(index)[0], metadata=metadata)
+        made["id"] = f"cell-{index + 1}"
+        cells.append(made)
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    made_notebook: "NotebookNode" = nbformat.v4.new_notebook(
+        cells=cells, metadata={**kernel, "language_info": {"name": "python"}}
+    )
+    return made_notebook
+
+
+def as_notebook(
+    checked: Checked, link: Callable[[str], str] = str, packages: Sequence[str] = (), repository: str = ""
+) -> str:
+    """The notebook that readers download, as its file's text.
+
+    Args:
+        checked: The page, with what its cells gave.
+        link: Where a link of the page leads from anywhere.
+        packages: What the page documents.
+        repository: Where that can be installed from, if it is not; "" to leave this to the reader.
+    """
+    import nbformat.v4
+
+    made = notebook(checked)
+    for cell in made.cells:
+        if cell["cell_type"] == "markdown":
+            cell["source"] = for_jupyter(cell["source"], link)
+    if packages and repository:
+        missing = " or ".join(f'importlib.util.find_spec("{package}") is None' for package in packages)
+        source = f"import importlib.util\n\nif {missing}:\n    %pip install --quiet git+{repository}"
+        made.cells.insert(1, nbformat.v4.new_code_cell(source, id="install"))
+    return str(nbformat.writes(made))
+
+
+def as_script(checked: Checked, link: Callable[[str], str] = str) -> str:
+    """The page as a script that plain Python runs to its end: a cell that must fail tells its exception.
+
+    Args:
+        checked: The page, with what its cells gave.
+        link: Where a link of the page leads from anywhere.
+    """
+    import jupytext
+    import nbformat
+
+    made = notebook(checked)
+    made["metadata"] = nbformat.from_dict({"jupytext": {"notebook_metadata_filter": "-all"}})
+    for cell in made.cells:
+        cell["metadata"].pop("jupyter", None)
+        if cell["cell_type"] == "markdown":
+            cell["source"] = relink(cell["source"], link)
+        elif "raises-exception" in cell["metadata"].get("tags", []):
+            cell["source"] = _caught(cell["source"])
+    return str(jupytext.writes(made, fmt="py:percent"))
+
+
+def for_jupyter(markdown: str, link: Callable[[str], str] = str) -> str:
+    r"""Markdown of the site in that of Jupyter, which knows neither admonitions nor tabs nor attributes.
+
+    >>> print(for_jupyter('!!! note "Mind the *gap*"\n\n    It is [wide](gap.md){ .wide }.'))
+    > **Mind the *gap***
+    >
+    > It is [wide](gap.md).
+
+    Args:
+        markdown: What the site's pages are written in.
+        link: Where a link of the page leads from anywhere.
+    """
+    plain = _ATTRIBUTES.sub(lambda found: found[0] if found["fence"] or found["ticks"] else "", markdown)
+    return _boxes(relink(plain, link))
+
+
+def relink(markdown: str, link: Callable[[str], str]) -> str:
+    """Change the targets of the links in a Markdown text; what looks like a link in code is none.
+
+    >>> relink("See [b](b.py#c) and `[x](y)`.", str.upper)
+    'See [b](B.PY#C) and `[x](y)`.'
+    """
+
+    def changed(found: re.Match[str]) -> str:
+        target = found["inline"] or found["named"]
+        return found[0].removesuffix(target) + link(target) if target else found[0]
+
+    return _LINK.sub(changed, markdown)
+
+
+def _boxes(markdown: str) -> str:
+    """Admonitions become quotations, and tabs follow each other."""
+    lines, written, fence = markdown.split("\n"), [], ""
+    while lines:
+        line = lines.pop(0)
+        if mark := re.match(r"[ ]*(`{3,}|~{3,})", line):
+            fence = "" if fence and line.strip() == fence else fence or mark[1]
+        box, tab = _BOX.fullmatch(line), _TAB.fullmatch(line)
+        if fence or not (box or tab):
+            written.append(line)
+            continue
+        inside = []
+        while lines and (not lines[0].strip() or lines[0].startswith("    ")):
+            inside.append(lines.pop(0))
+        body = _boxes(textwrap.dedent("\n".join(inside)).strip("\n")).strip("\n")
+        found = box or tab
+        assert found is not None
+        title = found["title"] if found["title"] is not None else found["kind"].replace("-", " ").capitalize()
+        shown = (f"**{title}**\n\n" if title else "") + body
+        written += ["\n".join(f"> {part}".rstrip() for part in shown.split("\n")) if box else shown, ""]
+    return "\n".join(written)
+
+
+def _caught(source: str) -> str:
+    """The source with its exception told instead of raised."""
+    try:
+        tree = ast.parse(source)
+    except SyntaxError as error:  # it is what the cell shows; a script that held it would not begin
+        return textwrap.indent(f"{source}\n{type(error).__name__}: {error.msg}", "# ", lambda line: True)
+    within = {
+        line
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Constant, ast.JoinedStr)) and node.end_lineno
+        for line in range(node.lineno + 1, node.end_lineno + 1)
+    }
+    body = "\n".join(
+        line if not line or number in within else f"    {line}" for number, line in enumerate(source.split("\n"), 1)
+    )
+    return f'try:\n{body}\nexcept Exception as error:\n    print(f"{{type(error).__name__}}: {{error}}")'

@@ -1,0 +1,295 @@
+"""Renders code cells to HTML: mkdocs-jupyter's markup for cells and outputs, without its page, styles and scripts."""
+
+import base64
+import functools
+import html
+import re
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..checks.checked import PICTURES, Checked
+from ..formulas import mathematics as math
+from ..pages.page import PageError
+from ..runs.steps import Output
+from .notebook import notebook
+
+if TYPE_CHECKING:  # it takes a second to import, and a build in which no cell has changed needs it not at all
+    from nbconvert.exporters import HTMLExporter
+    from nbformat import NotebookNode
+
+# What a cell shows of a value, the best form first. There is neither JavaScript among them nor what needs some.
+SHOWN = ("text/html", "text/markdown", "image/svg+xml", "text/latex", "image/png", "image/jpeg", "text/plain")
+# What stands for the page's text colour in a picture, which as a file of its own knows no page.
+_INKS = {"light": "#1f2328", "dark": "#e6e8ea"}
+_SUFFIXES = {"image/svg+xml": "svg", "image/png": "png", "image/jpeg": "jpg"}
+_CUT = "\x1e"  # between cells; HTML cannot hold it
+_TEMPLATES = Path(__file__).parent / "templates"
+
+
+class RenderError(RuntimeError):
+    """mkdocs-jupyter no longer has what cells are rendered with."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure, as the files it becomes: one that is seen by day and by night, or one for each.
+
+    Attributes:
+        files: Their names and contents; the first alone, or the one for light and the one for dark.
+        alt: What it shows.
+        size: Width and height in pixels of the page, if they are known.
+    """
+
+    files: Mapping[str, bytes]
+    alt: str
+    size: tuple[int, int] | None
+
+    @property
+    def themes(self) -> list[str]:
+        """Where each file is seen: light, dark, or "" for both."""
+        return list(_INKS) if len(self.files) == len(_INKS) else [""]
+
+
+@dataclass
+class Rendered:
+    """A page's code cells as HTML, and the files that they show or link to.
+
+    Attributes:
+        cells: The HTML of each code cell that the page shows, by its place.
+        files: By name; they belong into the folder that the HTML was told of.
+    """
+
+    cells: dict[int, str] = field(default_factory=dict)
+    files: dict[str, bytes] = field(default_factory=dict)
+
+
+def from_latex(latex: str) -> str:
+    """What a cell shows as LaTeX, its dollars included, as MathML."""
+    tex = latex.strip()
+    return math.to_mathml(tex.strip("$").strip(), display=not tex.startswith("$") or tex.startswith("$$"))
+
+
+def render(
+    checked: Checked,
+    beside: str = "",
+    markdown: Callable[[str], str] = html.escape,
+    packages: Sequence[str] = (),
+    latex: Callable[[str], str] = from_latex,
+) -> Rendered:
+    """Render what a page shows of its code cells; the same arguments always give the same.
+
+    Args:
+        checked: The page, with what its cells gave. A Markdown page shows its code itself, and no outputs: its cells
+            are only the links to their programs.
+        beside: How the page addresses the folder of its files: "" or "page/".
+        markdown: Turns the Markdown that a cell shows into HTML.
+        packages: Those that the programs import in their other form.
+        latex: Turns the LaTeX that a cell shows into MathML.
+
+    Raises:
+        RenderError: mkdocs-jupyter no longer has what this needs.
+        PageError: A cell shows LaTeX that cannot be read.
+    """
+    rendered = Rendered()
+    executed = notebook(checked)
+    drawn = pictures(checked)
+    shows: dict[int, Any] = {}
+    for index, (cell, made) in enumerate(zip(checked.page.cells, executed.cells, strict=True)):
+        if not cell.is_code or "remove-cell" in cell.tags:
+            continue
+        links, files = _programs(checked, index, beside, packages)
+        rendered.files |= files
+        if not checked.page.is_script:
+            rendered.cells |= {index: links} if links else {}
+            continue
+        made["outputs"] = [] if "hide-output" in cell.tags else made["outputs"]
+        for place, output in enumerate(made["outputs"]):
+            if picture := drawn.get((index, place)):
+                rendered.files |= picture.files
+                output["data"] = {"text/html": _images(picture, beside)}
+            elif shown(output) == "text/latex":
+                output["data"] = {"text/html": _formula(output, checked, index, latex)}
+            elif "data" in output and not shown(output):
+                output["data"] = {"text/plain": f"({', '.join(output['data'])})"}
+        # The mark by which nbconvert's own TagRemovePreprocessor hides a cell's input.
+        made["metadata"].update(transient={"remove_source": "hide-input" in cell.tags}, programs=links)
+        shows[index] = made
+    if shows:
+        executed["cells"] = list(shows.values())
+        parts = _show(executed, markdown).split(_CUT)[1:]
+        if len(parts) != len(shows):
+            raise RenderError(f"{_version()} does not show each cell by itself, as 0.26 did")
+        rendered.cells = dict(zip(shows, map(str.strip, parts), strict=True))
+    return rendered
+
+
+def _programs(checked: Checked, index: int, beside: str, packages: Sequence[str]) -> tuple[str, dict[str, bytes]]:
+    """The links to a cell's programs, and these. A script of the site makes copy buttons of the links."""
+    snippet = checked.snippets.get(index)
+    if snippet is None:
+        return "", {}
+    name = f"cell-{index + 1}"
+    other = checked.program(index, importing=True) if snippet.importing != snippet.runnable else ""
+    offered = [
+        ("Copy runnable", f"{name}.py", checked.program(index)),
+        (f"with import {', '.join(packages)}", f"{name}-importing.py", other),
+    ]
+    links = [f'<a href="{beside}{file}">{label}</a>' for label, file, program in offered if program]
+    paragraph = f'<p class="proofread-programs" data-search-exclude="true">{" ".join(links)}</p>' if links else ""
+    return paragraph, {file: program.encode() for _, file, program in offered if program}
+
+
+def pictures(checked: Checked) -> dict[tuple[int, int], Picture]:
+    """The figures of a page, by the places of their cell and output."""
+    found: dict[tuple[int, int], Picture] = {}
+    for index, cell in enumerate(checked.page.cells):
+        if not cell.is_code or "remove-cell" in cell.tags or "hide-output" in cell.tags:
+            continue
+        alts = iter(checked.of_cell(index))
+        for place, output in enumerate(checked.outputs(index)):
+            if not any(kind in output.get("data", {}) for kind in PICTURES):
+                continue
+            alt = next(alts, "")
+            if (kind := shown(output)) in PICTURES:
+                found[index, place] = _picture(f"figure-{len(found) + 1}", kind, output, alt)
+    return found
+
+
+def shown(output: Output) -> str:
+    """The form of a value that its page shows; "" if it has none of them."""
+    return next((kind for kind in SHOWN if kind in output.get("data", {})), "")
+
+
+def _picture(name: str, kind: str, output: Output, alt: str) -> Picture:
+    data = "".join(output["data"][kind])
+    if kind != "image/svg+xml":
+        content = base64.b64decode(data)
+        return Picture({f"{name}.{_SUFFIXES[kind]}": content}, alt, _size(kind, content, output))
+    box = re.search(r'<svg\b[^>]*?viewBox="0 0 ([\d.]+) ([\d.]+)"', data)
+    size = (round(float(box[1]) * 4 / 3), round(float(box[2]) * 4 / 3)) if box else None
+    if "currentColor" not in data:
+        return Picture({f"{name}.svg": data.encode()}, alt, size)
+    return Picture({f"{name}-{theme}.svg": _inked(data, ink).encode() for theme, ink in _INKS.items()}, alt, size)
+
+
+def _inked(svg: str, ink: str) -> str:
+    return re.sub(r"(<svg\b[^>]*>)", rf"\1<style>svg:root{{color:{ink} !important}}</style>", svg, count=1)
+
+
+def _size(kind: str, content: bytes, output: Output) -> tuple[int, int] | None:
+    told = output.get("metadata", {}).get(kind, {})
+    if "width" in told and "height" in told:
+        return int(told["width"]), int(told["height"])
+    width, height = struct.unpack(">II", content[16:24]) if kind == "image/png" else (0, 0)
+    return (width, height) if width else None
+
+
+def _images(picture: Picture, beside: str) -> str:
+    # With its size, so that the text below does not jump when the picture comes.
+    size = ' width="{}" height="{}"'.format(*picture.size) if picture.size else ""
+    return "".join(
+        f'<img class="figure{theme and f" only-{theme}"}" src="{beside}{name}" alt="{html.escape(picture.alt)}"'
+        f' loading="lazy"{size}>'
+        for name, theme in zip(picture.files, picture.themes, strict=True)
+    )
+
+
+def _show(executed: "NotebookNode", markdown: Callable[[str], str]) -> str:
+    from jinja2 import TemplateError
+    from nbconvert.exporters.templateexporter import TemplateExporter
+
+    try:
+        # HTMLExporter's own would read and write all HTML again, for what the template has seen to.
+        body, _ = TemplateExporter.from_notebook_node(_exporter(), executed, {"markdown": markdown})
+    except (ImportError, AttributeError, TemplateError) as error:
+        raise RenderError(f"{_version()} lacks a part of 0.26 that shows cells: {error}") from error
+    return str(body)
+
+
+@functools.cache
+def _exporter() -> "HTMLExporter":
+    from mkdocs_jupyter.config import settings
+    from nbconvert.exporters import HTMLExporter
+    from traitlets.config import Config
+
+    return HTMLExporter(
+        config=Config(NbConvertBase={"display_data_priority": list(SHOWN)}),
+        template_file="cells.html.j2",
+        extra_template_paths=[str(_TEMPLATES), settings.templates_dir],
+        exclude_input_prompt=True,
+        exclude_output_prompt=True,
+        preprocessors=[],
+        default_preprocessors=[],
+        filters={"highlight_code": _highlight, "ansi2html": _terminal},
+    )
+
+
+@functools.cache
+def _lexer() -> tuple[Any, dict[Any, str]]:
+    """The lexer, and the kinds of token that have a colour; those of one colour share a class, and so a tag."""
+    from pygments.lexers import get_lexer_by_name
+    from pygments.token import Comment, Keyword, Name, Number, Operator, String, Token
+
+    # Names, blanks and punctuation have the colour of code; marking them would be half of the page.
+    colours = {
+        Token: "",
+        Comment: "c",
+        Keyword: "k",
+        Keyword.Constant: "",
+        Name.Builtin: "nb",
+        Name.Class: "nf",
+        Name.Constant: "nb",
+        Name.Decorator: "k",
+        Name.Exception: "nf",
+        Name.Function: "nf",
+        Name.Namespace: "nf",
+        Number: "m",
+        Operator.Word: "k",
+        String: "s",
+        String.Doc: "c",
+        String.Escape: "se",
+    }
+    return get_lexer_by_name("ipython3"), colours
+
+
+def _highlight(source: str, metadata: object = None) -> str:
+    lexer, colours = _lexer()
+    pieces: list[list[str]] = []
+    for token, text in lexer.get_tokens(source):
+        colour = next(colours[kind] for kind in reversed(token.split()) if kind in colours)
+        if pieces and pieces[-1][0] == colour:
+            pieces[-1][1] += text
+        else:
+            pieces.append([colour, text])
+    marked = "".join(
+        f'<i class="{colour}">{html.escape(text, quote=False)}</i>' if colour else html.escape(text, quote=False)
+        for colour, text in pieces
+    )
+    return f'<div class="highlight"><pre><code>{marked}</code></pre></div>'
+
+
+def _terminal(text: str) -> str:
+    from nbconvert.filters import ansi2html
+
+    # A colour that a page gives in full keeps its hue; the style sheet sees to it that it can be read by day and night.
+    return re.sub(
+        r"(?<=<span )([^>]*)(?=>)",
+        lambda tag: tag[0].replace("background-color:", "--ansi-behind:").replace('"color:', '"--ansi:'),
+        str(ansi2html(text)),
+    )
+
+
+def _formula(output: Output, checked: Checked, index: int, latex: Callable[[str], str]) -> str:
+    try:
+        return latex(output["data"]["text/latex"])
+    except math.MathError as error:
+        message = f"cell {index + 1} shows {error}"
+        raise PageError(checked.page.path, checked.page.cells[index].line, message, "math") from None
+
+
+def _version() -> str:
+    return f"mkdocs-jupyter {metadata.version('mkdocs-jupyter')}"

@@ -1,0 +1,279 @@
+"""Keeps what a run gave until something that it depends on changes.
+
+A run depends on its steps, on Python, the installed distributions, the machine, the variables that steer it, and this
+engine (together its key), and on the project's files that it read, modules above all (known only once it has run, and
+therefore kept with it).
+"""
+
+import hashlib
+import json
+import os
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from ..keep.environment import changed as change
+from ..keep.environment import environment
+from ..keep.files import digest, write
+from ..programs import Snippet
+from ..programs.trial import Trial
+from .steps import Machine, Outcome, Raised, Result, Task
+
+_KEYS = {"page", "parts", "files", "began", "seconds", "machine", "results", "snippets"}
+_KEPT = 3  # runs of a page: those of the branches that a writer goes to and fro between
+
+
+class CacheError(OSError):
+    """Runs cannot be kept."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A run that is kept: the page, its file, when it was kept, and what has changed since ("" if nothing has)."""
+
+    page: str
+    file: Path
+    kept: float
+    size: int
+    seconds: float
+    stale: str
+
+
+class Cache:
+    """Runs on disk, a folder for each page and a file for each run.
+
+    Safe against a kill at any moment and against two programs at once: files appear whole, and the second program waits
+    for the first one's run of a page (`enter`, `leave`) and takes that.
+    """
+
+    def __init__(self, directory: Path):
+        self.directory = directory
+        self._locks: dict[str, FileLock] = {}
+        self._digests: dict[str, str] = {}
+        self._packages: dict[str, str] = {}
+
+    def load(self, task: Task) -> Outcome | None:
+        """What the task gave when all was as it is now."""
+        kept = _read(self._file(task))
+        if kept is None or self._changed(kept["files"]):
+            return None
+        try:
+            results = [_result(**result) for result in kept["results"]]
+            snippets = {int(place): _snippet(**snippet) for place, snippet in kept["snippets"].items()}
+            machine = Machine(**kept["machine"]) if kept["machine"] else None
+            began, seconds = kept["began"], kept["seconds"]
+            return Outcome(results, "", snippets, [*kept["files"]], began=began, seconds=seconds, machine=machine)
+        except (KeyError, TypeError, ValueError):
+            return None
+
+    def why(self, task: Task) -> str:
+        """Why the task has to run: what has changed since the latest run of its page."""
+        runs = sorted(self._runs(self._folder(task.path)), key=_time, reverse=True)
+        kept, parts = list(filter(None, map(_read, runs))), _parts(task)
+        if not kept:
+            return "it has not run before"
+        # Of a page that goes to and fro, the run of this very code says more than the latest.
+        steps = [*parts["steps"].values()]
+        alike = next((run for run in kept if [*run["parts"]["steps"].values()] == steps), kept[0])
+        return self._difference(alike, parts) or "it was not kept"
+
+    def store(self, task: Task, outcome: Outcome) -> None:
+        """Keep what a run gave that went to its end.
+
+        Raises:
+            CacheError: It cannot be written.
+        """
+        if outcome.files is None or any(os.path.getmtime(file) >= outcome.began for file in outcome.files):
+            return  # saved while the page ran: which version it read cannot be told
+        self._digests.clear()
+        kept = {
+            "page": task.path,
+            "parts": _parts(task),
+            "files": {file: self._digest(file) for file in outcome.files},
+            "began": outcome.began,
+            "seconds": outcome.seconds,
+            "machine": outcome.machine and asdict(outcome.machine),
+            "results": [asdict(result) for result in outcome.results],
+            "snippets": {place: asdict(snippet) for place, snippet in outcome.snippets.items()},
+        }
+        file = self._file(task)
+        self._write(file, json.dumps(kept).encode())
+        for old in sorted(set(self._runs(file.parent)) - {file}, key=_time, reverse=True)[_KEPT - 1 :]:
+            old.unlink(missing_ok=True)
+
+    def enter(self, task: Task) -> Outcome | bool:
+        """What another program's run of the page gave meanwhile; or whether this one may run it now."""
+        folder = self._folder(task.path)
+        lock = FileLock(folder / "lock", timeout=0)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            lock.acquire()
+        except Timeout:
+            return False
+        except OSError as error:
+            raise self._failure(error) from error
+        self._digests.clear()
+        if kept := self.load(task):
+            lock.release()
+            return kept
+        self._locks[task.path] = lock
+        return True
+
+    def leave(self, task: Task, outcome: Outcome) -> None:
+        """Keep what a run gave, and let other programs go on."""
+        try:
+            self.store(task, outcome)
+        finally:
+            self._locks.pop(task.path).release()
+
+    def close(self) -> None:
+        """Let other programs run what this one has begun and will not end."""
+        while self._locks:
+            self._locks.popitem()[1].release()
+
+    def trial(self, trial: Trial, snippet: Snippet, packages: Sequence[str]) -> str:
+        """What tells a trial of a page's program from every other."""
+        # What a program does without it carries; what it imports may change.
+        imported = () if trial.blocked else tuple(map(self._package, packages))
+        return _sha(json.dumps([asdict(trial), snippet.shows, snippet.raises, imported, sorted(environment().items())]))
+
+    def tried(self, page: str) -> set[str]:
+        """The trials of a page's programs that went well."""
+        try:
+            return set((self._folder(page) / "tried").read_text().split())
+        except OSError:
+            return set()
+
+    def keep_tried(self, page: str, trials: Iterable[str]) -> None:
+        """Keep which trials of a page's programs went well.
+
+        Raises:
+            CacheError: It cannot be written.
+        """
+        self._write(self._folder(page) / "tried", "\n".join(trials).encode())
+
+    def _package(self, name: str) -> str:
+        if name not in self._packages:
+            spec = find_spec(name)
+            folders = map(Path, (spec and spec.submodule_search_locations) or ())
+            files = [file for folder in folders for file in sorted(folder.rglob("*")) if file.suffix != ".pyc"]
+            files += [Path(spec.origin)] if spec and spec.origin else []  # it may be a module
+            kept = [f"{file} {digest(file)}" for file in files if file.is_file()]
+            self._packages[name] = _sha("\n".join(kept))
+        return self._packages[name]
+
+    def entries(self) -> Iterator[Entry]:
+        """All runs that are kept, by page, the latest first."""
+        for folder in sorted(self.directory.glob("runs/*")):
+            for file in sorted(self._runs(folder), key=_time, reverse=True):
+                if kept := _read(file):
+                    state = file.stat()
+                    stale = self._difference(kept, {**kept["parts"], "environment": environment()})
+                    yield Entry(kept["page"], file, state.st_mtime, state.st_size, kept["seconds"], stale)
+
+    def prune(self, entries: Iterable[Entry]) -> int:
+        """Remove runs; returns how many bytes that freed."""
+        freed = 0
+        for entry in entries:
+            entry.file.unlink(missing_ok=True)
+            freed += entry.size
+        return freed
+
+    def _folder(self, page: str) -> Path:
+        readable = re.sub(r"[^\w.-]+", "-", page).strip("-.")
+        return self.directory / "runs" / f"{readable[-60:]}-{_sha(page)[:8]}"
+
+    def _file(self, task: Task) -> Path:
+        parts = _parts(task)
+        # Names change with every cell of prose that comes or goes; what runs does not.
+        key = [parts["page"], [*parts["steps"].values()], parts["packages"], sorted(parts["environment"].items())]
+        return self._folder(task.path) / f"{_sha(json.dumps(key))[:32]}.json"
+
+    def _runs(self, folder: Path) -> Iterator[Path]:
+        return folder.glob("*.json")
+
+    def _difference(self, kept: dict[str, Any], parts: Mapping[str, Any]) -> str:
+        then, now = kept["parts"]["environment"], parts["environment"]
+        for name in sorted({*then, *now}):
+            if then.get(name) != now.get(name):
+                return change(name, then.get(name), now.get(name))
+        old, new = kept["parts"]["steps"], parts["steps"]
+        if [*old.values()] != [*new.values()]:
+            for name, value in new.items():
+                if old.get(name) != value:
+                    return f"{name} changed" if name in old else f"{name} is new"
+            return f"{next((name for name in old if name not in new), 'the order of cells')} is gone"
+        if changed := self._changed(kept["files"]):
+            file = Path(changed)
+            name = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
+            return f"{name} changed" if file.exists() else f"{name} is gone"
+        return ""
+
+    def _changed(self, files: Mapping[str, str]) -> str:
+        return next((file for file, digest in files.items() if self._digest(file) != digest), "")
+
+    def _digest(self, file: str) -> str:
+        if file not in self._digests:  # many pages read the same modules
+            self._digests[file] = digest(Path(file))
+        return self._digests[file]
+
+    def _write(self, file: Path, data: bytes) -> None:
+        try:
+            write(file, data)
+        except OSError as error:
+            raise self._failure(error) from error
+
+    def _failure(self, error: OSError) -> CacheError:
+        return CacheError(
+            f"runs cannot be kept in {self.directory}: {error.strerror}; make room or make it writable, or keep them "
+            "elsewhere with cache under [tool.proofread] in pyproject.toml"
+        )
+
+
+def _parts(task: Task) -> dict[str, Any]:
+    """What a run of the task depends on and can be known before it; steps by the names their author knows."""
+    steps: dict[str, str] = {}
+    for step in task.steps:
+        formulas = [asdict(formula) | {"line": 0} for formula in step.formulas]
+        said = {"code": step.code, "raises": step.raises, "expressions": step.expressions, "formulas": formulas}
+        said |= {"mutants": step.mutants, "snippet": step.snippet}
+        name = step.name
+        while name in steps:
+            name += "'"
+        steps[name] = _sha(json.dumps(said))
+    return {"page": task.path, "packages": task.packages, "steps": steps, "environment": environment()}
+
+
+def _read(file: Path) -> dict[str, Any] | None:
+    try:
+        kept = json.loads(file.read_bytes())
+        return kept if kept.keys() >= _KEYS else None
+    except (OSError, ValueError, AttributeError):
+        return None
+
+
+def _time(file: Path) -> float:
+    try:
+        return file.stat().st_mtime
+    except OSError:
+        return time.time()
+
+
+def _result(raised: dict[str, Any] | None, **plain: Any) -> Result:
+    for name in ("errors", "exact", "bits"):
+        plain[name] = {int(place): value for place, value in plain[name].items()}
+    return Result(raised=Raised(**raised) if raised else None, **plain)
+
+
+def _snippet(requires: list[str], **plain: Any) -> Snippet:
+    return Snippet(requires=tuple(requires), **plain)
+
+
+def _sha(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,449 @@
+"""The child's side of a run: one page's steps in one IPython shell, with outputs as a Jupyter kernel gives them.
+
+The fork server imports this module, so it imports nothing that a page might document.
+"""
+
+import base64
+import functools
+import gc
+import io
+import multiprocessing
+import os
+import platform
+import random
+import re
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.util import find_spec
+from multiprocessing import util
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from IPython.core.compilerop import CachingCompiler
+from IPython.core.displayhook import DisplayHook
+from IPython.core.displaypub import DisplayPublisher
+from IPython.core.interactiveshell import InteractiveShell
+from traitlets.config import Config
+
+from ..keep.environment import cpuinfo
+from ..pages.numbers import Value
+from ..programs import Recorder, Request, make
+from ..programs.trial import Trial, run_all
+from . import bits
+from .steps import Limits, Machine, Output, Raised, Result, Step, Task
+
+# Ways to start a process. What it reads is hidden from the process that runs the page.
+_STARTS = {"subprocess.Popen", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.system"}
+
+
+def serve(task: Task, connection: Connection, root: str, scratch: str, limits: Limits) -> None:
+    """Take steps until one fails: send the index before each, the result after it, and at last the files it read."""
+    os.setpgid(0, 0)  # so that all that a page starts can be ended with it
+    gc.freeze()  # looking through what the fork server has imported would find nothing, and copy all of it
+    _limit_memory(limits.memory)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    os.chdir(root)
+    opened, started = _watch()
+    shell = _shell(task.path, scratch, limits.output)
+    seeding = _Seeding()
+    shell.recorder = Recorder(shell.user_ns) if any(step.snippet for step in task.steps) else None
+    for index, step in enumerate(task.steps):
+        connection.send(index)
+        seeding.begin()
+        result = _evaluate(step, shell.user_ns) if step.code is None else _run(step, shell, index)
+        result.unseeded = seeding.drew()
+        connection.send(result)
+        if result.raised and (not step.raises or result.raised.fatal):
+            connection.send(None)
+            return
+    # The page is known by its steps: a change in its prose is none of theirs.
+    read = opened | (_sources(task.packages) if started else set())
+    files = sorted({*_project_files(read, Path(root))} - {os.path.realpath(task.path)})
+    connection.send(_machine())
+    if shell.recorder:
+        connection.send(index)  # the programs may take as long as the last step
+        try:
+            connection.send(make(_request(task, shell.recorder, opened)))
+        except Exception:
+            connection.send(f"has programs that cannot be made, a fault of proofread:\n{traceback.format_exc()}")
+            return
+    connection.send(files)
+
+
+def _machine() -> Machine:
+    """What the page has run on."""
+    import torch
+
+    if torch.cuda.is_initialized():  # asking for more would start it
+        return Machine(str(torch.__version__), torch.cuda.get_device_name())
+    named = re.search(r"^model name\s*:\s*(.+)$", cpuinfo(), re.MULTILINE)
+    return Machine(str(torch.__version__), named[1] if named else f"CPU ({platform.machine()})")
+
+
+def attempt(
+    trials: Sequence[Trial],
+    packages: Sequence[str],
+    connection: Connection,
+    workers: int,
+    folder: str,
+    limits: Limits,
+) -> None:
+    """Run programs, and send the place and the result of each, and at last None."""
+    os.setpgid(0, 0)
+    _limit_memory(limits.memory)
+    try:
+        for tried in run_all(trials, packages, workers, folder):
+            connection.send(tried)
+        connection.send(None)
+    except OSError:  # nobody is there any more to receive it: what still runs ends too
+        os.killpg(0, signal.SIGKILL)
+
+
+def _end_with_parent() -> None:
+    """End this page, and all that it started, when the program that asked for it is gone."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os.killpg(0, signal.SIGKILL)
+
+
+def _limit_memory(allowed: int) -> None:
+    """Let the allocation that exceeds what is allowed fail, so that the failure names its line.
+
+    The limit counts what the process may write to, less what the fork server had already. NVIDIA's driver reserves far
+    more than it uses; where there is one, only the watch on what the page really holds is left (see run.py).
+    """
+    status = Path("/proc/self/status")
+    if not status.exists() or Path("/proc/driver/nvidia").exists():
+        return
+    import resource  # there is none on Windows
+
+    data = next(line for line in status.read_text().splitlines() if line.startswith("VmData:"))
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (int(data.split()[1]) * 1024 + allowed, hard))
+
+
+class _Compiler(CachingCompiler):
+    """Compiles each cell as the lines of the page's file that it is: what quotes source then quotes the page."""
+
+    path = ""
+    line = 1
+
+    def cache(self, transformed_code: str, number: int = 0, raw_code: str | None = None) -> str:
+        return self.path
+
+    def ast_parse(self, source: str, filename: str = "<unknown>", symbol: str = "exec") -> Any:
+        return super().ast_parse("\n" * (self.line - 1) + source, filename, symbol)
+
+
+class _Results(DisplayHook):
+    """Keeps the value of a cell's last expression with all its representations."""
+
+    def write_output_prompt(self) -> None:
+        pass
+
+    def compute_format_data(self, result: Any) -> Any:
+        assert isinstance(self.shell, _Shell)
+        if self.shell.recorder:
+            self.shell.recorder.show(result)
+        return super().compute_format_data(result)
+
+    def write_format_data(self, format_dict: Mapping[str, Any], md_dict: Mapping[str, Any] | None = None) -> None:
+        assert isinstance(self.shell, _Shell)
+        self.shell.keep("execute_result", execution_count=None, data=dict(format_dict), metadata=dict(md_dict or {}))
+
+    def finish_displayhook(self) -> None:
+        self._is_active = False
+
+
+class _Displays(DisplayPublisher):
+    """Keeps what is displayed on the way."""
+
+    def publish(self, data: Mapping[str, Any], metadata: Mapping[str, Any] | None = None, **_: Any) -> None:  # type: ignore[override]
+        self.shell.keep("display_data", data=dict(data), metadata=dict(metadata or {}))
+
+    def clear_output(self, wait: bool = False) -> None:
+        self.shell.outputs.clear()
+
+
+class _TooMuch(BaseException):
+    """A cell shows more than it may. No page's ``except Exception`` catches it."""
+
+
+class _Shell(InteractiveShell):
+    displayhook_class = _Results
+    display_pub_class = _Displays
+    compiler_class = _Compiler
+    outputs: list[Output]
+    recorder: Recorder | None = None
+    allowed = 0
+    shown = 0
+
+    def begin(self) -> None:
+        """Begin a cell, which has shown nothing."""
+        self.outputs, self.shown = [], 0
+
+    def count(self, text: str) -> None:
+        """Count text that a cell shows; the line that shows too much of it fails."""
+        self.shown += len(text)
+        if self.shown > self.allowed:
+            raise _TooMuch(f"the cell shows more than {self.allowed:,} characters")
+
+    def keep(self, kind: str, **content: Any) -> None:
+        """Add an output to the cell that is running."""
+        for form, data in content.get("data", {}).items():
+            if isinstance(data, str) and form.startswith("text/"):
+                self.count(data)
+            if isinstance(data, bytes):  # as a kernel sends a picture
+                content["data"][form] = base64.b64encode(data).decode()
+        self.outputs.append({"output_type": kind, **content})
+
+    def _showtraceback(self, etype: type[BaseException], evalue: BaseException, stb: list[str]) -> None:
+        self.keep("error", ename=etype.__name__, evalue=str(evalue), traceback=stb)
+
+    async def run_code(self, code_obj: Any, result: Any = None, *, async_: bool = False) -> bool:
+        """Run one statement, as IPython does with a cell's statements."""
+        ended = self.recorder.watch() if self.recorder else None
+        shown = self.shown
+        failed = bool(await super().run_code(code_obj, result, async_=async_))
+        if ended:
+            ended(self.shown > shown, failed)
+        return failed
+
+    def enable_gui(self, gui: str | None = None) -> None:
+        pass
+
+
+class _Stream(io.TextIOBase):
+    def __init__(self, shell: _Shell, name: str):
+        self._shell, self._name = shell, name
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        self._shell.count(text)
+        last = self._shell.outputs[-1] if self._shell.outputs else {}
+        if last.get("name") != self._name:
+            last = {"output_type": "stream", "name": self._name, "text": []}
+            self._shell.outputs.append(last)
+        last["text"].append(text)  # joined at the end: a cell may print a million times
+        return len(text)
+
+
+def _shell(path: str, scratch: str, allowed: int) -> _Shell:
+    config = Config()
+    config.HistoryManager.enabled = False
+    config.InteractiveShell.xmode = "Minimal"
+    config.InlineBackend.figure_formats = {"svg"}
+    config.InlineBackend.print_figure_kwargs = {"bbox_inches": "tight", "metadata": {"Date": None}}
+    main = ModuleType("__main__")
+    main.__file__ = path
+    _Compiler.path = path
+    _Shell.outputs, _Shell.allowed = [], allowed
+    shell = _Shell.instance(config=config, ipython_dir=scratch, user_module=main)
+    if "matplotlib" in sys.modules:
+        shell.enable_matplotlib("inline")
+        # Element ids derive from this salt; without it each build would draw other bytes.
+        sys.modules["matplotlib"].rcParams["svg.hashsalt"] = "proofread"
+    sys.stdout, sys.stderr = _Stream(shell, "stdout"), _Stream(shell, "stderr")
+    return shell
+
+
+def _run(step: Step, shell: _Shell, place: int) -> Result:
+    assert step.code is not None
+    shell.begin()
+    if shell.recorder:
+        shell.recorder.begin(place, shell.transform_cell(step.code))
+    _Compiler.line = step.line
+    ran = shell.run_cell(step.code, store_history=True)
+    for output in shell.outputs:
+        if output["output_type"] == "stream":
+            output["text"] = "".join(output["text"])
+    error = ran.error_before_exec or ran.error_in_exec
+    if shell.recorder:
+        shell.recorder.end(shell.outputs, error)
+    return Result(outputs=shell.outputs, raised=_raised(error, _Compiler.path, step.line) if error else None)
+
+
+def _raised(error: BaseException, path: str, line: int) -> Raised:
+    if isinstance(error, SyntaxError) and error.filename == path:
+        trace = f"{error.text or ''}".rstrip()
+        return Raised(f"{type(error).__name__}: {error.msg}", error.lineno or line, trace and f"    {trace.strip()}")
+    frame = error.__traceback__
+    while frame and frame.tb_frame.f_code.co_filename != path:
+        frame = frame.tb_next
+    lines = [tb.tb_lineno for tb in _frames(frame) if tb.tb_frame.f_code.co_filename == path]
+    at = lines[-1] if lines else line
+    if isinstance(error, _TooMuch):
+        return Raised(str(error), at, "", fatal=True)
+    summary = "".join(traceback.format_exception_only(error)).strip()
+    if isinstance(error, MemoryError) or "can't allocate memory" in summary:
+        return Raised(summary, at, "", fatal=True)
+    return Raised(summary, at, "".join(traceback.format_exception(type(error), error, frame)))
+
+
+def _frames(frame: Any) -> Iterable[Any]:
+    while frame:
+        yield frame
+        frame = frame.tb_next
+
+
+def _evaluate(step: Step, namespace: dict[str, Any]) -> Result:
+    result = Result()
+    for place, (expression, form) in enumerate(step.expressions):
+        try:
+            value, compared = bits.evaluate(expression, _Compiler.path, namespace)
+            result.values.append(_plain(value) if form is None else format(value, form))
+        except Exception as error:
+            result.values.append(None)
+            result.errors[place] = f"{type(error).__name__}: {error}"
+            continue
+        if compared and form is None:
+            result.bits[place] = compared
+        if form is not None and isinstance(number := _plain(value), (int, float)):
+            result.exact[place] = number
+    if step.formulas:
+        from ..formulas import check, survivors  # they need torch, which only a child has loaded
+
+        for formula in step.formulas:
+            faults = check(formula, namespace)
+            searched = step.mutants and not faults and formula.unchecked is None
+            result.formulas.append(faults)
+            result.survivors.append([m.latex for m in survivors(formula, namespace)] if searched else [])
+    return result
+
+
+def _plain(value: Any) -> Value:
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if hasattr(value, "tolist"):  # tensors, arrays and their scalars
+        return _plain(value.tolist())
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return str(value)
+
+
+class _Seeding:
+    """Notices when a step draws from a global random generator before it has seeded it."""
+
+    def __init__(self) -> None:
+        self._states: dict[str, Any] = {}
+        self._drew = ""
+        # Who seeds has no need of what the generator's state was before.
+        random.seed = self._watched(random.seed, "Python's")
+        torch: Any = sys.modules.get("torch")
+        if torch:
+            torch.manual_seed = torch.random.manual_seed = self._watched(torch.manual_seed, "torch's")
+        self._watch_numpy()
+
+    def begin(self) -> None:
+        """Take note of the generators' states."""
+        self._drew = ""
+        self._watch_numpy()
+        self._states = dict(self._now())
+
+    def drew(self) -> str:
+        """Whose generator moved unseeded since then, if one did."""
+        return self._drew or self._moved()
+
+    def _moved(self, of: str = "") -> str:
+        moved = (name for name, state in self._now() if name in self._states and not _same(self._states[name], state))
+        return next((name for name in moved if of in name), "")
+
+    def _now(self) -> Iterable[tuple[str, Any]]:
+        yield "Python's", random.getstate()
+        if torch := sys.modules.get("torch"):
+            yield "torch's", torch.get_rng_state()
+            if torch.cuda.is_initialized():
+                yield from ((f"torch's CUDA ({i})", state) for i, state in enumerate(torch.cuda.get_rng_state_all()))
+        numpy: Any = sys.modules.get("numpy.random")
+        if numpy:
+            _, keys, *place = numpy.get_state()
+            yield "NumPy's", (keys.tobytes(), place)
+
+    def _watch_numpy(self) -> None:
+        numpy: Any = sys.modules.get("numpy.random")
+        if numpy and not hasattr(numpy.seed, "__wrapped__"):
+            numpy.seed = self._watched(numpy.seed, "NumPy's")
+
+    def _watched(self, seed: Any, name: str) -> Any:
+        @functools.wraps(seed)
+        def seeded(*arguments: Any, **keywords: Any) -> Any:
+            self._drew = self._drew or self._moved(name)
+            made = seed(*arguments, **keywords)
+            for known in [known for known in self._states if name in known]:
+                del self._states[known]
+            return made
+
+        return seeded
+
+
+def _same(one: Any, other: Any) -> bool:
+    return bool(one.equal(other)) if hasattr(one, "equal") else bool(one == other)
+
+
+def _request(task: Task, recorder: Recorder, opened: set[str]) -> Request:
+    data: dict[str, list[str]] = {}
+    for package in task.packages:
+        file = getattr(sys.modules.get(package), "__file__", None) or ""
+        folder = os.path.dirname(os.path.abspath(file))
+        inside = {os.path.relpath(path, folder) for path in opened if file and Path(path).is_relative_to(folder)}
+        data[package] = sorted(path for path in inside if not path.endswith((".py", ".pyc")))
+    programs = [place for place, step in enumerate(task.steps) if step.snippet]
+    data = {package: files for package, files in data.items() if files}
+    return Request(recorder.cells, programs, task.packages, list(sys.modules), data)
+
+
+def _watch() -> tuple[set[str], set[str]]:
+    """The files that are opened from now on, and by which ways processes are started, of which we see nothing."""
+    opened: set[str] = set()
+    started: set[str] = set()
+
+    def audit(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open" and isinstance(arguments[0], str) and not (arguments[2] or 0) & (os.O_WRONLY | os.O_RDWR):
+            opened.add(os.path.abspath(arguments[0]))
+        elif event in _STARTS:
+            started.add(event)
+            words = arguments[1] if event == "subprocess.Popen" and isinstance(arguments[1], (list, tuple)) else ()
+            opened.update(os.path.abspath(word) for word in words if isinstance(word, str))  # a script that it names
+
+    spawned = util.spawnv_passfds
+
+    def spawn(*given: Any) -> int:
+        started.add("multiprocessing")  # which starts by no way that tells
+        return spawned(*given)
+
+    util.spawnv_passfds = spawn  # type: ignore[assignment]  # of the same form
+    sys.addaudithook(audit)
+    return opened, started
+
+
+def _sources(packages: Iterable[str]) -> set[str]:
+    """The files of packages, any of which a process may read that a page starts."""
+    found = [find_spec(package) for package in packages]
+    folders = [folder for spec in found if spec for folder in spec.submodule_search_locations or ()]
+    modules = {spec.origin for spec in found if spec and spec.origin}
+    return modules | {str(file) for folder in folders for file in Path(folder).rglob("*") if file.suffix != ".pyc"}
+
+
+def _project_files(opened: set[str], root: Path) -> Iterable[str]:
+    """What a run depends on: modules that are not installed, and files of the project that were read."""
+    prefixes = {prefix for each in (sys.prefix, sys.base_prefix, sys.exec_prefix) for prefix in _folders(each)}
+    sources = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
+    inside = {file for file in opened if Path(file).is_relative_to(root)}
+    for file in {*filter(None, sources), *inside}:
+        if file.startswith(tuple(prefixes)):
+            continue
+        real = os.path.realpath(file)
+        if "__pycache__" not in real and not real.startswith(tuple(prefixes)) and os.path.isfile(real):
+            yield real
+
+
+def _folders(path: str) -> set[str]:
+    return {os.path.join(folder, "") for folder in (path, os.path.realpath(path))}

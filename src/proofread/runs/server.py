@@ -1,0 +1,293 @@
+"""Runs pages, each in a child of its own forked from a server that has imported torch, matplotlib and IPython."""
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing import connection, forkserver
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol
+
+from ..programs.trial import Ran, Trial
+from ..settings import written
+from .steps import Limits, Machine, Outcome, Result, Task
+
+_PRELOADED = (
+    "torch",
+    "torch.testing",
+    "torch.distributed.tensor",  # torch.testing.assert_close imports it when it is first called
+    "torch._dynamo",  # and optimizers import this
+    "numpy.random",  # or its state before its first use could not be told
+    "matplotlib.pyplot",
+    "matplotlib_inline.backend_inline",
+    "matplotlib.backends.backend_svg",
+    "IPython",
+    "proofread.formulas.agreement",
+    "proofread.runs.kernel",
+)
+# One thread a child: as many children run as there are cores. A fixed hash seed keeps the order of sets.
+ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "MPLBACKEND": "module://matplotlib_inline.backend_inline",
+    "PYTHONHASHSEED": "0",
+}
+_PATIENCE = 0.25  # seconds between two looks at deadlines, memory, and what other programs run
+_PRELOADED_MEMORY = 2**30  # what torch and its companions hold at the very most before a page begins
+MEMORY_REMEDY = 'let it take less, or set memory = "8 GiB" under [tool.proofread] in pyproject.toml'
+_START = 120.0  # seconds until a child must have begun: importing torch from a cold disk takes a while
+
+
+@dataclass(frozen=True)
+class Event:
+    """What a run has come to: a step of a page that begins (counted from 1), or 0 when the page has ended.
+
+    Attributes:
+        place: The page's place among the tasks.
+        step: The step that begins, or 0.
+        outcome: What the run has given so far.
+    """
+
+    place: int
+    step: int
+    outcome: Outcome
+
+
+class Gate(Protocol):
+    """Decides whether a page has to run now."""
+
+    def enter(self, task: Task) -> Outcome | bool:
+        """What another program's run of the page gave meanwhile; or whether the page may run now."""
+
+    def leave(self, task: Task, outcome: Outcome) -> None:
+        """The page has run."""
+
+
+def warm() -> None:
+    """Start the fork server; the first run does so itself, and then waits for it."""
+    multiprocessing.get_context("forkserver").set_forkserver_preload(list(_PRELOADED))
+    before = {name: os.environ.get(name) for name in ENVIRONMENT}
+    os.environ.update(ENVIRONMENT)
+    try:
+        forkserver.ensure_running()
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
+
+
+def run(
+    tasks: Sequence[Task],
+    *,
+    root: Path,
+    workers: int | None = None,
+    limits: Limits = Limits(),  # noqa: B008  # it is frozen
+    gate: Gate | None = None,
+) -> Iterator[Event]:
+    """Run pages side by side and yield what happens; the last event of each page has step 0.
+
+    Args:
+        tasks: The pages.
+        root: The folder they run in.
+        workers: Pages that run side by side. Default: the number of cores.
+        limits: How much a page may take.
+        gate: Keeps two programs from running one page at once.
+    """
+    if not tasks:
+        return
+    warm()
+    workers = workers or cores()
+    # The longest first, so that no core waits for one that began late. How long they take is told, roughly, by the time
+    # that they ask for, and by the number of their steps.
+    waiting = deque(sorted(enumerate(tasks), key=lambda each: _length(each[1]), reverse=True))
+    running: dict[connection.Connection, _Child] = {}
+    with tempfile.TemporaryDirectory(prefix="proofread-") as scratch:
+        try:
+            while waiting or running:
+                for _ in range(len(waiting) if len(running) < workers else 0):
+                    place, task = waiting.popleft()
+                    entered = gate.enter(task) if gate else True
+                    if isinstance(entered, Outcome):
+                        yield Event(place, 0, entered)
+                    elif not entered:
+                        waiting.append((place, task))  # another program runs it
+                    else:
+                        child = _Child(place, task, root, scratch, limits)
+                        running[child.receiver] = child
+                        if len(running) >= workers:
+                            break
+                for ready in connection.wait(list(running), _PATIENCE):
+                    child = running[ready]  # type: ignore[index]
+                    if child.receive() and not child.finished:
+                        yield Event(child.place, child.step, child.outcome)
+                for receiver, child in list(running.items()):
+                    if child.check():
+                        del running[receiver]
+                        if gate:
+                            gate.leave(child.task, child.outcome)
+                        yield Event(child.place, 0, child.outcome)
+        finally:
+            for child in running.values():
+                child.end()
+
+
+def _length(task: Task) -> tuple[float, int]:
+    return max(step.timeout for step in task.steps), len(task.steps)
+
+
+def attempt(
+    trials: Sequence[Trial],
+    packages: Sequence[str],
+    *,
+    workers: int | None = None,
+    limits: Limits = Limits(),  # noqa: B008  # it is frozen
+) -> Iterator[tuple[int, Ran]]:
+    """Run programs in forks of a child that has nothing of any page; yield the place and result of each.
+
+    Args:
+        trials: The programs.
+        packages: What some of them must do without, and others import.
+        workers: Programs that run side by side. Default: the number of cores.
+        limits: How much a program may take.
+    """
+    if not trials:
+        return
+    warm()
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    with tempfile.TemporaryDirectory(prefix="programs-") as folder:
+        process = multiprocessing.get_context("forkserver").Process(
+            target=_attempt, args=(trials, packages, sender, workers or cores(), folder, limits), daemon=False
+        )
+        with no_main_module():
+            process.start()
+        sender.close()
+        try:
+            while (tried := receiver.recv()) is not None:
+                yield tried
+        except EOFError:
+            process.join()
+            raise RuntimeError(f"what tries programs {_death(process.exitcode or 0)}") from None
+        finally:
+            _end(process)
+            receiver.close()
+
+
+def _attempt(*given: Any) -> None:
+    from .kernel import attempt  # takes IPython, which the fork server has and the caller need not have
+
+    attempt(*given)
+
+
+def _serve(task: Task, sender: connection.Connection, root: str, scratch: str, limits: Limits) -> None:
+    from .kernel import serve  # as above
+
+    serve(task, sender, root, scratch, limits)
+
+
+class _Child:
+    def __init__(self, place: int, task: Task, root: Path, scratch: str, limits: Limits):
+        self.place, self.task, self.limits, self.outcome = place, task, limits, Outcome()
+        self.step = 0
+        self.receiver, sender = multiprocessing.Pipe(duplex=False)
+        self.process = multiprocessing.get_context("forkserver").Process(
+            target=_serve, args=(task, sender, str(root), scratch, limits), daemon=False
+        )
+        with no_main_module():
+            self.process.start()
+        sender.close()
+        self.deadline = time.monotonic() + _START
+        self._overdue = f"did not begin within {_START:g} s; the machine may be short of memory"
+        self.finished = False
+
+    def receive(self) -> bool:
+        """Take one message; a pipe that closes early means that the child has died. Says whether a step begins."""
+        try:
+            message = self.receiver.recv()
+        except EOFError:
+            if not self.finished:
+                self.process.join()
+                self.outcome.stopped = _death(self.process.exitcode or 0)
+                self.finished = True
+            return False
+        if isinstance(message, int):
+            self.step = message + 1
+            timeout = self.task.steps[message].timeout
+            self.deadline = time.monotonic() + timeout
+            self._overdue = f"still running after {timeout:g} s; give it longer with `#| timeout: seconds`"
+        elif isinstance(message, Result):
+            self.outcome.results.append(message)
+        elif isinstance(message, Machine):
+            self.outcome.machine = message
+        elif isinstance(message, dict):
+            self.outcome.snippets = message
+        else:
+            self.outcome.stopped, self.outcome.files = (message, None) if isinstance(message, str) else ("", message)
+            self.finished = True
+        return isinstance(message, int)
+
+    def check(self) -> bool:
+        """End the child if its time is up; say whether it has ended."""
+        if not self.finished and time.monotonic() >= self.deadline:
+            self.outcome.stopped = self._overdue
+            self.finished = True
+        if not self.finished and _held(self.process.pid) > self.limits.memory + _PRELOADED_MEMORY:
+            self.outcome.stopped = f"holds more than {written(self.limits.memory)} of memory; {MEMORY_REMEDY}"
+            self.finished = True
+        if self.finished:
+            self.outcome.seconds = time.time() - self.outcome.began
+            self.end()
+        return self.finished
+
+    def end(self) -> None:
+        """Kill the child with all that it started."""
+        _end(self.process)
+        self.receiver.close()
+
+
+def _end(process: BaseProcess) -> None:
+    if process.pid is not None and process.is_alive():
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.kill()
+    process.join()
+
+
+def cores() -> int:
+    """How many pages run side by side unless told otherwise."""
+    # Python 3.13 knows how many cores this process may use; before, how many there are.
+    return getattr(os, "process_cpu_count", os.cpu_count)() or 1
+
+
+def _held(pid: int | None) -> int:
+    """Bytes of memory that a process really holds, where the system tells."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
+
+
+def _death(code: int) -> str:
+    if code == -signal.SIGKILL:
+        return "was killed by the system (SIGKILL), which it does when memory runs out"
+    if code < 0:
+        return f"killed its process by signal {signal.Signals(-code).name}"
+    return f"ended its process with exit code {code}"
+
+
+@contextlib.contextmanager
+def no_main_module() -> Iterator[None]:
+    """Keep multiprocessing from importing the program that called us, such as mkdocs with all its plugins."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main

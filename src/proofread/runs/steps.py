@@ -1,0 +1,92 @@
+"""What a page is run as, and what that gives: plain data that can be sent to a child and kept.
+
+Nothing here knows what a page looks like: a step is code to run, or what to evaluate once the page has come that far.
+"""
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..formulas import Formula
+from ..pages.numbers import Value
+from ..programs import Snippet
+
+Output = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Step:
+    """Code to run, or else what to evaluate after it. The line is that of the code in the page's file."""
+
+    line: int
+    code: str | None = None
+    name: str = ""  # by which a reader knows it
+    raises: bool = False
+    timeout: float = 120.0
+    expressions: tuple[tuple[str, str | None], ...] = ()  # each with a format if the page shows the result
+    formulas: tuple[Formula, ...] = ()
+    mutants: bool = False  # whether to find out which wrong versions of the formulas would pass
+    snippet: bool = False  # whether to make the program of its code
+
+
+@dataclass
+class Raised:
+    """An exception that left a step's code: its line in the page's file, and its trace from there on."""
+
+    summary: str
+    line: int
+    trace: str
+    fatal: bool = False  # no failure that a page can want to show
+
+
+@dataclass
+class Result:
+    """What a step gave, as plain data that can be sent and kept."""
+
+    outputs: list[Output] = field(default_factory=list)
+    raised: Raised | None = None
+    unseeded: str = ""  # the global generator that moved although the step had not seeded it
+    values: list[Value] = field(default_factory=list)
+    errors: dict[int, str] = field(default_factory=dict)  # why the expression at that place has no value
+    exact: dict[int, Value] = field(default_factory=dict)  # what a format was given, where it was a number
+    bits: dict[int, str] = field(default_factory=dict)  # where computed numbers are compared to the bit, and how
+    formulas: list[list[str]] = field(default_factory=list)  # for each what is wrong with it
+    survivors: list[list[str]] = field(default_factory=list)  # for each the wrong versions that pass
+
+
+@dataclass(frozen=True)
+class Task:
+    """A page to run: the name its code is compiled under, and its steps."""
+
+    path: str
+    steps: tuple[Step, ...]
+    packages: tuple[str, ...] = ()  # those that its programs carry instead of importing them
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much a page may take: bytes of memory, and bytes of text that a cell may show."""
+
+    memory: int = 4 * 2**30
+    output: int = 200_000
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a page ran on: PyTorch's version, and the name of the processor or of the GPU that it took."""
+
+    torch: str
+    device: str
+
+
+@dataclass
+class Outcome:
+    """What a run gave: the results of the steps it took, and what ended it early."""
+
+    results: list[Result] = field(default_factory=list)
+    stopped: str = ""
+    snippets: dict[int, Snippet] = field(default_factory=dict)  # by the place of their step
+    files: list[str] | None = None  # known once all steps were taken
+    began: float = field(default_factory=time.time)
+    seconds: float = 0.0
+    machine: Machine | None = None  # known once all steps were taken
