@@ -222,7 +222,7 @@ def test_a_cache_that_can_only_be_read_is_enough_where_nothing_has_to_run(
     def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
-    monkeypatch.setattr(cache_module, "write", refuse)
+    monkeypatch.setattr("proofread.runs.cache.write", refuse)
     assert checked(tmp_path, keep=True, page=PAGE).findings == []
 
 

@@ -59,7 +59,7 @@ def test_what_makes_a_page_of_a_run_is_a_part_of_what_it_was_made_of(tmp_path, m
     asked = []
     monkeypatch.setattr(shelf, "sources", lambda *patterns: asked.extend(patterns) or "another")
     assert Shelf(tmp_path).made("a", 1, maker.make) == {"thing": 2}
-    made_of = {path.name for pattern in asked for path in Path(shelf.__file__).parent.glob(pattern)}
+    made_of = {path.name for pattern in asked for path in Path(shelf.__file__).parents[1].glob(pattern)}
     assert made_of >= {"render.py", "notebook.py", "page.py", "cells.html.j2"}
 
 
