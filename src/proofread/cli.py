@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from . import settings as config
-from .checks import machines
+from .checks import machines, mutate
 from .checks.check import check
 from .checks.checked import Checked, Report
 from .checks.findings import BROKEN, KINDS, Finding
@@ -167,6 +167,14 @@ def _parser() -> argparse.ArgumentParser:
     fixing.add_argument("--diff", "--dry-run", action="store_true", help="show the change and write nothing")
 
     text = (
+        "Swap words for their opposites, one at a time, and print those that nothing would notice:\n\n"
+        "  proofread mutate docs/page.py --kind table\n\n"
+        "A claim holds the words that it takes in. Exit code 0, whatever is found."
+    )
+    swapping = command("mutate", _mutate, "swap words and print what nothing notices", text)
+    swapping.add_argument("--kind", choices=config.PLACES, help="only words that stand there")
+
+    text = (
         "Print the program of a cell: it runs alone and prints what the cell shows,\n\n"
         "  proofread snippet docs/page.py:27             of the cell at line 27\n"
         "  proofread snippet docs/page.py:27 --import    importing the packages instead of carrying their source"
@@ -186,9 +194,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     exporting.add_argument("--tex", action="store_true", help="leave formulas as TeX instead of MathML")
 
-    for pages in (checking, running, fixing):
+    for pages in (checking, running, fixing, swapping):
         pages.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="pages, or folders that hold some")
-    for pages in (checking, running, fixing, printing, exporting):
+    for pages in (checking, running, fixing, swapping, printing, exporting):
         _add_settings(pages)
 
     text = (
@@ -322,6 +330,15 @@ def _fix(options: argparse.Namespace) -> int:
             print(f"{change.path}:{edit.start[0]}: {old} -> {edit.new}")
     _tell(left, file=sys.stderr)
     return 1 if left or (options.diff and changes) else 0
+
+
+def _mutate(options: argparse.Namespace) -> int:
+    report = _report(options)
+    for swap in mutate.every(report):
+        if not swap.held and options.kind in (None, swap.kind):
+            print(swap)
+    print(report, file=sys.stderr)
+    return 0
 
 
 def _snippet(options: argparse.Namespace) -> int:

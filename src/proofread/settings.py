@@ -10,15 +10,30 @@
     workers = 4               # pages run side by side
     cache = ".cache/proofread"
     cite_equations = true     # a docstring must cite every numbered equation
+    strict = ["docs/*.md"]    # pages whose words are held to all that proofread knows of words
+
+    [tool.proofread.words]    # of the words of those pages that could be turned round, the share that a claim holds
+    table = 0.95
 """
 
 import re
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+# Where on a page a word can stand.
+PLACES = {
+    "first": "first sentences",
+    "heading": "headings",
+    "table": "table cells",
+    "label": "labels of figures",
+    "alt": "alt texts",
+    "task": "tasks and hints",
+    "prose": "prose",
+}
 _UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
@@ -39,6 +54,8 @@ class Settings:
         packages: The packages that the pages document: copied programs carry their source instead of importing them,
             and the equations which their docstrings cite are held to those of the pages.
         cite_equations: Whether one of those docstrings must cite each equation that a page numbers.
+        strict: Patterns of pages, relative to the project, that are held to more than others (see `is_strict`).
+        words: By the kind of place (see `PLACES`), the least share of the words of strict pages that claims must hold.
     """
 
     timeout: float = 120.0
@@ -48,6 +65,12 @@ class Settings:
     cache: Path = Path(".cache/proofread")
     packages: tuple[str, ...] = ()
     cite_equations: bool = False
+    strict: tuple[str, ...] = ()
+    words: Mapping[str, float] = field(default_factory=dict)
+
+    def is_strict(self, path: str) -> bool:
+        """Whether the project holds a page, named relative to it, to all that proofread knows."""
+        return any(fnmatch(path, pattern) for pattern in self.strict)
 
     @classmethod
     def load(cls, root: Path) -> "Settings":
@@ -156,6 +179,22 @@ def _packages(value: object) -> tuple[str, ...]:
     return tuple(map(str, names))
 
 
+def _patterns(value: object) -> tuple[str, ...]:
+    patterns = value if isinstance(value, list) else [None]
+    if not all(isinstance(pattern, str) and pattern for pattern in patterns):
+        raise ValueError('must be a list of patterns of pages, such as ["docs/*.md"]')
+    return tuple(map(str, patterns))
+
+
+def _shares(value: object) -> dict[str, float]:
+    shares = value if isinstance(value, dict) else {None: None}
+    if not all(isinstance(s, (int, float)) and not isinstance(s, bool) and 0 <= s <= 1 for s in shares.values()):
+        raise ValueError("must be a table of shares between 0 and 1, such as table = 0.95")
+    if unknown := [place for place in shares if place not in PLACES]:
+        raise ValueError(f"names {unknown[0]}, where no word stands; there are {', '.join(PLACES)}")
+    return dict(shares)
+
+
 def _flag(value: object) -> bool:
     if not isinstance(value, bool):
         raise ValueError("must be true or false")
@@ -170,4 +209,6 @@ _READERS: dict[str, Callable[[object], object]] = {
     "cache": _folder,
     "packages": _packages,
     "cite_equations": _flag,
+    "strict": _patterns,
+    "words": _shares,
 }

@@ -16,7 +16,7 @@ from ..runs.cache import Cache
 from ..runs.server import run, warm
 from ..runs.steps import Limits, Outcome, Task
 from ..settings import Settings
-from . import equations
+from . import equations, mutate
 from .cells import in_code, options
 from .checked import Checked, Report, Told, cell_subject, unrun
 from .claims import in_text
@@ -96,6 +96,9 @@ def check(
     mathematics.prepare([text.prose.text for checked in report.pages for text in checked.texts])
     for checked in report.pages:
         checked.findings += _findings(checked, settings)
+    report.words = mutate.shares(mutate.every(report))
+    if whole:
+        report.between += mutate.faults(report, settings)
     report.between += equations.faults(
         report.pages, root, settings.packages, whole=whole, every=settings.cite_equations
     )

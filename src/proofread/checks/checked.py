@@ -9,6 +9,7 @@ from ..pages.page import Cell, Page
 from ..pages.prose import Claim, Computed, Prose
 from ..programs import NO_SNIPPET, Snippet
 from ..runs.steps import Machine, Output, Result
+from ..settings import PLACES
 from .findings import Finding
 
 PICTURES = ("image/svg+xml", "image/png", "image/jpeg")
@@ -126,6 +127,7 @@ class Report:
 
     pages: list[Checked]
     between: list[Finding] = field(default_factory=list)  # of pages and packages
+    words: dict[str, tuple[int, int]] = field(default_factory=dict)  # held, of how many, by `PLACES`
 
     @property
     def findings(self) -> list[Finding]:
@@ -153,8 +155,12 @@ class Report:
             f"{count(counts['pages'], 'page')}, {counts['ran']} of them run; "
             f"{count(counts['figures'], 'figure')} checked and {counts['waived']} waived, "
             f"{count(counts['formulas'], 'formula')} checked and {counts['unchecked']} not; "
-            f"{count(counts['findings'], 'finding')}"
+            f"{count(counts['findings'], 'finding')}" + self._words()
         )
+
+    def _words(self) -> str:
+        parts = ", ".join(f"{held} of {words} in {PLACES[kind]}" for kind, (held, words) in self.words.items())
+        return f"\nwords that no swap could turn round unnoticed: {parts}" if parts else ""
 
 
 @dataclass(frozen=True)

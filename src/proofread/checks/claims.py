@@ -40,7 +40,7 @@ def in_text(page: Page, text: Text) -> Iterator[Finding]:
             message = f"{claim.typed} cannot be checked: {claim.expression} fails with {text.errors[claim]}"
             yield at(claim.span[0], message, "expression", subject)
         elif claim in text.values:
-            for kind, message in _disagreement(claim, text.values[claim]):
+            for kind, message in disagreement(claim, text.values[claim]):
                 finding = at(claim.span[0], message, kind, subject)
                 yield replace(finding, edit=_edit(page, text, claim)) if kind == "figure" else finding
             if message := _exactness(claim, text.bits.get(claim, "")):
@@ -59,7 +59,7 @@ def in_text(page: Page, text: Text) -> Iterator[Finding]:
         yield found(error.line or 0, re.sub(r"^line \d+: ", "", str(error)), "math")
 
 
-def _disagreement(claim: Claim, value: numbers.Value) -> Iterator[tuple[str, str]]:
+def disagreement(claim: Claim, value: numbers.Value) -> Iterator[tuple[str, str]]:
     """What is wrong with a claim: its kind and the message."""
     correction = numbers.correction(claim.typed, value)
     if correction is not None and value is False and claim.typed.lower() not in ("true", "yes"):

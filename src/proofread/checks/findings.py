@@ -23,6 +23,7 @@ KINDS = {
     "formula": "a formula does not hold, cannot be read, or says nothing",
     "mutant": "a formula would pass if it were wrong",
     "equation": "the numbers of equations, on pages and in docstrings, do not fit together",
+    "words": "claims hold fewer of the words of strict pages than the project demands",
     "math": "TeX cannot be read",
     "snippet": "the program of a cell does not do alone what the cell does on its page",
 }

@@ -142,6 +142,7 @@ class Prose:
     problems: list[tuple[int, str]] = field(default_factory=list)
     _bare: list[tuple[int, int, bool]] = field(default_factory=list)
     _comments: list[tuple[int, int]] = field(default_factory=list)
+    words: list[tuple[int, int]] = field(default_factory=list)  # where they stand; of code spans, those of one word
 
     def line(self, place: int) -> int:
         """The line of a place in the text."""
@@ -185,10 +186,14 @@ def read(text: str, *, opens: bool = False) -> Prose:
         elif token["computed"]:
             _computed(prose, token, line)
         elif token["quoted"]:
+            if token["quoted"].isidentifier():
+                prose.words.append(token.span("quoted"))
             if any(digits["figure"] for digits in _IN_CODE.finditer(token["quoted"])):
                 loose.append((start, end, True))
         elif token["figure"]:
             loose.append((start, end, False))
+        elif token["skipped"] and token["skipped"].isidentifier():
+            prose.words.append((start, end))
     prose._bare += (each for each in loose if not any(first <= each[0] and each[1] <= last for first, last in covered))
     return prose
 

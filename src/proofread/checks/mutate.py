@@ -1,0 +1,185 @@
+"""Swaps words of pages for their opposites, one at a time, and tells which swaps nothing would notice.
+
+As formulas are mutated, so are sentences: *larger* becomes *smaller*, *row* becomes *column*, *True* becomes *False*. A
+swap is noticed if a claim takes the word in and no longer agrees with what its expression gave. Words that the page
+computes cannot be typed wrong. All others survive: nobody but their reader holds them. What is counted are the words of
+`OPPOSITES`, by the kind of place where they stand.
+"""
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from ..pages.prose import Claim
+from ..settings import PLACES, Settings
+from .checked import Checked, Report, Text
+from .claims import disagreement
+from .findings import Finding
+
+# Each word becomes the next of its row. Where a row has two, they are opposites.
+_ROWS = """
+larger smaller; largest smallest; bigger smaller; more fewer; most least; greater less; higher lower; highest lowest
+longer shorter; longest shortest; wider narrower; faster slower; above below; left right; upper lower; first last
+before after; earlier later; previous next; row column; rows columns; query key value; queries keys values; item head
+items heads; always never; every no; all none; everything nothing; same different; equal unequal; may may_not
+allowed blocked; boolean floating; training evaluation; train eval; true false; float16 bfloat16; float32 float64
+MiB GiB KiB; MB GB KB; bits bytes; half third quarter; once twice thrice; positive negative; finite infinite
+increases decreases; grows shrinks; minimum maximum; min max; linear quadratic; symmetric antisymmetric
+two three; four five; six seven; eight nine; ten eleven
+"""
+OPPOSITES = {
+    word: row[(place + 1) % len(row)]
+    for row in reversed([part.split() for line in _ROWS.split("\n") for part in line.split(";") if part.strip()])
+    for place, word in enumerate(row)
+}
+_PHRASE = re.compile(r"may\s+not\b")
+_LABELS = re.compile(r"(set_)?(x|y|z)?(label|title)s?|suptitle|supxlabel|supylabel|annotate|text")
+_HIDING = {"remove-cell", "hide-output"}
+_BOX = re.compile(r"(?:\?\?\?\+?|!!!)[ ]+(?P<kind>[\w-]+)")
+_TASKS = {"question", "tip", "example", "exercise"}
+
+
+@dataclass(frozen=True, order=True)
+class Swap:
+    """A word, its place, and what it would become.
+
+    Attributes:
+        path: The page.
+        line: Counted from 1.
+        kind: One of `PLACES`.
+        word: As it stands there.
+        other: Its opposite.
+        held: Whether the swap would be noticed.
+    """
+
+    path: str
+    line: int
+    kind: str
+    word: str
+    other: str
+    held: bool
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.kind}: nothing notices {self.other} for {self.word}"
+
+
+def opposite(word: str) -> str | None:
+    """What a word becomes, in its case; None if it is not among those that are swapped."""
+    other = OPPOSITES.get("_".join(word.split())) or OPPOSITES.get("_".join(word.lower().split()))
+    other = other and other.replace("_", " ")
+    return other and (other.capitalize() if word[0].isupper() and word[1:].islower() else other)
+
+
+def swaps(checked: Checked) -> Iterator[Swap]:
+    """The words of a page that can be swapped, in its order, and whether each swap would be noticed."""
+    first = _first(checked)
+    for text in checked.texts:
+        held = {claim.span: claim for claim in text.prose.claims}
+        for start, end in text.prose.words:
+            phrase = _PHRASE.match(text.prose.text, start)
+            word = phrase[0] if phrase else text.prose.text[start:end]
+            if other := opposite(word):
+                kind = _kind(checked, text, start, first)
+                line = text.line + text.prose.line(start)
+                claim = next((c for (at, to), c in held.items() if at <= start and start + len(word) <= to), None)
+                noticed = claim is not None and _notices(claim, text, start - claim.span[0], word, other)
+                yield Swap(checked.page.path, line, kind, word, other, noticed)
+    yield from _labels(checked)
+
+
+def _notices(claim: Claim, text: Text, place: int, word: str, other: str) -> bool:
+    if claim not in text.values:
+        return False
+    swapped = replace(claim, typed=claim.typed[:place] + other + claim.typed[place + len(word) :])
+    value = text.values[claim]
+    return not any(disagreement(claim, value)) and any(disagreement(swapped, value))
+
+
+def _first(checked: Checked) -> tuple[Text, int, int] | None:
+    """Where the bold sentence stands that answers the page's title."""
+    for text in checked.texts:
+        if not checked.page.cells[text.cell].is_code and (
+            bold := re.search(r"^\*\*(?!\s)(.+?)\*\*", text.prose.text, re.DOTALL | re.MULTILINE)
+        ):
+            return text, *bold.span(1)
+    return None
+
+
+def _kind(checked: Checked, text: Text, place: int, first: tuple[Text, int, int] | None) -> str:
+    cell, said = checked.page.cells[text.cell], text.prose.text
+    if cell.is_code:
+        return "alt"
+    if first and first[0] is text and first[1] <= place < first[2]:
+        return "first"
+    begin = said.rfind("\n", 0, place) + 1
+    line = said[begin : said.find("\n", place) % (len(said) + 1)].strip(" >")
+    if line.startswith("#"):
+        return "heading"
+    if line.startswith("|") or _in_row(said, begin):
+        return "table"
+    boxes = [box["kind"] for box in _BOX.finditer(said, 0, place)]
+    if "solution" in cell.tags or (
+        boxes and boxes[-1] in _TASKS and (_BOX.match(line) or said[begin : begin + 4].isspace())
+    ):
+        return "task"
+    return "prose"
+
+
+def _in_row(said: str, begin: int) -> bool:
+    """Whether a line goes on with a row of a table, which a comment may break."""
+    before = said[:begin].rstrip("\n").rpartition("\n")[2]
+    return begin > 0 and before.lstrip(" >").startswith("|") and not before.rstrip().endswith("|")
+
+
+def _labels(checked: Checked) -> Iterator[Swap]:
+    """The words that cells give to axes and titles. A claim whose value is such a text holds it."""
+    told = {str(value) for text in checked.texts for value in text.values.values() if isinstance(value, str)}
+    for index, cell in enumerate(checked.page.cells):
+        if not cell.is_code or _HIDING & set(cell.tags) or not any(t.cell == index for t in checked.texts):
+            continue
+        try:
+            tree = ast.parse(cell.source)
+        except SyntaxError:
+            continue
+        for line, label in _literals(tree):
+            for found in re.finditer(r"\w+", label):
+                if other := opposite(found[0]):
+                    yield Swap(checked.page.path, cell.line + line - 1, "label", found[0], other, label in told)
+
+
+def _literals(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+        called = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        given = [*call.args] if _LABELS.fullmatch(called) else []
+        given += [each.value for each in call.keywords if each.arg and _LABELS.fullmatch(each.arg)]
+        for value in given:
+            for node in ast.walk(value):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    yield node.lineno, node.value
+
+
+def shares(found: Sequence[Swap]) -> dict[str, tuple[int, int]]:
+    """How many of the words of each kind are held, and of how many."""
+    return {
+        kind: (sum(s.held for s in found if s.kind == kind), sum(s.kind == kind for s in found))
+        for kind in PLACES
+        if any(s.kind == kind for s in found)
+    }
+
+
+def every(report: Report) -> list[Swap]:
+    """The words of all pages of a report that can be swapped."""
+    return [swap for checked in report.pages for swap in swaps(checked)]
+
+
+def faults(report: Report, settings: Settings) -> Iterator[Finding]:
+    """Where claims hold fewer of the words of strict pages than the project demands."""
+    strict = [swap for swap in every(report) if settings.is_strict(swap.path)]
+    for kind, (held, words) in shares(strict).items():
+        if held < settings.words.get(kind, 0) * words:
+            message = (
+                f"claims hold {held} of {words} words in {PLACES[kind]} of strict pages, fewer than "
+                f"{settings.words[kind]:.0%}; `proofread mutate --kind {kind}` lists the others"
+            )
+            yield Finding("pyproject.toml", 1, message, kind="words")
