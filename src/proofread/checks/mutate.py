@@ -33,6 +33,7 @@ OPPOSITES = {
     for row in reversed([part.split() for line in _ROWS.split("\n") for part in line.split(";") if part.strip()])
     for place, word in enumerate(row)
 }
+_WORD = re.compile(r"\w+")
 _PHRASE = re.compile(r"may\s+not\b")
 _LABELS = re.compile(r"(set_)?(x|y|z)?(label|title)s?|suptitle|supxlabel|supylabel|annotate|text")
 _HIDING = {"remove-cell", "hide-output"}
@@ -85,6 +86,11 @@ def swaps(checked: Checked) -> Iterator[Swap]:
                 claim = next((c for (at, to), c in held.items() if at <= start and start + len(word) <= to), None)
                 noticed = claim is not None and _notices(claim, text, start - claim.span[0], word, other)
                 yield Swap(checked.page.path, line, kind, word, other, noticed)
+        for figure in text.prose.computed:  # what the page computes cannot be typed wrong
+            for found in _WORD.finditer(str(text.values.get(figure, ""))):
+                if other := opposite(found[0]):
+                    kind = _kind(checked, text, figure.span[0], first)
+                    yield Swap(checked.page.path, text.line + figure.line, kind, found[0], other, held=True)
     yield from _labels(checked)
 
 
@@ -143,7 +149,7 @@ def _labels(checked: Checked) -> Iterator[Swap]:
         except SyntaxError:
             continue
         for line, label in _literals(tree):
-            for found in re.finditer(r"\w+", label):
+            for found in _WORD.finditer(label):
                 if other := opposite(found[0]):
                     yield Swap(checked.page.path, cell.line + line - 1, "label", found[0], other, label in told)
 
