@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from proofread import cli
-from proofread.checks.machines import SAYS
 from proofread.runs.cache import _KEPT
 from proofread.settings import Settings, written
 
@@ -35,30 +34,6 @@ def test_every_setting_is_listed_with_its_default():
     assert listed["memory"] == f'`"{written(defaults.memory)}"`'
     assert listed["output"] == f'`"{written(defaults.output)}"`'
     assert str(defaults.cache) in (PAGES / "elsewhere.md").read_text()
-
-
-def test_every_command_is_listed(capsys: pytest.CaptureFixture[str]):
-    commands = set(re.findall(r"^    (\w+) {2,}", told(capsys), re.MULTILINE))
-    listed = {row[0].split()[1] for row in rows("commands.md", "Command")}
-    assert commands == listed
-    for option, command in (
-        ("--diff", "fix"),
-        ("--output", "export"),
-        ("--json", "check"),
-        ("--machines", "check"),
-        ("--waivers", "check"),
-    ):
-        assert option in told(capsys, command)
-
-
-def test_every_exit_code_is_listed_in_the_commands_own_words(capsys: pytest.CaptureFixture[str]):
-    listed = [(row[0].strip("| "), row[1].strip("| ")) for row in rows("commands.md", "Code")]
-    assert listed == re.findall(r"^  (\d+) +(.+)$", told(capsys).split("exit codes:")[1], re.MULTILINE)
-
-
-def test_every_machine_is_listed_in_the_commands_own_words():
-    listed = {row[0].strip("| `"): row[1] for row in rows("commands.md", "Machine")}
-    assert listed == SAYS
 
 
 def test_as_many_runs_are_kept_as_the_page_says():

@@ -87,9 +87,10 @@ def swaps(checked: Checked) -> Iterator[Swap]:
                 noticed = claim is not None and _notices(claim, text, start - claim.span[0], word, other)
                 yield Swap(checked.page.path, line, kind, word, other, noticed)
         for figure in text.prose.computed:  # what the page computes cannot be typed wrong
-            for found in _WORD.finditer(str(text.values.get(figure, ""))):
+            given = str(text.values.get(figure, ""))
+            kind = "table" if given.startswith("|") else _kind(checked, text, figure.span[0], first)
+            for found in _WORD.finditer(given):
                 if other := opposite(found[0]):
-                    kind = _kind(checked, text, figure.span[0], first)
                     yield Swap(checked.page.path, text.line + figure.line, kind, found[0], other, held=True)
     yield from _labels(checked)
 

@@ -1,0 +1,113 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: py:percent
+# ---
+
+# %% [markdown]
+# # Commands
+#
+# **`proofread check docs` says what is wrong, `proofread fix docs` mends the figures.** Findings go to standard output, one
+# a line; progress goes to standard error: a bar on a terminal, plain lines in a log.
+#
+# {{= listed(["Command", "Does"], commands) }}
+#
+# Each takes `--help`, which says the rest. The project is the nearest folder with a `pyproject.toml`, seen from where you
+# are: the commands work in every folder below it, and name files as seen from the project.
+#
+# ## Exit codes
+#
+# {{= listed(["Code", "Means"], codes) }}
+#
+# ## Other machines
+#
+# Two processors add in another order, and a sum differs in its last bit. So a figure can round to another digit on a
+# reader's machine, and what is *equal* here can differ there. `--machines` runs the pages as several machines would, one
+# after another, each in a process of its own. Variables such as `MKL_CBWR` and `OMP_NUM_THREADS` make the difference:
+#
+# {{= listed(["Machine", "Is"], kinds) }}
+#
+# `--machine far` takes that one alone, beside this machine. A processor without AVX2 cannot act as if it had it: what cannot
+# be had is left out, and the summary says so. It also names a machine that computes exactly what another does.
+# Findings are:
+#
+# - what is wrong on one machine and not on another;
+# - a figure that a page computes and that reads otherwise on another;
+# - a figure so near a rounding edge that another machine could show another digit: nearer than a ten-thousandth of its
+#   last digit, or than four<!--== machines.FURTHER --> times as far as it moves between the machines tried.
+
+# %%
+import json
+from contextlib import chdir, redirect_stderr, redirect_stdout, suppress
+from io import StringIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from proofread.checks import machines
+from proofread.cli import main
+
+PAGE = """\
+# %%
+import os
+threads = int(os.environ["OMP_NUM_THREADS"])
+
+# %% [markdown]
+# It runs on one<!--= threads --> thread.
+"""
+with TemporaryDirectory() as folder, chdir(folder), redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()):
+    Path("page.py").write_text(PAGE)
+    code = main(["check", "page.py", "--machine", "threads", "--json"])
+
+compared = json.loads(out.getvalue())
+moved = compared["moves"][0]
+
+# %% [markdown]
+# Such a page passes on this machine alone. The finding is of the kind *machine*<!--= compared["findings"][0]["kind"] -->:
+# "it says one, but threads gives two: on threads, not on this"<!--= compared["findings"][0]["message"] -->. The summary
+# counts the numbers that move, and says which moves furthest: here from 1<!--= moved["values"]["this"] --> to
+# 2<!--= moved["values"]["threads"] -->, by half of its size. With `--json` all of them are listed.
+#
+# Programs are tried on this machine alone, by `proofread check` without `--machines`. A test suite can be run as one of these
+# machines, too:
+#
+# ```console
+# $ env $(python -m proofread.checks.machines far) pytest
+# ```
+#
+# ## For editors
+#
+# `proofread check --json` writes one object. Each finding has its place, its kind, and, where `proofread fix` could mend it,
+# the change:
+
+# %%
+with TemporaryDirectory() as folder, chdir(folder), redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()):
+    Path("page.py").write_text("# %%\nn = 13\n\n# %% [markdown]\n# All 12<!--= n --> of them.\n")
+    code = main(["check", "page.py", "--json"])
+
+told = json.loads(out.getvalue())
+finding = told["findings"][0]
+edit = finding["edit"]
+
+# %% [markdown]
+# Here the exit code is 1<!--= code -->, and the finding of kind *figure*<!--= finding["kind"] --> on line 5<!--=
+# finding["line"] --> says "it says 12, but n gives 13"<!--= finding["message"] -->. Its edit replaces
+# `12`<!--= edit["old"] --> by `13`<!--= edit["new"] -->, from `[5, 6]`<!--= edit["start"] --> to `[5, 8]`<!--= edit["end"] -->:
+# lines count from one, columns from zero. `column` is where on its line a finding begins, or null where it is the line's.
+
+# %% [markdown]
+# The tables of this page are made of what the commands themselves say:
+
+# %% tags=["no-snippet"]
+import re
+
+with redirect_stdout(StringIO()) as told, suppress(SystemExit):
+    main(["--help"])
+lines = told.getvalue()
+commands = [(f"`proofread {name}`", does) for name, does in re.findall(r"^    (\w+) {2,}(.+)$", lines, re.MULTILINE)]
+codes = re.findall(r"^  (\d+) +(.+)$", lines[lines.index("exit codes") :], re.MULTILINE)
+kinds = [(f"`{name}`", says) for name, says in machines.SAYS.items()]
+
+
+def listed(headings, rows):
+    """A Markdown table."""
+    return "\n".join(f"| {' | '.join(row)} |" for row in (headings, ["---"] * len(headings), *rows))
