@@ -7,13 +7,13 @@
 # %% [markdown]
 # # Commands
 #
-# **`proofread check docs` says what is wrong, `proofread fix docs` mends the figures.** Findings go to standard output, one
-# a line; progress goes to standard error: a bar on a terminal, plain lines in a log.
+# **`proofread check docs` says what is wrong, `proofread fix docs` mends the figures.** Findings go to standard output,
+# one a line; progress goes to standard error: a bar on a terminal, plain lines in a log.
 #
 # {{= listed(["Command", "Does"], commands) }}
 #
-# Each takes `--help`, which says the rest. The project is the nearest folder with a `pyproject.toml`, seen from where you
-# are: the commands work in every folder below it, and name files as seen from the project.
+# Each takes `--help`, which says the rest. The project is the nearest folder with a `pyproject.toml`, seen from where
+# you are: the commands work in every folder below it, and name files as seen from the project.
 #
 # ## Exit codes
 #
@@ -22,13 +22,14 @@
 # ## Other machines
 #
 # Two processors add in another order, and a sum differs in its last bit. So a figure can round to another digit on a
-# reader's machine, and what is *equal* here can differ there. `--machines` runs the pages as several machines would, one
-# after another, each in a process of its own. Variables such as `MKL_CBWR` and `OMP_NUM_THREADS` make the difference:
+# reader's machine, and what is *equal* here can differ there. `--machines` runs the pages as several machines would,
+# one after another, each in a process of its own. Variables such as `MKL_CBWR` and `OMP_NUM_THREADS` make the
+# difference:
 #
 # {{= listed(["Machine", "Is"], kinds) }}
 #
-# `--machine far` takes that one alone, beside this machine. A processor without AVX2 cannot act as if it had it: what cannot
-# be had is left out, and the summary says so. It also names a machine that computes exactly what another does.
+# `--machine far` takes that one alone, beside this machine. A processor without AVX2 cannot act as if it had it: what
+# cannot be had is left out, and the summary says so. It also names a machine that computes exactly what another does.
 # Findings are:
 #
 # - what is wrong on one machine and not on another;
@@ -62,13 +63,13 @@ compared = json.loads(out.getvalue())
 moved = compared["moves"][0]
 
 # %% [markdown]
-# Such a page passes on this machine alone. The finding is of the kind *machine*<!--= compared["findings"][0]["kind"] -->:
-# "it says one, but threads gives two: on threads, not on this"<!--= compared["findings"][0]["message"] -->. The summary
-# counts the numbers that move, and says which moves furthest: here from 1<!--= moved["values"]["this"] --> to
+# Such a page passes on this machine alone. The finding is of the kind *machine*<!--= compared["findings"][0]["kind"]
+# -->: "it says one, but threads gives two: on threads, not on this"<!--= compared["findings"][0]["message"] -->. The
+# summary counts the numbers that move, and says which moves furthest: here from 1<!--= moved["values"]["this"] --> to
 # 2<!--= moved["values"]["threads"] -->, by half of its size. With `--json` all of them are listed.
 #
-# Programs are tried on this machine alone, by `proofread check` without `--machines`. A test suite can be run as one of these
-# machines, too:
+# Programs are tried on this machine alone, by `proofread check` without `--machines`. A test suite can be run as one of
+# these machines, too:
 #
 # ```console
 # $ env $(python -m proofread.checks.machines far) pytest
@@ -76,8 +77,8 @@ moved = compared["moves"][0]
 #
 # ## For editors
 #
-# `proofread check --json` writes one object. Each finding has its place, its kind, and, where `proofread fix` could mend it,
-# the change:
+# `proofread check --json` writes one object. Each finding has its place, its kind, and, where `proofread fix` could
+# mend it, the change:
 
 # %%
 with TemporaryDirectory() as folder, chdir(folder), redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()):
@@ -90,9 +91,10 @@ edit = finding["edit"]
 
 # %% [markdown]
 # Here the exit code is 1<!--= code -->, and the finding of kind *figure*<!--= finding["kind"] --> on line 5<!--=
-# finding["line"] --> says "it says 12, but n gives 13"<!--= finding["message"] -->. Its edit replaces
-# `12`<!--= edit["old"] --> by `13`<!--= edit["new"] -->, from `[5, 6]`<!--= edit["start"] --> to `[5, 8]`<!--= edit["end"] -->:
-# lines count from one, columns from zero. `column` is where on its line a finding begins, or null where it is the line's.
+# finding["line"] --> says "it says 12, but n gives 13"<!--= finding["message"] -->. Its edit replaces `12`<!--=
+# edit["old"] --> by `13`<!--= edit["new"] -->, from `[5, 6]`<!--= edit["start"] --> to `[5, 8]`<!--= edit["end"] -->:
+# lines count from one, columns from zero. `column` is where on its line a finding begins, or null where it is the
+# line's.
 
 # %% [markdown]
 # The tables of this page are made of what the commands themselves say:
