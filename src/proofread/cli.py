@@ -118,6 +118,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         print(f"proofread: {error}", file=sys.stderr)
         return 3
+    finally:
+        if arguments is None:  # this process ends now, and nobody needs to stop it
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, signal.SIG_IGN)
 
 
 def _parser() -> argparse.ArgumentParser:

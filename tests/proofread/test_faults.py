@@ -116,11 +116,7 @@ if __file__.endswith("WHERE"):
     child = subprocess.Popen(["sleep", "600"])
     pathlib.Path("FOLDER/pids.part").write_text(f"{os.getpid()} {child.pid}")
     os.rename("FOLDER/pids.part", "FOLDER/pids")
-
-# %%
-if __file__.endswith("WHERE"):
     child.wait()  # without end, and leaving the processor to others
-    os.getpid(), pathlib, subprocess
 """
 
 
@@ -147,10 +143,10 @@ def endless(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[tuple[su
     command.communicate()
 
 
-def until(condition: Callable[[], bool]) -> None:
+def until(condition: Callable[[], bool], told: str = "") -> None:
     deadline = time.monotonic() + 60
     while not condition():
-        assert time.monotonic() < deadline, "it does not happen"
+        assert time.monotonic() < deadline, f"it does not happen; {told}"
         threading.Event().wait(0.02)
 
 
@@ -169,11 +165,47 @@ def test_who_stops_the_command_stops_all_that_it_started(
     command.send_signal(sent)
     _, told = command.communicate(timeout=60)
     assert command.returncode == code, told
-    until(lambda: all(map(gone, [*pids, *children])))
-    assert not list(tmp_path.rglob("*.part"))
+    until(lambda: all(map(gone, [*pids, *children])), told)
+    assert not list(tmp_path.rglob("*.part")), told
     if sent is not signal.SIGKILL:
         assert told.splitlines()[-1] == "stopped; what had run to its end is kept"
         assert "Traceback" not in told
+
+
+LEFT = """
+# %%
+import os, pathlib, signal, subprocess, sys
+
+script = "import os, sys; open(sys.argv[1] + '.part', 'w').write(str(os.getpid())); os.rename(sys.argv[1] + '.part', "
+script += "sys.argv[1]); os.closerange(0, 99); import threading; threading.Event().wait()"
+read, write = os.pipe()
+os.set_inheritable(write, True)
+for name, options in {"child": {}, "session": {"start_new_session": True}}.items():
+    subprocess.Popen([sys.executable, "-c", script, "FOLDER/WHERE-" + name + ".pid"], **options, pass_fds=[write])
+if not os.fork():
+    os.setsid()
+    if not os.fork():
+        os.execl(sys.executable, "python", "-c", script, "FOLDER/WHERE-daemon.pid")
+    os._exit(0)
+os.close(write)
+os.wait3(0)
+os.read(read, 1)  # until all of them have closed it
+END
+"""
+
+
+@pytest.mark.parametrize(
+    "end", ["", "os._exit(0)", "os.kill(os.getpid(), signal.SIGKILL)"], ids=["ends", "exit", "kill"]
+)
+@pytest.mark.parametrize("where", ["page", "program"])
+def test_nothing_outlives_what_started_it(tmp_path: Path, where: str, end: str) -> None:
+    text = LEFT.replace("END", end if where == "page" else f"if 'program' in __file__: {end or 0}")
+    (tmp_path / "page.py").write_text(text.replace("FOLDER", str(tmp_path)).replace("WHERE", where))
+    report = check([tmp_path / "page.py"], root=tmp_path, keep=False, programs=where == "program")
+    assert bool(report.findings) == bool(end)
+    pids = [int(file.read_text()) for file in tmp_path.glob("*.pid")]
+    assert len(pids) == 3
+    assert all(map(gone, pids))
 
 
 def test_a_lock_of_a_program_that_was_killed_blocks_nobody(

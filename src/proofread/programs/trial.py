@@ -7,7 +7,6 @@ import importlib
 import io
 import json
 import linecache
-import multiprocessing
 import os
 import random
 import signal
@@ -25,6 +24,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import Any
+
+from ..keep.processes import adopt, end_family
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,7 @@ def run_all(trials: Sequence[Trial], packages: Sequence[str], workers: int, fold
     running: dict[connection.Connection, tuple[int, int, float]] = {}
     without = deque(place for place, trial in enumerate(trials) if trial.blocked)
     others = deque(place for place, trial in enumerate(trials) if not trial.blocked)
-    parent = multiprocessing.parent_process()
-    watched = [parent.sentinel] if parent else []
+    adopt()
     for waiting, imported in ((without, ()), (others, packages)):
         for package in imported:
             with contextlib.suppress(Exception):  # the program that needs it will tell
@@ -67,12 +67,12 @@ def run_all(trials: Sequence[Trial], packages: Sequence[str], workers: int, fold
                 receiver, pid = _start(trials[place], Path(folder) / str(place))
                 running[receiver] = (place, pid, time.monotonic() + trials[place].seconds)
             nearest = min(overdue for _, _, overdue in running.values())
-            ready = connection.wait([*running, *watched], max(0.0, nearest - time.monotonic()))
-            if parent and parent.sentinel in ready:  # nobody is there any more to hear of it
-                os.killpg(0, signal.SIGKILL)
+            ready = connection.wait([*running], max(0.0, nearest - time.monotonic()))
             for receiver in [r for r in running if r in ready or running[r][2] <= time.monotonic()]:
                 place, pid, _ = running.pop(receiver)
-                yield place, _end(receiver, pid, receiver in ready)
+                ran = _end(receiver, pid, receiver in ready)
+                end_family(os.getpid(), but=[other for _, other, _ in running.values()])  # what it has left behind
+                yield place, ran
 
 
 def _prepare() -> None:
@@ -92,6 +92,7 @@ def _start(trial: Trial, folder: Path) -> tuple[connection.Connection, int]:
         sender.close()
         return receiver, pid
     try:  # the child
+        adopt()
         sender.send(_run(trial, folder))
     finally:
         os._exit(0)

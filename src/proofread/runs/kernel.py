@@ -4,22 +4,20 @@ The fork server imports this module, so it imports nothing that a page might doc
 """
 
 import base64
+import contextlib
 import functools
 import gc
 import io
-import multiprocessing
 import os
 import platform
 import random
 import re
-import signal
 import sys
-import threading
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from multiprocessing import util
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -31,6 +29,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
 from ..keep.environment import cpuinfo
+from ..keep.processes import guard
 from ..pages.numbers import Value
 from ..programs import Recorder, Request, make
 from ..programs.trial import Trial, run_all
@@ -43,10 +42,9 @@ _STARTS = {"subprocess.Popen", "os.exec", "os.fork", "os.forkpty", "os.posix_spa
 
 def serve(task: Task, connection: Connection, root: str, scratch: str, limits: Limits) -> None:
     """Take steps until one fails: send the index before each, the result after it, and at last the files it read."""
-    os.setpgid(0, 0)  # so that all that a page starts can be ended with it
     gc.freeze()  # looking through what the fork server has imported would find nothing, and copy all of it
+    guard(connection.close)
     _limit_memory(limits.memory)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
     os.chdir(root)
     opened, started = _watch()
     shell = _shell(task.path, scratch, limits.output)
@@ -94,22 +92,12 @@ def attempt(
     limits: Limits,
 ) -> None:
     """Run programs, and send the place and the result of each, and at last None."""
-    os.setpgid(0, 0)
+    guard(connection.close)
     _limit_memory(limits.memory)
-    try:
+    with contextlib.suppress(OSError):  # nobody is there any more to receive it
         for tried in run_all(trials, packages, workers, folder):
             connection.send(tried)
         connection.send(None)
-    except OSError:  # nobody is there any more to receive it: what still runs ends too
-        os.killpg(0, signal.SIGKILL)
-
-
-def _end_with_parent() -> None:
-    """End this page, and all that it started, when the program that asked for it is gone."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os.killpg(0, signal.SIGKILL)
 
 
 def _limit_memory(allowed: int) -> None:

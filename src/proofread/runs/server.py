@@ -247,16 +247,16 @@ class _Child:
         return self.finished
 
     def end(self) -> None:
-        """Kill the child with all that it started."""
+        """End it with all that it started."""
         _end(self.process)
         self.receiver.close()
 
 
 def _end(process: BaseProcess) -> None:
-    if process.pid is not None and process.is_alive():
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.kill()
+    """End a child, which ends all that it started."""
+    process.terminate()
+    process.join(_START)
+    process.kill()
     process.join()
 
 

@@ -1,0 +1,97 @@
+"""Processes: who starts one ends all that it started, in whatever session, and whatever became of its parent."""
+
+import contextlib
+import ctypes
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Collection
+from multiprocessing.connection import wait
+
+_END_WITH_PARENT, _ADOPT = 1, 36  # PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER
+
+
+def adopt() -> None:
+    """Let processes that lose their parent, of those that this one has started, become its own children: on Linux."""
+    _prctl(_ADOPT, 1)
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def family(pid: int, but: Collection[int] = ()) -> list[int]:
+    """All that a process has started and that lives, by any number of steps; without some, and what these started."""
+    children: dict[int, list[int]] = {}
+    for name in filter(str.isdecimal, os.listdir("/proc") if os.path.isdir("/proc") else ()):
+        with contextlib.suppress(OSError), open(f"/proc/{name}/stat") as stat:
+            state, parent = stat.read().rpartition(")")[2].split()[:2]
+            if state not in "ZX" and int(name) not in but:
+                children.setdefault(int(parent), []).append(int(name))
+    found = [pid]
+    for each in found:
+        found += children.get(each, ())
+    return found[1:]
+
+
+def end_family(pid: int, but: Collection[int] = ()) -> None:
+    """Kill all that a process has started, and what that starts meanwhile."""
+    for _ in range(1000):  # what belongs to another user stays
+        if not (found := family(pid, but)):
+            return
+        for each in found:
+            with contextlib.suppress(OSError):
+                os.kill(each, signal.SIGKILL)
+        time.sleep(0.002)
+
+
+def guard(close: Callable[[], None]) -> None:
+    """Go on in a child. This process stays behind, and at the end of the child ends all that it started, then itself.
+
+    So it does when it is asked to end by SIGTERM, and when who started it is gone.
+
+    Args:
+        close: Closes what the child alone shall hold.
+    """
+    os.setpgid(0, 0)  # Ctrl-C is not for us
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    heard, told = os.pipe()
+    os.set_blocking(told, False)
+    signal.set_wakeup_fd(told)
+    for number in (signal.SIGCHLD, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
+    adopt()
+    child = os.fork()
+    if not child:
+        _prctl(_END_WITH_PARENT, signal.SIGKILL)
+        os.setpgid(0, 0)
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGCHLD, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        os.close(heard)
+        os.close(told)
+        return
+    close()
+    status = None
+    while status is None and parent.sentinel not in wait([parent.sentinel, heard]):
+        if signal.SIGTERM in os.read(heard, 4096):
+            break
+        with contextlib.suppress(ChildProcessError):
+            while status is None and (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                status = ended[1] if ended[0] == child else None
+    with contextlib.suppress(OSError):
+        os.killpg(child, signal.SIGKILL)  # where no system tells who started what
+    end_family(os.getpid())
+    code = signal.SIGTERM if status is None else os.waitstatus_to_exitcode(status)
+    if code < 0:
+        import resource  # there is none on Windows
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        with contextlib.suppress(OSError):
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code)
