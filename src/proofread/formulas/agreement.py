@@ -12,8 +12,9 @@ from torch import Tensor
 
 from .evaluate import Assignment, Evaluator, holds
 from .finding import Formula
-from .parse import FormulaError, Node, Parsed, parse
+from .grammar import parse
 from .scope import Scope
+from .tree import FormulaError, Node, Parsed
 
 
 def check(formula: Formula, namespace: Mapping[str, object]) -> list[str]:

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .parse import FormulaError, Node, Parsed
 from .scope import Scope
+from .tree import FormulaError, Node, Parsed
 
 Assignment = dict[str, int]
 

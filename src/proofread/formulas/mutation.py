@@ -13,8 +13,9 @@ from torch import Tensor
 
 from .agreement import holds_in, sides
 from .finding import Formula
-from .parse import FormulaError, Node, Parsed, parse
+from .grammar import parse
 from .scope import Scope
+from .tree import FormulaError, Node, Parsed
 
 _OPPOSITES = {
     **{r"\sum": r"\prod", r"\prod": r"\sum", r"\max": r"\min", r"\min": r"\max", r"\sin": r"\cos", r"\cos": r"\sin"},

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .parse import FormulaError
+from .tree import FormulaError
 
 _SIZES = (3, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12)
 
