@@ -114,4 +114,4 @@ def _findings(checked: Checked, settings: Settings) -> Iterator[Finding]:
             for finding in (*options(path, cell), *in_code(path, index, cell, checked.code.get(index), settings)):
                 yield replace(finding, subject=subject)
     for text in checked.texts:
-        yield from in_text(checked.page, text)
+        yield from in_text(checked.page, text, settings.is_strict(path))

@@ -10,9 +10,10 @@ from ..pages.page import Page
 from ..pages.prose import Claim
 from .checked import Text, claim_subject, formula_subject
 from .findings import Edit, Finding
+from .worded import bound_of, unnamed, unproved
 
 
-def in_text(page: Page, text: Text) -> Iterator[Finding]:
+def in_text(page: Page, text: Text, strict: bool = False) -> Iterator[Finding]:
     """What is wrong with a text once its page has run."""
 
     def found(line: int, message: str, kind: str, subject: str = "") -> Finding:
@@ -40,7 +41,7 @@ def in_text(page: Page, text: Text) -> Iterator[Finding]:
             message = f"{claim.typed} cannot be checked: {claim.expression} fails with {text.errors[claim]}"
             yield at(claim.span[0], message, "expression", subject)
         elif claim in text.values:
-            for kind, message in disagreement(claim, text.values[claim]):
+            for kind, message in disagreement(text, claim, text.values[claim], strict):
                 finding = at(claim.span[0], message, kind, subject)
                 yield replace(finding, edit=_edit(page, text, claim)) if kind == "figure" else finding
             if message := _exactness(claim, text.bits.get(claim, "")):
@@ -59,18 +60,19 @@ def in_text(page: Page, text: Text) -> Iterator[Finding]:
         yield found(error.line or 0, re.sub(r"^line \d+: ", "", str(error)), "math")
 
 
-def disagreement(claim: Claim, value: numbers.Value) -> Iterator[tuple[str, str]]:
+def disagreement(text: Text, claim: Claim, value: numbers.Value, strict: bool) -> Iterator[tuple[str, str]]:
     """What is wrong with a claim: its kind and the message."""
-    correction = numbers.correction(claim.typed, value)
+    said = text.prose.text
+    before, after = said[: claim.span[0]], said[said.find("-->", claim.span[1]) + 3 :]
+    bound = bound_of(claim, before) if strict and not numbers.said(claim.typed)[0] else ""
+    correction = numbers.correction(f"{bound} {claim.typed}".strip(), value)
     if correction is not None and value is False and claim.typed.lower() not in ("true", "yes"):
         yield "claim", f"it says {claim.typed}, but {claim.expression} does not hold"
     elif correction is not None:
-        yield "figure", f"it says {claim.typed}, but {claim.expression} gives {correction}"
-    elif isinstance(value, bool) and not claim.compares():
-        yield (
-            "claim",
-            f"it says {claim.typed}, but {claim.expression} holds for any figure: compare with {claim.typed} in it",
-        )
+        yield "claim" if bound else "figure", f"it says {claim.typed}, but {claim.expression} gives {correction}"
+    else:
+        yield from (("claim", message) for message in unproved(claim, value, before))
+        yield from (("claim", message) for message in (unnamed(claim, value, before, after) if strict else ()))
 
 
 def _exactness(claim: Claim, compared: str) -> str:

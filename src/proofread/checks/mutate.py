@@ -100,7 +100,9 @@ def _notices(claim: Claim, text: Text, place: int, word: str, other: str) -> boo
         return False
     swapped = replace(claim, typed=claim.typed[:place] + other + claim.typed[place + len(word) :])
     value = text.values[claim]
-    return not any(disagreement(claim, value)) and any(disagreement(swapped, value))
+    return not any(disagreement(text, claim, value, strict=True)) and any(
+        disagreement(text, swapped, value, strict=True)
+    )
 
 
 def _first(checked: Checked) -> tuple[Text, int, int] | None:

@@ -2,7 +2,15 @@
 
 A number is compared after rounding to the digits that were typed. One unit in the last place is allowed only where the
 value lies within 5e-7 of the rounding edge (and within a hundredth of that unit), where two machines may round apart.
-A bare ``0`` claims exactly nothing; ``0.00`` claims something that rounds to it.
+A bare ``0`` claims exactly nothing; ``0.00`` claims something that rounds to it. A whole number of one digit, such as
+``3``, leaves nothing to round to: it holds a float that is no more than a twentieth of it away.
+
+Words are numbers, too: up to *twenty* they are whole and exact; a fraction or a multiple (*half*, *two thirds*,
+*twice*) holds what is no more than a hundredth of it away; *dozens* holds from 24 up to 100, *hundreds* from 200 up to
+1,000; an ordinal is the place counted from 1, or of a float the fraction (*third* is 3, or 1/3).
+
+A unit after the figure takes a value in base units: bytes, seconds, radians, a share for percentage points, and for
+million the number itself. ``4 MiB`` says 4194304. A bound before it (*at most 3*) takes a value that keeps it.
 """
 
 import math
@@ -14,7 +22,38 @@ from typing import TypeAlias
 
 Value: TypeAlias = "bool | int | float | str | Sequence[Value] | None"
 
-WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+WORDS = (
+    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"),
+    *("thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty"),
+)
+_ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
+_MULTIPLES = {"once": 1, "half": 0.5, "twice": 2, "double": 2, "thrice": 3, "triple": 3, "quarter": 0.25, "dozen": 12}
+_VAGUE = {"dozens": (24, 100), "hundreds": (200, 1000), "thousands": (2000, 10**6), "millions": (2 * 10**6, 10**9)}
+_PARTS_OF = {"half": 2, "halves": 2, "quarter": 4, "quarters": 4}
+_PARTS_OF |= {name + "s" * many: place for place, name in enumerate(_ORDINALS[2:], 3) for many in (False, True)}
+# What a figure's unit makes of it, in base units: bytes, seconds, radians.
+UNITS = {
+    **dict.fromkeys(("bytes", "byte", "B", "bits", "bit", "seconds", "second", "s", "times", "×", "-fold"), 1),
+    **{f"{prefix}B": 1000**power for power, prefix in enumerate(("k", "M", "G", "T"), 1)},
+    **{f"{prefix}iB": 1024**power for power, prefix in enumerate(("K", "M", "G", "T"), 1)},
+    **{"KB": 1000, "thousand": 1000, "million": 10**6, "billion": 10**9, "trillion": 10**12},
+    **{"ms": 1e-3, "milliseconds": 1e-3, "µs": 1e-6, "us": 1e-6, "microseconds": 1e-6, "ns": 1e-9},
+    **{"minutes": 60, "minute": 60, "hours": 3600, "hour": 3600},
+    **{"percentage points": 0.01, "percent": 0.01, "degrees": math.pi / 180, "°": math.pi / 180},
+}
+_NAMED = "|".join(map(re.escape, sorted((u for u in UNITS if u[0].isalpha()), key=len, reverse=True)))
+UNIT = rf"(?:[ \t\n\u00a0\u202f]?[×°](?![ \u00a0]?\d)|-fold\b|[ \t\n\u00a0\u202f]+(?:{_NAMED})(?![\w-]))"
+# Which comparisons a bound admits; what is said to be about something may lie on either side.
+_ABOUT = ("==", "<", ">", "<=", ">=")
+BOUNDS = {
+    **dict.fromkeys(("over", "more than", "greater than", "larger than", "above", "exceeds", "exceed"), (">",)),
+    **dict.fromkeys(("at least", "no less than", "no fewer than", "not less than"), (">=", ">")),
+    **dict.fromkeys(("less than", "fewer than", "smaller than", "under", "below"), ("<",)),
+    **dict.fromkeys(("at most", "up to", "no more than", "not more than", "no larger than"), ("<=", "<")),
+    **dict.fromkeys(("about", "around", "roughly", "approximately", "nearly", "almost", "some", "close to"), _ABOUT),
+    **dict.fromkeys(("exactly", "only", "just"), ("==",)),
+}
+BOUND = "|".join(said.replace(" ", r"\s+") for said in sorted(BOUNDS, key=len, reverse=True))
 _TRUTH = {"true": True, "yes": True, "false": False, "no": False}
 _RAISED = str.maketrans("+-0123456789", "⁺⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _LOWERED = str.maketrans("⁺⁻⁰¹²³⁴⁵⁶⁷⁸⁹−", "+-0123456789-")
@@ -28,12 +67,14 @@ _POWER = rf"(?:[eE][-−+]?\d+\b|{_GAP}(?:[·×]|\\cdot|\\times){_GAP}{_TEN})"
 _PERCENT = rf"{_GAP}\\?%"
 NUMBER = rf"(?:{_SIGN})?(?:{_TEN}|(?:{_WHOLE}(?:{_FRACTION})?|(?<![\d.]){_FRACTION})(?:{_POWER})?)(?:{_PERCENT})?"
 VULGAR = "[¼-¾⅐-⅞]"
+SPELLED = rf"(?:{'|'.join(WORDS[1:])})[ -](?:{'|'.join(part for part in _PARTS_OF if part.endswith('s'))})"
 FIGURE = rf"\d*{VULGAR}|\d+(?:\.\d+){{2,}}|{NUMBER}(?:{_GAP}×{_GAP}{NUMBER})*"
 
 _PARTS = re.compile(
     rf"(?P<sign>[-−+])?(?P<mantissa>(?P<whole>(?!{_TEN}){_WHOLE})?(?P<fraction>{_FRACTION})?)"
     rf"(?P<power>{_TEN}|{_POWER})?(?P<percent>{_PERCENT})?"
 )
+_SAID = re.compile(rf"(?:(?P<bound>(?i:{BOUND}))\s+)?(?P<figure>.+?)(?P<unit>{UNIT})?", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -78,6 +119,12 @@ class Number:
         """How far over a rounding edge a value may lie."""
         return min(Decimal("5e-7"), self.unit / 100)
 
+    @property
+    def reach(self) -> Decimal:
+        """How far a value may lie at most: half a unit, and a twentieth where one digit stands for a float."""
+        alone = len(re.sub(r"\D", "", self.whole)) == 1 and not (self.fraction or self.power or self.percent)
+        return abs(self.value) / 20 if alone else self.unit
+
     def says(self, value: float) -> bool:
         """Whether rounding the value to the typed digits gives the typed number."""
         if not math.isfinite(value):
@@ -86,6 +133,8 @@ class Number:
             return value == 0
         exact = Decimal(value)
         slack = self.slack if isinstance(value, float) else Decimal(0)
+        if abs(exact - self.value) > self.reach:
+            return False
         rounded = (Number.parse(self.write(nearby)) for nearby in (exact, exact - slack, exact + slack))
         return any(number is not None and number.value == self.value for number in rounded)
 
@@ -125,9 +174,12 @@ class Number:
 def correction(typed: str, value: Value) -> str | None:
     """What should be typed instead, in the same form; None if the typed text says what the value is."""
     typed = typed.strip()
+    bound, figure, unit = said(typed)
+    if (bound or unit) and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return _said_so(bound, figure, unit, value)
     if isinstance(value, bool):
-        said = _TRUTH.get(typed.lower(), True)
-        return None if said is value else str(value)
+        truth = _TRUTH.get(typed.lower(), True)
+        return None if truth is value else str(value)
     if isinstance(value, (list, tuple)):
         return _sequence(typed, value)
     if isinstance(value, (int, float)):
@@ -137,6 +189,43 @@ def correction(typed: str, value: Value) -> str | None:
     return None if text in (typed, bare) or text == bare[:1].swapcase() + bare[1:] else text
 
 
+def said(typed: str) -> tuple[str, str, str]:
+    """The bound, the figure and the unit that a text says: ``at most 4 MiB``; only the text if it says no figure."""
+    parts = _SAID.fullmatch(typed.strip())
+    if parts is None or (Number.parse(parts["figure"]) is None and spelled(parts["figure"]) is None):
+        return "", typed, ""
+    return " ".join((parts["bound"] or "").lower().split()), parts["figure"], " ".join((parts["unit"] or "").split())
+
+
+def spelled(typed: str) -> float | None:
+    """The number that a word says: *three*, *half*, *two thirds*, *twice*."""
+    word = re.sub(r"^an? ", "", " ".join(typed.lower().replace("-", " ").split()))
+    many, _, part = word.partition(" ")
+    if part:
+        return WORDS.index(many) / _PARTS_OF[part] if many in WORDS and part in _PARTS_OF else None
+    return WORDS.index(word) if word in WORDS else _MULTIPLES.get(word)
+
+
+def amount(figure: str, unit: str = "") -> float | None:
+    """A typed figure with its unit as a number in base units; None if it is not one."""
+    number = Number.parse(figure)
+    plain = number.value if number else spelled(figure)
+    return None if plain is None else float(plain) * UNITS.get(unit, 1)
+
+
+def _said_so(bound: str, figure: str, unit: str, value: float) -> str | None:
+    """What should be typed for a number that has a unit or keeps a bound."""
+    factor = UNITS.get(unit, 1)
+    scaled = value // factor if isinstance(value, int) and value % factor == 0 else value / factor
+    exact, signs = amount(figure) or 0.0, BOUNDS.get(bound, ("==",))
+    new = correction(figure, scaled)
+    if "==" not in signs and (scaled > exact if ">" in signs else scaled < exact):
+        return None
+    if new is None and bound in ("nearly", "almost") and scaled > exact:
+        new, bound = figure, "over"
+    return None if new is None else " ".join(filter(None, ("" if "==" not in signs else bound, new, unit)))
+
+
 def numbers(typed: str, value: Value) -> Iterator[tuple[str, float]]:
     """The numbers of a value, each with what of the typed text says it ("" where it says another number of them)."""
     if isinstance(value, (list, tuple)):
@@ -144,7 +233,8 @@ def numbers(typed: str, value: Value) -> Iterator[tuple[str, float]]:
         for place, each in enumerate(value):
             yield from numbers(items[place] if len(items) == len(value) else "", each)
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
-        yield typed.strip(), value
+        _, figure, unit = said(typed.strip())
+        yield figure, value / UNITS[unit] if unit else value
 
 
 def room(typed: str, value: float, slack: bool = True) -> tuple[float, float] | None:
@@ -155,7 +245,7 @@ def room(typed: str, value: float, slack: bool = True) -> tuple[float, float] | 
     number = Number.parse(typed)
     if number is None or not isinstance(value, float) or not math.isfinite(value) or not number.value:
         return None
-    far = number.unit / 2 - abs(Decimal(value) - number.value)
+    far = min(number.unit / 2, number.reach) - abs(Decimal(value) - number.value)
     return float(far + number.slack if slack else far), float(number.unit)
 
 
@@ -171,7 +261,8 @@ def _fits(typed: str, value: Value) -> bool:
     if isinstance(value, bool):
         return typed.lower() in ("true", "false")
     if isinstance(value, (int, float)):
-        return math.isfinite(value) and (Number.parse(typed) is not None or typed.lower() in WORDS)
+        bound, figure, _ = said(typed)
+        return math.isfinite(value) and not bound and (Number.parse(figure) is not None or figure.lower() in WORDS)
     if isinstance(value, (list, tuple)):
         opening, items, _ = _taken_apart(typed)
         if len(items) == len(value):
@@ -184,15 +275,28 @@ def _number(typed: str, value: float) -> str | None:
     number = Number.parse(typed)
     if number is not None:
         return None if number.says(value) else _distinct(number, value)
+    if _spells(typed.lower(), value):
+        return None
     if typed.lower() in WORDS:
-        if value == WORDS.index(typed.lower()):
-            return None
         word = WORDS[int(value)] if value in range(len(WORDS)) else _plain(value)
         return word.capitalize() if typed[0].isupper() else word
     if isinstance(value, float) and not math.isfinite(value):
-        spelled = typed.lower().replace("−", "-").replace("infinity", "inf").replace("∞", "inf").lstrip("+")
-        return None if spelled == str(value) else str(value)
+        infinite = typed.lower().replace("−", "-").replace("infinity", "inf").replace("∞", "inf").lstrip("+")
+        return None if infinite == str(value) else str(value)
     return _plain(value)
+
+
+def _spells(word: str, value: float) -> bool:
+    """Whether a word says a value."""
+    number, place = spelled(word), re.sub(r"^an? ", "", word)
+    if place in _VAGUE:
+        return _VAGUE[place][0] <= value < _VAGUE[place][1]
+    if place in _ORDINALS and (isinstance(value, int) or value.is_integer()):
+        return value == _ORDINALS.index(place) + 1
+    if place in _PARTS_OF and not place.endswith("s"):
+        number = 1 / _PARTS_OF[place]
+    exactly = word in WORDS or place == "dozen"
+    return number is not None and math.isfinite(value) and abs(value - number) <= (5e-7 if exactly else number / 100)
 
 
 def _plain(value: float) -> str:

@@ -27,12 +27,11 @@ import re
 import tokenize
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from decimal import Decimal
 from tokenize import generate_tokens
 
 from ..formulas import spans
 from .equations import REFERENCE
-from .numbers import FIGURE, VULGAR, WORDS, Number
+from .numbers import FIGURE, SPELLED, UNIT, VULGAR, WORDS
 from .page import FENCE
 
 _CODE_SPAN = r"(?<!`)(?P<ticks>`+)(?!`)(?P<quoted>(?:(?!\n[ \t>]*\n).)+?)(?<!`)(?P=ticks)(?!`)"  # in one paragraph
@@ -81,7 +80,8 @@ _BEFORE = re.compile(
       | ["“‘'](?P<d>[^"“”‘’'\n]+)["”’']
       | \$(?P<e>[^$]+)\$
       | (?P<f>(?:torch\.Size)?\([^()]*(?:\([^()]*\)[^()]*)*\)|\[[^\[\]]*(?:\[[^\[\]]*\][^\[\]]*)*\])
-      | (?<![\d_])(?<!\d[.,/:⁄])(?P<g>{FIGURE})           # all of a number, not the end of one
+      | (?<![\d_])(?<!\d[.,/:⁄])(?P<g>{FIGURE}(?:{UNIT})?)  # all of a number, not the end of one
+      | (?<![\w-])(?P<i>(?i:{SPELLED}|(?:{"|".join(WORDS)})(?={UNIT}))(?:{UNIT})?)
       | (?<![\w-])(?<!\w['’])(?P<h>[^\W\d_][\w'’-]*)    # nor the unit of one
     )\Z""",
     re.VERBOSE,
@@ -109,15 +109,6 @@ class Claim:
         comments = (t.string for t in generate_tokens(lambda: next(lines, "")) if t.type == tokenize.COMMENT)
         reasons = map(_EXACTLY.fullmatch, comments)
         return next((reason[1] for reason in reasons if reason), "")
-
-    def compares(self) -> bool:
-        """Whether the expression itself holds each typed number, as ``ratio > 1.35`` does for *over 1.35 times*."""
-        numbers = (Number.parse(token["figure"]) for token in _IN_CODE.finditer(self.typed) if token["figure"])
-        typed = {abs(number.value) for number in numbers if number}
-        if self.typed.lower() in WORDS:
-            typed.add(Decimal(WORDS.index(self.typed.lower())))
-        constants = (node.value for node in ast.walk(_parse(self.expression)) if isinstance(node, ast.Constant))
-        return typed <= {Decimal(str(constant)) for constant in constants if type(constant) in (int, float)}
 
 
 @dataclass(frozen=True)
@@ -244,7 +235,7 @@ def _comment(prose: Prose, token: re.Match[str], line: int, covered: list[tuple[
         elif not waives:
             if _check(prose, said, line):
                 (claimed,) = spoken_of
-                name = next(name for name in "abcdefgh" if claimed[name] is not None)
+                name = next(name for name in "abcdefghi" if claimed[name] is not None)
                 place, late = claimed.span(name), token["kind"] == "=="
                 prose.claims.append(Claim(claimed[name], said, place, prose.line(place[0]), late))
         elif any(re.search(rf"\d|{VULGAR}", claimed[0]) for claimed in spoken_of):
@@ -289,6 +280,11 @@ def _check(prose: Prose, expression: str, line: int) -> bool:
         prose.problems.append((line, f"{expression} takes nothing from the page, so it proves nothing"))
         return False
     return True
+
+
+def figures(typed: str) -> list[tuple[int, str]]:
+    """The figures in the text of a claim, with where they begin; digits in a name are none."""
+    return [(found.start(), found["figure"]) for found in _IN_CODE.finditer(typed) if found["figure"]]
 
 
 def _parts(code: str) -> str:

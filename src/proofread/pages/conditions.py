@@ -1,0 +1,397 @@
+"""What the expression of a claim can prove: whether it could give anything else, what it compares, and how.
+
+An expression proves nothing if it gives what it gives whatever the page gave. To find out, it is tried with stand-ins:
+all that comes from the page or a library (a name, a subscript, an attribute, a call) is replaced by numbers drawn at
+random, the same for the same code, among them zeros, equal ones and the constants of the expression. What is left is
+the logic of the expression itself: operators, comparisons, branches, and what makes one number of many. So `x == x`,
+`x * 0 == 0`, `abs(x) >= 0`, equal branches and literals are found, while what a page or PyTorch sees to (weights that
+sum to one, a shape) can fail, as a stand-in knows nothing of it: no true claim about them is refused.
+"""
+
+import ast
+import math
+import operator
+import random
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+_TRIALS, _ENOUGH = 300, 30
+_BINARY: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+    ast.BitAnd: operator.and_,
+    ast.BitOr: operator.or_,
+    ast.BitXor: operator.xor,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Is: operator.eq,
+    ast.IsNot: operator.ne,
+    ast.In: lambda one, of: one in of,
+    ast.NotIn: lambda one, of: one not in of,
+}
+_SIGNS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
+_MIRROR = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
+_SAME = {"equal", "allclose", "isclose", "eq", "array_equal", "assert_close"}
+_LIBRARIES = {"torch", "np", "numpy", "math"}
+_ONE: dict[str, Callable[[Any], Any]] = {"abs": abs, "float": float, "int": int, "bool": bool, "round": round}
+_OF_MANY: dict[str, Callable[[Any], Any]] = {
+    "all": all,
+    "any": any,
+    "sum": sum,
+    "min": min,
+    "max": max,
+    "mean": lambda many: sum(many) / len(many),
+    "norm": lambda many: math.hypot(*many),
+    "item": lambda many: many[0],
+    "count_nonzero": lambda many: sum(map(bool, many)),
+}
+_COUNTS = {"len", "size", "numel", "dim", "ndimension"}  # never negative
+_DISPLAYS = (ast.Tuple, ast.List, ast.Set)
+
+
+class _Many(list[Any]):
+    """Stand-in for a tensor: the operators take its numbers one by one."""
+
+
+def parse(expression: str) -> ast.expr:
+    """The tree of an expression, which may be broken and may end with a comment."""
+    return ast.parse(f"({expression.strip()}\n)", mode="eval").body
+
+
+def is_fixed(expression: str, value: object) -> bool:
+    """Whether the expression gives this value whatever the page gave."""
+    tree = parse(expression)
+    held = 0
+    for seed in range(_TRIALS):
+        try:
+            tried = _Trial(tree, seed).value(tree)
+        except (ArithmeticError, TypeError, ValueError, LookupError):
+            continue
+        if (list(tried) if isinstance(tried, tuple) else tried) != value:
+            return False
+        held += 1
+    return held >= _ENOUGH
+
+
+def why_fixed(expression: str) -> str:
+    """What makes an expression prove nothing, as far as it can be told."""
+    for node in ast.walk(parse(expression)):
+        said = ast.unparse(node) if isinstance(node, ast.expr) else ""
+        if isinstance(node, ast.IfExp) and ast.dump(node.body) == ast.dump(node.orelse):
+            return f"both branches of {said} are the same"
+        if isinstance(node, ast.Compare):
+            for one, other in zip([node.left, *node.comparators], node.comparators, strict=False):
+                if ast.dump(one) == ast.dump(other):
+                    return f"{said} compares {ast.unparse(one)} with itself"
+        if isinstance(node, ast.Call) and len({ast.dump(each) for each in _compared(node)}) == 1:
+            return f"{said} compares {ast.unparse(_compared(node)[0])} with itself"
+        if (
+            isinstance(node, ast.BinOp)
+            and isinstance(node.op, ast.Mult)
+            and 0 in (*map(number, (node.left, node.right)),)
+        ):
+            return f"{said} is zero"
+        if isinstance(node, ast.Call) and _called(node) == "len" and node.args and isinstance(node.args[0], _DISPLAYS):
+            return f"{said} counts what is written in it"
+    return "nothing that the page gives can change that"
+
+
+class _Trial:
+    """One evaluation with stand-ins."""
+
+    def __init__(self, tree: ast.expr, seed: int):
+        self._random = random.Random(seed)
+        self._pool = [_literal(node) for node in ast.walk(tree) if _is_literal(node)] or [1]
+        self._alike = self._drawn() if seed % 5 == 0 else None  # everything the same
+        self._known: dict[str, list[Any]] = {}
+        self._bound: dict[str, Any] = {}
+        self._turn = 0
+        self._many = False
+
+    def value(self, node: ast.expr) -> Any:
+        """What the expression gives this time."""
+        if _is_literal(node):
+            return _literal(node)
+        if isinstance(node, ast.Name) and node.id in self._bound:
+            return self._bound[node.id]
+        if isinstance(node, _DISPLAYS) and not any(isinstance(each, ast.Starred) for each in node.elts):
+            return [self.value(each) for each in node.elts]
+        if isinstance(node, ast.IfExp):
+            return self.value(node.body if _truth(self.value(node.test)) else node.orelse)
+        if isinstance(node, ast.BoolOp):
+            for each in node.values:
+                value = self.value(each)
+                if _truth(value) is isinstance(node.op, ast.Or):
+                    break
+            return value
+        if isinstance(node, ast.UnaryOp):
+            return self._unary(node)
+        if isinstance(node, ast.BinOp) and self._is_plain(node):
+            return _each(_BINARY[type(node.op)], self.value(node.left), self.value(node.right))
+        if isinstance(node, ast.Compare):
+            return self._compare(node)
+        if isinstance(node, ast.Call):
+            return self._call(node)
+        if isinstance(node, (ast.GeneratorExp, ast.ListComp)) and len(node.generators) == 1:
+            return self._comprehension(node, node.generators[0])
+        return self._stand_in(node)
+
+    def _unary(self, node: ast.UnaryOp) -> Any:
+        value = self.value(node.operand)
+        if isinstance(node.op, ast.Not):
+            return not _truth(value)
+        if isinstance(node.op, ast.Invert):
+            return _Many(not each for each in value) if isinstance(value, _Many) else not value
+        sign = -1 if isinstance(node.op, ast.USub) else 1
+        return _Many(sign * each for each in value) if isinstance(value, _Many) else sign * value
+
+    def _is_plain(self, node: ast.BinOp) -> bool:
+        """Whether an operator is tried: not a power that may be huge, nor what repeats or formats a text."""
+        if isinstance(node.op, ast.Pow):
+            return abs(number(node.right) or 11) <= 10
+        sides = (node.left, node.right)
+        texts = any(isinstance(side, (*_DISPLAYS, ast.JoinedStr)) or _is_text(side) for side in sides)
+        return type(node.op) in _BINARY and not (texts and isinstance(node.op, (ast.Mult, ast.Mod)))
+
+    def _compare(self, node: ast.Compare) -> Any:
+        operands = [node.left, *node.comparators]
+        result: Any = True
+        for left, op, right in zip(operands, node.ops, operands[1:], strict=False):
+            if ast.dump(left) == ast.dump(right):
+                holds: Any = type(op) in (ast.Eq, ast.LtE, ast.GtE, ast.Is)
+            elif any(isinstance(side, _DISPLAYS) and not _is_literal(side) for side in (left, right)) or (
+                isinstance(op, (ast.In, ast.NotIn)) and not isinstance(right, _DISPLAYS)
+            ):
+                holds = bool(self._stand_in(ast.Compare(left, [op], [right])))
+            else:
+                holds = _each(_BINARY[type(op)], self.value(left), self.value(right))
+            if len(node.ops) == 1:
+                return holds
+            result = result and _truth(holds)
+        return result
+
+    def _call(self, node: ast.Call) -> Any:
+        name, compared = _called(node), _compared(node)
+        if compared:
+            same = ast.dump(compared[0]) == ast.dump(compared[1])
+            return same or bool(self._stand_in(node))
+        if name == "len" and node.args and isinstance(node.args[0], _DISPLAYS) and not node.keywords:
+            return len(self.value(node.args[0]))
+        inner, more = _reduced(node)
+        if name in ("min", "max") and isinstance(node.func, ast.Name) and len(node.args) > 1:
+            return _OF_MANY[name]([self.value(each) for each in node.args])
+        if inner is None or not all(_is_literal(each) for each in more):
+            return self._stand_in(node)
+        before, self._many = self._many, name in _OF_MANY or self._many
+        value = self.value(inner)
+        self._many = before
+        if name in _OF_MANY:
+            return _OF_MANY[name](value if isinstance(value, (list, tuple)) else [value])
+        return _Many(map(_ONE[name], value)) if isinstance(value, _Many) else _ONE[name](value)
+
+    def _comprehension(self, node: ast.GeneratorExp | ast.ListComp, over: ast.comprehension) -> Any:
+        if over.ifs or over.is_async:
+            return self._stand_in(node)
+        items = self.value(over.iter) if isinstance(over.iter, _DISPLAYS) else [None] * self._random.randint(1, 3)
+        names = [each.id for each in ast.walk(over.target) if isinstance(each, ast.Name)]
+        before, many, made = dict(self._bound), self._many, []
+        self._many = False
+        for item in items:
+            self._turn += 1
+            self._bound |= {name: self._drawn() for name in names}
+            if isinstance(over.iter, _DISPLAYS) and isinstance(over.target, ast.Name):
+                self._bound[over.target.id] = item
+            made.append(self.value(node.elt))
+        self._bound, self._many = before, many
+        return made
+
+    def _stand_in(self, node: ast.expr) -> Any:
+        turns = any(isinstance(each, ast.Name) and each.id in self._bound for each in ast.walk(node))
+        key = f"{self._turn if turns else ''} {ast.dump(node)}"
+        if key not in self._known:
+            drawn = [self._drawn() for _ in range(3)]
+            if isinstance(node, ast.Call) and _called(node) in _COUNTS:
+                drawn = [abs(int(each)) if isinstance(each, (int, float)) else 1 for each in drawn]
+            self._known[key] = drawn
+        return _Many(self._known[key]) if self._many else self._known[key][0]
+
+    def _drawn(self) -> Any:
+        if getattr(self, "_alike", None) is not None and self._random.random() < 0.8:
+            return self._alike
+        way = self._random.randrange(3)
+        if way == 0:
+            return self._random.randint(-3, 3)
+        if way == 1:
+            return self._random.gauss(0, 1) * 10.0 ** self._random.randint(-8, 6)
+        return self._random.choice(self._pool)
+
+
+def relations(node: ast.expr, holds: bool = True) -> Iterator[tuple[str, ast.expr, ast.expr]]:
+    """What a condition compares, each comparison with its sign as it must hold: turned round where it is negated."""
+    if isinstance(node, ast.Compare):
+        for left, op, right in zip([node.left, *node.comparators], node.ops, node.comparators, strict=False):
+            sign = _SIGNS.get(type(op))
+            if sign:
+                yield sign if holds else _NEGATED[sign], left, right
+                if sign in ("<", "<=") and holds and (apart := _difference(left)):
+                    yield "==", *apart  # within a tolerance
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.Not, ast.Invert)):
+        yield from relations(node.operand, not holds)
+    elif isinstance(node, ast.BoolOp):
+        for each in node.values:
+            yield from relations(each, holds)
+    elif isinstance(node, (ast.GeneratorExp, ast.ListComp)):
+        yield from relations(node.elt, holds)
+    elif isinstance(node, ast.Call):
+        if compared := _compared(node):
+            yield "==" if holds else "!=", compared[0], compared[1]
+        elif _called(node) in ("all", "any", "bool", "item") and (inner := _reduced(node)[0]) is not None:
+            yield from relations(inner, holds)
+
+
+def compared_with(expression: str, typed: float) -> set[str]:
+    """How the expression compares something with a number, as in ``ratio > 1.35`` or ``a > 1.35 * b``: the signs."""
+    found = set()
+    for sign, left, right in relations(parse(expression)):
+        if _is_said(right, typed):
+            found.add(sign)
+        if _is_said(left, typed):
+            found.add(_MIRROR.get(sign, sign))
+    return found
+
+
+def kinds(node: ast.expr, holds: bool = True) -> set[str]:
+    """What a condition says as a whole: the sign of its comparison, ``all``, ``any``, ``none``."""
+    name = _called(node) if isinstance(node, ast.Call) else ""
+    inner = _reduced(node)[0] if isinstance(node, ast.Call) else None
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return kinds(node.operand, not holds)
+    if name in ("bool", "item", "float") and inner is not None:
+        return kinds(inner, holds)
+    if name in ("all", "any") and inner is not None:
+        quantity = {("all", True): "all", ("any", True): "any", ("any", False): "none"}.get((name, holds), "not all")
+        return {quantity, *(sign for sign, *_ in relations(inner, holds))} if name == "all" else {quantity}
+    if isinstance(node, ast.BoolOp):
+        return set.intersection(*(kinds(each, holds) for each in node.values))
+    signs = [(sign, right) for sign, _, right in relations(node, holds)]
+    found = {sign for sign, _ in signs}
+    if len(found - {"=="}) > 1 or (len(found) > 1 and isinstance(node, ast.Compare) and len(node.ops) > 1):
+        return set()
+    return found | {"none" for sign, right in signs if sign == "==" and number(right) == 0}
+
+
+def number(node: ast.expr) -> float | None:
+    """The number that was written down: ``-3``, ``2**20``, ``torch.tensor(1.0)``, ``torch.ones(11)``."""
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, (int, float)) and not isinstance(node.value, bool) else None
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.UAdd)):
+        value = number(node.operand)
+        return -value if value is not None and isinstance(node.op, ast.USub) else value
+    if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
+        left, right = number(node.left), number(node.right)
+        if left is None or right is None or (isinstance(node.op, ast.Pow) and abs(right) > 100):
+            return None
+        try:
+            return float(_BINARY[type(node.op)](left, right))
+        except (ArithmeticError, TypeError):
+            return None
+    if isinstance(node, ast.Call):
+        name = _called(node)
+        if name in ("ones", "ones_like", "zeros", "zeros_like"):
+            return float(name.startswith("ones"))
+        if name in ("tensor", "float", "int") and len(node.args) == 1:
+            return number(node.args[0])
+    return None
+
+
+def top(expression: str) -> str:
+    """What the expression takes last: ``max`` of ``x.abs().max()``."""
+    node = parse(expression)
+    while isinstance(node, ast.Call) and _called(node) in ("item", "float", "int", "abs") and _reduced(node)[0]:
+        node = _reduced(node)[0] or node
+    return _called(node) if isinstance(node, ast.Call) else ""
+
+
+def _is_said(node: ast.expr, typed: float) -> bool:
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) and number(node) is None:
+        return any(_is_said(side, typed) for side in (node.left, node.right))
+    value = number(node)
+    return value is not None and math.isclose(value, typed, rel_tol=1e-9)
+
+
+def _difference(node: ast.expr) -> tuple[ast.expr, ast.expr] | None:
+    """The sides of ``abs(a - b)`` or ``(a - b).abs().max()``."""
+    seen = False
+    while isinstance(node, ast.Call) and (inner := _reduced(node)[0]) is not None:
+        seen = seen or _called(node) == "abs"
+        node = inner
+    is_difference = seen and isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub)
+    return (node.left, node.right) if is_difference and isinstance(node, ast.BinOp) else None
+
+
+def _called(node: ast.Call) -> str:
+    return node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+
+
+def _compared(node: ast.Call) -> Sequence[ast.expr]:
+    """The two things that ``torch.equal(a, b)`` or ``a.equal(b)`` compares."""
+    if _called(node) not in _SAME:
+        return ()
+    is_function = isinstance(node.func, ast.Name) or (
+        isinstance(node.func, ast.Attribute)
+        and isinstance(node.func.value, ast.Name)
+        and node.func.value.id in _LIBRARIES
+    )
+    owner = [] if is_function or not isinstance(node.func, ast.Attribute) else [node.func.value]
+    both = [*owner, *node.args][:2]
+    return both if len(both) == 2 and not any(isinstance(each, ast.Starred) for each in both) else ()
+
+
+def _reduced(node: ast.Call) -> tuple[ast.expr | None, Sequence[ast.expr]]:
+    """What a call that is known takes its result from, and its other arguments."""
+    named = [each.value for each in node.keywords if each.arg == "dim"]
+    if _called(node) not in _ONE.keys() | _OF_MANY.keys() or len(named) < len(node.keywords):
+        return None, ()
+    owner = node.func.value if isinstance(node.func, ast.Attribute) else None
+    is_library = isinstance(owner, ast.Name) and owner.id in _LIBRARIES
+    given = [*([owner] if owner is not None and not is_library else []), *node.args]
+    return (given[0], [*given[1:], *named]) if given and not isinstance(given[0], ast.Starred) else (None, ())
+
+
+def _each(op: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
+    if isinstance(left, _Many) or isinstance(right, _Many):
+        lefts = left if isinstance(left, _Many) else [left] * len(right)
+        rights = right if isinstance(right, _Many) else [right] * len(left)
+        return _Many(map(op, lefts, rights))
+    return op(left, right)
+
+
+def _truth(value: Any) -> bool:
+    return bool(value[0] if isinstance(value, _Many) else value)
+
+
+def _is_literal(node: ast.AST) -> bool:
+    if isinstance(node, _DISPLAYS):
+        return all(map(_is_literal, node.elts))
+    return isinstance(node, ast.Constant) or (
+        isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and number(node) is not None
+    )
+
+
+def _literal(node: ast.AST) -> Any:
+    value = ast.literal_eval(node) if isinstance(node, ast.expr) else None
+    return [*value] if isinstance(value, (tuple, set)) else value
+
+
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes))
