@@ -402,8 +402,7 @@ self_attention(x).context
 #
 # ## A version that looks right
 #
-# Equation (1.6)<!--~ the equation's number --> with one letter changed: this function averages the queries, where it
-# should average the values.
+# Equation (1.6) with one letter changed: this function averages the queries, where it should average the values.
 
 
 # %%

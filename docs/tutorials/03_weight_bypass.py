@@ -156,8 +156,7 @@ def as_if_trained(embed_dim, **options):
 # -->
 #
 # The matrices appear transposed because PyTorch stores them so: one row for each number that comes *out*. Compare
-# (3.2<!--~ equation number -->) with (3.1<!--~ equation number -->): they agree when every $W$ is the identity, and
-# every $b$ is zero.
+# (3.2) with (3.1): they agree when every $W$ is the identity, and every $b$ is zero.
 
 # %% [markdown]
 # ## Switch it off by hand
@@ -438,7 +437,7 @@ table(figures, list(conditions), ["ship", "off"], digits=3)
 #
 # ## With several heads
 #
-# With $H$ heads, the rows are cut into $H$ slices of length $d_k$, and every head does (3.1<!--~ equation number -->)
+# With $H$ heads, the rows are cut into $H$ slices of length $d_k$, and every head does (3.1)
 # with its own. So a bypassed module with several heads is plain self-attention too, slice by slice. With $X_h$ for the
 # slice of head $h$ and $O_h$ for its context, which is that slice of the output,
 #
@@ -684,7 +683,7 @@ assert check("hidden-matrix", hidden)
 # %% [markdown]
 # ## What to read next
 #
-# - [What is attention?](01_what_is_attention.py) takes (3.1<!--~ equation number -->) apart on the *ship* sentences.
+# - [What is attention?](01_what_is_attention.py) takes (3.1) apart on the *ship* sentences.
 # - [Multi-head attention from scratch](07_from_scratch.py) builds the whole module and compares it with PyTorch's.
 # - [Notation](../notation.md) defines every symbol; the [API reference](../reference.md) has `bypass_`, `bypassed` and
 #   `is_bypassed`.

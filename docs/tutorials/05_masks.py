@@ -175,7 +175,7 @@ torch.testing.assert_close(late / sums[:, None], by_hand)
 # The rows no longer sum to one, but for the last<!--= "last" if (sums[:-1] < 0.999).all() and (sums[-1] - 1).abs() <
 # 1e-5 else "first" -->, which may see everything. And the future is still in there: the scores of later words are part
 # of each row's sum, so they decide how small the weights become. To divide by the new sums mends it, as the last line
-# shows: that is (5.1<!--~ equation number -->) in another order.
+# shows: that is (5.1) in another order.
 #
 # ## Nothing leaks
 #
@@ -325,8 +325,7 @@ except RuntimeError as error:
 #
 # ## Masks of numbers are added
 #
-# A floating mask is *added* to the scores, as in (5.2<!--~ equation number -->). So a mask of zeros and ones shuts
-# nothing out.
+# A floating mask is *added* to the scores, as in (5.2). So a mask of zeros and ones shuts nothing out.
 
 # %%
 leaked = (scores + causal.float()).softmax(-1)
@@ -404,7 +403,7 @@ except RuntimeError as error:
 # %% [markdown]
 # ## When a row allows nothing
 #
-# A query that may see nothing has no weights: (5.1<!--~ equation number -->) divides zero by zero. Such rows come from
+# A query that may see nothing has no weights: (5.1) divides zero by zero. Such rows come from
 # padding on the left under a causal mask, and from empty sequences. Each interface answers in its own way:
 
 

@@ -51,7 +51,7 @@ and in its code cells
 further tags: hide-input, hide-output, remove-cell, no-snippet, solution (folded away).
 
 What a project sets stands under [tool.proofread] in its pyproject.toml: timeout, memory, output,
-workers, cache, packages, cite_equations. The project is the nearest folder that has one, seen from
+workers, cache, packages, cite_equations, pages. The project is the nearest folder that has one, seen from
 where you are; pages run there, and findings name files as seen from there.
 """
 _CODES = """\

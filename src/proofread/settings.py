@@ -3,6 +3,7 @@
 .. code-block:: toml
 
     [tool.proofread]
+    pages = ["docs"]          # files and folders that hold all pages
     packages = ["mypackage"]  # whose code the pages document
     timeout = 300             # seconds that a cell may take
     memory = "8 GiB"          # that a page may take
@@ -56,6 +57,8 @@ class Settings:
         cite_equations: Whether one of those docstrings must cite each equation that a page numbers.
         strict: Patterns of pages, relative to the project, that are held to more than others (see `is_strict`).
         words: By the kind of place (see `PLACES`), the least share of the words of strict pages that claims must hold.
+        pages: Files and folders that hold all pages of the project: wherever one page is checked, the equations of the
+            others are known.
     """
 
     timeout: float = 120.0
@@ -65,6 +68,7 @@ class Settings:
     cache: Path = Path(".cache/proofread")
     packages: tuple[str, ...] = ()
     cite_equations: bool = False
+    pages: tuple[str, ...] = ()
     strict: tuple[str, ...] = ()
     words: Mapping[str, float] = field(default_factory=dict)
 
@@ -172,6 +176,13 @@ def _folder(value: object) -> Path:
     return Path(value)
 
 
+def _pages(value: object) -> tuple[str, ...]:
+    names = value if isinstance(value, list) else [None]
+    if not all(isinstance(name, str) and name.strip() for name in names):
+        raise ValueError('must be a list of files and folders, such as ["docs"]')
+    return tuple(map(str, names))
+
+
 def _packages(value: object) -> tuple[str, ...]:
     names = value if isinstance(value, list) else [None]
     if not all(isinstance(name, str) and name.isidentifier() for name in names):
@@ -211,4 +222,5 @@ _READERS: dict[str, Callable[[object], object]] = {
     "cite_equations": _flag,
     "strict": _patterns,
     "words": _shares,
+    "pages": _pages,
 }

@@ -23,17 +23,21 @@ def test_each_setting_is_read(tmp_path: Path) -> None:
     output = "3 kB"
     workers = 2
     cache = "kept"
+    pages = ["docs", "README.md"]
     packages = ["mine", "yours"]
     cite_equations = true
     """
-    expected = Settings(0.5, 3 * 2**29, 3000, 2, Path("kept"), ("mine", "yours"), True)
+    expected = Settings(0.5, 3 * 2**29, 3000, 2, Path("kept"), ("mine", "yours"), True, ("docs", "README.md"))
     assert load(tmp_path, text) == expected
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("timeuot = 3", "has no setting timeuot; there are timeout, memory, output, workers, cache, packages"),
+        (
+            "timeuot = 3",
+            "has no setting timeuot; there are timeout, memory, output, workers, cache, packages, cite_eq",
+        ),
         ("timeout = 0", "timeout (0) must be a positive number of seconds, such as 300"),
         ("timeout = true", "timeout (True) must be a positive number of seconds"),
         ("timeout = nan", "timeout (nan) must be a positive number of seconds"),
@@ -42,6 +46,7 @@ def test_each_setting_is_read(tmp_path: Path) -> None:
         ("output = 'much'", "output ('much') must be a size with its unit"),
         ("workers = 0", "workers (0) must be a whole number of at least 1"),
         ("cache = ''", "cache ('') must be the name of a folder"),
+        ("pages = 'docs'", "pages ('docs') must be a list of files and folders, such as [\"docs\"]"),
         ("packages = 'mine'", "packages ('mine') must be a list of names of packages, such as [\"mypackage\"]"),
         ("cite_equations = 'yes'", "cite_equations ('yes') must be true or false"),
         ("packages = ['my-package']", "packages (['my-package']) must be a list of names of packages"),

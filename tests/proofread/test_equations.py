@@ -3,9 +3,10 @@ from pathlib import Path
 
 import pytest
 
+from proofread.checks import equations
 from proofread.checks.check import check
 from proofread.checks.checked import unrun
-from proofread.pages import equations, prose
+from proofread.pages import prose
 from proofread.pages.equations import cited
 from proofread.pages.page import read
 from proofread.publish.equations import link
@@ -111,8 +112,62 @@ def test_prose_refers_to_equations_that_there_are(clean: Path) -> None:
 
 
 def test_a_reference_needs_no_other_proof_and_a_figure_does() -> None:
-    text = "By equations (1.1) and (A.2), [(1.1)](#eq-1.1) and [(1.1)](a.py#eq-1.1): (9.9), [(8.8)](b.py)"
-    assert [text[start:end] for start, end in prose.read(text).bare("")] == ["9.9", "8.8"]
+    text = "By equations (1.1) and (A.2), [(1.1)](#eq-1.1) and [(1.1)](a.py#eq-1.1): (9), [(8.8)](b.py)"
+    assert [text[start:end] for start, end in prose.read(text).bare("")] == ["9"]
+
+
+@pytest.mark.parametrize(
+    ("text", "bracketed", "bare"),
+    [
+        ("By (1.1), (A.2, 1.3) and (B1.2a).", ["(1.1)", "(A.2, 1.3)", "(B1.2a)"], []),
+        ("The paper (section 3.2) and its section (3.2), § (3.3).", [], ["3.2", "(3.2)", "(3.3)"]),
+        ("Table (3.2), in version (2.13) of torch (2.13).", [], ["(3.2)", "(2.13)", "(2.13)"]),
+        ("(1) first, (2) second; 3.1) and `f(3.2)`, f(3.3), [a](3.4)", [], ["1", "2", "3.1", "`f(3.2)`", "3.3"]),
+        ("A mean (3.1)<!--= x --> and (3.2)<!--~ measured --> and (3.3<!--= x -->).", [], []),
+    ],
+)
+def test_a_number_in_brackets_alone_is_an_equations(text: str, bracketed: list[str], bare: list[str]) -> None:
+    read = prose.read(text)
+    assert [text[start:end] for start, end in read.bracketed] == bracketed
+    assert [text[start:end] for start, end in read.bare("f(3.1)")] == bare
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_number_in_brackets_that_no_equation_has_is_found(clean: Path, whole: bool) -> None:
+    with (clean / "page.py").open("a") as page:
+        page.write("#\n# As (1.1) and\n# (1.4) say.\n")
+    assert faults(clean, whole=whole) == [
+        "page.py:10: there is no equation (1.4); there are (1.1); or write (1.4)<!--= expression -->, "
+        "(1.4)<!--~ reason -->, for a figure"
+    ]
+
+
+def test_one_page_is_held_to_the_equations_of_all_pages_that_the_settings_name(clean: Path) -> None:
+    (clean / "docs").mkdir()
+    (clean / "page.py").rename(clean / "docs/page.py")
+    (clean / "docs/broken.md").write_bytes(b"\\tag{1.9} \xff")
+    other = clean / "docs/other.md"
+    other.write_text(
+        "By equation (1.1); (A.2)\nand equation (1.7); see (1.8).\n\n$$s = 2 q \\tag{1.1}$$ <!-- where: -->\n"
+    )
+
+    def found(**settings: object) -> list[str]:
+        report = check(
+            [other],
+            root=clean,
+            settings=Settings(packages=("mathematics",), **settings),
+            keep=False,  # type: ignore[arg-type]
+        )
+        return [str(finding).split(";")[0] for finding in report.findings if finding.kind == "equation"]
+
+    assert found(pages=("docs",), cite_equations=True) == [
+        "docs/other.md:2: there is no equation (1.7)",
+        "docs/other.md:2: there is no equation (1.8)",
+        "docs/other.md:4: equation (1.1) is also at docs/page.py:5",
+    ]
+    edit(clean / "mathematics/module.py", "(1.1)", "(1.6)")
+    assert "mathematics/module.py:12: double cites equation (1.6), which no page has" in found(pages=("docs",))
+    assert found() == ["docs/other.md:1: there is no equation (A.2)", "docs/other.md:2: there is no equation (1.8)"]
 
 
 def test_a_reference_is_linked_to_the_equation_that_it_names(clean: Path) -> None:
@@ -163,7 +218,9 @@ def test_the_package_of_the_project_comes_before_an_installed_one(clean: Path) -
 @pytest.mark.parametrize(
     ("html", "linked"),
     [
-        ("By equation (1.1), not (1.1).", "By equation ({1.1}), not (1.1)."),
+        ("By equation (1.1), not (1.3).", "By equation ({1.1}), not (1.3)."),
+        ("By (1.1), section (A.2)<b>(A.2)</b>", "By ({1.1}), section (A.2)<b>(A.2)</b>"),
+        ("<h2>(1.1)</h2><code>(1.1)</code>", "<h2>(1.1)</h2><code>(1.1)</code>"),
         ("Equations (1.1) and (A.2)", "Equations ({1.1}) and ({A.2})"),
         ("<p><math>x</math>\n(1.1, A.2)</p>", "<p><math>x</math>\n({1.1}, {A.2})</p>"),
         ("<summary>Equation</summary><p>(1.1)</p>", "<summary>Equation</summary><p>({1.1})</p>"),
@@ -175,4 +232,4 @@ def test_the_package_of_the_project_comes_before_an_installed_one(clean: Path) -
 )
 def test_numbers_of_equations_in_html_become_links(html: str, linked: str) -> None:
     expected = re.sub(r"\{(.*?)\}", r'<a href="page/#eq-\1">\1</a>', linked)
-    assert link(html, lambda number: f"page/#eq-{number}" if number in ("1.1", "A.2") else None) == expected
+    assert link(html, lambda number: f"page/#eq-{number}" if number in ("1.1", "A.2") else None, {"(1.1)"}) == expected

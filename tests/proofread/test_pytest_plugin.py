@@ -147,3 +147,13 @@ def test_workers_share_the_runs_and_no_cache_means_none(project: Project) -> Non
 def test_a_project_that_does_not_ask_has_no_pages_collected(project: Project) -> None:
     project.write("pytest.ini", "[pytest]\n")
     assert project.pytest()[0] == pytest.ExitCode.NO_TESTS_COLLECTED
+
+
+def test_a_page_alone_is_held_to_the_equations_of_all_pages(project: Project) -> None:
+    project.write("docs/plain.md", "# Plain\n\nBy equation (1.1) and (1.1).\n")
+    project.write("pyproject.toml", '[tool.proofread]\npages = ["docs"]\n')
+    assert project.pytest("docs/plain.md")[0] == 0
+    project.write("docs/plain.md", "# Plain\n\nBy equation (1.1) and (1.2).\n")
+    code, told = project.pytest("docs/plain.md")
+    assert code == 1
+    assert "docs/plain.md:3: there is no equation (1.2); there are (1.1)" in told

@@ -6,12 +6,13 @@
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from ..formulas import mathematics
 from ..keep.shelf import Shelf
-from ..pages.page import Page, PageError, read
+from ..pages.page import Page, PageError, find_pages, read
 from ..runs.cache import Cache
 from ..runs.server import run, warm
 from ..runs.steps import Limits, Outcome, Task
@@ -45,7 +46,8 @@ def check(
         keep: Whether to keep runs and to take those that were kept, or else to run every page.
         mutants: Whether to find out, for each formula, which wrong versions of it would pass.
         programs: Whether to try the programs of code cells, too: each must print what its cell shows.
-        whole: Whether these are all pages of the project, so that an equation which none of them has is nowhere.
+        whole: Whether these are all pages of the project, so that an equation which none of them has is nowhere; the
+            others are those that the settings name.
         progress: Called with what there is to tell whenever a step begins and a page is done.
 
     Raises:
@@ -99,10 +101,25 @@ def check(
     report.words = mutate.shares(mutate.every(report))
     if whole:
         report.between += mutate.faults(report, settings)
+    elsewhere = [] if whole else list(_elsewhere(paths, root, settings, shelf))
     report.between += equations.faults(
-        report.pages, root, settings.packages, whole=whole, every=settings.cite_equations
+        report.pages,
+        root,
+        settings.packages,
+        whole=whole or bool(settings.pages),
+        every=settings.cite_equations,
+        elsewhere=elsewhere,
     )
     return report
+
+
+def _elsewhere(paths: Sequence[Path], root: Path, settings: Settings, shelf: Shelf | None) -> Iterator[Checked]:
+    """The pages of the project that are not checked now and number equations; nothing of them runs."""
+    known = {path.resolve() for path in paths}
+    for path in find_pages(root / name for name in settings.pages):
+        if path.resolve() not in known and b"\\tag{" in path.read_bytes():
+            with suppress(PageError):  # which is told when that page is checked
+                yield unrun(read(path.resolve(), root, shelf))
 
 
 def _findings(checked: Checked, settings: Settings) -> Iterator[Finding]:

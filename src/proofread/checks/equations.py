@@ -13,7 +13,13 @@ _LINK = re.compile(rf"\[\((?P<said>{NUMBER})\)\]\((?P<page>[^()\s]*)#eq-(?P<targ
 
 
 def faults(
-    pages: Sequence[Checked], root: Path, packages: Iterable[str], *, whole: bool, every: bool = False
+    pages: Sequence[Checked],
+    root: Path,
+    packages: Iterable[str],
+    *,
+    whole: bool,
+    every: bool = False,
+    elsewhere: Sequence[Checked] = (),
 ) -> Iterator[Finding]:
     """What does not fit together.
 
@@ -23,18 +29,19 @@ def faults(
         packages: The packages whose docstrings are read.
         whole: Whether these are all pages there are, so that an equation which none of them has is nowhere.
         every: Whether a docstring must cite every equation.
+        elsewhere: Other pages of the project, whose equations count and of which nothing is said.
     """
 
     def found(path: str, line: int, message: str) -> Finding:
         return Finding(path, line, message, kind="equation")
 
     numbered: dict[str, tuple[str, int, str]] = {}
-    for checked in pages:
+    for checked in (*elsewhere, *pages):
         for text in checked.texts:
             for stated in (stated for stated in text.formulas if stated.tag):
                 path, line = checked.page.path, text.line + stated.line
                 first = numbered.setdefault(stated.tag or "", (path, line, stated.latex))
-                if first[:2] != (path, line):
+                if first[:2] != (path, line) and checked in pages:
                     message = f"equation ({stated.tag}) is also at {first[0]}:{first[1]}; give one another number"
                     yield found(path, line, message)
     citations: list[Citation] = []
@@ -63,12 +70,19 @@ def faults(
                 if number not in numbered and whole:
                     message = f"there is no equation ({number}); {_nearest(number, numbered)}"
                     yield found(checked.page.path, text.line + line, message)
+            for start, end in text.prose.bracketed:
+                for number in re.findall(NUMBER, said := text.prose.text[start:end]):
+                    if number not in numbered:
+                        remedy = f"{said}<!--= expression -->, {said}<!--~ reason -->, for a figure"
+                        message = f"there is no equation ({number}); {_nearest(number, numbered)}; or write {remedy}"
+                        yield found(checked.page.path, text.line + text.prose.line(start), message)
             for link in _LINK.finditer(text.prose.text):
                 if link["said"] != link["target"]:
                     line = text.line + text.prose.text.count("\n", 0, link.start())
                     yield found(checked.page.path, line, f"({link['said']}) is linked to equation ({link['target']})")
     if every:
-        for number in numbered.keys() - {citation.number for citation in citations}:
+        own = {stated.tag or "" for checked in pages for text in checked.texts for stated in text.formulas} - {""}
+        for number in own - {citation.number for citation in citations}:
             path, line, _ = numbered[number]
             message = f"no docstring of {', '.join(packages)} cites equation ({number}); cite it, or drop its number"
             yield found(path, line, message)

@@ -10,7 +10,9 @@ A docstring's section says which equation its object computes, with or without i
     Equation: (3.1, 7.2)
 
 Prose, in pages and docstrings, refers to "equation (3.1)", to "equations (3.1) and (7.2)", and from a page with a link
-``[(3.1)](03_page.py#eq-3.1)``. Such numbers need no other proof: an equation must have them.
+``[(3.1)](03_page.py#eq-3.1)``. Such numbers need no other proof: an equation must have them. So it is with a number
+that has a point and stands in brackets alone, (3.1): where no equation has it, nor any directive speaks for it, it is an
+error.
 """
 
 import ast
@@ -25,6 +27,14 @@ LISTED = rf"\({NUMBER}(?:,[ ]{NUMBER})*\)"
 # How prose refers to equations; fit to stand in a verbose pattern.
 SEVERAL = rf"{LISTED}(?:(?:,|,?\s+(?:and|or|to))\s+{LISTED})*"
 REFERENCE = rf"\b[Ee]quations?:?\s+{SEVERAL}|\[\({NUMBER}\)\]\([^()\s]*\#eq-[^()\s]+\)"
+# A number in brackets alone: what is called, and what is counted by another word than equation, is something else.
+_POINTED = r"(?:[A-Z]\.\d+|[A-Z]?\d+\.\d+)(?:\.\d+)*[a-z]?"
+BRACKETED = rf"(?<![\w)\]`*])\({_POINTED}(?:,[ ]{_POINTED})*\)"
+_COUNTED = re.compile(
+    r"(?:\b(?:(?:sub)?sections?|chapters?|parts?|pages?|figures?|tables?|algorithms?|listings?|theorems?|lemmas?|steps?|"
+    r"items?|footnotes?|appendix|versions?|release|python|(?:py)?torch)|§),?\s*\Z",
+    re.IGNORECASE,
+)
 _SECTION = re.compile(
     r"^[ \t]*Equation:(?=\s)(?:\s+\$(?P<latex>[^$]+)\$)?(?:\s*\((?P<numbers>[\w., ]+)\))?", re.MULTILINE
 )
@@ -93,6 +103,11 @@ def _sources(package: str, root: Path) -> Iterable[Path]:
     if folders is None:
         return [Path(spec.origin)] if spec.origin else []
     return sorted(path for folder in folders for path in Path(folder).rglob("*.py"))
+
+
+def is_reference(text: str, place: int) -> bool:
+    """Whether a number in brackets at that place can be an equation's, by what stands before it."""
+    return not _COUNTED.search(text, max(0, place - 40), place)
 
 
 def references(text: str) -> Iterator[tuple[int, str]]:

@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from tokenize import generate_tokens
 
 from ..formulas import spans
-from .equations import REFERENCE
+from .equations import BRACKETED, REFERENCE, is_reference
 from .numbers import FIGURE, SPELLED, UNIT, VULGAR, WORDS
 from .page import FENCE
 
@@ -67,6 +67,7 @@ _TOKEN = re.compile(
         | ^[ \t]*-+8<-+.*?$                           # another file's text
         | {_NAME}
       )
+    | (?P<bracketed> {BRACKETED} )
     | (?P<figure> {FIGURE} )
     """,
     re.VERBOSE | re.MULTILINE | re.DOTALL,
@@ -131,6 +132,7 @@ class Prose:
     computed: list[Computed] = field(default_factory=list)
     waivers: list[tuple[int, str]] = field(default_factory=list)
     problems: list[tuple[int, str]] = field(default_factory=list)
+    bracketed: list[tuple[int, int]] = field(default_factory=list)  # numbers that must be those of equations
     _bare: list[tuple[int, int, bool]] = field(default_factory=list)
     _comments: list[tuple[int, int]] = field(default_factory=list)
     words: list[tuple[int, int]] = field(default_factory=list)  # where they stand; of code spans, those of one word
@@ -181,11 +183,18 @@ def read(text: str, *, opens: bool = False) -> Prose:
                 prose.words.append(token.span("quoted"))
             if any(digits["figure"] for digits in _IN_CODE.finditer(token["quoted"])):
                 loose.append((start, end, True))
-        elif token["figure"]:
+        elif token["bracketed"] and is_reference(text, start):
+            prose.bracketed.append((start, end))
+        elif token["figure"] or token["bracketed"]:
             loose.append((start, end, False))
         elif token["skipped"] and token["skipped"].isidentifier():
             prose.words.append((start, end))
-    prose._bare += (each for each in loose if not any(first <= each[0] and each[1] <= last for first, last in covered))
+
+    def is_loose(place: tuple[int, ...]) -> bool:
+        return not any(first <= place[0] and place[1] <= last for first, last in covered)
+
+    prose._bare += filter(is_loose, loose)
+    prose.bracketed = [*filter(is_loose, prose.bracketed)]
     return prose
 
 

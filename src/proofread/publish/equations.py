@@ -1,24 +1,25 @@
 """Numbers of equations become links to them."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
-from ..pages.equations import LISTED, NUMBER, SEVERAL
+from ..pages.equations import BRACKETED, LISTED, NUMBER, SEVERAL
 
 # HTML after which a list of numbers is one of equations; what is inside links, code and formulas is left alone.
 _IN_HTML = re.compile(
     rf"<(?P<element>a|code|pre|math|script|style|h\d)\b.*?</(?P=element)>(?P<after>\s*{LISTED})?"
-    rf"|(?P<prose>\b[Ee]quations?(?:</summary>|</strong>|</p>|:|\s|<p>)*{SEVERAL})",
+    rf"|(?P<prose>\b[Ee]quations?(?:</summary>|</strong>|</p>|:|\s|<p>)*{SEVERAL})|(?P<bracketed>{BRACKETED})",
     re.DOTALL,
 )
 
 
-def link(html: str, address: Callable[[str], str | None]) -> str:
+def link(html: str, address: Callable[[str], str | None], bracketed: Collection[str] = ()) -> str:
     """Make links of the numbers of equations in the HTML of a page.
 
     Args:
         html: The page's content; numbers stand after the word equation, or after a formula.
         address: Where an equation stands, by its number; None if there is no such equation.
+        bracketed: What the page's prose has in brackets and means as an equation's number, without that word.
     """
 
     def linked(number: re.Match[str]) -> str:
@@ -26,6 +27,8 @@ def link(html: str, address: Callable[[str], str | None]) -> str:
         return f'<a href="{target}">{number[0]}</a>' if target else number[0]
 
     def replaced(match: re.Match[str]) -> str:
+        if match["bracketed"] and match["bracketed"] not in bracketed:
+            return match[0]
         begin = match.start("after") if match["after"] else match.end() if match["element"] else match.start()
         listed = re.sub(LISTED, lambda group: re.sub(NUMBER, linked, group[0]), html[begin : match.end()])
         return html[match.start() : begin] + listed

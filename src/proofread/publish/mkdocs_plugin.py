@@ -215,8 +215,10 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
 
     def on_page_content(self, html: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
         """Put the cells in the place of their placeholders, downloads below the title, links on equations' numbers."""
-        html = equations.link(html, functools.partial(_equation, self._pages, page, files))
         shown = self._pages.get(page.file.src_uri)
+        said = [text.prose for text in shown.checked.texts] if shown else []
+        bracketed = {prose.text[slice(*span)] for prose in said for span in prose.bracketed}
+        html = equations.link(html, functools.partial(_equation, self._pages, page, files), bracketed)
         if shown is None:
             return html
         for index, cell in shown.cells.items():
