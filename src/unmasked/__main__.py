@@ -1,6 +1,6 @@
-"""The package as a command: ``python -m unmasked doctor file.py:Class --embed-dim 12``.
+"""The package as a command: ``python -m unmasked doctor file.py:Class --embed-dim ...``.
 
-It exits with 0 if nothing is wrong, with 1 if there is a finding, and with 2 if it cannot do what it is asked.
+It exits with zero if nothing is wrong, with one if there is a finding, and with two if it cannot do what it is asked.
 """
 
 from __future__ import annotations

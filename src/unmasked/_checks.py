@@ -8,7 +8,7 @@ __all__ = ["require_axes", "require_divides", "require_positive"]
 
 
 def require_positive(**sizes: int) -> None:
-    """Refuse a size below 1."""
+    """Refuse a size that is not positive."""
     for name, size in sizes.items():
         if size < 1:
             raise ValueError(f"{name} is {size}; it must be 1 or more")

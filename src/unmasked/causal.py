@@ -33,7 +33,7 @@ class CausalSelfAttention(nn.Module):
         dtype: their floating type.
 
     Raises:
-        ValueError: num_heads does not divide d_out, num_kv_heads does not divide num_heads, or a size is below 1.
+        ValueError: num_heads does not divide d_out, num_kv_heads does not divide num_heads, or a size is not positive.
 
     References:
         Vaswani et al. (2017), sections 3.2.2 and 3.2.3. Shared heads: Ainslie et al. (2023), GQA, section 2.2.

@@ -34,7 +34,7 @@ def best_device(name: str | torch.device | None = None) -> torch.device:
     """The best device of this machine: cuda, mps, xpu or cpu, in this order, or the one asked for.
 
     Args:
-        name: The device to insist on, such as "cuda:1".
+        name: The device to insist on, such as "cuda" or "cpu".
 
     Returns:
         The device.

@@ -105,13 +105,14 @@ def read_glove(
     """Reads word vectors from a GloVe text file, plain, gzipped or inside its published zip.
 
     Only what is asked for is kept: lines of other words are passed over unparsed, and reading stops at the last word
-    found. Lines are split from the right, as tokens may hold spaces (glove.840B's do). The first of equal tokens wins.
+    found. Lines are split from the right, as tokens may hold spaces: those of GloVe's largest file do. The first of
+    equal tokens wins.
 
     Args:
-        path: The file: `.txt`, `.txt.gz`, or a `.zip` such as glove.6B.zip.
+        path: The file: `.txt`, `.txt.gz`, or a `.zip`, as GloVe is published.
         words: The words to read, in the order of the result, or a sentence, lower-cased and split. None reads all.
         dim: Numbers per vector, by default what word2vec's header says or else the first line holds. It also chooses
-            among the members of a zip (glove.6B.50d.txt by 50).
+            among the members of a zip by the number in their names.
         member: The name of the zip's member, where `dim` does not single one out.
         dtype: The vectors' dtype.
 
@@ -160,8 +161,8 @@ def read_glove(
 def ship_vectors() -> Embeddings:
     """GloVe's vectors of the words in "I must go back to my ship and to my crew" and "We process and ship your order".
 
-    They are rows of glove.6B.50d.txt as published, in the public domain (PDDL 1.0). For other words, download
-    glove.6B.zip from https://nlp.stanford.edu/projects/glove/ and call `read_glove("glove.6B.zip", words, dim=50)`.
+    They are rows of ``glove.6B.50d.txt`` as published, in the public domain (PDDL). For other words, download
+    ``glove.6B.zip`` from https://nlp.stanford.edu/projects/glove/ and hand it to `read_glove`.
 
     Returns:
         13 words and their vectors of 50 numbers, float32.
@@ -169,6 +170,8 @@ def ship_vectors() -> Embeddings:
     Source: Pennington, Socher and Manning (2014), https://nlp.stanford.edu/projects/glove/.
 
     Examples:
+        >>> ship_vectors()
+        Embeddings(13 words, dim 50)
         >>> ship_vectors()["ship"][:4]
         tensor([ 1.5213,  0.1052,  0.3816, -0.5080])
     """

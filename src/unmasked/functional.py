@@ -205,6 +205,13 @@ def scaled_dot_product_attention(
         >>> fused = scaled_dot_product_attention(query, key, value, is_causal=True, implementation="fused")
         >>> torch.allclose(fused.context, context, atol=1e-6)
         True
+        >>> scaled = scaled_dot_product_attention(query, key, value, is_causal=True, scale=1 / math.sqrt(5))
+        >>> torch.allclose(scaled.context, fused.context, atol=1e-6)
+        True
+        >>> 8 * 4096**2 * torch.float32.itemsize / 2**20
+        512.0
+        >>> 0 * torch.tensor([torch.nan, torch.inf])
+        tensor([nan, nan])
     """
     _check(query, key, value, allowed=allowed, bias=bias, softcap=softcap, dropout_p=dropout_p)
     bias = None if bias is None else bias.to(query.dtype)  # both implementations add the same numbers
@@ -309,10 +316,11 @@ def cosine_weights(x: Float[Tensor, "*batch tokens dim"]) -> Float[Tensor, "*bat
         The cosines, (..., tokens, tokens).
 
     Examples:
-        >>> cosine_weights(torch.tensor([[3.0, 4.0], [4.0, 3.0], [-3.0, -4.0]]))
-        tensor([[ 1.0000,  0.9600, -1.0000],
-                [ 0.9600,  1.0000, -0.9600],
-                [-1.0000, -0.9600,  1.0000]])
+        >>> cosine_weights(torch.tensor([[3.0, 4.0], [4.0, 3.0], [-3.0, -4.0], [0.0, 0.0]]))
+        tensor([[ 1.0000,  0.9600, -1.0000,  0.0000],
+                [ 0.9600,  1.0000, -0.9600,  0.0000],
+                [-1.0000, -0.9600,  1.0000,  0.0000],
+                [ 0.0000,  0.0000,  0.0000,  0.0000]])
     """
     unit = F.normalize(x, dim=-1, eps=torch.finfo(x.dtype).tiny)
     return unit @ unit.mT
@@ -356,8 +364,8 @@ def _fused(
 ) -> Tensor:
     """Hand the work to PyTorch in the one form that its fast kernels take.
 
-    They want four axes, a last stride of 1, and queries, keys and values of one width; anything else goes, silently,
-    to a kernel that holds the whole matrix of scores and is several times slower.
+    They want four axes, the last of them contiguous, and queries, keys and values of one width; anything else goes,
+    silently, to a kernel that holds the whole matrix of scores and is several times slower.
     """
     batch = torch.broadcast_shapes(query.shape[:-3], key.shape[:-3], value.shape[:-3])
     value_dim, width = value.size(-1), max(query.size(-1), value.size(-1))

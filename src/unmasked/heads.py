@@ -39,7 +39,7 @@ def split_heads(
         num_heads: must divide embed_dim.
 
     Returns:
-        A view, (..., heads, tokens, head_dim).
+        A view, (..., num_heads, tokens, head_dim).
 
     Raises:
         ValueError: num_heads does not divide embed_dim, or x has no axis of tokens.
@@ -82,7 +82,7 @@ def merge_heads(x: Float[Tensor, "*batch heads tokens head_dim"]) -> Float[Tenso
         ValueError: x has fewer than three axes.
 
     References:
-        Vaswani et al. (2017), section 3.2.2: Concat(head_1, ..., head_h).
+        Vaswani et al. (2017), section 3.2.2.
 
     Examples:
         >>> x = torch.randn(4, 6)
@@ -102,8 +102,8 @@ def project_loop(
         $q_{h, t, j} = \sum_i x_{t, i} \, w_{h, i, j}$ (6.1)
 
     Args:
-        x: (..., tokens, in).
-        stacked: (heads, in, head_dim), one matrix a head.
+        x: (..., tokens, in_dim).
+        stacked: (heads, in_dim, head_dim), one matrix a head.
 
     Returns:
         (..., heads, tokens, head_dim).
@@ -173,15 +173,15 @@ def fused_qkv(
     Float[Tensor, "*batch heads tokens head_dim"],
     Float[Tensor, "*batch heads tokens head_dim"],
 ]:
-    """Project to query, key and value with one layer whose rows go head by head: q, k, v of head 0, of head 1, ...
+    """Project to query, key and value with one layer whose rows go head by head: q, k, v of one, then of the next.
 
     The input may be wider or narrower than the heads together. Rows packed as all of q, all of k, all of v, as
     nn.MultiheadAttention keeps them, have the same shape and give wrong values here: convert them with
     `unmasked.layouts.convert`.
 
     Args:
-        x: (..., tokens, in).
-        weight: (heads * 3 * head_dim, in).
+        x: (..., tokens, in_dim).
+        weight: (heads * 3 * head_dim, in_dim).
         bias: (heads * 3 * head_dim,) or None.
         num_heads: number of heads; three times it must divide the rows.
 

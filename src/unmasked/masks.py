@@ -11,6 +11,11 @@ PyTorch has three conventions, and a mask of the wrong one is silently inverted 
 Any other value of a floating mask is added to the score. One interface does otherwise: on its fast path (in evaluation,
 without gradients, with batch_first=True, biases, relu or gelu, and an even number of heads) nn.TransformerEncoderLayer
 takes every value that is not 0 for -inf.
+
+Examples:
+    >>> additive_from_allowed(causal(2))
+    tensor([[0., -inf],
+            [0., 0.]])
 """
 
 from __future__ import annotations
@@ -70,7 +75,7 @@ def causal(
 def sliding_window(
     queries: int, keys: int | None = None, *, window: int, device: torch.device | str | None = None
 ) -> Bool[Tensor, "queries keys"]:
-    """Allow each query its own position and the ``window - 1`` keys before it; aligned as `causal`.
+    """Allow each query its own position and as many before it as make up the window; aligned as `causal`.
 
     Args:
         queries: number of queries.
@@ -307,6 +312,11 @@ def allowed_from_additive(additive: Float[Tensor, "*shape"]) -> Bool[Tensor, "*s
     Examples:
         >>> allowed_from_additive(torch.tensor([0.0, -torch.inf]))
         tensor([ True, False])
+        >>> allowed_from_additive(torch.tensor([0.0, 1.0]))
+        Traceback (most recent call last):
+        ValueError: additive holds 1; it is added to the scores, so only 0 (may see) and -inf (may not) make a mask...
+        >>> torch.tensor(-1e9).half()
+        tensor(-inf, dtype=torch.float16)
     """
     odd = (additive != 0) & (additive != -math.inf)
     if odd.any():

@@ -333,7 +333,7 @@ class MultiheadAttention(nn.MultiheadAttention):
 
 
 def _decline_fast_path(module: nn.Module, args: tuple[object, ...]) -> None:
-    """What nn.TransformerEncoderLayer looks for before it takes its fast path, past the forward of its self_attn.
+    """What nn.TransformerEncoderLayer looks for before it takes its fast path, past the forward of its attention.
 
     That path reads every nonzero entry of a floating mask as -inf, gives NaN where a query sees nothing, and forgets
     is_causal.

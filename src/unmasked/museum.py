@@ -19,7 +19,11 @@ class Entry:
 
     @property
     def link(self) -> str:
-        """Where it hangs, from the site's root: ``tutorials/09_heads/#merge-without-transpose``."""
+        """Where it hangs, from the site's root.
+
+        >>> ENTRIES["merge-without-transpose"].link
+        'tutorials/09_heads/#merge-without-transpose'
+        """
         return f"tutorials/{self.page}/#{self.slug}"
 
 

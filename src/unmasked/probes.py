@@ -375,6 +375,8 @@ def fails_in_half(f: Function, x: Tensor) -> Evidence | None:
         >>> f = lambda x: (x @ x.mT).masked_fill(blocked, -1e9).softmax(-1) @ x
         >>> print(fails_in_half(f, torch.ones(1, 2, 3)))
         1 item of 2 tokens: in float16 it raises RuntimeError: value cannot be converted to type ... without overflow
+        >>> torch.finfo(torch.float16).max
+        65504.0
     """
     try:
         output = f(x.half())
@@ -621,7 +623,7 @@ def _moved(actual: Tensor, expected: Tensor) -> float:
 
 
 def _first(actual: Tensor, expected: Tensor) -> int:
-    """Find the first position along axis 1 where two results differ."""
+    """Find the first token where two results differ."""
     return next(t for t in range(actual.size(1)) if differs(actual[:, t], expected[:, t]))
 
 

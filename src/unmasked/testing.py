@@ -1,9 +1,9 @@
 """The doctor in a test suite: one line that holds an attention module to everything that `unmasked.diagnose` asks.
 
-from unmasked.testing import assert_attention
-
-def test_my_layer_attends():
-    assert_attention(MyLayer(12, 3), embed_dim=12, num_heads=3, causal=True)
+>>> from unmasked import CausalSelfAttention as MyLayer
+>>> def test_my_layer_attends():
+...     assert_attention(MyLayer(12, 12, 3), embed_dim=12, num_heads=3, causal=True)
+>>> test_my_layer_attends()
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from ..runs.cache import Cache
 from ..runs.server import run, warm
 from ..runs.steps import Limits, Outcome, Task
 from ..settings import Settings
-from . import equations, mutate
+from . import docstrings, equations, mutate
 from .cells import in_code, options
 from .checked import Checked, Report, Told, cell_subject, unrun
 from .claims import in_text
@@ -110,6 +110,7 @@ def check(
         every=settings.cite_equations,
         elsewhere=elsewhere,
     )
+    report.between += docstrings.faults(settings.packages, root, shelf)
     return report
 
 

