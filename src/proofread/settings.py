@@ -11,6 +11,8 @@
     workers = 4               # pages run side by side
     cache = ".cache/proofread"
     cite_equations = true     # a docstring must cite every numbered equation
+    standalone = 120          # lines that a program to copy may have, if it carries the packages' source
+    data = "100 kB"           # that a cell may send to its script
     strict = ["docs/*.md"]    # pages whose words are held to all that proofread knows of words
 
     [tool.proofread.words]    # of the words of those pages that could be turned round, the share that a claim holds
@@ -59,6 +61,8 @@ class Settings:
         words: By the kind of place (see `PLACES`), the least share of the words of strict pages that claims must hold.
         pages: Files and folders that hold all pages of the project: wherever one page is checked, the equations of the
             others are known.
+        standalone: Lines that a cell's program may have to be offered in the form that carries the packages' source.
+        data: Bytes of JSON that a cell may send to its script.
     """
 
     timeout: float = 120.0
@@ -68,6 +72,8 @@ class Settings:
     cache: Path = Path(".cache/proofread")
     packages: tuple[str, ...] = ()
     cite_equations: bool = False
+    standalone: int = 120
+    data: int = 100_000
     pages: tuple[str, ...] = ()
     strict: tuple[str, ...] = ()
     words: Mapping[str, float] = field(default_factory=dict)
@@ -223,4 +229,6 @@ _READERS: dict[str, Callable[[object], object]] = {
     "strict": _patterns,
     "words": _shares,
     "pages": _pages,
+    "standalone": _count,
+    "data": _size,
 }

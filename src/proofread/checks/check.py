@@ -18,7 +18,7 @@ from ..runs.server import run, warm
 from ..runs.steps import Limits, Outcome, Task
 from ..settings import Settings
 from . import docstrings, equations, mutate
-from .cells import in_code, options
+from .cells import in_code, in_data, options
 from .checked import Checked, Report, Told, cell_subject, unrun
 from .claims import in_text
 from .findings import Finding
@@ -97,7 +97,7 @@ def check(
         mathematics.keep(kept.directory)
     mathematics.prepare([text.prose.text for checked in report.pages for text in checked.texts])
     for checked in report.pages:
-        checked.findings += _findings(checked, settings)
+        checked.findings += _findings(checked, settings, root)
     report.words = mutate.shares(mutate.every(report))
     if whole:
         report.between += mutate.faults(report, settings)
@@ -123,13 +123,14 @@ def _elsewhere(paths: Sequence[Path], root: Path, settings: Settings, shelf: She
                 yield unrun(read(path.resolve(), root, shelf))
 
 
-def _findings(checked: Checked, settings: Settings) -> Iterator[Finding]:
+def _findings(checked: Checked, settings: Settings, root: Path) -> Iterator[Finding]:
     """What is wrong with a page once it has run."""
     path = checked.page.path
     for index, cell in enumerate(checked.page.cells):
         if cell.is_code:
             subject = cell_subject(index, cell)
-            for finding in (*options(path, cell), *in_code(path, index, cell, checked.code.get(index), settings)):
+            for finding in (*options(path, cell, root), *in_code(path, index, cell, checked.code.get(index), settings)):
                 yield replace(finding, subject=subject)
+    yield from in_data(checked, settings)
     for text in checked.texts:
         yield from in_text(checked.page, text, settings.is_strict(path))

@@ -1,7 +1,9 @@
 """A page with what its run gave and what was found on it, and the report of all pages."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from ..formulas import Formula, find
 from ..pages import numbers, prose
@@ -17,7 +19,7 @@ PICTURES = ("image/svg+xml", "image/png", "image/jpeg")
 
 @dataclass
 class Text:
-    """A Markdown text of a page: a Markdown cell's, or the alt text of a figure that a code cell draws."""
+    """A Markdown text of a page: a Markdown cell's, or the alt text or the caption of a figure of a code cell."""
 
     cell: int
     line: int
@@ -29,6 +31,7 @@ class Text:
     bits: dict[Claim | Computed, str] = field(default_factory=dict)  # what is compared to the bit
     stated: dict[int, tuple[list[str], list[str]]] = field(default_factory=dict)  # of a formula: faults, survivors
     drew: str = ""  # the random generator that evaluating it moved
+    caption: bool = False
 
     @property
     def published(self) -> str:
@@ -56,6 +59,7 @@ class Checked:
         texts: Its texts.
         code: What its code cells gave, by place.
         snippets: The programs of its code cells, by place.
+        data: The text that is the data of a code cell's script, by place.
         findings: What is wrong.
         why: Why it had to run; "" if it did not.
         began: When it last ran, in seconds since 1970; 0 if there was nothing to run.
@@ -67,6 +71,7 @@ class Checked:
     texts: list[Text] = field(default_factory=list)
     code: dict[int, Result] = field(default_factory=dict)
     snippets: dict[int, Snippet] = field(default_factory=dict)
+    data: dict[int, Text] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     why: str = ""
     began: float = 0.0
@@ -83,7 +88,8 @@ class Checked:
         """All that can be made of the page, as JSON knows it."""
         gave = [(place, asdict(result)) for place, result in sorted(self.code.items())]
         programs = [(place, asdict(snippet)) for place, snippet in sorted(self.snippets.items())]
-        return [asdict(self.page), [(text.cell, text.published) for text in self.texts], gave, programs]
+        texts = [(text.cell, text.published) for text in [*self.texts, *self.data.values()]]
+        return [asdict(self.page), texts, gave, programs]
 
     @property
     def subjects(self) -> dict[str, bool]:
@@ -112,9 +118,30 @@ class Checked:
         text = (snippet.importing if importing else snippet.runnable) if snippet else ""
         return text and f"# {self.page.path}, cell {cell + 1}\n{text}"
 
-    def of_cell(self, cell: int) -> list[str]:
-        """A Markdown cell's text, or a code cell's alt texts, as the reader sees them."""
-        return [text.published for text in self.texts if text.cell == cell]
+    def of_cell(self, cell: int, captions: bool = False) -> list[str]:
+        """A Markdown cell's text, or a code cell's alt texts or captions, as the reader sees them."""
+        return [text.published for text in self.texts if text.cell == cell and text.caption == captions]
+
+    @property
+    def captions(self) -> dict[tuple[int, int], tuple[int, str]]:
+        """The numbers and captions of the page's figures, by the places of their cell and output."""
+        found: dict[tuple[int, int], tuple[int, str]] = {}
+        for index, cell in enumerate(self.page.cells):
+            if cell.is_code and not {"remove-cell", "hide-output"} & set(cell.tags):
+                for place, caption in zip(figures(self.outputs(index)), self.of_cell(index, True), strict=False):
+                    found[index, place] = len(found) + 1, caption
+        return found
+
+    def digits(self, cell: int) -> int:
+        """How many digits the numbers have in the data of a cell's script."""
+        said = self.page.cells[cell].option("digits") or ""
+        return int(said) if said.isdecimal() else 4
+
+    def sent(self, cell: int) -> str:
+        """The data of a cell's script, as JSON; "" if there is none."""
+        given = self.data[cell].published if cell in self.data else ""
+        rounded = _rounded(json.loads(given), self.digits(cell)) if given else None
+        return json.dumps(rounded, ensure_ascii=False, separators=(",", ":")) if given else ""
 
     def outputs(self, cell: int) -> list[Output]:
         """What a code cell shows."""
@@ -189,12 +216,34 @@ def unrun(page: Page) -> Checked:
     checked = Checked(page)
     for index, cell in enumerate(page.cells):
         if cell.is_code:
-            alts = [option for option in cell.options if option.key == "alt"]
-            checked.texts += [Text(index, alt.line, prose.read(alt.value), []) for alt in alts]
+            said = [option for option in cell.options if option.key in ("alt", "caption")]
+            checked.texts += [
+                Text(index, each.line, prose.read(each.value), [], caption=each.key == "caption") for each in said
+            ]
+            for each in (option for option in cell.options if option.key == "data"):
+                value = f'__import__("json").dumps(({each.value}), default=lambda _: _.tolist(), allow_nan=False)'
+                asked = Computed(value, "", (0, len(each.value)), 0, late=False)
+                checked.data[index] = Text(index, each.line, Prose(each.value, computed=[asked]), [])
         else:
-            said = prose.read(cell.source, opens=index == 0)
-            checked.texts.append(Text(index, cell.line, said, find(cell.source)))
+            checked.texts.append(Text(index, cell.line, prose.read(cell.source, opens=index == 0), find(cell.source)))
     return checked
+
+
+def figures(outputs: Sequence[Output]) -> list[int]:
+    """The places of a cell's figures: of its pictures or, if it has none, of what it shows as HTML."""
+    for kinds in (PICTURES, ("text/html",)):
+        if found := [n for n, each in enumerate(outputs) if any(kind in each.get("data", {}) for kind in kinds)]:
+            return found
+    return []
+
+
+def _rounded(value: Any, digits: int) -> Any:
+    if isinstance(value, dict):
+        return {key: _rounded(each, digits) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_rounded(each, digits) for each in value]
+    number = float(f"{value:.{digits}g}") if isinstance(value, float) else value
+    return int(number) if isinstance(number, float) and number.is_integer() and abs(number) < 1e15 else number
 
 
 def has_snippet(cell: Cell) -> bool:

@@ -40,7 +40,7 @@ def plan(checked: Checked, timeout: float, mutants: bool) -> tuple[list[Owner], 
             raises = "raises-exception" in cell.tags
             name, seconds = f"code cell {index + 1}", patience(cell, timeout)
             steps.append(Step(cell.line, cell.source, name, raises, seconds, snippet=has_snippet(cell)))
-        for text in checked.texts:
+        for text in [*checked.texts, *checked.data.values()]:
             if text.cell == index:
                 evaluate(text, late=False)
     for text in checked.texts:

@@ -1,5 +1,7 @@
 """A page, read into cells that know the line they begin on."""
 
+import ast
+import itertools
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -84,6 +86,16 @@ class Page:
     def code(self) -> str:
         """All code of the page, for finding what the prose quotes."""
         return "\n".join(cell.source for cell in self.cells if cell.is_code)
+
+
+def leading_imports(code: str) -> int:
+    """How many lines of code its first imports take; 0 if it begins with something else."""
+    try:
+        body = ast.parse(code).body
+    except SyntaxError:
+        return 0
+    first = itertools.takewhile(lambda node: isinstance(node, (ast.Import, ast.ImportFrom)), body)
+    return max((node.end_lineno or 0 for node in first), default=0)
 
 
 def find_pages(paths: Iterable[Path]) -> list[Path]:

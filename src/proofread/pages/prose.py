@@ -16,9 +16,9 @@
 
 What stands before the comment is a number, a word, a code span, a formula, something emphasised, quoted or in brackets,
 or a link; before a waiver also anything without a space, such as a date. Digits need no claim in fenced code, formulas,
-references to equations, link targets, HTML tags, list numbers, names whose digits follow a letter (GPT-2, float32,
-H100; also 2-D), and code spans that quote the page's own code. What HTML and front matter say to readers (alt texts,
-titles, descriptions) is prose.
+references to equations, links to figures (``[Figure 2](#figure-2)``), link targets, HTML tags, list numbers, names
+whose digits follow a letter (GPT-2, float32, H100; also 2-D), and code spans that quote the page's own code. What HTML
+and front matter say to readers (alt texts, titles, descriptions) is prose.
 """
 
 import ast
@@ -61,6 +61,7 @@ _TOKEN = re.compile(
         | ^[ ]{{0,3}}\[(?!\^)[^\]\n]+\]:[ ]*\S+       # a reference's target
         | \[\^[\w-]+\]                               # footnotes
         | {REFERENCE}                                # to an equation, of which the registry knows
+      | (?<=\[)Figure[ ](?P<drawn>\d+)(?=\]\(\#figure-(?P=drawn)\))
         | \{{:?[ ]*[.\#][^{{}}\n]*\}}                  # attribute lists
         | &\#?\w+;
         | ^[ \t>]*\d+[.)][ ]                          # list numbers
@@ -148,10 +149,16 @@ class Prose:
             if not is_code or not re.search(r"[^\W\d]", said) or _parts(said.strip("`")) not in _parts(code):
                 yield start, end
 
-    def publish(self, values: Mapping[Claim | Computed, object]) -> str:
-        """The text for the reader: comments gone, computed figures in their place."""
-        parts, end = [], 0
-        filled = ((figure.span, str(values.get(figure, ""))) for figure in self.computed)
+    def publish(
+        self, values: Mapping[Claim | Computed, object], marks: Mapping[Claim | Computed, tuple[str, str]] | None = None
+    ) -> str:
+        """The text for the reader: comments gone, computed figures in their place, some figures between their marks."""
+        parts, end, marks = [], 0, marks or {}
+        filled = [(each.span, str(values.get(each, "")).join(marks.get(each, ("", "")))) for each in self.computed]
+        for claim in (each for each in self.claims if each in marks):
+            start, stop = claim.span
+            dollar = self.text[start - 1 : start] == "$"  # marks are no part of a formula
+            filled += zip([(start - dollar,) * 2, (stop + dollar,) * 2], marks[claim], strict=True)
         for (start, stop), text in sorted([*filled, *((span, "") for span in self._comments)]):
             parts += [self.text[end:start], text]
             end = stop

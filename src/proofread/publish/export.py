@@ -17,7 +17,8 @@ from ..formulas import mathematics as math
 from ..pages.page import find_pages
 from ..runs.steps import Output
 from ..settings import Settings
-from .notebook import relink
+from .layout import parts
+from .notebook import caption, relink
 from .render import Picture, pictures, shown
 
 # What says that a folder was made here, and may be made anew. MkDocs leaves hidden files alone.
@@ -122,17 +123,17 @@ def page(
         tex: Whether formulas stay TeX.
         link: Where its links lead.
     """
-    drawn = pictures(checked)
+    drawn, captions = pictures(checked), checked.captions
     pieces: list[str] = []
-    folded = False
-    for index, cell in enumerate(checked.page.cells):
-        if "remove-cell" in cell.tags:
-            continue
-        if ("solution" in cell.tags) is not folded:
-            folded = not folded
-            pieces.append('<details markdown="1">\n<summary>Solution</summary>' if folded else "</details>")
+    inside = ""
+    for fold, index, said in parts(checked, lambda cell: checked.of_cell(cell)[0]):
+        cell = checked.page.cells[index]
+        if fold != inside:
+            pieces += ["</details>"] * bool(inside)
+            pieces += [f'<details markdown="1">\n<summary>{fold}</summary>'] * bool(fold)
+            inside = fold
         if not cell.is_code:
-            text = relink(checked.of_cell(index)[0], link)
+            text = relink(said, link)
             pieces.append((text if tex else _mathml(text)).strip("\n"))
         elif cell.fence:
             pieces.append(cell.fence)
@@ -141,8 +142,11 @@ def page(
             shows = checked.outputs(index) if "hide-output" not in cell.tags else []
             for place, output in enumerate(shows):
                 picture = drawn.get((index, place))
+                captioned = captions.get((index, place))
+                pieces += [f'<a id="figure-{captioned[0]}"></a>'] if captioned else []
                 pieces.append(_image(picture, folder) if picture else _output(output, tex))
-    pieces += ["</details>"] if folded else []
+                pieces += [caption(*captioned)] if captioned else []
+    pieces += ["</details>"] if inside else []
     text = "\n\n".join(piece for piece in pieces if piece)
     return f"{text}\n", {f"{folder}/{name}": data for picture in drawn.values() for name, data in picture.files.items()}
 

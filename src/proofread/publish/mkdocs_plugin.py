@@ -6,6 +6,7 @@ own Markdown with all the site's extensions, so that links are checked and a pag
 
 import contextlib
 import functools
+import json
 import logging
 import posixpath
 import re
@@ -38,7 +39,7 @@ from ..pages.page import PageError
 from ..runs.cache import CacheError
 from ..runs.server import warm
 from ..settings import Settings, SettingsError
-from . import equations, fonts, reading, render
+from . import equations, figures, fonts, layout, reading, render
 from .deferred import defer
 from .notebook import as_notebook, as_script
 
@@ -49,9 +50,15 @@ defer("jupytext", "mkdocs_jupyter.convert")
 _STYLES = "assets/proofread.css"
 _SCRIPT = "assets/proofread.js"
 _FONT = "assets/proofread-math.woff2"
-# Placeholders: raw HTML, which Markdown leaves alone.
-_OPEN, _CLOSE = '<div data-fold="open"></div>', '<div data-fold="close"></div>'
-_FOLD = {_OPEN: '<details class="success"><summary>Solution</summary>', _CLOSE: "</details>"}
+# Of placeholders: raw HTML, which Markdown leaves alone. Material's search leaves out all until the next end of a tag
+# of the same name.
+_FOLD = {
+    layout.SOLUTION: ('<details class="success"><summary>Solution</summary>', "</details>"),
+    layout.CHECK: (
+        f'<details class="proofread-check"><summary>{layout.CHECK}</summary><p-check data-search-exclude="true">',
+        "</p-check></details>",
+    ),
+}
 _GITHUB = re.compile(r"https://github\.com/(?P<name>[^/]+/[^/]+?)(?:\.git)?/?\Z")
 _LINE_BREAK = re.compile(r"(<(pre|textarea|script|style)\b.*?</\2>)|\s*\n\s*", re.ASCII | re.DOTALL)
 _TEX = re.compile(r'(<math\b[^>]*?) alttext="[^"]*"')
@@ -66,11 +73,15 @@ class _Shown:
     Attributes:
         checked: The page.
         cells: The HTML of its cells, by their places.
+        folder: Where its files are in the site, by the name of a file of the docs.
+        beside: How the page addresses that folder.
         downloads: The HTML of the links to its downloads; "" if there are none.
     """
 
     checked: Checked
     cells: dict[int, str]
+    folder: PurePosixPath
+    beside: str
     downloads: str = ""
 
 
@@ -159,11 +170,11 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         assert page is not None
         folder = PurePosixPath(uri).with_suffix("")
         beside = get_relative_url(f"{folder}/", page.url).removeprefix("./")
-        packages, repository = self._settings.packages, config.repo_url or ""
+        packages, repository, longest = self._settings.packages, config.repo_url or "", self._settings.standalone
         script, notebook = f"{folder.name}.py", f"{folder.name}.ipynb"
 
         def make(**ask: Callable[[str], str]) -> dict[str, dict[str, str]]:
-            rendered = render.render(checked, beside, ask["markdown"], packages, ask["latex"])
+            rendered = render.render(checked, beside, ask["markdown"], ask["latex"], longest)
             if checked.page.is_script:
                 rendered.files[notebook] = as_notebook(checked, ask["link"], packages, repository).encode()
                 rendered.files[script] = as_script(checked, ask["link"]).encode()
@@ -175,7 +186,7 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         try:
             made = self._shelf.made(
                 f"{checked.page.path} shown",
-                [checked.content, beside, packages, repository, folder.name, config.site_url],
+                [checked.content, beside, packages, repository, folder.name, config.site_url, longest],
                 make,
                 markdown=_converter(config),
                 latex=render.from_latex,
@@ -185,7 +196,7 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
             raise PluginError(str(error)) from None
         except PageError as error:
             raise PluginError(f"the pages cannot be published:\n{error}") from None
-        shown = _Shown(checked, {int(place): cell for place, cell in made["cells"].items()})
+        shown = _Shown(checked, {int(place): cell for place, cell in made["cells"].items()}, folder, beside)
         if checked.page.is_script:
             offered = {"Notebook": f"{beside}{notebook}", "Script": f"{beside}{script}"}
             if github := _GITHUB.match(repository):
@@ -226,16 +237,21 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
             if not mark:
                 raise PluginError(_lost(shown.checked, index))
             html = before + cell + after
-        for mark, tags in _FOLD.items():
-            html = html.replace(mark, tags)
+        for fold, tags in _FOLD.items():
+            for mark, tag in zip(_fold(fold), tags, strict=True):
+                html = html.replace(mark, tag)
         # What a formula says is not what its signs say one after the other. Its TeX is for browsers without MathML, of
         # which there are none left, and would be a third of it.
         html = html.replace('<span class="math-display"', '<span class="math-display" data-search-exclude="true"')
         html = _TEX.sub(r"\1", html)
-        above, below = _about(shown, html)
+        html, given = figures.offer(html, shown.checked)
+        if given:
+            told = json.dumps(given, ensure_ascii=False, separators=(",", ":"))
+            files.append(File.generated(config, f"{shown.folder}/figures.json", content=told))
+        above = reading.about(shown.checked, html, f"{shown.beside}figures.json" if given else "") + shown.downloads
         title, end, rest = html.partition("</h1>\n")
         html = title + end + above + rest if end else above + html
-        return _unfit(shown.checked.findings) + html + below
+        return _unfit(shown.checked.findings) + html + _scripts(shown.checked, page, files)
 
     def on_post_page(self, output: str, *, page: Page, config: MkDocsConfig) -> str:
         """Drop the white space that a theme leaves between its tags: a third of what it adds to a page."""
@@ -279,22 +295,38 @@ class _Preprocessor(Preprocessor):  # type: ignore[misc]
 
 
 def _markdown(shown: _Shown) -> str:
-    pieces, folded = [], False
-    for index, cell in enumerate(shown.checked.page.cells):
-        if "remove-cell" in cell.tags:
-            continue
-        if ("solution" in cell.tags) is not folded:
-            folded = not folded
-            pieces.append(_OPEN if folded else _CLOSE)
+    pieces, inside = [], ""
+    captions = shown.checked.captions
+    for fold, index, text in layout.parts(shown.checked, functools.partial(figures.marked, shown.checked)):
+        if fold != inside:
+            pieces += [*_fold(inside)[1:], *_fold(fold)[:1]]
+            inside = fold
         # A Markdown page shows its code as it stands there.
-        pieces.append(cell.fence if cell.is_code else shown.checked.of_cell(index)[0])
+        pieces.append(shown.checked.page.cells[index].fence or text)
         if index in shown.cells:
+            # MkDocs holds links to a figure against what has that name in the Markdown.
+            numbers = [number for (cell, _), (number, _) in captions.items() if cell == index]
+            pieces += [f'<div class="proofread-anchor" id="figure-{number}"></div>' for number in numbers]
             pieces.append(_placeholder(index))
-    return "\n\n".join([*pieces, _CLOSE] if folded else pieces)
+    return "\n\n".join([*pieces, *_fold(inside)[1:]])
+
+
+def _fold(title: str) -> Sequence[str]:
+    """The placeholders for the begin and the end of a fold."""
+    return [f'<div data-fold="{end} {title}"></div>' for end in ("begin", "end")] if title else []
 
 
 def _placeholder(index: int) -> str:
     return f'<div data-cell="{index + 1}"></div>'
+
+
+def _scripts(checked: Checked, page: Page, files: Files) -> str:
+    """The modules that a page names, each once."""
+    named = [cell.option("script") for cell in checked.page.cells if cell.is_code and "remove-cell" not in cell.tags]
+    folder = posixpath.dirname(page.file.src_uri)
+    found = (files.get_file_from_path(posixpath.normpath(posixpath.join(folder, each))) for each in named if each)
+    addresses = dict.fromkeys(get_relative_url(file.url, page.url) for file in found if file)
+    return "".join(f'\n<script type="module" src="{address}"></script>' for address in addresses)
 
 
 def _lost(checked: Checked, index: int) -> str:
@@ -340,12 +372,6 @@ def _equation(pages: Mapping[str, _Shown], page: Page, files: Files, number: str
             file = files.get_file_from_path(uri)
             return f"{get_relative_url(file.url, page.url)}#eq-{number}" if file else None
     return None
-
-
-def _about(shown: _Shown, html: str) -> tuple[str, str]:
-    """What a page says of itself, below its title and at its end."""
-    minutes = f'<p class="proofread-minutes" data-search-exclude="true">{reading.minutes(html)} min</p>\n'
-    return minutes * shown.checked.page.is_script + shown.downloads, reading.footer(shown.checked, html)
 
 
 def _downloads(offered: Mapping[str, str]) -> str:

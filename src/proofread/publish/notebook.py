@@ -16,6 +16,7 @@ _HIDDEN = {
     "hide-input": {"source_hidden": True},
     "hide-output": {"outputs_hidden": True},
     "solution": {"source_hidden": True, "outputs_hidden": True},
+    "check": {"source_hidden": True, "outputs_hidden": True},
 }
 _BOX = re.compile(r'(?:!!!|\?\?\?\+?)[ ]+(?P<kind>[\w-]+)[\w -]*?(?:[ ]+"(?P<title>.*)")?[ ]*')
 _TAB = re.compile(r'===[!+]?[ ]+"(?P<title>.*)"[ ]*')
@@ -63,7 +64,7 @@ def as_notebook(
     """
     import nbformat.v4
 
-    made = notebook(checked)
+    made = _captioned(checked)
     for cell in made.cells:
         if cell["cell_type"] == "markdown":
             cell["source"] = for_jupyter(cell["source"], link)
@@ -84,7 +85,7 @@ def as_script(checked: Checked, link: Callable[[str], str] = str) -> str:
     import jupytext
     import nbformat
 
-    made = notebook(checked)
+    made = _captioned(checked)
     made["metadata"] = nbformat.from_dict({"jupytext": {"notebook_metadata_filter": "-all"}})
     for cell in made.cells:
         cell["metadata"].pop("jupyter", None)
@@ -93,6 +94,25 @@ def as_script(checked: Checked, link: Callable[[str], str] = str) -> str:
         elif "raises-exception" in cell["metadata"].get("tags", []):
             cell["source"] = _caught(cell["source"])
     return str(jupytext.writes(made, fmt="py:percent"))
+
+
+def caption(number: int, said: str) -> str:
+    """A figure's caption, as text below it."""
+    return f"**Figure {number}.** {' '.join(said.split())}"
+
+
+def _captioned(checked: Checked) -> "NotebookNode":
+    """The notebook with the captions of a cell's figures below it."""
+    import nbformat.v4
+
+    made, captions = notebook(checked), checked.captions
+    for index in sorted({cell for cell, _ in captions}, reverse=True):
+        numbered = [captioned for (cell, _), captioned in captions.items() if cell == index]
+        anchors = "".join(f'<a id="figure-{number}"></a>' for number, _ in numbered)
+        said = "\n\n".join(caption(*captioned) for captioned in numbered)
+        below = nbformat.v4.new_markdown_cell(f"{anchors}{said}", id=f"cell-{index + 1}-caption")
+        made.cells.insert(index + 1, below)
+    return made
 
 
 def for_jupyter(markdown: str, link: Callable[[str], str] = str) -> str:

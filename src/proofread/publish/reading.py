@@ -1,14 +1,19 @@
-"""What a page says of itself: how long it takes to read, when it last ran, on what, and how long that took."""
+"""What a page says of itself: how long it takes to read, and when it was checked with what on what."""
 
+import ast
 import re
+from contextlib import suppress
 from datetime import UTC, datetime
 from html import escape, unescape
 
 from ..checks.checked import Checked
 
 WORDS_A_MINUTE = 200  # slow for prose, and there are code and formulas on the way
-# What a page shows is looked at; what it says is read. Formulas are told by their signs, which are no words.
-_SHOWN = re.compile(r"<(section|svg|style|script|math)\b.*?</\1>", re.DOTALL)
+# What a page shows is looked at; what it says is read. Formulas are told by their signs, which are no words. What it
+# folds away is there for who wants more.
+_SHOWN = re.compile(
+    r'<(section|svg|style|script|math|p-check)\b.*?</\1>|<details class="proofread-.*?</details>', re.DOTALL
+)
 _TAG = re.compile(r"<[^>]*>")
 _WORD = re.compile(r"\w[\w'’.-]*")
 _SIGNS = re.compile(r"\((R|TM|tm)\)|\bCPU\b|\bProcessor\b")
@@ -20,24 +25,31 @@ def minutes(html: str) -> int:
     return max(1, round(words / WORDS_A_MINUTE))
 
 
-def last_run(checked: Checked) -> str:
-    """When a page last ran, on what, and how long that took; "" if it has nothing to run or did not come to its end."""
+def checked_on(checked: Checked) -> str:
+    """When a page last ran, and what it used; "" if it has nothing to run or did not come to its end."""
     if not checked.machine:
         return ""
-    began = datetime.fromtimestamp(checked.began, UTC)
-    device = " ".join(_SIGNS.sub("", checked.machine.device).split())
-    return (
-        f'Last run on <time datetime="{began:%Y-%m-%dT%H:%M:%SZ}">{began:%Y-%m-%d, %H:%M} UTC</time> '
-        f"in {_seconds(checked.seconds)}, with torch {escape(checked.machine.torch)} on {escape(device)}."
-    )
+    date = f"{datetime.fromtimestamp(checked.began, UTC):%Y-%m-%d}"
+    told = [f'Checked on <time datetime="{date}">{date}</time>']
+    told += [f"torch {escape(checked.machine.torch)}"] * _computes(checked)
+    return ", ".join([*told, escape(" ".join(_SIGNS.sub("", checked.machine.device).split()))])
 
 
-def footer(checked: Checked, html: str) -> str:
-    """The line that ends a page; no prose to search for."""
-    read = minutes(html)
-    told = [f"{read} minute{'s' * (read != 1)} to read.", last_run(checked)]
-    return f'\n<p class="proofread-reading" data-search-exclude="true">{" ".join(filter(None, told))}</p>\n'
+def about(checked: Checked, html: str, figures: str) -> str:
+    """The line below a page's title; no prose to search for. It names the file of what gave the page's figures."""
+    told = [f"{minutes(html)} min"] * checked.page.is_script + [checked_on(checked)]
+    line = " · ".join(filter(None, told))
+    named = f' data-figures="{figures}"' if figures else ""
+    return f'<p class="proofread-about" data-search-exclude="true"{named}>{line}</p>\n' if line else ""
 
 
-def _seconds(seconds: float) -> str:
-    return f"{seconds:.1f} s" if seconds < 100 else f"{seconds:.0f} s"
+def _computes(checked: Checked) -> bool:
+    """Whether a page takes torch, itself or by what its programs need."""
+    imported = set()
+    for cell in checked.page.cells:
+        with suppress(SyntaxError):  # a cell may show what is none
+            for node in ast.walk(ast.parse(cell.source if cell.is_code else "")):
+                named = [each.name for each in node.names] if isinstance(node, ast.Import) else []
+                imported |= {*named, node.module or ""} if isinstance(node, ast.ImportFrom) else {*named}
+    needed = {name for snippet in checked.snippets.values() for name in snippet.requires}
+    return "torch" in {name.partition(".")[0] for name in imported | needed}

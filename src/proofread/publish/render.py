@@ -5,16 +5,17 @@ import functools
 import html
 import re
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..checks.checked import PICTURES, Checked
+from ..checks.checked import PICTURES, Checked, count, figures
 from ..formulas import mathematics as math
-from ..pages.page import PageError
+from ..pages.page import PageError, leading_imports
 from ..runs.steps import Output
+from ..settings import Settings
 from .notebook import notebook
 
 if TYPE_CHECKING:  # it takes a second to import, and a build in which no cell has changed needs it not at all
@@ -77,8 +78,8 @@ def render(
     checked: Checked,
     beside: str = "",
     markdown: Callable[[str], str] = html.escape,
-    packages: Sequence[str] = (),
     latex: Callable[[str], str] = from_latex,
+    standalone: int = Settings.standalone,
 ) -> Rendered:
     """Render what a page shows of its code cells; the same arguments always give the same.
 
@@ -87,8 +88,8 @@ def render(
             are only the links to their programs.
         beside: How the page addresses the folder of its files: "" or "page/".
         markdown: Turns the Markdown that a cell shows into HTML.
-        packages: Those that the programs import in their other form.
         latex: Turns the LaTeX that a cell shows into MathML.
+        standalone: Lines that a program may have that carries the packages' source.
 
     Raises:
         RenderError: mkdocs-jupyter no longer has what this needs.
@@ -96,17 +97,19 @@ def render(
     """
     rendered = Rendered()
     executed = notebook(checked)
-    drawn = pictures(checked)
+    drawn, captions = pictures(checked), checked.captions
     shows: dict[int, Any] = {}
     for index, (cell, made) in enumerate(zip(checked.page.cells, executed.cells, strict=True)):
         if not cell.is_code or "remove-cell" in cell.tags:
             continue
-        links, files = _programs(checked, index, beside, packages)
+        links, files = _programs(checked, index, standalone)
+        links = links.replace('href="', f'href="{beside}')
         rendered.files |= files
         if not checked.page.is_script:
             rendered.cells |= {index: links} if links else {}
             continue
         made["outputs"] = [] if "hide-output" in cell.tags else made["outputs"]
+        (stands,) = figures(made["outputs"])[:1] if cell.option("script") else [None]
         for place, output in enumerate(made["outputs"]):
             if picture := drawn.get((index, place)):
                 rendered.files |= picture.files
@@ -115,8 +118,19 @@ def render(
                 output["data"] = {"text/html": _formula(output, checked, index, latex)}
             elif "data" in output and not shown(output):
                 output["data"] = {"text/plain": f"({', '.join(output['data'])})"}
+            if place == stands:
+                output["data"] = {"text/html": _live(output["data"]["text/html"], checked, index, beside, rendered)}
+            if captioned := captions.get((index, place)):
+                output["data"] = {"text/html": _captioned(output["data"]["text/html"], *captioned, markdown)}
+        imports = ""
+        if "imports" in cell.tags:
+            lines = cell.shown.split("\n")
+            length = leading_imports(cell.shown)
+            first, made["source"] = "\n".join(lines[:length]), "\n".join(lines[length:]).strip("\n")
+            imports = f'<details class="proofread-imports"><summary>imports</summary>{_highlight(first)}</details>'
+            links = links if made["source"] else ""
         # The mark by which nbconvert's own TagRemovePreprocessor hides a cell's input.
-        made["metadata"].update(transient={"remove_source": "hide-input" in cell.tags}, programs=links)
+        made["metadata"].update(transient={"remove_source": "hide-input" in cell.tags}, imports=imports, programs=links)
         shows[index] = made
     if shows:
         executed["cells"] = list(shows.values())
@@ -127,20 +141,36 @@ def render(
     return rendered
 
 
-def _programs(checked: Checked, index: int, beside: str, packages: Sequence[str]) -> tuple[str, dict[str, bytes]]:
-    """The links to a cell's programs, and these. A script of the site makes copy buttons of the links."""
-    snippet = checked.snippets.get(index)
-    if snippet is None:
-        return "", {}
+def _programs(checked: Checked, index: int, standalone: int) -> tuple[str, dict[str, bytes]]:
+    """The links to a cell's programs, and these. A script of the site lets the links copy."""
+    importing, alone = checked.program(index, importing=True), checked.program(index)
+    if alone == importing or len(alone.splitlines()) > standalone:
+        alone = ""
     name = f"cell-{index + 1}"
-    other = checked.program(index, importing=True) if snippet.importing != snippet.runnable else ""
-    offered = [
-        ("Copy runnable", f"{name}.py", checked.program(index)),
-        (f"with import {', '.join(packages)}", f"{name}-importing.py", other),
+    offered = {f"{name}.py": ("with imports", importing), f"{name}-alone.py": ("stand-alone", alone)}
+    links = [
+        f'<a href="{file}">Copy {form} ({count(len(program.splitlines()), "line")})</a>'
+        for file, (form, program) in offered.items()
+        if program
     ]
-    links = [f'<a href="{beside}{file}">{label}</a>' for label, file, program in offered if program]
-    paragraph = f'<p class="proofread-programs" data-search-exclude="true">{" ".join(links)}</p>' if links else ""
-    return paragraph, {file: program.encode() for _, file, program in offered if program}
+    opened = '<details class="proofread-copy" data-search-exclude="true"><summary>Copy</summary>'
+    files = {file: program.encode() for file, (_, program) in offered.items() if program}
+    return f"{opened}{''.join(links)}</details>" if links else "", files
+
+
+def _live(figure: str, checked: Checked, index: int, beside: str, rendered: Rendered) -> str:
+    """A figure in the element in which a script of the page may draw, with the address of what it draws."""
+    name = f"cell-{index + 1}.json"
+    if sent := checked.sent(index):
+        rendered.files[name] = sent.encode()
+    data = f' data-json="{beside}{name}" data-bytes="{len(sent)}"' if sent else ""
+    module = Path(checked.page.cells[index].option("script") or "").stem
+    return f'<div class="proofread-live" data-live="{html.escape(module)}"{data}>{figure}</div>'
+
+
+def _captioned(figure: str, number: int, caption: str, markdown: Callable[[str], str]) -> str:
+    said = re.sub(r"\A<p>|</p>\Z", "", markdown(caption).strip())
+    return f"<figure>{figure}<figcaption><b>Figure {number}.</b> {said}</figcaption></figure>"
 
 
 def pictures(checked: Checked) -> dict[tuple[int, int], Picture]:

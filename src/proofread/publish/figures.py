@@ -1,0 +1,79 @@
+"""Offers the reader of a figure in the prose what gave it: the expression that the author wrote, and its value.
+
+A figure goes through Markdown between two characters that no text has. Where it comes out in the text of a page it
+becomes an element of its own; in a title, a link or an attribute it stays as it is.
+"""
+
+import re
+from collections.abc import Sequence
+
+from ..checks.checked import Checked, Text
+from ..pages.numbers import VULGAR, WORDS, Value
+from ..pages.prose import Claim, Computed
+
+Given = tuple[str, str]
+_FIRST, _END = 0xF0000, "\U000ffffd"
+_MARK = re.compile("[\U000f0000-\U000ffffd]")
+_TITLE = re.compile(r"[ >]*#{1,6}[ \t]|[^\n]*\n[ >]*(?:=+|-+)[ \t]*(?:\n|\Z)")
+_CLOSED = "a|abbr|button|h[1-6]|label|math|script|style|summary|svg"
+_TAG = re.compile(rf"<(?P<end>/?)(?P<closed>{_CLOSED})\b[^>]*>|<[^>]*>")
+_LONGEST = 120
+
+
+def marked(checked: Checked, cell: int) -> str:
+    """A Markdown cell's text as the reader sees it, with its figures between marks."""
+    every = enumerate(_offered(checked))
+    marks = {figure: (chr(_FIRST + place), _END) for place, (text, figure) in every if text.cell == cell}
+    (said,) = (text for text in checked.texts if text.cell == cell)
+    return said.prose.publish(said.values, marks)
+
+
+def offer(html: str, checked: Checked) -> tuple[str, list[Given]]:
+    """Make elements of a page's marked figures; and what gave them, in their order."""
+    if not _MARK.search(html):
+        return html, []
+    offered, given = _offered(checked), []
+
+    def element(mark: re.Match[str]) -> str:
+        if mark[0] == _END:
+            return "</p-f>"
+        text, figure = offered[ord(mark[0]) - _FIRST]
+        given.append((figure.expression, _written(text.exact.get(figure, text.values[figure]))[:_LONGEST]))
+        return "<p-f>"
+
+    pieces, depth, end = [], 0, 0
+    for tag in _TAG.finditer(html):
+        pieces += [_MARK.sub("" if depth else element, html[end : tag.start()]), _MARK.sub("", tag[0])]
+        depth += (-1 if tag["end"] else 1) if tag["closed"] else 0
+        end = tag.end()
+    return "".join([*pieces, _MARK.sub(element, html[end:])]), given
+
+
+def _offered(checked: Checked) -> Sequence[tuple[Text, Claim | Computed]]:
+    """The figures of a page's prose that a reader may ask about."""
+    return [
+        (text, figure)
+        for text in checked.texts
+        if not checked.page.cells[text.cell].is_code
+        for figure in text.values
+        if _counts(figure) and not _heads(text.prose.text, figure.span[0])
+    ]
+
+
+def _counts(figure: Claim | Computed) -> bool:
+    """Whether it is a figure, and no word that holds."""
+    typed = figure.typed if isinstance(figure, Claim) else "0"
+    return re.search(rf"\d|{VULGAR}", typed) is not None or typed.lower() in WORDS
+
+
+def _heads(text: str, place: int) -> bool:
+    """Whether a place is in a title or in front matter."""
+    front = re.match(r"---[ \t]*\n.*?\n(?:---|\.\.\.)[ \t]*(?:\n|\Z)", text, re.DOTALL)
+    line = text.rfind("\n", 0, place) + 1
+    return _TITLE.match(text, line) is not None or (front is not None and place < front.end())
+
+
+def _written(value: Value) -> str:
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_written, value))}]"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
