@@ -132,3 +132,39 @@ def test_settings_that_cannot_be_meant(tmp_path: Path, said: str, message: str) 
     with pytest.raises(SettingsError) as raised:
         Settings.load(tmp_path)
     assert message in str(raised.value)
+
+
+PHRASES = """
+# %%
+tall = True
+shape = ("row", "column")
+
+# %% [markdown]
+# **A mask has a *row* for
+# each query**<!--= "A mask has a row for each query" if tall else "A mask has a column for each query" -->. It has a
+# column for each key<!--= f"a {shape[1]} for each key" -->, not a row<!--= "not a row" if tall else "a row" -->.
+"""
+
+
+def test_a_claim_takes_in_all_words_that_its_expression_spells(tmp_path: Path) -> None:
+    (tmp_path / "page.py").write_text(PHRASES)
+    report = check([tmp_path / "page.py"], root=tmp_path)
+    assert report.findings == []
+    (text,) = report.pages[0].texts
+    assert [claim.typed for claim in text.prose.claims] == [
+        "A mask has a row for each query",
+        "a column for each key",
+        "not a row",
+    ]
+    assert all(swap.held for swap in mutate.every(report)), mutate.every(report)
+    assert len(mutate.every(report)) == 5
+
+
+@pytest.mark.parametrize(
+    ("said", "instead"),
+    [("# column for", "# row for"), ("not a row<", "a row<"), ("# each query**", "# no query**")],
+)
+def test_a_phrase_that_is_not_what_its_expression_gives_is_a_finding(tmp_path: Path, said: str, instead: str) -> None:
+    assert said in PHRASES
+    (tmp_path / "page.py").write_text(PHRASES.replace(said, instead))
+    assert len(check([tmp_path / "page.py"], root=tmp_path).findings) == 1

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ..pages.prose import Claim
+from ..pages.prose import Claim, plain
 from ..settings import PLACES, Settings
 from .checked import Checked, Report, Text
 from .claims import disagreement
@@ -98,7 +98,9 @@ def swaps(checked: Checked) -> Iterator[Swap]:
 def _notices(claim: Claim, text: Text, place: int, word: str, other: str) -> bool:
     if claim not in text.values:
         return False
-    swapped = replace(claim, typed=claim.typed[:place] + other + claim.typed[place + len(word) :])
+    said = text.prose.text[slice(*claim.span)]
+    typed = said[:place] + other + said[place + len(word) :]
+    swapped = replace(claim, typed=typed if said == claim.typed else plain(typed))
     value = text.values[claim]
     return not any(disagreement(text, claim, value, strict=True)) and any(
         disagreement(text, swapped, value, strict=True)

@@ -15,10 +15,12 @@
     of the block that follows it.
 
 What stands before the comment is a number, a word, a code span, a formula, something emphasised, quoted or in brackets,
-or a link; before a waiver also anything without a space, such as a date. Digits need no claim in fenced code, formulas,
-references to equations, links to figures (``[Figure 2](#figure-2)``), link targets, HTML tags, list numbers, names
-whose digits follow a letter (GPT-2, float32, H100; also 2-D), and code spans that quote the page's own code. What HTML
-and front matter say to readers (alt texts, titles, descriptions) is prose.
+or a link; several words where a branch of the expression spells them, as in
+``a row each<!--= "a row each" if tall else "a column each" -->``; before a waiver also anything without a space, as a
+date. Digits need no claim in fenced code, formulas, references to equations, links to figures
+(``[Figure 2](#figure-2)``), link targets, HTML tags, list numbers, names whose digits follow a letter (GPT-2, float32,
+H100; also 2-D), and code spans that quote the page's own code. What HTML and front matter say to readers (alt texts,
+titles, descriptions) is prose.
 """
 
 import ast
@@ -91,6 +93,7 @@ _BEFORE = re.compile(
 
 _PART = re.compile(r"\d+(?:\.\d+)?|\w+|\S")
 _EXACTLY = re.compile(r"#\s*to the bit:\s*(\S.*)")
+_MARKED = r"[*_`]*"  # what emphasizes a word, or makes code of it
 _UNSPACED = re.compile(r"[^\s<>|]+\Z")
 
 
@@ -246,18 +249,54 @@ def _comment(prose: Prose, token: re.Match[str], line: int, covered: list[tuple[
         found = [p.search(text, max(0, start - 400), start) for p in ((_BEFORE, _UNSPACED) if waives else (_BEFORE,))]
         spoken_of = [claimed for claimed in found if claimed]
         covered.extend(claimed.span() for claimed in spoken_of)
-        if not spoken_of:
+        phrase = None if waives else _phrase(text, start, said)
+        if not spoken_of and not phrase:
             prose.problems.append((line, f"<!--{token['kind']} {said} --> must directly follow what it speaks of"))
         elif not waives:
             if _check(prose, said, line):
-                (claimed,) = spoken_of
-                name = next(name for name in "abcdefghi" if claimed[name] is not None)
-                place, late = claimed.span(name), token["kind"] == "=="
-                prose.claims.append(Claim(claimed[name], said, place, prose.line(place[0]), late))
+                if phrase:
+                    place, typed = phrase, plain(text[slice(*phrase)])
+                    covered.append(place)
+                else:
+                    name = next(name for name in "abcdefghi" if spoken_of[0][name] is not None)
+                    place, typed = spoken_of[0].span(name), spoken_of[0][name]
+                prose.claims.append(Claim(typed, said, place, prose.line(place[0]), token["kind"] == "=="))
         elif any(re.search(rf"\d|{VULGAR}", claimed[0]) for claimed in spoken_of):
             prose.waivers.append((line, said))
         else:
             prose.problems.append((line, f"the waiver ({said}) covers no figure; remove it"))
+
+
+def plain(phrase: str) -> str:
+    """A phrase as it is read: on one line, without marks of emphasis and code."""
+    return " ".join(re.sub(_MARKED, "", phrase).split())
+
+
+def _phrase(text: str, end: int, expression: str) -> tuple[int, int] | None:
+    """Where the words stand before a comment that one of the expression's branches gives, if it gives several."""
+    found: list[tuple[int, int]] = []
+    try:
+        branches = [*_branches(_parse(expression).body)]
+    except SyntaxError:  # which is told
+        return None
+    for said in branches:
+        words = [re.escape(word) if word else r"\S+?" for word in said]
+        gap = rf"{_MARKED}[ \n>]+{_MARKED}"
+        phrase = re.compile(rf"(?<![\w*_`]){_MARKED}{gap.join(words)}(?={_MARKED}\Z)", re.IGNORECASE)
+        if len(words) > 1 and (match := phrase.search(text, max(0, end - 1000), end)):
+            found.append(match.span())
+    return min(found, default=None)
+
+
+def _branches(node: ast.expr) -> Iterator[list[str]]:
+    """The words of each text that an expression can give, "" for one that it computes."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield node.value.split()
+    elif isinstance(node, ast.JoinedStr):
+        parts = (str(each.value) if isinstance(each, ast.Constant) else "\0" for each in node.values)
+        yield ["" if "\0" in word else word for word in "".join(parts).split()]
+    elif isinstance(node, ast.IfExp):
+        yield from (*_branches(node.body), *_branches(node.orelse))
 
 
 def _computed(prose: Prose, token: re.Match[str], line: int) -> None:
