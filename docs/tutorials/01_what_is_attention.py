@@ -185,8 +185,9 @@ some_weights
 #   torch.allclose(softmax(some_scores + 5), some_weights) -->. A score that is larger by one has $e$, or 2.72<!--=
 #   some_weights[0, 0] / some_weights[0, 1] -->, times the weight.
 #
-# The last point helps in practice. In `float32` the exponential of 100<!--= torch.tensor(100.0).exp() == math.inf -->
-# is infinite, so libraries subtract<!--= torch.allclose(attention_weights(some_scores + 100), some_weights) -->
+# The last point helps in practice. In `float32` the exponential of
+# 100<!--= next(n for n in range(20, 200, 20) if torch.tensor(float(n)).exp() == math.inf) --> is infinite, so libraries
+# subtract<!--= torch.allclose(attention_weights(some_scores + 100), some_weights) -->
 # the largest score from the whole row first.
 #
 # ## Scores: scaled dot products

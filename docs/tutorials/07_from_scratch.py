@@ -2,7 +2,7 @@
 # # Is my multi-head attention right? From scratch against PyTorch
 #
 # **Give it the matrices and biases of `torch.nn.MultiheadAttention`, and compare more than the output.** Some
-# twenty<!--== 15 <= lines <= 23 --> lines of tensor code, derived below step by step, differ from PyTorch's layer by
+# twenty<!--== round(lines, -1) --> lines of tensor code, derived below step by step, differ from PyTorch's layer by
 # less than 0.00001<!--== max(found.values()) < 0.00001 -->: in the output, in the weights of every head, in every
 # gradient. The package behind this site agrees in each of {{= len(drawn) }} combinations of the layer's options. Such a
 # comparison is worth as much as these four:

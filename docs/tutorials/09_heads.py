@@ -445,7 +445,7 @@ else:
 #
 # `check` judges an answer by the name in brackets: [how](../start.md#do-the-exercises).
 #
-# **Sizes that tell** (`sizes-that-tell`). Give four<!--= len((B, N, H, D)) --> numbers, for batch, tokens, heads and
+# **Sizes that tell** (`sizes-that-tell`). Give four<!--= split_heads(draw(B, N, H * D), H).dim() --> numbers, for batch, tokens, heads and
 # head_dim, at which no mistake hides. They are tried on the wrong versions of [the
 # index](09_museum.py#a-test-that-passes-everything). Then see which hide if you make one of them smaller.
 #

@@ -405,7 +405,7 @@ assert probes.skips_hooks(called, lambda: called(x)) is None
 by_call, found.text
 
 # %% [markdown]
-# Two<!--= len([direct, called]) --> calls, and the hook ran once<!--= "once" if by_call == 1 else "twice" -->. The
+# Two calls, and the hook ran once<!--= "once" if by_call == 1 else "twice" -->. The
 # outputs are equal<!--= off["forward"] == 0 -->. **Hides** while there are no hooks. **Fix:** call the module.
 #
 # ## Weights asked for and not used { #need-weights-costs }

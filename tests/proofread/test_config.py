@@ -26,8 +26,11 @@ def test_each_setting_is_read(tmp_path: Path) -> None:
     pages = ["docs", "README.md"]
     packages = ["mine", "yours"]
     cite_equations = true
+    strict = ["docs/*.md"]
     """
-    expected = Settings(0.5, 3 * 2**29, 3000, 2, Path("kept"), ("mine", "yours"), True, ("docs", "README.md"))
+    expected = Settings(
+        0.5, 3 * 2**29, 3000, 2, Path("kept"), ("mine", "yours"), True, pages=("docs", "README.md"), strict=("docs/*.md",)
+    )
     assert load(tmp_path, text) == expected
 
 
@@ -49,6 +52,8 @@ def test_each_setting_is_read(tmp_path: Path) -> None:
         ("pages = 'docs'", "pages ('docs') must be a list of files and folders, such as [\"docs\"]"),
         ("packages = 'mine'", "packages ('mine') must be a list of names of packages, such as [\"mypackage\"]"),
         ("cite_equations = 'yes'", "cite_equations ('yes') must be true or false"),
+        ("strict = 'docs'", "strict ('docs') must be a list of patterns of pages, such as [\"docs/*.md\"]"),
+        ("strict = ['']", "strict (['']) must be a list of patterns of pages"),
         ("packages = ['my-package']", "packages (['my-package']) must be a list of names of packages"),
     ],
 )
@@ -70,3 +75,11 @@ def test_settings_that_are_no_table_are_named(tmp_path: Path) -> None:
 def test_a_file_that_is_not_toml_is_named(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"pyproject\.toml is not TOML: .*line 1"):
         load(tmp_path, "[tool.proofread\n")
+
+
+def test_patterns_name_the_strict_pages() -> None:
+    settings = Settings(strict=("docs/*.md", "docs/tutorials/01_*"))
+    assert settings.is_strict("docs/index.md")
+    assert settings.is_strict("docs/tutorials/01_what.py")
+    assert not settings.is_strict("docs/tutorials/02_scale.py")
+    assert not Settings().is_strict("docs/index.md")

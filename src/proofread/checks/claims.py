@@ -64,7 +64,8 @@ def disagreement(text: Text, claim: Claim, value: numbers.Value, strict: bool) -
     """What is wrong with a claim: its kind and the message."""
     said = text.prose.text
     before, after = said[: claim.span[0]], said[said.find("-->", claim.span[1]) + 3 :]
-    bound = bound_of(claim, before) if strict and not numbers.said(claim.typed)[0] else ""
+    counts = strict and isinstance(value, (int, float)) and not isinstance(value, bool)
+    bound = bound_of(claim, before) if counts and not numbers.said(claim.typed)[0] else ""
     correction = numbers.correction(f"{bound} {claim.typed}".strip(), value)
     if correction is not None and value is False and claim.typed.lower() not in ("true", "yes"):
         yield "claim", f"it says {claim.typed}, but {claim.expression} does not hold"

@@ -16,7 +16,15 @@ from ..pages.prose import Claim, figures
 
 _BOUND = re.compile(rf"(?<![\w-])(?P<negated>(?:not|never)\s+)?(?P<bound>{BOUND})[\s*_`\"“(\[$]*\Z", re.IGNORECASE)
 _UNIT = re.compile(rf"[*_`)\]\"”]*(?P<unit>{UNIT})")
-_BASES = {"B": "bytes", "s": "seconds", "°": "radians"}
+_BASES = {
+    "bytes": r"\w*B|bytes?",
+    "seconds": r"[mµun]?s|\w*(?:second|minute|hour)s?",
+    "radians": "degrees|°",
+    "bits": "bits?",
+    "shares of one": "percent.*",
+    "full": ".*(?:thousand|illion)",
+    "the ratio": "times|×|-fold",
+}
 _NEGATED = {">": "<=", ">=": "<", "<": ">=", "<=": ">", "==": "!="}
 
 _MORE, _LESS, _SAME, _OTHER = {">", ">="}, {"<", "<="}, {"=="}, {"!="}
@@ -89,7 +97,9 @@ def unnamed(claim: Claim, value: Value, before: str, after: str) -> Iterator[str
 def bound_of(claim: Claim, before: str) -> str:
     """The bound that a claim's figure keeps, in the claim or directly before it: *at most*."""
     found, said = _BOUND.search(before), _said(claim)
-    return (said[0] if said else "") or (" ".join(found["bound"].lower().split()) if found else "")
+    if said is None or (found and found["negated"]):
+        return ""
+    return said[0] or (" ".join(found["bound"].lower().split()) if found else "")
 
 
 def _compared(claim: Claim, before: str) -> Iterator[str]:
@@ -160,11 +170,8 @@ def _is_truth(claim: Claim) -> bool:
 
 
 def _base(unit: str) -> str:
-    kind = next((base for mark, base in _BASES.items() if unit.endswith(mark)), "")
-    kind = {"byte": "bytes", "second": "seconds", "minute": "seconds", "hour": "seconds", "degree": "radians"}.get(
-        unit.rstrip("s"), kind
-    )
-    return f"with the value in {kind}" if kind else "with the value that this is"
+    base = next((base for base, units in _BASES.items() if re.fullmatch(units, unit)), "")
+    return "with the ratio itself" if base == "the ratio" else f"with the value in {base}"
 
 
 def _written(amount: float) -> str:

@@ -15,7 +15,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-_TRIALS, _ENOUGH = 300, 30
+_TRIALS, _ENOUGH = 1000, 50
 _BINARY: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -77,7 +77,7 @@ def is_fixed(expression: str, value: object) -> bool:
             tried = _Trial(tree, seed).value(tree)
         except (ArithmeticError, TypeError, ValueError, LookupError):
             continue
-        if (list(tried) if isinstance(tried, tuple) else tried) != value:
+        if (bool(tried) if isinstance(value, bool) and isinstance(tried, (int, float)) else tried) != value:
             return False
         held += 1
     return held >= _ENOUGH
@@ -111,7 +111,10 @@ class _Trial:
 
     def __init__(self, tree: ast.expr, seed: int):
         self._random = random.Random(seed)
-        self._pool = [_literal(node) for node in ast.walk(tree) if _is_literal(node)] or [1]
+        written = [node for node in ast.walk(tree) if isinstance(node, ast.expr)]
+        numbers = [value for node in written if (value := number(node)) is not None]
+        self._pool = [_literal(node) for node in written if _is_literal(node)] or [1]
+        self._pool += [value + step for value in numbers for step in (-1, 0, 1)]
         self._alike = self._drawn() if seed % 5 == 0 else None  # everything the same
         self._known: dict[str, list[Any]] = {}
         self._bound: dict[str, Any] = {}
@@ -190,7 +193,7 @@ class _Trial:
         inner, more = _reduced(node)
         if name in ("min", "max") and isinstance(node.func, ast.Name) and len(node.args) > 1:
             return _OF_MANY[name]([self.value(each) for each in node.args])
-        if inner is None or not all(_is_literal(each) for each in more):
+        if inner is None or not all(_is_literal(each) for each in more) or (name == "round" and more):
             return self._stand_in(node)
         before, self._many = self._many, name in _OF_MANY or self._many
         value = self.value(inner)
@@ -221,14 +224,16 @@ class _Trial:
         if key not in self._known:
             drawn = [self._drawn() for _ in range(3)]
             if isinstance(node, ast.Call) and _called(node) in _COUNTS:
-                drawn = [abs(int(each)) if isinstance(each, (int, float)) else 1 for each in drawn]
+                drawn = [
+                    abs(int(each)) if isinstance(each, (int, float)) and math.isfinite(each) else 1 for each in drawn
+                ]
             self._known[key] = drawn
         return _Many(self._known[key]) if self._many else self._known[key][0]
 
     def _drawn(self) -> Any:
         if getattr(self, "_alike", None) is not None and self._random.random() < 0.8:
             return self._alike
-        way = self._random.randrange(3)
+        way = self._random.randrange(4)
         if way == 0:
             return self._random.randint(-3, 3)
         if way == 1:
@@ -310,7 +315,8 @@ def number(node: ast.expr) -> float | None:
         if name in ("ones", "ones_like", "zeros", "zeros_like"):
             return float(name.startswith("ones"))
         if name in ("tensor", "float", "int") and len(node.args) == 1:
-            return number(node.args[0])
+            endless = isinstance(node.args[0], ast.Constant) and node.args[0].value in ("inf", "-inf")
+            return float(ast.literal_eval(node.args[0])) if endless else number(node.args[0])
     return None
 
 
