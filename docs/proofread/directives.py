@@ -15,7 +15,9 @@
 # | In the prose | Says |
 # | --- | --- |
 # | `55%<!--= weights[6, 6] -->` | the figure before it is what the expression gives |
-# | `larger<!--= a > b -->` | the claim before it holds |
+# | `larger<!--= "larger" if a > b else "smaller" -->` | the word before it is what the expression gives |
+# | `over 1.5<!--= a > 1.5 -->` | the claim before it holds |
+# | `4 MiB<!--= x.nbytes -->` | the figure and its unit; the value is in bytes |
 # | `same<!--= a.equal(b)  # to the bit: copies -->` | computed numbers are equal to the last bit, and why |
 # | `{{ weights[6, 6] :.0%}}` | computed and formatted here |
 # | `<!--== ... -->`, `{{= ... }}` | the same, as things stand at the end of the page |
@@ -39,13 +41,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from proofread.checks.check import check
+from proofread.settings import Settings
 
 
-def proofread(text):
+def proofread(text, **settings):
     with TemporaryDirectory() as folder:
         page = Path(folder, "page.py")
         page.write_text(text.lstrip())
-        report = check([page], root=Path(folder), keep=False, mutants=True)
+        report = check([page], root=Path(folder), settings=Settings(**settings), keep=False, mutants=True)
     told = [f"{finding.path}:{finding.line}: {finding.message}" for finding in report.findings]
     for line in told or ["nothing found"]:
         print(textwrap.fill(line, 72, subsequent_indent="    ", break_on_hyphens=False, break_long_words=False))
@@ -55,7 +58,12 @@ def proofread(text):
 # ## Figures
 #
 # Type the figure as the reader shall see it. Percent, decimals, thousands, powers of ten, tuples and shapes, number
-# words up to twelve, `True` and `False`: the value is rounded to the digits that you typed, and compared.
+# words up to twenty, `True` and `False`: the value is rounded to the digits that you typed, and compared. A single
+# digit such as `1` leaves nothing to round to; it holds a value that lies within a twentieth of it. *Half*, *two
+# thirds* and *twice* hold a value within a hundredth, *dozens* one from 24<!--~ the rule --> up to a hundred.
+#
+# A unit behind the figure is part of it, and the value is then given in bytes, seconds or radians. Millions, *times*
+# and percentage points are units, too: their value is the number, the ratio, the share.
 
 # %% tags=["no-snippet"]
 proofread(r"""
@@ -68,6 +76,9 @@ share, shape, n = 0.5512, (11, 50), 11
 #
 # It keeps 54%<!--= share -->, or 0.550<!--= share -->,
 # of `(11, 5)`<!--= shape -->, the twelve<!--= n --> words.
+# That is half<!--= share --> of it, or 1<!--= share -->.
+#
+# They take 44 bytes<!--= 4 * n -->, not 44 KiB<!--= 4 * n -->.
 """)
 
 # %% [markdown]
@@ -90,10 +101,15 @@ mean = sum([1.0, 2.5, 4.0]) / 3
 # %% [markdown]
 # ## Claims in words
 #
-# Words such as *larger*, *most* or *never* carry an expression that must be True. A claim that would hold whatever the
-# page computed, or of whatever figure, is refused. Such an expression holds the condition, and nobody but you knows
-# whether it is what the word says: *slower* before it would pass as well. Where a word must not be turned around, let
-# the expression give the word itself:
+# A word such as *larger* carries an expression that gives the word itself, from two branches that differ: who turns the
+# word round sees the page turn red. The expression may also be a condition that must be True. A number in such a claim
+# must be what the condition compares, by the sign that the words before it name: *over* asks for `>`, *at least* for
+# `>=`.
+#
+# An expression that gives the same whatever the page computes proves nothing, and is refused: a thing compared with
+# itself, equal branches, a product with zero, the length of what is written out. To find out, proofread puts random
+# numbers in the place of all that comes from the page or a library. What a page sees to, weights that sum to one, can
+# then fail, and is not refused.
 
 # %% tags=["no-snippet"]
 proofread(r"""
@@ -101,14 +117,44 @@ proofread(r"""
 ours, theirs = 1.2, 1.9
 
 # %% [markdown]
-# Ours is faster<!--= ours < theirs -->.
-# Theirs is faster<!--= theirs < ours -->.
+# Ours is faster<!--= "faster" if ours < theirs else "slower" -->.
 # Ours is slower<!--= "faster" if ours < theirs else "slower" -->.
-# One is one<!--= 1 == 1 -->.
-#
+# Theirs is faster<!--= theirs < ours -->.
 # It takes over 1.5<!--= theirs > 1.5 --> hours,
-# or over 3.5<!--= theirs > 1.5 --> hours.
+# or over 3.5<!--= theirs > 1.5 --> hours,
+# or under 1.5<!--= theirs > 1.5 --> hours.
+#
+# One is one<!--= 1 == 1 -->, and ours
+# is positive<!--= abs(ours) >= 0 -->.
 """)
+
+# %% [markdown]
+# ### Strict pages
+#
+# A condition alone says nothing of its word: *slower* before `ours < theirs` would pass as well. The setting `strict`
+# names the pages on which that is refused. There the word must name what the condition compares (*larger* is `>`,
+# *same* is `==` or `torch.allclose`, *every* is `all`, *none* is `not any`), or the expression must give the word.
+#
+# Units and bounds must be part of the claim, too. Where a value of three stands beside *at most three*, *at least*
+# would be as true. There the comparison has to be written, unless the expression ends with a `max`, or with a `min` for
+# *at least*.
+
+# %% tags=["no-snippet"]
+proofread(
+    r"""
+# %%
+ours, theirs, size = 1, 3, 4 * 2**20
+
+# %% [markdown]
+# Ours is less<!--= ours < theirs -->, which is
+# faster<!--= ours < theirs --> and not more<!--= ours < theirs -->.
+#
+# It takes at most 3<!--= theirs <= 3 --> of them,
+# or at most 3<!--= theirs -->, and 4 MiB<!--= size -->,
+# that is 4<!--= size / 2**20 --> MiB.
+""",
+    strict=("*",),
+)
 
 # %% [markdown]
 # ## Equal to the bit

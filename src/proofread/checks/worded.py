@@ -50,7 +50,14 @@ _OPPOSITES = dict(
         *(("larger", "smaller"), ("more", "less"), ("greater", "smaller"), ("above", "below"), ("longer", "shorter")),
         *(("wider", "narrower"), ("over", "under"), ("same", "different"), ("equal", "unequal"), ("all", "some")),
         *(("every", "some"), ("none", "some"), ("nothing", "something"), ("first", "last"), ("right", "wrong")),
-        *(("always", "never"), ("higher", "lower"), ("faster", "slower"), ("bigger", "smaller"), ("before", "after")),
+        *(
+            ("always", "never"),
+            ("higher", "lower"),
+            ("faster", "slower"),
+            ("fails", "passes"),
+            ("bigger", "smaller"),
+            ("before", "after"),
+        ),
     )
     for pair in ((other, one), (one, other))
 )
@@ -179,4 +186,5 @@ def _written(amount: float) -> str:
 
 
 def _code(claim: Claim) -> str:
-    return ast.unparse(conditions.parse(claim.expression))
+    """The expression, without the comment that it may end with."""
+    return claim.expression if "#" not in claim.expression else ast.unparse(conditions.parse(claim.expression))
