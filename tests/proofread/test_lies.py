@@ -66,7 +66,7 @@ print(f"{(walk + noise).mean():.3f}")
 # $$\sigma(x)_i = \frac{e^{x_i}}{\sum_{j=1}^{n} e^{x_j}} \tag{1.3}$$
 # <!-- where: x = random("n"); sigma = softmax -->
 #
-# By (1.3)<!--~ an equation -->, no weight is negative<!--= bool((softmax(walk) > 0).all()) -->.
+# By (1.3)<!--~ an equation -->, no weight is negative<!--= "negative" if (softmax(walk) > 0).all() else "zero" -->.
 """
 PLAIN = """
 # Plain
@@ -135,7 +135,7 @@ class Project:
         file.write_text(file.read_text().replace(old, new, 1))
 
     def check(self, **options: object) -> Report:
-        settings = Settings(packages=("walks",))
+        settings = Settings(packages=("walks",), strict=options.pop("strict", ()))  # type: ignore[arg-type]
         pages = find_pages([self.root / "docs"])
         options = {"keep": False, "programs": True, **options}
         return check(pages, root=self.root, settings=settings, whole=True, **options)  # type: ignore[arg-type]
@@ -168,7 +168,7 @@ def build(root: Path, caplog: pytest.LogCaptureFixture) -> str:
 
 
 def test_the_honest_project_is_clean(project: Project) -> None:
-    assert project.found(mutants=True) == []
+    assert project.found(mutants=True, strict=("docs/*",)) == []
 
 
 # What is said, what it becomes, and what is told; {line} is the line of the page that the lie stands on.
@@ -199,10 +199,48 @@ PROSE = {
         "it ends](#the-end)<!--~ a date -->",
         "the waiver (a date) covers no figure",
     ),
+    "thing compared with itself": ("mean > walk[0] -->", "mean >= mean -->", "mean >= mean compares mean with itself"),
+    "equal branches": (
+        "larger<!--== mean > walk[0] -->",
+        "smaller<!--== 'smaller' if mean < walk[0] else 'smaller' -->",
+        "both branches of 'smaller' if mean < walk[0] else 'smaller' are the same",
+    ),
+    "product with zero": ("<!--== mean > walk[0] -->", "<!--== (walk * 0 == 0).all() -->", "walk * 0 is zero"),
+    "never negative": ("<!--== mean > walk[0] -->", "<!--== abs(mean) >= 0 -->", "abs(mean) >= 0 takes nothing from"),
+    "length of what is written": (
+        "makes 3<!--== len(walk)",
+        "makes 3<!--== len((1, walk, 2))",
+        "counts what is written",
+    ),
+    "bound turned round": (
+        "mean is 2.50<!--== mean -->",
+        "mean is under 2.25<!--== mean > 2.25 -->",
+        "it says under 2.25, but mean > 2.25 compares by >: let word and sign agree, as under 2.25<!--= mean <",
+    ),
+    "whole number for a share": ("spread is 60%", "spread is 1", "it says 1, but (walk[-1] - mean) / mean gives 0.6"),
+    "fraction": ("spread is 60%", "spread is half", "it says half, but (walk[-1] - mean) / mean gives 0.6"),
+    "unit": ("last is at 4.0", "last is at 4.0 GiB", "it says 4.0 GiB, but walk[-1] gives 0.0 GiB"),
     "claim of any figure": ("2.50<!--== mean -->", "2.50<!--== mean > 0 -->", "mean > 0 holds for any figure"),
     "unknown name": ("2.50<!--== mean -->", "2.50<!--== avg -->", "2.50 cannot be checked: avg fails with NameError"),
     "broken TeX": (r"\frac{X Y^\top}{\sqrt{d}}", r"\frac{X Y^\top}{\sqrt{d}", "is not TeX"),
 }
+
+
+STRICT = {
+    "word turned round": ("larger<!--==", "smaller<!--==", "smaller says the contrary of what mean > walk[0] compares"),
+    "word that names nothing": ("larger<!--==", "fine<!--==", "fine does not name what mean > walk[0] compares"),
+    "unit outside": ("4.0<!--== walk[-1] -->.", "4.0<!--== walk[-1] --> GiB.", "GiB stands outside the claim 4.0"),
+    "bound": ("last is at 4.0", "last is at least 4.0", "at least 4.0 is held against walk[-1], which gives that very"),
+}
+
+
+@pytest.mark.parametrize("place", STRICT)
+def test_a_lie_that_needs_strict_rules_is_caught_by_them_alone(project: Project, place: str) -> None:
+    old, new, message = STRICT[place]
+    project.edit("docs/page.py", old, new)
+    (found,) = project.found(strict=("docs/page.py",))
+    assert message in found
+    assert project.found(strict=("docs/plain.md",)) == []
 
 
 @pytest.mark.parametrize("place", PROSE)
