@@ -59,8 +59,8 @@ def proofread(text, **settings):
 #
 # Type the figure as the reader shall see it. Percent, decimals, thousands, powers of ten, tuples and shapes, number
 # words up to twenty, `True` and `False`: the value is rounded to the digits that you typed, and compared. A single
-# digit such as `1` leaves nothing to round to; it holds a value that lies within a twentieth of it. *Half*, *two
-# thirds* and *twice* hold a value within a hundredth, *dozens* one from 24<!--~ the rule --> up to a hundred.
+# digit leaves nothing to round to; it holds a value that lies within a twentieth of it. *Half*, *two thirds* and
+# *twice* hold a value within a hundredth, *dozens* one from 24<!--~ the rule --> up to a hundred.
 #
 # A unit behind the figure is part of it, and the value is then given in bytes, seconds or radians. Millions, *times*
 # and percentage points are units, too: their value is the number, the ratio, the share.
@@ -178,8 +178,8 @@ half, back = x / 2, x.flip(0).flip(0)
 # What is turned twice is the same<!--= torch.equal(back, x)
 #   # to the bit: only places change -->.
 # The shapes are the same<!--= back.shape == x.shape -->, and
-# nothing is zero<!--= (x != 0).all()
-#   # to the bit: no reason is needed here -->.
+# nothing<!--= (x != 0).all()
+#   # to the bit: no reason is needed here --> is zero.
 """)
 
 # %% [markdown]

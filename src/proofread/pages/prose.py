@@ -2,8 +2,12 @@
 
 ``55%<!--= weights[6, 6] -->``
     The figure before the comment is what the expression gives, written that way.
-``larger<!--= a > b -->``
-    The claim holds: the expression is True.
+``larger<!--= "larger" if a > b else "smaller" -->``
+    The word before the comment is what the expression gives.
+``over 1.35<!--= a > 1.35 -->``
+    The claim holds: the expression is True, and compares with the number that is typed.
+``4 MiB<!--= x.nbytes -->``
+    A unit behind a figure is part of it.
 ``{{ weights[6, 6] :.0%}}``
     The figure is computed, and formatted.
 ``55%<!--== weights[6, 6] -->``, ``{{= weights[6, 6] :.0%}}``
