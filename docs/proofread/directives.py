@@ -215,7 +215,9 @@ limit = 40 + 2
 # The LaTeX that the reader sees is parsed and evaluated, and both sides must agree. After `where:` stand Python
 # assignments that bind its symbols; `random("n d", "m d")` draws tensors whose axes all differ in size. One side
 # must call what the page or a package defines: a formula that only restates its own `where` proves nothing.
-# Displayed formulas, and inline equations too, carry `where:` or `unchecked:`.
+# Displayed formulas carry `where:` or `unchecked:`. So do inline relations, which say, for example, how large a size
+# is, unless they are a part of a formula that the page displays. Where a project sets `strict`, that is asked of every
+# inline expression.
 
 # %% tags=["no-snippet"]
 proofread(r"""

@@ -23,7 +23,7 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from fnmatch import fnmatch
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,8 @@ class Settings:
         packages: The packages that the pages document: copied programs carry their source instead of importing them,
             and the equations which their docstrings cite are held to those of the pages.
         cite_equations: Whether one of those docstrings must cite each equation that a page numbers.
-        strict: Patterns of pages, relative to the project, that are held to more than others (see `is_strict`).
+        strict: Patterns of pages, relative to the project, on which a claim gives its word, its unit and its bound, and
+            inline mathematics is checked, too. A ``*`` stands for any characters, slashes too.
         words: By the kind of place (see `PLACES`), the least share of the words of strict pages that claims must hold.
         pages: Files and folders that hold all pages of the project: wherever one page is checked, the equations of the
             others are known.
@@ -80,7 +81,7 @@ class Settings:
 
     def is_strict(self, path: str) -> bool:
         """Whether the project holds a page, named relative to it, to all that proofread knows."""
-        return any(fnmatch(path, pattern) for pattern in self.strict)
+        return any(fnmatchcase(path, pattern) for pattern in self.strict)
 
     @classmethod
     def load(cls, root: Path) -> "Settings":

@@ -10,6 +10,7 @@ from proofread.checks.check import check
 from proofread.checks.checked import Report
 from proofread.pages.page import find_pages
 from proofread.publish.notebook import notebook
+from proofread.settings import Settings
 
 Proofreader = Callable[..., Report]
 
@@ -126,6 +127,27 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Report:
 def test_a_planted_fault_is_found(planted: Report, place: int, expected: str) -> None:
     findings = [f"{finding.line}: {finding.message}" for finding in planted.pages[place].findings]
     assert any(expected in finding for finding in findings), findings
+
+
+def test_inline_mathematics_that_nothing_holds_is_found_where_it_stands(proofread: Proofreader) -> None:
+    text = """
+    # %% [markdown]
+    # A size is $d = 64$, $s = 1 / d$ is a scale,
+    # as is $1 / d$, but $2 / d$ is not.
+
+    # %% [markdown]
+    # $$s = 1 / d$$
+    # <!-- unchecked: an example -->
+    """
+
+    def places(**options: object) -> list[tuple[int, int | None, str, str]]:
+        findings = proofread(text, **options).findings
+        return [(each.line, each.column, each.kind, each.message.split("`")[1]) for each in findings]
+
+    relation = (2, 12, "formula", "d = 64")
+    assert places() == [relation]
+    assert places(settings=Settings(strict=("other/*",))) == [relation]
+    assert places(settings=Settings(strict=("*.py",))) == [relation, (3, 21, "formula", "2 / d")]
 
 
 def test_a_failure_shows_its_traceback_in_the_lines_of_the_page(proofread: Proofreader) -> None:

@@ -29,7 +29,15 @@ def test_each_setting_is_read(tmp_path: Path) -> None:
     strict = ["docs/*.md"]
     """
     expected = Settings(
-        0.5, 3 * 2**29, 3000, 2, Path("kept"), ("mine", "yours"), True, pages=("docs", "README.md"), strict=("docs/*.md",)
+        0.5,
+        3 * 2**29,
+        3000,
+        2,
+        Path("kept"),
+        ("mine", "yours"),
+        True,
+        pages=("docs", "README.md"),
+        strict=("docs/*.md",),
     )
     assert load(tmp_path, text) == expected
 
@@ -64,6 +72,13 @@ def test_a_setting_that_cannot_be_meant_is_named_with_its_file_and_remedy(
         load(tmp_path, f"[tool.proofread]\n{line}\n")
     assert str(raised.value).startswith(f"{tmp_path / 'pyproject.toml'}: [tool.proofread] ")
     assert message in str(raised.value)
+
+
+def test_the_strict_pages_are_those_that_a_pattern_fits() -> None:
+    settings = Settings(strict=("docs/guide/*", "README.md"))
+    assert [settings.is_strict(path) for path in ("docs/guide/a.py", "docs/guide/b/c.md", "README.md")] == [True] * 3
+    assert not any(settings.is_strict(path) for path in ("docs/a.py", "docs/README.md", "DOCS/guide/a.py"))
+    assert not Settings().is_strict("README.md")
 
 
 def test_settings_that_are_no_table_are_named(tmp_path: Path) -> None:

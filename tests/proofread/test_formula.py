@@ -1,9 +1,13 @@
+import subprocess
+import sys
+
 import pytest
 import torch
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from proofread.formulas import Formula, Mutant, check, find, mutants, survivors
+from proofread.formulas.inline import loose
 
 
 def draw(*shape):
@@ -49,8 +53,81 @@ $$
 @pytest.mark.parametrize(
     "relation", ["=", "<", r"\le", r"\geq", r"\approx", r"\in", r"\neq", r"\propto", r"\sim", r"\equiv"]
 )
-def test_inline_mathematics_with_a_relation_is_a_formula(relation):
-    assert len(find(f"so $a {relation} b$, but $a_{{i {relation} j}}$")) == 1
+def test_an_inline_relation_needs_a_displayed_formula_or_a_word_from_its_author(relation):
+    ((place, message),) = loose(f"so $a {relation} b$, but $a_{{i {relation} j}}$", [], strict=False)
+    assert place == 3
+    assert message == (
+        f"`a {relation} b` is a part of no formula that this page displays, and nothing checks it: "
+        "add `<!-- where: ... -->`, or say why not, `<!-- unchecked: reason -->`"
+    )
+    assert not list(loose(f"so $a {relation} b$ <!-- unchecked: it is an opinion -->", [], strict=True))
+    assert not list(loose(f"so $a {relation} b$", [f"a_i = 2 \\quad a {relation} b, \\quad c"], strict=True))
+    assert find(f"so $a {relation} b$") == []
+
+
+def test_finding_formulas_needs_no_torch():
+    code = (
+        "import sys, proofread.formulas.inline as i; from proofread.formulas import find; print('torch' in sys.modules)"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "False\n"
+
+
+DISPLAYED = r"""
+\begin{aligned} c_i &= \sum_{j \leq i} \tfrac{1}{\sqrt{d}} \left( a + b \right) A^\top x_{i} \\ d &= 64 \end{aligned}
+y = f(x) + g, \quad u = v w, \quad a \ne b
+"""
+
+
+@pytest.mark.parametrize(
+    "inline",
+    [
+        *(r"d = 64", r"j \le i", r"d{=}64", r"u = v\, w", r"\mathbf{u} = vw", r"y = f(x) + g", r"a\neq b"),
+        *(r"\sqrt{d}", r"\sqrt d", r"\frac{1}{\sqrt{d}}", r"a + b", r"\bigl(a + b\bigr)", r"A^{\top} x_i", r"f(x)"),
+    ],
+)
+def test_inline_mathematics_may_be_a_part_of_a_displayed_formula(inline):
+    assert not list(loose(f"so ${inline}$", DISPLAYED.split("\n"), strict=True))
+
+
+@pytest.mark.parametrize(
+    "inline",
+    [
+        *(
+            r"d = 6",
+            r"d = 640",
+            r"d_k = 64",
+            r"y = f",
+            r"y = f(x)",
+            r"x) + g = y",
+            r"u = v",
+            r"w = u",
+            r"j < i",
+            "a = b",
+        ),
+        *(r"f(x) + g = y", r"\sqrt{d} = 8", r"b = a"),
+    ],
+)
+def test_an_inline_relation_that_only_looks_like_a_part_is_found(inline):
+    assert len(list(loose(f"so ${inline}$", DISPLAYED.split("\n"), strict=False))) == 1
+
+
+@pytest.mark.parametrize(
+    "inline",
+    [r"\sqrt{d_k}", r"1 / d", "b + a", "a - b", "A", r"A x_i", "64", r"A^{-1}", "f", "g(x)", "+ b", r"{c_i}^2"],
+)
+def test_where_it_is_strict_an_inline_expression_is_a_part_too(inline):
+    found = list(loose(f"so ${inline}$", DISPLAYED.split("\n"), strict=True))
+    assert len(found) == (inline not in ("A", "f", "64"))
+    assert all("state a relation that `<!-- where: ... -->` can check" in message for _, message in found)
+    assert not list(loose(f"so ${inline}$", DISPLAYED.split("\n"), strict=False))
+
+
+@pytest.mark.parametrize(
+    "symbols",
+    ["a", r"d_{\text{model}}", r"W^Q_i, W^K", r"\hat{y}'", r"x^{(t)}", "s^*", r"x_{i + 1}", r"x_1, \dots, x_n"],
+)
+def test_symbols_say_nothing(symbols):
+    assert not list(loose(f"so ${symbols}$", [], strict=True))
 
 
 HOLDS = r"""
@@ -231,6 +308,15 @@ def test_what_does_not_hold_or_can_be_misread_says_where_and_what_to_do(latex, e
         ("g(x) = 2x", "g = lambda x: 2 * x", "where` computes g itself"),
         ("t = 2u", "u = x; t = 2 * u", "computes t itself"),
         ("t = A", "t = A + 0", "computes t itself"),
+        (
+            r"\alpha = 2",
+            "alpha = 2",
+            "proves nothing: its `where` types alpha itself: bind it to what the page computes",
+        ),
+        (r"\alpha \approx 2.5", "alpha = float(5) / 2", "types alpha itself"),
+        (r"a = 2.5 = \alpha", "k = 5; alpha = k / 2", "types alpha itself"),
+        (r"u < v", "u, v = 2, 3", "types u, v itself"),
+        (r"u = (2, 3)^\top", "u = torch.tensor([2.0, 3.0])", "types u itself"),
         ("Q = K", 'Q = K = random("n d")', "has the same on both sides"),
         (r"\theta a = 2.5", "theta = 1", "theta = 1 hides factors and powers: bind it to what tells mistakes apart"),
         (r"a u = a u + 0", "u = torch.zeros(4)", "u with all entries 0 hides mistakes"),

@@ -132,5 +132,6 @@ def _findings(checked: Checked, settings: Settings, root: Path) -> Iterator[Find
             for finding in (*options(path, cell, root), *in_code(path, index, cell, checked.code.get(index), settings)):
                 yield replace(finding, subject=subject)
     yield from in_data(checked, settings)
+    displayed = [stated.latex for text in checked.texts for stated in text.formulas if stated.display]
     for text in checked.texts:
-        yield from in_text(checked.page, text, settings.is_strict(path))
+        yield from in_text(checked.page, text, displayed, strict=settings.is_strict(path))

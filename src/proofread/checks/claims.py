@@ -1,10 +1,11 @@
 """Holds what a text says, its figures, formulas and words, against what the page gave."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ..formulas import mathematics
+from ..formulas.inline import loose
 from ..pages import numbers, prose
 from ..pages.page import Page
 from ..pages.prose import Claim
@@ -13,8 +14,8 @@ from .findings import Edit, Finding
 from .worded import bound_of, unnamed, unproved
 
 
-def in_text(page: Page, text: Text, strict: bool = False) -> Iterator[Finding]:
-    """What is wrong with a text once its page has run."""
+def in_text(page: Page, text: Text, displayed: Sequence[str] = (), *, strict: bool = False) -> Iterator[Finding]:
+    """What is wrong with a text once its page has run, which displays some formulas and may be a strict one."""
 
     def found(line: int, message: str, kind: str, subject: str = "") -> Finding:
         return Finding(page.path, text.line + line, message, kind=kind, subject=subject)
@@ -32,6 +33,8 @@ def in_text(page: Page, text: Text, strict: bool = False) -> Iterator[Finding]:
         for mutant in survivors:
             message = f"`{stated.latex}` would pass as `{mutant}` too: bind its symbols to values that tell them apart"
             yield found(stated.line, message, "mutant", f"{subject} mutants")
+    for place, message in loose(text.prose.text, displayed, strict=strict):
+        yield at(place, message, "formula")
     if text.drew:
         message = f"an expression or formula here draws from {text.drew} global random generator; draw in a code cell"
         yield found(0, message, "seed")

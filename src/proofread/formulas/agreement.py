@@ -149,6 +149,12 @@ def _proves_nothing(formula: Formula, parsed: Parsed, scope: Scope) -> Iterator[
             same = left.kind == right.kind == "name" and scope.value(left.value) is scope.value(right.value)
             if left == right or (same and left.value in scope.where):
                 yield f"`{formula.latex}` has the same on both sides: it proves nothing"
+            typed = left.names | right.names
+            if typed and typed <= scope.typed and all(side.kind == "name" or not side.names for side in (left, right)):
+                yield (
+                    f"`{formula.latex}` proves nothing: its `where` types {', '.join(sorted(typed))} itself: bind "
+                    "it to what the page computes"
+                )
         alone |= {_head(side).value for side in statement.kids if _head(side).kind == "name"}
     made = sorted(names & scope.self_made.keys())
     # What the page computed stands alone on a side, unless `where` made the other side from it.

@@ -19,9 +19,6 @@ _UNCLOSED = r"(?P<unclosed>\$\$)"
 _TOKENS = re.compile("|".join((*_SKIPPED, _DISPLAY, _INLINE, _UNCLOSED)), re.M | re.S)
 _DIRECTIVE = re.compile(r"\s*<!--\s*(where|unchecked|equivalent):(.*?)-->", re.S)
 _TAG = re.compile(r"\s*\\tag\{([^{}]*)\}")
-_RELATION = re.compile(
-    r"[=<>]|\\(?:[lg](?:e|eq|eqslant|t)|neq?|approx|simeq|sim|equiv|propto|in|subset(?:eq)?|coloneqq|leftarrow)(?![a-zA-Z])"
-)
 
 
 @dataclass(frozen=True)
@@ -77,16 +74,14 @@ def spans(markdown: str) -> Iterator[Span]:
 
 
 def find(markdown: str) -> list[Formula]:
-    r"""Find the formulas that a Markdown text states: all that is displayed, and inline equations.
-
-    Inline mathematics states an equation if a relation stands in it outside braces: ``$\sum_{j=1}^n x_j$`` states none.
+    """Find the formulas that a Markdown text states: all that is displayed, and inline ones with an author's comment.
 
     >>> find("so $x_i$ sums to $s = 3$ <!-- where: s = x.sum() -->")
     [Formula(latex='s = 3', line=0, display=False, where='s = x.sum()', unchecked=None, tag=None, equivalent=())]
     """
     found = []
     for span in spans(markdown):
-        if not (span.display or _states_a_relation(span.latex)):
+        if not (span.display or is_marked(markdown, span.end)):
             continue
         said: dict[str, list[str]] = {"where": [], "unchecked": [], "equivalent": []}
         end = span.end
@@ -107,10 +102,6 @@ def find(markdown: str) -> list[Formula]:
     return found
 
 
-def _states_a_relation(latex: str) -> bool:
-    flat, depth = [], 0
-    for piece in re.findall(r"\\[a-zA-Z]+|\\.|.", latex, re.S):
-        depth += (piece == "{") - (piece == "}")
-        if depth == 0:
-            flat.append(piece)
-    return _RELATION.search(" ".join(flat)) is not None
+def is_marked(markdown: str, end: int) -> bool:
+    """Tell whether an author's comment follows the mathematics that ends here."""
+    return _DIRECTIVE.match(markdown, end) is not None

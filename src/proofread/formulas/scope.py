@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import math
 import re
 import types
@@ -25,6 +26,7 @@ class Scope:
         page: The page's namespace.
         self_made: Names that `where` computes without calling what the page or its packages define, and from what.
         computed: Names that `where` binds by such a call.
+        typed: Names that it binds to what it types.
     """
 
     def __init__(self, where: str, page: Mapping[str, object]):
@@ -32,6 +34,7 @@ class Scope:
         self.where: dict[str, Any] = {}
         self.self_made: dict[str, set[str]] = {}
         self.computed: set[str] = set()
+        self.typed: set[str] = set()
         draw = _Draw(self)
         self._globals: dict[str, Any] = {"torch": torch, **page, "random": draw}
         try:
@@ -53,6 +56,8 @@ class Scope:
         self.where |= {name: self._globals[name] for name in names}
         used = {n.id for n in ast.walk(statement.value) if isinstance(n, ast.Name)} - {"random"}
         called = {_root(n.func) for n in ast.walk(statement.value) if isinstance(n, ast.Call)}
+        if called | used <= self.typed | {"torch", "math", *dir(builtins)}:
+            self.typed |= set(names)
         if any(self.proves(name) for name in called) or used & self.computed:
             self.computed |= set(names)
             return
