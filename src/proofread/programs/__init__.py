@@ -10,8 +10,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from .inline import CannotInlineError, Inliner, Library
-from .program import needed, write
+from .inline import Inliner
+from .library import CannotInlineError, Library
+from .needed import needed
+from .program import write
 from .record import ADDRESS, CellRun, Recorder
 from .trial import Ran, Trial, run_alone
 

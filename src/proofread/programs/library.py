@@ -1,0 +1,235 @@
+"""The documented packages as their source has them: their modules, and what each name in these is."""
+
+import ast
+import functools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.util import find_spec, resolve_name
+from pathlib import Path
+from typing import Any
+
+from .names import bound_names, uses
+from .source import Edit, Imported, Source
+
+Import = ast.Import | ast.ImportFrom
+
+
+class CannotInlineError(ValueError):
+    """Why a program cannot carry what it takes from a package."""
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A name that a module of the package defines; with no name, the module itself."""
+
+    module: str
+    name: str = ""
+
+
+Bound = Imported | Symbol
+
+
+class Module(Source):
+    """A module of the package."""
+
+    def __init__(self, name: str, path: Path) -> None:
+        super().__init__(path.read_text(encoding="utf-8"))
+        self.name, self.path = name, path
+        self.is_package = path.name == "__init__.py"
+        self.package = name if self.is_package else name.rpartition(".")[0]
+
+    @cached_property
+    def decorated(self) -> list[tuple[int, ast.Name]]:
+        """The functions and classes with a decorator that is a name or a call of one, and that name."""
+        found = []
+        for place, statement in enumerate(self.tree.body):
+            for decorator in getattr(statement, "decorator_list", ()):
+                called = decorator.func if isinstance(decorator, ast.Call) else decorator
+                if isinstance(called, ast.Name):
+                    found.append((place, called))
+        return found
+
+    @cached_property
+    def is_lazy(self) -> bool:
+        """Whether its annotations are not evaluated."""
+        return any(
+            isinstance(node, ast.ImportFrom)
+            and node.module == "__future__"
+            and any(alias.name == "annotations" for alias in node.names)
+            for node in self.tree.body
+        )
+
+    @cached_property
+    def own(self) -> dict[str, list[int]]:
+        """The statements that bind each name, but for plain imports."""
+        found: dict[str, list[int]] = {}
+        for place, statement in enumerate(self.tree.body):
+            for name in uses(statement).binds if not isinstance(statement, Import) else ():
+                found.setdefault(name, []).append(place)
+        return found
+
+
+class Library:
+    """The source of some packages."""
+
+    def __init__(self, packages: Sequence[str], imported: Iterable[str] = ()) -> None:
+        self.packages = tuple(packages)
+        self.imported = [name for name in imported if self.owns(name)]
+        self.folder = functools.cache(self._folder)
+        self.find = functools.cache(self._find)
+        self.lookup = functools.cache(self._lookup)
+        # What programs of a page have in common: what each symbol and each statement needs, and statements as written.
+        self.holders: dict[Symbol, list[tuple[Module, int]]] = {}
+        self.steps: dict[tuple[str, int, bool], list[Any]] = {}
+        self.written: dict[tuple[object, ...], str] = {}
+
+    def owns(self, module: str) -> bool:
+        """Whether a module belongs to one of the packages."""
+        return module.partition(".")[0] in self.packages
+
+    def _folder(self, package: str) -> Path:
+        """Where a top-level package lies."""
+        spec = find_spec(package)
+        if spec is None or spec.origin is None:
+            raise CannotInlineError(f"the source of {package} is not to be found")
+        return Path(spec.origin).parent
+
+    def _find(self, name: str) -> Module | None:
+        """A module by its dotted name, if there is one; a package may be one module."""
+        top, *rest = name.split(".")
+        base = self.folder(top).joinpath(*rest)
+        files = [base / "__init__.py", base.with_name(f"{base.name}.py") if rest else base / f"{top}.py"]
+        return next((Module(name, path) for path in files if path.exists()), None)
+
+    def module(self, name: str) -> Module:
+        """A module by its dotted name.
+
+        Raises:
+            CannotInlineError: There is none.
+        """
+        if (found := self.find(name)) is None:
+            raise CannotInlineError(f"the source of {name} is not to be found")
+        return found
+
+    def bound(self, node: Import, package: str = "") -> Iterator[tuple[str, Bound]]:
+        """The names that an import statement binds, and to what; a star stands for all that it brings."""
+        for alias, name in bound_names(node):
+            if isinstance(node, ast.ImportFrom) and name == "*" and self.owns(_source(node, package)):
+                module = self.module(_source(node, package))
+                yield from ((public, self.resolve(module.name, public)) for public in self.public(module))
+            else:
+                yield name, self._bound(node, alias, package)
+
+    def _bound(self, node: Import, alias: ast.alias, package: str) -> Bound:
+        if isinstance(node, ast.Import):
+            top = alias.name.partition(".")[0]
+            if self.owns(alias.name):
+                return Symbol(alias.name if alias.asname else top)
+            return Imported(alias.name, "", alias.asname or top)
+        module = _source(node, package)
+        if self.owns(module):
+            return self.resolve(module, alias.name)
+        return Imported(module, alias.name, alias.asname or alias.name)
+
+    def public(self, module: Module) -> list[str]:
+        """What ``from module import *`` brings."""
+        for statement in module.tree.body:
+            if isinstance(statement, ast.Assign) and "__all__" in uses(statement).binds:
+                return list(ast.literal_eval(statement.value))
+        return sorted({name for node in module.tree.body for name in uses(node).binds if not name.startswith("_")})
+
+    def resolve(self, module: str, name: str) -> Bound:
+        """What a name of a module is, wherever it was defined.
+
+        Raises:
+            CannotInlineError: The module has no such name.
+        """
+        if (bound := self.lookup(module, name)) is None:
+            raise CannotInlineError(f"{module} has no {name} that its source would show")
+        return bound
+
+    def _lookup(self, owner: str, name: str) -> Bound | None:
+        """What a name of a module is, if it has it."""
+        module = self.module(owner)
+        if name in module.own:
+            return Symbol(owner, name)
+        for node in reversed([node for node in module.tree.body if isinstance(node, Import)]):
+            source = _source(node, module.package) if isinstance(node, ast.ImportFrom) else ""
+            for alias, bound in bound_names(node):
+                # A package that imports a module of its own from itself says no more than that there is one.
+                if bound == name and (source, alias.name) != (owner, name):
+                    return self._bound(node, alias, module.package)
+                if bound == "*" and self.owns(source) and name in self.public(self.module(source)):
+                    return self.resolve(source, name)
+        inner = f"{owner}.{name}"
+        return Symbol(inner) if module.is_package and self.find(inner) else None
+
+    def written_anew(
+        self, source: Source, imports: Iterable[Import], names: Mapping[Bound, str] | None, package: str = ""
+    ) -> Iterator[Edit]:
+        """Imports within a program bring nothing from the packages, but for another name, and no `display`.
+
+        Args:
+            source: What the imports stand in.
+            imports: The import statements.
+            names: What the program calls each thing of the packages; None if it imports them.
+            package: The package that relative imports begin from.
+        """
+        for node in imports:
+            ours = names is not None and any(map(self.owns, imported_modules(node, package)))
+            bound = list(self.bound(node, package)) if ours or _brings_display(node) else []
+            lines = []
+            for name, what in bound:
+                if isinstance(what, Imported):
+                    lines += [what.statement] * (what.target != _DISPLAY)
+                elif names and names.get(what, name) != name:
+                    lines.append(f"{name} = {names[what]}")
+            if bound:
+                yield source.replaced(node, lines)
+
+    @cached_property
+    def order(self) -> list[Module]:
+        """The modules in the order in which Python has run them."""
+        order: list[Module] = []
+        begun: set[str] = set()
+
+        def run(name: str) -> None:
+            if name in begun:
+                return
+            begun.add(name)
+            if "." in name:
+                run(name.rpartition(".")[0])
+            if module := self.find(name):
+                for node in [node for statement in module.tree.body for node in uses(statement).imports]:
+                    for wanted in imported_modules(node, module.package):
+                        if self.owns(wanted):
+                            run(wanted)
+                order.append(module)
+
+        for name in (*self.packages, *self.imported):
+            run(name)
+        return order
+
+
+_DISPLAY = "IPython.display.display"
+
+
+def _brings_display(node: Import) -> bool:
+    names = [alias.name for alias in node.names]
+    return isinstance(node, ast.ImportFrom) and node.module == "IPython.display" and "display" in names
+
+
+def imported_modules(node: Import, package: str) -> Iterator[str]:
+    """The modules that an import statement may run."""
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+        return
+    module = _source(node, package)
+    yield module
+    yield from (f"{module}.{alias.name}" for alias in node.names)
+
+
+def _source(node: ast.ImportFrom, package: str) -> str:
+    """The module that names are imported from."""
+    return resolve_name("." * node.level + (node.module or ""), package) if node.level else node.module or ""
