@@ -272,7 +272,7 @@ def test_pages_are_markdown_files_and_scripts_with_cells(tmp_path: Path) -> None
 def test_an_option_that_cannot_be_read_is_found(proofread: Proofreader) -> None:
     assert found(proofread("# %%\n#| timeout: long\n#| atl: a line\nx = 1\n")) == [
         "2: timeout (long) must be a number of seconds, such as 300",
-        "3: `#| atl:` is no option; there are alt and timeout",
+        "3: `#| atl:` is no option; there are alt, caption, timeout, script, data and digits",
     ]
 
 

@@ -27,18 +27,11 @@ def test_each_setting_is_read(tmp_path: Path) -> None:
     packages = ["mine", "yours"]
     cite_equations = true
     strict = ["docs/*.md"]
+    standalone = 50
+    data = "4 kB"
     """
-    expected = Settings(
-        0.5,
-        3 * 2**29,
-        3000,
-        2,
-        Path("kept"),
-        ("mine", "yours"),
-        True,
-        pages=("docs", "README.md"),
-        strict=("docs/*.md",),
-    )
+    kept, packages = Path("kept"), ("mine", "yours")
+    expected = Settings(0.5, 3 * 2**29, 3000, 2, kept, packages, True, 50, 4000, ("docs", "README.md"), ("docs/*.md",))
     assert load(tmp_path, text) == expected
 
 
@@ -55,6 +48,8 @@ def test_each_setting_is_read(tmp_path: Path) -> None:
         ("memory = 4", 'memory (4) must be a size with its unit (B, kB, MB, GB, KiB, MiB, GiB), such as "4 GiB"'),
         ("memory = '0 GB'", "memory ('0 GB') must be more than nothing"),
         ("output = 'much'", "output ('much') must be a size with its unit"),
+        ("standalone = '50'", "standalone ('50') must be a whole number of at least 1"),
+        ("data = 100", "data (100) must be a size with its unit"),
         ("workers = 0", "workers (0) must be a whole number of at least 1"),
         ("cache = ''", "cache ('') must be the name of a folder"),
         ("pages = 'docs'", "pages ('docs') must be a list of files and folders, such as [\"docs\"]"),

@@ -260,7 +260,7 @@ CODE = {
         "# a line from 1.0",
         "cell 3 draws 1 figure but has 0 alt",
     ),
-    "an unknown option": ("#| alt:", "#| caption: x\n#| alt:", "`#| caption:` is no option; there are alt and timeout"),
+    "an unknown option": ("#| alt:", "#| heading: x\n#| alt:", "`#| heading:` is no option; there are alt"),
     "an unseeded draw": ("torch.manual_seed(7)\n", "", "cell 4 draws from torch's global random generator without"),
     "a program that lacks an import": (
         "walk = torch.tensor",

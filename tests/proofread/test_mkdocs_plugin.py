@@ -270,7 +270,7 @@ def test_one_markdown_dialect_on_every_page(site: Path, markup: str) -> None:
 
 def test_a_percent_page_and_a_markdown_page_read_alike(site: Path) -> None:
     percent, markdown = article(site, "lessons/dialect/index.html"), article(site, "lessons/again/index.html")
-    assert re.sub(r'<p class="proofread-(downloads|minutes)".*?</p>\s*', "", percent, flags=re.DOTALL) == markdown
+    assert re.sub(r'<p class="proofread-(downloads|about)".*?</p>\s*', "", percent, flags=re.DOTALL) == markdown
 
 
 def test_links_between_pages_lead_where_the_site_has_them(first: str) -> None:
@@ -279,7 +279,7 @@ def test_links_between_pages_lead_where_the_site_has_them(first: str) -> None:
 
 
 def test_the_reader_sees_figures_and_no_directives(site: Path, first: str) -> None:
-    assert '<p class="admonition-title">Only 3 rows</p>' in first
+    assert '<p class="admonition-title">Only <p-f>3</p-f> rows</p>' in first
     assert '<h2 id="a-heading-of-3">A heading of 3' in first
     assert "<!--" not in first
     assert "{{" not in first
@@ -377,22 +377,23 @@ def test_white_space_between_tags_is_dropped_but_not_that_of_code(site: Path, fi
 
 
 def test_each_cell_offers_its_programs_as_files_beside_the_page(site: Path, first: str) -> None:
-    assert '<a href="cell-2.py">Copy runnable</a>' in first
+    assert '<a href="cell-2.py">Copy with imports (5 lines)</a>' in first
     assert "rows = torch.arange(48)" in (site / "lessons/first/cell-2.py").read_text()
     assert "cell-6.py" not in first  # a cell that is removed
     start = (site / "index.html").read_text()
-    assert '<a href="index/cell-2.py">Copy runnable</a>' in start
+    assert '<a href="index/cell-2.py">Copy with imports (2 lines)</a>' in start
     assert "x = 3" in (site / "index/cell-2.py").read_text()
 
 
-def test_a_page_says_at_its_end_when_it_ran(site: Path, first: str) -> None:
-    run = r'Last run on <time datetime="[^"]+">[^<]+</time> in [^<]+'
-    assert re.search(rf'<p class="proofread-reading">1 minute to read. {run}</p>\s*$', first)
-    assert "Last run" not in article(site, "lessons/again/index.html")  # it has no code
+def test_a_page_says_below_its_title_when_it_was_checked(site: Path, first: str) -> None:
+    run = r'Checked on <time datetime="[\d-]{10}">[\d-]{10}</time>, torch 2\.[^<]+'
+    assert re.search(rf'</h1>\s*<p class="proofread-about"[^>]*>1 min · {run}</p>', first)
+    assert "Checked on" not in article(site, "lessons/again/index.html")  # it has no code
+    assert ", torch" not in article(site, "lessons/second/index.html")
 
 
 def test_a_page_offers_its_notebook_and_script_once_below_its_title(site: Path, first: str) -> None:
-    above = r'</h1>\s*<p class="proofread-minutes">1 min</p>\s*<p class="proofread-downloads"[^>]*>'
+    above = r'</h1>\s*<p class="proofread-about".*?</p>\s*<p class="proofread-downloads"[^>]*>'
     assert re.search(above + '<a href="first.ipynb" download', first)
     assert first.count("download") == 3
     notebook = json.loads((site / "lessons/first/first.ipynb").read_text())
@@ -404,7 +405,7 @@ def test_the_search_index_holds_prose_and_code_but_no_outputs(entries: dict[str,
     text = " ".join(entries.values())
     assert "import torch" in text
     assert "Folded prose" in text
-    for output in ("tensor([[", "folded away\n</pre>", "Copied", "Copy runnable", "Notebook", "<td>styled", "<p>By a"):
+    for output in ("tensor([[", "folded away\n</pre>", "Copied", "Copy with", "Notebook", "<td>styled", "<p>By a"):
         assert output not in text, output
 
 

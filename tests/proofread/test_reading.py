@@ -7,12 +7,14 @@ import torch
 
 from proofread.checks.check import check
 from proofread.checks.checked import Checked
-from proofread.pages.page import Page
+from proofread.pages.page import Cell, Page
+from proofread.programs import Snippet
 from proofread.publish import reading
 from proofread.runs.steps import Machine
 
 RUN = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC).timestamp()
-CHECKED = Checked(Page("page.md", ()), began=RUN, seconds=4.24, machine=Machine("2.13.0", "Intel(R) Xeon(R) @ 2 GHz"))
+TORCH = Page("page.md", (Cell("import torch", 1, is_code=True),))
+CHECKED = Checked(TORCH, began=RUN, seconds=4.24, machine=Machine("2.13.0", "Intel(R) Xeon(R) @ 2 GHz"))
 
 
 @pytest.mark.parametrize(
@@ -24,28 +26,51 @@ CHECKED = Checked(Page("page.md", ()), began=RUN, seconds=4.24, machine=Machine(
         ("<p>" + "<b>to</b> <i>be</i> " * 300 + "</p>", 3),
         ("<pre>" + "x = y.mean() " * 300 + "</pre>", 3),
         ("<section>" + "word " * 900 + "</section>", 1),
+        ("<p-check>" + "<section>a</section> word " * 900 + "</p-check>", 1),
+        ('<details class="proofread-copy">' + "word " * 900 + "</details>", 1),
+        ("<details>" + "word " * 900 + "</details>", 4),
         ("<math><mi>a</mi>" + "<mi>x</mi>" * 900 + "</math>", 1),
     ],
-    ids=["nothing", "one and a half", "more", "tags", "code", "outputs", "formulas"],
+    ids=["nothing", "one and a half", "more", "tags", "code", "outputs", "checks", "menus", "details", "formulas"],
 )
 def test_a_page_takes_a_minute_for_every_two_hundred_words_that_are_read(html: str, minutes: int):
     assert reading.minutes(html) == minutes
 
 
-def test_a_page_says_when_it_ran_on_what_and_how_long():
-    assert reading.last_run(CHECKED) == (
-        'Last run on <time datetime="2026-03-04T05:06:07Z">2026-03-04, 05:06 UTC</time> '
-        "in 4.2 s, with torch 2.13.0 on Intel Xeon @ 2 GHz."
+def test_a_page_says_when_it_was_checked_and_on_what():
+    assert reading.checked_on(CHECKED) == (
+        'Checked on <time datetime="2026-03-04">2026-03-04</time>, torch 2.13.0, Intel Xeon @ 2 GHz'
     )
-    assert "in 123 s," in reading.last_run(replace(CHECKED, seconds=123.4))
-    assert "on &lt;GPU&gt;." in reading.last_run(replace(CHECKED, machine=Machine("2.13.0", "<GPU>")))
+    assert ", &lt;GPU&gt;" in reading.checked_on(replace(CHECKED, machine=Machine("2.13.0", "<GPU>")))
 
 
-def test_a_page_that_did_not_run_says_only_how_long_it_takes_to_read():
-    assert reading.footer(Checked(Page("page.md", ())), "a word") == (
-        '\n<p class="proofread-reading" data-search-exclude="true">1 minute to read.</p>\n'
-    )
-    assert ">2 minutes to read. Last run" in reading.footer(CHECKED, "word " * 400)
+@pytest.mark.parametrize(
+    ("code", "requires", "told"),
+    [
+        ("import torch.nn as nn", (), True),
+        ("def f():\n    from torch import nn", (), True),
+        ("import torchvision", (), False),
+        ("'import torch'", (), False),
+        ("%pip install torch\nimport this", (), False),
+        ("import mine", ("matplotlib", "torch"), True),
+        ("import mine", ("matplotlib",), False),
+    ],
+)
+def test_a_page_names_torch_only_if_it_takes_it(code: str, requires: tuple[str, ...], told: bool):
+    page = Page("page.md", (Cell(code, 1, is_code=True),))
+    checked = replace(CHECKED, page=page, snippets={0: Snippet(requires=requires)})
+    assert ("torch 2.13.0" in reading.checked_on(checked)) is told
+    assert "Intel Xeon" in reading.checked_on(checked)
+
+
+def test_the_line_below_the_title_says_only_what_there_is_to_say():
+    line = '<p class="proofread-about" data-search-exclude="true"'
+    assert reading.about(Checked(Page("page.md", ())), "a word", "") == ""
+    assert reading.about(Checked(Page("page.py", ())), "a word", "") == f"{line}>1 min</p>\n"
+    assert reading.about(CHECKED, "word", "").startswith(f"{line}>Checked on <time")
+    script = replace(CHECKED, page=Page("page.py", ()))
+    told = reading.about(script, "word " * 400, "a/figures.json")
+    assert told.startswith(f'{line} data-figures="a/figures.json">2 min · Checked on <time')
 
 
 def test_a_page_that_is_not_run_again_tells_of_the_run_that_was_kept(tmp_path: Path):

@@ -64,11 +64,11 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Checked:
 
 @pytest.fixture(scope="module")
 def rendered(page: Checked) -> Rendered:
-    return render(page, "page/", packages=["mine"])
+    return render(page, "page/")
 
 
 def test_rendering_the_same_page_again_gives_the_same(page: Checked, rendered: Rendered) -> None:
-    again = render(page, "page/", packages=["mine"])
+    again = render(page, "page/")
     assert again == rendered
     assert page.outputs(0)[-1]["data"].keys() > {"image/svg+xml"}  # and leaves the page as it is
 

@@ -139,7 +139,7 @@ class Checked:
 
     def sent(self, cell: int) -> str:
         """The data of a cell's script, as JSON; "" if there is none."""
-        given = self.data[cell].published if cell in self.data else ""
+        given = self.data[cell].published if cell in self.data and not self.data[cell].errors else ""
         rounded = _rounded(json.loads(given), self.digits(cell)) if given else None
         return json.dumps(rounded, ensure_ascii=False, separators=(",", ":")) if given else ""
 

@@ -67,7 +67,7 @@ _TOKEN = re.compile(
         | ^[ ]{{0,3}}\[(?!\^)[^\]\n]+\]:[ ]*\S+       # a reference's target
         | \[\^[\w-]+\]                               # footnotes
         | {REFERENCE}                                # to an equation, of which the registry knows
-      | (?<=\[)Figure[ ](?P<drawn>\d+)(?=\]\(\#figure-(?P=drawn)\))
+      | (?<=\[)Figure[ ](?P<drawn>\d+)(?=\]\([^()\s]*\#figure-(?P=drawn)\))
         | \{{:?[ ]*[.\#][^{{}}\n]*\}}                  # attribute lists
         | &\#?\w+;
         | ^[ \t>]*\d+[.)][ ]                          # list numbers

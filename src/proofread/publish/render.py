@@ -104,12 +104,14 @@ def render(
             continue
         links, files = _programs(checked, index, standalone)
         links = links.replace('href="', f'href="{beside}')
+        if cell.shown.count("\n") + 1 == ("imports" in cell.tags) * leading_imports(cell.shown):
+            links, files = "", {}  # it prints nothing, alone
         rendered.files |= files
         if not checked.page.is_script:
             rendered.cells |= {index: links} if links else {}
             continue
         made["outputs"] = [] if "hide-output" in cell.tags else made["outputs"]
-        (stands,) = figures(made["outputs"])[:1] if cell.option("script") else [None]
+        drawn_in = figures(made["outputs"])[:1] if cell.option("script") else []
         for place, output in enumerate(made["outputs"]):
             if picture := drawn.get((index, place)):
                 rendered.files |= picture.files
@@ -118,17 +120,17 @@ def render(
                 output["data"] = {"text/html": _formula(output, checked, index, latex)}
             elif "data" in output and not shown(output):
                 output["data"] = {"text/plain": f"({', '.join(output['data'])})"}
-            if place == stands:
-                output["data"] = {"text/html": _live(output["data"]["text/html"], checked, index, beside, rendered)}
-            if captioned := captions.get((index, place)):
-                output["data"] = {"text/html": _captioned(output["data"]["text/html"], *captioned, markdown)}
+            figure = output.get("data", {}).get("text/html", "")
+            if figure and place in drawn_in:
+                output["data"] = {"text/html": (figure := _live(figure, checked, index, beside, rendered))}
+            if figure and (captioned := captions.get((index, place))):
+                output["data"] = {"text/html": _captioned(figure, *captioned, markdown)}
         imports = ""
         if "imports" in cell.tags:
             lines = cell.shown.split("\n")
             length = leading_imports(cell.shown)
             first, made["source"] = "\n".join(lines[:length]), "\n".join(lines[length:]).strip("\n")
             imports = f'<details class="proofread-imports"><summary>imports</summary>{_highlight(first)}</details>'
-            links = links if made["source"] else ""
         # The mark by which nbconvert's own TagRemovePreprocessor hides a cell's input.
         made["metadata"].update(transient={"remove_source": "hide-input" in cell.tags}, imports=imports, programs=links)
         shows[index] = made
@@ -163,7 +165,7 @@ def _live(figure: str, checked: Checked, index: int, beside: str, rendered: Rend
     name = f"cell-{index + 1}.json"
     if sent := checked.sent(index):
         rendered.files[name] = sent.encode()
-    data = f' data-json="{beside}{name}" data-bytes="{len(sent)}"' if sent else ""
+    data = f' data-json="{beside}{name}" data-bytes="{len(sent.encode())}"' if sent else ""
     module = Path(checked.page.cells[index].option("script") or "").stem
     return f'<div class="proofread-live" data-live="{html.escape(module)}"{data}>{figure}</div>'
 
