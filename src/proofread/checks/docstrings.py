@@ -46,7 +46,7 @@ _COMMAND = re.compile(r"^python |::")  # a line for a shell, a symbol of C++
 _WORD = re.compile(r"""(?<![\w"'/.:-])[A-Za-z_]\w*(?![\w"'/-])""")
 _VALUE = r"""(?:``?[^`]+``?|"[^"]*"|[-\w./]+(?<!\.))"""
 _DEFAULT = re.compile(
-    rf"\b(?:by[ ]default|[Dd]efault:|[Dd]efaults?[ ](?:to|is)|\(default)[ ]+(?P<after>{_VALUE})"
+    rf"\b(?:[Bb]y[ ]default|[Dd]efault:|[Dd]efaults?[ ](?:to|is)|\(default)[ ]+(?P<after>{_VALUE})"
     rf"|(?P<before>{_VALUE})(?:,?[ ]by[ ]default|,[ ]the[ ]default)\b"
 )
 _SENTENCE = re.compile(r"(?:[^.;]|\.(?=\w))+")
@@ -245,8 +245,9 @@ def _figures(package: Package, text: str, plain: str) -> Iterator[_Fault]:
     tests = re.sub(r"(?m)(>>>.*?)[ ]#[ ].*$", r"\1", "\n".join(_DOCTEST.findall(text)))
     printed = [float(abs(number.value)) for number in map(Number.parse, re.findall(FIGURE, tests)) if number]
     for part in _PART.finditer(plain):
-        if part["title"] == "References":
-            plain = plain[: part.start()] + _blank(part) + plain[part.end() :]
+        if part["title"] in ("Args", "References"):  # where defaults are held to the signature, and titles have digits
+            told = _DEFAULT.sub(_blank, part[0]) if part["title"] == "Args" else _blank(part)
+            plain = plain[: part.start()] + told + plain[part.end() :]
     read = prose.read(_SHAPE.sub(_blank, _REFERENCE.sub(_blank, SECTION.sub(_blank, plain))))
     for claim in read.claims:
         yield claim.span[0], f"{claim.expression} is evaluated on pages alone; print it in a doctest", ""
