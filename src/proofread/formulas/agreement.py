@@ -10,11 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .evaluate import Assignment, Evaluator, holds
+from .evaluate import Evaluator
 from .finding import Formula
 from .grammar import parse
+from .ranges import Assignment
 from .scope import Scope
 from .tree import FormulaError, Node, Parsed
+from .values import holds
 
 
 def check(formula: Formula, namespace: Mapping[str, object]) -> list[str]:
@@ -128,7 +130,7 @@ def _show(value: Any, digits: int = 4) -> str:
 def _hides(formula: Formula, parsed: Parsed, scope: Scope) -> Iterator[str]:
     """Yield the values that `where` binds and that hide mistakes."""
     remedy = "bind it to what tells mistakes apart, such as random(...)"
-    for name in sorted(name for name in _names(parsed) & scope.where.keys() if not name.startswith(("one", "zero"))):
+    for name in sorted(name for name in parsed.names & scope.where.keys() if not name.startswith(("one", "zero"))):
         value = scope.where[name]
         if isinstance(value, int | float) and value in (0, 1):
             yield f"`{formula.latex}`: {name} = {value:g} hides factors and powers: {remedy}"
@@ -141,8 +143,8 @@ def _hides(formula: Formula, parsed: Parsed, scope: Scope) -> Iterator[str]:
 
 def _proves_nothing(formula: Formula, parsed: Parsed, scope: Scope) -> Iterator[str]:
     """Yield why a check would prove nothing."""
-    called = {node.value for statement in parsed.statements for node in statement.walk() if node.kind == "call"}
-    names = _names(parsed) | called
+    called = {node.value for node in parsed.walk() if node.kind == "call"}
+    names = parsed.names | called
     alone = set()
     for statement in parsed.statements:
         for left, right in pairwise(statement.kids):
@@ -168,7 +170,3 @@ def _proves_nothing(formula: Formula, parsed: Parsed, scope: Scope) -> Iterator[
 
 def _head(node: Node) -> Node:
     return _head(node.kids[0]) if node.kind in ("index", "transpose") else node
-
-
-def _names(parsed: Parsed) -> set[str]:
-    return {node.value for statement in parsed.statements for node in statement.walk() if node.kind == "name"}

@@ -359,19 +359,13 @@ class Expressions(Symbols):
 
     # Conditions and sets
 
-    def condition(self) -> Node:
-        """Comparisons, joined by "and" and "or"."""
-        start, kids = self.next.start, [self.conjunction()]
-        while self.word("or"):
-            kids.append(self.conjunction())
-        return kids[0] if len(kids) == 1 else self.node("or", start, *kids)
-
-    def conjunction(self) -> Node:
-        """Comparisons, joined by "and"."""
-        start, kids = self.next.start, [self.comparison()]
-        while self.word("and"):
-            kids.append(self.comparison())
-        return kids[0] if len(kids) == 1 else self.node("and", start, *kids)
+    def condition(self, *words: str) -> Node:
+        """Comparisons, joined by "and" and "or", or by some of these."""
+        word, *others = words or ("or", "and")
+        start, kids = self.next.start, list[Node]()
+        while not kids or self.word(word):
+            kids.append(self.condition(*others) if others else self.comparison())
+        return kids[0] if len(kids) == 1 else self.node(word, start, *kids)
 
     def comparison(self) -> Node:
         """A chain of relations that is true or false, or a condition in parentheses."""

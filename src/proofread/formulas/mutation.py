@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import pairwise, zip_longest
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -16,30 +16,17 @@ from .finding import Formula
 from .grammar import parse
 from .scope import Scope
 from .tree import FormulaError, Node, Parsed
+from .values import shape
 
-_OPPOSITES = {
-    **{r"\sum": r"\prod", r"\prod": r"\sum", r"\max": r"\min", r"\min": r"\max", r"\sin": r"\cos", r"\cos": r"\sin"},
-    **{
-        r"\le": r"\ge",
-        r"\leq": r"\geq",
-        r"\ge": r"\le",
-        r"\geq": r"\leq",
-        "<": ">",
-        ">": "<",
-        r"\lt": r"\gt",
-        r"\gt": r"\lt",
-    },
-}
-
-
+_PAIRS = [(r"\sum", r"\prod"), (r"\max", r"\min"), (r"\sin", r"\cos"), (r"\le", r"\ge"), (r"\leq", r"\geq")]
+_PAIRS += [("<", ">"), (r"\lt", r"\gt")]
+_OPPOSITES = dict(_PAIRS) | {other: one for one, other in _PAIRS}
 _WIDENED = {"<": (r"\le", ">"), "≤": (r"\ge",), ">": (r"\ge", "<"), "≥": (r"\le",)}
 _CHANGED = _WIDENED | {"≤": ("<", r"\ge"), "≥": (">", r"\le"), "≠": ("=",), "=": (r"\ne",)}
 _CHANGED |= {"∈": (r"\notin",), "∉": (r"\in",)}
 
-
-# A side of a statement: which statement, the values of its indices, which side.
-Key = tuple[int, tuple[tuple[str, int], ...], int]
-Sides = dict[Key, Tensor]
+# The sides of statements: which statement, the values of its indices, which side.
+Sides = dict[tuple[int, tuple[tuple[str, int], ...], int], Tensor]
 
 
 @dataclass(frozen=True)
@@ -101,7 +88,7 @@ def _squeezed(latex: str) -> str:
 
 def _edits(latex: str, parsed: Parsed, scope: Scope) -> Iterator[tuple[int, int, str, str]]:
     """Yield edits of the LaTeX: what to replace, by what, and what that changes."""
-    nodes = [node for statement in parsed.statements for node in statement.walk()]
+    nodes = list(parsed.walk())
     names = {latex[slice(*n.span)]: n.value for n in nodes if n.kind == "name" and n.value not in parsed.indices}
     indices = {latex[slice(*n.span)] for n in nodes if n.kind == "name" and n.value in parsed.indices}
 
@@ -119,19 +106,15 @@ def _edits(latex: str, parsed: Parsed, scope: Scope) -> Iterator[tuple[int, int,
     # An entry of a transposed tensor is what swapped indices give.
     entries = {id(node.kids[0]) for node in nodes if node.kind == "index" and len(node.kids) > 2}
 
-    given = {id(node) for tree in parsed.given if tree for node in tree.walk()}
-    for node in (node for tree in (*parsed.statements, *filter(None, parsed.given)) for node in tree.walk()):
+    # What holds under a condition holds under a narrower one.
+    given = [(node, _WIDENED) for tree in parsed.given if tree for node in tree.walk()]
+    for node, changes in [*((node, _CHANGED) for node in nodes), *given]:
         if node.kind == "condition":
-            for (start, end), relation in zip(node.marks, node.value.split(), strict=True):
-                # What holds under a condition holds under a narrower one.
-                for instead in (_WIDENED if id(node) in given else _CHANGED).get(relation, ()):
-                    yield start, end, instead + " ", "condition changed"
+            for mark, relation in zip(node.marks, node.value.split(), strict=True):
+                yield from ((*mark, instead + " ", "condition changed") for instead in changes.get(relation, ()))
     for statement in parsed.statements:
         relations = set(statement.value.split())
         if relations == {"∈"}:
-            for space in statement.kids[1:]:
-                for one, other in pairwise(space.kids if space.kind == "space" else ()):
-                    yield swap(one, other, "sizes")
             continue
         if not relations <= {"=", "≈", "∈"}:
             # What weakens an inequality is true as well: only its direction can be told.
@@ -175,10 +158,8 @@ def _edits(latex: str, parsed: Parsed, scope: Scope) -> Iterator[tuple[int, int,
                 a, b = node.marks[0]
                 if opposite := _OPPOSITES.get(latex[a:b]):
                     yield a, b, opposite, "operation replaced"
-                limits = [
-                    limit for kid in kids[1:] for part in kid.walk() if part.kind == "limits" for limit in part.kids
-                ]
-                for limit, shift in zip(limits, ("+1", "-1"), strict=False):
+                limits = [part.kids for kid in kids[1:] for part in kid.walk() if part.kind == "limits"]
+                for limit, shift in zip(limits[0] if limits else (), ("+1", "-1"), strict=False):
                     yield limit.span[1], limit.span[1], shift, "limit off by one"
             elif node.kind in ("call", "apply", "inner", "concat"):
                 for one, other in pairwise(kids):
@@ -199,9 +180,8 @@ def _edits(latex: str, parsed: Parsed, scope: Scope) -> Iterator[tuple[int, int,
 
 
 def _alike(one: Any, other: Any) -> bool:
-    if isinstance(one, Tensor) and isinstance(other, Tensor):
-        return one.shape == other.shape
-    return isinstance(one, int | float) and isinstance(other, int | float)
+    numbers = isinstance(one, int | float) and isinstance(other, int | float)
+    return numbers or (isinstance(one, Tensor) and isinstance(other, Tensor) and one.shape == other.shape)
 
 
 class _Fresh(Scope):
@@ -219,24 +199,19 @@ class _Fresh(Scope):
             self._drawn[name] = self._redraw(super().value(name), generator)
         return self._drawn[name]
 
-    def derivative(self, key: object, shape: torch.Size) -> Tensor:
+    def derivative(self, key: object, sizes: torch.Size) -> Tensor:
         generator = torch.Generator().manual_seed(zlib.crc32(repr(key).encode()))
-        return torch.randn(shape, generator=generator, dtype=torch.float64)
+        return torch.randn(sizes, generator=generator, dtype=torch.float64)
 
     def _redraw(self, value: Any, generator: torch.Generator) -> Any:
         if isinstance(value, list | tuple):
             return [self._redraw(item, generator) for item in value]
         if isinstance(value, Tensor) and value.dtype == torch.bool:
             return torch.rand(value.shape, generator=generator) < 0.5
-        if (
-            isinstance(value, Tensor)
-            and value.dim() == 2
-            and torch.equal(value, torch.eye(*value.shape).to(value.dtype))
-        ):
+        if shape(value)[1:] and torch.equal(value, torch.eye(*value.shape[-2:]).to(value.dtype)):
             return value  # the identity is a constant, not a variable
         if isinstance(value, float) or (isinstance(value, Tensor) and value.dtype.is_floating_point):
-            shape = value.shape if isinstance(value, Tensor) else ()
-            drawn = torch.randn(shape, generator=generator, dtype=torch.float64)
+            drawn = torch.randn(shape(value), generator=generator, dtype=torch.float64)
             drawn = drawn.abs() + 0.1 if self._positive else drawn
             return drawn.to(value.dtype) if isinstance(value, Tensor) else drawn.item()
         return value
@@ -247,24 +222,17 @@ def _says_the_same(latex: str, mutant: str, scope: Scope) -> bool:
     for positive in (True, False):
         fresh = _Fresh(scope, positive=positive)
         one, other = _sides(latex, fresh), _sides(mutant, fresh)
-        if (
-            one is None
-            or other is None
-            or not (
-                _alike_by(one, other, sorted(one, key=repr), sorted(other, key=repr))
-                or _alike_by(one, other, one, other)
-            )
-        ):
+        if one is None or other is None or len(one) != len(other):
+            return False
+        # Paired by their indices, or in the order in which they were met.
+        pairings = zip(sorted(one, key=repr), sorted(other, key=repr), strict=True), zip(one, other, strict=True)
+        if not any(all(_equal(one[a], other[b]) for a, b in pairing) for pairing in pairings):
             return False
     return True
 
 
-def _alike_by(one: Sides, other: Sides, keys: Iterable[Key], others: Iterable[Key]) -> bool:
-    pairs = zip_longest((one[key] for key in keys), (other[key] for key in others))
-    return all(
-        a is not None and b is not None and a.shape == b.shape and torch.allclose(a, b, 1e-4, 1e-7, equal_nan=True)
-        for a, b in pairs
-    )
+def _equal(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and torch.allclose(one, other, 1e-4, 1e-7, equal_nan=True)
 
 
 def _sides(latex: str, scope: Scope) -> Sides | None:

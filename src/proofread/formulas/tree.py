@@ -74,3 +74,8 @@ class Parsed:
         """Yield all nodes of its statements."""
         for statement in self.statements:
             yield from statement.walk()
+
+    @property
+    def names(self) -> set[str]:
+        """The names in its statements, but for those of functions."""
+        return set().union(*(statement.names for statement in self.statements))
