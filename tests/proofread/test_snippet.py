@@ -192,6 +192,17 @@ TRAPS = {
         "b = 1",
         ["b = 1", 'for i in [1]:\n    s = """a\n  b"""\n    print(s)', "s"],
     ),
+    "an exception's and a match's names": (
+        "raise ValueError(5)",
+        "b = 1",
+        [
+            "b = 1",
+            "try:\n    raise ValueError(5)\nexcept ValueError as error:\n    (n,) = error.args\n"
+            "match {'k': n, 'l': 2}:\n    case {'k': int() as a, **rest}:\n        pass\n"
+            "match [a, 1, 2]:\n    case [_, *tail]:\n        pass",
+            "a, rest, tail",
+        ],
+    ),
     "two statements in a line": ("a = 1", "b = 2", ["a = 1; b = 2", "a"]),
     "a tuple": ("print((1, a))", "b", ["a = 2\nb = 3", "1, a"]),
     "a tuple in parentheses": ("print((1, a))", "b", ["a = 2\nb = 3", "(1, a)"]),
@@ -278,6 +289,13 @@ def test_a_program_says_where_it_is_from_and_runs_as_a_file(pages: dict[str, Che
     program = pages["a hook"].program(4)
     assert program.startswith(f"# {pages['a hook'].page.path}, cell 5\nimport torch\n")
     assert run(program, tmp_path) == "[torch.Size([2])]\n"
+
+
+def test_a_form_has_as_many_lines_as_one_copies(pages: dict[str, Checked]) -> None:
+    checked = pages["a text of several lines in what printed"]
+    assert checked.snippets[2].lines() == checked.program(2).count("\n") == 5
+    assert checked.snippets[2].lines(importing=True) == checked.program(2, importing=True).count("\n")
+    assert (Snippet(runnable="a\n\nb").lines(), Snippet(runnable="a\n\nb\n").lines(importing=True)) == (4, 0)
 
 
 def proofread(tmp_path: Path, text: str, name: str = "page.py", **settings: object) -> Checked:

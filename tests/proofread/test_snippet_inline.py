@@ -202,12 +202,33 @@ PACKAGE = {
             return __spec__.name
 
 
+        def __getattr__(name):
+            return f"the {name}"
+
+
         def fetch(name):
             return importlib.import_module(f"{__package__}.{name}")
 
 
         def told(name):
             return f"{__package__}.{name}"
+
+
+        # What nobody reads is for tools.
+        # ruff: noqa: RET504
+        def tooled(
+            a,  # : of no use
+            *,
+            b: dict[str, int] = {"x": 1},  # noqa: B006
+        ):  # fmt: skip
+            kept = "# noqa: F401"  # noqa: S105  # the text stays
+            # type: ignore[misc]
+            return kept, b["x"], (lambda: 1)()  # type: ignore[no-any-return]
+
+
+        def local():
+            from harbour import cranes, depths; found = cranes.lift(1)
+            return found, depths.lift()
     """,
     "charts/bay.txt": "sand\nmud\n",
 }
@@ -288,6 +309,31 @@ PAGES = {
         "import_module",
         ["from harbour.lookup import told", "told('x')"],
     ),
+    "comments for tools": (
+        'def tooled(a, *, b={"x": 1}):\n    kept = "# noqa: F401"  # the text stays\n    return kept, ',
+        "type: ignore",
+        ["from harbour.lookup import tooled", "tooled(1)"],
+    ),
+    "a comment for tools in source that is shown": (
+        "# type: ignore[no-any-return]",
+        "REGISTRY",
+        ["import inspect\nfrom harbour.lookup import tooled", "print(inspect.getsource(tooled))"],
+    ),
+    "an import of modules in a function, in one line with more": (
+        "pass; found = cranes.lift(1)",
+        "def unused",
+        ["from harbour.lookup import local", "local()"],
+    ),
+    "imports in a block, in one line with more": (
+        "if a:\n    pass; b = launch('A').name",
+        "harbour",
+        ["a = 1", "if a:\n    from harbour import launch; b = launch('A').name\nb"],
+    ),
+    "imports alone in a block": (
+        "if a:\n    lift = cranes_lift\n    b = lift(2)",
+        "harbour",
+        ["a, lift = 1, 2", "if a:\n    from harbour.cranes import lift\n    b = lift(2)\nb"],
+    ),
     "comments and first lines": (
         '"""What floats."""',
         "And more words",
@@ -300,6 +346,7 @@ IMPOSSIBLE = {
     "the module harbour.depths is itself passed on": "from harbour import depths\nlen(vars(depths)) > 2",
     "harbour.lookup uses __spec__": "from harbour.lookup import spec\nspec()",
     "harbour.depths.__doc__ is asked for": "from harbour import depths\ndepths.__doc__",
+    "harbour.lookup has no tide that its source would show": "from harbour.lookup import tide\ntide",
     "harbour.lookup imports modules by name": "from harbour.lookup import fetch\nfetch('depths')",
 }
 

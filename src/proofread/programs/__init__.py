@@ -45,6 +45,11 @@ class Snippet:
     requires: tuple[str, ...] = ()
     reason: str = ""
 
+    def lines(self, importing: bool = False) -> int:
+        """How many lines one copies with a form, with the one above it that says where it is from; 0 without it."""
+        text = self.importing if importing else self.runnable
+        return len(text.splitlines()) + 1 if text else 0
+
 
 @dataclass
 class Request:
@@ -73,13 +78,8 @@ def verify(
     """
     program = snippet.importing if importing else snippet.runnable
     ran = run_alone(program, () if importing else packages, None if importing else snippet.requires, timeout)
-    if agrees(ran, snippet.shows, snippet.raises, packages):
-        return None
-    return _difference(ran, snippet.shows, snippet.raises)
-
-
-def _difference(ran: Ran, shows: str, raises: str) -> str:
-    return f"alone:\n{ran.printed}{ran.trace or ran.raised}".rstrip() + f"\non the page:\n{shows}{raises}".rstrip()
+    wrong = disagreement(snippet, ran, packages)
+    return wrong and wrong[1]
 
 
 def make(request: Request) -> dict[int, Snippet]:
@@ -94,10 +94,10 @@ def _make(request: Request, place: int, library: Library) -> Snippet:
     if reason := _beyond_python(cell):
         return Snippet(shows=shows, reason=reason)
     earlier = needed(request.cells, place)
-    importing = write(request.cells, place, earlier, library, None)
+    importing = write(request.cells, place, earlier, Inliner(Library(()), {}))
     try:
         inliner = Inliner(library, request.data, annotations=_READS_SOURCE.search(importing.text) is not None)
-        carrying = write(request.cells, place, earlier, library, inliner)
+        carrying = write(request.cells, place, earlier, inliner)
     except CannotInlineError as error:
         return Snippet("", importing.text, shows, cell.raised, importing.requires, reason=str(error))
     return Snippet(carrying.text, importing.text, shows, cell.raised, carrying.requires)
@@ -115,12 +115,12 @@ def trials(snippet: Snippet, packages: Sequence[str], seconds: float) -> dict[st
 
 def disagreement(snippet: Snippet, ran: Ran, packages: Sequence[str]) -> tuple[str, str] | None:
     """What a program of the snippet did instead of what its page shows, and both in full; None if it did that."""
-    if agrees(ran, snippet.shows, snippet.raises, packages):
+    said, wanted = (ran.printed, ran.raised), (snippet.shows, snippet.raises)
+    if all(_plain(one, packages) == _plain(other, packages) for one, other in zip(said, wanted, strict=True)):
         return None
+    in_full = f"alone:\n{ran.printed}{ran.trace or ran.raised}".rstrip() + "\non the page:\n" + "".join(wanted).rstrip()
     fails = ran.raised and ran.raised != snippet.raises
-    return f"does not run: {ran.raised}" if fails else "prints something else", _difference(
-        ran, snippet.shows, snippet.raises
-    )
+    return f"does not run: {ran.raised}" if fails else "prints something else", in_full
 
 
 def _beyond_python(cell: CellRun) -> str:
@@ -146,14 +146,8 @@ def printed_by(cell: CellRun) -> str:
     return text
 
 
-def agrees(ran: Ran, shows: str, raises: str, packages: Sequence[str]) -> bool:
-    """Whether a program did what the page shows, but for white space, addresses and the names of modules."""
-    return _plain(ran.printed, packages) == _plain(shows, packages) and _plain(ran.raised, packages) == _plain(
-        raises, packages
-    )
-
-
 def _plain(text: str, packages: Sequence[str]) -> str:
+    """A text without white space, addresses and the names of modules, which may differ."""
     modules = "|".join(["__main__", *(rf"{re.escape(package)}(?:\.\w+)*" for package in packages)])
     text = re.sub(rf"\b(?:{modules})\.(?=\w)", "", ADDRESS.sub("0x", _FIGURE.sub("", text)))
     return "".join(text.split())

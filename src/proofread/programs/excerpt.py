@@ -7,6 +7,7 @@ import re
 import textwrap
 import tokenize
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from .library import Bound, Library, Module
 from .names import FUNCTIONS, Function, Uses, uses
@@ -19,54 +20,49 @@ Replacement = tuple[ast.expr, str, str]
 _FOR_TOOLS = re.compile(r"#\s*(?:noqa\b|type: ignore|(?:fmt|isort|mypy|pragma|pylint|pyright|ruff|ty):)[^#]*")
 
 
+@dataclass
 class Writer:
-    """Writes statements of a module for one program."""
+    """Writes statements of a module for one program.
 
-    def __init__(
-        self,
-        library: Library,
-        module: Module,
-        names: Mapping[Bound, str],
-        annotations: bool,
-        replacement: Callable[[Module, ast.Name], Replacement | None],
-    ) -> None:
-        """Begin.
+    Attributes:
+        library: The packages.
+        module: What the statements stand in.
+        names: What the program calls each thing of the packages.
+        annotations: Whether the program keeps all as it is; else it has the annotations of classes alone.
+        replacement: What stands in the program for a name, or for what is asked of it.
+    """
 
-        Args:
-            library: The packages.
-            module: What the statements stand in.
-            names: What the program calls each thing of the packages.
-            annotations: Whether the program keeps all as it is; else it has the annotations of classes alone.
-            replacement: What stands in the program for a name, or for what is asked of it.
-        """
-        self._library, self._module, self._names, self._annotations = library, module, names, annotations
-        self._replacement = replacement
-        self._edits: list[Edit] = []
+    library: Library
+    module: Module
+    names: Mapping[Bound, str]
+    annotations: bool
+    replacement: Callable[[Module, ast.Name], Replacement | None]
+    _edits: list[Edit] = field(default_factory=list)
 
     def write(self, place: int) -> str:
         """The source of a statement, with the comments directly above it."""
-        module, statement = self._module, self._module.tree.body[place]
+        module, statement = self.module, self.module.tree.body[place]
         used = uses(statement)
         self._edits = [
             *self._renamed(used),
-            *self._library.written_anew(module, used.imports, self._names, module.package),
+            *self.library.written_anew(module, used.imports, self.names, module.package),
         ]
-        key = (module.name, place, self._annotations, *self._edits)
-        if key not in self._library.written:
-            if not self._annotations:
+        key = (module.name, place, self.annotations, *self._edits)
+        if key not in self.library.written:
+            if not self.annotations:
                 self._edits += tools_comments(module)
             for node in ast.walk(statement):
                 if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
                     self._shorten_docstring(node)
-                if not self._annotations:
+                if not self.annotations:
                     self._drop_annotations(node)
-            self._library.written[key] = self._module.edited(self._edits, *module.whole(statement)).rstrip()
-        return self._library.written[key]
+            self.library.written[key] = self.module.edited(self._edits, *module.whole(statement)).rstrip()
+        return self.library.written[key]
 
     def _renamed(self, used: Uses) -> Iterator[Edit]:
-        module = self._module
+        module = self.module
         for name in (*used.reads, *used.annotations):
-            if (replacement := self._replacement(module, name)) is not None:
+            if (replacement := self.replacement(module, name)) is not None:
                 yield (*module.span(replacement[0]), replacement[1])
             elif (new := self._new_name(name.id)) != name.id:
                 yield (*module.span(name), new)
@@ -80,19 +76,19 @@ class Writer:
             yield (*module.span(declared), f"global {', '.join(map(self._new_name, declared.names))}")
 
     def _new_name(self, name: str) -> str:
-        bound = self._library.lookup(self._module.name, name)
-        return self._names.get(bound, name) if bound else name
+        bound = self.library.lookup(self.module.name, name)
+        return self.names.get(bound, name) if bound else name
 
     def _shorten_docstring(self, node: Function | ast.ClassDef) -> None:
         match node.body[0]:
             case ast.Expr(value=ast.Constant(value=str(text))) as docstring if "\n" in text:
-                literal = self._module.of(docstring)
+                literal = self.module.of(docstring)
                 if opening := re.match(r"[a-zA-Z]*(\"\"\"|''')\s*", literal):
                     first = literal[opening.end() : -3].partition("\n")[0].strip()
-                    self._edits.append((*self._module.span(docstring), opening[0].strip() + first + opening[1]))
+                    self._edits.append((*self.module.span(docstring), opening[0].strip() + first + opening[1]))
 
     def _drop_annotations(self, node: ast.AST) -> None:
-        module = self._module
+        module = self.module
         if isinstance(node, FUNCTIONS):
             self._shorten_signature(node)
         elif isinstance(node, ast.AnnAssign) and isinstance(module.parents[id(node)], ast.ClassDef):
@@ -103,7 +99,7 @@ class Writer:
             self._edits.append((module.span(node.target)[1], module.span(node.annotation)[1], ""))
 
     def _shorten_signature(self, node: Function) -> None:
-        args, (start, _) = node.args, self._module.span(node)
+        args, (start, _) = node.args, self.module.span(node)
         positional = [*args.posonlyargs, *args.args]
         defaults = [*[None] * (len(positional) - len(args.defaults)), *args.defaults]
         parts = [self._parameter(a, d) for a, d in zip(positional, defaults, strict=True)]
@@ -116,15 +112,15 @@ class Writer:
         # All that can hold a colon, but for comments, ends before the one that ends the signature.
         holders = [args, *filter(None, [node.returns]), *getattr(node, "type_params", ())]
         inner = [part for holder in holders for part in ast.walk(holder) if isinstance(part, ast.expr | ast.arg)]
-        last = max((self._module.span(part)[1] for part in inner), default=start)
-        colon = re.compile(r"(?:#.*|[^:#])*:").match(self._module.text, last)
+        last = max((self.module.span(part)[1] for part in inner), default=start)
+        colon = re.compile(r"(?:#.*|[^:#])*:").match(self.module.text, last)
         assert colon is not None
-        name = self._module.edited(self._edits, start, colon.end()).partition("(")[0].split("[")[0]
+        name = self.module.edited(self._edits, start, colon.end()).partition("(")[0].split("[")[0]
         self._edits = [edit for edit in self._edits if not start <= edit[0] < colon.end()]
         self._edits.append((start, colon.end(), call(name, parts, " " * node.col_offset, ":")))
 
     def _parameter(self, parameter: ast.arg, default: ast.expr | None) -> str:
-        return parameter.arg + (f"={self._module.edited(self._edits, *self._module.span(default))}" if default else "")
+        return parameter.arg + (f"={self.module.edited(self._edits, *self.module.span(default))}" if default else "")
 
 
 @functools.lru_cache(maxsize=256)

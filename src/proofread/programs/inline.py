@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .excerpt import Replacement, Writer, call, join, shaped
-from .library import Bound, CannotInlineError, Import, Library, Module, Symbol, imported_modules
+from .library import Bound, CannotInlineError, Library, Module, Symbol, imported_modules
 from .names import uses
 from .source import Imported, required
 
@@ -64,7 +64,7 @@ class Inliner:
             data: The files that lie within each package and that the page has read.
             annotations: Whether the program keeps them as they are; else it has those of classes alone.
         """
-        self._library, self._data, self._annotations = library, data, annotations
+        self.library, self._data, self._annotations = library, data, annotations
         self._statements: set[tuple[str, int]] = set()
         self._imports: dict[tuple[str, str], Imported] = {}  # by target and bound name
         self._symbols: dict[Symbol, None] = {}
@@ -98,17 +98,21 @@ class Inliner:
             self._namespaces.setdefault(bound.module, {})
         elif bound not in self._symbols:
             self._symbols[bound] = None
-            if bound not in self._library.holders:
-                self._library.holders[bound] = list(self._holders(bound))
-            for module, place in self._library.holders[bound]:
+            if bound not in self.library.holders:
+                self.library.holders[bound] = list(self._holders(bound))
+            for module, place in self.library.holders[bound]:
                 self._add(module, place)
 
     def _holders(self, symbol: Symbol) -> Iterator[tuple[Module, int]]:
         """The statements that make what the symbol holds."""
-        module = self._library.module(symbol.module)
-        yield from ((module, place) for place in (*module.own[symbol.name], *self._changers(symbol)))
+        module = self.library.module(symbol.module)
+        yield from ((module, place) for place in module.own[symbol.name])
+        for place, statement in enumerate(module.tree.body):
+            used = uses(statement)
+            if symbol.name in used.changes or (isinstance(statement, ast.Expr) and symbol.name in used.early):
+                yield module, place
         if all(isinstance(module.tree.body[p], ast.Assign | ast.AnnAssign) for p in module.own[symbol.name]):
-            for other in self._library.order:
+            for other in self.library.order:
                 yield from ((other, place) for place in self._registrations(other, symbol))
 
     def _add(self, module: Module, place: int) -> None:
@@ -119,20 +123,11 @@ class Inliner:
                 if name in module.own:
                     self._want(Symbol(module.name, name))
 
-    def _changers(self, symbol: Symbol) -> Iterator[int]:
-        """Statements of its module that change what the symbol holds."""
-        module = self._library.module(symbol.module)
-        for place, statement in enumerate(module.tree.body):
-            used = uses(statement)
-            called = isinstance(statement, ast.Expr) and symbol.name in used.early
-            if symbol.name in used.changes or called:
-                yield place
-
     def _registrations(self, module: Module, symbol: Symbol) -> Iterator[int]:
         """Functions and classes that a decorator may have put into what the symbol holds."""
-        holder = self._library.module(symbol.module)
+        holder = self.library.module(symbol.module)
         for place, called in module.decorated:
-            found = self._library.lookup(module.name, called.id)
+            found = self.library.lookup(module.name, called.id)
             if isinstance(found, Symbol) and found.module == symbol.module:
                 makers = (holder.tree.body[p] for p in holder.own.get(found.name, ()))
                 if any(symbol.name in uses(maker).read for maker in makers):
@@ -141,9 +136,9 @@ class Inliner:
     def _follow(self, module: Module, place: int) -> None:
         """Take in what a statement needs."""
         key = module.name, place, self._annotations
-        if key not in self._library.steps:
-            self._library.steps[key] = list(self._steps(module, place))
-        for step in self._library.steps[key]:
+        if key not in self.library.steps:
+            self.library.steps[key] = list(self._steps(module, place))
+        for step in self.library.steps[key]:
             match step:
                 case str(package):
                     self._reads.add(package)
@@ -158,11 +153,15 @@ class Inliner:
         for name in (*used.reads, *(n for n in used.annotations if self._is_evaluated(module, n))):
             if replaced := self._replacement(module, name):
                 yield from filter(None, [replaced[2]])
-            elif bound := self._library.lookup(module.name, name.id):
+            elif bound := self.library.lookup(module.name, name.id):
                 is_module = isinstance(bound, Symbol) and not bound.name
                 yield (bound.module, module.chain(name)) if is_module else bound
-        for node in used.imports:
-            yield from self._nested(module, statement, node)
+        for node in used.imports:  # within a function or block
+            if any(map(self.library.owns, imported_modules(node, module.package))):
+                for local, bound in self.library.bound(node, module.package):
+                    if isinstance(bound, Symbol) and not bound.name:
+                        yield from ((bound.module, chain) for chain in module.chains(statement, local))
+                    yield bound
 
     def _attribute(self, module: str, chain: Sequence[str]) -> None:
         """Take in an attribute of a module, which may be a module in turn."""
@@ -170,24 +169,16 @@ class Inliner:
             raise CannotInlineError(f"the module {module} is itself passed on, rather than something in it")
         if chain[0].startswith("__"):
             raise CannotInlineError(f"{module}.{chain[0]} is asked for, which only the module itself has")
-        bound = self._library.resolve(module, chain[0])
+        bound = self.library.resolve(module, chain[0])
         self._namespaces.setdefault(module, {})[chain[0]] = bound
         if isinstance(bound, Symbol) and not bound.name:
             self._attribute(bound.module, chain[1:])
         else:
             self._want(bound)
 
-    def _nested(self, module: Module, statement: ast.stmt, node: Import) -> Iterator[Step]:
-        """What an import within a function or block brings from the packages."""
-        if any(map(self._library.owns, imported_modules(node, module.package))):
-            for name, bound in self._library.bound(node, module.package):
-                if isinstance(bound, Symbol) and not bound.name:
-                    yield from ((bound.module, chain) for chain in module.chains(statement, name))
-                yield bound
-
     def _is_evaluated(self, module: Module, name: ast.Name) -> bool:
         """Whether an annotation's name must be known."""
-        if module.is_lazy and not isinstance(self._library.lookup(module.name, name.id), Imported):
+        if module.is_lazy and not isinstance(self.library.lookup(module.name, name.id), Imported):
             return False
         if self._annotations:
             return True
@@ -205,7 +196,7 @@ class Inliner:
         top = module.name.partition(".")[0]
         match name.id:
             case "__file__":
-                inside = module.path.relative_to(self._library.folder(top)).parts
+                inside = module.path.relative_to(self.library.folder(top)).parts
                 return name, f"str({_path(top, inside)})", top
             case "__name__" | "__package__":
                 text = _quoted(module.name if name.id == "__name__" else module.package)
@@ -215,7 +206,7 @@ class Inliner:
         node: ast.AST = name
         while isinstance(parent := module.parents[id(node)], ast.Attribute):
             node = parent
-        bound = self._library.lookup(module.name, name.id)
+        bound = self.library.lookup(module.name, name.id)
         if not isinstance(parent, ast.Call) or parent.func is not node or not isinstance(bound, Imported):
             return None
         match ".".join([bound.target, *module.chain(name)]), parent.args:
@@ -223,7 +214,7 @@ class Inliner:
                 raise CannotInlineError(f"{module.name} imports modules by name")
             case "importlib.resources.files", [ast.Constant(value=str(package)) | ast.Name(id=package)]:
                 package = module.package if package in ("__package__", "__name__") else package
-                if self._library.owns(package):
+                if self.library.owns(package):
                     top, *folders = package.split(".")
                     return parent, f"({_path(top, folders)})" if folders else _path(top, ()), top
         return None
@@ -233,14 +224,14 @@ class Inliner:
         parts = ["\n".join(self._write_data())] if self._reads else []
         found = Inlined("", [Imported(i.module, i.name, names[i]) for i in self._imports.values()], names)
         found.imports += _FILES if self._reads else []
-        for module in self._library.order:
+        for module in self.library.order:
             needed = sorted(place for owner, place in self._statements if owner == module.name)
             statements = [module.tree.body[place] for place in needed]
             found.requires.update(*map(required, statements))
             if module.is_lazy and (any(map(_has_fields, statements)) or (needed and self._annotations)):
                 found.lazy_annotations = True
             if needed:
-                writer = Writer(self._library, module, names, self._annotations, self._replacement)
+                writer = Writer(self.library, module, names, self._annotations, self._replacement)
                 parts.append(f"# From {module.name}\n{join(map(writer.write, needed))}")
             if attributes := self._namespaces.get(module.name):
                 held = [f"{attribute}={names[bound]}" for attribute, bound in sorted(attributes.items())]
@@ -279,7 +270,7 @@ class Inliner:
             yield f"{folder}_kept = tempfile.TemporaryDirectory()  # until the program ends"
             yield f"{folder} = Path({folder}_kept.name)"
             for file in sorted(self._data.get(package, ())):
-                data = (self._library.folder(package) / file).read_bytes()
+                data = (self.library.folder(package) / file).read_bytes()
                 if len(data) > _DATA_LIMIT:
                     raise CannotInlineError(f"{package} reads its file {file}, whose {len(data):,} bytes are too many")
                 if inside := Path(file).parts[:-1]:

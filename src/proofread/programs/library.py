@@ -9,10 +9,8 @@ from importlib.util import find_spec, resolve_name
 from pathlib import Path
 from typing import Any
 
-from .names import bound_names, uses
+from .names import Import, bound_names, uses
 from .source import Edit, Imported, Source
-
-Import = ast.Import | ast.ImportFrom
 
 
 class CannotInlineError(ValueError):
@@ -166,24 +164,24 @@ class Library:
         return Symbol(inner) if module.is_package and self.find(inner) else None
 
     def written_anew(
-        self, source: Source, imports: Iterable[Import], names: Mapping[Bound, str] | None, package: str = ""
+        self, source: Source, imports: Iterable[Import], names: Mapping[Bound, str], package: str = ""
     ) -> Iterator[Edit]:
         """Imports within a program bring nothing from the packages, but for another name, and no `display`.
 
         Args:
             source: What the imports stand in.
             imports: The import statements.
-            names: What the program calls each thing of the packages; None if it imports them.
+            names: What the program calls each thing of the packages.
             package: The package that relative imports begin from.
         """
         for node in imports:
-            ours = names is not None and any(map(self.owns, imported_modules(node, package)))
+            ours = any(map(self.owns, imported_modules(node, package)))
             bound = list(self.bound(node, package)) if ours or _brings_display(node) else []
             lines = []
             for name, what in bound:
                 if isinstance(what, Imported):
                     lines += [what.statement] * (what.target != _DISPLAY)
-                elif names and names.get(what, name) != name:
+                elif names.get(what, name) != name:
                     lines.append(f"{name} = {names[what]}")
             if bound:
                 yield source.replaced(node, lines)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+Import = ast.Import | ast.ImportFrom
 
 
 @dataclass
@@ -28,9 +29,9 @@ class Uses:
     late: list[ast.Name] = field(default_factory=list)
     annotations: list[ast.Name] = field(default_factory=list)
     binds: set[str] = field(default_factory=set)
-    stores: list[ast.Name | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef] = field(default_factory=list)
+    stores: list[ast.Name | Function | ast.ClassDef] = field(default_factory=list)
     changes: set[str] = field(default_factory=set)
-    imports: list[ast.Import | ast.ImportFrom] = field(default_factory=list)
+    imports: list[Import] = field(default_factory=list)
     declared: list[ast.Global] = field(default_factory=list)
 
     @property
@@ -90,7 +91,7 @@ def _first_reads(statements: Iterable[ast.stmt], bound: set[str], found: set[str
                 bound |= used.binds
 
 
-def bound_names(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[ast.alias, str]]:
+def bound_names(node: Import) -> Iterator[tuple[ast.alias, str]]:
     """What an import statement binds, alias by alias."""
     for alias in node.names:
         dotted = alias.name if isinstance(node, ast.ImportFrom) else alias.name.partition(".")[0]
@@ -132,18 +133,13 @@ class _Walker(ast.NodeVisitor):
             self.found.binds.add(node.id)
             self.found.stores.append(node)
 
-    def visit_Attribute(self, node: ast.Attribute) -> None:
-        self._change(node)
-        self.generic_visit(node)
-
-    def visit_Subscript(self, node: ast.Subscript) -> None:
-        self._change(node)
-        self.generic_visit(node)
-
-    def _change(self, node: ast.Attribute | ast.Subscript) -> None:
+    def visit_Attribute(self, node: ast.Attribute | ast.Subscript) -> None:
         name = root(node)
         if not isinstance(node.ctx, ast.Load) and name is not None and self._is_global(name.id):
             self.found.changes.add(name.id)
+        self.generic_visit(node)
+
+    visit_Subscript = visit_Attribute  # noqa: N815
 
     def visit_AugAssign(self, node: ast.AugAssign) -> None:
         if isinstance(node.target, ast.Name) and self._is_global(node.target.id):
@@ -162,54 +158,36 @@ class _Walker(ast.NodeVisitor):
             self.visit(node)
             self._in_annotation = before
 
-    def visit_Import(self, node: ast.Import) -> None:
-        self._import(node)
-
-    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
-        self._import(node)
-
-    def _import(self, node: ast.Import | ast.ImportFrom) -> None:
+    def visit_Import(self, node: Import) -> None:
         self.found.imports.append(node)
         self.found.binds |= {name for _, name in bound_names(node) if name != "*" and self._is_global(name)}
 
-    def visit_ExceptHandler(self, node: ast.ExceptHandler) -> None:
-        if node.name and self._is_global(node.name):
-            self.found.binds.add(node.name)
+    visit_ImportFrom = visit_Import  # noqa: N815
+
+    def visit_ExceptHandler(self, node: ast.AST) -> None:
+        self.found.binds |= {name for name in _named(node) if self._is_global(name)}
         self.generic_visit(node)
 
-    def visit_MatchAs(self, node: ast.MatchAs) -> None:
-        self._match(node.name, node)
-
-    def visit_MatchStar(self, node: ast.MatchStar) -> None:
-        self._match(node.name, node)
-
-    def visit_MatchMapping(self, node: ast.MatchMapping) -> None:
-        self._match(node.rest, node)
-
-    def _match(self, name: str | None, node: ast.AST) -> None:
-        if name and self._is_global(name):
-            self.found.binds.add(name)
-        self.generic_visit(node)
+    visit_MatchAs = visit_MatchStar = visit_MatchMapping = visit_ExceptHandler  # noqa: N815
 
     def visit_Global(self, node: ast.Global) -> None:
         self.found.declared.append(node)
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
-        self._function(node)
-
-    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
-        self._function(node)
-
-    def _function(self, node: Function) -> None:
-        if self._is_global(node.name):
-            self.found.binds.add(node.name)
-            self.found.stores.append(node)
+    def visit_FunctionDef(self, node: Function) -> None:
+        self._defined(node)
         for evaluated in (*node.decorator_list, *node.args.defaults, *filter(None, node.args.kw_defaults)):
             self.visit(evaluated)
         for argument in arguments(node.args):
             self._annotation(argument.annotation)
         self._annotation(node.returns)
         self._body(node.args, node.body)
+
+    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815
+
+    def _defined(self, node: Function | ast.ClassDef) -> None:
+        if self._is_global(node.name):
+            self.found.binds.add(node.name)
+            self.found.stores.append(node)
 
     def visit_Lambda(self, node: ast.Lambda) -> None:
         for default in (*node.args.defaults, *filter(None, node.args.kw_defaults)):
@@ -223,9 +201,7 @@ class _Walker(ast.NodeVisitor):
         self._in_body -= 1
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
-        if self._is_global(node.name):
-            self.found.binds.add(node.name)
-            self.found.stores.append(node)
+        self._defined(node)
         for evaluated in (*node.decorator_list, *node.bases, *(keyword.value for keyword in node.keywords)):
             self.visit(evaluated)
         self._inside(False, _local(node.body), node.body)
@@ -255,6 +231,12 @@ def arguments(args: ast.arguments) -> Iterator[ast.arg]:
     yield from filter(None, (args.vararg, args.kwarg))
 
 
+def _named(node: ast.AST) -> set[str]:
+    """The name that an exception or a part of a match is given."""
+    name = getattr(node, "rest" if isinstance(node, ast.MatchMapping) else "name")
+    return {name} if name else set()
+
+
 def _local(body: Iterable[ast.AST]) -> set[str]:
     """The names that a function's or class's body binds in its own scope."""
     bound: set[str] = set()
@@ -267,10 +249,8 @@ def _local(body: Iterable[ast.AST]) -> set[str]:
                 bound.add(name)
             case ast.Import() | ast.ImportFrom():
                 bound |= {name for _, name in bound_names(node)}
-            case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
-                bound.add(name)
-            case ast.MatchMapping(rest=str(name)):
-                bound.add(name)
+            case ast.ExceptHandler() | ast.MatchAs() | ast.MatchStar() | ast.MatchMapping():
+                bound |= _named(node)
             case ast.Global(names=names) | ast.Nonlocal(names=names):
                 elsewhere |= set(names)
         if isinstance(node, (*FUNCTIONS, ast.ClassDef)):

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .inline import Inlined, Inliner, PageNames
-from .library import Bound, Import, Library, Symbol
-from .names import bound_names, uses
+from .library import Bound, Library, Symbol
+from .names import Import, bound_names, uses
 from .needed import source
 from .record import CellRun, Effects
 from .source import Imported, Source, required
@@ -43,8 +43,7 @@ def write(
     cells: Mapping[int, CellRun],
     target: int,
     earlier: Mapping[int, Sequence[int]],
-    library: Library,
-    inliner: Inliner | None,
+    inliner: Inliner,
 ) -> Program:
     """Write the program of a cell.
 
@@ -52,12 +51,12 @@ def write(
         cells: The page's cells, as they ran.
         target: The cell's place.
         earlier: The statements of cells before it that it needs.
-        library: The documented packages.
-        inliner: Takes what the program needs out of the packages; without one it imports them.
+        inliner: Takes what the program needs out of packages; of a library without any it takes nothing.
 
     Raises:
         CannotInlineError: What it takes from the packages cannot be carried.
     """
+    library = inliner.library
     run, own = cells[target], source(_OPTIONS.sub("", cells[target].code).strip("\n") + "\n")
     pieces = [
         _Piece(place, text.tree.body[index], text, cells[place].effects[index])
@@ -71,32 +70,18 @@ def write(
     for node in statements:
         if not isinstance(node, Import) and uses(node).imports:  # what they bind may be local
             names |= {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
-    imports, moved = _move_imports([piece.node for piece in pieces], own.tree.body, names, library)
+    imports, moved = _move_imports([piece.node for piece in pieces], names, library)
     pieces = [piece for piece in pieces if id(piece.node) not in moved]
     page = _page_names(statements, library, names)
 
-    parts: list[str] = []
-    inlined = Inlined()
-    lazy = any(isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in statements)
-    if inliner is not None:
-        taken = [(name, b) for name, found in page.imported.items() for b in found if isinstance(b, Symbol)]
-        namespaces: dict[str, list[list[str]]] = {}
-        for name, bound in taken:
-            if not bound.name:
-                readers = [(node, text) for node, text in every if name in uses(node).read]
-                chains = [chain for node, text in readers for chain in text.chains(node, name)]
-                namespaces.setdefault(bound.module, []).extend(chains)
-        inlined = inliner.inline([bound for _, bound in taken], namespaces, page)
-        parts += [inlined.source] if inlined.source else []
-        symbols = {found.bound: _symbol(found, library) for found in imports if library.owns(found.root)}
-        aliases = [f"{name} = {inlined.names[it]}" for name, it in symbols.items() if name != inlined.names[it]]
-        parts += ["\n".join(aliases)] if aliases else []
-        imports = [found for found in imports if not library.owns(found.root)] + inlined.imports
-    if "display" in names and "display" not in page.stored:
-        parts.append(_DISPLAY)
-    renamed = None if inliner is None else inlined.names
-    before = _write_pieces(pieces, library, renamed)
-    edits = [edit for node in own.tree.body for edit in library.written_anew(own, uses(node).imports, renamed)]
+    inlined = _inlined(inliner, page, every)
+    symbols = {found.bound: _symbol(found, library) for found in imports if library.owns(found.root)}
+    aliases = [f"{name} = {inlined.names[it]}" for name, it in symbols.items() if name != inlined.names[it]]
+    shows = "display" in names and "display" not in page.stored
+    parts = [part for part in (inlined.source, "\n".join(aliases), _DISPLAY if shows else "") if part]
+    imports = [found for found in imports if not library.owns(found.root)] + inlined.imports
+    before = _write_pieces(pieces, library, inlined.names)
+    edits = [edit for node in own.tree.body for edit in library.written_anew(own, uses(node).imports, inlined.names)]
     if run.shown is not None and own.tree.body and isinstance(last := own.tree.body[-1], ast.Expr):
         edits.append((*own.span(last), _shown(own.of(last), last.value, run)))
     cell = own.edited(edits, 0, len(own.text)).strip("\n") + "\n"
@@ -109,14 +94,24 @@ def write(
     imports += [Imported(_GUARDS[name], name, name) for name in guards]
     body = "\n\n".join(_apart(part) for part in (before, cell) if part)
     body = f"\n# From the page\n{body.lstrip()}" if parts else body
-    text = "\n\n".join(
-        filter(
-            None, [_write_imports(imports, lazy or inlined.lazy_annotations), *(f"\n{part}" for part in parts), body]
-        )
-    )
+    lazy = any(isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in statements)
+    head = _write_imports(imports, lazy or inlined.lazy_annotations)
+    text = "\n\n".join(part for part in (head, *(f"\n{part}" for part in parts), body) if part)
     text = re.sub(r"\n{4,}", "\n\n\n", text).strip("\n") + "\n"
     modules = {found.root for found in imports}.union(inlined.requires, *map(required, statements))
-    return Program(text, tuple(_third_party(name for name in modules if inliner is None or not library.owns(name))))
+    return Program(text, tuple(_third_party(name for name in modules if not library.owns(name))))
+
+
+def _inlined(inliner: Inliner, page: PageNames, every: Sequence[tuple[ast.stmt, Source]]) -> Inlined:
+    """What the program carries: all that its statements take from the packages."""
+    taken = [(name, bound) for name, found in page.imported.items() for bound in found if isinstance(bound, Symbol)]
+    namespaces: dict[str, list[list[str]]] = {}
+    for name, bound in taken:
+        if not bound.name:
+            readers = [(node, text) for node, text in every if name in uses(node).read]
+            chains = [chain for node, text in readers for chain in text.chains(node, name)]
+            namespaces.setdefault(bound.module, []).extend(chains)
+    return inliner.inline([bound for _, bound in taken], namespaces, page)
 
 
 def _symbol(found: Imported, library: Library) -> Symbol:
@@ -125,9 +120,7 @@ def _symbol(found: Imported, library: Library) -> Symbol:
     return bound
 
 
-def _move_imports(
-    earlier: Sequence[ast.stmt], own: Sequence[ast.stmt], names: set[str], library: Library
-) -> tuple[list[Imported], set[int]]:
+def _move_imports(earlier: Sequence[ast.stmt], names: set[str], library: Library) -> tuple[list[Imported], set[int]]:
     """Imports of earlier cells go to the top, each without what is not used; says which statements those were."""
     sources = [(node, list(_imports(node, names, library))) for node in earlier if isinstance(node, Import)]
     targets: dict[str, set[str]] = {}
@@ -184,14 +177,9 @@ def _shown(text: str, value: ast.expr, run: CellRun) -> str:
         return f'{whole}.savefig("figure.svg")'
     if _draws_with_pyplot(run) and run.shown.text.startswith("<Figure"):
         return text
-    printed = f"print({text})"
-    called = ast.parse(printed).body[0]
-    assert isinstance(called, ast.Expr)
-    match called.value:
-        case ast.Call(args=[argument], keywords=[]) if ast.dump(argument) == ast.dump(value):
-            inner = text
-        case _:
-            inner = f"({text})"
+    printed = ast.parse(f"print({text})", mode="eval").body
+    is_one = isinstance(printed, ast.Call) and ast.dump(printed.args[0]) == ast.dump(value)
+    inner = text if is_one else f"({text})"
     return f"print({inner})" if run.shown.as_text else f"print(repr({inner}))"
 
 
@@ -202,7 +190,7 @@ def _draws_with_pyplot(run: CellRun) -> bool:
     )
 
 
-def _write_pieces(pieces: Sequence[_Piece], library: Library, renamed: Mapping[Bound, str] | None) -> str:
+def _write_pieces(pieces: Sequence[_Piece], library: Library, renamed: Mapping[Bound, str]) -> str:
     """The statements of earlier cells; what they printed there is not printed again."""
     text, guards = "", ""
     before: _Piece | None = None
@@ -247,19 +235,15 @@ def _apart(code: str) -> str:
 
 
 def _write_imports(imports: Iterable[Imported], lazy: bool) -> str:
-    sections: dict[bool, list[str]] = {False: [], True: []}
-    for line, root in sorted({(found.statement, found.root) for found in imports if not found.name}):
-        sections[bool(_third_party([root]))].append(line)
-    named: dict[str, set[str]] = {}
-    for found in imports:
-        if found.name:
-            named.setdefault(found.module, set()).add(found.statement.partition(" import ")[2])
-    for module, wanted in sorted(named.items()):
-        line = f"from {module} import {', '.join(sorted(wanted))}"
+    lines = sorted({(found.statement, found.root) for found in imports if not found.name})
+    for module in sorted({found.module for found in imports if found.name}):
+        wanted = sorted({i.statement.partition(" import ")[2] for i in imports if i.name and i.module == module})
+        line = f"from {module} import {', '.join(wanted)}"
         if len(line) > 88:
-            line = f"from {module} import (\n" + "".join(f"    {name},\n" for name in sorted(wanted)) + ")"
-        sections[bool(_third_party([module.partition(".")[0]]))].append(line)
-    blocks = [["from __future__ import annotations"] if lazy else [], *sections.values()]
+            line = f"from {module} import (\n" + "".join(f"    {name},\n" for name in wanted) + ")"
+        lines.append((line, module.partition(".")[0]))
+    sections = [[line for line, root in lines if bool(_third_party([root])) is is_other] for is_other in (False, True)]
+    blocks = [["from __future__ import annotations"] if lazy else [], *sections]
     return "\n\n".join("\n".join(lines) for lines in blocks if lines)
 
 

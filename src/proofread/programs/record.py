@@ -121,33 +121,24 @@ class Recorder:
             names |= {name + GRADIENT for name in names}
             effects = Effects(names, survey.read, {*binds, *gone, *(found.binds & here)}, binds, printed, raised)
             changed, gathered = (set(), set()) if alone else survey.changed()
-            for name in {*survey.read, *effects.changes} & here:
-                self._reach.pop(name, None)
+            self._forget(survey.read | effects.changes)
             if changed or gathered:
                 effects.changes |= {name + GRADIENT for name in here if gathered & self._reached(name)}
                 effects.changes |= {name for name in here if changed & self._reached(name)}
-                for name in effects.changes & here:
-                    self._reach.pop(name, None)
+                self._forget(effects.changes)
             if survey.looks_at_gradients:
                 effects.reads |= {name + GRADIENT for name in survey.read}
-            new = {name + GRADIENT for name in binds}
-            effects.binds |= new
-            effects.changes |= new
+            effects.binds |= {name + GRADIENT for name in binds}
+            effects.changes |= effects.binds
             assigned = {name for name in found.changes if isinstance(self._namespace.get(name), types.ModuleType)}
             # A library sets what it likes when it is imported, and will do so again.
             if assigned or (len(sys.modules) == modules and settings != _settings()):
                 effects.changes.add(SETTINGS)
             effects.changes |= found.changes - assigned
-            effects.reads.add(SETTINGS)
             drew, seeded = state()
-            if drew:
-                effects.reads.add(RANDOM)
-            if drew or seeded:
-                effects.changes.add(RANDOM)
-            if seeded and not drew:
-                effects.binds.add(RANDOM)
-            for gone_name in gone:
-                self._reach.pop(gone_name, None)
+            effects.reads |= {SETTINGS, RANDOM} if drew else {SETTINGS}
+            effects.changes |= {RANDOM} if drew or seeded else set()
+            effects.binds |= {RANDOM} if seeded and not drew else set()
             self._cell.effects.append(effects)
 
         return after
@@ -161,10 +152,9 @@ class Recorder:
     def show(self, value: Any) -> None:
         """The cell shows the value of its last expression."""
         text = repr(value)
-        if (drawn := _figure(value)) is not None:
-            self._cell.shown = Shown(text, figure=not _has_window(drawn))
-        else:
-            self._cell.shown = Shown(text, as_text=str(value) == text)
+        drawn = _figure(value)
+        has_window = drawn is not None and getattr(drawn.canvas, "manager", None) is not None
+        self._cell.shown = Shown(text, drawn is None and str(value) == text, drawn is not None and not has_window)
 
     def _visible(self) -> set[str]:
         return {
@@ -179,6 +169,10 @@ class Recorder:
         if defines and not getattr(statement, "decorator_list", ()):
             return found.early | evaluated
         return first_reads(statement) | evaluated
+
+    def _forget(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._reach.pop(name, None)
 
     def _reached(self, name: str) -> frozenset[int]:
         if name not in self._reach:
@@ -211,8 +205,7 @@ class _Survey:
 
     def changed(self) -> tuple[set[int], set[int]]:
         """The objects that are not what they were when they were looked at; and those whose gradient alone changed."""
-        found: set[int] = set()
-        gathered: set[int] = set()
+        found, gathered = set[int](), set[int]()
         for value, before in list(self._seen.values()):
             now = _state(value)[0]
             if before is None or before == now:
@@ -259,6 +252,7 @@ class _Opaque:
 
 
 _OPAQUE = _Opaque()
+_EMPTY = types.CellType()  # equal to those alone that have no contents yet
 
 
 def _state(value: Any) -> tuple[Any, Iterable[Any]]:
@@ -270,27 +264,20 @@ def _state(value: Any) -> tuple[Any, Iterable[Any]]:
     if isinstance(value, dict):
         held = [*value.values(), *getattr(value, "__dict__", {}).values()]
         return (tuple(map(id, list(value)[:_MANY])), tuple(map(id, held[:_MANY])), len(value)), held[:_MANY]
-    if isinstance(value, list | deque):
+    if isinstance(value, list | deque | set | tuple | frozenset):
         held = list(value)[:_MANY]
-        return (tuple(map(id, held)), len(value)), held
-    if isinstance(value, tuple | frozenset):
-        return None, list(value)[:_MANY]
-    if isinstance(value, set):
-        held = list(value)[:_MANY]
-        return (frozenset(map(id, held)), len(value)), held
+        return None if isinstance(value, tuple | frozenset) else (tuple(map(id, held)), len(value)), held
     if isinstance(value, types.FunctionType):
-        cells = [cell.cell_contents for cell in value.__closure__ or () if _is_full(cell)]
+        cells = [cell.cell_contents for cell in value.__closure__ or () if cell != _EMPTY]
         held = [*cells, *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values(), *value.__dict__.values()]
         return tuple(map(id, held)), held
-    if isinstance(value, types.MethodType):
-        return None, [value.__self__, value.__func__]
+    if isinstance(value, types.MethodType | staticmethod | classmethod):
+        return None, [getattr(value, "__self__", None), value.__func__]
     if isinstance(value, type):
         if value.__module__ != "__main__":
             return None, []
         held = [*vars(value).values(), *value.__bases__]
         return tuple(map(id, held)), held
-    if isinstance(value, staticmethod | classmethod):
-        return None, [value.__func__]
     if isinstance(value, property):
         return None, [value.fget, value.fset]
     if kind.__module__ in _PLAIN_MODULES or kind.__module__.partition(".")[0] == "typing":
@@ -342,35 +329,25 @@ def _keys(value: Any) -> set[int]:
     return keys - {0}
 
 
-def _is_full(cell: types.CellType) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018  # an empty one raises
-    except ValueError:
-        return False
-    return True
-
-
-_GLOBAL_NAMES: dict[types.CodeType, frozenset[str]] = {}
-
-
+@functools.cache
 def _global_names(code: types.CodeType) -> frozenset[str]:
     """The names that a function, and functions in it, may look up: attributes too, which does no harm."""
-    if code not in _GLOBAL_NAMES:
-        inner = [_global_names(constant) for constant in code.co_consts if isinstance(constant, types.CodeType)]
-        _GLOBAL_NAMES[code] = frozenset(code.co_names).union(*inner)
-    return _GLOBAL_NAMES[code]
+    inner = [_global_names(constant) for constant in code.co_consts if isinstance(constant, types.CodeType)]
+    return frozenset(code.co_names).union(*inner)
 
 
 def _figure(value: Any) -> Any:
     """The matplotlib figure that a value is or belongs to."""
     module = sys.modules.get("matplotlib.figure")
-    if module is None or not hasattr(value, "figure"):
-        return value if module is not None and isinstance(value, module.FigureBase) else None
-    return value if isinstance(value, module.FigureBase) else value.figure
+    if module is None or isinstance(value, module.FigureBase):
+        return value if module else None
+    return getattr(value, "figure", None)
 
 
-def _has_window(figure: Any) -> bool:
-    return getattr(figure.canvas, "manager", None) is not None
+_TORCH_SETTINGS = (
+    *("get_default_dtype", "get_default_device", "is_grad_enabled", "is_inference_mode_enabled"),
+    *("are_deterministic_algorithms_enabled", "get_num_threads"),
+)
 
 
 def _settings() -> tuple[Any, ...]:
@@ -383,16 +360,8 @@ def _settings() -> tuple[Any, ...]:
             for name, value in vars(torch.nn.modules.module).items()
             if name.startswith("_global_") and isinstance(value, Mapping)
         ]
-        found += [
-            torch.get_default_dtype(),
-            torch.get_default_device(),
-            torch.is_grad_enabled(),
-            torch.is_inference_mode_enabled(),
-            torch.are_deterministic_algorithms_enabled(),
-            torch.get_num_threads(),
-            (options.precision, options.threshold, options.edgeitems, options.linewidth, options.sci_mode),
-            hooks,
-        ]
+        found += [getattr(torch, name)() for name in _TORCH_SETTINGS]
+        found += [options.precision, options.threshold, options.edgeitems, options.linewidth, options.sci_mode, hooks]
     if matplotlib := sys.modules.get("matplotlib"):
         found.append(dict.copy(matplotlib.rcParams))
     if numpy := sys.modules.get("numpy"):
