@@ -44,7 +44,7 @@ mean = walk.mean()
 print(center(walk))
 
 # %%
-#| alt: a line from 1.0<!--= walk[0] --> up to 4.0<!--= walk[-1] -->
+#| alt: a line from 1.0<!--= walk[0] --> to 4.0<!--= walk[-1] -->
 import matplotlib.pyplot as plt
 
 plt.plot(walk);

@@ -216,6 +216,8 @@ def test_a_directive_that_cannot_work_says_why(text: str, problem: str) -> None:
         ("rose by 5 percentage points<!--= x -->", "5 percentage points"),
         ("takes two thirds<!--= x -->", "two thirds"),
         ("is three-quarters<!--= x -->", "three-quarters"),
+        ("has half a dozen<!--= x -->", "half a dozen"),
+        ("has three dozen<!--= x -->", "three dozen"),
         ("takes **at most 4 MiB**<!--= x -->", "at most 4 MiB"),
         ("has 4 heads<!--= x -->", "heads"),
         ("has 4 MiBs<!--= x -->", "MiBs"),

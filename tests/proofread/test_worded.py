@@ -53,6 +53,8 @@ def refused(text: str, value: Value, strict: bool = False) -> list[str]:
         ("a or not a", True),
         ("max(a, b) >= a", True),
         ("x.max() >= x.min()", True),
+        ("[3, n][0]", 3),
+        ("['smaller', 'larger'][a == a]", "larger"),
     ],
 )
 def test_what_nothing_can_change_proves_nothing(expression: str, value: Value) -> None:
@@ -185,6 +187,7 @@ def test_a_number_that_is_not_compared_is_refused(text: str, message: str) -> No
     [
         ("larger<!--= a > b -->", True),
         ("larger<!--= (a > b).all() -->", True),
+        ("larger<!--= 0 < a - b -->", True),
         ("smaller<!--= not a > b -->", True),
         ("same<!--= torch.allclose(a, b) -->", True),
         ("same<!--= a.shape == b.shape and torch.equal(a, b) -->", True),
@@ -236,6 +239,8 @@ def test_a_strict_page_takes_words_that_name_what_is_compared(text: str, value: 
             "bytes",
         ),
         ("four<!--= n -->\ntimes as wide", 4, "take it in, four times<!--= n -->, with the ratio itself"),
+        ("`4`<!--= n -->&nbsp;**MiB**", 4, "MiB stands outside the claim 4"),
+        ("at **most** 3<!--= n -->", 3, "at most 3 is held against n"),
         ("2<!--= n -->-fold", 2, "take it in, 2-fold<!--= n -->"),
         ("5<!--= n --> percentage points", 5, "percentage points stands outside the claim 5"),
         ("3<!--= n --> hours", 3, "take it in, 3 hours<!--= n -->, with the value in seconds"),

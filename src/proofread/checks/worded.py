@@ -15,9 +15,10 @@ from ..pages.numbers import BOUND, BOUNDS, UNIT, Value
 from ..pages.prose import Claim, figures
 
 _BOUND = re.compile(rf"(?<![\w-])(?P<negated>(?:not|never)\s+)?(?P<bound>{BOUND})[\s*_`\"“(\[$]*\Z", re.IGNORECASE)
-_UNIT = re.compile(rf"[*_`)\]\"”]*(?P<unit>{UNIT})")
+_UNIT = re.compile(rf"[)\]\"”]*(?P<unit>{UNIT})")
+_MARKS = re.compile(r"[*_`]")
 _BASES = {
-    "bytes": r"\w*B|bytes?",
+    "bytes": r"\w*B|\w*bytes?",
     "seconds": r"[mµun]?s|\w*(?:second|minute|hour)s?",
     "radians": "degrees|°",
     "bits": "bits?",
@@ -78,7 +79,7 @@ def unproved(claim: Claim, value: Value, before: str) -> Iterator[str]:
 def unnamed(claim: Claim, value: Value, before: str, after: str) -> Iterator[str]:
     """What is wrong with a claim on a strict page: a word that names no comparison, a bound or a unit outside."""
     said = _said(claim)
-    unit = _UNIT.match(after)
+    unit = _UNIT.match(_MARKS.sub("", after[:60].replace("&nbsp;", "\u00a0")))
     if said and unit and not said[2]:
         name = " ".join(unit["unit"].split())
         gap = "" if name[0] in "-×°" else " "
@@ -103,7 +104,7 @@ def unnamed(claim: Claim, value: Value, before: str, after: str) -> Iterator[str
 
 def bound_of(claim: Claim, before: str) -> str:
     """The bound that a claim's figure keeps, in the claim or directly before it: *at most*."""
-    found, said = _BOUND.search(before), _said(claim)
+    found, said = _BOUND.search(_MARKS.sub("", before[-60:])), _said(claim)
     if said is None or (found and found["negated"]):
         return ""
     return said[0] or (" ".join(found["bound"].lower().split()) if found else "")
@@ -120,7 +121,7 @@ def _compared(claim: Claim, before: str) -> Iterator[str]:
         if amount is None:
             continue
         signs = conditions.compared_with(claim.expression, amount)
-        found = _BOUND.search(until)
+        found = _BOUND.search(_MARKS.sub("", until[-60:]))
         bound = bound or (" ".join(found["bound"].lower().split()) if found else "")
         wanted = set(BOUNDS.get(bound, ("==",)))
         if found and found["negated"]:

@@ -129,6 +129,9 @@ class _Trial:
             return self._bound[node.id]
         if isinstance(node, _DISPLAYS) and not any(isinstance(each, ast.Starred) for each in node.elts):
             return [self.value(each) for each in node.elts]
+        listed = isinstance(node, ast.Subscript) and isinstance(node.value, (ast.List, ast.Tuple))
+        if listed and isinstance(node, ast.Subscript) and not isinstance(node.slice, (ast.Slice, ast.Tuple)):
+            return self.value(node.value)[self.value(node.slice)]
         if isinstance(node, ast.IfExp):
             return self.value(node.body if _truth(self.value(node.test)) else node.orelse)
         if isinstance(node, ast.BoolOp):
@@ -288,7 +291,8 @@ def kinds(node: ast.expr, holds: bool = True) -> set[str]:
         return {quantity, *(sign for sign, *_ in relations(inner, holds))} if name == "all" else {quantity}
     if isinstance(node, ast.BoolOp):
         return set.intersection(*(kinds(each, holds) for each in node.values))
-    signs = [(sign, right) for sign, _, right in relations(node, holds)]
+    turned = ((_MIRROR.get(s, s), b, a) if number(a) is not None else (s, a, b) for s, a, b in relations(node, holds))
+    signs = [(sign, right) for sign, _, right in turned]
     found = {sign for sign, _ in signs}
     if len(found - {"=="}) > 1 or (len(found) > 1 and isinstance(node, ast.Compare) and len(node.ops) > 1):
         return set()

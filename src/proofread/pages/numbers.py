@@ -36,6 +36,7 @@ UNITS = {
     **dict.fromkeys(("bytes", "byte", "B", "bits", "bit", "seconds", "second", "s", "times", "×", "-fold"), 1),
     **{f"{prefix}B": 1000**power for power, prefix in enumerate(("k", "M", "G", "T"), 1)},
     **{f"{prefix}iB": 1024**power for power, prefix in enumerate(("K", "M", "G", "T"), 1)},
+    **{f"{prefix}bytes": 1000**power for power, prefix in enumerate(("kilo", "mega", "giga", "tera"), 1)},
     **{"KB": 1000, "thousand": 1000, "million": 10**6, "billion": 10**9, "trillion": 10**12},
     **{"ms": 1e-3, "milliseconds": 1e-3, "µs": 1e-6, "us": 1e-6, "microseconds": 1e-6, "ns": 1e-9},
     **{"minutes": 60, "minute": 60, "hours": 3600, "hour": 3600},
@@ -67,7 +68,8 @@ _POWER = rf"(?:[eE][-−+]?\d+\b|{_GAP}(?:[·×]|\\cdot|\\times){_GAP}{_TEN})"
 _PERCENT = rf"{_GAP}\\?%"
 NUMBER = rf"(?:{_SIGN})?(?:{_TEN}|(?:{_WHOLE}(?:{_FRACTION})?|(?<![\d.]){_FRACTION})(?:{_POWER})?)(?:{_PERCENT})?"
 VULGAR = "[¼-¾⅐-⅞]"
-SPELLED = rf"(?:{'|'.join(WORDS[1:])})[ -](?:{'|'.join(part for part in _PARTS_OF if part.endswith('s'))})"
+_MANY_PARTS = "|".join(part for part in _PARTS_OF if part.endswith("s"))
+SPELLED = rf"half[ ]a[ ]dozen|(?:{'|'.join(WORDS[1:])})(?:[ ]dozen|[ -](?:{_MANY_PARTS}))"
 FIGURE = rf"\d*{VULGAR}|\d+(?:\.\d+){{2,}}|{NUMBER}(?:{_GAP}×{_GAP}{NUMBER})*"
 
 _PARTS = re.compile(
@@ -201,6 +203,8 @@ def spelled(typed: str) -> float | None:
     """The number that a word says: *three*, *half*, *two thirds*, *twice*."""
     word = re.sub(r"^an? ", "", " ".join(typed.lower().replace("-", " ").split()))
     many, _, part = word.partition(" ")
+    if part in ("dozen", "a dozen"):
+        return 12 * (0.5 if many == "half" else WORDS.index(many)) if many in ("half", *WORDS) else None
     if part:
         return WORDS.index(many) / _PARTS_OF[part] if many in WORDS and part in _PARTS_OF else None
     return WORDS.index(word) if word in WORDS else _MULTIPLES.get(word)
