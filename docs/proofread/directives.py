@@ -11,7 +11,7 @@
 # every directive, on small pages that are checked while this one is built. What stands under a cell is what
 # `proofread check` says of the page in it.
 #
-# <!--~ examples of the syntax -->
+# <!--~ 55%, 6, .0%, 2017, 8, 64: examples of the syntax -->
 # | In the prose | Says |
 # | --- | --- |
 # | `55%<!--= weights[6, 6] -->` | the figure before it is what the expression gives |
@@ -22,15 +22,16 @@
 # | `{{ weights[6, 6] :.0%}}` | computed and formatted here |
 # | `<!--== ... -->`, `{{= ... }}` | the same, as things stand at the end of the page |
 # | `in 2017<!--~ year -->` | waived, for the reason given |
+# | `<!--~ 8, 64: sizes of our choice -->` | on a line of its own: these figures of the next block are waived |
 # | `$$...$$ <!-- where: S = scores -->` | what the symbols of a formula are |
 # | `$$...$$ <!-- unchecked: reason -->` | a formula that is waived |
 #
-# <!--~ examples of the syntax -->
+# <!--~ 300: examples of the syntax -->
 # | In a code cell | Says |
 # | --- | --- |
 # | `#| alt: what it shows` | the text of a figure for who cannot see it |
 # | `#| timeout: 300` | how many seconds the cell may take |
-# | `tags=["raises-exception"]` | the cell must fail |
+# | `#| raises: ValueError: must be positive` | the cell must fail with this exception, and this in its message |
 # | `tags=["hide-input"]`, `"hide-output"`, `"remove-cell"` | what the reader does not see |
 # | `tags=["solution"]` | folded away until the reader opens it |
 # | `tags=["no-snippet"]` | its program is not offered to copy |
@@ -187,7 +188,11 @@ half, back = x / 2, x.flip(0).flip(0)
 #
 # A figure that nothing accounts for is a finding, wherever it stands: in a heading, a table, a caption, a code
 # span. A year, a reference, a size that you chose is waived with the reason why. Waivers are counted, and
-# `proofread check --waivers` lists them. On a line of its own, a waiver speaks for the block that follows.
+# `proofread check --waivers` lists them.
+#
+# A waiver covers what it names, and nothing else: the figure that it directly follows, or, on a line of its own, those
+# figures of the next block that stand before its colon. So a figure that comes into the block later needs a word of
+# its own. In a table a waiver can stand in the cell, behind the figure; or above the table, on a line of its own.
 #
 # Code blocks, link targets and names such as *GPT-2* or *float32* need no word, nor does a code span that quotes
 # the page's own code.
@@ -203,8 +208,13 @@ limit = 40 + 2
 # `limit = 40 + 2` says so; `limit = 43` does not.
 # In 2017<!--~ year of publication --> GPT-2 was still to come.
 #
+# <!--~ 8, 64: sizes of our choice -->
+# With 8 heads of 64 features each, and 512 in all.
+#
 # <!--~ sizes of our choice -->
-# With 8 heads of 64 features each.
+# | heads | features |
+# | --- | --- |
+# | 8 | 64 |
 #
 # Nothing to waive<!--~ a word --> here.
 """)
@@ -247,6 +257,24 @@ def scores(Q, K):
 """)
 
 # %% [markdown]
+# A displayed formula has its number from `\tag{1.2}`. Wherever prose or a docstring says equation (1.2), a page must have
+# it; the site makes a link of it. So it is with a number that has a point and stands in brackets alone. (After words
+# such as *section*, *table* or *version* it is another kind of number, and a figure like any other.)
+
+# %% tags=["no-snippet"]
+proofread(r"""
+# %%
+limit = 1.5
+
+# %% [markdown]
+# $$l = 1.5 \tag{1.2}$$
+# <!-- where: l = limit -->
+#
+# Compare (1.2) with (1.3) and with equation (1.4).
+# PyTorch says so in section (1.2).
+""")
+
+# %% [markdown]
 # A formula can hold and yet say nothing, if its test values are too special. So the tests change each formula (a
 # sign, an index, a factor, a transposition) and want each change to be noticed. Here keys and queries are the same,
 # and nobody can tell their product from its transpose:
@@ -267,9 +295,15 @@ def scores(Q, K):
 # %% [markdown]
 # ## Code cells
 #
-# A cell that fails stops its page, unless it says that it shall. A figure has a text that tells what it shows, in
-# which figures are checked as in any prose. A cell that draws random numbers seeds them itself, or the page would
-# say something else tomorrow.
+# A cell that fails stops its page, unless it says that it shall, and how: the class of the exception, and after a
+# colon, if you like, a part of its message. (The notebook that readers download then has the tag `raises-exception`,
+# at which Jupyter goes on.) A `try` that shows what it caught must not be quiet once there is nothing to catch: it ends
+# with `else: raise ...`. This is asked of every `try` without an `else`, at the top of a cell or in a function, but
+# where a handler or the tried code leaves by itself (`raise`, `return`, `continue`, `break`), or only an import is
+# tried.
+#
+# A figure has a text that tells what it shows, in which figures are checked as in any prose. A cell that draws random
+# numbers seeds them itself, or the page would say something else tomorrow.
 
 # %% tags=["no-snippet"]
 proofread(r"""
@@ -277,11 +311,23 @@ proofread(r"""
 import matplotlib.pyplot as plt
 import torch
 
-# %% tags=["raises-exception"]
+# %%
+#| raises: RuntimeError: shapes cannot be multiplied
 torch.ones(2, 3) @ torch.ones(2, 3)
 
-# %% tags=["raises-exception"]
+# %%
+#| raises: IndexError
+torch.ones(2, 3) @ torch.ones(2, 3)
+
+# %%
+#| raises: RuntimeError
 torch.ones(2, 3) @ torch.ones(3, 2)
+
+# %%
+try:
+    torch.ones(2, 3) @ torch.ones(3, 2)
+except RuntimeError as error:
+    print(error)
 
 # %%
 #| alt: a line up to 4.5<!--= top -->

@@ -562,7 +562,7 @@ assert check("sum-of-zero", opposite)
 #
 # ## References
 #
-# <!--~ references -->
+# <!--~ 2017, 3.2.1, 1, 2015, 3.1, 5, 6, 2021, 2014: references -->
 # - Vaswani et al. (2017), *Attention Is All You Need*: section 3.2.1, equation 1, for (1.6); (1.4) and (1.5) are its
 #   parts for Q = K = V.
 # - Bahdanau, Cho and Bengio (2015), *Neural Machine Translation by Jointly Learning to Align and Translate*: section

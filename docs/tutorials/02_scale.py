@@ -544,7 +544,7 @@ feedback
 #
 # ## References
 #
-# <!--~ references -->
+# <!--~ 2017, 3.2.1, 1, 4, 3.2.2, 2010, 4.2, 16, 2021: references -->
 # - Vaswani et al. (2017), *Attention Is All You Need*: section 3.2.1, equation 1, for (2.2), and its footnote 4 for
 #   (2.1); section 3.2.2 for the size of a head.
 # - Glorot and Bengio (2010), *Understanding the difficulty of training deep feedforward neural networks*: section 4.2,

@@ -690,7 +690,7 @@ assert check("hidden-matrix", hidden)
 #
 # ## References
 #
-# <!--~ references -->
+# <!--~ 2017, 3.2.1, 1, 3.2.2, 2010, 4.2, 16, 2014: references -->
 # - Vaswani et al. (2017), *Attention Is All You Need*: section 3.2.1, equation 1, for (3.1); section 3.2.2 for the
 #   projections in (3.2) and (3.3).
 # - Glorot and Bengio (2010), *Understanding the difficulty of training deep feedforward neural networks*: section 4.2,

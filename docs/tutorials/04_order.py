@@ -451,7 +451,7 @@ feedback
 #
 # ## References
 #
-# <!--~ references -->
+# <!--~ 2017, 3.5, 2.2, 2019, 3.1, 2021, 3.2, 2022: references -->
 # - Vaswani et al. (2017), *Attention Is All You Need*: section 3.5, positions as sines and cosines, added.
 # - Zaheer et al. (2017), *Deep Sets*: section 2.2, functions that are permutation equivariant.
 # - Lee et al. (2019), *Set Transformer*: section 3.1, attention over sets, equivariant by design.

@@ -183,7 +183,7 @@ torch.testing.assert_close(late / sums[:, None], by_hand)
 # reference: change the later tokens, and compare what the earlier ones get. The comparison allows for rounding, so the
 # change must be large: then even a small weight shows. (*Eager* below makes the table of weights. *Fused* is PyTorch's
 # faster code, which does not hold it [unless it has to](07_from_scratch.py#why-no-table-of-weights). *Shallow* lowers
-# the scores of the future by 14<!--~ a size of our choice --> where it should take away infinity.)
+# the scores of the future by 14<!--== lowered --> where it should take away infinity.)
 
 
 # %%
@@ -208,8 +208,11 @@ def masked_late(x):
     return attention_scores(x, x).softmax(-1).tril() @ x
 
 
+lowered = 14
+
+
 def shallow(x):
-    return (attention_scores(x, x) - 14 * ~masks.causal(x.size(1))).softmax(-1) @ x
+    return (attention_scores(x, x) - lowered * ~masks.causal(x.size(1))).softmax(-1) @ x
 
 
 x = x[:1]  # from here on, the longer sentence alone
@@ -318,6 +321,8 @@ try:
     bare(batch, batch, batch, is_causal=True)
 except RuntimeError as error:
     print(str(error).split(". ")[0])
+else:
+    raise AssertionError("it took the hint for a mask")
 
 # %% [markdown]
 # As the last lines show, `is_causal=True` is no mask in that module. It is a hint that the mask which you pass is
@@ -340,6 +345,8 @@ try:
     masks.allowed_from_additive(causal.float())
 except ValueError as error:
     print(error)
+else:
+    raise AssertionError("it took ones for a mask")
 
 # %% [markdown]
 # It only raises the allowed scores by one, so that allowed weights grow by a factor of 2.72<!--= gain[0] / gain[1] -->
@@ -399,6 +406,8 @@ try:
     scores.half().masked_fill(~causal, -1e9)
 except RuntimeError as error:
     print(error)
+else:
+    raise AssertionError("the number fits")
 
 # %% [markdown]
 # ## When a row allows nothing
@@ -600,7 +609,7 @@ feedback
 #
 # ## References
 #
-# <!--~ references -->
+# <!--~ 2017, 3.2.3, 1, 2.13, 8068, 2022: references -->
 # - Vaswani et al. (2017), *Attention Is All You Need*: section 3.2.3, the causal mask as minus infinity before the
 #   softmax; equation 1, the softmax that (5.1) and (5.2) restrict.
 # - PyTorch 2.13, documentation of `scaled_dot_product_attention` and `MultiheadAttention`: what `True` means.

@@ -224,6 +224,8 @@ try:
     back.view(3, 8)
 except RuntimeError as error:
     print(str(error).split(" (")[0])
+else:
+    raise AssertionError("view joined the axes")
 print("steps in memory:", context.stride(), "transposed:", back.stride())
 
 # %% [markdown]
@@ -447,7 +449,7 @@ feedback
 #
 # ## References
 #
-# <!--~ references -->
+# <!--~ 2017, 3.2.2, 2023, 2.2, 2024, 3: references -->
 # - Vaswani et al. (2017), *Attention Is All You Need*: section 3.2.2, multi-head attention: why several heads, and that
 #   their cost together is that of one with all features.
 # - Ainslie et al. (2023), *GQA: Training Generalized Multi-Query Transformer Models from Multi-Head Checkpoints*:

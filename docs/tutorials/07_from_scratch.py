@@ -379,9 +379,10 @@ for backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.MATH):
     (first,) = torch.autograd.grad(total, query, create_graph=True, retain_graph=True)
     try:
         (second,) = torch.autograd.grad(first.square().sum(), query, retain_graph=True)
-        twice[backend.name] = f"a second derivative, {tuple(second.shape)}"
     except RuntimeError as error:
         twice[backend.name] = str(error)
+    else:
+        twice[backend.name] = f"a second derivative, {tuple(second.shape)}"
 for name, told in twice.items():
     print(textwrap.fill(f"{name}: {told}", 82))
 
@@ -792,7 +793,7 @@ assert check("weights-dropout", attend_with_dropout)
 #
 # ## References
 #
-# <!--~ years, sections and equations of papers -->
+# <!--~ 2017, 3.2.1, 1, 3.2.2, 3.2.3, 2018, 3: years, sections and equations of papers -->
 # - Ashish Vaswani et al. (2017), *Attention Is All You Need*. Section 3.2.1, equation 1: scaled dot-product attention.
 #   Section 3.2.2: multi-head attention. Section 3.2.3: the causal mask.
 # - Milakov and Gimelshein (2018), *Online Normalizer Calculation for Softmax*. Algorithm 3: a softmax whose total and

@@ -347,7 +347,7 @@ assert check("conv1d-to-packed", load)
 #
 # ## References
 #
-# <!--~ references -->
+# <!--~ 2017, 3.2.2, 2022, 2019: references -->
 # - Vaswani et al. (2017), *Attention Is All You Need*: section 3.2.2, one matrix for each head.
 # - Black et al. (2022), *GPT-NeoX-20B*: the model whose code keeps its rows head by head; Shoeybi et al. (2019),
 #   *Megatron-LM*, on which it builds.

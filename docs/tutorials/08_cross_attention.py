@@ -110,9 +110,10 @@ key, value = torch.randn(batch, keys, 10), torch.randn(batch, keys, 9)
 output, average = theirs(query, key, value)
 try:
     theirs(query, key, value[:, 1:])
-    refusal = ""
 except AssertionError as error:
     refusal = str(error).split(" torch")[0]
+else:
+    raise ValueError("it took fewer values than keys")
 tuple(output.shape), tuple(average.shape), refusal
 
 # %% [markdown]
@@ -508,7 +509,7 @@ assert check("softmax-one", softmax_one)
 #
 # ## References
 #
-# <!--~ references -->
+# <!--~ 2017, 3.2.3, 3.2.1, 1, 2015, 3.1, 2024, 3.3, 2023: references -->
 # - Vaswani et al. (2017), *Attention Is All You Need*: section 3.2.3, first item, for queries from the decoder with
 #   keys and values from the encoder; section 3.2.1, equation 1, for (8.1).
 # - Bahdanau, Cho and Bengio (2015), *Neural Machine Translation by Jointly Learning to Align and Translate*: section

@@ -485,6 +485,6 @@ check("undo-a-bare-merge", repair)
 #
 # ## References
 #
-# <!--~ references -->
+# <!--~ 2017, 3.2.2, 2.13: references -->
 # - Vaswani et al. (2017), *Attention Is All You Need*: section 3.2.2, heads and how they are joined.
 # - PyTorch 2.13, documentation of `Tensor.view`, `Tensor.T` and `nn.MultiheadAttention`.

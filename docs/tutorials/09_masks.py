@@ -640,7 +640,7 @@ spoiled, causal_hit
 # needs no mask. Where padding may hold anything, `unmasked.masks.zero_hidden` sets what no query may see to zero, and
 # every output is finite<!--= "finite" if cleared.isfinite().all() else "NaN" --> again.
 #
-# <!--~ a constant that many use -->
+# <!--~ -1e9: a constant that many use -->
 # ## A mask of -1e9 in float16 { #float16-overflow }
 #
 # $-10^9$<!--~ the constant --> stands in for minus infinity in many programs. float16 cannot hold it: its lowest number
@@ -761,9 +761,10 @@ mask_size, weight_size
 torch.manual_seed(4)
 try:
     Buffered(8).load_state_dict(wrong.state_dict())
-    refusal = ""
 except RuntimeError as error:
     refusal = str(error).splitlines()[-1].strip()
+else:
+    raise AssertionError("it loaded a mask of another size")
 refusal
 
 # %% [markdown]
@@ -851,7 +852,7 @@ check("module-mask", module_mask)
 #
 # ## References
 #
-# <!--~ references -->
+# <!--~ 2017, 3.2.3, 2.13, 8068: references -->
 # - Vaswani et al. (2017), *Attention Is All You Need*: section 3.2.3, masks before the softmax.
 # - PyTorch 2.13, documentation of `MultiheadAttention` and `scaled_dot_product_attention`: masks, `is_causal`.
 # - ONNX, operator `Attention`, with the erratum of onnx/onnx#8068: a row that may see nothing gives zeros; a causal mask is aligned at the end where a cache is declared, and at the top left where none is.

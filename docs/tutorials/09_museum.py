@@ -241,7 +241,7 @@ check("which-mistake", named)
 #
 # ## References
 #
-# <!--~ references -->
+# <!--~ 2017, 3.2, 1978: references -->
 # - Vaswani et al. (2017), *Attention Is All You Need*: section 3.2, what all versions here should compute.
 # - DeMillo, Lipton and Sayward (1978), *Hints on Test Data Selection: Help for the Practicing Programmer*: a test is as
 #   good as the wrong programs that it rejects.

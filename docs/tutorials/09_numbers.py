@@ -484,6 +484,8 @@ with TemporaryDirectory() as folder:
             read(path)
         except (ValueError, KeyError) as error:
             told.append(f"{type(error).__name__}: {error}")
+        else:
+            raise AssertionError("no error")
 failed = "could not convert string to float: '.'" in told[0]
 told
 
@@ -555,7 +557,7 @@ check("are-weights", are_weights)
 #
 # ## References
 #
-# <!--~ references -->
+# <!--~ 2017, 3.2.1, 1, 4, 3.2.2, 64, 2014, 2.13: references -->
 # - Vaswani et al. (2017), *Attention Is All You Need*: section 3.2.1, equation 1, and footnote 4 for the scale; section
 #   3.2.2 for eight heads of 64 features.
 # - Srivastava et al. (2014), *Dropout: A Simple Way to Prevent Neural Networks from Overfitting*: section 4.

@@ -538,7 +538,7 @@ check("mend-the-class", Mended)
 #
 # ## References
 #
-# <!--~ references -->
+# <!--~ 2017, 3.2.2, 2010, 4.2, 16, 2.13: references -->
 # - Vaswani et al. (2017), *Attention Is All You Need*: section 3.2.2, the four projections.
 # - Glorot and Bengio (2010), *Understanding the difficulty of training deep feedforward neural networks*: section 4.2,
 #   equation 16, for Xavier's bound.

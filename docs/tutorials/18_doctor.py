@@ -70,8 +70,8 @@ report
 # In a report, `x` marks a finding, `?` a question that stays open, and `+` what holds. `causal=True` told the doctor
 # that no token may see a later one. It sees that later tokens reach earlier outputs, and names the mistake that does so
 # most often. It is not certain, because no single mistake that it knows gives this module's numbers: there are two in
-# the module. The mask takes only 9<!--~ a figure of the code --> off the scores of the future, and the last line merges
-# the heads without transposing back. Repair the mask, and the other is proved:
+# the module. The mask, `future.to(x.dtype) * -9`, takes too little off the scores of the future, and the last line
+# merges the heads without transposing back. Repair the mask, and the other is proved:
 
 
 # %%
@@ -345,6 +345,8 @@ try:
     assert_attention(MaskRepaired(12, 3), embed_dim=12, causal=True)
 except AssertionError as error:
     print(error)
+else:
+    raise ValueError("nothing was found")
 
 # %% [markdown]
 # ## Exercises
@@ -397,6 +399,6 @@ check("get-past-the-doctor", treacherous)
 #
 # ## References
 #
-# <!--~ references -->
+# <!--~ 2017, 3.2, 2019, 3: references -->
 # - Vaswani et al. (2017), *Attention Is All You Need*: section 3.2, the steps.
 # - Lee et al. (2019), *Set Transformer*: section 3, attention and the order of a set.

@@ -37,15 +37,15 @@ fences run. In its prose an author writes
   same<!--= a.equal(b)  # to the bit: copies --> computed numbers equal to the last bit, and why
   {{ weights[6, 6] :.0%}}                       a figure that the page computes
   <!--== ... -->, {{= ... }}                    the same, as the page stands at its end
-  in 2017<!--~ year of publication -->          a figure that is waived, and why; alone on a
-                                                line, for all figures of the next block
+  in 2017<!--~ year of publication -->          a figure that is waived, and why
+  <!--~ 8, 64: sizes of our choice -->          alone on a line: these figures of the next block
   $$S = Q K^\\top$$ <!-- where: S = scores -->   a formula, and what its symbols are
   $$O(n^2)$$ <!-- unchecked: an order -->       a formula that is waived, and why
 
 and in its code cells
 
-  # %% tags=["raises-exception"]                a cell that must fail
   #| alt: what the figure shows                 for every figure that the cell draws
+  #| raises: ValueError: must be positive       a cell that must fail: how, and a part of its message
   #| timeout: 300                               seconds, where the usual limit is too short
 
 further tags: hide-input, hide-output, remove-cell, no-snippet, solution (folded away).

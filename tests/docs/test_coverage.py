@@ -1,4 +1,4 @@
-"""Every row of the table of what covers what leads to headings and names that exist."""
+"""Every row of the table of what covers what leads to headings and names that exist, and that speak of the same."""
 
 import ast
 import re
@@ -30,6 +30,73 @@ def anchors(page: Path) -> set[str]:
     return found
 
 
+def lines(page: Path) -> list[tuple[bool, str]]:
+    """The lines of a page, each with whether it is prose."""
+    text = re.sub(r"<!--.*?-->", "", page.read_text(), flags=re.DOTALL)
+    if page.suffix != ".py":
+        return [(True, line) for line in text.split("\n")]
+    told: list[tuple[bool, str]] = []
+    for cell in re.split(r"^# %%", text, flags=re.MULTILINE):
+        prose = "[markdown]" in cell[:20]
+        told += [(prose, re.sub(r"^# ?", "", line) if prose else line) for line in cell.split("\n")]
+    return told
+
+
+def section(page: Path, anchor: str) -> str:
+    """What stands under a heading, code included; or the source of what the API reference documents."""
+    if anchor.startswith("unmasked."):
+        module, _, name = anchor.rpartition(".")
+        text = (ROOT / "src" / f"{module.replace('.', '/')}.py").read_text()
+        (node,) = (node for node in ast.parse(text).body if getattr(node, "name", "") == name)
+        return ast.get_source_segment(text, node) or ""
+    found, depth = [], 0
+    for prose, line in lines(page):
+        heading = HEADING.match(line) if prose else None
+        level = len(line) - len(line.lstrip("#"))
+        if heading and depth and level <= depth:
+            break
+        if heading and anchor == (heading["anchor"] or slugify(re.sub(r"[*`]", "", heading["title"]), "-")):
+            depth = level
+        found += [line] if depth else []
+    return "\n".join(found)
+
+
+# Words that say how something is told, and not what.
+PLAIN = {
+    "with",
+    "their",
+    "from",
+    "over",
+    "told",
+    "into",
+    "taking",
+    "apart",
+    "printed",
+    "other",
+    "than",
+    "every",
+    "same",
+}
+
+
+def words(text: str) -> set[str]:
+    """The words of a text by how they begin, so that *masks* and *masked* are one."""
+    return {word.lower()[:5] for word in re.findall(r"[^\W\d_]{4,}", text) if word.lower() not in PLAIN}
+
+
+def unfit(row: str) -> list[str]:
+    """What the sections to which a row links do not speak of, though the row says so."""
+    _, taught, links = row.split(" | ")
+    linked = [(link["anchor"], section(DOCS / link["page"], link["anchor"])) for link in LINK.finditer(links)]
+    everything = "\n".join(text for _, text in linked)
+    said = words(re.sub(r"`[^`]*`", "", taught))
+    told = [f"nothing of {code}" for code in re.findall(r"`([^`]+)`", taught) if code not in everything]
+    told += [f"#{anchor} has no word of it" for anchor, text in linked if said and not said & words(text)]
+    if said and len(said & words(everything)) <= len(said) / 2:
+        told.append(f"nothing of {sorted(said - words(everything))}")
+    return told
+
+
 def documented(name: str) -> set[str]:
     """A module's own name and those of its functions and classes; or the name of a class itself."""
     file = ROOT / "src" / f"{name.replace('.', '/')}.py"
@@ -49,6 +116,28 @@ def test_what_the_notebooks_taught_is_on_a_page_that_has_this_heading(row: str):
         assert page.exists(), link["page"]
         assert link["anchor"], f"name the heading of {link['page']}"
         assert link["anchor"] in anchors(page), f"{link['page']} has no #{link['anchor']}; it has {anchors(page)}"
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.split(" | ")[1][:40])
+def test_what_a_row_says_is_what_its_sections_speak_of(row: str):
+    assert unfit(row) == []
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        (
+            "| 002 | `d_in` other than `d_model` | [a](tutorials/08_cross_attention.py#which-input-decides-what) |",
+            ["nothing of d_in", "nothing of d_model"],
+        ),
+        (
+            "| 003 | cosine similarity | [a](tutorials/05_masks.py#nothing-leaks) |",
+            ["#nothing-leaks has no word of it", "nothing of ['cosin', 'simil']"],
+        ),
+    ],
+)
+def test_a_row_that_leads_to_another_section_is_found(row: str, told: list[str]):
+    assert unfit(row) == told
 
 
 def test_every_notebook_is_covered():

@@ -70,6 +70,31 @@ def prose(section: str) -> str:
     return re.sub(r"\s+", " ", re.sub(r"<!--.*?-->", "", text))
 
 
+# What the words after "Caught by" name, and the probe that the section then runs.
+PROBES = {"exchanging tokens": "breaks_equivariance", "changing one item": "mixes_items"}
+
+
+def uncaught(section: str) -> list[str]:
+    """What is missing for a mistake to be caught in its section, as it is told there."""
+    ran = code(section)
+    checked = re.search(r"^ *(?:exhibit\(|assert )", ran, re.MULTILINE) or "<!--=" in section
+    missing = [] if checked else ["nothing is checked"]
+    by = re.search(r"\*\*Caught by\*\* (.*?)(?:\*\*Fix:\*\*|\Z)", prose(section))
+    told = by[1].split(", which ")[0] if by else ""  # what follows is about it
+    names = (name for span in re.findall(r"`([^`]+)`", told) for name in re.findall(r"[^\W\d]\w{2,}", span))
+    missing += [f"{name} does not run" for name in names if not re.search(rf"\b{name}\b", ran)]
+    wanted = {probe for words, probe in PROBES.items() if re.search(rf"\b{words}\b", told)}
+    return missing + ([] if not wanted or any(probe in ran for probe in wanted) else [f"none of {wanted} runs"])
+
+
+def test_a_mistake_that_nothing_catches_is_found():
+    told = "# ## A {{ #a }}\n#\n# **Caught by** {}. **Fix:** `b`.\n\n# %%\n{}\n"
+    assert uncaught(told.format("luck", "x = 1")) == ["nothing is checked"]
+    assert uncaught(told.format("`is_bypassed`", "assert x")) == ["is_bypassed does not run"]
+    assert uncaught(told.format("exchanging tokens", "assert x")) == ["none of {'breaks_equivariance'} runs"]
+    assert uncaught(told.format("`is_bypassed(x)`, exchanging tokens", "assert is_bypassed(breaks_equivariance)")) == []
+
+
 def test_all_thirty_mistakes_and_pytorchs_traps_have_an_entry():
     assert sorted(PLANNED) == list(range(1, 31))
     assert len(set(PLANNED.values())) == 30
@@ -92,7 +117,7 @@ def test_an_entry_has_a_title_a_wrong_version_a_measured_figure_where_it_hides_t
     assert any("<!--" in text for text in [*table, section]), "no figure was measured"
     told = prose(section)
     assert re.search(r"\b[Hh]ides\b", told), "where does it hide?"
-    assert "**Caught by** " in told or re.search(r"exhibit\(|assert", code(section)), "nothing catches it"
+    assert uncaught(section) == []
     assert "**Fix:** " in told
 
 

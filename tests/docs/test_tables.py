@@ -21,13 +21,49 @@ def test_the_axes_of_the_notation_have_the_sizes_of_the_example():
         assert [sizes[axis] for axis in row["axes"].split(", ")] == shape, row[0]
 
 
-@pytest.mark.parametrize("page", ["09_heads", "09_weights"])
+def unmeasured(text: str) -> list[str]:
+    """The rows of a room's table that measure something else than the mistake to which they link."""
+    sections = dict(re.findall(r"^# ## [^\n]*\{ ?#([\w-]+) ?\}\n(.*?)(?=^# ## |\Z)", text, re.MULTILINE | re.DOTALL))
+    found = []
+    rows = re.findall(r"^# \| .*?\[[^\]]*\]\(#([\w-]+)\)(.*)", text, re.MULTILINE)
+    assert {slug for slug, _ in rows} == {*sections}, "a row for each mistake"
+    for slug, rest in rows:
+        expressions = re.findall(r"<!--==(.*?)-->|\{\{=(.*?):[^:]*\}\}", rest)
+        assert expressions, f"{slug}: nothing is measured"
+        own = "\n".join(line for line in sections[slug].splitlines() if not line.startswith("#"))
+        for expression in map("".join, expressions):
+            keys = re.findall(r'off\["([^"]+)"\]', expression)
+            names = re.findall(r"(?<![\w.\"])[a-z]\w{2,}", re.sub(r'off\["[^"]+"\]|"[^"]*"', "", expression))
+            measured = [rf'(?:exhibit\(\s*|off\[)"{re.escape(key)}"' for key in keys]
+            measured += [
+                rf"^ *(?:\w+, )*{name}\b[^=\n]*= " for name in names if name not in ("else", "and", "all", "any")
+            ]
+            if not measured or not any(re.search(each, own, re.MULTILINE) for each in measured):
+                found.append(f"{slug}: {expression.strip()}")
+    return found
+
+
+ROOMS = sorted(path.stem for path in (DOCS / "tutorials").glob("09_*.py") if path.stem != "09_museum")
+
+
+@pytest.mark.parametrize("page", ROOMS)
 def test_a_row_measures_the_mistake_that_it_links_to(page: str):
     text = (DOCS / "tutorials" / f"{page}.py").read_text()
-    rows = re.findall(r"^# \| \[.*\]\(#([\w-]+)\) \|(.*)", text, re.MULTILINE)
-    assert rows
-    for slug, rest in rows:
-        assert f'<!--== off["{slug}"] -->' in rest, slug
+    assert unmeasured(text) == []
+
+
+@pytest.mark.parametrize("page", ROOMS)
+def test_two_rows_that_have_changed_their_figures_are_found(page: str):
+    text = (DOCS / "tutorials" / f"{page}.py").read_text()
+    one, other = re.findall(r'^# \| .*?\(#[\w-]+\).*?off\["([^"]+)"\]', text, re.MULTILINE)[:2]
+    swapped = {f'off["{one}"]': f'off["{other}"]', f'off["{other}"]': f'off["{one}"]'}
+    changed = re.sub(
+        r"^# \| .*",
+        lambda row: re.sub(r'off\["[^"]+"\]', lambda key: swapped.get(key[0], key[0]), row[0]),
+        text,
+        flags=re.M,
+    )
+    assert len(unmeasured(changed)) == 2
 
 
 # The tables that need no version and no device: their cells are the package's own, or counts that no PyTorch changes.

@@ -54,7 +54,8 @@ import matplotlib.pyplot as plt
 
 plt.plot([1, 2]);
 
-# %% tags=["raises-exception"]
+# %%
+#| raises: AttributeError: no attribute 'missing'
 words.missing
 """
 
@@ -96,7 +97,28 @@ PLANTED = [
         "plt.plot([1]); plt.figure(); plt.plot([1]);",
         "30: cell 4 draws 2 figures but has 1 alt text; say",
     ),
-    ("words.missing", "words", "36: cell 5 is tagged raises-exception but raises nothing; drop the tag or let it"),
+    (
+        "words.missing",
+        "words",
+        "36: cell 5 says `#| raises: AttributeError: no attribute 'missing'` but raises nothing;",
+    ),
+    (
+        "words.missing",
+        "missing",
+        "37: cell 5 says `#| raises: AttributeError: no attribute 'missing'` but failed with N",
+    ),
+    (
+        "'missing'",
+        "'mising'",
+        "37: cell 5 says `#| raises: AttributeError: no attribute 'mising'` but failed with Attr",
+    ),
+    ("raises: Attr", "raises: Attrs: Attr", "37: cell 5 says `#| raises: Attrs: Attr"),
+    (
+        "raises: Attr",
+        "raises: 3 Attr",
+        "36: raises (3 AttributeError: no attribute 'missing') must be an exception, and",
+    ),
+    ("raises: Attr", "fails: Attr", "36: `#| fails:` is no option; there are alt, raises and timeout"),
     ('words = ["ship"]', 'words = ["ship"', "9: cell 2 failed with SyntaxError: '[' was never closed"),
     (
         "share = torch.t",
@@ -148,6 +170,73 @@ def test_inline_mathematics_that_nothing_holds_is_found_where_it_stands(proofrea
     assert places() == [relation]
     assert places(settings=Settings(strict=("other/*",))) == [relation]
     assert places(settings=Settings(strict=("*.py",))) == [relation, (3, 21, "formula", "2 / d")]
+
+
+def test_a_cell_that_must_fail_names_the_exception(proofread: Proofreader) -> None:
+    page = """
+        # %% tags=["raises-exception"]
+        int("x")
+
+        # %% tags=["raises-exception"]
+        1
+
+        # %% tags=["raises-exception"]
+        #| raises: ValueError: invalid
+        #|   literal
+        int("x")
+
+        # %%
+        #| raises: json.JSONDecodeError
+        import json
+        json.loads("x")
+
+        # %%
+        #| raises: ValueError
+        json.loads("x")
+        """
+    assert found(proofread(page)) == [
+        "2: cell 1 is tagged raises-exception, which any failure would do for; say which instead, at its top: "
+        "`#| raises: ValueError: invalid literal for int() with base 10: 'x'`",
+        "5: cell 2 is tagged raises-exception but raises nothing; drop the tag or let it fail",
+        "15: cell 4 says `#| raises: json.JSONDecodeError` but failed with json.decoder.JSONDecodeError: "
+        "Expecting value: line 1 column 1 (char 0)",
+        "19: cell 5 says `#| raises: ValueError` but failed with json.decoder.JSONDecodeError: Expecting value: "
+        "line 1 column 1 (char 0)",
+    ]
+
+
+TRY = """
+        # %%
+        def f():
+            try:
+                int("x")
+            except ValueError as error:
+                print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "is_found"),
+    [
+        ("", "", True),
+        ("print(error)", "print(error)\n            else:\n                pass", True),
+        ("print(error)", "print(error)\n            else:\n                raise AssertionError", False),
+        ("print(error)", "print(error)\n            except TypeError:\n                raise", True),
+        ("print(error)", "print(error)\n            finally:\n                pass", True),
+        ("print(error)", "return False", False),
+        ("print(error)", "raise", False),
+        ('int("x")', 'int("x")\n                raise RuntimeError', False),
+        ('int("x")', "import spam", True),
+        ("ValueError as", "ImportError as", False),
+    ],
+)
+def test_a_try_that_would_not_miss_its_failure_is_found(
+    proofread: Proofreader, old: str, new: str, is_found: bool
+) -> None:
+    assert found(proofread(TRY.replace(old, new, 1) if old else TRY)) == is_found * [
+        "3: nothing tells if this try does not fail: end it with `else: raise AssertionError(...)`, or let the cell "
+        "fail and say so, `#| raises: ValueError`"
+    ]
 
 
 def test_a_failure_shows_its_traceback_in_the_lines_of_the_page(proofread: Proofreader) -> None:
@@ -272,7 +361,7 @@ def test_pages_are_markdown_files_and_scripts_with_cells(tmp_path: Path) -> None
 def test_an_option_that_cannot_be_read_is_found(proofread: Proofreader) -> None:
     assert found(proofread("# %%\n#| timeout: long\n#| atl: a line\nx = 1\n")) == [
         "2: timeout (long) must be a number of seconds, such as 300",
-        "3: `#| atl:` is no option; there are alt, caption, timeout, script, data and digits",
+        "3: `#| atl:` is no option; there are alt, caption, raises, timeout, script, data and digits",
     ]
 
 

@@ -212,7 +212,7 @@ def test_help_teaches_the_syntax_the_exit_codes_and_the_kinds(capsys: pytest.Cap
     with pytest.raises(SystemExit, match="0"):
         main(["--help"])
     told = capsys.readouterr().out
-    for syntax in ("<!--= ", "<!--== ", "{{ ", "<!--~ ", "#| alt:", "#| timeout:", "raises-exception", "<!-- where:"):
+    for syntax in ("<!--= ", "<!--== ", "{{ ", "<!--~ ", "#| alt:", "#| timeout:", "#| raises:", "<!-- where:"):
         assert syntax in told
     assert "130  stopped" in told
     with pytest.raises(SystemExit, match="0"):

@@ -85,7 +85,8 @@ print("cell is removed")
 # %% tags=["solution"]
 6 * 7
 
-# %% tags=["raises-exception"]
+# %%
+#| raises: ZeroDivisionError
 1 / 0
 """
 

@@ -93,7 +93,7 @@ def test_a_page_that_says_it_raises_may_not_mean_its_memory_or_its_noise(tmp_pat
     report = checked(
         tmp_path,
         Settings(output=1_000),
-        loud="# %% tags=['raises-exception']\nprint('x' * 2000)\n\n# %%\nprint('never')\n",
+        loud="# %%\n#| raises: ValueError\nprint('x' * 2000)\n\n# %%\nprint('never')\n",
     )
     assert len(messages(report)) == 1
     assert "cell 1 shows more than 1 kB" in messages(report)[0]

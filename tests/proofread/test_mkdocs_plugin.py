@@ -97,7 +97,8 @@ print("folded away")
 # %% [markdown]
 # No longer folded.
 
-# %% tags=["raises-exception"]
+# %%
+#| raises: RuntimeError
 rows @ rows
 """
 SECOND = """

@@ -30,7 +30,8 @@ import matplotlib.pyplot as plt
 
 plt.plot([1, 2, 3]);
 
-# %% tags=["raises-exception"]
+# %%
+#| raises: ValueError: kept as it
 text = """
 kept as it is
 """
@@ -83,7 +84,7 @@ def test_the_script_runs_as_it_is_and_tells_the_exceptions_of_the_page(checked: 
 
 
 def test_a_cell_that_is_no_python_is_a_comment_of_the_script(tmp_path: Path) -> None:
-    (tmp_path / "page.py").write_text('# %% tags=["raises-exception"]\nfor = 1\n\n# %%\nx = 1\n')
+    (tmp_path / "page.py").write_text("# %%\n#| raises: SyntaxError\nfor = 1\n\n# %%\nx = 1\n")
     script = as_script(unrun(read(tmp_path / "page.py", tmp_path)))
     assert "# for = 1\n# SyntaxError: invalid syntax\n" in script
     compile(script, "page.py", "exec")
@@ -103,6 +104,8 @@ def test_the_notebook_has_figures_filled_in_formulas_as_tex_and_links_that_lead_
     assert made.cells[0].source.startswith("# Page of 3\n")
     assert made.cells[0].source.endswith("To [another](https://example.org/other.py#part) with 3 rows and $a_i$.")
     assert "#|" not in made.cells[2].source
+    assert "#|" not in made.cells[3].source
+    assert made.cells[3].metadata["tags"] == ["raises-exception"]
     assert [cell.id for cell in made.cells] == [f"cell-{place}" for place in range(1, 8)]
 
 

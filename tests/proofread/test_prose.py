@@ -151,16 +151,23 @@ def test_a_waiver_covers_all_of_what_has_no_space(waived: str) -> None:
     assert bare(text) == [(0, "14"), (0, "15")]
 
 
-def test_a_waiver_on_its_own_line_covers_the_next_block() -> None:
+def test_a_waiver_on_its_own_line_covers_what_it_names_of_the_next_block() -> None:
     text = """
-        <!--~ references -->
-        - 2017, section 3
-        - 2018
+        <!--~ 2017, 3, 1,000, 50%: references -->
+        - 2017, section 3, `of 1,000 or 50%`, (2017, 3)
+        - 2018, 1,0001, `half of 3 or 4`
 
-        In 2019
+        In 2019, section 3
         """
-    assert prose(text).waivers == [(0, "references")]
-    assert bare(text) == [(4, "2019")]
+    assert prose(text).waivers == [(0, "2017, 3, 1,000, 50%: references")]
+    assert prose(text).problems == []
+    assert bare(text) == [(2, "2018"), (2, "1"), (2, "0001"), (2, "`half of 3 or 4`"), (4, "2019"), (4, "3")]
+
+
+def test_a_table_is_waived_by_what_stands_above_it_or_in_a_cell() -> None:
+    text = "<!--~ 1, 2: rows -->\n| 1 | 3 |\n| --- | --- |\n| 2 | 4<!--~ a size --> |"
+    assert prose(text).waivers == [(3, "a size"), (0, "1, 2: rows")]
+    assert bare(text) == [(1, "3")]
 
 
 def test_a_comment_line_leaves_no_blank_line_behind() -> None:
@@ -198,6 +205,18 @@ def test_a_doubled_sign_asks_for_the_end_of_the_page() -> None:
         ("1.234,5<!--= x -->", "<!--= x --> must directly follow what it speaks of"),
         ("much<!--~ reason -->", "the waiver (reason) covers no figure; remove it"),
         ("<!--~ reason -->\nText.", "the waiver (reason) covers no figure; remove it"),
+        (
+            "<!--~ 3: reason -->\nText.",
+            "the waiver (3: reason) covers no figure 3 of the block that follows; remove it",
+        ),
+        (
+            "<!--~ 3, 4: reason -->\nIn 3, 4<!--= x --> and (3.1).",
+            "the waiver (3, 4: reason) covers no figure 4 of the block that follows; remove it",
+        ),
+        (
+            "<!--~ reason -->\n- 3 and `4 of 5`, 3 and 4.",
+            "the waiver (reason) must name the figures of its block that it covers, as in <!--~ 3, 4, 5: reason -->",
+        ),
     ],
 )
 def test_a_directive_that_cannot_work_says_why(text: str, problem: str) -> None:

@@ -164,7 +164,11 @@ TRAPS = {
         "b = 1",
         ["import tempfile\nwith tempfile.TemporaryFile() as file:\n    n = file.write(b'abc')\nb = 1", "n"],
     ),
-    "an attempt": ("except ValueError", "b = 1", ["try:\n    n = int('x')\nexcept ValueError:\n    n = 0\nb = 1", "n"]),
+    "an attempt": (
+        "except ValueError",
+        "b = 1",
+        ["try:\n    n = int('x')\nexcept ValueError:\n    n = 0\nelse:\n    raise AssertionError\nb = 1", "n"],
+    ),
     "a name that is bound in a comprehension": (
         "squares",
         "x = ",
@@ -336,12 +340,14 @@ def test_a_cell_that_must_fail_fails_alone_too(tmp_path: Path) -> None:
     checked = proofread(
         tmp_path,
         """
-        # %% tags=["raises-exception"]
+        # %%
+        #| raises: ValueError: invalid literal
         done = [1]
         done.append(int("x"))
         done.append(2)
 
-        # %% tags=["raises-exception"]
+        # %%
+        #| raises: IndexError
         print(done)
         done[5]
 
@@ -366,7 +372,7 @@ def test_magics_have_no_program_and_say_why(tmp_path: Path) -> None:
 
 
 def test_a_syntax_error_that_is_shown_has_no_program_and_leaves_the_others_theirs(tmp_path: Path) -> None:
-    page = "# %% tags=['raises-exception']\nfor = 1\n\n# %%\nprint(2)\n"
+    page = "# %%\n#| raises: SyntaxError\nfor = 1\n\n# %%\nprint(2)\n"
     checked = proofread(tmp_path, page)
     assert checked.findings == []
     assert checked.snippets[0].reason == "it is no Python, which is what it shows"

@@ -1,18 +1,21 @@
 """Holds code cells against what they gave: failures, seeds, figures, options."""
 
+import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..pages.page import Cell, leading_imports
 from ..runs.server import MEMORY_REMEDY
-from ..runs.steps import Result
+from ..runs.steps import Raised, Result
 from ..settings import Settings, written
 from .checked import PICTURES, Checked, count, figures
 from .findings import Finding
 from .plan import SECONDS
 
-_OPTIONS = ("alt", "caption", "timeout", "script", "data", "digits")
+_OPTIONS = ("alt", "caption", "raises", "timeout", "script", "data", "digits")
+_RAISES = re.compile(r"(?P<kind>[A-Za-z_][\w.]*)(?::\s+(?P<part>\S.*))?", re.DOTALL)
+_LEAVES = (ast.Raise, ast.Return, ast.Continue, ast.Break)
 
 
 def options(path: str, cell: Cell, root: Path) -> Iterator[Finding]:
@@ -35,16 +38,50 @@ def options(path: str, cell: Cell, root: Path) -> Iterator[Finding]:
             message = f"script ({value}) needs a figure to stand in for, and a Markdown page shows none"
         elif key in ("data", "digits") and cell.option("script") is None:
             message = f"{key} ({value}) is for a script, and the cell names none: `#| script: ...`"
+        elif key == "raises" and not _RAISES.fullmatch(value):
+            message = f"raises ({value}) must be an exception, and can be a part of its message"
+            message += ": `#| raises: ValueError: must be positive`"
         if message:
             yield Finding(path, option.line, message, kind="option")
     if "imports" in cell.tags and not leading_imports(cell.shown):
         message = "the cell is tagged imports but does not begin with any; drop the tag"
         yield Finding(path, cell.line, message, kind="option")
+    for line, caught in _quiet(cell):
+        message = "nothing tells if this try does not fail: end it with `else: raise AssertionError(...)`, or let the"
+        yield Finding(path, line, f"{message} cell fail and say so, `#| raises: {caught}`", kind="cell")
+
+
+def _quiet(cell: Cell) -> Iterator[tuple[int, str]]:
+    """The lines of the try statements that show a failure and would not miss it, and what they catch.
+
+    They have no else, and both what they try and a handler come to their end. Who leaves the function or the loop
+    instead does not show a failure but decides by it; so does who asks whether a package can be imported.
+    """
+    try:
+        tree = ast.parse(cell.source)
+    except SyntaxError:  # which its run tells, unless it is IPython's
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Try) and node.handlers and not any(map(_does, node.orelse)):
+            caught = [ast.unparse(handler.type) if handler.type else "Exception" for handler in node.handlers]
+            shows = any(not _leaves(handler.body) for handler in node.handlers)
+            if shows and not _leaves(node.body) and not {*caught} <= {"ImportError", "ModuleNotFoundError"}:
+                yield cell.line + node.lineno - 1, caught[0]
+
+
+def _leaves(body: Sequence[ast.stmt]) -> bool:
+    last = body[-1]
+    return isinstance(last, _LEAVES) or (isinstance(last, (ast.With, ast.AsyncWith)) and _leaves(last.body))
+
+
+def _does(statement: ast.stmt) -> bool:
+    constant = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+    return not constant and not isinstance(statement, ast.Pass)
 
 
 def in_code(path: str, index: int, cell: Cell, result: Result | None, settings: Settings) -> Iterator[Finding]:
     """What is wrong with a code cell once it has run."""
-    name, raises = f"cell {index + 1}", "raises-exception" in cell.tags
+    name, raises, named = f"cell {index + 1}", cell.fails, cell.option("raises")
     if result is None:
         return
     raised = result.raised
@@ -59,8 +96,11 @@ def in_code(path: str, index: int, cell: Cell, result: Result | None, settings: 
     if raised and (raised.fatal or not raises):
         return
     if not raised and raises:
-        message = f"{name} is tagged raises-exception but raises nothing; drop the tag or let it fail"
+        said = f"says `#| raises: {named}`" if named is not None else "is tagged raises-exception"
+        message = f"{name} {said} but raises nothing; drop the {'tag' if named is None else 'option'} or let it fail"
         yield Finding(path, cell.line, message, kind="cell")
+    elif raised:
+        yield from _other(path, name, named, raised)
     if result.unseeded:
         message = f"{name} draws from {result.unseeded} global random generator without seeding it"
         yield Finding(path, cell.line, f"{message}; {_seeding(result.unseeded)}", kind="seed")
@@ -102,6 +142,19 @@ def in_data(checked: Checked, settings: Settings) -> Iterator[Finding]:
         else:
             continue
         yield Finding(checked.page.path, text.line, message, kind="data")
+
+
+def _other(path: str, name: str, named: str | None, raised: Raised) -> Iterator[Finding]:
+    """What is wrong if a cell fails that shall, but does not say how, or says otherwise."""
+    told, says = " ".join(raised.summary.split()), _RAISES.fullmatch(named or "")
+    if named is None:
+        message = f"{name} is tagged raises-exception, which any failure would do for; say which instead, at its top:"
+        yield Finding(path, raised.line, f"{message} `#| raises: {told[:100].strip()}`", kind="cell")
+    elif says:
+        same = f".{raised.kind}".endswith(f".{says['kind']}")
+        if not same or " ".join((says["part"] or "").split()) not in told:
+            message = f"{name} says `#| raises: {' '.join(says[0].split())}` but failed with {told}"
+            yield Finding(path, raised.line, message, raised.trace, kind="cell")
 
 
 def _seeding(generator: str) -> str:

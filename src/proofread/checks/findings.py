@@ -7,7 +7,7 @@ from ..pages.page import PageError
 KINDS = {
     "encoding": "the file is not UTF-8",
     "option": "a `#|` comment of a cell is none that there is, or has no value that can be meant",
-    "cell": "a cell fails, or does not fail although it is tagged so",
+    "cell": "a cell fails, fails otherwise than it says, or would not tell if it did not fail",
     "stopped": "the run of a page ended early: time, memory, a signal",
     "output": "a cell shows more than it may",
     "memory": "a page takes more memory than it may",

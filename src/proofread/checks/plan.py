@@ -37,9 +37,8 @@ def plan(checked: Checked, timeout: float, mutants: bool) -> tuple[list[Owner], 
     for index, cell in enumerate(checked.page.cells):
         if cell.is_code:
             owners.append((index, None, []))
-            raises = "raises-exception" in cell.tags
             name, seconds = f"code cell {index + 1}", patience(cell, timeout)
-            steps.append(Step(cell.line, cell.source, name, raises, seconds, snippet=has_snippet(cell)))
+            steps.append(Step(cell.line, cell.source, name, cell.fails, seconds, snippet=has_snippet(cell)))
         for text in [*checked.texts, *checked.data.values()]:
             if text.cell == index:
                 evaluate(text, late=False)

@@ -64,6 +64,11 @@ class Cell:
         return next((option.value for option in self.options if option.key == key), None)
 
     @property
+    def fails(self) -> bool:
+        """Whether the cell is to end in an exception."""
+        return "raises-exception" in self.tags or self.option("raises") is not None
+
+    @property
     def shown(self) -> str:
         """The code as a reader sees it, without the ``#|`` comments."""
         return _OPTIONS.sub("", self.source).strip("\n")

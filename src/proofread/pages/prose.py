@@ -15,8 +15,9 @@
 ``same<!--= torch.equal(a, b)  # to the bit: both are copies -->``
     Computed numbers are compared to the last bit, and why no machine can differ there.
 ``2017<!--~ year -->``
-    The figure before the comment is waived, for the reason given. On a line of its own the comment waives the figures
-    of the block that follows it.
+    The figure before the comment is waived, for the reason given.
+``<!--~ 2017, 8, 64: sizes of our choice -->``
+    On a line of its own: these figures of the block that follows are waived, and no other.
 
 What stands before the comment is a number, a word, a code span, a formula, something emphasised, quoted or in brackets,
 or a link; several words where a branch of the expression spells them, as in
@@ -98,6 +99,7 @@ _BEFORE = re.compile(
 _PART = re.compile(r"\d+(?:\.\d+)?|\w+|\S")
 _EXACTLY = re.compile(r"#\s*to the bit:\s*(\S.*)")
 _MARKED = r"[*_`]*"  # what emphasizes a word, or makes code of it
+_NAMED = re.compile(rf"(?P<figures>(?:{FIGURE})(?:, (?:{FIGURE}))*): \S.*")
 _UNSPACED = re.compile(r"[^\s<>|]+\Z")
 
 
@@ -182,6 +184,7 @@ def read(text: str, *, opens: bool = False) -> Prose:
     prose = Prose(text)
     covered: list[tuple[int, int]] = []
     loose: list[tuple[int, int, bool]] = []
+    blocks: list[tuple[int, str, tuple[int, int]]] = []
     masked = text
     for formula in spans(text):
         masked = masked[: formula.start] + "\0" * (formula.end - formula.start) + masked[formula.end :]
@@ -189,7 +192,7 @@ def read(text: str, *, opens: bool = False) -> Prose:
         start, end = token.span()
         line = prose.line(start)
         if token["comment"]:
-            _comment(prose, token, line, covered)
+            _comment(prose, token, line, covered, blocks)
         elif token["computed"]:
             _computed(prose, token, line)
         elif token["quoted"]:
@@ -207,8 +210,10 @@ def read(text: str, *, opens: bool = False) -> Prose:
     def is_loose(place: tuple[int, ...]) -> bool:
         return not any(first <= place[0] and place[1] <= last for first, last in covered)
 
-    prose._bare += filter(is_loose, loose)
-    prose.bracketed = [*filter(is_loose, prose.bracketed)]
+    left, prose.bracketed = [*filter(is_loose, loose)], [*filter(is_loose, prose.bracketed)]
+    for line, said, within in blocks:
+        left = _waived(prose, line, said, within, left)
+    prose._bare += left
     return prose
 
 
@@ -228,7 +233,39 @@ def _spoken(text: str, within: tuple[int, int]) -> Iterator[re.Match[str]]:
         yield from _TOKEN.finditer(text, *said.span(said.lastgroup or 0))
 
 
-def _comment(prose: Prose, token: re.Match[str], line: int, covered: list[tuple[int, int]]) -> None:
+def _waived(
+    prose: Prose, line: int, said: str, within: tuple[int, int], loose: list[tuple[int, int, bool]]
+) -> list[tuple[int, int, bool]]:
+    """The loose figures that are left once a waiver has taken those of a block that it names."""
+    figures = {
+        place: {digits["figure"] for digits in _IN_CODE.finditer(prose.text, *place[:2]) if digits["figure"]}
+        for place in loose
+        if within[0] <= place[0] < within[1]
+    }
+    named = _NAMED.fullmatch(said)
+    waived = set(re.split(", ", named["figures"])) if named else set()
+    there = set().union(*figures.values())
+    if not named and there:
+        wanted = ", ".join(dict.fromkeys(figure for place in figures for figure in sorted(figures[place])))
+        told = f"the waiver ({said}) must name the figures of its block that it covers"
+        prose.problems.append((line, f"{told}, as in <!--~ {wanted}: {said} -->"))
+    elif absent := sorted(waived - there):
+        told = f"the waiver ({said}) covers no figure {', '.join(absent)} of the block that follows"
+        prose.problems.append((line, f"{told}; remove it"))
+    elif not named:
+        prose.problems.append((line, f"the waiver ({said}) covers no figure; remove it"))
+    else:
+        prose.waivers.append((line, said))
+    return [place for place in loose if not figures.get(place) or not figures[place] <= waived]
+
+
+def _comment(
+    prose: Prose,
+    token: re.Match[str],
+    line: int,
+    covered: list[tuple[int, int]],
+    blocks: list[tuple[int, str, tuple[int, int]]],
+) -> None:
     text, (start, end), said = prose.text, token.span(), _unbroken(token["said"])
     before, after = text[text.rfind("\n", 0, start) + 1 : start], re.compile(r"[ \t]*(?:\n|\Z)").match(text, end)
     alone = not before.strip(" \t>|") and after is not None
@@ -243,11 +280,7 @@ def _comment(prose: Prose, token: re.Match[str], line: int, covered: list[tuple[
         prose.problems.append((line, f"<!--{token['kind']} --> needs {what}"))
     elif token["kind"] == "~" and alone:
         block = re.compile(r"\s*(.*?)(?=\n[ \t>]*\n|\Z)", re.DOTALL).match(text, end)
-        if block and re.search(r"\d", block[1]):
-            covered.append(block.span())
-            prose.waivers.append((line, said))
-        else:
-            prose.problems.append((line, f"the waiver ({said}) covers no figure; remove it"))
+        blocks.append((line, said, block.span() if block else (end, end)))
     else:
         waives = token["kind"] == "~"
         found = [p.search(text, max(0, start - 400), start) for p in ((_BEFORE, _UNSPACED) if waives else (_BEFORE,))]

@@ -34,7 +34,9 @@ def notebook(checked: Checked) -> "NotebookNode":
 
     cells = []
     for index, cell in enumerate(checked.page.cells):
-        metadata: dict[str, object] = {"tags": list(cell.tags)} if cell.tags else {}
+        # Jupyter goes on after a failure only where the cell has this tag.
+        tags = list(dict.fromkeys([*cell.tags, *["raises-exception"] * cell.fails]))
+        metadata: dict[str, object] = {"tags": tags} if tags else {}
         if cell.is_code:
             if hidden := {key: value for tag in cell.tags for key, value in _HIDDEN.get(tag, {}).items()}:
                 metadata["jupyter"] = hidden

@@ -260,9 +260,10 @@ def _run(step: Step, shell: _Shell, place: int) -> Result:
 
 
 def _raised(error: BaseException, path: str, line: int) -> Raised:
+    kind = f"{type(error).__module__}.{type(error).__qualname__}"
     if isinstance(error, SyntaxError) and error.filename == path:
-        trace = f"{error.text or ''}".rstrip()
-        return Raised(f"{type(error).__name__}: {error.msg}", error.lineno or line, trace and f"    {trace.strip()}")
+        summary, trace = f"{type(error).__name__}: {error.msg}", f"{error.text or ''}".strip()
+        return Raised(summary, error.lineno or line, trace and f"    {trace}", kind=kind)
     frame = error.__traceback__
     while frame and frame.tb_frame.f_code.co_filename != path:
         frame = frame.tb_next
@@ -273,7 +274,7 @@ def _raised(error: BaseException, path: str, line: int) -> Raised:
     summary = "".join(traceback.format_exception_only(error)).strip()
     if isinstance(error, MemoryError) or "can't allocate memory" in summary:
         return Raised(summary, at, "", fatal=True)
-    return Raised(summary, at, "".join(traceback.format_exception(type(error), error, frame)))
+    return Raised(summary, at, "".join(traceback.format_exception(type(error), error, frame)), kind=kind)
 
 
 def _frames(frame: Any) -> Iterable[Any]:

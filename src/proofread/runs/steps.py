@@ -37,6 +37,7 @@ class Raised:
     line: int
     trace: str
     fatal: bool = False  # no failure that a page can want to show
+    kind: str = ""  # the exception's class, with its module
 
 
 @dataclass

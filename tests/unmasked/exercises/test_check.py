@@ -1,5 +1,6 @@
 """Every exercise stands on its page, and what is said of an answer says where to read on."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,37 @@ from unmasked.exercises import Feedback, check, exercises
 DOCS = Path(__file__).parents[3] / "docs" / "tutorials"
 
 
+def asked(page: str) -> dict[str, str]:
+    """What stands under each question of a page: its hints, the reader's cell, the solution."""
+    text = page[page.index("# ## Exercises") :].split("\n# ## What to read next")[0]
+    questions = [*re.finditer(r"^# \*\*[^*]+\*\*[^`\n]*\(`([\w-]+)`\)", text, re.MULTILINE)]
+    ends = [*(question.start() for question in questions[1:]), len(text)]
+    return {question[1]: text[question.start() : end] for question, end in zip(questions, ends, strict=True)}
+
+
+def amiss(name: str, told: str) -> str:
+    """What an exercise lacks in what stands under its question."""
+    checked = re.findall(r'check\("([\w-]+)", ', told)
+    cells = re.split(r"^# %%", told, flags=re.MULTILINE)
+    solved = any('"solution"' in cell.split("\n")[0] and f'check("{name}", ' in cell for cell in cells)
+    if name not in checked[:1] or not solved:
+        return f"its own answer is not checked, but {checked}"
+    return "" if '??? question "Hint' in told else "it has no hint"
+
+
 @pytest.mark.parametrize("name", exercises())
 def test_each_exercise_is_asked_and_solved_on_its_page(name: str):
     page = (DOCS / f"{exercises()[name].page}.py").read_text()
-    assert f'check("{name}", ' in page
+    assert amiss(name, asked(page)[name]) == ""
+
+
+def test_an_exercise_whose_page_checks_another_is_found():
+    page = (DOCS / "04_order.py").read_text()
+    swapped = page.replace('check("bag-of-words", ', 'check("tell-apart", ')
+    assert amiss("bag-of-words", asked(swapped)["bag-of-words"]) == "its own answer is not checked, but ['tell-apart']"
+    told = asked(page)["bag-of-words"]
+    assert amiss("bag-of-words", told.replace("question", "note")) == "it has no hint"
+    assert amiss("bag-of-words", told.replace('"solution"', '"hide-input"')).startswith("its own answer is not checked")
 
 
 @pytest.mark.parametrize("page", sorted(path.stem for path in DOCS.glob("*.py")))
