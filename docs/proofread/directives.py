@@ -257,9 +257,9 @@ def scores(Q, K):
 """)
 
 # %% [markdown]
-# A displayed formula has its number from `\tag{1.2}`. Wherever prose or a docstring says equation (1.2), a page must have
-# it; the site makes a link of it. So it is with a number that has a point and stands in brackets alone. (After words
-# such as *section*, *table* or *version* it is another kind of number, and a figure like any other.)
+# A displayed formula has its number from `\tag{1.2}`. Wherever prose or a docstring says equation (1.2), a page must
+# have it; the site makes a link of it. So it is with a number that has a point and stands in brackets alone. (After
+# words such as *section*, *table* or *version* it is another kind of number, and a figure like any other.)
 
 # %% tags=["no-snippet"]
 proofread(r"""

@@ -221,7 +221,8 @@ lines = sum(len(inspect.getsource(f).strip().splitlines()) for f in functions)
 merge(context).shape, output.shape, lines
 
 # %% [markdown]
-# That is the whole layer. The paper defines it head by head (section 3.2.2)<!--~ section of a paper -->, each head with
+# That is the whole layer. The paper defines it head by head (Vaswani et al. 2017, section
+# 3.2.2)<!--~ reference -->, each head with
 # matrices of its own. In PyTorch's layer those are rows: head $h$ has the $h$-th $d_k$ rows of each matrix. Lay the
 # heads' rows below one another, and you can compare PyTorch's layer with the definition:
 
