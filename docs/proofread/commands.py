@@ -12,8 +12,9 @@
 #
 # {{= listed(["Command", "Does"], commands) }}
 #
-# Each takes `--help`, which says the rest. The project is the nearest folder with a `pyproject.toml`, seen from where
-# you are: the commands work in every folder below it, and name files as seen from the project.
+# Without a path, `check`, `run`, `fix` and `mutate` take what the setting `pages` names. Each takes `--help`, which
+# says the rest. The project is the nearest folder with a `pyproject.toml`, seen from where you are: the commands work
+# in every folder below it, and name files as seen from the project.
 #
 # ## Exit codes
 #

@@ -16,7 +16,7 @@ from typing import Any
 
 from . import settings as config
 from .checks import machines, mutate
-from .checks.check import check
+from .checks.check import check, project_pages
 from .checks.checked import Checked, Report
 from .checks.findings import BROKEN, KINDS, Finding
 from .checks.fix import fixes
@@ -199,7 +199,13 @@ def _parser() -> argparse.ArgumentParser:
     exporting.add_argument("--tex", action="store_true", help="leave formulas as TeX instead of MathML")
 
     for pages in (checking, running, fixing, swapping):
-        pages.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="pages, or folders that hold some")
+        pages.add_argument(
+            "paths",
+            nargs="*",
+            type=Path,
+            metavar="PATH",
+            help="pages, or folders that hold some (default: what the setting `pages` names)",
+        )
     for pages in (checking, running, fixing, swapping, printing, exporting):
         _add_settings(pages)
 
@@ -223,12 +229,16 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
 
 
 def _pages(options: argparse.Namespace) -> list[Path]:
+    if not options.paths:
+        options.paths = project_pages(Settings.load(_project()), _project())
     for path in options.paths:
         if not path.exists():
             raise UsageError(f"{path} does not exist; name pages, or folders that hold some")
     pages = find_pages(options.paths)
     if not pages:
-        raise UsageError(f"no pages in {', '.join(map(str, options.paths))}: neither .md nor .py with # %% cells")
+        raise UsageError(
+            f"no pages in {', '.join(map(str, options.paths)) or _project()}: neither .md nor .py with # %% cells"
+        )
     return pages
 
 

@@ -60,8 +60,8 @@ class Settings:
         strict: Patterns of pages, relative to the project, on which a claim gives its word, its unit and its bound, and
             inline mathematics is checked, too. A ``*`` stands for any characters, slashes too.
         words: By the kind of place (see `PLACES`), the least share of the words of strict pages that claims must hold.
-        pages: Files and folders that hold all pages of the project: wherever one page is checked, the equations of the
-            others are known.
+        pages: Files and folders that hold all pages of the project. A build checks those that are not on the site, too,
+            commands without a path take them all, and wherever one is checked, the equations of the others are known.
         standalone: Lines that a cell's program may have to be offered in the form that carries the packages' source.
         data: Bytes of JSON that a cell may send to its script.
     """

@@ -1,4 +1,4 @@
-"""The README: its picture is drawn from the library, and its example runs.
+"""The README: its picture is drawn from the library, its example runs, and what it names is there.
 
 Where the picture has to change, draw it again: ``python tests/docs/test_readme.py``.
 """
@@ -8,10 +8,20 @@ from __future__ import annotations
 import doctest
 import math
 import re
+import shlex
 import textwrap
+import tomllib
+from operator import attrgetter
 from pathlib import Path
 
+import pytest
+
+import unmasked
+import unmasked.exercises
+import unmasked.testing
+from proofread import cli
 from proofread.checks.check import check
+from unmasked import __main__ as command
 from unmasked import self_attention
 from unmasked.embeddings import ship_vectors
 
@@ -73,6 +83,58 @@ def test_the_example_of_the_readme_prints_what_it_says():
     failed, attempted = doctest.DocTestRunner(verbose=False).run(test)
     assert attempted > 0
     assert failed == 0
+
+
+NAMED = ("README.md", "CONTRIBUTING.md")
+MY_ATTENTION = """
+from unmasked import CausalSelfAttention
+
+class MyAttention(CausalSelfAttention):
+    def __init__(self, embed_dim, num_heads):
+        super().__init__(embed_dim, embed_dim, num_heads)
+"""
+
+
+def test_the_versions_of_the_readme_are_those_of_the_project():
+    text, project = (ROOT / "README.md").read_text(), tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert [f">={version}" for version in re.findall(r"Python (\d[\d.]+)", text)] == [project["requires-python"]]
+    assert [f"torch>={version}" for version in re.findall(r"PyTorch, (\d[\d.]+)", text)] == project["dependencies"]
+    assert unmasked.__name__ in text
+
+
+def test_every_name_in_the_readmes_table_is_there():
+    table = (ROOT / "README.md").read_text().split("| | |\n| --- | --- |\n")[1].split("\n\n")[0]
+    names = re.findall(r"`([a-zA-Z_.]+)`", re.sub(r"`(NaN|is_causal)`", "", table))
+    assert len(names) >= 20
+    for name in names:
+        package = unmasked if not name.startswith("torch.") else __import__("torch")
+        assert attrgetter(name.removeprefix("torch."))(package) is not None
+
+
+@pytest.mark.parametrize(("source", "code"), [(MY_ATTENTION, 0), (MY_ATTENTION + "        self.d_in = 0\n", 1)])
+def test_the_doctor_takes_the_readmes_command_and_exits_as_it_says(tmp_path: Path, monkeypatch, source: str, code: int):
+    text = (ROOT / "README.md").read_text()
+    (said,) = re.findall(r"^\$ python -m unmasked (.+)$", text, re.MULTILINE)
+    monkeypatch.chdir(tmp_path)
+    Path("attention.py").write_text(source)
+    assert command.main(shlex.split(said)) == code
+    assert re.search(r"exits with 1\b[^.]*if there is a finding", text)
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_every_file_and_command_that_is_named_is_there(name: str):
+    text = (ROOT / name).read_text()
+    targets = re.findall(r"\]\(([^)#:]+)[^)]*\)", text)
+    targets += re.findall(r"(?<![\w/])((?:docs|src|tests|\.ci)/[\w./]+\w)", text)
+    assert targets
+    for target in targets:
+        assert (ROOT / target).exists(), target
+    for said in re.findall(r"proofread (check|fix|run|snippet|export|cache)\b([^`\n]*)", text):
+        cli._parser().parse_args([said[0], *shlex.split(said[1])])  # which exits where there is no such option
+    for chosen in re.findall(r"pytest docs -k (\w+)", text):
+        assert list((ROOT / "docs").rglob(f"{chosen}*")), chosen
+    for extra in re.findall(r'-e "\.\[(\w+)\]"', text):
+        assert extra in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 
 
 def test_the_page_that_contributing_shows_proofreads_clean_and_notices_a_wrong_figure(tmp_path: Path):

@@ -196,6 +196,19 @@ def test_wrong_usage_says_what_is_missing(
     assert message in capsys.readouterr().err
 
 
+def test_without_paths_the_pages_of_docs_and_those_of_the_settings_are_meant(
+    docs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("pyproject.toml").write_text('[tool.proofread]\nalso = ["README.md"]\n')
+    assert main(["check"]) == 2
+    assert "[tool.proofread] also names README.md, which does not exist" in capsys.readouterr().err
+    Path("README.md").write_text("All 7 of them.\n")
+    main(["check", "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert {"README.md", "docs/page.py"} <= {page["path"] for page in told["pages"]}
+    assert ("README.md", 1) in [(finding["path"], finding["line"]) for finding in told["findings"]]
+
+
 def test_a_setting_that_cannot_be_meant_is_wrong_usage(docs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("pyproject.toml").write_text("[tool.proofread]\ntimeuot = 3\n")
     assert main(["check", "docs"]) == 2

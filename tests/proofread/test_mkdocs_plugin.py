@@ -224,6 +224,46 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     return root / "site"
 
 
+def test_a_page_that_the_navigation_calls_something_else_ends_the_build(tmp_path: Path, monkeypatch, caplog):
+    (tmp_path / "docs").mkdir()
+    for name, title in (("rivers", "Which river is longest?"), ("lakes", "Which lake is deepest?"), ("index", "Home")):
+        (tmp_path / f"docs/{name}.md").write_text(f"# {title}\n")
+    monkeypatch.chdir(tmp_path)
+
+    def built(rivers: str, lakes: str) -> None:
+        nav = f"nav:\n  - index.md\n  - {rivers}: rivers.md\n  - {lakes}: lakes.md\n"
+        (tmp_path / "mkdocs.yml").write_text(f"site_name: Water\n{nav}plugins: [proofread]\n")
+        build_site(tmp_path)
+
+    built("Rivers", "The deepest lake")
+    with pytest.raises(Abort):
+        built("Mountains", "The longest, and a deep lake")
+    called = "mkdocs.yml: the navigation calls"
+    assert caplog.messages[-1] == f"{called} rivers.md 'Mountains', but its title is 'Which river is longest?'"
+    with pytest.raises(Abort):
+        built("Rivers", "The longest river")
+    told = "lakes.md 'The longest river', but its title is 'Which lake is deepest?'; 'The longest river' fits rivers.md"
+    assert caplog.messages[-1] == f"{called} {told}"
+
+
+def test_a_page_beside_the_sites_is_checked_and_not_published(tmp_path: Path, monkeypatch, caplog):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/index.md").write_text("# Home\n")
+    (tmp_path / "pyproject.toml").write_text('[tool.proofread]\nalso = ["README.md"]\n')
+    (tmp_path / "mkdocs.yml").write_text("site_name: Water\nplugins: [proofread]\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(Abort):
+        build_site(tmp_path)
+    assert "also names README.md, which does not exist" in caplog.text
+    (tmp_path / "README.md").write_text("The Nile has 6650 km.\n")
+    with pytest.raises(Abort):
+        build_site(tmp_path)
+    assert "README.md:1: nothing proves the figure 6650" in caplog.text
+    (tmp_path / "README.md").write_text("The Nile is long.\n")
+    build_site(tmp_path)
+    assert not list((tmp_path / "site").rglob("README*"))
+
+
 def article(site: Path, page: str) -> str:
     text = (site / page).read_text()
     return text[text.index("<article") : text.index("</article>")]

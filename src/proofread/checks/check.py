@@ -16,7 +16,7 @@ from ..pages.page import Page, PageError, find_pages, read
 from ..runs.cache import Cache
 from ..runs.server import run, warm
 from ..runs.steps import Limits, Outcome, Task
-from ..settings import Settings
+from ..settings import Settings, SettingsError
 from . import docstrings, equations, mutate
 from .cells import in_code, in_data, options
 from .checked import Checked, Report, Told, cell_subject, unrun
@@ -114,10 +114,22 @@ def check(
     return report
 
 
+def project_pages(settings: Settings, root: Path) -> list[Path]:
+    """All pages of a project, as its settings name them.
+
+    Raises:
+        SettingsError: There is no file of such a name.
+    """
+    for name in settings.pages:
+        if not (root / name).exists():
+            raise SettingsError(f"{root / 'pyproject.toml'}: [tool.proofread] pages names {name}, which does not exist")
+    return find_pages(root / name for name in settings.pages)
+
+
 def _elsewhere(paths: Sequence[Path], root: Path, settings: Settings, shelf: Shelf | None) -> Iterator[Checked]:
     """The pages of the project that are not checked now and number equations; nothing of them runs."""
     known = {path.resolve() for path in paths}
-    for path in find_pages(root / name for name in settings.pages):
+    for path in project_pages(settings, root):
         if path.resolve() not in known and b"\\tag{" in path.read_bytes():
             with suppress(PageError):  # which is told when that page is checked
                 yield unrun(read(path.resolve(), root, shelf))

@@ -26,15 +26,17 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.plugins import BasePlugin, event_priority
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.nav import Navigation
 from mkdocs.structure.pages import Page
 from mkdocs.utils import get_relative_url
 
-from ..checks.check import check
+from ..checks.check import check, project_pages
 from ..checks.checked import Checked
 from ..checks.findings import Finding
 from ..checks.progress import Lines
 from ..formulas import mathematics as math
 from ..keep.shelf import Shelf
+from ..pages.page import Page as Checkable
 from ..pages.page import PageError
 from ..runs.cache import CacheError
 from ..runs.server import warm
@@ -143,9 +145,10 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         try:
             self._settings = Settings.load(root)
             self._shelf = Shelf(root / self._settings.cache)
-            report = check(
-                list(sources.values()), root=root, settings=self._settings, whole=True, progress=Lines(_log.info)
-            )
+            known = {path.resolve() for path in sources.values()}
+            others = [path for path in project_pages(self._settings, root) if path.resolve() not in known]
+            paths = [*sources.values(), *others]
+            report = check(paths, root=root, settings=self._settings, whole=True, progress=Lines(_log.info))
         except (SettingsError, CacheError) as error:
             raise PluginError(str(error)) from None
         found = "\n".join(["the pages cannot be published:", *map(str, report.findings)])
@@ -154,7 +157,7 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         if report.findings:
             _log.info(found)  # a warning would end a strict build, and stop the server as an error does
         _log.info(str(report))
-        shown = zip(sources, report.pages, strict=True)
+        shown = zip(sources, report.pages, strict=False)  # those beside the site's are not shown
         self._pages = {uri: self._render(uri, checked, files, config) for uri, checked in shown}
         self._places.pages = self._pages
         _LINKS.addFilter(self._places)
@@ -163,6 +166,25 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
                 File.generated(config, asset, content=(Path(__file__).parent / asset).read_text(encoding="utf-8"))
             )
         return files
+
+    def on_nav(self, nav: Navigation, *, config: MkDocsConfig, files: Files) -> Navigation:
+        """Hold the titles that the navigation gives to those that the pages have themselves."""
+        shown = {page.file.src_uri: page for page in nav.pages if page.file.src_uri in self._pages}
+        titles = {uri: _title(self._pages[uri].checked.page) for uri in shown}
+        own = {uri: _words(f"{title} {PurePosixPath(uri).stem}") for uri, title in titles.items()}
+        told = []
+        for uri, page in shown.items():
+            said = _words(str(page.title)) if "title" in vars(page) else set()  # else it takes the page's own
+            fits = max(own, key=lambda other: len(said & own[other]))
+            if said and len(said & own[uri]) < max(1, len(said & own[fits])):
+                better = f"; {page.title!r} fits {fits}" if said & own[fits] else ""
+                called = f"the navigation calls {uri} {page.title!r}, but its title is {titles[uri]!r}"
+                told.append(f"mkdocs.yml: {called}{better}")
+        if told and not self._serves:
+            raise PluginError("\n".join(told))
+        if told:
+            _log.info("\n".join(told))
+        return nav
 
     def _render(self, uri: str, checked: Checked, files: Files, config: MkDocsConfig) -> _Shown:
         """Render the cells of a page, and add its files to the site."""
@@ -292,6 +314,18 @@ class _Preprocessor(Preprocessor):  # type: ignore[misc]
             return math.render("\n".join(lines)).split("\n")
         except math.MathError as error:
             raise PluginError(str(error)) from None
+
+
+def _title(page: Checkable) -> str:
+    """A page's title, as its front matter or its first heading gives it."""
+    text = "\n".join(cell.source for cell in page.cells if not cell.is_code)
+    found = re.search(r"\A---\n(?:.*\n)*?title:(.*)", text) or re.search(r"^# (.*)", text, re.MULTILINE)
+    return found[1].strip() if found else ""
+
+
+def _words(title: str) -> set[str]:
+    """What a title speaks of: its words but the smallest, without their plural."""
+    return {word.lower().removesuffix("s") for word in re.findall(r"[^\W\d_]{4,}", title)}
 
 
 def _markdown(shown: _Shown) -> str:
