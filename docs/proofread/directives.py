@@ -30,10 +30,14 @@
 # | In a code cell | Says |
 # | --- | --- |
 # | `#| alt: what it shows` | the text of a figure for who cannot see it |
+# | `#| caption: what it tells` | the caption of a figure, which gets a number |
+# | `#| script: live/draw.js`, `#| data: weights`, `#| digits: 3` | what draws in the place of the figure, and of what |
 # | `#| timeout: 300` | how many seconds the cell may take |
 # | `#| raises: ValueError: must be positive` | the cell must fail with this exception, and this in its message |
 # | `tags=["hide-input"]`, `"hide-output"`, `"remove-cell"` | what the reader does not see |
 # | `tags=["solution"]` | folded away until the reader opens it |
+# | `tags=["check"]`, also of prose | folded away at the end of its section, under *How this is checked* |
+# | `tags=["imports"]` | the imports at the top of the cell fold to one line |
 # | `tags=["no-snippet"]` | its program is not offered to copy |
 
 # %% tags=["hide-input", "no-snippet"]
@@ -42,6 +46,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from proofread.checks.check import check
+from proofread.checks.checked import Checked
+from proofread.pages.page import Cell, Page
 from proofread.settings import Settings
 
 
@@ -349,5 +355,90 @@ never = 1
 """)
 
 # %% [markdown]
+# ## What a page folds away
+#
+# A page that teaches shows the code that a reader should read, and folds away the rest, which runs and is checked all
+# the same. The cell below has the tag `imports`: the imports at its top fold to one line.
+
+# %% tags=["imports"]
+import matplotlib.pyplot as plt
+import torch
+
+weights = torch.softmax(torch.tensor([2.0, 1.0, 0.0]), dim=0)
+weights
+
+# %% [markdown]
+# The first weight is {{ weights[0] :.0%}}. A figure of the prose has a hairline below it. Rest on the figure, reach it
+# with the Tab key, or touch it: it tells the expression that you wrote and what the code gave. Figures in titles,
+# links, captions and alt texts stay as they are, and so do words.
+#
+# The next cell, and the sentence before it, have the tag `check`. They stand at the end of this section, in one fold.
+
+# %% [markdown] tags=["check"]
+# The softmax divides by the sum, so the weights add up to one<!--= round(weights.sum().item(), 6) -->:
+
+# %% tags=["check"]
+assert torch.isclose(weights.sum(), torch.tensor(1.0))
+
+# %% [markdown]
+# The notebook and the script that a reader downloads hold all of the code. The search does not look into a fold of
+# checks.
+#
+# ## Captions
+#
+# A caption is a text like any other on the page, and its figures are checked. The figure gets a number, and
+# `[Figure 1](#figure-1)`<!--~ the syntax --> in the prose leads to [Figure 1](#figure-1). A number that leads to its figure needs no claim.
+
+# %%
+#| alt: three bars, each lower than the one before it
+#| caption: Three weights. The first takes {{ weights[0] :.0%}} of the whole, the last only {{ weights[2] :.0%}}.
+plt.figure(figsize=(5, 1.6))
+plt.bar(["first", "second", "third"], weights)
+plt.show()
+
+# %% [markdown]
+# A caption may also stand below what a cell shows as HTML. A cell has a caption for each of its figures or for none; the
+# alt texts are needed in any case.
+#
+# ## Figures that live
+#
+# `#| script:` names an ES module, as a link from the page would name it. The page loads the module, and no other page
+# does. The module finds the figure of its cell in an element with the attribute `data-live`, whose value is the name of
+# the module's file without its ending. It may draw in the place of the figure. A reader without JavaScript keeps the
+# figure.
+#
+# `#| data:` is an expression, evaluated after the cell: lists, dicts, tensors, numbers, texts. What it gives lies as
+# JSON beside the page; the attribute `data-json` of the element has its address, and `data-bytes` its size. Its numbers
+# are rounded to 4<!--= Checked(Page("", (Cell("", 1, True),))).digits(0) --> digits, or as many as `#| digits:` says.
+#
+# ```js
+# for (const figure of document.querySelectorAll('[data-live="draw"]')) {
+#   const weights = await (await fetch(figure.dataset.json)).json()
+#   figure.replaceChildren(...weights.map(bar))
+# }
+# ```
+
+# %% tags=["no-snippet"]
+proofread(r"""
+# %%
+#| alt: three bars
+#| caption: Of 4 weights.
+#| script: live/draw.js
+#| data: {"weights": weights, "of": object}
+#| digits: all
+import matplotlib.pyplot as plt
+import torch
+
+weights = torch.tensor([0.7, 0.2, 0.1])
+plt.bar(range(3), weights);
+
+# %% tags=["imports"]
+#| caption: Nothing is shown.
+total = weights.sum()
+""")
+
+# %% [markdown]
+# ## Markdown pages
+#
 # In a Markdown page the fences that begin with three backticks and `python` are its code cells; those that say `py`
 # are only shown. Their outputs are not.
