@@ -11,7 +11,7 @@
 # every directive, on small pages that are checked while this one is built. What stands under a cell is what
 # `proofread check` says of the page in it.
 #
-# <!--~ 55%, 6, .0%, 2017, 8, 64: examples of the syntax -->
+# <!--~ 55%, 1.5, 4, 6, .0%, 2017, 8, 64: examples of the syntax -->
 # | In the prose | Says |
 # | --- | --- |
 # | `55%<!--= weights[6, 6] -->` | the figure before it is what the expression gives |
@@ -26,7 +26,7 @@
 # | `$$...$$ <!-- where: S = scores -->` | what the symbols of a formula are |
 # | `$$...$$ <!-- unchecked: reason -->` | a formula that is waived |
 #
-# <!--~ 300: examples of the syntax -->
+# <!--~ 3, 300: examples of the syntax -->
 # | In a code cell | Says |
 # | --- | --- |
 # | `#| alt: what it shows` | the text of a figure for who cannot see it |
@@ -386,8 +386,9 @@ assert torch.isclose(weights.sum(), torch.tensor(1.0))
 #
 # ## Captions
 #
-# A caption is a text like any other on the page, and its figures are checked. The figure gets a number, and
-# `[Figure 1](#figure-1)`<!--~ the syntax --> in the prose leads to [Figure 1](#figure-1). A number that leads to its figure needs no claim.
+# A caption is a text like any other on the page, and its figures are checked. The figure gets a number, and `[Figure
+# 1](#figure-1)`<!--~ the syntax --> in the prose leads to [Figure 1](#figure-1). A number that leads to its figure
+# needs no claim.
 
 # %%
 #| alt: three bars, each lower than the one before it
@@ -397,8 +398,8 @@ plt.bar(["first", "second", "third"], weights)
 plt.show()
 
 # %% [markdown]
-# A caption may also stand below what a cell shows as HTML. A cell has a caption for each of its figures or for none; the
-# alt texts are needed in any case.
+# A caption may also stand below what a cell shows as HTML. A cell has a caption for each of its figures or for none;
+# the alt texts are needed in any case.
 #
 # ## Figures that live
 #
