@@ -13,7 +13,8 @@ of its `mutants` (a sign flipped, a transposition dropped, ...) its check would 
 
 What an author writes
 ---------------------
-A displayed formula, and an inline one that states an equation, is followed by an HTML comment (a line break between):
+A displayed formula is followed by an HTML comment (a line break between), and so is an inline relation, unless it is a
+part of a formula that the page displays:
 
 ``<!-- where: Q, K = random("n d", "m d"); S = attention_scores(Q, K) -->``
     Python assignments, separated by ``;``, run in the page's namespace; they bind symbols. It may be empty: then all
@@ -59,9 +60,9 @@ How LaTeX is read
   label of ``\underbrace`` is words, or a shape, which is compared.
 * What the grammar does not know, or could be read in two ways, is an error that says at which character.
 
-What proves nothing is refused: two sides that are the same, and a symbol that ``where`` computes itself
-(``S = Q @ K.mT``) in a formula where nothing calls what the page or its packages define. So are values that hide
-mistakes: 0, 1, constant tensors, sizes of 0 or 1.
+What proves nothing is refused: two sides that are the same, a symbol that ``where`` types as the formula does
+(``d = 64``), and one that it computes itself (``S = Q @ K.mT``) in a formula where nothing calls what the page or its
+packages define. So are values that hide mistakes: 0, 1, constant tensors, sizes of 0 or 1.
 """
 
 from typing import TYPE_CHECKING, Any

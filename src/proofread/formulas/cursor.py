@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Collection, Iterator
-from typing import NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from .tokens import RELATIONS, Token, tokenize
-from .tree import FormulaError, Names, Node, Place
+from .tree import FormulaError, Node, Place
+
+if TYPE_CHECKING:
+    from .scope import Scope  # without torch
 
 T = TypeVar("T")
 
@@ -20,7 +23,7 @@ _CLOSING = {"(": ")", "[": "]", "{": "}", r"\{": r"\}"}
 class Cursor:
     """Takes one token after the other, and knows the names around them."""
 
-    def __init__(self, latex: str, names: Names):
+    def __init__(self, latex: str, names: Scope):
         self.latex, self.names = latex, names
         self.tokens, self.at = tokenize(latex), 0
         if names.bound("pi", by_where=True):
@@ -29,9 +32,14 @@ class Cursor:
             ]
         self.limit, self.end = len(self.tokens), self.tokens[-1]
         self.subscript = False  # whether one is being read
+        self.commas = False  # part the subscripts that are being read
+        self.closers: list[str] = []  # what ends the |...| around
         self.locals: list[str] = []  # indices of the sums around
         self.free: dict[str, None] = {}
         self.summed: dict[str, None] = {}
+        self.unbound: list[tuple[str, Token]] = []
+        self.spellings: dict[str, str] = {}
+        self.ranges: dict[str, tuple[Node, Node]] = {}
         self.origin = 1
 
     @property

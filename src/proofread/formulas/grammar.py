@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from typing import TYPE_CHECKING
 
 from .cursor import DOTS
 from .expressions import Expressions
 from .tokens import RELATIONS, Token
-from .tree import Names, Node, Parsed
+from .tree import Node, Parsed
+
+if TYPE_CHECKING:
+    from .scope import Scope  # without torch
 
 
-def parse(latex: str, names: Names) -> Parsed:
+def parse(latex: str, names: Scope) -> Parsed:
     """Parse a formula, given the names that are bound.
 
     Raises:
@@ -22,10 +26,6 @@ def parse(latex: str, names: Names) -> Parsed:
 
 class _Parser(Expressions):
     """Reads statements, and what they hold for."""
-
-    def __init__(self, latex: str, names: Names):
-        super().__init__(latex, names)
-        self.ranges: dict[str, tuple[Node, Node]] = {}
 
     def formula(self) -> Parsed:
         statements: list[Node] = []

@@ -22,12 +22,8 @@ _ACCENT = re.compile(r"\\(?:wide)?(?:hat|tilde|bar|vec|d?dot|overline)")
 def loose(markdown: str, displayed: Iterable[str], *, strict: bool) -> Iterator[tuple[int, str]]:
     """Yield where inline mathematics says what nothing holds it to, and what to do.
 
-    What states a relation must be a part of a displayed formula of its page, or carry ``where`` or ``unchecked``.
-
-    Args:
-        markdown: The text.
-        displayed: The LaTeX of all formulas that its page displays.
-        strict: Whether this is asked of all but symbols, of an expression such as ``1 / d``, too.
+    A relation must be a part of a formula that its page displays, or carry ``where`` or ``unchecked``; where it is
+    strict, an expression such as ``1 / d``, too. Symbols say nothing.
     """
     whole = [_words(latex) for latex in displayed]
     for span in spans(markdown):
@@ -39,11 +35,8 @@ def loose(markdown: str, displayed: Iterable[str], *, strict: bool) -> Iterator[
             continue
         if not any(_is_part(words, formula, relates) for formula in whole):
             remedy = "add `<!-- where: ... -->`" if relates else "state a relation that `<!-- where: ... -->` can check"
-            yield (
-                span.start,
-                f"`{span.latex}` is a part of no formula that this page displays, and nothing checks it: {remedy}, "
-                "or say why not, `<!-- unchecked: reason -->`",
-            )
+            message = f"`{span.latex}` is a part of no formula that this page displays, and nothing checks it: {remedy}"
+            yield span.start, message + ", or say why not, `<!-- unchecked: reason -->`"
 
 
 def _words(latex: str) -> list[str]:

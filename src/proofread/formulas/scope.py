@@ -56,7 +56,7 @@ class Scope:
         self.where |= {name: self._globals[name] for name in names}
         used = {n.id for n in ast.walk(statement.value) if isinstance(n, ast.Name)} - {"random"}
         called = {_root(n.func) for n in ast.walk(statement.value) if isinstance(n, ast.Call)}
-        if called | used <= self.typed | {"torch", "math", *dir(builtins)}:
+        if called | used <= self.typed | {"torch", "math"} | ({*dir(builtins)} - self.page.keys()):
             self.typed |= set(names)
         if any(self.proves(name) for name in called) or used & self.computed:
             self.computed |= set(names)

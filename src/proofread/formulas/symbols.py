@@ -8,8 +8,7 @@ import re
 from abc import ABC, abstractmethod
 
 from .cursor import DOTS, STARS, Cursor
-from .tokens import Token
-from .tree import Names, Node, Place
+from .tree import Node, Place
 
 _SEPARATORS = (r"\|", r"\parallel", r"\Vert", r"\mid", "|", r"\middle|")
 _TRANSPOSED = {r"\top", r"\intercal"}
@@ -17,13 +16,6 @@ _TRANSPOSED = {r"\top", r"\intercal"}
 
 class Symbols(Cursor, ABC):
     """Reads names, scripts and lists."""
-
-    def __init__(self, latex: str, names: Names):
-        super().__init__(latex, names)
-        self.closers: list[str] = []  # what ends the |...| around
-        self.commas = False  # part the subscripts that are being read
-        self.spellings: dict[str, str] = {}
-        self.unbound: list[tuple[str, Token]] = []
 
     @abstractmethod
     def expression(self, first: Node | None = None) -> Node:

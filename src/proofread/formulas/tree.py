@@ -4,26 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
 
 Place = tuple[int, int]  # latex[start:end]
 
 
 class FormulaError(Exception):
     """A formula that cannot be read, or evaluated; its text says why and what to do."""
-
-
-class Names(Protocol):
-    """What the parser must know of the names that are bound."""
-
-    def bound(self, name: str, *, by_where: bool = False) -> bool:
-        """Whether something is bound to a name."""
-
-    def callable(self, name: str) -> bool:
-        """Whether that is a function."""
-
-    def indexable(self, name: str) -> bool:
-        """Whether that has entries."""
 
 
 @dataclass(frozen=True)
