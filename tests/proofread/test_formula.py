@@ -74,7 +74,7 @@ def test_finding_formulas_needs_no_torch():
 
 DISPLAYED = r"""
 \begin{aligned} c_i &= \sum_{j \leq i} \tfrac{1}{\sqrt{d}} \left( a + b \right) A^\top x_{i} \\ d &= 64 \end{aligned}
-y = f(x) + g, \quad u = v w, \quad a \ne b
+y = f(x) + g, \quad u = v w, \quad a \ne b, \quad z = w f(x)
 """
 
 
@@ -113,7 +113,7 @@ def test_an_inline_relation_that_only_looks_like_a_part_is_found(inline):
 
 @pytest.mark.parametrize(
     "inline",
-    [r"\sqrt{d_k}", r"1 / d", "b + a", "a - b", "A", r"A x_i", "64", r"A^{-1}", "f", "g(x)", "+ b", r"{c_i}^2"],
+    [r"\sqrt{d_k}", r"1 / d", "b + a", "a - b", "A", r"A x_i", "64", r"A^{-1}", "f", "g(x)", "w f", "+ b", r"{c_i}^2"],
 )
 def test_where_it_is_strict_an_inline_expression_is_a_part_too(inline):
     found = list(loose(f"so ${inline}$", DISPLAYED.split("\n"), strict=True))
