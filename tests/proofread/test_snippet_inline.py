@@ -334,6 +334,16 @@ PAGES = {
         "harbour",
         ["a, lift = 1, 2", "if a:\n    from harbour.cranes import lift\n    b = lift(2)\nb"],
     ),
+    "what a module imports itself": (
+        "import functools as tools",
+        "class",
+        ["from harbour.boats import functools as tools", "tools.reduce(max, [1, 2])"],
+    ),
+    "what a module imports itself, in the cell": (
+        "import functools as tools",
+        "class",
+        ["a = 1", "from harbour.boats import functools as tools\ntools.reduce(max, [a, 2])"],
+    ),
     "comments and first lines": (
         '"""What floats."""',
         "And more words",

@@ -1,8 +1,11 @@
 """Programs of a page's cells: each the shortest that runs alone and prints what its cell shows.
 
 A program has, of the cells before its own, the statements that matter to it, and of the documented packages, the
-source that it needs (or imports them, in its other form). That it prints what the page shows is tried when the page is
-checked: in an interpreter that cannot import these packages, in an empty folder (see trial.py).
+source that it needs (or imports them, in its other form). While a page runs, its statements are watched (record.py);
+from that and from the names that they use (names.py), what a cell needs of them is found (needed.py). What it needs of
+the packages (library.py) is found and named (inline.py) and taken out of their source (excerpt.py, source.py), and the
+program is written (program.py). That it prints what the page shows is tried when the page is checked: in an interpreter
+that cannot import these packages, in an empty folder (trial.py).
 """
 
 import ast

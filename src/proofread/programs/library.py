@@ -3,7 +3,7 @@
 import ast
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.util import find_spec, resolve_name
 from pathlib import Path
@@ -51,12 +51,8 @@ class Module(Source):
     @cached_property
     def is_lazy(self) -> bool:
         """Whether its annotations are not evaluated."""
-        return any(
-            isinstance(node, ast.ImportFrom)
-            and node.module == "__future__"
-            and any(alias.name == "annotations" for alias in node.names)
-            for node in self.tree.body
-        )
+        future = [node for node in self.tree.body if getattr(node, "module", "") == "__future__"]
+        return any("annotations" in uses(node).binds for node in future)
 
     @cached_property
     def own(self) -> dict[str, list[int]]:
@@ -180,7 +176,7 @@ class Library:
             lines = []
             for name, what in bound:
                 if isinstance(what, Imported):
-                    lines += [what.statement] * (what.target != _DISPLAY)
+                    lines += [replace(what, bound=name).statement] * (what.target != _DISPLAY)
                 elif names.get(what, name) != name:
                     lines.append(f"{name} = {names[what]}")
             if bound:

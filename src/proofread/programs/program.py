@@ -4,7 +4,7 @@ import ast
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .inline import Inlined, Inliner, PageNames
 from .library import Bound, Library, Symbol
@@ -75,11 +75,16 @@ def write(
     page = _page_names(statements, library, names)
 
     inlined = _inlined(inliner, page, every)
-    symbols = {found.bound: _symbol(found, library) for found in imports if library.owns(found.root)}
-    aliases = [f"{name} = {inlined.names[it]}" for name, it in symbols.items() if name != inlined.names[it]]
+    aliases, others = [], [found for found in imports if not library.owns(found.root)]
+    for found in [found for found in imports if library.owns(found.root)]:
+        bound = library.resolve(found.module, found.name) if found.name else Symbol(found.target)
+        if isinstance(bound, Imported):  # what a package has imported itself
+            others.append(replace(bound, bound=found.bound))
+        elif inlined.names[bound] != found.bound:
+            aliases.append(f"{found.bound} = {inlined.names[bound]}")
     shows = "display" in names and "display" not in page.stored
     parts = [part for part in (inlined.source, "\n".join(aliases), _DISPLAY if shows else "") if part]
-    imports = [found for found in imports if not library.owns(found.root)] + inlined.imports
+    imports = others + inlined.imports
     before = _write_pieces(pieces, library, inlined.names)
     edits = [edit for node in own.tree.body for edit in library.written_anew(own, uses(node).imports, inlined.names)]
     if run.shown is not None and own.tree.body and isinstance(last := own.tree.body[-1], ast.Expr):
@@ -112,12 +117,6 @@ def _inlined(inliner: Inliner, page: PageNames, every: Sequence[tuple[ast.stmt, 
             chains = [chain for node, text in readers for chain in text.chains(node, name)]
             namespaces.setdefault(bound.module, []).extend(chains)
     return inliner.inline([bound for _, bound in taken], namespaces, page)
-
-
-def _symbol(found: Imported, library: Library) -> Symbol:
-    bound = library.resolve(found.module, found.name) if found.name else Symbol(found.target)
-    assert isinstance(bound, Symbol)
-    return bound
 
 
 def _move_imports(earlier: Sequence[ast.stmt], names: set[str], library: Library) -> tuple[list[Imported], set[int]]:
