@@ -46,8 +46,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from proofread.checks.check import check
-from proofread.checks.checked import Checked
-from proofread.pages.page import Cell, Page
+from proofread.checks.checked import Checked  # noqa: F401  # the prose asks it
+from proofread.pages.page import Cell, Page  # noqa: F401
 from proofread.settings import Settings
 
 
