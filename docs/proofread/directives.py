@@ -226,6 +226,25 @@ limit = 40 + 2
 """)
 
 # %% [markdown]
+# ## Links
+#
+# The text of a link and the heading to which it leads, or its anchor, must share a word of four letters or more, or a
+# name of code. So a link that leads to the wrong page is found, even if there is a heading there. Where the text must
+# say something else, a waiver behind the link says why, and its reason begins with *link*.
+
+# %% tags=["no-snippet"]
+proofread(r"""
+# %% [markdown]
+# # Masks
+#
+# ## Rows that may see nothing
+#
+# See [empty rows](#rows-that-may-see-nothing), or
+# [how it is done](#rows-that-may-see-nothing), or
+# [this](#rows-that-may-see-nothing)<!--~ link: a last word -->.
+""")
+
+# %% [markdown]
 # ## Formulas
 #
 # The LaTeX that the reader sees is parsed and evaluated, and both sides must agree. After `where:` stand Python

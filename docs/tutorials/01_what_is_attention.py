@@ -452,7 +452,7 @@ else:
 # %% [markdown]
 # ## Exercises
 #
-# `check` judges an answer by the name in brackets: [how](../start.md#do-the-exercises).
+# `check` judges an answer by the name in brackets: [how to do the exercises](../start.md#do-the-exercises).
 #
 # **With `math.exp` alone** (`by-hand`). Write `attend(rows)` without torch: it takes a list of tokens, each a list of
 # numbers, and returns the context in the same form. Which weights has the second of the three tokens above?
@@ -558,7 +558,7 @@ assert check("sum-of-zero", opposite)
 #   these three lines, and how to switch them off.
 # - [Multi-head attention from scratch](07_from_scratch.py): several attentions side by side, compared with PyTorch's.
 # - [Notation](../notation.md) for the names and symbols, the [API reference](../reference.md) for the functions,
-#   [home](../index.md) for everything else.
+#   [home](../index.md)<!--~ link: its title is the site's --> for everything else.
 #
 # ## References
 #

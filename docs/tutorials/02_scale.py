@@ -286,8 +286,8 @@ table(rows, list(largest), ["largest weight", "median norm", "norm of all", "sha
 # ## Which d, with many heads?
 #
 # Models usually run several attentions side by side, each on its own slice of the projected<!--== "projected" if
-# torch.allclose(theirs, ours, atol=1e-5) else "raw" --> features; each is called a *head* ([a page of its
-# own](06_heads.py)). The $d$ under the root is that of one head, since its dot products run over its own features
+# torch.allclose(theirs, ours, atol=1e-5) else "raw" --> features; each is called a *head* ([a page of
+# heads](06_heads.py)). The $d$ under the root is that of one head, since its dot products run over its own features
 # alone. A model that is 512<!--== width --> features wide and has eight<!--== num_heads --> heads divides by
 # the root of 64<!--== head_dim -->, not of 512<!--== width -->. With [the width under the
 # root](09_numbers.py#wrong-d-in-scale) nothing fails, but all scores are too small<!--== "small" if by_width.std() <
@@ -369,13 +369,13 @@ table(torch.tensor(list(new.values())), list(new), ["bound", "by (2.5)", "var(q)
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ module.in_proj_weight.device.type.upper() }}.*
 #
 # With `nn.Linear` a query's features have the variance 0.33<!--= new["nn.Linear"][2] -->, a third, and scores 0.11<!--=
-# new["nn.Linear"][3] -->, its square. PyTorch's module packs three matrices into one ([what that does to its
-# bound](03_weight_bypass.py#where-fresh-matrices-come-from)) and has 0.50<!--= new["nn.MultiheadAttention"][2] --> and
-# 0.25<!--= new["nn.MultiheadAttention"][3] -->. Only *Xavier*'s draw for a square matrix, with the bound $\sqrt{6 /
-# (\text{rows} + \text{columns})}$, meets the assumption. But with another width the same variances<!--= all(abs(a / b -
-# 1) < 0.1 for name in new for a, b in zip(new[name][1:], other[name][1:])) --> come out for each of the three<!--=
-# len(new) -->: that is what the root is for. Smaller scores mean flatter weights at the start, and training can make
-# the matrices larger.
+# new["nn.Linear"][3] -->, its square. PyTorch's module packs three matrices into one ([how fresh
+# matrices then come out](03_weight_bypass.py#where-fresh-matrices-come-from)) and has 0.50<!--=
+# new["nn.MultiheadAttention"][2] --> and 0.25<!--= new["nn.MultiheadAttention"][3] -->. Only *Xavier*'s draw for a
+# square matrix, with the bound $\sqrt{6 / (\text{rows} + \text{columns})}$, meets the assumption. But with another
+# width the same variances<!--= all(abs(a / b - 1) < 0.1 for name in new for a, b in zip(new[name][1:],
+# other[name][1:])) --> come out for each of the three<!--= len(new) -->: that is what the root is for. Smaller scores
+# mean flatter weights at the start, and training can make the matrices larger.
 #
 # **Mean zero, and independent features.** Five<!--== int(odd["as assumed"] + 0.5) --> features of zero or two have unit
 # variance but the mean one: their dot products have three<!--== odd["mean one"] / odd["as assumed"] --> times the
@@ -474,7 +474,7 @@ table(torch.tensor([*own.values(), [d**0.5 for d in asked]]), [*own, "it must be
 #
 # ## Exercises
 #
-# `check` judges an answer by the name in brackets: [how](../start.md#do-the-exercises).
+# `check` judges an answer by the name in brackets: [how to do the exercises](../start.md#do-the-exercises).
 #
 # **Scores** (`scaled-scores`). Write `scores(q, k)` for q with the axes (..., queries, features) and k with (..., keys,
 # features).

@@ -41,7 +41,7 @@ from unmasked.heads import merge_heads, split_heads
 # %% [markdown]
 # ## Attention without learned matrices
 #
-# (If you come from [What is attention?](01_what_is_attention.py#by-hand), you know these numbers: go on to
+# (If you come from [attention by hand](01_what_is_attention.py#by-hand), you know these numbers: go on to
 # [what the module adds](#what-the-module-adds).)
 #
 # A sequence is a matrix with one row for each *token*: a word, or a piece of one. The row is the token's *embedding*,
@@ -280,7 +280,7 @@ agree(by_hand(x, x, x)[0], by_package(x, x, x)[0])
 # Now with words. In "I must go back to my ship and to my crew", which words does *ship* take from?
 #
 # The vectors come with the package and have 50<!--== tokens.size(1) --> numbers each; they are
-# [those of GloVe](01_what_is_attention.py#words-as-vectors).
+# [GloVe's vectors](01_what_is_attention.py#words-as-vectors).
 
 # %%
 sentence = "I must go back to my ship and to my crew"
@@ -601,7 +601,7 @@ assert who_notices(wrong) == [False, False, True]
 # %% [markdown]
 # ## Exercises
 #
-# `check` judges an answer by the name in brackets: [how](../start.md#do-the-exercises).
+# `check` judges an answer by the name in brackets: [how to do the exercises](../start.md#do-the-exercises).
 #
 # Each asks for a module: begin with `bypass_(nn.MultiheadAttention(50, 1, batch_first=True))`.
 #

@@ -14,7 +14,7 @@
 # "I must go back to my ship and to my crew", *my* and *to* stand twice, and both copies come out the same<!--==
 # "same" if max(twins.values()) < 1e-12 else "different" -->.
 #
-# Two things bring order in. Under a *causal mask* (the [next page](05_masks.py) is about masks) a word sees only itself
+# Two things bring order in. Under a *causal mask* (the next page is about [masks](05_masks.py)) a word sees only itself
 # and what came before<!--== "before" if torch.allclose(causal[0], X[0]) else "after" -->, and with *positions* added to
 # the embeddings no two places are alike<!--== not equivariant["self-attention, positions added"] -->.
 #
@@ -376,7 +376,7 @@ assert not is_equivariant(right, pair)
 #
 # ## Exercises
 #
-# `check` judges an answer by the name in brackets: [how](../start.md#do-the-exercises).
+# `check` judges an answer by the name in brackets: [how to do the exercises](../start.md#do-the-exercises).
 #
 # **A test for order** (`is-equivariant`). The page's test wants a batch. Write `survives_shuffles(f)` for functions
 # from (tokens, features) to (tokens, features), of any size; draw the tokens yourself. It will be tried on functions

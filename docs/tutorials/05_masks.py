@@ -104,8 +104,9 @@ plot.mask(gallery)
 
 # %% [markdown]
 # In the last of the four<!--= len(gallery) --> masks the padding stands in front, as is usual where a model goes on
-# writing at the end. Then the first queries see nothing at all; [what happens to them](#when-a-row-allows-nothing)
-# depends on the interface. Padded at the end, every query sees at least the first token<!--= bool(both[:, :, 0].all())
+# writing at the end. Then the first queries see nothing at all; [what a row of nothing
+# gives](#when-a-row-allows-nothing) depends on the interface. Padded at the end, every query sees at least the first
+# token<!--= bool(both[:, :, 0].all())
 # -->.
 #
 # Under the causal mask *ship* takes nothing<!--== "nothing" if weights[0, ship, crew] == 0 else "something" --> from
@@ -182,8 +183,8 @@ torch.testing.assert_close(late / sums[:, None], by_hand)
 # A causal module must give the earlier tokens the same output, whatever the later ones are. So a test needs no
 # reference: change the later tokens, and compare what the earlier ones get. The comparison allows for rounding, so the
 # change must be large: then even a small weight shows. (*Eager* below makes the table of weights. *Fused* is PyTorch's
-# faster code, which does not hold it [unless it has to](07_from_scratch.py#why-no-table-of-weights). *Shallow* lowers
-# the scores of the future by 14<!--== lowered --> where it should take away infinity.)
+# faster code, which does not hold it [unless the table is asked for](07_from_scratch.py#why-no-table-of-weights).
+# *Shallow* lowers the scores of the future by 14<!--== lowered --> where it should take away infinity.)
 
 
 # %%
@@ -225,7 +226,7 @@ for f in (eager, fused, masked_late, shallow):
 # all(leaks(f, x, position) for f in (masked_late, shallow) for position in range(1, 11)) else "nothing" -->, from every
 # one. The package has this test as a *probe*, which also looks at the gradients. It
 # returns `None` if all is well, and otherwise what it saw. It enlarges inputs a hundredfold. A leak that stays within
-# rounding even then [goes unseen](../reference.md#unmasked.probes.sees_the_future).
+# rounding even then goes unseen by [`sees_the_future`](../reference.md#unmasked.probes.sees_the_future).
 
 # %%
 assert probes.sees_the_future(eager, x) is None
@@ -304,7 +305,7 @@ of_one_right = F.scaled_dot_product_attention(one, one, one, attn_mask=ends[1:, 
 
 # %% [markdown]
 # `~` turns one kind into the other. `masks.blocked_from_allowed` does so too, and brings masks with an axis of heads
-# into the shape that `nn.MultiheadAttention` wants. Here is that module, [bypassed](03_weight_bypass.py) so that
+# into the shape that `nn.MultiheadAttention` wants. Here is that module, [switched off](03_weight_bypass.py) so that
 # nothing learned is in the way, on the batch of both sentences:
 
 # %%
@@ -399,7 +400,7 @@ assert not loses(y, lambda layer: setattr(layer.norm1, "eps", 1e-6))
 #
 # A large negative number in the place of minus infinity works until numbers have fewer bits: float16 ends at
 # 65,504<!--= torch.finfo(torch.float16).max -->, and the $-10^9$<!--~ a constant that many use --> of much published
-# code [does not fit](09_masks.py#float16-overflow)<!--= torch.finfo(torch.float16).min > -1e9 -->:
+# code [does not fit into float16](09_masks.py#float16-overflow)<!--= torch.finfo(torch.float16).min > -1e9 -->:
 
 # %%
 try:
@@ -462,7 +463,8 @@ plot.table(["Interface", "Context of the first query"], list(answers.items()))
 # no_grad, need_weights=False"] --> when they are not. The latter is a fast path again; that of
 # `nn.MultiheadAttention` is for self-attention, with `batch_first=True`, biases, an even number of heads and a
 # boolean mask<!--= "mask" if answers_off == ["NaN", *["zeros"] * 5] else "nothing" -->. The package always gives
-# zeros<!--= answers["unmasked.self_attention"] -->. The [museum](09_masks.py#fully-masked-row) has the full table.
+# zeros<!--= answers["unmasked.self_attention"] -->. The museum's [query that may see
+# nothing](09_masks.py#fully-masked-row) has the full table.
 #
 # One NaN is enough to ruin a training run. Below, the second sequence is empty, and the loss reads the first one alone:
 
@@ -539,7 +541,7 @@ for f in (moved, mended):
 #
 # ## Exercises
 #
-# `check` judges an answer by the name in brackets: [how](../start.md#do-the-exercises).
+# `check` judges an answer by the name in brackets: [how to do the exercises](../start.md#do-the-exercises).
 #
 # **The causal mask** (`causal-mask`). Write a function that takes a number of tokens and returns the boolean mask,
 # `True` for *may attend*, without a loop.

@@ -313,8 +313,9 @@ for mine, theirs in zip(in_turn, fused_qkv(x, reordered, num_heads=num_heads), s
 by_head[0].shape, f"off by {off:.1f}"
 
 # %% [markdown]
-# Read [in the wrong order](09_weights.py#interleaved-qkv), the projections are off by up to {{ off :.1f}}. Putting the
-# rows into the other order mends it: [a page of its own](07_layouts.py) converts between the orders that libraries use.
+# Read [head by head](09_weights.py#interleaved-qkv), the projections are off by up to {{ off :.1f}}. Putting the
+# rows into the other order mends it: [the page on layouts](07_layouts.py) converts between the orders that libraries
+# use.
 #
 # ## Fewer heads for keys and values
 #
@@ -372,9 +373,9 @@ for merge in (merge_heads, broken_merge):
 # %% [markdown]
 # The two differ by {{ gap :.1f}}. The check that tells them apart needs no reference: under a causal mask, change a
 # later token, and no earlier one may move. The right merge passes<!--= "passes" if probes.sees_the_future(lambda x:
-# attend(x, merge_heads), x) is None else "fails" --> it; through [the broken one](09_heads.py#merge-without-transpose)
-# the future leaks in<!--= bool(probes.sees_the_future(lambda x: attend(x, broken_merge), x)) -->, behind a mask that is
-# right.
+# attend(x, merge_heads), x) is None else "fails" --> it; through [the broken
+# merge](09_heads.py#merge-without-transpose) the future leaks in<!--= bool(probes.sees_the_future(lambda x: attend(x,
+# broken_merge), x)) -->, behind a mask that is right.
 #
 # Where would it pass? With one head or one token the two are
 # equal<!--= torch.equal(broken_merge(context[:, :1]), merge_heads(context[:, :1])) and
@@ -383,7 +384,7 @@ for merge in (merge_heads, broken_merge):
 #
 # ## Exercises
 #
-# `check` judges an answer by the name in brackets: [how](../start.md#do-the-exercises).
+# `check` judges an answer by the name in brackets: [how to do the exercises](../start.md#do-the-exercises).
 #
 # **Split** (`split-heads`). Write `split(x, num_heads)` for x of (batch, tokens, features).
 #

@@ -153,8 +153,8 @@ q.shape, k.shape, v.shape
 
 # %% [markdown]
 # Two axes now have to be told apart, `num_heads` and `head_dim`. Where their sizes are equal, a split that exchanges
-# them [has the right shape and wrong values](09_heads.py#swapped-view). Sizes that differ turn this silent mistake into
-# a visible one.
+# them [has the right shape and wrong values](09_heads.py#swapped-view)<!--~ link: it tells what the mistake does -->.
+# Sizes that differ turn this silent mistake into a visible one.
 #
 # ## Scores, weights, context
 #
@@ -531,10 +531,11 @@ largest
 # The numbers have 64<!--= torch.finfo(inputs[0].dtype).bits --> bits, and nothing but
 # rounding<!--= "rounding" if max(largest.values()) < 1e-12 else "a mistake" --> tells the two apart. Left out are
 # inference without gradients, `is_causal`, and queries that may see nothing: there the package differs from PyTorch on
-# purpose. The last is shown [below](#what-hides-a-mistake), the others in [the
-# museum](09_masks.py#is-causal-is-a-hint).
+# purpose. The last is shown [below, with what hides it](#what-hides-a-mistake), the others in [the museum,
+# on masks](09_masks.py#is-causal-is-a-hint).
 #
-# ([One option](08_cross_attention.py) is often misread: `add_bias_kv` adds no bias to the keys, it appends a key.)
+# ([One option for keys and values](08_cross_attention.py) is often misread: `add_bias_kv` adds no bias to the keys, it
+# appends a key.)
 #
 # ## What hides a mistake
 #
@@ -601,9 +602,10 @@ print(f"rows sum to {sums.min():.2f} up to {sums.max():.2f}")
 # The inverted mask leaves the last query no key. PyTorch makes that row NaN<!--= "NaN" if inverted[:, -1].isnan().all()
 # else "numbers" -->, *not a number*. With `need_weights=False` it gives the bias<!--== "bias" if gap(unasked[:, -1],
 # last_bias) < 1e-6 and gap(unasked_eval[:, -1], last_bias) < 1e-6 else "NaN" --> of the output. Self-attention (query,
-# key and value the same tensor) has a third answer: in [evaluation without
-# gradients](05_masks.py#when-a-row-allows-nothing), with a boolean mask and an even<!--== "even" if (blind.num_heads %
-# 2, theirs.num_heads % 2) == (0, 1) else "odd" --> number of heads, the row is NaN<!--== "NaN" if used[:,
+# key and value the same tensor) has a third answer: in evaluation without
+# gradients ([a row that allows nothing](05_masks.py#when-a-row-allows-nothing)), with a boolean mask and an even<!--==
+# "even" if (blind.num_heads % 2, theirs.num_heads % 2) == (0, 1) else "odd" --> number of heads, the row is NaN<!--==
+# "NaN" if used[:,
 # -1].isnan().all() and used_odd[:, -1].isfinite().all() and crossed[:, -1].isfinite().all() else "numbers" --> again.
 # The package gives the bias<!--== "bias" if gap(ours_blind[:, -1], last_bias) < 1e-6 else "NaN" --> always. The other
 # four<!--= inverted.isfinite().all(dim=-1)[0].sum() --> queries see the future alone, and look like any result.
@@ -692,7 +694,7 @@ figure
 #
 # ## Exercises
 #
-# `check` judges an answer by the name in brackets: [how](../start.md#do-the-exercises).
+# `check` judges an answer by the name in brackets: [how to do the exercises](../start.md#do-the-exercises).
 #
 # **The whole layer** (`multi-head`). Write `layer(query, key, value, state, num_heads)` without a mask, where `state`
 # is the `state_dict` of an `nn.MultiheadAttention` with `batch_first=True`. Return the output.

@@ -265,7 +265,7 @@ str(told), f"{off:.1f}", f"{mended:.1g}"
 #
 # ## Exercises
 #
-# `check` judges an answer by the name in brackets: [how](../start.md#do-the-exercises).
+# `check` judges an answer by the name in brackets: [how to do the exercises](../start.md#do-the-exercises).
 #
 # **Take PyTorch apart** (`one-head-of-packed`). Write `head_weights(in_proj_weight, num_heads, head)`, which returns
 # the query's, key's and value's matrix of one head, each (head_dim, embed_dim).

@@ -265,8 +265,8 @@ without[0].isnan().all(), alone[0].isnan().any()
 # o, a = scaled_dot_product_attention(q, k, v, need_weights=True) -->
 #
 # That is the output of a layer with another bias at its end. (The same holds for the key's part of `in_proj_bias`: it
-# moves no output, and is [not missed](07_from_scratch.py#exercises).) Appended, the pair competes with the others.
-# Take twice<!--== "twice" if factor == 2 else "once" --> the vector of *order* for both, and compare:
+# moves no output, and is not missed, as [an exercise](07_from_scratch.py#exercises) shows.) Appended, the pair competes
+# with the others. Take twice<!--== "twice" if factor == 2 else "once" --> the vector of *order* for both, and compare:
 
 # %%
 factor = 2
@@ -435,7 +435,7 @@ uses_bias_k(right), uses_bias_k(broken)
 #
 # ## Exercises
 #
-# `check` judges an answer by the name in brackets: [how](../start.md#do-the-exercises).
+# `check` judges an answer by the name in brackets: [how to do the exercises](../start.md#do-the-exercises).
 #
 # **Ask another sequence** (`cross-attention`). Write `cross(x, memory)` for tensors of (batch, tokens, features): every
 # token of `x` gets an average of the tokens of `memory`, without matrices.
@@ -503,7 +503,7 @@ assert check("softmax-one", softmax_one)
 # %% [markdown]
 # ## What to read next
 #
-# - [The museum of mistakes](09_weights.py#bias-kv-as-shift) has the shift, and other mistakes about weights.
+# - [The bias that is none](09_weights.py#bias-kv-as-shift): the museum has the shift, and other mistakes about weights.
 # - [Masks](05_masks.py): the alignment of causal masks, and what else a mask can say.
 # - [Is my multi-head attention right?](07_from_scratch.py) holds both options, with all others, to PyTorch's.
 #

@@ -443,11 +443,11 @@ else:
 #
 # ## Exercises
 #
-# `check` judges an answer by the name in brackets: [how](../start.md#do-the-exercises).
+# `check` judges an answer by the name in brackets: [how to do the exercises](../start.md#do-the-exercises).
 #
 # **Sizes that tell** (`sizes-that-tell`). Give four<!--= split_heads(draw(B, N, H * D), H).dim() --> numbers, for batch, tokens, heads and
 # head_dim, at which no mistake hides. They are tried on the wrong versions of [the
-# index](09_museum.py#a-test-that-passes-everything). Then see which hide if you make one of them smaller.
+# index, with its test](09_museum.py#a-test-that-passes-everything). Then see which hide if you make one of them smaller.
 #
 # ??? question "Hint"
 #

@@ -191,7 +191,7 @@ Guide((f'<a href="../{page}/">{names[page]}</a>', slugs) for page, slugs in room
 # %% [markdown]
 # ## Exercises
 #
-# `check` judges an answer by the name in brackets: [how](../start.md#do-the-exercises).
+# `check` judges an answer by the name in brackets: [how to do the exercises](../start.md#do-the-exercises).
 #
 # **A test of your own** (`test-of-your-own`). Write `my_test(f)` for a function of `x`, (batch, tokens, features):
 # causal self-attention in three<!--= H --> heads, without learned matrices. It fails (an `assert`, or `False`) for

@@ -497,7 +497,7 @@ told
 # %% [markdown]
 # ## Exercises
 #
-# `check` judges an answer by the name in brackets: [how](../start.md#do-the-exercises).
+# `check` judges an answer by the name in brackets: [how to do the exercises](../start.md#do-the-exercises).
 #
 # **Mend this function** (`mended-attention`). It has four<!--== len(planted) --> mistakes of this page. Write it anew:
 # `attend(query, key, value, dropout, training)` returns the context, and weights whose rows sum to one in training,

@@ -27,7 +27,7 @@
 # | [took projected queries for unit variance](#projection-variance) | 0.89<!--== off["projection-variance"] --> | larger matrices |
 #
 # **You should know** [what nn.MultiheadAttention computes](07_from_scratch.py). **You will know** how to fill a module
-# before you compare it, and a check for each mistake. The [index](09_museum.py) finds a mistake by its symptom.
+# before you compare it, and a check for each mistake. The [museum's index](09_museum.py) finds a mistake by its symptom.
 
 # %%
 import copy
@@ -466,7 +466,7 @@ variances
 # %% [markdown]
 # ## Exercises
 #
-# `check` judges an answer by the name in brackets: [how](../start.md#do-the-exercises).
+# `check` judges an answer by the name in brackets: [how to do the exercises](../start.md#do-the-exercises).
 #
 # **Weights that tell** (`weights-that-tell`). Write `fill(module)`, which fills an `nn.MultiheadAttention` in such a
 # way that every mistake shows. Biases left out, a matrix not transposed, heads exchanged, rows read head by head: all

@@ -351,7 +351,7 @@ else:
 # %% [markdown]
 # ## Exercises
 #
-# `check` judges an answer by the name in brackets: [how](../start.md#do-the-exercises).
+# `check` judges an answer by the name in brackets: [how to do the exercises](../start.md#do-the-exercises).
 #
 # **Plant a mistake** (`plant-a-mistake`). Write attention of one tensor, (batch, tokens, features), without learned
 # matrices and with one mistake of the museum, and pass it with its name. The doctor must find the same.

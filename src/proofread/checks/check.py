@@ -17,7 +17,7 @@ from ..runs.cache import Cache
 from ..runs.server import run, warm
 from ..runs.steps import Limits, Outcome, Task
 from ..settings import Settings, SettingsError
-from . import docstrings, equations, mutate
+from . import docstrings, equations, links, mutate
 from .cells import in_code, in_data, options
 from .checked import Checked, Report, Told, cell_subject, unrun
 from .claims import in_text
@@ -111,6 +111,7 @@ def check(
         elsewhere=elsewhere,
     )
     report.between += docstrings.faults(settings.packages, root, shelf)
+    report.between += links.faults(report.pages, root, shelf)
     return report
 
 

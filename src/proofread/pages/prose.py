@@ -283,6 +283,9 @@ def _comment(
         blocks.append((line, said, block.span() if block else (end, end)))
     else:
         waives = token["kind"] == "~"
+        if waives and said.startswith("link: ") and text[:start].rstrip().endswith(")"):
+            prose.waivers.append((line, said))
+            return
         found = [p.search(text, max(0, start - 400), start) for p in ((_BEFORE, _UNSPACED) if waives else (_BEFORE,))]
         spoken_of = [claimed for claimed in found if claimed]
         covered.extend(claimed.span() for claimed in spoken_of)

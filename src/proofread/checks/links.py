@@ -1,0 +1,86 @@
+"""Links between pages: whether the text of a link and the heading that it leads to speak of the same."""
+
+import posixpath
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from ..keep.shelf import Shelf
+from ..pages.page import FENCE, Page, PageError, is_page, read
+from .checked import Checked
+from .findings import Finding
+
+_LINK = re.compile(
+    rf"(?ms:{FENCE})|(?<!`)(?P<ticks>`+)(?!`)(?s:.+?)(?<!`)(?P=ticks)(?!`)|(?P<shown><!--(?s:.*?)-->)"
+    r"|(?<!!)\[(?P<said>(?:[^\[\]]|\[[^\[\]]*\])+)\]\((?P<path>[^()\s#:]*)(?:#(?P<anchor>[^()\s]+))?(?:\s[^()]*)?\)"
+    r"(?P<waived>\s*<!--~\s*link:)?"
+)
+_HEADING = re.compile(
+    r"^(?P<level>#{1,6})[ ]+(?P<title>.+?)(?:[ ]*\{:?[ ]*#(?P<anchor>[\w.-]+)[^{}]*\})?[ ]*$", re.MULTILINE
+)
+_SILENT = re.compile(rf"(?ms:{FENCE})|(?s:<!--.*?-->|\{{\{{.*?\}}\}})")
+
+
+def faults(pages: Sequence[Checked], root: Path, shelf: Shelf | None = None) -> Iterator[Finding]:
+    """The links whose text shares no word with where they lead."""
+    known: dict[str, Mapping[str, str] | None] = {checked.page.path: _headings(checked.page) for checked in pages}
+    for checked in pages:
+        for text in checked.texts:
+            for link in _LINK.finditer(text.prose.text):
+                anchor = link["anchor"] or ""
+                if link["said"] is None or link["waived"] or anchor.startswith("eq-") or not (link["path"] or anchor):
+                    continue
+                here = checked.page.path
+                path = (
+                    posixpath.normpath(posixpath.join(posixpath.dirname(here), link["path"])) if link["path"] else here
+                )
+                if path not in known:
+                    known[path] = _read(root / path, root, shelf)
+                if (headings := known[path]) is None:
+                    continue
+                leads = (
+                    f"{headings.get(anchor, '')} {anchor}" if anchor else f"{headings.get('', '')} {Path(path).stem}"
+                )
+                said = " ".join(re.sub(r"(?s)<!--.*?-->", "", link["said"]).split())
+                if not _words(said) & _words(leads):
+                    message = (
+                        f"the link [{said}] and {leads.strip()!r}, to which it leads, share no word; name in it what"
+                    )
+                    message += f" is there, or say why not, [{said}](...)<!--~ link: reason -->"
+                    yield Finding(here, text.line + text.prose.line(link.start()), message, kind="link")
+
+
+def _read(file: Path, root: Path, shelf: Shelf | None) -> Mapping[str, str] | None:
+    """The headings of a page; None if there is no such page, of which MkDocs tells."""
+    if is_page(file):
+        with suppress(PageError):  # which is told when that page is checked
+            return _headings(read(file, root, shelf))
+    return None
+
+
+def _headings(page: Page) -> Mapping[str, str]:
+    """The headings by their anchors, the page's title by ""."""
+    found: dict[str, str] = {}
+    for cell in page.cells:
+        for heading in () if cell.is_code else _HEADING.finditer(_SILENT.sub("", cell.source)):
+            title = re.sub(r"[*`]", "", heading["title"])
+            found.setdefault("", title)
+            found.setdefault(heading["anchor"] or _slug(title), title)
+    return found
+
+
+def _slug(title: str) -> str:
+    """The anchor that Markdown gives a heading."""
+    plain = unicodedata.normalize("NFKD", title).encode("ascii", "ignore").decode()
+    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", plain).strip().lower())
+
+
+def _words(text: str) -> set[str]:
+    """The words of four letters or more by their stems, so that *masked* is as *masks*; and names of code."""
+    names = re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", text))) + re.findall(r"\w+[._]\w+", text)
+    words = re.findall(r"[^\W\d_]{4,}", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text).lower())
+    return {re.sub(r"(?<=...)(?:ings?|ed|es|s)$", "", word)[:6].rstrip("e") for word in words} | {
+        *map(str.lower, names)
+    }
