@@ -220,6 +220,7 @@ def test_the_package_of_the_project_comes_before_an_installed_one(clean: Path) -
     [
         ("By equation (1.1), not (1.3).", "By equation ({1.1}), not (1.3)."),
         ("By (1.1), section (A.2)<b>(A.2)</b>", "By ({1.1}), section (A.2)<b>(A.2)</b>"),
+        ('<span class="math-tag">(1.1)</span>', '<span class="math-tag">(1.1)</span>'),
         ("<h2>(1.1)</h2><code>(1.1)</code>", "<h2>(1.1)</h2><code>(1.1)</code>"),
         ("Equations (1.1) and (A.2)", "Equations ({1.1}) and ({A.2})"),
         ("<p><math>x</math>\n(1.1, A.2)</p>", "<p><math>x</math>\n({1.1}, {A.2})</p>"),

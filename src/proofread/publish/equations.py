@@ -8,7 +8,8 @@ from ..pages.equations import BRACKETED, LISTED, NUMBER, SEVERAL
 # HTML after which a list of numbers is one of equations; what is inside links, code and formulas is left alone.
 _IN_HTML = re.compile(
     rf"<(?P<element>a|code|pre|math|script|style|h\d)\b.*?</(?P=element)>(?P<after>\s*{LISTED})?"
-    rf"|(?P<prose>\b[Ee]quations?(?:</summary>|</strong>|</p>|:|\s|<p>)*{SEVERAL})|(?P<bracketed>{BRACKETED})",
+    rf"|(?P<prose>\b[Ee]quations?(?:</summary>|</strong>|</p>|:|\s|<p>)*{SEVERAL})"
+    rf"|(?<!class=\"math-tag\">)(?P<bracketed>{BRACKETED})",
     re.DOTALL,
 )
 
