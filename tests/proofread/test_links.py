@@ -13,6 +13,8 @@ OTHER = """# %% [markdown]
 #
 # ## Dividing *every* row
 #
+# **Term**{ #word }
+#
 # ## Rückwärts: `is_causal` {: #hint }
 #
 # ```
@@ -44,7 +46,8 @@ def found(root: Path, text: str) -> list[Finding]:
         "[backwards, `a.is_causal`](more/02_other.py#hint)",
         "[the other page](more/02_other.py)",
         "[While](#off-for-a-while), [a while](#off-for-a-while 'title')",
-        "[`module.Class`](reference.md#module.Class), [what is missing](nowhere.md#anchor), [broken](broken.md)",
+        "[`module.Class`](reference.md#module.Class), [broken](broken.md)",
+        "[what is missing](nowhere.md#anchor), [gone](more/02_other.py#nowhere)",
         "[(1.1)](more/02_other.py#eq-1.1)<!--~ number -->, [here](https://example.org/a.md), ![alt](picture.md)",
         "`[how](more/02_other.py)` and <!-- [how](more/02_other.py) -->",
         "```\n[how](more/02_other.py)\n```",
@@ -62,7 +65,8 @@ def test_a_link_that_speaks_of_its_heading_passes(tmp_path: Path, text: str) -> 
         ("a mask", "more/02_other.py#dividing-every-row", "Dividing every row dividing-every-row"),
         ("the scores", "more/02_other.py#hint", "Rückwärts: is_causal hint"),
         ("see *far* on", "#off-for-a-while", "Off for a while off-for-a-while"),
-        ("broken<br>\nlink", "more/02_other.py#gone", "gone"),
+        ("broken<br>\nlink", "more/02_other.py#word", "word"),
+        ("a class", "more/02_other.py#module.Thing", "module.Thing"),
     ],
 )
 def test_a_link_to_another_thing_than_it_says_is_found(tmp_path: Path, said: str, target: str, leads: str) -> None:

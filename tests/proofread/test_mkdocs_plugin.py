@@ -44,7 +44,7 @@ validation:
 INDEX = """
 # Home
 
-See [the first lesson](lessons/first.py#a-heading-of-3), with $x_1^2$.
+See [the first heading](lessons/first.py#a-heading-of-3), with $x_1^2$.
 
 ```python
 x = 3
@@ -125,7 +125,7 @@ DIALECT = """
 
     Second tab.
 
-A footnote.[^n] Of HTML, a [link](../index.md#home){ .special } and $a_i$.
+A footnote.[^n] Of HTML, a [link home](../index.md#home){ .special } and $a_i$.
 
 [^n]: The note.
 

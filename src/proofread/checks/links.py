@@ -38,7 +38,9 @@ def faults(pages: Sequence[Checked], root: Path, shelf: Shelf | None = None) -> 
                 )
                 if path not in known:
                     known[path] = _read(root / path, root, shelf)
-                if (headings := known[path]) is None:
+                headings = known[path]
+                # Of an anchor that is not there MkDocs tells; those of an API reference are names.
+                if headings is None or (anchor and anchor not in headings and "." not in anchor):
                     continue
                 leads = (
                     f"{headings.get(anchor, '')} {anchor}" if anchor else f"{headings.get('', '')} {Path(path).stem}"
@@ -68,6 +70,8 @@ def _headings(page: Page) -> Mapping[str, str]:
             title = re.sub(r"[*`]", "", heading["title"])
             found.setdefault("", title)
             found.setdefault(heading["anchor"] or _slug(title), title)
+        for anchor in () if cell.is_code else re.findall(r"\{:?[ ]*#([\w.-]+)[^{}\n]*\}", cell.source):
+            found.setdefault(anchor, "")
     return found
 
 
