@@ -20,7 +20,7 @@ PAGE = r"""
 # # A step of 3<!--== len(walk) --> walks
 #
 # The mean is 2.50<!--== mean -->, larger<!--== mean > walk[0] --> than the first, and `[1.0, 2.5, 4.0]`<!--== walk -->
-# is all[^all] of it. See [the 3 walks](plain.md)<!--~ a title --> and [where it ends](#the-end).
+# is all[^all] of it. See [the 3 plain walks](plain.md)<!--~ a title --> and [where it ends](#the-end).
 #
 # !!! note "Of 3<!--== len(walk) --> walks"
 #
@@ -77,7 +77,7 @@ from walks import center
 moved = center([1.0, 3.0])
 ```
 
-Its end is 1.0<!--= moved[-1] -->, as [the walk](page.py#the-end) says.
+Its end is 1.0<!--= moved[-1] -->, as [how it ends](page.py#the-end) says.
 """
 PACKAGE = r'''
 """Walks."""

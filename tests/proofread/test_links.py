@@ -41,6 +41,7 @@ def found(root: Path, text: str) -> list[Finding]:
     [
         "[a masked row](more/02_other.py)",
         "[how it divides](more/02_other.py#dividing-every-row)",
+        "[it hints at this](more/02_other.py#hint), [where it ends](#the-end)",
         "[a hint](more/02_other.py#hint)",
         "[`is_causal`](more/02_other.py#hint)",
         "[backwards, `a.is_causal`](more/02_other.py#hint)",

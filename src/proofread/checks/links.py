@@ -46,7 +46,7 @@ def faults(pages: Sequence[Checked], root: Path, shelf: Shelf | None = None) -> 
                     f"{headings.get(anchor, '')} {anchor}" if anchor else f"{headings.get('', '')} {Path(path).stem}"
                 )
                 said = " ".join(re.sub(r"(?s)<!--.*?-->", "", link["said"]).split())
-                if not _words(said) & _words(leads):
+                if not _words(said) & _words(leads, 3):
                     message = (
                         f"the link [{said}] and {leads.strip()!r}, to which it leads, share no word; name in it what"
                     )
@@ -81,10 +81,10 @@ def _slug(title: str) -> str:
     return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", plain).strip().lower())
 
 
-def _words(text: str) -> set[str]:
-    """The words of four letters or more by their stems, so that *masked* is as *masks*; and names of code."""
+def _words(text: str, least: int = 4) -> set[str]:
+    """The words of so many letters or more by their stems, so that *masked* is as *masks*; and names of code."""
     names = re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", text))) + re.findall(r"\w+[._]\w+", text)
-    words = re.findall(r"[^\W\d_]{4,}", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text).lower())
+    words = re.findall(rf"[^\W\d_]{{{least},}}", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text).lower())
     return {re.sub(r"(?<=...)(?:ings?|ed|es|s)$", "", word)[:6].rstrip("e") for word in words} | {
         *map(str.lower, names)
     }
