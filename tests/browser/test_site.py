@@ -133,29 +133,21 @@ def test_copying_puts_the_cell_or_its_program_on_the_clipboard(browser: Browser,
     context.grant_permissions(["clipboard-read", "clipboard-write"], origin=address.rstrip("/"))
     page, faults = watched(context, address)
     page.goto(address + where)
-    cells = page.locator(".jp-Cell:has(.proofread-programs)")
+    cells = page.locator(".jp-Cell:has(.proofread-copy)")
     assert bool(cells.count()) is any((site / where).glob("cell-*.py"))
     for cell in (cells.first, cells.last) if cells.count() else ():
         cell.evaluate(
-            "each => { for (let up = each; up; up = up.parentElement) if (up.open === false) up.open = true }"
+            "each => { for (let up = each; (up = up.parentElement); ) if (up.matches('details')) up.open = true }"
         )
-        links = cell.locator(".proofread-programs a")
-        for number in range(links.count()):
-            link = links.nth(number)
-            program = (site / where / link.get_attribute("href")).read_text()
-            link.click()
-            page.wait_for_selector(".proofread-copied")
-            assert copied(page) == program
-            page.evaluate(
-                "document.querySelectorAll('.proofread-copied').forEach(e => e.classList.remove('proofread-copied'))"
-            )
-        code = cell.locator("code").first
-        if code.count() and code.is_visible():
-            cell.hover()
+        choices = cell.locator(".proofread-copy > :is(a, button)")
+        for number in range(choices.count()):
             page.evaluate("navigator.clipboard.writeText('')")
-            cell.locator("button").first.click()
+            cell.locator(".proofread-copy > summary").click()
+            address = choices.nth(number).get_attribute("href")
+            choices.nth(number).click()
             page.wait_for_function("navigator.clipboard.readText().then(text => text !== '')")
-            assert copied(page).strip() == code.inner_text().strip()
+            code = (site / where / address).read_text() if address else cell.locator(":scope > .highlight").inner_text()
+            assert copied(page).strip() == code.strip()
     assert faults == []
     context.close()
 
