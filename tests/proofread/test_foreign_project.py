@@ -61,10 +61,10 @@ def test_its_site_is_built_with_cells_figures_formulas_and_links(project: Projec
     project.run("mkdocs", "build")
     circuit = (project.root / "site/guide/circuit/index.html").read_text()
     assert "(1.5, 3.0)" in circuit
-    assert "drive 1.5 amperes" in circuit
+    assert "drive <p-f>1.5</p-f> amperes" in circuit
     assert 'id="eq-1"' in circuit
     home = (project.root / "site/index.html").read_text()
-    assert "draws\n0.435 amperes" in home
+    assert "draws\n<p-f>0.435</p-f> amperes" in home
     assert 'href="guide/circuit/"' in home
 
 

@@ -324,7 +324,7 @@ def test_the_reader_sees_figures_and_no_directives(site: Path, first: str) -> No
     assert '<h2 id="a-heading-of-3">A heading of 3' in first
     assert "<!--" not in first
     assert "{{" not in first
-    assert "It has 3 parts." in (site / "index.html").read_text()
+    assert "It has <p-f>3</p-f> parts." in (site / "index.html").read_text()
 
 
 def test_mathematics_is_mathml_with_its_number(site: Path, first: str) -> None:

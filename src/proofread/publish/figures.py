@@ -43,10 +43,15 @@ def offer(html: str, checked: Checked) -> tuple[str, list[Given]]:
 
     pieces, depth, end = [], 0, 0
     for tag in _TAG.finditer(html):
-        pieces += [_MARK.sub("" if depth else element, html[end : tag.start()]), _MARK.sub("", tag[0])]
+        pieces += [_MARK.sub("" if depth else element, html[end : tag.start()]), unmarked(tag[0])]
         depth += (-1 if tag["end"] else 1) if tag["closed"] else 0
         end = tag.end()
     return "".join([*pieces, _MARK.sub(element, html[end:])]), given
+
+
+def unmarked(text: str) -> str:
+    """A text without the marks that others took from a page's Markdown, such as for its description."""
+    return _MARK.sub("", text)
 
 
 def _offered(checked: Checked) -> Sequence[tuple[Text, Claim | Computed]]:

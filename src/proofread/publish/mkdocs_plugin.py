@@ -279,7 +279,7 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         """Drop the white space that a theme leaves between its tags: a third of what it adds to a page."""
         if page.file.src_uri not in self._pages:
             return output
-        return _LINE_BREAK.sub(lambda found: found[1] or "\n", output).strip()
+        return figures.unmarked(_LINE_BREAK.sub(lambda found: found[1] or "\n", output).strip())
 
     def on_env(self, env: Environment, *, config: MkDocsConfig, files: Files) -> Environment:
         """Add the font of the mathematics, now that every formula of the site is known."""
