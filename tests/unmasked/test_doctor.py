@@ -23,6 +23,26 @@ from unmasked.testing import assert_attention
 
 E, H, D = 20, 5, 4
 
+NAN, SUMS, COSTS, CALLS = (
+    "The output is NaN",
+    "Rows of weights do not sum to one",
+    "It takes too much memory or time, or does not load",
+    "Two calls, or training and evaluation, disagree",
+)
+# What the museum says that one sees, where a check of the doctor sees just that.
+SEEN = {
+    "hooks run": "Hooks do not run",
+    "float16 range": NAN,
+    "no NaN where a query may see nothing": NAN,
+    "weights sum to one": SUMS,
+    "weights sum to one, in training": SUMS,
+    "no mask in the state_dict": COSTS,
+    "what it costs": COSTS,
+    "the same at every call, in evaluation": CALLS,
+    "inputs left as they were": CALLS,
+    "parameters have their own memory": CALLS,
+}
+
 
 def printed(name: str, report: Report) -> None:
     print(f"{name:55} {', '.join(report.causes) or 'no finding'}")
@@ -43,6 +63,9 @@ def test_every_planted_mistake_is_named_and_no_other(name: str) -> None:
     (finding,) = report.findings
     assert finding.evidence
     assert finding.link == museum.ENTRIES[finding.cause].link
+    (symptom,) = (symptom for symptom, slugs in museum.SYMPTOMS.items() if finding.cause in slugs)
+    if finding.check in SEEN or symptom in ("Hooks do not run", NAN, COSTS):
+        assert symptom == SEEN.get(finding.check), "the museum has it under another symptom"
 
 
 def test_every_mistake_of_the_museum_is_planted_or_cannot_be_seen() -> None:
