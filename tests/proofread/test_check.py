@@ -65,7 +65,7 @@ def test_a_sound_page_has_no_findings_and_is_counted(proofread: Proofreader) -> 
     assert found(report) == []
     assert str(report) == (
         "1 page, 1 of them run; 11 figures checked and 1 waived, 1 formula checked and 0 not; 0 findings\n"
-        "words that no swap could turn round unnoticed: 0 of 1 in headings, 0 of 3 in prose"
+        "words that no swap could turn round unnoticed: 0 of 1 in headings, 1 of 3 in prose"
     )
     (page,) = report.pages
     assert page.of_cell(0) == ["# All 13 words\n\nThe answer is 55%, in 2017."]
@@ -118,7 +118,7 @@ PLANTED = [
         "raises: 3 Attr",
         "36: raises (3 AttributeError: no attribute 'missing') must be an exception, and",
     ),
-    ("raises: Attr", "fails: Attr", "36: `#| fails:` is no option; there are alt, raises and timeout"),
+    ("raises: Attr", "fails: Attr", "36: `#| fails:` is no option; there are alt, caption, raises, timeout, script, data and digits"),
     ('words = ["ship"]', 'words = ["ship"', "9: cell 2 failed with SyntaxError: '[' was never closed"),
     (
         "share = torch.t",

@@ -196,12 +196,12 @@ def test_wrong_usage_says_what_is_missing(
     assert message in capsys.readouterr().err
 
 
-def test_without_paths_the_pages_of_docs_and_those_of_the_settings_are_meant(
+def test_without_paths_the_pages_of_the_settings_are_meant(
     docs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Path("pyproject.toml").write_text('[tool.proofread]\nalso = ["README.md"]\n')
+    Path("pyproject.toml").write_text('[tool.proofread]\npages = ["docs", "README.md"]\n')
     assert main(["check"]) == 2
-    assert "[tool.proofread] also names README.md, which does not exist" in capsys.readouterr().err
+    assert "[tool.proofread] pages names README.md, which does not exist" in capsys.readouterr().err
     Path("README.md").write_text("All 7 of them.\n")
     main(["check", "--json"])
     told = json.loads(capsys.readouterr().out)

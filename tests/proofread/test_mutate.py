@@ -19,7 +19,7 @@ PAGE = """
 # | --- | --- |
 # | *smaller*<!--== "smaller" if b < a else "larger" --> | {{= "above" if a > b else "below" }} |
 #
-# It is never below, `True` and `a.first` say, and may not be [above](#below) <span class="last">it</span>. $first$
+# It is never below, `True` and `a.first` say, and may not be [above](#below) <span class="last">it</span>. `a.last`
 #
 # !!! question "What is less?"
 #
