@@ -18,7 +18,7 @@ from . import settings as config
 from .checks import machines, mutate
 from .checks.check import check, project_pages
 from .checks.checked import Checked, Report
-from .checks.findings import BROKEN, KINDS, Finding
+from .checks.findings import BROKEN, KINDS, Finding, listed
 from .checks.fix import fixes
 from .checks.progress import shown
 from .keep import shelf
@@ -423,8 +423,8 @@ def _cache(options: argparse.Namespace) -> int:
 
 
 def _tell(findings: Sequence[Finding], **where: Any) -> None:
-    for finding in findings:
-        print(finding, **where)
+    for line in listed(findings):
+        print(line, **where)
 
 
 def _waived(checked: Checked) -> list[tuple[int, str]]:

@@ -237,3 +237,17 @@ def test_python_m_proofread_is_the_same_command() -> None:
     told = subprocess.run([sys.executable, "-m", "proofread", "--help"], text=True, capture_output=True)
     assert told.returncode == 0
     assert told.stdout.startswith("usage: proofread ")
+
+
+def test_of_many_findings_on_a_line_the_first_are_shown_and_the_others_counted(
+    docs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (docs / "page.py").write_text(f"# %% [markdown]\n# {' '.join(map(str, range(100, 3100)))}\n# and 7.\n")
+    assert main(["check", "docs"]) == 1
+    told = capsys.readouterr()
+    lines = told.out.splitlines()
+    assert [line.partition(": ")[0] for line in lines] == ["docs/page.py:2"] * 4 + ["docs/page.py:3"]
+    assert lines[3] == "docs/page.py:2: and 2997 more of the kind bare"
+    assert told.err.endswith("; 3001 findings\n")
+    assert main(["check", "docs", "--json"]) == 1
+    assert len(json.loads(capsys.readouterr().out)["findings"]) == 3001

@@ -263,3 +263,18 @@ def test_once_a_page_is_fixed_it_is_clean(tmp_path_factory: pytest.TempPathFacto
     for fix in fixes(checked(root, code + prose).findings, root):
         fix.apply()
     assert check([root / "page.py"], root=root, keep=False).findings == []
+
+
+def test_no_link_out_of_the_project_is_written_through(tmp_path: Path) -> None:
+    project, page = tmp_path / "project", tmp_path / "page.py"
+    project.mkdir()
+    page.write_text("# %%\nx = 3\n\n# %% [markdown]\n# It is 4<!--= x -->.\n")
+    (project / "page.py").symlink_to(page)
+    before = page.read_bytes()
+    report = check([project / "page.py"], root=project, keep=False)
+    assert [finding.kind for finding in report.findings] == ["figure"]
+    with pytest.raises(ChangedError) as raised:
+        list(fixes(report.findings, project))
+    told = f"{page} lies outside of the project {project}; nothing was changed, fix it from its own"
+    assert str(raised.value) == told
+    assert page.read_bytes() == before

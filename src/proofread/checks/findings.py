@@ -1,17 +1,20 @@
 """What is found wrong on a page: where, of which kind, and what would mend it."""
 
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from ..pages.page import PageError
 
 KINDS = {
     "encoding": "the file is not UTF-8",
-    "option": "a `#|` comment of a cell is none that there is, or has no value that can be meant",
+    "option": "a `#|` comment or tag of a cell is none that there is, or has no value that can be meant",
     "cell": "a cell fails, fails otherwise than it says, or would not tell if it did not fail",
     "stopped": "the run of a page ended early: time, memory, a signal",
     "output": "a cell shows more than it may",
     "memory": "a page takes more memory than it may",
-    "seed": "a cell draws random numbers that it has not seeded",
+    "seed": "a cell draws random numbers that it has not seeded, or makes a generator without a seed",
     "alt": "a figure has no alt text, or an alt text no figure",
     "figure": "a typed figure is not what its expression gives",
     "claim": "a claim does not hold, or would hold for any figure",
@@ -29,6 +32,8 @@ KINDS = {
     "math": "TeX cannot be read",
     "snippet": "the program of a cell does not do alone what the cell does on its page",
 }
+
+_FEW = 3  # findings of a kind on one line that are shown
 
 # Of a page whose code did not do what it shall.
 BROKEN = frozenset({"encoding", "cell", "stopped", "output", "memory"})
@@ -75,3 +80,18 @@ class Finding:
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line}: {self.message}" + (f"\n{self.detail.rstrip()}" if self.detail else "")
+
+
+def listed(findings: Iterable[Finding]) -> Iterator[str]:
+    """What a person reads: of many findings of a kind on one line, the first few and the number of the others."""
+    for (path, line), same in groupby(findings, key=lambda each: (each.path, each.line)):
+        told = Counter[str]()
+        for finding in same:
+            told[finding.kind] += 1
+            if told[finding.kind] <= _FEW:
+                yield str(finding)
+        yield from (
+            f"{path}:{line}: and {number - _FEW} more of the kind {kind}"
+            for kind, number in told.items()
+            if number > _FEW
+        )

@@ -16,7 +16,7 @@ from .findings import BROKEN, Edit, Finding
 
 
 class ChangedError(OSError):
-    """A file is no longer what was checked."""
+    """A file is no longer what was checked, or is not the project's."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def fixes(findings: Iterable[Finding], root: Path) -> Iterator[Fix]:
     """What would mend the findings, file by file.
 
     Raises:
-        ChangedError: A file is no longer what was checked.
+        ChangedError: A file is no longer what was checked, or lies outside of the project.
     """
     findings = list(findings)
     broken = {finding.path for finding in findings if finding.kind in BROKEN}
@@ -60,6 +60,8 @@ def fixes(findings: Iterable[Finding], root: Path) -> Iterator[Fix]:
             by_path.setdefault(finding.path, set()).add(finding.edit)
     for path, found in by_path.items():
         file, edits = root / path, tuple(sorted(found, key=lambda edit: edit.start))
+        if not file.resolve().is_relative_to(root.resolve()):
+            raise ChangedError(f"{path} lies outside of the project {root}; nothing was changed, fix it from its own")
         before = file.read_bytes()
         yield Fix(file, path, edits, before, _edited(path, before, edits))
 

@@ -32,7 +32,7 @@ from mkdocs.utils import get_relative_url
 
 from ..checks.check import check, project_pages
 from ..checks.checked import Checked
-from ..checks.findings import Finding
+from ..checks.findings import Finding, listed
 from ..checks.progress import Lines
 from ..formulas import mathematics as math
 from ..keep.shelf import Shelf
@@ -151,7 +151,7 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
             report = check(paths, root=root, settings=self._settings, whole=True, progress=Lines(_log.info))
         except (SettingsError, CacheError) as error:
             raise PluginError(str(error)) from None
-        found = "\n".join(["the pages cannot be published:", *map(str, report.findings)])
+        found = "\n".join(["the pages cannot be published:", *listed(report.findings)])
         if report.findings and not self._serves:
             raise PluginError(found)
         if report.findings:
@@ -374,8 +374,8 @@ def _unfit(findings: Sequence[Finding]) -> str:
     """What is wrong with a page, for its author."""
     if not findings:
         return ""
-    listed = "".join(f"<pre>{escape(str(finding))}</pre>" for finding in sorted(findings))
-    return f'<div class="admonition failure"><p class="admonition-title">Not to be published</p>{listed}</div>\n'
+    shown = "".join(f"<pre>{escape(line)}</pre>" for line in listed(sorted(findings)))
+    return f'<div class="admonition failure"><p class="admonition-title">Not to be published</p>{shown}</div>\n'
 
 
 def _converter(config: MkDocsConfig) -> Callable[[str], str]:
