@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from proofread.keep import shelf
+from proofread.keep.files import seal, unsealed
 from proofread.keep.shelf import Shelf, prune
 
 
@@ -78,9 +79,14 @@ def test_it_is_made_anew_once_an_answer_is_another(tmp_path, maker):
 def test_a_damaged_file_is_made_anew(tmp_path, maker, damage):
     Shelf(tmp_path).made("a", 1, maker.make)
     (file,) = tmp_path.rglob("*.json")
-    file.write_text(damage)
+    file.write_bytes(damage.encode())
     assert Shelf(tmp_path).made("a", 1, maker.make) == {"thing": 2}
-    assert json.loads(file.read_text())["made"] == {"thing": 2}
+    assert json.loads(unsealed(file))["made"] == {"thing": 2}
+    file.write_bytes(seal(damage.encode()))
+    assert Shelf(tmp_path).made("a", 1, maker.make) == {"thing": 3}
+    file.write_bytes(file.read_bytes().replace(b"3", b"4"))
+    assert Shelf(tmp_path).made("a", 1, maker.make) == {"thing": 4}
+    assert json.loads(unsealed(file))["made"] == {"thing": 4}
 
 
 def test_three_versions_of_a_thing_are_kept(tmp_path, maker):

@@ -27,7 +27,7 @@ from importlib import metadata
 from pathlib import Path
 
 from ..formulas import spans
-from ..keep.files import digest, write
+from ..keep.files import digest, seal, unsealed, write
 
 __all__ = ["MathError", "converted", "keep", "prepare", "render", "to_mathml", "to_mathml_many"]
 
@@ -69,7 +69,7 @@ def keep(folder: Path) -> None:
     _file = folder / "mathematics.json"
     _kept.clear()
     with suppress(OSError, ValueError, KeyError, TypeError):  # there is none yet, or none that we wrote
-        said = json.loads(_file.read_bytes())
+        said = json.loads(unsealed(_file))
         if said["by"] == _maker():
             _kept.update({(tex, display): mathml for tex, display, mathml in said["formulas"]})
 
@@ -161,7 +161,7 @@ def _convert(formulas: Sequence[_Formula]) -> None:
     if _file:
         latest = [(*pair, _kept[pair]) for pair in sorted(_kept, key=_memo.__contains__)][-_KEPT:]
         with suppress(OSError):  # the next process will convert them again
-            write(_file, json.dumps({"by": _maker(), "formulas": latest}).encode())
+            write(_file, seal(json.dumps({"by": _maker(), "formulas": latest}).encode()))
 
 
 def _maker() -> str:

@@ -28,6 +28,23 @@ def digest(path: Path) -> str:
         return "missing"
 
 
+def seal(data: bytes) -> bytes:
+    """What is kept, with a checksum."""
+    return hashlib.sha256(data).hexdigest().encode() + b"\n" + data
+
+
+def unsealed(file: Path) -> bytes:
+    """What was kept in a file.
+
+    Raises:
+        ValueError: It is not what was written.
+    """
+    said, _, data = file.read_bytes().partition(b"\n")
+    if said != hashlib.sha256(data).hexdigest().encode():
+        raise ValueError(f"{file} is damaged")
+    return data
+
+
 def relative(path: Path, root: Path) -> str:
     """How findings name a file."""
     return path.relative_to(root).as_posix() if path.is_relative_to(root) else path.as_posix()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from .environment import environment, sources
-from .files import write
+from .files import seal, unsealed, write
 
 _KEPT = 3  # versions of a thing: those of the branches that a writer goes to and fro between
 
@@ -38,7 +38,7 @@ class Shelf:
         folder = self._directory / _folder(name)
         file = folder / f"{hashlib.sha256(of_all.encode()).hexdigest()[:32]}.json"
         with suppress(OSError, ValueError, TypeError, KeyError):  # there is none, or none that we wrote
-            kept = json.loads(file.read_bytes())
+            kept = json.loads(unsealed(file))
             if all(ask[who](question) == answer for who, question, answer in kept["answers"]):
                 return kept["made"]
         answers: list[tuple[str, str, str]] = []
@@ -53,7 +53,7 @@ class Shelf:
 
         made = make(**{who: noted(who) for who in ask})
         with suppress(OSError):  # a build that cannot keep it has it all the same
-            write(file, json.dumps({"answers": answers, "made": made}).encode())
+            write(file, seal(json.dumps({"answers": answers, "made": made}).encode()))
             for old in sorted({*folder.glob("*.json")} - {file}, key=_time, reverse=True)[_KEPT - 1 :]:
                 old.unlink(missing_ok=True)
         return made
@@ -69,6 +69,8 @@ def prune(directory: Path, every: bool) -> int:
                 size = file.stat().st_size
                 file.unlink()
                 freed += size
+        with suppress(OSError):
+            folder.rmdir()
     return freed
 
 
