@@ -5,6 +5,7 @@ import pytest
 from proofread.checks.check import check
 from proofread.checks.checked import Report
 from proofread.keep import environment as environment_module
+from proofread.keep import shelf
 from proofread.runs import cache as cache_module
 from proofread.runs.cache import Cache
 from proofread.runs.steps import Outcome, Result, Step, Task
@@ -91,7 +92,7 @@ def test_no_output_outlives_what_it_was_made_from(
 def test_another_environment_is_another_key(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     task = Task("page.py", (Step(1, "x = 1"),))
     kept = Cache(project.root / ".cache")
-    kept.store(task, Outcome([Result()], files=[]))
+    kept.store(task, Outcome([Result()], files={}))
     assert kept.load(task) is not None
     for name, value in (before := environment_module.environment()).items():
         monkeypatch.setattr(cache_module, "environment", lambda name=name, value=value: before | {name: value + "!"})
@@ -130,8 +131,7 @@ STARTS = {
     "subprocess": "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'import package.part'], check=True)",
     "os.system": "import os, sys\nassert not os.system(sys.executable + ' -c \"import package.part\"')",
     "spawn": (
-        "import __main__, importlib, multiprocessing\n"
-        "del __main__.__file__\n"  # or the child would import the page from where the server was started
+        "import importlib, multiprocessing\n"
         "child = multiprocessing.get_context('spawn').Process(target=importlib.import_module, args=('package.part',))\n"
         "child.start()\nchild.join()\nassert not child.exitcode"
     ),
@@ -256,3 +256,160 @@ def test_a_damaged_file_is_a_run_that_was_not_kept(project: Project) -> None:
     kept.write_text(kept.read_text()[:-20])
     assert project.output() == (True, "3 one")
     assert project.output() == (False, "3 one")
+
+
+# What a page does, and then what is changed, and by what name the change is told.
+READS = {
+    "a file that comes to where it was looked for": (
+        "import os\nprint(os.path.exists('later.txt'))",
+        lambda root: (root / "later.txt").write_text("here"),
+        "later.txt came",
+    ),
+    "pathlib": (
+        "import pathlib\nprint(pathlib.Path('later.txt').is_file())",
+        lambda root: (root / "later.txt").write_text("here"),
+        "later.txt came",
+    ),
+    "an open that failed": (
+        "try:\n    print(open('later.txt').read())\nexcept OSError:\n    print('none')",
+        lambda root: (root / "later.txt").write_text("here"),
+        "later.txt came",
+    ),
+    "a glob": (
+        "import glob\nprint(len(glob.glob('data/*.csv')))",
+        lambda root: (root / "data/new.csv").write_text("1"),
+        "what is in data changed",
+    ),
+    "a glob that goes down": (
+        "import pathlib\nprint(len([*pathlib.Path('data').rglob('*.csv')]))",
+        lambda root: (root / "data/down/new.csv").write_text("1"),
+        "what is in data/down changed",
+    ),
+    "a list": (
+        "import os\nprint(len(os.listdir('data')))",
+        lambda root: (root / "data/old.csv").unlink(),
+        "what is in data changed",
+    ),
+    "a file that a process is given": (
+        "import subprocess\nprint(subprocess.run(['cat', 'data/old.csv'], capture_output=True).stdout)",
+        lambda root: (root / "data/old.csv").write_text("2"),
+        "data/old.csv changed",
+    ),
+    "files that a shell finds": (
+        "import os\nos.system('cat data/*.csv; echo')",
+        lambda root: (root / "data/old.csv").write_text("2"),
+        "data/old.csv changed",
+    ),
+    "a line that begins with an exclamation mark": (
+        "!cat data/old.csv",
+        lambda root: (root / "data/old.csv").write_text("2"),
+        "data/old.csv changed",
+    ),
+    "a file that a forked process reads": (
+        "import multiprocessing, pathlib\nread = pathlib.Path('data/old.csv').read_text\n"
+        "child = multiprocessing.get_context('fork').Process(target=read)\nchild.start()\nchild.join()",
+        lambda root: (root / "data/old.csv").write_text("2"),
+        "data/old.csv changed",
+    ),
+}
+
+
+@pytest.mark.parametrize("reads", READS)
+def test_whatever_a_page_looks_at_is_what_it_depends_on(
+    project: Project, monkeypatch: pytest.MonkeyPatch, reads: str
+) -> None:
+    monkeypatch.chdir(project.root)
+    code, change, why = READS[reads]
+    (project.root / "data/down").mkdir(parents=True)
+    project.write("data/old.csv", "1")
+    project.write("page.py", f"# %%\n{code}\n")
+    assert project.check().findings == []
+    assert project.check().pages[0].why == ""
+    project.write("unseen.txt", "nobody looks for it")
+    assert project.check().pages[0].why == ""
+    change(project.root)
+    assert project.check().pages[0].why == why
+
+
+ASKS = {
+    "os.environ": "import os\nprint('MODE' in os.environ and os.environ['MODE'])",
+    "get": "import os\nprint(os.environ.get('MODE', 'none'))",
+    "getenv": "from os import getenv\nprint(getenv('MODE'))",
+    "a module": "import module\nprint(module.mode)",
+}
+
+
+@pytest.mark.parametrize("asks", ASKS)
+def test_a_variable_that_a_page_asks_for_is_what_it_depends_on(
+    project: Project, monkeypatch: pytest.MonkeyPatch, asks: str
+) -> None:
+    project.write("module.py", "import os\n\nmode = os.environ.get('MODE')\n")
+    project.write("page.py", f"# %%\n{ASKS[asks]}\n")
+    printed = []
+    for value, why in (
+        ("one", "it has not run before"),
+        ("one", ""),
+        ("two", "$MODE changed"),
+        (None, "$MODE is gone"),
+    ):
+        monkeypatch.setenv("MODE", value) if value else monkeypatch.delenv("MODE")
+        monkeypatch.setenv("OTHER", str(value))
+        (page,) = project.check().pages
+        assert page.why == why
+        printed.append(page.outputs(0)[0]["text"].strip())
+    assert printed[:3] == ["one", "one", "two"]
+    assert printed[3] in ("None", "none", "False")
+
+
+def test_variables_that_are_only_passed_on_or_set_by_the_page_are_none_that_it_depends_on(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = "import os\nkept = {**os.environ, 'A': '1'}, os.environ.copy(), dict(os.environ)\n"
+    project.write("page.py", f"# %%\n{code}os.environ['OWN'] = 'set'\nprint(os.environ['OWN'])\n")
+    for value in ("one", "two"):
+        monkeypatch.setenv("MODE", value)
+        monkeypatch.setenv("OWN", value)
+        project.check()
+    assert not project.check().pages[0].ran
+
+
+def test_what_a_page_writes_itself_is_nothing_that_it_read(project: Project) -> None:
+    code = "import os, pathlib\npathlib.Path('own.txt').write_text('1')\nos.rename('own.txt', 'mine.txt')\n"
+    project.write("page.py", f"# %%\n{code}print(open('mine.txt').read())\n")
+    assert project.check().findings == []
+    assert not project.check().pages[0].ran
+
+
+def test_why_a_run_was_not_kept_is_told(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(project.root)
+    project.write("page.py", "# %%\nimport os\nprint(open('data.txt').read())\nos.system('echo 2 > data.txt');\n")
+    assert [project.check().pages[0].why for _ in range(2)] == [
+        "it has not run before",
+        "data.txt was written while it ran",
+    ]
+    project.write("page.py", "# %%\n#| timeout: 0.5\nwhile True:\n    pass\n")
+    assert [project.check().pages[0].why for _ in range(2)] == [
+        "it has not run before",
+        "its last run was stopped (still running after 0.5 s), and is tried again each time",
+    ]
+    project.write("page.py", "# %%\n1 / 0\n")
+    assert [project.check().pages[0].why for _ in range(2)] == ["it has not run before", "its last run failed"]
+
+
+def test_a_bit_that_flips_in_what_is_kept_is_found(project: Project) -> None:
+    project.write("page.py", "# %% [markdown]\n# Two $x$<!-- unchecked: a name -->.\n\n# %%\nprint('right')\n")
+    project.check()
+    for file in filter(Path.is_file, (project.root / ".cache/proofread").rglob("*.json")):
+        text = file.read_text()
+        file.write_text(text.replace("right", "wrong").replace("Two", "Six"))
+    (page,) = project.check().pages
+    assert (page.ran, page.outputs(1)[0]["text"]) == (True, "right\n")
+    assert page.page.cells[0].source.startswith("Two")
+
+
+def test_prune_leaves_no_empty_folder(project: Project) -> None:
+    project.check()
+    kept = Cache(project.root / ".cache/proofread")
+    kept.prune(kept.entries())
+    shelf.prune(kept.directory, every=True)
+    assert [*kept.directory.glob("*/*")] == []

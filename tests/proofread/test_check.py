@@ -118,7 +118,11 @@ PLANTED = [
         "raises: 3 Attr",
         "36: raises (3 AttributeError: no attribute 'missing') must be an exception, and",
     ),
-    ("raises: Attr", "fails: Attr", "36: `#| fails:` is no option; there are alt, caption, raises, timeout, script, data and digits"),
+    (
+        "raises: Attr",
+        "fails: Attr",
+        "36: `#| fails:` is no option; there are alt, caption, raises, timeout",
+    ),
     ('words = ["ship"]', 'words = ["ship"', "9: cell 2 failed with SyntaxError: '[' was never closed"),
     (
         "share = torch.t",

@@ -196,9 +196,7 @@ def test_wrong_usage_says_what_is_missing(
     assert message in capsys.readouterr().err
 
 
-def test_without_paths_the_pages_of_the_settings_are_meant(
-    docs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_paths_the_pages_of_the_settings_are_meant(docs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("pyproject.toml").write_text('[tool.proofread]\npages = ["docs", "README.md"]\n')
     assert main(["check"]) == 2
     assert "[tool.proofread] pages names README.md, which does not exist" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -270,9 +271,9 @@ def test_a_run_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with monkeypatch.context() as patched:
         patched.setattr(files.os, "replace", die)
         with pytest.raises(Killed):
-            kept.store(task, Outcome([Result()], files=[]))
+            kept.store(task, Outcome([Result()], files={}))
     assert kept.load(task) is None
-    kept.store(task, Outcome([Result()], files=[]))
+    kept.store(task, Outcome([Result()], files={}))
     assert kept.load(task) is not None
 
 
@@ -282,3 +283,142 @@ def test_a_fault_of_ours_is_named_as_ours(tmp_path: Path) -> None:
     assert messages(checked(tmp_path, page=page)) == [
         "page.py:2: cell 1 has programs that cannot be made, a fault of proofread:"
     ]
+
+
+def test_multiprocessing_does_in_a_page_what_it_does_in_a_script(tmp_path: Path) -> None:
+    pages = {
+        "pool": """
+            # %%
+            import multiprocessing
+            from concurrent.futures import ProcessPoolExecutor
+
+            open("runs", "a").write("run ")
+
+            def square(number):
+                return number * number
+
+            with ProcessPoolExecutor(2) as pool:
+                print([*pool.map(square, range(4))], multiprocessing.get_start_method())
+            print(multiprocessing.parent_process(), multiprocessing.current_process().name)
+            """,
+        "loader": """
+            # %%
+            import torch
+
+            torch.manual_seed(0)
+
+            class Squares(torch.utils.data.Dataset):
+                def __len__(self):
+                    return 4
+
+                def __getitem__(self, place):
+                    return torch.tensor(place**2)
+
+            print([batch.tolist() for batch in torch.utils.data.DataLoader(Squares(), batch_size=2, num_workers=2)])
+            """,
+        "spawned": """
+            # %%
+            import multiprocessing, os
+
+            open("runs", "a").write("run ")
+            if __name__ == "__main__":
+                for method in ("spawn", "forkserver"):
+                    with multiprocessing.get_context(method).Pool(1) as pool:
+                        print(pool.map(abs, [-3]))
+            """,
+    }
+    report = checked(tmp_path, **pages)
+    assert messages(report) == []
+    method = multiprocessing.get_all_start_methods()[0]
+    printed = [checked.outputs(0)[0]["text"].splitlines() for checked in report.pages]
+    assert printed == [[f"[0, 1, 4, 9] {method}", "None MainProcess"], ["[[0, 1], [4, 9]]"], ["[3]", "[3]"]]
+    assert (tmp_path / "runs").read_text() == "run run "  # once each, by no child
+
+
+def test_a_generator_without_a_seed_is_told_where_a_page_makes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "library.py").write_text(
+        "import random, numpy as np\n\ndef make():\n    return np.random.default_rng()\n"
+    )
+    pages = {
+        "numpy": "import numpy as np\nnp.random.default_rng().random()",
+        "bits": "from numpy.random import PCG64, Generator\nGenerator(PCG64())",
+        "python": "import random\nrandom.Random()",
+        "torch": "import torch\ntorch.Generator().seed()",
+        "named": "import torch\ng = torch.Generator()\ng.seed()",
+        "project": "import library\nlibrary.make()",
+        "good": "import random, tempfile, numpy as np, torch\nnp.random.default_rng(1), random.Random(2), PCG64(3)\n"
+        "torch.Generator().manual_seed(4), tempfile.TemporaryDirectory(), np.random.RandomState(5)",
+    }
+    pages["good"] = "from numpy.random import PCG64\n" + pages["good"]
+    report = checked(tmp_path, **{name: f"# %%\n{code};\n" for name, code in pages.items()})
+    numpy = "cell 1 makes a random generator of NumPy's without seeding it; "
+    numpy += "take a generator of its own, numpy.random.default_rng(seed)"
+    python = "cell 1 makes a random generator of Python's without seeding it; "
+    python += "begin it with random.seed(...) or take a generator of its own, random.Random(seed)"
+    torch = (
+        "cell 1 makes a random generator of torch's without seeding it; seed it with manual_seed(...) instead of seed()"
+    )
+    told = {"numpy": numpy, "bits": numpy, "python": python, "torch": torch, "named": torch, "project": numpy}
+    assert messages(report) == [f"{name}.py:2: {said}" for name, said in told.items()]
+    assert {finding.kind for finding in report.findings} == {"seed"}
+
+
+def test_the_memory_of_a_page_is_that_of_all_that_it_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proofread.runs.server._PRELOADED_MEMORY", 300 * MIB)
+    hungry = """
+    # %%
+    import os, signal
+
+    for _ in range(4):
+        if not os.fork():
+            kept = bytearray(os.urandom(2**20)) * 150
+            signal.pause()
+    signal.pause()
+    """
+    shared = "# %%\nimport os\nkept = bytearray(b'1') * (200 * 2**20)\nfor _ in range(4):\n"
+    shared += (
+        "    if not os.fork():\n        os._exit(sum(kept[::4096]) * 0)\nprint([os.wait()[1] for _ in range(4)])\n"
+    )
+    report = checked(tmp_path, Settings(memory=250 * MIB), hungry=hungry, shared=shared)
+    assert messages(report) == [
+        "hungry.py:2: cell 1 holds more than 250 MiB of memory; "
+        'let it take less, or set memory = "8 GiB" under [tool.proofread] in pyproject.toml'
+    ]
+
+
+def test_a_tag_that_is_nearly_one_of_ours_is_told_and_others_are_left_alone(tmp_path: Path) -> None:
+    others = "'remove-input', 'remove-output', 'hide-cell', 'parameters', 'skip', 'hide-input', 'my-own'"
+    page = f"# %% tags=[{others}]\nx = 1\n\n# %% tags=['hide-imput', 'raise-exception']\nx\n"
+    there = "There are hide-input, hide-output, no-snippet, raises-exception, remove-cell, solution"
+    assert messages(checked(tmp_path, page=page)) == [
+        f"page.py:5: the tag hide-imput does nothing; hide-input may be meant. {there}",
+        f"page.py:5: the tag raise-exception does nothing; raises-exception may be meant. {there}",
+    ]
+
+
+def test_what_keeps_figures_from_being_shown_is_named(tmp_path: Path) -> None:
+    page = "# %%\n#| alt: a line\nimport matplotlib\nmatplotlib.use('Agg')\n"
+    page += "import matplotlib.pyplot as plt\nplt.plot([1, 2]);\n"
+    (message,) = messages(checked(tmp_path, page=page))
+    assert message.startswith("page.py:2: cell 1 draws 0 figures but has 1 alt text; matplotlib draws with ")
+    assert message.lower().endswith("agg, which shows none: leave out what chose it")
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL])
+def test_who_stops_a_build_leaves_nothing_in_the_temporary_folder(tmp_path: Path, sent: signal.Signals) -> None:
+    (tmp_path / "temporary").mkdir()
+    page = "# %%\nimport os, pathlib, signal, tempfile\nkept = tempfile.mkdtemp()\n"
+    (tmp_path / "page.py").write_text(page + "pathlib.Path('begun').touch()\nsignal.pause()\n")
+    program = "from pathlib import Path; from proofread.checks.check import check; check([Path('page.py')])"
+    command = subprocess.Popen(
+        [sys.executable, "-c", program], cwd=tmp_path, env=os.environ | {"TMPDIR": str(tmp_path / "temporary")}
+    )
+    until((tmp_path / "begun").exists)
+    command.send_signal(sent)
+    assert command.wait() == (-sent if sent is signal.SIGKILL else 128 + sent)
+    # Only who lives can remove the folder of multiprocessing's own socket; that of torch is kept for its next import.
+    allowed = ("torchinductor_", "pymp-")[: 1 + (sent is signal.SIGKILL)]
+    until(lambda: all(each.name.startswith(allowed) for each in (tmp_path / "temporary").iterdir()))

@@ -1,6 +1,7 @@
 """Holds code cells against what they gave: failures, seeds, figures, options."""
 
 import ast
+import difflib
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from .checked import PICTURES, Checked, count, figures
 from .findings import Finding
 from .plan import SECONDS
 
+_TAGS = ("check", "hide-input", "hide-output", "imports", "no-snippet", "raises-exception", "remove-cell", "solution")
 _OPTIONS = ("alt", "caption", "raises", "timeout", "script", "data", "digits")
 _RAISES = re.compile(r"(?P<kind>[A-Za-z_][\w.]*)(?::\s+(?P<part>\S.*))?", re.DOTALL)
 _LEAVES = (ast.Raise, ast.Return, ast.Continue, ast.Break)
@@ -20,6 +22,10 @@ _LEAVES = (ast.Raise, ast.Return, ast.Continue, ast.Break)
 
 def options(path: str, cell: Cell, root: Path) -> Iterator[Finding]:
     """What is wrong with a cell's ``#|`` comments and its tags."""
+    for tag in {*cell.tags} - {*_TAGS}:
+        if meant := difflib.get_close_matches(tag, _TAGS, 1, 0.85):
+            message = f"the tag {tag} does nothing; {meant[0]} may be meant. There are {', '.join(_TAGS)}"
+            yield Finding(path, cell.line, message, kind="option")
     for option in cell.options:
         message, key, value = "", option.key, option.value
         if key not in _OPTIONS:
@@ -102,7 +108,7 @@ def in_code(path: str, index: int, cell: Cell, result: Result | None, settings: 
     elif raised:
         yield from _other(path, name, named, raised)
     if result.unseeded:
-        message = f"{name} draws from {result.unseeded} global random generator without seeding it"
+        message = f"{name} {result.unseeded} without seeding it"
         yield Finding(path, cell.line, f"{message}; {_seeding(result.unseeded)}", kind="seed")
     if cell.fence:
         return  # a Markdown page shows the code alone
@@ -112,6 +118,8 @@ def in_code(path: str, index: int, cell: Cell, result: Result | None, settings: 
     drawn = sum(any(kind in output.get("data", {}) for kind in PICTURES) for output in result.outputs)
     if drawn != alts:
         remedy = "say what each shows in a comment at the top of the cell: `#| alt: ...`"
+        if drawn < alts and result.backend:
+            remedy = f"matplotlib draws with {result.backend}, which shows none: leave out what chose it"
         message = f"{name} draws {count(drawn, 'figure')} but has {count(alts, 'alt text')}; {remedy}"
         yield Finding(path, cell.line, message, kind="alt")
     shows = len(figures(result.outputs))
@@ -157,9 +165,11 @@ def _other(path: str, name: str, named: str | None, raised: Raised) -> Iterator[
             yield Finding(path, raised.line, message, raised.trace, kind="cell")
 
 
-def _seeding(generator: str) -> str:
-    if generator.startswith("torch"):
+def _seeding(unseeded: str) -> str:
+    if "torch's" in unseeded:
+        if "makes" in unseeded:
+            return "seed it with manual_seed(...) instead of seed()"
         return "begin it with torch.manual_seed(...) or give it a torch.Generator of its own"
-    if generator.startswith("NumPy"):
+    if "NumPy's" in unseeded:
         return "take a generator of its own, numpy.random.default_rng(seed)"
     return "begin it with random.seed(...) or take a generator of its own, random.Random(seed)"

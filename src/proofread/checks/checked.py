@@ -30,7 +30,7 @@ class Text:
     exact: dict[Claim | Computed, numbers.Value] = field(default_factory=dict)  # before it was formatted
     bits: dict[Claim | Computed, str] = field(default_factory=dict)  # what is compared to the bit
     stated: dict[int, tuple[list[str], list[str]]] = field(default_factory=dict)  # of a formula: faults, survivors
-    drew: str = ""  # the random generator that evaluating it moved
+    drew: str = ""  # what evaluating it did with a random generator
     caption: bool = False
 
     @property

@@ -36,7 +36,7 @@ def in_text(page: Page, text: Text, displayed: Sequence[str] = (), *, strict: bo
     for place, message in loose(text.prose.text, displayed, strict=strict):
         yield at(place, message, "formula")
     if text.drew:
-        message = f"an expression or formula here draws from {text.drew} global random generator; draw in a code cell"
+        message = f"an expression or formula here {text.drew}; draw in a code cell"
         yield found(0, message, "seed")
     for claim in text.prose.claims:
         subject = claim_subject(text, claim)

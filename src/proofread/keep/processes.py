@@ -4,11 +4,15 @@ import contextlib
 import ctypes
 import multiprocessing
 import os
+import shutil
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Collection
+from multiprocessing import forkserver, process, spawn
 from multiprocessing.connection import wait
+from typing import Any
 
 _END_WITH_PARENT, _ADOPT = 1, 36  # PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER
 
@@ -16,6 +20,28 @@ _END_WITH_PARENT, _ADOPT = 1, 36  # PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER
 def adopt() -> None:
     """Let processes that lose their parent, of those that this one has started, become its own children: on Linux."""
     _prctl(_ADOPT, 1)
+
+
+def as_script(folder: str, page: str = "") -> None:
+    """Let multiprocessing do here what it does in a script that was just started.
+
+    Args:
+        folder: Where what it needs, and what is temporary, is cleared away with us, who may end by a kill.
+        page: The main module's file, if it is no script that its processes can import.
+    """
+    multiprocessing.set_start_method(None, force=True)
+    server: Any = forkserver._forkserver
+    if server._forkserver_alive_fd is not None:
+        os.close(server._forkserver_alive_fd)  # or the server that we come from would live as long as we
+    server.__init__()
+    this: Any = process.current_process()
+    this._identity, this._name, this._parent_pid, process._parent_process = (), "MainProcess", None, None  # type: ignore[attr-defined]
+    this._config["tempdir"] = tempfile.tempdir = folder
+    prepare = spawn.get_preparation_data
+    if page:
+        spawn.get_preparation_data = lambda name: {
+            key: value for key, value in prepare(name).items() if not key.startswith("init_main")
+        }
 
 
 def _prctl(option: int, value: int) -> None:
@@ -48,13 +74,14 @@ def end_family(pid: int, but: Collection[int] = ()) -> None:
         time.sleep(0.002)
 
 
-def guard(close: Callable[[], None]) -> None:
+def guard(close: Callable[[], None], folder: str) -> None:
     """Go on in a child. This process stays behind, and at the end of the child ends all that it started, then itself.
 
     So it does when it is asked to end by SIGTERM, and when who started it is gone.
 
     Args:
         close: Closes what the child alone shall hold.
+        folder: What who started it clears away, and this process if that is gone.
     """
     os.setpgid(0, 0)  # Ctrl-C is not for us
     parent = multiprocessing.parent_process()
@@ -86,6 +113,8 @@ def guard(close: Callable[[], None]) -> None:
     with contextlib.suppress(OSError):
         os.killpg(child, signal.SIGKILL)  # where no system tells who started what
     end_family(os.getpid())
+    if parent.sentinel in wait([parent.sentinel], 0):
+        shutil.rmtree(folder, ignore_errors=True)
     code = signal.SIGTERM if status is None else os.waitstatus_to_exitcode(status)
     if code < 0:
         import resource  # there is none on Windows

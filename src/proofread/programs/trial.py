@@ -12,7 +12,6 @@ import random
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import traceback
 from collections import deque
@@ -25,7 +24,7 @@ from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import Any
 
-from ..keep.processes import adopt, end_family
+from ..keep.processes import adopt, as_script, end_family
 
 
 @dataclass(frozen=True)
@@ -112,7 +111,7 @@ def _end(receiver: connection.Connection, pid: int, is_ready: bool) -> Ran:
 
 def _run(trial: Trial, folder: Path) -> Ran:
     os.chdir(folder)
-    tempfile.tempdir = str(folder)  # a fork ends without clearing away what it made
+    as_script(str(folder))
     path = folder / "program.py"
     path.write_text(trial.text, encoding="utf-8")
     sys.argv, sys.path = [str(path)], [str(folder), *sys.path]

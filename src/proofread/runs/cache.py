@@ -9,8 +9,10 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,10 +22,11 @@ from filelock import FileLock, Timeout
 
 from ..keep.environment import changed as change
 from ..keep.environment import environment
-from ..keep.files import digest, write
+from ..keep.files import digest, seal, unsealed, write
 from ..programs import Snippet
 from ..programs.trial import Trial
 from .steps import Machine, Outcome, Raised, Result, Task
+from .watch import MISSING, state
 
 _KEYS = {"page", "parts", "files", "began", "seconds", "machine", "results", "snippets"}
 _KEPT = 3  # runs of a page: those of the branches that a writer goes to and fro between
@@ -68,14 +71,18 @@ class Cache:
             snippets = {int(place): _snippet(**snippet) for place, snippet in kept["snippets"].items()}
             machine = Machine(**kept["machine"]) if kept["machine"] else None
             began, seconds = kept["began"], kept["seconds"]
-            return Outcome(results, "", snippets, [*kept["files"]], began=began, seconds=seconds, machine=machine)
+            return Outcome(results, "", snippets, kept["files"], began=began, seconds=seconds, machine=machine)
         except (KeyError, TypeError, ValueError):
             return None
 
     def why(self, task: Task) -> str:
         """Why the task has to run: what has changed since the latest run of its page."""
-        runs = sorted(self._runs(self._folder(task.path)), key=_time, reverse=True)
+        runs = sorted(self._runs(self._folder(task.path)), key=_age, reverse=True)
         kept, parts = list(filter(None, map(_read, runs))), _parts(task)
+        with suppress(OSError):  # the latest run of all this was not kept, and said why
+            key, _, unkept = (self._folder(task.path) / "unkept").read_text().partition("\n")
+            if key == self._file(task).name:
+                return unkept
         if not kept:
             return "it has not run before"
         # Of a page that goes to and fro, the run of this very code says more than the latest.
@@ -84,28 +91,39 @@ class Cache:
         return self._difference(alike, parts) or "it was not kept"
 
     def store(self, task: Task, outcome: Outcome) -> None:
-        """Keep what a run gave that went to its end.
+        """Keep what a run gave that went to its end, or why it is not kept.
 
         Raises:
             CacheError: It cannot be written.
         """
-        if outcome.files is None or any(os.path.getmtime(file) >= outcome.began for file in outcome.files):
-            return  # saved while the page ran: which version it read cannot be told
+        file, reason = self._file(task), "its last run failed"
+        if outcome.stopped:
+            reason = f"its last run was stopped ({outcome.stopped.partition(';')[0]}), and is tried again each time"
+        elif outcome.files is not None:
+            # Which version it read cannot be told of a file that was saved while the page ran.
+            read = [name for name, state in outcome.files.items() if not state]
+            reason = next(
+                (f"{_named(name)} was written while it ran" for name in read if _age(name) >= outcome.began), ""
+            )
+        if reason:
+            return self._write(file.parent / "unkept", f"{file.name}\n{reason}".encode())
+        assert outcome.files is not None
+        (file.parent / "unkept").unlink(missing_ok=True)
         self._digests.clear()
         kept = {
             "page": task.path,
             "parts": _parts(task),
-            "files": {file: self._digest(file) for file in outcome.files},
+            "files": {name: state or self._digest(name) for name, state in outcome.files.items()},
             "began": outcome.began,
             "seconds": outcome.seconds,
             "machine": outcome.machine and asdict(outcome.machine),
             "results": [asdict(result) for result in outcome.results],
             "snippets": {place: asdict(snippet) for place, snippet in outcome.snippets.items()},
         }
-        file = self._file(task)
-        self._write(file, json.dumps(kept).encode())
-        for old in sorted(set(self._runs(file.parent)) - {file}, key=_time, reverse=True)[_KEPT - 1 :]:
+        self._write(file, seal(json.dumps(kept).encode()))
+        for old in sorted(set(self._runs(file.parent)) - {file}, key=_age, reverse=True)[_KEPT - 1 :]:
             old.unlink(missing_ok=True)
+        return None
 
     def enter(self, task: Task) -> Outcome | bool:
         """What another program's run of the page gave meanwhile; or whether this one may run it now."""
@@ -171,7 +189,7 @@ class Cache:
     def entries(self) -> Iterator[Entry]:
         """All runs that are kept, by page, the latest first."""
         for folder in sorted(self.directory.glob("runs/*")):
-            for file in sorted(self._runs(folder), key=_time, reverse=True):
+            for file in sorted(self._runs(folder), key=_age, reverse=True):
                 if kept := _read(file):
                     state = file.stat()
                     stale = self._difference(kept, {**kept["parts"], "environment": environment()})
@@ -183,6 +201,8 @@ class Cache:
         for entry in entries:
             entry.file.unlink(missing_ok=True)
             freed += entry.size
+            if not [*self._runs(entry.file.parent)]:
+                shutil.rmtree(entry.file.parent, ignore_errors=True)
         return freed
 
     def _folder(self, page: str) -> Path:
@@ -210,9 +230,9 @@ class Cache:
                     return f"{name} changed" if name in old else f"{name} is new"
             return f"{next((name for name in old if name not in new), 'the order of cells')} is gone"
         if changed := self._changed(kept["files"]):
-            file = Path(changed)
-            name = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
-            return f"{name} changed" if file.exists() else f"{name} is gone"
+            came, is_gone = kept["files"][changed] == MISSING, state(changed) == MISSING
+            what = "came" if came else "is gone" if is_gone else "changed"
+            return f"{'what is in ' * changed.endswith(os.sep)}{_named(changed)} {what}"
         return ""
 
     def _changed(self, files: Mapping[str, str]) -> str:
@@ -220,7 +240,7 @@ class Cache:
 
     def _digest(self, file: str) -> str:
         if file not in self._digests:  # many pages read the same modules
-            self._digests[file] = digest(Path(file))
+            self._digests[file] = state(file)
         return self._digests[file]
 
     def _write(self, file: Path, data: bytes) -> None:
@@ -252,15 +272,19 @@ def _parts(task: Task) -> dict[str, Any]:
 
 def _read(file: Path) -> dict[str, Any] | None:
     try:
-        kept = json.loads(file.read_bytes())
+        kept = json.loads(unsealed(file))
         return kept if kept.keys() >= _KEYS else None
     except (OSError, ValueError, AttributeError):
         return None
 
 
-def _time(file: Path) -> float:
+def _named(read: str) -> str:
+    return os.path.relpath(read) if Path(read).is_relative_to(Path.cwd()) else read
+
+
+def _age(file: Path | str) -> float:
     try:
-        return file.stat().st_mtime
+        return 0.0 if os.path.isdir(file) else os.path.getmtime(file)
     except OSError:
         return time.time()
 

@@ -3,6 +3,7 @@
 The fork server imports this module, so it imports nothing that a page might document.
 """
 
+import ast
 import base64
 import contextlib
 import functools
@@ -10,13 +11,12 @@ import gc
 import io
 import os
 import platform
+import posix
 import random
 import re
 import sys
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
-from importlib.util import find_spec
-from multiprocessing import util
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import ModuleType
@@ -29,48 +29,58 @@ from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
 from ..keep.environment import cpuinfo
-from ..keep.processes import guard
+from ..keep.processes import as_script, guard
 from ..pages.numbers import Value
 from ..programs import Recorder, Request, make
 from ..programs.trial import Trial, run_all
 from . import bits
 from .steps import Limits, Machine, Output, Raised, Result, Step, Task
-
-# Ways to start a process. What it reads is hidden from the process that runs the page.
-_STARTS = {"subprocess.Popen", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.system"}
+from .watch import Watch, asks
 
 
-def serve(task: Task, connection: Connection, root: str, scratch: str, limits: Limits) -> None:
+def serve(
+    task: Task,
+    connection: Connection,
+    root: str,
+    scratch: str,
+    limits: Limits,
+    variables: Mapping[str, str],
+    own: set[str],
+) -> None:
     """Take steps until one fails: send the index before each, the result after it, and at last the files it read."""
     gc.freeze()  # looking through what the fork server has imported would find nothing, and copy all of it
-    guard(connection.close)
+    guard(connection.close, scratch)
+    as_script(scratch, task.path)
     _limit_memory(limits.memory)
+    for name in {*variables, *(os.fsdecode(name) for name in posix.environ)} - own:  # they may have changed since
+        if name in variables:
+            os.environ[name] = variables[name]
+        else:
+            os.environ.pop(name, None)
     os.chdir(root)
-    opened, started = _watch()
     shell = _shell(task.path, scratch, limits.output)
-    seeding = _Seeding()
+    shell.watch = Watch(root, task.path, own)
+    seeding = _Seeding(shell.watch)
     shell.recorder = Recorder(shell.user_ns) if any(step.snippet for step in task.steps) else None
     for index, step in enumerate(task.steps):
         connection.send(index)
         seeding.begin()
         result = _evaluate(step, shell.user_ns) if step.code is None else _run(step, shell, index)
-        result.unseeded = seeding.drew()
+        result.unseeded = seeding.drew(shell, step.code or "")
         connection.send(result)
         if result.raised and (not step.raises or result.raised.fatal):
             connection.send(None)
             return
-    # The page is known by its steps: a change in its prose is none of theirs.
-    read = opened | (_sources(task.packages) if started else set())
-    files = sorted({*_project_files(read, Path(root))} - {os.path.realpath(task.path)})
+    files = shell.watch.files(task.packages)
     connection.send(_machine())
     if shell.recorder:
         connection.send(index)  # the programs may take as long as the last step
         try:
-            connection.send(make(_request(task, shell.recorder, opened)))
+            connection.send(make(_request(task, shell.recorder, shell.watch.opened)))
         except Exception:
             connection.send(f"has programs that cannot be made, a fault of proofread:\n{traceback.format_exc()}")
             return
-    connection.send(files)
+    connection.send((files,))
 
 
 def _machine() -> Machine:
@@ -92,7 +102,7 @@ def attempt(
     limits: Limits,
 ) -> None:
     """Run programs, and send the place and the result of each, and at last None."""
-    guard(connection.close)
+    guard(connection.close, folder)
     _limit_memory(limits.memory)
     with contextlib.suppress(OSError):  # nobody is there any more to receive it
         for tried in run_all(trials, packages, workers, folder):
@@ -169,6 +179,7 @@ class _Shell(InteractiveShell):
     compiler_class = _Compiler
     outputs: list[Output]
     recorder: Recorder | None = None
+    watch: Watch
     allowed = 0
     shown = 0
 
@@ -202,6 +213,11 @@ class _Shell(InteractiveShell):
         if ended:
             ended(self.shown > shown, failed)
         return failed
+
+    def system(self, cmd: str) -> None:
+        """Run a command of a line that begins with an exclamation mark, of which nothing else would tell."""
+        self.watch.names([self.var_expand(cmd, depth=1)])
+        self.system_piped(cmd)
 
     def enable_gui(self, gui: str | None = None) -> None:
         pass
@@ -256,7 +272,10 @@ def _run(step: Step, shell: _Shell, place: int) -> Result:
     error = ran.error_before_exec or ran.error_in_exec
     if shell.recorder:
         shell.recorder.end(shell.outputs, error)
-    return Result(outputs=shell.outputs, raised=_raised(error, _Compiler.path, step.line) if error else None)
+    pyplot: Any = sys.modules.get("matplotlib.pyplot")
+    backend = "" if pyplot is None or "inline" in (name := pyplot.get_backend()) else str(name)
+    raised = _raised(error, _Compiler.path, step.line) if error else None
+    return Result(outputs=shell.outputs, raised=raised, backend=backend)
 
 
 def _raised(error: BaseException, path: str, line: int) -> Raised:
@@ -319,11 +338,19 @@ def _plain(value: Any) -> Value:
 
 
 class _Seeding:
-    """Notices when a step draws from a global random generator before it has seeded it."""
+    """Notices when a step draws from a global random generator before it has seeded it, or makes one without a seed."""
 
-    def __init__(self) -> None:
+    def __init__(self, watch: Watch) -> None:
         self._states: dict[str, Any] = {}
         self._drew = ""
+        self._watch = watch
+        seed = random.Random.seed
+
+        def seeded(generator: random.Random, a: Any = None, *arguments: Any, **keywords: Any) -> None:
+            self._make(a, "Python's")
+            seed(generator, a, *arguments, **keywords)
+
+        random.Random.seed = seeded  # type: ignore[assignment,method-assign]
         # Who seeds has no need of what the generator's state was before.
         random.seed = self._watched(random.seed, "Python's")
         torch: Any = sys.modules.get("torch")
@@ -337,13 +364,25 @@ class _Seeding:
         self._watch_numpy()
         self._states = dict(self._now())
 
-    def drew(self) -> str:
-        """Whose generator moved unseeded since then, if one did."""
+    def drew(self, shell: InteractiveShell, code: str) -> str:
+        """What the step did since then, of this code, with a generator that it had not seeded; "" if nothing."""
+        with contextlib.suppress(SyntaxError):  # torch's own cannot be watched
+            for call in ast.walk(ast.parse(shell.transform_cell(code))) if ".seed()" in code else ():
+                if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "seed":
+                    of = ast.unparse(call.func.value)
+                    kind = f"{of} {type(shell.user_ns.get(of))}"
+                    if not call.args + call.keywords and re.search(r"torch(\._C)?\.Generator", kind):
+                        self._make(None, "torch's", seen=True)
         return self._drew or self._moved()
+
+    def _make(self, seed: Any, whose: str, seen: bool = False) -> None:
+        """A generator begins with a seed; libraries may go without one, as they see fit."""
+        if seed is None and (seen or asks(sys._getframe(1), self._watch, __file__, f"{os.sep}random.py")):
+            self._drew = self._drew or f"makes a random generator of {whose}"
 
     def _moved(self, of: str = "") -> str:
         moved = (name for name, state in self._now() if name in self._states and not _same(self._states[name], state))
-        return next((name for name in moved if of in name), "")
+        return next((f"draws from {name} global random generator" for name in moved if of in name), "")
 
     def _now(self) -> Iterable[tuple[str, Any]]:
         yield "Python's", random.getstate()
@@ -360,6 +399,16 @@ class _Seeding:
         numpy: Any = sys.modules.get("numpy.random")
         if numpy and not hasattr(numpy.seed, "__wrapped__"):
             numpy.seed = self._watched(numpy.seed, "NumPy's")
+            drawn = numpy.bit_generator.randbits  # which every generator begins with that has no seed
+
+            def randbits(bits: int) -> int:
+                if (
+                    "RandomState" not in sys._getframe(1).f_code.co_names
+                ):  # which begins with none, and then takes its own
+                    self._make(None, "NumPy's")
+                return int(drawn(bits))
+
+            numpy.bit_generator.randbits = randbits
 
     def _watched(self, seed: Any, name: str) -> Any:
         @functools.wraps(seed)
@@ -387,52 +436,3 @@ def _request(task: Task, recorder: Recorder, opened: set[str]) -> Request:
     programs = [place for place, step in enumerate(task.steps) if step.snippet]
     data = {package: files for package, files in data.items() if files}
     return Request(recorder.cells, programs, task.packages, list(sys.modules), data)
-
-
-def _watch() -> tuple[set[str], set[str]]:
-    """The files that are opened from now on, and by which ways processes are started, of which we see nothing."""
-    opened: set[str] = set()
-    started: set[str] = set()
-
-    def audit(event: str, arguments: tuple[Any, ...]) -> None:
-        if event == "open" and isinstance(arguments[0], str) and not (arguments[2] or 0) & (os.O_WRONLY | os.O_RDWR):
-            opened.add(os.path.abspath(arguments[0]))
-        elif event in _STARTS:
-            started.add(event)
-            words = arguments[1] if event == "subprocess.Popen" and isinstance(arguments[1], (list, tuple)) else ()
-            opened.update(os.path.abspath(word) for word in words if isinstance(word, str))  # a script that it names
-
-    spawned = util.spawnv_passfds
-
-    def spawn(*given: Any) -> int:
-        started.add("multiprocessing")  # which starts by no way that tells
-        return spawned(*given)
-
-    util.spawnv_passfds = spawn  # type: ignore[assignment]  # of the same form
-    sys.addaudithook(audit)
-    return opened, started
-
-
-def _sources(packages: Iterable[str]) -> set[str]:
-    """The files of packages, any of which a process may read that a page starts."""
-    found = [find_spec(package) for package in packages]
-    folders = [folder for spec in found if spec for folder in spec.submodule_search_locations or ()]
-    modules = {spec.origin for spec in found if spec and spec.origin}
-    return modules | {str(file) for folder in folders for file in Path(folder).rglob("*") if file.suffix != ".pyc"}
-
-
-def _project_files(opened: set[str], root: Path) -> Iterable[str]:
-    """What a run depends on: modules that are not installed, and files of the project that were read."""
-    prefixes = {prefix for each in (sys.prefix, sys.base_prefix, sys.exec_prefix) for prefix in _folders(each)}
-    sources = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
-    inside = {file for file in opened if Path(file).is_relative_to(root)}
-    for file in {*filter(None, sources), *inside}:
-        if file.startswith(tuple(prefixes)):
-            continue
-        real = os.path.realpath(file)
-        if "__pycache__" not in real and not real.startswith(tuple(prefixes)) and os.path.isfile(real):
-            yield real
-
-
-def _folders(path: str) -> set[str]:
-    return {os.path.join(folder, "") for folder in (path, os.path.realpath(path))}

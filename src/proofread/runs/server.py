@@ -3,6 +3,7 @@
 import contextlib
 import multiprocessing
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -16,6 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
+from ..keep.processes import family
 from ..programs.trial import Ran, Trial
 from ..settings import written
 from .steps import Limits, Machine, Outcome, Result, Task
@@ -72,6 +74,9 @@ class Gate(Protocol):
 
 def warm() -> None:
     """Start the fork server; the first run does so itself, and then waits for it."""
+    with contextlib.suppress(ValueError):  # not in the main thread
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # or nothing would be cleared away
+            signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     multiprocessing.get_context("forkserver").set_forkserver_preload(list(_PRELOADED))
     before = {name: os.environ.get(name) for name in ENVIRONMENT}
     os.environ.update(ENVIRONMENT)
@@ -186,10 +191,10 @@ def _attempt(*given: Any) -> None:
     attempt(*given)
 
 
-def _serve(task: Task, sender: connection.Connection, root: str, scratch: str, limits: Limits) -> None:
+def _serve(*given: Any) -> None:
     from .kernel import serve  # as above
 
-    serve(task, sender, root, scratch, limits)
+    serve(*given)
 
 
 class _Child:
@@ -198,7 +203,9 @@ class _Child:
         self.step = 0
         self.receiver, sender = multiprocessing.Pipe(duplex=False)
         self.process = multiprocessing.get_context("forkserver").Process(
-            target=_serve, args=(task, sender, str(root), scratch, limits), daemon=False
+            target=_serve,
+            args=(task, sender, str(root), scratch, limits, dict(os.environ), {*ENVIRONMENT}),
+            daemon=False,
         )
         with no_main_module():
             self.process.start()
@@ -229,7 +236,9 @@ class _Child:
         elif isinstance(message, dict):
             self.outcome.snippets = message
         else:
-            self.outcome.stopped, self.outcome.files = (message, None) if isinstance(message, str) else ("", message)
+            self.outcome.stopped, self.outcome.files = (
+                (message, None) if isinstance(message, str) else ("", message and message[0])
+            )
             self.finished = True
         return isinstance(message, int)
 
@@ -238,7 +247,7 @@ class _Child:
         if not self.finished and time.monotonic() >= self.deadline:
             self.outcome.stopped = self._overdue
             self.finished = True
-        if not self.finished and _held(self.process.pid) > self.limits.memory + _PRELOADED_MEMORY:
+        if not self.finished and _holds_more(self.process.pid or 0, self.limits.memory + _PRELOADED_MEMORY):
             self.outcome.stopped = f"holds more than {written(self.limits.memory)} of memory; {MEMORY_REMEDY}"
             self.finished = True
         if self.finished:
@@ -266,12 +275,22 @@ def cores() -> int:
     return getattr(os, "process_cpu_count", os.cpu_count)() or 1
 
 
-def _held(pid: int | None) -> int:
-    """Bytes of memory that a process really holds, where the system tells."""
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        return 0
+def _holds_more(pid: int, allowed: int) -> bool:
+    """Whether a process, with all that it has started, holds more memory than it may, where the system tells."""
+    every = [pid, *family(pid)]
+
+    def held(file: str, words: str) -> int:  # in kB
+        found = 0
+        for each in every:
+            with contextlib.suppress(OSError):
+                found += sum(map(int, re.findall(words, Path(f"/proc/{each}/{file}").read_text())))
+        return found * 1024
+
+    # What they share, the first counts for each of them; the second does not, and takes longer to tell.
+    return (
+        held("status", r"Rss(?:Anon|Shmem):\s+(\d+)") > allowed
+        and held("smaps_rollup", r"Pss_(?:Anon|Shmem):\s+(\d+)") > allowed
+    )
 
 
 def _death(code: int) -> str:

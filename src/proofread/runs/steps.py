@@ -46,7 +46,8 @@ class Result:
 
     outputs: list[Output] = field(default_factory=list)
     raised: Raised | None = None
-    unseeded: str = ""  # the global generator that moved although the step had not seeded it
+    unseeded: str = ""  # what the step did with a random generator that it had not seeded
+    backend: str = ""  # that matplotlib draws with, if it is not the one that shows figures
     values: list[Value] = field(default_factory=list)
     errors: dict[int, str] = field(default_factory=dict)  # why the expression at that place has no value
     exact: dict[int, Value] = field(default_factory=dict)  # what a format was given, where it was a number
@@ -87,7 +88,7 @@ class Outcome:
     results: list[Result] = field(default_factory=list)
     stopped: str = ""
     snippets: dict[int, Snippet] = field(default_factory=dict)  # by the place of their step
-    files: list[str] | None = None  # known once all steps were taken
+    files: dict[str, str] | None = None  # what it read, with its state if that is known; once all steps were taken
     began: float = field(default_factory=time.time)
     seconds: float = 0.0
     machine: Machine | None = None  # known once all steps were taken
