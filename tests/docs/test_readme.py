@@ -129,7 +129,7 @@ def test_every_file_and_command_that_is_named_is_there(name: str):
     assert targets
     for target in targets:
         assert (ROOT / target).exists(), target
-    for said in re.findall(r"proofread (check|fix|run|snippet|export|cache)\b([^`\n]*)", text):
+    for said in re.findall(r"(?:bin/|`)proofread ([a-z]+)([^`\n]*)", text):
         cli._parser().parse_args([said[0], *shlex.split(said[1])])  # which exits where there is no such option
     for chosen in re.findall(r"pytest docs -k (\w+)", text):
         assert list((ROOT / "docs").rglob(f"{chosen}*")), chosen
