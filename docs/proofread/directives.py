@@ -46,9 +46,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from proofread.checks.check import check
-from proofread.checks.checked import Checked  # noqa: F401  # the prose asks it
-from proofread.pages.page import Cell, Page  # noqa: F401
+from proofread.checks.checked import Checked
+from proofread.pages.page import Cell, Page
 from proofread.settings import Settings
+
+digits = Checked(Page("page.py", (Cell("", 1, is_code=True),))).digits(0)  # of a cell that says nothing of them
 
 
 def proofread(text, **settings):
@@ -405,9 +407,9 @@ assert torch.isclose(weights.sum(), torch.tensor(1.0))
 #
 # ## Captions
 #
-# A caption is a text like any other on the page, and its figures are checked. The figure gets a number, and `[Figure
-# 1](#figure-1)`<!--~ the syntax --> in the prose leads to [Figure 1](#figure-1). A number that leads to its figure
-# needs no claim.
+# A caption is a text like any other on the page, and its figures are checked. The figure gets a number, and
+# `[Figure 1](#figure-1)`<!--~ the syntax --> in the prose leads to [Figure 1](#figure-1). A number that leads to its
+# figure needs no claim.
 
 # %%
 #| alt: three bars, each lower than the one before it
@@ -417,8 +419,8 @@ plt.bar(["first", "second", "third"], weights)
 plt.show()
 
 # %% [markdown]
-# A caption may also stand below what a cell shows as HTML. A cell has a caption for each of its figures or for none;
-# the alt texts are needed in any case.
+# A caption may also stand below what a cell shows as HTML. A cell has a caption for each of its figures or for none.
+# The alt texts are needed in any case.
 #
 # ## Figures that live
 #
@@ -429,7 +431,7 @@ plt.show()
 #
 # `#| data:` is an expression, evaluated after the cell: lists, dicts, tensors, numbers, texts. What it gives lies as
 # JSON beside the page; the attribute `data-json` of the element has its address, and `data-bytes` its size. Its numbers
-# are rounded to 4<!--= Checked(Page("", (Cell("", 1, True),))).digits(0) --> digits, or as many as `#| digits:` says.
+# are rounded to 4<!--= digits --> digits, or as many as `#| digits:` says.
 #
 # ```js
 # for (const figure of document.querySelectorAll('[data-live="draw"]')) {
