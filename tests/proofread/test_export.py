@@ -24,7 +24,7 @@ validation:
 INDEX = """\
 # Home
 
-See [the page](parts/page.py#named), `[x](parts/page.py)` and ![a logo](logo.svg).
+See [the named page](parts/page.py#named), `[x](parts/page.py)` and ![a logo](logo.svg).
 
 ```python
 x = 3
@@ -39,7 +39,7 @@ PAGE = r"""
 # %% [markdown]
 # # Page of {{= rows }}
 #
-# Back [home](../index.md), [here](#named).
+# Back [home](../index.md), [what is named](#named).
 #
 # !!! note "Only 3<!--== rows --> rows"
 #
@@ -145,7 +145,7 @@ def test_what_proofread_reads_is_gone_and_what_readers_see_is_there(plain: str) 
 
 def test_links_lead_to_the_markdown_that_a_script_became(exported: Path) -> None:
     home = (exported / "plain/index.md").read_text()
-    assert "[the page](parts/page.md#named)" in home
+    assert "[the named page](parts/page.md#named)" in home
     assert "[named]: parts/page.md" in home
     assert "`[x](parts/page.py)`" in home
 
@@ -199,9 +199,9 @@ def test_an_export_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
     root = project(tmp_path)
     export(root / "docs", root / "plain", root=root)
     (root / "docs/logo.svg").unlink()
-    (root / "docs/index.md").write_text("# New\n")
+    (root / "docs/index.md").write_text("# New home\n")
     export(root / "docs", root / "plain", root=root)
-    assert (root / "plain/index.md").read_text() == "# New\n"
+    assert (root / "plain/index.md").read_text() == "# New home\n"
     assert not (root / "plain/logo.svg").exists()
     assert [path.name for path in root.iterdir() if path.name.startswith(".plain")] == []
 

@@ -392,7 +392,7 @@ def test_the_memory_of_a_page_is_that_of_all_that_it_starts(tmp_path: Path, monk
 def test_a_tag_that_is_nearly_one_of_ours_is_told_and_others_are_left_alone(tmp_path: Path) -> None:
     others = "'remove-input', 'remove-output', 'hide-cell', 'parameters', 'skip', 'hide-input', 'my-own'"
     page = f"# %% tags=[{others}]\nx = 1\n\n# %% tags=['hide-imput', 'raise-exception']\nx\n"
-    there = "There are hide-input, hide-output, no-snippet, raises-exception, remove-cell, solution"
+    there = "There are check, hide-input, hide-output, imports, no-snippet, raises-exception, remove-cell, solution"
     assert messages(checked(tmp_path, page=page)) == [
         f"page.py:5: the tag hide-imput does nothing; hide-input may be meant. {there}",
         f"page.py:5: the tag raise-exception does nothing; raises-exception may be meant. {there}",
@@ -408,17 +408,19 @@ def test_what_keeps_figures_from_being_shown_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL])
-def test_who_stops_a_build_leaves_nothing_in_the_temporary_folder(tmp_path: Path, sent: signal.Signals) -> None:
-    (tmp_path / "temporary").mkdir()
+def test_who_stops_a_build_leaves_nothing_in_the_temporary_folder(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, sent: signal.Signals
+) -> None:
+    temporary = tmp_path_factory.mktemp("t")  # with a short name, as those of sockets must be short
     page = "# %%\nimport os, pathlib, signal, tempfile\nkept = tempfile.mkdtemp()\n"
     (tmp_path / "page.py").write_text(page + "pathlib.Path('begun').touch()\nsignal.pause()\n")
     program = "from pathlib import Path; from proofread.checks.check import check; check([Path('page.py')])"
     command = subprocess.Popen(
-        [sys.executable, "-c", program], cwd=tmp_path, env=os.environ | {"TMPDIR": str(tmp_path / "temporary")}
+        [sys.executable, "-c", program], cwd=tmp_path, env=os.environ | {"TMPDIR": str(temporary)}
     )
     until((tmp_path / "begun").exists)
     command.send_signal(sent)
     assert command.wait() == (-sent if sent is signal.SIGKILL else 128 + sent)
     # Only who lives can remove the folder of multiprocessing's own socket; that of torch is kept for its next import.
     allowed = ("torchinductor_", "pymp-")[: 1 + (sent is signal.SIGKILL)]
-    until(lambda: all(each.name.startswith(allowed) for each in (tmp_path / "temporary").iterdir()))
+    until(lambda: all(each.name.startswith(allowed) for each in temporary.iterdir()))

@@ -249,12 +249,12 @@ def test_a_page_that_the_navigation_calls_something_else_ends_the_build(tmp_path
 def test_a_page_beside_the_sites_is_checked_and_not_published(tmp_path: Path, monkeypatch, caplog):
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs/index.md").write_text("# Home\n")
-    (tmp_path / "pyproject.toml").write_text('[tool.proofread]\nalso = ["README.md"]\n')
+    (tmp_path / "pyproject.toml").write_text('[tool.proofread]\npages = ["README.md"]\n')
     (tmp_path / "mkdocs.yml").write_text("site_name: Water\nplugins: [proofread]\n")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(Abort):
         build_site(tmp_path)
-    assert "also names README.md, which does not exist" in caplog.text
+    assert "pages names README.md, which does not exist" in caplog.text
     (tmp_path / "README.md").write_text("The Nile has 6650 km.\n")
     with pytest.raises(Abort):
         build_site(tmp_path)

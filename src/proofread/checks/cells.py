@@ -141,7 +141,7 @@ def in_data(checked: Checked, settings: Settings) -> Iterator[Finding]:
             )
             message += " dicts of them, and no number that is NaN or infinite"
         elif text.drew:
-            message = f"{said} draws from {text.drew} global random generator; draw in the cell"
+            message = f"{said} {text.drew}; draw in the cell"
         elif text.values and (size := len(checked.sent(index).encode())) > settings.data:
             message = (
                 f"{said} is {size:,} bytes with {checked.digits(index)} digits, more than {written(settings.data)}; "

@@ -174,6 +174,8 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         own = {uri: _words(f"{title} {PurePosixPath(uri).stem}") for uri, title in titles.items()}
         told = []
         for uri, page in shown.items():
+            if page.is_homepage:  # which every site calls home
+                continue
             said = _words(str(page.title)) if "title" in vars(page) else set()  # else it takes the page's own
             fits = max(own, key=lambda other: len(said & own[other]))
             if said and len(said & own[uri]) < max(1, len(said & own[fits])):
