@@ -103,7 +103,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 def test_edits_show_errors_are_told_and_mended_and_pages_come_and_go(server: Server) -> None:
-    assert "It gives 3." in server.get("page/")
+    assert "It gives <p-f>3</p-f>." in server.get("page/")
 
     server.edit("docs/page.py", PAGE.replace("Title", "Another title"))
     assert "Another title" in server.get("page/")
