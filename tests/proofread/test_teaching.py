@@ -300,6 +300,22 @@ def test_a_figure_tells_its_expression_and_value_and_titles_links_and_attributes
         assert plain in html
 
 
+def test_a_computed_table_and_computed_words_are_no_figures(tmp_path: Path) -> None:
+    page = """
+# %% [markdown]
+# {{= table }}
+#
+# It has {{= word }} and {{= n }}.
+
+# %%
+n, word, table = 3, "rows", "| a | b |\\n| --- | --- |\\n| 1 | 2 |"
+"""
+    marked = figures.marked(looked_at(tmp_path, page), 0)
+    assert marked.startswith("| a | b |\n| --- | --- |\n| 1 | 2 |\n\nIt has rows and ")
+    assert figures.unmarked(marked).endswith("It has rows and 3.")
+    assert figures.unmarked(marked) != marked
+
+
 def test_a_page_without_figures_stays_as_it_is(tmp_path: Path) -> None:
     page = looked_at(tmp_path, "# %% [markdown]\n# Words.\n")
     assert figures.offer("<p>Words > others.", page) == ("<p>Words > others.", [])

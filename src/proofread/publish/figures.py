@@ -61,14 +61,14 @@ def _offered(checked: Checked) -> Sequence[tuple[Text, Claim | Computed]]:
         for text in checked.texts
         if not checked.page.cells[text.cell].is_code
         for figure in text.values
-        if _counts(figure) and not _heads(text.prose.text, figure.span[0])
+        if _counts(figure, text.values[figure]) and not _heads(text.prose.text, figure.span[0])
     ]
 
 
-def _counts(figure: Claim | Computed) -> bool:
-    """Whether it is a figure, and no word that holds."""
-    typed = figure.typed if isinstance(figure, Claim) else "0"
-    return re.search(rf"\d|{VULGAR}", typed) is not None or typed.lower() in WORDS
+def _counts(figure: Claim | Computed, value: Value) -> bool:
+    """Whether it is a figure: no words that hold, and no table that is computed."""
+    typed = figure.typed if isinstance(figure, Claim) else str(value)
+    return "\n" not in typed and re.search(rf"\d|{VULGAR}", typed) is not None or typed.lower() in WORDS
 
 
 def _heads(text: str, place: int) -> bool:
