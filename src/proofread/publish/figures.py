@@ -68,7 +68,7 @@ def _offered(checked: Checked) -> Sequence[tuple[Text, Claim | Computed]]:
 def _counts(figure: Claim | Computed, value: Value) -> bool:
     """Whether it is a figure: no words that hold, and no table that is computed."""
     typed = figure.typed if isinstance(figure, Claim) else str(value)
-    return "\n" not in typed and re.search(rf"\d|{VULGAR}", typed) is not None or typed.lower() in WORDS
+    return ("\n" not in typed and re.search(rf"\d|{VULGAR}", typed) is not None) or typed.lower() in WORDS
 
 
 def _heads(text: str, place: int) -> bool:
