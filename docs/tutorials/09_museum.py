@@ -8,8 +8,9 @@
 # # Would your tests notice? The museum of mistakes
 #
 # **Not if they look only at shapes, nor if they run at sizes that hide the mistake.** Below, 14<!--== len(WRONG) -->
-# wrong versions of causal attention all<!--== usual == len(WRONG) --> pass a test of shape, finiteness and
-# repeatability. Compared with the right version on a single token, 12<!--== len(hidden["one token"]) --> of them give
+# wrong versions of causal attention all<!--== "all" if usual == len(WRONG) else "some" --> pass a test of shape,
+# finiteness and repeatability. Compared with the right version<!--== "right version" if not unlike_pytorch(lambda x:
+# right(x, H), x) else "wrong version" --> on a single token, 12<!--== len(hidden["one token"]) --> of them give
 # the right numbers. None<!--== "None" if not survivors else "Some" --> passes four<!--== len(checks) --> checks at
 # sizes that all differ.
 #
@@ -98,14 +99,18 @@ for name, slugs in hidden.items():
     print(f"{name}: {len(slugs)}", *slugs[:3])
 
 # %% [markdown]
-# A single token hides nearly all, since it can only attend to itself. One head hides three<!--= len(hidden["one head"])
-# -->, one item two<!--= len(hidden["one item"]) -->. At sizes that all differ none<!--= "none" if not hidden["all
+# A single token hides nearly all<!--= "nearly all" if len(WRONG) > len(hidden["one token"]) > 0.8 * len(WRONG) else
+# "nearly none" -->, since it can only attend to itself. One head<!--= "One head" if sizes["one head"][2] == 1 else
+# "One item" --> hides three<!--= len(hidden["one head"]) -->, one item<!--= "one item" if sizes["one item"][0] == 1 else
+# "one head" --> two<!--= len(hidden["one item"]) -->. At sizes that all differ none<!--= "none" if not hidden["all
 # differ"] else "some" --> hides.
 #
 # ## Who reaches whom
 #
 # What a mistake does can be seen without its code. Change one token, and note how far each output moves: a row for each
-# output, a column for each token that was changed.
+# output, a column for each<!--== "a row for each output, a column for each" if maps["right"][0, 1:].max() < 1e-6 else "a
+# column for each output, a row for each" --> token that was changed. The first output of the right version cannot move
+# by any other token.
 
 
 # %%
@@ -123,25 +128,33 @@ maps = {"right": reach(lambda x: right(x, H), x)}
 maps |= {slug: reach(lambda x, f=WRONG[slug]: f(x, H), x) for slug in shown}
 
 # %% tags=["hide-input", "no-snippet"]
-#| alt: Six<!--= len(maps) --> heat maps, a row for each output, a column for each changed token. Right: zero above the
-#|   diagonal. Without a causal mask no<!--= "no" if (maps["no-causal-mask"] > 1e-4).all() else "some" --> cell is
-#|   zero. With the other polarity only the diagonal, what is above it and the last row are not zero. Merged without transposing back, and
-#|   split by a view, late tokens reach early outputs here and there. Masked after the softmax, the cells above the
-#|   diagonal are small, and yet not<!--= "not" if (maps["mask-after-softmax"] > 1e-4).all() else "partly" --> zero.
+#| alt: Six<!--= len(maps) --> heat maps, a row for each output, a column for each<!--= "a row for each output, a column
+#|   for each" if maps["right"][0, 1:].max() < 1e-6 else "a column for each output, a row for each" --> changed token.
+#|   Right: zero above<!--= "Right: zero above" if maps["right"].triu(1).max() < 1e-6 < maps["right"].tril().max() else
+#|   "Left: zero below" --> the diagonal. Without a causal mask no<!--= "no" if (maps["no-causal-mask"] > 1e-4).all() else "some" --> cell is
+#|   zero. With the other polarity only the diagonal, what is above it and the last row<!--= "above
+#|   it and the last row" if maps["mask-polarity"].tril(-1)[:-1].max() < 1e-6 < maps["mask-polarity"][-1].min() else
+#|   "below it and the first row" --> are not zero. Merged without transposing back, and split by a view, late tokens
+#|   reach early outputs here and there. Masked after<!--= "after" if torch.allclose(WRONG["mask-after-softmax"](x,
+#|   H)[..., :D], (x[..., :D] @ x[..., :D].mT / D**0.5).softmax(-1).tril() @ x[..., :D], atol=1e-5) else "before" --> the
+#|   softmax, the cells above<!--= "above" if maps["mask-after-softmax"].triu(1).sum() <
+#|   maps["mask-after-softmax"].tril(-1).sum() else "below" --> the diagonal are small, and yet not<!--= "not" if (maps["mask-after-softmax"] > 1e-4).all() else "partly" --> zero.
 figure = plot.heatmap(maps)
 for axes in figure.axes[: len(maps)]:
     axes.set(xlabel=axes.get_xlabel() and "changed token", ylabel=axes.get_ylabel() and "output of token")
 figure
 
 # %% [markdown]
-# The right version is zero<!--= "zero" if maps["right"].triu(1).max() < 1e-6 else "positive" --> above the diagonal: no
-# output notices a later token. All<!--= "All" if all(maps[slug].triu(1).max() > 1e-2 for slug in shown) else "Some" -->
+# The right version is zero<!--= "zero" if maps["right"].triu(1).max() < 1e-6 else "positive" --> above the diagonal<!--=
+# "above the diagonal" if maps["right"].triu(1).max() < 1e-6 < maps["right"].tril(-1).max() else "below the diagonal" -->:
+# no output notices a later token<!--= "no output notices a later token" if not probes.sees_the_future(lambda x: right(x,
+# H), x) else "every output notices a later token" -->. All<!--= "All" if all(maps[slug].triu(1).max() > 1e-2 for slug in shown) else "Some" -->
 # others shown break that, each in its own pattern.
 #
 # ## Four checks that none passes
 #
 # Three<!--== len(checks) - 1 --> of these need nothing but calls, so that they work on code which you cannot read. The
-# last compares with PyTorch's function, one head at a time.
+# last<!--== "last" if [*checks.values()][-1] is unlike_pytorch else "first" --> compares with PyTorch's function, one head at a time.
 
 
 # %%
