@@ -36,7 +36,7 @@
 # - what is wrong on one machine and not on another;
 # - a figure that a page computes and that reads otherwise on another;
 # - a figure so near a rounding edge that another machine could show another digit: nearer than a ten-thousandth of its
-#   last digit, or than four<!--== machines.FURTHER --> times as far as it moves between the machines tried.
+#   last digit, or than four times<!--== machines.FURTHER --> as far as it moves between the machines tried.
 
 # %%
 import json
@@ -67,7 +67,8 @@ moved = compared["moves"][0]
 # Such a page passes on this machine alone. The finding is of the kind *machine*<!--= compared["findings"][0]["kind"]
 # -->: "it says one, but threads gives two: on threads, not on this"<!--= compared["findings"][0]["message"] -->. The
 # summary counts the numbers that move, and says which moves furthest: here from 1<!--= moved["values"]["this"] --> to
-# 2<!--= moved["values"]["threads"] -->, by half of its size. With `--json` all of them are listed.
+# 2<!--= moved["values"]["threads"] -->, by half<!--= 1 -
+# moved["values"]["this"] / moved["values"]["threads"] --> of its size. With `--json` all of them are listed.
 #
 # Programs are tried on this machine alone, by `proofread check` without `--machines`. A test suite can be run as one of
 # these machines, too:
@@ -94,8 +95,9 @@ edit = finding["edit"]
 # Here the exit code is 1<!--= code -->, and the finding of kind *figure*<!--= finding["kind"] --> on line 5<!--=
 # finding["line"] --> says "it says 12, but n gives 13"<!--= finding["message"] -->. Its edit replaces `12`<!--=
 # edit["old"] --> by `13`<!--= edit["new"] -->, from `[5, 6]`<!--= edit["start"] --> to `[5, 8]`<!--= edit["end"] -->:
-# lines count from one, columns from zero. `column` is where on its line a finding begins, or null where it is the
-# line's.
+# lines count from one, columns from zero<!--= "columns from zero" if "# All 12"[edit["start"][1] :] == "12" else
+# "columns from one" -->. `column`<!--= "column" if finding["column"] == edit["start"][1] else "row" --> is where on its line a
+# finding begins, or null where it is the line's.
 
 # %% [markdown]
 # The tables of this page are made of what the commands themselves say:
