@@ -96,8 +96,8 @@ edit = finding["edit"]
 # finding["line"] --> says "it says 12, but n gives 13"<!--= finding["message"] -->. Its edit replaces `12`<!--=
 # edit["old"] --> by `13`<!--= edit["new"] -->, from `[5, 6]`<!--= edit["start"] --> to `[5, 8]`<!--= edit["end"] -->:
 # lines count from one, columns from zero<!--= "columns from zero" if "# All 12"[edit["start"][1] :] == "12" else
-# "columns from one" -->. `column`<!--= "column" if finding["column"] == edit["start"][1] else "row" --> is where on its line a
-# finding begins, or null where it is the line's.
+# "columns from one" -->. `column`<!--= "column" if finding["column"] == edit["start"][1] else "row" --> is where on
+# its line a finding begins, or null where it is the line's.
 
 # %% [markdown]
 # The tables of this page are made of what the commands themselves say:
