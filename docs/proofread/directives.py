@@ -7,22 +7,26 @@
 # %% [markdown]
 # # Directives: what an author writes
 #
-# **A figure is followed by a comment that says what must give it; the reader never sees the comment.** Below is
+# **A figure is followed by a comment that says what must give it; the reader never<!--== "never" if
+# all("<!--" not in text.published for text in tried.texts) else "always" --> sees the comment.** Below is
 # every directive, on small pages that are checked while this one is built. What stands under a cell is what
 # `proofread check` says of the page in it.
 #
 # <!--~ 55%, 1.5, 4, 6, .0%, 2017, 8, 64: examples of the syntax -->
 # | In the prose | Says |
 # | --- | --- |
-# | `55%<!--= weights[6, 6] -->` | the figure before it is what the expression gives |
-# | `larger<!--= "larger" if a > b else "smaller" -->` | the word before it is what the expression gives |
-# | `over 1.5<!--= a > 1.5 -->` | the claim before it holds |
-# | `4 MiB<!--= x.nbytes -->` | the figure and its unit; the value is in bytes |
-# | `same<!--= a.equal(b)  # to the bit: copies -->` | computed numbers are equal to the last bit, and why |
+# | `55%<!--= weights[6, 6] -->` | the figure is what the expression gives |
+# | `larger<!--= "larger" if a > b else "smaller" -->` | the word is what the expression gives |
+# | `over 1.5<!--= a > 1.5 -->` | the claim holds |
+# | `4 MiB<!--= x.nbytes -->` | the figure and its unit; the value is in bytes<!--== "value is in bytes" if
+# told["bytes"] == "" else "value is in bits" --> |
+# | `same<!--= a.equal(b)  # to the bit: copies -->` | computed numbers are equal to the last<!--== "equal to the last"
+# if told["last bit"] and told["no reason"] else "equal to the first" --> bit, and why |
 # | `{{ weights[6, 6] :.0%}}` | computed and formatted here |
-# | `<!--== ... -->`, `{{= ... }}` | the same, as things stand at the end of the page |
+# | `<!--== ... -->`, `{{= ... }}` | both, as things stand at the end of the page |
 # | `in 2017<!--~ year -->` | waived, for the reason given |
-# | `<!--~ 8, 64: sizes of our choice -->` | on a line of its own: these figures of the next block are waived |
+# | `<!--~ 8, 64: sizes of our choice -->` | on a line of its own: these figures of the next<!--== "next" if
+# told["waived"] == "" and told["waived behind"] else "previous" --> block are waived |
 # | `$$...$$ <!-- where: S = scores -->` | what the symbols of a formula are |
 # | `$$...$$ <!-- unchecked: reason -->` | a formula that is waived |
 #
@@ -32,7 +36,7 @@
 # | `#| alt: what it shows` | the text of a figure for who cannot see it |
 # | `#| caption: what it tells` | the caption of a figure, which gets a number |
 # | `#| script: live/draw.js`, `#| data: weights`, `#| digits: 3` | what draws in the place of the figure, and of what |
-# | `#| timeout: 300` | how many seconds the cell may take |
+# | `#| timeout: 300` | how long the cell can take, in seconds |
 # | `#| raises: ValueError: must be positive` | the cell must fail with this exception, and this in its message |
 # | `tags=["hide-input"]`, `"hide-output"`, `"remove-cell"` | what the reader does not see |
 # | `tags=["solution"]` | folded away until the reader opens it |
@@ -47,19 +51,23 @@ from tempfile import TemporaryDirectory
 
 from proofread.checks.check import check
 from proofread.checks.checked import Checked
+from proofread.checks.mutate import every
 from proofread.pages.page import Cell, Page
 from proofread.settings import Settings
 
 digits = Checked(Page("page.py", (Cell("", 1, is_code=True),))).digits(0)  # of a cell that says nothing of them
 
 
-def proofread(text, **settings):
+def checked(text, **settings):
     with TemporaryDirectory() as folder:
         page = Path(folder, "page.py")
         page.write_text(text.lstrip())
-        report = check([page], root=Path(folder), settings=Settings(**settings), keep=False, mutants=True)
-    told = [f"{finding.path}:{finding.line}: {finding.message}" for finding in report.findings]
-    for line in told or ["nothing found"]:
+        return check([page], root=Path(folder), settings=Settings(**settings), keep=False, mutants=True)
+
+
+def proofread(text, **settings):
+    found = [f"{finding.path}:{finding.line}: {finding.message}" for finding in checked(text, **settings).findings]
+    for line in found or ["nothing found"]:
         print(textwrap.fill(line, 72, subsequent_indent="    ", break_on_hyphens=False, break_long_words=False))
 
 
@@ -67,12 +75,14 @@ def proofread(text, **settings):
 # ## Figures
 #
 # Type the figure as the reader shall see it. Percent, decimals, thousands, powers of ten, tuples and shapes, number
-# words up to twenty, `True` and `False`: the value is rounded to the digits that you typed, and compared. A single
-# digit leaves nothing to round to; it holds a value that lies within a twentieth of it. *Half*, *two thirds* and
-# *twice* hold a value within a hundredth, *dozens* one from 24<!--~ the rule --> up to a hundred.
+# words up to twenty, `True` and `False`<!--== "True and False" if told["True"] == "" and told["False"] else "False
+# alone" -->: what the expression gives is rounded to the digits that you typed, and compared. A single digit holds what
+# lies within a twentieth of it. Fractions in words hold what lies within a hundredth, *dozens* what lies from 24<!--~
+# the rule --> up to a hundred.
 #
-# A unit behind the figure is part of it, and the value is then given in bytes, seconds or radians. Millions, *times*
-# and percentage points are units, too: their value is the number, the ratio, the share.
+# A unit behind the figure is part of it, and the expression then gives bytes<!--== "bytes" if told["bytes"] == "" else
+# "bits" -->, seconds or radians. Millions, *times* and percentage points are units, too: the expression gives the
+# number, the ratio, the share.
 
 # %% tags=["no-snippet"]
 proofread(r"""
@@ -91,11 +101,14 @@ share, shape, n = 0.5512, (11, 50), 11
 """)
 
 # %% [markdown]
-# `proofread fix` puts such figures right, in the form in which you typed them.
+# `proofread fix` mends such figures, in the form in which you typed them.
 #
-# A comment speaks of what stands directly before it: a number, a word, a code span, a formula, a link, or what is
-# emphasised, quoted or in brackets. An expression may use all that the cells above it have defined; with two equals
-# signs, all that the page has defined at its end. So an answer can stand before its proof:
+# A comment speaks of what stands directly before<!--== "before" if told["before"] == "" and told["behind"] else "after"
+# --> it: a number, a word, a code span, a formula, a link, or what is emphasised, quoted or in brackets. An expression
+# takes what the cells above it<!--== "the cells above it" if told["early"] else "the cells below it" --> have defined;
+# with two equals signs, all<!--== "two equals signs, all" if told["late"] == "" else "three equals signs, none" -->
+# that the page has defined at its end. So an answer can stand before<!--== "before" if told["late"] == "" else "after"
+# --> its proof:
 
 # %% tags=["no-snippet"]
 proofread(r"""
@@ -110,15 +123,18 @@ mean = sum([1.0, 2.5, 4.0]) / 3
 # %% [markdown]
 # ## Claims in words
 #
-# A word such as *larger* carries an expression that gives the word itself, from two branches that differ: who turns the
-# word round sees the page turn red. The expression may also be a condition that must be True. A number in such a claim
-# must be what the condition compares, by the sign that the words before it name: *over* asks for `>`, *at least* for
-# `>=`.
+# A word carries an expression that gives the word itself, from two branches that differ: who turns the word round sees
+# the page turn red. The expression can also be a condition that must be True<!--== "True" if told["false condition"]
+# else "False" -->. A number in such a claim must be what the condition compares, by the sign that the words before
+# it<!--== "the words before it" if told["over"] == "" and told["under"] else "the words after it" --> name: *over* asks
+# for `>`, *at least*<!--== "at least" if told["at least"] == "" and told["at most"] else "at most" --> for `>=`.
 #
-# An expression that gives the same whatever the page computes proves nothing, and is refused: a thing compared with
-# itself, equal branches, a product with zero, the length of what is written out. To find out, proofread puts random
-# numbers in the place of all that comes from the page or a library. What a page sees to, weights that sum to one, can
-# then fail, and is not refused.
+# An expression that gives the same whatever the page computes proves nothing<!--== "the same whatever the page computes
+# proves nothing" if told["itself"] and told["branches"] else "the same whatever the page computes proves something"
+# -->, and is refused: a thing compared with itself, equal branches<!--== "equal branches" if told["branches"] else
+# "unequal branches" -->, a product with zero, the length of what is written out. To find out, proofread puts random
+# numbers in the place of what comes from the page or a library. What a page sees to, weights that sum to one, can then
+# fail, and is not refused.
 
 # %% tags=["no-snippet"]
 proofread(r"""
@@ -138,15 +154,65 @@ ours, theirs = 1.2, 1.9
 """)
 
 # %% [markdown]
+# A claim takes in several words where a branch of its expression spells them. Their case, their emphasis and the breaks
+# of the lines do not matter:
+
+# %% tags=["no-snippet"]
+proofread(r"""
+# %%
+shape = (5, 4)
+
+# %% [markdown]
+# The words have a row each<!--=
+#   "a row each" if shape[0] == 5 else "a column each" -->.
+# They have a column each<!--=
+#   "a row each" if shape[0] == 5 else "a column each" -->.
+""")
+
+# %% [markdown]
+# ### Words that are held by nobody
+#
+# `proofread mutate` swaps words for their opposites, one at a time, and lists the swaps that go unnoticed. A claim
+# holds the words that it takes in, and no other<!--== "no other" if len(swapped) > sum(swap.held for swap in swapped) >
+# 0 else "every other" -->; what the page computes cannot be typed wrong. Here are those of a tiny page:
+
+# %% tags=["no-snippet"]
+swapped = every(
+    checked(r"""
+# %%
+rows, columns = 5, 4
+
+# %% [markdown]
+# It has more rows<!--=
+#   "more rows" if rows > columns else "fewer rows" -->
+# than columns, and the last is empty.
+""")
+)
+for swap in swapped:
+    if not swap.held:
+        print(swap)
+
+# %% [markdown]
+# The summary of a build counts the words that are held, by the kind of place where they stand. Under
+# `[tool.proofread.words]` a project demands a share of them on its strict pages.
+
+# %% [markdown]
 # ### Strict pages
 #
-# A condition alone says nothing of its word: *slower* before `ours < theirs` would pass as well. The setting `strict`
-# names the pages on which that is refused. There the word must name what the condition compares (*larger* is `>`,
-# *same* is `==` or `torch.allclose`, *every* is `all`, *none* is `not any`), or the expression must give the word.
+# A condition alone says nothing<!--== "nothing" if told["slower"] == "" else "everything" --> of its word:
+# *slower*<!--== "slower" if told["slower"] == "" else "faster" --> in front of `ours < theirs` would pass as well. The
+# setting `strict` names the pages on which that is refused. There the word must name what the condition compares
+# (*larger*<!--== "larger" if strictly["larger"] == "" and strictly["smaller"] else "smaller" --> is `>`, *same*<!--==
+# "same" if strictly["same"] == "" and strictly["different"] else "different" --> is `==` or `torch.allclose`,
+# *every*<!--== "every" if strictly["every"] == "" and strictly["no"] else "no" --> is `all`, *none*<!--== "none" if
+# strictly["none"] == "" and strictly["all"] else "all" --> is `not any`), or the expression must give the word.
 #
-# Units and bounds must be part of the claim, too. Where a value of three stands beside *at most three*, *at least*
-# would be as true. There the comparison has to be written, unless the expression ends with a `max`, or with a `min` for
-# *at least*.
+# Units and bounds must be part of the claim, too. Where an expression that gives three stands beside *at most three*,
+# *at least*<!--== "at least" if told["at least, of three"] == "" == told["at most, of three"] else "at most" --> would
+# pass as well. There the comparison has to be written, unless the expression ends with a `max`<!--== "max" if
+# strictly["max"] == "" and strictly["min"] else "min" -->, or with a `min`<!--== "min" if strictly["least min"] == ""
+# and strictly["least max"] else "max" --> for *at least*<!--== "at least" if strictly["least min"] == "" else "at most"
+# -->.
 
 # %% tags=["no-snippet"]
 proofread(
@@ -169,9 +235,11 @@ ours, theirs, size = 1, 3, 4 * 2**20
 # ## Equal to the bit
 #
 # Another processor adds in another order, and its sums differ from ours in the last bit. A claim that two computed
-# numbers are equal, by `==`, `torch.equal` or a tolerance of zero, may hold on your machine alone. It takes a
-# tolerance, or a reason why no bit can differ: nothing is computed, numbers only change their places. What counts is
-# what is really compared: whole numbers, truth values, shapes, texts and numbers that you wrote down need no reason.
+# numbers are equal<!--== "equal" if told["no reason"] and told["last bit"] else "unequal" -->, by `==`, `torch.equal`
+# or a tolerance of zero, can hold on your machine alone. It takes a tolerance, or a reason why no bit can differ:
+# nothing is computed, numbers only change their places. What counts is what is really compared: whole numbers, truth
+# values, shapes, texts and numbers that you wrote down need no reason<!--== "need no reason" if told["shapes"] ==
+# told["written"] == "" else "need every reason" -->.
 
 # %% tags=["no-snippet"]
 proofread(r"""
@@ -194,13 +262,16 @@ half, back = x / 2, x.flip(0).flip(0)
 # %% [markdown]
 # ## Bare figures, and waivers
 #
-# A figure that nothing accounts for is a finding, wherever it stands: in a heading, a table, a caption, a code
-# span. A year, a reference, a size that you chose is waived with the reason why. Waivers are counted, and
-# `proofread check --waivers` lists them.
+# A figure that nothing<!--== "nothing" if told["bare"] and told["before"] == "" else "everything" --> accounts for is a
+# finding, wherever it stands: in a heading, a table, a caption, a code span. A year, a reference, a size that you chose
+# is waived with the reason why. Waivers are counted, and `proofread check --waivers` lists them.
 #
-# A waiver covers what it names, and nothing else: the figure that it directly follows, or, on a line of its own, those
-# figures of the next block that stand before its colon. So a figure that comes into the block later needs a word of
-# its own. In a table a waiver can stand in the cell, behind the figure; or above the table, on a line of its own.
+# A waiver covers what it names, and nothing else<!--== "nothing else" if told["waived, and more"] else "everything
+# else" -->: the figure that it directly follows, or, on a line of its own, those figures of the next<!--== "next" if
+# told["waived"] == "" and told["waived behind"] else "previous" --> block that stand before<!--== "before" if
+# told["waived"] == "" and told["after the colon"] else "after" --> its colon. So a figure that comes into the block
+# later needs a word of its own. In a table a waiver can stand in the cell, behind the figure; or above the table, on a
+# line of its own.
 #
 # Code blocks, link targets and names such as *GPT-2* or *float32* need no word, nor does a code span that quotes
 # the page's own code.
@@ -396,7 +467,7 @@ weights
 # The next cell, and the sentence before it, have the tag `check`. They stand at the end of this section, in one fold.
 
 # %% [markdown] tags=["check"]
-# The softmax divides by the sum, so the weights add up to one<!--= round(weights.sum().item(), 6) -->:
+# The softmax divides by the sum, so the sum of the weights is one<!--= round(weights.sum().item(), 6) -->:
 
 # %% tags=["check"]
 assert torch.isclose(weights.sum(), torch.tensor(1.0))
@@ -412,8 +483,11 @@ assert torch.isclose(weights.sum(), torch.tensor(1.0))
 # figure needs no claim.
 
 # %%
-#| alt: three bars, each lower than the one before it
-#| caption: Three weights. The first takes {{ weights[0] :.0%}} of the whole, the last only {{ weights[2] :.0%}}.
+#| alt: three<!--= len(weights) --> bars, each lower than the one before<!--= "lower than the one before" if
+#|   (weights.diff() < 0).all() else "higher than the one before" --> it
+#| caption: Three<!--= len(weights) --> weights. The first<!--= "first" if weights.argmax() == 0 else "last" --> takes
+#|   {{ weights[0] :.0%}} of the whole, the last<!--= "last" if weights.argmin() == len(weights) - 1 else "first" -->
+#|   only {{ weights[-1] :.0%}}.
 plt.figure(figsize=(5, 1.6))
 plt.bar(["first", "second", "third"], weights)
 plt.show()
@@ -464,3 +538,73 @@ total = weights.sum()
 #
 # In a Markdown page the fences that begin with three backticks and `python` are its code cells; those that say `py`
 # are only shown. Their outputs are not.
+#
+# ## How this page knows
+#
+# What the sentences of this page say of proofread was tried, each on a line of a page of its own. A sentence here names the
+# lines, and asks what was said of them:
+
+# %% tags=["no-snippet"]
+DEFINED = """
+import torch
+
+ours, theirs, size, share, three, third, flag = 1, 3, 4 * 2**20, 0.551, 3, 0.1 + 0.2, True
+few = [1, 2, 3]
+part, whole = torch.tensor([0.1, 0.2]), torch.tensor([0.1]) + torch.tensor([0.2])
+"""
+LINES = {
+    "before": "It is 55%<!--= share -->, not 54%<!--~ a size -->.",
+    "behind": "It is 54%<!--= share -->, not 55%<!--~ a size -->.",
+    "bytes": "It takes 4 MiB<!--= size -->.",
+    "True": "It is True<!--= flag -->.",
+    "False": "It is False<!--= flag -->.",
+    "early": "It is 1<!--= late -->.",
+    "late": "It is 1<!--== late -->.",
+    "false condition": "It is nice<!--= ours > theirs -->.",
+    "over": "It is over 2<!--= theirs > 2 -->.",
+    "under": "It is under 2<!--= theirs > 2 -->.",
+    "at least": "It is at least 2<!--= theirs >= 2 -->.",
+    "at most": "It is at most 2<!--= theirs >= 2 -->.",
+    "itself": "It is nice<!--= ours == ours -->.",
+    "branches": 'It is nice<!--= "nice" if ours < theirs else "nice" -->.',
+    "slower": "It is slower<!--= ours < theirs -->.",
+    "at most, of three": "It is at most three<!--= three -->.",
+    "at least, of three": "It is at least three<!--= three -->.",
+    "larger": "It is larger<!--= theirs > ours -->.",
+    "smaller": "It is smaller<!--= theirs > ours -->.",
+    "same": "It is the same<!--= three == theirs -->.",
+    "different": "It is different<!--= three == theirs -->.",
+    "every": "It is so for every<!--= all(one > 0 for one in few) --> one.",
+    "no": "It is so for no<!--= all(one > 0 for one in few) --> one.",
+    "none": "It is so for none<!--= not any(one > 5 for one in few) -->.",
+    "all": "It is so for all<!--= not any(one > 5 for one in few) -->.",
+    "max": "It is at most three<!--= max(few) -->.",
+    "min": "It is at most one<!--= min(few) -->.",
+    "least max": "It is at least three<!--= max(few) -->.",
+    "least min": "It is at least one<!--= min(few) -->.",
+    "last bit": "It is the same<!--= third == 0.3  # to the bit: said for the example -->.",
+    "no reason": "It is the same<!--= torch.equal(part + part, 2 * part) -->.",
+    "shapes": "The shapes are the same<!--= part.flip(0).shape == part.shape -->.",
+    "written": "It is the same<!--= three == theirs -->.",
+    "bare": "It is 8.",
+    "waived": "<!--~ 8: a size -->\nIt is 8.",
+    "waived behind": "It is 8.\n\n<!--~ 8: a size -->",
+    "waived, and more": "<!--~ 8: a size -->\nIt is 8 or 9.",
+    "after the colon": "<!--~ 8: a size, and no 9 -->\nIt is 8, or 9.",
+}
+
+
+def tried_on(**settings):
+    page, lines = f"# %%{DEFINED}\n# %% [markdown]\n", {}
+    for name, text in LINES.items():
+        begin = page.count("\n") + 1
+        page += "".join(f"# {line}".rstrip() + "\n" for line in [*text.split("\n"), ""])
+        lines[name] = range(begin, page.count("\n") + 1)
+    report = checked(page + "\n# %%\nlate = 1\n", **settings)
+    said = {name: " ".join(f.message for f in report.findings if f.line in at) for name, at in lines.items()}
+    return report.pages[0], said
+
+
+tried, told = tried_on()
+strictly = tried_on(strict=("*",))[1]
+print(told["under"])
