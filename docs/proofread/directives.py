@@ -541,8 +541,8 @@ total = weights.sum()
 #
 # ## How this page knows
 #
-# What the sentences of this page say of proofread was tried, each on a line of a page of its own. A sentence here names the
-# lines, and asks what was said of them:
+# What the sentences of this page say of proofread was tried, each on a line of a page of its own. A sentence here names
+# the lines, and asks what was said of them:
 
 # %% tags=["no-snippet"]
 DEFINED = """

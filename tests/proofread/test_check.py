@@ -225,6 +225,8 @@ TRY = """
         ("", "", True),
         ("print(error)", "print(error)\n            else:\n                pass", True),
         ("print(error)", "print(error)\n            else:\n                raise AssertionError", False),
+        ("print(error)", "print(error)\n            else:\n                assert True", True),
+        ("print(error)", "print(error)\n            else:\n                print(1)", True),
         ("print(error)", "print(error)\n            except TypeError:\n                raise", True),
         ("print(error)", "print(error)\n            finally:\n                pass", True),
         ("print(error)", "return False", False),

@@ -19,6 +19,7 @@ import pytest
 from proofread.checks.check import check
 from proofread.checks.checked import Report
 from proofread.keep import files
+from proofread.pages.page import find_pages
 from proofread.runs.cache import Cache, CacheError
 from proofread.runs.steps import Outcome, Result, Step, Task
 from proofread.settings import Settings
@@ -424,3 +425,10 @@ def test_who_stops_a_build_leaves_nothing_in_the_temporary_folder(
     # Only who lives can remove the folder of multiprocessing's own socket; that of torch is kept for its next import.
     allowed = ("torchinductor_", "pymp-")[: 1 + (sent is signal.SIGKILL)]
     until(lambda: all(each.name.startswith(allowed) for each in temporary.iterdir()))
+
+
+def test_a_link_that_leads_to_itself_or_nowhere_is_no_page(tmp_path: Path) -> None:
+    (tmp_path / "page.py").write_text(PAGE)
+    (tmp_path / "loop.py").symlink_to("loop.py")
+    (tmp_path / "gone.md").symlink_to("nowhere.md")
+    assert find_pages([tmp_path]) == [tmp_path / "page.py"]

@@ -60,15 +60,15 @@ def options(path: str, cell: Cell, root: Path) -> Iterator[Finding]:
 def _quiet(cell: Cell) -> Iterator[tuple[int, str]]:
     """The lines of the try statements that show a failure and would not miss it, and what they catch.
 
-    They have no else, and both what they try and a handler come to their end. Who leaves the function or the loop
-    instead does not show a failure but decides by it; so does who asks whether a package can be imported.
+    They have no else that fails, and both what they try and a handler come to their end. Who leaves the function or the
+    loop instead does not show a failure but decides by it; so does who asks whether a package can be imported.
     """
     try:
         tree = ast.parse(cell.source)
     except SyntaxError:  # which its run tells, unless it is IPython's
         return
     for node in ast.walk(tree):
-        if isinstance(node, ast.Try) and node.handlers and not any(map(_does, node.orelse)):
+        if isinstance(node, ast.Try) and node.handlers and not any(map(_fails, node.orelse)):
             caught = [ast.unparse(handler.type) if handler.type else "Exception" for handler in node.handlers]
             shows = any(not _leaves(handler.body) for handler in node.handlers)
             if shows and not _leaves(node.body) and not {*caught} <= {"ImportError", "ModuleNotFoundError"}:
@@ -80,9 +80,12 @@ def _leaves(body: Sequence[ast.stmt]) -> bool:
     return isinstance(last, _LEAVES) or (isinstance(last, (ast.With, ast.AsyncWith)) and _leaves(last.body))
 
 
-def _does(statement: ast.stmt) -> bool:
-    constant = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
-    return not constant and not isinstance(statement, ast.Pass)
+def _fails(statement: ast.stmt) -> bool:
+    """Whether a statement can end in failure: it raises, or asserts what is no constant."""
+    return any(
+        isinstance(node, ast.Raise) or (isinstance(node, ast.Assert) and not isinstance(node.test, ast.Constant))
+        for node in ast.walk(statement)
+    )
 
 
 def in_code(path: str, index: int, cell: Cell, result: Result | None, settings: Settings) -> Iterator[Finding]:

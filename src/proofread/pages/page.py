@@ -108,7 +108,8 @@ def find_pages(paths: Iterable[Path]) -> list[Path]:
     found: dict[Path, Path] = {}
     for path in paths:
         for file in sorted(_inside(path)) if path.is_dir() else [path]:
-            found.setdefault(file.resolve(), file)
+            if not file.is_symlink() or os.path.exists(file):  # a link may lead nowhere, or to itself
+                found.setdefault(file.resolve(), file)
     return [file for file in found.values() if is_page(file)]
 
 
