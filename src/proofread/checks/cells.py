@@ -60,7 +60,7 @@ def options(path: str, cell: Cell, root: Path) -> Iterator[Finding]:
 def _quiet(cell: Cell) -> Iterator[tuple[int, str]]:
     """The lines of the try statements that show a failure and would not miss it, and what they catch.
 
-    They have no else that fails, and both what they try and a handler come to their end. Who leaves the function or the
+    They have no else that tells, and both what they try and a handler come to their end. Who leaves the function or the
     loop instead does not show a failure but decides by it; so does who asks whether a package can be imported.
     """
     try:
@@ -68,7 +68,7 @@ def _quiet(cell: Cell) -> Iterator[tuple[int, str]]:
     except SyntaxError:  # which its run tells, unless it is IPython's
         return
     for node in ast.walk(tree):
-        if isinstance(node, ast.Try) and node.handlers and not any(map(_fails, node.orelse)):
+        if isinstance(node, ast.Try) and node.handlers and not any(map(_tells, node.orelse)):
             caught = [ast.unparse(handler.type) if handler.type else "Exception" for handler in node.handlers]
             shows = any(not _leaves(handler.body) for handler in node.handlers)
             if shows and not _leaves(node.body) and not {*caught} <= {"ImportError", "ModuleNotFoundError"}:
@@ -80,10 +80,11 @@ def _leaves(body: Sequence[ast.stmt]) -> bool:
     return isinstance(last, _LEAVES) or (isinstance(last, (ast.With, ast.AsyncWith)) and _leaves(last.body))
 
 
-def _fails(statement: ast.stmt) -> bool:
-    """Whether a statement can end in failure: it raises, or asserts what is no constant."""
+def _tells(statement: ast.stmt) -> bool:
+    """Whether a statement makes a difference to what follows: it raises, asserts what is no constant, or keeps it."""
     return any(
-        isinstance(node, ast.Raise) or (isinstance(node, ast.Assert) and not isinstance(node.test, ast.Constant))
+        isinstance(node, (ast.Raise, ast.Assign, ast.AugAssign))
+        or (isinstance(node, ast.Assert) and not isinstance(node.test, ast.Constant))
         for node in ast.walk(statement)
     )
 
