@@ -541,8 +541,8 @@ total = weights.sum()
 #
 # ## How this page knows
 #
-# What the sentences of this page say of proofread was tried, each on a line of a page of its own. A sentence here names
-# the lines, and asks what was said of them:
+# What this page says of proofread is tried, a line for each question, on a page that is strict and on one that is not.
+# The expressions of the sentences name the lines, and ask what was found on them:
 
 # %% tags=["no-snippet"]
 DEFINED = """
