@@ -157,7 +157,8 @@ def gone(pid: int) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -signal.SIGKILL)]
+    ("sent", "code"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGHUP, 130), (signal.SIGKILL, -signal.SIGKILL)],
 )
 def test_who_stops_the_command_stops_all_that_it_started(
     endless: tuple[subprocess.Popen[str], list[int]], tmp_path: Path, sent: signal.Signals, code: int

@@ -99,8 +99,9 @@ def check(
     for checked in report.pages:
         checked.findings += _findings(checked, settings, root)
     report.words = mutate.shares(mutate.every(report))
+    report.strict = mutate.demanded(report, settings)
     if whole:
-        report.between += mutate.faults(report, settings)
+        report.between += mutate.faults(report)
     elsewhere = [] if whole else list(_elsewhere(paths, root, settings, shelf))
     report.between += equations.faults(
         report.pages,

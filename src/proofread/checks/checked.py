@@ -155,6 +155,7 @@ class Report:
     pages: list[Checked]
     between: list[Finding] = field(default_factory=list)  # of pages and packages
     words: dict[str, tuple[int, int]] = field(default_factory=dict)  # held, of how many, by `PLACES`
+    strict: dict[str, tuple[int, int, float]] = field(default_factory=dict)  # the same of strict pages, and the demand
 
     @property
     def findings(self) -> list[Finding]:
@@ -187,7 +188,11 @@ class Report:
 
     def _words(self) -> str:
         parts = ", ".join(f"{held} of {words} in {PLACES[kind]}" for kind, (held, words) in self.words.items())
-        return f"\nwords that no swap could turn round unnoticed: {parts}" if parts else ""
+        demanded = ", ".join(
+            f"{held} of {words} in {PLACES[kind]} ({share:.0%})" for kind, (held, words, share) in self.strict.items()
+        )
+        demanded = demanded and f"; on strict pages, with the share that is demanded: {demanded}"
+        return f"\nwords that no swap could turn round unnoticed: {parts}{demanded}" if parts else ""
 
 
 @dataclass(frozen=True)

@@ -184,13 +184,18 @@ def every(report: Report) -> list[Swap]:
     return [swap for checked in report.pages for swap in swaps(checked)]
 
 
-def faults(report: Report, settings: Settings) -> Iterator[Finding]:
+def demanded(report: Report, settings: Settings) -> dict[str, tuple[int, int, float]]:
+    """How many words of strict pages are held, of how many, and what share must be."""
+    strict = shares([swap for swap in every(report) if settings.is_strict(swap.path)])
+    return {kind: (*strict[kind], share) for kind, share in settings.words.items() if kind in strict}
+
+
+def faults(report: Report) -> Iterator[Finding]:
     """Where claims hold fewer of the words of strict pages than the project demands."""
-    strict = [swap for swap in every(report) if settings.is_strict(swap.path)]
-    for kind, (held, words) in shares(strict).items():
-        if held < settings.words.get(kind, 0) * words:
+    for kind, (held, words, share) in report.strict.items():
+        if held < share * words:
             message = (
                 f"claims hold {held} of {words} words in {PLACES[kind]} of strict pages, fewer than "
-                f"{settings.words[kind]:.0%}; `proofread mutate --kind {kind}` lists the others"
+                f"{share:.0%}; `proofread mutate --kind {kind}` lists the others"
             )
             yield Finding("pyproject.toml", 1, message, kind="words")
