@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -145,7 +146,6 @@ def test_copying_puts_the_cell_or_its_program_on_the_clipboard(browser: Browser,
             cell.locator(".proofread-copy > summary").click()
             address = choices.nth(number).get_attribute("href")
             choices.nth(number).click()
-            page.wait_for_function("navigator.clipboard.readText().then(text => text !== '')")
             code = (site / where / address).read_text() if address else cell.locator(":scope > .highlight").inner_text()
             assert copied(page).strip() == code.strip()
     assert faults == []
@@ -153,7 +153,12 @@ def test_copying_puts_the_cell_or_its_program_on_the_clipboard(browser: Browser,
 
 
 def copied(page: Page) -> str:
-    return str(page.evaluate("navigator.clipboard.readText()"))
+    """What the clipboard holds once it holds something: a program is fetched before it is copied."""
+    deadline = time.monotonic() + 20
+    while not (text := str(page.evaluate("navigator.clipboard.readText()"))):
+        assert time.monotonic() < deadline, "nothing is copied"
+        page.wait_for_timeout(20)
+    return text
 
 
 def telling(site: Path) -> dict[str, str]:

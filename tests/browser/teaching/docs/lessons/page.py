@@ -14,7 +14,7 @@ weights
 
 # %% [markdown]
 # The first weighs 67%<!--= weights[0] -->, and there are **three**<!--= len(weights) --> of them, larger<!--=
-# weights[0] > weights[1] --> and smaller. A [link with 3<!--= len(weights) -->](../index.md) tells nothing.
+# weights[0] > weights[1] --> and smaller. A [link home with 3<!--= len(weights) -->](../index.md) tells nothing.
 #
 # | | Share |
 # | --- | --- |
