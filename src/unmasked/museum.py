@@ -22,9 +22,9 @@ class Entry:
         """Where it hangs, from the site's root.
 
         >>> ENTRIES["merge-without-transpose"].link
-        'tutorials/09_heads/#merge-without-transpose'
+        'museum/heads/#merge-without-transpose'
         """
-        return f"tutorials/{self.page}/#{self.slug}"
+        return f"{self.page}/#{self.slug}"
 
 
 def _room(page: str, **titles: str) -> dict[str, Entry]:
@@ -34,7 +34,7 @@ def _room(page: str, **titles: str) -> dict[str, Entry]:
 
 ENTRIES: dict[str, Entry] = {
     **_room(
-        "09_heads",
+        "museum/heads",
         merge_without_transpose="Heads merged without transposing back",
         view_without_transpose="Heads split by a view alone",
         swapped_view="Heads and head_dim exchanged in a view",
@@ -46,7 +46,7 @@ ENTRIES: dict[str, Entry] = {
         head_dim_one="Tested with a head_dim of one",
     ),
     **_room(
-        "09_masks",
+        "museum/masks",
         no_causal_mask="No causal mask at all",
         mask_polarity="A mask of the other polarity",
         boolean_mask_added="A boolean mask added to the scores",
@@ -62,7 +62,7 @@ ENTRIES: dict[str, Entry] = {
         expanded_mask="A mask expanded to every head",
     ),
     **_room(
-        "09_weights",
+        "museum/weights",
         bias_kv_as_shift="`add_bias_kv` taken for a bias",
         aliased_weights="Weights copied by aliasing them",
         zero_bias_parity="Parity shown with biases of zero",
@@ -76,7 +76,7 @@ ENTRIES: dict[str, Entry] = {
         projection_variance="Projected queries taken for unit variance",
     ),
     **_room(
-        "09_numbers",
+        "museum/numbers",
         missing_scale="The scale left out",
         wrong_d_in_scale="The root of another d",
         global_d_k="A global read inside the function",

@@ -1,6 +1,6 @@
 """How fast is the site? Ratios measured in one run; run by hand: ``python tests/benchmarks/site.py``.
 
-Three sites hold the same pages, this site's tutorials: one for mkdocs-jupyter as it is with ``execute: true``, one for
+Three sites hold the same pages, this site's pages: one for mkdocs-jupyter as it is with ``execute: true``, one for
 it with proofread, and one with the pages' prose and code as plain Markdown. Every round builds and edits each of them
 once, side by side, and a ratio is the median over the rounds, so that a noisy machine disturbs all of them alike. The
 edits are seen as a reader sees them: the time ends when ``mkdocs serve`` answers with a page that holds what the edit
@@ -32,10 +32,10 @@ from pathlib import Path
 import psutil
 import yaml
 
-from proofread.pages.page import read
+from proofread.pages.page import find_pages, read
 
 ROOT = Path(__file__).parents[2]
-EDITED = "01_what_is_attention"
+EDITED = "learn/attention"
 PATIENCE = 600  # seconds that a build may take before the benchmark gives up
 
 # What is aimed at: (what is done, whose time, over whose time) -> ratio, at most.
@@ -141,6 +141,7 @@ class Site:
         (folder / "pyproject.toml").write_text('[tool.proofread]\npackages = ["unmasked"]\n', encoding="utf-8")
         self.pages = {name: text + EDITION.format(word="first") for name, text in sources().items()}
         for page, text in self.pages.items():
+            (docs / page).parent.mkdir(exist_ok=True)
             (docs / f"{page}.py").write_text(text, encoding="utf-8")
         self._as_markdown = as_markdown
         if as_markdown:
@@ -189,9 +190,10 @@ class Site:
 
 
 def sources() -> dict[str, str]:
-    """All tutorials of this site: the equations that the package's docstrings cite are on them."""
-    tutorials = sorted((ROOT / "docs" / "tutorials").glob("*.py"))
-    return {path.stem: path.read_text(encoding="utf-8") for path in tutorials}
+    """The pages that teach and show: the equations that the package's docstrings cite are on them."""
+    docs = ROOT / "docs"
+    pages = [path for path in find_pages([docs]) if path.suffix == ".py" and path.parent.name != "proofread"]
+    return {path.relative_to(docs).with_suffix("").as_posix(): path.read_text(encoding="utf-8") for path in pages}
 
 
 def spent(command: list[str], site: Site) -> dict[str, float]:

@@ -9,7 +9,7 @@ from markdown.extensions.toc import slugify
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-TABLE = DOCS / "coverage.md"
+TABLE = DOCS / "contributing" / "coverage.md"
 LINK = re.compile(r"\]\((?P<page>[^)#]+)(?:#(?P<anchor>[^)]+))?\)")
 ROWS = [line for line in TABLE.read_text().splitlines() if re.match(r"\| \d{3} \|", line)]
 HEADING = re.compile(r"^#{1,6} +(?P<title>.+?)(?: *\{ *#(?P<anchor>[\w-]+) *\})?$", re.MULTILINE)
@@ -87,7 +87,7 @@ def words(text: str) -> set[str]:
 def unfit(row: str) -> list[str]:
     """What the sections to which a row links do not speak of, though the row says so."""
     _, taught, links = row.split(" | ")
-    linked = [(link["anchor"], section(DOCS / link["page"], link["anchor"])) for link in LINK.finditer(links)]
+    linked = [(link["anchor"], section(TABLE.parent / link["page"], link["anchor"])) for link in LINK.finditer(links)]
     everything = "\n".join(text for _, text in linked)
     said = words(re.sub(r"`[^`]*`", "", taught))
     told = [f"nothing of {code}" for code in re.findall(r"`([^`]+)`", taught) if code not in everything]
@@ -112,7 +112,7 @@ def test_what_the_notebooks_taught_is_on_a_page_that_has_this_heading(row: str):
     links = list(LINK.finditer(row.split(" | ")[2]))
     assert links, "nothing covers it"
     for link in links:
-        page = DOCS / link["page"]
+        page = TABLE.parent / link["page"]
         assert page.exists(), link["page"]
         assert link["anchor"], f"name the heading of {link['page']}"
         assert link["anchor"] in anchors(page), f"{link['page']} has no #{link['anchor']}; it has {anchors(page)}"
@@ -127,11 +127,11 @@ def test_what_a_row_says_is_what_its_sections_speak_of(row: str):
     ("row", "told"),
     [
         (
-            "| 002 | `d_in` other than `d_model` | [a](tutorials/08_cross_attention.py#which-input-decides-what) |",
+            "| 002 | `d_in` other than `d_model` | [a](../learn/cross.py#which-input-decides-what) |",
             ["nothing of d_in", "nothing of d_model"],
         ),
         (
-            "| 003 | cosine similarity | [a](tutorials/05_masks.py#nothing-leaks) |",
+            "| 003 | cosine similarity | [a](../pytorch/masks.py#nothing-leaks) |",
             ["#nothing-leaks has no word of it", "nothing of ['cosin', 'simil']"],
         ),
     ],

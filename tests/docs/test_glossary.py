@@ -3,7 +3,7 @@ import re
 from pathlib import Path
 
 DOCS = Path(__file__).parents[2] / "docs"
-SPEC = importlib.util.spec_from_file_location("glossary", DOCS / ".glossary.py")
+SPEC = importlib.util.spec_from_file_location("glossary", DOCS / "hooks/glossary.py")
 assert SPEC
 assert SPEC.loader
 glossary = importlib.util.module_from_spec(SPEC)

@@ -8,7 +8,7 @@ import pytest
 
 from unmasked.museum import ENTRIES, Entry
 
-TUTORIALS = Path(__file__).parents[2] / "docs" / "tutorials"
+DOCS = Path(__file__).parents[2] / "docs"
 
 # The thirty mistakes that the pages were planned to show, by number, and where each hangs.
 PLANNED = {
@@ -52,7 +52,7 @@ HEADING = re.compile(r"^# ## (?P<title>.+?) \{ ?#(?P<slug>[a-z0-9-]+) ?\}$", re.
 @cache
 def sections(page: str) -> dict[str, str]:
     """The page's source from each heading with an anchor to the next heading."""
-    text = (TUTORIALS / f"{page}.py").read_text()
+    text = (DOCS / f"{page}.py").read_text()
     found = {}
     for heading in HEADING.finditer(text):
         assert heading["slug"] not in found, f"{page} has two headings with the anchor {heading['slug']}"
@@ -112,7 +112,7 @@ def test_an_entry_has_a_title_a_wrong_version_a_measured_figure_where_it_hides_t
     assert section.startswith(f"# ## {entry.title} {{")
     assert code(section).strip(), "no code"
     assert re.search(r"assert|exhibit\(", code(section)) or "<!--=" in section, "nothing is asserted"
-    page = (TUTORIALS / f"{entry.page}.py").read_text()
+    page = (DOCS / f"{entry.page}.py").read_text()
     table = [line for line in page.splitlines() if f"(#{entry.slug})" in line and line.startswith("# |")]
     assert any("<!--" in text for text in [*table, section]), "no figure was measured"
     told = prose(section)
@@ -122,6 +122,6 @@ def test_an_entry_has_a_title_a_wrong_version_a_measured_figure_where_it_hides_t
 
 
 def test_the_index_links_to_every_mistake_by_symptom_and_by_room():
-    text = (TUTORIALS / "09_museum.py").read_text()
+    text = (DOCS / "museum/index.py").read_text()
     assert "\nGuide(SYMPTOMS.items())\n" in text
     assert "for page, slugs in rooms.items())" in text

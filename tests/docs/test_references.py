@@ -10,7 +10,7 @@ import markdown
 import pytest
 
 ROOT = Path(__file__).parents[2]
-DATA: dict[str, dict[str, Any]] = tomllib.loads((ROOT / "docs/.references.toml").read_text(encoding="utf-8"))
+DATA: dict[str, dict[str, Any]] = tomllib.loads((ROOT / "docs/references.toml").read_text(encoding="utf-8"))
 SOURCES = [
     *sorted((ROOT / "docs").rglob("[!.]*.py")),
     *sorted((ROOT / "docs").rglob("*.md")),
@@ -126,7 +126,7 @@ def test_what_the_data_has_is_cited_and_in_the_order_of_the_alphabet() -> None:
 
 
 def test_the_list_is_made_of_the_data() -> None:
-    spec = importlib.util.spec_from_file_location("references", ROOT / "docs/.references.py")
+    spec = importlib.util.spec_from_file_location("references", ROOT / "docs/hooks/references.py")
     assert spec
     assert spec.loader
     hook = importlib.util.module_from_spec(spec)

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from proofread.pages.page import find_pages
+
 DOCS = Path(__file__).parents[2] / "docs"
 
 
@@ -30,18 +32,18 @@ def unmeasured(text: str) -> list[str]:
     return found
 
 
-ROOMS = sorted(path.stem for path in (DOCS / "tutorials").glob("09_*.py") if path.stem != "09_museum")
+ROOMS = sorted(path.stem for path in (DOCS / "museum").glob("*.py") if path.stem != "index")
 
 
 @pytest.mark.parametrize("page", ROOMS)
 def test_a_row_measures_the_mistake_that_it_links_to(page: str):
-    text = (DOCS / "tutorials" / f"{page}.py").read_text()
+    text = (DOCS / "museum" / f"{page}.py").read_text()
     assert unmeasured(text) == []
 
 
 @pytest.mark.parametrize("page", ROOMS)
 def test_two_rows_that_have_changed_their_figures_are_found(page: str):
-    text = (DOCS / "tutorials" / f"{page}.py").read_text()
+    text = (DOCS / "museum" / f"{page}.py").read_text()
     one, other = re.findall(r'^# \| .*?\(#[\w-]+\).*?off\["([^"]+)"\]', text, re.MULTILINE)[:2]
     swapped = {f'off["{one}"]': f'off["{other}"]', f'off["{other}"]': f'off["{one}"]'}
     changed = re.sub(
@@ -53,15 +55,25 @@ def test_two_rows_that_have_changed_their_figures_are_found(page: str):
     assert len(unmeasured(changed)) == 2
 
 
+def taught() -> list[Path]:
+    """The pages that say what PyTorch does."""
+    return sorted(path for path in find_pages([DOCS]) if path.suffix == ".py" and path.parent.name != "proofread")
+
+
+def page(path: Path) -> str:
+    """The page's place among the pages, without its ending."""
+    return path.relative_to(DOCS).with_suffix("").as_posix()
+
+
 # The tables that need no version and no device: their cells are the package's own, or counts that no PyTorch changes.
 OURS = {
-    ("04_order", "function"),
-    ("06_heads", "Heads"),
-    ("06_heads", "Step"),
-    ("09_museum", ""),
-    ("18_doctor", "hypothesis"),
-    ("18_doctor", "planted"),
-    ("18_doctor", "mistake"),
+    ("learn/positions", "function"),
+    ("pytorch/heads", "Heads"),
+    ("pytorch/heads", "Step"),
+    ("museum/index", ""),
+    ("doctor", "hypothesis"),
+    ("doctor", "planted"),
+    ("doctor", "mistake"),
 }
 NAMED = (
     r"\*Computed with torch \{\{=? ?torch\.__version__\.split\(\"\+\"\)\[0\] \}\} on the\s+(?:# )?"
@@ -72,15 +84,15 @@ NAMED = (
 def test_a_table_of_what_pytorch_does_names_the_version_and_the_device_below_it():
     waived = set()
     named = 0
-    for path in sorted((DOCS / "tutorials").glob("*.py")):
+    for path in taught():
         cells = re.split(r"^# %%", path.read_text(), flags=re.MULTILINE)
         for cell, below in zip(cells, [*cells[1:], ""], strict=True):
             heads = re.findall(r"plot\.table\(\s*[\[(]?(?:\"([^\"]*)\"|(header))", cell)
             assert cell.count("plot.table(") == len(heads) <= 1, f"{path.name}: a table whose head is not read"
             for head in heads:
                 title = "".join(head)
-                if (path.stem, title) in OURS:
-                    waived.add((path.stem, title))
+                if (page(path), title) in OURS:
+                    waived.add((page(path), title))
                     continue
                 assert re.match(rf" \[markdown\]\n# {NAMED}\n", below), f"{path.name}: {title}"
                 named += 1
@@ -89,6 +101,6 @@ def test_a_table_of_what_pytorch_does_names_the_version_and_the_device_below_it(
 
 
 def test_versions_are_named_in_one_form():
-    for path in (DOCS / "tutorials").glob("*.py"):
+    for path in taught():
         text = path.read_text()
         assert len(re.findall(r"torch\.__version__", text)) == len(re.findall(NAMED, text)), path.name

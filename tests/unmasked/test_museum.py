@@ -23,7 +23,7 @@ def test_titles_differ():
 
 
 def test_a_link_is_an_address_from_the_sites_root():
-    assert ENTRIES["swapped-view"].link == "tutorials/09_heads/#swapped-view"
+    assert ENTRIES["swapped-view"].link == "museum/heads/#swapped-view"
 
 
 def test_every_mistake_stands_under_one_symptom():

@@ -2,7 +2,7 @@
 
 ``check(find_pages([Path("docs")])).findings`` prints as
 
-    docs/tutorials/01_what_is_attention.py:12: it says 55%, but weights[6, 6] gives 54%
+    docs/learn/attention.py:12: it says 55%, but weights[6, 6] gives 54%
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -68,7 +68,7 @@ def exercise(name: str, *, page: str, task: str) -> Callable[[Check], Check]:
 
     Args:
         name: What readers call it by: lower case, words joined by hyphens.
-        page: The page's file name without its ending.
+        page: The page's place among the site's pages, without its ending: `pytorch/masks`.
         task: What is asked for, in one sentence.
     """
 

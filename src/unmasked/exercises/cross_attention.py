@@ -8,7 +8,7 @@ from torch import Tensor
 from unmasked.exercises._check import Wrong, exercise
 from unmasked.functional import scaled_dot_product_attention
 
-PAGE = "08_cross_attention"
+PAGE = "learn/cross"
 
 
 @exercise("cross-attention", page=PAGE, task="Every token of x gets an average of the memory's tokens.")

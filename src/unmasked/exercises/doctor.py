@@ -10,7 +10,7 @@ from unmasked import museum, probes
 from unmasked.doctor import diagnose
 from unmasked.exercises._check import Wrong, exercise
 
-PAGE = "18_doctor"
+PAGE = "doctor"
 
 
 @exercise("get-past-the-doctor", page=PAGE, task="A leak from the future that the doctor does not find.")

@@ -10,7 +10,7 @@ from unmasked import masks
 from unmasked.exercises._check import Wrong, exercise
 from unmasked.heads import merge_heads, split_heads
 
-PAGE = "07_from_scratch"
+PAGE = "pytorch/from_scratch"
 _HEADS, _EMBED_DIM = 3, 12
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from unmasked.exercises._check import Wrong, exercise
 from unmasked.heads import split_heads
 
-PAGE = "06_heads"
+PAGE = "pytorch/heads"
 _SIZES = ((1, 2, 3, 2), (2, 5, 3, 4), (3, 4, 2, 5))  # batch, tokens, heads, head_dim; the smallest, to be shown, first
 
 

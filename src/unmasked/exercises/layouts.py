@@ -8,7 +8,7 @@ from torch import Tensor
 from unmasked import layouts
 from unmasked.exercises._check import Wrong, exercise
 
-PAGE = "07_layouts"
+PAGE = "pytorch/layouts"
 _HEADS, _HEAD_DIM, _EMBED_DIM = 3, 2, 6
 
 

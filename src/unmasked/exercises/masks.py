@@ -8,7 +8,7 @@ from torch import Tensor
 from unmasked import masks
 from unmasked.exercises._check import Wrong, exercise
 
-PAGE = "05_masks"
+PAGE = "pytorch/masks"
 
 
 @exercise("causal-mask", page=PAGE, task="Each token may see itself and what stands before it, and nothing else.")

@@ -84,7 +84,7 @@ def _title(slug: str) -> str:
 
 @exercise(
     "test-of-your-own",
-    page="09_museum",
+    page="museum/index",
     task="Your test passes what is right, and none of the wrong versions.",
 )
 def own_test(answer: Callable[[Callable[[Tensor], Tensor]], object]) -> str:
@@ -128,7 +128,7 @@ def mysteries() -> list[Callable[[Tensor], Tensor]]:
     return [lambda x, f=WRONG[slug]: f(x, 3) for slug in _MYSTERIES]  # type: ignore[misc]
 
 
-@exercise("which-mistake", page="09_museum", task="All three mistakes have their names.")
+@exercise("which-mistake", page="museum/index", task="All three mistakes have their names.")
 def which_mistake(answer: Any) -> None:
     """Hold the names of three mistakes to what the functions do."""
     named = [answer] if isinstance(answer, str) else list(answer)
@@ -149,7 +149,7 @@ def which_mistake(answer: Any) -> None:
 
 @exercise(
     "sizes-that-tell",
-    page="09_heads",
+    page="museum/heads",
     task="At these sizes every wrong version gives other numbers than the right one.",
 )
 def sizes_that_tell(answer: Any) -> None:
@@ -169,7 +169,7 @@ def sizes_that_tell(answer: Any) -> None:
 
 @exercise(
     "undo-a-bare-merge",
-    page="09_heads",
+    page="museum/heads",
     task="What a bare reshape has merged is put right.",
 )
 def undo_a_bare_merge(answer: Callable[[Tensor, int], Tensor]) -> None:
@@ -227,7 +227,7 @@ def _half_right(module: nn.MultiheadAttention, x: Tensor) -> Iterator[tuple[str,
 
 @exercise(
     "weights-that-tell",
-    page="09_weights",
+    page="museum/weights",
     task="On a module that is filled so, every mistake with the weights shows.",
 )
 def weights_that_tell(answer: Callable[[nn.MultiheadAttention], object]) -> None:
@@ -252,7 +252,7 @@ def weights_that_tell(answer: Callable[[nn.MultiheadAttention], object]) -> None
 
 @exercise(
     "mend-the-class",
-    page="09_weights",
+    page="museum/weights",
     task="The class gives PyTorch's numbers, with PyTorch's weights.",
 )
 def mend_the_class(answer: Callable[[nn.MultiheadAttention], Callable[[Tensor], Tensor]]) -> None:

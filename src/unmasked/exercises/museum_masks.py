@@ -9,7 +9,7 @@ from unmasked import masks
 from unmasked.exercises._check import Wrong, exercise
 from unmasked.functional import attention_scores, attention_weights, self_attention
 
-PAGE = "09_masks"
+PAGE = "museum/masks"
 _Map = Callable[[Tensor], Tensor]
 
 

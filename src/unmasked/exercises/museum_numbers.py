@@ -10,7 +10,7 @@ from unmasked.embeddings import ship_vectors
 from unmasked.exercises._check import Wrong, exercise
 from unmasked.functional import attention_scores, cosine_weights
 
-PAGE = "09_numbers"
+PAGE = "museum/numbers"
 _Attend = Callable[[Tensor, Tensor, Tensor, float, bool], tuple[Tensor, Tensor]]
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from unmasked.exercises._check import Wrong, exercise
 from unmasked.functional import self_attention
 
-PAGE = "04_order"
+PAGE = "learn/positions"
 _Map = Callable[[Tensor], Tensor]
 
 _EQUIVARIANT: dict[str, _Map] = {

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from unmasked.exercises._check import Wrong, exercise
 
-PAGE = "02_scale"
+PAGE = "pytorch/scale"
 
 
 @exercise("scaled-scores", page=PAGE, task="The dot products are divided by the root of the number of features.")

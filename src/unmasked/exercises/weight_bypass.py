@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from unmasked.exercises._check import Wrong, exercise
 from unmasked.functional import self_attention
 
-PAGE = "03_weight_bypass"
+PAGE = "pytorch/bypass"
 
 
 @exercise("undo-the-root", page=PAGE, task="The query's or the key's matrix is multiplied by the root.")

@@ -10,7 +10,7 @@ from torch import Tensor
 from unmasked.exercises._check import Wrong, exercise
 from unmasked.functional import cosine_weights, self_attention
 
-PAGE = "01_what_is_attention"
+PAGE = "learn/attention"
 Rows = Sequence[Sequence[float]]
 
 

@@ -8,7 +8,7 @@ import torch
 
 from unmasked.exercises import Feedback, check, exercises
 
-DOCS = Path(__file__).parents[3] / "docs" / "tutorials"
+DOCS = Path(__file__).parents[3] / "docs"
 
 
 def asked(page: str) -> dict[str, str]:
@@ -36,7 +36,7 @@ def test_each_exercise_is_asked_and_solved_on_its_page(name: str):
 
 
 def test_an_exercise_whose_page_checks_another_is_found():
-    page = (DOCS / "04_order.py").read_text()
+    page = (DOCS / "learn/positions.py").read_text()
     swapped = page.replace('check("bag-of-words", ', 'check("tell-apart", ')
     assert amiss("bag-of-words", asked(swapped)["bag-of-words"]) == "its own answer is not checked, but ['tell-apart']"
     told = asked(page)["bag-of-words"]
@@ -44,7 +44,7 @@ def test_an_exercise_whose_page_checks_another_is_found():
     assert amiss("bag-of-words", told.replace('"solution"', '"hide-input"')).startswith("its own answer is not checked")
 
 
-@pytest.mark.parametrize("page", sorted(path.stem for path in DOCS.glob("*.py")))
+@pytest.mark.parametrize("page", sorted({each.page for each in exercises().values()}))
 def test_each_page_has_exercises_with_hints_and_solutions(page: str):
     text = (DOCS / f"{page}.py").read_text()
     asked = [each for each in exercises().values() if each.page == page]
@@ -71,6 +71,4 @@ def test_feedback_is_true_if_the_answer_is_right_and_else_leads_to_the_museum():
     )
     wrong = Feedback("causal-mask", False, "It leaks.", "mask-polarity")
     assert not wrong
-    assert repr(wrong) == (
-        "causal-mask: not yet. It leaks.\nSee the museum of mistakes, tutorials/09_masks/#mask-polarity"
-    )
+    assert repr(wrong) == ("causal-mask: not yet. It leaks.\nSee the museum of mistakes, museum/masks/#mask-polarity")

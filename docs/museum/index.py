@@ -44,8 +44,8 @@ class Guide(list):
 Guide(SYMPTOMS.items())
 
 # %% [markdown]
-# **You should know** [what attention computes](01_what_is_attention.py), and [masks](05_masks.py) and
-# [heads](06_heads.py). **You will know** what a test of attention must ask, and where to look up what it finds.
+# **You should know** [what attention computes](../learn/attention.py), and [masks](../pytorch/masks.py) and
+# [heads](../pytorch/heads.py). **You will know** what a test of attention must ask, and where to look up what it finds.
 #
 # ## A test that passes everything
 #
@@ -185,7 +185,7 @@ plot.table(["", *checks], marks)
 # Equality finds all<!--= "all" if all("equality" in names for names in found.values()) else "some" -->, but it needs to
 # know what is right: the weights, and where each belongs. Calls alone find 11<!--= sum(len(names) > 1 for names in
 # found.values()) -->. What remains, another scale and another number of heads, is attention too, only not the one that
-# was meant. The [doctor](18_doctor.py) asks these questions, and many more, of your module.
+# was meant. The [doctor](../doctor.py) asks these questions, and many more, of your module.
 #
 # ## All rooms
 
@@ -194,17 +194,17 @@ rooms = {}
 for entry in ENTRIES.values():
     rooms.setdefault(entry.page, []).append(entry.slug)
 names = {
-    "09_heads": "Heads, tokens, batches",
-    "09_masks": "Masks",
-    "09_weights": "Weights and parity",
-    "09_numbers": "Numbers, gradients, costs",
+    "museum/heads": "Heads, tokens, batches",
+    "museum/masks": "Masks",
+    "museum/weights": "Weights and parity",
+    "museum/numbers": "Numbers, gradients, costs",
 }
 Guide((f'<a href="../{page}/">{names[page]}</a>', slugs) for page, slugs in rooms.items())
 
 # %% [markdown]
 # ## Exercises
 #
-# `check` judges an answer by the name in brackets: [how to do the exercises](../start.md#do-the-exercises).
+# `check` judges an answer by the name in brackets: [how to do the exercises](../install.md#do-the-exercises).
 #
 # **A test of your own** (`test-of-your-own`). Write `my_test(f)` for a function of `x`, (batch, tokens, features):
 # causal self-attention in three<!--= H --> heads, without learned matrices. It fails (an `assert`, or `False`) for
@@ -248,8 +248,8 @@ check("which-mistake", named)
 # %% [markdown]
 # ## What to read next
 #
-# - The rooms: [heads](09_heads.py), [masks](09_masks.py), [weights](09_weights.py), [numbers](09_numbers.py).
-# - [Is my module right? The doctor](18_doctor.py) finds these mistakes in your code, and names them as they are named
+# - The rooms: [heads](heads.py), [masks](masks.py), [weights](weights.py), [numbers](numbers.py).
+# - [Is my module right? The doctor](../doctor.py) finds these mistakes in your code, and names them as they are named
 #   here.
 #
 # ## References

@@ -16,7 +16,7 @@
 #
 # **You should know** Python, that tensors have shapes, and what a layer, a gradient and a step of training are. The
 # words of attention are explained as they come, and in the [glossary](../notation.md#glossary); [What is
-# attention?](01_what_is_attention.py) takes more time over the idea.
+# attention?](../learn/attention.py) takes more time over the idea.
 #
 # **You will know** each step of multi-head attention with its shape, how PyTorch packs four<!--== sum(p.numel() for p
 # in theirs.parameters() if p.dim() == 2) / embed_dim**2 --> matrices into two<!--== sum(p.dim() == 2 for p in
@@ -153,7 +153,8 @@ q.shape, k.shape, v.shape
 
 # %% [markdown]
 # Two axes now have to be told apart, `num_heads` and `head_dim`. Where their sizes are equal, a split that exchanges
-# them [has the right shape and wrong values](09_heads.py#swapped-view)<!--~ link: it tells what the mistake does -->.
+# them [has the right shape and wrong values](../museum/heads.py#swapped-view)<!--~ link: it tells what the mistake
+# does -->.
 # Sizes that differ turn this silent mistake into a visible one.
 #
 # ## Scores, weights, context
@@ -532,9 +533,9 @@ largest
 # rounding<!--= "rounding" if max(largest.values()) < 1e-12 else "a mistake" --> tells the two apart. Left out are
 # inference without gradients, `is_causal`, and queries that may see nothing: there the package differs from PyTorch on
 # purpose. The last is shown [below, with what hides it](#what-hides-a-mistake), the others in [the museum,
-# on masks](09_masks.py#is-causal-is-a-hint).
+# on masks](../museum/masks.py#is-causal-is-a-hint).
 #
-# ([One option for keys and values](08_cross_attention.py) is often misread: `add_bias_kv` adds no bias to the keys, it
+# ([One option for keys and values](../learn/cross.py) is often misread: `add_bias_kv` adds no bias to the keys, it
 # appends a key.)
 #
 # ## What hides a mistake
@@ -603,13 +604,13 @@ print(f"rows sum to {sums.min():.2f} up to {sums.max():.2f}")
 # else "numbers" -->, *not a number*. With `need_weights=False` it gives the bias<!--== "bias" if gap(unasked[:, -1],
 # last_bias) < 1e-6 and gap(unasked_eval[:, -1], last_bias) < 1e-6 else "NaN" --> of the output. Self-attention (query,
 # key and value the same tensor) has a third answer: in evaluation without
-# gradients ([a row that allows nothing](05_masks.py#when-a-row-allows-nothing)), with a boolean mask and an even<!--==
+# gradients ([a row that allows nothing](masks.py#when-a-row-allows-nothing)), with a boolean mask and an even<!--==
 # "even" if (blind.num_heads % 2, theirs.num_heads % 2) == (0, 1) else "odd" --> number of heads, the row is NaN<!--==
 # "NaN" if used[:,
 # -1].isnan().all() and used_odd[:, -1].isfinite().all() and crossed[:, -1].isfinite().all() else "numbers" --> again.
 # The package gives the bias<!--== "bias" if gap(ours_blind[:, -1], last_bias) < 1e-6 else "NaN" --> always. The other
 # four<!--= inverted.isfinite().all(dim=-1)[0].sum() --> queries see the future alone, and look like any result.
-# ([Masks](05_masks.py) has the whole table.) A floating mask, in both layers, is *added* to the scores:
+# ([Masks](masks.py) has the whole table.) A floating mask, in both layers, is *added* to the scores:
 
 # %%
 additive = masks.additive_from_allowed(allowed)  # zero, or minus infinity
@@ -694,7 +695,7 @@ figure
 #
 # ## Exercises
 #
-# `check` judges an answer by the name in brackets: [how to do the exercises](../start.md#do-the-exercises).
+# `check` judges an answer by the name in brackets: [how to do the exercises](../install.md#do-the-exercises).
 #
 # **The whole layer** (`multi-head`). Write `layer(query, key, value, state, num_heads)` without a mask, where `state`
 # is the `state_dict` of an `nn.MultiheadAttention` with `batch_first=True`. Return the output.
@@ -789,10 +790,10 @@ assert check("weights-dropout", attend_with_dropout)
 # %% [markdown]
 # ## What to read next
 #
-# - [Where are my weights?](07_layouts.py): the same matrices as other code keeps them, and how to load them.
-# - [The weight bypass](03_weight_bypass.py): what this layer computes once its matrices are identities.
+# - [Where are my weights?](layouts.py): the same matrices as other code keeps them, and how to load them.
+# - [The weight bypass](bypass.py): what this layer computes once its matrices are identities.
 # - [Notation and glossary](../notation.md): every symbol, axis and word of this site.
-# - [API reference](../reference.md): `heads`, `layouts`, `masks` and `trace`, with every option.
+# - [API reference](../reference/index.md): `heads`, `layouts`, `masks` and `trace`, with every option.
 #
 # ## References
 #

@@ -25,7 +25,7 @@
 #
 # *Computed with torch {{= torch.__version__.split("+")[0] }} on the {{= y.device.type.upper() }}.*
 #
-# **You should know** [what attention computes](01_what_is_attention.py): scores, a softmax, an average of values. **You
+# **You should know** [what attention computes](../learn/attention.py): scores, a softmax, an average of values. **You
 # will know** the masks for padding and for causality and how to combine them, what each interface of PyTorch does with
 # yours, and a test that tells of any module whether it sees the future.
 
@@ -163,7 +163,7 @@ masked_first = (x[0] @ x[0].mT).masked_fill(~causal, -torch.inf)
 torch.testing.assert_close((masked_first / 50**0.5).softmax(-1), by_hand)
 
 # %% [markdown]
-# The package adds. What if weights are set to zero [*after* the softmax](09_masks.py#mask-after-softmax)?
+# The package adds. What if weights are set to zero [*after* the softmax](../museum/masks.py#mask-after-softmax)?
 
 # %%
 late = scores.softmax(dim=-1) * causal
@@ -183,7 +183,7 @@ torch.testing.assert_close(late / sums[:, None], by_hand)
 # A causal module must give the earlier tokens the same output, whatever the later ones are. So a test needs no
 # reference: change the later tokens, and compare what the earlier ones get. The comparison allows for rounding, so the
 # change must be large: then even a small weight shows. (*Eager* below makes the table of weights. *Fused* is PyTorch's
-# faster code, which does not hold it [unless the table is asked for](07_from_scratch.py#why-no-table-of-weights).
+# faster code, which does not hold it [unless the table is asked for](from_scratch.py#why-no-table-of-weights).
 # *Shallow* lowers the scores of the future by 14<!--== lowered --> where it should take away infinity.)
 
 
@@ -226,7 +226,7 @@ for f in (eager, fused, masked_late, shallow):
 # all(leaks(f, x, position) for f in (masked_late, shallow) for position in range(1, 11)) else "nothing" -->, from every
 # one. The package has this test as a *probe*, which also looks at the gradients. It
 # returns `None` if all is well, and otherwise what it saw. It enlarges inputs a hundredfold. A leak that stays within
-# rounding even then goes unseen by [`sees_the_future`](../reference.md#unmasked.probes.sees_the_future).
+# rounding even then goes unseen by [`sees_the_future`](../reference/index.md#unmasked.probes.sees_the_future).
 
 # %%
 assert probes.sees_the_future(eager, x) is None
@@ -305,7 +305,7 @@ of_one_right = F.scaled_dot_product_attention(one, one, one, attn_mask=ends[1:, 
 
 # %% [markdown]
 # `~` turns one kind into the other. `masks.blocked_from_allowed` does so too, and brings masks with an axis of heads
-# into the shape that `nn.MultiheadAttention` wants. Here is that module, [switched off](03_weight_bypass.py) so that
+# into the shape that `nn.MultiheadAttention` wants. Here is that module, [switched off](bypass.py) so that
 # nothing learned is in the way, on the batch of both sentences:
 
 # %%
@@ -352,7 +352,8 @@ else:
 # %% [markdown]
 # It only raises the allowed scores by one, so that allowed weights grow by a factor of 2.72<!--= gain[0] / gain[1] -->
 # relative to the others, which is $e$<!--= abs(gain[0] / gain[1] - torch.e) < 1e-4 -->. The first word still takes
-# 40%<!--= future[0] --> of its context from later ones. A boolean mask that [is added](09_masks.py#boolean-mask-added),
+# 40%<!--= future[0] --> of its context from later ones. A boolean mask that [is
+# added](../museum/masks.py#boolean-mask-added),
 # as in `scores += mask`, does the same.
 #
 # There is an exception. `nn.TransformerEncoderLayer` has a *fast path*, which makes minus infinity of every entry that
@@ -400,7 +401,7 @@ assert not loses(y, lambda layer: setattr(layer.norm1, "eps", 1e-6))
 #
 # A large negative number in the place of minus infinity works until numbers have fewer bits: float16 ends at
 # 65,504<!--= torch.finfo(torch.float16).max -->, and the $-10^9$<!--~ a constant that many use --> of much published
-# code [does not fit into float16](09_masks.py#float16-overflow)<!--= torch.finfo(torch.float16).min > -1e9 -->:
+# code [does not fit into float16](../museum/masks.py#float16-overflow)<!--= torch.finfo(torch.float16).min > -1e9 -->:
 
 # %%
 try:
@@ -464,7 +465,7 @@ plot.table(["Interface", "Context of the first query"], list(answers.items()))
 # `nn.MultiheadAttention` is for self-attention, with `batch_first=True`, biases, an even number of heads and a
 # boolean mask<!--= "mask" if answers_off == ["NaN", *["zeros"] * 5] else "nothing" -->. The package always gives
 # zeros<!--= answers["unmasked.self_attention"] -->. The museum's [query that may see
-# nothing](09_masks.py#fully-masked-row) has the full table.
+# nothing](../museum/masks.py#fully-masked-row) has the full table.
 #
 # One NaN is enough to ruin a training run. Below, the second sequence is empty, and the loss reads the first one alone:
 
@@ -489,7 +490,7 @@ assert not nothing.any(-1).all()
 #
 # A model that generates text keeps the keys of what it has written. Then two new queries look at five keys. The queries
 # are the *last* two tokens, so the mask must be aligned at the bottom right, and [not at the top
-# left](09_masks.py#top-left-causal):
+# left](../museum/masks.py#top-left-causal):
 
 # %%
 bottom_right = masks.causal(2, 5)
@@ -541,7 +542,7 @@ for f in (moved, mended):
 #
 # ## Exercises
 #
-# `check` judges an answer by the name in brackets: [how to do the exercises](../start.md#do-the-exercises).
+# `check` judges an answer by the name in brackets: [how to do the exercises](../install.md#do-the-exercises).
 #
 # **The causal mask** (`causal-mask`). Write a function that takes a number of tokens and returns the boolean mask,
 # `True` for *may attend*, without a loop.
@@ -605,9 +606,9 @@ feedback
 # %% [markdown]
 # ## What to read next
 #
-# - [How does one matrix hold many heads?](06_heads.py): the axis between batch and queries.
-# - [The museum of mistakes](09_masks.py): every way to get a mask wrong, with the test that finds it.
-# - [The doctor](18_doctor.py) runs this page's test, and others, on your module.
+# - [How does one matrix hold many heads?](heads.py): the axis between batch and queries.
+# - [The museum of mistakes](../museum/masks.py): every way to get a mask wrong, with the test that finds it.
+# - [The doctor](../doctor.py) runs this page's test, and others, on your module.
 #
 # ## References
 #

@@ -14,11 +14,12 @@
 # "I must go back to my ship and to my crew", *my* and *to* stand twice, and both copies come out the same<!--==
 # "same" if max(twins.values()) < 1e-12 else "different" -->.
 #
-# Two things bring order in. Under a *causal mask* (the next page is about [masks](05_masks.py)) a word sees only itself
+# Two things bring order in. Under a *causal mask* (the next page is about [masks](../pytorch/masks.py)) a word sees
+# only itself
 # and what came before<!--== "before" if torch.allclose(causal[0], X[0]) else "after" -->, and with *positions* added to
 # the embeddings no two places are alike<!--== not equivariant["self-attention, positions added"] -->.
 #
-# **You should know** [what attention computes](01_what_is_attention.py): scores, a softmax, an average.
+# **You should know** [what attention computes](attention.py): scores, a softmax, an average.
 # **You will know** what *permutation equivariance* is, why attention has it, how to test for it, what breaks it, and
 # how the test finds positions that never arrive.
 
@@ -376,7 +377,7 @@ assert not is_equivariant(right, pair)
 #
 # ## Exercises
 #
-# `check` judges an answer by the name in brackets: [how to do the exercises](../start.md#do-the-exercises).
+# `check` judges an answer by the name in brackets: [how to do the exercises](../install.md#do-the-exercises).
 #
 # **A test for order** (`is-equivariant`). The page's test wants a batch. Write `survives_shuffles(f)` for functions
 # from (tokens, features) to (tokens, features), of any size; draw the tokens yourself. It will be tried on functions
@@ -444,9 +445,9 @@ feedback
 # %% [markdown]
 # ## What to read next
 #
-# - [Who may see whom?](05_masks.py): the causal mask, and others.
-# - [Is my module right?](18_doctor.py) runs this page's probe, and others, on your module.
-# - [The museum of mistakes](09_heads.py): heads that are merged wrongly fail this page's test too.
+# - [Who may see whom?](../pytorch/masks.py): the causal mask, and others.
+# - [Is my module right?](../doctor.py) runs this page's probe, and others, on your module.
+# - [The museum of mistakes](../museum/heads.py): heads that are merged wrongly fail this page's test too.
 # - [Notation](../notation.md) for the symbols.
 #
 # ## References

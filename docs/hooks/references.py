@@ -26,7 +26,7 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
     """Put the list into its page."""
     if page.file.src_uri != LIST:
         return markdown
-    data = tomllib.loads(Path(config.docs_dir, ".references.toml").read_text(encoding="utf-8"))
+    data = tomllib.loads(Path(config.docs_dir, "references.toml").read_text(encoding="utf-8"))
     if MARK not in markdown:
         raise ValueError(f"{LIST} has no place for the list; write {MARK} where it shall stand")
     return markdown.replace(MARK, listed(data))

@@ -22,7 +22,7 @@
 # Packed and interleaved have the same shape<!--== shapes["interleaved"] == shapes["packed"] -->, so nothing complains
 # if one is loaded as the other, and the keys come out wrong, here by up to 6.0<!--== wrong -->.
 #
-# **You should know** [how one matrix holds many heads](06_heads.py). **You will know** how PyTorch packs its matrices
+# **You should know** [how one matrix holds many heads](heads.py). **You will know** how PyTorch packs its matrices
 # and how to take them apart, how each layout is used, how to tell them from one another, and how to load weights
 # without tying two models together.
 
@@ -265,7 +265,7 @@ str(told), f"{off:.1f}", f"{mended:.1g}"
 #
 # ## Exercises
 #
-# `check` judges an answer by the name in brackets: [how to do the exercises](../start.md#do-the-exercises).
+# `check` judges an answer by the name in brackets: [how to do the exercises](../install.md#do-the-exercises).
 #
 # **Take PyTorch apart** (`one-head-of-packed`). Write `head_weights(in_proj_weight, num_heads, head)`, which returns
 # the query's, key's and value's matrix of one head, each (head_dim, embed_dim).
@@ -342,8 +342,9 @@ assert check("conv1d-to-packed", load)
 # %% [markdown]
 # ## What to read next
 #
-# - [Where do keys and values come from?](08_cross_attention.py): one sequence that asks another.
-# - [The museum of mistakes](09_weights.py): aliased, untransposed and interleaved weights, run beside the right ones.
+# - [Where do keys and values come from?](../learn/cross.py): one sequence that asks another.
+# - [The museum of mistakes](../museum/weights.py): aliased, untransposed and interleaved weights, run beside the right
+# ones.
 #
 # ## References
 #

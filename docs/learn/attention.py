@@ -452,7 +452,7 @@ else:
 # %% [markdown]
 # ## Exercises
 #
-# `check` judges an answer by the name in brackets: [how to do the exercises](../start.md#do-the-exercises).
+# `check` judges an answer by the name in brackets: [how to do the exercises](../install.md#do-the-exercises).
 #
 # **With `math.exp` alone** (`by-hand`). Write `attend(rows)` without torch: it takes a list of tokens, each a list of
 # numbers, and returns the context in the same form. Which weights has the second of the three tokens above?
@@ -553,11 +553,12 @@ assert check("sum-of-zero", opposite)
 # %% [markdown]
 # ## What to read next
 #
-# - [Why divide by the square root of d_k?](02_scale.py): what the root does, and what happens without it.
-# - [The weight bypass](03_weight_bypass.py): the learned matrices that PyTorch's `nn.MultiheadAttention` puts around
+# - [Why divide by the square root of d_k?](../pytorch/scale.py): what the root does, and what happens without it.
+# - [The weight bypass](../pytorch/bypass.py): the learned matrices that PyTorch's `nn.MultiheadAttention` puts around
 #   these three lines, and how to switch them off.
-# - [Multi-head attention from scratch](07_from_scratch.py): several attentions side by side, compared with PyTorch's.
-# - [Notation](../notation.md) for the names and symbols, the [API reference](../reference.md) for the functions,
+# - [Multi-head attention from scratch](../pytorch/from_scratch.py): several attentions side by side, compared with
+# PyTorch's.
+# - [Notation](../notation.md) for the names and symbols, the [API reference](../reference/index.md) for the functions,
 #   [home](../index.md)<!--~ link: its title is the site's --> for everything else.
 #
 # ## References

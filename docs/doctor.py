@@ -16,7 +16,7 @@
 # A green report is no proof. The doctor asks what it was taught to ask, at a few sizes; what it cannot decide it lists
 # as open, with what it would need.
 #
-# **You should know** [how heads are split and merged](06_heads.py) and [what a mask does](05_masks.py).
+# **You should know** [how heads are split and merged](pytorch/heads.py) and [what a mask does](pytorch/masks.py).
 # **You will know** how to examine a module in Python, in a terminal and in a test suite; what can be told of attention
 # from its outputs alone; and how a mistake is proved by repeating it.
 
@@ -106,7 +106,8 @@ assert healed.ok
 healed
 
 # %% [markdown]
-# A finding has a `cause`, the mistake's name in [the museum](09_museum.py), the `evidence` with the smallest input that
+# A finding has a `cause`, the mistake's name in [the museum](museum/index.py), the `evidence` with the smallest input
+# that
 # shows it, and a `link`. `report.ok` is true without findings, and `report.inconclusive` lists what was not decided.
 #
 # ## What outputs alone tell
@@ -351,7 +352,7 @@ else:
 # %% [markdown]
 # ## Exercises
 #
-# `check` judges an answer by the name in brackets: [how to do the exercises](../start.md#do-the-exercises).
+# `check` judges an answer by the name in brackets: [how to do the exercises](install.md#do-the-exercises).
 #
 # **Plant a mistake** (`plant-a-mistake`). Write attention of one tensor, (batch, tokens, features), without learned
 # matrices and with one mistake of the museum, and pass it with its name. The doctor must find the same.
@@ -394,8 +395,8 @@ check("get-past-the-doctor", treacherous)
 #
 # ## What to read next
 #
-# - [The museum of mistakes](09_museum.py): each mistake beside its fix.
-# - [Multi-head attention from scratch](07_from_scratch.py): equality with PyTorch, option by option.
+# - [The museum of mistakes](museum/index.py): each mistake beside its fix.
+# - [Multi-head attention from scratch](pytorch/from_scratch.py): equality with PyTorch, option by option.
 #
 # ## References
 #

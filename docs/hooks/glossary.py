@@ -72,7 +72,7 @@ def link(html: str, glossary: dict[str, tuple[str, str]], address: str) -> str:
 def on_page_content(html: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Link the words of the pages that teach."""
     glossary = files.get_file_from_path(GLOSSARY)
-    if glossary is None or not page.file.src_uri.startswith(("tutorials/", "start.md")):
+    if glossary is None or not page.file.src_uri.startswith(("learn/", "pytorch/", "museum/", "doctor.py")):
         return html
     explained = terms(Path(config.docs_dir, GLOSSARY).read_text(encoding="utf-8"))
     return link(html, explained, get_relative_url(glossary.url, page.url))

@@ -14,7 +14,7 @@
 # right shape<!--== direct.shape == split.shape -->, and in the example below it puts 67%<!--== misplaced --> of
 # the numbers in the wrong place.
 #
-# **You should know** [what attention computes](01_what_is_attention.py), [what a mask does](05_masks.py), and that `@`
+# **You should know** [what attention computes](../learn/attention.py), [what a mask does](masks.py), and that `@`
 # multiplies matrices. **You will know** five ways to project to many heads that give the same numbers, how to split and
 # merge without mixing tokens, the shape of every step of multi-head attention, and a test that a wrong merge cannot
 # pass.
@@ -173,7 +173,8 @@ plot.grid(tagged, "tagged", rows=tokens_named)
 
 # %% [markdown]
 # Split right, head 0<!--~ a head's name --> has the first four<!--= split.size(-1) --> features of every token. A [view
-# alone](09_heads.py#view-without-transpose) deals the numbers out as they lie in memory: the same head gets *all*
+# alone](../museum/heads.py#view-without-transpose) deals the numbers out as they lie in memory: the same head gets
+# *all*
 # features of the first token, then half of the next one's<!--= direct[0].flatten().tolist() == [*range(8), *range(10,
 # 14)] -->. A view only renames; it moves nothing. The stronger the color, the later the token:
 
@@ -313,8 +314,8 @@ for mine, theirs in zip(in_turn, fused_qkv(x, reordered, num_heads=num_heads), s
 by_head[0].shape, f"off by {off:.1f}"
 
 # %% [markdown]
-# Read [head by head](09_weights.py#interleaved-qkv), the projections are off by up to {{ off :.1f}}. Putting the
-# rows into the other order mends it: [the page on layouts](07_layouts.py) converts between the orders that libraries
+# Read [head by head](../museum/weights.py#interleaved-qkv), the projections are off by up to {{ off :.1f}}. Putting the
+# rows into the other order mends it: [the page on layouts](layouts.py) converts between the orders that libraries
 # use.
 #
 # ## Fewer heads for keys and values
@@ -374,7 +375,8 @@ for merge in (merge_heads, broken_merge):
 # The two differ by {{ gap :.1f}}. The check that tells them apart needs no reference: under a causal mask, change a
 # later token, and no earlier one may move. The right merge passes<!--= "passes" if probes.sees_the_future(lambda x:
 # attend(x, merge_heads), x) is None else "fails" --> it; through [the broken
-# merge](09_heads.py#merge-without-transpose) the future leaks in<!--= bool(probes.sees_the_future(lambda x: attend(x,
+# merge](../museum/heads.py#merge-without-transpose) the future leaks in<!--= bool(probes.sees_the_future(lambda x:
+# attend(x,
 # broken_merge), x)) -->, behind a mask that is right.
 #
 # Where would it pass? With one head or one token the two are
@@ -384,7 +386,7 @@ for merge in (merge_heads, broken_merge):
 #
 # ## Exercises
 #
-# `check` judges an answer by the name in brackets: [how to do the exercises](../start.md#do-the-exercises).
+# `check` judges an answer by the name in brackets: [how to do the exercises](../install.md#do-the-exercises).
 #
 # **Split** (`split-heads`). Write `split(x, num_heads)` for x of (batch, tokens, features).
 #
@@ -444,9 +446,9 @@ feedback
 # %% [markdown]
 # ## What to read next
 #
-# - [Is my multi-head attention right?](07_from_scratch.py) puts these pieces together and compares them with PyTorch's.
-# - [Where are my weights?](07_layouts.py): how libraries pack the matrices of query, key and value.
-# - [The museum of mistakes](09_heads.py): splits and merges that look right.
+# - [Is my multi-head attention right?](from_scratch.py) puts these pieces together and compares them with PyTorch's.
+# - [Where are my weights?](layouts.py): how libraries pack the matrices of query, key and value.
+# - [The museum of mistakes](../museum/heads.py): splits and merges that look right.
 #
 # ## References
 #

@@ -27,8 +27,8 @@
 # | Slow, much memory | [weights not used](#need-weights-costs) | nothing<!--== off["unused"] == 0 --> | short inputs |
 # | A file fails to load | [split at every space](#embedding-reader) | fails<!--== failed --> | other files |
 #
-# **You should know** [what attention computes](01_what_is_attention.py) and [why it is scaled](02_scale.py). **You will
-# know** a check for each of these mistakes. The [museum's index](09_museum.py) has the other rooms.
+# **You should know** [what attention computes](../learn/attention.py) and [why it is scaled](../pytorch/scale.py). **You will
+# know** a check for each of these mistakes. The [museum's index](index.py) has the other rooms.
 
 # %%
 import math
@@ -497,7 +497,7 @@ told
 # %% [markdown]
 # ## Exercises
 #
-# `check` judges an answer by the name in brackets: [how to do the exercises](../start.md#do-the-exercises).
+# `check` judges an answer by the name in brackets: [how to do the exercises](../install.md#do-the-exercises).
 #
 # **Mend this function** (`mended-attention`). It has four<!--== len(planted) --> mistakes of this page. Write it anew:
 # `attend(query, key, value, dropout, training)` returns the context, and weights whose rows sum to one in training,
@@ -551,9 +551,9 @@ check("are-weights", are_weights)
 # %% [markdown]
 # ## What to read next
 #
-# - The museum's other rooms: [heads](09_heads.py), [masks](09_masks.py), [learned weights](09_weights.py).
-# - [Why divide by the square root?](02_scale.py): what a wrong scale does to learning.
-# - [The doctor](18_doctor.py) asks your module all of this page's questions.
+# - The museum's other rooms: [heads](heads.py), [masks](masks.py), [learned weights](weights.py).
+# - [Why divide by the square root?](../pytorch/scale.py): what a wrong scale does to learning.
+# - [The doctor](../doctor.py) asks your module all of this page's questions.
 #
 # ## References
 #

@@ -26,8 +26,8 @@
 # | [initialized three matrices, not one](#packed-initialization) | 0.022<!--== off["packed-initialization"] --> | copied weights |
 # | [took projected queries for unit variance](#projection-variance) | 0.89<!--== off["projection-variance"] --> | larger matrices |
 #
-# **You should know** [what nn.MultiheadAttention computes](07_from_scratch.py). **You will know** how to fill a module
-# before you compare it, and a check for each mistake. The [museum's index](09_museum.py) finds a mistake by its symptom.
+# **You should know** [what nn.MultiheadAttention computes](../pytorch/from_scratch.py). **You will know** how to fill a module
+# before you compare it, and a check for each mistake. The [museum's index](index.py) finds a mistake by its symptom.
 
 # %%
 import copy
@@ -139,7 +139,7 @@ assert off["bias-kv-as-shift"] > 0.1
 
 # %% [markdown]
 # **Hides** in the weights, and in every shape but theirs. **Caught by** the number of columns. **Fix:** append, as [the
-# page on cross-attention](08_cross_attention.py) does.
+# page on cross-attention](../learn/cross.py) does.
 #
 # ## Weights copied by aliasing them { #aliased-weights }
 #
@@ -226,7 +226,7 @@ else:
     raise AssertionError("no error")
 
 # %% [markdown]
-# **Hides** where matrices equal their transposes, as after a [bypass](03_weight_bypass.py). **Caught by** a layer whose
+# **Hides** where matrices equal their transposes, as after a [bypass](../pytorch/bypass.py). **Caught by** a layer whose
 # input and output differ in width. **Fix:** `F.linear(x, W, b)`, or `x @ W.T + b`.
 #
 # ## Parity shown with averaged weights { #averaged-weights-parity }
@@ -362,7 +362,7 @@ assert not ignores_the_value(F.scaled_dot_product_attention)
 # ## The weight bypass outside its conditions { #bypass-conditions }
 #
 # A module whose four matrices are the identity is plain attention, *if* it has one head, no biases, and is not trained.
-# [The page on the bypass](03_weight_bypass.py#what-the-bypass-needs) measures each condition.
+# [The page on the bypass](../pytorch/bypass.py#what-the-bypass-needs) measures each condition.
 
 
 # %%
@@ -466,7 +466,7 @@ variances
 # %% [markdown]
 # ## Exercises
 #
-# `check` judges an answer by the name in brackets: [how to do the exercises](../start.md#do-the-exercises).
+# `check` judges an answer by the name in brackets: [how to do the exercises](../install.md#do-the-exercises).
 #
 # **Weights that tell** (`weights-that-tell`). Write `fill(module)`, which fills an `nn.MultiheadAttention` in such a
 # way that every mistake shows. Biases left out, a matrix not transposed, heads exchanged, rows read head by head: all
@@ -532,9 +532,9 @@ check("mend-the-class", Mended)
 # %% [markdown]
 # ## What to read next
 #
-# - [Heads](09_heads.py), [masks](09_masks.py) and [numbers](09_numbers.py): the museum's other rooms.
-# - [Where are my weights?](07_layouts.py): the same weights in every layout, and how to convert them.
-# - [The doctor](18_doctor.py) fills your module and compares it.
+# - [Heads](heads.py), [masks](masks.py) and [numbers](numbers.py): the museum's other rooms.
+# - [Where are my weights?](../pytorch/layouts.py): the same weights in every layout, and how to convert them.
+# - [The doctor](../doctor.py) fills your module and compares it.
 #
 # ## References
 #

@@ -17,8 +17,8 @@
 # `(6, 13)`<!--== grown[2] -->. In spite of its name `add_bias_kv` adds nothing *to* the keys. It would be of no use: a
 # constant added to all keys moves no<!--== "no" if shift_gap < 1e-5 else "some" --> weight, up to rounding.
 #
-# **You should know** [what attention computes](01_what_is_attention.py), what `True` means in a [mask](05_masks.py),
-# how to [switch a module's matrices off](03_weight_bypass.py), and what a step of training is. **You will know** which
+# **You should know** [what attention computes](attention.py), what `True` means in a [mask](../pytorch/masks.py),
+# how to [switch a module's matrices off](../pytorch/bypass.py), and what a step of training is. **You will know** which
 # input of a module decides which size, what a causal mask means when there are more keys than queries, what both
 # options compute, and what they are good for.
 
@@ -180,12 +180,12 @@ causal.int(), causal_off
 # top left<!--= "left" if torch.allclose(top_left[0], X[0]) else "right" -->: it is off by 1.05<!--= causal_off -->, and
 # a single new token sees nothing but the first<!--= "first" if torch.allclose(single[0], X[0]) else "last" --> key.
 # `nn.MultiheadAttention` aligns nothing, it wants the mask: give it `~masks.causal(queries, keys)`.
-# ([Masks](05_masks.py) has both pictures.)
+# ([Masks](../pytorch/masks.py) has both pictures.)
 #
 # ## A pair that comes from no sequence
 #
 # Now the options. To see attention alone, take a module with one head whose matrices are the identity ([the
-# bypass](03_weight_bypass.py)), and look at what it has to learn:
+# bypass](../pytorch/bypass.py)), and look at what it has to learn:
 
 
 # %%
@@ -265,7 +265,8 @@ without[0].isnan().all(), alone[0].isnan().any()
 # o, a = scaled_dot_product_attention(q, k, v, need_weights=True) -->
 #
 # That is the output of a layer with another bias at its end. (The same holds for the key's part of `in_proj_bias`: it
-# moves no output, and is not missed, as [an exercise](07_from_scratch.py#exercises) shows.) Appended, the pair competes
+# moves no output, and is not missed, as [an exercise](../pytorch/from_scratch.py#exercises) shows.) Appended, the pair
+# competes
 # with the others. Take twice<!--== "twice" if factor == 2 else "once" --> the vector of *order* for both, and compare:
 
 # %%
@@ -435,7 +436,7 @@ uses_bias_k(right), uses_bias_k(broken)
 #
 # ## Exercises
 #
-# `check` judges an answer by the name in brackets: [how to do the exercises](../start.md#do-the-exercises).
+# `check` judges an answer by the name in brackets: [how to do the exercises](../install.md#do-the-exercises).
 #
 # **Ask another sequence** (`cross-attention`). Write `cross(x, memory)` for tensors of (batch, tokens, features): every
 # token of `x` gets an average of the tokens of `memory`, without matrices.
@@ -503,9 +504,10 @@ assert check("softmax-one", softmax_one)
 # %% [markdown]
 # ## What to read next
 #
-# - [The bias that is none](09_weights.py#bias-kv-as-shift): the museum has the shift, and other mistakes about weights.
-# - [Masks](05_masks.py): the alignment of causal masks, and what else a mask can say.
-# - [Is my multi-head attention right?](07_from_scratch.py) holds both options, with all others, to PyTorch's.
+# - [The bias that is none](../museum/weights.py#bias-kv-as-shift): the museum has the shift, and other mistakes about
+# weights.
+# - [Masks](../pytorch/masks.py): the alignment of causal masks, and what else a mask can say.
+# - [Is my multi-head attention right?](../pytorch/from_scratch.py) holds both options, with all others, to PyTorch's.
 #
 # ## References
 #

@@ -41,7 +41,7 @@ from unmasked.heads import merge_heads, split_heads
 # %% [markdown]
 # ## Attention without learned matrices
 #
-# (If you come from [attention by hand](01_what_is_attention.py#by-hand), you know these numbers: go on to
+# (If you come from [attention by hand](../learn/attention.py#by-hand), you know these numbers: go on to
 # [what the module adds](#what-the-module-adds).)
 #
 # A sequence is a matrix with one row for each *token*: a word, or a piece of one. The row is the token's *embedding*,
@@ -280,7 +280,7 @@ agree(by_hand(x, x, x)[0], by_package(x, x, x)[0])
 # Now with words. In "I must go back to my ship and to my crew", which words does *ship* take from?
 #
 # The vectors come with the package and have 50<!--== tokens.size(1) --> numbers each; they are
-# [GloVe's vectors](01_what_is_attention.py#words-as-vectors).
+# [GloVe's vectors](../learn/attention.py#words-as-vectors).
 
 # %%
 sentence = "I must go back to my ship and to my crew"
@@ -563,7 +563,7 @@ packed.abs().max().item(), bounds
 #
 # ## A mistake with the right shape
 #
-# Without [`batch_first=True`](09_heads.py#batch-first-forgotten), the module reads its input as (tokens, batch,
+# Without [`batch_first=True`](../museum/heads.py#batch-first-forgotten), the module reads its input as (tokens, batch,
 # features). A batch of one sequence with three tokens is then three sequences with one token each, and a token that is
 # alone gives all weight to itself. (`one`, from above, is such a batch: its shape is {{ tuple(one.shape) }}.) Nothing
 # complains: the output has the shape that it should have.
@@ -601,7 +601,7 @@ assert who_notices(wrong) == [False, False, True]
 # %% [markdown]
 # ## Exercises
 #
-# `check` judges an answer by the name in brackets: [how to do the exercises](../start.md#do-the-exercises).
+# `check` judges an answer by the name in brackets: [how to do the exercises](../install.md#do-the-exercises).
 #
 # Each asks for a module: begin with `bypass_(nn.MultiheadAttention(50, 1, batch_first=True))`.
 #
@@ -683,9 +683,10 @@ assert check("hidden-matrix", hidden)
 # %% [markdown]
 # ## What to read next
 #
-# - [What is attention?](01_what_is_attention.py) takes (3.1) apart on the *ship* sentences.
-# - [Multi-head attention from scratch](07_from_scratch.py) builds the whole module and compares it with PyTorch's.
-# - [Notation](../notation.md) defines every symbol; the [API reference](../reference.md) has `bypass_`, `bypassed` and
+# - [What is attention?](../learn/attention.py) takes (3.1) apart on the *ship* sentences.
+# - [Multi-head attention from scratch](from_scratch.py) builds the whole module and compares it with PyTorch's.
+# - [Notation](../notation.md) defines every symbol; the [API reference](../reference/index.md) has `bypass_`,
+# `bypassed` and
 #   `is_bypassed`.
 #
 # ## References

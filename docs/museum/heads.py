@@ -24,8 +24,8 @@
 # | [swapped batch and tokens](#batch-and-tokens-swapped) | 3.3<!--== off["batch-and-tokens-swapped"] --> | one item |
 # | [tested with a head_dim of one](#head-dim-one) | 0.6<!--== off["head-dim-one"] --> | one feature in a head |
 #
-# **You should know** [how one matrix holds many heads](06_heads.py). **You will know** which sizes a test needs, and a
-# check for each mistake. The [museum's index](09_museum.py) finds a mistake by what you see.
+# **You should know** [how one matrix holds many heads](../pytorch/heads.py). **You will know** which sizes a test needs, and a
+# check for each mistake. The [museum's index](index.py) finds a mistake by what you see.
 
 # %%
 import math
@@ -443,11 +443,11 @@ else:
 #
 # ## Exercises
 #
-# `check` judges an answer by the name in brackets: [how to do the exercises](../start.md#do-the-exercises).
+# `check` judges an answer by the name in brackets: [how to do the exercises](../install.md#do-the-exercises).
 #
 # **Sizes that tell** (`sizes-that-tell`). Give four<!--= split_heads(draw(B, N, H * D), H).dim() --> numbers, for batch, tokens, heads and
 # head_dim, at which no mistake hides. They are tried on the wrong versions of [the
-# index, with its test](09_museum.py#a-test-that-passes-everything). Then see which hide if you make one of them smaller.
+# index, with its test](index.py#a-test-that-passes-everything). Then see which hide if you make one of them smaller.
 #
 # ??? question "Hint"
 #
@@ -479,9 +479,9 @@ check("undo-a-bare-merge", repair)
 # %% [markdown]
 # ## What to read next
 #
-# - [Masks](09_masks.py), [weights](09_weights.py) and [numbers](09_numbers.py): the museum's other rooms.
-# - [How does one matrix hold many heads?](06_heads.py): the right versions, and why they are right.
-# - [The doctor](18_doctor.py) tries these probes on your module.
+# - [Masks](masks.py), [weights](weights.py) and [numbers](numbers.py): the museum's other rooms.
+# - [How does one matrix hold many heads?](../pytorch/heads.py): the right versions, and why they are right.
+# - [The doctor](../doctor.py) tries these probes on your module.
 #
 # ## References
 #

@@ -18,7 +18,7 @@
 # norms["unscaled"].median() < norms["scaled"].median() / 50 else "everything" -->, and all together
 # 9.4<!--== together["unscaled"] / together["scaled"] --> times as much.
 #
-# **You should know** [what attention computes](01_what_is_attention.py), and what mean, variance and gradient are.
+# **You should know** [what attention computes](../learn/attention.py), and what mean, variance and gradient are.
 # **You will know** where the root comes from, what its absence does to weights and gradients, which $d$ belongs under
 # it with many heads, what it assumes, and a check that finds the wrong one.
 
@@ -287,10 +287,11 @@ table(rows, list(largest), ["largest weight", "median norm", "norm of all", "sha
 #
 # Models usually run several attentions side by side, each on its own slice of the projected<!--== "projected" if
 # torch.allclose(theirs, ours, atol=1e-5) else "raw" --> features; each is called a *head* ([a page of
-# heads](06_heads.py)). The $d$ under the root is that of one head, since its dot products run over its own features
+# heads](heads.py)). The $d$ under the root is that of one head, since its dot products run over its own features
 # alone. A model that is 512<!--== width --> features wide and has eight<!--== num_heads --> heads divides by
 # the root of 64<!--== head_dim -->, not of 512<!--== width -->. With [the width under the
-# root](09_numbers.py#wrong-d-in-scale) nothing fails, but all scores are too small<!--== "small" if by_width.std() <
+# root](../museum/numbers.py#wrong-d-in-scale) nothing fails, but all scores are too small<!--== "small" if
+# by_width.std() <
 # by_head.std() else "large" -->, by the root of the number of heads.
 
 # %%
@@ -370,7 +371,7 @@ table(torch.tensor(list(new.values())), list(new), ["bound", "by (2.5)", "var(q)
 #
 # With `nn.Linear` a query's features have the variance 0.33<!--= new["nn.Linear"][2] -->, a third, and scores 0.11<!--=
 # new["nn.Linear"][3] -->, its square. PyTorch's module packs three matrices into one ([how fresh
-# matrices then come out](03_weight_bypass.py#where-fresh-matrices-come-from)) and has 0.50<!--=
+# matrices then come out](bypass.py#where-fresh-matrices-come-from)) and has 0.50<!--=
 # new["nn.MultiheadAttention"][2] --> and 0.25<!--= new["nn.MultiheadAttention"][3] -->. Only *Xavier*'s draw for a
 # square matrix, with the bound $\sqrt{6 / (\text{rows} + \text{columns})}$, meets the assumption. But with another
 # width the same variances<!--= all(abs(a / b - 1) < 0.1 for name in new for a, b in zip(new[name][1:],
@@ -474,7 +475,7 @@ table(torch.tensor([*own.values(), [d**0.5 for d in asked]]), [*own, "it must be
 #
 # ## Exercises
 #
-# `check` judges an answer by the name in brackets: [how to do the exercises](../start.md#do-the-exercises).
+# `check` judges an answer by the name in brackets: [how to do the exercises](../install.md#do-the-exercises).
 #
 # **Scores** (`scaled-scores`). Write `scores(q, k)` for q with the axes (..., queries, features) and k with (..., keys,
 # features).
@@ -537,9 +538,9 @@ feedback
 # %% [markdown]
 # ## What to read next
 #
-# - [The weight bypass](03_weight_bypass.py): the learned matrices of PyTorch's module, and how to switch them off.
-# - [How does one matrix hold many heads?](06_heads.py), where the heads' features come from.
-# - [The museum of mistakes](09_numbers.py): the scale left out, the root of another $d$, a global read inside.
+# - [The weight bypass](bypass.py): the learned matrices of PyTorch's module, and how to switch them off.
+# - [How does one matrix hold many heads?](heads.py), where the heads' features come from.
+# - [The museum of mistakes](../museum/numbers.py): the scale left out, the root of another $d$, a global read inside.
 # - [Notation](../notation.md) for the symbols.
 #
 # ## References

@@ -27,8 +27,8 @@
 # | A checkpoint that fails | [a mask kept in it](#mask-buffer) | nothing<!--== same_output --> | one context length |
 # | Memory runs out | [a mask for every head](#expanded-mask) | nothing<!--== same_weights --> | short inputs |
 #
-# **You should know** [what a mask is](05_masks.py). **You will know** what each wrong one does, the sizes at which it
-# hides, and a check that finds it. The [museum's index](09_museum.py) has the other rooms.
+# **You should know** [what a mask is](../pytorch/masks.py). **You will know** what each wrong one does, the sizes at which it
+# hides, and a check that finds it. The [museum's index](index.py) has the other rooms.
 
 # %%
 import math
@@ -248,7 +248,7 @@ def ones_added(x):
 exhibit("ones", ones_added, right)
 
 # %% [markdown]
-# PyTorch has one exception: on its [fast path for such masks](05_masks.py#masks-of-numbers-are-added), `nn.TransformerEncoderLayer`
+# PyTorch has one exception: on its [fast path for such masks](../pytorch/masks.py#masks-of-numbers-are-added), `nn.TransformerEncoderLayer`
 # treats every number that is not zero as minus infinity. On that path ones in the hidden places happen to give the
 # right mask. So the mistake **hides**: the model is trained with next to no mask, and its tests run with the right one.
 # And a right floating mask is lost, such as ALiBi, which here takes off half
@@ -548,7 +548,7 @@ plot.table(["A row that may see nothing", *modes], rows)
 # three programs. With weights it runs a softmax of its own, which gives NaN<!--= blind["nn.MultiheadAttention,
 # need_weights=True", "bool"][0] -->. Without them it calls PyTorch's function, which gives zeros<!--=
 # blind["nn.MultiheadAttention, need_weights=False", "bool"][1] -->. In evaluation without gradients, self-attention
-# with `batch_first=True` takes the fast path ([for a row of nothing](05_masks.py#when-a-row-allows-nothing)), which gives NaN<!--= blind["nn.MultiheadAttention, need_weights=False", "bool"][2] -->, but not for a floating
+# with `batch_first=True` takes the fast path ([for a row of nothing](../pytorch/masks.py#when-a-row-allows-nothing)), which gives NaN<!--= blind["nn.MultiheadAttention, need_weights=False", "bool"][2] -->, but not for a floating
 # mask: zeros<!--= blind["nn.MultiheadAttention, need_weights=False", "float"][2] -->. A layer with an odd number of
 # heads takes no fast path, and gives zeros<!--= blind["nn.TransformerEncoderLayer, 3 heads", "bool"][2] -->. With
 # `torch.backends.mha.set_fastpath_enabled(False)`, the last column of every table of this page equals<!--= "equals" if
@@ -802,7 +802,7 @@ mebibytes
 # %% [markdown]
 # ## Exercises
 #
-# `check` judges an answer by the name in brackets: [how to do the exercises](../start.md#do-the-exercises).
+# `check` judges an answer by the name in brackets: [how to do the exercises](../install.md#do-the-exercises).
 #
 # **A test for leaks** (`leak-test`). Write `looks_ahead(f, x)`: does a later token reach an earlier output of `f`, for
 # `x` of (batch, tokens, features)? The check gives it functions with the mistakes of this page, and some without.
@@ -846,9 +846,9 @@ check("module-mask", module_mask)
 # %% [markdown]
 # ## What to read next
 #
-# - The museum's other rooms: [heads](09_heads.py), [learned weights](09_weights.py), [numbers](09_numbers.py).
-# - [Who may see whom?](05_masks.py): how masks are made.
-# - [The doctor](18_doctor.py) asks your module all of this page's questions.
+# - The museum's other rooms: [heads](heads.py), [learned weights](weights.py), [numbers](numbers.py).
+# - [Who may see whom?](../pytorch/masks.py): how masks are made.
+# - [The doctor](../doctor.py) asks your module all of this page's questions.
 #
 # ## References
 #
