@@ -27,8 +27,8 @@ import torch
 import torch.nn.functional as F
 
 from unmasked import plot, probes
-from unmasked.exercises import museum as exercises
-from unmasked.exercises.museum import WRONG, right
+from unmasked.exercises.museum import index as exercises
+from unmasked.exercises.museum.index import WRONG, right
 from unmasked.museum import ENTRIES, SYMPTOMS
 
 

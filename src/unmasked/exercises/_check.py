@@ -91,8 +91,8 @@ def exercises() -> dict[str, Any]:
         'Each token may see itself and what stands before it, and nothing else.'
     """
     package = importlib.import_module(__package__)
-    for module in pkgutil.iter_modules(package.__path__):
-        importlib.import_module(f"{__package__}.{module.name}")
+    for module in pkgutil.walk_packages(package.__path__, f"{__package__}."):
+        importlib.import_module(module.name)
     return dict(sorted(_EXERCISES.items(), key=lambda each: each[1].page))
 
 

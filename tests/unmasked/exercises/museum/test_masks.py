@@ -126,6 +126,6 @@ def test_wrong_masks_for_each_head_are_told_apart(answer, cause, said):
 def test_the_functions_that_leak_are_those_of_the_page():
     x = torch.randn(1, 4, 3, generator=torch.Generator().manual_seed(1))
     leaked = F.scaled_dot_product_attention(x, x, x, attn_mask=~masks.causal(4))
-    from unmasked.exercises.museum_masks import _LEAKY
+    from unmasked.exercises.museum.masks import _LEAKY
 
     torch.testing.assert_close(_LEAKY["attention with the mask of the other polarity"][1](x), leaked)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from unmasked import museum
 from unmasked.exercises import check
-from unmasked.exercises.museum import WRONG, mysteries, right
+from unmasked.exercises.museum.index import WRONG, mysteries, right
 from unmasked.heads import merge_heads, split_heads
 from unmasked.probes import differs, mixes_items, sees_the_future
 

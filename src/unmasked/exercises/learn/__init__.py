@@ -1,0 +1,1 @@
+"""The exercises of the pages that teach attention."""
