@@ -23,6 +23,8 @@ class Grid:
         panels: The matrices under their titles, row by row; whole numbers are written without decimals.
         rows: The names of the rows.
         columns: The names of the columns.
+        attention: Whether rows are queries and columns are keys. The axes then say so, a zero stays unprinted, and
+            a truth value says who may see whom.
     """
 
     title: str
@@ -30,12 +32,13 @@ class Grid:
     panels: Sequence[tuple[str, Sequence[Sequence[float | int]]]]
     rows: Sequence[str]
     columns: Sequence[str]
+    attention: bool = False
 
     def __str__(self) -> str:
         lines = [self._caption]
         for title, matrix in self.panels:
             cells = [
-                ["", *self.columns],
+                ["queries \\ keys" if self.attention else "", *self.columns],
                 *([name, *map(_write, row)] for name, row in zip(self.rows, matrix, strict=True)),
             ]
             widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
@@ -52,11 +55,12 @@ class Grid:
         panels = []
         for title, matrix in self.panels:
             body = "".join(
-                f'<tr><th scope="row">{escape(name)}</th>{"".join(_cell(v, largest) for v in row)}</tr>'
+                f'<tr><th scope="row">{escape(name)}</th>{"".join(_cell(v, largest, self.attention) for v in row)}</tr>'
                 for name, row in zip(self.rows, matrix, strict=True)
             )
             above = f"{self.title} {title}".strip() if title else self._caption
-            top = f"<thead><tr><td></td>{head}</tr></thead>"
+            corner = '<td class="axes">queries ↓ keys →</td>' if self.attention else "<td></td>"
+            top = f"<thead><tr>{corner}{head}</tr></thead>"
             panels.append(f'<table class="tensor"><caption>{escape(above)}</caption>{top}<tbody>{body}</tbody></table>')
         inside, group = "".join(panels), f' role="group" aria-label="{escape(self._caption)}"'
         return f'<style>{_STYLE}</style><div class="tensors"{group * (len(panels) > 1)}>{inside}</div>'
@@ -75,14 +79,26 @@ _STYLE = (
     "white-space:nowrap}"
     "table.tensor td{padding:.25em .35em;min-width:2.2em;text-align:right;font-variant-numeric:tabular-nums;border:0;"
     "border-radius:2px}"
+    "table.tensor td.axes{font-size:.6rem;opacity:.8;text-align:left;white-space:normal}"
+    "table.tensor td.blocked{background:"
+    "repeating-linear-gradient(45deg,rgba(128,128,128,.4) 0 1px,transparent 1px 5px)}"
+    "table.tensor td span{position:absolute;clip-path:inset(50%);width:1px;height:1px;overflow:hidden}"
+    "table.tensor tbody tr:hover>*{outline:1px solid rgba(128,128,128,.5)}"
 )
 
 
-def _cell(value: float | int, largest: float) -> str:
+def _cell(value: float | int, largest: float, attention: bool) -> str:
+    if attention and isinstance(value, bool):
+        if not value:
+            return '<td class="blocked"><span>blocked</span></td>'
+        return f'<td style="background:rgba({_POSITIVE},{_STRONGEST})"><span>sees</span></td>'
     strength = _STRONGEST * min(1.0, abs(value) / largest) if math.isfinite(value) else 0.0
     colour = f"rgba({_NEGATIVE if value < 0 else _POSITIVE},{strength:.3f})"
-    return f'<td style="background:{colour}">{_write(value)}</td>'
+    written = "" if attention and value == 0 else _write(value)
+    return f'<td style="background:{colour}">{written}</td>'
 
 
 def _write(value: float | int) -> str:
+    if isinstance(value, bool):
+        return str(int(value))
     return f"{value:{'d' if isinstance(value, int) else 'z.2f'}}".replace("inf", "∞").replace("-", "−")

@@ -76,7 +76,15 @@ def figure(width: float, height: float) -> Iterator[Figure]:
         yield PageFigure(width, height)
 
 
-def grid(values: Matrices, name: str = "", *, rows: Labels = None, columns: Labels = None) -> Grid:
+def grid(
+    values: Matrices,
+    name: str = "",
+    *,
+    rows: Labels = None,
+    columns: Labels = None,
+    queries: Sequence[object] | None = None,
+    keys: Sequence[object] | None = None,
+) -> Grid:
     """A small tensor as coloured cells that keep their digits: the stronger the colour, the larger the number.
 
     Args:
@@ -85,12 +93,16 @@ def grid(values: Matrices, name: str = "", *, rows: Labels = None, columns: Labe
         name: What the numbers are.
         rows: The names of the rows; by default their places.
         columns: The names of the columns.
+        queries: The names of the rows of attention weights, or of a boolean mask. The axes then say that rows are
+            queries and columns are keys; zeros stay unprinted, what a mask allows is filled and what it blocks hatched.
+        keys: The names of the columns beside `queries`; by default the same names, where the matrix is square.
 
     Returns:
         What a notebook shows as HTML, and prints as digits.
 
     Raises:
-        ValueError: There are no numbers or too many, or names that are not as many as rows or columns.
+        ValueError: There are no numbers or too many, names that are not as many as rows or columns, or names both of
+            rows or columns and of queries or keys.
 
     Examples:
         >>> grid(torch.tensor([[1.0, -0.5]]), "scores")
@@ -112,19 +124,27 @@ def grid(values: Matrices, name: str = "", *, rows: Labels = None, columns: Labe
             "cut out a part, or draw it with plot.heatmap"
         )
     *outer, height, width = (1, 1, *shape)[-max(2, len(shape)) :]
-    for axis, names, size in (("rows", rows, height), ("columns", columns, width)):
+    attention = queries is not None or keys is not None
+    if attention and (rows is not None or columns is not None):
+        raise ValueError("pass rows and columns, or queries and keys, not both: they name the same two axes")
+    if attention:
+        rows = None if queries is None else [str(name) for name in queries]
+        columns = rows if keys is None and height == width else None if keys is None else [str(name) for name in keys]
+    named = ("queries", "keys") if attention else ("rows", "columns")
+    for axis, names, size in zip(named, (rows, columns), (height, width), strict=True):
         if names is not None and len(names) != size:
             raise ValueError(f"{axis} has {len(names)} names, but values is {shape}: pass {size}")
     panels = []
     for title, tensor in given.items():
         matrices = tensor.detach().cpu().reshape(*outer, height, width)
-        matrices = matrices.double() if matrices.is_floating_point() else matrices.long()
+        if matrices.dtype != torch.bool or not attention:
+            matrices = matrices.double() if matrices.is_floating_point() else matrices.long()
         for place in product(*map(range, outer)):
             panels.append(
                 (f"{title} [{', '.join(map(str, place))}]".lstrip() if place else title, matrices[place].tolist())
             )
     numbered = [list(map(str, range(size))) for size in (height, width)]
-    return Grid(name, shape, panels, rows or numbered[0], columns or numbered[1])
+    return Grid(name, shape, panels, rows or numbered[0], columns or numbered[1], attention)
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:

@@ -106,3 +106,28 @@ def test_gradients_integers_and_booleans_have_grids_too():
     assert "1.00" in str(plot.grid(torch.ones(1, 2, requires_grad=True)))
     assert str(plot.grid(torch.tensor(3))) == "()\n   0\n0  3"
     assert str(plot.grid(torch.tensor([True]))) == "(1,)\n   0\n0  1"
+
+
+def test_attention_says_that_rows_are_queries_and_leaves_zeros_unprinted():
+    weights = torch.tensor([[1.0, 0.0], [0.25, 0.75]])
+    shown = plot.grid(weights, "weights", queries=["my", "ship"])
+    assert str(shown).splitlines()[1].split() == ["queries", "\\", "keys", "my", "ship"]
+    html = shown._repr_html_()
+    assert '<td class="axes">queries ↓ keys →</td>' in html
+    assert re.findall(r"<td style[^>]*>([^<]*)</td>", html) == ["1.00", "", "0.25", "0.75"]
+    assert re.findall(r'<th scope="col"[^>]*>([^<]+)<', html) == ["my", "ship"]
+    assert 'class="axes"' not in plot.grid(weights, "weights", rows=["my", "ship"])._repr_html_()
+
+
+def test_a_mask_fills_what_it_allows_and_hatches_what_it_blocks():
+    html = plot.grid(torch.ones(2, 3).tril(1).bool(), "mask", queries=range(2), keys=["a", "b", "c"])._repr_html_()
+    assert html.count("<span>sees</span></td>") == 5
+    assert html.count('<td class="blocked"><span>blocked</span></td>') == 1
+    assert str(plot.grid(torch.tensor([[True, False]]), queries=["a"])).splitlines()[-1].split() == ["a", "1", "0"]
+
+
+def test_the_two_axes_have_one_kind_of_name():
+    with pytest.raises(ValueError, match=r"pass rows and columns, or queries and keys, not both"):
+        plot.grid(torch.ones(1, 1), rows=["a"], keys=["b"])
+    with pytest.raises(ValueError, match=r"keys has 1 names, but values is \(2, 3\): pass 3"):
+        plot.grid(torch.ones(2, 3), keys=["a"])
