@@ -53,7 +53,10 @@ class Fresh(nn.Module):
     def forward(self, x):
         batch, tokens, width = x.shape
         parts = self.to_qkv(x).chunk(3, dim=-1)
-        q, k, v = (part.view(batch, tokens, self.heads, -1).transpose(1, 2) for part in parts)
+        q, k, v = (
+            part.view(batch, tokens, self.heads, -1).transpose(1, 2)
+            for part in parts
+        )
         scores = q @ k.mT / math.sqrt(q.size(-1))
         future = torch.ones(tokens, tokens).triu(1)
         weights = (scores + future.to(x.dtype) * -9).softmax(dim=-1)
@@ -79,14 +82,19 @@ class MaskRepaired(Fresh):
     def forward(self, x):
         batch, tokens, width = x.shape
         parts = self.to_qkv(x).chunk(3, dim=-1)
-        q, k, v = (part.view(batch, tokens, self.heads, -1).transpose(1, 2) for part in parts)
+        q, k, v = (
+            part.view(batch, tokens, self.heads, -1).transpose(1, 2)
+            for part in parts
+        )
         scores = q @ k.mT / math.sqrt(q.size(-1))
         future = torch.ones(tokens, tokens, dtype=torch.bool).triu(1)
         context = scores.masked_fill(future, -torch.inf).softmax(dim=-1) @ v
         return self.merge(context, width)
 
     def merge(self, context, width):
-        return self.to_out(context.reshape(context.size(0), context.size(2), width))
+        return self.to_out(
+            context.reshape(context.size(0), context.size(2), width)
+        )
 
 
 class Repaired(MaskRepaired):
@@ -131,8 +139,16 @@ healed
 torch.manual_seed(2)
 x = torch.randn(4, 5, 12)
 
-for probe in (probes.sees_the_future, probes.breaks_equivariance, probes.is_no_average, probes.mixes_items):
-    assert probe is probes.sees_the_future or probe(lambda x: self_attention(x).context, x) is None
+for probe in (
+    probes.sees_the_future,
+    probes.breaks_equivariance,
+    probes.is_no_average,
+    probes.mixes_items,
+):
+    assert (
+        probe is probes.sees_the_future
+        or probe(lambda x: self_attention(x).context, x) is None
+    )
     print(f"{probe.__name__}: {probe(fresh, x)}")
 
 # %% [markdown]
@@ -159,11 +175,18 @@ print(inspect.getsource(attend))
 torch.manual_seed(3)
 suspect = MaskRepaired(12, 3).double()
 x = torch.randn(4, 5, 12, dtype=torch.float64)
-q, k, v = (part.unflatten(-1, (3, 4)).transpose(1, 2) for part in suspect.to_qkv(x).chunk(3, dim=-1))
+q, k, v = (
+    part.unflatten(-1, (3, 4)).transpose(1, 2)
+    for part in suspect.to_qkv(x).chunk(3, dim=-1)
+)
 hidden = torch.ones(5, 5, dtype=torch.bool).triu(1)
 
 
-def attended(scale=0.5, fill=-torch.inf, merge=lambda context: context.transpose(1, 2).flatten(2)):
+def attended(
+    scale=0.5,
+    fill=-torch.inf,
+    merge=lambda context: context.transpose(1, 2).flatten(2),
+):
     context = (q @ k.mT * scale).masked_fill(hidden, fill).softmax(dim=-1) @ v
     return suspect.to_out(merge(context))
 
@@ -172,10 +195,18 @@ hypotheses = {
     "right": attended(),
     "missing-scale": attended(scale=1.0),
     "no mask": attended(fill=0.0),
-    "merge-without-transpose": attended(merge=lambda context: context.reshape(4, 5, 12)),
+    "merge-without-transpose": attended(
+        merge=lambda context: context.reshape(4, 5, 12)
+    ),
 }
-off = {name: (suspect(x) - output).abs().max().item() for name, output in hypotheses.items()}
-plot.table(("hypothesis", "off by"), [(name, f"{gap:.1e}") for name, gap in off.items()])
+off = {
+    name: (suspect(x) - output).abs().max().item()
+    for name, output in hypotheses.items()
+}
+plot.table(
+    ("hypothesis", "off by"),
+    [(name, f"{gap:.1e}") for name, gap in off.items()],
+)
 
 # %% [markdown]
 # One<!--= sum(gap < 1e-9 for gap in off.values()) --> is off by no more than rounding; the others by more
@@ -187,8 +218,12 @@ from unmasked.doctor._mistakes import Case
 from unmasked.doctor._weights import Weights
 
 roles = ("query", "key", "value")
-matrices = dict(zip(roles, suspect.to_qkv.weight.chunk(3), strict=True)) | {"out": suspect.to_out.weight}
-biases = dict(zip(roles, suspect.to_qkv.bias.chunk(3), strict=True)) | {"out": suspect.to_out.bias}
+matrices = dict(zip(roles, suspect.to_qkv.weight.chunk(3), strict=True)) | {
+    "out": suspect.to_out.weight
+}
+biases = dict(zip(roles, suspect.to_qkv.bias.chunk(3), strict=True)) | {
+    "out": suspect.to_out.bias
+}
 case = Case(x, x, x, ~hidden, Weights(matrices, biases, heads=3, kv_heads=3))
 torch.testing.assert_close(attend(case), hypotheses["right"])
 
@@ -204,7 +239,10 @@ torch.manual_seed(4)
 well = patients.ward(HEALTHY)
 assert all(report.ok for report in well.values())
 
-rows = [(name, "no finding", ", ".join(c.cause for c in report.cautions)) for name, report in well.items()]
+rows = [
+    (name, "no finding", ", ".join(c.cause for c in report.cautions))
+    for name, report in well.items()
+]
 plot.table(("correct implementation", "the doctor", "cautions"), rows)
 
 # %% [markdown]
@@ -220,10 +258,16 @@ plot.table(("correct implementation", "the doctor", "cautions"), rows)
 #| timeout: 300
 torch.manual_seed(5)
 ill = patients.ward(SICK)
-assert {patient.cause for patient in SICK.values()} | NOT_SEEN.keys() == museum.ENTRIES.keys()
+assert {
+    patient.cause for patient in SICK.values()
+} | NOT_SEEN.keys() == museum.ENTRIES.keys()
 assert all(ill[name].causes == (SICK[name].cause,) for name in SICK)
 
-rows = [(name, f.cause, "proved" if f.certain else "likely") for name, r in ill.items() for f in r.findings]
+rows = [
+    (name, f.cause, "proved" if f.certain else "likely")
+    for name, r in ill.items()
+    for f in r.findings
+]
 plot.table(("planted", "named", ""), rows)
 
 # %% [markdown]
@@ -231,8 +275,18 @@ plot.table(("planted", "named", ""), rows)
 # for some patients, how far each hypothesis is from the patient's own output. Only the right one is at zero.
 
 # %% tags=["hide-input"]
-chosen = ["merge-without-transpose", "view-without-transpose", "missing-scale", "wrong-d-in-scale"]
-chosen += ["softmax-over-queries", "weights-not-normalized", "wrong-value", "weight-not-transposed"]
+chosen = [
+    "merge-without-transpose",
+    "view-without-transpose",
+    "missing-scale",
+    "wrong-d-in-scale",
+]
+chosen += [
+    "softmax-over-queries",
+    "weights-not-normalized",
+    "wrong-value",
+    "weight-not-transposed",
+]
 
 torch.manual_seed(6)
 plain = patients.Plain().double().eval().requires_grad_(False)
@@ -242,12 +296,21 @@ for name in chosen:
     patient = SICK[name].make().double().eval().requires_grad_(False)
     patient.load_state_dict(plain.state_dict())
     outputs[name] = patient(tokens)
-apart = torch.stack([torch.stack([(a - b).abs().mean() for b in outputs.values()]) for a in outputs.values()])
+apart = torch.stack(
+    [
+        torch.stack([(a - b).abs().mean() for b in outputs.values()])
+        for a in outputs.values()
+    ]
+)
 
 # %% tags=["hide-input"]
 #| alt: A heat map, a row for each patient and a column for each hypothesis, eight<!--= len(chosen) --> of both. The
 #|   diagonal is zero: the hypothesis that names the patient's mistake gives the patient's output. No other cell is.
-plot.heatmap({"difference from the patient's output": apart.clamp(max=1)}, queries=chosen, keys=chosen)
+plot.heatmap(
+    {"difference from the patient's output": apart.clamp(max=1)},
+    queries=chosen,
+    keys=chosen,
+)
 
 # %% [markdown]
 # On the diagonal no difference exceeds<!--= "exceeds" if apart.diagonal().max() < 1e-9 else "equals" --> rounding; the
@@ -272,8 +335,17 @@ class Renamed(nn.Module):
         self.rows, self.out = nn.Linear(12, 36), nn.Linear(12, 12)
 
     def forward(self, x):
-        q, k, v = self.rows(x).unflatten(-1, (3, 12)).transpose(1, 2).chunk(3, dim=-1)
-        return self.out(nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+        q, k, v = (
+            self.rows(x)
+            .unflatten(-1, (3, 12))
+            .transpose(1, 2)
+            .chunk(3, dim=-1)
+        )
+        return self.out(
+            nn.functional.scaled_dot_product_attention(q, k, v)
+            .transpose(1, 2)
+            .flatten(2)
+        )
 
 
 torch.manual_seed(7)
@@ -318,7 +390,12 @@ with TemporaryDirectory() as folder:
     Path(folder, "mine.py").write_text(source)
     for name in ("Right", "Wrong", "Absent"):
         words = f"-m unmasked doctor mine.py:{name} --embed-dim 12 --num-heads 3".split()
-        run = subprocess.run([sys.executable, *words], cwd=folder, capture_output=True, text=True)
+        run = subprocess.run(
+            [sys.executable, *words],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+        )
         codes[name] = run.returncode
         print("$ python", *words, "\n" + run.stdout + run.stderr)
 

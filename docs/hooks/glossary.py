@@ -29,28 +29,41 @@ PLAIN = {
     "value",
 }
 
-_ENTRY = re.compile(r"^\*\*(?P<names>[^*]+)\*\*\{ #(?P<anchor>[\w-]+) \}\n:(?P<text>.*(?:\n+ {4}.*)*)", re.MULTILINE)
+_ENTRY = re.compile(
+    r"^\*\*(?P<names>[^*]+)\*\*\{ #(?P<anchor>[\w-]+) \}\n:(?P<text>.*(?:\n+ {4}.*)*)",
+    re.MULTILINE,
+)
 # Where a link would stand in a link, in a name, in a heading, or in what a program gave.
 _CLOSED = "a|abbr|button|caption|code|details|h[1-6]|label|math|pre|script|section|style|summary|svg|th"
 _TAG = re.compile(rf"<(?P<end>/?)(?P<closed>{_CLOSED})\b[^>]*>|<[^>]*>")
-_COMMENT, _MARKS = re.compile(r"<!--.*?-->", re.DOTALL), re.compile(r"[*`]|\$[^$]*\$")
+_COMMENT, _MARKS = (
+    re.compile(r"<!--.*?-->", re.DOTALL),
+    re.compile(r"[*`]|\$[^$]*\$"),
+)
 
 
 def terms(markdown: str) -> dict[str, tuple[str, str]]:
     """The words that the glossary explains, each with its anchor and what it means."""
     found = {}
     for entry in _ENTRY.finditer(markdown):
-        meaning = " ".join(_MARKS.sub("", _COMMENT.sub("", entry["text"])).split())
+        meaning = " ".join(
+            _MARKS.sub("", _COMMENT.sub("", entry["text"])).split()
+        )
         for name in entry["names"].lower().split(", "):
             found[name] = (entry["anchor"], meaning)
     return found
 
 
-def link(html: str, glossary: dict[str, tuple[str, str]], address: str) -> str:
+def link(
+    html: str, glossary: dict[str, tuple[str, str]], address: str
+) -> str:
     """Make links of the first use of each word."""
     names = sorted(glossary.keys() - PLAIN, key=len, reverse=True)
     # A name in the middle of a longer one, as in "self-attention", is another name.
-    word = re.compile(rf"(?<![\w-])(?P<name>{'|'.join(map(re.escape, names))})s?(?![\w-])", re.IGNORECASE)
+    word = re.compile(
+        rf"(?<![\w-])(?P<name>{'|'.join(map(re.escape, names))})s?(?![\w-])",
+        re.IGNORECASE,
+    )
     told: set[str] = set()
 
     def linked(found: re.Match[str]) -> str:
@@ -69,10 +82,16 @@ def link(html: str, glossary: dict[str, tuple[str, str]], address: str) -> str:
     return "".join([*pieces, html[end:]])
 
 
-def on_page_content(html: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
+def on_page_content(
+    html: str, *, page: Page, config: MkDocsConfig, files: Files
+) -> str:
     """Link the words of the pages that teach."""
     glossary = files.get_file_from_path(GLOSSARY)
-    if glossary is None or not page.file.src_uri.startswith(("learn/", "pytorch/", "museum/", "doctor.py")):
+    if glossary is None or not page.file.src_uri.startswith(
+        ("learn/", "pytorch/", "museum/", "doctor.py")
+    ):
         return html
-    explained = terms(Path(config.docs_dir, GLOSSARY).read_text(encoding="utf-8"))
+    explained = terms(
+        Path(config.docs_dir, GLOSSARY).read_text(encoding="utf-8")
+    )
     return link(html, explained, get_relative_url(glossary.url, page.url))

@@ -39,7 +39,12 @@ from torch import nn
 from unmasked import bypass_, plot, probes, self_attention
 from unmasked.heads import merge_heads, project_loop, split_heads
 
-B, N, H, D = 2, 5, 3, 4  # batch, tokens, heads, head_dim: all differ, none is one
+B, N, H, D = (
+    2,
+    5,
+    3,
+    4,
+)  # batch, tokens, heads, head_dim: all differ, none is one
 
 
 def draw(*shape, seed=9):
@@ -63,7 +68,9 @@ off = {}
 
 
 def exhibit(slug, wrong, right, probe, hides, x=x):
-    assert probes.differs(wrong(hides), right(hides)) == 0, "it was to hide here"
+    assert probes.differs(wrong(hides), right(hides)) == 0, (
+        "it was to hide here"
+    )
     off[slug] = probes.differs(wrong(x), right(x))
     assert off[slug] > 0
     assert probe(right, x) is None
@@ -86,14 +93,25 @@ def merged_bare(x):
     return context.reshape(x.shape)
 
 
-exhibit("merge-without-transpose", merged_bare, right, probes.breaks_equivariance, hides=draw(B, 1, H * D))
+exhibit(
+    "merge-without-transpose",
+    merged_bare,
+    right,
+    probes.breaks_equivariance,
+    hides=draw(B, 1, H * D),
+)
 
 # %% [markdown]
 # To see where the numbers come from, fill each token's context with the token's own number, and merge:
 
 # %%
-tags = torch.arange(float(N))[:, None].expand(H, N, D)  # heads tokens head_dim
-merged = {"transposed back": merge_heads(tags), "bare reshape": tags.reshape(N, H * D)}
+tags = torch.arange(float(N))[:, None].expand(
+    H, N, D
+)  # heads tokens head_dim
+merged = {
+    "transposed back": merge_heads(tags),
+    "bare reshape": tags.reshape(N, H * D),
+}
 
 # %% tags=["hide-input"]
 #| alt: Two tables of five<!--= N --> rows, the output's tokens, and twelve<!--= H * D --> columns, its features.
@@ -102,7 +120,10 @@ merged = {"transposed back": merge_heads(tags), "bare reshape": tags.reshape(N, 
 #|   and the rest follows in order.
 figure = plot.heatmap(merged)
 for axes in figure.axes[:2]:
-    axes.set(xlabel="feature of the output", ylabel="token of the output" if axes is figure.axes[0] else "")
+    axes.set(
+        xlabel="feature of the output",
+        ylabel="token of the output" if axes is figure.axes[0] else "",
+    )
 figure
 
 # %% [markdown]
@@ -112,14 +133,18 @@ figure
 
 # %%
 def leaky(x):
-    return self_attention(split_heads(x, H), is_causal=True).context.reshape(x.shape)
+    return self_attention(split_heads(x, H), is_causal=True).context.reshape(
+        x.shape
+    )
 
 
 print(probes.sees_the_future(leaky, x))
 assert probes.sees_the_future(leaky, x)
 
 one_head = self_attention(split_heads(x, 1)).context
-assert torch.equal(one_head.reshape(x.shape), merge_heads(one_head))  # the same numbers, moved
+assert torch.equal(
+    one_head.reshape(x.shape), merge_heads(one_head)
+)  # the same numbers, moved
 
 # %% [markdown]
 # What training makes of the leak: a small model learns to predict the next of random tokens, which nothing can predict.
@@ -132,19 +157,34 @@ kinds = 16
 class Model(nn.Module):
     def __init__(self, merge):
         super().__init__()
-        self.embed, self.positions = nn.Embedding(kinds, H * D), nn.Parameter(torch.randn(N, H * D))
-        self.qkv, self.out = nn.Linear(H * D, 3 * H * D), nn.Linear(H * D, kinds)
+        self.embed, self.positions = (
+            nn.Embedding(kinds, H * D),
+            nn.Parameter(torch.randn(N, H * D)),
+        )
+        self.qkv, self.out = (
+            nn.Linear(H * D, 3 * H * D),
+            nn.Linear(H * D, kinds),
+        )
         self.merge = merge
 
     def loss(self, tokens):
         x = self.embed(tokens[:, :-1]) + self.positions
-        q, k, v = (split_heads(part, H) for part in self.qkv(x).chunk(3, dim=-1))
-        context = self.merge(F.scaled_dot_product_attention(q, k, v, is_causal=True))
-        return F.cross_entropy(self.out(context).flatten(0, 1), tokens[:, 1:].flatten())
+        q, k, v = (
+            split_heads(part, H) for part in self.qkv(x).chunk(3, dim=-1)
+        )
+        context = self.merge(
+            F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        )
+        return F.cross_entropy(
+            self.out(context).flatten(0, 1), tokens[:, 1:].flatten()
+        )
 
 
 losses = {}
-for name, merge in {"right": merge_heads, "bare": lambda context: context.reshape(-1, N, H * D)}.items():
+for name, merge in {
+    "right": merge_heads,
+    "bare": lambda context: context.reshape(-1, N, H * D),
+}.items():
     torch.manual_seed(9)
     model = Model(merge)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
@@ -178,7 +218,13 @@ def split_bare(x):
     return merge_heads(self_attention(heads).context)
 
 
-exhibit("view-without-transpose", split_bare, right, probes.breaks_equivariance, hides=draw(B, 1, H * D))
+exhibit(
+    "view-without-transpose",
+    split_bare,
+    right,
+    probes.breaks_equivariance,
+    hides=draw(B, 1, H * D),
+)
 assert torch.equal(x.view(B, 1, N, H * D), split_heads(x, 1))
 
 # %% [markdown]
@@ -219,10 +265,16 @@ def crosses_heads(f, x):
     changed = x.clone()
     changed[..., :width] += 1 + draw(*x.shape[:2], width)
     gap = probes.differs(f(changed)[..., width:], f(x)[..., width:])
-    return f"changing the first head moves the others by {gap:.3g}" if gap else None
+    return (
+        f"changing the first head moves the others by {gap:.3g}"
+        if gap
+        else None
+    )
 
 
-exhibit("swapped-view", swapped, right, crosses_heads, hides=draw(B, N, H * H))
+exhibit(
+    "swapped-view", swapped, right, crosses_heads, hides=draw(B, N, H * H)
+)
 
 # %% [markdown]
 # **Hides** with as many heads as features in a head, where both views are the same. A related mistake has the right
@@ -239,7 +291,10 @@ def wrong_axis(x):
 
 square = draw(B, N, H * H)
 sister = probes.differs(wrong_axis(square), right(square))
-assert square.unflatten(-1, (H, -1)).permute(0, 3, 1, 2).shape == split_heads(square, H).shape
+assert (
+    square.unflatten(-1, (H, -1)).permute(0, 3, 1, 2).shape
+    == split_heads(square, H).shape
+)
 assert sister
 assert crosses_heads(wrong_axis, square)
 
@@ -254,8 +309,12 @@ assert crosses_heads(wrong_axis, square)
 
 # %%
 def head_by_head(x, assign):
-    stacked = draw(H, H * D, D)[: x.size(0)] / math.sqrt(H * D)  # heads in head_dim
-    query = torch.empty(len(x), len(stacked), x.size(1), D)  # batch heads tokens head_dim
+    stacked = draw(H, H * D, D)[: x.size(0)] / math.sqrt(
+        H * D
+    )  # heads in head_dim
+    query = torch.empty(
+        len(x), len(stacked), x.size(1), D
+    )  # batch heads tokens head_dim
     for i, matrix in enumerate(stacked):
         assign(query, i, x @ matrix)
     return merge_heads(self_attention(query).context)
@@ -316,7 +375,14 @@ def plain(x):
     return self_attention(x).context
 
 
-exhibit("batch-transposed", turned, plain, probes.mixes_items, hides=draw(1, 1, 1), x=draw(3, 3, 3))
+exhibit(
+    "batch-transposed",
+    turned,
+    plain,
+    probes.mixes_items,
+    hides=draw(1, 1, 1),
+    x=draw(3, 3, 3),
+)
 
 try:
     turned(x)
@@ -337,7 +403,9 @@ else:
 
 # %%
 torch.manual_seed(9)
-forgotten = bypass_(nn.MultiheadAttention(H * D, H))  # right: batch_first=True
+forgotten = bypass_(
+    nn.MultiheadAttention(H * D, H)
+)  # right: batch_first=True
 told = bypass_(nn.MultiheadAttention(H * D, H, batch_first=True))
 
 exhibit(
@@ -370,7 +438,13 @@ def first_only(x):
     return scores.softmax(-1) @ x[0]  # right: @ x
 
 
-exhibit("only-first-item", first_only, plain, probes.mixes_items, hides=draw(1, N, H * D))
+exhibit(
+    "only-first-item",
+    first_only,
+    plain,
+    probes.mixes_items,
+    hides=draw(1, N, H * D),
+)
 
 equal = draw(1, N, H * D).expand(B, N, H * D)
 assert not probes.differs(first_only(equal), plain(equal))
@@ -387,13 +461,21 @@ assert not probes.differs(first_only(equal), plain(equal))
 
 # %%
 def came_back_flat(x):
-    context = self_attention(split_heads(x, H)).context  # batch heads tokens head_dim
+    context = self_attention(
+        split_heads(x, H)
+    ).context  # batch heads tokens head_dim
     context = context.permute(2, 0, 1, 3)  # tokens batch heads head_dim
     # right: context.transpose(0, 1).reshape(x.shape)
     return context.reshape(x.shape)
 
 
-exhibit("batch-and-tokens-swapped", came_back_flat, right, probes.mixes_items, hides=draw(1, N, H * D))
+exhibit(
+    "batch-and-tokens-swapped",
+    came_back_flat,
+    right,
+    probes.mixes_items,
+    hides=draw(1, N, H * D),
+)
 
 # %% [markdown]
 # **Hides** with one item. **Caught by** changing one of several. **Fix:** undo each `permute` by its inverse.
@@ -410,9 +492,16 @@ def unscaled(x):
 
 
 def unlike_pytorch(f, x):
-    heads = [F.scaled_dot_product_attention(part, part, part) for part in x.chunk(H, dim=-1)]
+    heads = [
+        F.scaled_dot_product_attention(part, part, part)
+        for part in x.chunk(H, dim=-1)
+    ]
     gap = probes.differs(f(x), torch.cat(heads, dim=-1))
-    return f"head_dim {x.size(-1) // H}: off by {gap:.3g} from PyTorch's function" if gap else None
+    return (
+        f"head_dim {x.size(-1) // H}: off by {gap:.3g} from PyTorch's function"
+        if gap
+        else None
+    )
 
 
 exhibit("head-dim-one", unscaled, right, unlike_pytorch, hides=draw(B, N, H))
@@ -424,13 +513,19 @@ assert unlike_pytorch(unscaled, draw(B, N, H)) is None
 
 # %%
 narrow, wide = (split_heads(draw(B, N, H * size), H) for size in (1, D))
-assert torch.linalg.matrix_rank(narrow @ narrow.mT, rtol=1e-4).max() == 1  # rtol: far above rounding
+assert (
+    torch.linalg.matrix_rank(narrow @ narrow.mT, rtol=1e-4).max() == 1
+)  # rtol: far above rounding
 assert torch.linalg.matrix_rank(wide @ wide.mT, rtol=1e-4).min() == D
 
 context = self_attention(narrow).context.contiguous()
-assert torch.equal(context.transpose(1, 2).view(B, N, H), merge_heads(context))
+assert torch.equal(
+    context.transpose(1, 2).view(B, N, H), merge_heads(context)
+)
 try:
-    self_attention(wide).context.contiguous().transpose(1, 2).view(B, N, H * D)
+    self_attention(wide).context.contiguous().transpose(1, 2).view(
+        B, N, H * D
+    )
 except RuntimeError as error:
     print(error)
 else:
@@ -471,7 +566,9 @@ check("sizes-that-tell", (2, 5, 3, 4))
 # %% tags=["solution"]
 def repair(merged, num_heads):
     batch, tokens, features = merged.shape
-    return merge_heads(merged.reshape(batch, num_heads, tokens, features // num_heads))
+    return merge_heads(
+        merged.reshape(batch, num_heads, tokens, features // num_heads)
+    )
 
 
 check("undo-a-bare-merge", repair)

@@ -36,9 +36,16 @@ class Guide(list):
     def _repr_html_(self):
         rows = []
         for name, slugs in self:
-            links = [f'<a href="../{ENTRIES[slug].page}/#{slug}">{ENTRIES[slug].title}</a>' for slug in slugs]
-            rows.append(f"<dt><strong>{name}</strong></dt><dd>{' · '.join(links)}</dd>")
-        return re.sub("`(.+?)`", r"<code>\1</code>", f"<dl>{''.join(rows)}</dl>")
+            links = [
+                f'<a href="../{ENTRIES[slug].page}/#{slug}">{ENTRIES[slug].title}</a>'
+                for slug in slugs
+            ]
+            rows.append(
+                f"<dt><strong>{name}</strong></dt><dd>{' · '.join(links)}</dd>"
+            )
+        return re.sub(
+            "`(.+?)`", r"<code>\1</code>", f"<dl>{''.join(rows)}</dl>"
+        )
 
 
 Guide(SYMPTOMS.items())
@@ -61,7 +68,12 @@ print(source[start : source.index("\n}\n", start) + 2])
 # Here is the test that most code has: run it, look at the shape, look for NaN.
 
 # %%
-B, N, H, D = 2, 6, 3, 4  # batch, tokens, heads, head_dim: all differ, none is one
+B, N, H, D = (
+    2,
+    6,
+    3,
+    4,
+)  # batch, tokens, heads, head_dim: all differ, none is one
 
 
 def draw(*shape):
@@ -70,11 +82,17 @@ def draw(*shape):
 
 def usual_test(f, x):
     output = f(x)
-    return output.shape == x.shape and output.isfinite().all() and torch.allclose(f(x), output)
+    return (
+        output.shape == x.shape
+        and output.isfinite().all()
+        and torch.allclose(f(x), output)
+    )
 
 
 x = draw(B, N, H * D)
-usual = sum(bool(usual_test(lambda x, f=f: f(x, H), x)) for f in WRONG.values())
+usual = sum(
+    bool(usual_test(lambda x, f=f: f(x, H), x)) for f in WRONG.values()
+)
 assert usual == len(WRONG)
 
 # %% [markdown]
@@ -94,7 +112,11 @@ hidden = {}
 for name, (batch, tokens, heads, head_dim) in sizes.items():
     small = draw(batch, tokens, heads * head_dim)
     expected = right(small, heads)
-    hidden[name] = [slug for slug, f in WRONG.items() if not probes.differs(f(small, heads), expected)]
+    hidden[name] = [
+        slug
+        for slug, f in WRONG.items()
+        if not probes.differs(f(small, heads), expected)
+    ]
 for name, slugs in hidden.items():
     print(f"{name}: {len(slugs)}", *slugs[:3])
 
@@ -123,7 +145,13 @@ def reach(f, x):
     return torch.stack(moved, dim=1)
 
 
-shown = ["no-causal-mask", "mask-polarity", "merge-without-transpose", "view-without-transpose", "mask-after-softmax"]
+shown = [
+    "no-causal-mask",
+    "mask-polarity",
+    "merge-without-transpose",
+    "view-without-transpose",
+    "mask-after-softmax",
+]
 maps = {"right": reach(lambda x: right(x, H), x)}
 maps |= {slug: reach(lambda x, f=WRONG[slug]: f(x, H), x) for slug in shown}
 
@@ -141,7 +169,10 @@ maps |= {slug: reach(lambda x, f=WRONG[slug]: f(x, H), x) for slug in shown}
 #|   maps["mask-after-softmax"].tril(-1).sum() else "below" --> the diagonal are small, and yet not<!--= "not" if (maps["mask-after-softmax"] > 1e-4).all() else "partly" --> zero.
 figure = plot.heatmap(maps)
 for axes in figure.axes[: len(maps)]:
-    axes.set(xlabel=axes.get_xlabel() and "changed token", ylabel=axes.get_ylabel() and "output of token")
+    axes.set(
+        xlabel=axes.get_xlabel() and "changed token",
+        ylabel=axes.get_ylabel() and "output of token",
+    )
 figure
 
 # %% [markdown]
@@ -159,7 +190,10 @@ figure
 
 # %%
 def unlike_pytorch(f, x):
-    heads = [F.scaled_dot_product_attention(part, part, part, is_causal=True) for part in x.chunk(H, dim=-1)]
+    heads = [
+        F.scaled_dot_product_attention(part, part, part, is_causal=True)
+        for part in x.chunk(H, dim=-1)
+    ]
     return probes.differs(f(x), torch.cat(heads, dim=-1))
 
 
@@ -173,12 +207,19 @@ assert not any(probe(lambda x: right(x, H), x) for probe in checks.values())
 
 found = {}
 for slug, f in WRONG.items():
-    found[slug] = [name for name, probe in checks.items() if probe(lambda x, f=f: f(x, H), x)]
+    found[slug] = [
+        name
+        for name, probe in checks.items()
+        if probe(lambda x, f=f: f(x, H), x)
+    ]
 survivors = [slug for slug, names in found.items() if not names]
 assert not survivors
 
 # %% tags=["hide-input", "no-snippet"]
-marks = [(slug, *("found" if name in names else "" for name in checks)) for slug, names in found.items()]
+marks = [
+    (slug, *("found" if name in names else "" for name in checks))
+    for slug, names in found.items()
+]
 plot.table(["", *checks], marks)
 
 # %% [markdown]
@@ -199,7 +240,10 @@ names = {
     "museum/weights": "Weights and parity",
     "museum/numbers": "Numbers, gradients, costs",
 }
-Guide((f'<a href="../{page}/">{names[page]}</a>', slugs) for page, slugs in rooms.items())
+Guide(
+    (f'<a href="../{page}/">{names[page]}</a>', slugs)
+    for page, slugs in rooms.items()
+)
 
 # %% [markdown]
 # ## Exercises
@@ -220,7 +264,10 @@ from unmasked.exercises import check
 
 def my_test(f):
     x = torch.randn(2, 5, 12, generator=torch.Generator().manual_seed(1))
-    parts = [F.scaled_dot_product_attention(part, part, part, is_causal=True) for part in x.chunk(3, dim=-1)]
+    parts = [
+        F.scaled_dot_product_attention(part, part, part, is_causal=True)
+        for part in x.chunk(3, dim=-1)
+    ]
     torch.testing.assert_close(f(x), torch.cat(parts, dim=-1))
 
 
@@ -240,7 +287,11 @@ check("test-of-your-own", my_test)
 named = []
 for mystery in exercises.mysteries():
     evidence = [name for name, probe in checks.items() if probe(mystery, x)]
-    (slug,) = [s for s, f in WRONG.items() if found[s] == evidence and not probes.differs(mystery(x), f(x, H))]
+    (slug,) = [
+        s
+        for s, f in WRONG.items()
+        if found[s] == evidence and not probes.differs(mystery(x), f(x, H))
+    ]
     named.append(slug)
 
 check("which-mistake", named)

@@ -98,7 +98,11 @@ weighed = {
     "boolean added": (scores + ~allowed).softmax(-1),
     "after softmax": scores.softmax(-1) * allowed,
 }
-sound_ones = [name for name, w in weighed.items() if not w.triu(1).any() and torch.allclose(w.sum(-1), torch.ones(N))]
+sound_ones = [
+    name
+    for name, w in weighed.items()
+    if not w.triu(1).any() and torch.allclose(w.sum(-1), torch.ones(N))
+]
 plot.heatmap(weighed)
 
 # %% [markdown]
@@ -155,7 +159,11 @@ ours.load_state_dict(module.state_dict())
 layer = nn.TransformerEncoderLayer(E, H, 16, dropout=0.0, batch_first=True)
 odd = nn.TransformerEncoderLayer(E, 3, 16, dropout=0.0, batch_first=True)
 parts = nn.ModuleList([module, ours, layer, odd])
-modes = {"train": (True, True), "eval": (False, True), "eval, no_grad": (False, False)}
+modes = {
+    "train": (True, True),
+    "eval": (False, True),
+    "eval, no_grad": (False, False),
+}
 
 
 without_fast_path = []  # what the last mode answers then, beside what evaluation with gradients does
@@ -180,12 +188,22 @@ marked = torch.zeros(N, N, dtype=torch.bool)
 marked[:, 0] = True  # for every query, the first key alone
 keys = marked[:1].expand(B, N)
 interfaces = {
-    "F.scaled_dot_product_attention, attn_mask": lambda x: with_mask(x, marked),
-    "nn.MultiheadAttention, attn_mask": lambda x: module(x, x, x, attn_mask=marked)[0],
-    "nn.MultiheadAttention, key_padding_mask": lambda x: module(x, x, x, keys)[0],
+    "F.scaled_dot_product_attention, attn_mask": lambda x: with_mask(
+        x, marked
+    ),
+    "nn.MultiheadAttention, attn_mask": lambda x: module(
+        x, x, x, attn_mask=marked
+    )[0],
+    "nn.MultiheadAttention, key_padding_mask": lambda x: module(
+        x, x, x, keys
+    )[0],
     "nn.TransformerEncoderLayer, src_mask": lambda x: layer(x, marked),
-    "unmasked.MultiheadAttention, attn_mask": lambda x: ours(x, x, x, attn_mask=marked)[0],
-    "unmasked.self_attention, allowed": lambda x: self_attention(x, allowed=marked).context,
+    "unmasked.MultiheadAttention, attn_mask": lambda x: ours(
+        x, x, x, attn_mask=marked
+    )[0],
+    "unmasked.self_attention, allowed": lambda x: (
+        self_attention(x, allowed=marked).context
+    ),
 }
 
 
@@ -197,7 +215,10 @@ def meaning(call):
 
 
 polarity = {name: by_mode(meaning, call) for name, call in interfaces.items()}
-plot.table(["True means", *modes], [(name, *cells) for name, cells in polarity.items()])
+plot.table(
+    ["True means", *modes],
+    [(name, *cells) for name, cells in polarity.items()],
+)
 
 # %% [markdown]
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ x.device.type.upper() }}.*
@@ -258,7 +279,9 @@ exhibit("ones", ones_added, right)
 
 # %%
 def gap(blocked):
-    return probes.differs(layer(x, src_mask=blocked.float()), layer(x, src_mask=blocked))
+    return probes.differs(
+        layer(x, src_mask=blocked.float()), layer(x, src_mask=blocked)
+    )
 
 
 def finished(part, x, attended):  # what a layer does after its attention
@@ -275,11 +298,16 @@ by_layer = finished(layer, x, twin(x, x, x, attn_mask=alibi)[0])
 by_module = ours(x, x, x, attn_mask=alibi)[0]
 
 gaps = by_mode(gap, ~causal(x))
-alibi_off = by_mode(lambda: probes.differs(layer(x, src_mask=alibi), by_layer))
-module_off = by_mode(lambda: probes.differs(module(x, x, x, attn_mask=alibi)[0], by_module))
+alibi_off = by_mode(
+    lambda: probes.differs(layer(x, src_mask=alibi), by_layer)
+)
+module_off = by_mode(
+    lambda: probes.differs(module(x, x, x, attn_mask=alibi)[0], by_module)
+)
 rows = {"ones where hidden, off by": gaps, "ALiBi, off by": alibi_off}
 plot.table(
-    ["nn.TransformerEncoderLayer", *modes], [(name, *(f"{each:.3g}" for each in row)) for name, row in rows.items()]
+    ["nn.TransformerEncoderLayer", *modes],
+    [(name, *(f"{each:.3g}" for each in row)) for name, row in rows.items()],
 )
 
 # %% [markdown]
@@ -381,7 +409,9 @@ def misaligned(f, q, k, v):
 
 
 last = x[:, -newest:]
-exhibit("top left", top_left, bottom_right, misaligned, [last] * 3, [last, x, x])
+exhibit(
+    "top left", top_left, bottom_right, misaligned, [last] * 3, [last, x, x]
+)
 seen = torch.ones(newest, N, dtype=torch.bool).tril()
 expected = F.scaled_dot_product_attention(last, x, x, attn_mask=seen)
 torch.testing.assert_close(top_left(last, x, x), expected)
@@ -431,7 +461,9 @@ def causality(part, **options):
     try:
         seen = leaks(lambda x: part(x, x, x, is_causal=True, **options)[0], x)
     except RuntimeError as error:
-        if "Need attn_mask if specifying the is_causal hint" not in str(error):
+        if "Need attn_mask if specifying the is_causal hint" not in str(
+            error
+        ):
             raise
         return "raises"
     return "not causal" if seen else "causal"
@@ -441,12 +473,20 @@ hints, obeys = {}, []
 for given, options in {
     "no mask": {"attn_mask": None},
     "open mask": {"attn_mask": everything},
-    "open mask and padding": {"attn_mask": everything, "key_padding_mask": padding},
+    "open mask and padding": {
+        "attn_mask": everything,
+        "key_padding_mask": padding,
+    },
 }.items():
     for need in (True, False):
-        hints[given, need] = by_mode(causality, module, need_weights=need, **options)
+        hints[given, need] = by_mode(
+            causality, module, need_weights=need, **options
+        )
         obeys += by_mode(causality, ours, need_weights=need, **options)
-rows = [(f"{given}, need_weights={need}", *cells) for (given, need), cells in hints.items()]
+rows = [
+    (f"{given}, need_weights={need}", *cells)
+    for (given, need), cells in hints.items()
+]
 plot.table(["nn.MultiheadAttention, is_causal=True", *modes], rows)
 
 # %% [markdown]
@@ -481,7 +521,9 @@ def blinded(f, q, k, v, allowed):
     return probes.is_blinded(f, q, k, v, torch.ones_like(allowed))
 
 
-left_padded = masks.causal(N) & (torch.arange(N) >= N - real)  # two keys of padding
+left_padded = masks.causal(N) & (
+    torch.arange(N) >= N - real
+)  # two keys of padding
 words = left_padded[-real:]
 exhibit(
     "blind",
@@ -499,7 +541,9 @@ any_nan = bool(naive(x, x, x, left_padded).isnan().any())
 # comes out is the bias of the last layer.
 
 # %%
-nn.init.normal_(module.out_proj.bias, generator=torch.Generator().manual_seed(2))
+nn.init.normal_(
+    module.out_proj.bias, generator=torch.Generator().manual_seed(2)
+)
 ours.load_state_dict(module.state_dict())
 
 
@@ -519,7 +563,9 @@ def of_module(part, mask, need):
 
 
 def of_layer(part, mask):
-    zero = finished(part, x[0, 0], part.self_attn.out_proj.bias)  # with a context of zeros
+    zero = finished(
+        part, x[0, 0], part.self_attn.out_proj.bias
+    )  # with a context of zeros
     return answer(part(x, src_mask=mask)[0, 0], zero)
 
 
@@ -528,17 +574,23 @@ added = masks.additive_from_allowed(left_padded)
 blind = {}
 for kind, mask in {"bool": ~left_padded, "float": added}.items():
     theirs = left_padded if kind == "bool" else mask
-    blind["F.scaled_dot_product_attention", kind] = by_mode(of_function, theirs)
+    blind["F.scaled_dot_product_attention", kind] = by_mode(
+        of_function, theirs
+    )
     for name, part in {"nn": module, "unmasked": ours}.items():
         for need in (True, False):
             title = f"{name}.MultiheadAttention, need_weights={need}"
             blind[title, kind] = by_mode(of_module, part, mask, need)
     for name, part in {"4 heads": layer, "3 heads": odd}.items():
-        blind[f"nn.TransformerEncoderLayer, {name}", kind] = by_mode(of_layer, part, mask)
+        blind[f"nn.TransformerEncoderLayer, {name}", kind] = by_mode(
+            of_layer, part, mask
+        )
 rows = []
 for name in dict.fromkeys(name for name, _ in blind):
     pairs = zip(blind[name, "bool"], blind[name, "float"], strict=True)
-    rows.append((name, *(a if a == b else f"bool {a}, float {b}" for a, b in pairs)))
+    rows.append(
+        (name, *(a if a == b else f"bool {a}, float {b}" for a, b in pairs))
+    )
 plot.table(["A row that may see nothing", *modes], rows)
 
 # %% [markdown]
@@ -587,7 +639,9 @@ def cached(x, make, room=room):
     cache = make(B, room, E)
     cache[:, : x.size(1)] = x
     used = torch.arange(room) < x.size(1)
-    return F.scaled_dot_product_attention(x, cache, cache, attn_mask=used.expand(x.size(1), room))
+    return F.scaled_dot_product_attention(
+        x, cache, cache, attn_mask=used.expand(x.size(1), room)
+    )
 
 
 def by_empty(x, room=room):
@@ -612,21 +666,44 @@ hit = int(by_empty(x).isnan().any(-1)[0].sum())
 # %%
 spoiled = {}
 long = torch.randn(1, 1, 600, E, generator=torch.Generator().manual_seed(3))
-for name, number in {"NaN": torch.nan, "inf": torch.inf, "1e30": 1e30}.items():
+for name, number in {
+    "NaN": torch.nan,
+    "inf": torch.inf,
+    "1e30": 1e30,
+}.items():
     value, cut = x.clone(), long.clone()
-    value[:, real:] = cut[..., -1, :] = number  # all hidden; of the long sequence the last token, by the causal mask
+    value[:, real:] = cut[..., -1, :] = (
+        number  # all hidden; of the long sequence the last token, by the causal mask
+    )
     shut = (torch.arange(N) >= real).expand(B, N)
     contexts = [
         F.scaled_dot_product_attention(x, x, value, attn_mask=~shut[:, None]),
-        scaled_dot_product_attention(x, x, value, allowed=~shut[:, None]).context,
-        scaled_dot_product_attention(x, x, value, allowed=~shut[:, None], implementation="eager").context,
-        *(part(x, x, value, key_padding_mask=shut, need_weights=need)[0] for part in (module, ours) for need in (0, 1)),
+        scaled_dot_product_attention(
+            x, x, value, allowed=~shut[:, None]
+        ).context,
+        scaled_dot_product_attention(
+            x, x, value, allowed=~shut[:, None], implementation="eager"
+        ).context,
+        *(
+            part(x, x, value, key_padding_mask=shut, need_weights=need)[0]
+            for part in (module, ours)
+            for need in (0, 1)
+        ),
     ]
     spoiled[name] = [bool(context.isnan().any()) for context in contexts]
     if name == "NaN":
-        causal_hit = int(F.scaled_dot_product_attention(long, long, cut, is_causal=True)[0, 0].isnan().any(-1).sum())
+        causal_hit = int(
+            F.scaled_dot_product_attention(long, long, cut, is_causal=True)[
+                0, 0
+            ]
+            .isnan()
+            .any(-1)
+            .sum()
+        )
         cleared = masks.zero_hidden(value, ~shut[:, None])
-        cleared = F.scaled_dot_product_attention(x, x, cleared, attn_mask=~shut[:, None])
+        cleared = F.scaled_dot_product_attention(
+            x, x, cleared, attn_mask=~shut[:, None]
+        )
 spoiled, causal_hit
 
 # %% [markdown]
@@ -678,19 +755,36 @@ def verdict(weigh, scores):
         weights = weigh(scores)
     except RuntimeError as error:
         return "raises" if "overflow" in str(error) else str(error)
-    known = {"NaN": weights * torch.nan, "equal weights": torch.ones_like(weights) / N}
+    known = {
+        "NaN": weights * torch.nan,
+        "equal weights": torch.ones_like(weights) / N,
+    }
     known["as if nothing were masked"] = scores.softmax(-1)
-    (name,) = [name for name, w in known.items() if torch.allclose(w, weights, atol=1e-3, equal_nan=True)]
+    (name,) = [
+        name
+        for name, w in known.items()
+        if torch.allclose(w, weights, atol=1e-3, equal_nan=True)
+    ]
     return name
 
 
 ways = {
-    "filled in": lambda s: s.masked_fill(torch.ones_like(s, dtype=torch.bool), -1e9).softmax(-1),
+    "filled in": lambda s: s.masked_fill(
+        torch.ones_like(s, dtype=torch.bool), -1e9
+    ).softmax(-1),
     "added": lambda s: (s + torch.tensor(-1e9).to(s)).softmax(-1),
-    "a mask made by torch.full": lambda s: (s + torch.full((N, N), -1e9, dtype=s.dtype)).softmax(-1),
+    "a mask made by torch.full": lambda s: (
+        s + torch.full((N, N), -1e9, dtype=s.dtype)
+    ).softmax(-1),
 }
-emptied = {dtype: [verdict(weigh, scores.to(dtype)) for weigh in ways.values()] for dtype in dtypes}
-plot.table(["every key masked with -1e9", *ways], [(str(dtype), *cells) for dtype, cells in emptied.items()])
+emptied = {
+    dtype: [verdict(weigh, scores.to(dtype)) for weigh in ways.values()]
+    for dtype in dtypes
+}
+plot.table(
+    ["every key masked with -1e9", *ways],
+    [(str(dtype), *cells) for dtype, cells in emptied.items()],
+)
 
 # %% [markdown]
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ x.device.type.upper() }}.*
@@ -707,7 +801,10 @@ plot.table(["every key masked with -1e9", *ways], [(str(dtype), *cells) for dtyp
 big = (100 * x).half()
 by_hand = (big @ big.mT / math.sqrt(E)).softmax(-1) @ big
 bigger = (1000 * x).half()
-beyond = attention_scores(bigger, bigger).max().item() / torch.finfo(torch.float16).max
+beyond = (
+    attention_scores(bigger, bigger).max().item()
+    / torch.finfo(torch.float16).max
+)
 by_function = [with_mask(each, None) for each in (big, bigger)]
 by_hand.isnan().any(), beyond
 
@@ -749,7 +846,9 @@ wrong, lean = Buffered(7), CausalSelfAttention(4, 4, 1, out_bias=False)
 lean.load_state_dict(dict(wrong.named_parameters()))
 y = x[..., :4]
 same_output = probes.differs(wrong(y), lean(y)) == 0
-unlearned = set(wrong.state_dict()) - {name for name, _ in wrong.named_parameters()}
+unlearned = set(wrong.state_dict()) - {
+    name for name, _ in wrong.named_parameters()
+}
 assert unlearned == {"mask"}
 assert set(lean.state_dict()) == {name for name, _ in lean.named_parameters()}
 with torch.device("meta"):  # sizes without memory
@@ -782,7 +881,10 @@ refusal
 scores = torch.randn(B, H, N, N, generator=torch.Generator().manual_seed(5))
 every = torch.full(scores.size(), -torch.inf).triu(1)
 one = torch.full((N, N), -torch.inf).triu(1)
-same_weights = probes.differs((scores + every).softmax(-1), (scores + one).softmax(-1)) == 0
+same_weights = (
+    probes.differs((scores + every).softmax(-1), (scores + one).softmax(-1))
+    == 0
+)
 assert every.nbytes == B * H * one.nbytes
 assert one.expand_as(every).untyped_storage().nbytes() == one.nbytes
 
@@ -790,7 +892,9 @@ batch, heads, tokens = 30, 8, 1024
 with torch.device("meta"):
     per_head = torch.full((batch, heads, tokens, tokens), -torch.inf)
     single = torch.full((tokens, tokens), -torch.inf)
-mebibytes = [mask.nbytes / 2**20 for mask in (per_head, single, single.bool())]
+mebibytes = [
+    mask.nbytes / 2**20 for mask in (per_head, single, single.bool())
+]
 mebibytes
 
 # %% [markdown]

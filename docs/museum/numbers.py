@@ -55,10 +55,30 @@ from unmasked import (
 from unmasked.embeddings import read_glove, ship_vectors
 from unmasked.heads import merge_heads, split_heads
 
-B, N, M, H, D = 2, 5, 7, 3, 4  # batch, queries, keys, heads, head_dim: all differ
+B, N, M, H, D = (
+    2,
+    5,
+    7,
+    3,
+    4,
+)  # batch, queries, keys, heads, head_dim: all differ
 generator = torch.Generator().manual_seed(9)
-q, k, v = (torch.randn(B, tokens, D, generator=generator) for tokens in (N, M, M))
-words = ["i", "must", "go", "back", "to", "my", "ship", "and", "to", "my", "crew"]
+q, k, v = (
+    torch.randn(B, tokens, D, generator=generator) for tokens in (N, M, M)
+)
+words = [
+    "i",
+    "must",
+    "go",
+    "back",
+    "to",
+    "my",
+    "ship",
+    "and",
+    "to",
+    "my",
+    "crew",
+]
 ship = ship_vectors().lookup(words)  # tokens features
 
 
@@ -76,7 +96,9 @@ off = {}
 
 
 def exhibit(name, wrong, right, probe, hides, given):
-    assert probes.differs(wrong(*hides), right(*hides)) == 0, "it was to hide here"
+    assert probes.differs(wrong(*hides), right(*hides)) == 0, (
+        "it was to hide here"
+    )
     off[name] = probes.differs(wrong(*given), right(*given))
     assert off[name] > 0
     assert probe(right, *given) is None
@@ -88,7 +110,11 @@ def exhibit(name, wrong, right, probe, hides, given):
 def doctor(inputs="qkv", **options):
     def probe(f, *given):
         report = diagnose(f, embed_dim=H * D, inputs=inputs, **options)
-        return None if report.ok else f"{report.causes[0]}: {report.findings[0].evidence}"
+        return (
+            None
+            if report.ok
+            else f"{report.causes[0]}: {report.findings[0].evidence}"
+        )
 
     return probe
 
@@ -113,7 +139,10 @@ versions = {
 }
 rows = torch.stack([each[6] for each in versions.values()])
 totals = rows.sum(-1).tolist()
-names = [f"{name}: {total:.2f}" for name, total in zip(versions, totals, strict=True)]
+names = [
+    f"{name}: {total:.2f}"
+    for name, total in zip(versions, totals, strict=True)
+]
 figure = plot.heatmap(rows.mT, queries=words, keys=names)
 figure.axes[0].set(xlabel="version: sum of the weights", ylabel="")
 figure
@@ -126,7 +155,9 @@ figure
 
 # %%
 def unscaled(q, k, v):
-    return (q @ k.mT).softmax(-1) @ v  # right: (q @ k.mT / math.sqrt(q.size(-1)))
+    return (q @ k.mT).softmax(
+        -1
+    ) @ v  # right: (q @ k.mT / math.sqrt(q.size(-1)))
 
 
 one_feature = [q[..., :1], k[..., :1], v]
@@ -144,7 +175,9 @@ exhibit("scale", unscaled, right, doctor(), one_feature, given=[q, k, v])
 
 # %%
 def attend(x, heads, d):
-    return merge_heads(self_attention(split_heads(x, heads), scale=d**-0.5).context)
+    return merge_heads(
+        self_attention(split_heads(x, heads), scale=d**-0.5).context
+    )
 
 
 def of_embed_dim(x, heads=H):
@@ -182,7 +215,9 @@ def with_global(q, k, v):
     return (q @ k.mT / math.sqrt(d_k)).softmax(-1) @ v  # right: q.size(-1)
 
 
-wide = [torch.cat([each] * 3, dim=-1) for each in (q, k, v)]  # another head_dim
+wide = [
+    torch.cat([each] * 3, dim=-1) for each in (q, k, v)
+]  # another head_dim
 exhibit("global", with_global, right, doctor(), hides=[q, k, v], given=wide)
 
 # %% [markdown]
@@ -203,11 +238,15 @@ def over_queries(q, k, v):
 
 def sums(f, q, k, v):
     identity = torch.eye(k.size(1)).expand(k.size(0), -1, -1)
-    return probes.weights_sum_to_one(f(q, k, identity))  # the context is the weights
+    return probes.weights_sum_to_one(
+        f(q, k, identity)
+    )  # the context is the weights
 
 
 equal = torch.ones(B, N, D)
-exhibit("queries", over_queries, right, sums, hides=[equal] * 3, given=[q, k, v])
+exhibit(
+    "queries", over_queries, right, sums, hides=[equal] * 3, given=[q, k, v]
+)
 
 # %% [markdown]
 # **Hides** where all tokens are equal and there are as many queries as keys. The check needs no access to the weights:
@@ -229,7 +268,14 @@ def averaged(x):
 
 
 batch = ship[None]
-exhibit("sums", summed, averaged, probes.is_no_average, [batch[:, :1]], given=[batch])
+exhibit(
+    "sums",
+    summed,
+    averaged,
+    probes.is_no_average,
+    [batch[:, :1]],
+    given=[batch],
+)
 lengths = {f.__name__: f(ship)[6].norm().item() for f in (summed, averaged)}
 cosine_weights(ship)[6].sum(), ship[6].norm(), lengths
 
@@ -246,7 +292,9 @@ cosine_weights(ship)[6].sum(), ship[6].norm(), lengths
 
 # %%
 norms = ship.norm(dim=-1, keepdim=True)
-other = ship_vectors().lookup("we must process your order and go back to my crew")
+other = ship_vectors().lookup(
+    "we must process your order and go back to my crew"
+)
 
 
 def foreign(x):
@@ -256,10 +304,19 @@ def foreign(x):
 
 def is_no_cosine(f, x):
     worst = (f(x).diagonal() - 1).abs().max().item()
-    return f"a cosine of {1 + worst:.2f} with itself" if worst > 1e-5 else None
+    return (
+        f"a cosine of {1 + worst:.2f} with itself" if worst > 1e-5 else None
+    )
 
 
-exhibit("norms", foreign, cosine_weights, is_no_cosine, hides=[ship], given=[other])
+exhibit(
+    "norms",
+    foreign,
+    cosine_weights,
+    is_no_cosine,
+    hides=[ship],
+    given=[other],
+)
 foreign(other).max()
 
 # %% [markdown]
@@ -283,7 +340,9 @@ print(found)
 
 def both(q, k, v, dropout, training):
     weights = attention_scores(q, k).softmax(-1)
-    return F.dropout(weights, dropout, training) @ v, weights  # as they were before
+    return F.dropout(
+        weights, dropout, training
+    ) @ v, weights  # as they were before
 
 
 assert not probes.weights_sum_to_one(both(q, k, v, 0.4, True)[1])
@@ -307,14 +366,18 @@ def always(q, k, v, p):
 
 
 def in_training(q, k, v, p, training=False):
-    return F.scaled_dot_product_attention(q, k, v, dropout_p=p if training else 0.0)
+    return F.scaled_dot_product_attention(
+        q, k, v, dropout_p=p if training else 0.0
+    )
 
 
 def varies(f, q, k, v, p):
     return probes.changes_from_call_to_call(lambda q: f(q, k, v, p), q)
 
 
-exhibit("eval", always, in_training, varies, [q, k, v, 0.0], given=[q, k, v, 0.2])
+exhibit(
+    "eval", always, in_training, varies, [q, k, v, 0.0], given=[q, k, v, 0.2]
+)
 
 # %% [markdown]
 # **Hides** with a dropout of zero, and in every test that compares shapes. **Fix:** in a module,
@@ -369,7 +432,9 @@ def twice(f):
 
 
 mine = q.clone()
-assert probes.differs(in_place(mine, k, v), right(q, k, v)) == 0  # the first call
+assert (
+    probes.differs(in_place(mine, k, v), right(q, k, v)) == 0
+)  # the first call
 off["in place"] = probes.differs(twice(in_place)(q, k, v), right(q, k, v))
 found = probes.overwrites_inputs(in_place, q, k, v)
 assert found
@@ -478,7 +543,11 @@ with TemporaryDirectory() as folder:
     assert same.all()  # it hides here
     path.write_text("ship 0.5 1.5\n. . . 2.5 3.5\n")
     assert read_glove(path)[". . ."].tolist() == [2.5, 3.5]
-    readers = split_everywhere, lambda _: {}["shop"], lambda path: read_glove(path)["shop"]
+    readers = (
+        split_everywhere,
+        lambda _: {}["shop"],
+        lambda path: read_glove(path)["shop"],
+    )
     for read in readers:
         try:
             read(path)
@@ -526,7 +595,12 @@ def mended(query, key, value, dropout, training):
     return F.dropout(weights, dropout, training) @ value, weights
 
 
-planted = ["in-place division", "root of another d", "softmax over queries", "dropout in evaluation"]
+planted = [
+    "in-place division",
+    "root of another d",
+    "softmax over queries",
+    "dropout in evaluation",
+]
 assert not check("mended-attention", broken)
 check("mended-attention", mended)
 
@@ -542,7 +616,9 @@ check("mended-attention", mended)
 # %% tags=["solution"]
 def are_weights(w):
     total = w.sum(-1)
-    fits = torch.isclose(total, torch.ones_like(total), atol=1e-4) | (w == 0).all(-1)
+    fits = torch.isclose(total, torch.ones_like(total), atol=1e-4) | (
+        w == 0
+    ).all(-1)
     return bool(fits.all() and (w >= 0).all())
 
 

@@ -37,11 +37,23 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from unmasked import bypass_, is_bypassed, layouts, plot, probes, self_attention
+from unmasked import (
+    bypass_,
+    is_bypassed,
+    layouts,
+    plot,
+    probes,
+    self_attention,
+)
 from unmasked.functional import scaled_dot_product_attention
 from unmasked.heads import fused_qkv, merge_heads, split_heads
 
-B, N, H, D = 2, 5, 3, 4  # batch, tokens, heads, head_dim: all differ, none is one
+B, N, H, D = (
+    2,
+    5,
+    3,
+    4,
+)  # batch, tokens, heads, head_dim: all differ, none is one
 E = H * D
 
 
@@ -66,16 +78,29 @@ def filled(kind, *sizes, **options):
 
 
 def mha(heads=H, **options):
-    return filled(nn.MultiheadAttention, E, heads, batch_first=True, **options)
+    return filled(
+        nn.MultiheadAttention, E, heads, batch_first=True, **options
+    )
 
 
 def project(module, x):
-    return F.linear(x, module.in_proj_weight, module.in_proj_bias).chunk(3, dim=-1)
+    return F.linear(x, module.in_proj_weight, module.in_proj_bias).chunk(
+        3, dim=-1
+    )
 
 
-def attend(module, x, project=project, out=lambda module, context: module.out_proj(context)):
-    q, k, v = (split_heads(part, module.num_heads) for part in project(module, x))
-    return out(module, merge_heads(scaled_dot_product_attention(q, k, v).context))
+def attend(
+    module,
+    x,
+    project=project,
+    out=lambda module, context: module.out_proj(context),
+):
+    q, k, v = (
+        split_heads(part, module.num_heads) for part in project(module, x)
+    )
+    return out(
+        module, merge_heads(scaled_dot_product_attention(q, k, v).context)
+    )
 
 
 module, fresh = mha(), mha()
@@ -122,7 +147,9 @@ def shifted(module, x):
 extended = mha(add_bias_kv=True)
 output, weights = extended(x, x, x, average_attn_weights=False)
 wrong = shifted(extended, x)
-off["bias-kv-as-shift"] = probes.differs(extended.out_proj(merge_heads(wrong.context)), output)
+off["bias-kv-as-shift"] = probes.differs(
+    extended.out_proj(merge_heads(wrong.context)), output
+)
 weights.shape, wrong.weights.shape
 
 # %% [markdown]
@@ -200,7 +227,10 @@ exhibit("zero-bias-parity", without_bias, hides=fresh)
 
 # %%
 def untransposed(module, x):
-    matrices, biases = module.in_proj_weight.chunk(3), module.in_proj_bias.chunk(3)
+    matrices, biases = (
+        module.in_proj_weight.chunk(3),
+        module.in_proj_bias.chunk(3),
+    )
     # right: x @ w.T + b
     return [x @ w + b for w, b in zip(matrices, biases, strict=True)]
 
@@ -211,11 +241,15 @@ def multiplied(module, x):
 
 symmetric = mha()
 with torch.no_grad():
-    halves = [(matrix + matrix.T) / 2 for matrix in module.in_proj_weight.chunk(3)]
+    halves = [
+        (matrix + matrix.T) / 2 for matrix in module.in_proj_weight.chunk(3)
+    ]
     symmetric.in_proj_weight.copy_(torch.cat(halves))
 
 exhibit("weight-not-transposed", multiplied, hides=symmetric)
-assert unlike_pytorch(multiplied, bypass_(copy.deepcopy(module))) == 0  # the identity is symmetric, too
+assert (
+    unlike_pytorch(multiplied, bypass_(copy.deepcopy(module))) == 0
+)  # the identity is symmetric, too
 
 # %%
 try:
@@ -236,7 +270,9 @@ else:
 
 # %%
 def reordered(module, x, order=(1, 2, 0)):
-    q, k, v = (split_heads(part, H)[:, list(order)] for part in project(module, x))
+    q, k, v = (
+        split_heads(part, H)[:, list(order)] for part in project(module, x)
+    )
     return scaled_dot_product_attention(q, k, v, need_weights=True)
 
 
@@ -245,7 +281,10 @@ def reordered_output(module, x):
 
 
 every = reordered(module, x).weights  # batch heads queries keys
-mean, own = (module(x, x, x, average_attn_weights=average)[1] for average in (True, False))
+mean, own = (
+    module(x, x, x, average_attn_weights=average)[1]
+    for average in (True, False)
+)
 assert not probes.differs(every.mean(1), mean)
 off["averaged-weights-parity"] = unlike_pytorch(reordered_output, module)
 per_head = probes.differs(every, own)
@@ -254,7 +293,11 @@ assert min(off["averaged-weights-parity"], per_head) > 0.01
 # %% tags=["hide-input"]
 #| alt: Two rows of three<!--= H --> heat maps, one for each head, of the weights of one item. The second row holds the
 #|   maps of the first in another order, so that their mean is the same.
-panels = {f"{name} {h}": w[0, h] for name, w in (("right", own), ("wrong", every)) for h in range(H)}
+panels = {
+    f"{name} {h}": w[0, h]
+    for name, w in (("right", own), ("wrong", every))
+    for h in range(H)
+}
 plot.heatmap(panels)
 
 # %% [markdown]
@@ -287,7 +330,10 @@ named = list(double.named_parameters())
 found = probes.cuts_gradients(lambda x: stopped(double, x), x.double(), named)
 print(found)
 assert found
-assert probes.cuts_gradients(lambda x: attend(double, x), x.double(), named) is None
+assert (
+    probes.cuts_gradients(lambda x: attend(double, x), x.double(), named)
+    is None
+)
 
 # %% [markdown]
 # **Hides** in every shape, and where `out_proj` is the identity. **Caught by** that probe. **Fix:** apply it, and
@@ -301,7 +347,12 @@ assert probes.cuts_gradients(lambda x: attend(double, x), x.double(), named) is 
 
 # %%
 def interleaved(module, x):
-    heads = fused_qkv(x, module.in_proj_weight, module.in_proj_bias, num_heads=module.num_heads)
+    heads = fused_qkv(
+        x,
+        module.in_proj_weight,
+        module.in_proj_bias,
+        num_heads=module.num_heads,
+    )
     return [merge_heads(part) for part in heads]
 
 
@@ -311,7 +362,9 @@ def loaded(module, x):
 
 exhibit("interleaved-qkv", loaded, hides=mha(heads=1))
 
-state = layouts.convert(module.state_dict(), source="packed", target="interleaved", num_heads=H)
+state = layouts.convert(
+    module.state_dict(), source="packed", target="interleaved", num_heads=H
+)
 weight, bias = state["qkv_layer.weight"], state["qkv_layer.bias"]
 converted = fused_qkv(x, weight, bias, num_heads=H)
 for ours, theirs in zip(converted, project(module, x), strict=True):
@@ -348,11 +401,17 @@ exhibit("wrong-value", averaged, hides=same)
 
 # %%
 def ignores_the_value(f):
-    q, k, v = draw(B, N, D), draw(B, N + 1, D, seed=1), draw(B, N + 1, D, seed=2)
+    q, k, v = (
+        draw(B, N, D),
+        draw(B, N + 1, D, seed=1),
+        draw(B, N + 1, D, seed=2),
+    )
     return probes.differs(f(q, k, 2 * v), 2 * f(q, k, v))
 
 
-assert ignores_the_value(lambda q, k, v: F.scaled_dot_product_attention(q, k, k))
+assert ignores_the_value(
+    lambda q, k, v: F.scaled_dot_product_attention(q, k, k)
+)
 assert not ignores_the_value(F.scaled_dot_product_attention)
 
 # %% [markdown]
@@ -377,11 +436,18 @@ plain = self_attention(x).context
 biased, headed, good = mha(heads=1), mha(), mha(heads=1)
 set_identity(biased)
 set_identity(headed)
-for bias in (good.in_proj_bias, good.out_proj.bias, headed.in_proj_bias, headed.out_proj.bias):
+for bias in (
+    good.in_proj_bias,
+    good.out_proj.bias,
+    headed.in_proj_bias,
+    headed.out_proj.bias,
+):
     nn.init.zeros_(bias)
 set_identity(good)  # of one head, and fresh biases: here the mistake hides
 
-amounts = [probes.differs(each(x, x, x)[0], plain) for each in (biased, headed, good)]
+amounts = [
+    probes.differs(each(x, x, x)[0], plain) for each in (biased, headed, good)
+]
 off["bypass-conditions"] = max(amounts)
 assert amounts[2] == 0
 assert min(amounts[:2]) > 0.1
@@ -415,7 +481,9 @@ wide = 512
 torch.manual_seed(9)
 theirs = nn.MultiheadAttention(wide, 8).in_proj_weight.detach()
 torch.manual_seed(9)
-square = torch.cat([nn.init.xavier_uniform_(torch.empty(wide, wide)) for _ in range(3)])
+square = torch.cat(
+    [nn.init.xavier_uniform_(torch.empty(wide, wide)) for _ in range(3)]
+)
 right = nn.init.xavier_uniform_(torch.empty(3 * wide, wide))
 
 bounds = [matrix.abs().max().item() for matrix in (theirs, right, square)]
@@ -430,7 +498,9 @@ assert math.isclose(bounds[2] / bounds[0], math.sqrt(2), rel_tol=1e-3)
 # %%
 torch.manual_seed(9)
 apart = nn.MultiheadAttention(wide, 8, kdim=wide + 1)
-assert math.isclose(apart.q_proj_weight.detach().abs().max(), bounds[2], rel_tol=1e-3)
+assert math.isclose(
+    apart.q_proj_weight.detach().abs().max(), bounds[2], rel_tol=1e-3
+)
 
 # %% [markdown]
 # **Hides** where weights are copied, and with `kdim`. **Caught by** the largest number, or the standard deviation, of a
@@ -447,7 +517,10 @@ torch.manual_seed(9)
 query, key = nn.Linear(96, 64, bias=False), nn.Linear(96, 64, bias=False)
 with torch.no_grad():
     q, k = query(tokens), key(tokens.flip(0))
-    variances = [q.var().item(), ((q * k).sum(-1) / math.sqrt(64)).var().item()]
+    variances = [
+        q.var().item(),
+        ((q * k).sum(-1) / math.sqrt(64)).var().item(),
+    ]
     for layer in (query, key):
         layer.weight.normal_(std=96**-0.5)  # here the mistake hides
     q, k = query(tokens), key(tokens.flip(0))
@@ -485,7 +558,9 @@ def fill(module):
         nn.init.normal_(parameter, std=0.3)
 
 
-print(check("weights-that-tell", lambda module: module))  # as PyTorch starts it
+print(
+    check("weights-that-tell", lambda module: module)
+)  # as PyTorch starts it
 check("weights-that-tell", fill)
 
 # %% [markdown]
@@ -498,13 +573,18 @@ class Copied(nn.Module):
     def __init__(self, module):
         super().__init__()
         self.heads = module.num_heads
-        self.qkv = nn.Linear(module.embed_dim, 3 * module.embed_dim, bias=False)
+        self.qkv = nn.Linear(
+            module.embed_dim, 3 * module.embed_dim, bias=False
+        )
         self.out = nn.Linear(module.embed_dim, module.embed_dim)
         self.qkv.weight.data = module.in_proj_weight.data
         self.out.weight.data = module.out_proj.weight.data
 
     def forward(self, x):
-        q, k, v = (split_heads(part, self.heads) for part in self.qkv(x).chunk(3, dim=-1))
+        q, k, v = (
+            split_heads(part, self.heads)
+            for part in self.qkv(x).chunk(3, dim=-1)
+        )
         return self.out(merge_heads(F.scaled_dot_product_attention(q, k, v)))
 
 
@@ -523,7 +603,9 @@ class Mended(Copied):
         super().__init__(module)
         self.qkv = nn.Linear(module.embed_dim, 3 * module.embed_dim)
         self.out = copy.deepcopy(module.out_proj)
-        self.qkv.load_state_dict({"weight": module.in_proj_weight, "bias": module.in_proj_bias})
+        self.qkv.load_state_dict(
+            {"weight": module.in_proj_weight, "bias": module.in_proj_bias}
+        )
 
 
 torch.manual_seed(9)

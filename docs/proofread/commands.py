@@ -56,7 +56,12 @@ threads = int(os.environ["OMP_NUM_THREADS"])
 # %% [markdown]
 # It runs on one<!--= threads --> thread.
 """
-with TemporaryDirectory() as folder, chdir(folder), redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()):
+with (
+    TemporaryDirectory() as folder,
+    chdir(folder),
+    redirect_stdout(StringIO()) as out,
+    redirect_stderr(StringIO()),
+):
     Path("page.py").write_text(PAGE)
     code = main(["check", "page.py", "--machine", "threads", "--json"])
 
@@ -83,8 +88,15 @@ moved = compared["moves"][0]
 # mend it, the change:
 
 # %%
-with TemporaryDirectory() as folder, chdir(folder), redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()):
-    Path("page.py").write_text("# %%\nn = 13\n\n# %% [markdown]\n# All 12<!--= n --> of them.\n")
+with (
+    TemporaryDirectory() as folder,
+    chdir(folder),
+    redirect_stdout(StringIO()) as out,
+    redirect_stderr(StringIO()),
+):
+    Path("page.py").write_text(
+        "# %%\nn = 13\n\n# %% [markdown]\n# All 12<!--= n --> of them.\n"
+    )
     code = main(["check", "page.py", "--json"])
 
 told = json.loads(out.getvalue())
@@ -108,11 +120,19 @@ import re
 with redirect_stdout(StringIO()) as told, suppress(SystemExit):
     main(["--help"])
 lines = told.getvalue()
-commands = [(f"`proofread {name}`", does) for name, does in re.findall(r"^    (\w+) {2,}(.+)$", lines, re.MULTILINE)]
-codes = re.findall(r"^  (\d+) +(.+)$", lines[lines.index("exit codes") :], re.MULTILINE)
+commands = [
+    (f"`proofread {name}`", does)
+    for name, does in re.findall(r"^    (\w+) {2,}(.+)$", lines, re.MULTILINE)
+]
+codes = re.findall(
+    r"^  (\d+) +(.+)$", lines[lines.index("exit codes") :], re.MULTILINE
+)
 kinds = [(f"`{name}`", says) for name, says in machines.SAYS.items()]
 
 
 def listed(headings, rows):
     """A Markdown table."""
-    return "\n".join(f"| {' | '.join(row)} |" for row in (headings, ["---"] * len(headings), *rows))
+    return "\n".join(
+        f"| {' | '.join(row)} |"
+        for row in (headings, ["---"] * len(headings), *rows)
+    )

@@ -55,20 +55,39 @@ from proofread.checks.mutate import every
 from proofread.pages.page import Cell, Page
 from proofread.settings import Settings
 
-digits = Checked(Page("page.py", (Cell("", 1, is_code=True),))).digits(0)  # of a cell that says nothing of them
+digits = Checked(Page("page.py", (Cell("", 1, is_code=True),))).digits(
+    0
+)  # of a cell that says nothing of them
 
 
 def checked(text, **settings):
     with TemporaryDirectory() as folder:
         page = Path(folder, "page.py")
         page.write_text(text.lstrip())
-        return check([page], root=Path(folder), settings=Settings(**settings), keep=False, mutants=True)
+        return check(
+            [page],
+            root=Path(folder),
+            settings=Settings(**settings),
+            keep=False,
+            mutants=True,
+        )
 
 
 def proofread(text, **settings):
-    found = [f"{finding.path}:{finding.line}: {finding.message}" for finding in checked(text, **settings).findings]
+    found = [
+        f"{finding.path}:{finding.line}: {finding.message}"
+        for finding in checked(text, **settings).findings
+    ]
     for line in found or ["nothing found"]:
-        print(textwrap.fill(line, 72, subsequent_indent="    ", break_on_hyphens=False, break_long_words=False))
+        print(
+            textwrap.fill(
+                line,
+                72,
+                subsequent_indent="    ",
+                break_on_hyphens=False,
+                break_long_words=False,
+            )
+        )
 
 
 # %% [markdown]
@@ -598,10 +617,15 @@ def tried_on(**settings):
     page, lines = f"# %%{DEFINED}\n# %% [markdown]\n", {}
     for name, text in LINES.items():
         begin = page.count("\n") + 1
-        page += "".join(f"# {line}".rstrip() + "\n" for line in [*text.split("\n"), ""])
+        page += "".join(
+            f"# {line}".rstrip() + "\n" for line in [*text.split("\n"), ""]
+        )
         lines[name] = range(begin, page.count("\n") + 1)
     report = checked(page + "\n# %%\nlate = 1\n", **settings)
-    said = {name: " ".join(f.message for f in report.findings if f.line in at) for name, at in lines.items()}
+    said = {
+        name: " ".join(f.message for f in report.findings if f.line in at)
+        for name, at in lines.items()
+    }
     return report.pages[0], said
 
 

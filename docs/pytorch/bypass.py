@@ -129,7 +129,9 @@ for name, parameter in module.named_parameters():
 # %%
 def blocks(module):
     matrices = *module.in_proj_weight.chunk(3), module.out_proj.weight
-    return dict(zip(["query", "key", "value", "output"], matrices, strict=True))
+    return dict(
+        zip(["query", "key", "value", "output"], matrices, strict=True)
+    )
 
 
 def as_if_trained(embed_dim, **options):
@@ -250,7 +252,10 @@ def body(function):
     source = inspect.getsource(function)
     docstring = ast.parse(source).body[0].body[0]
     lines = source.splitlines()
-    before, after = lines[: docstring.lineno - 1], lines[docstring.end_lineno :]
+    before, after = (
+        lines[: docstring.lineno - 1],
+        lines[docstring.end_lineno :],
+    )
     return "\n".join(before + after)
 
 
@@ -271,7 +276,9 @@ bypass_(by_package)
 print(is_bypassed(by_hand), is_bypassed(by_package), sep="\n")
 
 assert is_bypassed(by_hand)
-assert all(map(torch.equal, by_hand.parameters(), by_package.parameters()))  # ones and zeros, nothing computed
+assert all(
+    map(torch.equal, by_hand.parameters(), by_package.parameters())
+)  # ones and zeros, nothing computed
 agree(by_hand(x, x, x)[0], by_package(x, x, x)[0])
 
 # %% [markdown]
@@ -378,7 +385,10 @@ thawed(tokens, tokens, tokens)[0].square().mean().backward()
 optimizer.step()
 measure("one step of Adam", thawed)
 
-stale, cleared = (nn.MultiheadAttention(50, 1, bias=False, batch_first=True) for _ in range(2))
+stale, cleared = (
+    nn.MultiheadAttention(50, 1, bias=False, batch_first=True)
+    for _ in range(2)
+)
 for each in (stale, cleared):
     each(tokens, tokens, tokens)[0].square().mean().backward()
 set_identity(stale.requires_grad_(False))
@@ -394,7 +404,9 @@ agree(cleared(tokens, tokens, tokens)[0], plain.context)
 
 # %%
 torch.manual_seed(9)
-dropping = bypass_(nn.MultiheadAttention(50, 1, dropout=0.1, batch_first=True))
+dropping = bypass_(
+    nn.MultiheadAttention(50, 1, dropout=0.1, batch_first=True)
+)
 measure("dropout in training", dropping)
 agree(dropping.eval()(tokens, tokens, tokens)[0], plain.context)
 
@@ -456,7 +468,9 @@ batch = torch.randn(4, 5, 6)  # batch tokens embed_dim
 heads = bypass_(nn.MultiheadAttention(6, num_heads=3, batch_first=True))
 
 output, mean_weights = heads(batch, batch, batch)
-by_slice = self_attention(split_heads(batch, 3))  # batch heads tokens head_dim
+by_slice = self_attention(
+    split_heads(batch, 3)
+)  # batch heads tokens head_dim
 agree(output, merge_heads(by_slice.context))
 agree(mean_weights, by_slice.weights.mean(1))
 assert apart(mean_weights @ batch, output) > 0.1
@@ -472,7 +486,9 @@ name = "_native_multi_head_attention"
 for count in (1, 2, 3):
     torch.manual_seed(count)
     still = bypass_(nn.MultiheadAttention(6, count, batch_first=True)).eval()
-    with mock.patch.object(torch, name, wraps=getattr(torch, name)) as shortcut:
+    with mock.patch.object(
+        torch, name, wraps=getattr(torch, name)
+    ) as shortcut:
         output, _ = still(batch, batch, batch)
     taken[count] = shortcut.called
     by_slice = self_attention(split_heads(batch, count))
@@ -520,7 +536,9 @@ alone
 torch.manual_seed(14)
 trained = as_if_trained(50)
 trained.out_proj.requires_grad_(False)
-kept = [(p, p.detach().clone(), p.requires_grad) for p in trained.parameters()]
+kept = [
+    (p, p.detach().clone(), p.requires_grad) for p in trained.parameters()
+]
 
 try:
     with bypassed(trained):
@@ -590,7 +608,9 @@ weights.flatten()
 def who_notices(module, position=2):
     changed = one.clone()
     changed[:, position] += 1
-    moved = (module(one, one, one)[0] - module(changed, changed, changed)[0]).abs()
+    moved = (
+        module(one, one, one)[0] - module(changed, changed, changed)[0]
+    ).abs()
     return (moved > 1e-4).any(-1)[0].tolist()  # by more than rounding
 
 

@@ -75,7 +75,10 @@ value = torch.randn(batch, keys, embed_dim, requires_grad=True)
 theirs = nn.MultiheadAttention(embed_dim, num_heads, batch_first=True)
 
 assert len({batch, num_heads, head_dim, queries, keys, embed_dim}) == 6
-{name: tuple(parameter.shape) for name, parameter in theirs.named_parameters()}
+{
+    name: tuple(parameter.shape)
+    for name, parameter in theirs.named_parameters()
+}
 
 # %% [markdown]
 # `batch_first=True` says that the first axis counts the sequences of the batch; by default PyTorch takes it for the
@@ -326,9 +329,16 @@ assert torch.equal(merge_heads(context), merge(context))
 # %%
 def online_softmax(q, k, v, size=2):
     largest = torch.full_like(q[..., :1], -torch.inf)
-    total, context = torch.zeros_like(largest), torch.zeros_like(v[..., :1, :])
-    for some_keys, some_values in zip(k.split(size, dim=-2), v.split(size, dim=-2), strict=True):
-        scores = q @ some_keys.mT / q.size(-1) ** 0.5  # batch heads queries size
+    total, context = (
+        torch.zeros_like(largest),
+        torch.zeros_like(v[..., :1, :]),
+    )
+    for some_keys, some_values in zip(
+        k.split(size, dim=-2), v.split(size, dim=-2), strict=True
+    ):
+        scores = (
+            q @ some_keys.mT / q.size(-1) ** 0.5
+        )  # batch heads queries size
         new = largest.maximum(scores.amax(dim=-1, keepdim=True))
         shrink, exponentials = (largest - new).exp(), (scores - new).exp()
         total = total * shrink + exponentials.sum(dim=-1, keepdim=True)
@@ -347,22 +357,34 @@ assert gap(online_softmax(q, k, v), fused) < 1e-5
 
 # %%
 def that_ran(**options):
-    os.environ["KINETO_LOG_LEVEL"] = "6"  # the profiler would write to the terminal
+    os.environ["KINETO_LOG_LEVEL"] = (
+        "6"  # the profiler would write to the terminal
+    )
     with torch.profiler.profile() as run:
         F.scaled_dot_product_attention(q, k, v, **options)
-    (name,) = (each.key for each in run.key_averages() if "aten::_scaled_dot" in each.key)
+    (name,) = (
+        each.key
+        for each in run.key_averages()
+        if "aten::_scaled_dot" in each.key
+    )
     return name
 
 
 asked = {
     "nothing else": {},
     "dropout": {"dropout_p": 0.1},
-    "a mask that requires grad": {"attn_mask": torch.zeros(queries, keys, requires_grad=True)},
+    "a mask that requires grad": {
+        "attn_mask": torch.zeros(queries, keys, requires_grad=True)
+    },
 }
 torch.manual_seed(3)
 ran = {name: that_ran(**options) for name, options in asked.items()}
 for name, options in asked.items():
-    (chosen,) = (backend.name for backend in sdpa_backends(q, k, v, **options) if backend.chosen)
+    (chosen,) = (
+        backend.name
+        for backend in sdpa_backends(q, k, v, **options)
+        if backend.chosen
+    )
     assert chosen in ran[name]
 plot.table(["Asked for", "What ran"], list(ran.items()))
 
@@ -378,9 +400,13 @@ twice = {}
 for backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.MATH):
     with sdpa_kernel(backend):
         total = F.scaled_dot_product_attention(q, k, v).square().sum()
-    (first,) = torch.autograd.grad(total, query, create_graph=True, retain_graph=True)
+    (first,) = torch.autograd.grad(
+        total, query, create_graph=True, retain_graph=True
+    )
     try:
-        (second,) = torch.autograd.grad(first.square().sum(), query, retain_graph=True)
+        (second,) = torch.autograd.grad(
+            first.square().sum(), query, retain_graph=True
+        )
     except RuntimeError as error:
         twice[backend.name] = str(error)
     else:
@@ -402,8 +428,12 @@ def reach(merge):
     for token in range(keys):
         changed = value.detach().clone()
         changed[:, token] += 100.0
-        after, _ = multi_head(query, key, changed, allowed, state, merge=merge)
-        moved[:, token] = ((after - before).abs() > 1e-3).any(dim=-1).any(dim=0)
+        after, _ = multi_head(
+            query, key, changed, allowed, state, merge=merge
+        )
+        moved[:, token] = (
+            ((after - before).abs() > 1e-3).any(dim=-1).any(dim=0)
+        )
     return moved
 
 
@@ -422,7 +452,9 @@ reach(merge).int()
 spoiled = value.detach().clone()
 spoiled[:, -1] = torch.nan
 gone, _ = multi_head(query, key, spoiled, allowed, state)
-their_gone, _ = theirs(query, key, spoiled, attn_mask=blocked, need_weights=False)
+their_gone, _ = theirs(
+    query, key, spoiled, attn_mask=blocked, need_weights=False
+)
 assert not allowed[0, -1]
 assert their_gone[:, 0].isnan().all()
 
@@ -478,9 +510,17 @@ def build(layer, use):
     for parameter in layer.parameters():
         nn.init.normal_(parameter, std=0.3)
     inputs = []
-    for size in [(queries, embed_dim), (keys, layer.kdim), (keys, layer.vdim)]:
+    for size in [
+        (queries, embed_dim),
+        (keys, layer.kdim),
+        (keys, layer.vdim),
+    ]:
         x = torch.randn(batch, *size, dtype=torch.float64)
-        x = x.transpose(0, 1) if use["batched"] and not layer.batch_first else x
+        x = (
+            x.transpose(0, 1)
+            if use["batched"] and not layer.batch_first
+            else x
+        )
         inputs.append((x if use["batched"] else x[0]).requires_grad_())
     return inputs
 
@@ -582,7 +622,9 @@ assert gap(rolled_context, context) > 0.1
 
 # %%
 torch.manual_seed(9)
-inverted, _ = theirs(query, key, value, attn_mask=allowed)  # should be blocked
+inverted, _ = theirs(
+    query, key, value, attn_mask=allowed
+)  # should be blocked
 
 other_order = deepcopy(theirs)
 other_order.batch_first = False
@@ -594,7 +636,9 @@ _, dropped = dropping(query, key, value, **each_head)
 doubled = 2 * weights * (dropped != 0)
 torch.testing.assert_close(dropped, doubled, atol=1e-5, rtol=0)
 
-print(f"mask inverted: off by {gap(inverted[:, :-1], their_output[:, :-1]):.2f}")
+print(
+    f"mask inverted: off by {gap(inverted[:, :-1], their_output[:, :-1]):.2f}"
+)
 print(f"axes exchanged: off by {gap(mixed, expected):.2f}")
 sums = dropped.sum(dim=-1)
 print(f"rows sum to {sums.min():.2f} up to {sums.max():.2f}")
@@ -624,11 +668,21 @@ torch.manual_seed(4)
 blind = nn.MultiheadAttention(embed_dim, 4, batch_first=True).eval()
 with torch.no_grad():  # self-attention, the same mistake
     used, used_odd = (
-        each(query, query, query, attn_mask=masks.causal(queries), need_weights=False)[0]
+        each(
+            query,
+            query,
+            query,
+            attn_mask=masks.causal(queries),
+            need_weights=False,
+        )[0]
         for each in (blind, deepcopy(theirs).eval())
     )
-    crossed, _ = blind(query, key, value, attn_mask=allowed, need_weights=False)  # cross-attention: no NaN
-    unasked_eval, _ = deepcopy(theirs).eval()(query, key, value, attn_mask=allowed, need_weights=False)
+    crossed, _ = blind(
+        query, key, value, attn_mask=allowed, need_weights=False
+    )  # cross-attention: no NaN
+    unasked_eval, _ = deepcopy(theirs).eval()(
+        query, key, value, attn_mask=allowed, need_weights=False
+    )
 
 # %% [markdown]
 # ## One broken, one right
@@ -679,7 +733,10 @@ assert not torch.equal(reach(broken_merge), allowed)
 #|   than the one before. On the right, merged without transposing, the staircase is gone, and the second query is moved
 #|   by every key<!--= reach(broken_merge)[1].all() -->.
 figure = plot.mask(
-    {"right": reach(merge), "merged without transposing": reach(broken_merge)},
+    {
+        "right": reach(merge),
+        "merged without transposing": reach(broken_merge),
+    },
     title="Whose value moves whose output?",
 )
 figure.axes[2].set_yticks([0.25, 0.75], labels=["still ×", "moved"])
@@ -733,7 +790,9 @@ for number, name in enumerate(["b_q", "b_k", "b_v", "b_o"]):
     fewer = {n: p.detach().clone() for n, p in state.items()}
     parts = *fewer["in_proj_bias"].chunk(3), fewer["out_proj.bias"]
     parts[number].zero_()
-    missed[name] = gap(multi_head(query, key, value, allowed, fewer)[0], output)
+    missed[name] = gap(
+        multi_head(query, key, value, allowed, fewer)[0], output
+    )
 
 print({name: f"{difference:.1g}" for name, difference in missed.items()})
 check("bias-never-missed", min(missed, key=missed.get))
@@ -753,7 +812,9 @@ for kind in (torch.optim.SGD, torch.optim.Adam):
     optimizer = kind(trained.parameters(), lr=0.01)
     for _ in range(10):
         optimizer.zero_grad()
-        trained(query.detach(), key.detach(), value.detach())[0].square().mean().backward()
+        trained(query.detach(), key.detach(), value.detach())[
+            0
+        ].square().mean().backward()
         optimizer.step()
     moved = (trained.in_proj_bias - theirs.in_proj_bias).detach()
     wandered[kind.__name__] = moved.chunk(3)[1].abs().max().item()

@@ -27,7 +27,14 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from unmasked import CausalSelfAttention, masks, plot, probes, scaled_dot_product_attention, self_attention
+from unmasked import (
+    CausalSelfAttention,
+    masks,
+    plot,
+    probes,
+    scaled_dot_product_attention,
+    self_attention,
+)
 from unmasked.embeddings import ship_vectors, table
 from unmasked.heads import (
     fused_qkv,
@@ -54,7 +61,9 @@ words = sentence.lower().split()
 vectors = ship_vectors().lookup(words)
 ship = words.index("ship")
 
-each_head = self_attention(split_heads(vectors, 5)).weights[:, ship]  # heads keys
+each_head = self_attention(split_heads(vectors, 5)).weights[
+    :, ship
+]  # heads keys
 names = [f"head {number}" for number in range(5)]
 table(each_head, names, words)
 
@@ -71,13 +80,30 @@ table(each_head, names, words)
 torch.manual_seed(0)
 cost = {}
 for number in (1, 3, 4):
-    module = nn.MultiheadAttention(embed_dim=12, num_heads=number, batch_first=True)
-    with FlopCounterMode(display=False) as counted:  # two operations for each multiplication
-        _, table_of_each = module(*[torch.ones(2, 5, 12)] * 3, average_attn_weights=False)
+    module = nn.MultiheadAttention(
+        embed_dim=12, num_heads=number, batch_first=True
+    )
+    with FlopCounterMode(
+        display=False
+    ) as counted:  # two operations for each multiplication
+        _, table_of_each = module(
+            *[torch.ones(2, 5, 12)] * 3, average_attn_weights=False
+        )
     parameters = sum(parameter.numel() for parameter in module.parameters())
-    cost[number] = parameters, counted.get_total_flops() // 2, table_of_each.numel()
-    assert cost[number] == (4 * 12**2 + 4 * 12, 4 * (2 * 5) * 12**2 + 2 * 2 * 5**2 * 12, 2 * number * 5**2)
-plot.table(["Heads", "Parameters", "Multiplications", "Weights"], [[str(n), *map(str, c)] for n, c in cost.items()])
+    cost[number] = (
+        parameters,
+        counted.get_total_flops() // 2,
+        table_of_each.numel(),
+    )
+    assert cost[number] == (
+        4 * 12**2 + 4 * 12,
+        4 * (2 * 5) * 12**2 + 2 * 2 * 5**2 * 12,
+        2 * number * 5**2,
+    )
+plot.table(
+    ["Heads", "Parameters", "Multiplications", "Weights"],
+    [[str(n), *map(str, c)] for n, c in cost.items()],
+)
 
 # %% [markdown]
 # With $E$ for `embed_dim`, the parameters are four matrices of $E^2$<!--~ a square --> and four biases of $E$. `kdim`
@@ -87,10 +113,16 @@ plot.table(["Heads", "Parameters", "Multiplications", "Weights"], [[str(n), *map
 # %%
 torch.manual_seed(0)
 options = {"kdim": 10, "vdim": 9}, {"add_bias_kv": True}, {"bias": False}
-expected = 2 * 12**2 + 12 * (10 + 9) + 4 * 12, 4 * 12**2 + 4 * 12 + 2 * 12, 4 * 12**2
+expected = (
+    2 * 12**2 + 12 * (10 + 9) + 4 * 12,
+    4 * 12**2 + 4 * 12 + 2 * 12,
+    4 * 12**2,
+)
 for option, count in zip(options, expected, strict=True):
     module = nn.MultiheadAttention(embed_dim=12, num_heads=3, **option)
-    assert sum(parameter.numel() for parameter in module.parameters()) == count
+    assert (
+        sum(parameter.numel() for parameter in module.parameters()) == count
+    )
     print(option, count)
 
 # %% [markdown]
@@ -132,7 +164,9 @@ same = {
     "@": x[:, None] @ stacked,
     "bmm": torch.bmm(*pairs).view(batch, num_heads, tokens, head_dim),
     "einsum": torch.einsum("bti,hid->bhtd", x, stacked),
-    "one matrix": (x @ wide).view(batch, tokens, num_heads, head_dim).transpose(1, 2),
+    "one matrix": (x @ wide)
+    .view(batch, tokens, num_heads, head_dim)
+    .transpose(1, 2),
 }
 for result in same.values():
     torch.testing.assert_close(result, loop)
@@ -179,7 +213,9 @@ plot.grid(tagged, "tagged", rows=tokens_named)
 # 14)] -->. A view only renames; it moves nothing. The stronger the color, the later the token:
 
 # %% tags=["hide-input"]
-plot.grid({"split, head": split, "view alone, head": direct}, rows=tokens_named)
+plot.grid(
+    {"split, head": split, "view alone, head": direct}, rows=tokens_named
+)
 
 # %% [markdown]
 # In symbols, for $H$ heads of $d_k$ features: place $j$ of head $h$ of token $t$ holds a feature of the same token,
@@ -216,7 +252,9 @@ assert torch.equal(split[h, :, j], tagged.T)
 # axes.
 
 # %%
-context = split.contiguous()  # heads tokens head_dim, and in memory too, as attention returns it
+context = (
+    split.contiguous()
+)  # heads tokens head_dim, and in memory too, as attention returns it
 back = context.transpose(0, 1)  # tokens heads head_dim
 
 assert torch.equal(back.reshape(3, 8), tagged)
@@ -236,7 +274,11 @@ print("steps in memory:", context.stride(), "transposed:", back.stride())
 # error<!--== one.shape == (3, 2) -->, so a test of that size does not notice that `contiguous()` is missing:
 
 # %%
-one = torch.randn(2, 3, 1, generator=torch.Generator().manual_seed(3)).transpose(0, 1).view(3, 2)
+one = (
+    torch.randn(2, 3, 1, generator=torch.Generator().manual_seed(3))
+    .transpose(0, 1)
+    .view(3, 2)
+)
 
 # %% [markdown]
 # ## Every step with its shape
@@ -247,9 +289,21 @@ one = torch.randn(2, 3, 1, generator=torch.Generator().manual_seed(3)).transpose
 
 # %%
 def multi_head(x, w_q, w_k, w_v, w_o, allowed):
-    q = F.linear(x, w_q).view(batch, tokens, num_heads, head_dim).transpose(1, 2)
-    k = F.linear(x, w_k).view(batch, tokens, num_heads, head_dim).transpose(1, 2)
-    v = F.linear(x, w_v).view(batch, tokens, num_heads, head_dim).transpose(1, 2)
+    q = (
+        F.linear(x, w_q)
+        .view(batch, tokens, num_heads, head_dim)
+        .transpose(1, 2)
+    )
+    k = (
+        F.linear(x, w_k)
+        .view(batch, tokens, num_heads, head_dim)
+        .transpose(1, 2)
+    )
+    v = (
+        F.linear(x, w_v)
+        .view(batch, tokens, num_heads, head_dim)
+        .transpose(1, 2)
+    )
     scores = q @ k.transpose(-2, -1) / head_dim**0.5
     weights = scores.masked_fill(~allowed, -torch.inf).softmax(dim=-1)
     context = (weights @ v).transpose(1, 2)
@@ -257,14 +311,25 @@ def multi_head(x, w_q, w_k, w_v, w_o, allowed):
 
 
 torch.manual_seed(4)
-layer = CausalSelfAttention(in_dim, embed_dim, num_heads, out_bias=False).double()
+layer = CausalSelfAttention(
+    in_dim, embed_dim, num_heads, out_bias=False
+).double()
 matrices = *layer.qkv.weight.chunk(3), layer.out_proj.weight
-axes = {"batch": batch, "tokens": tokens, "heads": num_heads, "head_dim": head_dim, "in_dim": in_dim}
+axes = {
+    "batch": batch,
+    "tokens": tokens,
+    "heads": num_heads,
+    "head_dim": head_dim,
+    "in_dim": in_dim,
+}
 axes |= {"embed_dim": embed_dim}
 steps = trace(multi_head, x, *matrices, masks.causal(tokens), axes=axes)
 
 torch.testing.assert_close(steps.result, layer(x))
-plot.table(["Step", "Shape", "Axes"], [(s.op, str(s.output), ", ".join(s.axes)) for s in steps.steps])
+plot.table(
+    ["Step", "Shape", "Axes"],
+    [(s.op, str(s.output), ", ".join(s.axes)) for s in steps.steps],
+)
 
 # %% [markdown]
 # The result is the one of the package's own layer, with the same matrices. The mask has no axes for batch and heads:
@@ -276,17 +341,25 @@ plot.table(["Step", "Shape", "Axes"], [(s.op, str(s.output), ", ".join(s.axes)) 
 
 # %%
 torch.manual_seed(5)
-q, k, v = (project_linear(x, torch.randn_like(stacked)) for _ in range(3))  # batch heads tokens head_dim
+q, k, v = (
+    project_linear(x, torch.randn_like(stacked)) for _ in range(3)
+)  # batch heads tokens head_dim
 allowed = masks.causal(tokens)
 
-pairs = torch.bmm(q.flatten(0, 1), k.flatten(0, 1).transpose(1, 2)).view(batch, num_heads, tokens, tokens)
+pairs = torch.bmm(q.flatten(0, 1), k.flatten(0, 1).transpose(1, 2)).view(
+    batch, num_heads, tokens, tokens
+)
 torch.testing.assert_close(pairs, q @ k.mT)
 
 added = torch.full((tokens, tokens), -torch.inf, dtype=x.dtype).triu(1)
 context = (q @ k.mT / head_dim**0.5 + added).softmax(-1) @ v
-torch.testing.assert_close(context, scaled_dot_product_attention(q, k, v, allowed=allowed).context)
+torch.testing.assert_close(
+    context, scaled_dot_product_attention(q, k, v, allowed=allowed).context
+)
 for head in range(num_heads):
-    alone = scaled_dot_product_attention(q[:, head], k[:, head], v[:, head], allowed=allowed).context
+    alone = scaled_dot_product_attention(
+        q[:, head], k[:, head], v[:, head], allowed=allowed
+    ).context
     torch.testing.assert_close(context[:, head], alone)
 
 # %% [markdown]
@@ -302,14 +375,32 @@ for head in range(num_heads):
 torch.manual_seed(6)
 packed = torch.randn(3 * embed_dim, in_dim, dtype=torch.float64)
 
-in_turn = [split_heads(part, num_heads) for part in F.linear(x, packed).chunk(3, dim=-1)]
-by_head = F.linear(x, packed).view(batch, tokens, num_heads, 3 * head_dim).transpose(1, 2).chunk(3, dim=-1)
-for mine, theirs in zip(by_head, fused_qkv(x, packed, num_heads=num_heads), strict=True):
+in_turn = [
+    split_heads(part, num_heads)
+    for part in F.linear(x, packed).chunk(3, dim=-1)
+]
+by_head = (
+    F.linear(x, packed)
+    .view(batch, tokens, num_heads, 3 * head_dim)
+    .transpose(1, 2)
+    .chunk(3, dim=-1)
+)
+for mine, theirs in zip(
+    by_head, fused_qkv(x, packed, num_heads=num_heads), strict=True
+):
     torch.testing.assert_close(mine, theirs)
-off = max((a - b).abs().max().item() for a, b in zip(in_turn, by_head, strict=True))
+off = max(
+    (a - b).abs().max().item() for a, b in zip(in_turn, by_head, strict=True)
+)
 
-reordered = packed.view(3, num_heads, head_dim, in_dim).transpose(0, 1).reshape(-1, in_dim)
-for mine, theirs in zip(in_turn, fused_qkv(x, reordered, num_heads=num_heads), strict=True):
+reordered = (
+    packed.view(3, num_heads, head_dim, in_dim)
+    .transpose(0, 1)
+    .reshape(-1, in_dim)
+)
+for mine, theirs in zip(
+    in_turn, fused_qkv(x, reordered, num_heads=num_heads), strict=True
+):
     torch.testing.assert_close(mine, theirs)
 by_head[0].shape, f"off by {off:.1f}"
 
@@ -329,19 +420,39 @@ by_head[0].shape, f"off by {off:.1f}"
 torch.manual_seed(7)
 queries = torch.randn(batch, 6, tokens, head_dim)  # six heads
 keys, values = torch.randn(2, batch, 2, tokens, head_dim)  # two heads each
-grouped = F.scaled_dot_product_attention(queries, keys, values, enable_gqa=True)
+grouped = F.scaled_dot_product_attention(
+    queries, keys, values, enable_gqa=True
+)
 
-neighbors = [each.repeat_interleave(3, dim=1) for each in (keys, values)]  # 0 0 0 1 1 1
-in_turn_heads = [each.repeat(1, 3, 1, 1) for each in (keys, values)]  # 0 1 0 1 0 1
-torch.testing.assert_close(F.scaled_dot_product_attention(queries, *neighbors), grouped)
-apart = (F.scaled_dot_product_attention(queries, *in_turn_heads) - grouped).abs().max()
+neighbors = [
+    each.repeat_interleave(3, dim=1) for each in (keys, values)
+]  # 0 0 0 1 1 1
+in_turn_heads = [
+    each.repeat(1, 3, 1, 1) for each in (keys, values)
+]  # 0 1 0 1 0 1
+torch.testing.assert_close(
+    F.scaled_dot_product_attention(queries, *neighbors), grouped
+)
+apart = (
+    (F.scaled_dot_product_attention(queries, *in_turn_heads) - grouped)
+    .abs()
+    .max()
+)
 
 
 def cache_bytes(layers, kv_heads, head_dim, tokens, bits):
-    return 2 * layers * kv_heads * head_dim * tokens * bits // 8  # keys and values
+    return (
+        2 * layers * kv_heads * head_dim * tokens * bits // 8
+    )  # keys and values
 
 
-llama = {"layers": 32, "kv_heads": 8, "head_dim": 128, "tokens": 8192, "bits": 16}  # and 32 heads of queries
+llama = {
+    "layers": 32,
+    "kv_heads": 8,
+    "head_dim": 128,
+    "tokens": 8192,
+    "bits": 16,
+}  # and 32 heads of queries
 shared = cache_bytes(**llama) / 2**30
 full = cache_bytes(**{**llama, "kv_heads": 32}) / 2**30
 print(f"repeat: off by {apart:.1f}")
@@ -363,13 +474,18 @@ def broken_merge(context):
 
 
 def attend(x, merge):
-    parts = (split_heads(F.linear(x, part), num_heads) for part in packed.chunk(3))
+    parts = (
+        split_heads(F.linear(x, part), num_heads) for part in packed.chunk(3)
+    )
     return merge(scaled_dot_product_attention(*parts, is_causal=True).context)
 
 
 gap = (attend(x, broken_merge) - attend(x, merge_heads)).abs().max()
 for merge in (merge_heads, broken_merge):
-    print(merge.__name__, probes.sees_the_future(lambda x, merge=merge: attend(x, merge), x))
+    print(
+        merge.__name__,
+        probes.sees_the_future(lambda x, merge=merge: attend(x, merge), x),
+    )
 
 # %% [markdown]
 # The two differ by {{ gap :.1f}}. The check that tells them apart needs no reference: under a causal mask, change a
@@ -435,7 +551,9 @@ feedback
 
 # %% tags=["solution"]
 def my_projection(x, weight, num_heads):
-    parts = F.linear(x, weight).unflatten(-1, (3, num_heads, -1))  # batch tokens 3 heads head_dim
+    parts = F.linear(x, weight).unflatten(
+        -1, (3, num_heads, -1)
+    )  # batch tokens 3 heads head_dim
     return parts.permute(2, 0, 3, 1, 4).unbind()
 
 

@@ -92,7 +92,9 @@ for source, target in itertools.product(LAYOUTS, LAYOUTS):
     for name, tensor in kept[target].items():
         assert torch.equal(converted[name], tensor)
 
-shapes = {layout: next(iter(kept[layout].values())).shape for layout in LAYOUTS}
+shapes = {
+    layout: next(iter(kept[layout].values())).shape for layout in LAYOUTS
+}
 
 # %% [markdown]
 # Each is used in its own way, and all give the same keys:
@@ -144,9 +146,22 @@ for axes, parts in zip(figure.axes[:2], blocks.values(), strict=True):
     axes.set_xticks([])
     height = 3 * embed_dim / len(parts)
     for number, part in enumerate(parts):
-        place = {"x": 2.5, "y": height * (number + 0.5) - 0.5, "s": ("query", "key", "value")[part]}
-        label = axes.text(**place, ha="center", va="center", fontsize=9, color="black")
-        label.set_bbox({"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1})
+        place = {
+            "x": 2.5,
+            "y": height * (number + 0.5) - 0.5,
+            "s": ("query", "key", "value")[part],
+        }
+        label = axes.text(
+            **place, ha="center", va="center", fontsize=9, color="black"
+        )
+        label.set_bbox(
+            {
+                "facecolor": "white",
+                "edgecolor": "none",
+                "alpha": 0.8,
+                "pad": 1,
+            }
+        )
 figure.axes[0].set_ylabel("row")
 figure.axes[1].set_ylabel("")
 figure.axes[2].remove()  # what the shades mean is written on them
@@ -214,7 +229,9 @@ def moves_the_original(load):
     optimizer = torch.optim.SGD(mine.parameters(), lr=0.1)
     mine(x).square().mean().backward()
     optimizer.step()
-    return (original.in_proj_weight - theirs.in_proj_weight).abs().max().item()
+    return (
+        (original.in_proj_weight - theirs.in_proj_weight).abs().max().item()
+    )
 
 
 def alias(layer, chunk):
@@ -243,13 +260,21 @@ moved, stayed
 # talks nonsense. Renamed to those of `interleaved`, it can be converted:
 
 # %%
-neox_names = [f"{name}.{kind}" for name in ("query_key_value", "dense") for kind in ("weight", "bias")]
+neox_names = [
+    f"{name}.{kind}"
+    for name in ("query_key_value", "dense")
+    for kind in ("weight", "bias")
+]
 checkpoint = dict(zip(neox_names, kept["interleaved"].values(), strict=True))
 
 careless, careful = deepcopy(theirs), deepcopy(theirs)
-told = careless.load_state_dict(dict(zip(packed, checkpoint.values(), strict=True)))
+told = careless.load_state_dict(
+    dict(zip(packed, checkpoint.values(), strict=True))
+)
 renamed = {
-    name.replace("query_key_value", "qkv_layer").replace("dense", "linear_layer"): tensor
+    name.replace("query_key_value", "qkv_layer").replace(
+        "dense", "linear_layer"
+    ): tensor
     for name, tensor in checkpoint.items()
 }
 careful.load_state_dict(convert(renamed, "interleaved", "packed"))
@@ -295,7 +320,9 @@ check("one-head-of-packed", head_weights)
 
 # %% tags=["solution"]
 def to_packed(weight, num_heads):
-    return weight.unflatten(0, (num_heads, 3, -1)).transpose(0, 1).flatten(0, 2)
+    return (
+        weight.unflatten(0, (num_heads, 3, -1)).transpose(0, 1).flatten(0, 2)
+    )
 
 
 check("interleaved-to-packed", to_packed)

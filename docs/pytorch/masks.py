@@ -30,7 +30,15 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from unmasked import attention_scores, attention_weights, bypass_, masks, plot, probes, self_attention
+from unmasked import (
+    attention_scores,
+    attention_weights,
+    bypass_,
+    masks,
+    plot,
+    probes,
+    self_attention,
+)
 from unmasked.embeddings import ship_vectors
 
 torch.manual_seed(5)
@@ -88,11 +96,19 @@ def takes(call, mask):
 
 def means(call, mask):
     noticed = notices(call, mask), notices(call, ~mask)
-    return {(False, True): "may attend", (True, False): "may not attend"}[noticed]
+    return {(False, True): "may attend", (True, False): "may not attend"}[
+        noticed
+    ]
 
 
-taken = [[name for name in shapes if takes(call, shapes[name])] for call in calls.values()]
-told = [{means(call, shapes[name]) for name in names} for call, names in zip(calls.values(), taken, strict=True)]
+taken = [
+    [name for name in shapes if takes(call, shapes[name])]
+    for call in calls.values()
+]
+told = [
+    {means(call, shapes[name]) for name in names}
+    for call, names in zip(calls.values(), taken, strict=True)
+]
 
 # %% [markdown]
 # Every shape that an interface takes, it reads in one way<!--= "in one way" if all(len(each) == 1 for each in told)
@@ -112,18 +128,37 @@ def floating(call, mask):
         given = [call(y, each) for each in (mask.float(), 0 * mask.float())]
     except (TypeError, ValueError):
         return "refused"
-    return "added" if not torch.allclose(*given) and notices(call, mask.float()) else "ignored"
+    return (
+        "added"
+        if not torch.allclose(*given) and notices(call, mask.float())
+        else "ignored"
+    )
 
 
 rows = []
-for (name, call), names, (meaning,) in zip(calls.items(), taken, told, strict=True):
+for (name, call), names, (meaning,) in zip(
+    calls.items(), taken, told, strict=True
+):
     floats = floating(call, shapes[names[0]])
-    rows.append([name, f"*{meaning}*", "; ".join(f"({each})" for each in names), floats])
-table = {row[0].split("`")[1] + ", " + row[0].split("`")[3]: row[1:] for row in rows}
+    rows.append(
+        [
+            name,
+            f"*{meaning}*",
+            "; ".join(f"({each})" for each in names),
+            floats,
+        ]
+    )
+table = {
+    row[0].split("`")[1] + ", " + row[0].split("`")[3]: row[1:]
+    for row in rows
+}
 
 
 def listed(header, rows):
-    return "\n".join("| " + " | ".join(row) + " |" for row in [header, ["---"] * len(header), *rows])
+    return "\n".join(
+        "| " + " | ".join(row) + " |"
+        for row in [header, ["---"] * len(header), *rows]
+    )
 
 
 # %% [markdown]
@@ -156,18 +191,30 @@ F.scaled_dot_product_attention(q, q, q, attn_mask=real[:, 0, 0])
 # both shapes mean the same<!--== "same" if torch.allclose(of_one, of_one_right) else "opposite" -->.
 
 # %% tags=["check"]
-alone = F.scaled_dot_product_attention(q[1:, :, :2], q[1:, :, :2], q[1:, :, :2])
+alone = F.scaled_dot_product_attention(
+    q[1:, :, :2], q[1:, :, :2], q[1:, :, :2]
+)
 torch.testing.assert_close(by_function[1:, :, :2], alone)
-torch.testing.assert_close(by_module[1:, :2], module(y[1:, :2], y[1:, :2], y[1:, :2])[0])
+torch.testing.assert_close(
+    by_module[1:, :2], module(y[1:, :2], y[1:, :2], y[1:, :2])[0]
+)
 
 ends, two = real[:, 0, 0], q[:, :, :2]  # as many queries as sequences
 misread = F.scaled_dot_product_attention(two, q, q, attn_mask=ends)
-torch.testing.assert_close(misread, F.scaled_dot_product_attention(two, q, q, attn_mask=ends[None, None]))
+torch.testing.assert_close(
+    misread,
+    F.scaled_dot_product_attention(two, q, q, attn_mask=ends[None, None]),
+)
 padded_right = F.scaled_dot_product_attention(two, q, q, attn_mask=real)
-torch.testing.assert_close(padded_right[1], F.scaled_dot_product_attention(two[1], q[1, :, :2], q[1, :, :2]))
+torch.testing.assert_close(
+    padded_right[1],
+    F.scaled_dot_product_attention(two[1], q[1, :, :2], q[1, :, :2]),
+)
 one = q[1:]
 of_one = F.scaled_dot_product_attention(one, one, one, attn_mask=ends[1:])
-of_one_right = F.scaled_dot_product_attention(one, one, one, attn_mask=real[1:])
+of_one_right = F.scaled_dot_product_attention(
+    one, one, one, attn_mask=real[1:]
+)
 
 # %% [markdown]
 # A row of padding still gets some output itself. Leave it out of the loss and of every average.
@@ -178,10 +225,15 @@ of_one_right = F.scaled_dot_product_attention(one, one, one, attn_mask=real[1:])
 # allow: `masks.combine` for masks of `True` for *may attend*, `|` for masks of `True` for *may not attend*.
 
 # %% tags=["hide-input"]
-#| caption: With padding on the left, the first two<!--= (~gallery["left padding, causal"].any(-1)).sum() --> queries see
-#|   nothing at all<!--= "see nothing at all" if not gallery["left padding, causal"][:2].any() else "see something" -->.
+#| caption: With padding on the left, the first two<!--= (~gallery["left padding, causal"].any(-1)).sum() -->
+#|   queries see nothing at all<!--= "see nothing at all" if not gallery["left padding, causal"][:2].any() else
+#|   "see something" -->.
 end = torch.tensor([True, True, True, False, False]).expand(5, 5)
-gallery = {"causal": masks.causal(5), "padding": end, "both": masks.causal(5) & end}
+gallery = {
+    "causal": masks.causal(5),
+    "padding": end,
+    "both": masks.causal(5) & end,
+}
 gallery["left padding, causal"] = masks.causal(5) & end.flip(-1)
 plot.grid(gallery, queries=range(5))
 
@@ -202,14 +254,21 @@ module(y, y, y, is_causal=True)
 # under both masks.
 
 # %% tags=["check"]
-sentences = ["I must go back to my ship and to my crew", "We process and ship your order"]
+sentences = [
+    "I must go back to my ship and to my crew",
+    "We process and ship your order",
+]
 words = [sentence.lower().split() for sentence in sentences]
-batch = torch.nn.utils.rnn.pad_sequence([ship_vectors().lookup(each) for each in words], batch_first=True)
+batch = torch.nn.utils.rnn.pad_sequence(
+    [ship_vectors().lookup(each) for each in words], batch_first=True
+)
 kept = masks.padding(torch.tensor([11, 6]))[:, 0]  # batch 1 keys
 causal = masks.causal(11)
 torch.manual_seed(7)
 bare = bypass_(nn.MultiheadAttention(50, num_heads=1, batch_first=True))
-output, their_weights = bare(batch, batch, batch, attn_mask=~causal, key_padding_mask=~kept[:, 0])
+output, their_weights = bare(
+    batch, batch, batch, attn_mask=~causal, key_padding_mask=~kept[:, 0]
+)
 ours = self_attention(batch, allowed=masks.combine(causal, kept))
 torch.testing.assert_close(output, ours.context)
 torch.testing.assert_close(their_weights, ours.weights)
@@ -236,8 +295,12 @@ wrong = F.scaled_dot_product_attention(x, x, x, attn_mask=causal.float())
 scores = attention_scores(x[0], x[0])
 leaked, plain = (scores + causal.float()).softmax(-1), scores.softmax(-1)
 torch.testing.assert_close(wrong[0], leaked @ x[0])
-torch.testing.assert_close(right[0], self_attention(x[0], is_causal=True).context)
-assert torch.equal(scores + causal, scores + causal.float())  # a boolean mask that is added
+torch.testing.assert_close(
+    right[0], self_attention(x[0], is_causal=True).context
+)
+assert torch.equal(
+    scores + causal, scores + causal.float()
+)  # a boolean mask that is added
 gain = leaked[0] / plain[0]
 future = leaked.triu(1).sum(-1)
 try:
@@ -282,7 +345,9 @@ with torch.no_grad():
 
 def loses(y, prepare=nn.Module.eval, heads=4, batch_first=True, **options):
     torch.manual_seed(8)
-    layer = nn.TransformerEncoderLayer(20, heads, 16, batch_first=batch_first, **options).eval()
+    layer = nn.TransformerEncoderLayer(
+        20, heads, 16, batch_first=batch_first, **options
+    ).eval()
     prepare(layer)
     with torch.no_grad():
         fast = layer(y, src_mask=alibi)
@@ -296,7 +361,9 @@ losing = {
     "five heads": loses(y, heads=5),
     "no bias": loses(y, bias=False),
     "time first": loses(y.transpose(0, 1), batch_first=False),
-    "a hook": loses(y, lambda layer: layer.register_forward_hook(lambda *_: None)),
+    "a hook": loses(
+        y, lambda layer: layer.register_forward_hook(lambda *_: None)
+    ),
     "another eps": loses(y, lambda layer: setattr(layer.norm1, "eps", 1e-6)),
 }
 assert [name for name, lost in losing.items() if lost] == ["relu", "gelu"]
@@ -328,7 +395,9 @@ def masked_softmax(scores, allowed):
     return scores.masked_fill(~allowed, -torch.inf).softmax(dim=-1)
 
 
-late = scores.softmax(dim=-1) * causal  # weights set to zero after the softmax
+late = (
+    scores.softmax(dim=-1) * causal
+)  # weights set to zero after the softmax
 sums = late.sum(dim=-1)
 print([f"{each:.2f}" for each in sums.tolist()])
 
@@ -342,8 +411,12 @@ print([f"{each:.2f}" for each in sums.tolist()])
 by_hand = masked_softmax(scores, causal)
 torch.testing.assert_close(late / sums[:, None], by_hand)
 torch.testing.assert_close(by_hand, attention_weights(scores, allowed=causal))
-torch.testing.assert_close(by_hand, (scores + blocked_by_infinity).softmax(-1))
-assert torch.equal(blocked_by_infinity, torch.zeros(11, 11).masked_fill(~causal, -torch.inf))
+torch.testing.assert_close(
+    by_hand, (scores + blocked_by_infinity).softmax(-1)
+)
+assert torch.equal(
+    blocked_by_infinity, torch.zeros(11, 11).masked_fill(~causal, -torch.inf)
+)
 
 # %% [markdown] tags=["check"]
 # Some code masks first and divides by the root of d afterwards. That is the same, as minus infinity stays what it is.
@@ -361,18 +434,32 @@ torch.testing.assert_close((masked_first / 50**0.5).softmax(-1), by_hand)
 
 # %% tags=["hide-input"]
 def answer(row):
-    return "NaN" if row.isnan().all() else "zeros" if not row.any() else "numbers"
+    return (
+        "NaN"
+        if row.isnan().all()
+        else "zeros"
+        if not row.any()
+        else "numbers"
+    )
 
 
 nothing = lower.clone()
 nothing[0] = False  # the first query may see no key
-blind = {"F.scaled_dot_product_attention": F.scaled_dot_product_attention(y, y, y, attn_mask=nothing)}
+blind = {
+    "F.scaled_dot_product_attention": F.scaled_dot_product_attention(
+        y, y, y, attn_mask=nothing
+    )
+}
 for mode in ("train", "eval, no_grad"):
     module.train(mode == "train")
     for need_weights in (True, False):
         with torch.set_grad_enabled(mode == "train"):
-            output, _ = module(y, y, y, attn_mask=~nothing, need_weights=need_weights)
-        blind[f"nn.MultiheadAttention, {mode}, need_weights={need_weights}"] = output - module.out_proj.bias
+            output, _ = module(
+                y, y, y, attn_mask=~nothing, need_weights=need_weights
+            )
+        blind[
+            f"nn.MultiheadAttention, {mode}, need_weights={need_weights}"
+        ] = output - module.out_proj.bias
 blind["unmasked.self_attention"] = self_attention(y, allowed=nothing).context
 answers = {name: answer(output[0, 0]) for name, output in blind.items()}
 plot.table(["Interface", "Context of the first query"], list(answers.items()))
@@ -393,9 +480,15 @@ plot.table(["Interface", "Context of the first query"], list(answers.items()))
 # %% tags=["check"]
 def fast(*inputs, mask=~nothing, heads=4, **options):
     torch.manual_seed(5)
-    module = nn.MultiheadAttention(20, heads, **{"batch_first": True, **options}).eval()
-    with torch.no_grad():  # a new module's output has a bias of zeros, or none
-        return answer(module(*inputs, attn_mask=mask, need_weights=False)[0][0, 0])
+    module = nn.MultiheadAttention(
+        20, heads, **{"batch_first": True, **options}
+    ).eval()
+    with (
+        torch.no_grad()
+    ):  # a new module's output has a bias of zeros, or none
+        return answer(
+            module(*inputs, attn_mask=mask, need_weights=False)[0][0, 0]
+        )
 
 
 other = y.clone()  # the same numbers, yet not the same tensor
@@ -439,13 +532,19 @@ print(f"loss {loss:.2f}, NaN in {poisoned:.0%} of the gradient")
 #|   masked_softmax(attention_scores(q, kv), top_left) @ kv) else "bottom right" -->.
 bottom_right = masks.causal(2, 5)
 top_left = torch.ones(2, 5, dtype=torch.bool).tril()
-plot.grid({"bottom right": bottom_right, "top left": top_left}, queries=range(2), keys=range(5))
+plot.grid(
+    {"bottom right": bottom_right, "top left": top_left},
+    queries=range(2),
+    keys=range(5),
+)
 
 # %%
 torch.manual_seed(6)
 q, kv = torch.randn(1, 2, 4), torch.randn(1, 5, 4)  # batch tokens features
 theirs = F.scaled_dot_product_attention(q, kv, kv, is_causal=True)
-mended = F.scaled_dot_product_attention(q, kv, kv, attn_mask=masks.causal(2, 5))
+mended = F.scaled_dot_product_attention(
+    q, kv, kv, attn_mask=masks.causal(2, 5)
+)
 
 # %% [markdown]
 # Aligned at the top left, the newest query sees only two<!--= top_left[-1].sum() --> keys, the oldest. That is what
@@ -455,7 +554,9 @@ mended = F.scaled_dot_product_attention(q, kv, kv, attn_mask=masks.causal(2, 5))
 # masked_softmax(attention_scores(q, kv), bottom_right)) else "top left" -->, as `mended` does.
 
 # %% tags=["check"]
-torch.testing.assert_close(mended, masked_softmax(attention_scores(q, kv), bottom_right) @ kv)
+torch.testing.assert_close(
+    mended, masked_softmax(attention_scores(q, kv), bottom_right) @ kv
+)
 
 # %% [markdown]
 # ## Nothing leaks
@@ -464,7 +565,9 @@ torch.testing.assert_close(mended, masked_softmax(attention_scores(q, kv), botto
 # PyTorch's function, and the mask with it:
 
 # %%
-blocked = torch.ones(11, 11, dtype=torch.bool).triu(1)  # True = may not attend
+blocked = torch.ones(11, 11, dtype=torch.bool).triu(
+    1
+)  # True = may not attend
 
 
 def moved(x):
@@ -504,10 +607,15 @@ print(probes.sees_the_future(moved, x))
 
 # %% tags=["check"]
 def leaks(f, x, position):
-    for size in (100, -100):  # one of the two raises an earlier token's scores
+    for size in (
+        100,
+        -100,
+    ):  # one of the two raises an earlier token's scores
         changed = x.clone()
         changed[:, position:] *= size  # this token and all later ones
-        if not torch.allclose(f(x)[:, :position], f(changed)[:, :position], atol=1e-4):
+        if not torch.allclose(
+            f(x)[:, :position], f(changed)[:, :position], atol=1e-4
+        ):
             return True
     return False
 
@@ -517,7 +625,9 @@ def eager(x):
 
 
 def fused(x):
-    return self_attention(x, is_causal=True, need_weights=False, implementation="fused").context
+    return self_attention(
+        x, is_causal=True, need_weights=False, implementation="fused"
+    ).context
 
 
 def masked_late(x):
@@ -528,7 +638,9 @@ lowered = 14
 
 
 def shallow(x):
-    return (attention_scores(x, x) - lowered * ~masks.causal(x.size(1))).softmax(-1) @ x
+    return (
+        attention_scores(x, x) - lowered * ~masks.causal(x.size(1))
+    ).softmax(-1) @ x
 
 
 ship = words[0].index("ship")
@@ -536,7 +648,9 @@ assert probes.sees_the_future(eager, x) is None
 assert probes.sees_the_future(fused, x) is None
 assert probes.sees_the_future(masked_late, x)
 assert probes.sees_the_future(shallow, x)
-assert probes.differs(shallow(x), eager(x)) == 0  # on these words, nothing shows
+assert (
+    probes.differs(shallow(x), eager(x)) == 0
+)  # on these words, nothing shows
 
 # %% [markdown]
 # ## Exercises

@@ -32,7 +32,13 @@ import torch.nn.functional as F
 from torch import nn
 from torch.distributions import Categorical
 
-from unmasked import attention_scores, attention_weights, functional, plot, self_attention
+from unmasked import (
+    attention_scores,
+    attention_weights,
+    functional,
+    plot,
+    self_attention,
+)
 from unmasked.embeddings import ship_vectors, table
 from unmasked.heads import split_heads
 
@@ -46,7 +52,9 @@ from unmasked.heads import split_heads
 # %%
 def every_vector(values, d):
     """All vectors of d such values, one in each column."""
-    return torch.tensor(list(itertools.product(values, repeat=d)), dtype=torch.float64).T
+    return torch.tensor(
+        list(itertools.product(values, repeat=d)), dtype=torch.float64
+    ).T
 
 
 def variance(outcomes):
@@ -72,9 +80,16 @@ exact = {}
 for d in range(2, 9):
     q = k = every_vector([-1, 1], d)
     products = q.T @ k  # of every query with every key
-    exact[d] = [variance(products).item(), variance(products / math.sqrt(d)).item()]
+    exact[d] = [
+        variance(products).item(),
+        variance(products / math.sqrt(d)).item(),
+    ]
 
-table(torch.tensor(list(exact.values())).T, ["plain", "divided"], [f"d = {d}" for d in exact])
+table(
+    torch.tensor(list(exact.values())).T,
+    ["plain", "divided"],
+    [f"d = {d}" for d in exact],
+)
 
 # %% [markdown]
 # The standard deviation, the root of the variance, says how large such numbers typically are: $\sqrt{d}$. Dot products
@@ -87,9 +102,18 @@ table(torch.tensor(list(exact.values())).T, ["plain", "divided"], [f"d = {d}" fo
 # applied to the query, before the product:
 
 # %%
-for function, line in ((functional._scale, "return "), (attention_scores, "scores = ")):
+for function, line in (
+    (functional._scale, "return "),
+    (attention_scores, "scores = "),
+):
     source = inspect.getsource(function).splitlines()
-    print(next(each.strip().partition("  #")[0] for each in source if line in each))
+    print(
+        next(
+            each.strip().partition("  #")[0]
+            for each in source
+            if line in each
+        )
+    )
 
 torch.manual_seed(1)
 q, k = torch.randn(3, 6), torch.randn(5, 6)
@@ -106,11 +130,17 @@ for size in tried:
     contexts = {
         "product, then divided": (x @ x.mT / 8).softmax(-1) @ x,
         "query divided, then product": (x / 8 @ x.mT).softmax(-1) @ x,
-        "F.scaled_dot_product_attention": F.scaled_dot_product_attention(x, x, x),
-        "the package": functional.scaled_dot_product_attention(x, x, x, need_weights=True).context,
+        "F.scaled_dot_product_attention": F.scaled_dot_product_attention(
+            x, x, x
+        ),
+        "the package": functional.scaled_dot_product_attention(
+            x, x, x, need_weights=True
+        ).context,
     }
     for name, context in contexts.items():
-        held.setdefault(name, []).append("finite" if context.isfinite().all() else "NaN")
+        held.setdefault(name, []).append(
+            "finite" if context.isfinite().all() else "NaN"
+        )
 
 header = ["float16", *(f"features of {size}" for size in tried)]
 plot.table(header, [[name, *held[name]] for name in held])
@@ -137,7 +167,10 @@ def entropy(weights):
 
 
 def draw(d, scale=None, rows=1_000, keys=10):
-    q, k = torch.randn(rows, 1, d), torch.randn(rows, keys, d)  # a query, and its own ten keys, in each row
+    q, k = (
+        torch.randn(rows, 1, d),
+        torch.randn(rows, keys, d),
+    )  # a query, and its own ten keys, in each row
     # In float32, what a sure softmax leaves to the other keys would be rounding.
     scores = attention_scores(q, k, scale=scale)[:, 0].double()
     return scores, attention_weights(scores)
@@ -146,8 +179,12 @@ def draw(d, scale=None, rows=1_000, keys=10):
 torch.manual_seed(2)
 keys = 10
 _, weights = draw(3)
-torch.testing.assert_close(entropy(weights), Categorical(probs=weights).entropy())
-torch.testing.assert_close(entropy(torch.full((keys,), 1 / keys)), torch.tensor(math.log(keys)))
+torch.testing.assert_close(
+    entropy(weights), Categorical(probs=weights).entropy()
+)
+torch.testing.assert_close(
+    entropy(torch.full((keys,), 1 / keys)), torch.tensor(math.log(keys))
+)
 
 # %% [markdown]
 #
@@ -170,7 +207,10 @@ def softmax(scores):
 
 
 def jacobian(weights):
-    return torch.diag_embed(weights) - weights[..., :, None] * weights[..., None, :]
+    return (
+        torch.diag_embed(weights)
+        - weights[..., :, None] * weights[..., None, :]
+    )
 
 
 # %% [markdown]
@@ -184,7 +224,10 @@ def jacobian(weights):
 # %%
 torch.manual_seed(3)
 scores = torch.randn(4)
-torch.testing.assert_close(jacobian(softmax(scores)), torch.autograd.functional.jacobian(softmax, scores))
+torch.testing.assert_close(
+    jacobian(softmax(scores)),
+    torch.autograd.functional.jacobian(softmax, scores),
+)
 jacobian(softmax(scores))
 
 # %% [markdown]
@@ -193,7 +236,9 @@ jacobian(softmax(scores))
 
 # %%
 sure = torch.tensor([0.99, 0.006, 0.004])
-assert math.isclose(jacobian(sure).abs().max(), 0.99 * (1 - 0.99), rel_tol=1e-5)
+assert math.isclose(
+    jacobian(sure).abs().max(), 0.99 * (1 - 0.99), rel_tol=1e-5
+)
 jacobian(sure)
 
 # %% [markdown]
@@ -210,7 +255,12 @@ sizes = [4, 16, 64, 256, 512, 1024]
 measured = {}
 for name, scale in (("unscaled", 1.0), ("scaled", None)):
     torch.manual_seed(4)
-    kept = measured[name] = {"variance": [], "entropy": [], "derivative": [], "mean": []}
+    kept = measured[name] = {
+        "variance": [],
+        "entropy": [],
+        "derivative": [],
+        "mean": [],
+    }
     for d in sizes:
         scores, weights = draw(d, scale)
         kept["variance"].append(variance(scores).item())
@@ -219,16 +269,28 @@ for name, scale in (("unscaled", 1.0), ("scaled", None)):
         kept["derivative"].append(derivatives.median().item())
         kept["mean"].append(derivatives.mean().item())
 
-fall = math.log10(measured["unscaled"]["derivative"][0] / measured["unscaled"]["derivative"][-1])
+fall = math.log10(
+    measured["unscaled"]["derivative"][0]
+    / measured["unscaled"]["derivative"][-1]
+)
 mean_fall = measured["unscaled"]["mean"][0] / measured["unscaled"]["mean"][-1]
-{d: f"{derivative:.1g}" for d, derivative in zip(sizes, measured["unscaled"]["derivative"], strict=True)}
+{
+    d: f"{derivative:.1g}"
+    for d, derivative in zip(
+        sizes, measured["unscaled"]["derivative"], strict=True
+    )
+}
 
 # %% tags=["hide-input"]
 #| alt: Three plots over the number of features d, from 4<!--= sizes[0] --> to 1024<!--= sizes[-1] -->. Unscaled, the
 #|   variance of the scores rises in proportion to d, the entropy of the weights falls from
 #|   1.4<!--= measured["unscaled"]["entropy"][0] --> to 0.1<!--= measured["unscaled"]["entropy"][-1] -->, and the
 #|   largest derivative falls by over five<!--= math.floor(fall) --> powers of ten. Scaled, all three are level.
-told = {"variance": "variance of the scores", "entropy": "entropy of the weights", "derivative": "largest derivative"}
+told = {
+    "variance": "variance of the scores",
+    "entropy": "entropy of the weights",
+    "derivative": "largest derivative",
+}
 with plot.figure(5.2, 7.6) as figure:
     panels = figure.subplots(3, 1, sharex=True)
     for axes, (what, title) in zip(panels, told.items(), strict=True):
@@ -264,14 +326,29 @@ for name, scale in (("unscaled", 1.0), ("scaled", None)):
     weights = attention_weights(attention_scores(query, k, scale=scale))
     (gradient,) = torch.autograd.grad(weights @ values, query, upstream)
     norms[name], order = gradient.norm(dim=-1).flatten().sort(descending=True)
-    ranked[name] = weights.amax(-1).flatten()[order]  # by the norm of the gradient
+    ranked[name] = weights.amax(-1).flatten()[
+        order
+    ]  # by the norm of the gradient
     largest[name] = weights.amax(-1).mean().item()
     together[name] = norms[name].norm().item()
-    tenth[name] = (norms[name][: len(q) // 10].norm().item() / together[name]) ** 2
+    tenth[name] = (
+        norms[name][: len(q) // 10].norm().item() / together[name]
+    ) ** 2
 
-steep, flat_ones = (part.mean().item() for part in ranked["unscaled"].split([100, 900]))
-rows = torch.tensor([[largest[name], norms[name].median(), together[name], tenth[name]] for name in largest])
-table(rows, list(largest), ["largest weight", "median norm", "norm of all", "share of a tenth"])
+steep, flat_ones = (
+    part.mean().item() for part in ranked["unscaled"].split([100, 900])
+)
+rows = torch.tensor(
+    [
+        [largest[name], norms[name].median(), together[name], tenth[name]]
+        for name in largest
+    ]
+)
+table(
+    rows,
+    list(largest),
+    ["largest weight", "median norm", "norm of all", "share of a tenth"],
+)
 
 # %% [markdown]
 # Without the scale, the gradient of the median query has the norm 0.08<!--= norms["unscaled"].median() -->, with it
@@ -298,7 +375,9 @@ table(rows, list(largest), ["largest weight", "median norm", "norm of all", "sha
 width, num_heads = 512, 8
 head_dim = width // num_heads
 torch.manual_seed(20)
-q, k = torch.randn(2, 3, num_heads, 5, head_dim)  # batch heads tokens head_dim
+q, k = torch.randn(
+    2, 3, num_heads, 5, head_dim
+)  # batch heads tokens head_dim
 by_head = attention_scores(q, k)
 by_width = attention_scores(q, k, scale=width**-0.5)
 torch.testing.assert_close(by_width * math.sqrt(num_heads), by_head)
@@ -315,7 +394,10 @@ module = nn.MultiheadAttention(width, num_heads, bias=False, batch_first=True)
 x = 3 * torch.randn(3, 5, width)  # batch tokens features
 _, theirs = module(x, x, x, average_attn_weights=False)
 
-q, k, _ = (split_heads(each, num_heads) for each in (x @ module.in_proj_weight.T).chunk(3, dim=-1))
+q, k, _ = (
+    split_heads(each, num_heads)
+    for each in (x @ module.in_proj_weight.T).chunk(3, dim=-1)
+)
 ours = attention_weights(attention_scores(q, k))
 torch.testing.assert_close(theirs, ours)
 flat = attention_weights(attention_scores(q, k, scale=width**-0.5))
@@ -332,7 +414,9 @@ f"by the width: off by up to {(theirs - flat).abs().max().item():.2f}"
 
 # %%
 def evenly(bound, steps=100_000):
-    return bound * (2 * (torch.arange(steps, dtype=torch.float64) + 0.5) / steps - 1)
+    return bound * (
+        2 * (torch.arange(steps, dtype=torch.float64) + 0.5) / steps - 1
+    )
 
 
 # %% [markdown]
@@ -350,21 +434,38 @@ def fresh(width, num_heads=8):
     x = torch.randn(2_000, width)
     drawn = {
         "nn.Linear": [nn.Linear(width, width).weight for _ in range(2)],
-        "nn.MultiheadAttention": nn.MultiheadAttention(width, num_heads).in_proj_weight.chunk(3)[:2],
-        "Xavier, square": [nn.init.xavier_uniform_(torch.empty(width, width)) for _ in range(2)],
+        "nn.MultiheadAttention": nn.MultiheadAttention(
+            width, num_heads
+        ).in_proj_weight.chunk(3)[:2],
+        "Xavier, square": [
+            nn.init.xavier_uniform_(torch.empty(width, width))
+            for _ in range(2)
+        ],
     }
     found = {}
     for name, matrices in drawn.items():
-        q, k = (split_heads((x @ matrix.T).detach(), num_heads) for matrix in matrices)  # heads tokens head_dim
+        q, k = (
+            split_heads((x @ matrix.T).detach(), num_heads)
+            for matrix in matrices
+        )  # heads tokens head_dim
         bound = max(matrix.abs().max().item() for matrix in matrices)
-        found[name] = [bound, width * bound**2 / 3, variance(q).item(), variance(attention_scores(q, k)).item()]
+        found[name] = [
+            bound,
+            width * bound**2 / 3,
+            variance(q).item(),
+            variance(attention_scores(q, k)).item(),
+        ]
     return found
 
 
 torch.manual_seed(8)
 new, other = fresh(512), fresh(128)
 assert abs(new["nn.Linear"][0] * math.sqrt(512) - 1) < 1e-4
-table(torch.tensor(list(new.values())), list(new), ["bound", "by (2.5)", "var(q)", "var(scores)"])
+table(
+    torch.tensor(list(new.values())),
+    list(new),
+    ["bound", "by (2.5)", "var(q)", "var(scores)"],
+)
 
 # %% [markdown]
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ module.in_proj_weight.device.type.upper() }}.*
@@ -406,9 +507,17 @@ alone = {}
 for d in (4, 64, 512):
     x = torch.randn(300, d)
     scores, weights = attention_scores(x, x), self_attention(x).weights
-    alone[d] = [scores.diagonal().mean().item(), math.sqrt(d), weights.diagonal().mean().item()]
+    alone[d] = [
+        scores.diagonal().mean().item(),
+        math.sqrt(d),
+        weights.diagonal().mean().item(),
+    ]
 
-table(torch.tensor(list(alone.values())), [f"d = {d}" for d in alone], ["own score", "root of d", "own weight"])
+table(
+    torch.tensor(list(alone.values())),
+    [f"d = {d}" for d in alone],
+    ["own score", "root of d", "own weight"],
+)
 
 # %% [markdown]
 # The vectors of words are not of unit variance either. *ship*, in the sentence of the other pages, keeps
@@ -417,7 +526,10 @@ table(torch.tensor(list(alone.values())), [f"d = {d}" for d in alone], ["own sco
 # %%
 words = "I must go back to my ship and to my crew".lower().split()
 ship, tokens = words.index("ship"), ship_vectors().lookup(words)
-kept = [self_attention(tokens, scale=scale).weights[ship, ship].item() for scale in (1.0, None)]
+kept = [
+    self_attention(tokens, scale=scale).weights[ship, ship].item()
+    for scale in (1.0, None)
+]
 kept
 
 # %% [markdown]
@@ -461,12 +573,25 @@ candidates = {
     "no root": lambda q, k: q @ k.mT,
     "divided by d": lambda q, k: q @ k.mT / q.size(-1),
     "the number of keys": lambda q, k: q @ k.mT / math.sqrt(k.size(-2)),
-    "the width of all heads": lambda q, k: q @ k.mT / math.sqrt(q.size(-3) * q.size(-1)),
+    "the width of all heads": lambda q, k: (
+        q @ k.mT / math.sqrt(q.size(-3) * q.size(-1))
+    ),
 }
 asked = (16, 64)
-own = {name: [own_score(scores, d) for d in asked] for name, scores in candidates.items()}
-passed = [name for name, given in own.items() if all(abs(s - d**0.5) < 1e-3 for s, d in zip(given, asked, strict=True))]
-table(torch.tensor([*own.values(), [d**0.5 for d in asked]]), [*own, "it must be"], [f"d = {d}" for d in asked])
+own = {
+    name: [own_score(scores, d) for d in asked]
+    for name, scores in candidates.items()
+}
+passed = [
+    name
+    for name, given in own.items()
+    if all(abs(s - d**0.5) < 1e-3 for s, d in zip(given, asked, strict=True))
+]
+table(
+    torch.tensor([*own.values(), [d**0.5 for d in asked]]),
+    [*own, "it must be"],
+    [f"d = {d}" for d in asked],
+)
 
 # %% [markdown]
 # Only the right<!--= passed[0] if len(passed) == 1 else "none" --> one gives both. Asked with one head, the width of
