@@ -89,6 +89,9 @@ lines count from 1, columns from 0. The kinds of findings:
 """
 
 
+_Option = tuple[Sequence[str], dict[str, Any]]
+
+
 class UsageError(ValueError):
     """The command was not given what it needs."""
 
@@ -126,107 +129,107 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="proofread", description=_DESCRIPTION, epilog=_CODES, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    shape: dict[str, Any] = {"epilog": _CODES, "formatter_class": argparse.RawDescriptionHelpFormatter}
+    parser = argparse.ArgumentParser(prog="proofread", description=_DESCRIPTION, **shape)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def command(name: str, call: Callable[[argparse.Namespace], int], summary: str, text: str) -> Any:
-        made = commands.add_parser(
-            name, help=summary, description=text, epilog=_CODES, formatter_class=argparse.RawDescriptionHelpFormatter
-        )
+    def command(call: Callable[[argparse.Namespace], int], summary: str, text: str, *options: _Option) -> None:
+        made = commands.add_parser(call.__name__.removeprefix("_"), help=summary, description=text, **shape)
         made.set_defaults(command=call)
-        return made
+        for names, how in options:
+            made.add_argument(*names, **how)
 
+    paths = _option(
+        "paths",
+        nargs="*",
+        type=Path,
+        metavar="PATH",
+        help="pages, or folders that hold some (default: what the setting `pages` names)",
+    )
+    settings = (
+        _option("--timeout", help="seconds that a cell may take"),
+        _option("--memory", help='bytes that a page may take, such as "8 GiB"'),
+        _option("--workers", help="pages run side by side (default: one per core)"),
+        _option("--no-cache", action="store_true", help="run every page, whatever is kept"),
+    )
     kinds = "\n".join(f"  {kind:<11} {meaning}" for kind, meaning in KINDS.items())
     others = "\n".join(f"  {name:<11} {says}" for name, says in machines.SAYS.items())
-    checking = command("check", _check, "check pages, and run those that changed", _CHECK + kinds + _MACHINES + others)
-    checking.add_argument("--mutants", action="store_true", help="find wrong versions of formulas that would pass, too")
-    checking.add_argument("--waivers", action="store_true", help="list what is waived, and why")
-    checking.add_argument(
-        "--machines",
-        action="store_const",
-        const=[*machines.USUAL],  # to which --machine appends
-        help=f"compare what other machines give: {', '.join(machines.USUAL)}",
+    usual, same = f"compare what other machines give: {', '.join(machines.USUAL)}", "the same, of this and those named"
+    command(
+        _check,
+        "check pages, and run those that changed",
+        _CHECK + kinds + _MACHINES + others,
+        _option("--mutants", action="store_true", help="find wrong versions of formulas that would pass, too"),
+        _option("--waivers", action="store_true", help="list what is waived, and why"),
+        _option("--machines", action="store_const", const=[*machines.USUAL], help=usual),  # to which --machine appends
+        _option("--machine", action="append", dest="machines", choices=machines.SAYS, help=same),
+        _option("--json", action="store_true", help="write one JSON object to stdout"),
+        paths,
+        *settings,
     )
-    checking.add_argument(
-        "--machine",
-        action="append",
-        dest="machines",
-        choices=machines.SAYS,
-        help="the same, of this and those named",
+    command(
+        _run,
+        "run pages and show what their cells give",
+        "Run pages and show what each cell gives, as text:\n\n  proofread run docs/page.py --cell 3",
+        _option("--cell", type=int, help="show this cell alone; cells count from 1, those of prose too"),
+        paths,
+        *settings,
     )
-    checking.add_argument("--json", action="store_true", help="write one JSON object to stdout")
-
-    text = "Run pages and show what each cell gives, as text:\n\n  proofread run docs/page.py --cell 3"
-    running = command("run", _run, "run pages and show what their cells give", text)
-    running.add_argument("--cell", type=int, help="show this cell alone; cells count from 1, those of prose too")
-
-    text = (
+    command(
+        _fix,
+        "put right the figures that were typed wrong",
         "Put right the figures that were typed wrong, in the form in which they were typed:\n\n"
         "  proofread fix docs/page.py --diff     see what would change\n"
         "  proofread fix docs/page.py            change it\n\n"
-        "A claim in words that does not hold is left to its author. Exit code 0: all is right now."
+        "A claim in words that does not hold is left to its author. Exit code 0: all is right now.",
+        _option("--diff", "--dry-run", action="store_true", help="show the change and write nothing"),
+        paths,
+        *settings,
     )
-    fixing = command("fix", _fix, "put right the figures that were typed wrong", text)
-    fixing.add_argument("--diff", "--dry-run", action="store_true", help="show the change and write nothing")
-
-    text = (
+    command(
+        _mutate,
+        "swap words and print what nothing notices",
         "Swap words for their opposites, one at a time, and print those that nothing would notice:\n\n"
         "  proofread mutate docs/page.py --kind table\n\n"
-        "A claim holds the words that it takes in. Exit code 0, whatever is found."
+        "A claim holds the words that it takes in. Exit code 0, whatever is found.",
+        _option("--kind", choices=config.PLACES, help="only words that stand there"),
+        paths,
+        *settings,
     )
-    swapping = command("mutate", _mutate, "swap words and print what nothing notices", text)
-    swapping.add_argument("--kind", choices=config.PLACES, help="only words that stand there")
-
-    text = (
+    command(
+        _snippet,
+        "print the program of a cell",
         "Print the program of a cell: it runs alone and prints what the cell shows,\n\n"
         "  proofread snippet docs/page.py:27             of the cell at line 27\n"
-        "  proofread snippet docs/page.py:27 --import    importing the packages instead of carrying their source"
+        "  proofread snippet docs/page.py:27 --import    importing the packages instead of carrying their source",
+        _option("place", metavar="PAGE:LINE"),
+        _option("--import", action="store_true", dest="importing", help="import the documented packages"),
+        *settings,
     )
-    printing = command("snippet", _snippet, "print the program of a cell", text)
-    printing.add_argument("place", metavar="PAGE:LINE")
-    printing.add_argument("--import", action="store_true", dest="importing", help="import the documented packages")
-
-    text = (
+    command(
+        _export,
+        "write pages as plain Markdown",
         "Write pages as plain Markdown, with outputs, and figures as files: any generator builds that.\n\n"
-        "  proofread export docs --output plain"
+        "  proofread export docs --output plain",
+        _option("docs", type=Path, metavar="FOLDER", help="the folder that holds the pages"),
+        _option("--output", type=Path, required=True, help="a folder that is not there, or was exported before"),
+        _option("--tex", action="store_true", help="leave formulas as TeX instead of MathML"),
+        *settings,
     )
-    exporting = command("export", _export, "write pages as plain Markdown", text)
-    exporting.add_argument("docs", type=Path, metavar="FOLDER", help="the folder that holds the pages")
-    exporting.add_argument(
-        "--output", type=Path, required=True, help="a folder that is not there, or was exported before"
-    )
-    exporting.add_argument("--tex", action="store_true", help="leave formulas as TeX instead of MathML")
-
-    for pages in (checking, running, fixing, swapping):
-        pages.add_argument(
-            "paths",
-            nargs="*",
-            type=Path,
-            metavar="PATH",
-            help="pages, or folders that hold some (default: what the setting `pages` names)",
-        )
-    for pages in (checking, running, fixing, swapping, printing, exporting):
-        _add_settings(pages)
-
-    text = (
+    command(
+        _cache,
+        "show or remove the runs that are kept",
         "The runs that are kept, and what has changed since:\n\n"
         "  proofread cache show\n  proofread cache prune            remove those that nothing would take any more\n"
-        "  proofread cache prune --all"
+        "  proofread cache prune --all",
+        _option("action", choices=("show", "prune")),
+        _option("--all", action="store_true", help="remove all of them"),
     )
-    caching = command("cache", _cache, "show or remove the runs that are kept", text)
-    caching.add_argument("action", choices=("show", "prune"))
-    caching.add_argument("--all", action="store_true", help="remove all of them")
-
     return parser
 
 
-def _add_settings(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--timeout", help="seconds that a cell may take")
-    parser.add_argument("--memory", help='bytes that a page may take, such as "8 GiB"')
-    parser.add_argument("--workers", help="pages run side by side (default: one per core)")
-    parser.add_argument("--no-cache", action="store_true", help="run every page, whatever is kept")
+def _option(*names: str, **how: Any) -> _Option:
+    return names, how
 
 
 def _pages(options: argparse.Namespace) -> list[Path]:
@@ -245,24 +248,16 @@ def _pages(options: argparse.Namespace) -> list[Path]:
 
 def _report(options: argparse.Namespace, *, mutants: bool = False, programs: bool = False) -> Report:
     """Check the pages that were named, and show how it goes."""
-    pages, settings = _pages(options), _settings(options)
-    keep, progress = not options.no_cache, shown(sys.stderr, len(pages))
-    try:
-        return check(
-            pages, root=_project(), settings=settings, keep=keep, mutants=mutants, programs=programs, progress=progress
-        )
-    finally:
-        progress.close()
+    pages = _pages(options)
+    with contextlib.closing(shown(sys.stderr, len(pages))) as progress:
+        return check(pages, **_settled(options), mutants=mutants, programs=programs, progress=progress)
 
 
 def _compared(options: argparse.Namespace) -> machines.Compared:
     """Check the pages that were named on several machines, and show how it goes."""
-    pages, settings, names = _pages(options), _settings(options), options.machines
-    keep, progress = not options.no_cache, shown(sys.stderr, len(pages) * len(machines.chosen(names)[0]))
-    try:
-        return machines.compare(pages, root=_project(), settings=settings, names=names, keep=keep, progress=progress)
-    finally:
-        progress.close()
+    pages, names = _pages(options), options.machines
+    with contextlib.closing(shown(sys.stderr, len(pages) * len(machines.chosen(names)[0]))) as progress:
+        return machines.compare(pages, **_settled(options), names=names, progress=progress)
 
 
 def _project() -> Path:
@@ -270,9 +265,12 @@ def _project() -> Path:
     return next((folder for folder in (here, *here.parents) if (folder / "pyproject.toml").exists()), here)
 
 
-def _settings(options: argparse.Namespace) -> Settings:
+def _settled(options: argparse.Namespace) -> dict[str, Any]:
+    """Where and how pages run."""
     given = {name: getattr(options, name) for name in ("timeout", "memory", "workers")}
-    return replace(Settings.load(_project()), **config.parsed({k: v for k, v in given.items() if v is not None}))
+    parsed = config.parsed({name: text for name, text in given.items() if text is not None})
+    settings = replace(Settings.load(_project()), **parsed)
+    return {"root": _project(), "settings": settings, "keep": not options.no_cache}
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -299,27 +297,23 @@ def _check(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     report = _report(options)
-    if options.cell is not None and not any(options.cell - 1 in _code(checked) for checked in report.pages):
-        there = ", ".join(f"{checked.page.path}: {_numbers(checked)}" for checked in report.pages)
+    cells = {
+        checked.page.path: [number for number, cell in enumerate(checked.page.cells, 1) if cell.is_code]
+        for checked in report.pages
+    }
+    if options.cell is not None and not any(options.cell in numbers for numbers in cells.values()):
+        there = ", ".join(f"{path}: {', '.join(map(str, numbers)) or 'none'}" for path, numbers in cells.items())
         raise UsageError(f"--cell ({options.cell}) is no code cell; there are {there}")
     for checked in report.pages:
-        for index, cell in enumerate(checked.page.cells):
-            if cell.is_code and options.cell in (None, index + 1):
-                print(f"── {checked.page.path}:{cell.line} cell {index + 1}")
-                print(cell.shown)
-                for output in checked.outputs(index):
+        for number in cells[checked.page.path]:
+            if options.cell in (None, number):
+                cell = checked.page.cells[number - 1]
+                print(f"── {checked.page.path}:{cell.line} cell {number}\n{cell.shown}")
+                for output in checked.outputs(number - 1):
                     print("→ " + _as_text(output).rstrip("\n").replace("\n", "\n  "))
     failed = [finding for finding in report.findings if finding.kind in BROKEN]
     _tell(failed, file=sys.stderr)
     return 1 if failed else 0
-
-
-def _code(checked: Checked) -> list[int]:
-    return [index for index, cell in enumerate(checked.page.cells) if cell.is_code]
-
-
-def _numbers(checked: Checked) -> str:
-    return ", ".join(str(index + 1) for index in _code(checked)) or "none"
 
 
 def _as_text(output: dict[str, Any]) -> str:
@@ -384,21 +378,11 @@ def _export(options: argparse.Namespace) -> int:
 
     if not options.docs.is_dir():
         raise UsageError(f"{options.docs} is no folder; name the one that holds the pages")
-    progress = shown(sys.stderr, len(find_pages([options.docs])))
-    try:
-        report = export(
-            options.docs,
-            options.output,
-            root=_project(),
-            settings=_settings(options),
-            keep=not options.no_cache,
-            tex=options.tex,
-            progress=progress,
-        )
-    except ExportError as error:
-        raise UsageError(str(error)) from None
-    finally:
-        progress.close()
+    with contextlib.closing(shown(sys.stderr, len(find_pages([options.docs])))) as progress:
+        try:
+            report = export(options.docs, options.output, **_settled(options), tex=options.tex, progress=progress)
+        except ExportError as error:
+            raise UsageError(str(error)) from None
     _tell(report.findings)
     print(report, file=sys.stderr)
     return 1 if report.findings else 0

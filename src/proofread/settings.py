@@ -46,37 +46,26 @@ class SettingsError(ValueError):
 
 @dataclass(frozen=True)
 class Settings:
-    """How pages are run and kept.
+    """How pages are run and kept."""
 
-    Attributes:
-        timeout: Seconds that a cell may take unless it says otherwise (``#| timeout: 300``).
-        memory: Bytes that the run of a page may take.
-        output: Bytes of text that a cell may print.
-        workers: Pages that run side by side; None for as many as there are cores.
-        cache: The folder that keeps runs, relative to the project.
-        packages: The packages that the pages document: copied programs carry their source instead of importing them,
-            and the equations which their docstrings cite are held to those of the pages.
-        cite_equations: Whether one of those docstrings must cite each equation that a page numbers.
-        strict: Patterns of pages, relative to the project, on which a claim gives its word, its unit and its bound, and
-            inline mathematics is checked, too. A ``*`` stands for any characters, slashes too.
-        words: By the kind of place (see `PLACES`), the least share of the words of strict pages that claims must hold.
-        pages: Files and folders that hold all pages of the project. A build checks those that are not on the site, too,
-            commands without a path take them all, and wherever one is checked, the equations of the others are known.
-        standalone: Lines that a cell's program may have to be offered in the form that carries the packages' source.
-        data: Bytes of JSON that a cell may send to its script.
-    """
-
-    timeout: float = 120.0
-    memory: int = 4 * 2**30
-    output: int = 200_000
-    workers: int | None = None
-    cache: Path = Path(".cache/proofread")
+    timeout: float = 120.0  # seconds that a cell may take unless it says otherwise (``#| timeout: 300``)
+    memory: int = 4 * 2**30  # bytes that the run of a page may take
+    output: int = 200_000  # bytes of text that a cell may print
+    workers: int | None = None  # pages that run side by side; None for as many as there are cores
+    cache: Path = Path(".cache/proofread")  # the folder that keeps runs, relative to the project
+    # The packages that the pages document: copied programs carry their source instead of importing them, and the
+    # equations which their docstrings cite are held to those of the pages.
     packages: tuple[str, ...] = ()
-    cite_equations: bool = False
-    standalone: int = 120
-    data: int = 100_000
+    cite_equations: bool = False  # whether one of those docstrings must cite each equation that a page numbers
+    standalone: int = 120  # lines that a program may have to be offered in the form that carries the packages' source
+    data: int = 100_000  # bytes of JSON that a cell may send to its script
+    # Files and folders that hold all pages of the project. A build checks those that are not on the site, too, commands
+    # without a path take them all, and wherever one is checked, the equations of the others are known.
     pages: tuple[str, ...] = ()
+    # Patterns of pages, relative to the project, on which a claim gives its word, its unit and its bound, and inline
+    # mathematics is checked, too. A ``*`` stands for any characters, slashes too.
     strict: tuple[str, ...] = ()
+    # By the kind of place (see `PLACES`), the least share of the words of strict pages that claims must hold.
     words: Mapping[str, float] = field(default_factory=dict)
 
     def is_strict(self, path: str) -> bool:
@@ -158,78 +147,62 @@ def _read(file: Path, name: str, value: Any) -> Any:
         raise SettingsError(f"{file}: [tool.proofread] {name} ({value!r}) {error}") from None
 
 
-def _seconds(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
-        raise ValueError("must be a positive number of seconds, such as 300")
-    return float(value)
+def _reader(fits: Callable[[Any], object], message: str, read: Callable[[Any], object]) -> Callable[[Any], object]:
+    """A function that reads what fits, and says of all else what it must be."""
+
+    def reader(value: Any) -> object:
+        if not fits(value):
+            raise ValueError(message)
+        return read(value)
+
+    return reader
+
+
+def _list(fits: Callable[[str], object], message: str) -> Callable[[Any], object]:
+    def is_list(value: object) -> bool:
+        return isinstance(value, list) and all(isinstance(each, str) and fits(each) for each in value)
+
+    return _reader(is_list, message, tuple)
 
 
 def _size(value: object) -> int:
-    bytes_ = size(value if isinstance(value, str) else "")
-    if not bytes_:
-        raise ValueError("must be more than nothing")
-    return bytes_
-
-
-def _count(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError("must be a whole number of at least 1")
-    return value
-
-
-def _folder(value: object) -> Path:
-    if not isinstance(value, str) or not value.strip():
-        raise ValueError('must be the name of a folder, such as ".cache/proofread"')
-    return Path(value)
-
-
-def _pages(value: object) -> tuple[str, ...]:
-    names = value if isinstance(value, list) else [None]
-    if not all(isinstance(name, str) and name.strip() for name in names):
-        raise ValueError('must be a list of files and folders, such as ["docs"]')
-    return tuple(map(str, names))
-
-
-def _packages(value: object) -> tuple[str, ...]:
-    names = value if isinstance(value, list) else [None]
-    if not all(isinstance(name, str) and name.isidentifier() for name in names):
-        raise ValueError('must be a list of names of packages, such as ["mypackage"]')
-    return tuple(map(str, names))
-
-
-def _patterns(value: object) -> tuple[str, ...]:
-    patterns = value if isinstance(value, list) else [None]
-    if not all(isinstance(pattern, str) and pattern for pattern in patterns):
-        raise ValueError('must be a list of patterns of pages, such as ["docs/*.md"]')
-    return tuple(map(str, patterns))
+    if bytes_ := size(value if isinstance(value, str) else ""):
+        return bytes_
+    raise ValueError("must be more than nothing")
 
 
 def _shares(value: object) -> dict[str, float]:
-    shares = value if isinstance(value, dict) else {None: None}
-    if not all(isinstance(s, (int, float)) and not isinstance(s, bool) and 0 <= s <= 1 for s in shares.values()):
+    shares: dict[str, Any] = value if isinstance(value, dict) else {"": None}
+    if not all(type(share) in (int, float) and 0 <= share <= 1 for share in shares.values()):
         raise ValueError("must be a table of shares between 0 and 1, such as table = 0.95")
     if unknown := [place for place in shares if place not in PLACES]:
         raise ValueError(f"names {unknown[0]}, where no word stands; there are {', '.join(PLACES)}")
     return dict(shares)
 
 
-def _flag(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError("must be true or false")
-    return value
-
-
-_READERS: dict[str, Callable[[object], object]] = {
+# True and False are of a type of their own, though Python counts them among the whole numbers.
+_count = _reader(lambda value: type(value) is int and value > 0, "must be a whole number of at least 1", int)
+_seconds = _reader(
+    lambda value: type(value) in (int, float) and 0 < value < float("inf"),
+    "must be a positive number of seconds, such as 300",
+    float,
+)
+_folder = _reader(
+    lambda value: isinstance(value, str) and value.strip(),
+    'must be the name of a folder, such as ".cache/proofread"',
+    Path,
+)
+_READERS: dict[str, Callable[[Any], object]] = {
     "timeout": _seconds,
     "memory": _size,
     "output": _size,
     "workers": _count,
     "cache": _folder,
-    "packages": _packages,
-    "cite_equations": _flag,
-    "strict": _patterns,
+    "packages": _list(str.isidentifier, 'must be a list of names of packages, such as ["mypackage"]'),
+    "cite_equations": _reader(lambda value: isinstance(value, bool), "must be true or false", bool),
+    "strict": _list(bool, 'must be a list of patterns of pages, such as ["docs/*.md"]'),
     "words": _shares,
-    "pages": _pages,
+    "pages": _list(str.strip, 'must be a list of files and folders, such as ["docs"]'),
     "standalone": _count,
     "data": _size,
 }

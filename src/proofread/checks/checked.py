@@ -52,31 +52,18 @@ class Text:
 
 @dataclass
 class Checked:
-    """A page with what its run gave and what was found on it.
-
-    Attributes:
-        page: The page.
-        texts: Its texts.
-        code: What its code cells gave, by place.
-        snippets: The programs of its code cells, by place.
-        data: The text that is the data of a code cell's script, by place.
-        findings: What is wrong.
-        why: Why it had to run; "" if it did not.
-        began: When it last ran, in seconds since 1970; 0 if there was nothing to run.
-        seconds: How long that took.
-        machine: What it ran on, if it came to its end.
-    """
+    """A page with what its run gave and what was found on it; by place what its code cells have."""
 
     page: Page
     texts: list[Text] = field(default_factory=list)
-    code: dict[int, Result] = field(default_factory=dict)
-    snippets: dict[int, Snippet] = field(default_factory=dict)
-    data: dict[int, Text] = field(default_factory=dict)
+    code: dict[int, Result] = field(default_factory=dict)  # what the cells gave
+    snippets: dict[int, Snippet] = field(default_factory=dict)  # their programs
+    data: dict[int, Text] = field(default_factory=dict)  # the text that is the data of a cell's script
     findings: list[Finding] = field(default_factory=list)
-    why: str = ""
-    began: float = 0.0
-    seconds: float = 0.0
-    machine: Machine | None = None
+    why: str = ""  # it had to run; "" if it did not
+    began: float = 0.0  # when it last ran, in seconds since 1970; 0 if there was nothing to run
+    seconds: float = 0.0  # how long that took
+    machine: Machine | None = None  # what it ran on, if it came to its end
 
     @property
     def ran(self) -> bool:
@@ -162,28 +149,16 @@ class Report:
         """What is wrong, by page and line."""
         return [*(finding for checked in self.pages for finding in sorted(checked.findings)), *sorted(self.between)]
 
-    @property
-    def counts(self) -> dict[str, int]:
-        """How many pages, figures and formulas were checked, how many waived, how many findings there are."""
-        texts = [text for checked in self.pages for text in checked.texts]
-        unchecked = sum(stated.unchecked is not None for text in texts for stated in text.formulas)
-        return {
-            "pages": len(self.pages),
-            "ran": sum(checked.ran for checked in self.pages),
-            "figures": sum(len(text.prose.claims) + len(text.prose.computed) for text in texts),
-            "waived": sum(len(text.prose.waivers) for text in texts),
-            "formulas": sum(len(text.formulas) for text in texts) - unchecked,
-            "unchecked": unchecked,
-            "findings": len(self.findings),
-        }
-
     def __str__(self) -> str:
-        counts = self.counts
+        texts = [text for checked in self.pages for text in checked.texts]
+        figures = sum(len(text.prose.claims) + len(text.prose.computed) for text in texts)
+        waived = sum(len(text.prose.waivers) for text in texts)
+        formulas = [stated.unchecked is None for text in texts for stated in text.formulas]
         return (
-            f"{count(counts['pages'], 'page')}, {counts['ran']} of them run; "
-            f"{count(counts['figures'], 'figure')} checked and {counts['waived']} waived, "
-            f"{count(counts['formulas'], 'formula')} checked and {counts['unchecked']} not; "
-            f"{count(counts['findings'], 'finding')}" + self._words()
+            f"{count(len(self.pages), 'page')}, {sum(checked.ran for checked in self.pages)} of them run; "
+            f"{count(figures, 'figure')} checked and {waived} waived, "
+            f"{count(sum(formulas), 'formula')} checked and {len(formulas) - sum(formulas)} not; "
+            f"{count(len(self.findings), 'finding')}" + self._words()
         )
 
     def _words(self) -> str:
@@ -197,23 +172,14 @@ class Report:
 
 @dataclass(frozen=True)
 class Told:
-    """What there is to tell of a page while it is checked.
-
-    Attributes:
-        page: The page.
-        step: The step that begins, counted from 1; 0 when the page is done.
-        steps: How many there are.
-        name: What the step is.
-        why: Why the page has to run; "" if it has not.
-        seconds: How long it ran, once it is done.
-    """
+    """What there is to tell of a page while it is checked: of a step that begins, or that the page is done."""
 
     page: str
-    step: int
-    steps: int
-    name: str = ""
-    why: str = ""
-    seconds: float = 0.0
+    step: int  # counted from 1; 0 when the page is done
+    steps: int  # how many there are
+    name: str = ""  # what the step is
+    why: str = ""  # the page has to run; "" if it has not
+    seconds: float = 0.0  # how long it ran, once it is done
 
 
 def unrun(page: Page) -> Checked:

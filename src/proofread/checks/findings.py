@@ -51,27 +51,17 @@ class Edit:
 
 @dataclass(frozen=True, order=True)
 class Finding:
-    """One thing that is wrong.
+    """One thing that is wrong."""
 
-    Attributes:
-        path: The file, relative to the project.
-        line: Counted from 1.
-        column: Where on the line, in characters from 0; None where all of it is meant.
-        message: What is wrong, and the remedy.
-        detail: More of it, such as a traceback.
-        kind: One of `KINDS`.
-        subject: What it is about: a test's name, such as ``45 figure 55% = weights[6, 6]``; "" for the page as such.
-        edit: What would mend it, if that is known.
-    """
-
-    path: str
-    line: int
-    message: str
-    detail: str = ""
-    kind: str = field(default="", compare=False)
+    path: str  # the file, relative to the project
+    line: int  # counted from 1
+    message: str  # what is wrong, and the remedy
+    detail: str = ""  # more of it, such as a traceback
+    kind: str = field(default="", compare=False)  # one of `KINDS`
+    # What it is about: a test's name, such as ``45 figure 55% = weights[6, 6]``; "" for the page as such.
     subject: str = field(default="", compare=False)
-    edit: Edit | None = field(default=None, compare=False)
-    column: int | None = field(default=None, compare=False)
+    edit: Edit | None = field(default=None, compare=False)  # what would mend it, if that is known
+    column: int | None = field(default=None, compare=False)  # in characters from 0; None where all of the line is meant
 
     @classmethod
     def of(cls, error: PageError) -> "Finding":

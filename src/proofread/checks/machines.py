@@ -96,23 +96,16 @@ class Move:
 
 @dataclass
 class Compared:
-    """What pages give on several machines.
+    """What pages give on several machines."""
 
-    Attributes:
-        machines: How each was emulated, by its name: its processor as PyTorch sees it, and whether that changes bits.
-        report: What this machine gave.
-        findings: What is wrong on all of them, on some, or could be on another.
-        numbers: How many numbers were compared.
-        moves: Those that are not the same everywhere, the furthest first.
-        prints: The cells that print something else on some machine, by path and line: what readers see there is theirs.
-    """
-
-    machines: Mapping[str, str]
-    report: Report
-    findings: list[Finding]
-    numbers: int
-    moves: list[Move]
-    prints: list[str]
+    machines: Mapping[
+        str, str
+    ]  # how each was emulated: its processor as PyTorch sees it, and whether that changes bits
+    report: Report  # what this machine gave
+    findings: list[Finding]  # what is wrong on all of them, on some, or could be on another
+    numbers: int  # how many were compared
+    moves: list[Move]  # those that are not the same everywhere, the furthest first
+    prints: list[str]  # the cells that print something else on some machine, by path and line; their readers see theirs
 
     def __str__(self) -> str:
         told = [f"{name}: {how}" for name, how in self.machines.items()]

@@ -43,23 +43,14 @@ _TASKS = {"question", "tip", "example", "exercise"}
 
 @dataclass(frozen=True, order=True)
 class Swap:
-    """A word, its place, and what it would become.
+    """A word, its place, and what it would become."""
 
-    Attributes:
-        path: The page.
-        line: Counted from 1.
-        kind: One of `PLACES`.
-        word: As it stands there.
-        other: Its opposite.
-        held: Whether the swap would be noticed.
-    """
-
-    path: str
-    line: int
-    kind: str
-    word: str
-    other: str
-    held: bool
+    path: str  # the page
+    line: int  # counted from 1
+    kind: str  # one of `PLACES`
+    word: str  # as it stands there
+    other: str  # its opposite
+    held: bool  # whether the swap would be noticed
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line}: {self.kind}: nothing notices {self.other} for {self.word}"

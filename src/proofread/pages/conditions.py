@@ -38,6 +38,11 @@ _BINARY: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.In: lambda one, of: one in of,
     ast.NotIn: lambda one, of: one not in of,
 }
+_UNARY: dict[type[ast.AST], Callable[[Any], Any]] = {
+    ast.Invert: operator.not_,
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+}
 _SIGNS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
 _MIRROR = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
@@ -85,20 +90,20 @@ def is_fixed(expression: str, value: object) -> bool:
 
 def why_fixed(expression: str) -> str:
     """What makes an expression prove nothing, as far as it can be told."""
-    for node in ast.walk(parse(expression)):
-        said = ast.unparse(node) if isinstance(node, ast.expr) else ""
+    for node in (each for each in ast.walk(parse(expression)) if isinstance(each, ast.expr)):
+        said = ast.unparse(node)
         if isinstance(node, ast.IfExp) and ast.dump(node.body) == ast.dump(node.orelse):
             return f"both branches of {said} are the same"
         if isinstance(node, ast.Compare):
             for one, other in zip([node.left, *node.comparators], node.comparators, strict=False):
                 if ast.dump(one) == ast.dump(other):
                     return f"{said} compares {ast.unparse(one)} with itself"
-        if isinstance(node, ast.Call) and len({ast.dump(each) for each in _compared(node)}) == 1:
+        if len({ast.dump(each) for each in _compared(node)}) == 1:
             return f"{said} compares {ast.unparse(_compared(node)[0])} with itself"
         if (
             isinstance(node, ast.BinOp)
             and isinstance(node.op, ast.Mult)
-            and 0 in (*map(number, (node.left, node.right)),)
+            and 0 in (number(node.left), number(node.right))
         ):
             return f"{said} is zero"
         if isinstance(node, ast.Call) and _called(node) == "len" and node.args and isinstance(node.args[0], _DISPLAYS):
@@ -141,7 +146,8 @@ class _Trial:
                     break
             return value
         if isinstance(node, ast.UnaryOp):
-            return self._unary(node)
+            operand = self.value(node.operand)
+            return not _truth(operand) if isinstance(node.op, ast.Not) else _each(_UNARY[type(node.op)], operand)
         if isinstance(node, ast.BinOp) and self._is_plain(node):
             return _each(_BINARY[type(node.op)], self.value(node.left), self.value(node.right))
         if isinstance(node, ast.Compare):
@@ -152,21 +158,15 @@ class _Trial:
             return self._comprehension(node, node.generators[0])
         return self._stand_in(node)
 
-    def _unary(self, node: ast.UnaryOp) -> Any:
-        value = self.value(node.operand)
-        if isinstance(node.op, ast.Not):
-            return not _truth(value)
-        if isinstance(node.op, ast.Invert):
-            return _Many(not each for each in value) if isinstance(value, _Many) else not value
-        sign = -1 if isinstance(node.op, ast.USub) else 1
-        return _Many(sign * each for each in value) if isinstance(value, _Many) else sign * value
-
     def _is_plain(self, node: ast.BinOp) -> bool:
         """Whether an operator is tried: not a power that may be huge, nor what repeats or formats a text."""
         if isinstance(node.op, ast.Pow):
             return abs(number(node.right) or 11) <= 10
-        sides = (node.left, node.right)
-        texts = any(isinstance(side, (*_DISPLAYS, ast.JoinedStr)) or _is_text(side) for side in sides)
+        texts = any(
+            isinstance(side, (*_DISPLAYS, ast.JoinedStr))
+            or (isinstance(side, ast.Constant) and isinstance(side.value, (str, bytes)))
+            for side in (node.left, node.right)
+        )
         return type(node.op) in _BINARY and not (texts and isinstance(node.op, (ast.Mult, ast.Mod)))
 
     def _compare(self, node: ast.Compare) -> Any:
@@ -203,7 +203,7 @@ class _Trial:
         self._many = before
         if name in _OF_MANY:
             return _OF_MANY[name](value if isinstance(value, (list, tuple)) else [value])
-        return _Many(map(_ONE[name], value)) if isinstance(value, _Many) else _ONE[name](value)
+        return _each(_ONE[name], value)
 
     def _comprehension(self, node: ast.GeneratorExp | ast.ListComp, over: ast.comprehension) -> Any:
         if over.ifs or over.is_async:
@@ -226,10 +226,9 @@ class _Trial:
         key = f"{self._turn if turns else ''} {ast.dump(node)}"
         if key not in self._known:
             drawn = [self._drawn() for _ in range(3)]
-            if isinstance(node, ast.Call) and _called(node) in _COUNTS:
-                drawn = [
-                    abs(int(each)) if isinstance(each, (int, float)) and math.isfinite(each) else 1 for each in drawn
-                ]
+            if _called(node) in _COUNTS:
+                counts = (isinstance(each, (int, float)) and math.isfinite(each) for each in drawn)
+                drawn = [abs(int(each)) if is_number else 1 for each, is_number in zip(drawn, counts, strict=True)]
             self._known[key] = drawn
         return _Many(self._known[key]) if self._many else self._known[key][0]
 
@@ -260,11 +259,10 @@ def relations(node: ast.expr, holds: bool = True) -> Iterator[tuple[str, ast.exp
             yield from relations(each, holds)
     elif isinstance(node, (ast.GeneratorExp, ast.ListComp)):
         yield from relations(node.elt, holds)
-    elif isinstance(node, ast.Call):
-        if compared := _compared(node):
-            yield "==" if holds else "!=", compared[0], compared[1]
-        elif _called(node) in ("all", "any", "bool", "item") and (inner := _reduced(node)[0]) is not None:
-            yield from relations(inner, holds)
+    elif compared := _compared(node):
+        yield "==" if holds else "!=", compared[0], compared[1]
+    elif _called(node) in ("all", "any", "bool", "item") and (inner := _reduced(node)[0]) is not None:
+        yield from relations(inner, holds)
 
 
 def compared_with(expression: str, typed: float) -> set[str]:
@@ -280,8 +278,7 @@ def compared_with(expression: str, typed: float) -> set[str]:
 
 def kinds(node: ast.expr, holds: bool = True) -> set[str]:
     """What a condition says as a whole: the sign of its comparison, ``all``, ``any``, ``none``."""
-    name = _called(node) if isinstance(node, ast.Call) else ""
-    inner = _reduced(node)[0] if isinstance(node, ast.Call) else None
+    name, (inner, _) = _called(node), _reduced(node)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         return kinds(node.operand, not holds)
     if name in ("bool", "item", "float") and inner is not None:
@@ -327,9 +324,9 @@ def number(node: ast.expr) -> float | None:
 def top(expression: str) -> str:
     """What the expression takes last: ``max`` of ``x.abs().max()``."""
     node = parse(expression)
-    while isinstance(node, ast.Call) and _called(node) in ("item", "float", "int", "abs") and _reduced(node)[0]:
-        node = _reduced(node)[0] or node
-    return _called(node) if isinstance(node, ast.Call) else ""
+    while _called(node) in ("item", "float", "int", "abs") and (inner := _reduced(node)[0]):
+        node = inner
+    return _called(node)
 
 
 def _is_said(node: ast.expr, typed: float) -> bool:
@@ -342,48 +339,50 @@ def _is_said(node: ast.expr, typed: float) -> bool:
 def _difference(node: ast.expr) -> tuple[ast.expr, ast.expr] | None:
     """The sides of ``abs(a - b)`` or ``(a - b).abs().max()``."""
     seen = False
-    while isinstance(node, ast.Call) and (inner := _reduced(node)[0]) is not None:
+    while (inner := _reduced(node)[0]) is not None:
         seen = seen or _called(node) == "abs"
         node = inner
-    is_difference = seen and isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub)
-    return (node.left, node.right) if is_difference and isinstance(node, ast.BinOp) else None
+    if seen and isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub):
+        return node.left, node.right
+    return None
 
 
-def _called(node: ast.Call) -> str:
+def _called(node: ast.expr) -> str:
+    """The name of what a call calls; "" if it is no call."""
+    if not isinstance(node, ast.Call):
+        return ""
     return node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
 
 
-def _compared(node: ast.Call) -> Sequence[ast.expr]:
+def _given(node: ast.Call) -> list[ast.expr]:
+    """What a call takes: ahead of its arguments what it is a method of, unless that is a library."""
+    owner = node.func.value if isinstance(node.func, ast.Attribute) else None
+    is_library = isinstance(owner, ast.Name) and owner.id in _LIBRARIES
+    return [*([owner] if owner is not None and not is_library else []), *node.args]
+
+
+def _compared(node: ast.expr) -> Sequence[ast.expr]:
     """The two things that ``torch.equal(a, b)`` or ``a.equal(b)`` compares."""
-    if _called(node) not in _SAME:
-        return ()
-    is_function = isinstance(node.func, ast.Name) or (
-        isinstance(node.func, ast.Attribute)
-        and isinstance(node.func.value, ast.Name)
-        and node.func.value.id in _LIBRARIES
-    )
-    owner = [] if is_function or not isinstance(node.func, ast.Attribute) else [node.func.value]
-    both = [*owner, *node.args][:2]
+    both = _given(node)[:2] if isinstance(node, ast.Call) and _called(node) in _SAME else []
     return both if len(both) == 2 and not any(isinstance(each, ast.Starred) for each in both) else ()
 
 
-def _reduced(node: ast.Call) -> tuple[ast.expr | None, Sequence[ast.expr]]:
+def _reduced(node: ast.expr) -> tuple[ast.expr | None, Sequence[ast.expr]]:
     """What a call that is known takes its result from, and its other arguments."""
-    named = [each.value for each in node.keywords if each.arg == "dim"]
-    if _called(node) not in _ONE.keys() | _OF_MANY.keys() or len(named) < len(node.keywords):
+    if not isinstance(node, ast.Call) or _called(node) not in _ONE.keys() | _OF_MANY.keys():
         return None, ()
-    owner = node.func.value if isinstance(node.func, ast.Attribute) else None
-    is_library = isinstance(owner, ast.Name) and owner.id in _LIBRARIES
-    given = [*([owner] if owner is not None and not is_library else []), *node.args]
-    return (given[0], [*given[1:], *named]) if given and not isinstance(given[0], ast.Starred) else (None, ())
+    named = [each.value for each in node.keywords if each.arg == "dim"]
+    given = _given(node)
+    if not given or isinstance(given[0], ast.Starred) or len(named) < len(node.keywords):
+        return None, ()
+    return given[0], [*given[1:], *named]
 
 
-def _each(op: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
-    if isinstance(left, _Many) or isinstance(right, _Many):
-        lefts = left if isinstance(left, _Many) else [left] * len(right)
-        rights = right if isinstance(right, _Many) else [right] * len(left)
-        return _Many(map(op, lefts, rights))
-    return op(left, right)
+def _each(op: Callable[..., Any], *operands: Any) -> Any:
+    """What an operator gives, number by number where one operand is many."""
+    for many in (each for each in operands if isinstance(each, _Many)):
+        return _Many(map(op, *(each if isinstance(each, _Many) else [each] * len(many) for each in operands)))
+    return op(*operands)
 
 
 def _truth(value: Any) -> bool:
@@ -401,7 +400,3 @@ def _is_literal(node: ast.AST) -> bool:
 def _literal(node: ast.AST) -> Any:
     value = ast.literal_eval(node) if isinstance(node, ast.expr) else None
     return [*value] if isinstance(value, (tuple, set)) else value
-
-
-def _is_text(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes))

@@ -44,21 +44,13 @@ _MENTIONED = re.compile(r"[Ee]quation|#eq-")
 
 @dataclass(frozen=True)
 class Citation:
-    """What a docstring says of an equation: whose docstring, the equation's number, and its LaTeX.
+    """What a docstring says of an equation."""
 
-    Attributes:
-        path: The source file.
-        line: The line of the number.
-        name: The object's.
-        number: The equation's; "" where a section of that name gives none.
-        latex: What it states; "" if it states nothing.
-    """
-
-    path: Path
-    line: int
-    name: str
-    number: str
-    latex: str = ""
+    path: Path  # the source file
+    line: int  # of the number
+    name: str  # the object's
+    number: str  # the equation's; "" where a section of that name gives none
+    latex: str = ""  # what it states, if it states anything
 
 
 def cited(package: str, root: Path) -> Iterator[Citation]:

@@ -39,27 +39,16 @@ def documented(tree: ast.Module) -> Iterator[tuple[Documented, str]]:
 
 @dataclass
 class Package:
-    """What the sources of a package define, by name; a name may stand for several things.
+    """What the sources of a package define, by name; a name may stand for several things."""
 
-    Attributes:
-        modules: The syntax of each module, by its file.
-        classes: Its classes, methods' own too.
-        functions: Its functions and methods.
-        aliases: What is imported, under the name that it has there.
-        words: All names that stand in it, and short texts.
-        axes: The axes of tensors that annotations name.
-        holds: The names that each module binds, by its dotted name.
-        code: All of it but docstrings.
-    """
-
-    modules: dict[Path, ast.Module] = field(default_factory=dict)
-    classes: dict[str, list[ast.ClassDef]] = field(default_factory=dict)
-    functions: dict[str, list[Function]] = field(default_factory=dict)
-    aliases: dict[str, str] = field(default_factory=dict)
-    words: set[str] = field(default_factory=set)
-    axes: set[str] = field(default_factory=set)
-    holds: dict[str, set[str]] = field(default_factory=dict)
-    code: str = ""
+    modules: dict[Path, ast.Module] = field(default_factory=dict)  # the syntax of each, by its file
+    classes: dict[str, list[ast.ClassDef]] = field(default_factory=dict)  # methods' own too
+    functions: dict[str, list[Function]] = field(default_factory=dict)  # and methods
+    aliases: dict[str, str] = field(default_factory=dict)  # what is imported, under the name that it has there
+    words: set[str] = field(default_factory=set)  # all names that stand in it, and short texts
+    axes: set[str] = field(default_factory=set)  # of tensors, that annotations name
+    holds: dict[str, set[str]] = field(default_factory=dict)  # the names that each module binds, by its dotted name
+    code: str = ""  # all of it but docstrings
     _raises: dict[int, tuple[set[str], set[str]]] = field(default_factory=dict)
 
     @classmethod

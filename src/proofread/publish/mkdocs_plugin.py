@@ -70,21 +70,13 @@ _LINKS = logging.getLogger("mkdocs.structure.pages")
 
 @dataclass
 class _Shown:
-    """A page as it was checked, and what stands in its HTML beside its prose.
-
-    Attributes:
-        checked: The page.
-        cells: The HTML of its cells, by their places.
-        folder: Where its files are in the site, by the name of a file of the docs.
-        beside: How the page addresses that folder.
-        downloads: The HTML of the links to its downloads; "" if there are none.
-    """
+    """A page as it was checked, and what stands in its HTML beside its prose."""
 
     checked: Checked
-    cells: dict[int, str]
-    folder: PurePosixPath
-    beside: str
-    downloads: str = ""
+    cells: dict[int, str]  # their HTML, by their places
+    folder: PurePosixPath  # where its files are in the site, by the name of a file of the docs
+    beside: str  # how the page addresses that folder
+    downloads: str = ""  # the HTML of the links to them, if there are any
 
 
 class _Places(logging.Filter):

@@ -37,17 +37,11 @@ class RenderError(RuntimeError):
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure, as the files it becomes: one that is seen by day and by night, or one for each.
+    """A figure, as the files it becomes: one that is seen by day and by night, or one for each."""
 
-    Attributes:
-        files: Their names and contents; the first alone, or the one for light and the one for dark.
-        alt: What it shows.
-        size: Width and height in pixels of the page, if they are known.
-    """
-
-    files: Mapping[str, bytes]
-    alt: str
-    size: tuple[int, int] | None
+    files: Mapping[str, bytes]  # by name; the first alone, or the one for light and the one for dark
+    alt: str  # what it shows
+    size: tuple[int, int] | None  # width and height in pixels of the page, if they are known
 
     @property
     def themes(self) -> list[str]:
@@ -57,15 +51,10 @@ class Picture:
 
 @dataclass
 class Rendered:
-    """A page's code cells as HTML, and the files that they show or link to.
+    """A page's code cells as HTML, and the files that they show or link to."""
 
-    Attributes:
-        cells: The HTML of each code cell that the page shows, by its place.
-        files: By name; they belong into the folder that the HTML was told of.
-    """
-
-    cells: dict[int, str] = field(default_factory=dict)
-    files: dict[str, bytes] = field(default_factory=dict)
+    cells: dict[int, str] = field(default_factory=dict)  # of each that the page shows, by its place
+    files: dict[str, bytes] = field(default_factory=dict)  # by name, in the folder that the HTML was told of
 
 
 def from_latex(latex: str) -> str:

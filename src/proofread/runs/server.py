@@ -49,17 +49,11 @@ _START = 120.0  # seconds until a child must have begun: importing torch from a 
 
 @dataclass(frozen=True)
 class Event:
-    """What a run has come to: a step of a page that begins (counted from 1), or 0 when the page has ended.
+    """What a run has come to: a step of a page begins, or the page has ended."""
 
-    Attributes:
-        place: The page's place among the tasks.
-        step: The step that begins, or 0.
-        outcome: What the run has given so far.
-    """
-
-    place: int
-    step: int
-    outcome: Outcome
+    place: int  # of the page among the tasks
+    step: int  # that begins, counted from 1; 0 when the page has ended
+    outcome: Outcome  # what the run has given so far
 
 
 class Gate(Protocol):

@@ -48,22 +48,14 @@ def state(name: str) -> str:
 
 
 class Watch:
-    """Takes note from now on, of this process and of those that are forked from it.
-
-    Attributes:
-        root: The project's folder.
-        page: The name that the page's code is compiled under.
-        read: What was read, with its state where that may be another by now.
-        started: By which ways processes were started.
-        opened: The files that were opened.
-    """
+    """Takes note from now on, of this process and of those that are forked from it."""
 
     def __init__(self, root: str, page: str, variables: Iterable[str] = ()):
-        self.read: dict[str, str] = {}
-        self.started: set[str] = set()
-        self.opened: set[str] = set()
+        self.read: dict[str, str] = {}  # what was read, with its state where that may be another by now
+        self.started: set[str] = set()  # by which ways processes were started
+        self.opened: set[str] = set()  # the files that were opened
         self.root, self.page, self._pid = os.path.join(root, ""), page, os.getpid()
-        self._file = os.path.realpath(page)
+        self._file = os.path.realpath(page)  # a page is the name that its code is compiled under, too
         self._made: set[str] = set()  # by the page itself: no change of these is a change of what it read
         self._set = {*variables}  # by us, or by the page itself
         self._told = tempfile.TemporaryFile()  # noqa: SIM115  # by the processes that are forked from here
