@@ -63,9 +63,8 @@ def clean(root: Path) -> Path:
 
 def faults(root: Path, whole: bool = True, every: bool = False) -> list[str]:
     pages = [unrun(read(path, root)) for path in sorted(root.glob("*.py"))]
-    return [
-        str(finding) for finding in sorted(equations.faults(pages, root, ["mathematics"], whole=whole, every=every))
-    ]
+    settings = Settings(packages=("mathematics",), cite_equations=every)
+    return [str(finding) for finding in sorted(equations.faults(pages, [], root, settings, whole=whole))]
 
 
 def edit(path: Path, old: str, new: str) -> None:

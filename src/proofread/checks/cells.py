@@ -63,11 +63,7 @@ def _quiet(cell: Cell) -> Iterator[tuple[int, str]]:
     They have no else that tells, and both what they try and a handler come to their end. Who leaves the function or the
     loop instead does not show a failure but decides by it; so does who asks whether a package can be imported.
     """
-    try:
-        tree = ast.parse(cell.source)
-    except SyntaxError:  # which its run tells, unless it is IPython's
-        return
-    for node in ast.walk(tree):
+    for node in ast.walk(cell.tree):
         if isinstance(node, ast.Try) and node.handlers and not any(map(_tells, node.orelse)):
             caught = [ast.unparse(handler.type) if handler.type else "Exception" for handler in node.handlers]
             shows = any(not _leaves(handler.body) for handler in node.handlers)

@@ -98,19 +98,12 @@ def check(
     mathematics.prepare([text.prose.text for checked in report.pages for text in checked.texts])
     for checked in report.pages:
         checked.findings += _findings(checked, settings, root)
-    report.words = mutate.shares(mutate.every(report))
-    report.strict = mutate.demanded(report, settings)
+    words = mutate.every(report)
+    report.words, report.strict = mutate.shares(words), mutate.demanded(words, settings)
     if whole:
         report.between += mutate.faults(report)
     elsewhere = [] if whole else list(_elsewhere(paths, root, settings, shelf))
-    report.between += equations.faults(
-        report.pages,
-        root,
-        settings.packages,
-        whole=whole or bool(settings.pages),
-        every=settings.cite_equations,
-        elsewhere=elsewhere,
-    )
+    report.between += equations.faults(report.pages, elsewhere, root, settings, whole=whole or bool(settings.pages))
     report.between += docstrings.faults(settings.packages, root, shelf)
     report.between += links.faults(report.pages, root, shelf)
     return report

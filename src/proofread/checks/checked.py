@@ -38,6 +38,10 @@ class Text:
         """The text as the reader sees it."""
         return self.prose.publish(self.values)
 
+    def at(self, place: int) -> int:
+        """The line of the file on which a place of the text stands."""
+        return self.line + self.prose.line(place)
+
     def take(self, asked: Sequence[Claim | Computed], result: Result) -> None:
         """Take in what a step gave for some of the text's figures."""
         self.values |= zip(asked, result.values, strict=True)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ..keep.files import relative
 from ..pages.equations import NUMBER, Citation, cited, references
+from ..settings import Settings
 from .checked import Checked
 from .findings import Finding
 
@@ -13,23 +14,12 @@ _LINK = re.compile(rf"\[\((?P<said>{NUMBER})\)\]\((?P<page>[^()\s]*)#eq-(?P<targ
 
 
 def faults(
-    pages: Sequence[Checked],
-    root: Path,
-    packages: Iterable[str],
-    *,
-    whole: bool,
-    every: bool = False,
-    elsewhere: Sequence[Checked] = (),
+    pages: Sequence[Checked], elsewhere: Sequence[Checked], root: Path, settings: Settings, *, whole: bool
 ) -> Iterator[Finding]:
     """What does not fit together.
 
-    Args:
-        pages: The pages.
-        root: The project; findings name files relative to it.
-        packages: The packages whose docstrings are read.
-        whole: Whether these are all pages there are, so that an equation which none of them has is nowhere.
-        every: Whether a docstring must cite every equation.
-        elsewhere: Other pages of the project, whose equations count and of which nothing is said.
+    Equations of pages elsewhere in the project count, and nothing is said of them. If all pages there are were given,
+    the whole, an equation which none of them has is nowhere.
     """
 
     def found(path: str, line: int, message: str) -> Finding:
@@ -45,7 +35,7 @@ def faults(
                     message = f"equation ({stated.tag}) is also at {first[0]}:{first[1]}; give one another number"
                     yield found(path, line, message)
     citations: list[Citation] = []
-    for package in packages:
+    for package in settings.packages:
         try:
             citations += cited(package, root)
         except SyntaxError as error:
@@ -75,16 +65,18 @@ def faults(
                     if number not in numbered:
                         remedy = f"{said}<!--= expression -->, {said}<!--~ reason -->, for a figure"
                         message = f"there is no equation ({number}); {_nearest(number, numbered)}; or write {remedy}"
-                        yield found(checked.page.path, text.line + text.prose.line(start), message)
+                        yield found(checked.page.path, text.at(start), message)
             for link in _LINK.finditer(text.prose.text):
                 if link["said"] != link["target"]:
-                    line = text.line + text.prose.text.count("\n", 0, link.start())
+                    line = text.at(link.start())
                     yield found(checked.page.path, line, f"({link['said']}) is linked to equation ({link['target']})")
-    if every:
+    if settings.cite_equations:
         own = {stated.tag or "" for checked in pages for text in checked.texts for stated in text.formulas} - {""}
         for number in own - {citation.number for citation in citations}:
             path, line, _ = numbered[number]
-            message = f"no docstring of {', '.join(packages)} cites equation ({number}); cite it, or drop its number"
+            message = (
+                f"no docstring of {', '.join(settings.packages)} cites equation ({number}); cite it, or drop its number"
+            )
             yield found(path, line, message)
 
 

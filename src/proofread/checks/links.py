@@ -51,7 +51,7 @@ def faults(pages: Sequence[Checked], root: Path, shelf: Shelf | None = None) -> 
                         f"the link [{said}] and {leads.strip()!r}, to which it leads, share no word; name in it what"
                     )
                     message += f" is there, or say why not, [{said}](...)<!--~ link: reason -->"
-                    yield Finding(here, text.line + text.prose.line(link.start()), message, kind="link")
+                    yield Finding(here, text.at(link.start()), message, kind="link")
 
 
 def _read(file: Path, root: Path, shelf: Shelf | None) -> Mapping[str, str] | None:

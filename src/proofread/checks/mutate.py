@@ -140,11 +140,7 @@ def _labels(checked: Checked) -> Iterator[Swap]:
     for index, cell in enumerate(checked.page.cells):
         if not cell.is_code or _HIDING & set(cell.tags) or not any(t.cell == index for t in checked.texts):
             continue
-        try:
-            tree = ast.parse(cell.source)
-        except SyntaxError:
-            continue
-        for line, label in _literals(tree):
+        for line, label in _literals(cell.tree):
             for found in _WORD.finditer(label):
                 if other := opposite(found[0]):
                     yield Swap(checked.page.path, cell.line + line - 1, "label", found[0], other, label in told)
@@ -163,11 +159,8 @@ def _literals(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 def shares(found: Sequence[Swap]) -> dict[str, tuple[int, int]]:
     """How many of the words of each kind are held, and of how many."""
-    return {
-        kind: (sum(s.held for s in found if s.kind == kind), sum(s.kind == kind for s in found))
-        for kind in PLACES
-        if any(s.kind == kind for s in found)
-    }
+    held = {kind: [swap.held for swap in found if swap.kind == kind] for kind in PLACES}
+    return {kind: (sum(those), len(those)) for kind, those in held.items() if those}
 
 
 def every(report: Report) -> list[Swap]:
@@ -175,9 +168,9 @@ def every(report: Report) -> list[Swap]:
     return [swap for checked in report.pages for swap in swaps(checked)]
 
 
-def demanded(report: Report, settings: Settings) -> dict[str, tuple[int, int, float]]:
+def demanded(found: Sequence[Swap], settings: Settings) -> dict[str, tuple[int, int, float]]:
     """How many words of strict pages are held, of how many, and what share must be."""
-    strict = shares([swap for swap in every(report) if settings.is_strict(swap.path)])
+    strict = shares([swap for swap in found if settings.is_strict(swap.path)])
     return {kind: (*strict[kind], share) for kind, share in settings.words.items() if kind in strict}
 
 

@@ -59,6 +59,14 @@ class Cell:
             for m in (_OPTION.finditer(head[0]) if head else ())
         )
 
+    @cached_property
+    def tree(self) -> ast.Module:
+        """The syntax of its code; without statements where it is not Python, as what shows that may be."""
+        try:
+            return ast.parse(self.source if self.is_code else "")
+        except SyntaxError:
+            return ast.Module([], [])
+
     def option(self, key: str) -> str | None:
         """The value of the first option of that name."""
         return next((option.value for option in self.options if option.key == key), None)

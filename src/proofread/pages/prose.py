@@ -33,10 +33,12 @@ import builtins
 import re
 import tokenize
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from tokenize import generate_tokens
 
 from ..formulas import spans
+from .conditions import parse
 from .equations import BRACKETED, REFERENCE, is_reference
 from .numbers import FIGURE, SPELLED, UNIT, VULGAR, WORDS
 from .page import FENCE
@@ -103,6 +105,10 @@ _NAMED = re.compile(rf"(?P<figures>(?:{FIGURE})(?:, (?:{FIGURE}))*): \S.*")
 _UNSPACED = re.compile(r"[^\s<>|]+\Z")
 
 
+# Where a figure stands, and whether that is a code span.
+_Figure = tuple[int, int, bool]
+
+
 @dataclass(frozen=True)
 class Claim:
     """A typed figure or word with the expression that must agree; the span is that of the typed text alone."""
@@ -143,9 +149,11 @@ class Prose:
     waivers: list[tuple[int, str]] = field(default_factory=list)
     problems: list[tuple[int, str]] = field(default_factory=list)
     bracketed: list[tuple[int, int]] = field(default_factory=list)  # numbers that must be those of equations
-    _bare: list[tuple[int, int, bool]] = field(default_factory=list)
-    _comments: list[tuple[int, int]] = field(default_factory=list)
     words: list[tuple[int, int]] = field(default_factory=list)  # where they stand; of code spans, those of one word
+    _bare: list[_Figure] = field(default_factory=list)
+    _comments: list[tuple[int, int]] = field(default_factory=list)
+    _covered: list[tuple[int, int]] = field(default_factory=list)  # by comments that speak of it
+    _blocks: list[tuple[int, str, tuple[int, int]]] = field(default_factory=list)  # whose figures a waiver names
 
     def line(self, place: int) -> int:
         """The line of a place in the text."""
@@ -175,16 +183,9 @@ class Prose:
 
 
 def read(text: str, *, opens: bool = False) -> Prose:
-    """Read a Markdown text for its claims.
-
-    Args:
-        text: The text.
-        opens: Whether it opens a page, and so may begin with front matter.
-    """
+    """Read a Markdown text for its claims. One that opens a page may begin with front matter."""
     prose = Prose(text)
-    covered: list[tuple[int, int]] = []
-    loose: list[tuple[int, int, bool]] = []
-    blocks: list[tuple[int, str, tuple[int, int]]] = []
+    loose: list[_Figure] = []
     masked = text
     for formula in spans(text):
         masked = masked[: formula.start] + "\0" * (formula.end - formula.start) + masked[formula.end :]
@@ -192,7 +193,7 @@ def read(text: str, *, opens: bool = False) -> Prose:
         start, end = token.span()
         line = prose.line(start)
         if token["comment"]:
-            _comment(prose, token, line, covered, blocks)
+            _comment(prose, token, line)
         elif token["computed"]:
             _computed(prose, token, line)
         elif token["quoted"]:
@@ -208,12 +209,11 @@ def read(text: str, *, opens: bool = False) -> Prose:
             prose.words.append((start, end))
 
     def is_loose(place: tuple[int, ...]) -> bool:
-        return not any(first <= place[0] and place[1] <= last for first, last in covered)
+        return not any(first <= place[0] and place[1] <= last for first, last in prose._covered)
 
-    left, prose.bracketed = [*filter(is_loose, loose)], [*filter(is_loose, prose.bracketed)]
-    for line, said, within in blocks:
-        left = _waived(prose, line, said, within, left)
-    prose._bare += left
+    prose._bare, prose.bracketed = [*filter(is_loose, loose)], [*filter(is_loose, prose.bracketed)]
+    for line, said, within in prose._blocks:
+        _waive(prose, line, said, within)
     return prose
 
 
@@ -233,13 +233,11 @@ def _spoken(text: str, within: tuple[int, int]) -> Iterator[re.Match[str]]:
         yield from _TOKEN.finditer(text, *said.span(said.lastgroup or 0))
 
 
-def _waived(
-    prose: Prose, line: int, said: str, within: tuple[int, int], loose: list[tuple[int, int, bool]]
-) -> list[tuple[int, int, bool]]:
-    """The loose figures that are left once a waiver has taken those of a block that it names."""
+def _waive(prose: Prose, line: int, said: str, within: tuple[int, int]) -> None:
+    """Take the figures of a block away that a waiver names."""
     figures = {
         place: {digits["figure"] for digits in _IN_CODE.finditer(prose.text, *place[:2]) if digits["figure"]}
-        for place in loose
+        for place in prose._bare
         if within[0] <= place[0] < within[1]
     }
     named = _NAMED.fullmatch(said)
@@ -256,54 +254,45 @@ def _waived(
         prose.problems.append((line, f"the waiver ({said}) covers no figure; remove it"))
     else:
         prose.waivers.append((line, said))
-    return [place for place in loose if not figures.get(place) or not figures[place] <= waived]
+    prose._bare = [place for place in prose._bare if not figures.get(place) or not figures[place] <= waived]
 
 
-def _comment(
-    prose: Prose,
-    token: re.Match[str],
-    line: int,
-    covered: list[tuple[int, int]],
-    blocks: list[tuple[int, str, tuple[int, int]]],
-) -> None:
+def _comment(prose: Prose, token: re.Match[str], line: int) -> None:
     text, (start, end), said = prose.text, token.span(), _unbroken(token["said"])
+    waives = token["kind"] == "~"
     before, after = text[text.rfind("\n", 0, start) + 1 : start], re.compile(r"[ \t]*(?:\n|\Z)").match(text, end)
     alone = not before.strip(" \t>|") and after is not None
     # A line that held only a comment must not stay behind as a blank line: it would end the paragraph.
-    prose._comments.append(
-        (start - len(before), after.end()) if alone and after and not before.strip() else (start, end)
-    )
+    whole = (start - len(before), after.end()) if alone and after and not before.strip() else (start, end)
+    prose._comments.append(whole)
     if not token["kind"]:
         return
     if not said:
-        what = "a reason" if token["kind"] == "~" else "an expression"
+        what = "a reason" if waives else "an expression"
         prose.problems.append((line, f"<!--{token['kind']} --> needs {what}"))
-    elif token["kind"] == "~" and alone:
+    elif waives and alone:
         block = re.compile(r"\s*(.*?)(?=\n[ \t>]*\n|\Z)", re.DOTALL).match(text, end)
-        blocks.append((line, said, block.span() if block else (end, end)))
+        prose._blocks.append((line, said, block.span() if block else (end, end)))
+    elif waives and said.startswith("link: ") and text[:start].rstrip().endswith(")"):
+        prose.waivers.append((line, said))
     else:
-        waives = token["kind"] == "~"
-        if waives and said.startswith("link: ") and text[:start].rstrip().endswith(")"):
-            prose.waivers.append((line, said))
-            return
         found = [p.search(text, max(0, start - 400), start) for p in ((_BEFORE, _UNSPACED) if waives else (_BEFORE,))]
         spoken_of = [claimed for claimed in found if claimed]
-        covered.extend(claimed.span() for claimed in spoken_of)
+        prose._covered += (claimed.span() for claimed in spoken_of)
         phrase = None if waives else _phrase(text, start, said)
         if not spoken_of and not phrase:
             prose.problems.append((line, f"<!--{token['kind']} {said} --> must directly follow what it speaks of"))
-        elif not waives:
-            if _check(prose, said, line):
-                if phrase:
-                    place, typed = phrase, plain(text[slice(*phrase)])
-                    covered.append(place)
-                else:
-                    name = next(name for name in "abcdefghi" if spoken_of[0][name] is not None)
-                    place, typed = spoken_of[0].span(name), spoken_of[0][name]
-                prose.claims.append(Claim(typed, said, place, prose.line(place[0]), token["kind"] == "=="))
-        elif any(re.search(rf"\d|{VULGAR}", claimed[0]) for claimed in spoken_of):
+        elif not waives and _check(prose, said, line):
+            if phrase:
+                place, typed = phrase, plain(text[slice(*phrase)])
+                prose._covered.append(place)
+            else:
+                name = next(name for name in "abcdefghi" if spoken_of[0][name] is not None)
+                place, typed = spoken_of[0].span(name), spoken_of[0][name]
+            prose.claims.append(Claim(typed, said, place, prose.line(place[0]), token["kind"] == "=="))
+        elif waives and any(re.search(rf"\d|{VULGAR}", claimed[0]) for claimed in spoken_of):
             prose.waivers.append((line, said))
-        else:
+        elif waives:
             prose.problems.append((line, f"the waiver ({said}) covers no figure; remove it"))
 
 
@@ -315,10 +304,9 @@ def plain(phrase: str) -> str:
 def _phrase(text: str, end: int, expression: str) -> tuple[int, int] | None:
     """Where the words stand before a comment that one of the expression's branches gives, if it gives several."""
     found: list[tuple[int, int]] = []
-    try:
-        branches = [*_branches(_parse(expression).body)]
-    except SyntaxError:  # which is told
-        return None
+    branches: list[list[str]] = []
+    with suppress(SyntaxError):  # which is told
+        branches += _branches(parse(expression))
     for said in branches:
         words = [re.escape(word) if word else r"\S+?" for word in said]
         gap = rf"{_MARKED}[ \n>]+{_MARKED}"
@@ -344,12 +332,8 @@ def _computed(prose: Prose, token: re.Match[str], line: int) -> None:
     said, spec = _unbroken(token["computed"][late:]), ""
     # The last colon begins the format unless what stands before it is no expression, as in a slice.
     expression, colon, rest = said.rpartition(":")
-    if colon:
-        try:
-            _parse(expression)
-        except SyntaxError:
-            pass
-        else:
+    with suppress(SyntaxError):
+        if colon and parse(expression):
             said, spec = expression, rest.strip()
     if _check(prose, said.strip(), line):
         prose.computed.append(Computed(said.strip(), spec, token.span(), line, late))
@@ -360,13 +344,9 @@ def _unbroken(said: str) -> str:
     return re.sub(r"\s*\n\s*", " ", said).strip()
 
 
-def _parse(expression: str) -> ast.Expression:
-    return ast.parse(f"({expression.strip()}\n)", mode="eval")
-
-
 def _check(prose: Prose, expression: str, line: int) -> bool:
     try:
-        tree = _parse(expression)
+        tree = parse(expression)
     except SyntaxError as error:
         prose.problems.append((line, f"{expression} is not an expression: {error.msg}"))
         return False

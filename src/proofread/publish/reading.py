@@ -2,7 +2,6 @@
 
 import ast
 import re
-from contextlib import suppress
 from datetime import UTC, datetime
 from html import escape, unescape
 
@@ -46,10 +45,8 @@ def about(checked: Checked, html: str, figures: str) -> str:
 def _computes(checked: Checked) -> bool:
     """Whether a page takes torch, itself or by what its programs need."""
     imported = set()
-    for cell in checked.page.cells:
-        with suppress(SyntaxError):  # a cell may show what is none
-            for node in ast.walk(ast.parse(cell.source if cell.is_code else "")):
-                named = [each.name for each in node.names] if isinstance(node, ast.Import) else []
-                imported |= {*named, node.module or ""} if isinstance(node, ast.ImportFrom) else {*named}
+    for node in (node for cell in checked.page.cells for node in ast.walk(cell.tree)):
+        named = [each.name for each in node.names] if isinstance(node, ast.Import) else []
+        imported |= {*named, node.module or ""} if isinstance(node, ast.ImportFrom) else {*named}
     needed = {name for snippet in checked.snippets.values() for name in snippet.requires}
     return "torch" in {name.partition(".")[0] for name in imported | needed}
