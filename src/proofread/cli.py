@@ -424,7 +424,7 @@ def _as_json(report: Report) -> dict[str, Any]:
             "path": checked.page.path,
             "why": checked.why,
             "seconds": round(checked.seconds, 2),
-            "figures": sum(len(text.prose.claims) + len(text.prose.computed) for text in checked.texts),
+            "figures": sum(len(text.asked) for text in checked.texts),
             "formulas": sum(formula.unchecked is None for text in checked.texts for formula in text.formulas),
             "waived": [{"line": line, "reason": reason} for line, reason in _waived(checked)],
         }

@@ -34,9 +34,7 @@ def options(path: str, cell: Cell, root: Path) -> Iterator[Finding]:
             message = f"timeout ({value}) must be a number of seconds, such as 300"
         elif key == "digits" and not re.fullmatch("[1-9]|1[0-7]", value):
             message = f"digits ({value}) must be how many digits a number of the data keeps, 1 to 17, such as 4"
-        elif key == "script" and not (
-            re.search(r"\.m?js$", value) and Path(root, path).parent.joinpath(value).is_file()
-        ):
+        elif key == "script" and not (re.search(r"\.m?js$", value) and (root / path).parent.joinpath(value).is_file()):
             message = (
                 f"script ({value}) must be a file that ends in .js or .mjs, named as a link would name it from here"
             )
@@ -110,10 +108,8 @@ def in_code(path: str, index: int, cell: Cell, result: Result | None, settings: 
     if result.unseeded:
         message = f"{name} {result.unseeded} without seeding it"
         yield Finding(path, cell.line, f"{message}; {_seeding(result.unseeded)}", kind="seed")
-    if cell.fence:
+    if cell.fence or "hide-output" in cell.tags:
         return  # a Markdown page shows the code alone
-    if "hide-output" in cell.tags:
-        return
     alts, captions = (sum(option.key == key for option in cell.options) for key in ("alt", "caption"))
     drawn = sum(any(kind in output.get("data", {}) for kind in PICTURES) for output in result.outputs)
     if drawn != alts:
@@ -136,17 +132,17 @@ def in_data(checked: Checked, settings: Settings) -> Iterator[Finding]:
     for index, text in checked.data.items():
         said = f"data ({text.prose.text})"
         if error := next(iter(text.errors.values()), ""):
-            message = (
-                f"{said} is nothing that JSON can hold: {error}; give numbers, texts, None, and lists, tensors and"
+            holds = (
+                "give numbers, texts, None, and lists, tensors and dicts of them, and no number that is NaN or infinite"
             )
-            message += " dicts of them, and no number that is NaN or infinite"
+            message = f"{said} is nothing that JSON can hold: {error}; {holds}"
         elif text.drew:
             message = f"{said} {text.drew}; draw in the cell"
         elif text.values and (size := len(checked.sent(index).encode())) > settings.data:
             message = (
-                f"{said} is {size:,} bytes with {checked.digits(index)} digits, more than {written(settings.data)}; "
+                f"{said} is {size:,} bytes with {checked.digits(index)} digits, more than {written(settings.data)}"
             )
-            message += 'send less, or fewer `#| digits:`, or set data = "1 MB" under [tool.proofread]'
+            message += '; send less, or fewer `#| digits:`, or set data = "1 MB" under [tool.proofread]'
         else:
             continue
         yield Finding(checked.page.path, text.line, message, kind="data")
@@ -166,9 +162,9 @@ def _other(path: str, name: str, named: str | None, raised: Raised) -> Iterator[
 
 
 def _seeding(unseeded: str) -> str:
+    if "torch's" in unseeded and "makes" in unseeded:
+        return "seed it with manual_seed(...) instead of seed()"
     if "torch's" in unseeded:
-        if "makes" in unseeded:
-            return "seed it with manual_seed(...) instead of seed()"
         return "begin it with torch.manual_seed(...) or give it a torch.Generator of its own"
     if "NumPy's" in unseeded:
         return "take a generator of its own, numpy.random.default_rng(seed)"

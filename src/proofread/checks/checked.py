@@ -38,6 +38,11 @@ class Text:
         """The text as the reader sees it."""
         return self.prose.publish(self.values)
 
+    @property
+    def asked(self) -> list[Claim | Computed]:
+        """Its figures: those that are typed, and those that are computed."""
+        return [*self.prose.claims, *self.prose.computed]
+
     def at(self, place: int) -> int:
         """The line of the file on which a place of the text stands."""
         return self.line + self.prose.line(place)
@@ -88,13 +93,11 @@ class Checked:
         named: list[tuple[int, str, bool]] = []
         for place, cell in enumerate(self.page.cells):
             if cell.is_code:
-                reached = place in self.code
-                named.append((cell.line, cell_subject(place, cell), reached))
-                if has_snippet(cell):
-                    named.append((cell.line, snippet_subject(place, cell), place in self.snippets))
+                named.append((cell.line, cell_subject(place, cell), place in self.code))
+            if has_snippet(cell):
+                named.append((cell.line, snippet_subject(place, cell), place in self.snippets))
         for text in self.texts:
-            figures_of: list[Claim | Computed] = [*text.prose.claims, *text.prose.computed]
-            for figure in figures_of:
+            for figure in text.asked:
                 reached = figure in text.values or figure in text.errors
                 named.append((text.line + figure.line, claim_subject(text, figure), reached))
             for place, stated in enumerate(text.formulas):
@@ -155,7 +158,7 @@ class Report:
 
     def __str__(self) -> str:
         texts = [text for checked in self.pages for text in checked.texts]
-        figures = sum(len(text.prose.claims) + len(text.prose.computed) for text in texts)
+        figures = sum(len(text.asked) for text in texts)
         waived = sum(len(text.prose.waivers) for text in texts)
         formulas = [stated.unchecked is None for text in texts for stated in text.formulas]
         return (

@@ -21,7 +21,7 @@ def in_text(page: Page, text: Text, displayed: Sequence[str] = (), *, strict: bo
         return Finding(page.path, text.line + line, message, kind=kind, subject=subject)
 
     def at(place: int, message: str, kind: str, subject: str = "") -> Finding:
-        line, column = _in_file(page, text, place) or (text.line + text.prose.line(place), None)
+        line, column = _in_file(page, text, place) or (text.at(place), None)
         return Finding(page.path, line, " ".join(message.split()), kind=kind, subject=subject, column=column)
 
     for line, message in text.prose.problems:
@@ -36,8 +36,7 @@ def in_text(page: Page, text: Text, displayed: Sequence[str] = (), *, strict: bo
     for place, message in loose(text.prose.text, displayed, strict=strict):
         yield at(place, message, "formula")
     if text.drew:
-        message = f"an expression or formula here {text.drew}; draw in a code cell"
-        yield found(0, message, "seed")
+        yield found(0, f"an expression or formula here {text.drew}; draw in a code cell", "seed")
     for claim in text.prose.claims:
         subject = claim_subject(text, claim)
         if claim in text.errors:
@@ -107,15 +106,12 @@ def _edit(page: Page, text: Text, claim: Claim) -> Edit | None:
     first, last = _in_file(page, text, start), _in_file(page, text, end)
     if first is None or last is None:
         return None
-    lines = list(page.lines[first[0] - 1 : last[0]])
-    lines[-1] = lines[-1][: last[1]]
-    lines[0] = lines[0][first[1] :]
-    return Edit(first, last, "\n".join(lines), new)
+    lines = "\n".join(page.lines[first[0] - 1 : last[0]])
+    return Edit(first, last, lines[first[1] : len(lines) - len(page.lines[last[0] - 1]) + last[1]], new)
 
 
 def _in_file(page: Page, text: Text, place: int) -> tuple[int, int] | None:
     """Where a place of a text stands in the file: whose lines have marks, indents, quotes around it."""
-    line = text.prose.line(place)
-    number, said = text.line + line, text.prose.text.split("\n")[line]
+    number, said = text.at(place), text.prose.text.split("\n")[text.prose.line(place)]
     before = page.lines[number - 1].rfind(said) if number <= len(page.lines) else -1
     return (number, before + place - (text.prose.text.rfind("\n", 0, place) + 1)) if before >= 0 else None

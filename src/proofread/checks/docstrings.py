@@ -82,13 +82,7 @@ _Fault = tuple[int, str, str]
 
 
 def faults(packages: Iterable[str], root: Path, shelf: Shelf | None) -> Iterator[Finding]:
-    """What the docstrings of a project's own packages say and their source does not.
-
-    Args:
-        packages: Their names.
-        root: The project; findings name files relative to it.
-        shelf: Keeps what was found, as long as no source of the package changes.
-    """
+    """What the docstrings of a project's own packages say and their source does not, until a source changes."""
     for package in packages:
         paths = [path for path in sources(package, root) if path.resolve().is_relative_to(root)]
         of = {relative(path, root): digest(path) for path in paths}
@@ -97,8 +91,7 @@ def faults(packages: Iterable[str], root: Path, shelf: Shelf | None) -> Iterator
             return list(_said(Package.read(package, paths), package, root))
 
         told = shelf.made(f"{package} docstrings", of, said) if shelf else said()
-        asked = sorted({name for *_, name in told if name})
-        lacking = _lacking(asked, shelf) if asked else []
+        lacking = _lacking(sorted({name for *_, name in told if name}), shelf)
         for path, line, message, name in told:
             if not name or name in lacking:
                 yield Finding(path, line, message, kind="docstring")
@@ -112,6 +105,8 @@ def _lacking(names: Sequence[str], shelf: Shelf | None) -> list[str]:
         told = subprocess.run(run, input=json.dumps(names), capture_output=True, text=True, check=True)
         return list(json.loads(told.stdout.splitlines()[-1]))
 
+    if not names:
+        return []
     return list(shelf.made("names of libraries", names, ask)) if shelf else ask()
 
 

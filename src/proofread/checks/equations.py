@@ -29,11 +29,11 @@ def faults(
     for checked in (*elsewhere, *pages):
         for text in checked.texts:
             for stated in (stated for stated in text.formulas if stated.tag):
-                path, line = checked.page.path, text.line + stated.line
-                first = numbered.setdefault(stated.tag or "", (path, line, stated.latex))
-                if first[:2] != (path, line) and checked in pages:
+                here = checked.page.path, text.line + stated.line
+                first = numbered.setdefault(stated.tag or "", (*here, stated.latex))
+                if first[:2] != here and checked in pages:
                     message = f"equation ({stated.tag}) is also at {first[0]}:{first[1]}; give one another number"
-                    yield found(path, line, message)
+                    yield found(*here, message)
     citations: list[Citation] = []
     for package in settings.packages:
         try:
@@ -42,17 +42,15 @@ def faults(
             path = relative(Path(error.filename or ""), root)
             yield found(path, error.lineno or 1, f"its docstrings cannot be read: {error.msg}")
     for citation in citations:
-        path = relative(citation.path, root)
+        path, message = relative(citation.path, root), ""
+        page, line, latex = numbered.get(citation.number, ("", 0, ""))
         if not citation.number:
             message = f"{citation.name} names no equation; end the section with its number, as in (3.1)"
-            yield found(path, citation.line, message)
-        elif citation.number not in numbered:
-            if whole:
-                message = f"{citation.name} cites equation ({citation.number}), which no page has"
-                yield found(path, citation.line, message)
-        elif citation.latex and _plain(citation.latex) != _plain(numbered[citation.number][2]):
-            page, line, latex = numbered[citation.number]
+        elif not page and whole:
+            message = f"{citation.name} cites equation ({citation.number}), which no page has"
+        elif page and citation.latex and _plain(citation.latex) != _plain(latex):
             message = f"{citation.name} states equation ({citation.number}) otherwise than {page}:{line}, ${latex}$"
+        if message:
             yield found(path, citation.line, message)
     for checked in pages:
         for text in checked.texts:

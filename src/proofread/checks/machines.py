@@ -6,7 +6,6 @@ process of its own with a server of its own. ``python -m proofread.checks.machin
 ``env``.
 """
 
-import multiprocessing
 import os
 import shutil
 import sys
@@ -19,16 +18,20 @@ from ..keep.environment import cpuinfo
 from ..pages import numbers as figures
 from ..pages.prose import Claim, Computed
 from ..runs import server as run
-from ..runs.steps import Output, Step, Task
+from ..runs.steps import Step, Task
 from ..settings import Settings
 from .check import check
-from .checked import Checked, Report, Text, Told
+from .checked import Checked, Report, Text, Told, count
 from .findings import Finding
 
 _X86 = {"ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE", "ONEDNN_MAX_CPU_ISA": "SSE41"}
 _X86 |= {"OPENBLAS_CORETYPE": "Prescott"}
-_AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "MKL_CBWR": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
-_AVX2 |= {"OPENBLAS_CORETYPE": "Haswell"}
+_AVX2 = {
+    "ATEN_CPU_CAPABILITY": "avx2",
+    "MKL_CBWR": "AVX2",
+    "ONEDNN_MAX_CPU_ISA": "AVX2",
+    "OPENBLAS_CORETYPE": "Haswell",
+}
 _ARM = {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "ADVANCED_SIMD", "OPENBLAS_CORETYPE": "ARMV8"}
 _THREADS = {"OMP_NUM_THREADS": "2", "MKL_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2", "PYTHON_CPU_COUNT": "3"}
 # Text that is not UTF-8, numbers with a comma where the system knows German, and clocks 5:45 before Greenwich's.
@@ -115,8 +118,8 @@ class Compared:
             moved += f", at most by {most.by:.1e} of their size: {most.path}:{most.line}, {most.expression}"
         if self.prints:
             moved += f"\ncells that print otherwise, in a last digit or more: {', '.join(self.prints)}"
-        found = f"{len(self.findings)} finding{'s' * (len(self.findings) != 1)}"
-        return "\n".join([*told, moved, f"{len(self.report.pages)} pages on {len(self.machines)} machines; {found}"])
+        pages, found = len(self.report.pages), count(len(self.findings), "finding")
+        return "\n".join([*told, moved, f"{pages} pages on {len(self.machines)} machines; {found}"])
 
 
 def chosen(names: Iterable[str]) -> tuple[list[Emulated], dict[str, str]]:
@@ -143,21 +146,14 @@ def compare(
 ) -> Compared:
     """Run pages on several machines, one after another, and compare what they give.
 
-    Args:
-        paths: The pages.
-        root: The project.
-        settings: How they are run and kept. The runs of other machines are kept apart.
-        names: Which of `SAYS`; this machine is always one of them.
-        keep: Whether to keep runs and to take those that were kept.
-        progress: Called with what there is to tell.
+    The names are some of `SAYS`; this machine is always one of them. The runs of others are kept apart.
     """
     machines, how = chosen(names)
     reports: dict[str, Report] = {}
     bits: dict[str, str] = {}
+    asked = paths, root, settings, keep
     for machine in machines:
-        reports[machine.name], (bits[machine.name], capability) = _elsewhere(
-            machine, (paths, root, settings, keep), progress
-        )
+        reports[machine.name], (bits[machine.name], capability) = _elsewhere(machine, asked, progress)
         same = next(other for other in bits if bits[other] == bits[machine.name])
         computes = "" if same == machine.name else f", computes as {same} does"
         how[machine.name] = f"{SAYS[machine.name]} ({capability}{computes})"
@@ -165,9 +161,8 @@ def compare(
     compared = list(_numbers(reports))
     moves = [move for move, _ in compared if len({*move.values.values()}) > 1]
     moves.sort(key=lambda move: move.by, reverse=True)
-    here = reports["this"]
-    findings = [*_flips(reports), *_shown(reports), *(near for _, near in compared if near)]
-    return Compared(how, here, sorted(set(findings)), len(compared), moves, [*_prints(reports)])
+    findings = {*_flips(reports), *_shown(reports), *(near for _, near in compared if near)}
+    return Compared(how, reports["this"], sorted(findings), len(compared), moves, [*_prints(reports)])
 
 
 def prune(directory: Path) -> int:
@@ -182,11 +177,7 @@ def _elsewhere(
     machine: Emulated, asked: tuple[Sequence[Path], Path, Settings, bool], progress: Callable[[Told], None]
 ) -> tuple[Report, list[str]]:
     """What the pages give on a machine, and how that computes."""
-    receiver, sender = multiprocessing.Pipe(duplex=False)
-    process = multiprocessing.get_context("spawn").Process(target=_check, args=(machine, sender, *asked))
-    with run.no_main_module():
-        process.start()
-    sender.close()
+    process, receiver = run.started("spawn", _check, machine, *asked)
     try:
         while isinstance(told := receiver.recv(), Told):
             progress(replace(told, page=f"{told.page} on {machine.name}"))
@@ -204,7 +195,7 @@ def _elsewhere(
 
 
 def _check(
-    machine: Emulated, sender: Connection, paths: Sequence[Path], root: Path, settings: Settings, keep: bool
+    sender: Connection, machine: Emulated, paths: Sequence[Path], root: Path, settings: Settings, keep: bool
 ) -> None:
     """Check pages in a process that is to be the machine, and send what they gave."""
     os.environ.update(machine.variables)
@@ -240,7 +231,8 @@ def _shown(reports: Mapping[str, Report]) -> Iterator[Finding]:
     """Figures that a page computes, and that read otherwise on another machine."""
     for checked, text, figure, values in _figures(reports):
         if isinstance(figure, Computed) and len({str(value) for value in values.values()}) > 1:
-            read = "; ".join(f"{value} on {_names(n for n in values if values[n] == value)}" for value in _once(values))
+            on = {str(value): [name for name in values if values[name] == value] for value in values.values()}
+            read = "; ".join(f"{value} on {_names(names)}" for value, names in on.items())
             message = f"{{{{ {figure.expression} }}}} reads {read}: show less of it, or what is the same everywhere"
             yield Finding(checked.page.path, text.line + figure.line, message, kind="machine")
 
@@ -279,13 +271,10 @@ def _prints(reports: Mapping[str, Report]) -> Iterator[str]:
     """The cells whose text is not the same on every machine that came to them."""
     for pages in zip(*(report.pages for report in reports.values()), strict=True):
         for place, cell in enumerate(pages[0].page.cells):
-            printed = [[_text(output) for output in page.outputs(place)] for page in pages if place in page.code]
+            given = [page.outputs(place) for page in pages if place in page.code]
+            printed = [[(o.get("text"), o.get("data", {}).get("text/plain")) for o in outputs] for outputs in given]
             if any(each != printed[0] for each in printed):
                 yield f"{pages[0].page.path}:{cell.line}"
-
-
-def _text(output: Output) -> str:
-    return str(output.get("text") or output.get("data", {}).get("text/plain", ""))
 
 
 def _figures(
@@ -304,10 +293,6 @@ def _of(report: Report, checked: Checked, text: Text) -> Text:
     """The same text in another report of the same pages."""
     (other,) = (each for each in report.pages if each.page.path == checked.page.path)
     return other.texts[checked.texts.index(text)] if other.page == checked.page else Text(0, 0, text.prose, [])
-
-
-def _once(values: Mapping[str, figures.Value]) -> list[figures.Value]:
-    return [value for place, value in enumerate(values.values()) if value not in [*values.values()][:place]]
 
 
 def _names(names: Iterable[str]) -> str:

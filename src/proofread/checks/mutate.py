@@ -92,10 +92,11 @@ def _notices(claim: Claim, text: Text, place: int, word: str, other: str) -> boo
     said = text.prose.text[slice(*claim.span)]
     typed = said[:place] + other + said[place + len(word) :]
     swapped = replace(claim, typed=typed if said == claim.typed else plain(typed))
-    value = text.values[claim]
-    return not any(disagreement(text, claim, value, strict=True)) and any(
-        disagreement(text, swapped, value, strict=True)
-    )
+
+    def is_wrong(said: Claim) -> bool:
+        return any(disagreement(text, said, text.values[claim], strict=True))
+
+    return is_wrong(swapped) and not is_wrong(claim)
 
 
 def _first(checked: Checked) -> tuple[Text, int, int] | None:
@@ -116,9 +117,10 @@ def _kind(checked: Checked, text: Text, place: int, first: tuple[Text, int, int]
         return "first"
     begin = said.rfind("\n", 0, place) + 1
     line = said[begin : said.find("\n", place) % (len(said) + 1)].strip(" >")
+    above = said[:begin].rstrip("\n").rpartition("\n")[2].strip(" >")
     if line.startswith("#"):
         return "heading"
-    if line.startswith("|") or _in_row(said, begin):
+    if line.startswith("|") or (above.startswith("|") and not above.endswith("|")):  # a comment may break a row
         return "table"
     boxes = [box["kind"] for box in _BOX.finditer(said, 0, place)]
     if "solution" in cell.tags or (
@@ -126,12 +128,6 @@ def _kind(checked: Checked, text: Text, place: int, first: tuple[Text, int, int]
     ):
         return "task"
     return "prose"
-
-
-def _in_row(said: str, begin: int) -> bool:
-    """Whether a line goes on with a row of a table, which a comment may break."""
-    before = said[:begin].rstrip("\n").rpartition("\n")[2]
-    return begin > 0 and before.lstrip(" >").startswith("|") and not before.rstrip().endswith("|")
 
 
 def _labels(checked: Checked) -> Iterator[Swap]:
@@ -178,8 +174,6 @@ def faults(report: Report) -> Iterator[Finding]:
     """Where claims hold fewer of the words of strict pages than the project demands."""
     for kind, (held, words, share) in report.strict.items():
         if held < share * words:
-            message = (
-                f"claims hold {held} of {words} words in {PLACES[kind]} of strict pages, fewer than "
-                f"{share:.0%}; `proofread mutate --kind {kind}` lists the others"
-            )
+            message = f"claims hold {held} of {words} words in {PLACES[kind]} of strict pages, fewer than {share:.0%}"
+            message += f"; `proofread mutate --kind {kind}` lists the others"
             yield Finding("pyproject.toml", 1, message, kind="words")

@@ -10,8 +10,6 @@ from .checked import Checked, Text, cell_subject, has_snippet
 from .findings import Finding
 
 SECONDS = re.compile(r"\d+(\.\d+)?")
-
-
 # Whose a step is: a cell's own, or that of a text in it, and then for which of its figures.
 Owner = tuple[int, Text | None, Sequence[Claim | Computed]]
 
@@ -22,8 +20,7 @@ def plan(checked: Checked, timeout: float, mutants: bool) -> tuple[list[Owner], 
     steps: list[Step] = []
 
     def evaluate(text: Text, late: bool) -> None:
-        every: list[Claim | Computed] = [*text.prose.claims, *text.prose.computed]
-        asked = [figure for figure in every if figure.late is late]
+        asked = [figure for figure in text.asked if figure.late is late]
         stated = () if late else tuple(text.formulas)
         if asked or stated:
             owners.append((text.cell, text, asked))
@@ -62,13 +59,10 @@ def take(checked: Checked, owners: Sequence[Owner], outcome: Outcome) -> None:
             checked.code[index] = result
         else:
             text.take(asked, result)
-    for place, snippet in outcome.snippets.items():
-        index = owners[place][0]
-        checked.snippets[index] = snippet
+    checked.snippets |= {owners[place][0]: snippet for place, snippet in outcome.snippets.items()}
     if outcome.stopped:
         index, text, _ = owners[min(len(outcome.results), len(owners) - 1)]
         cell = checked.page.cells[index]
-        line = text.line if text else cell.line
-        message = f"cell {index + 1} {outcome.stopped}"
+        path, line, message = checked.page.path, text.line if text else cell.line, f"cell {index + 1} {outcome.stopped}"
         subject = cell_subject(index, cell) if cell.is_code else ""
-        checked.findings.append(Finding(checked.page.path, line, message, kind="stopped", subject=subject))
+        checked.findings.append(Finding(path, line, message, kind="stopped", subject=subject))

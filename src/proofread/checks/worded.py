@@ -18,15 +18,14 @@ _BOUND = re.compile(rf"(?<![\w-])(?P<negated>(?:not|never)\s+)?(?P<bound>{BOUND}
 _UNIT = re.compile(rf"[)\]\"”]*(?P<unit>{UNIT})")
 _MARKS = re.compile(r"[*_`]")
 _BASES = {
-    "bytes": r"\w*B|\w*bytes?",
-    "seconds": r"[mµun]?s|\w*(?:second|minute|hour)s?",
-    "radians": "degrees|°",
-    "bits": "bits?",
-    "shares of one": "percent.*",
-    "full": ".*(?:thousand|illion)",
-    "the ratio": "times|×|-fold",
+    "with the value in bytes": r"\w*B|\w*bytes?",
+    "with the value in seconds": r"[mµun]?s|\w*(?:second|minute|hour)s?",
+    "with the value in radians": "degrees|°",
+    "with the value in bits": "bits?",
+    "with the value in shares of one": "percent.*",
+    "with the value in full": ".*(?:thousand|illion)",
+    "with the ratio itself": "times|×|-fold",
 }
-_NEGATED = {">": "<=", ">=": "<", "<": ">=", "<=": ">", "==": "!="}
 
 _MORE, _LESS, _SAME, _OTHER = {">", ">="}, {"<", "<="}, {"=="}, {"!="}
 _NAMED = {
@@ -45,23 +44,16 @@ _NAMED = {
     for word in words.split()
 }
 _PHRASES = {"at least": _MORE, "at most": _LESS, "as many": _SAME, "as much": _SAME, "not all": {"not all"}}
-_OPPOSITES = dict(
-    pair
-    for one, other in (
-        *(("larger", "smaller"), ("more", "less"), ("greater", "smaller"), ("above", "below"), ("longer", "shorter")),
-        *(("wider", "narrower"), ("over", "under"), ("same", "different"), ("equal", "unequal"), ("all", "some")),
-        *(("every", "some"), ("none", "some"), ("nothing", "something"), ("first", "last"), ("right", "wrong")),
-        *(
-            ("always", "never"),
-            ("higher", "lower"),
-            ("faster", "slower"),
-            ("fails", "passes"),
-            ("bigger", "smaller"),
-            ("before", "after"),
-        ),
-    )
-    for pair in ((other, one), (one, other))
-)
+_PAIRS = """
+larger smaller; more less; greater smaller; above below; longer shorter; wider narrower; over under; same different
+equal unequal; all some; every some; none some; nothing something; first last; right wrong; always never; higher lower
+faster slower; fails passes; bigger smaller; before after
+"""
+_OPPOSITES = {
+    word: other
+    for one, two in map(str.split, re.split(r"[;\n]", _PAIRS.strip()))
+    for word, other in ((two, one), (one, two))
+}
 
 
 def unproved(claim: Claim, value: Value, before: str) -> Iterator[str]:
@@ -83,9 +75,10 @@ def unnamed(claim: Claim, value: Value, before: str, after: str) -> Iterator[str
     if said and unit and not said[2]:
         name = " ".join(unit["unit"].split())
         gap = "" if name[0] in "-×°" else " "
+        base = next((base for base, units in _BASES.items() if re.fullmatch(units, name)), "")
         yield (
             f"{name} stands outside the claim {claim.typed}, which says nothing of it: take it in, "
-            f"{claim.typed}{gap}{name}<!--= {claim.expression} -->, {_base(name)}"
+            f"{claim.typed}{gap}{name}<!--= {claim.expression} -->, {base}"
         )
     if said and isinstance(value, (int, float)) and not isinstance(value, bool):
         yield from _undecided(claim, value, before)
@@ -104,32 +97,35 @@ def unnamed(claim: Claim, value: Value, before: str, after: str) -> Iterator[str
 
 def bound_of(claim: Claim, before: str) -> str:
     """The bound that a claim's figure keeps, in the claim or directly before it: *at most*."""
-    found, said = _BOUND.search(_MARKS.sub("", before[-60:])), _said(claim)
-    if said is None or (found and found["negated"]):
-        return ""
-    return said[0] or (" ".join(found["bound"].lower().split()) if found else "")
+    said, (bound, negated) = _said(claim), _bound(before)
+    return "" if said is None or negated else said[0] or bound
+
+
+def _bound(before: str) -> tuple[str, bool]:
+    """The bound at the end of a text, and whether it is negated there."""
+    found = _BOUND.search(_MARKS.sub("", before[-60:]))
+    return (" ".join(found["bound"].lower().split()), bool(found["negated"])) if found else ("", False)
 
 
 def _compared(claim: Claim, before: str) -> Iterator[str]:
     """What is wrong with how a condition compares the numbers of its claim."""
     said = _said(claim)
-    stated = [(claim.typed, before, *said)] if said else []
-    for start, figure in () if said else figures(claim.typed):
-        stated.append((figure, before + claim.typed[:start], "", figure, ""))
+    inside = [(figure, before + claim.typed[:start], "", figure, "") for start, figure in figures(claim.typed)]
+    stated = [(claim.typed, before, *said)] if said else inside
     for text, until, bound, figure, unit in stated:
         amount = numbers.amount(figure, unit)
         if amount is None:
             continue
         signs = conditions.compared_with(claim.expression, amount)
-        found = _BOUND.search(_MARKS.sub("", until[-60:]))
-        bound = bound or (" ".join(found["bound"].lower().split()) if found else "")
+        outside, negated = _bound(until)
+        bound = bound or outside
         wanted = set(BOUNDS.get(bound, ("==",)))
-        if found and found["negated"]:
-            bound, wanted = f"not {bound}", {_NEGATED[sign] for sign in wanted}
+        if negated:
+            bound, wanted = f"not {bound}", {conditions.NEGATED[sign] for sign in wanted}
         sides = (side for _, *both in conditions.relations(conditions.parse(claim.expression)) for side in both)
         left = next((ast.unparse(side) for side in sides if conditions.number(side) is None), "value")
         sign = "==" if "==" in wanted else min(wanted, key=len)
-        example = f"{bound} {text}".strip() + f"<!--= {left} {sign} {_written(amount)} -->"
+        example = f"{bound} {text}".strip() + f"<!--= {left} {sign} {amount:.10g} -->"
         if not signs:
             yield f"it says {text}, but {_code(claim)} holds for any figure: compare with {text} in it, as {example}"
         elif not signs & wanted:
@@ -148,7 +144,7 @@ def _undecided(claim: Claim, value: float, before: str) -> Iterator[str]:
         if not (len(signs) > 1 and last == ("max" if "<" in signs else "min")):
             yield (
                 f"{text} is held against {_code(claim)}, which gives that very figure and would hold turned round: "
-                f"compare, {text}<!--= {_code(claim)} {signs[0]} {_written(amount)} -->, or say it without {bound}"
+                f"compare, {text}<!--= {_code(claim)} {signs[0]} {amount:.10g} -->, or say it without {bound}"
             )
     elif bound == "exactly" and not math.isclose(value, amount, rel_tol=1e-9, abs_tol=5e-7):
         yield f"it says {text}, but {_code(claim)} gives {value:.6g}: say about, or {value:.6g}"
@@ -175,15 +171,6 @@ def _opposite(typed: str) -> str:
 
 def _is_truth(claim: Claim) -> bool:
     return claim.typed.lower() in ("true", "false", "yes", "no")
-
-
-def _base(unit: str) -> str:
-    base = next((base for base, units in _BASES.items() if re.fullmatch(units, unit)), "")
-    return "with the ratio itself" if base == "the ratio" else f"with the value in {base}"
-
-
-def _written(amount: float) -> str:
-    return f"{amount:.10g}"
 
 
 def _code(claim: Claim) -> str:

@@ -45,7 +45,7 @@ _UNARY: dict[type[ast.AST], Callable[[Any], Any]] = {
 }
 _SIGNS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
 _MIRROR = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
-_NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
+NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
 _SAME = {"equal", "allclose", "isclose", "eq", "array_equal", "assert_close"}
 _LIBRARIES = {"torch", "np", "numpy", "math"}
 _ONE: dict[str, Callable[[Any], Any]] = {"abs": abs, "float": float, "int": int, "bool": bool, "round": round}
@@ -249,7 +249,7 @@ def relations(node: ast.expr, holds: bool = True) -> Iterator[tuple[str, ast.exp
         for left, op, right in zip([node.left, *node.comparators], node.ops, node.comparators, strict=False):
             sign = _SIGNS.get(type(op))
             if sign:
-                yield sign if holds else _NEGATED[sign], left, right
+                yield sign if holds else NEGATED[sign], left, right
                 if sign in ("<", "<=") and holds and (apart := _difference(left)):
                     yield "==", *apart  # within a tolerance
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.Not, ast.Invert)):

@@ -144,28 +144,22 @@ class Number:
         """The value in the form of this number."""
         if not value.is_finite():
             return str(float(value))
-        places = len(self.fraction[1:])
-        power = self.power
-        if self.percent:
-            value = value.scaleb(2)
+        places, power = len(self.fraction[1:]), self.power
+        value = value.scaleb(2) if self.percent else value
         if power:
-            mantissa, _, exponent = f"{value:z.{places}e}".partition("e")
+            body, _, exponent = f"{value:z.{places}e}".partition("e")
             plain = str(int(exponent))
             if power[-1] in "⁰¹²³⁴⁵⁶⁷⁸⁹":
                 plain = plain.translate(_RAISED)
             elif "−" in power:
                 plain = plain.replace("-", "−")
             power = re.sub(r"(?<=[eE^{])[-−+]?\d+|[⁺⁻]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+", lambda _: plain, power)
-            body = mantissa if self.whole or self.fraction else ""
-            if not body and mantissa.lstrip("-") != "1":
-                body = mantissa + " × "
+            if not (self.whole or self.fraction):
+                body = "" if body.lstrip("-") == "1" else f"{body} × "
         else:
-            body = f"{value:z,.{places}f}" if re.search(r"\D", self.whole) else f"{value:z.{places}f}"
             separator = re.search(r"\D", self.whole)
-            if separator:
-                body = body.replace(",", separator[0])
-            if not self.whole:
-                body = body.replace("0.", ".", 1)
+            body = f"{value:z,.{places}f}".replace(",", separator[0] if separator else "")
+            body = body if self.whole else body.replace("0.", ".", 1)
         if body.startswith("-"):
             body = ("−" if self.sign == "−" else "-") + body[1:]
         elif self.sign == "+":
@@ -284,7 +278,7 @@ def _number(typed: str, value: float) -> str | None:
     if typed.lower() in WORDS:
         word = WORDS[int(value)] if value in range(len(WORDS)) else _plain(value)
         return word.capitalize() if typed[0].isupper() else word
-    if isinstance(value, float) and not math.isfinite(value):
+    if not math.isfinite(value):
         infinite = typed.lower().replace("−", "-").replace("infinity", "inf").replace("∞", "inf").lstrip("+")
         return None if infinite == str(value) else str(value)
     return _plain(value)
@@ -303,8 +297,8 @@ def _spells(word: str, value: float) -> bool:
     return number is not None and math.isfinite(value) and abs(value - number) <= (5e-7 if exactly else number / 100)
 
 
-def _plain(value: float) -> str:
-    return str(value) if isinstance(value, int) else f"{value:.6g}"
+def _plain(value: Value) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def _distinct(number: Number, value: float) -> str:
@@ -320,7 +314,7 @@ def _sequence(typed: str, values: Sequence[Value]) -> str | None:
     opening, items, closing = _taken_apart(typed)
     separator = " × " if "×" in typed else ", "
     if len(items) != len(values):
-        return opening + separator.join(f"{v:.6g}" if isinstance(v, float) else str(v) for v in values) + closing
+        return opening + separator.join(map(_plain, values)) + closing
     corrections = [correction(item, value) for item, value in zip(items, values, strict=True)]
     if all(c is None for c in corrections):
         return None
@@ -334,13 +328,11 @@ def _taken_apart(typed: str) -> tuple[str, list[str], str]:
 
 
 def _items(inside: str) -> Iterator[str]:
-    depth, item = 0, ""
-    for character in inside:
+    depth, begin = 0, 0
+    for place, character in enumerate(inside):
         depth += (character in "([") - (character in ")]")
         if character in ",×" and depth == 0:
-            yield item.strip()
-            item = ""
-        else:
-            item += character
-    if item.strip():
-        yield item.strip()
+            yield inside[begin:place].strip()
+            begin = place + 1
+    if inside[begin:].strip():
+        yield inside[begin:].strip()

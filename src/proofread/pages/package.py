@@ -20,12 +20,9 @@ def sources(package: str, root: Path) -> Iterable[Path]:
         if folder.is_dir():
             return sorted(folder.rglob("*.py"))
     spec = importlib.util.find_spec(package)
-    if spec is None:
-        return []
-    folders = spec.submodule_search_locations
-    if folders is None:
-        return [Path(spec.origin)] if spec.origin else []
-    return sorted(path for folder in folders for path in Path(folder).rglob("*.py"))
+    if spec and spec.submodule_search_locations is not None:
+        return sorted(path for folder in spec.submodule_search_locations for path in Path(folder).rglob("*.py"))
+    return [Path(spec.origin)] if spec and spec.origin else []
 
 
 def documented(tree: ast.Module) -> Iterator[tuple[Documented, str]]:

@@ -5,9 +5,10 @@ import itertools
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from ..keep.files import relative
 from ..keep.shelf import Shelf
@@ -138,10 +139,7 @@ def is_page(path: Path) -> bool:
 def read(path: Path, root: Path, shelf: Shelf | None = None) -> Page:
     """Read a page; its path is told relative to root, wherever a reader will meet it.
 
-    Args:
-        path: The file.
-        root: The project.
-        shelf: Keeps the cells of a script, which take longer to tell apart than all that follows.
+    The shelf keeps the cells of a script, which take longer to tell apart than all that follows.
 
     Raises:
         PageError: The file is not UTF-8, or nobody can tell what its lines are.
@@ -151,10 +149,8 @@ def read(path: Path, root: Path, shelf: Shelf | None = None) -> Page:
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        byte = data[error.start]
-        message = f"byte {byte:#04x} is not UTF-8; save the page as UTF-8"
-        raise PageError(name, line, message, "encoding") from error
+        line, byte = data.count(b"\n", 0, error.start) + 1, data[error.start]
+        raise PageError(name, line, f"byte {byte:#04x} is not UTF-8; save the page as UTF-8", "encoding") from error
     if odd := _ODD_BREAK.search(text):
         line = text.count("\n", 0, odd.start()) + 1
         message = f"the character {odd[0]!a} ends a line for some programs and not for others; take it out, or save the"
@@ -163,13 +159,11 @@ def read(path: Path, root: Path, shelf: Shelf | None = None) -> Page:
     lines = tuple(text.split("\n"))
     if path.suffix != ".py":
         return Page(name, _markdown(text), lines)
-    if shelf is None:
-        return Page(name, _script(text), lines)
-    cells = shelf.made(f"{name} cells", text, lambda: [asdict(cell) for cell in _script(text)])
+    cells = shelf.made(f"{name} cells", text, lambda: _script(text)) if shelf else _script(text)
     return Page(name, tuple(Cell(**cell | {"tags": tuple(cell["tags"])}) for cell in cells), lines)
 
 
-def _script(text: str) -> tuple[Cell, ...]:
+def _script(text: str) -> list[dict[str, Any]]:
     # jupytext decides what a cell is, so that a page means here what it means in Jupyter; it does not say where the
     # cell stood, which the markers do.
     import jupytext  # takes a third of a second, and a page that is kept needs it not at all
@@ -187,8 +181,9 @@ def _script(text: str) -> tuple[Cell, ...]:
         within = range(start + bool(_MARKER.match(lines[start])), len(lines))
         line = next((i for i in within if source and lines[i].endswith(first)), within.start)
         if cell.cell_type != "raw":
-            cells.append(Cell(source, line + 1, cell.cell_type == "code", tuple(cell.metadata.get("tags", ()))))
-    return tuple(cells)
+            is_code, tags = cell.cell_type == "code", cell.metadata.get("tags", [])
+            cells.append({"source": source, "line": line + 1, "is_code": is_code, "tags": tags})
+    return cells
 
 
 def _starts(lines: Sequence[str], begin: int) -> Iterator[int]:

@@ -47,7 +47,7 @@ _CODE_SPAN = r"(?<!`)(?P<ticks>`+)(?!`)(?P<quoted>(?:(?!\n[ \t>]*\n).)+?)(?<!`)(
 _NAME = rf"_*(?!{VULGAR})[^\W\d_]\w*(?:-\d(?:[\w.]*\w)?)?|\b\d-?D\b"
 _VALUE = r"""(?:"[^"]*"|'[^']*'|[^\s"'=<>`]+)"""
 _TAG = rf"</?[a-zA-Z][\w-]*(?:\s+[a-zA-Z_:@][\w.:@-]*(?:\s*=\s*{_VALUE})?)*\s*/?>"
-_FRONT_MATTER = re.compile(r"\A---[ \t]*\n.*?\n(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
+FRONT_MATTER = re.compile(r"\A---[ \t]*\n.*?\n(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
 _SPOKEN = re.compile(
     r"""\s(?:alt|title|aria-label)\s*=\s*(?P<mark>["'])(?P<said>.*?)(?P=mark)|^(?:title|description):(?P<told>[^\n]*)""",
     re.DOTALL | re.MULTILINE,
@@ -189,7 +189,7 @@ def read(text: str, *, opens: bool = False) -> Prose:
     masked = text
     for formula in spans(text):
         masked = masked[: formula.start] + "\0" * (formula.end - formula.start) + masked[formula.end :]
-    for token in _tokens(masked, _FRONT_MATTER.match(masked) if opens else None):
+    for token in _tokens(masked, FRONT_MATTER.match(masked) if opens else None):
         start, end = token.span()
         line = prose.line(start)
         if token["comment"]:

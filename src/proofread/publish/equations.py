@@ -15,12 +15,10 @@ _IN_HTML = re.compile(
 
 
 def link(html: str, address: Callable[[str], str | None], bracketed: Collection[str] = ()) -> str:
-    """Make links of the numbers of equations in the HTML of a page.
+    """Make links of the numbers of equations in the HTML of a page, after the word equation or after a formula.
 
-    Args:
-        html: The page's content; numbers stand after the word equation, or after a formula.
-        address: Where an equation stands, by its number; None if there is no such equation.
-        bracketed: What the page's prose has in brackets and means as an equation's number, without that word.
+    So it is with what the page's prose has in brackets and means as an equation's number, without that word. The
+    address says where an equation stands, and is None if there is no such equation.
     """
 
     def linked(number: re.Match[str]) -> str:

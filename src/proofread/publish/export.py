@@ -4,6 +4,7 @@ What authors write for proofread is gone: claims, waivers, comments. What reader
 figures for light and dark, formulas, links. A page that is a script becomes a Markdown file of the same name.
 """
 
+import functools
 import posixpath
 import re
 import shutil
@@ -42,19 +43,9 @@ def export(
 ) -> Report:
     """Write all pages of a folder as plain Markdown, with the other files that it holds.
 
-    The target appears when it is whole, and not if anything is found on the pages.
-
-    Args:
-        docs: The folder of the pages.
-        target: Where to write; a folder that is not there, is empty, or was exported before.
-        root: The project, see `proofread.checks.check`.
-        settings: See `proofread.checks.check`.
-        keep: See `proofread.checks.check`.
-        tex: Leave formulas as TeX between dollars, for a site that sets them itself, instead of MathML.
-        progress: See `proofread.checks.check`.
-
-    Returns:
-        What was found on the pages; with findings, nothing is written.
+    The target is a folder that is not there, is empty, or was exported before. It appears when it is whole, and not if
+    anything is found on the pages, which is what is returned. On a site that sets formulas itself, they can stay TeX
+    between dollars, instead of MathML. All else is as `proofread.checks.check` has it.
 
     Raises:
         ExportError: The target holds something else, two pages would become one file, or a cell shows LaTeX that cannot
@@ -84,45 +75,32 @@ def export(
         )
         (folder / _MARK).write_text("Written by `proofread export`, which may write it anew.\n")
         for checked, (source, name) in zip(report.pages, pages.items(), strict=True):
+            link = functools.partial(_linked, source, pages)
             try:
-                text, files = page(checked, Path(name).stem, tex=tex, link=_Links(source, docs, pages))
+                text, files = page(checked, Path(name).stem, tex=tex, link=link)
             except math.MathError as error:
                 raise ExportError(f"{checked.page.path}: a cell shows {error}") from None
-            for file, content in {
-                Path(name): text.encode(),
-                **{Path(name).parent / f: c for f, c in files.items()},
-            }.items():
-                (folder / file).parent.mkdir(parents=True, exist_ok=True)
-                (folder / file).write_bytes(content)
+            place = folder / name
+            for file, content in {place: text.encode(), **{place.parent / f: c for f, c in files.items()}}.items():
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(content)
         if target.exists():
             target.rename(Path(made, "old"))
         folder.rename(target)
     return report
 
 
-class _Links:
-    """Turns links to scripts of a page into links to what they become."""
-
-    def __init__(self, source: Path, docs: Path, pages: dict[Path, str]):
-        self._folder, self._docs, self._pages = source.parent, docs, pages
-
-    def __call__(self, target: str) -> str:
-        path, anchor, fragment = target.partition("#")
-        linked = Path(posixpath.normpath(self._folder / path)) if path.endswith(".py") else None
-        return f"{path[:-3]}.md{anchor}{fragment}" if linked in self._pages else target
+def _linked(source: Path, pages: dict[Path, str], target: str) -> str:
+    """A link of a page; one to a script that is a page leads to what that becomes."""
+    path, anchor, fragment = target.partition("#")
+    linked = Path(posixpath.normpath(source.parent / path)) if path.endswith(".py") else None
+    return f"{path[:-3]}.md{anchor}{fragment}" if linked in pages else target
 
 
 def page(
     checked: Checked, folder: str, *, tex: bool = False, link: Callable[[str], str] = str
 ) -> tuple[str, dict[str, bytes]]:
-    """One page as Markdown, and its figures by name.
-
-    Args:
-        checked: The page, with what its cells gave.
-        folder: Where its figures will lie, seen from the page.
-        tex: Whether formulas stay TeX.
-        link: Where its links lead.
-    """
+    """One page as Markdown, and its figures by name; the folder is where these will lie, seen from the page."""
     drawn, captions = pictures(checked), checked.captions
     pieces: list[str] = []
     inside = ""
@@ -170,8 +148,8 @@ def _output(output: Output, tex: bool) -> str:
 
 
 def _image(picture: Picture, folder: str) -> str:
-    """An image for each theme; the fragment is by which Material for MkDocs shows the one and hides the other."""
     alt = re.sub(r"([\\\[\]])", r"\\\1", " ".join(picture.alt.split()))
+    # By the fragment Material for MkDocs shows the image of one theme and hides that of the other.
     return "\n".join(
         f"![{alt}]({folder}/{name}{theme and f'#only-{theme}'})"
         for name, theme in zip(picture.files, picture.themes, strict=True)

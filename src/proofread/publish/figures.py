@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from ..checks.checked import Checked, Text
 from ..pages.numbers import VULGAR, WORDS, Value
-from ..pages.prose import Claim, Computed
+from ..pages.prose import FRONT_MATTER, Claim, Computed
 
 Given = tuple[str, str]
 _FIRST, _END = 0xF0000, "\U000ffffd"
@@ -73,7 +73,7 @@ def _counts(figure: Claim | Computed, value: Value) -> bool:
 
 def _heads(text: str, place: int) -> bool:
     """Whether a place is in a title or in front matter."""
-    front = re.match(r"---[ \t]*\n.*?\n(?:---|\.\.\.)[ \t]*(?:\n|\Z)", text, re.DOTALL)
+    front = FRONT_MATTER.match(text)
     line = text.rfind("\n", 0, place) + 1
     return _TITLE.match(text, line) is not None or (front is not None and place < front.end())
 

@@ -20,12 +20,7 @@ _ALWAYS = {*range(0x20, 0x7F), 0x221A}
 
 
 def mathematics(formulas: Iterable[str], cache: Path) -> bytes:
-    """The font as WOFF2, with the characters of some MathML.
-
-    Args:
-        formulas: MathML.
-        cache: A folder that keeps the font for the next build.
-    """
+    """The font as WOFF2, with the characters of some MathML; the cache keeps it for the next build."""
     text = html.unescape(re.sub(r"<[^>]*>", "", "".join(formulas)))
     characters = sorted({*map(ord, text), *_ALWAYS, *_SLANTED})
     key = hashlib.sha256(f"{metadata.version('ziamath')} {characters}".encode()).hexdigest()[:16]

@@ -13,9 +13,7 @@ _HEADING = re.compile(rf"(?ms:{FENCE})|(?P<heading>^#{{1,6}}[ \t])", re.MULTILIN
 def parts(checked: Checked, text: Callable[[int], str]) -> Iterator[tuple[str, int, str]]:
     """What the reader sees of each cell, in order: the fold that it stands in, its place, and its text if it is prose.
 
-    Args:
-        checked: The page.
-        text: The text of a Markdown cell, by its place. One in whose middle a section ends comes in two parts.
+    A Markdown cell in whose middle a section ends comes in two parts.
     """
     checks: list[tuple[str, int, str]] = []
     for index, cell in enumerate(checked.page.cells):

@@ -76,7 +76,7 @@ class _Shown:
     cells: dict[int, str]  # their HTML, by their places
     folder: PurePosixPath  # where its files are in the site, by the name of a file of the docs
     beside: str  # how the page addresses that folder
-    downloads: str = ""  # the HTML of the links to them, if there are any
+    downloads: str  # the HTML of the links to them, if there are any
 
 
 class _Places(logging.Filter):
@@ -134,29 +134,24 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
             if file.abs_src_path and file.src_uri.endswith((".md", ".py"))
         }
         root = Path(config.config_file_path).parent
+        known = {path.resolve() for path in sources.values()}
         try:
             self._settings = Settings.load(root)
             self._shelf = Shelf(root / self._settings.cache)
-            known = {path.resolve() for path in sources.values()}
             others = [path for path in project_pages(self._settings, root) if path.resolve() not in known]
             paths = [*sources.values(), *others]
             report = check(paths, root=root, settings=self._settings, whole=True, progress=Lines(_log.info))
         except (SettingsError, CacheError) as error:
             raise PluginError(str(error)) from None
-        found = "\n".join(["the pages cannot be published:", *listed(report.findings)])
-        if report.findings and not self._serves:
-            raise PluginError(found)
-        if report.findings:
-            _log.info(found)  # a warning would end a strict build, and stop the server as an error does
+        self._refuse(["the pages cannot be published:"] * bool(report.findings) + [*listed(report.findings)])
         _log.info(str(report))
         shown = zip(sources, report.pages, strict=False)  # those beside the site's are not shown
         self._pages = {uri: self._render(uri, checked, files, config) for uri, checked in shown}
         self._places.pages = self._pages
         _LINKS.addFilter(self._places)
         for asset in (_STYLES, _SCRIPT):
-            files.append(
-                File.generated(config, asset, content=(Path(__file__).parent / asset).read_text(encoding="utf-8"))
-            )
+            content = (Path(__file__).parent / asset).read_text(encoding="utf-8")
+            files.append(File.generated(config, asset, content=content))
         return files
 
     def on_nav(self, nav: Navigation, *, config: MkDocsConfig, files: Files) -> Navigation:
@@ -174,11 +169,15 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
                 better = f"; {page.title!r} fits {fits}" if said & own[fits] else ""
                 called = f"the navigation calls {uri} {page.title!r}, but its title is {titles[uri]!r}"
                 told.append(f"mkdocs.yml: {called}{better}")
+        self._refuse(told)
+        return nav
+
+    def _refuse(self, told: Sequence[str]) -> None:
+        """Tell why pages cannot be published, which ends a build."""
         if told and not self._serves:
             raise PluginError("\n".join(told))
         if told:
-            _log.info("\n".join(told))
-        return nav
+            _log.info("\n".join(told))  # a warning would end a strict build, and stop the server as an error does
 
     def _render(self, uri: str, checked: Checked, files: Files, config: MkDocsConfig) -> _Shown:
         """Render the cells of a page, and add its files to the site."""
@@ -208,21 +207,23 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
                 latex=render.from_latex,
                 link=functools.partial(_absolute, page, files, config),
             )
-        except render.RenderError as error:
-            raise PluginError(str(error)) from None
-        except PageError as error:
-            raise PluginError(f"the pages cannot be published:\n{error}") from None
-        shown = _Shown(checked, {int(place): cell for place, cell in made["cells"].items()}, folder, beside)
+        except (render.RenderError, PageError) as error:
+            what = "the pages cannot be published:\n" * isinstance(error, PageError)
+            raise PluginError(f"{what}{error}") from None
+        downloads = ""
         if checked.page.is_script:
             offered = {"Notebook": f"{beside}{notebook}", "Script": f"{beside}{script}"}
             if github := _GITHUB.match(repository):
                 # Colab opens what is in a repository, and `mkdocs gh-deploy` puts the site there.
                 place = f"{github['name']}/blob/{config.remote_branch}/{folder}/{notebook}"
                 offered["Open in Colab"] = f"https://colab.research.google.com/github/{place}"
-            shown.downloads = _downloads(offered)
+            links = (
+                f'<a href="{url}"{"" if "://" in url else " download"}>{label}</a>' for label, url in offered.items()
+            )
+            downloads = f'<p class="proofread-downloads" data-search-exclude="true">{" ".join(links)}</p>\n'
         for name, content in made["files"].items():
             files.append(File.generated(config, f"{folder}/{name}", content=content.encode("latin-1")))
-        return shown
+        return _Shown(checked, {int(place): cell for place, cell in made["cells"].items()}, folder, beside, downloads)
 
     # After mkdocs-jupyter, which gives its pages a render method of their own in this event.
     @event_priority(-90)
@@ -251,7 +252,10 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         for index, cell in shown.cells.items():
             before, mark, after = html.partition(_placeholder(index))
             if not mark:
-                raise PluginError(_lost(shown.checked, index))
+                place = f"{shown.checked.page.path}:{shown.checked.page.cells[index].line}: cell {index + 1}"
+                raise PluginError(
+                    f"{place} has no place: a plugin took {_placeholder(index)} out of the page's Markdown"
+                )
             html = before + cell + after
         for fold, tags in _FOLD.items():
             for mark, tag in zip(_fold(fold), tags, strict=True):
@@ -357,13 +361,6 @@ def _scripts(checked: Checked, page: Page, files: Files) -> str:
     return "".join(f'\n<script type="module" src="{address}"></script>' for address in addresses)
 
 
-def _lost(checked: Checked, index: int) -> str:
-    path, line = checked.page.path, checked.page.cells[index].line
-    return (
-        f"{path}:{line}: cell {index + 1} has no place: a plugin took {_placeholder(index)} out of the page's Markdown"
-    )
-
-
 def _unfit(findings: Sequence[Finding]) -> str:
     """What is wrong with a page, for its author."""
     if not findings:
@@ -400,8 +397,3 @@ def _equation(pages: Mapping[str, _Shown], page: Page, files: Files, number: str
             file = files.get_file_from_path(uri)
             return f"{get_relative_url(file.url, page.url)}#eq-{number}" if file else None
     return None
-
-
-def _downloads(offered: Mapping[str, str]) -> str:
-    links = (f'<a href="{url}"{"" if "://" in url else " download"}>{label}</a>' for label, url in offered.items())
-    return f'<p class="proofread-downloads" data-search-exclude="true">{" ".join(links)}</p>\n'

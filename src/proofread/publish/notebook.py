@@ -58,11 +58,8 @@ def as_notebook(
 ) -> str:
     """The notebook that readers download, as its file's text.
 
-    Args:
-        checked: The page, with what its cells gave.
-        link: Where a link of the page leads from anywhere.
-        packages: What the page documents.
-        repository: Where that can be installed from, if it is not; "" to leave this to the reader.
+    The link says where a link of the page leads from anywhere. The packages, which the page documents, can be installed
+    from the repository if they are missing; without one this is left to the reader.
     """
     import nbformat.v4
 
@@ -78,12 +75,7 @@ def as_notebook(
 
 
 def as_script(checked: Checked, link: Callable[[str], str] = str) -> str:
-    """The page as a script that plain Python runs to its end: a cell that must fail tells its exception.
-
-    Args:
-        checked: The page, with what its cells gave.
-        link: Where a link of the page leads from anywhere.
-    """
+    """The page as a script that plain Python runs to its end: a cell that must fail tells its exception."""
     import jupytext
     import nbformat
 
@@ -124,10 +116,6 @@ def for_jupyter(markdown: str, link: Callable[[str], str] = str) -> str:
     > **Mind the *gap***
     >
     > It is [wide](gap.md).
-
-    Args:
-        markdown: What the site's pages are written in.
-        link: Where a link of the page leads from anywhere.
     """
     plain = _ATTRIBUTES.sub(lambda found: found[0] if found["fence"] or found["ticks"] else "", markdown)
     return _boxes(relink(plain, link))

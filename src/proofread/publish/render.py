@@ -3,6 +3,7 @@
 import base64
 import functools
 import html
+import itertools
 import re
 import struct
 from collections.abc import Callable, Mapping
@@ -72,13 +73,8 @@ def render(
 ) -> Rendered:
     """Render what a page shows of its code cells; the same arguments always give the same.
 
-    Args:
-        checked: The page, with what its cells gave. A Markdown page shows its code itself, and no outputs: its cells
-            are only the links to their programs.
-        beside: How the page addresses the folder of its files: "" or "page/".
-        markdown: Turns the Markdown that a cell shows into HTML.
-        latex: Turns the LaTeX that a cell shows into MathML.
-        standalone: Lines that a program may have that carries the packages' source.
+    A Markdown page shows its code itself, and no outputs: its cells are only the links to their programs. How the page
+    addresses the folder of its files, beside it, is "" or "page/".
 
     Raises:
         RenderError: mkdocs-jupyter no longer has what this needs.
@@ -106,14 +102,20 @@ def render(
                 rendered.files |= picture.files
                 output["data"] = {"text/html": _images(picture, beside)}
             elif shown(output) == "text/latex":
-                output["data"] = {"text/html": _formula(output, checked, index, latex)}
+                try:
+                    output["data"] = {"text/html": latex(output["data"]["text/latex"])}
+                except math.MathError as error:
+                    raise PageError(checked.page.path, cell.line, f"cell {index + 1} shows {error}", "math") from None
             elif "data" in output and not shown(output):
                 output["data"] = {"text/plain": f"({', '.join(output['data'])})"}
             figure = output.get("data", {}).get("text/html", "")
             if figure and place in drawn_in:
                 output["data"] = {"text/html": (figure := _live(figure, checked, index, beside, rendered))}
-            if figure and (captioned := captions.get((index, place))):
-                output["data"] = {"text/html": _captioned(figure, *captioned, markdown)}
+            if figure and (index, place) in captions:
+                number, caption = captions[index, place]
+                said = re.sub(r"\A<p>|</p>\Z", "", markdown(caption).strip())
+                caption = f"<figcaption><b>Figure {number}.</b> {said}</figcaption>"
+                output["data"] = {"text/html": f"<figure>{figure}{caption}</figure>"}
         imports = ""
         if "imports" in cell.tags:
             lines = cell.shown.split("\n")
@@ -159,16 +161,11 @@ def _live(figure: str, checked: Checked, index: int, beside: str, rendered: Rend
     return f'<div class="proofread-live" data-live="{html.escape(module)}"{data}>{figure}</div>'
 
 
-def _captioned(figure: str, number: int, caption: str, markdown: Callable[[str], str]) -> str:
-    said = re.sub(r"\A<p>|</p>\Z", "", markdown(caption).strip())
-    return f"<figure>{figure}<figcaption><b>Figure {number}.</b> {said}</figcaption></figure>"
-
-
 def pictures(checked: Checked) -> dict[tuple[int, int], Picture]:
     """The figures of a page, by the places of their cell and output."""
     found: dict[tuple[int, int], Picture] = {}
     for index, cell in enumerate(checked.page.cells):
-        if not cell.is_code or "remove-cell" in cell.tags or "hide-output" in cell.tags:
+        if not cell.is_code or {"remove-cell", "hide-output"} & {*cell.tags}:
             continue
         alts = iter(checked.of_cell(index))
         for place, output in enumerate(checked.outputs(index)):
@@ -188,25 +185,18 @@ def shown(output: Output) -> str:
 def _picture(name: str, kind: str, output: Output, alt: str) -> Picture:
     data = "".join(output["data"][kind])
     if kind != "image/svg+xml":
-        content = base64.b64decode(data)
-        return Picture({f"{name}.{_SUFFIXES[kind]}": content}, alt, _size(kind, content, output))
+        content, told = base64.b64decode(data), output.get("metadata", {}).get(kind, {})
+        width, height = struct.unpack(">II", content[16:24]) if kind == "image/png" else (0, 0)
+        if {"width", "height"} <= told.keys():
+            width, height = int(told["width"]), int(told["height"])
+        return Picture({f"{name}.{_SUFFIXES[kind]}": content}, alt, (width, height) if width else None)
     box = re.search(r'<svg\b[^>]*?viewBox="0 0 ([\d.]+) ([\d.]+)"', data)
     size = (round(float(box[1]) * 4 / 3), round(float(box[2]) * 4 / 3)) if box else None
     if "currentColor" not in data:
         return Picture({f"{name}.svg": data.encode()}, alt, size)
-    return Picture({f"{name}-{theme}.svg": _inked(data, ink).encode() for theme, ink in _INKS.items()}, alt, size)
-
-
-def _inked(svg: str, ink: str) -> str:
-    return re.sub(r"(<svg\b[^>]*>)", rf"\1<style>svg:root{{color:{ink} !important}}</style>", svg, count=1)
-
-
-def _size(kind: str, content: bytes, output: Output) -> tuple[int, int] | None:
-    told = output.get("metadata", {}).get(kind, {})
-    if "width" in told and "height" in told:
-        return int(told["width"]), int(told["height"])
-    width, height = struct.unpack(">II", content[16:24]) if kind == "image/png" else (0, 0)
-    return (width, height) if width else None
+    inked = {theme: f"\\1<style>svg:root{{color:{ink} !important}}</style>" for theme, ink in _INKS.items()}
+    drawn = {theme: re.sub(r"(<svg\b[^>]*>)", style, data, count=1) for theme, style in inked.items()}
+    return Picture({f"{name}-{theme}.svg": svg.encode() for theme, svg in drawn.items()}, alt, size)
 
 
 def _images(picture: Picture, beside: str) -> str:
@@ -279,17 +269,14 @@ def _lexer() -> tuple[Any, dict[Any, str]]:
 
 def _highlight(source: str, metadata: object = None) -> str:
     lexer, colours = _lexer()
-    pieces: list[list[str]] = []
-    for token, text in lexer.get_tokens(source):
-        colour = next(colours[kind] for kind in reversed(token.split()) if kind in colours)
-        if pieces and pieces[-1][0] == colour:
-            pieces[-1][1] += text
-        else:
-            pieces.append([colour, text])
-    marked = "".join(
-        f'<i class="{colour}">{html.escape(text, quote=False)}</i>' if colour else html.escape(text, quote=False)
-        for colour, text in pieces
+    kinds = (
+        (next(colours[each] for each in reversed(kind.split()) if each in colours), text)
+        for kind, text in lexer.get_tokens(source)
     )
+    marked = ""
+    for colour, same in itertools.groupby(kinds, key=lambda each: each[0]):
+        text = html.escape("".join(text for _, text in same), quote=False)
+        marked += f'<i class="{colour}">{text}</i>' if colour else text
     return f'<div class="highlight"><pre><code>{marked}</code></pre></div>'
 
 
@@ -302,14 +289,6 @@ def _terminal(text: str) -> str:
         lambda tag: tag[0].replace("background-color:", "--ansi-behind:").replace('"color:', '"--ansi:'),
         str(ansi2html(text)),
     )
-
-
-def _formula(output: Output, checked: Checked, index: int, latex: Callable[[str], str]) -> str:
-    try:
-        return latex(output["data"]["text/latex"])
-    except math.MathError as error:
-        message = f"cell {index + 1} shows {error}"
-        raise PageError(checked.page.path, checked.page.cells[index].line, message, "math") from None
 
 
 def _version() -> str:

@@ -8,6 +8,7 @@ alone. A difference that is asked whether it is zero compares, too. What a funct
 
 import ast
 import math
+import re
 from collections.abc import Mapping
 from types import FunctionType
 from typing import Any
@@ -16,6 +17,7 @@ _WATCH = "__proofread_bits__"
 _EQUAL = {"equal", "eq", "ne", "not_equal", "array_equal", "array_equiv", "__eq__", "__ne__"}
 _LOOKED_AT = 100_000  # numbers of a tensor
 _CLOSE = {"allclose", "isclose", "assert_close", "assert_allclose"}  # to the bit only where they tolerate nothing
+_OF_LIBRARY = re.compile(r"(numpy|torch)(\.|\Z)")
 _TOLERANCES = ("rtol", "atol", "rel_tol", "abs_tol")
 
 
@@ -47,7 +49,9 @@ class _Watch:
     def function(self, function: Any, place: int) -> Any:
         """The function, or one that does the same and takes note of what it compares."""
         name, owner = getattr(function, "__name__", ""), getattr(function, "__self__", None)
-        if name not in _EQUAL | _CLOSE or (isinstance(function, FunctionType) and not _is_library(function)):
+        if name not in _EQUAL | _CLOSE or (
+            isinstance(function, FunctionType) and not _OF_LIBRARY.match(str(function.__module__))
+        ):
             return function  # a page may call something of its own so
 
         def noted(*given: Any, **named: Any) -> Any:
@@ -74,9 +78,9 @@ class _Watched(ast.NodeTransformer):
         self._zero: int | None = None  # the place of what asks whether something, perhaps a difference, is zero
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
-        place = self._place(node)
-        before, self._zero = self._zero, place if _asks_for_zero(node) else None
-        operands = [node.left, *node.comparators]
+        place, operands = self._place(node), [node.left, *node.comparators]
+        asks_for_zero = isinstance(node.ops[0], (ast.Eq, ast.NotEq)) and any(map(_is_zero, operands))
+        before, self._zero = self._zero, place if asks_for_zero else None
         exact = [isinstance(op, (ast.Eq, ast.NotEq, ast.In, ast.NotIn)) for op in node.ops]
         literal = [_literal(operand) for operand in operands]
         self.generic_visit(node)
@@ -120,14 +124,6 @@ class _Watched(ast.NodeTransformer):
     def _call(self, method: str, value: ast.expr, *rest: int) -> ast.Call:
         watch = ast.Attribute(ast.Name(_WATCH, ast.Load()), method, ast.Load())
         return ast.copy_location(ast.Call(watch, [value, *map(ast.Constant, rest)], []), value)
-
-
-def _is_library(function: FunctionType) -> bool:
-    return str(function.__module__).partition(".")[0] in ("numpy", "torch")
-
-
-def _asks_for_zero(node: ast.Compare) -> bool:
-    return isinstance(node.ops[0], (ast.Eq, ast.NotEq)) and any(map(_is_zero, (node.left, *node.comparators)))
 
 
 def _is_zero(node: ast.expr) -> bool:

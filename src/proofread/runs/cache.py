@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from ..keep.files import digest, seal, unsealed, write
 from ..programs import Snippet
 from ..programs.trial import Trial
 from .steps import Machine, Outcome, Raised, Result, Task
-from .watch import MISSING, state
+from .watch import MISSING, files_of, state
 
 _KEYS = {"page", "parts", "files", "began", "seconds", "machine", "results", "snippets"}
 _KEPT = 3  # runs of a page: those of the branches that a writer goes to and fro between
@@ -68,7 +67,8 @@ class Cache:
             return None
         try:
             results = [_result(**result) for result in kept["results"]]
-            snippets = {int(place): _snippet(**snippet) for place, snippet in kept["snippets"].items()}
+            programs = {int(place): program for place, program in kept["snippets"].items()}
+            snippets = {at: Snippet(**each | {"requires": tuple(each["requires"])}) for at, each in programs.items()}
             machine = Machine(**kept["machine"]) if kept["machine"] else None
             began, seconds = kept["began"], kept["seconds"]
             return Outcome(results, "", snippets, kept["files"], began=began, seconds=seconds, machine=machine)
@@ -101,10 +101,8 @@ class Cache:
             reason = f"its last run was stopped ({outcome.stopped.partition(';')[0]}), and is tried again each time"
         elif outcome.files is not None:
             # Which version it read cannot be told of a file that was saved while the page ran.
-            read = [name for name, state in outcome.files.items() if not state]
-            reason = next(
-                (f"{_named(name)} was written while it ran" for name in read if _age(name) >= outcome.began), ""
-            )
+            saved = (name for name, seen in outcome.files.items() if not seen and _age(name) >= outcome.began)
+            reason = next((f"{_named(name)} was written while it ran" for name in saved), "")
         if reason:
             return self._write(file.parent / "unkept", f"{file.name}\n{reason}".encode())
         assert outcome.files is not None
@@ -163,10 +161,9 @@ class Cache:
 
     def tried(self, page: str) -> set[str]:
         """The trials of a page's programs that went well."""
-        try:
+        with suppress(OSError):
             return set((self._folder(page) / "tried").read_text().split())
-        except OSError:
-            return set()
+        return set()
 
     def keep_tried(self, page: str, trials: Iterable[str]) -> None:
         """Keep which trials of a page's programs went well.
@@ -178,11 +175,7 @@ class Cache:
 
     def _package(self, name: str) -> str:
         if name not in self._packages:
-            spec = find_spec(name)
-            folders = map(Path, (spec and spec.submodule_search_locations) or ())
-            files = [file for folder in folders for file in sorted(folder.rglob("*")) if file.suffix != ".pyc"]
-            files += [Path(spec.origin)] if spec and spec.origin else []  # it may be a module
-            kept = [f"{file} {digest(file)}" for file in files if file.is_file()]
+            kept = [f"{file} {digest(Path(file))}" for file in files_of([name]) if os.path.isfile(file)]
             self._packages[name] = _sha("\n".join(kept))
         return self._packages[name]
 
@@ -271,11 +264,10 @@ def _parts(task: Task) -> dict[str, Any]:
 
 
 def _read(file: Path) -> dict[str, Any] | None:
-    try:
+    with suppress(OSError, ValueError, AttributeError):
         kept = json.loads(unsealed(file))
         return kept if kept.keys() >= _KEYS else None
-    except (OSError, ValueError, AttributeError):
-        return None
+    return None
 
 
 def _named(read: str) -> str:
@@ -293,10 +285,6 @@ def _result(raised: dict[str, Any] | None, **plain: Any) -> Result:
     for name in ("errors", "exact", "bits"):
         plain[name] = {int(place): value for place, value in plain[name].items()}
     return Result(raised=Raised(**raised) if raised else None, **plain)
-
-
-def _snippet(requires: list[str], **plain: Any) -> Snippet:
-    return Snippet(requires=tuple(requires), **plain)
 
 
 def _sha(text: str) -> str:

@@ -39,8 +39,8 @@ from .watch import Watch, asks
 
 
 def serve(
-    task: Task,
     connection: Connection,
+    task: Task,
     root: str,
     scratch: str,
     limits: Limits,
@@ -94,9 +94,9 @@ def _machine() -> Machine:
 
 
 def attempt(
+    connection: Connection,
     trials: Sequence[Trial],
     packages: Sequence[str],
-    connection: Connection,
     workers: int,
     folder: str,
     limits: Limits,
@@ -286,20 +286,13 @@ def _raised(error: BaseException, path: str, line: int) -> Raised:
     frame = error.__traceback__
     while frame and frame.tb_frame.f_code.co_filename != path:
         frame = frame.tb_next
-    lines = [tb.tb_lineno for tb in _frames(frame) if tb.tb_frame.f_code.co_filename == path]
+    lines = [number for of, number in traceback.walk_tb(frame) if of.f_code.co_filename == path]
     at = lines[-1] if lines else line
-    if isinstance(error, _TooMuch):
-        return Raised(str(error), at, "", fatal=True)
-    summary = "".join(traceback.format_exception_only(error)).strip()
-    if isinstance(error, MemoryError) or "can't allocate memory" in summary:
+    too_much = isinstance(error, _TooMuch)
+    summary = str(error) if too_much else "".join(traceback.format_exception_only(error)).strip()
+    if too_much or isinstance(error, MemoryError) or "can't allocate memory" in summary:
         return Raised(summary, at, "", fatal=True)
     return Raised(summary, at, "".join(traceback.format_exception(type(error), error, frame)), kind=kind)
-
-
-def _frames(frame: Any) -> Iterable[Any]:
-    while frame:
-        yield frame
-        frame = frame.tb_next
 
 
 def _evaluate(step: Step, namespace: dict[str, Any]) -> Result:
@@ -320,9 +313,8 @@ def _evaluate(step: Step, namespace: dict[str, Any]) -> Result:
         from ..formulas import check, survivors  # they need torch, which only a child has loaded
 
         for formula in step.formulas:
-            faults = check(formula, namespace)
+            result.formulas.append(faults := check(formula, namespace))
             searched = step.mutants and not faults and formula.unchecked is None
-            result.formulas.append(faults)
             result.survivors.append([m.latex for m in survivors(formula, namespace)] if searched else [])
     return result
 
@@ -381,8 +373,12 @@ class _Seeding:
             self._drew = self._drew or f"makes a random generator of {whose}"
 
     def _moved(self, of: str = "") -> str:
-        moved = (name for name, state in self._now() if name in self._states and not _same(self._states[name], state))
-        return next((f"draws from {name} global random generator" for name in moved if of in name), "")
+        for name, state in self._now():
+            before = self._states.get(name, state)
+            same = state.equal(before) if hasattr(state, "equal") else state == before
+            if of in name and not same:
+                return f"draws from {name} global random generator"
+        return ""
 
     def _now(self) -> Iterable[tuple[str, Any]]:
         yield "Python's", random.getstate()
@@ -402,9 +398,8 @@ class _Seeding:
             drawn = numpy.bit_generator.randbits  # which every generator begins with that has no seed
 
             def randbits(bits: int) -> int:
-                if (
-                    "RandomState" not in sys._getframe(1).f_code.co_names
-                ):  # which begins with none, and then takes its own
+                # RandomState begins with none, and then takes its own.
+                if "RandomState" not in sys._getframe(1).f_code.co_names:
                     self._make(None, "NumPy's")
                 return int(drawn(bits))
 
@@ -415,15 +410,10 @@ class _Seeding:
         def seeded(*arguments: Any, **keywords: Any) -> Any:
             self._drew = self._drew or self._moved(name)
             made = seed(*arguments, **keywords)
-            for known in [known for known in self._states if name in known]:
-                del self._states[known]
+            self._states = {known: state for known, state in self._states.items() if name not in known}
             return made
 
         return seeded
-
-
-def _same(one: Any, other: Any) -> bool:
-    return bool(one.equal(other)) if hasattr(one, "equal") else bool(one == other)
 
 
 def _request(task: Task, recorder: Recorder, opened: set[str]) -> Request:

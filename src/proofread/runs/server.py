@@ -9,9 +9,10 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import connection, forkserver
+from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import ModuleType
@@ -91,14 +92,10 @@ def run(
     limits: Limits = Limits(),  # noqa: B008  # it is frozen
     gate: Gate | None = None,
 ) -> Iterator[Event]:
-    """Run pages side by side and yield what happens; the last event of each page has step 0.
+    """Run pages side by side, in the folder root, and yield what happens; the last event of each page has step 0.
 
-    Args:
-        tasks: The pages.
-        root: The folder they run in.
-        workers: Pages that run side by side. Default: the number of cores.
-        limits: How much a page may take.
-        gate: Keeps two programs from running one page at once.
+    As many run at once as there are workers, by default one for each core. The gate keeps two programs from running one
+    page at once.
     """
     if not tasks:
         return
@@ -106,8 +103,9 @@ def run(
     workers = workers or cores()
     # The longest first, so that no core waits for one that began late. How long they take is told, roughly, by the time
     # that they ask for, and by the number of their steps.
-    waiting = deque(sorted(enumerate(tasks), key=lambda each: _length(each[1]), reverse=True))
-    running: dict[connection.Connection, _Child] = {}
+    length = [(max(step.timeout for step in task.steps), len(task.steps)) for task in tasks]
+    waiting = deque(sorted(enumerate(tasks), key=lambda each: length[each[0]], reverse=True))
+    running: dict[Connection, _Child] = {}
     with tempfile.TemporaryDirectory(prefix="proofread-") as scratch:
         try:
             while waiting or running:
@@ -138,10 +136,6 @@ def run(
                 child.end()
 
 
-def _length(task: Task) -> tuple[float, int]:
-    return max(step.timeout for step in task.steps), len(task.steps)
-
-
 def attempt(
     trials: Sequence[Trial],
     packages: Sequence[str],
@@ -151,23 +145,13 @@ def attempt(
 ) -> Iterator[tuple[int, Ran]]:
     """Run programs in forks of a child that has nothing of any page; yield the place and result of each.
 
-    Args:
-        trials: The programs.
-        packages: What some of them must do without, and others import.
-        workers: Programs that run side by side. Default: the number of cores.
-        limits: How much a program may take.
+    Some of them must do without the packages, and others import them.
     """
     if not trials:
         return
     warm()
-    receiver, sender = multiprocessing.Pipe(duplex=False)
     with tempfile.TemporaryDirectory(prefix="programs-") as folder:
-        process = multiprocessing.get_context("forkserver").Process(
-            target=_attempt, args=(trials, packages, sender, workers or cores(), folder, limits), daemon=False
-        )
-        with no_main_module():
-            process.start()
-        sender.close()
+        process, receiver = started("forkserver", _attempt, trials, packages, workers or cores(), folder, limits)
         try:
             while (tried := receiver.recv()) is not None:
                 yield tried
@@ -177,6 +161,17 @@ def attempt(
         finally:
             _end(process)
             receiver.close()
+
+
+def started(method: str, target: Callable[..., None], *given: Any) -> tuple[BaseProcess, Connection]:
+    """A process that calls the target with a connection and what is given; and where to hear what it sends."""
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    context: Any = multiprocessing.get_context(method)
+    process: BaseProcess = context.Process(target=target, args=(sender, *given), daemon=False)
+    with _no_main_module():
+        process.start()
+    sender.close()
+    return process, receiver
 
 
 def _attempt(*given: Any) -> None:
@@ -195,15 +190,8 @@ class _Child:
     def __init__(self, place: int, task: Task, root: Path, scratch: str, limits: Limits):
         self.place, self.task, self.limits, self.outcome = place, task, limits, Outcome()
         self.step = 0
-        self.receiver, sender = multiprocessing.Pipe(duplex=False)
-        self.process = multiprocessing.get_context("forkserver").Process(
-            target=_serve,
-            args=(task, sender, str(root), scratch, limits, dict(os.environ), {*ENVIRONMENT}),
-            daemon=False,
-        )
-        with no_main_module():
-            self.process.start()
-        sender.close()
+        given = task, str(root), scratch, limits, dict(os.environ), {*ENVIRONMENT}
+        self.process, self.receiver = started("forkserver", _serve, *given)
         self.deadline = time.monotonic() + _START
         self._overdue = f"did not begin within {_START:g} s; the machine may be short of memory"
         self.finished = False
@@ -230,17 +218,15 @@ class _Child:
         elif isinstance(message, dict):
             self.outcome.snippets = message
         else:
-            self.outcome.stopped, self.outcome.files = (
-                (message, None) if isinstance(message, str) else ("", message and message[0])
-            )
+            self.outcome.stopped = message if isinstance(message, str) else ""
+            self.outcome.files = message[0] if isinstance(message, tuple) else None
             self.finished = True
         return isinstance(message, int)
 
     def check(self) -> bool:
         """End the child if its time is up; say whether it has ended."""
         if not self.finished and time.monotonic() >= self.deadline:
-            self.outcome.stopped = self._overdue
-            self.finished = True
+            self.outcome.stopped, self.finished = self._overdue, True
         if not self.finished and _holds_more(self.process.pid or 0, self.limits.memory + _PRELOADED_MEMORY):
             self.outcome.stopped = f"holds more than {written(self.limits.memory)} of memory; {MEMORY_REMEDY}"
             self.finished = True
@@ -296,7 +282,7 @@ def _death(code: int) -> str:
 
 
 @contextlib.contextmanager
-def no_main_module() -> Iterator[None]:
+def _no_main_module() -> Iterator[None]:
     """Keep multiprocessing from importing the program that called us, such as mkdocs with all its plugins."""
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")

@@ -74,10 +74,8 @@ class Watch:
         """What a run depends on: modules that are not installed, and what it read of the project."""
         self._hear()
         modules = {str(getattr(module, "__file__", None) or "") for module in list(sys.modules.values())}
-        started = _sources(packages) if self.started else set()
-        files = dict.fromkeys(
-            filter(os.path.isfile, map(os.path.realpath, filter(self._counts, modules | started))), ""
-        )
+        modules |= {*files_of(packages)} if self.started else set()
+        files = dict.fromkeys(filter(os.path.isfile, map(os.path.realpath, filter(self._counts, modules))), "")
         for name, seen in [*self.read.items()]:
             if name.startswith("$"):
                 files[name] = seen
@@ -146,8 +144,7 @@ class Watch:
             self._make(arguments[1])
         elif event in _STARTS:
             self.started.add(event)
-            given = arguments[1:2] if event == "subprocess.Popen" else arguments
-            folder = arguments[2] if event == "subprocess.Popen" else ""
+            given, folder = (arguments[1:2], arguments[2]) if event == "subprocess.Popen" else (arguments, "")
             for each in given:
                 self.names(each if isinstance(each, (list, tuple)) else (each,), os.fspath(folder or ""))
         return None
@@ -213,12 +210,13 @@ def asks(frame: FrameType | None, of: Watch, *through: str) -> bool:
     return file == of.page or (file.startswith(of.root) and not file.startswith((_ENGINE, *_PREFIXES)))
 
 
-def _sources(packages: Iterable[str]) -> set[str]:
+def files_of(packages: Iterable[str]) -> Iterator[str]:
     """The files of packages, any of which a process may read that a page starts."""
-    found = [find_spec(package) for package in packages]
-    folders = [folder for spec in found if spec for folder in spec.submodule_search_locations or ()]
-    modules = {spec.origin for spec in found if spec and spec.origin}
-    return modules | {str(file) for folder in folders for file in Path(folder).rglob("*") if file.suffix != ".pyc"}
+    for spec in filter(None, map(find_spec, packages)):
+        for folder in spec.submodule_search_locations or ():
+            yield from (str(file) for file in sorted(Path(folder).rglob("*")) if file.suffix != ".pyc")
+        if spec.origin:  # it may be a module
+            yield spec.origin
 
 
 def _sha(text: str) -> str:
