@@ -152,6 +152,7 @@ def _parser() -> argparse.ArgumentParser:
         _option("--workers", help="pages run side by side (default: one per core)"),
         _option("--no-cache", action="store_true", help="run every page, whatever is kept"),
     )
+    running = paths, *settings
     kinds = "\n".join(f"  {kind:<11} {meaning}" for kind, meaning in KINDS.items())
     others = "\n".join(f"  {name:<11} {says}" for name, says in machines.SAYS.items())
     usual, same = f"compare what other machines give: {', '.join(machines.USUAL)}", "the same, of this and those named"
@@ -164,16 +165,14 @@ def _parser() -> argparse.ArgumentParser:
         _option("--machines", action="store_const", const=[*machines.USUAL], help=usual),  # to which --machine appends
         _option("--machine", action="append", dest="machines", choices=machines.SAYS, help=same),
         _option("--json", action="store_true", help="write one JSON object to stdout"),
-        paths,
-        *settings,
+        *running,
     )
     command(
         _run,
         "run pages and show what their cells give",
         "Run pages and show what each cell gives, as text:\n\n  proofread run docs/page.py --cell 3",
         _option("--cell", type=int, help="show this cell alone; cells count from 1, those of prose too"),
-        paths,
-        *settings,
+        *running,
     )
     command(
         _fix,
@@ -183,8 +182,7 @@ def _parser() -> argparse.ArgumentParser:
         "  proofread fix docs/page.py            change it\n\n"
         "A claim in words that does not hold is left to its author. Exit code 0: all is right now.",
         _option("--diff", "--dry-run", action="store_true", help="show the change and write nothing"),
-        paths,
-        *settings,
+        *running,
     )
     command(
         _mutate,
@@ -193,8 +191,7 @@ def _parser() -> argparse.ArgumentParser:
         "  proofread mutate docs/page.py --kind table\n\n"
         "A claim holds the words that it takes in. Exit code 0, whatever is found.",
         _option("--kind", choices=config.PLACES, help="only words that stand there"),
-        paths,
-        *settings,
+        *running,
     )
     command(
         _snippet,

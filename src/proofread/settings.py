@@ -1,23 +1,4 @@
-"""What a project sets: the table ``[tool.proofread]`` of its ``pyproject.toml``, one place for every face of proofread.
-
-.. code-block:: toml
-
-    [tool.proofread]
-    pages = ["docs"]          # files and folders that hold all pages
-    packages = ["mypackage"]  # whose code the pages document
-    timeout = 300             # seconds that a cell may take
-    memory = "8 GiB"          # that a page may take
-    output = "1 MB"           # of text that a cell may print
-    workers = 4               # pages run side by side
-    cache = ".cache/proofread"
-    cite_equations = true     # a docstring must cite every numbered equation
-    standalone = 120          # lines that a program to copy may have, if it carries the packages' source
-    data = "100 kB"           # that a cell may send to its script
-    strict = ["docs/*.md"]    # pages whose words are held to all that proofread knows of words
-
-    [tool.proofread.words]    # of the words of those pages that could be turned round, the share that a claim holds
-    table = 0.95
-"""
+"""What a project sets: the table ``[tool.proofread]`` of its ``pyproject.toml``, for every face of proofread."""
 
 import re
 import tomllib

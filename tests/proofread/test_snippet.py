@@ -426,7 +426,7 @@ def test_a_program_is_tried_anew_where_something_of_it_changed_and_only_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried: list[str] = []
-    check_module = sys.modules["proofread.checks.trials"]
+    check_module = sys.modules["proofread.checks.plan"]
     real = check_module.attempt
 
     def attempt(trials: Sequence[Trial], *given: Any, **settings: Any) -> Any:

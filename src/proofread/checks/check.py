@@ -22,8 +22,7 @@ from .cells import in_code, in_data, options
 from .checked import Checked, Report, Told, cell_subject, unrun
 from .claims import in_text
 from .findings import Finding
-from .plan import Owner, plan, take
-from .trials import try_programs
+from .plan import Owner, plan, take, try_programs
 
 
 def check(

@@ -380,9 +380,10 @@ def _reduced(node: ast.expr) -> tuple[ast.expr | None, Sequence[ast.expr]]:
 
 def _each(op: Callable[..., Any], *operands: Any) -> Any:
     """What an operator gives, number by number where one operand is many."""
-    for many in (each for each in operands if isinstance(each, _Many)):
-        return _Many(map(op, *(each if isinstance(each, _Many) else [each] * len(many) for each in operands)))
-    return op(*operands)
+    sizes = [len(each) for each in operands if isinstance(each, _Many)]
+    if not sizes:
+        return op(*operands)
+    return _Many(map(op, *(each if isinstance(each, _Many) else [each] * sizes[0] for each in operands)))
 
 
 def _truth(value: Any) -> bool:

@@ -1,23 +1,7 @@
 """Markdown prose, read for what it claims: which figures it types, computes, waives, or leaves bare.
 
-``55%<!--= weights[6, 6] -->``
-    The figure before the comment is what the expression gives, written that way.
-``larger<!--= "larger" if a > b else "smaller" -->``
-    The word before the comment is what the expression gives.
-``over 1.35<!--= a > 1.35 -->``
-    The claim holds: the expression is True, and compares with the number that is typed.
-``4 MiB<!--= x.nbytes -->``
-    A unit behind a figure is part of it.
-``{{ weights[6, 6] :.0%}}``
-    The figure is computed, and formatted.
-``55%<!--== weights[6, 6] -->``, ``{{= weights[6, 6] :.0%}}``
-    The same, evaluated once the page has run to its end: for an answer that stands before its proof.
-``same<!--= torch.equal(a, b)  # to the bit: both are copies -->``
-    Computed numbers are compared to the last bit, and why no machine can differ there.
-``2017<!--~ year -->``
-    The figure before the comment is waived, for the reason given.
-``<!--~ 2017, 8, 64: sizes of our choice -->``
-    On a line of its own: these figures of the block that follows are waived, and no other.
+``55%<!--= weights[6, 6] -->`` is a claim, ``{{ weights[6, 6] :.0%}}`` a figure that the page computes,
+``2017<!--~ year -->`` a waiver; docs/proofread/directives.py shows all of them.
 
 What stands before the comment is a number, a word, a code span, a formula, something emphasised, quoted or in brackets,
 or a link; several words where a branch of the expression spells them, as in

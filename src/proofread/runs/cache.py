@@ -37,14 +37,14 @@ class CacheError(OSError):
 
 @dataclass(frozen=True)
 class Entry:
-    """A run that is kept: the page, its file, when it was kept, and what has changed since ("" if nothing has)."""
+    """A run that is kept."""
 
     page: str
     file: Path
-    kept: float
+    kept: float  # when
     size: int
     seconds: float
-    stale: str
+    stale: str  # what has changed since; "" if nothing has
 
 
 class Cache:
@@ -77,8 +77,7 @@ class Cache:
 
     def why(self, task: Task) -> str:
         """Why the task has to run: what has changed since the latest run of its page."""
-        runs = sorted(self._runs(self._folder(task.path)), key=_age, reverse=True)
-        kept, parts = list(filter(None, map(_read, runs))), _parts(task)
+        kept, parts = list(filter(None, map(_read, self._runs(self._folder(task.path))))), _parts(task)
         with suppress(OSError):  # the latest run of all this was not kept, and said why
             key, _, unkept = (self._folder(task.path) / "unkept").read_text().partition("\n")
             if key == self._file(task).name:
@@ -119,7 +118,7 @@ class Cache:
             "snippets": {place: asdict(snippet) for place, snippet in outcome.snippets.items()},
         }
         self._write(file, seal(json.dumps(kept).encode()))
-        for old in sorted(set(self._runs(file.parent)) - {file}, key=_age, reverse=True)[_KEPT - 1 :]:
+        for old in [run for run in self._runs(file.parent) if run != file][_KEPT - 1 :]:
             old.unlink(missing_ok=True)
         return None
 
@@ -182,7 +181,7 @@ class Cache:
     def entries(self) -> Iterator[Entry]:
         """All runs that are kept, by page, the latest first."""
         for folder in sorted(self.directory.glob("runs/*")):
-            for file in sorted(self._runs(folder), key=_age, reverse=True):
+            for file in self._runs(folder):
                 if kept := _read(file):
                     state = file.stat()
                     stale = self._difference(kept, {**kept["parts"], "environment": environment()})
@@ -194,7 +193,7 @@ class Cache:
         for entry in entries:
             entry.file.unlink(missing_ok=True)
             freed += entry.size
-            if not [*self._runs(entry.file.parent)]:
+            if not self._runs(entry.file.parent):
                 shutil.rmtree(entry.file.parent, ignore_errors=True)
         return freed
 
@@ -208,8 +207,9 @@ class Cache:
         key = [parts["page"], [*parts["steps"].values()], parts["packages"], sorted(parts["environment"].items())]
         return self._folder(task.path) / f"{_sha(json.dumps(key))[:32]}.json"
 
-    def _runs(self, folder: Path) -> Iterator[Path]:
-        return folder.glob("*.json")
+    def _runs(self, folder: Path) -> list[Path]:
+        """The runs of a page, the latest first."""
+        return sorted(folder.glob("*.json"), key=_age, reverse=True)
 
     def _difference(self, kept: dict[str, Any], parts: Mapping[str, Any]) -> str:
         then, now = kept["parts"]["environment"], parts["environment"]

@@ -232,11 +232,9 @@ class _Stream(io.TextIOBase):
 
     def write(self, text: str) -> int:
         self._shell.count(text)
-        last = self._shell.outputs[-1] if self._shell.outputs else {}
-        if last.get("name") != self._name:
-            last = {"output_type": "stream", "name": self._name, "text": []}
-            self._shell.outputs.append(last)
-        last["text"].append(text)  # joined at the end: a cell may print a million times
+        if not self._shell.outputs or self._shell.outputs[-1].get("name") != self._name:
+            self._shell.outputs.append({"output_type": "stream", "name": self._name, "text": []})
+        self._shell.outputs[-1]["text"].append(text)  # joined at the end: a cell may print a million times
         return len(text)
 
 
@@ -320,13 +318,11 @@ def _evaluate(step: Step, namespace: dict[str, Any]) -> Result:
 
 
 def _plain(value: Any) -> Value:
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
     if hasattr(value, "tolist"):  # tensors, arrays and their scalars
         return _plain(value.tolist())
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
-    return str(value)
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
 
 
 class _Seeding:
@@ -422,7 +418,7 @@ def _request(task: Task, recorder: Recorder, opened: set[str]) -> Request:
         file = getattr(sys.modules.get(package), "__file__", None) or ""
         folder = os.path.dirname(os.path.abspath(file))
         inside = {os.path.relpath(path, folder) for path in opened if file and Path(path).is_relative_to(folder)}
-        data[package] = sorted(path for path in inside if not path.endswith((".py", ".pyc")))
+        if read := sorted(path for path in inside if not path.endswith((".py", ".pyc"))):
+            data[package] = read
     programs = [place for place, step in enumerate(task.steps) if step.snippet]
-    data = {package: files for package, files in data.items() if files}
     return Request(recorder.cells, programs, task.packages, list(sys.modules), data)

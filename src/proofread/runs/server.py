@@ -73,15 +73,14 @@ def warm() -> None:
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # or nothing would be cleared away
             signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     multiprocessing.get_context("forkserver").set_forkserver_preload(list(_PRELOADED))
-    before = {name: os.environ.get(name) for name in ENVIRONMENT}
+    before = dict(os.environ)
     os.environ.update(ENVIRONMENT)
     try:
         forkserver.ensure_running()
     finally:
-        for name, value in before.items():
-            os.environ.pop(name)
-            if value is not None:
-                os.environ[name] = value
+        for name in ENVIRONMENT.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update({name: before[name] for name in ENVIRONMENT.keys() & before.keys()})
 
 
 def run(
@@ -203,8 +202,7 @@ class _Child:
         except EOFError:
             if not self.finished:
                 self.process.join()
-                self.outcome.stopped = _death(self.process.exitcode or 0)
-                self.finished = True
+                self.outcome.stopped, self.finished = _death(self.process.exitcode or 0), True
             return False
         if isinstance(message, int):
             self.step = message + 1
