@@ -237,9 +237,8 @@ def _pages(options: argparse.Namespace) -> list[Path]:
             raise UsageError(f"{path} does not exist; name pages, or folders that hold some")
     pages = find_pages(options.paths)
     if not pages:
-        raise UsageError(
-            f"no pages in {', '.join(map(str, options.paths)) or _project()}: neither .md nor .py with # %% cells"
-        )
+        asked = ", ".join(map(str, options.paths)) or _project()
+        raise UsageError(f"no pages in {asked}: neither .md nor .py with # %% cells")
     return pages
 
 
@@ -360,11 +359,8 @@ def _snippet(options: argparse.Namespace) -> int:
     snippet = checked.snippets.get(index)
     program = checked.program(index, options.importing)
     if not program:
-        reason = snippet and snippet.reason
-        print(
-            f"{options.place}: the cell has no such program: {reason or 'it has not run, or is tagged so'}",
-            file=sys.stderr,
-        )
+        reason = (snippet and snippet.reason) or "it has not run, or is tagged so"
+        print(f"{options.place}: the cell has no such program: {reason}", file=sys.stderr)
         return 1
     print(program, end="" if program.endswith("\n") else "\n")
     return 0

@@ -1,11 +1,7 @@
 """The pytest plugin: each cell, figure, formula and program of a page is a test, named by page and line.
 
-A project says which files hold pages; without that nothing of it is collected:
-
-.. code-block:: toml
-
-    [tool.pytest.ini_options]
-    proofread = ["docs"]
+A project says which files hold pages, as in ``proofread = ["docs"]`` under ``[tool.pytest.ini_options]``; without that
+nothing of it is collected.
 
 Pages run as for a build, once for all tests that were selected, and not again while nothing changes.
 """
@@ -84,10 +80,9 @@ class PageItem(pytest.Item):
         """Look at what was found."""
         checked = _checked(self)
         subjects = checked.subjects
-        if self.subject == _AS_SUCH:  # what is about none of the other tests must fail one, too
-            found = [finding for finding in checked.findings if finding.subject not in subjects]
-        else:
-            found = [finding for finding in checked.findings if finding.subject == self.subject]
+        # What is about none of the other tests must fail one, too.
+        named = [each.subject if each.subject in subjects else _AS_SUCH for each in checked.findings]
+        found = [each for each, name in zip(checked.findings, named, strict=True) if name == self.subject]
         if not found and not subjects.get(self.subject, self.subject == _AS_SUCH):
             stopped = min(checked.findings, default=None)
             pytest.skip(f"the page did not come to this: {stopped}".split("\n")[0])
@@ -96,9 +91,7 @@ class PageItem(pytest.Item):
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: object = None) -> str:
         """What was found, without the frames that found it."""
-        if isinstance(excinfo.value, FoundError):
-            return str(excinfo.value)
-        return str(super().repr_failure(excinfo))
+        return str(excinfo.value if isinstance(excinfo.value, FoundError) else super().repr_failure(excinfo))
 
     def reportinfo(self) -> tuple[Path, int, str]:
         """Where the test is told to be: on its line of the page."""

@@ -55,10 +55,7 @@ class Settings:
 
     @classmethod
     def load(cls, root: Path) -> "Settings":
-        """Read the settings of a project; defaults where it sets nothing.
-
-        Args:
-            root: The folder that holds ``pyproject.toml``, if there is one.
+        """Read the settings of a project from its pyproject.toml; defaults where it sets nothing.
 
         Raises:
             SettingsError: The file cannot be read as TOML, or a setting is unknown or has a value that cannot be meant.
@@ -81,11 +78,7 @@ class Settings:
 
 
 def parsed(given: Mapping[str, str]) -> dict[str, Any]:
-    """Read settings that were given as text, on a command line.
-
-    Raises:
-        SettingsError: One of them has a value that cannot be meant.
-    """
+    """Read settings that were given as text, on a command line; a SettingsError says which cannot be meant."""
     read = {}
     for name, text in given.items():
         number = re.fullmatch(r"-?\d+(\.\d+)?", text)

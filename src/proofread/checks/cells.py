@@ -132,16 +132,13 @@ def in_data(checked: Checked, settings: Settings) -> Iterator[Finding]:
     for index, text in checked.data.items():
         said = f"data ({text.prose.text})"
         if error := next(iter(text.errors.values()), ""):
-            holds = (
-                "give numbers, texts, None, and lists, tensors and dicts of them, and no number that is NaN or infinite"
-            )
-            message = f"{said} is nothing that JSON can hold: {error}; {holds}"
+            holds = "numbers, texts, None, and lists, tensors and dicts of them, and no number that is NaN or infinite"
+            message = f"{said} is nothing that JSON can hold: {error}; give {holds}"
         elif text.drew:
             message = f"{said} {text.drew}; draw in the cell"
         elif text.values and (size := len(checked.sent(index).encode())) > settings.data:
-            message = (
-                f"{said} is {size:,} bytes with {checked.digits(index)} digits, more than {written(settings.data)}"
-            )
+            most = written(settings.data)
+            message = f"{said} is {size:,} bytes with {checked.digits(index)} digits, more than {most}"
             message += '; send less, or fewer `#| digits:`, or set data = "1 MB" under [tool.proofread]'
         else:
             continue

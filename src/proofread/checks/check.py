@@ -5,7 +5,7 @@
     docs/learn/attention.py:12: it says 55%, but weights[6, 6] gives 54%
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +19,7 @@ from ..runs.steps import Limits, Outcome, Task
 from ..settings import Settings, SettingsError
 from . import docstrings, equations, links, mutate
 from .cells import in_code, in_data, options
-from .checked import Checked, Report, Told, cell_subject, unrun
+from .checked import Checked, Progress, Report, Told, cell_subject, unrun
 from .claims import in_text
 from .findings import Finding
 from .plan import Owner, plan, take, try_programs
@@ -34,7 +34,7 @@ def check(
     mutants: bool = False,
     programs: bool = False,
     whole: bool = False,
-    progress: Callable[[Told], None] = lambda told: None,
+    progress: Progress = lambda told: None,
 ) -> Report:
     """Proofread pages.
 
@@ -109,11 +109,7 @@ def check(
 
 
 def project_pages(settings: Settings, root: Path) -> list[Path]:
-    """All pages of a project, as its settings name them.
-
-    Raises:
-        SettingsError: There is no file of such a name.
-    """
+    """All pages of a project, as its settings name them; a SettingsError says which there is not."""
     for name in settings.pages:
         if not (root / name).exists():
             raise SettingsError(f"{root / 'pyproject.toml'}: [tool.proofread] pages names {name}, which does not exist")

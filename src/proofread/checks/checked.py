@@ -1,14 +1,14 @@
 """A page with what its run gave and what was found on it, and the report of all pages."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ..formulas import Formula, find
 from ..pages import numbers, prose
 from ..pages.page import Cell, Page
-from ..pages.prose import Claim, Computed, Prose
+from ..pages.prose import Claim, Computed, Figure, Prose
 from ..programs import NO_SNIPPET, Snippet
 from ..runs.steps import Machine, Output, Result
 from ..settings import PLACES
@@ -25,10 +25,10 @@ class Text:
     line: int
     prose: Prose
     formulas: list[Formula]
-    values: dict[Claim | Computed, numbers.Value] = field(default_factory=dict)
-    errors: dict[Claim | Computed, str] = field(default_factory=dict)
-    exact: dict[Claim | Computed, numbers.Value] = field(default_factory=dict)  # before it was formatted
-    bits: dict[Claim | Computed, str] = field(default_factory=dict)  # what is compared to the bit
+    values: dict[Figure, numbers.Value] = field(default_factory=dict)
+    errors: dict[Figure, str] = field(default_factory=dict)
+    exact: dict[Figure, numbers.Value] = field(default_factory=dict)  # before it was formatted
+    bits: dict[Figure, str] = field(default_factory=dict)  # what is compared to the bit
     stated: dict[int, tuple[list[str], list[str]]] = field(default_factory=dict)  # of a formula: faults, survivors
     drew: str = ""  # what evaluating it did with a random generator
     caption: bool = False
@@ -39,7 +39,7 @@ class Text:
         return self.prose.publish(self.values)
 
     @property
-    def asked(self) -> list[Claim | Computed]:
+    def asked(self) -> list[Figure]:
         """Its figures: those that are typed, and those that are computed."""
         return [*self.prose.claims, *self.prose.computed]
 
@@ -47,7 +47,7 @@ class Text:
         """The line of the file on which a place of the text stands."""
         return self.line + self.prose.line(place)
 
-    def take(self, asked: Sequence[Claim | Computed], result: Result) -> None:
+    def take(self, asked: Sequence[Figure], result: Result) -> None:
         """Take in what a step gave for some of the text's figures."""
         self.values |= zip(asked, result.values, strict=True)
         self.errors |= {asked[place]: error for place, error in result.errors.items()}
@@ -170,8 +170,9 @@ class Report:
 
     def _words(self) -> str:
         parts = ", ".join(f"{held} of {words} in {PLACES[kind]}" for kind, (held, words) in self.words.items())
+        strict = ((kind, *demand) for kind, demand in self.strict.items())
         demanded = ", ".join(
-            f"{held} of {words} in {PLACES[kind]} ({share:.0%})" for kind, (held, words, share) in self.strict.items()
+            f"{held} of {words} in {PLACES[kind]} ({share:.0%})" for kind, held, words, share in strict
         )
         demanded = demanded and f"; on strict pages, with the share that is demanded: {demanded}"
         return f"\nwords that no swap could turn round unnoticed: {parts}{demanded}" if parts else ""
@@ -189,15 +190,17 @@ class Told:
     seconds: float = 0.0  # how long it ran, once it is done
 
 
+Progress = Callable[[Told], None]
+
+
 def unrun(page: Page) -> Checked:
     """A page with its texts, of which nothing has run yet."""
     checked = Checked(page)
     for index, cell in enumerate(page.cells):
         if cell.is_code:
-            said = [option for option in cell.options if option.key in ("alt", "caption")]
-            checked.texts += [
-                Text(index, each.line, prose.read(each.value), [], caption=each.key == "caption") for each in said
-            ]
+            for each in (option for option in cell.options if option.key in ("alt", "caption")):
+                said, is_caption = prose.read(each.value), each.key == "caption"
+                checked.texts.append(Text(index, each.line, said, [], caption=is_caption))
             for each in (option for option in cell.options if option.key == "data"):
                 value = f'__import__("json").dumps(({each.value}), default=lambda _: _.tolist(), allow_nan=False)'
                 asked = Computed(value, "", (0, len(each.value)), 0, late=False)
@@ -239,7 +242,7 @@ def cell_subject(place: int, cell: Cell) -> str:
     return f"{cell.line} cell {place + 1}"
 
 
-def claim_subject(text: Text, figure: Claim | Computed) -> str:
+def claim_subject(text: Text, figure: Figure) -> str:
     """The name of a figure's test."""
     said = f"{figure.typed} = {figure.expression}" if isinstance(figure, Claim) else f"{{{{ {figure.expression} }}}}"
     return " ".join(f"{text.line + figure.line} figure {said}".split())

@@ -37,21 +37,19 @@ def in_text(page: Page, text: Text, displayed: Sequence[str] = (), *, strict: bo
         yield at(place, message, "formula")
     if text.drew:
         yield found(0, f"an expression or formula here {text.drew}; draw in a code cell", "seed")
+    for figure, error in text.errors.items():
+        said = f"{{{{ {figure.expression} }}}}"
+        if isinstance(figure, Claim):
+            said = f"{figure.typed} cannot be checked: {figure.expression}"
+        yield at(figure.span[0], f"{said} fails with {error}", "expression", claim_subject(text, figure))
     for claim in text.prose.claims:
         subject = claim_subject(text, claim)
-        if claim in text.errors:
-            message = f"{claim.typed} cannot be checked: {claim.expression} fails with {text.errors[claim]}"
-            yield at(claim.span[0], message, "expression", subject)
-        elif claim in text.values:
+        if claim in text.values and claim not in text.errors:
             for kind, message in disagreement(text, claim, text.values[claim], strict):
                 finding = at(claim.span[0], message, kind, subject)
                 yield replace(finding, edit=_edit(page, text, claim)) if kind == "figure" else finding
             if message := _exactness(claim, text.bits.get(claim, "")):
                 yield at(claim.span[0], message, "bits", subject)
-    for figure in text.prose.computed:
-        if figure in text.errors:
-            message = f"{{{{ {figure.expression} }}}} fails with {text.errors[figure]}"
-            yield at(figure.span[0], message, "expression", claim_subject(text, figure))
     for span in text.prose.bare(page.code):
         typed = text.prose.text[slice(*span)]
         remedy = f"assert it, {typed}<!--= expression -->, or waive it, {typed}<!--~ reason -->"

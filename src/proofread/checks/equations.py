@@ -16,10 +16,9 @@ _LINK = re.compile(rf"\[\((?P<said>{NUMBER})\)\]\((?P<page>[^()\s]*)#eq-(?P<targ
 def faults(
     pages: Sequence[Checked], elsewhere: Sequence[Checked], root: Path, settings: Settings, *, whole: bool
 ) -> Iterator[Finding]:
-    """What does not fit together.
+    """What does not fit together, with the equations of pages elsewhere in the project, of which nothing is said.
 
-    Equations of pages elsewhere in the project count, and nothing is said of them. If all pages there are were given,
-    the whole, an equation which none of them has is nowhere.
+    An equation that none of the pages has is nowhere if these are the whole.
     """
 
     def found(path: str, line: int, message: str) -> Finding:

@@ -80,8 +80,6 @@ def listed(findings: Iterable[Finding]) -> Iterator[str]:
             told[finding.kind] += 1
             if told[finding.kind] <= _FEW:
                 yield str(finding)
-        yield from (
-            f"{path}:{line}: and {number - _FEW} more of the kind {kind}"
-            for kind, number in told.items()
-            if number > _FEW
-        )
+        for kind, number in told.items():
+            if number > _FEW:
+                yield f"{path}:{line}: and {number - _FEW} more of the kind {kind}"

@@ -35,23 +35,14 @@ class Fix:
         return "".join(difflib.unified_diff(before, after, f"a/{self.path}", f"b/{self.path}"))
 
     def apply(self) -> None:
-        """Write the file anew, in one step; its mode stays.
-
-        Raises:
-            ChangedError: It has changed since it was read.
-        """
+        """Write the file anew, in one step; its mode stays. One that has changed since is a ChangedError."""
         if self.file.read_bytes() != self.before:
             raise ChangedError(f"{self.path} was saved while it was checked; nothing was changed in it, fix it again")
-        mode = self.file.stat().st_mode
-        write(self.file.resolve(), self.after, mode)
+        write(self.file.resolve(), self.after, self.file.stat().st_mode)
 
 
 def fixes(findings: Iterable[Finding], root: Path) -> Iterator[Fix]:
-    """What would mend the findings, file by file.
-
-    Raises:
-        ChangedError: A file is no longer what was checked, or lies outside of the project.
-    """
+    """What would mend the findings, file by file; a ChangedError says which file is none to touch."""
     findings = list(findings)
     broken = {finding.path for finding in findings if finding.kind in BROKEN}
     by_path: dict[str, set[Edit]] = {}
@@ -71,9 +62,7 @@ def _edited(path: str, before: bytes, edits: Sequence[Edit]) -> bytes:
     begins = [text.startswith(BYTE_ORDER_MARK), *(end.end() for end in re.finditer("\n", text))]
     for edit in reversed(edits):
         # A file that has become shorter has no such line, which is no more what was checked than another text there.
-        start, end = (
-            begins[line - 1] + column if line <= len(begins) else 0 for line, column in (edit.start, edit.end)
-        )
+        start, end = (begins[line - 1] + at if line <= len(begins) else 0 for line, at in (edit.start, edit.end))
         if text[start:end].replace("\r\n", "\n") != edit.old:
             message = "was saved while it was checked; nothing was changed in it, fix it again"
             raise ChangedError(f"{path}:{edit.start[0]} {message}")

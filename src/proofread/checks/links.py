@@ -17,9 +17,7 @@ _LINK = re.compile(
     r"|(?<!!)\[(?P<said>(?:[^\[\]]|\[[^\[\]]*\])+)\]\((?P<path>[^()\s#:]*)(?:#(?P<anchor>[^()\s]+))?(?:\s[^()]*)?\)"
     r"(?P<waived>\s*<!--~\s*link:)?"
 )
-_HEADING = re.compile(
-    r"^(?P<level>#{1,6})[ ]+(?P<title>.+?)(?:[ ]*\{:?[ ]*#(?P<anchor>[\w.-]+)[^{}]*\})?[ ]*$", re.MULTILINE
-)
+_HEADING = re.compile(r"(?m)^(?P<level>#{1,6})[ ]+(?P<title>.+?)(?:[ ]*\{:?[ ]*#(?P<anchor>[\w.-]+)[^{}]*\})?[ ]*$")
 _SILENT = re.compile(rf"(?ms:{FENCE})|(?s:<!--.*?-->|\{{\{{.*?\}}\}})")
 
 

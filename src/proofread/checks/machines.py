@@ -9,19 +9,19 @@ process of its own with a server of its own. ``python -m proofread.checks.machin
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 from ..keep.environment import cpuinfo
 from ..pages import numbers as figures
-from ..pages.prose import Claim, Computed
+from ..pages.prose import Claim, Computed, Figure
 from ..runs import server as run
 from ..runs.steps import Step, Task
 from ..settings import Settings
 from .check import check
-from .checked import Checked, Report, Text, Told, count
+from .checked import Checked, Progress, Report, Text, Told, count
 from .findings import Finding
 
 _X86 = {"ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE", "ONEDNN_MAX_CPU_ISA": "SSE41"}
@@ -142,7 +142,7 @@ def compare(
     settings: Settings,
     names: Sequence[str] = USUAL,
     keep: bool = True,
-    progress: Callable[[Told], None] = lambda told: None,
+    progress: Progress = lambda told: None,
 ) -> Compared:
     """Run pages on several machines, one after another, and compare what they give.
 
@@ -173,11 +173,12 @@ def prune(directory: Path) -> int:
     return freed
 
 
-def _elsewhere(
-    machine: Emulated, asked: tuple[Sequence[Path], Path, Settings, bool], progress: Callable[[Told], None]
-) -> tuple[Report, list[str]]:
+_Asked = tuple[Sequence[Path], Path, Settings, bool]  # which pages, of which project, and how they are run and kept
+
+
+def _elsewhere(machine: Emulated, asked: _Asked, progress: Progress) -> tuple[Report, list[str]]:
     """What the pages give on a machine, and how that computes."""
-    process, receiver = run.started("spawn", _check, machine, *asked)
+    process, receiver = run.started("spawn", _check, machine, asked)
     try:
         while isinstance(told := receiver.recv(), Told):
             progress(replace(told, page=f"{told.page} on {machine.name}"))
@@ -194,10 +195,9 @@ def _elsewhere(
     return given
 
 
-def _check(
-    sender: Connection, machine: Emulated, paths: Sequence[Path], root: Path, settings: Settings, keep: bool
-) -> None:
+def _check(sender: Connection, machine: Emulated, asked: _Asked) -> None:
     """Check pages in a process that is to be the machine, and send what they gave."""
+    paths, root, settings, keep = asked
     os.environ.update(machine.variables)
     run.ENVIRONMENT.update(machine.variables)
     if machine.variables:
@@ -221,8 +221,8 @@ def _flips(reports: Mapping[str, Report]) -> Iterator[Finding]:
             found.setdefault((finding.path, finding.line, finding.kind, finding.subject), {})[name] = finding
     for by_machine in found.values():
         finding = next(iter(by_machine.values()))
-        if len(by_machine) < len(reports):
-            message = f"{finding.message}: on {_names(by_machine)}, not on {_names(reports.keys() - by_machine.keys())}"
+        if others := reports.keys() - by_machine.keys():
+            message = f"{finding.message}: on {_names(by_machine)}, not on {_names(others)}"
             finding = replace(finding, message=message, kind="machine", edit=None)
         yield finding
 
@@ -277,16 +277,14 @@ def _prints(reports: Mapping[str, Report]) -> Iterator[str]:
                 yield f"{pages[0].page.path}:{cell.line}"
 
 
-def _figures(
-    reports: Mapping[str, Report],
-) -> Iterator[tuple[Checked, Text, Claim | Computed, dict[str, figures.Value]]]:
+def _figures(reports: Mapping[str, Report]) -> Iterator[tuple[Checked, Text, Figure, dict[str, figures.Value]]]:
     """The figures to which every machine came, with what each gives."""
     for checked in reports["this"].pages:
         for text in checked.texts:
             for figure in text.values:
-                values = [_of(report, checked, text).values.get(figure) for report in reports.values()]
-                if all(value is not None for value in values):
-                    yield checked, text, figure, dict(zip(reports, values, strict=True))
+                values = {name: _of(report, checked, text).values.get(figure) for name, report in reports.items()}
+                if None not in values.values():
+                    yield checked, text, figure, values
 
 
 def _of(report: Report, checked: Checked, text: Text) -> Text:

@@ -123,9 +123,8 @@ def _kind(checked: Checked, text: Text, place: int, first: tuple[Text, int, int]
     if line.startswith("|") or (above.startswith("|") and not above.endswith("|")):  # a comment may break a row
         return "table"
     boxes = [box["kind"] for box in _BOX.finditer(said, 0, place)]
-    if "solution" in cell.tags or (
-        boxes and boxes[-1] in _TASKS and (_BOX.match(line) or said[begin : begin + 4].isspace())
-    ):
+    inside = _BOX.match(line) or said[begin : begin + 4].isspace()
+    if "solution" in cell.tags or (boxes and boxes[-1] in _TASKS and inside):
         return "task"
     return "prose"
 

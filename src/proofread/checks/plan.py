@@ -1,22 +1,22 @@
 """Plans what a page has to run, in steps, takes in what they gave, and tries the programs of its code cells."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from ..pages.page import Cell
-from ..pages.prose import Claim, Computed
+from ..pages.prose import Computed, Figure
 from ..programs import SNIPPET_REMEDY, disagreement, trials
 from ..programs.trial import Trial
 from ..runs.cache import Cache
 from ..runs.server import attempt
 from ..runs.steps import Limits, Outcome, Step
 from ..settings import Settings
-from .checked import Checked, Text, Told, cell_subject, has_snippet, snippet_subject
+from .checked import Checked, Progress, Text, Told, cell_subject, has_snippet, snippet_subject
 from .findings import Finding
 
 SECONDS = re.compile(r"\d+(\.\d+)?")
 # Whose a step is: a cell's own, or that of a text in it, and then for which of its figures.
-Owner = tuple[int, Text | None, Sequence[Claim | Computed]]
+Owner = tuple[int, Text | None, Sequence[Figure]]
 
 
 def plan(checked: Checked, timeout: float, mutants: bool) -> tuple[list[Owner], list[Step]]:
@@ -73,9 +73,7 @@ def take(checked: Checked, owners: Sequence[Owner], outcome: Outcome) -> None:
         checked.findings.append(Finding(path, line, message, kind="stopped", subject=subject))
 
 
-def try_programs(
-    pages: Sequence[Checked], settings: Settings, kept: Cache | None, progress: Callable[[Told], None]
-) -> None:
+def try_programs(pages: Sequence[Checked], settings: Settings, kept: Cache | None, progress: Progress) -> None:
     """Try the programs that have not done yet what their pages show: each must print what its cell shows."""
     asked: list[tuple[Checked, int, str, Trial]] = []
     done: dict[str, list[str]] = {}

@@ -54,9 +54,8 @@ class Bar:
                 self.close()
                 print(_done(told), file=self._stream)
         at = ", ".join(f"{t.page.rpartition('/')[2]} {t.step}/{t.steps}" for t in self._running.values())
-        width = 20
-        filled = round(width * self._done / max(1, self._pages))
-        line = f"[{'=' * filled}{' ' * (width - filled)}] {self._done}/{self._pages} pages"
+        filled = "=" * round(20 * self._done / max(1, self._pages))
+        line = f"[{filled:<20}] {self._done}/{self._pages} pages"
         line += f", {time.monotonic() - self._began:.0f} s" + (f": {at}" if at else "")
         self._stream.write("\r\x1b[K" + line[: shutil.get_terminal_size().columns - 1])
         self._stream.flush()

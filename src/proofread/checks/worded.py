@@ -49,11 +49,9 @@ larger smaller; more less; greater smaller; above below; longer shorter; wider n
 equal unequal; all some; every some; none some; nothing something; first last; right wrong; always never; higher lower
 faster slower; fails passes; bigger smaller; before after
 """
-_OPPOSITES = {
-    word: other
-    for one, two in map(str.split, re.split(r"[;\n]", _PAIRS.strip()))
-    for word, other in ((two, one), (one, two))
-}
+_OPPOSITES: dict[str, str] = {}
+for _one, _other in map(str.split, re.split(r"[;\n]", _PAIRS.strip())):
+    _OPPOSITES |= {_other: _one, _one: _other}
 
 
 def unproved(claim: Claim, value: Value, before: str) -> Iterator[str]:

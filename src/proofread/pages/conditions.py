@@ -38,11 +38,7 @@ _BINARY: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.In: lambda one, of: one in of,
     ast.NotIn: lambda one, of: one not in of,
 }
-_UNARY: dict[type[ast.AST], Callable[[Any], Any]] = {
-    ast.Invert: operator.not_,
-    ast.USub: operator.neg,
-    ast.UAdd: operator.pos,
-}
+_UNARY: dict[type, Callable[[Any], Any]] = {ast.Invert: operator.not_, ast.USub: operator.neg, ast.UAdd: operator.pos}
 _SIGNS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
 _MIRROR = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
@@ -100,11 +96,7 @@ def why_fixed(expression: str) -> str:
                     return f"{said} compares {ast.unparse(one)} with itself"
         if len({ast.dump(each) for each in _compared(node)}) == 1:
             return f"{said} compares {ast.unparse(_compared(node)[0])} with itself"
-        if (
-            isinstance(node, ast.BinOp)
-            and isinstance(node.op, ast.Mult)
-            and 0 in (number(node.left), number(node.right))
-        ):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) and 0 in map(number, (node.left, node.right)):
             return f"{said} is zero"
         if isinstance(node, ast.Call) and _called(node) == "len" and node.args and isinstance(node.args[0], _DISPLAYS):
             return f"{said} counts what is written in it"

@@ -36,9 +36,7 @@ _COUNTED = re.compile(
     r"items?|footnotes?|appendix|versions?|release|python|(?:py)?torch)|§),?\s*\Z",
     re.IGNORECASE,
 )
-SECTION = re.compile(
-    r"^[ \t]*Equation:(?=\s)(?:\s+\$(?P<latex>[^$]+)\$)?(?:\s*\((?P<numbers>[\w., ]+)\))?", re.MULTILINE
-)
+SECTION = re.compile(r"(?m)^[ \t]*Equation:(?=\s)(?:\s+\$(?P<latex>[^$]+)\$)?(?:\s*\((?P<numbers>[\w., ]+)\))?")
 _MENTIONED = re.compile(r"[Ee]quation|#eq-")
 
 
@@ -54,11 +52,7 @@ class Citation:
 
 
 def cited(package: str, root: Path) -> Iterator[Citation]:
-    """The equations that the docstrings of a package cite, in sections and in prose.
-
-    Raises:
-        SyntaxError: A source of the package is not Python.
-    """
+    """The equations that the docstrings of a package cite; a SyntaxError says which source is not Python."""
     for path in sources(package, root):
         source = path.read_text(encoding="utf-8")
         if not _MENTIONED.search(source):  # as in most; parsing all of them at each save would be felt

@@ -123,6 +123,9 @@ class Computed:
     late: bool
 
 
+Figure = Claim | Computed
+
+
 @dataclass
 class Prose:
     """What one Markdown text claims. Lines count from the text's first, which is line 0."""
@@ -150,9 +153,7 @@ class Prose:
             if not is_code or not re.search(r"[^\W\d]", said) or _parts(said.strip("`")) not in _parts(code):
                 yield start, end
 
-    def publish(
-        self, values: Mapping[Claim | Computed, object], marks: Mapping[Claim | Computed, tuple[str, str]] | None = None
-    ) -> str:
+    def publish(self, values: Mapping[Figure, object], marks: Mapping[Figure, tuple[str, str]] | None = None) -> str:
         """The text for the reader: comments gone, computed figures in their place, some figures between their marks."""
         parts, end, marks = [], 0, marks or {}
         filled = [(each.span, str(values.get(each, "")).join(marks.get(each, ("", "")))) for each in self.computed]

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..checks.check import check
-from ..checks.checked import Checked, Report, Told
+from ..checks.checked import Checked, Progress, Report
 from ..formulas import mathematics as math
 from ..pages.page import find_pages
 from ..runs.steps import Output
@@ -39,7 +39,7 @@ def export(
     settings: Settings | None = None,
     keep: bool = True,
     tex: bool = False,
-    progress: Callable[[Told], None] = lambda told: None,
+    progress: Progress = lambda told: None,
 ) -> Report:
     """Write all pages of a folder as plain Markdown, with the other files that it holds.
 
@@ -55,9 +55,8 @@ def export(
     if target.is_relative_to(docs) or docs.is_relative_to(target):
         raise ExportError(f"target ({target}) must not lie in docs ({docs}), nor docs in it; choose a folder beside it")
     if target.exists() and not (target / _MARK).exists() and (not target.is_dir() or any(target.iterdir())):
-        raise ExportError(
-            f"target ({target}) holds something that was not exported; remove it or choose another folder"
-        )
+        what = "holds something that was not exported"
+        raise ExportError(f"target ({target}) {what}; remove it or choose another folder")
     sources = find_pages([docs])
     pages = {source: source.relative_to(docs).with_suffix(".md").as_posix() for source in sources}
     for source, name in pages.items():

@@ -79,22 +79,6 @@ class _Shown:
     downloads: str  # the HTML of the links to them, if there are any
 
 
-class _Places(logging.Filter):
-    """Puts the place of a link before what MkDocs says of it, which names only the page."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.pages: Mapping[str, _Shown] = {}
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        said = re.match(r"Doc file '(?P<uri>.+?)' contains .*?link '(?P<target>.+?)'", record.getMessage())
-        if said and said["uri"] in self.pages:
-            page = self.pages[said["uri"]].checked.page
-            line = next((number for number, text in enumerate(page.lines, 1) if said["target"] in text), 1)
-            record.msg, record.args = f"{page.path}:{line}: {record.getMessage()}", ()
-        return True
-
-
 class ProofreadConfig(Config):
     """There is nothing to set in mkdocs.yml; see `proofread.settings`."""
 
@@ -107,7 +91,6 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
 
     def __init__(self) -> None:
         self._pages: dict[str, _Shown] = {}
-        self._places = _Places()
         self._serves = False
 
     def on_startup(self, *, command: Literal["build", "gh-deploy", "serve"], dirty: bool) -> None:
@@ -147,12 +130,20 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         _log.info(str(report))
         shown = zip(sources, report.pages, strict=False)  # those beside the site's are not shown
         self._pages = {uri: self._render(uri, checked, files, config) for uri, checked in shown}
-        self._places.pages = self._pages
-        _LINKS.addFilter(self._places)
+        _LINKS.addFilter(self._place)
         for asset in (_STYLES, _SCRIPT):
             content = (Path(__file__).parent / asset).read_text(encoding="utf-8")
             files.append(File.generated(config, asset, content=content))
         return files
+
+    def _place(self, record: logging.LogRecord) -> bool:
+        """Put the place of a link before what MkDocs says of it, which names only the page."""
+        said = re.match(r"Doc file '(?P<uri>.+?)' contains .*?link '(?P<target>.+?)'", record.getMessage())
+        if said and said["uri"] in self._pages:
+            page = self._pages[said["uri"]].checked.page
+            line = next((number for number, text in enumerate(page.lines, 1) if said["target"] in text), 1)
+            record.msg, record.args = f"{page.path}:{line}: {record.getMessage()}", ()
+        return True
 
     def on_nav(self, nav: Navigation, *, config: MkDocsConfig, files: Files) -> Navigation:
         """Hold the titles that the navigation gives to those that the pages have themselves."""
@@ -217,9 +208,7 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
                 # Colab opens what is in a repository, and `mkdocs gh-deploy` puts the site there.
                 place = f"{github['name']}/blob/{config.remote_branch}/{folder}/{notebook}"
                 offered["Open in Colab"] = f"https://colab.research.google.com/github/{place}"
-            links = (
-                f'<a href="{url}"{"" if "://" in url else " download"}>{label}</a>' for label, url in offered.items()
-            )
+            links = (f'<a href="{url}"{" download" * (":" not in url)}>{label}</a>' for label, url in offered.items())
             downloads = f'<p class="proofread-downloads" data-search-exclude="true">{" ".join(links)}</p>\n'
         for name, content in made["files"].items():
             files.append(File.generated(config, f"{folder}/{name}", content=content.encode("latin-1")))
@@ -288,11 +277,11 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
 
     def on_post_build(self, *, config: MkDocsConfig) -> None:
         """Leave MkDocs' log as it was."""
-        _LINKS.removeFilter(self._places)
+        _LINKS.removeFilter(self._place)
 
     def on_build_error(self, *, error: Exception) -> None:
         """Leave MkDocs' log as it was."""
-        _LINKS.removeFilter(self._places)
+        _LINKS.removeFilter(self._place)
 
 
 class _Mathematics(Extension):  # type: ignore[misc]

@@ -23,9 +23,7 @@ _TAB = re.compile(r'===[!+]?[ ]+"(?P<title>.*)"[ ]*')
 _CODE = rf"(?ms:{FENCE})|(?s:(?<!`)(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`))"
 _LINK = re.compile(rf"{_CODE}|(?<=\]\()(?P<inline>[^()\s<>]+)|(?m:^[ ]{{0,3}}\[(?!\^)[^\]\n]+\]:[ ]+(?P<named>\S+))")
 # Classes and names that Markdown gives to what stands before; TeX has braces of its own.
-_ATTRIBUTES = re.compile(
-    rf"{_CODE}|(?:(?<=[)\]`*])|[ \t]+(?=\{{[^{{}}\n]*\}}$))\{{:?[ ]*[.#][A-Za-z][^{{}}\n]*\}}", re.M
-)
+_ATTRIBUTES = re.compile(rf"(?m){_CODE}|(?:(?<=[)\]`*])|[ \t]+(?=\{{[^{{}}\n]*\}}$))\{{:?[ ]*[.#][A-Za-z][^{{}}\n]*\}}")
 
 
 def notebook(checked: Checked) -> "NotebookNode":
@@ -46,10 +44,9 @@ def notebook(checked: Checked) -> "NotebookNode":
             made = nbformat.v4.new_markdown_cell(checked.of_cell(index)[0], metadata=metadata)
         made["id"] = f"cell-{index + 1}"
         cells.append(made)
-    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-    made_notebook: "NotebookNode" = nbformat.v4.new_notebook(
-        cells=cells, metadata={**kernel, "language_info": {"name": "python"}}
-    )
+    about = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    about["language_info"] = {"name": "python"}
+    made_notebook: "NotebookNode" = nbformat.v4.new_notebook(cells=cells, metadata=about)
     return made_notebook
 
 
@@ -142,16 +139,15 @@ def _boxes(markdown: str) -> str:
         line = lines.pop(0)
         if mark := re.match(r"[ ]*(`{3,}|~{3,})", line):
             fence = "" if fence and line.strip() == fence else fence or mark[1]
-        box, tab = _BOX.fullmatch(line), _TAB.fullmatch(line)
-        if fence or not (box or tab):
+        box = _BOX.fullmatch(line)
+        found = box or _TAB.fullmatch(line)
+        if fence or not found:
             written.append(line)
             continue
         inside = []
         while lines and (not lines[0].strip() or lines[0].startswith("    ")):
             inside.append(lines.pop(0))
         body = _boxes(textwrap.dedent("\n".join(inside)).strip("\n")).strip("\n")
-        found = box or tab
-        assert found is not None
         title = found["title"] if found["title"] is not None else found["kind"].replace("-", " ").capitalize()
         shown = (f"**{title}**\n\n" if title else "") + body
         written += ["\n".join(f"> {part}".rstrip() for part in shown.split("\n")) if box else shown, ""]
@@ -170,7 +166,6 @@ def _caught(source: str) -> str:
         if isinstance(node, (ast.Constant, ast.JoinedStr)) and node.end_lineno
         for line in range(node.lineno + 1, node.end_lineno + 1)
     }
-    body = "\n".join(
-        line if not line or number in within else f"    {line}" for number, line in enumerate(source.split("\n"), 1)
-    )
+    lines = enumerate(source.split("\n"), 1)
+    body = "\n".join(line if not line or number in within else f"    {line}" for number, line in lines)
     return f'try:\n{body}\nexcept Exception as error:\n    print(f"{{type(error).__name__}}: {{error}}")'

@@ -10,9 +10,7 @@ from ..checks.checked import Checked
 WORDS_A_MINUTE = 200  # slow for prose, and there are code and formulas on the way
 # What a page shows is looked at; what it says is read. Formulas are told by their signs, which are no words. What it
 # folds away is there for who wants more.
-_SHOWN = re.compile(
-    r'<(section|svg|style|script|math|p-check)\b.*?</\1>|<details class="proofread-.*?</details>', re.DOTALL
-)
+_SHOWN = re.compile(r'(?s)<(section|svg|style|script|math|p-check)\b.*?</\1>|<details class="proofread-.*?</details>')
 _TAG = re.compile(r"<[^>]*>")
 _WORD = re.compile(r"\w[\w'’.-]*")
 _SIGNS = re.compile(r"\((R|TM|tm)\)|\bCPU\b|\bProcessor\b")

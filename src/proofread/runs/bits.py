@@ -49,9 +49,8 @@ class _Watch:
     def function(self, function: Any, place: int) -> Any:
         """The function, or one that does the same and takes note of what it compares."""
         name, owner = getattr(function, "__name__", ""), getattr(function, "__self__", None)
-        if name not in _EQUAL | _CLOSE or (
-            isinstance(function, FunctionType) and not _OF_LIBRARY.match(str(function.__module__))
-        ):
+        is_own = isinstance(function, FunctionType) and not _OF_LIBRARY.match(str(function.__module__))
+        if is_own or name not in _EQUAL | _CLOSE:
             return function  # a page may call something of its own so
 
         def noted(*given: Any, **named: Any) -> Any:

@@ -90,11 +90,7 @@ class Cache:
         return self._difference(alike, parts) or "it was not kept"
 
     def store(self, task: Task, outcome: Outcome) -> None:
-        """Keep what a run gave that went to its end, or why it is not kept.
-
-        Raises:
-            CacheError: It cannot be written.
-        """
+        """Keep what a run gave that went to its end, or why it is not kept; a CacheError says why neither can be."""
         file, reason = self._file(task), "its last run failed"
         if outcome.stopped:
             reason = f"its last run was stopped ({outcome.stopped.partition(';')[0]}), and is tried again each time"
@@ -165,11 +161,7 @@ class Cache:
         return set()
 
     def keep_tried(self, page: str, trials: Iterable[str]) -> None:
-        """Keep which trials of a page's programs went well.
-
-        Raises:
-            CacheError: It cannot be written.
-        """
+        """Keep which trials of a page's programs went well; a CacheError says why it cannot be."""
         self._write(self._folder(page) / "tried", "\n".join(trials).encode())
 
     def _package(self, name: str) -> str:

@@ -37,11 +37,7 @@ _PRELOADED = (
     "proofread.runs.kernel",
 )
 # One thread a child: as many children run as there are cores. A fixed hash seed keeps the order of sets.
-ENVIRONMENT = {
-    "OMP_NUM_THREADS": "1",
-    "MPLBACKEND": "module://matplotlib_inline.backend_inline",
-    "PYTHONHASHSEED": "0",
-}
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MPLBACKEND": "module://matplotlib_inline.backend_inline", "PYTHONHASHSEED": "0"}
 _PATIENCE = 0.25  # seconds between two looks at deadlines, memory, and what other programs run
 _PRELOADED_MEMORY = 2**30  # what torch and its companions hold at the very most before a page begins
 MEMORY_REMEDY = 'let it take less, or set memory = "8 GiB" under [tool.proofread] in pyproject.toml'
@@ -265,10 +261,8 @@ def _holds_more(pid: int, allowed: int) -> bool:
         return found * 1024
 
     # What they share, the first counts for each of them; the second does not, and takes longer to tell.
-    return (
-        held("status", r"Rss(?:Anon|Shmem):\s+(\d+)") > allowed
-        and held("smaps_rollup", r"Pss_(?:Anon|Shmem):\s+(\d+)") > allowed
-    )
+    at_most = held("status", r"Rss(?:Anon|Shmem):\s+(\d+)")
+    return at_most > allowed and held("smaps_rollup", r"Pss_(?:Anon|Shmem):\s+(\d+)") > allowed
 
 
 def _death(code: int) -> str:
