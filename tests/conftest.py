@@ -1,13 +1,21 @@
-"""What tests share: seeds, threads, hypothesis's profile, the GPU mark, and a way to be the user without hooks."""
+"""What tests share: seeds, threads, hypothesis's profile, the GPU mark, ways to be a user without hooks and alone."""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import settings
+
+from proofread.programs import Snippet, disagreement
+from proofread.programs.trial import Ran, Trial
 
 # derandomize: a run that fails on a machine of CI fails on every machine. More examples: --hypothesis-profile=thorough.
 settings.register_profile("default", max_examples=50, deadline=None, derandomize=True)
@@ -45,3 +53,36 @@ def unhooked() -> Iterator[None]:
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
+
+
+_ALONE = """
+import json, pickle, sys
+from proofread.programs import trial
+output = sys.stdout
+print(json.dumps(vars(trial.run(*pickle.load(sys.stdin.buffer)))), file=output)
+"""
+
+
+@pytest.fixture
+def verify(tmp_path: Path) -> Callable[..., str | None]:
+    """Run a cell's program in a new interpreter and an empty folder, as one who pasted it would.
+
+    It returns None if the program did what the page shows, else what it did instead.
+    """
+
+    def run(
+        snippet: Snippet, packages: Sequence[str] = (), importing: bool = False, timeout: float = 120.0
+    ) -> str | None:
+        form = (snippet.importing, (), None) if importing else (snippet.runnable, tuple(packages), snippet.requires)
+        environment = os.environ | {"MPLBACKEND": "agg", "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+        command = [sys.executable, "-s", "-P", "-c", _ALONE]
+        job = pickle.dumps((Trial(*form), tmp_path / "alone"))
+        try:
+            ended = subprocess.run(command, input=job, env=environment, stdout=subprocess.PIPE, timeout=timeout)
+            ran = Ran(**json.loads(ended.stdout))
+        except subprocess.TimeoutExpired:
+            ran = Ran("", "TimeoutError: it ran for too long")
+        wrong = disagreement(snippet, ran, packages)
+        return wrong and wrong[1]
+
+    return run

@@ -1,6 +1,7 @@
 """A page, a docstring and its doctest say the same. All else that pages say is a test of its own, in docs."""
 
 import doctest
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,14 +13,13 @@ from proofread.checks.check import check
 from proofread.pages import page
 from proofread.pages.equations import cited
 from proofread.pages.page import find_pages
-from proofread.programs import verify
 from unmasked import self_attention
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("path", find_pages([ROOT / "docs"]), ids=lambda path: path.stem)
-def test_the_last_program_of_the_page_runs_in_a_new_interpreter(path: Path):
+def test_the_last_program_of_the_page_runs_in_a_new_interpreter(path: Path, verify: Callable[..., str | None]):
     """All others ran, as the page did, in forks of one interpreter: it must make no difference."""
     (checked,) = check([path], root=ROOT).pages
     offered = [snippet for _, snippet in sorted(checked.snippets.items()) if snippet.runnable]

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import pytest
 
 from proofread.checks.check import check
 from proofread.checks.checked import Checked
-from proofread.programs import Snippet, verify
+from proofread.programs import Snippet
 from proofread.programs.trial import Trial
 from proofread.settings import Settings
 
@@ -336,7 +336,7 @@ def test_a_draw_without_a_seed_is_not_the_same_in_a_fork_and_is_told_of_once(tmp
     assert [finding.kind for finding in checked.findings] == ["seed"]
 
 
-def test_a_cell_that_must_fail_fails_alone_too(tmp_path: Path) -> None:
+def test_a_cell_that_must_fail_fails_alone_too(tmp_path: Path, verify: Callable[..., str | None]) -> None:
     checked = proofread(
         tmp_path,
         """
@@ -407,7 +407,7 @@ def test_programs_are_kept_with_the_run(tmp_path: Path) -> None:
     assert second.program(2) == "# page.py, cell 3\na = 1\n\nprint(a)\n"
 
 
-def test_a_program_that_lies_is_told_what_it_does_instead(tmp_path: Path) -> None:
+def test_a_program_that_lies_is_told_what_it_does_instead(verify: Callable[..., str | None]) -> None:
     assert verify(Snippet(runnable="print(1)\n", shows="1\n")) is None
     assert verify(Snippet(runnable="print(2)\n", shows="1\n")) == "alone:\n2\non the page:\n1"
     assert "NameError: name 'math' is not defined" in (verify(Snippet(runnable="math.pi\n", shows="")) or "")

@@ -1,12 +1,12 @@
 """Programs that carry a package: one with everything that packages do, which a program must do without it."""
 
 import textwrap
+from collections.abc import Callable
 
 import pytest
 
 from proofread.checks.check import check
 from proofread.checks.checked import Checked
-from proofread.programs import verify
 from proofread.settings import Settings
 
 PACKAGE = {
@@ -405,7 +405,9 @@ def test_what_cannot_be_carried_is_imported_and_the_reason_kept(pages: dict[str,
     assert "from harbour" in checked.snippets[0].importing
 
 
-def test_a_program_runs_in_a_new_interpreter_that_lacks_the_package(pages: dict[str, Checked]) -> None:
+def test_a_program_runs_in_a_new_interpreter_that_lacks_the_package(
+    pages: dict[str, Checked], verify: Callable[..., str | None]
+) -> None:
     snippet = pages["a file of the package"].snippets[1]
     assert verify(snippet, ["harbour"]) is None
     assert "No module named 'harbour'" in (verify(snippet, ["harbour"], importing=True) or "")

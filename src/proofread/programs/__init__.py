@@ -18,7 +18,7 @@ from .library import CannotInlineError, Library
 from .needed import needed
 from .program import write
 from .record import ADDRESS, CellRun, Recorder
-from .trial import Ran, Trial, run_alone
+from .trial import Ran, Trial
 
 NO_SNIPPET = "no-snippet"
 SNIPPET_REMEDY = f"let it take what it needs from its page alone, or tag it {NO_SNIPPET}"
@@ -63,26 +63,6 @@ class Request:
     packages: Sequence[str]
     modules: Sequence[str] = ()
     data: Mapping[str, Sequence[str]] = field(default_factory=dict)
-
-
-def verify(
-    snippet: Snippet, packages: Sequence[str] = (), importing: bool = False, timeout: float = 120.0
-) -> str | None:
-    """Run a snippet's program in a new interpreter and an empty folder, as one who pasted it would.
-
-    Args:
-        snippet: What to run. It must have that form of the program.
-        packages: The packages that the interpreter must not be able to import: those that the page documents.
-        importing: Whether to run the form that imports them. Then none is kept from it.
-        timeout: The seconds that it may take.
-
-    Returns:
-        None if it did what the page shows, else what it did instead.
-    """
-    program = snippet.importing if importing else snippet.runnable
-    ran = run_alone(program, () if importing else packages, None if importing else snippet.requires, timeout)
-    wrong = disagreement(snippet, ran, packages)
-    return wrong and wrong[1]
 
 
 def make(request: Request) -> dict[int, Snippet]:
@@ -165,5 +145,4 @@ __all__ = [
     "disagreement",
     "make",
     "trials",
-    "verify",
 ]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .library import Bound, Library, Module
-from .names import FUNCTIONS, Function, Uses, uses
+from .names import FUNCTIONS, Function, Uses, named, uses
 from .source import Edit
 
 WIDTH = 100
@@ -67,9 +67,8 @@ class Writer:
             elif (new := self._new_name(name.id)) != name.id:
                 yield (*module.span(name), new)
         for node in used.stores:
-            bound = node.id if isinstance(node, ast.Name) else node.name
-            if (new := self._new_name(bound)) != bound:
-                start = re.compile(rf"\b{bound}\b").search(module.text, module.span(node)[0])
+            if (new := self._new_name(named(node))) != named(node):
+                start = re.compile(rf"\b{named(node)}\b").search(module.text, module.span(node)[0])
                 assert start is not None
                 yield *start.span(), new
         for declared in used.declared:

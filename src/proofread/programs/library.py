@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -9,7 +10,7 @@ from importlib.util import find_spec, resolve_name
 from pathlib import Path
 from typing import Any
 
-from .names import Import, bound_names, uses
+from .names import FUNCTIONS, Import, bound_names, uses
 from .source import Edit, Imported, Source
 
 
@@ -58,9 +59,14 @@ class Module(Source):
     def own(self) -> dict[str, list[int]]:
         """The statements that bind each name, but for plain imports."""
         found: dict[str, list[int]] = {}
+        # Without these, a function or class binds its own name alone: there is no need to look into it.
+        looks = re.search(r"\bglobal\b|:=", self.text) is not None
         for place, statement in enumerate(self.tree.body):
-            for name in uses(statement).binds if not isinstance(statement, Import) else ():
-                found.setdefault(name, []).append(place)
+            if isinstance(statement, (*FUNCTIONS, ast.ClassDef)) and not looks:
+                found.setdefault(statement.name, []).append(place)
+            elif not isinstance(statement, Import):
+                for name in uses(statement).binds:
+                    found.setdefault(name, []).append(place)
         return found
 
 

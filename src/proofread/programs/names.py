@@ -1,11 +1,11 @@
-"""Which global names a statement reads and binds, found by walking its syntax tree scope by scope."""
+"""Which global names a statement reads and binds, found in its syntax tree from the innermost scope outwards."""
 
 import ast
+from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Import = ast.Import | ast.ImportFrom
 
@@ -45,50 +45,47 @@ class Uses:
         late = set(map(id, self.late))
         return {name.id for name in self.reads if id(name) not in late}
 
+    @property
+    def own(self) -> set[str]:
+        """The names that it binds where it is the body of a function or class."""
+        return self.binds - {name for node in self.declared for name in node.names}
+
 
 def uses(statement: ast.AST) -> Uses:
     """Find the global names that a module-level statement uses."""
     found: Uses | None = getattr(statement, "_uses", None)  # found once for each tree: programs share their statements
     if found is None:
-        walker = _Walker()
-        walker.visit(statement)
-        found = statement._uses = walker.found  # type: ignore[attr-defined]
+        found = statement._uses = _Walker(statement).found  # type: ignore[attr-defined]
     return found
 
 
-def first_reads(*statements: ast.stmt) -> set[str]:
+def first_reads(*statements: ast.stmt, bound: Iterable[str] = ()) -> set[str]:
     """The names that statements may read before they have bound them: a loop binds its variable itself."""
-    found: set[str] = set()
-    _first_reads(statements, set(), found)
-    return found
-
-
-def _first_reads(statements: Iterable[ast.stmt], bound: set[str], found: set[str]) -> None:
-    for node in statements:
-        match node:
+    found, bound, waiting = set[str](), {*bound}, deque(statements)
+    while waiting:
+        match node := waiting.popleft():
             case ast.For() | ast.AsyncFor():
                 found |= uses(node.iter).read - bound
-                _first_reads(node.body, bound | uses(node.target).binds, found)
-                _first_reads(node.orelse, set(bound), found)
+                found |= first_reads(*node.body, bound=bound | uses(node.target).binds)
+                found |= first_reads(*node.orelse, bound=bound)
             case ast.With() | ast.AsyncWith():
                 for item in node.items:
                     found |= uses(item.context_expr).read - bound
                     bound |= uses(item.optional_vars).binds if item.optional_vars else set()
-                _first_reads(node.body, bound, found)
+                waiting.extendleft(reversed(node.body))
             case ast.If() | ast.While():
                 found |= uses(node.test).read - bound
-                _first_reads(node.body, set(bound), found)
-                _first_reads(node.orelse, set(bound), found)
+                found |= first_reads(*node.body, bound=bound) | first_reads(*node.orelse, bound=bound)
             case ast.Try() | ast.TryStar():
-                _first_reads(node.body, set(bound), found)
+                found |= first_reads(*node.body, bound=bound)
+                found |= first_reads(*node.orelse, *node.finalbody, bound=bound)
                 for handler in node.handlers:
-                    found |= (uses(handler.type).read if handler.type else set()) - bound
-                    _first_reads(handler.body, bound | ({handler.name} if handler.name else set()), found)
-                _first_reads([*node.orelse, *node.finalbody], set(bound), found)
+                    found |= uses(handler.type).read - bound if handler.type else set()
+                    found |= first_reads(*handler.body, bound=bound | _named(handler))
             case _:
-                used = uses(node)
-                found |= used.read - bound
-                bound |= used.binds
+                found |= uses(node).read - bound
+                bound |= uses(node).binds
+    return found
 
 
 def bound_names(node: Import) -> Iterator[tuple[ast.alias, str]]:
@@ -98,51 +95,33 @@ def bound_names(node: Import) -> Iterator[tuple[ast.alias, str]]:
         yield alias, alias.asname or dotted
 
 
-def root(node: ast.AST) -> ast.Name | None:
-    """The name that a chain of attributes and items begins with."""
-    while isinstance(node, ast.Attribute | ast.Subscript | ast.Starred):
-        node = node.value
-    return node if isinstance(node, ast.Name) else None
-
-
 class _Walker(ast.NodeVisitor):
-    def __init__(self) -> None:
-        self.found = Uses()
-        self._scopes: list[tuple[bool, set[str]]] = []  # whether it is a function's, and what is local there
-        self._in_body = 0
-        self._in_annotation = False
+    """Finds what some nodes use; the scopes within are walked apart, and the names that are their own left out."""
 
-    def _is_global(self, name: str) -> bool:
-        if not self._scopes:
-            return True
-        innermost = self._scopes[-1]
-        # A class's names are seen in its own body alone, not in its methods.
-        outer = [local for is_function, local in self._scopes[:-1] if is_function]
-        return name not in innermost[1] and not any(name in local for local in outer)
+    def __init__(self, *nodes: ast.AST) -> None:
+        self.found = Uses()
+        for node in nodes:
+            self.visit(node)
 
     def visit_Name(self, node: ast.Name) -> None:
-        is_class = self._scopes and not self._scopes[-1][0]
-        if isinstance(node.ctx, ast.Load) and (self._is_global(node.id) or is_class):
-            if self._in_annotation:
-                self.found.annotations.append(node)
-            else:
-                self.found.reads.append(node)
-                if self._in_body:
-                    self.found.late.append(node)
-        elif not isinstance(node.ctx, ast.Load) and self._is_global(node.id):
+        if isinstance(node.ctx, ast.Load):
+            self.found.reads.append(node)
+        else:
             self.found.binds.add(node.id)
             self.found.stores.append(node)
 
     def visit_Attribute(self, node: ast.Attribute | ast.Subscript) -> None:
-        name = root(node)
-        if not isinstance(node.ctx, ast.Load) and name is not None and self._is_global(name.id):
-            self.found.changes.add(name.id)
+        root: ast.AST = node
+        while isinstance(root, ast.Attribute | ast.Subscript):
+            root = root.value
+        if isinstance(root, ast.Name) and not isinstance(node.ctx, ast.Load):
+            self.found.changes.add(root.id)
         self.generic_visit(node)
 
     visit_Subscript = visit_Attribute  # noqa: N815
 
     def visit_AugAssign(self, node: ast.AugAssign) -> None:
-        if isinstance(node.target, ast.Name) and self._is_global(node.target.id):
+        if isinstance(node.target, ast.Name):
             self.found.reads.append(node.target)
         self.generic_visit(node)
 
@@ -152,20 +131,21 @@ class _Walker(ast.NodeVisitor):
         if node.value is not None:
             self.visit(node.value)
 
+    def visit_arg(self, node: ast.arg) -> None:
+        self._annotation(node.annotation)
+
     def _annotation(self, node: ast.AST | None) -> None:
         if node is not None:
-            before, self._in_annotation = self._in_annotation, True
-            self.visit(node)
-            self._in_annotation = before
+            self.found.annotations += uses(node).reads
 
     def visit_Import(self, node: Import) -> None:
         self.found.imports.append(node)
-        self.found.binds |= {name for _, name in bound_names(node) if name != "*" and self._is_global(name)}
+        self.found.binds |= {name for _, name in bound_names(node)} - {"*"}
 
     visit_ImportFrom = visit_Import  # noqa: N815
 
     def visit_ExceptHandler(self, node: ast.AST) -> None:
-        self.found.binds |= {name for name in _named(node) if self._is_global(name)}
+        self.found.binds |= _named(node)
         self.generic_visit(node)
 
     visit_MatchAs = visit_MatchStar = visit_MatchMapping = visit_ExceptHandler  # noqa: N815
@@ -174,91 +154,63 @@ class _Walker(ast.NodeVisitor):
         self.found.declared.append(node)
 
     def visit_FunctionDef(self, node: Function) -> None:
-        self._defined(node)
-        for evaluated in (*node.decorator_list, *node.args.defaults, *filter(None, node.args.kw_defaults)):
+        self._define(node)
+        for evaluated in (*node.decorator_list, node.args):
             self.visit(evaluated)
-        for argument in arguments(node.args):
-            self._annotation(argument.annotation)
         self._annotation(node.returns)
-        self._body(node.args, node.body)
+        self._function(node.args, node.body)
 
     visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815
 
-    def _defined(self, node: Function | ast.ClassDef) -> None:
-        if self._is_global(node.name):
-            self.found.binds.add(node.name)
-            self.found.stores.append(node)
+    def _define(self, node: Function | ast.ClassDef) -> None:
+        self.found.binds.add(node.name)
+        self.found.stores.append(node)
 
     def visit_Lambda(self, node: ast.Lambda) -> None:
-        for default in (*node.args.defaults, *filter(None, node.args.kw_defaults)):
-            self.visit(default)
-        self._body(node.args, [node.body])
+        self.visit(node.args)
+        self._function(node.args, [node.body])
 
-    def _body(self, args: ast.arguments, body: Iterable[ast.AST]) -> None:
-        body = list(body)
-        self._in_body += 1
-        self._inside(True, {argument.arg for argument in arguments(args)} | _local(body), body)
-        self._in_body -= 1
+    def _function(self, args: ast.arguments, body: Iterable[ast.AST]) -> None:
+        inner = _Walker(*body).found
+        parameters = {part.arg for part in ast.iter_child_nodes(args) if isinstance(part, ast.arg)}
+        self._take(replace(inner, late=inner.reads), inner.own | parameters)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
-        self._defined(node)
-        for evaluated in (*node.decorator_list, *node.bases, *(keyword.value for keyword in node.keywords)):
+        self._define(node)
+        for evaluated in (*node.decorator_list, *node.bases, *node.keywords):
             self.visit(evaluated)
-        self._inside(False, _local(node.body), node.body)
+        inner = _Walker(*node.body).found
+        self._take(inner, inner.own, seen=False)
 
-    def _inside(self, is_function: bool, local: set[str], nodes: Iterable[ast.AST]) -> None:
-        self._scopes.append((is_function, local))
-        for node in nodes:
-            self.visit(node)
-        self._scopes.pop()
-
-    def generic_visit(self, node: ast.AST) -> None:
-        if not isinstance(node, _COMPREHENSIONS):
-            super().generic_visit(node)
-            return
-        self.visit(node.generators[0].iter)
-        local = {name.id for part in node.generators for name in ast.walk(part.target) if isinstance(name, ast.Name)}
+    def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> None:
+        first, *others = node.generators
+        self.visit(first.iter)
         elements = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
-        inner: list[ast.AST] = [*elements]
-        for number, part in enumerate(node.generators):
-            inner += [part.target, *part.ifs, *([part.iter] if number else [])]
-        self._inside(True, local, inner)
+        inner = _Walker(*elements, first.target, *first.ifs, *others).found
+        names = [name for part in node.generators for name in ast.walk(part.target) if isinstance(name, ast.Name)]
+        self._take(inner, {name.id for name in names})  # what a walrus binds is bound outside
+
+    visit_ListComp = visit_SetComp = visit_GeneratorExp = visit_DictComp = _comprehension  # noqa: N815
+
+    def _take(self, inner: Uses, own: set[str], *, seen: bool = True) -> None:
+        """Take over what a scope within uses, but for its own names: a class's are not seen in its methods."""
+        found, hidden = self.found, own if seen else set()
+        found.reads += [name for name in inner.reads if name.id not in hidden]
+        found.late += [name for name in inner.late if name.id not in hidden]
+        found.annotations += [name for name in inner.annotations if name.id not in hidden]
+        found.binds |= inner.binds - own
+        found.stores += [node for node in inner.stores if named(node) not in own]
+        found.changes |= inner.changes - own
+        found.imports += inner.imports
+        found.declared += inner.declared
 
 
-def arguments(args: ast.arguments) -> Iterator[ast.arg]:
-    """All parameters of a function."""
-    yield from (*args.posonlyargs, *args.args, *args.kwonlyargs)
-    yield from filter(None, (args.vararg, args.kwarg))
+def named(node: ast.Name | Function | ast.ClassDef) -> str:
+    """The name that is bound."""
+    return node.id if isinstance(node, ast.Name) else node.name
 
 
 def _named(node: ast.AST) -> set[str]:
     """The name that an exception or a part of a match is given."""
     name = getattr(node, "rest" if isinstance(node, ast.MatchMapping) else "name")
     return {name} if name else set()
-
-
-def _local(body: Iterable[ast.AST]) -> set[str]:
-    """The names that a function's or class's body binds in its own scope."""
-    bound: set[str] = set()
-    elsewhere: set[str] = set()
-    waiting = list(body)
-    while waiting:
-        node = waiting.pop()
-        match node:
-            case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
-                bound.add(name)
-            case ast.Import() | ast.ImportFrom():
-                bound |= {name for _, name in bound_names(node)}
-            case ast.ExceptHandler() | ast.MatchAs() | ast.MatchStar() | ast.MatchMapping():
-                bound |= _named(node)
-            case ast.Global(names=names) | ast.Nonlocal(names=names):
-                elsewhere |= set(names)
-        if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
-            bound.add(node.name)
-            waiting += node.decorator_list
-        elif isinstance(node, _COMPREHENSIONS):
-            # Its targets are its own, but a walrus in it binds outside.
-            bound |= {inner.target.id for inner in ast.walk(node) if isinstance(inner, ast.NamedExpr)}
-        elif not isinstance(node, ast.Lambda):
-            waiting += ast.iter_child_nodes(node)
-    return bound - elsewhere

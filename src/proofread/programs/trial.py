@@ -5,12 +5,10 @@ import contextlib
 import gc
 import importlib
 import io
-import json
 import linecache
 import os
 import random
 import signal
-import subprocess
 import sys
 import time
 import traceback
@@ -20,7 +18,6 @@ from dataclasses import dataclass
 from importlib.abc import MetaPathFinder
 from multiprocessing import Pipe, connection
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import Any
 
@@ -85,14 +82,13 @@ def _prepare() -> None:
 
 def _start(trial: Trial, folder: Path) -> tuple[connection.Connection, int]:
     receiver, sender = Pipe(duplex=False)
-    folder.mkdir(exist_ok=True)
     pid = os.fork()
     if pid:
         sender.close()
         return receiver, pid
     try:  # the child
         adopt()
-        sender.send(_run(trial, folder))
+        sender.send(run(trial, folder))
     finally:
         os._exit(0)
 
@@ -109,7 +105,9 @@ def _end(receiver: connection.Connection, pid: int, is_ready: bool) -> Ran:
     return ran
 
 
-def _run(trial: Trial, folder: Path) -> Ran:
+def run(trial: Trial, folder: Path) -> Ran:
+    """Run a program as ``__main__``, in a folder that becomes its own, here: this process is for nothing else."""
+    folder.mkdir(exist_ok=True)
     os.chdir(folder)
     as_script(str(folder))
     path = folder / "program.py"
@@ -117,60 +115,17 @@ def _run(trial: Trial, folder: Path) -> Ran:
     sys.argv, sys.path = [str(path)], [str(folder), *sys.path]
     _forget_state()
     if trial.requires is not None:
-        block(trial.blocked, trial.requires)
+        _block(trial.blocked, trial.requires)
     sys.stdout, sys.stderr = printed, _ = io.StringIO(), io.StringIO()
-    raised, trace = _execute(trial.text, path)
-    return Ran(printed.getvalue(), raised, trace)
-
-
-def _execute(text: str, path: Path) -> tuple[str, str]:
-    """Run a program as ``__main__``; returns the exception that ended it, and its trace."""
     main = sys.modules["__main__"] = ModuleType("__main__")
     main.__file__ = str(path)
     try:
-        exec(compile(text, str(path), "exec"), vars(main))
+        exec(compile(trial.text, str(path), "exec"), vars(main))
     except BaseException as error:
         frames = error.__traceback__.tb_next if error.__traceback__ else None
-        trace = "".join(traceback.format_exception(type(error), error, frames))
-        return f"{type(error).__name__}: {error}", trace.replace(str(path), "program.py")
-    return "", ""
-
-
-_ALONE = """
-import json, sys
-job = json.loads(sys.argv[1])
-sys.path.append(job["engine"])
-from proofread.programs import trial
-sys.path.remove(job["engine"])
-trial.alone(**{name: job[name] for name in ("path", "blocked", "requires")})
-"""
-
-
-def run_alone(text: str, blocked: Sequence[str], requires: Sequence[str] | None, seconds: float) -> Ran:
-    """Run a program in a new, isolated interpreter; where ``requires`` is None it may import whatever is installed."""
-    with TemporaryDirectory(prefix="snippet-") as folder:
-        path = Path(folder) / "program.py"
-        path.write_text(text, encoding="utf-8")
-        engine = str(Path(__file__).resolve().parents[2])
-        job = {"engine": engine, "path": str(path), "blocked": list(blocked), "requires": requires}
-        environment = os.environ | {"MPLBACKEND": "agg", "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
-        command = [sys.executable, "-s", "-P", "-c", _ALONE, json.dumps(job)]
-        options: dict[str, Any] = {"cwd": folder, "env": environment, "capture_output": True, "text": True}
-        try:
-            ended = subprocess.run(command, timeout=seconds, check=False, **options)
-        except subprocess.TimeoutExpired:
-            return Ran("", "TimeoutError: it ran for too long")
-        result = Path(folder) / "ended.json"
-        raised, trace = json.loads(result.read_bytes()) if result.exists() else ("SystemError: it died", ended.stderr)
-        return Ran(ended.stdout, raised, trace)
-
-
-def alone(path: str, blocked: Sequence[str], requires: Sequence[str] | None) -> None:
-    """The new interpreter's side."""
-    if requires is not None:
-        block(blocked, requires)
-    ended = _execute(Path(path).read_text(encoding="utf-8"), Path(path))
-    Path(path).with_name("ended.json").write_text(json.dumps(ended))
+        trace = "".join(traceback.format_exception(type(error), error, frames)).replace(str(path), "program.py")
+        return Ran(printed.getvalue(), f"{type(error).__name__}: {error}", trace)
+    return Ran(printed.getvalue())
 
 
 def _forget_state() -> None:
@@ -191,7 +146,7 @@ class _Blocked(MetaPathFinder):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
-def block(packages: Sequence[str], requires: Sequence[str]) -> None:
+def _block(packages: Sequence[str], requires: Sequence[str]) -> None:
     """Let nobody import the packages, and the program only what it says it requires and the standard library."""
     sys.meta_path.insert(0, _Blocked(packages))
     for package in packages:
