@@ -258,7 +258,10 @@ table(weights, words)
 #|   0.13<!--= weights[ship, crew] --> on crew.
 with plot.figure(7.6, 3.9) as figure:
     left, right = figure.subplots(1, 2)
-    for axes, title, matrix in ((left, "cosines", cosines), (right, "weights", weights)):
+    for axes, title, matrix in (
+        (left, "cosines", cosines),
+        (right, "weights", weights),
+    ):
         cells = axes.pcolormesh(matrix, vmin=0)
         places = [place + 0.5 for place in range(len(words))]
         axes.set(title=title, aspect="equal", ylim=(len(words), 0))
@@ -482,7 +485,9 @@ def attend(rows):
     return [[dot(each, column) for column in columns] for each in weights]
 
 
-torch.testing.assert_close(torch.tensor(attend(rows)), self_attention(x).context)
+torch.testing.assert_close(
+    torch.tensor(attend(rows)), self_attention(x).context
+)
 print([round(weight, 4) for weight in weights_of(rows[1], rows)])
 check("by-hand", attend)
 

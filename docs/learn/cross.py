@@ -132,10 +132,16 @@ def moved(name, position):
     changed = inputs[name].clone()
     changed[:, position] += 1
     after, _ = theirs(**{**inputs, name: changed})
-    return ((after - output).abs() > 1e-5).any(dim=-1)[0].int().tolist()  # by more than rounding
+    return (
+        ((after - output).abs() > 1e-5).any(dim=-1)[0].int().tolist()
+    )  # by more than rounding
 
 
-by_query, by_key, by_value = moved("query", 2), moved("key", 2), moved("value", 2)
+by_query, by_key, by_value = (
+    moved("query", 2),
+    moved("key", 2),
+    moved("value", 2),
+)
 order = torch.tensor([6, 2, 0, 4, 1, 5, 3])
 shuffled, _ = theirs(query, key[:, order], value[:, order])
 torch.testing.assert_close(shuffled, output)
@@ -214,7 +220,9 @@ grown, tuple(learned.bias_k.shape), tuple(learned.bias_v.shape)
 # %%
 bias_k, bias_v = learned.bias_k[0], learned.bias_v[0]  # 1 features
 all_keys, all_values = torch.cat([X, bias_k]), torch.cat([X, bias_v])
-by_hand = scaled_dot_product_attention(Y, all_keys, all_values, need_weights=True)
+by_hand = scaled_dot_product_attention(
+    Y, all_keys, all_values, need_weights=True
+)
 
 torch_output, torch_weights = learned(Y, X, X)
 ours_output, ours_weights = layouts.from_torch(learned)(Y, X, X)
@@ -232,7 +240,9 @@ source = inspect.getsource(MultiheadAttention._attend)
 source = source[source.index("        learned = ") :]
 source = source[: source.index("        appended = ")]
 for line in textwrap.dedent(source).strip().splitlines():
-    print(textwrap.fill(line.partition("  #")[0], 82, subsequent_indent=" " * 8))
+    print(
+        textwrap.fill(line.partition("  #")[0], 82, subsequent_indent=" " * 8)
+    )
 
 # %% [markdown]
 # No mask hides the appended pair. A mask has a column for each real key, and gets one more that is always visible. So a
@@ -423,7 +433,10 @@ def wander(layer, optimizer, lr):
 
 
 # Adam enlarges rounding: were every rounding error exactly zero, which we know of no machine, Adam would move nothing
-by_sgd, by_adam = wander(broken, torch.optim.SGD, 0.1), wander(broken, torch.optim.Adam, 0.001)
+by_sgd, by_adam = (
+    wander(broken, torch.optim.SGD, 0.1),
+    wander(broken, torch.optim.Adam, 0.001),
+)
 uses_bias_k(right), uses_bias_k(broken)
 
 # %% [markdown]

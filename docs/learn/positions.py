@@ -29,7 +29,14 @@ import inspect
 import torch
 from torch import nn
 
-from unmasked import attention_scores, masks, plot, probes, scaled_dot_product_attention, self_attention
+from unmasked import (
+    attention_scores,
+    masks,
+    plot,
+    probes,
+    scaled_dot_product_attention,
+    self_attention,
+)
 from unmasked.embeddings import ship_vectors
 
 vectors = ship_vectors()
@@ -47,7 +54,9 @@ ship, crew = words.index("ship"), words.index("crew")
 torch.manual_seed(23)
 order = torch.randperm(len(words))
 another = [words[place] for place in order]
-assert all(old != new for old, new in zip(words, another, strict=True))  # no word keeps its place
+assert all(
+    old != new for old, new in zip(words, another, strict=True)
+)  # no word keeps its place
 
 context, weights = self_attention(X)
 shuffled = self_attention(X[order])
@@ -60,14 +69,27 @@ torch.testing.assert_close(shuffled.weights, weights[order][:, order])
 #|   ship and other words meet themselves, stay on the diagonal; the other cells are in other places. In both, a box
 #|   marks the same weight, 0.13<!--= weights[ship, crew] -->, in the row of ship and the column of crew.
 with plot.figure(4.6, 9.2) as figure:
-    for axes, names, matrix in zip(figure.subplots(2), (words, another), (weights, shuffled.weights), strict=True):
+    for axes, names, matrix in zip(
+        figure.subplots(2),
+        (words, another),
+        (weights, shuffled.weights),
+        strict=True,
+    ):
         edges = [place - 0.5 for place in range(len(names) + 1)]
         axes.pcolormesh(edges, edges, matrix.tolist(), vmin=0, vmax=0.6)
-        axes.set(aspect="equal", ylim=(len(names) - 0.5, -0.5), title="as written" if names is words else "shuffled")
+        axes.set(
+            aspect="equal",
+            ylim=(len(names) - 0.5, -0.5),
+            title="as written" if names is words else "shuffled",
+        )
         axes.set_xticks(range(len(names)), labels=names, rotation=90)
         axes.set_yticks(range(len(names)), labels=names)
         corner = names.index("crew") - 0.5, names.index("ship") - 0.5
-        axes.add_patch(axes.patch.__class__(corner, 1, 1, fill=False, edgecolor="#ff9d3c", linewidth=2.5))
+        axes.add_patch(
+            axes.patch.__class__(
+                corner, 1, 1, fill=False, edgecolor="#ff9d3c", linewidth=2.5
+            )
+        )
 figure
 
 # %% [markdown]
@@ -82,7 +104,12 @@ tried, moves = 1_000, []
 for _ in range(tried):
     places = torch.randperm(len(words))
     there = places.tolist().index(ship)
-    moves.append((self_attention(X[places]).context[there] - context[ship]).abs().max().item())
+    moves.append(
+        (self_attention(X[places]).context[there] - context[ship])
+        .abs()
+        .max()
+        .item()
+    )
 
 assert max(moves) < 1e-12
 max(moves)
@@ -100,7 +127,10 @@ def permutation(order):
 
 
 P = permutation([2, 0, 1])
-rows = torch.tensor([[1.0, 0.0, 0.0, 1.0], [0.0, 1.5, 1.0, 1.0], [0.0, 1.0, 1.0, 1.0]], dtype=torch.float64)
+rows = torch.tensor(
+    [[1.0, 0.0, 0.0, 1.0], [0.0, 1.5, 1.0, 1.0], [0.0, 1.0, 1.0, 1.0]],
+    dtype=torch.float64,
+)
 assert torch.equal(P @ rows, rows[[2, 0, 1]])
 assert torch.equal(P.T @ P @ rows, rows)
 P, P @ rows
@@ -179,7 +209,9 @@ from_the_bag[list(counts).index("ship"), :4]
 # %%
 twins = {}
 for word in ("my", "to"):
-    first, second = (place for place, each in enumerate(words) if each == word)
+    first, second = (
+        place for place, each in enumerate(words) if each == word
+    )
     torch.testing.assert_close(weights[first], weights[second])
     twins[word] = (context[first] - context[second]).abs().max().item()
 twins
@@ -188,11 +220,20 @@ twins
 # And sentences of the same words cannot be told apart, whatever they mean:
 
 # %%
-one, two = (text.split() for text in ("my crew must process your order", "your crew must process my order"))
-pair = torch.stack([vectors.lookup(one), vectors.lookup(two)]).double()  # batch tokens features
+one, two = (
+    text.split()
+    for text in (
+        "my crew must process your order",
+        "your crew must process my order",
+    )
+)
+pair = torch.stack(
+    [vectors.lookup(one), vectors.lookup(two)]
+).double()  # batch tokens features
 contexts = self_attention(pair).context
 exchanged = max(
-    (contexts[0, place] - contexts[1, two.index(word)]).abs().max().item() for place, word in enumerate(one)
+    (contexts[0, place] - contexts[1, two.index(word)]).abs().max().item()
+    for place, word in enumerate(one)
 )
 exchanged
 
@@ -205,8 +246,12 @@ exchanged
 # %%
 def is_equivariant(f, x, tries=5):
     generator = torch.Generator().manual_seed(0)
-    orders = [torch.randperm(x.size(1), generator=generator) for _ in range(tries)]
-    return all(torch.allclose(f(x[:, order]), f(x)[:, order]) for order in orders)
+    orders = [
+        torch.randperm(x.size(1), generator=generator) for _ in range(tries)
+    ]
+    return all(
+        torch.allclose(f(x[:, order]), f(x)[:, order]) for order in orders
+    )
 
 
 # %% [markdown]
@@ -214,7 +259,11 @@ def is_equivariant(f, x, tries=5):
 
 # %% tags=["hide-input"]
 source = inspect.getsource(probes.breaks_equivariance)
-print(source[: source.index("r" + '"""')].rstrip(), source.rpartition('"""')[2].strip("\n"), sep="\n")
+print(
+    source[: source.index("r" + '"""')].rstrip(),
+    source.rpartition('"""')[2].strip("\n"),
+    sep="\n",
+)
 
 # %% [markdown]
 # Learned matrices and several heads change nothing, since every token goes through the same ones. Neither do the other
@@ -223,7 +272,9 @@ print(source[: source.index("r" + '"""')].rstrip(), source.rpartition('"""')[2].
 
 # %%
 torch.manual_seed(3)
-positions = 0.5 * torch.randn(6, 50, dtype=torch.float64)  # a vector for each place
+positions = 0.5 * torch.randn(
+    6, 50, dtype=torch.float64
+)  # a vector for each place
 module = nn.MultiheadAttention(50, 5, batch_first=True).double()
 layer = nn.TransformerEncoderLayer(50, 5, 64, dropout=0.0, batch_first=True)
 encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).double()
@@ -233,14 +284,21 @@ functions = {
     "self-attention": lambda x: self_attention(x).context,
     "nn.MultiheadAttention, five heads": lambda x: module(x, x, x)[0],
     "nn.TransformerEncoder, two layers": encoder,
-    "causal self-attention": lambda x: self_attention(x, is_causal=True).context,
+    "causal self-attention": lambda x: (
+        self_attention(x, is_causal=True).context
+    ),
     "nn.TransformerEncoder, causal": lambda x: encoder(x, mask=future),
-    "self-attention, positions added": lambda x: self_attention(x + positions).context,
+    "self-attention, positions added": lambda x: (
+        self_attention(x + positions).context
+    ),
 }
 equivariant = {name: is_equivariant(f, pair) for name, f in functions.items()}
 for name, f in functions.items():
     assert equivariant[name] == (probes.breaks_equivariance(f, pair) is None)
-plot.table(["function", "equivariant"], [(name, str(passes)) for name, passes in equivariant.items()])
+plot.table(
+    ["function", "equivariant"],
+    [(name, str(passes)) for name, passes in equivariant.items()],
+)
 
 # %% [markdown]
 # ## The causal mask breaks it
@@ -281,8 +339,13 @@ def layers(x, number):
 
 
 torch.manual_seed(6)
-earlier = torch.cat([torch.randperm(10), torch.tensor([10])])  # the last word stays the last
-moved = [(layers(X[earlier], number)[-1] - layers(X, number)[-1]).norm().item() for number in (1, 2)]
+earlier = torch.cat(
+    [torch.randperm(10), torch.tensor([10])]
+)  # the last word stays the last
+moved = [
+    (layers(X[earlier], number)[-1] - layers(X, number)[-1]).norm().item()
+    for number in (1, 2)
+]
 assert moved[0] < 1e-12
 moved
 
@@ -299,7 +362,11 @@ moved
 
 # %%
 contexts = self_attention(pair + positions).context
-told_apart = (contexts[0, one.index("crew")] - contexts[1, two.index("crew")]).norm().item()
+told_apart = (
+    (contexts[0, one.index("crew")] - contexts[1, two.index("crew")])
+    .norm()
+    .item()
+)
 assert pair[0, one.index("crew")].equal(pair[1, two.index("crew")])
 told_apart
 
@@ -317,14 +384,18 @@ told_apart
 def turn(x, place):
     pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)))
     rates = 10_000 ** -(torch.arange(0, x.size(-1), 2).to(x) / x.size(-1))
-    return torch.view_as_real(pairs * torch.exp(1j * place * rates)).flatten(-2)
+    return torch.view_as_real(pairs * torch.exp(1j * place * rates)).flatten(
+        -2
+    )
 
 
 torch.manual_seed(9)
 q, k = torch.randn(2, 64, dtype=torch.float64)
 back = 5
 places = (5, 105, 1005)
-dots = {place: (turn(q, place) @ turn(k, place - back)).item() for place in places}
+dots = {
+    place: (turn(q, place) @ turn(k, place - back)).item() for place in places
+}
 farther = (turn(q, 105) @ turn(k, 105 - back - 1)).item()
 torch.testing.assert_close(turn(q, 1005).norm(), q.norm())
 dots, farther
@@ -435,7 +506,9 @@ feedback
 # %% tags=["solution"]
 def place(x):
     number = torch.arange(len(x), dtype=x.dtype)[:, None]
-    return x + torch.sin(number / 10 ** torch.linspace(0, 2, x.size(-1), dtype=x.dtype))
+    return x + torch.sin(
+        number / 10 ** torch.linspace(0, 2, x.size(-1), dtype=x.dtype)
+    )
 
 
 feedback = check("tell-apart", place)

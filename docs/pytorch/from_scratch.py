@@ -22,7 +22,7 @@
 # in theirs.parameters() if p.dim() == 2) / embed_dim**2 --> matrices into two<!--== sum(p.dim() == 2 for p in
 # theirs.parameters()) -->, and which checks tell a right layer from one that only looks right.
 
-# %%
+# %% tags=["imports"]
 import ast
 import inspect
 import itertools
@@ -74,7 +74,6 @@ key = torch.randn(batch, keys, embed_dim, requires_grad=True)
 value = torch.randn(batch, keys, embed_dim, requires_grad=True)
 theirs = nn.MultiheadAttention(embed_dim, num_heads, batch_first=True)
 
-assert len({batch, num_heads, head_dim, queries, keys, embed_dim}) == 6
 {
     name: tuple(parameter.shape)
     for name, parameter in theirs.named_parameters()
@@ -104,7 +103,6 @@ with torch.no_grad():
 state = dict(theirs.named_parameters())
 w_q, w_k, w_v = state["in_proj_weight"].chunk(3)
 b_q, b_k, b_v = state["in_proj_bias"].chunk(3)
-w_q.shape, b_q.shape
 
 # %% [markdown]
 # ## Project
@@ -118,8 +116,9 @@ def project(x, weight, bias):
     return F.linear(x, weight, bias)  # batch tokens features
 
 
+# %% tags=["check"]
+assert len({batch, num_heads, head_dim, queries, keys, embed_dim}) == 6
 assert gap(project(query, w_q, b_q), query @ w_q.T + b_q) < 1e-5
-project(query, w_q, b_q).shape, project(key, w_k, b_k).shape
 
 # %% [markdown]
 # Papers write $QW$, with the matrix the other way round, which invites `query @ w_q`. The matrix is square, so that
@@ -145,14 +144,12 @@ projected = project(query, w_q, b_q)
 q = split(projected)
 k = split(project(key, w_k, b_k))
 v = split(project(value, w_v, b_v))
-assert torch.equal(q[:, 1], projected[..., head_dim : 2 * head_dim])
-try:
-    nn.MultiheadAttention(embed_dim, num_heads=5)
-except AssertionError as error:
-    print(error)
-else:
-    raise ValueError("it took the number of heads")
 q.shape, k.shape, v.shape
+
+# %% tags=["check"]
+#| raises: AssertionError: embed_dim must be divisible by num_heads
+assert torch.equal(q[:, 1], projected[..., head_dim : 2 * head_dim])
+nn.MultiheadAttention(embed_dim, num_heads=5)
 
 # %% [markdown]
 # Two axes now have to be told apart, `num_heads` and `head_dim`. Where their sizes are equal, a split that exchanges
@@ -184,10 +181,12 @@ def attend(q, k, v, allowed):
 
 allowed = masks.causal(queries, keys)
 context, weights = attend(q, k, v, allowed)
+context.shape, weights.shape
+
+# %% tags=["check"]
 totals = weights.sum(dim=-1)
 torch.testing.assert_close(totals, torch.ones_like(totals))
 assert (weights.masked_select(~allowed) == 0).all()
-context.shape, weights.shape
 
 # %% [markdown]
 # Without the mask, that is the formula of the paper that introduced it (Vaswani et al. 2017, equation 1)<!--~
@@ -220,9 +219,11 @@ def multi_head(query, key, value, allowed, state, merge=merge):
 
 
 output, weights = multi_head(query, key, value, allowed, state)
+
+# %% tags=["check"]
 functions = (project, split, attend, merge, multi_head)
 lines = sum(len(inspect.getsource(f).strip().splitlines()) for f in functions)
-merge(context).shape, output.shape, lines
+assert merge(context).shape == output.shape
 
 # %% [markdown]
 # That is the whole layer. The paper defines it head by head (Vaswani et al. 2017, section
@@ -231,7 +232,7 @@ merge(context).shape, output.shape, lines
 # heads' rows below one another, and you can compare PyTorch's layer with the definition:
 
 
-# %%
+# %% tags=["check"]
 def by_pytorch(Q, K, V, W_Q, W_K, W_V, W_O):
     heads, _, width = W_Q.shape  # heads head_dim embed_dim
     layer = nn.MultiheadAttention(width, heads, bias=False, dtype=Q.dtype)
@@ -279,15 +280,22 @@ for name, mine, other in zip(names, gradients, their_gradients, strict=True):
     found["gradient of " + name] = gap(mine, other)
 for name, difference in found.items():
     print(f"{name:<32} {difference:.1g}")
-assert max(found.values()) < 1e-5
 
 # %% [markdown]
 # Such differences are a few roundings<!--= max(found.values()) < 32 * torch.finfo(torch.float32).eps --> of
-# numbers with 32<!--= torch.finfo(output.dtype).bits --> bits. Now the package. Its functions check their arguments and
-# take more options; the lines that compute are these:
+# numbers with 32<!--= torch.finfo(output.dtype).bits --> bits. The layer of this site's library agrees, too, with these
+# lines and with PyTorch<!--== "with these lines and with PyTorch" if max(found.values()) < 1e-5 and max(gap(our_output,
+# each) for each in (output, their_output)) < 1e-5 else "with nothing" -->:
+
+# %%
+ours = layouts.from_torch(theirs)
+our_output, our_weights = ours(query, key, value, **each_head)
+
+# %% [markdown] tags=["check"]
+# The library's functions check their arguments and take more options. The lines that compute are these:
 
 
-# %% tags=["hide-input"]
+# %% tags=["check"]
 def end(function, begin):
     lines = inspect.getsource(function).splitlines()
     docstring = ast.parse("\n".join(lines)).body[0].body[0]
@@ -304,9 +312,7 @@ for function, begin in shown.items():
         print(textwrap.fill(line, 82, subsequent_indent=" " * 8))
     print()
 
-# %%
-ours = layouts.from_torch(theirs)
-our_output, our_weights = ours(query, key, value, **each_head)
+# %% tags=["check"]
 our_causal, _ = ours(query, key, value, is_causal=True, need_weights=False)
 for other in (output, their_output, our_causal):
     torch.testing.assert_close(our_output, other, atol=1e-5, rtol=0)
@@ -316,8 +322,7 @@ assert torch.equal(split_heads(key, num_heads), split(key))
 assert torch.equal(merge_heads(context), merge(context))
 
 # %% [markdown]
-# The three agree: the derivation, the package and PyTorch. So does the package's other path, `need_weights=False`,
-# which hands the work to `F.scaled_dot_product_attention`.
+# So does its other path, `need_weights=False`, which hands the work to `F.scaled_dot_product_attention`.
 #
 # ## Why no table of weights?
 #
@@ -347,6 +352,7 @@ def online_softmax(q, k, v, size=2):
     return context / total
 
 
+# %% tags=["check"]
 fused = F.scaled_dot_product_attention(q, k, v)
 assert gap(online_softmax(q, k, v), fused) < 1e-5
 
@@ -355,7 +361,7 @@ assert gap(online_softmax(q, k, v), fused) < 1e-5
 # `sdpa_backends` says beforehand which backend will run, and why the others cannot; the profiler says which did:
 
 
-# %%
+# %% tags=["hide-input"]
 def that_ran(**options):
     os.environ["KINETO_LOG_LEVEL"] = (
         "6"  # the profiler would write to the terminal
@@ -395,7 +401,7 @@ plot.table(["Asked for", "What ran"], list(ran.items()))
 # twice["MATH"] else "a" --> second derivative either. If you need one, for a gradient penalty say, switch to
 # the math backend:
 
-# %%
+# %% tags=["check"]
 twice = {}
 for backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.MATH):
     with sdpa_kernel(backend):
@@ -437,8 +443,7 @@ def reach(merge):
     return moved
 
 
-assert torch.equal(reach(merge), allowed)
-reach(merge).int()
+plot.grid(reach(merge), "moved", queries=range(queries), keys=range(keys))
 
 # %% [markdown]
 # A row for each query, a column for each value: the mask has come back out of the layer. At the end of the page, a
@@ -448,7 +453,7 @@ reach(merge).int()
 # place that is masked, such as the unused end of a cache from `torch.empty`, reaches every query, in PyTorch's layer
 # as well:
 
-# %%
+# %% tags=["check"]
 spoiled = value.detach().clone()
 spoiled[:, -1] = torch.nan
 gone, _ = multi_head(query, key, spoiled, allowed, state)
@@ -456,15 +461,24 @@ their_gone, _ = theirs(
     query, key, spoiled, attn_mask=blocked, need_weights=False
 )
 assert not allowed[0, -1]
+assert torch.equal(reach(merge), allowed)
 assert their_gone[:, 0].isnan().all()
 
 # %% [markdown]
 # ## Where options meet
 #
-# A layer with every option off is the easy part. Here are the options of the layer's constructor, and the ways to call
-# it:
+# A layer with every option off is the easy part. The constructor of PyTorch's layer has {{= len(constructor) }}
+# options, and a call has {{= len(use) }} more. In all combinations that were tried, nothing but rounding<!--==
+# "rounding" if max(largest.values()) < 1e-12 else "a mistake" --> tells the library's layer from PyTorch's.
+#
+# Left out are inference without gradients, `is_causal`, and queries that may see nothing: there the library differs
+# from PyTorch on purpose. The last is shown [below, with what hides it](#what-hides-a-mistake), the others in [the
+# museum, on masks](../museum/masks.py#is-causal-is-a-hint).
+#
+# [One option for keys and values](../learn/cross.py) is often misread: `add_bias_kv` adds no bias to the keys, it
+# appends a key.
 
-# %%
+# %% tags=["check"]
 on_off = (True, False)
 constructor = {
     "num_heads": (1, 3),
@@ -486,11 +500,11 @@ use = {
     "training": on_off,
 }
 
-# %% [markdown]
+# %% [markdown] tags=["check"]
 # All combinations together are {{= len(every) :,}}. Draw {{= len(drawn) }} of them, and make sure that for any
 # four<!--== meeting == 4 --> options, every combination of their values is among the drawn:
 
-# %% tags=["hide-input"]
+# %% tags=["check"]
 every = list(itertools.product(*constructor.values(), *use.values()))
 drawn = random.Random(4).sample(every, 200)
 
@@ -499,13 +513,13 @@ for some in itertools.combinations(range(len(choices)), meeting):
     met = {tuple(values[i] for i in some) for values in drawn}
     assert len(met) == math.prod(len(choices[i]) for i in some)
 
-# %% [markdown]
+# %% [markdown] tags=["check"]
 # For each of them, build PyTorch's layer with random matrices *and biases*, and inputs and masks that suit it. Run it
 # and its copy in the package, under one seed, so that even the dropout is the same. (`build` and `build_masks`, which
 # make these inputs and masks, are in the notebook. Every query sees at least one key.)
 
 
-# %% tags=["hide-input"]
+# %% tags=["check"]
 def build(layer, use):
     for parameter in layer.parameters():
         nn.init.normal_(parameter, std=0.3)
@@ -541,7 +555,7 @@ def build_masks(num_heads, use):
     return found
 
 
-# %%
+# %% tags=["check"]
 def run(layer, inputs, **call):
     torch.manual_seed(5)
     output, weights = layer(*inputs, **call)
@@ -568,20 +582,14 @@ for values in drawn:
 assert max(largest.values()) < 1e-12
 largest
 
+# %% [markdown] tags=["check"]
+# The numbers have 64<!--= torch.finfo(inputs[0].dtype).bits --> bits.
+
 # %% [markdown]
-# The numbers have 64<!--= torch.finfo(inputs[0].dtype).bits --> bits, and nothing but
-# rounding<!--= "rounding" if max(largest.values()) < 1e-12 else "a mistake" --> tells the two apart. Left out are
-# inference without gradients, `is_causal`, and queries that may see nothing: there the package differs from PyTorch on
-# purpose. The last is shown [below, with what hides it](#what-hides-a-mistake), the others in [the museum,
-# on masks](../museum/masks.py#is-causal-is-a-hint).
-#
-# ([One option for keys and values](../learn/cross.py) is often misread: `add_bias_kv` adds no bias to the keys, it
-# appends a key.)
-#
 # ## What hides a mistake
 #
 # **Biases of zero.** Here is a copy that forgets all biases, compared with the layer as it was made, and again after
-# its biases were filled. Below, the largest gradient of each new bias. Only the key's is zero, up to rounding.
+# its biases were filled.
 
 # %%
 zero = {n: p * 0 if "bias" in n else p for n, p in state.items()}
@@ -589,8 +597,9 @@ forgetful, _ = multi_head(query, key, value, allowed, zero)
 new_output, _ = untrained(query, key, value, attn_mask=blocked)
 as_made, filled = gap(forgetful, new_output), gap(forgetful, their_output)
 print(f"as made: {as_made:.1g}   filled: {filled:.2f}")
-assert as_made < 1e-5 < 1 < filled
 
+# %% tags=["check"]
+assert as_made < 1e-5 < 1 < filled
 biases = [untrained.in_proj_bias, untrained.out_proj.bias]
 packed_grad, last = torch.autograd.grad(new_output.square().mean(), biases)
 parts = *packed_grad.chunk(3), last
@@ -610,6 +619,8 @@ rolled_average = rolled_weights.mean(dim=1)
 print(f"averaged weights:     {gap(rolled_average, their_average):.1g}")
 print(f"weights of each head: {gap(rolled_weights, their_weights):.2f}")
 print(f"context:              {gap(rolled_context, context):.2f}")
+
+# %% tags=["check"]
 assert gap(rolled_average, their_average) < 1e-6
 assert gap(rolled_context, rolled_weights @ v) < 1e-6
 assert gap(rolled_context, context) > 0.1
@@ -620,7 +631,7 @@ assert gap(rolled_context, context) > 0.1
 # first axis for the tokens and lets sequences attend to one another; weights that are read in training, where *dropout*
 # sets some to zero and enlarges the others:
 
-# %%
+# %% tags=["hide-input"]
 torch.manual_seed(9)
 inverted, _ = theirs(
     query, key, value, attn_mask=allowed
@@ -656,7 +667,7 @@ print(f"rows sum to {sums.min():.2f} up to {sums.max():.2f}")
 # four<!--= inverted.isfinite().all(dim=-1)[0].sum() --> queries see the future alone, and look like any result.
 # ([Masks](masks.py) has the whole table.) A floating mask, in both layers, is *added* to the scores:
 
-# %%
+# %% tags=["check"]
 additive = masks.additive_from_allowed(allowed)  # zero, or minus infinity
 for layer in (theirs, ours):
     added, _ = layer(query, key, value, attn_mask=additive)
@@ -698,9 +709,11 @@ def broken_merge(context):
 
 
 broken, seen = multi_head(query, key, value, allowed, state, broken_merge)
-assert broken.shape == output.shape
 right, wrong = gap(output, their_output), gap(broken, their_output)
 print(f"right: {right:.1g}   broken: {wrong:.2f}")
+
+# %% tags=["check"]
+assert broken.shape == output.shape
 assert right < 1e-5 < 1 < wrong
 
 # %% [markdown]
@@ -716,7 +729,9 @@ assert right < 1e-5 < 1 < wrong
 # %% tags=["hide-input"]
 #| alt: A heat map of the absolute difference from PyTorch's output for the layer that merges without transposing, a row
 #|   for each query and a column for each output feature. Differences fill
-#|   every<!--= ((broken - their_output)[0].abs() > 0.1).any(dim=1).all() --> row.
+#|   every row<!--= "every row" if ((broken - their_output)[0].abs() > 0.1).any(dim=1).all() else "one row" -->.
+#| caption: How far the output is off for each query and output feature, merged without transposing: every row is
+#|   wrong<!--= "every row is wrong" if ((broken - their_output)[0].abs() > 0.1).any(dim=1).all() else "one is" -->.
 title = "Absolute difference from PyTorch's output"
 figure = plot.heatmap((broken - their_output)[0].abs(), title=title)
 figure.axes[0].set_xlabel("output features")
@@ -725,22 +740,16 @@ figure
 # %% [markdown]
 # The check without a reference catches it too:
 
-# %%
-assert not torch.equal(reach(broken_merge), allowed)
-
 # %% tags=["hide-input"]
-#| alt: Two maps of whose value moves which query's output. On the left a staircase, each query moved by one key more
-#|   than the one before. On the right, merged without transposing, the staircase is gone, and the second query is moved
-#|   by every key<!--= reach(broken_merge)[1].all() -->.
-figure = plot.mask(
-    {
-        "right": reach(merge),
-        "merged without transposing": reach(broken_merge),
-    },
-    title="Whose value moves whose output?",
-)
-figure.axes[2].set_yticks([0.25, 0.75], labels=["still ×", "moved"])
-figure
+#| caption: Whose value moves whose output? Merged right, the mask comes out<!--= "the mask comes out" if
+#|   torch.equal(reach(merge), allowed) and not torch.equal(reach(broken_merge), allowed) else "something else" -->;
+#|   merged without transposing, the second query is moved by every key<!--= "every key" if reach(broken_merge)[1].all()
+#|   else "some keys" -->.
+whose = {
+    "merged right": reach(merge),
+    "without transposing": reach(broken_merge),
+}
+plot.grid(whose, queries=range(queries), keys=range(keys))
 
 # %% [markdown]
 # The first query may see three<!--= allowed[0].sum() --> keys, and the broken layer shows it five<!--=
