@@ -1,7 +1,5 @@
 """Whether a formula holds, and whether its check proves anything."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from itertools import pairwise

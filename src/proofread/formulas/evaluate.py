@@ -1,7 +1,5 @@
 """What a formula's tree says, computed with torch."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable

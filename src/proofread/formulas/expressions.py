@@ -1,7 +1,5 @@
 """What has a value in formulas: terms, factors, functions, sums; and what is true or false of it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Where mathematics stands in Markdown, and what its author says about it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

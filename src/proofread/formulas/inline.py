@@ -1,7 +1,5 @@
 """Inline mathematics: whether a displayed formula of its page says the same."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Sequence
 

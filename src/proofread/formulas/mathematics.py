@@ -11,8 +11,6 @@ number (``\tag{7.2}``), ``span.math-tag`` and the anchor ``eq-7.2``. Style them,
     .math-display math { flex: 1 }
 """
 
-from __future__ import annotations
-
 import html
 import json
 import re
@@ -29,8 +27,6 @@ from pathlib import Path
 from ..formulas import spans
 from ..keep.files import digest, seal, unsealed, write
 
-__all__ = ["MathError", "converted", "keep", "prepare", "render", "to_mathml", "to_mathml_many"]
-
 _Formula = tuple[str, bool]  # TeX, and whether it is displayed
 
 _CUT = "<!--cut-->"
@@ -46,7 +42,7 @@ _INVISIBLE = re.compile(
 # What brackets around it must grow with.
 _TALL = {"mfrac", "msqrt", "mtable", "munder", "mover", "munderover"}
 _KEPT = 5000
-_memo: dict[_Formula, str | MathError] = {}
+_memo: dict[_Formula, "str | MathError"] = {}
 _kept: dict[_Formula, str] = {}
 _file: Path | None = None
 
@@ -89,17 +85,8 @@ def to_mathml(tex: str, *, display: bool) -> str:
     Raises:
         MathError: It is not TeX that pandoc reads, or pandoc would lose a part of it.
     """
-    return to_mathml_many([(tex, display)])[0]
-
-
-def to_mathml_many(formulas: Sequence[_Formula]) -> list[str]:
-    """Convert pairs of TeX and `display` to MathML, those not seen before in one run of pandoc.
-
-    Raises:
-        MathError: One of them is not TeX that pandoc reads, or pandoc would lose a part of it.
-    """
-    _convert(formulas)
-    return [_found(pair) for pair in formulas]
+    _convert([(tex, display)])
+    return _found((tex, display))
 
 
 def converted() -> list[str]:

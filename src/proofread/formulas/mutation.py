@@ -1,7 +1,5 @@
 """Formulas with one mistake in them: a check is worth what it catches of these."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

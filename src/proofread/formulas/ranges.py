@@ -1,7 +1,5 @@
 """The indices of a formula: which values they take, and for which its conditions hold."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """The names of a formula: what `where` binds, over what the page has."""
 
-from __future__ import annotations
-
 import ast
 import builtins
 import math

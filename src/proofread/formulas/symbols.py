@@ -1,7 +1,5 @@
 """Names in formulas, with what stands below and above them, and lists."""
 
-from __future__ import annotations
-
 import dataclasses
 import keyword
 import re

@@ -1,7 +1,5 @@
 """LaTeX cut into tokens: its numbers, names, words, relations and commands."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
