@@ -17,7 +17,7 @@ from typing import Any
 from . import settings as config
 from .checks import machines, mutate
 from .checks.check import check, project_pages
-from .checks.checked import Checked, Report
+from .checks.checked import Checked, Report, count
 from .checks.findings import BROKEN, KINDS, Finding, listed
 from .checks.fix import fixes
 from .checks.progress import shown
@@ -276,15 +276,14 @@ def _check(options: argparse.Namespace) -> int:
     report = compared.report if compared else _report(options, mutants=options.mutants, programs=True)
     findings = (compared or report).findings
     if options.json:
-        told = _as_json(report) | {"findings": list(map(asdict, findings))}
+        told: dict[str, Any] = {"pages": list(map(_as_json, report.pages)), "findings": list(map(asdict, findings))}
         if compared:
-            told |= {"machines": compared.machines, "moves": list(map(asdict, compared.moves))}
-            told["prints"] = compared.prints
+            moves = list(map(asdict, compared.moves))
+            told |= {"machines": compared.machines, "moves": moves, "prints": compared.prints}
         print(json.dumps(told, indent=1))
     else:
         _tell(findings)
-    if options.waivers and not options.json:
-        for checked in report.pages:
+        for checked in report.pages if options.waivers else ():
             for line, reason in _waived(checked):
                 print(f"{checked.page.path}:{line}: waived: {reason}")
     print(compared or report, file=sys.stderr)
@@ -382,8 +381,7 @@ def _export(options: argparse.Namespace) -> int:
 
 
 def _cache(options: argparse.Namespace) -> int:
-    project = _project()
-    cache = Cache(project / Settings.load(project).cache)
+    cache = Cache(_project() / Settings.load(_project()).cache)
     entries = list(cache.entries())
     if options.action == "prune":
         dropped = [entry for entry in entries if options.all or entry.stale]
@@ -395,8 +393,8 @@ def _cache(options: argparse.Namespace) -> int:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.kept))
         state = f"stale: {entry.stale}" if entry.stale else "current"
         print(f"{when}  {entry.size / 1e3:6.0f} kB  ran {entry.seconds:5.1f} s  {entry.page}  {state}")
-    runs, size = len(entries), sum(entry.size for entry in entries)
-    print(f"{runs} run{'s' * (runs != 1)}, {size / 1e6:.1f} MB, in {cache.directory}")
+    size = sum(entry.size for entry in entries)
+    print(f"{count(len(entries), 'run')}, {size / 1e6:.1f} MB, in {cache.directory}")
     return 0
 
 
@@ -411,16 +409,12 @@ def _waived(checked: Checked) -> list[tuple[int, str]]:
     return sorted(figures + formulas)
 
 
-def _as_json(report: Report) -> dict[str, Any]:
-    pages = [
-        {
-            "path": checked.page.path,
-            "why": checked.why,
-            "seconds": round(checked.seconds, 2),
-            "figures": sum(len(text.asked) for text in checked.texts),
-            "formulas": sum(formula.unchecked is None for text in checked.texts for formula in text.formulas),
-            "waived": [{"line": line, "reason": reason} for line, reason in _waived(checked)],
-        }
-        for checked in report.pages
-    ]
-    return {"pages": pages}
+def _as_json(checked: Checked) -> dict[str, Any]:
+    return {
+        "path": checked.page.path,
+        "why": checked.why,
+        "seconds": round(checked.seconds, 2),
+        "figures": sum(len(text.asked) for text in checked.texts),
+        "formulas": sum(formula.unchecked is None for text in checked.texts for formula in text.formulas),
+        "waived": [{"line": line, "reason": reason} for line, reason in _waived(checked)],
+    }

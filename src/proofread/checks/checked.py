@@ -95,7 +95,7 @@ class Checked:
             if cell.is_code:
                 named.append((cell.line, cell_subject(place, cell), place in self.code))
             if has_snippet(cell):
-                named.append((cell.line, snippet_subject(place, cell), place in self.snippets))
+                named.append((cell.line, cell_subject(place, cell, "snippet"), place in self.snippets))
         for text in self.texts:
             for figure in text.asked:
                 reached = figure in text.values or figure in text.errors
@@ -232,14 +232,9 @@ def has_snippet(cell: Cell) -> bool:
     return cell.is_code and not {"remove-cell", NO_SNIPPET} & set(cell.tags)
 
 
-def snippet_subject(place: int, cell: Cell) -> str:
-    """The name of the test of a cell's program."""
-    return f"{cell.line} snippet {place + 1}"
-
-
-def cell_subject(place: int, cell: Cell) -> str:
-    """The name of a cell's test."""
-    return f"{cell.line} cell {place + 1}"
+def cell_subject(place: int, cell: Cell, what: str = "cell") -> str:
+    """The name of the test of a cell, or of its program, which is called snippet."""
+    return f"{cell.line} {what} {place + 1}"
 
 
 def claim_subject(text: Text, figure: Figure) -> str:

@@ -59,21 +59,14 @@ _REFERENCE = re.compile(
     r"\d[\d.]*(?:(?:,|\s+and)\s+\d[\d.]*)*|\b\d+-bit\b"
 )
 _EXISTS = """
-import importlib, json, sys, warnings
+import json, pkgutil, sys, warnings
 warnings.simplefilter("ignore")
 def there(name):
-    parts = name.split(".")
-    for end in range(len(parts), 0, -1):
-        try:
-            found = importlib.import_module(".".join(parts[:end]))
-        except ImportError:
-            continue
-        for part in parts[end:]:
-            if not hasattr(found, part):
-                return False
-            found = getattr(found, part)
-        return True
-    return False
+    try:
+        pkgutil.resolve_name(name)
+    except (ImportError, AttributeError):
+        return False
+    return True
 print(json.dumps([name for name in json.load(sys.stdin) if not there(name)]))
 """
 

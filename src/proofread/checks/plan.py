@@ -11,7 +11,7 @@ from ..runs.cache import Cache
 from ..runs.server import attempt
 from ..runs.steps import Limits, Outcome, Step
 from ..settings import Settings
-from .checked import Checked, Progress, Text, Told, cell_subject, has_snippet, snippet_subject
+from .checked import Checked, Progress, Text, Told, cell_subject, has_snippet
 from .findings import Finding
 
 SECONDS = re.compile(r"\d+(\.\d+)?")
@@ -99,7 +99,7 @@ def try_programs(pages: Sequence[Checked], settings: Settings, kept: Cache | Non
         progress(Told("programs", number + 1, len(every), f"{checked.page.path}, cell {index + 1}"))
         if wrong := disagreement(snippet, ran, settings.packages):
             message = f"cell {index + 1}: {form}, its program {wrong[0]}; {SNIPPET_REMEDY}"
-            subject = snippet_subject(index, cell)
+            subject = cell_subject(index, cell, "snippet")
             checked.findings.append(Finding(checked.page.path, cell.line, message, wrong[1], "snippet", subject))
         elif kept:
             done[checked.page.path].append(kept.trial(trial, snippet, settings.packages))

@@ -94,12 +94,7 @@ def _machine() -> Machine:
 
 
 def attempt(
-    connection: Connection,
-    trials: Sequence[Trial],
-    packages: Sequence[str],
-    workers: int,
-    folder: str,
-    limits: Limits,
+    connection: Connection, trials: Sequence[Trial], packages: Sequence[str], workers: int, folder: str, limits: Limits
 ) -> None:
     """Run programs, and send the place and the result of each, and at last None."""
     guard(connection.close, folder)
