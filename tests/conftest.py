@@ -1,4 +1,4 @@
-"""What tests share: seeds, threads, hypothesis's profile, the GPU mark, ways to be a user without hooks and alone."""
+"""What tests share: seeds, threads, hypothesis's profile, the GPU mark, the site, a user without hooks and alone."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from filelock import FileLock
 from hypothesis import settings
 
 from proofread.programs import Snippet, disagreement
 from proofread.programs.trial import Ran, Trial
+
+ROOT = Path(__file__).parents[1]
 
 # derandomize: a run that fails on a machine of CI fails on every machine. More examples: --hypothesis-profile=thorough.
 settings.register_profile("default", max_examples=50, deadline=None, derandomize=True)
@@ -53,6 +56,24 @@ def unhooked() -> Iterator[None]:
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """The site, built by the first worker that needs it; the others wait. SITE names one that is built already."""
+    if given := os.environ.get("SITE"):
+        return Path(given)
+    temporary = tmp_path_factory.getbasetemp()
+    shared = temporary if worker_id == "master" else temporary.parent
+    folder = shared / "site-in-browser"
+    with FileLock(f"{folder}.lock"):
+        if not folder.exists():
+            part = folder.with_suffix(".part")
+            command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(part)]
+            built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+            assert built.returncode == 0, built.stderr
+            part.rename(folder)
+    return folder
 
 
 _ALONE = """

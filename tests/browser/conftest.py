@@ -1,26 +1,21 @@
-"""The site in a real browser: it is built once, served from this machine, and opened in Debian's Chromium."""
+"""The site in a real browser: built once, for all tests, it is served from this machine, and opened in Chromium."""
 
 from __future__ import annotations
 
 import functools
 import http.server
 import importlib.util
-import os
 import shutil
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from filelock import FileLock
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-ROOT = Path(__file__).parents[2]
 # The system's own browser: what a driver would download is another one. It asks nobody for anything by itself.
 QUIET = [
     "--no-sandbox",
@@ -45,24 +40,6 @@ def _serve(folder: Path) -> Iterator[str]:
     server.shutdown()
     server.server_close()
     thread.join()
-
-
-@pytest.fixture(scope="session")
-def site(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
-    """The site, built by the first worker that needs it; the others wait. SITE names one that is built already."""
-    if given := os.environ.get("SITE"):
-        return Path(given)
-    temporary = tmp_path_factory.getbasetemp()
-    shared = temporary if worker_id == "master" else temporary.parent
-    folder = shared / "site-in-browser"
-    with FileLock(f"{folder}.lock"):
-        if not folder.exists():
-            part = folder.with_suffix(".part")
-            command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(part)]
-            built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-            assert built.returncode == 0, built.stderr
-            part.rename(folder)
-    return folder
 
 
 @pytest.fixture(scope="session")
