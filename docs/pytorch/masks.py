@@ -594,7 +594,7 @@ print(probes.sees_the_future(moved, x))
 # %% [markdown]
 # The probe returns `None` if all is well, and otherwise what it saw. It enlarges the inputs a hundredfold and looks at
 # the gradients, too. A leak that stays within rounding even then goes unseen by
-# [`sees_the_future`](../reference/index.md#unmasked.probes.sees_the_future).
+# [`sees_the_future`](../reference/probes.md#unmasked.probes.sees_the_future).
 
 # %% [markdown] tags=["check"]
 # The test by hand, on two modules that are right (eager, which holds the table of weights, and fused, PyTorch's faster
