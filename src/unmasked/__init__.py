@@ -14,6 +14,7 @@ from unmasked.functional import (
     self_attention,
 )
 from unmasked.multihead import MultiheadAttention
+from unmasked.viewer import show
 
 __all__ = [
     "Attention",
@@ -36,5 +37,6 @@ __all__ = [
     "probes",
     "scaled_dot_product_attention",
     "self_attention",
+    "show",
     "trace",
 ]
