@@ -1,0 +1,232 @@
+"""A hook of the site: where it belongs, and how it is found elsewhere.
+
+Each page says what it is about. Where the environment names a repository, the reference links to its source; where it
+names the address of the site, there is a picture for those who share a page.
+"""
+
+import ast
+import re
+from html import escape, unescape
+from pathlib import Path
+from typing import Any, Literal
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.pages import Page
+
+PICTURE = "assets/social.png"
+REFERENCE = "reference/"
+ENOUGH = 70  # letters of a description
+_FIRST = re.compile(r"<p>(.*?)</p>", re.DOTALL)
+_SENTENCE = re.compile(r"\S.*?(?:[.?!](?=\s|$)|$)")
+_HEADING = re.compile(
+    r'<h(?P<level>\d) id="(?P<name>unmasked\.[\w.]+)" class="doc doc-heading">.*?</h(?P=level)>',
+    re.DOTALL,
+)
+_DEFINED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_served = False
+
+
+def on_startup(
+    *, command: Literal["build", "gh-deploy", "serve"], dirty: bool
+) -> None:
+    """Remember whether the site is only looked at, on this machine."""
+    global _served
+    _served = command == "serve"
+
+
+def about(html: str, title: str) -> str:
+    """What a page is about: what it says first, a sentence or more; after its title, where that asks a question."""
+    body = html.partition("</h1>")[2] or html
+    found = _FIRST.search(body)
+    text = unescape(re.sub(r"<[^>]*>", "", found[1])) if found else ""
+    told = title if title.endswith("?") else ""
+    for sentence in _SENTENCE.findall(" ".join(text.split())):
+        if len(told) >= ENOUGH:
+            break
+        told = f"{told} {sentence}".strip()
+    return told
+
+
+def place(name: str, sources: Path) -> tuple[Path, int, int] | None:
+    """The file and the lines where a name of a package is defined; None where it is made otherwise.
+
+    Args:
+        name: The name with its modules, such as "unmasked.masks.causal".
+        sources: The folder of the package's folder.
+    """
+    parts = name.split(".")
+    for length in range(len(parts), 0, -1):
+        base = sources.joinpath(*parts[:length])
+        file = next(
+            (
+                each
+                for each in (base.with_suffix(".py"), base / "__init__.py")
+                if each.exists()
+            ),
+            None,
+        )
+        if file:
+            break
+    else:
+        return None
+    text, rest = file.read_text(encoding="utf-8"), parts[length:]
+    body: list[ast.stmt] = ast.parse(text).body
+    if not rest:
+        return file, 1, len(text.splitlines())
+    for depth, part in enumerate(rest):
+        node = next(
+            (
+                each
+                for each in body
+                if isinstance(each, _DEFINED) and each.name == part
+            ),
+            None,
+        )
+        if node is None:
+            # What a package offers may stand in one of its modules.
+            given = (
+                each.module
+                for each in body
+                if isinstance(each, ast.ImportFrom)
+                if each.module
+                for alias in each.names
+                if alias.name == part
+            )
+            module = None if depth else next(given, None)
+            return (
+                place(".".join([module, *rest]), sources) if module else None
+            )
+        body = node.body
+    first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+    return file, first, node.end_lineno or first
+
+
+def linked(html: str, root: Path, blob: str) -> str:
+    """The reference with a link to the source below each heading."""
+
+    def link(heading: re.Match[str]) -> str:
+        found = place(heading["name"], root / "src")
+        if found is None:
+            return heading[0]
+        file, first, last = found
+        address = (
+            f"{blob}/{file.relative_to(root).as_posix()}#L{first}-L{last}"
+        )
+        told = f'<a href="{address}" aria-label="Source of {heading["name"]}">Source</a>'
+        return f'{heading[0]}\n<p class="source" data-search-exclude="true">{told}</p>'
+
+    return _HEADING.sub(link, html)
+
+
+def on_page_content(
+    html: str, *, page: Page, config: MkDocsConfig, **_: Any
+) -> str:
+    """Say what the page is about, unless it says so itself, and link the reference to its source."""
+    page.meta.setdefault("description", escape(about(html, page.title or "")))
+    if not config.repo_url or not page.file.src_uri.startswith(REFERENCE):
+        return html
+    root = Path(config.config_file_path).parent
+    return linked(
+        html,
+        root,
+        f"{config.repo_url.rstrip('/')}/blob/{config.extra['revision']}",
+    )
+
+
+def on_post_build(*, config: MkDocsConfig) -> None:
+    """Draw the picture, where the address of the site is known: it must be named in full."""
+    if config.site_url and not _served:
+        draw(Path(config.site_dir, PICTURE), config.site_name)
+
+
+def draw(file: Path, name: str) -> None:
+    """The name of the site, and what the word ship takes from the others of a sentence."""
+    import matplotlib.pyplot as plt
+    from matplotlib.patches import PathPatch
+    from matplotlib.path import Path as Curve
+
+    from unmasked import self_attention
+    from unmasked.embeddings import ship_vectors
+
+    words = [
+        "i",
+        "must",
+        "go",
+        "back",
+        "to",
+        "my",
+        "ship",
+        "and",
+        "to",
+        "my",
+        "crew",
+    ]
+    ship, crew = words.index("ship"), words.index("crew")
+    weights = (
+        self_attention(ship_vectors().lookup(words)).weights[ship].tolist()
+    )
+    widths = [len(word) + 2.2 for word in words]
+    centers = [
+        sum(widths[:place]) + width / 2 for place, width in enumerate(widths)
+    ]
+    with plt.rc_context(
+        {"font.family": "serif", "font.serif": ["DejaVu Serif"]}
+    ):
+        figure = plt.figure(figsize=(12, 6.3), dpi=100, facecolor="#fffdf8")
+        axes = figure.add_axes((0.04, 0.04, 0.92, 0.62))
+        axes.set(xlim=(0, sum(widths)), ylim=(-3, 13))
+        axes.axis("off")
+        for place, (word, weight) in enumerate(
+            zip(words, weights, strict=True)
+        ):
+            color = (
+                "#0b6169"
+                if place == ship
+                else "#a2470a"
+                if place == crew
+                else "#1d2b2e"
+            )
+            axes.text(
+                centers[place], 0, word, ha="center", size=24, color=color
+            )
+            axes.text(
+                centers[place],
+                -2,
+                f"{weight:.0%}",
+                ha="center",
+                size=16,
+                color="#50605f",
+            )
+            if place != ship:
+                top = 5 + 0.42 * abs(centers[place] - centers[ship])
+                points = [
+                    (centers[ship], 2),
+                    (centers[ship], top),
+                    (centers[place], top),
+                    (centers[place], 2),
+                ]
+                curve = Curve(
+                    points,
+                    [Curve.MOVETO, Curve.CURVE4, Curve.CURVE4, Curve.CURVE4],
+                )
+                line = "#d9652b" if place == crew else "#0b8089"
+                axes.add_patch(
+                    PathPatch(
+                        curve,
+                        fill=False,
+                        edgecolor=line,
+                        linewidth=90 * weight,
+                        alpha=0.75,
+                    )
+                )
+        figure.text(0.05, 0.83, name, size=52, weight="bold", color="#1d2b2e")
+        figure.text(
+            0.052,
+            0.74,
+            "Attention in PyTorch, on pages that are checked by running them",
+            size=23,
+            color="#50605f",
+        )
+        file.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(file, metadata={"Software": None})
+        plt.close(figure)
