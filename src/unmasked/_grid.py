@@ -10,6 +10,7 @@ from html import escape
 __all__ = ["Grid"]
 
 # Half transparent: the page's colour shines through, light or dark, and its text can be read on all of them.
+_BLOCKED = "×"
 _POSITIVE, _NEGATIVE, _STRONGEST = "42,163,173", "224,138,60", 0.55
 
 
@@ -23,8 +24,8 @@ class Grid:
         panels: The matrices under their titles, row by row; whole numbers are written without decimals.
         rows: The names of the rows.
         columns: The names of the columns.
-        attention: Whether rows are queries and columns are keys. The axes then say so, a zero stays unprinted, and
-            a truth value says who may see whom.
+        allowed: For each matrix, where its numbers are shown; other cells are hatched. None shows all.
+        axes: What the rows are and what the columns are, for the corner.
     """
 
     title: str
@@ -32,14 +33,15 @@ class Grid:
     panels: Sequence[tuple[str, Sequence[Sequence[float | int]]]]
     rows: Sequence[str]
     columns: Sequence[str]
-    attention: bool = False
+    allowed: Sequence[Sequence[Sequence[bool]]] | None = None
+    axes: tuple[str, str] | None = None
 
     def __str__(self) -> str:
         lines = [self._caption]
-        for title, matrix in self.panels:
+        for (title, _), matrix in zip(self.panels, self._written, strict=True):
             cells = [
-                ["queries \\ keys" if self.attention else "", *self.columns],
-                *([name, *map(_write, row)] for name, row in zip(self.rows, matrix, strict=True)),
+                [" / ".join(self.axes or ()), *self.columns],
+                *([name, *row] for name, row in zip(self.rows, matrix, strict=True)),
             ]
             widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
             lines += [title] * bool(title)
@@ -53,17 +55,32 @@ class Grid:
         largest = float(max(values, default=0)) or 1.0
         head = "".join(f'<th scope="col">{escape(name)}</th>' for name in self.columns)
         panels = []
-        for title, matrix in self.panels:
+        for (title, matrix), texts in zip(self.panels, self._written, strict=True):
+            cells = [
+                "".join(_cell(value, text, largest) for value, text in zip(row, line, strict=True))
+                for row, line in zip(matrix, texts, strict=True)
+            ]
             body = "".join(
-                f'<tr><th scope="row">{escape(name)}</th>{"".join(_cell(v, largest, self.attention) for v in row)}</tr>'
-                for name, row in zip(self.rows, matrix, strict=True)
+                f'<tr><th scope="row">{escape(name)}</th>{row}</tr>' for name, row in zip(self.rows, cells, strict=True)
             )
             above = f"{self.title} {title}".strip() if title else self._caption
-            corner = '<td class="axes">queries ↓ keys →</td>' if self.attention else "<td></td>"
-            top = f"<thead><tr>{corner}{head}</tr></thead>"
+            corner = f"{escape(self.axes[0])} ↓<br>{escape(self.axes[1])} →" if self.axes else ""
+            top = f'<thead><tr><td class="axes">{corner}</td>{head}</tr></thead>'
             panels.append(f'<table class="tensor"><caption>{escape(above)}</caption>{top}<tbody>{body}</tbody></table>')
         inside, group = "".join(panels), f' role="group" aria-label="{escape(self._caption)}"'
         return f'<style>{_STYLE}</style><div class="tensors"{group * (len(panels) > 1)}>{inside}</div>'
+
+    @property
+    def _written(self) -> list[list[list[str]]]:
+        """What stands in the cells of each panel."""
+        plain = self.axes != ("queries", "keys")
+        texts = [
+            [[_write(value) if plain or value else "" for value in row] for row in matrix] for _, matrix in self.panels
+        ]
+        for matrix, allowed in zip(texts, self.allowed or [], strict=False):
+            for row, line in zip(matrix, allowed, strict=True):
+                row[:] = [text if shown else _BLOCKED for text, shown in zip(row, line, strict=True)]
+        return texts
 
     @property
     def _caption(self) -> str:
@@ -79,22 +96,20 @@ _STYLE = (
     "white-space:nowrap}"
     "table.tensor td{padding:.25em .35em;min-width:2.2em;text-align:right;font-variant-numeric:tabular-nums;border:0;"
     "border-radius:2px}"
-    "table.tensor td.axes{font-size:.6rem;opacity:.8;text-align:left;white-space:normal}"
+    "table.tensor td.axes{text-align:left;opacity:.8;white-space:nowrap}"
     "table.tensor td.blocked{background:"
-    "repeating-linear-gradient(45deg,rgba(128,128,128,.4) 0 1px,transparent 1px 5px)}"
-    "table.tensor td span{position:absolute;clip-path:inset(50%);width:1px;height:1px;overflow:hidden}"
+    "repeating-linear-gradient(45deg,rgba(128,128,128,.5) 0 1px,transparent 1px 6px)}"
     "table.tensor tbody tr:hover>*{outline:1px solid rgba(128,128,128,.5)}"
 )
 
 
-def _cell(value: float | int, largest: float, attention: bool) -> str:
-    if attention and isinstance(value, bool):
-        if not value:
-            return '<td class="blocked"><span>blocked</span></td>'
-        return f'<td style="background:rgba({_POSITIVE},{_STRONGEST})"><span>sees</span></td>'
+def _cell(value: float | int, written: str, largest: float) -> str:
+    if written == _BLOCKED:
+        return '<td class="blocked" aria-label="blocked"></td>'
+    if isinstance(value, bool):
+        return f'<td style="background:rgba({_POSITIVE},{_STRONGEST})" aria-label="allowed"></td>'
     strength = _STRONGEST * min(1.0, abs(value) / largest) if math.isfinite(value) else 0.0
     colour = f"rgba({_NEGATIVE if value < 0 else _POSITIVE},{strength:.3f})"
-    written = "" if attention and value == 0 else _write(value)
     return f'<td style="background:{colour}">{written}</td>'
 
 

@@ -84,6 +84,8 @@ def grid(
     columns: Labels = None,
     queries: Sequence[object] | None = None,
     keys: Sequence[object] | None = None,
+    allowed: Matrices | None = None,
+    axes: tuple[str, str] | None = None,
 ) -> Grid:
     """A small tensor as coloured cells that keep their digits: the stronger the colour, the larger the number.
 
@@ -93,16 +95,19 @@ def grid(
         name: What the numbers are.
         rows: The names of the rows; by default their places.
         columns: The names of the columns.
-        queries: The names of the rows of attention weights, or of a boolean mask. The axes then say that rows are
-            queries and columns are keys; zeros stay unprinted, what a mask allows is filled and what it blocks hatched.
+        queries: The names of the rows of attention weights or of a boolean mask. The axes then say that rows are
+            queries and columns are keys, zeros stay unprinted, a mask is filled where it allows, hatched where it blocks.
         keys: The names of the columns beside `queries`; by default the same names, where the matrix is square.
+        allowed: Boolean, of the shape of `values` or (rows, columns) for all of them, True where a number is shown;
+            other cells are hatched. Or several, under the titles of `values`.
+        axes: What the rows are and what the columns are, such as ("queries", "keys").
 
     Returns:
         What a notebook shows as HTML, and prints as digits.
 
     Raises:
-        ValueError: There are no numbers or too many, names that are not as many as rows or columns, or names both of
-            rows or columns and of queries or keys.
+        ValueError: There are no numbers or too many, names that are not as many as rows or columns, names both of
+            rows or columns and of queries or keys, an `allowed` that is not boolean or has another shape or titles.
 
     Examples:
         >>> grid(torch.tensor([[1.0, -0.5]]), "scores")
@@ -130,12 +135,26 @@ def grid(
     if attention:
         rows = None if queries is None else [str(name) for name in queries]
         columns = rows if keys is None and height == width else None if keys is None else [str(name) for name in keys]
+        axes = ("queries", "keys")
+        boolean = all(tensor.dtype == torch.bool for tensor in given.values())
+        allowed = given if allowed is None and boolean else allowed
     named = ("queries", "keys") if attention else ("rows", "columns")
     for axis, names, size in zip(named, (rows, columns), (height, width), strict=True):
         if names is not None and len(names) != size:
             raise ValueError(f"{axis} has {len(names)} names, but values is {shape}: pass {size}")
-    panels = []
+    masks = dict.fromkeys(given, allowed) if allowed is None or isinstance(allowed, Tensor) else dict(allowed)
+    if masks.keys() != given.keys():
+        raise ValueError(f"allowed has the titles {list(masks)}, expected those of values, {list(given)}")
+    panels, shown = [], []
     for title, tensor in given.items():
+        mask = masks[title]
+        if mask is not None and (mask.dtype != torch.bool or mask.shape not in (shape, (height, width))):
+            raise ValueError(
+                f"allowed is {mask.dtype} of shape {tuple(mask.shape)}, expected torch.bool of {(height, width)}, "
+                "True where a number is to be shown"
+            )
+        cells = torch.ones(height, width, dtype=torch.bool) if mask is None else mask.cpu()
+        cells = cells.expand(*outer, height, width)
         matrices = tensor.detach().cpu().reshape(*outer, height, width)
         if matrices.dtype != torch.bool or not attention:
             matrices = matrices.double() if matrices.is_floating_point() else matrices.long()
@@ -143,8 +162,10 @@ def grid(
             panels.append(
                 (f"{title} [{', '.join(map(str, place))}]".lstrip() if place else title, matrices[place].tolist())
             )
+            shown.append(cells[place].tolist())
     numbered = [list(map(str, range(size))) for size in (height, width)]
-    return Grid(name, shape, panels, rows or numbered[0], columns or numbered[1], attention)
+    cut = None if allowed is None else shown
+    return Grid(name, shape, panels, rows or numbered[0], columns or numbered[1], cut, axes)
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:

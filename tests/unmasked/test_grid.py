@@ -108,22 +108,54 @@ def test_gradients_integers_and_booleans_have_grids_too():
     assert str(plot.grid(torch.tensor([True]))) == "(1,)\n   0\n0  1"
 
 
+def test_what_a_mask_hides_is_hatched_and_the_corner_names_the_axes():
+    weights = torch.tensor([[1.0, 0.0], [0.25, 0.75]])
+    shown = plot.grid(weights, "weights", allowed=weights > 0, axes=("queries", "keys"))
+    assert str(shown).splitlines()[1:] == [
+        "queries / keys     0     1",
+        "             0  1.00     ×",
+        "             1  0.25  0.75",
+    ]
+    html = shown._repr_html_()
+    assert re.findall(r"<td style[^>]*>([^<]+)</td>", html) == ["1.00", "0.25", "0.75"]
+    assert html.count('<td class="blocked" aria-label="blocked"></td>') == 1
+    assert '<td class="axes">queries ↓<br>keys →</td>' in html
+
+    masks = {"one": weights > 0, "other": weights > 0.5}
+    shown = plot.grid({"one": weights, "other": weights}, allowed=masks)
+    assert [str(line).count("×") for line in str(shown).splitlines()] == [0, 0, 0, 1, 0, 0, 0, 1, 1]
+    stacked = plot.grid(torch.stack([weights, weights]), allowed=torch.stack([weights > 0, weights > 0.5]))
+    assert [str(line).count("×") for line in str(stacked).splitlines()] == [0, 0, 0, 1, 0, 0, 0, 1, 1]
+
+
+def test_masks_under_other_titles_are_refused():
+    with pytest.raises(ValueError, match=re.escape("allowed has the titles ['b'], expected those of values, ['a']")):
+        plot.grid({"a": torch.ones(2, 2)}, allowed={"b": torch.ones(2, 2, dtype=torch.bool)})
+
+
+@pytest.mark.parametrize("allowed", [torch.ones(2, 2), torch.ones(2, 3, dtype=torch.bool)])
+def test_a_grid_refuses_what_cannot_say_which_cells_are_allowed(allowed: torch.Tensor):
+    told = f"allowed is {allowed.dtype} of shape {tuple(allowed.shape)}, expected torch.bool of (2, 2), True where"
+    with pytest.raises(ValueError, match=re.escape(told)):
+        plot.grid(torch.ones(2, 2), allowed=allowed)
+
+
 def test_attention_says_that_rows_are_queries_and_leaves_zeros_unprinted():
     weights = torch.tensor([[1.0, 0.0], [0.25, 0.75]])
     shown = plot.grid(weights, "weights", queries=["my", "ship"])
-    assert str(shown).splitlines()[1].split() == ["queries", "\\", "keys", "my", "ship"]
+    assert str(shown).splitlines()[1].split() == ["queries", "/", "keys", "my", "ship"]
     html = shown._repr_html_()
-    assert '<td class="axes">queries ↓ keys →</td>' in html
+    assert '<td class="axes">queries ↓<br>keys →</td>' in html
     assert re.findall(r"<td style[^>]*>([^<]*)</td>", html) == ["1.00", "", "0.25", "0.75"]
     assert re.findall(r'<th scope="col"[^>]*>([^<]+)<', html) == ["my", "ship"]
-    assert 'class="axes"' not in plot.grid(weights, "weights", rows=["my", "ship"])._repr_html_()
+    assert 'class="axes">queries' not in plot.grid(weights, "weights", rows=["my", "ship"])._repr_html_()
 
 
 def test_a_mask_fills_what_it_allows_and_hatches_what_it_blocks():
     html = plot.grid(torch.ones(2, 3).tril(1).bool(), "mask", queries=range(2), keys=["a", "b", "c"])._repr_html_()
-    assert html.count("<span>sees</span></td>") == 5
-    assert html.count('<td class="blocked"><span>blocked</span></td>') == 1
-    assert str(plot.grid(torch.tensor([[True, False]]), queries=["a"])).splitlines()[-1].split() == ["a", "1", "0"]
+    assert html.count('aria-label="allowed"></td>') == 5
+    assert html.count('<td class="blocked" aria-label="blocked"></td>') == 1
+    assert str(plot.grid(torch.tensor([[True, False]]), queries=["a"])).splitlines()[-1].split() == ["a", "1", "×"]
 
 
 def test_the_two_axes_have_one_kind_of_name():

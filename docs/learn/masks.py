@@ -1,0 +1,352 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: py:percent
+# ---
+
+# %% [markdown]
+# # Who may see whom?
+#
+# **A mask says which words a word may look at<!--== "may look at" if causal[3, 0] and weights[3, 0] > 0 else "may not
+# look at" -->. What the mask hides gets a weight of exactly zero<!--== "exactly zero" if (weights[~causal] == 0).all()
+# else "a small number" -->.**
+
+# %% tags=["hide-input", "imports"]
+#| caption: A mask, and the weights under it. Rows are queries, columns are keys<!--= "Rows are queries, columns are
+#|   keys" if of_queries(weights) else "Rows are keys, columns are queries" -->. Hatched cells are hidden. *ship* may
+#|   not look at *your* and *order*<!--= "may not look at your and order" if [word for word, seen in zip(words,
+#|   causal[3]) if not seen] == ["your", "order"] else "may look at all" -->, which come later<!--= "which come later"
+#|   if words.index("your") > 3 else "which come earlier" -->.
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from unmasked import attention_scores, attention_weights, bypass_, masks, plot, self_attention
+from unmasked.embeddings import ship_vectors
+
+
+def of_queries(weights):
+    """Whether each row is the weights of one query: then rows add up to one, and columns do not."""
+    ones = torch.ones(len(weights))
+    return torch.allclose(weights.sum(1), ones) and not torch.allclose(weights.sum(0), torch.ones(weights.size(1)))
+
+
+words = ["we", "process", "and", "ship", "your", "order"]
+X = ship_vectors().lookup(words)
+causal = masks.causal(len(words))
+weights = self_attention(X, allowed=causal).weights
+
+axes = ("queries", "keys")
+plot.grid({"may look": causal, "weights": weights}, rows=words, columns=words, allowed=causal, axes=axes)
+
+# %% [markdown]
+# A language model learns by guessing the next word of sentences that people wrote. A model that can look at the next
+# word does not have to guess. Without a mask, training seems to go very well, and the model is useless.
+#
+# <div class="overview" data-here="masks"></div>
+#
+# ## Hiding the words that come later
+#
+# A mask is a table of yes and no. It has a row for each query and a column for each key<!--== "a row for each query and
+# a column for each key" if causal.shape == scores.shape and causal[5, 0] and not causal[0, 5] else "a column for each
+# query" -->, like the table of weights. `True` in row *ship* and column *we* says that *ship* may look at *we*<!--=
+# "True in row ship and column we says that ship may look at we" if causal[words.index("ship"), words.index("we")] and
+# weights[3, 0] > 0 else "False in row ship and column we says that ship may look at we" -->.
+#
+# The most common mask is the *causal* mask: each word may look at itself and at the words before it<!--== "may look at
+# itself and at the words before it" if mine[3].tolist() == [True] * 4 + [False] * 2 else "may look at the words after
+# it" -->. One comparison makes the whole table:
+
+# %%
+place = torch.arange(len(words))  # 0 1 2 3 4 5
+mine = place[:, None] >= place  # may look: the key is not later
+mine[words.index("ship")]
+
+# %% [markdown]
+# This is the row of *ship*. The first<!--= "first" if mine[3, 0] and not mine[3, -1] else "last" --> four<!--=
+# mine[3].sum() --> entries are `True`: *we*, *process*, *and*, and *ship* itself. Now give the mask to attention:
+
+# %%
+masked = self_attention(X, allowed=mine)
+weights_of_ship = masked.weights[words.index("ship")]
+weights_of_ship
+
+# %% tags=["check"]
+free = self_attention(X).weights
+torch.testing.assert_close(masked.weights, weights)
+assert torch.equal(mine, causal)
+
+# %% [markdown]
+# Without the mask, *ship* kept 78%<!--= free[3, 3] --> of its attention for itself, and gave *your* and *order*
+# 11%<!--= free[3, 4] + free[3, 5] --> together. With the mask those two<!--= (~causal[3]).sum() --> words get
+# nothing<!--= "nothing" if not weights_of_ship[4:].any() else "something" -->. The other words share the rest, so
+# *ship* now keeps 88%<!--= weights_of_ship[3] -->. The weights still sum to one<!--=
+# round(weights_of_ship.sum().item(), 5) -->.
+#
+# The first word can look only at itself<!--= "The first word can look only at itself" if mine[0].sum() == 1 and mine[0,
+# 0] else "The last word can look only at itself" -->, with a weight of 1.00<!--= masked.weights[0, 0] -->. The last
+# word sees the whole sentence<!--= "The last word sees the whole sentence" if mine[-1].all() else "The first word sees
+# the whole sentence" -->, so the mask changes nothing<!--= "nothing" if torch.allclose(masked.weights[-1], free[-1])
+# else "something" --> for it.
+#
+# ## What goes wrong without the mask
+#
+# Here is the smallest model that can cheat. It reads six<!--== places --> letters and guesses, at each place, the
+# letter that comes next. Training may choose the scores freely, one for each query and key. The letters are drawn at
+# random from eight<!--== letters -->. Nobody can guess them: one guess in eight<!--== letters --> is correct, by luck.
+
+# %% tags=["hide-input"]
+#| caption: The weights that the model learned. Rows are the places that guess, the queries; columns are the letters,
+#|   the keys<!--= "Rows are the places that guess, the queries; columns are the letters, the keys" if
+#|   of_queries(cheating) else "Rows are the letters, the keys; columns are the places that guess, the queries" -->.
+#|   Without a mask each place looks at the next letter<!--= "Without a mask each place looks at the next letter" if
+#|   cheating.argmax(-1).tolist() == [1, 2, 3, 4, 5] else "With a mask no place looks at the last letter" -->, which it
+#|   should guess.
+letters, places = 8, 6
+later = torch.ones(places, places, dtype=torch.bool).triu(1)
+
+
+def train(hidden):
+    """Train a model that guesses the next letter; weights, and shares of right guesses in training and in use."""
+    torch.manual_seed(0)
+    scores = torch.zeros(places, places, requires_grad=True)  # queries keys
+    guess = nn.Linear(letters, letters)
+    optimizer = torch.optim.Adam([scores, *guess.parameters()], lr=0.1)
+
+    def guesses(text, hidden):
+        weights = scores.masked_fill(hidden, -torch.inf).softmax(dim=-1)
+        return weights, guess(weights @ F.one_hot(text, letters).float())[:, :-1]  # nothing comes after the last
+
+    for _ in range(120):
+        text = torch.randint(letters, (64, places))
+        loss = F.cross_entropy(guesses(text, hidden)[1].flatten(0, 1), text[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    text = torch.randint(letters, (2000, places))
+    with torch.no_grad():
+        shares = [(guesses(text, each)[1].argmax(-1) == text[:, 1:]).double().mean().item() for each in (hidden, later)]
+        return guesses(text, hidden)[0][:-1], *shares
+
+
+cheating, cheats, writes = train(hidden=torch.zeros_like(later))
+honest, guessed, _ = train(hidden=later)
+learned = {"no mask": cheating, "causal mask": honest}
+numbers = [f"letter {number}" for number in range(1, places + 1)]
+seen = {"no mask": torch.ones(5, 6, dtype=torch.bool), "causal mask": ~later[:-1]}
+plot.grid(learned, rows=numbers[:-1], columns=["1", "2", "3", "4", "5", "6"], allowed=seen, axes=axes)
+
+# %% [markdown]
+# Without the mask over 95%<!--= cheats > 0.95 --> of the guesses are correct, although nobody can guess these letters.
+# The model copies. Then let it write. The next letter is not there yet, so the model has nothing to copy, and under
+# 17%<!--= writes < 0.17 --> of its guesses are correct, which is luck.
+#
+# With the mask the model has only luck<!--= "With the mask the model has only luck" if 0.08 < guessed < 0.17 else
+# "Without the mask the model has only luck" --> in training, too. Its result is poor, and honest: in training it does
+# what it will have to do when it writes.
+#
+# ## Hiding padding
+#
+# Several sentences are computed at once, as one *batch*, and a batch is a box. Short sentences are filled up to the
+# length of the longest one with *padding*, a token that means nothing. No word should look at padding. So its columns
+# are hidden from every query<!--== "columns are hidden from every query" if not real[:, 4:].any() and real[:, :4].all()
+# else "rows are hidden from every key" -->:
+
+# %% tags=["hide-input"]
+#| caption: Padding, the causal mask, and the two<!--= len(kinds) - 1 --> together, for a sentence of four<!--=
+#|   real[0].sum() --> words in a box of six<!--= len(padded) -->. Rows are queries, columns are keys<!--= "Rows are
+#|   queries, columns are keys" if not kinds["causal"][0, 1] and kinds["causal"][1, 0] else "Rows are keys, columns are
+#|   queries" -->. Where both masks hold, a query sees what both allow<!--= "a query sees what both allow" if
+#|   torch.equal(kinds["both"], real & causal) and not kinds["both"][0, 1] else "a key sees what one allows" -->.
+padded = ["we", "ship", "your", "order", "[pad]", "[pad]"]
+real = torch.tensor([word != "[pad]" for word in padded]).expand(6, 6)
+kinds = {"padding": real, "causal": causal, "both": real & causal}
+plot.grid(kinds, rows=padded, columns=padded, allowed=kinds, axes=axes)
+
+# %% [markdown]
+# Two masks are combined with *and*: a query may see a key<!--== "a query may see a key" if both[3, 0] and both[3, 3]
+# else "a query may not see a key" --> only if both masks allow it. In code that is `&`:
+
+# %%
+is_word = torch.tensor([True, True, True, True, False, False])  # keys
+both = causal & is_word  # queries keys
+both.int()
+
+# %% tags=["check"]
+assert torch.equal(both, kinds["both"])
+box = torch.full((6, 50), 1000.0)  # padding that would be noticed
+box[:4] = ship_vectors().lookup(padded[:4])
+for allowed, alone in ((both, self_attention(box[:4], is_causal=True)), (is_word, self_attention(box[:4]))):
+    in_a_box = self_attention(box, allowed=allowed.expand(6, 6))
+    torch.testing.assert_close(in_a_box.context[:4], alone.context)
+exposed = self_attention(box.where(is_word[:, None], 0.0)).context[:4]  # zeros in the padding
+
+# %% [markdown]
+# With the mask the four<!--= is_word.sum() --> words get just what they get without a box<!--= "just what they get
+# without a box" if torch.allclose(in_a_box.context[:4], alone.context, atol=1e-4) else "something else" -->. Without
+# it, whatever stands in the padding is mixed into every word<!--= "mixed into every word" if ((exposed -
+# alone.context).abs().amax(-1) > 1e-3).all() else "left out" -->.
+#
+# ## Before the softmax, not after
+#
+# How does a weight become zero? The obvious way is to compute the weights as usual and then set the hidden ones to
+# zero. That way is wrong. Look at *ship* again:
+
+# %% tags=["hide-input"]
+#| caption: The weights of *ship*, a column for each key<!--= "a column for each key" if torch.allclose(rows[0, :-1],
+#|   free[ship]) else "a row for each key" -->, and at the end their sum. Set to zero after the softmax, the weights no
+#|   longer<!--= "after the softmax, the weights no longer" if rows[1, -1] < 0.95 < rows[2, -1] else "before the
+#|   softmax, the weights still" --> sum to one<!--= round(rows[0, -1].item(), 5) -->.
+ship = words.index("ship")
+rows = torch.stack([free[ship], free[ship] * causal[ship], weights[ship]])
+rows = torch.cat([rows, rows.sum(-1, keepdim=True)], dim=-1)
+plot.grid(rows, rows=["no mask", "zeros after", "mask before"], columns=[*words, "sum"])
+
+# %% [markdown]
+# In the second row<!--= "second row" if rows[1, -1] < 0.95 else "third row" --> the sum is 0.89<!--= rows[1, -1] -->,
+# not one<!--= round(rows[2, -1].item(), 5) -->. Worse, the hidden words still have a say. Their scores took part in the
+# softmax, and so they decide how much is missing.
+#
+# Instead, change the score before the softmax. The softmax takes the exponential of each score, and the exponential of
+# minus infinity is zero<!--= "the exponential of minus infinity is zero" if torch.tensor(-torch.inf).exp() == 0 else
+# "the exponential of minus infinity is one" -->. So a hidden key gets the score minus infinity:
+
+# %%
+scores = attention_scores(X, X)  # queries keys
+scores = scores.masked_fill(~causal, -torch.inf)  # ~ turns True into False
+weights_under_mask = scores.softmax(dim=-1)
+weights_under_mask[words.index("ship")]
+
+# %% tags=["check"]
+torch.testing.assert_close(weights_under_mask, weights)
+torch.testing.assert_close(weights_under_mask, attention_weights(attention_scores(X, X), allowed=causal))
+
+# %% [markdown]
+# These are the weights of the third row<!--= "third row" if torch.allclose(weights_under_mask[ship], rows[2, :-1]) else
+# "second row" -->. The hidden words took no part in the softmax, and the other words share everything. As an equation,
+# with $S$ for the scores, and $B$ for a table that is zero where a query may look and minus infinity where it may not:
+#
+# $$A = \operatorname{softmax}(S + B)$$
+# <!-- where: S = random("n n"); B = masks.additive_from_allowed(masks.causal(n), torch.float64);
+# A = attention_weights(S, allowed=masks.causal(n)) -->
+#
+# ## A row that may see nothing
+#
+# Can a mask hide *everything* from a query? Yes: some models put the padding in front of the sentence. The first query
+# is then padding. Under the causal mask it could look only at itself, and it is hidden as padding. All of its scores
+# are minus infinity:
+
+# %%
+blind = torch.full((4,), -torch.inf)
+blind.softmax(dim=-1)
+
+# %% [markdown]
+# *NaN* means *not a number*: each weight is zero divided by zero. One NaN spreads to everything that is computed with
+# it, and can ruin a training run. `unmasked` gives such a row weights of zero<!--= "weights of zero" if not
+# self_attention(X, allowed=causal & (place > 0)).weights[0].any() else "NaN" -->. [What PyTorch
+# gives](../pytorch/masks.py#when-a-row-allows-nothing)<!--~ link: the section on rows that allow nothing --> depends on
+# the interface. Before training, look for such rows:
+
+# %%
+causal.any(dim=-1).all()  # does every query see something?
+
+# %% [markdown]
+# ## The surprise: `True` means two things
+#
+# PyTorch has attention twice, as a function and as a module. Both take a boolean mask, and they read it in opposite
+# ways<!--== "opposite ways" if torch.allclose(by_function[0], as_may[0] @ x[0]) and torch.allclose(by_module[0, :3],
+# as_may_not[0, :3]) else "the same way" -->. To the function, `True` means *may look*<!--== "True means may look" if
+# torch.allclose(by_function[0], as_may[0] @ x[0]) else "True means may not look" -->. To the module, `True` means *may
+# not look*<!--== "True means may not look" if not by_module[0, :3].tril().any() else "True means may look" -->. Give
+# both the same mask:
+
+# %%
+four = masks.causal(4)  # True on the diagonal and below
+x = X[None, :4]  # a batch of one sentence: we process and ship
+by_function = F.scaled_dot_product_attention(x, x, x, attn_mask=four)
+
+torch.manual_seed(0)
+module = bypass_(nn.MultiheadAttention(50, 1, batch_first=True))
+_, by_module = module(x, x, x, attn_mask=four)
+
+# %% tags=["hide-input"]
+#| caption: The weights that each makes of the same mask<!--= "the same mask" if torch.allclose(by_function[0],
+#|   as_may[0] @ x[0]) and torch.allclose(by_module[0, :3], as_may_not[0, :3]) else "different masks" -->. Rows are
+#|   queries, columns are keys<!--= "Rows are queries, columns are keys" if of_queries(as_may[0]) else "Rows are keys,
+#|   columns are queries" -->. In the module each word sees only what comes after it<!--= "only what comes after it" if
+#|   not by_module[0, :3].tril().any() else "only what comes before it" -->, and the last one nothing, which gives
+#|   NaN<!--= "the last one nothing, which gives NaN" if by_module[0, 3].isnan().all() else "the first one everything"
+#|   -->.
+as_may, as_may_not = self_attention(x, allowed=four).weights, self_attention(x, allowed=~four).weights
+read = {"function": as_may[0], "module": by_module[0].detach()}
+plot.grid(read, rows=words[:4], columns=words[:4], axes=axes)
+
+# %% tags=["check"]
+torch.testing.assert_close(by_function, as_may @ x)
+torch.testing.assert_close(by_module[:, :3], as_may_not[:, :3])
+assert by_module[0, 3].isnan().all()
+
+# %% [markdown]
+# No error is raised. The remedy is one character: `~four` turns the mask of one into the mask of the other. The page
+# [What does each interface make of my mask?](../pytorch/masks.py)<!--~ link: the page's new title --> has all
+# interfaces of PyTorch, and a test that tells of any module whether it sees the future.
+#
+# ## Recap
+#
+# - A mask has a row for each query and a column for each key. Hidden keys get a weight of exactly zero.
+# - The causal mask hides later words, so that a model learns to guess and not to copy. A padding mask hides filler.
+# - Hiding happens before the softmax, by scores of minus infinity. A row that may see nothing has no weights.
+#
+# ## Exercises
+#
+# `check` judges an answer by the name in brackets: [how to do the exercises](../install.md#do-the-exercises).
+#
+# **A window** (`window-mask`). Some models let each word see only itself and a few words before it. Write
+# `window(tokens, width)`, which returns the boolean mask: each query may see `width` keys, itself included, and none
+# that comes later.
+#
+# ??? question "Hint"
+#
+#     How far back is a key? Subtract the key's place from the query's place, and ask for two things at once.
+
+# %% tags=["solution"]
+from unmasked.exercises import check
+
+
+def window(tokens, width):
+    place = torch.arange(tokens)
+    back = place[:, None] - place
+    return (back >= 0) & (back < width)
+
+
+feedback = check("window-mask", window)
+assert feedback
+feedback
+
+# %% [markdown]
+# **Who sees nothing?** (`blind-queries`). Write `blind(allowed)`, which takes a boolean mask with any axes before the
+# last two, queries and keys, and returns `True` for each query that may see no key.
+#
+# ??? question "Hint"
+#
+#     `any` along the last axis says whether a query sees something.
+
+
+# %% tags=["solution"]
+def blind_queries(allowed):
+    return ~allowed.any(dim=-1)
+
+
+feedback = check("blind-queries", blind_queries)
+assert feedback
+feedback
+
+# %% [markdown]
+# ## What to read next
+#
+# - [Does order matter?](positions.py) is the next page: a causal mask tells attention a little about the order of
+#   words, and positions tell the rest.
+# - [What does each interface make of my mask?](../pytorch/masks.py)<!--~ link: the page's new title --> for those who
+#   build.
+# - [The museum of mistakes](../museum/masks.py) shows masks that went wrong.
