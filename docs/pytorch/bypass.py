@@ -41,8 +41,8 @@ from unmasked.heads import merge_heads, split_heads
 # %% [markdown]
 # ## Attention without learned matrices
 #
-# (If you come from [attention by hand](../learn/attention.py#by-hand), you know these numbers: go on to
-# [what the module adds](#what-the-module-adds).)
+# (If you come from [attention with a pencil](../learn/attention.py#three-words-and-a-pencil), you know these steps: go
+# on to [what the module adds](#what-the-module-adds).)
 #
 # A sequence is a matrix with one row for each *token*: a word, or a piece of one. The row is the token's *embedding*,
 # the list of numbers that stands for it. Here are invented tokens, small enough to follow with a pencil: three, of four
@@ -703,7 +703,7 @@ assert check("hidden-matrix", hidden)
 # %% [markdown]
 # ## What to read next
 #
-# - [What is attention?](../learn/attention.py) takes (3.1) apart on the *ship* sentences.
+# - [Attention in ten minutes](../learn/attention.py) takes (3.1) apart on the *ship* sentences.
 # - [Multi-head attention from scratch](from_scratch.py) builds the whole module and compares it with PyTorch's.
 # - [Notation](../notation.md) defines every symbol; the [API reference](../reference/index.md) has `bypass_`,
 # `bypassed` and

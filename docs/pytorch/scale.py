@@ -40,6 +40,7 @@ from unmasked import (
     self_attention,
 )
 from unmasked.embeddings import ship_vectors, table
+from unmasked.functional import cosine_attention, cosine_weights
 from unmasked.heads import split_heads
 
 # %% [markdown]
@@ -157,8 +158,12 @@ plot.table(header, [[name, *held[name]] for name in held])
 # ## What large scores do to a softmax
 #
 # The softmax takes differences between scores and makes ratios of them. A score that is larger by one gets
-# 2.7<!--= math.e --> times the weight; one that is larger by ten, {{ math.exp(10) :,.0f}} times. How widely a row
-# spreads its weights is measured by its *entropy*:
+# 2.7<!--= math.e --> times the weight; one that is larger by ten, {{ math.exp(10) :,.0f}} times:
+#
+# $$\operatorname{softmax}(s)_j = \frac{e^{s_j}}{\sum_{l=1}^{n} e^{s_l}} \tag{1.3}$$
+# <!-- where: s = random("n"); softmax = lambda s: attention_weights(s[None])[0] -->
+#
+# How widely a row spreads its weights is measured by its *entropy*:
 
 
 # %%
@@ -533,6 +538,59 @@ kept = [
 kept
 
 # %% [markdown]
+# ## Why dot products, and not cosines?
+#
+# Divide a dot product by the lengths of both vectors (their *norms*), and it cannot grow with $d$ at all. The result is
+# the *cosine* of the angle between them. It says how alike two words are, from minus one (opposite) to one (the same
+# direction):
+#
+# $$c_{ij} = \frac{x_i \cdot x_j}{\lVert x_i \rVert \, \lVert x_j \rVert} \tag{1.1}$$
+# <!-- where: x = random("n d"); c = cosine_weights(x) -->
+#
+# Why not weight by cosines, then? The simplest way needs no softmax: multiply the vector of every word by its cosine
+# with *ship*, and add them up, which gives a context that is weighted by cosines:
+#
+# $$y_i = \sum_{j=1}^{n} c_{ij} \, x_j \tag{1.2}$$
+# <!-- where: x = random("n d"); c = cosine_weights(x); y = cosine_attention(x).context -->
+# <!-- equivalent: y_i = \sum_{j=1}^{n} c_{j i} \, x_j -->
+
+# %%
+cosines, summed = cosine_weights(tokens), cosine_attention(tokens).context
+torch.testing.assert_close(summed, cosines @ tokens)
+again, rounds = summed, 3
+for _ in range(rounds):
+    again = cosine_attention(again).context
+
+norms_of_ship = [each[ship].norm().item() for each in (tokens, summed, again)]
+averaged = [tokens]
+for _ in range(rounds):
+    averaged.append(self_attention(averaged[-1]).context)
+alike = [cosine_weights(each).min().item() for each in averaged]
+soft = {"cosines": cosines.softmax(-1), "dot products": self_attention(tokens).weights}
+own_share = {name: each[ship, ship].item() for name, each in soft.items()}
+cosines[ship].sum().item(), norms_of_ship, own_share, alike
+
+# %% [markdown]
+# - The weights do not sum to one. Those of *ship* sum to 5.74<!--= cosines[ship].sum() -->, and in a longer sentence
+#   they sum to more. So vectors grow: the norm of *ship* goes from 5.74<!--= norms_of_ship[0] --> to 25.1<!--=
+#   norms_of_ship[1] -->, and in four<!--= 1 + rounds --> layers it grows more than 8,000<!--= norms_of_ship[2] > 8000 *
+#   norms_of_ship[0] --> times. (That two figures agree is a coincidence<!--= "a coincidence" if cosines[ship].sum() <
+#   norms_of_ship[0] - 0.002 else "a law" -->.)
+# - A softmax of cosines does sum to one, but it is timid. Cosines differ by two at most, so no word can count more than
+#   $e^2$, or 7.4<!--= math.exp(1 - -1) -->, times as much as another. *ship* would keep 14%<!--= own_share["cosines"]
+#   --> of itself, against 55%<!--= own_share["dot products"] -->. A dot product has no such bound, and training can set
+#   how sharp it is.
+# - A cosine forgets the lengths. A word with a long vector has large<!--= "large" if
+#   (tokens @ tokens.mT)[words.index("go")].argmax() == words.index("i") else "small" --> dot products with all that
+#   point its way: *go* takes more from *i*, whose vector is the longest<!--= "longest" if
+#   tokens.norm(dim=-1).argmax() == words.index("i") else "shortest" -->, than it keeps of itself. With cosines
+#   nothing<!--= "nothing" if (cosines.max(-1).values - cosines.diagonal() < 1e-6).all() else "something" --> comes
+#   before the word itself.
+# - An average cannot grow. But averages of averages become all alike: the smallest cosine between any two of the words
+#   is 0.35<!--= alike[0] -->, and after three<!--= rounds --> rounds of attention all words are nearly the same<!--=
+#   "the same" if alike[-1] > 0.999 else "different" --> vector. That is why networks add each word's old vector to its
+#   new one, by a *residual connection*.
+#
 # ## A version that looks right
 #
 # Here the number under the root is a global that a notebook sets once, at its top. The function agrees with the package
@@ -661,6 +719,53 @@ assert feedback
 feedback
 
 # %% [markdown]
+# **Lengths from another sentence** (`is-cosines`). Someone keeps the norms of "to my ship and my crew" in a variable,
+# and divides the vectors of another sentence of six<!--== len(Y) --> words by them: `borrowed` below. Nothing fails.
+# Write `is_cosines(table)`, which says whether a square table can be one of cosines.
+#
+# ```python
+# Y = ship_vectors().lookup("we process and ship your order")
+# norms = ship_vectors().lookup("to my ship and my crew").norm(dim=-1, keepdim=True)
+# borrowed = (Y / norms) @ (Y / norms).mT
+# ```
+#
+# ??? question "Hint"
+#
+#     What is the cosine of a vector with itself?
+
+
+# %% tags=["solution"]
+def is_cosines(table):
+    return torch.allclose(table.diagonal(), torch.ones_like(table.diagonal()))
+
+
+Y = ship_vectors().lookup("we process and ship your order")
+lengths = ship_vectors().lookup("to my ship and my crew").norm(dim=-1, keepdim=True)
+borrowed = (Y / lengths) @ (Y / lengths).mT
+
+assert is_cosines(cosine_weights(Y))
+assert not is_cosines(borrowed)
+feedback = check("is-cosines", is_cosines)
+assert feedback
+feedback
+
+# %% [markdown]
+# **Why not divide by the sum?** (`sum-of-zero`) Cosines that are divided by the sum of their row sum to one as well.
+# Find two vectors for which this fails altogether, as the rows of a tensor.
+#
+# ??? question "Hint"
+#
+#     One of the two cosines in each row is one. What must the other be?
+
+# %% tags=["solution"]
+opposite = torch.tensor([[3.0, 4.0], [-3.0, -4.0]])
+sums = cosine_weights(opposite).sum(dim=-1)
+assert sums.abs().max() < 1e-6
+feedback = check("sum-of-zero", opposite)
+assert feedback
+feedback
+
+# %% [markdown]
 # ## What to read next
 #
 # - [The weight bypass](bypass.py): the learned matrices of PyTorch's module, and how to switch them off.
@@ -675,5 +780,7 @@ feedback
 #   (2.1); section 3.2.2 for the size of a head.
 # - Glorot and Bengio (2010), *Understanding the difficulty of training deep feedforward neural networks*: section 4.2,
 #   equation 16, for Xavier's bound.
+# - Dong, Cordonnier and Loukas (2021), *Attention Is Not All You Need: Pure Attention Loses Rank Doubly Exponentially
+#   with Depth*, for words that become one vector, and what residual connections do against it.
 # - Yang et al. (2021), *Tuning Large Neural Networks via Zero-Shot Hyperparameter Transfer*: they divide by d, since
 #   trained queries and keys are no longer independent.

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from unmasked.exercises._check import Wrong, exercise
-from unmasked.functional import cosine_weights, self_attention
+from unmasked.functional import self_attention
 
 PAGE = "learn/attention"
 Rows = Sequence[Sequence[float]]
@@ -54,37 +54,65 @@ def by_hand(answer: Callable[[Rows], Any]) -> None:
         raise Wrong(told)
 
 
-@exercise("is-cosines", page=PAGE, task="The diagonal tells: each vector points the same way as itself.")
-def is_cosines(answer: Callable[[Tensor], Any]) -> None:
-    """Hold a function of a table to whether it can be one of cosines."""
+@exercise("pull-to-trade", page=PAGE, task="A word of trade pulls the ship ashore.")
+def pull_to_trade(answer: Any) -> None:
+    """Hold a word to what it makes of the ship among the three words of the page."""
+    word = _numbers(answer)
+    if word.shape != (4,):
+        raise Wrong(f"The shape is {tuple(word.shape)}; give one list of four numbers: sea, people, trade, grammar.")
+    if not ((word >= 0) & (word <= 1)).all():
+        raise Wrong(f"{_short(word)} has a number that is not from zero to one.")
+    mine, ship = torch.tensor([[0, 0, 0, 1], [1, 0, 1, 0]], dtype=word.dtype)
+    sea, _, trade, _ = self_attention(torch.stack([mine, ship, word])).context[1].tolist()
+    if trade > sea + 1e-6:
+        return
+    told = f"Beside {_short(word)}, ship has {sea:.3f} of the sea and {trade:.3f} of trade."
+    if abs(trade - sea) <= 1e-6:
+        raise Wrong(f"{told} They are equal: your word must have more of trade than of the sea.")
+    raise Wrong(f"{told} Your word pulls it out to sea.")
+
+
+@exercise("three-lines", page=PAGE, task="Scores of queries and keys, a softmax, an average of values.")
+def three_lines(answer: Callable[[Tensor, Tensor, Tensor], Any]) -> None:
+    """Hold a function of query, key and value to attention.
+
+    Equation: (1.6)
+    """
     generator = torch.Generator().manual_seed(0)
-    x, other = torch.randn(2, 4, 6, generator=generator, dtype=torch.float64)
-    right = cosine_weights(x)
-    if not bool(answer(right)):
-        raise Wrong("A right table of cosines, of four vectors, is refused.")
-    if not bool(answer(cosine_weights(x.float()))):
-        raise Wrong("A right table in float32 is refused: its diagonal is one up to rounding.")
-    norms = other.norm(dim=-1, keepdim=True)
-    larger = 2 * x.norm(dim=-1, keepdim=True)
-    for name, borrowed in {"the norms of other vectors": norms, "norms that are twice too large": larger}.items():
-        if bool(answer((x / borrowed) @ (x / borrowed).mT)):
-            raise Wrong(f"A table that was divided by {name} is taken for cosines.", "foreign-norms")
-
-
-@exercise("sum-of-zero", page=PAGE, task="They point in opposite directions: one plus minus one is zero.")
-def sum_of_zero(answer: Any) -> None:
-    """Hold two vectors to a sum of cosines that nothing can be divided by."""
-    x = _numbers(answer)
-    if x.dim() != 2 or x.size(0) != 2:
-        raise Wrong(f"The shape is {tuple(x.shape)}; give two rows, one a vector.")
-    if not (x.norm(dim=-1) > 0).all():
-        raise Wrong("A vector of zeros has no direction, and so no cosine.")
-    sums = cosine_weights(x).sum(-1)
-    if sums.abs().max() > 1e-5:
-        raise Wrong(f"Their cosines sum to {sums[0].item():.3g}, by which one can divide.")
-    weights = self_attention(x).weights
-    assert weights is not None
-    assert torch.allclose(weights.sum(-1), torch.ones_like(sums))  # a softmax has no such trouble
+    for queries, keys, d_k, d_v in ((3, 3, 4, 4), (2, 5, 7, 3)):  # of one size first, where a mistake can be named
+        q, k, v = (
+            torch.randn(shape, generator=generator, dtype=torch.float64)
+            for shape in ((queries, d_k), (keys, d_k), (keys, d_v))
+        )
+        scores = q @ k.mT / math.sqrt(d_k)
+        right = scores.softmax(-1) @ v
+        given = _numbers(answer(q.clone(), k.clone(), v.clone()))
+        where = f"For {queries} queries and {keys} keys"
+        if given.shape != right.shape:
+            raise Wrong(f"{where} the shape is {tuple(given.shape)}; it should be {tuple(right.shape)}.")
+        if torch.allclose(given, right, atol=1e-5):
+            continue
+        told = f"{where} it is off by up to {(given - right).abs().max().item():.2f}."
+        wrong: dict[tuple[str, str | None], Tensor] = {
+            ("The scores are not divided by the root.", "missing-scale"): (q @ k.mT).softmax(-1) @ v,
+            ("Divide by the root of the number, not by the number.", "wrong-d-in-scale"): (q @ k.mT / d_k).softmax(-1)
+            @ v,
+        }
+        if queries == keys and d_k == d_v:
+            wrong |= {
+                ("It averages the queries; average the values.", "wrong-value"): scores.softmax(-1) @ q,
+                ("It averages the keys; average the values.", "wrong-value"): scores.softmax(-1) @ k,
+                ("The weights sum to one by column; they should by row.", "softmax-over-queries"): scores.softmax(0)
+                @ v,
+                ("The keys ask, and the queries are asked; it should be the other way round.", None): scores.mT.softmax(
+                    -1
+                )
+                @ v,
+            }
+        for (why, cause), mistaken in wrong.items():
+            if torch.allclose(given, mistaken, atol=1e-5):
+                raise Wrong(f"{told} {why}", cause)
+        raise Wrong(told)
 
 
 def _numbers(given: Any) -> Tensor:

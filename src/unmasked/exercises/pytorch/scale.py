@@ -4,11 +4,13 @@ The page measures by equations (2.3) and (2.5) what the exercises compute by the
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from unmasked.exercises._check import Wrong, exercise
+from unmasked.functional import cosine_weights, self_attention
 
 PAGE = "pytorch/scale"
 
@@ -39,6 +41,46 @@ def scaled_scores(answer: Callable[[Tensor, Tensor], Tensor]) -> None:
         if all(abs(each / found - 1) < 1e-4 for each in under.values()):
             raise Wrong(f"{what}. Whatever the number of features, the divisor stays: read it from q.", "global-d-k")
         raise Wrong(f"{what}. The root is that of another number.", "wrong-d-in-scale")
+
+
+@exercise("is-cosines", page=PAGE, task="The diagonal tells: each vector points the same way as itself.")
+def is_cosines(answer: Callable[[Tensor], Any]) -> None:
+    """Hold a function of a table to whether it can be one of cosines."""
+    generator = torch.Generator().manual_seed(0)
+    x, other = torch.randn(2, 4, 6, generator=generator, dtype=torch.float64)
+    right = cosine_weights(x)
+    if not bool(answer(right)):
+        raise Wrong("A right table of cosines, of four vectors, is refused.")
+    if not bool(answer(cosine_weights(x.float()))):
+        raise Wrong("A right table in float32 is refused: its diagonal is one up to rounding.")
+    norms = other.norm(dim=-1, keepdim=True)
+    larger = 2 * x.norm(dim=-1, keepdim=True)
+    for name, borrowed in {"the norms of other vectors": norms, "norms that are twice too large": larger}.items():
+        if bool(answer((x / borrowed) @ (x / borrowed).mT)):
+            raise Wrong(f"A table that was divided by {name} is taken for cosines.", "foreign-norms")
+
+
+@exercise("sum-of-zero", page=PAGE, task="They point in opposite directions: one plus minus one is zero.")
+def sum_of_zero(answer: Any) -> None:
+    """Hold two vectors to a sum of cosines that nothing can be divided by."""
+    x = _numbers(answer)
+    if x.dim() != 2 or x.size(0) != 2:
+        raise Wrong(f"The shape is {tuple(x.shape)}; give two rows, one a vector.")
+    if not (x.norm(dim=-1) > 0).all():
+        raise Wrong("A vector of zeros has no direction, and so no cosine.")
+    sums = cosine_weights(x).sum(-1)
+    if sums.abs().max() > 1e-5:
+        raise Wrong(f"Their cosines sum to {sums[0].item():.3g}, by which one can divide.")
+    weights = self_attention(x).weights
+    assert weights is not None
+    assert torch.allclose(weights.sum(-1), torch.ones_like(sums))  # a softmax has no such trouble
+
+
+def _numbers(given: Any) -> Tensor:
+    try:
+        return torch.as_tensor(given, dtype=torch.float64).detach()
+    except (TypeError, ValueError, RuntimeError):
+        raise Wrong(f"It is {type(given).__name__}; give rows of numbers, as lists or as a tensor.") from None
 
 
 def _under_the_root(answer: Callable[[Tensor, Tensor], Tensor], q: Tensor, k: Tensor) -> float:

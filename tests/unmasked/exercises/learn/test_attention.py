@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from unmasked import cosine_weights, self_attention
+from unmasked import self_attention
 from unmasked.exercises import check
 
 
@@ -26,18 +26,20 @@ def by_column(rows):
     return (x @ x.mT / x.size(-1) ** 0.5).softmax(0) @ x
 
 
-def symmetric_and_small(table):
-    return bool((table - table.mT).abs().max() < 1e-5 and table.abs().max() <= 1 + 1e-5)
+def attention(query, key, value):
+    return (query @ key.mT / key.size(-1) ** 0.5).softmax(-1) @ value
 
 
 RIGHT = [
     ("by-hand", attend),
     ("by-hand", lambda rows: self_attention(torch.tensor(rows)).context),
     ("by-hand", lambda rows: tuple(tuple(round(x, 4) for x in row) for row in attend(rows))),
-    ("is-cosines", lambda table: bool(((table.diagonal() - 1).abs() < 1e-4).all())),
-    ("is-cosines", lambda table: all(math.isclose(table[i, i], 1, abs_tol=1e-5) for i in range(len(table)))),
-    ("sum-of-zero", torch.tensor([[3.0, 4.0], [-3.0, -4.0]])),
-    ("sum-of-zero", [[1, 0, 2], [-2, 0, -4]]),
+    ("pull-to-trade", [0.0, 0.0, 1.0, 0.0]),
+    ("pull-to-trade", torch.tensor([0, 1, 1, 0])),
+    ("pull-to-trade", (0.2, 0.9, 0.3, 0.5)),
+    ("three-lines", attention),
+    ("three-lines", torch.nn.functional.scaled_dot_product_attention),
+    ("three-lines", lambda q, k, v: attention(q.float(), k.float(), v.float()).tolist()),
 ]
 WRONG = {
     ("by-hand", "unscaled"): (
@@ -69,17 +71,43 @@ WRONG = {
     ),
     ("by-hand", "the rows"): (lambda rows: rows, None, "For [[1.0, 0.0], [0.0, 2.0]] row 0 is [1.0, 0.0]"),
     ("by-hand", "words"): (lambda rows: "no", None, "It is str; give rows of numbers"),
-    ("is-cosines", "always"): (lambda table: True, "foreign-norms", "divided by the norms of other vectors is taken"),
-    ("is-cosines", "never"): (lambda table: False, None, "A right table of cosines, of four vectors, is refused."),
-    ("is-cosines", "no more than one"): (symmetric_and_small, "foreign-norms", "is taken for cosines."),
-    ("is-cosines", "to the last bit"): (
-        lambda table: table.dtype == torch.float64 and bool((table.diagonal() - 1).abs().max() < 1e-10),
+    ("pull-to-trade", "crew"): ([1.0, 1.0, 0.0, 0.0], None, "has 0.814 of the sea and 0.506 of trade. Your word pulls"),
+    ("pull-to-trade", "both alike"): (
+        [0.5, 0.0, 0.5, 1.0],
         None,
-        "float32 is refused",
+        "They are equal: your word must have more of trade than of the sea.",
     ),
-    ("sum-of-zero", "orthogonal"): ([[1.0, 0.0], [0.0, 1.0]], None, "Their cosines sum to 1, by which one can divide."),
-    ("sum-of-zero", "zeros"): (torch.zeros(2, 2), None, "A vector of zeros has no direction"),
-    ("sum-of-zero", "three"): (torch.ones(3, 2), None, "The shape is (3, 2); give two rows"),
+    ("pull-to-trade", "three numbers"): ([0.0, 1.0, 1.0], None, "The shape is (3,); give one list of four numbers"),
+    ("pull-to-trade", "a large number"): ([0.0, 1.0, 5.0, 0.0], None, "[0.0, 1.0, 5.0, 0.0] has a number that is not"),
+    ("pull-to-trade", "no number"): ([float("nan"), 0.0, 1.0, 0.0], None, "has a number that is not from zero to one"),
+    ("three-lines", "unscaled"): (
+        lambda q, k, v: (q @ k.mT).softmax(-1) @ v,
+        "missing-scale",
+        "For 3 queries and 3 keys it is off by up to ",
+    ),
+    ("three-lines", "divided by d"): (
+        lambda q, k, v: (q @ k.mT / k.size(-1)).softmax(-1) @ v,
+        "wrong-d-in-scale",
+        "Divide by the root of the number, not by the number.",
+    ),
+    ("three-lines", "averages queries"): (lambda q, k, v: attention(q, k, q), "wrong-value", "It averages the queries"),
+    ("three-lines", "averages keys"): (lambda q, k, v: attention(q, k, k), "wrong-value", "It averages the keys"),
+    ("three-lines", "by column"): (
+        lambda q, k, v: (q @ k.mT / k.size(-1) ** 0.5).softmax(0) @ v,
+        "softmax-over-queries",
+        "The weights sum to one by column; they should by row.",
+    ),
+    ("three-lines", "the keys ask"): (lambda q, k, v: attention(k, q, v), None, "The keys ask, and the queries are"),
+    ("three-lines", "weights"): (
+        lambda q, k, v: (q @ k.mT / 2).softmax(-1),
+        None,
+        "For 3 queries and 3 keys the shape is (3, 3); it should be (3, 4).",
+    ),
+    ("three-lines", "the root of 4"): (
+        lambda q, k, v: (q @ k.mT / 2).softmax(-1) @ v,
+        None,
+        "For 2 queries and 5 keys it is off by up to ",
+    ),
 }
 
 
@@ -95,8 +123,3 @@ def test_wrong_answers_are_named(name: str, wrong: str):
     feedback = check(name, answer)
     assert told in feedback.message
     assert (bool(feedback), feedback.cause) == (False, cause)
-
-
-def test_norms_that_are_too_large_pass_where_only_the_size_of_cosines_is_looked_at():
-    x = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
-    assert symmetric_and_small(cosine_weights(x) / 4)

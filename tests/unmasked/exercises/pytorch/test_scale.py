@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from unmasked import cosine_weights
 from unmasked.exercises import Feedback, check
 from unmasked.museum import ENTRIES
 
@@ -197,3 +198,48 @@ def wrong(feedback: Feedback, message: str, cause: str | None, *, whole: bool = 
     assert feedback.message == message if whole else message in feedback.message, feedback.message
     assert feedback.cause == cause
     assert cause is None or cause in ENTRIES
+
+
+def symmetric_and_small(table: Tensor) -> bool:
+    return bool((table - table.mT).abs().max() < 1e-5 and table.abs().max() <= 1 + 1e-5)
+
+
+COSINES = [
+    ("is-cosines", lambda table: bool(((table.diagonal() - 1).abs() < 1e-4).all())),
+    ("is-cosines", lambda table: all(math.isclose(table[i, i], 1, abs_tol=1e-5) for i in range(len(table)))),
+    ("sum-of-zero", torch.tensor([[3.0, 4.0], [-3.0, -4.0]])),
+    ("sum-of-zero", [[1, 0, 2], [-2, 0, -4]]),
+]
+NO_COSINES = {
+    ("is-cosines", "always"): (lambda table: True, "foreign-norms", "divided by the norms of other vectors is taken"),
+    ("is-cosines", "never"): (lambda table: False, None, "A right table of cosines, of four vectors, is refused."),
+    ("is-cosines", "no more than one"): (symmetric_and_small, "foreign-norms", "is taken for cosines."),
+    ("is-cosines", "to the last bit"): (
+        lambda table: table.dtype == torch.float64 and bool((table.diagonal() - 1).abs().max() < 1e-10),
+        None,
+        "float32 is refused",
+    ),
+    ("sum-of-zero", "orthogonal"): ([[1.0, 0.0], [0.0, 1.0]], None, "Their cosines sum to 1, by which one can divide."),
+    ("sum-of-zero", "zeros"): (torch.zeros(2, 2), None, "A vector of zeros has no direction"),
+    ("sum-of-zero", "three"): (torch.ones(3, 2), None, "The shape is (3, 2); give two rows"),
+    ("sum-of-zero", "words"): ("no", None, "It is str; give rows of numbers"),
+}
+
+
+@pytest.mark.parametrize(("name", "answer"), COSINES)
+def test_right_answers_on_cosines_are_accepted(name: str, answer: object):
+    feedback = check(name, answer)
+    assert feedback, feedback.message
+
+
+@pytest.mark.parametrize(("name", "wrong"), NO_COSINES)
+def test_wrong_answers_on_cosines_are_named(name: str, wrong: str):
+    answer, cause, told = NO_COSINES[name, wrong]
+    feedback = check(name, answer)
+    assert told in feedback.message
+    assert (bool(feedback), feedback.cause) == (False, cause)
+
+
+def test_norms_that_are_too_large_pass_where_only_the_size_of_cosines_is_looked_at():
+    x = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
+    assert symmetric_and_small(cosine_weights(x) / 4)
