@@ -6,6 +6,7 @@ names the address of the site, there is a picture for those who share a page.
 
 import ast
 import re
+import tomllib
 from html import escape, unescape
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +15,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.pages import Page
 
 PICTURE = "assets/social.png"
-REFERENCE = "reference/"
+REFERENCE, INSTALL = "reference/", "install.md"
 ENOUGH = 70  # letters of a description
 _FIRST = re.compile(r"<p>(.*?)</p>", re.DOTALL)
 _SENTENCE = re.compile(r"\S.*?(?:[.?!](?=\s|$)|$)")
@@ -116,6 +117,74 @@ def linked(html: str, root: Path, blob: str) -> str:
         return f'{heading[0]}\n<p class="source" data-search-exclude="true">{told}</p>'
 
     return _HEADING.sub(link, html)
+
+
+def install(repository: str | None) -> str:
+    """How to install the library, as far as anybody knows where it is."""
+    source = (
+        f"attention-unmasked[plot] @ git+{repository}" if repository else ""
+    )
+    told = (
+        ""
+        if source
+        else "In the folder of this site's sources, which has its `pyproject.toml`:\n\n"
+    )
+    what = f'"{source}"' if source else '-e ".[plot]"'
+    return f"{told}```sh\npython3 -m venv .venv\n.venv/bin/pip install {what}\n```"
+
+
+def published(version: str | None) -> str:
+    """Whether a package index has the library."""
+    if version:
+        return 'From PyPI: `pip install "attention-unmasked[plot]"`.'
+    return "The library is not published on PyPI yet. A package of its name that you find there is not this one."
+
+
+def cite(config: MkDocsConfig) -> str:
+    """An entry for BibTeX."""
+    root = Path(config.config_file_path).parent
+    project = tomllib.loads(
+        (root / "pyproject.toml").read_text(encoding="utf-8")
+    )["project"]
+    licensed = re.search(
+        r"Copyright \(c\) (\d+) (.+)", (root / "LICENSE").read_text("utf-8")
+    )
+    assert licensed
+    year, authors = licensed.groups()
+    fields = {
+        "title": config.site_name,
+        "author": f"{{{authors}}}",
+        "year": year,
+        "version": project["version"],
+        "url": config.repo_url or (None if _served else config.site_url),
+    }
+    lines = [
+        f"  {name} = {{{said}}}," for name, said in fields.items() if said
+    ]
+    return "\n".join(
+        ["```bibtex", "@software{attention_unmasked,", *lines, "}", "```"]
+    )
+
+
+def on_page_markdown(
+    markdown: str, *, page: Page, config: MkDocsConfig, **_: Any
+) -> str:
+    """Say on the page about installing where the library is, and how to cite it."""
+    if page.file.src_uri != INSTALL:
+        return markdown
+    told = {
+        "install": install(config.repo_url),
+        "pypi": published(config.extra["pypi"]),
+        "cite": cite(config),
+    }
+    for name, text in told.items():
+        mark = f'<div data-belongs="{name}"></div>'
+        if mark not in markdown:
+            raise ValueError(
+                f"{INSTALL} has no place for it; write {mark} where it shall stand"
+            )
+        markdown = markdown.replace(mark, text)
+    return markdown
 
 
 def on_page_content(

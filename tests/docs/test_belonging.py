@@ -1,0 +1,204 @@
+"""Where the site belongs: what it links to if the environment says so, and that it is whole without."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import struct
+import subprocess
+import sys
+import tomllib
+from html import unescape
+from importlib.metadata import distribution
+from pathlib import Path
+
+import pytest
+from fontTools.ttLib import TTFont
+from mkdocs.config import load_config
+
+ROOT = Path(__file__).parents[2]
+SPEC = importlib.util.spec_from_file_location("belonging", ROOT / "docs/hooks/belonging.py")
+assert SPEC
+assert SPEC.loader
+belonging = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(belonging)
+
+ADDRESS, REPOSITORY = "https://someone.github.io/unmasked/", "https://github.com/someone/unmasked"
+GITHUB = {"SITE_URL": ADDRESS, "REPO_URL": REPOSITORY, "EDIT_URI": "edit/main/docs/", "REVISION": "0a1b2c"}
+WORKFLOW = (ROOT / ".github/workflows/site.yml").read_text(encoding="utf-8")
+
+
+def pages(site: Path) -> dict[str, str]:
+    """The HTML of each page, by the address of its folder; that of the page for what is missing too."""
+    found = {path.relative_to(site).as_posix(): path.read_text(encoding="utf-8") for path in site.rglob("*.html")}
+    return {name.removesuffix("index.html"): html for name, html in found.items()}
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site where the environment says where it belongs."""
+    folder = tmp_path_factory.mktemp("known") / "site"
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    made = subprocess.run(command, cwd=ROOT, env=os.environ | GITHUB, capture_output=True, text=True, check=False)
+    assert made.returncode == 0, made.stderr
+    assert made.stdout + made.stderr == ""
+    return folder
+
+
+def found(pattern: str, html: str) -> list[str]:
+    return [unescape(each) for each in re.findall(pattern, html)]
+
+
+def test_with_an_address_each_page_says_where_it_is_and_how_it_looks_when_shared(known: Path):
+    listed = found(r"<loc>(.*?)</loc>", (known / "sitemap.xml").read_text())
+    for where, html in pages(known).items():
+        if where == "404.html":
+            continue
+        assert found('<link rel="canonical" href="(.*?)">', html) == [ADDRESS + where]
+        assert ADDRESS + where in listed
+        told = dict(re.findall(r'<meta (?:property|name)="(og:\w+|twitter:card|description)" content="(.*?)">', html))
+        assert told["og:url"] == ADDRESS + where
+        assert told["og:description"] == told["description"]
+        assert told["og:title"]
+        assert told["og:image"] == ADDRESS + belonging.PICTURE
+    picture = (known / belonging.PICTURE).read_bytes()
+    assert picture[:8] == b"\x89PNG\r\n\x1a\n"
+    assert struct.unpack(">II", picture[16:24]) == (1200, 630)
+    assert not (ROOT / "docs" / belonging.PICTURE).exists()
+
+
+def test_with_a_repository_each_page_leads_to_it(known: Path):
+    for where, html in pages(known).items():
+        if where == "404.html":
+            continue
+        assert f'href="{REPOSITORY}"' in html
+        (edit,) = set(found(f'href="({REPOSITORY}/edit/[^"]*)"', html))
+        assert (ROOT / edit.removeprefix(f"{REPOSITORY}/edit/main/")).exists(), edit
+        assert found(f'href="({REPOSITORY}/issues/new[^"]*)"', html)
+        colab = found(r'href="(https://colab\.research\.google\.com/[^"]*)"', html)
+        assert bool(colab) is edit.endswith(".py")
+        for each in colab:
+            branch = "https://colab.research.google.com/github/someone/unmasked/blob/gh-pages/"
+            notebook = json.loads((known / each.removeprefix(branch)).read_text(encoding="utf-8"))
+            assert any(f"git+{REPOSITORY}" in "".join(cell["source"]) for cell in notebook["cells"])
+    install = pages(known)["install/"]
+    assert f'"attention-unmasked[plot] @ git+{REPOSITORY}"' in re.sub(r"<[^>]*>", "", unescape(install))
+    assert f"url = {{{REPOSITORY}}}" in re.sub(r"<[^>]*>", "", install)
+
+
+def test_each_heading_of_the_reference_leads_to_the_lines_of_its_source(known: Path):
+    names = 0
+    for where, html in pages(known).items():
+        links = re.findall(
+            rf'href="{REPOSITORY}/blob/0a1b2c/(src/[^"#]*)#L(\d+)-L(\d+)" aria-label="Source of unmasked\.([\w.]+)"',
+            html,
+        )
+        headings = found(r'<h\d id="unmasked\.([\w.]+)" class="doc doc-heading">', html)
+        linked = {name for *_, name in links}
+        # Data that a class declares has no lines of its own worth a link.
+        assert {name for name in headings if name not in linked and name.split(".")[-1][0].isupper()} == set()
+        for file, first, last, name in links:
+            lines = (ROOT / file).read_text(encoding="utf-8").splitlines()[int(first) - 1 : int(last)]
+            if name.rpartition(".")[0]:
+                assert re.search(rf"\b(def|class) {name.rpartition('.')[2]}\b", "\n".join(lines)), (where, name)
+                names += 1
+    assert names > 80
+
+
+def test_the_page_for_what_is_missing_takes_its_style_from_where_the_site_is(known: Path, site: Path):
+    missing = pages(known)["404.html"]
+    linked = found(r'(?:href|src)="(/[^"]*)"', missing)
+    assert any("site.css" in each for each in linked)
+    for each in linked:
+        assert each.startswith("/unmasked/"), each
+        file = known / each.removeprefix("/unmasked/")
+        assert (file / "index.html").exists() if each.endswith("/") else file.exists(), each
+    assert 'href="/learn/attention/"' in pages(site)["404.html"]
+
+
+def test_without_an_environment_the_site_links_to_nobody(site: Path, known: Path):
+    without = pages(site)
+    assert without.keys() == pages(known).keys()
+    for where, html in without.items():
+        assert found(r"(og:\w+|rel=.canonical|rel=.edit|issues/new|colab\.research|md-source)", html) == [], where
+    assert not (site / belonging.PICTURE).exists()
+    install = re.sub(r"<[^>]*>", "", unescape(without["install/"]))
+    assert '.venv/bin/pip install -e ".[plot]"' in install
+    assert "not published on PyPI yet" in install
+
+
+def test_each_page_describes_itself(site: Path):
+    told = {where: found('<meta name="description" content="(.*?)">', html) for where, html in pages(site).items()}
+    del told["404.html"]
+    assert {where for where, said in told.items() if len(said) != 1 or not 40 <= len(said[0]) <= 300} == set()
+    assert len({said[0] for said in told.values()}) == len(told)
+
+
+def test_a_description_is_what_the_page_says_first():
+    html = '<h1>Why?</h1><p class="a">2 min</p><p><strong>No &amp; yes.</strong> It <em>is</em>.</p><p>More.</p>'
+    assert belonging.about(html, "Why?") == "Why? No & yes. It is."
+    assert belonging.about(f"<h1>A</h1><p>{'Long ' * 20}v1.2. And on.</p>", "A") == f"{'Long ' * 20}v1.2."
+    assert belonging.about("<h1>Nothing</h1>", "Nothing") == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "last"),
+    [
+        ("unmasked.masks.causal", "def causal(", "return "),
+        ("unmasked.doctor.diagnose", "def diagnose(", ""),
+        ("unmasked.doctor.Report.ok", "@property", "return "),
+        ("unmasked.masks", '"""Who may see whom', ""),
+    ],
+)
+def test_the_place_of_a_name_is_found_where_it_is_written(name: str, first: str, last: str):
+    file, begin, end = belonging.place(name, ROOT / "src")
+    lines = file.read_text(encoding="utf-8").splitlines()
+    assert lines[begin - 1].strip().startswith(first)
+    assert last in lines[end - 1]
+
+
+def test_a_name_that_is_nowhere_has_no_place():
+    assert belonging.place("unmasked.masks.nothing", ROOT / "src") is None
+    assert belonging.place("nowhere.at.all", ROOT / "src") is None
+
+
+def test_once_it_is_published_the_page_says_so():
+    assert "not published" in belonging.published("")
+    assert "pip install" in belonging.published("yes")
+
+
+def test_the_entry_for_bibtex_is_that_of_the_project():
+    entry = belonging.cite(load_config(str(ROOT / "mkdocs.yml")))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert f"version = {{{project['version']}}}" in entry
+    assert "title = {Attention Unmasked}" in entry
+    assert entry.count("{") == entry.count("}")
+
+
+def test_what_the_page_says_of_the_font_is_what_the_font_says():
+    place = distribution("ziamath").locate_file("ziamath/fonts/STIXTwoMath-Regular.ttf")
+    font, page = TTFont(Path(str(place))), (ROOT / "docs/install.md").read_text(encoding="utf-8")
+    quoted = " ".join(re.sub(r"<!--.*?-->|^> ?|[<>]", "", page, flags=re.MULTILINE | re.DOTALL).split())
+    for number in (0, 13):
+        assert font["name"].getDebugName(number) in quoted
+
+
+def test_the_workflow_says_it_from_githubs_own_variables():
+    for name in [*GITHUB, "PYPI"]:
+        assert re.search(rf"^      {name}: .*\$\{{\{{ .*(github|vars)\.", WORKFLOW, re.MULTILINE), name
+        assert f"!ENV {name}" in (config := (ROOT / "mkdocs.yml").read_text()) or f"!ENV [{name}," in config
+    # The branch to which the pages link for Colab is the one that the workflow writes.
+    assert "ghp-import" in WORKFLOW
+    assert load_config(str(ROOT / "mkdocs.yml")).remote_branch == "gh-pages"
+
+
+@pytest.mark.parametrize("command", ["mkdocs", "mkdocs/__main__.py"])
+def test_mkdocs_is_not_preceded_by_what_others_have_to_say(command: str):
+    load = f"import sys; sys.argv[0] = {command!r}; from mkdocs.config import load_config; load_config('mkdocs.yml')"
+    environment = {name: value for name, value in os.environ.items() if name != "NO_MKDOCS_2_WARNING"}
+    done = subprocess.run(
+        [sys.executable, "-c", load], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout + done.stderr == ""
