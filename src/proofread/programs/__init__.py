@@ -2,10 +2,10 @@
 
 A program has, of the cells before its own, the statements that matter to it, and of the documented packages, the
 source that it needs (or imports them, in its other form). While a page runs, its statements are watched (record.py);
-from that and from the names that they use (names.py), what a cell needs of them is found (needed.py). What it needs of
+from that and from the names that they use (names.py), what a cell needs of them is found (program.py). What it needs of
 the packages (library.py) is found and named (inline.py) and taken out of their source (excerpt.py, source.py), and the
-program is written (program.py). That it prints what the page shows is tried when the page is checked: in an interpreter
-that cannot import these packages, in an empty folder (trial.py).
+program is written. That it prints what the page shows is tried when the page is checked: in an interpreter that cannot
+import these packages, in an empty folder (trial.py).
 """
 
 import ast
@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 
 from .inline import Inliner
 from .library import CannotInlineError, Library
-from .needed import needed
-from .program import write
+from .program import needed, write
 from .record import ADDRESS, CellRun, Recorder
 from .trial import Ran, Trial
 
@@ -77,13 +76,13 @@ def _make(request: Request, place: int, library: Library) -> Snippet:
     if reason := _beyond_python(cell):
         return Snippet(shows=shows, reason=reason)
     earlier = needed(request.cells, place)
-    importing = write(request.cells, place, earlier, Inliner(Library(()), {}))
+    importing, requires = write(request.cells, place, earlier, Inliner(Library(()), {}))
     try:
-        inliner = Inliner(library, request.data, annotations=_READS_SOURCE.search(importing.text) is not None)
-        carrying = write(request.cells, place, earlier, inliner)
+        inliner = Inliner(library, request.data, annotations=_READS_SOURCE.search(importing) is not None)
+        carrying, requires = write(request.cells, place, earlier, inliner)
     except CannotInlineError as error:
-        return Snippet("", importing.text, shows, cell.raised, importing.requires, reason=str(error))
-    return Snippet(carrying.text, importing.text, shows, cell.raised, carrying.requires)
+        return Snippet("", importing, shows, cell.raised, requires, reason=str(error))
+    return Snippet(carrying, importing, shows, cell.raised, requires)
 
 
 def trials(snippet: Snippet, packages: Sequence[str], seconds: float) -> dict[str, Trial]:

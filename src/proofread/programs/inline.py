@@ -300,12 +300,8 @@ def _path(package: str, inside: Sequence[str]) -> str:
 
 
 def _has_fields(statement: ast.stmt) -> bool:
-    return any(
-        isinstance(inner, ast.AnnAssign)
-        for node in ast.walk(statement)
-        if isinstance(node, ast.ClassDef)
-        for inner in node.body
-    )
+    classes = [node for node in ast.walk(statement) if isinstance(node, ast.ClassDef)]
+    return any(isinstance(inner, ast.AnnAssign) for node in classes for inner in node.body)
 
 
 def _is_in_double_quotes(module: Module, node: ast.AST) -> bool:

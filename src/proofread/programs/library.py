@@ -13,6 +13,8 @@ from typing import Any
 from .names import FUNCTIONS, Import, bound_names, uses
 from .source import Edit, Imported, Source
 
+DISPLAY = "IPython.display.display"
+
 
 class CannotInlineError(ValueError):
     """Why a program cannot carry what it takes from a package."""
@@ -177,15 +179,15 @@ class Library:
             package: The package that relative imports begin from.
         """
         for node in imports:
+            bound = list(self.bound(node, package))
             ours = any(map(self.owns, imported_modules(node, package)))
-            bound = list(self.bound(node, package)) if ours or _brings_display(node) else []
             lines = []
             for name, what in bound:
                 if isinstance(what, Imported):
-                    lines += [replace(what, bound=name).statement] * (what.target != _DISPLAY)
+                    lines += [replace(what, bound=name).statement] * (what.target != DISPLAY)
                 elif names.get(what, name) != name:
                     lines.append(f"{name} = {names[what]}")
-            if bound:
+            if bound and (ours or len(lines) < len(bound)):
                 yield source.replaced(node, lines)
 
     @cached_property
@@ -211,14 +213,6 @@ class Library:
         for name in (*self.packages, *self.imported):
             run(name)
         return order
-
-
-_DISPLAY = "IPython.display.display"
-
-
-def _brings_display(node: Import) -> bool:
-    names = [alias.name for alias in node.names]
-    return isinstance(node, ast.ImportFrom) and node.module == "IPython.display" and "display" in names
 
 
 def imported_modules(node: Import, package: str) -> Iterator[str]:

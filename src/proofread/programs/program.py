@@ -1,32 +1,27 @@
 """Writes the program of a cell: what it needs of the cells before it, and its own code, which prints what it shows."""
 
 import ast
+import functools
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from .inline import Inlined, Inliner, PageNames
-from .library import Bound, Library, Symbol
-from .names import Import, bound_names, uses
-from .needed import source
+from .library import DISPLAY, Bound, Library, Symbol
+from .names import Import, uses
 from .record import CellRun, Effects
 from .source import Imported, Source, required
 
+# What looks names up by itself.
+_LOOKS = re.compile(r"(?<![\w.])(?:(?:eval|exec)\(|(?:globals|locals|vars|dir)\(\))")
 _OPTIONS = re.compile(r"\A\s*(?:#\|.*\n?)+")
 _PICTURES = {"image/svg+xml", "image/png", "image/jpeg"}
 _DISPLAY = 'def display(*values):\n    print(*map(repr, values), sep="\\n")'
 _DEFINITIONS = (ast.FunctionDef, ast.ClassDef)
 # What keeps earlier cells from showing anew what they have shown, and where it is from.
 _GUARDS = {"redirect_stdout": "contextlib", "suppress": "contextlib", "StringIO": "io"}
-
-
-@dataclass(frozen=True)
-class Program:
-    """A program, and the top-level modules outside the standard library that it imports."""
-
-    text: str
-    requires: tuple[str, ...]
+_source = functools.lru_cache(maxsize=1024)(Source)  # programs of a page share its cells
 
 
 @dataclass
@@ -39,13 +34,39 @@ class _Piece:
     effects: Effects
 
 
+def needed(cells: Mapping[int, CellRun], target: int) -> dict[int, list[int]]:
+    """The statements of earlier cells that a cell needs: going back from it, those that change what is still needed.
+
+    Code that finds names by itself, as `eval` does, may need all of them.
+    """
+    chosen: dict[int, list[int]] = {}
+    wanted: set[str] = set()
+    by_functions: set[str] = set()  # what only functions that are called may look at
+    earlier = [place for place in sorted(cells) if place < target]
+    for place in reversed([*earlier, target]):
+        kept: list[int] = []
+        for index, (statement, effects) in reversed(
+            [*enumerate(zip(_source(cells[place].code).tree.body, cells[place].effects, strict=False))]
+        ):
+            own = effects.changes & effects.names
+            if place == target or effects.changes & wanted or own & by_functions:
+                if _LOOKS.search(ast.unparse(statement)):
+                    return {place: [*range(len(cells[place].effects))] for place in earlier}
+                kept.insert(0, index)
+                wanted = (wanted - effects.binds) | (effects.reads & effects.names)
+                by_functions = (by_functions - effects.binds) | (effects.reads - effects.names)
+        if place != target and kept:
+            chosen[place] = kept
+    return dict(sorted(chosen.items()))
+
+
 def write(
     cells: Mapping[int, CellRun],
     target: int,
     earlier: Mapping[int, Sequence[int]],
     inliner: Inliner,
-) -> Program:
-    """Write the program of a cell.
+) -> tuple[str, tuple[str, ...]]:
+    """Write the program of a cell; returns it and the top-level modules outside the standard library that it imports.
 
     Args:
         cells: The page's cells, as they ran.
@@ -57,11 +78,11 @@ def write(
         CannotInlineError: What it takes from the packages cannot be carried.
     """
     library = inliner.library
-    run, own = cells[target], source(_OPTIONS.sub("", cells[target].code).strip("\n") + "\n")
+    run, own = cells[target], _source(_OPTIONS.sub("", cells[target].code).strip("\n") + "\n")
     pieces = [
         _Piece(place, text.tree.body[index], text, cells[place].effects[index])
         for place, chosen in earlier.items()
-        for text in [source(cells[place].code)]
+        for text in [_source(cells[place].code)]
         for index in chosen
     ]
     every = [*((piece.node, piece.source) for piece in pieces), *((node, own) for node in own.tree.body)]
@@ -104,7 +125,7 @@ def write(
     text = "\n\n".join(part for part in (head, *(f"\n{part}" for part in parts), body) if part)
     text = re.sub(r"\n{4,}", "\n\n\n", text).strip("\n") + "\n"
     modules = {found.root for found in imports}.union(inlined.requires, *map(required, statements))
-    return Program(text, tuple(_third_party(name for name in modules if not library.owns(name))))
+    return text, tuple(_third_party(name for name in modules if not library.owns(name)))
 
 
 def _inlined(inliner: Inliner, page: PageNames, every: Sequence[tuple[ast.stmt, Source]]) -> Inlined:
@@ -136,20 +157,14 @@ def _move_imports(earlier: Sequence[ast.stmt], names: set[str], library: Library
 
 
 def _imports(node: Import, names: set[str], library: Library) -> Iterable[Imported]:
-    for alias, name in bound_names(node):
-        if isinstance(node, ast.Import):
-            if name in names:
-                yield Imported(alias.name, "", name)
-        elif name == "*" and library.owns(node.module or ""):
-            for public in library.public(library.module(node.module or "")):
-                if public in names:
-                    yield Imported(node.module or "", public, public)
-        elif (
-            name in names
-            and node.module != "__future__"
-            and (node.module, alias.name) != ("IPython.display", "display")
-        ):
-            yield Imported(node.module or "", alias.name, name)
+    """What an import brings of what is used; a star, what a package makes public."""
+    for name, found in Library(()).bound(node):
+        assert isinstance(found, Imported)  # of no package
+        if name == "*" and library.owns(found.module):
+            public = library.public(library.module(found.module))
+            yield from (Imported(found.module, each, each) for each in public if each in names)
+        elif name in names and found.module != "__future__" and found.target != DISPLAY:
+            yield found
 
 
 def _page_names(statements: Sequence[ast.stmt], library: Library, names: set[str]) -> PageNames:

@@ -9,6 +9,7 @@ in a function, a hook, an optimizer's step and a view's in-place addition are se
 import ast
 import contextlib
 import functools
+import math
 import os
 import random
 import re
@@ -20,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from .names import first_reads, uses
+from .source import Source
 
 RANDOM = "random numbers"  # the state of global random generators, as if it were a name of the page
 GRADIENT = ".grad"  # of a name: what backward passes gather, which few statements look at
@@ -92,10 +94,7 @@ class Recorder:
     def begin(self, place: int, code: str) -> None:
         """A cell is about to run: its place among the page's steps, and its code as plain Python."""
         self._cell = self.cells[place] = CellRun(code)
-        try:
-            self._statements = iter(ast.parse(code).body)
-        except SyntaxError:
-            self._statements = iter(())
+        self._statements = iter(Source(code).tree.body)
 
     def watch(self) -> "Callable[[bool, bool], None]":
         """A statement is about to run; call what this returns after it: with whether it printed, and failed."""
@@ -103,9 +102,8 @@ class Recorder:
         if statement is None:
             return lambda printed, raised: None
         found = uses(statement)
-        survey = _Survey(self._namespace, self._hidden)
-        survey.names(self._called(statement))
-        survey.mention(node.attr for node in ast.walk(statement) if isinstance(node, ast.Attribute))
+        survey = _Survey(self._called(statement), self._namespace, self._hidden)
+        survey.mentioned.update(node.attr for node in ast.walk(statement) if isinstance(node, ast.Attribute))
         before = {name: id(value) for name, value in self._namespace.items()}
         settings, modules, state = _settings(), len(sys.modules), self._generators.begin()
         alone = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Name)
@@ -126,7 +124,7 @@ class Recorder:
                 effects.changes |= {name + GRADIENT for name in here if gathered & self._reached(name)}
                 effects.changes |= {name for name in here if changed & self._reached(name)}
                 self._forget(effects.changes)
-            if survey.looks_at_gradients:
+            if not survey.mentioned.isdisjoint(_OF_GRADIENTS):
                 effects.reads |= {name + GRADIENT for name in survey.read}
             effects.binds |= {name + GRADIENT for name in binds}
             effects.changes |= effects.binds
@@ -176,32 +174,29 @@ class Recorder:
 
     def _reached(self, name: str) -> frozenset[int]:
         if name not in self._reach:
-            survey = _Survey(self._namespace, self._hidden, follow=False)
-            survey.names([name])
-            self._reach[name] = frozenset(survey.keys)
+            self._reach[name] = frozenset(_Survey([name], self._namespace, self._hidden, follow=False).keys)
         return self._reach[name]
 
 
 class _Survey:
-    """All objects that can be reached from some names of a page, each with what shows whether it was changed."""
+    """All objects that can be reached from some names of a page, each with what shows whether it was changed.
 
-    def __init__(self, namespace: dict[str, Any], hidden: set[str], follow: bool = True) -> None:
+    Attributes:
+        read: The names.
+        keys: What the objects are known by.
+        mentioned: What the statement, and functions that it can call, ask of objects.
+    """
+
+    def __init__(self, names: Iterable[str], namespace: dict[str, Any], hidden: set[str], follow: bool = True) -> None:
         self.read: set[str] = set()
         self.keys: set[int] = set()
-        self.looks_at_gradients = False
+        self.mentioned: set[str] = set()
         self._namespace, self._hidden, self._follow = namespace, hidden, follow
         self._seen: dict[int, tuple[Any, Any]] = {}
         self._waiting: deque[Any] = deque()
-
-    def names(self, names: Iterable[str]) -> None:
-        """Look at all that the names can reach."""
         self._names(names)
         while self._waiting and len(self._seen) < _MANY:
             self._visit(self._waiting.popleft())
-
-    def mention(self, attributes: Iterable[str]) -> None:
-        """Take note of what the statement, or a function that it can call, asks of objects."""
-        self.looks_at_gradients = self.looks_at_gradients or not _OF_GRADIENTS.isdisjoint(attributes)
 
     def changed(self) -> tuple[set[int], set[int]]:
         """The objects that are not what they were when they were looked at; and those whose gradient alone changed."""
@@ -230,7 +225,7 @@ class _Survey:
         if self._follow and isinstance(value, types.FunctionType) and value.__globals__ is self._namespace:
             names = _global_names(value.__code__)
             self._names(names)
-            self.mention(names)
+            self.mentioned |= names
 
 
 _OF_GRADIENTS = frozenset({"grad", "backward", "step", "zero_grad", "clip_grad_norm_", "clip_grad_value_"})
@@ -242,16 +237,7 @@ class _TensorState:
     gradient: tuple[int, int]
 
 
-class _Opaque:
-    """What cannot be looked into counts as changed by whoever can reach it."""
-
-    def __eq__(self, other: object) -> bool:
-        return False
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-_OPAQUE = _Opaque()
+_OPAQUE = math.nan  # equal to nothing: what cannot be looked into counts as changed by whoever can reach it
 _EMPTY = types.CellType()  # equal to those alone that have no contents yet
 
 
@@ -271,15 +257,13 @@ def _state(value: Any) -> tuple[Any, Iterable[Any]]:
         cells = [cell.cell_contents for cell in value.__closure__ or () if cell != _EMPTY]
         held = [*cells, *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values(), *value.__dict__.values()]
         return tuple(map(id, held)), held
-    if isinstance(value, types.MethodType | staticmethod | classmethod):
-        return None, [getattr(value, "__self__", None), value.__func__]
+    if isinstance(value, types.MethodType | staticmethod | classmethod | property):
+        return None, [getattr(value, name, None) for name in ("__self__", "__func__", "fget", "fset")]
     if isinstance(value, type):
         if value.__module__ != "__main__":
             return None, []
         held = [*vars(value).values(), *value.__bases__]
         return tuple(map(id, held)), held
-    if isinstance(value, property):
-        return None, [value.fget, value.fset]
     if kind.__module__ in _PLAIN_MODULES or kind.__module__.partition(".")[0] == "typing":
         allowed = _PLAIN_MODULES.get(kind.__module__)
         if allowed is None or kind.__name__ in allowed:
@@ -354,14 +338,12 @@ def _settings() -> tuple[Any, ...]:
     """Global settings that change what later statements do."""
     found: list[Any] = [dict(os.environ), os.getcwd(), list(sys.path)]
     if torch := sys.modules.get("torch"):
-        options = torch._tensor_str.PRINT_OPTS
         hooks = [
             tuple(value)
             for name, value in vars(torch.nn.modules.module).items()
             if name.startswith("_global_") and isinstance(value, Mapping)
         ]
-        found += [getattr(torch, name)() for name in _TORCH_SETTINGS]
-        found += [options.precision, options.threshold, options.edgeitems, options.linewidth, options.sci_mode, hooks]
+        found += [*(getattr(torch, name)() for name in _TORCH_SETTINGS), {**vars(torch._tensor_str.PRINT_OPTS)}, hooks]
     if matplotlib := sys.modules.get("matplotlib"):
         found.append(dict.copy(matplotlib.rcParams))
     if numpy := sys.modules.get("numpy"):
