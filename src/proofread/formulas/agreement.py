@@ -11,10 +11,9 @@ from torch import Tensor
 from .evaluate import Evaluator
 from .finding import Formula
 from .grammar import parse
-from .ranges import Assignment
+from .ranges import Assignment, holds
 from .scope import Scope
 from .tree import FormulaError, Node, Parsed
-from .values import holds
 
 
 def check(formula: Formula, namespace: Mapping[str, object]) -> list[str]:

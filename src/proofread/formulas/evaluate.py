@@ -8,9 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .ranges import Assignment, Indexed
+from .ranges import Assignment, Indexed, describe, matmul, shape, tensor
 from .tree import Node
-from .values import describe, matmul, shape, tensor
 
 _FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     **{name: getattr(torch, name) for name in ("exp", "log", "sin", "cos", "tan", "sinh", "cosh", "tanh", "sign")},
@@ -52,9 +51,6 @@ class Evaluator(Indexed):
                 raise self.fail(node, f"shapes {shape(total)} and {shape(value)} do not fit")
             total = total + value if sign == "+" else total - value
         return total
-
-    def _of_series(self, node: Node, *values: Any) -> Any:
-        return sum(values[1:], values[0])
 
     def _juxtaposed(self, node: Node, at: Assignment) -> Any:
         one, other = self._kids(node, at)
@@ -151,9 +147,6 @@ class Evaluator(Indexed):
             return value[0]
         return value[None, :] if value.dim() == 1 else value.mT
 
-    def _of_inverse(self, node: Node, value: Any) -> Any:
-        return torch.linalg.inv(value) if shape(value) else 1 / value
-
     def _of_sqrt(self, node: Node, value: Any, *root: float) -> Any:
         if shape(value):
             raise self.fail(node, f"the root of {describe(value)}")
@@ -236,11 +229,6 @@ class Evaluator(Indexed):
         if shape(value):
             raise self.fail(node, rf"|x| is for numbers, this is {describe(value)}: write \lVert x \rVert")
         return abs(value)
-
-    def _of_floor(self, node: Node, value: float) -> Any:
-        return math.floor(value) if node.kind == "floor" else math.ceil(value)
-
-    _of_ceil = _of_floor
 
     def _of_concat(self, node: Node, *kids: Any) -> Any:
         values = [*map(tensor, kids)]

@@ -3,9 +3,8 @@
 import re
 from collections.abc import Iterator
 
-from .cursor import DOTS
 from .symbols import Symbols
-from .tokens import FRACTIONS, FUNCTIONS, RELATIONS, Token
+from .tokens import DOTS, FRACTIONS, FUNCTIONS, RELATIONS, Token
 from .tree import Node, Place
 
 _PRODUCTS = {"/": "fraction", r"\odot": "odot", r"\oslash": "oslash", r"\times": "times", r"\cdot": "dot"}

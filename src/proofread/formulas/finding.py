@@ -86,17 +86,9 @@ def find(markdown: str) -> list[Formula]:
         while directive := _DIRECTIVE.match(markdown, end):
             said[directive[1]].append(directive[2].strip())
             end = directive.end()
-        found.append(
-            Formula(
-                latex=span.latex,
-                line=markdown.count("\n", 0, span.start),
-                display=span.display,
-                where="; ".join(said["where"]) if said["where"] else None,
-                unchecked="; ".join(said["unchecked"]) if said["unchecked"] else None,
-                tag=span.tag,
-                equivalent=tuple(said["equivalent"]),
-            )
-        )
+        line = markdown.count("\n", 0, span.start)
+        where, unchecked = ("; ".join(said[name]) if said[name] else None for name in ("where", "unchecked"))
+        found.append(Formula(span.latex, line, span.display, where, unchecked, span.tag, tuple(said["equivalent"])))
     return found
 
 

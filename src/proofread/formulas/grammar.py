@@ -6,9 +6,8 @@ import dataclasses
 import re
 from typing import TYPE_CHECKING
 
-from .cursor import DOTS
 from .expressions import Expressions
-from .tokens import RELATIONS, Token
+from .tokens import DOTS, RELATIONS, Token
 from .tree import Node, Parsed
 
 if TYPE_CHECKING:

@@ -3,9 +3,8 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from .cursor import DOTS
 from .finding import is_marked, spans
-from .tokens import FRACTIONS, RELATIONS, Token, tokenize
+from .tokens import DOTS, FRACTIONS, RELATIONS, Token, tokenize
 
 _RELATED = RELATIONS | {name: name for name in (r"\propto", r"\sim", r"\subset", r"\subseteq", r"\leftarrow")}
 _PLAIN = _RELATED | dict.fromkeys(FRACTIONS, r"\frac") | dict.fromkeys(DOTS, r"\dots")

@@ -12,9 +12,9 @@ from torch import Tensor
 from .agreement import holds_in, sides
 from .finding import Formula
 from .grammar import parse
+from .ranges import shape
 from .scope import Scope
 from .tree import FormulaError, Node, Parsed
-from .values import shape
 
 _PAIRS = [(r"\sum", r"\prod"), (r"\max", r"\min"), (r"\sin", r"\cos"), (r"\le", r"\ge"), (r"\leq", r"\geq")]
 _PAIRS += [("<", ">"), (r"\lt", r"\gt")]

@@ -1,7 +1,7 @@
-"""The indices of a formula: which values they take, and for which its conditions hold."""
+"""Numbers, tensors and the indices of a formula: which values they take, and for which its conditions hold."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -10,9 +10,64 @@ from torch import Tensor
 
 from .scope import Scope
 from .tree import FormulaError, Node, Parsed
-from .values import describe, holds, shape
 
 Assignment = dict[str, int]
+
+
+def shape(value: Any) -> tuple[int, ...]:
+    """Return a value's sizes; a number has none."""
+    return tuple(value.shape) if isinstance(value, Tensor) else ()
+
+
+def tensor(value: Any) -> Tensor:
+    """Make a tensor of a number."""
+    return torch.as_tensor(value, dtype=None if shape(value) else torch.float64)
+
+
+def describe(value: Any) -> str:
+    """Say what a value is."""
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {tuple(value.shape)}"
+    return f"{value:g}" if isinstance(value, int | float) else f"a {type(value).__name__}"
+
+
+def matmul(one: Tensor, other: Tensor) -> Tensor:
+    """Multiply tensors of any precision."""
+    dtype = torch.promote_types(one.dtype, other.dtype)
+    return one.to(dtype) @ other.to(dtype)
+
+
+def holds(relation: str, one: Any, other: Any, tolerance: float) -> bool:
+    """Tell whether a relation holds between all entries, to a tolerance relative to the largest of them."""
+    if shape(one) != shape(other) and (relation in ("=", "≈", "≠") or (shape(one) and shape(other))):
+        return False
+    one, other = (torch.as_tensor(value, dtype=torch.float64).detach() for value in (one, other))
+    largest = [value[value.isfinite()].abs().max().item() for value in (one, other) if value.isfinite().any()]
+    # Where one side is zero all over, the other's rounding has nothing to be measured by.
+    slack = tolerance * (max(largest) if largest and all(largest) else 1.0)
+    if relation in ("=", "≈", "≠"):
+        return torch.allclose(one, other, rtol=0.0, atol=slack) == (relation != "≠")
+    # Much less is a tenth at most.
+    compare: dict[str, Callable[[], Tensor]] = {
+        "<": lambda: one < other,
+        ">": lambda: one > other,
+        "≤": lambda: one <= other + slack,
+        "≥": lambda: one >= other - slack,
+        "≪": lambda: one.abs() * 10 <= other.abs(),
+        "≫": lambda: one.abs() >= other.abs() * 10,
+    }
+    return bool(compare[relation]().all())
+
+
+# Nodes that need no more than the values of their kids.
+_SIMPLE: dict[str, Callable[..., Any]] = {
+    "ceil": math.ceil,
+    "floor": math.floor,
+    "indicator": int,
+    "inverse": lambda value: torch.linalg.inv(value) if shape(value) else 1 / value,
+    "members": lambda *values: [*values],
+    "series": lambda first, *others: sum(others, first),
+}
 
 
 class Indexed:
@@ -203,7 +258,12 @@ class Indexed:
     def _compute(self, node: Node, at: Assignment) -> Any:
         method = getattr(self, f"_{node.kind}", None)
         try:
-            return method(node, at) if method else getattr(self, f"_of_{node.kind}")(node, *self._kids(node, at))
+            if method:
+                return method(node, at)
+            values = self._kids(node, at)
+            if node.kind in _SIMPLE:
+                return _SIMPLE[node.kind](*values)
+            return getattr(self, f"_of_{node.kind}")(node, *values)
         except FormulaError:
             raise
         except ZeroDivisionError:
@@ -247,12 +307,6 @@ class Indexed:
 
     def _parity(self, node: Node, at: Assignment) -> bool:
         return self.integer(node.kids[0], at) % 2 == (node.value == "odd")
-
-    def _indicator(self, node: Node, at: Assignment) -> int:
-        return int(self(node.kids[0], at))
-
-    def _of_members(self, node: Node, *values: Any) -> Any:
-        return list(values)
 
     def _builder(self, node: Node, at: Assignment) -> Any:
         (condition,) = node.kids

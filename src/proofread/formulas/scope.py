@@ -33,8 +33,8 @@ class Scope:
         self.self_made: dict[str, set[str]] = {}
         self.computed: set[str] = set()
         self.typed: set[str] = set()
-        draw = _Draw(self)
-        self._globals: dict[str, Any] = {"torch": torch, **page, "random": draw}
+        self._generator = torch.Generator().manual_seed(0)
+        self._globals: dict[str, Any] = {"torch": torch, **page, "random": self._random}
         try:
             statements = ast.parse(re.sub(r";\s*", "; ", where)).body
             with torch.random.fork_rng(devices=[]):
@@ -64,18 +64,33 @@ class Scope:
         if works and (data or any(isinstance(n, ast.Lambda) for n in ast.walk(statement.value))):
             self.self_made |= dict.fromkeys(names, used)
 
+    def _random(self, *shapes: str) -> Any:
+        """``random`` in a `where`: see the package's conventions."""
+        sizes = [[math.prod(map(self._size, axis.split("*"))) for axis in shape.split()] for shape in shapes]
+        drawn = [torch.randn(each, generator=self._generator, dtype=torch.float64) for each in sizes]
+        values = [value if value.dim() else float(value) for value in drawn]
+        return values[0] if len(values) == 1 else values
+
+    def _size(self, name: str) -> int:
+        if name.isdecimal():
+            return int(name)
+        size = self.where.get(name)  # not the page's: what an earlier cell left in n has nothing to do with this
+        if not isinstance(size, int):
+            taken = {value for value in self.where.values() if isinstance(value, int)}
+            size = next(size for size in _SIZES if size not in taken)
+        self.where[name] = self._globals[name] = size
+        return size
+
     def proves(self, name: str) -> bool:
         """Tell whether calling the name runs what the page or its packages define, not only torch or Python."""
         if name in self.where:
             return name in self.computed
         value = self.page.get(name)
-        home = (
-            value.__name__ if isinstance(value, types.ModuleType) else getattr(value, "__module__", None) or "builtins"
-        )
-        callables = callable(value) or isinstance(value, types.ModuleType)
-        return isinstance(value, torch.nn.Module) or (
-            callables and home.partition(".")[0] not in ("torch", "math", "builtins")
-        )
+        if isinstance(value, types.ModuleType):
+            home = value.__name__
+        else:
+            home = (getattr(value, "__module__", "") if callable(value) else "") or "builtins"
+        return isinstance(value, torch.nn.Module) or home.partition(".")[0] not in ("torch", "math", "builtins")
 
     def bound(self, name: str, *, by_where: bool = False) -> bool:
         """Tell whether the name is bound."""
@@ -97,33 +112,6 @@ class Scope:
     def value(self, name: str) -> Any:
         """Return what the name is bound to."""
         return self.where.get(name, self.page.get(name))
-
-
-class _Draw:
-    """``random`` in a `where`: see the package's conventions."""
-
-    def __init__(self, scope: Scope):
-        self._scope = scope
-        self._generator = torch.Generator().manual_seed(0)
-
-    def __call__(self, *shapes: str) -> Any:
-        drawn = [torch.randn(self._shape(shape), generator=self._generator, dtype=torch.float64) for shape in shapes]
-        values = [value if value.dim() else float(value) for value in drawn]
-        return values[0] if len(values) == 1 else values
-
-    def _shape(self, shape: str) -> list[int]:
-        return [math.prod(self._size(name) for name in axis.split("*")) for axis in shape.split()]
-
-    def _size(self, name: str) -> int:
-        scope = self._scope
-        if name.isdecimal():
-            return int(name)
-        size = scope.where.get(name)  # not the page's: what an earlier cell left in n has nothing to do with this
-        if not isinstance(size, int):
-            taken = {value for value in scope.where.values() if isinstance(value, int)}
-            size = next(size for size in _SIZES if size not in taken)
-        scope.where[name] = scope._globals[name] = size
-        return size
 
 
 def _root(function: ast.expr) -> str:

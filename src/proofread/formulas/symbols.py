@@ -5,7 +5,7 @@ import keyword
 import re
 from abc import ABC, abstractmethod
 
-from .cursor import DOTS, STARS, Cursor
+from .tokens import DOTS, STARS, Cursor
 from .tree import Node, Place
 
 _SEPARATORS = (r"\|", r"\parallel", r"\Vert", r"\mid", "|", r"\middle|")
