@@ -29,6 +29,11 @@ TRAPS = {
         "a = 1",
         ["a = 1\nfs = [lambda x: factor * x]", "factor = 3", "fs[0](5)"],
     ),
+    "what a function of the same cell adds to": (
+        "calls = 0",
+        "b = 1",
+        ["calls = 0\nb = 1", "def call():\n    global calls\n    calls += 1\n    return 3\ncall()"],
+    ),
     "a method finds its globals too": (
         "unit = 'm'",
         "b = 1",

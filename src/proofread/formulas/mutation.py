@@ -70,14 +70,11 @@ def survivors(formula: Formula, namespace: Mapping[str, object]) -> list[Mutant]
     waived = {_squeezed(latex): latex for latex in formula.equivalent}
     alive = []
     for mutant in mutants(formula, namespace):
-        if holds_in(mutant.latex, scope) and not _says_the_same(formula.latex, mutant.latex, scope):
-            if _squeezed(mutant.latex) in waived:
-                del waived[_squeezed(mutant.latex)]
-            else:
-                alive.append(mutant)
-    return alive + [
-        Mutant(latex, "waived as equivalent, but no mutant that survives reads so") for latex in waived.values()
-    ]
+        survives = holds_in(mutant.latex, scope) and not _says_the_same(formula.latex, mutant.latex, scope)
+        if survives and waived.pop(_squeezed(mutant.latex), None) is None:
+            alive.append(mutant)
+    idle = "waived as equivalent, but no mutant that survives reads so"
+    return alive + [Mutant(latex, idle) for latex in waived.values()]
 
 
 def _squeezed(latex: str) -> str:

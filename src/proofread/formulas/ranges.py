@@ -213,32 +213,27 @@ class Indexed:
         return int(value)
 
     def _index(self, node: Node, at: Assignment) -> Any:
-        base = self(node.kids[0], at)
+        base, origin = self(node.kids[0], at), self.parsed.origin
         key: list[int | slice] = []
         for axis, kid in enumerate(node.kids[1:]):
             size = self._size(node, axis, at)
             if kid.kind == "slice":
                 first, last = kid.kids
-                low = 0 if first.kind == "missing" else self.integer(first, at) - self.parsed.origin
-                high = size if last.kind == "missing" else self.integer(last, at) - self.parsed.origin + 1
-                if not 0 <= low <= high <= size:
-                    raise self._outside(node, axis, size, at)
+                low = 0 if first.kind == "missing" else self.integer(first, at) - origin
+                high = size if last.kind == "missing" else self.integer(last, at) - origin + 1
+                inside = 0 <= low <= high <= size
                 key.append(slice(low, high))
-                continue
-            if kid.kind == "number" and len(kid.value) > 1 and len(node.kids) == 2 and getattr(base, "ndim", 1) > 1:
+            elif kid.kind == "number" and len(kid.value) > 1 and len(node.kids) == 2 and getattr(base, "ndim", 1) > 1:
                 raise self.fail(node, f"{kid.value} could be one index or several: separate them with commas")
-            entry = self.integer(kid, at) - self.parsed.origin
-            if not 0 <= entry < size:
-                raise self._outside(node, axis, size, at)
-            key.append(entry)
+            else:
+                entry = self.integer(kid, at) - origin
+                inside = 0 <= entry < size
+                key.append(entry)
+            if not inside:
+                values = ", ".join(f"{name} = {value}" for name, value in at.items() if not name.startswith("#"))
+                where = " where " * bool(values) + values
+                raise self.fail(node, f"subscript {axis + 1} is outside {origin}..{origin + size - 1}{where}")
         return self._plain(base[key[0] if isinstance(base, list | tuple) else tuple(key)])
-
-    def _outside(self, node: Node, axis: int, size: int, at: Assignment) -> FormulaError:
-        origin = self.parsed.origin
-        values = ", ".join(f"{name} = {value}" for name, value in at.items() if not name.startswith("#"))
-        return self.fail(
-            node, f"subscript {axis + 1} is outside {origin}..{origin + size - 1}{' where ' if values else ''}{values}"
-        )
 
     def _plain(self, value: Any) -> Any:
         """Make a number of a tensor with one entry, and a list of a set; what is differentiated carries gradients."""

@@ -26,8 +26,9 @@ _PROCESSOR = re.compile(
 @functools.cache
 def environment() -> dict[str, str]:
     """All of the environment that a run may depend on, and that stays as it is while this process lives."""
-    found = {"Python": sys.version, "the platform": platform.platform(), "the GPU": _gpus()}
-    found["the processor"] = _processor()
+    # As the driver tells: asking CUDA would start it, and forked children could not use it any more.
+    gpus = " ".join(sorted(map(digest, Path("/proc/driver/nvidia").glob("gpus/*/information"))))
+    found = {"Python": sys.version, "the platform": platform.platform(), "the GPU": gpus, "the processor": _processor()}
     found |= {f"${name}": value for name, value in os.environ.items() if _VARIABLES.fullmatch(name)}
     for folder in filter(os.path.isdir, sys.path):
         for entry in os.scandir(folder):
@@ -55,11 +56,6 @@ def sources(*patterns: str) -> str:
     return _sha(
         " ".join(sorted(f"{path.relative_to(here)} {digest(path)}" for part in patterns for path in here.glob(part)))
     )
-
-
-def _gpus() -> str:
-    # As the driver tells: asking CUDA would start it, and forked children could not use it any more.
-    return " ".join(sorted(map(digest, Path("/proc/driver/nvidia").glob("gpus/*/information"))))
 
 
 def _processor() -> str:

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from .inline import Inliner
 from .library import CannotInlineError, Library
 from .program import needed, write
-from .record import ADDRESS, CellRun, Recorder
+from .record import ADDRESS, CellRun
+from .record import Recorder as Recorder  # what a page's run watches its statements with
 from .trial import Ran, Trial
 
 NO_SNIPPET = "no-snippet"
@@ -133,15 +134,3 @@ def _plain(text: str, packages: Sequence[str]) -> str:
     modules = "|".join(["__main__", *(rf"{re.escape(package)}(?:\.\w+)*" for package in packages)])
     text = re.sub(rf"\b(?:{modules})\.(?=\w)", "", ADDRESS.sub("0x", _FIGURE.sub("", text)))
     return "".join(text.split())
-
-
-__all__ = [
-    "NO_SNIPPET",
-    "SNIPPET_REMEDY",
-    "Recorder",
-    "Request",
-    "Snippet",
-    "disagreement",
-    "make",
-    "trials",
-]

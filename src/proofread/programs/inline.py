@@ -54,16 +54,15 @@ class Inlined:
 
 
 class Inliner:
-    """Finds what a program needs of the packages, and writes it down."""
+    """Finds what a program needs of the packages, and writes it down.
+
+    Args:
+        library: The packages.
+        data: The files that lie within each package and that the page has read.
+        annotations: Whether the program keeps them as they are; else it has those of classes alone.
+    """
 
     def __init__(self, library: Library, data: Mapping[str, Sequence[str]], annotations: bool = False) -> None:
-        """Begin.
-
-        Args:
-            library: The packages.
-            data: The files that lie within each package and that the page has read.
-            annotations: Whether the program keeps them as they are; else it has those of classes alone.
-        """
         self.library, self._data, self._annotations = library, data, annotations
         self._statements: set[tuple[str, int]] = set()
         self._imports: dict[tuple[str, str], Imported] = {}  # by target and bound name
@@ -98,22 +97,8 @@ class Inliner:
             self._namespaces.setdefault(bound.module, {})
         elif bound not in self._symbols:
             self._symbols[bound] = None
-            if bound not in self.library.holders:
-                self.library.holders[bound] = list(self._holders(bound))
-            for module, place in self.library.holders[bound]:
+            for module, place in self.library.holders(bound):
                 self._add(module, place)
-
-    def _holders(self, symbol: Symbol) -> Iterator[tuple[Module, int]]:
-        """The statements that make what the symbol holds."""
-        module = self.library.module(symbol.module)
-        yield from ((module, place) for place in module.own[symbol.name])
-        for place, statement in enumerate(module.tree.body):
-            used = uses(statement)
-            if symbol.name in used.changes or (isinstance(statement, ast.Expr) and symbol.name in used.early):
-                yield module, place
-        if all(isinstance(module.tree.body[p], ast.Assign | ast.AnnAssign) for p in module.own[symbol.name]):
-            for other in self.library.order:
-                yield from ((other, place) for place in self._registrations(other, symbol))
 
     def _add(self, module: Module, place: int) -> None:
         if (module.name, place) not in self._statements:
@@ -122,16 +107,6 @@ class Inliner:
             for name in uses(module.tree.body[place]).binds:
                 if name in module.own:
                     self._want(Symbol(module.name, name))
-
-    def _registrations(self, module: Module, symbol: Symbol) -> Iterator[int]:
-        """Functions and classes that a decorator may have put into what the symbol holds."""
-        holder = self.library.module(symbol.module)
-        for place, called in module.decorated:
-            found = self.library.lookup(module.name, called.id)
-            if isinstance(found, Symbol) and found.module == symbol.module:
-                makers = (holder.tree.body[p] for p in holder.own.get(found.name, ()))
-                if any(symbol.name in uses(maker).read for maker in makers):
-                    yield place
 
     def _follow(self, module: Module, place: int) -> None:
         """Take in what a statement needs."""

@@ -81,8 +81,8 @@ class Library:
         self.folder = functools.cache(self._folder)
         self.find = functools.cache(self._find)
         self.lookup = functools.cache(self._lookup)
-        # What programs of a page have in common: what each symbol and each statement needs, and statements as written.
-        self.holders: dict[Symbol, list[tuple[Module, int]]] = {}
+        self.holders = functools.cache(lambda symbol: list(self._holders(symbol)))
+        # What programs of a page have in common, too: what each statement needs, and statements as written.
         self.steps: dict[tuple[str, int, bool], list[Any]] = {}
         self.written: dict[tuple[object, ...], str] = {}
 
@@ -166,6 +166,28 @@ class Library:
                     return self.resolve(source, name)
         inner = f"{owner}.{name}"
         return Symbol(inner) if module.is_package and self.find(inner) else None
+
+    def _holders(self, symbol: Symbol) -> Iterator[tuple[Module, int]]:
+        """The statements that make what the symbol holds."""
+        module = self.module(symbol.module)
+        yield from ((module, place) for place in module.own[symbol.name])
+        for place, statement in enumerate(module.tree.body):
+            used = uses(statement)
+            if symbol.name in used.changes or (isinstance(statement, ast.Expr) and symbol.name in used.early):
+                yield module, place
+        if all(isinstance(module.tree.body[p], ast.Assign | ast.AnnAssign) for p in module.own[symbol.name]):
+            for other in self.order:
+                yield from ((other, place) for place in self._registrations(other, symbol))
+
+    def _registrations(self, module: Module, symbol: Symbol) -> Iterator[int]:
+        """Functions and classes that a decorator may have put into what the symbol holds."""
+        holder = self.module(symbol.module)
+        for place, called in module.decorated:
+            found = self.lookup(module.name, called.id)
+            if isinstance(found, Symbol) and found.module == symbol.module:
+                makers = (holder.tree.body[p] for p in holder.own.get(found.name, ()))
+                if any(symbol.name in uses(maker).read for maker in makers):
+                    yield place
 
     def written_anew(
         self, source: Source, imports: Iterable[Import], names: Mapping[Bound, str], package: str = ""

@@ -173,7 +173,9 @@ class _Walker(ast.NodeVisitor):
     def _function(self, args: ast.arguments, body: Iterable[ast.AST]) -> None:
         inner = _Walker(*body).found
         parameters = {part.arg for part in ast.iter_child_nodes(args) if isinstance(part, ast.arg)}
-        self._take(replace(inner, late=inner.reads), inner.own | parameters)
+        # What a function adds to a global variable, it needs as soon as it is defined: it counts as what binds it.
+        late = [name for name in inner.reads if isinstance(name.ctx, ast.Load)]
+        self._take(replace(inner, late=late), inner.own | parameters)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         self._define(node)

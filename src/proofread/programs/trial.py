@@ -48,7 +48,12 @@ def run_all(trials: Sequence[Trial], packages: Sequence[str], workers: int, fold
 
     Those come first that must do without packages: then these are imported here, so that no other has to.
     """
-    _prepare()
+    # What every program that is forked from here would have to do is done once.
+    linecache.clearcache()
+    os.environ["MPLBACKEND"] = "agg"
+    if matplotlib := sys.modules.get("matplotlib"):
+        matplotlib.use("agg")
+    gc.freeze()  # a program that collects garbage would look through all of it, and copy it
     running: dict[connection.Connection, tuple[int, int, float]] = {}
     without = deque(place for place, trial in enumerate(trials) if trial.blocked)
     others = deque(place for place, trial in enumerate(trials) if not trial.blocked)
@@ -69,15 +74,6 @@ def run_all(trials: Sequence[Trial], packages: Sequence[str], workers: int, fold
                 ran = _end(receiver, pid, receiver in ready)
                 end_family(os.getpid(), but=[other for _, other, _ in running.values()])  # what it has left behind
                 yield place, ran
-
-
-def _prepare() -> None:
-    """Do here, once, what every program that is forked from here would have to do."""
-    linecache.clearcache()
-    os.environ["MPLBACKEND"] = "agg"
-    if matplotlib := sys.modules.get("matplotlib"):
-        matplotlib.use("agg")
-    gc.freeze()  # a program that collects garbage would look through all of it, and copy it
 
 
 def _start(trial: Trial, folder: Path) -> tuple[connection.Connection, int]:
