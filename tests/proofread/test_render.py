@@ -7,7 +7,7 @@ import pytest
 
 from proofread.checks.check import check
 from proofread.checks.checked import Checked
-from proofread.checks.findings import PageError
+from proofread.pages.page import PageError
 from proofread.publish.render import Rendered, render
 
 PAGE = r"""

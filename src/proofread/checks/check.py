@@ -62,7 +62,8 @@ def check(
         try:
             checked = unrun(read(path.resolve(), root, shelf))
         except PageError as error:
-            report.pages.append(Checked(Page(error.path, ()), findings=[Finding.of(error)]))
+            found = Finding(error.path, error.line, error.message, kind=error.kind)
+            report.pages.append(Checked(Page(error.path, ()), findings=[found]))
             continue
         report.pages.append(checked)
         owners, steps = plan(checked, settings.timeout, mutants)

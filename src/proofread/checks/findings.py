@@ -5,8 +5,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from ..pages.page import PageError
-
 KINDS = {
     "encoding": "the file is not UTF-8",
     "option": "a `#|` comment or tag of a cell is none that there is, or has no value that can be meant",
@@ -62,11 +60,6 @@ class Finding:
     subject: str = field(default="", compare=False)
     edit: Edit | None = field(default=None, compare=False)  # what would mend it, if that is known
     column: int | None = field(default=None, compare=False)  # in characters from 0; None where all of the line is meant
-
-    @classmethod
-    def of(cls, error: PageError) -> "Finding":
-        """What is wrong with a page that cannot be read."""
-        return cls(error.path, error.line, error.message, kind=error.kind)
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line}: {self.message}" + (f"\n{self.detail.rstrip()}" if self.detail else "")

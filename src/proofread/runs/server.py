@@ -146,7 +146,9 @@ def attempt(
         return
     warm()
     with tempfile.TemporaryDirectory(prefix="programs-") as folder:
-        process, receiver = started("forkserver", _attempt, trials, packages, workers or cores(), folder, limits)
+        process, receiver = started(
+            "forkserver", _in_kernel, "attempt", trials, packages, workers or cores(), folder, limits
+        )
         try:
             while (tried := receiver.recv()) is not None:
                 yield tried
@@ -169,16 +171,11 @@ def started(method: str, target: Callable[..., None], *given: Any) -> tuple[Base
     return process, receiver
 
 
-def _attempt(*given: Any) -> None:
-    from .kernel import attempt  # takes IPython, which the fork server has and the caller need not have
+def _in_kernel(connection: Connection, task: str, *given: Any) -> None:
+    from . import kernel  # takes IPython, which the fork server has and the caller need not have
 
-    attempt(*given)
-
-
-def _serve(*given: Any) -> None:
-    from .kernel import serve  # as above
-
-    serve(*given)
+    does: dict[str, Callable[..., None]] = {"serve": kernel.serve, "attempt": kernel.attempt}
+    does[task](connection, *given)
 
 
 class _Child:
@@ -186,7 +183,7 @@ class _Child:
         self.place, self.task, self.limits, self.outcome = place, task, limits, Outcome()
         self.step = 0
         given = task, str(root), scratch, limits, dict(os.environ), {*ENVIRONMENT}
-        self.process, self.receiver = started("forkserver", _serve, *given)
+        self.process, self.receiver = started("forkserver", _in_kernel, "serve", *given)
         self.deadline = time.monotonic() + _START
         self._overdue = f"did not begin within {_START:g} s; the machine may be short of memory"
         self.finished = False

@@ -72,7 +72,11 @@ class Watch:
 
     def files(self, packages: Iterable[str]) -> dict[str, str]:
         """What a run depends on: modules that are not installed, and what it read of the project."""
-        self._hear()
+        with suppress(OSError, ValueError):  # a page may close all that it knows nothing of
+            self._told.seek(0)
+            told = os.fsdecode(self._told.read()).split("\0")  # by processes that were forked from this one
+            for name, seen in zip(told[::2], told[1::2], strict=False):
+                self.read.setdefault(name, seen)
         modules = {str(getattr(module, "__file__", None) or "") for module in list(sys.modules.values())}
         modules |= {*files_of(packages)} if self.started else set()
         files = dict.fromkeys(filter(os.path.isfile, map(os.path.realpath, filter(self._counts, modules))), "")
@@ -114,14 +118,6 @@ class Watch:
         if os.getpid() != self._pid:
             with suppress(OSError, ValueError):
                 os.write(self._told.fileno(), os.fsencode(f"{name}\0{seen}\0"))
-
-    def _hear(self) -> None:
-        """What processes have told that were forked from this one."""
-        with suppress(OSError, ValueError):  # a page may close all that it knows nothing of
-            self._told.seek(0)
-            told = os.fsdecode(self._told.read()).split("\0")
-            for name, seen in zip(told[::2], told[1::2], strict=False):
-                self.read.setdefault(name, seen)
 
     def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open":
