@@ -10,9 +10,10 @@ import pytest
 
 from proofread.runs.server import run
 from proofread.runs.steps import Outcome, Result, Step, Task
+from proofread.settings import Settings
 
 
-def outcomes(root: Path, *pages: list[str | Step], **options: int) -> list[Outcome]:
+def outcomes(root: Path, *pages: list[str | Step], **options: Settings) -> list[Outcome]:
     tasks = []
     for number, steps in enumerate(pages):
         taken = [Step(1, textwrap.dedent(step).strip()) if isinstance(step, str) else step for step in steps]
@@ -106,7 +107,7 @@ def test_a_figure_is_drawn_the_same_in_every_run(tmp_path: Path) -> None:
 
 
 def test_pages_do_not_see_each_other(tmp_path: Path) -> None:
-    one, two = outcomes(tmp_path, ["x = 1\nx"], ["'x' in globals()"], workers=1)
+    one, two = outcomes(tmp_path, ["x = 1\nx"], ["'x' in globals()"], settings=Settings(workers=1))
     assert one.results[0].outputs[0]["data"]["text/plain"] == "1"
     assert two.results[0].outputs[0]["data"]["text/plain"] == "False"
 
@@ -152,7 +153,7 @@ def test_a_page_that_is_ended_takes_its_own_children_with_it(tmp_path: Path) -> 
 def test_pages_that_ask_for_more_time_begin_first_then_those_with_more_steps(tmp_path: Path) -> None:
     steps = {"short": [Step(1, "1")], "many": [Step(1, "1")] * 3, "slow": [Step(1, "1", timeout=300.0)]}
     tasks = [Task(name, tuple(each)) for name, each in steps.items()]
-    began = [event.place for event in run(tasks, root=tmp_path, workers=1) if event.step == 1]
+    began = [event.place for event in run(tasks, root=tmp_path, settings=Settings(workers=1)) if event.step == 1]
     assert began == [2, 1, 0]
 
 

@@ -15,7 +15,7 @@ from ..keep.shelf import Shelf
 from ..pages.page import Page, PageError, find_pages, read
 from ..runs.cache import Cache
 from ..runs.server import run, warm
-from ..runs.steps import Limits, Outcome, Task
+from ..runs.steps import Outcome, Task
 from ..settings import Settings, SettingsError
 from . import docstrings, equations, links, mutate
 from .cells import in_code, in_data, options
@@ -77,10 +77,9 @@ def check(
         take(checked, owners, outcome)
         if steps:
             progress(Told(checked.page.path, 0, len(steps)))
-    limits = Limits(settings.memory, settings.output)
     try:
         tasks = [task for _, _, task in waiting]
-        for event in run(tasks, root=root, workers=settings.workers, limits=limits, gate=kept):
+        for event in run(tasks, root=root, settings=settings, cache=kept):
             checked, owners, task = waiting[event.place]
             if event.step:
                 name = task.steps[event.step - 1].name

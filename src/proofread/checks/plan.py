@@ -9,7 +9,7 @@ from ..programs import SNIPPET_REMEDY, disagreement, trials
 from ..programs.trial import Trial
 from ..runs.cache import Cache
 from ..runs.server import attempt
-from ..runs.steps import Limits, Outcome, Step
+from ..runs.steps import Outcome, Step
 from ..settings import Settings
 from .checked import Checked, Progress, Text, Told, cell_subject, has_snippet
 from .findings import Finding
@@ -92,8 +92,7 @@ def try_programs(pages: Sequence[Checked], settings: Settings, kept: Cache | Non
                 else:
                     asked.append((checked, index, form, trial))
     every = [trial for *_, trial in asked]
-    limits = Limits(settings.memory, settings.output)
-    for number, (place, ran) in enumerate(attempt(every, settings.packages, workers=settings.workers, limits=limits)):
+    for number, (place, ran) in enumerate(attempt(every, settings)):
         checked, index, form, trial = asked[place]
         snippet, cell = checked.snippets[index], checked.page.cells[index]
         progress(Told("programs", number + 1, len(every), f"{checked.page.path}, cell {index + 1}"))

@@ -89,8 +89,8 @@ _NAMED = re.compile(rf"(?P<figures>(?:{FIGURE})(?:, (?:{FIGURE}))*): \S.*")
 _UNSPACED = re.compile(r"[^\s<>|]+\Z")
 
 
-# Where a figure stands, and whether that is a code span.
-_Figure = tuple[int, int, bool]
+# Where digits stand, and whether that is a code span.
+_Digits = tuple[int, int, bool]
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class Prose:
     problems: list[tuple[int, str]] = field(default_factory=list)
     bracketed: list[tuple[int, int]] = field(default_factory=list)  # numbers that must be those of equations
     words: list[tuple[int, int]] = field(default_factory=list)  # where they stand; of code spans, those of one word
-    _bare: list[_Figure] = field(default_factory=list)
+    _bare: list[_Digits] = field(default_factory=list)
     _comments: list[tuple[int, int]] = field(default_factory=list)
     _covered: list[tuple[int, int]] = field(default_factory=list)  # by comments that speak of it
     _blocks: list[tuple[int, str, tuple[int, int]]] = field(default_factory=list)  # whose figures a waiver names
@@ -170,7 +170,7 @@ class Prose:
 def read(text: str, *, opens: bool = False) -> Prose:
     """Read a Markdown text for its claims. One that opens a page may begin with front matter."""
     prose = Prose(text)
-    loose: list[_Figure] = []
+    loose: list[_Digits] = []
     masked = text
     for formula in spans(text):
         masked = masked[: formula.start] + "\0" * (formula.end - formula.start) + masked[formula.end :]

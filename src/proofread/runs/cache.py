@@ -5,7 +5,6 @@ engine (together its key), and on the project's files that it read, modules abov
 therefore kept with it).
 """
 
-import hashlib
 import json
 import os
 import re
@@ -25,7 +24,7 @@ from ..keep.files import digest, seal, unsealed, write
 from ..programs import Snippet
 from ..programs.trial import Trial
 from .steps import Machine, Outcome, Raised, Result, Task
-from .watch import MISSING, files_of, state
+from .watch import MISSING, files_of, sha, state
 
 _KEYS = {"page", "parts", "files", "began", "seconds", "machine", "results", "snippets"}
 _KEPT = 3  # runs of a page: those of the branches that a writer goes to and fro between
@@ -152,7 +151,7 @@ class Cache:
         """What tells a trial of a page's program from every other."""
         # What a program does without it carries; what it imports may change.
         imported = () if trial.blocked else tuple(map(self._package, packages))
-        return _sha(json.dumps([asdict(trial), snippet.shows, snippet.raises, imported, sorted(environment().items())]))
+        return sha(json.dumps([asdict(trial), snippet.shows, snippet.raises, imported, sorted(environment().items())]))
 
     def tried(self, page: str) -> set[str]:
         """The trials of a page's programs that went well."""
@@ -167,7 +166,7 @@ class Cache:
     def _package(self, name: str) -> str:
         if name not in self._packages:
             kept = [f"{file} {digest(Path(file))}" for file in files_of([name]) if os.path.isfile(file)]
-            self._packages[name] = _sha("\n".join(kept))
+            self._packages[name] = sha("\n".join(kept))
         return self._packages[name]
 
     def entries(self) -> Iterator[Entry]:
@@ -191,13 +190,13 @@ class Cache:
 
     def _folder(self, page: str) -> Path:
         readable = re.sub(r"[^\w.-]+", "-", page).strip("-.")
-        return self.directory / "runs" / f"{readable[-60:]}-{_sha(page)[:8]}"
+        return self.directory / "runs" / f"{readable[-60:]}-{sha(page)[:8]}"
 
     def _file(self, task: Task) -> Path:
         parts = _parts(task)
         # Names change with every cell of prose that comes or goes; what runs does not.
         key = [parts["page"], [*parts["steps"].values()], parts["packages"], sorted(parts["environment"].items())]
-        return self._folder(task.path) / f"{_sha(json.dumps(key))[:32]}.json"
+        return self._folder(task.path) / f"{sha(json.dumps(key))[:32]}.json"
 
     def _runs(self, folder: Path) -> list[Path]:
         """The runs of a page, the latest first."""
@@ -251,7 +250,7 @@ def _parts(task: Task) -> dict[str, Any]:
         name = step.name
         while name in steps:
             name += "'"
-        steps[name] = _sha(json.dumps(said))
+        steps[name] = sha(json.dumps(said))
     return {"page": task.path, "packages": task.packages, "steps": steps, "environment": environment()}
 
 
@@ -277,7 +276,3 @@ def _result(raised: dict[str, Any] | None, **plain: Any) -> Result:
     for name in ("errors", "exact", "bits"):
         plain[name] = {int(place): value for place, value in plain[name].items()}
     return Result(raised=Raised(**raised) if raised else None, **plain)
-
-
-def _sha(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()

@@ -33,8 +33,9 @@ from ..keep.processes import as_script, guard
 from ..pages.numbers import Value
 from ..programs import Recorder, Request, make
 from ..programs.trial import Trial, run_all
+from ..settings import Settings
 from . import bits
-from .steps import Limits, Machine, Output, Raised, Result, Step, Task
+from .steps import Machine, Output, Raised, Result, Step, Task
 from .watch import Watch, asks
 
 
@@ -43,7 +44,7 @@ def serve(
     task: Task,
     root: str,
     scratch: str,
-    limits: Limits,
+    settings: Settings,
     variables: Mapping[str, str],
     own: set[str],
 ) -> None:
@@ -51,14 +52,14 @@ def serve(
     gc.freeze()  # looking through what the fork server has imported would find nothing, and copy all of it
     guard(connection.close, scratch)
     as_script(scratch, task.path)
-    _limit_memory(limits.memory)
+    _limit_memory(settings.memory)
     for name in {*variables, *(os.fsdecode(name) for name in posix.environ)} - own:  # they may have changed since
         if name in variables:
             os.environ[name] = variables[name]
         else:
             os.environ.pop(name, None)
     os.chdir(root)
-    shell = _shell(task.path, scratch, limits.output)
+    shell = _shell(task.path, scratch, settings.output)
     shell.watch = Watch(root, task.path, own)
     seeding = _Seeding(shell.watch)
     shell.recorder = Recorder(shell.user_ns) if any(step.snippet for step in task.steps) else None
@@ -93,14 +94,12 @@ def _machine() -> Machine:
     return Machine(str(torch.__version__), named[1] if named else f"CPU ({platform.machine()})")
 
 
-def attempt(
-    connection: Connection, trials: Sequence[Trial], packages: Sequence[str], workers: int, folder: str, limits: Limits
-) -> None:
+def attempt(connection: Connection, trials: Sequence[Trial], workers: int, folder: str, settings: Settings) -> None:
     """Run programs, and send the place and the result of each, and at last None."""
     guard(connection.close, folder)
-    _limit_memory(limits.memory)
+    _limit_memory(settings.memory)
     with contextlib.suppress(OSError):  # nobody is there any more to receive it
-        for tried in run_all(trials, packages, workers, folder):
+        for tried in run_all(trials, settings.packages, workers, folder):
             connection.send(tried)
         connection.send(None)
 

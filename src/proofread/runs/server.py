@@ -16,12 +16,15 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ..keep.processes import family
 from ..programs.trial import Ran, Trial
-from ..settings import written
-from .steps import Limits, Machine, Outcome, Result, Task
+from ..settings import Settings, written
+from .steps import Machine, Outcome, Result, Task
+
+if TYPE_CHECKING:  # children, which import this, have no need of it
+    from .cache import Cache
 
 _PRELOADED = (
     "torch",
@@ -53,16 +56,6 @@ class Event:
     outcome: Outcome  # what the run has given so far
 
 
-class Gate(Protocol):
-    """Decides whether a page has to run now."""
-
-    def enter(self, task: Task) -> Outcome | bool:
-        """What another program's run of the page gave meanwhile; or whether the page may run now."""
-
-    def leave(self, task: Task, outcome: Outcome) -> None:
-        """The page has run."""
-
-
 def warm() -> None:
     """Start the fork server; the first run does so itself, and then waits for it."""
     with contextlib.suppress(ValueError):  # not in the main thread
@@ -83,19 +76,17 @@ def run(
     tasks: Sequence[Task],
     *,
     root: Path,
-    workers: int | None = None,
-    limits: Limits = Limits(),  # noqa: B008  # it is frozen
-    gate: Gate | None = None,
+    settings: Settings = Settings(),  # noqa: B008  # it is frozen
+    cache: "Cache | None" = None,
 ) -> Iterator[Event]:
     """Run pages side by side, in the folder root, and yield what happens; the last event of each page has step 0.
 
-    As many run at once as there are workers, by default one for each core. The gate keeps two programs from running one
-    page at once.
+    The cache keeps what they give, and two programs from running one page at once.
     """
     if not tasks:
         return
     warm()
-    workers = workers or cores()
+    workers = settings.workers or cores()
     # The longest first, so that no core waits for one that began late. How long they take is told, roughly, by the time
     # that they ask for, and by the number of their steps.
     length = [(max(step.timeout for step in task.steps), len(task.steps)) for task in tasks]
@@ -106,13 +97,13 @@ def run(
             while waiting or running:
                 for _ in range(len(waiting) if len(running) < workers else 0):
                     place, task = waiting.popleft()
-                    entered = gate.enter(task) if gate else True
+                    entered = cache.enter(task) if cache else True
                     if isinstance(entered, Outcome):
                         yield Event(place, 0, entered)
                     elif not entered:
                         waiting.append((place, task))  # another program runs it
                     else:
-                        child = _Child(place, task, root, scratch, limits)
+                        child = _Child(place, task, root, scratch, settings)
                         running[child.receiver] = child
                         if len(running) >= workers:
                             break
@@ -123,32 +114,22 @@ def run(
                 for receiver, child in list(running.items()):
                     if child.check():
                         del running[receiver]
-                        if gate:
-                            gate.leave(child.task, child.outcome)
+                        if cache:
+                            cache.leave(child.task, child.outcome)
                         yield Event(child.place, 0, child.outcome)
         finally:
             for child in running.values():
                 child.end()
 
 
-def attempt(
-    trials: Sequence[Trial],
-    packages: Sequence[str],
-    *,
-    workers: int | None = None,
-    limits: Limits = Limits(),  # noqa: B008  # it is frozen
-) -> Iterator[tuple[int, Ran]]:
-    """Run programs in forks of a child that has nothing of any page; yield the place and result of each.
-
-    Some of them must do without the packages, and others import them.
-    """
+def attempt(trials: Sequence[Trial], settings: Settings) -> Iterator[tuple[int, Ran]]:
+    """Run programs side by side in forks of a child that has nothing of a page; yield the place and result of each."""
     if not trials:
         return
     warm()
     with tempfile.TemporaryDirectory(prefix="programs-") as folder:
-        process, receiver = started(
-            "forkserver", _in_kernel, "attempt", trials, packages, workers or cores(), folder, limits
-        )
+        workers = settings.workers or cores()
+        process, receiver = started("forkserver", _in_kernel, "attempt", trials, workers, folder, settings)
         try:
             while (tried := receiver.recv()) is not None:
                 yield tried
@@ -179,10 +160,10 @@ def _in_kernel(connection: Connection, task: str, *given: Any) -> None:
 
 
 class _Child:
-    def __init__(self, place: int, task: Task, root: Path, scratch: str, limits: Limits):
-        self.place, self.task, self.limits, self.outcome = place, task, limits, Outcome()
+    def __init__(self, place: int, task: Task, root: Path, scratch: str, settings: Settings):
+        self.place, self.task, self.outcome, self._memory = place, task, Outcome(), settings.memory
         self.step = 0
-        given = task, str(root), scratch, limits, dict(os.environ), {*ENVIRONMENT}
+        given = task, str(root), scratch, settings, dict(os.environ), {*ENVIRONMENT}
         self.process, self.receiver = started("forkserver", _in_kernel, "serve", *given)
         self.deadline = time.monotonic() + _START
         self._overdue = f"did not begin within {_START:g} s; the machine may be short of memory"
@@ -218,8 +199,8 @@ class _Child:
         """End the child if its time is up; say whether it has ended."""
         if not self.finished and time.monotonic() >= self.deadline:
             self.outcome.stopped, self.finished = self._overdue, True
-        if not self.finished and _holds_more(self.process.pid or 0, self.limits.memory + _PRELOADED_MEMORY):
-            self.outcome.stopped = f"holds more than {written(self.limits.memory)} of memory; {MEMORY_REMEDY}"
+        if not self.finished and _holds_more(self.process.pid or 0, self._memory + _PRELOADED_MEMORY):
+            self.outcome.stopped = f"holds more than {written(self._memory)} of memory; {MEMORY_REMEDY}"
             self.finished = True
         if self.finished:
             self.outcome.seconds = time.time() - self.outcome.began

@@ -66,14 +66,6 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Limits:
-    """How much a page may take: bytes of memory, and bytes of text that a cell may show."""
-
-    memory: int = 4 * 2**30
-    output: int = 200_000
-
-
-@dataclass(frozen=True)
 class Machine:
     """What a page ran on: PyTorch's version, and the name of the processor or of the GPU that it took."""
 

@@ -38,11 +38,11 @@ def state(name: str) -> str:
     """What tells one content of what was read from another."""
     if name.startswith("$"):
         value = os.environ.get(name[1:])
-        return MISSING if value is None else _sha(value)
+        return MISSING if value is None else sha(value)
     if not name.endswith(os.sep):
         return "folder" if os.path.isdir(name) else digest(Path(name))
     try:
-        return _sha("\0".join(sorted({*os.listdir(name)} - {"__pycache__"})))
+        return sha("\0".join(sorted({*os.listdir(name)} - {"__pycache__"})))
     except OSError:
         return MISSING
 
@@ -169,7 +169,7 @@ class Watch:
             if name in listed:  # a copy is made of all of them
                 listed.discard(name)
             elif f"${name}" not in self.read and name not in self._set and asks(sys._getframe(2), self, *through):
-                self.read[f"${name}"] = MISSING if value is None else _sha(value)
+                self.read[f"${name}"] = MISSING if value is None else sha(value)
                 self._tell(f"${name}", self.read[f"${name}"])
 
         class Noted(type(os.environ)):  # type: ignore[misc]  # a class that is known when this runs
@@ -215,5 +215,6 @@ def files_of(packages: Iterable[str]) -> Iterator[str]:
             yield spec.origin
 
 
-def _sha(text: str) -> str:
+def sha(text: str) -> str:
+    """What tells one text from another."""
     return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
