@@ -26,12 +26,8 @@ from .findings import Finding
 
 _X86 = {"ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE", "ONEDNN_MAX_CPU_ISA": "SSE41"}
 _X86 |= {"OPENBLAS_CORETYPE": "Prescott"}
-_AVX2 = {
-    "ATEN_CPU_CAPABILITY": "avx2",
-    "MKL_CBWR": "AVX2",
-    "ONEDNN_MAX_CPU_ISA": "AVX2",
-    "OPENBLAS_CORETYPE": "Haswell",
-}
+_AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "MKL_CBWR": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
+_AVX2 |= {"OPENBLAS_CORETYPE": "Haswell"}
 _ARM = {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "ADVANCED_SIMD", "OPENBLAS_CORETYPE": "ARMV8"}
 _THREADS = {"OMP_NUM_THREADS": "2", "MKL_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2", "PYTHON_CPU_COUNT": "3"}
 # Text that is not UTF-8, numbers with a comma where the system knows German, and clocks 5:45 before Greenwich's.
@@ -101,9 +97,7 @@ class Move:
 class Compared:
     """What pages give on several machines."""
 
-    machines: Mapping[
-        str, str
-    ]  # how each was emulated: its processor as PyTorch sees it, and whether that changes bits
+    machines: Mapping[str, str]  # how each was emulated: its processor as PyTorch sees it, and whether bits change
     report: Report  # what this machine gave
     findings: list[Finding]  # what is wrong on all of them, on some, or could be on another
     numbers: int  # how many were compared

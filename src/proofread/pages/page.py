@@ -60,7 +60,7 @@ class Cell:
             for m in (_OPTION.finditer(head[0]) if head else ())
         )
 
-    @cached_property
+    @property
     def tree(self) -> ast.Module:
         """The syntax of its code; without statements where it is not Python, as what shows that may be."""
         try:

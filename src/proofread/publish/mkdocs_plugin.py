@@ -36,7 +36,6 @@ from ..checks.findings import Finding, listed
 from ..checks.progress import Lines
 from ..formulas import mathematics as math
 from ..keep.shelf import Shelf
-from ..pages.page import Page as Checkable
 from ..pages.page import PageError
 from ..runs.cache import CacheError
 from ..runs.server import warm
@@ -126,7 +125,8 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
             report = check(paths, root=root, settings=self._settings, whole=True, progress=Lines(_log.info))
         except (SettingsError, CacheError) as error:
             raise PluginError(str(error)) from None
-        self._refuse(["the pages cannot be published:"] * bool(report.findings) + [*listed(report.findings)])
+        if report.findings:
+            self._refuse(["the pages cannot be published:", *listed(report.findings)])
         _log.info(str(report))
         shown = zip(sources, report.pages, strict=False)  # those beside the site's are not shown
         self._pages = {uri: self._render(uri, checked, files, config) for uri, checked in shown}
@@ -148,7 +148,7 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
     def on_nav(self, nav: Navigation, *, config: MkDocsConfig, files: Files) -> Navigation:
         """Hold the titles that the navigation gives to those that the pages have themselves."""
         shown = {page.file.src_uri: page for page in nav.pages if page.file.src_uri in self._pages}
-        titles = {uri: _title(self._pages[uri].checked.page) for uri in shown}
+        titles = {uri: _title(self._pages[uri].checked) for uri in shown}
         own = {uri: _words(f"{title} {PurePosixPath(uri).stem}") for uri, title in titles.items()}
         told = []
         for uri, page in shown.items():
@@ -160,15 +160,15 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
                 better = f"; {page.title!r} fits {fits}" if said & own[fits] else ""
                 called = f"the navigation calls {uri} {page.title!r}, but its title is {titles[uri]!r}"
                 told.append(f"mkdocs.yml: {called}{better}")
-        self._refuse(told)
+        if told:
+            self._refuse(told)
         return nav
 
     def _refuse(self, told: Sequence[str]) -> None:
         """Tell why pages cannot be published, which ends a build."""
-        if told and not self._serves:
+        if not self._serves:
             raise PluginError("\n".join(told))
-        if told:
-            _log.info("\n".join(told))  # a warning would end a strict build, and stop the server as an error does
+        _log.info("\n".join(told))  # a warning would end a strict build, and stop the server as an error does
 
     def _render(self, uri: str, checked: Checked, files: Files, config: MkDocsConfig) -> _Shown:
         """Render the cells of a page, and add its files to the site."""
@@ -199,8 +199,8 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
                 link=functools.partial(_absolute, page, files, config),
             )
         except (render.RenderError, PageError) as error:
-            what = "the pages cannot be published:\n" * isinstance(error, PageError)
-            raise PluginError(f"{what}{error}") from None
+            before = "the pages cannot be published:\n" if isinstance(error, PageError) else ""
+            raise PluginError(f"{before}{error}") from None
         downloads = ""
         if checked.page.is_script:
             offered = {"Notebook": f"{beside}{notebook}", "Script": f"{beside}{script}"}
@@ -208,7 +208,8 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
                 # Colab opens what is in a repository, and `mkdocs gh-deploy` puts the site there.
                 place = f"{github['name']}/blob/{config.remote_branch}/{folder}/{notebook}"
                 offered["Open in Colab"] = f"https://colab.research.google.com/github/{place}"
-            links = (f'<a href="{url}"{" download" * (":" not in url)}>{label}</a>' for label, url in offered.items())
+            tags = {label: f'href="{url}"' + " download" * ("://" not in url) for label, url in offered.items()}
+            links = (f"<a {tag}>{label}</a>" for label, tag in tags.items())
             downloads = f'<p class="proofread-downloads" data-search-exclude="true">{" ".join(links)}</p>\n'
         for name, content in made["files"].items():
             files.append(File.generated(config, f"{folder}/{name}", content=content.encode("latin-1")))
@@ -241,10 +242,9 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         for index, cell in shown.cells.items():
             before, mark, after = html.partition(_placeholder(index))
             if not mark:
-                place = f"{shown.checked.page.path}:{shown.checked.page.cells[index].line}: cell {index + 1}"
-                raise PluginError(
-                    f"{place} has no place: a plugin took {_placeholder(index)} out of the page's Markdown"
-                )
+                where = f"{shown.checked.page.path}:{shown.checked.page.cells[index].line}: cell {index + 1}"
+                what = f"a plugin took {_placeholder(index)} out of the page's Markdown"
+                raise PluginError(f"{where} has no place: {what}")
             html = before + cell + after
         for fold, tags in _FOLD.items():
             for mark, tag in zip(_fold(fold), tags, strict=True):
@@ -303,9 +303,9 @@ class _Preprocessor(Preprocessor):  # type: ignore[misc]
             raise PluginError(str(error)) from None
 
 
-def _title(page: Checkable) -> str:
+def _title(checked: Checked) -> str:
     """A page's title, as its front matter or its first heading gives it."""
-    text = "\n".join(cell.source for cell in page.cells if not cell.is_code)
+    text = "\n".join(cell.source for cell in checked.page.cells if not cell.is_code)
     found = re.search(r"\A---\n(?:.*\n)*?title:(.*)", text) or re.search(r"^# (.*)", text, re.MULTILINE)
     return found[1].strip() if found else ""
 

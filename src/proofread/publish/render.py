@@ -114,8 +114,8 @@ def render(
             if figure and (index, place) in captions:
                 number, caption = captions[index, place]
                 said = re.sub(r"\A<p>|</p>\Z", "", markdown(caption).strip())
-                caption = f"<figcaption><b>Figure {number}.</b> {said}</figcaption>"
-                output["data"] = {"text/html": f"<figure>{figure}{caption}</figure>"}
+                below = f"<figcaption><b>Figure {number}.</b> {said}</figcaption>"
+                output["data"] = {"text/html": f"<figure>{figure}{below}</figure>"}
         imports = ""
         if "imports" in cell.tags:
             lines = cell.shown.split("\n")
