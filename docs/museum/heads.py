@@ -27,9 +27,8 @@
 # **You should know** [how one matrix holds many heads](../pytorch/heads.py). **You will know** which sizes a test needs, and a
 # check for each mistake. The [museum's index](index.py) finds a mistake by what you see.
 
-# %%
+# %% tags=["hide-input"]
 import math
-import textwrap
 import warnings
 
 import torch
@@ -38,13 +37,10 @@ from torch import nn
 
 from unmasked import bypass_, plot, probes, self_attention
 from unmasked.heads import merge_heads, project_loop, split_heads
+from unmasked.museum import ENTRIES, Plate, reach
 
-B, N, H, D = (
-    2,
-    5,
-    3,
-    4,
-)  # batch, tokens, heads, head_dim: all differ, none is one
+# batch, tokens, heads, head_dim: all differ, none is one
+B, N, H, D = 2, 5, 3, 4
 
 
 def draw(*shape, seed=9):
@@ -57,13 +53,13 @@ def right(x):
 
 x = draw(B, N, H * D)
 
-# %% [markdown]
+# %% [markdown] tags=["check"]
 # That is multi-head attention without learned matrices, which is enough to get every axis wrong. `exhibit` runs a wrong
 # version three times: on the input `hides`, where it must agree with the right version; on `x`, to
 # measure how far it is off; and under a probe, a test that returns what it found, or None. The probe must find the
 # wrong version and pass the right one.
 
-# %%
+# %% tags=["check"]
 off = {}
 
 
@@ -76,7 +72,9 @@ def exhibit(slug, wrong, right, probe, hides, x=x):
     assert probe(right, x) is None
     found = probe(wrong, x)
     assert found
-    print(f"off by {off[slug]:.3g}", textwrap.fill(str(found), 80), sep="\n")
+    maps = reach(wrong, x), reach(right, x)
+    size = right(x).abs().max().item()
+    return Plate(ENTRIES[slug], off[slug], size, str(found), maps)
 
 
 # %% [markdown]
@@ -86,7 +84,7 @@ def exhibit(slug, wrong, right, probe, hides, x=x):
 # the right shape, and reads each token's features off other tokens.
 
 
-# %%
+# %% tags=["hide-input"]
 def merged_bare(x):
     context = self_attention(split_heads(x, H)).context
     # right: context.transpose(1, 2).reshape(x.shape)
@@ -104,7 +102,7 @@ exhibit(
 # %% [markdown]
 # To see where the numbers come from, fill each token's context with the token's own number, and merge:
 
-# %%
+# %% tags=["check"]
 tags = torch.arange(float(N))[:, None].expand(
     H, N, D
 )  # heads tokens head_dim
@@ -131,7 +129,7 @@ figure
 # late tokens reach early outputs through a causal mask. With one head the bare reshape is right.
 
 
-# %%
+# %% tags=["check"]
 def leaky(x):
     return self_attention(split_heads(x, H), is_causal=True).context.reshape(
         x.shape
@@ -150,7 +148,7 @@ assert torch.equal(
 # What training makes of the leak: a small model learns to predict the next of random tokens, which nothing can predict.
 # No honest loss is below the logarithm of their number, {{= math.log(kinds) :.2f}}.
 
-# %%
+# %% tags=["check"]
 kinds = 16
 
 
@@ -211,7 +209,7 @@ losses
 # gets some whole tokens, cut into pieces, instead of a piece of every token.
 
 
-# %%
+# %% tags=["hide-input"]
 def split_bare(x):
     # right: x.view(x.size(0), x.size(1), H, D).transpose(1, 2)
     heads = x.view(x.size(0), H, x.size(1), D)
@@ -225,6 +223,8 @@ exhibit(
     probes.breaks_equivariance,
     hides=draw(B, 1, H * D),
 )
+
+# %% tags=["check"]
 assert torch.equal(x.view(B, 1, N, H * D), split_heads(x, 1))
 
 # %% [markdown]
@@ -232,7 +232,7 @@ assert torch.equal(x.view(B, 1, N, H * D), split_heads(x, 1))
 # again. But each head has attended within a third of the sequence, and a token outside that third is never noticed:
 
 
-# %%
+# %% tags=["check"]
 def both_bare(x):
     heads = x.view(x.size(0), H, x.size(1), D)
     return self_attention(heads).context.reshape(x.shape)
@@ -253,7 +253,7 @@ assert not probes.misses_the_past(right, x)
 # changes those of the first, and no other may notice.
 
 
-# %%
+# %% tags=["hide-input"]
 def swapped(x):
     # right: x.unflatten(-1, (H, -1))
     heads = x.unflatten(-1, (-1, H)).transpose(1, 2)
@@ -282,7 +282,7 @@ exhibit(
 # shapes and wrong numbers.
 
 
-# %%
+# %% tags=["check"]
 def wrong_axis(x):
     # right: .permute(0, 2, 1, 3)
     heads = x.unflatten(-1, (H, -1)).permute(0, 3, 1, 2)
@@ -307,7 +307,7 @@ assert crosses_heads(wrong_axis, square)
 # One matrix for each head, and a loop that fills `query`, whose first axis is the batch:
 
 
-# %%
+# %% tags=["hide-input"]
 def head_by_head(x, assign):
     stacked = draw(H, H * D, D)[: x.size(0)] / math.sqrt(
         H * D
@@ -341,7 +341,7 @@ exhibit(
 # With as many items as heads, the products fit where they do not belong: item and head are exchanged. With other sizes
 # there is an error. **Hides** with one item and one head. `project_loop` is the package's loop.
 
-# %%
+# %% tags=["check"]
 stacked, query = draw(H, H * D, D), torch.empty(B, H, N, D)
 try:
     into_items(query, 0, x @ stacked[0])
@@ -363,7 +363,7 @@ torch.testing.assert_close(query, project_loop(x, stacked))
 # unless there are as many items as tokens and features.
 
 
-# %%
+# %% tags=["hide-input"]
 def turned(x):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PyTorch warns of it
@@ -384,6 +384,7 @@ exhibit(
     x=draw(3, 3, 3),
 )
 
+# %% tags=["check"]
 try:
     turned(x)
 except RuntimeError as error:
@@ -401,7 +402,7 @@ else:
 # read the other way, and the output has the shape that it should have.
 
 
-# %%
+# %% tags=["hide-input"]
 torch.manual_seed(9)
 forgotten = bypass_(
     nn.MultiheadAttention(H * D, H)
@@ -416,6 +417,7 @@ exhibit(
     hides=draw(1, 1, H * D),
 )
 
+# %% tags=["check"]
 one = draw(1, N, H * D)  # one item
 output, weights = forgotten(one, one, one)
 torch.testing.assert_close(output, one)
@@ -432,7 +434,7 @@ torch.testing.assert_close(weights, torch.ones(N, 1, 1))
 # An index left over from a first try with one sequence: `x[0]` instead of `x`. Broadcasting fits it in.
 
 
-# %%
+# %% tags=["hide-input"]
 def first_only(x):
     scores = x @ x[0].T / math.sqrt(x.size(-1))  # right: x @ x.mT
     return scores.softmax(-1) @ x[0]  # right: @ x
@@ -446,6 +448,7 @@ exhibit(
     hides=draw(1, N, H * D),
 )
 
+# %% tags=["check"]
 equal = draw(1, N, H * D).expand(B, N, H * D)
 assert not probes.differs(first_only(equal), plain(equal))
 
@@ -459,7 +462,7 @@ assert not probes.differs(first_only(equal), plain(equal))
 # lets the items run into each other.
 
 
-# %%
+# %% tags=["hide-input"]
 def came_back_flat(x):
     context = self_attention(
         split_heads(x, H)
@@ -486,7 +489,7 @@ exhibit(
 # that forgets to divide by it is right. The check is PyTorch's own function, one head at a time:
 
 
-# %%
+# %% tags=["hide-input"]
 def unscaled(x):
     return merge_heads(self_attention(split_heads(x, H), scale=1.0).context)
 
@@ -505,13 +508,16 @@ def unlike_pytorch(f, x):
 
 
 exhibit("head-dim-one", unscaled, right, unlike_pytorch, hides=draw(B, N, H))
+
+# %% tags=["check"]
 assert unlike_pytorch(unscaled, draw(B, N, H)) is None
+assert unlike_pytorch(unscaled, draw(B, N, H * D))
 
 # %% [markdown]
 # A head_dim of one **hides** more: every row of a head's scores is then a multiple of every other row, and a `view`
 # merges the heads without an error though `contiguous()` is missing.
 
-# %%
+# %% tags=["check"]
 narrow, wide = (split_heads(draw(B, N, H * size), H) for size in (1, D))
 assert (
     torch.linalg.matrix_rank(narrow @ narrow.mT, rtol=1e-4).max() == 1

@@ -22,6 +22,7 @@
 # %% tags=["hide-input", "no-snippet"]
 import inspect
 import re
+from html import escape
 
 import torch
 import torch.nn.functional as F
@@ -29,26 +30,50 @@ import torch.nn.functional as F
 from unmasked import plot, probes
 from unmasked.exercises.museum import index as exercises
 from unmasked.exercises.museum.index import WRONG, right
-from unmasked.museum import ENTRIES, SYMPTOMS
+from unmasked.museum import ENTRIES, SYMPTOMS, drawn, reach
+
+# batch, tokens, heads, head_dim: all differ, none is one
+B, N, H, D = 2, 6, 3, 4
 
 
-class Guide(list):
+def draw(*shape):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(9))
+
+
+x = draw(B, N, H * D)
+maps = {"right": reach(lambda x: right(x, H), x)}
+maps |= {slug: reach(lambda x, f=f: f(x, H), x) for slug, f in WRONG.items()}
+
+
+def coded(title):
+    return re.sub("`(.+?)`", r"<code>\1</code>", title)
+
+
+class Gallery(dict):
+    """Cards of mistakes, by what one sees; a choice of what one sees hides the others."""
+
     def _repr_html_(self):
-        rows = []
-        for name, slugs in self:
-            links = [
-                f'<a href="../{ENTRIES[slug].page}/#{slug}">{ENTRIES[slug].title}</a>'
-                for slug in slugs
-            ]
-            rows.append(
-                f"<dt><strong>{name}</strong></dt><dd>{' · '.join(links)}</dd>"
-            )
-        return re.sub(
-            "`(.+?)`", r"<code>\1</code>", f"<dl>{''.join(rows)}</dl>"
+        chips, cards = [], []
+        for number, (symptom, slugs) in enumerate(self.items(), 1):
+            chips.append((number, symptom))
+            for entry in map(ENTRIES.get, slugs):
+                cards.append(
+                    f'<a class="card" data-symptom="{number}" href="../{entry.page}/#{entry.slug}">'
+                    f"{drawn(maps.get(entry.slug)) or '<code>' + escape(entry.wrong) + '</code>'}"
+                    f"<b>{coded(entry.title)}</b><span>{coded(symptom)}</span></a>"
+                )
+        radios = "".join(
+            f'<input type="radio" name="symptom" id="symptom-{number}"{" checked" * (number == 0)}>'
+            f'<label for="symptom-{number}">{coded(symptom)}</label>'
+            for number, symptom in [(0, "Everything"), *chips]
+        )
+        return (
+            f'<div class="gallery"><fieldset><legend>What do you see?</legend>{radios}</fieldset>'
+            f'<div class="cards">{"".join(cards)}</div></div>'
         )
 
 
-Guide(SYMPTOMS.items())
+Gallery(SYMPTOMS)
 
 # %% [markdown]
 # **You should know** [what attention computes](../learn/attention.py), and [masks](../pytorch/masks.py) and
@@ -67,19 +92,8 @@ print(source[start : source.index("\n}\n", start) + 2])
 # %% [markdown]
 # Here is the test that most code has: run it, look at the shape, look for NaN.
 
+
 # %%
-B, N, H, D = (
-    2,
-    6,
-    3,
-    4,
-)  # batch, tokens, heads, head_dim: all differ, none is one
-
-
-def draw(*shape):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(9))
-
-
 def usual_test(f, x):
     output = f(x)
     return (
@@ -89,7 +103,6 @@ def usual_test(f, x):
     )
 
 
-x = draw(B, N, H * D)
 usual = sum(
     bool(usual_test(lambda x, f=f: f(x, H), x)) for f in WRONG.values()
 )
@@ -136,15 +149,6 @@ for name, slugs in hidden.items():
 
 
 # %%
-def reach(f, x):
-    moved = []
-    for token in range(x.size(1)):
-        changed = x.clone()
-        changed[:, token] += 1
-        moved.append((f(changed) - f(x))[0].abs().amax(-1))
-    return torch.stack(moved, dim=1)
-
-
 shown = [
     "no-causal-mask",
     "mask-polarity",
@@ -152,8 +156,7 @@ shown = [
     "view-without-transpose",
     "mask-after-softmax",
 ]
-maps = {"right": reach(lambda x: right(x, H), x)}
-maps |= {slug: reach(lambda x, f=WRONG[slug]: f(x, H), x) for slug in shown}
+maps = {slug: torch.tensor(maps[slug]) for slug in ["right", *shown]}
 
 # %% tags=["hide-input", "no-snippet"]
 #| alt: Six<!--= len(maps) --> heat maps, a row for each output, a column for each<!--= "a row for each output, a column
@@ -240,9 +243,9 @@ names = {
     "museum/weights": "Weights and parity",
     "museum/numbers": "Numbers, gradients, costs",
 }
-Guide(
-    (f'<a href="../{page}/">{names[page]}</a>', slugs)
-    for page, slugs in rooms.items()
+plot.table(
+    ["Room", "Mistakes"],
+    [(names[page], str(len(slugs))) for page, slugs in rooms.items()],
 )
 
 # %% [markdown]

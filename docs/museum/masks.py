@@ -13,14 +13,14 @@
 #
 # | What you see | Mistake | Off by | Hides with |
 # | --- | --- | --- | --- |
-# | The loss falls fast, samples are poor | [no causal mask](#no-causal-mask) | 0.54<!--== off["none"] --> | one token |
-# | The same | [a mask of the other polarity](#mask-polarity) | 2.64<!--== off["polarity"] --> | equal tokens |
-# | The same | [a boolean mask added](#boolean-mask-added) | 0.85<!--== off["boolean"] --> | one token |
-# | The same | [a float mask of ones](#float-mask-of-ones) | 0.27<!--== off["ones"] --> | one token |
-# | The same | [`is_causal` alone](#is-causal-is-a-hint) | 0.99<!--== off["hint"] --> | one token |
-# | Small outputs | [masked too late](#mask-after-softmax) | 0.40<!--== off["late"] --> | one token |
-# | Depends on the batch | [padding seen](#padding-ignored) | 0.23<!--== off["padding"] --> | no padding |
-# | Wrong with a cache | [top-left alignment](#top-left-causal) | 2.54<!--== off["top left"] --> | no cache |
+# | The loss falls fast, samples are poor | [no causal mask](#no-causal-mask) | 0.54<!--== off["no-causal-mask"] --> | one token |
+# | The same | [a mask of the other polarity](#mask-polarity) | 2.64<!--== off["mask-polarity"] --> | equal tokens |
+# | The same | [a boolean mask added](#boolean-mask-added) | 0.85<!--== off["boolean-mask-added"] --> | one token |
+# | The same | [a float mask of ones](#float-mask-of-ones) | 0.27<!--== off["float-mask-of-ones"] --> | one token |
+# | The same | [`is_causal` alone](#is-causal-is-a-hint) | 0.99<!--== off["is-causal-is-a-hint"] --> | one token |
+# | Small outputs | [masked too late](#mask-after-softmax) | 0.40<!--== off["mask-after-softmax"] --> | one token |
+# | Depends on the batch | [padding seen](#padding-ignored) | 0.23<!--== off["padding-ignored"] --> | no padding |
+# | Wrong with a cache | [top-left alignment](#top-left-causal) | 2.54<!--== off["top-left-causal"] --> | no cache |
 # | NaN | [a row of nothing](#fully-masked-row) | NaN<!--== "NaN" if any_nan else "0" --> | a key for each |
 # | NaN | [a NaN behind the mask](#hidden-nan) | NaN<!--== "NaN" if hit == N else "0" --> | a full cache |
 # | An error in float16 | [a mask of -1e9](#float16-overflow)<!--~ a name --> | fails<!--== overflows --> | float32 |
@@ -30,9 +30,8 @@
 # **You should know** [what a mask is](../pytorch/masks.py). **You will know** what each wrong one does, the sizes at which it
 # hides, and a check that finds it. The [museum's index](index.py) has the other rooms.
 
-# %%
+# %% tags=["hide-input"]
 import math
-import textwrap
 
 import torch
 import torch.nn.functional as F
@@ -49,6 +48,7 @@ from unmasked import (
     scaled_dot_product_attention,
     self_attention,
 )
+from unmasked.museum import ENTRIES, Plate, reach
 
 B, N, H, D = 2, 5, 4, 3  # batch, tokens, heads, head_dim: all differ
 E = H * D
@@ -63,11 +63,11 @@ def with_mask(x, mask):
     return F.scaled_dot_product_attention(x, x, x, attn_mask=mask)
 
 
-# %% [markdown]
+# %% [markdown] tags=["check"]
 # `exhibit` runs a wrong version beside the right one. Where the mistake *hides*, by default in a single token, both
 # must agree; on what is *given* they must not; and the probe must find the wrong one and pass the right one.
 
-# %%
+# %% tags=["check"]
 off = {}
 leaks, one_token = probes.sees_the_future, [x[:, :1]]
 
@@ -79,7 +79,10 @@ def exhibit(name, wrong, right, probe=leaks, hides=one_token, given=(x,)):
     assert probe(right, *given) is None
     found = probe(wrong, *given)
     assert found
-    print(f"off by {off[name]:.3g}", textwrap.fill(str(found), 76), sep="\n")
+    size = right(*given).abs().max().item()
+    one = len(given) == 1 and given[0].dim() == 3
+    maps = (reach(wrong, *given), reach(right, *given)) if one else None
+    return Plate(ENTRIES[name], off[name], size, str(found), maps)
 
 
 # %% [markdown]
@@ -112,17 +115,21 @@ plot.heatmap(weighed)
 # accord. A model that is trained to predict the next token then reads the answer from its input.
 
 
-# %%
+# %% tags=["hide-input"]
 def unmasked(x):
     return F.scaled_dot_product_attention(x, x, x)
 
 
 def right(x):
-    return with_mask(x, causal(x))  # or is_causal=True
+    return with_mask(x, causal(x))
 
 
-exhibit("none", unmasked, right)
+exhibit("no-causal-mask", unmasked, right)
+
+# %% tags=["check"]
 assert not probes.differs(unmasked(x)[:, -1], right(x)[:, -1])
+by_flag = F.scaled_dot_product_attention(x, x, x, is_causal=True)
+assert not probes.differs(by_flag, right(x))
 
 # %% [markdown]
 # **Hides** with one token, and always in the last one's output: do not test that alone. **Fix:** `is_causal=True`, or
@@ -135,23 +142,23 @@ assert not probes.differs(unmasked(x)[:, -1], right(x)[:, -1])
 # the future alone, and the last one sees nothing.
 
 
-# %%
+# %% tags=["hide-input"]
 def inverted(x):
     return with_mask(x, ~causal(x))[:, :-1]  # the last row is zeros
 
 
 def but_last(x):
-    return right(x)[:, :-1]
+    return with_mask(x, causal(x))[:, :-1]
 
 
-exhibit("polarity", inverted, but_last, hides=[torch.ones(B, N, E)])
+exhibit("mask-polarity", inverted, but_last, hides=[torch.ones(B, N, E)])
 
 # %% [markdown]
 # What each interface makes of `True` is found out by asking: mark one key with `True` for every query, change it, and
 # see whether an output moves. In evaluation without gradients PyTorch's modules run other code, their *fast path*, so
 # each is asked in all three modes, and in the last one also with the fast path switched off.
 
-# %%
+# %% tags=["check"]
 torch.manual_seed(1)
 module = nn.MultiheadAttention(E, H, batch_first=True)
 ours = MultiheadAttention(E, H, batch_first=True)
@@ -183,7 +190,7 @@ def by_mode(f, *inputs, **options):
     return answers
 
 
-# %%
+# %% tags=["hide-input"]
 marked = torch.zeros(N, N, dtype=torch.bool)
 marked[:, 0] = True  # for every query, the first key alone
 keys = marked[:1].expand(B, N)
@@ -237,15 +244,16 @@ plot.table(
 # adds 1<!--= (torch.zeros(1) + torch.tensor([True])).item() -->.
 
 
-# %%
+# %% tags=["hide-input"]
 def boolean_added(x):
     scores = attention_scores(x, x)
     scores += ~causal(x)  # right: scores.masked_fill_(~causal(x), -torch.inf)
     return scores.softmax(-1) @ x
 
 
-exhibit("boolean", boolean_added, right)
+exhibit("boolean-mask-added", boolean_added, right)
 
+# %% tags=["check"]
 equal = torch.zeros(N, N)
 future = (equal + ~causal(x)).softmax(-1)[0, 1:].sum().item()
 future, equal.softmax(-1)[0, 1:].sum().item()
@@ -261,12 +269,12 @@ future, equal.softmax(-1)[0, 1:].sum().item()
 # *added* to the scores, so the ones change little and the zeros nothing.
 
 
-# %%
+# %% tags=["hide-input"]
 def ones_added(x):
-    return with_mask(x, causal(x).float())
+    return with_mask(x, causal(x).float())  # right: with_mask(x, causal(x))
 
 
-exhibit("ones", ones_added, right)
+exhibit("float-mask-of-ones", ones_added, right)
 
 # %% [markdown]
 # PyTorch has one exception: on its [fast path for such masks](../pytorch/masks.py#masks-of-numbers-are-added), `nn.TransformerEncoderLayer`
@@ -277,7 +285,7 @@ exhibit("ones", ones_added, right)
 # it in every mode.
 
 
-# %%
+# %% tags=["hide-input"]
 def gap(blocked):
     return probes.differs(
         layer(x, src_mask=blocked.float()), layer(x, src_mask=blocked)
@@ -323,14 +331,20 @@ plot.table(
 # The upper triangle of the weights is zero, so the picture looks right. But the future is in every row's denominator.
 
 
-# %%
+# %% tags=["hide-input"]
 def masked_late(x):
-    weights = attention_scores(x, x).softmax(-1)
-    return weights.tril() @ x  # right: mask the scores
+    scores = attention_scores(x, x)
+    return scores.softmax(-1).tril() @ x
 
 
-exhibit("late", masked_late, right)
+def masked_before(x):
+    scores = attention_scores(x, x)
+    return scores.masked_fill(~causal(x), -torch.inf).softmax(-1) @ x
 
+
+exhibit("mask-after-softmax", masked_late, masked_before)
+
+# %% tags=["check"]
 late = attention_scores(x, x).softmax(-1).tril()
 assert probes.weights_sum_to_one(late)
 renormalised = late / late.sum(-1, keepdim=True)
@@ -348,7 +362,7 @@ late.sum(-1).min().item()
 # Sequences are padded to one length, and nobody tells the attention. Rows of zeros are no excuse: their scores are
 # zero, and the exponential of zero is one<!--= math.exp(0) -->.
 
-# %%
+# %% tags=["hide-input"]
 real, padded = 3, x.clone()
 padded[:, real:] = 0.0
 
@@ -373,13 +387,15 @@ def padding_moves_it(f, x):
 
 
 exhibit(
-    "padding",
+    "padding-ignored",
     padding_seen,
     padding_hidden,
     padding_moves_it,
     hides=[padded[:, :real]],
     given=[padded],
 )
+
+# %% tags=["check"]
 taken = self_attention(padded).weights[:, :real, real:].sum(-1).max().item()
 
 # %% [markdown]
@@ -392,7 +408,7 @@ taken = self_attention(padded).weights[:, :real, real:].sum(-1).max().item()
 # five<!--= N --> keys. They are the last tokens. PyTorch's `is_causal=True` counts from the other end and takes them
 # for the first.
 
-# %%
+# %% tags=["hide-input"]
 newest = 2
 
 
@@ -401,7 +417,9 @@ def top_left(q, k, v):
 
 
 def bottom_right(q, k, v):
-    return scaled_dot_product_attention(q, k, v, is_causal=True).context
+    return F.scaled_dot_product_attention(
+        q, k, v, masks.causal(q.size(1), k.size(1))
+    )
 
 
 def misaligned(f, q, k, v):
@@ -410,8 +428,15 @@ def misaligned(f, q, k, v):
 
 last = x[:, -newest:]
 exhibit(
-    "top left", top_left, bottom_right, misaligned, [last] * 3, [last, x, x]
+    "top-left-causal",
+    top_left,
+    bottom_right,
+    misaligned,
+    [last] * 3,
+    [last, x, x],
 )
+
+# %% tags=["check"]
 seen = torch.ones(newest, N, dtype=torch.bool).tril()
 expected = F.scaled_dot_product_attention(last, x, x, attn_mask=seen)
 torch.testing.assert_close(top_left(last, x, x), expected)
@@ -429,20 +454,22 @@ torch.testing.assert_close(top_left(last, x, x), expected)
 # raises. With a mask it is believed, or not:
 
 
-# %%
+# %% tags=["hide-input"]
 def hinted(x):
     with torch.no_grad():
-        return module.eval()(x, x, x, is_causal=True, need_weights=False)[0]
+        module.eval()
+        return module(x, x, x, is_causal=True, need_weights=False)[0]
 
 
 def obeyed(x):
     with torch.no_grad():
-        return ours.eval()(x, x, x, is_causal=True, need_weights=False)[0]
+        module.eval()
+        return module(x, x, x, attn_mask=~causal(x), need_weights=False)[0]
 
 
-exhibit("hint", hinted, obeyed)
+exhibit("is-causal-is-a-hint", hinted, obeyed)
 
-# %%
+# %% tags=["check"]
 window = masks.sliding_window(N, window=2)
 wide, narrow, told = (
     module(x, x, x, attn_mask=~mask, is_causal=hint, need_weights=False)[0]
@@ -450,7 +477,7 @@ wide, narrow, told = (
 )
 lost = probes.differs(told, wide) == 0 and probes.differs(told, narrow) > 0
 
-# %%
+# %% tags=["hide-input"]
 everything = torch.zeros(N, N, dtype=torch.bool)  # a mask that blocks nothing
 
 
@@ -507,14 +534,15 @@ plot.table(["nn.MultiheadAttention, is_causal=True", *modes], rows)
 # no key. A softmax over nothing but minus infinity is zero divided by zero.
 
 
-# %%
+# %% tags=["hide-input"]
 def naive(q, k, v, allowed):
-    scores = attention_scores(q, k).masked_fill(~allowed, -torch.inf)
-    return scores.softmax(-1) @ v
+    scores = attention_scores(q, k)
+    return scores.masked_fill(~allowed, -torch.inf).softmax(-1) @ v
 
 
 def sound(q, k, v, allowed):
-    return attention_weights(attention_scores(q, k), allowed=allowed) @ v
+    scores = attention_scores(q, k)
+    return attention_weights(scores, allowed=allowed) @ v
 
 
 def blinded(f, q, k, v, allowed):
@@ -526,13 +554,15 @@ left_padded = masks.causal(N) & (
 )  # two keys of padding
 words = left_padded[-real:]
 exhibit(
-    "blind",
+    "fully-masked-row",
     naive,
     sound,
     blinded,
     hides=[x[:, -real:], x, x, words],
     given=[x, x, x, left_padded],
 )
+
+# %% tags=["check"]
 any_nan = bool(naive(x, x, x, left_padded).isnan().any())
 
 # %% [markdown]
@@ -540,7 +570,7 @@ any_nan = bool(naive(x, x, x, left_padded).isnan().any())
 # makes of them depends on the mode, on `need_weights` and on the kind of mask. *Zeros* means a context of zeros: what
 # comes out is the bias of the last layer.
 
-# %%
+# %% tags=["check"]
 nn.init.normal_(
     module.out_proj.bias, generator=torch.Generator().manual_seed(2)
 )
@@ -569,7 +599,7 @@ def of_layer(part, mask):
     return answer(part(x, src_mask=mask)[0, 0], zero)
 
 
-# %%
+# %% tags=["hide-input"]
 added = masks.additive_from_allowed(left_padded)
 blind = {}
 for kind, mask in {"bool": ~left_padded, "float": added}.items():
@@ -609,7 +639,7 @@ plot.table(["A row that may see nothing", *modes], rows)
 # One NaN does not stay where it is. Here only the second sequence is empty, and the loss is made of the first alone:
 
 
-# %%
+# %% tags=["check"]
 def clean_gradient(module):
     empty = torch.tensor([[False] * N, [True] * N])  # True = padding
     module.zero_grad()
@@ -631,11 +661,12 @@ poisoned
 # the mask hides the room that is not in use. Its weights are zero, but zero times NaN is NaN. With deterministic
 # algorithms switched on, PyTorch fills `torch.empty` with NaN, so that the mistake shows:
 
-# %%
+# %% tags=["hide-input"]
 room = 8
 
 
 def cached(x, make, room=room):
+    # wrong: torch.empty(B, room, E), right: torch.zeros(B, room, E)
     cache = make(B, room, E)
     cache[:, : x.size(1)] = x
     used = torch.arange(room) < x.size(1)
@@ -660,10 +691,12 @@ def passes_nan(f, x):
     return f"{bad} of {x.size(1)} outputs are NaN" if bad else None
 
 
-exhibit("hidden", by_empty, by_zeros, passes_nan, hides=[x, N])
+exhibit("hidden-nan", by_empty, by_zeros, passes_nan, hides=[x, N])
+
+# %% tags=["check"]
 hit = int(by_empty(x).isnan().any(-1)[0].sum())
 
-# %%
+# %% tags=["check"]
 spoiled = {}
 long = torch.randn(1, 1, 600, E, generator=torch.Generator().manual_seed(3))
 for name, number in {
@@ -724,10 +757,12 @@ spoiled, causal_hit
 # is -65,504<!--= torch.finfo(torch.float16).min -->.
 
 
-# %%
+# %% tags=["check"]
 def filled(number):
     def attend(x):
         scores = x @ x.mT / math.sqrt(x.size(-1))
+        # wrong: scores.masked_fill(~causal(x), -1e9)
+        # right: scores.masked_fill(~causal(x), -torch.inf)
         return scores.masked_fill(~causal(x), number).softmax(-1) @ x
 
     return attend
@@ -741,11 +776,14 @@ for wider in (x, x.bfloat16()):  # it hides there
     assert probes.differs(filled(-1e9)(wider), filled(-torch.inf)(wider)) == 0
 print(overflow)
 
+# %% tags=["hide-input"]
+Plate(ENTRIES["float16-overflow"], found=str(overflow))
+
 # %% [markdown]
 # In float16 `masked_fill` and `torch.full` raise, and a cast makes minus infinity of the number. And in a row where
 # every key is masked, what the number gives depends on the dtype, and on whether it is filled in or added:
 
-# %%
+# %% tags=["hide-input"]
 scores = attention_scores(x, x)[0]
 dtypes = torch.float64, torch.float32, torch.bfloat16, torch.float16
 
@@ -797,7 +835,7 @@ plot.table(
 # Scores overflow without a mask, too. Here the queries and keys are a hundred times as large, and `q @ k.mT` is
 # infinite before anything divides it; twice infinity in a row is NaN:
 
-# %%
+# %% tags=["check"]
 big = (100 * x).half()
 by_hand = (big @ big.mT / math.sqrt(E)).softmax(-1) @ big
 bigger = (1000 * x).half()
@@ -821,13 +859,14 @@ by_hand.isnan().any(), beyond
 # the longest context puts one such square for every layer into the checkpoint, the file in which a model is saved.
 
 
-# %%
+# %% tags=["check"]
 class Buffered(nn.Module):
     def __init__(self, context_length):
         super().__init__()
         self.qkv = nn.Linear(4, 12, bias=False)
         self.out_proj = nn.Linear(4, 4, bias=False)
         mask = torch.ones(context_length, context_length).triu(1)
+        # right: self.register_buffer("mask", mask.bool(), persistent=False)
         self.register_buffer("mask", mask)
 
     def forward(self, x):
@@ -856,7 +895,7 @@ with torch.device("meta"):  # sizes without memory
 mask_size, weight_size = longer.mask.nbytes, kept(longer) - longer.mask.nbytes
 mask_size, weight_size
 
-# %%
+# %% tags=["check"]
 torch.manual_seed(4)
 try:
     Buffered(8).load_state_dict(wrong.state_dict())
@@ -865,6 +904,9 @@ except RuntimeError as error:
 else:
     raise AssertionError("it loaded a mask of another size")
 refusal
+
+# %% tags=["hide-input"]
+Plate(ENTRIES["mask-buffer"], found=refusal.rstrip("."))
 
 # %% [markdown]
 # The outputs are the same<!--= same_output -->. For 1,024<!--= longer.mask.size(0) --> tokens the mask takes
@@ -877,7 +919,7 @@ refusal
 #
 # `torch.full(scores.size(), -torch.inf).triu(1)` makes a mask for every sequence and every head. They are all the same.
 
-# %%
+# %% tags=["check"]
 scores = torch.randn(B, H, N, N, generator=torch.Generator().manual_seed(5))
 every = torch.full(scores.size(), -torch.inf).triu(1)
 one = torch.full((N, N), -torch.inf).triu(1)
@@ -896,6 +938,9 @@ mebibytes = [
     mask.nbytes / 2**20 for mask in (per_head, single, single.bool())
 ]
 mebibytes
+
+# %% tags=["hide-input"]
+Plate(ENTRIES["expanded-mask"])
 
 # %% [markdown]
 # The weights are the same<!--= same_weights -->. For 30<!--= batch --> sequences, eight<!--= heads --> heads and

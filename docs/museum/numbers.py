@@ -13,26 +13,25 @@
 #
 # | What you see | Mistake | Off by | Hides with |
 # | --- | --- | --- | --- |
-# | Weights of zero or one | [no scale](#missing-scale) | 0.48<!--== off["scale"] --> | a head_dim of one |
-# | Weights nearly even | [another d](#wrong-d-in-scale) | 0.53<!--== off["root"] --> | one head |
-# | Right only at first | [a global d_k](#global-d-k) | 0.50<!--== off["global"] --> | the first sizes |
-# | Columns sum to one | [softmax over queries](#softmax-over-queries) | 1.29<!--== off["queries"] --> | equal tokens |
-# | Outputs grow | [weights do not sum to one](#weights-not-normalized) | 25.95<!--== off["sums"] --> | one token |
-# | A cosine above one | [another's norms](#foreign-norms) | 0.48<!--== off["norms"] --> | the first sentence |
-# | Other sums in training | [after dropout](#weights-after-dropout) | {{= off["dropped"] :.2f}} | evaluation |
-# | Two calls differ | [dropout in evaluation](#dropout-in-eval) | {{= off["eval"] :.2f}} | dropout of zero |
-# | The loss stands still | [a gradient cut off](#gradient-cut) | nothing<!--== off["cut"] == 0 --> | no training |
-# | The second call differs | [an input overwritten](#input-overwritten) | 0.37<!--== off["in place"] --> | one call |
-# | A hook never runs | [`.forward()`](#forward-called-directly) | nothing<!--== off["forward"] == 0 --> | no hooks |
-# | Slow, much memory | [weights not used](#need-weights-costs) | nothing<!--== off["unused"] == 0 --> | short inputs |
+# | Weights of zero or one | [no scale](#missing-scale) | 0.48<!--== off["missing-scale"] --> | a head_dim of one |
+# | Weights nearly even | [another d](#wrong-d-in-scale) | 0.53<!--== off["wrong-d-in-scale"] --> | one head |
+# | Right only at first | [a global d_k](#global-d-k) | 0.50<!--== off["global-d-k"] --> | the first sizes |
+# | Columns sum to one | [softmax over queries](#softmax-over-queries) | 1.29<!--== off["softmax-over-queries"] --> | equal tokens |
+# | Outputs grow | [weights do not sum to one](#weights-not-normalized) | 25.95<!--== off["weights-not-normalized"] --> | one token |
+# | A cosine above one | [another's norms](#foreign-norms) | 0.48<!--== off["foreign-norms"] --> | the first sentence |
+# | Other sums in training | [after dropout](#weights-after-dropout) | {{= off["weights-after-dropout"] :.2f}} | evaluation |
+# | Two calls differ | [dropout in evaluation](#dropout-in-eval) | {{= off["dropout-in-eval"] :.2f}} | dropout of zero |
+# | The loss stands still | [a gradient cut off](#gradient-cut) | nothing<!--== off["gradient-cut"] == 0 --> | no training |
+# | The second call differs | [an input overwritten](#input-overwritten) | 0.37<!--== off["input-overwritten"] --> | one call |
+# | A hook never runs | [`.forward()`](#forward-called-directly) | nothing<!--== off["forward-called-directly"] == 0 --> | no hooks |
+# | Slow, much memory | [weights not used](#need-weights-costs) | nothing<!--== off["need-weights-costs"] == 0 --> | short inputs |
 # | A file fails to load | [split at every space](#embedding-reader) | fails<!--== failed --> | other files |
 #
 # **You should know** [what attention computes](../learn/attention.py) and [why it is scaled](../pytorch/scale.py). **You will
 # know** a check for each of these mistakes. The [museum's index](index.py) has the other rooms.
 
-# %%
+# %% tags=["hide-input"]
 import math
-import textwrap
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from unittest import mock
@@ -54,31 +53,16 @@ from unmasked import (
 )
 from unmasked.embeddings import read_glove, ship_vectors
 from unmasked.heads import merge_heads, split_heads
+from unmasked.museum import ENTRIES, Plate, reach
 
-B, N, M, H, D = (
-    2,
-    5,
-    7,
-    3,
-    4,
-)  # batch, queries, keys, heads, head_dim: all differ
+# batch, queries, keys, heads, head_dim: all differ
+B, N, M, H, D = 2, 5, 7, 3, 4
 generator = torch.Generator().manual_seed(9)
 q, k, v = (
     torch.randn(B, tokens, D, generator=generator) for tokens in (N, M, M)
 )
-words = [
-    "i",
-    "must",
-    "go",
-    "back",
-    "to",
-    "my",
-    "ship",
-    "and",
-    "to",
-    "my",
-    "crew",
-]
+words = "i must go back to my ship and to my crew"
+words = words.split()
 ship = ship_vectors().lookup(words)  # tokens features
 
 
@@ -86,12 +70,12 @@ def right(q, k, v):
     return scaled_dot_product_attention(q, k, v).context
 
 
-# %% [markdown]
+# %% [markdown] tags=["check"]
 # `exhibit` runs a wrong version beside the right one. Where the mistake *hides*, both must agree; on what is *given*
 # they must not; and the probe must find the wrong one and pass the right one. Where no probe of calls can know the
 # answer, `doctor` compares with a reference.
 
-# %%
+# %% tags=["check"]
 off = {}
 
 
@@ -104,7 +88,10 @@ def exhibit(name, wrong, right, probe, hides, given):
     assert probe(right, *given) is None
     found = probe(wrong, *given)
     assert found
-    print(f"off by {off[name]:.3g}", textwrap.fill(str(found), 76), sep="\n")
+    size = right(*given).abs().max().item()
+    one = len(given) == 1 and given[0].dim() == 3
+    maps = (reach(wrong, *given), reach(right, *given)) if one else None
+    return Plate(ENTRIES[name], off[name], size, str(found), maps)
 
 
 def doctor(inputs="qkv", **options):
@@ -153,15 +140,16 @@ figure
 # `q @ k.mT` without the division by the root of head_dim. The scores are too large, and the softmax takes the largest.
 
 
-# %%
+# %% tags=["hide-input"]
 def unscaled(q, k, v):
-    return (q @ k.mT).softmax(
-        -1
-    ) @ v  # right: (q @ k.mT / math.sqrt(q.size(-1)))
+    # right: (q @ k.mT / math.sqrt(q.size(-1))).softmax(-1)
+    return (q @ k.mT).softmax(-1) @ v
 
 
 one_feature = [q[..., :1], k[..., :1], v]
-exhibit("scale", unscaled, right, doctor(), one_feature, given=[q, k, v])
+exhibit(
+    "missing-scale", unscaled, right, doctor(), one_feature, given=[q, k, v]
+)
 
 # %% [markdown]
 # In the figure, *ship* keeps 100%<!--= rows[1, 6] --> of itself instead of 55%<!--= rows[0, 6] -->. **Hides** with one
@@ -173,7 +161,7 @@ exhibit("scale", unscaled, right, doctor(), one_feature, given=[q, k, v])
 # With several heads, d is the features of *one* head. `embed_dim` is too large, and the weights are too even.
 
 
-# %%
+# %% tags=["hide-input"]
 def attend(x, heads, d):
     return merge_heads(
         self_attention(split_heads(x, heads), scale=d**-0.5).context
@@ -190,8 +178,16 @@ def of_head_dim(x, heads=H):
 
 x = torch.randn(B, N, H * D, generator=torch.Generator().manual_seed(10))
 by_head = doctor("x", num_heads=H)
-exhibit("root", of_embed_dim, of_head_dim, by_head, hides=[x, 1], given=[x])
+exhibit(
+    "wrong-d-in-scale",
+    of_embed_dim,
+    of_head_dim,
+    by_head,
+    hides=[x, 1],
+    given=[x],
+)
 
+# %% tags=["check"]
 torch.manual_seed(11)
 many = torch.randn(8, 100, 64) @ torch.randn(8, 64, 100)  # heads queries keys
 spread = {d: (many / d**0.5).std().item() for d in (64, 8 * 64)}
@@ -207,18 +203,21 @@ spread
 #
 # The function works in the notebook in which it was written. It looks `d_k` up at every call, in a cell far above.
 
-# %%
+# %% tags=["hide-input"]
 d_k = D
 
 
 def with_global(q, k, v):
-    return (q @ k.mT / math.sqrt(d_k)).softmax(-1) @ v  # right: q.size(-1)
+    # right: q @ k.mT / math.sqrt(q.size(-1))
+    return (q @ k.mT / math.sqrt(d_k)).softmax(-1) @ v
 
 
 wide = [
     torch.cat([each] * 3, dim=-1) for each in (q, k, v)
 ]  # another head_dim
-exhibit("global", with_global, right, doctor(), hides=[q, k, v], given=wide)
+exhibit(
+    "global-d-k", with_global, right, doctor(), hides=[q, k, v], given=wide
+)
 
 # %% [markdown]
 # **Hides** as long as all sizes are those of that cell. **Caught by** a second call with other sizes. **Fix:** take
@@ -231,9 +230,10 @@ exhibit("global", with_global, right, doctor(), hides=[q, k, v], given=wide)
 # torch.ones(B, M)) else "rows" --> sum to one, not the rows.
 
 
-# %%
+# %% tags=["hide-input"]
 def over_queries(q, k, v):
-    return attention_scores(q, k).softmax(-2) @ v  # right: softmax(-1)
+    # right: attention_scores(q, k).softmax(-1)
+    return attention_scores(q, k).softmax(-2) @ v
 
 
 def sums(f, q, k, v):
@@ -245,7 +245,12 @@ def sums(f, q, k, v):
 
 equal = torch.ones(B, N, D)
 exhibit(
-    "queries", over_queries, right, sums, hides=[equal] * 3, given=[q, k, v]
+    "softmax-over-queries",
+    over_queries,
+    right,
+    sums,
+    hides=[equal] * 3,
+    given=[q, k, v],
 )
 
 # %% [markdown]
@@ -258,7 +263,7 @@ exhibit(
 # tokens.
 
 
-# %%
+# %% tags=["hide-input"]
 def summed(x):
     return cosine_attention(x).context
 
@@ -269,13 +274,15 @@ def averaged(x):
 
 batch = ship[None]
 exhibit(
-    "sums",
+    "weights-not-normalized",
     summed,
     averaged,
     probes.is_no_average,
     [batch[:, :1]],
     given=[batch],
 )
+
+# %% tags=["check"]
 lengths = {f.__name__: f(ship)[6].norm().item() for f in (summed, averaged)}
 cosine_weights(ship)[6].sum(), ship[6].norm(), lengths
 
@@ -290,7 +297,7 @@ cosine_weights(ship)[6].sum(), ship[6].norm(), lengths
 # A function that divides by the norms of a variable from the notebook, not of its argument. For another sentence of the
 # same length it gives numbers.
 
-# %%
+# %% tags=["hide-input"]
 norms = ship.norm(dim=-1, keepdim=True)
 other = ship_vectors().lookup(
     "we must process your order and go back to my crew"
@@ -310,13 +317,15 @@ def is_no_cosine(f, x):
 
 
 exhibit(
-    "norms",
+    "foreign-norms",
     foreign,
     cosine_weights,
     is_no_cosine,
     hides=[ship],
     given=[other],
 )
+
+# %% tags=["check"]
 foreign(other).max()
 
 # %% [markdown]
@@ -327,11 +336,12 @@ foreign(other).max()
 #
 # In training, `nn.MultiheadAttention` returns the weights as dropout left them: some are zero, the others are larger.
 
-# %%
+# %% tags=["check"]
 torch.manual_seed(12)
 module = nn.MultiheadAttention(H * D, H, dropout=0.4, batch_first=True)
-dropped, kept = (module.train(mode)(x, x, x)[1] for mode in (True, False))
-off["dropped"] = probes.differs(dropped, kept)
+_, dropped = module.train()(x, x, x)
+_, kept = module.eval()(x, x, x)
+off["weights-after-dropout"] = probes.differs(dropped, kept)
 found = probes.weights_sum_to_one(dropped)
 assert found
 assert not probes.weights_sum_to_one(kept)
@@ -347,6 +357,14 @@ def both(q, k, v, dropout, training):
 
 assert not probes.weights_sum_to_one(both(q, k, v, 0.4, True)[1])
 
+# %% tags=["hide-input"]
+Plate(
+    ENTRIES["weights-after-dropout"],
+    off["weights-after-dropout"],
+    kept.max().item(),
+    str(found),
+)
+
 # %% [markdown]
 # Here rows sum to between {{ dropped.sum(-1).min() :.2f}} and {{ dropped.sum(-1).max() :.2f}}; in evaluation
 # to 1.00<!--= kept.sum(-1).min() -->. That is a fault in a picture of the weights, not in training. **Hides** in
@@ -357,7 +375,7 @@ assert not probes.weights_sum_to_one(both(q, k, v, 0.4, True)[1])
 # `F.scaled_dot_product_attention` does not know the module's mode: `dropout_p` is always applied. Nor does
 # `F.dropout(x, p)`, whose `training` is True<!--= F.dropout.__defaults__[1] --> unless you say otherwise.
 
-# %%
+# %% tags=["hide-input"]
 torch.manual_seed(13)
 
 
@@ -376,7 +394,12 @@ def varies(f, q, k, v, p):
 
 
 exhibit(
-    "eval", always, in_training, varies, [q, k, v, 0.0], given=[q, k, v, 0.2]
+    "dropout-in-eval",
+    always,
+    in_training,
+    varies,
+    [q, k, v, 0.0],
+    given=[q, k, v, 0.2],
 )
 
 # %% [markdown]
@@ -389,12 +412,13 @@ exhibit(
 # comparison of outputs notices. Queries and keys never learn.
 
 
-# %%
+# %% tags=["check"]
 def cut(x):
-    return attention_scores(x, x).softmax(-1).detach() @ x
+    scores = attention_scores(x, x)
+    return scores.softmax(-1).detach() @ x  # right: scores.softmax(-1) @ x
 
 
-off["cut"] = probes.differs(cut(x), averaged(x))
+off["gradient-cut"] = probes.differs(cut(x), averaged(x))
 found = probes.cuts_gradients(cut, x.double())
 assert found
 assert probes.cuts_gradients(averaged, x.double()) is None
@@ -406,6 +430,14 @@ for f in (cut, averaged):
 gradient_gap = probes.differs(*slopes)
 print(found, f"gradients off by {gradient_gap:.2f}", sep="\n")
 
+# %% tags=["hide-input"]
+Plate(
+    ENTRIES["gradient-cut"],
+    gradient_gap,
+    slopes[1].abs().max().item(),
+    str(found),
+)
+
 # %% [markdown]
 # The gradient is off by 2.61<!--= gradient_gap -->. **Hides** in every forward pass. **Caught by** a measured
 # derivative: move the input a little, and compare. **Fix:** leave the graph alone; detach what you plot, not what you
@@ -416,7 +448,7 @@ print(found, f"gradients off by {gradient_gap:.2f}", sep="\n")
 # `q /= ...` or `scores.masked_fill_(...)` on something that belongs to the caller.
 
 
-# %%
+# %% tags=["check"]
 def in_place(q, k, v):
     q /= math.sqrt(q.size(-1))  # right: q = q / math.sqrt(q.size(-1))
     return (q @ k.mT).softmax(-1) @ v
@@ -435,14 +467,24 @@ mine = q.clone()
 assert (
     probes.differs(in_place(mine, k, v), right(q, k, v)) == 0
 )  # the first call
-off["in place"] = probes.differs(twice(in_place)(q, k, v), right(q, k, v))
+off["input-overwritten"] = probes.differs(
+    twice(in_place)(q, k, v), right(q, k, v)
+)
 found = probes.overwrites_inputs(in_place, q, k, v)
 assert found
 assert probes.overwrites_inputs(right, q, k, v) is None
 print(f"second call off by {off['in place']:.3g}\n{found}")
 
+# %% tags=["hide-input"]
+Plate(
+    ENTRIES["input-overwritten"],
+    off["input-overwritten"],
+    right(q, k, v).abs().max().item(),
+    str(found),
+)
+
 # %% [markdown]
-# **Hides** in the first call. The second is off by 0.37<!--= off["in place"] -->. **Fix:** no in-place
+# **Hides** in the first call. The second is off by 0.37<!--= off["input-overwritten"] -->. **Fix:** no in-place
 # operation on an argument, nor on a view of it.
 #
 # ## `.forward()` called directly { #forward-called-directly }
@@ -451,7 +493,7 @@ print(f"second call off by {off['in place']:.3g}\n{found}")
 # or that distribute a model over devices.
 
 
-# %%
+# %% tags=["check"]
 class Direct(nn.Sequential):
     def forward(self, x):
         return self[0].forward(x)  # right: self[0](x)
@@ -462,16 +504,19 @@ direct = Direct(nn.Linear(H * D, H * D))
 called = nn.Sequential(direct[0])
 records = []
 direct[0].register_forward_hook(lambda *_: records.append("ran"))
-off["forward"] = probes.differs(direct(x), called(x))
+off["forward-called-directly"] = probes.differs(direct(x), called(x))
 by_call = len(records)
 found = probes.skips_hooks(direct, lambda: direct(x))
 assert found
 assert probes.skips_hooks(called, lambda: called(x)) is None
 by_call, found.text
 
+# %% tags=["hide-input"]
+Plate(ENTRIES["forward-called-directly"], found=str(found))
+
 # %% [markdown]
 # Two calls, and the hook ran once<!--= "once" if by_call == 1 else "twice" -->. The
-# outputs are equal<!--= off["forward"] == 0 -->. **Hides** while there are no hooks. **Fix:** call the module.
+# outputs are equal<!--= off["forward-called-directly"] == 0 -->. **Hides** while there are no hooks. **Fix:** call the module.
 #
 # ## Weights asked for and not used { #need-weights-costs }
 #
@@ -479,7 +524,7 @@ by_call, found.text
 # the weights, the module has to make them, and does without `F.scaled_dot_product_attention`, whose fused kernels
 # do not make them.
 
-# %%
+# %% tags=["check"]
 module.eval()
 kernel, ran, outputs = F.scaled_dot_product_attention, [], []
 
@@ -492,7 +537,7 @@ def counted(*tensors, **options):
 with mock.patch.object(F, "scaled_dot_product_attention", counted):
     for need in (True, False):
         outputs.append(module(x, x, x, need_weights=need)[0])
-off["unused"] = probes.differs(*outputs)
+off["need-weights-costs"] = probes.differs(*outputs)
 
 with torch.device("meta"):  # shapes without memory
     long = torch.empty(1, 8192, 64)
@@ -513,20 +558,23 @@ def is_fused(dropout):
 
 f"the function ran for need_weights in {ran}", tuple(all_heads.shape)
 
+# %% tags=["hide-input"]
+Plate(ENTRIES["need-weights-costs"])
+
 # %% [markdown]
-# The outputs are equal<!--= "equal" if off["unused"] == 0 else "off" -->, but the function is called only without<!--=
+# The outputs are equal<!--= "equal" if off["need-weights-costs"] == 0 else "off" -->, but the function is called only without<!--=
 # "without" if ran == [False] else "with" --> weights. (With dropout it is called, and has no<!--= "no" if is_fused(0.0)
 # and not is_fused(0.4) else "a" --> fused kernel on a CPU: it then makes the weights, too.) For one sequence of
 # 8,192<!--= long.size(1) --> tokens and four<!--= all_heads.size(1) --> heads, the weights alone take 1<!--=
 # all_heads.nbytes / 2**30 --> GiB. **Hides** with short inputs. **Caught by** who calls what, as here. **Fix:**
-# `need_weights=False`.
+# `output, _ = module(x, x, x, need_weights=False)`<!--~ code -->.
 #
 # ## An embedding file split at every space { #embedding-reader }
 #
 # A file of word vectors has a word and its numbers on every line. Some published files have words with spaces in them.
 
 
-# %%
+# %% tags=["check"]
 def split_everywhere(path):
     vectors = {}
     for line in path.read_text().splitlines():
@@ -557,6 +605,9 @@ with TemporaryDirectory() as folder:
             raise AssertionError("no error")
 failed = "could not convert string to float: '.'" in told[0]
 told
+
+# %% tags=["hide-input"]
+Plate(ENTRIES["embedding-reader"], found=told[0].removeprefix("ValueError: "))
 
 # %% [markdown]
 # The reader fails<!--= failed --> at a word of dots and spaces. A dictionary that lacks a word says nothing but the

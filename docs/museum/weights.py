@@ -29,7 +29,7 @@
 # **You should know** [what nn.MultiheadAttention computes](../pytorch/from_scratch.py). **You will know** how to fill a module
 # before you compare it, and a check for each mistake. The [museum's index](index.py) finds a mistake by its symptom.
 
-# %%
+# %% tags=["hide-input"]
 import copy
 import math
 
@@ -47,13 +47,10 @@ from unmasked import (
 )
 from unmasked.functional import scaled_dot_product_attention
 from unmasked.heads import fused_qkv, merge_heads, split_heads
+from unmasked.museum import ENTRIES, Plate, reach
 
-B, N, H, D = (
-    2,
-    5,
-    3,
-    4,
-)  # batch, tokens, heads, head_dim: all differ, none is one
+# batch, tokens, heads, head_dim: all differ, none is one
+B, N, H, D = 2, 5, 3, 4
 E = H * D
 
 
@@ -63,12 +60,12 @@ def draw(*shape, seed=9):
 
 x = draw(B, N, E)
 
-# %% [markdown]
+# %% [markdown] tags=["check"]
 # `filled` makes a module and gives every parameter, the biases too, numbers that are like no others. `attend` is
 # attention from scratch on a module's packed weights, in steps of which each mistake changes one.
 
 
-# %%
+# %% tags=["check"]
 def filled(kind, *sizes, **options):
     torch.manual_seed(9)
     module = kind(*sizes, **options)
@@ -109,11 +106,11 @@ for bias in (fresh.in_proj_bias, fresh.out_proj.bias):
 
 torch.testing.assert_close(attend(module, x), module(x, x, x)[0])
 
-# %% [markdown]
+# %% [markdown] tags=["check"]
 # `unlike_pytorch` is the check that finds most of this room: compare with PyTorch's module, filled. `exhibit` measures
 # a mistake on such a module, and makes sure that it hides on another.
 
-# %%
+# %% tags=["check"]
 off = {}
 
 
@@ -125,7 +122,12 @@ def exhibit(slug, wrong, hides):
     assert unlike_pytorch(wrong, hides) == 0, "it was to hide here"
     off[slug] = unlike_pytorch(wrong, module)
     assert off[slug] > 0
-    print(f"off by {off[slug]:.3g}")
+    maps = (
+        reach(lambda x: wrong(module, x), x),
+        reach(lambda x: module(x, x, x)[0], x),
+    )
+    size = module(x, x, x)[0].abs().max().item()
+    return Plate(ENTRIES[slug], off[slug], size, maps=maps)
 
 
 # %% [markdown]
@@ -135,7 +137,7 @@ def exhibit(slug, wrong, hides):
 # values instead gets one column less:
 
 
-# %%
+# %% tags=["check"]
 def shifted(module, x):
     q, k, v = project(module, x)
     # right: torch.cat([k, module.bias_k.expand(B, 1, E)], 1)
@@ -152,12 +154,19 @@ off["bias-kv-as-shift"] = probes.differs(
 )
 weights.shape, wrong.weights.shape
 
+# %% tags=["hide-input"]
+Plate(
+    ENTRIES["bias-kv-as-shift"],
+    off["bias-kv-as-shift"],
+    output.abs().max().item(),
+)
+
 # %% [markdown]
 # What is added to all keys adds the same number to every score of a query, and a softmax does not notice. So the
 # weights are those without any `bias_k`, up to rounding. A test that looks at weights alone cannot tell one `bias_k`
 # from another.
 
-# %%
+# %% tags=["check"]
 q, k, v = (split_heads(part, H) for part in project(extended, x))
 without = scaled_dot_product_attention(q, k, v, need_weights=True).weights
 torch.testing.assert_close(wrong.weights, without, atol=1e-6, rtol=0)
@@ -173,7 +182,7 @@ assert off["bias-kv-as-shift"] > 0.1
 # `.data = other` puts no copy into a parameter: both now live in the same memory. All outputs agree, until one of them
 # is trained.
 
-# %%
+# %% tags=["check"]
 original, student = (filled(nn.Linear, E, E) for _ in range(2))
 # right: student.weight.copy_(original.weight), under torch.no_grad()
 student.weight.data = original.weight.data
@@ -187,7 +196,15 @@ optimizer.step()
 off["aliased-weights"] = probes.differs(original.weight, before)
 off["aliased-weights"]
 
-# %%
+# %% tags=["hide-input"]
+Plate(
+    ENTRIES["aliased-weights"],
+    off["aliased-weights"],
+    before.abs().max().item(),
+    str(probes.shares_memory(student)),
+)
+
+# %% tags=["check"]
 honest = filled(nn.Linear, E, E)
 honest.load_state_dict(original.state_dict())
 assert probes.shares_memory(student)
@@ -203,9 +220,9 @@ assert off["aliased-weights"] > 0.001
 # A fresh module's biases are zero. A version that forgets them agrees with it completely, and fails on a trained one.
 
 
-# %%
+# %% tags=["hide-input"]
 def unbiased(module, x):
-    # right: and module.in_proj_bias
+    # right: F.linear(x, module.in_proj_weight, module.in_proj_bias)
     return F.linear(x, module.in_proj_weight).chunk(3, dim=-1)
 
 
@@ -225,7 +242,7 @@ exhibit("zero-bias-parity", without_bias, hides=fresh)
 # unless the matrix is square.
 
 
-# %%
+# %% tags=["hide-input"]
 def untransposed(module, x):
     matrices, biases = (
         module.in_proj_weight.chunk(3),
@@ -247,11 +264,13 @@ with torch.no_grad():
     symmetric.in_proj_weight.copy_(torch.cat(halves))
 
 exhibit("weight-not-transposed", multiplied, hides=symmetric)
+
+# %% tags=["check"]
 assert (
     unlike_pytorch(multiplied, bypass_(copy.deepcopy(module))) == 0
 )  # the identity is symmetric, too
 
-# %%
+# %% tags=["check"]
 try:
     x @ filled(nn.Linear, E, E + 2).weight
 except RuntimeError as error:
@@ -268,7 +287,7 @@ else:
 # `nn.MultiheadAttention` returns the mean of the heads' weights. Exchange heads, and the mean stays.
 
 
-# %%
+# %% tags=["check"]
 def reordered(module, x, order=(1, 2, 0)):
     q, k, v = (
         split_heads(part, H)[:, list(order)] for part in project(module, x)
@@ -281,14 +300,19 @@ def reordered_output(module, x):
 
 
 every = reordered(module, x).weights  # batch heads queries keys
-mean, own = (
-    module(x, x, x, average_attn_weights=average)[1]
-    for average in (True, False)
-)
+mean = module(x, x, x)[1]
+own = module(x, x, x, average_attn_weights=False)[1]
 assert not probes.differs(every.mean(1), mean)
 off["averaged-weights-parity"] = unlike_pytorch(reordered_output, module)
 per_head = probes.differs(every, own)
 assert min(off["averaged-weights-parity"], per_head) > 0.01
+
+# %% tags=["hide-input"]
+Plate(
+    ENTRIES["averaged-weights-parity"],
+    off["averaged-weights-parity"],
+    module(x, x, x)[0].abs().max().item(),
+)
 
 # %% tags=["hide-input"]
 #| alt: Two rows of three<!--= H --> heat maps, one for each head, of the weights of one item. The second row holds the
@@ -310,10 +334,13 @@ plot.heatmap(panels)
 # An example that follows the data step by step, and stops at the merged heads: the shape is already right.
 
 
-# %%
+# %% tags=["hide-input"]
+def merged_heads(module, context):
+    return context  # right: return module.out_proj(context)
+
+
 def stopped(module, x):
-    # right: module.out_proj(context)
-    return attend(module, x, out=lambda module, context: context)
+    return attend(module, x, out=merged_heads)
 
 
 identity = copy.deepcopy(module)
@@ -324,7 +351,7 @@ exhibit("missing-out-proj", stopped, hides=identity)
 # %% [markdown]
 # The check needs no reference: the layer exists, but no gradient reaches it.
 
-# %%
+# %% tags=["check"]
 double = copy.deepcopy(module).double()
 named = list(double.named_parameters())
 found = probes.cuts_gradients(lambda x: stopped(double, x), x.double(), named)
@@ -345,7 +372,7 @@ assert (
 # then of the next. Both matrices have the same shape, and load without a word.
 
 
-# %%
+# %% tags=["hide-input"]
 def interleaved(module, x):
     heads = fused_qkv(
         x,
@@ -362,6 +389,7 @@ def loaded(module, x):
 
 exhibit("interleaved-qkv", loaded, hides=mha(heads=1))
 
+# %% tags=["check"]
 state = layouts.convert(
     module.state_dict(), source="packed", target="interleaved", num_heads=H
 )
@@ -379,10 +407,10 @@ for ours, theirs in zip(converted, project(module, x), strict=True):
 # or from none, nothing can show it.
 
 
-# %%
+# %% tags=["hide-input"]
 def queries_averaged(module, x):
     q, k, _ = project(module, x)
-    return q, k, q  # right: project(module, x)
+    return q, k, q  # right: return q, k, v
 
 
 def averaged(module, x):
@@ -399,7 +427,7 @@ exhibit("wrong-value", averaged, hides=same)
 # The check is what a value is: double it, and the context doubles.
 
 
-# %%
+# %% tags=["check"]
 def ignores_the_value(f):
     q, k, v = (
         draw(B, N, D),
@@ -424,7 +452,7 @@ assert not ignores_the_value(F.scaled_dot_product_attention)
 # [The page on the bypass](../pytorch/bypass.py#what-the-bypass-needs) measures each condition.
 
 
-# %%
+# %% tags=["check"]
 def set_identity(module):
     with torch.no_grad():
         module.in_proj_weight.copy_(torch.eye(E).repeat(3, 1))
@@ -453,7 +481,15 @@ assert amounts[2] == 0
 assert min(amounts[:2]) > 0.1
 print(*is_bypassed(biased).reasons, sep="\n")
 
-# %%
+# %% tags=["hide-input"]
+Plate(
+    ENTRIES["bypass-conditions"],
+    off["bypass-conditions"],
+    plain.abs().max().item(),
+    "; ".join(is_bypassed(biased).reasons),
+)
+
+# %% tags=["check"]
 assert not is_bypassed(good)  # "trainable", it says
 optimizer = torch.optim.Adam(good.parameters(), lr=0.01)
 good(x, x, x)[0].square().mean().backward()
@@ -476,7 +512,7 @@ is_bypassed(bypass_(copy.deepcopy(headed))).computes
 # Xavier's bound falls with the rows and columns of what it fills. PyTorch fills the packed matrix, which has three
 # times the rows; `out_proj` starts as `nn.Linear` does. Three square matrices start larger, by the root of two.
 
-# %%
+# %% tags=["check"]
 wide = 512
 torch.manual_seed(9)
 theirs = nn.MultiheadAttention(wide, 8).in_proj_weight.detach()
@@ -491,11 +527,16 @@ off["packed-initialization"] = bounds[2] - bounds[0]
 assert math.isclose(bounds[0], bounds[1], rel_tol=1e-3)
 assert math.isclose(bounds[2] / bounds[0], math.sqrt(2), rel_tol=1e-3)
 
+# %% tags=["hide-input"]
+Plate(
+    ENTRIES["packed-initialization"], off["packed-initialization"], bounds[0]
+)
+
 # %% [markdown]
 # The largest number is 0.0541<!--= bounds[0] --> in PyTorch's, and 0.0765<!--= bounds[2] --> in the three. Every test
 # with copied weights passes, and so does one with `kdim`: PyTorch then keeps, and starts, three matrices itself.
 
-# %%
+# %% tags=["check"]
 torch.manual_seed(9)
 apart = nn.MultiheadAttention(wide, 8, kdim=wide + 1)
 assert math.isclose(
@@ -511,7 +552,7 @@ assert math.isclose(
 # The division by the root of head_dim makes scores of variance one *if* queries and keys have variance one. After
 # `nn.Linear` as it starts they do not.
 
-# %%
+# %% tags=["check"]
 tokens = draw(20_000, 96)
 torch.manual_seed(9)
 query, key = nn.Linear(96, 64, bias=False), nn.Linear(96, 64, bias=False)
@@ -529,6 +570,9 @@ with torch.no_grad():
 off["projection-variance"] = 1 - variances[1]
 assert abs(normal - 1) < 0.1
 variances
+
+# %% tags=["hide-input"]
+Plate(ENTRIES["projection-variance"], off["projection-variance"], normal)
 
 # %% [markdown]
 # A query's variance is 0.33<!--= variances[0] -->: `nn.Linear` draws evenly between bounds that give a third. The

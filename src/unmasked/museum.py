@@ -1,21 +1,32 @@
-"""The mistakes that the museum shows: what each is called, and where it hangs.
+"""The mistakes that the museum shows: what each is called, the wrong line and the right one, and where it hangs.
 
 Every entry has a heading of its own on one of the museum's pages, where the mistake runs beside its fix. The doctor and
 the exercises name mistakes by these slugs.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from html import escape
 
-__all__ = ["ENTRIES", "Entry"]
+from torch import Tensor
+
+__all__ = ["ENTRIES", "Entry", "Plate", "drawn", "reach"]
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A mistake: the slug that names it, what it is in one line, and the page of the museum that shows it."""
+    """A mistake: the slug that names it, what it is in one line, the page of the museum that shows it, and two lines.
+
+    Attributes:
+        wrong: The line of code that makes the mistake.
+        right: What should stand there.
+    """
 
     slug: str
     title: str
     page: str
+    wrong: str
+    right: str
 
     @property
     def link(self) -> str:
@@ -26,70 +37,337 @@ class Entry:
         """
         return f"{self.page}/#{self.slug}"
 
+    @property
+    def symptom(self) -> str:
+        """What one sees.
 
-def _room(page: str, **titles: str) -> dict[str, Entry]:
-    slugs = {name.replace("_", "-"): title for name, title in titles.items()}
-    return {slug: Entry(slug, title, page) for slug, title in slugs.items()}
+        >>> ENTRIES["hidden-nan"].symptom
+        'The output is NaN'
+        """
+        return next(symptom for symptom, slugs in SYMPTOMS.items() if self.slug in slugs)
+
+
+def reach(f: Callable[[Tensor], Tensor], x: Tensor) -> list[list[float]]:
+    """How far each output of a sequence moves when one token changes.
+
+    Args:
+        f: What is asked, a function of (batch, tokens, features) that gives (batch, tokens, features).
+        x: (batch, tokens, features).
+
+    Returns:
+        A row for each output of the first item, a column for each token that was changed.
+
+    Examples:
+        >>> import torch
+        >>> reach(lambda x: x.cumsum(1), torch.zeros(1, 3, 1))
+        [[1.0, 0.0, 0.0], [1.0, 1.0, 0.0], [1.0, 1.0, 1.0]]
+    """
+    before, columns = f(x), []
+    for token in range(x.size(1)):
+        changed = x.clone()
+        changed[:, token] += 1
+        columns.append((f(changed) - before)[0].detach().abs().amax(-1).tolist())
+    return [list(row) for row in zip(*columns, strict=True)]
+
+
+@dataclass(frozen=True)
+class Plate:
+    """A mistake as the museum shows it: the wrong line beside the right one, and what was measured.
+
+    Attributes:
+        entry: The mistake.
+        off: The largest difference that it makes, if it was measured.
+        size: The largest number of what is right, to compare with.
+        found: What a check said of it.
+        maps: What `reach` gives for the wrong and for the right version.
+    """
+
+    entry: Entry
+    off: float | None = None
+    size: float | None = None
+    found: str = ""
+    maps: tuple[list[list[float]], list[list[float]]] | None = None
+
+    def __str__(self) -> str:
+        told = [f"wrong: {self.entry.wrong}", f"right: {self.entry.right}"]
+        return "\n".join(told + [each for each in (self.measured, self.found) if each])
+
+    __repr__ = __str__
+
+    @property
+    def measured(self) -> str:
+        """How far off, and compared with what.
+
+        >>> Plate(ENTRIES["missing-scale"], off=0.5, size=2.0).measured
+        'off by 0.5, where the right numbers reach 2'
+        """
+        if self.off is None:
+            return ""
+        return f"off by {self.off:.2g}" + (f", where the right numbers reach {self.size:.2g}" if self.size else "")
+
+    def _repr_html_(self) -> str:
+        maps = self.maps or (None, None)
+        sides = "".join(
+            f'<div class="plate-{side.lower()}"><p>{side}</p><pre><code>{escape(code)}</code></pre>{drawn(cells)}</div>'
+            for side, code, cells in zip(("Wrong", "Right"), (self.entry.wrong, self.entry.right), maps, strict=True)
+        )
+        told = [f"<p><b>Off by</b> {escape(self.measured.removeprefix('off by '))}.</p>"] * (self.off is not None)
+        told += [f"<p><b>A check says:</b> {escape(self.found)}.</p>"] * bool(self.found)
+        seen = f"<p><b>You see:</b> {escape(self.entry.symptom[0].lower() + self.entry.symptom[1:])}.</p>"
+        return f'<div class="plate">{seen}<div class="plate-sides">{sides}</div>{"".join(told)}</div>'
+
+
+def drawn(reached: list[list[float]] | None) -> str:
+    """A small map of what `reach` gives, as HTML; nothing where there is nothing.
+
+    >>> drawn([[1.0, 0.0], [0.5, 1.0]]).count("<i ")
+    4
+    """
+    if reached is None:
+        return ""
+    largest = max(map(max, reached)) or 1.0
+    later = [cell > 1e-4 for row, cells in enumerate(reached) for cell in cells[row + 1 :]]
+    label = f"Rows are outputs, columns are changed tokens: {sum(later)} of {len(later)} later tokens move an output"
+    cells = "".join(
+        f'<i style="opacity:{(0.15 + 0.85 * cell / largest) if cell > 1e-4 else 0:.2f}"></i>'
+        for row in reached
+        for cell in row
+    )
+    return f'<div class="reach" role="img" aria-label="{label}" style="--columns:{len(reached[0])}">{cells}</div>'
+
+
+def _room(page: str, *entries: tuple[str, str, str, str]) -> dict[str, Entry]:
+    return {slug: Entry(slug, title, page, wrong, right) for slug, title, wrong, right in entries}
 
 
 ENTRIES: dict[str, Entry] = {
     **_room(
         "museum/heads",
-        merge_without_transpose="Heads merged without transposing back",
-        view_without_transpose="Heads split by a view alone",
-        swapped_view="Heads and head_dim exchanged in a view",
-        batch_indexed_for_head="The batch indexed where the head was meant",
-        batch_transposed="`.T` on a batch",
-        batch_first_forgotten="`batch_first` forgotten",
-        only_first_item="Only the first batch item used",
-        batch_and_tokens_swapped="Batch and tokens swapped",
-        head_dim_one="Tested with a head_dim of one",
+        (
+            "merge-without-transpose",
+            "Heads merged without transposing back",
+            "context.reshape(x.shape)",
+            "context.transpose(1, 2).reshape(x.shape)",
+        ),
+        (
+            "view-without-transpose",
+            "Heads split by a view alone",
+            "x.view(x.size(0), H, x.size(1), D)",
+            "x.view(x.size(0), x.size(1), H, D).transpose(1, 2)",
+        ),
+        (
+            "swapped-view",
+            "Heads and head_dim exchanged in a view",
+            "x.unflatten(-1, (-1, H))",
+            "x.unflatten(-1, (H, -1))",
+        ),
+        (
+            "batch-indexed-for-head",
+            "The batch indexed where the head was meant",
+            "query[i] = projected",
+            "query[:, i] = projected",
+        ),
+        ("batch-transposed", "`.T` on a batch", "x @ x.T", "x @ x.mT"),
+        (
+            "batch-first-forgotten",
+            "`batch_first` forgotten",
+            "nn.MultiheadAttention(H * D, H)",
+            "nn.MultiheadAttention(H * D, H, batch_first=True)",
+        ),
+        ("only-first-item", "Only the first batch item used", "x @ x[0].T", "x @ x.mT"),
+        (
+            "batch-and-tokens-swapped",
+            "Batch and tokens swapped",
+            "context.reshape(x.shape)",
+            "context.transpose(0, 1).reshape(x.shape)",
+        ),
+        ("head-dim-one", "Tested with a head_dim of one", "draw(B, N, H)", "draw(B, N, H * D)"),
     ),
     **_room(
         "museum/masks",
-        no_causal_mask="No causal mask at all",
-        mask_polarity="A mask of the other polarity",
-        boolean_mask_added="A boolean mask added to the scores",
-        float_mask_of_ones="A float mask of zeros and ones",
-        mask_after_softmax="Masked after the softmax",
-        padding_ignored="Padding that is attended to",
-        top_left_causal="A causal mask aligned at the top left",
-        is_causal_is_a_hint="`is_causal` taken for a mask",
-        fully_masked_row="A query that may see nothing",
-        hidden_nan="A NaN behind the mask",
-        float16_overflow="A mask of -1e9 in float16",
-        mask_buffer="A mask kept as a persistent float32 buffer",
-        expanded_mask="A mask expanded to every head",
+        (
+            "no-causal-mask",
+            "No causal mask at all",
+            "F.scaled_dot_product_attention(x, x, x)",
+            "F.scaled_dot_product_attention(x, x, x, is_causal=True)",
+        ),
+        ("mask-polarity", "A mask of the other polarity", "with_mask(x, ~causal(x))", "with_mask(x, causal(x))"),
+        (
+            "boolean-mask-added",
+            "A boolean mask added to the scores",
+            "scores += ~causal(x)",
+            "scores.masked_fill_(~causal(x), -torch.inf)",
+        ),
+        (
+            "float-mask-of-ones",
+            "A float mask of zeros and ones",
+            "with_mask(x, causal(x).float())",
+            "with_mask(x, causal(x))",
+        ),
+        (
+            "mask-after-softmax",
+            "Masked after the softmax",
+            "scores.softmax(-1).tril()",
+            "scores.masked_fill(~causal(x), -torch.inf).softmax(-1)",
+        ),
+        (
+            "padding-ignored",
+            "Padding that is attended to",
+            "self_attention(x)",
+            "self_attention(x, allowed=allowed_keys(x))",
+        ),
+        (
+            "top-left-causal",
+            "A causal mask aligned at the top left",
+            "F.scaled_dot_product_attention(q, k, v, is_causal=True)",
+            "F.scaled_dot_product_attention(q, k, v, masks.causal(q.size(1), k.size(1)))",
+        ),
+        (
+            "is-causal-is-a-hint",
+            "`is_causal` taken for a mask",
+            "module(x, x, x, is_causal=True, need_weights=False)",
+            "module(x, x, x, attn_mask=~causal(x), need_weights=False)",
+        ),
+        (
+            "fully-masked-row",
+            "A query that may see nothing",
+            "scores.masked_fill(~allowed, -torch.inf).softmax(-1)",
+            "attention_weights(scores, allowed=allowed)",
+        ),
+        ("hidden-nan", "A NaN behind the mask", "torch.empty(B, room, E)", "torch.zeros(B, room, E)"),
+        (
+            "float16-overflow",
+            "A mask of -1e9 in float16",
+            "scores.masked_fill(~causal(x), -1e9)",
+            "scores.masked_fill(~causal(x), -torch.inf)",
+        ),
+        (
+            "mask-buffer",
+            "A mask kept as a persistent float32 buffer",
+            'self.register_buffer("mask", mask)',
+            'self.register_buffer("mask", mask.bool(), persistent=False)',
+        ),
+        (
+            "expanded-mask",
+            "A mask expanded to every head",
+            "torch.full(scores.size(), -torch.inf).triu(1)",
+            "torch.full((N, N), -torch.inf).triu(1)",
+        ),
     ),
     **_room(
         "museum/weights",
-        bias_kv_as_shift="`add_bias_kv` taken for a bias",
-        aliased_weights="Weights copied by aliasing them",
-        zero_bias_parity="Parity shown with biases of zero",
-        weight_not_transposed="`x @ W` where nn.Linear has `x @ W.T`",
-        averaged_weights_parity="Parity shown with averaged weights",
-        missing_out_proj="The output projection left out",
-        interleaved_qkv="Query, key and value packed head by head",
-        wrong_value="A query or key passed as the value",
-        bypass_conditions="The weight bypass outside its conditions",
-        packed_initialization="Three matrices initialized for one packed",
-        projection_variance="Projected queries taken for unit variance",
+        (
+            "bias-kv-as-shift",
+            "`add_bias_kv` taken for a bias",
+            "k + module.bias_k",
+            "torch.cat([k, module.bias_k.expand(B, 1, E)], 1)",
+        ),
+        (
+            "aliased-weights",
+            "Weights copied by aliasing them",
+            "student.weight.data = original.weight.data",
+            "student.weight.copy_(original.weight)",
+        ),
+        (
+            "zero-bias-parity",
+            "Parity shown with biases of zero",
+            "F.linear(x, module.in_proj_weight)",
+            "F.linear(x, module.in_proj_weight, module.in_proj_bias)",
+        ),
+        ("weight-not-transposed", "`x @ W` where nn.Linear has `x @ W.T`", "x @ w + b", "x @ w.T + b"),
+        (
+            "averaged-weights-parity",
+            "Parity shown with averaged weights",
+            "module(x, x, x)[1]",
+            "module(x, x, x, average_attn_weights=False)[1]",
+        ),
+        (
+            "missing-out-proj",
+            "The output projection left out",
+            "return context",
+            "return module.out_proj(context)",
+        ),
+        (
+            "interleaved-qkv",
+            "Query, key and value packed head by head",
+            "fused_qkv(x, module.in_proj_weight, module.in_proj_bias, num_heads=module.num_heads)",
+            'layouts.convert(module.state_dict(), source="packed", target="interleaved", num_heads=H)',
+        ),
+        ("wrong-value", "A query or key passed as the value", "return q, k, q", "return q, k, v"),
+        ("bypass-conditions", "The weight bypass outside its conditions", "set_identity(module)", "bypass_(module)"),
+        (
+            "packed-initialization",
+            "Three matrices initialized for one packed",
+            "nn.init.xavier_uniform_(torch.empty(wide, wide))",
+            "nn.init.xavier_uniform_(torch.empty(3 * wide, wide))",
+        ),
+        (
+            "projection-variance",
+            "Projected queries taken for unit variance",
+            "nn.Linear(96, 64, bias=False)",
+            "layer.weight.normal_(std=96**-0.5)",
+        ),
     ),
     **_room(
         "museum/numbers",
-        missing_scale="The scale left out",
-        wrong_d_in_scale="The root of another d",
-        global_d_k="A global read inside the function",
-        softmax_over_queries="A softmax over the queries",
-        weights_not_normalized="Weights that do not sum to one",
-        foreign_norms="Cosines with another sentence's norms",
-        weights_after_dropout="Weights returned after dropout",
-        dropout_in_eval="Dropout in evaluation",
-        gradient_cut="A gradient cut off",
-        input_overwritten="An input overwritten in place",
-        forward_called_directly="`.forward()` called directly",
-        need_weights_costs="Weights asked for and not used",
-        embedding_reader="An embedding file split at every space",
+        (
+            "missing-scale",
+            "The scale left out",
+            "(q @ k.mT).softmax(-1)",
+            "(q @ k.mT / math.sqrt(q.size(-1))).softmax(-1)",
+        ),
+        (
+            "wrong-d-in-scale",
+            "The root of another d",
+            "attend(x, heads, x.size(-1))",
+            "attend(x, heads, x.size(-1) // heads)",
+        ),
+        (
+            "global-d-k",
+            "A global read inside the function",
+            "q @ k.mT / math.sqrt(d_k)",
+            "q @ k.mT / math.sqrt(q.size(-1))",
+        ),
+        (
+            "softmax-over-queries",
+            "A softmax over the queries",
+            "attention_scores(q, k).softmax(-2)",
+            "attention_scores(q, k).softmax(-1)",
+        ),
+        (
+            "weights-not-normalized",
+            "Weights that do not sum to one",
+            "cosine_attention(x).context",
+            "self_attention(x).context",
+        ),
+        ("foreign-norms", "Cosines with another sentence's norms", "x / norms", "x / x.norm(dim=-1, keepdim=True)"),
+        (
+            "weights-after-dropout",
+            "Weights returned after dropout",
+            "module.train()(x, x, x)",
+            "module.eval()(x, x, x)",
+        ),
+        ("dropout-in-eval", "Dropout in evaluation", "dropout_p=p", "dropout_p=p if training else 0.0"),
+        ("gradient-cut", "A gradient cut off", "scores.softmax(-1).detach() @ x", "scores.softmax(-1) @ x"),
+        (
+            "input-overwritten",
+            "An input overwritten in place",
+            "q /= math.sqrt(q.size(-1))",
+            "q = q / math.sqrt(q.size(-1))",
+        ),
+        ("forward-called-directly", "`.forward()` called directly", "self[0].forward(x)", "self[0](x)"),
+        (
+            "need-weights-costs",
+            "Weights asked for and not used",
+            "output, _ = module(x, x, x)",
+            "output, _ = module(x, x, x, need_weights=False)",
+        ),
+        (
+            "embedding-reader",
+            "An embedding file split at every space",
+            "line.split()",
+            'line.rsplit(" ", dim)',
+        ),
     ),
 }
 

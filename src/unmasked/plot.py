@@ -96,7 +96,7 @@ def grid(
         rows: The names of the rows; by default their places.
         columns: The names of the columns.
         queries: The names of the rows of attention weights or of a boolean mask. The axes then say that rows are
-            queries and columns are keys, zeros stay unprinted, a mask is filled where it allows, hatched where it blocks.
+            queries and columns are keys, zeros stay unprinted, and a mask is hatched where it blocks.
         keys: The names of the columns beside `queries`; by default the same names, where the matrix is square.
         allowed: Boolean, of the shape of `values` or (rows, columns) for all of them, True where a number is shown;
             other cells are hatched. Or several, under the titles of `values`.

@@ -144,7 +144,7 @@ def show(
 
     Args:
         weights: (queries, keys), (heads, queries, keys) or (batch, heads, queries, keys); real numbers of any dtype, on
-            any device. Up to 524,288 numbers, and up to 2,048 queries and keys.
+            any device, as many as a browser can draw at once.
         queries: The tokens of the rows; by default their places.
         keys: The tokens of the columns; by default the queries', where the matrices are square.
         title: What the numbers are.
