@@ -24,6 +24,7 @@ import inspect
 
 import torch
 import torch.nn.functional as F
+from IPython.display import HTML
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -46,6 +47,38 @@ from unmasked.heads import (
     split_heads,
 )
 from unmasked.trace import trace
+
+# %% [markdown]
+# The picture follows the numbers of three<!--== len(few) --> tokens to two<!--== len(into_heads) --> heads and back. A
+# letter is a token, a digit a feature. Step through it, and choose a wrong way to see beside the right one.
+
+# %% tags=["hide-input"]
+#| caption: Each number is named by the token and the feature that it comes from: the ten is the token, the one the
+#|   feature. Split right, a head has its own features of every token. Viewed without the transpose, it has
+#|   all<!--= "all" if bool((viewed[0, :2].flatten() == few[0]).all()) else "none" --> features of the first token, then
+#|   some of the next. With the axes of the view swapped, it has every second<!--= "every second" if
+#|   swapped[0].tolist() == few[:, ::2].tolist() else "the first" --> feature. Merged without transposing back, a row
+#|   holds features of several<!--= "several" if len(set((merged[0] // 10).tolist())) > 1 else "single" --> tokens.
+#| script: ../live/split.js
+#| data: {"tokens": len(few), "heads": len(into_heads), "head_dim": into_heads.size(-1)}
+few = 10 * torch.arange(3)[:, None] + torch.arange(6)  # tokens features
+into_heads = few.view(3, 2, 3).transpose(0, 1)  # heads tokens head_dim
+viewed, swapped = (
+    few.view(2, 3, 3),
+    few.view(3, 3, 2).permute(2, 0, 1),
+)  # the same shape
+merged = into_heads.reshape(3, 6)  # which lacks a transpose
+ways = {
+    "right, head": into_heads,
+    "view without transpose, head": viewed,
+    "view with axes swapped, head": swapped,
+}
+letters = ["token a", "token b", "token c"]
+grids = [
+    plot.grid(ways, rows=letters),
+    plot.grid(merged, "merged without transpose", rows=letters),
+]
+HTML("".join(each._repr_html_() for each in grids))
 
 # %% [markdown]
 # ## Why several heads?

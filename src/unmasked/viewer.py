@@ -162,6 +162,9 @@ def show(
         >>> show(torch.ones(2, 3), queries=["my", "ship"], keys=["to", "my"])
         Traceback (most recent call last):
         ValueError: keys has 2 names, but weights is (2, 3), with 3 keys: pass 3
+        >>> show(torch.ones(1, 2049))
+        Traceback (most recent call last):
+        ValueError: weights has shape (1, 2049), 2,049 numbers; a browser is shown up to 524,288 of them, and 2,048 ...
     """
     if not isinstance(weights, Tensor):
         given = "None" if weights is None else f"a {type(weights).__name__}"
