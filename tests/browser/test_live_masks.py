@@ -1,0 +1,358 @@
+"""The mask to paint and the way into heads: what they show is what PyTorch gives, and everybody can use them."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import json
+import math
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from unmasked import bypass_, masks
+
+from .conftest import _serve
+from .test_site import watched
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+DOCS = Path(__file__).parents[2] / "docs"
+WORDS = ["back", "to", "my", "ship"]
+SIZES = {"tokens": 3, "heads": 2, "head_dim": 4}
+KINDS = ["boolean", "additive", "module", "padding"]
+# What PyTorch's interfaces make of True, and of a query that may see nothing: the page finds it out by itself.
+MEANS = {"boolean": (True, "zeros"), "additive": (True, "zeros"), "module": (False, "NaN"), "padding": (False, "NaN")}
+INTERFACES = [{"kind": kind, "name": kind, "allows": MEANS[kind][0], "blind": MEANS[kind][1]} for kind in KINDS]
+
+
+def vectors(seed: int, tokens: int) -> Tensor:
+    return torch.randn(tokens, 8, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def scores(x: Tensor) -> Tensor:
+    return x @ x.T / math.sqrt(x.size(-1))
+
+
+def by_pytorch(kind: str, mask: Tensor, x: Tensor) -> Tensor:
+    """The weights that an interface gives; the function's are what it makes of the unit matrix."""
+    if kind in ("boolean", "additive"):
+        return F.scaled_dot_product_attention(x, x, torch.eye(len(x), dtype=x.dtype), attn_mask=mask)
+    module = bypass_(nn.MultiheadAttention(8, num_heads=1, batch_first=True).double())
+    option = {"key_padding_mask": mask} if kind == "padding" else {"attn_mask": mask}
+    return module(x[None], x[None], x[None], **option)[1][0].detach()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two pages with the site's own styles, each with its figure."""
+    root = tmp_path_factory.mktemp("masks")
+    shutil.copytree(DOCS / "live", root / "live")
+    (root / "live/live.css").touch()
+    shutil.copy(DOCS / "assets/site.css", root)
+    shutil.copy(DOCS.parent / "src/proofread/publish/assets/proofread.css", root)
+    theme = importlib.util.find_spec("material")
+    assert theme is not None
+    assert theme.origin is not None
+    sheets = ["site.css", "proofread.css"]
+    for sheet in sorted((Path(theme.origin).parent / "templates/assets/stylesheets").glob("*.css"), reverse=True):
+        shutil.copy(sheet, root)
+        sheets.insert(0, sheet.name)
+    x = vectors(0, len(WORDS))
+    data: dict[str, Any] = {
+        "painter": {
+            "words": WORDS,
+            "scores": scores(x).tolist(),
+            "mask": masks.causal(4).tolist(),
+            "interfaces": INTERFACES,
+        },
+        "split": SIZES,
+    }
+    links = "".join(f'<link rel="stylesheet" href="{sheet}">' for sheet in sheets)
+    for name, given in data.items():
+        (root / f"{name}.json").write_text(json.dumps(given))
+        (root / f"{name}.html").write_text(
+            f'<!doctype html><html lang="en"><head><title>{name}</title><link rel="icon" href="data:,">'
+            f'<meta name="viewport" content="width=device-width">{links}</head><body data-md-color-scheme="default">'
+            f'<main class="md-typeset" style="margin: 16px; max-width: 688px"><h1>{name}</h1>'
+            f'<div class="jp-OutputArea-output"><figure><div data-live="{name}" data-json="{name}.json">static</div>'
+            f'</figure></div></main><script type="module" src="live/{name}.js"></script></body></html>'
+        )
+    return root
+
+
+@pytest.fixture(scope="module")
+def served(folder: Path) -> Iterator[str]:
+    yield from _serve(folder)
+
+
+@pytest.fixture
+def opened(browser: Browser, served: str) -> Iterator[Any]:
+    contexts, faults = [], []
+
+    def open_page(name: str, **options: Any) -> Page:
+        context = browser.new_context(
+            **{"reduced_motion": "reduce", "viewport": {"width": 1280, "height": 900}} | options
+        )
+        page, wrong = watched(context, served)
+        contexts.append(context)
+        faults.append(wrong)
+        page.goto(f"{served}{name}.html")
+        page.wait_for_selector("[data-drawn]")
+        return page
+
+    yield open_page
+    assert [fault for wrong in faults for fault in wrong] == []
+    for context in contexts:
+        context.close()
+
+
+RUN = """
+async (cases) => {
+  const { code, entries, read, weigh } = await import("/live/painter.js")
+  return cases.map(({ given, seen, scores }) => {
+    const mask = entries(given, seen)
+    const sees = read(given, mask, seen.length)
+    return { mask, sees, code: code(given, sees), weights: weigh(given, mask, scores, sees) }
+  })
+}
+"""
+
+
+@pytest.mark.parametrize("interface", INTERFACES, ids=lambda each: each["kind"])
+def test_the_weights_and_the_code_of_random_masks_are_pytorch_s(opened: Any, interface: dict[str, Any]):
+    kind = interface["kind"]
+    rows, inputs = [], []
+    for seed in range(120):
+        generator = torch.Generator().manual_seed(seed)
+        size = int(torch.randint(1, 7, (), generator=generator))
+        shown = float(torch.rand((), generator=generator))
+        seen = torch.rand(size, size, generator=generator) < shown
+        seen = masks.causal(size) if seed % 10 == 0 else seen[:1].expand(size, -1) if kind == "padding" else seen
+        x = vectors(seed, size)
+        inputs.append((x, seen))
+        rows.append({"given": interface, "seen": seen.tolist(), "scores": scores(x).tolist()})
+    blind = 0
+    for (x, _), told in zip(inputs, opened("painter").evaluate(RUN, rows), strict=True):
+        mask = torch.tensor(told["mask"], dtype=torch.float64 if kind == "additive" else torch.bool)
+        expected = by_pytorch(kind, mask, x)
+        got = torch.tensor(told["weights"], dtype=torch.float64)
+        torch.testing.assert_close(got, expected, rtol=0, atol=1e-6, equal_nan=True)
+        blind += int((expected.isnan() | (expected == 0)).all(-1).any())
+        assert torch.equal(torch.tensor(told["sees"]), expected.nan_to_num() > 0)
+        module = bypass_(nn.MultiheadAttention(8, num_heads=1, batch_first=True).double())
+        made: dict[str, Any] = {"torch": torch, "F": F, "x": x[None], "module": module}
+        made |= {"query": x.float(), "key": x.float(), "value": torch.eye(len(x))}
+        exec(told["code"], made)  # what a reader copies
+        assert torch.equal(made["mask"].to(mask.dtype), mask)
+        weights = made["weights"][0].detach() if "weights" in made else made["context"].double()
+        torch.testing.assert_close(weights, expected, rtol=0, atol=1e-5, equal_nan=True)
+    assert blind > 5
+
+
+SHOWN = """
+() => {
+  const table = (name) => [...document.querySelectorAll(`.live-${name} tbody tr`)].filter((row) => !row.hidden)
+    .map((row) => [...row.querySelectorAll("td")])
+  return {
+    mask: table("mask").map((row) => row.map((cell) => cell.textContent)),
+    weights: table("out").map((row) => row.map((cell) => cell.textContent)),
+    marks: table("out").map((row) => row.map((cell) => cell.className)),
+    told: document.querySelector(".live-told").textContent,
+    code: document.querySelector(".live-code").textContent,
+  }
+}
+"""
+
+
+def percent(weight: float) -> str:
+    return "NaN" if math.isnan(weight) else "" if weight == 0 else "<1%" if weight < 0.005 else f"{100 * weight:.0f}%"
+
+
+@pytest.mark.parametrize("start", ["causal", "window", "padding in front", "everything", "the opposite: ~mask"])
+def test_each_mask_that_one_can_begin_with_shows_what_each_interface_gives(opened: Any, start: str):
+    page = opened("painter")
+    for interface in INTERFACES:
+        page.get_by_role("button", name="causal").click()
+        page.get_by_role("button", name=interface["kind"], exact=True).click()
+        page.get_by_role("button", name=start).click()
+        shown = page.evaluate(SHOWN)
+        entry = {"True": True, "False": False, "0": 0.0, "−inf": -math.inf}
+        rows = [[entry[each] for each in row] for row in shown["mask"]]
+        kind = interface["kind"]
+        mask = torch.tensor(rows, dtype=torch.float64 if kind == "additive" else torch.bool)
+        expected = by_pytorch(kind, mask, vectors(0, 4))
+        assert shown["weights"] == [[percent(weight) for weight in row] for row in expected.tolist()]
+        future = torch.ones(4, 4).triu(1).bool() & (expected > 0)
+        marks = [["live-leak" in each for each in row] for row in shown["marks"]]
+        assert marks == future.tolist()
+        assert [["live-nan" in each for each in row] for row in shown["marks"]] == expected.isnan().tolist()
+        leaks = int(future.sum())
+        assert ("No query sees the future." in shown["told"]) is (leaks == 0)
+        assert leaks == 0 or shown["told"].startswith(f"{leaks} weight")
+        lost = expected.isnan().any() or (expected == 0).all(-1).any()
+        assert ("may see nothing: the weights are " + str(interface["blind"]) in shown["told"]) is bool(lost)
+
+
+def test_a_mask_is_painted_by_keyboard(opened: Any):
+    page = opened("painter")
+    first = page.locator(".live-mask button").first
+    first.focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate("document.activeElement.ariaLabel ?? ''") == "query to, key my: False"
+    page.keyboard.press("Space")
+    shown = page.evaluate(SHOWN)
+    assert shown["mask"][1] == ["True", "True", "True", "False"]
+    assert shown["told"].startswith("1 weight looks into the future: to sees my.")
+    page.keyboard.press("Enter")
+    assert page.evaluate(SHOWN)["mask"][1] == ["True", "True", "False", "False"]
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("ArrowUp")
+    assert page.evaluate("document.activeElement.ariaLabel") == "query back, key my: False"
+    assert page.locator(".live-mask button[tabindex='0']").count() == 1
+
+
+def test_the_pointer_paints_what_it_is_drawn_over_and_a_touch_one_cell(opened: Any):
+    page = opened("painter")
+    cells = page.locator(".live-mask button")
+    boxes = [cells.nth(place).bounding_box() for place in (1, 2, 3)]
+    page.mouse.move(boxes[0]["x"] + 9, boxes[0]["y"] + 9)
+    page.mouse.down()
+    for box in boxes[1:]:
+        page.mouse.move(box["x"] + 9, box["y"] + 9)
+    page.mouse.up()
+    assert page.evaluate(SHOWN)["mask"][0] == ["True"] * 4
+    page.mouse.move(boxes[1]["x"] + 9, boxes[1]["y"] + 9)
+    assert page.evaluate(SHOWN)["mask"][0] == ["True"] * 4
+    phone = opened("painter", has_touch=True, viewport={"width": 390, "height": 900})
+    phone.locator(".live-mask button").nth(3).tap()
+    assert phone.evaluate(SHOWN)["mask"][0] == ["True", "False", "False", "True"]
+
+
+def test_the_code_is_copied_as_it_is_shown(opened: Any, served: str):
+    page = opened("painter")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=served.rstrip("/"))
+    page.get_by_role("button", name="Copy the code").click()
+    page.get_by_text("Copied", exact=True).wait_for()
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied == page.evaluate(SHOWN)["code"] + "\n"
+    assert copied.startswith("mask = torch.ones(4, 4, dtype=torch.bool).tril()  # True: may attend\n")
+
+
+def test_padding_is_one_row_for_all_queries(opened: Any):
+    page = opened("painter")
+    page.get_by_role("button", name="everything").click()
+    page.get_by_role("button", name="padding", exact=True).click()
+    page.locator(".live-mask button:visible").nth(1).click()
+    shown = page.evaluate(SHOWN)
+    assert shown["mask"] == [["False", "True", "False", "False"]]
+    assert [row[1] for row in shown["weights"]] == [""] * 4
+    page.get_by_role("button", name="module", exact=True).click()
+    assert [row[1] for row in page.evaluate(SHOWN)["mask"]] == ["True"] * 4
+
+
+WAYS = """
+async (sizes) => {
+  const { misplaced, ways } = await import("/live/split.js")
+  const all = ways(sizes)
+  const off = (way) => way.stages.map((_, stage) => misplaced(way, all[0], stage).filter(Boolean).length)
+  return all.map((way) => ({ ...way, off: off(way) }))
+}
+"""
+
+
+@pytest.mark.parametrize(("T", "H", "d"), [(3, 2, 4), (2, 3, 5), (1, 2, 3), (4, 1, 3), (3, 3, 3), (5, 4, 2)])
+def test_each_way_moves_the_numbers_as_its_code_does(opened: Any, T: int, H: int, d: int):
+    told = opened("split").evaluate(WAYS, {"tokens": T, "heads": H, "head_dim": d})
+    x = torch.arange(T * H * d).view(T, H * d)
+    right = [x, x.view(T, H, d), x.view(T, H, d).transpose(0, 1), x.view(T, H, d), x]
+    for way in told:
+        tensor = x
+        for place, (code, stage) in enumerate(zip(way["code"], way["stages"], strict=True)):
+            tensor = eval(f"tensor{code}" if place else code, {"tensor": tensor, "x": x, "T": T, "H": H, "d": d})
+            assert list(tensor.shape) == stage["shape"], (way["name"], code)
+            assert tensor.flatten().tolist() == stage["items"], (way["name"], code)
+            if place in (2, 4):
+                assert way["off"][place] == int((tensor != right[place]).sum())
+    off = {way["name"]: way["off"][2] + way["off"][4] for way in told}
+    assert off["right"] == 0
+    if min(T, H, d) > 1:
+        assert all(count for name, count in off.items() if name != "right")
+
+
+def test_the_steps_go_by_key_and_button_and_say_what_is_wrong(opened: Any):
+    page = opened("split")
+    said, parts = page.locator(".live-told"), page.locator(".live-pair > div")
+    assert "16 of 24 numbers in the wrong place" in parts.last.inner_text()
+    slider = page.get_by_role("slider")
+    for step, name in itertools.product(range(5), ("view without", "merge without", "view with axes")):
+        page.get_by_role("button", name=name).click()
+        slider.fill(str(step))
+        assert said.inner_text().startswith(f"Step {step} of 4.")
+        assert "wrong place" not in parts.first.inner_text()
+        if step == 2:
+            assert ("wrong place" in parts.last.inner_text()) is (name != "merge without")
+        assert ("live-off" in str(parts.last.inner_html())) is ("wrong place" in parts.last.inner_text())
+    slider.focus()
+    page.keyboard.press("ArrowLeft")
+    assert said.inner_text().startswith("Step 3 of 4.")
+    page.get_by_role("button", name="next step").press("Enter")
+    assert said.inner_text().startswith("Step 4 of 4.")
+    assert page.get_by_role("button", name="next step").is_disabled()
+    page.get_by_role("button", name="back").click()
+    assert said.inner_text().startswith("Step 3 of 4.")
+
+
+def test_numbers_move_only_for_those_who_like_motion(opened: Any):
+    duration = "getComputedStyle(document.querySelector('.live-number')).transitionDuration"
+    assert opened("split").evaluate(duration) == "0s"
+    assert opened("split", reduced_motion="no-preference").evaluate(duration) == "0.6s"
+
+
+SMALL = """
+() => {
+  const found = []
+  const walk = document.createTreeWalker(document.querySelector("[data-live]"), NodeFilter.SHOW_TEXT)
+  while (walk.nextNode()) {
+    const parent = walk.currentNode.parentElement
+    if (!walk.currentNode.textContent.trim() || !parent.checkVisibility()) continue
+    const size = parseFloat(getComputedStyle(parent).fontSize) * (parent.getScreenCTM?.().a ?? 1)
+    if (size < 9) found.push(`${walk.currentNode.textContent}: ${size}`)
+  }
+  return found
+}
+"""
+
+
+@pytest.mark.parametrize("name", ["painter", "split"])
+@pytest.mark.parametrize("scheme", ["default", "slate"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_figures_are_open_to_all_by_day_and_by_night(opened: Any, axe: str, name: str, scheme: str, width: int):
+    page = opened(name, viewport={"width": width, "height": 900})
+    page.evaluate("(scheme) => (document.body.dataset.mdColorScheme = scheme)", scheme)
+    if name == "painter":
+        page.get_by_role("button", name="module", exact=True).click()
+        page.get_by_role("button", name="the opposite").click()
+    page.evaluate(axe)
+    found = page.evaluate("async () => (await axe.run('main')).violations")
+    assert [(each["id"], node["html"]) for each in found for node in each["nodes"]] == []
+    assert page.evaluate(SMALL) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("name", ["painter", "split"])
+def test_without_javascript_the_static_figure_stays(browser: Browser, served: str, name: str):
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(f"{served}{name}.html")
+    assert page.locator("[data-live]").inner_text() == "static"
+    context.close()
