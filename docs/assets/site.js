@@ -53,3 +53,59 @@ new MutationObserver((changes) => {
   }
   window.document$ ? document$.subscribe(setup) : document.addEventListener("DOMContentLoaded", setup)
 })()
+
+/* In a narrow window the navigation is a drawer. While it is closed nothing in it can be reached, and the button that opens
+   it can: for the theme it is a label, which no key reaches. */
+;(() => {
+  const drawer = document.getElementById("__drawer"), side = document.querySelector(".md-sidebar--primary")
+  const narrow = matchMedia("(max-width: 76.234375em)")
+  const buttons = [...document.querySelectorAll('.md-header label[for="__drawer"], .md-header label[for="__search"]')]
+  const names = { __drawer: "Navigation", __search: "Search" }
+  if (!drawer || !side) return
+
+  function tell() {
+    side.inert = narrow.matches && !drawer.checked
+    for (const each of buttons) {
+      const toggle = document.getElementById(each.htmlFor)
+      each.setAttribute("aria-expanded", toggle.checked)
+    }
+  }
+
+  for (const each of buttons) {
+    each.tabIndex = 0
+    each.setAttribute("role", "button")
+    each.setAttribute("aria-label", names[each.htmlFor])
+    each.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" && event.key !== " ") return
+      event.preventDefault()
+      each.click()
+      if (each.htmlFor === "__drawer" && drawer.checked) side.querySelector("a[href]")?.focus()
+    })
+  }
+  document.addEventListener("change", tell)
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape" || !drawer.checked) return
+    drawer.click()
+    buttons.find((each) => each.htmlFor === "__drawer")?.focus()
+  })
+  narrow.addEventListener("change", tell)
+  tell()
+})()
+
+/* What explains a word goes away by a key. At a touch it comes, and the page stays; a second touch follows the link. */
+;(() => {
+  let touched, shown
+  document.addEventListener("pointerdown", (event) => (touched = event.pointerType === "touch"), true)
+  document.addEventListener("click", (event) => {
+    const term = event.target.closest?.("a.term")
+    if (touched && term && term !== shown) {
+      event.preventDefault()
+      term.focus()
+    }
+    shown = term
+  }, true)
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape") return
+    for (const each of document.querySelectorAll(".md-tooltip2--active")) each.classList.remove("md-tooltip2--active")
+  })
+})()

@@ -1,0 +1,69 @@
+"""A hook of the site: pages are found by what people call things, and by the error messages that lead to them."""
+
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import Files
+
+ALIASES, INDEX = "search.toml", "search/search_index.json"
+_WORKER = re.compile(
+    r'("search": ?"[^"]*?assets/)(javascripts/workers/[\w.]+\.js")'
+)
+_urls: dict[str, list[str]] = {}
+
+
+def aliases(text: str, urls: dict[str, str]) -> dict[str, list[str]]:
+    """What else each page is called, by its address.
+
+    Args:
+        text: The data, with a list for each page.
+        urls: The addresses of the pages, by their names.
+    """
+    called = tomllib.loads(text)
+    if unknown := sorted(called.keys() - urls.keys()):
+        raise ValueError(
+            f"{ALIASES} names what is no page: {', '.join(unknown)}"
+        )
+    return {urls[name]: words for name, words in called.items()}
+
+
+def named(index: dict[str, Any], called: dict[str, list[str]]) -> None:
+    """Give each page what else it is called, and its sections nothing."""
+    for entry in index["docs"]:
+        if entry["location"] in called:
+            entry["tags"] = called[entry["location"]]
+
+
+def on_files(files: Files, *, config: MkDocsConfig) -> Files:
+    """Read what pages are called."""
+    urls = {file.src_uri: file.url for file in files.documentation_pages()}
+    text = Path(config.docs_dir, ALIASES).read_text(encoding="utf-8")
+    _urls.clear()
+    _urls.update(
+        aliases(text, {k: v.removeprefix("./") for k, v in urls.items()})
+    )
+    return files
+
+
+def on_post_page(output: str, **_: Any) -> str:
+    """Let the search ask a worker of the site's own, which asks the theme's."""
+    return _WORKER.sub(r"\1search.js?\2", output)
+
+
+def on_post_template(output_content: str, **_: Any) -> str:
+    """The same for the page of what is missing."""
+    return _WORKER.sub(r"\1search.js?\2", output_content)
+
+
+def on_post_build(*, config: MkDocsConfig) -> None:
+    """Put it into the index, once the search has written it."""
+    file = Path(config.site_dir, INDEX)
+    index = json.loads(file.read_text(encoding="utf-8"))
+    named(index, _urls)
+    file.write_text(
+        json.dumps(index, separators=(",", ":")), encoding="utf-8"
+    )

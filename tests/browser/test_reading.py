@@ -1,0 +1,180 @@
+"""What keeps readers from reading: on paper, by keys alone, by touch, on a narrow screen."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from .test_site import watched
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+LESSON = "learn/attention/"
+CONTRAST = """
+() => {
+  const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true })
+  const light = (color) => {
+    canvas.clearRect(0, 0, 1, 1)
+    canvas.fillStyle = color
+    canvas.fillRect(0, 0, 1, 1)
+    const [r, g, b] = [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3)
+      .map((c) => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b
+  }
+  // Paper is white: browsers print no backgrounds unless they are told to.
+  return ["p", "h1", "h2", "pre code span", "li", "p a"].map((what) => {
+    const found = document.querySelector(`.md-typeset ${what}`)
+    return [what, found ? 1.05 / (light(getComputedStyle(found).color) + 0.05) : 21]
+  })
+}
+"""
+SMALL = """
+() => [...document.querySelectorAll("a[href], button, summary, label[for], input, [tabindex='0']")]
+  .filter((each) => each.checkVisibility({ checkOpacity: true, checkVisibilityCSS: true }))
+  .filter((each) => !each.closest("svg, [inert]") && each.type !== "checkbox" && each.type !== "radio")
+  // Links in a line of text, which are as high as the line, are left out by WCAG 2.5.8 as well.
+  .filter((each) => !(getComputedStyle(each).display === "inline" && each.closest("p, li, td, th, dd, figcaption, h2")))
+  .map((each) => [each, each.getBoundingClientRect()])
+  .filter(([each, box]) => box.width && (box.width < 23.9 || box.height < 23.9))
+  .map(([each, box]) => `${Math.round(box.width)} x ${Math.round(box.height)} ${each.outerHTML.slice(0, 90)}`)
+"""
+
+
+@pytest.fixture
+def phone(browser: Browser, address: str) -> Iterator[Page]:
+    """The first lesson on a phone."""
+    context = browser.new_context(viewport={"width": 390, "height": 800}, has_touch=True, reduced_motion="reduce")
+    page, faults = watched(context, address)
+    page.goto(address + LESSON)
+    yield page
+    assert faults == []
+    context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_page_can_be_read_on_paper_whatever_the_screen_shows(browser: Browser, address: str, scheme: str):
+    page = browser.new_page(color_scheme=scheme)
+    page.goto(address + LESSON)
+    on_screen = page.evaluate("getComputedStyle(document.body).getPropertyValue('--md-default-bg-color')")
+    assert (on_screen == "#141b1d") is (scheme == "dark")
+    page.emulate_media(media="print")
+    assert {what: ratio for what, ratio in page.evaluate(CONTRAST) if ratio < 4.5} == {}
+    page.close()
+
+
+def test_the_closed_drawer_takes_no_key_and_its_button_opens_it(phone: Page):
+    inside = "!!document.activeElement.closest('.md-sidebar--primary')"
+    reached = []
+    for _ in range(12):
+        phone.keyboard.press("Tab")
+        assert not phone.evaluate(inside)
+        reached.append(phone.evaluate("document.activeElement.getAttribute('aria-label')"))
+        if reached[-1] == "Navigation":
+            break
+    assert "Navigation" in reached
+    button = phone.locator("label[aria-label=Navigation]")
+    assert button.get_attribute("aria-expanded") == "false"
+    phone.keyboard.press("Enter")
+    assert button.get_attribute("aria-expanded") == "true"
+    assert phone.evaluate(inside)
+    phone.keyboard.press("Escape")
+    assert button.get_attribute("aria-expanded") == "false"
+    assert phone.evaluate("document.activeElement.getAttribute('aria-label')") == "Navigation"
+
+
+def test_in_a_wide_window_the_navigation_is_reached(browser: Browser, address: str):
+    page = browser.new_page(viewport={"width": 1400, "height": 800})
+    page.goto(address + LESSON)
+    assert not page.evaluate("document.querySelector('.md-sidebar--primary').inert")
+    page.close()
+
+
+def test_a_word_of_the_glossary_is_explained_readably_until_escape(browser: Browser, address: str):
+    page = browser.new_page(viewport={"width": 1280, "height": 800}, reduced_motion="reduce")
+    page.goto(address + LESSON)
+    page.locator("a.term").first.focus()
+    tip = page.locator(".md-tooltip2--active")
+    tip.wait_for()
+    size = tip.locator(".md-tooltip2__inner").evaluate("each => parseFloat(getComputedStyle(each).fontSize)")
+    assert size >= 12
+    page.keyboard.press("Escape")
+    tip.wait_for(state="detached")
+    page.close()
+
+
+def test_a_touch_explains_a_word_and_a_second_one_follows_it(phone: Page):
+    term = phone.locator("a.term").first
+    here = phone.url
+    term.scroll_into_view_if_needed()
+    term.tap()
+    phone.locator(".md-tooltip2--active").wait_for()
+    assert phone.url == here
+    term.tap()
+    phone.wait_for_url("**/notation/#*")
+
+
+@pytest.mark.parametrize("where", ["", LESSON, "museum/", "reference/functional/"])
+def test_what_is_to_be_tapped_is_as_large_as_a_finger_tip(browser: Browser, address: str, where: str):
+    page = browser.new_page(viewport={"width": 390, "height": 800}, reduced_motion="reduce")
+    page.goto(address + where)
+    assert page.evaluate(SMALL) == []
+    page.close()
+
+
+@pytest.mark.parametrize("kind", ["question", "success", "example", "tip", "note"])
+def test_boxes_of_every_kind_take_the_colors_of_the_site(browser: Browser, address: str, kind: str):
+    page = browser.new_page()
+    page.goto(address + LESSON)
+    for tag, title in (("div", "p"), ("details", "summary")):
+        style = page.evaluate(
+            """([tag, title, kind]) => {
+              const box = document.createElement(tag), head = document.createElement(title)
+              box.className = tag === "div" ? `admonition ${kind}` : kind
+              head.className = tag === "div" ? "admonition-title" : ""
+              box.append(head)
+              document.querySelector(".md-typeset h1").after(box)
+              const probe = document.createElement("i")
+              probe.style.color = "var(--unmasked-teal)"
+              box.append(probe)
+              const [edge, mark, teal] = [getComputedStyle(box).borderLeftColor,
+                getComputedStyle(head, "::before").backgroundColor, getComputedStyle(probe).color]
+              box.remove()
+              return { edge, mark, teal }
+            }""",
+            [tag, title, kind],
+        )
+        assert style["edge"] == style["mark"] == style["teal"]
+    page.close()
+
+
+def test_each_page_forbids_what_is_not_its_own(site: Path):
+    for file in site.rglob("*.html"):
+        html = file.read_text(encoding="utf-8")
+        (policy,) = re.findall(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">', html)
+        assert "default-src 'none'" in policy
+        scripts = re.search(r"script-src ([^;]*)", policy)
+        assert scripts
+        assert "unsafe" not in scripts[1]
+        assert html.index(policy) < html.index("<script")
+
+
+def test_a_script_that_is_put_into_a_page_does_not_run(browser: Browser, address: str):
+    page = browser.new_page()
+    told: list[str] = []
+    page.on("console", lambda said: told.append(said.text))
+    page.goto(address)
+    page.evaluate(
+        """() => {
+          const planted = document.createElement("script")
+          planted.textContent = "window.planted = 1"
+          document.body.append(planted)
+        }"""
+    )
+    assert page.evaluate("window.planted") is None
+    assert any("Content Security Policy" in each for each in told)
+    page.close()
