@@ -20,30 +20,61 @@ from IPython.display import HTML
 from unmasked import self_attention
 from unmasked.embeddings import ship_vectors
 
-STEP, LEFT, BARS = 26, 74, 150  # from line to line; where words begin, and bars
+STEP, LEFT, BARS = (
+    26,
+    74,
+    150,
+)  # from line to line; where words begin, and bars
 
 
 def arcs(words, weights, line):
     """A word's weights as a drawing: an arc and a bar for each word of its sentence, one below the other."""
-    names, most = list(words), max(weight for place, weight in enumerate(weights) if place != line)
-    said = ", ".join(f"{word} {weight:.0%}" for word, weight in zip(names, weights, strict=True))
-    parts = [f'<svg viewBox="0 0 330 {STEP * len(names)}" role="img" aria-label="{names[line]} takes: {said}">']
+    names, most = (
+        list(words),
+        max(weight for place, weight in enumerate(weights) if place != line),
+    )
+    said = ", ".join(
+        f"{word} {weight:.0%}"
+        for word, weight in zip(names, weights, strict=True)
+    )
+    parts = [
+        f'<svg viewBox="0 0 330 {STEP * len(names)}" role="img" aria-label="{names[line]} takes: {said}">'
+    ]
     for place, (word, weight) in enumerate(zip(names, weights, strict=True)):
         y, own = STEP * (place + 0.5), place == line
-        color = "var(--unmasked-amber)" if weight == most or own else "var(--unmasked-teal)"
+        color = (
+            "var(--unmasked-amber)"
+            if weight == most or own
+            else "var(--unmasked-teal)"
+        )
         if not own:
-            start, reach = STEP * (line + 0.5), LEFT - 10 - 6.5 * abs(place - line)
+            start, reach = (
+                STEP * (line + 0.5),
+                LEFT - 10 - 6.5 * abs(place - line),
+            )
             path = f"M{LEFT - 8} {start} C{reach} {start} {reach} {y} {LEFT - 8} {y}"
             width = 1 + 40 * weight
-            parts.append(f'<path d="{path}" fill="none" stroke="{color}" stroke-width="{width:.1f}" opacity="0.7"/>')
+            parts.append(
+                f'<path d="{path}" fill="none" stroke="{color}" stroke-width="{width:.1f}" opacity="0.7"/>'
+            )
         bold = ' font-weight="700"' if own else ""
         parts.append(f'<text x="{LEFT}" y="{y + 5}"{bold}>{word}</text>')
-        parts.append(f'<rect x="{BARS}" y="{y - 7}" width="{170 * weight:.1f}" height="14" fill="{color}"/>')
-        parts.append(f'<text x="{BARS + 170 * weight + 6:.1f}" y="{y + 5}">{weight:.0%}</text>')
+        parts.append(
+            f'<rect x="{BARS}" y="{y - 7}" width="{170 * weight:.1f}" height="14" fill="{color}"/>'
+        )
+        parts.append(
+            f'<text x="{BARS + 170 * weight + 6:.1f}" y="{y + 5}">{weight:.0%}</text>'
+        )
     return "".join([*parts, "</svg>"])
 
 
-sentences = [text.split() for text in ("i must go back to my ship and to my crew", "we process and ship your order")]
+sentences = [
+    text.split()
+    for text in (
+        "i must go back to my ship and to my crew",
+        "we process and ship your order",
+    )
+]
 sentence_data = {"sentences": [], "dim": 50}
 drawings, kept, taken = [], [], []
 for sentence in sentences:
@@ -55,7 +86,9 @@ for sentence in sentences:
     drawings.append(arcs(sentence, row.tolist(), place))
 style = "font:14px var(--md-text-font);fill:currentColor;flex:0 1 330px;min-width:0;max-width:100%"
 svgs = "".join(drawings).replace("<svg", f'<svg style="{style}"')
-HTML(f'<div style="display:flex;flex-wrap:wrap;gap:1rem;align-items:flex-start">{svgs}</div>')
+HTML(
+    f'<div style="display:flex;flex-wrap:wrap;gap:1rem;align-items:flex-start">{svgs}</div>'
+)
 
 # %% [markdown]
 # <div class="overview" data-here="attention"></div>
@@ -84,9 +117,14 @@ import torch
 
 from unmasked import plot
 
-three_words, features = ["my", "ship", "crew"], ["sea", "people", "trade", "grammar"]
+three_words, features = (
+    ["my", "ship", "crew"],
+    ["sea", "people", "trade", "grammar"],
+)
 three = torch.tensor([[0, 0, 0, 1], [1, 0, 1, 0], [1, 1, 0, 0]])
-plot.grid(three, "words and their numbers", rows=three_words, columns=features)
+plot.grid(
+    three, "words and their numbers", rows=three_words, columns=features
+)
 
 # %% [markdown]
 # What does *ship* take from each word? The answer needs four steps.
@@ -112,7 +150,9 @@ dots = [(three[1] @ word).item() for word in three]
 powers = [math.exp(dot / math.sqrt(three.size(1))) for dot in dots]
 shares = [power / sum(powers) for power in powers]
 by_hand = "| *ship* looks at | dot product | score | *e* to the score | weight |\n| --- | --- | --- | --- | --- |"
-for name, dot, power, share in zip(three_words, dots, powers, shares, strict=True):
+for name, dot, power, share in zip(
+    three_words, dots, powers, shares, strict=True
+):
     by_hand += f"\n| *{name}* | {dot} | {dot / math.sqrt(three.size(1)):.1f} | {power:.4f} | {share:.4f} |"
 
 # %% [markdown]
@@ -122,9 +162,15 @@ for name, dot, power, share in zip(three_words, dots, powers, shares, strict=Tru
 
 # %% tags=["remove-cell"]
 new = sum(share * word for share, word in zip(shares, three, strict=True))
-averaged = "| | " + " | ".join(features) + " |\n| --- | --- | --- | --- | --- |"
+averaged = (
+    "| | " + " | ".join(features) + " |\n| --- | --- | --- | --- | --- |"
+)
 for name, row in (("before", three[1].float()), ("after", new)):
-    averaged += f"\n| *ship*, {name} | " + " | ".join(f"{number:.4f}" for number in row.tolist()) + " |"
+    averaged += (
+        f"\n| *ship*, {name} | "
+        + " | ".join(f"{number:.4f}" for number in row.tolist())
+        + " |"
+    )
 
 # %% [markdown]
 # Before, *ship* had as much of trade as of the sea<!--= "as much of trade as of the sea" if three[1, 2] == three[1, 0]
@@ -164,17 +210,42 @@ arrows = torch.tensor([[2.0, 0.3], [1.2, 1.5], [-1.0, 0.4]])
 scores_of_arrows = arrows @ arrows.mT / math.sqrt(2)
 weights_of_arrows = scores_of_arrows.softmax(dim=-1)
 moved = weights_of_arrows @ arrows
-arrow_data = {"names": arrow_names, "vectors": arrows, "weights": weights_of_arrows, "context": moved}
+arrow_data = {
+    "names": arrow_names,
+    "vectors": arrows,
+    "weights": weights_of_arrows,
+    "context": moved,
+}
 
 with plot.figure(4.0, 2.6) as figure:
     axes = figure.subplots()
     for number, name in enumerate(arrow_names):
-        for (x, y), strength, style in ((arrows[number], 0.35, "--"), (moved[number], 1.0, "-")):
-            look = {"arrowstyle": "-|>", "color": f"C{number}", "alpha": strength, "lw": 1.8, "linestyle": style}
-            axes.annotate("", (x, y), (0, 0), arrowprops=look | {"shrinkA": 0, "shrinkB": 0})
+        for (x, y), strength, style in (
+            (arrows[number], 0.35, "--"),
+            (moved[number], 1.0, "-"),
+        ):
+            look = {
+                "arrowstyle": "-|>",
+                "color": f"C{number}",
+                "alpha": strength,
+                "lw": 1.8,
+                "linestyle": style,
+            }
+            axes.annotate(
+                "",
+                (x, y),
+                (0, 0),
+                arrowprops=look | {"shrinkA": 0, "shrinkB": 0},
+            )
         x, y = arrows[number].tolist()
         axes.text(x + 0.05, y + 0.06, name, fontsize=11)
-    axes.set(xlim=(-1.35, 2.5), ylim=(-0.2, 1.85), xlabel="sea", ylabel="trade", aspect="equal")
+    axes.set(
+        xlim=(-1.35, 2.5),
+        ylim=(-0.2, 1.85),
+        xlabel="sea",
+        ylabel="trade",
+        aspect="equal",
+    )
 figure
 
 # %% [markdown]
@@ -214,9 +285,13 @@ softmax(scores_of_ship)
 #|   times<!--= sharper[2] --> as large. The larger the scores, the more<!--= "The larger the scores, the more" if
 #|   (rows_of_ship[:, 1].diff() > 0).all() else "The larger the scores, the fewer" --> goes to *ship* itself.
 sharper = [1, 4, 16]
-rows_of_ship = torch.stack([softmax(factor * scores_of_ship) for factor in sharper])
+rows_of_ship = torch.stack(
+    [softmax(factor * scores_of_ship) for factor in sharper]
+)
 rows_named = ["as they are", *(f"times {factor}" for factor in sharper[1:])]
-plot.grid(rows_of_ship, "weights of ship", rows=rows_named, columns=three_words)
+plot.grid(
+    rows_of_ship, "weights of ship", rows=rows_named, columns=three_words
+)
 
 # %% [markdown]
 # ## Words as vectors
@@ -265,7 +340,12 @@ X.shape
 second = sentences[1]
 Y = ship_vectors().lookup(second)
 second_context, second_weights = self_attention(Y)
-plot.grid(second_weights, "weights: queries in rows, keys in columns,", rows=second, columns=second)
+plot.grid(
+    second_weights,
+    "weights: queries in rows, keys in columns,",
+    rows=second,
+    columns=second,
+)
 
 # %% [markdown]
 # Each row adds up to one<!--= "Each row adds up to one" if torch.allclose(second_weights.sum(1), torch.ones(6)) else
@@ -279,7 +359,12 @@ plot.grid(second_weights, "weights: queries in rows, keys in columns,", rows=sec
 #|   attention makes them beside a *crew*, and as it makes them beside an *order*.
 first_context = self_attention(X).context
 shown = torch.stack([X[6], first_context[6], second_context[3]])[:, :6]
-plot.grid(shown, "ship", rows=["looked up", "with crew", "with order"], columns=[str(n) for n in range(1, 7)])
+plot.grid(
+    shown,
+    "ship",
+    rows=["looked up", "with crew", "with order"],
+    columns=[str(n) for n in range(1, 7)],
+)
 
 # %% [markdown]
 # ## Query, key and value
@@ -296,9 +381,18 @@ plot.grid(shown, "ship", rows=["looked up", "with crew", "with order"], columns=
 
 # %% tags=["remove-cell"]
 roles = {
-    "query": ("asks: it is compared with every key", "the row of *ship*, which was compared"),
-    "key": ("is asked: it is compared with every query", "each row that *ship* was compared with"),
-    "value": ("is handed over: it is averaged", "each row that was multiplied by its weight"),
+    "query": (
+        "asks: it is compared with every key",
+        "the row of *ship*, which was compared",
+    ),
+    "key": (
+        "is asked: it is compared with every query",
+        "each row that *ship* was compared with",
+    ),
+    "value": (
+        "is handed over: it is averaged",
+        "each row that was multiplied by its weight",
+    ),
 }
 named = "| Vector | Its role | With the pencil |\n| --- | --- | --- |"
 for name, (role, place) in roles.items():
@@ -332,7 +426,9 @@ weights[words.index("ship")]
 from unmasked import functional
 from unmasked.functional import attention_scores
 
-by_function = functional.scaled_dot_product_attention(X, X, X, need_weights=True)
+by_function = functional.scaled_dot_product_attention(
+    X, X, X, need_weights=True
+)
 torch.testing.assert_close(scores, attention_scores(X, X))
 torch.testing.assert_close(weights, by_function.weights)
 torch.testing.assert_close(context, by_function.context)
@@ -381,7 +477,11 @@ torch.testing.assert_close(context, by_function.context)
 from unmasked.exercises import check
 
 order = [0.0, 1.0, 1.0, 0.0]  # sea, people, trade, grammar
-print(self_attention(torch.tensor([[0.0, 0.0, 0.0, 1.0], [1.0, 0.0, 1.0, 0.0], order])).context[1])
+print(
+    self_attention(
+        torch.tensor([[0.0, 0.0, 0.0, 1.0], [1.0, 0.0, 1.0, 0.0], order])
+    ).context[1]
+)
 check("pull-to-trade", order)
 
 # %% [markdown]
@@ -420,16 +520,26 @@ def dot(a, b):
 
 
 def weights_of(row, rows):
-    powers = [math.exp(dot(row, other) / math.sqrt(len(row))) for other in rows]
+    powers = [
+        math.exp(dot(row, other) / math.sqrt(len(row))) for other in rows
+    ]
     return [power / sum(powers) for power in powers]
 
 
 def attend(rows):
     columns = list(zip(*rows, strict=True))
-    return [[dot(weights_of(row, rows), column) for column in columns] for row in rows]
+    return [
+        [dot(weights_of(row, rows), column) for column in columns]
+        for row in rows
+    ]
 
 
-print([round(weight, 3) for weight in weights_of(three[1].tolist(), three.tolist())])
+print(
+    [
+        round(weight, 3)
+        for weight in weights_of(three[1].tolist(), three.tolist())
+    ]
+)
 check("by-hand", attend)
 
 # %% tags=["remove-cell"]

@@ -21,14 +21,23 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from unmasked import attention_scores, attention_weights, bypass_, masks, plot, self_attention
+from unmasked import (
+    attention_scores,
+    attention_weights,
+    bypass_,
+    masks,
+    plot,
+    self_attention,
+)
 from unmasked.embeddings import ship_vectors
 
 
 def of_queries(weights):
     """Whether each row is the weights of one query: then rows add up to one, and columns do not."""
     ones = torch.ones(len(weights))
-    return torch.allclose(weights.sum(1), ones) and not torch.allclose(weights.sum(0), torch.ones(weights.size(1)))
+    return torch.allclose(weights.sum(1), ones) and not torch.allclose(
+        weights.sum(0), torch.ones(weights.size(1))
+    )
 
 
 words = ["we", "process", "and", "ship", "your", "order"]
@@ -37,7 +46,13 @@ causal = masks.causal(len(words))
 weights = self_attention(X, allowed=causal).weights
 
 axes = ("queries", "keys")
-plot.grid({"may look": causal, "weights": weights}, rows=words, columns=words, allowed=causal, axes=axes)
+plot.grid(
+    {"may look": causal, "weights": weights},
+    rows=words,
+    columns=words,
+    allowed=causal,
+    axes=axes,
+)
 
 # %% [markdown]
 # A language model learns by guessing the next word of sentences that people wrote. A model that can look at the next
@@ -115,18 +130,28 @@ def train(hidden):
 
     def guesses(text, hidden):
         weights = scores.masked_fill(hidden, -torch.inf).softmax(dim=-1)
-        return weights, guess(weights @ F.one_hot(text, letters).float())[:, :-1]  # nothing comes after the last
+        return weights, guess(weights @ F.one_hot(text, letters).float())[
+            :, :-1
+        ]  # nothing comes after the last
 
     for _ in range(120):
         text = torch.randint(letters, (64, places))
-        loss = F.cross_entropy(guesses(text, hidden)[1].flatten(0, 1), text[:, 1:].flatten())
+        loss = F.cross_entropy(
+            guesses(text, hidden)[1].flatten(0, 1), text[:, 1:].flatten()
+        )
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
 
     text = torch.randint(letters, (2000, places))
     with torch.no_grad():
-        shares = [(guesses(text, each)[1].argmax(-1) == text[:, 1:]).double().mean().item() for each in (hidden, later)]
+        shares = [
+            (guesses(text, each)[1].argmax(-1) == text[:, 1:])
+            .double()
+            .mean()
+            .item()
+            for each in (hidden, later)
+        ]
         return guesses(text, hidden)[0][:-1], *shares
 
 
@@ -134,8 +159,17 @@ cheating, cheats, writes = train(hidden=torch.zeros_like(later))
 honest, guessed, _ = train(hidden=later)
 learned = {"no mask": cheating, "causal mask": honest}
 numbers = [f"letter {number}" for number in range(1, places + 1)]
-seen = {"no mask": torch.ones(5, 6, dtype=torch.bool), "causal mask": ~later[:-1]}
-plot.grid(learned, rows=numbers[:-1], columns=["1", "2", "3", "4", "5", "6"], allowed=seen, axes=axes)
+seen = {
+    "no mask": torch.ones(5, 6, dtype=torch.bool),
+    "causal mask": ~later[:-1],
+}
+plot.grid(
+    learned,
+    rows=numbers[:-1],
+    columns=["1", "2", "3", "4", "5", "6"],
+    allowed=seen,
+    axes=axes,
+)
 
 # %% [markdown]
 # Without the mask over 95%<!--= cheats > 0.95 --> of the guesses are correct, although nobody can guess these letters.
@@ -177,10 +211,15 @@ both.int()
 assert torch.equal(both, kinds["both"])
 box = torch.full((6, 50), 1000.0)  # padding that would be noticed
 box[:4] = ship_vectors().lookup(padded[:4])
-for allowed, alone in ((both, self_attention(box[:4], is_causal=True)), (is_word, self_attention(box[:4]))):
+for allowed, alone in (
+    (both, self_attention(box[:4], is_causal=True)),
+    (is_word, self_attention(box[:4])),
+):
     in_a_box = self_attention(box, allowed=allowed.expand(6, 6))
     torch.testing.assert_close(in_a_box.context[:4], alone.context)
-exposed = self_attention(box.where(is_word[:, None], 0.0)).context[:4]  # zeros in the padding
+exposed = self_attention(box.where(is_word[:, None], 0.0)).context[
+    :4
+]  # zeros in the padding
 
 # %% [markdown]
 # With the mask the four<!--= is_word.sum() --> words get just what they get without a box<!--= "just what they get
@@ -201,7 +240,11 @@ exposed = self_attention(box.where(is_word[:, None], 0.0)).context[:4]  # zeros 
 ship = words.index("ship")
 rows = torch.stack([free[ship], free[ship] * causal[ship], weights[ship]])
 rows = torch.cat([rows, rows.sum(-1, keepdim=True)], dim=-1)
-plot.grid(rows, rows=["no mask", "zeros after", "mask before"], columns=[*words, "sum"])
+plot.grid(
+    rows,
+    rows=["no mask", "zeros after", "mask before"],
+    columns=[*words, "sum"],
+)
 
 # %% [markdown]
 # In the second row<!--= "second row" if rows[1, -1] < 0.95 else "third row" --> the sum is 0.89<!--= rows[1, -1] -->,
@@ -220,7 +263,10 @@ weights_under_mask[words.index("ship")]
 
 # %% tags=["check"]
 torch.testing.assert_close(weights_under_mask, weights)
-torch.testing.assert_close(weights_under_mask, attention_weights(attention_scores(X, X), allowed=causal))
+torch.testing.assert_close(
+    weights_under_mask,
+    attention_weights(attention_scores(X, X), allowed=causal),
+)
 
 # %% [markdown]
 # These are the weights of the third row<!--= "third row" if torch.allclose(weights_under_mask[ship], rows[2, :-1]) else
@@ -278,7 +324,10 @@ _, by_module = module(x, x, x, attn_mask=four)
 #|   not by_module[0, :3].tril().any() else "only what comes before it" -->, and the last one nothing, which gives
 #|   NaN<!--= "the last one nothing, which gives NaN" if by_module[0, 3].isnan().all() else "the first one everything"
 #|   -->.
-as_may, as_may_not = self_attention(x, allowed=four).weights, self_attention(x, allowed=~four).weights
+as_may, as_may_not = (
+    self_attention(x, allowed=four).weights,
+    self_attention(x, allowed=~four).weights,
+)
 read = {"function": as_may[0], "module": by_module[0].detach()}
 plot.grid(read, rows=words[:4], columns=words[:4], axes=axes)
 

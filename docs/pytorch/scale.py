@@ -566,7 +566,10 @@ averaged = [tokens]
 for _ in range(rounds):
     averaged.append(self_attention(averaged[-1]).context)
 alike = [cosine_weights(each).min().item() for each in averaged]
-soft = {"cosines": cosines.softmax(-1), "dot products": self_attention(tokens).weights}
+soft = {
+    "cosines": cosines.softmax(-1),
+    "dot products": self_attention(tokens).weights,
+}
 own_share = {name: each[ship, ship].item() for name, each in soft.items()}
 cosines[ship].sum().item(), norms_of_ship, own_share, alike
 
@@ -740,7 +743,9 @@ def is_cosines(table):
 
 
 Y = ship_vectors().lookup("we process and ship your order")
-lengths = ship_vectors().lookup("to my ship and my crew").norm(dim=-1, keepdim=True)
+lengths = (
+    ship_vectors().lookup("to my ship and my crew").norm(dim=-1, keepdim=True)
+)
 borrowed = (Y / lengths) @ (Y / lengths).mT
 
 assert is_cosines(cosine_weights(Y))
