@@ -74,7 +74,8 @@ class Settings:
         for name in table:
             if name not in known:
                 raise SettingsError(f"{file}: [tool.proofread] has no setting {name}; there are {', '.join(known)}")
-        return cls(**{name: _read(file, name, value) for name, value in table.items()})
+        told = f"{file}: [tool.proofread]"
+        return cls(**{name: _read(name, value, f"{told} {name} ({value!r})") for name, value in table.items()})
 
 
 def parsed(given: Mapping[str, str]) -> dict[str, Any]:
@@ -83,10 +84,7 @@ def parsed(given: Mapping[str, str]) -> dict[str, Any]:
     for name, text in given.items():
         number = re.fullmatch(r"-?\d+(\.\d+)?", text)
         value = text if not number else float(text) if number[1] else int(text)
-        try:
-            read[name] = _READERS[name](value)
-        except ValueError as error:
-            raise SettingsError(f"--{name} ({text}) {error}") from None
+        read[name] = _read(name, value, f"--{name} ({text})")
     return read
 
 
@@ -114,11 +112,11 @@ def written(bytes_: int) -> str:
     return f"{bytes_} B"
 
 
-def _read(file: Path, name: str, value: Any) -> Any:
+def _read(name: str, value: Any, told: str) -> Any:
     try:
         return _READERS[name](value)
     except ValueError as error:
-        raise SettingsError(f"{file}: [tool.proofread] {name} ({value!r}) {error}") from None
+        raise SettingsError(f"{told} {error}") from None
 
 
 def _reader(fits: Callable[[Any], object], message: str, read: Callable[[Any], object]) -> Callable[[Any], object]:
