@@ -51,8 +51,6 @@ class Mine(nn.Module):
 
 
 # %%
-
-
 from unmasked import diagnose
 
 torch.manual_seed(1)

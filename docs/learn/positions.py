@@ -5,29 +5,24 @@
 # ---
 
 # %% [markdown]
-# # Does attention know word order?
+# # Does order matter? Positions
 #
-# **No<!--== "No" if torch.allclose(shuffled.context, context[order]) else "Yes" -->. Shuffle the words, and every word
-# gets the context that it had: only the rows change places<!--== torch.allclose(shuffled.context, context[order])
-# -->.** To attention, "my crew must process your order" and "your crew must process my order" are the same six<!--==
-# len(one) --> words, and *crew* comes out the same<!--== "same" if exchanged < 1e-12 else "changed" --> from both. In
-# "I must go back to my ship and to my crew", *my* and *to* stand twice, and both copies come out the same<!--==
-# "same" if max(twins.values()) < 1e-12 else "different" -->.
-#
-# Two things bring order in. Under a *causal mask* (the next page is about [masks](../pytorch/masks.py)) a word sees
-# only itself
-# and what came before<!--== "before" if torch.allclose(causal[0], X[0]) else "after" -->, and with *positions* added to
-# the embeddings no two places are alike<!--== not equivariant["self-attention, positions added"] -->.
-#
-# **You should know** [what attention computes](attention.py): scores, a softmax, an average.
-# **You will know** what *permutation equivariance* is, why attention has it, how to test for it, what breaks it, and
-# how the test finds positions that never arrive.
+# **Not to attention: shuffle the words, and every word gets the same vector as before<!--== "every word gets the same
+# vector as before" if torch.allclose(shuffled.context, context[order]) else "no word gets the same vector as before"
+# -->.** A model knows order only because it is told where each word stands.
 
-# %%
-import inspect
-
+# %% tags=["hide-input", "imports"]
+#| alt: Two<!--= len(drawn) --> heat maps of weights, one above the other, for the same words in two<!--= len(drawn) -->
+#|   orders. In both, the cell in the row of crew and the column of order is marked, and holds the same weight<!--= "the
+#|   same weight" if abs(drawn[0][2][1, 5] - drawn[1][2][1, 2]) < 1e-6 else "another weight" -->.
+#| caption: The weights of a sentence, and of the same words in another order. Rows are queries, columns are keys<!--=
+#|   "Rows are queries, columns are keys" if torch.allclose(drawn[0][2].sum(1), torch.ones(6).double()) and not
+#|   torch.allclose(drawn[0][2].sum(0), torch.ones(6).double()) else "Rows are keys, columns are queries" -->. The
+#|   marked weight, which *crew* gives to *order*, is the same in both<!--= "the same in both" if abs(drawn[0][2][1, 5]
+#|   - drawn[1][2][1, 2]) < 1e-6 else "different" -->.
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from unmasked import (
     attention_scores,
@@ -40,51 +35,24 @@ from unmasked import (
 from unmasked.embeddings import ship_vectors
 
 vectors = ship_vectors()
-words = "I must go back to my ship and to my crew".lower().split()
-X = vectors.lookup(words).double()  # tokens features
-ship, crew = words.index("ship"), words.index("crew")
-
-# %% [markdown]
-# ## Shuffle the words
-#
-# Put the words in another order, compute attention, and compare with the rows of the original, put in that order. They
-# are equal. So are the weights, whose rows *and* columns have moved:
-
-# %%
-torch.manual_seed(23)
-order = torch.randperm(len(words))
-another = [words[place] for place in order]
-assert all(
-    old != new for old, new in zip(words, another, strict=True)
-)  # no word keeps its place
-
-context, weights = self_attention(X)
-shuffled = self_attention(X[order])
-torch.testing.assert_close(shuffled.context, context[order])
-torch.testing.assert_close(shuffled.weights, weights[order][:, order])
-" ".join(another)
-
-# %% tags=["hide-input"]
-#| alt: The weights of the sentence and of the shuffled sentence, one heat map above the other. The bright cells, where
-#|   ship and other words meet themselves, stay on the diagonal; the other cells are in other places. In both, a box
-#|   marks the same weight, 0.13<!--= weights[ship, crew] -->, in the row of ship and the column of crew.
-with plot.figure(4.6, 9.2) as figure:
-    for axes, names, matrix in zip(
-        figure.subplots(2),
-        (words, another),
-        (weights, shuffled.weights),
-        strict=True,
+words = ["my", "crew", "must", "process", "your", "order"]
+swapped = ["your", "crew", "order", "process", "my", "must"]
+drawn = []
+for text in (words, swapped):
+    rows = vectors.lookup(text).double()
+    drawn.append((text, rows, self_attention(rows).weights))
+with plot.figure(3.9, 7.2) as figure:
+    for axes, (text, _, matrix) in zip(
+        figure.subplots(2), drawn, strict=True
     ):
-        edges = [place - 0.5 for place in range(len(names) + 1)]
+        edges = [place - 0.5 for place in range(7)]
         axes.pcolormesh(edges, edges, matrix.tolist(), vmin=0, vmax=0.6)
         axes.set(
-            aspect="equal",
-            ylim=(len(names) - 0.5, -0.5),
-            title="as written" if names is words else "shuffled",
+            aspect="equal", ylim=(5.5, -0.5), ylabel="queries", xlabel="keys"
         )
-        axes.set_xticks(range(len(names)), labels=names, rotation=90)
-        axes.set_yticks(range(len(names)), labels=names)
-        corner = names.index("crew") - 0.5, names.index("ship") - 0.5
+        axes.set_xticks(range(6), labels=text, rotation=45)
+        axes.set_yticks(range(6), labels=text)
+        corner = text.index("order") - 0.5, text.index("crew") - 0.5
         axes.add_patch(
             axes.patch.__class__(
                 corner, 1, 1, fill=False, edgecolor="#ff9d3c", linewidth=2.5
@@ -93,54 +61,46 @@ with plot.figure(4.6, 9.2) as figure:
 figure
 
 # %% [markdown]
-# A function is *permutation equivariant* if shuffling the rows of its input shuffles the rows of its output in the same
-# way, and changes nothing else. So the context of *ship* is found wherever *ship* now stands, but which words stand
-# beside it, before or after, has no influence. Over 1,000<!--== tried --> orders, the context of *ship* changes by no
-# more than rounding:
+# "My crew must process your order" and "your crew must process my order" say different things. Attention alone cannot
+# tell them apart, and so it could not even repeat a word in its place. This page shows why, and three ways to tell a
+# model where a word stands.
+#
+# <div class="overview" data-here="positions"></div>
+#
+# ## Shuffle the words
+#
+# Put the words in another order and compute attention again. Then compare with the old contexts, put in that order:
 
 # %%
-torch.manual_seed(2)
-tried, moves = 1_000, []
-for _ in range(tried):
-    places = torch.randperm(len(words))
-    there = places.tolist().index(ship)
-    moves.append(
-        (self_attention(X[places]).context[there] - context[ship])
-        .abs()
-        .max()
-        .item()
-    )
-
-assert max(moves) < 1e-12
-max(moves)
+X = vectors.lookup(words).double()  # tokens features
+order = torch.tensor([4, 1, 5, 3, 0, 2])  # the new order
+context, weights = self_attention(X)
+shuffled = self_attention(X[order])
+torch.allclose(shuffled.context, context[order])
 
 # %% [markdown]
-# ## Why: a matrix that shuffles
-#
-# To multiply by a *permutation matrix* $P$, the identity with its rows in another order, puts the rows of a matrix in
-# that order. Its transpose undoes it.
+# Only the rows have changed places. Attention treats a sentence as a *bag* of words: a bag knows which words are in it
+# and how often, but not in which order. A score compares two<!--= drawn[0][2].ndim --> words by their vectors alone,
+# and a sum does not care in which order things are added.
 
 
-# %%
+# %% tags=["check"]
 def permutation(order):
     return torch.eye(len(order), dtype=torch.float64)[order]
 
 
-P = permutation([2, 0, 1])
-rows = torch.tensor(
-    [[1.0, 0.0, 0.0, 1.0], [0.0, 1.5, 1.0, 1.0], [0.0, 1.0, 1.0, 1.0]],
-    dtype=torch.float64,
-)
-assert torch.equal(P @ rows, rows[[2, 0, 1]])
-assert torch.equal(P.T @ P @ rows, rows)
-P, P @ rows
+torch.testing.assert_close(shuffled.context, context[order])
+torch.testing.assert_close(shuffled.weights, weights[order][:, order])
+torch.manual_seed(2)
+for _ in range(100):
+    places = torch.randperm(6)
+    torch.testing.assert_close(
+        self_attention(X[places]).context, context[places]
+    )
 
-# %% [markdown]
-# Follow $P$ through the three steps of attention. *Scores* compare two words by their vectors and by nothing else:
-# shuffled words have the same scores, in shuffled rows and columns. The *softmax* takes one row at a time, and its sum
-# does not depend on the order of the terms, so that it makes no difference whether rows and columns are shuffled before
-# it or after it: $P$ on the left shuffles the rows, $P^\top$ on the right the columns. And the *average* adds up the
-# same words with the same weights: $P^\top P$ cancels.
+# %% [markdown] tags=["check"]
+# To multiply by a *permutation matrix* $P$ is to put rows in another order. On both sides of attention it comes to the
+# same:
 #
 # $$\begin{aligned}
 # \operatorname{SelfAttention}(P X)
@@ -151,99 +111,317 @@ P, P @ rows
 # <!-- where: n = 4; X = random("n d"); P = permutation([2, 0, 3, 1])
 # SelfAttention = lambda tokens: self_attention(tokens).context -->
 #
-# With queries, keys and values of their own, each word of the context belongs to a query. The order of keys and values
-# drops out altogether, as long as it is the same for both. With $R$ for another permutation matrix,
+# With queries, keys and values of their own, and another permutation for keys and values:
 #
 # $$\operatorname{Attention}(P Q, R K, R V) = P \operatorname{Attention}(Q, K, V) \tag{4.2}$$
 # <!-- where: n = 4; m = 5; Q, K, V = random("n d_k", "m d_k", "m d_v")
 # P = permutation([2, 0, 3, 1]); R = permutation([1, 3, 4, 0, 2])
 # Attention = lambda *qkv: scaled_dot_product_attention(*qkv).context -->
-#
-# ## A bag of words
-#
-# What has no order is a *bag*: it holds words, and each a number of times. Take the
-# nine<!--== len(counts) --> different words of the sentence and count them. What a word gets can be computed from that:
 
 
-# %%
-counts = {word: words.count(word) for word in words}
-U = vectors.lookup(counts).double()  # each word once
-times = torch.tensor(list(counts.values()))
-
-
+# %% tags=["check"]
 def as_a_sentence(queries, bag, times):
     """What queries get from the words of a bag, written out one after the other."""
     sentence = bag.repeat_interleave(times.long(), dim=0)
     return scaled_dot_product_attention(queries, sentence, sentence).context
 
 
-counts
+counts = torch.tensor([3, 1, 2, 1, 1, 2])
+shares = counts * attention_scores(X, X).exp()
+by_hand = shares @ X / shares.sum(dim=-1, keepdim=True)
+torch.testing.assert_close(by_hand, as_a_sentence(X, X, counts))
+torch.testing.assert_close(
+    self_attention(X, bias=counts.double().log()).context,
+    as_a_sentence(X, X, counts),
+)
 
 # %% [markdown]
-# With $c_w$ for how often word $w$ occurs among $u$ different ones,
+# As an equation: count each of $u$ different words, $c_w$ times word $w$, and what a word gets is known, whatever the
+# order was. With $s_{iw}$ for the score of word $i$ with word $w$ and $x_w$ for the vector of $w$,
 #
 # $$o_i = \frac{\sum_{w=1}^{u} c_w \, e^{s_{iw}} \, x_w}{\sum_{w=1}^{u} c_w \, e^{s_{iw}}} \tag{4.3}$$
 # <!-- where: u = 3; q, x = random("n d", "u d"); c = torch.tensor([2.0, 4.0, 3.0]); s = attention_scores(q, x)
 # o = as_a_sentence(q, x, c) -->
+
+# %% [markdown]
+# ## A causal mask breaks it, a little
 #
-# To add the logarithm of a number to a score is to multiply its exponential by that number. So the package can do it
-# without writing the sentence out, with its argument `bias`: numbers that are added to the scores (not the bias of a
-# layer).
+# Under a [causal mask](masks.py#hiding-the-words-that-come-later)<!--~ link: it hides later words --> a word sees only
+# itself and the words before it. Now a word that stands twice gets two contexts, for the second one sees more
+# words<!--= "the second one sees more words" if masks.causal(11)[9].sum() > masks.causal(11)[5].sum() else "the first
+# one sees more words" -->:
 
 # %%
-shares = times * attention_scores(U, U).exp()
-by_hand = shares @ U / shares.sum(dim=-1, keepdim=True)
-
-from_the_bag = self_attention(U, bias=times.double().log()).context
-torch.testing.assert_close(from_the_bag, by_hand)
-for word, row in zip(counts, from_the_bag, strict=True):
-    torch.testing.assert_close(row, context[words.index(word)])
-
-torch.testing.assert_close(from_the_bag, as_a_sentence(U, U, times))
-from_the_bag[list(counts).index("ship"), :4]
+told = [
+    "i",
+    "must",
+    "go",
+    "back",
+    "to",
+    "my",
+    "ship",
+    "and",
+    "to",
+    "my",
+    "crew",
+]
+causal = self_attention(vectors.lookup(told), is_causal=True).context
+(
+    causal[told.index("my")] - causal[9]
+).norm()  # the two my, 0 if they are equal
 
 # %% [markdown]
-# Two consequences. A word that stands twice gets the same context twice, up to rounding, though one *my* belongs to
-# *ship* and the other to *crew*:
+# So a word knows *which* words came before it. It still does not know their order: the words that it sees are a bag
+# again. A second layer can tell more, because the words below it have contexts that depend on what came before *them*.
+# Models without any positions have been trained in this way. Most models are told.
 
-# %%
-twins = {}
-for word in ("my", "to"):
-    first, second = (
-        place for place, each in enumerate(words) if each == word
-    )
-    torch.testing.assert_close(weights[first], weights[second])
-    twins[word] = (context[first] - context[second]).abs().max().item()
-twins
 
-# %% [markdown]
-# And sentences of the same words cannot be told apart, whatever they mean:
+# %% tags=["check"]
+def attend(x, allowed):
+    return self_attention(x, allowed=allowed.bool()).context
 
-# %%
-one, two = (
-    text.split()
-    for text in (
-        "my crew must process your order",
-        "your crew must process my order",
-    )
+
+def layers(x, number):
+    for _ in range(number):
+        x = x + self_attention(x, is_causal=True).context
+    return x
+
+
+long = vectors.lookup(told).double()
+earlier = torch.cat(
+    [
+        torch.randperm(10, generator=torch.Generator().manual_seed(6)),
+        torch.tensor([10]),
+    ]
 )
-pair = torch.stack(
-    [vectors.lookup(one), vectors.lookup(two)]
-).double()  # batch tokens features
-contexts = self_attention(pair).context
-exchanged = max(
-    (contexts[0, place] - contexts[1, two.index(word)]).abs().max().item()
-    for place, word in enumerate(one)
-)
-exchanged
+moved = [
+    (layers(long[earlier], number)[-1] - layers(long, number)[-1])
+    .norm()
+    .item()
+    for number in (1, 2)
+]
+assert moved[0] < 1e-12 < 1e-3 < moved[1]  # the last word stays the last
 
-# %% [markdown]
-# ## A test, and who passes
+# %% [markdown] tags=["check"]
+# Where the mask $M$ moves with the words, nothing changes:
 #
-# The test needs no reference, only a function and some tokens:
+# $$\operatorname{Attend}(P X, P M P^\top) = P \operatorname{Attend}(X, M) \tag{4.4}$$
+# <!-- where: n = 4; X = random("n d"); M = masks.causal(n).double(); P = permutation([2, 0, 3, 1]); Attend = attend -->
+
+# %% [markdown]
+# ## A vector for each place
+#
+# The simplest remedy: give each place a vector, and add it to the embedding of the word that stands there. Then no two
+# places look alike, even if the words do. The vectors can be *learned*, like all other numbers of a model. GPT-2 and
+# BERT do that. In PyTorch such a table is an `nn.Embedding`:
+
+# %%
+torch.manual_seed(0)
+table = nn.Embedding(1024, 50)  # a vector for each of 1024 places
+with_places = X + table(torch.arange(len(X)))  # word + place
+
+# %% [markdown]
+# What good is that? Take a task that needs order: at each place, say the letter *before*. The smallest attention, one
+# head, is trained with such a table and without it.
+
+# %% tags=["hide-input"]
+#| caption: The weights after training with positions, averaged over 1,000<!--= trials --> texts. Rows are queries,
+#|   columns are keys<!--= "Rows are queries, columns are keys" if torch.allclose(looks.sum(1), torch.ones(6)) and not
+#|   torch.allclose(looks.sum(0), torch.ones(6), atol=0.1) else "Rows are keys, columns are queries" -->. Each place but
+#|   the first<!--= "Each place but the first" if looks[1:].argmax(-1).tolist() == [0, 1, 2, 3, 4] else "No place" -->
+#|   looks at the place before it.
+trials = 1000
+
+
+def train(has_places):
+    torch.manual_seed(0)
+    letter, place = nn.Embedding(8, 16), nn.Embedding(6, 16)
+    query, key, value, guess = (
+        nn.Linear(16, size) for size in (16, 16, 16, 8)
+    )
+    optimizer = torch.optim.Adam(
+        nn.ModuleList([letter, place, query, key, value, guess]).parameters(),
+        lr=0.02,
+    )
+
+    def run(text):
+        x = letter(text) + has_places * place.weight
+        weights = (query(x) @ key(x).mT / 16**0.5).softmax(dim=-1)
+        return weights, guess(weights @ value(x))[
+            :, 1:
+        ]  # nothing stands before the first
+
+    for _ in range(200):
+        text = torch.randint(8, (64, 6))
+        loss = F.cross_entropy(
+            run(text)[1].flatten(0, 1), text[:, :-1].flatten()
+        )
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    text = torch.randint(8, (trials, 6))
+    with torch.no_grad():
+        weights, said = run(text)
+    return weights.mean(0), (
+        said.argmax(-1) == text[:, :-1]
+    ).double().mean().item()
+
+
+looks, with_table = train(has_places=True)
+_, without_table = train(has_places=False)
+numbers = [f"place {number}" for number in range(1, 7)]
+plot.grid(
+    looks,
+    rows=numbers,
+    columns=["1", "2", "3", "4", "5", "6"],
+    axes=("queries", "keys"),
+)
+
+# %% [markdown]
+# With positions over 95%<!--= with_table > 0.95 --> of the answers are correct. Without them it is under 50%<!--=
+# without_table < 0.5 -->, and no training helps: the letters arrive as a bag. A learned table has an end, however. This
+# one has 1024<!--= table.num_embeddings --> rows, and a longer text raises an error.
+#
+# ## Sines
+#
+# The first transformer computed its vectors, so that they have no end. Each feature is a wave along the text. The first
+# features are fast waves, the last ones are slow<!--== "The first features are fast waves, the last ones are slow" if
+# turns[0] > 5 * turns[-1] else "The first features are slow waves, the last ones are fast" -->, like the hands of a
+# clock for seconds, minutes and hours:
 
 
 # %%
+def sines(places, features):
+    place = torch.arange(places)[:, None]
+    rate = 10_000 ** (-torch.arange(0, features, 2) / features)
+    angle = place * rate  # places, half the features
+    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)
+
+
+# %% tags=["hide-input"]
+#| alt: A striped map, a row for each place and a column for each feature<!--= "a row for each place and a column for
+#|   each feature" if waves.shape == (60, 32) else "a column for each place" -->. The stripes at the left are narrow,
+#|   those at the right so wide<!--= "The stripes at the left are narrow, those at the right so wide" if turns[0] > 5 *
+#|   turns[-1] else "The stripes at the left are wide, those at the right so narrow" --> that they do not end.
+#| caption: The vectors of the first 60<!--= len(waves) --> places, one in each row<!--= "one in each row" if len(waves)
+#|   == 60 else "one in each column" -->. Amber is positive, teal negative. Every row<!--= "Every row" if apart.min() >
+#|   0.1 else "No row" --> differs from every other.
+waves = sines(60, 32)
+turns = (waves[1:] * waves[:-1] < 0).sum(
+    0
+)  # how often each feature changes its sign
+apart = torch.cdist(waves, waves) + 9 * torch.eye(60)
+figure = plot.signed(waves)
+figure.axes[0].set(xlabel="feature", ylabel="place")
+figure
+
+# %% [markdown]
+# Places that are near each other have vectors that are alike. Compare every place with every other by the dot product:
+
+# %% tags=["hide-input"]
+#| alt: A map of dot products with a bright band along the diagonal<!--= "bright band along the diagonal" if
+#|   near.argmax(-1).equal(torch.arange(60)) else "dark band along the diagonal" -->, which fades with the distance.
+#| caption: Dot products of the vectors of any two<!--= near.ndim --> places. They are largest on the diagonal<!--=
+#|   "largest on the diagonal" if near.argmax(-1).equal(torch.arange(60)) else "smallest on the diagonal" -->, where a
+#|   place meets itself. Along each parallel to the diagonal they are the same<!--= "the same" if
+#|   max(near.diagonal(k).std() for k in range(1, 40)) < 1e-3 else "different" -->: only the distance counts.
+near = waves @ waves.mT
+figure = plot.heatmap(near)
+figure.axes[0].set(xlabel="place", ylabel="place")
+figure
+
+# %% [markdown]
+# ## Turning queries and keys
+#
+# Adding a vector mixes two things: what the word is, and where it stands. Many newer models, Llama among them, add
+# nothing. They *turn* the query and the key, by an angle that grows with the place. This is called *rotary position
+# embedding*, or *RoPE*. A pair of features is an arrow in the plane, and an arrow can be turned:
+
+
+# %%
+def turn(arrow, place, rate=0.3):
+    angle = torch.tensor(place * rate)
+    x, y = arrow
+    return torch.stack(
+        [x * angle.cos() - y * angle.sin(), x * angle.sin() + y * angle.cos()]
+    )
+
+
+# %% tags=["hide-input"]
+#| alt: Two<!--= len(pairs) --> pictures of a pair of arrows, a query and a key. In the second picture<!--= "second
+#|   picture" if pairs[1][0] > pairs[0][0] else "first picture" --> both arrows are turned farther, and the angle
+#|   between them is the same<!--= "the same" if abs(angles[0] - angles[1]) < 1e-4 else "another" -->.
+#| caption: A query and a key, three<!--= pairs[0][0] - pairs[0][1] --> places apart, early in the text and later. Both
+#|   arrows have turned. The angle between them is the same<!--= "the same" if abs(angles[0] - angles[1]) < 1e-4 else
+#|   "another" -->, and so is the dot product, {{ dots[0] :.2f}}.
+query, key = torch.tensor([1.0, 0.3]), torch.tensor([0.9, 0.6])
+pairs = [(4, 1), (9, 6)]  # places of query and key
+dots = [(turn(query, m) @ turn(key, n)).item() for m, n in pairs]
+angles = [dot / (query.norm() * key.norm()).item() for dot in dots]
+with plot.figure(3.9, 7.0) as figure:
+    for axes, (m, n) in zip(figure.subplots(2), pairs, strict=True):
+        for arrow, name, color in (
+            (turn(query, m), f"query at {m}", "#c8702a"),
+            (turn(key, n), f"key at {n}", "#2f8f8c"),
+        ):
+            axes.annotate(
+                "",
+                arrow.tolist(),
+                (0, 0),
+                arrowprops={"color": color, "width": 2, "headwidth": 9},
+            )
+            axes.text(
+                *(1.25 * arrow).tolist(), name, ha="center", va="center"
+            )
+        axes.set(
+            xlim=(-1.8, 1.8),
+            ylim=(-1.6, 1.6),
+            aspect="equal",
+            xlabel="x",
+            ylabel="y",
+        )
+figure
+
+
+# %% tags=["check"]
+def turn_all(x, place):
+    pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)))
+    rates = 10_000 ** -(torch.arange(0, x.size(-1), 2).to(x) / x.size(-1))
+    return torch.view_as_real(pairs * torch.exp(1j * place * rates)).flatten(
+        -2
+    )
+
+
+torch.manual_seed(9)
+q, k = torch.randn(2, 64, dtype=torch.float64)
+same = [
+    (turn_all(q, place) @ turn_all(k, place - 5)).item()
+    for place in (5, 105, 1005)
+]
+farther = (turn_all(q, 105) @ turn_all(k, 105 - 6)).item()
+assert max(same) - min(same) < 1e-9 < 1 < abs(farther - same[1])
+torch.testing.assert_close(turn_all(q, 1005).norm(), q.norm())
+
+# %% [markdown]
+# Turning both arrows by the same angle changes nothing between them. So a score depends on how far apart<!--== "how far
+# apart" if abs(dots[0] - dots[1]) < 1e-5 else "where" --> the query and the key are, and not on where in the text they
+# stand. Turning changes no length<!--== "no length" if torch.allclose(turn(query, 9).norm(), query.norm()) else "every
+# length" -->, and values are not turned. A real head has many pairs of features, and each pair turns at a speed of its
+# own, like the sines. As an equation, for places $m$ and $n$:
+#
+# $$\operatorname{turn}(q, m) \cdot \operatorname{turn}(k, n) = \operatorname{turn}(q, m - n) \cdot k$$
+# <!-- where: d = 6; q, k = random("d", "d"); m = 7.0; n = 4.0; turn = turn_all -->
+
+# %% [markdown]
+# ## Do positions arrive?
+#
+# Positions can get lost on the way, and the model still learns something from the bag. The test is this page's first
+# experiment: shuffle the words. A model with positions must *not* give the same vectors<!--== "must not give the same
+# vectors" if not is_equivariant(functions["self-attention, positions added"], pair) else "must give the same vectors"
+# -->. `probes.breaks_equivariance` does it for any module.
+
+
+# %% tags=["check"]
 def is_equivariant(f, x, tries=5):
     generator = torch.Generator().manual_seed(0)
     orders = [
@@ -254,24 +432,8 @@ def is_equivariant(f, x, tries=5):
     )
 
 
-# %% [markdown]
-# The package has it as a *probe*, which returns `None` or what it has found. Its source, without the docstring:
-
-# %% tags=["hide-input"]
-source = inspect.getsource(probes.breaks_equivariance)
-print(
-    source[: source.index("r" + '"""')].rstrip(),
-    source.rpartition('"""')[2].strip("\n"),
-    sep="\n",
-)
-
-# %% [markdown]
-# Learned matrices and several heads change nothing, since every token goes through the same ones. Neither do the other
-# parts of a *transformer*, the network that GPT and BERT are made of: its norms, and its layers that take one token at
-# a time. Only what treats places differently knows order, such as the mask and the positions that follow below.
-
-# %%
 torch.manual_seed(3)
+pair = torch.stack([X, X[order]])  # batch tokens features
 positions = 0.5 * torch.randn(
     6, 50, dtype=torch.float64
 )  # a vector for each place
@@ -293,6 +455,7 @@ functions = {
     ),
 }
 equivariant = {name: is_equivariant(f, pair) for name, f in functions.items()}
+assert list(equivariant.values()) == [True] * 3 + [False] * 3
 for name, f in functions.items():
     assert equivariant[name] == (probes.breaks_equivariance(f, pair) is None)
 plot.table(
@@ -300,122 +463,11 @@ plot.table(
     [(name, str(passes)) for name, passes in equivariant.items()],
 )
 
-# %% [markdown]
-# ## The causal mask breaks it
-#
-# Under a causal mask the second *my* sees more<!--== "more" if masks.causal(len(words))[second].sum() >
-# masks.causal(len(words))[first].sum() else "fewer" --> words than the first, and the two get different contexts:
+# %% [markdown] tags=["check"]
+# A mistake that the test finds: positions are kept as (places, one, features), and cut at `x.size(0)`, which is the
+# batch here. The shapes fit, and every word of a sentence gets the same vector.
 
-# %%
-causal = self_attention(X, is_causal=True).context
-first, second = (place for place, word in enumerate(words) if word == "my")
-apart = (causal[first] - causal[second]).norm().item()
-apart, causal[first].norm().item()
-
-# %% [markdown]
-# They are now 0.38<!--= apart --> apart. The words were shuffled; the mask was not. Let $M$ be the mask as a matrix,
-# one where a query may see a key and zero elsewhere, and let it move with the words, rows and columns: then all is as
-# before.
-
-
-# %%
-def attend(x, allowed):
-    return self_attention(x, allowed=allowed.bool()).context
-
-
-# %% [markdown]
-# $$\operatorname{Attend}(P X, P M P^\top) = P \operatorname{Attend}(X, M) \tag{4.4}$$
-# <!-- where: n = 4; X = random("n d"); M = masks.causal(n).double(); P = permutation([2, 0, 3, 1]); Attend = attend -->
-#
-# So under a causal mask a word knows *which* words came before it. Their order it does not know: what it sees is again
-# a bag. Shuffle all words but the last, and the last one gets the context that it had:
-
-
-# %%
-def layers(x, number):
-    for _ in range(number):
-        x = x + self_attention(x, is_causal=True).context
-    return x
-
-
-torch.manual_seed(6)
-earlier = torch.cat(
-    [torch.randperm(10), torch.tensor([10])]
-)  # the last word stays the last
-moved = [
-    (layers(X[earlier], number)[-1] - layers(X, number)[-1]).norm().item()
-    for number in (1, 2)
-]
-assert moved[0] < 1e-12
-moved
-
-# %% [markdown]
-# With one layer it moves by nothing<!--= "nothing" if moved[0] < 1e-12 else "something" -->. With two it moves by {{
-# moved[1] :.2f}}: the first layer has given the earlier words contexts that tell what came before *them*, and the
-# second layer sees these. A causal model of several layers can learn order from the mask alone.
-#
-# ## Positions, added
-#
-# The usual way is to say where a word stands: add to each embedding a vector that belongs to its place. Then the two
-# sentences about orders differ. Above, `positions` were random vectors, which is enough to tell places apart; GPT-2 and
-# BERT learn theirs from such a start.
-
-# %%
-contexts = self_attention(pair + positions).context
-told_apart = (
-    (contexts[0, one.index("crew")] - contexts[1, two.index("crew")])
-    .norm()
-    .item()
-)
-assert pair[0, one.index("crew")].equal(pair[1, two.index("crew")])
-told_apart
-
-# %% [markdown]
-# The two contexts of *crew* are now {{ told_apart :.2f}} apart. Models differ here: some add sines and cosines, some
-# learn the vectors.
-#
-# ## Positions, turned
-#
-# Many newer models add nothing. They take the features of each query and key in pairs, and turn each pair, as a point
-# of the plane, by an angle that grows with the place: *rotary* positions, or *RoPE*. Values are not turned.
-
-
-# %%
-def turn(x, place):
-    pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)))
-    rates = 10_000 ** -(torch.arange(0, x.size(-1), 2).to(x) / x.size(-1))
-    return torch.view_as_real(pairs * torch.exp(1j * place * rates)).flatten(
-        -2
-    )
-
-
-torch.manual_seed(9)
-q, k = torch.randn(2, 64, dtype=torch.float64)
-back = 5
-places = (5, 105, 1005)
-dots = {
-    place: (turn(q, place) @ turn(k, place - back)).item() for place in places
-}
-farther = (turn(q, 105) @ turn(k, 105 - back - 1)).item()
-torch.testing.assert_close(turn(q, 1005).norm(), q.norm())
-dots, farther
-
-# %% [markdown]
-# The norm stays<!--= "stays" if torch.isclose(turn(q, 1005).norm(), q.norm()) else "grows" -->. At every place the dot
-# product with the key five<!--= back --> places back is the same<!--= "same" if max(dots.values()) - min(dots.values())
-# < 1e-9 else "other" -->, up to rounding; with the key before that one it is another<!--= "another" if abs(farther -
-# dots[105]) > 1 else "the same" -->. It depends on the offset alone:
-#
-# $$\operatorname{turn}(q, m) \cdot \operatorname{turn}(k, n) = \operatorname{turn}(q, m - n) \cdot k$$
-# <!-- where: d = 6; q, k = random("d", "d"); m = 7.0; n = 4.0 -->
-#
-# ## A version that looks right
-#
-# Positions are often kept with the axes (places, one, features), for input that has the tokens first and the batch
-# second. Then `x.size(0)` is the number of tokens. But here the batch comes first:
-
-
-# %%
+# %% tags=["check"]
 torch.manual_seed(8)
 kept = 0.5 * torch.randn(20, 1, 50, dtype=torch.float64)  # places 1 features
 
@@ -429,22 +481,18 @@ def right(x):
 
 
 assert wrong(pair).shape == right(pair).shape
-(wrong(pair) - self_attention(pair).context).norm().item()
-
-# %% [markdown]
-# The shapes fit, no error is raised, and outputs have changed. But every word of a sentence got the same vector, which
-# belongs to the number of its *sentence* in the batch. Places are as alike as before, and the test says so:
-
-# %%
-print("wrong:", probes.breaks_equivariance(wrong, pair))
-print("right:", probes.breaks_equivariance(right, pair))
 assert is_equivariant(wrong, pair)
 assert not is_equivariant(right, pair)
+assert probes.breaks_equivariance(wrong, pair) is None
+assert probes.breaks_equivariance(right, pair)
 
 # %% [markdown]
-# A model with positions must *fail*<!--= "fail" if not is_equivariant(right, pair) else "pass" --> the test for
-# equivariance. This one passes<!--= "passes" if is_equivariant(wrong, pair) else "fails" --> it, so it knows no order.
-# Such a model still learns something, from the bag of words, so a falling loss does not give the mistake away.
+# ## Recap
+#
+# - To attention a sentence is a bag of words: shuffled words get the vectors that they had.
+# - A model is told where each word stands, by vectors that are added (learned, or sines), or by turning queries and
+#   keys.
+# - With rotary positions a score depends on the distance alone.
 #
 # ## Exercises
 #
@@ -518,10 +566,9 @@ feedback
 # %% [markdown]
 # ## What to read next
 #
-# - [Who may see whom?](../pytorch/masks.py): the causal mask, and others.
-# - [Is my module right?](../doctor.py) runs this page's probe, and others, on your module.
-# - [The museum of mistakes](../museum/heads.py): heads that are merged wrongly fail this page's test too.
-# - [Notation](../notation.md) for the symbols.
+# - [Why several heads?](heads.py) is the next page.
+# - [Is my module right?](../doctor.py) runs this page's test, and others, on your module.
+# - [The museum of mistakes](../museum/heads.py): heads that are merged wrongly fail this page's test, too.
 #
 # ## References
 #
