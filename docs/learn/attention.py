@@ -376,8 +376,8 @@ plot.grid(
 #
 # So far each word played all roles with one and the same vector. But what a word looks for is seldom what it is: *my*
 # looks for a noun, and is none. So in a trained model each word has three<!--== len(roles) --> vectors, one for each
-# role. They are made from the word's embedding by three<!--== len(roles) --> matrices. Those matrices are what is
-# learned.
+# role. They are made from the word's embedding by three<!--== len(roles) --> matrices. What those matrices learn is the
+# subject of [the next page](queries_keys_values.py)<!--~ link: its title is a question -->.
 
 # %% tags=["remove-cell"]
 roles = {
@@ -551,6 +551,8 @@ assert not check("pull-to-trade", three[2].tolist())
 # %% [markdown]
 # ## What to read next
 #
+# - [What do queries, keys and values learn?](queries_keys_values.py) The next page trains a small model, and looks into
+#   its matrices.
 # - [Why divide by the square root?](../pytorch/scale.py) What the root does, and why not to use cosines.
 # - [The weight bypass](../pytorch/bypass.py): how to see plain attention in PyTorch's own module.
 #

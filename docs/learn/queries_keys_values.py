@@ -1,0 +1,372 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: py:percent
+# ---
+
+# %% [markdown]
+# # What do queries, keys and values learn?
+#
+# **A query learns what to look for, a key learns what to be found by, and a value learns what to hand over<!--==
+# "A query learns what to look for, a key learns what to be found by, and a value learns what to hand over" if
+# found_by_name and hands_over_drink else "A query, a key and a value learn the same" -->.**
+
+# %% tags=["hide-input", "no-snippet"]
+#| caption: Five<!--= len(orders) --> guests have ordered, and five<!--= len(asked) --> questions ask what they get.
+#|   Rows are queries<!--= "Rows are queries" if goal.shape[0] == len(asked) else "Rows are keys" -->, the questions.
+#|   Columns are keys<!--= "Columns are keys" if goal.shape[1] == len(orders) else "Columns are queries" -->, the
+#|   orders. A question has to find the order with its name, and to answer with the drink.
+import torch
+
+from unmasked import plot
+
+orders = {
+    "Kim": "tea",
+    "Ann": "rum",
+    "Zoe": "milk",
+    "Bob": "ale",
+    "Max": "cola",
+}
+asked = sorted(orders)
+goal = torch.tensor([[name == other for other in orders] for name in asked])
+served = [f"{name}: {drink}" for name, drink in orders.items()]
+plot.grid(
+    goal.float(),
+    "the weights that are wanted",
+    queries=[f"{name}?" for name in asked],
+    keys=served,
+)
+
+# %% [markdown]
+# <div class="overview" data-here="queries"></div>
+#
+# On [the page before](attention.py)<!--~ link: it stands before this one -->, each word was compared with the vector
+# that it had anyway. A language model does better: it *learns* what to look for. That is how it finds the name to which
+# *she* refers, or the opening bracket that is still to be closed.
+#
+# This page trains the smallest model that has to learn such a thing, and then looks into it. The training takes less
+# than a second on most computers.
+#
+# ## A waiter's memory
+#
+# The model is a waiter. It hears five<!--= len(orders) --> orders, such as *Kim: tea*, and then a question, such as
+# *Kim?*. It has to answer with the drink. Names and drinks are shuffled each time. So nothing can be learned by heart:
+# the answer stands in the orders, and has to be found there.
+#
+# The world of this model has 18<!--== len(words) --> words: six<!--== len(names) --> questions, six<!--== len(names)
+# --> names and six<!--== len(drinks) --> drinks. Each word is a list of zeros with a single one, which stands at a
+# place of the word's own. An order is the sum of two words:
+
+# %% tags=["imports"]
+import torch
+
+names = ["Ann", "Bob", "Eve", "Kim", "Max", "Zoe"]
+drinks = ["tea", "milk", "cola", "soda", "rum", "ale"]
+words = [f"{name}?" for name in names] + names + drinks
+vectors = torch.eye(len(words))  # a row for each word
+
+order = vectors[words.index("Kim")] + vectors[words.index("tea")]
+order.int()
+
+# %% [markdown]
+# These vectors stay as they are. So whatever the model learns, it learns in its three matrices.
+#
+# ## Three tables
+#
+# The model has three matrices, with the usual names `W_q`, `W_k` and `W_v`. A vector with a single one, times a matrix,
+# is one row of that matrix<!--== "one row of that matrix" if torch.allclose(vectors[3] @ W_q, W_q[3]) else "one column
+# of that matrix" -->. So here each matrix is a table with a row for each word<!--== "a row for each word" if
+# len(W_q) == len(W_k) == len(W_v) == len(words) else "a column for each word" -->: `W_q` has the words' queries,
+# `W_k` their keys and `W_v` their values. In the beginning they hold small random numbers:
+
+
+# %%
+def new_matrices(seed):
+    torch.manual_seed(seed)
+    W_q, W_k = 0.3 * torch.randn(2, len(words), 16)
+    W_v = 0.3 * torch.randn(len(words), len(drinks))
+    return W_q.clone(), W_k.clone(), W_v
+
+
+# %% [markdown]
+# A query and a key have 16<!--= new_matrices(0)[0].size(1) --> numbers here, so that they can be compared. A value has
+# six<!--= new_matrices(0)[2].size(1) --> numbers, one for each drink. They are its bet on the answer. The model itself
+# is attention, as you know it, with one line before it:
+
+
+# %%
+def look(asked, orders, W_q, W_k, W_v):
+    query, key, value = asked @ W_q, orders @ W_k, orders @ W_v
+    scores = query @ key.mT / key.size(-1) ** 0.5
+    weights = scores.softmax(dim=-1)
+    return weights @ value, weights
+
+
+# %% [markdown]
+# ## Before, during and after
+#
+# Training is a loop. Draw some rounds of orders, ask for each of them, and see how far the bets are from the right
+# drinks; then change the matrices a little, in the direction that makes the bets better:
+
+# %% tags=["imports"]
+import torch.nn.functional as F
+
+
+def train(matrices, learned, steps=200):
+    optimizer = torch.optim.Adam(learned, lr=0.02)
+    for _ in range(steps):
+        who, what = draw(rounds=32)
+        answers, _ = look(*as_vectors(who, what), *matrices)
+        loss = F.cross_entropy(answers.flatten(0, 1), what.flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        yield loss.item()
+
+
+# %% tags=["check"]
+def draw(rounds):
+    """Different names and different drinks, five of each for each round."""
+    shuffled = [
+        torch.rand(rounds, 6).argsort(dim=-1)[:, :5] for _ in range(2)
+    ]
+    return shuffled[0], shuffled[1]
+
+
+def as_vectors(who, what):
+    """The questions for all orders, in their order, and the orders."""
+    return vectors[who], vectors[6 + who] + vectors[12 + what]
+
+
+def right(matrices, rounds=1000):
+    """The share of right answers, and the weight on the right order."""
+    torch.manual_seed(100)
+    who, what = draw(rounds)
+    with torch.no_grad():
+        answers, weights = look(*as_vectors(who, what), *matrices)
+    found = weights.diagonal(dim1=1, dim2=2)
+    return (answers.argmax(-1) == what).float().mean().item(), found
+
+
+def trained(seed=0, learns="qkv"):
+    """Matrices after training, those that learn and those that do not."""
+    matrices = new_matrices(seed)
+    learned = [
+        m for m, name in zip(matrices, "qkv", strict=True) if name in learns
+    ]
+    for matrix in learned:
+        matrix.requires_grad_()
+    losses = list(train(matrices, learned)) if learned else []
+    return [matrix.detach() for matrix in matrices], losses
+
+
+who = torch.tensor([[names.index(name) for name in orders]])
+what = torch.tensor([[drinks.index(drink) for drink in orders.values()]])
+rows = torch.tensor([list(orders).index(name) for name in asked])
+
+
+def seen(matrices):
+    """The weights of the five orders above, with the questions sorted."""
+    with torch.no_grad():
+        return look(*as_vectors(who, what), *matrices)[1][0, rows]
+
+
+matrices = new_matrices(0)
+for matrix in matrices:
+    matrix.requires_grad_()
+training_data = {"steps": [0], "loss": [], "weights": [seen(matrices)]}
+training_data |= {"queries": [f"{name}?" for name in asked], "keys": served}
+for step, loss in enumerate(train(matrices, matrices), start=1):
+    training_data["loss"] += [loss] if step == 1 or step % 5 == 0 else []
+    if step % 5 == 0:
+        training_data["steps"].append(step)
+        training_data["weights"].append(seen(matrices))
+matrices = [matrix.detach() for matrix in matrices]
+W_q, W_k, W_v = matrices
+correct, found = right(matrices)
+early, found_early = right(new_matrices(0))
+assert correct > 0.99
+assert early < 0.4
+
+# %% [markdown]
+# Look at the three<!--== len(grids) --> grids. The same questions are asked about the same orders, at three moments of
+# the training.
+
+# %% tags=["hide-input"]
+#| caption: What each question looks at: at the start, 30<!--= training_data["steps"][6] --> steps on, and 200<!--=
+#|   training_data["steps"][-1] --> steps on. Rows are queries, columns are keys<!--= "Rows are queries, columns are
+#|   keys" if torch.allclose(grids["at the end"].sum(1), torch.ones(5)) else "Rows are keys, columns are queries" -->.
+#|   At the end each question takes nearly everything<!--= "nearly everything" if (grids["at the end"][goal] >
+#|   0.9).all() else "nearly nothing" --> from the order with its name.
+moments = {"at the start": 0, "on the way": 6, "at the end": -1}
+grids = {title: training_data["weights"][n] for title, n in moments.items()}
+plot.grid(
+    grids,
+    queries=training_data["queries"],
+    keys=list(orders),
+)
+
+# %% [markdown]
+# At the start the questions look at all orders alike<!--= "the questions look at all orders alike" if (grids["at the
+# start"] - 0.2).abs().max() < 0.15 else "the questions look at one order" -->. At the end the largest weights stand
+# where they were wanted<!--= "the largest weights stand where they were wanted" if grids["at the end"].argmax(1).equal(
+# goal.int().argmax(1)) else "the smallest weights stand where they were wanted" -->, in the filled cells of
+# [Figure 1](#figure-1). And the answers are right: {{= correct :.0%}} of those in 1,000<!--= len(found) --> rounds that
+# were drawn anew. At the start it was {{= early :.0%}}, which is no more than guessing<!--= "no more than guessing" if
+# early < 0.35 else "much more than guessing" -->.
+#
+# ## What the queries and keys became
+#
+# How does *Kim?* find *Kim: tea*? Compare its query with the keys of all words, one after the other. Here are these
+# scores, for the names here and for the drinks below:
+
+# %% tags=["hide-input"]
+#| caption: The score of each question with each name. It is large<!--= "large" if found_by_name else "small" --> where
+#|   the question and the name belong to one guest.
+scores = W_q[:6] @ W_k[6:].mT / W_k.size(1) ** 0.5
+scores = {"names": scores[:, :6], "drinks": scores[:, 6:]}
+others = scores["names"][~torch.eye(6, dtype=torch.bool)]
+found_by_name = bool(scores["names"].diagonal().min() > 2 + others.max())
+plot.grid(scores["names"], "scores with names", queries=words[:6], keys=names)
+
+# %% tags=["hide-input"]
+#| caption: The scores of these questions with the drinks. They are small<!--= "small" if
+#|   scores["drinks"].abs().max() < scores["names"].diagonal().min() / 2 else "large" -->, compared with those of a
+#|   guest's own name.
+plot.grid(
+    scores["drinks"], "scores with drinks", queries=words[:6], keys=drinks
+)
+
+# %% [markdown]
+# There it is. *Kim?* and *Kim* are different words, which had nothing in common: their dot product was
+# zero<!--= "zero" if vectors[words.index("Kim?")] @ vectors[words.index("Kim")] == 0 else "one" -->. Their query and
+# their key have learned to point the same way<!--= "Their query and their key have learned to point the same way" if
+# found_by_name else "Their value and their key have learned to point opposite ways" -->. The drinks
+# stand in the same orders, but a key shows little of them. A key is what an order is *found by*, and nobody asks for a
+# drink here.
+#
+# ## What the values became
+#
+# A value is what an order hands over once it is found. These are the values of all names and drinks:
+
+# %% tags=["hide-input"]
+#| caption: What each word adds to the bet on each drink. A drink bets on itself<!--= "itself" if hands_over_drink else
+#|   "another drink" -->, and against the other drinks. A name bets on nothing<!--= "nothing" if
+#|   by_name.abs().max() < by_drink.diagonal().min() / 2 else "everything" -->.
+by_name, by_drink = W_v[6:12], W_v[12:]
+of_others = by_drink[~torch.eye(6, dtype=torch.bool)]
+hands_over_drink = bool(by_drink.diagonal().min() > 1 + of_others.max())
+hands_over_drink &= bool(by_name.abs().max() < by_drink.diagonal().min())
+plot.grid(W_v[6:], "values", rows=names + drinks, columns=drinks)
+
+# %% [markdown]
+# Keys and values are opposites here. The key of an order tells the name and hides the drink; its value tells the drink
+# and hides the name<!--= "Keys and values are opposites here. The key of an order tells the name and hides the drink;
+# its value tells the drink and hides the name" if found_by_name and hands_over_drink else "Keys and queries are
+# opposites here. The value of an order tells the name and hides the drink; its key tells the drink and hides the
+# name" -->. With one vector for both, as on the page before, the model could not keep them apart.
+#
+# ## What fails without each?
+#
+# Which of the three<!--= len(matrices) --> matrices does the model need? Leave one of them as it was drawn, at random,
+# and train the others. Here is how many answers are then right:
+#
+# {{= without }}
+#
+# - Without training `W_q`, or without training `W_k`, the model still gets nearly all right<!--== "the model still gets
+#   nearly all right" if min(share["q"], share["k"]) > 0.9 else "the model gets nearly all wrong" -->. A query and a key
+#   only have to *meet*<!--== "A query and a key only have to meet" if min(share["q"], share["k"]) > 0.9 > share["qk"]
+#   else "A query and a value have to meet" -->. If one of them stays
+#   where it is, the other comes to it.
+# - With both left alone, nothing can meet<!--== "nothing can meet" if share["qk"] < 0.5 else "everything can meet" -->,
+#   and the model guesses.
+# - Without training `W_v`, the model gets most answers wrong<!--== "the model gets most answers wrong" if share["v"] <
+#   0.5 else "the model gets most answers right" -->. It may find the order, but what is handed over is not what was
+#   asked for.
+
+# %% tags=["check"]
+frozen = {
+    "nothing": "",
+    "W_q": "q",
+    "W_k": "k",
+    "W_v": "v",
+    "W_q and W_k": "qk",
+}
+frozen |= {"all three": "qkv"}
+share = {}
+for left in frozen.values():
+    learns = "".join(each for each in "qkv" if each not in left)
+    share[left] = right(trained(1, learns)[0])[0]
+without = "| Left as it was drawn | Right answers |\n| --- | --- |"
+for name, left in frozen.items():
+    without += f"\n| {name} | {share[left]:.0%} |"
+assert share[""] > 0.9
+
+# %% [markdown]
+# ## In your own words
+#
+# A query is a question. A key is a label: it says what can be found here. A value is the content: what one gets. In a
+# library the query is what you type into the catalog, the keys are the cards, and the values are the books. The cards
+# need not look like the books. They have to look like what readers type.
+#
+# In a real model nobody gives out these roles, and a word is not a list of zeros with a single one. But the three
+# matrices are there, in each layer, and each has the same job as here. Often nobody can say in words what a query of a
+# large model looks for.
+#
+# ## Recap
+#
+# - A query and a key are learned together: what counts is their dot product.
+# - A value is learned apart from the key. So an order can be found by its name, and hand over its drink.
+# - Without trained queries and keys the model looks in the wrong place. Without trained values it brings back the wrong
+#   thing<!--== "Without trained queries and keys the model looks in the wrong place. Without trained values it brings
+#   back the wrong thing" if share["qk"] < 0.5 and share["v"] < 0.5 else "Without trained values it looks right" -->.
+#
+# ## Exercises
+#
+# `check` judges an answer by the name in brackets: [how to do the exercises](../install.md#do-the-exercises).
+#
+# **Keys without training** (`keys-for-queries`). Write `keys_for(W_q)`. It takes a table of random queries, a row for
+# each question, and returns a table of keys of the same shape, so that each question has its largest score with the key
+# in its own row. No training is needed.
+#
+# ??? question "Hint"
+#
+#     You want `W_q @ W_k.mT` to be the identity. `torch.linalg.pinv` finds such a matrix.
+
+
+# %% tags=["solution"]
+from unmasked.exercises import check
+
+
+def keys_for(W_q):
+    return torch.linalg.pinv(W_q).mT
+
+
+check("keys-for-queries", keys_for)
+
+# %% [markdown]
+# **Only the product counts** (`same-product`). Someone multiplies all queries by a square matrix `M`, from the right.
+# Write `other_keys(W_k, M)`, which changes the keys so that all scores stay what they were.
+#
+# ??? question "Hint"
+#
+#     The scores are `W_q @ W_k.mT`. With `M` they are `W_q @ M @ new.mT`. What must `M @ new.mT` be?
+
+
+# %% tags=["solution"]
+def other_keys(W_k, M):
+    return W_k @ torch.linalg.inv(M).mT
+
+
+check("same-product", other_keys)
+
+# %% tags=["remove-cell"]
+assert check("keys-for-queries", keys_for)
+assert check("same-product", other_keys)
+
+# %% [markdown]
+# ## What to read next
+#
+# - [Does attention know word order?](positions.py) The waiter hears all orders at once. What if their order counts?
+# - [The weight bypass](../pytorch/bypass.py): the three matrices of PyTorch's own module, and how to switch them off.
+# - [Attention in ten minutes](attention.py), if a step went too fast.
