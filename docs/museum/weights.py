@@ -175,7 +175,7 @@ assert off["bias-kv-as-shift"] > 0.1
 
 # %% [markdown]
 # **Hides** in the weights, and in every shape but theirs. **Caught by** the number of columns. **Fix:** append, as [the
-# page on cross-attention](../learn/cross.py) does.
+# page on heads](../pytorch/heads.py#a-pair-that-comes-from-no-sequence)<!--~ link: its section on such a pair --> does.
 #
 # ## Weights copied by aliasing them { #aliased-weights }
 #

@@ -475,7 +475,7 @@ assert their_gone[:, 0].isnan().all()
 # from PyTorch on purpose. The last is shown [below, with what hides it](#what-hides-a-mistake), the others in [the
 # museum, on masks](../museum/masks.py#is-causal-is-a-hint).
 #
-# [One option for keys and values](../learn/cross.py) is often misread: `add_bias_kv` adds no bias to the keys, it
+# [One option](heads.py#a-pair-that-comes-from-no-sequence)<!--~ link: a pair that is appended --> is often misread: `add_bias_kv` adds no bias to the keys, it
 # appends a key.
 
 # %% tags=["check"]

@@ -21,6 +21,7 @@
 
 # %%
 import inspect
+import textwrap
 
 import torch
 import torch.nn.functional as F
@@ -30,6 +31,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from unmasked import (
     CausalSelfAttention,
+    MultiheadAttention,
+    attention_scores,
+    layouts,
     masks,
     plot,
     probes,
@@ -532,6 +536,269 @@ for merge in (merge_heads, broken_merge):
 # equal<!--= torch.equal(broken_merge(context[:, :1]), merge_heads(context[:, :1])) and
 # torch.equal(broken_merge(context[:, :, :1]), merge_heads(context[:, :, :1]))  # to the bit: both only move numbers
 # -->. So test with several of both.
+
+# %% [markdown]
+# ## A pair that comes from no sequence
+#
+# Two options of `nn.MultiheadAttention` take a key and a value from no sequence at all. `add_bias_kv=True` appends a
+# learned pair, `add_zero_attn=True` a pair of zeros. Six<!--== len(Y) --> words that ask eleven<!--== len(X) --> then
+# get weights of shape `(6, 12)`<!--== grown[0] -->, with both options `(6, 13)`<!--== grown[2] -->. In spite of its
+# name `add_bias_kv` adds nothing *to* the keys. ([Cross-attention](../learn/cross.py) without options has a page of its
+# own.) To see attention alone, take a module with one head whose matrices are the identity ([the bypass](bypass.py)),
+# and look at what it has to learn:
+
+# %%
+told = "I must go back to my ship and to my crew".lower().split()
+asked = "We process and ship your order".lower().split()
+X, Y = ship_vectors().lookup(told), ship_vectors().lookup(asked)
+weights = scaled_dot_product_attention(Y, X, X, need_weights=True).weights  # queries keys
+context = weights @ X
+
+
+def bare(dim, **options):
+    options |= {"bias": False, "batch_first": True}
+    module = nn.MultiheadAttention(dim, 1, **options)
+    with torch.no_grad():
+        module.in_proj_weight.copy_(torch.eye(dim).repeat(3, 1))
+        module.out_proj.weight.copy_(torch.eye(dim))
+    return module
+
+
+torch.manual_seed(1)
+learned, zeros = bare(50, add_bias_kv=True), bare(50, add_zero_attn=True)
+two, plain = bare(50, add_bias_kv=True, add_zero_attn=True), bare(50)
+modules = learned, zeros, two
+grown = [tuple(module(Y, X, X)[1].shape) for module in modules]
+for module in (*modules, plain):
+    module.requires_grad_(False)
+grown, tuple(learned.bias_k.shape), tuple(learned.bias_v.shape)
+
+# %% [markdown]
+# `bias_k` and `bias_v` are one key and one value: one token, all features. They are appended *after* the projections,
+# and no matrix is applied to them. By hand that is a `cat`. For all queries there is then one key more to choose from:
+
+# %%
+bias_k, bias_v = learned.bias_k[0], learned.bias_v[0]  # 1 features
+all_keys, all_values = torch.cat([X, bias_k]), torch.cat([X, bias_v])
+by_hand = scaled_dot_product_attention(Y, all_keys, all_values, need_weights=True)
+
+torch_output, torch_weights = learned(Y, X, X)
+ours_output, ours_weights = layouts.from_torch(learned)(Y, X, X)
+for each in (torch_output, ours_output):
+    torch.testing.assert_close(each, by_hand.context)
+for each in (torch_weights, ours_weights):
+    torch.testing.assert_close(each, by_hand.weights)
+by_hand.weights.shape, by_hand.weights[:, -1]
+
+# %% [markdown]
+# The three agree: the derivation, PyTorch and the package, in which these lines do it:
+
+# %% tags=["hide-input"]
+source = inspect.getsource(MultiheadAttention._attend)
+source = source[source.index("        learned = ") :]
+source = source[: source.index("        appended = ")]
+for line in textwrap.dedent(source).strip().splitlines():
+    print(textwrap.fill(line.partition("  #")[0], 82, subsequent_indent=" " * 8))
+
+# %% [markdown]
+# No mask hides the appended pair. A mask has a column for each real key, and gets one more that is always visible. So a
+# query that may see no word at all still sees the pair, and its output is `bias_v`, not NaN:
+
+# %%
+blocked = torch.zeros(6, 11, dtype=torch.bool)  # True = may not attend
+blocked[0] = True
+alone, _ = learned(Y, X, X, attn_mask=blocked)
+torch.testing.assert_close(alone[0], bias_v[0])
+torch.testing.assert_close(alone[1:], torch_output[1:])
+
+without, _ = plain(Y, X, X, attn_mask=blocked)
+without[0].isnan().all(), alone[0].isnan().any()
+
+
+# %% [markdown]
+# ## Why it cannot be a shift
+#
+# Suppose that `bias_k` were added to every key. Then each score would grow by the query's product with it,
+#
+# $$\frac{q_i \cdot (k_j + b)}{\sqrt{d}} = s_{ij} + \frac{q_i \cdot b}{\sqrt{d}} \tag{8.2}$$
+# <!-- where: q, k, b = random("n d", "m d", "d"); s = attention_scores(q, k) -->
+#
+# and what is added has no $j$ in it: it is the same along the row. A softmax depends on differences alone, so no weight
+# changes. And a vector added to all values is added to their average, whatever the weights are:
+#
+# $$\sum_{j=1}^{m} a_{ij} \, (v_j + b) = o_i + b \tag{8.3}$$
+# <!-- where: q, k, v, b = random("n d", "m d", "m d_v", "d_v");
+# o, a = scaled_dot_product_attention(q, k, v, need_weights=True) -->
+#
+# That is the output of a layer with another bias at its end. (The same holds for the key's part of `in_proj_bias`: it
+# moves no output, and is not missed, as [an exercise](from_scratch.py#exercises) shows.) Appended, the pair
+# competes
+# with the others. Take twice<!--== "twice" if factor == 2 else "once" --> the vector of *order* for both, and compare:
+
+# %%
+factor = 2
+pair = factor * Y[5:]  # 1 features
+by_shift = X + pair, X + pair
+by_append = torch.cat([X, pair]), torch.cat([X, pair])
+shifted = scaled_dot_product_attention(Y, *by_shift, need_weights=True)
+appended = scaled_dot_product_attention(Y, *by_append, need_weights=True)
+
+shift_gap = (shifted.weights - weights).abs().max().item()
+share = appended.weights[5, -1].item()
+torch.testing.assert_close(shifted.context, context + pair, atol=1e-4, rtol=0)
+f"added: weights move by {shift_gap:.6f}; appended: order gives it {share:.2f}"
+
+
+# %% tags=["hide-input"]
+def by_pytorch(q, k, v, b_k, b_v):
+    module = bare(q.size(-1), add_bias_kv=True, dtype=q.dtype)
+    module.requires_grad_(False)
+    module.bias_k.copy_(b_k)
+    module.bias_v.copy_(b_v)
+    return module(q, k, v)
+
+
+# %% [markdown]
+# Added to all keys, the vector moves no weight, but for rounding<!--= "rounding" if shift_gap < 1e-6 else "a mistake"
+# -->. Appended, it takes 88%<!--=
+# share --> of *order*'s weight from the words. In full, with $b_K$ and $b_V$ for the pair, what `add_bias_kv` computes
+# for each query is
+#
+# $$o_i = \frac{e^{t_i} \, b_V + \sum_{j=1}^{m} e^{s_{ij}} \, v_j}{e^{t_i} + \sum_{l=1}^{m} e^{s_{il}}},
+# \qquad t_i = \frac{q_i \cdot b_K}{\sqrt{d}} \tag{8.4}$$
+# <!-- where: q, k, v, b_K, b_V = random("n d", "m d", "m d", "d", "d"); s = attention_scores(q, k);
+# t = attention_scores(q, b_K[None])[:, 0]; o = by_pytorch(q, k, v, b_K, b_V)[0] -->
+#
+# ## What a place to go is good for
+#
+# *order* found nothing like itself in the other sentence, and had to take something. A pair that is learned can be the
+# place to go instead. Let it learn just that: `bias_v` is zero, so who goes there takes nothing, and `bias_k` is
+# trained to draw the words that the other sentence does not have, and no others.
+
+# %%
+absent = torch.tensor([word not in told for word in asked])
+learned.bias_v.zero_()
+learned.bias_k.zero_().requires_grad_()
+optimizer = torch.optim.Adam([learned.bias_k], lr=0.1)
+for _ in range(100):
+    share = learned(Y, X, X)[1][:, -1]  # queries: what the pair gets
+    loss = F.binary_cross_entropy(share.clamp(1e-6, 1 - 1e-6), absent.float())
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+trained_output, trained = (each.detach() for each in learned(Y, X, X))
+
+# %% tags=["hide-input"]
+#| alt: A heat map, a row for each of the six<!--= len(asked) --> words that ask and a column for each of the
+#|   eleven<!--= len(told) --> words that are asked, with one column more at the right. The rows of ship and and stay
+#|   within the words, those of the other four<!--= int(absent.sum()) --> are dark but for the last column.
+plot.heatmap(trained, queries=asked, keys=[*told, "learned pair"])
+
+# %% [markdown]
+# After a hundred steps *we*, *process*, *your* and *order* leave at least 0.98<!--= trained[absent, -1].min() --> to
+# the pair, and take next to nothing: the norm of *order*'s output falls from 4.62<!--= context[5].norm() --> to
+# 0.11<!--= trained_output[5].norm() -->. *ship* leaves 0.01<!--= trained[3, -1] -->, and keeps 55%<!--= trained[3, 6]
+# --> for the other *ship*. In a model nobody sets such a goal, but training finds the use: without a pair, models let
+# the first token of a text be the place to go, which is called an *attention sink*.
+#
+# ## A pair of zeros
+#
+# `add_zero_attn` appends zeros, nothing that could be learned. A key of zeros has the score zero with every query, and
+# the exponential of zero is one. So the weights of the words are a softmax with a one added to the denominator:
+#
+# $$a_{ij} = \frac{e^{s_{ij}}}{1 + \sum_{l=1}^{m} e^{s_{il}}} \tag{8.5}$$
+# <!-- where: q, k = random("n d", "m d"); s = attention_scores(q, k);
+# zeros = bare(d, add_zero_attn=True, dtype=torch.float64);
+# a = zeros(q, k, k)[1][:, :-1] -->
+#
+# Since the value is zero as well, what the pair gets is lost to the output. How much it gets depends on the scores: a
+# query that matches nothing gets almost nothing. Here *order* is multiplied by larger and larger negative numbers, so
+# that its scores fall:
+
+# %%
+factors = [1.0, 0.0, -1.0, -4.0]
+rows = []
+for number in factors:
+    query = number * Y[5:]
+    taken = zeros(query, X, X)[1][0, :-1].sum()
+    norms = [module(query, X, X)[0].norm() for module in (zeros, plain)]
+    rows.append([taken, *norms])
+columns = ["taken from words", "norm of output", "without the pair"]
+names = [f"{number:g} times order" for number in factors]
+table(torch.tensor(rows), names, columns)
+
+# %% [markdown]
+# With its own scores *order* takes 0.99<!--= rows[0][0] --> from the words. A query of zeros finds twelve keys alike
+# and takes 0.92<!--= 11 / 12 if abs(rows[1][0] - 11 / 12) < 1e-6 else None -->, eleven<!--= len(told) --> twelfths,
+# from them. With the scores of the last row it takes 0.00<!--= rows[3][0] -->, and its output all but vanishes. Without
+# the pair it takes a full average however badly the words fit<!--= min(row[2] for row in rows) > 4 -->. With both
+# options the learned pair comes first, then the zeros:
+
+# %%
+all_keys = torch.cat([X, two.bias_k[0], torch.zeros(1, 50)])
+expected = attention_scores(Y, all_keys).softmax(dim=-1)
+torch.testing.assert_close(two(Y, X, X)[1], expected)
+
+# %% [markdown]
+# ## A shift that looks right
+#
+# Here is the misreading as code, a layer that adds `bias_k` to the keys and `bias_v` to the values. It loads the
+# parameters of PyTorch's module without complaint, and its output has the right shape:
+
+
+# %%
+def broken(q, k, v, bias_k, bias_v):
+    return scaled_dot_product_attention(q, k + bias_k, v + bias_v).context
+
+
+def right(q, k, v, bias_k, bias_v):
+    k, v = torch.cat([k, bias_k]), torch.cat([v, bias_v])
+    return scaled_dot_product_attention(q, k, v).context
+
+
+torch.manual_seed(3)
+q, k, v, bias_k, bias_v = (torch.randn(n, 6) for n in (3, 5, 5, 1, 1))
+reference, _ = by_pytorch(q, k, v, bias_k, bias_v)
+wrong_by = (broken(q, k, v, bias_k, bias_v) - reference).abs().max().item()
+right_by = (right(q, k, v, bias_k, bias_v) - reference).abs().max().item()
+assert right_by < 1e-6
+wrong_by
+
+
+# %% [markdown]
+# It is off by 1.93<!--= wrong_by -->. On a fresh module the mistake is smaller, for both vectors start near zero. The
+# check that tells them apart needs no reference: move `bias_k` alone. A layer that uses it must give another output.
+# `wander` then trains `bias_k`, and says how far it gets.
+
+
+# %%
+def uses_bias_k(layer):
+    before = layer(q, k, v, bias_k, bias_v)
+    after = layer(q, k, v, bias_k + 1, bias_v)
+    return (after - before).abs().max().item() > 1e-3
+
+
+def wander(layer, optimizer, lr):
+    learned = bias_k.clone().requires_grad_()
+    steps = optimizer([learned], lr=lr)
+    for _ in range(100):
+        steps.zero_grad()
+        layer(q, k, v, learned, bias_v).square().sum().backward()
+        steps.step()
+    return (learned - bias_k).abs().max().item()
+
+
+# Adam enlarges rounding: were every rounding error exactly zero, which we know of no machine, Adam would move nothing
+by_sgd, by_adam = wander(broken, torch.optim.SGD, 0.1), wander(broken, torch.optim.Adam, 0.001)
+uses_bias_k(right), uses_bias_k(broken)
+
+# %% [markdown]
+# The right one does<!--= "does" if uses_bias_k(right) else "does not" -->, the broken one does
+# not<!--= "too" if uses_bias_k(broken) else "not" -->. The gradient of `bias_k` is then zero but for
+# rounding, and training has nothing to teach it. Plain gradient descent leaves it where it is<!--= "is" if
+# by_sgd < 1e-3 else "was" -->. Adam divides a gradient by its own size, and so makes steps of what is only rounding: it
+# moves the vector more than ten times as far<!--= "far" if by_adam > 10 * by_sgd else "little" -->. A parameter that
+# moves is not yet one that learns.
 #
 # ## Exercises
 #
@@ -595,6 +862,50 @@ assert feedback
 feedback
 
 # %% [markdown]
+# **Append the pair** (`appended-pair`). Write `append(q, k, v, bias_k, bias_v)`, which returns context and weights as
+# `add_bias_kv` has them. `bias_k` and `bias_v` have one row; the others may have batch axes before their last two.
+#
+# ??? question "Hint"
+#
+#     `torch.cat` wants the same leading axes of both: `expand` the row to them.
+
+
+# %% tags=["solution"]
+def append(q, k, v, bias_k, bias_v):
+    one = (*k.shape[:-2], 1, k.size(-1))
+    k = torch.cat([k, bias_k.expand(one)], dim=-2)
+    v = torch.cat([v, bias_v.expand(one)], dim=-2)
+    weights = (q @ k.mT / q.size(-1) ** 0.5).softmax(dim=-1)
+    return weights @ v, weights
+
+
+feedback = check("appended-pair", append)
+assert feedback
+feedback
+
+# %% [markdown]
+# **A one in the denominator** (`softmax-one`). Write `softmax_one(scores)`, the weights of equation (8.5) for scores of
+# any shape. It must give finite weights for scores of a thousand, and of minus a thousand.
+#
+# ??? question "Hint"
+#
+#     Either append a score of zero, take the softmax, and drop the last column. Or subtract the largest score (zero, if
+#     all are negative) from every score before the exponentials; the one then becomes `exp(-largest)`.
+
+
+# %% tags=["solution"]
+def softmax_one(scores):
+    largest = scores.amax(dim=-1, keepdim=True).clamp(min=0.0)
+    exponentials = (scores - largest).exp()
+    total = exponentials.sum(dim=-1, keepdim=True)
+    return exponentials / ((-largest).exp() + total)
+
+
+feedback = check("softmax-one", softmax_one)
+assert feedback
+feedback
+
+# %% [markdown]
 # ## What to read next
 #
 # - [Is my multi-head attention right?](from_scratch.py) puts these pieces together and compares them with PyTorch's.
@@ -603,9 +914,11 @@ feedback
 #
 # ## References
 #
-# <!--~ 2017, 3.2.2, 2023, 2.2, 2024, 3: references -->
+# <!--~ 2017, 3.2.2, 2023, 2.2, 2024, 3, 3.3: references -->
 # - Vaswani et al. (2017), *Attention Is All You Need*: section 3.2.2, multi-head attention: why several heads, and that
 #   their cost together is that of one with all features.
 # - Ainslie et al. (2023), *GQA: Training Generalized Multi-Query Transformer Models from Multi-Head Checkpoints*:
 #   section 2.2, groups of query heads that share a head of keys and values.
 # - Grattafiori et al. (2024), *The Llama 3 Herd of Models*: table 3, the sizes of its models.
+# - Xiao et al. (2024), *Efficient Streaming Language Models with Attention Sinks*: section 3.3, for a learned place to
+#   go and for a softmax with a one in its denominator, (8.5), which Miller (2023), *Attention Is Off By One*, proposes.

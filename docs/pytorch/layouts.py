@@ -369,7 +369,7 @@ assert check("conv1d-to-packed", load)
 # %% [markdown]
 # ## What to read next
 #
-# - [Where do keys and values come from?](../learn/cross.py): one sequence that asks another.
+# - [Cross-attention](../learn/cross.py): one sequence that asks another.
 # - [The museum of mistakes](../museum/weights.py): aliased, untransposed and interleaved weights, run beside the right
 # ones.
 #
