@@ -132,7 +132,7 @@ output.shape, average.shape
 # %% [markdown]
 # | Input | Decides |
 # | --- | --- |
-# | query | how many rows<!--== "how many rows" if of_query else "how many columns" --> the weights and the output have |
+# | query | how many rows<!--== "how many rows" if of_query else "how many columns" --> weights and output have |
 # | key | how many columns<!--== "how many columns" if of_key else "how many rows" --> the weights have |
 # | value | what is averaged<!--== "what is averaged" if by_value == [1] * 5 else "nothing" --> |
 #
