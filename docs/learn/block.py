@@ -1,0 +1,598 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: py:percent
+# ---
+
+# %% [markdown]
+# # A whole transformer block
+#
+# **A block does two<!--== "two" if len(moves) == 2 else "three" --> things in turn. Attention moves information between
+# words<!--== "moves information between words" if moves["attention"].all() else "works on each word alone" -->. Then a
+# small network, the MLP, works on each word alone<!--== "works on each word alone" if
+# moves["MLP"].equal(torch.eye(len(words)).bool()) else "moves information between words" -->. What each of them finds
+# is added to what was there before<!--== "What each of them finds is added to what was there before" if kept_apart <
+# 1e-5 else "What each of them finds replaces what was there before" -->.**
+
+# %% tags=["hide-input", "imports"]
+#| alt: A drawing, to be read from the bottom up: four<!--= len(words) --> words, then attention, a plus sign, the MLP,
+#|   a plus sign. In attention, lines lead from every<!--= "every" if moves["attention"].all() else "no" --> word to
+#|   every<!--= "every" if moves["attention"].all() else "no" --> word. In the MLP, each word has a line of its own<!--=
+#|   "a line of its own" if moves["MLP"].sum() == len(words) else "many lines" -->. Beside each part, a curved line
+#|   leads around it.
+#| caption: A block, from the bottom up. In attention each word takes something from every<!--= "every" if
+#|   moves["attention"].all() else "no" --> word. In the MLP each word stays by itself<!--= "stays by itself" if
+#|   moves["MLP"].sum() == len(words) else "meets the others" -->. The curved lines are the *residual connections*: they
+#|   carry each word around a part, and what the part found is added. The lines were drawn by changing one word and
+#|   looking at which outputs change.
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from unmasked import plot
+
+words = ["the", "dog", "bit", "it"]
+WIDTH = 24
+torch.manual_seed(0)
+attention = nn.MultiheadAttention(WIDTH, 2, batch_first=True)
+attention.requires_grad_(False)
+mlp = nn.Sequential(
+    nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH)
+).requires_grad_(False)
+x = torch.randn(1, len(words), WIDTH)  # one sentence
+
+
+def moved(part):
+    """Which words' outputs change (rows) when one word changes (columns)."""
+    columns = []
+    for place in range(len(words)):
+        changed = x.clone()
+        changed[:, place] += 1
+        columns.append((part(changed) - part(x)).abs().amax(-1)[0] > 1e-4)
+    return torch.stack(columns, dim=1)
+
+
+moves = {
+    "attention": moved(lambda x: attention(x, x, x)[0]),
+    "MLP": moved(mlp),
+}
+AMBER, TEAL = "#c8702a", "#2f8f8c"
+with plot.figure(3.9, 4.2) as drawn:
+    axes = drawn.subplots()
+    axes.set(xlim=(-1.5, 4.2), ylim=(-0.9, 8.6))
+    axes.set_axis_off()
+    colours = dict(zip(moves, (TEAL, AMBER), strict=True))
+    for (name, table), bottom in zip(moves.items(), (0, 4), strict=True):
+        for to, origin in table.nonzero().tolist():
+            axes.plot(
+                [origin, to], [bottom, bottom + 2.4], color=colours[name]
+            )
+        axes.text(-0.4, bottom + 1.1, name, ha="right", va="center")
+        for place in range(len(words)):
+            axes.plot(place, bottom + 3.2, "+", color="gray", markersize=9)
+            axes.plot(
+                [place, place], [bottom + 2.4, bottom + 3.0], color="gray"
+            )
+            around = torch.linspace(0, 1, 30)
+            bend = place + 0.35 * (4 * around * (1 - around)) ** 0.5
+            axes.plot(
+                bend, bottom + 3.2 * around, color="gray", linewidth=0.8
+            )
+            axes.plot(
+                [place, place], [bottom + 3.4, bottom + 4.0], color="gray"
+            )
+    for place, word in enumerate(words):
+        axes.text(place, -0.5, word, ha="center", va="center")
+        axes.text(place, 8.3, f"{word}′", ha="center", va="center")
+drawn
+
+# %% [markdown]
+# Every large language model is a stack of such blocks. Llama 3<!--~ its name -->, in its size of 8 billion<!--~
+# Grattafiori et al. (2024), table 3 --> numbers, has 32<!--~ the same table --> of them, one on top of the other. So
+# whoever knows one block knows the whole stack.
+#
+# <div class="overview" data-here="block"></div>
+#
+# ## The block in three lines
+#
+# Here is all of it. Two *norms* stand in front of the two parts<!--== "Two norms stand in front of the two parts" if
+# len(norms) == 2 == len(moves) else "One norm stands in front of one part" -->; you will see below what they are for.
+
+
+# %%
+def block(x, norm_1, attention, norm_2, mlp):
+    seen = norm_1(x)
+    x = x + attention(seen, seen, seen)[0]
+    return x + mlp(norm_2(x))
+
+
+# %% [markdown]
+# What comes out has the shape of what went in<!--== "What comes out has the shape of what went in" if whole.shape ==
+# (1, len(words), WIDTH) else "What comes out has another shape" -->, a vector for each word. This is why blocks can be
+# stacked.
+
+# %% tags=["remove-cell"]
+norms = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+with torch.no_grad():
+    whole = block(x, norms[0], attention, norms[1], mlp)
+    between = x + attention(*[norms[0](x)] * 3)[0]
+    kept_apart = (whole - mlp(norms[1](between)) - between).abs().max().item()
+
+# %% [markdown]
+# ## Attention moves, the MLP works
+#
+# [Attention](attention.py) is the only<!--== "only" if moves["attention"].all() and moves["MLP"].sum() == len(words)
+# else "other" --> place in the block where one word can learn something from another. It fetches. To *do* something
+# with what it fetched is the job of the MLP (a *multi-layer perceptron*, an old name for a simple network):
+
+# %%
+torch.manual_seed(0)
+mlp = nn.Sequential(
+    nn.Linear(WIDTH, 4 * WIDTH),  # makes each word four times as wide
+    nn.GELU(),  # keeps large numbers, turns negative ones to about zero
+    nn.Linear(4 * WIDTH, WIDTH),  # and back
+)
+
+# %% [markdown]
+# Without the GELU in the middle, both linear layers could be multiplied out into a single one, and the MLP would be no
+# more than a matrix. With it, the MLP can follow rules such as "if this, then that".
+#
+# A small riddle shows the difference. There are five<!--== BOXES --> boxes with a letter on the lid and a number
+# inside, and a question. The question "B?" asks for the number in box B. The question "9 − B?"<!--~ 9: the largest
+# number --> asks for nine<!--== NUMBERS - 1 --> minus that number. Attention can fetch the number. But what to do with
+# it depends on the question. Here are two models after training, with one block each:
+
+# %% tags=["hide-input"]
+#| caption: How many new riddles are answered correctly, by a model of one block with its MLP and by a model without.
+#|   Without the MLP<!--= "Without the MLP" if with_mlp > 0.95 > 0.85 > without_mlp else "With the MLP" --> the model
+#|   answers many riddles wrong.
+LETTERS, NUMBERS, BOXES = 8, 10, 5
+
+
+class Model(nn.Module):
+    """Boxes and a question go through a stack of blocks; the number is read from the last word, the question."""
+
+    def __init__(self, depth, without, size):
+        super().__init__()
+        self.letter, self.number, self.asked, self.kind = (
+            nn.Embedding(n, WIDTH) for n in (LETTERS, NUMBERS, LETTERS, 2)
+        )
+        no_norm = without == "norms"
+        norm = nn.Identity if no_norm else lambda: nn.LayerNorm(WIDTH)
+        self.blocks = nn.ModuleList(
+            nn.ModuleList(
+                [
+                    norm(),
+                    nn.MultiheadAttention(WIDTH, 1, batch_first=True),
+                    norm(),
+                    nn.Sequential(
+                        nn.Linear(WIDTH, 4 * WIDTH),
+                        nn.GELU(),
+                        nn.Linear(4 * WIDTH, WIDTH),
+                    ),
+                ]
+            )
+            for _ in range(depth)
+        )
+        self.norm, self.read = norm(), nn.Linear(WIDTH, NUMBERS)
+        self.without, self.size = without, size
+
+    def embed(self, letters, numbers, asked, kind):
+        boxes = self.letter(letters) + self.number(numbers)
+        question = self.asked(asked) + self.kind(kind)
+        return torch.cat([boxes, question[:, None]], dim=1) * self.size
+
+    def one(self, x, parts):
+        norm_1, attention, norm_2, mlp = parts
+        if self.without == "MLP":
+            return x + attention(*[norm_1(x)] * 3)[0]
+        if self.without == "residual":
+            return mlp(norm_2(attention(*[norm_1(x)] * 3)[0]))
+        return block(x, norm_1, attention, norm_2, mlp)
+
+    def forward(self, *given):
+        x = self.embed(*given)
+        for parts in self.blocks:
+            x = self.one(x, parts)
+        return self.read(self.norm(x[:, -1]))
+
+
+def draw(count, kinds):
+    """Boxes with different letters and a question: what goes in, and the right number."""
+    letters = torch.rand(count, LETTERS).argsort(dim=-1)[:, :BOXES]
+    numbers = torch.randint(NUMBERS, letters.shape)
+    place = torch.randint(BOXES, (count, 1))
+    kind = torch.randint(kinds, (count,))
+    number = numbers.gather(1, place)[:, 0]
+    right = torch.where(kind == 1, NUMBERS - 1 - number, number)
+    return (letters, numbers, letters.gather(1, place)[:, 0], kind), right
+
+
+def train(depth, without="", *, kinds=1, size=1.0, steps=120, batch=32):
+    """A trained model, and its share of right answers to new riddles."""
+    torch.manual_seed(0)
+    model = Model(depth, without, size)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.005)
+    for _ in range(steps):
+        given, right = draw(batch, kinds)
+        loss = F.cross_entropy(model(*given), right)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    torch.manual_seed(1)
+    given, right = draw(1000, kinds)
+    with torch.no_grad():
+        hits = model(*given).argmax(dim=-1) == right
+    return hits.double().mean().item()
+
+
+both = {"kinds": 2, "steps": 200, "batch": 128}
+with_mlp, without_mlp = train(1, **both), train(1, "MLP", **both)
+plot.grid(
+    torch.tensor([[with_mlp], [without_mlp]]),
+    "right",
+    rows=["with the MLP", "without it"],
+    columns=["answers"],
+)
+
+# %% [markdown]
+# With the MLP over 95%<!--= with_mlp > 0.95 --> of the answers are right, without it under 85%<!--= without_mlp < 0.85
+# -->. If only "B?" were asked, attention alone could do it.
+#
+# ## Residual connections: add, do not replace
+#
+# The block does not replace a word by what attention found. It adds what was found to the word: `x + attention(...)`.
+# Why? Stack six<!--== DEPTH --> blocks, fresh from their random start, and watch how alike the words become:
+
+# %% tags=["hide-input"]
+#| alt: Two<!--= len(alike) --> curves over the blocks. With residual connections the curve stays low<!--= "stays low"
+#|   if alike["added"][-1] < 0.7 else "rises" -->. Without them it rises<!--= "rises" if alike["replaced"][-1] > 0.95
+#|   else "stays low" --> to one.
+#| caption: How alike the words of a riddle are, block by block, in untrained models. One stands for words that cannot
+#|   be told apart. If each part replaces the words, it takes a few blocks to get there<!--= "If each part replaces the
+#|   words, it takes a few blocks to get there" if alike["replaced"][3] > 0.95 > alike["replaced"][0] else "If each part
+#|   adds to the words, it takes a few blocks to get there" -->. If it adds to them, they stay different<!--= "If it
+#|   adds to them, they stay different" if alike["added"][-1] < 0.7 else "If it adds to them, they become the same" -->.
+DEPTH = 6
+
+
+def likeness(without):
+    """The mean cosine between two different words, before the first block and after each."""
+    torch.manual_seed(0)
+    model = Model(DEPTH, without, 1.0)
+    x, found = model.embed(*draw(200, 1)[0]), []
+    for parts in [None, *model.blocks]:
+        x = model.one(x, parts) if parts else x
+        cosines = F.cosine_similarity(x[:, :, None], x[:, None], dim=-1)
+        others = ~torch.eye(x.size(1), dtype=torch.bool)
+        found.append(cosines[:, others].mean().item())
+    return found
+
+
+alike = {"added": likeness(""), "replaced": likeness("residual")}
+with plot.figure(3.9, 2.5) as curves:
+    axes = curves.subplots()
+    for name, line in zip(alike, ("-", "--"), strict=True):
+        axes.plot(alike[name], line, marker="o", label=name)
+    axes.set(
+        xlabel="blocks", ylabel="likeness of the words", ylim=(-0.1, 1.1)
+    )
+    axes.legend()
+curves
+
+# %% [markdown]
+# Attention gives each word an average, and averages of the same words are alike. After a few blocks without residual
+# connections all words have become the same<!--= "After a few blocks without residual connections all words have become
+# the same" if alike["replaced"][3] > 0.95 else "After a few blocks without residual connections all words are still
+# different" -->, and no later block can tell one from the other. With them each word keeps its own numbers, and the
+# blocks write beside them. The sum that runs through the whole stack is called the *residual stream*.
+#
+# ## Norms keep the sizes in range
+#
+# Everything is added, so the numbers of a word can grow. Large numbers make large scores, and the softmax of large
+# scores gives everything to one word<!--== "the softmax of large scores gives everything to one word" if largest[1, 0]
+# > 0.8 else "the softmax of large scores gives nothing to one word" -->. A norm stands in front of each part and brings
+# each word to the same size<!--== "brings each word to the same size" if torch.allclose(nn.LayerNorm(4)(word),
+# nn.LayerNorm(4)(word / 100), atol=1e-4) else "leaves each word its size" -->: it subtracts the mean of the word's
+# numbers and divides by their spread. Here is a word with numbers that are much too large:
+
+# %%
+word = 100 * torch.tensor([1.0, 2.0, 3.0, 6.0])
+centered = word - word.mean()
+centered / centered.square().mean().sqrt()
+
+# %% tags=["check"]
+spread = centered.square().mean().sqrt()
+torch.testing.assert_close(nn.LayerNorm(4)(word), centered / spread)
+torch.testing.assert_close(nn.LayerNorm(4)(word / 100), centered / spread)
+
+# %% [markdown]
+# That is what `nn.LayerNorm` does. (It can also learn a factor and a shift for each number.) Now multiply all words of
+# a riddle by a factor, and look at the largest weight in each row of attention:
+
+# %% tags=["hide-input"]
+#| caption: How much of the attention the favorite word gets, on average, in an untrained model whose words are
+#|   multiplied by a factor. Without a norm the factor decides. At 10<!--= sizes[1] --> already, one word gets nearly
+#|   everything<!--= "nearly everything" if largest[1, 0] > 0.8 else "nearly nothing" -->. With a norm the factor makes
+#|   no difference<!--= "no difference" if largest[:, 1].max() - largest[:, 1].min() < 0.01 else "a large difference"
+#|   -->.
+sizes = [1, 10, 100]
+torch.manual_seed(0)
+model = Model(1, "", 1.0).requires_grad_(False)
+norm_1, attend, *_ = model.blocks[0]
+riddles = model.embed(*draw(200, 1)[0])
+largest = torch.stack(
+    [
+        torch.stack(
+            [
+                attend(*[seen] * 3)[1].amax(dim=-1).mean()
+                for seen in (size * riddles, norm_1(size * riddles))
+            ]
+        )
+        for size in sizes
+    ]
+)
+plot.grid(
+    largest,
+    "largest weight",
+    rows=[f"times {size}" for size in sizes],
+    columns=["no norm", "norm"],
+)
+
+# %% [markdown]
+# A row that gives everything to one word has made up its mind before it has learned anything, and [its gradients are
+# close to zero](../pytorch/scale.py)<!--~ link: the page shows them -->.
+#
+# ## Take a part away
+#
+# Now train the stack of six<!--== DEPTH --> blocks on riddles that ask for a number. Then train it again without
+# residual connections, and again without norms. The words start out ten times<!--== LARGE --> as large as usual: a
+# stack this small, from the usual size, would learn without norms, too.
+
+# %% tags=["hide-input"]
+#| caption: How many new riddles are answered correctly by models that took {{ steps }} steps. By guessing it would be
+#|   one in ten<!--= NUMBERS -->. Only the whole<!--= "whole" if stack["whole"] > 0.9 > 0.5 > max(stack["no residual"],
+#|   stack["no norms"]) else "broken" --> stack has learned what was asked for.
+LARGE, steps = 10.0, 120
+stack = {
+    "whole": train(DEPTH, size=LARGE, steps=steps),
+    "no residual": train(DEPTH, "residual", size=LARGE, steps=steps),
+    "no norms": train(DEPTH, "norms", size=LARGE, steps=steps),
+}
+plot.grid(
+    torch.tensor(list(stack.values()))[:, None],
+    "right",
+    rows=list(stack),
+    columns=["answers"],
+)
+
+# %% [markdown]
+# The whole stack gets over 90%<!--= stack["whole"] > 0.9 --> of the riddles right. Without residual connections it gets
+# under 30%<!--= stack["no residual"] < 0.3 -->, and without norms under 45%<!--= stack["no norms"] < 0.45 -->.
+#
+# ## Where are the parameters, and where is the time?
+#
+# Most parameters of a block lie in its MLP<!--== "Most parameters of a block lie in its MLP" if shares["MLP"] > 0.5
+# else "Most parameters of a block lie in its attention" -->. Attention has four<!--== attention_matrices --> matrices
+# of `width` times `width`. The MLP has two<!--== mlp_matrices --> matrices, each four times<!--==
+# counted["MLP"][0].weight.numel() / wide**2 --> as large as one of these. So it has twice<!--== round(shares["MLP"] /
+# shares["attention"], 1) --> the parameters of attention.
+
+# %% tags=["hide-input"]
+#| caption: The parameters of a block of width {{ wide }}, which is that of the small GPT-2<!--~ its name -->.
+wide = 768
+layer = nn.TransformerEncoderLayer(
+    wide, 12, 4 * wide, batch_first=True, device="meta"
+)
+counted = {
+    "attention": layer.self_attn,
+    "MLP": nn.ModuleList([layer.linear1, layer.linear2]),
+    "norms": nn.ModuleList([layer.norm1, layer.norm2]),
+}
+counts = {
+    name: sum(each.numel() for each in part.parameters())
+    for name, part in counted.items()
+}
+shares = {
+    name: count / sum(counts.values()) for name, count in counts.items()
+}
+attention_matrices = (
+    layer.self_attn.in_proj_weight.numel()
+    + layer.self_attn.out_proj.weight.numel()
+) // wide**2
+mlp_matrices = len(counted["MLP"])
+plot.table(
+    ["Part", "Parameters", "Share"],
+    [[name, f"{n:,}", f"{shares[name]:.1%}"] for name, n in counts.items()],
+)
+
+# %% [markdown]
+# The time is another matter. A matrix costs each word the same, however long the text is<!--== "A matrix costs each
+# word the same, however long the text is" if mlp_cost[0] == mlp_cost[-1] else "A matrix costs each word more, if the
+# text is longer" -->. But in attention each word looks at all words of the text, so its cost grows with the
+# length<!--== "But in attention each word looks at all words of the text, so its cost grows with the length" if
+# moves["attention"].all() and attention_cost[-1] > attention_cost[0] else "But in attention its cost shrinks with the
+# length" -->:
+
+# %% tags=["hide-input"]
+#| alt: Two<!--= len(costs.axes[0].lines) - 1 --> curves over the number of words. That of the MLP is level<!--= "level"
+#|   if mlp_cost[0] == mlp_cost[-1] else "rising" -->. That of attention rises<!--= "rises" if attention_cost[-1] >
+#|   attention_cost[0] else "falls" --> in a straight line, and crosses it at {{ crossing :,}} words.
+#| caption: Multiplications for each word in a block of width {{ wide }}. In short texts the MLP costs more<!--= "more"
+#|   if mlp_cost[0] > attention_cost[0] else "less" -->, in long texts<!--= "long texts" if attention_cost[-1] >
+#|   mlp_cost[-1] else "short texts" --> attention does. They cost the same at<!--= "They cost the same at" if
+#|   attention_cost[lengths.index(crossing)] == mlp_cost[0] else "They do not cost the same at" --> {{ crossing :,}}
+#|   words, twice<!--= crossing / wide --> the width.
+lengths = list(range(0, 4097, 256))
+attention_cost = [4 * wide**2 + 2 * length * wide for length in lengths]
+mlp_cost = [2 * 4 * wide**2 for _ in lengths]
+crossing = next(
+    length
+    for length, ours, theirs in zip(
+        lengths, attention_cost, mlp_cost, strict=True
+    )
+    if ours >= theirs
+)
+with plot.figure(3.9, 2.6) as costs:
+    axes = costs.subplots()
+    axes.plot(lengths, [cost / 1e6 for cost in attention_cost])
+    axes.plot(lengths, [cost / 1e6 for cost in mlp_cost])
+    axes.text(3900, 8.9, "attention", ha="right", va="bottom", rotation=31)
+    axes.text(100, mlp_cost[0] / 1e6 + 0.15, "MLP", va="bottom")
+    axes.axvline(crossing, color="gray", linestyle=":")
+    axes.set(xlabel="words in the text", ylabel="millions for each word")
+    axes.set(ylim=(0, None))
+costs
+
+# %% tags=["check"]
+for length in (1024, 2048):
+    x = torch.empty(1, length, wide, device="meta")
+    with FlopCounterMode(display=False) as flops:
+        layer.self_attn(x, x, x)
+    ours = flops.get_total_flops() // 2 // length
+    assert ours == attention_cost[lengths.index(length)]
+    with FlopCounterMode(display=False) as flops:
+        layer.linear2(layer.linear1(x))
+    assert flops.get_total_flops() // 2 // length == mlp_cost[0]
+
+# %% [markdown]
+# So long texts are expensive because of attention, and short ones because of the MLP.
+#
+# ## PyTorch's block is the same
+#
+# PyTorch has the block ready-made. `norm_first=True` puts the norms where they stand here; by default they come after
+# each sum, as in the first transformer.
+
+# %%
+torch.manual_seed(0)
+layer = nn.TransformerEncoderLayer(
+    WIDTH, 2, 4 * WIDTH, dropout=0.0, activation="gelu",
+    batch_first=True, norm_first=True,
+)  # fmt: skip
+x = torch.randn(1, 5, WIDTH)
+mlp = nn.Sequential(layer.linear1, nn.GELU(), layer.linear2)
+ours = block(x, layer.norm1, layer.self_attn, layer.norm2, mlp)
+torch.allclose(layer(x), ours, atol=1e-5)
+
+# %% tags=["remove-cell"]
+torch.manual_seed(0)
+precise_attention = nn.MultiheadAttention(
+    WIDTH, 2, batch_first=True, dtype=torch.float64
+).requires_grad_(False)
+precise_norm = nn.LayerNorm(WIDTH, dtype=torch.float64)
+precise_mlp = nn.Sequential(
+    nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH)
+)
+precise_mlp = precise_mlp.double().requires_grad_(False)
+
+# %% [markdown]
+# The three lines from above and PyTorch's block give the same<!--= "the same" if torch.allclose(layer(x), ours,
+# atol=1e-5) else "different" --> numbers. There is one catch: when it does not train, PyTorch's block takes a shortcut,
+# which [reads some masks in its own way](../pytorch/masks.py).
+#
+# ## The same as a formula
+#
+# With $X$ for the words that go in, $Y$ for what is between the two parts, and $Z$ for what comes out:
+#
+# $$\begin{aligned}
+# Y &= X + \operatorname{Attention}(\operatorname{Norm}(X)) \\
+# Z &= Y + \operatorname{MLP}(\operatorname{Norm}(Y))
+# \end{aligned}$$
+# <!-- where: X = random("n 24"); Norm, MLP = precise_norm, precise_mlp;
+# Attention = lambda X: precise_attention(X, X, X)[0];
+# Y = block(X, Norm, precise_attention, Norm, torch.zeros_like);
+# Z = block(X, Norm, precise_attention, Norm, MLP) -->
+#
+# ## Recap
+#
+# - Attention moves information between words; the MLP works on each word alone.
+# - Both add to the residual stream. Norms in front of them keep the sizes in range.
+# - The MLP has two thirds of the parameters<!--== "The MLP has two thirds of the parameters" if round(shares["MLP"], 2)
+#   == 0.67 else "The MLP has a third of the parameters" -->. In long texts attention takes most of the time<!--== "In
+#   long texts attention takes most of the time" if attention_cost[-1] > mlp_cost[-1] else "In long texts the MLP takes
+#   most of the time" -->.
+#
+# ## Exercises
+#
+# `check` judges an answer by the name in brackets: [how to do the exercises](../install.md#do-the-exercises).
+#
+# **Which part moves information?** (`moves-information`) Write `moves(part, x)`. It gets a function and words (words,
+# features), and says whether the output of any word depends on another word: `True` or `False`.
+#
+# ??? question "Hint"
+#
+#     Change one word, and look at the outputs of the others.
+
+# %% tags=["solution"]
+from unmasked.exercises import check
+
+
+def moves_information(part, x):
+    for place in range(len(x)):
+        changed = x.clone()
+        changed[place] += 1
+        differs = (part(changed) - part(x)).abs().amax(dim=-1) > 1e-6
+        differs[place] = False  # its own output may change
+        if differs.any():
+            return True
+    return False
+
+
+check("moves-information", moves_information)
+
+# %% [markdown]
+# **Norms after the sum** (`post-norm`). In the first transformer the norm came after each sum, not in front of each
+# part. Write `post_norm(x, attention, norm_1, mlp, norm_2)`. All four are functions of one tensor; `attention` takes
+# the words once.
+#
+# ??? question "Hint"
+#
+#     Nothing is normed before attention sees it. The residual connection, too, starts from what the last norm gave.
+
+
+# %% tags=["solution"]
+def post_norm(x, attention, norm_1, mlp, norm_2):
+    x = norm_1(x + attention(x))
+    return norm_2(x + mlp(x))
+
+
+check("post-norm", post_norm)
+
+# %% [markdown]
+# **Where do both cost the same?** (`same-cost`) Write `same_cost(width)`: with how many words in the text does
+# attention take as many multiplications for each word as the MLP? Its inner layer is four times as wide.
+#
+# ??? question "Hint"
+#
+#     Four matrices, and twice a product of `width` numbers with every word. The MLP: two matrices, each four times as
+#     large.
+
+
+# %% tags=["solution"]
+def same_cost(width):
+    return 2 * width  # 4 width² + 2 words · width = 8 width²
+
+
+check("same-cost", same_cost)
+
+# %% tags=["remove-cell"]
+assert check("moves-information", moves_information)
+assert check("post-norm", post_norm)
+assert check("same-cost", same_cost)
+
+# %% [markdown]
+# ## What to read next
+#
+# - [Cross-attention](cross.py): a block that takes its keys and values from another text.
+# - [What does each interface make of my mask?](../pytorch/masks.py) is about the shortcut of PyTorch's block.
+# - [Is my multi-head attention right?](../pytorch/from_scratch.py) builds attention with all its options.
+#
+# ## References
+#
+# <!--~ 2017, 3, 3.1, 3.3, 2024, 2021, 2019, 2.3: references -->
+# - Vaswani et al. (2017), *Attention Is All You Need*: sections 3.1 and 3.3, with the norms after the sums.
+# - Radford et al. (2019), *Language Models are Unsupervised Multitask Learners*: section 2.3, with the norms in front.
+# - Dong, Cordonnier and Loukas (2021), *Attention Is Not All You Need: Pure Attention Loses Rank Doubly Exponentially
+#   with Depth*, for words that become alike.
+# - Grattafiori et al. (2024), *The Llama 3 Herd of Models*: table 3, for the number of blocks.

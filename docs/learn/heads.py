@@ -1,0 +1,465 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: py:percent
+# ---
+
+# %% [markdown]
+# # Why several heads?
+#
+# **One head gives a word one average of the other words<!--== "One head gives a word one average of the other words" if
+# (half_each @ numbers).dim() == 0 else "One head gives a word two averages of the other words" -->. Several heads give
+# it several averages at once, and each head can look for something else<!--== "Several heads give it several averages
+# at once, and each head can look for something else" if by_two.size(1) == 2 and first_head != second_head and
+# on_asked.amax(-1).min() > 0.9 else "Several heads look for the same" -->.**
+
+# %% tags=["hide-input", "imports"]
+#| caption: Five<!--= len(boxes) --> boxes, each with a letter on its lid and a number inside. A question names two<!--=
+#|   places.shape[1] --> letters and asks for both numbers, in its own order. Rows are the questions (queries), columns
+#|   are the boxes (keys)<!--= "Rows are the questions (queries), columns are the boxes (keys)" if wanted["one
+#|   head"].shape == (len(questions), len(boxes)) else "Columns are the questions" -->. One head has to share its
+#|   attention, and treats both questions alike<!--= "One head has to share its attention, and treats both questions
+#|   alike" if torch.allclose(*wanted["one head"]) and wanted["one head"].max() < 1 else "One head takes a whole box"
+#|   -->. Of two heads, each can take a whole<!--= "Of two heads, each can take a whole" if len(wanted) - 1 == 2 and
+#|   wanted["two heads: head 1"].max() == 1 else "Of two heads, each can take a half" --> box.
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from unmasked import plot
+from unmasked.heads import merge_heads, split_heads
+
+boxes = ["A 3", "B 7", "C 1", "D 4", "E 9"]
+questions = ["B, D?", "D, B?"]
+places = torch.tensor([[1, 3], [3, 1]])  # questions asked
+first, second = F.one_hot(places, len(boxes)).double().unbind(dim=1)
+wanted = {
+    "one head": (first + second) / 2,
+    "two heads: head 0": first,
+    "two heads: head 1": second,
+}
+plot.grid(wanted, queries=questions, keys=boxes)
+
+# %% [markdown]
+# In *the dog bit the man*, the word *bit* needs two things: who bites, and who is bitten. An average of *dog* and *man*
+# no longer tells which was which, and it is the same average in *the man bit the dog*. So models look with several
+# heads at once. Llama 3<!--~ its name -->, in its size of 8 billion<!--~ Grattafiori et al. (2024), table 3 -->
+# numbers, has 32<!--~ the same table --> heads in each of its 32<!--~ the same table --> layers.
+#
+# <div class="overview" data-here="heads"></div>
+#
+# ## One average is not enough
+#
+# Here is the riddle of the picture again. Box A holds 3<!--== int(numbers[0]) -->, box B holds 7<!--== int(numbers[1])
+# -->, and so on. The question "B, D?" asks for `(7, 4)`<!--== numbers[places[0]] -->. So attention has to take
+# something from box B, and something from box D. One head gives half<!--== half_each.max() --> of its attention to
+# each:
+
+# %%
+numbers = torch.tensor([3.0, 7.0, 1.0, 4.0, 9.0])  # in A to E
+half_each = torch.tensor([0.0, 0.5, 0.0, 0.5, 0.0])
+half_each @ numbers
+
+# %% [markdown]
+# The result is the average of both numbers. The question "D, B?" asks for `(4, 7)`<!--= numbers[places[1]] -->, the
+# same numbers the other way round<!--= "same numbers the other way round" if torch.allclose(numbers[places[1]],
+# numbers[places[0]].flip(0)) else "other numbers" -->. With the same weights it gets the same average<!--= "With the
+# same weights it gets the same average" if torch.allclose(*(wanted["one head"].float() @ numbers)) else "With the same
+# weights it gets another average" -->. Whatever the model does next, it cannot tell the two questions apart.
+#
+# A head may also lean to one side, and give more attention to the box that is asked for first. Then the model knows one
+# number well and the other one badly<!--== "Then the model knows one number well and the other one badly" if
+# one_alone.max() > 0.6 > 0.45 > one_alone.min() else "Then the model knows both numbers well" -->. Two heads need no
+# such compromise: one takes the first box, the other the second<!--== "Two heads need no such compromise: one takes the
+# first box, the other the second" if two_both > 0.95 and first_head != second_head else "Two heads need the same
+# compromise" -->.
+#
+# ## One head and two heads, trained
+#
+# Does training find this out by itself? Here is a small model for the riddle. It keeps a vector for each letter and for
+# each number. A box is the sum of the vectors of its letter and its number. A question is a sum, too: a vector that
+# says which letter is asked for first, and one that says which letter is asked for second.
+
+
+# %%
+def answer(model, letters, numbers, first, second):
+    boxes = model["letter"](letters) + model["number"](numbers)
+    question = model["first"](first) + model["second"](second)
+    taken, weights = model["attention"](
+        question[:, None], boxes, boxes, average_attn_weights=False
+    )
+    return model["read"](taken[:, 0]), weights[:, :, 0]
+
+
+# %% tags=["hide-input", "hide-output"]
+LETTERS, NUMBERS, WIDTH = 8, 10, 32
+
+
+def draw(count):
+    """Boxes with different letters, and questions that ask for two of them: what goes in, what should come out."""
+    letters = torch.rand(count, LETTERS).argsort(dim=-1)[:, : len(boxes)]
+    inside = torch.randint(NUMBERS, letters.shape)
+    asked = torch.rand(letters.shape).argsort(dim=-1)[:, :2]
+    first, second = letters.gather(1, asked).T
+    return (letters, inside, first, second), inside.gather(1, asked), asked
+
+
+def read(model, given):
+    """The scores of each number as the first and as the second answer, and each head's weights."""
+    scores, weights = answer(model, *given)
+    return scores.unflatten(-1, (2, NUMBERS)), weights
+
+
+def train(num_heads, seed=0, steps=250):
+    torch.manual_seed(seed)
+    model = nn.ModuleDict(
+        {
+            "letter": nn.Embedding(LETTERS, WIDTH),
+            "number": nn.Embedding(NUMBERS, WIDTH),
+            "first": nn.Embedding(LETTERS, WIDTH),
+            "second": nn.Embedding(LETTERS, WIDTH),
+            "attention": nn.MultiheadAttention(
+                WIDTH, num_heads, batch_first=True
+            ),
+            "read": nn.Linear(WIDTH, 2 * NUMBERS),
+        }
+    )
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(steps):
+        given, right, _ = draw(128)
+        scores, _ = read(model, given)
+        loss = F.cross_entropy(scores.flatten(0, 1), right.flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return model.requires_grad_(False)
+
+
+def share_right(model, given, right):
+    """The shares of right first and second answers, and of questions with both right."""
+    hits = read(model, given)[0].argmax(dim=-1) == right
+    return hits.double().mean(dim=0), hits.all(dim=-1).double().mean().item()
+
+
+steps = 250
+one_head, two_heads = train(1, steps=steps), train(2, steps=steps)
+torch.manual_seed(1)
+new, right, asked = draw(1000)
+one_alone, one_both = share_right(one_head, new, right)
+two_alone, two_both = share_right(two_heads, new, right)
+
+weights = read(two_heads, new)[1]  # questions heads boxes
+# How much each head gives to the boxes that are asked for first and second.
+on_asked = (
+    weights.gather(2, asked[:, None].expand(-1, 2, -1)).mean(dim=0).double()
+)
+first_head, second_head = on_asked.argmax(dim=0).tolist()
+
+# %% [markdown]
+# Attention takes from the boxes what the question asks for. One linear layer, `read`, then reads both numbers from what
+# was taken. The two models differ only in `num_heads`. Both learn from {{ steps }} batches of random riddles. Then each
+# answers {{ len(right) }} new ones:
+#
+# - The model with **two heads** gets both numbers right in over 95%<!--= two_both > 0.95 --> of the riddles.
+# - The model with **one head** gets both right in under 35%<!--= one_both < 0.35 --> of them. It has learned to lean to
+#   one side: the one number is right in over 60%<!--= one_alone.max() > 0.6 --> of the riddles, the other in under
+#   45%<!--= one_alone.min() < 0.45 -->. Guessing would be right in one of ten<!--= NUMBERS -->.
+#
+# Look at where the trained heads look:
+
+# %% tags=["hide-input"]
+#| caption: What both models have learned. Rows are questions (queries), columns are boxes (keys)<!--= "Rows are
+#|   questions (queries), columns are boxes (keys)" if by_one[:, 0].shape == (len(questions), len(boxes)) else "Columns
+#|   are questions" -->. Of the two heads, one looks at the letter that is asked for first, the other at the letter that
+#|   is asked for second<!--= "Of the two heads, one looks at the letter that is asked for first, the other at the
+#|   letter that is asked for second" if by_two.size(1) == 2 and first_head != second_head else "Both heads look at the
+#|   same letter" -->.
+example = (
+    torch.arange(len(boxes)).expand(2, -1),
+    torch.tensor([3, 7, 1, 4, 9]).expand(2, -1),
+    *places.T,
+)
+by_one = read(one_head, example)[1]  # questions heads boxes
+by_two = read(two_heads, example)[1]
+learned = {
+    "one head": by_one[:, 0],
+    "head 0": by_two[:, 0],
+    "head 1": by_two[:, 1],
+}
+plot.grid(learned, queries=questions, keys=boxes)
+
+# %% [markdown]
+# Head {{ first_head }} looks at the letter that is asked for first, and head {{ second_head }} at the other one. Nobody
+# told them to: which head takes which job depends on the random numbers that training starts from. Over all new
+# riddles, each head gives over 90%<!--= on_asked.amax(dim=-1).min() > 0.9 --> of its attention to its own box.
+
+# %% [markdown]
+# ## Each head works in its own slice
+#
+# Two heads do not make the model wider<!--== "Two heads do not make the model wider" if attend_in_slices(query, key,
+# value, 2).shape == query.shape else "Two heads make the model wider" -->. The query of the question is a vector of
+# 32<!--= WIDTH --> numbers, whatever the number of heads. With two heads it is cut into two slices<!--== "With two
+# heads it is cut into two slices" if len(slices[0]) == 2 else "With two heads it is cut into three slices" -->: head 0
+# gets the first 16 numbers, head 1 the last 16<!--== "head 0 gets the first 16 numbers, head 1 the last 16" if
+# slices[0][0].equal(query[:, :16]) and slices[0][1].equal(query[:, -16:]) else "head 0 gets every second number" # to
+# the bit: copies -->. Keys and values are cut in the same way<!--== "Keys and values are cut in the same way" if
+# len({part.shape for each in slices for part in each}) == 1 else "Keys and values stay whole" -->. Then each head
+# computes attention on its slices alone, as if there were no other head<!--== "Then each head computes attention on its
+# slices alone, as if there were no other head" if apart else "Then each head computes attention on all slices" -->:
+
+
+# %%
+def attend_in_slices(query, key, value, num_heads):
+    averages = []
+    slices = [x.chunk(num_heads, dim=-1) for x in (query, key, value)]
+    for q, k, v in zip(*slices, strict=True):
+        scores = q @ k.mT / q.size(-1) ** 0.5
+        averages.append(scores.softmax(dim=-1) @ v)
+    return torch.cat(averages, dim=-1)  # side by side
+
+
+# %% [markdown]
+# Each score is divided by the root of the width of a slice, because that many numbers are multiplied and added for it.
+# At the end the averages of the heads are laid side by side, and there are as many numbers as before<!--== "At the end
+# the averages of the heads are laid side by side, and there are as many numbers as before" if attend_in_slices(query,
+# key, value, 2).shape == query.shape else "At the end there are fewer numbers than before" -->.
+#
+# That is the whole idea. [Where does each number go?](../pytorch/heads.py) does the same without a loop, and shows the
+# ways in which the cutting goes wrong.
+
+# %% tags=["check"]
+torch.manual_seed(2)
+query, key, value = torch.randn(3, 5, WIDTH, dtype=torch.float64)
+slices = [x.chunk(2, dim=-1) for x in (query, key, value)]
+for num_heads in (1, 2, 4):
+    by_split = F.scaled_dot_product_attention(
+        *(split_heads(x[None], num_heads) for x in (query, key, value))
+    )
+    torch.testing.assert_close(
+        attend_in_slices(query, key, value, num_heads),
+        merge_heads(by_split)[0],
+    )
+
+# A change in the first slice leaves the second head alone, until the output projection mixes them.
+changed = value.clone()
+changed[:, : WIDTH // 2] += 1
+before, after = (
+    attend_in_slices(query, key, each, 2) for each in (value, changed)
+)
+torch.manual_seed(3)
+moved = (after - before).abs().amax(dim=0) > 1e-6
+half = WIDTH // 2
+apart = bool(moved[:half].all()) and not moved[half:].any()
+project = nn.Linear(WIDTH, WIDTH, dtype=torch.float64).requires_grad_(False)
+moved_when_mixed = (project(after) - project(before)).abs().amax(dim=0) > 1e-6
+
+# %% [markdown]
+# ## Side by side, and mixed
+#
+# What the heads have found still lies in separate places: the first half of the numbers comes from head 0, the second
+# half from head 1<!--= "the first half of the numbers comes from head 0, the second half from head 1" if apart else
+# "every number comes from both heads" -->. One more matrix, the *output projection*, reads all of them and writes new
+# ones. After it, every number can depend on every head<!--= "After it, every number can depend on every head" if
+# moved_when_mixed.all() and apart else "After it, the heads are still apart" -->.
+
+# %% tags=["hide-input"]
+#| alt: A bar of 32<!--= WIDTH --> numbers is cut into two<!--= len(slices[0]) --> slices of 16<!--=
+#|   slices[0][0].size(-1) -->. Each goes through its own head<!--= "Each goes through its own head" if apart else "Each
+#|   goes through both heads" -->. The two<!--= len(slices[0]) --> averages lie side by side. The output projection
+#|   leads from all of them to the whole output<!--= "from all of them to the whole output" if moved_when_mixed.all()
+#|   else "from each of them to a part" -->.
+#| caption: The way through two heads<!--= "The way through two heads" if len(slices[0]) == 2 else "The way through
+#|   three heads" -->. The query is cut into slices, and so are keys and values<!--= "The query is cut into slices, and
+#|   so are keys and values" if len({part.shape for each in slices for part in each}) == 1 else "The query is cut, keys
+#|   and values are not" -->. The heads work apart<!--= "The heads work apart" if apart else "The heads work together"
+#|   -->. The output projection mixes<!--= "mixes" if moved_when_mixed.all() else "separates" --> what they found.
+AMBER, TEAL, VIOLET = "#c8702a", "#2f8f8c", "#8a6fb0"
+with plot.figure(3.9, 3.3) as drawn:
+    axes = drawn.subplots()
+    axes.set(xlim=(0, 10), ylim=(0, 9.4))
+    axes.set_axis_off()
+
+    def bar(left, bottom, width, colour, label):
+        axes.bar(
+            left, 0.9, width, bottom, align="edge", color=colour, alpha=0.3
+        )
+        axes.text(
+            left + width / 2, bottom + 0.42, label, ha="center", va="center"
+        )
+
+    def arrow(start, end):
+        axes.annotate(
+            "", end, start, arrowprops={"arrowstyle": "->", "color": "gray"}
+        )
+
+    axes.text(5, 9.1, f"{WIDTH} numbers", ha="center", va="center")
+    for number, colour in enumerate((AMBER, TEAL)):
+        left, middle = 0.5 + 4.5 * number, 2.75 + 4.5 * number
+        bar(left, 7.7, 4.5, colour, f"slice {number}")
+        arrow((middle, 7.6), (middle, 6.5))
+        bar(left + 0.7, 5.5, 3.1, colour, f"head {number}")
+        arrow((middle, 5.4), (middle, 4.3))
+        bar(left, 3.3, 4.5, colour, f"average {number}")
+        for target in (1.6, 4.0, 6.0, 8.4):
+            arrow((middle, 3.2), (target, 1.5))
+    axes.text(5, 2.4, "output projection", ha="center", va="center")
+    bar(0.5, 0.5, 9, VIOLET, f"{WIDTH} numbers, mixed")
+drawn
+
+# %% [markdown]
+# You can see in the trained model that both heads are needed<!--== "You can see in the trained model that both heads
+# are needed" if kept[1:].amin(dim=-1).max() < 0.3 else "You can see in the trained model that one head is enough" -->.
+# Silence one of them: set its 16<!--= slices[0][0].size(-1) --> numbers to zero before the output projection.
+
+# %% tags=["hide-input"]
+#| caption: Shares of correct answers, with all of the model and with a part silenced. The number that the silenced head
+#|   looked for is lost<!--= "The number that the silenced head looked for is lost" if kept[1 + first_head][0] < 0.3 and
+#|   kept[1 + second_head][1] < 0.3 else "kept" -->. The other one is kept<!--= "kept" if kept[1 + first_head][1] > 0.9
+#|   and kept[1 + second_head][0] > 0.9 else "lost" -->.
+kept = [two_alone]
+out = two_heads["attention"].out_proj.weight
+whole = out.clone()
+for head in range(2):
+    out.unflatten(1, (2, -1))[:, head] = 0  # what reads this head
+    kept.append(share_right(two_heads, new, right)[0])
+    out.copy_(whole)
+kept = torch.stack(kept)
+plot.grid(
+    kept,
+    "share right",
+    rows=["both heads", "no head 0", "no head 1"],
+    columns=["first number", "second number"],
+)
+
+# %% [markdown]
+# Without head {{ first_head }} the first number is right in under 30%<!--= kept[1 + first_head][0] < 0.3 --> of the
+# riddles, and the second one is still right in over 90%<!--= kept[1 + first_head][1] > 0.9 -->. Without head {{
+# second_head }} it is the other way round<!--= "other way round" if kept[1 + second_head][0] > 0.9 and kept[1 +
+# second_head][1] < 0.3 else "same" -->.
+#
+# ## What do more heads cost?
+#
+# Almost nothing. More heads have thinner slices, so all heads together multiply as many numbers as one head would<!--==
+# "More heads have thinner slices, so all heads together multiply as many numbers as one head would" if len({c[2] for c
+# in costs.values()}) == 1 and costs[8][0] < costs[1][0] else "More heads multiply more numbers" -->. Look down the
+# columns of this table:
+
+# %% tags=["hide-input"]
+#| caption: Attention of width {{ WIDTH }} over {{ tokens }} words, with one head and with more<!--= "with one head and
+#|   with more" if min(costs) == 1 < max(costs) else "with one head alone" -->. Parameters and multiplications stay the
+#|   same<!--= "stay the same" if len({c[1:3] for c in costs.values()}) == 1 else "grow" -->. Each head has a table of
+#|   weights of its own, so there are more<!--= "Each head has a table of weights of its own, so there are more" if
+#|   costs[8][3] == 8 * costs[1][3] else "All heads share their weights, so there are no more" --> weights.
+torch.manual_seed(0)
+tokens, costs = 10, {}
+for num_heads in (1, 2, 4, 8):
+    module = nn.MultiheadAttention(WIDTH, num_heads, batch_first=True)
+    with FlopCounterMode(display=False) as counted:
+        _, table = module(
+            *[torch.ones(1, tokens, WIDTH)] * 3, average_attn_weights=False
+        )
+    costs[num_heads] = (
+        WIDTH // num_heads,
+        sum(each.numel() for each in module.parameters()),
+        counted.get_total_flops() // 2,  # a multiplication and an addition
+        table.numel(),
+    )
+plot.table(
+    ["Heads", "Slice", "Parameters", "Multiplications", "Weights"],
+    [[str(n), *(f"{c:,}" for c in cost)] for n, cost in costs.items()],
+)
+
+# %% [markdown]
+# More heads are not always better. A head with a thin slice has few numbers to compare words by: with 32<!--= WIDTH -->
+# heads, each would have a single one. Most models give a head 64<!--~ Vaswani et al. (2017) --> or 128<!--~ Grattafiori
+# et al. (2024) --> numbers, and take as many heads as fit into their width.
+#
+# ## The same as a formula
+#
+# With $Q_h$, $K_h$ and $V_h$ for the slices of head $h$, $d_k$ for their width, and $W_O$ for the output projection,
+# the output is
+#
+# $$\begin{aligned}
+# O &= \operatorname{Concat}(\text{head}_1, \dots, \text{head}_H) \, W_O \\
+# \text{head}_h &= \operatorname{softmax}\left(\frac{Q_h K_h^\top}{\sqrt{d_k}}\right) V_h
+# \end{aligned}$$
+# <!-- where: H, d_k, d = 2, 3, 6; x, y, z, W_O = random("n d", "m d", "m d", "d d");
+# Q, K, V = [torch.stack(each.chunk(H, dim=-1)) for each in (x, y, z)];
+# head = attend_in_slices(x, y, z, H).chunk(H, dim=-1);
+# Concat = lambda *heads: torch.cat(heads, dim=-1);
+# O = attend_in_slices(x, y, z, H) @ W_O -->
+#
+# ## Recap
+#
+# - One head gives one average, and an average does not tell what it was made of<!--= "One head gives one average, and
+#   an average does not tell what it was made of" if torch.allclose(*(wanted["one head"].float() @ numbers)) else "One
+#   head gives two averages" -->.
+# - Several heads work side by side, each in its own slice of the numbers<!--= "Several heads work side by side, each in
+#   its own slice of the numbers" if apart else "Several heads share all numbers" -->. The output projection mixes what
+#   they find.
+# - More heads cost no more parameters and no more multiplications; each head gets a thinner slice<!--= "More heads cost
+#   no more parameters and no more multiplications; each head gets a thinner slice" if len({c[1:3] for c in
+#   costs.values()}) == 1 and costs[8][0] < costs[1][0] else "More heads cost more parameters and more multiplications"
+#   -->.
+#
+# ## Exercises
+#
+# `check` judges an answer by the name in brackets: [how to do the exercises](../install.md#do-the-exercises).
+#
+# **Silence a head** (`silence-head`). Write `silence(averages, num_heads, head)`. It gets what the heads have laid side
+# by side, (tokens, features), and returns the same with the numbers of one head set to zero. The heads are counted from
+# zero. Leave the tensor that you were given as it is.
+#
+# ??? question "Hint"
+#
+#     How wide is a slice? Where does the slice of this head begin, and where does it end?
+
+# %% tags=["solution"]
+from unmasked.exercises import check
+
+
+def silence(averages, num_heads, head):
+    wide = averages.size(-1) // num_heads
+    silenced = averages.clone()
+    silenced[:, head * wide : (head + 1) * wide] = 0
+    return silenced
+
+
+check("silence-head", silence)
+
+# %% [markdown]
+# **Count the parameters** (`count-parameters`). Write `count(width, num_heads)`: how many parameters has
+# `nn.MultiheadAttention(width, num_heads)`? It has four matrices (for queries, keys, values and the output), and a bias
+# for each of them. Do it without building the module.
+#
+# ??? question "Hint"
+#
+#     Each matrix turns `width` numbers into `width` numbers.
+
+
+# %% tags=["solution"]
+def count(width, num_heads):
+    return 4 * (width * width + width)
+
+
+check("count-parameters", count)
+
+# %% tags=["remove-cell"]
+assert check("silence-head", silence)
+assert check("count-parameters", count)
+
+# %% [markdown]
+# ## What to read next
+#
+# - [A whole transformer block](block.py) shows what stands around attention: the MLP, the residual connections and the
+#   norms.
+# - [Where does each number go?](../pytorch/heads.py) is for everybody who writes this code: `view`, `transpose`, and
+#   one large matrix for all heads.
+# - [Heads, tokens, batches](../museum/heads.py) shows what it looks like when heads are mixed up.
+#
+# ## References
+#
+# <!--~ 2017, 3.2.2, 2024, 3: references -->
+# - Vaswani et al. (2017), *Attention Is All You Need*: section 3.2.2, for several heads and their output projection.
+# - Grattafiori et al. (2024), *The Llama 3 Herd of Models*: table 3, for the number of heads.
