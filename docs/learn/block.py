@@ -438,7 +438,7 @@ with plot.figure(3.9, 2.6) as costs:
     axes = costs.subplots()
     axes.plot(lengths, [cost / 1e6 for cost in attention_cost])
     axes.plot(lengths, [cost / 1e6 for cost in mlp_cost])
-    axes.text(3900, 8.9, "attention", ha="right", va="bottom", rotation=31)
+    axes.text(2500, 6.6, "attention", ha="right", va="bottom")
     axes.text(100, mlp_cost[0] / 1e6 + 0.15, "MLP", va="bottom")
     axes.axvline(crossing, color="gray", linestyle=":")
     axes.set(xlabel="words in the text", ylabel="millions for each word")

@@ -139,7 +139,7 @@ class Shown(HTMLParser):
             self.order.append(kind)
         elif tag == "h2":
             self.headings.append(self._heading.strip("¶ \n"))
-        elif tag == "figure" and not self._inside("overview"):  # which says where one is, and has no number
+        elif tag == "figure" and "overview" not in ended.names:  # which says where one is, and has no number
             if ended.figures == len(self.figures):  # of a table, or of what a page draws itself
                 self.order.append("figure")
             told = _CAPTION.match(self._caption.strip()) is not None
@@ -257,7 +257,7 @@ def test_code_stands_below_the_first_figure() -> None:
     assert measured(page(CODE, captioned(GRID)))["code above the first figure"] == 1
     assert measured(page(f"<details>{CODE}</details>", captioned(GRID), CODE))["code above the first figure"] == 0
     assert measured(page(CODE))["code above the first figure"] == 1
-    overview = '<div class="overview"><figure><svg></svg></figure></div>'
+    overview = '<figure class="overview"><svg></svg></figure>'
     assert measured(page(overview, CODE))["code above the first figure"] == 1
 
 
