@@ -1,0 +1,71 @@
+# %% [markdown]
+# # Figures that live
+#
+# Each of them begins with what this page's run gave.
+
+# %% tags=["imports"]
+import torch
+
+from unmasked import plot, self_attention
+from unmasked.embeddings import ship_vectors
+
+sentences = []
+for text, start in (("I must go back to my ship and to my crew", 6), ("We process and ship your order", 3)):
+    words = text.split()
+    weights = self_attention(ship_vectors().lookup([word.lower() for word in words])).weights
+    sentences.append({"words": words, "weights": weights, "start": start})
+
+# %%
+#| caption: What a word takes.
+#| script: live/sentence.js
+#| data: {"sentences": sentences, "dim": ship_vectors().vectors.shape[1]}
+plot.grid(sentences[1]["weights"], "weights", rows=sentences[1]["words"], columns=sentences[1]["words"])
+
+# %%
+#| caption: The same, in little room.
+#| script: live/sentence.js
+#| data: {"sentences": sentences[1:], "compact": True}
+plot.grid(sentences[1]["weights"], "weights", rows=sentences[1]["words"], columns=sentences[1]["words"])
+
+# %%
+#| caption: Three arrows.
+#| script: live/arrows.js
+#| data: {"names": names, "vectors": arrows, "weights": averaged.weights, "context": averaged.context}
+names, arrows = ["ship", "crew", "order"], torch.tensor([[2.0, 1.0], [1.0, 2.0], [-1.5, 0.5]])
+averaged = self_attention(arrows)
+plot.grid(averaged.weights, "weights", rows=names, columns=names)
+
+# %%
+#| caption: A sure softmax.
+#| script: live/scale.js
+#| data: given
+torch.manual_seed(0)
+given = {"sizes": [4, 64, 1024], "scaled": [], "unscaled": [], "gradient_scaled": [], "gradient_unscaled": []}
+for size in given["sizes"]:
+    query, key, values, upstream = torch.randn(4, 500, 10, size, dtype=torch.float64)
+    for name, scale in (("scaled", size**-0.5), ("unscaled", 1.0)):
+        asked = query[:, :1].clone().requires_grad_()
+        weights = (scale * asked @ key.mT).softmax(-1)
+        (gradient,) = torch.autograd.grad(weights @ values, asked, upstream[:, :1])
+        given[name].append(weights.detach()[:, 0].sort(descending=True).values.mean(0))
+        given[f"gradient_{name}"].append(gradient.norm(dim=-1).flatten().quantile(torch.arange(1, 40, 2).double() / 40))
+plot.grid(torch.stack(given["scaled"]), "weights", rows=[f"d = {size}" for size in given["sizes"]])
+
+# %%
+#| caption: A training.
+#| script: live/training.js
+#| data: run
+queries, keys = ["red", "green", "blue"], ["blue", "red", "sun", "green"]
+scores = torch.zeros(3, 4, requires_grad=True)
+run = {"steps": [], "loss": [], "weights": [], "queries": queries, "keys": keys}
+optimizer = torch.optim.Adam([scores], lr=0.1)
+for step in range(0, 101):
+    loss = torch.nn.functional.cross_entropy(scores, torch.tensor([1, 3, 0]))
+    if step % 2 == 0:
+        run["steps"].append(step)
+        run["loss"].append(loss.item())
+        run["weights"].append(scores.detach().softmax(-1))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+plot.grid(run["weights"][-1], "weights", rows=queries, columns=keys)

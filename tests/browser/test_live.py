@@ -1,0 +1,505 @@
+"""Figures that live: what each shows is what PyTorch computes, and everybody can use it, by hand, key and touch."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from unmasked import self_attention
+
+from .conftest import _serve
+from .test_site import watched
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Locator, Page
+
+PROJECT = Path(__file__).parent / "live"
+DOCS = Path(__file__).parents[2] / "docs"
+FIGURES = ["sentence", "arrows", "scale", "training"]
+DRAWN = "document.querySelectorAll('[data-live]:not([data-drawn])').length === 0"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small project with the site's own scripts, styles and vectors."""
+    root = tmp_path_factory.mktemp("live") / "project"
+    shutil.copytree(PROJECT, root)
+    shutil.copytree(DOCS / "live", root / "docs/live")
+    (root / "docs/assets").mkdir()
+    for name in ("site.css", "glove.6B.50d.u8"):
+        shutil.copy(DOCS / "assets" / name, root / "docs/assets")
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet"]
+    made = subprocess.run(command, cwd=root, env=dict(os.environ), capture_output=True, text=True, check=False)
+    assert made.returncode == 0, made.stderr
+    return root / "site"
+
+
+@pytest.fixture(scope="module")
+def served(built: Path) -> Iterator[str]:
+    yield from _serve(built)
+
+
+@pytest.fixture
+def opened(browser: Browser, served: str) -> Iterator[Callable[..., Page]]:
+    """Opens the page of figures, and waits until all of them are drawn."""
+    contexts, faults = [], []
+
+    def open_page(**options: Any) -> Page:
+        context = browser.new_context(
+            **{"reduced_motion": "reduce", "viewport": {"width": 1280, "height": 900}} | options
+        )
+        page, wrong = watched(context, served)
+        contexts.append(context)
+        faults.append(wrong)
+        page.goto(f"{served}figures/")
+        page.wait_for_function(DRAWN)
+        return page
+
+    yield open_page
+    assert [fault for wrong in faults for fault in wrong] == []
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture
+def page(opened: Callable[..., Page]) -> Page:
+    return opened()
+
+
+def data_of(built: Path, figure: Locator) -> Any:
+    return json.loads((built / "figures" / str(figure.get_attribute("data-json"))).read_text())
+
+
+def test_all_scripts_together_are_small():
+    assert sum(len(gzip.compress(script.read_bytes())) for script in (DOCS / "live").glob("*.js")) < 30_000
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_figures_are_open_to_all_by_day_and_by_night(
+    opened: Callable[..., Page], axe: str, scheme: str, width: int
+):
+    page = opened(color_scheme=scheme, viewport={"width": width, "height": 900})
+    is_dark = "matchMedia('(prefers-color-scheme: dark)').matches"
+    assert page.evaluate(is_dark) is (scheme == "dark")
+    page.evaluate(
+        "(name) => (document.body.dataset.mdColorScheme = name)", {"light": "default", "dark": "slate"}[scheme]
+    )
+    page.evaluate(axe)
+    found = page.evaluate("async () => (await axe.run([...document.querySelectorAll('[data-live]')])).violations")
+    assert [(each["id"], node["html"]) for each in found for node in each["nodes"]] == []
+
+
+# What is drawn, and not only what is there: the size of each text, also of a drawing that is scaled.
+SMALL = """
+() => {
+  const found = []
+  const walk = document.createTreeWalker(document.querySelector("article"), NodeFilter.SHOW_TEXT)
+  while (walk.nextNode()) {
+    const { parentElement: parent, textContent } = walk.currentNode
+    const live = parent.closest("[data-live]")
+    if (!live || !textContent.trim() || !parent.checkVisibility()) continue
+    const scale = parent.getScreenCTM?.().a ?? 1
+    const size = parseFloat(getComputedStyle(parent).fontSize) * scale
+    if (size < 9) found.push(`${textContent}: ${size}`)
+  }
+  return found
+}
+"""
+
+
+@pytest.mark.parametrize("width", [1280, 390, 320])
+def test_no_text_is_too_small_and_nothing_goes_over_the_side(opened: Callable[..., Page], width: int):
+    page = opened(viewport={"width": width, "height": 900})
+    assert page.evaluate(SMALL) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    for figure in page.locator("[data-live]").all():
+        box = figure.bounding_box()
+        assert box is not None
+        for part in figure.locator("button, input, table, svg:visible").all():
+            inner = part.bounding_box()
+            assert inner is not None
+            assert inner["x"] >= box["x"] - 1
+            assert inner["x"] + inner["width"] <= box["x"] + box["width"] + 1
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_what_can_be_pressed_is_large_enough_for_a_finger(opened: Callable[..., Page], width: int):
+    page = opened(viewport={"width": width, "height": 900})
+    for part in page.locator("[data-live] :is(button, input:not([type=checkbox]), [role=slider])").all():
+        box = part.bounding_box()
+        assert box is not None
+        assert min(box["width"], box["height"]) >= 24, part.evaluate("each => each.outerHTML")
+
+
+def test_without_javascript_the_figures_are_those_of_the_run(browser: Browser, served: str):
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(f"{served}figures/")
+    for name in FIGURES:
+        figure = page.locator(f"[data-live={name}]").first
+        assert figure.locator("table.tensor, svg, img").first.is_visible()
+        assert figure.locator(".live").count() == 0
+    context.close()
+
+
+def test_no_other_page_loads_a_script(built: Path):
+    assert "live/" not in (built / "index.html").read_text()
+
+
+def test_a_figure_whose_data_do_not_come_stays_as_it_was(browser: Browser, served: str):
+    context = browser.new_context()
+    page = context.new_page()
+    page.route("**/*.json", lambda route: route.abort())
+    page.goto(f"{served}figures/", wait_until="networkidle")
+    assert page.locator("[data-drawn]").count() == 0
+    assert page.locator("[data-live=sentence] table.tensor").first.is_visible()
+    context.close()
+
+
+# --- sentence.js
+
+
+def decoded(words: list[str]) -> torch.Tensor:
+    """The vectors of words as the site's file has them."""
+    header, _, numbers = (DOCS / "assets/glove.6B.50d.u8").read_bytes().partition(b"\n")
+    told = json.loads(header)
+    places = {word: place for place, word in enumerate(told["words"].split(" "))}
+    rows = torch.tensor([list(numbers[50 * places[word] : 50 * places[word] + 50]) for word in words])
+    return torch.tensor(told["low"]).double() + torch.tensor(told["step"]).double() * rows
+
+
+def percent(weight: float) -> str:
+    return "<1%" if 0 < weight < 0.005 else f"{100 * weight:.0f}%"
+
+
+def shares(figure: Locator) -> list[str]:
+    return figure.locator(".live-share").all_inner_texts()
+
+
+def nearly(shown: list[str], weights: list[float]) -> bool:
+    """Whether percentages are those of weights, which lie on no edge of rounding in the last bits."""
+    return len(shown) == len(weights) and all(
+        text in {percent(weight - 1e-4), percent(weight + 1e-4)} for text, weight in zip(shown, weights, strict=True)
+    )
+
+
+def test_each_word_of_the_pages_sentences_shows_the_weights_of_the_run(page: Page, built: Path):
+    figure = page.locator("[data-live=sentence]").first
+    for place, sentence in enumerate(data_of(built, figure)["sentences"]):
+        figure.locator(".live-choices button").nth(place).click()
+        assert figure.locator(".live-word").all_inner_texts() == sentence["words"]
+        for word, weights in enumerate(sentence["weights"]):
+            figure.locator(".live-words button").nth(word).hover()
+            assert nearly(shares(figure), weights), sentence["words"][word]
+            assert figure.locator(".live-arcs path").count() == len(weights) - 1
+        bars = figure.locator(".live-bar").evaluate_all("all => all.map(each => each.offsetHeight)")
+        assert bars[-1] == max(bars), "the last word keeps most of itself"
+    told = page.locator("[data-live=sentence] .live-told").first
+    figure.get_by_role("button", name="I must go back").click()
+    assert told.inner_text() == "ship keeps 55% of itself. Of the other words it takes most from crew: 13%."
+
+
+def test_a_typed_sentence_is_computed_from_the_vectors_as_the_library_does(page: Page):
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
+    figure = page.locator("[data-live=sentence]").first
+    assert asked == []
+    figure.get_by_label("Or type a sentence").fill("The animal did not cross the street")
+    page.wait_for_function("document.querySelectorAll('[data-live=sentence] .live-word')[1].textContent === 'animal'")
+    assert [url.rpartition("/")[2] for url in asked] == ["glove.6B.50d.u8"]
+    words = ["the", "animal", "did", "not", "cross", "the", "street"]
+    weights = self_attention(decoded(words)).weights
+    for word in range(len(words)):
+        figure.locator(".live-words button").nth(word).click()
+        assert nearly(shares(figure), weights[word].tolist()), words[word]
+    assert figure.locator("[role=status]").inner_text() == ""
+
+
+def test_unknown_words_are_named_and_stay_out(page: Page):
+    figure = page.locator("[data-live=sentence]").first
+    field = figure.get_by_label("Or type a sentence")
+    field.fill("Gandalf has a ship!")
+    status = figure.locator("[role=status]")
+    status.filter(has_text="stays out").wait_for()
+    assert status.inner_text() == "“Gandalf” is not among the 5,000 words that this figure knows, and stays out."
+    weights = self_attention(decoded(["has", "a", "ship"])).weights
+    figure.locator(".live-words button").nth(3).click()
+    assert shares(figure)[0] == ""
+    assert nearly(shares(figure)[1:], weights[2].tolist())
+    figure.locator(".live-words button").first.click()
+    assert figure.locator(".live-told").inner_text() == "Gandalf has no vector here, so it takes nothing."
+    assert figure.locator(".live-arcs path").count() == 0
+    field.fill("gandalf qwxy")
+    assert "“gandalf” and “qwxy” are not among" in status.inner_text()
+    field.fill("the ship " * 11)
+    assert status.inner_text() == "The first 20 words are drawn."
+    assert figure.locator(".live-word").count() == 20
+    figure.locator(".live-choices button").first.click()
+    assert (status.inner_text(), field.input_value()) == ("", "")
+
+
+def test_vectors_that_do_not_come_are_told_of_and_the_rest_works(browser: Browser, served: str):
+    context = browser.new_context()
+    page = context.new_page()
+    page.route("**/*.u8", lambda route: route.fulfill(status=404))
+    page.goto(f"{served}figures/")
+    page.wait_for_function(DRAWN)
+    figure = page.locator("[data-live=sentence]").first
+    figure.get_by_label("Or type a sentence").fill("the ship")
+    figure.get_by_text("The words could not be loaded. The sentences above work without them.").wait_for()
+    page.unroute("**/*.u8")
+    figure.get_by_label("Or type a sentence").fill("the ship sails")
+    page.wait_for_function("document.querySelectorAll('[data-live=sentence] .live-word')[2].textContent === 'sails'")
+    context.close()
+
+
+def test_the_words_are_reached_by_keys_and_by_touch(opened: Callable[..., Page]):
+    page = opened()
+    figure = page.locator("[data-live=sentence]").first
+    pressed = figure.locator(".live-words [aria-pressed=true] .live-word")
+    figure.get_by_label("Or type a sentence").focus()
+    page.keyboard.press("Tab")
+    assert pressed.inner_text() == "ship"
+    for key, word in (
+        ("ArrowRight", "and"),
+        ("ArrowLeft", "ship"),
+        ("Home", "I"),
+        ("End", "crew"),
+        ("ArrowRight", "crew"),
+    ):
+        page.keyboard.press(key)
+        assert pressed.inner_text() == word
+        assert figure.locator(".live-told b").first.inner_text() == word
+    figure.locator(".live-words button").nth(1).hover()
+    assert pressed.inner_text() == "must"
+    page.locator("h1").hover()
+    assert pressed.inner_text() == "crew"
+
+    phone = opened(has_touch=True, viewport={"width": 390, "height": 800})
+    figure = phone.locator("[data-live=sentence]").first
+    assert figure.locator(".live-upright").count() == 1
+    figure.locator(".live-words button").nth(3).tap()
+    assert figure.locator(".live-words [aria-pressed=true] .live-word").inner_text() == "back"
+    bars = figure.locator(".live-bar").evaluate_all("all => all.map(each => each.offsetWidth)")
+    assert bars[3] == max(bars)
+
+
+# --- arrows.js
+
+
+def numbers(text: str) -> list[float]:
+    return [float(each) for each in re.findall(r"-?[0-9]+(?:\.[0-9]+)?", text.replace("−", "-"))]
+
+
+def where(figure: Locator) -> torch.Tensor:
+    """Where the arrows point, as their handles say."""
+    told = figure.get_by_role("slider").evaluate_all("all => all.map(each => each.ariaValueText)")
+    return torch.tensor([numbers(text) for text in told], dtype=torch.float64)
+
+
+def pixels(figure: Locator) -> float:
+    """How many pixels of the screen are one unit of the plane."""
+    bound = float(figure.get_by_role("slider").first.get_attribute("aria-valuemax") or 0)
+    return float(figure.locator("svg").evaluate("each => each.getBoundingClientRect().width")) / 2 / bound
+
+
+def assert_the_tables_are_pytorchs(figure: Locator) -> None:
+    arrows = where(figure)
+    products, weights = (
+        [table.locator("tbody tr").nth(row).locator("td").all_inner_texts() for row in range(len(arrows))]
+        for table in figure.locator("table").all()
+    )
+    found = torch.tensor([[numbers(text)[0] for text in row] for row in products], dtype=torch.float64)
+    torch.testing.assert_close(found, arrows @ arrows.T, rtol=0, atol=0.0051)
+    expected = F.scaled_dot_product_attention(*(each[None] for each in (arrows, arrows, torch.eye(3).double())))[0]
+    for row, shown in zip(expected.tolist(), weights, strict=True):
+        assert nearly(shown, row)
+    chosen = figure.locator("tr.live-chosen").first.locator("th").inner_text()
+    place = figure.locator("tbody").first.locator("th").all_inner_texts().index(chosen)
+    moved = numbers(figure.locator(".live-told").inner_text().rpartition("make")[2])
+    torch.testing.assert_close(torch.tensor(moved).double(), (expected @ arrows)[place], rtol=0, atol=0.0051)
+    # The ring is there, too.
+    unit = float(figure.locator("svg").evaluate("each => each.viewBox.baseVal.width")) / 2
+    bound = float(figure.get_by_role("slider").first.evaluate("each => each.ariaValueMax"))
+    ring = figure.locator(".live-mean").nth(place).evaluate("each => [each.cx.baseVal.value, -each.cy.baseVal.value]")
+    torch.testing.assert_close(
+        torch.tensor(ring).double() * bound / unit, (expected @ arrows)[place], atol=1e-4, rtol=0
+    )
+
+
+def test_arrows_begin_where_the_page_has_them_with_the_weights_of_the_run(page: Page, built: Path):
+    figure = page.locator("[data-live=arrows]")
+    given = data_of(built, figure)
+    assert where(figure).tolist() == given["vectors"]
+    assert_the_tables_are_pytorchs(figure)
+    shown = figure.locator("table").nth(1).locator("td").all_inner_texts()[1:]
+    assert nearly([text for text in shown if text], [weight for row in given["weights"] for weight in row])
+    assert figure.get_by_role("button").is_disabled()
+
+
+def test_arrows_are_moved_by_keys(page: Page):
+    figure = page.locator("[data-live=arrows]")
+    first = where(figure)
+    for place, handle in enumerate(figure.get_by_role("slider").all()):
+        handle.focus()
+        assert figure.locator("tr.live-chosen th").first.inner_text() == handle.get_attribute("aria-label")
+        for key, by in {"ArrowRight": (0.1, 0), "Shift+ArrowUp": (0, 0.5), "ArrowLeft": (-0.1, 0)}.items():
+            before = where(figure)[place]
+            page.keyboard.press(key)
+            torch.testing.assert_close(where(figure)[place], before + torch.tensor(by), rtol=0, atol=1e-6)
+            assert_the_tables_are_pytorchs(figure)
+    for _ in range(20):
+        page.keyboard.press("Shift+ArrowDown")
+    assert where(figure)[2, 1] == -float(handle.get_attribute("aria-valuemax") or 0)
+    figure.get_by_role("button").click()
+    torch.testing.assert_close(where(figure), first)
+    assert_the_tables_are_pytorchs(figure)
+
+
+def test_arrows_are_dragged_by_a_mouse_and_by_a_finger(opened: Callable[..., Page]):
+    page = opened()
+    figure = page.locator("[data-live=arrows]")
+    for place, handle in enumerate(figure.get_by_role("slider").all()):
+        handle.scroll_into_view_if_needed()
+        unit, before, box = pixels(figure), where(figure), handle.bounding_box()
+        assert box is not None
+        x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+        page.mouse.move(x, y)
+        page.mouse.down()
+        page.mouse.move(x - unit, y + unit / 2, steps=4)
+        page.mouse.up()
+        page.mouse.move(x, y)  # no longer held
+        moved = before.clone()
+        moved[place] += torch.tensor([-1.0, -0.5])
+        torch.testing.assert_close(where(figure), moved, rtol=0, atol=0.051)
+        assert_the_tables_are_pytorchs(figure)
+
+    phone = opened(has_touch=True, viewport={"width": 390, "height": 800})
+    figure = phone.locator("[data-live=arrows]")
+    handle = figure.get_by_role("slider").first
+    handle.scroll_into_view_if_needed()
+    box = handle.bounding_box()
+    assert box is not None
+    before, scrolled = where(figure), phone.evaluate("scrollY")
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    touch = phone.context.new_cdp_session(phone)
+    for kind, points in (
+        ("touchStart", [{"x": x, "y": y}]),
+        ("touchMove", [{"x": x - 20, "y": y + 40}]),
+        ("touchMove", [{"x": x - 40, "y": y + 80}]),
+        ("touchEnd", []),
+    ):
+        touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+    moved = before[0] + torch.tensor([-40, -80]) / pixels(figure)
+    now = "parseFloat(document.querySelector('[data-live=arrows] [role=slider]').ariaValueNow)"
+    phone.wait_for_function(f"Math.abs({now} - {float(moved[0])}) < 0.051")
+    torch.testing.assert_close(where(figure)[0], moved, rtol=0, atol=0.051)
+    assert phone.evaluate("scrollY") == scrolled
+    assert_the_tables_are_pytorchs(figure)
+
+
+# --- scale.js
+
+
+def test_the_slider_shows_for_each_size_the_weights_and_gradients_of_the_run(page: Page, built: Path):
+    figure = page.locator("[data-live=scale]")
+    given = data_of(built, figure)
+    slider = figure.get_by_role("slider")
+    slider.focus()
+    page.keyboard.press("Home")
+    low = []
+    for place, size in enumerate(given["sizes"]):
+        assert slider.evaluate("each => each.ariaValueText") == f"d = {size}" == figure.locator("output").inner_text()
+        for side, name in enumerate(("unscaled", "scaled")):
+            weights, norms = given[name][place], given[f"gradient_{name}"][place]
+            chart, strip = figure.locator("svg").nth(2 * side), figure.locator("svg").nth(2 * side + 1)
+            heights = chart.locator("rect").evaluate_all("all => all.map(each => parseFloat(each.style.height))")
+            unit = chart.evaluate("each => each.viewBox.baseVal.height") - 18
+            assert heights == pytest.approx([max(1, weight * unit) for weight in weights], abs=0.01)
+            assert nearly([str(chart.locator("text").text_content())], weights[:1])
+            dots = strip.locator("circle").evaluate_all("all => all.map(each => parseFloat(each.style.cx))")
+            assert len(dots) == len(norms)
+            assert dots == sorted(dots)
+            ticks = strip.locator("text").evaluate_all(
+                "all => all.map(each => [each.textContent, each.x.baseVal[0].value])"
+            )
+            (one, at), (two, later) = ((numbers(text.partition("10")[2])[0], x) for text, x in (ticks[0], ticks[-1]))
+            for dot, norm in zip(dots, norms, strict=True):
+                power = one + (dot - at) * (two - one) / (later - at)
+                assert power == pytest.approx(max(-8, torch.tensor(norm).log10().item()), abs=0.01)
+            low.append(min(dots))
+        told = numbers(figure.locator(".live-told").inner_text())
+        assert told[:2] == [size, len(given["scaled"][place])]
+        page.keyboard.press("ArrowRight")
+    assert low[-2] < low[-1], "without the root, some gradients vanish"
+
+
+# --- training.js
+
+
+def shown_step(figure: Locator) -> tuple[str, list[str]]:
+    return figure.locator(".live-told b").inner_text(), figure.locator("td").all_inner_texts()[1:]
+
+
+def test_the_slider_goes_through_the_steps_of_the_run(page: Page, built: Path):
+    figure = page.locator("[data-live=training]")
+    given = data_of(built, figure)
+    headers = figure.locator("th").all_inner_texts()
+    assert headers == given["keys"] + given["queries"]
+    slider = figure.get_by_role("slider")
+    slider.focus()
+    height = []
+    for key, place in {"Home": 0, "ArrowRight": 1, "PageUp": None, "End": len(given["steps"]) - 1}.items():
+        page.keyboard.press(key)
+        place = int(slider.input_value()) if place is None else place
+        step, texts = shown_step(figure)
+        assert step == f"Step {given['steps'][place]}."
+        assert nearly(texts, [weight for row in given["weights"][place] for weight in row])
+        mark = figure.locator("circle").evaluate("each => [each.cx.baseVal.value, each.cy.baseVal.value]")
+        ends = figure.locator("path.live-done").evaluate("each => each.getAttribute('d')").split("L")
+        assert len(ends) == place + 1
+        assert numbers(ends[-1]) == pytest.approx(mark, abs=0.1)
+        height.append(mark[1])
+        assert numbers(figure.locator(".live-told").inner_text())[-1] == pytest.approx(given["loss"][place], abs=0.0051)
+    zero, top = (figure.locator("svg text").nth(place).evaluate("each => each.y.baseVal[0].value") for place in (1, 0))
+    assert (zero - 4 - height[0]) / (zero - top) == pytest.approx(given["loss"][0] / max(given["loss"]), abs=0.01)
+    assert (zero - 4 - height[-1]) / (zero - top) == pytest.approx(given["loss"][-1] / max(given["loss"]), abs=0.01)
+    assert height[0] < height[1] < height[-1]
+
+
+def test_the_run_plays_and_is_at_its_end_at_once_for_who_wants_less_motion(opened: Callable[..., Page], built: Path):
+    for motion in ("reduce", "no-preference"):
+        page = opened(reduced_motion=motion)
+        page.clock.install()
+        figure = page.locator("[data-live=training]")
+        last = len(data_of(built, figure)["steps"]) - 1
+        slider = figure.get_by_role("slider")
+        figure.get_by_role("button", name="Play").click()
+        page.clock.run_for(100)
+        if motion == "reduce":
+            assert int(slider.input_value()) == last
+        else:
+            assert int(slider.input_value()) < last
+            page.clock.run_for(3000)
+            assert 0 < int(slider.input_value()) < last
+            figure.get_by_role("button", name="Pause").click()
+            at = slider.input_value()
+            page.clock.run_for(3000)
+            assert slider.input_value() == at
+            figure.get_by_role("button", name="Play").click()
+            page.clock.run_for(10_000)
+            assert int(slider.input_value()) == last
+        assert figure.get_by_role("button", name="Play").is_visible()
