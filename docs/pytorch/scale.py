@@ -22,7 +22,7 @@
 # **You will know** where the root comes from, what its absence does to weights and gradients, which $d$ belongs under
 # it with many heads, what it assumes, and a check that finds the wrong one.
 
-# %%
+# %% tags=["imports"]
 import inspect
 import itertools
 import math
@@ -42,6 +42,53 @@ from unmasked import (
 from unmasked.embeddings import ship_vectors, table
 from unmasked.functional import cosine_attention, cosine_weights
 from unmasked.heads import split_heads
+
+# %% tags=["hide-input"]
+#| alt: Bars and dots, without the root on the left and with it on the right. Left, one bar is nearly as high as the
+#|   panel, and the dots are strewn over the whole width; right, the bars go down like stairs, and the dots lie close
+#|   together.
+#| caption: How a query weighs ten<!--= len(drawn["scaled"][0]) --> keys, the largest weight first, and how long the
+#|   gradients are that come back to the queries: without the root, and divided by it, for random vectors of
+#|   {{ drawn["sizes"][-1] :,}} features. The bars are means of {{ samples }} queries, and each of the
+#|   {{ len(shares) }} dots stands for as many of them. On the left the largest weight is
+#|   larger<!--= "larger" if drawn["unscaled"][-1][0] > 2 * drawn["scaled"][-1][0] else "smaller" -->, and the
+#|   gradients are spread more widely<!--= "more widely" if spread["unscaled"] > spread["scaled"] else
+#|   "less widely" -->.
+#| script: ../live/scale.js
+#| data: drawn
+samples, shares = 400, torch.arange(1, 40, 2, dtype=torch.float64) / 40
+drawn = {"sizes": [4, 16, 64, 256, 1024]}
+torch.manual_seed(6)
+for d in drawn["sizes"]:
+    q, upstream = torch.randn(2, samples, 1, d, dtype=torch.float64)
+    k, values = torch.randn(2, samples, 10, d, dtype=torch.float64)
+    for name, scale in (("scaled", None), ("unscaled", 1.0)):
+        query = q.clone().requires_grad_()
+        weights = attention_weights(attention_scores(query, k, scale=scale))
+        (gradient,) = torch.autograd.grad(weights @ values, query, upstream)
+        ranks = weights.detach()[:, 0].sort(descending=True).values
+        drawn.setdefault(name, []).append(ranks.mean(0))
+        lengths = gradient[:, 0].norm(dim=-1).quantile(shares)
+        drawn.setdefault(f"gradient_{name}", []).append(lengths)
+
+spread = {}
+with plot.figure(5.2, 4) as figure:
+    panels = figure.subplots(
+        2, 2, sharex="row", sharey="row", height_ratios=[3, 1]
+    )
+    for side, name in enumerate(("unscaled", "scaled")):
+        weights, lengths = drawn[name][-1], drawn[f"gradient_{name}"][-1]
+        spread[name] = (lengths.max() / lengths.min()).item()
+        panels[0, side].bar(range(len(weights)), weights)
+        panels[0, side].set(title=["without the root", "with the root"][side])
+        panels[0, side].set(xticks=[], xlabel="keys, by weight")
+        at_least = lengths.clamp(min=1e-8)  # shorter ones lie on the edge
+        panels[1, side].plot(at_least, [0] * len(shares), "o", alpha=0.5)
+        panels[1, side].set(
+            xscale="log", yticks=[], xlabel="gradient's length"
+        )
+    panels[0, 0].set_ylabel("weight")
+figure
 
 # %% [markdown]
 # ## The variance of a dot product
