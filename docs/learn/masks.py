@@ -337,7 +337,36 @@ torch.testing.assert_close(by_module[:, :3], as_may_not[:, :3])
 assert by_module[0, 3].isnan().all()
 
 # %% [markdown]
-# No error is raised. The remedy is one character: `~four` turns the mask of one into the mask of the other. The page
+# No error is raised. The remedy is one character: `~four` turns the mask of one into the mask of the other.
+# Paint a mask yourself, and exchange the two:
+
+# %% tags=["hide-input"]
+#| caption: A mask to paint, and the weights that come out. Rows are queries, columns are keys<!--= "Rows are queries,
+#|   columns are keys" if of_queries(as_may[0]) else "Rows are keys, columns are queries" -->.
+#| script: ../live/painter.js
+#| data: {"words": words[:4], "scores": attention_scores(x[0], x[0]), "mask": four.tolist(), "interfaces": interfaces}
+nothing = torch.zeros(4, 4, dtype=torch.bool)  # no query may look at anything
+of_function = F.scaled_dot_product_attention(x, x, x, attn_mask=nothing)
+_, of_module = module(x, x, x, attn_mask=~nothing)
+readings = {
+    "boolean": (torch.allclose(by_function[0], as_may[0] @ x[0]), of_function),
+    "module": (by_module[0, :3].tril().any(), of_module),
+}
+interfaces = [
+    {
+        "kind": kind,
+        "name": "the module" if kind == "module" else "the function",
+        "allows": bool(allows),
+        "blind": "NaN" if lost.isnan().all() else "zeros",
+    }
+    for kind, (allows, lost) in readings.items()
+]
+table = {"may look": four, "weights": as_may[0]}
+names = {"rows": words[:4], "columns": words[:4]}
+plot.grid(table, **names, allowed=four, axes=axes)
+
+# %% [markdown]
+# The page
 # [What does each interface make of my mask?](../pytorch/masks.py)<!--~ link: the page's new title --> has all
 # interfaces of PyTorch, and a test that tells of any module whether it sees the future.
 #
