@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -250,6 +252,28 @@ def test_a_frame_that_may_do_nothing_else_shows_it_live_and_one_without_scripts_
     else:
         assert frame.locator("tbody tr").count() == 4
         assert frame.locator(".told").count() == 0
+    page.close()
+
+
+def test_a_page_that_takes_only_its_own_scripts_and_styles_shows_it_as_it_is(
+    browser: Browser, faulty: tuple[Path, str]
+):
+    folder, address = faulty
+    html = show(weights(), queries=WORDS)._repr_html_()
+    (script,) = re.findall(r"<script>(.*?)</script>", html, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = (
+        f"default-src 'none'; script-src 'self' 'sha256-{digest}'; style-src 'self'; style-src-attr 'unsafe-inline'"
+    )
+    (folder / "index.html").write_text(
+        f'<meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{policy}">'
+        f'<link rel="icon" href="data:,">{html}'
+    )
+    page, said = browser.new_page(), []
+    page.on("console", lambda message: said.append(message.text))
+    page.goto(address)
+    assert page.locator(".heads").evaluate("each => getComputedStyle(each).display") == "flex"
+    assert [text for text in said if "style" in text or "script" in text] == []
     page.close()
 
 
