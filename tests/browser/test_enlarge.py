@@ -34,7 +34,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         '<!doctype html><html lang="en"><head><title>Figures</title><link rel="icon" href="data:,">'
         '<meta name="viewport" content="width=device-width"><link rel="stylesheet" href="site.css">'
         '<script src="site.js"></script></head>'
-        '<body data-md-color-scheme="default" style="background: var(--md-default-bg-color); color: var(--md-typeset-color)">'
+        '<body data-md-color-scheme="default" '
+        'style="background: var(--md-default-bg-color); color: var(--md-typeset-color)">'
         '<main class="md-typeset">'
         f"<h1>Figures</h1>{FIGURE}{BARE}</main></body></html>"
     )

@@ -140,13 +140,15 @@ def test_the_weights_and_the_code_of_random_masks_are_pytorch_s(opened: Any, int
         inputs.append((x, seen))
         rows.append({"given": interface, "seen": seen.tolist(), "scores": scores(x).tolist()})
     blind = 0
-    for (x, _), told in zip(inputs, opened("painter").evaluate(RUN, rows), strict=True):
+    for (x, seen), told in zip(inputs, opened("painter").evaluate(RUN, rows), strict=True):
         mask = torch.tensor(told["mask"], dtype=torch.float64 if kind == "additive" else torch.bool)
         expected = by_pytorch(kind, mask, x)
         got = torch.tensor(told["weights"], dtype=torch.float64)
         torch.testing.assert_close(got, expected, rtol=0, atol=1e-6, equal_nan=True)
         blind += int((expected.isnan() | (expected == 0)).all(-1).any())
         assert torch.equal(torch.tensor(told["sees"]), expected.nan_to_num() > 0)
+        of_padding = seen.any(0).expand_as(seen)  # which is all that one row can say
+        assert told["sees"] == (of_padding if kind == "padding" else seen).tolist()
         module = bypass_(nn.MultiheadAttention(8, num_heads=1, batch_first=True).double())
         made: dict[str, Any] = {"torch": torch, "F": F, "x": x[None], "module": module}
         made |= {"query": x.float(), "key": x.float(), "value": torch.eye(len(x))}
