@@ -169,7 +169,9 @@ def cite(config: MkDocsConfig) -> str:
 def on_page_markdown(
     markdown: str, *, page: Page, config: MkDocsConfig, **_: Any
 ) -> str:
-    """Say on the page about installing where the library is, and how to cite it."""
+    """Say on the page about installing where the library is, and how to cite it; give home the whole width."""
+    if page.is_homepage:
+        page.meta.setdefault("hide", ["navigation", "toc"])
     if page.file.src_uri != INSTALL:
         return markdown
     told = {

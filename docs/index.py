@@ -1,0 +1,110 @@
+# %% [markdown]
+# # Attention Unmasked
+#
+# **What each word takes from the others, and what PyTorch does with your mask: told on pages that prove what they say
+# by running it.**
+
+# %% tags=["hide-input", "no-snippet"]
+#| caption: What *ship* takes from the words around it. In one sentence it takes most from *crew*<!--= "most from crew"
+#|   if taken[0] == "crew" else "least from crew" -->, in the other from *order*<!--= "from order" if taken[1] ==
+#|   "order" else "from we" -->. That is attention: a weighted average.
+from IPython.display import HTML
+
+from unmasked import self_attention
+from unmasked.embeddings import ship_vectors
+
+sentences = [
+    [
+        "i",
+        "must",
+        "go",
+        "back",
+        "to",
+        "my",
+        "ship",
+        "and",
+        "to",
+        "my",
+        "crew",
+    ],
+    ["we", "process", "and", "ship", "your", "order"],
+]
+sentence_data, taken = {"sentences": [], "compact": True}, []
+for words in sentences:
+    weights = self_attention(ship_vectors().lookup(words)).weights
+    sentence_data["sentences"].append({"words": words, "weights": weights})
+    row = weights[words.index("ship")]
+    taken.append(words[int(row.argsort()[-2])])  # after itself
+alt = (
+    "Arcs from the word ship to the words around it, as wide as its attention"
+)
+HTML(f'<img class="hero" src="assets/ship.svg" alt="{alt}">')
+
+# %% [markdown]
+# <div class="doors" markdown>
+#
+# - [**Learn attention**](learn/attention.py)
+#
+#     Begin with *Attention in ten minutes*. You need to know some Python, and what a dot product is.
+#
+# - [**Find my mistake**](museum/index.py)
+#
+#     The museum of mistakes shows what goes wrong quietly, and the check that finds it.
+#
+# - [**Examine my module**](doctor.py)<!--~ link: the doctor examines -->
+#
+#     The doctor calls your module, names what is wrong with it, and proves it.
+#
+# </div>
+#
+# ## One mask, two readings
+#
+# PyTorch offers attention as a function and as a module. Both take the same boolean mask, and read it in opposite
+# ways<!--== "the same boolean mask, and read it in opposite ways" if mask.dtype == torch.bool and (by_function >
+# 0).equal(mask) and (by_module[:-1] > 0).equal(~mask[:-1]) else "different masks" -->.
+
+# %% tags=["imports"]
+import torch
+import torch.nn.functional as F
+
+from unmasked import bypassed
+
+words = ["my", "ship", "left", "port"]
+x = torch.randn(4, 8, generator=torch.manual_seed(0))
+mask = torch.ones(4, 4, dtype=torch.bool).tril()  # the diagonal and below
+
+# The identity in the place of the values: what comes out are the weights.
+by_function = F.scaled_dot_product_attention(
+    x, x, torch.eye(4), attn_mask=mask
+)
+with bypassed(torch.nn.MultiheadAttention(8, 1)) as module:
+    _, by_module = module(x, x, x, attn_mask=mask)
+
+# %% tags=["hide-input", "no-snippet"]
+#| caption: The weights under this mask. To the function, True means *may look*<!--= "True means may look" if
+#|   (by_function > 0).equal(mask) else "True means may not look" -->: the first word sees only itself<!--= "the first
+#|   word sees only itself" if by_function[0, 0] == 1 else "the first word sees others" -->. To the module, True means
+#|   *may not look*<!--= "True means may not look" if (by_module[:-1] > 0).equal(~mask[:-1]) else "True means may look"
+#|   -->: the first word sees all but itself<!--= "the first word sees all but itself" if by_module[0, 0] == 0 and
+#|   (by_module[0, 1:] > 0).all() else "the first word sees itself" -->, and the last, which may see nothing, comes out
+#|   as NaN<!--= "the last, which may see nothing, comes out as NaN" if mask[-1].all() and by_module[-1].isnan().all()
+#|   else "the last comes out as numbers" -->.
+from unmasked import plot
+
+inverted = F.scaled_dot_product_attention(x, x, torch.eye(4), attn_mask=~mask)
+readings = {"to the function": by_function, "to the module": by_module}
+plot.grid(readings, "weights", queries=words)
+
+# %% [markdown]
+# `bypassed` sets the module's learned matrices aside. A NaN is easy to notice. The opposite mistake is not: give the
+# module's mask to the function, and every number looks right<!--= "every number looks right" if
+# inverted.isfinite().all() else "some numbers are NaN" -->, while each word but the last sees only what comes
+# later<!--= "each word but the last sees only what comes later" if not inverted[:-1].tril().any() and
+# (inverted[:-1].sum(-1) > 0.99).all() else "each word sees what comes earlier" -->.
+# [What does each interface make of my mask?](pytorch/masks.py)
+#
+# ## What is checked
+#
+# Code, figures in sentences, formulas, derivations and docstrings are checked each time the site is built. Words are
+# checked where their author tied them to an expression; the other words, and only they, can be wrong unnoticed. [How
+# the site is proofread](proofread/index.md).

@@ -1,0 +1,31 @@
+"""The data by which pages are found: it names pages that exist, and stands at them alone."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SPEC = importlib.util.spec_from_file_location("search", ROOT / "docs/hooks/search.py")
+assert SPEC
+assert SPEC.loader
+search = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(search)
+
+
+def test_a_page_that_is_gone_must_leave_the_data():
+    with pytest.raises(ValueError, match=r"search\.toml names what is no page: b\.md"):
+        search.aliases('"a.md" = ["x"]\n"b.md" = ["y"]', {"a.md": "a/"})
+
+
+def test_other_names_stand_at_the_page_and_not_at_its_sections():
+    index = {"docs": [{"location": "a/"}, {"location": "a/#b"}, {"location": "c/"}]}
+    search.named(index, search.aliases('"a.md" = ["x"]', {"a.md": "a/", "c.md": "c/"}))
+    assert index["docs"] == [{"location": "a/", "tags": ["x"]}, {"location": "a/#b"}, {"location": "c/"}]
+
+
+@pytest.mark.parametrize("quoted", ['"search": "../assets/{}"', '"search":"assets/{}"'])
+def test_the_search_asks_the_worker_of_the_site(quoted: str):
+    theirs = "javascripts/workers/search.a7633da7.min.js"
+    assert search.on_post_page(quoted.format(theirs)) == quoted.format(f"search.js?{theirs}")
+    assert search.on_post_template(quoted.format(theirs)) == quoted.format(f"search.js?{theirs}")
