@@ -31,6 +31,7 @@ from pathlib import Path
 
 import psutil
 import yaml
+from mkdocs.utils.yaml import yaml_load
 
 from proofread.pages.page import find_pages, read
 
@@ -134,8 +135,10 @@ class Site:
         shutil.copytree(ROOT / "src" / "unmasked", folder / "src" / "unmasked")
         shutil.copytree(ROOT / "docs" / "assets", docs / "assets")
         self.change_package("first")
-        ours = yaml.unsafe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+        with (ROOT / "mkdocs.yml").open("rb") as file:
+            ours = yaml_load(file)  # which knows the tag that reads the environment
         config = {key: ours[key] for key in ("site_name", "theme", "extra_css", "markdown_extensions")}
+        del config["theme"]["custom_dir"]  # it stands with the site's own pages
         config |= {"watch": ["src"], "plugins": ["search", *plugins]}
         (folder / "mkdocs.yml").write_text(yaml.dump(config), encoding="utf-8")
         (folder / "pyproject.toml").write_text('[tool.proofread]\npackages = ["unmasked"]\n', encoding="utf-8")
