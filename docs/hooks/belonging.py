@@ -74,32 +74,29 @@ def place(name: str, sources: Path) -> tuple[Path, int, int] | None:
     body: list[ast.stmt] = ast.parse(text).body
     if not rest:
         return file, 1, len(text.splitlines())
+    first = last = 0
     for depth, part in enumerate(rest):
-        node = next(
-            (
-                each
-                for each in body
-                if isinstance(each, _DEFINED) and each.name == part
-            ),
-            None,
-        )
-        if node is None:
+        node = next((each for each in body if part in _names(each)), None)
+        if isinstance(node, ast.ImportFrom) and node.module and not depth:
             # What a package offers may stand in one of its modules.
-            given = (
-                each.module
-                for each in body
-                if isinstance(each, ast.ImportFrom)
-                if each.module
-                for alias in each.names
-                if alias.name == part
-            )
-            module = None if depth else next(given, None)
-            return (
-                place(".".join([module, *rest]), sources) if module else None
-            )
-        body = node.body
-    first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
-    return file, first, node.end_lineno or first
+            return place(".".join([node.module, *rest]), sources)
+        if node is None:
+            return None
+        decorators = getattr(node, "decorator_list", [])
+        first = min([node.lineno, *(each.lineno for each in decorators)])
+        last = node.end_lineno or first
+        body = getattr(node, "body", [])
+    return file, first, last
+
+
+def _names(statement: ast.stmt) -> list[str]:
+    """The names that a statement defines."""
+    if isinstance(statement, _DEFINED):
+        return [statement.name]
+    if isinstance(statement, ast.ImportFrom):
+        return [alias.name for alias in statement.names]
+    targets = getattr(statement, "targets", [getattr(statement, "target", 0)])
+    return [each.id for each in targets if isinstance(each, ast.Name)]
 
 
 def linked(html: str, root: Path, blob: str) -> str:

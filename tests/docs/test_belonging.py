@@ -97,14 +97,15 @@ def test_each_heading_of_the_reference_leads_to_the_lines_of_its_source(known: P
         )
         headings = found(r'<h\d id="unmasked\.([\w.]+)" class="doc doc-heading">', html)
         linked = {name for *_, name in links}
-        # Data that a class declares has no lines of its own worth a link.
-        assert {name for name in headings if name not in linked and name.split(".")[-1][0].isupper()} == set()
+        assert {*headings} == linked
         for file, first, last, name in links:
             lines = (ROOT / file).read_text(encoding="utf-8").splitlines()[int(first) - 1 : int(last)]
             if name.rpartition(".")[0]:
-                assert re.search(rf"\b(def|class) {name.rpartition('.')[2]}\b", "\n".join(lines)), (where, name)
+                assert re.search(
+                    rf"^ *((async )?def|class)? ?{name.rpartition('.')[2]}\b", "\n".join(lines), re.MULTILINE
+                ), (where, name)
                 names += 1
-    assert names > 80
+    assert names > 60
 
 
 def test_the_page_for_what_is_missing_takes_its_style_from_where_the_site_is(known: Path, site: Path):
@@ -113,7 +114,7 @@ def test_the_page_for_what_is_missing_takes_its_style_from_where_the_site_is(kno
     assert any("site.css" in each for each in linked)
     for each in linked:
         assert each.startswith("/unmasked/"), each
-        file = known / each.removeprefix("/unmasked/")
+        file = known / each.removeprefix("/unmasked/").partition("#")[0]
         assert (file / "index.html").exists() if each.endswith("/") else file.exists(), each
     assert 'href="/learn/attention/"' in pages(site)["404.html"]
 
