@@ -59,34 +59,37 @@ new MutationObserver((changes) => {
 ;(() => {
   const drawer = document.getElementById("__drawer"), side = document.querySelector(".md-sidebar--primary")
   const narrow = matchMedia("(max-width: 76.234375em)")
-  const buttons = [...document.querySelectorAll('.md-header label[for="__drawer"], .md-header label[for="__search"]')]
-  const names = { __drawer: "Navigation", __search: "Search" }
   if (!drawer || !side) return
+
+  const names = { __drawer: "Navigation", __search: "Search" }
+  const buttons = [...document.querySelectorAll(".md-header label.md-header__button[for]")].flatMap((label) => {
+    const toggle = document.getElementById(label.htmlFor)
+    if (!(label.htmlFor in names)) return []
+    const button = document.createElement("button")
+    button.type = "button"
+    button.className = label.className
+    button.setAttribute("for", label.htmlFor) // the theme's styles look for it
+    button.setAttribute("aria-label", names[label.htmlFor])
+    button.append(...label.childNodes)
+    button.addEventListener("click", (event) => {
+      toggle.click()
+      // By a key, which goes on where it leads.
+      if (!event.detail && toggle === drawer && drawer.checked) side.querySelector("a[href]")?.focus()
+    })
+    label.replaceWith(button)
+    return [[button, toggle]]
+  })
 
   function tell() {
     side.inert = narrow.matches && !drawer.checked
-    for (const each of buttons) {
-      const toggle = document.getElementById(each.htmlFor)
-      each.setAttribute("aria-expanded", toggle.checked)
-    }
+    for (const [button, toggle] of buttons) button.setAttribute("aria-expanded", toggle.checked)
   }
 
-  for (const each of buttons) {
-    each.tabIndex = 0
-    each.setAttribute("role", "button")
-    each.setAttribute("aria-label", names[each.htmlFor])
-    each.addEventListener("keydown", (event) => {
-      if (event.key !== "Enter" && event.key !== " ") return
-      event.preventDefault()
-      each.click()
-      if (each.htmlFor === "__drawer" && drawer.checked) side.querySelector("a[href]")?.focus()
-    })
-  }
   document.addEventListener("change", tell)
   document.addEventListener("keydown", (event) => {
     if (event.key !== "Escape" || !drawer.checked) return
     drawer.click()
-    buttons.find((each) => each.htmlFor === "__drawer")?.focus()
+    buttons.find(([, toggle]) => toggle === drawer)?.[0].focus()
   })
   narrow.addEventListener("change", tell)
   tell()

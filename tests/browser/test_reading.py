@@ -77,7 +77,7 @@ def test_the_closed_drawer_takes_no_key_and_its_button_opens_it(phone: Page):
         if reached[-1] == "Navigation":
             break
     assert "Navigation" in reached
-    button = phone.locator("label[aria-label=Navigation]")
+    button = phone.locator("button[aria-label=Navigation]")
     assert button.get_attribute("aria-expanded") == "false"
     phone.keyboard.press("Enter")
     assert button.get_attribute("aria-expanded") == "true"
