@@ -26,8 +26,17 @@ from unmasked import plot, scaled_dot_product_attention
 from unmasked.embeddings import ship_vectors
 
 NOUNS = {"cat": "chat", "dog": "chien", "ship": "navire", "book": "livre"}
-ADJECTIVES = {"black": "noir", "red": "rouge", "green": "vert", "tiny": "minuscule"}
-VERBS = {"is looking at": "regarde", "is waiting for": "attend", "is looking for": "cherche"}
+ADJECTIVES = {
+    "black": "noir",
+    "red": "rouge",
+    "green": "vert",
+    "tiny": "minuscule",
+}
+VERBS = {
+    "is looking at": "regarde",
+    "is waiting for": "attend",
+    "is looking for": "cherche",
+}
 
 
 def sentences(count):
@@ -35,36 +44,63 @@ def sentences(count):
     chance, pairs = torch.Generator().manual_seed(0), []
     for _ in range(count):
         (a, x), (b, y), (c, z), (d, w), (v, verb) = (
-            list(words.items())[int(torch.randint(len(words), (1,), generator=chance))]
+            list(words.items())[
+                int(torch.randint(len(words), (1,), generator=chance))
+            ]
             for words in (ADJECTIVES, NOUNS, ADJECTIVES, NOUNS, VERBS)
         )
-        pairs.append((f"the {a} {b} {v} the {c} {d}".split(), f"le {y} {x} {verb} le {w} {z}".split()))
+        pairs.append(
+            (
+                f"the {a} {b} {v} the {c} {d}".split(),
+                f"le {y} {x} {verb} le {w} {z}".split(),
+            )
+        )
     return pairs
 
 
 def translator(pairs):
     """Train one cross-attention to write each French word, given the one before and its place; return its weights."""
-    english, french = (sorted({word for pair in pairs for word in pair[side]}) for side in (0, 1))
-    source = torch.tensor([[english.index(word) for word in pair[0]] for pair in pairs])
-    target = torch.tensor([[1 + french.index(word) for word in pair[1]] for pair in pairs])
-    before = F.pad(target[:, :-1], (1, 0))  # the word that has just been written; 0 at the start
+    english, french = (
+        sorted({word for pair in pairs for word in pair[side]})
+        for side in (0, 1)
+    )
+    source = torch.tensor(
+        [[english.index(word) for word in pair[0]] for pair in pairs]
+    )
+    target = torch.tensor(
+        [[1 + french.index(word) for word in pair[1]] for pair in pairs]
+    )
+    before = F.pad(
+        target[:, :-1], (1, 0)
+    )  # the word that has just been written; 0 at the start
     torch.manual_seed(3)
     sizes = len(english), source.size(1), 1 + len(french), target.size(1)
-    tables = nn.ModuleList([nn.Embedding(size, 32) for size in sizes]).double()
+    tables = nn.ModuleList(
+        [nn.Embedding(size, 32) for size in sizes]
+    ).double()
     for each in tables:
         nn.init.normal_(each.weight, std=0.1)
-    query, key, value, guess = (nn.Linear(32, size).double() for size in (32, 32, 32, sizes[2]))
-    optimizer = torch.optim.Adam(nn.ModuleList([*tables, query, key, value, guess]).parameters(), lr=0.01)
+    query, key, value, guess = (
+        nn.Linear(32, size).double() for size in (32, 32, 32, sizes[2])
+    )
+    optimizer = torch.optim.Adam(
+        nn.ModuleList([*tables, query, key, value, guess]).parameters(),
+        lr=0.01,
+    )
 
     def run(rows):
         asked = tables[0](source[rows])
         queries = query(tables[2](before[rows]) + tables[3].weight)
-        weights = (queries @ key(asked + tables[1].weight).mT / 32**0.5).softmax(dim=-1)
+        weights = (
+            queries @ key(asked + tables[1].weight).mT / 32**0.5
+        ).softmax(dim=-1)
         return weights, guess(weights @ value(asked))
 
     for _ in range(300):
         rows = torch.randint(len(pairs), (64,))
-        loss = F.cross_entropy(run(rows)[1].flatten(0, 1), target[rows].flatten())
+        loss = F.cross_entropy(
+            run(rows)[1].flatten(0, 1), target[rows].flatten()
+        )
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -153,11 +189,20 @@ def moved(name, position):
     changed = inputs[name].clone()
     changed[:, position] += 1
     after, _ = module(**{**inputs, name: changed})
-    return ((after - output).abs() > 1e-5).any(dim=-1)[0].int().tolist()  # by more than rounding
+    return (
+        ((after - output).abs() > 1e-5).any(dim=-1)[0].int().tolist()
+    )  # by more than rounding
 
 
-of_query, of_key = output.size(1) == average.size(1) == writing.size(1), average.size(2) == source.size(1)
-by_query, by_key, by_value = moved("query", 2), moved("key", 2), moved("value", 2)
+of_query, of_key = (
+    output.size(1) == average.size(1) == writing.size(1),
+    average.size(2) == source.size(1),
+)
+by_query, by_key, by_value = (
+    moved("query", 2),
+    moved("key", 2),
+    moved("value", 2),
+)
 order = torch.tensor([6, 2, 0, 4, 1, 5, 3])
 shuffled, _ = module(writing, source[:, order], source[:, order])
 package = scaled_dot_product_attention(Y, X, X, need_weights=True)
@@ -181,7 +226,12 @@ torch.testing.assert_close(package.context, context)
 closed = (torch.arange(7) < 5).expand(5, 7)
 heard = torch.arange(7) < torch.arange(5)[:, None] + 2
 kinds = {"padding of the source": closed, "interpreter": heard}
-plot.grid(kinds, rows=["1", "2", "3", "4", "5"], allowed=kinds, axes=("queries", "keys"))
+plot.grid(
+    kinds,
+    rows=["1", "2", "3", "4", "5"],
+    allowed=kinds,
+    axes=("queries", "keys"),
+)
 
 # %% [markdown]
 # In PyTorch's module the first of these is `key_padding_mask`, and the second is `attn_mask`; [mind what `True`

@@ -349,7 +349,10 @@ nothing = torch.zeros(4, 4, dtype=torch.bool)  # no query may look at anything
 of_function = F.scaled_dot_product_attention(x, x, x, attn_mask=nothing)
 _, of_module = module(x, x, x, attn_mask=~nothing)
 readings = {
-    "boolean": (torch.allclose(by_function[0], as_may[0] @ x[0]), of_function),
+    "boolean": (
+        torch.allclose(by_function[0], as_may[0] @ x[0]),
+        of_function,
+    ),
     "module": (by_module[0, :3].tril().any(), of_module),
 }
 interfaces = [

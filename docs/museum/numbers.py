@@ -473,7 +473,7 @@ off["input-overwritten"] = probes.differs(
 found = probes.overwrites_inputs(in_place, q, k, v)
 assert found
 assert probes.overwrites_inputs(right, q, k, v) is None
-print(f"second call off by {off['in place']:.3g}\n{found}")
+print(f"second call off by {off['input-overwritten']:.3g}\n{found}")
 
 # %% tags=["hide-input"]
 Plate(
@@ -567,7 +567,7 @@ Plate(ENTRIES["need-weights-costs"])
 # and not is_fused(0.4) else "a" --> fused kernel on a CPU: it then makes the weights, too.) For one sequence of
 # 8,192<!--= long.size(1) --> tokens and four<!--= all_heads.size(1) --> heads, the weights alone take 1<!--=
 # all_heads.nbytes / 2**30 --> GiB. **Hides** with short inputs. **Caught by** who calls what, as here. **Fix:**
-# `output, _ = module(x, x, x, need_weights=False)`<!--~ code -->.
+# `output, _ = module(x, x, x, need_weights=False)`.
 #
 # ## An embedding file split at every space { #embedding-reader }
 #

@@ -475,8 +475,8 @@ assert their_gone[:, 0].isnan().all()
 # from PyTorch on purpose. The last is shown [below, with what hides it](#what-hides-a-mistake), the others in [the
 # museum, on masks](../museum/masks.py#is-causal-is-a-hint).
 #
-# [One option](heads.py#a-pair-that-comes-from-no-sequence)<!--~ link: a pair that is appended --> is often misread: `add_bias_kv` adds no bias to the keys, it
-# appends a key.
+# [One option](heads.py#a-pair-that-comes-from-no-sequence)<!--~ link: a pair that is appended --> is often misread:
+# `add_bias_kv` adds no bias to the keys, it appends a key.
 
 # %% tags=["check"]
 on_off = (True, False)

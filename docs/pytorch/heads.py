@@ -551,7 +551,9 @@ for merge in (merge_heads, broken_merge):
 told = "I must go back to my ship and to my crew".lower().split()
 asked = "We process and ship your order".lower().split()
 X, Y = ship_vectors().lookup(told), ship_vectors().lookup(asked)
-weights = scaled_dot_product_attention(Y, X, X, need_weights=True).weights  # queries keys
+weights = scaled_dot_product_attention(
+    Y, X, X, need_weights=True
+).weights  # queries keys
 context = weights @ X
 
 
@@ -580,7 +582,9 @@ grown, tuple(learned.bias_k.shape), tuple(learned.bias_v.shape)
 # %%
 bias_k, bias_v = learned.bias_k[0], learned.bias_v[0]  # 1 features
 all_keys, all_values = torch.cat([X, bias_k]), torch.cat([X, bias_v])
-by_hand = scaled_dot_product_attention(Y, all_keys, all_values, need_weights=True)
+by_hand = scaled_dot_product_attention(
+    Y, all_keys, all_values, need_weights=True
+)
 
 torch_output, torch_weights = learned(Y, X, X)
 ours_output, ours_weights = layouts.from_torch(learned)(Y, X, X)
@@ -598,7 +602,9 @@ source = inspect.getsource(MultiheadAttention._attend)
 source = source[source.index("        learned = ") :]
 source = source[: source.index("        appended = ")]
 for line in textwrap.dedent(source).strip().splitlines():
-    print(textwrap.fill(line.partition("  #")[0], 82, subsequent_indent=" " * 8))
+    print(
+        textwrap.fill(line.partition("  #")[0], 82, subsequent_indent=" " * 8)
+    )
 
 # %% [markdown]
 # No mask hides the appended pair. A mask has a column for each real key, and gets one more that is always visible. So a
@@ -789,7 +795,10 @@ def wander(layer, optimizer, lr):
 
 
 # Adam enlarges rounding: were every rounding error exactly zero, which we know of no machine, Adam would move nothing
-by_sgd, by_adam = wander(broken, torch.optim.SGD, 0.1), wander(broken, torch.optim.Adam, 0.001)
+by_sgd, by_adam = (
+    wander(broken, torch.optim.SGD, 0.1),
+    wander(broken, torch.optim.Adam, 0.001),
+)
 uses_bias_k(right), uses_bias_k(broken)
 
 # %% [markdown]

@@ -114,4 +114,4 @@ def same_cost(answer: Callable[[int], Any]) -> None:
             6 * width: "That is where the products of queries, keys and values take half of the whole block.",
             width: "That would be so if the MLP were three times as wide inside.",
         }
-        raise Wrong(f"{told} {reasons[given]}" if given in reasons else told)
+        raise Wrong(f"{told} {reasons[int(given)]}" if given in reasons else told)

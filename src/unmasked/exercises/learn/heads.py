@@ -63,4 +63,4 @@ def count_parameters(answer: Callable[[int, int], Any]) -> None:
             4 * width**2 + 3 * width: "The bias of the output projection is missing.",
             4 * ((width // heads) ** 2 + width // heads): "All heads together have the whole width.",
         }
-        raise Wrong(f"{told} {reasons[given]}" if given in reasons else told)
+        raise Wrong(f"{told} {reasons[int(given)]}" if given in reasons else told)
