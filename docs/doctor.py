@@ -196,6 +196,7 @@ def attended(
     return suspect.to_out(merge(context))
 
 
+# %%
 hypotheses = {
     "right": attended(),
     "missing-scale": attended(scale=1.0),

@@ -416,7 +416,7 @@ context = weights @ X
 # and takes 13%<!--= weights[6, 10] --> from *crew*, as in [Figure 1](#figure-1):
 
 # %%
-weights[words.index("ship")]
+weights[words.index("ship")].mul(100).round().int()  # percent
 
 # %% [markdown] tags=["check"]
 # The three lines give what the library gives<!--== "give what the library gives" if torch.allclose(context,

@@ -294,7 +294,7 @@ blind.softmax(dim=-1)
 # gives](../pytorch/masks.py#when-a-row-allows-nothing)<!--~ link: the section on rows that allow nothing --> depends on
 # the interface. Before training, look for such rows:
 
-# %%
+# %% tags=["hide-output"]
 causal.any(dim=-1).all()  # does every query see something?
 
 # %% [markdown]

@@ -152,23 +152,10 @@ torch.testing.assert_close(
 # one sees more words" -->:
 
 # %%
-told = [
-    "i",
-    "must",
-    "go",
-    "back",
-    "to",
-    "my",
-    "ship",
-    "and",
-    "to",
-    "my",
-    "crew",
-]
-causal = self_attention(vectors.lookup(told), is_causal=True).context
-(
-    causal[told.index("my")] - causal[9]
-).norm()  # the two my, 0 if they are equal
+told = "i must go back to my ship and to my crew".split()  # noqa: SIM905
+seen = self_attention(vectors.lookup(told), is_causal=True)
+first, second = seen.context[5], seen.context[9]  # the two my
+(first - second).norm()  # 0 if they are equal
 
 # %% [markdown]
 # So a word knows *which* words came before it. It still does not know their order: the words that it sees are a bag

@@ -116,6 +116,7 @@ merged = {
 #|   Transposed back, every row holds one number, that of its own token. After the bare reshape, the first row holds the
 #|   numbers of the first three<!--= len(merged["bare reshape"][0].unique()) --> tokens, four<!--= D --> times each,
 #|   and the rest follows in order.
+#| caption: Where the numbers of each merged row come from: transposed back, a row holds its own token's.
 figure = plot.heatmap(merged)
 for axes in figure.axes[:2]:
     axes.set(

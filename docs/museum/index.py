@@ -84,7 +84,7 @@ Gallery(SYMPTOMS)
 # The wrong versions are causal self-attention in several heads, without learned matrices. Each replaces one step.
 # There, `s` are the scores, `seen` is the causal mask, `c` the context, `h` the heads and `n` their number:
 
-# %% tags=["no-snippet"]
+# %% tags=["check", "no-snippet"]
 source = inspect.getsource(exercises)
 start = source.index("WRONG:")
 print(source[start : source.index("\n}\n", start) + 2])
@@ -170,6 +170,7 @@ maps = {slug: torch.tensor(maps[slug]) for slug in ["right", *shown]}
 #|   H)[..., :D], (x[..., :D] @ x[..., :D].mT / D**0.5).softmax(-1).tril() @ x[..., :D], atol=1e-5) else "before" --> the
 #|   softmax, the cells above<!--= "above" if maps["mask-after-softmax"].triu(1).sum() <
 #|   maps["mask-after-softmax"].tril(-1).sum() else "below" --> the diagonal are small, and yet not<!--= "not" if (maps["mask-after-softmax"] > 1e-4).all() else "partly" --> zero.
+#| caption: Who reaches whom, in the right version and in {{ len(maps) - 1 }} wrong ones.
 figure = plot.heatmap(maps)
 for axes in figure.axes[: len(maps)]:
     axes.set(
@@ -201,9 +202,12 @@ def unlike_pytorch(f, x):
 
 
 checks = {
-    "future": probes.sees_the_future,  # change a token: no earlier output may move
-    "items": probes.mixes_items,  # change a batch item: no other may move
-    "average": probes.is_no_average,  # equal tokens: their average is the token
+    # change a token: no earlier output may move
+    "future": probes.sees_the_future,
+    # change a batch item: no other may move
+    "items": probes.mixes_items,
+    # equal tokens: their average is the token
+    "average": probes.is_no_average,
     "equality": unlike_pytorch,
 }
 assert not any(probe(lambda x: right(x, H), x) for probe in checks.values())

@@ -93,6 +93,7 @@ def exhibit(name, wrong, right, probe=leaks, hides=one_token, given=(x,)):
 #| alt: Four heat maps of five queries and five keys. The right one is zero above the diagonal. With the other polarity
 #|   it is zero everywhere else, and the last row is empty. With a boolean mask added, every key has a weight. Masked
 #|   after the softmax, the upper triangle is empty but most rows are too small.
+#| caption: The weights of {{ len(weighed) - 1 }} mistakes beside the right ones.
 small = x[0, :, :D]  # few features, so that no weight is close to one
 scores, allowed = attention_scores(small, small), causal(x)
 weighed = {

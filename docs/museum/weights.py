@@ -317,6 +317,7 @@ Plate(
 # %% tags=["hide-input"]
 #| alt: Two rows of three<!--= H --> heat maps, one for each head, of the weights of one item. The second row holds the
 #|   maps of the first in another order, so that their mean is the same.
+#| caption: The heads' weights, right above and exchanged below: their average is the same.
 panels = {
     f"{name} {h}": w[0, h]
     for name, w in (("right", own), ("wrong", every))
@@ -373,6 +374,8 @@ assert (
 
 
 # %% tags=["hide-input"]
+# wrong: fused_qkv(x, module.in_proj_weight, module.in_proj_bias, num_heads=H)
+# right: first layouts.convert(state, "packed", "interleaved", num_heads=H)
 def interleaved(module, x):
     heads = fused_qkv(
         x,

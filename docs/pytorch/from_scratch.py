@@ -144,7 +144,6 @@ projected = project(query, w_q, b_q)
 q = split(projected)
 k = split(project(key, w_k, b_k))
 v = split(project(value, w_v, b_v))
-q.shape, k.shape, v.shape
 
 # %% tags=["check"]
 #| raises: AssertionError: embed_dim must be divisible by num_heads
@@ -181,7 +180,6 @@ def attend(q, k, v, allowed):
 
 allowed = masks.causal(queries, keys)
 context, weights = attend(q, k, v, allowed)
-context.shape, weights.shape
 
 # %% tags=["check"]
 totals = weights.sum(dim=-1)
@@ -362,6 +360,7 @@ assert gap(online_softmax(q, k, v), fused) < 1e-5
 
 
 # %% tags=["hide-input"]
+#| caption: Which kernel ran for {{ len(ran) }} calls of PyTorch's function.
 def that_ran(**options):
     os.environ["KINETO_LOG_LEVEL"] = (
         "6"  # the profiler would write to the terminal
@@ -428,6 +427,8 @@ for name, told in twice.items():
 
 
 # %%
+#| caption: Whose value moves whose output: the causal mask has come back out of the layer<!--== "the causal mask has
+#|   come back out of the layer" if torch.equal(reach(merge), allowed) else "another mask has" -->.
 def reach(merge):
     before, _ = multi_head(query, key, value, allowed, state, merge=merge)
     moved = torch.zeros(queries, keys, dtype=torch.bool)
@@ -814,7 +815,7 @@ check("bias-never-missed", min(missed, key=missed.get))
 #     gradient is zero but for rounding. Plain gradient descent therefore leaves the bias where it is. Adam divides a
 #     gradient by its own size, rounding included, and so makes the bias wander, without any effect on the output:
 
-# %% tags=["hide-input"]
+# %% tags=["check"]
 wandered = {}
 for kind in (torch.optim.SGD, torch.optim.Adam):
     trained = deepcopy(theirs)

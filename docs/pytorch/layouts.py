@@ -135,6 +135,7 @@ for line in inspect.getsource(layouts._interleave).splitlines():
 #| alt: Two columns of 36<!--= len(packed["in_proj_weight"]) --> rows. In the packed one, three blocks of
 #|   twelve<!--= embed_dim --> rows: query, key, value. In the interleaved one, nine<!--= len(blocks["interleaved"]) -->
 #|   blocks of four<!--= head_dim -->: query, key, value of one head, then of the next.
+#| caption: The rows of one matrix in two orders.
 blocks = {"packed": [0, 1, 2], "interleaved": [0, 1, 2] * num_heads}
 panels = {}
 for name, parts in blocks.items():

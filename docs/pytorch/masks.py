@@ -69,6 +69,8 @@ calls = {
         self_attention(split(y), allowed=mask).context
     ),
 }  # fmt: skip
+
+# %%
 shapes = {  # in each, the first query has False for the last key
     "queries, keys": lower,
     "batch, keys": lower[0].expand(2, 3),

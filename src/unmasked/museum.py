@@ -290,8 +290,8 @@ ENTRIES: dict[str, Entry] = {
         (
             "interleaved-qkv",
             "Query, key and value packed head by head",
-            "fused_qkv(x, module.in_proj_weight, module.in_proj_bias, num_heads=module.num_heads)",
-            'layouts.convert(module.state_dict(), source="packed", target="interleaved", num_heads=H)',
+            "fused_qkv(x, module.in_proj_weight, module.in_proj_bias, num_heads=H)",
+            'layouts.convert(state, "packed", "interleaved", num_heads=H)',
         ),
         ("wrong-value", "A query or key passed as the value", "return q, k, q", "return q, k, v"),
         ("bypass-conditions", "The weight bypass outside its conditions", "set_identity(module)", "bypass_(module)"),
