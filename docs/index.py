@@ -8,32 +8,27 @@
 #| caption: What *ship* takes from the words around it. In one sentence it takes most from *crew*<!--= "most from crew"
 #|   if taken[0] == "crew" else "least from crew" -->, in the other from *order*<!--= "from order" if taken[1] ==
 #|   "order" else "from we" -->. That is attention: a weighted average.
+#| script: live/sentence.js
+#| data: sentence_data
 from IPython.display import HTML
 
 from unmasked import self_attention
 from unmasked.embeddings import ship_vectors
 
 sentences = [
-    [
-        "i",
-        "must",
-        "go",
-        "back",
-        "to",
-        "my",
-        "ship",
-        "and",
-        "to",
-        "my",
-        "crew",
-    ],
-    ["we", "process", "and", "ship", "your", "order"],
+    text.split()
+    for text in (
+        "i must go back to my ship and to my crew",
+        "we process and ship your order",
+    )
 ]
 sentence_data, taken = {"sentences": [], "compact": True}, []
 for words in sentences:
     weights = self_attention(ship_vectors().lookup(words)).weights
-    sentence_data["sentences"].append({"words": words, "weights": weights})
-    row = weights[words.index("ship")]
+    ship = words.index("ship")
+    shown = {"words": words, "weights": weights, "start": ship}
+    sentence_data["sentences"].append(shown)
+    row = weights[ship]
     taken.append(words[int(row.argsort()[-2])])  # after itself
 alt = (
     "Arcs from the word ship to the words around it, as wide as its attention"
@@ -59,9 +54,9 @@ HTML(f'<img class="hero" src="assets/ship.svg" alt="{alt}">')
 #
 # ## One mask, two readings
 #
-# PyTorch offers attention as a function and as a module. Both take the same boolean mask, and read it in opposite
-# ways<!--== "the same boolean mask, and read it in opposite ways" if mask.dtype == torch.bool and (by_function >
-# 0).equal(mask) and (by_module[:-1] > 0).equal(~mask[:-1]) else "different masks" -->.
+# If you use attention in PyTorch, you have the choice of a function and a module. Both take the same boolean mask, and
+# read it in opposite ways<!--== "the same boolean mask, and read it in opposite ways" if mask.dtype == torch.bool and
+# (by_function > 0).equal(mask) and (by_module[:-1] > 0).equal(~mask[:-1]) else "different masks" -->.
 
 # %% tags=["imports"]
 import torch
@@ -96,15 +91,15 @@ readings = {"to the function": by_function, "to the module": by_module}
 plot.grid(readings, "weights", queries=words)
 
 # %% [markdown]
-# `bypassed` sets the module's learned matrices aside. A NaN is easy to notice. The opposite mistake is not: give the
-# module's mask to the function, and every number looks right<!--= "every number looks right" if
-# inverted.isfinite().all() else "some numbers are NaN" -->, while each word but the last sees only what comes
+# (`bypassed` sets the module's learned matrices aside, so that both compute the same.) A NaN is easy to notice. The
+# opposite mistake is not: give the module's mask to the function, and every number looks right<!--= "every number looks
+# right" if inverted.isfinite().all() else "some numbers are NaN" -->, while each word but the last sees only what comes
 # later<!--= "each word but the last sees only what comes later" if not inverted[:-1].tril().any() and
-# (inverted[:-1].sum(-1) > 0.99).all() else "each word sees what comes earlier" -->.
-# [What does each interface make of my mask?](pytorch/masks.py)
+# (inverted[:-1].sum(-1) > 0.99).all() else "each word sees what comes earlier" -->. [What does each interface make of
+# my mask?](pytorch/masks.py)
 #
 # ## What is checked
 #
-# Code, figures in sentences, formulas, derivations and docstrings are checked each time the site is built. Words are
-# checked where their author tied them to an expression; the other words, and only they, can be wrong unnoticed. [How
-# the site is proofread](proofread/index.md).
+# Code, figures in sentences, formulas, derivations and docstrings are checked each time the site is built. An author
+# can tie a word to an expression, and then it is checked, too. No program checks the other words. [How the site is
+# proofread](proofread/index.md).

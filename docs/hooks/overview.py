@@ -40,6 +40,10 @@ LABEL = (
     "The way of a text through a language model: tokens, embeddings and positions; N blocks, each of attention and an "
     "MLP with norms and a residual stream; the next word."
 )
+CAPTION = (
+    "<figcaption>The way of a text through a language model. This page is about the marked box; you need none of the "
+    "others to read on. A plus in a circle adds.</figcaption>"
+)
 # Where the boxes stand: left, top, width, height. Frames come before what they hold.
 WIDE = {
     "text": (0, 182, 58, 28),
@@ -172,7 +176,7 @@ def drawn(here: str, addresses: dict[str, str]) -> str:
         here,
         addresses,
     )
-    return f'<figure class="overview" data-search-exclude="true">{wide}{narrow}</figure>'
+    return f'<figure class="overview" data-search-exclude="true">{wide}{narrow}{CAPTION}</figure>'
 
 
 def _svg(

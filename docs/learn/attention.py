@@ -15,6 +15,8 @@
 #|   itself, and of the others takes most from *crew*<!--= "most from crew" if taken[0] == "crew" else "least from crew"
 #|   -->. Beside an *order* it keeps {{ kept[1] :.0%}}, and takes most from *order*<!--= "most from order" if
 #|   taken[1] == "order" else "least from order" -->.
+#| script: ../live/sentence.js
+#| data: sentence_data
 from IPython.display import HTML
 
 from unmasked import self_attention
@@ -80,7 +82,8 @@ drawings, kept, taken = [], [], []
 for sentence in sentences:
     each = self_attention(ship_vectors().lookup(sentence)).weights
     row, place = each[sentence.index("ship")], sentence.index("ship")
-    sentence_data["sentences"].append({"words": sentence, "weights": each})
+    shown_first = {"words": sentence, "weights": each, "start": place}
+    sentence_data["sentences"].append(shown_first)
     kept.append(row[place].item())
     taken.append(sentence[int(row.argsort()[-2])])
     drawings.append(arcs(sentence, row.tolist(), place))
@@ -95,7 +98,7 @@ HTML(
 #
 # The word *ship* means one thing at sea, and another in a warehouse. A language model begins with the same numbers for
 # both, because it looks each word up in a table. Attention is the step that lets the neighbors change those numbers:
-# *crew* pulls *ship* one way, *order* pulls it the other. Every large language model takes this step again and again,
+# *crew* changes them in one way, *order* in another. Every large language model takes this step again and again,
 # for each word that it reads or writes.
 #
 # This page shows how the step works: first with three words and a pencil, at the end with three lines of Python. You
@@ -131,12 +134,12 @@ plot.grid(
 #
 # 1. **Compare.** Take the dot product of *ship* with each word. The more two words have in common, the
 #    larger<!--== "larger" if dots[1] > dots[2] > dots[0] else "smaller" --> it is.
-# 2. **Tone down.** Divide by {{= math.sqrt(three.size(1)) :.0f}}, the square root of the four<!--== three.size(1) -->
-#    numbers that a word has. [Another page](../pytorch/scale.py)<!--~ link: the page asks why --> shows what goes wrong
-#    without it. The results are called *scores*.
-# 3. **Make shares of them.** Raise *e*, which is 2.718<!--= math.e -->, to each score. Then divide each result by the
-#    sum of all three<!--== len(three) -->. The shares are called *weights*, and they add up to one<!--== "one" if
-#    math.isclose(sum(shares), 1) else "two" -->.
+# 2. **Tone down.** A word has four<!--== three.size(1) --> numbers here, and the square root of four is {{=
+#    math.sqrt(three.size(1)) :.0f}}. Divide each dot product by it. [Another page](../pytorch/scale.py)<!--~ link:
+#    the page asks why --> shows what goes wrong without it. The results are called *scores*.
+# 3. **Make shares of them.** Compute *e* to the power of each score; *e* is 2.718<!--= math.e -->. Then divide each
+#    result by the sum of all three<!--== len(three) -->. The shares are called *weights*, and they add up to
+#    one<!--== "one" if math.isclose(sum(shares), 1) else "two" -->.
 # 4. **Average.** Multiply each word's vector by its weight, and add up the three<!--== len(three) --> vectors.
 #
 # {{= by_hand }}
@@ -156,7 +159,8 @@ for name, dot, power, share in zip(
     by_hand += f"\n| *{name}* | {dot} | {dot / math.sqrt(three.size(1)):.1f} | {power:.4f} | {share:.4f} |"
 
 # %% [markdown]
-# Step four goes column by column. The sea stands in *ship* and in *crew*, so *ship* gets both of their weights there:
+# Step four goes column by column. Both *ship* and *crew* have to do with the sea. So the new number in that column is
+# the sum of their weights:
 #
 # {{= averaged }}
 
@@ -195,7 +199,8 @@ by_library
 # A list of two numbers can be drawn as an arrow. Two arrows that point the same way have a large dot product; at a
 # right angle it is zero<!--== "zero" if torch.tensor([2.0, 0.0]) @ torch.tensor([0.0, 3.0]) == 0 else "large" -->; if
 # they point in opposite directions, it is negative<!--== "negative" if scores_of_arrows[0, 2] < 0 else "positive" -->.
-# So each word takes most from the words that point its own way. Look at how far each arrow moves.
+# So each word takes most from the words that point its own way. These arrows have other numbers than the words above,
+# so that they are easy to draw. Look at how far each arrow moves.
 
 # %% tags=["hide-input"]
 #| alt: Three<!--= len(arrows) --> pale arrows from one point, each with a strong one beside it. The strong arrow of
@@ -205,6 +210,8 @@ by_library
 #| caption: Three<!--= len(arrows) --> words as arrows. The pale arrows go into attention, the strong ones come out.
 #|   *ship* takes {{ weights_of_arrows[1, 0] :.0%}} from *crew*, which points nearly its way, and {{
 #|   weights_of_arrows[1, 2] :.0%}} from *my*, which does not.
+#| script: ../live/arrows.js
+#| data: arrow_data
 arrow_names = ["crew", "ship", "my"]
 arrows = torch.tensor([[2.0, 0.3], [1.2, 1.5], [-1.0, 0.4]])
 scores_of_arrows = arrows @ arrows.mT / math.sqrt(2)
@@ -369,15 +376,15 @@ plot.grid(
 # %% [markdown]
 # ## Query, key and value
 #
-# With the pencil, *ship* asked and every word answered. The answers decided how much of each word went into the
-# average. So a word can play three<!--== len(roles) --> roles, and they have names:
+# In the pencil example, *ship* was the word that asked, and every word answered. The answers decided how much of each
+# word went into the average. So a word can play three<!--== len(roles) --> roles, and they have names:
 #
 # {{= named }}
 #
-# So far each word played all roles with one and the same vector. But what a word looks for is seldom what it is: *my*
-# looks for a noun, and is none. So in a trained model each word has three<!--== len(roles) --> vectors, one for each
-# role. They are made from the word's embedding by three<!--== len(roles) --> matrices. What those matrices learn is the
-# subject of [the next page](queries_keys_values.py)<!--~ link: its title is a question -->.
+# So far each word played all roles with one and the same vector. But a word seldom looks for words like itself. *my*,
+# for example, looks for a noun, but is not a noun. So in a trained model each word has three<!--== len(roles) -->
+# vectors, one for each role. They are made from the word's embedding by three<!--== len(roles) --> matrices. What those
+# matrices learn is the subject of [the next page](queries_keys_values.py)<!--~ link: its title is a question -->.
 
 # %% tags=["remove-cell"]
 roles = {

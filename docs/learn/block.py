@@ -237,8 +237,8 @@ plot.grid(
 )
 
 # %% [markdown]
-# With the MLP over 95%<!--= with_mlp > 0.95 --> of the answers are right, without it under 85%<!--= without_mlp < 0.85
-# -->. If only "B?" were asked, attention alone could do it.
+# With the MLP over 95%<!--= with_mlp > 0.95 --> of the answers are right, without it {{ without_mlp :.0%}}. If only
+# "B?" were asked, attention alone could do it.
 #
 # ## Residual connections: add, do not replace
 #
@@ -286,7 +286,7 @@ curves
 # connections all words have become the same<!--= "After a few blocks without residual connections all words have become
 # the same" if alike["replaced"][3] > 0.95 else "After a few blocks without residual connections all words are still
 # different" -->, and no later block can tell one from the other. With them each word keeps its own numbers, and the
-# blocks write beside them. The sum that runs through the whole stack is called the *residual stream*.
+# blocks add to them. The sum that runs through the whole stack is called the *residual stream*.
 #
 # ## Norms keep the sizes in range
 #
@@ -341,8 +341,9 @@ plot.grid(
 )
 
 # %% [markdown]
-# A row that gives everything to one word has made up its mind before it has learned anything, and [its gradients are
-# close to zero](../pytorch/scale.py)<!--~ link: the page shows them -->.
+# Training changes a matrix a little, in the direction that helps. If one word has nearly all the weight, a small change
+# of a score changes almost nothing, so training [cannot see a direction](../pytorch/scale.py)<!--~ link: the page shows
+# it -->.
 #
 # ## Take a part away
 #
@@ -369,7 +370,7 @@ plot.grid(
 
 # %% [markdown]
 # The whole stack gets over 90%<!--= stack["whole"] > 0.9 --> of the riddles right. Without residual connections it gets
-# under 30%<!--= stack["no residual"] < 0.3 -->, and without norms under 45%<!--= stack["no norms"] < 0.45 -->.
+# {{ stack["no residual"] :.0%}}, and without norms {{ stack["no norms"] :.0%}}.
 #
 # ## Where are the parameters, and where is the time?
 #

@@ -151,7 +151,8 @@ weights.shape, context.shape
 # query and a column for each key" if weights.shape == (len(Y), len(X)) else "a column for each query and a row for each
 # key" -->. Each of the six<!--= len(context) --> words that ask gets an average of the other sentence. A word that asks
 # knows nothing of its own neighbors: *ship* takes 55%<!--= weights[3, 6] --> from the other *ship*, whatever stands
-# around it. And a word that finds nothing like itself, such as *order*, must still give away all of its weight.
+# around it. And a word that finds nothing like itself, such as *order*, must still divide all of its weight among the
+# words of the other sentence.
 #
 # ## Which input decides what?
 #
@@ -276,7 +277,7 @@ feedback
 # %% [markdown]
 # ## What to read next
 #
-# - [What is attention?](attention.py) is where the track begins.
+# - [Attention in ten minutes](attention.py) is where the track begins.
 # - [Masks, interface by interface](../pytorch/masks.py): the alignment of causal masks, and what each interface makes
 #   of yours.
 # - [A pair that comes from no sequence](../pytorch/heads.py#a-pair-that-comes-from-no-sequence): keys and values that

@@ -204,7 +204,7 @@ plot.grid(kinds, rows=padded, columns=padded, allowed=kinds, axes=axes)
 
 # %%
 is_word = torch.tensor([True, True, True, True, False, False])  # keys
-both = causal & is_word  # queries keys
+both = mine & is_word  # queries keys
 both.int()
 
 # %% tags=["check"]
@@ -257,7 +257,7 @@ plot.grid(
 
 # %%
 scores = attention_scores(X, X)  # queries keys
-scores = scores.masked_fill(~causal, -torch.inf)  # ~ turns True into False
+scores = scores.masked_fill(~mine, -torch.inf)  # ~ turns True into False
 weights_under_mask = scores.softmax(dim=-1)
 weights_under_mask[words.index("ship")]
 
@@ -295,7 +295,7 @@ blind.softmax(dim=-1)
 # the interface. Before training, look for such rows:
 
 # %% tags=["hide-output"]
-causal.any(dim=-1).all()  # does every query see something?
+mine.any(dim=-1).all()  # does every query see something?
 
 # %% [markdown]
 # ## The surprise: `True` means two things

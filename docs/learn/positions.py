@@ -136,8 +136,8 @@ torch.testing.assert_close(
 )
 
 # %% [markdown]
-# As an equation: count each of $u$ different words, $c_w$ times word $w$, and what a word gets is known, whatever the
-# order was. With $s_{iw}$ for the score of word $i$ with word $w$ and $x_w$ for the vector of $w$,
+# As an equation: let a sentence have $u$ different words, and let word $w$ occur $c_w$ times. These counts are enough
+# to compute what word $i$ gets. With $s_{iw}$ for the score of word $i$ with word $w$ and $x_w$ for the vector of $w$,
 #
 # $$o_i = \frac{\sum_{w=1}^{u} c_w \, e^{s_{iw}} \, x_w}{\sum_{w=1}^{u} c_w \, e^{s_{iw}}} \tag{4.3}$$
 # <!-- where: u = 3; q, x = random("n d", "u d"); c = torch.tensor([2.0, 4.0, 3.0]); s = attention_scores(q, x)
@@ -159,8 +159,8 @@ first, second = seen.context[5], seen.context[9]  # the two my
 
 # %% [markdown]
 # So a word knows *which* words came before it. It still does not know their order: the words that it sees are a bag
-# again. A second layer can tell more, because the words below it have contexts that depend on what came before *them*.
-# Models without any positions have been trained in this way. Most models are told.
+# again. A second layer gets the contexts of the first. Each of them depends on what came before its word, so together
+# they tell something about the order. Models without any positions have been trained in this way. Most models are told.
 
 
 # %% tags=["check"]
@@ -265,9 +265,9 @@ plot.grid(
 )
 
 # %% [markdown]
-# With positions over 95%<!--= with_table > 0.95 --> of the answers are correct. Without them it is under 50%<!--=
-# without_table < 0.5 -->, and no training helps: the letters arrive as a bag. A learned table has an end, however. This
-# one has 1024<!--= table.num_embeddings --> rows, and a longer text raises an error.
+# With positions over 95%<!--= with_table > 0.95 --> of the answers are correct. Without them it is {{ without_table
+# :.0%}}, and no training helps: the letters arrive as a bag. A learned table has an end, however. This one has
+# 1024<!--= table.num_embeddings --> rows, and a longer text raises an error.
 #
 # ## Sines
 #
@@ -313,7 +313,7 @@ figure
 #|   place meets itself. Along each parallel to the diagonal they are the same<!--= "the same" if
 #|   max(near.diagonal(k).std() for k in range(1, 40)) < 1e-3 else "different" -->: only the distance counts.
 near = waves @ waves.mT
-figure = plot.heatmap(near)
+figure = plot.signed(near)
 figure.axes[0].set(xlabel="place", ylabel="place")
 figure
 

@@ -40,8 +40,8 @@ plot.grid(
 # %% [markdown]
 # <div class="overview" data-here="queries"></div>
 #
-# On [the page before](attention.py)<!--~ link: it stands before this one -->, each word was compared with the vector
-# that it had anyway. A language model does better: it *learns* what to look for. That is how it finds the name to which
+# On [the page before](attention.py)<!--~ link: it stands before this one -->, words were compared by the vectors that
+# they already had. A language model does better: it *learns* what to look for. That is how it finds the name to which
 # *she* refers, or the opening bracket that is still to be closed.
 #
 # This page trains the smallest model that has to learn such a thing, and then looks into it. The training takes less
@@ -89,9 +89,9 @@ def new_matrices(seed):
 
 
 # %% [markdown]
-# A query and a key have 16<!--= new_matrices(0)[0].size(1) --> numbers here, so that they can be compared. A value has
-# six<!--= new_matrices(0)[2].size(1) --> numbers, one for each drink. They are its bet on the answer. The model itself
-# is attention, as you know it, with one line before it:
+# A query and a key must be equally long, or they could not be compared. Here both have 16<!--=
+# new_matrices(0)[0].size(1) --> numbers. A value has six<!--= new_matrices(0)[2].size(1) --> numbers, one for each
+# drink. They are its bet on the answer. The model itself is attention, as you know it, with one line before it:
 
 
 # %%
@@ -106,7 +106,9 @@ def look(asked, orders, W_q, W_k, W_v):
 # ## Before, during and after
 #
 # Training is a loop. Draw some rounds of orders, ask for each of them, and see how far the bets are from the right
-# drinks; then change the matrices a little, in the direction that makes the bets better:
+# drinks; then change the matrices a little, in the direction that makes the bets better. In the code below, `draw`
+# makes the rounds and `as_vectors` looks up their words; both are in the fold at the end of this section.
+# `cross_entropy` measures how far the bets are off, `backward` finds the direction, and `Adam` takes the step.
 
 # %% tags=["imports"]
 import torch.nn.functional as F
@@ -198,6 +200,8 @@ assert early < 0.4
 #|   keys" if torch.allclose(grids["at the end"].sum(1), torch.ones(5)) else "Rows are keys, columns are queries" -->.
 #|   At the end each question takes nearly everything<!--= "nearly everything" if (grids["at the end"][goal] >
 #|   0.9).all() else "nearly nothing" --> from the order with its name.
+#| script: ../live/training.js
+#| data: training_data
 moments = {"at the start": 0, "on the way": 6, "at the end": -1}
 grids = {title: training_data["weights"][n] for title, n in moments.items()}
 plot.grid(
@@ -211,9 +215,10 @@ plot.grid(
 # start"] - 0.2).abs().max() < 0.15 else "the questions look at one order" -->. At the end the largest weights stand
 # where they were wanted<!--= "the largest weights stand where they were wanted" if grids["at the end"].argmax(1).equal(
 # goal.int().argmax(1)) else "the smallest weights stand where they were wanted" -->, in the filled cells of
-# [Figure 1](#figure-1). And the answers are right: {{= correct :.0%}} of those in 1,000<!--= len(found) --> rounds that
-# were drawn anew. At the start it was {{= early :.0%}}, which is no more than guessing<!--= "no more than guessing" if
-# early < 0.35 else "much more than guessing" -->.
+# [Figure 1](#figure-1). And the answers are right: {{= correct :.0%}} of those in 1,000<!--= len(found) --> new
+# rounds. At the
+# start it was {{= early :.0%}}, which is no more than guessing<!--= "no more than guessing" if early < 0.35 else "much
+# more than guessing" -->.
 #
 # ## What the queries and keys became
 #
@@ -238,12 +243,13 @@ plot.grid(
 )
 
 # %% [markdown]
-# There it is. *Kim?* and *Kim* are different words, which had nothing in common: their dot product was
-# zero<!--= "zero" if vectors[words.index("Kim?")] @ vectors[words.index("Kim")] == 0 else "one" -->. Their query and
-# their key have learned to point the same way<!--= "Their query and their key have learned to point the same way" if
-# found_by_name else "Their value and their key have learned to point opposite ways" -->. The drinks
-# stand in the same orders, but a key shows little of them. A key is what an order is *found by*, and nobody asks for a
-# drink here.
+# There it is. *Kim?* and *Kim* are different words, which had nothing in common: their dot product was zero<!--= "zero"
+# if vectors[words.index("Kim?")] @ vectors[words.index("Kim")] == 0 else "one" -->. Their query and their key have
+# learned to point the same way<!--= "Their query and their key have learned to point the same way" if found_by_name
+# else "Their value and their key have learned to point opposite ways" -->. The drinks stand in the same orders, but a
+# key shows little of them. A key is what an order is *found by*. Nobody asks for a drink here, so the keys need not
+# show the drinks. An order is the sum of two words. So its key is the sum of two keys, and its score is the sum of two
+# scores: that of its name, and that of its drink.
 #
 # ## What the values became
 #
@@ -367,6 +373,6 @@ assert check("same-product", other_keys)
 # %% [markdown]
 # ## What to read next
 #
-# - [Does attention know word order?](positions.py) The waiter hears all orders at once. What if their order counts?
+# - [Who may see whom?](masks.py) is the next page: not every word may look at every other.
 # - [The weight bypass](../pytorch/bypass.py): the three matrices of PyTorch's own module, and how to switch them off.
 # - [Attention in ten minutes](attention.py), if a step went too fast.
