@@ -7,26 +7,12 @@
 # %% [markdown]
 # # What does `nn.MultiheadAttention` add, and how do I switch it off?
 #
-# **It adds four<!--== len(blocks(module)) --> matrices and their biases.** Attention alone has nothing to learn: it
-# compares the tokens of a sequence, and averages them. PyTorch's module multiplies its input by three learned matrices
-# before it does so, and the result by one more afterwards. A *bias* is a vector that is added after each.
-#
-# **Make all four<!--== len(blocks(module)) --> the identity (ones on the diagonal: it changes nothing) and the biases
-# zero, and they are off.** With one head, the module then returns plain self-attention. Wherever this page computes the
-# same thing both ways, nothing but rounding<!--== "rounding" if max(gaps) < 1e-5 else "a mistake" --> tells the results
-# apart.
-# `unmasked.bypass_(module)` does it in one line. The result is plain self-attention only with one head, zero biases,
-# frozen parameters, no dropout and nothing appended: below, each is broken and the damage measured.
-#
-# This *weight bypass* shows what in a result is attention and what was learned. (*Weights* are here the numbers of the
-# average; what is learned is called matrices and biases.)
-#
-# **You should know** some Python, and what a layer, a gradient and a training step are; the
-# [glossary](../notation.md#glossary) has the other terms. **You will know** what the module computes, how to switch its
-# matrices off and why that works, what breaks it, and how a fresh module is initialized.
+# **It adds four<!--== len(blocks(module)) --> matrices and their biases. Make all four<!--== len(blocks(module)) -->
+# the identity and the biases zero, and they are off: with one head, the module then returns plain self-attention.**
+# `unmasked.bypass_(module)` does it in one line. The identity has ones on its diagonal and zeros elsewhere, so
+# multiplying by it changes nothing:
 
-# %%
-import inspect
+# %% tags=["imports"]
 import math
 import operator
 from unittest import mock
@@ -35,10 +21,49 @@ import torch
 from torch import nn
 
 from unmasked import bypass_, bypassed, is_bypassed, plot, self_attention
-from unmasked.embeddings import ship_vectors, table
+from unmasked.embeddings import ship_vectors
 from unmasked.heads import merge_heads, split_heads
 
+# %% tags=["hide-input"]
+#| alt: Two heat maps of the module's four matrices, one below the other, sixteen rows by four columns. On the left, as
+#|   initialized, the numbers are scattered around zero. On the right, bypassed, each of the four matrices
+#|   has ones on its diagonal and zeros elsewhere.
+#| caption: The four<!--= len(rows) / 4 --> matrices of a module whose tokens have four<!--= fresh.size(1) --> numbers
+#|   each, as initialized and as `bypass_` leaves them.
+torch.manual_seed(3)
+fresh_module = nn.MultiheadAttention(4, 1, batch_first=True)
+panels = {}
+for name in ("as initialized", "bypassed"):
+    panels[name] = torch.cat(
+        [fresh_module.in_proj_weight, fresh_module.out_proj.weight]
+    ).detach()
+    bypass_(fresh_module)
+fresh = panels["as initialized"]
+names = ["query", "key", "value", "output"]
+rows = [f"{name} {row}" for name in names for row in range(4)]
+figure = plot.signed(panels, queries=rows)
+for axes in figure.axes[:2]:
+    axes.set(xlabel="input feature", ylabel="")
+figure.axes[0].set_ylabel("matrix, output feature")
+figure.axes[2].set_ylabel("entry")
+figure
+
 # %% [markdown]
+# Attention alone has nothing to learn: it compares the tokens of a sequence, and averages them. PyTorch's module
+# multiplies its input by three learned matrices before it does so, and the result by one more afterwards. A *bias* is a
+# vector that is added after each multiplication. Switched off, the module shows what in a result is attention and what
+# was learned. Wherever this page computes the same thing both ways, nothing but rounding<!--== "rounding" if max(gaps)
+# < 1e-5 else "a mistake" --> tells the results apart. The bypass is exact only with one head, zero biases, frozen
+# parameters, no dropout and nothing appended. [What the bypass needs](#what-the-bypass-needs) breaks each condition
+# and measures the damage.
+#
+# *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ fresh.device.type.upper() }}.* (*Weights* are
+# here the numbers of the average. What is learned is called matrices and biases.)
+#
+# **You should know** some Python, and what a layer, a gradient and a training step are; the
+# [glossary](../notation.md#glossary) has the other terms. **You will know** what the module computes, how to switch its
+# matrices off and why that works, what breaks it, and how a fresh module is initialized.
+#
 # ## Attention without learned matrices
 #
 # (If you come from [attention with a pencil](../learn/attention.py#three-words-and-a-pencil), you know these steps: go
@@ -58,7 +83,13 @@ x = torch.tensor(
 )
 
 scores = x @ x.mT / math.sqrt(x.size(-1))
-scores
+weights = scores.softmax(dim=-1)
+context = weights @ x
+
+# %% tags=["hide-input"]
+#| caption: The scores and the weights of the three<!--= len(scores) --> tokens. Each row of weights sums to
+#|   one<!--= "one" if torch.allclose(weights.sum(-1), torch.ones(3)) else "more" -->.
+plot.grid({"scores": scores, "weights": weights}, queries=["a", "b", "c"])
 
 # %% [markdown]
 # **Scores.** A *dot product* compares two tokens: multiply their rows entry by entry, and add up. `x @ x.mT` holds the
@@ -66,22 +97,12 @@ scores
 # row's length, here 2<!--= math.sqrt(x.size(1)) -->. The first token with itself has the dot product 2<!--= (x[0] @
 # x[0]).item() -->, so the score 1<!--= scores[0, 0].item() -->; with either of the others it has 1<!--= (x[0] @
 # x[1]).item() if torch.isclose(scores[0, 1], scores[0, 2]) else None -->, so 0.5<!--= scores[0, 1].item() -->.
-
-# %%
-weights = scores.softmax(dim=-1)
-weights
-
-# %% [markdown]
+#
 # **Weights.** The *softmax* makes positive numbers that sum to 1<!--= weights[0].sum().item() --> of a row of scores:
 # it raises *e* to each, and divides by the sum. In the first row, that is 2.718<!--= scores[0, 0].exp().item() -->
 # and twice 1.649<!--= scores[0, 1].exp().item() -->, their sum is 6.016<!--= scores[0].exp().sum().item() -->, and so
 # the token keeps 45%<!--= weights[0, 0].item() --> of itself and takes 27%<!--= weights[0, 1].item() --> of each other.
-
-# %%
-context = weights @ x
-context
-
-# %% [markdown]
+#
 # **Context.** Row by row, the weights average the tokens. All<!--= "All" if len(x[:, 3].unique()) == 1 else "Some" -->
 # tokens end in 1<!--= x[0, 3].item() -->, so every<!--= "every" if torch.allclose(context[:, 3], x[:, 3]) else "no" -->
 # average does too. With $X$ for the matrix of tokens and $d$ for the length of its rows, the three steps are
@@ -91,7 +112,7 @@ context
 #
 # and the package's `self_attention` computes the same.
 
-# %%
+# %% tags=["check"]
 plain = self_attention(x)
 
 torch.testing.assert_close(plain.context, context)
@@ -109,24 +130,16 @@ torch.testing.assert_close(plain.weights, weights)
 torch.manual_seed(3)
 module = nn.MultiheadAttention(embed_dim=4, num_heads=1, batch_first=True)
 output, learned = module(x, x, x)
-learned.detach()
 
-# %% [markdown]
-# These are not the weights of the section above. They differ by up
-# to 0.29<!--= (learned - weights).abs().max().item() -->, and the module's parameters say why.
-
-# %%
 for name, parameter in module.named_parameters():
     print(f"{name:16}{tuple(parameter.shape)}")
 
-# %% [markdown]
-# `in_proj_weight` holds three<!--= module.in_proj_weight.size(0) / module.embed_dim --> square matrices, one below the
-# other: query's, key's and value's. They are *packed*, so that one multiplication applies all three. `out_proj` holds
-# the fourth, which is applied to the averages. `blocks` takes the matrices apart;
-# `as_if_trained` makes modules whose biases are not zero, because zeros hide mistakes.
+# %% [markdown] tags=["check"]
+# Equation (3.2) is held against modules whose biases are not zero, because zeros hide mistakes. `as_if_trained` makes
+# them, and `blocks` takes the packed matrices apart.
 
 
-# %%
+# %% tags=["check"]
 def blocks(module):
     matrices = *module.in_proj_weight.chunk(3), module.out_proj.weight
     return dict(
@@ -142,8 +155,15 @@ def as_if_trained(embed_dim, **options):
     return module
 
 
+assert torch.equal(torch.cat(list(blocks(module).values())), fresh)
+
 # %% [markdown]
-# With $W$ for the matrices and $b$ for the biases, what the module computes is
+# The weights that it returns are not the weights of the section above. They differ by up
+# to 0.29<!--= (learned - weights).abs().max().item() -->, and the parameters say why.
+#
+# `in_proj_weight` holds three<!--= module.in_proj_weight.size(0) / module.embed_dim --> square matrices, one below the
+# other: query's, key's and value's. They are *packed*, so that one multiplication applies all three. `out_proj` holds
+# the fourth, which is applied to the averages. With $W$ for the matrices and $b$ for the biases, the module computes
 #
 # $$\begin{aligned}
 # Q &= X W_Q^\top + b_Q, \\ K &= X W_K^\top + b_K, \\ V &= X W_V^\top + b_V, \\
@@ -165,7 +185,8 @@ def as_if_trained(embed_dim, **options):
 #
 # `copy_` writes numbers into a parameter that exists, and `torch.no_grad()` keeps that out of the gradients. The
 # identity goes into `in_proj_weight` three times, one below the other. Last, the parameters are *frozen*: they get no
-# more gradients, and one that is left from an earlier step is thrown away, since an optimizer moves what has one.
+# more gradients. A gradient that is left from an earlier step is thrown away, because an optimizer moves every
+# parameter that has one.
 
 
 # %%
@@ -185,33 +206,20 @@ def switch_off(module):
     return module.requires_grad_(False)
 
 
-# %%
-fresh = torch.cat(list(blocks(module).values())).detach()
 output, weights = switch_off(module)(x, x, x)
 print("output", output, "weights", weights, sep="\n")
 
 # %% [markdown]
-# The same digits as by hand. The figure shows all that was changed.
+# These are the digits of the figure above. A difference of the last digits would be rounding: a `float32` keeps about
+# seven<!--= round(-math.log10(torch.finfo(torch.float32).eps)) --> digits, and the next number after one is larger by
+# 1.2e-07<!--= torch.finfo(torch.float32).eps -->. No<!--== "No" if max(by_the_module) < 4 *
+# torch.finfo(torch.float32).eps else "Some" --> difference is more than a few such steps.
 
-# %% tags=["hide-input"]
-#| alt: Two heat maps of the module's four matrices, one below the other, sixteen rows by four columns. On the left, as
-#|   initialized, the numbers are scattered around zero. On the right, bypassed, each of the four matrices
-#|   has ones on its diagonal and zeros elsewhere.
-rows = [f"{name} {row}" for name in blocks(module) for row in range(4)]
-identities = torch.cat(list(blocks(module).values()))
-panels = {"as initialized": fresh, "bypassed": identities}
-figure = plot.signed(panels, queries=rows)
-for axes in figure.axes[:2]:
-    axes.set(xlabel="input feature", ylabel="")
-figure.axes[0].set_ylabel("matrix, output feature")
-figure.axes[2].set_ylabel("entry")
-figure
+# %% [markdown] tags=["check"]
+# That is measured with the weights returned, without them (PyTorch then runs other code, a *fused* kernel where it
+# can), and for a batch.
 
-# %% [markdown]
-# "The same" is a claim about every digit, so it is measured: with the weights returned, without them (PyTorch then runs
-# other code, a *fused* kernel where it can), and for a batch.
-
-# %%
+# %% tags=["check"]
 gaps = []
 
 
@@ -227,58 +235,43 @@ def agree(one, other):
 agree(weights, plain.weights)
 agree(output, plain.context)
 agree(module(x, x, x, need_weights=False)[0], plain.context)
-one = x[None]  # a batch of one sequence: batch tokens embed_dim
-agree(module(one, one, one)[0], self_attention(one).context)
-gaps
+batch_of_one = x[None]  # batch tokens embed_dim
+agree(
+    module(batch_of_one, batch_of_one, batch_of_one)[0],
+    self_attention(batch_of_one).context,
+)
+by_the_module = list(gaps)
 
 # %% [markdown]
-# A `float32` keeps about seven<!--= round(-math.log10(torch.finfo(torch.float32).eps)) --> digits: the next number
-# after one is larger by 1.2e-07<!--= torch.finfo(torch.float32).eps -->. No<!--= "No" if max(gaps) < 4 *
-# torch.finfo(torch.float32).eps else "Some" --> difference is more than a few such steps: it is rounding.
-#
 # ## The same in one line
 #
-# `bypass_` is this recipe in one call (the underscore at its end, as in PyTorch, says that it changes what it is
-# given). It first refuses modules that cannot be bypassed: `_obstacles` names what stands in the way. Here is its
-# source without the docstring:
-
-# %% tags=["hide-input"]
-import ast
-
-from unmasked import bypass
-
-
-def body(function):
-    source = inspect.getsource(function)
-    docstring = ast.parse(source).body[0].body[0]
-    lines = source.splitlines()
-    before, after = (
-        lines[: docstring.lineno - 1],
-        lines[docstring.end_lineno :],
-    )
-    return "\n".join(before + after)
-
-
-print(body(bypass.bypass_))
-
-# %% [markdown]
-# A fresh module's biases are zero, and a recipe that forgot them would seem to work. So the two recipes are compared on
-# modules whose biases are not zero. `is_bypassed` tells whether a module is bypassed, and if not, why.
+# `bypass_` is this recipe in one call. The underscore at its end says, as in PyTorch, that it changes what it is given.
+# It first refuses modules that cannot be bypassed. `is_bypassed` tells whether a module is bypassed, and if not, why:
 
 # %%
 torch.manual_seed(4)
-by_hand, by_package = as_if_trained(4), as_if_trained(4)
-print(*is_bypassed(by_package).reasons, sep="\n")
+another = nn.MultiheadAttention(embed_dim=4, num_heads=1, batch_first=True)
+print(*is_bypassed(another).reasons, sep="\n")
 
-# %%
+bypass_(another)
+print(is_bypassed(another))
+
+# %% [markdown] tags=["check"]
+# A fresh module's biases are zero, and a recipe that forgot them would seem to work. So the two recipes are compared on
+# modules whose biases are not zero. They must agree in every number, since ones and zeros are set and nothing is
+# computed.
+
+# %% tags=["check"]
+assert is_bypassed(another)
+torch.manual_seed(4)
+by_hand, by_package = as_if_trained(4), as_if_trained(4)
+assert not is_bypassed(by_hand)
+assert not is_bypassed(by_package)
 switch_off(by_hand)
 bypass_(by_package)
-print(is_bypassed(by_hand), is_bypassed(by_package), sep="\n")
-
 assert is_bypassed(by_hand)
-assert all(
-    map(torch.equal, by_hand.parameters(), by_package.parameters())
-)  # ones and zeros, nothing computed
+assert is_bypassed(by_package)
+assert all(map(torch.equal, by_hand.parameters(), by_package.parameters()))
 agree(by_hand(x, x, x)[0], by_package(x, x, x)[0])
 
 # %% [markdown]
@@ -304,6 +297,7 @@ after = bypass_(layer)(tokens, tokens, tokens)[1][ship]
 #| alt: The weights of the word ship on the eleven<!--= len(words) --> words of the sentence, in two rows. Fresh module:
 #|   all cells alike, about a tenth each. Bypassed: ship stands out with more than half<!--= after[ship] > 0.5 -->, crew
 #|   comes second, and the other words are faint.
+#| caption: What *ship* takes from each word: with the matrices of a fresh module, and with the bypass.
 rows = torch.stack([before, after])
 figure = plot.heatmap(rows, queries=["fresh module", "bypassed"], keys=words)
 figure.axes[0].set_ylabel("")
@@ -314,52 +308,85 @@ figure
 # equal<!--= before.max() < 2 * before.min() --> parts from the other words. Bypassed, it keeps 55%<!--= after[ship] -->
 # and takes 13%<!--= after[words.index("crew")] --> from *crew*,
 # more<!--= after.topk(2).indices[1] == words.index("crew") --> than from any other word. No matrix has learned that: it
-# was in the embeddings all along. Weights and output are those of plain self-attention:
+# was in the embeddings all along. The embedding of *ship* began [1.5213, 0.1052, 0.3816, -0.5080]<!--== tokens[ship,
+# :4].tolist() -->. Now it begins [1.0387, 0.1033, 0.3426, -0.4320]<!--== of_ship[:4].tolist() -->: the word has become
+# a mixture.
 
-# %%
+# %% [markdown] tags=["check"]
+# Weights and output are those of plain self-attention.
+
+# %% tags=["check"]
 plain = self_attention(tokens)
 output, weights = layer(tokens, tokens, tokens)
 agree(weights, plain.weights)
 agree(output, plain.context)
-output[ship, :4]
+of_ship = output[ship]
 
 # %% [markdown]
-# The embedding of *ship* began [1.5213, 0.1052, 0.3816, -0.5080]<!--= tokens[ship, :4].tolist() -->. Now it begins
-# [1.0387, 0.1033, 0.3426, -0.4320]<!--= output[ship, :4].tolist() -->: the word has become a mixture.
-#
 # ## What the bypass needs
 #
-# Below, each condition is broken while all others hold. `is_bypassed` gives its reasons, and two figures are noted:
-# `ship`, what the word then keeps of itself, and `off`, the largest difference from plain self-attention in any output.
+# Below, each condition is broken while all others hold. The table tells what `is_bypassed` says then, what *ship* keeps
+# of itself, and how far the farthest number of any output is off from plain self-attention.
+#
+# {{= listed(["Condition", "`is_bypassed` says", "*ship* keeps", "Off by"], rows_of_conditions) }}
+#
+# The biases hardly<!--== "hardly" if abs(conditions["biases kept"][0] - conditions["all hold"][0]) < 0.05 else "widely"
+# --> move *ship*'s weight, from {{= conditions["all hold"][0] :.0%}} to {{= conditions["biases kept"][0] :.0%}}, but
+# they put the output off by {{= conditions["biases kept"][1] :.2f}}. Weights that look right prove little: compare
+# outputs.
+#
+# - **One head.** With several heads, each compares and averages its own slice of the features. No identity can undo
+#   that. What they compute stands [below, on several heads](#with-several-heads).
+# - **Zero biases.** They start at zero, so a bypass that forgets them works on a fresh module, and fails once training
+#   has moved them.
+# - **Frozen.** To an optimizer the identity is a start like any other. Left trainable, it is gone after one step (of
+#   *Adam*, a common optimizer). `requires_grad_(False)` alone does not save it: if a gradient is left from a step
+#   before, the optimizer moves<!--== "moves" if conditions["frozen with a gradient"][1] > 0.01 else "keeps" --> the
+#   frozen parameter all the same. `bypass_` clears the gradients, and the same step then changes
+#   nothing<!--== "nothing" if is_bypassed(cleared) else "much" -->.
+# - **Dropout off.** In training mode, `dropout` drops some weights at random and enlarges the others. `.eval()`
+#   switches to evaluation mode, which drops none.
+# - **Nothing appended.** `add_zero_attn` appends a token of zeros to keys and values, `add_bias_kv` a learned one.
+#   Neither was in the sequence, and both take their share of the weights.
+# - **Packed matrices.** If keys or values have a length of their own (`kdim`, `vdim`), the matrices are not packed, for
+#   they are not square, and no identity fits.
+#
+# `bypass_` refuses what it cannot make plain. This call raises a `ValueError`, *{{= refused[0] }}*:
 
-# %%
-conditions = {}
+# %% tags=["hide-output"]
+#| raises: ValueError: module cannot be bypassed
+torch.manual_seed(11)
+bypass_(nn.MultiheadAttention(50, 1, kdim=7))
+
+# %% [markdown] tags=["check"]
+# `measure` takes a module with one condition broken. Beside it, the same module is measured with the condition mended,
+# which gives plain self-attention.
+
+# %% tags=["check"]
+conditions, rows_of_conditions, refused = {}, [], []
+
+
+def listed(header, rows):
+    return "\n".join(
+        "| " + " | ".join(row) + " |"
+        for row in [header, ["---"] * len(header), *rows]
+    )
 
 
 def measure(name, module):
     output, weights = module(tokens, tokens, tokens)
     keeps, off = weights[ship, ship].item(), apart(output, plain.context)
     conditions[name] = [keeps, off]
-    check = is_bypassed(module)
-    print(*(check.reasons or [check]), sep="\n")
+    told = "; ".join(is_bypassed(module).reasons) or str(is_bypassed(module))
+    rows_of_conditions.append([name, told, f"{keeps:.0%}", f"{off:.2f}"])
 
 
+torch.manual_seed(6)
 measure("all hold", layer)
 
-# %% [markdown]
-# **One head.** With several heads, each compares and averages its own slice of the features. No identity can undo that
-# (the next section says what they compute, and `is_bypassed` says so too).
-
-# %%
-torch.manual_seed(6)
 several = bypass_(nn.MultiheadAttention(50, num_heads=5, batch_first=True))
 measure("five heads", several)
 
-# %% [markdown]
-# **Zero biases.** They start at zero, so a bypass that forgets them works on a fresh module, and fails once training
-# has moved them.
-
-# %%
 torch.manual_seed(7)
 new = nn.MultiheadAttention(50, 1, batch_first=True)
 set_identity(new)
@@ -369,14 +396,7 @@ biased = as_if_trained(50).requires_grad_(False)
 set_identity(biased)
 measure("biases kept", biased)
 
-# %% [markdown]
-# **Frozen.** To an optimizer the identity is a start like any other. Left trainable, it is gone after one step (of
-# *Adam*, a common optimizer). `requires_grad_(False)` alone does not save it: if a gradient is left from a step before,
-# the optimizer moves<!--== "moves" if conditions["frozen with a gradient"][1] > 0.01 else "keeps" --> the frozen
-# parameter all the same. `bypass_` clears the gradients, and the same step then changes nothing<!--== "nothing" if
-# is_bypassed(cleared) else "much" -->.
-
-# %%
+# %% tags=["check"]
 torch.manual_seed(8)
 thawed = bypass_(nn.MultiheadAttention(50, 1, bias=False, batch_first=True))
 thawed.requires_grad_(True)
@@ -398,11 +418,7 @@ for each in (stale, cleared):
 measure("frozen with a gradient", stale)
 agree(cleared(tokens, tokens, tokens)[0], plain.context)
 
-# %% [markdown]
-# **Dropout off.** In training mode, `dropout` drops some weights at random and enlarges the others.
-# `.eval()` switches to evaluation mode, which drops none.
-
-# %%
+# %% tags=["check"]
 torch.manual_seed(9)
 dropping = bypass_(
     nn.MultiheadAttention(50, 1, dropout=0.1, batch_first=True)
@@ -410,43 +426,21 @@ dropping = bypass_(
 measure("dropout in training", dropping)
 agree(dropping.eval()(tokens, tokens, tokens)[0], plain.context)
 
-# %% [markdown]
-# **Nothing appended.** `add_zero_attn` appends a token of zeros to keys and values, `add_bias_kv` a learned one.
-# Neither was in the sequence, and both take their share of the weights.
-
-# %%
 torch.manual_seed(10)
 appended = nn.MultiheadAttention(50, 1, add_zero_attn=True, batch_first=True)
 set_identity(appended.requires_grad_(False))
 measure("zeros appended", appended)
 
-# %% [markdown]
-# **Packed matrices.** If keys or values have a length of their own (`kdim`, `vdim`), the matrices are not packed, for
-# they are not square, and no identity fits. `bypass_` refuses what it cannot make plain, and says why.
-
-# %%
-torch.manual_seed(11)
+assert all(off > 0.02 for _, off in list(conditions.values())[1:])
 for option in ({"kdim": 7}, {"add_bias_kv": True}, {"add_zero_attn": True}):
     try:
         bypass_(nn.MultiheadAttention(50, 1, **option))
     except ValueError as error:
-        print(str(error).removeprefix("module cannot be bypassed: "))
+        refused.append(str(error))
     else:
         raise AssertionError(f"bypassed {option}")
 
 # %% [markdown]
-# What each of them does to the numbers:
-
-# %%
-figures = torch.tensor(list(conditions.values()))
-assert (figures[1:, 1] > 0.02).all()
-table(figures, list(conditions), ["ship", "off"], digits=3)
-
-# %% [markdown]
-# The biases hardly<!--= "hardly" if abs(conditions["biases kept"][0] - conditions["all hold"][0]) < 0.05 else "widely"
-# --> move *ship*'s weight, from {{ conditions["all hold"][0] :.0%}} to {{ conditions["biases kept"][0] :.0%}}, but put
-# the output off by {{ conditions["biases kept"][1] :.2f}}. Weights that look right prove little: compare outputs.
-#
 # ## With several heads
 #
 # With $H$ heads, the rows are cut into $H$ slices of length $d_k$, and every head does (3.1)
@@ -459,8 +453,7 @@ table(figures, list(conditions), ["ship", "off"], digits=3)
 # X = split_heads(tokens, H); O = split_heads(many(tokens, tokens, tokens)[0], H)
 # -->
 #
-# The root is that of the slice's length, not the row's. The weights that the module returns are the mean over the
-# heads: no head has used them, and averaging the tokens with them does not give the output.
+# The root is that of the slice's length, not the row's:
 
 # %%
 torch.manual_seed(12)
@@ -468,19 +461,23 @@ batch = torch.randn(4, 5, 6)  # batch tokens embed_dim
 heads = bypass_(nn.MultiheadAttention(6, num_heads=3, batch_first=True))
 
 output, mean_weights = heads(batch, batch, batch)
-by_slice = self_attention(
-    split_heads(batch, 3)
-)  # batch heads tokens head_dim
-agree(output, merge_heads(by_slice.context))
-agree(mean_weights, by_slice.weights.mean(1))
-assert apart(mean_weights @ batch, output) > 0.1
+by_slice = self_attention(split_heads(batch, 3))
+expected = merge_heads(by_slice.context)
 
 # %% [markdown]
+# `output` equals `expected`<!--= "output equals expected" if torch.allclose(output, expected, atol=1e-5) else
+# "output differs from expected" -->. The weights that the module returns are the mean over the heads. No head has used
+# them, and averaging the tokens with them does not give the output<!--== "does not give the output" if apart(
+# mean_weights @ batch, expected) > 0.1 else "gives the output" -->.
+#
 # In evaluation mode, and with nothing to train, PyTorch has a shortcut: one function instead of its usual steps. Of
 # these modules only the one with an even<!--== "even" if taken == {1: False, 2: True, 3: False} else "odd" --> number
 # of heads takes it. The result is the same.
 
-# %%
+# %% tags=["check"]
+agree(output, expected)
+agree(mean_weights, by_slice.weights.mean(1))
+
 taken = {}
 name = "_native_multi_head_attention"
 for count in (1, 2, 3):
@@ -493,46 +490,59 @@ for count in (1, 2, 3):
     taken[count] = shortcut.called
     by_slice = self_attention(split_heads(batch, count))
     agree(output, merge_heads(by_slice.context))
-taken
+print("heads, and whether the shortcut was taken:", taken)
 
 # %% [markdown]
 # ## Other matrices that do nothing
 #
 # The identity is not the only such matrix. A matrix $R$ is *orthogonal* if it turns or mirrors vectors and keeps
-# lengths and angles; its transpose undoes it. Let query and key share one, and the scores do not change:
-
-
-# %%
-def orthogonal(size, **options):
-    return torch.linalg.qr(torch.randn(size, size, **options)).Q
-
-
-# %% [markdown]
+# lengths and angles; its transpose undoes it. If query and key share one, the scores do not change:
+#
 # $$\frac{(X R^\top)(X R^\top)^\top}{\sqrt{d}} = \frac{X R^\top R \, X^\top}{\sqrt{d}}
 # = \frac{X X^\top}{\sqrt{d}} \tag{3.4}$$
-# <!-- where: X = random("n d"); R = orthogonal(d, dtype=torch.float64) -->
-#
-# If only the queries turn, they are compared with keys that point elsewhere, and the outputs are others.
+# <!-- where: X = random("n d"); R = torch.linalg.qr(torch.randn(d, d, dtype=torch.float64)).Q -->
 
 # %%
 torch.manual_seed(13)
 turned = bypass_(nn.MultiheadAttention(50, 1, batch_first=True))
-turned.in_proj_weight[:100] = orthogonal(50).repeat(2, 1)  # query and key
-agree(turned(tokens, tokens, tokens)[0], plain.context)
+orthogonal = torch.linalg.qr(torch.randn(50, 50)).Q
+turned.in_proj_weight[:100] = orthogonal.repeat(2, 1)  # query and key
+both_turned = turned(tokens, tokens, tokens)[0]
 
 turned.in_proj_weight[50:100] = torch.eye(50)  # the key's turn undone
-alone = apart(turned(tokens, tokens, tokens)[0], plain.context)
-assert alone > 0.1
-alone
+queries_turned = turned(tokens, tokens, tokens)[0]
+
+# %% [markdown]
+# `both_turned` is the output of plain self-attention<!--== "is the output of plain self-attention" if
+# apart(both_turned, plain.context) < 1e-5 else "is another output" -->. If only the queries turn, they are compared
+# with keys that point elsewhere, and the outputs differ by up to {{= apart(queries_turned, plain.context) :.1f}}.
+
+# %% tags=["check"]
+agree(both_turned, plain.context)
+assert apart(queries_turned, plain.context) > 0.1
 
 # %% [markdown]
 # ## Off for a while
 #
-# `bypassed` switches a module off for one block, say to look into a trained model, and then puts everything back:
-# matrices, biases, and what was trainable, also when the block fails half-way. The parameters remain the same objects,
-# so an optimizer still holds them.
+# `bypassed` switches a module off for one block, for example to look into a trained model. Then it puts everything
+# back: matrices, biases, and what was trainable, also when the block fails half-way. The parameters remain the same
+# objects, so an optimizer still holds them.
 
 # %%
+torch.manual_seed(14)
+trained = nn.MultiheadAttention(50, 1, batch_first=True)
+nn.init.normal_(trained.in_proj_bias)  # as if it had been trained
+
+with bypassed(trained):
+    while_off, _ = trained(tokens, tokens, tokens)
+on_again, _ = trained(tokens, tokens, tokens)
+
+# %% [markdown]
+# `while_off` is plain self-attention<!--== "is plain self-attention" if apart(while_off, plain.context) < 1e-5 else
+# "is something else" -->, and `on_again` is not<!--== "is not" if apart(on_again, plain.context) > 0.1 else "is too"
+# -->.
+
+# %% tags=["check"]
 torch.manual_seed(14)
 trained = as_if_trained(50)
 trained.out_proj.requires_grad_(False)
@@ -571,50 +581,51 @@ packed = nn.init.xavier_uniform_(torch.empty(3 * 512, 512))
 
 torch.testing.assert_close(wide.out_proj.weight, linear.weight)
 torch.testing.assert_close(wide.in_proj_weight, packed)
-bounds = {rows: math.sqrt(6 / (rows + 512)) for rows in (3 * 512, 512)}
-packed.abs().max().item(), bounds
 
 # %% [markdown]
-# With an `embed_dim` of 512<!--= wide.embed_dim -->, packing makes the bound 0.0541<!--= bounds[3 * 512] -->; square
-# matrices would have 0.0765<!--= bounds[512] -->. To start a module of your own as PyTorch's starts, draw the packed
+# With an `embed_dim` of 512<!--= wide.embed_dim -->, packing makes the bound 0.0541<!--== bounds[3 * 512] -->; square
+# matrices would have 0.0765<!--== bounds[512] -->. To start a module of your own as PyTorch's starts, draw the packed
 # matrix and cut it into three.
-#
+
+# %% tags=["check"]
+bounds = {rows: math.sqrt(6 / (rows + 512)) for rows in (3 * 512, 512)}
+assert 0.999 < packed.abs().max().item() / bounds[3 * 512] <= 1
+
+# %% [markdown]
 # ## A mistake with the right shape
 #
 # Without [`batch_first=True`](../museum/heads.py#batch-first-forgotten), the module reads its input as (tokens, batch,
 # features). A batch of one sequence with three tokens is then three sequences with one token each, and a token that is
-# alone gives all weight to itself. (`one`, from above, is such a batch: its shape is {{ tuple(one.shape) }}.) Nothing
-# complains: the output has the shape that it should have.
+# alone gives all weight to itself. Nothing complains: the output has the shape that it should have.
 
 # %%
 torch.manual_seed(16)
 right = bypass_(nn.MultiheadAttention(4, 1, batch_first=True))
 wrong = bypass_(nn.MultiheadAttention(4, 1))
 
+one = x[None]  # a batch of one sequence: batch tokens embed_dim
 for candidate in (right, wrong):
     output, weights = candidate(one, one, one)
     print("output", tuple(output.shape), "weights", tuple(weights.shape))
 
-torch.testing.assert_close(output, one)
-weights.flatten()
-
 # %% [markdown]
-# The wrong output *is* the input. Its rows of weights sum to one, as they should: every weight
-# is 1<!--= weights.min() -->. A check asks what attention is for: change one token, and see which outputs
-# notice.
+# The wrong output *is* the input<!--= "is the input" if torch.allclose(output, one) else "is another" -->. Its rows of
+# weights sum to one, as they should: every weight is 1<!--= weights.min() -->. A check asks what attention is for:
+# change one token, and see which outputs notice.
 
 
 # %%
 def who_notices(module, position=2):
     changed = one.clone()
     changed[:, position] += 1
-    moved = (
-        module(one, one, one)[0] - module(changed, changed, changed)[0]
-    ).abs()
+    before = module(one, one, one)[0]
+    moved = (module(changed, changed, changed)[0] - before).abs()
     return (moved > 1e-4).any(-1)[0].tolist()  # by more than rounding
 
 
 print(who_notices(right), who_notices(wrong))
+
+# %% tags=["check"]
 assert who_notices(right) == [True, True, True]
 assert who_notices(wrong) == [False, False, True]
 
