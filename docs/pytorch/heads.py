@@ -7,19 +7,17 @@
 # %% [markdown]
 # # How does one matrix hold many heads?
 #
-# **Side by side. The matrices of all heads are blocks of one matrix, so one product computes every head. Then each
-# token's features are dealt out: the first `head_dim` of them to head 0<!--~ heads are counted from zero -->, the next
-# ones to the next head, and so on.** In code: `view` to (batch, tokens, heads, head_dim), then `transpose` to (batch,
+# **Side by side: the matrices of all heads are blocks of one matrix, so one product computes every head, and then each
+# token's features are dealt out, the first `head_dim` of them to head 0<!--~ heads are counted from zero -->, the next
+# ones to the next head.** In code that is `view` to (batch, tokens, heads, head_dim), and then `transpose` to (batch,
 # heads, tokens, head_dim). The transpose is not optional. `view` straight to (batch, heads, tokens, head_dim) has the
-# right shape<!--== direct.shape == split.shape -->, and in the example below it puts 67%<!--== misplaced --> of
-# the numbers in the wrong place.
+# right shape<!--== direct.shape == split.shape -->, and where this page
+# [follows one number](#follow-one-number-the-split) it puts 67%<!--== misplaced --> of the numbers in the wrong place.
 #
-# **You should know** [what attention computes](../learn/attention.py), [what a mask does](masks.py), and that `@`
-# multiplies matrices. **You will know** five ways to project to many heads that give the same numbers, how to split and
-# merge without mixing tokens, the shape of every step of multi-head attention, and a test that a wrong merge cannot
-# pass.
+# The picture follows the numbers of three<!--== len(few) --> tokens to two<!--== len(into_heads) --> heads and back. A
+# letter is a token, a digit a feature. Step through it, and choose a wrong way to see beside the right one.
 
-# %%
+# %% tags=["imports"]
 import inspect
 import textwrap
 
@@ -38,7 +36,6 @@ from unmasked import (
     plot,
     probes,
     scaled_dot_product_attention,
-    self_attention,
 )
 from unmasked.embeddings import ship_vectors, table
 from unmasked.heads import (
@@ -51,10 +48,6 @@ from unmasked.heads import (
     split_heads,
 )
 from unmasked.trace import trace
-
-# %% [markdown]
-# The picture follows the numbers of three<!--== len(few) --> tokens to two<!--== len(into_heads) --> heads and back. A
-# letter is a token, a digit a feature. Step through it, and choose a wrong way to see beside the right one.
 
 # %% tags=["hide-input"]
 #| caption: Each number is named by the token and the feature that it comes from: the ten is the token, the one the
@@ -85,82 +78,14 @@ grids = [
 HTML("".join(each._repr_html_() for each in grids))
 
 # %% [markdown]
-# ## Why several heads?
+# *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ few.device.type.upper() }}.*
 #
-# One head gives a token one average: all features of its context are mixed with the same weights. Two heads mix with
-# two sets of weights, so that a word can take some features from here and others from there. Below are the vectors of
-# the sentence, whose 50<!--== vectors.size(-1) --> features are cut into five<!--== len(each_head) --> heads of
-# ten<!--== vectors.size(-1) / len(each_head) -->, and what *ship* takes from each word:
-
-# %%
-sentence = "I must go back to my ship and to my crew"
-words = sentence.lower().split()
-vectors = ship_vectors().lookup(words)
-ship = words.index("ship")
-
-each_head = self_attention(split_heads(vectors, 5)).weights[
-    :, ship
-]  # heads keys
-names = [f"head {number}" for number in range(5)]
-table(each_head, names, words)
-
-# %% [markdown]
-# Head 1<!--~ a head's name --> gives *crew* 28%<!--= each_head[1, -1] -->, head 3<!--~ a head's name -->
-# 5%<!--= each_head[3, -1] -->: there *to*<!--= words[each_head[3].argmax()] --> comes first. Nothing here was
-# learned; learned projections decide which features a head compares.
+# **You should know** [what attention computes](../learn/attention.py), [what a mask does](masks.py), and that `@`
+# multiplies matrices. **You will know** five ways to project to many heads that give the same numbers, how to split and
+# merge without mixing tokens, the shape of every step of multi-head attention, and a test that a wrong merge cannot
+# pass.
 #
-# What do more heads cost? A head has fewer features in return, so the number of parameters stays, and so does the
-# number of multiplications: the products of the heads are smaller by the same factor. Only the weights become more, a
-# table for each head:
-
-# %%
-torch.manual_seed(0)
-cost = {}
-for number in (1, 3, 4):
-    module = nn.MultiheadAttention(
-        embed_dim=12, num_heads=number, batch_first=True
-    )
-    with FlopCounterMode(
-        display=False
-    ) as counted:  # two operations for each multiplication
-        _, table_of_each = module(
-            *[torch.ones(2, 5, 12)] * 3, average_attn_weights=False
-        )
-    parameters = sum(parameter.numel() for parameter in module.parameters())
-    cost[number] = (
-        parameters,
-        counted.get_total_flops() // 2,
-        table_of_each.numel(),
-    )
-    assert cost[number] == (
-        4 * 12**2 + 4 * 12,
-        4 * (2 * 5) * 12**2 + 2 * 2 * 5**2 * 12,
-        2 * number * 5**2,
-    )
-plot.table(
-    ["Heads", "Parameters", "Multiplications", "Weights"],
-    [[str(n), *map(str, c)] for n, c in cost.items()],
-)
-
-# %% [markdown]
-# With $E$ for `embed_dim`, the parameters are four matrices of $E^2$<!--~ a square --> and four biases of $E$. `kdim`
-# and `vdim` make the key's and the value's matrix $E \cdot$ `kdim` and $E \cdot$ `vdim`; `add_bias_kv` adds two vectors
-# of $E$:
-
-# %%
-torch.manual_seed(0)
-options = {"kdim": 10, "vdim": 9}, {"add_bias_kv": True}, {"bias": False}
-expected = (
-    2 * 12**2 + 12 * (10 + 9) + 4 * 12,
-    4 * 12**2 + 4 * 12 + 2 * 12,
-    4 * 12**2,
-)
-for option, count in zip(options, expected, strict=True):
-    module = nn.MultiheadAttention(embed_dim=12, num_heads=3, **option)
-    assert (
-        sum(parameter.numel() for parameter in module.parameters()) == count
-    )
-    print(option, count)
+# Why a model has [several heads](../learn/heads.py), and what more of them cost, is told on a page of its own.
 
 # %% [markdown]
 # ## Five ways, one result
@@ -173,13 +98,12 @@ for option, count in zip(options, expected, strict=True):
 torch.manual_seed(1)
 batch, tokens, num_heads, head_dim, in_dim = 2, 5, 3, 4, 7
 embed_dim = num_heads * head_dim
-assert len({batch, tokens, num_heads, head_dim, in_dim, embed_dim}) == 6
 
 x = torch.randn(batch, tokens, in_dim, dtype=torch.float64)
 stacked = torch.randn(num_heads, in_dim, head_dim, dtype=torch.float64)
 
 loop = torch.stack([x @ matrix for matrix in stacked], dim=1)
-loop.shape  # batch heads tokens head_dim
+# batch heads tokens head_dim
 
 # %% [markdown]
 # For head $h$, token $t$ and feature $j$, with $w$ for `stacked`, that is
@@ -194,8 +118,6 @@ loop.shape  # batch heads tokens head_dim
 
 # %%
 wide = torch.cat(list(stacked), dim=1)  # in_dim heads·head_dim
-assert torch.equal(wide, stacked.permute(1, 0, 2).reshape(in_dim, embed_dim))
-
 pairs = x.repeat_interleave(num_heads, dim=0), stacked.repeat(batch, 1, 1)
 same = {
     "@": x[:, None] @ stacked,
@@ -205,14 +127,18 @@ same = {
     .view(batch, tokens, num_heads, head_dim)
     .transpose(1, 2),
 }
-for result in same.values():
-    torch.testing.assert_close(result, loop)
 
 # %% [markdown]
-# The package has them too. The last is what models run, and what an `nn.Linear` computes, which keeps its matrix
-# transposed, as (features out, features in):
+# All of them give what the loop gives<!--= "All of them give what the loop gives" if all(torch.allclose(each, loop)
+# for each in same.values()) else "One gives something else" -->. The package has them too, as `project_loop`,
+# `project_bmm`, `project_einsum` and `project_linear`. The last is what models run, and what an
+# `nn.Linear` computes, which keeps its matrix transposed, as (features out, features in).
 
-# %%
+# %% tags=["check"]
+assert len({batch, tokens, num_heads, head_dim, in_dim, embed_dim}) == 6
+assert torch.equal(wide, stacked.permute(1, 0, 2).reshape(in_dim, embed_dim))
+for result in same.values():
+    torch.testing.assert_close(result, loop)
 for project in (project_loop, project_bmm, project_einsum, project_linear):
     torch.testing.assert_close(project(x, stacked), loop)
 
@@ -237,19 +163,21 @@ tagged = 10 * torch.arange(3)[:, None] + torch.arange(8)  # tokens features
 split = tagged.view(3, 2, 4).transpose(0, 1)  # heads tokens head_dim
 direct = tagged.view(2, 3, 4)  # the same shape
 
-assert torch.equal(split, split_heads(tagged, 2))
-misplaced = (direct != split).double().mean()
-tokens_named = [f"token {token}" for token in range(3)]
-plot.grid(tagged, "tagged", rows=tokens_named)
-
 # %% [markdown]
 # Split right, head 0<!--~ a head's name --> has the first four<!--= split.size(-1) --> features of every token. A [view
 # alone](../museum/heads.py#view-without-transpose) deals the numbers out as they lie in memory: the same head gets
 # *all*
 # features of the first token, then half of the next one's<!--= direct[0].flatten().tolist() == [*range(8), *range(10,
-# 14)] -->. A view only renames; it moves nothing. The stronger the color, the later the token:
+# 14)] -->. A view only renames; it moves nothing.
+
+# %% tags=["check"]
+assert torch.equal(split, split_heads(tagged, 2))
+misplaced = (direct != split).double().mean()
 
 # %% tags=["hide-input"]
+#| caption: The right split, and the view alone. The tens are the token and the ones the feature. The
+#|   stronger the color, the later the token.
+tokens_named = [f"token {token}" for token in range(3)]
 plot.grid(
     {"split, head": split, "view alone, head": direct}, rows=tokens_named
 )
@@ -260,9 +188,9 @@ plot.grid(
 # $$q_{h, t, j} = x_{t,\, h \cdot d_k + j} \qquad h = 0, \dots, H - 1 \tag{6.2}$$
 # <!-- where: y = random("H n d_k"); x = merge_heads(y[None])[0]; q = split_heads(x, H) -->
 #
-# Backwards, feature `f` belongs to head `f // d_k`, and stands at place `f % d_k` of it:
+# Backwards, feature `f` belongs to head `f // d_k`, and stands at place `f % d_k` of it.
 
-# %%
+# %% tags=["check"]
 h, j = torch.arange(8) // 4, torch.arange(8) % 4
 assert torch.equal(split[h, :, j], tagged.T)
 
@@ -285,32 +213,37 @@ assert torch.equal(split[h, :, j], tagged.T)
 # %% [markdown]
 # ## And back: the merge
 #
-# After attention the heads go side by side again. Undo the steps in reverse: transpose back, then join the last two
-# axes.
+# After attention the heads go side by side again. Undo the steps in reverse order: transpose back, then join the last
+# two axes.
 
 # %%
-context = (
-    split.contiguous()
-)  # heads tokens head_dim, and in memory too, as attention returns it
+context = split.contiguous()  # heads tokens head_dim, as attention returns it
 back = context.transpose(0, 1)  # tokens heads head_dim
+joined = back.reshape(3, 8)  # tokens features
 
-assert torch.equal(back.reshape(3, 8), tagged)
+# %% [markdown]
+# `joined` equals `tagged`<!--= "joined equals tagged" if torch.equal(joined, tagged) else "joined differs from tagged"
+# -->. With `view` in the place of `reshape`, PyTorch says *{{= refused }}*:
+
+# %% tags=["hide-output"]
+#| raises: RuntimeError: view size is not compatible
+back.view(3, 8)
+
+# %% [markdown]
+# A transposed tensor lies in memory as before and is only read with other steps: {{ context.stride() }} becomes {{
+# back.stride() }}. So `view` refuses to join axes whose numbers do not lie one after the other. `reshape` copies them
+# where it must; `.contiguous().view(...)` makes the copy visible. The error helps, because it comes exactly where the
+# numbers have to move. With a head_dim of one there is no error<!--== one.shape == (3, 2) -->, so a test of that size
+# does not notice that `contiguous()` is missing.
+
+# %% tags=["check"]
 assert torch.equal(merge_heads(context), tagged)
 try:
     back.view(3, 8)
 except RuntimeError as error:
-    print(str(error).split(" (")[0])
+    refused = str(error).split(" (")[0]
 else:
     raise AssertionError("view joined the axes")
-print("steps in memory:", context.stride(), "transposed:", back.stride())
-
-# %% [markdown]
-# A transposed tensor lies in memory as before and is only read with other steps, so `view` refuses to join axes whose
-# numbers do not lie one after the other. `reshape` copies them where it must; `.contiguous().view(...)` makes the copy
-# visible. The error helps: it comes exactly where the numbers have to move. With a head_dim of one there is no
-# error<!--== one.shape == (3, 2) -->, so a test of that size does not notice that `contiguous()` is missing:
-
-# %%
 one = (
     torch.randn(2, 3, 1, generator=torch.Generator().manual_seed(3))
     .transpose(0, 1)
@@ -326,20 +259,11 @@ one = (
 
 # %%
 def multi_head(x, w_q, w_k, w_v, w_o, allowed):
-    q = (
-        F.linear(x, w_q)
+    q, k, v = (
+        F.linear(x, weight)
         .view(batch, tokens, num_heads, head_dim)
         .transpose(1, 2)
-    )
-    k = (
-        F.linear(x, w_k)
-        .view(batch, tokens, num_heads, head_dim)
-        .transpose(1, 2)
-    )
-    v = (
-        F.linear(x, w_v)
-        .view(batch, tokens, num_heads, head_dim)
-        .transpose(1, 2)
+        for weight in (w_q, w_k, w_v)
     )
     scores = q @ k.transpose(-2, -1) / head_dim**0.5
     weights = scores.masked_fill(~allowed, -torch.inf).softmax(dim=-1)
@@ -347,6 +271,9 @@ def multi_head(x, w_q, w_k, w_v, w_o, allowed):
     return F.linear(context.reshape(batch, tokens, embed_dim), w_o)
 
 
+# %% tags=["hide-input"]
+#| caption: The steps of `multi_head`, as `unmasked.trace` records them, and the shape that each gives, for
+#|   {{ batch }} sequences of {{ tokens }} tokens, {{ num_heads }} heads and a head_dim of {{ head_dim }}.
 torch.manual_seed(4)
 layer = CausalSelfAttention(
     in_dim, embed_dim, num_heads, out_bias=False
@@ -373,10 +300,57 @@ plot.table(
 # its 25<!--= masks.causal(tokens).numel() --> entries serve all 150<!--= batch * num_heads * tokens**2 --> weights by
 # broadcasting. The last matrix mixes the heads.
 #
+# With $E$ for `embed_dim`, the parameters of `nn.MultiheadAttention` are four matrices of $E^2$<!--~ a square --> and
+# four biases of $E$, whatever<!--== "whatever" if len({each[0] for each in cost.values()}) == 1 else "never whatever"
+# --> the number of heads is. `kdim` and `vdim` make the key's and the value's matrix $E \cdot$ `kdim` and $E \cdot$
+# `vdim`; `add_bias_kv` adds two vectors of $E$.
+
+# %% tags=["check"]
+torch.manual_seed(0)
+cost = {}
+for number in (1, 3, 4):
+    module = nn.MultiheadAttention(
+        embed_dim=12, num_heads=number, batch_first=True
+    )
+    with FlopCounterMode(
+        display=False
+    ) as counted:  # two operations for each multiplication
+        _, table_of_each = module(
+            *[torch.ones(2, 5, 12)] * 3, average_attn_weights=False
+        )
+    parameters = sum(parameter.numel() for parameter in module.parameters())
+    cost[number] = (
+        parameters,
+        counted.get_total_flops() // 2,
+        table_of_each.numel(),
+    )
+    assert cost[number] == (
+        4 * 12**2 + 4 * 12,
+        4 * (2 * 5) * 12**2 + 2 * 2 * 5**2 * 12,
+        2 * number * 5**2,
+    )
+
+# %% tags=["check"]
+torch.manual_seed(0)
+options = {"kdim": 10, "vdim": 9}, {"add_bias_kv": True}, {"bias": False}
+expected = (
+    2 * 12**2 + 12 * (10 + 9) + 4 * 12,
+    4 * 12**2 + 4 * 12 + 2 * 12,
+    4 * 12**2,
+)
+for option, count in zip(options, expected, strict=True):
+    module = nn.MultiheadAttention(embed_dim=12, num_heads=3, **option)
+    assert (
+        sum(parameter.numel() for parameter in module.parameters()) == count
+    )
+    print(option, count)
+
+
+# %% [markdown] tags=["check"]
 # Three things remain to be shown: `@` does what `torch.bmm` does, pair by pair; each head gets what it would get by
 # itself; and an additive mask, minus infinity where nothing may be seen, serves as well.
 
-# %%
+# %% tags=["check"]
 torch.manual_seed(5)
 q, k, v = (
     project_linear(x, torch.randn_like(stacked)) for _ in range(3)
@@ -405,8 +379,8 @@ for head in range(num_heads):
 # A step further, the matrices of query, key and value are packed into one: a single product then does all nine<!--= 3 *
 # num_heads -->. Their rows come in one of two orders. PyTorch's `in_proj_weight` has all of the query's first, then the
 # key's, then the value's. Other code goes head by head: query, key and value of head 0<!--~ a head's name -->, then
-# those of the next. The shapes are the same. Below, `in_turn` reads the rows in the first order; `by_head` and the
-# package's `fused_qkv` read them in the second.
+# those of the next. The shapes are the same. Below, `in_turn` reads the rows in the first order. `by_head` reads them
+# in the second, as the package's `fused_qkv` does.
 
 # %%
 torch.manual_seed(6)
@@ -422,6 +396,13 @@ by_head = (
     .transpose(1, 2)
     .chunk(3, dim=-1)
 )
+
+# %% [markdown]
+# Read [head by head](../museum/weights.py#interleaved-qkv), the projections are off by up to {{= off :.1f}}. Putting
+# the rows into the other order mends it: [the page on layouts](layouts.py) converts between the orders that libraries
+# use.
+
+# %% tags=["check"]
 for mine, theirs in zip(
     by_head, fused_qkv(x, packed, num_heads=num_heads), strict=True
 ):
@@ -439,19 +420,14 @@ for mine, theirs in zip(
     in_turn, fused_qkv(x, reordered, num_heads=num_heads), strict=True
 ):
     torch.testing.assert_close(mine, theirs)
-by_head[0].shape, f"off by {off:.1f}"
 
 # %% [markdown]
-# Read [head by head](../museum/weights.py#interleaved-qkv), the projections are off by up to {{ off :.1f}}. Putting the
-# rows into the other order mends it: [the page on layouts](layouts.py) converts between the orders that libraries
-# use.
-#
 # ## Fewer heads for keys and values
 #
 # A model that writes keeps the keys and values of all tokens so far, its *cache*. To make it smaller, several heads of
 # the queries share one head of keys and values (*grouped* heads; one for all is *multi-query*). The heads that share
 # are neighbors: with six heads of queries and two of keys, the first three use the first. `repeat_interleave` copies
-# the heads that way; `repeat`, which has the same shape, gives each key head to the wrong queries:
+# the heads that way. `repeat` has the same shape, and gives each key head to the wrong queries:
 
 # %%
 torch.manual_seed(7)
@@ -461,15 +437,24 @@ grouped = F.scaled_dot_product_attention(
     queries, keys, values, enable_gqa=True
 )
 
-neighbors = [
-    each.repeat_interleave(3, dim=1) for each in (keys, values)
-]  # 0 0 0 1 1 1
-in_turn_heads = [
-    each.repeat(1, 3, 1, 1) for each in (keys, values)
-]  # 0 1 0 1 0 1
-torch.testing.assert_close(
-    F.scaled_dot_product_attention(queries, *neighbors), grouped
-)
+# the heads of keys are 0 0 0 1 1 1, as it should be, or 0 1 0 1 0 1
+neighbors = [x.repeat_interleave(3, dim=1) for x in (keys, values)]
+in_turn_heads = [x.repeat(1, 3, 1, 1) for x in (keys, values)]
+
+# %% [markdown]
+# Attention to `neighbors` gives `grouped`<!--== "Attention to neighbors gives grouped" if torch.allclose(
+# by_neighbors, grouped, atol=1e-5) else "gives something else" -->. Attention to `in_turn_heads` is off by up to
+# {{= apart :.1f}}.
+#
+# What does it save? Llama 3<!--~ a name -->, in its version with eight billion parameters, has
+# 8<!--== llama["kv_heads"] --> heads of keys. A sequence of 8,192<!--== llama["tokens"] --> tokens, with
+# 16<!--== llama["bits"] --> bits a number, takes 1<!--== shared --> GiB
+# of cache. With as many heads of keys as of queries it would take
+# 4<!--== full --> GiB.
+
+# %% tags=["check"]
+by_neighbors = F.scaled_dot_product_attention(queries, *neighbors)
+torch.testing.assert_close(by_neighbors, grouped)
 apart = (
     (F.scaled_dot_product_attention(queries, *in_turn_heads) - grouped)
     .abs()
@@ -492,13 +477,8 @@ llama = {
 }  # and 32 heads of queries
 shared = cache_bytes(**llama) / 2**30
 full = cache_bytes(**{**llama, "kv_heads": 32}) / 2**30
-print(f"repeat: off by {apart:.1f}")
 
 # %% [markdown]
-# The last sizes are those of Llama 3<!--~ a name -->, in its version with eight billion parameters. A sequence of
-# 8,192<!--= llama["tokens"] --> tokens, with 16<!--= llama["bits"] --> bits a number, takes 1<!--= shared --> GiB of
-# cache; with as many heads of keys as of queries it would take 4<!--= full --> GiB.
-#
 # ## A merge that looks right
 #
 # A common mistake merges without transposing back. The shape is right, the weights of every head are right, and each
@@ -517,25 +497,24 @@ def attend(x, merge):
     return merge(scaled_dot_product_attention(*parts, is_causal=True).context)
 
 
-gap = (attend(x, broken_merge) - attend(x, merge_heads)).abs().max()
-for merge in (merge_heads, broken_merge):
-    print(
-        merge.__name__,
-        probes.sees_the_future(lambda x, merge=merge: attend(x, merge), x),
-    )
+print(probes.sees_the_future(lambda x: attend(x, merge_heads), x))
+print(probes.sees_the_future(lambda x: attend(x, broken_merge), x))
 
 # %% [markdown]
-# The two differ by {{ gap :.1f}}. The check that tells them apart needs no reference: under a causal mask, change a
+# The two differ by {{= gap :.1f}}. The check that tells them apart needs no reference: under a causal mask, change a
 # later token, and no earlier one may move. The right merge passes<!--= "passes" if probes.sees_the_future(lambda x:
 # attend(x, merge_heads), x) is None else "fails" --> it; through [the broken
 # merge](../museum/heads.py#merge-without-transpose) the future leaks in<!--= bool(probes.sees_the_future(lambda x:
 # attend(x,
 # broken_merge), x)) -->, behind a mask that is right.
 #
-# Where would it pass? With one head or one token the two are
+# Where would the broken merge pass? With one head or one token the two are
 # equal<!--= torch.equal(broken_merge(context[:, :1]), merge_heads(context[:, :1])) and
 # torch.equal(broken_merge(context[:, :, :1]), merge_heads(context[:, :, :1]))  # to the bit: both only move numbers
 # -->. So test with several of both.
+
+# %% tags=["check"]
+gap = (attend(x, broken_merge) - attend(x, merge_heads)).abs().max()
 
 # %% [markdown]
 # ## A pair that comes from no sequence
@@ -551,10 +530,6 @@ for merge in (merge_heads, broken_merge):
 told = "I must go back to my ship and to my crew".lower().split()
 asked = "We process and ship your order".lower().split()
 X, Y = ship_vectors().lookup(told), ship_vectors().lookup(asked)
-weights = scaled_dot_product_attention(
-    Y, X, X, need_weights=True
-).weights  # queries keys
-context = weights @ X
 
 
 def bare(dim, **options):
@@ -563,17 +538,22 @@ def bare(dim, **options):
     with torch.no_grad():
         module.in_proj_weight.copy_(torch.eye(dim).repeat(3, 1))
         module.out_proj.weight.copy_(torch.eye(dim))
-    return module
+    return module.requires_grad_(False)
 
 
 torch.manual_seed(1)
 learned, zeros = bare(50, add_bias_kv=True), bare(50, add_zero_attn=True)
+
+# %% tags=["check"]
+weights = scaled_dot_product_attention(
+    Y, X, X, need_weights=True
+).weights  # queries keys
+context = weights @ X
+
+torch.manual_seed(2)
 two, plain = bare(50, add_bias_kv=True, add_zero_attn=True), bare(50)
 modules = learned, zeros, two
 grown = [tuple(module(Y, X, X)[1].shape) for module in modules]
-for module in (*modules, plain):
-    module.requires_grad_(False)
-grown, tuple(learned.bias_k.shape), tuple(learned.bias_v.shape)
 
 # %% [markdown]
 # `bias_k` and `bias_v` are one key and one value: one token, all features. They are appended *after* the projections,
@@ -586,18 +566,23 @@ by_hand = scaled_dot_product_attention(
     Y, all_keys, all_values, need_weights=True
 )
 
+# %% tags=["check"]
 torch_output, torch_weights = learned(Y, X, X)
 ours_output, ours_weights = layouts.from_torch(learned)(Y, X, X)
 for each in (torch_output, ours_output):
     torch.testing.assert_close(each, by_hand.context)
 for each in (torch_weights, ours_weights):
     torch.testing.assert_close(each, by_hand.weights)
-by_hand.weights.shape, by_hand.weights[:, -1]
 
 # %% [markdown]
-# The three agree: the derivation, PyTorch and the package, in which these lines do it:
+# The three agree: the derivation, PyTorch<!--= "The three agree: the derivation, PyTorch" if torch.allclose(
+# torch_weights, by_hand.weights, atol=1e-5) and torch.allclose(ours_weights, by_hand.weights, atol=1e-5) else "They
+# differ" --> and the package.
 
-# %% tags=["hide-input"]
+# %% [markdown] tags=["check"]
+# These are the lines in which the package does it:
+
+# %% tags=["check"]
 source = inspect.getsource(MultiheadAttention._attend)
 source = source[source.index("        learned = ") :]
 source = source[: source.index("        appended = ")]
@@ -614,12 +599,14 @@ for line in textwrap.dedent(source).strip().splitlines():
 blocked = torch.zeros(6, 11, dtype=torch.bool)  # True = may not attend
 blocked[0] = True
 alone, _ = learned(Y, X, X, attn_mask=blocked)
+
+# %% tags=["check"]
 torch.testing.assert_close(alone[0], bias_v[0])
 torch.testing.assert_close(alone[1:], torch_output[1:])
 
 without, _ = plain(Y, X, X, attn_mask=blocked)
-without[0].isnan().all(), alone[0].isnan().any()
-
+assert without[0].isnan().all()
+assert not alone[0].isnan().any()
 
 # %% [markdown]
 # ## Why it cannot be a shift
@@ -649,16 +636,15 @@ by_append = torch.cat([X, pair]), torch.cat([X, pair])
 shifted = scaled_dot_product_attention(Y, *by_shift, need_weights=True)
 appended = scaled_dot_product_attention(Y, *by_append, need_weights=True)
 
+# %% tags=["check"]
 shift_gap = (shifted.weights - weights).abs().max().item()
 share = appended.weights[5, -1].item()
 torch.testing.assert_close(shifted.context, context + pair, atol=1e-4, rtol=0)
-f"added: weights move by {shift_gap:.6f}; appended: order gives it {share:.2f}"
 
 
-# %% tags=["hide-input"]
+# %% tags=["check"]
 def by_pytorch(q, k, v, b_k, b_v):
     module = bare(q.size(-1), add_bias_kv=True, dtype=q.dtype)
-    module.requires_grad_(False)
     module.bias_k.copy_(b_k)
     module.bias_v.copy_(b_v)
     return module(q, k, v)
@@ -695,6 +681,8 @@ for _ in range(100):
 trained_output, trained = (each.detach() for each in learned(Y, X, X))
 
 # %% tags=["hide-input"]
+#| caption: What the six<!--= len(asked) --> words take from the eleven<!--= len(told) --> others and from the learned
+#|   pair, after the training.
 #| alt: A heat map, a row for each of the six<!--= len(asked) --> words that ask and a column for each of the
 #|   eleven<!--= len(told) --> words that are asked, with one column more at the right. The rows of ship and and stay
 #|   within the words, those of the other four<!--= int(absent.sum()) --> are dark but for the last column.
@@ -721,7 +709,9 @@ plot.heatmap(trained, queries=asked, keys=[*told, "learned pair"])
 # query that matches nothing gets almost nothing. Here *order* is multiplied by larger and larger negative numbers, so
 # that its scores fall:
 
-# %%
+# %% tags=["hide-input"]
+#| caption: What a query takes from the words beside a pair of zeros, and the norm of its output with and without the
+#|   pair. The query is *order*, multiplied by four<!--= len(factors) --> numbers.
 factors = [1.0, 0.0, -1.0, -4.0]
 rows = []
 for number in factors:
@@ -738,9 +728,9 @@ table(torch.tensor(rows), names, columns)
 # and takes 0.92<!--= 11 / 12 if abs(rows[1][0] - 11 / 12) < 1e-6 else None -->, eleven<!--= len(told) --> twelfths,
 # from them. With the scores of the last row it takes 0.00<!--= rows[3][0] -->, and its output all but vanishes. Without
 # the pair it takes a full average however badly the words fit<!--= min(row[2] for row in rows) > 4 -->. With both
-# options the learned pair comes first, then the zeros:
+# options the learned pair comes first, then the zeros.
 
-# %%
+# %% tags=["check"]
 all_keys = torch.cat([X, two.bias_k[0], torch.zeros(1, 50)])
 expected = attention_scores(Y, all_keys).softmax(dim=-1)
 torch.testing.assert_close(two(Y, X, X)[1], expected)
@@ -764,17 +754,17 @@ def right(q, k, v, bias_k, bias_v):
 
 torch.manual_seed(3)
 q, k, v, bias_k, bias_v = (torch.randn(n, 6) for n in (3, 5, 5, 1, 1))
+
+# %% tags=["check"]
+torch.manual_seed(4)
 reference, _ = by_pytorch(q, k, v, bias_k, bias_v)
 wrong_by = (broken(q, k, v, bias_k, bias_v) - reference).abs().max().item()
 right_by = (right(q, k, v, bias_k, bias_v) - reference).abs().max().item()
 assert right_by < 1e-6
-wrong_by
-
 
 # %% [markdown]
 # It is off by 1.93<!--= wrong_by -->. On a fresh module the mistake is smaller, for both vectors start near zero. The
 # check that tells them apart needs no reference: move `bias_k` alone. A layer that uses it must give another output.
-# `wander` then trains `bias_k`, and says how far it gets.
 
 
 # %%
@@ -784,6 +774,13 @@ def uses_bias_k(layer):
     return (after - before).abs().max().item() > 1e-3
 
 
+print(uses_bias_k(right), uses_bias_k(broken))
+
+# %% [markdown] tags=["check"]
+# `wander` trains `bias_k`, and says how far it gets.
+
+
+# %% tags=["check"]
 def wander(layer, optimizer, lr):
     learned = bias_k.clone().requires_grad_()
     steps = optimizer([learned], lr=lr)
@@ -799,7 +796,6 @@ by_sgd, by_adam = (
     wander(broken, torch.optim.SGD, 0.1),
     wander(broken, torch.optim.Adam, 0.001),
 )
-uses_bias_k(right), uses_bias_k(broken)
 
 # %% [markdown]
 # The right one does<!--= "does" if uses_bias_k(right) else "does not" -->, the broken one does
