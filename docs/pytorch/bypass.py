@@ -184,7 +184,8 @@ assert torch.equal(torch.cat(list(blocks(module).values())), fresh)
 # ## Switch it off by hand
 #
 # `copy_` writes numbers into a parameter that exists, and `torch.no_grad()` keeps that out of the gradients. The
-# identity goes into `in_proj_weight` three times, one below the other. Last, the parameters are *frozen*: they get no
+# identity goes into `in_proj_weight` three times, one below the other. That is the weight bypass, here on a matrix `x`
+# of three<!--= len(x) --> rows and four<!--= x.size(1) --> columns. Last, the parameters are *frozen*: they get no
 # more gradients. A gradient that is left from an earlier step is thrown away, because an optimizer moves every
 # parameter that has one.
 

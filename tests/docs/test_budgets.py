@@ -46,8 +46,6 @@ EXCEPTIONS: dict[str, dict[str, int]] = {
     "proofread/elsewhere": {"columns": 98},
     "proofread/index": {"columns": 88},
     "proofread/runs": {"columns": 95},
-    "pytorch/bypass": {"boxes": 57, "columns": 93, "figures without a caption": 2},
-    "pytorch/heads": {"boxes": 43, "lines": 42, "columns": 118, "figures without a caption": 3},
     "pytorch/masks": {"columns": 159},
     "pytorch/scale": {"boxes": 38, "lines": 37, "columns": 103, "figures without a caption": 1},
     "reference/bypass": {"columns": 112},

@@ -27,9 +27,10 @@ def parts(svg: ET.Element) -> dict[str, ET.Element]:
 
 @pytest.mark.parametrize("here", overview.PARTS)
 def test_both_drawings_have_every_part_and_mark_the_one_where_the_reader_is(here: str):
-    figure = ET.fromstring(overview.drawn(here, ADDRESSES))
-    assert [svg.attrib["class"] for svg in figure] == ["wide", "narrow"]
-    for svg in figure:
+    *drawings, caption = ET.fromstring(overview.drawn(here, ADDRESSES))
+    assert [svg.attrib["class"] for svg in drawings] == ["wide", "narrow"]
+    assert "the marked box" in str(caption.text)
+    for svg in drawings:
         assert parts(svg).keys() == overview.PARTS.keys()
         marked = {name for name, part in parts(svg).items() if "here" in part.attrib["class"].split()}
         assert marked == {here} == {name for name, part in parts(svg).items() if part.get("aria-current")}

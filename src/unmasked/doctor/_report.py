@@ -114,7 +114,7 @@ class Report:
         if self.passed:
             lines.append(f"{green}+{off} holds: {', '.join(self.passed)}")
         wrap = {"subsequent_indent": "    ", "break_long_words": False, "break_on_hyphens": False}
-        return "\n".join(textwrap.fill(line, 100, **wrap) for line in lines)  # type: ignore[arg-type]
+        return "\n".join(textwrap.fill(line, 78, **wrap) for line in lines)  # type: ignore[arg-type]
 
     def to_dict(self) -> dict[str, Any]:
         """Tell it in plain dictionaries, for JSON."""
