@@ -176,8 +176,9 @@ output.shape, average.shape
 # Change one word of what is being written, and only its own output changes<!--== "only its own output changes" if
 # by_query == [0, 0, 1, 0, 0] else "every output changes" -->. Change one word of the source, and every output
 # changes<!--== "every output changes" if by_key == by_value == [1] * 5 else "no output changes" -->. The order of the
-# source does not matter<!--== "does not matter" if torch.allclose(shuffled, output, atol=1e-5) else "matters" -->, if
-# keys and values are shuffled together; that is why the words of the source carry [positions](positions.py).
+# source does not matter<!--== "does not matter" if torch.allclose(shuffled, output, atol=1e-5) else "matters" --> to
+# attention, if keys and values are shuffled together. A translator must know it, so each word of the source carries its
+# [position](positions.py).
 #
 # A translator writes word by word, but the source stays the same. So it computes the keys and values of the source
 # once, and uses them for every word that it writes.

@@ -61,8 +61,8 @@ with plot.figure(3.9, 7.2) as figure:
 figure
 
 # %% [markdown]
-# "My crew must process your order" and "your crew must process my order" say different things. Attention alone cannot
-# tell them apart, and so it could not even repeat a word in its place. This page shows why, and three ways to tell a
+# "My crew must process your order" and "your crew must process my order" say different things. Attention alone gives
+# each word the same vector in both, so it cannot know whose crew it is. This page shows why, and three ways to tell a
 # model where a word stands.
 #
 # <div class="overview" data-here="positions"></div>
@@ -152,7 +152,7 @@ torch.testing.assert_close(
 # one sees more words" -->:
 
 # %%
-told = "i must go back to my ship and to my crew".split()  # noqa: SIM905
+told = "i must go back to my ship and to my crew".split()
 seen = self_attention(vectors.lookup(told), is_causal=True)
 first, second = seen.context[5], seen.context[9]  # the two my
 (first - second).norm()  # 0 if they are equal
