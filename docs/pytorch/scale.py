@@ -17,10 +17,6 @@
 # small without it, but few and huge: most queries get next to nothing<!--== "nothing" if
 # norms["unscaled"].median() < norms["scaled"].median() / 50 else "everything" -->, and all together
 # 9.4<!--== together["unscaled"] / together["scaled"] --> times as much.
-#
-# **You should know** [what attention computes](../learn/attention.py), and what mean, variance and gradient are.
-# **You will know** where the root comes from, what its absence does to weights and gradients, which $d$ belongs under
-# it with many heads, what it assumes, and a check that finds the wrong one.
 
 # %% tags=["imports"]
 import inspect
@@ -91,6 +87,10 @@ with plot.figure(5.2, 4) as figure:
 figure
 
 # %% [markdown]
+# **You should know** [what attention computes](../learn/attention.py), and what mean, variance and gradient are.
+# **You will know** where the root comes from, what its absence does to weights and gradients, which $d$ belongs under
+# it with many heads, what it assumes, and a check that finds the wrong one.
+#
 # ## The variance of a dot product
 #
 # How large are dot products, if nothing is known of the vectors? Variance can be computed without drawing a sample. Let
@@ -109,8 +109,6 @@ def variance(outcomes):
     return outcomes.var(correction=0)
 
 
-every_vector([-1, 1], 3)
-
 # %% [markdown]
 # A dot product of a query and a key is a sum of $d$ products. Let all features be independent, with mean zero. Then a
 # product has the mean zero, and as its variance the product of the two variances; and the variances of independent
@@ -124,6 +122,9 @@ every_vector([-1, 1], 3)
 # have unit variance. Here is the variance of all dot products of such vectors, plain and divided by $\sqrt{d}$:
 
 # %%
+#| caption: The exact variance of the dot products of all vectors of {{ min(exact) }} to {{ max(exact) }} features that
+#|   are minus one or one. Plain, it is the number of features. Divided by the root, it is
+#|   one<!--= "one" if all(abs(each[1] - 1) < 1e-9 for each in exact.values()) else "another" -->.
 exact = {}
 for d in range(2, 9):
     q = k = every_vector([-1, 1], d)
@@ -146,10 +147,13 @@ table(
 # $$s_{ij} = \frac{q_i \cdot k_j}{\sqrt{d_k}} \tag{2.2}$$
 # <!-- where: q, k = random("n d_k", "m d_k"); s = attention_scores(q, k) -->
 #
-# where $d_k$ is the number of features that queries and keys have. In the package that takes two lines. The scale is
-# applied to the query, before the product:
+# where $d_k$ is the number of features that queries and keys have. The package applies the scale to the query, before
+# the product.
 
-# %%
+# %% [markdown] tags=["check"]
+# These two lines of the package do it:
+
+# %% tags=["check"]
 for function, line in (
     (functional._scale, "return "),
     (attention_scores, "scores = "),
@@ -168,10 +172,18 @@ q, k = torch.randn(3, 6), torch.randn(5, 6)
 torch.testing.assert_close(attention_scores(q, k), q @ k.T / math.sqrt(6))
 
 # %% [markdown]
-# In half precision the place of the scale matters. Here are three tokens whose features are all 40<!--== tried[0] -->,
-# or all 400<!--== tried[1] -->, and four ways to their contexts:
+# In half precision the place of the scale matters. Here are three tokens whose features are all 40<!--== tried[0] -->.
+# Divided after the product, their weights are NaN<!--== "NaN" if late.isnan().all() else "finite" -->. Divided before
+# it, they are finite<!--== "finite" if early.isfinite().all() else "NaN" -->:
 
 # %%
+x = torch.full((1, 1, 3, 64), 40, dtype=torch.float16)
+late = (x @ x.mT / 8).softmax(-1)
+early = (x / 8 @ x.mT).softmax(-1)
+
+# %% tags=["hide-input"]
+#| caption: Four<!--= len(held) --> ways to compute attention in float16, and whether the contexts are numbers: for
+#|   tokens whose features are all {{ tried[0] }}, and all {{ tried[1] }}.
 held, tried = {}, (40, 400)
 for size in tried:
     x = torch.full((1, 1, 3, 64), size, dtype=torch.float16)
@@ -218,6 +230,7 @@ def entropy(weights):
     return -torch.xlogy(weights, weights).sum(dim=-1)
 
 
+# %% tags=["check"]
 def draw(d, scale=None, rows=1_000, keys=10):
     q, k = (
         torch.randn(rows, 1, d),
@@ -271,16 +284,18 @@ def jacobian(weights):
 # $$\frac{\partial a_j}{\partial s_l} = a_j \, ([j = l] - a_l) \tag{2.4}$$
 # <!-- where: s = random("n").requires_grad_(); a = softmax(s) -->
 #
-# where the bracket is one if both are the same, and zero otherwise. Autograd agrees:
+# where the bracket is one if both are the same, and zero otherwise.
 
-# %%
+# %% [markdown] tags=["check"]
+# Autograd agrees.
+
+# %% tags=["check"]
 torch.manual_seed(3)
 scores = torch.randn(4)
 torch.testing.assert_close(
     jacobian(softmax(scores)),
     torch.autograd.functional.jacobian(softmax, scores),
 )
-jacobian(softmax(scores))
 
 # %% [markdown]
 # Every entry is, up to its sign, a product of two weights, or of a weight and one minus that weight. If one weight is
@@ -288,21 +303,24 @@ jacobian(softmax(scores))
 
 # %%
 sure = torch.tensor([0.99, 0.006, 0.004])
-assert math.isclose(
-    jacobian(sure).abs().max(), 0.99 * (1 - 0.99), rel_tol=1e-5
-)
 jacobian(sure)
 
 # %% [markdown]
 # With a largest weight of 0.99<!--= sure.max() -->, no entry exceeds 0.0099<!--= jacobian(sure).abs().max() -->.
-#
+
+# %% tags=["check"]
+assert math.isclose(
+    jacobian(sure).abs().max(), 0.99 * (1 - 0.99), rel_tol=1e-5
+)
+
+# %% [markdown]
 # ## With more and more features
 #
 # Now draw queries and keys for growing $d$, once *unscaled* (the dot products are multiplied by one) and once *scaled*
 # (by $1 / \sqrt{d}$, the default), and measure three things: the variance of the scores, the mean entropy of the
 # weights, and the largest entry of each row's Jacobian, of which the *median* is noted: half of the rows have less.
 
-# %%
+# %% tags=["check"]
 sizes = [4, 16, 64, 256, 512, 1024]
 measured = {}
 for name, scale in (("unscaled", 1.0), ("scaled", None)):
@@ -326,18 +344,14 @@ fall = math.log10(
     / measured["unscaled"]["derivative"][-1]
 )
 mean_fall = measured["unscaled"]["mean"][0] / measured["unscaled"]["mean"][-1]
-{
-    d: f"{derivative:.1g}"
-    for d, derivative in zip(
-        sizes, measured["unscaled"]["derivative"], strict=True
-    )
-}
 
 # %% tags=["hide-input"]
 #| alt: Three plots over the number of features d, from 4<!--= sizes[0] --> to 1024<!--= sizes[-1] -->. Unscaled, the
 #|   variance of the scores rises in proportion to d, the entropy of the weights falls from
 #|   1.4<!--= measured["unscaled"]["entropy"][0] --> to 0.1<!--= measured["unscaled"]["entropy"][-1] -->, and the
 #|   largest derivative falls by over five<!--= math.floor(fall) --> powers of ten. Scaled, all three are level.
+#| caption: The variance of the scores, the entropy of the weights and the largest derivative (its median over the rows)
+#|   for more and more features, unscaled and scaled.
 told = {
     "variance": "variance of the scores",
     "entropy": "entropy of the weights",
@@ -367,7 +381,10 @@ figure
 # still move. And what comes through reaches the query undivided. So measure what arrives, the gradient of each query,
 # for random values and a random gradient of the contexts:
 
-# %%
+# %% tags=["hide-input"]
+#| caption: The largest weight, and the gradients of {{ len(q) :,}} queries, with {{ big }} features: the norm of the
+#|   median query's gradient, the norm of all of them together, and the share that the largest tenth has in the sum of
+#|   their squares.
 big = 512
 torch.manual_seed(5)
 q, upstream = torch.randn(2, 1_000, 1, big, dtype=torch.float64)
@@ -427,13 +444,13 @@ table(
 width, num_heads = 512, 8
 head_dim = width // num_heads
 torch.manual_seed(20)
-q, k = torch.randn(
-    2, 3, num_heads, 5, head_dim
-)  # batch heads tokens head_dim
+# batch heads tokens head_dim
+q, k = torch.randn(2, 3, num_heads, 5, head_dim)
 by_head = attention_scores(q, k)
 by_width = attention_scores(q, k, scale=width**-0.5)
+
+# %% tags=["check"]
 torch.testing.assert_close(by_width * math.sqrt(num_heads), by_head)
-by_head.std().item(), by_width.std().item()
 
 # %% [markdown]
 # The standard deviation of the scores is 1.02<!--= by_head.std() --> with 64<!--= head_dim -->, and
@@ -451,9 +468,15 @@ q, k, _ = (
     for each in (x @ module.in_proj_weight.T).chunk(3, dim=-1)
 )
 ours = attention_weights(attention_scores(q, k))
-torch.testing.assert_close(theirs, ours)
 flat = attention_weights(attention_scores(q, k, scale=width**-0.5))
-f"by the width: off by up to {(theirs - flat).abs().max().item():.2f}"
+
+# %% [markdown]
+# `ours` equals `theirs`<!--= "ours equals theirs" if torch.allclose(ours, theirs, atol=1e-5) else "ours differs from
+# theirs" -->. Divided by the root of the width, as in `flat`, the weights are off by up to {{ (theirs -
+# flat).abs().max() :.2f}}.
+
+# %% tags=["check"]
+torch.testing.assert_close(theirs, ours)
 
 # %% [markdown]
 # ## What the rule assumes
@@ -464,7 +487,7 @@ f"by the width: off by up to {(theirs - flat).abs().max().item():.2f}"
 # numbers have a third of the squared bound as their variance:
 
 
-# %%
+# %% tags=["check"]
 def evenly(bound, steps=100_000):
     return bound * (
         2 * (torch.arange(steps, dtype=torch.float64) + 0.5) / steps - 1
@@ -480,7 +503,9 @@ def evenly(bound, steps=100_000):
 # the rule asks for. Other layers have other bounds:
 
 
-# %%
+# %% tags=["hide-input"]
+#| caption: The bound of fresh matrices of width {{ width }}, the variance that equation (2.5) gives for the queries,
+#|   and the variances that were measured of queries and scores.
 def fresh(width, num_heads=8):
     """Bound, variance by (2.5), and what is measured of queries and scores, for three ways to draw."""
     x = torch.randn(2_000, width)
@@ -511,8 +536,8 @@ def fresh(width, num_heads=8):
 
 
 torch.manual_seed(8)
-new, other = fresh(512), fresh(128)
-assert abs(new["nn.Linear"][0] * math.sqrt(512) - 1) < 1e-4
+new, other = fresh(width), fresh(128)
+assert abs(new["nn.Linear"][0] * math.sqrt(width) - 1) < 1e-4
 table(
     torch.tensor(list(new.values())),
     list(new),
@@ -534,16 +559,15 @@ table(
 # **Mean zero, and independent features.** Five<!--== int(odd["as assumed"] + 0.5) --> features of zero or two have unit
 # variance but the mean one: their dot products have three<!--== odd["mean one"] / odd["as assumed"] --> times the
 # variance. If all five are copies of one feature, they have five<!--== odd["copies"] / odd["as assumed"] --> times as
-# much:
+# much.
 
-# %%
+# %% tags=["check"]
 vectors = {
     "as assumed": every_vector([-1, 1], 5),
     "mean one": every_vector([0, 2], 5),
     "copies": every_vector([-1, 1], 1).expand(5, 2),
 }
 odd = {name: variance(each.T @ each).item() for name, each in vectors.items()}
-odd
 
 # %% [markdown]
 # **Independence of query and key.** A token is not independent of itself. The dot product of a vector with itself does
@@ -554,6 +578,7 @@ odd
 # alone[512][2] > 0.99 -->:
 
 # %%
+#| caption: The mean score of {{ len(x) }} random tokens with themselves, the root of d, and the weight that they keep.
 torch.manual_seed(9)
 alone = {}
 for d in (4, 64, 512):
@@ -582,7 +607,6 @@ kept = [
     self_attention(tokens, scale=scale).weights[ship, ship].item()
     for scale in (1.0, None)
 ]
-kept
 
 # %% [markdown]
 # ## Why dot products, and not cosines?
@@ -603,6 +627,8 @@ kept
 
 # %%
 cosines, summed = cosine_weights(tokens), cosine_attention(tokens).context
+
+# %% tags=["check"]
 torch.testing.assert_close(summed, cosines @ tokens)
 again, rounds = summed, 3
 for _ in range(rounds):
@@ -618,7 +644,6 @@ soft = {
     "dot products": self_attention(tokens).weights,
 }
 own_share = {name: each[ship, ship].item() for name, each in soft.items()}
-cosines[ship].sum().item(), norms_of_ship, own_share, alike
 
 # %% [markdown]
 # - The weights do not sum to one. Those of *ship* sum to 5.74<!--= cosines[ship].sum() -->, and in a longer sentence
@@ -657,14 +682,17 @@ def careless_scores(q, k):
 
 torch.manual_seed(10)
 q, k = torch.randn(3, 5, 64), torch.randn(3, 7, 64)
-torch.testing.assert_close(careless_scores(q, k), attention_scores(q, k))
+before = careless_scores(q, k)
 
 d_k = 16  # another cell, for another model
-off = (careless_scores(q, k) - attention_scores(q, k)).abs().max().item()
-off
+after = careless_scores(q, k)
+
+# %% tags=["check"]
+torch.testing.assert_close(before, attention_scores(q, k))
+off = (after - attention_scores(q, k)).abs().max().item()
 
 # %% [markdown]
-# Neither the call nor its inputs have changed, and the scores are off by up to {{ off :.1f}}. A check needs no
+# Neither the call nor its inputs have changed, and the scores are off by up to {{= off :.1f}}. A check needs no
 # reference. A token of ones has the dot product $d$ with itself, and so the score $\sqrt{d}$. Ask for two sizes, and
 # for more than one head:
 
@@ -675,6 +703,9 @@ def own_score(scores, d, heads=3):
     return scores(ones, ones).mean().item()
 
 
+# %% tags=["hide-input"]
+#| caption: The score of a token of ones with itself, by six<!--= len(candidates) --> ways to scale it, and what it must
+#|   be.
 candidates = {
     "right": attention_scores,
     "a global d_k": careless_scores,
@@ -775,7 +806,8 @@ feedback
 #
 # ```python
 # Y = ship_vectors().lookup("we process and ship your order")
-# norms = ship_vectors().lookup("to my ship and my crew").norm(dim=-1, keepdim=True)
+# other = ship_vectors().lookup("to my ship and my crew")
+# norms = other.norm(dim=-1, keepdim=True)
 # borrowed = (Y / norms) @ (Y / norms).mT
 # ```
 #

@@ -47,7 +47,6 @@ EXCEPTIONS: dict[str, dict[str, int]] = {
     "proofread/index": {"columns": 88},
     "proofread/runs": {"columns": 95},
     "pytorch/masks": {"columns": 159},
-    "pytorch/scale": {"boxes": 38, "lines": 37, "columns": 103, "figures without a caption": 1},
     "reference/bypass": {"columns": 112},
     "reference/doctor": {"columns": 83},
     "reference/embeddings": {"columns": 109},
