@@ -68,7 +68,6 @@ def page(path: Path) -> str:
 # The tables that need no version and no device: their cells are the package's own, or counts that no PyTorch changes.
 OURS = {
     ("learn/positions", "function"),
-    ("pytorch/heads", "Heads"),
     ("pytorch/heads", "Step"),
     ("learn/block", "Part"),
     ("learn/heads", "Heads"),
