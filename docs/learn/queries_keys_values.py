@@ -177,7 +177,8 @@ matrices = new_matrices(0)
 for matrix in matrices:
     matrix.requires_grad_()
 training_data = {"steps": [0], "loss": [], "weights": [seen(matrices)]}
-training_data |= {"queries": [f"{name}?" for name in asked], "keys": served}
+training_data |= {"queries": [f"{name}?" for name in asked]}
+training_data["keys"] = list(orders)
 for step, loss in enumerate(train(matrices, matrices), start=1):
     training_data["loss"] += [loss] if step == 1 or step % 5 == 0 else []
     if step % 5 == 0:
