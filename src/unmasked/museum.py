@@ -118,10 +118,17 @@ class Plate:
 
 
 def drawn(reached: list[list[float]] | None) -> str:
-    """A small map of what `reach` gives, as HTML; nothing where there is nothing.
+    """A small map of what `reach` gives.
 
-    >>> drawn([[1.0, 0.0], [0.5, 1.0]]).count("<i ")
-    4
+    Args:
+        reached: A row for each output, a column for each token; or None.
+
+    Returns:
+        HTML, a cell for each number; nothing for None.
+
+    Examples:
+        >>> drawn([[1.0, 0.0], [0.5, 1.0]]).count("<i ")
+        4
     """
     if reached is None:
         return ""
