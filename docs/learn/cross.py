@@ -25,6 +25,8 @@ from torch.nn import functional as F
 from unmasked import plot, scaled_dot_product_attention
 from unmasked.embeddings import ship_vectors
 
+torch.set_num_threads(1)  # small matrices are faster on one core
+
 NOUNS = {"cat": "chat", "dog": "chien", "ship": "navire", "book": "livre"}
 ADJECTIVES = {
     "black": "noir",

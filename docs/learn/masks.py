@@ -31,6 +31,8 @@ from unmasked import (
 )
 from unmasked.embeddings import ship_vectors
 
+torch.set_num_threads(1)  # small matrices are faster on one core
+
 
 def of_queries(weights):
     """Whether each row is the weights of one query: then rows add up to one, and columns do not."""

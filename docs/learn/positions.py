@@ -34,6 +34,8 @@ from unmasked import (
 )
 from unmasked.embeddings import ship_vectors
 
+torch.set_num_threads(1)  # small matrices are faster on one core
+
 vectors = ship_vectors()
 words = ["my", "crew", "must", "process", "your", "order"]
 swapped = ["your", "crew", "order", "process", "my", "must"]
