@@ -6,6 +6,7 @@ import json
 import re
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -186,14 +187,17 @@ def test_the_search_finds_a_word_of_each_page(browser: Browser, address: str, si
     for where, word in telling(site).items():
         if not word:  # left out of the search, as what contributors read is
             continue
-        page.locator(".md-search__input").fill(word)
-        page.locator(".md-search__input").dispatch_event("keyup")  # the theme listens to keys
         expected = f"new URL(each.href).pathname === '/{where}'"
-        try:
-            page.wait_for_function(
-                f"[...document.querySelectorAll('.md-search-result__link')].some(each => {expected})", timeout=20000
-            )
-        except Exception:
+        for _ in range(3):  # what is typed while the theme still answers can be lost on a busy machine
+            page.locator(".md-search__input").fill("")
+            page.locator(".md-search__input").fill(word)
+            page.locator(".md-search__input").dispatch_event("keyup")  # the theme listens to keys
+            with suppress(Exception):
+                page.wait_for_function(
+                    f"[...document.querySelectorAll('.md-search-result__link')].some(each => {expected})", timeout=8000
+                )
+                break
+        else:
             lost.append((where, word))
     assert lost == []
     assert faults == []
