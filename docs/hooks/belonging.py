@@ -7,6 +7,7 @@ names the address of the site, there is a picture for those who share a page.
 import ast
 import re
 import tomllib
+from functools import cache
 from html import escape, unescape
 from pathlib import Path
 from typing import Any, Literal
@@ -27,9 +28,7 @@ _DEFINED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _served = False
 
 
-def on_startup(
-    *, command: Literal["build", "gh-deploy", "serve"], dirty: bool
-) -> None:
+def on_startup(*, command: Literal["build", "gh-deploy", "serve"], dirty: bool) -> None:
     """Remember whether the site is only looked at, on this machine."""
     global _served
     _served = command == "serve"
@@ -59,21 +58,17 @@ def place(name: str, sources: Path) -> tuple[Path, int, int] | None:
     for length in range(len(parts), 0, -1):
         base = sources.joinpath(*parts[:length])
         file = next(
-            (
-                each
-                for each in (base.with_suffix(".py"), base / "__init__.py")
-                if each.exists()
-            ),
+            (each for each in (base.with_suffix(".py"), base / "__init__.py") if each.exists()),
             None,
         )
         if file:
             break
     else:
         return None
-    text, rest = file.read_text(encoding="utf-8"), parts[length:]
-    body: list[ast.stmt] = ast.parse(text).body
+    rest = parts[length:]
+    lines, body = _read(file, file.stat().st_mtime_ns)
     if not rest:
-        return file, 1, len(text.splitlines())
+        return file, 1, lines
     first = last = 0
     for depth, part in enumerate(rest):
         node = next((each for each in body if part in _names(each)), None)
@@ -87,6 +82,13 @@ def place(name: str, sources: Path) -> tuple[Path, int, int] | None:
         last = node.end_lineno or first
         body = getattr(node, "body", [])
     return file, first, last
+
+
+@cache
+def _read(file: Path, _changed: int) -> tuple[int, list[ast.stmt]]:
+    """The number of a file's lines, and its statements: a page of the reference asks for dozens of its names."""
+    text = file.read_text(encoding="utf-8")
+    return len(text.splitlines()), ast.parse(text).body
 
 
 def _names(statement: ast.stmt) -> list[str]:
@@ -107,9 +109,7 @@ def linked(html: str, root: Path, blob: str) -> str:
         if found is None:
             return heading[0]
         file, first, last = found
-        address = (
-            f"{blob}/{file.relative_to(root).as_posix()}#L{first}-L{last}"
-        )
+        address = f"{blob}/{file.relative_to(root).as_posix()}#L{first}-L{last}"
         told = f'<a href="{address}" aria-label="Source of {heading["name"]}">Source</a>'
         return f'{heading[0]}\n<p class="source" data-search-exclude="true">{told}</p>'
 
@@ -118,14 +118,8 @@ def linked(html: str, root: Path, blob: str) -> str:
 
 def install(repository: str | None) -> str:
     """How to install the library, as far as anybody knows where it is."""
-    source = (
-        f"attention-unmasked[plot] @ git+{repository}" if repository else ""
-    )
-    told = (
-        ""
-        if source
-        else "In the folder of this site's sources, which has its `pyproject.toml`:\n\n"
-    )
+    source = f"attention-unmasked[plot] @ git+{repository}" if repository else ""
+    told = "" if source else "In the folder of this site's sources, which has its `pyproject.toml`:\n\n"
     what = f'"{source}"' if source else '-e ".[plot]"'
     return f"{told}```sh\npython3 -m venv .venv\n.venv/bin/pip install {what}\n```"
 
@@ -140,12 +134,8 @@ def published(version: str | None) -> str:
 def cite(config: MkDocsConfig) -> str:
     """An entry for BibTeX."""
     root = Path(config.config_file_path).parent
-    project = tomllib.loads(
-        (root / "pyproject.toml").read_text(encoding="utf-8")
-    )["project"]
-    licensed = re.search(
-        r"Copyright \(c\) (\d+) (.+)", (root / "LICENSE").read_text("utf-8")
-    )
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    licensed = re.search(r"Copyright \(c\) (\d+) (.+)", (root / "LICENSE").read_text("utf-8"))
     assert licensed
     year, authors = licensed.groups()
     fields = {
@@ -155,17 +145,11 @@ def cite(config: MkDocsConfig) -> str:
         "version": project["version"],
         "url": config.repo_url or (None if _served else config.site_url),
     }
-    lines = [
-        f"  {name} = {{{said}}}," for name, said in fields.items() if said
-    ]
-    return "\n".join(
-        ["```bibtex", "@software{attention_unmasked,", *lines, "}", "```"]
-    )
+    lines = [f"  {name} = {{{said}}}," for name, said in fields.items() if said]
+    return "\n".join(["```bibtex", "@software{attention_unmasked,", *lines, "}", "```"])
 
 
-def on_page_markdown(
-    markdown: str, *, page: Page, config: MkDocsConfig, **_: Any
-) -> str:
+def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, **_: Any) -> str:
     """Say on the page about installing where the library is, and how to cite it; give home the whole width."""
     if page.is_homepage:
         page.meta.setdefault("hide", ["navigation", "toc"])
@@ -179,16 +163,12 @@ def on_page_markdown(
     for name, text in told.items():
         mark = f'<div data-belongs="{name}"></div>'
         if mark not in markdown:
-            raise ValueError(
-                f"{INSTALL} has no place for it; write {mark} where it shall stand"
-            )
+            raise ValueError(f"{INSTALL} has no place for it; write {mark} where it shall stand")
         markdown = markdown.replace(mark, text)
     return markdown
 
 
-def on_page_content(
-    html: str, *, page: Page, config: MkDocsConfig, **_: Any
-) -> str:
+def on_page_content(html: str, *, page: Page, config: MkDocsConfig, **_: Any) -> str:
     """Say what the page is about, unless it says so itself, and link the reference to its source."""
     page.meta.setdefault("description", escape(about(html, page.title or "")))
     if not config.repo_url or not page.file.src_uri.startswith(REFERENCE):
@@ -230,33 +210,17 @@ def draw(file: Path, name: str) -> None:
         "crew",
     ]
     ship, crew = words.index("ship"), words.index("crew")
-    weights = (
-        self_attention(ship_vectors().lookup(words)).weights[ship].tolist()
-    )
+    weights = self_attention(ship_vectors().lookup(words)).weights[ship].tolist()
     widths = [len(word) + 2.2 for word in words]
-    centers = [
-        sum(widths[:place]) + width / 2 for place, width in enumerate(widths)
-    ]
-    with plt.rc_context(
-        {"font.family": "serif", "font.serif": ["DejaVu Serif"]}
-    ):
+    centers = [sum(widths[:place]) + width / 2 for place, width in enumerate(widths)]
+    with plt.rc_context({"font.family": "serif", "font.serif": ["DejaVu Serif"]}):
         figure = plt.figure(figsize=(12, 6.3), dpi=100, facecolor="#fffdf8")
         axes = figure.add_axes((0.04, 0.04, 0.92, 0.62))
         axes.set(xlim=(0, sum(widths)), ylim=(-3, 13))
         axes.axis("off")
-        for place, (word, weight) in enumerate(
-            zip(words, weights, strict=True)
-        ):
-            color = (
-                "#0b6169"
-                if place == ship
-                else "#a2470a"
-                if place == crew
-                else "#1d2b2e"
-            )
-            axes.text(
-                centers[place], 0, word, ha="center", size=24, color=color
-            )
+        for place, (word, weight) in enumerate(zip(words, weights, strict=True)):
+            color = "#0b6169" if place == ship else "#a2470a" if place == crew else "#1d2b2e"
+            axes.text(centers[place], 0, word, ha="center", size=24, color=color)
             axes.text(
                 centers[place],
                 -2,

@@ -46,17 +46,13 @@ def terms(markdown: str) -> dict[str, tuple[str, str]]:
     """The words that the glossary explains, each with its anchor and what it means."""
     found = {}
     for entry in _ENTRY.finditer(markdown):
-        meaning = " ".join(
-            _MARKS.sub("", _COMMENT.sub("", entry["text"])).split()
-        )
+        meaning = " ".join(_MARKS.sub("", _COMMENT.sub("", entry["text"])).split())
         for name in entry["names"].lower().split(", "):
             found[name] = (entry["anchor"], meaning)
     return found
 
 
-def link(
-    html: str, glossary: dict[str, tuple[str, str]], address: str
-) -> str:
+def link(html: str, glossary: dict[str, tuple[str, str]], address: str) -> str:
     """Make links of the first use of each word."""
     names = sorted(glossary.keys() - PLAIN, key=len, reverse=True)
     # A name in the middle of a longer one, as in "self-attention", is another name.
@@ -82,16 +78,10 @@ def link(
     return "".join([*pieces, html[end:]])
 
 
-def on_page_content(
-    html: str, *, page: Page, config: MkDocsConfig, files: Files
-) -> str:
+def on_page_content(html: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Link the words of the pages that teach."""
     glossary = files.get_file_from_path(GLOSSARY)
-    if glossary is None or not page.file.src_uri.startswith(
-        ("learn/", "pytorch/", "museum/", "doctor.py")
-    ):
+    if glossary is None or not page.file.src_uri.startswith(("learn/", "pytorch/", "museum/", "doctor.py")):
         return html
-    explained = terms(
-        Path(config.docs_dir, GLOSSARY).read_text(encoding="utf-8")
-    )
+    explained = terms(Path(config.docs_dir, GLOSSARY).read_text(encoding="utf-8"))
     return link(html, explained, get_relative_url(glossary.url, page.url))

@@ -105,22 +105,16 @@ _HERE = re.compile(r'\bdata-here="(?P<name>[^"]*)"')
 _shown: dict[str, str] = {}
 
 
-def on_nav(
-    nav: Navigation, *, config: MkDocsConfig, files: Files
-) -> Navigation:
+def on_nav(nav: Navigation, *, config: MkDocsConfig, files: Files) -> Navigation:
     """Keep in mind which pages the navigation has."""
     _shown.clear()
     _shown.update({page.file.src_uri: page.file.url for page in nav.pages})
     return nav
 
 
-def on_page_content(
-    html: str, *, page: Page, config: MkDocsConfig, files: Files
-) -> str:
+def on_page_content(html: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Put the drawing where the page asks for it."""
-    addresses = {
-        uri: get_relative_url(url, page.url) for uri, url in _shown.items()
-    }
+    addresses = {uri: get_relative_url(url, page.url) for uri, url in _shown.items()}
     return placed(html, page.file.src_uri, addresses)
 
 
@@ -130,18 +124,10 @@ def placed(html: str, uri: str, addresses: dict[str, str]) -> str:
     def drawing(mark: re.Match[str]) -> str:
         here = _HERE.search(mark["told"])
         if here is None or here["name"] not in PARTS:
-            said = (
-                f"has no part {here['name']!r}"
-                if here
-                else "lacks data-here, the part where its reader is"
-            )
-            raise PluginError(
-                f'docs/{uri}: the <div class="overview"> {said}; write one of {", ".join(PARTS)}'
-            )
+            said = f"has no part {here['name']!r}" if here else "lacks data-here, the part where its reader is"
+            raise PluginError(f'docs/{uri}: the <div class="overview"> {said}; write one of {", ".join(PARTS)}')
         if mark["inside"].strip():
-            raise PluginError(
-                f'docs/{uri}: the <div class="overview"> must be empty: the drawing takes its place'
-            )
+            raise PluginError(f'docs/{uri}: the <div class="overview"> must be empty: the drawing takes its place')
         return drawn(
             here["name"],
             {at: address for at, address in addresses.items() if at != uri},
@@ -191,30 +177,15 @@ def _svg(
     here: str,
     addresses: dict[str, str],
 ) -> str:
-    frames = [
-        _box(name, place, here, addresses)
-        for name, place in boxes.items()
-        if name == "block"
-    ]
-    others = [
-        _box(name, place, here, addresses)
-        for name, place in boxes.items()
-        if name != "block"
-    ]
+    frames = [_box(name, place, here, addresses) for name, place in boxes.items() if name == "block"]
+    others = [_box(name, place, here, addresses) for name, place in boxes.items() if name != "block"]
     head = f'<marker id="overview-{kind}" viewBox="0 0 6 6" refX="5" refY="3" markerWidth="6" markerHeight="6"'
     parts = lines.removeprefix("M").split(" M")
-    ends = "".join(
-        f'<path class="line" marker-end="url(#overview-{kind})" d="M{each}"/>'
-        for each in parts
-    )
+    ends = "".join(f'<path class="line" marker-end="url(#overview-{kind})" d="M{each}"/>' for each in parts)
     circles = "".join(
-        f'<path class="add" d="M{x - 9} {y}a9 9 0 1 0 18 0a9 9 0 1 0-18 0m4 0h10m-5-5v10"/>'
-        for x, y in adds
+        f'<path class="add" d="M{x - 9} {y}a9 9 0 1 0 18 0a9 9 0 1 0-18 0m4 0h10m-5-5v10"/>' for x, y in adds
     )
-    examples = "".join(
-        f'<text class="said" x="{x}" y="{y}">{text}</text>'
-        for x, y, text in said
-    )
+    examples = "".join(f'<text class="said" x="{x}" y="{y}">{text}</text>' for x, y, text in said)
     left, bottom = legend
     # Links within an image would be lost to those who hear it, and so it is a group.
     return (
@@ -235,21 +206,13 @@ def _box(
 ) -> str:
     """A part in its box: a link, if a page explains it that is not this one."""
     x, y, width, height = place
-    name = name.removesuffix(
-        " 2"
-    )  # the second norm of a block is another box of the same part
+    name = name.removesuffix(" 2")  # the second norm of a block is another box of the same part
     label, _, page = PARTS[name]
     tall = height > 40  # it holds others below its name
-    at = (
-        (x + 10, y + 21, "start")
-        if tall
-        else (x + width / 2, y + height / 2 + 5, "middle")
-    )
+    at = (x + 10, y + 21, "start") if tall else (x + width / 2, y + height / 2 + 5, "middle")
     text = f'<text x="{at[0]:g}" y="{at[1]:g}" text-anchor="{at[2]}">{escape(label)}</text>'
     inside = f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="4"/>{text}'
-    look = " ".join(
-        ["part", name, *["here"] * (name == here), *["frame"] * tall]
-    )
+    look = " ".join(["part", name, *["here"] * (name == here), *["frame"] * tall])
     current = ' aria-current="true"' if name == here else ""
     if page in addresses:
         return f'<a class="{look}" href="{escape(addresses[page])}"{current}>{inside}</a>'

@@ -10,9 +10,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import Files
 
 ALIASES, INDEX = "search.toml", "search/search_index.json"
-_WORKER = re.compile(
-    r'("search": ?"[^"]*?assets/)(javascripts/workers/[\w.]+\.js")'
-)
+_WORKER = re.compile(r'("search": ?"[^"]*?assets/)(javascripts/workers/[\w.]+\.js")')
 _urls: dict[str, list[str]] = {}
 
 
@@ -25,9 +23,7 @@ def aliases(text: str, urls: dict[str, str]) -> dict[str, list[str]]:
     """
     called = tomllib.loads(text)
     if unknown := sorted(called.keys() - urls.keys()):
-        raise ValueError(
-            f"{ALIASES} names what is no page: {', '.join(unknown)}"
-        )
+        raise ValueError(f"{ALIASES} names what is no page: {', '.join(unknown)}")
     return {urls[name]: words for name, words in called.items()}
 
 
@@ -43,9 +39,7 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     urls = {file.src_uri: file.url for file in files.documentation_pages()}
     text = Path(config.docs_dir, ALIASES).read_text(encoding="utf-8")
     _urls.clear()
-    _urls.update(
-        aliases(text, {k: v.removeprefix("./") for k, v in urls.items()})
-    )
+    _urls.update(aliases(text, {k: v.removeprefix("./") for k, v in urls.items()}))
     return files
 
 
@@ -64,6 +58,4 @@ def on_post_build(*, config: MkDocsConfig) -> None:
     file = Path(config.site_dir, INDEX)
     index = json.loads(file.read_text(encoding="utf-8"))
     named(index, _urls)
-    file.write_text(
-        json.dumps(index, separators=(",", ":")), encoding="utf-8"
-    )
+    file.write_text(json.dumps(index, separators=(",", ":")), encoding="utf-8")

@@ -20,9 +20,7 @@ _PLACE = re.compile(r"<meta charset=[^>]*>", re.IGNORECASE)
 _served = False
 
 
-def on_startup(
-    *, command: Literal["build", "gh-deploy", "serve"], dirty: bool
-) -> None:
+def on_startup(*, command: Literal["build", "gh-deploy", "serve"], dirty: bool) -> None:
     """Remember whether MkDocs will put a script into the pages: that of the server, which loads them again."""
     global _served
     _served = command == "serve"
@@ -32,12 +30,8 @@ def policy(html: str) -> str:
     """What a page may load and run."""
     hashes: dict[str, dict[str, None]] = {"script": {}, "style": {}}
     for found in _INLINE.finditer(html):
-        if found["kind"] == "style" or not (
-            "src=" in found["attributes"] or _DATA.search(found["attributes"])
-        ):
-            digest = base64.b64encode(
-                hashlib.sha256(found["text"].encode()).digest()
-            ).decode()
+        if found["kind"] == "style" or not ("src=" in found["attributes"] or _DATA.search(found["attributes"])):
+            digest = base64.b64encode(hashlib.sha256(found["text"].encode()).digest()).decode()
             hashes[found["kind"]][f" 'sha256-{digest}'"] = None
     rules = {
         "default-src": "'none'",
@@ -58,9 +52,7 @@ def guarded(html: str, name: str) -> str:
     """The page with its policy, before anything that is loaded."""
     place = _PLACE.search(html)
     if not place:
-        raise ValueError(
-            f"{name} has no <meta charset>, after which its Content-Security-Policy could stand"
-        )
+        raise ValueError(f"{name} has no <meta charset>, after which its Content-Security-Policy could stand")
     meta = f'\n<meta http-equiv="Content-Security-Policy" content="{policy(html)}">'
     return html[: place.end()] + meta + html[place.end() :]
 
