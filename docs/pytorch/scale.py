@@ -5,7 +5,7 @@
 # ---
 
 # %% [markdown]
-# # Why divide by the square root of d_k?
+# # Why divide by the square root of d?
 #
 # **Because dot products grow with the number of their terms, and the softmax of large numbers picks one of them.** Take
 # two random vectors of $d$ independent features, with mean zero and unit variance. Their dot product has the variance
