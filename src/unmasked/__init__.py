@@ -1,5 +1,8 @@
 """Attention in PyTorch, unmasked: the compact library behind the pages."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from unmasked import device, embeddings, heads, layouts, masks, plot, probes, trace
 from unmasked.bypass import bypass_, bypassed, is_bypassed
 from unmasked.causal import CausalSelfAttention
@@ -15,6 +18,9 @@ from unmasked.functional import (
 )
 from unmasked.multihead import MultiheadAttention
 from unmasked.viewer import show
+
+if TYPE_CHECKING:  # the names of _LATER
+    pass
 
 __all__ = [
     "Attention",
@@ -40,3 +46,17 @@ __all__ = [
     "show",
     "trace",
 ]
+
+# A public name, and the module that has it: imported when it is first asked for, so that `import unmasked` stays quick.
+_LATER: dict[str, str] = {}
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        if name not in _LATER:
+            raise AttributeError(f"module 'unmasked' has no attribute {name!r}")
+        module = import_module(_LATER[name])
+        return module if module.__name__ == f"unmasked.{name}" else getattr(module, name)
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *_LATER})

@@ -97,3 +97,20 @@ print([name for name in ("matplotlib", "IPython", "pandas") if name in sys.modul
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert run.stdout == "[]\n", run.stderr
+
+
+def test_a_name_that_does_not_exist_is_said() -> None:
+    with pytest.raises(AttributeError, match="module 'unmasked' has no attribute 'atention'"):
+        unmasked.atention  # type: ignore[attr-defined]
+
+
+def test_what_stands_apart_is_imported_when_it_is_asked_for() -> None:
+    code = """
+import sys, unmasked
+print([module for module in unmasked._LATER.values() if module in sys.modules])
+for name, module in unmasked._LATER.items():
+    getattr(unmasked, name)
+    assert name in dir(unmasked) and module in sys.modules, name
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.stdout == "[]\n", run.stderr
