@@ -106,25 +106,23 @@ HTML(
 #
 # ## Three words and a pencil
 #
-# Take the three<!--== len(three) --> words *my ship crew*. Let each word be a list of four<!--== three.size(1) -->
+# Take the three<!--== len(three) --> words *my ship crew*. Let each word be a list of two<!--== three.size(1) -->
 # numbers, which is called its *vector*. The numbers are invented here. They say how much a word has to do with the sea,
-# with people, with trade and with grammar.
+# and how much with trade: one is much, zero is a little, minus one is nothing at all.
 
 # %% tags=["hide-input"]
-#| caption: Three<!--= len(three) --> words as vectors. *ship* belongs to the sea and to trade<!--= "the sea and to
-#|   trade" if three[1].tolist() == [1, 0, 1, 0] else "people" --> alike, *crew* to the sea and to people<!--= "the sea
-#|   and to people" if three[2].tolist() == [1, 1, 0, 0] else "trade" -->.
+#| caption: Three<!--= len(three) --> words as vectors. *ship* belongs to the sea and to trade alike<!--= "ship belongs
+#|   to the sea and to trade alike" if three[1].tolist() == [1, 1] else "ship belongs to the sea more than to trade" -->,
+#|   *crew* more to the sea<!--= "crew more to the sea" if three[2, 0] > three[2, 1] else "crew more to trade" -->, *my*
+#|   to neither<!--= "my to neither" if three[0].tolist() == [-1, -1] else "my to both" -->.
 import math
 
 import torch
 
 from unmasked import plot
 
-three_words, features = (
-    ["my", "ship", "crew"],
-    ["sea", "people", "trade", "grammar"],
-)
-three = torch.tensor([[0, 0, 0, 1], [1, 0, 1, 0], [1, 1, 0, 0]])
+three_words, features = ["my", "ship", "crew"], ["sea", "trade"]
+three = torch.tensor([[-1, -1], [1, 1], [1, 0]])
 plot.grid(
     three, "words and their numbers", rows=three_words, columns=features
 )
@@ -134,9 +132,10 @@ plot.grid(
 #
 # 1. **Compare.** Take the dot product of *ship* with each word. The more two words have in common, the
 #    larger<!--== "larger" if dots[1] > dots[2] > dots[0] else "smaller" --> it is.
-# 2. **Tone down.** A word has four<!--== three.size(1) --> numbers here, and the square root of four is {{=
-#    math.sqrt(three.size(1)) :.0f}}. Divide each dot product by it. [Another page](../pytorch/scale.py)<!--~ link:
-#    the page asks why --> shows what goes wrong without it. The results are called *scores*.
+# 2. **Tone down.** A word has two<!--== three.size(1) --> numbers here, and the square root of two is
+#    1.4142<!--== math.sqrt(three.size(1)) -->. Divide each dot product by it. [Another
+#    page](../pytorch/scale.py)<!--~ link: the page asks why --> shows what goes wrong without it. The results are called
+#    *scores*.
 # 3. **Make shares of them.** Compute *e* to the power of each score; *e* is 2.718<!--= math.e -->. Then divide each
 #    result by the sum of all three<!--== len(three) -->. The shares are called *weights*, and they add up to
 #    one<!--== "one" if math.isclose(sum(shares), 1) else "two" -->.
@@ -144,9 +143,9 @@ plot.grid(
 #
 # {{= by_hand }}
 #
-# Check one row with a pencil. The sum of the powers of *e* is 5.3670<!--== sum(powers) -->. Divide
-# 1.6487<!--== powers[2] --> by that sum, and you have the weight of *crew*, 0.3072<!--== shares[2] -->. So *ship* takes
-# 31%<!--== shares[2] --> from *crew*, and keeps 51%<!--== shares[1] --> of itself.
+# Check one row with a pencil. The sum of the powers of *e* is 6.3845<!--== sum(powers) -->. Divide
+# 2.0281<!--== powers[2] --> by that sum, and you have the weight of *crew*, 0.3177<!--== shares[2] -->. So *ship* takes
+# 32%<!--== shares[2] --> from *crew*, and keeps 64%<!--== shares[1] --> of itself.
 
 # %% tags=["remove-cell"]
 dots = [(three[1] @ word).item() for word in three]
@@ -156,11 +155,14 @@ by_hand = "| *ship* looks at | dot product | score | *e* to the score | weight |
 for name, dot, power, share in zip(
     three_words, dots, powers, shares, strict=True
 ):
-    by_hand += f"\n| *{name}* | {dot} | {dot / math.sqrt(three.size(1)):.1f} | {power:.4f} | {share:.4f} |"
+    by_hand += f"\n| *{name}* | {dot} | {dot / math.sqrt(three.size(1)):.4f} | {power:.4f} | {share:.4f} |"
 
 # %% [markdown]
-# Step four goes column by column. Both *ship* and *crew* have to do with the sea. So the new number in that column is
-# the sum of their weights:
+# Step four goes column by column. In the column of the sea, *my* has minus one<!--= "my has minus one" if three[0, 0] ==
+# -1 else "my has one" -->, and *ship* and *crew* have one<!--= "ship and crew have one" if three[1:, 0].tolist() == [1,
+# 1] else "ship and crew have minus one" -->. So the new number there is the weight of *ship* plus that of *crew* minus
+# that of *my*<!--== "the weight of ship plus that of crew minus that of my" if math.isclose(shares[1] + shares[2] -
+# shares[0], new[0], abs_tol=1e-6) else "the sum of all weights" -->:
 #
 # {{= averaged }}
 
@@ -177,8 +179,8 @@ for name, row in (("before", three[1].float()), ("after", new)):
     )
 
 # %% [markdown]
-# Before, *ship* had as much of trade as of the sea<!--= "as much of trade as of the sea" if three[1, 2] == three[1, 0]
-# else "more of trade than of the sea" -->. Now it has more of the sea<!--= "more of the sea" if new[0] > new[2] else
+# Before, *ship* had as much of trade as of the sea<!--= "as much of trade as of the sea" if three[1, 1] == three[1, 0]
+# else "more of trade than of the sea" -->. Now it has more of the sea<!--= "more of the sea" if new[0] > new[1] else
 # "less of the sea" -->, for its neighbor *crew* belongs to the sea as well. That is all that attention does. What is
 # left on this page is to look at it from other sides, and to give its parts their names.
 
@@ -198,27 +200,28 @@ by_library
 #
 # A list of two numbers can be drawn as an arrow. Two arrows that point the same way have a large dot product; at a
 # right angle it is zero<!--== "zero" if torch.tensor([2.0, 0.0]) @ torch.tensor([0.0, 3.0]) == 0 else "large" -->; if
-# they point in opposite directions, it is negative<!--== "negative" if scores_of_arrows[0, 2] < 0 else "positive" -->.
-# So each word takes most from the words that point its own way. These arrows have other numbers than the words above,
-# so that they are easy to draw. Look at how far each arrow moves.
+# they point in opposite directions, it is negative<!--== "negative" if scores_of_arrows[0, 1] < 0 else "positive" -->.
+# So each word takes most from the words that point its own way. Here are the three<!--== len(arrows) --> words from
+# above. Look at how far each arrow moves.
 
 # %% tags=["hide-input"]
 #| alt: Three<!--= len(arrows) --> pale arrows from one point, each with a strong one beside it. The strong arrow of
-#|   ship leans from the pale one towards crew<!--= "towards crew" if moved[1, 0] > arrows[1, 0] and moved[1, 1] <
-#|   arrows[1, 1] else "away from crew" -->. The strong arrow of my is shorter<!--= "shorter" if moved[2].norm() <
-#|   arrows[2].norm() else "longer" --> than the pale one.
-#| caption: Three<!--= len(arrows) --> words as arrows. The pale arrows go into attention, the strong ones come out.
-#|   *ship* takes {{ weights_of_arrows[1, 0] :.0%}} from *crew*, which points nearly its way, and {{
-#|   weights_of_arrows[1, 2] :.0%}} from *my*, which does not.
+#|   ship leans from the pale one towards crew<!--= "towards crew" if moved[1, 1] / moved[1, 0] < arrows[1, 1] /
+#|   arrows[1, 0] else "away from crew" -->. The pale arrow of my points away from both<!--= "away from both" if
+#|   (dot_products[0, 1:] < 0).all() else "towards both" -->.
+#| caption: The three<!--= len(arrows) --> words as arrows. The pale arrows go into attention, the strong ones come out.
+#|   *ship* takes {{ weights_of_arrows[1, 2] :.0%}} from *crew*, which points nearly its way, and {{
+#|   weights_of_arrows[1, 0] :.0%}} from *my*, which points the opposite way<!--= "the opposite way" if (dot_products[1,
+#|   0] / arrows[1].norm() / arrows[0].norm()) < -0.99 else "the same way" -->.
 #| script: ../live/arrows.js
 #| data: arrow_data
-arrow_names = ["crew", "ship", "my"]
-arrows = torch.tensor([[2.0, 0.3], [1.2, 1.5], [-1.0, 0.4]])
-scores_of_arrows = arrows @ arrows.mT / math.sqrt(2)
+arrows = three.float()
+dot_products = arrows @ arrows.mT
+scores_of_arrows = dot_products / math.sqrt(2)
 weights_of_arrows = scores_of_arrows.softmax(dim=-1)
 moved = weights_of_arrows @ arrows
 arrow_data = {
-    "names": arrow_names,
+    "names": three_words,
     "vectors": arrows,
     "weights": weights_of_arrows,
     "context": moved,
@@ -226,7 +229,7 @@ arrow_data = {
 
 with plot.figure(4.0, 2.6) as figure:
     axes = figure.subplots()
-    for number, name in enumerate(arrow_names):
+    for number, name in enumerate(three_words):
         for (x, y), strength, style in (
             (arrows[number], 0.35, "--"),
             (moved[number], 1.0, "-"),
@@ -245,10 +248,10 @@ with plot.figure(4.0, 2.6) as figure:
                 arrowprops=look | {"shrinkA": 0, "shrinkB": 0},
             )
         x, y = arrows[number].tolist()
-        axes.text(x + 0.05, y + 0.06, name, fontsize=11)
+        axes.text(x + 0.07, y - 0.04, name, fontsize=11)
     axes.set(
-        xlim=(-1.35, 2.5),
-        ylim=(-0.2, 1.85),
+        xlim=(-1.2, 1.5),
+        ylim=(-1.15, 1.15),
         xlabel="sea",
         ylabel="trade",
         aspect="equal",
@@ -270,7 +273,7 @@ def softmax(scores):
     return powers / powers.sum(dim=-1, keepdim=True)
 
 
-scores_of_ship = torch.tensor([0.0, 1.0, 0.5])
+scores_of_ship = torch.tensor([-2.0, 2.0, 1.0]) / 2**0.5
 softmax(scores_of_ship)
 
 # %% [markdown]
@@ -283,7 +286,7 @@ softmax(scores_of_ship)
 #   else "two" -->. So they divide up a whole, and what they make is an average.
 # - The larger score gets the larger<!--= "larger" if softmax(scores_of_ship).argsort().equal(scores_of_ship.argsort())
 #   else "smaller" --> weight. A score that is larger by one gets 2.7 times<!--=
-#   softmax(scores_of_ship)[1] / softmax(scores_of_ship)[0] --> the weight.
+#   softmax(torch.tensor([1.0, 2.0]))[1] / softmax(torch.tensor([1.0, 2.0]))[0] --> the weight.
 # - If the scores lie far apart, the largest takes nearly everything<!--== "the largest takes nearly everything" if
 #   rows_of_ship[-1].max() > 0.99 else "the smallest takes nothing" -->. The name says so: it is a *soft* maximum.
 
@@ -473,7 +476,7 @@ torch.testing.assert_close(context, by_function.context)
 # `check` judges an answer by the name in brackets: [how to do the exercises](../install.md#do-the-exercises).
 #
 # **Pull it ashore** (`pull-to-trade`). Put another word in the place of *crew*: a list of
-# four<!--= three.size(1) --> numbers, each from zero to one. Choose them so that *ship* ends up with more of trade than
+# two<!--= three.size(1) --> numbers, each from minus one to one. Choose them so that *ship* ends up with more of trade than
 # of the sea.
 #
 # ??? question "Hint"
@@ -483,11 +486,9 @@ torch.testing.assert_close(context, by_function.context)
 # %% tags=["solution"]
 from unmasked.exercises import check
 
-order = [0.0, 1.0, 1.0, 0.0]  # sea, people, trade, grammar
+order = [0.0, 1.0]  # sea, trade
 print(
-    self_attention(
-        torch.tensor([[0.0, 0.0, 0.0, 1.0], [1.0, 0.0, 1.0, 0.0], order])
-    ).context[1]
+    self_attention(torch.tensor([[-1.0, -1.0], [1.0, 1.0], order])).context[1]
 )
 check("pull-to-trade", order)
 

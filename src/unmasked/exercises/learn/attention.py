@@ -58,12 +58,12 @@ def by_hand(answer: Callable[[Rows], Any]) -> None:
 def pull_to_trade(answer: Any) -> None:
     """Hold a word to what it makes of the ship among the three words of the page."""
     word = _numbers(answer)
-    if word.shape != (4,):
-        raise Wrong(f"The shape is {tuple(word.shape)}; give one list of four numbers: sea, people, trade, grammar.")
-    if not ((word >= 0) & (word <= 1)).all():
-        raise Wrong(f"{_short(word)} has a number that is not from zero to one.")
-    mine, ship = torch.tensor([[0, 0, 0, 1], [1, 0, 1, 0]], dtype=word.dtype)
-    sea, _, trade, _ = self_attention(torch.stack([mine, ship, word])).context[1].tolist()
+    if word.shape != (2,):
+        raise Wrong(f"The shape is {tuple(word.shape)}; give one list of two numbers: sea and trade.")
+    if not (word.abs() <= 1).all():
+        raise Wrong(f"{_short(word)} has a number that is not from minus one to one.")
+    mine, ship = torch.tensor([[-1, -1], [1, 1]], dtype=word.dtype)
+    sea, trade = self_attention(torch.stack([mine, ship, word])).context[1].tolist()
     if trade > sea + 1e-6:
         return
     told = f"Beside {_short(word)}, ship has {sea:.3f} of the sea and {trade:.3f} of trade."
