@@ -187,8 +187,8 @@ torch.testing.assert_close(totals, torch.ones_like(totals))
 assert (weights.masked_select(~allowed) == 0).all()
 
 # %% [markdown]
-# Without the mask, that is the formula of the paper that introduced it (Vaswani et al. 2017, equation 1)<!--~
-# reference -->:
+# Without the mask, that is the formula of the paper that introduced it (Vaswani et al. 2017, section
+# 3.2.1, equation 1)<!--~ reference -->:
 #
 # $$\operatorname{Attention}(Q, K, V) = \operatorname{softmax}\left(\frac{Q K^\top}{\sqrt{d_k}}\right) V \tag{7.1}$$
 # <!-- where: Q, K, V = random("n d_k", "m d_k", "m d_v");

@@ -727,9 +727,9 @@ feedback
 #
 # ## References
 #
-# <!--~ 2017, 3.2.3, 1, 2.13, 8068, 2022: references -->
+# <!--~ 2017, 3.2.3, 3.2.1, 1, 2.13, 8068, 2022: references -->
 # - Vaswani et al. (2017), *Attention Is All You Need*: section 3.2.3, the causal mask as minus infinity before the
-#   softmax; equation 1, the softmax that (5.1) and (5.2) restrict.
+#   softmax; section 3.2.1, equation 1, the softmax that (5.1) and (5.2) restrict.
 # - PyTorch 2.13, documentation of `scaled_dot_product_attention` and `MultiheadAttention`: what `True` means.
 # - ONNX, operator *Attention*, with the erratum of onnx/onnx#8068: a row that sees nothing is zero. A causal mask is
 #   aligned at the end where a cache is declared (`past_key` or `nonpad_kv_seqlen`), and at the top left otherwise.

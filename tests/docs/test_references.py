@@ -16,6 +16,11 @@ SOURCES = [
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "src/unmasked").rglob("*.py")),
 ]
+SPEC = importlib.util.spec_from_file_location("references", ROOT / "docs/hooks/references.py")
+assert SPEC
+assert SPEC.loader
+HOOK = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(HOOK)
 WITHOUT_YEAR = {"onnx": "ONNX", "pytorch": "PyTorch"}
 # As pages cite: a name, perhaps others or "et al.", and a year, in brackets or behind "et al.".
 NAME = r"[A-Z]\w+(?:-\w+)?"
@@ -125,14 +130,47 @@ def test_what_the_data_has_is_cited_and_in_the_order_of_the_alphabet() -> None:
         assert {*entry.get("quoted", {})} == said, key
 
 
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_an_equation_of_a_paper_is_named_with_its_section(source: Path) -> None:
+    for key, said, places in quotes(told(source)):
+        kinds = [place.partition(" ")[0] for place in places]
+        assert "equation" not in kinds or "section" in kinds[: kinds.index("equation")], f"{key}: {said}"
+
+
+VASWANI = '<a href="https://arxiv.org/abs/1706.03762">'
+
+
+@pytest.mark.parametrize(
+    ("html", "expected"),
+    [
+        ("<p>By Vaswani et al. (2017), <em>A</em>.</p>", f"<p>By {VASWANI}Vaswani et al. (2017)</a>, <em>A</em>.</p>"),
+        ("<li>(Vaswani et al. 2017, section 3)</li>", f"<li>({VASWANI}Vaswani et al. 2017</a>, section 3)</li>"),
+        (
+            "<p>Bahdanau, Cho and Bengio (2015) and Gemma Team (2024)</p>",
+            '<p><a href="https://arxiv.org/abs/1409.0473">Bahdanau, Cho and Bengio (2015)</a> and '
+            '<a href="https://arxiv.org/abs/2408.00118">Gemma Team (2024)</a></p>',
+        ),
+        ("<p>Vaswani et al. (2018)</p>", "<p>Vaswani et al. (2018)</p>"),
+        ("<p>Vaswani said so. In 2017</p>", "<p>Vaswani said so. In 2017</p>"),
+        ("<pre>Vaswani et al. (2017)</pre>", "<pre>Vaswani et al. (2017)</pre>"),
+        ("<h2>Vaswani et al. (2017)</h2>", "<h2>Vaswani et al. (2017)</h2>"),
+        ("<p><a href='b'>Vaswani et al. (2017)</a></p>", "<p><a href='b'>Vaswani et al. (2017)</a></p>"),
+    ],
+)
+def test_what_cites_a_work_leads_to_it(html: str, expected: str) -> None:
+    assert HOOK.linked(html, DATA) == expected
+
+
+def test_every_work_that_a_page_cites_can_be_reached_from_there() -> None:
+    for source in SOURCES:
+        for key, said, _ in quotes(told(source)):
+            if key and "year" in DATA[key]:
+                assert f'<a href="{DATA[key]["link"]}">' in HOOK.linked(said, DATA), f"{source.name}: {said}"
+
+
 def test_the_list_is_made_of_the_data() -> None:
-    spec = importlib.util.spec_from_file_location("references", ROOT / "docs/hooks/references.py")
-    assert spec
-    assert spec.loader
-    hook = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(hook)
-    assert hook.MARK in (ROOT / "docs/references.md").read_text()
-    html = markdown.markdown(hook.listed(DATA), extensions=["attr_list"])
+    assert HOOK.MARK in (ROOT / "docs/references.md").read_text()
+    html = markdown.markdown(HOOK.listed(DATA), extensions=["attr_list"])
     assert re.findall(r'<li id="([^"]+)">', html) == list(DATA)
     begins = (
         '<li id="yang-2021">Yang, G., Hu, E. J., et al. (2021). <a href="https://arxiv.org/abs/2203.03466"><em>Tuning '
