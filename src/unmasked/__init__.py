@@ -20,16 +20,19 @@ from unmasked.multihead import MultiheadAttention
 from unmasked.viewer import show
 
 if TYPE_CHECKING:  # the names of _LATER
-    pass
+    from unmasked import cache
+    from unmasked.cache import KVCache
 
 __all__ = [
     "Attention",
     "CausalSelfAttention",
+    "KVCache",
     "MultiheadAttention",
     "attention_scores",
     "attention_weights",
     "bypass_",
     "bypassed",
+    "cache",
     "cosine_attention",
     "cosine_weights",
     "device",
@@ -48,7 +51,10 @@ __all__ = [
 ]
 
 # A public name, and the module that has it: imported when it is first asked for, so that `import unmasked` stays quick.
-_LATER: dict[str, str] = {}
+_LATER: dict[str, str] = {
+    "KVCache": "unmasked.cache",
+    "cache": "unmasked.cache",
+}
 
 if not TYPE_CHECKING:
 

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
 import torch
 from torch import Tensor, nn
 
+from unmasked import masks
 from unmasked._checks import require_divides, require_positive
-from unmasked._shapes import Bool, Float
+from unmasked._shapes import Bool, Float, Int
 from unmasked.functional import Attention, scaled_dot_product_attention
 from unmasked.heads import merge_heads, split_heads
+
+if TYPE_CHECKING:
+    from unmasked.cache import KVCache
+else:
+    KVCache = Any  # imported by who makes one
 
 __all__ = ["CausalSelfAttention"]
 
@@ -27,6 +36,8 @@ class CausalSelfAttention(nn.Module):
         num_kv_heads: fewer heads for keys and values, each shared by num_heads / num_kv_heads query heads.
         context_length: most tokens that the layer accepts; None, the default, for any number. Nothing is sized by it.
         dropout: probability with which a weight is dropped in training.
+        rotary: turns queries and keys by their positions: ``rotary(x, positions)`` takes (batch, heads, tokens,
+            head_dim) and positions, integers, (tokens,) or (batch, tokens), and returns what x becomes.
         qkv_bias: give the projection to query, key and value a bias.
         out_bias: give the output projection a bias.
         device: where the parameters live.
@@ -55,6 +66,7 @@ class CausalSelfAttention(nn.Module):
         num_kv_heads: int | None = None,
         context_length: int | None = None,
         dropout: float = 0.0,
+        rotary: Callable[[Tensor, Tensor], Tensor] | None = None,
         qkv_bias: bool = False,
         out_bias: bool = True,
         device: torch.device | str | None = None,
@@ -69,63 +81,117 @@ class CausalSelfAttention(nn.Module):
             raise ValueError(f"dropout is {dropout}; it is a probability in [0, 1]")
         self.d_in, self.d_out = d_in, d_out
         self.num_heads, self.num_kv_heads, self.head_dim = num_heads, num_kv_heads, d_out // num_heads
-        self.context_length, self.dropout = context_length, dropout
+        self.context_length, self.dropout, self.rotary = context_length, dropout, rotary
         rows = (num_heads + 2 * num_kv_heads) * self.head_dim
         self.qkv = nn.Linear(d_in, rows, bias=qkv_bias, device=device, dtype=dtype)
         self.out_proj = nn.Linear(d_out, d_out, bias=out_bias, device=device, dtype=dtype)
 
     def forward(
-        self, x: Float[Tensor, "*batch tokens d_in"], *, allowed: Bool[Tensor, "..."] | None = None
+        self,
+        x: Float[Tensor, "*batch tokens d_in"],
+        *,
+        allowed: Bool[Tensor, "..."] | None = None,
+        cache: KVCache | None = None,
+        positions: Int[Tensor, "..."] | None = None,
     ) -> Float[Tensor, "*batch tokens d_out"]:
         """Attend, by the fused kernel where it can be had.
 
+        With a cache, x has the tokens that are new: the first ones (prefill), some more, or one. They see all tokens
+        before them, and the cache takes in their keys and values. The outputs are those of all tokens at once. One
+        token needs no mask and copies nothing that is stored; several after others need a mask of (tokens, keys).
+
         Args:
-            x: (..., tokens, d_in).
+            x: (..., tokens, d_in); with a cache (batch, tokens, d_in).
             allowed: bool, broadcastable to (..., heads, tokens, tokens), to shut out more than the future: padding.
+                With a cache the last axis has all tokens so far, the new ones included.
+            cache: a `unmasked.KVCache` for this layer alone. If it has a window, the layer has it.
+            positions: integers, (tokens,) or (batch, tokens), for rotary; counted from the first token of the cache by
+                default.
 
         Returns:
             (..., tokens, d_out).
 
         Raises:
-            ValueError: x is not (..., tokens, d_in), or has more tokens than context_length.
+            ValueError: x is not (..., tokens, d_in), has more tokens than context_length, with those of the cache, or
+                does not fit the cache; positions are given without rotary; ``allowed`` is not for all tokens so far.
         """
-        context = self._attend(x, allowed, need_weights=False).context
+        context = self._attend(x, allowed, cache, positions, need_weights=False).context
         output: Tensor = self.out_proj(merge_heads(context))
         return output
 
     def weights(
-        self, x: Float[Tensor, "*batch tokens d_in"], *, allowed: Bool[Tensor, "..."] | None = None
-    ) -> Float[Tensor, "*batch heads tokens tokens"]:
+        self,
+        x: Float[Tensor, "*batch tokens d_in"],
+        *,
+        allowed: Bool[Tensor, "..."] | None = None,
+        cache: KVCache | None = None,
+        positions: Int[Tensor, "..."] | None = None,
+    ) -> Float[Tensor, "*batch heads tokens keys"]:
         """Return every head's weights, by the eager implementation.
+
+        A cache stays as it is: ask before `forward`, which stores the tokens.
 
         Args:
             x: (..., tokens, d_in).
             allowed: as for forward.
+            cache: as for forward.
+            positions: as for forward.
 
         Returns:
-            (..., heads, tokens, tokens): what `forward` averages the values with, but for dropout, which in training
-            every call, of this method too, draws anew.
+            (..., heads, tokens, keys): what `forward` averages the values with, but for dropout, which in training
+            every call, of this method too, draws anew. The keys are the tokens of x, behind those of the cache that
+            its window still has.
         """
-        weights = self._attend(x, allowed, need_weights=True).weights
+        weights = self._attend(x, allowed, cache, positions, need_weights=True).weights
         assert weights is not None
         return weights
 
-    def _attend(self, x: Tensor, allowed: Tensor | None, *, need_weights: bool) -> Attention:
+    def _attend(
+        self, x: Tensor, allowed: Tensor | None, cache: KVCache | None, positions: Tensor | None, *, need_weights: bool
+    ) -> Attention:
         if x.dim() < 2 or x.size(-1) != self.d_in:
             raise ValueError(f"x has shape {tuple(x.shape)}; this layer takes (..., tokens, {self.d_in})")
-        if self.context_length is not None and x.size(-2) > self.context_length:
+        past, tokens = 0 if cache is None else cache.length, x.size(-2)
+        if self.context_length is not None and past + tokens > self.context_length:
+            after = f" after {past} in the cache" if past else ""
             raise ValueError(
-                f"x has {x.size(-2)} tokens, more than context_length ({self.context_length}); shorten it, or make the "
-                "layer with a larger context_length"
+                f"x has {tokens} tokens{after}, more than context_length ({self.context_length}); shorten it, or make "
+                "the layer with a larger context_length"
             )
         kv_dim = self.num_kv_heads * self.head_dim
         query, key, value = self.qkv(x).split([self.d_out, kv_dim, kv_dim], dim=-1)
+        query, key = split_heads(query, self.num_heads), split_heads(key, self.num_kv_heads)
+        value = split_heads(value, self.num_kv_heads)
+        if self.rotary is not None:
+            positions = torch.arange(past, past + tokens, device=x.device) if positions is None else positions
+            query, key = self.rotary(query, positions), self.rotary(key, positions)
+        elif positions is not None:
+            raise ValueError(
+                "positions are given, and this layer has no rotary to turn anything by them; make it with rotary=..., "
+                "or add positions to x"
+            )
+        is_causal = True
+        if cache is not None:
+            total = past + tokens
+            if allowed is not None and allowed.shape[-1:] not in ((1,), (total,)):
+                raise ValueError(
+                    f"allowed has shape {tuple(allowed.shape)}; its last axis must be the {total} tokens so far, those "
+                    "of the cache and those of x"
+                )
+            key, value = (cache.peek if need_weights else cache.append)(key, value)
+            keys = key.size(-2)
+            if allowed is not None and keys < total and allowed.size(-1) == total:
+                in_ring = tokens == 1 and not need_weights  # whose tokens do not stand in their order
+                allowed = allowed[..., cache.positions] if in_ring else allowed[..., total - keys :]
+            if cache.window is not None and tokens != 1 and total > cache.window:  # else nobody sees farther than it
+                window = masks.sliding_window(tokens, keys, window=cache.window, device=x.device)
+                allowed, is_causal = masks.combine(allowed, window), False
         return scaled_dot_product_attention(
-            split_heads(query, self.num_heads),
-            split_heads(key, self.num_kv_heads),
-            split_heads(value, self.num_kv_heads),
+            query,
+            key,
+            value,
             allowed=allowed,
-            is_causal=True,
+            is_causal=is_causal,
             dropout_p=self.dropout if self.training else 0.0,
             need_weights=need_weights,
         )

@@ -21,6 +21,7 @@ Examples:
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -36,6 +37,7 @@ __all__ = [
     "causal",
     "combine",
     "padding",
+    "positions_of",
     "sliding_window",
     "zero_hidden",
 ]
@@ -109,32 +111,75 @@ def sliding_window(
     return visible & visible.triu(visible.size(1) - queries - window + 1)
 
 
-def padding(lengths: Int[Tensor, "batch"], keys: int | None = None) -> Bool[Tensor, "batch 1 1 keys"]:
-    """Allow the first ``lengths[b]`` keys of sequence b, and none of the padding after them.
+def padding(
+    lengths: Int[Tensor, "batch"], keys: int | None = None, *, side: Literal["left", "right"] = "right"
+) -> Bool[Tensor, "batch 1 1 keys"]:
+    """Allow the ``lengths[b]`` real keys of sequence b, and none of the padding after them, or before them.
 
     Args:
         lengths: integers, (batch,): how many tokens of each sequence are real.
         keys: the padded length; the longest sequence's by default.
+        side: where the padding is. Models that write are padded on the left, so that the last token of each sequence is
+            real and all go on at one place; their positions are then those of `positions_of`.
 
     Returns:
         bool, (batch, 1, 1, keys), which broadcasts over heads and queries.
 
     Raises:
         TypeError: lengths is no tensor of integers with one axis.
-        ValueError: a length is negative or larger than keys.
+        ValueError: a length is negative or larger than keys, or side is neither "left" nor "right".
 
     Examples:
         >>> padding(torch.tensor([3, 1]))[:, 0, 0].int()
         tensor([[1, 1, 1],
                 [1, 0, 0]], dtype=torch.int32)
+        >>> padding(torch.tensor([3, 1]), side="left")[:, 0, 0].int()
+        tensor([[1, 1, 1],
+                [0, 0, 1]], dtype=torch.int32)
     """
     if not isinstance(lengths, Tensor) or lengths.dim() != 1 or lengths.dtype not in _INTEGERS:
         raise TypeError(f"lengths is {lengths}; pass one integer for each sequence, as torch.tensor([3, 1]) holds them")
+    if side not in ("left", "right"):
+        raise ValueError(f'side is {side!r}; choose "left" or "right"')
     longest = int(lengths.max()) if lengths.numel() else 0
     keys = longest if keys is None else keys
     if longest > keys or (lengths < 0).any():
         raise ValueError(f"lengths are {lengths.tolist()}; each must lie between 0 and keys ({keys})")
-    return (torch.arange(keys, device=lengths.device) < lengths[:, None])[:, None, None]  # batch 1 1 keys
+    place = torch.arange(keys, device=lengths.device)
+    real = (place if side == "right" else keys - 1 - place) < lengths[:, None]
+    return real[:, None, None]  # batch 1 1 keys
+
+
+def positions_of(allowed: Bool[Tensor, "batch *heads_queries keys"]) -> Int[Tensor, "batch keys"]:
+    """Number the real tokens of each sequence from 0, wherever its padding is.
+
+    A model that is trained on whole sequences knows a first token at position 0. Padded on the left, that token stands
+    farther to the right, and counted from there it is another token: the padding changes the answer. Positions that are
+    relative, as rotary ones, bear it.
+
+    Args:
+        allowed: bool, (batch, 1, 1, keys), as `padding` makes it, or (batch, heads or 1, queries, keys): a key is real
+            if any query may see it. Or (batch, keys), True for what is real, as tokenizers make it.
+
+    Returns:
+        int64, (batch, keys). Padding gets the number of the real token before it, or 0: some position that exists.
+
+    Raises:
+        ValueError: ``allowed`` has neither two nor four axes.
+
+    Examples:
+        >>> positions_of(padding(torch.tensor([4, 2]), side="left"))
+        tensor([[0, 1, 2, 3],
+                [0, 0, 0, 1]])
+    """
+    _require_bool("allowed", allowed)
+    if allowed.dim() not in (2, 4):
+        raise ValueError(
+            f"allowed has shape {tuple(allowed.shape)}; it must be (batch, keys), True for what is real, or (batch, "
+            "heads or 1, queries or 1, keys)"
+        )
+    real = allowed if allowed.dim() == 2 else allowed.any(1).any(1)  # batch keys
+    return (real.cumsum(-1) - 1).clamp(min=0)
 
 
 def combine(*allowed: Bool[Tensor, "..."] | None) -> Bool[Tensor, "..."] | None:

@@ -40,6 +40,20 @@ def test_padding_allows_the_first_keys_of_each_sequence() -> None:
     assert masks.padding(torch.zeros(0, dtype=torch.int64)).shape == (0, 1, 1, 0)
 
 
+def test_padding_on_the_left_allows_the_last_keys_and_the_real_tokens_are_numbered_from_zero() -> None:
+    lengths = torch.tensor([3, 0, 1])
+    mask = masks.padding(lengths, side="left")
+    assert rows(mask[:, 0, 0]) == ["xxx", "...", "..x"]
+    assert rows(masks.padding(torch.tensor([2]), keys=4, side="left")[:, 0, 0]) == ["..xx"]
+    expected = [[0, 1, 2], [0, 0, 0], [0, 0, 0]]
+    assert masks.positions_of(mask).tolist() == expected == masks.positions_of(mask[:, 0, 0]).tolist()
+    causal = masks.combine(mask, masks.causal(3))
+    assert causal is not None
+    assert masks.positions_of(causal.expand(3, 2, 3, 3)).tolist() == expected
+    assert masks.positions_of(masks.padding(torch.tensor([2]), keys=4)).tolist() == [[0, 1, 1, 1]]
+    assert masks.positions_of(torch.tensor([[True, False, True, True]])).tolist() == [[0, 0, 1, 2]]
+
+
 def test_combined_masks_allow_what_all_allow() -> None:
     both = masks.combine(masks.causal(3), None, masks.padding(torch.tensor([2, 3])))
     assert both is not None
@@ -115,6 +129,17 @@ def test_padding_becomes_a_key_padding_mask_and_one_mask_serves_all_heads() -> N
             "lengths are [2, -1]; each must lie between 0 and keys (2)",
         ),
         (
+            lambda: masks.padding(torch.tensor([2]), side="both"),  # type: ignore[arg-type]
+            ValueError,
+            'side is \'both\'; choose "left" or "right"',
+        ),
+        (
+            lambda: masks.positions_of(torch.ones(2, 3, 4).bool()),
+            ValueError,
+            "allowed has shape (2, 3, 4); it must be (batch, keys), True for what is real, or (batch, heads or 1, "
+            "queries or 1, keys)",
+        ),
+        (
             lambda: masks.allowed_from_additive(torch.tensor([0.0, 1.0])),
             ValueError,
             "additive holds 1; it is added to the scores, so only 0 (may see) and -inf (may not) make a mask. "
@@ -173,6 +198,7 @@ def test_padding_becomes_a_key_padding_mask_and_one_mask_serves_all_heads() -> N
                 (lambda: masks.allowed_from_blocked(torch.ones(3)), "blocked"),
                 (lambda: masks.additive_from_allowed(torch.ones(3)), "allowed"),
                 (lambda: masks.combine(None, torch.ones(3)), "allowed"),
+                (lambda: masks.positions_of(torch.ones(2, 3)), "allowed"),
             ]
         ),
     ],

@@ -1,0 +1,508 @@
+"""The cache gives what the whole sequence gives, at every step, however it is cut, and the models of others agree."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from unmasked import CausalSelfAttention, KVCache, masks
+
+
+def turned(x: Tensor, positions: Tensor) -> Tensor:
+    """Rotary positions, in the pairing of halves, written for these tests alone."""
+    half = x.size(-1) // 2
+    angles = positions[..., None].double() / 10000.0 ** (torch.arange(half) / half)  # tokens half, or batch tokens half
+    angles = angles if positions.dim() == 1 else angles[:, None]
+    a, b = x[..., :half], x[..., half:]
+    return torch.cat([a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()], -1).to(x.dtype)
+
+
+def layer(*, dtype: torch.dtype = torch.float64, **options: Any) -> CausalSelfAttention:
+    """A layer of three groups of two heads, whose biases are not zero."""
+    made = CausalSelfAttention(7, 24, 6, **{"num_kv_heads": 3, "qkv_bias": True} | options, dtype=dtype)
+    for parameter in made.parameters():
+        nn.init.uniform_(parameter, -0.7, 0.7)
+    return made.requires_grad_(False)
+
+
+def cache_for(made: CausalSelfAttention, batch: int = 2, max_tokens: int = 30, **options: Any) -> KVCache:
+    dtype = made.qkv.weight.dtype
+    return KVCache(batch, made.num_kv_heads, max_tokens, made.head_dim, dtype=dtype, **options)
+
+
+@st.composite
+def splits(draw: st.DrawFn) -> list[int]:
+    """Lengths of the parts of a sequence: a prefill, chunks, and single steps."""
+    return draw(st.lists(st.sampled_from([1, 1, 1, 2, 3, 5]), min_size=1, max_size=6))
+
+
+@settings(max_examples=max(30, settings().max_examples // 2))
+@given(
+    parts=splits(),
+    window=st.sampled_from([None, None, 1, 2, 3, 4, 7, 50]),
+    num_kv_heads=st.sampled_from([6, 3, 1]),
+    rotary=st.sampled_from([None, turned]),
+    padded=st.sampled_from([None, "left", "right"]),
+)
+def test_however_a_sequence_is_cut_each_part_gets_what_the_whole_gives(
+    parts: list[int],
+    window: int | None,
+    num_kv_heads: int,
+    rotary: Callable[[Tensor, Tensor], Tensor] | None,
+    padded: Any,
+) -> None:
+    torch.manual_seed(sum(parts))
+    made, tokens = layer(num_kv_heads=num_kv_heads, rotary=rotary), sum(parts)
+    x, cache = torch.randn(2, tokens, 7, dtype=torch.float64), cache_for(made, window=window)
+    lengths = torch.tensor([tokens, max(0, tokens - 2)])
+    real = None if padded is None else masks.padding(lengths, tokens, side=padded)
+    narrow = None if window is None else masks.sliding_window(tokens, window=window)
+    allowed = masks.combine(real, narrow)
+    output, weights = made(x, allowed=allowed), made.weights(x, allowed=allowed)
+    done = 0
+    for part in x.split(parts, dim=1):
+        after = done + part.size(1)
+        so_far = None if real is None else real[..., :after]
+        seen = made.weights(part, allowed=so_far, cache=cache)
+        assert cache.length == done, "to look stores nothing"
+        torch.testing.assert_close(seen, weights[..., done:after, after - seen.size(-1) : after])
+        assert not weights[..., done:after, : after - seen.size(-1)].any(), "what is left out has no weight"
+        torch.testing.assert_close(made(part, allowed=so_far, cache=cache), output[:, done:after])
+        done = after
+        assert cache.length == done
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("window", [None, 3])
+def test_in_fewer_bits_the_parts_are_within_rounding_of_the_whole(dtype: torch.dtype, window: int | None) -> None:
+    made = layer(dtype=dtype, rotary=turned)
+    x, cache = torch.randn(2, 9, 7, dtype=dtype), cache_for(made, window=window)
+    allowed = None if window is None else masks.sliding_window(9, window=window)
+    parts = torch.cat([made(part, cache=cache) for part in x.split([4, 1, 3, 1], dim=1)], dim=1)
+    assert parts.dtype == dtype
+    error = (parts - made(x, allowed=allowed)).abs().max()
+    assert error <= 8 * torch.finfo(dtype).eps * parts.abs().max()
+
+
+def test_positions_count_from_the_first_token_of_the_cache_unless_they_are_given() -> None:
+    made, x = layer(rotary=turned), torch.randn(2, 6, 7, dtype=torch.float64)
+    seen: list[Tensor] = []
+
+    def noted(x: Tensor, positions: Tensor) -> Tensor:
+        seen.append(positions)
+        return turned(x, positions)
+
+    made.rotary, cache = noted, cache_for(made)
+    for part in x.split([4, 1, 1], dim=1):
+        made(part, cache=cache)
+    assert [each.tolist() for each in seen] == [[0, 1, 2, 3], [0, 1, 2, 3], [4], [4], [5], [5]]
+    # A rotary score knows distances alone, so that any start gives the same; a stretched count does not.
+    expected, counted = made(x), torch.arange(6)
+    torch.testing.assert_close(made(x, positions=counted + 1000), expected)
+    torch.testing.assert_close(made(x, positions=torch.stack([counted, counted + 7])), expected)
+    stretched = made(x, positions=2 * counted)
+    assert (stretched - expected).abs().max() > 1e-3
+    cache.crop(0)
+    steps = [made(x[:, [i]], cache=cache, positions=torch.tensor([2 * i])) for i in range(6)]
+    torch.testing.assert_close(torch.cat(steps, dim=1), stretched)
+
+
+# --- what is stored
+
+
+def drawn(batch: int = 2, heads: int = 3, tokens: int = 1, head_dim: int = 4) -> tuple[Tensor, Tensor]:
+    key, value = torch.randn(2, batch, heads, tokens, head_dim).unbind()
+    return key, value
+
+
+def test_append_returns_all_keys_and_all_values_as_views_of_memory_that_is_taken_once() -> None:
+    cache = KVCache(2, 3, 10, 4)
+    memory = {cache._key.data_ptr(), cache._value.data_ptr()}
+    key, value = drawn(tokens=8)
+    for start, end in [(0, 3), (3, 7), (7, 8)]:
+        keys, values = cache.append(key[:, :, start:end], value[:, :, start:end])
+        assert torch.equal(keys, key[:, :, :end])
+        assert torch.equal(values, value[:, :, :end])
+        assert {keys.data_ptr(), values.data_ptr()} == memory, "nothing was copied"
+        assert keys.stride(-1) == 1, "the kernel takes it as it is"
+    assert cache.bytes == 2 * 2 * 3 * 10 * 4 * 4
+    assert cache.length == 8
+
+
+def test_unused_memory_is_zero() -> None:
+    cache = KVCache(2, 3, 10, 4, dtype=torch.float16)
+    cache.append(*(each.half() for each in drawn(tokens=2)))
+    assert not cache._key[:, :, 2:].any()
+    assert not cache._value[:, :, 2:].any()
+    assert (cache._key.dtype, cache._value.dtype) == (torch.float16, torch.float16)
+
+
+def test_a_ring_keeps_the_last_tokens_in_the_memory_of_its_window() -> None:
+    cache, (key, value) = KVCache(2, 3, 1000, 4, window=4), drawn(tokens=12)
+    small = KVCache(2, 3, 4, 4)
+    assert cache.bytes == small.bytes
+    memory = cache._key.data_ptr()
+    for n in range(12):
+        keys, values = cache.append(key[:, :, [n]], value[:, :, [n]])
+        assert keys.data_ptr() == memory
+        assert sorted(cache.positions.tolist()) == list(range(max(0, n - 3), n + 1))
+        assert torch.equal(keys, key[:, :, cache.positions])
+        assert torch.equal(values, value[:, :, cache.positions])
+        ahead = cache.peek(key[:, :, n:n], value[:, :, n:n])
+        assert torch.equal(ahead[1], value[:, :, max(0, n - 2) : n + 1])
+    assert KVCache(2, 3, 5, 4, window=100).bytes == KVCache(2, 3, 5, 4).bytes
+
+
+def test_a_single_step_makes_no_mask_and_no_copy_of_what_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[dict[str, Any]] = []
+    kernel = nn.functional.scaled_dot_product_attention
+
+    def seen(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
+        calls.append(options | {"keys": key})
+        return kernel(query, key, value, **options)
+
+    monkeypatch.setattr(nn.functional, "scaled_dot_product_attention", seen)
+    for window, parts in ((None, [5, 1, 1]), (3, [2, 1, 1, 1])):
+        made = layer()
+        cache, x = cache_for(made, window=window), torch.randn(2, sum(parts), 7, dtype=torch.float64)
+        for part in x.split(parts, dim=1):
+            made(part, cache=cache)
+            assert calls[-1]["attn_mask"] is None
+            assert calls[-1]["is_causal"] is (part.size(1) > 1), "a prefill is masked by the kernel"
+            assert calls[-1]["keys"].untyped_storage().data_ptr() == cache._key.untyped_storage().data_ptr()
+
+
+def test_crop_forgets_and_the_next_tokens_take_the_place() -> None:
+    made, x = layer(rotary=turned), torch.randn(2, 9, 7, dtype=torch.float64)
+    draft = torch.randn(2, 4, 7, dtype=torch.float64)
+    for window in (None, 20):
+        cache = cache_for(made, window=window)
+        made(x[:, :5], cache=cache)
+        made(draft, cache=cache)
+        cache.crop(5)
+        assert cache.length == 5
+        torch.testing.assert_close(made(x[:, 5:], cache=cache), made(x)[:, 5:])
+        cache.crop(0)
+        torch.testing.assert_close(made(x, cache=cache), made(x))
+
+
+def test_a_full_ring_takes_back_one_token_and_no_more() -> None:
+    made, x = layer(), torch.randn(2, 9, 7, dtype=torch.float64)
+    cache = cache_for(made, window=4)
+    made(x[:, :7], cache=cache)
+    made(torch.randn(2, 1, 7, dtype=torch.float64), cache=cache)
+    cache.crop(7)
+    text = (
+        "length is 6; the ring holds the last 3 of 7 tokens, and the next query would look for 3 before it: crop to 0, "
+        "or make the cache without a window"
+    )
+    with pytest.raises(ValueError, match=re.escape(text) + "$"):
+        cache.crop(6)
+    assert cache.length == 7
+    expected = made(x, allowed=masks.sliding_window(9, window=4))
+    torch.testing.assert_close(made(x[:, 7:], cache=cache), expected[:, 7:])
+    cache.crop(0)
+    torch.testing.assert_close(made(x, cache=cache), expected)
+
+
+@pytest.mark.parametrize("window", [None, 3])
+def test_reordered_sequences_go_on_from_the_keys_and_values_of_others(window: int | None) -> None:
+    made, x = layer(), torch.randn(3, 7, 7, dtype=torch.float64)
+    cache, order = cache_for(made, batch=3, window=window), torch.tensor([2, 0, 2])
+    made(x[:, :5], cache=cache)
+    cache.reorder(order)
+    whole = torch.cat([x[order, :5], x[:, 5:]], dim=1)
+    allowed = None if window is None else masks.sliding_window(7, window=window)
+    for n in (5, 6):
+        torch.testing.assert_close(made(x[:, [n]], cache=cache), made(whole, allowed=allowed)[:, [n]])
+
+
+def test_bytes_are_a_key_and_a_value_for_each_head_of_each_layer() -> None:
+    assert KVCache.bytes_per_token(8, 128, num_layers=32, dtype=torch.bfloat16) == 131_072
+    assert KVCache.bytes_per_token(5, 3) == 2 * 5 * 3 * 4
+    cache = KVCache(7, 5, 11, 3, dtype=torch.float64)
+    assert cache.bytes == 7 * 11 * KVCache.bytes_per_token(5, 3, dtype=torch.float64)
+
+
+def test_it_works_in_inference_mode_and_without_gradients() -> None:
+    made, x = layer().requires_grad_(True), torch.randn(2, 3, 7, dtype=torch.float64)
+    for mode in (torch.inference_mode, torch.no_grad):
+        cache = cache_for(made)
+        with mode():
+            for part in x.split([2, 1], dim=1):
+                last = made(part, cache=cache)
+            torch.testing.assert_close(last, made(x)[:, 2:])
+
+
+@pytest.mark.usefixtures("unhooked")
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: KVCache(0, 3, 10, 4), "batch is 0; it must be 1 or more"),
+        (lambda: KVCache(2, 0, 10, 4), "num_kv_heads is 0; it must be 1 or more"),
+        (lambda: KVCache(2, 3, 0, 4), "max_tokens is 0; it must be 1 or more"),
+        (lambda: KVCache(2, 3, 10, 0), "head_dim is 0; it must be 1 or more"),
+        (lambda: KVCache(2, 3, 10, 4, window=0), "window is 0; it must be 1 or more"),
+    ],
+)
+def test_impossible_sizes_are_refused(make: Callable[[], KVCache], text: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(text) + "$"):
+        make()
+
+
+@pytest.mark.usefixtures("unhooked")
+@pytest.mark.parametrize(
+    ("key", "value", "error", "text"),
+    [
+        (
+            torch.ones(2, 2, 3, 4),
+            torch.ones(2, 3, 1, 4),
+            ValueError,
+            "key has shape (2, 2, 3, 4); this cache takes (batch, kv_heads, tokens, head_dim) = (2, 3, tokens, 4)",
+        ),
+        (
+            torch.ones(2, 3, 1, 4),
+            torch.ones(3, 1, 4),
+            ValueError,
+            "value has shape (3, 1, 4); this cache takes (batch, kv_heads, tokens, head_dim) = (2, 3, tokens, 4)",
+        ),
+        (
+            torch.ones(2, 3, 1, 4),
+            torch.ones(2, 3, 2, 4),
+            ValueError,
+            "key has 1 tokens and value 2; every key needs one value",
+        ),
+        (
+            torch.ones(2, 3, 1, 4),
+            torch.ones(2, 3, 1, 4).half(),
+            TypeError,
+            "value is torch.float16 and the cache torch.float32; make the cache with dtype=torch.float16",
+        ),
+        (
+            torch.ones(2, 3, 1, 4, device="meta"),
+            torch.ones(2, 3, 1, 4),
+            ValueError,
+            'key is on meta and the cache on cpu; make the cache with device="meta"',
+        ),
+        (
+            torch.ones(2, 3, 1, 4),
+            torch.ones(2, 3, 1, 4, requires_grad=True),
+            ValueError,
+            "value requires grad, and a cache keeps numbers without their history; call the model under "
+            "torch.no_grad(), or pass value.detach()",
+        ),
+        (
+            torch.ones(2, 3, 4, 4),
+            torch.ones(2, 3, 4, 4),
+            ValueError,
+            "the cache holds 7 of at most 10 tokens, and 4 more do not fit; "
+            "make it with a larger max_tokens, or crop it",
+        ),
+    ],
+)
+@pytest.mark.parametrize("window", [None, 2])
+def test_what_does_not_fit_is_refused_and_nothing_is_stored(
+    key: Tensor, value: Tensor, error: type[Exception], text: str, window: int | None
+) -> None:
+    cache = KVCache(2, 3, 10, 4, window=window)
+    cache.append(*drawn(tokens=7))
+    before = cache._key.clone(), cache._value.clone()
+    for call in (cache.append, cache.peek):
+        with pytest.raises(error, match=re.escape(text) + "$"):
+            call(key, value)
+    assert cache.length == 7
+    assert torch.equal(cache._key, before[0])
+    assert torch.equal(cache._value, before[1])
+
+
+@pytest.mark.usefixtures("unhooked")
+def test_a_crop_or_an_order_that_cannot_be_is_refused() -> None:
+    cache = KVCache(2, 3, 10, 4)
+    cache.append(*drawn(tokens=7))
+    for length in (-1, 8):
+        text = f"length is {length}; the cache holds 7 tokens: crop to 0 to 7"
+        with pytest.raises(ValueError, match=re.escape(text) + "$"):
+            cache.crop(length)
+    for order in ([0, 2], [-1, 0], [0], [0, 1, 1]):
+        text = f"order is {order}; it must name 2 sequences, each by a number from 0 to 1"
+        with pytest.raises(ValueError, match=re.escape(text) + "$"):
+            cache.reorder(torch.tensor(order))
+    for order, dtype in ((torch.tensor([0.0, 1.0]), "float32"), (torch.tensor([True, False]), "bool")):
+        text = f"order is torch.{dtype}; it names sequences by their number: call order.long()"
+        with pytest.raises(TypeError, match=re.escape(text) + "$"):
+            cache.reorder(order)
+
+
+@pytest.mark.usefixtures("unhooked")
+def test_the_layer_refuses_what_does_not_fit_its_cache() -> None:
+    made, x = layer(context_length=6), torch.randn(2, 4, 7, dtype=torch.float64)
+    cache = cache_for(made)
+    made(x, cache=cache)
+    for attend in (made, made.weights):
+        text = (
+            "x has 3 tokens after 4 in the cache, more than context_length (6); shorten it, or make the layer with a "
+            "larger context_length"
+        )
+        with pytest.raises(ValueError, match=re.escape(text) + "$"):
+            attend(x[:, :3], cache=cache)
+        text = (
+            "allowed has shape (2, 1, 1, 4); its last axis must be the 5 tokens so far, those of the cache and those "
+            "of x"
+        )
+        with pytest.raises(ValueError, match=re.escape(text) + "$"):
+            attend(x[:, :1], cache=cache, allowed=torch.ones(2, 1, 1, 4).bool())
+        text = (
+            "positions are given, and this layer has no rotary to turn anything by them; make it with rotary=..., or "
+            "add positions to x"
+        )
+        with pytest.raises(ValueError, match=re.escape(text) + "$"):
+            attend(x[:, :1], cache=cache, positions=torch.tensor([4]))
+        text = "key has shape (3, 1, 4); this cache takes (batch, kv_heads, tokens, head_dim) = (2, 3, tokens, 4)"
+        with pytest.raises(ValueError, match=re.escape(text) + "$"):
+            attend(x[0, :1], cache=cache)
+        made.requires_grad_(True)
+        with pytest.raises(ValueError, match=r"^key requires grad, and a cache keeps numbers without their history; "):
+            attend(x[:, :1], cache=cache)
+        made.requires_grad_(False)
+    assert cache.length == 4
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("window", [None, 3])
+def test_on_a_gpu_the_parts_are_the_whole(window: int | None) -> None:
+    made = CausalSelfAttention(7, 24, 6, num_kv_heads=3, device="cuda").requires_grad_(False)
+    x = torch.randn(2, 9, 7, device="cuda")
+    cache = KVCache(2, 3, 9, 4, device="cuda", window=window)
+    real = masks.padding(torch.tensor([9, 6], device="cuda"), side="left")
+    narrow = None if window is None else masks.sliding_window(9, window=window, device="cuda")
+    done, parts = 0, []
+    for part in x.split([4, 1, 3, 1], dim=1):
+        done += part.size(1)
+        parts.append(made(part, cache=cache, allowed=real[..., :done]))
+    torch.testing.assert_close(torch.cat(parts, dim=1), made(x, allowed=masks.combine(real, narrow)))
+    cache.crop(0)
+    made(x[:, :4], cache=cache)
+    cache.reorder(torch.tensor([1, 0]))
+    whole = torch.cat([x.flip(0)[:, :4], x[:, 4:5]], dim=1)
+    allowed = None if window is None else masks.sliding_window(5, window=window, device="cuda")
+    torch.testing.assert_close(made(x[:, 4:5], cache=cache), made(whole, allowed=allowed)[:, 4:])
+
+
+# --- the models of others
+
+
+class Blocks(nn.Module):
+    """The blocks of one of transformers' models, in which the attention is ours."""
+
+    def __init__(self, blocks: Any, attentions: list[CausalSelfAttention], norms: tuple[str, str]) -> None:
+        super().__init__()
+        self.blocks, self.attentions, self.norms = blocks, nn.ModuleList(attentions), norms
+
+    def forward(self, x: Tensor, caches: list[KVCache | None], **options: Any) -> Tensor:
+        for block, attention, cache in zip(self.blocks, self.attentions, caches, strict=True):
+            first, second = (getattr(block, norm) for norm in self.norms)
+            x = x + attention(first(x), cache=cache, **options)
+            x = x + block.mlp(second(x))
+        return x
+
+
+VOCABULARY, LAYERS, HEADS, KV_HEADS, WIDTH = 31, 2, 4, 2, 24
+
+
+def gpt2() -> tuple[Any, Callable[..., Tensor], int]:
+    """Transformers' GPT-2 with random weights, and its logits by our attention."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    sizes = {"n_embd": WIDTH, "n_layer": LAYERS, "n_head": HEADS, "n_positions": 40, "vocab_size": VOCABULARY}
+    theirs = GPT2LMHeadModel(GPT2Config(**sizes, initializer_range=0.3)).eval().requires_grad_(False)
+    ours = []
+    for block in theirs.transformer.h:
+        made = CausalSelfAttention(WIDTH, WIDTH, HEADS, qkv_bias=True).requires_grad_(False)
+        names = {"qkv": block.attn.c_attn, "out_proj": block.attn.c_proj}  # a Conv1D keeps the transpose
+        state = {f"{name}.weight": conv.weight.T for name, conv in names.items()}
+        made.load_state_dict(state | {f"{name}.bias": conv.bias for name, conv in names.items()})
+        ours.append(made)
+    blocks = Blocks(theirs.transformer.h, ours, ("ln_1", "ln_2"))
+
+    def logits(ids: Tensor, caches: list[KVCache | None], positions: Tensor, allowed: Tensor | None = None) -> Tensor:
+        x = theirs.transformer.wte(ids) + theirs.transformer.wpe(positions)
+        return theirs.lm_head(theirs.transformer.ln_f(blocks(x, caches, allowed=allowed)))
+
+    return theirs, logits, HEADS
+
+
+def llama() -> tuple[Any, Callable[..., Tensor], int]:
+    """Transformers' Llama with random weights and shared heads, and its logits by our attention."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    sizes = {"hidden_size": WIDTH, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "vocab_size": VOCABULARY}
+    config = LlamaConfig(**sizes, num_key_value_heads=KV_HEADS, intermediate_size=40, initializer_range=0.3)
+    theirs = LlamaForCausalLM(config).eval().requires_grad_(False)
+    ours = []
+    for block in theirs.model.layers:
+        made = CausalSelfAttention(WIDTH, WIDTH, HEADS, num_kv_heads=KV_HEADS, out_bias=False, rotary=turned)
+        attention = block.self_attn
+        packed = torch.cat([attention.q_proj.weight, attention.k_proj.weight, attention.v_proj.weight])
+        made.load_state_dict({"qkv.weight": packed, "out_proj.weight": attention.o_proj.weight})
+        ours.append(made.requires_grad_(False))
+    blocks = Blocks(theirs.model.layers, ours, ("input_layernorm", "post_attention_layernorm"))
+
+    def logits(ids: Tensor, caches: list[KVCache | None], positions: Tensor, allowed: Tensor | None = None) -> Tensor:
+        x = blocks(theirs.model.embed_tokens(ids), caches, allowed=allowed, positions=positions)
+        return theirs.lm_head(theirs.model.norm(x))
+
+    return theirs, logits, KV_HEADS
+
+
+@pytest.mark.parametrize("make", [gpt2, llama])
+def test_a_model_of_transformers_gives_the_same_logits_with_its_own_cache(make: Callable[..., Any]) -> None:
+    from transformers import DynamicCache
+
+    theirs, logits, kv_heads = make()
+    ids, known = torch.randint(VOCABULARY, (3, 11)), DynamicCache(config=theirs.config)
+    caches = [KVCache(3, kv_heads, 11, WIDTH // HEADS) for _ in range(LAYERS)]
+    whole = theirs(ids).logits
+    torch.testing.assert_close(logits(ids, [None] * LAYERS, torch.arange(11)), whole, rtol=1e-4, atol=1e-5)
+    done = 0
+    for part in ids.split([5, 3, 1, 1, 1], dim=1):
+        after = done + part.size(1)
+        expected = theirs(part, past_key_values=known).logits
+        mine = logits(part, caches, torch.arange(done, after))
+        torch.testing.assert_close(mine, expected, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(mine, whole[:, done:after], rtol=1e-4, atol=1e-5)
+        done = after
+    for mine, layer in zip(caches, known.layers, strict=True):
+        key, value = mine._key, mine._value
+        torch.testing.assert_close(key, layer.keys, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(value, layer.values, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("make", [gpt2, llama])
+def test_left_padding_changes_nothing_with_positions_of_and_gpt2s_answer_without(make: Callable[..., Any]) -> None:
+    theirs, logits, kv_heads = make()
+    short, tokens, padding = torch.randint(VOCABULARY, (1, 6)), 9, 3
+    ids = torch.cat([torch.zeros(1, padding, dtype=torch.long), short], dim=1)
+    ids = torch.cat([torch.randint(VOCABULARY, (1, tokens)), ids])
+    allowed = masks.padding(torch.tensor([tokens, tokens - padding]), side="left")
+    positions = masks.positions_of(allowed)
+    alone = theirs(short).logits[0]
+    attention_mask = allowed[:, 0, 0].long()
+    expected = theirs(ids, attention_mask=attention_mask, position_ids=positions).logits
+    caches = [KVCache(2, kv_heads, tokens, WIDTH // HEADS) for _ in range(LAYERS)]
+    parts, done = [], 0
+    for part in ids.split([5, 3, 1], dim=1):
+        after = done + part.size(1)
+        parts.append(logits(part, caches, positions[:, done:after], allowed=allowed[..., :after]))
+        done = after
+    mine = torch.cat(parts, dim=1)
+    torch.testing.assert_close(mine[1, padding:], alone, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(mine[0], expected[0], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(mine[1, padding:], expected[1, padding:], rtol=1e-4, atol=1e-5)
+    counted = logits(ids, [None] * LAYERS, torch.arange(tokens), allowed=allowed)[1, padding:]
+    off = (counted - alone).abs().max()
+    assert bool(off > 0.1) is (make is gpt2), "rotary positions are relative"
