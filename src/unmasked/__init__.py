@@ -20,7 +20,7 @@ from unmasked.multihead import MultiheadAttention
 from unmasked.viewer import show
 
 if TYPE_CHECKING:  # the names of _LATER
-    from unmasked import cache
+    from unmasked import cache, positions
     from unmasked.cache import KVCache
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "layouts",
     "masks",
     "plot",
+    "positions",
     "probes",
     "scaled_dot_product_attention",
     "self_attention",
@@ -54,6 +55,7 @@ __all__ = [
 _LATER: dict[str, str] = {
     "KVCache": "unmasked.cache",
     "cache": "unmasked.cache",
+    "positions": "unmasked.positions",
 }
 
 if not TYPE_CHECKING:

@@ -27,6 +27,7 @@ __all__ = [
     "misaligns_a_cache",
     "misses_the_past",
     "mixes_items",
+    "notices_a_shift",
     "overwrites_inputs",
     "sees_the_future",
     "shares_memory",
@@ -490,6 +491,42 @@ def misaligns_a_cache(f: Callable[[Tensor, Tensor, Tensor], Tensor], x: Tensor) 
         if gap:
             told = f"the last {newest} of the queries, asked alone, gets another output, off by {gap:.3g}"
             return _told(x, gap, told)
+    return None
+
+
+def notices_a_shift(f: Callable[[Tensor, Tensor], Tensor], x: Tensor) -> Evidence | None:
+    """Shift all positions alike: where scores depend on the offset of query and key alone, no output notices.
+
+    Positions are then spread, so that every offset doubles: a function that does not notice that either has not been
+    given them. Shifts go to a hundred, and in float64, which hardly rounds such angles, to ten thousand.
+
+    Args:
+        f: f(x, positions), to (batch, tokens, any): attention with rotary queries and keys, for example. The positions
+            are integers, (tokens,).
+        x: floating, (batch, tokens, features), of two tokens or more.
+
+    Returns:
+        None if outputs depend on the offsets, and on nothing else of the positions.
+
+    Examples:
+        >>> from unmasked import self_attention
+        >>> from unmasked.positions import sinusoids
+        >>> f = lambda x, positions: self_attention(x + sinusoids(positions, 4)).context
+        >>> print(notices_a_shift(f, torch.eye(3, 4)[None]))
+        1 item of 3 tokens: the output of token 0 moves by ... where all positions are 1 larger
+    """
+    places = torch.arange(x.size(1), device=x.device)
+    before = f(x, places)
+    for shift in (1, 100, 10_007) if x.dtype == torch.float64 else (1, 100):
+        after = f(x, places + shift)
+        gap = differs(after, before)
+        if gap:
+            moved = _first(after, before)
+            return _told(
+                x, gap, f"the output of token {moved} moves by {gap:.3g} where all positions are {shift} larger"
+            )
+    if not differs(f(x, 2 * places), before):
+        return _told(x, 0.0, "no output notices that every offset doubles: the positions do not arrive")
     return None
 
 

@@ -1,0 +1,301 @@
+"""Where a token stands: sinusoids that are added, rotary embeddings that turn, and ALiBi's bias that fades.
+
+Attention has no order of its own. Sinusoids are added to the embeddings; `Rotary` turns queries and keys; `alibi` is
+added to the scores. With the last two a score depends on how far apart the two tokens are, and not on where they stand:
+`unmasked.probes.notices_a_shift` tests that of any function.
+
+Rotary embeddings turn pairs of features, and there are two ways to pair them. A checkpoint is made for one of them, and
+the other raises no error:
+
+| pairing | partners | checkpoints |
+| --- | --- | --- |
+| halves | a feature of the first half, and its like in the second | Llama, Mistral, Qwen, GPT-NeoX, Gemma in transformers |
+| interleaved | an even feature, and the next | Llama as Meta released it, GPT-J |
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from unmasked._checks import require_divides, require_positive
+from unmasked._shapes import Float, Int
+
+__all__ = ["Rotary", "alibi", "alibi_slopes", "convert_pairing", "sinusoids"]
+
+Pairing = Literal["halves", "interleaved"]
+
+# For each pairing: the shape into which a head's features are unflattened, and the axis of the two partners in it.
+_PAIRINGS = {"halves": ((2, -1), -2), "interleaved": ((-1, 2), -1)}
+
+
+def sinusoids(
+    positions: Int[Tensor, "*batch tokens"], dim: int, *, base: float = 10_000.0, pairing: Pairing = "interleaved"
+) -> Float[Tensor, "*batch tokens {dim}"]:
+    """Make the vectors that the first transformer adds to its embeddings: sines and cosines of growing wavelength.
+
+    Args:
+        positions: integers, (tokens,) or (batch, tokens): where each token stands, as torch.arange(tokens).
+        dim: features of a vector; even.
+        base: the wavelengths grow from 2 pi to nearly 2 pi times this.
+        pairing: "interleaved", as in the paper: a sine in each even feature, its cosine in the next one; "halves": the
+            sines, then the cosines.
+
+    Returns:
+        float32, (..., tokens, dim).
+
+    Raises:
+        TypeError: positions holds no integers.
+        ValueError: dim is odd or not positive, or there is no such pairing.
+
+    References:
+        Vaswani et al. (2017), section 3.5.
+
+    Examples:
+        >>> sinusoids(torch.arange(2), 4)
+        tensor([[0.0000, 1.0000, 0.0000, 1.0000],
+                [0.8415, 0.5403, 0.0100, 0.9999]])
+    """
+    _require_even("dim", dim)
+    _, axis = _pairs(pairing)
+    _require_integers(positions)
+    angles = positions[..., None] * _frequencies(dim, base, torch.float32, positions.device)  # ... tokens dim/2
+    return torch.stack([angles.sin(), angles.cos()], axis).flatten(-2)
+
+
+class Rotary:
+    """Turn each pair of features by an angle that grows with the position, in queries and in keys, never in values.
+
+    The dot product of a turned query and a turned key depends on their offset alone, and turning changes no length.
+    It has no parameters and keeps no table, so that no length is too long and no position costs memory.
+
+    Angles are computed in float32, or in float64 for x in float64, whatever the dtype of x and under autocast too; the
+    result is rounded once. Positions and angles in bfloat16, which counts to 256 only, are lost.
+
+    Args:
+        head_dim: features of a head; even.
+        base: the wavelengths grow from 2 pi to nearly 2 pi times this. Checkpoints call it "rope theta".
+        pairing: "halves" or "interleaved": which two features are turned together, as the table above says.
+        rotary_dim: how many features are turned, the first of each head; all by default. GPT-NeoX and GPT-J turn some.
+        frequencies: (rotary_dim / 2,), radians per position, in place of those of base: a checkpoint's scaled ones.
+
+    Raises:
+        ValueError: head_dim or rotary_dim is odd, rotary_dim exceeds head_dim, there is no such pairing, or the number
+            of frequencies is another.
+
+    References:
+        Su et al. (2021), section 3.2.
+
+    Examples:
+        >>> rotary = Rotary(4, pairing="interleaved")
+        >>> rotary(torch.tensor([[1.0, 0.0, 1.0, 0.0]]), torch.tensor([1]))
+        tensor([[0.5403, 0.8415, 0.9999, 0.0100]])
+        >>> query, key = torch.randn(2, 3, 1, 4, dtype=torch.float64)  # heads tokens head_dim
+        >>> score = lambda i, j: rotary(query, torch.tensor([i])) @ rotary(key, torch.tensor([j])).mT
+        >>> torch.allclose(score(5, 0), score(1005, 1000))
+        True
+        >>> torch.tensor(257, dtype=torch.bfloat16).item()
+        256.0
+    """
+
+    def __init__(
+        self,
+        head_dim: int,
+        *,
+        base: float = 10_000.0,
+        pairing: Pairing = "halves",
+        rotary_dim: int | None = None,
+        frequencies: Float[Tensor, "pairs"] | None = None,
+    ) -> None:
+        rotary_dim = head_dim if rotary_dim is None else rotary_dim
+        _require_even("head_dim", head_dim)
+        _require_even("rotary_dim", rotary_dim)
+        _pairs(pairing)
+        if rotary_dim > head_dim:
+            raise ValueError(f"rotary_dim is {rotary_dim}; it can be at most head_dim ({head_dim})")
+        if frequencies is not None and frequencies.shape != (rotary_dim // 2,):
+            raise ValueError(
+                f"frequencies has shape {tuple(frequencies.shape)}; for {rotary_dim} features it must be "
+                f"({rotary_dim // 2},), one for each pair"
+            )
+        self.head_dim, self.rotary_dim, self.base = head_dim, rotary_dim, base
+        self.pairing, self.frequencies = pairing, frequencies
+
+    def __call__(
+        self, x: Float[Tensor, "*batch tokens head_dim"], positions: Int[Tensor, "*positions tokens"]
+    ) -> Float[Tensor, "*batch tokens head_dim"]:
+        """Turn queries or keys to where they stand.
+
+        Args:
+            x: (..., heads, tokens, head_dim); with positions for all sequences alike, the heads axis may be left out.
+            positions: integers, (tokens,), or (batch, tokens) where sequences start at different places.
+
+        Returns:
+            x, turned: the same shape and dtype.
+
+        Raises:
+            TypeError: positions holds no integers.
+            ValueError: x has another head_dim, or the positions do not fit its tokens.
+        """
+        if x.dim() < 2 or x.size(-1) != self.head_dim:
+            raise ValueError(f"x has shape {tuple(x.shape)}; it must be (..., heads, tokens, {self.head_dim})")
+        _require_integers(positions)
+        if positions.dim() > 1:
+            positions = positions.unsqueeze(-2)  # batch 1 tokens: alike for all heads
+        try:
+            fits = torch.broadcast_shapes(positions.shape, x.shape[:-1]) == x.shape[:-1]
+        except RuntimeError:
+            fits = False
+        if not fits or positions.size(-1) != x.size(-2):
+            told = tuple(positions.squeeze(-2).shape) if positions.dim() > 1 else tuple(positions.shape)
+            raise ValueError(
+                f"positions has shape {told} and x {tuple(x.shape)}; it must be (tokens,) or (batch, tokens): "
+                f"{x.size(-2)} tokens, and as many sequences as x has"
+            )
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        if self.frequencies is None:
+            frequencies = _frequencies(self.rotary_dim, self.base, dtype, x.device)
+        else:
+            frequencies = self.frequencies.to(x.device, dtype)
+        angles = positions[..., None] * frequencies  # a product by element: autocast rounds matmul and einsum, not this
+        shape, axis = _pairs(self.pairing)
+        cos, sin = angles.cos(), angles.sin()
+        cos, sin = torch.stack([cos, cos], axis), torch.stack([-sin, sin], axis)
+        pairs = x[..., : self.rotary_dim].to(dtype).unflatten(-1, shape)  # ... tokens, then pairs and partners
+        turned = torch.addcmul(pairs * cos, pairs.flip(axis), sin).flatten(-2).to(x.dtype)
+        return turned if self.rotary_dim == self.head_dim else torch.cat([turned, x[..., self.rotary_dim :]], -1)
+
+    def __repr__(self) -> str:
+        """Name the options."""
+        scaled = "" if self.frequencies is None else ", frequencies=..."
+        part = "" if self.rotary_dim == self.head_dim else f", rotary_dim={self.rotary_dim}"
+        return f"Rotary({self.head_dim}, base={self.base:g}, pairing={self.pairing!r}{part}{scaled})"
+
+
+def convert_pairing(
+    weight: Float[Tensor, "rows *columns"], num_heads: int, *, to: Pairing, rotary_dim: int | None = None
+) -> Float[Tensor, "rows *columns"]:
+    """Move the rows of a projection made for one pairing, so that it gives the same scores under the other.
+
+    Both the query's and the key's projection are to be converted, weights and biases, and never the value's.
+
+    Args:
+        weight: (num_heads * head_dim, ...): the weight, as nn.Linear keeps it, or the bias.
+        num_heads: heads of this projection: for keys of grouped heads, their number.
+        to: the pairing that the result is for; the weight was made for the other.
+        rotary_dim: how many features of a head are turned; all by default.
+
+    Returns:
+        A copy with the rows of each head moved.
+
+    Raises:
+        ValueError: the rows are not a multiple of num_heads, or the features of a head are odd, or fewer than
+            rotary_dim, or there is no such pairing.
+
+    Examples:
+        >>> convert_pairing(torch.arange(8.0), 2, to="interleaved")
+        tensor([0., 2., 1., 3., 4., 6., 5., 7.])
+        >>> convert_pairing(torch.arange(4.0), 1, to="halves")
+        tensor([0., 2., 1., 3.])
+    """
+    require_divides("rows of weight", weight.size(0), "num_heads", num_heads)
+    head_dim = weight.size(0) // num_heads
+    rotary_dim = head_dim if rotary_dim is None else rotary_dim
+    _require_even("rotary_dim", rotary_dim)
+    if rotary_dim > head_dim:
+        raise ValueError(f"rotary_dim is {rotary_dim}; it can be at most head_dim ({head_dim})")
+    made_for = _pairs(to)[0][::-1]  # the shape of the other pairing
+    heads = weight.unflatten(0, (num_heads, head_dim))
+    moved = heads[:, :rotary_dim].unflatten(1, made_for).transpose(1, 2).flatten(1, 2)  # heads rotary_dim ...
+    return torch.cat([moved, heads[:, rotary_dim:]], 1).flatten(0, 1)
+
+
+def alibi_slopes(num_heads: int, *, device: torch.device | str | None = None) -> Float[Tensor, "{num_heads}"]:
+    """Return how fast each head's attention fades with the distance: a geometric series, whose first member is its ratio.
+
+    For a number of heads that is no power of two, the series of the next smaller power comes first, and every other
+    member of the next larger one's follows, as in the authors' code and in the checkpoints of BLOOM and MPT.
+
+    Args:
+        num_heads: number of heads.
+        device: where the slopes are made.
+
+    Returns:
+        float32, (num_heads,).
+
+    Raises:
+        ValueError: num_heads is not positive.
+
+    References:
+        Press et al. (2022), section 3, for powers of two.
+
+    Examples:
+        >>> alibi_slopes(4)
+        tensor([0.2500, 0.0625, 0.0156, 0.0039])
+        >>> alibi_slopes(6)
+        tensor([0.2500, 0.0625, 0.0156, 0.0039, 0.5000, 0.1250])
+    """
+    require_positive(num_heads=num_heads)
+    power = 1 << (num_heads.bit_length() - 1)  # the largest that is not larger
+    exponents = [8 * (i + 1) / power for i in range(power)]
+    exponents += [8 * (i + 1) / (2 * power) for i in range(0, 2 * (num_heads - power), 2)]
+    return 2.0 ** -torch.tensor(exponents, device=device)
+
+
+def alibi(
+    num_heads: int, queries: int, keys: int | None = None, *, device: torch.device | str | None = None
+) -> Float[Tensor, "{num_heads} queries keys"]:
+    """Make the bias that lowers a score by a head's slope for each token between query and key.
+
+    It is added to the scores, after their scale: ``scaled_dot_product_attention(..., bias=alibi(...))``. It hides no
+    future, which is `is_causal`'s part. The last query is aligned with the last key, as in `unmasked.masks.causal`.
+
+    Args:
+        num_heads: number of heads.
+        queries: number of queries.
+        keys: number of keys; as many as queries by default.
+        device: where the bias is made.
+
+    Returns:
+        float32, (num_heads, queries, keys): 0 where a query meets its own position, and negative elsewhere.
+
+    Raises:
+        ValueError: num_heads is not positive.
+
+    References:
+        Press et al. (2022), section 3.
+
+    Examples:
+        >>> alibi(2, 3)[0]
+        tensor([[ 0.0000, -0.0625, -0.1250],
+                [-0.0625,  0.0000, -0.0625],
+                [-0.1250, -0.0625,  0.0000]])
+    """
+    keys = queries if keys is None else keys
+    places = torch.arange(keys - queries, keys, device=device)[:, None]  # of the queries, counted from the first key
+    distance = (places - torch.arange(keys, device=device)).abs()
+    return alibi_slopes(num_heads, device=device)[:, None, None] * -distance
+
+
+def _frequencies(dim: int, base: float, dtype: torch.dtype, device: torch.device) -> Tensor:
+    # In the order in which the models' own code computes, so that large positions give the same angles.
+    return 1.0 / base ** (torch.arange(0, dim, 2, dtype=dtype, device=device) / dim)
+
+
+def _pairs(pairing: str) -> tuple[tuple[int, int], int]:
+    if pairing not in _PAIRINGS:
+        raise ValueError(f'pairing is {pairing!r}; choose "halves" or "interleaved"')
+    return _PAIRINGS[pairing]
+
+
+def _require_even(name: str, size: int) -> None:
+    require_positive(**{name: size})
+    if size % 2:
+        raise ValueError(f"{name} is {size}; features are turned in pairs: it must be even")
+
+
+def _require_integers(positions: Tensor) -> None:
+    if positions.is_floating_point() or positions.dtype == torch.bool or positions.is_complex():
+        raise TypeError(f"positions is {positions.dtype}; pass integers, such as torch.arange(tokens)")

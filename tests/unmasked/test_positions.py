@@ -1,0 +1,431 @@
+"""Positions against the code of the models that use them, complex numbers, and what is computed by hand."""
+
+import math
+import re
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from transformers import GPTJConfig, GPTNeoXConfig, LlamaConfig
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+from transformers.models.bloom.modeling_bloom import build_alibi_tensor
+from transformers.models.gpt_neox import modeling_gpt_neox
+from transformers.models.gptj import modeling_gptj
+from transformers.models.llama import modeling_llama
+from transformers.models.mpt.modeling_mpt import build_mpt_alibi_tensor
+
+from unmasked import masks, positions, probes, scaled_dot_product_attention, self_attention
+from unmasked.positions import Rotary, alibi, alibi_slopes, convert_pairing, sinusoids
+
+PAIRINGS = ["halves", "interleaved"]
+PLACES = torch.tensor([0, 1, 2, 300, 4095])
+
+
+def turned_as_complex_numbers(x: Tensor, places: Tensor, pairing: str, base: float = 10_000.0) -> Tensor:
+    """Each pair is a complex number in float64, multiplied by e^(i angle)."""
+    half = x.size(-1) // 2
+    x = x.double()
+    real, imaginary = (x[..., :half], x[..., half:]) if pairing == "halves" else (x[..., ::2], x[..., 1::2])
+    rates = torch.tensor([base ** (-2 * i / x.size(-1)) for i in range(half)], dtype=torch.float64)
+    z = torch.complex(real, imaginary) * torch.exp(1j * places[:, None].double() * rates)
+    return torch.cat([z.real, z.imag], -1) if pairing == "halves" else torch.view_as_real(z).flatten(-2)
+
+
+@pytest.mark.parametrize("pairing", PAIRINGS)
+@given(data=st.data())
+def test_turning_is_multiplying_complex_numbers(pairing: str, data: st.DataObject) -> None:
+    batch = data.draw(st.lists(st.integers(1, 3), max_size=3))
+    head_dim = 2 * data.draw(st.integers(1, 4))
+    base = data.draw(st.sampled_from([10.0, 10_000.0, 500_000.0]))
+    places = torch.tensor(data.draw(st.lists(st.integers(0, 100_000), min_size=1, max_size=5)))
+    x = torch.randn(*batch, len(places), head_dim, dtype=torch.float64)
+    rotary = Rotary(head_dim, base=base, pairing=pairing)
+    torch.testing.assert_close(
+        rotary(x, places), turned_as_complex_numbers(x, places, pairing, base), atol=1e-9, rtol=0
+    )
+
+
+@given(data=st.data())
+def test_scores_depend_on_the_offset_alone_and_lengths_stay(data: st.DataObject) -> None:
+    rotary = Rotary(6, pairing=data.draw(st.sampled_from(PAIRINGS)), rotary_dim=data.draw(st.sampled_from([2, 6])))
+    i, j, shift = (data.draw(st.integers(0, 50_000)) for _ in range(3))
+    query, key = torch.randn(2, 3, 1, 6, dtype=torch.float64)
+    places = torch.tensor([i]), torch.tensor([j])
+    here = rotary(query, places[0]) @ rotary(key, places[1]).mT
+    there = rotary(query, places[0] + shift) @ rotary(key, places[1] + shift).mT
+    torch.testing.assert_close(here, there, atol=1e-8, rtol=0)
+    torch.testing.assert_close(rotary(query, places[0]).norm(dim=-1), query.norm(dim=-1))
+
+
+def test_a_quarter_turn_by_hand() -> None:
+    quarter = torch.tensor([math.pi / 2, 0.0])  # the first pair turns by 90 degrees a position, the second not at all
+    x, places = torch.tensor([[1.0, 2.0, 3.0, 4.0]]), torch.tensor([1])
+    halves = Rotary(4, frequencies=quarter)(x, places)
+    torch.testing.assert_close(halves, torch.tensor([[-3.0, 2.0, 1.0, 4.0]]))
+    interleaved = Rotary(4, pairing="interleaved", frequencies=quarter)(x, places)
+    torch.testing.assert_close(interleaved, torch.tensor([[-2.0, 1.0, 3.0, 4.0]]))
+    back = Rotary(4, frequencies=-quarter)(halves, places)
+    torch.testing.assert_close(back, x)
+
+
+def test_the_first_position_is_zero_and_turns_nothing() -> None:
+    x = torch.randn(2, 3, 1, 8)
+    for pairing in PAIRINGS:
+        rotary = Rotary(8, pairing=pairing)
+        torch.testing.assert_close(rotary(x, torch.tensor([0])), x, rtol=0, atol=0)
+        assert not torch.allclose(rotary(x, torch.tensor([1])), x)
+
+
+def test_halves_are_those_of_llama() -> None:
+    x = torch.randn(2, 3, len(PLACES), 8)
+    config = LlamaConfig(
+        hidden_size=8, num_attention_heads=1, rope_parameters={"rope_type": "default", "rope_theta": 5e5}
+    )
+    cos, sin = modeling_llama.LlamaRotaryEmbedding(config)(x, PLACES[None])
+    theirs, _ = modeling_llama.apply_rotary_pos_emb(x, x, cos, sin)
+    torch.testing.assert_close(Rotary(8, base=5e5)(x, PLACES), theirs)
+
+
+def test_a_part_of_the_features_is_turned_as_in_gpt_neox() -> None:
+    x = torch.randn(2, 3, len(PLACES), 16)
+    parameters = {"rope_type": "default", "rope_theta": 10_000, "partial_rotary_factor": 0.25}
+    config = GPTNeoXConfig(hidden_size=48, num_attention_heads=3, rope_parameters=parameters)
+    cos, sin = modeling_gpt_neox.GPTNeoXRotaryEmbedding(config)(x, PLACES[None])
+    theirs, _ = modeling_gpt_neox.apply_rotary_pos_emb(x, x, cos, sin)
+    ours = Rotary(16, rotary_dim=4)(x, PLACES)
+    torch.testing.assert_close(ours, theirs)
+    assert torch.equal(ours[..., 4:], x[..., 4:])
+
+
+def test_interleaved_pairs_are_those_of_gpt_j() -> None:
+    x = torch.randn(2, 3, 5, 8)
+    config = GPTJConfig(n_embd=24, n_head=3, rotary_dim=8, n_positions=64)
+    table = modeling_gptj.GPTJAttention(config, 0).embed_positions[:5]
+    sin, cos = table.expand(2, -1, -1).chunk(2, -1)
+    theirs = modeling_gptj.apply_rotary_pos_emb(x.transpose(1, 2), sin, cos).transpose(1, 2)
+    torch.testing.assert_close(Rotary(8, pairing="interleaved")(x, torch.arange(5)), theirs)
+
+
+def test_scaled_frequencies_are_those_of_llama_3_1() -> None:
+    x = torch.randn(2, 3, len(PLACES), 16)
+    scaled = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
+    config = LlamaConfig(
+        hidden_size=16, num_attention_heads=1, rope_parameters={"rope_type": "llama3", "rope_theta": 10_000, **scaled}
+    )
+    frequencies, factor = ROPE_INIT_FUNCTIONS["llama3"](config)
+    assert factor == 1
+    cos, sin = modeling_llama.LlamaRotaryEmbedding(config)(x, PLACES[None])
+    theirs, _ = modeling_llama.apply_rotary_pos_emb(x, x, cos, sin)
+    ours = Rotary(16, frequencies=frequencies)(x, PLACES)
+    torch.testing.assert_close(ours, theirs)
+    assert not torch.allclose(ours, Rotary(16)(x, PLACES))
+
+
+def test_sequences_may_start_at_different_places() -> None:
+    x, rotary = torch.randn(2, 3, 4, 6), Rotary(6)
+    starts = torch.tensor([[5, 6, 7, 8], [0, 0, 1, 2]])
+    both = rotary(x, starts)
+    for item in range(2):
+        torch.testing.assert_close(both[item], rotary(x[item], starts[item]))
+    more = rotary(x.expand(5, 2, 3, 4, 6), starts)
+    torch.testing.assert_close(more[4], both)
+    torch.testing.assert_close(rotary(x, starts[:1]), rotary(x, starts[0]))
+
+
+@pytest.mark.parametrize("pairing", PAIRINGS)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_angles_keep_float32_for_half_precision_and_under_autocast(pairing: str, dtype: torch.dtype) -> None:
+    x, places = torch.randn(2, 3, 4, 8).to(dtype), torch.tensor([1003, 1004, 1005, 30_001])
+    rotary = Rotary(8, pairing=pairing)
+    exact = rotary(x.float(), places).to(dtype)
+    assert rotary(x, places).dtype == dtype
+    torch.testing.assert_close(rotary(x, places), exact, rtol=0, atol=0)
+    with torch.autocast("cpu", dtype=dtype):
+        torch.testing.assert_close(rotary(x, places), exact, rtol=0, atol=0)
+        torch.testing.assert_close(rotary(x.float(), places).to(dtype), exact, rtol=0, atol=0)
+    expected = turned_as_complex_numbers(x, places, pairing)
+    torch.testing.assert_close(rotary(x, places).double(), expected, rtol=0, atol=2e-2)
+
+
+def test_float64_is_turned_in_float64() -> None:
+    x = torch.randn(1, 8, dtype=torch.float64)
+    far = torch.tensor([1_000_003])
+    torch.testing.assert_close(Rotary(8)(x, far), turned_as_complex_numbers(x, far, "halves"), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("pairing", PAIRINGS)
+def test_gradients_are_turned_back(pairing: str) -> None:
+    x, rotary = torch.randn(2, 3, 6, dtype=torch.float64, requires_grad=True), Rotary(6, pairing=pairing, rotary_dim=4)
+    assert torch.autograd.gradcheck(lambda x: rotary(x, torch.tensor([2, 7, 1])), x)
+
+
+@pytest.mark.usefixtures("unhooked")
+def test_compiles_and_runs_under_vmap() -> None:
+    x = torch.randn(2, 3, 4, 6)
+    for pairing in PAIRINGS:
+        rotary = Rotary(6, pairing=pairing)
+        compiled = torch.compile(rotary.__call__, fullgraph=True, backend="aot_eager")
+        torch.testing.assert_close(compiled(x, torch.arange(4)), rotary(x, torch.arange(4)))
+        vmapped = torch.func.vmap(rotary, in_dims=(0, None))(x, torch.arange(4))
+        torch.testing.assert_close(vmapped, rotary(x, torch.arange(4)))
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_gpu_turns_as_a_cpu_does(dtype: torch.dtype) -> None:
+    x, rotary = torch.randn(2, 3, 5, 8).to(dtype), Rotary(8)
+    there = rotary(x.cuda(), PLACES.cuda())
+    torch.testing.assert_close(there.cpu(), rotary(x, PLACES), atol=1e-2 if dtype == torch.bfloat16 else 1e-3, rtol=0)
+    scaled = Rotary(8, frequencies=torch.tensor([1.0, 0.1, 0.01, 0.001]))
+    torch.testing.assert_close(scaled(x.cuda(), PLACES.cuda()).cpu(), scaled(x, PLACES), atol=1e-2, rtol=0)
+    assert torch.equal(alibi(3, 4, device="cuda").cpu(), alibi(3, 4))
+
+
+def test_converted_rows_give_the_scores_of_the_other_pairing_and_mixed_pairings_do_not() -> None:
+    heads, kv_heads, head_dim, width = 4, 2, 6, 10
+    x, places = torch.randn(3, 5, width, dtype=torch.float64), torch.arange(5)
+    w_q, w_k = (torch.randn(n * head_dim, width, dtype=torch.float64) for n in (heads, kv_heads))
+
+    def scores(w_q: Tensor, w_k: Tensor, rotary: Rotary) -> Tensor:
+        query = (x @ w_q.mT).unflatten(-1, (heads, head_dim)).transpose(1, 2)
+        key = (x @ w_k.mT).unflatten(-1, (kv_heads, head_dim)).transpose(1, 2)
+        return rotary(query, places) @ rotary(key, places).repeat_interleave(heads // kv_heads, 1).mT
+
+    for rotary_dim in (head_dim, 4):
+        for here, there in (PAIRINGS, PAIRINGS[::-1]):
+            before = scores(w_q, w_k, Rotary(head_dim, pairing=here, rotary_dim=rotary_dim))
+            other = Rotary(head_dim, pairing=there, rotary_dim=rotary_dim)
+            moved = [convert_pairing(w, n, to=there, rotary_dim=rotary_dim) for w, n in ((w_q, heads), (w_k, kv_heads))]
+            torch.testing.assert_close(scores(*moved, other), before)
+            assert (scores(w_q, w_k, other) - before).abs().max() > 1
+            back = convert_pairing(moved[0], heads, to=here, rotary_dim=rotary_dim)
+            assert torch.equal(back, w_q)
+
+
+def test_conversion_to_halves_is_the_permutation_by_which_llama_came_to_transformers() -> None:
+    heads, head_dim, width = 3, 8, 5
+    weight = torch.randn(heads * head_dim, width)
+    # convert_llama_weights_to_hf.py of transformers, permute
+    theirs = weight.view(heads, head_dim // 2, 2, width).transpose(1, 2).reshape(heads * head_dim, width)
+    assert torch.equal(convert_pairing(weight, heads, to="halves"), theirs)
+    assert torch.equal(convert_pairing(weight[:, 0], heads, to="halves"), theirs[:, 0])
+
+
+def test_sinusoids_are_those_of_the_paper() -> None:
+    table = sinusoids(PLACES, 6)
+    for row, place in zip(table.tolist(), PLACES.tolist(), strict=True):
+        for i in range(3):
+            angle = place / 10_000 ** (2 * i / 6)
+            assert row[2 * i] == pytest.approx(math.sin(angle), abs=1e-3)
+            assert row[2 * i + 1] == pytest.approx(math.cos(angle), abs=1e-3)
+    halves = sinusoids(torch.arange(7), 6, pairing="halves")
+    torch.testing.assert_close(halves, modeling_gptj.create_sinusoidal_positions(7, 6))
+    assert sinusoids(torch.zeros(2, 3, dtype=torch.int32), 4).shape == (2, 3, 4)
+    assert sinusoids(PLACES, 4).dtype == torch.float32
+
+
+@pytest.mark.parametrize("num_heads", [1, 2, 3, 6, 8, 12, 16, 20, 25, 40, 112])
+def test_slopes_are_those_of_bloom_and_mpt(num_heads: int) -> None:
+    of_bloom = build_alibi_tensor(torch.ones(1, 2), num_heads, torch.float32)[:, 0, 1]  # at a distance of 1
+    of_mpt = -build_mpt_alibi_tensor(num_heads, 2)[:, 0, 0]
+    torch.testing.assert_close(alibi_slopes(num_heads), of_bloom)
+    torch.testing.assert_close(alibi_slopes(num_heads), of_mpt)
+
+
+def test_slopes_by_hand() -> None:
+    assert alibi_slopes(8).tolist() == [1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64, 1 / 128, 1 / 256]
+    torch.testing.assert_close(alibi_slopes(3), torch.tensor([2.0**-4, 2.0**-8, 2.0**-2]))
+
+
+def test_alibi_lowers_scores_with_the_distance_as_bloom_does_up_to_a_constant_of_each_row() -> None:
+    heads, tokens = 3, 5
+    ours = alibi(heads, tokens)
+    assert (ours.diagonal(dim1=-2, dim2=-1) == 0).all()
+    assert (ours[:, ~torch.eye(tokens, dtype=torch.bool)] < 0).all()
+    assert ours[0, 4, 1] == -3 * alibi_slopes(heads)[0]
+    assert torch.equal(ours, ours.mT)
+    theirs = build_alibi_tensor(torch.ones(1, tokens), heads, torch.float32)  # heads 1 keys
+    query, key, value = torch.randn(3, 2, heads, tokens, 4)
+    of_ours, of_theirs = (
+        scaled_dot_product_attention(query, key, value, bias=bias, is_causal=True).context for bias in (ours, theirs)
+    )
+    torch.testing.assert_close(of_ours, of_theirs)
+    flipped = scaled_dot_product_attention(query, key, value, bias=-ours, is_causal=True).context
+    assert (flipped - of_ours).abs().max() > 0.1
+
+
+def test_alibi_aligns_the_last_query_with_the_last_key() -> None:
+    whole = alibi(3, 7)
+    assert torch.equal(alibi(3, 2, 7), whole[:, -2:])
+    assert alibi(3, 4, 2).shape == (3, 4, 2)
+    assert not torch.signbit(whole.diagonal(dim1=-2, dim2=-1)).any()  # 0, which prints better than -0
+
+
+def rotary_attention(rotary: Rotary):
+    return lambda x, places: scaled_dot_product_attention(rotary(x, places), rotary(x, places), x).context
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_probe_is_silent_on_relative_positions(dtype: torch.dtype) -> None:
+    x = torch.randn(2, 5, 8, dtype=dtype)
+
+    def with_alibi(x: Tensor, places: Tensor) -> Tensor:
+        bias = -0.1 * (places[:, None] - places).abs().to(x)
+        return self_attention(x, bias=bias).context
+
+    for pairing in PAIRINGS:
+        assert probes.notices_a_shift(rotary_attention(Rotary(8, pairing=pairing)), x) is None
+    assert probes.notices_a_shift(with_alibi, x) is None
+
+
+def in_bfloat16(x: Tensor, places: Tensor) -> Tensor:
+    rates = 10_000 ** (-torch.arange(0, 8, 2) / 8)
+    angles = (places[:, None].bfloat16() * rates.bfloat16()).to(x)
+    z = torch.view_as_complex(x.unflatten(-1, (-1, 2))) * torch.polar(torch.ones_like(angles), angles)
+    turned = torch.view_as_real(z).flatten(-2)
+    return scaled_dot_product_attention(turned, turned, x).context
+
+
+def keys_alone(x: Tensor, places: Tensor) -> Tensor:
+    return scaled_dot_product_attention(x, Rotary(8)(x, places), x).context
+
+
+def mixed_pairings(x: Tensor, places: Tensor) -> Tensor:
+    return scaled_dot_product_attention(Rotary(8)(x, places), Rotary(8, pairing="interleaved")(x, places), x).context
+
+
+def values_too(x: Tensor, places: Tensor) -> Tensor:
+    turned = Rotary(8)(x, places)
+    return self_attention(turned).context
+
+
+@pytest.mark.parametrize(
+    ("f", "told"),
+    [
+        (lambda x, places: self_attention(x + sinusoids(places, 8)).context, "where all positions are 1 larger"),
+        (keys_alone, "where all positions are 1 larger"),
+        (mixed_pairings, "where all positions are 1 larger"),
+        (values_too, "where all positions are 1 larger"),
+        (in_bfloat16, "larger"),
+        (lambda x, places: self_attention(x).context, "no output notices that every offset doubles"),
+    ],
+)
+def test_the_probe_finds_what_depends_on_the_place_or_on_nothing(f, told: str) -> None:
+    x = torch.randn(2, 5, 8, dtype=torch.float64)
+    evidence = probes.notices_a_shift(f, x)
+    assert evidence
+    assert evidence.text.startswith("2 items of 5 tokens: ")
+    assert told in str(evidence)
+    assert (evidence.difference > 0) == ("larger" in told)
+
+
+def test_rotary_attention_needs_no_causal_mask_to_be_relative_and_keeps_it() -> None:
+    rotary, x = Rotary(8), torch.randn(2, 6, 8, dtype=torch.float64)
+
+    def f(x: Tensor) -> Tensor:
+        turned = rotary(x, torch.arange(x.size(1)))
+        return scaled_dot_product_attention(turned, turned, x, allowed=masks.causal(x.size(1))).context
+
+    assert probes.sees_the_future(f, x) is None
+    assert probes.breaks_equivariance(f, x)
+
+
+def test_a_rotary_says_its_options() -> None:
+    assert repr(Rotary(8)) == "Rotary(8, base=10000, pairing='halves')"
+    partial = Rotary(8, base=5e5, pairing="interleaved", rotary_dim=2, frequencies=torch.ones(1))
+    assert repr(partial) == "Rotary(8, base=500000, pairing='interleaved', rotary_dim=2, frequencies=...)"
+
+
+@pytest.mark.usefixtures("unhooked")
+@pytest.mark.parametrize(
+    ("make", "error", "text"),
+    [
+        (lambda: Rotary(5), ValueError, "head_dim is 5; features are turned in pairs: it must be even"),
+        (lambda: Rotary(0), ValueError, "head_dim is 0; it must be 1 or more"),
+        (lambda: Rotary(8, rotary_dim=3), ValueError, "rotary_dim is 3; features are turned in pairs: it must be even"),
+        (lambda: Rotary(8, rotary_dim=10), ValueError, "rotary_dim is 10; it can be at most head_dim (8)"),
+        (lambda: Rotary(8, pairing="neox"), ValueError, 'pairing is \'neox\'; choose "halves" or "interleaved"'),
+        (
+            lambda: Rotary(8, frequencies=torch.ones(8)),
+            ValueError,
+            "frequencies has shape (8,); for 8 features it must be (4,), one for each pair",
+        ),
+        (
+            lambda: Rotary(8)(torch.ones(2, 3, 4, 6), torch.arange(4)),
+            ValueError,
+            "x has shape (2, 3, 4, 6); it must be (..., heads, tokens, 8)",
+        ),
+        (
+            lambda: Rotary(8)(torch.ones(8), torch.arange(1)),
+            ValueError,
+            "x has shape (8,); it must be (..., heads, tokens, 8)",
+        ),
+        *(
+            (
+                lambda shape=shape: Rotary(8)(torch.ones(2, 3, 4, 8), torch.zeros(shape, dtype=torch.int64)),
+                ValueError,
+                f"positions has shape {shape} and x (2, 3, 4, 8); it must be (tokens,) or (batch, tokens): 4 tokens, "
+                "and as many sequences as x has",
+            )
+            for shape in [(1,), (3,), (3, 4), (2, 1), (1, 1, 2, 4)]
+        ),
+        (
+            lambda: Rotary(8)(torch.ones(4, 8), torch.zeros(2, 4, dtype=torch.int64)),
+            ValueError,
+            "positions has shape (2, 4) and x (4, 8); it must be (tokens,) or (batch, tokens): 4 tokens, and as many "
+            "sequences as x has",
+        ),
+        *(
+            (
+                make,
+                TypeError,
+                f"positions is {dtype}; pass integers, such as torch.arange(tokens)",
+            )
+            for make, dtype in [
+                (lambda: Rotary(8)(torch.ones(4, 8), torch.arange(4.0)), torch.float32),
+                (lambda: Rotary(8)(torch.ones(4, 8), torch.ones(4).bool()), torch.bool),
+                (lambda: sinusoids(torch.arange(4.0), 4), torch.float32),
+            ]
+        ),
+        (lambda: sinusoids(torch.arange(4), 5), ValueError, "dim is 5; features are turned in pairs: it must be even"),
+        (
+            lambda: convert_pairing(torch.ones(10, 3), 4, to="halves"),
+            ValueError,
+            "rows of weight (10) must be divisible by num_heads (4); try 2 or 5",
+        ),
+        (
+            lambda: convert_pairing(torch.ones(10, 3), 2, to="halves"),
+            ValueError,
+            "rotary_dim is 5; features are turned in pairs: it must be even",
+        ),
+        (
+            lambda: convert_pairing(torch.ones(8, 3), 2, to="halves", rotary_dim=6),
+            ValueError,
+            "rotary_dim is 6; it can be at most head_dim (4)",
+        ),
+        (
+            lambda: convert_pairing(torch.ones(8, 3), 2, to="meta"),
+            ValueError,
+            'pairing is \'meta\'; choose "halves" or "interleaved"',
+        ),
+        (lambda: alibi_slopes(0), ValueError, "num_heads is 0; it must be 1 or more"),
+    ],
+)
+def test_what_makes_no_positions_is_refused(make, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=re.escape(text) + "$"):
+        make()
+
+
+def test_the_table_of_pairings_names_the_partners() -> None:
+    table = dict(re.findall(r"^\| (halves|interleaved) \| (.+?) \|", positions.__doc__ or "", re.MULTILINE))
+    assert table == {
+        "halves": "a feature of the first half, and its like in the second",
+        "interleaved": "an even feature, and the next",
+    }
+    for pairing, partner in (("halves", lambda i: (i, i + 4)), ("interleaved", lambda i: (2 * i, 2 * i + 1))):
+        for i in range(4):
+            one, other = partner(i)
+            moved = Rotary(8, pairing=pairing)(torch.eye(8)[one][None], torch.tensor([1]))[0]
+            assert moved.nonzero().flatten().tolist() == [one, other]
