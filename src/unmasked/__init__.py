@@ -20,7 +20,7 @@ from unmasked.multihead import MultiheadAttention
 from unmasked.viewer import show
 
 if TYPE_CHECKING:  # the names of _LATER
-    from unmasked import cache, positions
+    from unmasked import cache, positions, tiles
     from unmasked.cache import KVCache
 
 __all__ = [
@@ -48,6 +48,7 @@ __all__ = [
     "scaled_dot_product_attention",
     "self_attention",
     "show",
+    "tiles",
     "trace",
 ]
 
@@ -56,6 +57,7 @@ _LATER: dict[str, str] = {
     "KVCache": "unmasked.cache",
     "cache": "unmasked.cache",
     "positions": "unmasked.positions",
+    "tiles": "unmasked.tiles",
 }
 
 if not TYPE_CHECKING:

@@ -1,0 +1,158 @@
+"""Attention without the (queries, keys) matrix: online softmax over tiles of keys, and merging what parts of them gave.
+
+It is what a fused kernel does, in lines that can be read: for each query, the maximum and the sum of the exponentials
+of the scores seen so far, and the weighted sum of the values. A later score that is larger only rescales the two sums.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from unmasked._checks import require_positive
+from unmasked._shapes import Bool, Float
+from unmasked.functional import _check, _scale
+
+__all__ = ["Part", "attention", "merge"]
+
+
+class Part(NamedTuple):
+    r"""What attention to some of the keys gives, and what is needed to merge it with the others.
+
+    Attributes:
+        context: (..., queries, value_dim), the averages of these values; 0 where a query sees none of these keys.
+        logsumexp: (..., queries), the logarithm of the sum of the exponentials of the scores; -inf there.
+    """
+
+    context: Tensor
+    logsumexp: Tensor
+
+
+def attention(
+    query: Float[Tensor, "*batch queries head_dim"],
+    key: Float[Tensor, "*kv_batch keys head_dim"],
+    value: Float[Tensor, "*kv_batch keys value_dim"],
+    *,
+    allowed: Bool[Tensor, "..."] | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    tile: int = 64,
+) -> Part:
+    """Attend to the keys a tile at a time, and hold no more than (..., queries, tile) scores at once.
+
+    The context is that of `unmasked.scaled_dot_product_attention`, rows that see nothing included. This function is to
+    be read: the loop over the tiles is Python's, and on a CPU it takes about three times as long as the fused kernel,
+    five times with ``is_causal``, as tests/benchmarks/attention.py measures. A kernel deals out the queries, too, so
+    that a tile of queries and keys fits into fast memory, and skips the tiles that lie in the future.
+
+    Args:
+        query: (..., heads, queries, head_dim), floating; the heads axis may be left out.
+        key: (..., kv_heads, keys, head_dim); kv_heads must divide heads.
+        value: (..., kv_heads, keys, value_dim).
+        allowed: bool, broadcastable to (..., heads, queries, keys); True where a query may see a key.
+        is_causal: a query sees no later key; the last query is aligned with the last key.
+        scale: what the dot products are multiplied by; 1 / sqrt(head_dim) by default.
+        tile: number of keys that are looked at together, at least 1.
+
+    Returns:
+        Part(context, logsumexp): (..., heads, queries, value_dim) in the query's dtype, and (..., heads, queries) in
+        float32 or wider.
+
+    Raises:
+        TypeError: a dtype does not fit.
+        ValueError: a shape does not fit, or tile is less than 1.
+
+    References:
+        Milakov and Gimelshein (2018), Online normalizer calculation for softmax, algorithm 3. Dao et al. (2022),
+        FlashAttention, algorithm 1.
+
+    Examples:
+        >>> query, key, value = torch.randn(2, 3, 5, 4), torch.randn(2, 3, 9, 4), torch.randn(2, 3, 9, 4)
+        >>> context, logsumexp = attention(query, key, value, is_causal=True, tile=2)
+        >>> context.shape, logsumexp.shape
+        (torch.Size([2, 3, 5, 4]), torch.Size([2, 3, 5]))
+        >>> blind = attention(query, key, value, allowed=torch.tensor(False))
+        >>> blind.context.abs().max(), blind.logsumexp.max()
+        (tensor(0.), tensor(-inf))
+    """
+    _check(query, key, value, allowed=allowed, bias=None, softcap=None, dropout_p=0.0)
+    require_positive(tile=tile)
+    dtype = torch.promote_types(query.dtype, torch.float32)
+    queries, keys = query.size(-2), key.size(-2)
+    q = query.to(dtype) * _scale(query, scale)
+    newest = torch.arange(keys - queries, keys, device=q.device)[:, None]  # the last key that a causal query sees
+
+    largest = q.new_full((*q.shape[:-1], 1), -math.inf)
+    total = torch.zeros_like(largest)  # of the exponentials, measured from the largest score so far
+    summed = q.new_zeros(*q.shape[:-1], value.size(-1))  # of the values, by the same exponentials
+    for start in range(0, keys, tile):
+        k, v = (_shared(x[..., start : start + tile, :].to(dtype), query) for x in (key, value))
+        scores = q @ k.mT  # ... queries tile
+        if allowed is not None:
+            scores = scores.masked_fill(
+                ~allowed.expand(*allowed.shape[:-1], keys)[..., start : start + tile], -math.inf
+            )
+        if is_causal:
+            positions = torch.arange(start, start + k.size(-2), device=q.device)
+            scores = scores.masked_fill(positions > newest, -math.inf)
+        before, largest = largest, torch.maximum(largest, scores.detach().amax(-1, keepdim=True))
+        # A row that has seen nothing yet is measured from 0: -inf from -inf would be NaN.
+        origin = largest.masked_fill(largest == -math.inf, 0.0)
+        powers, rescaled = torch.exp(scores - origin), torch.exp(before - origin)
+        total = total * rescaled + powers.sum(-1, keepdim=True)
+        summed = summed * rescaled + powers @ v
+    total = total.masked_fill(largest == -math.inf, 1.0)  # a blind row: 0 / 1, and -inf + log(1)
+    return Part((summed / total).to(query.dtype), (largest + total.log()).squeeze(-1))
+
+
+def merge(parts: Sequence[tuple[Tensor, Tensor]]) -> Part:
+    r"""Merge what attention to disjoint parts of the keys gave into attention to all of them.
+
+    Every part has its share in a query's sum of exponentials, $e^{l_p - l}$, where $l$ is the log-sum-exp of the parts'
+    $l_p$, and the contexts are averaged by these shares. Their plain mean would be right only if all shares were equal.
+
+    Args:
+        parts: (context, logsumexp) of each part, (..., queries, value_dim) and (..., queries), as `attention` returns
+            them, or an earlier merge. Best in float32: a 16-bit context is rounded at every merge.
+
+    Returns:
+        Part(context, logsumexp) of all keys together, with the shapes of each part.
+
+    Raises:
+        ValueError: there is no part, or the shapes of the parts differ.
+
+    References:
+        Dao et al. (2022), section 3.1: softmax of concatenated vectors. Liu et al. (2023), Ring Attention.
+
+    Examples:
+        >>> query, key, value = torch.randn(5, 4), torch.randn(9, 4), torch.randn(9, 4)
+        >>> parts = [attention(query, key[part], value[part]) for part in (slice(0, 2), slice(2, 9))]
+        >>> torch.allclose(merge(parts).context, attention(query, key, value).context, atol=1e-6)
+        True
+    """
+    if not parts:
+        raise ValueError("parts is empty; give at least one pair (context, logsumexp)")
+    shapes = {(tuple(context.shape), tuple(logsumexp.shape)) for context, logsumexp in parts}
+    if len(shapes) > 1 or any(context[:-1] != logsumexp for context, logsumexp in shapes):
+        told = "; ".join(f"{context} with {logsumexp}" for context, logsumexp in sorted(shapes))
+        raise ValueError(
+            f"parts have shapes {told}; every part needs a context (..., queries, value_dim) with a logsumexp "
+            "(..., queries), the same for all"
+        )
+    logsumexps = torch.stack([logsumexp for _, logsumexp in parts])  # parts ... queries
+    blind = (logsumexps == -math.inf).all(0)
+    whole = logsumexps.masked_fill(blind, 0.0).logsumexp(0)
+    shares = torch.exp(logsumexps - whole).unsqueeze(-1)  # a blind row has none: all are 0
+    contexts = torch.stack([context for context, _ in parts])  # parts ... queries value_dim
+    return Part((shares * contexts).sum(0).to(contexts.dtype), whole.masked_fill(blind, -math.inf))
+
+
+def _shared(x: Tensor, query: Tensor) -> Tensor:
+    """Give every query head its key head, where several share one."""
+    if x.dim() > 2 and x.size(-3) != query.size(-3):
+        return x.repeat_interleave(query.size(-3) // x.size(-3), dim=-3)
+    return x
