@@ -24,7 +24,7 @@ class Part(NamedTuple):
     r"""What attention to some of the keys gives, and what is needed to merge it with the others.
 
     Attributes:
-        context: (..., queries, value_dim), the averages of these values; 0 where a query sees none of these keys.
+        context: (..., queries, value_dim), the averages of these values; zero where a query sees none of these keys.
         logsumexp: (..., queries), the logarithm of the sum of the exponentials of the scores; -inf there.
     """
 
@@ -55,8 +55,8 @@ def attention(
         value: (..., kv_heads, keys, value_dim).
         allowed: bool, broadcastable to (..., heads, queries, keys); True where a query may see a key.
         is_causal: a query sees no later key; the last query is aligned with the last key.
-        scale: what the dot products are multiplied by; 1 / sqrt(head_dim) by default.
-        tile: number of keys that are looked at together, at least 1.
+        scale: what the dot products are multiplied by; one over sqrt(head_dim) by default.
+        tile: number of keys that are looked at together, one or more.
 
     Returns:
         Part(context, logsumexp): (..., heads, queries, value_dim) in the query's dtype, and (..., heads, queries) in
@@ -64,7 +64,7 @@ def attention(
 
     Raises:
         TypeError: a dtype does not fit.
-        ValueError: a shape does not fit, or tile is less than 1.
+        ValueError: a shape does not fit, or tile is not positive.
 
     References:
         Milakov and Gimelshein (2018), Online normalizer calculation for softmax, algorithm 3. Dao et al. (2022),
@@ -110,10 +110,10 @@ def attention(
 
 
 def merge(parts: Sequence[tuple[Tensor, Tensor]]) -> Part:
-    r"""Merge what attention to disjoint parts of the keys gave into attention to all of them.
+    """Merge what attention to disjoint parts of the keys gave into attention to all of them.
 
-    Every part has its share in a query's sum of exponentials, $e^{l_p - l}$, where $l$ is the log-sum-exp of the parts'
-    $l_p$, and the contexts are averaged by these shares. Their plain mean would be right only if all shares were equal.
+    The share of a part in a query's sum of exponentials is exp(its logsumexp - the logsumexp of all), and the contexts
+    are averaged by these shares. Their plain mean would be right only if all shares were equal.
 
     Args:
         parts: (context, logsumexp) of each part, (..., queries, value_dim) and (..., queries), as `attention` returns
@@ -126,7 +126,7 @@ def merge(parts: Sequence[tuple[Tensor, Tensor]]) -> Part:
         ValueError: there is no part, or the shapes of the parts differ.
 
     References:
-        Dao et al. (2022), section 3.1: softmax of concatenated vectors. Liu et al. (2023), Ring Attention.
+        Dao et al. (2022), FlashAttention, section 3.1: the softmax of a vector in two parts.
 
     Examples:
         >>> query, key, value = torch.randn(5, 4), torch.randn(9, 4), torch.randn(9, 4)
