@@ -15,7 +15,7 @@ class KVCache:
     """The keys and values of one layer, in memory that is taken once.
 
     A step writes its own token and reads all of them in place: nothing that is stored is copied. The memory is filled
-    with zeros, because 0 times NaN is NaN: what torch.empty leaves behind would reach every query through any mask.
+    with zeros, because zero times NaN is NaN: what torch.empty leaves behind would reach every query through any mask.
 
     Args:
         batch: sequences that are written side by side.
@@ -125,7 +125,7 @@ class KVCache:
         return keys, values
 
     def crop(self, length: int) -> None:
-        """Forget all tokens but the first ``length``: drafts that were refused, or, with 0, everything.
+        """Forget all tokens but the first ``length``: drafts that were refused, or everything.
 
         Args:
             length: how many tokens to keep.
@@ -210,14 +210,17 @@ class KVCache:
 
     def _write(self, key: Tensor, value: Tensor) -> None:
         tokens = key.size(2)
-        kept = min(tokens, self._slots)  # of more, the first would only be overwritten
+        if tokens > self._slots:  # the first would only be overwritten
+            key, value = (new[:, :, tokens - self._slots :] for new in (key, value))
+        kept = key.size(2)
         start = (self.length + tokens - kept) % self._slots
-        before_end = min(kept, self._slots - start)
+        end = min(start + kept, self._slots)
         for stored, new in ((self._key, key), (self._value, value)):
-            new = new.narrow(2, tokens - kept, kept)
-            stored.narrow(2, start, before_end).copy_(new.narrow(2, 0, before_end))
-            if before_end < kept:  # around the ring
-                stored.narrow(2, 0, kept - before_end).copy_(new.narrow(2, before_end, kept - before_end))
+            if end - start == kept:
+                stored.narrow(2, start, kept).copy_(new)
+            else:  # around the ring
+                stored[:, :, start:].copy_(new[:, :, : end - start])
+                stored[:, :, : start + kept - end].copy_(new[:, :, end - start :])
         self.length += tokens
         self._kept = min(self._kept + tokens, self._slots)
 

@@ -158,10 +158,8 @@ class CausalSelfAttention(nn.Module):
                 f"x has {tokens} tokens{after}, more than context_length ({self.context_length}); shorten it, or make "
                 "the layer with a larger context_length"
             )
-        kv_dim = self.num_kv_heads * self.head_dim
-        query, key, value = self.qkv(x).split([self.d_out, kv_dim, kv_dim], dim=-1)
-        query, key = split_heads(query, self.num_heads), split_heads(key, self.num_kv_heads)
-        value = split_heads(value, self.num_kv_heads)
+        heads = [self.num_heads, self.num_kv_heads, self.num_kv_heads]
+        query, key, value = split_heads(self.qkv(x), sum(heads)).split(heads, dim=-3)
         if self.rotary is not None:
             positions = torch.arange(past, past + tokens, device=x.device) if positions is None else positions
             query, key = self.rotary(query, positions), self.rotary(key, positions)

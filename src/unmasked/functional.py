@@ -367,7 +367,9 @@ def _fused(
     They want four axes, the last of them contiguous, and queries, keys and values of one width; anything else goes,
     silently, to a kernel that holds the whole matrix of scores and is several times slower.
     """
-    batch = torch.broadcast_shapes(query.shape[:-3], key.shape[:-3], value.shape[:-3])
+    batch = query.shape[:-3]
+    if key.shape[:-3] != batch or value.shape[:-3] != batch:  # to ask costs a step of decoding less than to broadcast
+        batch = torch.broadcast_shapes(batch, key.shape[:-3], value.shape[:-3])
     value_dim, width = value.size(-1), max(query.size(-1), value.size(-1))
 
     q, k, v = (_four_axes(x, batch, width) for x in (query, key, value))
@@ -402,7 +404,8 @@ def _fused(
 
 def _four_axes(x: Tensor, batch: tuple[int, ...], width: int) -> Tensor:
     x = x if x.dim() > 2 else x.unsqueeze(0)
-    x = x.expand(*batch, *x.shape[-3:]).reshape(math.prod(batch), *x.shape[-3:])  # batch heads tokens features
+    if x.dim() != 4 or x.shape[:1] != batch:
+        x = x.expand(*batch, *x.shape[-3:]).reshape(math.prod(batch), *x.shape[-3:])  # batch heads tokens features
     x = F.pad(x, (0, width - x.size(-1))) if x.size(-1) < width else x
     return x if x.stride(-1) == 1 else x.contiguous()
 

@@ -117,6 +117,81 @@ def medians(
     }
 
 
+STORED, CHUNK = 1000, 125  # tokens that a step finds in the cache; tokens of a part of a prefill
+DECODE_AIMS = {  # batch -> the most over the limit; a lone sequence pays for Python, which no batch shares
+    8: 1.10,
+    1: None,
+}
+
+
+def decoding(batch: int, width: int = 512, num_heads: int = 8) -> dict[str, Contender]:
+    """A step with 1,000 tokens in the cache, and what it cannot do without: projections, and one call on the keys."""
+    layer = unmasked.CausalSelfAttention(width, width, num_heads, qkv_bias=True)
+    cache = unmasked.KVCache(batch, num_heads, 2 * STORED, width // num_heads)
+    layer(torch.randn(batch, STORED, width), cache=cache)
+    x, context = torch.randn(batch, 1, width), torch.randn(batch, 1, width)
+    query = torch.randn(batch, num_heads, 1, width // num_heads)
+    key, value = torch.randn(2, batch, num_heads, STORED + 1, width // num_heads).unbind()
+    grown = [each.clone() for each in cache.peek(key[:, :, :0], value[:, :, :0])]
+
+    def limit() -> tuple[Tensor, ...]:
+        return layer.qkv(x), F.scaled_dot_product_attention(query, key, value), layer.out_proj(context)
+
+    def step() -> tuple[Tensor, ...]:
+        output = layer(x, cache=cache)
+        cache.crop(STORED)
+        return (output,)
+
+    def concatenated() -> tuple[Tensor, ...]:
+        q, k, v = layer.qkv(x).view(batch, 1, 3, num_heads, -1).permute(2, 0, 3, 1, 4)
+        k, v = torch.cat([grown[0], k], dim=2), torch.cat([grown[1], v], dim=2)
+        context = F.scaled_dot_product_attention(q, k, v)
+        return (layer.out_proj(context.transpose(1, 2).reshape(batch, 1, width)),)
+
+    return {"limit": limit, "KVCache": step, "torch.cat": concatenated}
+
+
+def prefilling(tokens: int, width: int = 512, num_heads: int = 8) -> dict[str, Contender]:
+    """A prefill in chunks, and its limit: the projections of each, and one call on the keys so far."""
+    layer = unmasked.CausalSelfAttention(width, width, num_heads, qkv_bias=True)
+    cache = unmasked.KVCache(1, num_heads, tokens, width // num_heads)
+    x = torch.randn(1, tokens, width)
+    query, key, value = torch.randn(3, 1, num_heads, tokens, width // num_heads).unbind()
+
+    def limit() -> tuple[Tensor, ...]:
+        for end in range(CHUNK, tokens + 1, CHUNK):
+            part = x[:, end - CHUNK : end]
+            mask = unmasked.masks.causal(CHUNK, end)
+            F.scaled_dot_product_attention(query[:, :, end - CHUNK : end], key[:, :, :end], value[:, :, :end], mask)
+            output = layer.out_proj(layer.qkv(part)[..., :width])
+        return (output,)
+
+    def chunks() -> tuple[Tensor, ...]:
+        cache.crop(0)
+        for part in x.split(CHUNK, dim=1):
+            output = layer(part, cache=cache)
+        return (output,)
+
+    return {"limit": limit, "in chunks": chunks, "at once": lambda: (layer(x),)}
+
+
+def report_caches(rounds: int) -> None:
+    """Time steps and prefills with a cache."""
+    print(f"\nwith a cache: a step after {STORED} tokens, 8 heads of 64, time over the limit's")
+    for batch, aim in DECODE_AIMS.items():
+        with torch.no_grad():
+            calls = decoding(batch)
+            ratios = medians(calls, [], 40 * rounds, backward=False)
+        told = "" if aim is None else f" (aim: at most {aim})"
+        print(f"  batch {batch}: KVCache {ratios['KVCache']['limit']:.3f}{told}", end="")
+        print(f", torch.cat {ratios['torch.cat']['limit']:.2f}")
+    print(f"a prefill in chunks of {CHUNK}, batch 1: time over the limit (must not grow), and over one without chunks")
+    for tokens in (STORED, 2 * STORED, 4 * STORED):
+        with torch.no_grad():
+            ratios = medians(prefilling(tokens), [], rounds, backward=False)
+        print(f"  {tokens} tokens: {ratios['in chunks']['limit']:.2f}, {ratios['in chunks']['at once']:.2f}")
+
+
 MEMORY = """
 import torch, unmasked
 def status(field):  # MiB
@@ -160,6 +235,7 @@ def main() -> None:
                 aim = both if backward else forward
                 if size == tokens and name in calls and aim is not None:
                     print(f"  {name} / {other}: {ratios[name][other]:.3f} (aim: at most {aim})")
+    report_caches(options.rounds)
     if not sys.platform.startswith("linux"):
         print("\nextra memory: measured on Linux alone, which tells a process's peak and lets it be reset")
         return
