@@ -88,6 +88,7 @@ def attention_weights(
     allowed: Bool[Tensor, "..."] | None = None,
     bias: Float[Tensor, "..."] | None = None,
     is_causal: bool = False,
+    sinks: Float[Tensor, "*heads"] | None = None,
 ) -> Float[Tensor, "*batch queries keys"]:
     r"""Turn scores into weights: add the bias, shut out what is not allowed, softmax over the keys.
 
@@ -100,32 +101,38 @@ def attention_weights(
     Equation:
         $A = \operatorname{softmax}(S + B)$ (5.2)
 
-    Every row sums to 1, but for a row that may see nothing: its weights, and every gradient through it, are 0.
+    Every row sums to 1, but for a row that may see nothing: its weights, and every gradient through it, are 0. With a
+    sink, rows sum to less: one more score joins the softmax, and what falls to it goes to no key.
 
     Args:
         scores: (..., queries, keys).
         allowed: bool, broadcastable to the scores; True where a query may see a key.
         bias: floating, broadcastable to the scores, added to them; -inf shuts a key out.
         is_causal: a query sees no later key; the last query is aligned with the last key.
+        sinks: (heads,), or a number for all: the score of each head's sink, as it is, neither scaled nor masked.
 
     Returns:
-        The weights, with the scores' shape and dtype.
+        The weights, with the scores' shape and dtype; the sink's are left out.
 
     Raises:
-        ValueError: scores has fewer than two axes.
+        TypeError: sinks is not floating.
+        ValueError: scores has fewer than two axes, or the number of sinks is another than that of the heads.
 
     References:
         Vaswani et al. (2017), section 3.2.3: masking sets scores to -inf before the softmax. A row that sees nothing:
-        ONNX, operator Attention.
+        ONNX, operator Attention. A sink in the denominator: Xiao et al. (2024), section 3.3.
 
     Examples:
         >>> attention_weights(torch.zeros(2, 2), allowed=torch.tensor([[True, False], [False, False]]))
         tensor([[1., 0.],
                 [0., 0.]])
+        >>> attention_weights(torch.zeros(1, 3), sinks=torch.tensor(0.0))
+        tensor([[0.2500, 0.2500, 0.2500]])
     """
     if scores.dim() < 2:
         raise ValueError(f"scores has shape {tuple(scores.shape)}; it must be (..., queries, keys)")
-    return _weights(scores, allowed, bias, is_causal)
+    _check_sinks(sinks, scores)
+    return _weights(scores, allowed, bias, is_causal, sinks=sinks)
 
 
 def scaled_dot_product_attention(
@@ -138,6 +145,7 @@ def scaled_dot_product_attention(
     is_causal: bool = False,
     scale: float | None = None,
     softcap: float | None = None,
+    sinks: Float[Tensor, "*heads"] | None = None,
     dropout_p: float = 0.0,
     need_weights: bool = False,
     implementation: Literal["fused", "eager"] | None = None,
@@ -149,7 +157,7 @@ def scaled_dot_product_attention(
         (1.6, 7.1)
 
     Two implementations keep one contract. ``"eager"`` is the readable one: it makes the (queries, keys) matrices, and
-    so it can return the weights and soft-cap the scores. ``"fused"`` hands the work to
+    so it can return the weights, soft-cap the scores and have sinks. ``"fused"`` hands the work to
     `torch.nn.functional.scaled_dot_product_attention`, in the form that its fused kernels take: they hold a tile of
     those matrices at a time. A query that may see no key gets a context of zeros, and zero gradients, from both.
 
@@ -178,11 +186,14 @@ def scaled_dot_product_attention(
             the future and nothing else is recognized, and runs as this option. To compare it costs a few passes over
             (queries, keys): little beside many heads, but more than the attention itself with one narrow head.
         scale: what the dot products are multiplied by; 1 / sqrt(head_dim) by default.
-        softcap: c > 0 bounds the scores to (-c, c): c * tanh(scores / c). Eager only.
+        softcap: c > 0 bounds the scores to (-c, c), before any mask: c * tanh(scores / c). Eager only.
+        sinks: (heads,), floating, or a number for all heads: one more score in each softmax, that no mask hides and
+            that belongs to no key, so that weights may sum to less than 1. Eager only.
         dropout_p: probability in [0, 1] with which a weight is dropped. It is always applied: pass 0 when evaluating.
             Above 0 it costs the fused kernel, on a CPU.
         need_weights: return the weights too, as they are after dropout. Eager only.
-        implementation: "eager", "fused", or None for "fused" unless ``need_weights`` or ``softcap`` ask for "eager".
+        implementation: "eager", "fused", or None for "fused" unless ``need_weights``, ``softcap`` or ``sinks`` ask for
+            "eager".
 
     Returns:
         Attention(context, weights): (..., heads, queries, value_dim) and (..., heads, queries, keys) or None, in the
@@ -214,17 +225,19 @@ def scaled_dot_product_attention(
         tensor([nan, nan])
     """
     _check(query, key, value, allowed=allowed, bias=bias, softcap=softcap, dropout_p=dropout_p)
+    _check_sinks(sinks, query)
     bias = None if bias is None else bias.to(query.dtype)  # both implementations add the same numbers
     if _is_causal_mask(allowed, bias, query.size(-2), key.size(-2)):  # the kernel's own, which costs half of a mask
         allowed, bias, is_causal = None, None, True
+    asked = {"need_weights=True": need_weights, f"softcap={softcap}": softcap is not None, "sinks": sinks is not None}
+    only_eager = [option for option, is_given in asked.items() if is_given]
     if implementation is None:
-        implementation = "eager" if need_weights or softcap is not None else "fused"
+        implementation = "eager" if only_eager else "fused"
     if implementation not in ("fused", "eager"):
         raise ValueError(f'implementation is {implementation!r}; choose "fused", "eager" or None')
     if implementation == "fused":
-        if need_weights or softcap is not None:
-            option = "need_weights=True" if need_weights else f"softcap={softcap}"
-            raise ValueError(f'{option} needs implementation="eager": no fused kernel does it')
+        if only_eager:
+            raise ValueError(f'{only_eager[0]} needs implementation="eager": no fused kernel does it')
         context = _fused(query, key, value, allowed, bias, is_causal, _scale(query, scale), dropout_p)
         return Attention(context, None)
     if query.dim() > 2 and query.size(-3) != key.size(-3):
@@ -232,7 +245,7 @@ def scaled_dot_product_attention(
         key, value = key.repeat_interleave(groups, dim=-3), value.repeat_interleave(groups, dim=-3)
     scores = attention_scores(query, key, scale=scale, softcap=softcap)
     # The scores are nobody else's, so that a mask is added in place, unless tanh keeps them for its derivative.
-    weights = _weights(scores, allowed, bias, is_causal, in_place=softcap is None).to(query.dtype)
+    weights = _weights(scores, allowed, bias, is_causal, sinks=sinks, in_place=softcap is None).to(query.dtype)
     if dropout_p > 0:
         weights = F.dropout(weights, dropout_p)
     return Attention(weights @ value, weights if need_weights else None)
@@ -246,6 +259,7 @@ def self_attention(
     is_causal: bool = False,
     scale: float | None = None,
     softcap: float | None = None,
+    sinks: Float[Tensor, "*heads"] | None = None,
     dropout_p: float = 0.0,
     need_weights: bool = True,
     implementation: Literal["fused", "eager"] | None = None,
@@ -264,6 +278,7 @@ def self_attention(
         is_causal: no token sees a later one.
         scale: what the dot products are multiplied by; 1 / sqrt(dim) by default.
         softcap: c > 0 bounds the scores to (-c, c).
+        sinks: (heads,), or a number: one more score in each softmax, that belongs to no token.
         dropout_p: probability with which a weight is dropped.
         need_weights: return the weights too.
         implementation: "eager", "fused" or None, as there.
@@ -295,6 +310,7 @@ def self_attention(
         is_causal=is_causal,
         scale=scale,
         softcap=softcap,
+        sinks=sinks,
         dropout_p=dropout_p,
         need_weights=need_weights,
         implementation=implementation,
@@ -411,19 +427,32 @@ def _four_axes(x: Tensor, batch: tuple[int, ...], width: int) -> Tensor:
 
 
 def _weights(
-    scores: Tensor, allowed: Tensor | None, bias: Tensor | None, is_causal: bool, *, in_place: bool = False
+    scores: Tensor,
+    allowed: Tensor | None,
+    bias: Tensor | None,
+    is_causal: bool,
+    *,
+    sinks: Tensor | None = None,
+    in_place: bool = False,
 ) -> Tensor:
     queries, keys = scores.shape[-2:]
     can_be_blind = allowed is not None or bias is not None or queries > keys  # causal alone leaves each its own key
     if is_causal:
         allowed = masks.combine(allowed, masks.causal(queries, keys, device=scores.device))
     if allowed is None and bias is None:
-        return scores.softmax(-1)
+        return _softmax(scores, sinks)
     mask, blind = _additive(allowed, bias, scores.dtype, can_be_blind=can_be_blind)
     # vmap over the mask alone: what is not batched cannot take in what is.
     scores = scores.add_(mask) if in_place and not torch._C._functorch.is_batchedtensor(mask) else scores + mask
-    weights = scores.softmax(-1)
+    weights = _softmax(scores, sinks)
     return weights if blind is None else weights.masked_fill(blind, 0.0)
+
+
+def _softmax(scores: Tensor, sinks: Tensor | None) -> Tensor:
+    if sinks is None:
+        return scores.softmax(-1)
+    last = sinks.to(scores.dtype)[..., None, None].expand(*scores.shape[:-1], 1)  # ... queries 1
+    return torch.cat([scores, last], -1).softmax(-1)[..., :-1]
 
 
 def _additive(
@@ -533,6 +562,17 @@ def _check(
         raise ValueError(f"softcap is {softcap}; it must be positive (None for no cap)")
     if not 0 <= dropout_p <= 1:
         raise ValueError(f"dropout_p is {dropout_p}; it is a probability in [0, 1]")
+
+
+def _check_sinks(sinks: Tensor | None, x: Tensor) -> None:
+    if sinks is None:
+        return
+    heads = (x.size(-3),) if x.dim() > 2 else ()
+    if not sinks.is_floating_point():
+        raise TypeError(f"sinks is {sinks.dtype}; it joins the scores and must be floating")
+    if sinks.shape not in ((), heads):
+        each = f"{heads}, one for each head, or a number" if heads else "a number, where there is no axis of heads"
+        raise ValueError(f"sinks has shape {tuple(sinks.shape)}; it must be {each}")
 
 
 def _broadcasts(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:

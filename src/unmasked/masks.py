@@ -21,6 +21,7 @@ Examples:
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -36,6 +37,10 @@ __all__ = [
     "blocked_from_allowed",
     "causal",
     "combine",
+    "cu_seqlens",
+    "documents",
+    "ids_from_cu_seqlens",
+    "mask_mod",
     "padding",
     "positions_of",
     "sliding_window",
@@ -205,6 +210,93 @@ def combine(*allowed: Bool[Tensor, "..."] | None) -> Bool[Tensor, "..."] | None:
     return result
 
 
+def documents(ids: Int[Tensor, "*batch tokens"]) -> Bool[Tensor, "..."]:
+    """Allow each token the tokens of its own document, where several documents are packed into one sequence.
+
+    A document is a run of equal ids: one that comes back behind another document begins a new document. So padding
+    with an id of its own is a document like any other. The future is hidden by `causal` alone:
+    ``combine(documents(ids), causal(tokens))``. To number positions anew in each document isolates nothing.
+
+    Args:
+        ids: integers, (tokens,) or (batch, tokens): the document of each token.
+
+    Returns:
+        bool, (tokens, tokens), or (batch, 1, tokens, tokens), which broadcasts over heads.
+
+    Raises:
+        TypeError: ids holds no integers.
+
+    Examples:
+        >>> documents(torch.tensor([7, 7, 9, 7])).int()
+        tensor([[1, 1, 0, 0],
+                [1, 1, 0, 0],
+                [0, 0, 1, 0],
+                [0, 0, 0, 1]], dtype=torch.int32)
+    """
+    runs = _starts(ids).cumsum(-1)
+    allowed = runs[..., :, None] == runs[..., None, :]
+    return allowed.unsqueeze(-3) if ids.dim() > 1 else allowed
+
+
+def cu_seqlens(ids: Int[Tensor, "*batch tokens"]) -> Int[Tensor, "documents_and_one"]:
+    """Turn the ids of packed documents into the cumulative lengths that kernels for varying lengths take.
+
+    These kernels, `torch.nn.attention.varlen.varlen_attn` and FlashAttention's, take all tokens in one axis, without
+    a batch: ``x.flatten(0, 1)``. Document i begins at the i-th number and ends before the next one. The longest, which
+    they want too, has ``int(cu_seqlens(ids).diff().max())`` tokens.
+
+    Args:
+        ids: integers, (tokens,) or (batch, tokens): the document of each token, as for `documents`. Each row of a batch
+            begins a new document.
+
+    Returns:
+        int32, (documents + 1,): 0, then where each document ends.
+
+    Raises:
+        TypeError: ids holds no integers.
+
+    Examples:
+        >>> cu_seqlens(torch.tensor([7, 7, 9, 7]))
+        tensor([0, 2, 3, 4], dtype=torch.int32)
+        >>> cu_seqlens(torch.tensor([[0, 0, 1], [1, 1, 1]]))
+        tensor([0, 2, 3, 6], dtype=torch.int32)
+    """
+    begins = _starts(ids).flatten().nonzero().squeeze(1)
+    return torch.cat([begins, begins.new_tensor([ids.numel()])]).to(torch.int32)
+
+
+def ids_from_cu_seqlens(cu_seqlens: Int[Tensor, "documents_and_one"]) -> Int[Tensor, "tokens"]:
+    """Number the documents of cumulative lengths: the way back from `cu_seqlens`.
+
+    Args:
+        cu_seqlens: integers, (documents + 1,): 0, then where each document ends.
+
+    Returns:
+        int64, (tokens,): the document of each token, counted from 0. An empty one has none.
+
+    Raises:
+        TypeError: cu_seqlens is no tensor of integers with one axis.
+        ValueError: cu_seqlens does not begin with 0, or falls.
+
+    Examples:
+        >>> ids = ids_from_cu_seqlens(torch.tensor([0, 2, 3], dtype=torch.int32))
+        >>> ids
+        tensor([0, 0, 1])
+        >>> begins = torch.tensor([0, 2, 3])
+        >>> torch.arange(3) - begins[ids]  # positions that begin anew in each document
+        tensor([0, 1, 0])
+    """
+    if cu_seqlens.dim() != 1 or cu_seqlens.dtype not in _INTEGERS:
+        raise TypeError(f"cu_seqlens is {cu_seqlens}; pass cumulative lengths: 0, then where each document ends")
+    lengths = cu_seqlens.diff()
+    if not len(cu_seqlens) or cu_seqlens[0] != 0 or (lengths < 0).any():
+        raise ValueError(
+            f"cu_seqlens are {cu_seqlens.tolist()}; cumulative lengths begin with 0 and never fall: of lengths, make "
+            "them by torch.nn.functional.pad(lengths.cumsum(0), (1, 0))"
+        )
+    return torch.arange(len(lengths), device=lengths.device).repeat_interleave(lengths)
+
+
 def zero_hidden(
     x: Float[Tensor, "*batch keys features"], allowed: Bool[Tensor, "..."]
 ) -> Float[Tensor, "*batch keys features"]:
@@ -370,6 +462,53 @@ def allowed_from_additive(additive: Float[Tensor, "*shape"]) -> Bool[Tensor, "*s
             "(may not) make a mask. Pass zeros and ones as .bool(), any other value as a bias"
         )
     return additive == 0
+
+
+def mask_mod(allowed: Bool[Tensor, "..."]) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
+    """Turn a mask into what FlexAttention asks: a function of batch, head, query and key that says who may see whom.
+
+    It is what `torch.nn.attention.flex_attention.create_block_mask` takes first. The way back is
+    `torch.nn.attention.flex_attention.create_mask`, with the same arguments.
+
+    It keeps the matrix and looks up what the matrix says. A rule that can be computed (the key is not behind the query,
+    both have the same id) needs no matrix: where sequences are long, write the rule as a function, and compare what
+    the second function makes of it with the mask.
+
+    Args:
+        allowed: bool, (queries, keys) with up to two axes before them, for batch and heads; any axis but the keys' may
+            have length one, and then serves all.
+
+    Returns:
+        A function of four integer tensors, which gives a bool tensor.
+
+    Raises:
+        ValueError: allowed has fewer than two axes or more than four.
+
+    Examples:
+        >>> from torch.nn.attention.flex_attention import create_mask
+        >>> create_mask(mask_mod(causal(2, 3)), 1, 1, 2, 3, device="cpu").int()
+        tensor([[[[1, 1, 0],
+                  [1, 1, 1]]]], dtype=torch.int32)
+    """
+    _require_bool("allowed", allowed)
+    if not 2 <= allowed.dim() <= 4:
+        raise ValueError(
+            f"allowed has shape {tuple(allowed.shape)}; FlexAttention asks by batch, head, query and key: it must be "
+            "(queries, keys), (heads, queries, keys) or (batch, heads, queries, keys)"
+        )
+    whole = allowed[(None,) * (4 - allowed.dim())]
+    serves_all = [size == 1 for size in whole.shape]
+    # FlexAttention counts the parameters of a function, which a wrapper, such as a checker of types, would hide.
+    return lambda batch, head, query, key: whole[
+        tuple(0 if all_ else at for all_, at in zip(serves_all, (batch, head, query, key), strict=True))
+    ]
+
+
+def _starts(ids: Tensor) -> Tensor:
+    """Say which tokens begin a document; the first of each row does."""
+    if ids.dim() < 1 or ids.dtype not in _INTEGERS:
+        raise TypeError(f"ids is {ids}; pass one integer for each token, as torch.tensor([0, 0, 1]) holds them")
+    return torch.cat([torch.ones_like(ids[..., :1], dtype=torch.bool), ids[..., 1:] != ids[..., :-1]], -1)
 
 
 def _require_bool(name: str, mask: Shaped[Tensor, "..."]) -> None:

@@ -9,7 +9,7 @@ the other raises no error:
 
 | pairing | partners | checkpoints |
 | --- | --- | --- |
-| halves | a feature of the first half, and its like in the second | Llama, Mistral, Qwen, GPT-NeoX, Gemma in transformers |
+| halves | a feature of the first half, and its like in the second | Llama, Qwen, Gemma in transformers; GPT-NeoX |
 | interleaved | an even feature, and the next | Llama as Meta released it, GPT-J |
 """
 
@@ -213,7 +213,7 @@ def convert_pairing(
 
 
 def alibi_slopes(num_heads: int, *, device: torch.device | str | None = None) -> Float[Tensor, "{num_heads}"]:
-    """Return how fast each head's attention fades with the distance: a geometric series, whose first member is its ratio.
+    """Return how fast each head's attention fades: a geometric series, whose first member is its ratio.
 
     For a number of heads that is no power of two, the series of the next smaller power comes first, and every other
     member of the next larger one's follows, as in the authors' code and in the checkpoints of BLOOM and MPT.

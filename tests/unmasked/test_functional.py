@@ -189,7 +189,14 @@ def test_the_notebooks_matrix_gives_the_notebooks_figures() -> None:
 
 def test_self_attention_passes_every_option_on() -> None:
     x, allowed, bias = torch.randn(2, 5, 3), torch.rand(5, 5) < 0.7, torch.randn(5, 5)
-    options = {"allowed": allowed, "bias": bias, "is_causal": True, "scale": 0.7, "softcap": 1.5}
+    options = {
+        "allowed": allowed,
+        "bias": bias,
+        "is_causal": True,
+        "scale": 0.7,
+        "softcap": 1.5,
+        "sinks": torch.tensor(0.3),
+    }
     actual = self_attention(x, **options)
     expected = scaled_dot_product_attention(x, x, x, **options, need_weights=True)
     torch.testing.assert_close(actual, expected, rtol=0, atol=0)

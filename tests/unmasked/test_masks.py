@@ -301,3 +301,159 @@ def test_zeroing_refuses_a_mask_for_other_keys_or_heads() -> None:
         text = f"allowed has shape {shape} and x (2, 3, 4); allowed must broadcast to (2, 'queries', 3)"
         with pytest.raises(ValueError, match=re.escape(text)):
             masks.zero_hidden(torch.randn(2, 3, 4), torch.ones(shape).bool())
+
+
+IDS = torch.tensor([[4, 4, 4, 2, 2, 4, 4, 9], [0, 1, 1, 1, 1, 1, 1, 1]])
+LENGTHS = [[3, 2, 2, 1], [1, 7]]
+
+
+def test_tokens_see_their_own_document_and_an_id_that_comes_back_is_another_one() -> None:
+    allowed = masks.documents(IDS)
+    assert allowed.shape == (2, 1, 8, 8)
+    for item, lengths in enumerate(LENGTHS):
+        blocks = torch.block_diag(*[torch.ones(n, n) for n in lengths]).bool()
+        assert torch.equal(allowed[item, 0], blocks)
+        assert torch.equal(masks.documents(IDS[item]), blocks)
+    assert masks.documents(torch.zeros(0, dtype=torch.int64)).shape == (0, 0)
+    assert masks.documents(torch.zeros(2, 0, dtype=torch.int64)).shape == (2, 1, 0, 0)
+
+
+@pytest.mark.parametrize("implementation", ["eager", "fused"])
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_packed_documents_get_what_each_gets_alone(is_causal: bool, implementation: str) -> None:
+    x = torch.randn(2, 3, 8, 4, dtype=torch.float64)  # batch heads tokens head_dim
+    packed = self_attention(
+        x, allowed=masks.documents(IDS), is_causal=is_causal, need_weights=False, implementation=implementation
+    ).context
+    for item, lengths in enumerate(LENGTHS):
+        for one, both in zip(x[item].split(lengths, 1), packed[item].split(lengths, 1), strict=True):
+            torch.testing.assert_close(both, self_attention(one, is_causal=is_causal).context)
+
+
+def test_cumulative_lengths_are_those_of_flash_attention_and_of_jagged_tensors() -> None:
+    from transformers.modeling_flash_attention_utils import prepare_fa_kwargs_from_position_ids
+
+    ends = masks.cu_seqlens(IDS)
+    assert ends.dtype == torch.int32
+    assert ends.tolist() == [0, 3, 5, 7, 8, 9, 16]
+    assert masks.cu_seqlens(IDS[0]).tolist() == [0, 3, 5, 7, 8]
+    ids = masks.ids_from_cu_seqlens(ends)
+    positions = torch.arange(16) - ends[ids]
+    assert positions.tolist() == [0, 1, 2, 0, 1, 0, 1, 0, 0, 0, 1, 2, 3, 4, 5, 6]
+    (theirs, _), (longest, _) = prepare_fa_kwargs_from_position_ids(positions[None])
+    assert torch.equal(ends, theirs)
+    assert theirs.dtype == ends.dtype
+    assert int(ends.diff().max()) == longest == 7
+    jagged = torch.nested.nested_tensor_from_jagged(torch.arange(16.0), ends)
+    assert [len(each) for each in jagged.unbind()] == LENGTHS[0] + LENGTHS[1]
+    assert masks.cu_seqlens(torch.zeros(0, dtype=torch.int64)).tolist() == [0]
+
+
+def test_cumulative_lengths_and_ids_lead_to_one_another() -> None:
+    ends = masks.cu_seqlens(IDS)
+    ids = masks.ids_from_cu_seqlens(ends)
+    assert ids.tolist() == [0, 0, 0, 1, 1, 2, 2, 3, 4, 5, 5, 5, 5, 5, 5, 5]
+    assert torch.equal(masks.cu_seqlens(ids), ends)
+    one_row = torch.block_diag(*masks.documents(IDS)[:, 0].int()).bool()
+    assert torch.equal(masks.documents(ids), one_row)
+    with_an_empty_one = masks.ids_from_cu_seqlens(torch.tensor([0, 2, 2, 3], dtype=torch.int32))
+    assert with_an_empty_one.tolist() == [0, 0, 2]
+    assert masks.ids_from_cu_seqlens(torch.tensor([0])).tolist() == []
+
+
+@pytest.mark.cuda
+def test_the_kernel_for_varying_lengths_takes_the_cumulative_lengths() -> None:
+    from torch.nn.attention.varlen import varlen_attn
+
+    query, key, value = torch.randn(3, 2, 8, 4, 16, device="cuda", dtype=torch.bfloat16)  # batch tokens heads head_dim
+    ends, ids = masks.cu_seqlens(IDS.cuda()), IDS.cuda()
+    longest = int(ends.diff().max())
+    q, k, v = (x.flatten(0, 1) for x in (query, key, value))  # tokens heads head_dim
+    windows: dict[tuple[int, int], Tensor | None] = {
+        (-1, -1): None,
+        (-1, 0): masks.causal(8),
+        (2, 0): masks.sliding_window(8, window=3),
+    }
+    for window, mask in windows.items():
+        actual = varlen_attn(q, k, v, ends, ends, longest, longest, window_size=window)
+        allowed = masks.combine(masks.documents(ids), None if mask is None else mask.cuda())
+        expected = scaled_dot_product_attention(
+            query.transpose(1, 2).float(), key.transpose(1, 2).float(), value.transpose(1, 2).float(), allowed=allowed
+        ).context
+        torch.testing.assert_close(actual.float().view_as(query), expected.transpose(1, 2), atol=2e-2, rtol=0)
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@pytest.mark.parametrize(
+    "allowed",
+    [
+        masks.causal(3, 5),
+        masks.sliding_window(5, window=2),
+        masks.padding(torch.tensor([3, 5])),
+        masks.documents(IDS),
+        torch.rand(4, 3, 5, generator=torch.Generator().manual_seed(0)) < 0.5,
+    ],
+)
+def test_flex_attention_makes_the_mask_again_and_attends_by_it(allowed: Tensor) -> None:
+    from torch.nn.attention.flex_attention import create_block_mask, create_mask, flex_attention
+
+    queries = 8 if allowed.size(-2) == 1 else allowed.size(-2)
+    sizes = (2, 4, queries, allowed.size(-1))
+    by_flex = create_mask(masks.mask_mod(allowed), *sizes, device="cpu")
+    assert torch.equal(by_flex, allowed.expand(sizes))
+    query, key, value = (torch.randn(2, 4, n, 16) for n in (sizes[2], sizes[3], sizes[3]))
+    blocks = create_block_mask(masks.mask_mod(allowed), *sizes, device="cpu")
+    torch.testing.assert_close(
+        flex_attention(query, key, value, block_mask=blocks),
+        scaled_dot_product_attention(query, key, value, allowed=allowed).context,
+    )
+
+
+@pytest.mark.usefixtures("unhooked")
+@pytest.mark.parametrize(
+    ("make", "error", "text"),
+    [
+        *(
+            (
+                lambda make=make, ids=ids: make(ids),
+                TypeError,
+                f"ids is {ids}; pass one integer for each token, as torch.tensor([0, 0, 1]) holds them",
+            )
+            for make in (masks.documents, masks.cu_seqlens)
+            for ids in (torch.tensor([0.0, 1.0]), torch.tensor(3), torch.tensor([True]))
+        ),
+        *(
+            (
+                lambda ends=ends: masks.ids_from_cu_seqlens(torch.tensor(ends)),
+                ValueError,
+                f"cu_seqlens are {ends}; cumulative lengths begin with 0 and never fall: of lengths, make them by "
+                "torch.nn.functional.pad(lengths.cumsum(0), (1, 0))",
+            )
+            for ends in ([3, 2, 2], [0, 3, 2])
+        ),
+        (
+            lambda: masks.ids_from_cu_seqlens(torch.tensor([0.0, 1.0])),
+            TypeError,
+            "cu_seqlens is tensor([0., 1.]); pass cumulative lengths: 0, then where each document ends",
+        ),
+        *(
+            (
+                lambda shape=shape: masks.mask_mod(torch.ones(shape).bool()),
+                ValueError,
+                f"allowed has shape {shape}; FlexAttention asks by batch, head, query and key: it must be "
+                "(queries, keys), (heads, queries, keys) or (batch, heads, queries, keys)",
+            )
+            for shape in [(3,), (1, 1, 1, 2, 3)]
+        ),
+        (
+            lambda: masks.mask_mod(torch.ones(3, 3)),
+            TypeError,
+            "allowed is torch.float32; it must be bool (an additive mask: allowed_from_additive)",
+        ),
+    ],
+)
+def test_what_names_no_documents_or_is_no_mask_for_flex_attention_is_refused(
+    make, error: type[Exception], text: str
+) -> None:
+    with pytest.raises(error, match=re.escape(text) + "$"):
+        make()

@@ -1,0 +1,175 @@
+"""Sinks and the soft-cap against the code of the models that have them, FlexAttention, and what is computed by hand."""
+
+import math
+import re
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.attention.flex_attention import AuxRequest, create_block_mask, flex_attention
+from transformers.models.gemma2 import modeling_gemma2
+from transformers.models.gpt_oss import modeling_gpt_oss
+
+from unmasked import attention_weights, masks, scaled_dot_product_attention, self_attention
+
+HEADS, KV_HEADS, TOKENS = 6, 2, 7
+SINKS = torch.tensor([-3.0, -1.0, 0.0, 0.5, 1.0, 3.0])
+CAUSAL_WINDOW = masks.sliding_window(TOKENS, window=3)
+
+
+def inputs(dtype: torch.dtype = torch.float32, head_dim: int = 5) -> list[Tensor]:
+    return [torch.randn(2, heads, TOKENS, head_dim, dtype=dtype) for heads in (HEADS, KV_HEADS, KV_HEADS)]
+
+
+def module(**options: object) -> SimpleNamespace:
+    return SimpleNamespace(num_key_value_groups=HEADS // KV_HEADS, training=False, head_dim=5, **options)
+
+
+def test_a_sink_takes_its_share_by_hand() -> None:
+    scores = torch.tensor([[1.0, 2.0], [2.0, 4.0]]).log()  # e^score
+    weights = attention_weights(scores, sinks=torch.tensor(3.0).log())
+    torch.testing.assert_close(weights, torch.tensor([[1 / 6, 2 / 6], [2 / 9, 4 / 9]]))
+    hidden = attention_weights(scores, is_causal=True, sinks=torch.tensor(3.0).log())
+    torch.testing.assert_close(hidden, torch.tensor([[1 / 4, 0], [2 / 9, 4 / 9]]))
+
+
+def test_sinks_are_those_of_gpt_oss_with_their_gradients() -> None:
+    query, key, value = inputs(torch.float64)
+    ours, theirs = (SINKS.double().requires_grad_() for _ in range(2))
+    mask = masks.additive_from_allowed(CAUSAL_WINDOW, torch.float64)
+    expected, weights = modeling_gpt_oss.eager_attention_forward(
+        module(sinks=theirs), query, key, value, mask, scaling=0.3
+    )
+    actual = scaled_dot_product_attention(
+        query, key, value, allowed=CAUSAL_WINDOW, scale=0.3, sinks=ours, need_weights=True
+    )
+    torch.testing.assert_close(actual.context, expected.transpose(1, 2))
+    torch.testing.assert_close(actual.weights, weights)
+    cotangent = torch.randn_like(actual.context)
+    (of_ours,) = torch.autograd.grad(actual.context, ours, cotangent)
+    (of_theirs,) = torch.autograd.grad(expected.transpose(1, 2), theirs, cotangent)
+    torch.testing.assert_close(of_ours, of_theirs)
+    assert of_ours.abs().min() > 1e-3
+
+
+def test_the_soft_cap_is_that_of_gemma_2_before_the_mask() -> None:
+    query, key, value = (3 * x for x in inputs())
+    mask = masks.additive_from_allowed(CAUSAL_WINDOW)
+    expected, weights = modeling_gemma2.eager_attention_forward(module(), query, key, value, mask, softcap=2.0)
+    actual = scaled_dot_product_attention(query, key, value, allowed=CAUSAL_WINDOW, softcap=2.0, need_weights=True)
+    torch.testing.assert_close(actual.context, expected.transpose(1, 2))
+    torch.testing.assert_close(actual.weights, weights)
+    uncapped = scaled_dot_product_attention(query, key, value, allowed=CAUSAL_WINDOW).context
+    assert (uncapped - actual.context).abs().max() > 0.1
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+def test_flex_attention_agrees_on_a_window_a_soft_cap_and_sinks() -> None:
+    query, key, value = inputs(head_dim=16)
+
+    def capped(score: Tensor, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return 1.5 * torch.tanh(score / 1.5)
+
+    blocks = create_block_mask(masks.mask_mod(CAUSAL_WINDOW), None, None, TOKENS, TOKENS, device="cpu")
+    plain, aux = flex_attention(
+        query, key, value, score_mod=capped, block_mask=blocks, enable_gqa=True, return_aux=AuxRequest(lse=True)
+    )
+    options = {"allowed": CAUSAL_WINDOW, "softcap": 1.5}
+    torch.testing.assert_close(scaled_dot_product_attention(query, key, value, **options).context, plain)
+    # the sum that divides a row grows by e^sink: with the logarithm of the sum, that is a sigmoid
+    with_sinks = plain * torch.sigmoid(aux.lse - SINKS[:, None])[..., None]
+    ours = scaled_dot_product_attention(query, key, value, **options, sinks=SINKS).context
+    torch.testing.assert_close(ours, with_sinks)
+
+
+def test_a_sink_is_a_key_whose_score_is_given_and_whose_value_is_zero() -> None:
+    query, key, value = inputs(torch.float64)
+    key, value = (x.repeat_interleave(HEADS // KV_HEADS, 1) for x in (key, value))
+    more = [torch.cat([x, torch.zeros(2, HEADS, 1, 5, dtype=x.dtype)], 2) for x in (key, value)]
+    bias = torch.zeros(HEADS, TOKENS, TOKENS + 1, dtype=torch.float64)
+    bias[..., :TOKENS].masked_fill_(~CAUSAL_WINDOW, -math.inf)
+    bias[..., -1] = SINKS[:, None]
+    expected = torch.nn.functional.scaled_dot_product_attention(query, *more, attn_mask=bias)
+    actual = scaled_dot_product_attention(query, key, value, allowed=CAUSAL_WINDOW, sinks=SINKS).context
+    torch.testing.assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_rows_sum_to_less_by_the_share_of_the_sink(dtype: torch.dtype) -> None:
+    query, key, value = inputs(dtype)
+    context, weights = scaled_dot_product_attention(query, key, value, sinks=SINKS, need_weights=True)
+    plain = scaled_dot_product_attention(query.double(), key.double(), value.double(), need_weights=True)
+    assert weights is not None
+    assert plain.weights is not None
+    assert context.dtype == weights.dtype == dtype
+    scores = query.double() @ key.double().repeat_interleave(3, 1).mT / math.sqrt(5)
+    kept = 1 / (1 + torch.exp(SINKS[:, None] - scores.logsumexp(-1)))  # 1 less the share of the sink
+    tolerance = {"atol": 2e-2, "rtol": 0} if dtype.itemsize == 2 else {"atol": 1e-5, "rtol": 0}
+    torch.testing.assert_close(weights.double().sum(-1), kept, **tolerance)
+    torch.testing.assert_close(context.double(), plain.context * kept[..., None], **tolerance)
+
+
+def test_a_sink_of_minus_infinity_is_none_and_one_number_serves_all_heads() -> None:
+    query, key, value = inputs()
+    plain = scaled_dot_product_attention(query, key, value, is_causal=True, need_weights=True)
+    without = scaled_dot_product_attention(
+        query, key, value, is_causal=True, sinks=torch.tensor(-math.inf), need_weights=True
+    )
+    torch.testing.assert_close(without, plain)
+    one = scaled_dot_product_attention(query, key, value, sinks=torch.tensor(0.7)).context
+    each = scaled_dot_product_attention(query, key, value, sinks=torch.full((HEADS,), 0.7)).context
+    torch.testing.assert_close(one, each)
+    alone = self_attention(query[0, 0], sinks=torch.tensor(0.7)).weights
+    torch.testing.assert_close(alone, self_attention(query, sinks=torch.tensor(0.7)).weights[0, 0])
+
+
+def test_a_query_that_sees_no_key_gets_zeros_and_finite_gradients_beside_a_sink() -> None:
+    query, key, value = (x.requires_grad_() for x in inputs())
+    sinks = SINKS.clone().requires_grad_()
+    allowed = CAUSAL_WINDOW.clone()
+    allowed[2] = False
+    context = scaled_dot_product_attention(query, key, value, allowed=allowed, sinks=sinks).context
+    assert not context[:, :, 2].any()
+    gradients = torch.autograd.grad(context.sum(), (query, key, value, sinks))
+    assert all(gradient.isfinite().all() for gradient in gradients)
+    assert not gradients[0][:, :, 2].any()
+    empty = scaled_dot_product_attention(query, key[:, :, :0], value[:, :, :0], sinks=sinks).context
+    assert not empty.any()
+
+
+@pytest.mark.usefixtures("unhooked")
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"sinks": torch.ones(6).int()}, TypeError, "sinks is torch.int32; it joins the scores and must be floating"),
+        *(
+            (
+                {"sinks": torch.ones(shape)},
+                ValueError,
+                f"sinks has shape {shape}; it must be (6,), one for each head, or a number",
+            )
+            for shape in [(2,), (1,), (6, 1)]
+        ),
+        (
+            {"sinks": torch.ones(6), "implementation": "fused"},
+            ValueError,
+            'sinks needs implementation="eager": no fused kernel does it',
+        ),
+    ],
+)
+def test_what_is_no_sink_is_refused(options: dict[str, Tensor], error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=re.escape(text) + "$"):
+        scaled_dot_product_attention(*inputs(), **options)
+
+
+@pytest.mark.usefixtures("unhooked")
+def test_without_an_axis_of_heads_a_sink_is_a_number() -> None:
+    text = re.escape("sinks has shape (1,); it must be a number, where there is no axis of heads")
+    assert self_attention(torch.randn(1, 3, 4), sinks=torch.ones(1)).context.shape == (1, 3, 4)
+    for attend in (
+        lambda s: self_attention(torch.randn(3, 4), sinks=s),
+        lambda s: attention_weights(torch.randn(3, 4), sinks=s),
+    ):
+        with pytest.raises(ValueError, match=text):
+            attend(torch.ones(1))
