@@ -20,7 +20,7 @@ from unmasked.multihead import MultiheadAttention
 from unmasked.viewer import show
 
 if TYPE_CHECKING:  # the names of _LATER
-    from unmasked import cache, positions, tiles
+    from unmasked import cache, gradients, kernels, positions, tiles
     from unmasked.cache import KVCache
 
 __all__ = [
@@ -38,8 +38,10 @@ __all__ = [
     "device",
     "diagnose",
     "embeddings",
+    "gradients",
     "heads",
     "is_bypassed",
+    "kernels",
     "layouts",
     "masks",
     "plot",
@@ -56,6 +58,8 @@ __all__ = [
 _LATER: dict[str, str] = {
     "KVCache": "unmasked.cache",
     "cache": "unmasked.cache",
+    "gradients": "unmasked.gradients",
+    "kernels": "unmasked.kernels",
     "positions": "unmasked.positions",
     "tiles": "unmasked.tiles",
 }
