@@ -20,7 +20,7 @@ from unmasked.multihead import MultiheadAttention
 from unmasked.viewer import show
 
 if TYPE_CHECKING:  # the names of _LATER
-    from unmasked import cache, gradients, kernels, positions, tiles
+    from unmasked import cache, gradients, kernels, parallel, positions, tiles
     from unmasked.cache import KVCache
 
 __all__ = [
@@ -44,6 +44,7 @@ __all__ = [
     "kernels",
     "layouts",
     "masks",
+    "parallel",
     "plot",
     "positions",
     "probes",
@@ -60,6 +61,7 @@ _LATER: dict[str, str] = {
     "cache": "unmasked.cache",
     "gradients": "unmasked.gradients",
     "kernels": "unmasked.kernels",
+    "parallel": "unmasked.parallel",
     "positions": "unmasked.positions",
     "tiles": "unmasked.tiles",
 }

@@ -1,0 +1,196 @@
+"""Several processes that compute together: started, agreed on what they do, and ended together."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from multiprocessing import connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+__all__ = ["agree", "joined", "lost", "together"]
+
+T = TypeVar("T")
+_TOLD = 1024  # bytes in which a rank tells what it is about to do; as many from each, whatever it tells
+_GRACE = 2.0  # seconds for the other ranks to end by themselves once one has failed
+
+
+def together(
+    work: Callable[..., T], *given: object, ranks: int = 2, timeout: float = 20.0, start: str = "fork"
+) -> list[T]:
+    """Run a function in several processes of this machine that form one gloo group, and return what each returned.
+
+    It is for trying things out, on a CPU, as tests and notebooks do; `torchrun` starts what is meant to last. If one
+    process fails or dies, all are ended within seconds.
+
+    Args:
+        work: Called in each process, in which `torch.distributed` is initialised; what it returns must be picklable.
+        given: The arguments of each call.
+        ranks: Number of processes.
+        timeout: Seconds for which a process waits for another at the most.
+        start: "fork", which takes functions of notebooks too, or a start method of `multiprocessing` that imports
+            them anew: for processes that use a GPU, and where the caller has run autograd on one.
+
+    Returns:
+        The results, in the order of the ranks.
+
+    Raises:
+        ValueError: ranks is less than 1, or this system has no such start method.
+        RuntimeError: A process failed, died, or was not heard of in time; the message says which and why.
+
+    Examples:
+        >>> together(dist.get_rank, ranks=2)
+        [0, 1]
+    """
+    if ranks < 1:
+        raise ValueError(f"ranks is {ranks}; it must be 1 or more")
+    if start not in multiprocessing.get_all_start_methods():
+        raise ValueError(
+            f"start is {start!r}; here it can be {', '.join(map(repr, multiprocessing.get_all_start_methods()))}"
+        )
+    context: Any = multiprocessing.get_context(start)
+    with TemporaryDirectory() as folder:
+        receivers: list[connection.Connection] = []
+        processes: list[BaseProcess] = []
+        for rank in range(ranks):
+            receiver, sender = context.Pipe(duplex=False)
+            where = (work, given, rank, ranks, str(Path(folder, "store")), timeout, sender)
+            process = context.Process(target=_work, args=where, daemon=True)
+            with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # Python 3.12 warns of forks
+                process.start()
+            sender.close()  # so that the end of the process ends the pipe
+            receivers.append(receiver)
+            processes.append(process)
+        try:
+            return _results(receivers, processes)
+        finally:
+            for process in processes:
+                process.kill()
+                process.join()
+
+
+def _work(
+    work: Callable[..., T],
+    given: tuple[object, ...],
+    rank: int,
+    ranks: int,
+    path: str,
+    timeout: float,
+    sender: connection.Connection,
+) -> None:
+    torch.set_num_threads(1)  # OpenMP's pool of threads does not survive a fork, and ranks share the cores
+    if sys.platform.startswith("linux"):
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # all are here: nothing depends on the machine's name
+    try:
+        with joined(timeout, backend="gloo", init_method=f"file://{path}", rank=rank, world_size=ranks):
+            answer = (True, work(*given))
+        sent = pickle.dumps(answer)
+    except BaseException as error:
+        sent = pickle.dumps((False, (f"{type(error).__name__}: {error}", traceback.format_exc())))
+    sender.send_bytes(sent)
+
+
+def _results(receivers: list[connection.Connection], processes: list[BaseProcess]) -> list[Any]:
+    """Wait for each rank's result; if one fails, give the others a moment to end, and tell the first cause."""
+    results: dict[int, Any] = {}
+    failed: dict[int, tuple[str, str]] = {}  # the message, and the lines of code that led there
+    waiting = dict(zip(receivers, range(len(receivers)), strict=True))
+    deadline: float | None = None
+    while waiting and (deadline is None or time.monotonic() < deadline):
+        patience = None if deadline is None else max(0.0, deadline - time.monotonic())
+        for ready in connection.wait(list(waiting), patience):
+            assert isinstance(ready, connection.Connection)
+            rank = waiting.pop(ready)
+            try:
+                succeeded, answer = pickle.loads(ready.recv_bytes())
+            except EOFError:
+                succeeded, answer = False, ("", "")
+            if succeeded:
+                results[rank] = answer
+                continue
+            failed[rank] = answer
+            deadline = deadline or time.monotonic() + _GRACE
+    if not failed:
+        return [results[rank] for rank in range(len(processes))]
+    # A rank that died could not tell; what a rank tells of its own says more than that it has lost another.
+    rank = min(failed, key=lambda rank: (bool(failed[rank][0]), " has lost " in failed[rank][0]))
+    message, lines = failed[rank]
+    if not message:
+        processes[rank].join()
+        code = processes[rank].exitcode or 0
+        message = f"died of {signal.Signals(-code).name}" if code < 0 else f"ended with the exit code {code}"
+    error = RuntimeError(f"rank {rank} of {len(processes)}: {message}; all ranks are ended")
+    if lines:
+        error.add_note(lines)
+    raise error
+
+
+@contextmanager
+def joined(timeout: float, **where: Any) -> Iterator[None]:
+    """Form a process group, and leave it at the end."""
+    dist.init_process_group(timeout=timedelta(seconds=timeout), **where)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+@contextmanager
+def lost(what: str, peers: str, group: dist.ProcessGroup | None) -> Iterator[None]:
+    """Say of whom nothing came, where a transfer fails."""
+    try:
+        yield
+    except RuntimeError as error:
+        reason = str(error).strip().splitlines()[0]
+        raise RuntimeError(
+            f"{what}: rank {dist.get_rank(group)} has lost {peers}, which died, ended, or takes longer than the "
+            f"group's timeout ({reason})"
+        ) from error
+
+
+def agree(what: str, group: dist.ProcessGroup | None, **told: object) -> None:
+    """Let every rank tell what it is about to do, and refuse on all ranks alike where they differ.
+
+    Tensors are told by shape and dtype. It is one collective of a few hundred bytes. Without it, a tensor of another
+    size would be received in part, end a process in the middle of a transfer, or be waited for until a timeout.
+    """
+    mine = json.dumps({"call": what} | {name: _described(value) for name, value in told.items()}).encode()[:_TOLD]
+    device = "cuda" if dist.get_backend(group) == "nccl" else "cpu"
+    sent = torch.tensor(list(mine.ljust(_TOLD)), dtype=torch.uint8, device=device)
+    received = [torch.empty_like(sent) for _ in range(dist.get_world_size(group))]
+    with lost(what, "another rank", group):
+        dist.all_gather(received, sent, group=group)
+    texts = [bytes(each.tolist()).decode() for each in received]
+    if len(set(texts)) == 1:
+        return
+    ranks = [json.loads(text) for text in texts]
+    for name in {name: None for each in ranks for name in each}:  # in their order
+        by_value: dict[str, list[int]] = {}
+        for rank, each in enumerate(ranks):
+            by_value.setdefault(each.get(name, "missing"), []).append(rank)
+        if len(by_value) > 1:
+            differ = "; ".join(f"{value} on rank {', '.join(map(str, on))}" for value, on in by_value.items())
+            what = ranks[0]["call"]  # the same words everywhere
+            raise ValueError(f"{what}: the ranks differ in {name}: {differ}. All ranks must make the same calls")
+
+
+def _described(value: object) -> str:
+    if isinstance(value, Tensor):
+        return f"{tuple(value.shape)} {str(value.dtype).removeprefix('torch.')}"
+    return str(value)

@@ -1,0 +1,555 @@
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache
+
+import jaxtyping
+import pytest
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor.experimental import context_parallel
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+import unmasked
+from unmasked import CausalSelfAttention, parallel
+from unmasked.parallel import HeadParallel, counted, head_bytes, positions_of_rank, ring_attention, ring_bytes, together
+
+LAYOUTS = ("zigzag", "striped", "contiguous")
+BATCH, KV_HEADS, HEADS, TOKENS, DIM = 2, 3, 6, 24, 5
+START = "spawn" if torch.cuda.is_available() else "fork"  # on a GPU, autograd's threads do not survive a fork
+
+
+def tensors(dtype: torch.dtype = torch.float64, value_dim: int = DIM) -> list[Tensor]:
+    """Query, key, value and the gradient of the output, of the whole sequence; the same in every process."""
+    generator = torch.Generator().manual_seed(3)
+    shapes = [(HEADS, DIM), (KV_HEADS, DIM), (KV_HEADS, value_dim), (HEADS, value_dim)]
+    made = [torch.randn(BATCH, h, TOKENS, d, generator=generator, dtype=torch.float64) for h, d in shapes]
+    return [x.to(dtype) for x in made]
+
+
+def whole(q: Tensor, k: Tensor, v: Tensor, gradient: Tensor, **options: object) -> list[Tensor]:
+    """PyTorch's output for the whole sequence, in float64, and the gradients of query, key and value."""
+    q, k, v = (x.detach().double().requires_grad_() for x in (q, k, v))
+    output = F.scaled_dot_product_attention(q, k, v, enable_gqa=True, **options)
+    return [output.detach(), *torch.autograd.grad(output, (q, k, v), gradient.double())]
+
+
+def in_ring(q: Tensor, k: Tensor, v: Tensor, gradient: Tensor, **options: object) -> list[Tensor]:
+    """The same of this rank's part, in a ring."""
+    layout = options.get("layout", "contiguous")
+    q, k, v, gradient = (
+        x[:, :, positions_of_rank(x.size(2), rank=dist.get_rank(), ranks=dist.get_world_size(), layout=layout)]
+        for x in (q, k, v, gradient)
+    )
+    q, k, v = (x.detach().requires_grad_() for x in (q, k, v))
+    output = ring_attention(q, k, v, **options)
+    return [output.detach(), *torch.autograd.grad(output, (q, k, v), gradient)]
+
+
+def off(given: list[Tensor], right: list[Tensor], layout: str = "contiguous") -> float:
+    """How far this rank's tensors are from its parts of the whole ones, against the largest number of each."""
+    far = []
+    for mine, each in zip(given, right, strict=True):
+        at = positions_of_rank(each.size(2), rank=dist.get_rank(), ranks=dist.get_world_size(), layout=layout)
+        far.append(((mine - each[:, :, at]).abs().max() / each.abs().max()).item())
+    return max(far)
+
+
+def transferred(work: Callable[[], object]) -> tuple[int, int]:
+    """What passes the border to PyTorch meanwhile: bytes sent to another rank, bytes handed to be summed."""
+    sent, summed = [], []
+    exchange, reduce = dist.batch_isend_irecv, dist.all_reduce
+
+    def exchanged(operations: list[dist.P2POp]) -> object:
+        sent.extend(each.tensor.nbytes for each in operations if each.op is dist.isend)
+        return exchange(operations)
+
+    def reduced(x: Tensor, **options: object) -> object:
+        summed.append(x.nbytes)
+        return reduce(x, **options)
+
+    dist.batch_isend_irecv, dist.all_reduce = exchanged, reduced
+    try:
+        work()
+    finally:
+        dist.batch_isend_irecv, dist.all_reduce = exchange, reduce
+    return sum(sent), sum(summed)
+
+
+def rings() -> dict[object, object]:
+    found: dict[object, object] = {}
+    for layout in LAYOUTS:
+        for dtype in (torch.float64, torch.float32, torch.bfloat16):
+            given = tensors(dtype)
+            ring = in_ring(*given, is_causal=True, layout=layout)
+            found[layout, dtype] = off(ring, whole(*given, is_causal=True), layout)
+            found[layout, dtype, "types"] = [x.dtype for x in ring]
+        wide = tensors(value_dim=7)  # which the fused kernel does not take
+        found[layout, "wide"] = off(in_ring(*wide, is_causal=True, layout=layout), whole(*wide, is_causal=True), layout)
+    q, k, v, gradient = tensors()
+    more = (q, torch.cat([k, v], dim=2), torch.cat([v, k], dim=2), gradient)  # twice as many keys as queries
+    found["all see all"] = off(in_ring(*more, scale=0.3), whole(*more, scale=0.3))
+    far = (30 * q, k, v, gradient)  # scores of hundreds: exp of one that is not taken off overflows
+    found["large scores"] = off(in_ring(*far, is_causal=True, layout="zigzag"), whole(*far, is_causal=True), "zigzag")
+
+    for dtype in (torch.float32, torch.bfloat16):
+        given = tensors(dtype)
+        found["bytes", dtype] = transferred(lambda given=given: in_ring(*given))[0]
+        with counted() as both, counted() as again:
+            in_ring(*given)
+        with torch.no_grad(), counted() as forward:
+            ring_attention(*(x.chunk(dist.get_world_size(), dim=2)[dist.get_rank()] for x in given[:3]))
+        found["counted", dtype] = (both.to_next, again.to_next, forward.to_next, both.reduced)
+    return found
+
+
+def layers() -> dict[str, Callable[[], nn.Module]]:
+    heads, dim = 2 * dist.get_world_size(), 3
+    d_out = heads * dim
+    return {
+        "all biases": lambda: CausalSelfAttention(7, d_out, heads, qkv_bias=True),
+        "grouped": lambda: CausalSelfAttention(7, d_out, heads, num_kv_heads=heads // 2, out_bias=False),
+        "PyTorch's": lambda: nn.MultiheadAttention(d_out, heads, batch_first=True),
+        "ours": lambda: unmasked.MultiheadAttention(d_out, heads, bias=False, batch_first=True),
+    }
+
+
+def heads() -> dict[object, object]:
+    found: dict[object, object] = {}
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    for name, make in layers().items():
+        torch.manual_seed(100 + rank)  # other weights on every rank, as without a common seed
+        layer = make().double()
+        for parameter in layer.parameters():
+            nn.init.uniform_(parameter)
+        shared = HeadParallel(layer)  # which gives all ranks the weights of the first
+        width = shared.qkv_weight.size(1)
+        x = torch.randn(2, 5, width, dtype=torch.float64, generator=torch.Generator().manual_seed(7))
+        gradient = torch.randn(2, 5, shared.out_weight.size(0), generator=torch.Generator().manual_seed(8)).double()
+        x.requires_grad_()
+        is_causal = isinstance(layer, CausalSelfAttention)
+        right = layer(x) if is_causal else layer(x, x, x, need_weights=False)[0]
+        expected = torch.autograd.grad(right, [x, *layer.parameters()], gradient)
+        by_name = dict(zip(["x", *(n for n, _ in layer.named_parameters())], expected, strict=True))
+        given = shared(x)
+        grads = torch.autograd.grad(given, [x, *shared.parameters()], gradient)
+        mine = dict(zip(["x", *(n for n, _ in shared.named_parameters())], grads, strict=True))
+        num_heads, kv_heads = layer.num_heads, getattr(layer, "num_kv_heads", layer.num_heads)
+        owned = [
+            first + head
+            for first, count in ((0, num_heads), (num_heads, kv_heads), (num_heads + kv_heads, kv_heads))
+            for head in range(count)
+            if head * ranks // count == rank
+        ]
+        rows = [head * 3 + i for head in owned for i in range(3)]
+        qkv = "qkv.{}" if is_causal else "in_proj_{}"
+        pairs = [(given, right), (mine["x"], by_name["x"]), (mine["qkv_weight"], by_name[qkv.format("weight")][rows])]
+        columns = [head * 3 + i for head in range(num_heads) if head * ranks // num_heads == rank for i in range(3)]
+        pairs.append((mine["out_weight"], by_name["out_proj.weight"][:, columns]))
+        if shared.qkv_bias is not None:
+            pairs.append((mine["qkv_bias"], by_name[qkv.format("bias")][rows]))
+        if shared.out_bias is not None:
+            pairs.append((mine["out_bias"], by_name["out_proj.bias"]))
+        found[name] = max((a - b).abs().max().item() / b.abs().max().item() for a, b in pairs)
+        found[name, "numbers"] = sum(p.numel() for p in shared.parameters())
+
+        def both(shared: HeadParallel = shared, x: Tensor = x, gradient: Tensor = gradient) -> None:
+            torch.autograd.grad(shared(x), x, gradient)
+
+        with counted() as sent:
+            both()
+        formula = head_bytes(2, 5, width, gradient.size(-1), dtype=torch.float64, backward=True)
+        found[name, "bytes"] = (transferred(both)[1], sent.reduced, sent.to_next, formula)
+    return found
+
+
+class Projections(nn.Module):
+    """A layer with one projection for each of query, key, value and output, as PyTorch's styles share them out."""
+
+    def __init__(self, layer: CausalSelfAttention) -> None:
+        super().__init__()
+        self.head_dim = layer.head_dim
+        for name, weight in zip(("wq", "wk", "wv"), layer.qkv.weight.chunk(3), strict=True):
+            setattr(self, name, nn.Linear(layer.d_in, layer.d_out, bias=False))
+            getattr(self, name).weight = nn.Parameter(weight.detach().clone())
+        self.wo = nn.Linear(layer.d_out, layer.d_out)
+        self.wo.load_state_dict(layer.out_proj.state_dict())
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (w(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for w in (self.wq, self.wk, self.wv))
+        context = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        output: Tensor = self.wo(context.transpose(1, 2).flatten(2))
+        return output
+
+
+def beside_pytorch() -> dict[object, object]:
+    found: dict[object, object] = {}
+    ranks = dist.get_world_size()
+    mesh = init_device_mesh("cpu", (ranks,))
+    torch.manual_seed(1)
+    layer = CausalSelfAttention(8, 4 * 3 * ranks, 2 * ranks)
+    plan = {name: ColwiseParallel() for name in ("wq", "wk", "wv")} | {"wo": RowwiseParallel()}
+    theirs, ours = parallelize_module(Projections(layer), mesh, plan), HeadParallel(layer)
+    x = torch.randn(2, 5, 8, requires_grad=True)
+    cotangent = torch.randn(2, 5, layer.d_out)
+    outputs = [theirs(x), ours(x)]
+    gradients = [torch.autograd.grad(output, x, cotangent)[0] for output in outputs]
+    found["tensor parallel"] = max((a - b).abs().max().item() for a, b in (outputs, gradients))
+
+    q, k, v, _ = tensors(torch.float32)
+    k, v = (x.repeat_interleave(HEADS // KV_HEADS, dim=1) for x in (k, v))
+    try:
+        with context_parallel(mesh, buffers=[q, k, v], buffer_seq_dims=[2, 2, 2]):
+            F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    except NotImplementedError as error:
+        found["context parallel"] = str(error)
+    return found
+
+
+def refused() -> dict[str, str]:
+    """What every rank says where the ranks differ, to a user whose annotations nothing checks."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    rank = dist.get_rank()
+    q = torch.randn(2, 4, 8, 5)
+    leaf = q.clone().requires_grad_()
+    output = ring_attention(leaf, leaf, leaf)
+    calls: dict[str, Callable[[], object]] = {
+        "shape": lambda: ring_attention(q, q[:, :, rank:], q[:, :, rank:]),
+        "axes": lambda: ring_attention(q[0] if rank else q, q, q),
+        "dtype": lambda: ring_attention(*3 * [q.double() if rank else q]),
+        "option": lambda: ring_attention(q, q, q, is_causal=True, layout=LAYOUTS[min(rank, 2)]),
+        "gradients": lambda: ring_attention(leaf if rank else q, q, q),
+        "call": lambda: ring_attention(q, q, q) if rank else output.sum().backward(),
+        "layer": lambda: HeadParallel(CausalSelfAttention(6 + rank, 4, 2)),
+        "input": lambda: HeadParallel(CausalSelfAttention(6, 4, 2))(torch.randn(1, 3 + rank, 6)),
+        "heads": lambda: HeadParallel(CausalSelfAttention(6, 6, 3)),
+        "kv heads": lambda: HeadParallel(CausalSelfAttention(6, 8, 4, num_kv_heads=1)),
+        "odd": lambda: ring_attention(*3 * [q[:, :, 1:]], is_causal=True),
+    }
+    said = {}
+    for name, call in calls.items():
+        try:
+            call()
+        except ValueError as error:
+            said[name] = str(error)
+    return said
+
+
+def everything() -> dict[object, object]:
+    torch.manual_seed(0)
+    found = rings() | heads() | {("refused", name): text for name, text in refused().items()}
+    return found | (beside_pytorch() if dist.get_world_size() == 2 else {})
+
+
+@cache  # the processes are started once for all tests
+def found(ranks: int) -> list[dict[object, object]]:
+    return together(everything, ranks=ranks, start=START)
+
+
+both = pytest.mark.parametrize("ranks", [2, 4])
+
+
+@both
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_causal_ring_equals_the_whole_with_its_gradients(ranks: int, layout: str) -> None:
+    for each in found(ranks):
+        assert each[layout, torch.float64] < 1e-13
+        assert each[layout, torch.float32] < 1e-6
+        assert each[layout, torch.bfloat16] < 2e-2
+        assert each[layout, "wide"] < 1e-13
+        for dtype in (torch.float64, torch.float32, torch.bfloat16):
+            assert each[layout, dtype, "types"] == [dtype] * 4
+
+
+@both
+def test_a_ring_without_a_mask_takes_more_keys_than_queries_another_scale_and_large_scores(ranks: int) -> None:
+    for each in found(ranks):
+        assert each["all see all"] < 1e-13
+        assert each["large scores"] < 1e-12
+
+
+@both
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_ring_sends_the_bytes_of_its_formula(ranks: int, dtype: torch.dtype) -> None:
+    sizes = (BATCH, KV_HEADS, TOKENS, DIM)
+    forward = ring_bytes(*sizes, ranks=ranks, dtype=dtype)
+    whole = ring_bytes(*sizes, ranks=ranks, dtype=dtype, backward=True)
+    numbers = 2 * BATCH * KV_HEADS * TOKENS // ranks * DIM  # of the keys and values of a rank
+    assert forward == (ranks - 1) * numbers * dtype.itemsize
+    assert whole == forward + (ranks - 1) * numbers * (dtype.itemsize + 4)
+    for each in found(ranks):
+        assert each["bytes", dtype] == whole
+        assert each["counted", dtype] == (whole, whole, forward, 0)
+
+
+@both
+@pytest.mark.parametrize("name", ["all biases", "grouped", "PyTorch's", "ours"])
+def test_heads_in_parallel_equal_the_whole_with_all_gradients(ranks: int, name: str) -> None:
+    for each in found(ranks):
+        assert each[name] < 1e-12
+        assert len(set(each[name, "bytes"][:2] + each[name, "bytes"][3:])) == 1
+        assert each[name, "bytes"][2] == 0
+    numbers = {each[name, "numbers"] for each in found(ranks)}
+    assert len(numbers) == 1, "each rank has as many parameters"
+
+
+def test_pytorchs_tensor_parallel_gives_the_same_and_its_context_parallel_does_not_run_on_a_cpu() -> None:
+    for each in found(2):
+        assert each["tensor parallel"] < 1e-5
+        # Once this is no longer raised, the page has to say that it runs.
+        assert "_scaled_dot_product_flash_attention_for_cpu" in each["context parallel"]
+        assert "sharding strategy" in each["context parallel"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("shape", "ring_attention: the ranks differ in key: (2, 4, 8, 5) float32 on rank 0; (2, 4, 7, 5) float32 on"),
+        ("axes", "ring_attention: the ranks differ in query: (2, 4, 8, 5) float32 on rank 0; (4, 8, 5) float32 on"),
+        ("dtype", "ring_attention: the ranks differ in query: (2, 4, 8, 5) float32 on rank 0; (2, 4, 8, 5) float64 on"),
+        ("option", "ring_attention: the ranks differ in layout: zigzag on rank 0; striped on"),
+        ("gradients", "ring_attention: the ranks differ in gradients: False on rank 0; True on"),
+        ("call", "the ranks differ in call: ring_attention's backward pass on rank 0; ring_attention on"),
+        ("layer", "HeadParallel: the ranks differ in qkv.weight: (12, 6) float32 on rank 0; (12, 7) float32 on"),
+        ("input", "HeadParallel: the ranks differ in x: (1, 3, 6) float32 on rank 0; (1, 4, 6) float32 on"),
+        ("heads", "num_heads (3) must be divisible by the number of ranks (2); try 1 or 3"),
+        ("kv heads", "num_kv_heads (1) must be divisible by the number of ranks (2); try 1"),
+        ("odd", "query has 7 tokens; zigzag gives each rank two parts of one size: pad by 1"),
+    ],
+)
+def test_what_differs_between_ranks_is_refused_on_all_in_the_same_words(name: str, text: str) -> None:
+    said = {each["refused", name] for each in found(2)}
+    assert len(said) == 1
+    assert text in said.pop()
+
+
+def test_ranks_that_agree_are_named_together() -> None:
+    text = "(2, 4, 7, 5) float32 on rank 1; (2, 4, 6, 5) float32 on rank 2; (2, 4, 5, 5) float32 on rank 3"
+    assert text in found(4)[0]["refused", "shape"]
+    assert "(2, 4, 8, 5) float32 on rank 0; (4, 8, 5) float32 on rank 1, 2, 3. All" in found(4)[0]["refused", "axes"]
+
+
+# --- what fails ---
+
+
+def dies_in_the_ring() -> None:
+    attend, x = parallel._attend, torch.randn(1, 1, 4, 8)
+
+    def attend_and_die(*given: object) -> tuple[Tensor, Tensor]:
+        parallel._attend = attend_second
+        return attend(*given)
+
+    def attend_second(*given: object) -> tuple[Tensor, Tensor]:
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError("it lives")
+
+    if dist.get_rank() == 2:
+        parallel._attend = attend_and_die
+    ring_attention(x, x, x)
+    ring_attention(x, x, x)
+
+
+@pytest.mark.skipif(START != "fork", reason="a process that is started anew cannot be told what to patch")
+def test_a_rank_that_is_killed_in_the_middle_of_a_ring_ends_all_of_them() -> None:
+    with pytest.raises(RuntimeError, match=r"^rank 2 of 4: died of SIGKILL; all ranks are ended$"):
+        together(dies_in_the_ring, ranks=4)
+
+
+def is_left() -> None:
+    x = torch.randn(1, 1, 4, 8)
+    ring_attention(x, x, x)
+    if dist.get_rank() == 0:
+        ring_attention(x, x, x)
+
+
+def test_a_rank_that_is_left_by_the_others_says_so() -> None:
+    text = (
+        r"rank 0 of 2: RuntimeError: ring_attention: rank 0 has lost another rank, which died, ended, or takes longer"
+    )
+    with pytest.raises(RuntimeError, match=text):
+        together(is_left, ranks=2, start=START)
+
+
+def waits_forever() -> None:
+    x = torch.randn(1, 1, 4, 8)
+    ring_attention(x, x, x)
+    if dist.get_rank() == 1:
+        signal.pause()
+    ring_attention(x, x, x)
+
+
+def test_a_rank_that_hangs_is_not_waited_for_for_ever() -> None:
+    with pytest.raises(RuntimeError, match=r"rank 0 has lost another rank, .* takes longer than the group's timeout"):
+        together(waits_forever, ranks=2, timeout=3.0, start=START)
+
+
+def fails(how: str) -> object:
+    if dist.get_rank() == 1:
+        if how == "exit":
+            os._exit(3)
+        if how == "raise":
+            raise LookupError("no such token")
+        return lambda: None
+    return how
+
+
+@pytest.mark.parametrize(
+    ("how", "text"),
+    [("exit", "ended with the exit code 3"), ("raise", "LookupError: no such token"), ("return", "pickle")],
+)
+def test_a_function_that_fails_on_one_rank_is_told_with_its_lines(how: str, text: str) -> None:
+    with pytest.raises(RuntimeError, match=f"^rank 1 of 3: .*{text}") as caught:
+        together(fails, how, ranks=3, start=START)
+    if how == "raise":
+        assert 'raise LookupError("no such token")' in caught.value.__notes__[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [({"ranks": 0}, "ranks is 0; it must be 1 or more"), ({"start": "thread"}, "start is 'thread'; here it can be '")],
+)
+def test_processes_that_cannot_be_started_are_refused(options: dict[str, object], text: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(text)):
+        together(dist.get_rank, **options)
+
+
+# --- one rank is enough ---
+
+
+@pytest.fixture
+def alone() -> Iterator[None]:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
+def test_without_the_fused_kernel_it_is_the_same(
+    is_causal: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = tensors(dtype)
+    monkeypatch.setattr(parallel, "_runs_fused", lambda *_: False)
+    options: dict[str, object] = {"is_causal": is_causal, "layout": "contiguous"}
+    right = whole(*given, is_causal=is_causal)
+    assert off(in_ring(*given, **options), right) < (1e-13 if dtype == torch.float64 else 2e-3)
+
+
+@pytest.mark.usefixtures("alone", "unhooked")
+@pytest.mark.parametrize(
+    ("shapes", "options", "text"),
+    [
+        ([(2, 4, 8), (2, 4, 8), (2, 4, 8)], {}, "query has shape (2, 4, 8); it must be (batch, heads, tokens, head_d"),
+        ([(2, 4, 8, 5), (2, 3, 8, 5), (2, 3, 8, 5)], {}, "query's heads (4) must be divisible by key's heads (3)"),
+        ([(2, 4, 8, 5), (2, 4, 8, 6), (2, 4, 8, 6)], {}, "they must agree in batch, query and key in head_dim, key an"),
+        ([(2, 4, 8, 5), (2, 4, 8, 5), (2, 4, 7, 5)], {}, "(2, 4, 8, 5), (2, 4, 8, 5) and (2, 4, 7, 5); they must"),
+        ([(2, 4, 8, 5), (2, 4, 6, 5), (2, 4, 6, 5)], {"is_causal": True}, "query has 8 tokens and key 6; a causal rin"),
+        ([(2, 4, 8, 5)] * 3, {"layout": "zebra"}, "layout is 'zebra'; choose 'zigzag', 'striped', 'contiguous'"),
+    ],
+)
+def test_tensors_that_do_not_fit_are_refused(
+    shapes: list[tuple[int, ...]], options: dict[str, object], text: str
+) -> None:
+    with pytest.raises(ValueError, match=re.escape(text)):
+        ring_attention(*map(torch.randn, shapes), **options)
+    q = torch.randn(2, 4, 8, 5)
+    with pytest.raises(ValueError, match=re.escape("value is torch.float64 but query is torch.float32; cast one to")):
+        ring_attention(q, q, q.double())
+
+
+@pytest.mark.usefixtures("alone", "unhooked")
+def test_layers_that_cannot_be_shared_out_are_refused() -> None:
+    with pytest.raises(TypeError, match="layer is a Linear that cannot be shared out; give a CausalSelfAttention, or"):
+        HeadParallel(nn.Linear(3, 4))
+    for options in ({"kdim": 3}, {"add_bias_kv": True}, {"add_zero_attn": True}):
+        with pytest.raises(TypeError, match=r"an nn\.MultiheadAttention of one width that appends no keys$"):
+            HeadParallel(nn.MultiheadAttention(6, 2, **options))
+    text = "dropout is 0.1; each rank would drop other weights: set layer.dropout to 0"
+    with pytest.raises(ValueError, match=re.escape(text) + "$"):
+        HeadParallel(CausalSelfAttention(6, 6, 2, dropout=0.1))
+    with pytest.raises(ValueError, match=re.escape("x has shape (2, 3, 5); it must be (..., tokens, 6)")):
+        HeadParallel(CausalSelfAttention(6, 6, 2))(torch.randn(2, 3, 5))
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_causal_drop_in_is_told_to_be_so() -> None:
+    layer, x = unmasked.MultiheadAttention(6, 2, batch_first=True), torch.randn(2, 5, 6)
+    for is_causal in (False, True):
+        expected = layer(x, x, x, is_causal=is_causal)[0]
+        torch.testing.assert_close(HeadParallel(layer, is_causal=is_causal)(x), expected)
+    torch.testing.assert_close(HeadParallel(layer)(x), layer(x, x, x)[0])
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_token_is_dealt_out_once_and_in_order(ranks: int, layout: str) -> None:
+    parts = [positions_of_rank(12, rank=rank, ranks=ranks, layout=layout) for rank in range(ranks)]
+    assert sorted(torch.cat(parts).tolist()) == list(range(12))
+    assert all((part.diff() > 0).all() and len(part) == 12 // ranks for part in parts)
+    pairs = [(part + 1).sum().item() for part in parts]  # how many keys its queries see
+    if layout == "zigzag":
+        assert len(set(pairs)) == 1
+    if layout == "striped":
+        assert max(pairs) - min(pairs) == 12 / ranks * (ranks - 1)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "options", "text"),
+    [
+        (6, {"rank": 0, "ranks": 2}, "tokens is 6; zigzag on 2 ranks takes a multiple of 4: pad by 2"),
+        (5, {"rank": 0, "ranks": 2, "layout": "striped"}, "tokens is 5; striped on 2 ranks takes a multiple of 2: pad"),
+        (8, {"rank": 2, "ranks": 2}, "rank is 2; of 2 ranks it is 0 to 1"),
+        (8, {"rank": 0, "ranks": 0}, "ranks is 0; it must be 1 or more"),
+        (8, {"rank": 0, "ranks": 2, "layout": "zebra"}, "layout is 'zebra'; choose 'zigzag', 'striped', 'contiguous'"),
+    ],
+)
+@pytest.mark.usefixtures("unhooked")
+def test_sequences_that_cannot_be_dealt_out_are_refused(tokens: int, options: dict[str, object], text: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(text)):
+        positions_of_rank(tokens, **options)
+
+
+# --- as its users start it ---
+
+
+def demonstration(*started: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", *started]
+    variables = os.environ | {"OMP_NUM_THREADS": "1"} | environment
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=variables)
+
+
+def test_torchrun_runs_the_demonstration() -> None:
+    run = demonstration("torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "unmasked.parallel")
+    assert run.returncode == 0, run.stderr
+    header, *rows = run.stdout.splitlines()
+    assert header.split("  ")[-1].strip() == "by the formula"
+    assert len(rows) == 4
+    for row in rows:
+        *_, off_by, gradient_off_by, sent, formula = row.split()
+        assert max(float(off_by), float(gradient_off_by)) < 1e-6
+        assert sent == formula
+        assert int(sent.replace(",", "")) > 0
+
+
+def test_what_is_wrong_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["parallel", "--tokens", "47"])
+    monkeypatch.delenv("RANK", raising=False)
+    assert parallel._main() == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert re.fullmatch(r"unmasked.parallel: rank 0 of 2: ValueError: tokens is 47; zigzag on 2 .*\n", said.err)
+
+
+@pytest.mark.cuda
+def test_nccl_gives_the_same() -> None:
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two NVIDIA GPUs: this machine has one")
+    run = demonstration("torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "unmasked.parallel")
+    assert run.returncode == 0, run.stdout + run.stderr
