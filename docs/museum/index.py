@@ -14,7 +14,7 @@
 # the right numbers. None<!--== "None" if not survivors else "Some" --> passes four<!--== len(checks) --> checks at
 # sizes that all differ.
 #
-# The museum has 46<!--== len(ENTRIES) --> mistakes. Each runs beside the right version: what it looks like, what it
+# The museum has 59<!--== len(ENTRIES) --> mistakes. Each runs beside the right version: what it looks like, what it
 # does to the numbers, where it hides, what finds it, the fix. Some words: an *item* is one sequence of a batch; a
 # mask's *polarity* is what its `True` means; *parity* is agreement with PyTorch; a *cache* keeps the keys and values of
 # earlier tokens. Find your mistake by what you see:
@@ -246,6 +246,7 @@ names = {
     "museum/masks": "Masks",
     "museum/weights": "Weights and parity",
     "museum/numbers": "Numbers, gradients, costs",
+    "museum/models": "Caches, positions, packing",
 }
 plot.table(
     ["Room", "Mistakes"],
@@ -306,7 +307,8 @@ check("which-mistake", named)
 # %% [markdown]
 # ## What to read next
 #
-# - The rooms: [heads](heads.py), [masks](masks.py), [weights](weights.py), [numbers](numbers.py).
+# - The rooms: [heads](heads.py), [masks](masks.py), [weights](weights.py), [numbers](numbers.py),
+#   [models](models.py).
 # - [Is my module right? The doctor](../doctor.py) finds these mistakes in your code, and names them as they are named
 #   here.
 #

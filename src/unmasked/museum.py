@@ -376,6 +376,82 @@ ENTRIES: dict[str, Entry] = {
             'line.rsplit(" ", dim)',
         ),
     ),
+    **_room(
+        "museum/models",
+        (
+            "repeat-for-repeat-interleave",
+            "Key heads repeated in the wrong order",
+            "k.repeat(1, groups, 1, 1)",
+            "k.repeat_interleave(groups, 1)",
+        ),
+        (
+            "rope-pairing",
+            "The other rotary pairing",
+            "halves(q, places), halves(k, places)",
+            "neighbors(q, places), neighbors(k, places)",
+        ),
+        (
+            "rope-in-bfloat16",
+            "Rotary angles in bfloat16",
+            "places.bfloat16()[:, None] * frequencies.bfloat16()",
+            "places[:, None] * frequencies",
+        ),
+        ("alibi-sign", "Distance rewarded", "attention_scores(x, x) - bias", "attention_scores(x, x) + bias"),
+        (
+            "positions-restart",
+            "Positions that begin again with every step",
+            "torch.arange(new.size(1))",
+            "past + torch.arange(new.size(1))",
+        ),
+        (
+            "left-padding-positions",
+            "Padding counted as positions",
+            "table[torch.arange(x.size(1))]",
+            "table[masks.positions_of(allowed.any(1))]",
+        ),
+        (
+            "packed-without-documents",
+            "Packed documents that see each other",
+            "attend(x, causal(x))",
+            "attend(x, causal(x) & (ids[:, None] == ids))",
+        ),
+        (
+            "positions-not-reset",
+            "Positions that run on through a pack",
+            "table[places]",
+            "table[places - torch.searchsorted(ids, ids)]",
+        ),
+        (
+            "two-finfo-min",
+            "A mask of the smallest number, added twice",
+            "(scores + shut + shut).softmax(-1)",
+            "scores.masked_fill(padded, lowest).softmax(-1)",
+        ),
+        (
+            "softcap-after-mask",
+            "Capped after the mask",
+            "cap * (scores / cap).tanh()",
+            "(cap * (scores / cap).tanh()).masked_fill(~causal(x), -math.inf)",
+        ),
+        (
+            "fast-path-bias",
+            "A floating bias on the fast path",
+            "layer(wide, src_mask=bias)",
+            "torch.backends.mha.set_fastpath_enabled(False)",
+        ),
+        (
+            "dropout-leaves-the-kernel",
+            "Dropout that leaves the kernel",
+            "F.scaled_dot_product_attention(long, long, long, dropout_p=p)",
+            "F.scaled_dot_product_attention(long, long, long, dropout_p=0.0)",
+        ),
+        (
+            "frozen-with-zero-gradient",
+            "Frozen, with a gradient of zeros",
+            "optimizer.zero_grad(set_to_none=False)",
+            "optimizer.zero_grad(set_to_none=True)",
+        ),
+    ),
 }
 
 SYMPTOMS: dict[str, tuple[str, ...]] = {
@@ -387,6 +463,7 @@ SYMPTOMS: dict[str, tuple[str, ...]] = {
         "mask-after-softmax",
         "is-causal-is-a-hint",
         "merge-without-transpose",
+        "softcap-after-mask",
     ),
     "It trains, but worse than it should": (
         "view-without-transpose",
@@ -398,6 +475,7 @@ SYMPTOMS: dict[str, tuple[str, ...]] = {
         "packed-initialization",
         "projection-variance",
         "gradient-cut",
+        "alibi-sign",
     ),
     "A sequence's result depends on what else is in the batch": (
         "batch-first-forgotten",
@@ -406,6 +484,9 @@ SYMPTOMS: dict[str, tuple[str, ...]] = {
         "batch-indexed-for-head",
         "batch-transposed",
         "padding-ignored",
+        "left-padding-positions",
+        "packed-without-documents",
+        "positions-not-reset",
     ),
     "It agrees with PyTorch in the test, and not elsewhere": (
         "zero-bias-parity",
@@ -415,7 +496,7 @@ SYMPTOMS: dict[str, tuple[str, ...]] = {
         "bypass-conditions",
         "head-dim-one",
     ),
-    "The output is NaN": ("fully-masked-row", "hidden-nan", "float16-overflow"),
+    "The output is NaN": ("fully-masked-row", "hidden-nan", "float16-overflow", "two-finfo-min"),
     "Rows of weights do not sum to one": (
         "weights-not-normalized",
         "softmax-over-queries",
@@ -423,19 +504,24 @@ SYMPTOMS: dict[str, tuple[str, ...]] = {
         "foreign-norms",
     ),
     "The weights have a column too many or too few": ("bias-kv-as-shift",),
-    "With a cache, the newest token gets another answer": ("top-left-causal",),
+    "With a cache, the newest token gets another answer": ("top-left-causal", "positions-restart"),
+    "A checkpoint loads without an error, and answers nonsense": ("repeat-for-repeat-interleave", "rope-pairing"),
+    "Right on short texts, wrong on long ones": ("rope-in-bfloat16",),
     "Two calls, or training and evaluation, disagree": (
         "dropout-in-eval",
         "global-d-k",
         "input-overwritten",
         "aliased-weights",
+        "fast-path-bias",
     ),
     "It takes too much memory or time, or does not load": (
         "expanded-mask",
         "mask-buffer",
         "need-weights-costs",
         "embedding-reader",
+        "dropout-leaves-the-kernel",
     ),
+    "Frozen weights change": ("frozen-with-zero-gradient",),
     "Hooks do not run": ("forward-called-directly",),
 }
 """What one sees, and the mistakes that look like that; each of the museum's mistakes stands under one symptom."""

@@ -70,10 +70,11 @@ def _mask(case: Case) -> Tensor | None:
 
 @dataclass(frozen=True)
 class Steps:
-    """Multi-head attention: project, split into heads, scale, weigh, merge the heads, project again."""
+    """Multi-head attention: project, split into heads, share keys, scale, weigh, merge the heads, project again."""
 
     project: Callable[[Case], tuple[Tensor, Tensor, Tensor]] = _project
     split: Callable[[Tensor, int], Tensor] = split_heads
+    share: Callable[[Tensor, int], Tensor] = lambda x, groups: x.repeat_interleave(groups, 1)
     scale: Callable[[Case], float] = lambda case: case.head_dim**-0.5
     weigh: Callable[[Tensor, Case], Tensor] = _weigh
     merge: Callable[[Tensor], Tensor] = merge_heads
@@ -94,7 +95,7 @@ def attend(case: Case, steps: Steps | None = None) -> Tensor:
     k, v = steps.split(k, weights.kv_heads), steps.split(v, weights.kv_heads)
     if k.size(1) != q.size(1):
         groups = q.size(1) // k.size(1)
-        k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
+        k, v = steps.share(k, groups), steps.share(v, groups)
     context = steps.weigh((q @ k.mT) * steps.scale(case), case) @ v  # batch heads queries head_dim
     return steps.leave(steps.output(case, steps.merge(context)), asked)
 
@@ -167,6 +168,10 @@ def _in_masks(case: Case) -> Iterator[Mistake]:
         for shift, told in ((1, "each query sees one token of the future"), (-1, "no query sees its own token")):
             shifted = weigh(lambda s, a, n=shift: attention_weights(s, allowed=_tril(s, s.size(-1) - s.size(-2) + n)))  # type: ignore[misc]
             yield Mistake(None, told, shifted)
+    for cap in (5, 10, 15, 20, 30, 50):
+        told = f"scores are capped at {cap} after the mask: what is hidden gets the score -{cap}, and is seen"
+        capped = weigh(lambda s, a, c=cap: (c * (s.masked_fill(~a, -math.inf) / c).tanh()).softmax(-1))  # type: ignore[misc]
+        yield Mistake("softcap-after-mask", told, capped)
     told = "the softmax runs over the queries: columns sum to one, not rows"
     masked = weigh(lambda s, a: s.masked_fill(~a, -math.inf).softmax(-2).nan_to_num(0.0))
     yield Mistake("softmax-over-queries", told, masked)
@@ -219,6 +224,9 @@ def _in_heads(case: Case) -> Iterator[Mistake]:
     for split, merge in ((swapped, merge_heads), (swapped, swapped_merge), (split_heads, swapped_merge)):
         yield Mistake("swapped-view", told, Steps(split=split, merge=merge), is_order=True)
     yield Mistake("swapped-view", told, Steps(split=swapped, merge=bare_merge))
+    if 1 < case.weights.kv_heads < heads:
+        told = "the heads of keys and values are dealt out in turn: neighbors among the query heads share none"
+        yield Mistake("repeat-for-repeat-interleave", told, Steps(share=lambda x, groups: x.repeat(1, groups, 1, 1)))
     if heads <= 5:
         for order in itertools.permutations(range(heads)):
             if list(order) != sorted(order):

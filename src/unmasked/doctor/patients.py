@@ -297,6 +297,14 @@ class Buffered(nn.Module):
         return self.out_proj((torch.softmax(scores / D**0.5, -1) @ v).transpose(1, 2).contiguous().view(x.shape))
 
 
+@sick("repeat-for-repeat-interleave", causal=True)
+class Repeated(Grouped):
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (f(x).unflatten(-1, (-1, 4)).transpose(1, 2) for f in (self.q_proj, self.k_proj, self.v_proj))
+        k, v = k.repeat(1, 3, 1, 1), v.repeat(1, 3, 1, 1)
+        return self.o_proj(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+
+
 # Wrong, each in one way: the class below is right, and every patient changes one step of it
 
 
@@ -497,6 +505,13 @@ def fully_masked_row() -> Callable[..., Tensor]:
         return scores.masked_fill(~allowed.squeeze(1), -math.inf).softmax(-1) @ v
 
     return attend
+
+
+@sick("softcap-after-mask", causal=True)
+class SoftcapAfterMask(Causal):
+    def weigh(self, scores: Tensor) -> Tensor:
+        future = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+        return (20 * (self.mask(scores, future) / 20).tanh()).softmax(-1)
 
 
 @sick("float16-overflow", causal=True)
@@ -721,4 +736,15 @@ NOT_SEEN: dict[str, str] = {
     "projection-variance": "it is in what is expected of a module, which is itself right",
     "foreign-norms": "cosines are not attention",
     "embedding-reader": "it reads a file",
+    "rope-pairing": "it is in the checkpoint: a model that was trained with either pairing is right",
+    "rope-in-bfloat16": "it shows at positions beyond the doctor's short sequences",
+    "alibi-sign": "a model may prefer what is far: a bias of any sign is attention",
+    "positions-restart": "it shows with a cache, and the doctor gives whole sequences",
+    "left-padding-positions": "it is in the positions that a model is given",
+    "packed-without-documents": "it is in the mask that a model is given",
+    "positions-not-reset": "it is in the positions that a model is given",
+    "two-finfo-min": "it is in the masks that a model is given: each alone is right",
+    "fast-path-bias": "it is in what PyTorch makes of a mask that is itself right",
+    "dropout-leaves-the-kernel": "it takes memory, and changes no number",
+    "frozen-with-zero-gradient": "it is in the loop that trains",
 }

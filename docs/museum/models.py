@@ -1,0 +1,737 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: py:percent
+# ---
+
+# %% [markdown]
+# # Museum of mistakes: does it stay right inside a model?
+#
+# **Ask each sequence alone, then in a batch, packed, padded and step by step: the answers must be the same.** A layer
+# that is right by itself can be wrong in a model, with positions, caches, padding, shared heads or a fast path. None of
+# these mistakes raises an error. *Off by* is the largest difference from the right version.
+#
+# | What you see | Mistake | Off by | Hides with |
+# | --- | --- | --- | --- |
+# | A checkpoint answers nonsense | [heads repeated in the wrong order](#repeat-for-repeat-interleave) | {{= off["repeat-for-repeat-interleave"] :.2f}} | one key head |
+# | The same | [the other pairing](#rope-pairing) | {{= off["rope-pairing"] :.2f}} | one token |
+# | Bad on long texts | [angles in bfloat16](#rope-in-bfloat16) | {{= off["rope-in-bfloat16"] :.2f}} | short texts |
+# | It learns slowly | [distance rewarded](#alibi-sign) | {{= off["alibi-sign"] :.2f}} | one token |
+# | Writes badly with a cache | [positions begin again](#positions-restart) | {{= off["positions-restart"] :.2f}} | no cache |
+# | Depends on the batch | [padding counted](#left-padding-positions) | {{= off["left-padding-positions"] :.2f}} | no padding |
+# | The same | [documents see each other](#packed-without-documents) | {{= off["packed-without-documents"] :.2f}} | one document |
+# | The same | [positions run on](#positions-not-reset) | {{= off["positions-not-reset"] :.2f}} | one document |
+# | NaN | [a mask added twice](#two-finfo-min) | NaN<!--== "NaN" if blind.isnan().all() else "0" --> | another large number |
+# | The loss falls fast | [capped after the mask](#softcap-after-mask) | {{= off["softcap-after-mask"] :.2f}} | one token |
+# | Evaluation is worse than training | [a bias on the fast path](#fast-path-bias) | {{= off["fast-path-bias"] :.2f}} | training |
+# | Memory runs out in training | [dropout of the weights](#dropout-leaves-the-kernel) | nothing<!--== off["dropout-leaves-the-kernel"] == 0 --> | evaluation |
+# | Frozen weights change | [a gradient of zeros](#frozen-with-zero-gradient) | {{= off["frozen-with-zero-gradient"] :.2f}} | plain descent |
+#
+# **You should know** [what a mask is](../learn/masks.py) and [why positions are needed](../learn/positions.py). **You
+# will know** what each of them does, where it hides, and a check that finds it. The [museum's index](index.py) has the
+# other rooms.
+
+# %% tags=["hide-input"]
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from unmasked import (
+    attention_scores,
+    attention_weights,
+    masks,
+    probes,
+    scaled_dot_product_attention,
+)
+from unmasked.doctor.patients import SICK
+from unmasked.museum import ENTRIES, Plate, reach
+from unmasked.positions import Rotary, alibi
+
+# batch, tokens, heads, heads of keys, head_dim: all differ
+B, N, H, G, D = 3, 7, 4, 2, 6
+
+
+def draw(*shape, seed=9):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+q = draw(B, H, N, D)
+k, v = draw(B, G, N, D, seed=1), draw(B, G, N, D, seed=2)
+x = draw(B, N, D, seed=3)
+
+
+def causal(x):
+    return masks.causal(x.size(-2))  # True = may see
+
+
+def attend(x, allowed=None):
+    return F.scaled_dot_product_attention(x, x, x, attn_mask=allowed)
+
+
+# %% [markdown] tags=["check"]
+# `exhibit` runs a wrong version beside the right one. Where the mistake *hides*, both must agree; on what is *given*
+# they must not; and the probe must find the wrong one and pass the right one. `unlike` compares with a version that is
+# known to be right.
+
+# %% tags=["check"]
+off = {}
+
+
+def exhibit(name, wrong, right, probe, hides, given, show=False):
+    assert probes.differs(wrong(*hides), right(*hides)) == 0, "it hides here"
+    off[name] = probes.differs(wrong(*given), right(*given))
+    assert off[name] > 0
+    assert probe(right, *given) is None
+    found = probe(wrong, *given)
+    assert found
+    size = right(*given).abs().max().item()
+    maps = (reach(wrong, *given), reach(right, *given)) if show else None
+    return Plate(ENTRIES[name], off[name], size, str(found), maps)
+
+
+def unlike(reference, told):
+    def probe(f, *given):
+        gap = probes.differs(f(*given), reference(*given))
+        return f"another answer than {told}, by {gap:.2g}" if gap else None
+
+    return probe
+
+
+# %% [markdown]
+# ## Key heads repeated in the wrong order { #repeat-for-repeat-interleave }
+#
+# With grouped heads, neighboring query heads share a key head. `repeat` deals the key heads out in turn instead: the
+# shapes are right, and the second query head attends with the keys of another group.
+
+
+# %% tags=["hide-input"]
+def repeated(q, k, v):
+    groups = q.size(1) // k.size(1)
+    # right: k.repeat_interleave(groups, 1)
+    k, v = k.repeat(1, groups, 1, 1), v.repeat(1, groups, 1, 1)
+    return F.scaled_dot_product_attention(q, k, v)
+
+
+def interleaved(q, k, v):
+    groups = q.size(1) // k.size(1)
+    k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
+    return F.scaled_dot_product_attention(q, k, v)
+
+
+def by_pytorch(q, k, v):
+    return F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+
+
+exhibit(
+    "repeat-for-repeat-interleave",
+    repeated,
+    interleaved,
+    unlike(by_pytorch, "with enable_gqa"),
+    hides=[q, k[:, :1], v[:, :1]],
+    given=[q, k, v],
+)
+
+# %% tags=["check"]
+torch.manual_seed(0)
+found = SICK["repeat-for-repeat-interleave"].examine()
+assert found.causes == ("repeat-for-repeat-interleave",)
+equal_heads = [q, *(y.repeat_interleave(H // G, 1) for y in (k, v))]
+assert not probes.differs(repeated(*equal_heads), interleaved(*equal_heads))
+
+# %% [markdown]
+# **Hides** with one key head, which all share, and with as many<!--= "as many" if equal_heads[1].size(1) ==
+# q.size(1) else "half as many" --> as query heads. **Caught by** `enable_gqa`, and by the [doctor](../doctor.py). **Fix:**
+# `repeat_interleave`, or `enable_gqa=True`, which copies nothing.
+#
+# ## The other rotary pairing { #rope-pairing }
+#
+# A rotary embedding turns pairs of features. Which two make a pair is a convention: Meta's Llama pairs neighbors, the
+# same model in Hugging Face's format pairs the halves. Queries and keys of one, turned as the other, give scores
+# without meaning.
+
+# %% tags=["hide-input"]
+places = torch.arange(N)
+neighbors = Rotary(D, pairing="interleaved")
+halves = Rotary(D, pairing="halves")
+
+
+def turned_by_halves(q, k, places):
+    # right: neighbors(q, places), neighbors(k, places)
+    return attention_scores(halves(q, places), halves(k, places))
+
+
+def turned_by_neighbors(q, k, places):
+    return attention_scores(neighbors(q, places), neighbors(k, places))
+
+
+def by_complex_numbers(q, k, places):
+    angles = places[:, None] * 10_000.0 ** (-torch.arange(0, D, 2) / D)
+    turn = torch.polar(torch.ones_like(angles), angles)
+    pairs = [
+        torch.view_as_complex(y.unflatten(-1, (-1, 2)).contiguous()) * turn
+        for y in (q, k)
+    ]
+    return attention_scores(
+        *(torch.view_as_real(y).flatten(-2) for y in pairs)
+    )
+
+
+keys = draw(B, H, N, D, seed=4)
+exhibit(
+    "rope-pairing",
+    turned_by_halves,
+    turned_by_neighbors,
+    unlike(by_complex_numbers, "as complex numbers"),
+    hides=[q[:, :, :1], keys[:, :, :1], places[:1]],
+    given=[q, keys, places],
+)
+
+# %% [markdown]
+# **Hides** at the first position<!--= "first position" if not
+# probes.differs(halves(q[:, :, :1], places[:1]), q[:, :, :1]) else "last position" -->, where nothing is turned: test several tokens. A model that is *trained* with either is right:
+# the mistake is in a checkpoint that meets the other. **Caught by** `by_complex_numbers`, or any logits that come with
+# the checkpoint. **Fix:** `unmasked.positions.convert_pairing` on the projections of query and key, or the right
+# `pairing`.
+#
+# ## Rotary angles in bfloat16 { #rope-in-bfloat16 }
+#
+# A model that is cast to bfloat16 as a whole casts its positions and frequencies, too. That format has eight<!--=
+# 1 - math.log2(torch.finfo(torch.bfloat16).eps) --> binary digits: from
+# 256<!--= next(n for n in range(999) if torch.tensor(n + 1).bfloat16().item() != n + 1) --> on it skips whole positions.
+
+# %% tags=["hide-input"]
+frequencies = 10_000.0 ** (-torch.arange(0, D, 2) / D)  # radians a token
+
+
+def rounded(places):
+    # right: places[:, None] * frequencies
+    return places.bfloat16()[:, None] * frequencies.bfloat16()
+
+
+def exact(places):
+    return places[:, None] * frequencies
+
+
+def turned(angles, y):
+    a, b = y.unflatten(-1, (-1, 2)).unbind(-1)
+    cos, sin = angles.float().cos(), angles.float().sin()
+    return torch.stack([a * cos - b * sin, a * sin + b * cos], -1).flatten(-2)
+
+
+def scores_from(start, angles):
+    """The scores of all queries and keys, from position `start` on."""
+    at = angles(start + torch.arange(N))
+    return attention_scores(turned(at, q), turned(at, keys))
+
+
+def shifted(f, start):
+    gap = probes.differs(f(start), f(start + 1000))
+    return (
+        f"scores move by {gap:.2g} one thousand tokens on"
+        if gap > 0.01
+        else None
+    )
+
+
+def with_rounded(start):
+    return scores_from(start, rounded)
+
+
+def with_exact(start):
+    return scores_from(start, exact)
+
+
+off["rope-in-bfloat16"] = probes.differs(with_rounded(1000), with_exact(1000))
+assert shifted(with_exact, 0) is None
+near = (with_rounded(0) - with_exact(0)).abs().max().item()
+Plate(
+    ENTRIES["rope-in-bfloat16"],
+    off["rope-in-bfloat16"],
+    with_exact(1000).abs().max().item(),
+    shifted(with_rounded, 0),
+)
+
+# %% tags=["check"]
+assert 4 * near < off["rope-in-bfloat16"]
+assert torch.tensor(257.0).bfloat16() == 256
+near
+
+# %% [markdown]
+# **Hides** in short texts: at the beginning, the same scores are off by only {{= near :.2f}}. **Caught by** scores
+# that should not move when query and key move on together, as `shifted` asks. **Fix:** angles in float32, as `Rotary` and
+# every careful model compute them, under autocast, too.
+#
+# ## Distance rewarded { #alibi-sign }
+#
+# ALiBi *lowers* a score by a slope for each token between query and key. With the other sign the farthest key wins.
+
+
+# %% tags=["hide-input"]
+def rewarded(x):
+    bias = alibi(1, x.size(1))
+    # right: attention_scores(x, x) + bias
+    scores = attention_scores(x, x) - bias
+    return attention_weights(scores, allowed=causal(x)) @ x
+
+
+def lowered(x):
+    bias = alibi(1, x.size(1))
+    scores = attention_scores(x, x) + bias
+    return attention_weights(scores, allowed=causal(x)) @ x
+
+
+def prefers_the_far(f, x):
+    # tokens that are orthogonal, and so small that only the bias counts
+    tokens = 1e-3 * torch.eye(x.size(1))[None]
+    weights = 1e3 * f(tokens)[0, -1]
+    if weights[0] < weights[-2]:
+        return None
+    return f"the first token weighs {weights[0]:.2f}, the one before the last {weights[-2]:.2f}"
+
+
+exhibit(
+    "alibi-sign",
+    rewarded,
+    lowered,
+    prefers_the_far,
+    hides=[x[:, :1]],
+    given=[x],
+    show=True,
+)
+
+# %% [markdown]
+# **Hides** with one token. A model trains with either sign, only worse. **Caught by** `prefers_the_far`: tokens so small
+# that the bias alone decides. **Fix:** add what `unmasked.positions.alibi` gives: it is never positive<!--= "never
+# positive" if alibi(H, N).max() <= 0 else "positive" -->.
+#
+# ## Positions that begin again with every step { #positions-restart }
+#
+# With a cache a step brings one token, and `arange` over the tokens of the step calls it the first. Its query, and the
+# key that is kept of it, stand at the first position for ever.
+
+# %% tags=["hide-input"]
+table = draw(N, D, seed=5)  # learned positions, added to the embeddings
+
+
+def write(x, place):
+    """Token by token, with a cache of what came before."""
+    cache = x[:, :0]
+    outputs = []
+    for step in range(x.size(1)):
+        new = x[:, step : step + 1]
+        new = new + table[place(new, past=cache.size(1))]
+        cache = torch.cat([cache, new], dim=1)
+        outputs.append(F.scaled_dot_product_attention(new, cache, cache))
+    return torch.cat(outputs, dim=1)
+
+
+def restarting(x):
+    # right: past + torch.arange(new.size(1))
+    return write(x, lambda new, past: torch.arange(new.size(1)))
+
+
+def continuing(x):
+    return write(x, lambda new, past: past + torch.arange(new.size(1)))
+
+
+def at_once(x):
+    return attend(x + table[: x.size(1)], causal(x))
+
+
+exhibit(
+    "positions-restart",
+    restarting,
+    continuing,
+    unlike(at_once, "the whole sequence at once"),
+    hides=[x[:, :1]],
+    given=[x],
+)
+
+# %% [markdown]
+# **Hides** without a cache, and in the first token. **Caught by** `at_once`: steps must give what the whole sequence
+# gives, at every token. **Fix:** begin at the length of the cache.
+#
+# ## Padding counted as positions { #left-padding-positions }
+#
+# Prompts of several lengths are padded on the left, so that all of them end where writing goes on. Counted from the
+# left edge, the first word of a short prompt is not at the first position any more, and the model reads another text.
+
+# %% tags=["hide-input"]
+lengths = torch.tensor([N, N - 2, N - 3])
+allowed = masks.padding(lengths, side="left")[:, 0] & causal(x)
+
+
+def counted(x, allowed):
+    # right: x + table[masks.positions_of(allowed.any(1))]
+    return attend(x + table[torch.arange(x.size(1))], allowed)[:, -1:]
+
+
+def of_what_is_real(x, allowed):
+    return attend(x + table[masks.positions_of(allowed.any(1))], allowed)[
+        :, -1:
+    ]
+
+
+def alone(x, allowed):
+    last = [
+        at_once(item[None, N - length :])[:, -1:]
+        for item, length in zip(x, allowed[:, -1].sum(-1), strict=True)
+    ]
+    return torch.cat(last)
+
+
+exhibit(
+    "left-padding-positions",
+    counted,
+    of_what_is_real,
+    unlike(alone, "alone"),
+    hides=[x, causal(x).expand(B, N, N)],
+    given=[x, allowed],
+)
+
+# %% [markdown]
+# **Hides** where all prompts are equally long, and with rotary positions, which know offsets alone. **Caught by**
+# `alone`: each sequence by itself. **Fix:** `masks.positions_of`, and pass its numbers as the model's `position_ids`.
+#
+# ## Packed documents that see each other { #packed-without-documents }
+#
+# Short texts are packed into one row so that no place is wasted. A causal mask lets each read all the texts before it.
+
+# %% tags=["hide-input"]
+ids = torch.tensor([0, 0, 0, 1, 1, 1, 1])  # two documents in a row
+one_document = torch.zeros_like(ids)
+
+
+def causal_alone(x, ids=ids):
+    # right: masks.causal(N) & (ids[:, None] == ids)
+    return attend(x, causal(x))
+
+
+def by_document(x, ids=ids):
+    return attend(x, causal(x) & (ids[:, None] == ids))
+
+
+def mixes_documents(f, x, ids=ids):
+    changed = x.clone()
+    changed[:, ids == ids[0]] += 1
+    other = ids != ids[0]
+    gap = probes.differs(f(changed)[:, other], f(x)[:, other])
+    return (
+        f"the second document moves with the first, by {gap:.2g}"
+        if gap
+        else None
+    )
+
+
+exhibit(
+    "packed-without-documents",
+    causal_alone,
+    by_document,
+    mixes_documents,
+    hides=[x, one_document],
+    given=[x],
+    show=True,
+)
+
+# %% [markdown]
+# **Hides** with one document a row. **Caught by** `mixes_documents`: change the first document, and look at the second.
+# **Fix:** a mask of documents as well as the causal one.
+#
+# ## Positions that run on through a pack { #positions-not-reset }
+#
+# With the right mask no document sees another, and yet the second begins at position three<!--= (ids == 0).sum() -->.
+
+
+# %% tags=["hide-input"]
+def running_on(x, ids=ids):
+    places = torch.arange(x.size(1))
+    # right: places - torch.searchsorted(ids, ids)
+    return by_document(x + table[places], ids)
+
+
+def reset(x, ids=ids):
+    places = torch.arange(x.size(1))
+    return by_document(x + table[places - torch.searchsorted(ids, ids)], ids)
+
+
+def each_alone(x):
+    return torch.cat([at_once(x[:, ids == i]) for i in (0, 1)], dim=1)
+
+
+exhibit(
+    "positions-not-reset",
+    running_on,
+    reset,
+    unlike(each_alone, "each document alone"),
+    hides=[x, one_document],
+    given=[x],
+)
+
+# %% tags=["check"]
+assert mixes_documents(running_on, x) is None  # the mask alone is right
+
+# %% [markdown]
+# **Hides** with one document, in the first of several, and with rotary positions. **Caught by** `each_alone`; a test
+# that changes the other document does not find it. **Fix:** count from each document's first token.
+#
+# ## A mask of the smallest number, added twice { #two-finfo-min }
+#
+# Many models hide with `torch.finfo(dtype).min` in place of minus infinity, so that a row that may see nothing stays
+# finite. The model adds it for the padding, a layer adds it once more, and the sum is minus infinity<!--= "minus
+# infinity" if 2 * torch.tensor(torch.finfo(torch.float32).min) == -math.inf else "finite" -->, in every column.
+
+# %% tags=["hide-input"]
+scores = draw(N, N)
+padded = torch.ones(N, dtype=torch.bool)  # an item of the batch is empty
+lowest = torch.finfo(scores.dtype).min
+shut = torch.zeros(N, N).masked_fill(padded, lowest)
+# right: scores.masked_fill(padded, lowest)
+blind = (scores + shut + shut).softmax(-1)
+once = scores.masked_fill(padded, lowest).softmax(-1)
+Plate(
+    ENTRIES["two-finfo-min"],
+    found=f"{int(blind.isnan().any(-1).sum())} of {N} rows are NaN",
+)
+
+# %% tags=["check"]
+assert torch.allclose(once, torch.full((N, N), 1 / N))
+large = torch.zeros(N, N).masked_fill(padded, -1e9)
+assert (scores + large + large).softmax(-1).isfinite().all()  # it hides here
+
+# %% [markdown]
+# Once added or filled in, the row becomes the average of everything<!--= "the average of everything" if
+# torch.allclose(once, torch.full((N, N), 1 / N)) else "empty" -->, which is wrong, too, but is not seen. **Hides** with
+# minus one billion, whose double is finite, and where every query sees a key. **Caught by** `isnan` on an item that is all padding.
+# **Fix:** combine boolean masks, once, and decide what a query that sees nothing gets: see
+# [A query that may see nothing](masks.py#fully-masked-row).
+#
+# ## Capped after the mask { #softcap-after-mask }
+#
+# A soft-cap bends scores into a range by a tanh. Applied to scores that are already masked, it bends minus infinity,
+# too: the future gets the lowest score allowed, and is seen.
+
+# %% tags=["hide-input"]
+cap = 5.0
+
+
+def capped_late(x):
+    scores = attention_scores(x, x).masked_fill(~causal(x), -math.inf)
+    # right: (cap * (scores / cap).tanh()).masked_fill(~causal(x), -math.inf)
+    return (cap * (scores / cap).tanh()).softmax(-1) @ x
+
+
+def capped_early(x):
+    scores = cap * (attention_scores(x, x) / cap).tanh()
+    return scores.masked_fill(~causal(x), -math.inf).softmax(-1) @ x
+
+
+exhibit(
+    "softcap-after-mask",
+    capped_late,
+    capped_early,
+    probes.sees_the_future,
+    hides=[x[:, :1]],
+    given=[x],
+    show=True,
+)
+
+# %% [markdown]
+# **Hides** with one token, and nearly with a large cap: the leak falls exponentially with it. **Caught by**
+# `probes.sees_the_future`. **Fix:** cap first, mask last.
+#
+# ## A floating bias on the fast path { #fast-path-bias }
+#
+# `nn.TransformerEncoderLayer` runs other code in evaluation without gradients: its fast path. That reads a floating mask
+# as a boolean one, where every number other than zero hides. A bias of distances then hides nearly everything.
+
+# %% tags=["hide-input"]
+torch.manual_seed(0)
+layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
+wide = draw(B, N, 8)
+distance_bias = alibi(1, N)[0]
+
+
+def on_the_fast_path(bias):
+    with torch.no_grad():
+        return layer(wide, src_mask=bias)
+
+
+def off_the_fast_path(bias):
+    was = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        return on_the_fast_path(bias)
+    finally:
+        torch.backends.mha.set_fastpath_enabled(was)
+
+
+def with_gradients(bias):
+    return layer(wide, src_mask=bias).detach()
+
+
+exhibit(
+    "fast-path-bias",
+    on_the_fast_path,
+    off_the_fast_path,
+    unlike(with_gradients, "with gradients"),
+    hides=[torch.zeros(N, N)],
+    given=[distance_bias],
+)
+
+# %% [markdown]
+# **Hides** in training, and with biases of zeros. **Caught by** `with_gradients`: the same call, once with them and once
+# without. **Fix:** `torch.backends.mha.set_fastpath_enabled(False)`. In
+# [What does each interface make of my mask?](../pytorch/masks.py) stands what each interface does.
+#
+# ## Dropout that leaves the kernel { #dropout-leaves-the-kernel }
+#
+# On a CPU the fused kernel has no dropout. Asked for it, `F.scaled_dot_product_attention` runs the steps one by one, and
+# keeps the matrices of all queries and keys for the backward pass.
+
+# %% tags=["hide-input"]
+torch.manual_seed(0)
+long = draw(1, 1, 256, 8).requires_grad_()
+
+
+def kept(p):
+    """Numbers that are kept for the backward pass, for each of the input's."""
+    sizes = {}
+
+    def note(tensor):
+        sizes[tensor.data_ptr()] = tensor.numel()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(
+        note, lambda tensor: tensor
+    ):
+        # right: F.scaled_dot_product_attention(long, long, long, dropout_p=0.0)
+        output = F.scaled_dot_product_attention(long, long, long, dropout_p=p)
+        assert output.requires_grad
+    return sum(sizes.values()) / long.numel()
+
+
+wrong, right = kept(0.1), kept(0.0)
+off["dropout-leaves-the-kernel"] = probes.differs(
+    F.scaled_dot_product_attention(long, long, long, dropout_p=0.0),
+    attend(long),
+)
+Plate(
+    ENTRIES["dropout-leaves-the-kernel"],
+    found=f"kept for the backward pass: {wrong:.0f} times the input, not {right:.0f}",
+)
+
+# %% tags=["check"]
+assert wrong > 10 * right
+
+# %% [markdown]
+# Here more than ten times as much<!--= "more than ten times as much" if wrong > 10 * right else "as much" -->
+# is kept, and the factor grows with the tokens. **Hides** in evaluation, where dropout is off, and on a GPU, whose
+# kernels have dropout. **Caught by** `saved_tensors_hooks`, or a profile. **Fix:** `dropout_p=0.0` on a CPU; dropout of
+# the output remains.
+#
+# ## Frozen, with a gradient of zeros { #frozen-with-zero-gradient }
+#
+# A layer is frozen in the middle of training. Its gradient was set to zeros, not to None, and the optimizer goes on:
+# momentum and weight decay move weights that have a gradient, and zeros are one.
+
+
+# %% tags=["hide-input"]
+def moved(optimize, to_none):
+    torch.manual_seed(0)
+    frozen = nn.Linear(D, D)
+    optimizer = optimize(frozen.parameters())
+    frozen(x).square().mean().backward()
+    optimizer.step()
+    frozen.requires_grad_(False)
+    # wrong: optimizer.zero_grad(set_to_none=False)
+    # right: optimizer.zero_grad(set_to_none=True)
+    optimizer.zero_grad(set_to_none=to_none)
+    before = frozen.weight.clone()
+    for _ in range(10):
+        optimizer.step()
+    return (frozen.weight - before).abs().max().item()
+
+
+def adam(parameters):
+    return torch.optim.AdamW(parameters, lr=0.1)
+
+
+def descent(parameters):
+    return torch.optim.SGD(parameters, lr=0.1)
+
+
+off["frozen-with-zero-gradient"] = moved(adam, to_none=False)
+assert moved(descent, to_none=False) == 0  # it hides here
+assert moved(adam, to_none=True) == 0
+Plate(
+    ENTRIES["frozen-with-zero-gradient"],
+    off["frozen-with-zero-gradient"],
+    found="after ten steps of the optimizer the frozen weights have moved",
+)
+
+# %% [markdown]
+# **Hides** with plain gradient descent, which has neither momentum nor decay. **Caught by** a copy of the weights before
+# some steps. **Fix:** `zero_grad(set_to_none=True)`, its default, or an optimizer that is given only what is trained.
+#
+# ## Exercises
+#
+# `check` judges an answer by the name in brackets: [how to do the exercises](../install.md#do-the-exercises).
+#
+# **Positions of a pack** (`positions-of-a-pack`). Write `place(ids)` for ids of (batch, tokens): the number of each
+# token's document, ascending in a row. It returns (batch, tokens): how many tokens of its own document stand before it.
+#
+# ??? question "Hint"
+#
+#     A document begins where a number differs from the one before it. The latest beginning up to here is a running
+#     maximum.
+
+# %% tags=["solution"]
+from unmasked.exercises import check
+
+
+def place(ids):
+    count = torch.arange(ids.size(-1))
+    begins = torch.ones_like(ids, dtype=torch.bool)
+    begins[:, 1:] = ids[:, 1:] != ids[:, :-1]
+    return count - (count * begins).cummax(-1).values
+
+
+check("positions-of-a-pack", place)
+
+# %% [markdown]
+# **Grouped heads** (`grouped-heads`). Write `attend(query, key, value)`, causal, for queries of (batch, heads, queries,
+# head_dim), and keys and values of fewer heads and of at least as many tokens: the last query is the newest token.
+#
+# ??? question "Hint"
+#
+#     Split the query heads into (key heads, group): then one key head stands beside its whole group.
+
+
+# %% tags=["solution"]
+def attend_grouped(query, key, value):
+    groups = query.size(1) // key.size(1)
+    query = query.unflatten(1, (-1, groups))  # batch kv_heads group tokens d
+    allowed = masks.causal(query.size(-2), key.size(-2))
+    context = scaled_dot_product_attention(
+        query, key.unsqueeze(2), value.unsqueeze(2), allowed=allowed
+    ).context
+    return context.flatten(1, 2)
+
+
+check("grouped-heads", attend_grouped)
+
+# %% [markdown]
+# ## What to read next
+#
+# - The museum's other rooms: [heads](heads.py), [masks](masks.py), [learned weights](weights.py), [numbers](numbers.py).
+# - [Does order matter? Positions](../learn/positions.py): what positions are for.
+# - [The doctor](../doctor.py) asks your module for many of these mistakes.
+#
+# ## References
+#
+# <!--~ 2021, 3.2, 2022, 2023: references -->
+# - Su et al. (2021), *RoFormer*: section 3.2, rotary embeddings.
+# - Press, Smith and Lewis (2022), *Train Short, Test Long*: ALiBi.
+# - Ainslie et al. (2023), *GQA*: grouped heads.
