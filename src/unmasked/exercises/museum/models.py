@@ -41,8 +41,8 @@ def grouped_heads(answer: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
             raise Wrong(f"It returned the shape {tuple(given.shape)}; it should be {tuple(q.shape)}, the queries'.")
         if not probes.differs(given, _attend(q, k, v, masks.causal(queries, keys))):
             continue
-        if not probes.differs(given, _attend(q, *(x.repeat(1, heads // kv_heads, 1, 1) for x in (k, v)),
-                                             masks.causal(queries, keys))):  # fmt: skip
+        dealt_k, dealt_v = (x.repeat(1, heads // kv_heads, 1, 1) for x in (k, v))
+        if not probes.differs(given, _attend(q, dealt_k, dealt_v, masks.causal(queries, keys))):
             raise Wrong("The heads of keys are dealt out in turn.", "repeat-for-repeat-interleave")
         if not probes.differs(given, _attend(q, k, v, None)):
             raise Wrong("Every query sees every key.", "no-causal-mask")
