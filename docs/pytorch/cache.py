@@ -1,0 +1,589 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: py:percent
+# ---
+
+# %% [markdown]
+# # Is my KV cache right?
+#
+# **It is right if a prefill, chunks and single steps give what the whole sequence gives at once<!--== "a prefill, chunks
+# and single steps give what the whole sequence gives at once" if max(shares["nothing"]) < 1e-5 else "a prefill gives
+# what the whole sequence gives" -->. Compare all three: with most mistakes the prefill is still right<!--== "with most
+# mistakes the prefill is still right" if sum(each[0] < 1e-5 for each in mistakes) > len(mistakes) / 2 else "with most
+# mistakes the prefill is wrong" -->.** Here is how far the outputs are off, as a share of their size:
+#
+# {{= listed(["What is wrong", "Prefill of 6", "Chunk of 3", "Single steps"], rows) }}
+#
+# *Computed with torch {{= torch.__version__.split("+")[0] }} on the {{= x.device.type.upper() }}.*
+#
+# **You should know** [what a cache keeps](../notation.md#cache) while a model writes. **You will know** the one test that finds every row of this table, the line that causes each of them, and what
+# a cache costs.
+#
+# ## Prefill, chunks, steps
+#
+# The first tokens of a text are handed over together; that is the *prefill*. Long ones go in several *chunks*. Then the
+# model writes, and each *step* has one token. A cache must not show which of these came when. So cut one sequence in
+# all these ways:
+
+# %% tags=["imports"]
+import copy
+
+import torch
+import torch.nn.functional as F
+
+from unmasked import CausalSelfAttention, masks, plot
+from unmasked.cache import KVCache
+from unmasked.heads import merge_heads, split_heads
+from unmasked.positions import Rotary
+
+torch.set_grad_enabled(False)  # nothing is trained here
+torch.manual_seed(0)
+layer = CausalSelfAttention(
+    24, 24, num_heads=4, num_kv_heads=2, rotary=Rotary(6)
+)
+x = torch.randn(2, 12, 24)  # batch tokens features
+whole = layer(x)  # all at once
+
+cache = KVCache(batch=2, num_kv_heads=2, max_tokens=12, head_dim=6)
+lengths = [6, 3, 1, 1, 1]  # a prefill, a chunk, three steps
+parts = [layer(part, cache=cache) for part in x.split(lengths, dim=1)]
+torch.allclose(torch.cat(parts, dim=1), whole, atol=1e-5)
+
+# %% [markdown]
+# `unmasked.KVCache` takes its memory once. A step writes its own key and value there, and attends to a view of what is
+# stored: nothing is copied<!--== "nothing is copied" if {seen.data_ptr() for seen in views} == {cache._key.data_ptr(),
+# cache._value.data_ptr()} else "everything is copied" -->. The sections below make one mistake each, in a cache that is
+# written by hand, with tensors of (batch, heads, tokens, head_dim).
+
+# %% tags=["check"]
+key, value = torch.randn(2, 2, 2, 0, 6)
+views = cache.append(key, value)
+
+
+class ByHand:
+    """The cache of the same layer by hand, with a mistake."""
+
+    def __init__(self, mistake, batch=2):
+        self.mistake, self.done = mistake, 0
+        self.keys, self.values = torch.zeros(2, batch, 2, 12, 6)
+        if mistake == "memory":  # as torch.empty may find it
+            self.keys, self.values = self.keys / 0, self.values / 0
+
+    def __call__(self, part):
+        tokens, start = part.size(1), self.done
+        self.done = end = start + tokens
+        q, k, v = split_heads(layer.qkv(part), 8).split([4, 2, 2], dim=1)
+        counted = torch.arange(tokens)
+        counted = counted if self.mistake == "positions" else start + counted
+        q, k = layer.rotary(q, counted), layer.rotary(k, counted)
+        self.keys[:, :, start:end], self.values[:, :, start:end] = k, v
+        seen = 12 if self.mistake == "memory" else end
+        mask = torch.ones(tokens, seen, dtype=torch.bool)
+        mask = mask.tril(0 if self.mistake == "top left" else start)
+        keys, values = self.keys[:, :, :seen], self.values[:, :, :seen]
+        context = F.scaled_dot_product_attention(
+            q, keys, values, mask, enable_gqa=True
+        )
+        return layer.out_proj(merge_heads(context))
+
+
+def by_hand(mistake):
+    """All outputs, and what they should be."""
+    cached, outputs = ByHand(mistake), []
+    for part in x.split(lengths, dim=1):
+        outputs.append(cached(part))
+        if mistake == "beams" and part.size(1) == 6:
+            cached.keys = cached.keys.flip(0)  # and the values stay
+    if mistake != "beams":
+        return torch.cat(outputs, dim=1), whole
+    goes_on = layer(torch.cat([x.flip(0)[:, :6], x[:, 6:]], dim=1))
+    expected = torch.cat([whole[:, :6], goes_on[:, 6:]], dim=1)
+    return torch.cat(outputs, dim=1), expected
+
+
+def share(found, expected):
+    """How far a prefill, a chunk and the steps are off, as shares of the outputs' size."""
+    size = expected.square().mean().sqrt()
+    off = ((found - expected).abs() / size).split([6, 3, 3], dim=1)
+    return [part.max().item() for part in off]
+
+
+# %% [markdown]
+# ## Where does a query stand?
+#
+# New queries are the *last* tokens. `is_causal=True` of PyTorch's function takes them for the first: it is [aligned at
+# the top left](masks.py#more-keys-than-queries)<!--~ link: the mask is drawn there -->. A prefill has as many queries as keys, and so it is right. A single
+# query sees the first key alone<!--== "A single query sees the first key alone" if torch.allclose(
+# stuck, values[:, :, :1]) else "A single query sees every key" -->, whatever it asks, and the model [writes the same
+# word for ever](https://github.com/pytorch/pytorch/issues/144858)<!--~ link: a report -->.
+
+# %%
+torch.manual_seed(1)
+q = torch.randn(2, 4, 1, 6)  # one query
+keys, values = torch.randn(2, 2, 4, 9, 6)  # nine keys and values
+stuck = F.scaled_dot_product_attention(q, keys, values, is_causal=True)
+
+
+# %%
+def attend(q, keys, values):
+    queries = q.size(-2)
+    mask = None  # one query is the newest, and sees every key
+    if queries > 1:
+        mask = masks.causal(queries, keys.size(-2))  # bottom right
+    return F.scaled_dot_product_attention(q, keys, values, mask)
+
+
+# %% [markdown]
+# PyTorch has the mask, too: `torch.nn.attention.bias.causal_lower_right(queries, keys)`<!--== a_call -->. Leave the mask
+# out for a single query. It would hide nothing, and someone would have to make it and to read it.
+
+# %% tags=["check"]
+from torch.nn.attention.bias import causal_lower_right
+
+a_call = "torch.nn.attention.bias.causal_lower_right(queries, keys)"
+torch.manual_seed(1)
+three = torch.randn(2, 4, 3, 6)
+lower_right = F.scaled_dot_product_attention(
+    three, keys, values, attn_mask=causal_lower_right(3, 9)
+)
+torch.testing.assert_close(attend(three, keys, values), lower_right)
+torch.testing.assert_close(
+    attend(q, keys, values), F.scaled_dot_product_attention(q, keys, values)
+)
+
+# %% [markdown]
+# ## What lies in memory that is not used?
+#
+# A cache of fixed size has room that no token has taken yet. Many programs attend to all of it and hide the rest with a
+# mask. Then what lies there must be finite. A hidden value has the weight zero, and zero times NaN is NaN<!--== "zero
+# times NaN is NaN" if (0 * torch.tensor(torch.nan)).isnan() else "zero times NaN is zero" -->. `torch.empty` hands out
+# memory as the last program left it, and [sometimes there is a NaN in
+# it](https://github.com/Dao-AILab/flash-attention/issues/2374)<!--~ link: a report -->.
+
+# %%
+room = torch.full((2, 4, 16, 6), torch.nan)  # what torch.empty may give
+room[:, :, :9] = values
+used = torch.arange(16)[None] < 9  # 1 keys; True = may attend
+poisoned = F.scaled_dot_product_attention(
+    q, torch.zeros_like(room), room, attn_mask=used
+)
+in_use = room[:, :, :9]  # a view: no mask, and nothing hidden
+
+# %% [markdown]
+# Every number of `poisoned` is NaN<!--== "Every number of poisoned is NaN" if poisoned.isnan().all() else "Every number
+# of poisoned is finite" -->. The remedy is `torch.zeros`, or a view of what is in use. `KVCache` does both. The museum
+# has [the exhibit](../museum/masks.py#hidden-nan)<!--~ link: of this mistake -->.
+#
+# ## Which axis grows?
+#
+# `torch.cat` makes a cache in one line, and the axis is easily wrong. With tensors of (batch, heads, tokens, head_dim)
+# it is `dim=2`<!--~ the third axis -->. Here it is the first axis, and there is one sequence, whose text comes token by token:
+
+# %%
+torch.manual_seed(2)
+first, second = torch.randn(2, 2, 1, 4, 1, 6)  # two tokens' (key, value)
+grown = torch.cat([first, second], dim=1)  # wrong: sequences, not tokens
+wrong = F.scaled_dot_product_attention(q[:1], *grown)
+right = F.scaled_dot_product_attention(
+    q[:1], *torch.cat([first, second], dim=3)
+)
+wrong.shape, right.shape
+
+# %% [markdown]
+# Nothing raises<!--== "Nothing raises" if wrong.shape == (2, 4, 1, 6) else "It raises" -->: the one query is broadcast
+# to two sequences, each of which has one key. So the context is a value, and no average<!--== "the context is a value,
+# and no average" if torch.allclose(wrong[1], second[1, 0]) else "the context is an average" -->. With a prefill of
+# several tokens, or with a batch of two, an error comes at once. So test with more tokens than one and more sequences
+# than one, in sizes that all differ.
+#
+# ## Positions go on counting
+#
+# A model with rotary positions turns queries and keys by the place where they stand. The place of a new token is the
+# number of tokens before it, and not zero. Keys are stored turned, and are never turned again:
+
+# %%
+past, tokens = cache.length, 1
+place = torch.arange(past, past + tokens)  # wrong: torch.arange(tokens)
+place
+
+# %% [markdown]
+# `CausalSelfAttention(..., rotary=...)` counts from the length of the cache by itself. A model with a table of positions
+# takes the same `place` to look them up.
+#
+# ## Beams: keys and values move together
+#
+# A beam search drops some sequences and goes on from others. Their keys and values must move in the same way, in every
+# layer. `cache.reorder(order)` moves both; a draft that was refused is forgotten by `cache.crop(length)`.
+
+# %%
+order = torch.tensor([1, 0])  # each goes on from the other's text
+cache.crop(6)
+cache.reorder(order)
+swapped = torch.cat([x[order, :6], x[:, 6:]], dim=1)
+torch.allclose(layer(x[:, 6:], cache=cache), layer(swapped)[:, 6:], atol=1e-5)
+
+# %% [markdown]
+# ## In bfloat16 it differs, and nothing is wrong
+#
+# A step is another matrix product than the whole sequence, so it [adds in another
+# order](https://github.com/huggingface/transformers/issues/25420)<!--~ link: a long thread about it -->. In float32 that
+# is hardly seen. In bfloat16 it is, and it looks like a bug. To tell, compare both with the same layer in float64. If
+# the step is no farther from the truth than the whole sequence is, the difference is rounding.
+
+# %% tags=["hide-input"]
+#| caption: How far outputs are off, as a share of their size. The steps are about as far from float64 as the whole
+#|   sequence is<!--= "The steps are about as far from float64 as the whole sequence is" if all(1 / 3 < steps / once < 3
+#|   for _, once, steps in rounding.values()) else "The steps are much farther from float64 than the whole sequence is"
+#|   -->, so nothing is wrong with them.
+torch.manual_seed(3)
+long, rounding = torch.randn(2, 40, 24), {}
+for dtype in (torch.float32, torch.float16, torch.bfloat16):
+    rounded, given = copy.deepcopy(layer).to(dtype), long.to(dtype)
+    store = KVCache(2, 2, 40, 6, dtype=dtype)
+    steps = torch.cat(
+        [rounded(part, cache=store) for part in given.split(1, dim=1)], dim=1
+    )
+    once = rounded(given)
+    exact = rounded.double()(given.double())  # of the same rounded numbers
+    size = exact.square().mean().sqrt()
+    rounding[str(dtype).removeprefix("torch.")] = [
+        ((a.double() - b.double()).square().mean().sqrt() / size).item()
+        for a, b in ((steps, once), (once, exact), (steps, exact))
+    ]
+plot.table(
+    [
+        "dtype",
+        "steps, from whole",
+        "whole, from float64",
+        "steps, from float64",
+    ],
+    [
+        [name, *(f"{each:.0e}" for each in found)]
+        for name, found in rounding.items()
+    ],
+)
+
+# %% [markdown]
+# Rounding decides now and then which of two words is the likelier one. From there on, two texts are different. So
+# compare logits, not texts.
+#
+# ## Padding on the left
+#
+# A batch of prompts is padded on the left, so that all go on at one place. The mask then has to hide the padding from
+# every query, in every step. And a model with a table of positions must count from the first *real* token: it knows no
+# text that begins in the middle. Below, the second prompt has three padding tokens:
+
+# %%
+torch.manual_seed(4)
+table = torch.randn(20, 24)  # a position each, as GPT-2 learns them
+plain = CausalSelfAttention(24, 24, num_heads=4)
+real = masks.padding(torch.tensor([9, 6]), side="left")  # batch 1 1 keys
+places = masks.positions_of(real)  # batch keys
+prompts = torch.randn(2, 9, 24)  # the second one begins with padding
+
+alone = plain(prompts[1:, 3:] + table[:6])[0]
+counted = plain(prompts + table[places], allowed=real)[1, 3:]
+naive = plain(prompts + table[:9], allowed=real)[1, 3:]
+places
+
+# %% [markdown]
+# With `positions_of`, the padded prompt gets what it gets alone<!--== "the padded prompt gets what it gets alone" if
+# torch.allclose(counted, alone, atol=1e-5) else "the padded prompt gets something else" -->. Without it the outputs are
+# off by {{= share_of(naive, alone) :.0%}} of their size, and [nothing
+# tells](https://github.com/huggingface/transformers/issues/29029)<!--~ link: a report -->. A rotary model bears the
+# shift<!--== "A rotary model bears the shift" if torch.allclose(shifted, layer(x), atol=1e-5) else "A rotary model does
+# not bear the shift" -->, because a score depends on distances alone; the mask it needs as well.
+#
+# In a step, the mask has one key more than before: `masks.padding(lengths + 1, keys + 1, side="left")`<!--~ a call -->,
+# where `lengths` counts the real tokens. The new token has the position `places[:, -1:] + 1`<!--~ code -->.
+
+# %% tags=["check"]
+shifted = layer(x, positions=torch.arange(12) + 3)
+store = KVCache(2, 4, 20, 6)
+prefilled = plain(prompts + table[places], allowed=real, cache=store)
+torch.manual_seed(5)
+token = torch.randn(2, 1, 24)
+stepped = plain(
+    token + table[places[:, -1:] + 1],
+    allowed=masks.padding(torch.tensor([9, 6]) + 1, 9 + 1, side="left"),
+    cache=store,
+)
+by_itself = plain(torch.cat([prompts[1:, 3:], token[1:]], dim=1) + table[:7])[
+    :, -1:
+]
+torch.testing.assert_close(stepped[1:], by_itself)
+
+
+def share_of(found, expected):
+    off, size = (
+        (found - expected).abs().max(),
+        expected.square().mean().sqrt(),
+    )
+    return (off / size).item()
+
+
+# %% [markdown]
+# ### Rows that see nothing
+#
+# Under a causal mask, the first query of a padded prompt sees nothing at all. A softmax over minus infinity alone is
+# NaN, and so many programs take the lowest finite number, `torch.finfo(dtype).min`, in its place. Then that row is the
+# mean of the values, of those that are hidden, too. This does no harm, until two such masks, one for the future and one
+# for the padding, are *added*:
+
+# %%
+lowest = torch.finfo(torch.float32).min
+hidden = torch.full((1, 5), lowest)  # a query that sees no key
+twice = hidden + hidden
+print(hidden.softmax(-1), twice[0, 0], twice.softmax(-1), sep="\n")
+
+# %% [markdown]
+# The sum overflows to minus infinity, and the row is NaN<!--= "The sum overflows to minus infinity, and the row is NaN"
+# if (twice == -torch.inf).all() and twice.softmax(-1).isnan().all() else "The sum is finite" -->. Combine masks as
+# booleans, `masks.combine(causal, padding)`, and turn them into numbers once. This library gives such a row
+# zeros<!--== "zeros" if not plain(prompts, allowed=real)[1, :3].sub(plain.out_proj.bias).any() else "NaN" -->; nobody
+# reads it.
+#
+# ## A window: the cache as a ring
+#
+# With a sliding window a query sees the last few tokens only, so the cache need not keep the others. The newest token
+# takes the place of the oldest. The keys are then no longer in the order of the text:
+
+# %%
+ring = KVCache(2, 2, max_tokens=12, head_dim=6, window=4)
+narrow = layer(x, allowed=masks.sliding_window(12, window=4))
+parts = [layer(part, cache=ring) for part in x.split(lengths, dim=1)]
+print(torch.allclose(torch.cat(parts, dim=1), narrow, atol=1e-5))
+print(ring.positions)  # whose key is where
+
+# %% [markdown]
+# The order does not matter<!--== "The order does not matter" if torch.allclose(of_shuffled, of_sorted, atol=1e-5) else
+# "The order matters" --> to a single query: it sees every key of the ring, and each key was turned by its own position
+# before it was stored. So a step needs no mask. The ring takes a third<!--= "a third" if 3 * ring.bytes == cache.bytes
+# else "all" --> of the memory of the whole cache here. (A chunk that overruns the ring is given a copy, with what it
+# overwrites.) What was overwritten does not come back, so `crop` can take back one token, and no draft of several.
+
+# %% tags=["check"]
+torch.manual_seed(6)
+shuffle = torch.randperm(9)
+of_sorted = F.scaled_dot_product_attention(q, keys, values)
+of_shuffled = F.scaled_dot_product_attention(
+    q, keys[:, :, shuffle], values[:, :, shuffle]
+)
+
+# %% [markdown]
+# ## What does it cost?
+#
+# A token leaves a key and a value in each layer, for each head of keys. All models below keep numbers of two<!--==
+# torch.bfloat16.itemsize --> bytes:
+
+# %% tags=["hide-input"]
+#| caption: What the cache takes. Fewer heads of keys make it smaller<!--= "smaller" if sizes["8 heads of keys"][1] <
+#|   sizes["32 heads of keys"][1] else "larger" -->, in proportion.
+sizes = {}
+for kv_heads in (32, 8, 1):
+    of_token = KVCache.bytes_per_token(
+        kv_heads, 128, num_layers=32, dtype=torch.bfloat16
+    )
+    name = f"{kv_heads} head{'s' * (kv_heads > 1)} of keys"
+    sizes[name] = of_token, of_token * 8192
+plot.table(
+    ["32 layers, heads of 128 features", "a token", "8,192 tokens"],
+    [
+        [name, f"{one // 1024} KiB", f"{all_of_them / 2**30:g} GiB"]
+        for name, (one, all_of_them) in sizes.items()
+    ],
+)
+
+# %% [markdown]
+# A step reads all of that once. `torch.cat` makes a new cache for each token: it reads and writes everything once more.
+# After 1,000<!--== grown_by --> steps, `torch.cat` has copied {{= copied :,}} keys, and `KVCache` has written each key
+# once: {{= grown_by :,}} of them. Memory that is taken once has its price, too: `max_tokens` is paid from the start.
+
+# %% tags=["check"]
+grown_by = 1000
+copied = sum(range(1, grown_by + 1))
+
+# %% [markdown]
+# A cache stores numbers, and no history of how they came about. So `KVCache` refuses keys that want a gradient:
+
+# %%
+#| raises: ValueError: requires grad
+with torch.enable_grad():
+    layer(x[:, :1], cache=ring)
+
+# %% [markdown]
+# ## The check for your own tests
+#
+# `model(tokens, cache)` stands for your model: it returns logits of (batch, tokens, words), and `new_cache()` makes an
+# empty cache. The sequences differ, and no two sizes are alike.
+
+
+# %%
+def test_a_cache_changes_nothing(model, new_cache, vocabulary):
+    torch.manual_seed(0)
+    text = torch.randint(vocabulary, (3, 12))  # batch tokens
+    whole = model(text, new_cache())
+    for lengths in ([12], [6, 3, 1, 1, 1], [1] * 12, [1, 11]):
+        cache, done = new_cache(), 0
+        for part in text.split(lengths, dim=1):
+            found, done = model(part, cache), done + part.size(1)
+            expected = whole[:, done - part.size(1) : done]
+            torch.testing.assert_close(found, expected, msg=f"{lengths}")
+
+
+# %% [markdown]
+# Run it in float32, or in float64 if you can. Of the mistakes in the table it finds those of one sequence<!--== "it finds
+# those of one sequence" if caught == ["top left", "memory", "positions"] else "it finds none" -->. Padding and beams
+# need a batch: compare each sequence of it with the same sequence alone.
+
+# %% tags=["check"]
+named = {
+    "nothing": "",
+    "the mask begins at the [top left](#where-does-a-query-stand)": "top left",
+    "[memory](#what-lies-in-memory-that-is-not-used) is not cleared": "memory",
+    "[positions](#positions-go-on-counting) begin at zero again": "positions",
+    "[beams](#beams-keys-and-values-move-together): only keys move": "beams",
+}
+shares = {name: share(*by_hand(mistake)) for name, mistake in named.items()}
+
+torch.manual_seed(7)
+words = torch.randn(17, 24)
+caught = []
+for mistake in named.values():
+    try:
+        test_a_cache_changes_nothing(
+            lambda text, cached: cached(words[text]),
+            lambda mistake=mistake: ByHand(mistake, batch=3),
+            vocabulary=17,
+        )
+    except AssertionError:
+        caught.append(mistake)
+    else:
+        assert mistake in ("", "beams")
+
+
+def padded(counted):
+    return plain(x + table[counted], allowed=left)[1:, 3:]
+
+
+left = masks.padding(torch.tensor([12, 9]), side="left")
+expected = plain(x[1:, 3:] + table[:9])
+torch.testing.assert_close(padded(masks.positions_of(left)[1]), expected)
+# The second of two prompts: its prefill has three real tokens.
+size = expected.square().mean().sqrt()
+off = ((padded(torch.arange(12)) - expected).abs() / size).split(3, dim=1)
+of_padding = (
+    "[padding](#padding-on-the-left) is counted by a table of positions"
+)
+shares[of_padding] = [part.max().item() for part in off]
+mistakes = [each for name, each in shares.items() if name != "nothing"]
+
+half, given = copy.deepcopy(layer).bfloat16(), x.bfloat16()
+store = KVCache(2, 2, 12, 6, dtype=torch.bfloat16)
+steps = [half(part, cache=store) for part in given.split(lengths, dim=1)]
+of_half = (
+    "nothing, in [bfloat16](#in-bfloat16-it-differs-and-nothing-is-wrong)"
+)
+found = torch.cat(steps, dim=1).float(), half(given).float()
+shares[of_half] = share(*found)
+
+
+def written(each):
+    if each != each:
+        return "NaN"
+    return (
+        "0" if each < 1e-5 else f"{each:.1%}" if each < 0.1 else f"{each:.0%}"
+    )
+
+
+def listed(header, rows):
+    return "\n".join(
+        "| " + " | ".join(row) + " |"
+        for row in [header, ["---"] * len(header), *rows]
+    )
+
+
+rows = [
+    [name, *(written(each) for each in off)] for name, off in shares.items()
+]
+
+# %% [markdown]
+# ## Exercises
+#
+# `check` judges an answer by the name in brackets: [how to do the exercises](../install.md#do-the-exercises).
+#
+# **The mask of a chunk** (`chunk-mask`). Write a function of `past`, the number of tokens in the cache, and `tokens`,
+# the number of new ones. It returns the boolean mask, `True` for *may attend*, of the new queries and all keys.
+#
+# ??? question "Hint"
+#
+#     The first new query stands at position `past`. Compare a column of positions with a row of positions.
+
+# %% tags=["solution"]
+from unmasked.exercises import check
+
+
+def chunk_mask(past, tokens):
+    query = past + torch.arange(tokens)
+    return query[:, None] >= torch.arange(past + tokens)
+
+
+feedback = check("chunk-mask", chunk_mask)
+assert feedback
+feedback
+
+# %% [markdown]
+# **Count what is real** (`padded-positions`). Write a function of `real`, a boolean tensor (batch, keys), `True` for
+# real tokens. It returns the position of each token, counted from the first real one of its sequence. What padding gets
+# must exist in a table of positions: not a negative number.
+#
+# ??? question "Hint"
+#
+#     How many real tokens are there up to this one?
+
+
+# %% tags=["solution"]
+def padded_positions(real):
+    return (real.cumsum(dim=-1) - 1).clamp(min=0)
+
+
+feedback = check("padded-positions", padded_positions)
+assert feedback
+feedback
+
+# %% [markdown]
+# **Which slot of the ring?** (`ring-slots`) A ring of `window` slots has taken in `length` tokens, `length` being at
+# least `window`. Write a function of both that returns the position of the token in each slot, in the order of the
+# slots. The token at position zero was put into slot zero.
+#
+# ??? question "Hint"
+#
+#     The token at position `p` is in slot `p % window`. Which positions are still there?
+
+
+# %% tags=["solution"]
+def ring_slots(length, window):
+    kept = torch.arange(length - window, length)
+    slots = torch.empty(window, dtype=torch.long)
+    slots[kept % window] = kept
+    return slots
+
+
+feedback = check("ring-slots", ring_slots)
+assert feedback
+feedback
+
+# %% [markdown]
+# ## What to read next
+#
+# - [What does each interface make of my mask?](masks.py) draws [more keys than
+#   queries](masks.py#more-keys-than-queries), with both alignments of the causal mask.
+# - [Fewer heads for keys and values](heads.py#fewer-heads-for-keys-and-values) make a cache small.
+# - The reference of [`KVCache`](../reference/cache.md#unmasked.cache.KVCache).
+#
+# ## References
+#
+# <!--~ 2022, 2023, 2, 7: references -->
+# - Pope et al. (2022), *Efficiently Scaling Transformer Inference*: what the cache costs, and who pays.
+# - Jiang et al. (2023), *Mistral 7B*: section 2, with the cache as a ring.
