@@ -7,18 +7,18 @@
 # %% [markdown]
 # # Is my KV cache right?
 #
-# **It is right if a prefill, chunks and single steps give what the whole sequence gives at once<!--== "a prefill, chunks
-# and single steps give what the whole sequence gives at once" if max(shares["nothing"]) < 1e-5 else "a prefill gives
-# what the whole sequence gives" -->. Compare all three: with most mistakes the prefill is still right<!--== "with most
-# mistakes the prefill is still right" if sum(each[0] < 1e-5 for each in mistakes) > len(mistakes) / 2 else "with most
-# mistakes the prefill is wrong" -->.** Here is how far the outputs are off, as a share of their size:
+# **It is right if a prefill, chunks and single steps give what the whole sequence gives at once<!--== "a prefill,
+# chunks and single steps give what the whole sequence gives at once" if max(shares["nothing"]) < 1e-5 else "a prefill
+# gives what the whole sequence gives" -->. Compare all three: with most mistakes the prefill is still right<!--== "with
+# most mistakes the prefill is still right" if sum(each[0] < 1e-5 for each in mistakes) > len(mistakes) / 2 else "with
+# most mistakes the prefill is wrong" -->.** Here is how far the outputs are off, as a share of their size:
 #
 # {{= listed(["What is wrong", "Prefill of 6", "Chunk of 3", "Single steps"], rows) }}
 #
 # *Computed with torch {{= torch.__version__.split("+")[0] }} on the {{= x.device.type.upper() }}.*
 #
-# **You should know** [what a cache keeps](../notation.md#cache) while a model writes. **You will know** the one test that finds every row of this table, the line that causes each of them, and what
-# a cache costs.
+# **You should know** [what a cache keeps](../notation.md#cache) while a model writes. **You will know** the one test
+# that finds every row of this table, the line that causes each of them, and what a cache costs.
 #
 # ## Prefill, chunks, steps
 #
@@ -113,10 +113,10 @@ def share(found, expected):
 # ## Where does a query stand?
 #
 # New queries are the *last* tokens. `is_causal=True` of PyTorch's function takes them for the first: it is [aligned at
-# the top left](masks.py#more-keys-than-queries)<!--~ link: the mask is drawn there -->. A prefill has as many queries as keys, and so it is right. A single
-# query sees the first key alone<!--== "A single query sees the first key alone" if torch.allclose(
-# stuck, values[:, :, :1]) else "A single query sees every key" -->, whatever it asks, and the model [writes the same
-# word for ever](https://github.com/pytorch/pytorch/issues/144858)<!--~ link: a report -->.
+# the top left](masks.py#more-keys-than-queries)<!--~ link: the mask is drawn there -->. A prefill has as many queries
+# as keys, and so it is right. A single query sees the first key alone<!--== "A single query sees the first key alone"
+# if torch.allclose( stuck, values[:, :, :1]) else "A single query sees every key" -->, whatever it asks, and the model
+# [writes the same word for ever](https://github.com/pytorch/pytorch/issues/144858)<!--~ link: a report -->.
 
 # %%
 torch.manual_seed(1)
@@ -135,8 +135,8 @@ def attend(q, keys, values):
 
 
 # %% [markdown]
-# PyTorch has the mask, too: `torch.nn.attention.bias.causal_lower_right(queries, keys)`<!--== a_call -->. Leave the mask
-# out for a single query. It would hide nothing, and someone would have to make it and to read it.
+# PyTorch has the mask, too: `torch.nn.attention.bias.causal_lower_right(queries, keys)`<!--== a_call -->. Leave the
+# mask out for a single query. It would hide nothing, and someone would have to make it and to read it.
 
 # %% tags=["check"]
 from torch.nn.attention.bias import causal_lower_right
@@ -178,7 +178,8 @@ in_use = room[:, :, :9]  # a view: no mask, and nothing hidden
 # ## Which axis grows?
 #
 # `torch.cat` makes a cache in one line, and the axis is easily wrong. With tensors of (batch, heads, tokens, head_dim)
-# it is `dim=2`<!--~ the third axis -->. Here it is the first axis, and there is one sequence, whose text comes token by token:
+# it is `dim=2`<!--~ the third axis -->. Here it is the first axis, and there is one sequence, whose text comes token by
+# token:
 
 # %%
 torch.manual_seed(2)
@@ -208,8 +209,8 @@ place = torch.arange(past, past + tokens)  # wrong: torch.arange(tokens)
 place
 
 # %% [markdown]
-# `CausalSelfAttention(..., rotary=...)` counts from the length of the cache by itself. A model with a table of positions
-# takes the same `place` to look them up.
+# `CausalSelfAttention(..., rotary=...)` counts from the length of the cache by itself. A model with a table of
+# positions takes the same `place` to look them up.
 #
 # ## Beams: keys and values move together
 #
@@ -227,9 +228,9 @@ torch.allclose(layer(x[:, 6:], cache=cache), layer(swapped)[:, 6:], atol=1e-5)
 # ## In bfloat16 it differs, and nothing is wrong
 #
 # A step is another matrix product than the whole sequence, so it [adds in another
-# order](https://github.com/huggingface/transformers/issues/25420)<!--~ link: a long thread about it -->. In float32 that
-# is hardly seen. In bfloat16 it is, and it looks like a bug. To tell, compare both with the same layer in float64. If
-# the step is no farther from the truth than the whole sequence is, the difference is rounding.
+# order](https://github.com/huggingface/transformers/issues/25420)<!--~ link: a long thread about it -->. In float32
+# that is hardly seen. In bfloat16 it is, and it looks like a bug. To tell, compare both with the same layer in float64.
+# If the step is no farther from the truth than the whole sequence is, the difference is rounding.
 
 # %% tags=["hide-input"]
 #| caption: How far outputs are off, as a share of their size. The steps are about as far from float64 as the whole
@@ -433,9 +434,9 @@ def test_a_cache_changes_nothing(model, new_cache, vocabulary):
 
 
 # %% [markdown]
-# Run it in float32, or in float64 if you can. Of the mistakes in the table it finds those of one sequence<!--== "it finds
-# those of one sequence" if caught == ["top left", "memory", "positions"] else "it finds none" -->. Padding and beams
-# need a batch: compare each sequence of it with the same sequence alone.
+# Run it in float32, or in float64 if you can. Of the mistakes in the table it finds those of one sequence<!--== "it
+# finds those of one sequence" if caught == ["top left", "memory", "positions"] else "it finds none" -->. Padding and
+# beams need a batch: compare each sequence of it with the same sequence alone.
 
 # %% tags=["check"]
 named = {
