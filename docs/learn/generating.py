@@ -1,0 +1,417 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: py:percent
+# ---
+
+# %% [markdown]
+# # Writing one word at a time: the KV cache
+#
+# **A language model writes one word at a time, and each new word looks back at all words before it<!--== "each new word
+# looks back at all words before it" if (looks > 0).all() else "each new word looks at itself alone" -->. Their keys and
+# values are the same in every step<!--== "Their keys and values are the same in every step" if stay < 1e-4 else "Their
+# keys and values change in every step" -->. So the model keeps them: this is the *KV cache*.**
+
+# %% tags=["hide-input", "imports"]
+#| caption: A small model goes on with a song, from three<!--= prompt.size(1) --> words. Rows are the steps, columns are
+#|   the words of the text<!--= "Rows are the steps, columns are the words of the text" if pictures["with a
+#|   cache"].shape == (len(story["likely"]), len(story["words"]) - 1) else "Rows are words" -->. A filled cell says that
+#|   the step computes a key and a value of this word. Without a cache, each step computes those of all words so
+#|   far<!--= "Without a cache, each step computes those of all words so far" if story["computed"]["without"] ==
+#|   list(range(3, 13)) else "Without a cache, each step computes those of one word" -->. With a cache, only those of
+#|   the newest word<!--= "With a cache, only those of the newest word" if set(story["computed"]["with"][1:]) == {1}
+#|   else "With a cache, those of all words" -->.
+#| script: ../live/cache.js
+#| data: story
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from unmasked import CausalSelfAttention, plot
+from unmasked.cache import KVCache
+
+torch.set_num_threads(1)  # small matrices are faster on one core
+
+NUMBERS = "no one two three four five six seven eight nine ten".split()
+VERSE = (
+    "{} green bottles hanging on the wall if one green bottle should fall "
+    "there will be {} green bottles hanging on the wall "
+)
+song = "".join(
+    VERSE.format(NUMBERS[n], NUMBERS[n - 1]) for n in range(10, 0, -1)
+)
+song = song.split()
+vocabulary = sorted({*song})
+
+
+def numbers_of(words):
+    return torch.tensor([[vocabulary.index(word) for word in words.split()]])
+
+
+def words_of(numbers):
+    return " ".join(vocabulary[n] for n in numbers[0].tolist())
+
+
+WIDTH, HEADS, LENGTH = 32, 2, 46
+
+
+class Model(nn.Module):
+    """Two blocks over words and their places; a score for each word that may come next."""
+
+    def __init__(self):
+        super().__init__()
+        self.word = nn.Embedding(len(vocabulary), WIDTH)
+        self.place = nn.Embedding(LENGTH, WIDTH)
+        self.attention = nn.ModuleList(
+            [CausalSelfAttention(WIDTH, WIDTH, HEADS) for _ in range(2)]
+        )
+        self.mlp = nn.ModuleList(
+            [
+                nn.Sequential(
+                    nn.Linear(WIDTH, 4 * WIDTH),
+                    nn.GELU(),
+                    nn.Linear(4 * WIDTH, WIDTH),
+                )
+                for _ in range(2)
+            ]
+        )
+        self.norm = nn.ModuleList([nn.LayerNorm(WIDTH) for _ in range(5)])
+        self.read = nn.Linear(WIDTH, len(vocabulary))
+
+    def forward(self, words, caches=(None, None)):
+        past = caches[0].length if caches[0] else 0
+        place = torch.arange(past, past + words.size(1))
+        x = self.word(words) + self.place(place)
+        for n, cache in enumerate(caches):
+            x = x + self.attention[n](self.norm[2 * n](x), cache=cache)
+            x = x + self.mlp[n](self.norm[2 * n + 1](x))
+        return self.read(self.norm[4](x))
+
+
+torch.manual_seed(0)
+model = Model()
+verses = torch.cat(
+    [numbers_of(" ".join(song[23 * n : 23 * n + 46])) for n in range(9)]
+)  # two verses each
+optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+for _ in range(100):
+    scores = model(verses[:, :-1])
+    loss = F.cross_entropy(scores.flatten(0, 1), verses[:, 1:].flatten())
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+model.requires_grad_(False)
+
+
+def new_caches():
+    """A cache for each of the two blocks."""
+    return [KVCache(1, HEADS, LENGTH, WIDTH // HEADS) for _ in range(2)]
+
+
+counted = []  # words that go through the layer that makes keys and values
+model.attention[0].qkv.register_forward_hook(
+    lambda _, given, made: counted.append(given[0].size(1))
+)
+prompt, steps = numbers_of("seven green bottles"), 10
+story = {"words": [], "prompt": prompt.size(1), "kept": [], "likely": []}
+text, new, caches = prompt, prompt, new_caches()
+for _ in range(steps):
+    scores = model(text)[0, -1]
+    with_cache = model(new, caches)[0, -1]
+    torch.testing.assert_close(with_cache, scores, rtol=1e-3, atol=1e-3)
+    chances = scores.softmax(dim=-1).topk(3)
+    story["likely"].append(
+        [
+            [vocabulary[word], chance]
+            for chance, word in zip(
+                *(each.tolist() for each in chances), strict=True
+            )
+        ]
+    )
+    of_token = KVCache.bytes_per_token(HEADS, WIDTH // HEADS, num_layers=2)
+    story["kept"].append(caches[0].length * of_token)
+    new = scores.argmax().view(1, 1)
+    text = torch.cat([text, new], dim=1)
+story["words"] = words_of(text).split()
+story["computed"] = {"without": counted[::2], "with": counted[1::2]}
+
+places = torch.arange(len(story["words"]) - 1)
+until = prompt.size(1) + torch.arange(steps)[:, None]
+fresh = {
+    "without a cache": torch.tensor(story["computed"]["without"])[:, None],
+    "with a cache": torch.tensor(story["computed"]["with"])[:, None],
+}
+pictures = {
+    name: (places < until) & (places >= until - count)
+    for name, count in fresh.items()
+}
+plot.grid(
+    pictures,
+    rows=[f"step {n + 1}" for n in range(steps)],
+    columns=[str(n + 1) for n in range(len(places))],
+    axes=("steps", "words"),
+)
+
+# %% [markdown]
+# <div class="overview" data-here="cache"></div>
+#
+# The answers of a chat program appear word by word. This is not for show. The model chooses a word, reads the text with
+# that word at its end, and only then can it choose the next one. Without a cache, it would do nearly all of its work
+# again for every word. This page shows why it need not.
+#
+# ## One word, and then the next
+#
+# The model of this page knows one song by heart, *Ten green bottles*. It has two<!--= len(model.attention) --> blocks,
+# and its training took {{= training_steps }} steps. It takes words as numbers, and returns a score for each word of its
+# language: the higher the score, the likelier this word comes next.
+
+# %%
+words = numbers_of("seven green bottles")
+scores = model(words)[0, -1]  # behind the last word
+words_of(scores.argmax().view(1, 1))  # the likeliest
+
+# %% [markdown]
+# To write more, put that word at the end of the text, and ask again:
+
+
+# %%
+def write(words, count):
+    for _ in range(count):
+        scores = model(words)  # reads the whole text, each time
+        likeliest = scores[:, -1:].argmax(dim=-1)
+        words = torch.cat([words, likeliest], dim=1)
+    return words
+
+
+written = words_of(write(words, 18))
+print(written[:52], written[52:], sep="\n")
+
+# %% [markdown]
+# The model has counted down from seven to six<!--== "counted down from seven to six" if "there will be six" in written
+# else "counted up from seven to eight" -->. For this it has to look back: when it writes *six*, the word *seven* is
+# 16<!--== written.split().index("six") --> words away.
+#
+# ## What stays the same
+#
+# When a word is added to the text, which of the numbers inside the model change? Compare the keys of the first three
+# words, in a text of three words and in a text of four:
+
+# %% tags=["hide-input"]
+#| caption: How much the keys of the first three<!--= changes.size(1) --> words change, in the second block, when a
+#|   fourth word is added to the text. With the causal mask they do not change<!--= "With the causal mask they do not
+#|   change" if changes[0].max() < 1e-4 else "With the causal mask they change" -->. If all words could see one another,
+#|   they would<!--= "they would" if changes[1].min() > 0.01 else "they would not" -->.
+from unmasked import scaled_dot_product_attention
+from unmasked.heads import merge_heads, split_heads
+
+
+def keys_and_values(words, is_causal=True):
+    """What the second block makes of the words."""
+    x = model.word(words) + model.place(torch.arange(words.size(1)))
+    first = split_heads(model.attention[0].qkv(model.norm[0](x)), 3 * HEADS)
+    context = scaled_dot_product_attention(
+        *first.chunk(3, dim=1), is_causal=is_causal
+    ).context
+    x = x + model.attention[0].out_proj(merge_heads(context))
+    x = x + model.mlp[0](model.norm[1](x))
+    second = split_heads(model.attention[1].qkv(model.norm[2](x)), 3 * HEADS)
+    return second.chunk(3, dim=1)[1:]
+
+
+longer = numbers_of("seven green bottles hanging")
+changes = torch.stack(
+    [
+        (
+            keys_and_values(longer, is_causal)[0][:, :, :3]
+            - keys_and_values(words, is_causal)[0]
+        )
+        .abs()
+        .amax(dim=(0, 1, 3))
+        for is_causal in (True, False)
+    ]
+)
+plot.grid(
+    changes,
+    "change of the keys",
+    rows=["with the causal mask", "without a mask"],
+    columns=["seven", "green", "bottles"],
+)
+
+# %% [markdown]
+# No word may look at the words behind it: [the causal mask](masks.py) sees to that. So nothing that comes later can
+# change what a word has become. Its key and its value were computed once, and they are right for ever.
+#
+# The queries stay the same, too, but nobody needs them again. A query asks once, when its word is the newest one. Then
+# its answer has been used, and the next word has a query of its own.
+#
+# ## Keep the keys and values
+#
+# So a step needs the query, the key and the value of the newest word alone<!--== "the newest word alone" if
+# (by_step - at_once[-1]).abs().max() < 1e-4 else "all words" -->. The other keys and values are taken from the cache.
+# This is attention with a cache, for one head:
+
+
+# %%
+def step(query, key, value, keys, values):
+    keys = torch.cat([keys, key])  # the newest goes to the others
+    values = torch.cat([values, value])
+    weights = (query @ keys.mT / key.size(-1) ** 0.5).softmax(dim=-1)
+    return weights @ values, keys, values
+
+
+# %% [markdown]
+# There is no mask: the newest word may look at everything that is there. The layer `CausalSelfAttention` does the same
+# with `KVCache`, which takes its memory once and copies nothing. And the loop hands over the newest word only:
+
+
+# %%
+def write_on(words, count):
+    new, caches = words, new_caches()  # a cache for each block
+    for _ in range(count):
+        scores = model(new, caches)  # reads what is new
+        new = scores[:, -1:].argmax(dim=-1)
+        words = torch.cat([words, new], dim=1)
+    return words
+
+
+write_on(words, 18).equal(write(words, 18))
+
+# %% [markdown]
+# The text is the same<!--= "same" if write_on(words, 18).equal(write(words, 18)) else "different" -->. The first step
+# takes in the whole prompt, which is called the *prefill*. Every other step takes in one word. This is why a chat
+# program is silent for a moment, if you have given it much to read, and then writes steadily.
+
+# %% tags=["check"]
+torch.manual_seed(1)
+q, k, v = torch.randn(3, 5, 4)  # five words
+at_once = scaled_dot_product_attention(q, k, v, is_causal=True).context
+by_step = step(q[4:], k[4:], v[4:], k[:4], v[:4])[0][0]
+torch.testing.assert_close(by_step, at_once[-1])
+
+caches = new_caches()
+model(words, caches)
+_, seen_values = keys_and_values(words)
+empty = seen_values[:, :, :0]
+kept_keys, kept_values = caches[1].peek(empty, empty)
+model(longer[:, 3:], caches)
+later_keys, later_values = caches[1].peek(empty, empty)
+stay = max(
+    (kept_keys - later_keys[:, :, :3]).abs().max().item(),
+    (later_values - keys_and_values(longer)[1]).abs().max().item(),
+    (later_keys - keys_and_values(longer)[0]).abs().max().item(),
+)
+x = model.norm[0](model.word(longer) + model.place(torch.arange(4)))
+looks = model.attention[0].weights(x)[0, :, -1]  # heads keys
+training_steps = 100
+
+# the likeliest words are so by far, on any machine
+right = model(verses[:, :-1]).softmax(dim=-1)
+right = right.gather(-1, verses[:, 1:, None])
+assert right.min() > 0.6
+
+# %% [markdown]
+# ## What it saves, and what it costs
+#
+# In the steps of [Figure 1](#figure-1), the model without a cache computed the keys and values of 75<!--==
+# sum(story["computed"]["without"]) --> words, and the model with a cache those of 12<!--==
+# sum(story["computed"]["with"]) -->. The longer the text, the larger the difference. For a text of 1,000<!--== thousand
+# --> words, it is {{= thousand :,}} against {{= sum(range(1, thousand + 1)) :,}}.
+
+# %% tags=["hide-input"]
+#| alt: Two<!--= len(savings.axes[0].lines) --> curves over the words of a text. The one without a cache bends
+#|   upwards<!--= "bends upwards" if all_again.diff().diff().min() > 0 else "is straight" -->. The one with a cache
+#|   stays so low that it looks level.
+#| caption: For how many words keys and values are computed until a text is written. Without a cache they grow with the
+#|   square of its length; twice the text takes four times<!--= round((all_again[-1] / all_again[49]).item()) --> the
+#|   work. With a cache each word counts once<!--= "once" if kept_once[-1] == lengths[-1] else "twice" -->.
+thousand = 1000
+lengths = torch.arange(1, 101)
+all_again, kept_once = lengths.cumsum(0), lengths
+with plot.figure(3.9, 2.4) as savings:
+    axes = savings.subplots()
+    axes.plot(lengths, all_again, label="without a cache")
+    axes.plot(lengths, kept_once, "--", label="with a cache")
+    axes.set(xlabel="words in the text", ylabel="words computed")
+    axes.legend()
+savings
+
+# %% [markdown]
+# The price is memory. This model keeps {{= of_token }} bytes for each word: a key and a value in each head of each
+# block. In large models it is far more. Llama 3<!--~ its name -->, in its size of 8 billion<!--~ Grattafiori et al.
+# (2024), table 3 --> numbers, keeps 128 KiB<!--== llama --> for each word. A text of 8,192<!--== long_text --> words
+# takes 1 GiB<!--== llama * long_text -->, for each reader who is waiting for an answer.
+
+# %% tags=["check"]
+llama = KVCache.bytes_per_token(8, 128, num_layers=32, dtype=torch.bfloat16)
+long_text = 8192
+
+# %% [markdown]
+# ## Recap
+#
+# - A model writes one word at a time, and reads each new word before it writes the next.
+# - Because of the causal mask, the keys and values of earlier words never change<!--== "never change" if stay < 1e-4
+#   else "always change" -->. They are computed once, and kept.
+# - A step computes the query, key and value of the newest word alone. What grows is the memory.
+#
+# ## Exercises
+#
+# `check` judges an answer by the name in brackets: [how to do the exercises](../install.md#do-the-exercises).
+#
+# **Write on** (`write-on`). Write `write_on(model, text, count)`, which returns the list of the next `count` words.
+# `text` is a list of words, as numbers. `model(new, kept)` takes a list of the words that are new to it and what it
+# kept before (`None` at the start). It returns the scores of the next word, and what is to be kept. Hand each word over
+# once.
+#
+# ??? question "Hint"
+#
+#     The first call gets the whole text. What does the second one get?
+
+# %% tags=["solution"]
+from unmasked.exercises import check
+
+
+def write_words(model, text, count):
+    new, kept, written = text, None, []
+    for _ in range(count):
+        scores, kept = model(new, kept)
+        new = [int(scores.argmax())]
+        written += new
+    return written
+
+
+check("write-on", write_words)
+
+# %% [markdown]
+# **How large is a cache?** (`cache-size`) Write a function of the numbers of layers, heads, features of a head, and
+# words. It returns how many numbers the cache keeps.
+#
+# ??? question "Hint"
+#
+#     Each head of each layer keeps two vectors of each word.
+
+
+# %% tags=["solution"]
+def cache_size(layers, heads, features, words):
+    return 2 * layers * heads * features * words
+
+
+check("cache-size", cache_size)
+
+# %% tags=["remove-cell"]
+assert check("write-on", write_words)
+assert check("cache-size", cache_size)
+
+# %% [markdown]
+# ## What to read next
+#
+# You have come to the end of this track.
+#
+# - [Is my KV cache right?](../pytorch/cache.py) has what goes wrong with caches, and a test that finds it.
+# - [Fewer heads for keys and values](../pytorch/heads.py#fewer-heads-for-keys-and-values) make the cache smaller.
+# - [The museum of mistakes](../museum/index.py): choose what you see, and find out why.
+#
+# ## References
+#
+# <!--~ 2024, 3, 2022: references -->
+# - Pope et al. (2022), *Efficiently Scaling Transformer Inference*: what the cache costs when many are waiting.
+# - Grattafiori et al. (2024), *The Llama 3 Herd of Models*: table 3, for the sizes of the model.
