@@ -1,0 +1,530 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: py:percent
+# ---
+
+# %% [markdown]
+# # Which RoPE is mine, and did I break it?
+#
+# **Rotary embeddings turn the features of a head in pairs, and there are two<!--== "two" if len({each[1] for each in
+# table[1:3]}) == 2 else "three" --> ways to pair them: a checkpoint made for one raises no error<!--== "raises no
+# error" if misread.isfinite().all() else "raises an error" --> under the other, and its scores are wrong<!--== "wrong"
+# if off_by > 1 else "right" -->.** To see whether positions work at all, add the same number to all of them: with RoPE
+# and ALiBi no output<!--== "no output" if [row[2] for row in table[1:4]] == ["no"] * 3 else "every output" --> may
+# move.
+#
+# {{= listed(["Positions", "Feature 0 of 8 turns with", "Outputs move if all positions shift", "Found in"], table) }}
+#
+# *Computed with torch {{= torch.__version__.split("+")[0] }} on the {{= x.device.type.upper() }}.*
+#
+# **You should know** [why positions are needed](../learn/positions.py), and what queries and keys are. **You will
+# know** which pairing your code and your checkpoint have, how to convert one into the other, what half precision does
+# to angles, and a test that tells whether positions arrive.
+
+# %% tags=["imports"]
+import math
+
+import torch
+
+from unmasked import heads, plot, probes
+from unmasked import scaled_dot_product_attention as attend
+from unmasked.positions import (
+    Rotary,
+    alibi,
+    alibi_slopes,
+    convert_pairing,
+    sinusoids,
+)
+
+torch.manual_seed(1)
+x = torch.randn(2, 7, 8, dtype=torch.float64)  # batch tokens features
+
+
+# %% tags=["check"]
+def listed(header, rows):
+    return "\n".join(
+        "| " + " | ".join(row) + " |"
+        for row in [header, ["---"] * len(header), *rows]
+    )
+
+
+def partner(turn):
+    moved = turn(torch.eye(8)[:1], torch.tensor([1]))[0]
+    return str(moved.nonzero().flatten()[-1].item())
+
+
+def added(x, places):
+    return attend(*[x + sinusoids(places, 8)] * 3).context
+
+
+def turned(pairing):
+    rotary = Rotary(8, pairing=pairing)
+    return lambda x, places: (
+        attend(rotary(x, places), rotary(x, places), x).context
+    )
+
+
+def lowered(x, places):
+    bias = alibi(1, places[-1] + 1)[0, places][:, places]
+    return attend(x, x, x, bias=bias).context
+
+
+def moves(f):
+    seen = probes.notices_a_shift(f, x)
+    assert seen is None or "larger" in str(seen)
+    return "no" if seen is None else "yes"
+
+
+table = [
+    ["sinusoids, added", "none", moves(added), "the first transformer"],
+    *(
+        [
+            f"RoPE, {pairing}",
+            partner(Rotary(8, pairing=pairing)),
+            moves(turned(pairing)),
+            found,
+        ]
+        for pairing, found in (
+            ("halves", "Llama, Qwen, Gemma in transformers; GPT-NeoX"),
+            ("interleaved", "Llama as Meta released it; GPT-J"),
+        )
+    ),
+    ["ALiBi", "none", moves(lowered), "BLOOM, MPT"],
+]
+
+# %% [markdown]
+# ## Shift all positions
+#
+# A rotary embedding turns a query at position $m$ by angles that grow with $m$, and a key at position $n$ likewise.
+# What is left in their dot product is the difference of the angles. So the score depends on the offset $m - n$, and on
+# nothing else of the positions:
+#
+# $$\operatorname{turn}(q, m) \cdot \operatorname{turn}(k, n) = \operatorname{turn}(q, m - n) \cdot k \tag{25.1}$$
+# <!-- where: d = 6; q, k = random("d", "d"); m = 7; n = 4
+# turn = lambda x, place: Rotary(d)(x[None], torch.tensor([place]))[0] -->
+#
+# Here is the score of one query and one key, which are five<!--== offset --> positions apart, at growing positions:
+
+
+# %%
+def in_bfloat16(x, places):
+    rates = 10_000 ** (-torch.arange(0, 64, 2) / 64)
+    angles = places[:, None].bfloat16() * rates.bfloat16()  # the mistake
+    real, imaginary = x.chunk(2, -1)
+    z = torch.complex(real, imaginary) * torch.exp(1j * angles.float())
+    return torch.cat([z.real, z.imag], -1)
+
+
+def added_waves(x, places):
+    return x + sinusoids(places, 64)
+
+
+# %% tags=["hide-input"]
+#| caption: The score of one query and one key, always {{ offset }} positions apart. With RoPE the score stays<!--=
+#|   "stays" if spread["RoPE"] < 1e-3 else "moves" -->; with its angles in bfloat16, and with sinusoids that are added,
+#|   the score moves<!--= "moves" if min(spread["RoPE in bfloat16"], spread["sinusoids"]) > 0.5 else "stays" -->.
+torch.manual_seed(2)
+query, key = torch.randn(2, 1, 64)  # tokens head_dim
+offset, places = 5, [5, 105, 1005, 10_005]
+ways = {
+    "RoPE": Rotary(64),
+    "RoPE in bfloat16": in_bfloat16,
+    "sinusoids": added_waves,
+}
+scores = {
+    name: [
+        (
+            way(query, torch.tensor([place]))
+            @ way(key, torch.tensor([place - offset])).mT
+        ).item()
+        for place in places
+    ]
+    for name, way in ways.items()
+}
+spread = {name: max(each) - min(each) for name, each in scores.items()}
+plot.table(
+    ["score of a query at", *(f"{place:,}" for place in places)],
+    [
+        [name, *(f"{score:.2f}" for score in each)]
+        for name, each in scores.items()
+    ],
+)
+
+# %% [markdown]
+# `probes.notices_a_shift` asks this of any function of tokens and positions. It also doubles the offsets. A function
+# that does not notice that either has never been given the positions:
+
+
+# %%
+def forgotten(x, places):
+    return attend(x, x, x).context
+
+
+print(probes.notices_a_shift(turned("halves"), x))
+print(probes.notices_a_shift(added, x))
+print(probes.notices_a_shift(forgotten, x))
+
+# %% [markdown] tags=["check"]
+# A pair of features is a complex number, and turning it multiplies it by a number of length one: so computed, both
+# pairings agree with the library. Lengths stay<!--== "stay" if torch.allclose(Rotary(8)(x, far).norm(dim=-1),
+# x.norm(dim=-1)) else "grow" -->.
+
+# %% tags=["check"]
+far = torch.arange(7) + 1000
+rates = torch.tensor([10_000 ** (-2 * j / 8) for j in range(4)])
+waves = torch.exp(1j * far[:, None].double() * rates.double())
+paired = torch.view_as_complex(x.unflatten(-1, (4, 2))) * waves
+torch.testing.assert_close(
+    Rotary(8, pairing="interleaved")(x, far),
+    torch.view_as_real(paired).flatten(-2),
+    atol=1e-3,
+    rtol=0,
+)
+halved = torch.complex(x[..., :4], x[..., 4:]) * waves
+torch.testing.assert_close(
+    Rotary(8)(x, far),
+    torch.cat([halved.real, halved.imag], -1),
+    atol=1e-3,
+    rtol=0,
+)
+
+# %% [markdown]
+# ## Halves or interleaved: which is mine?
+#
+# In the pairing *halves* a feature of the first half of a head turns with its like in the second half. In the pairing
+# *interleaved* each even feature turns with the next one. Code with `rotate_half` or `chunk(2, -1)`<!--~ a call --> has
+# halves; code with `view_as_complex` or `x[..., ::2]`<!--~ an index --> is interleaved. To be sure, turn a single
+# feature by one position, and see which other feature gets something of it:
+
+
+# %%
+def which_pairing(turn, head_dim):
+    """turn(x, positions), with x of the axes (tokens, head_dim)."""
+    first = torch.eye(head_dim)[:1]
+    reached = turn(first, torch.tensor([1]))[0].nonzero().flatten().tolist()
+    return {
+        (0, head_dim // 2): "halves",
+        (0, 1): "interleaved",
+    }.get(tuple(reached), f"neither: it reaches {reached}")
+
+
+print(which_pairing(Rotary(64), 64))
+print(which_pairing(Rotary(64, pairing="interleaved"), 64))
+print(which_pairing(in_bfloat16, 64))
+
+# %% [markdown]
+# A checkpoint does not say its pairing. Its rows were trained for one, and the shapes fit both. Here are four heads
+# whose projections were made for *interleaved*, as Meta's Llama has them, in code that turns *halves*:
+
+# %%
+torch.manual_seed(3)
+tokens, width, num_heads = 7, 32, 4
+words = torch.randn(tokens, width)
+w_q, w_k = torch.randn(2, width, width) / width**0.5
+places = torch.arange(tokens)
+
+
+def all_scores(w_q, w_k, rotary):
+    query, key = (
+        rotary(heads.split_heads(words @ w.mT, num_heads), places)
+        for w in (w_q, w_k)
+    )
+    return query @ key.mT / math.sqrt(width // num_heads)
+
+
+right = all_scores(w_q, w_k, Rotary(8, pairing="interleaved"))
+misread = all_scores(w_q, w_k, Rotary(8, pairing="halves"))
+off_by = (misread - right).abs().max()
+
+# %% [markdown]
+# The scores are finite and as large as they should be, and they are off by up to 2.2<!--= off_by -->, where scores have
+# a standard deviation of 1.0<!--= right.std() -->. Only the diagonal, where the offset is zero, is right<!--= "right"
+# if torch.allclose(misread.diagonal(dim1=1, dim2=2), right.diagonal(dim1=1, dim2=2), atol=1e-5) else "wrong" -->: a
+# test on one token<!--= "one token" if torch.allclose(misread[:, :1, :1], right[:, :1, :1], atol=1e-5) else "two
+# tokens" --> sees nothing. The fix is to move the rows of the query's and of the key's projection, never those of the
+# value's:
+
+# %%
+w_q, w_k = (convert_pairing(w, num_heads, to="halves") for w in (w_q, w_k))
+mended = all_scores(w_q, w_k, Rotary(8, pairing="halves"))
+print((mended - right).abs().max() < 1e-5)
+
+# %% [markdown]
+# Biases of these projections move in the same way. With grouped heads, the key's projection has fewer heads: pass their
+# number. Models that turn only a part of each head (GPT-NeoX, GPT-J, Phi) need `rotary_dim`, in `Rotary` and here.
+
+# %% [markdown]
+# ## Angles in half precision
+#
+# A `bfloat16` has eight bits for its digits. Above 256<!--== exact_to --> it does not hold every whole number, so
+# positions merge, and an angle of a thousand radians is off by up to two<!--= round((torch.tensor(1003.0) -
+# torch.tensor(1003.0).bfloat16().float()).abs().item() + 1) -->. The second row of the table above is what comes of it.
+# The first, second and fourth of these lines look harmless, and lead there:
+
+# %% tags=["hide-input"]
+#| caption: What a model's angles are computed in.
+rates = 10_000 ** (-torch.arange(0, 8, 2) / 8)
+positions = torch.arange(1000, 1004)
+exact_to = next(
+    n - 1 for n in range(1, 1000) if torch.tensor(n).bfloat16().int() != n
+)
+
+
+class Buffered(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("rates", rates.clone())
+
+    def forward(self, positions):
+        return positions[:, None].to(self.rates) * self.rates
+
+
+with torch.autocast("cpu", dtype=torch.bfloat16):
+    by_matmul = positions[:, None].float() @ rates[None]
+    by_element = positions[:, None].float() * rates
+found = {
+    "`model.bfloat16()`, frequencies in a buffer": Buffered().bfloat16()(
+        positions
+    ),
+    "autocast, `positions[:, None] @ rates[None]`": by_matmul,
+    "autocast, `positions[:, None] * rates`": by_element,
+    "`positions[:, None].to(x.dtype) * rates.to(x.dtype)`": (
+        positions[:, None].bfloat16() * rates.bfloat16()
+    ),
+}
+plot.table(
+    ["for x in bfloat16", "angles", "different angles of 4 positions"],
+    [
+        [
+            name.replace("`", ""),
+            str(angles.dtype).removeprefix("torch."),
+            str(len(angles[:, 0].unique())),
+        ]
+        for name, angles in found.items()
+    ],
+)
+
+# %% [markdown]
+# So compute the frequencies when they are needed, in float32, and multiply them by element. Turn in float32, too, and
+# round once, at the end. `Rotary` does all of this, whatever the dtype of its input and under autocast:
+
+# %%
+torch.manual_seed(5)
+small = torch.randn(2, 7, 64).bfloat16()
+rotary, far = Rotary(64), torch.arange(7) + 1000
+with torch.autocast("cpu", dtype=torch.bfloat16):
+    here = rotary(small, far)
+print(here.dtype, torch.equal(here, rotary(small.float(), far).bfloat16()))
+
+# %% [markdown]
+# People have met this in [transformers](https://github.com/huggingface/transformers/pull/29285), in
+# [vLLM](https://github.com/vllm-project/vllm/issues/863) and in [Mistral's
+# code](https://github.com/huggingface/transformers/issues/29496).
+#
+# ## Positions that start again
+#
+# While a model writes, its keys come from a cache, where they lie turned. The newest query stands behind all of them.
+# Code that numbers the tokens of the *call*, as `torch.arange(x.size(1))`<!--~ a call --> does, puts it at position
+# zero:
+
+# %%
+torch.manual_seed(6)
+written = torch.randn(12, 64)  # tokens head_dim
+rotary = Rotary(64)
+keys = rotary(written, torch.arange(12))
+newest = written[-1:]
+right_row = rotary(newest, torch.tensor([11])) @ keys.mT
+wrong_row = rotary(newest, torch.arange(1)) @ keys.mT
+
+# %% [markdown]
+# Its own key, the last, should have the highest score of them all: it is the same vector. Placed at zero, it scores {{=
+# wrong_row[0, -1] :.0f}} in the place of {{= right_row[0, -1] :.0f}}. The positions of a call begin where the cache
+# ends: `torch.arange(length, length + new)`. With padding on the left they begin at the first real token.
+#
+# ## ALiBi: slopes and sign
+#
+# ALiBi turns nothing. It lowers each score by the distance, times a slope $r_h$ that differs from head to head:
+#
+# $$s_{hij} = \frac{q_{hi} \cdot k_{hj}}{\sqrt{d_k}} - r_h \, |i - j| \tag{25.2}$$
+# <!-- where: H = 3; q, k = random("H n d_k", "H n d_k"); r = alibi_slopes(H).double()
+# s = q @ k.mT / d_k**0.5 + alibi(H, n).double() -->
+
+# %% tags=["hide-input"]
+#| caption: ALiBi's bias of two heads out of eight. It is zero on the diagonal<!--= "zero on the diagonal" if not
+#|   biases.diagonal(dim1=1, dim2=2).any() else "largest at the edge" --> and falls with the distance. The first head
+#|   looks at its neighbors alone<!--= "The first head looks at its neighbors alone" if biases[0, -1, 0] < biases[3, -1,
+#|   0] else "The last head looks at its neighbors alone" -->, the others farther.
+biases = alibi(8, 5)
+plot.grid(
+    {"head 1": biases[0], "head 4": biases[3]},
+    queries=range(5),
+    keys=range(5),
+)
+
+# %% [markdown]
+# For eight heads the slopes are a half, a quarter, and so on; for a number of heads that is no power of two, the
+# paper's code takes the slopes of the next smaller power, and then every other one of the next larger power. To take
+# the first ones of a longer series instead gives most heads another slope:
+
+# %%
+for_twelve = alibi_slopes(12)
+first_of_sixteen = alibi_slopes(16)[:12]
+
+# %% tags=["hide-input"]
+#| alt: Crosses that fall in one even line over twelve heads, and dots that fall in two lines, twice as steeply: the
+#|   first eight<!--= int((for_twelve.diff() > 0).long().argmax()) + 1 --> heads, then the other four.
+#| caption: The slopes of twelve<!--= len(for_twelve) --> heads, as BLOOM and MPT have them, and the first twelve of a
+#|   series for sixteen<!--= len(alibi_slopes(16)) -->.
+with plot.figure(5.2, 2.6) as figure:
+    axes = figure.subplots()
+    axes.plot(range(1, 13), for_twelve, "o", label="twelve heads")
+    axes.plot(range(1, 13), first_of_sixteen, "x", label="first of sixteen")
+    axes.set(xlabel="head", ylabel="slope", yscale="log")
+    axes.legend()
+figure
+
+# %% [markdown]
+# The sign is the mistake that hides best. With a plus in the place of the minus, far tokens get the most, and nothing
+# raises:
+
+# %%
+torch.manual_seed(4)
+q, k, v = torch.randn(3, 8, 200, 16)  # heads tokens head_dim
+right = attend(q, k, v, bias=alibi(8, 200), is_causal=True, need_weights=True)
+wrong = attend(
+    q, k, v, bias=-alibi(8, 200), is_causal=True, need_weights=True
+)
+first_token = [
+    each.weights[0, -1, 0].item()
+    for each in (right, wrong)  # last query, first key
+]
+
+# %% [markdown]
+# With the wrong sign the last token of this text gives {{= first_token[1] :.0%}} of its first head to the first token,
+# 199<!--= len(right.weights[0]) - 1 --> places away; with the right one, nothing that can be seen<!--= "nothing that
+# can be seen" if first_token[0] < 1e-6 else "the most" -->. The bias hides no future<!--= "hides no future" if alibi(1,
+# 2)[0, 0, 1].isfinite() else "hides the future" -->: pass `is_causal` as well. And give it to no
+# `nn.TransformerEncoderLayer` in evaluation, whose [fast path](masks.py#masks-of-numbers-are-added)<!--~ link: the
+# section that has it --> takes every number that is not zero for minus infinity.
+#
+# ## Sinusoids: two orders, and no offset
+#
+# The first transformer adds a vector to each embedding: a sine in each even feature and its cosine in the next one.
+# Much code keeps all sines first and all cosines behind them<!--= "all sines first and all cosines behind them" if
+# torch.allclose(sinusoids(places, 8, pairing="halves")[:, :4], sinusoids(places, 8)[:, ::2]) else "all cosines first"
+# -->: `pairing="halves"`. A trained model knows one of the two. A score of vectors with sinusoids does depend on where
+# the tokens stand, as the table above shows: the vectors of words and of places are multiplied with one another, too.
+#
+# ## The check for your own tests
+#
+# Write your attention as a function of tokens and positions, in float64, and paste this. It fails for mixed pairings,
+# for keys that are turned while queries are not, for turned values, and for angles in half precision:
+
+
+# %%
+def test_positions_are_relative():
+    torch.manual_seed(0)
+    x = torch.randn(2, 5, 8, dtype=torch.float64)
+    my_attention = turned("halves")  # (x, positions): yours stands here
+    assert probes.notices_a_shift(my_attention, x) is None
+
+
+test_positions_are_relative()
+
+# %% tags=["check"]
+halves, interleaved = Rotary(8), Rotary(8, pairing="interleaved")
+wrong_ones = {
+    "mixed": lambda x, p: attend(halves(x, p), interleaved(x, p), x).context,
+    "keys alone": lambda x, p: attend(x, halves(x, p), x).context,
+    "values": lambda x, p: attend(*[halves(x, p)] * 3).context,
+    "half precision": lambda x, p: (
+        attend(*[halves(x, (p.bfloat16()).long())] * 2, x).context
+    ),
+}
+for f in wrong_ones.values():
+    assert "larger" in str(probes.notices_a_shift(f, x))
+
+# %% [markdown]
+# ## Exercises
+#
+# `check` judges an answer by the name in brackets: [how to do the exercises](../install.md#do-the-exercises).
+#
+# **Turn by hand** (`turn-by-hand`). Write `turn(x, positions)` for the pairing *halves*, with the base 10,000<!--~ the
+# usual base -->: x has the axes (..., tokens, head_dim), positions (tokens).
+#
+# ??? question "Hint"
+#
+#     One half is turned with the other: the first becomes first times cosine minus second times sine.
+
+# %% tags=["solution"]
+from unmasked.exercises import check
+
+
+def turn(x, positions):
+    first, second = x.chunk(2, dim=-1)
+    pairs = first.size(-1)
+    rates = 10_000.0 ** (-torch.arange(pairs, dtype=torch.float64) / pairs)
+    angles = positions[:, None] * rates
+    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    return torch.cat(
+        [first * cos - second * sin, second * cos + first * sin], dim=-1
+    )
+
+
+feedback = check("turn-by-hand", turn)
+assert feedback
+feedback
+
+# %% [markdown]
+# **Read the pairing off** (`read-the-pairing`). Write `is_interleaved(turn)` for any function `turn(x, positions)`,
+# with heads of 8<!--~ a size --> features. Some of the functions that it will be tried on turn the other way round, or
+# only the first four features.
+#
+# ??? question "Hint"
+#
+#     Turn a vector that has a single feature, and look which feature it reaches.
+
+
+# %% tags=["solution"]
+def is_interleaved(turn):
+    reached = turn(torch.eye(8)[:1], torch.tensor([1]))[0]
+    return bool(reached[1] != 0)
+
+
+feedback = check("read-the-pairing", is_interleaved)
+assert feedback
+feedback
+
+# %% [markdown]
+# **Bias by distance** (`alibi-bias`). Write `bias(slopes, queries, keys)`, with the axes (heads, queries, keys), for a
+# decoder that may hold more keys than it has queries.
+#
+# ??? question "Hint"
+#
+#     The last query stands where the last key stands. How many keys lie before the first query?
+
+
+# %% tags=["solution"]
+def bias(slopes, queries, keys):
+    place = torch.arange(queries) + keys - queries
+    distance = (place[:, None] - torch.arange(keys)).abs()
+    return -slopes[:, None, None] * distance
+
+
+feedback = check("alibi-bias", bias)
+assert feedback
+feedback
+
+# %% [markdown]
+# ## What to read next
+#
+# - [Five layouts of its weights](layouts.py): the names and shapes of the checkpoints whose pairings stand above.
+# - [Does order matter?](../learn/positions.py), with pictures of the waves and of the turning.
+#
+# ## References
+#
+# <!--~ 2017, 3.5, 2021, 3.2, 2022, 3: references -->
+# - Vaswani et al. (2017), *Attention Is All You Need*: section 3.5, sinusoids.
+# - Su et al. (2021), *RoFormer: Enhanced Transformer with Rotary Position Embedding*: section 3.2, for (25.1).
+# - Press, Smith and Lewis (2022), *Train Short, Test Long*: section 3, for (25.2) and the slopes.
