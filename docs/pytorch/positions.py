@@ -520,6 +520,7 @@ feedback
 # ## What to read next
 #
 # - [Five layouts of its weights](layouts.py): the names and shapes of the checkpoints whose pairings stand above.
+# - [Packed sequences](packing.py): why new positions for each document isolate nothing.
 # - [Does order matter?](../learn/positions.py), with pictures of the waves and of the turning.
 #
 # ## References

@@ -1,0 +1,382 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: py:percent
+# ---
+
+# %% [markdown]
+# # How do I pack several texts into one sequence?
+#
+# **Give attention a mask that lets each token see its own document<!--== "its own document" if not crossed["document
+# mask"] else "every document" --> and no other: the packed sequence then gives each document what it gets alone<!--==
+# "what it gets alone" if off["document mask"] < 1e-5 else "something else" -->.** A causal mask lets a document see all
+# those before<!--== "before" if crossed["causal mask"] and not reaches_back else "behind" --> it, and positions that
+# begin anew in each document change nothing of that<!--== "change nothing of that" if crossed["causal mask, positions
+# begin anew"] else "mend that" -->:
+#
+# {{= listed(["Three documents, packed with", "Off from each alone", "The second sees the first"], rows) }}
+#
+# *Computed with torch {{= torch.__version__.split("+")[0] }} on the {{= x.device.type.upper() }}.*
+#
+# **You should know** [what a mask is](masks.py). **You will know** the mask of packed documents, what positions and
+# labels need, the cumulative lengths that fast kernels take, and a test that tells whether documents meet.
+
+# %% tags=["imports"]
+import logging
+
+import torch
+import torch.nn.functional as F
+
+from unmasked import masks, plot
+from unmasked import scaled_dot_product_attention as attend
+from unmasked.positions import Rotary, sinusoids
+
+logging.disable(logging.WARNING)  # of kernels that PyTorch does not take
+
+# %% tags=["hide-input"]
+#| caption: Who may see whom among {{ len(gallery["causal"]) }} tokens of three<!--= len(lengths) --> documents. The
+#|   causal mask alone lets the last token see everything<!--= "everything" if gallery["causal"][-1].all() else "its own
+#|   document" -->; with the mask of documents it sees its own document<!--= "its own document" if
+#|   gallery["both"][-1].sum() == lengths[-1] else "everything" -->.
+lengths = [3, 4, 2]
+ids = torch.tensor([0, 0, 0, 1, 1, 1, 1, 2, 2])  # the document of each token
+gallery = {
+    "causal": masks.causal(9),
+    "documents": masks.documents(ids),
+    "both": masks.combine(masks.causal(9), masks.documents(ids)),
+}
+plot.grid(gallery, queries=ids.tolist())
+
+# %% [markdown]
+# ## Packed, and each alone
+#
+# Texts differ in length. A batch of them is mostly padding; so training code lays several texts end to end in one
+# sequence, and says by an id which tokens belong together. Here are two heads with rotary positions, and the three
+# documents of the figure:
+
+# %%
+torch.manual_seed(1)
+x = torch.randn(2, 9, 8)  # heads tokens head_dim
+rotary = Rotary(8)
+
+
+def attention(x, positions, allowed=None):
+    query = key = rotary(x, positions)
+    return attend(query, key, x, allowed=allowed, is_causal=True).context
+
+
+alone = torch.cat(
+    [
+        attention(part, torch.arange(part.size(1)))
+        for part in x.split(lengths, dim=1)
+    ],
+    dim=1,
+)
+packed = attention(x, torch.arange(9), masks.documents(ids))
+print((packed - alone).abs().max() < 1e-5)
+
+# %% tags=["check"]
+ends = masks.cu_seqlens(ids)
+anew = torch.arange(9) - ends[ids]
+shifted = masks.documents(ids.roll(1).index_fill(0, torch.tensor([0]), 0))
+ways = {
+    "causal mask": lambda x: attention(x, torch.arange(9)),
+    "causal mask, positions begin anew": lambda x: attention(x, anew),
+    "document mask": lambda x: attention(
+        x, torch.arange(9), masks.documents(ids)
+    ),
+    "document mask, positions begin anew": lambda x: attention(
+        x, anew, masks.documents(ids)
+    ),
+    "document mask, one token late": lambda x: attention(
+        x, torch.arange(9), shifted
+    ),
+}
+
+
+def differs(one, other):
+    return not torch.allclose(one, other, atol=1e-5)
+
+
+def reached(f, changed, watched):
+    other = x.clone()
+    other[:, ids == changed] += 1
+    return differs(f(other)[:, ids == watched], f(x)[:, ids == watched])
+
+
+off = {name: (f(x) - alone).abs().max().item() for name, f in ways.items()}
+crossed = {name: reached(f, 0, 1) for name, f in ways.items()}
+reaches_back = reached(ways["causal mask"], 1, 0)
+rows = [
+    [
+        name,
+        f"{off[name]:.2f}" if off[name] > 1e-5 else "0",
+        "yes" if crossed[name] else "no",
+    ]
+    for name in ways
+]
+
+
+def listed(header, rows):
+    return "\n".join(
+        "| " + " | ".join(row) + " |"
+        for row in [header, ["---"] * len(header), *rows]
+    )
+
+
+# %% [markdown]
+# `masks.documents(ids)` hides no future; `is_causal=True` does, and the two combine. In a batch, ids have the axes
+# (batch, tokens), and the mask gets one for heads. Padding at the end of a row is a document like any other: give it an
+# id of its own, and leave its outputs out of the loss.
+#
+# A document is a *run* of equal ids. Some packers number from zero in every row, or use an id again. Two runs with one
+# id are two documents<!--= "two documents" if not masks.documents(torch.tensor([5, 7, 5]))[2, 0] else "one document"
+# -->, though many masks on the web, written as `ids[:, None] == ids`, take them for one<!--= "one" if (again[:, None]
+# == again)[2, 0] else "two" -->.
+
+# %% tags=["check"]
+again = torch.tensor([5, 7, 5])
+assert masks.documents(again).equal(torch.eye(3, dtype=torch.bool))
+
+# %% [markdown]
+# ## Where do positions begin?
+#
+# New positions for each document say where a token stands. They do not say whom it may see: the second row of the first
+# table is as wrong as the first. People [have measured it](https://github.com/huggingface/nanoVLM/pull/204) in their
+# own training code. With the mask in place, what is left to do depends on the kind of positions:
+
+# %% tags=["hide-input"]
+#| caption: How far the outputs of packed documents, with the mask of documents, lie from those of each document alone.
+#|   RoPE depends on offsets, and they are the same<!--= "the same" if not differs(kinds["RoPE"][1], alone) else
+#|   "others" -->; sinusoids and learned tables must begin anew<!--= "must begin anew" if differs(kinds["sinusoids"][1],
+#|   kinds["sinusoids"][0]) else "may run on" -->.
+
+
+def with_sinusoids(x, positions, allowed=None):
+    x = x + sinusoids(positions, 8)
+    return attend(x, x, x, allowed=allowed, is_causal=True).context
+
+
+kinds = {}
+for name, f in {"RoPE": attention, "sinusoids": with_sinusoids}.items():
+    parts = [f(p, torch.arange(p.size(1))) for p in x.split(lengths, dim=1)]
+    kinds[name] = [
+        torch.cat(parts, dim=1),
+        f(x, torch.arange(9), masks.documents(ids)),
+        f(x, anew, masks.documents(ids)),
+    ]
+plot.table(
+    ["off by", "positions run on", "positions begin anew"],
+    [
+        [
+            name,
+            *(
+                f"{gap:.2f}" if gap > 1e-5 else "0"
+                for gap in (
+                    (each - right).abs().max().item() for each in more
+                )
+            ),
+        ]
+        for name, (right, *more) in kinds.items()
+    ],
+)
+
+# %%
+ends = masks.cu_seqlens(ids)
+positions = torch.arange(9) - ends[ids]
+print(positions.tolist())
+
+# %% [markdown]
+# ## The loss crosses the border, too
+#
+# A language model predicts the next token. At the last token of a document the next one belongs to another document. No
+# mask of attention hides that: take the label away, by the value that the loss ignores.
+
+# %%
+words = torch.tensor([11, 12, 13, 21, 22, 23, 24, 31, 32])
+labels = words.roll(-1)
+labels[ends[1:].long() - 1] = -100  # F.cross_entropy ignores it
+print(labels.tolist())
+
+# %% [markdown]
+# ## Cumulative lengths, both ways
+#
+# A mask of (tokens, tokens) grows with the square of the tokens, and it costs time where it hides most of them. Kernels
+# for varying lengths take no mask. They take all tokens in one axis, and `cu_seqlens`: zero, then where each document
+# ends<!--= "where each document ends" if ends[1:].tolist() == [3, 7, 9] else "where each document begins" -->, in
+# `int32`<!--= str(ends.dtype).removeprefix("torch.") -->.
+
+# %%
+ends = masks.cu_seqlens(ids)  # from ids
+longest = int(ends.diff().max())
+print(ends.tolist(), longest)
+print(masks.ids_from_cu_seqlens(ends).tolist())  # and back
+
+# %% [markdown]
+# For three documents these are four<!--= len(ends) --> numbers. A list of lengths becomes
+# `F.pad(torch.tensor(lengths).cumsum(0), (1, 0)).int()`<!--~ a call -->. If you forget the zero, or count from one, the
+# kernels raise nothing, and every border lies at another token. The last row of the first table is what one token makes
+# of it.
+#
+# ## `varlen_attn`: on a GPU
+#
+# PyTorch's kernel for varying lengths is `torch.nn.attention.varlen.varlen_attn`, in half precision. Its tokens stand
+# before its heads, and `window_size=(-1, 0)`<!--~ a constant --> makes it causal. It has no code for a CPU:
+
+# %%
+#| raises: NotImplementedError: 'CPU' backend
+from torch.nn.attention.varlen import varlen_attn
+
+tokens_first = x.transpose(0, 1).bfloat16()  # tokens heads head_dim
+varlen_attn(
+    *[tokens_first] * 3, ends, ends, longest, longest, window_size=(-1, 0)
+)
+
+# %% [markdown]
+# On a GPU of NVIDIA's it gives what the mask gives. This project's tests hold the one to the other wherever CUDA is:
+# whole documents, causal ones, and windows. A batch is flattened first, `x.flatten(0, 1)`<!--~ a call -->: each of its
+# rows begins a new document for `masks.cu_seqlens`, whatever its ids<!--= "whatever its ids" if
+# masks.cu_seqlens(torch.zeros(2, 3, dtype=torch.int64)).tolist() == [0, 3, 6] else "if its id is new" -->.
+#
+# ## Nested tensors
+#
+# A nested tensor of the layout `torch.jagged` keeps documents of several lengths as a batch, and it is made of the same
+# cumulative lengths. `F.scaled_dot_product_attention` takes it:
+
+# %%
+tokens_first = x.transpose(0, 1).contiguous()  # tokens heads head_dim
+nested = torch.nested.nested_tensor_from_jagged(tokens_first, ends)
+nested = nested.transpose(1, 2)  # documents heads tokens head_dim
+each = F.scaled_dot_product_attention(nested, nested, nested)
+by_mask = attend(x, x, x, allowed=masks.documents(ids)).context
+flat = each.transpose(1, 2).values().transpose(0, 1)
+print((flat - by_mask).abs().max() < 1e-5)
+
+# %% [markdown]
+# On a CPU, this works without `is_causal=True` alone. With it, no kernel is found; on a GPU there is one:
+
+# %%
+#| raises: RuntimeError: No viable backend
+F.scaled_dot_product_attention(nested, nested, nested, is_causal=True)
+
+# %% [markdown]
+# ## Which one to take
+#
+# {{= listed(["You have", "Take", "It holds"], choices) }}
+#
+# FlexAttention is PyTorch's attention for masks that are functions.
+
+# %% tags=["check"]
+choices = [
+    [
+        "a CPU, or short sequences",
+        "`masks.documents`",
+        "a mask of (tokens, tokens)",
+    ],
+    [
+        "a GPU, half precision",
+        "`varlen_attn`, with `masks.cu_seqlens`",
+        "no mask",
+    ],
+    ["a GPU, rules of your own", "FlexAttention, with the ids", "blocks"],
+]
+
+# %% [markdown]
+# ## The check for your own tests
+#
+# Change one document, and look at the others. Nothing may move, to the last bit: what is hidden has a weight of zero.
+
+
+# %%
+def test_documents_do_not_meet():
+    torch.manual_seed(0)
+    x = torch.randn(2, 9, 8)
+    changed = x.clone()
+    changed[:, ids == 0] += 1
+    before, after = (
+        attention(each, positions, masks.documents(ids))
+        for each in (x, changed)
+    )
+    assert torch.equal(after[:, ids != 0], before[:, ids != 0])
+    assert not torch.equal(after[:, ids == 0], before[:, ids == 0])
+
+
+test_documents_do_not_meet()
+
+# %% [markdown]
+# ## Exercises
+#
+# `check` judges an answer by the name in brackets: [how to do the exercises](../install.md#do-the-exercises).
+#
+# **The mask of a packed decoder** (`packed-causal`). Write `packed(ids)`, with ids of the axis (tokens), that returns
+# the boolean mask, `True` for *may attend*: its own document, and no later token. An id may come back.
+#
+# ??? question "Hint"
+#
+#     Where does an id differ from the one before it? Count such places up to each token.
+
+# %% tags=["solution"]
+from unmasked.exercises import check
+
+
+def packed(ids):
+    begins = torch.ones_like(ids)
+    begins[1:] = ids[1:] != ids[:-1]
+    run = begins.cumsum(0)
+    place = torch.arange(len(ids))
+    return (run[:, None] == run) & (place[:, None] >= place)
+
+
+feedback = check("packed-causal", packed)
+assert feedback
+feedback
+
+# %% [markdown]
+# **From lengths to cumulative lengths** (`cumulative-lengths`). Write a function of a tensor of lengths that returns
+# what the kernels take.
+#
+# ??? question "Hint"
+#
+#     One number more than there are documents, and the right dtype.
+
+
+# %% tags=["solution"]
+def cumulative(lengths):
+    return F.pad(lengths.cumsum(0), (1, 0)).to(torch.int32)
+
+
+feedback = check("cumulative-lengths", cumulative)
+assert feedback
+feedback
+
+# %% [markdown]
+# **Positions that begin anew** (`restarted-positions`). Write `restarted(ids)`, with ids of the axis (tokens), that
+# gives each token its place in its own document, without a loop.
+#
+# ??? question "Hint"
+#
+#     The place where the document of a token began is the largest beginning so far: `torch.cummax`.
+
+
+# %% tags=["solution"]
+def restarted(ids):
+    place = torch.arange(len(ids))
+    begins = torch.ones_like(ids, dtype=torch.bool)
+    begins[1:] = ids[1:] != ids[:-1]
+    return place - torch.where(begins, place, 0).cummax(0).values
+
+
+feedback = check("restarted-positions", restarted)
+assert feedback
+feedback
+
+# %% [markdown]
+# ## What to read next
+#
+# - [Which RoPE is mine?](positions.py), for positions.
+# - [What does each interface make of my mask?](masks.py), for padding.
+#
+# ## References
+#
+# <!--~ 2021: references -->
+# - Krell et al. (2021), *Efficient Sequence Packing without Cross-contamination*: masks and positions of packed texts.
