@@ -44,7 +44,7 @@ from unmasked import (
     plot,
     scaled_dot_product_attention,
 )
-from unmasked.device import sdpa_backends
+from unmasked.kernels import sdpa_backends
 from unmasked.heads import merge_heads, split_heads
 
 

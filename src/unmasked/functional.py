@@ -164,8 +164,8 @@ def scaled_dot_product_attention(
     PyTorch leaves the fused kernel without a word for one that holds the matrices of all heads: on a CPU where
     ``dropout_p`` is above 0, and where the bias requires grad, even in inference (pass ``bias.detach()``). For 8 heads
     of 4096 tokens in float32 one such matrix is 512 MiB, and several are alive at once. Every mask is a matrix itself,
-    of (queries, keys); ``is_causal=True`` alone needs none. A GPU's kernels have limits of their own: `unmasked.device`
-    says which can run.
+    of (queries, keys); ``is_causal=True`` alone needs none. A GPU's kernels have limits of their own:
+    `unmasked.kernels` says which can run.
 
     What is hidden must be finite all the same. Its weight is 0, and 0 times NaN or inf is NaN: one such number in a key
     or a value, in a cache made by torch.empty for example, can reach every query, here as in PyTorch, whose kernels may

@@ -1,0 +1,433 @@
+"""Which attention kernels can run, which did, and at what cost; and when PyTorch's encoder takes its fast path.
+
+PyTorch leaves its fused kernels without a word. What makes it leave that of a CPU is dropout, a query that has not four
+axes, an additive mask that requires grad, values of another width than the keys, and a last axis that is not
+contiguous. The math backend, which then runs, holds the scores of all heads. `sdpa_backends` says it before a call,
+with the reason, and `kernels_of` after one, with the memory.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.backends.cuda import (
+    SDPAParams,
+    can_use_cudnn_attention,
+    can_use_efficient_attention,
+    can_use_flash_attention,
+)
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.profiler import ProfilerActivity, profile
+
+from unmasked._shapes import Shaped
+from unmasked._table import Table
+
+__all__ = ["Backend", "Backends", "FastPath", "Kernel", "Kernels", "kernels_of", "sdpa_backends", "takes_fast_path"]
+
+_FUSED = {
+    SDPBackend.FLASH_ATTENTION: ("flash", can_use_flash_attention),
+    SDPBackend.EFFICIENT_ATTENTION: ("efficient", can_use_efficient_attention),
+    SDPBackend.CUDNN_ATTENTION: ("cudnn", can_use_cudnn_attention),
+}
+
+
+class Backend(NamedTuple):
+    """One backend of `torch.nn.functional.scaled_dot_product_attention`, for given inputs.
+
+    Attributes:
+        name: "flash", "efficient", "cudnn" or "math".
+        can_run: Whether it can.
+        why_not: PyTorch's reasons where it cannot.
+        chosen: Whether PyTorch picks it, left to itself.
+    """
+
+    name: str
+    can_run: bool
+    why_not: str
+    chosen: bool
+
+
+class Backends(tuple[Backend, ...]):
+    """The backends, printed as a table."""
+
+    def __repr__(self) -> str:
+        return str(self.table)
+
+    def _repr_html_(self) -> str:
+        return self.table._repr_html_()
+
+    @property
+    def table(self) -> Table:
+        """The backends as text, a row for each."""
+        rows = [(b.name, "chosen" if b.chosen else "yes" if b.can_run else "no", b.why_not) for b in self]
+        return Table(("backend", "can run", "why not"), rows, tabs=False)
+
+
+def sdpa_backends(
+    query: Shaped[Tensor, "..."],
+    key: Shaped[Tensor, "..."],
+    value: Shaped[Tensor, "..."],
+    *,
+    attn_mask: Shaped[Tensor, "..."] | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    enable_gqa: bool = False,
+) -> Backends:
+    """Which backends of PyTorch's attention can run for these inputs, and why the others cannot; nothing is run.
+
+    The math backend alone makes the whole table of weights, and it alone has second derivatives on a CPU: who needs one
+    runs the call under ``torch.nn.attention.sdpa_kernel(SDPBackend.MATH)``. `kernels_of` says what did run.
+
+    Args:
+        query: As for `torch.nn.functional.scaled_dot_product_attention`, usually (batch, heads, queries, head_dim).
+        key: (batch, heads, keys, head_dim).
+        value: (batch, heads, keys, head_dim).
+        attn_mask: True where a query may attend, or floats that are added to the scores.
+        dropout_p: Probability of dropping a weight.
+        is_causal: Whether a query sees only the keys up to its own position.
+        enable_gqa: Whether key and value may have fewer heads.
+
+    Returns:
+        The backends flash, efficient, cudnn and math. One that is switched off (`torch.nn.attention.sdpa_kernel`) is
+        still said to run where it could, but is not chosen.
+
+    Examples:
+        >>> q = torch.ones(2, 3, 5, 4)
+        >>> sdpa_backends(q, q, q, dropout_p=0.1)[0].why_not
+        'Both fused kernels do not support non-zero dropout.'
+    """
+    inputs = (query, key, value, attn_mask, dropout_p, is_causal)
+    kind = query.device.type
+
+    def choice() -> int | None:
+        try:
+            return int(torch._fused_sdp_choice(*inputs, enable_gqa=enable_gqa))
+        except NotImplementedError:  # a device without fused kernels
+            return SDPBackend.MATH.value
+        except (RuntimeError, IndexError):  # none that is switched on can run
+            return None
+
+    @cache
+    def why_not_math(is_causal: bool) -> str:
+        q, k, v = (torch.empty_like(x, device="meta") for x in (query, key, value))
+        mask = None if attn_mask is None else torch.empty_like(attn_mask, device="meta")
+        try:  # tensors without data: only shapes and dtypes are checked
+            with sdpa_kernel(SDPBackend.MATH):
+                F.scaled_dot_product_attention(q, k, v, mask, is_causal=is_causal, enable_gqa=enable_gqa)
+        except (RuntimeError, IndexError) as error:
+            return str(error)
+        return ""
+
+    invalid = why_not_math(is_causal and attn_mask is None)  # a mask beside is_causal is refused by math alone
+    with warnings.catch_warnings(action="ignore"):
+        chosen = None if invalid else choice()
+    backends = []
+    for backend, (name, can_use) in _FUSED.items():
+        with sdpa_kernel(backend), warnings.catch_warnings(action="always", record=True) as caught:
+            if kind == "cuda":
+                can_run = can_use(SDPAParams(*inputs, enable_gqa), debug=True)
+            else:
+                can_run = choice() == backend.value
+        said = [re.sub(r" \(Triggered internally.*", "", str(warning.message), flags=re.DOTALL) for warning in caught]
+        why_not = invalid or " ".join(text for text in said if not text.endswith("because:"))
+        if can_run and not invalid:
+            why_not = ""
+        elif not why_not:  # PyTorch does not put these two in words
+            needs_grad = name == "flash" and attn_mask is not None and attn_mask.requires_grad
+            why_not = "attn_mask requires grad." if needs_grad else f"PyTorch has no such kernel on {kind}."
+        backends.append(Backend(name, not why_not, why_not, chosen == backend.value))
+    why_not = why_not_math(is_causal)
+    return Backends([*backends, Backend("math", not why_not, why_not, chosen == SDPBackend.MATH.value)])
+
+
+class Kernel(NamedTuple):
+    """One kernel of attention that ran.
+
+    Attributes:
+        name: "flash", "efficient", "cudnn" or "math", with "backward" behind it for that pass; "fast path" of an
+            encoder layer or a module; "softmax" for one outside of all these, as attention written by hand has it.
+        calls: How often it ran.
+        operator: PyTorch's name of it.
+    """
+
+    name: str
+    calls: int
+    operator: str
+
+
+class Kernels(tuple[Kernel, ...]):
+    """The kernels that ran, in their order, printed as a table; `peak_bytes` is the memory that they took.
+
+    Attributes:
+        peak_bytes: The most that was allocated at once while they ran, beyond what was there before: results, what is
+            kept for the backward pass, and what is made on the way.
+    """
+
+    peak_bytes: int
+
+    def __repr__(self) -> str:
+        return f"{self.table}\npeak memory: {self.peak_bytes / 2**20:.1f} MiB"
+
+    def _repr_html_(self) -> str:
+        return f"{self.table._repr_html_()}<p>peak memory: {self.peak_bytes / 2**20:.1f} MiB</p>"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names alone."""
+        return tuple(kernel.name for kernel in self)
+
+    @property
+    def table(self) -> Table:
+        """The kernels as text, a row for each."""
+        return Table(("kernel", "calls", "operator"), [(k.name, str(k.calls), k.operator) for k in self], tabs=False)
+
+
+_FAST_LAYER, _FAST_MODULE = "aten::_transformer_encoder_layer_fwd", "aten::_native_multi_head_attention"
+_OPERATOR = re.compile(r"aten::_scaled_dot_product_(?:(?P<fused>\w+?)_)??attention(?P<rest>\w*)$")
+
+
+def kernels_of(f: Callable[..., object], *args: Any, **kwargs: Any) -> Kernels:
+    """Run a function once, and say which kernels of attention ran in it, and how much memory it took.
+
+    It calls ``f(*args, **kwargs)`` under `torch.profiler`, a backward pass included if ``f`` runs one. A softmax that
+    no kernel contains is listed as well: attention that is written by hand has one, and so has
+    `torch.nn.MultiheadAttention` when it is asked for its weights.
+
+    Args:
+        f: What to run: a model, a layer, or a function.
+        args: Its positional arguments.
+        kwargs: Its named arguments.
+
+    Returns:
+        The kernels, in the order in which they first ran, with ``names`` and ``peak_bytes``. The memory is counted by
+        allocations, on a GPU and in what PyTorch allocates on a CPU; a kernel of a CPU has a buffer for each thread.
+
+    Examples:
+        >>> q = torch.ones(1, 2, 64, 8)
+        >>> fused = kernels_of(torch.nn.functional.scaled_dot_product_attention, q, q, q)
+        >>> dropped = kernels_of(torch.nn.functional.scaled_dot_product_attention, q, q, q, dropout_p=0.1)
+        >>> fused.names, dropped.names, dropped.peak_bytes > 2 * fused.peak_bytes
+        (('flash',), ('math',), True)
+    """
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # the profiler would write to the terminal
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
+    with profile(activities=activities, profile_memory=True) as run:
+        result = f(*args, **kwargs)  # named, so that it is still there, and counted, when the profiler stops
+    del result
+    found: Counter[tuple[str, str]] = Counter()
+    for event in sorted(run.events() or (), key=lambda each: each.time_range.start):
+        if not (name := _name(event.name)):
+            continue
+        outer, parent = set(), event.cpu_parent
+        while parent is not None:
+            outer.add(_name(parent.name))
+            parent = parent.cpu_parent
+        if name not in outer and (name != "softmax" or not outer - {""}):  # no part of what is counted
+            found[name, event.name] += 1
+    kernels = Kernels(Kernel(name, calls, operator) for (name, operator), calls in found.items())
+    kernels.peak_bytes = _peak(run)
+    return kernels
+
+
+def _name(operator: str) -> str:
+    """Name the kernel of an operator, or say "" for one that is no attention."""
+    if operator in (_FAST_LAYER, _FAST_MODULE):
+        return "fast path"
+    if operator == "aten::_softmax":
+        return "softmax"
+    if not (match := _OPERATOR.match(operator)):
+        return ""
+    name = match["fused"] or ("math" if "math" in match["rest"] else match["rest"].strip("_"))
+    return f"{name} backward" if match["rest"].endswith("_backward") else name
+
+
+def _peak(run: profile) -> int:
+    """The highest sum of what was allocated and not yet freed, on the device that has most."""
+    results: Any = run.profiler and run.profiler.kineto_results
+    now: Counter[tuple[Any, int]] = Counter()
+    peak = 0
+    for event in sorted((e for e in results.events() if e.name() == "[memory]"), key=lambda each: int(each.start_ns())):
+        device = (event.device_type(), event.device_index())
+        now[device] += event.nbytes()
+        peak = max(peak, now[device])
+    return peak
+
+
+_KINDS = (nn.TransformerEncoderLayer, nn.TransformerEncoder, nn.MultiheadAttention)
+
+
+class FastPath(NamedTuple):
+    """Whether PyTorch computes a call on a fast path: false in a condition where it does not.
+
+    Attributes:
+        operators: The fast operators that run, one for each layer that has one: that of a whole encoder layer, or that
+            of the attention in it.
+        why_not: What keeps the call, or a layer of it, from the fast path of a whole layer; "" where nothing does.
+    """
+
+    operators: tuple[str, ...]
+    why_not: str
+
+    def __bool__(self) -> bool:
+        return bool(self.operators)
+
+
+def takes_fast_path(layer: nn.Module, *args: Any, **kwargs: Any) -> FastPath:
+    """Say whether a call of PyTorch's encoder or attention module takes its fast path, and if not, why; nothing is run.
+
+    In evaluation without gradients PyTorch may compute `torch.nn.TransformerEncoderLayer` by one operator, and the
+    attention of `torch.nn.MultiheadAttention` by another. They answer otherwise than the same modules in training: the
+    layer's takes every entry of a floating mask that is not zero for -inf, so that a bias such as ALiBi's hides keys,
+    and rows that may see nothing are NaN. ``torch.backends.mha.set_fastpath_enabled(False)`` switches both off.
+
+    Args:
+        layer: nn.TransformerEncoderLayer, nn.TransformerEncoder or nn.MultiheadAttention.
+        args: The positional arguments of the call.
+        kwargs: The named arguments of the call.
+
+    Returns:
+        FastPath(operators, why_not), which is true if there is an operator. It answers for a plain call, neither traced
+        nor compiled.
+
+    Raises:
+        TypeError: layer is none of the three, or the call does not fit its forward.
+
+    Examples:
+        >>> layer = torch.nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
+        >>> x, alibi = torch.zeros(2, 3, 16), torch.zeros(3, 3)
+        >>> takes_fast_path(layer, x, src_mask=alibi).why_not
+        'it is in training mode: call .eval()'
+        >>> with torch.no_grad():
+        ...     path = takes_fast_path(layer.eval(), x, src_mask=alibi)
+        >>> bool(path), path.operators
+        (True, ('aten::_transformer_encoder_layer_fwd',))
+    """
+    if not isinstance(layer, _KINDS):
+        raise TypeError(f"layer is {type(layer).__name__}; give one of nn.{', nn.'.join(k.__name__ for k in _KINDS)}")
+    if own := _own_forward(layer):
+        return FastPath((), own)
+    call = inspect.signature(layer.forward).bind(*args, **kwargs)
+    call.apply_defaults()
+    given = call.arguments
+    if isinstance(layer, nn.MultiheadAttention):
+        masks = [given["attn_mask"], given["key_padding_mask"]]
+        same = given["query"] is given["key"] is given["value"]
+        why_not = next(_against_module(layer, given["query"], masks, same=same), "")
+        return FastPath(() if why_not else (_FAST_MODULE,), why_not)
+
+    src, padding = given["src"], given["src_key_padding_mask"]
+    mask = given["mask" if isinstance(layer, nn.TransformerEncoder) else "src_mask"]
+    layers: list[tuple[str, nn.Module]] = [("", layer)]
+    # A layer that is left hands its masks on as floats, which the fast path of the attention in it does not take.
+    handed = [None if each is None else each.to(src.dtype) for each in (mask, padding)]
+    if isinstance(layer, nn.TransformerEncoder):
+        layers = [*layer.layers.named_children()]
+        handed = [None] if _nests(layer, src, mask, padding) else handed
+    operators, reasons = [], []
+    records = bool(src.requires_grad)  # the output of a layer whose weights require grad requires grad, too
+    for name, each in layers:
+        reason = next(_against_layer(each, src, records), "")
+        if not reason:
+            operators.append(_FAST_LAYER)
+        else:
+            reasons.append(f"layers.{name}: {reason}" if name else reason)
+            if isinstance(each, nn.TransformerEncoderLayer) and not _own_forward(each):
+                normed = each.norm_first and any(p.requires_grad for p in each.norm1.parameters())
+                why_not = next(_against_module(each.self_attn, src, handed, same=True, records=records or normed), "")
+                operators += [] if why_not else [_FAST_MODULE]
+        records = records or any(p.requires_grad for p in each.parameters())
+    return FastPath(tuple(operators), "; ".join(reasons))
+
+
+def _nests(encoder: nn.TransformerEncoder, src: Tensor, mask: Tensor | None, padding: Tensor | None) -> bool:
+    """Say whether an encoder hands its layers sequences of their own lengths, in the place of the padding mask."""
+    first: Any = encoder.layers[0]
+    if mask is not None or padding is None or not encoder.use_nested_tensor:
+        return False
+    if any(_against_both(first, first.self_attn, src)) or any(_recorded(src.requires_grad, _weights(first))):
+        return False
+    real = ~padding if padding.dtype == torch.bool else padding == 0
+    return not encoder.mask_check or bool(torch._nested_tensor_from_mask_left_aligned(src, real))
+
+
+def _against_layer(layer: nn.Module, src: Tensor, records: bool) -> Iterator[str]:
+    """Yield what keeps an encoder layer from its fast path."""
+    if not isinstance(layer, nn.TransformerEncoderLayer):
+        yield f"{type(layer).__name__} is no nn.TransformerEncoderLayer"
+        return
+    if own := _own_forward(layer):
+        yield own
+    yield from _against_both(layer, layer.self_attn, src)
+    if layer.self_attn.in_proj_bias is None:
+        yield "bias=False: it has no biases"
+    if not layer.activation_relu_or_gelu:
+        yield "its activation is neither relu nor gelu"
+    if layer.norm1.eps != layer.norm2.eps:
+        yield "its two norms differ in eps"
+    if any(module._forward_hooks or module._forward_pre_hooks for module in layer.modules()):
+        yield "a forward hook is attached to it, or to a module in it"
+    yield from _recorded(records, _weights(layer))
+
+
+def _against_module(
+    attention: nn.MultiheadAttention, query: Tensor, masks: list[Tensor | None], *, same: bool, records: bool = False
+) -> Iterator[str]:
+    """Yield what keeps nn.MultiheadAttention from its fast path."""
+    if own := _own_forward(attention):
+        yield own
+    yield from _against_both(attention, attention, query)
+    if any(mask is not None and mask.is_floating_point() for mask in masks):
+        yield "a mask is floating; this fast path takes boolean ones"
+    if not same:
+        yield "query, key and value are not one and the same tensor"
+    if attention.in_proj_bias is None:
+        yield "bias=False: it has no biases"
+    if attention.bias_k is not None or attention.add_zero_attn:
+        yield "it appends a key: add_bias_kv or add_zero_attn"
+    yield from _recorded(records or query.requires_grad, [*attention.parameters()])
+
+
+def _own_forward(layer: nn.Module) -> str:
+    if any(type(layer).forward is kind.forward for kind in _KINDS):
+        return ""
+    return f"{type(layer).__name__} has a forward pass of its own: kernels_of tells what runs in it"
+
+
+def _against_both(layer: nn.Module, attention: nn.MultiheadAttention, x: Tensor) -> Iterator[str]:
+    if not torch.backends.mha.get_fastpath_enabled():
+        yield "torch.backends.mha.set_fastpath_enabled(False) has switched it off"
+    if layer.training:
+        yield "it is in training mode: call .eval()"
+    if x.dim() != 3:
+        yield f"its input has {x.dim()} axes; it takes a batch of sequences, which has three"
+    if not attention.batch_first:
+        yield "batch_first=False"
+    if not attention._qkv_same_embed_dim:
+        yield "kdim or vdim is not embed_dim"
+    if attention.num_heads % 2:
+        yield f"it has an odd number of heads, {attention.num_heads}"
+    if torch.is_autocast_enabled():
+        yield "autocast is on"
+    if x.device.type not in ("cpu", "cuda", "xpu"):
+        yield f"PyTorch has none on {x.device.type}"
+
+
+def _weights(layer: nn.TransformerEncoderLayer) -> list[Tensor]:
+    """The parameters whose gradients keep an encoder layer from its fast path."""
+    parts = (layer.self_attn, layer.norm1, layer.norm2, layer.linear1, layer.linear2)
+    return [parameter for part in parts for parameter in part.parameters()]
+
+
+def _recorded(records: bool, weights: list[Tensor]) -> Iterator[str]:
+    if torch.is_grad_enabled() and (records or any(weight.requires_grad for weight in weights)):
+        yield "gradients are recorded: use torch.no_grad() or torch.inference_mode()"
