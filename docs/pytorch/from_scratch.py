@@ -44,8 +44,8 @@ from unmasked import (
     plot,
     scaled_dot_product_attention,
 )
-from unmasked.kernels import sdpa_backends
 from unmasked.heads import merge_heads, split_heads
+from unmasked.kernels import sdpa_backends
 
 
 def gap(a, b):

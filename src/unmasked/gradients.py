@@ -40,17 +40,15 @@ def attention_backward(
     scale: float | None = None,
     saved: tuple[Tensor, Tensor] | None = None,
 ) -> Gradients:
-    r"""Compute the gradients of query, key and value from the gradient of the context, without autograd.
+    """Compute the gradients of query, key and value from the gradient of the context, without autograd.
 
-    Equation:
-        $\frac{\partial L}{\partial s_{ij}} = a_{ij} \left(\frac{\partial L}{\partial a_{ij}} -
-        \sum_{t=1}^{d_v} \frac{\partial L}{\partial o_{it}} \, o_{it}\right)$ (9.2)
+    Equation: (9.1, 9.2, 9.3, 9.4)
 
     The weights come first, as in the forward pass. Their transpose times the gradient of the context is the gradient of
     the value; the gradient of the context times the transposed value is that of the weights; the softmax makes it that
-    of the scores, by the equation; and this times the key, or its transpose times the query, and the scale, are those
-    of query and key. A weight of zero leaves the scores a gradient of zero: nothing reaches a key through a query that
-    may not see it, and nothing at all through a query that sees nothing.
+    of the scores, less the row sum of the context times its gradient; and this times the key, or its transpose times
+    the query, and the scale, are those of query and key. A weight of zero leaves the scores a gradient of zero: nothing
+    reaches a key through a query that may not see it, and nothing at all through a query that sees nothing.
 
     What it computes is differentiable in its turn, so that second derivatives exist, which the fused kernel of a CPU
     does not have.

@@ -1,0 +1,413 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: py:percent
+# ---
+
+# %% [markdown]
+# # What does the backward pass of attention compute?
+#
+# **Five<!--== {5: "Five", 4: "Four"}[products["backward"]] --> matrix products, and one sum for each query<!--== "one
+# sum for each query" if sums.shape == query.shape[:-1] else "one sum for each key" -->, give the gradients of query,
+# key and value<!--== "gradients of query, key and value" if max(found["nothing"]) < 1e-12 else "something else" -->.**
+# The forward pass takes two<!--== {2: "two", 3: "three"}[products["forward"]] -->. Leave a part out, and all shapes
+# still agree<!--== "agree" if all(mine.shape == right.shape for each in tried.values() for mine, right in zip(each,
+# by_autograd)) else "differ" -->:
+#
+# {{= listed(["What is left out", "Query is off by", "Key is off by", "Value is off by"], costs) }}
+#
+# *The largest difference from autograd's gradient, of the largest entry of that gradient, in float64. Computed with
+# torch {{= torch.__version__.split("+")[0] }} on the {{= query.device.type.upper() }}.*
+#
+# You need these lines to write a kernel, an `autograd.Function`, or attention on several devices. They also tell what
+# the [root of d](scale.py) does for training, and that is not what many texts say.
+#
+# **You should know** [what attention computes](../learn/attention.py) and how the
+# [softmax is differentiated](scale.py#what-a-sure-softmax-does-to-gradients). **You will know** each of the five
+# products, why a fused kernel keeps its output, what a mask does to gradients, how to test a backward pass of your own,
+# and what the gradients are like without the root.
+
+# %% tags=["imports"]
+import inspect
+import textwrap
+
+import torch
+import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from unmasked import (
+    attention_scores,
+    attention_weights,
+    masks,
+    plot,
+    scaled_dot_product_attention,
+)
+from unmasked.gradients import attention_backward
+from unmasked.tiles import attention as tiled_attention
+
+# %% [markdown]
+# ## The lines
+#
+# Training hands in the gradient of the loss by the context, $\partial L / \partial O$<!-- unchecked: it is given -->.
+# The package computes the scores and the weights once more, and then:
+
+# %%
+source = inspect.getsource(attention_backward)
+lines = source[source.index("    d_value =") : source.index("    return Gr")]
+print(textwrap.dedent(lines).rstrip())
+
+# %% [markdown]
+# The first two lines go back through the product of weights and values:
+#
+# $$\frac{\partial L}{\partial V} = A^\top \frac{\partial L}{\partial O}, \qquad \frac{\partial L}{\partial A} =
+# \frac{\partial L}{\partial O} \, V^\top \tag{9.1}$$
+# <!-- where: S, V, G = random("n m", "m c", "n c"); V = V.requires_grad_();
+# A = attention_weights(S).requires_grad_(); O = (A @ V); L = (O * G).sum() -->
+#
+# A value went into every context with some weight, and gets the gradients of the contexts back with the same weights.
+# The third line goes back through the softmax. Raise one score, and its own weight grows while all the others of the
+# row shrink. So the gradient of a score is that of its weight, less what the whole row loses:
+#
+# $$\frac{\partial L}{\partial s_{ij}} = a_{ij} \left(\frac{\partial L}{\partial a_{ij}} - D_i\right), \qquad D_i =
+# \sum_{l} a_{il} \frac{\partial L}{\partial a_{il}} \tag{9.2}$$
+# <!-- where: s, v, g = random("n m", "m c", "n c"); s = s.requires_grad_(); a = attention_weights(s);
+# L = (a @ v * g).sum(); D = (g * (a @ v)).sum(-1) -->
+#
+# The sum $D_i$ runs over all keys. But the weighted average of the values is the context, so the same number comes out
+# of the context and its gradient, feature by feature:
+#
+# $$D_i = o_i \cdot \frac{\partial L}{\partial o_i} \tag{9.3}$$
+# <!-- where: s, v, g = random("n m", "m c", "n c"); o = (attention_weights(s) @ v).requires_grad_();
+# L = (o * g).sum(); D = ((g @ v.mT) * attention_weights(s)).sum(-1) -->
+#
+# That is why a fused kernel keeps its output for the backward pass: $D$ can be had before any weight is computed again.
+# The last two lines go back through the product of queries and keys. Both have the scale:
+#
+# $$\frac{\partial L}{\partial Q} = \frac{1}{\sqrt{d_k}} \frac{\partial L}{\partial S} K, \qquad \frac{\partial
+# L}{\partial K} = \frac{1}{\sqrt{d_k}} \left(\frac{\partial L}{\partial S}\right)^\top Q \tag{9.4}$$
+# <!-- where: Q, K, V, G = random("n d_k", "m d_k", "m c", "n c"); Q = Q.requires_grad_(); K = K.requires_grad_();
+# S = attention_scores(Q, K); L = (attention_weights(S) @ V * G).sum() -->
+
+# %% [markdown] tags=["check"]
+# The table above: the gradients by autograd, those of the package, and those with a part left out. The matrix products
+# are counted while the functions run.
+
+# %% tags=["check"]
+torch.manual_seed(0)
+query, key, value, grad_context = (
+    torch.randn(2, 3, n, d, dtype=torch.float64)
+    for n, d in ((6, 5), (7, 5), (7, 4), (6, 4))
+)  # batch heads tokens features: all sizes differ
+inputs = [each.requires_grad_() for each in (query, key, value)]
+weights = attention_weights(attention_scores(query, key))
+by_autograd = torch.autograd.grad(weights @ value, inputs, grad_context)
+
+
+def without(row_sum=True, of_query=True, of_key=True, transposed=True):
+    a = weights.detach()
+    d_weights = grad_context @ value.mT
+    sums = (a * d_weights).sum(-1, keepdim=True)
+    d_scores = (a * (d_weights - row_sum * sums)).detach()
+    scale = query.size(-1) ** -0.5
+    return (
+        d_scores @ key * (scale if of_query else 1),
+        d_scores.mT @ query * (scale if of_key else 1),
+        a.mT @ grad_context,
+    )
+
+
+tried = {
+    "nothing": attention_backward(grad_context, *inputs),
+    "the row sum": without(row_sum=False),
+    "the scale of the key's": without(of_key=False),
+    "the scale": without(of_query=False, of_key=False),
+}
+found = {
+    name: [
+        ((mine - right).abs().max() / right.abs().max()).item()
+        for mine, right in zip(gradients, by_autograd, strict=True)
+    ]
+    for name, gradients in tried.items()
+}
+costs = [
+    [name, *(f"{each:.0%}" for each in off)] for name, off in found.items()
+]
+sums = (grad_context * (weights @ value)).sum(-1)
+
+
+class Products(TorchDispatchMode):
+    """Counts matrix products."""
+
+    count = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.count += str(function) in ("aten.bmm.default", "aten.mm.default")
+        return function(*args, **(kwargs or {}))
+
+
+def count(function, *args, **options):
+    with Products() as counted:
+        function(*args, **options)
+    return counted.count
+
+
+saved = tiled_attention(*inputs)
+products = {
+    "forward": count(
+        scaled_dot_product_attention, *inputs, implementation="eager"
+    ),
+    "backward": count(attention_backward, grad_context, *inputs, saved=saved),
+}
+
+
+def listed(header, rows):
+    return "\n".join(
+        "| " + " | ".join(row) + " |"
+        for row in [header, ["---"] * len(header), *rows]
+    )
+
+
+# %% [markdown]
+# ## What is hidden gets nothing
+#
+# A weight that is zero makes the gradient of its score zero, by (9.2). So under a causal mask no gradient goes from a
+# token to the keys of later ones. Here are the gradients of the scores of one head, for random tokens:
+
+# %%
+torch.manual_seed(1)
+scores = torch.randn(5, 5, dtype=torch.float64, requires_grad=True)
+values = torch.randn(5, 4, dtype=torch.float64)
+context = attention_weights(scores, is_causal=True) @ values
+(of_scores,) = torch.autograd.grad(context, scores, torch.ones(5, 4))
+
+# %% tags=["hide-input"]
+#| caption: The gradients of the scores under a causal mask. Above the diagonal they are
+#|   zero<!--= "zero" if not of_scores.triu(1).any() else "not zero" -->, and not only small. Each row sums to
+#|   zero<!--= "zero" if of_scores.sum(-1).abs().max() < 1e-12 else "one" -->: what one key gains, the others of the row
+#|   lose. The first query sees one key, whose weight cannot move, so its gradient is
+#|   zero<!--= "zero" if of_scores[0].abs().max() < 1e-12 else "not zero" -->.
+plot.grid(of_scores, allowed=masks.causal(5), axes=("queries", "keys"))
+
+# %% [markdown]
+# A query that may see nothing at all passes nothing<!--== "nothing" if not any(each[..., 2, :].any() for each in
+# blind_gradients[:1]) and all(each.isfinite().all() for each in blind_gradients) else "something" --> on, and no NaN
+# either. PyTorch's modules can give NaN [when a row allows nothing](masks.py#when-a-row-allows-nothing).
+
+# %% tags=["check"]
+allowed = torch.ones(6, 7, dtype=torch.bool)
+allowed[2] = False
+blind_gradients = attention_backward(grad_context, *inputs, allowed=allowed)
+
+# %% [markdown]
+# ## Backward without the whole matrix
+#
+# A fused kernel never<!--= "never" if products["backward"] == products["forward"] + 3 else "always" --> keeps the
+# weights. It keeps the context and, for each query, the logarithm of the sum of the exponentials of its scores. The
+# exponential of a score less that logarithm is its weight, so the weights of some keys can be had without the others,
+# and the backward pass, too, can take [a few keys at a time](tiles.py#merging-parts). The argument `saved` hands
+# context and logarithm on:
+
+# %%
+saved = tiled_attention(query, key, value, is_causal=True)
+seen = masks.causal(6, 7)
+parts = [
+    attention_backward(
+        grad_context,
+        query,
+        key[:, :, part],
+        value[:, :, part],
+        allowed=seen[:, part],
+        saved=saved,
+    )
+    for part in (slice(0, 3), slice(3, 7))
+]
+of_query = parts[0].query + parts[1].query  # these add up
+of_key = torch.cat([part.key for part in parts], dim=2)  # these are whole
+
+# %% tags=["check"]
+whole = attention_backward(grad_context, *inputs, is_causal=True)
+torch.testing.assert_close(of_query, whole.query)
+torch.testing.assert_close(of_key, whole.key)
+exact = torch.autograd.grad(
+    F.scaled_dot_product_attention(*inputs, attn_mask=seen),
+    inputs,
+    grad_context,
+)
+torch.testing.assert_close(whole.query, exact[0])
+torch.testing.assert_close(whole.key, exact[1])
+
+# %% [markdown]
+# Each part gives its own keys their whole gradients, and the queries a part of theirs, which add up<!--= "add up" if
+# torch.allclose(of_query, whole.query) and not torch.allclose(parts[0].query, whole.query) else "are equal" -->. A ring
+# of devices, each with a part of the keys, goes back in the same way.
+#
+# ## A backward pass of your own, and its test
+#
+# An `autograd.Function` puts the two passes together. Here the forward pass is PyTorch's fused kernel, and the backward
+# pass is the one above:
+
+
+# %%
+class Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, q, k, v):
+        ctx.save_for_backward(q, k, v)
+        return F.scaled_dot_product_attention(q, k, v)
+
+    @staticmethod
+    def backward(ctx, grad_context):
+        return tuple(attention_backward(grad_context, *ctx.saved_tensors))
+
+
+# %% [markdown]
+# The check for your own tests compares with finite differences, in float64, with sizes that all differ. The second line
+# tests second derivatives, which a gradient penalty needs:
+
+# %%
+torch.manual_seed(3)
+small = [
+    torch.randn(2, 2, n, d, dtype=torch.float64, requires_grad=True)
+    for n, d in ((3, 4), (5, 4), (5, 2))
+]
+print(torch.autograd.gradcheck(Attention.apply, small))
+print(torch.autograd.gradgradcheck(Attention.apply, small))
+
+# %% [markdown]
+# The fused kernel of the CPU alone has no<!--== "no" if "not implemented" in refused else "a" --> second derivative.
+# The lines above have<!--== "have" if twice else "lack" --> one, because they are made of operations that can be
+# differentiated. [Which kernel ran?](kernels.py#a-second-derivative) tells what to switch.
+
+# %% tags=["check"]
+torch.manual_seed(4)
+twice = torch.autograd.gradgradcheck(Attention.apply, small)
+try:
+    torch.autograd.gradgradcheck(
+        F.scaled_dot_product_attention, [small[0], small[1], small[1]]
+    )
+except RuntimeError as error:
+    refused = str(error)
+else:
+    raise AssertionError("the fused kernel has a second derivative")
+
+# %% [markdown]
+# ## Without the root, gradients are not small
+#
+# Many texts say that without the root of d the softmax saturates, its gradients vanish, and nothing is learned. Measure
+# it: 512<!--== len(right) --> random queries look for one of 16<!--== chosen.size(1) --> words each. Words and queries
+# have 256<!--== width --> features, and the loss is how far the context is from the value of the word. The table has
+# the gradients of the matrix that makes the queries, with the root and without:
+
+# %% tags=["hide-input"]
+#| caption: Gradients of the query matrix, for {{ len(right) }} examples: the norm of the median example's, the norm of
+#|   all of them together, the share that the largest tenth has in the sum of their squares, and the cosine of the angle
+#|   between the gradients of the two halves of the batch.
+torch.manual_seed(2)
+width, examples = 256, 512
+names, contents = torch.randn(64, width).double(), torch.randn(64, 8).double()
+chosen = torch.rand(examples, 64).argsort(-1)[:, :16]
+right = chosen[:, :1]  # the word that each example asks for
+to_query, to_key = torch.randn(2, width, width).double() / width**0.5
+
+measured = {}
+for name, scale in (("with the root", width**-0.5), ("without", 1.0)):
+    q = (names[right] @ to_query.T).requires_grad_()  # examples 1 width
+    k, v = names[chosen] @ to_key.T, contents[chosen]
+    context = scaled_dot_product_attention(q, k, v, scale=scale).context
+    loss = (context - contents[right]).square().sum()
+    (of_q,) = torch.autograd.grad(loss, q)
+    # The gradient of the matrix, for an example: its query's, times what
+    # the query was made of. Its norm is the product of their norms.
+    asked = names[right]
+    lengths = of_q.norm(dim=-1) * asked.norm(dim=-1)
+    norms = lengths.flatten().sort(descending=True).values
+    halves = [
+        (mine.mT @ its).flatten()
+        for mine, its in zip(
+            of_q[:, 0].chunk(2), asked[:, 0].chunk(2), strict=True
+        )
+    ]
+    measured[name] = [
+        norms.median().item(),
+        norms.norm().item(),
+        (
+            norms[: examples // 10].square().sum() / norms.square().sum()
+        ).item(),
+        F.cosine_similarity(*halves, dim=0).item(),
+    ]
+scaled, unscaled = measured.values()
+plot.table(
+    ["", "median norm", "norm of all", "share of a tenth", "halves agree"],
+    [
+        [name, f"{a:.0f}", f"{b:,.0f}", f"{c:.0%}", f"{d:.2f}"]
+        for name, (a, b, c, d) in measured.items()
+    ],
+)
+
+# %% [markdown]
+# The median falls<!--= "falls" if unscaled[0] < scaled[0] else "rises" -->: for most examples the softmax has made up
+# its mind. But all gradients together are {{ unscaled[1] / scaled[1] :.0f}} times as large, since a few examples, the
+# undecided ones, get huge ones, and no root divides what reaches them. And the two halves of the batch agree less<!--=
+# "less" if unscaled[3] < scaled[3] / 2 else "more" -->: what comes from a few examples is mostly noise. So gradients
+# without the root are few, huge and noisy, and not small. A learning rate that fits the one does not fit the other,
+# clipping cuts nearly every step, and optimizers that divide by the size of gradients, such as Adam, get the noise at
+# full size.
+#
+# ## Exercises
+#
+# `check` judges an answer by the name in brackets: [how to do the exercises](../install.md#do-the-exercises).
+#
+# **Row sums** (`row-sums`). Write a function of the gradient of the context and of the context, which returns $D$ of
+# equation (9.3), a number for each query.
+#
+# ??? question "Hint"
+#
+#     Multiply them entry by entry. Which axis goes away?
+
+# %% tags=["solution"]
+from unmasked.exercises import check
+
+
+def row_sums(grad_context, context):
+    return (grad_context * context).sum(-1, keepdim=True)
+
+
+feedback = check("row-sums", row_sums)
+assert feedback
+feedback
+
+# %% [markdown]
+# **Backward** (`attention-backward`). Write a function of `grad_context, q, k, v` that returns the gradients of `q`,
+# `k` and `v`, without autograd. There is no mask, and the scale is the usual one.
+#
+# ??? question "Hint"
+#
+#     Compute the weights first. Then follow (9.1), (9.2) and (9.4).
+
+
+# %% tags=["solution"]
+def backward(grad_context, q, k, v):
+    scale = q.size(-1) ** -0.5
+    weights = (q @ k.mT * scale).softmax(-1)
+    of_weights = grad_context @ v.mT
+    sums = row_sums(grad_context, weights @ v)
+    of_scores = scale * weights * (of_weights - sums)
+    return of_scores @ k, of_scores.mT @ q, weights.mT @ grad_context
+
+
+feedback = check("attention-backward", backward)
+assert feedback
+feedback
+
+# %% [markdown]
+# ## What to read next
+#
+# - [Why is no N x N matrix needed?](tiles.py) The forward pass by tiles, and the log-sum-exp that this page used.
+# - [Which kernel ran, and what did it cost?](kernels.py) Memory, second derivatives, and what makes PyTorch switch.
+# - [Why divide by the square root of d?](scale.py) The variance of scores, and the Jacobian of the softmax.
+#
+# ## References
+#
+# <!--~ 2022, 4, 116350, 181177: references -->
+# - Dao et al. (2022), *FlashAttention*: algorithm 4, the backward pass by tiles, and the row sum of (9.3).
+# - PyTorch's issues [116350](https://github.com/pytorch/pytorch/issues/116350) and
+#   [181177](https://github.com/pytorch/pytorch/issues/181177): people who meet the missing second derivative.
