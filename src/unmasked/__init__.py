@@ -20,14 +20,16 @@ from unmasked.multihead import MultiheadAttention
 from unmasked.viewer import show
 
 if TYPE_CHECKING:  # the names of _LATER
-    from unmasked import cache, gradients, kernels, parallel, positions, tiles
+    from unmasked import cache, gradients, kernels, parallel, positions, tiles, watching
     from unmasked.cache import KVCache
+    from unmasked.watching import ablate, rollout, watch
 
 __all__ = [
     "Attention",
     "CausalSelfAttention",
     "KVCache",
     "MultiheadAttention",
+    "ablate",
     "attention_scores",
     "attention_weights",
     "bypass_",
@@ -48,22 +50,29 @@ __all__ = [
     "plot",
     "positions",
     "probes",
+    "rollout",
     "scaled_dot_product_attention",
     "self_attention",
     "show",
     "tiles",
     "trace",
+    "watch",
+    "watching",
 ]
 
 # A public name, and the module that has it: imported when it is first asked for, so that `import unmasked` stays quick.
 _LATER: dict[str, str] = {
     "KVCache": "unmasked.cache",
+    "ablate": "unmasked.watching",
     "cache": "unmasked.cache",
     "gradients": "unmasked.gradients",
     "kernels": "unmasked.kernels",
     "parallel": "unmasked.parallel",
     "positions": "unmasked.positions",
+    "rollout": "unmasked.watching",
     "tiles": "unmasked.tiles",
+    "watch": "unmasked.watching",
+    "watching": "unmasked.watching",
 }
 
 if not TYPE_CHECKING:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -22,6 +23,13 @@ __all__ = ["Viewer", "show"]
 
 _MOST, _LONGEST = 2**19, 2048  # numbers in all, rows or columns: a browser draws them at once
 _ROWS, _COLUMNS = 24, 16  # of the table without JavaScript
+
+
+@runtime_checkable
+class _Watched(Protocol):
+    """What `unmasked.watch` saw: it knows its weights, and what to call them."""
+
+    def _shown(self) -> tuple[Tensor, str]: ...
 
 
 @dataclass(frozen=True)
@@ -132,11 +140,11 @@ class Viewer:
 
 
 def show(
-    weights: Shaped[Tensor, "..."],
+    weights: Shaped[Tensor, "..."] | _Watched,
     *,
     queries: Sequence[str] | None = None,
     keys: Sequence[str] | None = None,
-    title: str = "weights",
+    title: str | None = None,
 ) -> Viewer:
     """Show attention weights as a live viewer: choose a head, point at a cell, hide what is small.
 
@@ -144,10 +152,11 @@ def show(
 
     Args:
         weights: (queries, keys), (heads, queries, keys) or (batch, heads, queries, keys); real numbers of any dtype, on
-            any device, as many as a browser can draw at once.
+            any device, as many as a browser can draw at once. Or what `unmasked.watch` saw: a call of it, or all of
+            them, whose first sequence is shown, an item for each call.
         queries: The tokens of the rows; by default their places.
         keys: The tokens of the columns; by default the queries', where the matrices are square.
-        title: What the numbers are.
+        title: What the numbers are; by default "weights", or the name of the module that was watched.
 
     Returns:
         What a notebook shows live, as a cell's last expression. ``.save("weights.html")`` writes it as a page.
@@ -166,6 +175,9 @@ def show(
         Traceback (most recent call last):
         ValueError: weights has shape (1, 2049), 2,049 numbers; a browser is shown up to 524,288 of them, and 2,048 ...
     """
+    named = "weights"
+    if isinstance(weights, _Watched):
+        weights, named = weights._shown()
     if not isinstance(weights, Tensor):
         given = "None" if weights is None else f"a {type(weights).__name__}"
         raise TypeError(
@@ -194,7 +206,7 @@ def show(
             raise ValueError(f"{axis} has {len(names)} names, but weights is {shape}, with {size} {axis}: pass {size}")
     four = weights.detach().to("cpu", torch.float32).reshape(*(1,) * (4 - len(shape)), *shape)
     of_rows, of_columns = (list(map(str, names or range(n))) for names, n in ((queries, rows), (keys, columns)))
-    return Viewer(four, shape, of_rows, of_columns, title)
+    return Viewer(four, shape, of_rows, of_columns, named if title is None else title)
 
 
 def _write(weight: float) -> str:
