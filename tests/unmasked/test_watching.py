@@ -585,6 +585,7 @@ def test_an_error_of_the_model_is_not_followed_by_a_warning() -> None:
     assert not warned
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_nested_tensors_are_missed_aloud() -> None:
     x = torch.nested.nested_tensor([torch.randn(3, 2, 4), torch.randn(5, 2, 4)], layout=torch.jagged).transpose(1, 2)
     model = Sdpa()
