@@ -9,25 +9,36 @@
 | stacked | query, key, value (heads, in, head_dim) | one matrix a head, transposed | einsum |
 | conv1d | c_attn.weight (in, 3·heads·head_dim) | packed, transposed | GPT-2 |
 
-Flax keeps (in, heads, head_dim): stacked, with its first two axes exchanged. GPT-NeoX and Megatron call the two layers
-of the layout interleaved query_key_value and dense: rename their tensors before you convert them.
+Flax keeps (in, heads, head_dim): stacked, with its first two axes exchanged.
+
+`load` takes a layer out of a checkpoint by the names that it has there:
+
+| family | names of a layer | layout | its rotary embeddings pair |
+| --- | --- | --- | --- |
+| gpt2 | c_attn, c_proj | conv1d | nothing: it adds learned positions |
+| gpt_neox | query_key_value, dense | interleaved | halves |
+| llama | q_proj, k_proj, v_proj, o_proj | separate, grouped | halves; also Mistral's and Qwen's |
+| llama_meta | wq, wk, wv, wo | separate, grouped | neighbors: interleaved |
+| bert | self.query, self.key, self.value, output.dense | separate | nothing: it adds learned positions |
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple, TypeVar, overload
 
 import torch
 from torch import Tensor, nn
 
-from unmasked._checks import require_positive
+from unmasked._checks import require_divides, require_positive
 from unmasked.causal import CausalSelfAttention
 from unmasked.multihead import MultiheadAttention
 
-__all__ = ["Layout", "convert", "from_torch", "layout_of", "to_torch"]
+__all__ = ["Family", "Layout", "convert", "from_torch", "layout_of", "load", "to_torch"]
 
+Family = Literal["gpt2", "gpt_neox", "llama", "llama_meta", "bert"]
 Layout = Literal["packed", "qkv", "separate", "interleaved", "stacked", "conv1d"]
 State = dict[str, Tensor]
 _SHARED = "key heads that queries share (GQA) must be repeated first"
@@ -164,6 +175,100 @@ def convert(state: Mapping[str, Tensor], *, source: Layout, target: Layout, num_
     result |= {f"{new.output}.{kind}": state[f"{old.output}.{kind}"] for kind in kinds}
     result = {name: _transpose(tensor) for name, tensor in result.items()} if new.transposed else result
     return {name: x.detach().clone(memory_format=torch.contiguous_format) for name, x in result.items()}
+
+
+class _Names(NamedTuple):
+    """How a family of models calls the layers of its attention, in which layout, and which of ours holds them."""
+
+    inputs: tuple[str, ...]
+    output: str
+    source: Layout
+    target: Layout = "qkv"
+
+
+_FAMILIES: dict[Family, _Names] = {
+    "gpt2": _Names(("c_attn",), "c_proj", "conv1d"),
+    "gpt_neox": _Names(("query_key_value",), "dense", "interleaved"),
+    "llama": _Names(("q_proj", "k_proj", "v_proj"), "o_proj", "separate"),
+    "llama_meta": _Names(("wq", "wk", "wv"), "wo", "separate"),
+    "bert": _Names(("self.query", "self.key", "self.value"), "output.dense", "separate", "packed"),
+}
+# What stands beside the weights and is none: masks and tables of old checkpoints, the norm after BERT's attention.
+_BESIDE = re.compile(r"(masked_)?bias|(rotary_emb\.)?inv_freq|output\.LayerNorm\.\w+")
+
+
+def load(
+    state: Mapping[str, Tensor],
+    family: Family,
+    *,
+    num_heads: int,
+    num_kv_heads: int | None = None,
+    layer: int | str | None = None,
+    target: Layout | None = None,
+) -> State:
+    """Take one attention layer out of a checkpoint, by the names and the layout of its family.
+
+    Queries and keys that are turned by their positions must be turned as the checkpoint's are: the table above says
+    which features are pairs. With the other pairing nothing raises, and every score is wrong.
+
+    Args:
+        state: a checkpoint's tensors by their names: a whole model's, a layer's or those of one attention module.
+        family: whose names they are: "gpt2", "gpt_neox", "llama" (as transformers calls its layers, and those of
+            Mistral and Qwen2), "llama_meta" (as Meta released it) or "bert".
+        num_heads: number of heads.
+        num_kv_heads: number of key heads, where queries share them; only the families of Llama do.
+        layer: the layer's number, or what stands before the names, as "h.0.crossattention"; needed where there are
+            several layers.
+        target: the layout wanted. By default "qkv", for a `CausalSelfAttention`; for BERT "packed", for a
+            `MultiheadAttention` or PyTorch's.
+
+    Returns:
+        The tensors by the target layout's names, in storage of their own.
+
+    Raises:
+        ValueError: the family is unknown, the names look like those of another one, a layer is not there or not the
+            only one, it has tensors that no layer of ours could hold, or their shapes do not fit the heads.
+
+    Examples:
+        >>> names = [f"model.layers.{n}.self_attn.{name}_proj.weight" for n in range(2) for name in "qkvo"]
+        >>> state = {name: torch.randn(4 if name[-13] in "kv" else 8, 8) for name in names}
+        >>> loaded = load(state, "llama", layer=1, num_heads=4, num_kv_heads=2)
+        >>> layer = CausalSelfAttention(8, 8, num_heads=4, num_kv_heads=2, out_bias=False)
+        >>> layer.load_state_dict(loaded)
+        <All keys matched successfully>
+    """
+    if family not in _FAMILIES:
+        raise ValueError(f"family is {family!r}; choose one of {', '.join(_FAMILIES)}")
+    num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+    require_positive(num_heads=num_heads, num_kv_heads=num_kv_heads)
+    names, prefix = _FAMILIES[family], _prefix(state, family, layer)
+    target = names.target if target is None else target
+    own = {name.removeprefix(prefix): x for name, x in state.items() if name.startswith(prefix)}
+    spec = _LAYOUTS[names.source]
+    known = {f"{names.output}.{kind}": f"{spec.output}.{kind}" for kind in ("weight", "bias")}
+    known |= {f"{old}.weight": new for old, new in zip(names.inputs, spec.weights, strict=True)}
+    known |= {f"{old}.bias": new for old, new in zip(names.inputs, spec.biases, strict=True)}
+    if odd := [name for name in own if name not in known and not _BESIDE.fullmatch(name)]:
+        raise ValueError(
+            f"state holds {prefix + odd[0]!r}, which no layer of family {family!r} has, and for which ours has no place"
+        )
+    wanted = [f"{name}.weight" for name in (*names.inputs, names.output)]
+    if missing := [prefix + name for name in wanted if name not in own]:
+        raise ValueError(f"state lacks {missing[0]!r}, which a layer of family {family!r} has")
+    renamed = {known[name]: x for name, x in own.items() if name in known}
+    if len(names.inputs) == 3:
+        _check_shared(own, prefix, names, num_heads, num_kv_heads)
+    elif num_kv_heads != num_heads:
+        raise ValueError(f"num_kv_heads is {num_kv_heads}; in family {family!r} no heads share a key: leave it out")
+    if num_kv_heads == num_heads:
+        return convert(renamed, source=names.source, target=target, num_heads=num_heads)
+    if target != "qkv":
+        raise ValueError(f"target is {target!r}, and {_SHARED}; 'qkv', for CausalSelfAttention, keeps them shared")
+    qkv = {"qkv.weight": torch.cat([renamed[name] for name in spec.weights])}
+    if all(name in renamed for name in spec.biases):
+        qkv["qkv.bias"] = torch.cat([renamed[name] for name in spec.biases])
+    output = {name: x.clone() for name, x in renamed.items() if name.startswith(f"{spec.output}.")}
+    return {name: x.detach() for name, x in (qkv | output).items()}
 
 
 def layout_of(state: Mapping[str, Tensor]) -> Layout | None:
@@ -329,6 +434,55 @@ def _hint(state: Mapping[str, Tensor], source: str) -> str:
             "'separate' by other names, and in_proj_bias.chunk(3) its biases"
         )
     return "; no layout holds the key and value that add_bias_kv appends" if "bias_k" in state else ""
+
+
+def _prefix(state: Mapping[str, Tensor], family: Family, layer: int | str | None) -> str:
+    """What stands before the names of the layer that is meant."""
+
+    def prefixes(family: Family) -> list[str]:
+        first = f"{_FAMILIES[family].inputs[0]}.weight"
+        return [name.removesuffix(first) for name in state if f".{name}".endswith(f".{first}")]
+
+    if not (found := prefixes(family)):
+        looks = [other for other in _FAMILIES if prefixes(other)]
+        hint = f"; they look like those of family {looks[0]!r}" if looks else ""
+        if not looks and (layout := layout_of(state)):
+            hint = f"; they are those of layout {layout!r}: call convert"
+        ends = f"{_FAMILIES[family].inputs[0]}.weight"
+        raise ValueError(f"no name in state ends with {ends!r}, as those of family {family!r} do{hint}")
+    if isinstance(layer, str):
+        fits = [prefix for prefix in found if prefix == f"{layer.rstrip('.')}." or prefix == layer == ""]
+    elif layer is not None:
+        fits = [prefix for prefix in found if re.findall(r"\d+", prefix)[-1:] == [str(layer)]]
+    else:
+        fits = found
+    if len(fits) != 1:
+        those = f"{len(found)} attention layers, from {found[0]!r} to {found[-1]!r}"
+        raise ValueError(
+            f"layer is {layer!r}, and state has {those if len(found) > 1 else f'one attention layer, {found[0]!r}'}; "
+            "pass the number of one, or what stands before its names"
+        )
+    return fits[0]
+
+
+def _check_shared(own: Mapping[str, Tensor], prefix: str, names: _Names, num_heads: int, num_kv_heads: int) -> None:
+    require_divides("num_heads", num_heads, "num_kv_heads", num_kv_heads)
+    query, key, value = (f"{name}.weight" for name in names.inputs)
+    rows = own[query].size(0)
+    if rows % num_heads:
+        raise ValueError(
+            f"{prefix}{query} has {rows} rows, which {num_heads} heads cannot share evenly; correct num_heads"
+        )
+    head_dim = rows // num_heads
+    for name in (key, value):
+        if (rows := own[name].size(0)) != num_kv_heads * head_dim:
+            raise ValueError(
+                f"{prefix}{name} has {rows} rows, {rows / head_dim:g} heads of {head_dim} features, but num_kv_heads "
+                f"is {num_kv_heads}"
+            )
+    biases = [f"{name}.bias" for name in names.inputs]
+    if 0 < sum(name in own for name in biases) < 3:
+        raise ValueError(f"state holds some but not all of {', '.join(prefix + name for name in biases)}")
 
 
 def _check_shapes(state: Mapping[str, Tensor], layout: Layout, num_heads: int) -> None:

@@ -1,3 +1,4 @@
+import importlib
 import itertools
 import re
 from collections.abc import Callable
@@ -9,7 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unmasked import CausalSelfAttention, MultiheadAttention
-from unmasked.layouts import convert, from_torch, layout_of, to_torch
+from unmasked.layouts import convert, from_torch, layout_of, load, to_torch
+from unmasked.positions import Rotary, convert_pairing
 
 HEADS, HEAD_DIM, DIM, D_IN, D_OUT = 3, 2, 6, 5, 4  # DIM: all heads together
 LAYOUTS = ["packed", "qkv", "separate", "interleaved", "stacked", "conv1d"]
@@ -426,3 +428,185 @@ def test_what_cannot_be_copied_is_refused_with_the_reason(text: str) -> None:
 def test_what_pytorch_cannot_hold_is_refused(module: CausalSelfAttention, text: str) -> None:
     with pytest.raises(ValueError, match=re.escape(text) + "$"):
         to_torch(module)
+
+
+TINY = {"vocab_size": 50, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 6, "intermediate_size": 20}
+TINY |= {"max_position_embeddings": 32, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0, "head_dim": 4}
+GPT2 = {"vocab_size": 50, "n_embd": 24, "n_layer": 2, "n_head": 6, "n_positions": 32, "add_cross_attention": True}
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "GPT2": ("gpt2", GPT2 | {"bos_token_id": 0, "eos_token_id": 0}),
+    "GPTNeoX": ("gpt_neox", TINY | {"rotary_pct": 0.5, "head_dim": None}),
+    "Llama": ("llama", TINY | {"num_key_value_heads": 2}),
+    "Qwen2": ("llama", TINY | {"num_key_value_heads": 6}),
+    "Bert": ("bert", TINY),
+}
+
+
+@pytest.fixture(scope="module")
+def theirs() -> dict[str, nn.Module]:
+    """Models whose biases are not zero, as those of a checkpoint are not."""
+    transformers = importlib.import_module("transformers")
+    torch.manual_seed(0)
+    models = {}
+    for name, (_, options) in MODELS.items():
+        models[name] = getattr(transformers, f"{name}Model")(getattr(transformers, f"{name}Config")(**options)).eval()
+        for parameter in models[name].parameters():
+            nn.init.normal_(parameter, std=0.3)
+    return models
+
+
+def asked(model: nn.Module, name: str) -> tuple[Tensor, Tensor]:
+    """What a module of a model is given when the model runs, and what it gives."""
+    passed: list[Tensor] = []
+
+    def hook(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        passed.extend([args[0] if args else kwargs["hidden_states"], output[0]])
+
+    handle = model.get_submodule(name).register_forward_hook(hook, with_kwargs=True)
+    with torch.no_grad():
+        model(torch.arange(14).reshape(2, 7) * 3 % 50)
+    handle.remove()
+    return passed[0], passed[1]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_layer_of_a_checkpoint_computes_what_the_model_does(name: str, theirs: dict[str, nn.Module]) -> None:
+    family, model = MODELS[name][0], theirs[name]
+    attention = {"GPT2": "h.1.attn", "Bert": "encoder.layer.1.attention.self", "GPTNeoX": "layers.1.attention"}
+    x, expected = asked(model, attention.get(name, "layers.1.self_attn"))
+    num_kv_heads = model.config.num_key_value_heads if family == "llama" else 6
+    checkpoint = {f"model.{key}": tensor for key, tensor in model.state_dict().items()}
+    layer = "model.h.1.attn" if name == "GPT2" else 1
+    loaded = load(checkpoint, family, num_heads=6, num_kv_heads=num_kv_heads, layer=layer)
+    turned = {"gpt_neox": Rotary(4, rotary_dim=2), "llama": Rotary(4, pairing="halves")}.get(family)
+    if family == "bert":
+        made: nn.Module = MultiheadAttention(24, 6, batch_first=True)
+        made.load_state_dict(loaded)
+        dense = model.encoder.layer[1].attention.output.dense  # their module ends before it
+        torch.testing.assert_close(made(x, x, x)[0], dense(expected), rtol=0, atol=1e-5)
+        return
+    biases = {"qkv_bias": "qkv.bias" in loaded, "out_bias": "out_proj.bias" in loaded}
+    made = CausalSelfAttention(24, 24, 6, num_kv_heads=num_kv_heads, rotary=turned, **biases)
+    made.load_state_dict(loaded)
+    torch.testing.assert_close(made(x), expected, rtol=0, atol=1e-5)
+    assert not {t.untyped_storage().data_ptr() for t in loaded.values()} & {
+        t.untyped_storage().data_ptr() for t in checkpoint.values()
+    }
+    assert not any(t.requires_grad for t in loaded.values())
+
+
+def test_the_other_pairing_raises_nothing_and_is_off_unless_the_rows_are_put_in_order(
+    theirs: dict[str, nn.Module],
+) -> None:
+    x, expected = asked(theirs["Llama"], "layers.0.self_attn")
+    loaded = load(theirs["Llama"].state_dict(), "llama", num_heads=6, num_kv_heads=2, layer=0)
+    made = CausalSelfAttention(24, 24, 6, num_kv_heads=2, out_bias=False, rotary=Rotary(4, pairing="interleaved"))
+    made.load_state_dict(loaded)
+    assert (made(x) - expected).abs().max() > 0.1
+    released = meta_names(theirs["Llama"].state_dict())
+    made.load_state_dict(load(released, "llama_meta", num_heads=6, num_kv_heads=2, layer=0))
+    torch.testing.assert_close(made(x), expected, rtol=0, atol=1e-5)
+
+
+def meta_names(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Llama's first layer as Meta released it: other names, and neighbors are pairs."""
+    released = {
+        f"layers.0.attention.w{part}.weight": state[f"layers.0.self_attn.{part}_proj.weight"] for part in "qkvo"
+    }
+    for part in "qk":
+        name = f"layers.0.attention.w{part}.weight"
+        heads = released[name].size(0) // 4
+        released[name] = convert_pairing(released[name], heads, to="interleaved")
+    return released | {"rope.freqs": torch.ones(2)}
+
+
+def llama(prefix: str = "", layers: int = 1, **sizes: int) -> dict[str, Tensor]:
+    rows = {"q": 12, "k": 4, "v": 4, "o": 12} | sizes
+    names = [(part, f"{prefix}{n}.self_attn." if prefix else "") for n in range(layers) for part in rows]
+    return {f"{before}{part}_proj.weight": torch.randn(rows[part], 12) for part, before in names}
+
+
+def test_a_layer_is_found_by_its_number_by_what_stands_before_it_or_because_it_is_alone() -> None:
+    whole = llama("model.layers.", 12)
+    options: Any = {"family": "llama", "num_heads": 6, "num_kv_heads": 2}
+    for layer, n in ((1, 1), (11, 11), ("model.layers.2.self_attn", 2), ("model.layers.2.self_attn.", 2)):
+        one = {name[len(f"model.layers.{n}.self_attn.") :]: x for name, x in whole.items() if f".{n}." in name}
+        expected = torch.cat([one[f"{part}_proj.weight"] for part in "qkv"])
+        for loaded in (load(whole, layer=layer, **options), load(one, **options)):
+            assert list(loaded) == ["qkv.weight", "out_proj.weight"]
+            assert torch.equal(loaded["qkv.weight"], expected)
+            assert torch.equal(loaded["out_proj.weight"], one["o_proj.weight"])
+
+
+def test_what_stands_beside_the_weights_is_left_out_and_another_layout_can_be_asked_for() -> None:
+    beside = {"h.0.attn.bias": W(1, 1, 5, 5), "h.0.attn.masked_bias": W(1), "h.0.ln_1.weight": W(6)}
+    state = {"h.0.attn.c_attn.weight": torch.randn(6, 18), "h.0.attn.c_proj.weight": torch.randn(6, 6)}
+    loaded = load(state | beside, "gpt2", num_heads=3, target="packed")
+    assert torch.equal(loaded["in_proj_weight"], state["h.0.attn.c_attn.weight"].T)
+    assert list(loaded) == ["in_proj_weight", "out_proj.weight"]
+    turned = llama("layers.") | {"layers.0.self_attn.rotary_emb.inv_freq": W(2)}
+    assert len(load(turned, "llama", num_heads=6, num_kv_heads=2)) == 2
+
+
+GPT2_STATE = {
+    f"h.{n}.attn.{name}": W(6, size) for n in range(2) for name, size in (("c_attn.weight", 18), ("c_proj.weight", 6))
+}
+BIASED = llama() | {"q_proj.bias": W(12)}
+NOT_LOADED: dict[str, tuple[dict[str, Tensor], dict[str, Any]]] = {
+    "family is 'gpt3'; choose one of gpt2, gpt_neox, llama, llama_meta, bert": ({}, {"family": "gpt3"}),
+    "no name in state ends with 'q_proj.weight', as those of family 'llama' do; they look like those of family "
+    "'gpt2'": (
+        GPT2_STATE,
+        {},
+    ),
+    "no name in state ends with 'c_attn.weight', as those of family 'gpt2' do; they look like those of family "
+    "'llama'": (
+        llama(),
+        {"family": "gpt2"},
+    ),
+    "no name in state ends with 'q_proj.weight', as those of family 'llama' do; they look like those of family "
+    "'llama_meta'": (meta_names(llama("layers.")), {}),
+    "no name in state ends with 'q_proj.weight', as those of family 'llama' do; they are those of layout 'packed': "
+    "call convert": (packed(), {}),
+    "no name in state ends with 'q_proj.weight', as those of family 'llama' do": ({"W.weight": W(1)}, {}),
+    "layer is None, and state has 2 attention layers, from 'h.0.attn.' to 'h.1.attn.'; pass the number of one, or "
+    "what stands before its names": (GPT2_STATE, {"family": "gpt2"}),
+    "layer is 2, and state has 2 attention layers, from 'h.0.attn.' to 'h.1.attn.'; pass the number of one, or "
+    "what stands before its names": (GPT2_STATE, {"family": "gpt2", "layer": 2}),
+    "layer is 'h.0', and state has 2 attention layers, from 'h.0.attn.' to 'h.1.attn.'; pass the number of one, or "
+    "what stands before its names": (GPT2_STATE, {"family": "gpt2", "layer": "h.0"}),
+    "layer is 1, and state has one attention layer, 'layers.0.self_attn.'; pass the number of one, or "
+    "what stands before its names": (llama("layers."), {"layer": 1}),
+    "state holds 'layers.0.self_attn.q_norm.weight', which no layer of family 'llama' has, and for which ours has no "
+    "place": (llama("layers.") | {"layers.0.self_attn.q_norm.weight": W(2)}, {}),
+    "state lacks 'o_proj.weight', which a layer of family 'llama' has": (
+        {name: x for name, x in llama().items() if "o_proj" not in name},
+        {},
+    ),
+    "k_proj.weight has 4 rows, 2 heads of 2 features, but num_kv_heads is 6": (llama(), {"num_kv_heads": None}),
+    "v_proj.weight has 6 rows, 3 heads of 2 features, but num_kv_heads is 2": (llama(v=6), {}),
+    "q_proj.weight has 12 rows, which 8 heads cannot share evenly; correct num_heads": (llama(), {"num_heads": 8}),
+    "num_heads (6) must be divisible by num_kv_heads (4); try 3 or 6": (llama(), {"num_kv_heads": 4}),
+    "num_kv_heads is 2; in family 'gpt2' no heads share a key: leave it out": (
+        GPT2_STATE,
+        {"family": "gpt2", "layer": 0},
+    ),
+    f"target is 'packed', and {SHARED}; 'qkv', for CausalSelfAttention, keeps them shared": (
+        llama(),
+        {"target": "packed"},
+    ),
+    "state holds some but not all of q_proj.bias, k_proj.bias, v_proj.bias": (BIASED, {}),
+    "c_attn.weight of layout 'conv1d' has shape (18, 6); it looks like layout 'packed', transposed": (
+        {"c_attn.weight": W(18, 6), "c_proj.weight": W(6, 6)},
+        {"family": "gpt2", "num_kv_heads": None},
+    ),
+}
+
+
+@pytest.mark.usefixtures("unhooked")
+@pytest.mark.parametrize("text", NOT_LOADED)
+def test_a_checkpoint_of_another_family_is_refused_with_the_one_it_looks_like(text: str) -> None:
+    state, options = NOT_LOADED[text]
+    given = {"family": "llama", "num_heads": 6, "num_kv_heads": 2} | options
+    with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
+        load(state, **given)
