@@ -13,6 +13,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
@@ -24,7 +25,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-__all__ = ["agree", "joined", "lost", "together"]
+__all__ = ["Sent", "agree", "counted", "joined", "lost", "tally", "together"]
 
 T = TypeVar("T")
 _TOLD = 1024  # bytes in which a rank tells what it is about to do; as many from each, whatever it tells
@@ -129,7 +130,7 @@ def _results(receivers: list[connection.Connection], processes: list[BaseProcess
     if not failed:
         return [results[rank] for rank in range(len(processes))]
     # A rank that died could not tell; what a rank tells of its own says more than that it has lost another.
-    rank = min(failed, key=lambda rank: (bool(failed[rank][0]), " has lost " in failed[rank][0]))
+    rank = min(failed, key=lambda rank: (bool(failed[rank][0]), " has lost " in failed[rank][0], rank))
     message, lines = failed[rank]
     if not message:
         processes[rank].join()
@@ -194,3 +195,53 @@ def _described(value: object) -> str:
     if isinstance(value, Tensor):
         return f"{tuple(value.shape)} {str(value.dtype).removeprefix('torch.')}"
     return str(value)
+
+
+@dataclass
+class Sent:
+    """What a rank has sent while it was counted, see `counted`.
+
+    Attributes:
+        to_next: Bytes that were sent to the next rank of a ring.
+        reduced: Bytes that were handed to an all-reduce. It sends 2 (ranks - 1) / ranks of them where it is a ring.
+    """
+
+    to_next: int = 0
+    reduced: int = 0
+
+
+_counts: list[Sent] = []
+
+
+def tally(*, to_next: int = 0, reduced: int = 0) -> None:
+    """Add to the counts that are open."""
+    for count in _counts:
+        count.to_next += to_next
+        count.reduced += reduced
+
+
+@contextmanager
+def counted() -> Iterator[Sent]:
+    """Count the bytes of tensors that this rank sends, in `ring_attention` and `HeadParallel`.
+
+    The few hundred bytes by which the ranks agree on each call are not counted.
+
+    Yields:
+        The counts, which grow until the end of the block.
+
+    Examples:
+        >>> from unmasked.parallel import ring_attention
+        >>> def work():
+        ...     q = torch.ones(1, 1, 4, 8)  # 4 tokens of 8, in float32
+        ...     with counted() as sent:
+        ...         ring_attention(q, q, q)
+        ...     return sent.to_next
+        >>> together(work, ranks=2)  # keys and values, to the other rank
+        [256, 256]
+    """
+    count = Sent()
+    _counts.append(count)
+    try:
+        yield count
+    finally:
+        _counts.remove(count)

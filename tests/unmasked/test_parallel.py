@@ -17,8 +17,9 @@ from torch.distributed.tensor.experimental import context_parallel
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 import unmasked
-from unmasked import CausalSelfAttention, parallel
+from unmasked import CausalSelfAttention, _demonstration, _ring
 from unmasked.parallel import HeadParallel, counted, head_bytes, positions_of_rank, ring_attention, ring_bytes, together
+from unmasked.positions import Rotary
 
 LAYOUTS = ("zigzag", "striped", "contiguous")
 BATCH, KV_HEADS, HEADS, TOKENS, DIM = 2, 3, 6, 24, 5
@@ -110,11 +111,12 @@ def rings() -> dict[object, object]:
 
 
 def layers() -> dict[str, Callable[[], nn.Module]]:
-    heads, dim = 2 * dist.get_world_size(), 3
+    heads, dim = 2 * dist.get_world_size(), 4
     d_out = heads * dim
     return {
         "all biases": lambda: CausalSelfAttention(7, d_out, heads, qkv_bias=True),
         "grouped": lambda: CausalSelfAttention(7, d_out, heads, num_kv_heads=heads // 2, out_bias=False),
+        "rotary": lambda: CausalSelfAttention(7, d_out, heads, rotary=Rotary(dim)),
         "PyTorch's": lambda: nn.MultiheadAttention(d_out, heads, batch_first=True),
         "ours": lambda: unmasked.MultiheadAttention(d_out, heads, bias=False, batch_first=True),
     }
@@ -147,10 +149,11 @@ def heads() -> dict[object, object]:
             for head in range(count)
             if head * ranks // count == rank
         ]
-        rows = [head * 3 + i for head in owned for i in range(3)]
+        dim = layer.head_dim
+        rows = [head * dim + i for head in owned for i in range(dim)]
         qkv = "qkv.{}" if is_causal else "in_proj_{}"
         pairs = [(given, right), (mine["x"], by_name["x"]), (mine["qkv_weight"], by_name[qkv.format("weight")][rows])]
-        columns = [head * 3 + i for head in range(num_heads) if head * ranks // num_heads == rank for i in range(3)]
+        columns = [head * dim + i for head in range(num_heads) if head * ranks // num_heads == rank for i in range(dim)]
         pairs.append((mine["out_weight"], by_name["out_proj.weight"][:, columns]))
         if shared.qkv_bias is not None:
             pairs.append((mine["qkv_bias"], by_name[qkv.format("bias")][rows]))
@@ -289,7 +292,7 @@ def test_the_ring_sends_the_bytes_of_its_formula(ranks: int, dtype: torch.dtype)
 
 
 @both
-@pytest.mark.parametrize("name", ["all biases", "grouped", "PyTorch's", "ours"])
+@pytest.mark.parametrize("name", ["all biases", "grouped", "rotary", "PyTorch's", "ours"])
 def test_heads_in_parallel_equal_the_whole_with_all_gradients(ranks: int, name: str) -> None:
     for each in found(ranks):
         assert each[name] < 1e-12
@@ -339,10 +342,10 @@ def test_ranks_that_agree_are_named_together() -> None:
 
 
 def dies_in_the_ring() -> None:
-    attend, x = parallel._attend, torch.randn(1, 1, 4, 8)
+    attend, x = _ring._attend, torch.randn(1, 1, 4, 8)
 
     def attend_and_die(*given: object) -> tuple[Tensor, Tensor]:
-        parallel._attend = attend_second
+        _ring._attend = attend_second
         return attend(*given)
 
     def attend_second(*given: object) -> tuple[Tensor, Tensor]:
@@ -350,7 +353,7 @@ def dies_in_the_ring() -> None:
         raise AssertionError("it lives")
 
     if dist.get_rank() == 2:
-        parallel._attend = attend_and_die
+        _ring._attend = attend_and_die
     ring_attention(x, x, x)
     ring_attention(x, x, x)
 
@@ -436,7 +439,7 @@ def test_without_the_fused_kernel_it_is_the_same(
     is_causal: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = tensors(dtype)
-    monkeypatch.setattr(parallel, "_runs_fused", lambda *_: False)
+    monkeypatch.setattr(_ring, "_runs_fused", lambda *_: False)
     options: dict[str, object] = {"is_causal": is_causal, "layout": "contiguous"}
     right = whole(*given, is_causal=is_causal)
     assert off(in_ring(*given, **options), right) < (1e-13 if dtype == torch.float64 else 2e-3)
@@ -541,7 +544,7 @@ def test_torchrun_runs_the_demonstration() -> None:
 def test_what_is_wrong_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["parallel", "--tokens", "47"])
     monkeypatch.delenv("RANK", raising=False)
-    assert parallel._main() == 1
+    assert _demonstration.main() == 1
     said = capsys.readouterr()
     assert said.out == ""
     assert re.fullmatch(r"unmasked.parallel: rank 0 of 2: ValueError: tokens is 47; zigzag on 2 .*\n", said.err)
