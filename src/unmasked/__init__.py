@@ -20,14 +20,16 @@ from unmasked.multihead import MultiheadAttention
 from unmasked.viewer import show
 
 if TYPE_CHECKING:  # the names of _LATER
-    from unmasked import cache, gradients, kernels, parallel, positions, tiles, watching
+    from unmasked import cache, gradients, kernels, latent, parallel, positions, tiles, watching
     from unmasked.cache import KVCache
+    from unmasked.latent import LatentAttention
     from unmasked.watching import ablate, rollout, watch
 
 __all__ = [
     "Attention",
     "CausalSelfAttention",
     "KVCache",
+    "LatentAttention",
     "MultiheadAttention",
     "ablate",
     "attention_scores",
@@ -44,6 +46,7 @@ __all__ = [
     "heads",
     "is_bypassed",
     "kernels",
+    "latent",
     "layouts",
     "masks",
     "parallel",
@@ -63,10 +66,12 @@ __all__ = [
 # A public name, and the module that has it: imported when it is first asked for, so that `import unmasked` stays quick.
 _LATER: dict[str, str] = {
     "KVCache": "unmasked.cache",
+    "LatentAttention": "unmasked.latent",
     "ablate": "unmasked.watching",
     "cache": "unmasked.cache",
     "gradients": "unmasked.gradients",
     "kernels": "unmasked.kernels",
+    "latent": "unmasked.latent",
     "parallel": "unmasked.parallel",
     "positions": "unmasked.positions",
     "rollout": "unmasked.watching",
