@@ -64,7 +64,7 @@ def positions_of_rank(
         ValueError: The sequence cannot be dealt out so, or there is no such rank or layout.
 
     References:
-        Brandon et al. (2023), Striped Attention, section 3. Zigzag: Grattafiori et al. (2024), The Llama 3 Herd of
+        Brandon et al. (2023), Striped Attention. Zigzag: Grattafiori et al. (2024), The Llama 3 Herd of
         Models, section 3.3.2.
 
     Examples:
