@@ -1,4 +1,4 @@
-"""``torchrun --nproc-per-node 2 -m unmasked.parallel``: attention on several ranks, beside the whole."""
+"""What ``python -m unmasked.parallel`` runs: attention on several ranks, beside the whole."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def together(
 ) -> list[T]:
     """Run a function in several processes of this machine that form one gloo group, and return what each returned.
 
-    It is for trying things out, on a CPU, as tests and notebooks do; `torchrun` starts what is meant to last. If one
+    It is for trying things out, on a CPU, as tests and notebooks do; torchrun starts what is meant to last. If one
     process fails or dies, all are ended within seconds.
 
     Args:
@@ -203,7 +203,7 @@ class Sent:
 
     Attributes:
         to_next: Bytes that were sent to the next rank of a ring.
-        reduced: Bytes that were handed to an all-reduce. It sends 2 (ranks - 1) / ranks of them where it is a ring.
+        reduced: Bytes that were handed to an all-reduce, which sends nearly twice as many where it is a ring.
     """
 
     to_next: int = 0

@@ -11,8 +11,9 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from unmasked import masks, tiles
+from unmasked import masks
 from unmasked._ranks import agree, lost, tally
+from unmasked.tiles import attention, merge
 
 __all__ = ["Layout", "Ring", "RingAttention", "gradient_type"]
 
@@ -101,7 +102,7 @@ class RingAttention(torch.autograd.Function):
             rows, columns, causal = seen
             k, v = (x[:, :, columns] for x in held)
             part = _attend(query[:, :, rows], k, v, causal, ring.scale)
-            merged = part if step == 0 else tiles.merge([(context[:, :, rows], logsumexp[:, :, rows]), part])
+            merged = part if step == 0 else merge([(context[:, :, rows], logsumexp[:, :, rows]), part])
             context[:, :, rows], logsumexp[:, :, rows] = merged
         context = context.to(query.dtype)
         ctx.save_for_backward(query, key, value, context, logsumexp)
@@ -162,7 +163,7 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: floa
             query, key, value, 0.0, causal, scale=scale
         )
         return fused
-    return tiles.attention(query, key, value, is_causal=causal, scale=scale)
+    return attention(query, key, value, is_causal=causal, scale=scale)
 
 
 def _attend_backward(

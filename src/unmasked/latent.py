@@ -113,7 +113,7 @@ class LatentAttention(nn.Module):
         latent_dim: Features of the latent.
         head_dim: Features of a head's keys and values; d_out / num_heads by default.
         rotary: Turns those of their own, as for `CausalSelfAttention`; it needs rotary_dim.
-        rotary_dim: How many features of queries and keys are for rotary; none by default.
+        rotary_dim: How many features of queries and keys are for rotary; 0 by default.
         normalize: Give the latent an RMSNorm, as DeepSeek's models do.
         device: Where the parameters live.
         dtype: Their floating type.

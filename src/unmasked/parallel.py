@@ -7,7 +7,7 @@ neither: it sends the keys and values around, and merges what each rank found in
 Both are written to be read, and held to PyTorch's own where that runs. In production take
 `torch.distributed.tensor.parallel` and `torch.distributed.tensor.experimental.context_parallel`, as the page says.
 
-``torchrun --nproc-per-node 2 -m unmasked.parallel`` runs a demonstration.
+Run as a module, by torchrun or by itself, it demonstrates both.
 """
 
 from __future__ import annotations
@@ -100,6 +100,8 @@ def ring_bytes(
     backward: bool = False,
 ) -> int:
     """Return how many bytes each rank sends in one `ring_attention`.
+
+    Equation: (26.1)
 
     The keys and values of a rank visit all others, in the backward pass once more, and there a gradient comes back for
     each, in float32 at least. That all is proportional to the tokens a rank has, and not to their square.
@@ -250,9 +252,9 @@ class HeadParallel(nn.Module):
     contexts to the output (row parallel). Those outputs are summed over the ranks, and the bias is added once.
 
     Args:
-        layer: The whole layer, the same on all ranks: what rank 0 has is sent to the others, in place. Its parameters
-            are copied; this rank keeps its part of them.
-        is_causal: Whether no token sees a later one: by default True for CausalSelfAttention, otherwise False.
+        layer: The whole layer, the same on all ranks: what the first rank has is sent to the others, in place. Of
+            its parameters, this rank keeps a copy of its part.
+        is_causal: Whether no token sees a later one; None, the default, for what the layer itself does.
         group: The ranks; all that there are by default.
 
     Raises:

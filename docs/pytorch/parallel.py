@@ -1,0 +1,498 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: py:percent
+# ---
+
+# %% [markdown]
+# # One device is not enough: heads in parallel, and a ring
+#
+# **Deal out the heads, and the ranks add up their outputs; deal out the tokens, and keys and values go around a
+# ring.** A *rank* is one of the processes that compute together, usually each on a device of its own. Both ways give
+# what one device gives, up to rounding, and so do the gradients. Two<!--== len(answers) --> processes computed this
+# table while the page was built:
+
+# %% tags=["imports"]
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor.experimental import context_parallel
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    parallelize_module,
+)
+
+from unmasked import CausalSelfAttention, plot
+from unmasked._demonstration import demonstrate
+from unmasked.parallel import (
+    HeadParallel,
+    counted,
+    head_bytes,
+    positions_of_rank,
+    ring_attention,
+    ring_bytes,
+    together,
+)
+from unmasked.positions import Rotary
+from unmasked.tiles import attention, merge
+
+# %% tags=["hide-input", "no-snippet"]
+#| caption: Causal attention on two<!--= len(answers) --> ranks beside the whole, in float32: the largest difference of
+#|   outputs and of gradients, against the largest number; the bytes that a rank sends, or hands over to be summed, in a
+#|   forward and a backward pass; and what the formulas below say of them.
+answers = together(demonstrate, 48, ranks=2)
+shown = answers[0]
+has = ["half of the heads", *["half of the tokens"] * 3]
+plot.table(
+    ["", "a rank has", "outputs", "gradients", "bytes", "formula"],
+    [
+        [name, part, f"{off:.0e}", f"{gradient:.0e}", f"{sent:,}", f"{by:,}"]
+        for part, (name, off, gradient, sent, by) in zip(
+            has, shown, strict=True
+        )
+    ],
+)
+
+# %% tags=["check"]
+for name, off, gradient, sent, formula in shown:
+    assert off < 1e-6, name
+    assert gradient < 1e-6, name
+    assert sent == formula, name
+
+# %% [markdown]
+# **You should know** [how heads are split and merged](heads.py), and that
+# [parts merge by their log-sum-exp][unmasked.tiles.merge]. **You will know** what each rank computes and sends, what
+# goes wrong without a word, how to test it with two processes on any machine, and what to take in production.
+#
+# The same table, on as many processes as you like, comes from a terminal. With a GPU for each process it runs on those:
+#
+# ```console
+# $ torchrun --nproc-per-node 2 -m unmasked.parallel
+# ```
+#
+# ## What to take in production
+#
+# The functions of this page are written to be read. PyTorch has both ways, with the kernels of GPUs:
+#
+# | You run out of | Take | Know |
+# | --- | --- | --- |
+# | memory for weights | `ColwiseParallel`, `RowwiseParallel` | ranks must divide the heads, those of the keys too |
+# | memory for long sequences | `context_parallel` | experimental; needs GPUs<!--== "needs GPUs" if refused[0] else
+# "runs anywhere" --> |
+# | neither, only time | `DistributedDataParallel`, or FSDP | each rank has its own sequences, and attention is whole |
+#
+# Within one machine, heads in parallel are the usual choice, as sums need fast links. A ring takes over where the
+# sequence is so long that one rank cannot hold it, or where there are more ranks than heads of keys.
+#
+# ## Heads in parallel
+#
+# Each rank has the rows of the projections that make its own heads (*column parallel*, after the columns of the
+# transposed matrix), and the columns of the output's projection that take them in (*row parallel*). It computes its
+# heads from end to end. Only the outputs have to be summed:
+
+# %%
+torch.manual_seed(1)
+layer = CausalSelfAttention(d_in=12, d_out=24, num_heads=6, num_kv_heads=2)
+x = torch.randn(2, 7, 12)
+
+
+def some_heads():
+    mine = HeadParallel(layer)
+    with counted() as sent, torch.no_grad():
+        output = mine(x)
+    return mine.num_heads, output, sent.reduced
+
+
+halves = together(some_heads, ranks=2)
+[
+    (heads, (output - layer(x)).abs().max().item())
+    for heads, output, _ in halves
+]
+
+# %% [markdown]
+# Each rank has three<!--= halves[0][0] --> heads, and both end up with the whole output. It was summed by one
+# *all-reduce*, of 1,344<!--= halves[0][2] --> bytes, as many as the output has<!--= "as many as the output has" if
+# halves[0][2] == halves[0][1].nbytes else "more than the output has" -->. In the backward pass the gradient of the
+# input is summed in the same way.
+#
+# ### The trap: a bias for every rank
+#
+# A layer that is cut by its columns still has one bias. If each rank adds it before the sum, it is added as often as
+# there are ranks. Nothing fails, and a model that was trained in one process comes out slightly wrong:
+
+# %%
+torch.manual_seed(5)
+context = torch.randn(2, 7, 24)
+weight, bias = layer.out_proj.weight, layer.out_proj.bias
+parts = zip(context.chunk(2, dim=-1), weight.chunk(2, dim=1), strict=True)
+partial = [part @ columns.T for part, columns in parts]
+
+whole = context @ weight.T + bias
+wrong = sum(each + bias for each in partial)
+right = sum(partial) + bias
+
+# %% tags=["check"]
+torch.testing.assert_close(right, whole)
+torch.testing.assert_close(
+    wrong - right, bias.expand_as(whole), atol=1e-5, rtol=0
+)
+
+# %% [markdown]
+# The wrong sum is off by up to {{ (wrong - whole).abs().max() :.2f}}, exactly the bias, and the right
+# one<!--= "the right one" if (right - whole).abs().max() < 1e-5 < (wrong - whole).abs().max() else "neither" --> agrees
+# with the whole. With a bias of zeros, as many layers start, both agree: a test needs a bias that is not zero. (The
+# other way to be wrong is a gradient: `torch.distributed.nn.functional.all_reduce` sums in the backward pass, too, and
+# if every rank has the same loss, gradients come out as many times too large as there are ranks.)
+#
+# ## A ring
+#
+# Now each rank has some tokens, with their queries, keys and values. Queries stay. At each step a rank attends to the
+# keys that it holds, and passes them on to the next rank while it computes. After as many steps as there are ranks,
+# every query has seen every key, and no rank ever held them all:
+
+# %%
+torch.manual_seed(2)
+q = torch.randn(1, 6, 32, 8)  # batch heads tokens head_dim
+k, v = torch.randn(2, 1, 2, 32, 8)  # two heads of keys, and of values
+
+
+def some_tokens():
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    mine = positions_of_rank(32, rank=rank, ranks=ranks)
+    parts = (each[:, :, mine] for each in (q, k, v))
+    with counted() as sent:
+        context = ring_attention(*parts, is_causal=True)
+    return context, mine, sent.to_next
+
+
+shares = together(some_tokens, ranks=4)
+
+# %% tags=["check"]
+whole = F.scaled_dot_product_attention(
+    q, k, v, is_causal=True, enable_gqa=True
+)
+for context, mine, sent in shares:
+    torch.testing.assert_close(context, whole[:, :, mine])
+    assert sent == ring_bytes(1, 2, 32, 8, ranks=4)
+
+# %% [markdown]
+# Each of the four<!--= len(shares) --> ranks has the contexts of its own eight<!--= len(shares[0][1]) --> tokens, and
+# they are those of the whole. It has sent 3,072<!--= shares[0][2] --> bytes.
+#
+# ### How the steps are merged
+#
+# A step gives contexts over some of the keys, and for each query the logarithm of the sum of its exponentials. Its
+# exponential says how much the part weighs, as [`tiles.merge`][unmasked.tiles.merge] takes it. A plain mean of the
+# parts would be right only if all had the same sums. Take half of the keys each, without a mask:
+
+# %%
+halves = [slice(0, 16), slice(16, 32)]
+parts = [attention(q, k[:, :, half], v[:, :, half]) for half in halves]
+whole = attention(q, k, v)
+
+mean = sum(context for context, _ in parts) / 2
+merged = merge(parts).context
+[(mean - whole.context).abs().max(), (merged - whole.context).abs().max()]
+
+# %% [markdown]
+# The mean is off by up to 0.36<!--= (mean - whole.context).abs().max() -->; the merge agrees<!--= "agrees" if
+# (merged - whole.context).abs().max() < 1e-5 else "differs" -->.
+#
+# ### Who has work to do?
+#
+# With a causal mask a query sees the keys before it, so the last tokens have the most work. The layout decides who has
+# it. Here are four<!--== len(names) --> ranks with four<!--== tokens // len(names) --> tokens each:
+
+# %% tags=["hide-input"]
+#| caption: How many pairs of a query and a key each rank computes at each step. The ranks of a step wait for the
+#|   slowest one, so the largest number of each column counts: contiguous, they add up to
+#|   58<!--= waited["contiguous"] -->, zigzag to 34<!--= waited["zigzag"] -->, and striped to
+#|   40<!--= waited["striped"] -->.
+tokens, ranks = 16, 4
+pairs, waited = {}, {}
+for layout in ("contiguous", "zigzag", "striped"):
+    at = [
+        positions_of_rank(tokens, rank=rank, ranks=ranks, layout=layout)
+        for rank in range(ranks)
+    ]
+    pairs[layout] = torch.tensor(
+        [
+            [
+                (at[rank][:, None] >= at[rank - step]).sum()
+                for step in range(ranks)
+            ]
+            for rank in range(ranks)
+        ]
+    )
+    waited[layout] = pairs[layout].amax(0).sum().item()
+
+names = [str(place) for place in range(ranks)]
+plot.grid(pairs, "pairs", rows=names, columns=names, axes=("ranks", "steps"))
+
+# %% [markdown]
+# In *contiguous* parts the first rank has no work after its first step<!--= "no work after its first step" if
+# pairs["contiguous"][0, 1:].sum() == 0 else "the most work" -->, while the last one computes everything. *Zigzag* gives
+# each rank one part of the beginning and the one of the end that makes up for it; all ranks have the same work<!--=
+# "all ranks have the same work" if pairs["zigzag"].amin(0).equal(pairs["zigzag"].amax(0)) else "one rank has the work"
+# --> at every step. *Striped* deals the tokens out one by one, and is nearly as even.
+#
+# ### The trap: where a token stands
+#
+# The tokens of a rank no longer stand side by side. Whatever depends on positions, such as a rotary embedding, needs
+# those of the whole sequence. Counted from zero on each rank, they are wrong, and nothing fails:
+
+# %%
+rotary, key = Rotary(8), k[:, :, positions_of_rank(32, rank=1, ranks=2)]
+where = positions_of_rank(32, rank=1, ranks=2)
+right = rotary(key, where)
+wrong = rotary(key, torch.arange(len(where)))
+
+# %% [markdown]
+# The second rank's keys are off by up to {{ (wrong - right).abs().max() :.1f}}. The second of its tokens stands at
+# {{ where[1].item() }}, not<!--= "not" if where[1] != 1 else "also" --> at one.
+#
+# ## How many bytes?
+#
+# A ring sends each rank's keys and values to all others. With $n$ ranks, $h$ heads of keys, $t$ tokens in all, $d$
+# features and $b$ bytes a number, a rank sends in a forward pass
+#
+# $$B = (n - 1) \cdot 2 h \, \frac{t}{n} \, d \, b \tag{26.1}$$
+# <!-- where: n = 4; h = 2; t = 32; d = 8; b = 4; B = ring_bytes(1, h, t, d, ranks=n) -->
+#
+# bytes, and in the backward pass as many once more, and a gradient for each. That grows with the tokens that a rank
+# has; the work grows with their square. So from some length on the transfer hides behind the computation. Heads in
+# parallel hand the output over, whatever the number of ranks. For a layer of the size that Llama's has with
+# eight<!--== sizes[0] --> heads of keys, in bfloat16:
+
+# %% tags=["hide-input"]
+#| caption: MiB that a rank sends in a ring, or hands over to be summed, in one forward pass of one layer: eight
+#|   heads of keys with {{ sizes[1] }} features, {{ width :,}} features in all, {{ ranks }} ranks.
+sizes, width, ranks = (8, 128), 4096, 8
+lengths = [8_192, 131_072, 1_048_576]
+plot.table(
+    ["tokens", "ring", "heads in parallel"],
+    [
+        [
+            f"{n:,}",
+            f"{ring_bytes(1, sizes[0], n, sizes[1], ranks=ranks, dtype=torch.bfloat16) / 2**20:,.0f}",
+            f"{head_bytes(1, n, width, width, dtype=torch.bfloat16) / 2**20:,.0f}",
+        ]
+        for n in lengths
+    ],
+)
+
+# %% [markdown]
+# Shared heads make the ring cheap: it sends keys and values before<!--== "before" if sent_shared < sent_all else
+# "after" --> they are repeated. The output has all 32<!--= width // sizes[1] --> heads.
+#
+# ## When ranks differ, or die
+#
+# Ranks that call with other shapes are the most common mistake, often at the end of a data set, where one rank gets a
+# shorter batch. PyTorch's transfers then wait until a timeout, or end a process in the middle. Here the ranks first
+# tell one another what they are about to do, in a few hundred bytes. If they differ, all of them say so:
+
+
+# %%
+#| raises: RuntimeError: the ranks differ in key
+def differ():
+    keys = k[:, :, dist.get_rank() :]
+    return ring_attention(q, keys, keys)
+
+
+together(differ, ranks=2)
+
+# %% [markdown]
+# And if a rank dies, its neighbors notice at once, because their connection breaks:
+
+
+# %%
+#| raises: RuntimeError: rank 1 of 4: died of SIGKILL
+def die():
+    if dist.get_rank() == 1:
+        import os
+        import signal
+
+        os.kill(os.getpid(), signal.SIGKILL)
+    return ring_attention(q, k, v)
+
+
+together(die, ranks=4)
+
+# %% [markdown]
+# ## Beside PyTorch's own
+#
+# `parallelize_module` cuts the projections of a module in the same way, given a plan. It cuts whole projections, so
+# that query, key and value must be apart, and the module must not count on the number of heads:
+
+
+# %%
+class Attention(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.wq, self.wk, self.wv, self.wo = (
+            torch.nn.Linear(12, 12, bias=False) for _ in range(4)
+        )
+
+    def forward(self, x):
+        q, k, v = (
+            w(x)
+            .unflatten(-1, (-1, 3))
+            .transpose(1, 2)  # as many as there are
+            for w in (self.wq, self.wk, self.wv)
+        )
+        context = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.wo(context.transpose(1, 2).flatten(2))
+
+
+# %%
+torch.manual_seed(3)
+module = Attention()
+expected = module(x).detach()
+plan = dict.fromkeys(("wq", "wk", "wv"), ColwiseParallel())
+plan["wo"] = RowwiseParallel()
+
+
+def pytorchs_heads():
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    output = parallelize_module(module, mesh, plan)(x)
+    return (output - expected).abs().max().item()
+
+
+max(together(pytorchs_heads, ranks=2))
+
+
+# %% [markdown]
+# `context_parallel` is PyTorch's ring, or an all-gather of the keys, as you set it. It replaces
+# `F.scaled_dot_product_attention` inside its block, deals out zigzag, and knows the kernels of GPUs alone. On a CPU it
+# says so:
+
+
+# %%
+def pytorchs_ring():
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    parts = [q.clone(), k.repeat(1, 3, 1, 1), v.repeat(1, 3, 1, 1)]
+    try:
+        with context_parallel(mesh, buffers=parts, buffer_seq_dims=[2, 2, 2]):
+            F.scaled_dot_product_attention(*parts, is_causal=True)
+    except NotImplementedError as error:
+        return str(error)
+    else:
+        return ""
+
+
+refused = together(pytorchs_ring, ranks=2)
+print(
+    refused[0].partition(" does ")[0],
+    "\n does",
+    refused[0].partition(" does ")[2],
+)
+
+# %% [markdown]
+# *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ x.device.type.upper() }}, by the backend gloo.*
+#
+# ## The check for your own tests
+#
+# `together` runs a function in several processes of one machine and returns what each of them returned. Two of them
+# start in a fraction of a second, because they are forked. Hold yours to the whole, with gradients, with a bias that is
+# not zero, and with two and four ranks, as an error in whose turn it is can hide with two:
+
+# %%
+torch.manual_seed(4)
+torch.nn.init.uniform_(layer.out_proj.bias)
+expected = torch.autograd.grad(layer(x).square().sum(), layer.out_proj.bias)
+
+
+def gradients():
+    mine = HeadParallel(layer)  # your module here
+    return torch.autograd.grad(mine(x).square().sum(), mine.out_bias)
+
+
+for ours in together(gradients, ranks=2):
+    torch.testing.assert_close(ours, expected)
+
+# %% tags=["remove-cell"]
+sent_shared = ring_bytes(1, 2, 32, 8, ranks=4)
+sent_all = ring_bytes(1, 6, 32, 8, ranks=4)
+assert shares[0][2] == sent_shared
+
+# %% [markdown]
+# ## Exercises
+#
+# `check` judges an answer by the name in brackets: [how to do the exercises](../install.md#do-the-exercises). None of
+# them needs a second process.
+#
+# **One bias** (`row-parallel`). Write `output(contexts, weights, bias)`: lists of what each rank has, its contexts
+# (..., tokens, features) and its columns of the output's matrix (d_out, features); and the bias. Return the output.
+#
+# ??? question "Hint"
+#
+#     What every rank gives is added up; what the layer has once is added once.
+
+
+# %% tags=["solution"]
+from unmasked.exercises import check
+
+
+def output(contexts, weights, bias):
+    parts = zip(contexts, weights, strict=True)
+    return sum(context @ columns.T for context, columns in parts) + bias
+
+
+feedback = check("row-parallel", output)
+assert feedback
+feedback
+
+# %% [markdown]
+# **Who sees what?** (`zigzag-block`). Write `seen(rank, owner, ranks)` for a causal ring in zigzag: how many of the
+# four quarters (first or second half of the rank's queries, first or second half of the owner's keys) have any pair
+# that a query sees?
+#
+# ??? question "Hint"
+#
+#     Rank $r$ has the parts $r$ and $2n - 1 - r$ of $2n$. A part sees itself, and all parts before it.
+
+
+# %% tags=["solution"]
+def seen(rank, owner, ranks):
+    queries = (rank, 2 * ranks - 1 - rank)
+    keys = (owner, 2 * ranks - 1 - owner)
+    return sum(key <= query for query in queries for key in keys)
+
+
+feedback = check("zigzag-block", seen)
+assert feedback
+feedback
+
+# %% [markdown]
+# **What does it cost?** (`ring-traffic`). Write `traffic(kv_heads, tokens, head_dim, ranks, itemsize)`: the bytes that
+# all ranks together send in a forward pass of a ring, for one sequence.
+#
+# ??? question "Hint"
+#
+#     Equation (26.1) has what one of them sends.
+
+
+# %% tags=["solution"]
+def traffic(kv_heads, tokens, head_dim, ranks, itemsize):
+    return (ranks - 1) * 2 * kv_heads * tokens * head_dim * itemsize
+
+
+feedback = check("ring-traffic", traffic)
+assert feedback
+feedback
+
+# %% [markdown]
+# ## What to read next
+#
+# - [How does one matrix hold many heads?](heads.py): the rows that a rank takes.
+# - [The reference of `unmasked.parallel`](../reference/parallel.md).
+#
+# ## References
+#
+# <!--~ 2019, 3, 2023, 2024, 3.3.2: references -->
+# - Shoeybi et al. (2019), *Megatron-LM*: section 3, heads in parallel.
+# - Liu et al. (2023), *Ring Attention with Blockwise Transformers for Near-Infinite Context*.
+# - Brandon et al. (2023), *Striped Attention: Faster Ring Attention for Causal Transformers*.
+# - Grattafiori et al. (2024), *The Llama 3 Herd of Models*: section 3.3.2, zigzag.
