@@ -202,17 +202,17 @@ by_library
 # right angle it is zero<!--== "zero" if torch.tensor([2.0, 0.0]) @ torch.tensor([0.0, 3.0]) == 0 else "large" -->; if
 # they point in opposite directions, it is negative<!--== "negative" if scores_of_arrows[0, 1] < 0 else "positive" -->.
 # So each word takes most from the words that point its own way. Here are the three<!--== len(arrows) --> words from
-# above. Look at how far each arrow moves.
+# above. Look at where each arrow moves.
 
 # %% tags=["hide-input"]
-#| alt: Three<!--= len(arrows) --> pale arrows from one point, each with a strong one beside it. The strong arrow of
-#|   ship leans from the pale one towards crew<!--= "towards crew" if moved[1, 1] / moved[1, 0] < arrows[1, 1] /
-#|   arrows[1, 0] else "away from crew" -->. The pale arrow of my points away from both<!--= "away from both" if
-#|   (dot_products[0, 1:] < 0).all() else "towards both" -->.
-#| caption: The three<!--= len(arrows) --> words as arrows. The pale arrows go into attention, the strong ones come out.
-#|   *ship* takes {{ weights_of_arrows[1, 2] :.0%}} from *crew*, which points nearly its way, and {{
-#|   weights_of_arrows[1, 0] :.0%}} from *my*, which points the opposite way<!--= "the opposite way" if (dot_products[1,
-#|   0] / arrows[1].norm() / arrows[0].norm()) < -0.99 else "the same way" -->.
+#| alt: Three<!--= len(arrows) --> arrows from one point, and a ring near the tip of each. The ring of ship lies on
+#|   crew's side of its arrow<!--= "on crew's side of its arrow" if moved[1, 1] / moved[1, 0] < arrows[1, 1] / arrows[1,
+#|   0] else "on the other side of its arrow" -->. The arrow of my points away from both<!--= "away from both" if
+#|   (dot_products[0, 1:] < 0).all() else "towards both" --> others.
+#| caption: The three<!--= len(arrows) --> words as arrows. Attention moves the tip of each arrow to its ring. *ship*
+#|   takes {{ weights_of_arrows[1, 2] :.0%}} from *crew*, which points nearly its way, and {{ weights_of_arrows[1, 0]
+#|   :.0%}} from *my*, which points the opposite way<!--= "the opposite way" if (dot_products[1, 0] / arrows[1].norm() /
+#|   arrows[0].norm()) < -0.99 else "the same way" -->.
 #| script: ../live/arrows.js
 #| data: arrow_data
 arrows = three.float()
@@ -230,25 +230,13 @@ arrow_data = {
 with plot.figure(4.0, 2.6) as figure:
     axes = figure.subplots()
     for number, name in enumerate(three_words):
-        for (x, y), strength, style in (
-            (arrows[number], 0.35, "--"),
-            (moved[number], 1.0, "-"),
-        ):
-            look = {
-                "arrowstyle": "-|>",
-                "color": f"C{number}",
-                "alpha": strength,
-                "lw": 1.8,
-                "linestyle": style,
-            }
-            axes.annotate(
-                "",
-                (x, y),
-                (0, 0),
-                arrowprops=look | {"shrinkA": 0, "shrinkB": 0},
-            )
-        x, y = arrows[number].tolist()
-        axes.text(x + 0.07, y - 0.04, name, fontsize=11)
+        look = {"color": f"C{number}", "lw": 1.8, "shrinkA": 0, "shrinkB": 0}
+        tip, ring = arrows[number].tolist(), moved[number].tolist()
+        arrow = {"arrowstyle": "-|>", **look}
+        axes.annotate("", tip, (0, 0), arrowprops=arrow)
+        axes.plot(*zip(tip, ring, strict=True), ":", color=f"C{number}")
+        axes.plot(*ring, "o", color=f"C{number}", fillstyle="none")
+        axes.text(tip[0] + 0.07, tip[1] - 0.04, name, fontsize=11)
     axes.set(
         xlim=(-1.2, 1.5),
         ylim=(-1.15, 1.15),

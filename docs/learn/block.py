@@ -15,16 +15,18 @@
 # 1e-5 else "What each of them finds replaces what was there before" -->.**
 
 # %% tags=["hide-input", "imports"]
-#| alt: A drawing, to be read from the bottom up: four<!--= len(words) --> words, then attention, a plus sign, the MLP,
-#|   a plus sign. In attention, lines lead from every<!--= "every" if moves["attention"].all() else "no" --> word to
-#|   every<!--= "every" if moves["attention"].all() else "no" --> word. In the MLP, each word has a line of its own<!--=
-#|   "a line of its own" if moves["MLP"].sum() == len(words) else "many lines" -->. Beside each part, a curved line
-#|   leads around it.
+#| alt: A drawing, to be read from the bottom up: four<!--= len(words) --> words, then twice<!--= "twice" if len(moves)
+#|   == 2 else "once" --> a norm, a part and a plus sign. The first part is attention: lines lead from every<!--=
+#|   "every" if moves["attention"].all() else "no" --> word to every<!--= "every" if moves["attention"].all() else "no"
+#|   --> word. The second part is the MLP: each word has a line of its own<!--= "a line of its own" if
+#|   moves["MLP"].sum() == len(words) else "many lines" -->. A curved line leads from before<!--= "before" if kept_apart
+#|   < 1e-5 else "after" --> each norm around the part, to the plus sign.
 #| caption: A block, from the bottom up. In attention each word takes something from every<!--= "every" if
 #|   moves["attention"].all() else "no" --> word. In the MLP each word stays by itself<!--= "stays by itself" if
 #|   moves["MLP"].sum() == len(words) else "meets the others" -->. The curved lines are the *residual connections*: they
-#|   carry each word around a part, and what the part found is added. The lines were drawn by changing one word and
-#|   looking at which outputs change.
+#|   carry each word around norm and part<!--= "around norm and part" if kept_apart < 1e-5 else "through norm and part"
+#|   -->, and what the part found is added. The lines were drawn by changing one word and looking at which outputs
+#|   change.
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -59,34 +61,48 @@ moves = {
     "attention": moved(lambda x: attention(x, x, x)[0]),
     "MLP": moved(mlp),
 }
+
+# The block in the figure and what is added in it: what comes out, less both parts, is what came in.
+norms = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+with torch.no_grad():
+    between = x + attention(*[norms[0](x)] * 3)[0]
+    whole = between + mlp(norms[1](between))
+    parts = attention(*[norms[0](x)] * 3)[0], mlp(norms[1](between))
+    kept_apart = (whole - sum(parts) - x).abs().max().item()
+
 AMBER, TEAL = "#c8702a", "#2f8f8c"
-with plot.figure(3.9, 4.2) as drawn:
+NORM, PART, ADD, END = 0.55, 1.35, 3.75, 4.35  # heights within a part
+with plot.figure(3.9, 5.0) as drawn:
     axes = drawn.subplots()
-    axes.set(xlim=(-1.5, 4.2), ylim=(-0.9, 8.6))
+    axes.set(xlim=(-1.5, 3.7), ylim=(-0.7, 2 * END + 0.7))
     axes.set_axis_off()
     colours = dict(zip(moves, (TEAL, AMBER), strict=True))
-    for (name, table), bottom in zip(moves.items(), (0, 4), strict=True):
+
+    def line(xs, ys, color="gray", width=1.5, **look):
+        axes.plot(xs, ys, color=color, linewidth=width, **look)
+
+    for (name, table), bottom in zip(moves.items(), (0, END), strict=True):
         for to, origin in table.nonzero().tolist():
-            axes.plot(
-                [origin, to], [bottom, bottom + 2.4], color=colours[name]
-            )
-        axes.text(-0.4, bottom + 1.1, name, ha="right", va="center")
+            heights = [bottom + PART, bottom + ADD - 0.55]
+            line([origin, to], heights, colours[name], 2)
+        axes.text(-0.4, bottom + 2.25, name, ha="right", va="center")
+        axes.text(-0.4, bottom + 0.8, "norm", ha="right", va="center")
         for place in range(len(words)):
-            axes.plot(place, bottom + 3.2, "+", color="gray", markersize=9)
-            axes.plot(
-                [place, place], [bottom + 2.4, bottom + 3.0], color="gray"
-            )
-            around = torch.linspace(0, 1, 30)
-            bend = place + 0.35 * (4 * around * (1 - around)) ** 0.5
-            axes.plot(
-                bend, bottom + 3.2 * around, color="gray", linewidth=0.8
-            )
-            axes.plot(
-                [place, place], [bottom + 3.4, bottom + 4.0], color="gray"
-            )
+            line([place] * 2, [bottom, bottom + NORM])
+            axes.bar(place, 0.5, 0.44, bottom + NORM, color="#8a6fb0")
+            line([place] * 2, [bottom + NORM + 0.5, bottom + PART])
+            line([place] * 2, [bottom + ADD - 0.55, bottom + END])
+            around = torch.linspace(0, torch.pi, 40)
+            half = (ADD - 0.25) / 2
+            climb = bottom + 0.25 + half - half * around.cos()
+            line(place + 0.4 * around.sin(), climb)
+            look = {"markersize": 14, "markeredgewidth": 1.5}
+            axes.plot(place, bottom + ADD, "o", color="#4c5a5a", **look)
+            look = {"markersize": 9, "markeredgewidth": 2}
+            axes.plot(place, bottom + ADD, "+", color="white", **look)
     for place, word in enumerate(words):
-        axes.text(place, -0.5, word, ha="center", va="center")
-        axes.text(place, 8.3, f"{word}′", ha="center", va="center")
+        axes.text(place, -0.35, word, ha="center", va="center")
+        axes.text(place, 2 * END + 0.35, f"{word}′", ha="center", va="center")
 drawn
 
 # %% [markdown]
@@ -115,11 +131,10 @@ def block(x, norm_1, attention, norm_2, mlp):
 # stacked.
 
 # %% tags=["remove-cell"]
-norms = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
 with torch.no_grad():
-    whole = block(x, norms[0], attention, norms[1], mlp)
-    between = x + attention(*[norms[0](x)] * 3)[0]
-    kept_apart = (whole - mlp(norms[1](between)) - between).abs().max().item()
+    torch.testing.assert_close(
+        block(x, norms[0], attention, norms[1], mlp), whole
+    )
 
 # %% [markdown]
 # ## Attention moves, the MLP works

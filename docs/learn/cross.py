@@ -15,7 +15,7 @@
 # %% tags=["hide-input", "imports"]
 #| caption: A small model translates into French. Rows are queries, the French words as they are written; columns are
 #|   keys, the English words<!--= "Rows are queries, the French words as they are written; columns are keys, the English
-#|   words" if torch.allclose(alignment.sum(1), torch.ones(7).double()) and alignment.shape == (7, 9) else "Rows are
+#|   words" if torch.allclose(alignment.sum(1), torch.ones(7).double()) and alignment.shape == (7, 8) else "Rows are
 #|   keys" -->. Most of the weight of *chat* is on *cat*<!--= "Most of the weight of chat is on cat" if alignment[1, 2]
 #|   > 0.8 else "Little of the weight of chat is on cat" -->.
 import torch
@@ -34,11 +34,7 @@ ADJECTIVES = {
     "green": "vert",
     "tiny": "minuscule",
 }
-VERBS = {
-    "is looking at": "regarde",
-    "is waiting for": "attend",
-    "is looking for": "cherche",
-}
+VERBS = {"looks at": "regarde", "points at": "montre", "aims at": "vise"}
 
 
 def sentences(count):
@@ -111,13 +107,19 @@ def translator(pairs):
     return weights, (said.argmax(-1) == target).double().mean().item()
 
 
-read = ["the", "black", "cat", "is", "looking", "at", "the", "red", "ship"]
+read = ["the", "black", "cat", "looks", "at", "the", "red", "ship"]
 written = ["le", "chat", "noir", "regarde", "le", "navire", "rouge"]
 pairs = sentences(512)
 pairs[0] = (read, written)
 each_alignment, correct = translator(pairs)
 alignment = each_alignment[0]
-plot.grid(alignment, rows=written, columns=read, axes=("queries", "keys"))
+plot.grid(
+    alignment,
+    "weights",
+    rows=written,
+    columns=read,
+    axes=("queries", "keys"),
+)
 
 # %% [markdown]
 # A translator reads one sentence and writes another. While it writes *chat*, it has to find *cat*. Cross-attention is
@@ -130,8 +132,9 @@ plot.grid(alignment, rows=written, columns=read, axes=("queries", "keys"))
 # Nobody told the model which word belongs to which. It was trained to write the next French word, and over 95%<!--=
 # correct > 0.95 --> of its words are correct. French puts the adjective behind the noun, so *chat* looks at the
 # third<!--= "third" if alignment[1].argmax() == 2 else "second" --> English word and *noir* at the second<!--= "second"
-# if alignment[2].argmax() == 1 else "third" -->. *regarde* needs three words, *is looking at*, and takes over 80%<!--=
-# alignment[3, 3:6].sum() > 0.8 --> from them. The rows of *le* say little: every sentence has *le* in these places, and
+# if alignment[2].argmax() == 1 else "third" -->. *regarde* takes over 80%<!--= alignment[3, 3] > 0.8 --> from *looks*: *at* stands
+# behind every verb of these sentences<!--= "at stands behind every verb of these sentences" if all(verb.endswith(" at")
+# for verb in VERBS) else "at stands behind one verb" -->, so it cannot tell which one it is. The rows of *le* say little: every sentence has *le* in these places, and
 # the model need not look anywhere.
 #
 # ## One sentence asks the other

@@ -145,7 +145,7 @@ def share_right(model, given, right):
 
 
 steps = 250
-one_head, two_heads = train(1, steps=steps), train(2, steps=steps)
+one_head, two_heads = train(1, steps=steps), train(2, seed=1, steps=steps)
 torch.manual_seed(1)
 new, right, asked = draw(1000)
 one_alone, one_both = share_right(one_head, new, right)
@@ -268,18 +268,17 @@ moved_when_mixed = (project(after) - project(before)).abs().amax(dim=0) > 1e-6
 # %% tags=["hide-input"]
 #| alt: A bar of 32<!--= WIDTH --> numbers is cut into two<!--= len(slices[0]) --> slices of 16<!--=
 #|   slices[0][0].size(-1) -->. Each goes through its own head<!--= "Each goes through its own head" if apart else "Each
-#|   goes through both heads" -->. The two<!--= len(slices[0]) --> averages lie side by side. The output projection
-#|   leads from all of them to the whole output<!--= "from all of them to the whole output" if moved_when_mixed.all()
-#|   else "from each of them to a part" -->.
+#|   goes through both heads" -->. The two<!--= len(slices[0]) --> averages lie side by side. Both<!--= "Both"
+#|   if moved_when_mixed.all() else "One" --> lead into the output projection, from which the output comes.
 #| caption: The way through two heads<!--= "The way through two heads" if len(slices[0]) == 2 else "The way through
 #|   three heads" -->. The query is cut into slices, and so are keys and values<!--= "The query is cut into slices, and
 #|   so are keys and values" if len({part.shape for each in slices for part in each}) == 1 else "The query is cut, keys
 #|   and values are not" -->. The heads work apart<!--= "The heads work apart" if apart else "The heads work together"
 #|   -->. The output projection mixes<!--= "mixes" if moved_when_mixed.all() else "separates" --> what they found.
 AMBER, TEAL, VIOLET = "#c8702a", "#2f8f8c", "#8a6fb0"
-with plot.figure(3.9, 3.3) as drawn:
+with plot.figure(3.9, 3.6) as drawn:
     axes = drawn.subplots()
-    axes.set(xlim=(0, 10), ylim=(0, 9.4))
+    axes.set(xlim=(0, 10), ylim=(0, 10.2))
     axes.set_axis_off()
 
     def bar(left, bottom, width, colour, label):
@@ -295,18 +294,19 @@ with plot.figure(3.9, 3.3) as drawn:
             "", end, start, arrowprops={"arrowstyle": "->", "color": "gray"}
         )
 
-    axes.text(5, 9.1, f"{WIDTH} numbers", ha="center", va="center")
+    axes.text(5, 9.9, f"{WIDTH} numbers", ha="center", va="center")
     for number, colour in enumerate((AMBER, TEAL)):
-        left, middle = 0.5 + 4.5 * number, 2.75 + 4.5 * number
-        bar(left, 7.7, 4.5, colour, f"slice {number}")
-        arrow((middle, 7.6), (middle, 6.5))
-        bar(left + 0.7, 5.5, 3.1, colour, f"head {number}")
-        arrow((middle, 5.4), (middle, 4.3))
-        bar(left, 3.3, 4.5, colour, f"average {number}")
-        for target in (1.6, 4.0, 6.0, 8.4):
-            arrow((middle, 3.2), (target, 1.5))
-    axes.text(5, 2.4, "output projection", ha="center", va="center")
-    bar(0.5, 0.5, 9, VIOLET, f"{WIDTH} numbers, mixed")
+        left = 0.2 + 5.1 * number
+        middle = left + 2.25
+        bar(left, 8.5, 4.5, colour, f"slice {number}")
+        arrow((middle, 8.4), (middle, 7.3))
+        bar(left + 0.7, 6.3, 3.1, colour, f"head {number}")
+        arrow((middle, 6.2), (middle, 5.1))
+        bar(left, 4.1, 4.5, colour, f"average {number}")
+        arrow((middle, 4.0), (middle, 2.9))
+    bar(0.2, 1.9, 9.6, VIOLET, "output projection")
+    arrow((5, 1.8), (5, 1.2))
+    axes.text(5, 0.7, f"{WIDTH} numbers, mixed", ha="center", va="center")
 drawn
 
 # %% [markdown]

@@ -108,14 +108,15 @@ assert torch.equal(mine, causal)
 #
 # ## What goes wrong without the mask
 #
-# Here is the smallest model that can cheat. It reads six<!--== places --> letters and guesses, at each place, the
-# letter that comes next. Training may choose the scores freely, one for each query and key. The letters are drawn at
-# random from eight<!--== letters -->. Nobody can guess them: one guess in eight<!--== letters --> is correct, by luck.
+# Here is the smallest model that can cheat. It reads six<!--== places --> letters. At each of the first five<!--==
+# len(cheating) --> it guesses which letter comes next; nothing comes after the sixth. Training may choose the scores
+# freely, one for each query and key. The letters are drawn at random from eight<!--== letters -->. Nobody can guess
+# them: one guess in eight<!--== letters --> is correct, by luck.
 
 # %% tags=["hide-input"]
-#| caption: The weights that the model learned. Rows are the places that guess, the queries; columns are the letters,
-#|   the keys<!--= "Rows are the places that guess, the queries; columns are the letters, the keys" if
-#|   of_queries(cheating) else "Rows are the letters, the keys; columns are the places that guess, the queries" -->.
+#| caption: The weights that the model learned. Rows are the five<!--= len(cheating) --> places that guess, the queries;
+#|   columns are the six<!--= cheating.size(1) --> letters, the keys<!--= "letters, the keys" if of_queries(cheating)
+#|   else "letters, the queries" -->.
 #|   Without a mask each place looks at the next letter<!--= "Without a mask each place looks at the next letter" if
 #|   cheating.argmax(-1).tolist() == [1, 2, 3, 4, 5] else "With a mask no place looks at the last letter" -->, which it
 #|   should guess.
@@ -145,7 +146,7 @@ def train(hidden):
         loss.backward()
         optimizer.step()
 
-    text = torch.randint(letters, (2000, places))
+    text = torch.randint(letters, (8000, places))
     with torch.no_grad():
         shares = [
             (guesses(text, each)[1].argmax(-1) == text[:, 1:])
@@ -160,7 +161,7 @@ def train(hidden):
 cheating, cheats, writes = train(hidden=torch.zeros_like(later))
 honest, guessed, _ = train(hidden=later)
 learned = {"no mask": cheating, "causal mask": honest}
-numbers = [f"letter {number}" for number in range(1, places + 1)]
+numbers = [f"at letter {number}" for number in range(1, places + 1)]
 seen = {
     "no mask": torch.ones(5, 6, dtype=torch.bool),
     "causal mask": ~later[:-1],
@@ -175,10 +176,10 @@ plot.grid(
 
 # %% [markdown]
 # Without the mask over 95%<!--= cheats > 0.95 --> of the guesses are correct, although nobody can guess these letters.
-# The model copies. Then let it write. The next letter is not there yet, so the model has nothing to copy, and under
-# 17%<!--= writes < 0.17 --> of its guesses are correct, which is luck.
+# The model copies. Then let it write. The next letter is not there yet, so the model has nothing to copy: one
+# guess in eight<!--= round(1 / writes) --> is correct, which is luck.
 #
-# With the mask the model has only luck<!--= "With the mask the model has only luck" if 0.08 < guessed < 0.17 else
+# With the mask the model has only luck<!--= "With the mask the model has only luck" if round(1 / guessed) == letters else
 # "Without the mask the model has only luck" --> in training, too. Its result is poor, and honest: in training it does
 # what it will have to do when it writes.
 #

@@ -359,12 +359,13 @@ with plot.figure(3.9, 7.0) as figure:
                 (0, 0),
                 arrowprops={"color": color, "width": 2, "headwidth": 9},
             )
-            axes.text(
-                *(1.25 * arrow).tolist(), name, ha="center", va="center"
-            )
+            # beyond the tip, where the arrow does not go
+            x, y = (1.12 * arrow).tolist()
+            side = "center" if abs(x) < 0.3 else "left" if x > 0 else "right"
+            axes.text(x, y, name, ha=side, va="bottom")
         axes.set(
-            xlim=(-1.8, 1.8),
-            ylim=(-1.6, 1.6),
+            xlim=(-2.2, 2.2),
+            ylim=(-1.5, 1.7),
             aspect="equal",
             xlabel="x",
             ylabel="y",

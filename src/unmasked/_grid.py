@@ -94,7 +94,7 @@ _STYLE = (
     "table.tensor caption{caption-side:top;text-align:left;font-size:.7rem;padding:0 0 .2em .2em}"
     "table.tensor th{font-weight:400;opacity:.8;padding:.25em .35em;text-align:right;vertical-align:baseline;border:0;"
     "white-space:nowrap}"
-    "table.tensor td{padding:.25em .35em;min-width:2.2em;text-align:right;font-variant-numeric:tabular-nums;border:0;"
+    "table.tensor td{padding:.25em .35em;min-width:3em;box-sizing:border-box;text-align:right;font-variant-numeric:tabular-nums;border:0;"
     "border-radius:2px}"
     "table.tensor td.axes{text-align:left;opacity:.8;white-space:nowrap}"
     "table.tensor td.blocked{background:"

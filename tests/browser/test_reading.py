@@ -126,6 +126,43 @@ def test_what_is_to_be_tapped_is_as_large_as_a_finger_tip(browser: Browser, addr
     page.close()
 
 
+COVERED = """
+() => [...document.querySelectorAll(".proofread-copy > summary, .md-code__button")]
+  .filter((each) => each.checkVisibility({ checkVisibilityCSS: true }))
+  .map((button) => {
+    const cell = button.closest(".proofread-copy")?.parentElement ?? button.closest("pre")
+    const code = cell.querySelector("pre > code")
+    const text = document.createRange()
+    text.selectNodeContents(code)
+    const [first] = [...text.getClientRects()].filter((line) => line.width && line.height)
+    return [button.getBoundingClientRect().bottom - first.top, code.textContent.slice(0, 60)]
+  })
+"""
+
+
+@pytest.mark.parametrize("where", ["learn/masks/", "pytorch/masks/", "install/"])
+def test_on_a_phone_the_button_that_copies_code_covers_none(browser: Browser, address: str, where: str):
+    page = browser.new_page(viewport={"width": 390, "height": 800})
+    page.goto(address + where)
+    page.locator(".proofread-copy > summary:visible, .md-code__button:visible").first.wait_for()
+    covered = page.evaluate(COVERED)
+    assert covered
+    assert [text for over, text in covered if over > 0] == []
+    page.close()
+
+
+def test_a_table_that_is_wider_than_a_phone_shows_that_it_goes_on(browser: Browser, address: str):
+    page = browser.new_page(viewport={"width": 390, "height": 800})
+    page.goto(address + "pytorch/masks/")
+    wide = page.locator(".md-typeset__scrollwrap:visible").evaluate_all(
+        "all => all.filter(each => each.scrollWidth > each.clientWidth).map(each => getComputedStyle(each))"
+        ".map(style => [style.backgroundImage.split('linear-gradient').length - 1, style.backgroundAttachment])"
+    )
+    assert wide
+    assert {tuple(each) for each in wide} == {(4, "local, local, scroll, scroll")}
+    page.close()
+
+
 @pytest.mark.parametrize("kind", ["question", "success", "example", "tip", "note"])
 def test_boxes_of_every_kind_take_the_colors_of_the_site(browser: Browser, address: str, kind: str):
     page = browser.new_page()
