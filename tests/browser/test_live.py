@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 PROJECT = Path(__file__).parent / "live"
 DOCS = Path(__file__).parents[2] / "docs"
-FIGURES = ["sentence", "arrows", "scale", "training"]
+FIGURES = ["sentence", "arrows", "scale", "training", "cache"]
 DRAWN = "document.querySelectorAll('[data-live]:not([data-drawn])').length === 0"
 
 
@@ -503,3 +503,66 @@ def test_the_run_plays_and_is_at_its_end_at_once_for_who_wants_less_motion(opene
             page.clock.run_for(10_000)
             assert int(slider.input_value()) == last
         assert figure.get_by_role("button", name="Play").is_visible()
+
+
+# --- cache.js
+
+
+def chips(side: Locator, kind: str) -> list[str]:
+    return side.locator(f".live-text > .live-{kind}").all_inner_texts()
+
+
+def test_each_step_shows_what_it_computes_what_is_kept_and_what_is_written(page: Page, built: Path):
+    figure = page.locator("[data-live=cache]")
+    given = data_of(built, figure)
+    words, steps = given["words"], len(given["likely"])
+    slider = figure.get_by_role("slider")
+    slider.focus()
+    page.keyboard.press("Home")
+    for step in range(steps):
+        read = given["prompt"] + step
+        assert slider.evaluate("each => each.ariaValueText") == f"step {step + 1} of {steps}"
+        told = figure.locator(".live-told")
+        assert told.locator("b").all_inner_texts() == [f"Step {step + 1} of {steps}.", words[read]]
+        assert f"has read {read} words, and writes" in told.inner_text()
+        assert re.findall(r"(?:<?\d+)%", told.inner_text()) == [percent(each) for _, each in given["likely"][step]]
+        for side, way in zip(figure.locator(".live-pair > div").all(), ("without", "with"), strict=True):
+            fresh, computed = given["computed"][way][step], given["computed"][way][: step + 1]
+            assert chips(side, "computed") == words[read - fresh : read]
+            assert chips(side, "stored") == words[: read - fresh]
+            assert chips(side, "written") == [words[read]]
+            assert side.locator(".live-text > :visible").count() == read + 1, "what is not written yet is not shown"
+            now, so_far = side.locator("p").all_inner_texts()[1:]
+            assert numbers(now) == [fresh]
+            kept = {"without": [], "with": numbers(size(given["kept"][step]))}[way]
+            assert numbers(so_far) == [sum(computed), *kept]
+            label = str(side.locator(".live-text").get_attribute("aria-label"))
+            assert label.endswith(
+                f"computed: {' '.join(words[read - fresh : read])}; kept from before: "
+                f"{' '.join(words[: read - fresh]) or 'nothing'}"
+            )
+        page.keyboard.press("ArrowRight")
+
+
+def size(count: int) -> str:
+    return f"{count} bytes" if count < 1024 else f"{round(count / 1024, 1):g} KiB"
+
+
+def test_steps_of_the_writing_are_taken_by_buttons_and_by_touch(opened: Callable[..., Page], built: Path):
+    page = opened()
+    figure = page.locator("[data-live=cache]")
+    slider, told = figure.get_by_role("slider"), figure.locator(".live-told b").first
+    back, on = figure.get_by_role("button", name="back"), figure.get_by_role("button", name="next word")
+    assert told.inner_text() == "Step 4 of 7."
+    for _ in range(3):
+        on.click()
+    assert (told.inner_text(), on.is_disabled(), slider.input_value()) == ("Step 7 of 7.", True, "6")
+    tall = figure.bounding_box()
+    for _ in range(6):
+        back.click()
+    assert (told.inner_text(), back.is_disabled(), slider.input_value()) == ("Step 1 of 7.", True, "0")
+    assert figure.bounding_box() == tall, "nothing jumps"
+    phone = opened(has_touch=True, viewport={"width": 390, "height": 800})
+    figure = phone.locator("[data-live=cache]")
+    figure.get_by_role("button", name="next word").tap()
+    assert figure.locator(".live-told b").first.inner_text() == "Step 5 of 7."

@@ -69,3 +69,14 @@ for step in range(0, 101):
     loss.backward()
     optimizer.step()
 plot.grid(run["weights"][-1], "weights", rows=queries, columns=keys)
+
+# %%
+#| caption: A text that is written.
+#| script: live/cache.js
+#| data: story
+story = {"words": ["we", "sail", "on", "and", "on", "until", "we", "see", "land"], "prompt": 2, "likely": []}
+story["computed"] = {"without": [2, 3, 4, 5, 6, 7, 8], "with": [2, 1, 1, 1, 1, 1, 1]}
+story["kept"] = [330 * words for words in story["computed"]["without"]]
+for place, word in enumerate(story["words"][2:]):
+    story["likely"].append([[word, 0.9 - place / 100], ["ship", 0.06], ["crew", 0.002]])
+plot.grid(torch.eye(7), "computed", rows=[f"step {n + 1}" for n in range(7)])
