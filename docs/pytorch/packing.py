@@ -131,7 +131,7 @@ def listed(header, rows):
 #
 # A document is a *run* of equal ids. Some packers number from zero in every row, or use an id again. Two runs with one
 # id are two documents<!--= "two documents" if not masks.documents(torch.tensor([5, 7, 5]))[2, 0] else "one document"
-# -->, though many masks on the web, written as `ids[:, None] == ids`, take them for one<!--= "one" if (again[:, None]
+# -->, though many masks on the web, written as `ids[:, None] == ids`, take them for one<!--== "one" if (again[:, None]
 # == again)[2, 0] else "two" -->.
 
 # %% tags=["check"]
