@@ -264,7 +264,7 @@ F.scaled_dot_product_attention(nested, nested, nested, is_causal=True)
 #
 # {{= listed(["You have", "Take", "It holds"], choices) }}
 #
-# FlexAttention is PyTorch's attention for masks that are functions.
+# The page about long contexts has a section on [FlexAttention](long.py#flexattention).
 
 # %% tags=["check"]
 choices = [
@@ -373,6 +373,7 @@ feedback
 # %% [markdown]
 # ## What to read next
 #
+# - [Long contexts](long.py): windows, sinks, and FlexAttention, whose masks need no matrix.
 # - [Which RoPE is mine?](positions.py), for positions.
 # - [What does each interface make of my mask?](masks.py), for padding.
 #

@@ -1,0 +1,398 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: py:percent
+# ---
+
+# %% [markdown]
+# # A window of W: how many keys is that? And sinks, and a soft-cap?
+#
+# **It depends on who counts: a window of {{= W }} is {{= W }} keys in this library and in transformers, and {{= W + 1
+# }} in Mistral's paper and in FlashAttention's `window_size`<!--== "window_size" if counted["`window_size=(W, 0)`, as
+# FlashAttention says"] == W + 1 else "softcap" -->.** A sink is one more term<!--== "one more term" if
+# torch.allclose(sunk, longer.softmax(-1)[..., :-1]) else "one term less" --> in the softmax, and a soft-cap comes
+# before<!--== "before" if leaked[5.0] > 0.1 else "after" --> the mask.
+#
+# {{= listed(["Who counts", "A token at i sees the keys j with", "Keys for W = 3"], rows) }}
+#
+# *Computed with torch {{= torch.__version__.split("+")[0] }} on the {{= query.device.type.upper() }}.*
+#
+# **You should know** [what a mask is](masks.py), and what a softmax does. **You will know** how to write a window, a
+# sink and a soft-cap, what PyTorch's fused function cannot do of these and FlexAttention can, and a test that counts
+# the keys that a token sees.
+
+# %% tags=["imports"]
+import warnings
+
+import torch
+import torch.nn.functional as F
+from torch.nn.attention.flex_attention import (
+    create_block_mask,
+    create_mask,
+    flex_attention,
+)
+
+from unmasked import attention_scores, attention_weights, masks, plot
+from unmasked import scaled_dot_product_attention as attend
+
+warnings.filterwarnings("ignore", "flex_attention called without")
+
+# %% tags=["hide-input"]
+#| caption: Who may see whom under a window of {{ W }}, counted in both ways, and a window that keeps the first two<!--=
+#|   int(gallery["window and two sinks"][-1, :2].sum()) --> tokens in sight. In the second mask the last token sees one
+#|   more<!--= "one more" if gallery["W keys before it"][-1].sum() == gallery["W keys"][-1].sum() + 1 else "one less"
+#|   --> key than in the first.
+W = 3
+window = masks.sliding_window(9, window=W)
+first = torch.arange(9) < 2
+gallery = {
+    "W keys": window,
+    "W keys before it": masks.sliding_window(9, window=W + 1),
+    "window and two sinks": window | (first & masks.causal(9)),
+}
+plot.grid(gallery, queries=range(9))
+
+# %% [markdown]
+# ## Sliding windows
+#
+# A layer with a window lets each token see only the nearest tokens before it. Its cache is as long as the window, and
+# need not grow with the text. The library's `masks.sliding_window` counts the query's own key; so does `sliding_window`
+# in transformers. FlashAttention, and PyTorch's `varlen_attn`, count keys *beside* it: `window_size=(left, right)`.
+# Whoever hands the one number to the other is off by one key, as [transformers
+# was](https://github.com/huggingface/transformers/issues/39408), with one kernel and [not with
+# another](https://github.com/huggingface/transformers/issues/29623).
+
+# %% tags=["check"]
+i, j = torch.arange(9)[:, None], torch.arange(9)
+rules = {
+    "`masks.sliding_window(n, window=W)`": ("i - W < j ≤ i", window),
+    "`sliding_window=W` of transformers": (
+        "i - W < j ≤ i",
+        (j > i - W) & (j <= i),
+    ),
+    "Mistral's paper": ("i - W ≤ j ≤ i", (j >= i - W) & (j <= i)),
+    "`window_size=(W, 0)`, as FlashAttention says": (
+        "i - W ≤ j ≤ i",
+        (j >= i - W) & (j <= i + 0),
+    ),
+}
+counted = {name: int(mask[-1].sum()) for name, (_, mask) in rules.items()}
+rows = [[name, rule, str(counted[name])] for name, (rule, _) in rules.items()]
+
+
+def listed(header, rows):
+    return "\n".join(
+        "| " + " | ".join(row) + " |"
+        for row in [header, ["---"] * len(header), *rows]
+    )
+
+
+# %%
+torch.manual_seed(1)
+query, key, value = torch.randn(3, 2, 9, 16)  # each: heads tokens head_dim
+right = attend(query, key, value, allowed=window).context
+one_more = masks.sliding_window(9, window=W + 1)
+wrong = attend(query, key, value, allowed=one_more).context
+print(f"off by {(wrong - right).abs().max():.1f}")
+
+# %% [markdown]
+# That is no rounding. Yet the model was trained, and mostly still answers, so that nobody looks for it.
+#
+# A second layer sees what the first has gathered, and so the windows add up. With three layers of such windows, the
+# last token knows of the six<!--== behind --> tokens behind its own: as many as layers times $W - 1$<!--== "$W - 1$" if
+# behind == 3 * (W - 1) else "$W + 1$" -->.
+
+# %% tags=["check"]
+known = window.double() @ window.double() @ window.double()
+behind = int((known[-1] > 0).sum()) - 1
+
+# %% [markdown]
+# ## Two things called sink
+#
+# Models give much of their attention to the first tokens, whatever these are: the weights must sum to one, so what has
+# nowhere to go goes there. A window that slides past the first tokens takes this place away, and the text falls apart.
+# There are two remedies, and both are called sinks.
+#
+# The first keeps a few *tokens* in sight beside the window. It is a mask, the third in the figure above:
+
+# %%
+kept = masks.causal(9) & (torch.arange(9) < 2)  # the first two tokens
+streaming = masks.sliding_window(9, window=W) | kept
+print(int(streaming[-1].sum()))
+
+# %% [markdown]
+# The second adds a *number* to the softmax, learned by each head, as GPT-OSS has it. It is one more score $b_h$, of no
+# key: what falls to it goes nowhere, and the weights of a row sum to less than one.
+#
+# $$a_{hij} = \frac{e^{s_{hij}}}{e^{b_h} + \sum_{l=1}^{n} e^{s_{hil}}} \tag{26.1}$$
+# <!-- where: H = 3; s = random("H n n"); b = random("H"); a = attention_weights(s, sinks=b) -->
+
+# %%
+sinks = torch.tensor([-1.0, 2.0])  # for two heads
+with_sinks = attend(
+    query, key, value, allowed=window, sinks=sinks, need_weights=True
+)
+print(with_sinks.weights[:, -1].sum(-1))
+
+# %% tags=["check"]
+scores = attention_scores(query, key)
+longer = torch.cat([scores, sinks[:, None, None].expand(2, 9, 1)], -1)
+sunk = attention_weights(scores, sinks=sinks)
+zero = attention_weights(scores, sinks=torch.tensor(0.0)).sum(-1)
+none = attention_weights(scores, sinks=torch.tensor(-torch.inf)).sum(-1)
+
+# %% [markdown]
+# A sink of zero is not no<!--== "not no" if (zero < 0.99).all() else "no" --> sink: it takes as much as a key whose
+# score is zero. No sink is minus infinity<!--== "minus infinity" if torch.allclose(none, torch.ones_like(none)) else
+# "zero" -->. So a checkpoint whose sinks are left out, or are loaded as zeros, gives wrong outputs and no error.
+#
+# `F.scaled_dot_product_attention` has no argument for sinks. But a sink is a key that scores the same for every query,
+# and whose value is zero. One more feature makes such a key, and the fused kernel, with its own causal mask, does the
+# rest:
+
+
+# %%
+def fused_with_sinks(query, key, value, sinks):
+    scale = query.size(-1) ** -0.5
+    q = F.pad(query, (0, 1, 1, 0))  # one feature more; one token in front
+    k, v = F.pad(key, (0, 1, 1, 0)), F.pad(value, (0, 1, 1, 0))
+    q[..., -1] = 1.0
+    k[..., 0, -1] = sinks / scale  # the front key scores this, no other does
+    out = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)
+    return out[..., 1:, :-1]
+
+
+fused = fused_with_sinks(query, key, value, sinks)
+eager = attend(query, key, value, is_causal=True, sinks=sinks).context
+print((fused - eager).abs().max() < 1e-5)
+
+# %% [markdown]
+# ## A soft-cap comes before the mask
+#
+# Gemma 2<!--~ a name --> bounds its scores $s$: however large a dot product gets, what joins the softmax stays below a
+# cap $c$ of 50<!--~ Gemma 2's -->.
+#
+# $$z_{ij} = c \tanh(s_{ij} / c) \tag{26.2}$$
+# <!-- where: q, k = random("n d", "n d"); c = 1.5; s = attention_scores(q, k)
+# z = attention_scores(q, k, softcap=c) -->
+#
+# The order decides. A hidden score is minus infinity. Capped *after* the mask it becomes $-c$, which is a score like
+# any other, and the future leaks in:
+
+# %% tags=["hide-input"]
+#| caption: What the first token gives to later ones, when the cap comes after the mask. The smaller the cap, the
+#|   larger<!--= "larger" if leaked[5.0] > leaked[10.0] > leaked[20.0] else "smaller" --> the leak; at Gemma's it is too
+#|   small<!--= "too small" if leaked[50.0] < 1e-12 else "large enough" --> to be seen in a test.
+future = ~masks.causal(9)
+leaked = {}
+for cap in (50.0, 20.0, 10.0, 5.0):
+    capped_late = cap * torch.tanh(scores.masked_fill(future, -1e9) / cap)
+    leaked[cap] = (
+        (capped_late.softmax(-1) * future)[:, 0].sum(-1).max().item()
+    )
+plot.table(
+    ["cap", *(f"{cap:g}" for cap in leaked)],
+    [["weight of the future", *(f"{each:.0e}" for each in leaked.values())]],
+)
+
+# %%
+capped = attend(query, key, value, is_causal=True, softcap=5.0)
+hidden = torch.where(future, -torch.inf, 5 * torch.tanh(scores / 5))
+print((capped.context - hidden.softmax(-1) @ value).abs().max() < 1e-5)
+
+# %% [markdown]
+# PyTorch's fused function has no soft-cap either. Models that need one run with `eager`, with
+# [FlashAttention](https://github.com/huggingface/transformers/pull/31887), or with FlexAttention. In this library,
+# `softcap` and `sinks` take the eager implementation by themselves, and `implementation="fused"` refuses them:
+
+# %%
+#| raises: ValueError: needs implementation="eager"
+attend(query, key, value, softcap=5.0, implementation="fused")
+
+# %% [markdown]
+# ## FlexAttention
+#
+# FlexAttention takes the rules as functions: `mask_mod` says who may see whom, and `score_mod` changes a score.
+# Compiled, on a GPU, they become part of one kernel. A block mask says which tiles need no work at all:
+
+
+# %%
+def in_window(batch, head, query, key):
+    return (query >= key) & (query - key < W)
+
+
+def cap(score, batch, head, query, key):
+    return 5 * torch.tanh(score / 5)
+
+
+blocks = create_block_mask(in_window, None, None, 9, 9, device="cpu")
+by_flex = flex_attention(
+    query[None], key[None], value[None], score_mod=cap, block_mask=blocks
+)
+ours = attend(query, key, value, allowed=window, softcap=5.0).context
+print((by_flex - ours).abs().max() < 1e-5)
+
+# %% [markdown]
+# Write such a function and you have a new mask to get wrong. `create_mask` makes a matrix of it, to be compared with
+# one that you trust; and `masks.mask_mod` makes a function of a matrix, for masks that no rule gives:
+
+# %%
+made = create_mask(in_window, None, None, 9, 9, device="cpu")
+print(torch.equal(made[0, 0], masks.sliding_window(9, window=W)))
+
+blocks_of_mask = create_block_mask(
+    masks.mask_mod(streaming), None, None, 9, 9, device="cpu"
+)
+
+# %% tags=["check"]
+torch.testing.assert_close(
+    flex_attention(
+        query[None], key[None], value[None], block_mask=blocks_of_mask
+    )[0],
+    attend(query, key, value, allowed=streaming).context,
+)
+
+# %% [markdown]
+# Three things to know. Without `torch.compile`, `flex_attention` holds the whole matrix of scores, as eager code does;
+# so do the cells above. On a CPU it has no backward:
+
+# %%
+#| raises: NotImplementedError: does not support backward on CPU
+flex_attention(query[None].requires_grad_(), key[None], value[None])
+
+# %% [markdown]
+# And a block mask is made for one number of queries and keys. The mask of training is refused when a model writes, one
+# query at a time:
+
+# %%
+#| raises: ValueError: block_mask was created for
+newest = query[None, :, -1:].detach()
+flex_attention(newest, key[None], value[None], block_mask=blocks)
+
+# %% [markdown]
+# The message offers to crop the mask. That keeps its upper left corner, in which the newest query is the first. Make a
+# new mask instead, and count the query from the end of the keys:
+
+
+# %%
+def decoding(rule, queries, keys):
+    def shifted(batch, head, query, key):
+        return rule(batch, head, query + keys - queries, key)
+
+    return create_block_mask(shifted, None, None, queries, keys, device="cpu")
+
+
+step = flex_attention(
+    newest, key[None], value[None], block_mask=decoding(in_window, 1, 9)
+)
+print((step[0] - right[:, -1:]).abs().max() < 1e-5)
+
+# %% tags=["check"]
+cropped = create_block_mask(in_window, None, None, 1, 9, device="cpu")
+misaligned = flex_attention(
+    newest, key[None], value[None], block_mask=cropped
+)
+assert (misaligned[0] - right[:, -1:]).abs().max() > 0.1
+
+# %% [markdown]
+# ## The check for your own tests
+#
+# A gradient counts the keys that a token sees. It asks nobody how they count:
+
+
+# %%
+def keys_seen(attention, tokens=9):
+    torch.manual_seed(0)
+    value = torch.randn(2, tokens, 16, requires_grad=True)
+    last = attention(torch.randn(2, tokens, 16), value)[:, -1].sum()
+    (gradient,) = torch.autograd.grad(last, value)
+    return int((gradient.abs().sum((0, 2)) > 0).sum())
+
+
+def my_attention(x, value):
+    return attend(x, x, value, allowed=window).context
+
+
+assert keys_seen(my_attention) == W
+
+# %% [markdown]
+# ## Exercises
+#
+# `check` judges an answer by the name in brackets: [how to do the exercises](../install.md#do-the-exercises).
+#
+# **Windows with sinks** (`window-with-sinks`). Write `mask(tokens, window, sinks)`: a token sees `window` keys, its own
+# included, and the first `sinks` tokens of the text, but no later token.
+#
+# ??? question "Hint"
+#
+#     Compare a column of places with a row of places, twice.
+
+# %% tags=["solution"]
+from unmasked.exercises import check
+
+
+def mask(tokens, window, sinks):
+    place = torch.arange(tokens)
+    distance = place[:, None] - place
+    return (distance >= 0) & ((distance < window) | (place < sinks))
+
+
+feedback = check("window-with-sinks", mask)
+assert feedback
+feedback
+
+# %% [markdown]
+# **A softmax with a sink** (`sink-softmax`). Write `weights(scores, sinks)`, with scores of (heads, queries, keys),
+# sinks of (heads), and scores that may be as large as a thousand.
+#
+# ??? question "Hint"
+#
+#     Append a column, and drop it again.
+
+
+# %% tags=["solution"]
+def weights(scores, sinks):
+    column = sinks[:, None, None].expand(-1, scores.size(1), 1)
+    return torch.cat([scores, column], dim=-1).softmax(dim=-1)[..., :-1]
+
+
+feedback = check("sink-softmax", weights)
+assert feedback
+feedback
+
+# %% [markdown]
+# **Capped and masked** (`capped-weights`). Write `weights(scores, allowed, cap)`: the weights of scores that are
+# capped, where what is not allowed has a weight of exactly zero.
+#
+# ??? question "Hint"
+#
+#     Which of the two comes last, so that nothing can undo it?
+
+
+# %% tags=["solution"]
+def weights(scores, allowed, cap):
+    capped = cap * torch.tanh(scores / cap)
+    return capped.masked_fill(~allowed, -torch.inf).softmax(dim=-1)
+
+
+feedback = check("capped-weights", weights)
+assert feedback
+feedback
+
+# %% [markdown]
+# ## What to read next
+#
+# - [Packed sequences](packing.py): masks of documents, which FlexAttention takes as ids.
+# - [Which RoPE is mine?](positions.py), for positions in long texts.
+# - [What does each interface make of my mask?](masks.py), for masks in general.
+#
+# ## References
+#
+# <!--~ 2020, 3.1, 2023, 7, 2, 2024, 3.3, 2025: references -->
+# - Beltagy et al. (2020), *Longformer*: section 3.1, sliding windows.
+# - Jiang et al. (2023), *Mistral 7B*: section 2, a window that counts the keys before a token.
+# - Xiao et al. (2024), *Efficient Streaming Language Models with Attention Sinks*: section 3.3, for (26.1) with a sink
+#   of zero, and for tokens as sinks.
+# - OpenAI (2025), *gpt-oss-120b & gpt-oss-20b Model Card*: a learned sink for each head.
+# - Gemma Team (2024), *Gemma 2*: section 2, for (26.2).
+# - Dong et al. (2024), *Flex Attention: A Programming Model for Generating Optimized Attention Kernels*.
