@@ -32,6 +32,16 @@ def test_a_sliding_window_counts_the_query_itself() -> None:
     assert torch.equal(masks.sliding_window(3, 5, window=9), masks.causal(3, 5))
 
 
+def test_transformers_counts_the_keys_of_a_window_as_we_do_and_flash_attention_beside_the_query() -> None:
+    from transformers.masking_utils import sliding_window_causal_mask_function
+
+    i, j = torch.arange(9)[:, None], torch.arange(9)
+    theirs = sliding_window_causal_mask_function(3)(0, 0, i, j)
+    assert torch.equal(theirs, masks.sliding_window(9, window=3))
+    left = 2  # window_size=(2, 0): keys from i - 2 to i
+    assert torch.equal((j >= i - left) & (j <= i), masks.sliding_window(9, window=left + 1))
+
+
 def test_padding_allows_the_first_keys_of_each_sequence() -> None:
     mask = masks.padding(torch.tensor([3, 0, 1]))
     assert mask.shape == (3, 1, 1, 3)
