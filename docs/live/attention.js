@@ -37,6 +37,26 @@ export function weights(scores, { mask, bias, causal, blind } = {}) {
 export const average = (weights, values) =>
   weights.map((row) => values[0].map((_, k) => row.reduce((sum, weight, j) => sum + weight * values[j][k], 0)))
 
+// Online softmax: what a row has come to after each tile of so many scores, beginning with none. Each state has the largest
+// score, the sum of the exponentials measured from it, the sum of the values times these, and the average. The factor is
+// what the sums before were multiplied by; share is what this tile alone adds to the sum.
+export function online(scores, values, tile) {
+  const states = [{ largest: -Infinity, total: 0, summed: values[0].map(() => 0), average: values[0].map(() => 0) }]
+  for (let start = 0; start < scores.length; start += tile) {
+    const before = states.at(-1)
+    const [some, those] = [scores.slice(start, start + tile), values.slice(start, start + tile)]
+    const largest = Math.max(before.largest, ...some)
+    const origin = largest === -Infinity ? 0 : largest // else a row that has seen nothing would be NaN
+    const powers = some.map((score) => Math.exp(score - origin))
+    const factor = Math.exp(before.largest - origin)
+    const share = powers.reduce((a, b) => a + b, 0)
+    const total = before.total * factor + share
+    const summed = average([powers], those)[0].map((sum, k) => before.summed[k] * factor + sum)
+    states.push({ start, largest, total, summed, factor, share, average: summed.map((sum) => (total ? sum / total : 0)) })
+  }
+  return states
+}
+
 export function attention(queries, keys, values, options) {
   if (keys.length !== values.length)
     throw new RangeError(`there are ${keys.length} keys and ${values.length} values: give one value for each key`)

@@ -103,6 +103,53 @@ def test_hundreds_of_random_cases_come_out_as_pytorch_has_them(page: Page):
     assert sum(len(case["query"]) != len(case["key"]) for case in cases) > CASES / 2
 
 
+ONLINE = """
+async (cases) => {
+  const { online } = await import("/attention.js")
+  return cases.map(({ scores, hidden, value, tile }) => {
+    const seen = scores.map((score, j) => (hidden[j] ? -Infinity : score))
+    return online(seen, value, tile).map((state) => ({ ...state, largest: `${state.largest}` }))
+  })
+}
+"""
+
+
+def test_after_every_tile_the_running_softmax_is_that_of_what_has_been_seen(page: Page):
+    cases = []
+    generator = torch.Generator().manual_seed(0)
+    for seed in range(CASES):
+        keys, tile = 1 + seed % 9, 1 + seed % 5
+        cases.append(
+            {
+                "scores": (4 * torch.randn(keys, generator=generator).double()).tolist(),
+                "hidden": (torch.rand(keys, generator=generator) < 0.4).tolist(),
+                "value": torch.randn(keys, 1 + seed % 3, generator=generator).double().tolist(),
+                "tile": tile,
+            }
+        )
+    empty = 0
+    for case, states in zip(cases, page.evaluate(ONLINE, cases), strict=True):
+        scores = torch.tensor(case["scores"]).double().masked_fill(torch.tensor(case["hidden"]), -math.inf)
+        value = torch.tensor(case["value"]).double()
+        assert len(states) == 1 + -(-len(scores) // case["tile"])
+        for place, state in enumerate(states):
+            seen = scores[: place * case["tile"]]
+            if not seen.isfinite().any():
+                assert (state["largest"], state["total"], any(state["average"])) == ("-Infinity", 0, False)
+                empty += place > 0
+                continue
+            assert float(state["largest"]) == pytest.approx(seen.max().item())
+            assert state["total"] == pytest.approx((seen - seen.max()).exp().sum().item())
+            average = F.scaled_dot_product_attention(
+                torch.zeros(1, 1, 1).double(),
+                torch.zeros(1, len(seen), 1).double(),
+                value[None, : len(seen)],
+                attn_mask=seen[None],
+            )
+            torch.testing.assert_close(torch.tensor(state["average"]).double(), average[0, 0], **TOLERANCE)
+    assert empty > CASES / 20, "an empty first tile is among them"
+
+
 def test_blind_rows_are_nan_where_that_is_asked_for_as_of_pytorchs_module(page: Page):
     cases, expected = [], []
     for seed in range(20):

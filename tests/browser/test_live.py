@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 PROJECT = Path(__file__).parent / "live"
 DOCS = Path(__file__).parents[2] / "docs"
-FIGURES = ["sentence", "arrows", "scale", "training", "cache"]
+FIGURES = ["sentence", "arrows", "scale", "tiles", "training", "cache"]
 DRAWN = "document.querySelectorAll('[data-live]:not([data-drawn])').length === 0"
 
 
@@ -445,6 +445,76 @@ def test_the_slider_shows_for_each_size_the_weights_and_gradients_of_the_run(pag
         assert told[:2] == [size, len(given["scaled"][place])]
         page.keyboard.press("ArrowRight")
     assert low[-2] < low[-1], "without the root, some gradients vanish"
+
+
+# --- tiles.js
+
+
+def test_tiles_of_every_size_go_over_the_row_and_come_to_the_softmax_of_the_whole(page: Page, built: Path):
+    figure = page.locator("[data-live=tiles]")
+    given = data_of(built, figure)
+    hidden = torch.tensor(given["hidden"])
+    scores = torch.tensor(given["scores"]).double().masked_fill(hidden, -torch.inf)
+    values = torch.tensor(given["values"]).double()
+    slider, told = figure.get_by_role("slider"), figure.locator(".live-told")
+    for size, name in ((1, "1 key"), (2, "2 keys"), (7, "all 7")):
+        figure.get_by_role("button", name=name).click()
+        assert figure.locator("[aria-pressed=true]").inner_text() == name
+        tiles = -(-7 // size)
+        assert int(slider.input_value()) == tiles, "a row begins where it ends"
+        assert f"the average is {fixed((scores.softmax(0) @ values).item())}" in told.inner_text()
+        slider.focus()
+        page.keyboard.press("Home")
+        assert told.inner_text() == "Nothing has been seen: the largest score is −∞, and both sums are 0."
+        for tile in range(1, tiles + 1):
+            page.keyboard.press("ArrowRight")
+            assert slider.evaluate("each => each.ariaValueText") == f"tile {tile} of {tiles}"
+            seen, this = scores[: tile * size], scores[(tile - 1) * size : tile * size]
+            before = scores[: (tile - 1) * size]
+            rows = [row.locator("td").all_inner_texts() for row in figure.locator("tbody tr").all()]
+            largest = [part.max().item() if len(part) else -torch.inf for part in (before, this, seen)]
+            assert rows[0] == [fixed(each) for each in largest]
+            shown = seen.isfinite().any()
+            assert rows[1][2] == fixed((seen - seen.max()).exp().sum().item() if shown else 0.0)
+            assert rows[1][1] == fixed((this - seen.max()).exp().sum().item() if shown else 0.0)
+            for part, text in zip((before, this, seen), rows[2], strict=True):
+                start = (tile - 1) * size if part is this else 0
+                average = (part.softmax(0) @ values[start : start + len(part)]).item() if len(part) else torch.nan
+                assert text == ("none" if average != average else fixed(average))
+            classes = figure.locator("rect").evaluate_all("all => all.map(each => each.getAttribute('class'))")
+            keys = [key for key in range(7) if not hidden[key]]
+            now = range((tile - 1) * size, tile * size)
+            assert classes == [
+                "live-now" if key in now else "live-seen" if key < now.start else "live-later" for key in keys
+            ]
+            grown = largest[2] - largest[0]
+            if not shown:
+                assert "may see none of these keys" in told.inner_text()
+            elif before.isfinite().any() and grown > 0:
+                factor = fixed(torch.tensor(-grown).exp().item())
+                assert f"has grown by {fixed(grown)}" in told.inner_text()
+                assert f"is multiplied by {factor}." in told.inner_text()
+            elif before.isfinite().any():
+                assert "has stayed" in told.inner_text()
+            else:
+                assert "The first keys that it sees." in told.inner_text()
+
+
+def fixed(value: float) -> str:
+    return f"{value:.2f}".replace("-inf", "−∞").replace("-0.00", "0.00").replace("-", "−")
+
+
+def test_a_finger_chooses_a_tile(opened: Callable[..., Page]):
+    phone = opened(has_touch=True, viewport={"width": 390, "height": 800})
+    figure = phone.locator("[data-live=tiles]")
+    figure.get_by_role("button", name="1 key").tap()
+    assert figure.locator("label").inner_text() == "tile 7 of 7"
+    slider = figure.get_by_role("slider")
+    box = slider.bounding_box()
+    assert box is not None
+    phone.touchscreen.tap(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    assert figure.locator("label").inner_text() in {"tile 3 of 7", "tile 4 of 7"}
+    assert figure.locator("rect.live-now").count() == 1
 
 
 # --- training.js

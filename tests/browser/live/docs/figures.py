@@ -52,6 +52,13 @@ for size in given["sizes"]:
 plot.grid(torch.stack(given["scaled"]), "weights", rows=[f"d = {size}" for size in given["sizes"]])
 
 # %%
+#| caption: Tiles.
+#| script: live/tiles.js
+#| data: {"scores": row, "hidden": [key < 2 for key in range(7)], "values": row.flip(0) / 2, "sizes": [1, 2, 7]}
+row = torch.tensor([2.0, -1.0, 0.5, -0.75, 1.5, 1.25, -2.0])
+plot.grid(row[None], "scores", rows=["query"], columns=list("0123456"))
+
+# %%
 #| caption: A training.
 #| script: live/training.js
 #| data: run
