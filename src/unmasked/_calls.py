@@ -104,20 +104,22 @@ class Listener(TorchFunctionMode):
         names: The modules of the model, id by id.
     """
 
-    heard = frozenset({SDPA, *PRODUCTS})
+    heard: frozenset[Any] = frozenset({SDPA, MHA, *PRODUCTS})
 
     def __init__(self, names: Mapping[int, str]) -> None:
         super().__init__()
         self.names = names
+        if "torch.nn.attention.flex_attention" in sys.modules:
+            self.heard = self.heard | {torch.ops.higher_order.flex_attention}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Pass a call on."""
+        """Pass a call on: most have nothing to do with attention, and must not wait."""
+        if func not in self.heard:
+            return func(*args, **kwargs) if kwargs else func(*args)
         kwargs = kwargs or {}
         if func is MHA:
             with self:
                 return _OPENED(*args, **kwargs)
-        if func not in self.heard and getattr(func, "__name__", "") != "flex_attention":
-            return func(*args, **kwargs)
         return self.hear(Event(func, args, kwargs, *_callers(sys._getframe(1), self.names)))
 
     def hear(self, event: Event) -> Any:
@@ -231,18 +233,19 @@ def _our_values(local: Values) -> dict[str, Any]:
 
 
 def _four_axes(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, groups: int = 1) -> dict[str, Any]:
-    batch = torch.broadcast_shapes(query.shape[:-3], key.shape[:-3])
-
     def four(x: Tensor) -> Tensor:
-        x = x[(None,) * (4 - x.dim())]
-        return x if x.dim() == 4 else x.expand(*batch, *x.shape[-3:]).flatten(0, -4)
+        if x.dim() > 4:
+            x = x.expand(*torch.broadcast_shapes(query.shape[:-3], key.shape[:-3]), *x.shape[-3:])
+            return x.flatten(0, -4)
+        return x if x.dim() == 4 else x[(None,) * (4 - x.dim())]
 
-    query, key, value = four(query), four(key), four(value)
     mask = None if mask is None else four(mask)
+    query, key, value = four(query), four(key), four(value)
     if groups > 1:  # batch kv_heads groups features -> batch heads 1 features
         query = query.reshape(query.size(0), -1, 1, query.size(-1))
         mask = mask.reshape(mask.size(0), -1, 1, mask.size(-1)) if mask is not None and mask.size(1) > 1 else mask
-    query = query.expand(max(query.size(0), key.size(0)), max(query.size(1), key.size(1)), -1, -1)
+    if query.size(0) < key.size(0) or query.size(1) < key.size(1):
+        query = query.expand(max(query.size(0), key.size(0)), max(query.size(1), key.size(1)), -1, -1)
     allowed, bias = (mask, None) if mask is not None and mask.dtype == torch.bool else (None, mask)
     return {"query": query, "key": key, "value": value, "allowed": allowed, "bias": bias}
 

@@ -196,6 +196,47 @@ def report_caches(rounds: int) -> None:
         print(f"  {tokens} tokens: {ratios['in chunks']['limit']:.2f}, {ratios['in chunks']['at once']:.2f}")
 
 
+WATCH_AIM = 2.5  # a forward pass that is watched, over one that is not; once left, watching costs nothing
+
+
+def watching(width: int, tokens: int) -> dict[str, Contender]:
+    """A stack of PyTorch's layers and one of ours, watched and not: in training mode, where no fast path is left."""
+    theirs = nn.TransformerEncoder(nn.TransformerEncoderLayer(width, 4, 4 * width, 0.0, batch_first=True), 4)
+    ours = nn.Sequential(*(unmasked.CausalSelfAttention(width, width, 4) for _ in range(4)))
+    x = torch.randn(1, tokens, width)
+
+    def watched(model: nn.Module, weights: bool) -> Contender:
+        def run() -> tuple[Tensor, ...]:
+            with unmasked.watch(model) as seen:
+                output = model(x)
+            if weights:
+                assert all(call.weights.size(-1) == tokens for call in seen)
+            return (output,)
+
+        return run
+
+    calls: dict[str, Contender] = {}
+    for name, model in (("nn.TransformerEncoder", theirs), ("CausalSelfAttention", ours)):
+        calls[name] = lambda model=model: (model(x),)
+        calls[f"{name}, watched"] = watched(model, weights=False)
+        calls[f"{name}, watched, all weights read"] = watched(model, weights=True)
+        calls[f"{name}, afterwards"] = calls[name]
+    return calls
+
+
+def report_watching(rounds: int) -> None:
+    """Time forward passes that are watched."""
+    print(
+        f"\nfour layers, watched: time over that of the same pass, unwatched (aim: at most {WATCH_AIM}, afterwards 1)"
+    )
+    for width, tokens in ((64, 32), (256, 128), (512, 512)):
+        with torch.no_grad():
+            ratios = medians(watching(width, tokens), [], 4 * rounds, backward=False)
+        for name, each in ratios.items():
+            if "," in name:
+                print(f"  width {width}, {tokens} tokens: {name:45s}{each[name.split(',')[0]]:6.2f}")
+
+
 MEMORY = """
 import torch, unmasked
 def status(field):  # MiB
@@ -240,6 +281,7 @@ def main() -> None:
                 if size == tokens and name in calls and aim is not None:
                     print(f"  {name} / {other}: {ratios[name][other]:.3f} (aim: at most {aim})")
     report_caches(options.rounds)
+    report_watching(options.rounds)
     if not sys.platform.startswith("linux"):
         print("\nextra memory: measured on Linux alone, which tells a process's peak and lets it be reset")
         return
