@@ -486,6 +486,7 @@ feedback
 # %% [markdown]
 # ## What to read next
 #
+# - [How small can the cache be?](grouped.py): fewer heads of keys, which a ring does not have to send.
 # - [How does one matrix hold many heads?](heads.py): the rows that a rank takes.
 # - [The reference of `unmasked.parallel`](../reference/parallel.md).
 #

@@ -1,0 +1,357 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: py:percent
+# ---
+
+# %% [markdown]
+# # MQA, GQA, MLA: how small can the cache be?
+#
+# **As small as what it keeps of a token: a key and a value for each head that has its own, or one short latent for
+# all heads.** Here is the same model four<!--== len(kinds) --> times. It has 32<!--== layers --> layers, and
+# 32<!--== heads --> heads of 128<!--== head_dim --> features in each, and keeps its cache in bfloat16:
+
+# %% tags=["imports"]
+import torch
+import torch.nn.functional as F
+
+from unmasked import CausalSelfAttention, plot
+from unmasked.cache import KVCache
+from unmasked.latent import LatentAttention
+from unmasked.positions import Rotary
+
+# %% tags=["hide-input"]
+#| caption: What four<!--= len(kinds) --> kinds of attention keep: numbers of one token in one layer, bytes of one token
+#|   in all layers, and GiB of a sequence of {{ tokens :,}} tokens. Shared by groups of four<!--= heads // 8 --> heads,
+#|   the cache is a quarter<!--= table["grouped (GQA)"] / table["every head its own (MHA)"] -->; the latent is
+#|   smaller<!--= "smaller" if table["latent (MLA)"] < table["grouped (GQA)"] else "larger" --> than that, and
+#|   larger<!--= "larger" if table["latent (MLA)"] > table["one for all (MQA)"] else "smaller" --> than one head for
+#|   all.
+layers, heads, head_dim, tokens = 32, 32, 128, 131_072
+kinds = {
+    "every head its own (MHA)": heads,
+    "grouped (GQA)": 8,
+    "one for all (MQA)": 1,
+    "latent (MLA)": None,
+}
+table = {
+    kind: KVCache.bytes_per_token(
+        kv_heads, head_dim, num_layers=layers, dtype=torch.bfloat16
+    )
+    if kv_heads
+    else LatentAttention.bytes_per_token(
+        512, 64, num_layers=layers, dtype=torch.bfloat16
+    )
+    for kind, kv_heads in kinds.items()
+}
+plot.table(
+    ["keys and values", "heads of them", "numbers", "bytes", "GiB"],
+    [
+        [
+            kind,
+            str(kinds[kind] or "none"),
+            f"{each // layers // 2:,}",
+            f"{each:,}",
+            f"{each * tokens / 2**30:.1f}",
+        ]
+        for kind, each in table.items()
+    ],
+)
+
+# %% [markdown]
+# <!--~ 3, 8: the name of a model -->
+# The cache must be read whole for every token that is written, so its size is also the time of a step. Llama 3 8B keeps
+# 131,072<!--== table["grouped (GQA)"] --> bytes a token, as the second row has it. The
+# latent of the last row has the 512<!--~ its size in the paper --> features of DeepSeek-V2, and
+# 64<!--~ its size in the paper --> more for positions.
+#
+# **You should know** [how heads are split](heads.py) and what a [cache of keys and
+# values][unmasked.cache.KVCache] is. **You will know** which query head uses which head of keys, two ways to get that
+# wrong without an error, how a latent gives every head keys of its own, and how to test all of it.
+#
+# ## Which head uses which?
+#
+# With as many heads of keys as of queries, nothing is shared: that is ordinary multi-head attention. With fewer,
+# *neighbors* share:
+
+# %%
+torch.manual_seed(0)
+q = torch.randn(2, 6, 7, 8)  # batch heads tokens head_dim
+k, v = torch.randn(2, 2, 2, 7, 8)  # two heads of keys, and of values
+
+grouped = F.scaled_dot_product_attention(
+    q, k, v, is_causal=True, enable_gqa=True
+)
+repeated = F.scaled_dot_product_attention(
+    q,
+    k.repeat_interleave(3, dim=1),
+    v.repeat_interleave(3, dim=1),
+    is_causal=True,
+)
+(grouped - repeated).abs().max()
+
+# %% [markdown]
+# The first three heads of queries use the first head of keys<!--== "the first head of keys" if same_as_first else
+# "the second head of keys" -->, the other three the second. `enable_gqa` says that it is meant, and copies
+# nothing; `repeat_interleave` makes a copy as large as the cache was to be without sharing.
+#
+# ### The trap: `repeat` for `repeat_interleave`
+#
+# `k.repeat` gives the same shape. But it puts one whole copy behind the other, so that heads of queries alternate
+# between the heads of keys:
+
+# %%
+wrong = F.scaled_dot_product_attention(
+    q, k.repeat(1, 3, 1, 1), v.repeat(1, 3, 1, 1), is_causal=True
+)
+off = (wrong - grouped).abs().amax(dim=(0, 2, 3))
+off
+
+# %% [markdown]
+# Two<!--= (off > 0.1).sum() --> of the six<!--= len(off) --> heads are off, by up to 2.8<!--= off.max() -->; the others
+# happen to get the right keys. A model that is trained with this order learns around it. A checkpoint
+# that was trained with the other order does not: it answers nonsense, and nothing fails. With one head of keys, or as
+# many as queries, both orders are the same, so that a test needs a number in between.
+#
+# ### The trap: one head is broadcast
+#
+# Without `enable_gqa`, two heads of keys for six of queries are refused. One head is not: it is broadcast, whether it
+# is meant or not.
+
+
+# %%
+#| raises: RuntimeError: must match
+F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+# %%
+one = F.scaled_dot_product_attention(q, k[:, :1], v[:, :1], is_causal=True)
+meant = F.scaled_dot_product_attention(
+    q, k[:, :1], v[:, :1], is_causal=True, enable_gqa=True
+)
+(one - meant).abs().max(), (one - grouped).abs().max()
+
+# %% [markdown]
+# That is right for multi-query attention, where one<!--= k[:, :1].size(1) --> head is meant. Where the heads were lost
+# on the way, by a slice, a mean or a wrong `view`, it hides the mistake: the result is off by up to 2.8<!--=
+# (one - grouped).abs().max() -->, and no shape tells.
+#
+# ## A latent for all heads
+#
+# Multi-head latent attention (MLA) keeps neither keys nor values, but one vector $c$ for each token, a projection of
+# its features. Each head has a matrix $U$ that makes its key of $c$, and another one for its value. So every head has
+# keys of its own, and the cache does not grow with the number of heads:
+
+# %%
+torch.manual_seed(1)
+layer = LatentAttention(d_in=24, d_out=24, num_heads=3, latent_dim=12)
+x, cache = torch.randn(2, 7, 24), layer.cache(2, max_tokens=7)
+
+with torch.no_grad():
+    steps = [layer(token, cache=cache) for token in x.split(1, dim=1)]
+    at_once = layer(x)
+
+(torch.cat(steps, dim=1) - at_once).abs().max(), cache.bytes
+
+# %% tags=["check"]
+torch.testing.assert_close(
+    torch.cat(steps, dim=1), at_once, atol=1e-6, rtol=0
+)
+
+# %% [markdown]
+# It keeps 12<!--= layer.latent_dim --> numbers a token, where keys and values of three<!--= layer.num_heads --> heads
+# of eight<!--= layer.head_dim --> features would be 48<!--= 2 * layer.num_heads * layer.head_dim -->.
+#
+# ### Absorbed
+#
+# To make all keys again at each step would cost more than the small cache saves. But a score is a product of three, and
+# the brackets can stand elsewhere:
+#
+# $$q^\top (U c) = (U^\top q)^\top c$$
+# <!-- where: q, U, c = random("d", "d m", "m") -->
+#
+# The right side never makes a key. It takes the matrix to the query, of which there is one a step. The values' matrix
+# goes behind the average in the same way. What is left is attention with one head of keys, which are the latents:
+
+# %%
+with torch.no_grad():
+    expanded = layer(x, form="expanded")
+    absorbed = layer(x, form="absorbed")
+(expanded - absorbed).abs().max()
+
+# %% [markdown]
+# Both agree<!--= "agree" if (expanded - absorbed).abs().max() < 1e-6 else "differ" --> up to rounding. Expanded is for
+# training and for prompts, as it multiplies fewer numbers there; absorbed is for steps. `LatentAttention` chooses by
+# itself.
+#
+# ### The trap: which root?
+#
+# The absorbed query has as many features as the latent. Who divides its scores by the root of *that* number, as
+# `F.scaled_dot_product_attention` does unless it is told, gets other weights:
+
+# %%
+up = layer.key_up.weight.unflatten(0, (3, 8))  # heads head_dim latent_dim
+query = layer.query(x).unflatten(-1, (3, 8)).transpose(1, 2)
+latents = layer.down(x).unsqueeze(1)  # batch 1 tokens latent_dim
+
+wrong = F.scaled_dot_product_attention(query @ up, latents, latents)
+right = F.scaled_dot_product_attention(
+    query @ up, latents, latents, scale=8**-0.5
+)
+(wrong - right).abs().max().item()
+
+# %% tags=["check"]
+key = (latents @ up.mT).detach()
+latent_context = (query @ key.mT / 8**0.5).softmax(-1) @ latents
+torch.testing.assert_close(right, latent_context)
+
+# %% [markdown]
+# The root belongs to the eight<!--= layer.head_dim --> features of a head's key, which the scores would have had
+# expanded; the other is off by up to {{ (wrong - right).abs().max() :.3f}}, small enough to pass for rounding.
+#
+# ### Why positions have features of their own
+#
+# A rotary embedding turns a key by its position. The turn stands between $U$ and the query's matrix, is another one for
+# each token, and cannot be absorbed: if the latents are turned instead, other scores come out.
+
+# %%
+turn, turn_latent, at = Rotary(8), Rotary(12), torch.arange(7)
+keys = turn(latents @ up.mT, at)
+wanted = turn(query, at) @ keys.mT
+tried = turn_latent(query @ up, at) @ turn_latent(latents, at).mT
+(wanted - tried).abs().max().item() / wanted.abs().max().item()
+
+# %% [markdown]
+# The scores are off by {{ (wanted - tried).abs().max() / wanted.abs().max() :.0%}} of the largest. So MLA gives each
+# query a few features more, for the position alone, and each token one key of as many, which all heads share and the
+# cache keeps beside the latent:
+
+# %%
+torch.manual_seed(2)
+turned = LatentAttention(
+    24, 24, 3, latent_dim=12, rotary=Rotary(4), rotary_dim=4
+)
+with torch.no_grad():
+    apart = turned(x, form="expanded") - turned(x, form="absorbed")
+apart.abs().max(), turned.bytes_per_token(12, 4)
+
+# %% tags=["check"]
+assert apart.abs().max() < 1e-6
+
+# %% [markdown]
+# *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ x.device.type.upper() }}.*
+#
+# ## Which to take
+#
+# | You | Take |
+# | --- | --- |
+# | load a checkpoint | what it was trained with; the number of its heads of keys is in its configuration |
+# | train a model, and want PyTorch's kernels | grouped, with `enable_gqa`; eight heads of keys are common |
+# | split a model over devices by heads | at least as many heads of keys as [devices](parallel.py) |
+# | must keep very long sequences | a latent, and write its steps absorbed |
+#
+# ## The check for your own tests
+#
+# Take a number of heads of keys that is neither one nor all, hold the layer to one that repeats them, and look at what
+# the cache really takes:
+
+# %%
+torch.manual_seed(3)
+shared = CausalSelfAttention(24, 24, num_heads=6, num_kv_heads=2)
+full = CausalSelfAttention(24, 24, num_heads=6)
+
+query, key, value = shared.qkv.weight.detach().split([24, 8, 8])
+rows = [
+    each.unflatten(0, (2, 4)).repeat_interleave(3, dim=0).flatten(0, 1)
+    for each in (key, value)
+]
+state = shared.state_dict() | {"qkv.weight": torch.cat([query, *rows])}
+full.load_state_dict(state)
+torch.testing.assert_close(shared(x), full(x))
+
+kept = KVCache(1, shared.num_kv_heads, max_tokens=100, head_dim=4)
+assert kept.bytes == 100 * KVCache.bytes_per_token(2, 4)
+
+# %% tags=["remove-cell"]
+first = F.scaled_dot_product_attention(
+    q[:, :3], k[:, :1], v[:, :1], is_causal=True, enable_gqa=True
+)
+same_as_first = torch.allclose(first, grouped[:, :3], atol=1e-6)
+
+# %% [markdown]
+# ## Exercises
+#
+# `check` judges an answer by the name in brackets: [how to do the exercises](../install.md#do-the-exercises).
+#
+# **Share without a copy** (`shared-heads`). Write `attend(q, k, v)` for q of (batch, heads, queries, head_dim), and k
+# and v of (batch, kv_heads, keys, head_dim), whose heads are fewer: attention without a mask, by products and a
+# softmax. Do not repeat k or v, and use no function for attention.
+#
+# ??? question "Hint"
+#
+#     Give the queries one axis more: `unflatten` splits that of the heads. A product broadcasts over the rest.
+
+
+# %% tags=["solution"]
+from unmasked.exercises import check
+
+
+def attend(q, k, v):
+    grouped = q.unflatten(1, (k.size(1), -1))  # batch kv_heads group queries
+    scores = grouped @ k.unsqueeze(2).mT / q.size(-1) ** 0.5
+    return (scores.softmax(-1) @ v.unsqueeze(2)).flatten(1, 2)
+
+
+feedback = check("shared-heads", attend)
+assert feedback
+feedback
+
+# %% [markdown]
+# **How many tokens fit?** (`tokens-that-fit`). Write `tokens(memory, num_layers, kv_heads, head_dim, itemsize)`: how
+# many tokens a cache of so many bytes can keep.
+#
+# ??? question "Hint"
+#
+#     A token takes a key and a value, in each head of each layer. What is left over keeps no token.
+
+
+# %% tags=["solution"]
+def tokens(memory, num_layers, kv_heads, head_dim, itemsize):
+    return memory // (2 * num_layers * kv_heads * head_dim * itemsize)
+
+
+feedback = check("tokens-that-fit", tokens)
+assert feedback
+feedback
+
+# %% [markdown]
+# **Absorb** (`absorbed-scores`). Write `scores(q, up, latent)` for q of (heads, queries, head_dim), up of (heads,
+# head_dim, latent_dim) and latents of (keys, latent_dim): the scaled scores, (heads, queries, keys). No tensor that you
+# make may have both an axis of keys and one of head_dim.
+#
+# ??? question "Hint"
+#
+#     Multiply from the left: the query with the matrix first. The scale is that of the head.
+
+
+# %% tags=["solution"]
+def scores(q, up, latent):
+    return (q @ up) @ latent.mT / q.size(-1) ** 0.5
+
+
+feedback = check("absorbed-scores", scores)
+assert feedback
+feedback
+
+# %% [markdown]
+# ## What to read next
+#
+# - [One device is not enough](parallel.py): a ring sends keys and values, and fewer heads are fewer bytes.
+# - [How does one matrix hold many heads?](heads.py): shared heads in PyTorch's function.
+#
+# ## References
+#
+# <!--~ 2019, 2023, 2.2, 2024, 2.1.2, 2.1.3: references -->
+# - Shazeer (2019), *Fast Transformer Decoding: One Write-Head is All You Need*: one head of keys for all.
+# - Ainslie et al. (2023), *GQA*: section 2.2, groups.
+# - Liu et al. (2024), *DeepSeek-V2*: section 2.1.2, the latent and how it is absorbed; section 2.1.3, the features for
+#   positions.
