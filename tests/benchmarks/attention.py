@@ -13,12 +13,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 import unmasked
+from unmasked import parallel
 
 Contender = Callable[[], tuple[Tensor, ...]]
 
@@ -237,6 +240,59 @@ def report_watching(rounds: int) -> None:
                 print(f"  width {width}, {tokens} tokens: {name:45s}{each[name.split(',')[0]]:6.2f}")
 
 
+RING_AIM = 1.25  # CPU time of all ranks together, over that of the whole on one core
+LOOPBACK = Path("/sys/class/net/lo/statistics/tx_bytes")
+
+
+def one_rank(tokens: int, rounds: int, is_causal: bool, backward: bool) -> tuple[float, int, int]:
+    """Time this rank's part of a ring against the whole, each on one core; count what it sends, and what all sent."""
+    sizes = (1, 8, tokens, 64)
+    generator = torch.Generator().manual_seed(0)
+    whole = [torch.randn(sizes, generator=generator, requires_grad=backward) for _ in range(3)]
+    cotangent = torch.randn(sizes, generator=generator)
+    mine = parallel.positions_of_rank(tokens, rank=dist.get_rank(), ranks=dist.get_world_size())
+    part = [x.detach()[:, :, mine].requires_grad_(backward) for x in whole]
+
+    def run(attend: Callable[..., Tensor], given: list[Tensor], gradient: Tensor) -> float:
+        dist.barrier()
+        start = time.process_time()
+        output = attend(*given, is_causal=is_causal)
+        if backward:
+            torch.autograd.grad(output, given, gradient)
+        return time.process_time() - start
+
+    ratios, carried = [], 0
+    for _ in range(rounds + 1):  # the first warms up
+        alone = run(F.scaled_dot_product_attention, whole, cotangent)
+        before = int(LOOPBACK.read_text()) if LOOPBACK.exists() else 0
+        with parallel.counted() as sent:
+            shared = run(parallel.ring_attention, part, cotangent[:, :, mine])
+        dist.barrier()
+        carried = int(LOOPBACK.read_text()) - before if LOOPBACK.exists() else 0
+        ratios.append(shared / alone)
+    return statistics.median(ratios[1:]), sent.to_next, carried
+
+
+def report_rings(rounds: int) -> None:
+    """Compare two ranks, one core each, with the whole on one core."""
+    print(
+        "\na ring of two processes of one core each, 8 heads of 64: CPU time of both over that of the whole on one core"
+    )
+    for tokens in (2048, 4096):
+        for is_causal in (False, True):
+            for backward in (False, True):
+                ranks = parallel.together(one_rank, tokens, rounds, is_causal, backward, ranks=2, timeout=300.0)
+                ratio = sum(each[0] for each in ranks)
+                formula = parallel.ring_bytes(1, 8, tokens, 64, ranks=2, backward=backward)
+                assert all(sent == formula for _, sent, _ in ranks)
+                what = f"{'causal' if is_causal else 'no mask'}, {'forward + backward' if backward else 'forward'}"
+                print(f"  {tokens} tokens, {what:27s} {ratio:.3f} (aim: at most {RING_AIM})", end="")
+                told = (
+                    "" if not ranks[0][2] else f"; the loopback carried {ranks[0][2] / 2 / formula:.3f} times as much"
+                )
+                print(f", bytes a rank sends: {formula:,}, as its formula says{told}")
+
+
 MEMORY = """
 import torch, unmasked
 def status(field):  # MiB
@@ -282,6 +338,7 @@ def main() -> None:
                     print(f"  {name} / {other}: {ratios[name][other]:.3f} (aim: at most {aim})")
     report_caches(options.rounds)
     report_watching(options.rounds)
+    report_rings(options.rounds)
     if not sys.platform.startswith("linux"):
         print("\nextra memory: measured on Linux alone, which tells a process's peak and lets it be reset")
         return
