@@ -92,9 +92,7 @@ def _unpacked(packed: Tensor, *like: Tensor) -> tuple[Tensor, ...]:
 class RingAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, ring: Ring) -> Tensor:
-        exact = gradient_type(query.dtype)
-        context = query.new_zeros(*query.shape[:-1], value.size(-1), dtype=exact)
-        logsumexp = query.new_full(query.shape[:-1], -torch.inf, dtype=exact)
+        query, exact = query.contiguous(), gradient_type(query.dtype)  # the kernel reads its last axis as it lies
         for step, held in enumerate(_around(ring, key, value)):
             seen = ring.seen((ring.rank - step) % ring.ranks, query.size(2), key.size(2))
             if seen is None:
@@ -102,7 +100,10 @@ class RingAttention(torch.autograd.Function):
             rows, columns, causal = seen
             k, v = (x[:, :, columns] for x in held)
             part = _attend(query[:, :, rows], k, v, causal, ring.scale)
-            merged = part if step == 0 else merge([(context[:, :, rows], logsumexp[:, :, rows]), part])
+            if step == 0:  # every query sees a key of its own rank
+                context, logsumexp = part[0].to(exact), part[1]
+                continue
+            merged = merge([(context[:, :, rows], logsumexp[:, :, rows]), (part[0].to(exact), part[1])])
             context[:, :, rows], logsumexp[:, :, rows] = merged
         context = context.to(query.dtype)
         ctx.save_for_backward(query, key, value, context, logsumexp)
@@ -115,7 +116,7 @@ class RingAttention(torch.autograd.Function):
         query, key, value, context, logsumexp = ctx.saved_tensors
         ring: Ring = ctx.ring
         agree("ring_attention's backward pass", ring.group, gradient=gradient)
-        exact = gradient_type(query.dtype)
+        gradient, exact = gradient.contiguous(), gradient_type(query.dtype)
         grad_query = torch.zeros_like(query, dtype=exact)
         own, arriving = query.new_zeros(0), None
         for step, held in enumerate(_around(ring, key, value)):

@@ -445,6 +445,17 @@ def test_without_the_fused_kernel_it_is_the_same(
     assert off(in_ring(*given, **options), right) < (1e-13 if dtype == torch.float64 else 2e-3)
 
 
+@pytest.mark.usefixtures("alone")
+def test_tensors_of_any_strides_and_gradients_that_are_expanded_give_the_same() -> None:
+    q, k, v, _ = tensors()
+    turned = [x.mT.contiguous().mT.requires_grad_() for x in (q, k, v)]
+    output = ring_attention(*turned, is_causal=True)
+    given = torch.autograd.grad(output.sum(), turned)
+    right = whole(q, k, v, torch.ones_like(q), is_causal=True)
+    for a, b in zip([output, *given], right, strict=True):
+        torch.testing.assert_close(a, b)
+
+
 @pytest.mark.usefixtures("alone", "unhooked")
 @pytest.mark.parametrize(
     ("shapes", "options", "text"),
