@@ -481,7 +481,7 @@ check("get-past-the-doctor", treacherous)
 # ## What to read next
 #
 # - [The museum of mistakes](museum/index.py): each mistake beside its fix.
-# - [Multi-head attention from scratch](pytorch/from_scratch.py): equality with PyTorch, option by option.
+# - [Is my multi-head attention right?](pytorch/from_scratch.py): equality with PyTorch, option by option.
 #
 # ## References
 #

@@ -100,6 +100,7 @@ plot.grid(readings, "weights", queries=words)
 #
 # ## What is checked
 #
-# Code, figures in sentences, formulas, derivations and docstrings are checked each time the site is built. An author
-# can tie a word to an expression, and then it is checked, too. No program checks the other words. [How the site is
-# proofread](proofread/index.md).
+# Each time the site is built, the code on its pages runs again. Every number in a sentence is compared with what the
+# code gave. Formulas are computed, and the descriptions in the library's source are compared with what the library
+# does. An author can tie a word of a sentence to the code, and then the word is checked, too. No program checks the
+# other words. [How the site is proofread](proofread/index.md).

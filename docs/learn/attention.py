@@ -112,7 +112,7 @@ HTML(
 
 # %% tags=["hide-input"]
 #| caption: Three<!--= len(three) --> words as vectors. *ship* belongs to the sea and to trade alike<!--= "ship belongs
-#|   to the sea and to trade alike" if three[1].tolist() == [1, 1] else "ship belongs to the sea more than to trade" -->,
+#|   to the sea and to trade alike" if three[1, 0] == three[1, 1] > 0 else "ship belongs more to the sea" -->,
 #|   *crew* more to the sea<!--= "crew more to the sea" if three[2, 0] > three[2, 1] else "crew more to trade" -->, *my*
 #|   to neither<!--= "my to neither" if three[0].tolist() == [-1, -1] else "my to both" -->.
 import math
@@ -132,10 +132,9 @@ plot.grid(
 #
 # 1. **Compare.** Take the dot product of *ship* with each word. The more two words have in common, the
 #    larger<!--== "larger" if dots[1] > dots[2] > dots[0] else "smaller" --> it is.
-# 2. **Tone down.** A word has two<!--== three.size(1) --> numbers here, and the square root of two is
-#    1.4142<!--== math.sqrt(three.size(1)) -->. Divide each dot product by it. [Another
-#    page](../pytorch/scale.py)<!--~ link: the page asks why --> shows what goes wrong without it. The results are called
-#    *scores*.
+# 2. **Tone down.** A word has two<!--== three.size(1) --> numbers here, and the square root of two is 1.4142<!--==
+#    math.sqrt(three.size(1)) -->. Divide each dot product by it. [Another page](../pytorch/scale.py)<!--~ link: the
+#    page asks why --> shows what goes wrong without it. The results are called *scores*.
 # 3. **Make shares of them.** Compute *e* to the power of each score; *e* is 2.718<!--= math.e -->. Then divide each
 #    result by the sum of all three<!--== len(three) -->. The shares are called *weights*, and they add up to
 #    one<!--== "one" if math.isclose(sum(shares), 1) else "two" -->.
@@ -158,11 +157,11 @@ for name, dot, power, share in zip(
     by_hand += f"\n| *{name}* | {dot} | {dot / math.sqrt(three.size(1)):.4f} | {power:.4f} | {share:.4f} |"
 
 # %% [markdown]
-# Step four goes column by column. In the column of the sea, *my* has minus one<!--= "my has minus one" if three[0, 0] ==
-# -1 else "my has one" -->, and *ship* and *crew* have one<!--= "ship and crew have one" if three[1:, 0].tolist() == [1,
-# 1] else "ship and crew have minus one" -->. So the new number there is the weight of *ship* plus that of *crew* minus
-# that of *my*<!--== "the weight of ship plus that of crew minus that of my" if math.isclose(shares[1] + shares[2] -
-# shares[0], new[0], abs_tol=1e-6) else "the sum of all weights" -->:
+# Step four goes column by column. In the column of the sea, *my* has minus one<!--= "my has minus one" if three[0, 0]
+# == -1 else "my has one" -->, and *ship* and *crew* have one<!--= "ship and crew have one" if three[1:, 0].tolist() ==
+# [1, 1] else "ship and crew have minus one" -->. So the new number there is the weight of *ship* plus that of *crew*
+# minus that of *my*<!--== "the weight of ship plus that of crew minus that of my" if math.isclose(shares[1] + shares[2]
+# - shares[0], new[0], abs_tol=1e-6) else "the sum of all weights" -->:
 #
 # {{= averaged }}
 
@@ -463,9 +462,8 @@ torch.testing.assert_close(context, by_function.context)
 #
 # `check` judges an answer by the name in brackets: [how to do the exercises](../install.md#do-the-exercises).
 #
-# **Pull it ashore** (`pull-to-trade`). Put another word in the place of *crew*: a list of
-# two<!--= three.size(1) --> numbers, each from minus one to one. Choose them so that *ship* ends up with more of trade than
-# of the sea.
+# **Pull it ashore** (`pull-to-trade`). Put another word in the place of *crew*: a list of two<!--= three.size(1) -->
+# numbers, each from minus one to one. Choose them so that *ship* ends up with more of trade than of the sea.
 #
 # ??? question "Hint"
 #

@@ -132,10 +132,10 @@ plot.grid(
 # Nobody told the model which word belongs to which. It was trained to write the next French word, and over 95%<!--=
 # correct > 0.95 --> of its words are correct. French puts the adjective behind the noun, so *chat* looks at the
 # third<!--= "third" if alignment[1].argmax() == 2 else "second" --> English word and *noir* at the second<!--= "second"
-# if alignment[2].argmax() == 1 else "third" -->. *regarde* takes over 80%<!--= alignment[3, 3] > 0.8 --> from *looks*: *at* stands
-# behind every verb of these sentences<!--= "at stands behind every verb of these sentences" if all(verb.endswith(" at")
-# for verb in VERBS) else "at stands behind one verb" -->, so it cannot tell which one it is. The rows of *le* say little: every sentence has *le* in these places, and
-# the model need not look anywhere.
+# if alignment[2].argmax() == 1 else "third" -->. *regarde* takes over 80%<!--= alignment[3, 3] > 0.8 --> from *looks*:
+# *at* stands behind every verb of these sentences<!--= "at stands behind every verb of these sentences" if
+# all(verb.endswith(" at") for verb in VERBS) else "at stands behind one verb" -->, so it cannot tell which one it is.
+# The rows of *le* say little: every sentence has *le* in these places, and the model need not look anywhere.
 #
 # ## One sentence asks the other
 #

@@ -227,8 +227,8 @@ def attend_in_slices(query, key, value, num_heads):
 # the averages of the heads are laid side by side, and there are as many numbers as before" if attend_in_slices(query,
 # key, value, 2).shape == query.shape else "At the end there are fewer numbers than before" -->.
 #
-# That is the whole idea. [Where does each number go?](../pytorch/heads.py) does the same without a loop, and shows the
-# ways in which the cutting goes wrong.
+# That is the whole idea. [How does one matrix hold many heads?](../pytorch/heads.py) does the same without a loop, and
+# shows the ways in which the cutting goes wrong.
 
 # %% tags=["check"]
 torch.manual_seed(2)
@@ -456,9 +456,9 @@ assert check("count-parameters", count)
 #
 # - [A whole transformer block](block.py) shows what stands around attention: the MLP, the residual connections and the
 #   norms.
-# - [Where does each number go?](../pytorch/heads.py) is for everybody who writes this code: `view`, `transpose`, and
-#   one large matrix for all heads.
-# - [Heads, tokens, batches](../museum/heads.py) shows what it looks like when heads are mixed up.
+# - [How does one matrix hold many heads?](../pytorch/heads.py) is for everybody who writes this code: `view`,
+#   `transpose`, and one large matrix for all heads.
+# - [Do my heads, tokens and batches stay apart?](../museum/heads.py) shows what it looks like when heads are mixed up.
 #
 # ## References
 #

@@ -114,9 +114,12 @@ assert torch.equal(mine, causal)
 # them: one guess in eight<!--== letters --> is correct, by luck.
 
 # %% tags=["hide-input"]
-#| caption: The weights that the model learned. Rows are the five<!--= len(cheating) --> places that guess, the queries;
-#|   columns are the six<!--= cheating.size(1) --> letters, the keys<!--= "letters, the keys" if of_queries(cheating)
-#|   else "letters, the queries" -->.
+#| caption: The weights that the model learned. Rows are the places that guess, the queries; columns are the letters,
+#|   the keys<!--= "Rows are the places that guess, the queries; columns are the letters, the keys" if
+#|   of_queries(cheating) else "Rows are the letters, the keys; columns are the places that guess, the queries" -->:
+#|   five places<!--= "five places" if len(cheating) == 5 else "six places" --> for six letters<!--= "six letters" if
+#|   cheating.size(1) == 6 else "five letters" -->, since nothing comes after the sixth<!--= "sixth" if cheating.size(1)
+#|   == 6 else "fifth" -->.
 #|   Without a mask each place looks at the next letter<!--= "Without a mask each place looks at the next letter" if
 #|   cheating.argmax(-1).tolist() == [1, 2, 3, 4, 5] else "With a mask no place looks at the last letter" -->, which it
 #|   should guess.
@@ -179,9 +182,9 @@ plot.grid(
 # The model copies. Then let it write. The next letter is not there yet, so the model has nothing to copy: one
 # guess in eight<!--= round(1 / writes) --> is correct, which is luck.
 #
-# With the mask the model has only luck<!--= "With the mask the model has only luck" if round(1 / guessed) == letters else
-# "Without the mask the model has only luck" --> in training, too. Its result is poor, and honest: in training it does
-# what it will have to do when it writes.
+# With the mask the model has only luck<!--= "With the mask the model has only luck" if round(1 / guessed) == letters
+# else "Without the mask the model has only luck" --> in training, too. Its result is poor, and honest: in training it
+# does what it will have to do when it writes.
 #
 # ## Hiding padding
 #
@@ -433,4 +436,4 @@ feedback
 #   words, and positions tell the rest.
 # - [What does each interface make of my mask?](../pytorch/masks.py)<!--~ link: the page's new title --> for those who
 #   build.
-# - [The museum of mistakes](../museum/masks.py) shows masks that went wrong.
+# - [Does my mask hide what it should?](../museum/masks.py) shows masks that went wrong.

@@ -558,7 +558,8 @@ feedback
 #
 # - [Why several heads?](heads.py) is the next page.
 # - [Is my module right?](../doctor.py) runs this page's test, and others, on your module.
-# - [The museum of mistakes](../museum/heads.py): heads that are merged wrongly fail this page's test, too.
+# - [Do my heads, tokens and batches stay apart?](../museum/heads.py): heads that are merged wrongly fail this page's
+#   test, too.
 #
 # ## References
 #

@@ -5,7 +5,7 @@
 # ---
 
 # %% [markdown]
-# # Museum of mistakes: do my heads, tokens and batches stay apart?
+# # Do my heads, tokens and batches stay apart?
 #
 # **Not if an axis was moved by a `view` instead of a `transpose`, or read in another's place.** The result keeps its
 # shape, its rows of weights still sum to one, and a model trains with it: most often worse, and behind a causal mask

@@ -5,7 +5,7 @@
 # ---
 
 # %% [markdown]
-# # Museum of mistakes: does my mask hide what it should?
+# # Does my mask hide what it should?
 #
 # **Change what should be hidden, and see whether an output moves: that one test finds most of these mistakes.** None of
 # them changes a shape. Each runs here beside the right version, on random numbers of ordinary size. *Off by* is the

@@ -5,7 +5,7 @@
 # ---
 
 # %% [markdown]
-# # Museum of mistakes: are my weights what attention says they are?
+# # Are my weights what attention says they are?
 #
 # **Sum the rows, call twice, and compare once with a reference, in sizes that differ.** That finds all mistakes of this
 # room that change a number: wrong scales, wrong sums, dropout, and inputs that are overwritten. *Off by* is the largest

@@ -5,7 +5,7 @@
 # ---
 
 # %% [markdown]
-# # Museum of mistakes: are these the right weights?
+# # Are these the right weights?
 #
 # **A comparison with PyTorch proves less than it seems, if the weights of both are special.** Biases that are zero, a
 # matrix that equals its transpose, heads that were averaged: each lets a wrong program agree to the last digit. Here

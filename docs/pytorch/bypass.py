@@ -5,13 +5,12 @@
 # ---
 
 # %% [markdown]
-# # What does `nn.MultiheadAttention` add, and how do I switch it off?
+# # The weight bypass
 #
-# **It adds four<!--== len(blocks(module)) --> matrices and their biases, and they are off when you make all
-# four<!--== len(blocks(module)) --> the identity and the biases zero: with one head, the module then returns plain
-# self-attention.**
-# `unmasked.bypass_(module)` does it in one line. The identity has ones on its diagonal and zeros elsewhere, so
-# multiplying by it changes nothing:
+# **`nn.MultiheadAttention` adds four<!--== len(blocks(module)) --> matrices and their biases to attention. They are off
+# when you make all four<!--== len(blocks(module)) --> the identity and the biases zero: with one head, the module then
+# returns plain self-attention.** `unmasked.bypass_(module)` does it in one line. The identity has ones on its diagonal
+# and zeros elsewhere, so multiplying by it changes nothing:
 
 # %% tags=["imports"]
 import math
@@ -722,7 +721,7 @@ assert check("hidden-matrix", hidden)
 # ## What to read next
 #
 # - [Attention in ten minutes](../learn/attention.py) takes (3.1) apart on the *ship* sentences.
-# - [Multi-head attention from scratch](from_scratch.py) builds the whole module and compares it with PyTorch's.
+# - [Is my multi-head attention right?](from_scratch.py) builds the whole module and compares it with PyTorch's.
 # - [Notation](../notation.md) defines every symbol; the [API reference](../reference/index.md) has `bypass_`,
 # `bypassed` and
 #   `is_bypassed`.

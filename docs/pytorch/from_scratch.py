@@ -1,5 +1,5 @@
 # %% [markdown]
-# # Is my multi-head attention right? From scratch against PyTorch
+# # Is my multi-head attention right?
 #
 # **Give it the matrices and biases of `torch.nn.MultiheadAttention`, and compare more than the output.** Some
 # twenty<!--== round(lines, -1) --> lines of tensor code, derived below step by step, differ from PyTorch's layer by

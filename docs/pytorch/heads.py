@@ -915,7 +915,7 @@ feedback
 #
 # - [Is my multi-head attention right?](from_scratch.py) puts these pieces together and compares them with PyTorch's.
 # - [Where are my weights?](layouts.py): how libraries pack the matrices of query, key and value.
-# - [The museum of mistakes](../museum/heads.py): splits and merges that look right.
+# - [Do my heads, tokens and batches stay apart?](../museum/heads.py): splits and merges that look right.
 #
 # ## References
 #

@@ -5,7 +5,7 @@
 # ---
 
 # %% [markdown]
-# # Where are my weights? One layer in five layouts
+# # Where are my weights? Five layouts
 #
 # **Find the shape and the names in this table; then `layouts.convert` carries them to any other row without losing a
 # bit.** Libraries keep the matrices of query, key and value together or apart, in one order or another, and as
@@ -371,8 +371,8 @@ assert check("conv1d-to-packed", load)
 # ## What to read next
 #
 # - [Cross-attention](../learn/cross.py): one sequence that asks another.
-# - [The museum of mistakes](../museum/weights.py): aliased, untransposed and interleaved weights, run beside the right
-# ones.
+# - [Are these the right weights?](../museum/weights.py): aliased, untransposed and interleaved weights, run beside the
+#   right ones.
 #
 # ## References
 #

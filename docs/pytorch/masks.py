@@ -252,8 +252,8 @@ module(y, y, y, is_causal=True)
 # as soon as there are [more keys than queries](#more-keys-than-queries).
 
 # %% [markdown] tags=["check"]
-# The module, [switched off](bypass.py) so that nothing learned is in the way, agrees with this library on two sentences
-# under both masks.
+# The module, [bypassed](bypass.py) so that nothing learned is in the way, agrees with this library
+# on two sentences under both masks.
 
 # %% tags=["check"]
 sentences = [
@@ -721,8 +721,8 @@ feedback
 # %% [markdown]
 # ## What to read next
 #
-# - [Where does each number go?](heads.py) has the axis between batch and queries.
-# - [The museum of mistakes](../museum/masks.py): every way to get a mask wrong, with the test that finds it.
+# - [How does one matrix hold many heads?](heads.py) has the axis between batch and queries.
+# - [Does my mask hide what it should?](../museum/masks.py): every way to get a mask wrong, with the test that finds it.
 # - [The doctor](../doctor.py) runs this page's test, and others, on your module.
 #
 # ## References

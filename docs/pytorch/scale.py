@@ -854,7 +854,8 @@ feedback
 #
 # - [The weight bypass](bypass.py): the learned matrices of PyTorch's module, and how to switch them off.
 # - [How does one matrix hold many heads?](heads.py), where the heads' features come from.
-# - [The museum of mistakes](../museum/numbers.py): the scale left out, the root of another $d$, a global read inside.
+# - [Are my weights what attention says they are?](../museum/numbers.py): the scale left out, the root of another $d$, a
+#   global read inside.
 # - [Notation](../notation.md) for the symbols.
 #
 # ## References

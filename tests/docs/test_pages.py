@@ -1,11 +1,14 @@
 """A page, a docstring and its doctest say the same. All else that pages say is a test of its own, in docs."""
 
 import doctest
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from mkdocs.config import load_config
 
 import unmasked
 from proofread import formulas as formula
@@ -16,6 +19,27 @@ from proofread.pages.page import find_pages
 from unmasked import self_attention
 
 ROOT = Path(__file__).parents[2]
+
+
+def named(entries: list[Any]) -> Iterator[tuple[str, str]]:
+    """The pages of a part of the navigation and how it calls them; not those that it leaves to the page."""
+    for entry in entries:
+        for title, inside in entry.items() if isinstance(entry, dict) else ():
+            yield from [(inside, title)] if isinstance(inside, str) else named(inside)
+
+
+# The tabs above every page have room for a word each.
+NAMED = [each for part in load_config(str(ROOT / "mkdocs.yml")).nav or [] for each in named(next(iter(part.values())))]
+
+
+@pytest.mark.parametrize(("name", "title"), NAMED)
+def test_a_page_has_one_title(name: str, title: str):
+    first = page.read(ROOT / "docs" / name, ROOT).cells[0].source if name.endswith(".py") else ""
+    first = first or (ROOT / "docs" / name).read_text(encoding="utf-8")
+    documented = re.match(r"::: (\S+)", first)
+    heading = re.search(r"^# (.+)$", first, re.MULTILINE)
+    assert documented or heading
+    assert title == (documented[1] if documented else re.sub("[*`]", "", heading[1]) if heading else "")
 
 
 @pytest.mark.parametrize("path", find_pages([ROOT / "docs"]), ids=lambda path: path.stem)
