@@ -117,7 +117,57 @@ told = [
 # else "in several ways" -->.
 #
 # `~mask` turns one kind into the other. `masks.blocked_from_allowed` does so too, and brings a mask with an axis of
-# heads into the shape that `nn.MultiheadAttention` wants.
+# heads into the shape that `nn.MultiheadAttention` wants. Choose an interface, paint a mask, and take its code:
+
+# %% tags=["hide-input", "no-snippet"]
+#| caption: Who may see whom, and the weights that come out. Rows are queries, columns are keys<!--= "Rows are queries,
+#|   columns are keys" if painted_weights.sum(1).allclose(torch.ones(4)) and not painted_weights[0, 1:].any() else "Rows
+#|   are keys, columns are queries" -->. It begins with the causal mask: each word sees itself and what comes before
+#|   it<!--= "before it" if painted.tril().equal(painted) else "after it" -->.
+#| script: ../live/painter.js
+#| data: {"words": painter_words, "scores": painter_scores, "mask": painted.tolist(), "interfaces": interfaces}
+painter_words, painted = "we process and ship".split(), masks.causal(4)
+vectors = ship_vectors().lookup(painter_words)
+painter_scores = attention_scores(vectors, vectors)
+painted_weights = attention_weights(painter_scores, allowed=painted)
+
+
+def blind(allows, padding=False):
+    """What the weights of a query that may see nothing are: those of the module, or what the function gives."""
+    nothing = torch.full((2, 3) if padding else (3, 3), not allows)
+    option = "key_padding_mask" if padding else "attn_mask"
+    if not allows:
+        given = module(y, y, y, **{option: nothing})[1]
+    else:
+        given = F.scaled_dot_product_attention(*[split(y)] * 3, nothing)
+    return "NaN" if given.isnan().all() else "zeros"
+
+
+by_function, by_module, by_padding = (
+    each == {"may attend"} for each in told[:3]
+)
+interfaces = [
+    {"kind": kind, "name": name, "allows": allows, "blind": blind(*given)}
+    for kind, name, allows, given in (
+        ("boolean", "the function", by_function, (by_function,)),
+        ("additive", "the function, floating", True, (by_function,)),
+        ("module", "the module, attn_mask", by_module, (by_module,)),
+        (
+            "padding",
+            "the module, key_padding_mask",
+            by_padding,
+            (by_padding, True),
+        ),
+    )
+]
+drawn = {"may look": painted, "weights": painted_weights}
+plot.grid(
+    drawn,
+    rows=painter_words,
+    columns=painter_words,
+    allowed=painted,
+    axes=("queries", "keys"),
+)
 
 # %% [markdown] tags=["check"]
 # What a floating mask does is tried in the same way. A mask that is added moves the first output, though its zeros and
@@ -252,8 +302,8 @@ module(y, y, y, is_causal=True)
 # as soon as there are [more keys than queries](#more-keys-than-queries).
 
 # %% [markdown] tags=["check"]
-# The module, [bypassed](bypass.py) so that nothing learned is in the way, agrees with this library
-# on two sentences under both masks.
+# Under [the bypass](bypass.py), so that nothing learned is in the way, the module agrees with this library on two
+# sentences under both masks.
 
 # %% tags=["check"]
 sentences = [

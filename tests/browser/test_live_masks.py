@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unmasked import bypass_, masks
+from unmasked.embeddings import ship_vectors
 
 from .conftest import _serve
 from .test_site import watched
@@ -45,7 +46,7 @@ def by_pytorch(kind: str, mask: Tensor, x: Tensor) -> Tensor:
     """The weights that an interface gives; the function's are what it makes of the unit matrix."""
     if kind in ("boolean", "additive"):
         return F.scaled_dot_product_attention(x, x, torch.eye(len(x), dtype=x.dtype), attn_mask=mask)
-    module = bypass_(nn.MultiheadAttention(8, num_heads=1, batch_first=True).double())
+    module = bypass_(nn.MultiheadAttention(x.size(-1), num_heads=1, batch_first=True).double())
     option = {"key_padding_mask": mask} if kind == "padding" else {"attn_mask": mask}
     return module(x[None], x[None], x[None], **option)[1][0].detach()
 
@@ -201,6 +202,36 @@ def test_each_mask_that_one_can_begin_with_shows_what_each_interface_gives(opene
         assert leaks == 0 or shown["told"].startswith(f"{leaks} weight")
         lost = expected.isnan().any() or (expected == 0).all(-1).any()
         assert ("may see nothing: the weights are " + str(interface["blind"]) in shown["told"]) is bool(lost)
+
+
+@pytest.mark.parametrize("where", ["learn/masks/", "pytorch/masks/"])
+def test_the_pages_have_the_painter_with_what_pytorch_gives_for_their_words(
+    browser: Browser, address: str, site: Path, where: str
+):
+    context = browser.new_context(reduced_motion="reduce", viewport={"width": 1280, "height": 900})
+    page, faults = watched(context, address)
+    page.goto(address + where)
+    figure = page.locator("[data-live=painter]")
+    figure.scroll_into_view_if_needed()
+    figure.and_(page.locator("[data-drawn]")).wait_for()
+    given = json.loads((site / where / str(figure.get_attribute("data-json"))).read_text(encoding="utf-8"))
+    kinds = [each["kind"] for each in given["interfaces"]]
+    assert kinds == (KINDS if "pytorch" in where else ["boolean", "module"])
+    x = ship_vectors().lookup(given["words"]).double()
+    torch.testing.assert_close(torch.tensor(given["scores"]).double(), scores(x), rtol=0, atol=1e-4)
+    causal = masks.causal(len(x))
+    for each in given["interfaces"]:
+        kind = each["kind"]
+        assert (each["allows"], each["blind"]) == MEANS[kind]
+        figure.get_by_role("button", name="causal").click()
+        figure.get_by_role("button", name=each["name"], exact=True).click()
+        mask = causal if MEANS[kind][0] else ~causal
+        mask = masks.additive_from_allowed(causal, torch.float64) if kind == "additive" else mask
+        mask = torch.zeros(len(x), dtype=torch.bool) if kind == "padding" else mask
+        expected = by_pytorch(kind, mask, x)
+        assert page.evaluate(SHOWN)["weights"] == [[percent(weight) for weight in row] for row in expected.tolist()]
+    assert faults == []
+    context.close()
 
 
 def test_a_mask_is_painted_by_keyboard(opened: Any):
