@@ -204,7 +204,7 @@ blind_gradients = attention_backward(grad_context, *inputs, allowed=allowed)
 # A fused kernel never<!--= "never" if products["backward"] == products["forward"] + 3 else "always" --> keeps the
 # weights. It keeps the context and, for each query, the logarithm of the sum of the exponentials of its scores. The
 # exponential of a score less that logarithm is its weight, so the weights of some keys can be had without the others,
-# and the backward pass, too, can take [a few keys at a time](tiles.py#merging-parts). The argument `saved` hands
+# and the backward pass, too, can [go by parts](tiles.py#merging-parts). The argument `saved` hands
 # context and logarithm on:
 
 # %%
@@ -275,7 +275,7 @@ print(torch.autograd.gradgradcheck(Attention.apply, small))
 # %% [markdown]
 # The fused kernel of the CPU alone has no<!--== "no" if "not implemented" in refused else "a" --> second derivative.
 # The lines above have<!--== "have" if twice else "lack" --> one, because they are made of operations that can be
-# differentiated. [Which kernel ran?](kernels.py#a-second-derivative) tells what to switch.
+# differentiated. What to switch for [a second derivative](kernels.py#a-second-derivative) is a line.
 
 # %% tags=["check"]
 torch.manual_seed(4)

@@ -44,6 +44,8 @@ def attention(
 ) -> Part:
     """Attend to the keys a tile at a time, and hold no more than (..., queries, tile) scores at once.
 
+    Equation: (10.1)
+
     The context is that of `unmasked.scaled_dot_product_attention`, rows that see nothing included. This function is to
     be read: the loop over the tiles is Python's, and on a CPU it takes about three times as long as the fused kernel,
     five times with ``is_causal``, as tests/benchmarks/attention.py measures. A kernel deals out the queries, too, so
@@ -111,6 +113,8 @@ def attention(
 
 def merge(parts: Sequence[tuple[Tensor, Tensor]]) -> Part:
     """Merge what attention to disjoint parts of the keys gave into attention to all of them.
+
+    Equation: (10.2)
 
     The share of a part in a query's sum of exponentials is exp(its logsumexp - the logsumexp of all), and the contexts
     are averaged by these shares. Their plain mean would be right only if all shares were equal.

@@ -1,0 +1,332 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: py:percent
+# ---
+
+# %% [markdown]
+# # Which kernel ran, and what did it cost?
+#
+# **Ask PyTorch's profiler: `kernels_of(f, ...)` names the kernel that ran<!--== "names the kernel that ran" if
+# fused.names == ("flash",) and dropped.names == ("math",) else "names nothing" --> and the memory it took.** One
+# argument can make a call leave the fused kernel, with the same shapes and without a warning<!--== "without a warning"
+# if not told_of else "with a warning" -->. Here is one causal call of four<!--== heads --> heads and
+# 1,024<!--== tokens --> tokens, and what makes it leave:
+#
+# {{= listed(["What is different", "Runs", "Takes", "To have the fused kernel back"], rows) }}
+#
+# *Computed with torch {{= torch.__version__.split("+")[0] }} on the {{= q.device.type.upper() }}. The memory is the
+# most that is allocated at once, with the result.*
+#
+# **You should know** [why a fused kernel needs no N x N matrix](tiles.py). **You will know** how to see which kernel
+# runs, before a call and after it, what makes PyTorch leave the fused one, how exact each is, and what to switch for a
+# second derivative.
+
+# %% tags=["imports"]
+import warnings
+
+import torch
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from unmasked import CausalSelfAttention, plot, scaled_dot_product_attention
+from unmasked.heads import merge_heads, split_heads
+from unmasked.kernels import kernels_of, sdpa_backends
+
+# %% [markdown]
+# ## After a call
+#
+# The function runs what it is given once, under `torch.profiler`, and lists the operators of attention that it saw.
+# Give it a function, a layer or a whole model:
+
+# %%
+torch.manual_seed(0)
+heads, tokens = 4, 1024
+q, k, v = torch.randn(3, 1, heads, tokens, 64)  # batch heads tokens head_dim
+
+attend = F.scaled_dot_product_attention
+fused = kernels_of(attend, q, k, v, is_causal=True)
+dropped = kernels_of(attend, q, k, v, is_causal=True, dropout_p=0.1)
+
+print(fused, dropped, sep="\n\n")
+
+# %% [markdown]
+# The first call runs *flash*<!--= fused.names[0] -->, the fused kernel. The second one runs *math*<!--=
+# dropped.names[0] -->, which makes the whole table of scores, several times: one table of four<!--= heads --> heads
+# takes 16 MiB<!--= heads * tokens**2 * q.itemsize -->. So dropout takes {{ dropped.peak_bytes / fused.peak_bytes :.0f}}
+# times the memory, and with twice the tokens the gap is twice as wide. On a CPU no fused kernel drops weights<!--= "no
+# fused kernel drops weights" if not any(each.can_run for each in sdpa_backends(q, k, v, dropout_p=0.1)[:3]) else "some
+# do" -->. If your model slows down or runs out of memory in training alone, look here first.
+
+# %% [markdown] tags=["check"]
+# Each row of the table above: the call, the kernel that ran, and the remedy, tried as well. Nothing is said to the user
+# when a call leaves the kernel: warnings are recorded.
+
+# %% tags=["check"]
+torch.manual_seed(3)
+slopes = torch.zeros(tokens, tokens, requires_grad=True)
+narrow = v[..., :32]
+strided = v.mT.contiguous().mT
+changes = {
+    "nothing": (
+        lambda: attend(q, k, v, is_causal=True),
+        "",
+        lambda: attend(q, k, v, is_causal=True),
+    ),
+    "`dropout_p=0.1`": (
+        lambda: attend(q, k, v, is_causal=True, dropout_p=0.1),
+        "`dropout_p=0.0`; a GPU has it fused",
+        lambda: attend(q, k, v, is_causal=True, dropout_p=0.0),
+    ),
+    "three axes, without a batch": (
+        lambda: attend(q[0], k[0], v[0], is_causal=True),
+        "`q[None]`, `k[None]`, `v[None]`",
+        lambda: attend(q[0][None], k[0][None], v[0][None], is_causal=True),
+    ),
+    "a bias that requires grad": (
+        lambda: attend(q, k, v, attn_mask=slopes),
+        "`bias.detach()`, if it is not trained",
+        lambda: attend(q, k, v, attn_mask=slopes.detach()),
+    ),
+    "values of another width": (
+        lambda: attend(q, k, narrow, is_causal=True),
+        "`F.pad(v, (0, missing))`, cut afterwards",
+        lambda: attend(q, k, F.pad(narrow, (0, 32)), is_causal=True),
+    ),
+    "a last axis that is not contiguous": (
+        lambda: attend(q, k, strided, is_causal=True),
+        "`v.contiguous()`",
+        lambda: attend(q, k, strided.contiguous(), is_causal=True),
+    ),
+}
+rows = []
+with warnings.catch_warnings(record=True, action="always") as told_of:
+    for name, (call, remedy, mended) in changes.items():
+        ran, again = kernels_of(call), kernels_of(mended)
+        assert again.names == ("flash",)
+        memory = f"{ran.peak_bytes / 2**20:.0f} MiB"
+        rows.append([name, *ran.names, memory, remedy])
+left = [row[0] for row in rows if row[1] == "math"]
+
+
+def listed(header, rows):
+    return "\n".join(
+        "| " + " | ".join(row) + " |"
+        for row in [header, ["---"] * len(header), *rows]
+    )
+
+
+# %% [markdown]
+# ## Before a call
+#
+# `sdpa_backends` says which kernels can run for given tensors, and why the others cannot, in PyTorch's own words.
+# Nothing is computed:
+
+# %%
+for name, inputs, options in (
+    ("dropout", (q, k, v), {"dropout_p": 0.1}),
+    ("bias", (q, k, v), {"attn_mask": slopes}),
+    ("plain", (q, k, v), {}),
+):
+    flash = sdpa_backends(*inputs, **options)[0]
+    print(f"{name}: {flash.why_not or 'it runs'}")
+
+# %% [markdown]
+# `scaled_dot_product_attention` of this package brings what it can into the form that the kernel takes: it adds the
+# batch, pads narrow values, and makes the last axis contiguous. For those three<!--== len(mends) --> rows of the table
+# it runs the fused kernel<!--== "runs the fused kernel" if all(names == ("flash",) for names in mends) else "leaves it"
+# -->.
+#
+# Put this into the tests of your model, with inputs as in training:
+
+# %%
+torch.manual_seed(4)
+layer = CausalSelfAttention(16, 16, num_heads=4, dropout=0.1)
+x = torch.randn(2, 9, 16)
+
+assert kernels_of(layer.eval(), x).names == ("flash",)
+print(kernels_of(layer.train(), x).names)
+
+# %% tags=["check"]
+mends = [
+    kernels_of(scaled_dot_product_attention, *inputs, is_causal=True).names
+    for inputs in (
+        (q[0], k[0], v[0]),
+        (q, k, narrow),
+        (q, k, strided),
+    )
+]
+
+# %% [markdown]
+# PyTorch has one more way to leave what you wrote: in evaluation without gradients, its encoder layers run on a [fast
+# path](masks.py#train-is-not-eval-the-fast-path), which reads masks in its own way. `kernels_of` lists it, and
+# `takes_fast_path` says beforehand whether a layer takes it, and why not.
+#
+# ## How exact is each?
+#
+# The fused kernel and the formula round differently. Here is the error of the context against float64, for the same
+# inputs in each type:
+
+# %% tags=["hide-input"]
+#| caption: The error of the context, relative to its size: of the fused kernel, of the formula written by hand in the
+#|   same type, and of the math backend. In half precision the formula is less exact<!--= "less exact" if
+#|   all(by_dtype[name][1] > 1.2 * by_dtype[name][0] for name in ("bfloat16", "float16")) else "more exact" --> than the
+#|   kernel, which keeps scores and weights in float32.
+torch.manual_seed(1)
+wide = torch.randn(3, 1, 4, 256, 64, dtype=torch.float64)
+by_dtype = {}
+for dtype in (torch.float32, torch.bfloat16, torch.float16):
+    rounded = wide.to(dtype)
+    exact = attend(*rounded.double())
+    a, b, c = rounded
+    results = [attend(a, b, c), (a @ b.mT / 8).softmax(-1) @ c]
+    with sdpa_kernel(SDPBackend.MATH):
+        results.append(attend(a, b, c))
+    by_dtype[str(dtype).removeprefix("torch.")] = [
+        ((each.double() - exact).norm() / exact.norm()).item()
+        for each in results
+    ]
+plot.table(
+    ["", "fused", "by hand", "math backend"],
+    [
+        [name, *(f"{error:.0e}" for error in errors)]
+        for name, errors in by_dtype.items()
+    ],
+)
+
+# %% [markdown]
+# *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ wide.device.type.upper() }}.*
+#
+# In float32 all agree to the sixth digit<!--== "agree to the sixth digit" if max(by_dtype["float32"]) < 1e-6 else
+# "differ in the sixth digit" -->. So a test that compares two ways to compute attention needs a tolerance. The same holds for the ways to run one layer. By hand, with the fused kernel, compiled, or
+# exported, a layer gives the same<!--== "gives the same" if max(apart.values()) < 1e-6 else "gives something else" -->,
+# and the compiled and the exported layer still run the fused<!--== "the fused" if all(names == ("flash",) for names in
+# still) else "another" --> kernel:
+
+# %%
+layer.eval()
+compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+exported = torch.export.export(layer, (x,)).module()
+
+# %% tags=["check"]
+values = split_heads(layer.qkv(x)[..., -16:], 4)
+by_hand = layer.out_proj(merge_heads(layer.weights(x) @ values))
+apart = {
+    name: (way(x) - by_hand).abs().max().item()
+    for name, way in {
+        "fused": layer,
+        "compiled": compiled,
+        "exported": exported,
+    }.items()
+}
+still = [kernels_of(way, x).names for way in (compiled, exported)]
+
+# %% [markdown]
+# ## A second derivative
+#
+# A gradient penalty differentiates a gradient. The fused kernel of a CPU has no second derivative:
+
+
+# %%
+#| raises: RuntimeError: is not implemented
+def penalty(x):
+    loss = attend(x, x, x).square().sum()
+    (gradient,) = torch.autograd.grad(loss, x, create_graph=True)
+    return torch.autograd.grad(gradient.square().sum(), x)[0]
+
+
+torch.manual_seed(2)
+small = torch.randn(1, 2, 5, 8, requires_grad=True)
+penalty(small)
+
+# %% [markdown]
+# Switch to the math backend for that call, which has one<!--== "has one" if second.isfinite().all() else "has none"
+# -->:
+
+# %%
+with sdpa_kernel(SDPBackend.MATH):
+    second = penalty(small)
+
+# %% [markdown] tags=["check"]
+# The second derivative is that of the package's eager implementation, which is written in single operations.
+
+
+# %% tags=["check"]
+def loss(x):
+    context = scaled_dot_product_attention(x, x, x, implementation="eager")
+    return context.context.square().sum()
+
+
+(first,) = torch.autograd.grad(loss(small), small, create_graph=True)
+expected = torch.autograd.grad(first.square().sum(), small)[0]
+assert (second - expected).abs().max() < 1e-4 * expected.abs().max()
+
+# %% [markdown]
+# ## What a GPU would show
+#
+# The tables of this page are those of a CPU. On an NVIDIA GPU there are three<!--== {3: "three", 1: "one"}[
+# len(sdpa_backends(q, k, v)) - 1] --> fused kernels, flash, efficient and cudnn. They drop weights themselves, so
+# dropout does not leave them; flash takes tensors in half precision only; and each has shapes of its own. The same two
+# functions say so: the reasons come from PyTorch, and the memory is the GPU's. The package's tests run them there, for
+# each combination of tensors that they try on a CPU.
+#
+# ## Exercises
+#
+# `check` judges an answer by the name in brackets: [how to do the exercises](../install.md#do-the-exercises).
+#
+# **Back to the kernel** (`back-to-the-kernel`). Write a function of `query, key, value` with three axes each, (heads,
+# tokens, features), where values are narrower than keys and their last axis is not contiguous.
+# It returns what PyTorch's function returns, by the fused kernel.
+#
+# ??? question "Hint"
+#
+#     There are three reasons to leave the kernel at once. Columns of zeros that are added to the values change nothing
+#     in the others.
+
+# %% tags=["solution"]
+from unmasked.exercises import check
+
+
+def back(query, key, value):
+    width = value.size(-1)
+    value = F.pad(value, (0, query.size(-1) - width)).contiguous()
+    return attend(query[None], key[None], value[None])[0, ..., :width]
+
+
+feedback = check("back-to-the-kernel", back)
+assert feedback
+feedback
+
+# %% [markdown]
+# **What one table takes** (`bytes-of-scores`). Write a function of `batch, heads, tokens, dtype` that returns how many
+# bytes the scores of one call take.
+#
+# ??? question "Hint"
+#
+#     `dtype.itemsize` has the bytes of one number.
+
+
+# %% tags=["solution"]
+def bytes_of_scores(batch, heads, tokens, dtype):
+    return batch * heads * tokens**2 * dtype.itemsize
+
+
+feedback = check("bytes-of-scores", bytes_of_scores)
+assert feedback
+feedback
+
+# %% [markdown]
+# ## What to read next
+#
+# - [What does each interface make of my mask?](masks.py) The fast path of PyTorch's encoder, and what it does to masks.
+# - [Why is no N x N matrix needed?](tiles.py) What the fused kernel does inside.
+# - [What does the backward pass of attention compute?](backward.py) What it keeps for the gradients.
+#
+# ## References
+#
+# <!--~ 2.13, 149857, 116350: references -->
+# - PyTorch 2.13, documentation of `scaled_dot_product_attention` and `torch.nn.attention.sdpa_kernel`: the backends,
+#   and how to choose among them.
+# - PyTorch's issues [149857](https://github.com/pytorch/pytorch/issues/149857) and
+#   [116350](https://github.com/pytorch/pytorch/issues/116350): people who meet a kernel that was left, and the missing
+#   second derivative.

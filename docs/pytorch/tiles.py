@@ -1,0 +1,339 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: py:percent
+# ---
+
+# %% [markdown]
+# # Why is no N x N matrix needed? Online softmax
+#
+# **Because a softmax can be computed a few keys at a time<!--== "a few keys at a time" if all(off < 1e-5 for off in
+# errors.values()) else "only of all keys at once" -->: keep the largest score<!--== "the largest score" if
+# (kept.logsumexp - scores[0].logsumexp(0)).abs() < 1e-6 else "the smallest score" --> so far and two sums, and make the
+# sums smaller<!--== "make the sums smaller" if min(factors) < 1 and max(factors) == 1 else "make the sums larger" -->
+# when a larger score comes.** What is kept does not grow with the number of keys. This is the trick inside of
+# FlashAttention, of PyTorch's fused kernels, and of attention on several devices.
+
+# %% tags=["imports"]
+import torch
+import torch.nn.functional as F
+
+from unmasked import masks, plot, scaled_dot_product_attention
+from unmasked.kernels import kernels_of
+from unmasked.tiles import attention as tiled_attention
+from unmasked.tiles import merge
+
+# %% tags=["hide-input"]
+#| alt: Nine<!--= {9: "Nine", 12: "Twelve"}[scores.size(1)] --> bars, one for each key; the first
+#|   three<!--= hidden.sum() --> keys are missing. A dashed line shows the largest score so far. It
+#|   rises<!--= "rises" if largest[-1] > largest[3] else "falls" --> like stairs.
+#| caption: The scores of one query, in tiles of three<!--== 9 / len(tiles) --> keys; the dashed line is the largest
+#|   score so far. The query may not see the first tile, as under a sliding window. Choose a tile size and move over the
+#|   row: the average comes out the same<!--== "the same" if (averages[1] - averages[-1]).abs() < 1e-6 else "different"
+#|   --> each time.
+#| script: ../live/tiles.js
+#| data: {"scores": row, "hidden": hidden, "values": values[:, 0], "sizes": [1, 3, 9]}
+row = torch.tensor([0.6, 2.2, -0.7, -0.4, 1.1, 0.5, 2.4, -1.2, 1.3])
+values = torch.tensor([[9, 5, 7, 4, -2, 1, 3, -1, 2.0]]).T / 2
+hidden = torch.arange(9) < 3
+scores = row.masked_fill(hidden, -torch.inf)[None]
+largest = scores[0].cummax(0).values
+
+with plot.figure(5.2, 2.4) as figure:
+    axes = figure.subplots()
+    axes.bar(range(3, 9), row[3:])
+    axes.step(range(3, 9), largest[3:], "k--", where="mid")
+    for edge in (2.5, 5.5):
+        axes.axvline(edge, color="0.7")
+    axes.set(xlabel="keys", ylabel="score", xlim=(-0.5, 8.5))
+    axes.set_xticks(range(9))
+figure
+
+# %% [markdown]
+# **You should know** [what attention computes](../learn/attention.py). **You will know** the rule and why it is exact,
+# what memory it saves, how it makes NaN when it is written carelessly, and how parts of the keys are merged.
+#
+# ## The rule
+
+
+# %% tags=["check"]
+def after_each_key(s, v):
+    """The largest score, the sum and the average after each key, by the package."""
+    one = torch.ones(1, 1, dtype=s.dtype)
+    parts = [
+        tiled_attention(one, s[:t, None], v[:t], scale=1.0, tile=1)
+        for t in range(1, len(s) + 1)
+    ]
+    largest = s.cummax(0).values
+    total = torch.stack([part.logsumexp[0] for part in parts]) - largest
+    return largest, total.exp(), torch.stack([p.context[0] for p in parts])
+
+
+kept = tiled_attention(
+    torch.ones(1, 1), row[:, None], values, allowed=~hidden, scale=1.0, tile=3
+)
+factors = (largest[3:-1] - largest[4:]).exp().tolist()
+tiles = scores.split(3, dim=1)
+averages = [
+    tiled_attention(
+        torch.ones(1, 1),
+        row[:, None],
+        values,
+        allowed=~hidden,
+        scale=1.0,
+        tile=size,
+    ).context
+    for size in (1, 3, 9)
+]
+torch.testing.assert_close(averages[0], scores.softmax(-1) @ values)
+
+# %% [markdown]
+# A softmax divides exponentials by their sum. Both may be multiplied by the same number, so every exponential can be
+# measured from the largest score, which keeps it at one or below. Take the scores of one query in turn. Let $m_t$ be
+# the largest of the first $t$ scores, $\ell_t$ the sum of their exponentials, measured from $m_t$, and $o_t$ the
+# average of their values. When the next score comes, what was summed up before is multiplied by one number, and the new
+# exponential is added:
+#
+# $$m_t = \max(m_{t-1}, s_t), \qquad \ell_t = \ell_{t-1} \, e^{m_{t-1} - m_t} + e^{s_t - m_t}, \qquad o_t =
+# \frac{\ell_{t-1} \, e^{m_{t-1} - m_t} \, o_{t-1} + e^{s_t - m_t} \, v_t}{\ell_t} \tag{10.1}$$
+# <!-- where: s = random("n", "11")[1]; v = random("11 c"); m, ell, o = after_each_key(s, v) -->
+# <!-- equivalent: m_t = \max(m_{t-1}, {m}_t), \qquad \ell_t = \ell_{t-1} \, e^{m_{t-1} - m_t} + e^{s_t - m_t}, \qquad
+# o_t = \frac{\ell_{t-1} \, e^{m_{t-1} - m_t} \, o_{t-1} + e^{s_t - m_t} \, v_t}{\ell_t} -->
+# <!-- equivalent: m_t = \max(m_{t}, s_t), \qquad \ell_t = \ell_{t-1} \, e^{m_{t-1} - m_t} + e^{s_t - m_t}, \qquad
+# o_t = \frac{\ell_{t-1} \, e^{m_{t-1} - m_t} \, o_{t-1} + e^{s_t - m_t} \, v_t}{\ell_t} -->
+#
+# If the largest score stays, the number is one. If it grows, the number is below one<!--== "below one" if min(factors)
+# < 1 and all(factor <= 1 for factor in factors) else "above one" -->, and the sums become what they would be had
+# everything been measured from the new score. Nothing is approximate: after the last key the average is that of the
+# softmax over the whole row.
+
+# %% [markdown]
+# ## What it saves
+#
+# Attention by the formula makes a table of scores, and one of weights, with a number for each query and each key. Twice
+# the tokens make four<!--== int(by_tokens["whole table"][-1] / by_tokens["whole table"][-2] + 0.5) --> times the
+# memory. By tiles, twice the tokens make twice<!--== "twice" if abs(by_tokens["tiles of 64"][-1] / by_tokens["tiles of
+# 64"][-2]
+# - 2) < 0.2 else "four times" --> the memory:
+
+# %% tags=["hide-input"]
+#| caption: The memory that one call takes, in MiB, for {{ heads }} heads of 32<!--= q.size(-1) --> features: the most
+#|   that is allocated at once, the result included. PyTorch's fused kernel takes least<!--= "least" if by_tokens["fused
+#|   kernel"][-1] < by_tokens["tiles of 64"][-1] else "most" -->, because it deals out the queries in tiles, too.
+heads, sizes = 2, [256, 512, 1024, 2048]
+by_tokens = {"whole table": [], "tiles of 64": [], "fused kernel": []}
+for tokens in sizes:
+    torch.manual_seed(1)
+    q, k, v = torch.randn(3, 1, heads, tokens, 32)
+    for name, attend in {
+        "whole table": lambda *qkv: scaled_dot_product_attention(
+            *qkv, implementation="eager"
+        ),
+        "tiles of 64": tiled_attention,
+        "fused kernel": F.scaled_dot_product_attention,
+    }.items():
+        by_tokens[name].append(kernels_of(attend, q, k, v).peak_bytes)
+
+plot.table(
+    ["", *(f"{tokens:,} tokens" for tokens in sizes)],
+    [
+        [name, *(f"{number / 2**20:.1f}" for number in numbers)]
+        for name, numbers in by_tokens.items()
+    ],
+)
+
+# %% [markdown]
+# *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ q.device.type.upper() }}.*
+#
+# On a GPU the tables cost time as well: each would be written to slow memory and read again. A kernel keeps a tile of
+# queries and keys in its fast memory, and writes each context once. `tiles.attention` is there to be read: its loop is
+# Python's, and it takes about three times as long as the fused
+# kernel.
+#
+# Rounding differs from one tile size to the next, and nothing else does. The largest errors, of contexts of size one:
+
+# %%
+torch.manual_seed(2)
+q, k, v = torch.randn(3, 2, 64, 8)
+exact = F.scaled_dot_product_attention(q.double(), k.double(), v.double())
+errors = {}
+for tile in (1, 7, 16, 64):
+    context, _ = tiled_attention(q, k, v, tile=tile)
+    errors[tile] = (context - exact).abs().max().item()
+    print(f"tiles of {tile}: {errors[tile]:.0e}")
+
+# %% [markdown]
+# ## The trap: a tile that shows nothing
+#
+# Here is the rule as it is mostly written down. It agrees with PyTorch for every tile size, until there is a mask:
+
+
+# %%
+def online(q, k, v, allowed, tile):
+    largest, total, summed = torch.tensor(-torch.inf), 0, 0
+    for start in range(0, k.size(-2), tile):
+        part = slice(start, start + tile)
+        scores = q @ k[..., part, :].mT / q.size(-1) ** 0.5
+        scores = scores.masked_fill(~allowed[..., part], -torch.inf)
+        new = torch.maximum(largest, scores.amax(-1, keepdim=True))
+        powers, shrink = (scores - new).exp(), (largest - new).exp()
+        total = total * shrink + powers.sum(-1, keepdim=True)
+        summed = summed * shrink + powers @ v[..., part, :]
+        largest = new
+    return summed / total
+
+
+# %%
+window = masks.sliding_window(64, window=8)  # each query sees eight keys
+expected = F.scaled_dot_product_attention(q, k, v, attn_mask=window)
+broken = online(q, k, v, window, tile=1)
+broken_rows = broken[0].isnan().any(-1).sum().item()
+print(f"{broken_rows} of {len(broken[0])} queries are NaN")
+
+# %% [markdown]
+# A window hides the first keys from most queries. For these the largest score is still minus infinity after the first
+# tile, and minus infinity less minus infinity is NaN<!--= "NaN" if torch.tensor(-torch.inf).sub(-torch.inf).isnan()
+# else "zero" -->. Once there, the NaN stays. The queries that see the first key, 8<!--= 64 - broken_rows --> of them,
+# are right<!--= "right" if torch.allclose(broken[:, :8], expected[:, :8], atol=1e-5) else "wrong" -->, and so is every
+# test without a mask. The fix is one line: measure from zero, while nothing has been seen.
+
+# %%
+new = torch.tensor([[-torch.inf], [0.3]])  # of two queries
+origin = new.masked_fill(new == -torch.inf, 0.0)  # subtract this instead
+print(origin.tolist())
+
+# %% [markdown]
+# The package does so, agrees with PyTorch here<!--== "agrees with PyTorch here" if torch.allclose(mended, expected,
+# atol=1e-5) else "differs" -->, and gives zeros<!--== "zeros" if not blind.any() else "NaN" --> to a query that may see
+# nothing at all, as PyTorch's function does. Put this into your own tests, with the tile size of your code:
+
+# %%
+mended, _ = tiled_attention(q, k, v, allowed=window, tile=1)
+torch.testing.assert_close(mended, expected)
+
+# %% tags=["check"]
+blind, _ = tiled_attention(q, k, v, allowed=torch.tensor(False))
+no_mask = torch.ones(64, 64, dtype=torch.bool)
+whole = F.scaled_dot_product_attention(q, k, v)
+for tile in (1, 7, 16, 64):
+    torch.testing.assert_close(online(q, k, v, no_mask, tile), whole)
+
+# %% [markdown]
+# ## Merging parts
+
+
+# %% tags=["check"]
+def merged(o_1, l_1, o_2, l_2):
+    parts = [
+        (each[None], torch.tensor([log], dtype=each.dtype))
+        for each, log in ((o_1, l_1), (o_2, l_2))
+    ]
+    context, logsumexp = merge(parts)
+    return context[0], logsumexp[0].item()
+
+
+# %% [markdown]
+# The tiles need not come one after the other. Let two devices, or two blocks of a GPU, have some of the keys each. Each
+# returns the average over its own keys, $o_p$<!-- unchecked: a name -->, and the logarithm of its sum of exponentials,
+# the *log-sum-exp* $l_p$<!-- unchecked: a name -->. The share of a part in the whole sum is what it counts for:
+#
+# $$o = e^{l_1 - l} \, o_1 + e^{l_2 - l} \, o_2, \qquad l = \ln \left(e^{l_1} + e^{l_2}\right) \tag{10.2}$$
+# <!-- where: o_1, o_2 = random("c", "c"); l_1, l_2 = random("", ""); o, l = merged(o_1, l_1, o_2, l_2) -->
+
+# %%
+halves = [
+    tiled_attention(q, k[:, part], v[:, part])
+    for part in (slice(0, 32), slice(32, 64))
+]
+merged_context = merge(halves).context
+mean = (halves[0].context + halves[1].context) / 2
+
+
+# %% tags=["check"]
+off_merged, off_mean = (
+    (each - whole).abs().max().item() for each in (merged_context, mean)
+)
+_, _, their_logsumexp = (
+    whole,
+    None,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+        q[None], k[None], v[None]
+    )[1],
+)
+our_logsumexp = merge(halves).logsumexp
+
+# %% [markdown]
+# Merged in this way, two halves are the whole<!--= "two halves are the whole" if off_merged < 1e-5 else "they are off"
+# -->. Their plain mean is off by {{ off_mean :.2f}}: it is right only<!--= "only" if off_mean > 1000 * off_merged else
+# "also" --> where both sums of exponentials happen to be equal. [Ring attention](parallel.py) sends keys around a ring
+# of devices and merges what comes; decoding with a long cache on a GPU cuts the cache into parts that run at the same
+# time. The log-sum-exp is also what PyTorch's fused kernels keep [for the backward
+# pass](backward.py#backward-without-the-whole-matrix); the package's equals<!--= "equals" if
+# torch.allclose(our_logsumexp, their_logsumexp[0], atol=1e-5) else "differs from" --> it.
+#
+# ## Exercises
+#
+# `check` judges an answer by the name in brackets: [how to do the exercises](../install.md#do-the-exercises).
+#
+# **A running softmax** (`running-softmax`). Write a function of a row of scores, given as a list of tiles, each of them
+# a list of numbers. It returns the largest score and the sum of the exponentials measured from it, and looks at each
+# tile once. Scores may be minus infinity, or 800<!--~ a score of the exercise -->.
+#
+# ??? question "Hint"
+#
+#     What is the sum after a tile that is minus infinity throughout?
+
+# %% tags=["solution"]
+import math
+
+from unmasked.exercises import check
+
+
+def running(row):
+    largest, total = -math.inf, 0.0
+    for tile in row:
+        new = max(largest, *tile)
+        if new > -math.inf:
+            total *= math.exp(largest - new)
+            total += sum(math.exp(score - new) for score in tile)
+        largest = new
+    return largest, total
+
+
+feedback = check("running-softmax", running)
+assert feedback
+feedback
+
+# %% [markdown]
+# **Two parts** (`merge-parts`). Write a function of `context_1, logsumexp_1, context_2, logsumexp_2` that returns the
+# context of both parts. Scores of several hundred must not make it infinite.
+#
+# ??? question "Hint"
+#
+#     `torch.logaddexp` adds two sums of exponentials that are given by their logarithms.
+
+
+# %% tags=["solution"]
+def merge_two(context_1, logsumexp_1, context_2, logsumexp_2):
+    both = torch.logaddexp(logsumexp_1, logsumexp_2)
+    first, second = (logsumexp_1 - both).exp(), (logsumexp_2 - both).exp()
+    return first[..., None] * context_1 + second[..., None] * context_2
+
+
+feedback = check("merge-parts", merge_two)
+assert feedback
+feedback
+
+# %% [markdown]
+# ## What to read next
+#
+# - [Which kernel ran, and what did it cost?](kernels.py) When PyTorch leaves the fused kernel, and how to notice.
+# - [What does the backward pass of attention compute?](backward.py) The same tiles, in the other direction.
+# - [What does each interface make of my mask?](masks.py) Rows that may see nothing, in all of PyTorch's interfaces.
+#
+# ## References
+#
+# <!--~ 2018, 3, 2022, 1, 3.1: references -->
+# - Milakov and Gimelshein (2018), *Online Normalizer Calculation for Softmax*: algorithm 3, the running maximum and
+#   sum.
+# - Dao et al. (2022), *FlashAttention*: algorithm 1, and section 3.1 for a softmax in two parts.
