@@ -92,7 +92,7 @@ def _unpacked(packed: Tensor, *like: Tensor) -> tuple[Tensor, ...]:
 class RingAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, ring: Ring) -> Tensor:
-        query, exact = query.contiguous(), gradient_type(query.dtype)  # the kernel reads its last axis as it lies
+        query, exact = _dense(query), gradient_type(query.dtype)
         for step, held in enumerate(_around(ring, key, value)):
             seen = ring.seen((ring.rank - step) % ring.ranks, query.size(2), key.size(2))
             if seen is None:
@@ -116,7 +116,7 @@ class RingAttention(torch.autograd.Function):
         query, key, value, context, logsumexp = ctx.saved_tensors
         ring: Ring = ctx.ring
         agree("ring_attention's backward pass", ring.group, gradient=gradient)
-        gradient, exact = gradient.contiguous(), gradient_type(query.dtype)
+        exact = gradient_type(query.dtype)
         grad_query = torch.zeros_like(query, dtype=exact)
         own, arriving = query.new_zeros(0), None
         for step, held in enumerate(_around(ring, key, value)):
@@ -151,6 +151,11 @@ def _around(ring: Ring, key: Tensor, value: Tensor) -> Iterator[tuple[Tensor, ..
         yield _unpacked(held, key, value)
         if passing is not None:
             held = passing.wait()
+
+
+def _dense(x: Tensor) -> Tensor:
+    """Lay the features side by side: the kernel takes them to be, and would read others."""
+    return x if x.stride(-1) == 1 else x.contiguous()
 
 
 def _runs_fused(query: Tensor, value: Tensor) -> bool:
