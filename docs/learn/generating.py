@@ -142,13 +142,14 @@ fresh = {
     "with a cache": torch.tensor(story["computed"]["with"])[:, None],
 }
 pictures = {
-    name: (places < until) & (places >= until - count)
+    name: ((places < until) & (places >= until - count)).float()
     for name, count in fresh.items()
 }
 plot.grid(
     pictures,
     rows=[f"step {n + 1}" for n in range(steps)],
     columns=[str(n + 1) for n in range(len(places))],
+    allowed={name: each > 0 for name, each in pictures.items()},
     axes=("steps", "words"),
 )
 
@@ -184,12 +185,47 @@ def write(words, count):
 
 
 written = words_of(write(words, 18))
-print(written[:52], written[52:], sep="\n")
+print(written[:51], written[52:], sep="\n")
 
 # %% [markdown]
 # The model has counted down from seven to six<!--== "counted down from seven to six" if "there will be six" in written
 # else "counted up from seven to eight" -->. For this it has to look back: when it writes *six*, the word *seven* is
-# 16<!--== written.split().index("six") --> words away.
+# 16<!--== written.split().index("six") --> words away. Attention is what finds it. Here is the word *be*, the last one
+# before *six*, and what each head looks at most:
+
+# %% tags=["hide-input"]
+#| caption: What *be* looks at most, just before the model writes *six*. A head of the second block takes nearly
+#|   everything<!--= "nearly everything" if from_seven > 0.8 else "nearly nothing" --> from *seven*.
+before_six = words_of(write(words, 13)).split()
+x = model.word(write(words, 13)) + model.place(torch.arange(16))
+most = []
+for block in range(2):
+    weights = model.attention[block].weights(model.norm[2 * block](x))
+    for head, row in enumerate(weights[0, :, -1]):
+        favorite = before_six[row.argmax()]
+        name = f"block {block + 1}, head {head + 1}"
+        most.append([name, favorite, f"{row.max():.0%}"])
+    x = x + model.attention[block](model.norm[2 * block](x))
+    x = x + model.mlp[block](model.norm[2 * block + 1](x))
+from_seven = weights[0, :, -1, 0].max()
+plot.table(["Head", "looks most at", "with a weight of"], most)
+
+# %% [markdown]
+# A program need not take the likeliest word. Most chat programs *draw* the word, so that a word with a chance of one in
+# ten comes one time in ten. The scores are divided by a number before the softmax, the *temperature*: a low one makes
+# the text careful, a high one makes it bold. This model is so sure of its song that it takes a high one to make it
+# stray:
+
+# %%
+torch.manual_seed(3)
+bold = (scores / 4).softmax(dim=-1)  # a temperature of four
+drawn = torch.multinomial(bold, 8, replacement=True)
+print(words_of(drawn[None]))
+
+# %% [markdown]
+# Each of these eight<!--= len(drawn) --> words was drawn as the one that follows *seven green bottles*. The right one
+# had a chance of {{= scores.softmax(dim=-1).max() :.0%}} before, and it has {{= bold.max() :.0%}} now. However the word
+# is chosen, it goes to the end of the text, and the model reads on.
 #
 # ## What stays the same
 #
