@@ -71,6 +71,16 @@ def contenders(batch: int, tokens: int, embed_dim: int, num_heads: int) -> tuple
     theirs = nn.MultiheadAttention(embed_dim, num_heads, batch_first=True)
     ours = unmasked.layouts.from_torch(theirs)
     layer = unmasked.CausalSelfAttention(embed_dim, embed_dim, num_heads, qkv_bias=True)
+    turning = {
+        pairing: unmasked.CausalSelfAttention(
+            embed_dim,
+            embed_dim,
+            num_heads,
+            qkv_bias=True,
+            rotary=unmasked.positions.Rotary(embed_dim // num_heads, pairing=pairing),
+        )
+        for pairing in ("halves", "interleaved")
+    }
     by_hand = HandWritten(embed_dim, num_heads)
 
     def limit() -> tuple[Tensor, ...]:
@@ -87,6 +97,8 @@ def contenders(batch: int, tokens: int, embed_dim: int, num_heads: int) -> tuple
         "limit": limit,
         "MultiheadAttention": run(ours, need_weights=False, is_causal=True),
         "CausalSelfAttention": lambda: (layer(x),),
+        "CausalSelfAttention, RoPE in halves": lambda: (turning["halves"](x),),
+        "CausalSelfAttention, RoPE interleaved": lambda: (turning["interleaved"](x),),
         "written by hand on SDPA": lambda: (by_hand(x),),
         "MultiheadAttention, causal mask": run(ours, need_weights=False, attn_mask=future),
         "MultiheadAttention, hint and mask": run(ours, need_weights=False, attn_mask=future, is_causal=True),
@@ -98,7 +110,7 @@ def contenders(batch: int, tokens: int, embed_dim: int, num_heads: int) -> tuple
         "MultiheadAttention, need_weights, sparse mask": run(ours, need_weights=True, attn_mask=sparse),
         "nn.MultiheadAttention, need_weights, sparse mask": run(theirs, need_weights=True, attn_mask=sparse),
     }
-    parameters = [p for module in (theirs, ours, layer, by_hand) for p in module.parameters()]
+    parameters = [p for module in (theirs, ours, layer, *turning.values(), by_hand) for p in module.parameters()]
     return calls, [x, context, q, k, v, w_in, w_out, *parameters]
 
 
