@@ -198,10 +198,11 @@ plot.table(
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ wide.device.type.upper() }}.*
 #
 # In float32 all agree to the sixth digit<!--== "agree to the sixth digit" if max(by_dtype["float32"]) < 1e-6 else
-# "differ in the sixth digit" -->. So a test that compares two ways to compute attention needs a tolerance. The same holds for the ways to run one layer. By hand, with the fused kernel, compiled, or
-# exported, a layer gives the same<!--== "gives the same" if max(apart.values()) < 1e-6 else "gives something else" -->,
-# and the compiled and the exported layer still run the fused<!--== "the fused" if all(names == ("flash",) for names in
-# still) else "another" --> kernel:
+# "differ in the sixth digit" -->. So a test that compares two ways to compute attention needs a tolerance. The same
+# holds for the ways to run one layer. By hand, with the fused kernel, compiled, or exported, a layer gives the
+# same<!--== "gives the same" if max(apart.values()) < 1e-6 else "gives something else" -->, and the compiled and the
+# exported layer still run the fused<!--== "the fused" if all(names == ("flash",) for names in still) else "another" -->
+# kernel:
 
 # %%
 layer.eval()
@@ -324,9 +325,9 @@ feedback
 #
 # ## References
 #
-# <!--~ 2.13, 149857, 116350: references -->
+# <!--~ 2.13, 98940, 116350: references -->
 # - PyTorch 2.13, documentation of `scaled_dot_product_attention` and `torch.nn.attention.sdpa_kernel`: the backends,
 #   and how to choose among them.
-# - PyTorch's issues [149857](https://github.com/pytorch/pytorch/issues/149857) and
-#   [116350](https://github.com/pytorch/pytorch/issues/116350): people who meet a kernel that was left, and the missing
-#   second derivative.
+# - PyTorch's issues [98940](https://github.com/pytorch/pytorch/issues/98940) and
+#   [116350](https://github.com/pytorch/pytorch/issues/116350): people whom dropout costs the memory of a table, and who
+#   miss a second derivative.
