@@ -213,13 +213,11 @@ def load(
 
     Args:
         state: a checkpoint's tensors by their names: a whole model's, a layer's or those of one attention module.
-        family: whose names they are: "gpt2", "gpt_neox", "llama" (as transformers calls its layers, and those of
-            Mistral and Qwen2), "llama_meta" (as Meta released it) or "bert".
+        family: whose names they are, as in the table above.
         num_heads: number of heads.
         num_kv_heads: number of key heads, where queries share them; only the families of Llama do.
-        layer: the layer's number, or what stands before the names, as "h.0.crossattention"; needed where there are
-            several layers.
-        target: the layout wanted. By default "qkv", for a `CausalSelfAttention`; for BERT "packed", for a
+        layer: the layer's number, or all that stands before its names; needed where there are several layers.
+        target: the layout wanted. Without one it is "qkv", for a `CausalSelfAttention`, and for BERT "packed", for a
             `MultiheadAttention` or PyTorch's.
 
     Returns:

@@ -156,7 +156,7 @@ def show(
             them, whose first sequence is shown, an item for each call.
         queries: The tokens of the rows; by default their places.
         keys: The tokens of the columns; by default the queries', where the matrices are square.
-        title: What the numbers are; by default "weights", or the name of the module that was watched.
+        title: What the numbers are; without one "weights", or the name of the module that was watched.
 
     Returns:
         What a notebook shows live, as a cell's last expression. ``.save("weights.html")`` writes it as a page.

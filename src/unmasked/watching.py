@@ -98,7 +98,7 @@ class Call:
 
     @property
     def bias(self) -> Float[Tensor, "..."] | None:
-        """What was added to the scores; None where that was nothing, or only 0 and -inf."""
+        """What was added to the scores; None where that was nothing, or only zeros and -inf."""
         bias: Tensor | None = self._read("bias")["bias"]
         with torch._C.DisableTorchFunction():
             return None if bias is None or ((bias == 0) | (bias == -torch.inf)).all() else bias
@@ -113,7 +113,7 @@ class Call:
 
     @property
     def entropy(self) -> Float[Tensor, "heads"]:
-        """Each head's entropy in nats, the mean over the queries that see a key: 0 where one key takes all."""
+        """Each head's entropy in nats, the mean over the queries that see a key: zero where one key takes all."""
         with torch._C.DisableTorchFunction():
             entropy = torch.special.entr(self.weights).sum(-1).masked_fill(self.blind, 0.0)  # batch heads queries
             each: Tensor = entropy.sum((0, 2)) / (~self.blind).sum((0, 2))
@@ -256,12 +256,12 @@ def watch(
 ) -> Iterator[Seen]:
     """Record every call of attention that a model makes, in any code that PyTorch lets be watched.
 
-    That is `torch.nn.functional.scaled_dot_product_attention`, as transformers calls it (attn_implementation="sdpa"),
+    That is `torch.nn.functional.scaled_dot_product_attention`, as models of transformers call it by default,
     nn.MultiheadAttention and the layers made of it, flex_attention, and this library's functions and modules. Compiled
     models run uncompiled in the meantime. Nothing is patched, nothing stays behind, and only this thread is watched.
 
     Attention that is written out (a product, a softmax, a product) cannot be seen, nor can kernels of other libraries
-    (flash_attn, xformers), or scripted and exported code: where nothing is recorded, a warning says so.
+    such as FlashAttention's own, or scripted and exported code: where nothing is recorded, a warning says so.
 
     PyTorch's layers leave their fast path while somebody watches, as they do for hooks: see `Call.fast_path`.
 

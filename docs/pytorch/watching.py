@@ -1,0 +1,480 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: py:percent
+# ---
+
+# %% [markdown]
+# # How do I see the weights of a model that returns none?
+#
+# **Run the model under `unmasked.watch`: it records every call of attention, and computes the weights of each head when
+# you ask for them.** Nothing in the model is changed, and nothing stays behind. What each interface returns by itself,
+# and what `watch` records of it:
+#
+# {{= listed(["Interface", "Returns the weights of", "Recorded by `watch`"], rows) }}
+#
+# *Computed with torch {{= torch.__version__.split("+")[0] }} on the {{= x.device.type.upper() }}.*
+#
+# PyTorch's function returns none because it [never makes
+# them](https://github.com/pytorch/pytorch/issues/98505)<!--~ link: what PyTorch's people answer -->: that is why it is
+# fast. Models of transformers call it too, and so [their attentions are empty or
+# `None`](https://github.com/huggingface/transformers/issues/30978)<!--~ link: a report -->. Loaded with
+# `attn_implementation="eager"`, they return the weights, and run other code than you use. `watch` takes them as they
+# are.
+#
+# **You should know** [what heads are](heads.py) and [what a mask is for](masks.py). **You will know** how to see which
+# tokens each head of a model attends to, how to tell what a head does for the output, and four ways to be misled.
+
+# %% tags=["imports"]
+import copy
+import textwrap
+import warnings
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import unmasked
+from unmasked import CausalSelfAttention, plot, rollout, watch
+
+# %% tags=["check"]
+torch.manual_seed(0)
+x = torch.randn(2, 5, 12)
+
+
+class Sdpa(nn.Module):
+    def forward(self, x):
+        q = k = v = x.unflatten(-1, (3, 4)).transpose(1, 2)
+        return F.scaled_dot_product_attention(q, k, v).transpose(1, 2)
+
+
+class ByHand(nn.Module):
+    def forward(self, x):
+        return (x @ x.mT / x.size(-1) ** 0.5).softmax(-1) @ x
+
+
+class Asked(nn.Module):
+    def __init__(self, **options):
+        super().__init__()
+        self.attn = nn.MultiheadAttention(12, 3, batch_first=True)
+        self.options = options
+
+    def forward(self, x):
+        return self.attn(x, x, x, **self.options)
+
+
+layer = nn.TransformerEncoderLayer(12, 3, 24, batch_first=True)
+interfaces = {
+    "`F.scaled_dot_product_attention`": Sdpa(),
+    "`nn.MultiheadAttention`": Asked(),
+    "`nn.MultiheadAttention`, `average_attn_weights=False`": Asked(
+        average_attn_weights=False
+    ),
+    "`nn.MultiheadAttention`, `need_weights=False`": Asked(
+        need_weights=False
+    ),
+    "`nn.TransformerEncoder`": nn.TransformerEncoder(layer, 1),
+    "`unmasked.CausalSelfAttention`": CausalSelfAttention(12, 12, 3),
+    "attention written out by hand": ByHand(),
+}
+rows, recorded = [], {}
+for name, interface in interfaces.items():
+    with warnings.catch_warnings(action="ignore"), watch(interface) as seen:
+        returned = interface(x)
+    of = returned[1] if isinstance(returned, tuple) else None
+    axes = 0 if of is None else of.dim()
+    told = {0: "nothing", 3: "the mean of its heads", 4: "each head"}[axes]
+    recorded[name] = seen
+    each = f"each of {seen[0].shape[1]} heads" if seen else "no: see below"
+    rows.append([name, told, each])
+
+
+def listed(header, rows):
+    return "\n".join(
+        "| " + " | ".join(row) + " |"
+        for row in [header, ["---"] * len(header), *rows]
+    )
+
+
+# %% [markdown]
+# ## A model whose heads can be read
+#
+# This model has two layers, with attention and nothing else. It reads words and says, after each, which word it expects
+# next. It reads *go back to my ship and to my*, and should say *ship*, because *ship* came after *my* before. Two heads
+# in two layers can do that together. They are called an *induction head*.
+
+# %%
+words = "go back to my ship and to my".split()
+known = sorted(set(words))  # the vocabulary
+ids = torch.tensor([[known.index(word) for word in words]])
+
+
+class Reader(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(
+            CausalSelfAttention(WIDTH, WIDTH, num_heads=2, out_bias=False)
+            for _ in range(2)
+        )
+
+    def forward(self, ids):
+        x = embed(ids)  # batch tokens width
+        for layer in self.layers:
+            x = x + layer(x)
+        return x[..., NEXT]  # a score for each word
+
+
+# %% [markdown]
+# Its features say which word this is, at which position, which word came before, and which comes next. `embed` fills
+# the first two. The rest is up to the heads. Each is wired by hand, with its query, its key, its value, and the part of
+# the features that it writes to:
+
+# %% tags=["check"]
+V, P = len(known), len(words)  # words of the vocabulary, positions
+WORD, POSITION = slice(0, V), slice(V, V + P)
+BEFORE, NEXT = slice(V + P, 2 * V + P), slice(2 * V + P, 3 * V + P)
+WIDTH = 3 * V + P
+same_word, same_position = torch.eye(V), torch.eye(P)
+shifted = torch.eye(P).roll(1, 0)  # a position, turned into the next one
+
+
+def embed(ids):
+    x = torch.zeros(*ids.shape, WIDTH)
+    x[..., WORD] = F.one_hot(ids, V).float()
+    x[..., POSITION] = torch.eye(P)[: ids.size(1)]
+    return x
+
+
+def wire(layer, head, *, query=None, key=None, value=None, to=None, of=1.0):
+    d = layer.head_dim
+    parts = layer.qkv.weight.data.view(3, layer.num_heads, d, -1)
+    for number, part in enumerate((query, key, value)):
+        if part is not None:
+            reads, matrix = part
+            parts[number, head, : len(matrix), reads] = matrix
+    if to is not None:
+        columns = slice(head * d, head * d + V)
+        layer.out_proj.weight.data[to, columns] = of * same_word
+
+
+# %%
+word, position = (WORD, same_word), (POSITION, 100 * same_position)
+
+
+def wire_first(layer):
+    wire(layer, 0, query=position, key=(POSITION, shifted))
+    wire(layer, 0, value=word, to=BEFORE)
+    always = torch.full((1, P), 100.0)  # whatever the position
+    wire(layer, 1, query=(POSITION, always), key=(POSITION, torch.eye(1, P)))
+
+
+# %%
+def wire_second(layer):
+    wire(layer, 0, query=(WORD, 100 * same_word), key=(BEFORE, same_word))
+    wire(layer, 0, value=word, to=NEXT)
+    wire(layer, 1, value=word, to=NEXT, of=0.2)
+
+
+# %% tags=["check"]
+def build():
+    model = Reader().eval()
+    for parameter in model.parameters():
+        parameter.data.zero_()
+    wire_first(model.layers[0])
+    wire_second(model.layers[1])
+    return model
+
+
+torch.manual_seed(1)
+model = build()
+
+# %% [markdown]
+# - Head 0<!--~ a name --> of the first layer looks at the position before its own, and notes the word there.
+# - Head 1<!--~ a name --> looks at the first position. It has no value, so it writes nothing.
+# - Head 0<!--~ a name --> of the second layer looks for words whose *word before* is the present word, and writes them
+#   down as the next one. This is the induction.
+# - Head 1<!--~ a name --> asks for nothing in particular, and writes a weak average of all words so far.
+#
+# ## Every call, in its order
+
+# %%
+with unmasked.watch(model) as seen:
+    scores = model(ids)  # batch tokens vocabulary
+
+seen
+
+# %%
+expected = [known[best] for best in scores[0].argmax(-1)]
+print("after", " ".join(words), "comes", expected[-1])
+
+# %% [markdown]
+# A call tells which module made it, which kernel ran, its axes, and how much of the table of weights its mask lets
+# through. `seen[1]`<!--~ a place --> is the second call; `.weights` are its weights, (batch, heads, queries, keys).
+# `.query`, `.key`, `.value`, `.allowed` and `.bias` are what went in, and `.entropy` says how widely each head spreads
+# its weights. `unmasked.show(seen, queries=words)` shows all of them live in a notebook.
+
+# %% tags=["hide-input"]
+#| alt: Four maps of weights, all lower triangles. First layer, head 0<!--~ a name -->: ones just below the
+#|   diagonal<!--= "just below the diagonal" if (previous[1:] > 0.99).all() else "on the diagonal" -->. First layer,
+#|   head 1<!--~ a name -->: ones in the first column<!--= "first column" if (sink > 0.99).all() else "last column" -->.
+#|   Second layer, head 0<!--~ a name -->: in the last row a one at *ship*<!--= "at ship" if found > 0.99 else
+#|   "elsewhere" -->. Second layer, head 1<!--~ a name -->: even rows.
+#| caption: What the four<!--= len(maps) --> heads look at. Rows are queries, columns are keys. In the last row of the
+#|   second layer's head 0<!--~ a name -->, *my* gives *ship* a weight of {{ found :.2f}}.
+maps = {
+    f"layer {n}, head {head}": call.weights[0, head]
+    for n, call in enumerate(seen)
+    for head in range(2)
+}
+previous = maps["layer 0, head 0"].diagonal(-1)
+sink, found = maps["layer 0, head 1"][:, 0], maps["layer 1, head 0"][-1, 4]
+plot.heatmap(maps, queries=words)
+
+# %% [markdown] tags=["check"]
+# What `watch` gives is what the layers say of themselves, and watching changes no output.
+
+# %% tags=["check"]
+inside = embed(ids)
+for layer, call in zip(model.layers, seen, strict=True):
+    torch.testing.assert_close(call.weights, layer.weights(inside))
+    inside = inside + layer(inside)
+assert torch.equal(model(ids), scores)
+assert expected[-1] == "ship"
+
+# %% [markdown]
+# ## A weight is not an effect
+#
+# The second head of the first layer has the sharpest weights there can be: everything<!--= "everything" if (sink >
+# 0.99).all() else "nothing" --> goes to one word. Yet the model does not need it. What a head does is found by
+# switching it off. `ablate` sets its output to zero, for as long as you are inside:
+
+# %%
+effects = {}
+for layer in range(2):
+    for head in range(2):
+        with unmasked.ablate(model, {f"layers.{layer}": [head]}):
+            without = model(ids)
+        effects[layer, head] = (without - scores)[0, -1], without[0, -1]
+
+# %% tags=["hide-input"]
+#| caption: Each head's entropy, how much its absence changes the scores of the next word, and the word that is
+#|   expected without it. The sink has the smallest<!--= "smallest" if entropies[0, 1] < min(entropies.values()) +
+#|   1e-6 else "largest" --> entropy, and no effect<!--= "no effect" if not effects[0, 1][0].any() else "an effect" -->.
+jobs = ["the word before", "the first word", "induction", "all words so far"]
+entropies = {at: seen[at[0]].entropy[at[1]].item() for at in effects}
+plot.table(
+    ["Head", "Entropy", "Largest change", "Next word without it"],
+    [
+        [
+            f"layer {at[0]}, head {at[1]}: {job}",
+            f"{entropies[at] + 0:.2f}",
+            f"{change.abs().max():.2f}",
+            known[without.argmax()],
+        ]
+        for job, (at, (change, without)) in zip(
+            jobs, effects.items(), strict=True
+        )
+    ],
+)
+
+# %% [markdown]
+# Trained models have such heads too. They look at the first token when they have nothing to look for. So do not rank
+# heads by their weights. And the effect of two heads is not the sum of their effects: without the head that notes the
+# word before, the induction head has nothing to find<!--= "nothing to find" if effects[0, 0][1].argmax() !=
+# scores[0, -1].argmax() else "still something" -->, though its own weights are as they were wired.
+#
+# ## An average hides heads
+#
+# `nn.MultiheadAttention` returns the mean over its heads, unless you say `average_attn_weights=False`. The mean of the
+# first layer looks like a head that shares its attention between two words. There is no such head:
+
+# %%
+mean = seen[0].weights.mean(dim=1)[0]  # queries keys
+print("mean:  ", [f"{weight:.2f}" for weight in mean[-1].tolist()])
+for head in range(2):
+    row = seen[0].weights[0, head, -1].tolist()
+    print(f"head {head}:", [f"{weight + 0:.2f}" for weight in row])
+
+# %% [markdown]
+# The mean gives the word before 0.50<!--= mean[-1, -2] --> and the first word 0.50<!--= mean[-1, 0] -->. Each head
+# gives one of them 1.00<!--= torch.stack([previous[-1], sink[-1]]).min() -->.
+#
+# ## Weights after dropout
+#
+# In training, `nn.MultiheadAttention` returns the weights *after* dropout, which are not those that the softmax made.
+# Some are zero, the others are enlarged, and the rows do not sum to one. `watch` gives those before dropout:
+
+# %%
+torch.manual_seed(2)
+module = nn.MultiheadAttention(12, 3, dropout=0.5, batch_first=True)
+with unmasked.watch(module) as training:
+    _, returned = module(x, x, x, average_attn_weights=False)
+
+returned[0, 0].sum(-1), training[0].weights[0, 0].sum(-1)
+
+
+# %% tags=["check"]
+def by_rollout(first, second):
+    calls = []
+    for weights in (first, second):
+        n = len(weights)
+        zeros = torch.zeros(1, 1, n, 1, dtype=weights.dtype)
+        given = Scored()
+        with watch(given) as seen:
+            given(zeros, weights.log())
+        calls += seen
+    return rollout(calls)[0]
+
+
+class Scored(nn.Module):
+    def forward(self, x, bias):
+        return F.scaled_dot_product_attention(x, x, x, bias)
+
+
+# %% [markdown]
+# Their sums lie between {{ returned.sum(-1).min() :.2f}} and {{ returned.sum(-1).max() :.2f}}; those of `watch` are
+# one<!--= "one" if torch.allclose(training[0].weights.sum(-1), torch.ones(2, 3, 5)) else "others" -->.
+#
+# ## Through all layers: rollout
+#
+# A layer's weights lead to what the layer below has made of the words, and not to the words. *Attention rollout*
+# multiplies the tables of all layers, averaged over heads. It has to count the residual connection, which carries each
+# word past the attention. Half of each row goes to the word itself:
+#
+# $$R = \tfrac{1}{2} (A_2 + I) \cdot \tfrac{1}{2} (A_1 + I)$$
+# <!-- where: A_1 = random("n n").softmax(-1); A_2 = random("n n").softmax(-1)
+# I = torch.eye(len(A_1), dtype=A_1.dtype); R = by_rollout(A_1, A_2) -->
+#
+# Without the residual connection, the tables are simply multiplied, and *ship* nearly disappears:
+
+# %%
+ship = words.index("ship")
+with_residual = unmasked.rollout(seen)[0, -1]
+without_residual = unmasked.rollout(seen, residual=False)[0, -1]
+with_residual[ship], without_residual[ship]
+
+
+# %% [markdown]
+# Rollout gives *ship* {{ with_residual[ship] :.2f}} with the residual connection and {{ without_residual[ship] :.2f}}
+# without it. It is still a tale of weights, with all heads alike: what moves the output, only `ablate` tells.
+#
+# ## What `watch` cannot see
+#
+# PyTorch offers every call of its functions to whoever watches, and `watch` picks out attention. So it sees PyTorch's
+# function, FlexAttention, PyTorch's modules and this library's, and compiled models, which it runs uncompiled. It
+# cannot see what has no name: attention written out as a product, a softmax and a product. Nor can it see kernels of
+# other libraries, such as flash_attn and xformers. If nothing is recorded, a warning says so:
+
+# %%
+by_hand, recording = ByHand(), warnings.catch_warnings(record=True)
+with recording as caught, unmasked.watch(by_hand) as nothing:
+    by_hand(x)
+
+len(nothing), len(caught)
+
+# %% tags=["hide-input"]
+for line in textwrap.wrap(str(caught[0].message), 78):
+    print(line)
+
+# %% [markdown]
+# PyTorch's encoder leaves its [fast path](masks.py#masks-of-numbers-are-added)<!--~ link: where it is explained -->
+# while it is watched, as it does for hooks. The column *note* of the table tells where that happens. Such a call
+# answers otherwise, unwatched, if its mask is of numbers, or if a query sees nothing.
+#
+# What is kept are references, not copies. A cache is written to again, so weights that you ask for later would be
+# wrong: `watch` notices, and raises an error. Then `watch(model, keep="weights")` computes the weights at once, and
+# keeps only them. `only=` takes a function of a call, for models with many layers.
+#
+# ## The check for your own tests
+#
+# One NaN in a table of weights spoils all layers above, and a query that sees nothing is a mistake in most models. This
+# test names the first call where it happens. Put this into your own tests:
+
+
+# %%
+def assert_healthy(model, *inputs):
+    with unmasked.watch(model) as seen:
+        model(*inputs)
+    assert seen, "no call of attention was recorded"
+    for number, call in enumerate(seen):
+        assert not call.nan.any(), f"NaN in call {number}: {call}"
+        assert not call.blind.any(), f"a blind query in call {number}: {call}"
+
+
+assert_healthy(model, ids)
+
+# %% [markdown] tags=["check"]
+# It does find them: here one weight of the second layer is NaN.
+
+# %% tags=["check"]
+broken = copy.deepcopy(model)
+broken.layers[1].qkv.weight.data[0, 0] = torch.nan
+complaint = ""
+try:
+    assert_healthy(broken, ids)
+except AssertionError as error:
+    complaint = str(error)
+else:
+    raise AssertionError("NaN was not found")
+assert complaint.startswith("NaN in call 1")
+
+# %% [markdown]
+# ## Exercises
+#
+# `check` judges an answer by the name in brackets: [how to do the exercises](../install.md#do-the-exercises).
+#
+# **Find the heads that look back** (`previous-token-heads`). Write `looks_back(weights)`, which takes the weights of a
+# call, (batch, heads, queries, keys), and returns for each head the mean weight that a token gives to the one before
+# it, (heads,). The first token has none before it, and does not count.
+#
+# ??? question "Hint"
+#
+#     The weights on the previous token are a diagonal of the table, one below the main one.
+
+# %% tags=["solution"]
+from unmasked.exercises import check
+
+
+def looks_back(weights):
+    return weights.diagonal(-1, dim1=-2, dim2=-1).mean(dim=(0, 2))
+
+
+feedback = check("previous-token-heads", looks_back)
+assert feedback
+feedback
+
+# %% [markdown]
+# **Switch heads off by hand** (`ablate-by-hand`). Write `without(context, heads)`, which takes what the heads give,
+# merged, (batch, tokens, heads times head_dim), in three heads, and the numbers of the heads
+# to switch off, and returns a copy in which these are zero. It is what the output projection then reads.
+#
+# ??? question "Hint"
+#
+#     Give the last axis back its two parts, heads and features, before you choose.
+
+
+# %% tags=["solution"]
+def without(context, heads):
+    by_head = context.unflatten(-1, (3, -1)).clone()
+    by_head[:, :, heads] = 0
+    return by_head.flatten(-2)
+
+
+feedback = check("ablate-by-hand", without)
+assert feedback
+feedback
+
+# %% [markdown]
+# ## What to read next
+#
+# - [What does each interface make of my mask?](masks.py): where blind queries and NaN come from.
+# - [Where are my weights?](layouts.py): load one layer of a checkpoint, and look at it alone.
+# - [Why several heads?](../learn/heads.py): what heads learn when they are trained.
+#
+# ## References
+#
+# <!--~ 2020, 3, 2022, 2019, 2024: references -->
+# - Abnar and Zuidema (2020), *Quantifying Attention Flow in Transformers*: section 3, attention rollout.
+# - Olsson et al. (2022), *In-context Learning and Induction Heads*.
+# - Michel, Levy and Neubig (2019), *Are Sixteen Heads Really Better than One?*: section 3, heads switched off.
+# - Xiao et al. (2024), *Efficient Streaming Language Models with Attention Sinks*: heads that look at the first token.
