@@ -13,12 +13,12 @@
 # keys and values change in every step" -->. So the model keeps them: this is the *KV cache*.**
 
 # %% tags=["hide-input", "imports"]
-#| caption: A small model goes on with a song, from three<!--= prompt.size(1) --> words. Rows are the steps, columns are
-#|   the words of the text<!--= "Rows are the steps, columns are the words of the text" if pictures["with a
-#|   cache"].shape == (len(story["likely"]), len(story["words"]) - 1) else "Rows are words" -->. A filled cell says that
-#|   the step computes a key and a value of this word. Without a cache, each step computes those of all words so
-#|   far<!--= "Without a cache, each step computes those of all words so far" if story["computed"]["without"] ==
-#|   list(range(3, 13)) else "Without a cache, each step computes those of one word" -->. With a cache, only those of
+#| caption: A small model goes on with a song, step by step, from three<!--= prompt.size(1) --> words. Filled are the
+#|   words whose keys and values a step computes<!--= "Filled are the words whose keys and values a step computes" if
+#|   [int(each.sum(1)[-1]) for each in pictures.values()] == [story["computed"]["without"][-1],
+#|   story["computed"]["with"][-1]] else "Filled are the queries" -->. Without a cache, each step computes those of all
+#|   words so far<!--= "Without a cache, each step computes those of all words so far" if story["computed"]["without"]
+#|   == list(range(3, 13)) else "Without a cache, each step computes those of one word" -->. With a cache, only those of
 #|   the newest word<!--= "With a cache, only those of the newest word" if set(story["computed"]["with"][1:]) == {1}
 #|   else "With a cache, those of all words" -->.
 #| script: ../live/cache.js
@@ -156,6 +156,13 @@ plot.grid(
 # %% [markdown]
 # <div class="overview" data-here="cache"></div>
 #
+# Step through the figure, and watch what is filled. On one side it grows with every word<!--== "it grows with every
+# word" if (torch.tensor(story["computed"]["without"]).diff() == 1).all() else "it shrinks with every word" -->, and on
+# the other side it is a single word after the first step<!--== "it is a single word after the first step" if
+# story["computed"]["with"] == [3, *[1] * 9] else "it is a single word before the first step" -->. Yet both sides write
+# the same song<!--== "both sides write the same song" if write_on(words, 10).equal(write(words, 10)) else "both sides
+# write different songs" -->.
+#
 # The answers of a chat program appear word by word. This is not for show. The model chooses a word, reads the text with
 # that word at its end, and only then can it choose the next one. Without a cache, it would do nearly all of its work
 # again for every word. This page shows why it need not.
@@ -184,18 +191,25 @@ def write(words, count):
     return words
 
 
-written = words_of(write(words, 18))
-print(written[:51], written[52:], sep="\n")
+text = write(words, 18)
+print(words_of(text[:, :10]))
+print(words_of(text[:, 10:]))
 
 # %% [markdown]
-# The model has counted down from seven to six<!--== "counted down from seven to six" if "there will be six" in written
-# else "counted up from seven to eight" -->. For this it has to look back: when it writes *six*, the word *seven* is
-# 16<!--== written.split().index("six") --> words away. Attention is what finds it. Here is the word *be*, the last one
-# before *six*, and what each head looks at most:
+# The model has counted down from seven to six<!--== "counted down from seven to six" if "there will be six" in
+# words_of(text) else "counted up from seven to eight" -->. For this it has to look back: when it writes *six*, the word
+# *seven*<!--== "the word seven" if words_of(text).split()[16] == "six" and words_of(text).split()[0] == "seven"
+# else "the word six" --> is 16<!--== words_of(text).split().index("six") --> words away. Attention is what finds
+# it. Here is the word *be*, the last one before *six*<!--== "the last one before six" if "be six" in words_of(text)
+# else "the first one after six" -->, and what each head looks at most<!--== "each head looks at most" if len(most)
+# == 4 else "one head looks at least" -->:
 
 # %% tags=["hide-input"]
-#| caption: What *be* looks at most, just before the model writes *six*. A head of the second block takes nearly
-#|   everything<!--= "nearly everything" if from_seven > 0.8 else "nearly nothing" --> from *seven*.
+#| caption: What *be* looks at most, just before the model writes *six*<!--= "What be looks at most, just before the
+#|   model writes six" if before_six[-1] == "be" and words_of(write(words, 14)).endswith("be six") else "What be looks
+#|   at least" -->. A head of the second block takes nearly everything from *seven*<!--= "A head of the second block
+#|   takes nearly everything from seven" if from_seven > 0.8 and before_six[0] == "seven" else "A head takes nearly
+#|   nothing from seven" -->.
 before_six = words_of(write(words, 13)).split()
 x = model.word(write(words, 13)) + model.place(torch.arange(16))
 most = []
@@ -223,26 +237,31 @@ drawn = torch.multinomial(bold, 8, replacement=True)
 print(words_of(drawn[None]))
 
 # %% [markdown]
-# Each of these eight<!--= len(drawn) --> words was drawn as the one that follows *seven green bottles*. The right one
-# had a chance of {{= scores.softmax(dim=-1).max() :.0%}} before, and it has {{= bold.max() :.0%}} now. However the word
-# is chosen, it goes to the end of the text, and the model reads on.
+# Each of these eight<!--= len(drawn) --> words was drawn as the one that follows *seven green bottles*. The right
+# one<!--== "The right one" if vocabulary[scores.argmax()] == "hanging" else "The wrong one" --> had a chance of {{=
+# scores.softmax(dim=-1).max() :.0%}} before, and it has {{= bold.max() :.0%}} now. However the word is chosen, it goes
+# to the end of the text, and the model reads on.
 #
 # ## What stays the same
 #
 # When a word is added to the text, which of the numbers inside the model change? Compare the keys of the first three
-# words, in a text of three words and in a text of four:
+# words, in a text of three words and in a text of four<!--== "the keys of the first three words, in a text of three
+# words and in a text of four" if (words.size(1), longer.size(1), changes.size(1)) == (3, 4, 3) else "the keys" -->:
 
 # %% tags=["hide-input"]
-#| caption: How much the keys of the first three<!--= changes.size(1) --> words change, in the second block, when a
-#|   fourth word is added to the text. With the causal mask they do not change<!--= "With the causal mask they do not
-#|   change" if changes[0].max() < 1e-4 else "With the causal mask they change" -->. If all words could see one another,
-#|   they would<!--= "they would" if changes[1].min() > 0.01 else "they would not" -->.
+#| caption: How much the keys of the first three words change, in the second block, when a fourth word is added to the
+#|   text<!--= "How much the keys of the first three words change, in the second block, when a fourth word is added to
+#|   the text" if (words.size(1), longer.size(1), changes.size(1)) == (3, 4, 3) else "How much the values change" -->.
+#|   With the causal mask they do not change<!--= "With the causal mask they do not change" if changes[0].max() < 1e-4
+#|   else "With the causal mask they change" -->. If all words could see one another, they would<!--= "If all words
+#|   could see one another, they would" if changes[1].min() > 0.01 else "If all words could see one another, they would
+#|   not" -->.
 from unmasked import scaled_dot_product_attention
 from unmasked.heads import merge_heads, split_heads
 
 
-def keys_and_values(words, is_causal=True):
-    """What the second block makes of the words."""
+def of_second_block(words, is_causal=True):
+    """Queries, keys and values of the words."""
     x = model.word(words) + model.place(torch.arange(words.size(1)))
     first = split_heads(model.attention[0].qkv(model.norm[0](x)), 3 * HEADS)
     context = scaled_dot_product_attention(
@@ -251,15 +270,15 @@ def keys_and_values(words, is_causal=True):
     x = x + model.attention[0].out_proj(merge_heads(context))
     x = x + model.mlp[0](model.norm[1](x))
     second = split_heads(model.attention[1].qkv(model.norm[2](x)), 3 * HEADS)
-    return second.chunk(3, dim=1)[1:]
+    return second.chunk(3, dim=1)
 
 
 longer = numbers_of("seven green bottles hanging")
 changes = torch.stack(
     [
         (
-            keys_and_values(longer, is_causal)[0][:, :, :3]
-            - keys_and_values(words, is_causal)[0]
+            of_second_block(longer, is_causal)[1][:, :, :3]
+            - of_second_block(words, is_causal)[1]
         )
         .abs()
         .amax(dim=(0, 1, 3))
@@ -274,11 +293,15 @@ plot.grid(
 )
 
 # %% [markdown]
-# No word may look at the words behind it: [the causal mask](masks.py) sees to that. So nothing that comes later can
-# change what a word has become. Its key and its value were computed once, and they are right for ever.
+# No word may look at the words behind it<!--== "No word may look at the words behind it" if not
+# model.attention[0].weights(x)[0].triu(1).any() else "Every word may look at the words behind it" -->: [the causal
+# mask](masks.py) sees to that. So nothing that comes later can change what a word has become. Its key and its value
+# were computed once, and they are right for ever<!--== "Its key and its value were computed once, and they are right
+# for ever" if stay < 1e-4 else "Its key and its value are computed again" -->.
 #
-# The queries stay the same, too, but nobody needs them again. A query asks once, when its word is the newest one. Then
-# its answer has been used, and the next word has a query of its own.
+# The queries stay the same<!--== "The queries stay the same" if query_changes < 1e-4 else "The queries change" -->,
+# too, but nobody needs them again. A query asks once, when its word is the newest one. Then its answer has been used,
+# and the next word has a query of its own.
 #
 # ## Keep the keys and values
 #
@@ -296,8 +319,10 @@ def step(query, key, value, keys, values):
 
 
 # %% [markdown]
-# There is no mask: the newest word may look at everything that is there. The layer `CausalSelfAttention` does the same
-# with `KVCache`, which takes its memory once and copies nothing. And the loop hands over the newest word only:
+# There is no mask: the newest word may look at everything that is there<!--== "There is no mask: the newest word may
+# look at everything that is there" if (by_step - at_once[-1]).abs().max() < 1e-4 else "There is a mask" -->. The layer
+# `CausalSelfAttention` does the same with `KVCache`, which takes its memory once and copies nothing. And the loop hands
+# over the newest word only:
 
 
 # %%
@@ -314,8 +339,9 @@ write_on(words, 18).equal(write(words, 18))
 
 # %% [markdown]
 # The text is the same<!--= "same" if write_on(words, 18).equal(write(words, 18)) else "different" -->. The first step
-# takes in the whole prompt, which is called the *prefill*. Every other step takes in one word. This is why a chat
-# program is silent for a moment, if you have given it much to read, and then writes steadily.
+# takes in the whole prompt, which is called the *prefill*. Every other step takes in one word<!--== "Every other step
+# takes in one word" if set(story["computed"]["with"][1:]) == {1} else "No other step takes in one word" -->. This is
+# why a chat program is silent for a moment, if you have given it much to read, and then writes steadily.
 
 # %% tags=["check"]
 torch.manual_seed(1)
@@ -326,18 +352,20 @@ torch.testing.assert_close(by_step, at_once[-1])
 
 caches = new_caches()
 model(words, caches)
-_, seen_values = keys_and_values(words)
+_, _, seen_values = of_second_block(words)
 empty = seen_values[:, :, :0]
 kept_keys, kept_values = caches[1].peek(empty, empty)
 model(longer[:, 3:], caches)
 later_keys, later_values = caches[1].peek(empty, empty)
 stay = max(
     (kept_keys - later_keys[:, :, :3]).abs().max().item(),
-    (later_values - keys_and_values(longer)[1]).abs().max().item(),
-    (later_keys - keys_and_values(longer)[0]).abs().max().item(),
+    (later_values - of_second_block(longer)[2]).abs().max().item(),
+    (later_keys - of_second_block(longer)[1]).abs().max().item(),
 )
 x = model.norm[0](model.word(longer) + model.place(torch.arange(4)))
 looks = model.attention[0].weights(x)[0, :, -1]  # heads keys
+query_changes = of_second_block(longer)[0][:, :, :3]
+query_changes = (query_changes - of_second_block(words)[0]).abs().max()
 training_steps = 100
 
 # the likeliest words are so by far, on any machine
@@ -350,16 +378,21 @@ assert right.min() > 0.6
 #
 # In the steps of [Figure 1](#figure-1), the model without a cache computed the keys and values of 75<!--==
 # sum(story["computed"]["without"]) --> words, and the model with a cache those of 12<!--==
-# sum(story["computed"]["with"]) -->. The longer the text, the larger the difference. For a text of 1,000<!--== thousand
-# --> words, it is {{= thousand :,}} against {{= sum(range(1, thousand + 1)) :,}}.
+# sum(story["computed"]["with"]) -->. The longer the text, the larger the difference<!--== "The longer the text, the
+# larger the difference" if ((all_again - kept_once).diff() > 0).all() else "The longer the text, the smaller the
+# difference" -->. For a text of 1,000<!--== thousand --> words, it is {{= thousand :,}} against {{= sum(range(1,
+# thousand + 1)) :,}}.
 
 # %% tags=["hide-input"]
 #| alt: Two<!--= len(savings.axes[0].lines) --> curves over the words of a text. The one without a cache bends
 #|   upwards<!--= "bends upwards" if all_again.diff().diff().min() > 0 else "is straight" -->. The one with a cache
 #|   stays so low that it looks level.
-#| caption: For how many words keys and values are computed until a text is written. Without a cache they grow with the
-#|   square of its length; twice the text takes four times<!--= round((all_again[-1] / all_again[49]).item()) --> the
-#|   work. With a cache each word counts once<!--= "once" if kept_once[-1] == lengths[-1] else "twice" -->.
+#| caption: For how many words keys and values are computed until a text is written<!--= "For how many words keys and
+#|   values are computed until a text is written" if all_again[:3].tolist() == [1, 3, 6] else "For how many words
+#|   queries are computed" -->. Without a cache they grow with the square of its length; twice the text takes four times
+#|   the work<!--= "twice the text takes four times the work" if round((all_again[-1] / all_again[49]).item()) == 4 else
+#|   "twice the text takes twice the work" -->. With a cache each word counts once<!--= "once" if kept_once[-1] ==
+#|   lengths[-1] else "twice" -->.
 thousand = 1000
 lengths = torch.arange(1, 101)
 all_again, kept_once = lengths.cumsum(0), lengths
@@ -373,9 +406,10 @@ savings
 
 # %% [markdown]
 # The price is memory. This model keeps {{= of_token }} bytes for each word: a key and a value in each head of each
-# block. In large models it is far more. Llama 3<!--~ its name -->, in its size of 8 billion<!--~ Grattafiori et al.
-# (2024), table 3 --> numbers, keeps 128 KiB<!--== llama --> for each word. A text of 8,192<!--== long_text --> words
-# takes 1 GiB<!--== llama * long_text -->, for each reader who is waiting for an answer.
+# block<!--== "a key and a value in each head of each block" if of_token == 2 * 2 * HEADS * (WIDTH // HEADS) * 4 else "a
+# key in each head" -->. In large models it is far more. Llama 3<!--~ its name -->, in its size of 8 billion<!--~
+# Grattafiori et al. (2024), table 3 --> numbers, keeps 128 KiB<!--== llama --> for each word. A text of 8,192<!--==
+# long_text --> words takes 1 GiB<!--== llama * long_text -->, for each reader who is waiting for an answer.
 
 # %% tags=["check"]
 llama = KVCache.bytes_per_token(8, 128, num_layers=32, dtype=torch.bfloat16)

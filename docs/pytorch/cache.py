@@ -7,11 +7,12 @@
 # %% [markdown]
 # # Is my KV cache right?
 #
-# **It is right if a prefill, chunks and single steps give what the whole sequence gives at once<!--== "a prefill,
-# chunks and single steps give what the whole sequence gives at once" if max(shares["nothing"]) < 1e-5 else "a prefill
-# gives what the whole sequence gives" -->. Compare all three: with most mistakes the prefill is still right<!--== "with
-# most mistakes the prefill is still right" if sum(each[0] < 1e-5 for each in mistakes) > len(mistakes) / 2 else "with
-# most mistakes the prefill is wrong" -->.** Here is how far the outputs are off, where one is as far as they are large:
+# **It is right if a prefill, chunks and single steps give what the whole sequence gives at once<!--== "It is right if a
+# prefill, chunks and single steps give what the whole sequence gives at once" if max(shares["nothing"]) < 1e-5 else "It
+# is wrong" -->. Compare all three: with most mistakes the prefill is still right<!--== "Compare all three: with most
+# mistakes the prefill is still right" if len(shares["nothing"]) == 3 and sum(each[0] < 1e-5 for each in mistakes) >
+# len(mistakes) / 2 else "with most mistakes the prefill is wrong" -->.** Here is how far the outputs are off, as a
+# share of their size:
 #
 # {{= listed(["What is wrong", "Prefill", "Chunk", "Single steps"], rows) }}
 #
@@ -112,11 +113,14 @@ def share(found, expected, lengths=(6, 3, 3)):
 # %% [markdown]
 # ## Where does a query stand?
 #
-# New queries are the *last* tokens. `is_causal=True` of PyTorch's function takes them for the first: it is [aligned at
-# the top left](masks.py#more-keys-than-queries)<!--~ link: the mask is drawn there -->. A prefill has as many queries
-# as keys, and so it is right. A single query sees the first key alone<!--== "A single query sees the first key alone"
-# if torch.allclose( stuck, values[:, :, :1]) else "A single query sees every key" -->, whatever it asks, and the model
-# [writes the same word for ever](https://github.com/pytorch/pytorch/issues/144858)<!--~ link: a report -->.
+# New queries are the *last* tokens. `is_causal=True` of PyTorch's function takes them for the first<!--== "takes them
+# for the first" if torch.allclose(stuck, values[:, :, :1]) else "takes them for the last" -->: it is [aligned at the
+# top left](masks.py#more-keys-than-queries)<!--~ link: the mask is drawn there -->. A prefill has as many queries as
+# keys, and so it is right<!--== "A prefill has as many queries as keys, and so it is right" if top_left_shares[0] <
+# 1e-5 < top_left_shares[1] else "A prefill has as many queries as keys, and it is wrong" -->. A single query sees the
+# first key alone<!--== "A single query sees the first key alone" if torch.allclose( stuck, values[:, :, :1]) else "A
+# single query sees every key" -->, whatever it asks, and the model [writes the same word for
+# ever](https://github.com/pytorch/pytorch/issues/144858)<!--~ link: a report -->.
 
 # %%
 torch.manual_seed(1)
@@ -136,7 +140,8 @@ def attend(q, keys, values):
 
 # %% [markdown]
 # PyTorch has the mask, too: `torch.nn.attention.bias.causal_lower_right(queries, keys)`<!--== a_call -->. Leave the
-# mask out for a single query. It would hide nothing, and someone would have to make it and to read it.
+# mask out for a single query. It would hide nothing<!--= "It would hide nothing" if masks.causal(1, 9).all() else "It
+# would hide everything" -->, and someone would have to make it and to read it.
 
 # %% tags=["check"]
 from torch.nn.attention.bias import causal_lower_right
@@ -191,22 +196,46 @@ right = F.scaled_dot_product_attention(
 )
 wrong.shape, right.shape
 
+
+# %% tags=["check"]
+def raises(sequences, prefilled):
+    before = torch.ones(2, sequences, 4, prefilled, 6)
+    try:
+        after = torch.cat([before, torch.ones(2, sequences, 4, 1, 6)], dim=1)
+        F.scaled_dot_product_attention(q[:sequences], *after)
+    except RuntimeError:
+        return True
+    return False
+
+
+raised = [raises(1, 3), raises(2, 1)]
+
 # %% [markdown]
 # Nothing raises<!--== "Nothing raises" if wrong.shape == (2, 4, 1, 6) else "It raises" -->: the one query is broadcast
-# to two sequences, each of which has one key. So the context is a value, and no average<!--== "the context is a value,
-# and no average" if torch.allclose(wrong[1], second[1, 0]) else "the context is an average" -->. With a prefill of
-# several tokens, or with a batch of two, an error comes at once. So test with more tokens than one and more sequences
-# than one, in sizes that all differ.
+# to two sequences, each of which has one key<!--= "the one query is broadcast to two sequences, each of which has one
+# key" if wrong.size(0) == 2 and grown.shape[1:] == (2, 4, 1, 6) else "it is not" -->. So the context is a value, and no
+# average<!--== "the context is a value, and no average" if torch.allclose(wrong[1], second[1, 0]) else "the context is
+# an average" -->. With a prefill of several tokens, or with a batch of two, an error comes at once<!--== "With a
+# prefill of several tokens, or with a batch of two, an error comes at once" if raised == [True, True] else "no error
+# comes" -->. So test with more tokens than one and more sequences than one, in sizes that all differ.
 #
 # ## Positions go on counting
 #
 # A model with rotary positions turns queries and keys by the place where they stand. The place of a new token is the
-# number of tokens before it, and not zero. Keys are stored turned, and are never turned again:
+# number of tokens before it<!--== "The place of a new token is the number of tokens before it" if place.tolist() ==
+# [x.size(1)] else "The place of a new token is zero" -->, and not zero. Keys are stored turned, and are never turned
+# again<!--== "Keys are stored turned, and are never turned again" if torch.allclose(stored_keys, turned_keys,
+# atol=1e-5) else "Keys are turned again and again" -->:
 
 # %%
 past, tokens = cache.length, 1
 place = torch.arange(past, past + tokens)  # wrong: torch.arange(tokens)
 place
+
+# %% tags=["check"]
+stored_keys, _ = cache.peek(key, value)
+_, made, _ = split_heads(layer.qkv(x), 8).split([4, 2, 2], dim=1)
+turned_keys = layer.rotary(made, torch.arange(12))
 
 # %% [markdown]
 # `CausalSelfAttention(..., rotary=...)` counts from the length of the cache by itself. A model with a table of
@@ -214,8 +243,9 @@ place
 #
 # ## Beams: keys and values move together
 #
-# A beam search drops some sequences and goes on from others. Their keys and values must move in the same way, in every
-# layer. `cache.reorder(order)` moves both; a draft that was refused is forgotten by `cache.crop(length)`.
+# A beam search drops some sequences and goes on from others. Their keys and values must move in the same way<!--==
+# "Their keys and values must move in the same way" if min(beam_shares[1:]) > 0.1 else "Their keys must move" -->, in
+# every layer. `cache.reorder(order)` moves both; a draft that was refused is forgotten by `cache.crop(length)`.
 
 # %%
 order = torch.tensor([1, 0])  # each goes on from the other's text
@@ -229,14 +259,15 @@ torch.allclose(layer(x[:, 6:], cache=cache), layer(swapped)[:, 6:], atol=1e-5)
 #
 # A step is another matrix product than the whole sequence, so it [adds in another
 # order](https://github.com/huggingface/transformers/issues/25420)<!--~ link: a long thread about it -->. In float32
-# that is hardly seen. In bfloat16 it is, and it looks like a bug. To tell, compare both with the same layer in float64.
-# If the step is no farther from the truth than the whole sequence is, the difference is rounding.
+# that is hardly seen<!--== "In float32 that is hardly seen" if rounding["float32"][0] < 1e-5 else "In float32 that is
+# seen" -->. In bfloat16 it is, and it looks like a bug. To tell, compare both with the same layer in float64. If the
+# step is no farther from the truth than the whole sequence is, the difference is rounding.
 
 # %% tags=["hide-input"]
 #| caption: How far outputs are off, as a share of their size. The steps are about as far from float64 as the whole
-#|   sequence is<!--= "The steps are about as far from float64 as the whole sequence is" if all(1 / 3 < steps / once < 3
-#|   for _, once, steps in rounding.values()) else "The steps are much farther from float64 than the whole sequence is"
-#|   -->, so nothing is wrong with them.
+#|   sequence is, so nothing is wrong with them<!--= "The steps are about as far from float64 as the whole sequence is,
+#|   so nothing is wrong with them" if all(1 / 3 < steps / once < 3 for _, once, steps in rounding.values()) else "The
+#|   steps are much farther from float64 than the whole sequence is" -->.
 torch.manual_seed(3)
 long, rounding = torch.randn(2, 40, 24), {}
 for dtype in (torch.float32, torch.float16, torch.bfloat16):
@@ -273,7 +304,8 @@ plot.table(
 #
 # A batch of prompts is padded on the left, so that all go on at one place. The mask then has to hide the padding from
 # every query, in every step. And a model with a table of positions must count from the first *real* token: it knows no
-# text that begins in the middle. Below, the second prompt has three padding tokens:
+# text that begins in the middle. Below, the second prompt has three padding tokens<!--== "the second prompt has three
+# padding tokens" if (~real).sum((1, 2, 3)).tolist() == [0, 3] else "the first prompt has three padding tokens" -->:
 
 # %%
 torch.manual_seed(4)
@@ -296,8 +328,10 @@ places
 # shift<!--== "A rotary model bears the shift" if torch.allclose(shifted, layer(x), atol=1e-5) else "A rotary model does
 # not bear the shift" -->, because a score depends on distances alone; the mask it needs as well.
 #
-# In a step, the mask has one key more than before: `masks.padding(lengths + 1, keys + 1, side="left")`<!--~ a call -->,
-# where `lengths` counts the real tokens. The new token has the position `places[:, -1:] + 1`<!--~ code -->.
+# In a step, the mask has one key more than before<!--== "the mask has one key more than before" if next_mask.size(-1)
+# == real.size(-1) + 1 else "the mask has one key fewer than before" -->: `masks.padding(lengths + 1, keys + 1,
+# side="left")`<!--~ a call -->, where `lengths` counts the real tokens. The new token has the position `places[:, -1:]
+# + 1`<!--~ code -->.
 
 # %% tags=["check"]
 shifted = layer(x, positions=torch.arange(12) + 3)
@@ -305,9 +339,10 @@ store = KVCache(2, 4, 20, 6)
 prefilled = plain(prompts + table[places], allowed=real, cache=store)
 torch.manual_seed(5)
 token = torch.randn(2, 1, 24)
+next_mask = masks.padding(torch.tensor([9, 6]) + 1, 9 + 1, side="left")
 stepped = plain(
     token + table[places[:, -1:] + 1],
-    allowed=masks.padding(torch.tensor([9, 6]) + 1, 9 + 1, side="left"),
+    allowed=next_mask,
     cache=store,
 )
 by_itself = plain(torch.cat([prompts[1:, 3:], token[1:]], dim=1) + table[:7])[
@@ -324,9 +359,11 @@ def share_of(found, expected):
 # ### Rows that see nothing
 #
 # Under a causal mask, the first query of a padded prompt sees nothing at all. A softmax over minus infinity alone is
-# NaN, and so many programs take the lowest finite number, `torch.finfo(dtype).min`, in its place. Then that row is the
-# mean of the values, of those that are hidden, too. This does no harm, until two such masks, one for the future and one
-# for the padding, are *added*:
+# NaN, and so many programs take the lowest finite number<!--== "the lowest finite number" if torch.nextafter(hidden,
+# -torch.inf * hidden.abs()).isinf().all() and hidden.isfinite().all() else "the highest finite number" -->,
+# `torch.finfo(dtype).min`, in its place. Then that row is the mean of the values<!--== "that row is the mean of the
+# values" if torch.allclose(hidden.softmax(-1), torch.full((1, 5), 0.2)) else "that row is zero" -->, of those that are
+# hidden, too. This does no harm, until two such masks, one for the future and one for the padding, are *added*:
 
 # %%
 lowest = torch.finfo(torch.float32).min
@@ -344,7 +381,8 @@ print(hidden.softmax(-1), twice[0, 0], twice.softmax(-1), sep="\n")
 # ## A window: the cache as a ring
 #
 # With a sliding window a query sees the last few tokens only, so the cache need not keep the others. The newest token
-# takes the place of the oldest. The keys are then no longer in the order of the text:
+# takes the place of the oldest. The keys are then no longer in the order of the text<!--== "The keys are then no longer
+# in the order of the text" if (ring.positions.diff() < 0).any() else "The keys are still in the order of the text" -->:
 
 # %%
 ring = KVCache(2, 2, max_tokens=12, head_dim=6, window=5)
@@ -355,11 +393,13 @@ print(ring.positions)  # whose key is where
 
 # %% [markdown]
 # The order does not matter<!--== "The order does not matter" if torch.allclose(of_shuffled, of_sorted, atol=1e-5) else
-# "The order matters" --> to a single query: it sees every key of the ring, and each key was turned by its own position
+# "The order matters" --> to a single query: it sees every key of the ring<!--== "it sees every key of the ring" if
+# whole_ring.equal(ring.positions) else "it sees no key of the ring" -->, and each key was turned by its own position
 # before it was stored. So a step needs no mask. The ring takes less than half<!--= "less than half" if 2 * ring.bytes <
 # cache.bytes else "all" --> of the memory of the whole cache here. (A chunk that overruns the ring is given a copy,
 # with what it overwrites.) What was overwritten does not come back, so `crop` can take back one token, and no draft of
-# several.
+# several<!--== "crop can take back one token, and no draft of several" if taken_back == [1] else "crop can take back
+# every token" -->.
 
 # %% tags=["check"]
 torch.manual_seed(6)
@@ -368,16 +408,28 @@ of_sorted = F.scaled_dot_product_attention(q, keys, values)
 of_shuffled = F.scaled_dot_product_attention(
     q, keys[:, :, shuffle], values[:, :, shuffle]
 )
+newest = masks.sliding_window(12, window=5)[-1]
+whole_ring = newest.nonzero()[:, 0][(torch.arange(5) - 2) % 5]
+taken_back = []
+for back in (1, 2, 3):
+    copied_ring = copy.deepcopy(ring)
+    try:
+        copied_ring.crop(12 - back)
+        taken_back.append(back)
+    except ValueError:
+        continue
 
 # %% [markdown]
 # ## What does it cost?
 #
-# A token leaves a key and a value in each layer, for each head of keys. All models below keep numbers of two<!--==
-# torch.bfloat16.itemsize --> bytes:
+# A token leaves a key and a value<!--= "A token leaves a key and a value" if KVCache.bytes_per_token(1, 1,
+# dtype=torch.int8) == 2 else "A token leaves a key" --> in each layer, for each head of keys. All models below keep
+# numbers of two bytes<!--== torch.bfloat16.itemsize -->:
 
 # %% tags=["hide-input"]
-#| caption: What the cache takes. Fewer heads of keys make it smaller<!--= "smaller" if sizes["8 heads of keys"][1] <
-#|   sizes["32 heads of keys"][1] else "larger" -->, in proportion.
+#| caption: What the cache takes. Fewer heads of keys make it smaller<!--= "Fewer heads of keys make it smaller" if
+#|   sizes["8 heads of keys"][1] < sizes["32 heads of keys"][1] else "Fewer heads of keys make it larger" -->, in
+#|   proportion.
 sizes = {}
 for kv_heads in (32, 8, 1):
     of_token = KVCache.bytes_per_token(
@@ -396,9 +448,12 @@ plot.table(
 # %% [markdown]
 # A step reads all of that once. `torch.cat` makes a new cache for each token: it reads and writes everything once more.
 # After 1,000<!--== grown_by --> steps, `torch.cat` has copied {{= copied :,}} keys, and `KVCache` has written each key
-# once: {{= grown_by :,}} of them. Memory that is taken once has its price, too: `max_tokens` is paid from the start.
+# once: {{= grown_by :,}} of them. Memory that is taken once has its price, too: `max_tokens` is paid from the
+# start<!--== "is paid from the start" if fresh_bytes == cache.bytes else "is paid at the end"
+# -->.
 
 # %% tags=["check"]
+fresh_bytes = KVCache(2, 2, max_tokens=12, head_dim=6).bytes
 grown_by = 1000
 copied = sum(range(1, grown_by + 1))
 
@@ -451,6 +506,8 @@ named = {
     "[beams](#beams-keys-and-values-move-together): only keys move": "beams",
 }
 shares = {name: share(*by_hand(mistake)) for name, mistake in named.items()}
+top_left_shares = share(*by_hand("top left"))
+beam_shares = share(*by_hand("beams"))
 
 torch.manual_seed(7)
 words = torch.randn(17, 24)
@@ -495,9 +552,8 @@ shares[of_half] = share(steps.float(), half(given).float(), [20, 10, 10])
 def written(each):
     if each != each:
         return "NaN"
-    return (
-        "0" if each < 1e-5 else f"{each:.1%}" if each < 0.1 else f"{each:.0%}"
-    )
+    percent = f"{100 * each:.1g}" if each < 0.1 else f"{100 * each:.0f}"
+    return "0" if each < 1e-5 else f"{percent}%"
 
 
 def listed(header, rows):
@@ -509,6 +565,9 @@ def listed(header, rows):
 
 rows = [
     [name, *(written(each) for each in off)] for name, off in shares.items()
+]
+rows[-1][1:] = [
+    "rounding" if each < 0.02 else written(each) for each in shares[of_half]
 ]
 
 # %% [markdown]
