@@ -18,8 +18,8 @@
 #
 # *Computed with torch {{= torch.__version__.split("+")[0] }} on the {{= x.device.type.upper() }}.*
 #
-# **You should know** [what a KV cache keeps](../learn/generating.py) while a model writes. **You will know** the one
-# test that finds every row of this table, the line that causes each of them, and what a cache costs.
+# **You should know** [what a KV cache keeps](../learn/generating.py) while a model writes. **You will know** the test
+# that finds these mistakes, the line that causes each of them, and what a cache costs.
 #
 # ## Prefill, chunks, steps
 #

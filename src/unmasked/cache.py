@@ -43,11 +43,11 @@ class KVCache:
         >>> layer = CausalSelfAttention(d_in=6, d_out=8, num_heads=2).eval()
         >>> x, cache = torch.randn(3, 5, 6), KVCache(3, 2, max_tokens=100, head_dim=4)
         >>> with torch.no_grad():
-        ...     parts = [layer(part, cache=cache) for part in x.split([3, 1, 1], dim=1)]  # prefill, and two steps
+        ...     parts = [layer(part, cache=cache) for part in x.split([3, 1, 1], dim=1)]
         >>> torch.allclose(torch.cat(parts, dim=1), layer(x), atol=1e-6)
         True
         >>> cache
-        KVCache(batch=3, num_kv_heads=2, head_dim=4, dtype=torch.float32: 5 of 100 tokens)
+        KVCache(batch=3, num_kv_heads=2, head_dim=4, float32: 5 of 100 tokens)
     """
 
     def __init__(
@@ -199,8 +199,9 @@ class KVCache:
     def __repr__(self) -> str:
         batch, heads, _, head_dim = self._key.shape
         window = "" if self.window is None else f", window={self.window}"
+        dtype = str(self._key.dtype).removeprefix("torch.")
         return (
-            f"KVCache(batch={batch}, num_kv_heads={heads}, head_dim={head_dim}, dtype={self._key.dtype}{window}: "
+            f"KVCache(batch={batch}, num_kv_heads={heads}, head_dim={head_dim}, {dtype}{window}: "
             f"{self.length} of {self.max_tokens} tokens)"
         )
 
