@@ -7,11 +7,12 @@
 # %% [markdown]
 # # A window of W: how many keys is that? And sinks, and a soft-cap?
 #
-# **It depends on who counts: a window of {{= W }} is {{= W }} keys in this library and in transformers, and {{= W + 1
-# }} in Mistral's paper and in FlashAttention's `window_size`<!--== "window_size" if counted["`window_size=(W, 0)`, as
-# FlashAttention says"] == W + 1 else "softcap" -->.** A sink is one more term<!--== "one more term" if
-# torch.allclose(sunk, longer.softmax(-1)[..., :-1]) else "one term less" --> in the softmax, and a soft-cap comes
-# before<!--== "before" if leaked[5.0] > 0.1 else "after" --> the mask.
+# **It depends on who counts: a window of {{= W }} is {{= W }} keys in this library<!--== "keys in this library" if
+# keys_seen(my_attention) == W else "more in this library" --> and in transformers, and {{= W + 1 }} in Mistral's paper
+# and in FlashAttention's `window_size`<!--== "window_size" if counted["`window_size=(W, 0)`, as FlashAttention says"]
+# == W + 1 else "softcap" -->.** A sink is one more term<!--== "one more term" if torch.allclose(sunk,
+# longer.softmax(-1)[..., :-1]) else "one term less" --> in the softmax, and a soft-cap comes before<!--== "before" if
+# leaked[5.0] > 0.1 else "after" --> the mask.
 #
 # {{= listed(["Who counts", "A token at i sees the keys j with", "Keys for W = 3"], rows) }}
 #
@@ -38,10 +39,10 @@ from unmasked import scaled_dot_product_attention as attend
 warnings.filterwarnings("ignore", "flex_attention called without")
 
 # %% tags=["hide-input"]
-#| caption: Who may see whom under a window of {{ W }}, counted in both ways, and a window that keeps the first two<!--=
-#|   int(gallery["window and two sinks"][-1, :2].sum()) --> tokens in sight. In the second mask the last token sees one
+#| caption: Who sees whom under a window of {{ W }}, counted in both ways, and under a window that keeps two<!--=
+#|   int(gallery["window and two sinks"][-1, :2].sum()) --> sinks in sight. Counted in the other way, a token sees one
 #|   more<!--= "one more" if gallery["W keys before it"][-1].sum() == gallery["W keys"][-1].sum() + 1 else "one less"
-#|   --> key than in the first.
+#|   --> key.
 W = 3
 window = masks.sliding_window(9, window=W)
 first = torch.arange(9) < 2
@@ -55,10 +56,12 @@ plot.grid(gallery, queries=range(9))
 # %% [markdown]
 # ## Sliding windows
 #
-# A layer with a window lets each token see only the nearest tokens before it. Its cache is as long as the window, and
-# need not grow with the text. The library's `masks.sliding_window` counts the query's own key; so does `sliding_window`
-# in transformers. FlashAttention, and PyTorch's `varlen_attn`, count keys *beside* it: `window_size=(left, right)`.
-# Whoever hands the one number to the other is off by one key, as [transformers
+# A layer with a window lets each token see the nearest tokens before it<!--= "the nearest tokens before it" if
+# window[-1].nonzero().flatten().tolist() == [6, 7, 8] else "the first tokens" -->. Its cache is as long as the window,
+# whatever the text. The library's `masks.sliding_window` counts the query's own key<!--= "counts the query's own key"
+# if window[-1, -1] and window[-1].sum() == W else "leaves its own key out" -->; so does `sliding_window` in
+# transformers, to which the project's tests hold it. FlashAttention, and PyTorch's `varlen_attn`, count keys *beside*
+# it: `window_size=(left, right)`. Whoever hands the one number to the other is off by one key, as [transformers
 # was](https://github.com/huggingface/transformers/issues/39408), with one kernel and [not with
 # another](https://github.com/huggingface/transformers/issues/29623).
 
@@ -96,11 +99,11 @@ wrong = attend(query, key, value, allowed=one_more).context
 print(f"off by {(wrong - right).abs().max():.1f}")
 
 # %% [markdown]
-# That is no rounding. Yet the model was trained, and mostly still answers, so that nobody looks for it.
+# That is no rounding. Yet the model mostly still answers, so that nobody looks for it.
 #
-# A second layer sees what the first has gathered, and so the windows add up. With three layers of such windows, the
-# last token knows of the six<!--== behind --> tokens behind its own: as many as layers times $W - 1$<!--== "$W - 1$" if
-# behind == 3 * (W - 1) else "$W + 1$" -->.
+# Every layer sees what the layer below has gathered, and so the windows add up<!--== "add up" if behind > W else "stay"
+# -->. With three layers of such windows, the newest token knows of six<!--== behind --> others: as many as layers times
+# $W - 1$<!--== "$W - 1$" if behind == 3 * (W - 1) else "$W + 1$" -->.
 
 # %% tags=["check"]
 known = window.double() @ window.double() @ window.double()
@@ -109,11 +112,12 @@ behind = int((known[-1] > 0).sum()) - 1
 # %% [markdown]
 # ## Two things called sink
 #
-# Models give much of their attention to the first tokens, whatever these are: the weights must sum to one, so what has
-# nowhere to go goes there. A window that slides past the first tokens takes this place away, and the text falls apart.
-# There are two remedies, and both are called sinks.
+# Models give much of their attention to the first tokens, whatever these are: weights must sum to one<!--= "weights
+# must sum to one" if torch.allclose(attend(query, key, value, need_weights=True).weights.sum(-1), torch.ones(2, 9))
+# else "to less" -->, so what has nowhere to go goes there. A window that slides past the first tokens takes this place
+# away, and the text falls apart. Both remedies are called sinks.
 #
-# The first keeps a few *tokens* in sight beside the window. It is a mask, the third in the figure above:
+# One remedy keeps a few *tokens* in sight beside the window. It is a mask, the last one of the figure:
 
 # %%
 kept = masks.causal(9) & (torch.arange(9) < 2)  # the first two tokens
@@ -121,10 +125,11 @@ streaming = masks.sliding_window(9, window=W) | kept
 print(int(streaming[-1].sum()))
 
 # %% [markdown]
-# The second adds a *number* to the softmax, learned by each head, as GPT-OSS has it. It is one more score $b_h$, of no
-# key: what falls to it goes nowhere, and the weights of a row sum to less than one.
+# The other adds a *number* to the softmax, learned by each head, as GPT-OSS has it. It is one more score $b_h$, of no
+# key: what falls to it goes nowhere, and the weights of a row sum to less than one<!--== "the weights of a row sum to
+# less than one" if (sunk.sum(-1) < 1).all() else "to more than one" -->.
 #
-# $$a_{hij} = \frac{e^{s_{hij}}}{e^{b_h} + \sum_{l=1}^{n} e^{s_{hil}}} \tag{26.1}$$
+# $$a_{hij} = \frac{e^{s_{hij}}}{e^{b_h} + \sum_{l=1}^{n} e^{s_{hil}}} \tag{28.1}$$
 # <!-- where: H = 3; s = random("H n n"); b = random("H"); a = attention_weights(s, sinks=b) -->
 
 # %%
@@ -143,12 +148,14 @@ none = attention_weights(scores, sinks=torch.tensor(-torch.inf)).sum(-1)
 
 # %% [markdown]
 # A sink of zero is not no<!--== "not no" if (zero < 0.99).all() else "no" --> sink: it takes as much as a key whose
-# score is zero. No sink is minus infinity<!--== "minus infinity" if torch.allclose(none, torch.ones_like(none)) else
-# "zero" -->. So a checkpoint whose sinks are left out, or are loaded as zeros, gives wrong outputs and no error.
+# score is zero<!--== "as much as a key whose score is zero" if torch.allclose(F.pad(scores, (0, 1)).softmax(-1)[...,
+# :-1].sum(-1), zero) else "nothing" -->. No sink is minus infinity<!--== "minus infinity" if torch.allclose(none,
+# torch.ones_like(none)) else "zero" -->. So a checkpoint whose sinks are left out, or are loaded as zeros, gives wrong
+# outputs and no error.
 #
-# `F.scaled_dot_product_attention` has no argument for sinks. But a sink is a key that scores the same for every query,
-# and whose value is zero. One more feature makes such a key, and the fused kernel, with its own causal mask, does the
-# rest:
+# `F.scaled_dot_product_attention` has no argument for sinks. But a sink is a key with one score for every query, and
+# with a value of zero<!--== "a value of zero" if (fused - eager).abs().max() < 1e-5 else "a value of one" -->. One more
+# feature makes such a key, and the fused kernel does the rest:
 
 
 # %%
@@ -169,20 +176,25 @@ print((fused - eager).abs().max() < 1e-5)
 # %% [markdown]
 # ## A soft-cap comes before the mask
 #
-# Gemma 2<!--~ a name --> bounds its scores $s$: however large a dot product gets, what joins the softmax stays below a
-# cap $c$ of 50<!--~ Gemma 2's -->.
+# Gemma 2<!--~ a name --> bounds its scores $s$: however large a dot product gets, what joins the softmax stays
+# below<!--== "below" if (attention_scores(100 * query, key, softcap=5.0).abs() <= 5).all() else "above" --> a cap $c$
+# of 50<!--~ Gemma 2's -->.
 #
-# $$z_{ij} = c \tanh(s_{ij} / c) \tag{26.2}$$
+# $$z_{ij} = c \tanh(s_{ij} / c) \tag{28.2}$$
 # <!-- where: q, k = random("n d", "n d"); c = 1.5; s = attention_scores(q, k)
 # z = attention_scores(q, k, softcap=c) -->
 #
-# The order decides. A hidden score is minus infinity. Capped *after* the mask it becomes $-c$, which is a score like
-# any other, and the future leaks in:
+# The order decides. A hidden score is minus infinity. Capped *after* the mask<!--== "Capped after the mask" if
+# leaked[5.0] > 0.1 and not (attend(query, key, value, is_causal=True, softcap=5.0, need_weights=True).weights *
+# future).any() else "Capped before the mask" --> it becomes $-c$, which is a score like any other, and the future leaks
+# in:
 
 # %% tags=["hide-input"]
-#| caption: What the first token gives to later ones, when the cap comes after the mask. The smaller the cap, the
-#|   larger<!--= "larger" if leaked[5.0] > leaked[10.0] > leaked[20.0] else "smaller" --> the leak; at Gemma's it is too
-#|   small<!--= "too small" if leaked[50.0] < 1e-12 else "large enough" --> to be seen in a test.
+#| caption: The weight of the future in the first<!--= "first" if leaked[5.0] > 2 * (5 *
+#|   torch.tanh(scores.masked_fill(future, -1e9) / 5)).softmax(-1)[:, -2, -1].max() else "last" --> row, with the cap
+#|   after the mask. The smaller the cap, the larger<!--= "larger" if leaked[5.0] > leaked[10.0] > leaked[20.0] else
+#|   "smaller" --> the leak; at Gemma's it is too small<!--= "too small" if leaked[50.0] < 1e-12 else "large enough" -->
+#|   to be seen in a test.
 future = ~masks.causal(9)
 leaked = {}
 for cap in (50.0, 20.0, 10.0, 5.0):
@@ -253,16 +265,15 @@ torch.testing.assert_close(
 )
 
 # %% [markdown]
-# Three things to know. Without `torch.compile`, `flex_attention` holds the whole matrix of scores, as eager code does;
-# so do the cells above. On a CPU it has no backward:
+# Without `torch.compile`, `flex_attention` holds the whole matrix of scores, as eager code does; so do the cells above.
+# On a CPU, it cannot go backward:
 
 # %%
 #| raises: NotImplementedError: does not support backward on CPU
 flex_attention(query[None].requires_grad_(), key[None], value[None])
 
 # %% [markdown]
-# And a block mask is made for one number of queries and keys. The mask of training is refused when a model writes, one
-# query at a time:
+# A block mask is made for one size. The mask of the whole text is refused when a model writes, token by token:
 
 # %%
 #| raises: ValueError: block_mask was created for
@@ -270,8 +281,9 @@ newest = query[None, :, -1:].detach()
 flex_attention(newest, key[None], value[None], block_mask=blocks)
 
 # %% [markdown]
-# The message offers to crop the mask. That keeps its upper left corner, in which the newest query is the first. Make a
-# new mask instead, and count the query from the end of the keys:
+# The message offers to crop the mask. That keeps its upper left<!--== "upper left" if int(create_mask(in_window, None,
+# None, 1, 9, device="cpu").sum()) == 1 else "lower right" --> corner, in which the newest token stands at the
+# beginning. Make another mask instead, and count the query from the end of the keys:
 
 
 # %%
@@ -391,8 +403,8 @@ feedback
 # <!--~ 2020, 3.1, 2023, 7, 2, 2024, 3.3, 2025: references -->
 # - Beltagy et al. (2020), *Longformer*: section 3.1, sliding windows.
 # - Jiang et al. (2023), *Mistral 7B*: section 2, a window that counts the keys before a token.
-# - Xiao et al. (2024), *Efficient Streaming Language Models with Attention Sinks*: section 3.3, for (26.1) with a sink
+# - Xiao et al. (2024), *Efficient Streaming Language Models with Attention Sinks*: section 3.3, for (28.1) with a sink
 #   of zero, and for tokens as sinks.
 # - OpenAI (2025), *gpt-oss-120b & gpt-oss-20b Model Card*: a learned sink for each head.
-# - Gemma Team (2024), *Gemma 2*: section 2, for (26.2).
+# - Gemma Team (2024), *Gemma 2*: section 2, for (28.2).
 # - Dong et al. (2024), *Flex Attention: A Programming Model for Generating Optimized Attention Kernels*.

@@ -7,12 +7,12 @@
 # %% [markdown]
 # # How do I pack several texts into one sequence?
 #
-# **Give attention a mask that lets each token see its own document<!--== "its own document" if not crossed["document
-# mask"] else "every document" --> and no other: the packed sequence then gives each document what it gets alone<!--==
-# "what it gets alone" if off["document mask"] < 1e-5 else "something else" -->.** A causal mask lets a document see all
-# those before<!--== "before" if crossed["causal mask"] and not reaches_back else "behind" --> it, and positions that
-# begin anew in each document change nothing of that<!--== "change nothing of that" if crossed["causal mask, positions
-# begin anew"] else "mend that" -->:
+# **Give attention a mask that lets each token see its own document alone<!--== "its own document alone" if not
+# crossed["document mask"] else "every document" -->: the packed sequence then gives each document what it gets
+# alone<!--== "what it gets alone" if off["document mask"] < 1e-5 else "something else" -->.** A causal mask lets a
+# document see all those before<!--== "before" if crossed["causal mask"] and not reaches_back else "behind" --> it, and
+# positions that begin anew in each document change nothing of that<!--== "change nothing of that" if crossed["causal
+# mask, positions begin anew"] else "mend that" -->:
 #
 # {{= listed(["Three documents, packed with", "Off from each alone", "The second sees the first"], rows) }}
 #
@@ -34,10 +34,10 @@ from unmasked.positions import Rotary, sinusoids
 logging.disable(logging.WARNING)  # of kernels that PyTorch does not take
 
 # %% tags=["hide-input"]
-#| caption: Who may see whom among {{ len(gallery["causal"]) }} tokens of three<!--= len(lengths) --> documents. The
-#|   causal mask alone lets the last token see everything<!--= "everything" if gallery["causal"][-1].all() else "its own
-#|   document" -->; with the mask of documents it sees its own document<!--= "its own document" if
-#|   gallery["both"][-1].sum() == lengths[-1] else "everything" -->.
+#| caption: Who sees whom among {{ len(gallery["causal"]) }} tokens of three<!--= len(lengths) --> documents. The causal
+#|   mask alone lets the last token see everything<!--= "the last token see everything" if gallery["causal"][-1].all()
+#|   and not gallery["causal"][0].all() else "the first token see everything" -->; with the mask of documents it sees
+#|   its own document<!--= "its own document" if gallery["both"][-1].sum() == lengths[-1] else "everything" -->.
 lengths = [3, 4, 2]
 ids = torch.tensor([0, 0, 0, 1, 1, 1, 1, 2, 2])  # the document of each token
 gallery = {
@@ -51,8 +51,8 @@ plot.grid(gallery, queries=ids.tolist())
 # ## Packed, and each alone
 #
 # Texts differ in length. A batch of them is mostly padding; so training code lays several texts end to end in one
-# sequence, and says by an id which tokens belong together. Here are two heads with rotary positions, and the three
-# documents of the figure:
+# sequence, and says by an id which tokens belong together. Here are two heads<!--== "two heads" if x.size(0) == 2 else
+# "other heads" --> with rotary positions, and the documents of the figure:
 
 # %%
 torch.manual_seed(1)
@@ -125,14 +125,16 @@ def listed(header, rows):
 
 
 # %% [markdown]
-# `masks.documents(ids)` hides no future; `is_causal=True` does, and the two combine. In a batch, ids have the axes
-# (batch, tokens), and the mask gets one for heads. Padding at the end of a row is a document like any other: give it an
-# id of its own, and leave its outputs out of the loss.
+# `masks.documents(ids)` hides no future<!--= "hides no future" if masks.documents(ids)[0, 2] else "hides the future"
+# -->; `is_causal=True` does, and the two combine. In a batch, ids have the axes (batch, tokens), and the mask gets an
+# axis for heads<!--= "an axis for heads" if masks.documents(ids[None]).shape == (1, 1, 9, 9) else "no axis" -->.
+# Padding at the end of a row is a document like any other: give it an id of its own, and leave its outputs out of the
+# loss.
 #
-# A document is a *run* of equal ids. Some packers number from zero in every row, or use an id again. Two runs with one
-# id are two documents<!--= "two documents" if not masks.documents(torch.tensor([5, 7, 5]))[2, 0] else "one document"
-# -->, though many masks on the web, written as `ids[:, None] == ids`, take them for one<!--== "one" if (again[:, None]
-# == again)[2, 0] else "two" -->.
+# A document is a *run* of equal ids. Some packers use an id again. Two runs with one id are two documents<!--= "two
+# documents" if not masks.documents(torch.tensor([5, 7, 5]))[2, 0] else "one document" -->, though many masks on the
+# web, written as `ids[:, None] == ids`, take them for one<!--== "one" if (again[:, None] == again)[2, 0] else "two"
+# -->.
 
 # %% tags=["check"]
 again = torch.tensor([5, 7, 5])
@@ -141,9 +143,10 @@ assert masks.documents(again).equal(torch.eye(3, dtype=torch.bool))
 # %% [markdown]
 # ## Where do positions begin?
 #
-# New positions for each document say where a token stands. They do not say whom it may see: the second row of the first
-# table is as wrong as the first. People [have measured it](https://github.com/huggingface/nanoVLM/pull/204) in their
-# own training code. With the mask in place, what is left to do depends on the kind of positions:
+# New positions for each document say where a token stands, not whom it sees: with them alone, the causal mask is as
+# wrong as without<!--= "as wrong as without" if off["causal mask, positions begin anew"] > 0.5 * off["causal mask"]
+# else "right" -->. People [have measured it](https://github.com/huggingface/nanoVLM/pull/204) in their own training
+# code. With the mask in place, what is left to do depends on the kind of positions:
 
 # %% tags=["hide-input"]
 #| caption: How far the outputs of packed documents, with the mask of documents, lie from those of each document alone.
@@ -189,8 +192,9 @@ print(positions.tolist())
 # %% [markdown]
 # ## The loss crosses the border, too
 #
-# A language model predicts the next token. At the last token of a document the next one belongs to another document. No
-# mask of attention hides that: take the label away, by the value that the loss ignores.
+# A language model predicts the next token. Where a document ends, that token belongs to another document. An attention
+# mask does nothing about it: take the label away, by the value that the loss ignores<!--== "the value that the loss
+# ignores" if torch.nn.CrossEntropyLoss().ignore_index == labels[2] else "zero" -->.
 
 # %%
 words = torch.tensor([11, 12, 13, 21, 22, 23, 24, 31, 32])
@@ -201,8 +205,9 @@ print(labels.tolist())
 # %% [markdown]
 # ## Cumulative lengths, both ways
 #
-# A mask of (tokens, tokens) grows with the square of the tokens, and it costs time where it hides most of them. Kernels
-# for varying lengths take no mask. They take all tokens in one axis, and `cu_seqlens`: zero, then where each document
+# A mask of (tokens, tokens) grows with the square of the tokens<!--== "the square of the tokens" if
+# masks.documents(ids.repeat(2)).numel() == 4 * masks.documents(ids).numel() else "the tokens" -->. Kernels for varying
+# lengths take `cu_seqlens` in its place. All tokens lie in one axis, and `cu_seqlens` is zero, then where each document
 # ends<!--= "where each document ends" if ends[1:].tolist() == [3, 7, 9] else "where each document begins" -->, in
 # `int32`<!--= str(ends.dtype).removeprefix("torch.") -->.
 
@@ -214,14 +219,14 @@ print(masks.ids_from_cu_seqlens(ends).tolist())  # and back
 
 # %% [markdown]
 # For three documents these are four<!--= len(ends) --> numbers. A list of lengths becomes
-# `F.pad(torch.tensor(lengths).cumsum(0), (1, 0)).int()`<!--~ a call -->. If you forget the zero, or count from one, the
-# kernels raise nothing, and every border lies at another token. The last row of the first table is what one token makes
-# of it.
+# `F.pad(torch.tensor(lengths).cumsum(0), (1, 0)).int()`<!--~ a call -->. A list without the zero, or counted from one,
+# raises no error in these kernels: borders lie elsewhere. The table on top shows what one token makes of it.
 #
 # ## `varlen_attn`: on a GPU
 #
-# PyTorch's kernel for varying lengths is `torch.nn.attention.varlen.varlen_attn`, in half precision. Its tokens stand
-# before its heads, and `window_size=(-1, 0)`<!--~ a constant --> makes it causal. It has no code for a CPU:
+# PyTorch's kernel for varying lengths is `torch.nn.attention.varlen.varlen_attn`, in half precision. Its inputs have
+# the axes (tokens, heads, head_dim), and `window_size=(-1, 0)`<!--~ a constant --> makes it causal. It has no code for
+# a CPU:
 
 # %%
 #| raises: NotImplementedError: 'CPU' backend
@@ -253,7 +258,7 @@ flat = each.transpose(1, 2).values().transpose(0, 1)
 print((flat - by_mask).abs().max() < 1e-5)
 
 # %% [markdown]
-# On a CPU, this works without `is_causal=True` alone. With it, no kernel is found; on a GPU there is one:
+# On a CPU, `is_causal=True` finds no kernel; on a GPU there is one:
 
 # %%
 #| raises: RuntimeError: No viable backend
@@ -284,7 +289,8 @@ choices = [
 # %% [markdown]
 # ## The check for your own tests
 #
-# Change one document, and look at the others. Nothing may move, to the last bit: what is hidden has a weight of zero.
+# Change one document, and look at the others. They stay the same to the bit<!--= "stay the same to the bit" if not
+# crossed["document mask"] else "move" -->: what is hidden has a weight of zero.
 
 
 # %%
@@ -375,6 +381,7 @@ feedback
 #
 # - [Long contexts](long.py): windows, sinks, and FlexAttention, whose masks need no matrix.
 # - [Which RoPE is mine?](positions.py), for positions.
+# - The museum's [packed documents](../museum/models.py#packed-without-documents), with the line that is wrong.
 # - [What does each interface make of my mask?](masks.py), for padding.
 #
 # ## References

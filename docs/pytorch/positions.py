@@ -7,12 +7,11 @@
 # %% [markdown]
 # # Which RoPE is mine, and did I break it?
 #
-# **Rotary embeddings turn the features of a head in pairs, and there are two<!--== "two" if len({each[1] for each in
-# table[1:3]}) == 2 else "three" --> ways to pair them: a checkpoint made for one raises no error<!--== "raises no
-# error" if misread.isfinite().all() else "raises an error" --> under the other, and its scores are wrong<!--== "wrong"
-# if off_by > 1 else "right" -->.** To see whether positions work at all, add the same number to all of them: with RoPE
-# and ALiBi no output<!--== "no output" if [row[2] for row in table[1:4]] == ["no"] * 3 else "every output" --> may
-# move.
+# **Rotary embeddings turn features in pairs, and there are two<!--== "two" if len({each[1] for each in table[1:3]}) ==
+# 2 else "three" --> ways to pair them: a checkpoint made for one raises no error<!--== "raises no error" if
+# misread.isfinite().all() else "raises an error" --> under the other, and its scores are wrong<!--== "wrong" if off_by
+# > 1 else "right" -->.** To see whether positions work at all, add one number to each of them: with RoPE and ALiBi no
+# output<!--== "no output" if [row[2] for row in table[1:4]] == ["no"] * 3 else "every output" --> may move.
 #
 # {{= listed(["Positions", "Feature 0 of 8 turns with", "Outputs move if all positions shift", "Found in"], table) }}
 #
@@ -98,13 +97,13 @@ table = [
 #
 # A rotary embedding turns a query at position $m$ by angles that grow with $m$, and a key at position $n$ likewise.
 # What is left in their dot product is the difference of the angles. So the score depends on the offset $m - n$, and on
-# nothing else of the positions:
+# nothing else<!--== "nothing else" if spread["RoPE"] < 1e-3 else "everything else" --> of the positions:
 #
 # $$\operatorname{turn}(q, m) \cdot \operatorname{turn}(k, n) = \operatorname{turn}(q, m - n) \cdot k \tag{25.1}$$
 # <!-- where: d = 6; q, k = random("d", "d"); m = 7; n = 4
 # turn = lambda x, place: Rotary(d)(x[None], torch.tensor([place]))[0] -->
 #
-# Here is the score of one query and one key, which are five<!--== offset --> positions apart, at growing positions:
+# Here are scores of two vectors that stand five<!--== offset --> positions apart, farther and farther on:
 
 
 # %%
@@ -121,9 +120,10 @@ def added_waves(x, places):
 
 
 # %% tags=["hide-input"]
-#| caption: The score of one query and one key, always {{ offset }} positions apart. With RoPE the score stays<!--=
-#|   "stays" if spread["RoPE"] < 1e-3 else "moves" -->; with its angles in bfloat16, and with sinusoids that are added,
-#|   the score moves<!--= "moves" if min(spread["RoPE in bfloat16"], spread["sinusoids"]) > 0.5 else "stays" -->.
+#| caption: Scores of two<!--= sum(len(each) for each in (query, key)) --> vectors, {{ offset }} positions apart. With
+#|   RoPE the score stays<!--= "stays" if spread["RoPE"] < 1e-3 else "moves" -->; with angles of few bits, and with
+#|   sinusoids that are added, the score moves<!--= "moves" if min(spread["RoPE in bfloat16"], spread["sinusoids"]) >
+#|   0.5 else "stays" -->.
 torch.manual_seed(2)
 query, key = torch.randn(2, 1, 64)  # tokens head_dim
 offset, places = 5, [5, 105, 1005, 10_005]
@@ -153,7 +153,8 @@ plot.table(
 
 # %% [markdown]
 # `probes.notices_a_shift` asks this of any function of tokens and positions. It also doubles the offsets. A function
-# that does not notice that either has never been given the positions:
+# that notices nothing of that<!--== "notices nothing of that" if "doubles" in str(probes.notices_a_shift(forgotten, x))
+# else "notices that" --> has never been given the positions:
 
 
 # %%
@@ -192,8 +193,12 @@ torch.testing.assert_close(
 # %% [markdown]
 # ## Halves or interleaved: which is mine?
 #
-# In the pairing *halves* a feature of the first half of a head turns with its like in the second half. In the pairing
-# *interleaved* each even feature turns with the next one. Code with `rotate_half` or `chunk(2, -1)`<!--~ a call --> has
+# In the pairing *halves* a feature of the first half turns with its like in the second half<!--= "a feature of the
+# first half turns with its like in the second half" if all(Rotary(8)(torch.eye(8)[n][None],
+# torch.tensor([1]))[0].nonzero().flatten().tolist() == [n, n + 4] for n in range(4)) else "others turn" -->. In the
+# pairing *interleaved* each even feature turns with the next<!--= "each even feature turns with the next" if
+# all(Rotary(8, pairing="interleaved")(torch.eye(8)[n][None], torch.tensor([1]))[0].nonzero().flatten().tolist() == [n,
+# n + 1] for n in (0, 2, 4, 6)) else "others turn" -->. Code with `rotate_half` or `chunk(2, -1)`<!--~ a call --> has
 # halves; code with `view_as_complex` or `x[..., ::2]`<!--~ an index --> is interleaved. To be sure, turn a single
 # feature by one position, and see which other feature gets something of it:
 
@@ -214,8 +219,9 @@ print(which_pairing(Rotary(64, pairing="interleaved"), 64))
 print(which_pairing(in_bfloat16, 64))
 
 # %% [markdown]
-# A checkpoint does not say its pairing. Its rows were trained for one, and the shapes fit both. Here are four heads
-# whose projections were made for *interleaved*, as Meta's Llama has them, in code that turns *halves*:
+# A checkpoint does not say its pairing. Its rows were trained for one, and the shapes fit both. Here are four
+# heads<!--== "four heads" if misread.size(0) == 4 else "other heads" --> whose projections were made for *interleaved*,
+# as Meta's Llama has them, in code that turns *halves*:
 
 # %%
 torch.manual_seed(3)
@@ -238,12 +244,13 @@ misread = all_scores(w_q, w_k, Rotary(8, pairing="halves"))
 off_by = (misread - right).abs().max()
 
 # %% [markdown]
-# The scores are finite and as large as they should be, and they are off by up to 2.2<!--= off_by -->, where scores have
-# a standard deviation of 1.0<!--= right.std() -->. Only the diagonal, where the offset is zero, is right<!--= "right"
-# if torch.allclose(misread.diagonal(dim1=1, dim2=2), right.diagonal(dim1=1, dim2=2), atol=1e-5) else "wrong" -->: a
-# test on one token<!--= "one token" if torch.allclose(misread[:, :1, :1], right[:, :1, :1], atol=1e-5) else "two
-# tokens" --> sees nothing. The fix is to move the rows of the query's and of the key's projection, never those of the
-# value's:
+# The scores are finite<!--= "finite" if misread.isfinite().all() else "infinite" --> and as large as they should
+# be<!--= "as large as they should be" if 0.8 < misread.std() / right.std() < 1.25 else "larger" -->, and they are off
+# by up to 2.2<!--= off_by -->, where scores have a standard deviation of 1.0<!--= right.std() -->. Only the diagonal,
+# where the offset is zero, is right<!--= "right" if torch.allclose(misread.diagonal(dim1=1, dim2=2),
+# right.diagonal(dim1=1, dim2=2), atol=1e-5) else "wrong" -->: a test on one token<!--= "one token" if
+# torch.allclose(misread[:, :1, :1], right[:, :1, :1], atol=1e-5) else "two tokens" --> sees nothing. The fix is to move
+# the rows of both projections, and to leave the value's alone:
 
 # %%
 w_q, w_k = (convert_pairing(w, num_heads, to="halves") for w in (w_q, w_k))
@@ -257,10 +264,11 @@ print((mended - right).abs().max() < 1e-5)
 # %% [markdown]
 # ## Angles in half precision
 #
-# A `bfloat16` has eight bits for its digits. Above 256<!--== exact_to --> it does not hold every whole number, so
-# positions merge, and an angle of a thousand radians is off by up to two<!--= round((torch.tensor(1003.0) -
-# torch.tensor(1003.0).bfloat16().float()).abs().item() + 1) -->. The second row of the table above is what comes of it.
-# The first, second and fourth of these lines look harmless, and lead there:
+# A `bfloat16` has eight<!--== math.log2(exact_to) --> bits for its digits. Above 256<!--== exact_to --> it does not
+# hold every whole number, so positions merge, and an angle of a thousand radians is off by up to two<!--= max(abs(n -
+# torch.tensor(float(n)).bfloat16().item()) for n in range(600, 1024)) -->. What comes of it stands in the table of
+# scores. All of these lines look harmless, and all but the third<!--== "all but the third" if [found[name].dtype ==
+# torch.float32 for name in found] == [False, False, True, False] else "none" --> lead there:
 
 # %% tags=["hide-input"]
 #| caption: What a model's angles are computed in.
@@ -306,8 +314,9 @@ plot.table(
 )
 
 # %% [markdown]
-# So compute the frequencies when they are needed, in float32, and multiply them by element. Turn in float32, too, and
-# round once, at the end. `Rotary` does all of this, whatever the dtype of its input and under autocast:
+# So compute the frequencies when they are needed, in float32<!--= "float32" if by_element.dtype == torch.float32 else
+# "float64" -->, and multiply them by element. Turn in the same type, and round once, at the end. `Rotary` does all of
+# this, whatever the dtype of its input and under autocast:
 
 # %%
 torch.manual_seed(5)
@@ -318,7 +327,8 @@ with torch.autocast("cpu", dtype=torch.bfloat16):
 print(here.dtype, torch.equal(here, rotary(small.float(), far).bfloat16()))
 
 # %% [markdown]
-# People have met this in [transformers](https://github.com/huggingface/transformers/pull/29285), in
+# The museum has it among [rotary mistakes](../museum/models.py#rope-in-bfloat16). People have met it in
+# [transformers](https://github.com/huggingface/transformers/pull/29285), in
 # [vLLM](https://github.com/vllm-project/vllm/issues/863) and in [Mistral's
 # code](https://github.com/huggingface/transformers/issues/29496).
 #
@@ -338,23 +348,28 @@ right_row = rotary(newest, torch.tensor([11])) @ keys.mT
 wrong_row = rotary(newest, torch.arange(1)) @ keys.mT
 
 # %% [markdown]
-# Its own key, the last, should have the highest score of them all: it is the same vector. Placed at zero, it scores {{=
-# wrong_row[0, -1] :.0f}} in the place of {{= right_row[0, -1] :.0f}}. The positions of a call begin where the cache
-# ends: `torch.arange(length, length + new)`. With padding on the left they begin at the first real token.
+# The last<!--= "last" if right_row.argmax() == 11 else "first" --> key should have the highest<!--= "highest" if
+# right_row[0, -1] > right_row[0, :-1].max() else "lowest" --> score: it is made of the same vector. Placed at zero, it
+# scores {{= wrong_row[0, -1] :.0f}} in the place of {{= right_row[0, -1] :.0f}}. The positions of a call begin where
+# the cache ends: `torch.arange(length, length + new)`. With padding on the left they begin at the first real token.
+# [The page about caches](cache.py) has more of this.
 #
 # ## ALiBi: slopes and sign
 #
-# ALiBi turns nothing. It lowers each score by the distance, times a slope $r_h$ that differs from head to head:
+# ALiBi turns nothing. It lowers<!--== "lowers" if (alibi(8, 5) <= 0).all() else "raises" --> each score by the
+# distance, times a slope $r_h$ that differs<!--== "differs" if len(alibi_slopes(8).unique()) == 8 else "is the same"
+# --> from head to head:
 #
 # $$s_{hij} = \frac{q_{hi} \cdot k_{hj}}{\sqrt{d_k}} - r_h \, |i - j| \tag{25.2}$$
 # <!-- where: H = 3; q, k = random("H n d_k", "H n d_k"); r = alibi_slopes(H).double()
 # s = q @ k.mT / d_k**0.5 + alibi(H, n).double() -->
 
 # %% tags=["hide-input"]
-#| caption: ALiBi's bias of two heads out of eight. It is zero on the diagonal<!--= "zero on the diagonal" if not
-#|   biases.diagonal(dim1=1, dim2=2).any() else "largest at the edge" --> and falls with the distance. The first head
-#|   looks at its neighbors alone<!--= "The first head looks at its neighbors alone" if biases[0, -1, 0] < biases[3, -1,
-#|   0] else "The last head looks at its neighbors alone" -->, the others farther.
+#| caption: ALiBi's bias of two heads out of eight<!--= "two heads out of eight" if len(biases) == 8 else "all heads"
+#|   -->. It is zero on the diagonal<!--= "zero on the diagonal" if not biases.diagonal(dim1=1, dim2=2).any() else
+#|   "largest at the edge" --> and falls with the distance. The first head looks at its neighbors alone<!--= "The first
+#|   head looks at its neighbors alone" if biases[0, -1, 0] < biases[3, -1, 0] else "The last head looks at its
+#|   neighbors alone" -->, the others farther.
 biases = alibi(8, 5)
 plot.grid(
     {"head 1": biases[0], "head 4": biases[3]},
@@ -363,19 +378,25 @@ plot.grid(
 )
 
 # %% [markdown]
-# For eight heads the slopes are a half, a quarter, and so on; for a number of heads that is no power of two, the
-# paper's code takes the slopes of the next smaller power, and then every other one of the next larger power. To take
-# the first ones of a longer series instead gives most heads another slope:
+# For eight heads the slopes are a half, a quarter<!--= "For eight heads the slopes are a half, a quarter" if
+# alibi_slopes(8)[:2].tolist() == [0.5, 0.25] else "they are others" -->, and so on. Twelve heads have the slopes of
+# eight, and then every other slope of sixteen<!--= "the slopes of eight, and then every other slope of sixteen" if
+# torch.allclose(alibi_slopes(12), torch.cat([alibi_slopes(8), alibi_slopes(16)[::2][:4]])) else "others" -->, as the
+# paper's code has it. To take the first twelve of sixteen instead gives most heads<!--== "most heads" if [abs(one /
+# other - 1) < 0.01 for one, other in zip(for_twelve.tolist(), first_of_sixteen.tolist())].count(True) < 6 else "few
+# heads" --> of the twelve another slope:
 
 # %%
 for_twelve = alibi_slopes(12)
 first_of_sixteen = alibi_slopes(16)[:12]
 
 # %% tags=["hide-input"]
-#| alt: Crosses that fall in one even line over twelve heads, and dots that fall in two lines, twice as steeply: the
-#|   first eight<!--= int((for_twelve.diff() > 0).long().argmax()) + 1 --> heads, then the other four.
-#| caption: The slopes of twelve<!--= len(for_twelve) --> heads, as BLOOM and MPT have them, and the first twelve of a
-#|   series for sixteen<!--= len(alibi_slopes(16)) -->.
+#| alt: Crosses that fall in one line, and dots that fall in two lines<!--= "two lines" if (for_twelve.diff() > 0).sum()
+#|   == 1 else "one line" -->, twice as steeply<!--= "twice as steeply" if abs(for_twelve[:2].log().diff() /
+#|   first_of_sixteen[:2].log().diff() - 2) < 1e-3 else "as steeply" -->: the first eight<!--= int((for_twelve.diff() >
+#|   0).long().argmax()) + 1-->, then four<!--= len(for_twelve) - 8 --> more.
+#| caption: The slopes of twelve<!--= len(for_twelve) --> heads, as BLOOM and MPT have them, and the first twelve<!--=
+#|   len(first_of_sixteen) --> of those for sixteen<!--= len(alibi_slopes(16)) -->.
 with plot.figure(5.2, 2.6) as figure:
     axes = figure.subplots()
     axes.plot(range(1, 13), for_twelve, "o", label="twelve heads")
@@ -385,8 +406,9 @@ with plot.figure(5.2, 2.6) as figure:
 figure
 
 # %% [markdown]
-# The sign is the mistake that hides best. With a plus in the place of the minus, far tokens get the most, and nothing
-# raises:
+# The sign is the mistake that hides best. With a plus in the place of the minus, the farthest token gets the most<!--==
+# "the farthest token gets the most" if wrong.weights[0, -1].argmax() == 0 else "the nearest token gets the most" -->,
+# and nothing raises:
 
 # %%
 torch.manual_seed(4)
@@ -406,20 +428,25 @@ first_token = [
 # can be seen" if first_token[0] < 1e-6 else "the most" -->. The bias hides no future<!--= "hides no future" if alibi(1,
 # 2)[0, 0, 1].isfinite() else "hides the future" -->: pass `is_causal` as well. And give it to no
 # `nn.TransformerEncoderLayer` in evaluation, whose [fast path](masks.py#masks-of-numbers-are-added)<!--~ link: the
-# section that has it --> takes every number that is not zero for minus infinity.
+# section that has it --> takes every number that is not zero for minus infinity. The museum shows the [sign beside its
+# remedy](../museum/models.py#alibi-sign)<!--~ link: a mistake -->.
 #
 # ## Sinusoids: two orders, and no offset
 #
-# The first transformer adds a vector to each embedding: a sine in each even feature and its cosine in the next one.
-# Much code keeps all sines first and all cosines behind them<!--= "all sines first and all cosines behind them" if
-# torch.allclose(sinusoids(places, 8, pairing="halves")[:, :4], sinusoids(places, 8)[:, ::2]) else "all cosines first"
-# -->: `pairing="halves"`. A trained model knows one of the two. A score of vectors with sinusoids does depend on where
-# the tokens stand, as the table above shows: the vectors of words and of places are multiplied with one another, too.
+# The first transformer adds a vector to each embedding: a sine in each even feature and its cosine in the next one<!--=
+# "a sine in each even feature and its cosine in the next one" if torch.allclose(sinusoids(torch.tensor([3]), 8)[0, :2],
+# torch.tensor([math.sin(3), math.cos(3)])) else "others" -->. Much code keeps all sines first and all cosines behind
+# them<!--= "all sines first and all cosines behind them" if torch.allclose(sinusoids(places, 8, pairing="halves")[:,
+# :4], sinusoids(places, 8)[:, ::2]) else "all cosines first" -->: `pairing="halves"`. A trained model knows one of the
+# two. A score of vectors with sinusoids does depend on where the tokens stand, as the table above shows: the vectors of
+# words and of places are multiplied with one another, too.
 #
 # ## The check for your own tests
 #
 # Write your attention as a function of tokens and positions, in float64, and paste this. It fails for mixed pairings,
-# for keys that are turned while queries are not, for turned values, and for angles in half precision:
+# for turned keys beside queries that are not, for turned values, and for angles of few bits<!--== "for mixed pairings,
+# for turned keys beside queries that are not, for turned values, and for angles of few bits" if all("larger" in
+# str(probes.notices_a_shift(f, x)) for f in wrong_ones.values()) else "for none of these" -->:
 
 
 # %%

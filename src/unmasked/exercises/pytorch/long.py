@@ -44,7 +44,7 @@ def window_with_sinks(answer: Callable[[int, int, int], Tensor]) -> None:
 def sink_softmax(answer: Callable[[Tensor, Tensor], Tensor]) -> str | None:
     """Hold a function of scores and sinks to a softmax with one more term.
 
-    Equation: (26.1)
+    Equation: (28.1)
     """
     scores = torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     sinks = torch.tensor([0.5, -1.0], dtype=torch.float64)
@@ -80,7 +80,7 @@ def sink_softmax(answer: Callable[[Tensor, Tensor], Tensor]) -> str | None:
 def capped_weights(answer: Callable[[Tensor, Tensor, float], Tensor]) -> None:
     """Hold a function of scores, mask and cap to weights that hide what is not allowed.
 
-    Equation: (26.2)
+    Equation: (28.2)
     """
     scores = 4 * torch.randn(2, 4, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     allowed = masks.causal(4)
@@ -92,7 +92,8 @@ def capped_weights(answer: Callable[[Tensor, Tensor, float], Tensor]) -> None:
         if hidden:
             raise Wrong(
                 f"With a cap of {cap:g}, a key that is not allowed keeps a weight of {hidden:.2g}: the cap comes after "
-                "the mask, and raises what the mask has hidden."
+                "the mask, and raises what the mask has hidden.",
+                "softcap-after-mask",
             )
         right = attention_weights(cap * torch.tanh(scores / cap), allowed=allowed)
         if torch.allclose(given, right, atol=1e-6):

@@ -32,7 +32,7 @@ def packed_causal(answer: Callable[[Tensor], Tensor]) -> None:
         if torch.equal(given, own):
             raise Wrong(f"{shown} A token sees the later ones of its document.", "no-causal-mask")
         if torch.equal(given, causal):
-            raise Wrong(f"{shown} A document sees those before it.")
+            raise Wrong(f"{shown} A document sees those before it.", "packed-without-documents")
         if torch.equal(given, (ids[:, None] == ids) & causal):
             raise Wrong(f"{shown} An id that comes back is another document.")
         if torch.equal(given, ~(own & causal)):
@@ -70,7 +70,7 @@ def restarted_positions(answer: Callable[[Tensor], Tensor]) -> None:
         if given.tolist() == (right + 1).tolist():
             raise Wrong(f"{shown} Positions are counted from zero.")
         if given.tolist() == list(range(len(told))):
-            raise Wrong(f"{shown} They run on.")
+            raise Wrong(f"{shown} They run on.", "positions-not-reset")
         if given.tolist() == (((ids[:, None] == ids) & masks.causal(len(told))).sum(-1) - 1).tolist():
             raise Wrong(f"{shown} An id that comes back is another document.")
         raise Wrong(shown)

@@ -50,7 +50,7 @@ def _compare(given: Tensor, x: Tensor, positions: Tensor, when: str) -> None:
         return
     off = f"Some feature {when} is off by {(given - right).abs().max().item():.2f}."
     if like(Rotary(size, pairing="interleaved")(x, positions)):
-        raise Wrong(f"{off} Neighbors are paired; the pairs here are the halves.")
+        raise Wrong(f"{off} Neighbors are paired; the pairs here are the halves.", "rope-pairing")
     if like(Rotary(size)(x, -positions)):
         raise Wrong(f"{off} It is turned the other way round: the first half loses by the sine, the second gains.")
     if like(Rotary(size)(x, positions + 1)):
@@ -110,7 +110,7 @@ def alibi_bias(answer: Callable[[Tensor, int, int], Tensor]) -> None:
         last = f"The first head's last query {when} gets {given[0, -1].tolist()}"
         told = f"{last}; it should be {(-slopes[0] * distance[-1].abs()).tolist()}."
         if like(-right):
-            raise Wrong(f"{told} Distant keys are raised, where they should be lowered.")
+            raise Wrong(f"{told} Distant keys are raised, where they should be lowered.", "alibi-sign")
         from_the_start = torch.arange(queries)[:, None] - torch.arange(keys)
         if like((-slopes.double()[:, None, None] * from_the_start.abs())[:, seen]):
             raise Wrong(f"{told} The last query stands at the last key, not the first at the first.", "top-left-causal")

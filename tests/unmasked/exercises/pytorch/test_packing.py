@@ -28,7 +28,7 @@ def test_any_packed_causal_mask_is_right(answer: object) -> None:
     ("answer", "told", "cause"),
     [
         (masks.documents, "A token sees the later ones of its document.", "no-causal-mask"),
-        (lambda ids: masks.causal(len(ids)), "A document sees those before it.", None),
+        (lambda ids: masks.causal(len(ids)), "A document sees those before it.", "packed-without-documents"),
         (by_value, "[1, 1, 0, 1]]; it should be", None),
         (by_value, "An id that comes back is another document.", None),
         (lambda ids: ~by_hand(ids), "True must say what a query may see, not what it may not.", "mask-polarity"),

@@ -53,7 +53,7 @@ def test_angles_in_bfloat16_are_right_but_told() -> None:
         (
             lambda x, p: Rotary(x.size(-1), pairing="interleaved")(x, p),
             "Neighbors are paired; the pairs here are the halves.",
-            None,
+            "rope-pairing",
         ),
         (
             lambda x, p: turn(x, p, share=0.5),
@@ -125,7 +125,7 @@ def test_any_bias_that_lowers_what_is_seen_by_its_distance_is_right(answer: obje
             lambda s, q, k: -bias(s, q, k),
             "The first head's last query for 3 queries and 3 keys gets [0.125, 0.0625, 0.0]; it should be "
             "[-0.125, -0.0625, 0.0]. Distant keys are raised, where they should be lowered.",
-            None,
+            "alibi-sign",
         ),
         (
             lambda s, q, k: -s[:, None, None] * (torch.arange(q)[:, None] - torch.arange(k)).abs(),
