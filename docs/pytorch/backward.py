@@ -51,7 +51,7 @@ from unmasked.tiles import attention as tiled_attention
 # Training hands in the gradient of the loss by the context, $\partial L / \partial O$<!-- unchecked: it is given -->.
 # The package computes the scores and the weights once more, and then:
 
-# %%
+# %% tags=["hide-input"]
 source = inspect.getsource(attention_backward)
 lines = source[source.index("    d_value =") : source.index("    return Gr")]
 print(textwrap.dedent(lines).rstrip())
@@ -119,7 +119,7 @@ def without(row_sum=True, of_query=True, of_key=True, transposed=True):
 tried = {
     "nothing": attention_backward(grad_context, *inputs),
     "the row sum": without(row_sum=False),
-    "the scale of the key's": without(of_key=False),
+    "the scale in the key's": without(of_key=False),
     "the scale": without(of_query=False, of_key=False),
 }
 found = {
@@ -210,17 +210,15 @@ blind_gradients = attention_backward(grad_context, *inputs, allowed=allowed)
 # %%
 saved = tiled_attention(query, key, value, is_causal=True)
 seen = masks.causal(6, 7)
-parts = [
-    attention_backward(
-        grad_context,
-        query,
-        key[:, :, part],
-        value[:, :, part],
-        allowed=seen[:, part],
-        saved=saved,
-    )
-    for part in (slice(0, 3), slice(3, 7))
-]
+
+
+def of_keys(some):
+    k, v, allowed = key[:, :, some], value[:, :, some], seen[:, some]
+    given = {"allowed": allowed, "saved": saved}
+    return attention_backward(grad_context, query, k, v, **given)
+
+
+parts = [of_keys(slice(0, 3)), of_keys(slice(3, 7))]
 of_query = parts[0].query + parts[1].query  # these add up
 of_key = torch.cat([part.key for part in parts], dim=2)  # these are whole
 

@@ -94,13 +94,15 @@ torch.testing.assert_close(averages[0], scores.softmax(-1) @ values)
 # average of their values. When the next score comes, what was summed up before is multiplied by one number, and the new
 # exponential is added:
 #
-# $$m_t = \max(m_{t-1}, s_t), \qquad \ell_t = \ell_{t-1} \, e^{m_{t-1} - m_t} + e^{s_t - m_t}, \qquad o_t =
-# \frac{\ell_{t-1} \, e^{m_{t-1} - m_t} \, o_{t-1} + e^{s_t - m_t} \, v_t}{\ell_t} \tag{10.1}$$
+# $$\begin{aligned} m_t &= \max(m_{t-1}, s_t) \\ \ell_t &= \ell_{t-1} \, e^{m_{t-1} - m_t} + e^{s_t - m_t} \\ o_t &=
+# \frac{\ell_{t-1} \, e^{m_{t-1} - m_t} \, o_{t-1} + e^{s_t - m_t} \, v_t}{\ell_t} \end{aligned} \tag{10.1}$$
 # <!-- where: s = random("n", "11")[1]; v = random("11 c"); m, ell, o = after_each_key(s, v) -->
-# <!-- equivalent: m_t = \max(m_{t-1}, {m}_t), \qquad \ell_t = \ell_{t-1} \, e^{m_{t-1} - m_t} + e^{s_t - m_t}, \qquad
-# o_t = \frac{\ell_{t-1} \, e^{m_{t-1} - m_t} \, o_{t-1} + e^{s_t - m_t} \, v_t}{\ell_t} -->
-# <!-- equivalent: m_t = \max(m_{t}, s_t), \qquad \ell_t = \ell_{t-1} \, e^{m_{t-1} - m_t} + e^{s_t - m_t}, \qquad
-# o_t = \frac{\ell_{t-1} \, e^{m_{t-1} - m_t} \, o_{t-1} + e^{s_t - m_t} \, v_t}{\ell_t} -->
+# <!-- equivalent: \begin{aligned} m_t &= \max(m_{t-1}, {m}_t) \\ \ell_t &= \ell_{t-1} \, e^{m_{t-1} - m_t} +
+# e^{s_t - m_t} \\ o_t &= \frac{\ell_{t-1} \, e^{m_{t-1} - m_t} \, o_{t-1} + e^{s_t - m_t} \, v_t}{\ell_t}
+# \end{aligned} -->
+# <!-- equivalent: \begin{aligned} m_t &= \max(m_{t}, s_t) \\ \ell_t &= \ell_{t-1} \, e^{m_{t-1} - m_t} +
+# e^{s_t - m_t} \\ o_t &= \frac{\ell_{t-1} \, e^{m_{t-1} - m_t} \, o_{t-1} + e^{s_t - m_t} \, v_t}{\ell_t}
+# \end{aligned} -->
 #
 # If the largest score stays, the number is one. If it grows, the number is below one<!--== "below one" if min(factors)
 # < 1 and all(factor <= 1 for factor in factors) else "above one" -->, and the sums become what they would be had
@@ -199,8 +201,7 @@ print(f"{broken_rows} of {len(broken[0])} queries are NaN")
 
 # %%
 new = torch.tensor([[-torch.inf], [0.3]])  # of two queries
-origin = new.masked_fill(new == -torch.inf, 0.0)  # subtract this instead
-print(origin.tolist())
+new.masked_fill(new == -torch.inf, 0.0)  # subtract this instead
 
 # %% [markdown]
 # The package does so, agrees with PyTorch here<!--== "agrees with PyTorch here" if torch.allclose(mended, expected,
