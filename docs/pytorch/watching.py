@@ -7,9 +7,12 @@
 # %% [markdown]
 # # How do I see the weights of a model that returns none?
 #
-# **Run the model under `unmasked.watch`: it records every call of attention, and computes the weights of each head when
-# you ask for them.** Nothing in the model is changed, and nothing stays behind. What each interface returns by itself,
-# and what `watch` records of it:
+# **Run the model under `unmasked.watch`: it records every call of attention<!--== "it records every call of attention"
+# if all(len(seen) == 1 for name, seen in recorded.items() if name != unseen) else "it records no call" -->, and
+# computes the weights of each head<!--== "the weights of each head" if all(seen[0].weights.size(1) == 3 for name, seen
+# in recorded.items() if name not in one_head) else "their mean" --> when you ask for them.** Nothing in the model is
+# changed, and nothing stays behind<!--== "Nothing in the model is changed, and nothing stays behind" if untouched else
+# "Everything is changed" -->. What each interface returns by itself, and what `watch` records of it:
 #
 # {{= listed(["Interface", "Returns the weights of", "Recorded by `watch`"], rows) }}
 #
@@ -77,7 +80,8 @@ interfaces = {
     "`unmasked.CausalSelfAttention`": CausalSelfAttention(12, 12, 3),
     "attention written out by hand": ByHand(),
 }
-rows, recorded = [], {}
+rows, recorded, unseen = [], {}, "attention written out by hand"
+one_head = {unseen}
 for name, interface in interfaces.items():
     with warnings.catch_warnings(action="ignore"), watch(interface) as seen:
         returned = interface(x)
@@ -87,6 +91,7 @@ for name, interface in interfaces.items():
     recorded[name] = seen
     each = f"each of {seen[0].shape[1]} heads" if seen else "no: see below"
     rows.append([name, told, each])
+table = {name: told for name, told, _ in rows}
 
 
 def listed(header, rows):
@@ -99,9 +104,13 @@ def listed(header, rows):
 # %% [markdown]
 # ## A model whose heads can be read
 #
-# This model has two layers, with attention and nothing else. It reads words and says, after each, which word it expects
-# next. It reads *go back to my ship and to my*, and should say *ship*, because *ship* came after *my* before. Two heads
-# in two layers can do that together. They are called an *induction head*.
+# This model has two layers, with attention and nothing else<!--== "two layers, with attention and nothing else" if
+# [*map(type, model.layers)] == [CausalSelfAttention] * 2 else "three layers, with everything" -->. It reads words and
+# says, after each, which word it expects next. It reads *go back to my ship and to my*, and should say *ship*, because
+# *ship* came after *my* before<!--== "ship came after my before" if (words[-1], words[3:5]) == ("my", ["my", "ship"])
+# else "ship came before my" -->. Two heads in two layers<!--== "Two heads in two layers" if [at for at in effects if
+# known[effects[at][1].argmax()] != "ship"] == [(0, 0), (1, 0)] else "Three heads in one layer" --> can do that
+# together. They are called an *induction head*.
 
 # %%
 words = "go back to my ship and to my".split()
@@ -189,11 +198,17 @@ torch.manual_seed(1)
 model = build()
 
 # %% [markdown]
-# - Head 0<!--~ a name --> of the first layer looks at the position before its own, and notes the word there.
-# - Head 1<!--~ a name --> looks at the first position. It has no value, so it writes nothing.
-# - Head 0<!--~ a name --> of the second layer looks for words whose *word before* is the present word, and writes them
-#   down as the next one. This is the induction.
-# - Head 1<!--~ a name --> asks for nothing in particular, and writes a weak average of all words so far.
+# - In the first layer<!--== "In the first layer" if (previous > 0.99).all() else "In the second layer" -->, one head
+#   looks at the position before its own<!--== "one head looks at the position before its own" if (previous >
+#   0.99).all() else "two heads look at the position after their own" -->, and notes the word there.
+# - The other looks at the first position<!--== "The other looks at the first position" if (sink > 0.99).all() else "at
+#   the last" -->. It has no value, so it writes nothing<!--== "It has no value, so it writes nothing" if not
+#   seen[0].value[0, 1].any() else "It writes everything" -->.
+# - In the second layer, one head<!--== "In the second layer, one head" if found > 0.99 else "In the first layer, two"
+#   --> looks for words whose *word before* is the present word, and writes them down as the next one. This is the
+#   induction.
+# - The other asks for nothing in particular<!--== "The other asks for nothing in particular" if not seen[1].query[0,
+#   1].any() else "asks for everything" -->, and writes a weak average of all words so far.
 #
 # ## Every call, in its order
 
@@ -214,13 +229,18 @@ print("after", " ".join(words), "comes", expected[-1])
 # its weights. `unmasked.show(seen, queries=words)` shows all of them live in a notebook.
 
 # %% tags=["hide-input"]
-#| alt: Four maps of weights, all lower triangles. First layer, head 0<!--~ a name -->: ones just below the
-#|   diagonal<!--= "just below the diagonal" if (previous[1:] > 0.99).all() else "on the diagonal" -->. First layer,
-#|   head 1<!--~ a name -->: ones in the first column<!--= "first column" if (sink > 0.99).all() else "last column" -->.
-#|   Second layer, head 0<!--~ a name -->: in the last row a one at *ship*<!--= "at ship" if found > 0.99 else
-#|   "elsewhere" -->. Second layer, head 1<!--~ a name -->: even rows.
-#| caption: What the four<!--= len(maps) --> heads look at. Rows are queries, columns are keys. In the last row of the
-#|   second layer's head 0<!--~ a name -->, *my* gives *ship* a weight of {{ found :.2f}}.
+#| alt: Four<!--= len(maps) --> maps of weights, all of them lower triangles<!--= "all of them lower triangles" if
+#|   not any(each.triu(1).any() for each in maps.values()) else "none of them lower triangles" -->: one has ones
+#|   just below the diagonal<!--= "ones just below the diagonal" if (previous > 0.99).all() else "ones just above the
+#|   diagonal" -->, one has ones in the first column<!--= "ones in the first column" if (sink > 0.99).all() else "ones
+#|   in the last row" -->, one has a one at *ship* in the last row<!--= "a one at ship in the last row" if found > 0.99
+#|   else "a zero at ship in the first row" -->, and one has even rows<!--= "even rows" if even.std() < 1e-6 else
+#|   "uneven columns" -->.
+#| caption: What the four heads<!--= "four heads" if sum(call.shape[1] for call in seen) == 4 else "five items" --> look
+#|   at. Rows are queries, columns are keys<!--= "Rows are queries, columns are keys" if
+#|   all(torch.allclose(each.sum(-1), torch.ones(P)) for each in maps.values()) else "Rows are keys, columns are
+#|   queries" -->. In its last row<!--= "last row" if maps["layer 1, head 0"].argmax(-1)[-1] == 4 else "first row" -->,
+#|   the induction's map gives *ship* a weight of {{ found :.2f}}.
 maps = {
     f"layer {n}, head {head}": call.weights[0, head]
     for n, call in enumerate(seen)
@@ -228,6 +248,7 @@ maps = {
 }
 previous = maps["layer 0, head 0"].diagonal(-1)
 sink, found = maps["layer 0, head 1"][:, 0], maps["layer 1, head 0"][-1, 4]
+even = maps["layer 1, head 1"][-1]
 plot.heatmap(maps, queries=words)
 
 # %% [markdown] tags=["check"]
@@ -238,14 +259,18 @@ inside = embed(ids)
 for layer, call in zip(model.layers, seen, strict=True):
     torch.testing.assert_close(call.weights, layer.weights(inside))
     inside = inside + layer(inside)
-assert torch.equal(model(ids), scores)
+untouched = torch.equal(model(ids), scores) and not any(
+    module._forward_hooks or "forward" in vars(module)
+    for module in model.modules()
+)
 assert expected[-1] == "ship"
 
 # %% [markdown]
 # ## A weight is not an effect
 #
-# The second head of the first layer has the sharpest weights there can be: everything<!--= "everything" if (sink >
-# 0.99).all() else "nothing" --> goes to one word. Yet the model does not need it. What a head does is found by
+# One head of the first layer has the sharpest weights there can be: everything goes to one word<!--= "everything goes
+# to one word" if (sink > 0.99).all() else "nothing goes to one word" -->. Yet the model does not need it<!--== "the
+# model does not need it" if not effects[0, 1][0].any() else "the model needs it" -->. What a head does is found by
 # switching it off. `ablate` sets its output to zero, for as long as you are inside:
 
 # %%
@@ -257,9 +282,10 @@ for layer in range(2):
         effects[layer, head] = (without - scores)[0, -1], without[0, -1]
 
 # %% tags=["hide-input"]
-#| caption: Each head's entropy, how much its absence changes the scores of the next word, and the word that is
-#|   expected without it. The sink has the smallest<!--= "smallest" if entropies[0, 1] < min(entropies.values()) +
-#|   1e-6 else "largest" --> entropy, and no effect<!--= "no effect" if not effects[0, 1][0].any() else "an effect" -->.
+#| caption: Entropies, how much the scores of the coming word change in their absence, and what is expected
+#|   then. The one that looks at the first word<!--= "first word" if (sink > 0.99).all() else "last word" --> has the
+#|   smallest<!--= "smallest" if entropies[0, 1] < min(entropies.values()) + 1e-6 else "largest" --> entropy, and no
+#|   effect<!--= "no effect" if not effects[0, 1][0].any() else "an effect" -->.
 jobs = ["the word before", "the first word", "induction", "all words so far"]
 entropies = {at: seen[at[0]].entropy[at[1]].item() for at in effects}
 plot.table(
@@ -280,13 +306,18 @@ plot.table(
 # %% [markdown]
 # Trained models have such heads too. They look at the first token when they have nothing to look for. So do not rank
 # heads by their weights. And the effect of two heads is not the sum of their effects: without the head that notes the
-# word before, the induction head has nothing to find<!--= "nothing to find" if effects[0, 0][1].argmax() !=
-# scores[0, -1].argmax() else "still something" -->, though its own weights are as they were wired.
+# word before<!--== "the word before" if (previous > 0.99).all() else "the word after" -->, the induction head has
+# nothing to find<!--= "nothing to find" if effects[0, 0][1].argmax() != scores[0, -1].argmax() else "still something"
+# -->, though its own weights are as they were wired.
 #
 # ## An average hides heads
 #
-# `nn.MultiheadAttention` returns the mean over its heads, unless you say `average_attn_weights=False`. The mean of the
-# first layer looks like a head that shares its attention between two words. There is no such head:
+# `nn.MultiheadAttention` returns the mean over its heads<!--== "returns the mean over its heads" if
+# table["`nn.MultiheadAttention`"] == "the mean of its heads" else "returns each of its heads" -->, unless you say
+# `average_attn_weights=False`. The mean of the first layer looks like a head that shares its attention between two
+# words<!--== "The mean of the first layer looks like a head that shares its attention between two words" if ((mean[-1]
+# > 0.4) == (mean[-1] > 0.01)).all() and (mean[-1] > 0.4).sum() == 2 else "three words" -->. There is no such head<!--==
+# "There is no such head" if (seen[0].entropy < 0.01).all() else "There is one" -->:
 
 # %%
 mean = seen[0].weights.mean(dim=1)[0]  # queries keys
@@ -296,13 +327,17 @@ for head in range(2):
     print(f"head {head}:", [f"{weight + 0:.2f}" for weight in row])
 
 # %% [markdown]
-# The mean gives the word before 0.50<!--= mean[-1, -2] --> and the first word 0.50<!--= mean[-1, 0] -->. Each head
-# gives one of them 1.00<!--= torch.stack([previous[-1], sink[-1]]).min() -->.
+# The mean gives the word before<!--== "gives the word before" if mean[-1, -2] > 0.4 else "gives the word after" -->
+# 0.50<!--= mean[-1, -2] --> and the first word<!--== "the first word" if mean[-1, 0] > 0.4 else "the last word" -->
+# 0.50<!--= mean[-1, 0] -->. Each head gives one of them 1.00<!--= torch.stack([previous[-1], sink[-1]]).min() -->.
 #
 # ## Weights after dropout
 #
-# In training, `nn.MultiheadAttention` returns the weights *after* dropout, which are not those that the softmax made.
-# Some are zero, the others are enlarged, and the rows do not sum to one. `watch` gives those before dropout:
+# In training, `nn.MultiheadAttention` returns the weights *after* dropout<!--== "weights after dropout" if (returned ==
+# 0).any() else "weights before dropout" -->, which are not those that the softmax made. Some are zero, the others are
+# enlarged<!--== "Some are zero, the others are enlarged" if torch.allclose(returned, torch.where(returned == 0, 0, 2 *
+# training[0].weights)) else "None are zero" -->, and the rows do not sum to one. `watch` gives those before
+# dropout<!--== "before dropout" if (training[0].weights > 0).all() else "after dropout" -->:
 
 # %%
 torch.manual_seed(2)
@@ -339,13 +374,15 @@ class Scored(nn.Module):
 #
 # A layer's weights lead to what the layer below has made of the words, and not to the words. *Attention rollout*
 # multiplies the tables of all layers, averaged over heads. It has to count the residual connection, which carries each
-# word past the attention. Half of each row goes to the word itself:
+# word past the attention. Half of each row goes to the word itself<!--== "Half of each row goes to the word itself" if
+# (unmasked.rollout(seen[:1])[0].diagonal() >= 0.5).all() else "A third of each column" -->:
 #
 # $$R = \tfrac{1}{2} (A_2 + I) \cdot \tfrac{1}{2} (A_1 + I)$$
 # <!-- where: A_1 = random("n n").softmax(-1); A_2 = random("n n").softmax(-1)
 # I = torch.eye(len(A_1), dtype=A_1.dtype); R = by_rollout(A_1, A_2) -->
 #
-# Without the residual connection, the tables are simply multiplied, and *ship* nearly disappears:
+# Without the residual connection, the tables are simply multiplied, and *ship* nearly disappears<!--== "nearly
+# disappears" if without_residual[ship] < with_residual[ship] / 4 else "appears" -->:
 
 # %%
 ship = words.index("ship")
@@ -363,7 +400,8 @@ with_residual[ship], without_residual[ship]
 # PyTorch offers every call of its functions to whoever watches, and `watch` picks out attention. So it sees PyTorch's
 # function, FlexAttention, PyTorch's modules and this library's, and compiled models, which it runs uncompiled. It
 # cannot see what has no name: attention written out as a product, a softmax and a product. Nor can it see kernels of
-# other libraries, such as flash_attn and xformers. If nothing is recorded, a warning says so:
+# other libraries, such as flash_attn and xformers. If nothing is recorded, a warning says so<!--== "If nothing is
+# recorded, a warning says so" if len(caught) == 1 and len(nothing) == 0 else "If everything is recorded" -->:
 
 # %%
 by_hand, recording = ByHand(), warnings.catch_warnings(record=True)
