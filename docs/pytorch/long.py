@@ -36,6 +36,7 @@ from torch.nn.attention.flex_attention import (
 from unmasked import attention_scores, attention_weights, masks, plot
 from unmasked import scaled_dot_product_attention as attend
 
+# %% tags=["remove-cell"]
 warnings.filterwarnings("ignore", "flex_attention called without")
 
 # %% tags=["hide-input"]
@@ -171,7 +172,7 @@ def fused_with_sinks(query, key, value, sinks):
 
 fused = fused_with_sinks(query, key, value, sinks)
 eager = attend(query, key, value, is_causal=True, sinks=sinks).context
-print((fused - eager).abs().max() < 1e-5)
+torch.testing.assert_close(fused, eager)
 
 # %% [markdown]
 # ## A soft-cap comes before the mask
@@ -210,14 +211,14 @@ plot.table(
 # %%
 capped = attend(query, key, value, is_causal=True, softcap=5.0)
 hidden = torch.where(future, -torch.inf, 5 * torch.tanh(scores / 5))
-print((capped.context - hidden.softmax(-1) @ value).abs().max() < 1e-5)
+torch.testing.assert_close(capped.context, hidden.softmax(-1) @ value)
 
 # %% [markdown]
 # PyTorch's fused function has no soft-cap either. Models that need one run with `eager`, with
 # [FlashAttention](https://github.com/huggingface/transformers/pull/31887), or with FlexAttention. In this library,
 # `softcap` and `sinks` take the eager implementation by themselves, and `implementation="fused"` refuses them:
 
-# %%
+# %% tags=["hide-output"]
 #| raises: ValueError: needs implementation="eager"
 attend(query, key, value, softcap=5.0, implementation="fused")
 
@@ -242,7 +243,7 @@ by_flex = flex_attention(
     query[None], key[None], value[None], score_mod=cap, block_mask=blocks
 )
 ours = attend(query, key, value, allowed=window, softcap=5.0).context
-print((by_flex - ours).abs().max() < 1e-5)
+torch.testing.assert_close(by_flex[0], ours)
 
 # %% [markdown]
 # Write such a function and you have a new mask to get wrong. `create_mask` makes a matrix of it, to be compared with
@@ -250,7 +251,7 @@ print((by_flex - ours).abs().max() < 1e-5)
 
 # %%
 made = create_mask(in_window, None, None, 9, 9, device="cpu")
-print(torch.equal(made[0, 0], masks.sliding_window(9, window=W)))
+assert torch.equal(made[0, 0], masks.sliding_window(9, window=W))
 
 blocks_of_mask = create_block_mask(
     masks.mask_mod(streaming), None, None, 9, 9, device="cpu"
@@ -266,16 +267,18 @@ torch.testing.assert_close(
 
 # %% [markdown]
 # Without `torch.compile`, `flex_attention` holds the whole matrix of scores, as eager code does; so do the cells above.
-# On a CPU, it cannot go backward:
+# On a CPU, it raises `NotImplementedError` on inputs that need gradients: "FlexAttention does not support backward on
+# CPU".
 
-# %%
+# %% tags=["hide-output"]
 #| raises: NotImplementedError: does not support backward on CPU
 flex_attention(query[None].requires_grad_(), key[None], value[None])
 
 # %% [markdown]
-# A block mask is made for one size. The mask of the whole text is refused when a model writes, token by token:
+# A block mask is made for one size. The mask of the whole text is refused when a model writes, token by token, by a
+# `ValueError` that begins with "block_mask was created for":
 
-# %%
+# %% tags=["hide-output"]
 #| raises: ValueError: block_mask was created for
 newest = query[None, :, -1:].detach()
 flex_attention(newest, key[None], value[None], block_mask=blocks)
@@ -297,7 +300,7 @@ def decoding(rule, queries, keys):
 step = flex_attention(
     newest, key[None], value[None], block_mask=decoding(in_window, 1, 9)
 )
-print((step[0] - right[:, -1:]).abs().max() < 1e-5)
+torch.testing.assert_close(step[0], right[:, -1:])
 
 # %% tags=["check"]
 cropped = create_block_mask(in_window, None, None, 1, 9, device="cpu")

@@ -31,6 +31,7 @@ from unmasked import masks, plot
 from unmasked import scaled_dot_product_attention as attend
 from unmasked.positions import Rotary, sinusoids
 
+# %% tags=["remove-cell"]
 logging.disable(logging.WARNING)  # of kernels that PyTorch does not take
 
 # %% tags=["hide-input"]
@@ -73,7 +74,7 @@ alone = torch.cat(
     dim=1,
 )
 packed = attention(x, torch.arange(9), masks.documents(ids))
-print((packed - alone).abs().max() < 1e-5)
+torch.testing.assert_close(packed, alone)
 
 # %% tags=["check"]
 ends = masks.cu_seqlens(ids)
@@ -226,9 +227,9 @@ print(masks.ids_from_cu_seqlens(ends).tolist())  # and back
 #
 # PyTorch's kernel for varying lengths is `torch.nn.attention.varlen.varlen_attn`, in half precision. Its inputs have
 # the axes (tokens, heads, head_dim), and `window_size=(-1, 0)`<!--~ a constant --> makes it causal. It has no code for
-# a CPU:
+# a CPU, and raises `NotImplementedError` there:
 
-# %%
+# %% tags=["hide-output"]
 #| raises: NotImplementedError: 'CPU' backend
 from torch.nn.attention.varlen import varlen_attn
 
@@ -255,12 +256,13 @@ nested = nested.transpose(1, 2)  # documents heads tokens head_dim
 each = F.scaled_dot_product_attention(nested, nested, nested)
 by_mask = attend(x, x, x, allowed=masks.documents(ids)).context
 flat = each.transpose(1, 2).values().transpose(0, 1)
-print((flat - by_mask).abs().max() < 1e-5)
+torch.testing.assert_close(flat, by_mask)
 
 # %% [markdown]
-# On a CPU, `is_causal=True` finds no kernel; on a GPU there is one:
+# On a CPU, `is_causal=True` raises a `RuntimeError`, "No viable backend for scaled_dot_product_attention was found"; on
+# a GPU there is one:
 
-# %%
+# %% tags=["hide-output"]
 #| raises: RuntimeError: No viable backend
 F.scaled_dot_product_attention(nested, nested, nested, is_causal=True)
 

@@ -23,6 +23,7 @@
 
 # %% tags=["imports"]
 import math
+import textwrap
 
 import torch
 
@@ -162,9 +163,8 @@ def forgotten(x, places):
     return attend(x, x, x).context
 
 
-print(probes.notices_a_shift(turned("halves"), x))
-print(probes.notices_a_shift(added, x))
-print(probes.notices_a_shift(forgotten, x))
+for attention in (turned("halves"), added, forgotten):
+    print(textwrap.fill(str(probes.notices_a_shift(attention, x)), 72))
 
 # %% [markdown] tags=["check"]
 # A pair of features is a complex number, and turning it multiplies it by a number of length one: so computed, both
@@ -255,7 +255,7 @@ off_by = (misread - right).abs().max()
 # %%
 w_q, w_k = (convert_pairing(w, num_heads, to="halves") for w in (w_q, w_k))
 mended = all_scores(w_q, w_k, Rotary(8, pairing="halves"))
-print((mended - right).abs().max() < 1e-5)
+torch.testing.assert_close(mended, right)
 
 # %% [markdown]
 # Biases of these projections move in the same way. With grouped heads, the key's projection has fewer heads: pass their

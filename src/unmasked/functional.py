@@ -54,6 +54,9 @@ def attention_scores(
     Equation:
         $s_{ij} = \frac{x_i \cdot x_j}{\sqrt{d}}$ (1.4)
 
+    Equation:
+        $z_{ij} = c \tanh(s_{ij} / c)$ (28.2)
+
     16-bit inputs are compared in float32 (under autocast, in its dtype), and the scale is applied to the query, before
     the product, where it keeps large inputs finite.
 
@@ -100,6 +103,9 @@ def attention_weights(
 
     Equation:
         $A = \operatorname{softmax}(S + B)$ (5.2)
+
+    Equation:
+        $a_{hij} = \frac{e^{s_{hij}}}{e^{b_h} + \sum_{l=1}^{n} e^{s_{hil}}}$ (28.1)
 
     Every row sums to 1, but for a row that may see nothing: its weights, and every gradient through it, are 0. With a
     sink, rows sum to less: one more score joins the softmax, and what falls to it goes to no key.

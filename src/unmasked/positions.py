@@ -66,7 +66,10 @@ def sinusoids(
 
 
 class Rotary:
-    """Turn each pair of features by an angle that grows with the position, in queries and in keys, never in values.
+    r"""Turn each pair of features by an angle that grows with the position, in queries and in keys, never in values.
+
+    Equation:
+        $\operatorname{turn}(q, m) \cdot \operatorname{turn}(k, n) = \operatorname{turn}(q, m - n) \cdot k$ (25.1)
 
     The dot product of a turned query and a turned key depends on their offset alone, and turning changes no length.
     It has no parameters and keeps no table, so that no length is too long and no position costs memory.
@@ -247,7 +250,10 @@ def alibi_slopes(num_heads: int, *, device: torch.device | str | None = None) ->
 def alibi(
     num_heads: int, queries: int, keys: int | None = None, *, device: torch.device | str | None = None
 ) -> Float[Tensor, "{num_heads} queries keys"]:
-    """Make the bias that lowers a score by a head's slope for each token between query and key.
+    r"""Make the bias that lowers a score by a head's slope for each token between query and key.
+
+    Equation:
+        $s_{hij} = \frac{q_{hi} \cdot k_{hj}}{\sqrt{d_k}} - r_h \, |i - j|$ (25.2)
 
     It is added to the scores, after their scale: ``scaled_dot_product_attention(..., bias=alibi(...))``. It hides no
     future, which is `is_causal`'s part. The last query is aligned with the last key, as in `unmasked.masks.causal`.
