@@ -47,9 +47,9 @@ def attention(
     Equation: (10.1)
 
     The context is that of `unmasked.scaled_dot_product_attention`, rows that see nothing included. This function is to
-    be read: the loop over the tiles is Python's, and on a CPU it takes about three times as long as the fused kernel,
-    five times with ``is_causal``, as tests/benchmarks/attention.py measures. A kernel deals out the queries, too, so
-    that a tile of queries and keys fits into fast memory, and skips the tiles that lie in the future.
+    be read: the loop over the tiles is Python's, and on a CPU it takes two to three times as long as the fused kernel,
+    and five to six times with ``is_causal``, as tests/benchmarks/attention.py measures. A kernel deals out the queries,
+    too, so that a tile of queries and keys fits into fast memory, and skips the tiles that lie in the future.
 
     Args:
         query: (..., heads, queries, head_dim), floating; the heads axis may be left out.

@@ -305,16 +305,53 @@ def report_rings(rounds: int) -> None:
                 print(f", bytes a rank sends: {formula:,}, as its formula says{told}")
 
 
+TILES_AIM = 7.0  # readable tiles over the fused kernel: what their docstring says, with some room
+
+
+def tiling(tokens: int, is_causal: bool) -> dict[str, Contender]:
+    """Attention by tiles, by the fused kernel, and with the whole matrix."""
+    q, k, v = torch.randn(3, 1, 4, tokens, 64)
+
+    def run(implementation: str) -> Contender:
+        return lambda: (
+            unmasked.scaled_dot_product_attention(q, k, v, is_causal=is_causal, implementation=implementation).context,
+        )
+
+    return {
+        "fused": run("fused"),
+        "eager": run("eager"),
+        **{
+            f"tiles of {tile}": lambda tile=tile: unmasked.tiles.attention(q, k, v, is_causal=is_causal, tile=tile)
+            for tile in (16, 64, 256)
+        },
+    }
+
+
+def report_tiles(rounds: int) -> None:
+    """Time attention by tiles."""
+    print(f"\ntiles, 4 heads of 64: time over the fused kernel's (aim, tiles of 64: at most {TILES_AIM})")
+    for tokens in (1024, 4096):
+        for is_causal in (False, True):
+            with torch.no_grad():
+                ratios = medians(tiling(tokens, is_causal), [], rounds, backward=False)
+            told = ", ".join(f"{name} {ratios[name]['fused']:.2f}" for name in ratios if name != "fused")
+            print(f"  {tokens} tokens{', causal' if is_causal else ''}: {told}")
+
+
 MEMORY = """
 import torch, unmasked
 def status(field):  # MiB
     return int(next(line for line in open("/proc/self/status") if line.startswith(field)).split()[1]) / 1024
 torch.set_num_threads(1)
 q, k, v = (torch.randn(1, 4, {tokens}, 64) for _ in range(3))
-unmasked.scaled_dot_product_attention(q[..., :64, :], k[..., :64, :], v[..., :64, :], is_causal=True)
+def run(q, k, v):
+    if "{implementation}" == "tiles":
+        return unmasked.tiles.attention(q, k, v, is_causal=True)
+    return unmasked.scaled_dot_product_attention(q, k, v, is_causal=True, implementation="{implementation}")
+run(*(x[..., :64, :] for x in (q, k, v)))
 open("/proc/self/clear_refs", "w").write("5")  # the peak is now what is in use now
 before = status("VmRSS")
-unmasked.scaled_dot_product_attention(q, k, v, is_causal=True, implementation="{implementation}")
+run(q, k, v)
 print(status("VmHWM") - before)
 """
 
@@ -351,13 +388,14 @@ def main() -> None:
     report_caches(options.rounds)
     report_watching(options.rounds)
     report_rings(options.rounds)
+    report_tiles(options.rounds)
     if not sys.platform.startswith("linux"):
         print("\nextra memory: measured on Linux alone, which tells a process's peak and lets it be reset")
         return
     print("\nextra memory of one call, batch 1, 4 heads, head_dim 64, MiB (aim at 8192 tokens, fused: under 32)")
     for tokens in (2048, 4096, 8192):
-        fused, eager = (extra_memory(tokens, implementation) for implementation in ("fused", "eager"))
-        print(f"  {tokens} tokens: fused {fused:.1f}, eager {eager:.1f}")
+        fused, tiles, eager = (extra_memory(tokens, implementation) for implementation in ("fused", "tiles", "eager"))
+        print(f"  {tokens} tokens: fused {fused:.1f}, tiles of 64 {tiles:.1f}, eager {eager:.1f}")
 
 
 if __name__ == "__main__":
