@@ -16,8 +16,8 @@
 #
 # {{= listed(["What is left out", "Query is off by", "Key is off by", "Value is off by"], costs) }}
 #
-# *The largest difference from autograd's gradient, of the largest entry of that gradient, in float64. Computed with
-# torch {{= torch.__version__.split("+")[0] }} on the {{= query.device.type.upper() }}.*
+# *Computed with torch {{= torch.__version__.split("+")[0] }} on the {{= query.device.type.upper() }}.* Each entry is the largest
+# difference from autograd's gradient, of the largest entry of that gradient, in float64.
 #
 # You need these lines to write a kernel, an `autograd.Function`, or attention on several devices. They also tell what
 # the [root of d](scale.py) does for training, and that is not what many texts say.
@@ -342,6 +342,8 @@ plot.table(
 )
 
 # %% [markdown]
+# *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ of_q.device.type.upper() }}.*
+#
 # The median falls<!--= "falls" if unscaled[0] < scaled[0] else "rises" -->: for most examples the softmax has made up
 # its mind. But all gradients together are {{ unscaled[1] / scaled[1] :.0f}} times as large, since a few examples, the
 # undecided ones, get huge ones, and no root divides what reaches them. And the two halves of the batch agree less<!--=

@@ -27,7 +27,6 @@ import ast
 import inspect
 import itertools
 import math
-import os
 import random
 import textwrap
 from copy import deepcopy
@@ -35,7 +34,6 @@ from copy import deepcopy
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from unmasked import (
     attention_scores,
@@ -45,7 +43,7 @@ from unmasked import (
     scaled_dot_product_attention,
 )
 from unmasked.heads import merge_heads, split_heads
-from unmasked.kernels import sdpa_backends
+from unmasked.kernels import kernels_of
 
 
 def gap(a, b):
@@ -324,100 +322,20 @@ assert torch.equal(merge_heads(context), merge(context))
 #
 # ## Why no table of weights?
 #
-# A *fused* kernel is one routine for all of these steps, and it does without the table of (queries, keys). A softmax
-# needs its row's total only at the end. So take the keys a few at a time, and keep for each query the largest score so
-# far, the total and the sum of values. When a larger score comes, shrink the two sums to match:
-
-
-# %%
-def online_softmax(q, k, v, size=2):
-    largest = torch.full_like(q[..., :1], -torch.inf)
-    total, context = (
-        torch.zeros_like(largest),
-        torch.zeros_like(v[..., :1, :]),
-    )
-    for some_keys, some_values in zip(
-        k.split(size, dim=-2), v.split(size, dim=-2), strict=True
-    ):
-        scores = (
-            q @ some_keys.mT / q.size(-1) ** 0.5
-        )  # batch heads queries size
-        new = largest.maximum(scores.amax(dim=-1, keepdim=True))
-        shrink, exponentials = (largest - new).exp(), (scores - new).exp()
-        total = total * shrink + exponentials.sum(dim=-1, keepdim=True)
-        context = context * shrink + exponentials @ some_values
-        largest = new
-    return context / total
-
+# A *fused* kernel is one routine for all of these steps, and it does without the table of (queries, keys): it takes the
+# keys a few at a time, by an [online softmax](tiles.py). Where a kernel cannot do what is asked, PyTorch leaves
+# it<!--== "leaves it" if ran == {"as it is": ("flash",), "with dropout": ("math",)} else "keeps it" --> without a word,
+# and makes the table after all. [Which kernel ran](kernels.py), what it cost, and what to switch for a second
+# derivative, has a page of its own.
 
 # %% tags=["check"]
-fused = F.scaled_dot_product_attention(q, k, v)
-assert gap(online_softmax(q, k, v), fused) < 1e-5
-
-# %% [markdown]
-# PyTorch leaves the fused kernel where it cannot do what is asked: then its *math* backend makes the whole table.
-# `sdpa_backends` says beforehand which backend will run, and why the others cannot; the profiler says which did:
-
-
-# %% tags=["hide-input"]
-#| caption: Which kernel ran for {{ len(ran) }} calls of PyTorch's function.
-def that_ran(**options):
-    os.environ["KINETO_LOG_LEVEL"] = (
-        "6"  # the profiler would write to the terminal
-    )
-    with torch.profiler.profile() as run:
-        F.scaled_dot_product_attention(q, k, v, **options)
-    (name,) = (
-        each.key
-        for each in run.key_averages()
-        if "aten::_scaled_dot" in each.key
-    )
-    return name
-
-
-asked = {
-    "nothing else": {},
-    "dropout": {"dropout_p": 0.1},
-    "a mask that requires grad": {
-        "attn_mask": torch.zeros(queries, keys, requires_grad=True)
-    },
-}
 torch.manual_seed(3)
-ran = {name: that_ran(**options) for name, options in asked.items()}
-for name, options in asked.items():
-    (chosen,) = (
-        backend.name
-        for backend in sdpa_backends(q, k, v, **options)
-        if backend.chosen
-    )
-    assert chosen in ran[name]
-plot.table(["Asked for", "What ran"], list(ran.items()))
-
-# %% [markdown]
-# *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ q.device.type.upper() }}.*
-#
-# The fused kernel of the CPU has no<!--== "no" if "not implemented" in twice["FLASH_ATTENTION"] and "(2, 5, 12)" in
-# twice["MATH"] else "a" --> second derivative either. If you need one, for a gradient penalty say, switch to
-# the math backend:
-
-# %% tags=["check"]
-twice = {}
-for backend in (SDPBackend.FLASH_ATTENTION, SDPBackend.MATH):
-    with sdpa_kernel(backend):
-        total = F.scaled_dot_product_attention(q, k, v).square().sum()
-    (first,) = torch.autograd.grad(
-        total, query, create_graph=True, retain_graph=True
-    )
-    try:
-        (second,) = torch.autograd.grad(
-            first.square().sum(), query, retain_graph=True
-        )
-    except RuntimeError as error:
-        twice[backend.name] = str(error)
-    else:
-        twice[backend.name] = f"a second derivative, {tuple(second.shape)}"
-for name, told in twice.items():
-    print(textwrap.fill(f"{name}: {told}", 82))
+ran = {
+    name: kernels_of(
+        F.scaled_dot_product_attention, q, k, v, dropout_p=dropout_p
+    ).names
+    for name, dropout_p in (("as it is", 0.0), ("with dropout", 0.1))
+}
 
 # %% [markdown]
 # ## A check without a reference
@@ -868,8 +786,6 @@ assert check("weights-dropout", attend_with_dropout)
 #
 # ## References
 #
-# <!--~ 2017, 3.2.1, 1, 3.2.2, 3.2.3, 2018, 3: years, sections and equations of papers -->
+# <!--~ 2017, 3.2.1, 1, 3.2.2, 3.2.3: years, sections and equations of papers -->
 # - Ashish Vaswani et al. (2017), *Attention Is All You Need*. Section 3.2.1, equation 1: scaled dot-product attention.
 #   Section 3.2.2: multi-head attention. Section 3.2.3: the causal mask.
-# - Milakov and Gimelshein (2018), *Online Normalizer Calculation for Softmax*. Algorithm 3: a softmax whose total and
-#   largest score are kept while the scores come.
