@@ -16,8 +16,8 @@
 #
 # {{= listed(["What is left out", "Query is off by", "Key is off by", "Value is off by"], costs) }}
 #
-# *Computed with torch {{= torch.__version__.split("+")[0] }} on the {{= query.device.type.upper() }}.* Each entry is the largest
-# difference from autograd's gradient, of the largest entry of that gradient, in float64.
+# *Computed with torch {{= torch.__version__.split("+")[0] }} on the {{= query.device.type.upper() }}.* Each entry is
+# the largest difference from autograd's gradient, of the largest entry of that gradient, in float64.
 #
 # You need these lines to write a kernel, an `autograd.Function`, or attention on several devices. They also tell what
 # the [root of d](scale.py) does for training, and that is not what many texts say.

@@ -15,8 +15,8 @@
 #
 # {{= listed(["What is different", "Runs", "Takes", "To have the fused kernel back"], rows) }}
 #
-# *Computed with torch {{= torch.__version__.split("+")[0] }} on the {{= q.device.type.upper() }}.* The memory is the most that
-# is allocated at once, with the result.
+# *Computed with torch {{= torch.__version__.split("+")[0] }} on the {{= q.device.type.upper() }}.* The memory is the
+# most that is allocated at once, with the result.
 #
 # **You should know** [why a fused kernel needs no N x N matrix](tiles.py). **You will know** how to see which kernel
 # runs, before a call and after it, what makes PyTorch leave the fused one, how exact each is, and what to switch for a
