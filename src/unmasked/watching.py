@@ -66,6 +66,7 @@ class Call:
         self._weights: Tensor | None = None
         self._allowed: Tensor | None = None
         query: Tensor = self._values["query"]
+        self._device = query.device
         self.shape = (*query.shape[:3], self._values["key"].size(2))
         self.scale: float = max(query.size(-1), 1) ** -0.5 if inputs.values["scale"] is None else inputs.values["scale"]
         self.dropout_p: float = inputs.values.get("dropout_p", 0.0)
@@ -124,7 +125,7 @@ class Call:
         """The queries that may see no key."""
         with torch._C.DisableTorchFunction():
             if (allowed := self.allowed) is None:
-                return torch.zeros(self.shape[:-1], dtype=torch.bool)
+                return torch.zeros(self.shape[:-1], dtype=torch.bool, device=self._device)
             return (~allowed.any(-1)).expand(self.shape[:-1])
 
     @property

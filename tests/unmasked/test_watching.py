@@ -749,3 +749,22 @@ def test_rollout_leaves_a_token_that_sees_nothing_to_itself() -> None:
     blind = weighing([0.0, 0.0], [0.5, 0.5])
     torch.testing.assert_close(rollout([blind]), torch.tensor([[[1.0, 0.0], [0.25, 0.75]]]))
     assert rollout([blind], residual=False)[0, 0].tolist() == [0.0, 0.0]
+
+
+@pytest.mark.cuda
+def test_a_model_on_a_gpu_is_watched_there() -> None:
+    x = torch.randn(2, 4, 16, 32, device="cuda", dtype=torch.float16)
+    mask = torch.rand(16, 16, device="cuda") < 0.6
+    for options in ({}, {"is_causal": True}, {"attn_mask": mask}):
+        call = recorded(Sdpa(), x, x, x, **options)
+        assert call.kernel in ("flash", "efficient", "cudnn")
+        assert call.entropy.device.type == call.blind.device.type == "cuda"
+        there = {name: each.cpu() if isinstance(each, Tensor) else each for name, each in options.items()}
+        expected = weights_of(x.float().cpu(), x.float().cpu(), **there)
+        torch.testing.assert_close(call.weights.cpu(), expected, rtol=0, atol=1e-3)
+        torch.testing.assert_close(call.weights.half() @ x, Sdpa()(x, x, x, **options), rtol=0, atol=1e-2)
+    model = Block().cuda()
+    with watch(model, keep="weights") as seen, ablate(model, {"attn": [1]}):
+        model(torch.randn(1, 3, 4, device="cuda"))
+    assert "nan" not in repr(seen)
+    assert rollout(seen[:1]).device.type == "cuda"
