@@ -37,7 +37,7 @@ from torch import nn
 
 from unmasked import bypass_, plot, probes, self_attention
 from unmasked.heads import merge_heads, project_loop, split_heads
-from unmasked.museum import ENTRIES, Plate, reach
+from unmasked.museum import Exhibits
 
 # batch, tokens, heads, head_dim: all differ, none is one
 B, N, H, D = 2, 5, 3, 4
@@ -54,28 +54,14 @@ def right(x):
 x = draw(B, N, H * D)
 
 # %% [markdown] tags=["check"]
-# That is multi-head attention without learned matrices, which is enough to get every axis wrong. `exhibit` runs a wrong
+# That is multi-head attention without learned matrices, which is enough to get every axis wrong. `Exhibits` runs a wrong
 # version three times: on the input `hides`, where it must agree with the right version; on `x`, to
 # measure how far it is off; and under a probe, a test that returns what it found, or None. The probe must find the
 # wrong version and pass the right one.
 
 # %% tags=["check"]
-off = {}
-
-
-def exhibit(slug, wrong, right, probe, hides, x=x):
-    assert probes.differs(wrong(hides), right(hides)) == 0, (
-        "it was to hide here"
-    )
-    off[slug] = probes.differs(wrong(x), right(x))
-    assert off[slug] > 0
-    assert probe(right, x) is None
-    found = probe(wrong, x)
-    assert found
-    maps = reach(wrong, x), reach(right, x)
-    size = right(x).abs().max().item()
-    return Plate(ENTRIES[slug], off[slug], size, str(found), maps)
-
+exhibit = Exhibits(given=x)
+off = exhibit.off
 
 # %% [markdown]
 # ## Heads merged without transposing back { #merge-without-transpose }
@@ -335,7 +321,7 @@ exhibit(
     lambda x: head_by_head(x, into_heads),
     probes.mixes_items,
     hides=draw(1, N, H * D),
-    x=draw(H, N, H * D),
+    given=draw(H, N, H * D),
 )
 
 # %% [markdown]
@@ -382,7 +368,7 @@ exhibit(
     plain,
     probes.mixes_items,
     hides=draw(1, 1, 1),
-    x=draw(3, 3, 3),
+    given=draw(3, 3, 3),
 )
 
 # %% tags=["check"]

@@ -17,17 +17,31 @@
 # The museum has 59<!--== len(ENTRIES) --> mistakes. Each runs beside the right version: what it looks like, what it
 # does to the numbers, where it hides, what finds it, the fix. Some words: an *item* is one sequence of a batch; a
 # mask's *polarity* is what its `True` means; *parity* is agreement with PyTorch; a *cache* keeps the keys and values of
-# earlier tokens. Find your mistake by what you see:
+# earlier tokens.
+#
+# Find your mistake by what you see. A card with two small maps was drawn by running both lines: rows are outputs, columns
+# are tokens that were changed, and a cell is filled where the output moved<!--== "filled where the output moved" if
+# drawn(maps["right"]).count("opacity:0.00") == N * (N - 1) / 2 else "empty where the output moved" -->. Amber is wrong,
+# teal is right; a cross stands for NaN. Where no map can tell, the card shows the wrong line.
 
 # %% tags=["hide-input", "no-snippet"]
 import inspect
+import math
 import re
 from html import escape
 
 import torch
 import torch.nn.functional as F
+from torch import nn
 
-from unmasked import plot, probes
+from unmasked import (
+    attention_scores,
+    attention_weights,
+    masks,
+    plot,
+    probes,
+    self_attention,
+)
 from unmasked.exercises.museum import index as exercises
 from unmasked.exercises.museum.index import WRONG, right
 from unmasked.museum import ENTRIES, SYMPTOMS, drawn, reach
@@ -43,6 +57,76 @@ def draw(*shape):
 x = draw(B, N, H * D)
 maps = {"right": reach(lambda x: right(x, H), x)}
 maps |= {slug: reach(lambda x, f=f: f(x, H), x) for slug, f in WRONG.items()}
+pairs = {
+    slug: {"wrong": maps[slug], "right": maps["right"]} for slug in WRONG
+}
+
+
+def causal(x):
+    return masks.causal(x.size(1))
+
+
+def allowed_keys(x):
+    return torch.arange(x.size(1)) < x.size(1) - 2  # the last two are padding
+
+
+torch.manual_seed(9)
+
+
+def filled(layer):
+    torch.manual_seed(9)
+    for each in layer.parameters():
+        nn.init.normal_(each, std=0.3)
+    return layer.eval()
+
+
+module = filled(nn.MultiheadAttention(H * D, 4, batch_first=True))
+allowed = masks.causal(N) & (torch.arange(N) > 1)  # padding in front
+# What becomes of what a line of another room gives.
+lines = {
+    "batch-first-forgotten": lambda made, x: filled(made)(x, x, x)[0],
+    "padding-ignored": lambda made, x: made.context,
+    "top-left-causal": lambda made, x: made,
+    "is-causal-is-a-hint": lambda made, x: made[0],
+    "fully-masked-row": lambda made, x: made @ x,
+    "global-d-k": lambda made, x: made.softmax(-1) @ x,
+}
+
+
+known = {
+    each.__name__.rpartition(".")[2]: each
+    for each in (
+        attention_weights,
+        allowed_keys,
+        causal,
+        masks,
+        math,
+        nn,
+        self_attention,
+        torch,
+    )
+} | {"F": F, "H": H, "D": D, "d_k": 50, "allowed": allowed, "module": module}
+
+
+def run(slug, code):
+    """A function of x that runs the line: with a cache, the queries are the last two tokens."""
+
+    @torch.no_grad()
+    def attend(x):
+        q = x[:, -2:] if slug == "top-left-causal" else x
+        scores = attention_scores(x, x)
+        given = known | {"x": x, "q": q, "k": x, "v": x, "scores": scores}
+        return lines[slug](eval(code, given), x)
+
+    return attend
+
+
+for slug in lines:
+    entry = ENTRIES[slug]
+    pairs[slug] = {
+        "wrong": reach(run(slug, entry.wrong), x),
+        "right": reach(run(slug, entry.right), x),
+    }
 
 
 def coded(title):
@@ -57,10 +141,15 @@ class Gallery(dict):
         for number, (symptom, slugs) in enumerate(self.items(), 1):
             chips.append((number, symptom))
             for entry in map(ENTRIES.get, slugs):
+                both = "".join(
+                    f'<span class="card-{side}">{drawn(cells)}{side}</span>'
+                    for side, cells in pairs.get(entry.slug, {}).items()
+                )
+                both = both or f"<code>{escape(entry.wrong)}</code>"
                 cards.append(
                     f'<a class="card" data-symptom="{number}" href="../{entry.page}/#{entry.slug}">'
-                    f"{drawn(maps.get(entry.slug)) or '<code>' + escape(entry.wrong) + '</code>'}"
-                    f"<b>{coded(entry.title)}</b><span>{coded(symptom)}</span></a>"
+                    f'<span class="card-sides">{both}</span>'
+                    f"<b>{coded(entry.title)}</b><span>{coded(entry.seen)}</span></a>"
                 )
         radios = "".join(
             f'<input type="radio" name="symptom" id="symptom-{number}"{" checked" * (number == 0)}>'
@@ -242,14 +331,14 @@ rooms = {}
 for entry in ENTRIES.values():
     rooms.setdefault(entry.page, []).append(entry.slug)
 names = {
-    "museum/heads": "Heads, tokens, batches",
-    "museum/masks": "Masks",
-    "museum/weights": "Weights and parity",
-    "museum/numbers": "Numbers, gradients, costs",
-    "museum/models": "Caches, positions, packing",
+    "museum/heads": "Do my heads, tokens and batches stay apart?",
+    "museum/masks": "Does my mask hide what it should?",
+    "museum/weights": "Are these the right weights?",
+    "museum/numbers": "Are my weights what attention says they are?",
+    "museum/models": "Does it stay right inside a model?",
 }
 plot.table(
-    ["Room", "Mistakes"],
+    ["Room", "Mistakes that it shows"],
     [(names[page], str(len(slugs))) for page, slugs in rooms.items()],
 )
 

@@ -48,7 +48,7 @@ from unmasked import (
     scaled_dot_product_attention,
     self_attention,
 )
-from unmasked.museum import ENTRIES, Plate, reach
+from unmasked.museum import ENTRIES, Exhibits, Plate
 
 B, N, H, D = 2, 5, 4, 3  # batch, tokens, heads, head_dim: all differ
 E = H * D
@@ -64,26 +64,13 @@ def with_mask(x, mask):
 
 
 # %% [markdown] tags=["check"]
-# `exhibit` runs a wrong version beside the right one. Where the mistake *hides*, by default in a single token, both
+# `Exhibits` runs a wrong version beside the right one. Where the mistake *hides*, by default in a single token, both
 # must agree; on what is *given* they must not; and the probe must find the wrong one and pass the right one.
 
 # %% tags=["check"]
-off = {}
-leaks, one_token = probes.sees_the_future, [x[:, :1]]
-
-
-def exhibit(name, wrong, right, probe=leaks, hides=one_token, given=(x,)):
-    assert probes.differs(wrong(*hides), right(*hides)) == 0, "it hides here"
-    off[name] = probes.differs(wrong(*given), right(*given))
-    assert off[name] > 0
-    assert probe(right, *given) is None
-    found = probe(wrong, *given)
-    assert found
-    size = right(*given).abs().max().item()
-    one = len(given) == 1 and given[0].dim() == 3
-    maps = (reach(wrong, *given), reach(right, *given)) if one else None
-    return Plate(ENTRIES[name], off[name], size, str(found), maps)
-
+leaks = probes.sees_the_future
+exhibit = Exhibits(given=x, hides=x[:, :1], probe=leaks)
+off = exhibit.off
 
 # %% [markdown]
 # Three<!--== len(weighed) - 1 --> of the mistakes, and the right weights of the same sequence. Only
@@ -433,8 +420,8 @@ exhibit(
     top_left,
     bottom_right,
     misaligned,
-    [last] * 3,
-    [last, x, x],
+    hides=[last] * 3,
+    given=[last, x, x],
 )
 
 # %% tags=["check"]

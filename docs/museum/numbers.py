@@ -53,7 +53,7 @@ from unmasked import (
 )
 from unmasked.embeddings import read_glove, ship_vectors
 from unmasked.heads import merge_heads, split_heads
-from unmasked.museum import ENTRIES, Plate, reach
+from unmasked.museum import ENTRIES, Exhibits, Plate
 
 # batch, queries, keys, heads, head_dim: all differ
 B, N, M, H, D = 2, 5, 7, 3, 4
@@ -71,27 +71,13 @@ def right(q, k, v):
 
 
 # %% [markdown] tags=["check"]
-# `exhibit` runs a wrong version beside the right one. Where the mistake *hides*, both must agree; on what is *given*
+# `Exhibits` runs a wrong version beside the right one. Where the mistake *hides*, both must agree; on what is *given*
 # they must not; and the probe must find the wrong one and pass the right one. Where no probe of calls can know the
 # answer, `doctor` compares with a reference.
 
 # %% tags=["check"]
-off = {}
-
-
-def exhibit(name, wrong, right, probe, hides, given):
-    assert probes.differs(wrong(*hides), right(*hides)) == 0, (
-        "it was to hide here"
-    )
-    off[name] = probes.differs(wrong(*given), right(*given))
-    assert off[name] > 0
-    assert probe(right, *given) is None
-    found = probe(wrong, *given)
-    assert found
-    size = right(*given).abs().max().item()
-    one = len(given) == 1 and given[0].dim() == 3
-    maps = (reach(wrong, *given), reach(right, *given)) if one else None
-    return Plate(ENTRIES[name], off[name], size, str(found), maps)
+exhibit = Exhibits()
+off = exhibit.off
 
 
 def doctor(inputs="qkv", **options):
@@ -149,7 +135,12 @@ def unscaled(q, k, v):
 
 one_feature = [q[..., :1], k[..., :1], v]
 exhibit(
-    "missing-scale", unscaled, right, doctor(), one_feature, given=[q, k, v]
+    "missing-scale",
+    unscaled,
+    right,
+    doctor(),
+    hides=one_feature,
+    given=[q, k, v],
 )
 
 # %% [markdown]
@@ -279,8 +270,8 @@ exhibit(
     summed,
     averaged,
     probes.is_no_average,
-    [batch[:, :1]],
-    given=[batch],
+    hides=batch[:, :1],
+    given=batch,
 )
 
 # %% tags=["check"]
@@ -399,7 +390,7 @@ exhibit(
     always,
     in_training,
     varies,
-    [q, k, v, 0.0],
+    hides=[q, k, v, 0.0],
     given=[q, k, v, 0.2],
 )
 

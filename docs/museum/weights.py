@@ -47,7 +47,7 @@ from unmasked import (
 )
 from unmasked.functional import scaled_dot_product_attention
 from unmasked.heads import fused_qkv, merge_heads, split_heads
-from unmasked.museum import ENTRIES, Plate, reach
+from unmasked.museum import ENTRIES, Exhibits, Plate
 
 # batch, tokens, heads, head_dim: all differ, none is one
 B, N, H, D = 2, 5, 3, 4
@@ -111,23 +111,20 @@ torch.testing.assert_close(attend(module, x), module(x, x, x)[0])
 # a mistake on such a module, and makes sure that it hides on another.
 
 # %% tags=["check"]
-off = {}
+exhibits = Exhibits(given=[module, x])
+off = exhibits.off
+
+
+def by_pytorch(module, x):
+    return module(x, x, x)[0]
 
 
 def unlike_pytorch(f, module, x=x):
-    return probes.differs(f(module, x), module(x, x, x)[0])
+    return probes.differs(f(module, x), by_pytorch(module, x))
 
 
 def exhibit(slug, wrong, hides):
-    assert unlike_pytorch(wrong, hides) == 0, "it was to hide here"
-    off[slug] = unlike_pytorch(wrong, module)
-    assert off[slug] > 0
-    maps = (
-        reach(lambda x: wrong(module, x), x),
-        reach(lambda x: module(x, x, x)[0], x),
-    )
-    size = module(x, x, x)[0].abs().max().item()
-    return Plate(ENTRIES[slug], off[slug], size, maps=maps)
+    return exhibits(slug, wrong, by_pytorch, hides=[hides, x])
 
 
 # %% [markdown]

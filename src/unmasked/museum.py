@@ -1,16 +1,20 @@
-"""The mistakes that the museum shows: what each is called, the wrong line and the right one, and where it hangs.
+"""The mistakes that the museum shows: what each is called, how it looks, the wrong line and the right one.
 
 Every entry has a heading of its own on one of the museum's pages, where the mistake runs beside its fix. The doctor and
 the exercises name mistakes by these slugs.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from html import escape
+from typing import Any
 
 from torch import Tensor
 
-__all__ = ["ENTRIES", "Entry", "Plate", "drawn", "reach"]
+from unmasked.probes import differs
+
+__all__ = ["ENTRIES", "Entry", "Exhibits", "Plate", "drawn", "reach"]
 
 
 @dataclass(frozen=True)
@@ -20,6 +24,7 @@ class Entry:
     Attributes:
         wrong: The line of code that makes the mistake.
         right: What should stand there.
+        seen: How one meets it, in a sentence.
     """
 
     slug: str
@@ -27,6 +32,7 @@ class Entry:
     page: str
     wrong: str
     right: str
+    seen: str
 
     @property
     def link(self) -> str:
@@ -124,27 +130,162 @@ def drawn(reached: list[list[float]] | None) -> str:
         reached: A row for each output, a column for each token; or None.
 
     Returns:
-        HTML, a cell for each number; nothing for None.
+        HTML, a cell for each number, those that are none marked; nothing for None.
 
     Examples:
         >>> drawn([[1.0, 0.0], [0.5, 1.0]]).count("<i ")
         4
+        >>> drawn([[1.0, 0.0], [float("nan"), 1.0]]).count("lost")
+        1
     """
     if reached is None:
         return ""
-    largest = max(map(max, reached)) or 1.0
+    largest = max((cell for row in reached for cell in row if math.isfinite(cell)), default=0.0) or 1.0
     later = [cell > 1e-4 for row, cells in enumerate(reached) for cell in cells[row + 1 :]]
     label = f"Rows are outputs, columns are changed tokens: {sum(later)} of {len(later)} later tokens move an output"
+    lost = sum(not all(map(math.isfinite, row)) for row in reached)
+    label += f"; {lost} of {len(reached)} outputs are NaN" * bool(lost)
     cells = "".join(
         f'<i style="opacity:{(0.15 + 0.85 * cell / largest) if cell > 1e-4 else 0:.2f}"></i>'
+        if math.isfinite(cell)
+        else '<i class="lost"></i>'
         for row in reached
         for cell in row
     )
     return f'<div class="reach" role="img" aria-label="{label}" style="--columns:{len(reached[0])}">{cells}</div>'
 
 
+@dataclass
+class Exhibits:
+    """Runs wrong versions beside right ones, each as an exhibit, and keeps how far off they are.
+
+    Attributes:
+        given: What both versions get, where an exhibit is given nothing else.
+        hides: Where the mistake hides, unless the exhibit says where.
+        probe: What finds the mistake, unless the exhibit has its own: called with a version and what is given, it
+            returns what it found, or None.
+        off: By the slugs of the exhibits, the largest difference from the right version.
+
+    Examples:
+        >>> import torch
+        >>> exhibit = Exhibits(given=torch.ones(1, 3, 2), hides=torch.zeros(1, 3, 2))
+        >>> plate = exhibit("missing-scale", lambda x: 2 * x, lambda x: x)
+        >>> plate.measured, exhibit.off
+        ('off by 1, where the right numbers reach 1', {'missing-scale': 1.0})
+    """
+
+    given: Tensor | Sequence[Any] = ()
+    hides: Tensor | Sequence[Any] = ()
+    probe: Callable[..., Any] | None = None
+    off: dict[str, float] = field(default_factory=dict)
+
+    def __call__(
+        self,
+        slug: str,
+        wrong: Callable[..., Tensor],
+        right: Callable[..., Tensor],
+        probe: Callable[..., Any] | None = None,
+        *,
+        hides: Tensor | Sequence[Any] | None = None,
+        given: Tensor | Sequence[Any] | None = None,
+    ) -> Plate:
+        """Show a mistake, once it is sure that it is one, that it hides where it is said to, and that it is found.
+
+        Args:
+            slug: The mistake.
+            wrong: The version that makes it.
+            right: The version that does not.
+            probe: What finds it.
+            hides: What both versions get where they must agree: a tensor, or all of their arguments.
+            given: What they get where they must not agree.
+
+        Returns:
+            What the museum shows. It has maps where the last of what is given is (batch, tokens, features), and no
+            tensor stands before it.
+
+        Raises:
+            ValueError: The versions differ where the mistake hides, or agree where it shows; or the probe finds
+                something in the right version, or nothing in the wrong one.
+        """
+        hidden, shown = (
+            _arguments(self.hides if hides is None else hides),
+            _arguments(self.given if given is None else given),
+        )
+        if apart := differs(wrong(*hidden), right(*hidden)):
+            raise ValueError(f"{slug} is off by {apart:.2g} where it should hide; pass as hides what hides it")
+        self.off[slug] = differs(wrong(*shown), right(*shown))
+        if not self.off[slug]:
+            raise ValueError(f"{slug} is not off on what is given; pass as given what shows it")
+        check = probe or self.probe
+        found = check(wrong, *shown) if check else ""
+        if check and (told := check(right, *shown)):
+            raise ValueError(f"{slug}: the probe says of the right version: {told}; pass one that finds only the wrong")
+        if check and not found:
+            raise ValueError(f"{slug}: the probe does not find the wrong version; pass one that does")
+        *others, last = shown
+        maps = None
+        if isinstance(last, Tensor) and last.dim() == 3 and not any(isinstance(each, Tensor) for each in others):
+            maps = reach(lambda x: wrong(*others, x), last), reach(lambda x: right(*others, x), last)
+        return Plate(ENTRIES[slug], self.off[slug], right(*shown).abs().max().item(), str(found), maps)
+
+
+def _arguments(given: Tensor | Sequence[Any]) -> Sequence[Any]:
+    return [given] if isinstance(given, Tensor) else given
+
+
 def _room(page: str, *entries: tuple[str, str, str, str]) -> dict[str, Entry]:
-    return {slug: Entry(slug, title, page, wrong, right) for slug, title, wrong, right in entries}
+    return {slug: Entry(slug, title, page, wrong, right, _SEEN[slug]) for slug, title, wrong, right in entries}
+
+
+_SEEN = {
+    "merge-without-transpose": "The training loss falls below what is possible, and what the model writes is bad.",
+    "view-without-transpose": "All shapes are right and it trains, but tokens take from tokens at the wrong places.",
+    "swapped-view": "Each call looks right; only a comparison with the same weights elsewhere fails.",
+    "batch-indexed-for-head": "A sequence gets another result when another one of the batch changes.",
+    "batch-transposed": "PyTorch warns of `.T`, and where all sizes are equal, sequences run into each other.",
+    "batch-first-forgotten": "Every word keeps to itself, and gets another result in another batch.",
+    "only-first-item": "Every sequence of the batch is averaged with the words of the first one.",
+    "batch-and-tokens-swapped": "With one sequence all is right; with several, each holds parts of the others.",
+    "head-dim-one": "The test is green, and the same code is wrong with larger heads.",
+    "no-causal-mask": "The loss falls to nearly nothing, for the model reads the answer, and what it writes is bad.",
+    "mask-polarity": "Each word sees only what comes later, and the last one gets NaN or nothing.",
+    "boolean-mask-added": "The words that should be hidden get about as much weight as before.",
+    "float-mask-of-ones": "The words that should be hidden get somewhat less weight, and never none.",
+    "mask-after-softmax": "The hidden words have no weight, but the rows of weights add up to less than one.",
+    "padding-ignored": "A short sentence gets another result beside a longer one than alone.",
+    "top-left-causal": "While the model writes with a cache, the newest word sees only the first one.",
+    "is-causal-is-a-hint": "The call says that it is causal, and a change of the last word moves the first output.",
+    "fully-masked-row": "Padding in front of a sentence makes its first outputs NaN.",
+    "hidden-nan": "The output is NaN now and then, though what is NaN is masked.",
+    "float16-overflow": "In float16 an error says that the value cannot be converted without overflow.",
+    "mask-buffer": "The checkpoint is far larger than its weights, and does not load at another length.",
+    "expanded-mask": "The mask alone fills the memory as soon as there are many heads.",
+    "bias-kv-as-shift": "The weights have as many columns as there are words, where PyTorch's have one more.",
+    "aliased-weights": "Training the copy changes the original, too.",
+    "zero-bias-parity": "A fresh layer agrees with PyTorch's, and a trained one does not.",
+    "weight-not-transposed": "The shapes fit, because the matrix is square, and all numbers are wrong.",
+    "averaged-weights-parity": "The averaged weights are equal, and the outputs are not.",
+    "missing-out-proj": "The weights agree with PyTorch's, and the outputs do not.",
+    "interleaved-qkv": "A checkpoint loads without a word, and the model writes nonsense.",
+    "wrong-value": "The weights are right, and what comes out is made of queries instead of values.",
+    "bypass-conditions": "What should be plain attention agrees on a fresh module, and not on another.",
+    "packed-initialization": "A layer of your own starts with larger matrices than PyTorch's.",
+    "projection-variance": "At the start the weights are more even than the division by the root promises.",
+    "missing-scale": "With wide heads nearly all weight lies on one word.",
+    "wrong-d-in-scale": "With several heads the weights are more even than they should be.",
+    "global-d-k": "It works in the notebook, and gives other numbers after another cell has run.",
+    "softmax-over-queries": "The columns of the weights add up to one, and the rows do not.",
+    "weights-not-normalized": "The outputs grow with the number of words.",
+    "foreign-norms": "A cosine is larger than one.",
+    "weights-after-dropout": "In training, the weights that are returned do not add up to one.",
+    "dropout-in-eval": "Two calls of a model in evaluation give different numbers.",
+    "gradient-cut": "The outputs are right, and queries and keys do not learn.",
+    "input-overwritten": "A second call with the same tensor gives another result.",
+    "forward-called-directly": "A hook that you have registered is never called.",
+    "need-weights-costs": "Attention is slow and takes much memory, though nobody reads its weights.",
+    "embedding-reader": "Reading a file of word vectors stops at a line with an error about a number.",
+}
+"""How one meets each mistake, in a sentence."""
 
 
 ENTRIES: dict[str, Entry] = {

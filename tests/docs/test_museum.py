@@ -138,3 +138,10 @@ def test_the_wrong_line_and_the_right_one_stand_in_what_runs(entry: Entry):
     assert flat(entry.wrong) in section
     assert flat(entry.right) in section
     assert flat(entry.wrong) != flat(entry.right)
+
+
+def test_a_card_says_what_one_sees_in_a_sentence_of_its_own():
+    assert len({entry.seen for entry in ENTRIES.values()}) == len(ENTRIES)
+    for entry in ENTRIES.values():
+        assert re.fullmatch(r"[A-Z][^.]*(?:`[^`]*`[^.]*)*\.", entry.seen), entry.slug
+        assert 5 < len(entry.seen.split()) < 25
