@@ -6,6 +6,7 @@ navigation explains leads there. The drawing comes twice, and the style sheet sh
 
 import re
 from html import escape
+from typing import NamedTuple
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
@@ -81,21 +82,46 @@ NARROW = {
     "mlp": (130, 242, 92, 28),
     "next-word": (244, 344, 96, 28),
 }
-# The lines, the circles where two add up, and what an example would be at the place: left, bottom, text.
-_WIDE_LINES = (
-    "M58 196h17 M142 196h17 M260 196h15 M284 138v49 M294 196H559 M578 196H639 M658 196H681 "
-    "M375 196V107 M400 92h13 M552 92h16v95 M606 196V143 M606 114V95 M632 80h16v107"
-)
-_NARROW_LINES = (
-    "M60 36h29 M162 36h29 M316 50v21 M288 80h19 M316 90V211 M316 230V289 M316 308V343 M316 160h-25 M238 160h-15 "
-    "M222 220h85 M316 256h-25 M238 256h-15 M176 270v28h131"
-)
-_WIDE_ADDS = [(284, 196), (568, 196), (648, 196)]
-_NARROW_ADDS = [(316, 80), (316, 220), (316, 298)]
-_WIDE_SAID = [(0, 172, "to my"), (76, 172, "to | my"), (722, 172, "ship")]
-_NARROW_SAID = [(0, 14, "to my"), (90, 14, "to | my"), (208, 363, "ship")]
 
-_PLUS = "a9 9 0 1 0 18 0a9 9 0 1 0-18 0m4 0h10m-5-5v10"
+
+class Drawing(NamedTuple):
+    """One form of the drawing: its boxes, the lines between them, and what else stands there."""
+
+    kind: str
+    size: tuple[int, int]
+    boxes: dict[str, tuple[int, int, int, int]]
+    lines: str
+    adds: tuple[tuple[int, int], ...]  # the circles where two add up
+    said: tuple[tuple[int, int, str], ...]  # what an example would be at the place: left, bottom, text
+    legend: tuple[int, int]
+
+
+DRAWINGS = (
+    Drawing(
+        kind="wide",
+        size=(760, 240),
+        boxes=WIDE,
+        lines=(
+            "M58 196h17 M142 196h17 M260 196h15 M284 138v49 M294 196H559 M578 196H639 M658 196H681 "
+            "M375 196V107 M400 92h13 M552 92h16v95 M606 196V143 M606 114V95 M632 80h16v107"
+        ),
+        adds=((284, 196), (568, 196), (648, 196)),
+        said=((0, 172, "to my"), (76, 172, "to | my"), (722, 172, "ship")),
+        legend=(0, 228),
+    ),
+    Drawing(
+        kind="narrow",
+        size=(340, 400),
+        boxes=NARROW,
+        lines=(
+            "M60 36h29 M162 36h29 M316 50v21 M288 80h19 M316 90V211 M316 230V289 M316 308V343 M316 160h-25 "
+            "M238 160h-15 M222 220h85 M316 256h-25 M238 256h-15 M176 270v28h131"
+        ),
+        adds=((316, 80), (316, 220), (316, 298)),
+        said=((0, 14, "to my"), (90, 14, "to | my"), (208, 363, "ship")),
+        legend=(0, 390),
+    ),
+)
 
 _PLACE = re.compile(
     r'<div\b(?P<told>[^>]*\bclass="overview"[^>]*)>(?P<inside>.*?)</div>',
@@ -138,61 +164,29 @@ def placed(html: str, uri: str, addresses: dict[str, str]) -> str:
 
 def drawn(here: str, addresses: dict[str, str]) -> str:
     """The figure: both drawings, of which the style sheet shows one."""
-    wide = _svg(
-        "wide",
-        760,
-        240,
-        WIDE,
-        _WIDE_LINES,
-        _WIDE_ADDS,
-        _WIDE_SAID,
-        (0, 228),
-        here,
-        addresses,
-    )
-    narrow = _svg(
-        "narrow",
-        340,
-        400,
-        NARROW,
-        _NARROW_LINES,
-        _NARROW_ADDS,
-        _NARROW_SAID,
-        (0, 390),
-        here,
-        addresses,
-    )
-    return f'<figure class="overview" data-search-exclude="true">{wide}{narrow}{CAPTION}</figure>'
+    both = "".join(_svg(drawing, here, addresses) for drawing in DRAWINGS)
+    return f'<figure class="overview" data-search-exclude="true">{both}{CAPTION}</figure>'
 
 
-def _svg(
-    kind: str,
-    width: int,
-    height: int,
-    boxes: dict[str, tuple[int, int, int, int]],
-    lines: str,
-    adds: list[tuple[int, int]],
-    said: list[tuple[int, int, str]],
-    legend: tuple[int, int],
-    here: str,
-    addresses: dict[str, str],
-) -> str:
-    frames = [_box(name, place, here, addresses) for name, place in boxes.items() if name == "block"]
-    others = [_box(name, place, here, addresses) for name, place in boxes.items() if name != "block"]
-    head = f'<marker id="overview-{kind}" viewBox="0 0 6 6" refX="5" refY="3" markerWidth="6" markerHeight="6"'
-    parts = lines.removeprefix("M").split(" M")
-    ends = "".join(f'<path class="line" marker-end="url(#overview-{kind})" d="M{each}"/>' for each in parts)
+def _svg(drawing: Drawing, here: str, addresses: dict[str, str]) -> str:
+    boxes = {name: _box(name, place, here, addresses) for name, place in drawing.boxes.items()}
+    frame = boxes.pop("block")  # behind the lines and what it holds
+    head = f'<marker id="overview-{drawing.kind}" viewBox="0 0 6 6" refX="5" refY="3" markerWidth="6" markerHeight="6"'
+    ends = "".join(
+        f'<path class="line" marker-end="url(#overview-{drawing.kind})" d="M{each}"/>'
+        for each in drawing.lines.removeprefix("M").split(" M")
+    )
     circles = "".join(
-        f'<path class="add" d="M{x - 9} {y}a9 9 0 1 0 18 0a9 9 0 1 0-18 0m4 0h10m-5-5v10"/>' for x, y in adds
+        f'<path class="add" d="M{x - 9} {y}a9 9 0 1 0 18 0a9 9 0 1 0-18 0m4 0h10m-5-5v10"/>' for x, y in drawing.adds
     )
-    examples = "".join(f'<text class="said" x="{x}" y="{y}">{text}</text>' for x, y, text in said)
-    left, bottom = legend
+    examples = "".join(f'<text class="said" x="{x}" y="{y}">{text}</text>' for x, y, text in drawing.said)
+    (width, height), (left, bottom) = drawing.size, drawing.legend
     # Links within an image would be lost to those who hear it, and so it is a group.
     return (
-        f'<svg class="{kind}" viewBox="0 0 {width} {height}" role="group" '
+        f'<svg class="{drawing.kind}" viewBox="0 0 {width} {height}" role="group" '
         f'aria-label="{escape(f"{LABEL} You are here: {PARTS[here][1]}.")}">'
         f'<defs>{head} orient="auto"><path d="M0 0 5 3 0 6z"/></marker></defs>'
-        f"{''.join(frames)}{ends}{circles}{examples}{''.join(others)}"
+        f"{frame}{ends}{circles}{examples}{''.join(boxes.values())}"
         f'<rect class="sign" x="{left}" y="{bottom - 9}" width="10" height="10" rx="2"/>'
         f'<text class="legend" x="{left + 16}" y="{bottom}">You are here: {escape(PARTS[here][1])}</text></svg>'
     )

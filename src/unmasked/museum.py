@@ -233,10 +233,6 @@ def _arguments(given: Tensor | Sequence[Any]) -> Sequence[Any]:
     return [given] if isinstance(given, Tensor) else given
 
 
-def _room(page: str, *entries: tuple[str, str, str, str]) -> dict[str, Entry]:
-    return {slug: Entry(slug, title, page, wrong, right, _SEEN[slug]) for slug, title, wrong, right in entries}
-
-
 _SEEN = {
     "merge-without-transpose": "The training loss falls below what is possible, and what the model writes is bad.",
     "view-without-transpose": "All shapes are right and it trains, but tokens take from tokens at the wrong places.",
@@ -288,9 +284,9 @@ _SEEN = {
 """How one meets each mistake, in a sentence."""
 
 
-ENTRIES: dict[str, Entry] = {
-    **_room(
-        "museum/heads",
+# What each is called, the wrong line and the right one, room by room.
+_ROOMS = {
+    "museum/heads": (
         (
             "merge-without-transpose",
             "Heads merged without transposing back",
@@ -331,8 +327,7 @@ ENTRIES: dict[str, Entry] = {
         ),
         ("head-dim-one", "Tested with a head_dim of one", "draw(B, N, H)", "draw(B, N, H * D)"),
     ),
-    **_room(
-        "museum/masks",
+    "museum/masks": (
         (
             "no-causal-mask",
             "No causal mask at all",
@@ -402,8 +397,7 @@ ENTRIES: dict[str, Entry] = {
             "torch.full((N, N), -torch.inf).triu(1)",
         ),
     ),
-    **_room(
-        "museum/weights",
+    "museum/weights": (
         (
             "bias-kv-as-shift",
             "`add_bias_kv` taken for a bias",
@@ -456,8 +450,7 @@ ENTRIES: dict[str, Entry] = {
             "layer.weight.normal_(std=96**-0.5)",
         ),
     ),
-    **_room(
-        "museum/numbers",
+    "museum/numbers": (
         (
             "missing-scale",
             "The scale left out",
@@ -593,6 +586,12 @@ ENTRIES: dict[str, Entry] = {
             "optimizer.zero_grad(set_to_none=True)",
         ),
     ),
+}
+
+ENTRIES: dict[str, Entry] = {
+    slug: Entry(slug, title, page, wrong, right, _SEEN[slug])
+    for page, entries in _ROOMS.items()
+    for slug, title, wrong, right in entries
 }
 
 SYMPTOMS: dict[str, tuple[str, ...]] = {
