@@ -45,6 +45,7 @@ from unmasked import (
 from unmasked.exercises.museum import index as exercises
 from unmasked.exercises.museum.index import WRONG, right
 from unmasked.museum import ENTRIES, SYMPTOMS, drawn, reach
+from unmasked.positions import alibi
 
 # batch, tokens, heads, head_dim: all differ, none is one
 B, N, H, D = 2, 6, 3, 4
@@ -70,6 +71,10 @@ def allowed_keys(x):
     return torch.arange(x.size(1)) < x.size(1) - 2  # the last two are padding
 
 
+def attend(x, allowed):
+    return F.scaled_dot_product_attention(x, x, x, attn_mask=allowed)
+
+
 torch.manual_seed(9)
 
 
@@ -90,12 +95,19 @@ lines = {
     "is-causal-is-a-hint": lambda made, x: made[0],
     "fully-masked-row": lambda made, x: made @ x,
     "global-d-k": lambda made, x: made.softmax(-1) @ x,
+    "alibi-sign": lambda made, x: (
+        attention_weights(made, allowed=causal(x)) @ x
+    ),
+    "packed-without-documents": lambda made, x: made,
+    "softcap-after-mask": lambda made, x: made.softmax(-1) @ x,
 }
 
 
 known = {
     each.__name__.rpartition(".")[2]: each
     for each in (
+        attend,
+        attention_scores,
         attention_weights,
         allowed_keys,
         causal,
@@ -106,19 +118,22 @@ known = {
         torch,
     )
 } | {"F": F, "H": H, "D": D, "d_k": 50, "allowed": allowed, "module": module}
+known |= {"bias": alibi(1, N), "ids": torch.arange(N) // 3, "cap": 5.0}
 
 
 def run(slug, code):
     """A function of x that runs the line: with a cache, the queries are the last two tokens."""
 
     @torch.no_grad()
-    def attend(x):
+    def attended(x):
         q = x[:, -2:] if slug == "top-left-causal" else x
         scores = attention_scores(x, x)
+        if slug == "softcap-after-mask":
+            scores = scores.masked_fill(~causal(x), -torch.inf)
         given = known | {"x": x, "q": q, "k": x, "v": x, "scores": scores}
         return lines[slug](eval(code, given), x)
 
-    return attend
+    return attended
 
 
 for slug in lines:

@@ -46,7 +46,7 @@ from unmasked import (
     scaled_dot_product_attention,
 )
 from unmasked.doctor.patients import SICK
-from unmasked.museum import ENTRIES, Plate, reach
+from unmasked.museum import ENTRIES, Exhibits, Plate
 from unmasked.positions import Rotary, alibi
 
 # batch, tokens, heads, heads of keys, head_dim: all differ
@@ -71,24 +71,13 @@ def attend(x, allowed=None):
 
 
 # %% [markdown] tags=["check"]
-# `exhibit` runs a wrong version beside the right one. Where the mistake *hides*, both must agree; on what is *given*
+# `Exhibits` runs a wrong version beside the right one. Where the mistake *hides*, both must agree; on what is *given*
 # they must not; and the probe must find the wrong one and pass the right one. `unlike` compares with a version that is
 # known to be right.
 
 # %% tags=["check"]
-off = {}
-
-
-def exhibit(name, wrong, right, probe, hides, given, show=False):
-    assert probes.differs(wrong(*hides), right(*hides)) == 0, "it hides here"
-    off[name] = probes.differs(wrong(*given), right(*given))
-    assert off[name] > 0
-    assert probe(right, *given) is None
-    found = probe(wrong, *given)
-    assert found
-    size = right(*given).abs().max().item()
-    maps = (reach(wrong, *given), reach(right, *given)) if show else None
-    return Plate(ENTRIES[name], off[name], size, str(found), maps)
+exhibit = Exhibits()
+off = exhibit.off
 
 
 def unlike(reference, told):
@@ -298,7 +287,6 @@ exhibit(
     prefers_the_far,
     hides=[x[:, :1]],
     given=[x],
-    show=True,
 )
 
 # %% [markdown]
@@ -432,7 +420,6 @@ exhibit(
     mixes_documents,
     hides=[x, one_document],
     given=[x],
-    show=True,
 )
 
 # %% [markdown]
@@ -534,7 +521,6 @@ exhibit(
     probes.sees_the_future,
     hides=[x[:, :1]],
     given=[x],
-    show=True,
 )
 
 # %% [markdown]

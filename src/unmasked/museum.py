@@ -280,6 +280,19 @@ _SEEN = {
     "forward-called-directly": "A hook that you have registered is never called.",
     "need-weights-costs": "Attention is slow and takes much memory, though nobody reads its weights.",
     "embedding-reader": "Reading a file of word vectors stops at a line with an error about a number.",
+    "repeat-for-repeat-interleave": "A checkpoint with fewer key heads loads, runs, and writes nonsense.",
+    "rope-pairing": "A checkpoint with rotary positions loads, runs, and writes nonsense.",
+    "rope-in-bfloat16": "In bfloat16 the model reads a page well, and a long document badly.",
+    "alibi-sign": "Each word looks mostly at the farthest one, and the model learns slowly.",
+    "positions-restart": "With a cache, what the model writes falls apart after a few words.",
+    "left-padding-positions": "A short prompt gets another answer beside a longer one than alone.",
+    "packed-without-documents": "The model goes on with words of another document of the same row.",
+    "positions-not-reset": "A document gets another result at the end of a row than at its beginning.",
+    "two-finfo-min": "An empty prompt in the batch makes its outputs NaN, and then the loss.",
+    "softcap-after-mask": "A change of the last word moves the first output by a little.",
+    "fast-path-bias": "In evaluation the model looks only at its own word, and in training it does not.",
+    "dropout-leaves-the-kernel": "On a CPU, training takes many times the memory as soon as there is dropout.",
+    "frozen-with-zero-gradient": "A layer is frozen, and its weights go on changing.",
 }
 """How one meets each mistake, in a sentence."""
 
@@ -510,8 +523,7 @@ _ROOMS = {
             'line.rsplit(" ", dim)',
         ),
     ),
-    **_room(
-        "museum/models",
+    "museum/models": (
         (
             "repeat-for-repeat-interleave",
             "Key heads repeated in the wrong order",
