@@ -77,6 +77,17 @@ def test_however_a_sequence_is_cut_each_part_gets_what_the_whole_gives(
         assert cache.length == done
 
 
+@pytest.mark.parametrize("window", [None, 4])
+def test_a_mask_speaks_of_tokens_wherever_a_ring_keeps_them(window: int | None) -> None:
+    made, x = layer(), torch.randn(2, 9, 7, dtype=torch.float64)
+    cache, allowed = cache_for(made, window=window), torch.rand(2, 6, 9, 9) < 0.5
+    narrow = None if window is None else masks.sliding_window(9, window=window)
+    expected = made(x, allowed=masks.combine(allowed, narrow))
+    for n in range(9):
+        step = made(x[:, [n]], allowed=allowed[:, :, [n], : n + 1], cache=cache)
+        torch.testing.assert_close(step, expected[:, [n]])
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 @pytest.mark.parametrize("window", [None, 3])
 def test_in_fewer_bits_the_parts_are_within_rounding_of_the_whole(dtype: torch.dtype, window: int | None) -> None:
