@@ -23,6 +23,7 @@
 
 # %% tags=["imports"]
 import logging
+import warnings
 
 import torch
 import torch.nn.functional as F
@@ -33,6 +34,7 @@ from unmasked.positions import Rotary, sinusoids
 
 # %% tags=["remove-cell"]
 logging.disable(logging.WARNING)  # of kernels that PyTorch does not take
+warnings.filterwarnings("ignore", "The PyTorch API of nested tensors")
 
 # %% tags=["hide-input"]
 #| caption: Who sees whom among {{ len(gallery["causal"]) }} tokens of three<!--= len(lengths) --> documents. The causal
@@ -144,10 +146,10 @@ assert masks.documents(again).equal(torch.eye(3, dtype=torch.bool))
 # %% [markdown]
 # ## Where do positions begin?
 #
-# New positions for each document say where a token stands, not whom it sees: with them alone, the causal mask is as
-# wrong as without<!--= "as wrong as without" if off["causal mask, positions begin anew"] > 0.5 * off["causal mask"]
-# else "right" -->. People [have measured it](https://github.com/huggingface/nanoVLM/pull/204) in their own training
-# code. With the mask in place, what is left to do depends on the kind of positions:
+# New positions for each document say where a token stands, not whom it sees: with them alone, the causal mask is still
+# wrong<!--= "still wrong" if off["causal mask, positions begin anew"] > 0.1 else "right" -->. People [have measured
+# it](https://github.com/huggingface/nanoVLM/pull/204) in their own training code. With the mask in place, what is left
+# to do depends on the kind of positions:
 
 # %% tags=["hide-input"]
 #| caption: How far the outputs of packed documents, with the mask of documents, lie from those of each document alone.
@@ -220,8 +222,9 @@ print(masks.ids_from_cu_seqlens(ends).tolist())  # and back
 
 # %% [markdown]
 # For three documents these are four<!--= len(ends) --> numbers. A list of lengths becomes
-# `F.pad(torch.tensor(lengths).cumsum(0), (1, 0)).int()`<!--~ a call -->. A list without the zero, or counted from one,
-# raises no error in these kernels: borders lie elsewhere. The table on top shows what one token makes of it.
+# `F.pad(torch.tensor(lengths).cumsum(0), (1, 0)).int()`<!--~ a call -->. Kernels do not check these numbers: a list
+# without the zero, or counted from one, moves the borders without a word. The table on top shows what one token makes
+# of it.
 #
 # ## `varlen_attn`: on a GPU
 #
