@@ -161,8 +161,10 @@ weights.shape, context.shape
 #
 # ## Which input decides what?
 #
-# `nn.MultiheadAttention` takes query, key and value as three<!--== len(inputs) --> inputs. For cross-attention, the
-# last two are the same:
+# `nn.MultiheadAttention` takes query, key and value<!--== "query, key and value" if
+# module.forward.__code__.co_varnames[1:4] == ("query", "key", "value") else "key, query and value" --> as three<!--==
+# len(inputs) --> inputs. For cross-attention, the last two are the same<!--== "the last two are the same" if
+# inputs["key"] is inputs["value"] is not inputs["query"] else "the first two are the same" -->:
 
 # %%
 torch.manual_seed(0)
@@ -174,16 +176,20 @@ output.shape, average.shape
 # %% [markdown]
 # | Input | Decides |
 # | --- | --- |
-# | query | how many rows<!--== "how many rows" if of_query else "how many columns" --> weights and output have |
-# | key | how many columns<!--== "how many columns" if of_key else "how many rows" --> the weights have |
-# | value | what is averaged<!--== "what is averaged" if by_value == [1] * 5 else "nothing" --> |
+# | query<!--== "query" if of_query and by_query == [0, 0, 1, 0, 0] else "key" --> | how many rows<!--== "how many rows"
+# if of_query else "how many columns" --> weights and output have |
+# | key<!--== "key" if of_key and by_key == [1] * 5 else "query" --> | how many columns<!--== "how many columns" if
+# of_key else "how many rows" --> the weights have |
+# | value<!--== "value" if unweighted else "key" --> | what is averaged<!--== "what is averaged" if by_value == [1] * 5
+# else "nothing" --> |
 #
 # Change one word of what is being written, and only its own output changes<!--== "only its own output changes" if
 # by_query == [0, 0, 1, 0, 0] else "every output changes" -->. Change one word of the source, and every output
 # changes<!--== "every output changes" if by_key == by_value == [1] * 5 else "no output changes" -->. The order of the
 # source does not matter<!--== "does not matter" if torch.allclose(shuffled, output, atol=1e-5) else "matters" --> to
-# attention, if keys and values are shuffled together. A translator must know it, so each word of the source carries its
-# [position](positions.py).
+# attention, if keys and values are shuffled together<!--== "if keys and values are shuffled together" if not
+# torch.allclose(keys_alone, output, atol=1e-2) else "if queries and keys are shuffled together" -->. A translator must
+# know it, so each word of the source carries its [position](positions.py).
 #
 # A translator writes word by word, but the source stays the same. So it computes the keys and values of the source
 # once, and uses them for every word that it writes.
@@ -212,6 +218,12 @@ by_query, by_key, by_value = (
 )
 order = torch.tensor([6, 2, 0, 4, 1, 5, 3])
 shuffled, _ = module(writing, source[:, order], source[:, order])
+keys_alone, _ = module(writing, source[:, order], source)
+# Another value leaves the weights as they are, and changes the output.
+of_another, the_same = module(writing, source, source + 1)
+unweighted = torch.allclose(the_same, average) and not torch.allclose(
+    of_another, output
+)
 package = scaled_dot_product_attention(Y, X, X, need_weights=True)
 torch.testing.assert_close(package.weights, weights)
 torch.testing.assert_close(package.context, context)
@@ -224,12 +236,13 @@ torch.testing.assert_close(package.context, context)
 # who begins before the speaker has finished. Such a model waits for two words, writes one, hears one more, and so on.
 
 # %% tags=["hide-input"]
-#| caption: Two<!--= len(kinds) --> masks for cross-attention, five<!--= len(closed) --> queries by seven<!--=
-#|   closed.size(1) --> keys. Rows are queries, columns are keys<!--= "Rows are queries, columns are keys" if not
-#|   closed[:, 5:].any() and closed[:, :5].all() else "Rows are keys, columns are queries" -->. Hatched cells are
-#|   hidden. With padding the last two columns<!--= "the last two columns" if not closed[:, 5:].any() and closed[:,
-#|   :5].all() else "the first two columns" --> are hidden; the interpreter sees one more word in every row<!--= "one
-#|   more word in every row" if heard.sum(1).diff().tolist() == [1, 1, 1, 1] else "fewer words" -->.
+#| caption: Two<!--= len(kinds) --> masks for cross-attention, five queries by seven keys<!--= "five queries by seven
+#|   keys" if closed.shape == heard.shape == (5, 7) else "seven queries by five keys" -->. Rows are queries, columns are
+#|   keys<!--= "Rows are queries, columns are keys" if not closed[:, 5:].any() and closed[:, :5].all() else "Rows are
+#|   keys, columns are queries" -->. Hatched cells are hidden. With padding the last two columns<!--= "the last two
+#|   columns" if not closed[:, 5:].any() and closed[:, :5].all() else "the first two columns" --> are hidden; the
+#|   interpreter sees one more word in every row<!--= "one more word in every row" if heard.sum(1).diff().tolist() ==
+#|   [1, 1, 1, 1] else "fewer words" -->.
 closed = (torch.arange(7) < 5).expand(5, 7)
 heard = torch.arange(7) < torch.arange(5)[:, None] + 2
 kinds = {"padding of the source": closed, "interpreter": heard}
@@ -251,9 +264,13 @@ plot.grid(
 #
 # ## Recap
 #
-# - Queries come from one sequence, keys and values from another; the weights have a row for each query and a column for
-#   each key.
-# - A query changes its own output. A key or a value changes every output.
+# - Queries come from one sequence, keys and values from another<!--= "Queries come from one sequence, keys and values
+#   from another" if by_query == [0, 0, 1, 0, 0] and by_key == by_value == [1] * 5 else "Keys come from one sequence"
+#   -->; the weights have a row for each query and a column for each key<!--= "a row for each query and a column for
+#   each key" if weights.shape == (len(Y), len(X)) else "a column for each query and a row for each key" -->.
+# - A query changes its own output. A key or a value changes every output<!--= "A query changes its own output. A key or
+#   a value changes every output" if by_query == [0, 0, 1, 0, 0] and by_key == by_value == [1] * 5 else "A query changes
+#   every output. A key or a value changes no output" -->.
 # - The padding of the source is hidden. A causal mask is rare here.
 #
 # ## Exercises
