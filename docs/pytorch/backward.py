@@ -64,9 +64,12 @@ print(textwrap.dedent(lines).rstrip())
 # <!-- where: S, V, G = random("n m", "m c", "n c"); V = V.requires_grad_();
 # A = attention_weights(S).requires_grad_(); O = (A @ V); L = (O * G).sum() -->
 #
-# A value went into every context with some weight, and gets the gradients of the contexts back with the same weights.
-# The third line goes back through the softmax. Raise one score, and its own weight grows while all the others of the
-# row shrink. So the gradient of a score is that of its weight, less what the whole row loses:
+# A value went into every context with some weight, and gets the gradients of the contexts back with the same
+# weights<!--== "with the same weights" if torch.allclose(weights.mT @ grad_context, by_autograd[2]) else "with other
+# weights" -->. The third line goes back through the softmax. Raise one score, and its own weight grows while all the
+# others of the row shrink<!--== "its own weight grows while all the others of the row shrink" if raised[2] > 0 and
+# (raised < 0).sum() == len(raised) - 1 else "all weights of the row grow" -->. So the gradient of a score is that of
+# its weight, less what the whole row loses:
 #
 # $$\frac{\partial L}{\partial s_{ij}} = a_{ij} \left(\frac{\partial L}{\partial a_{ij}} - D_i\right), \qquad D_i =
 # \sum_{l} a_{il} \frac{\partial L}{\partial a_{il}} \tag{9.2}$$
@@ -133,6 +136,8 @@ costs = [
     [name, *(f"{each:.0%}" for each in off)] for name, off in found.items()
 ]
 sums = (grad_context * (weights @ value)).sum(-1)
+one = torch.randn(5, dtype=torch.float64)
+raised = (one + 0.1 * (torch.arange(5) == 2)).softmax(0) - one.softmax(0)
 
 
 class Products(TorchDispatchMode):
@@ -171,7 +176,9 @@ def listed(header, rows):
 # ## What is hidden gets nothing
 #
 # A weight that is zero makes the gradient of its score zero, by (9.2). So under a causal mask no gradient goes from a
-# token to the keys of later ones. Here are the gradients of the scores of one head, for random tokens:
+# token to the keys of later ones<!--== "no gradient goes from a token to the keys of later ones" if not
+# of_scores.triu(1).any() and of_scores.tril()[1:].any() else "gradients go from a token to the keys of later ones" -->.
+# Here are the gradients of the scores of one head, for random tokens:
 
 # %%
 torch.manual_seed(1)
@@ -181,17 +188,20 @@ context = attention_weights(scores, is_causal=True) @ values
 (of_scores,) = torch.autograd.grad(context, scores, torch.ones(5, 4))
 
 # %% tags=["hide-input"]
-#| caption: The gradients of the scores under a causal mask. Above the diagonal they are
-#|   zero<!--= "zero" if not of_scores.triu(1).any() else "not zero" -->, and not only small. Each row sums to
-#|   zero<!--= "zero" if of_scores.sum(-1).abs().max() < 1e-12 else "one" -->: what one key gains, the others of the row
-#|   lose. The first query sees one key, whose weight cannot move, so its gradient is
-#|   zero<!--= "zero" if of_scores[0].abs().max() < 1e-12 else "not zero" -->.
+#| caption: The gradients of the scores under a causal mask. Above the diagonal they are zero<!--= "Above the diagonal
+#|   they are zero" if not of_scores.triu(1).any() and of_scores.tril()[1:].any() else "Below the diagonal they are
+#|   zero" -->, and not only small. Each row sums to zero<!--= "Each row sums to zero" if of_scores.sum(-1).abs().max()
+#|   < 1e-12 < of_scores.sum(0).abs().max() else "Each column sums to zero" -->. The first query sees one key<!--= "The
+#|   first query sees one key" if masks.causal(5).sum(-1).tolist() == [1, 2, 3, 4, 5] else "The last query sees one key"
+#|   -->, whose weight cannot move, so its gradient is zero<!--= "zero" if of_scores[0].abs().max() < 1e-12 else "not
+#|   zero" -->.
 plot.grid(of_scores, allowed=masks.causal(5), axes=("queries", "keys"))
 
 # %% [markdown]
-# A query that may see nothing at all passes nothing<!--== "nothing" if not any(each[..., 2, :].any() for each in
-# blind_gradients[:1]) and all(each.isfinite().all() for each in blind_gradients) else "something" --> on, and no NaN
-# either. PyTorch's modules can give NaN [when a row allows nothing](masks.py#when-a-row-allows-nothing).
+# A query that may see nothing passes nothing on<!--== "A query that may see nothing passes nothing on" if not
+# blind_gradients[0][..., 2, :].any() and all(each.isfinite().all() for each in blind_gradients) else "It passes NaN on"
+# -->, and no NaN either. PyTorch's modules can give NaN [when a row allows
+# nothing](masks.py#when-a-row-allows-nothing).
 
 # %% tags=["check"]
 allowed = torch.ones(6, 7, dtype=torch.bool)
@@ -235,9 +245,10 @@ torch.testing.assert_close(whole.query, exact[0])
 torch.testing.assert_close(whole.key, exact[1])
 
 # %% [markdown]
-# Each part gives its own keys their whole gradients, and the queries a part of theirs, which add up<!--= "add up" if
-# torch.allclose(of_query, whole.query) and not torch.allclose(parts[0].query, whole.query) else "are equal" -->. A ring
-# of devices, each with a part of the keys, goes back in the same way.
+# Each part gives its own keys their whole gradients<!--== "its own keys their whole gradients" if
+# torch.allclose(of_key, whole.key) else "its own keys a part of their gradients" -->, and the queries a part of theirs,
+# which add up<!--= "add up" if torch.allclose(of_query, whole.query) and not torch.allclose(parts[0].query,
+# whole.query) else "are equal" -->. A ring of devices, each with a part of the keys, goes back in the same way.
 #
 # ## A backward pass of your own, and its test
 #

@@ -9,9 +9,9 @@
 #
 # **Ask PyTorch's profiler: `kernels_of(f, ...)` names the kernel that ran<!--== "names the kernel that ran" if
 # fused.names == ("flash",) and dropped.names == ("math",) else "names nothing" --> and the memory it took.** One
-# argument can make a call leave the fused kernel, with the same shapes and without a warning<!--== "without a warning"
-# if not told_of else "with a warning" -->. Here is one causal call of four<!--== heads --> heads and
-# 1,024<!--== tokens --> tokens, and what makes it leave:
+# argument can make a call leave the fused kernel, with the same shapes and without a warning<!--== "the same shapes and
+# without a warning" if not told_of and len(shapes) == 1 else "other shapes, or with a warning" -->. Here is one causal
+# call of four<!--== heads --> heads and 1,024<!--== tokens --> tokens, and what makes it leave:
 #
 # {{= listed(["What is different", "Runs", "Takes", "To have the fused kernel back"], rows) }}
 #
@@ -33,6 +33,8 @@ from unmasked import CausalSelfAttention, plot, scaled_dot_product_attention
 from unmasked.heads import merge_heads, split_heads
 from unmasked.kernels import kernels_of, sdpa_backends
 
+torch.set_num_threads(1)  # a fused kernel has a buffer for each thread
+
 # %% [markdown]
 # ## After a call
 #
@@ -51,12 +53,13 @@ dropped = kernels_of(attend, q, k, v, is_causal=True, dropout_p=0.1)
 print(fused, dropped, sep="\n\n")
 
 # %% [markdown]
-# The first call runs *flash*<!--= fused.names[0] -->, the fused kernel. The second one runs *math*<!--=
-# dropped.names[0] -->, which makes the whole table of scores, several times: one table of four<!--= heads --> heads
-# takes 16 MiB<!--= heads * tokens**2 * q.itemsize -->. So dropout takes {{ dropped.peak_bytes / fused.peak_bytes :.0f}}
-# times the memory, and with twice the tokens the gap is twice as wide. On a CPU no fused kernel drops weights<!--= "no
-# fused kernel drops weights" if not any(each.can_run for each in sdpa_backends(q, k, v, dropout_p=0.1)[:3]) else "some
-# do" -->. If your model slows down or runs out of memory in training alone, look here first.
+# The first call runs flash, the fused kernel<!--= "The first call runs flash, the fused kernel" if fused.names ==
+# ("flash",) else "The last call runs it" -->. The second one runs math<!--= dropped.names[0] -->, which makes the
+# whole table of scores, several times: one table of four<!--= heads --> heads takes 16 MiB<!--= heads * tokens**2 *
+# q.itemsize -->. So dropout takes {{ dropped.peak_bytes / fused.peak_bytes :.0f}} times the memory. On a CPU no fused
+# kernel drops weights<!--= "no fused kernel drops weights" if not any(each.can_run for each in sdpa_backends(q, k, v,
+# dropout_p=0.1)[:3]) else "some do" -->. If your model runs out of memory in training alone<!--== "in training alone"
+# if (in_training, in_evaluation) == (("math",), ("flash",)) else "in evaluation alone" -->, look here first.
 
 # %% [markdown] tags=["check"]
 # Each row of the table above: the call, the kernel that ran, and the remedy, tried as well. Nothing is said to the user
@@ -106,7 +109,10 @@ with warnings.catch_warnings(record=True, action="always") as told_of:
         assert again.names == ("flash",)
         memory = f"{ran.peak_bytes / 2**20:.0f} MiB"
         rows.append([name, *ran.names, memory, remedy])
-left = [row[0] for row in rows if row[1] == "math"]
+shapes = {
+    attend(q, k, v, is_causal=True, dropout_p=dropout_p).shape
+    for dropout_p in (0.0, 0.1)
+}
 
 
 def listed(header, rows):
@@ -148,6 +154,9 @@ assert kernels_of(layer.eval(), x).names == ("flash",)
 print(kernels_of(layer.train(), x).names)
 
 # %% tags=["check"]
+torch.manual_seed(5)
+in_training = kernels_of(layer.train(), x).names
+in_evaluation = kernels_of(layer.eval(), x).names
 mends = [
     kernels_of(scaled_dot_product_attention, *inputs, is_causal=True).names
     for inputs in (

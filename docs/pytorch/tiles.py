@@ -9,10 +9,11 @@
 #
 # **Because a softmax can be computed a few keys at a time<!--== "a few keys at a time" if all(off < 1e-5 for off in
 # errors.values()) else "only of all keys at once" -->: keep the largest score<!--== "the largest score" if
-# (kept.logsumexp - scores[0].logsumexp(0)).abs() < 1e-6 else "the smallest score" --> so far and two sums, and make the
-# sums smaller<!--== "make the sums smaller" if min(factors) < 1 and max(factors) == 1 else "make the sums larger" -->
-# when a larger score comes.** What is kept does not grow with the number of keys. This is the trick inside of
-# FlashAttention, of PyTorch's fused kernels, and of attention on several devices.
+# (kept.logsumexp - scores[0].logsumexp(0)).abs() < 1e-6 else "the smallest score" --> so far, and shrink the sums when
+# a larger score comes<!--== "shrink the sums when a larger score comes" if [factor < 0.999 for factor in shrunk] ==
+# grew and True in grew else "leave the sums when a larger score comes" -->.** What is kept does not grow with the
+# number of keys. This is the trick inside of FlashAttention, of PyTorch's fused kernels, and of attention on several
+# devices.
 
 # %% tags=["imports"]
 import torch
@@ -23,14 +24,20 @@ from unmasked.kernels import kernels_of
 from unmasked.tiles import attention as tiled_attention
 from unmasked.tiles import merge
 
+torch.set_num_threads(1)  # a fused kernel has a buffer for each thread
+
 # %% tags=["hide-input"]
-#| alt: Nine<!--= {9: "Nine", 12: "Twelve"}[scores.size(1)] --> bars, one for each key; the first
-#|   three<!--= hidden.sum() --> keys are missing. A dashed line shows the largest score so far. It
-#|   rises<!--= "rises" if largest[-1] > largest[3] else "falls" --> like stairs.
-#| caption: The scores of one query, in tiles of three<!--== 9 / len(tiles) --> keys; the dashed line is the largest
-#|   score so far. The query may not see the first tile, as under a sliding window. Choose a tile size and move over the
-#|   row: the average comes out the same<!--== "the same" if (averages[1] - averages[-1]).abs() < 1e-6 else "different"
-#|   --> each time.
+#| alt: Bars over nine<!--= {9: "nine", 12: "twelve"}[scores.size(1)] --> keys, of which the first three have none<!--=
+#|   "the first three have none" if hidden.tolist() == 3 * [True] + 6 * [False] else "the last three have none" -->. A
+#|   dashed line, the largest score so far, rises like stairs<!--= "the largest score so far, rises like stairs" if
+#|   largest[3:].diff().min() >= 0 and largest.argmax() == 6 else "the smallest score so far, falls like stairs"
+#|   -->.
+#| caption: The scores of one query<!--= "one query" if scores.size(0) == 1 else "several queries" -->, in tiles of
+#|   three<!--== 9 / len(tiles) -->; the dashed line is the largest score so far<!--= "the largest score so far" if
+#|   largest.argmax() == 6 else "the smallest score so far" -->. The query may not see the first tile<!--= "may
+#|   not see the first tile" if hidden[:3].all() and not hidden[3:].any() else "may see the first tile" -->, as under a
+#|   sliding window. Choose a size and move the tile: the average comes out the same<!--== "the same" if (averages[1] -
+#|   averages[-1]).abs() < 1e-6 else "different" --> each time.
 #| script: ../live/tiles.js
 #| data: {"scores": row, "hidden": hidden, "values": values[:, 0], "sizes": [1, 3, 9]}
 row = torch.tensor([0.6, 2.2, -0.7, -0.4, 1.1, 0.5, 2.4, -1.2, 1.3])
@@ -69,10 +76,14 @@ def after_each_key(s, v):
     return largest, total.exp(), torch.stack([p.context[0] for p in parts])
 
 
+# what each key makes of the sum before it: all but its own exponential
+m, ell, _ = after_each_key(row[3:], values[3:])
+shrunk = ((ell[1:] - (row[4:] - m[1:]).exp()) / ell[:-1]).tolist()
+grew = (m[1:] > m[:-1]).tolist()
+
 kept = tiled_attention(
     torch.ones(1, 1), row[:, None], values, allowed=~hidden, scale=1.0, tile=3
 )
-factors = (largest[3:-1] - largest[4:]).exp().tolist()
 tiles = scores.split(3, dim=1)
 averages = [
     tiled_attention(
@@ -88,11 +99,13 @@ averages = [
 torch.testing.assert_close(averages[0], scores.softmax(-1) @ values)
 
 # %% [markdown]
-# A softmax divides exponentials by their sum. Both may be multiplied by the same number, so every exponential can be
-# measured from the largest score, which keeps it at one or below. Take the scores of one query in turn. Let $m_t$ be
-# the largest of the first $t$ scores, $\ell_t$ the sum of their exponentials, measured from $m_t$, and $o_t$ the
-# average of their values. When the next score comes, what was summed up before is multiplied by one number, and the new
-# exponential is added:
+# A softmax divides exponentials by their sum. Both may be multiplied by the same number<!--== "the same number" if
+# torch.allclose((scores - 1).softmax(-1), scores.softmax(-1)) else "different numbers" -->, so every exponential can be
+# measured from the largest score, which keeps it at one or below<!--== "from the largest score, which keeps it at one
+# or below" if (row[3:] - largest[-1]).exp().max() == 1 else "from the smallest score, which keeps it at one or above"
+# -->. Take the scores of one query in turn. Let $m_t$ be the largest of the first $t$ scores, $\ell_t$ the sum of their
+# exponentials, measured from $m_t$, and $o_t$ the average of their values. When the next score comes, what was summed
+# up before is multiplied by one number, and the new exponential is added:
 #
 # $$\begin{aligned} m_t &= \max(m_{t-1}, s_t) \\ \ell_t &= \ell_{t-1} \, e^{m_{t-1} - m_t} + e^{s_t - m_t} \\ o_t &=
 # \frac{\ell_{t-1} \, e^{m_{t-1} - m_t} \, o_{t-1} + e^{s_t - m_t} \, v_t}{\ell_t} \end{aligned} \tag{10.1}$$
@@ -104,19 +117,21 @@ torch.testing.assert_close(averages[0], scores.softmax(-1) @ values)
 # e^{s_t - m_t} \\ o_t &= \frac{\ell_{t-1} \, e^{m_{t-1} - m_t} \, o_{t-1} + e^{s_t - m_t} \, v_t}{\ell_t}
 # \end{aligned} -->
 #
-# If the largest score stays, the number is one. If it grows, the number is below one<!--== "below one" if min(factors)
-# < 1 and all(factor <= 1 for factor in factors) else "above one" -->, and the sums become what they would be had
-# everything been measured from the new score. Nothing is approximate: after the last key the average is that of the
-# softmax over the whole row.
+# If the largest score stays, the number is one. If it grows, the number is below one<!--== "below one" if all(factor <
+# 0.999 for factor, larger in zip(shrunk, grew) if larger) else "above one" -->, and the sums become what they would be
+# had everything been measured from the new score. After the last key the average is that of the softmax over the whole
+# row<!--== "After the last key the average is that of the softmax over the whole row" if all(torch.allclose(each,
+# scores.softmax(-1) @ values) for each in averages) else "it is another" -->.
 
 # %% [markdown]
 # ## What it saves
 #
-# Attention by the formula makes a table of scores, and one of weights, with a number for each query and each key. Twice
-# the tokens make four<!--== int(by_tokens["whole table"][-1] / by_tokens["whole table"][-2] + 0.5) --> times the
-# memory. By tiles, twice the tokens make twice<!--== "twice" if abs(by_tokens["tiles of 64"][-1] / by_tokens["tiles of
-# 64"][-2]
-# - 2) < 0.2 else "four times" --> the memory:
+# Attention by the formula makes a table of scores, and one of weights, with a number for each query and each key<!--==
+# "for each query and each key" if (q @ k.mT).shape[-2:] == (q.size(-2), k.size(-2)) else "for each query"
+# -->. Twice the tokens make four times the memory<!--== "Twice the tokens make four times the memory" if sizes[-1] == 2
+# * sizes[-2] and 3.6 < by_tokens["whole table"][-1] / by_tokens["whole table"][-2] < 4.4 else "they do not" -->. By
+# tiles, twice the tokens make twice the memory<!--== "twice the tokens make twice the memory" if 1.8 < by_tokens["tiles
+# of 64"][-1] / by_tokens["tiles of 64"][-2] < 2.2 else "they do not" -->:
 
 # %% tags=["hide-input"]
 #| caption: The memory that one call takes, in MiB, for {{ heads }} heads of 32<!--= q.size(-1) --> features: the most
@@ -193,11 +208,13 @@ broken_rows = broken[0].isnan().any(-1).sum().item()
 print(f"{broken_rows} of {len(broken[0])} queries are NaN")
 
 # %% [markdown]
-# A window hides the first keys from most queries. For these the largest score is still minus infinity after the first
-# tile, and minus infinity less minus infinity is NaN<!--= "NaN" if torch.tensor(-torch.inf).sub(-torch.inf).isnan()
-# else "zero" -->. Once there, the NaN stays. The queries that see the first key, 8<!--= 64 - broken_rows --> of them,
-# are right<!--= "right" if torch.allclose(broken[:, :8], expected[:, :8], atol=1e-5) else "wrong" -->, and so is every
-# test without a mask. The fix is one line: measure from zero, while nothing has been seen.
+# A window hides the first key from most queries<!--== "the first key from most queries" if (~window[:, 0]).sum() > 32
+# and window[:, -1].sum() == 1 else "the last key from most queries" -->. For these the largest score is still minus
+# infinity after the first tile, and minus infinity less minus infinity is NaN<!--= "NaN" if
+# torch.tensor(-torch.inf).sub(-torch.inf).isnan() else "zero" -->. Once there, the NaN stays. The queries that see the
+# first key, 8<!--= 64 - broken_rows --> of them, are right<!--= "right" if torch.allclose(broken[:, :8], expected[:,
+# :8], atol=1e-5) else "wrong" -->, and so is every test without a mask. The fix is one line: measure from zero, while
+# nothing has been seen.
 
 # %%
 new = torch.tensor([[-torch.inf], [0.3]])  # of two queries

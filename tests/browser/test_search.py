@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 QUERIES: dict[str, list[str]] = tomllib.loads((ROOT / "tests/docs/search_queries.toml").read_text(encoding="utf-8"))[
     "found"
 ]
-FIRST, LEAST = 3, 75
+FIRST, LEAST = 3, 0.95  # places, and the share of queries that must find their page there
 # The theme's messages: 0 sets the worker up, 1 is its answer, 2 asks, 3 is what it found.
 ASK = """
 async (queries) => {
@@ -50,10 +50,10 @@ def found(browser: Browser, address: str) -> dict[str, list[str]]:
 
 
 def test_what_people_type_finds_its_page_among_the_first_three(found: dict[str, list[str]]):
-    assert len(QUERIES) == 78
+    assert len(QUERIES) >= 60
     lost = {query: pages[:FIRST] for query, pages in found.items() if not {*QUERIES[query]} & {*pages[:FIRST]}}
     told = "\n".join(f"{query}: finds {pages}, not one of {QUERIES[query]}" for query, pages in lost.items())
-    assert len(QUERIES) - len(lost) >= LEAST, told
+    assert len(QUERIES) - len(lost) >= LEAST * len(QUERIES), told
 
 
 def test_every_page_that_is_to_be_found_first_is_found_by_some_query(site: Path):
