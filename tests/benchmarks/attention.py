@@ -338,6 +338,29 @@ def report_tiles(rounds: int) -> None:
             print(f"  {tokens} tokens{', causal' if is_causal else ''}: {told}")
 
 
+IMPORT = """
+import time, torch
+start = time.perf_counter()
+import unmasked
+alone = time.perf_counter() - start
+start = time.perf_counter()
+[getattr(unmasked, name) for name in unmasked.__all__]
+print(alone, time.perf_counter() - start)
+"""
+
+
+def report_imports(rounds: int) -> None:
+    """Time `import unmasked`, and what it leaves for later, in interpreters of their own that have imported torch."""
+    runs = [
+        [float(seconds) for seconds in subprocess.run(
+            [sys.executable, "-c", IMPORT], capture_output=True, text=True, check=True
+        ).stdout.split()]
+        for _ in range(rounds)
+    ]  # fmt: skip
+    alone, later = (statistics.median(each) for each in zip(*runs, strict=True))
+    print(f"\nimport unmasked, over the import of all that it has: {alone / (alone + later):.2f}")
+
+
 MEMORY = """
 import torch, unmasked
 def status(field):  # MiB
@@ -385,6 +408,7 @@ def main() -> None:
                 aim = both if backward else forward
                 if size == tokens and name in calls and aim is not None:
                     print(f"  {name} / {other}: {ratios[name][other]:.3f} (aim: at most {aim})")
+    report_imports(options.rounds)
     report_caches(options.rounds)
     report_watching(options.rounds)
     report_rings(options.rounds)
