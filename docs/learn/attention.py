@@ -45,9 +45,9 @@ def arcs(words, weights, line):
     for place, (word, weight) in enumerate(zip(names, weights, strict=True)):
         y, own = STEP * (place + 0.5), place == line
         color = (
-            "var(--unmasked-amber)"
+            "var(--unmasked-amber, #c8702a)"
             if weight == most or own
-            else "var(--unmasked-teal)"
+            else "var(--unmasked-teal, #2f8f8c)"
         )
         if not own:
             start, reach = (
