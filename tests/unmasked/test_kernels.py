@@ -186,6 +186,16 @@ def test_the_packages_function_hands_the_kernel_what_it_takes(name: str) -> None
     assert kernels_of(unmasked.scaled_dot_product_attention, *inputs).names == ("flash",)
 
 
+@pytest.mark.usefixtures("unhooked")
+def test_a_layer_that_is_compiled_or_exported_runs_the_same_kernel() -> None:
+    layer, x = unmasked.CausalSelfAttention(16, 16, 4).eval(), torch.randn(2, 9, 16)
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    exported = torch.export.export(layer, (x,)).module()
+    for way in (compiled, exported):
+        torch.testing.assert_close(way(x), layer(x))
+        assert kernels_of(way, x).names == kernels_of(layer, x).names == ("flash",)
+
+
 def test_kernels_are_named_in_their_order_with_their_backward_pass() -> None:
     q = torch.randn(1, 2, 5, 8, requires_grad=True)
 
