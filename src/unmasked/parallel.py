@@ -101,7 +101,7 @@ def ring_bytes(
 ) -> int:
     """Return how many bytes each rank sends in one `ring_attention`.
 
-    Equation: (26.1)
+    Equation: (41.1)
 
     The keys and values of a rank visit all others, in the backward pass once more, and there a gradient comes back for
     each, in float32 at least. That all is proportional to the tokens a rank has, and not to their square.

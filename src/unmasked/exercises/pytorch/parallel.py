@@ -1,6 +1,6 @@
 """The exercises of the page about several devices: what each rank adds, sees and sends.
 
-The page's equation (26.1) says what one rank sends.
+The page's equation (41.1) says what one rank sends.
 """
 
 from collections.abc import Callable, Sequence
@@ -65,7 +65,7 @@ def zigzag_block(answer: Callable[[int, int, int], int]) -> None:
 def ring_traffic(answer: Callable[[int, int, int, int, int], int]) -> None:
     """Hold a function of sizes to the bytes that all ranks of a ring send.
 
-    Equation: (26.1)
+    Equation: (41.1)
     """
     dtypes = {2: torch.bfloat16, 4: torch.float32}
     for kv_heads, tokens, head_dim, ranks, itemsize in ((2, 32, 8, 4, 4), (3, 60, 5, 2, 2), (1, 8, 4, 1, 4)):
