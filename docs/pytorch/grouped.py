@@ -7,8 +7,11 @@
 # %% [markdown]
 # # MQA, GQA, MLA: how small can the cache be?
 #
-# **As small as what it keeps of a token: a key and a value for each head that has its own, or one short latent for
-# all heads.** Here is the same model four<!--== len(kinds) --> times. It has 32<!--== layers --> layers, and
+# **As small as what it keeps of a token: a key and a value for each head<!--== "a key and a value for each head" if
+# KVCache.bytes_per_token(3, 5, dtype=torch.float32) == 3 * (5 + 5) * 4 else "a query and a key for each item" --> that
+# has its own, or one short latent for all heads<!--== "one short latent for all heads" if whatever_heads == {12 * 4}
+# else "one short latent for none of the items" -->.** Here is the same model four<!--== len(kinds) --> times. It has
+# 32<!--== layers --> layers, and
 # 32<!--== heads --> heads of 128<!--== head_dim --> features in each, and keeps its cache in bfloat16:
 
 # %% tags=["imports"]
@@ -248,9 +251,9 @@ assert apart.abs().max() < 1e-6
 #
 # | You | Take |
 # | --- | --- |
-# | load a checkpoint | what it was trained with; the number of its heads of keys is in its configuration |
-# | train a model, and want PyTorch's kernels | grouped, with `enable_gqa`; eight heads of keys are common |
-# | split a model over devices by heads | at least as many heads of keys as [devices](parallel.py) |
+# | load a checkpoint | what its configuration says |
+# | want PyTorch's kernels, and a smaller cache | groups, with `enable_gqa` |
+# | split a model over several devices | a number of groups that the [devices](parallel.py) divide |
 # | must keep very long sequences | a latent, and write its steps absorbed |
 #
 # ## The check for your own tests
@@ -279,6 +282,11 @@ assert kept.bytes == 100 * KVCache.bytes_per_token(2, 4)
 first = F.scaled_dot_product_attention(
     q[:, :3], k[:, :1], v[:, :1], is_causal=True, enable_gqa=True
 )
+torch.manual_seed(4)
+whatever_heads = {
+    LatentAttention(24, 24, number, latent_dim=12).cache(1, 1).bytes
+    for number in (3, 6)
+}
 same_as_first = torch.allclose(first, grouped[:, :3], atol=1e-6)
 
 # %% [markdown]

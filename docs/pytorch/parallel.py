@@ -7,7 +7,9 @@
 # %% [markdown]
 # # One device is not enough: heads in parallel, and a ring
 #
-# **Deal out the heads, and the ranks add up their outputs; deal out the tokens, and keys and values go around a
+# **Deal out the heads<!--== "Deal out the heads" if halves[0][0] * len(halves) == layer.num_heads else "Deal out the
+# items" -->, and the ranks add up their outputs; deal out the tokens, and keys and values<!--== "keys and values" if
+# shares[0][2] == (len(shares) - 1) * (k.nbytes + v.nbytes) // len(shares) else "queries and values" --> go around a
 # ring.** A *rank* is one of the processes that compute together, usually each on a device of its own. Both ways give
 # what one device gives, up to rounding, and so do the gradients. Two<!--== len(answers) --> processes computed this
 # table while the page was built:
@@ -43,9 +45,10 @@ from unmasked.positions import Rotary
 from unmasked.tiles import attention, merge
 
 # %% tags=["hide-input", "no-snippet"]
-#| caption: Causal attention on two<!--= len(answers) --> ranks beside the whole, in float32: the largest difference of
-#|   outputs and of gradients, against the largest number; the bytes that a rank sends, or hands over to be summed, in a
-#|   forward and a backward pass; and what the formulas below say of them.
+#| caption: Causal attention on two<!--= len(answers) --> ranks beside the whole, in
+#|   float32<!--= str(torch.get_default_dtype()).removeprefix("torch.") -->: the largest difference of outputs and of
+#|   gradients, against the largest number; the bytes that a rank sends, or hands over to be summed, in a forward and a
+#|   backward pass; and what the formulas below say of them.
 answers = together(demonstrate, 48, ranks=2)
 shown = answers[0]
 has = ["half of the heads", *["half of the tokens"] * 3]
@@ -82,7 +85,11 @@ for name, off, gradient, sent, formula in shown:
 #
 # | You run out of | Take | Know |
 # | --- | --- | --- |
-# | memory for weights | `ColwiseParallel`, `RowwiseParallel` | ranks must divide the heads, those of the keys too |
+# | memory for weights | `ColwiseParallel`, `RowwiseParallel` | ranks must divide the heads<!--==
+# "ranks must divide the heads" if "num_heads (3) must be divisible" in uneven[0] else "ranks must divide the items"
+# -->,
+# those of the keys<!--== "those of the keys" if "num_kv_heads (1) must be divisible" in uneven[1] else
+# "those of the values" --> too |
 # | memory for long sequences | `context_parallel` | experimental; needs GPUs<!--== "needs GPUs" if refused[0] else
 # "runs anywhere" --> |
 # | neither, only time | `DistributedDataParallel`, or FSDP | each rank has its own sequences, and attention is whole |
@@ -192,8 +199,8 @@ for context, mine, sent in shares:
 # parts would be right only if all had the same sums. Take half of the keys each, without a mask:
 
 # %%
-halves = [slice(0, 16), slice(16, 32)]
-parts = [attention(q, k[:, :, half], v[:, :, half]) for half in halves]
+spans = [slice(0, 16), slice(16, 32)]
+parts = [attention(q, k[:, :, span], v[:, :, span]) for span in spans]
 whole = attention(q, k, v)
 
 mean = sum(context for context, _ in parts) / 2
@@ -332,6 +339,15 @@ def die():
 print(told(die, ranks=4))
 
 # %% tags=["check"]
+torch.manual_seed(6)
+refusing = [
+    CausalSelfAttention(6, 6, num_heads=3),
+    CausalSelfAttention(6, 8, num_heads=4, num_kv_heads=1),
+]
+uneven = [
+    told(lambda layer=layer: HeadParallel(layer), ranks=2).replace("\n", " ")
+    for layer in refusing
+]
 assert "the ranks differ in key" in told(differ, ranks=2).replace("\n", " ")
 
 # %% [markdown]
