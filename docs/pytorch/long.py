@@ -42,8 +42,8 @@ warnings.filterwarnings("ignore", "flex_attention called without")
 # %% tags=["hide-input"]
 #| caption: Who sees whom under a window of {{ W }}, counted in both ways, and under a window that keeps two<!--=
 #|   int(gallery["window and two sinks"][-1, :2].sum()) --> sinks in sight. Counted in the other way, a token sees one
-#|   more<!--= "one more" if gallery["W keys before it"][-1].sum() == gallery["W keys"][-1].sum() + 1 else "one less"
-#|   --> key.
+#|   more key<!--= "one more key" if gallery["W keys before it"][-1].sum() == gallery["W keys"][-1].sum() + 1 else "one
+#|   key less" -->.
 W = 3
 window = masks.sliding_window(9, window=W)
 first = torch.arange(9) < 2
@@ -191,11 +191,12 @@ torch.testing.assert_close(fused, eager)
 # in:
 
 # %% tags=["hide-input"]
-#| caption: The weight of the future in the first<!--= "first" if leaked[5.0] > 2 * (5 *
-#|   torch.tanh(scores.masked_fill(future, -1e9) / 5)).softmax(-1)[:, -2, -1].max() else "last" --> row, with the cap
-#|   after the mask. The smaller the cap, the larger<!--= "larger" if leaked[5.0] > leaked[10.0] > leaked[20.0] else
-#|   "smaller" --> the leak; at Gemma's it is too small<!--= "too small" if leaked[50.0] < 1e-12 else "large enough" -->
-#|   to be seen in a test.
+#| caption: The weight of the future in the first row<!--= "the first row" if leaked[5.0] > 2 * (5 *
+#|   torch.tanh(scores.masked_fill(future, -1e9) / 5)).softmax(-1)[:, -2, -1].max() else "the last row" -->, capped
+#|   after the mask<!--= "capped after the mask" if leaked[5.0] > 0.1 else "capped before the mask" -->. The smaller the
+#|   cap, the larger the leak<!--= "The smaller the cap, the larger the leak" if leaked[5.0] > leaked[10.0] >
+#|   leaked[20.0] else "The larger the cap, the larger the leak" -->; at Gemma's it is too small<!--= "too small" if
+#|   leaked[50.0] < 1e-12 else "large enough" --> to be seen in a test.
 future = ~masks.causal(9)
 leaked = {}
 for cap in (50.0, 20.0, 10.0, 5.0):

@@ -122,9 +122,9 @@ def added_waves(x, places):
 
 # %% tags=["hide-input"]
 #| caption: Scores of two<!--= sum(len(each) for each in (query, key)) --> vectors, {{ offset }} positions apart. With
-#|   RoPE the score stays<!--= "stays" if spread["RoPE"] < 1e-3 else "moves" -->; with angles of few bits, and with
-#|   sinusoids that are added, the score moves<!--= "moves" if min(spread["RoPE in bfloat16"], spread["sinusoids"]) >
-#|   0.5 else "stays" -->.
+#|   RoPE the score stays<!--= "stays" if spread["RoPE"] < 1e-3 else "moves" -->; with coarse angles, and with sinusoids
+#|   that are added, the score moves<!--= "moves" if min(spread["RoPE in bfloat16"], spread["sinusoids"]) > 0.5 else
+#|   "stays" -->.
 torch.manual_seed(2)
 query, key = torch.randn(2, 1, 64)  # tokens head_dim
 offset, places = 5, [5, 105, 1005, 10_005]
@@ -393,10 +393,10 @@ first_of_sixteen = alibi_slopes(16)[:12]
 # %% tags=["hide-input"]
 #| alt: Crosses that fall in one line, and dots that fall in two lines<!--= "two lines" if (for_twelve.diff() > 0).sum()
 #|   == 1 else "one line" -->, twice as steeply<!--= "twice as steeply" if abs(for_twelve[:2].log().diff() /
-#|   first_of_sixteen[:2].log().diff() - 2) < 1e-3 else "as steeply" -->: the first eight<!--= int((for_twelve.diff() >
-#|   0).long().argmax()) + 1-->, then four<!--= len(for_twelve) - 8 --> more.
-#| caption: The slopes of twelve<!--= len(for_twelve) --> heads, as BLOOM and MPT have them, and the first twelve<!--=
-#|   len(first_of_sixteen) --> of those for sixteen<!--= len(alibi_slopes(16)) -->.
+#|   first_of_sixteen[:2].log().diff() - 2) < 1e-3 else "as steeply" -->: eight<!--= int((for_twelve.diff() >
+#|   0).long().argmax()) + 1-->, and then four<!--= len(for_twelve) - 8 -->.
+#| caption: The slopes of twelve<!--= len(for_twelve) -->, as BLOOM and MPT have them, and those of sixteen<!--=
+#|   len(alibi_slopes(16)) -->, cut at twelve<!--= len(first_of_sixteen) -->.
 with plot.figure(5.2, 2.6) as figure:
     axes = figure.subplots()
     axes.plot(range(1, 13), for_twelve, "o", label="twelve heads")
