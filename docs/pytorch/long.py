@@ -103,12 +103,13 @@ print(f"off by {(wrong - right).abs().max():.1f}")
 # That is no rounding. Yet the model mostly still answers, so that nobody looks for it.
 #
 # Every layer sees what the layer below has gathered, and so the windows add up<!--== "add up" if behind > W else "stay"
-# -->. With three layers of such windows, the newest token knows of six<!--== behind --> others: as many as layers times
-# $W - 1$<!--== "$W - 1$" if behind == 3 * (W - 1) else "$W + 1$" -->.
+# -->. With three layers of such windows, the newest token knows of six<!--== behind --> others: two<!--== behind / 3
+# --> for each layer.
 
 # %% tags=["check"]
 known = window.double() @ window.double() @ window.double()
 behind = int((known[-1] > 0).sum()) - 1
+assert behind == 3 * (W - 1)
 
 # %% [markdown]
 # ## Two things called sink
@@ -187,7 +188,7 @@ torch.testing.assert_close(fused, eager)
 #
 # The order decides. A hidden score is minus infinity. Capped *after* the mask<!--== "Capped after the mask" if
 # leaked[5.0] > 0.1 and not (attend(query, key, value, is_causal=True, softcap=5.0, need_weights=True).weights *
-# future).any() else "Capped before the mask" --> it becomes $-c$, which is a score like any other, and the future leaks
+# future).any() else "Capped before the mask" --> it becomes minus the cap, a score like any other, and the future leaks
 # in:
 
 # %% tags=["hide-input"]
