@@ -118,12 +118,13 @@ known = sorted(set(words))  # the vocabulary
 ids = torch.tensor([[known.index(word) for word in words]])
 
 
+# %%
 class Reader(nn.Module):
     def __init__(self):
         super().__init__()
+        options = {"num_heads": 2, "out_bias": False}
         self.layers = nn.ModuleList(
-            CausalSelfAttention(WIDTH, WIDTH, num_heads=2, out_bias=False)
-            for _ in range(2)
+            CausalSelfAttention(WIDTH, WIDTH, **options) for _ in range(2)
         )
 
     def forward(self, ids):
