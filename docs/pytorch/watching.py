@@ -230,13 +230,6 @@ print("after", " ".join(words), "comes", expected[-1])
 # its weights. `unmasked.show(seen, queries=words)` shows all of them live in a notebook.
 
 # %% tags=["hide-input"]
-#| alt: Four<!--= len(maps) --> maps of weights, all of them lower triangles<!--= "all of them lower triangles" if
-#|   not any(each.triu(1).any() for each in maps.values()) else "none of them lower triangles" -->: one has ones
-#|   just below the diagonal<!--= "ones just below the diagonal" if (previous > 0.99).all() else "ones just above the
-#|   diagonal" -->, one has ones in the first column<!--= "ones in the first column" if (sink > 0.99).all() else "ones
-#|   in the last row" -->, one has a one at *ship* in the last row<!--= "a one at ship in the last row" if found > 0.99
-#|   else "a zero at ship in the first row" -->, and one has even rows<!--= "even rows" if even.std() < 1e-6 else
-#|   "uneven columns" -->.
 #| caption: What the four heads<!--= "four heads" if sum(call.shape[1] for call in seen) == 4 else "five items" --> look
 #|   at. Rows are queries, columns are keys<!--= "Rows are queries, columns are keys" if
 #|   all(torch.allclose(each.sum(-1), torch.ones(P)) for each in maps.values()) else "Rows are keys, columns are
@@ -250,7 +243,7 @@ maps = {
 previous = maps["layer 0, head 0"].diagonal(-1)
 sink, found = maps["layer 0, head 1"][:, 0], maps["layer 1, head 0"][-1, 4]
 even = maps["layer 1, head 1"][-1]
-plot.heatmap(maps, queries=words)
+plot.grid(maps, queries=words, allowed=unmasked.masks.causal(P))
 
 # %% [markdown] tags=["check"]
 # What `watch` gives is what the layers say of themselves, and watching changes no output.
