@@ -243,7 +243,8 @@ maps = {
 previous = maps["layer 0, head 0"].diagonal(-1)
 sink, found = maps["layer 0, head 1"][:, 0], maps["layer 1, head 0"][-1, 4]
 even = maps["layer 1, head 1"][-1]
-plot.grid(maps, queries=words, allowed=unmasked.masks.causal(P))
+shown = {name: each.round(decimals=4) for name, each in maps.items()}
+plot.grid(shown, queries=words, allowed=unmasked.masks.causal(P))
 
 # %% [markdown] tags=["check"]
 # What `watch` gives is what the layers say of themselves, and watching changes no output.
