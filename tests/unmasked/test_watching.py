@@ -531,6 +531,17 @@ def test_weights_alone_are_kept_where_tensors_are_written_to_again() -> None:
     assert torch.equal(kept[0].allowed, masked)
 
 
+def test_steps_with_a_cache_are_the_rows_of_all_tokens_at_once() -> None:
+    layer, x = CausalSelfAttention(8, 8, 4, num_kv_heads=2), torch.randn(2, 5, 8)
+    cache = unmasked.KVCache(2, 2, 5, 2)
+    with torch.no_grad(), watch(layer, keep="weights") as steps:
+        for part in x.split([3, 1, 1], dim=1):
+            layer(part, cache=cache)
+    whole = layer.weights(x)
+    for call, rows in zip(steps, whole.split([3, 1, 1], dim=2), strict=True):
+        torch.testing.assert_close(call.weights, rows[..., : call.shape[-1]])
+
+
 def test_inference_mode_can_be_watched() -> None:
     model = Block().eval()
     with torch.inference_mode(), watch(model) as seen:
