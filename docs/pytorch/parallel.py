@@ -420,7 +420,7 @@ print(
 )
 
 # %% [markdown]
-# *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ x.device.type.upper() }}, by the backend gloo.*
+# *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ x.device.type.upper() }}.*
 #
 # ## The check for your own tests
 #
