@@ -118,7 +118,7 @@ known = {
         torch,
     )
 } | {"F": F, "H": H, "D": D, "d_k": 50, "allowed": allowed, "module": module}
-known |= {"bias": alibi(1, N), "ids": torch.arange(N) // 3, "cap": 5.0}
+known |= {"bias": alibi(8, N)[:1], "ids": torch.arange(N) // 3, "cap": 5.0}
 
 
 def run(slug, code):

@@ -5,7 +5,7 @@
 # ---
 
 # %% [markdown]
-# # Museum of mistakes: does it stay right inside a model?
+# # Does it stay right inside a model?
 #
 # **Ask each sequence alone, then in a batch, packed, padded and step by step: the answers must be the same.** A layer
 # that is right by itself can be wrong in a model, with positions, caches, padding, shared heads or a fast path. None of
@@ -259,14 +259,14 @@ near
 
 # %% tags=["hide-input"]
 def rewarded(x):
-    bias = alibi(1, x.size(1))
+    bias = alibi(8, x.size(1))[:1]
     # right: attention_scores(x, x) + bias
     scores = attention_scores(x, x) - bias
     return attention_weights(scores, allowed=causal(x)) @ x
 
 
 def lowered(x):
-    bias = alibi(1, x.size(1))
+    bias = alibi(8, x.size(1))[:1]
     scores = attention_scores(x, x) + bias
     return attention_weights(scores, allowed=causal(x)) @ x
 

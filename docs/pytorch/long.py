@@ -5,7 +5,7 @@
 # ---
 
 # %% [markdown]
-# # A window of W: how many keys is that? And sinks, and a soft-cap?
+# # Long contexts: windows, sinks, soft-cap
 #
 # **It depends on who counts: a window of {{= W }} is {{= W }} keys in this library<!--== "keys in this library" if
 # keys_seen(my_attention) == W else "more in this library" --> and in transformers, and {{= W + 1 }} in Mistral's paper
