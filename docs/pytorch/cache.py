@@ -297,6 +297,8 @@ plot.table(
 )
 
 # %% [markdown]
+# *Computed with torch {{= torch.__version__.split("+")[0] }} on the {{= x.device.type.upper() }}.*
+#
 # Rounding decides now and then which of two words is the likelier one. From there on, two texts are different. So
 # compare logits, not texts.
 #
