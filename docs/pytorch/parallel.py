@@ -5,7 +5,7 @@
 # ---
 
 # %% [markdown]
-# # One device is not enough
+# # One device is not enough: heads in parallel, and a ring
 #
 # **Deal out the heads<!--== "Deal out the heads" if halves[0][0] * len(halves) == layer.num_heads else "Deal out the
 # items" -->, and the ranks add up their outputs; deal out the tokens, and keys and values<!--== "keys and values" if
