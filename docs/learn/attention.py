@@ -450,7 +450,8 @@ torch.testing.assert_close(context, by_function.context)
 # Attention = lambda *qkv: functional.scaled_dot_product_attention(*qkv).context -->
 #
 # Read it from the inside: compare each query with each key, tone down, make shares of each row, and average the values.
-# On this page all three matrices were `X`. That is called *self-attention* without learned matrices.
+# On this page the queries, the keys and the values were all the rows of `X`. That is called *self-attention* without
+# learned matrices.
 #
 # ## Recap
 #

@@ -21,8 +21,8 @@
 #|   --> word. The second part is the MLP: each word has a line of its own<!--= "a line of its own" if
 #|   moves["MLP"].sum() == len(words) else "many lines" -->. A curved line leads from before<!--= "before" if kept_apart
 #|   < 1e-5 else "after" --> each norm around the part, to the plus sign.
-#| caption: A block, from the bottom up. In attention each word takes something from every<!--= "every" if
-#|   moves["attention"].all() else "no" --> word. In the MLP each word stays by itself<!--= "stays by itself" if
+#| caption: A block, from the bottom up, without a mask. In attention each word takes something from every<!--= "every"
+#|   if moves["attention"].all() else "no" --> word. In the MLP each word stays by itself<!--= "stays by itself" if
 #|   moves["MLP"].sum() == len(words) else "meets the others" -->. The curved lines are the *residual connections*: they
 #|   carry each word around norm and part<!--= "around norm and part" if kept_apart < 1e-5 else "through norm and part"
 #|   -->, and what the part found is added. The lines were drawn by changing one word and looking at which outputs

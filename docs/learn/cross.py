@@ -122,7 +122,7 @@ plot.grid(
 )
 
 # %% [markdown]
-# A translator reads one sentence and writes another. While it writes *chat*, it has to find *cat*. Cross-attention is
+# A translator reads one sentence and writes another. Before it writes *chat*, it has to find *cat*. Cross-attention is
 # how: what is written asks what was read. The same step lets a model that draws pictures ask the words of the prompt.
 #
 # <div class="overview" data-here="cross"></div>
@@ -134,8 +134,8 @@ plot.grid(
 # third<!--= "third" if alignment[1].argmax() == 2 else "second" --> English word and *noir* at the second<!--= "second"
 # if alignment[2].argmax() == 1 else "third" -->. *regarde* takes over 80%<!--= alignment[3, 3] > 0.8 --> from *looks*:
 # *at* stands behind every verb of these sentences<!--= "at stands behind every verb of these sentences" if
-# all(verb.endswith(" at") for verb in VERBS) else "at stands behind one verb" -->, so it cannot tell which one it is.
-# The rows of *le* say little: every sentence has *le* in these places, and the model need not look anywhere.
+# all(verb.endswith(" at") for verb in VERBS) else "at stands behind one verb" -->, so *at* does not tell which verb it
+# is. The rows of *le* say little: every sentence has *le* in these places, and the model need not look anywhere.
 #
 # ## One sentence asks the other
 #

@@ -170,8 +170,9 @@ plot.grid(
 # ## One word, and then the next
 #
 # The model of this page knows one song by heart, *Ten green bottles*. It has two<!--= len(model.attention) --> blocks,
-# and its training took {{= training_steps }} steps. It takes words as numbers, and returns a score for each word of its
-# language: the higher the score, the likelier this word comes next.
+# and its training took {{= training_steps }} steps. At its end, the vector of the last
+# word is compared, by a dot product, with a learned vector for each word of the language. The higher the result, the
+# *word's score*, the likelier this word comes next. (These are not the scores of attention.)
 
 # %%
 words = numbers_of("seven green bottles")
@@ -300,8 +301,8 @@ plot.grid(
 # for ever" if stay < 1e-4 else "Its key and its value are computed again" -->.
 #
 # The queries stay the same<!--== "The queries stay the same" if query_changes < 1e-4 else "The queries change" -->,
-# too, but nobody needs them again. A query asks once, when its word is the newest one. Then its answer has been used,
-# and the next word has a query of its own.
+# too, but nobody needs them again. A query asks once, when its word is the newest one. What it finds goes into
+# the vector of its word, and the next word has a query of its own.
 #
 # ## Keep the keys and values
 #
@@ -319,10 +320,10 @@ def step(query, key, value, keys, values):
 
 
 # %% [markdown]
-# There is no mask: the newest word may look at everything that is there<!--== "There is no mask: the newest word may
-# look at everything that is there" if (by_step - at_once[-1]).abs().max() < 1e-4 else "There is a mask" -->. The layer
-# `CausalSelfAttention` does the same with `KVCache`, which takes its memory once and copies nothing. And the loop hands
-# over the newest word only:
+# This step needs no mask: the newest word may look at everything that is there<!--== "This step needs no mask: the
+# newest word may look at everything that is there" if (by_step - at_once[-1]).abs().max() < 1e-4 else "This step needs
+# a mask" -->. In the library of this site, the layer `CausalSelfAttention` does the same with a `KVCache`, which takes
+# its memory once and copies nothing. And the loop hands over the newest word only:
 
 
 # %%
@@ -339,9 +340,10 @@ write_on(words, 18).equal(write(words, 18))
 
 # %% [markdown]
 # The text is the same<!--= "same" if write_on(words, 18).equal(write(words, 18)) else "different" -->. The first step
-# takes in the whole prompt, which is called the *prefill*. Every other step takes in one word<!--== "Every other step
-# takes in one word" if set(story["computed"]["with"][1:]) == {1} else "No other step takes in one word" -->. This is
-# why a chat program is silent for a moment, if you have given it much to read, and then writes steadily.
+# takes in the whole *prompt*, the text that the model is given. This is the *prefill*, and here the causal mask is
+# needed, for the words of the prompt come together. Every other step takes in one word<!--== "Every other step takes in
+# one word" if set(story["computed"]["with"][1:]) == {1} else "No other step takes in one word" -->. This is why a chat
+# program is silent for a moment, if you have given it much to read, and then writes steadily.
 
 # %% tags=["check"]
 torch.manual_seed(1)
@@ -408,11 +410,15 @@ savings
 # The price is memory. This model keeps {{= of_token }} bytes for each word: a key and a value in each head of each
 # block<!--== "a key and a value in each head of each block" if of_token == 2 * 2 * HEADS * (WIDTH // HEADS) * 4 else "a
 # key in each head" -->. In large models it is far more. Llama 3<!--~ its name -->, in its size of 8 billion<!--~
-# Grattafiori et al. (2024), table 3 --> numbers, keeps 128 KiB<!--== llama --> for each word. A text of 8,192<!--==
+# Grattafiori et al. (2024), table 3 --> numbers, keeps 128 KiB<!--== llama --> for each word: its heads share keys and
+# values, so that eight<!--== kv_heads --> of them are kept in each of 32<!--== blocks --> blocks. A text of 8,192<!--==
 # long_text --> words takes 1 GiB<!--== llama * long_text -->, for each reader who is waiting for an answer.
 
 # %% tags=["check"]
-llama = KVCache.bytes_per_token(8, 128, num_layers=32, dtype=torch.bfloat16)
+kv_heads, blocks = 8, 32
+llama = KVCache.bytes_per_token(
+    kv_heads, 128, num_layers=blocks, dtype=torch.bfloat16
+)
 long_text = 8192
 
 # %% [markdown]

@@ -205,10 +205,12 @@ plot.grid(learned, queries=questions, keys=boxes)
 # heads it is cut into two slices" if len(slices[0]) == 2 else "With two heads it is cut into three slices" -->: head 0
 # gets the first 16 numbers, head 1 the last 16<!--== "head 0 gets the first 16 numbers, head 1 the last 16" if
 # slices[0][0].equal(query[:, :16]) and slices[0][1].equal(query[:, -16:]) else "head 0 gets every second number" # to
-# the bit: copies -->. Keys and values are cut in the same way<!--== "Keys and values are cut in the same way" if
-# len({part.shape for each in slices for part in each}) == 1 else "Keys and values stay whole" -->. Then each head
-# computes attention on its slices alone, as if there were no other head<!--== "Then each head computes attention on its
-# slices alone, as if there were no other head" if apart else "Then each head computes attention on all slices" -->:
+# the bit: copies -->. What is cut is the query, not the word: the matrix `W_q` reads all numbers of the word, and can
+# put into each slice what its head needs. Keys and values are cut in the same way<!--== "Keys and values are cut in the
+# same way" if len({part.shape for each in slices for part in each}) == 1 else "Keys and values stay whole" -->. Then
+# each head computes attention on its slices alone, as if there were no other head<!--== "Then each head computes
+# attention on its slices alone, as if there were no other head" if apart else "Then each head computes attention on all
+# slices" -->:
 
 
 # %%

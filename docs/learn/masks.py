@@ -57,8 +57,10 @@ plot.grid(
 )
 
 # %% [markdown]
-# A language model learns by guessing the next word of sentences that people wrote. A model that can look at the next
-# word does not have to guess. Without a mask, training seems to go very well, and the model is useless.
+# A language model learns by guessing the next word of sentences that people wrote. In training it reads the whole
+# sentence at once, and guesses at every word the one that follows: each answer stands right beside its question. A
+# model that can look at it does not have to guess. Without a mask, training seems to go very well, and the model is
+# useless.
 #
 # <div class="overview" data-here="masks"></div>
 #
@@ -109,9 +111,10 @@ assert torch.equal(mine, causal)
 # ## What goes wrong without the mask
 #
 # Here is the smallest model that can cheat. It reads six<!--== places --> letters. At each of the first five<!--==
-# len(cheating) --> it guesses which letter comes next; nothing comes after the sixth. Training may choose the scores
-# freely, one for each query and key. The letters are drawn at random from eight<!--== letters -->. Nobody can guess
-# them: one guess in eight<!--== letters --> is correct, by luck.
+# len(cheating) --> it guesses which letter comes next; nothing comes after the sixth. To keep it small, its scores are
+# no dot products: the model has a table with one score for each query and key, and training sets them. The letters are
+# drawn at random from eight<!--== letters -->. Nobody can guess them: one guess in eight<!--== letters --> is correct,
+# by luck.
 
 # %% tags=["hide-input"]
 #| caption: The weights that the model learned. Rows are the places that guess, the queries; columns are the letters,
@@ -189,9 +192,9 @@ plot.grid(
 # ## Hiding padding
 #
 # Several sentences are computed at once, as one *batch*, and a batch is a box. Short sentences are filled up to the
-# length of the longest one with *padding*, a token that means nothing. No word should look at padding. So its columns
-# are hidden from every query<!--== "columns are hidden from every query" if not real[:, 4:].any() and real[:, :4].all()
-# else "rows are hidden from every key" -->:
+# length of the longest one with *padding*, a token (what stands in the place of a word) that means nothing. No word
+# should look at padding. So its columns are hidden from every query<!--== "columns are hidden from every query" if not
+# real[:, 4:].any() and real[:, :4].all() else "rows are hidden from every key" -->:
 
 # %% tags=["hide-input"]
 #| caption: Padding, the causal mask, and the two<!--= len(kinds) - 1 --> together, for a sentence of four<!--=

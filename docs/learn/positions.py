@@ -18,8 +18,8 @@
 #| caption: The weights of a sentence, and of the same words in another order. Rows are queries, columns are keys<!--=
 #|   "Rows are queries, columns are keys" if torch.allclose(drawn[0][2].sum(1), torch.ones(6).double()) and not
 #|   torch.allclose(drawn[0][2].sum(0), torch.ones(6).double()) else "Rows are keys, columns are queries" -->. The
-#|   marked weight, which *crew* gives to *order*, is the same in both<!--= "the same in both" if abs(drawn[0][2][1, 5]
-#|   - drawn[1][2][1, 2]) < 1e-6 else "different" -->.
+#|   marked weight, with which *crew* takes from *order*, is the same in both<!--= "the same in both" if
+#|   abs(drawn[0][2][1, 5] - drawn[1][2][1, 2]) < 1e-6 else "different" -->.
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -482,7 +482,7 @@ assert probes.breaks_equivariance(right, pair)
 # - To attention a sentence is a bag of words: shuffled words get the vectors that they had.
 # - A model is told where each word stands, by vectors that are added (learned, or sines), or by turning queries and
 #   keys.
-# - With rotary positions a score depends on the distance alone.
+# - With rotary positions a score depends on the two words and on their distance, not on where in the text they stand.
 #
 # ## Exercises
 #

@@ -288,7 +288,7 @@ plot.grid(W_v[6:], "values", rows=names + drinks, columns=drinks)
 #   else "A query and a value have to meet" -->. If one of them stays
 #   where it is, the other comes to it.
 # - With both left alone, nothing can meet<!--== "nothing can meet" if share["qk"] < 0.5 else "everything can meet" -->,
-#   and the model guesses.
+#   and the model is no better than one who guesses.
 # - Without training `W_v`, the model gets most answers wrong<!--== "the model gets most answers wrong" if share["v"] <
 #   0.5 else "the model gets most answers right" -->. It may find the order, but what is handed over is not what was
 #   asked for.
