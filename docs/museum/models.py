@@ -130,9 +130,9 @@ equal_heads = [q, *(y.repeat_interleave(H // G, 1) for y in (k, v))]
 assert not probes.differs(repeated(*equal_heads), interleaved(*equal_heads))
 
 # %% [markdown]
-# **Hides** with one key head, which all share, and with as many<!--= "as many" if equal_heads[1].size(1) ==
-# q.size(1) else "half as many" --> as query heads. **Caught by** `enable_gqa`, and by the [doctor](../doctor.py). **Fix:**
-# `repeat_interleave`, or `enable_gqa=True`, which copies nothing.
+# **Hides** with one key head, which all share, and with as many<!--= "as many" if equal_heads[1].size(1) == q.size(1)
+# else "half as many" --> as query heads. **Caught by** `enable_gqa`, and by the [doctor](../doctor.py). **Fix:**
+# `repeat_interleave`, or `enable_gqa=True`: the flash kernel copies nothing for it.
 #
 # ## The other rotary pairing { #rope-pairing }
 #
@@ -178,17 +178,17 @@ exhibit(
 )
 
 # %% [markdown]
-# **Hides** at the first position<!--= "first position" if not
-# probes.differs(halves(q[:, :, :1], places[:1]), q[:, :, :1]) else "last position" -->, where nothing is turned: test several tokens. A model that is *trained* with either is right:
-# the mistake is in a checkpoint that meets the other. **Caught by** `by_complex_numbers`, or any logits that come with
-# the checkpoint. **Fix:** `unmasked.positions.convert_pairing` on the projections of query and key, or the right
-# `pairing`.
+# **Hides** at the first position<!--= "first position" if not probes.differs(halves(q[:, :, :1], places[:1]), q[:, :,
+# :1]) else "last position" -->, where nothing is turned: test several tokens. A model that is *trained* with either is
+# right: the mistake is in a checkpoint that meets the other. **Caught by** `by_complex_numbers`, or any logits that
+# come with the checkpoint. **Fix:** `unmasked.positions.convert_pairing` on the projections of query and key, or the
+# right `pairing`.
 #
 # ## Rotary angles in bfloat16 { #rope-in-bfloat16 }
 #
-# A model that is cast to bfloat16 as a whole casts its positions and frequencies, too. That format has eight<!--=
-# 1 - math.log2(torch.finfo(torch.bfloat16).eps) --> binary digits: from
-# 256<!--= next(n for n in range(999) if torch.tensor(n + 1).bfloat16().item() != n + 1) --> on it skips whole positions.
+# A model that is cast to bfloat16 as a whole casts its positions and frequencies, too. That format has eight<!--= 1 -
+# math.log2(torch.finfo(torch.bfloat16).eps) --> binary digits: from 256<!--= next(n for n in range(999) if
+# torch.tensor(n + 1).bfloat16().item() != n + 1) --> on it skips whole positions.
 
 # %% tags=["hide-input"]
 frequencies = 10_000.0 ** (-torch.arange(0, D, 2) / D)  # radians a token
@@ -248,8 +248,8 @@ assert torch.tensor(257.0).bfloat16() == 256
 near
 
 # %% [markdown]
-# **Hides** in short texts: at the beginning, the same scores are off by only {{= near :.2f}}. **Caught by** scores
-# that should not move when query and key move on together, as `shifted` asks. **Fix:** angles in float32, as `Rotary` and
+# **Hides** in short texts: at the beginning, the same scores are off by only {{= near :.2f}}. **Caught by** scores that
+# should not move when query and key move on together, as `shifted` asks. **Fix:** angles in float32, as `Rotary` and
 # every careful model compute them, under autocast, too.
 #
 # ## Distance rewarded { #alibi-sign }
@@ -290,9 +290,9 @@ exhibit(
 )
 
 # %% [markdown]
-# **Hides** with one token. A model trains with either sign, only worse. **Caught by** `prefers_the_far`: tokens so small
-# that the bias alone decides. **Fix:** add what `unmasked.positions.alibi` gives: it is never positive<!--= "never
-# positive" if alibi(H, N).max() <= 0 else "positive" -->.
+# **Hides** with one token. A model trains with either sign, only worse. **Caught by** `prefers_the_far`: tokens so
+# small that the bias alone decides. **Fix:** add what `unmasked.positions.alibi` gives: it is never positive<!--=
+# "never positive" if alibi(H, N).max() <= 0 else "positive" -->.
 #
 # ## Positions that begin again with every step { #positions-restart }
 #
@@ -398,7 +398,7 @@ def causal_alone(x, ids=ids):
 
 
 def by_document(x, ids=ids):
-    return attend(x, causal(x) & (ids[:, None] == ids))
+    return attend(x, causal(x) & masks.documents(ids))
 
 
 def mixes_documents(f, x, ids=ids):
@@ -490,9 +490,9 @@ assert (scores + large + large).softmax(-1).isfinite().all()  # it hides here
 # %% [markdown]
 # Once added or filled in, the row becomes the average of everything<!--= "the average of everything" if
 # torch.allclose(once, torch.full((N, N), 1 / N)) else "empty" -->, which is wrong, too, but is not seen. **Hides** with
-# minus one billion, whose double is finite, and where every query sees a key. **Caught by** `isnan` on an item that is all padding.
-# **Fix:** combine boolean masks, once, and decide what a query that sees nothing gets: see
-# [A query that may see nothing](masks.py#fully-masked-row).
+# minus one billion, whose double is finite, and where every query sees a key. **Caught by** `isnan` on an item that is
+# all padding. **Fix:** combine boolean masks, once, and decide what a query that sees nothing gets: see [A query that
+# may see nothing](masks.py#fully-masked-row).
 #
 # ## Capped after the mask { #softcap-after-mask }
 #
@@ -529,8 +529,8 @@ exhibit(
 #
 # ## A floating bias on the fast path { #fast-path-bias }
 #
-# `nn.TransformerEncoderLayer` runs other code in evaluation without gradients: its fast path. That reads a floating mask
-# as a boolean one, where every number other than zero hides. A bias of distances then hides nearly everything.
+# `nn.TransformerEncoderLayer` runs other code in evaluation without gradients: its fast path. That reads a floating
+# mask as a boolean one, where every number other than zero hides. A bias of distances then hides nearly everything.
 
 # %% tags=["hide-input"]
 torch.manual_seed(0)
@@ -567,14 +567,14 @@ exhibit(
 )
 
 # %% [markdown]
-# **Hides** in training, and with biases of zeros. **Caught by** `with_gradients`: the same call, once with them and once
-# without. **Fix:** `torch.backends.mha.set_fastpath_enabled(False)`. In
-# [What does each interface make of my mask?](../pytorch/masks.py) stands what each interface does.
+# **Hides** in training, and with biases of zeros. **Caught by** `with_gradients`: the same call, once with them and
+# once without. **Fix:** `torch.backends.mha.set_fastpath_enabled(False)`. In [What does each interface make of my
+# mask?](../pytorch/masks.py) stands what each interface does.
 #
 # ## Dropout that leaves the kernel { #dropout-leaves-the-kernel }
 #
-# On a CPU the fused kernel has no dropout. Asked for it, `F.scaled_dot_product_attention` runs the steps one by one, and
-# keeps the matrices of all queries and keys for the backward pass.
+# On a CPU the fused kernel has no dropout. Asked for it, `F.scaled_dot_product_attention` runs the steps one by one,
+# and keeps the matrices of all queries and keys for the backward pass.
 
 # %% tags=["hide-input"]
 torch.manual_seed(0)
@@ -658,8 +658,9 @@ Plate(
 )
 
 # %% [markdown]
-# **Hides** with plain gradient descent, which has neither momentum nor decay. **Caught by** a copy of the weights before
-# some steps. **Fix:** `zero_grad(set_to_none=True)`, its default, or an optimizer that is given only what is trained.
+# **Hides** with plain gradient descent, which has neither momentum nor decay. **Caught by** a copy of the weights
+# before some steps. **Fix:** `zero_grad(set_to_none=True)`, its default, or an optimizer that is given only what is
+# trained.
 #
 # ## Exercises
 #
@@ -711,7 +712,8 @@ check("grouped-heads", attend_grouped)
 # %% [markdown]
 # ## What to read next
 #
-# - The museum's other rooms: [heads](heads.py), [masks](masks.py), [learned weights](weights.py), [numbers](numbers.py).
+# - The museum's other rooms: [heads](heads.py), [masks](masks.py), [learned weights](weights.py),
+#   [numbers](numbers.py).
 # - [Does order matter? Positions](../learn/positions.py): what positions are for.
 # - [The doctor](../doctor.py) asks your module for many of these mistakes.
 #

@@ -282,7 +282,7 @@ print(torch.autograd.gradcheck(Attention.apply, small))
 print(torch.autograd.gradgradcheck(Attention.apply, small))
 
 # %% [markdown]
-# The fused kernel of the CPU alone has no<!--== "no" if "not implemented" in refused else "a" --> second derivative.
+# PyTorch's fused kernels have no<!--== "no" if "not implemented" in refused else "a" --> second derivative.
 # The lines above have<!--== "have" if twice else "lack" --> one, because they are made of operations that can be
 # differentiated. What to switch for [a second derivative](kernels.py#a-second-derivative) is a line.
 
@@ -299,17 +299,17 @@ else:
     raise AssertionError("the fused kernel has a second derivative")
 
 # %% [markdown]
-# ## Without the root, gradients are not small
+# ## Without the root, most gradients vanish, and the rest are huge
 #
-# Many texts say that without the root of d the softmax saturates, its gradients vanish, and nothing is learned. Measure
-# it: 512<!--== len(right) --> random queries look for one of 16<!--== chosen.size(1) --> words each. Words and queries
-# have 256<!--== width --> features, and the loss is how far the context is from the value of the word. The table has
-# the gradients of the matrix that makes the queries, with the root and without:
+# Many texts say that without the root of d the softmax saturates, its gradients vanish, and nothing is learned. The
+# first two are right. Measure it: 512<!--== len(right) --> random queries look for one of 16<!--== chosen.size(1) -->
+# words each. Words and queries have 256<!--== width --> features, and the loss is how far the context is from the value
+# of the word. The table has the gradients of the matrix that makes the queries, with the root and without:
 
 # %% tags=["hide-input"]
-#| caption: Gradients of the query matrix, for {{ len(right) }} examples: the norm of the median example's, the norm of
-#|   all of them together, the share that the largest tenth has in the sum of their squares, and the cosine of the angle
-#|   between the gradients of the two halves of the batch.
+#| caption: For {{ len(right) }} examples: the share of them whose scores have a gradient under a hundredth of the
+#|   largest one; then the gradients of the query matrix: the norm of the median example's, the norm of all of them
+#|   together, and the cosine of the angle between the gradients of the two halves of the batch.
 torch.manual_seed(2)
 width, examples = 256, 512
 names, contents = torch.randn(64, width).double(), torch.randn(64, 8).double()
@@ -321,9 +321,10 @@ measured = {}
 for name, scale in (("with the root", width**-0.5), ("without", 1.0)):
     q = (names[right] @ to_query.T).requires_grad_()  # examples 1 width
     k, v = names[chosen] @ to_key.T, contents[chosen]
-    context = scaled_dot_product_attention(q, k, v, scale=scale).context
-    loss = (context - contents[right]).square().sum()
-    (of_q,) = torch.autograd.grad(loss, q)
+    dots = attention_scores(q, k, scale=scale)
+    loss = (dots.softmax(-1) @ v - contents[right]).square().sum()
+    of_q, of_dots = torch.autograd.grad(loss, (q, dots))
+    loud = of_dots.norm(dim=-1)
     # The gradient of the matrix, for an example: its query's, times what
     # the query was made of. Its norm is the product of their norms.
     asked = names[right]
@@ -336,18 +337,16 @@ for name, scale in (("with the root", width**-0.5), ("without", 1.0)):
         )
     ]
     measured[name] = [
+        (loud < loud.max() / 100).double().mean().item(),
         norms.median().item(),
         norms.norm().item(),
-        (
-            norms[: examples // 10].square().sum() / norms.square().sum()
-        ).item(),
         F.cosine_similarity(*halves, dim=0).item(),
     ]
 scaled, unscaled = measured.values()
 plot.table(
-    ["", "median norm", "norm of all", "share of a tenth", "halves agree"],
+    ["", "scores under 1%", "median norm", "norm of all", "halves agree"],
     [
-        [name, f"{a:.0f}", f"{b:,.0f}", f"{c:.0%}", f"{d:.2f}"]
+        [name, f"{a:.0%}", f"{b:.0f}", f"{c:,.0f}", f"{d:.2f}"]
         for name, (a, b, c, d) in measured.items()
     ],
 )
@@ -355,13 +354,14 @@ plot.table(
 # %% [markdown]
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ of_q.device.type.upper() }}.*
 #
-# The median falls<!--= "falls" if unscaled[0] < scaled[0] else "rises" -->: for most examples the softmax has made up
-# its mind. But all gradients together are {{ unscaled[1] / scaled[1] :.0f}} times as large, since a few examples, the
-# undecided ones, get huge ones, and no root divides what reaches them. And the two halves of the batch agree less<!--=
-# "less" if unscaled[3] < scaled[3] / 2 else "more" -->: what comes from a few examples is mostly noise. So gradients
-# without the root are few, huge and noisy, and not small. A learning rate that fits the one does not fit the other,
-# clipping cuts nearly every step, and optimizers that divide by the size of gradients, such as Adam, get the noise at
-# full size.
+# Without the root, more than a third<!--= "more than a third" if unscaled[0] > 1 / 3 > scaled[0] else "fewer" --> of
+# the examples have next to no gradient at their scores: the softmax has made up its mind, and they teach nothing. This
+# is what the root is for. But the matrix learns from the others, and loudly. One over the root of d is also a factor of
+# equation (9.4), on the way from the scores to the query, and now it is missing. So all gradients together are {{
+# unscaled[2] / scaled[2] :.0f}} times as large, while the median falls<!--= "falls" if unscaled[1] < scaled[1] else
+# "rises" -->. And the two halves of the batch agree less<!--= "less" if unscaled[3] < scaled[3] / 2 else "more" -->:
+# what comes from a few examples is mostly noise. A learning rate that fits the one does not fit the other, and clipping
+# cuts nearly every step. Adam divides by the size of the gradients, so that it minds no factor. But the noise stays.
 #
 # ## Exercises
 #

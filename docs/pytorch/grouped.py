@@ -65,7 +65,8 @@ plot.table(
 
 # %% [markdown]
 # <!--~ 3, 8: the name of a model -->
-# The cache must be read whole for every token that is written, so its size is also the time of a step. Llama 3 8B keeps
+# The cache must be read whole for every token that is written: for long texts and large batches its size is also the
+# time of a step. Llama 3 8B keeps
 # 131,072<!--== table["grouped (GQA)"] --> bytes a token, as the second row has it. The
 # latent of the last row has the 512<!--~ its size in the paper --> features of DeepSeek-V2, and
 # 64<!--~ its size in the paper --> more for positions.
@@ -97,8 +98,8 @@ torch.allclose(grouped, repeated, atol=1e-6)
 
 # %% [markdown]
 # The first three heads of queries use the first head of keys<!--== "the first head of keys" if same_as_first else
-# "the second head of keys" -->, the other three the second. `enable_gqa` says that it is meant, and copies
-# nothing; `repeat_interleave` makes a copy as large as the cache was to be without sharing.
+# "the second head of keys" -->, the other three the second. `enable_gqa` says that it is meant, and the
+# flash kernel copies nothing for it; `repeat_interleave` makes a copy as large as the cache was to be without sharing.
 #
 # ### The trap: `repeat` for `repeat_interleave`
 #

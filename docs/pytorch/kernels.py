@@ -226,7 +226,7 @@ apart = (layer(x) - by_hand).abs().max().item()
 # %% [markdown]
 # ## A second derivative
 #
-# A gradient penalty differentiates a gradient. The fused kernel of a CPU has no second derivative, and the last line
+# A gradient penalty differentiates a gradient. PyTorch's fused kernels have no second derivative, and the last line
 # raises a RuntimeError: *derivative for aten::_scaled_dot_product_flash_attention_for_cpu_backward is not
 # implemented*<!--== "is not implemented" if "flash_attention_for_cpu_backward is not implemented" in refused else "is
 # implemented" -->.

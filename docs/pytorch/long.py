@@ -157,7 +157,7 @@ none = attention_weights(scores, sinks=torch.tensor(-torch.inf)).sum(-1)
 #
 # `F.scaled_dot_product_attention` has no argument for sinks. But a sink is a key with one score for every query, and
 # with a value of zero<!--== "a value of zero" if (fused - eager).abs().max() < 1e-5 else "a value of one" -->. One more
-# feature makes such a key, and the fused kernel does the rest:
+# feature makes such a key, and PyTorch's function does the rest; give it four axes, as the fused kernel wants them:
 
 
 # %%

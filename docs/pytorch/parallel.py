@@ -92,7 +92,8 @@ for name, off, gradient, sent, formula in shown:
 # "those of the values" --> too |
 # | memory for long sequences | `context_parallel` | experimental; needs GPUs<!--== "needs GPUs" if refused[0] else
 # "runs anywhere" --> |
-# | neither, only time | `DistributedDataParallel`, or FSDP | each rank has its own sequences, and attention is whole |
+# | memory for weights, gradients, optimizer | `fully_shard` (FSDP) | a rank gathers a layer when it computes it |
+# | neither, only time | `DistributedDataParallel` | each rank has its own sequences, and attention is whole |
 #
 # Within one machine, heads in parallel are the usual choice, as sums need fast links. A ring takes over where the
 # sequence is so long that one rank cannot hold it, or where there are more ranks than heads of keys.
@@ -402,7 +403,8 @@ together(pytorchs_heads, ranks=2)
 # %%
 def pytorchs_ring():
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
-    parts = [q.clone(), k.repeat(1, 3, 1, 1), v.repeat(1, 3, 1, 1)]
+    parts = [q, k.repeat_interleave(3, 1), v.repeat_interleave(3, 1)]
+    parts = [part.clone() for part in parts]
     try:
         with context_parallel(mesh, buffers=parts, buffer_seq_dims=[2, 2, 2]):
             F.scaled_dot_product_attention(*parts, is_causal=True)

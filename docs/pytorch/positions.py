@@ -443,7 +443,8 @@ first_token = [
 #
 # ## The check for your own tests
 #
-# Write your attention as a function of tokens and positions, in float64, and paste this. It fails for mixed pairings,
+# Write your attention as a function of tokens and positions, in float64, and paste this. (A checkpoint that was made
+# for the other pairing passes it: only logits that came with the checkpoint find that.) It fails for mixed pairings,
 # for turned keys beside queries that are not, for turned values, and for angles of few bits<!--== "for mixed pairings,
 # for turned keys beside queries that are not, for turned values, and for angles of few bits" if all("larger" in
 # str(probes.notices_a_shift(f, x)) for f in wrong_ones.values()) else "for none of these" -->:

@@ -110,7 +110,7 @@ def listed(header, rows):
 # *ship* came after *my* before<!--== "ship came after my before" if (words[-1], words[3:5]) == ("my", ["my", "ship"])
 # else "ship came before my" -->. Two heads in two layers<!--== "Two heads in two layers" if [at for at in effects if
 # known[effects[at][1].argmax()] != "ship"] == [(0, 0), (1, 0)] else "Three heads in one layer" --> can do that
-# together. They are called an *induction head*.
+# together. The second one, which finds the earlier place, is the *induction head*; both are its *circuit*.
 
 # %%
 words = "go back to my ship and to my".split()

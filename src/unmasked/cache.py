@@ -166,9 +166,13 @@ class KVCache:
 
     @property
     def positions(self) -> Int[Tensor, "keys"]:
-        """The positions of the tokens in memory, in its order, which is theirs until a ring is full."""
+        """The positions of the tokens in memory, in its order, which is theirs until a ring is full.
+
+        A ring that was cropped has free places, which are -1: what stood there was overwritten by what is forgotten.
+        """
         slots = torch.arange(min(self.length, self._slots), device=self._key.device)
-        return self.length - 1 - (self.length - 1 - slots) % self._slots
+        held = self.length - 1 - (self.length - 1 - slots) % self._slots
+        return held.masked_fill(held < self.length - self._kept, -1)
 
     @property
     def bytes(self) -> int:

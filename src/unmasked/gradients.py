@@ -50,8 +50,8 @@ def attention_backward(
     the query, and the scale, are those of query and key. A weight of zero leaves the scores a gradient of zero: nothing
     reaches a key through a query that may not see it, and nothing at all through a query that sees nothing.
 
-    What it computes is differentiable in its turn, so that second derivatives exist, which the fused kernel of a CPU
-    does not have.
+    What it computes is differentiable in its turn, so that second derivatives exist, which PyTorch's fused kernels do
+    not have.
 
     Args:
         grad_context: (..., heads, queries, value_dim), the gradient of the loss by the context.
@@ -63,14 +63,15 @@ def attention_backward(
         scale: what the dot products were multiplied by; one over sqrt(head_dim) by default.
         saved: context and logsumexp of the forward pass over all keys, as `unmasked.tiles.attention` returns them. Then
             key and value may be some of the keys only: their gradients are complete, and those of the query add up over
-            the parts. That is how a kernel, and a ring of devices, goes back without the whole matrix.
+            the parts. That is how a kernel, and a ring of devices, goes back without the whole matrix. A part has its
+            own columns of ``allowed``, and no is_causal, which would be aligned with the part's last key.
 
     Returns:
         Gradients(query, key, value), each with the shape and dtype of its input.
 
     Raises:
         TypeError: a dtype does not fit.
-        ValueError: a shape does not fit.
+        ValueError: a shape does not fit, or is_causal is given with some of the keys.
 
     References:
         Dao et al. (2022), FlashAttention, algorithm 4, and its appendix on the backward pass.
@@ -102,6 +103,11 @@ def attention_backward(
         context, logsumexp = (x.to(dtype) for x in saved)
         weights = torch.exp(scores - logsumexp.unsqueeze(-1))
         weights = weights if seen is None else weights.masked_fill(~seen, 0.0)
+        if is_causal and ((weights.detach().sum(-1) - 1).abs() > 1e-2)[logsumexp > -torch.inf].any():
+            raise ValueError(
+                "key has some of the keys that saved was computed from, and is_causal would align the last query with "
+                "the last of these; pass allowed=, the columns of the mask that these keys have"
+            )
 
     d_value = weights.mT @ d_context
     d_weights = d_context @ v.mT

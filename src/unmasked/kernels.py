@@ -85,7 +85,7 @@ def sdpa_backends(
 ) -> Backends:
     """Which backends of PyTorch's attention can run for these inputs, and why the others cannot; nothing is run.
 
-    The math backend alone makes the whole table of weights, and it alone has second derivatives on a CPU: who needs one
+    The math backend alone makes the whole table of weights, and it alone has second derivatives: who needs one
     runs the call under ``torch.nn.attention.sdpa_kernel(SDPBackend.MATH)``. `kernels_of` says what did run.
 
     Args:

@@ -559,7 +559,7 @@ _ROOMS = {
             "packed-without-documents",
             "Packed documents that see each other",
             "attend(x, causal(x))",
-            "attend(x, causal(x) & (ids[:, None] == ids))",
+            "attend(x, causal(x) & masks.documents(ids))",
         ),
         (
             "positions-not-reset",

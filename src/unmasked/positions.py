@@ -72,7 +72,8 @@ class Rotary:
         $\operatorname{turn}(q, m) \cdot \operatorname{turn}(k, n) = \operatorname{turn}(q, m - n) \cdot k$ (25.1)
 
     The dot product of a turned query and a turned key depends on their offset alone, and turning changes no length.
-    It has no parameters and keeps no table, so that no length is too long and no position costs memory.
+    It has no parameters and keeps no table, so that no position costs memory. Float32 bears some hundred thousand
+    positions: at a million, angles are off by a few hundredths of a radian.
 
     Angles are computed in float32, or in float64 for x in float64, whatever the dtype of x and under autocast too; the
     result is rounded once. Positions and angles in bfloat16, which counts to 256 only, are lost.

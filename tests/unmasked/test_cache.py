@@ -517,3 +517,16 @@ def test_left_padding_changes_nothing_with_positions_of_and_gpt2s_answer_without
     counted = logits(ids, [None] * LAYERS, torch.arange(tokens), allowed=allowed)[1, padding:]
     off = (counted - alone).abs().max()
     assert bool(off > 0.1) is (make is gpt2), "rotary positions are relative"
+
+
+def test_a_cropped_ring_says_which_places_are_free() -> None:
+    cache = KVCache(1, 1, max_tokens=9, head_dim=2, window=5)
+    numbers = torch.arange(7.0).view(1, 1, 7, 1).expand(-1, -1, -1, 2)
+    for token in range(6):
+        cache.append(*[numbers[:, :, token : token + 1]] * 2)
+    assert cache.positions.tolist() == [5, 1, 2, 3, 4]
+    cache.crop(5)
+    assert cache.positions.tolist() == [-1, 1, 2, 3, 4]
+    keys, _ = cache.append(*[numbers[:, :, 6:]] * 2)
+    assert keys[0, 0, :, 0].tolist() == [6, 1, 2, 3, 4]
+    assert cache.positions.tolist() == [5, 1, 2, 3, 4]

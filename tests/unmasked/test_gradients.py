@@ -63,6 +63,8 @@ def test_parts_of_the_keys_have_their_own_gradients_and_add_up_to_the_querys() -
         )
         for part in parts
     ]
+    with pytest.raises(ValueError, match="is_causal would align the last query with the last of these; pass allowed="):
+        attention_backward(grad_context, query, key[..., :7, :], value[..., :7, :], is_causal=True, saved=saved)
     expected = by_autograd(*given, is_causal=True)
     torch.testing.assert_close(torch.stack([part.query for part in each]).sum(0), expected[0], atol=1e-12, rtol=1e-12)
     torch.testing.assert_close(torch.cat([part.key for part in each], dim=-2), expected[1], atol=1e-12, rtol=1e-12)
