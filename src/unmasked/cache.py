@@ -168,7 +168,7 @@ class KVCache:
     def positions(self) -> Int[Tensor, "keys"]:
         """The positions of the tokens in memory, in its order, which is theirs until a ring is full.
 
-        A ring that was cropped has free places, which are -1: what stood there was overwritten by what is forgotten.
+        A ring that was cropped has free places, marked by a negative number: what stood there was overwritten.
         """
         slots = torch.arange(min(self.length, self._slots), device=self._key.device)
         held = self.length - 1 - (self.length - 1 - slots) % self._slots

@@ -190,7 +190,7 @@ class LatentAttention(nn.Module):
             x: (batch, tokens, d_in); with a cache, the tokens that are new.
             cache: As `cache` makes it; the new tokens see those that it has, and it takes them in.
             positions: Integers, (tokens,) or (batch, tokens), for rotary; counted from the first token by default.
-            form: "expanded" or "absorbed", which give the same; by default absorbed where the cache has tokens already.
+            form: "expanded" or "absorbed", which give the same; by default the one that multiplies fewer numbers.
 
         Returns:
             (batch, tokens, d_out).
@@ -214,9 +214,17 @@ class LatentAttention(nn.Module):
             shared_key = self.rotary(shared_key.unsqueeze(1), positions).squeeze(1)
         kept = torch.cat([latent, shared_key], dim=-1)
         kept = kept if cache is None else cache.append(kept)
-        attend = self._absorbed if form == "absorbed" or (form is None and past) else self._expanded
+        absorb = self._absorbing_is_less(x.size(1), past + x.size(1)) if form is None else form == "absorbed"
+        attend = self._absorbed if absorb else self._expanded
         output: Tensor = self.out_proj(merge_heads(attend(query, kept)))
         return output
+
+    def _absorbing_is_less(self, queries: int, keys: int) -> bool:
+        """Whether it multiplies fewer numbers: for a step it does, for a prompt or a long chunk it seldom does."""
+        latent, head, turned = self.latent_dim, self.head_dim, self.rotary_dim
+        expanded = 2 * keys * latent * head + queries * keys * (2 * head + turned)  # of one head: make, then attend
+        absorbed = 2 * queries * latent * head + queries * keys * (2 * latent + turned)
+        return absorbed < expanded
 
     def _expanded(self, query: Tensor, kept: Tensor) -> Tensor:
         latent, shared_key = kept.split([self.latent_dim, self.rotary_dim], dim=-1)

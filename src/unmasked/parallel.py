@@ -259,7 +259,7 @@ class HeadParallel(nn.Module):
 
     Raises:
         ValueError: The ranks, as many as the group has, do not divide the heads; the layer drops weights, which each
-            rank would draw for itself; or the ranks differ.
+            rank would draw for itself, or has batch_first=False; or the ranks differ.
         TypeError: The layer is neither a CausalSelfAttention nor an nn.MultiheadAttention that projects one input.
 
     References:
@@ -295,6 +295,11 @@ class HeadParallel(nn.Module):
             raise TypeError(
                 f"layer is a {type(layer).__name__} that cannot be shared out; give a CausalSelfAttention, or an "
                 "nn.MultiheadAttention of one width that appends no keys"
+            )
+        if not getattr(layer, "batch_first", True):
+            raise ValueError(
+                "layer has batch_first=False, and takes (tokens, batch, features); HeadParallel takes (batch, tokens, "
+                "features): make the layer with batch_first=True"
             )
         require_divides("num_heads", heads, "the number of ranks", ranks)
         require_divides("num_kv_heads", kv_heads, "the number of ranks", ranks)

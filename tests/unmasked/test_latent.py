@@ -189,3 +189,12 @@ def test_input_that_does_not_fit_is_refused() -> None:
     assert cache.length == 4
     with pytest.raises(ValueError, match="max_tokens is 0; it must be 1 or more"):
         LatentCache(1, 0, 3)
+
+
+@pytest.mark.parametrize(
+    ("latent_dim", "queries", "keys", "expected"),
+    [(512, 1, 4096, True), (512, 4096, 4096, False), (512, 1024, 2048, False), (32, 2048, 2048, True)],
+)
+def test_the_form_is_chosen_by_what_it_multiplies(latent_dim: int, queries: int, keys: int, expected: bool) -> None:
+    made = LatentAttention(d_in=8, d_out=8, num_heads=2, latent_dim=latent_dim, head_dim=128, device="meta")
+    assert made._absorbing_is_less(queries, keys) == expected

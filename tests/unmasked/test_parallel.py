@@ -486,6 +486,8 @@ def test_layers_that_cannot_be_shared_out_are_refused() -> None:
     for options in ({"kdim": 3}, {"add_bias_kv": True}, {"add_zero_attn": True}):
         with pytest.raises(TypeError, match=r"an nn\.MultiheadAttention of one width that appends no keys$"):
             HeadParallel(nn.MultiheadAttention(6, 2, **options))
+    with pytest.raises(ValueError, match=r"^layer has batch_first=False, .*: make the layer with batch_first=True$"):
+        HeadParallel(nn.MultiheadAttention(6, 2))
     text = "dropout is 0.1; each rank would drop other weights: set layer.dropout to 0"
     with pytest.raises(ValueError, match=re.escape(text) + "$"):
         HeadParallel(CausalSelfAttention(6, 6, 2, dropout=0.1))
