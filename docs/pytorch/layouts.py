@@ -315,11 +315,17 @@ str(told), f"{off:.1f}", f"{mended:.1g}"
 # %% [markdown]
 # The first is off by 1.6<!--= off -->, the second by nothing but rounding<!--= "nothing but rounding" if mended < 1e-5
 # else "much" -->. Compare outputs after every conversion; shapes prove nothing. If you name the wrong family, the error
-# says which one the names look like:
+# says which one the names look like<!--== "the error says which one the names look like" if "look like those of family
+# 'gpt_neox'" in named else "there is no error" -->:
 
 # %%
-#| raises: ValueError: they look like those of family 'gpt_neox'
-layouts.load(checkpoint, "llama", **options)
+try:
+    layouts.load(checkpoint, "llama", **options)
+except ValueError as error:
+    named = str(error)
+else:
+    raise AssertionError("no error")
+print(textwrap.fill(named, 76))
 
 # %% [markdown]
 # Mistral and Qwen2 have the names of Llama. Their key heads are fewer than their query heads: pass `num_kv_heads`, and
