@@ -170,9 +170,10 @@ def telling(site: Path) -> dict[str, str]:
         where = entry["location"].partition("#")[0]
         text = re.sub(r"<[^>]*>", " ", f"{entry['title']} {entry['text']}")
         words.get(where, set()).update(re.findall(r"(?<!\S)[a-z]{5,12}(?!\S)", text))
-    shared = Counter(word for said in words.values() for word in said)
+    # By their beginnings, for the search takes the endings off.
+    shared = Counter(stem for said in words.values() for stem in {word[:5] for word in said})
     return {
-        where: min(sorted(said), key=lambda word: (shared[word], -len(word)), default="")
+        where: min(sorted(said), key=lambda word: (shared[word[:5]], -len(word)), default="")
         for where, said in words.items()
     }
 
