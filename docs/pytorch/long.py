@@ -35,6 +35,7 @@ from torch.nn.attention.flex_attention import (
 
 from unmasked import attention_scores, attention_weights, masks, plot
 from unmasked import scaled_dot_product_attention as attend
+from unmasked.kernels import kernels_of
 
 # %% tags=["remove-cell"]
 warnings.filterwarnings("ignore", "flex_attention called without")
@@ -157,7 +158,7 @@ none = attention_weights(scores, sinks=torch.tensor(-torch.inf)).sum(-1)
 #
 # `F.scaled_dot_product_attention` has no argument for sinks. But a sink is a key with one score for every query, and
 # with a value of zero<!--== "a value of zero" if (fused - eager).abs().max() < 1e-5 else "a value of one" -->. One more
-# feature makes such a key, and PyTorch's function does the rest; give it four axes, as the fused kernel wants them:
+# feature makes such a key, and the fused kernel, which wants four axes, does the rest:
 
 
 # %%
@@ -171,9 +172,13 @@ def fused_with_sinks(query, key, value, sinks):
     return out[..., 1:, :-1]
 
 
-fused = fused_with_sinks(query, key, value, sinks)
+batch = [x[None] for x in (query, key, value)]  # four axes
+fused = fused_with_sinks(*batch, sinks)[0]
 eager = attend(query, key, value, is_causal=True, sinks=sinks).context
 torch.testing.assert_close(fused, eager)
+
+# %% tags=["check"]
+assert kernels_of(fused_with_sinks, *batch, sinks).names == ("flash",)
 
 # %% [markdown]
 # ## A soft-cap comes before the mask
