@@ -1,0 +1,184 @@
+"""Whether it is the reference with its own weights; where it is not, which mistake gives its own numbers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unmasked.doctor._mistakes import Mistake, Steps, attend, mistakes
+from unmasked.doctor._patient import Patient, forgets_batch_first
+from unmasked.doctor._target import Target
+from unmasked.doctor._weights import Weights, named, readings
+from unmasked.probes import differs
+
+_EQUAL = "equality with the reference"
+
+
+def explain(patient: Patient) -> bool:
+    """Compare with the reference, and, where it disagrees, with every mistake; say whether that explained it."""
+    if patient.positions:
+        patient.open(_EQUAL, "a reference with the same positions: compare with one of your own")
+        return False
+    bases = [bool(patient.causal)] if patient.causal is not None else [False, True]
+    shapes = [(patient.items, patient.tokens, patient.tokens)]
+    if patient.inputs != "x":
+        longer = patient.tokens + 3
+        try:
+            patient.answer(patient.items, patient.tokens, longer)
+            shapes.append((patient.items, patient.tokens, longer))
+        except Exception:  # self-attention, in three arguments
+            pass
+    given = None
+    if patient.given is not None:
+        given = named(patient.target, patient.given, _originals(patient.target))
+    every = readings(patient.target, embed_dim=patient.embed_dim, num_heads=patient.num_heads, given=given)
+    read = list(itertools.islice(every, 400))
+    if not read:
+        patient.open(_EQUAL, _what_weights(patient))
+        return False
+    asked = {(shape, causal): patient.case(*shape, read[0], causal=causal) for shape in shapes for causal in bases}
+    answers = {shape: patient.answer(*shape) for shape in shapes}
+
+    def fits(weights: Weights, causal: bool, steps: Steps | None = None) -> bool:
+        for shape in shapes:
+            case = replace(asked[shape, causal], weights=weights)
+            try:
+                expected = attend(case, steps)
+            except (RuntimeError, IndexError, ValueError, TypeError):
+                return False
+            if expected.shape != answers[shape].shape:
+                return False
+            if case.allowed is not None:  # a row that may see nothing is another question
+                shut = ~case.allowed.any(-1)
+                if steps is not None and "weigh" in _changes(steps):  # what is inverted sees nothing here
+                    shut = shut | case.allowed.all(-1)
+                expected = torch.where(shut[..., None].expand_as(expected), torch.nan, expected)
+            if expected.isnan().all() or differs(answers[shape], expected):
+                return False
+        return True
+
+    for weights, causal in itertools.product(read, bases):
+        if fits(weights, causal):
+            patient.notes.passed.append(_EQUAL)
+            patient.equal = True
+            patient.causal = causal if patient.causal is None else patient.causal
+            return False  # equal here; the probes still ask whether it is everywhere
+    budget = 4_000
+    for weights, causal in itertools.product(read, bases):
+        found = []
+        for mistake in mistakes(patient.case(*shapes[-1], weights, causal=causal)):
+            budget -= len(shapes)
+            if fits(weights, causal, mistake.steps):
+                found.append(mistake)
+        if found:
+            return _named(patient, found, weights, causal)
+        if budget < 0:
+            break
+    spoilt = bool(patient.notes.findings)
+    for weights, causal in itertools.product([] if spoilt else read[:1], bases):
+        if _constant_scale(patient, lambda steps, w=weights, c=causal: fits(w, c, steps), weights, causal):  # type: ignore[misc]
+            return True
+        if _two_at_once(patient, lambda steps, w=weights, c=causal: fits(w, c, steps), weights, causal):  # type: ignore[misc]
+            return True
+    if given is not None:
+        case = patient.case(*shapes[0], read[0], causal=bases[0])
+        gap = differs(answers[shapes[0]], attend(case))
+        told = "with these weights it is not the reference, and no mistake of the museum explains it"
+        patient.find(_EQUAL, None, told, f"off by {gap:.3g}")
+    else:
+        patient.open(_EQUAL, _what_weights(patient))
+    return False
+
+
+def _what_weights(patient: Patient) -> str:
+    names = ", ".join(patient.target.tensors) or "none that could be seen"
+    return (
+        "which weights are the query's, key's, value's and output's: no reading of them gives the target's output; "
+        f"pass weights=dict(query=..., key=..., value=..., out=...) and num_heads; it has {names}"
+    )
+
+
+def _named(patient: Patient, found: list[Mistake], weights: Weights, causal: bool) -> bool:
+    wrong = [m for m in found if weights.pinned or not m.is_order]
+    if not wrong:  # its own order of rows, and nobody said that there is another
+        patient.notes.passed.append(f"{_EQUAL}, in an order of rows of its own")
+        return False
+    first = next((m for m in wrong if m.cause), wrong[0])
+    also = tuple(dict.fromkeys(m.cause for m in wrong if m.cause and m.cause != first.cause))
+    cause = first.cause
+    if cause == "batch-and-tokens-swapped" and forgets_batch_first(patient.target):
+        cause, also = "batch-first-forgotten", (cause, *also)
+    if cause == "no-causal-mask" and any(call.get("is_causal") for call in patient.target.spied):
+        cause, also = "is-causal-is-a-hint", (cause, *also)
+    patient.find(_EQUAL, cause, first.told, _smallest(patient, weights, causal), certain=True, also=also)
+    return True
+
+
+def _smallest(patient: Patient, weights: Weights, causal: bool) -> str:
+    for items, tokens in ((1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (2, 3), (patient.items, patient.tokens)):
+        for keys in (tokens,) if patient.inputs == "x" else (tokens, tokens + 3):
+            case = patient.case(items, tokens, keys, weights, causal=causal)
+            try:
+                gap = differs(patient.answer(items, tokens, keys), attend(case))
+            except Exception:
+                continue
+            if gap:
+                counted = f"{items} {_s(items, 'item')} of {tokens} {_s(tokens, 'token')}"
+                counted += f", {keys} keys" if keys != tokens else ""
+                return f"{counted}: off by {gap:.3g} from attention with its weights; the mistake has its output"
+    return "the mistake has its output"
+
+
+def _constant_scale(patient: Patient, fits: Callable[[Steps], bool], weights: Weights, causal: bool) -> bool:
+    """Try the root of every number as the scale: a number that no size here explains comes from elsewhere."""
+    for number in [*range(2, 129), *range(160, 1025, 32)]:
+        if fits(Steps(scale=lambda c, n=number: n**-0.5)):  # type: ignore[misc]
+            told = f"the scores are divided by the root of {number}, none of its sizes: a name read from outside"
+            patient.find(_EQUAL, "global-d-k", told, _smallest(patient, weights, causal), certain=True)
+            return True
+    return False
+
+
+def _two_at_once(patient: Patient, fits: Callable[[Steps], bool], weights: Weights, causal: bool) -> bool:
+    case = patient.case(patient.items, patient.tokens, patient.tokens, weights, causal=causal)
+    by_cause: dict[str, list[Mistake]] = {}
+    for mistake in mistakes(case):
+        if mistake.cause and (weights.pinned or not mistake.is_order):
+            by_cause.setdefault(mistake.cause, []).append(mistake)
+    known = [mistake for group in by_cause.values() for mistake in group[:3]]  # pairs of all would be too many
+    for one, other in itertools.combinations(known, 2):
+        changes = [_changes(m.steps) for m in (one, other)]
+        if changes[0].keys() & changes[1].keys():
+            continue
+        if fits(replace(Steps(), **changes[0], **changes[1])):
+            for mistake in (one, other):
+                patient.find(_EQUAL, mistake.cause, mistake.told, _smallest(patient, weights, causal), certain=True)
+            return True
+    return False
+
+
+def _s(count: int, noun: str) -> str:
+    return noun if count == 1 else f"{noun}s"
+
+
+def _changes(steps: Steps) -> dict[str, Any]:
+    right = Steps()
+    return {name: step for name, step in vars(steps).items() if step is not getattr(right, name)}
+
+
+def _originals(target: Target) -> dict[str, Tensor]:
+    """The target's own tensors, by the names that their copies have."""
+    found: dict[str, Tensor] = {}
+    for name, thing in target.originals.items():
+        if isinstance(thing, Tensor):
+            found[name] = thing
+        else:
+            found |= {
+                f"{name}.{inner}" if name else inner: p for inner, p in thing.named_parameters(remove_duplicate=False)
+            }
+    return found
