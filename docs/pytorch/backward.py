@@ -10,22 +10,9 @@
 # **Five<!--== {5: "Five", 4: "Four"}[products["backward"]] --> matrix products, and one sum for each query<!--== "one
 # sum for each query" if sums.shape == query.shape[:-1] else "one sum for each key" -->, give the gradients of query,
 # key and value<!--== "gradients of query, key and value" if max(found["nothing"]) < 1e-12 else "something else" -->.**
-# The forward pass takes two<!--== {2: "two", 3: "three"}[products["forward"]] -->. Leave a part out, and all shapes
-# still agree<!--== "agree" if all(mine.shape == right.shape for each in tried.values() for mine, right in zip(each,
-# by_autograd)) else "differ" -->:
-#
-# {{= listed(["What is left out", "Query is off by", "Key is off by", "Value is off by"], costs) }}
-#
-# *Computed with torch {{= torch.__version__.split("+")[0] }} on the {{= query.device.type.upper() }}.* Each entry is
-# the largest difference from autograd's gradient, of the largest entry of that gradient, in float64.
-#
-# You need these lines to write a kernel, an `autograd.Function`, or attention on several devices. They also tell what
-# the [root of d](scale.py) does for training, and that is not what many texts say.
-#
-# **You should know** [what attention computes](../learn/attention.py) and how the
-# [softmax is differentiated](scale.py#what-a-sure-softmax-does-to-gradients). **You will know** each of the five
-# products, why a fused kernel keeps its output, what a mask does to gradients, how to test a backward pass of your own,
-# and what the gradients are like without the root.
+# The forward pass takes two<!--== {2: "two", 3: "three"}[products["forward"]] -->. Training hands in the gradient of
+# the loss by the context, $\partial L / \partial O$<!-- unchecked: it is given -->; the weights are computed once more;
+# and then:
 
 # %% tags=["imports"]
 import inspect
@@ -45,18 +32,32 @@ from unmasked import (
 from unmasked.gradients import attention_backward
 from unmasked.tiles import attention as tiled_attention
 
-# %% [markdown]
-# ## The lines
-#
-# Training hands in the gradient of the loss by the context, $\partial L / \partial O$<!-- unchecked: it is given -->.
-# The package computes the scores and the weights once more, and then:
-
 # %% tags=["hide-input"]
 source = inspect.getsource(attention_backward)
 lines = source[source.index("    d_value =") : source.index("    return Gr")]
 print(textwrap.dedent(lines).rstrip())
 
 # %% [markdown]
+# Leave a part out, and all shapes
+# still agree<!--== "agree" if all(mine.shape == right.shape for each in tried.values() for mine, right in zip(each,
+# by_autograd)) else "differ" -->:
+#
+# {{= listed(["What is left out", "Query is off by", "Key is off by", "Value is off by"], costs) }}
+#
+# *Computed with torch {{= torch.__version__.split("+")[0] }} on the {{= query.device.type.upper() }}.* Each entry is
+# the largest difference from autograd's gradient, of the largest entry of that gradient, in float64.
+#
+# You need these lines to write a kernel, an `autograd.Function`, or attention on several devices. They also tell what
+# the [root of d](scale.py) does for training, and that is not what many texts say.
+#
+# **You should know** [what attention computes](../learn/attention.py) and how the
+# [softmax is differentiated](scale.py#what-a-sure-softmax-does-to-gradients). **You will know** each of the five
+# products, why a fused kernel keeps its output, what a mask does to gradients, how to test a backward pass of your own,
+# and what the gradients are like without the root.
+
+# %% [markdown]
+# ## Line by line
+#
 # The first two lines go back through the product of weights and values:
 #
 # $$\frac{\partial L}{\partial V} = A^\top \frac{\partial L}{\partial O}, \qquad \frac{\partial L}{\partial A} =

@@ -206,7 +206,15 @@ labels = words.roll(-1)
 labels[ends[1:].long() - 1] = -100  # F.cross_entropy ignores it
 print(labels.tolist())
 
+# %% tags=["check"]
+unshifted = words.clone()
+unshifted[ends[:-1].long()] = -100
+
 # %% [markdown]
+# Models of transformers shift the labels themselves. Give them the words, with -100<!--= unshifted[0] --> at the first
+# token of each document<!--= "at the first token of each document" if unshifted.roll(-1).equal(labels) else "at the
+# last token of each document" -->.
+#
 # ## Cumulative lengths, both ways
 #
 # A mask of (tokens, tokens) grows with the square of the tokens<!--== "the square of the tokens" if

@@ -11,8 +11,12 @@
 # items" -->, and the ranks add up their outputs; deal out the tokens, and keys and values<!--== "keys and values" if
 # shares[0][2] == (len(shares) - 1) * (k.nbytes + v.nbytes) // len(shares) else "queries and values" --> go around a
 # ring.** A *rank* is one of the processes that compute together, usually each on a device of its own. Both ways give
-# what one device gives, up to rounding, and so do the gradients. Two<!--== len(answers) --> processes computed this
-# table while the page was built:
+# what one device gives, up to rounding, and so do the gradients.
+#
+# **Which to take?** Within one machine, heads in parallel are the usual choice, as sums need fast links. A ring takes
+# over where the sequence is so long that one rank cannot hold it, or where there are more ranks than heads of keys.
+# [What to take in production](#what-to-take-in-production) has the rest. Two<!--== len(answers) --> processes computed
+# this table while the page was built:
 
 # %% tags=["imports"]
 import os
@@ -94,9 +98,6 @@ for name, off, gradient, sent, formula in shown:
 # "runs anywhere" --> |
 # | memory for weights, gradients, optimizer | `fully_shard` (FSDP) | a rank gathers a layer when it computes it |
 # | neither, only time | `DistributedDataParallel` | each rank has its own sequences, and attention is whole |
-#
-# Within one machine, heads in parallel are the usual choice, as sums need fast links. A ring takes over where the
-# sequence is so long that one rank cannot hold it, or where there are more ranks than heads of keys.
 #
 # ## Heads in parallel
 #
@@ -300,7 +301,9 @@ plot.table(
 
 # %% [markdown]
 # Shared heads make the ring cheap: it sends keys and values before<!--== "before" if sent_shared < sent_all else
-# "after" --> they are repeated. The output has all 32<!--= width // sizes[1] --> heads.
+# "after" --> they are repeated. The output has all 32<!--= width // sizes[1] --> heads. And what is handed over to be
+# summed goes over the wire almost twice: an all-reduce that runs as a ring sends $2 (n - 1) / n$ times as much, here
+# {{ 2 * (ranks - 1) / ranks :.2f}} times.
 #
 # ## When ranks differ, or die
 #
@@ -327,7 +330,8 @@ def told(work, ranks):
 print(told(differ, ranks=2))
 
 # %% [markdown]
-# And if a rank dies, its neighbors notice at once, because their connection breaks. Here one of four kills itself:
+# And if a rank dies, its neighbors notice at once, because their connection breaks. That is so with gloo, which carries
+# the bytes on a CPU; NCCL, on GPUs, waits for its timeout. Here one of four kills itself:
 
 
 # %%

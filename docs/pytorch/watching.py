@@ -12,7 +12,32 @@
 # computes the weights of each head<!--== "the weights of each head" if all(seen[0].weights.size(1) == 3 for name, seen
 # in recorded.items() if name not in one_head) else "their mean" --> when you ask for them.** Nothing in the model is
 # changed, and nothing stays behind<!--== "Nothing in the model is changed, and nothing stays behind" if untouched else
-# "Everything is changed" -->. What each interface returns by itself, and what `watch` records of it:
+# "Everything is changed" -->.
+
+# %% tags=["imports"]
+import copy
+import textwrap
+import warnings
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import unmasked
+from unmasked import CausalSelfAttention, plot, rollout, watch
+
+# %%
+torch.manual_seed(0)
+x = torch.randn(2, 5, 12)  # batch tokens features
+layer = nn.TransformerEncoderLayer(12, 3, 24, batch_first=True)
+encoder = nn.TransformerEncoder(layer, 2)  # any model
+
+with watch(encoder) as seen:
+    encoder(x)
+seen[0].weights.shape, seen[1].module  # batch heads queries keys
+
+# %% [markdown]
+# What each interface returns by itself, and what `watch` records of it:
 #
 # {{= listed(["Interface", "Returns the weights of", "Recorded by `watch`"], rows) }}
 #
@@ -28,23 +53,8 @@
 # **You should know** [what heads are](heads.py) and [what a mask is for](masks.py). **You will know** how to see which
 # tokens each head of a model attends to, how to tell what a head does for the output, and four ways to be misled.
 
-# %% tags=["imports"]
-import copy
-import textwrap
-import warnings
-
-import torch
-import torch.nn.functional as F
-from torch import nn
-
-import unmasked
-from unmasked import CausalSelfAttention, plot, rollout, watch
 
 # %% tags=["check"]
-torch.manual_seed(0)
-x = torch.randn(2, 5, 12)
-
-
 class Sdpa(nn.Module):
     def forward(self, x):
         q = k = v = x.unflatten(-1, (3, 4)).transpose(1, 2)
@@ -66,7 +76,7 @@ class Asked(nn.Module):
         return self.attn(x, x, x, **self.options)
 
 
-layer = nn.TransformerEncoderLayer(12, 3, 24, batch_first=True)
+torch.manual_seed(0)
 interfaces = {
     "`F.scaled_dot_product_attention`": Sdpa(),
     "`nn.MultiheadAttention`": Asked(),
@@ -388,7 +398,7 @@ with_residual[ship], without_residual[ship]
 
 # %% [markdown]
 # Rollout gives *ship* {{ with_residual[ship] :.2f}} with the residual connection and {{ without_residual[ship] :.2f}}
-# without it. It is still a tale of weights, with all heads alike: what moves the output, only `ablate` tells.
+# without it. It is still a tale of weights, with all heads alike: what moves the output, `ablate` tells better.
 #
 # ## What `watch` cannot see
 #

@@ -1,3 +1,4 @@
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -5,6 +6,7 @@ import pytest
 from proofread.checks.check import check
 from proofread.checks.checked import Report
 from proofread.keep import environment as environment_module
+from proofread.keep import installed as installed_module
 from proofread.keep import shelf
 from proofread.runs import cache as cache_module
 from proofread.runs.cache import Cache
@@ -105,7 +107,7 @@ def test_the_environment_knows_python_the_machine_its_libraries_and_the_engine(
 ) -> None:
     environment = environment_module.environment()
     machine = {"the platform", "the processor", "the GPU"}
-    assert environment.keys() >= {"Python", *machine, "torch", "matplotlib", "proofread"}
+    assert environment.keys() >= {"Python", *machine, "what Python starts with", "proofread"}
     for name in VARIABLES:
         monkeypatch.setenv(name, "set")
     monkeypatch.setenv("EDITOR", "ed")
@@ -168,14 +170,104 @@ def test_a_script_that_a_page_starts_is_one_of_its_files(project: Project) -> No
     assert project.check().pages[0].ran
 
 
-def test_a_distribution_that_is_installed_anew_is_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    information = tmp_path / "wheel-1.0.dist-info"
-    information.mkdir()
-    monkeypatch.syspath_prepend(str(tmp_path))
-    (information / "RECORD").write_text("wheel/__init__.py,sha256=one,10")
-    before = environment_module.environment.__wrapped__()["wheel"]
-    (information / "RECORD").write_text("wheel/__init__.py,sha256=two,10")
-    assert environment_module.environment.__wrapped__()["wheel"] != before
+class Installer:
+    """Installs distributions that hold nothing, each with the file of a module's name."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch):
+        self.folder = folder
+        folder.mkdir()
+        monkeypatch.syspath_prepend(str(folder))
+
+    def install(self, name: str, version: str = "1.0", files: str = "", points: str = "", needs: str = "") -> None:
+        for old in self.folder.glob(f"{name}-*"):
+            old.rename(self.folder / f"removed {old.name}.{version}")
+        information = self.folder / f"{name}-{version}.dist-info"
+        information.mkdir()
+        (information / "RECORD").write_text(f"{files or name}/__init__.py,sha256={version},10\n")
+        (information / "METADATA").write_text(f"Name: {name}\nVersion: {version}\n{needs}\n")
+        (information / "entry_points.txt").write_text(points)
+        self.forget()
+
+    @staticmethod
+    def forget() -> None:
+        installed_module.distributions.cache_clear()
+        installed_module._answer.cache_clear()
+
+
+@pytest.fixture
+def pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Installer]:
+    yield Installer(tmp_path / "installed", monkeypatch)
+    Installer.forget()
+
+
+BY_NAME = {
+    "imports it": ("try:\n    import later\nexcept ImportError:\n    later = None", {"files": "later"}, "it came"),
+    "looks for it": (
+        "import importlib.util\nassert not importlib.util.find_spec('later')",
+        {"files": "later"},
+        "it came",
+    ),
+    "asks for its version": (
+        "from importlib.metadata import PackageNotFoundError, version\n"
+        "try:\n    version('It')\nexcept PackageNotFoundError:\n    pass\nelse:\n    raise AssertionError",
+        {},
+        "it came",
+    ),
+    "asks for a group of plugins": (
+        "from importlib.metadata import entry_points\nassert not entry_points(group='late.plugins')",
+        {"points": "[late.plugins]\nname = it:it\n"},
+        "it came",
+    ),
+    "lists all that is installed": (
+        "from importlib.metadata import distributions\nassert [*distributions()]",
+        {},
+        "it came",
+    ),
+    "starts a process": (
+        "import subprocess, sys\nsubprocess.run([sys.executable, '-c', ''], check=True)",
+        {},
+        "it came",
+    ),
+    "asks for nothing of it": ("import torch\nfrom importlib.metadata import version\nversion('torch')", {}, ""),
+    "asks for other plugins": (
+        "from importlib.metadata import entry_points\nentry_points(group='other')",
+        {"points": "[late.plugins]\nname = it:it\n"},
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("asks", BY_NAME)
+def test_what_comes_by_pip_runs_the_pages_again_that_asked_for_it(project: Project, pip: Installer, asks: str) -> None:
+    code, brings, why = BY_NAME[asks]
+    project.write("page.py", f"# %%\n{code}\n")
+    assert project.check().findings == []
+    pip.install("it", **brings)
+    assert [page.why for page in project.check().pages] == [why]
+
+
+def test_a_distribution_of_another_version_or_build_is_another_one(project: Project, pip: Installer) -> None:
+    pip.install("base")
+    pip.install("top", needs="Requires-Dist: base>=1\nRequires-Dist: more; extra == 'more'")
+    project.write("page.py", "# %%\nfrom importlib.metadata import version\nversion('top')\n")
+    project.check()
+    assert not project.check().pages[0].ran
+    pip.install("more")
+    assert not project.check().pages[0].ran
+    (pip.folder / "top-1.0.dist-info" / "RECORD").write_text("top/__init__.py,sha256=another,10")
+    pip.forget()
+    assert project.check().pages[0].why == "top changed"
+    pip.install("top", "2.0", needs="Requires-Dist: base>=1")
+    assert project.check().pages[0].why == "top 1.0 is now 2.0"
+    pip.install("base", "1.5")
+    assert project.check().pages[0].why == "base 1.0 is now 1.5"
+
+
+def test_what_python_starts_with_is_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("site.getsitepackages", lambda: [str(tmp_path)])
+    before = environment_module.environment.__wrapped__()["what Python starts with"]
+    (tmp_path / "late.pth").write_text("import os")
+    assert environment_module.environment.__wrapped__()["what Python starts with"] != before
 
 
 @pytest.mark.parametrize(
@@ -197,15 +289,6 @@ def test_why_a_page_runs_again_is_told(
     assert [page.why for page in project.check().pages] == [""]
     project.edit(name, old, new)
     assert [page.why for page in project.check().pages] == [why]
-
-
-def test_a_library_of_another_version_is_named_with_both(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    project.check()
-    now = environment_module.environment() | {"torch": "2.99.0 abc"}
-    monkeypatch.setattr(cache_module, "environment", lambda: now)
-    (page,) = project.check().pages
-    assert page.why.startswith("torch 2.")
-    assert page.why.endswith(" is now 2.99.0")
 
 
 def test_only_pages_that_import_a_module_run_again_when_it_changes(project: Project) -> None:

@@ -48,10 +48,10 @@ def test_what_was_made_of_something_else_is_not_taken(tmp_path, maker, name, of)
 
 def test_another_version_of_a_library_or_of_the_engine_makes_it_anew(tmp_path, maker, monkeypatch):
     Shelf(tmp_path).made("a", 1, maker.make)
-    now = shelf.environment()
+    now = shelf.environment() | shelf.installed(["everything"])
     for changed in ("proofread", "nbconvert", "jupytext", "pygments"):
         assert changed in now
-        monkeypatch.setattr(shelf, "environment", lambda changed=changed: now | {changed: "another"})
+        monkeypatch.setattr(shelf, "installed", lambda _, changed=changed: now | {changed: "another"})
         assert Shelf(tmp_path).made("a", 1, maker.make)["thing"] == maker.made > 1
 
 

@@ -68,6 +68,7 @@ class Checked:
     code: dict[int, Result] = field(default_factory=dict)  # what the cells gave
     snippets: dict[int, Snippet] = field(default_factory=dict)  # their programs
     data: dict[int, Text] = field(default_factory=dict)  # the text that is the data of a cell's script
+    asked: Sequence[str] = ()  # what its run asked for of what is installed
     findings: list[Finding] = field(default_factory=list)
     why: str = ""  # it had to run; "" if it did not
     began: float = 0.0  # when it last ran, in seconds since 1970; 0 if there was nothing to run

@@ -64,6 +64,7 @@ def take(checked: Checked, owners: Sequence[Owner], outcome: Outcome) -> None:
             checked.code[index] = result
         else:
             text.take(asked, result)
+    checked.asked = outcome.asked
     checked.snippets |= {owners[place][0]: snippet for place, snippet in outcome.snippets.items()}
     if outcome.stopped:
         index, text, _ = owners[min(len(outcome.results), len(owners) - 1)]
@@ -86,7 +87,7 @@ def try_programs(pages: Sequence[Checked], settings: Settings, kept: Cache | Non
                 continue
             seconds = patience(checked.page.cells[index], settings.timeout)
             for form, trial in trials(snippet, settings.packages, seconds).items():
-                key = kept.trial(trial, snippet, settings.packages) if kept else ""
+                key = kept.trial(trial, snippet, settings.packages, checked.asked) if kept else ""
                 if key in agreed:
                     done[checked.page.path].append(key)
                 else:
@@ -101,7 +102,7 @@ def try_programs(pages: Sequence[Checked], settings: Settings, kept: Cache | Non
             subject = cell_subject(index, cell, "snippet")
             checked.findings.append(Finding(checked.page.path, cell.line, message, wrong[1], "snippet", subject))
         elif kept:
-            done[checked.page.path].append(kept.trial(trial, snippet, settings.packages))
+            done[checked.page.path].append(kept.trial(trial, snippet, settings.packages, checked.asked))
     if kept and asked:
         for page, keys in done.items():
             kept.keep_tried(page, keys)

@@ -1,10 +1,11 @@
-"""The environment that a run depends on: Python, what is installed, the machine, the variables that steer them."""
+"""The environment that every run depends on: Python, the machine, the variables that steer both."""
 
 import functools
 import hashlib
 import os
 import platform
 import re
+import site
 import sys
 from pathlib import Path
 
@@ -25,22 +26,19 @@ _PROCESSOR = re.compile(
 
 @functools.cache
 def environment() -> dict[str, str]:
-    """All of the environment that a run may depend on, and that stays as it is while this process lives."""
+    """All that every run depends on; it stays as it is while this process lives."""
     # As the driver tells: asking CUDA would start it, and forked children could not use it any more.
     gpus = " ".join(sorted(map(digest, Path("/proc/driver/nvidia").glob("gpus/*/information"))))
     found = {"Python": sys.version, "the platform": platform.platform(), "the GPU": gpus, "the processor": _processor()}
     found |= {f"${name}": value for name, value in os.environ.items() if _VARIABLES.fullmatch(name)}
-    for folder in filter(os.path.isdir, sys.path):
-        for entry in os.scandir(folder):
-            if entry.name.endswith((".dist-info", ".egg-info")):
-                name, _, version = entry.name.rpartition(".")[0].partition("-")
-                # The list of its files, with their digests, tells a distribution from another build of that version.
-                found.setdefault(name, f"{version} {digest(Path(entry.path) / 'RECORD')[:16]}")
+    folders = [*site.getsitepackages(), site.getusersitepackages()]
+    started = [file for folder in folders for file in sorted(Path(folder).glob("*.pth"))]
+    found["what Python starts with"] = _sha(" ".join(f"{file.name} {digest(file)}" for file in started))
     return found | {"proofread": sources(*_ENGINE)}
 
 
 def changed(name: str, then: str | None, now: str | None) -> str:
-    """What has become of a part of the environment, in words."""
+    """What has become of a part of the environment, or of a distribution, in words."""
     old, new = (value.split()[0] if value else "" for value in (then, now))
     if name == "Python" or (then and now and old != new and re.match(r"\d+\.", new)):
         return f"{name} {old} is now {new}" if old != new else f"{name} is another build"

@@ -10,6 +10,7 @@ from typing import Any
 
 from .environment import environment, sources
 from .files import seal, unsealed, write
+from .installed import EVERYTHING, installed
 
 _KEPT = 3  # versions of a thing: those of the branches that a writer goes to and fro between
 
@@ -18,7 +19,7 @@ class Shelf:
     """Things on disk, a folder for each and a file for each version of it.
 
     A thing is known by all that it was made of, which the caller names in full, by the environment that a run is known
-    by (Python, the libraries), and by all of proofread.
+    by, by all that is installed, and by all of proofread.
     """
 
     def __init__(self, directory: Path):
@@ -34,7 +35,8 @@ class Shelf:
             ask: What `make` is given to ask while it works. What it asked, and was answered, is kept: the thing is
                 made anew as soon as one answer is another.
         """
-        of_all = json.dumps([name, of, environment(), sources("**/*.py", "**/*.j2")], sort_keys=True)
+        known = environment() | installed([EVERYTHING])
+        of_all = json.dumps([name, of, known, sources("**/*.py", "**/*.j2")], sort_keys=True)
         folder = self._directory / _folder(name)
         file = folder / f"{hashlib.sha256(of_all.encode()).hexdigest()[:32]}.json"
         with suppress(OSError, ValueError, TypeError, KeyError):  # there is none, or none that we wrote

@@ -1,8 +1,8 @@
 """Keeps what a run gave until something that it depends on changes.
 
-A run depends on its steps, on Python, the installed distributions, the machine, the variables that steer it, and this
-engine (together its key), and on the project's files that it read, modules above all (known only once it has run, and
-therefore kept with it).
+A run depends on its steps, on Python, the machine, the variables that steer it, and this engine (together its key). It
+depends on the project's files that it read, modules above all, and on the distributions that it asked for, with those
+that they require; both are known only once it has run, and therefore kept with it.
 """
 
 import json
@@ -21,12 +21,13 @@ from filelock import FileLock, Timeout
 from ..keep.environment import changed as change
 from ..keep.environment import environment
 from ..keep.files import digest, seal, unsealed, write
+from ..keep.installed import installed
 from ..programs import Snippet
 from ..programs.trial import Trial
 from .steps import Machine, Outcome, Raised, Result, Task
 from .watch import MISSING, files_of, sha, state
 
-_KEYS = {"page", "parts", "files", "began", "seconds", "machine", "results", "snippets"}
+_KEYS = {"page", "parts", "files", "asked", "installed", "began", "seconds", "machine", "results", "snippets"}
 _KEPT = 3  # runs of a page: those of the branches that a writer goes to and fro between
 
 
@@ -62,7 +63,7 @@ class Cache:
     def load(self, task: Task) -> Outcome | None:
         """What the task gave when all was as it is now."""
         kept = _read(self._file(task))
-        if kept is None or self._changed(kept["files"]):
+        if kept is None or self._changed(kept["files"]) or installed(kept["asked"]) != kept["installed"]:
             return None
         try:
             results = [_result(**result) for result in kept["results"]]
@@ -70,7 +71,8 @@ class Cache:
             snippets = {at: Snippet(**each | {"requires": tuple(each["requires"])}) for at, each in programs.items()}
             machine = Machine(**kept["machine"]) if kept["machine"] else None
             began, seconds = kept["began"], kept["seconds"]
-            return Outcome(results, "", snippets, kept["files"], began=began, seconds=seconds, machine=machine)
+            files, asked = kept["files"], kept["asked"]
+            return Outcome(results, "", snippets, files, asked, began=began, seconds=seconds, machine=machine)
         except (KeyError, TypeError, ValueError):
             return None
 
@@ -106,6 +108,8 @@ class Cache:
             "page": task.path,
             "parts": _parts(task),
             "files": {name: state or self._digest(name) for name, state in outcome.files.items()},
+            "asked": [*outcome.asked],
+            "installed": installed(outcome.asked),
             "began": outcome.began,
             "seconds": outcome.seconds,
             "machine": outcome.machine and asdict(outcome.machine),
@@ -147,11 +151,12 @@ class Cache:
         while self._locks:
             self._locks.popitem()[1].release()
 
-    def trial(self, trial: Trial, snippet: Snippet, packages: Sequence[str]) -> str:
-        """What tells a trial of a page's program from every other."""
+    def trial(self, trial: Trial, snippet: Snippet, packages: Sequence[str], asked: Iterable[str]) -> str:
+        """What tells a trial of a page's program from every other; what the page asked for, its programs may too."""
         # What a program does without it carries; what it imports may change.
         imported = () if trial.blocked else tuple(map(self._package, packages))
-        return sha(json.dumps([asdict(trial), snippet.shows, snippet.raises, imported, sorted(environment().items())]))
+        known = sorted((environment() | installed(asked)).items())
+        return sha(json.dumps([asdict(trial), snippet.shows, snippet.raises, imported, known]))
 
     def tried(self, page: str) -> set[str]:
         """The trials of a page's programs that went well."""
@@ -204,6 +209,7 @@ class Cache:
 
     def _difference(self, kept: dict[str, Any], parts: Mapping[str, Any]) -> str:
         then, now = kept["parts"]["environment"], parts["environment"]
+        then, now = then | kept["installed"], now | installed(kept["asked"])
         for name in sorted({*then, *now}):
             if then.get(name) != now.get(name):
                 return change(name, then.get(name), now.get(name))

@@ -29,12 +29,14 @@ from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
 from ..keep.environment import cpuinfo
+from ..keep.installed import EVERYTHING
 from ..keep.processes import as_script, guard
 from ..pages.numbers import Value
 from ..programs import Recorder, Request, make
 from ..programs.trial import Trial, run_all
 from ..settings import Settings
 from . import bits
+from .asked import questions
 from .steps import Machine, Output, Raised, Result, Step, Task
 from .watch import Watch, asks
 
@@ -73,6 +75,7 @@ def serve(
             connection.send(None)
             return
     files = shell.watch.files(task.packages)
+    asked = [*questions(), *([EVERYTHING] if shell.watch.started else [])]  # by what it started, nobody knows
     connection.send(_machine())
     if shell.recorder:
         connection.send(index)  # the programs may take as long as the last step
@@ -81,7 +84,7 @@ def serve(
         except Exception:
             connection.send(f"has programs that cannot be made, a fault of proofread:\n{traceback.format_exc()}")
             return
-    connection.send((files,))
+    connection.send((files, asked))
 
 
 def _machine() -> Machine:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # children, which import this, have no need of it
     from .cache import Cache
 
 _PRELOADED = (
+    "proofread.runs.asked",
     "torch",
     "torch.testing",
     "torch.distributed.tensor",  # torch.testing.assert_close imports it when it is first called
@@ -191,7 +192,8 @@ class _Child:
             self.outcome.snippets = message
         else:
             self.outcome.stopped = message if isinstance(message, str) else ""
-            self.outcome.files = message[0] if isinstance(message, tuple) else None
+            if isinstance(message, tuple):
+                self.outcome.files, self.outcome.asked = message
             self.finished = True
         return isinstance(message, int)
 

@@ -4,6 +4,7 @@ Nothing here knows what a page looks like: a step is code to run, or what to eva
 """
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -81,6 +82,7 @@ class Outcome:
     stopped: str = ""
     snippets: dict[int, Snippet] = field(default_factory=dict)  # by the place of their step
     files: dict[str, str] | None = None  # what it read, with its state if that is known; once all steps were taken
+    asked: Sequence[str] = ()  # what it asked for by name of what is installed, or might be; known like files
     began: float = field(default_factory=time.time)
     seconds: float = 0.0
     machine: Machine | None = None  # known once all steps were taken

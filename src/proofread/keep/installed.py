@@ -1,0 +1,87 @@
+"""What is installed, and what of it a run depends on: what it asked for, found or not, and all that this requires."""
+
+import functools
+import os
+import re
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from .files import digest
+
+EVERYTHING = "everything"  # the question of who lists all that is installed
+
+
+@dataclass(frozen=True)
+class _Distribution:
+    state: str  # its version, and what tells it from another build of that
+    modules: frozenset[str]  # what can be imported from it, at the top
+    requires: frozenset[str]  # the distributions that it needs, whatever else is asked of it
+    groups: frozenset[str]  # of its entry points
+
+
+def installed(questions: Iterable[str]) -> dict[str, str]:
+    """The distributions that answer questions, and those that they require; nothing for what there is not.
+
+    Args:
+        questions: "import name", "distribution name", "entry points group", or "everything".
+
+    Returns:
+        What tells one version of each distribution from another, by its name.
+    """
+    every, found = distributions(), {}
+    waiting = [name for question in questions for name in _answer(question)]
+    while waiting:
+        if (name := waiting.pop()) in every and name not in found:
+            found[name] = every[name].state
+            waiting += every[name].requires
+    return found
+
+
+@functools.cache
+def distributions() -> dict[str, _Distribution]:
+    """All that is installed; it stays as it is while this process lives."""
+    found: dict[str, _Distribution] = {}
+    for folder in filter(os.path.isdir, sys.path):
+        for entry in os.scandir(folder):
+            if entry.name.endswith((".dist-info", ".egg-info")):
+                name, _, version = entry.name.rpartition(".")[0].partition("-")
+                found.setdefault(normal(name), _read(Path(entry.path), version))
+    return found
+
+
+@functools.cache
+def _answer(question: str) -> tuple[str, ...]:
+    kind, _, asked = question.rpartition(" ")
+    if kind == "distribution":
+        return (normal(asked),)
+    everything = asked in (EVERYTHING, "pkg_resources")  # which looks at all that there is by itself
+    return tuple(
+        name
+        for name, each in distributions().items()
+        if everything or asked in (each.modules if kind == "import" else each.groups)
+    )
+
+
+def _read(folder: Path, version: str) -> _Distribution:
+    # The list of its files, with their digests, tells a distribution from another build of that version.
+    record = folder / "RECORD"
+    files = _text(record).splitlines() or _text(folder / "top_level.txt").splitlines()
+    tops = {re.match(r"\"?([^/,.\"]*)", line)[1] for line in files}  # type: ignore[index]  # it may match nothing
+    required = re.findall(r"^Requires-Dist: ([\w.-]+)(?!.*;.*\bextra\b)", _text(folder / "METADATA"), re.MULTILINE)
+    groups = re.findall(r"^\[(.+)\]$", _text(folder / "entry_points.txt"), re.MULTILINE)
+    state = f"{version} {digest(record)[:16]}"
+    return _Distribution(state, frozenset(tops - {""}), frozenset(map(normal, required)), frozenset(groups))
+
+
+def normal(name: str) -> str:
+    """A distribution's name as all of its spellings are."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(errors="replace")
+    except OSError:
+        return ""
