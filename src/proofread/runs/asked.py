@@ -8,8 +8,8 @@ from types import FrameType, ModuleType
 
 from ..keep.installed import EVERYTHING
 
-# It asks for packages that it would leave alone, most of which are not there. What a page gives is no matter of these.
-_LISTS = {"torch._dynamo.trace_rules"}
+# These ask for what no page's results depend on: packages that it would not trace, and a bar that shows progress.
+_IDLE = {"torch._dynamo.trace_rules", "torch.hub"}
 
 
 class _Asked(MetaPathFinder):
@@ -19,7 +19,7 @@ class _Asked(MetaPathFinder):
         self.questions: set[str] = set()
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> None:
-        if name.partition(".")[0] not in sys.stdlib_module_names and _asker(sys._getframe(1)) not in _LISTS:
+        if name.partition(".")[0] not in sys.stdlib_module_names and _asker(sys._getframe(1)) not in _IDLE:
             self.questions.add(_import(name))
 
     def find_distributions(self, context: DistributionFinder.Context) -> Iterable[Distribution]:
