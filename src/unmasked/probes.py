@@ -18,15 +18,18 @@ __all__ = [
     "Evidence",
     "attends_to_what_is_hidden",
     "breaks_equivariance",
+    "changed",
     "changes_from_call_to_call",
     "cuts_gradients",
     "differs",
+    "enlarged",
     "fails_in_half",
     "is_blinded",
     "is_no_average",
     "misaligns_a_cache",
     "misses_the_past",
     "mixes_items",
+    "moved",
     "notices_a_shift",
     "overwrites_inputs",
     "sees_the_future",
@@ -86,6 +89,26 @@ def differs(actual: Tensor, expected: Tensor) -> float:
     return largest if largest > _rounding(expected.dtype) * max(size, 1.0) else 0.0
 
 
+def moved(actual: Tensor, expected: Tensor) -> Tensor:
+    """Tell which tokens differ, as `differs` tells whether any does.
+
+    Args:
+        actual: floating, (..., features).
+        expected: floating, the same shape; where it is NaN, anything is right.
+
+    Returns:
+        bool, (...): whether a number of the token is another, beyond what rounding can do.
+
+    Examples:
+        >>> moved(torch.tensor([[1.0, 2.5], [1.0, 2.0]]), torch.tensor([1.0, 2.0]).expand(2, 2))
+        tensor([ True, False])
+    """
+    known = ~expected.isnan()
+    size = expected.detach().nan_to_num(0.0, 0.0, 0.0).abs().amax(-1).clamp(min=1.0)
+    gap = (actual.detach() - expected.detach()).masked_fill(~known, 0.0).abs().nan_to_num(torch.inf).amax(-1)
+    return gap > _rounding(expected.dtype) * size
+
+
 def sees_the_future(f: Function, x: Tensor) -> Evidence | None:
     """Find an output that a later token reaches: by changing the token, by making it large, and by the gradient.
 
@@ -113,14 +136,14 @@ def sees_the_future(f: Function, x: Tensor) -> Evidence | None:
     """
     before = f(x)
     for late in range(x.size(1) - 1, 0, -1):
-        gap = differs(f(_changed(x, late))[:, :late], before[:, :late])
+        gap = differs(f(changed(x, late))[:, :late], before[:, :late])
         if gap:
-            reached = _first(f(_changed(x, late))[:, :late], before[:, :late])
+            reached = _first(f(changed(x, late))[:, :late], before[:, :late])
             return _told(x, gap, f"changing token {late} moves the output of token {reached} by {gap:.3g}")
     for late in range(x.size(1) - 1, 0, -1):
-        for large in _enlarged(x, late):
+        for large in enlarged(x, late):
             after = f(large)[:, :late]
-            gap = _moved(after, before[:, :late])
+            gap = _finitely(after, before[:, :late])
             if gap:
                 reached = _first(after, before[:, :late])
                 return _told(x, gap, f"making token {late} large moves the output of token {reached} by {gap:.3g}")
@@ -149,7 +172,7 @@ def misses_the_past(f: Function, x: Tensor) -> Evidence | None:
     """
     before = f(x)
     for early in range(x.size(1)):
-        after = f(_changed(x, early))
+        after = f(changed(x, early))
         for position in range(x.size(1) - 1, early - 1, -1):
             if not differs(after[:, position], before[:, position]):
                 return _told(x, 0.0, f"changing token {early} leaves the output of token {position} as it was")
@@ -418,14 +441,14 @@ def attends_to_what_is_hidden(f: Masked, query: Tensor, key: Tensor, value: Tens
     seen = allowed.reshape(-1, allowed.size(-1)).any(0)
     before = f(query, key, value, allowed)
     for index in range(key.size(1)):
-        after = f(query, _changed(key, index), _changed(value, index), allowed)
+        after = f(query, changed(key, index), changed(value, index), allowed)
         gap = differs(after, before)
         if gap and not seen[index]:
             return _told(key, gap, f"changing key {index}, which no query may see, moves the output by {gap:.3g}")
         if seen[index] and not gap:
             return _told(key, 0.0, f"changing key {index}, which queries may see, leaves the output as it was")
-        for k, v in [] if seen[index] else zip(_enlarged(key, index), _enlarged(value, index), strict=True):
-            gap = _moved(f(query, k, v, allowed), before)
+        for k, v in [] if seen[index] else zip(enlarged(key, index), enlarged(value, index), strict=True):
+            gap = _finitely(f(query, k, v, allowed), before)
             if gap:
                 return _told(
                     key, gap, f"making key {index} large, which no query may see, moves the output by {gap:.3g}"
@@ -584,7 +607,8 @@ def shares_memory(module: nn.Module) -> Evidence | None:
         >>> print(shares_memory(copy))
         'weight' lies in the memory of another parameter, of shape (3, 3)
     """
-    mine = {id(p): (name, p) for name, p in module.named_parameters() if p.numel()}
+    lazy = nn.parameter.is_lazy
+    mine = {id(p): (name, p) for name, p in module.named_parameters() if not lazy(p) and p.numel()}
     storages = {p.untyped_storage().data_ptr() for _, p in mine.values()}
     others = [p for p in gc.get_objects() if type(p) is nn.Parameter]
     others = [p for p in others if p.numel() and p.untyped_storage().data_ptr() in storages]
@@ -638,14 +662,40 @@ def _other(x: Tensor) -> Tensor:
     return x.detach() + 1 + _noise(x.shape, x.dtype, seed=5).to(x.device)
 
 
-def _changed(x: Tensor, token: int) -> Tensor:
+def changed(x: Tensor, token: int) -> Tensor:
+    """Change one token.
+
+    Args:
+        x: floating, (batch, tokens, features).
+        token: which.
+
+    Returns:
+        Another tensor, the same but for that token.
+
+    Examples:
+        >>> x = torch.zeros(1, 2, 1)
+        >>> (changed(x, 1) != x).flatten().tolist()
+        [False, True]
+    """
     changed = x.detach().clone()
     changed[:, token] = _other(x)[:, token]
     return changed
 
 
-def _enlarged(x: Tensor, token: int) -> list[Tensor]:
-    """Make a token a hundred times as large, in two opposite directions: one of them raises a query's score for it."""
+def enlarged(x: Tensor, token: int) -> list[Tensor]:
+    """Make a token a hundred times as large, in two opposite directions: one of them raises a query's score for it.
+
+    Args:
+        x: floating, (batch, tokens, features).
+        token: which.
+
+    Returns:
+        Two tensors, the same but for that token.
+
+    Examples:
+        >>> [float(large[0, 1].abs()) > 10 for large in enlarged(torch.ones(1, 2, 1), 1)]
+        [True, True]
+    """
     large = []
     for size in (100, -100):
         changed = x.detach().clone()
@@ -654,7 +704,7 @@ def _enlarged(x: Tensor, token: int) -> list[Tensor]:
     return large
 
 
-def _moved(actual: Tensor, expected: Tensor) -> float:
+def _finitely(actual: Tensor, expected: Tensor) -> float:
     """As `differs`, but what overflows is no evidence: with inputs of this size it may in a function without fault."""
     return differs(actual, expected) if actual[~expected.isnan()].isfinite().all() else 0.0
 

@@ -307,7 +307,19 @@ def test_the_same_report_comes_every_time() -> None:
     [
         ({"embed_dim": 0}, ValueError, "embed_dim is 0; it must be a whole number, 1 or more"),
         ({"num_heads": -1}, ValueError, "num_heads is -1; it must be a whole number, 1 or more"),
-        ({"inputs": "kv"}, ValueError, 'inputs is \'kv\'; choose "x", "qkv" or "qkv_allowed"'),
+        (
+            {"inputs": "kv"},
+            ValueError,
+            'inputs is \'kv\'; choose "x", "x_allowed", "x_context", "x_context_allowed", "qkv" or "qkv_allowed"',
+        ),
+        ({"tokens": 0}, ValueError, "tokens is 0; it must be a whole number, 1 or more"),
+        ({"key_dim": 2.5, "inputs": "qkv"}, ValueError, "key_dim is 2.5; it must be a whole number, 1 or more"),
+        ({"key_dim": (3, -1), "inputs": "qkv"}, ValueError, "key_dim is (3, -1); it must be a whole number, 1 or more"),
+        ({"key_dim": 7}, ValueError, "key_dim is 7, and with inputs='x' the keys are of the tokens themselves"),
+        ({"key_dim": (7, 5), "inputs": "x_context"}, ValueError, 'for inputs="qkv" or "qkv_allowed" alone'),
+        ({"cache": True}, ValueError, 'cache is True; pass "kv" where forward(x, cache=None) returns (output, cache)'),
+        ({"cache": "kv", "inputs": "qkv"}, ValueError, 'a cache is examined with inputs="x": wrap the target'),
+        ({"cache": "kv", "causal": False}, ValueError, "what is kept in a cache has not seen later tokens"),
         ({"target": 3}, TypeError, "target is a int; pass a module or a function"),
         ({"target": Letters}, TypeError, "target is the class Letters; pass an object of it: Letters(...)"),
         ({"inputs": "qkv"}, ValueError, "inputs is 'qkv', and the target refuses what that gives: TypeError"),
@@ -693,3 +705,70 @@ def test_but_takes_names_and_not_one_name() -> None:
         TypeError, match=re.escape("but is 'missing-scale'; pass a collection of names: ['missing-scale']")
     ):
         assert_attention(Keeps(), but="missing-scale", embed_dim=12)
+
+
+# Ways of calling it
+
+
+class Calls(nn.Module):
+    """One attention behind every way of calling it."""
+
+    def __init__(self, keys: int = 12, values: int = 12) -> None:
+        super().__init__()
+        self.num_heads = 3
+        self.q, self.k, self.v = nn.Linear(12, 12), nn.Linear(keys, 12), nn.Linear(values, 12)
+        self.out = nn.Linear(12, 12)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None = None) -> Tensor:
+        q, k, v = (f(x).unflatten(-1, (3, 4)).transpose(1, 2) for f, x in ((self.q, q), (self.k, k), (self.v, v)))
+        return self.out(F.scaled_dot_product_attention(q, k, v, attn_mask=allowed).transpose(1, 2).flatten(2))
+
+    def x(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        return self.attend(x, x, x, mask)
+
+    def x_context(self, x: Tensor, context: Tensor, mask: Tensor | None = None) -> Tensor:
+        return self.attend(x, context, context, mask)
+
+
+@pytest.mark.parametrize(
+    ("way", "inputs", "options"),
+    [
+        ("x", "x", {}),
+        ("x", "x_allowed", {}),
+        ("x_context", "x_context", {}),
+        ("x_context", "x_context_allowed", {}),
+        ("x_context", "x_context", {"key_dim": 7}),
+        ("x_context", "x_context_allowed", {"key_dim": 7}),
+        ("attend", "qkv", {"key_dim": 7}),
+        ("attend", "qkv_allowed", {"key_dim": (7, 5)}),
+        ("x", "x", {"tokens": 9}),
+    ],
+)
+def test_a_target_is_called_as_it_takes_its_inputs(way: str, inputs: Any, options: dict[str, Any]) -> None:
+    width = options.get("key_dim", 12)
+    keys, values = width if isinstance(width, tuple) else (width, width)
+    report = diagnose(getattr(Calls(keys, values), way), embed_dim=12, causal=False, inputs=inputs, **options)
+    assert report.ok, report
+
+
+def test_a_context_of_another_width_needs_its_width() -> None:
+    with pytest.raises(ValueError, match="inputs is 'x', and the target refuses what that gives"):
+        diagnose(Calls().x_context, embed_dim=12)
+
+
+def test_a_target_without_values_is_refused_and_a_lazy_one_gets_some() -> None:
+    with pytest.raises(ValueError, match=r"'q.weight' of the target is on the meta device, where tensors have no v"):
+        diagnose(Calls().to("meta"), embed_dim=12)
+
+    class Lazy(Calls):
+        def __init__(self) -> None:
+            super().__init__()
+            self.q, self.k, self.v = (nn.LazyLinear(12) for _ in range(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.attend(x, x, x)
+
+    lazy = Lazy()
+    report = diagnose(lazy, embed_dim=12)
+    assert report.ok, report
+    assert nn.parameter.is_lazy(lazy.q.weight)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from unmasked import masks, probes
+from unmasked import probes
+from unmasked.doctor._masking import obeys_its_mask
 from unmasked.doctor._patient import Patient, forgets_batch_first
 from unmasked.probes import Evidence, differs
 
@@ -16,8 +16,8 @@ from unmasked.probes import Evidence, differs
 def behaviour(patient: Patient, calls: list[dict[str, Any]]) -> None:
     """Ask what needs only calls, and stop at what would only show the same again."""
     f, before = patient.f, len(patient.notes.findings)
-    if patient.inputs == "qkv_allowed":
-        _obeys_its_mask(patient)
+    if patient.options.masked:
+        obeys_its_mask(patient)
     if len(patient.notes.findings) == before:
         mixed = patient.ask("batch items independent", lambda b, t: probes.mixes_items(f, patient.noise(max(b, 2), t)))
         if mixed is not None:
@@ -29,7 +29,7 @@ def behaviour(patient: Patient, calls: list[dict[str, Any]]) -> None:
         _keeps_time(patient, calls)
     if len(patient.notes.findings) == before and not patient.positions and not patient.equal:
         _averages(patient)
-    if len(patient.notes.findings) == before and patient.inputs != "x" and patient.causal:
+    if len(patient.notes.findings) == before and patient.inputs.startswith("qkv") and patient.causal:
         _aligned(patient)
 
 
@@ -69,7 +69,7 @@ def _keeps_time(patient: Patient, calls: list[dict[str, Any]]) -> None:
 def _averages(patient: Patient) -> None:
     check = "weights sum to one"
     evidence = patient.ask(check, lambda b, t: probes.is_no_average(patient.f, patient.noise(b, t)))
-    if evidence is None and patient.inputs != "x":
+    if evidence is None and patient.inputs.startswith("qkv"):
         patient.notes.passed.remove(check)
         evidence = patient.ask(check, functools.partial(_averages_values, patient))
     if evidence is not None:
@@ -117,45 +117,6 @@ def _why_mixed(patient: Patient) -> tuple[str, str, tuple[str, ...]]:
                 ("batch-indexed-for-head",),
             )
     return "batch-indexed-for-head", "items of the batch reach each other", ("batch-and-tokens-swapped",)
-
-
-def _obeys_its_mask(patient: Patient) -> None:
-    x = patient.noise(patient.items, patient.tokens)
-    if patient.f(x).isnan().all():
-        told = "where the mask says True, for may see, the target does not look: with all True it sees nothing"
-        shape = f"{patient.items} items of {patient.tokens} tokens, everything allowed: every output is NaN"
-        patient.find("mask polarity", "mask-polarity", told, shape)
-        return
-
-    def question(items: int, tokens: int) -> Evidence | None:
-        q, k, v = (patient.noise(items, tokens, seed) for seed in range(3))
-        allowed = torch.ones(tokens, tokens, dtype=torch.bool)
-        allowed[:, 0] = False
-        allowed[0, 1] = True
-        if patient.causal:
-            allowed[:, 0], allowed[:, -1] = True, False
-            allowed[0] = True
-            allowed &= masks.causal(tokens)  # what else is allowed, it may still not see
-        return probes.attends_to_what_is_hidden(patient.masked, q, k, v, allowed)
-
-    evidence = patient.ask("mask polarity, and padding respected", question)
-    if evidence is None:
-        return
-    x, y, z = (patient.noise(patient.items, patient.tokens, seed) for seed in range(3))
-    hidden = torch.ones(patient.tokens, patient.tokens, dtype=torch.bool)
-    hidden[:, 0] = False
-    everything = patient.masked(x, y, z, torch.ones_like(hidden))
-    if not differs(patient.masked(x, y, z, hidden), everything):
-        patient.find("padding respected", "padding-ignored", "the mask changes nothing", evidence)
-        return
-    flipped = probes.attends_to_what_is_hidden(lambda q, k, v, a: patient.masked(q, k, v, ~a), x, y, z, hidden)
-    if flipped is None:
-        told = "where the mask says True, for may see, the target does not look"
-        patient.find("mask polarity", "mask-polarity", told, evidence)
-        return
-    told = "what the mask hides still counts"
-    also = ("float-mask-of-ones", "mask-after-softmax")
-    patient.find("mask polarity, and padding respected", "boolean-mask-added", told, evidence, also=also)
 
 
 def _is_causal(patient: Patient, calls: list[dict[str, Any]]) -> None:

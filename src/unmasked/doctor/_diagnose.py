@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -15,7 +17,7 @@ from unmasked.doctor._patient import Patient
 from unmasked.doctor._report import Notes, Report
 from unmasked.doctor._running import is_still, runs
 from unmasked.doctor._structure import structure
-from unmasked.doctor._target import Inputs
+from unmasked.doctor._target import Inputs, Options
 
 __all__ = ["diagnose"]
 
@@ -31,6 +33,10 @@ def diagnose(
     weights: Mapping[str, Any] | None = None,
     positions: bool = False,
     strict: bool = False,
+    tokens: int | None = None,
+    key_dim: int | tuple[int, int] | None = None,
+    cache: str | None = None,
+    training: bool = False,
 ) -> Report:
     """Examine an attention module or function: what holds of it, what does not, and which mistake explains it.
 
@@ -42,8 +48,9 @@ def diagnose(
         embed_dim: Features of its input.
         num_heads: Number of heads; None to take it from the module's attributes, or to try.
         causal: Whether no token may see a later one, of itself; None if that is not known.
-        inputs: What it takes: "x", one tensor; "qkv", three; "qkv_allowed", three and a boolean mask whose True means
-            that a query may see a key.
+        inputs: What it takes: "x", one tensor; "x_context", its tokens and those that they attend to; "qkv", three
+            tensors; and each with "_allowed", such as "x_allowed", if a boolean mask follows, whose True means that a
+            query may see a key.
         batch_first: Whether its tensors are (batch, tokens, features), and not (tokens, batch, features).
         weights: Where each weight is, if names do not tell: by "query", "key", "value", "out" or "qkv", and the same
             with "_bias", a parameter's name, a parameter or a view of one, (out, in), or an nn.Linear. Their order
@@ -51,6 +58,12 @@ def diagnose(
         positions: Whether it adds positions to its tokens, so that their order matters and no reference applies.
         strict: Count as findings what PyTorch's own functions do too: NaN for a query that may see nothing, weights
             that are returned after dropout.
+        tokens: The number of tokens that it was built for, if it takes no other.
+        key_dim: Features of keys and values, or of the context, if not embed_dim; a pair if those of values differ.
+        cache: "kv" if it is called as ``target(x, cache=None)`` and returns its output and a cache, to be passed with
+            the tokens that follow; or the name that this argument has, such as "past_key_value".
+        training: Whether to examine what it computes in training too, whose mean over dropout is what it computes in
+            evaluation.
 
     Returns:
         The report: ``report.ok``, and findings with their causes.
@@ -78,13 +91,11 @@ def diagnose(
         raise TypeError(f"target is a {type(target).__name__}; pass a module or a function")
     if inspect.isclass(target):
         raise TypeError(f"target is the class {target.__name__}; pass an object of it: {target.__name__}(...)")
-    if inputs not in ("x", "qkv", "qkv_allowed"):
-        raise ValueError(f'inputs is {inputs!r}; choose "x", "qkv" or "qkv_allowed"')
-    for name, size in (("embed_dim", embed_dim), ("num_heads", 1 if num_heads is None else num_heads)):
-        if not isinstance(size, int) or size < 1:
-            raise ValueError(f"{name} is {size!r}; it must be a whole number, 1 or more")
-    with torch.random.fork_rng(devices=[]):
-        patient = Patient(target, embed_dim, num_heads, causal, inputs, batch_first, weights or None, positions)
+    options = Options(
+        embed_dim, num_heads, causal, inputs, batch_first, weights, positions, tokens, key_dim, cache, training
+    )
+    with torch.random.fork_rng(devices=[]), _uncompiled():
+        patient = Patient(target, options)
         try:
             notes = _examine(patient)
         finally:
@@ -99,6 +110,12 @@ def diagnose(
         tuple(notes.passed),
         tuple(notes.inconclusive),
     )
+
+
+def _uncompiled() -> AbstractContextManager[Any]:
+    """Run what is compiled as it was written, if anything can be: torch.compile may rewrite what is to be seen."""
+    loaded = {"torch._dynamo", "torch.nn.attention.flex_attention"} & sys.modules.keys()
+    return torch.compiler.set_stance("force_eager") if loaded else nullcontext()
 
 
 def _examine(patient: Patient) -> Notes:

@@ -19,10 +19,11 @@ def numbers(patient: Patient, explained: bool) -> None:
 
 
 def leaves_inputs(patient: Patient) -> None:
-    check, count = "inputs left as they were", 1 if patient.inputs == "x" else 3
+    check = "inputs left as they were"
 
     def question(items: int, tokens: int) -> Evidence | None:
-        return probes.overwrites_inputs(patient.target.raw, *(patient.noise(items, tokens, n) for n in range(count)))
+        three = (patient.noise(items, tokens, place, place) for place in range(3))
+        return probes.overwrites_inputs(patient.target.raw, *patient.target.given(*three))
 
     evidence = patient.ask(check, question)
     if evidence is not None:
@@ -63,11 +64,11 @@ def _half(patient: Patient) -> None:
     for module in half.modules.values():
         module.half()
     allowed = None
-    if patient.inputs == "qkv_allowed":
+    if patient.options.masked:
         allowed = torch.ones(patient.tokens, patient.tokens, dtype=torch.bool).tril()
 
     def f(x: Tensor) -> Tensor:
-        return half(x) if allowed is None else half(x, x, x, allowed=allowed[: x.size(1), : x.size(1)])
+        return half(x) if allowed is None else half(x, allowed=allowed[: x.size(1), : x.size(1)])
 
     with torch.no_grad():
         x = patient.noise(patient.items, patient.tokens)
@@ -90,9 +91,9 @@ def _half(patient: Patient) -> None:
 
 def _blind(patient: Patient) -> None:
     hidden = {"mask-polarity", "padding-ignored"} & {finding.cause for finding in patient.notes.findings}
-    if patient.inputs != "qkv_allowed" or hidden:
+    if not patient.options.masked or hidden:
         return
-    q, k, v = (patient.noise(patient.items, patient.tokens, seed) for seed in range(3))
+    q, k, v = (patient.noise(patient.items, patient.tokens, place, place) for place in range(3))
     allowed = torch.ones(patient.tokens, patient.tokens, dtype=torch.bool)
     try:
         evidence = probes.is_blinded(patient.masked, q, k, v, allowed)

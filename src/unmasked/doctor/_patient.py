@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from unmasked import masks
 from unmasked.doctor._mistakes import Case
 from unmasked.doctor._report import Finding, Inconclusive, Notes
-from unmasked.doctor._target import Inputs, Target
+from unmasked.doctor._target import Options, Target
 from unmasked.doctor._weights import Weights
 from unmasked.probes import Evidence
 
@@ -21,27 +21,19 @@ from unmasked.probes import Evidence
 class Patient:
     """One target, on the table."""
 
-    def __init__(
-        self,
-        original: Callable[..., Any],
-        embed_dim: int,
-        num_heads: int | None,
-        causal: bool | None,
-        inputs: Inputs,
-        batch_first: bool,
-        weights: Mapping[str, Any] | None,
-        positions: bool,
-    ):
-        self.original, self.embed_dim, self.num_heads = original, embed_dim, num_heads
-        self.causal, self.inputs, self.batch_first = causal, inputs, batch_first
-        self.given, self.positions, self.notes = weights, positions, Notes()
+    def __init__(self, original: Callable[..., Any], options: Options):
+        self.original, self.options, self.notes = original, options, Notes()
+        self.embed_dim, self.num_heads, self.causal = options.embed_dim, options.num_heads, options.causal
+        self.inputs, self.batch_first = options.inputs, options.batch_first
+        self.given, self.positions = options.weights or None, options.positions
         self.equal = False
+        self.fixed = options.tokens
         self.admitted: list[Target] = []
         self.target = self.admit()
         self.items, self.tokens = self._sizes()
 
     def admit(self, dtype: torch.dtype = torch.float64) -> Target:
-        admitted = Target(self.original, self.inputs, batch_first=self.batch_first, dtype=dtype)
+        admitted = Target(self.original, self.options, dtype=dtype)
         _spy(admitted)
         self.admitted.append(admitted)
         return admitted
@@ -54,9 +46,14 @@ class Patient:
     def _sizes(self) -> tuple[int, int]:
         """Take a batch and a number of tokens that no size of the target equals, and more items than heads."""
         heads = min(self.num_heads or 4, 8)
-        taken = {self.embed_dim, heads, self.embed_dim // heads}
+        taken = {self.embed_dim, heads, self.embed_dim // heads, self.fixed}
         items = next(n for n in itertools.count(heads + 1) if n not in taken)
-        return items, next(n for n in itertools.count(5) if n not in taken | {items})
+        return items, self.fixed or next(n for n in itertools.count(5) if n not in taken | {items})
+
+    def sizes(self, *smaller: tuple[int, int]) -> list[tuple[int, int]]:
+        """Batches and numbers of tokens to ask at, the smallest first: of so many tokens as it takes."""
+        few = [(items, self.fixed or tokens) for items, tokens in smaller]
+        return list(dict.fromkeys([*few, (self.items, self.tokens)]))
 
     def find(self, check: str, cause: str | None, told: str, evidence: object, **more: Any) -> None:
         self.notes.findings.append(Finding(check, cause, told, str(evidence), **more))
@@ -69,7 +66,7 @@ class Patient:
 
     def ask(self, check: str, question: Callable[[int, int], Evidence | None]) -> Evidence | None:
         """Ask at the smallest sizes that show something; note that the check holds if none does."""
-        for items, tokens in ((1, 2), (2, 2), (2, 3), (self.items, self.tokens)):
+        for items, tokens in self.sizes((1, 2), (2, 2), (2, 3)):
             try:
                 evidence = question(items, tokens)
             except Exception as error:
@@ -82,43 +79,54 @@ class Patient:
         self.notes.passed.append(check)
         return None
 
-    def noise(self, items: int, tokens: int, seed: int = 0) -> Tensor:
-        generator = torch.Generator().manual_seed(seed)
-        return torch.randn(items, tokens, self.embed_dim, generator=generator, dtype=torch.float64).to(
-            self.target.dtype
-        )
+    def noise(self, items: int, tokens: int, seed: int = 0, place: int = 0) -> Tensor:
+        """Draw tokens with the features of queries (0), keys (1) or values (2)."""
+        generator, shape = torch.Generator().manual_seed(seed), (items, tokens, self.options.widths[place])
+        return torch.randn(shape, generator=generator, dtype=torch.float64, device="cpu").to(self.target.dtype)
 
     def f(self, x: Tensor) -> Tensor:
+        """Let it attend to its own tokens, also where it takes others."""
         return self.target(x)
+
+    def three(self, items: int, queries: int, keys: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values as different as the target takes them."""
+        query = self.noise(items, queries)
+        if self.options.own:
+            if keys != queries:
+                raise ValueError("tokens that attend to themselves have as many keys as queries")
+            return query, query, query
+        key = self.noise(items, keys, 1, place=1)
+        return query, key, key if self.inputs.startswith("x_context") else self.noise(items, keys, 2, place=2)
 
     def case(self, items: int, queries: int, keys: int, weights: Weights, *, causal: bool) -> Case:
         """Make inputs and a mask as the target takes them."""
-        query = self.noise(items, queries)
-        if self.inputs == "x":
-            key = value = query
-        else:
-            key, value = self.noise(items, keys, 1), self.noise(items, keys, 2)
+        query, key, value = self.three(items, queries, keys)
         allowed = masks.causal(queries, keys) if causal else None
-        if self.inputs == "qkv_allowed":
-            generator = torch.Generator().manual_seed(3)
-            drawn = torch.rand(items, queries, keys, generator=generator) < 0.6
-            drawn |= torch.eye(queries, keys, dtype=torch.bool).roll(keys - queries, 1)
-            drawn = drawn[0] if self.target.mask_axes == 2 else drawn
-            allowed = masks.combine(allowed, drawn)
+        if self.options.masked:
+            allowed = masks.combine(allowed, self.drawn(items, queries, keys))
         return Case(query, key, value, allowed, weights)
+
+    def drawn(self, items: int, queries: int, keys: int) -> Tensor:
+        """Draw who may see whom, another mask for each item where the target takes that."""
+        generator = torch.Generator().manual_seed(3)
+        if self.target.mask_axes == 1:
+            drawn = torch.rand(items, 1, keys, generator=generator, device="cpu") < 0.6
+            drawn[..., 0] = True
+            return drawn.expand(-1, queries, -1)
+        drawn = torch.rand(items, queries, keys, generator=generator, device="cpu") < 0.6
+        drawn |= torch.eye(queries, keys, dtype=torch.bool).roll(keys - queries, 1)
+        return drawn[0] if self.target.mask_axes == 2 else drawn
 
     def answer(self, items: int, queries: int, keys: int) -> Tensor:
         """Let the target answer; what it masks by itself it is not told."""
         case = self.case(items, queries, keys, Weights({}, {}, 1, 1), causal=False)
-        if self.inputs == "x":
-            return self.target(case.query)
         return self.target(case.query, case.key, case.value, allowed=case.allowed)
 
     def sized(self, said: str) -> str:
         return f"{self.items} items of {self.tokens} tokens of {self.embed_dim} features: {said}"
 
     def failure(self, items: int, tokens: int) -> Exception | None:
-        axes = (4, 3, 2) if self.inputs == "qkv_allowed" else (4,)
+        axes = (4, 3, 2, 1) if self.options.masked else (4,)
         first: Exception | None = None
         for count in axes:
             self.target.mask_axes = count

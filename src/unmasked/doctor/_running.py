@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from unmasked import probes
 from unmasked.doctor._patient import Patient, said
-from unmasked.doctor._target import WrongShape
+from unmasked.doctor._target import INPUTS, WrongShape
 
 
 def runs(patient: Patient) -> bool:
@@ -26,8 +26,8 @@ def runs(patient: Patient) -> bool:
     told_of = said(error)
     if isinstance(error, TypeError) and "argument" in str(error) and not _takes(patient):
         raise ValueError(
-            f'inputs is {patient.inputs!r}, and the target refuses what that gives: {told_of}; choose "x", "qkv" or '
-            '"qkv_allowed", or wrap it: lambda x: target(...)'
+            f"inputs is {patient.inputs!r}, and the target refuses what that gives: {told_of}; choose "
+            f"{', '.join(INPUTS[:-1])} or {INPUTS[-1]}, or wrap it: lambda x: target(...)"
         ) from error
     if "is_causal" in str(error):
         told = "is_causal=True is passed without a mask: it is a hint about a mask, not one"
@@ -56,7 +56,7 @@ def runs(patient: Patient) -> bool:
 
 def _takes(patient: Patient) -> bool:
     """Whether the target could be called with as many tensors as it is given."""
-    count = {"x": 1, "qkv": 3, "qkv_allowed": 4}[patient.inputs]
+    count = {"x": 1, "x_context": 2, "qkv": 3}[patient.inputs.removesuffix("_allowed")] + patient.options.masked
     called = patient.original.forward if isinstance(patient.original, nn.Module) else patient.original
     try:
         inspect.signature(called).bind(*range(count))
@@ -71,7 +71,7 @@ def _answers(patient: Patient) -> bool:
     """Ask whether there is anything in its output to examine."""
     check = "its output is finite, and depends on its input"
     first, other = (patient.f(patient.noise(patient.items, patient.tokens, seed)) for seed in (0, 9))
-    if not first.isfinite().any() and patient.inputs != "qkv_allowed":  # a mask's polarity may be the reason
+    if not first.isfinite().any() and not patient.options.masked:  # a mask's polarity may be the reason
         patient.find(check, None, "no number of its output is finite", patient.sized(f"all are {first.flatten()[0]}"))
         return False
     same = torch.allclose(first, other, rtol=100 * torch.finfo(first.dtype).eps, atol=0.0)
@@ -115,6 +115,8 @@ class _Precision(TorchDispatchMode):
     Attributes:
         bits: The fewest bits of a floating result.
     """
+
+    supports_higher_order_operators = True  # FlexAttention is one
 
     def __init__(self) -> None:
         super().__init__()

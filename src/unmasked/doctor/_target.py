@@ -2,21 +2,97 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import functools
 import inspect
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Inputs", "Target", "WrongShape", "is_triangle"]
+__all__ = ["INPUTS", "Inputs", "Options", "Target", "WrongShape", "is_triangle"]
 
-Inputs = Literal["x", "qkv", "qkv_allowed"]
+Inputs = Literal["x", "x_allowed", "x_context", "x_context_allowed", "qkv", "qkv_allowed"]
+INPUTS: tuple[str, ...] = get_args(Inputs)
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What the doctor is told of a target: the arguments of `unmasked.diagnose`, which raises what is raised here."""
+
+    embed_dim: int
+    num_heads: int | None = None
+    causal: bool | None = None
+    inputs: Inputs = "x"
+    batch_first: bool = True
+    weights: Mapping[str, Any] | None = None
+    positions: bool = False
+    tokens: int | None = None
+    key_dim: int | tuple[int, int] | None = None
+    cache: str | None = None
+    training: bool = False
+
+    def __post_init__(self) -> None:
+        if self.inputs not in INPUTS:
+            names = ", ".join(f'"{name}"' for name in INPUTS[:-1])
+            raise ValueError(f'inputs is {self.inputs!r}; choose {names} or "{INPUTS[-1]}"')
+        widths = self.key_dim if isinstance(self.key_dim, tuple) else (self.key_dim,)
+        sizes = [("embed_dim", self.embed_dim), ("num_heads", self.num_heads), ("tokens", self.tokens)]
+        for name, size in [*sizes, *(("key_dim", width) for width in widths)]:
+            given = size is not None or name == "embed_dim"
+            if given and (not isinstance(size, int) or isinstance(size, bool) or size < 1):
+                raise ValueError(f"{name} is {getattr(self, name)!r}; it must be a whole number, 1 or more")
+        if self.key_dim is not None and self.own:
+            raise ValueError(
+                f"key_dim is {self.key_dim!r}, and with inputs={self.inputs!r} the keys are of the tokens themselves: "
+                'leave it out, or choose inputs="x_context" or "qkv"'
+            )
+        if isinstance(self.key_dim, tuple) and (len(self.key_dim) != 2 or not self.inputs.startswith("qkv")):
+            raise ValueError(
+                f'key_dim is {self.key_dim!r}; a pair tells features of keys and of values, for inputs="qkv" or '
+                '"qkv_allowed" alone: pass one number'
+            )
+        if self.cache is not None and not (isinstance(self.cache, str) and self.cache.isidentifier()):
+            raise ValueError(
+                f'cache is {self.cache!r}; pass "kv" where forward(x, cache=None) returns (output, cache), or the name '
+                'of that argument, such as "past_key_value"'
+            )
+        if self.cache is not None and self.inputs != "x":
+            raise ValueError(
+                f'cache is {self.cache!r} and inputs is {self.inputs!r}; a cache is examined with inputs="x": wrap the '
+                "target so that it takes tokens and a cache"
+            )
+        if self.cache is not None and self.causal is False:
+            raise ValueError(
+                f"cache is {self.cache!r} and causal is False; what is kept in a cache has not seen later tokens: pass "
+                "causal=True, or leave cache out"
+            )
+
+    @property
+    def own(self) -> bool:
+        """Whether tokens attend to themselves, so that one tensor is query, key and value."""
+        return self.inputs in ("x", "x_allowed")
+
+    @property
+    def masked(self) -> bool:
+        """Whether it takes a mask."""
+        return self.inputs.endswith("_allowed")
+
+    @property
+    def cache_name(self) -> str:
+        """The argument that takes a cache."""
+        return "cache" if self.cache in (None, "kv") else str(self.cache)
+
+    @property
+    def widths(self) -> tuple[int, int, int]:
+        """Features of queries, keys and values."""
+        keys = self.embed_dim if self.key_dim is None else self.key_dim
+        return (self.embed_dim, *(keys if isinstance(keys, tuple) else (keys, keys)))
 
 
 class WrongShape(Exception):  # noqa: N818  # it is what the doctor finds, not a fault of the program
@@ -38,10 +114,9 @@ class Target:
         dtype: What the copy computes in.
     """
 
-    def __init__(
-        self, target: Callable[..., Any], inputs: Inputs, *, batch_first: bool, dtype: torch.dtype = torch.float64
-    ):
-        self.inputs, self.batch_first, self.dtype = inputs, batch_first, dtype
+    def __init__(self, target: Callable[..., Any], options: Options, *, dtype: torch.dtype = torch.float64):
+        self.options, self.dtype = options, dtype
+        self.inputs, self.batch_first = options.inputs, options.batch_first
         self.originals: dict[str, nn.Module | Tensor] = {}
         self.copied, self.mask_axes = True, 4
         self.handles: list[Any] = []  # hooks that watch it
@@ -50,22 +125,28 @@ class Target:
         self._memo: dict[int, Any] = {}
         self.weights: Tensor | None = None  # what the last call returned beside its output
         found: dict[str, Any] = {}
-        self.call = self._copy(target, found)
+        self.call = self._copy(_uncompiled(target), found)
         self.modules = {name: thing for name, thing in found.items() if isinstance(thing, nn.Module)}
         self.tensors: dict[str, Tensor] = {}
         self.owners: dict[str, nn.Module | None] = {}
+        for thing in self.modules.values():
+            if not self.copied:
+                self._modes += [(module, module.training) for module in thing.modules()]
+            thing.eval()
+            if self.copied:
+                thing.to(dtype)
+        self.device = self._device(found)
+        if self.copied:
+            self._materialize()
+            for thing in self.modules.values():
+                _draw(thing)
         for name, thing in found.items():
             if isinstance(thing, nn.Module):
-                if not self.copied:
-                    self._modes += [(module, module.training) for module in thing.modules()]
-                thing.eval()
-                if self.copied:
-                    thing.to(dtype)
-                    _draw(thing)
+                owners = dict(thing.named_modules(remove_duplicate=False))
                 for inner, parameter in thing.named_parameters(remove_duplicate=False):
                     full = f"{name}.{inner}" if name else inner
                     self.tensors[full] = parameter
-                    self.owners[full] = thing.get_submodule(inner.rpartition(".")[0])
+                    self.owners[full] = owners[inner.rpartition(".")[0]]
             elif isinstance(thing, Tensor) and thing.is_floating_point():
                 self.tensors[name], self.owners[name] = thing, None
         if not self.copied:
@@ -73,21 +154,33 @@ class Target:
 
     def __call__(self, query: Tensor, key: Tensor | None = None, value: Tensor | None = None, *,
                  allowed: Tensor | None = None) -> Tensor:  # fmt: skip
-        """Attend: one tensor for "x", three for "qkv"; the rest are as the first, and everything is allowed."""
-        key, value = query if key is None else key, query if value is None else value
-        items, queries, keys = query.size(0), query.size(1), key.size(1)
-        given = [query] if self.inputs == "x" else [query, key, value]
+        """Attend: keys and values are of the queries' tokens where they are not given, and everything is allowed."""
+        key = self.wide(query, 1) if key is None else key
+        value = (key if key.size(-1) == self.options.widths[2] else self.wide(query, 2)) if value is None else value
+        given = self.given(query, key, value)
         kept = {id(x): x.clone() for x in given}  # the target may write into them
-        result = self.raw(*(kept[id(x)] for x in given), allowed=allowed)
-        if dataclasses.is_dataclass(result):
-            result = vars(result)
-        parts = list(result.values()) if isinstance(result, dict) else [result]
-        parts = list(result) if isinstance(result, tuple | list) else parts
-        tensors = [part for part in parts if isinstance(part, Tensor)]
-        if not tensors:
-            raise WrongShape(f"it returned {type(result).__name__}, and no tensor in it")
-        output, *rest = tensors
-        self.weights = next((w for w in rest if w.shape[-2:] == (queries, keys) and w.is_floating_point()), None)
+        return self.read(self.raw(*(kept[id(x)] for x in given), allowed=allowed), query, key.size(1))
+
+    def given(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
+        """Choose what of these the target takes."""
+        if self.options.own:
+            return (query,)
+        return (query, key) if self.inputs.startswith("x_context") else (query, key, value)
+
+    def wide(self, x: Tensor, place: int) -> Tensor:
+        """Give each token the features that keys (1) or values (2) have: its own, or so many sums of them."""
+        width = self.options.widths[place]
+        if width == x.size(-1):
+            return x
+        generator = torch.Generator().manual_seed(place)
+        mixed = torch.randn(x.size(-1), width, generator=generator, dtype=torch.float64, device="cpu")
+        return torch.matmul(x, (mixed * x.size(-1) ** -0.5).to(x.dtype))
+
+    def read(self, result: Any, query: Tensor, keys: int) -> Tensor:
+        """Find the output in what it returned, and the weights beside it, if there are any."""
+        output, *rest = self._tensors(result)
+        items, queries = query.shape[:2]
+        self.weights = next((w for w in rest if _are_weights(w, queries, keys)), None)
         wanted = (items, queries) if self.batch_first else (queries, items)
         if output.dim() != 3 or tuple(output.shape[:2]) != wanted:
             names = "(batch, tokens, features)" if self.batch_first else "(tokens, batch, features)"
@@ -97,24 +190,63 @@ class Target:
             )
         return output if self.batch_first else output.transpose(0, 1)
 
-    def raw(self, *given: Tensor, allowed: Tensor | None = None) -> Any:
+    def _tensors(self, result: Any) -> list[Tensor]:
+        tensors = [part.to("cpu") for part in _parts(result) if isinstance(part, Tensor)]
+        if not tensors:
+            raise WrongShape(f"it returned {type(result).__name__}, and no tensor in it")
+        return tensors
+
+    def raw(self, *given: Tensor, allowed: Tensor | None = None, **more: Any) -> Any:
         """Call it with these very tensors, (batch, tokens, features), and return what it returns."""
         items, queries, keys = given[0].size(0), given[0].size(1), given[-1].size(1)
         passed = list(given)
         if not self.batch_first:
             turned = {id(x): x.transpose(0, 1) for x in given}
             passed = [turned[id(x)] for x in given]
-        if self.inputs == "qkv_allowed":
-            everything = torch.ones(queries, keys, dtype=torch.bool, device=given[0].device)
+        if self.options.masked:
+            everything = torch.ones(queries, keys, dtype=torch.bool)
             passed.append(self._mask(everything if allowed is None else allowed, items))
-        return self.call(*passed)
+        return self.call(*(x.to(self.device) for x in passed), **more)
+
+    def step(self, x: Tensor, cache: Any) -> tuple[Tensor, Any]:
+        """Call it with tokens and a cache, None to begin one; return its output and the cache that it gives."""
+        result = self.raw(x.clone(), **{self.options.cache_name: cache})
+        parts = _parts(result)
+        return self.read(parts[0], x, x.size(1)), parts[-1] if len(parts) > 1 else None
 
     def _mask(self, allowed: Tensor, items: int) -> Tensor:
-        """Give a mask the axes that the target takes: (batch, 1, q, k), (batch, q, k) or (q, k)."""
+        """Give a mask the axes that the target takes: (batch, 1, q, k), (batch, q, k), (q, k), or (batch, k) for 1."""
         if self.mask_axes == 2:
             return allowed if allowed.dim() == 2 else allowed[0]
         allowed = allowed if allowed.dim() == 3 else allowed.expand(items, -1, -1)
+        if self.mask_axes == 1:
+            return allowed.any(1)
         return allowed.unsqueeze(1) if self.mask_axes == 4 else allowed
+
+    def _device(self, found: Mapping[str, Any]) -> torch.device:
+        """Where its parameters are, to which its inputs go."""
+        tensors: dict[str, Tensor] = {}
+        for name, thing in found.items():
+            held = dict((*thing.named_parameters(), *thing.named_buffers())) if _is_module(thing) else {"": thing}
+            tensors |= {f"{name}.{inner}".strip("."): t for inner, t in held.items() if isinstance(t, Tensor)}
+        for name, tensor in tensors.items():
+            if tensor.is_meta:
+                raise ValueError(
+                    f"{name!r} of the target is on the meta device, where tensors have no values; give it some: "
+                    'target.to_empty(device="cpu"), and then initialize or load its parameters'
+                )
+        return next((tensor.device for tensor in tensors.values()), torch.device("cpu"))
+
+    def _materialize(self) -> None:
+        """Let lazy modules see an input, from which they take their shapes."""
+        lazy = nn.parameter.is_lazy
+        if any(lazy(parameter) for module in self.modules.values() for parameter in module.parameters()):
+            x = torch.ones(2, self.options.tokens or 5, self.options.embed_dim, dtype=self.dtype)
+            for axes in (4, 3, 2, 1):
+                self.mask_axes = axes
+                with torch.no_grad(), contextlib.suppress(Exception):  # if it fails, it is asked again, and heard
+                    self(x)
+                    return
 
     def release(self) -> None:
         """Leave what could not be copied as it was found."""
@@ -177,6 +309,7 @@ class Target:
         return twin
 
     def _own(self, value: Any, found: dict[str, Any], name: str, *, copied: bool = False) -> Any:
+        value = _uncompiled(value)
         if isinstance(value, nn.Module):
             found[name] = value if copied else self._deepcopy(value)
             self.originals[name] = value
@@ -228,6 +361,31 @@ class Target:
             return twin
         self.copied = False
         return thing
+
+
+def _is_module(thing: Any) -> bool:
+    return isinstance(thing, nn.Module)
+
+
+def _uncompiled(target: Any) -> Any:
+    """The module or function that torch.compile was given, which computes the same and can be copied and watched."""
+    return getattr(target, "_orig_mod", getattr(target, "_torchdynamo_orig_callable", target))
+
+
+def _parts(result: Any) -> list[Any]:
+    """What it returned, in order: of a tuple, a dictionary or a dataclass its parts."""
+    if dataclasses.is_dataclass(result):
+        result = vars(result)
+    if isinstance(result, Mapping):
+        return list(result.values())
+    return list(result) if isinstance(result, tuple | list) else [result]
+
+
+def _are_weights(given: Tensor, queries: int, keys: int) -> bool:
+    """Whether a second result can be weights: scores and biases have this shape too, but no rows that sum to one."""
+    if given.shape[-2:] != (queries, keys) or not given.is_floating_point() or not given.isfinite().any():
+        return False
+    return not bool((given < 0).any())
 
 
 def _is_instance(value: Any) -> bool:
