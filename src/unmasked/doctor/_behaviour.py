@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from unmasked import probes
 from unmasked.doctor._masking import obeys_its_mask
-from unmasked.doctor._patient import Patient, forgets_batch_first
-from unmasked.probes import Evidence, differs
+from unmasked.doctor._patient import Patient, forgets_batch_first, said
+from unmasked.probes import Evidence, changed, differs, moved
 
 
 def behaviour(patient: Patient, calls: list[dict[str, Any]]) -> None:
@@ -20,17 +23,33 @@ def behaviour(patient: Patient, calls: list[dict[str, Any]]) -> None:
         obeys_its_mask(patient)
     if len(patient.notes.findings) == before:
         mixed = patient.ask("batch items independent", lambda b, t: probes.mixes_items(f, patient.noise(max(b, 2), t)))
-        if mixed is not None:
+        if mixed is None:
+            _keeps_its_place(patient)
+        else:
             cause, told, also = _why_mixed(patient)
             patient.find("batch items independent", cause, told, mixed, also=also)
     if len(patient.notes.findings) == before and not patient.equal:
         _sees_others(patient)
+    if len(patient.notes.findings) == before and patient.inputs.startswith("x_context"):
+        _reads_its_context(patient)
     if len(patient.notes.findings) == before:
         _keeps_time(patient, calls)
     if len(patient.notes.findings) == before and not patient.positions and not patient.equal:
         _averages(patient)
     if len(patient.notes.findings) == before and patient.inputs.startswith("qkv") and patient.causal:
         _aligned(patient)
+
+
+def _keeps_its_place(patient: Patient) -> None:
+    """Ask whether an item's output depends on where in the batch the item is."""
+    check, x = "an item is the same anywhere in the batch", patient.noise(patient.items, patient.tokens)
+    gap = differs(patient.f(x.flip(0)).flip(0), patient.f(x))
+    if gap:
+        told = "an item's output depends on its place in the batch: something that heads should have is dealt to items"
+        evidence = patient.sized(f"with the items in reverse order, outputs are off by {gap:.3g}")
+        patient.find(check, None, told, evidence, also=("batch-indexed-for-head",))
+    else:
+        patient.notes.passed.append(check)
 
 
 def _sees_others(patient: Patient) -> None:
@@ -42,6 +61,26 @@ def _sees_others(patient: Patient) -> None:
     if not (differs(patient.f(first)[:, 1:], before[:, 1:]) or differs(patient.f(last)[:, :-1], before[:, :-1])):
         evidence = patient.sized("changing the first or the last token moves no other token's output")
         patient.find("other tokens are seen", None, "no output depends on another token: nothing attends", evidence)
+
+
+def _reads_its_context(patient: Patient) -> None:
+    """Ask whether every token of the context counts."""
+    check, keys = "every token of the context counts", patient.fixed or patient.tokens + 3
+    query, context, _ = patient.three(patient.items, patient.tokens, keys)
+    try:
+        before = patient.target(query, context)
+        lost = [n for n in range(keys) if not differs(patient.target(query, changed(context, n)), before)]
+    except Exception as error:
+        patient.open(check, f"a target that takes a context of another length: it raised {said(error)}")
+        return
+    evidence = f"{patient.items} items of {patient.tokens} tokens, a context of {keys}: changing token"
+    if len(lost) == keys:
+        told = "no output depends on the context: its tokens attend to something else"
+        patient.find(check, None, told, f"{evidence} 0 of it, or any other, leaves the output as it was")
+    elif lost:
+        patient.open(check, f"whether some may be out of sight: {evidence} {lost[0]} of it leaves the output as it was")
+    else:
+        patient.notes.passed.append(check)
 
 
 def _keeps_time(patient: Patient, calls: list[dict[str, Any]]) -> None:
@@ -72,30 +111,72 @@ def _averages(patient: Patient) -> None:
     if evidence is None and patient.inputs.startswith("qkv"):
         patient.notes.passed.remove(check)
         evidence = patient.ask(check, functools.partial(_averages_values, patient))
-    if evidence is not None:
+    if evidence is None:
+        return
+    if _grows(patient):
+        told = "the more copies of a token there are, the larger is its output: weights are not divided by their sum"
         also = ("mask-after-softmax", "softmax-over-queries")
-        patient.find(check, "weights-not-normalized", "the weights of a query do not sum to one", evidence, also=also)
+        patient.find(check, "weights-not-normalized", told, evidence, also=also)
+    else:
+        needs = (
+            "whether something beside its tokens counts in the sum, as sinks or learned keys do, or a mixing of heads"
+        )
+        patient.open(check, f"{needs}: {evidence}")
+
+
+def _grows(patient: Patient) -> bool:
+    """Whether the output grows with every copy of a token alike, and no softmax is called that would prevent it.
+
+    What a learned key adds to the sum weighs less with every copy; and heads that are mixed with a bias after the
+    softmax grow as well, though the softmax did its work.
+    """
+    x = patient.noise(1, 1)
+    first, second, fourth, eighth = (patient.f(x.expand(-1, n, -1).clone())[:, -1] for n in (1, 2, 4, 8))
+    step = second - first
+    linear = not differs(fourth - second, 2 * step) and not differs(eighth - fourth, 4 * step)
+    return linear and bool(differs(second, first)) and not _Softmax.in_(lambda: patient.f(x))
+
+
+class _Softmax(TorchFunctionMode):
+    """Hears whether a softmax is called."""
+
+    names = ("softmax", "log_softmax", "scaled_dot_product_attention", "multi_head_attention_forward", "flex_attention")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard = False
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.heard = self.heard or getattr(function, "__name__", "") in self.names
+        return function(*args, **(kwargs or {}))
+
+    @classmethod
+    def in_(cls, call: Callable[[], object]) -> bool:
+        mode = cls()
+        with mode:
+            call()
+        return mode.heard
 
 
 def _averages_values(patient: Patient, items: int, tokens: int) -> Evidence | None:
-    """Keep the values equal, and let queries and keys differ."""
-    query, key = patient.noise(items, tokens), patient.noise(items, tokens, 1)
-
-    def f(value: Tensor) -> Tensor:
-        count = value.size(1)
-        return patient.target(query[:, :count], key[:, :count], value)
-
-    value = patient.noise(items, tokens, 2)
+    """Keep the values equal, and let queries and keys differ: each query alone with a key is as among all of them."""
+    query, key, value = (patient.noise(items, tokens, place, place) for place in range(3))
     same = value[:, :1].expand_as(value).clone()
-    return probes.is_no_average(lambda v: f(v) if v.size(1) == 1 else f(same), value)
+    among = patient.target(query, key, same)
+    alone = [patient.target(query[:, n : n + 1], key[:, :1], same[:, :1]) for n in range(tokens)]
+    gap = differs(among, torch.cat(alone, 1))
+    if not gap:
+        return None
+    told = f"{items} items of {tokens} tokens: with equal values, a query has another output than with one, off by"
+    return Evidence(f"{told} {gap:.3g}: weights do not sum to one, or features are mixed between tokens", gap, ())
 
 
 def _why_mixed(patient: Patient) -> tuple[str, str, tuple[str, ...]]:
     f, x = patient.f, patient.noise(patient.items, patient.tokens)
     before = f(x)
-    changed = x.clone()
-    changed[1:] += patient.noise(patient.items, patient.tokens, 4)[1:]
-    if not differs(f(changed), before):
+    others = x.clone()
+    others[1:] += patient.noise(patient.items, patient.tokens, 4)[1:]
+    if not differs(f(others), before):
         return "only-first-item", "every output is computed from the first item of the batch", ()
     tokens = x.clone()
     tokens[:, -1] += 1
@@ -136,6 +217,12 @@ def _is_causal(patient: Patient, calls: list[dict[str, Any]]) -> None:
         patient.find("no leak from the future", "is-causal-is-a-hint", told, leak)
     elif probes.breaks_equivariance(f, x) is None:
         patient.find("no leak from the future", "no-causal-mask", "every token sees every other", leak)
+    elif _hides_itself(patient, x):
+        told = "a token does not see itself: the mask hides the diagonal too, and the first token sees nothing"
+        patient.find("no leak from the future", None, told, leak)
+    elif ahead := _sees_ahead(patient, x):
+        told = f"each token sees {ahead} of those that come after it: the mask is moved by so many places"
+        patient.find("no leak from the future", None, told, leak)
     elif _blind_to_the_past(patient, x):
         told = "a token sees what comes after it, and not what came before"
         patient.find("no leak from the future", "mask-polarity", told, leak)
@@ -152,10 +239,16 @@ def _is_causal(patient: Patient, calls: list[dict[str, Any]]) -> None:
         patient.find("no leak from the future", "merge-without-transpose", told, leak, also=also)
 
 
+def _hides_itself(patient: Patient, x: Tensor) -> bool:
+    """Whether the first token alone sees later ones, as it does where a mask leaves it nothing else."""
+    before = patient.f(x)
+    return not any(differs(patient.f(changed(x, n))[:, 1:n], before[:, 1:n]) for n in range(2, x.size(1)))
+
+
 def _blind_to_the_past(patient: Patient, x: Tensor) -> bool:
-    changed = x.clone()
-    changed[:, 0] += 1
-    return not differs(patient.f(changed)[:, 1:-1], patient.f(x)[:, 1:-1])
+    """Whether every output but the last, which may see nothing, notices its own token and later ones alone."""
+    reach = _reach(patient, x)[:-1]
+    return not bool(reach.tril(-1).any())
 
 
 def _last_alone_averages(patient: Patient, x: Tensor) -> bool:
@@ -165,14 +258,20 @@ def _last_alone_averages(patient: Patient, x: Tensor) -> bool:
 
 
 def _all_reach_all(patient: Patient, x: Tensor) -> bool:
+    return bool(_reach(patient, x).all())
+
+
+def _reach(patient: Patient, x: Tensor) -> Tensor:
+    """Tell which outputs notice which tokens: (outputs, tokens)."""
     before = patient.f(x)
-    for token in range(x.size(1)):
-        changed = x.clone()
-        changed[:, token] += 1
-        after = patient.f(changed)
-        if not all(differs(after[:, t], before[:, t]) for t in range(x.size(1))):
-            return False
-    return True
+    columns = [moved(patient.f(changed(x, token)), before).any(0) for token in range(x.size(1))]
+    return torch.stack(columns, -1)
+
+
+def _sees_ahead(patient: Patient, x: Tensor) -> int:
+    """How many tokens after itself each sees, if each sees as many."""
+    reach = _reach(patient, x)
+    return next((n for n in range(1, x.size(1) - 1) if torch.equal(reach, torch.ones_like(reach).tril(n))), 0)
 
 
 def _aligned(patient: Patient) -> None:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 
 from unmasked.doctor._behaviour import behaviour
+from unmasked.doctor._caching import caches, keeps_nothing
 from unmasked.doctor._equality import explain
 from unmasked.doctor._numbers import leaves_inputs, numbers
 from unmasked.doctor._patient import Patient
 from unmasked.doctor._report import Notes, Report
-from unmasked.doctor._running import is_still, runs
+from unmasked.doctor._running import is_still, runs, uncompiled
 from unmasked.doctor._structure import structure
 from unmasked.doctor._target import Inputs, Options
 
@@ -94,7 +93,7 @@ def diagnose(
     options = Options(
         embed_dim, num_heads, causal, inputs, batch_first, weights, positions, tokens, key_dim, cache, training
     )
-    with torch.random.fork_rng(devices=[]), _uncompiled():
+    with torch.random.fork_rng(devices=[]):
         patient = Patient(target, options)
         try:
             notes = _examine(patient)
@@ -112,25 +111,22 @@ def diagnose(
     )
 
 
-def _uncompiled() -> AbstractContextManager[Any]:
-    """Run what is compiled as it was written, if anything can be: torch.compile may rewrite what is to be seen."""
-    loaded = {"torch._dynamo", "torch.nn.attention.flex_attention"} & sys.modules.keys()
-    return torch.compiler.set_stance("force_eager") if loaded else nullcontext()
-
-
 def _examine(patient: Patient) -> Notes:
     """Ask everything that can be asked."""
-    with torch.no_grad():
+    with uncompiled(), torch.no_grad():
         running = runs(patient)
     if not running:
         return patient.notes
     calls = [dict(call) for call in patient.target.spied]
-    with torch.no_grad():
+    with uncompiled(), torch.no_grad():
         if is_still(patient):
             leaves_inputs(patient)
             explained = explain(patient)
             if not explained:
                 behaviour(patient, calls)
+                if not patient.notes.findings:
+                    keeps_nothing(patient)
+            caches(patient)
             numbers(patient, explained)
     structure(patient, calls)
     return patient.notes

@@ -89,18 +89,18 @@ def _why(patient: Patient, open_: _Seen, seen: _Seen, allowed: Tensor) -> tuple[
         return "mask-polarity", "where the mask says True, for may see, the target does not look", ()
     if obeys(allowed[:1].expand_as(allowed)):
         return "only-first-item", "the mask of the first item is used for every item", ()
+    if obeys(allowed.mT):
+        return None, "the mask's queries and keys are exchanged", ()
     for heads in [patient.num_heads] if patient.num_heads else range(2, 17):
         each = torch.arange(items)[:, None] * heads + torch.arange(heads)
         turned = torch.arange(items)[:, None] + torch.arange(heads) * items
         for whose in (each % items, turned // heads):
             if obeys(allowed[whose].any(1)):
                 told = "heads are given the masks of other items: repeated in another order than the items are"
-                return "repeat-for-repeat-interleave", told, ("only-first-item",)
+                return None, told, ("only-first-item",)
     rows = moved(seen.before, open_.before) | seen.before.isnan().any(-1)
     if torch.equal(rows, ~allowed.all(1)) and not allowed.all():
         return None, "the mask hides a token as a query, and not as a key: others still see it", ("padding-ignored",)
-    if obeys(allowed.mT):
-        return None, "the mask's queries and keys are exchanged", ()
     hidden = bool((seen.reached & ~allowed)[seen.sure].any())
     if not hidden:
         return None, "what the mask lets a query see does not count for it", ()

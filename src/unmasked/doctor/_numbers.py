@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -13,9 +15,14 @@ from unmasked.probes import Evidence
 def numbers(patient: Patient, explained: bool) -> None:
     if not explained:
         _gradients(patient)
+    if not patient.notes.findings:
+        _large(patient)
+        _epsilon(patient)
     _half(patient)
     _blind(patient)
     _returned_weights(patient)
+    if patient.options.training:
+        _trained(patient)
 
 
 def leaves_inputs(patient: Patient) -> None:
@@ -40,6 +47,9 @@ def _gradients(patient: Patient) -> None:
             )  # it may be written into
             if output.requires_grad:
                 output.sum().backward()
+        except NotImplementedError as error:
+            patient.open(check, f"a backward pass, which is not implemented here: {said(error)}")
+            return
         except Exception as error:
             patient.find(check, "gradient-cut", "it cannot be trained: its backward pass fails", said(error))
             return
@@ -52,6 +62,85 @@ def _gradients(patient: Patient) -> None:
         unused = "nor does the output depend on it" in cut.text
         note = patient.caution if unused else patient.find
         note(check, "gradient-cut", "a parameter is not used" if unused else "a gradient is cut off", cut)
+
+
+def _large(patient: Patient) -> None:
+    """Make the inputs a hundred times as large: exponentials overflow where no maximum is subtracted."""
+    check, x = "large inputs", patient.noise(patient.items, patient.tokens)
+    before, after = patient.f(x), patient.f(100 * x)
+    if before.isfinite().all() and not after.isfinite().all():
+        told = "it overflows with large inputs: its softmax does not subtract the maximum of the scores first"
+        count = int((~after.isfinite()).sum())
+        evidence = patient.sized(f"a hundred times as large, they make {count} numbers of the output infinite or NaN")
+        patient.find(check, None, told, evidence)
+    else:
+        patient.notes.passed.append(check)
+
+
+def _epsilon(patient: Patient) -> None:
+    """Find a norm whose epsilon counts, though it should only keep a norm of zero from being divided by.
+
+    With norms of queries and keys, or of the input, and no biases, the output of c times the input is c times one
+    tensor plus another, but for what epsilon changes: this vanishes as 1 / c, or its square, every number of it alike.
+    """
+    if patient.target.dtype != torch.float64 or not patient.target.copied:
+        return
+    bare = patient.admit()
+    bare.mask_axes = patient.target.mask_axes
+    for name, tensor in bare.tensors.items():
+        if name.rpartition(".")[2].startswith("b") and tensor.dim() == 1:
+            tensor.zero_()
+    x = patient.noise(patient.items, patient.tokens)
+    given = {c: bare(c * x) for c in (1.0, 16.0, 32.0, 64.0, 1e5, 2e5)}
+    patient.dismiss(bare)
+    slope = (given[2e5] - given[1e5]) / 1e5
+    base = given[1e5] - 1e5 * slope
+    rest = [given[c] - c * slope - base for c in (16.0, 32.0, 64.0)]
+    sizes = [each.norm().item() for each in rest]
+    if not all(math.isfinite(size) for size in sizes) or sizes[2] <= 1e-7 * given[16.0].norm().item():
+        return
+    for power in (1, 2):
+        alike = all(
+            (rest[n] * 2 ** (n * power) - rest[0]).norm().item() < 0.1 * sizes[0] for n in (1, 2)
+        )  # fmt: skip
+        if alike and sizes[0] * 16**power > 0.05 * given[1.0].norm().item():
+            told = "a norm's epsilon is as large as what it is added to: scores depend on the size of the input"
+            gap = sizes[0] * 16**power / x.numel() ** 0.5
+            evidence = patient.sized(f"it moves the output by about {gap:.2g}, and less with larger inputs")
+            patient.find("the epsilon of norms", None, told, evidence)
+            return
+
+
+def _trained(patient: Patient) -> None:
+    """Compare the mean of what it gives in training with what it gives in evaluation."""
+    check, copies = "in training, on average the same as in evaluation", 64
+    x = patient.noise(1, patient.tokens)
+    many = x.repeat(copies, 1, 1)
+    draws = []
+    with torch.no_grad():
+        expected = patient.f(x)
+        with patient.target.training():
+            try:
+                for seed in range(16):
+                    torch.manual_seed(seed)
+                    draws.append(patient.f(many))
+            except Exception as error:
+                patient.open(check, f"a target that runs in training mode: it raised {said(error)}")
+                return
+    drawn = torch.cat(draws)
+    if not drawn.isfinite().all():
+        told = "in training its output is not finite: dropout of a score of -inf is not a number"
+        patient.find(check, None, told, patient.sized(f"{int((~drawn.isfinite()).sum())} numbers are not finite"))
+        return
+    gap, chance = (drawn.mean(0) - expected[0]).abs(), drawn.std(0) / len(drawn) ** 0.5
+    sure = gap > 6 * chance + 1e-6
+    if bool(sure.any()) and gap[sure].max() > 0.01 * expected.abs().max():
+        worst = gap[sure].max().item()
+        told = "its mean over dropout is not what it computes in evaluation: dropout stands before the softmax"
+        evidence = f"{len(drawn)} draws: their mean is off by {worst:.2g}, many times what chance allows"
+        patient.find(check, None, told, evidence)
+    else:
+        patient.notes.passed.append(check)
 
 
 def _half(patient: Patient) -> None:
@@ -86,7 +175,7 @@ def _half(patient: Patient) -> None:
         patient.notes.passed.append(check)
     else:
         told = "it does not survive float16: a number of its own, such as -1e9, is beyond 65504"
-        patient.find(check, "float16-overflow", told, evidence)
+        patient.caution(check, "float16-overflow", told, evidence)
 
 
 def _blind(patient: Patient) -> None:
@@ -115,10 +204,7 @@ def _returned_weights(patient: Patient) -> None:
         if patient.target.weights is None:
             return
         evidence = probes.weights_sum_to_one(patient.target.weights)
-        if evidence is not None:
-            if not patient.notes.findings:
-                told = "the weights that it returns do not sum to one"
-                patient.find("weights sum to one", "weights-not-normalized", told, evidence)
+        if evidence is not None:  # scores, a bias, or weights of which a sink took a part
             return
         with patient.target.training():
             try:

@@ -24,6 +24,8 @@ class Patient:
     def __init__(self, original: Callable[..., Any], options: Options):
         self.original, self.options, self.notes = original, options, Notes()
         self.embed_dim, self.num_heads, self.causal = options.embed_dim, options.num_heads, options.causal
+        if options.cache is not None:  # or it could not be kept
+            self.causal = True
         self.inputs, self.batch_first = options.inputs, options.batch_first
         self.given, self.positions = options.weights or None, options.positions
         self.equal = False
@@ -42,6 +44,11 @@ class Patient:
         """Leave everything as it was found."""
         for target in reversed(self.admitted):
             target.release()
+
+    def dismiss(self, target: Target) -> None:
+        """Let one go that was admitted last, and is not needed any more."""
+        self.admitted.remove(target)
+        target.release()
 
     def _sizes(self) -> tuple[int, int]:
         """Take a batch and a number of tokens that no size of the target equals, and more items than heads."""

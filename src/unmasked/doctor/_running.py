@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import sys
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -14,15 +16,28 @@ from unmasked.doctor._patient import Patient, said
 from unmasked.doctor._target import INPUTS, WrongShape
 
 
+def uncompiled() -> AbstractContextManager[Any]:
+    """Run what is compiled as it was written, if what compiles was loaded: nobody can look into compiled code."""
+    loaded = {"torch._dynamo", "torch.nn.attention.flex_attention"} & sys.modules.keys()
+    return torch.compiler.set_stance("force_eager") if loaded else nullcontext()
+
+
 def runs(patient: Patient) -> bool:
     """Call it; if that fails, find out whether it is the sizes."""
     error = patient.failure(patient.items, patient.tokens)
-    if error is not None and "dtype" in str(error):
-        patient.target = patient.admit(torch.float32)
-        error = patient.failure(patient.items, patient.tokens)
+    if error is not None and not isinstance(error, WrongShape):
+        error = _in_its_own_precision(patient, error)
+    if error is not None and patient.fixed is None:
+        error = _at_its_own_length(patient, error)
+    if error is None and patient.fixed is None:  # as many outputs as tokens may have been chance
+        more = patient.failure(patient.items, patient.tokens + 4)
+        error = more if isinstance(more, WrongShape) and more.pooled else None
     if error is None:
-        patient.notes.passed.append("it runs, with sizes that all differ")
+        sized = "it runs" if patient.fixed else "it runs, with sizes that all differ"
+        patient.notes.passed.append(sized)
         return _answers(patient) and _computes(patient)
+    if isinstance(error, WrongShape) and error.pooled and _pools(patient, error):
+        return False
     told_of = said(error)
     if isinstance(error, TypeError) and "argument" in str(error) and not _takes(patient):
         raise ValueError(
@@ -54,6 +69,38 @@ def runs(patient: Patient) -> bool:
     return False
 
 
+def _in_its_own_precision(patient: Patient, error: Exception) -> Exception | None:
+    """Try float32, and what its parameters have, where float64 is refused: by a kernel, or by a number kept inside."""
+    own = [t.dtype for thing in patient.target.originals.values() for t in _tensors(thing) if t.is_floating_point()]
+    first = patient.target
+    for dtype in dict.fromkeys([torch.float32, *own]):
+        if dtype != torch.float64:
+            patient.target = patient.admit(dtype)
+            if patient.failure(patient.items, patient.tokens) is None:
+                return None
+    patient.target = first
+    return error
+
+
+def _tensors(thing: nn.Module | Tensor) -> list[Tensor]:
+    return [thing] if isinstance(thing, Tensor) else [*thing.parameters(), *thing.buffers()]
+
+
+def _at_its_own_length(patient: Patient, error: Exception) -> Exception | None:
+    """Look for the number of tokens that it was built for, among the sizes of what it holds, and in multiples."""
+    held = {size for thing in patient.target.originals.values() for t in _tensors(thing) for size in t.shape}
+    tokens = patient.tokens
+    lengths = sorted(n for n in held | {n - 1 for n in held} if 1 < n <= 1024 and n not in (patient.items, tokens))
+    for length in dict.fromkeys([8, 16, *lengths, 4, 9, 49, 64]):
+        patient.tokens = length
+        if patient.failure(1, length) is None and patient.failure(patient.items, length) is None:
+            patient.fixed = length
+            patient.open("other numbers of tokens", f"how many it is built for: pass tokens={length}, which it takes")
+            return None
+    patient.tokens = tokens
+    return error
+
+
 def _takes(patient: Patient) -> bool:
     """Whether the target could be called with as many tensors as it is given."""
     count = {"x": 1, "x_context": 2, "qkv": 3}[patient.inputs.removesuffix("_allowed")] + patient.options.masked
@@ -64,6 +111,20 @@ def _takes(patient: Patient) -> bool:
         return False
     except ValueError:  # it tells no signature
         return False
+    return True
+
+
+def _pools(patient: Patient, error: WrongShape) -> bool:
+    """Whether it makes as many outputs of any number of tokens: queries of its own read them."""
+    more = patient.failure(patient.items, patient.tokens + 4)
+    if not isinstance(more, WrongShape) or more.pooled != error.pooled:
+        return False
+    count = error.pooled
+    patient.notes.passed.append("it runs, with sizes that all differ")
+    patient.open(
+        "every check of its outputs",
+        f"an output for each token: of any number of tokens it makes {count}; pass what makes them, with x_context",
+    )
     return True
 
 
@@ -84,14 +145,20 @@ def _answers(patient: Patient) -> bool:
 
 def _computes(patient: Patient) -> bool:
     """Take the precision that it computes in, or what rounding does would be taken for mistakes."""
-    if patient.target.dtype != torch.float64:
-        return True
-    with _Precision() as seen:
-        patient.f(patient.noise(patient.items, patient.tokens))
-    if seen.bits < 32:
-        needs = "a target that computes in float32 or float64: somewhere inside it computes in 16 bits"
+    if _is_quantized(patient):
+        needs = "a target that is not quantized: its rounding moves every output; examine it before it is quantized"
         patient.open("every other check of its outputs", needs)
         return False
+    if patient.target.dtype != torch.float64:
+        return patient.target.dtype == torch.float32 or _is_narrow(patient)
+    with uncompiled(), _Precision() as seen:
+        patient.f(patient.noise(patient.items, patient.tokens))
+    if seen.softmax < 32 and patient.target.copied:
+        told = "the softmax is computed in 16 bits, inside of what computes in more"
+        patient.find("the softmax keeps its precision", None, told, patient.sized(f"it has {seen.softmax} bits"))
+        return False
+    if seen.bits < 32:
+        return _is_narrow(patient)
     if seen.bits < 64:
         patient.target = patient.admit(torch.float32)
         patient.target.mask_axes = patient.admitted[-2].mask_axes
@@ -99,14 +166,37 @@ def _computes(patient: Patient) -> bool:
     return True
 
 
+def _is_narrow(patient: Patient) -> bool:
+    needs = "a target that computes in float32 or float64: somewhere inside it computes in 16 bits"
+    patient.open("every other check of its outputs", needs)
+    return False
+
+
+def _is_quantized(patient: Patient) -> bool:
+    """Whether any of its modules rounds what it is given to whole numbers."""
+    modules = (module for thing in patient.target.modules.values() for module in thing.modules())
+    return any(".quantized" in type(module).__module__ for module in modules)
+
+
 def is_still(patient: Patient) -> bool:
-    """Ask whether anything is random: nothing else can be asked of what is."""
+    """Ask whether anything is random, or kept: nothing else can be asked of what is."""
     check = "the same at every call, in evaluation"
     drawn = patient.ask(check, lambda b, t: probes.changes_from_call_to_call(patient.f, patient.noise(b, t)))
-    if drawn is not None:
+    if drawn is None:
+        return True
+    x, outputs = patient.noise(patient.items, patient.tokens), []
+    for _ in range(3):
+        torch.manual_seed(1)
+        outputs.append(patient.f(x))
+    if any(probes.differs(output, outputs[0]) for output in outputs[1:]):
+        told = (
+            "a call changes what the next one gives, with nothing drawn at random: it keeps something, and never resets"
+        )
+        patient.find(check, None, told, drawn)
+    else:
         patient.find(check, "dropout-in-eval", "its output is random though it is in evaluation mode", drawn)
-        patient.open("every other check of its outputs", "outputs that do not change from call to call")
-    return drawn is None
+    patient.open("every other check of its outputs", "outputs that do not change from call to call")
+    return False
 
 
 class _Precision(TorchDispatchMode):
@@ -114,17 +204,21 @@ class _Precision(TorchDispatchMode):
 
     Attributes:
         bits: The fewest bits of a floating result.
+        softmax: The same of a softmax.
     """
 
     supports_higher_order_operators = True  # FlexAttention is one
 
     def __init__(self) -> None:
         super().__init__()
-        self.bits = 64
+        self.bits = self.softmax = 64
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = function(*args, **(kwargs or {}))
         for each in result if isinstance(result, tuple | list) else [result]:
             if isinstance(each, Tensor) and each.is_floating_point():
-                self.bits = min(self.bits, torch.finfo(each.dtype).bits)
+                bits = torch.finfo(each.dtype).bits
+                self.bits = min(self.bits, bits)
+                if function is torch.ops.aten._softmax.default:
+                    self.softmax = min(self.softmax, bits)
         return result

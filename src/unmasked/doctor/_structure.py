@@ -19,11 +19,14 @@ def structure(patient: Patient, calls: list[dict[str, Any]]) -> None:
         return
     x = patient.noise(patient.items, patient.tokens)
     for module in modules.values():
+        if isinstance(module, torch.jit.ScriptModule):  # which takes no hooks
+            continue
         with torch.no_grad():
             skipped = probes.skips_hooks(module, functools.partial(patient.target, x))
         if skipped is not None:
             told = "a submodule is called as .forward(...), which skips its hooks"
             patient.find("hooks run", "forward-called-directly", told, skipped)
+    _repeated(patient)
     shared = None
     for original in patient.target.originals.values():
         if isinstance(original, nn.Module):
@@ -46,4 +49,19 @@ def _buffers(patient: Patient, module: nn.Module) -> None:
             size = buffer.numel() * buffer.element_size()
             told = "a mask is kept as a floating buffer in the state_dict: it grows with the square of the context"
             evidence = f"{name!r} of shape {tuple(buffer.shape)} takes {size} bytes"
-            patient.find("no mask in the state_dict", "mask-buffer", told, evidence, certain=True)
+            patient.caution("no mask in the state_dict", "mask-buffer", told, evidence, certain=True)
+
+
+def _repeated(patient: Patient) -> None:
+    """Look for lists that hold one module several times."""
+    for name, original in patient.target.originals.items():
+        for inner, module in original.named_modules() if isinstance(original, nn.Module) else ():
+            if isinstance(module, nn.ModuleList | nn.Sequential) and len(module) > 1:
+                held = [each for each in module if any(True for _ in each.parameters())]
+                if len(held) > 1 and len({id(each) for each in held}) == 1:
+                    full = ".".join(part for part in (name, inner) if part)
+                    told = (
+                        f"the list holds one module {len(held)} times: what should be heads of their own share weights"
+                    )
+                    place = patient.find if len(held) == patient.num_heads else patient.caution
+                    place("heads have their own weights", None, told, f"{full!r}, of {type(held[0]).__name__}")

@@ -96,7 +96,15 @@ class Options:
 
 
 class WrongShape(Exception):  # noqa: N818  # it is what the doctor finds, not a fault of the program
-    """What came out has not the shape (batch, queries, features)."""
+    """What came out has not the shape (batch, queries, features).
+
+    Attributes:
+        pooled: How many outputs it has, if only their number is another than the queries'.
+    """
+
+    def __init__(self, told: str, pooled: int | None = None):
+        super().__init__(told)
+        self.pooled = pooled
 
 
 class Target:
@@ -184,9 +192,12 @@ class Target:
         wanted = (items, queries) if self.batch_first else (queries, items)
         if output.dim() != 3 or tuple(output.shape[:2]) != wanted:
             names = "(batch, tokens, features)" if self.batch_first else "(tokens, batch, features)"
+            axis = 1 if self.batch_first else 0
+            pooled = output.dim() == 3 and output.size(1 - axis) == items
             raise WrongShape(
                 f"from inputs of shape {(*wanted, query.size(-1))} it made {tuple(output.shape)}; "
-                f"{names} would begin {wanted}"
+                f"{names} would begin {wanted}",
+                output.size(axis) if pooled else None,
             )
         return output if self.batch_first else output.transpose(0, 1)
 

@@ -514,13 +514,13 @@ class SoftcapAfterMask(Causal):
         return (20 * (self.mask(scores, future) / 20).tanh()).softmax(-1)
 
 
-@sick("float16-overflow", causal=True)
+@sick("float16-overflow", causal=True, strict=True)
 class Float16Overflow(Causal):
     def mask(self, scores: Tensor, future: Tensor) -> Tensor:
         return scores.masked_fill(future, -1e9)
 
 
-@sick("mask-buffer", causal=True)
+@sick("mask-buffer", causal=True, strict=True)
 class MaskBuffer(Causal):
     def __init__(self) -> None:
         super().__init__()
