@@ -108,6 +108,7 @@ def diagnose(
         () if strict else tuple(notes.cautions),
         tuple(notes.passed),
         tuple(notes.inconclusive),
+        notes.decided,
     )
 
 

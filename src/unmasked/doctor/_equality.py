@@ -65,7 +65,7 @@ def explain(patient: Patient) -> bool:
     for weights, causal in itertools.product(read, bases):
         if fits(weights, causal):
             patient.notes.passed.append(_EQUAL)
-            patient.equal = True
+            patient.equal = patient.notes.settled = True
             patient.causal = causal if patient.causal is None else patient.causal
             return False  # equal here; the probes still ask whether it is everywhere
     budget = 4_000
@@ -107,6 +107,7 @@ def _named(patient: Patient, found: list[Mistake], weights: Weights, causal: boo
     wrong = [m for m in found if weights.pinned or not m.is_order]
     if not wrong:  # its own order of rows, and nobody said that there is another
         patient.notes.passed.append(f"{_EQUAL}, in an order of rows of its own")
+        patient.notes.settled = True
         return False
     first = next((m for m in wrong if m.cause), wrong[0])
     also = tuple(dict.fromkeys(m.cause for m in wrong if m.cause and m.cause != first.cause))

@@ -65,6 +65,7 @@ class Report:
         cautions: What PyTorch's own functions do too, and may surprise; findings, with ``strict=True``.
         passed: The checks that hold.
         inconclusive: The checks that were not decided, and what they need.
+        decided: Whether it was settled what it computes: it is attention of some kind, or a mistake was proved.
     """
 
     target: str
@@ -72,6 +73,7 @@ class Report:
     cautions: tuple[Finding, ...] = ()
     passed: tuple[str, ...] = ()
     inconclusive: tuple[Inconclusive, ...] = ()
+    decided: bool = False
 
     @property
     def ok(self) -> bool:
@@ -122,6 +124,7 @@ class Report:
         return {
             "target": self.target,
             "ok": self.ok,
+            "decided": self.decided,
             "findings": told[0],
             "cautions": told[1],
             "passed": list(self.passed),
@@ -137,3 +140,8 @@ class Notes:
     cautions: list[Finding] = field(default_factory=list)
     passed: list[str] = field(default_factory=list)
     inconclusive: list[Inconclusive] = field(default_factory=list)
+    settled: bool = False  # equal to a reference of some kind
+
+    @property
+    def decided(self) -> bool:
+        return self.settled or any(finding.certain for finding in self.findings)
