@@ -12,6 +12,7 @@ from torch import Tensor
 
 from unmasked.doctor._mistakes import Mistake, Steps, attend, mistakes
 from unmasked.doctor._patient import Patient, forgets_batch_first
+from unmasked.doctor._stages import Inside, look
 from unmasked.doctor._target import Target
 from unmasked.doctor._weights import Weights, named, readings
 from unmasked.probes import differs
@@ -21,78 +22,136 @@ _EQUAL = "equality with the reference"
 
 def explain(patient: Patient) -> bool:
     """Compare with the reference, and, where it disagrees, with every mistake; say whether that explained it."""
-    if patient.positions:
-        patient.open(_EQUAL, "a reference with the same positions: compare with one of your own")
-        return False
-    bases = [bool(patient.causal)] if patient.causal is not None else [False, True]
-    shapes = [(patient.items, patient.tokens, patient.tokens)]
-    if patient.inputs != "x":
-        longer = patient.tokens + 3
-        try:
-            patient.answer(patient.items, patient.tokens, longer)
-            shapes.append((patient.items, patient.tokens, longer))
-        except Exception:  # self-attention, in three arguments
-            pass
-    given = None
-    if patient.given is not None:
-        given = named(patient.target, patient.given, _originals(patient.target))
-    every = readings(patient.target, embed_dim=patient.embed_dim, num_heads=patient.num_heads, given=given)
-    read = list(itertools.islice(every, 400))
-    if not read:
-        patient.open(_EQUAL, _what_weights(patient))
-        return False
-    asked = {(shape, causal): patient.case(*shape, read[0], causal=causal) for shape in shapes for causal in bases}
-    answers = {shape: patient.answer(*shape) for shape in shapes}
+    comparison = _Comparison(patient)
+    equal = comparison.equal()
+    if equal is not None:
+        patient.notes.passed.append(_EQUAL)
+        patient.equal = patient.notes.settled = True
+        patient.causal = equal if patient.causal is None else patient.causal
+        return False  # equal here; the probes still ask whether it is everywhere
+    inside = look(patient)
+    if inside.right and not comparison.pinned:
+        return _right_inside(patient, inside)
+    if not patient.positions and comparison.mistaken():
+        return True
+    if inside.right:
+        return _right_inside(patient, inside)
+    for cause, told, proved in inside.wrong:
+        name = cause
+        if cause == "no-causal-mask" and any(call.get("is_causal") for call in patient.target.spied):
+            name = "is-causal-is-a-hint"
+        also = () if name == cause or cause is None else (cause,)
+        evidence = patient.sized("seen in what its own forward pass multiplies")
+        patient.find(_EQUAL, name, told, evidence, certain=proved, also=also)
+    if inside.wrong or (not inside.seen and not patient.positions and comparison.mistaken_oddly()):
+        return True
+    if comparison.left_out:
+        patient.open("every mistake of the museum", comparison.left_out)
+    patient.open(_EQUAL, "; ".join(inside.unclear) or _what_weights(patient))
+    return False
 
-    def fits(weights: Weights, causal: bool, steps: Steps | None = None) -> bool:
+
+def _right_inside(patient: Patient, inside: Inside) -> bool:
+    patient.notes.passed.append(f"{_EQUAL}, step by step")
+    patient.equal = patient.notes.settled = True
+    if patient.causal is None:
+        patient.causal = inside.causal
+    return False
+
+
+class _Comparison:
+    """A target's answers beside those of whole references and of whole mistakes."""
+
+    def __init__(self, patient: Patient):
+        self.patient, self.left_out = patient, ""
+        self.bases = [bool(patient.causal)] if patient.causal is not None else [False, True]
+        full = (patient.items, patient.tokens, patient.tokens)
+        self.answers: dict[tuple[int, int, int], Tensor] = {}
+        shapes = [(1, 2, 2), full]
+        shapes += [] if patient.inputs == "x" else [(patient.items, patient.tokens, patient.tokens + 3)]
         for shape in shapes:
-            case = replace(asked[shape, causal], weights=weights)
+            try:
+                self.answers[shape] = patient.answer(*shape)
+            except Exception:  # self-attention in three arguments, or built for one size
+                if shape == full:
+                    raise
+        self.last = list(self.answers)[-1]
+        given = patient.given
+        self.given = None if given is None else named(patient.target, given, _originals(patient.target))
+        every = readings(patient.target, embed_dim=patient.embed_dim, num_heads=patient.num_heads, given=self.given)
+        self.read = list(itertools.islice(every, 400))
+        self.asked: dict[Any, Any] = {}
+        self.work = 3e9  # multiplications
+        if self.read:
+            self.asked = {(s, c): patient.case(*s, self.read[0], causal=c) for s in self.answers for c in self.bases}
+
+    @property
+    def pinned(self) -> bool:
+        """Whether the order of rows counts."""
+        return any(weights.pinned for weights in self.read)
+
+    def fits(self, weights: Weights, causal: bool, steps: Steps | None = None) -> bool:
+        for shape, answer in self.answers.items():
+            case = replace(self.asked[shape, causal], weights=weights)
+            self.work -= 4 * shape[0] * shape[1] * self.patient.embed_dim**2
             try:
                 expected = attend(case, steps)
             except (RuntimeError, IndexError, ValueError, TypeError):
                 return False
-            if expected.shape != answers[shape].shape:
+            if expected.shape != answer.shape:
                 return False
             if case.allowed is not None:  # a row that may see nothing is another question
                 shut = ~case.allowed.any(-1)
                 if steps is not None and "weigh" in _changes(steps):  # what is inverted sees nothing here
                     shut = shut | case.allowed.all(-1)
                 expected = torch.where(shut[..., None].expand_as(expected), torch.nan, expected)
-            if expected.isnan().all() or differs(answers[shape], expected):
-                return False
+            if expected.isnan().all():
+                if shape == self.last:
+                    return False
+                continue
+            gap = differs(answer, expected)
+            if gap > 1e-6 * max(1.0, expected.nan_to_num().abs().max().item()) or (
+                gap and answer.dtype != torch.float64
+            ):
+                return False  # a constant of it may have been kept in float32
         return True
 
-    for weights, causal in itertools.product(read, bases):
-        if fits(weights, causal):
-            patient.notes.passed.append(_EQUAL)
-            patient.equal = patient.notes.settled = True
-            patient.causal = causal if patient.causal is None else patient.causal
-            return False  # equal here; the probes still ask whether it is everywhere
-    budget = 4_000
-    for weights, causal in itertools.product(read, bases):
-        found = []
-        for mistake in mistakes(patient.case(*shapes[-1], weights, causal=causal)):
-            budget -= len(shapes)
-            if fits(weights, causal, mistake.steps):
-                found.append(mistake)
-        if found:
-            return _named(patient, found, weights, causal)
-        if budget < 0:
-            break
-    spoilt = bool(patient.notes.findings)
-    for weights, causal in itertools.product([] if spoilt else read[:1], bases):
-        if _constant_scale(patient, lambda steps, w=weights, c=causal: fits(w, c, steps), weights, causal):  # type: ignore[misc]
-            return True
-        if _two_at_once(patient, lambda steps, w=weights, c=causal: fits(w, c, steps), weights, causal):  # type: ignore[misc]
-            return True
-    if given is not None:
-        case = patient.case(*shapes[0], read[0], causal=bases[0])
-        gap = differs(answers[shapes[0]], attend(case))
-        told = "with these weights it is not the reference, and no mistake of the museum explains it"
-        patient.find(_EQUAL, None, told, f"off by {gap:.3g}")
-    else:
-        patient.open(_EQUAL, _what_weights(patient))
-    return False
+    def equal(self) -> bool | None:
+        """Whether it is the reference, and causal or not; None where it is not."""
+        for weights, causal in itertools.product(self.read, self.bases):
+            if self.work < 1.5e9:
+                break
+            if self.fits(weights, causal):
+                return causal
+        return None
+
+    def mistaken(self) -> bool:
+        """Look for a mistake that gives the target's own numbers, and name it."""
+        patient = self.patient
+        self.work = 3e9
+        for weights, causal in itertools.product(self.read, self.bases):
+            found = []
+            for mistake in mistakes(patient.case(*self.last, weights, causal=causal)):
+                if self.fits(weights, causal, mistake.steps):
+                    found.append(mistake)
+            if found:
+                return _named(patient, found, weights, causal)
+            if self.work < 0:
+                self.left_out = "more time than the doctor takes: pass weights=, num_heads and causal"
+                return False
+        return False
+
+    def mistaken_oddly(self) -> bool:
+        """Look for a number from elsewhere as the scale, and for two mistakes at once."""
+        patient = self.patient
+        for weights, causal in itertools.product([] if patient.notes.findings else self.read[:1], self.bases):
+
+            def fits(steps: Steps, w: Weights = weights, c: bool = causal) -> bool:
+                return self.work > 0 and self.fits(w, c, steps)
+
+            if _constant_scale(patient, fits, weights, causal) or _two_at_once(patient, fits, weights, causal):
+                return True
+        return False
 
 
 def _what_weights(patient: Patient) -> str:

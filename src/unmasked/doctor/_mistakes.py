@@ -326,7 +326,8 @@ def _in_weights(case: Case) -> Iterator[Mistake]:
             told = told.replace("projection", "input")
             enter = lambda c, p=picked: _inputs(c, p)  # noqa: E731
             yield Mistake(cause, told, Steps(enter=enter))
-    square = [role for role in ROLES if role in matrices and matrices[role].size(0) == matrices[role].size(1)]
+    square = [role for role in ROLES if role in weights.fixed and role in matrices]
+    square = [role for role in square if matrices[role].size(0) == matrices[role].size(1)]
     for count in range(len(square), 0, -1):
         for turned in itertools.combinations(square, count):
             told = f"multiplied by the matrix of {_and(turned)} as it is kept, not by its transpose"

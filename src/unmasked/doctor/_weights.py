@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from unmasked.doctor._target import Target
 
-__all__ = ["Weights", "head_counts", "named", "readings"]
+__all__ = ["Weights", "appended", "head_counts", "named", "readings", "role_of"]
 
 ROLES = ("query", "key", "value", "out")
 _WORDS = {
@@ -44,6 +44,7 @@ class Weights:
         kv_heads: Number of key heads.
         extra: bias_k and bias_v, which add_bias_kv appends, as rows (1, in); and "zeros" for add_zero_attn.
         pinned: Whether names, or the caller, say which row is which: then another order is a mistake.
+        fixed: Roles whose matrix is known to be (out, in), as nn.Linear keeps it: its transpose is a mistake.
     """
 
     matrices: Mapping[str, Tensor]
@@ -52,6 +53,7 @@ class Weights:
     kv_heads: int
     extra: Mapping[str, Tensor] = field(default_factory=dict)
     pinned: bool = False
+    fixed: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,8 @@ def readings(
         return
     tensors = {n: t.detach() for n, t in target.tensors.items() if t.dim() and t.numel() > 1}
     counts = [num_heads] if num_heads else head_counts(target, tensors, embed_dim)
-    matrices = {n: t for n, t in tensors.items() if t.dim() > 1 and n.rpartition(".")[2] not in ("bias_k", "bias_v")}
+    apart = appended(tensors)
+    matrices = {n: t for n, t in tensors.items() if t.dim() > 1 and n not in apart and t.numel() > max(t.shape)}
     if not matrices:
         for heads in counts if num_heads else [1]:
             yield Weights({}, {}, heads, heads)
@@ -141,14 +144,30 @@ def readings(
 def _given(given: Mapping[str, Tensor], target: Target, embed_dim: int, num_heads: int | None) -> Iterator[Weights]:
     matrices = {role: given[role].detach() for role in ROLES if role in given}
     biases = {role: given[f"{role}_bias"].detach() for role in ROLES if f"{role}_bias" in given}
+    linear = {
+        t.untyped_storage().data_ptr()
+        for n, t in target.tensors.items()
+        if isinstance(target.owners[n], nn.Linear | nn.MultiheadAttention) or n.endswith("in_proj_weight")
+    }
+    fixed = {role for role, tensor in given.items() if tensor.untyped_storage().data_ptr() in linear}
     if "qkv" in given:
-        matrices |= zip(ROLES[:3], given["qkv"].detach().chunk(3), strict=True)
+        if "qkv" in fixed:
+            fixed |= set(ROLES[:3])
+        packed = given["qkv"].detach()
+        packed = (
+            packed.mT if packed.dim() == 2 and packed.size(0) * 3 == packed.size(1) and "qkv" not in fixed else packed
+        )
+        matrices |= zip(ROLES[:3], packed.chunk(3), strict=True)
         if "qkv_bias" in given:
             biases |= zip(ROLES[:3], given["qkv_bias"].detach().chunk(3), strict=True)
-    for heads in [num_heads] if num_heads else head_counts(target, matrices, embed_dim):
-        weights = _weights(matrices, biases, heads, pinned=True)
-        if weights is not None:
-            yield weights
+    loose = [role for role in matrices if role not in fixed and matrices[role].dim() == 2]
+    turns = [set(), set(loose), {"out"} & set(loose), set(loose) - {"out"}]
+    for turned in [t for i, t in enumerate(turns) if t not in turns[:i]]:
+        laid = {role: m.mT if role in turned else m for role, m in matrices.items()}
+        for heads in [num_heads] if num_heads else head_counts(target, matrices, embed_dim):
+            weights = _weights(laid, biases, heads, pinned=True)
+            if weights is not None:
+                yield replace(weights, fixed=frozenset(fixed))
 
 
 def _layers(target: Target, tensors: Mapping[str, Tensor]) -> tuple[dict[str, list[_Layer]], dict[str, Tensor]]:
@@ -156,16 +175,17 @@ def _layers(target: Target, tensors: Mapping[str, Tensor]) -> tuple[dict[str, li
     layers: dict[str, list[_Layer]] = {}
     extra: dict[str, Tensor] = {}
     loose: dict[str, list[Tensor]] = {}
+    rows = appended(tensors)
     for name, tensor in tensors.items():
         owner, last = target.owners.get(name), name.rpartition(".")[2]
-        if last in ("bias_k", "bias_v"):
+        if name in rows:
             extra[last] = tensor.reshape(1, -1)
             continue
         linear = isinstance(owner, nn.Linear | nn.Conv1d | nn.Conv2d)
         if linear and last == "bias":
             continue
-        role = _role(name)
-        if not linear and (tensor.dim() == 1 or last.endswith("bias") or last.startswith("b_")):
+        role = role_of(name)
+        if not linear and (tensor.dim() == 1 or last.endswith("bias") or last.startswith(("b_", "bias_"))):
             loose.setdefault(role, []).append(tensor)
             continue
         bias = getattr(owner, "bias", None) if linear else None
@@ -184,7 +204,13 @@ def _layers(target: Target, tensors: Mapping[str, Tensor]) -> tuple[dict[str, li
     return layers, extra
 
 
-def _role(name: str) -> str:
+def appended(tensors: Mapping[str, Tensor]) -> set[str]:
+    """What add_bias_kv appends: biases of keys and values, and none of queries, as (1, 1, features)."""
+    found = {n for n, t in tensors.items() if n.rpartition(".")[2] in ("bias_k", "bias_v") and t.shape[:-1] == (1, 1)}
+    return set() if any(n.rpartition(".")[2] == "bias_q" for n in tensors) else found
+
+
+def role_of(name: str) -> str:
     stem = re.sub(r"[._]?(weight|bias)$", "", name) or name
     tokens = [t for t in re.split(r"[._\d]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", stem).lower()) if t]
     tokens = [m.group(1) if (m := _CORE.match(t)) else t for t in tokens]
@@ -234,7 +260,9 @@ def _arrange(assigned: dict[str, list[_Layer]], heads: int, embed_dim: int, pinn
         biases = {role: b for _, part in chosen for role, b in part.items()}
         weights = _weights(matrices, biases, heads, pinned=pinned)
         if weights is not None:
-            yield weights
+            known = {role for role, group in assigned.items() if all(layer.fixed for layer in group)}
+            parts = {"qkv": ROLES[:3], "kv": ROLES[1:3]}
+            yield replace(weights, fixed=frozenset(r for role in known for r in parts.get(role, (role,))))
 
 
 def _weights(matrices: dict[str, Tensor], biases: dict[str, Tensor], heads: int, *, pinned: bool) -> Weights | None:
