@@ -169,7 +169,9 @@ class Call:
         value: (batch, heads, keys, features).
         context: (batch, heads, queries, features).
         copied: Whether keys had an axis of heads as long as the queries', and were not shared by broadcasting.
-        extra: Columns that were appended to the scores, as for sinks.
+        others: What else the softmax gave, where columns were added to the scores for sinks: other columns as many.
+        at: The number of the softmax.
+        out: Where each number of the product stands in its event's result.
         place: The number of the event that gave the context.
         index: Where each number of the context stands in that event's result.
         first: The number of the first event of the call.
@@ -185,7 +187,9 @@ class Call:
     value: Tensor
     context: Tensor
     copied: bool
-    extra: Tensor | None
+    others: list[Tensor]
+    at: int
+    out: Tensor
     place: int
     index: Tensor
     first: int
@@ -238,10 +242,15 @@ def _joined(
     items, queries, keys = sizes
     first, last = events[start], events[end]
     scores, softmax, axis = events[at].given[0], events[at].result, events[at].axes
-    appended = None
-    if extra:
-        appended = softmax.new_zeros(0) if axis != scores.dim() - 1 else scores[..., -extra:]
-        scores = scores[..., :-extra]
+    number = max(scores.size(-1) - extra, 1)
+    starts = [0, extra] if extra else [0]
+    parts = [scores[..., start : start + number] for start in starts]
+    weights_of = [softmax[..., start : start + number] for start in starts]
+    if extra and axis != scores.dim() - 1:
+        return None
+    likeness = [_likeness(first.result, part) for part in parts]
+    at_start = likeness.index(max(likeness))
+    scores, softmax = parts[at_start], weights_of.pop(at_start)
     more = max(first.result.size(-1), first.result.size(-2)) if first.result.dim() > 1 else keys
     counts = [(queries, keys)] + ([(queries, more)] if more not in (queries, keys) else [])
     for n_queries, n_keys in counts:
@@ -256,22 +265,31 @@ def _joined(
             return x.reshape(-1)[places]
 
         over = _over(scores, axis, first.result.shape, out)
-        smax = softmax[..., : scores.size(-1)] if extra else softmax
         for place in (0, 1):
             taken = _context(last, place, items, n_queries, n_keys, turned, extra)
             if taken is None:
                 continue
             weights, value, index = taken
-            laid = lay(smax)
+            laid = lay(softmax)
             if weights.shape != laid.shape:
                 continue
             if n_queries == n_keys and not torch.equal(weights, laid) and torch.equal(weights, laid.mT):
                 query, key, over = key, query, {"keys": "queries", "queries": "keys"}.get(over, over)
                 out = out.mT
             return Call(query, key, first.result.reshape(-1)[out], scores.reshape(-1)[out], over,
-                        smax.reshape(-1)[out], weights, value, last.result.reshape(-1)[index], copied,
-                        appended, end, index, start, {start, at, end})  # fmt: skip
+                        softmax.reshape(-1)[out], weights, value, last.result.reshape(-1)[index], copied,
+                        [lay(other) for other in weights_of], at, out, end, index, start, {start, at, end})  # fmt: skip
     return None
+
+
+def _likeness(product: Tensor, scores: Tensor) -> float:
+    """How much scores go with products, where they can be compared."""
+    if product.numel() != scores.numel():
+        return -1.0
+    a, b = product.reshape(-1), scores.reshape(-1)
+    shown = b.isfinite() & (b > -1e3)
+    a, b = a[shown] - a[shown].mean(), b[shown] - b[shown].mean()
+    return float((a * b).sum().abs() / (a.norm() * b.norm()).clamp(min=1e-30)) if bool(shown.any()) else -1.0
 
 
 def _over(scores: Tensor, axis: int, shape: torch.Size, out: Tensor) -> str:

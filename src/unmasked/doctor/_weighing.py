@@ -1,0 +1,265 @@
+"""What becomes of query times key until values are averaged: the scale, what is added, what is hidden, the softmax."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from unmasked.doctor._look import Look, Run
+from unmasked.doctor._observed import Call
+
+__all__ = ["Weighing"]
+
+_CAPS = (5, 10, 15, 20, 25, 30, 40, 50, 100)
+_SHUT = -1e3  # a score as low as this hides
+
+
+class Weighing:
+    """Judges the weights of one run."""
+
+    def __init__(self, look: Look, base: Run):
+        self.look, self.base, self.call = look, base, base.call
+        self.allowed = torch.ones(1, dtype=torch.bool)
+        self.rest = torch.zeros(1)
+
+    def judge(self) -> None:
+        """Ask what becomes of the products: scale, what is added, what is hidden, the softmax and what comes after."""
+        call, inside = self.call, self.look.inside
+        if call.over == "queries":
+            if torch.equal(call.softmax, call.weights):
+                return self.look.wrong("softmax-over-queries", "the softmax runs over the queries: columns sum to one")
+            inside.unclear.append("its softmax runs over the queries, and something follows")
+            return None
+        if call.over != "keys":
+            told = "the softmax does not run over the keys"
+            return self.look.wrong("weights-not-normalized", told)
+        hidden = self.hidden()
+        scores, shut = call.scores, (call.scores <= _SHUT) | ~call.scores.isfinite()
+        fitted = self.fitted(call.product, scores, shut)
+        cap = None
+        if fitted is None:
+            for cap in (*map(float, _CAPS), *self.look.constants()):
+                if bool((scores[~shut].abs() < cap * (1 - 1e-12)).all()):
+                    fitted = self.fitted(call.product, cap * (scores / cap).clamp(-1, 1).atanh(), shut)
+                    if fitted is not None:
+                        break
+            else:
+                cap = None
+        if fitted is None and hidden is not None:
+            fitted = self.masked_wrongly(call, hidden)
+            if inside.wrong:
+                return None
+        if fitted is None:
+            self.unfitted(shut)
+            if inside.wrong:
+                return None
+        if fitted is None:
+            inside.unclear.append("its scores are not a multiple of query times key plus something fixed")
+            return None
+        self.look.scale, added = fitted
+        self.look.added, self.rest = added, scores - fitted[0][:, None, None] * call.product
+        self.hiding(call, shut, added, hidden)
+        if not inside.wrong:
+            self.after(call, hidden)
+            self.sloped(added, shut)
+        return None
+
+    def hidden(self) -> Tensor | None:
+        """What should be hidden, as far as that is known: (batch, 1, queries, keys)."""
+        call, allowed = self.call, self.base.case.allowed
+        items, _, queries, keys = call.scores.shape
+        hidden = None
+        if allowed is not None:
+            hidden = ~(allowed if allowed.dim() == 3 else allowed.expand(items, -1, -1)).unsqueeze(1)
+            self.allowed = ~hidden
+        if self.look.patient.causal:
+            future = torch.ones(queries, keys, dtype=torch.bool).triu(1 + keys - queries).expand(items, 1, -1, -1)
+            hidden = future if hidden is None else hidden | future
+        return hidden if hidden is None or hidden.shape[-2:] == call.scores.shape[-2:] else None
+
+    def fitted(self, product: Tensor, scores: Tensor, shut: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Find scores = c * product + added, with a number for each head, and the same for every item."""
+        shown = (~shut).to(product.dtype)
+        count = shown.sum(0).clamp(min=1)
+        scores = scores.masked_fill(shut, 0.0)
+        means = [(x * shown).sum(0) / count for x in (product, scores)]
+        m, s = ((x - mean) * shown for x, mean in zip((product, scores), means, strict=True))
+        power = m.square().sum((0, 2, 3))
+        if not bool((power > 1e-12).all()):
+            return None
+        c = (m * s).sum((0, 2, 3)) / power
+        rest = s - c[:, None, None] * m
+        size = max(scores.abs().max().item(), product.abs().max().item() * c.abs().max().item(), 1e-3)
+        if rest.abs().max().item() > (1e-3 if self.look.rough else 1e-8) * size:
+            return None
+        return c, means[1] - c[:, None, None] * means[0]
+
+    def unfitted(self, shut: Tensor) -> None:
+        """Find what else the scores may be made of: weights, or something of each item's own."""
+        call = self.call
+        for event in self.base.events[call.first + 1 : call.at]:
+            alike = event.kind == "softmax" and event.result.numel() == call.out.max() + 1
+            if alike and self.fitted(event.result.reshape(-1)[call.out], call.scores, shut) is not None:
+                return self.look.wrong(None, "a softmax is taken before the mask, and another one after it")
+        if self.base.case.allowed is not None or len(self.base.calls) > 1:
+            return None
+        turned = self.look.find(self.look.run(self.look.changed(self.base.case, lambda x: x.flip(-1) + 0.1)))
+        if len(turned.calls) != 1 or turned.call.scores.shape != call.scores.shape:
+            return None
+        shut = shut | (turned.call.scores <= _SHUT)
+        m = (call.product - turned.call.product).masked_fill(shut, 0.0)
+        s = (call.scores - turned.call.scores).masked_fill(shut, 0.0)
+        c = (m * s).sum((0, 2, 3)) / m.square().sum((0, 2, 3)).clamp(min=1e-30)
+        if bool(c.abs().min() > 0) and self.look.near(s, c[:, None, None] * m, s.abs().max().item()):
+            return self.look.wrong(None, "what is added to the scores differs from item to item")
+        return None
+
+    def masked_wrongly(self, call: Call, hidden: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Find masks that fill or multiply where they should hide."""
+        hidden = hidden.expand_as(call.scores)
+        fitted = self.fitted(call.product, call.scores, hidden | ~call.scores.isfinite())
+        if fitted is not None:
+            values = call.scores[hidden]
+            if self.look.near(values, torch.zeros_like(values)):
+                told = "the scores are multiplied by zeros and ones, and a score of zero is no mask"
+                self.look.wrong("float-mask-of-ones", told)
+            elif values.isfinite().all() and (values - values[0]).abs().max() < 1e-6:
+                self.look.wrong(
+                    "boolean-mask-added", f"what should be hidden gets the score {values[0]:.3g}, and is seen"
+                )
+            return fitted
+        for cap in (*map(float, _CAPS), *self.look.constants()):
+            values = call.scores[hidden]
+            if self.look.near(values, torch.full_like(values, -cap), float(cap)):
+                told = (
+                    f"scores are capped at {cap:g} after the mask: what is hidden gets the score -{cap:g}, and is seen"
+                )
+                self.look.wrong("softcap-after-mask", told)
+                return None
+        return None
+
+    def hiding(self, call: Call, shut: Tensor, added: Tensor, hidden: Tensor | None) -> None:
+        """Compare what is hidden with what should be."""
+        items, heads = shut.shape[:2]
+        future = torch.ones(shut.shape[-2:], dtype=torch.bool).triu(1 + shut.size(-1) - shut.size(-2))
+        self.look.inside.causal = bool(shut[..., future].all()) and bool(future.any())
+        if hidden is None:
+            if not self.inside_causal(shut, future):
+                self.banded(shut)
+            return None
+        hidden = hidden.expand_as(shut)
+        if self.look.patient.causal and shut.size(-1) != shut.size(-2):
+            left = torch.ones(shut.shape[-2:], dtype=torch.bool).triu(1).expand_as(shut)
+            if bool((shut == left).all()) or (
+                self.look.patient.inputs.endswith("allowed") and bool((shut == (left | ~self.allowed)).all())
+            ):
+                told = "the first query is aligned with the first key, and the last query misses the newest keys"
+                return self.look.wrong("top-left-causal", told)
+        if bool((shut | ~hidden).all()):
+            if bool((shut == hidden).all()):
+                return None
+            own = torch.eye(*shut.shape[-2:], dtype=torch.bool).roll(shut.size(-1) - shut.size(-2), 1)
+            if bool((shut & own)[:, :, 1:][~hidden[:, :, 1:] & own[1:]].all()) and bool((shut & own).any()):
+                self.look.wrong(None, "no query sees its own token")
+            elif self.base.case.allowed is not None:
+                self.look.inside.unclear.append("more is hidden than the mask says")
+            else:
+                self.banded(shut)
+            return None
+        by_mask = bool((hidden != hidden[:1]).any()) or not self.look.patient.causal
+        if bool((shut == ~hidden).all()) or (bool((shut | hidden).all()) and bool((hidden & ~shut).any())):
+            return self.look.wrong("mask-polarity", "what may be seen is hidden, and what may not is seen")
+        if by_mask and shut.size(-1) == shut.size(-2) and bool((shut == hidden.mT).all()):
+            return self.look.wrong(None, "the mask is transposed: where a query may see a key, the key sees the query")
+        if by_mask and bool((shut == hidden[:1]).all()):
+            return self.look.wrong("only-first-item", "every item is masked as the first one of the batch is")
+        if by_mask and items * heads == hidden[:, 0].size(0) * heads:
+            turned = hidden[:, 0][torch.arange(items * heads) % items].view(items, heads, *shut.shape[-2:])
+            if bool((shut == turned).all()) and bool((turned != hidden).any()):
+                told = (
+                    "masks are repeated item after item, where every head of an item needs the same: they are mixed up"
+                )
+                return self.look.wrong("batch-indexed-for-head", told)
+        leak = hidden & ~shut
+        values, others = self.rest[leak], self.rest[~hidden & ~shut]
+        at = 0.0 if not others.numel() else others.median().item()
+        if not shut.any():
+            for level, rest, cause, told in (
+                (1.0, 0.0, "boolean-mask-added", "the mask of what is hidden is added: those scores grow by one"),
+                (0.0, 1.0, "float-mask-of-ones", "zeros and ones are added: what is hidden stays only one behind"),
+            ):
+                if self.look.near(values, torch.full_like(values, level)) and self.look.near(
+                    others, torch.full_like(others, rest)
+                ):
+                    return self.look.wrong(cause, told)
+        if bool((values < at - 20).all()):
+            self.look.inside.unclear.append("what should be hidden is only lowered")
+            return None
+        if self.look.near(call.weights * hidden, torch.zeros_like(call.weights)):
+            if self.look.near(call.weights, call.softmax * ~hidden):
+                told = "the weights are masked after the softmax, and no longer sum to one"
+                return self.look.wrong("mask-after-softmax", told)
+            return None
+        if not shut.any():
+            if by_mask:
+                return self.look.wrong("padding-ignored", "the mask is ignored")
+            return self.look.wrong("no-causal-mask", "no query is kept from later keys")
+        nxt = torch.ones(shut.shape[-2:], dtype=torch.bool).triu(2 + shut.size(-1) - shut.size(-2))
+        if not by_mask and bool((shut | ~nxt).all()) and not bool((shut & future & ~nxt).any()):
+            return self.look.wrong(None, "each query sees one token of the future")
+        self.look.wrong(None, "some keys that should be hidden are seen")
+        return None
+
+    def inside_causal(self, shut: Tensor, future: Tensor) -> bool:
+        """Whether nothing is hidden, or just the future where that was not said."""
+        plain = not bool(shut.any()) or bool((shut == future).all())
+        return plain and (self.look.patient.causal is None or not bool(shut.any()))
+
+    def banded(self, shut: Tensor) -> None:
+        """Judge a window: what is shut must be what lies too far to either side."""
+        queries, keys = shut.shape[-2:]
+        one = shut[0, 0]
+        if not bool((shut == one).all()) or queries != keys:
+            return self.look.inside.unclear.append("some keys are hidden from some queries")
+        distance = torch.arange(queries)[:, None] - torch.arange(keys)
+        left, right = int(distance[~one].max()), int(-distance[~one].min())
+        if not torch.equal(one, (distance > left) | (distance < -right)):
+            return self.look.inside.unclear.append("some keys are hidden from some queries")
+        widths = self.look.constants("window", "span", "radius", "width", "local", "context", "band", "side", "reach")
+        if self.look.patient.causal is not True and 0 < min(left, right) != max(left, right) < queries - 1:
+            told = f"a window shows {left} tokens to the left and {right} to the right"
+            if max(left, right) in widths or left + right + 2 in widths:
+                return self.look.wrong(None, told, proved=False)
+            return self.look.inside.unclear.append(told)
+        return None
+
+    def after(self, call: Call, hidden: Tensor | None) -> None:
+        """Ask whether the weights are used as the softmax gave them."""
+        if self.look.near(call.softmax, call.weights):
+            return None
+        sums = call.weights.sum(-1)
+        if hidden is not None and self.look.near(sums, torch.ones_like(sums)):
+            shown = call.softmax * ~hidden
+            if self.look.near(call.weights, shown / shown.sum(-1, keepdim=True)):
+                return None
+        if any(self.look.near(call.weights, other) for other in call.others):
+            told = "of the weights with a sink, a wrong column is dropped: all weights move by one token"
+            return self.look.wrong(None, told)
+        self.look.inside.unclear.append("weights are changed between the softmax and the values")
+        return None
+
+    def sloped(self, added: Tensor, shut: Tensor) -> None:
+        """Find a bias that grows with the distance by ALiBi's own slopes."""
+        heads, queries, keys = added.shape
+        if queries != keys or heads < 2 or queries < 3:
+            return
+        row = added[:, -1] - added[:, -1, -1:]
+        open_row = ~shut[:, :, -1].any(0)
+        if not bool(open_row.all()):
+            return
+        steps = row[:, :-1] - row[:, 1:]
+        slope = steps.mean(-1)
+        if self.look.near(steps, slope[:, None].expand_as(steps)) and bool((slope > 1e-6).all()):
+            ratio = slope[1:] / slope[:-1]
+            if self.look.near(ratio, ratio[:1].expand_as(ratio)) and abs(ratio[0].item() - 1) > 1e-3:
+                self.look.wrong("alibi-sign", "the bias grows with the distance: what is far is preferred")
