@@ -496,3 +496,8 @@ def test_prune_leaves_no_empty_folder(project: Project) -> None:
     kept.prune(kept.entries())
     shelf.prune(kept.directory, every=True)
     assert [*kept.directory.glob("*/*")] == []
+
+
+def test_a_run_leaves_nothing_beside_the_sources(project: Project) -> None:
+    assert project.check().findings == []
+    assert {path.name for path in project.root.iterdir()} == {"page.py", "module.py", "data.txt", ".cache"}

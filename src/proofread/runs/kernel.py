@@ -51,6 +51,7 @@ def serve(
     own: set[str],
 ) -> None:
     """Take steps until one fails: send the index before each, the result after it, and at last the files it read."""
+    sys.dont_write_bytecode = True  # into sources that MkDocs watches: it would build once more for it
     gc.freeze()  # looking through what the fork server has imported would find nothing, and copy all of it
     guard(connection.close, scratch)
     as_script(scratch, task.path)
