@@ -46,7 +46,7 @@ class Server:
     """`mkdocs serve`, whose next line is waited for, and no clock."""
 
     def __init__(self, root: Path):
-        self._root = root
+        self.root = root
         self._process = subprocess.Popen(
             [sys.executable, "-u", "-m", "mkdocs", "serve", "--dev-addr", f"127.0.0.1:{_free_port()}"],
             cwd=root,
@@ -72,7 +72,7 @@ class Server:
 
     def edit(self, name: str, text: str | None, said: str = "Reloading browsers") -> None:
         """Write a file, or remove it, and wait for what comes of it."""
-        path = self._root / name
+        path = self.root / name
         if text is None:
             path.unlink()
         else:
@@ -133,3 +133,37 @@ def test_edits_show_errors_are_told_and_mended_and_pages_come_and_go(server: Ser
     with pytest.raises(HTTPError, match="404"):
         server.get("new/")
     assert "<pre>5</pre>" in server.get("page/")
+
+
+def test_the_page_that_is_looked_at_is_shown_before_the_others_have_run(server: Server) -> None:
+    server.edit("docs/other.py", PAGE)
+    assert "It gives <p-f>3</p-f>." in server.get("other/")
+    assert "It gives <p-f>3</p-f>." in server.get("page/")  # which is looked at last
+
+    server.edit("package/__init__.py", "number = 5\n")
+    assert "3 pages, 1 of them run" in server.heard
+    assert "docs/page.py:4: it says 3, but package.number gives 5" in server.get("page/")
+    server.until("Reloading browsers")
+    assert "3 pages, 0 of them run" in server.heard
+    assert "docs/other.py:4: it says 3, but package.number gives 5" in server.get("other/")
+
+
+def test_a_page_that_waits_says_why_and_one_that_fails_is_told_of(server: Server) -> None:
+    wait = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\n"
+    (server.root / "go").touch()
+    server.edit("docs/other.py", f"{PAGE}\n# %%\n{wait}")
+    server.get("page/")
+
+    (server.root / "go").unlink()
+    server.edit("package/__init__.py", "number = 4\n")
+    other = server.get("other/")
+    assert "It gives <p-f>3</p-f>." in other
+    assert "This page runs again, for package/__init__.py changed." in other
+    (server.root / "go").touch()
+    server.until("Reloading browsers")
+    assert "docs/other.py:4: it says 3, but package.number gives 4" in server.get("other/")
+
+    server.get("page/")
+    server.edit("package/__init__.py", "number = 1 / 0\n")
+    server.until("Reloading browsers")
+    assert "cell 2 failed with ZeroDivisionError" in server.get("other/")

@@ -5,7 +5,7 @@
     docs/learn/attention.py:12: it says 55%, but weights[6, 6] gives 54%
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -34,6 +34,7 @@ def check(
     mutants: bool = False,
     programs: bool = False,
     whole: bool = False,
+    at_once: Collection[Path] | None = None,
     progress: Progress = lambda told: None,
 ) -> Report:
     """Proofread pages.
@@ -47,6 +48,8 @@ def check(
         programs: Whether to try the programs of code cells, too: each must print what its cell shows.
         whole: Whether these are all pages of the project, so that an equation which none of them has is nowhere; the
             others are those that the settings name.
+        at_once: The pages that must be up to date. What any other gave before is taken while its own code is the same,
+            and ``behind`` of the report has what is to run for it. None: all of them.
         progress: Called with what there is to tell whenever a step begins and a page is done.
 
     Raises:
@@ -69,6 +72,10 @@ def check(
         owners, steps = plan(checked, settings.timeout, mutants)
         task = Task(checked.page.path, tuple(steps), settings.packages)
         outcome = (kept.load(task) if kept else None) if steps else Outcome()
+        if outcome is None and kept and at_once is not None and path not in at_once and (last := kept.before(task)):
+            checked.behind = kept.why(task)
+            report.behind.append(task)
+            outcome = last
         if outcome is None:
             warm()  # it imports what pages need while the others are read
             checked.why = kept.why(task) if kept else "nothing was to be kept"

@@ -10,7 +10,7 @@ from ..pages import numbers, prose
 from ..pages.page import Cell, Page
 from ..pages.prose import Claim, Computed, Figure, Prose
 from ..programs import NO_SNIPPET, Snippet
-from ..runs.steps import Machine, Output, Result
+from ..runs.steps import Machine, Output, Result, Task
 from ..settings import PLACES
 from .findings import Finding
 
@@ -71,6 +71,7 @@ class Checked:
     asked: Sequence[str] = ()  # what its run asked for of what is installed
     findings: list[Finding] = field(default_factory=list)
     why: str = ""  # it had to run; "" if it did not
+    behind: str = ""  # why it has to run still: what it shows is of its last run
     began: float = 0.0  # when it last ran, in seconds since 1970; 0 if there was nothing to run
     seconds: float = 0.0  # how long that took
     machine: Machine | None = None  # what it ran on, if it came to its end
@@ -149,6 +150,7 @@ class Report:
 
     pages: list[Checked]
     between: list[Finding] = field(default_factory=list)  # of pages and packages
+    behind: list[Task] = field(default_factory=list)  # what has to run still, of pages that show their last run
     words: dict[str, tuple[int, int]] = field(default_factory=dict)  # held, of how many, by `PLACES`
     strict: dict[str, tuple[int, int, float]] = field(default_factory=dict)  # the same of strict pages, and the demand
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from html import escape
 from importlib import metadata
 from pathlib import Path, PurePosixPath
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import urljoin
 
 from jinja2 import Environment
@@ -24,6 +24,7 @@ from markdown.preprocessors import Preprocessor
 from mkdocs.config.base import Config
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
+from mkdocs.livereload import LiveReloadServer
 from mkdocs.plugins import BasePlugin, event_priority
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.nav import Navigation
@@ -39,10 +40,12 @@ from ..keep.shelf import Shelf
 from ..pages.page import PageError
 from ..runs.cache import CacheError
 from ..runs.server import warm
+from ..runs.steps import Task
 from ..settings import Settings, SettingsError
 from . import equations, figures, fonts, layout, reading, render
 from .deferred import defer
 from .notebook import as_notebook, as_script
+from .serving import Serving
 
 # A third of what it takes to build a site in which nothing has changed. They are not yet imported where MkDocs' plugins
 # stand in this order: proofread, mkdocs-jupyter.
@@ -90,7 +93,8 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
 
     def __init__(self) -> None:
         self._pages: dict[str, _Shown] = {}
-        self._serves = False
+        self._serves, self._serving = False, Serving()
+        self._behind: list[Task] = []
 
     def on_startup(self, *, command: Literal["build", "gh-deploy", "serve"], dirty: bool) -> None:
         """Start the fork server before the first edit; a build starts it now only if every page has to run."""
@@ -122,12 +126,15 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
             self._shelf = Shelf(root / self._settings.cache)
             others = [path for path in project_pages(self._settings, root) if path.resolve() not in known]
             paths = [*sources.values(), *others]
-            report = check(paths, root=root, settings=self._settings, whole=True, progress=Lines(_log.info))
+            at_once = self._serving.wanted(sources, files, config)
+            told = Lines(_log.info)
+            report = check(paths, root=root, settings=self._settings, whole=True, at_once=at_once, progress=told)
         except (SettingsError, CacheError) as error:
             raise PluginError(str(error)) from None
         if report.findings:
             self._refuse(["the pages cannot be published:", *listed(report.findings)])
         _log.info(str(report))
+        self._behind = report.behind
         shown = zip(sources, report.pages, strict=False)  # those beside the site's are not shown
         self._pages = {uri: self._render(uri, checked, files, config) for uri, checked in shown}
         _LINKS.addFilter(self._place)
@@ -260,7 +267,9 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         above = reading.about(shown.checked, html, f"{shown.beside}figures.json" if given else "") + shown.downloads
         title, end, rest = html.partition("</h1>\n")
         html = title + end + above + rest if end else above + html
-        return _unfit(shown.checked.findings) + html + _scripts(shown.checked, page, files)
+        return (
+            _unfit(shown.checked.findings) + _behind(shown.checked.behind) + html + _scripts(shown.checked, page, files)
+        )
 
     def on_post_page(self, output: str, *, page: Page, config: MkDocsConfig) -> str:
         """Drop the white space that a theme leaves between its tags: a third of what it adds to a page."""
@@ -276,8 +285,13 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         return env
 
     def on_post_build(self, *, config: MkDocsConfig) -> None:
-        """Leave MkDocs' log as it was."""
+        """Leave MkDocs' log as it was; run what is shown as it was before."""
         _LINKS.removeFilter(self._place)
+        self._serving.catch_up(self._behind, Path(config.config_file_path).parent, self._settings)
+
+    def on_serve(self, server: LiveReloadServer, *, config: MkDocsConfig, builder: Callable[..., Any]) -> None:
+        """From now on, show what is looked at first."""
+        self._serving.watch(server, Path(config.config_file_path).parent / self._settings.cache)
 
     def on_build_error(self, *, error: Exception) -> None:
         """Leave MkDocs' log as it was."""
@@ -356,6 +370,12 @@ def _unfit(findings: Sequence[Finding]) -> str:
         return ""
     shown = "".join(f"<pre>{escape(line)}</pre>" for line in listed(sorted(findings)))
     return f'<div class="admonition failure"><p class="admonition-title">Not to be published</p>{shown}</div>\n'
+
+
+def _behind(why: str) -> str:
+    """Why a page shows what its last run gave, for its author."""
+    told = f"This page runs again, for {escape(why)}. What it shows is from before."
+    return f'<div class="admonition note"><p>{told}</p></div>\n' if why else ""
 
 
 def _converter(config: MkDocsConfig) -> Callable[[str], str]:

@@ -65,16 +65,15 @@ class Cache:
         kept = _read(self._file(task))
         if kept is None or self._changed(kept["files"]) or installed(kept["asked"]) != kept["installed"]:
             return None
-        try:
-            results = [_result(**result) for result in kept["results"]]
-            programs = {int(place): program for place, program in kept["snippets"].items()}
-            snippets = {at: Snippet(**each | {"requires": tuple(each["requires"])}) for at, each in programs.items()}
-            machine = Machine(**kept["machine"]) if kept["machine"] else None
-            began, seconds = kept["began"], kept["seconds"]
-            files, asked = kept["files"], kept["asked"]
-            return Outcome(results, "", snippets, files, asked, began=began, seconds=seconds, machine=machine)
-        except (KeyError, TypeError, ValueError):
+        return _outcome(kept)
+
+    def before(self, task: Task) -> Outcome | None:
+        """What the same steps gave when they last ran, whatever has changed since; None if that failed."""
+        if (self._folder(task.path) / "unkept").exists():
             return None
+        steps = [*_parts(task)["steps"].values()]
+        kept = filter(None, map(_read, self._runs(self._folder(task.path))))
+        return next((_outcome(run) for run in kept if [*run["parts"]["steps"].values()] == steps), None)
 
     def why(self, task: Task) -> str:
         """Why the task has to run: what has changed since the latest run of its page."""
@@ -265,6 +264,18 @@ def _read(file: Path) -> dict[str, Any] | None:
         kept = json.loads(unsealed(file))
         return kept if kept.keys() >= _KEYS else None
     return None
+
+
+def _outcome(kept: dict[str, Any]) -> Outcome | None:
+    try:
+        results = [_result(**result) for result in kept["results"]]
+        programs = {int(place): program for place, program in kept["snippets"].items()}
+        snippets = {at: Snippet(**each | {"requires": tuple(each["requires"])}) for at, each in programs.items()}
+        machine = Machine(**kept["machine"]) if kept["machine"] else None
+        began, seconds, files, asked = kept["began"], kept["seconds"], kept["files"], kept["asked"]
+        return Outcome(results, "", snippets, files, asked, began=began, seconds=seconds, machine=machine)
+    except (KeyError, TypeError, ValueError):
+        return None
 
 
 def _named(read: str) -> str:
