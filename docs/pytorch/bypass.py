@@ -8,9 +8,13 @@
 # # The weight bypass
 #
 # **`nn.MultiheadAttention` adds four<!--== len(blocks(module)) --> matrices and their biases to attention. They are off
-# when you make all four<!--== len(blocks(module)) --> the identity and the biases zero: with one head, the module then
-# returns plain self-attention.** `unmasked.bypass_(module)` does it in one line. The identity has ones on its diagonal
-# and zeros elsewhere, so multiplying by it changes nothing:
+# when you make all four the identity and the biases zero: with one head, the module then returns plain
+# self-attention<!--== "all four the identity and the biases zero: with one head, the module then returns plain
+# self-attention" if len(blocks(layer)) == 4 and layer.num_heads == 1 and is_bypassed(layer) and apart(layer(tokens,
+# tokens, tokens)[0], plain.context) < 1e-5 else "none the identity: the module then returns something else" -->.**
+# `unmasked.bypass_(module)` does it in one line. The identity has ones on its diagonal and zeros elsewhere, so
+# multiplying by it changes nothing<!--== "multiplying by it changes nothing" if apart(x @ torch.eye(4), x) < 1e-6 else
+# "multiplying by it changes everything" -->:
 
 # %% tags=["imports"]
 import math
@@ -25,9 +29,15 @@ from unmasked.embeddings import ship_vectors
 from unmasked.heads import merge_heads, split_heads
 
 # %% tags=["hide-input"]
-#| alt: Two heat maps of the module's four matrices, one below the other, sixteen rows by four columns. On the left, as
-#|   initialized, the numbers are scattered around zero. On the right, bypassed, each of the four matrices
-#|   has ones on its diagonal and zeros elsewhere.
+#| alt: Two heat maps of the module's four matrices, sixteen rows by four columns each<!--= "Two heat maps of the
+#|   module's four matrices, sixteen rows by four columns each" if len(names) == 4 and [tuple(panel.shape) for panel in
+#|   panels.values()] == [(16, 4)] * 2 else "One heat map" -->. On the left, as initialized, the numbers are scattered
+#|   around zero<!--= "On the left, as initialized, the numbers are scattered around zero" if figure.axes[0].get_title()
+#|   == "as initialized" and 0.3 < (fresh > 0).float().mean() < 0.7 and len(fresh.unique()) > 60 else "On the left are
+#|   ones and zeros" -->. On the right, bypassed, each of the matrices has ones on its diagonal and zeros elsewhere<!--=
+#|   "On the right, bypassed, each of the matrices has ones on its diagonal and zeros elsewhere" if
+#|   figure.axes[1].get_title() == "bypassed" and not (panels["bypassed"] - torch.eye(4).repeat(4, 1)).any() else "On
+#|   the right are other numbers" -->.
 #| caption: The four<!--= len(rows) / 4 --> matrices of a module whose tokens have four<!--= fresh.size(1) --> numbers
 #|   each, as initialized and as `bypass_` leaves them.
 torch.manual_seed(3)
@@ -50,12 +60,16 @@ figure
 
 # %% [markdown]
 # Attention alone has nothing to learn: it compares the tokens of a sequence, and averages them. PyTorch's module
-# multiplies its input by three learned matrices before it does so, and the result by one more afterwards. A *bias* is a
-# vector that is added after each multiplication. Switched off, the module shows what in a result is attention and what
-# was learned. Wherever this page computes the same thing both ways, nothing but rounding<!--== "rounding" if max(gaps)
-# < 1e-5 else "a mistake" --> tells the results apart. The bypass is exact only with one head, zero biases, frozen
-# parameters, no dropout and nothing appended. [What the bypass needs](#what-the-bypass-needs) breaks each condition
-# and measures the damage.
+# multiplies its input by three learned matrices before it does so, and the result by one more afterwards<!--== "by
+# three learned matrices before it does so, and the result by one more afterwards" if apart(multiplied_thrice_and_once,
+# one_trained(x, x, x)[0]) < 1e-5 else "by one matrix" -->. A *bias* is a vector that is added after each
+# multiplication. Switched off, the module shows what in a result is attention and what was learned. Where this page
+# computes both, nothing but rounding tells the results apart<!--== "nothing but rounding tells the results apart" if
+# max(gaps) < 1e-5 else "a mistake tells the results apart" -->. The bypass is exact only with one head, zero biases,
+# frozen parameters, no dropout and nothing appended<!--== "only with one head, zero biases, frozen parameters, no
+# dropout and nothing appended" if conditions["nothing"][1] < 1e-5 and min(conditions[broken][1] for broken in ("five
+# heads", "biases kept", "one step of Adam", "dropout in training", "zeros appended")) > 0.02 else "with several heads,
+# too" -->. [What the bypass needs](#what-the-bypass-needs) measures the damage of each.
 #
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ fresh.device.type.upper() }}.* (*Weights* are
 # here the numbers of the average. What is learned is called matrices and biases.)
@@ -70,8 +84,11 @@ figure
 # on to [what the module adds](#what-the-module-adds).)
 #
 # A sequence is a matrix with one row for each *token*: a word, or a piece of one. The row is the token's *embedding*,
-# the list of numbers that stands for it. Here are invented tokens, small enough to follow with a pencil: three, of four
-# numbers each. Attention replaces every row by an average of all rows, in three steps.
+# the list of numbers that stands for it. Below are three invented tokens of four numbers each<!--== "three invented
+# tokens of four numbers each" if x.shape == (3, 4) else "other tokens" -->. Attention replaces every row by an average
+# of all rows<!--== "every row by an average of all rows" if (self_attention(x).weights > 0).all() and
+# apart(self_attention(x).weights.sum(-1), torch.ones(3)) < 1e-5 and apart(self_attention(x).weights @ x,
+# self_attention(x).context) < 1e-5 else "some rows by others" -->, in three steps.
 
 # %%
 x = torch.tensor(
@@ -87,8 +104,9 @@ weights = scores.softmax(dim=-1)
 context = weights @ x
 
 # %% tags=["hide-input"]
-#| caption: The scores and the weights of the three<!--= len(scores) --> tokens. Each row of weights sums to
-#|   one<!--= "one" if torch.allclose(weights.sum(-1), torch.ones(3)) else "more" -->.
+#| caption: The scores and the weights of the three<!--= len(scores) --> tokens. Each row of weights sums to one<!--=
+#|   "Each row of weights sums to one" if torch.allclose(weights.sum(-1), torch.ones(3)) else "Each column of weights
+#|   sums to one" -->.
 plot.grid({"scores": scores, "weights": weights}, queries=["a", "b", "c"])
 
 # %% [markdown]
@@ -98,19 +116,21 @@ plot.grid({"scores": scores, "weights": weights}, queries=["a", "b", "c"])
 # x[0]).item() -->, so the score 1<!--= scores[0, 0].item() -->; with either of the others it has 1<!--= (x[0] @
 # x[1]).item() if torch.isclose(scores[0, 1], scores[0, 2]) else None -->, so 0.5<!--= scores[0, 1].item() -->.
 #
-# **Weights.** The *softmax* makes positive numbers that sum to 1<!--= weights[0].sum().item() --> of a row of scores:
-# it raises *e* to each, and divides by the sum. In the first row, that is 2.718<!--= scores[0, 0].exp().item() -->
-# and twice 1.649<!--= scores[0, 1].exp().item() -->, their sum is 6.016<!--= scores[0].exp().sum().item() -->, and so
-# the token keeps 45%<!--= weights[0, 0].item() --> of itself and takes 27%<!--= weights[0, 1].item() --> of each other.
+# **Weights.** The *softmax* makes positive numbers that sum to one<!--= "positive numbers that sum to one" if (weights
+# > 0).all() and torch.allclose(weights.sum(-1), torch.ones(3)) else "negative numbers" --> of a row of scores: it
+# raises *e* to each, and divides by the sum. In the first row, that is 2.718<!--= scores[0, 0].exp().item() --> and
+# twice 1.649<!--= scores[0, 1].exp().item() -->, their sum is 6.016<!--= scores[0].exp().sum().item() -->, and so the
+# token keeps 45%<!--= weights[0, 0].item() --> of itself and takes 27%<!--= weights[0, 1].item() --> of each other.
 #
-# **Context.** Row by row, the weights average the tokens. All<!--= "All" if len(x[:, 3].unique()) == 1 else "Some" -->
-# tokens end in 1<!--= x[0, 3].item() -->, so every<!--= "every" if torch.allclose(context[:, 3], x[:, 3]) else "no" -->
-# average does too. With $X$ for the matrix of tokens and $d$ for the length of its rows, the three steps are
+# **Context.** The weights average the tokens. All<!--= "All" if len(x[:, 3].unique()) == 1 else "Some" --> tokens end
+# in 1<!--= x[0, 3].item() -->, so every<!--= "every" if torch.allclose(context[:, 3], x[:, 3]) else "no" --> average
+# does too. With $X$ for the matrix of tokens and $d$ for the length of its rows, the three steps are
 #
 # $$\operatorname{SelfAttention}(X) = \operatorname{softmax}\left(\frac{X X^\top}{\sqrt{d}}\right) X \tag{3.1}$$
 # <!-- where: X = random("n d"); SelfAttention = lambda tokens: self_attention(tokens).context -->
 #
-# and the package's `self_attention` computes the same.
+# and the package's `self_attention` computes the same<!--== "computes the same" if apart(self_attention(x).context,
+# context) < 1e-5 else "computes something different" -->.
 
 # %% tags=["check"]
 plain = self_attention(x)
@@ -122,9 +142,8 @@ torch.testing.assert_close(plain.weights, weights)
 # ## What the module adds
 #
 # Now PyTorch's module. It takes the tokens three times: as *queries* (what looks), as *keys* (what is looked at) and as
-# *values* (what is averaged). In *self*-attention all three are the same sequence. `embed_dim` is the length of a row,
-# whose numbers are called *features*, and one *head* compares whole rows. `batch_first=True` will matter at the end of
-# this page.
+# *values* (what is averaged). In *self*-attention they are one sequence. `embed_dim` is the length of a row, whose
+# numbers are called *features*, and one *head* compares whole rows.
 
 # %%
 torch.manual_seed(3)
@@ -157,12 +176,25 @@ def as_if_trained(embed_dim, **options):
 
 assert torch.equal(torch.cat(list(blocks(module).values())), fresh)
 
+torch.manual_seed(20)
+linear_of_two_to_three = nn.Linear(2, 3)
+one_trained = as_if_trained(4).eval()
+by_query, by_key, by_value, by_output = blocks(one_trained).values()
+of_query, of_key, of_value = one_trained.in_proj_bias.chunk(3)
+asked, offered = x @ by_query.mT + of_query, x @ by_key.mT + of_key
+averaged = (asked @ offered.mT / math.sqrt(4)).softmax(-1)
+averaged = averaged @ (x @ by_value.mT + of_value)
+multiplied_thrice_and_once = (
+    averaged @ by_output.mT + one_trained.out_proj.bias
+)
+
 # %% [markdown]
-# The weights that it returns are not the weights of the section above. They differ by up
-# to 0.29<!--= (learned - weights).abs().max().item() -->, and the parameters say why.
+# The weights that it returns differ from those above by up to 0.29<!--= (learned - weights).abs().max().item() -->, and
+# the parameters say why.
 #
-# `in_proj_weight` holds three<!--= module.in_proj_weight.size(0) / module.embed_dim --> square matrices, one below the
-# other: query's, key's and value's. They are *packed*, so that one multiplication applies all three. `out_proj` holds
+# `in_proj_weight` holds three square matrices, one below the other: query's, key's and value's<!--== "three square
+# matrices, one below the other: query's, key's and value's" if apart(multiplied_thrice_and_once, one_trained(x, x,
+# x)[0]) < 1e-5 else "one matrix" -->. They are *packed*, so that one multiplication applies them all. `out_proj` holds
 # the fourth, which is applied to the averages. With $W$ for the matrices and $b$ for the biases, the module computes
 #
 # $$\begin{aligned}
@@ -177,17 +209,20 @@ assert torch.equal(torch.cat(list(blocks(module).values())), fresh)
 # Q, K, V = torch.nn.functional.linear(X, trained.in_proj_weight, trained.in_proj_bias).chunk(3, dim=-1)
 # -->
 #
-# The matrices appear transposed because PyTorch stores them so: one row for each number that comes *out*. Compare
-# (3.2) with (3.1): they agree when every $W$ is the identity, and every $b$ is zero.
+# The matrices appear transposed because PyTorch stores them so: one row for each number that comes *out*<!--== "one row
+# for each number that comes out" if linear_of_two_to_three.weight.shape == (3, 2) else "one column for each number that
+# comes out" -->. Compare (3.2) with (3.1): they agree when every $W$ is the identity, and every $b$ is zero.
 
 # %% [markdown]
 # ## Switch it off by hand
 #
 # `copy_` writes numbers into a parameter that exists, and `torch.no_grad()` keeps that out of the gradients. The
-# identity goes into `in_proj_weight` three times, one below the other. That is the weight bypass, here on a matrix `x`
-# of three<!--= len(x) --> rows and four<!--= x.size(1) --> columns. Last, the parameters are *frozen*: they get no
-# more gradients. A gradient that is left from an earlier step is thrown away, because an optimizer moves every
-# parameter that has one.
+# identity goes into `in_proj_weight` three times, one below the other<!--== "three times, one below the other" if not
+# (module.in_proj_weight - torch.eye(4).repeat(3, 1)).any() else "once" -->. Then the parameters are *frozen*: they get
+# no more gradients<!--== "no more gradients" if not any(each.requires_grad for each in module.parameters()) else
+# "gradients" -->. A gradient that is left from a step before is thrown away, because an optimizer would still use it.
+# That is the weight bypass, here on a matrix `x` of three rows and four columns<!--== "three rows and four columns" if
+# x.shape == (3, 4) else "four rows and three columns" -->.
 
 
 # %%
@@ -211,12 +246,14 @@ output, weights = switch_off(module)(x, x, x)
 print("output", output, "weights", weights, sep="\n")
 
 # %% [markdown]
-# The weights are those of the figure above, and each row of the output is the average that they make of the
-# tokens<!--= "each row of the output is the average that they make of the tokens" if torch.allclose(output, context,
-# atol=1e-5) else "the output is another one" -->. A difference of the last digits would be rounding: a `float32` keeps
-# about seven<!--= round(-math.log10(torch.finfo(torch.float32).eps)) --> digits, and the next number after one is
-# larger by 1.2e-07<!--= torch.finfo(torch.float32).eps -->. No<!--== "No" if max(by_the_module) < 4 *
-# torch.finfo(torch.float32).eps else "Some" --> difference is more than a few such steps.
+# The weights are those of the figure above, and each row of the output is the average that they make of the tokens<!--=
+# "The weights are those of the figure above, and each row of the output is the average that they make of the tokens" if
+# torch.allclose(weights, plain.weights, atol=1e-5) and torch.allclose(output, context, atol=1e-5) else "The weights are
+# others" -->. A difference of the last digits would be rounding: a `float32` keeps about seven<!--=
+# round(-math.log10(torch.finfo(torch.float32).eps)) --> digits, and the next number after one is larger by 1.2e-07<!--=
+# torch.finfo(torch.float32).eps -->. No difference is more than a few such steps<!--== "No difference is more than a
+# few such steps" if max(by_the_module) < 4 * torch.finfo(torch.float32).eps else "Some difference is more than a few
+# such steps" -->.
 
 # %% [markdown] tags=["check"]
 # That is measured with the weights returned, without them (PyTorch then runs other code, a *fused* kernel where it
@@ -249,7 +286,7 @@ by_the_module = list(gaps)
 # ## The same in one line
 #
 # `bypass_` is this recipe in one call. The underscore at its end says, as in PyTorch, that it changes what it is given.
-# It first refuses modules that cannot be bypassed. `is_bypassed` tells whether a module is bypassed, and if not, why:
+# `is_bypassed` tells whether a module is bypassed, and if not, why:
 
 # %%
 torch.manual_seed(4)
@@ -260,9 +297,8 @@ bypass_(another)
 print(is_bypassed(another))
 
 # %% [markdown] tags=["check"]
-# A fresh module's biases are zero, and a recipe that forgot them would seem to work. So the two recipes are compared on
-# modules whose biases are not zero. They must agree in every number, since ones and zeros are set and nothing is
-# computed.
+# A fresh module's biases are zero, and a recipe that forgot them would seem to work. So the recipes are compared on
+# modules whose biases are not zero.
 
 # %% tags=["check"]
 assert is_bypassed(another)
@@ -297,9 +333,12 @@ before = layer(tokens, tokens, tokens)[1][ship].detach()
 after = bypass_(layer)(tokens, tokens, tokens)[1][ship]
 
 # %% tags=["hide-input"]
-#| alt: The weights of the word ship on the eleven<!--= len(words) --> words of the sentence, in two rows. Fresh module:
-#|   all cells alike, about a tenth each. Bypassed: ship stands out with more than half<!--= after[ship] > 0.5 -->, crew
-#|   comes second, and the other words are faint.
+#| alt: The weights of the word ship on the eleven<!--= len(words) --> words of the sentence, in two rows<!--= "in two
+#|   rows" if len(rows) == 2 else "in one row" -->. Fresh module: all cells alike<!--= "all cells alike" if before.max()
+#|   < 2 * before.min() else "the cells differ" -->. Bypassed: ship stands out with more than half<!--= "ship stands out
+#|   with more than half" if after.argmax() == ship and after[ship] > 0.5 else "ship is faint" -->, crew comes second,
+#|   and the other words are faint<!--= "crew comes second, and the other words are faint" if after.topk(3).indices[1]
+#|   == words.index("crew") and after.topk(3).values[2] < 0.1 else "another word comes second" -->.
 #| caption: What *ship* takes from each word: with the matrices of a fresh module, and with the bypass.
 rows = torch.stack([before, after])
 figure = plot.heatmap(rows, queries=["fresh module", "bypassed"], keys=words)
@@ -307,13 +346,14 @@ figure.axes[0].set_ylabel("")
 figure
 
 # %% [markdown]
-# As initialized, *ship* keeps {{ before[ship] :.0%}} of itself, and takes nearly
-# equal<!--= before.max() < 2 * before.min() --> parts from the other words. Bypassed, it keeps 55%<!--= after[ship] -->
-# and takes 13%<!--= after[words.index("crew")] --> from *crew*,
-# more<!--= after.topk(2).indices[1] == words.index("crew") --> than from any other word. No matrix has learned that: it
-# was in the embeddings all along. The embedding of *ship* began [1.5213, 0.1052, 0.3816, -0.5080]<!--== tokens[ship,
-# :4].tolist() -->. Now it begins [1.0387, 0.1033, 0.3426, -0.4320]<!--== of_ship[:4].tolist() -->: the word has become
-# a mixture.
+# As initialized, *ship* keeps {{ before[ship] :.0%}} of itself, and takes nearly equal parts<!--= "nearly equal parts"
+# if before.max() < 2 * before.min() else "unequal parts" --> from the other words. Bypassed, it keeps 55%<!--=
+# after[ship] --> and takes 13%<!--= after[words.index("crew")] --> from *crew*, more than from any other word<!--=
+# "more than from any other word" if after.topk(2).indices.tolist() == [ship, words.index("crew")] else "less than from
+# another word" -->. No matrix has learned that<!--= "No matrix has learned that" if is_bypassed(layer) else "A matrix
+# has learned that" -->: it was in the embeddings all along. The embedding of *ship* began [1.5213, 0.1052, 0.3816,
+# -0.5080]<!--== tokens[ship, :4].tolist() -->. Now it begins [1.0387, 0.1033, 0.3426, -0.4320]<!--==
+# of_ship[:4].tolist() -->: the word has become a mixture.
 
 # %% [markdown] tags=["check"]
 # Weights and output are those of plain self-attention.
@@ -328,9 +368,9 @@ of_ship = output[ship]
 # %% [markdown]
 # ## What the bypass needs
 #
-# In each row of this table, one condition is broken while all others hold. The table tells what `is_bypassed` says then
-# (its first reasons, at most two<!--== "two" if max(map(len, told_first)) == 2 else "three" -->), what *ship* keeps of
-# itself, and how far any number of the outputs is off from plain self-attention, at most.
+# Each row of this table breaks one condition. It tells what `is_bypassed` says first<!--== "says first" if
+# told_first[2] == list(is_bypassed(biased).reasons[:1]) else "says last" -->, what *ship* keeps of itself, and how far
+# the output is off from plain self-attention.
 #
 # {{= listed(["Broken", "`is_bypassed` says", "*ship* keeps", "Off by"], rows_of_conditions) }}
 #
@@ -339,19 +379,27 @@ of_ship = output[ship]
 # they put the output off by {{= conditions["biases kept"][1] :.2f}}. Weights that look right prove little: compare
 # outputs.
 #
-# - **One head.** With several heads, each compares and averages its own slice of the features. No identity can undo
-#   that. What they compute stands [below, on several heads](#with-several-heads).
-# - **Zero biases.** They start at zero, so a bypass that forgets them works on a fresh module, and fails once training
-#   has moved them.
-# - **Frozen.** To an optimizer the identity is a start like any other. Left trainable, it is gone after one step (of
-#   *Adam*, a common optimizer). `requires_grad_(False)` alone does not save it: if a gradient is left from a step
-#   before, the optimizer moves<!--== "moves" if conditions["frozen with a gradient"][1] > 0.01 else "keeps" --> the
-#   frozen parameter all the same. `bypass_` clears the gradients, and the same step then changes
-#   nothing<!--== "nothing" if is_bypassed(cleared) else "much" -->.
-# - **Dropout off.** In training mode, `dropout` drops some weights at random and enlarges the others. `.eval()`
-#   switches to evaluation mode, which drops none.
-# - **Nothing appended.** `add_zero_attn` appends a token of zeros to keys and values, `add_bias_kv` a learned one.
-#   Neither was in the sequence, and both take their share of the weights.
+# - **One head.** Each of [several heads](#with-several-heads) compares and averages a slice of the features, and no
+#   identity can undo that<!--== "no identity can undo that" if is_bypassed(several) and conditions["five heads"][1] >
+#   0.02 else "the identity undoes that" -->.
+# - **Zero biases.** They start at zero, so a bypass that forgets them works on a fresh module, and fails once they have
+#   moved<!--== "works on a fresh module, and fails once they have moved" if apart(new(tokens, tokens, tokens)[0],
+#   plain.context) < 1e-5 and conditions["biases kept"][1] > 0.02 else "never works" -->.
+# - **Frozen.** To an optimizer the identity is a start like any other. Left trainable, it is gone after one step<!--==
+#   "it is gone after one step" if conditions["one step of Adam"][1] > 0.01 else "it stays" --> (of *Adam*, a common
+#   optimizer). `requires_grad_(False)` alone does not save it: if a gradient is left from a step before, the optimizer
+#   moves the frozen parameter all the same<!--== "if a gradient is left from a step before, the optimizer moves the
+#   frozen parameter all the same" if conditions["frozen with a gradient"][1] > 0.01 else "the optimizer moves nothing"
+#   -->. `bypass_` clears the gradients, and the same step then changes nothing<!--== "the same step then changes
+#   nothing" if is_bypassed(cleared) else "the same step then changes much" -->.
+# - **Dropout off.** In training mode, `dropout` drops some weights at random and enlarges the others<!--== "In training
+#   mode, dropout drops some weights at random and enlarges the others" if (dropped == 0).any() and (dropped >
+#   plain.weights)[dropped > 0].all() else "In training mode, dropout drops no weights" -->. `.eval()` switches to
+#   evaluation mode, which drops none<!--== "evaluation mode, which drops none" if not dropping.training and
+#   apart(dropping(tokens, tokens, tokens)[0], plain.context) < 1e-5 else "another mode" -->.
+# - **Nothing appended.** `add_zero_attn` appends a token of zeros to keys and values<!--== "appends a token of zeros to
+#   keys and values" if apart(with_zeros, appended(tokens, tokens, tokens)[0]) < 1e-5 else "appends nothing" -->,
+#   `add_bias_kv` a learned one. Neither was in the sequence, and both take their share of the weights.
 # - **Packed matrices.** If keys or values have a length of their own (`kdim`, `vdim`), the matrices are not packed, for
 #   they are not square, and no identity fits.
 #
@@ -381,8 +429,8 @@ def measure(name, module):
     output, weights = module(tokens, tokens, tokens)
     keeps, off = weights[ship, ship].item(), apart(output, plain.context)
     conditions[name] = [keeps, off]
-    reasons = is_bypassed(module).reasons[:2] or [str(is_bypassed(module))]
-    told_first.append(reasons)
+    reasons = is_bypassed(module).reasons[:1] or [str(is_bypassed(module))]
+    told_first.append(list(reasons))
     told = "; ".join(reasons)
     rows_of_conditions.append([name, told, f"{keeps:.0%}", f"{off:.2f}"])
 
@@ -430,12 +478,17 @@ dropping = bypass_(
     nn.MultiheadAttention(50, 1, dropout=0.1, batch_first=True)
 )
 measure("dropout in training", dropping)
+dropped = dropping(tokens, tokens, tokens)[1]
 agree(dropping.eval()(tokens, tokens, tokens)[0], plain.context)
 
 torch.manual_seed(10)
 appended = nn.MultiheadAttention(50, 1, add_zero_attn=True, batch_first=True)
 set_identity(appended.requires_grad_(False))
 measure("zeros appended", appended)
+longer = torch.cat([tokens, torch.zeros(1, 50)])
+with_zeros = nn.functional.scaled_dot_product_attention(
+    tokens[None], longer[None], longer[None]
+)[0]
 
 assert all(off > 0.02 for _, off in list(conditions.values())[1:])
 for option in ({"kdim": 7}, {"add_bias_kv": True}, {"add_zero_attn": True}):
@@ -449,9 +502,8 @@ for option in ({"kdim": 7}, {"add_bias_kv": True}, {"add_zero_attn": True}):
 # %% [markdown]
 # ## With several heads
 #
-# With $H$ heads, the rows are cut into $H$ slices of length $d_k$, and every head does (3.1)
-# with its own. So a bypassed module with several heads is plain self-attention too, slice by slice. With $X_h$ for the
-# slice of head $h$ and $O_h$ for its context, which is that slice of the output,
+# With $H$ heads, the features are cut into $H$ slices of length $d_k$, and a bypassed module does (3.1) with each of
+# them. With $X_h$ for the slice of head $h$ and $O_h$ for its context, which is that slice of the output,
 #
 # $$O_h = \operatorname{softmax}\left(\frac{X_h X_h^\top}{\sqrt{d_k}}\right) X_h \tag{3.3}$$
 # <!-- where:
@@ -459,7 +511,9 @@ for option in ({"kdim": 7}, {"add_bias_kv": True}, {"add_zero_attn": True}):
 # X = split_heads(tokens, H); O = split_heads(many(tokens, tokens, tokens)[0], H)
 # -->
 #
-# The root is that of the slice's length, not the row's:
+# The root is that of the slice's length, not the row's<!--== "of the slice's length, not the row's" if
+# apart(heads(batch, batch, batch)[0], expected) < 1e-5 < apart(by_the_row, expected) else "of the row's length, not the
+# slice's" -->:
 
 # %%
 torch.manual_seed(12)
@@ -471,14 +525,18 @@ by_slice = self_attention(split_heads(batch, 3))
 expected = merge_heads(by_slice.context)
 
 # %% [markdown]
-# `output` equals `expected`<!--= "output equals expected" if torch.allclose(output, expected, atol=1e-5) else
-# "output differs from expected" -->. The weights that the module returns are the mean over the heads. No head has used
-# them, and averaging the tokens with them does not give the output<!--== "does not give the output" if apart(
-# mean_weights @ batch, expected) > 0.1 else "gives the output" -->.
+# `output` equals `expected`<!--= "output equals expected" if torch.allclose(output, expected, atol=1e-5) else "output
+# differs from expected" -->. The weights that the module returns are the mean over the heads<!--= "The weights that the
+# module returns are the mean over the heads" if torch.allclose(mean_weights, by_slice.weights.mean(1), atol=1e-5) else
+# "The weights that the module returns are those of a head" -->. No head has used them<!--= "No head has used them" if
+# min(apart(mean_weights, by_slice.weights[:, head]) for head in range(3)) > 0.01 else "A head has used them" -->, and
+# averaging the tokens with them does not give the output<!--== "does not give the output" if apart( mean_weights @
+# batch, expected) > 0.1 else "gives the output" -->.
 #
-# In evaluation mode, and with nothing to train, PyTorch has a shortcut: one function instead of its usual steps. Of
-# these modules only the one with an even<!--== "even" if taken == {1: False, 2: True, 3: False} else "odd" --> number
-# of heads takes it. The result is the same.
+# In evaluation mode, and with nothing to train, PyTorch has a shortcut: one function instead of its usual steps. Only
+# an even number of heads takes it, and the result is the same<!--== "Only an even number of heads takes it, and the
+# result is the same" if taken == {1: False, 2: True, 3: False} and max(by_the_shortcut) < 1e-5 else "Every number of
+# heads takes it" -->.
 
 # %% tags=["check"]
 agree(output, expected)
@@ -496,13 +554,19 @@ for count in (1, 2, 3):
     taken[count] = shortcut.called
     by_slice = self_attention(split_heads(batch, count))
     agree(output, merge_heads(by_slice.context))
+by_the_shortcut = gaps[-3:]
+by_the_row = merge_heads(
+    self_attention(split_heads(batch, 3), scale=6**-0.5).context
+)
 print("heads, and whether the shortcut was taken:", taken)
 
 # %% [markdown]
 # ## Other matrices that do nothing
 #
 # The identity is not the only such matrix. A matrix $R$ is *orthogonal* if it turns or mirrors vectors and keeps
-# lengths and angles; its transpose undoes it. If query and key share one, the scores do not change:
+# lengths and angles; its transpose undoes it. If query and key share one, the scores do not change<!--== "If query and
+# key share one, the scores do not change" if apart(both_turned, plain.context) < 1e-5 < apart(queries_turned,
+# plain.context) else "If query and value share one, the scores do not change" -->:
 #
 # $$\frac{(X R^\top)(X R^\top)^\top}{\sqrt{d}} = \frac{X R^\top R \, X^\top}{\sqrt{d}}
 # = \frac{X X^\top}{\sqrt{d}} \tag{3.4}$$
@@ -531,8 +595,11 @@ assert apart(queries_turned, plain.context) > 0.1
 # ## Off for a while
 #
 # `bypassed` switches a module off for one block, for example to look into a trained model. Then it puts everything
-# back: matrices, biases, and what was trainable, also when the block fails half-way. The parameters remain the same
-# objects, so an optimizer still holds them.
+# back: matrices, biases, and what was trainable, also when the block fails<!--== "it puts everything back: matrices,
+# biases, and what was trainable, also when the block fails" if all(now.equal(then) and now.requires_grad == trains for
+# now, (_, then, trains) in zip(trained.parameters(), kept, strict=True)) else "it puts nothing back" # to the bit:
+# copies -->. The parameters remain the same objects<!--== "remain the same objects" if all(map(operator.is_,
+# trained.parameters(), (p for p, _, _ in kept))) else "become different objects" -->, so an optimizer still holds them.
 
 # %%
 torch.manual_seed(14)
@@ -572,10 +639,14 @@ for parameter, values, trainable in kept:
 # %% [markdown]
 # ## Where fresh matrices come from
 #
-# A fresh module draws its matrices at random, evenly between two bounds. For `in_proj_weight` they are *Xavier*'s,
-# $\pm\sqrt{6 / (\text{rows} + \text{columns})}$. Packing counts here: the draw sees one matrix with three times as many
-# rows as columns, not three square ones. `out_proj` is drawn as PyTorch's layer of one matrix, `nn.Linear`, draws it,
-# and the biases are zero. The same draws, made one by one, give the same module:
+# A fresh module draws its matrices at random, evenly up to a bound and down to its negative. For `in_proj_weight` that
+# is *Xavier*'s, $\sqrt{6 / (\text{rows} + \text{columns})}$<!-- unchecked: the draw itself is held against it below
+# -->. Packing counts here: the draw sees one matrix with three times as many rows as columns<!--== "one matrix with
+# three times as many rows as columns" if packed.size(0) == 3 * packed.size(1) and apart(wide.in_proj_weight, packed) <
+# 1e-6 else "three square matrices" -->. `out_proj` is drawn as PyTorch's layer of one matrix, `nn.Linear`, draws it,
+# and the biases are zero. The same draws, made one by one, give the same module<!--== "The same draws, made one by one,
+# give the same module" if apart(wide.in_proj_weight, packed) < 1e-6 and apart(wide.out_proj.weight, linear.weight) <
+# 1e-6 else "Such draws give a different module" -->:
 
 # %%
 torch.manual_seed(15)
@@ -601,8 +672,11 @@ assert 0.999 < packed.abs().max().item() / bounds[3 * 512] <= 1
 # ## A mistake with the right shape
 #
 # Without [`batch_first=True`](../museum/heads.py#batch-first-forgotten), the module reads its input as (tokens, batch,
-# features). A batch of one sequence with three tokens is then three sequences with one token each, and a token that is
-# alone gives all weight to itself. Nothing complains: the output has the shape that it should have.
+# features). A batch of one sequence with three tokens is then three sequences with one token each<!--== "three
+# sequences with one token each" if wrong(one, one, one)[1].shape == (3, 1, 1) else "one sequence" -->, and a token that
+# is alone gives all weight to itself. Nothing complains: the output has the shape that it should have<!--== "Nothing
+# complains: the output has the shape that it should have" if wrong(one, one, one)[0].shape == right(one, one,
+# one)[0].shape else "The shape tells" -->.
 
 # %%
 torch.manual_seed(16)
@@ -616,8 +690,9 @@ for candidate in (right, wrong):
 
 # %% [markdown]
 # The wrong output *is* the input<!--= "is the input" if torch.allclose(output, one) else "is another" -->. Its rows of
-# weights sum to one, as they should: every weight is 1<!--= weights.min() -->. A check asks what attention is for:
-# change one token, and see which outputs notice.
+# weights sum to one, as they should: every weight is one<!--= "Its rows of weights sum to one, as they should: every
+# weight is one" if (weights - 1).abs().max() < 1e-6 else "Its rows of weights are wrong" -->. A check asks what
+# attention is for: change one token, and see which outputs notice.
 
 
 # %%
