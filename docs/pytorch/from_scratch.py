@@ -1,16 +1,24 @@
 # %% [markdown]
 # # Is my multi-head attention right?
 #
-# **Give it the matrices and biases of `torch.nn.MultiheadAttention`, and compare more than the output.** Some
-# twenty<!--== round(lines, -1) --> lines of tensor code, derived below step by step, differ from PyTorch's layer by
-# less than 0.00001<!--== max(found.values()) < 0.00001 -->: in the output, in the weights of every head, in every
-# gradient. The package behind this site agrees in each of {{= len(drawn) }} combinations of the layer's options. Such a
-# comparison is worth as much as these four:
+# **Give it the matrices and biases of `torch.nn.MultiheadAttention`, and compare more than the output<!--== "compare
+# more than the output" if missed["b_k"] < 1e-5 else "compare the output" -->.** Some twenty<!--== round(lines, -1) -->
+# lines of tensor code differ from PyTorch's layer by less than 0.00001<!--== "less than 0.00001" if max(found.values())
+# < 0.00001 else "more than 0.00001" -->: in the output, in the weights of every head, in every gradient<!--== "in the
+# output, in the weights of every head, in every gradient" if len(inputs_compared) == 7 and found.keys() >= {"output",
+# "weights of each head", *inputs_compared} else "in the output alone" -->. The package behind this site agrees in each
+# of {{= len(drawn) }} combinations of the layer's options. Such a comparison is worth as much as these four:
 #
-# 1. **Sizes** that all differ: a batch of more than one, more than one head, more than one feature in a head.
+# 1. **Sizes** that all differ, and are more than one<!--== "that all differ, and are more than one" if len({batch,
+#    num_heads, head_dim, queries, keys, embed_dim}) == 6 and min(batch, num_heads, head_dim, queries, keys) > 1 else
+#    "that are equal" -->: of the batch, the heads, the features in a head.
 # 2. **Biases** filled with random numbers, and masks that shut something out, of every kind you support.
-# 3. **More than the output**: *every head's* weights, not their average, and the gradients of inputs and parameters.
-# 4. **One check that needs no reference**: as long as it is finite, what may not be seen changes nothing.
+# 3. **More than the output**: *every head's* weights, not their average<!--== "every head's weights, not their average"
+#    if gap(rolled_average, their_average) < 1e-6 and gap(rolled_weights, their_weights) > 0.1 else "the average of the
+#    weights" -->, and the gradients of inputs and parameters.
+# 4. **One check that needs no reference**: as long as it is finite, what may not be seen changes nothing<!--== "as long
+#    as it is finite, what may not be seen changes nothing" if not reach(merge)[~allowed].any() and gone[:,
+#    0].isnan().all() else "what may not be seen changes everything" -->.
 #
 # This page runs layers that pass without them, and measures how wrong each is.
 #
@@ -20,7 +28,7 @@
 #
 # **You will know** each step of multi-head attention with its shape, how PyTorch packs four<!--== sum(p.numel() for p
 # in theirs.parameters() if p.dim() == 2) / embed_dim**2 --> matrices into two<!--== sum(p.dim() == 2 for p in
-# theirs.parameters()) -->, and which checks tell a right layer from one that only looks right.
+# theirs.parameters()) -->, and which checks find a wrong layer.
 
 # %% tags=["imports"]
 import ast
@@ -56,11 +64,10 @@ def gap(a, b):
 # ## The layer to compare with
 #
 # Attention reads *tokens*, words or pieces of words, each given as a list of numbers, its *embedding*. Sequences of
-# tokens are handled together, as a *batch*. Attention takes three inputs, which may come from three places: the
-# **queries** are the tokens that look, the **keys** the tokens that are looked at, and each key has a **value**, which
-# is what a query takes away from it.
+# tokens are handled together, as a *batch*. Attention takes three inputs: the **queries** are the tokens that look, the
+# **keys** the tokens that are looked at, and each key has a **value**, which is what a query takes away from it.
 #
-# Choose sizes that all differ. Two equal sizes let an exchange of two axes go unnoticed.
+# Choose sizes that differ: equal sizes let an exchange of axes go unnoticed.
 
 # %%
 batch, num_heads, head_dim, queries, keys = 2, 3, 4, 5, 7
@@ -78,18 +85,21 @@ theirs = nn.MultiheadAttention(embed_dim, num_heads, batch_first=True)
 }
 
 # %% [markdown]
-# `batch_first=True` says that the first axis counts the sequences of the batch; by default PyTorch takes it for the
+# `batch_first=True` says that the first axis counts the sequences of the batch<!--== "the first axis counts the
+# sequences of the batch" if gap(other_order(*[key.transpose(0, 1)] * 3)[0].transpose(0, 1), expected) < 1e-5 <
+# gap(mixed, expected) else "the last axis counts the sequences of the batch" -->; by default PyTorch takes it for the
 # tokens. The layer multiplies by four<!--= sum(p.numel() for p in theirs.parameters() if p.dim() == 2) / embed_dim**2
 # --> square matrices and stores two<!--= sum(p.dim() == 2 for p in theirs.parameters()) -->: those for query, key and
-# value are *packed*, one below the other, into the 36<!--= len(theirs.in_proj_weight) --> rows of `in_proj_weight`. The
-# fourth, `out_proj.weight`, comes after attention. (PyTorch calls them weights. On this page *weights* are the numbers
-# with which attention averages; what is learned we call matrices and biases.)
+# value are *packed*, one below the other<!--== "one below the other" if found["output"] < 1e-5 and torch.cat([w_q, w_k,
+# w_v]).shape == theirs.in_proj_weight.shape else "side by side" -->, into the 36<!--= len(theirs.in_proj_weight) -->
+# rows of `in_proj_weight`. The fourth, `out_proj.weight`, comes after attention. (PyTorch calls them weights. On this
+# page *weights* are the numbers with which attention averages; what is learned we call matrices and biases.)
 #
-# **Both biases start at zero**<!--= not (theirs.in_proj_bias.any() or theirs.out_proj.bias.any()) -->. Code that
-# forgets them agrees with a new layer, until training moves them. (The gradient of the key<!--== min(new_gradients,
-# key=new_gradients.get) -->'s is zero<!--== "zero" if new_gradients["key"] < 1e-4 * sorted(new_gradients.values())[1]
-# else "not zero" --> but for rounding; the [second exercise](#exercises) says why.) Fill them before you compare
-# anything.
+# **Both biases start at zero**<!--= "Both biases start at zero" if not (theirs.in_proj_bias.any() or
+# theirs.out_proj.bias.any()) else "Neither bias starts at zero" -->. Code that forgets them agrees with a new layer,
+# until training moves them. (The gradient of the key<!--== min(new_gradients, key=new_gradients.get) -->'s is
+# zero<!--== "zero" if new_gradients["key"] < 1e-4 * sorted(new_gradients.values())[1] else "not zero" --> but for
+# rounding; the [second exercise](#exercises) says why.) Fill them before you compare anything.
 
 # %%
 untrained = deepcopy(theirs)
@@ -119,16 +129,18 @@ assert len({batch, num_heads, head_dim, queries, keys, embed_dim}) == 6
 assert gap(project(query, w_q, b_q), query @ w_q.T + b_q) < 1e-5
 
 # %% [markdown]
-# Papers write $QW$, with the matrix the other way round, which invites `query @ w_q`. The matrix is square, so that
-# runs, and it is off by 3.0<!--= gap(query @ w_q, query @ w_q.T) -->.
+# Papers write the product without the transpose, which invites `query @ w_q`. The matrix is square, so that runs, and
+# it is off by 3.0<!--= gap(query @ w_q, query @ w_q.T) -->.
 #
 # ## Split into heads
 #
 # One attention gives each query one average of the values. With several *heads* a query takes several averages, each
-# with weights of its own, and each of a part of the features. The first head has the first 4<!--= head_dim -->
-# features of every token, the second the next 4<!--= head_dim -->, and so on. So `num_heads` must divide the width of
-# all heads together. PyTorch's layer calls this width `embed_dim`. Other code calls it `d_out`, and the width of the
-# tokens that come in, which may differ, `d_in`.
+# with weights of its own, and each of a part of the features. The first head has the first four features of every
+# token, the second the next four<!--== "The first head has the first four features of every token, the second the next
+# four" if q[:, 0].equal(projected[..., :4]) and q[:, 1].equal(projected[..., 4:8]) else "The first head has the last
+# features" # to the bit: numbers only change their places -->, and so on. So `num_heads` must divide the width of the
+# heads together. PyTorch's layer calls this width `embed_dim`. Other code calls it `d_out`, and the width of the tokens
+# that come in, which may differ, `d_in`.
 
 
 # %%
@@ -150,22 +162,25 @@ nn.MultiheadAttention(embed_dim, num_heads=5)
 
 # %% [markdown]
 # Two axes now have to be told apart, `num_heads` and `head_dim`. Where their sizes are equal, a split that exchanges
-# them [has the right shape and wrong values](../museum/heads.py#swapped-view)<!--~ link: it tells what the mistake
-# does -->.
-# Sizes that differ turn this silent mistake into a visible one.
+# them silently [has the right shape and wrong values](../museum/heads.py#swapped-view)<!--~ link: it tells what the
+# mistake does -->.
 #
 # ## Scores, weights, context
 #
 # Within a head every query is compared with every key by a *dot product*: multiply feature by feature and add up. The
 # dot products, divided by the square root of the number of features in a head, are the **scores**. The *softmax* makes
-# positive **weights** of a row of scores: it raises $e$ to each of them and divides by the row's total, so that a row
-# sums to one. The average of the values by these weights is the **context**.
+# positive **weights** of a row of scores: it raises $e$ to each of them and divides by their sum, so that a row sums to
+# one<!--== "so that a row sums to one" if gap(weights.sum(-1), torch.ones(batch, num_heads, queries)) < 1e-5 else "so
+# that a column sums to one" -->. The average of the values by these weights is the **context**.
 #
-# A *mask* says which keys a query may see. Ours is *causal*: no query sees a later token. The
-# five<!--= queries --> queries stand for the last five<!--= queries --> of seven<!--= keys --> tokens, so the first of
-# them sees three<!--= masks.causal(queries, keys)[0].sum() --> keys and the last all
-# seven<!--= masks.causal(queries, keys)[-1].sum() -->. What may not be seen gets a score of minus infinity *before* the
-# softmax, which makes it a weight of exactly zero.
+# A *mask* says which keys a query may see. Ours is *causal*: no query sees a later token<!--== "no query sees a later
+# token" if not allowed.triu(keys - queries + 1).any() else "every query sees a later token" -->. The queries stand for
+# the last five of seven tokens, so the first of them sees three keys and the last all seven<!--== "The queries stand
+# for the last five of seven tokens, so the first of them sees three keys and the last all seven" if
+# allowed.sum(1).tolist() == [3, 4, 5, 6, 7] else "The queries stand for the first tokens" -->. What may not be seen
+# gets a score of minus infinity *before* the softmax, which makes it a weight of exactly zero<!--== "What may not be
+# seen gets a score of minus infinity before the softmax, which makes it a weight of exactly zero" if not weights[...,
+# ~allowed].any() and weights[..., allowed].all() else "What may be seen gets a weight of zero" -->.
 
 
 # %%
@@ -195,7 +210,9 @@ assert (weights.masked_select(~allowed) == 0).all()
 # ## Merge and project
 #
 # The heads go side by side again, each token's features together, and the fourth matrix mixes them. To undo the split,
-# undo its steps in reverse: first transpose back, then join the last two axes.
+# undo its steps in reverse: first transpose back, then join the last two axes<!--== "first transpose back, then join
+# the last two axes" if merge(q).equal(projected) else "first join, then transpose" # to the bit: numbers only change
+# their places -->.
 
 
 # %%
@@ -222,10 +239,9 @@ lines = sum(len(inspect.getsource(f).strip().splitlines()) for f in functions)
 assert merge(context).shape == output.shape
 
 # %% [markdown]
-# That is the whole layer. The paper defines it head by head (Vaswani et al. 2017, section
-# 3.2.2)<!--~ reference -->, each head with
-# matrices of its own. In PyTorch's layer those are rows: head $h$ has the $h$-th $d_k$ rows of each matrix. Lay the
-# heads' rows below one another, and you can compare PyTorch's layer with the definition:
+# That is the whole layer. The paper defines it head by head (Vaswani et al. 2017, section 3.2.2)<!--~ reference -->,
+# each head with matrices of its own. In PyTorch's layer those are rows: head $h$ has the $h$-th $d_k$ rows of each
+# matrix. So PyTorch's layer can be compared with the definition:
 
 
 # %% tags=["check"]
@@ -249,14 +265,15 @@ def by_pytorch(Q, K, V, W_Q, W_K, W_V, W_O):
 # Concat = lambda *heads: torch.cat(heads, dim=-1);
 # MultiHead = lambda Q, K, V: by_pytorch(Q, K, V, W_Q, W_K, W_V, W_O) -->
 #
-# The paper's matrices are these, transposed: it writes $QW$ where PyTorch computes $Q W^\top$.
+# The paper's matrices are these, transposed.
 #
 # ## Compare: output, every head, every gradient
 #
 # PyTorch takes the mask the other way round: in `nn.MultiheadAttention` a `True` means *may not*<!--== "may not" if not
-# their_weights[..., blocked].any() else "may" --> be seen. It returns the weights averaged over the heads, unless you
-# say `average_attn_weights=False`. To compare gradients, make one number of the output, the mean of its squares, and
-# differentiate it by every input and parameter.
+# their_weights[..., blocked].any() else "may" --> be seen. It returns the weights averaged over the heads<!--== "the
+# weights averaged over the heads" if found["averaged weights"] < 1e-5 < gap(their_average, their_weights[:, 0]) else
+# "the weights of the heads" -->, unless you say `average_attn_weights=False`. To compare gradients, make one number of
+# the output, the mean of its squares, and differentiate it by every input and parameter.
 
 # %%
 blocked = ~allowed
@@ -274,14 +291,16 @@ found["averaged weights"] = gap(weights.mean(dim=1), their_average)
 names = ["query", "key", "value", *state]
 for name, mine, other in zip(names, gradients, their_gradients, strict=True):
     found["gradient of " + name] = gap(mine, other)
+inputs_compared = {"gradient of " + name for name in names}
 for name, difference in found.items():
     print(f"{name:<32} {difference:.1g}")
 
 # %% [markdown]
-# Such differences are a few roundings<!--= max(found.values()) < 32 * torch.finfo(torch.float32).eps --> of
-# numbers with 32<!--= torch.finfo(output.dtype).bits --> bits. The layer of this site's library agrees, too, with these
-# lines and with PyTorch<!--== "with these lines and with PyTorch" if max(found.values()) < 1e-5 and max(gap(our_output,
-# each) for each in (output, their_output)) < 1e-5 else "with nothing" -->:
+# Such differences are a few roundings of numbers with 32 bits<!--= "a few roundings of numbers with 32 bits" if
+# max(found.values()) < 32 * torch.finfo(output.dtype).eps and torch.finfo(output.dtype).bits == 32 else "a few
+# mistakes" -->. The layer of this site's library agrees, too, with these lines and with PyTorch<!--== "with these lines
+# and with PyTorch" if max(found.values()) < 1e-5 and max(gap(our_output, each) for each in (output, their_output)) <
+# 1e-5 else "with nothing" -->:
 
 # %%
 ours = layouts.from_torch(theirs)
@@ -341,11 +360,12 @@ ran = {
 # ## A check without a reference
 #
 # Change the value of one token and see which outputs move. They must be those of the queries that may see it, *and no
-# others*. A large change tells a small weight from rounding.
+# others*<!--== "those of the queries that may see it, and no others" if torch.equal(reach(merge), allowed) else "those
+# of all queries" -->. A large change tells a small weight from rounding.
 
 
 # %%
-#| caption: Whose value moves whose output: the causal mask has come back out of the layer<!--== "the causal mask has
+#| caption: Which token moves which output: the causal mask has come back out of the layer<!--== "the causal mask has
 #|   come back out of the layer" if torch.equal(reach(merge), allowed) else "another mask has" -->.
 def reach(merge):
     before, _ = multi_head(query, key, value, allowed, state, merge=merge)
@@ -365,12 +385,14 @@ def reach(merge):
 plot.grid(reach(merge), "moved", queries=range(queries), keys=range(keys))
 
 # %% [markdown]
-# A row for each query, a column for each value: the mask has come back out of the layer. At the end of the page, a
-# layer with the right shapes and the right weights fails here.
+# A row is a query, and a column the value of a token. [The broken layer](#one-broken-one-right), with the right shapes
+# and the right weights, fails here<!--== "with the right shapes and the right weights, fails here" if broken.shape ==
+# output.shape and gap(seen, weights) < 1e-6 and not torch.equal(reach(broken_merge), allowed) else "passes here" -->.
 #
 # The value must be finite. Zero times NaN is NaN<!--== "NaN" if gone[:, 0].isnan().all() else "zero" -->. So a NaN in a
-# place that is masked, such as the unused end of a cache from `torch.empty`, reaches every query, in PyTorch's layer
-# as well:
+# place that is masked, such as the unused end of a cache from `torch.empty`, reaches every query, in PyTorch's layer as
+# well<!--== "reaches every query, in PyTorch's layer as well" if gone.isnan().all() and their_gone.isnan().all() else
+# "reaches no query" -->:
 
 # %% tags=["check"]
 spoiled = value.detach().clone()
@@ -387,10 +409,11 @@ assert their_gone[:, 0].isnan().all()
 # ## Where options meet
 #
 # A layer with every option off is the easy part. The constructor of PyTorch's layer has {{= len(constructor) }}
-# options, and a call has {{= len(use) }} more. In all combinations that were tried, nothing but rounding<!--==
-# "rounding" if max(largest.values()) < 1e-12 else "a mistake" --> tells the library's layer from PyTorch's.
+# options, and a call has {{= len(use) }} more. In all combinations that were tried, nothing but rounding<!--== "In all
+# combinations that were tried, nothing but rounding" if max(largest.values()) < 1e-12 else "In some combinations, a
+# mistake" --> tells the library's layer from PyTorch's.
 #
-# Left out are inference without gradients, `is_causal`, and queries that may see nothing: there the library differs
+# Not tried are inference without gradients, `is_causal`, and queries that may see nothing: there the library differs
 # from PyTorch on purpose. The last is shown [below, with what hides it](#what-hides-a-mistake), the others in [the
 # museum, on masks](../museum/masks.py#is-causal-is-a-hint).
 #
@@ -434,8 +457,7 @@ for some in itertools.combinations(range(len(choices)), meeting):
 
 # %% [markdown] tags=["check"]
 # For each of them, build PyTorch's layer with random matrices *and biases*, and inputs and masks that suit it. Run it
-# and its copy in the package, under one seed, so that even the dropout is the same. (`build` and `build_masks`, which
-# make these inputs and masks, are in the notebook. Every query sees at least one key.)
+# and its copy in the package, under one seed, so that even the dropout is the same.
 
 
 # %% tags=["check"]
@@ -502,7 +524,7 @@ assert max(largest.values()) < 1e-12
 largest
 
 # %% [markdown] tags=["check"]
-# The numbers have 64<!--= torch.finfo(inputs[0].dtype).bits --> bits.
+# The numbers have 64 bits<!--= torch.finfo(inputs[0].dtype).bits -->.
 
 # %% [markdown]
 # ## What hides a mistake
@@ -528,8 +550,12 @@ print({name: f"{size:.1g}" for name, size in new_gradients.items()})
 
 # %% [markdown]
 # **The average over the heads.** Suppose queries and keys count the heads in one order and values in another. Each head
-# then averages the values of its neighbor. The average of the weights is what it was; every head's weights, and the
-# context, are not:
+# then averages the values of its neighbor<!--== "Each head then averages the values of its neighbor" if
+# gap(rolled_weights, weights.roll(1, dims=1)) < 1e-5 and gap(rolled_context, rolled_weights @ v) < 1e-5 else "Each head
+# averages its own" -->. The average of the weights is what it was; every head's weights, and the context, are not<!--==
+# "The average of the weights is what it was; every head's weights, and the context, are not" if gap(rolled_average,
+# their_average) < 1e-6 and min(gap(rolled_weights[:, head], their_weights[:, head]) for head in range(num_heads)) > 0.1
+# and gap(rolled_context, context) > 0.1 else "All are what they were" -->:
 
 # %%
 rolled = attend(q.roll(1, dims=1), k.roll(1, dims=1), v, allowed)
@@ -545,7 +571,9 @@ assert gap(rolled_context, rolled_weights @ v) < 1e-6
 assert gap(rolled_context, context) > 0.1
 
 # %% [markdown]
-# **A mask, an axis, a mode.** Three slips in the call leave every shape as it should be. A mask of
+# **A mask, an axis, a mode.** Three slips in the call leave every shape as it should be<!--== "Three slips in the call
+# leave every shape as it should be" if all(slip.shape == asked.shape for slip, asked in ((inverted, their_output),
+# (mixed, expected), (dropped, weights))) else "Three slips in the call change the shapes" -->. A mask of
 # `scaled_dot_product_attention`, in which `True` means *may* be seen; a layer without `batch_first`, which takes the
 # first axis for the tokens and lets sequences attend to one another; weights that are read in training, where *dropout*
 # sets some to zero and enlarges the others:
@@ -574,17 +602,19 @@ sums = dropped.sum(dim=-1)
 print(f"rows sum to {sums.min():.2f} up to {sums.max():.2f}")
 
 # %% [markdown]
-# The inverted mask leaves the last query no key. PyTorch makes that row NaN<!--= "NaN" if inverted[:, -1].isnan().all()
-# else "numbers" -->, *not a number*. With `need_weights=False` it gives the bias<!--== "bias" if gap(unasked[:, -1],
-# last_bias) < 1e-6 and gap(unasked_eval[:, -1], last_bias) < 1e-6 else "NaN" --> of the output. Self-attention (query,
-# key and value the same tensor) has a third answer: in evaluation without
-# gradients ([a row that allows nothing](masks.py#when-a-row-allows-nothing)), with a boolean mask and an even<!--==
-# "even" if (blind.num_heads % 2, theirs.num_heads % 2) == (0, 1) else "odd" --> number of heads, the row is NaN<!--==
-# "NaN" if used[:,
-# -1].isnan().all() and used_odd[:, -1].isfinite().all() and crossed[:, -1].isfinite().all() else "numbers" --> again.
-# The package gives the bias<!--== "bias" if gap(ours_blind[:, -1], last_bias) < 1e-6 else "NaN" --> always. The other
+# The inverted mask leaves the last query no key<!--= "leaves the last query no key" if allowed[-1].all() and not
+# allowed[:-1].all(1).any() else "leaves the first query no key" -->. PyTorch makes that row NaN<!--= "NaN" if
+# inverted[:, -1].isnan().all() else "numbers" -->, *not a number*. With `need_weights=False` it gives the bias<!--==
+# "bias" if gap(unasked[:, -1], last_bias) < 1e-6 and gap(unasked_eval[:, -1], last_bias) < 1e-6 else "NaN" --> of the
+# output. Self-attention (query, key and value the same tensor) has a third answer: in evaluation without gradients ([a
+# row that allows nothing](masks.py#when-a-row-allows-nothing)), with a boolean mask and an even<!--== "even" if
+# (blind.num_heads % 2, theirs.num_heads % 2) == (0, 1) else "odd" --> number of heads, the row is NaN<!--== "NaN" if
+# used[:, -1].isnan().all() and used_odd[:, -1].isfinite().all() and crossed[:, -1].isfinite().all() else "numbers" -->
+# again. The package gives the bias<!--== "bias" if gap(ours_blind[:, -1], last_bias) < 1e-6 else "NaN" -->. The other
 # four<!--= inverted.isfinite().all(dim=-1)[0].sum() --> queries see the future alone, and look like any result.
-# ([Masks](masks.py) has the whole table.) A floating mask, in both layers, is *added* to the scores:
+# ([Masks](masks.py) has the whole table.) A floating mask, in both layers, is *added* to the scores<!--== "A floating
+# mask, in both layers, is added to the scores" if max(gap(each(query, key, value, attn_mask=additive)[0], their_output)
+# for each in (theirs, ours)) < 1e-5 else "A boolean mask is added to the scores" -->:
 
 # %% tags=["check"]
 additive = masks.additive_from_allowed(allowed)  # zero, or minus infinity
@@ -618,7 +648,9 @@ with torch.no_grad():  # self-attention, the same mistake
 # ## One broken, one right
 #
 # The merge is easy to get wrong and hard to see. The context has the axes (batch, heads, queries, head_dim). Joining
-# the last three as they lie also gives (batch, queries, embed_dim):
+# the last three as they lie also gives the right shape<!--== "Joining the last three as they lie also gives the right
+# shape" if broken_merge(context).shape == merge(context).shape == (batch, queries, embed_dim) else "Joining the last
+# three as they lie gives another shape" -->, (batch, queries, embed_dim):
 
 
 # %%
@@ -642,15 +674,19 @@ assert right < 1e-5 < 1 < wrong
 # $$M_{t,\, h \cdot d_k + j} = O_{h, t, j} \qquad h = 0, \dots, H - 1 \tag{7.3}$$
 # <!-- where: O = random("H n d_k"); M = merge(O[None])[0] -->
 #
-# Merged as it lies, a token's row is filled from several tokens. The shapes are right, every head's weights are
-# right<!--= "right" if gap(seen, weights) < 1e-6 else "wrong" -->, and the output is wrong for every query:
+# Merged as it lies, a token's row is filled from several tokens. The shapes are right, every head's weights are right,
+# and the output is wrong for every query<!--= "The shapes are right, every head's weights are right, and the output is
+# wrong for every query" if broken.shape == output.shape and gap(seen, weights) < 1e-6 and ((broken -
+# their_output).abs() > 0.1).any(-1).all() else "The shapes are wrong" -->:
 
 # %% tags=["hide-input"]
 #| alt: A heat map of the absolute difference from PyTorch's output for the layer that merges without transposing, a row
-#|   for each query and a column for each output feature. Differences fill
-#|   every row<!--= "every row" if ((broken - their_output)[0].abs() > 0.1).any(dim=1).all() else "one row" -->.
-#| caption: How far the output is off for each query and output feature, merged without transposing: every row is
-#|   wrong<!--= "every row is wrong" if ((broken - their_output)[0].abs() > 0.1).any(dim=1).all() else "one is" -->.
+#|   for each query and a column for each output feature<!--= "a row for each query and a column for each output
+#|   feature" if broken[0].shape == (queries, embed_dim) and figure.axes[0].get_xlabel() == "output features" else "a
+#|   column for each query" -->. Differences fill every row<!--= "every row" if ((broken - their_output)[0].abs() >
+#|   0.1).any(dim=1).all() else "one row" -->.
+#| caption: How far the output is off if it is merged without transposing: every row is wrong<!--= "every row is wrong"
+#|   if ((broken - their_output)[0].abs() > 0.1).any(dim=1).all() else "one is" -->.
 title = "Absolute difference from PyTorch's output"
 figure = plot.heatmap((broken - their_output)[0].abs(), title=title)
 figure.axes[0].set_xlabel("output features")
@@ -660,10 +696,10 @@ figure
 # The check without a reference catches it too:
 
 # %% tags=["hide-input"]
-#| caption: Whose value moves whose output? Merged right, the mask comes out<!--= "the mask comes out" if
-#|   torch.equal(reach(merge), allowed) and not torch.equal(reach(broken_merge), allowed) else "something else" -->;
-#|   merged without transposing, the second query is moved by every key<!--= "every key" if reach(broken_merge)[1].all()
-#|   else "some keys" -->.
+#| caption: Which token moves which output? Merged right, the mask comes out<!--= "Merged right, the mask comes out" if
+#|   torch.equal(reach(merge), allowed) and not torch.equal(reach(broken_merge), allowed) else "something else comes
+#|   out" -->; merged without transposing, the second query is moved by every key<!--= "the second query is moved by
+#|   every key" if reach(broken_merge)[1].all() else "the second query is moved by some keys" -->.
 whose = {
     "merged right": reach(merge),
     "without transposing": reach(broken_merge),
@@ -671,11 +707,13 @@ whose = {
 plot.grid(whose, queries=range(queries), keys=range(keys))
 
 # %% [markdown]
-# The first query may see three<!--= allowed[0].sum() --> keys, and the broken layer shows it five<!--=
-# reach(broken_merge)[0].sum() -->. The second may see four<!--= allowed[1].sum() --> and gets all seven<!--=
-# reach(broken_merge)[1].sum() -->: the future leaks in through the merge, behind a mask that is right. With one head,
-# or with one token, both merges are the same<!--= torch.equal(merge(context[:, :1]), broken_merge(context[:, :1])) and
-# torch.equal(merge(context[:, :, :1]), broken_merge(context[:, :, :1]))  # to the bit: both only move numbers
+# The first query may see three keys, and the broken layer shows it five<!--= "The first query may see three keys, and
+# the broken layer shows it five" if allowed[0].sum() == 3 and reach(broken_merge)[0].sum() == 5 else "The first query
+# sees what it may" -->. The second may see four and gets all seven<!--= "The second may see four and gets all seven" if
+# allowed[1].sum() == 4 and reach(broken_merge)[1].sum() == 7 else "The second sees what it may" -->: the future leaks
+# in through the merge, behind a mask that is right. With one head, or with one token, both merges are the same<!--=
+# torch.equal(merge(context[:, :1]), broken_merge(context[:, :1])) and torch.equal(merge(context[:, :, :1]),
+# broken_merge(context[:, :, :1]))  # to the bit: both only move numbers
 # -->: a test of that size cannot tell.
 #
 # ## Exercises
@@ -728,10 +766,12 @@ check("bias-never-missed", min(missed, key=missed.get))
 # %% [markdown]
 # ??? success "Why"
 #
-#     With the key bias, all scores of a query grow by the same number, the query's dot product with the bias. A
-#     softmax does not change when one number is added to a whole row. So no output depends on this bias, and its
-#     gradient is zero but for rounding. Plain gradient descent therefore leaves the bias where it is. Adam divides a
-#     gradient by its own size, rounding included, and so makes the bias wander, without any effect on the output:
+#     With the key bias, all scores of a query grow by the same number, the query's dot product with the bias. A softmax
+#     does not change when one number is added to a whole row. So no output depends on this bias<!--== "no output
+#     depends on this bias" if missed["b_k"] < 1e-5 < sorted(missed.values())[1] else "every output depends on this
+#     bias" -->, and its gradient is zero but for rounding. Plain gradient descent therefore leaves the bias where it
+#     is. Adam divides a gradient by its own size, rounding included, and so makes the bias wander, without any effect
+#     on the output:
 
 # %% tags=["check"]
 wandered = {}
