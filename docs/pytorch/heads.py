@@ -7,12 +7,16 @@
 # %% [markdown]
 # # How does one matrix hold many heads?
 #
-# **Side by side: the matrices of all heads are blocks of one matrix, so one product computes every head, and then each
-# token's features are dealt out, the first `head_dim` of them to head 0<!--~ heads are counted from zero -->, the next
-# ones to the next head.** In code that is `view` to (batch, tokens, heads, head_dim), and then `transpose` to (batch,
+# **Side by side: the matrices of all heads are blocks of one matrix, so one product computes every head<!--== "the
+# matrices of all heads are blocks of one matrix, so one product computes every head" if wide.shape == (in_dim,
+# embed_dim) and torch.allclose(same["one matrix"], loop) else "each head has a matrix" -->. Then each token's features
+# are dealt out, the first ones to the first head, the next ones to the next head<!--== "the first ones to the first
+# head, the next ones to the next head" if torch.equal(split[0], tagged[:, :4]) and torch.equal(split[1], tagged[:, 4:])
+# else "at random" -->.** In code that is `view` to (batch, tokens, heads, head_dim), and then `transpose` to (batch,
 # heads, tokens, head_dim). The transpose is not optional. `view` straight to (batch, heads, tokens, head_dim) has the
-# right shape<!--== direct.shape == split.shape -->, and where this page
-# [follows one number](#follow-one-number-the-split) it puts 67%<!--== misplaced --> of the numbers in the wrong place.
+# right shape<!--== "has the right shape" if direct.shape == split.shape else "has the wrong shape" -->, and where this
+# page [follows one number](#follow-one-number-the-split) it puts 67%<!--== misplaced --> of the numbers in the wrong
+# place.
 #
 # The picture follows the numbers of three<!--== len(few) --> tokens to two<!--== len(into_heads) --> heads and back. A
 # letter is a token, a digit a feature. Step through it, and choose a wrong way to see beside the right one.
@@ -50,12 +54,15 @@ from unmasked.heads import (
 from unmasked.trace import trace
 
 # %% tags=["hide-input"]
-#| caption: Each number is named by the token and the feature that it comes from: the ten is the token, the one the
-#|   feature. Split right, a head has its own features of every token. Viewed without the transpose, it has
-#|   all<!--= "all" if bool((viewed[0, :2].flatten() == few[0]).all()) else "none" --> features of the first token, then
-#|   some of the next. With the axes of the view swapped, it has every second<!--= "every second" if
-#|   swapped[0].tolist() == few[:, ::2].tolist() else "the first" --> feature. Merged without transposing back, a row
-#|   holds features of several<!--= "several" if len(set((merged[0] // 10).tolist())) > 1 else "single" --> tokens.
+#| caption: The tens of a number are the token from which it comes, the ones the feature. Split right, a head has its
+#|   own features of every token<!--= "Split right, a head has its own features of every token" if
+#|   torch.equal(into_heads[0], few[:, :3]) and torch.equal(into_heads[1], few[:, 3:]) else "Split wrong" -->. Viewed
+#|   without the transpose, it has all features of the first token, then some of the next<!--= "it has all features of
+#|   the first token, then some of the next" if viewed[0].flatten().tolist() == [*few[0].tolist(), *few[1, :3].tolist()]
+#|   else "it has features of every token" -->. With the axes of the view swapped, it has every second feature<!--= "it
+#|   has every second feature" if swapped[0].tolist() == few[:, ::2].tolist() else "it has the first features" -->.
+#|   Merged without transposing back, a row holds features of several tokens<!--= "a row holds features of several
+#|   tokens" if len(set((merged[0] // 10).tolist())) > 1 else "a row holds features of one token" -->.
 #| script: ../live/split.js
 #| data: {"tokens": len(few), "heads": len(into_heads), "head_dim": into_heads.size(-1)}
 few = 10 * torch.arange(3)[:, None] + torch.arange(6)  # tokens features
@@ -81,9 +88,10 @@ HTML("".join(each._repr_html_() for each in grids))
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ few.device.type.upper() }}.*
 #
 # **You should know** [what attention computes](../learn/attention.py), [what a mask does](masks.py), and that `@`
-# multiplies matrices. **You will know** five ways to project to many heads that give the same numbers, how to split and
-# merge without mixing tokens, the shape of every step of multi-head attention, and a test that a wrong merge cannot
-# pass.
+# multiplies matrices. **You will know** five ways to project to many heads that give the same numbers<!--== "five ways
+# to project to many heads that give the same numbers" if len([loop, *same.values()]) == 5 and all(torch.allclose(each,
+# loop) for each in same.values()) else "ways that give different numbers" -->, how to split and merge without mixing
+# tokens, the shape of every step of multi-head attention, and a test that a wrong merge cannot pass.
 #
 # Why a model has [several heads](../learn/heads.py), and what more of them cost, is told on a page of its own.
 
@@ -91,7 +99,8 @@ HTML("".join(each._repr_html_() for each in grids))
 # ## Five ways, one result
 #
 # Give each head a matrix of its own, stacked along a first axis: (heads, in_dim, head_dim). The definition of what they
-# do is a loop over heads. All sizes differ here, so that no two axes can be exchanged unnoticed; and in_dim, the width
+# do is a loop over heads. All sizes differ here<!--== "All sizes differ here" if len({*x.shape, *stacked.shape,
+# embed_dim}) == 6 else "Some sizes are equal here" -->, so that an exchange of axes is noticed; and in_dim, the width
 # of the input, need not be what the heads have together.
 
 # %%
@@ -114,7 +123,9 @@ loop = torch.stack([x @ matrix for matrix in stacked], dim=1)
 # The other four<!--== len(same) --> compute all heads at once: `@`, with an axis of length one in `x` that is broadcast
 # over the heads; `torch.bmm`, which multiplies two equally long stacks of matrices pair by pair; `einsum`, in which a
 # letter names each axis, and a letter that is missing after the arrow is summed over; and one large matrix that has the
-# heads' columns side by side:
+# heads' columns side by side<!--== "one large matrix that has the heads' columns side by side" if
+# all(torch.equal(wide[:, 4 * number : 4 * number + 4], stacked[number]) for number in range(num_heads)) else "one
+# matrix that has the heads' rows" # to the bit: copies -->:
 
 # %%
 wide = torch.cat(list(stacked), dim=1)  # in_dim heads·head_dim
@@ -154,8 +165,8 @@ for function in (project_linear, split_heads):
 # %% [markdown]
 # ## Follow one number: the split
 #
-# To see where each number goes, let it say where it comes from. Below, the tens are the token and the ones the feature:
-# 25<!--== tagged[2, 5] --> is feature 5<!--== tagged[2, 5] % 10 --> of token 2<!--== tagged[2, 5] // 10 -->. All are
+# To see where each number goes, let it say where it comes from. Again, the tens are the token and the ones the feature:
+# 25<!--== tagged[2, 5] --> is feature 5<!--== tagged[2, 5] % 10 --> of token 2<!--== tagged[2, 5] // 10 -->. Both are
 # counted from zero.
 
 # %%
@@ -164,19 +175,20 @@ split = tagged.view(3, 2, 4).transpose(0, 1)  # heads tokens head_dim
 direct = tagged.view(2, 3, 4)  # the same shape
 
 # %% [markdown]
-# Split right, head 0<!--~ a head's name --> has the first four<!--= split.size(-1) --> features of every token. A [view
+# Split right, the first head has the first four features of every token<!--= "the first head has the first four
+# features of every token" if torch.equal(split[0], tagged[:, :4]) else "the first head has other features" -->. A [view
 # alone](../museum/heads.py#view-without-transpose) deals the numbers out as they lie in memory: the same head gets
-# *all*
-# features of the first token, then half of the next one's<!--= direct[0].flatten().tolist() == [*range(8), *range(10,
-# 14)] -->. A view only renames; it moves nothing.
+# *all* features of the first token, then half of the next one's<!--= "the same head gets all features of the first
+# token, then half of the next one's" if direct[0].flatten().tolist() == [*range(8), *range(10, 14)] else "each head
+# gets its own" -->. A view only renames; it moves nothing<!--= "it moves nothing" if direct.data_ptr() ==
+# tagged.data_ptr() else "it moves everything" -->.
 
 # %% tags=["check"]
 assert torch.equal(split, split_heads(tagged, 2))
 misplaced = (direct != split).double().mean()
 
 # %% tags=["hide-input"]
-#| caption: The right split, and the view alone. The tens are the token and the ones the feature. The
-#|   stronger the color, the later the token.
+#| caption: The split with its transpose, and the view alone. The color tells the token.
 tokens_named = [f"token {token}" for token in range(3)]
 plot.grid(
     {"split, head": split, "view alone, head": direct}, rows=tokens_named
@@ -206,15 +218,17 @@ assert torch.equal(split[h, :, j], tagged.T)
 #
 # Take place 0<!--~ a place of our choice --> of token 1<!--~ likewise --> of head 0<!--~ likewise -->: the split reads
 # number 8<!--= tagged.flatten().tolist().index(split[0, 1, 0]) --> of the row, the direct view number 4<!--=
-# tagged.flatten().tolist().index(direct[0, 1, 0]) -->. The two agree everywhere if there is one head<!--=
-# torch.equal(tagged.view(1, 3, 8), split_heads(tagged, 1)) -->, or one token<!--= torch.equal(tagged[:1].view(2, 1, 4),
-# split_heads(tagged[:1], 2)) -->: tests of such a size pass.
+# tagged.flatten().tolist().index(direct[0, 1, 0]) -->. The two agree everywhere if there is one head, or one token<!--=
+# "The two agree everywhere if there is one head, or one token" if torch.equal(tagged.view(1, 3, 8), split_heads(tagged,
+# 1)) and torch.equal(tagged[:1].view(2, 1, 4), split_heads(tagged[:1], 2)) else "The two never agree" -->: tests of
+# such a size pass.
 
 # %% [markdown]
 # ## And back: the merge
 #
 # After attention the heads go side by side again. Undo the steps in reverse order: transpose back, then join the last
-# two axes.
+# two axes<!--== "transpose back, then join the last two axes" if torch.equal(joined, tagged) else "join, then
+# transpose" -->.
 
 # %%
 context = split.contiguous()  # heads tokens head_dim, as attention returns it
@@ -230,11 +244,12 @@ joined = back.reshape(3, 8)  # tokens features
 back.view(3, 8)
 
 # %% [markdown]
-# A transposed tensor lies in memory as before and is only read with other steps: {{ context.stride() }} becomes {{
-# back.stride() }}. So `view` refuses to join axes whose numbers do not lie one after the other. `reshape` copies them
-# where it must; `.contiguous().view(...)` makes the copy visible. The error helps, because it comes exactly where the
-# numbers have to move. With a head_dim of one there is no error<!--== one.shape == (3, 2) -->, so a test of that size
-# does not notice that `contiguous()` is missing.
+# A transposed tensor lies in memory as before<!--= "lies in memory as before" if back.data_ptr() == context.data_ptr()
+# else "lies in memory anew" --> and is only read with other steps: {{ context.stride() }} becomes {{ back.stride() }}.
+# So `view` refuses to join axes whose numbers do not lie one after the other. `reshape` copies them where it must;
+# `.contiguous().view(...)` makes the copy visible. The error helps, because it comes exactly where the numbers have to
+# move. With a head_dim of one there is no error<!--== "there is no error" if one.shape == (3, 2) else "there is an
+# error" -->, so a test of that size does not notice that `contiguous()` is missing.
 
 # %% tags=["check"]
 assert torch.equal(merge_heads(context), tagged)
@@ -253,7 +268,7 @@ one = (
 # %% [markdown]
 # ## Every step with its shape
 #
-# Here is all of it: project, split, compare, mask, average, merge, project. `@` multiplies the last two axes and leaves
+# The steps are: project, split, compare, mask, average, merge, project. `@` multiplies the last two axes and leaves
 # batch and heads alone, so the middle is the same code as for one head.
 
 
@@ -272,8 +287,7 @@ def multi_head(x, w_q, w_k, w_v, w_o, allowed):
 
 
 # %% tags=["hide-input"]
-#| caption: The steps of `multi_head`, as `unmasked.trace` records them, and the shape that each gives, for
-#|   {{ batch }} sequences of {{ tokens }} tokens, {{ num_heads }} heads and a head_dim of {{ head_dim }}.
+#| caption: The steps of `multi_head`, as `unmasked.trace` records them, and the shape that each gives.
 torch.manual_seed(4)
 layer = CausalSelfAttention(
     in_dim, embed_dim, num_heads, out_bias=False
@@ -296,14 +310,19 @@ plot.table(
 )
 
 # %% [markdown]
-# The result is the one of the package's own layer, with the same matrices. The mask has no axes for batch and heads:
-# its 25<!--= masks.causal(tokens).numel() --> entries serve all 150<!--= batch * num_heads * tokens**2 --> weights by
-# broadcasting. The last matrix mixes the heads.
+# The result is the one of the package's own layer with the same matrices<!--= "The result is the one of the package's
+# own layer with the same matrices" if torch.allclose(steps.result, layer(x)) else "The result is a different one" -->.
+# The mask has no axes for batch and heads<!--= "no axes for batch and heads" if masks.causal(tokens).shape == (tokens,
+# tokens) else "axes for batch and heads" -->: its 25<!--= masks.causal(tokens).numel() --> entries serve all 150<!--=
+# batch * num_heads * tokens**2 --> weights by broadcasting. The last matrix mixes the heads.
 #
-# With $E$ for `embed_dim`, the parameters of `nn.MultiheadAttention` are four matrices of $E^2$<!--~ a square --> and
-# four biases of $E$, whatever<!--== "whatever" if len({each[0] for each in cost.values()}) == 1 else "never whatever"
-# --> the number of heads is. `kdim` and `vdim` make the key's and the value's matrix $E \cdot$ `kdim` and $E \cdot$
-# `vdim`; `add_bias_kv` adds two vectors of $E$.
+# The parameters of `nn.MultiheadAttention` are four square matrices and four biases, whatever the number of heads
+# is<!--== "four square matrices and four biases, whatever the number of heads is" if len(cost) == 3 and {each[0] for
+# each in cost.values()} == {4 * 12**2 + 4 * 12} else "more with more heads" -->. With `kdim` and `vdim`, the matrices
+# of the key and of the value are as wide as these say<!--== "the matrices of the key and of the value are as wide as
+# these say" if counts["kdim"] == 2 * 12**2 + 12 * (10 + 9) + 4 * 12 else "the matrices stay square" -->; `add_bias_kv`
+# adds two vectors<!--== "adds two vectors" if counts["add_bias_kv"] - cost[3][0] == 2 * 12 else "adds four vectors"
+# -->.
 
 # %% tags=["check"]
 torch.manual_seed(0)
@@ -338,11 +357,12 @@ expected = (
     4 * 12**2 + 4 * 12 + 2 * 12,
     4 * 12**2,
 )
+counts = {}
 for option, count in zip(options, expected, strict=True):
     module = nn.MultiheadAttention(embed_dim=12, num_heads=3, **option)
-    assert (
-        sum(parameter.numel() for parameter in module.parameters()) == count
-    )
+    found = sum(parameter.numel() for parameter in module.parameters())
+    assert found == count
+    counts[next(iter(option))] = found
     print(option, count)
 
 
@@ -378,9 +398,13 @@ for head in range(num_heads):
 #
 # A step further, the matrices of query, key and value are packed into one: a single product then does all nine<!--= 3 *
 # num_heads -->. Their rows come in one of two orders. PyTorch's `in_proj_weight` has all of the query's first, then the
-# key's, then the value's. Other code goes head by head: query, key and value of head 0<!--~ a head's name -->, then
-# those of the next. The shapes are the same. Below, `in_turn` reads the rows in the first order. `by_head` reads them
-# in the second, as the package's `fused_qkv` does.
+# key's, then the value's<!--== "has all of the query's first, then the key's, then the value's" if
+# torch.allclose(by_torch, from_in_turn) else "has all of the value's first" -->. Other code goes head by head: query,
+# key and value of the first head, then those of the next<!--== "query, key and value of the first head, then those of
+# the next" if all(map(torch.allclose, in_turn, fused_qkv(x, reordered, num_heads=num_heads))) else "the value of the
+# first head" -->. The shapes are the same<!--== "The shapes are the same" if [each.shape for each in in_turn] ==
+# [each.shape for each in by_head] else "The shapes are different" -->. Below, `in_turn` reads the rows in the first
+# order, and `by_head` in the second, as the package's `fused_qkv` does.
 
 # %%
 torch.manual_seed(6)
@@ -411,6 +435,18 @@ off = max(
     (a - b).abs().max().item() for a, b in zip(in_turn, by_head, strict=True)
 )
 
+torch.manual_seed(6)
+torch_layer = nn.MultiheadAttention(
+    embed_dim, num_heads, bias=False, batch_first=True, dtype=x.dtype
+)
+y = torch.randn(batch, tokens, embed_dim, dtype=x.dtype)
+by_torch = torch_layer(y, y, y)[0]
+thirds = F.linear(y, torch_layer.in_proj_weight).chunk(3, dim=-1)
+of_heads = [split_heads(third, num_heads) for third in thirds]
+from_in_turn = torch_layer.out_proj(
+    merge_heads(F.scaled_dot_product_attention(*of_heads))
+)
+
 reordered = (
     packed.view(3, num_heads, head_dim, in_dim)
     .transpose(0, 1)
@@ -426,8 +462,13 @@ for mine, theirs in zip(
 #
 # A model that writes keeps the keys and values of all tokens so far, its *cache*. To make it smaller, several heads of
 # the queries share one head of keys and values (*grouped* heads; one for all is *multi-query*). The heads that share
-# are neighbors: with six heads of queries and two of keys, the first three use the first. `repeat_interleave` copies
-# the heads that way. `repeat` has the same shape, and gives each key head to the wrong queries:
+# are neighbors: with six heads of queries and two of keys, the first three use the first<!--== "with six heads of
+# queries and two of keys, the first three use the first" if (queries.size(1), keys.size(1)) == (6, 2) and
+# torch.allclose(grouped[:, :3], F.scaled_dot_product_attention(queries[:, :3], *(each[:, :1].expand(-1, 3, -1, -1) for
+# each in (keys, values))), atol=1e-5) else "the last ones use the first" -->. `repeat_interleave` copies the heads that
+# way. `repeat` has the same shape, and gives each key head to the wrong queries<!--== "has the same shape, and gives
+# each key head to the wrong queries" if in_turn_heads[0].shape == neighbors[0].shape and apart > 0.1 else "has a
+# different shape" -->:
 
 # %%
 torch.manual_seed(7)
@@ -446,11 +487,10 @@ in_turn_heads = [x.repeat(1, 3, 1, 1) for x in (keys, values)]
 # by_neighbors, grouped, atol=1e-5) else "gives something else" -->. Attention to `in_turn_heads` is off by up to
 # {{= apart :.1f}}.
 #
-# What does it save? Llama 3<!--~ a name -->, in its version with eight billion parameters, has
-# 8<!--== llama["kv_heads"] --> heads of keys. A sequence of 8,192<!--== llama["tokens"] --> tokens, with
-# 16<!--== llama["bits"] --> bits a number, takes 1<!--== shared --> GiB
-# of cache. With as many heads of keys as of queries it would take
-# 4<!--== full --> GiB.
+# What does it save? Llama 3<!--~ a name -->, in its version with eight billion parameters, has 8<!--==
+# llama["kv_heads"] --> heads of keys. A sequence of 8,192<!--== llama["tokens"] --> tokens, with 16 bits<!--==
+# llama["bits"] --> a number, takes 1 GiB<!--== cache_bytes(**llama) --> of cache. With as many heads of keys as of
+# queries it would take 4 GiB<!--== cache_bytes(**{**llama, "kv_heads": 32}) -->.
 
 # %% tags=["check"]
 by_neighbors = F.scaled_dot_product_attention(queries, *neighbors)
@@ -475,14 +515,13 @@ llama = {
     "tokens": 8192,
     "bits": 16,
 }  # and 32 heads of queries
-shared = cache_bytes(**llama) / 2**30
-full = cache_bytes(**{**llama, "kv_heads": 32}) / 2**30
 
 # %% [markdown]
 # ## A merge that looks right
 #
-# A common mistake merges without transposing back. The shape is right, the weights of every head are right, and each
-# token's output is put together from several tokens:
+# A common mistake merges without transposing back. The shape is right<!--== "The shape is right" if attend(x,
+# broken_merge).shape == attend(x, merge_heads).shape else "The shape is wrong" -->, the weights of the heads are right,
+# and each token's output is put together from several tokens:
 
 
 # %%
@@ -502,16 +541,15 @@ print(probes.sees_the_future(lambda x: attend(x, broken_merge), x))
 
 # %% [markdown]
 # The two differ by {{= gap :.1f}}. The check that tells them apart needs no reference: under a causal mask, change a
-# later token, and no earlier one may move. The right merge passes<!--= "passes" if probes.sees_the_future(lambda x:
-# attend(x, merge_heads), x) is None else "fails" --> it; through [the broken
-# merge](../museum/heads.py#merge-without-transpose) the future leaks in<!--= bool(probes.sees_the_future(lambda x:
-# attend(x,
-# broken_merge), x)) -->, behind a mask that is right.
+# later token, and no earlier one may move. The right merge passes<!--= "The right merge passes" if
+# probes.sees_the_future(lambda x: attend(x, merge_heads), x) is None else "The right merge fails" --> it; through [the
+# broken merge](../museum/heads.py#merge-without-transpose) the future leaks in<!--= "the future leaks in" if
+# probes.sees_the_future(lambda x: attend(x, broken_merge), x) else "nothing leaks in" -->, behind a mask that is right.
 #
-# Where would the broken merge pass? With one head or one token the two are
-# equal<!--= torch.equal(broken_merge(context[:, :1]), merge_heads(context[:, :1])) and
-# torch.equal(broken_merge(context[:, :, :1]), merge_heads(context[:, :, :1]))  # to the bit: both only move numbers
-# -->. So test with several of both.
+# Where would the broken merge pass? With one head or one token the two are equal<!--= "With one head or one token the
+# two are equal" if torch.equal(broken_merge(context[:, :1]), merge_heads(context[:, :1])) and
+# torch.equal(broken_merge(context[:, :, :1]), merge_heads(context[:, :, :1])) else "The two are unequal" # to the bit:
+# both only move numbers -->. So test with several of both.
 
 # %% tags=["check"]
 gap = (attend(x, broken_merge) - attend(x, merge_heads)).abs().max()
@@ -519,12 +557,13 @@ gap = (attend(x, broken_merge) - attend(x, merge_heads)).abs().max()
 # %% [markdown]
 # ## A pair that comes from no sequence
 #
-# Two options of `nn.MultiheadAttention` take a key and a value from no sequence at all. `add_bias_kv=True` appends a
-# learned pair, `add_zero_attn=True` a pair of zeros. Six<!--== len(Y) --> words that ask eleven<!--== len(X) --> then
-# get weights of shape `(6, 12)`<!--== grown[0] -->, with both options `(6, 13)`<!--== grown[2] -->. In spite of its
-# name `add_bias_kv` adds nothing *to* the keys. ([Cross-attention](../learn/cross.py) without options has a page of its
-# own.) To see attention alone, take a module with one head whose matrices are the identity ([the bypass](bypass.py)),
-# and look at what it has to learn:
+# Two options of `nn.MultiheadAttention` take a key and a value from no sequence. `add_bias_kv=True` appends a learned
+# pair, `add_zero_attn=True` a pair of zeros. Six<!--== len(Y) --> words that ask eleven<!--== len(X) --> then get
+# weights of shape `(6, 12)`<!--== grown[0] -->, with both options `(6, 13)`<!--== grown[2] -->. In spite of its name
+# `add_bias_kv` adds nothing *to* the keys<!--== "adds nothing to the keys" if torch.allclose(torch_weights,
+# by_hand.weights, atol=1e-5) and by_hand.weights.size(1) == len(X) + 1 else "adds something to the keys" -->.
+# ([Cross-attention](../learn/cross.py) without options has a page of its own.) To see attention alone, take a module
+# with one head whose matrices are the identity ([the bypass](bypass.py)), and look at what it has to learn:
 
 # %%
 told = "I must go back to my ship and to my crew".lower().split()
@@ -556,8 +595,11 @@ modules = learned, zeros, two
 grown = [tuple(module(Y, X, X)[1].shape) for module in modules]
 
 # %% [markdown]
-# `bias_k` and `bias_v` are one key and one value: one token, all features. They are appended *after* the projections,
-# and no matrix is applied to them. By hand that is a `cat`. For all queries there is then one key more to choose from:
+# `bias_k` and `bias_v` are one key and one value<!--== "are one key and one value" if learned.bias_k.shape ==
+# learned.bias_v.shape == (1, 1, 50) else "are many keys" -->. They are appended *after* the projections, and no matrix
+# is applied to them. By hand that is a `cat`. For all queries there is then one key more to choose from<!--== "For all
+# queries there is then one key more to choose from" if by_hand.weights.shape == (len(Y), len(X) + 1) else "For no
+# queries there is a key more" -->:
 
 # %%
 bias_k, bias_v = learned.bias_k[0], learned.bias_v[0]  # 1 features
@@ -593,7 +635,9 @@ for line in textwrap.dedent(source).strip().splitlines():
 
 # %% [markdown]
 # No mask hides the appended pair. A mask has a column for each real key, and gets one more that is always visible. So a
-# query that may see no word at all still sees the pair, and its output is `bias_v`, not NaN:
+# query that may see no word still sees the pair<!--== "a query that may see no word still sees the pair" if
+# blocked[0].all() and learned(Y, X, X, attn_mask=blocked)[1][0, -1] > 0.999 else "a query that may see no word sees
+# nothing" -->, and its output is `bias_v`, not NaN:
 
 # %%
 blocked = torch.zeros(6, 11, dtype=torch.bool)  # True = may not attend
@@ -617,7 +661,9 @@ assert not alone[0].isnan().any()
 # <!-- where: q, k, b = random("n d", "m d", "d"); s = attention_scores(q, k) -->
 #
 # and what is added has no $j$ in it: it is the same along the row. A softmax depends on differences alone, so no weight
-# changes. And a vector added to all values is added to their average, whatever the weights are:
+# changes. And a vector added to all values is added to their average<!--== "a vector added to all values is added to
+# their average" if torch.allclose(shifted.context, context + pair, atol=1e-4) else "a vector added to all values is
+# lost" -->:
 #
 # $$\sum_{j=1}^{m} a_{ij} \, (v_j + b) = o_i + b \tag{8.3}$$
 # <!-- where: q, k, v, b = random("n d", "m d", "m d_v", "d_v");
@@ -651,10 +697,10 @@ def by_pytorch(q, k, v, b_k, b_v):
 
 
 # %% [markdown]
-# Added to all keys, the vector moves no weight, but for rounding<!--= "rounding" if shift_gap < 1e-6 else "a mistake"
-# -->. Appended, it takes 88%<!--=
-# share --> of *order*'s weight from the words. In full, with $b_K$ and $b_V$ for the pair, what `add_bias_kv` computes
-# for each query is
+# Added to all keys, the vector moves no weight, but for rounding<!--= "Added to all keys, the vector moves no weight,
+# but for rounding" if shift_gap < 1e-6 else "Added to all keys, the vector moves every weight" -->. Appended, it takes
+# 88%<!--= share --> of *order*'s weight from the words. In full, with $b_K$ and $b_V$ for the pair, what `add_bias_kv`
+# computes for each query is
 #
 # $$o_i = \frac{e^{t_i} \, b_V + \sum_{j=1}^{m} e^{s_{ij}} \, v_j}{e^{t_i} + \sum_{l=1}^{m} e^{s_{il}}},
 # \qquad t_i = \frac{q_i \cdot b_K}{\sqrt{d}} \tag{8.4}$$
@@ -681,37 +727,43 @@ for _ in range(100):
 trained_output, trained = (each.detach() for each in learned(Y, X, X))
 
 # %% tags=["hide-input"]
-#| caption: What the six<!--= len(asked) --> words take from the eleven<!--= len(told) --> others and from the learned
-#|   pair, after the training.
-#| alt: A heat map, a row for each of the six<!--= len(asked) --> words that ask and a column for each of the
-#|   eleven<!--= len(told) --> words that are asked, with one column more at the right. The rows of ship and and stay
-#|   within the words, those of the other four<!--= int(absent.sum()) --> are dark but for the last column.
+#| caption: What the six<!--= len(asked) --> words take from the eleven<!--= len(told) --> others and from the trained
+#|   pair.
+#| alt: A heat map, a row for each of the six words that ask and a column for each of the eleven words that are asked,
+#|   with one column more for the pair<!--= "a row for each of the six words that ask and a column for each of the
+#|   eleven words that are asked, with one column more for the pair" if (len(asked), len(told), *trained.shape) == (6,
+#|   11, 6, 12) else "other rows and columns" -->. The rows of ship and and stay within the words, those of the other
+#|   four are dark but for the last column<!--= "The rows of ship and and stay within the words, those of the other four
+#|   are dark but for the last column" if {word for word, gone in zip(asked, absent) if not gone} == {"ship", "and"} and
+#|   trained[~absent, -1].max() < 0.1 and absent.sum() == 4 and trained[absent, -1].min() > 0.9 else "All rows are
+#|   alike" -->.
 plot.heatmap(trained, queries=asked, keys=[*told, "learned pair"])
 
 # %% [markdown]
 # After a hundred steps *we*, *process*, *your* and *order* leave at least 0.98<!--= trained[absent, -1].min() --> to
-# the pair, and take next to nothing: the norm of *order*'s output falls from 4.62<!--= context[5].norm() --> to
-# 0.11<!--= trained_output[5].norm() -->. *ship* leaves 0.01<!--= trained[3, -1] -->, and keeps 55%<!--= trained[3, 6]
+# the pair, and take little: the norm of *order*'s output falls from 4.62<!--= context[5].norm() --> to 0.11<!--=
+# trained_output[5].norm() -->. *ship* leaves 0.01<!--= trained[3, -1] -->, and keeps 55%<!--= trained[3, 6]
 # --> for the other *ship*. In a model nobody sets such a goal, but training finds the use: without a pair, models let
 # the first token of a text be the place to go, which is called an *attention sink*.
 #
 # ## A pair of zeros
 #
-# `add_zero_attn` appends zeros, nothing that could be learned. A key of zeros has the score zero with every query, and
-# the exponential of zero is one. So the weights of the words are a softmax with a one added to the denominator:
+# `add_zero_attn` appends zeros. A key of zeros has the score zero with every query<!--== "A key of zeros has the score
+# zero with every query" if torch.allclose(zeros(Y, X, X)[1][:, -1:].log(), -torch.cat([attention_scores(Y, X),
+# torch.zeros(6, 1)], 1).logsumexp(1, keepdim=True), atol=1e-4) else "A key of zeros has other scores" -->, and the
+# exponential of zero is one. So the weights of the words are a softmax with a one added to the denominator:
 #
 # $$a_{ij} = \frac{e^{s_{ij}}}{1 + \sum_{l=1}^{m} e^{s_{il}}} \tag{8.5}$$
 # <!-- where: q, k = random("n d", "m d"); s = attention_scores(q, k);
 # zeros = bare(d, add_zero_attn=True, dtype=torch.float64);
 # a = zeros(q, k, k)[1][:, :-1] -->
 #
-# Since the value is zero as well, what the pair gets is lost to the output. How much it gets depends on the scores: a
-# query that matches nothing gets almost nothing. Here *order* is multiplied by larger and larger negative numbers, so
-# that its scores fall:
+# Since the value is zero as well, what the pair gets is lost to the output. How much it gets depends on the scores.
+# Here *order* is multiplied by numbers that fall, and so its scores fall, too:
 
 # %% tags=["hide-input"]
-#| caption: What a query takes from the words beside a pair of zeros, and the norm of its output with and without the
-#|   pair. The query is *order*, multiplied by four<!--= len(factors) --> numbers.
+#| caption: What *order*, multiplied by four<!--= len(factors) --> numbers, takes from the words beside a pair of zeros,
+#|   and the norm of its output with and without the pair.
 factors = [1.0, 0.0, -1.0, -4.0]
 rows = []
 for number in factors:
@@ -724,11 +776,14 @@ names = [f"{number:g} times order" for number in factors]
 table(torch.tensor(rows), names, columns)
 
 # %% [markdown]
-# With its own scores *order* takes 0.99<!--= rows[0][0] --> from the words. A query of zeros finds twelve keys alike
-# and takes 0.92<!--= 11 / 12 if abs(rows[1][0] - 11 / 12) < 1e-6 else None -->, eleven<!--= len(told) --> twelfths,
-# from them. With the scores of the last row it takes 0.00<!--= rows[3][0] -->, and its output all but vanishes. Without
-# the pair it takes a full average however badly the words fit<!--= min(row[2] for row in rows) > 4 -->. With both
-# options the learned pair comes first, then the zeros.
+# With its own scores *order* takes 0.99<!--= rows[0][0] --> from the words. A query of zeros finds twelve keys
+# alike<!--= "A query of zeros finds twelve keys alike" if (zeros(0 * Y[5:], X, X)[1] - 1 / 12).abs().max() < 1e-6 else
+# "A query of zeros finds one key" --> and takes 0.92<!--= 11 / 12 if abs(rows[1][0] - 11 / 12) < 1e-6 else None -->,
+# eleven<!--= len(told) --> twelfths, from them. With the scores of the last row it takes 0.00<!--= rows[-1][0] -->, and
+# its output vanishes. Without the pair it takes a full average however badly the words fit<!--= "however badly the
+# words fit" if min(row[2] for row in rows) > 4 else "if the words fit" -->. With both options the learned pair comes
+# first, then the zeros<!--== "the learned pair comes first, then the zeros" if torch.allclose(two(Y, X, X)[1],
+# expected, atol=1e-6) else "the learned pair comes last" -->.
 
 # %% tags=["check"]
 all_keys = torch.cat([X, two.bias_k[0], torch.zeros(1, 50)])
@@ -739,7 +794,8 @@ torch.testing.assert_close(two(Y, X, X)[1], expected)
 # ## A shift that looks right
 #
 # Here is the misreading as code, a layer that adds `bias_k` to the keys and `bias_v` to the values. It loads the
-# parameters of PyTorch's module without complaint, and its output has the right shape:
+# parameters of PyTorch's module without complaint, and its output has the right shape<!--== "its output has the right
+# shape" if broken(q, k, v, bias_k, bias_v).shape == reference.shape else "its output has the wrong shape" -->:
 
 
 # %%
@@ -798,11 +854,11 @@ by_sgd, by_adam = (
 )
 
 # %% [markdown]
-# The right one does<!--= "does" if uses_bias_k(right) else "does not" -->, the broken one does
-# not<!--= "too" if uses_bias_k(broken) else "not" -->. The gradient of `bias_k` is then zero but for
-# rounding, and training has nothing to teach it. Plain gradient descent leaves it where it is<!--= "is" if
-# by_sgd < 1e-3 else "was" -->. Adam divides a gradient by its own size, and so makes steps of what is only rounding: it
-# moves the vector more than ten times as far<!--= "far" if by_adam > 10 * by_sgd else "little" -->. A parameter that
+# The right one does<!--= "The right one does" if uses_bias_k(right) else "The right one does not" -->, the broken one
+# does not<!--= "too" if uses_bias_k(broken) else "not" -->. The gradient of `bias_k` is then zero but for rounding, and
+# training has nothing to teach it. Plain gradient descent leaves it where it is<!--= "is" if by_sgd < 1e-3 else "was"
+# -->. Adam divides a gradient by its own size, and so makes steps of what is only rounding: it moves the vector more
+# than ten times as far<!--= "more than ten times as far" if by_adam > 10 * by_sgd else "less far" -->. A parameter that
 # moves is not yet one that learns.
 #
 # ## Exercises
