@@ -246,9 +246,9 @@ off_by = (misread - right).abs().max()
 # %% [markdown]
 # The scores are finite<!--= "finite" if misread.isfinite().all() else "infinite" --> and as large as they should
 # be<!--= "as large as they should be" if 0.8 < misread.std() / right.std() < 1.25 else "larger" -->, and they are off
-# by up to 2.2<!--= off_by -->, where scores have a standard deviation of 1.0<!--= right.std() -->. Only the diagonal,
-# where the offset is zero, is right<!--= "right" if torch.allclose(misread.diagonal(dim1=1, dim2=2),
-# right.diagonal(dim1=1, dim2=2), atol=1e-5) else "wrong" -->: a test on one token<!--= "one token" if
+# by up to 2.2<!--= (misread - right).abs().max() -->, where scores have a standard deviation of 1.0<!--= right.std()
+# -->. Only the diagonal, where the offset is zero, is right<!--= "right" if torch.allclose(misread.diagonal(dim1=1,
+# dim2=2), right.diagonal(dim1=1, dim2=2), atol=1e-5) else "wrong" -->: a test on one token<!--= "one token" if
 # torch.allclose(misread[:, :1, :1], right[:, :1, :1], atol=1e-5) else "two tokens" --> sees nothing. The fix is to move
 # the rows of both projections, and to leave the value's alone:
 
@@ -264,11 +264,11 @@ torch.testing.assert_close(mended, right)
 # %% [markdown]
 # ## Angles in half precision
 #
-# A `bfloat16` has eight<!--== math.log2(exact_to) --> bits for its digits. Above 256<!--== exact_to --> it does not
-# hold every whole number, so positions merge, and an angle of a thousand radians is off by up to two<!--= max(abs(n -
-# torch.tensor(float(n)).bfloat16().item()) for n in range(600, 1024)) -->. What comes of it stands in the table of
-# scores. All of these lines look harmless, and all but the third<!--== "all but the third" if [found[name].dtype ==
-# torch.float32 for name in found] == [False, False, True, False] else "none" --> lead there:
+# A `bfloat16` has eight bits<!--== math.log2(exact_to) --> for its digits. The first whole number that it cannot hold
+# is 257<!--== exact_to + 1 -->. From there on, positions merge, and an angle of a thousand radians is off by up to
+# two<!--= max(abs(n - torch.tensor(float(n)).bfloat16().item()) for n in range(600, 1024)) -->. What comes of it stands
+# in the table of scores. All of these lines look harmless, and all but the third<!--== "all but the third" if
+# [found[name].dtype == torch.float32 for name in found] == [False, False, True, False] else "none" --> lead there:
 
 # %% tags=["hide-input"]
 #| caption: What a model's angles are computed in.
@@ -395,8 +395,10 @@ first_of_sixteen = alibi_slopes(16)[:12]
 #|   == 1 else "one line" -->, twice as steeply<!--= "twice as steeply" if abs(for_twelve[:2].log().diff() /
 #|   first_of_sixteen[:2].log().diff() - 2) < 1e-3 else "as steeply" -->: eight<!--= int((for_twelve.diff() >
 #|   0).long().argmax()) + 1-->, and then four<!--= len(for_twelve) - 8 -->.
-#| caption: The slopes of twelve<!--= len(for_twelve) -->, as BLOOM and MPT have them, and those of sixteen<!--=
-#|   len(alibi_slopes(16)) -->, cut at twelve<!--= len(first_of_sixteen) -->.
+#| caption: The slope of each head<!--= "head" if torch.allclose(-alibi(12, 2)[:, 1, 0], for_twelve) else "token" -->:
+#|   those of twelve heads<!--= "twelve heads" if len(for_twelve) == 12 else "other heads" -->, as BLOOM and MPT have
+#|   them, and the first of sixteen<!--= "first of sixteen" if torch.allclose(first_of_sixteen, alibi_slopes(16)[:12])
+#|   else "last of sixteen" -->.
 with plot.figure(5.2, 2.6) as figure:
     axes = figure.subplots()
     axes.plot(range(1, 13), for_twelve, "o", label="twelve heads")
