@@ -38,9 +38,8 @@ lines = source[source.index("    d_value =") : source.index("    return Gr")]
 print(textwrap.dedent(lines).rstrip())
 
 # %% [markdown]
-# Leave a part out, and all shapes
-# still agree<!--== "agree" if all(mine.shape == right.shape for each in tried.values() for mine, right in zip(each,
-# by_autograd)) else "differ" -->:
+# Leave a part out, and all shapes still agree<!--== "all shapes still agree" if all(mine.shape == right.shape for each
+# in tried.values() for mine, right in zip(each, by_autograd)) else "some shapes differ" -->:
 #
 # {{= listed(["What is left out", "Query is off by", "Key is off by", "Value is off by"], costs) }}
 #
@@ -78,7 +77,9 @@ print(textwrap.dedent(lines).rstrip())
 # L = (a @ v * g).sum(); D = (g * (a @ v)).sum(-1) -->
 #
 # The sum $D_i$ runs over all keys. But the weighted average of the values is the context, so the same number comes out
-# of the context and its gradient, feature by feature:
+# of the context and its gradient<!--== "the same number comes out of the context and its gradient" if
+# torch.allclose(sums, (weights * (grad_context @ value.mT)).sum(-1)) else "another number comes out of it" -->, feature
+# by feature:
 #
 # $$D_i = o_i \cdot \frac{\partial L}{\partial o_i} \tag{9.3}$$
 # <!-- where: s, v, g = random("n m", "m c", "n c"); o = (attention_weights(s) @ v).requires_grad_();
@@ -199,9 +200,9 @@ context = attention_weights(scores, is_causal=True) @ values
 plot.grid(of_scores, allowed=masks.causal(5), axes=("queries", "keys"))
 
 # %% [markdown]
-# A query that may see nothing passes nothing on<!--== "A query that may see nothing passes nothing on" if not
-# blind_gradients[0][..., 2, :].any() and all(each.isfinite().all() for each in blind_gradients) else "It passes NaN on"
-# -->, and no NaN either. PyTorch's modules can give NaN [when a row allows
+# A query that may see nothing passes nothing on, and no NaN either<!--== "A query that may see nothing passes nothing
+# on, and no NaN either" if not blind_gradients[0][..., 2, :].any() and all(each.isfinite().all() for each in
+# blind_gradients) else "It passes NaN on" -->. PyTorch's modules can give NaN [when a row allows
 # nothing](masks.py#when-a-row-allows-nothing).
 
 # %% tags=["check"]
@@ -308,9 +309,9 @@ else:
 # of the word. The table has the gradients of the matrix that makes the queries, with the root and without:
 
 # %% tags=["hide-input"]
-#| caption: For {{ len(right) }} examples: the share of them whose scores have a gradient under a hundredth of the
-#|   largest one; then the gradients of the query matrix: the norm of the median example's, the norm of all of them
-#|   together, and the cosine of the angle between the gradients of the two halves of the batch.
+#| caption: What {{ len(right) }} examples give: the share of those whose scores have a gradient under a hundredth of
+#|   the strongest one; then, for the gradients of the matrix, the norm of the median example's, the norm of their sum,
+#|   and the cosine of the angle between the sums over the halves of the batch.
 torch.manual_seed(2)
 width, examples = 256, 512
 names, contents = torch.randn(64, width).double(), torch.randn(64, 8).double()
@@ -355,14 +356,16 @@ plot.table(
 # %% [markdown]
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ of_q.device.type.upper() }}.*
 #
-# Without the root, more than a third<!--= "more than a third" if unscaled[0] > 1 / 3 > scaled[0] else "fewer" --> of
-# the examples have next to no gradient at their scores: the softmax has made up its mind, and they teach nothing. This
-# is what the root is for. But the matrix learns from the others, and loudly. One over the root of d is also a factor of
-# equation (9.4), on the way from the scores to the query, and now it is missing. So all gradients together are {{
-# unscaled[2] / scaled[2] :.0f}} times as large, while the median falls<!--= "falls" if unscaled[1] < scaled[1] else
-# "rises" -->. And the two halves of the batch agree less<!--= "less" if unscaled[3] < scaled[3] / 2 else "more" -->:
-# what comes from a few examples is mostly noise. A learning rate that fits the one does not fit the other, and clipping
-# cuts nearly every step. Adam divides by the size of the gradients, so that it minds no factor. But the noise stays.
+# Without the root, more than a third of the examples have next to no gradient at their scores<!--= "more than a third
+# of the examples have next to no gradient at their scores" if unscaled[0] > 1 / 3 > scaled[0] else "fewer have none"
+# -->: the softmax has made up its mind, and they teach nothing. This is what the root is for. But the matrix learns
+# from the others, and loudly. One over the root of d is also a factor of equation (9.4), on the way from the scores to
+# the query, and now it is missing. So all gradients together are {{ unscaled[2] / scaled[2] :.0f}} times as large,
+# while the median falls<!--= "falls" if unscaled[1] < scaled[1] else "rises" -->. And the two halves of the batch agree
+# less<!--= "the two halves of the batch agree less" if len(halves) == 2 and unscaled[3] < scaled[3] / 2 else "the three
+# parts of the batch agree more" -->: what comes from a few examples is mostly noise. A learning rate that fits the one
+# does not fit the other, and clipping cuts nearly every step. Adam divides by the size of the gradients, so that it
+# minds no factor. But the noise stays.
 #
 # ## Exercises
 #
