@@ -27,15 +27,17 @@ from unmasked.tiles import merge
 torch.set_num_threads(1)  # a fused kernel has a buffer for each thread
 
 # %% tags=["hide-input"]
-#| alt: Bars over nine<!--= {9: "nine", 12: "twelve"}[scores.size(1)] --> keys, of which the first three have none<!--=
+#| alt: Bars over nine<!--= {9: "nine", 12: "twelve"}[scores.size(1)] --> keys<!--= "keys" if len(scores) <
+#|   scores.size(1) == len(values) else "queries" -->, of which the first three have none<!--=
 #|   "the first three have none" if hidden.tolist() == 3 * [True] + 6 * [False] else "the last three have none" -->. A
 #|   dashed line, the largest score so far, rises like stairs<!--= "the largest score so far, rises like stairs" if
 #|   largest[3:].diff().min() >= 0 and largest.argmax() == 6 else "the smallest score so far, falls like stairs"
 #|   -->.
 #| caption: The scores of one query<!--= "one query" if scores.size(0) == 1 else "several queries" -->, in tiles of
 #|   three<!--== 9 / len(tiles) -->; the dashed line is the largest score so far<!--= "the largest score so far" if
-#|   largest.argmax() == 6 else "the smallest score so far" -->. The query may not see the first tile<!--= "may
-#|   not see the first tile" if hidden[:3].all() and not hidden[3:].any() else "may see the first tile" -->, as under a
+#|   largest.argmax() == 6 else "the smallest score so far" -->. The query may not see the first tile<!--= "The
+#|   query may not see the first tile" if scores.size(0) == 1 and hidden[:3].all() and not hidden[3:].any() else "The
+#|   keys may see the first tile" -->, as under a
 #|   sliding window. Choose a size and move the tile: the average comes out the same<!--== "the same" if (averages[1] -
 #|   averages[-1]).abs() < 1e-6 else "different" --> each time.
 #| script: ../live/tiles.js
@@ -134,9 +136,9 @@ torch.testing.assert_close(averages[0], scores.softmax(-1) @ values)
 # of 64"][-1] / by_tokens["tiles of 64"][-2] < 2.2 else "they do not" -->:
 
 # %% tags=["hide-input"]
-#| caption: The memory that one call takes, in MiB, for {{ heads }} heads of 32<!--= q.size(-1) --> features: the most
-#|   that is allocated at once, the result included. PyTorch's fused kernel takes least<!--= "least" if by_tokens["fused
-#|   kernel"][-1] < by_tokens["tiles of 64"][-1] else "most" -->, because it deals out the queries in tiles, too.
+#| caption: The peak of the memory that one call takes, with its result, for two heads<!--= "two heads" if q.size(1) ==
+#|   2 else "other heads" --> of 32<!--= q.size(-1) --> features. PyTorch's fused kernel takes least<!--= "least" if
+#|   by_tokens["fused kernel"][-1] < by_tokens["tiles of 64"][-1] < by_tokens["whole table"][-1] else "most" -->.
 heads, sizes = 2, [256, 512, 1024, 2048]
 by_tokens = {"whole table": [], "tiles of 64": [], "fused kernel": []}
 for tokens in sizes:
@@ -154,7 +156,7 @@ for tokens in sizes:
 plot.table(
     ["", *(f"{tokens:,} tokens" for tokens in sizes)],
     [
-        [name, *(f"{number / 2**20:.1f}" for number in numbers)]
+        [name, *(f"{number / 2**20:.1f} MiB" for number in numbers)]
         for name, numbers in by_tokens.items()
     ],
 )
@@ -162,8 +164,9 @@ plot.table(
 # %% [markdown]
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ q.device.type.upper() }}.*
 #
-# On a GPU the tables cost time as well: each would be written to slow memory and read again. A kernel keeps a tile of
-# queries and keys in its fast memory, and writes each context once. `tiles.attention` is there to be read: its loop is
+# The fused kernel deals out the queries in tiles, too. On a GPU the tables cost time as well: each would be written to
+# slow memory and read again. A kernel keeps a tile of queries and keys in its fast memory, and writes each context
+# once. `tiles.attention` is there to be read: its loop is
 # Python's, and it takes two to three times as long as the fused
 # kernel.
 #
