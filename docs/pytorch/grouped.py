@@ -10,9 +10,9 @@
 # **As small as what it keeps of a token: a key and a value for each head<!--== "a key and a value for each head" if
 # KVCache.bytes_per_token(3, 5, dtype=torch.float32) == 3 * (5 + 5) * 4 else "a query and a key for each item" --> that
 # has its own, or one short latent for all heads<!--== "one short latent for all heads" if whatever_heads == {12 * 4}
-# else "one short latent for none of the items" -->.** Here is the same model four<!--== len(kinds) --> times. It has
-# 32<!--== layers --> layers, and
-# 32<!--== heads --> heads of 128<!--== head_dim --> features in each, and keeps its cache in bfloat16:
+# else "one short latent for none of the items" -->.** Here are four kinds<!--== "four kinds" if len(kinds) == 4 else
+# "five kinds" --> of attention in one model, which has 32<!--== layers --> layers, and 32<!--== heads --> heads of
+# 128<!--== head_dim --> features in each, and keeps its cache in bfloat16<!--== str(dtype).removeprefix("torch.") -->:
 
 # %% tags=["imports"]
 import textwrap
@@ -26,13 +26,14 @@ from unmasked.latent import LatentAttention
 from unmasked.positions import Rotary
 
 # %% tags=["hide-input"]
-#| caption: What four<!--= len(kinds) --> kinds of attention keep: numbers of one token in one layer, bytes of one token
-#|   in all layers, and GiB of a sequence of {{ tokens :,}} tokens. Shared by groups of four<!--= heads // 8 --> heads,
-#|   the cache is a quarter<!--= table["grouped (GQA)"] / table["every head its own (MHA)"] -->; the latent is
-#|   smaller<!--= "smaller" if table["latent (MLA)"] < table["grouped (GQA)"] else "larger" --> than that, and
-#|   larger<!--= "larger" if table["latent (MLA)"] > table["one for all (MQA)"] else "smaller" --> than one head for
-#|   all.
+#| caption: What four<!--= len(kinds) --> kinds of attention keep of a token, and of a sequence of {{ tokens :,}}
+#|   tokens. Shared by groups of four<!--= heads // kinds["grouped (GQA)"] -->, the cache is a quarter<!--=
+#|   table["grouped (GQA)"] / table["every head its own (MHA)"] -->; the latent is smaller<!--= "smaller" if
+#|   table["latent (MLA)"] < table["grouped (GQA)"] else "larger" --> than that, and larger than one head for all<!--=
+#|   "larger than one head for all" if table["latent (MLA)"] > table["one for all (MQA)"] and kinds["one for all (MQA)"]
+#|   == 1 else "smaller than one head for all" -->.
 layers, heads, head_dim, tokens = 32, 32, 128, 131_072
+dtype = torch.bfloat16
 kinds = {
     "every head its own (MHA)": heads,
     "grouped (GQA)": 8,
@@ -41,16 +42,22 @@ kinds = {
 }
 table = {
     kind: KVCache.bytes_per_token(
-        kv_heads, head_dim, num_layers=layers, dtype=torch.bfloat16
+        kv_heads, head_dim, num_layers=layers, dtype=dtype
     )
     if kv_heads
     else LatentAttention.bytes_per_token(
-        512, 64, num_layers=layers, dtype=torch.bfloat16
+        512, 64, num_layers=layers, dtype=dtype
     )
     for kind, kv_heads in kinds.items()
 }
 plot.table(
-    ["keys and values", "heads of them", "numbers", "bytes", "GiB"],
+    [
+        "keys and values",
+        "heads of them",
+        "numbers in a layer",
+        "bytes in all layers",
+        "GiB of the sequence",
+    ],
     [
         [
             kind,
@@ -66,19 +73,21 @@ plot.table(
 # %% [markdown]
 # <!--~ 3, 8: the name of a model -->
 # The cache must be read whole for every token that is written: for long texts and large batches its size is also the
-# time of a step. Llama 3 8B keeps
-# 131,072<!--== table["grouped (GQA)"] --> bytes a token, as the second row has it. The
-# latent of the last row has the 512<!--~ its size in the paper --> features of DeepSeek-V2, and
-# 64<!--~ its size in the paper --> more for positions.
+# time of a step. Llama 3 8B keeps 131,072 bytes<!--== table["grouped (GQA)"] --> a token, as the second row has
+# it<!--== "as the second row has it" if list(table)[1] == "grouped (GQA)" else "as another row has it" -->. The latent
+# of the last row<!--== "the last row" if list(table)[-1] == "latent (MLA)" else "the first row" --> has the 512<!--~
+# its size in the paper --> features of DeepSeek-V2, and 64<!--~ its size in the paper --> more for positions.
 #
-# **You should know** [how heads are split](heads.py) and what a [cache of keys and
-# values][unmasked.cache.KVCache] is. **You will know** which query head uses which head of keys, two ways to get that
-# wrong without an error, how a latent gives every head keys of its own, and how to test all of it.
+# **You should know** [how heads are split](heads.py) and what a [KV cache][unmasked.cache.KVCache] is. **You will
+# know** which heads share, what goes wrong there without an error, what a latent is good for, and how to test all of
+# it.
 #
 # ## Which head uses which?
 #
-# With as many heads of keys as of queries, nothing is shared: that is ordinary multi-head attention. With fewer,
-# *neighbors* share:
+# With as many heads of keys as of queries, nothing is shared<!--== "With as many heads of keys as of queries, nothing
+# is shared" if users(6) == [[0], [1], [2], [3], [4], [5]] else "With as many heads of keys as of queries, all is
+# shared" -->: that is ordinary multi-head attention. With fewer, *neighbors* share<!--== "With fewer, neighbors share"
+# if users(2) == [[0, 1, 2], [3, 4, 5]] else "With fewer, others share" -->:
 
 # %%
 torch.manual_seed(0)
@@ -97,14 +106,17 @@ repeated = F.scaled_dot_product_attention(
 torch.allclose(grouped, repeated, atol=1e-6)
 
 # %% [markdown]
-# The first three heads of queries use the first head of keys<!--== "the first head of keys" if same_as_first else
-# "the second head of keys" -->, the other three the second. `enable_gqa` says that it is meant, and the
-# flash kernel copies nothing for it; `repeat_interleave` makes a copy as large as the cache was to be without sharing.
+# The first three heads of queries use the first head of keys, the other three the second<!--== "The first three heads
+# of queries use the first head of keys, the other three the second" if users(2) == [[0, 1, 2], [3, 4, 5]] else "They
+# take turns" -->. `enable_gqa` says that it is meant, and the flash kernel copies nothing for it; `repeat_interleave`
+# makes a copy as large as the cache was to be without sharing.
 #
 # ### The trap: `repeat` for `repeat_interleave`
 #
-# `k.repeat` gives the same shape. But it puts one whole copy behind the other, so that heads of queries alternate
-# between the heads of keys:
+# `k.repeat` gives the same shape<!--= "the same shape" if k.repeat(1, 3, 1, 1).shape == k.repeat_interleave(3,
+# dim=1).shape else "another shape" -->. But it puts one whole copy behind the other, so that heads of queries alternate
+# between the heads of keys<!--= "heads of queries alternate between the heads of keys" if torch.allclose(k.repeat(1, 3,
+# 1, 1).unflatten(1, (3, 2)), k.unsqueeze(1)) else "heads of queries share the heads of keys" -->:
 
 # %%
 wrong = F.scaled_dot_product_attention(
@@ -115,23 +127,30 @@ off
 
 # %% [markdown]
 # Two<!--= (off > 0.1).sum() --> of the six<!--= len(off) --> heads are off, by up to 2.8<!--= off.max() -->; the others
-# happen to get the right keys. A model that is trained with this order learns around it. A checkpoint
+# happen to get the right keys<!--= "the others happen to get the right keys" if off.lt(1e-5).tolist() == [True, False,
+# True] * 2 else "the others get wrong keys" -->. A model that is trained with this order learns around it. A checkpoint
 # that was trained with the other order does not: it answers nonsense, and nothing fails. With one head of keys, or as
-# many as queries, both orders are the same, so that a test needs a number in between.
+# many as queries, both orders are the same<!--= "With one head of keys, or as many as queries, both orders are the
+# same" if [torch.allclose(each.repeat(1, 6 // each.size(1), 1, 1), each.repeat_interleave(6 // each.size(1), dim=1))
+# for each in (k[:, :1], k, q)] == [True, False, True] else "both orders are never the same" -->, so that a test needs a
+# number in between.
 #
 # ### The trap: one head is broadcast
 #
-# Without `enable_gqa`, two heads of keys for six of queries are refused. One head is not: it is broadcast, whether it
-# is meant or not.
+# Without `enable_gqa`, two heads of keys for six of queries are refused<!--== "two heads of keys for six of queries are
+# refused" if (k.size(1), q.size(1)) == (2, 6) and "must match" in refused else "they are taken" -->. One head is not:
+# it is broadcast<!--== "One head is not: it is broadcast" if torch.allclose(one, meant, atol=1e-5) else "One head is,
+# too" -->, whether it is meant or not.
 
 
 # %%
 try:
     F.scaled_dot_product_attention(q, k, v, is_causal=True)
 except RuntimeError as error:
-    print(textwrap.fill(str(error), 72))
+    refused = str(error)
 else:
     raise AssertionError("it was not refused")
+print(textwrap.fill(refused, 72))
 
 # %%
 one = F.scaled_dot_product_attention(q, k[:, :1], v[:, :1], is_causal=True)
@@ -143,7 +162,8 @@ meant = F.scaled_dot_product_attention(
 # %% [markdown]
 # That is right for multi-query attention, where one<!--= k[:, :1].size(1) --> head is meant. Where the heads were lost
 # on the way, by a slice, a mean or a wrong `view`, it hides the mistake: the result is off by up to 2.8<!--=
-# (one - grouped).abs().max() -->, and no shape tells.
+# (one - grouped).abs().max() -->, and no shape tells<!--= "no shape tells" if one.shape ==
+# grouped.shape else "the shape tells" -->.
 #
 # ## A latent for all heads
 #
@@ -253,7 +273,8 @@ assert apart.abs().max() < 1e-6
 # | You | Take |
 # | --- | --- |
 # | load a checkpoint | what its configuration says |
-# | want PyTorch's kernels, and a smaller cache | groups, with `enable_gqa` |
+# | want PyTorch's kernels, and a smaller<!--== "smaller" if table["grouped (GQA)"] < table["every head its own (MHA)"]
+# else "larger" --> cache | groups, with `enable_gqa` |
 # | split a model over several devices | a number of groups that the [devices](parallel.py) divide |
 # | must keep very long sequences | a latent, and write its steps absorbed |
 #
@@ -279,16 +300,30 @@ torch.testing.assert_close(shared(x), full(x))
 kept = KVCache(1, shared.num_kv_heads, max_tokens=100, head_dim=4)
 assert kept.bytes == 100 * KVCache.bytes_per_token(2, 4)
 
-# %% tags=["remove-cell"]
-first = F.scaled_dot_product_attention(
-    q[:, :3], k[:, :1], v[:, :1], is_causal=True, enable_gqa=True
-)
+
+# %% tags=["check"]
+def users(kv_heads):
+    """Which heads of queries use each head of keys: whose outputs move with it."""
+    torch.manual_seed(5)
+    keys, values = torch.randn(2, 2, kv_heads, 7, 8)
+    found = []
+    for head in range(kv_heads):
+        changed = keys.clone()
+        changed[:, head] *= 5
+        one, other = (
+            F.scaled_dot_product_attention(q, each, values, enable_gqa=True)
+            for each in (keys, changed)
+        )
+        moved = (one - other).abs().amax(dim=(0, 2, 3)) > 0.01
+        found.append(moved.nonzero().flatten().tolist())
+    return found
+
+
 torch.manual_seed(4)
 whatever_heads = {
     LatentAttention(24, 24, number, latent_dim=12).cache(1, 1).bytes
     for number in (3, 6)
 }
-same_as_first = torch.allclose(first, grouped[:, :3], atol=1e-6)
 
 # %% [markdown]
 # ## Exercises
