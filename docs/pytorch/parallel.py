@@ -14,9 +14,10 @@
 # what one device gives, up to rounding, and so do the gradients.
 #
 # **Which to take?** Within one machine, heads in parallel are the usual choice, as sums need fast links. A ring takes
-# over where the sequence is so long that one rank cannot hold it, or where there are more ranks than heads of keys.
-# [What to take in production](#what-to-take-in-production) has the rest. Two<!--== len(answers) --> processes computed
-# this table while the page was built:
+# over where the sequence is so long that one rank cannot hold it, or where there are more ranks than heads of
+# keys<!--== "more ranks than heads of keys" if k.size(1) < len(shares) and "num_kv_heads (1) must be divisible" in
+# uneven[1] else "fewer ranks than heads" -->. [What to take in production](#what-to-take-in-production) has the rest.
+# Two<!--== len(answers) --> processes computed this table while the page was built:
 
 # %% tags=["imports"]
 import os
@@ -49,10 +50,10 @@ from unmasked.positions import Rotary
 from unmasked.tiles import attention, merge
 
 # %% tags=["hide-input", "no-snippet"]
-#| caption: Causal attention on two<!--= len(answers) --> ranks beside the whole, in
-#|   float32<!--= str(torch.get_default_dtype()).removeprefix("torch.") -->: the largest difference of outputs and of
-#|   gradients, against the largest number; the bytes that a rank sends, or hands over to be summed, in a forward and a
-#|   backward pass; and what the formulas below say of them.
+#| caption: Causal attention on two<!--= len(answers) --> ranks, in float32<!--=
+#|   str(torch.get_default_dtype()).removeprefix("torch.") -->: how far outputs and gradients are off, as a share of
+#|   their size; and what a rank sends, or hands over to be summed, in a forward and a backward pass, as counted and by
+#|   formula.
 answers = together(demonstrate, 48, ranks=2)
 shown = answers[0]
 has = ["half of the heads", *["half of the tokens"] * 3]
@@ -125,15 +126,18 @@ halves = together(some_heads, ranks=2)
 ]
 
 # %% [markdown]
-# Each rank has three<!--= halves[0][0] --> heads, and both end up with the whole output. It was summed by one
-# *all-reduce*, of 1,344<!--= halves[0][2] --> bytes, as many as the output has<!--= "as many as the output has" if
+# Each rank has three heads<!--= "three heads" if [each[0] for each in halves] == [3, layer.num_heads - 3] else "all
+# heads" -->, and both end up with the whole output. It was summed by one *all-reduce*, of 1,344 bytes<!--= halves[0][2]
+# -->, as many as the output has<!--= "as many as the output has" if
 # halves[0][2] == halves[0][1].nbytes else "more than the output has" -->. In the backward pass the gradient of the
 # input is summed in the same way.
 #
 # ### The trap: a bias for every rank
 #
 # A layer that is cut by its columns still has one bias. If each rank adds it before the sum, it is added as often as
-# there are ranks. Nothing fails, and a model that was trained in one process comes out slightly wrong:
+# there are ranks<!--== "If each rank adds it before the sum, it is added as often as there are ranks" if each_adds else
+# "If each rank adds it after the sum, it is added once" -->. Nothing fails, and a model that was trained in one process
+# comes out slightly wrong:
 
 # %%
 torch.manual_seed(5)
@@ -147,6 +151,9 @@ wrong = sum(each + bias for each in partial)
 right = sum(partial) + bias
 
 # %% tags=["check"]
+each_adds = torch.allclose(
+    wrong - sum(partial), len(partial) * bias.expand_as(whole), atol=1e-5
+)
 torch.testing.assert_close(right, whole)
 torch.testing.assert_close(
     wrong - right, bias.expand_as(whole), atol=1e-5, rtol=0
@@ -192,13 +199,17 @@ for context, mine, sent in shares:
 
 # %% [markdown]
 # Each of the four<!--= len(shares) --> ranks has the contexts of its own eight<!--= len(shares[0][1]) --> tokens, and
-# they are those of the whole. It has sent 3,072<!--= shares[0][2] --> bytes.
+# they are those of the whole. It has sent 3,072 bytes<!--= shares[0][2] -->.
 #
 # ### How the steps are merged
 #
 # A step gives contexts over some of the keys, and for each query the logarithm of the sum of its exponentials. Its
 # exponential says how much the part weighs, as [`tiles.merge`][unmasked.tiles.merge] takes it. A plain mean of the
-# parts would be right only if all had the same sums. Take half of the keys each, without a mask:
+# parts would be right only if all had the same sums<!--== "A plain mean of the parts would be right only if all had the
+# same sums" if torch.allclose(mean, merge([parts[0], (parts[1][0], parts[0][1])]).context, atol=1e-5) and not
+# torch.allclose(mean, merged, atol=1e-5) else "A plain mean of the parts is right" -->. Take half of the keys<!--==
+# "half of the keys" if [span.stop - span.start for span in spans] == 2 * [k.size(2) // 2] else "all of the keys" -->
+# each, without a mask:
 
 # %%
 spans = [slice(0, 16), slice(16, 32)]
@@ -218,14 +229,18 @@ merged = merge(parts).context
 #
 # ### Who has work to do?
 #
-# With a causal mask a query sees the keys before it, so the last tokens have the most work. The layout decides who has
-# it. Here are four<!--== len(names) --> ranks with four<!--== tokens // len(names) --> tokens each:
+# With a causal mask a query sees the keys before it, so the last tokens have the most work<!--== "the last tokens have
+# the most work" if pairs["contiguous"].sum(1).diff().min() > 0 else "the first tokens have the most work" -->. The
+# layout decides who has it. Here are four<!--== len(names) --> ranks with four<!--== tokens // len(names) --> tokens
+# each:
 
 # %% tags=["hide-input"]
-#| caption: How many pairs of a query and a key each rank computes at each step. The ranks of a step wait for the
-#|   slowest one, so the largest number of each column counts: contiguous, they add up to
-#|   58<!--= waited["contiguous"] -->, zigzag to 34<!--= waited["zigzag"] -->, and striped to
-#|   40<!--= waited["striped"] -->.
+#| caption: How many pairs of a query and a key<!--= "a query and a key" if {int(each.sum()) for each in
+#|   pairs.values()} == {tokens * (tokens + 1) // 2} else "a value and a key" --> each rank computes at each step. The
+#|   ranks of a step wait for the slowest one, so the largest number of each column counts<!--= "the largest number of
+#|   each column counts" if all(waited[name] == sum(map(max, zip(*each.tolist()))) for name, each in pairs.items()) else
+#|   "the largest number of each row counts" -->. The sum of these is 58<!--= waited["contiguous"] --> for contiguous
+#|   parts, 34<!--= waited["zigzag"] --> for zigzag, and 40<!--= waited["striped"] --> for striped.
 tokens, ranks = 16, 4
 pairs, waited = {}, {}
 for layout in ("contiguous", "zigzag", "striped"):
@@ -248,16 +263,21 @@ names = [str(place) for place in range(ranks)]
 plot.grid(pairs, "pairs", rows=names, columns=names, axes=("ranks", "steps"))
 
 # %% [markdown]
-# In *contiguous* parts the first rank has no work after its first step<!--= "no work after its first step" if
-# pairs["contiguous"][0, 1:].sum() == 0 else "the most work" -->, while the last one computes everything. *Zigzag* gives
-# each rank one part of the beginning and the one of the end that makes up for it; all ranks have the same work<!--=
-# "all ranks have the same work" if pairs["zigzag"].amin(0).equal(pairs["zigzag"].amax(0)) else "one rank has the work"
-# --> at every step. *Striped* deals the tokens out one by one, and is nearly as even.
+# In *contiguous* parts the first rank has no work after its first step<!--= "the first rank has no work after its first
+# step" if pairs["contiguous"][0].tolist() == [10, 0, 0, 0] else "the first rank has the most work" -->, while the last
+# one has work at every step<!--= "the last one has work at every step" if (pairs["contiguous"][-1] > 0).all() else "the
+# last one has no work" -->. *Zigzag* gives each rank one part of the beginning and the one of the end that makes up for
+# it; all ranks have the same work at every step<!--= "all ranks have the same work at every step" if
+# pairs["zigzag"].amin(0).equal(pairs["zigzag"].amax(0)) else "one rank has the work" -->. *Striped* deals the tokens
+# out one by one, and is nearly as even.
 #
 # ### The trap: where a token stands
 #
-# The tokens of a rank no longer stand side by side. Whatever depends on positions, such as a rotary embedding, needs
-# those of the whole sequence. Counted from zero on each rank, they are wrong, and nothing fails:
+# The tokens of a rank need not stand side by side<!--== "need not stand side by side" if positions_of_rank(32, rank=0,
+# ranks=2).diff().max() > 1 else "always stand side by side" -->. Whatever depends on positions, such as a rotary
+# embedding, needs those of the whole sequence. Counted from zero on each rank, they are wrong, and nothing fails<!--==
+# "they are wrong, and nothing fails" if wrong.isfinite().all() and not torch.allclose(wrong, right) else "they are
+# right, and everything fails" -->:
 
 # %%
 rotary, key = Rotary(8), k[:, :, positions_of_rank(32, rank=1, ranks=2)]
@@ -271,20 +291,23 @@ wrong = rotary(key, torch.arange(len(where)))
 #
 # ## How many bytes?
 #
-# A ring sends each rank's keys and values to all others. With $n$ ranks, $h$ heads of keys, $t$ tokens in all, $d$
-# features and $b$ bytes a number, a rank sends in a forward pass
+# A ring sends each rank's keys and values to all others<!--== "keys and values to all others" if shares[0][2] ==
+# (len(shares) - 1) * (k.nbytes + v.nbytes) // len(shares) else "queries and keys to one other" -->. With $n$ ranks, $h$
+# heads of keys, $t$ tokens in all, $d$ features and $b$ bytes a number, a rank sends in a forward pass
 #
 # $$B = (n - 1) \cdot 2 h \, \frac{t}{n} \, d \, b \tag{41.1}$$
 # <!-- where: n = 4; h = 2; t = 32; d = 8; b = 4; B = ring_bytes(1, h, t, d, ranks=n) -->
 #
-# bytes, and in the backward pass as many once more, and a gradient for each. That grows with the tokens that a rank
-# has; the work grows with their square. So from some length on the transfer hides behind the computation. Heads in
-# parallel hand the output over, whatever the number of ranks. For a layer of the size that Llama's has with
-# eight<!--== sizes[0] --> heads of keys, in bfloat16:
+# bytes, and in the backward pass as many once more, and a gradient for each<!--== "as many once more, and a gradient
+# for each" if ring_bytes(1, 2, 32, 8, ranks=4, backward=True) == 3 * shares[0][2] else "fewer, and no gradient" -->.
+# That grows with the tokens that a rank has<!--== "grows with the tokens that a rank has" if ring_bytes(1, 2, 64, 8,
+# ranks=4) == 2 * shares[0][2] else "shrinks with the tokens that a rank has" -->; the work grows with their square. So
+# from some length on the transfer hides behind the computation. Heads in parallel hand the output over, whatever the
+# number of ranks. For a layer of the size that Llama's has with eight<!--== sizes[0] --> heads of keys, in bfloat16:
 
 # %% tags=["hide-input"]
-#| caption: MiB that a rank sends in a ring, or hands over to be summed, in one forward pass of one layer: eight
-#|   heads of keys with {{ sizes[1] }} features, {{ width :,}} features in all, {{ ranks }} ranks.
+#| caption: What each of {{ ranks }} ranks sends in a ring, or hands over to be summed, in one forward pass of one layer
+#|   of {{ width :,}} features.
 sizes, width, ranks = (8, 128), 4096, 8
 lengths = [8_192, 131_072, 1_048_576]
 plot.table(
@@ -292,18 +315,19 @@ plot.table(
     [
         [
             f"{n:,}",
-            f"{ring_bytes(1, sizes[0], n, sizes[1], ranks=ranks, dtype=torch.bfloat16) / 2**20:,.0f}",
-            f"{head_bytes(1, n, width, width, dtype=torch.bfloat16) / 2**20:,.0f}",
+            f"{ring_bytes(1, sizes[0], n, sizes[1], ranks=ranks, dtype=torch.bfloat16) / 2**20:,.0f} MiB",
+            f"{head_bytes(1, n, width, width, dtype=torch.bfloat16) / 2**20:,.0f} MiB",
         ]
         for n in lengths
     ],
 )
 
 # %% [markdown]
-# Shared heads make the ring cheap: it sends keys and values before<!--== "before" if sent_shared < sent_all else
-# "after" --> they are repeated. The output has all 32<!--= width // sizes[1] --> heads. And what is handed over to be
-# summed goes over the wire almost twice: an all-reduce that runs as a ring sends $2 (n - 1) / n$ times as much, here
-# {{ 2 * (ranks - 1) / ranks :.2f}} times.
+# Shared heads make the ring cheap: it sends keys and values before they are repeated<!--== "keys and values before they
+# are repeated" if shares[0][2] == sent_shared < sent_all else "keys and values after they are repeated" -->. The output
+# has all 32<!--= width // sizes[1] --> heads. And what is handed over to be summed goes over the wire almost twice: an
+# all-reduce that runs as a ring sends $2 (n - 1) / n$<!-- unchecked: how libraries sum, which is not run here --> times
+# as much, here {{ 2 * (ranks - 1) / ranks :.2f}} times.
 #
 # ## When ranks differ, or die
 #
@@ -487,7 +511,8 @@ feedback
 #
 # ??? question "Hint"
 #
-#     Rank $r$ has the parts $r$ and $2n - 1 - r$ of $2n$. A part sees itself, and all parts before it.
+#     The tokens are cut into twice as many parts as there are ranks. Rank `rank` has the parts `rank` and
+#     `2 * ranks - 1 - rank`. A part sees itself, and all parts before it.
 
 
 # %% tags=["solution"]
