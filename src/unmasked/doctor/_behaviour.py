@@ -85,24 +85,34 @@ def _reads_its_context(patient: Patient) -> None:
 
 def _keeps_time(patient: Patient, calls: list[dict[str, Any]]) -> None:
     """Ask what the order of the tokens does."""
-    f, check = patient.f, "permutation equivariance"
+    f, check, before = patient.f, "permutation equivariance", len(patient.notes.findings)
     if patient.causal:
         _is_causal(patient, calls)
         return
     if patient.causal is None:
         patient.open("leaks from the future", "whether no token may see a later one: pass causal=True or False")
-    if patient.positions:
+    else:
+        _windows(patient)
+    if patient.positions or len(patient.notes.findings) > before:
         return
-    if patient.causal is None and probes.sees_the_future(f, patient.noise(patient.items, patient.tokens)) is None:
+    x = patient.noise(patient.items, patient.tokens)
+    causal = probes.sees_the_future(f, x) is None
+    if patient.causal is None and causal:
         return
-    moved = patient.ask(check, lambda b, t: probes.breaks_equivariance(f, patient.noise(b, t)))
-    if moved is not None and probes.sees_the_future(f, patient.noise(patient.items, patient.tokens)) is None:
-        patient.find(check, None, "no output sees a later token: it is causal, and causal=False was given", moved)
-    elif moved is not None:
+    evidence = patient.ask(check, lambda b, t: probes.breaks_equivariance(f, patient.noise(b, t)))
+    if evidence is None:
+        return
+    alike = f(x[:, :1].expand_as(x).clone())
+    if causal:
+        told = "no output sees a later token: it is causal, and causal=False was given"
+        patient.find(check, None, told, evidence)
+    elif not differs(alike, alike[:, :1].expand_as(alike)):  # equal tokens have equal outputs, wherever they are
+        patient.open(check, f"whether its scores depend on positions: pass positions=True if they do ({evidence})")
+    else:
         told = "its outputs depend on the order of the tokens (if it adds positions, pass positions=True)"
         also: tuple[str, ...] = ("view-without-transpose", "swapped-view")
         also += () if patient.causal is False else ("boolean-mask-added", "mask-after-softmax")
-        patient.find(check, "merge-without-transpose", told, moved, also=also)
+        patient.find(check, "merge-without-transpose", told, evidence, also=also)
 
 
 def _averages(patient: Patient) -> None:
@@ -212,53 +222,44 @@ def _is_causal(patient: Patient, calls: list[dict[str, Any]]) -> None:
             needs = f"whether earlier tokens may be out of sight, as in a sliding window: {past}"
             patient.open("the past is seen", needs)
         return
+    cause, told, also = _why_it_leaks(patient, x, calls)
+    patient.find("no leak from the future", cause, told, leak, also=also)
+
+
+def _why_it_leaks(patient: Patient, x: Tensor, calls: list[dict[str, Any]]) -> tuple[str | None, str, tuple[str, ...]]:
+    """Tell mistakes from each other by which outputs notice which tokens."""
     if any(call.get("is_causal") for call in calls):
-        told = "is_causal=True is passed to nn.MultiheadAttention as if it were a mask"
-        patient.find("no leak from the future", "is-causal-is-a-hint", told, leak)
-    elif probes.breaks_equivariance(f, x) is None:
-        patient.find("no leak from the future", "no-causal-mask", "every token sees every other", leak)
-    elif _hides_itself(patient, x):
-        told = "a token does not see itself: the mask hides the diagonal too, and the first token sees nothing"
-        patient.find("no leak from the future", None, told, leak)
-    elif ahead := _sees_ahead(patient, x):
-        told = f"each token sees {ahead} of those that come after it: the mask is moved by so many places"
-        patient.find("no leak from the future", None, told, leak)
-    elif _blind_to_the_past(patient, x):
-        told = "a token sees what comes after it, and not what came before"
-        patient.find("no leak from the future", "mask-polarity", told, leak)
-    elif _last_alone_averages(patient, x):
+        return "is-causal-is-a-hint", "is_causal=True is passed to nn.MultiheadAttention as if it were a mask", ()
+    if probes.breaks_equivariance(patient.f, x) is None:
+        return "no-causal-mask", "every token sees every other", ()
+    reach = _reach(patient, x)
+    early = reach.tril()
+    if torch.equal(reach[1:], early[1:]):
+        return None, "a token does not see itself: the mask hides the diagonal too, and the first sees nothing", ()
+    for ahead in range(1, x.size(1) - 1):
+        if torch.equal(reach, torch.ones_like(reach).tril(ahead)):
+            return None, f"each token sees {ahead} of those that come after it: the mask is moved by so many places", ()
+    if not early[:-1].tril(-1).any():
+        return "mask-polarity", "a token sees what comes after it, and not what came before", ()
+    if _last_alone_averages(patient, x):
         told = "weights are masked after the softmax: later tokens still count in the sum that they are divided by"
-        patient.find("no leak from the future", "mask-after-softmax", told, leak)
-    elif probes.misses_the_past(f, x) is None and _all_reach_all(patient, x):
+        return "mask-after-softmax", told, ()
+    if reach.all():
         told = "later tokens count, though not as much as earlier ones: the mask adds too little"
-        also = ("float-mask-of-ones", "merge-without-transpose", "view-without-transpose")
-        patient.find("no leak from the future", "boolean-mask-added", told, leak, also=also)
-    else:
-        told = "some outputs are read off other tokens, so that later ones get through the mask"
-        also = ("view-without-transpose", "swapped-view")
-        patient.find("no leak from the future", "merge-without-transpose", told, leak, also=also)
-
-
-def _hides_itself(patient: Patient, x: Tensor) -> bool:
-    """Whether the first token alone sees later ones, as it does where a mask leaves it nothing else."""
-    before = patient.f(x)
-    return not any(differs(patient.f(changed(x, n))[:, 1:n], before[:, 1:n]) for n in range(2, x.size(1)))
-
-
-def _blind_to_the_past(patient: Patient, x: Tensor) -> bool:
-    """Whether every output but the last, which may see nothing, notices its own token and later ones alone."""
-    reach = _reach(patient, x)[:-1]
-    return not bool(reach.tril(-1).any())
+        return "boolean-mask-added", told, ("float-mask-of-ones", "merge-without-transpose", "view-without-transpose")
+    if torch.equal(reach[0], early[0]) and reach[1:].all():
+        told = "later tokens move the weights of earlier ones, and are hidden after that: by a mask that comes too late"
+        return None, told, ("mask-after-softmax",)
+    if torch.equal(early, torch.ones_like(early).tril()):
+        return None, "some later tokens get through the mask, while all earlier ones are seen", ()
+    told = "some outputs are read off other tokens, so that later ones get through the mask"
+    return "merge-without-transpose", told, ("view-without-transpose", "swapped-view")
 
 
 def _last_alone_averages(patient: Patient, x: Tensor) -> bool:
     """Whether among copies of a token the last has the output of the token alone, and those before it do not."""
     alone, among = patient.f(x[:, :1])[:, 0], patient.f(x[:, :1].expand_as(x).clone())
     return not differs(among[:, -1], alone) and differs(among[:, 0], alone) > 0
-
-
-def _all_reach_all(patient: Patient, x: Tensor) -> bool:
-    return bool(_reach(patient, x).all())
 
 
 def _reach(patient: Patient, x: Tensor) -> Tensor:
@@ -268,10 +269,28 @@ def _reach(patient: Patient, x: Tensor) -> Tensor:
     return torch.stack(columns, -1)
 
 
-def _sees_ahead(patient: Patient, x: Tensor) -> int:
-    """How many tokens after itself each sees, if each sees as many."""
-    reach = _reach(patient, x)
-    return next((n for n in range(1, x.size(1) - 1) if torch.equal(reach, torch.ones_like(reach).tril(n))), 0)
+def _windows(patient: Patient) -> None:
+    """Ask how far each token sees to both sides, where it does not see all."""
+    tokens = patient.fixed or 2 * patient.tokens + 3
+    try:
+        reach = _reach(patient, patient.noise(1, tokens))
+    except Exception:  # it takes no sequence that long
+        return
+    if reach.all():
+        return
+    row, middle = reach[tokens // 2].tolist(), tokens // 2
+    near = next((n for n, seen in enumerate(row[middle + 1 :]) if not seen), tokens)
+    back = next((n for n, seen in enumerate(row[:middle][::-1]) if not seen), tokens)
+    band = torch.ones_like(reach).tril(near).triu(-back)
+    check = "as many tokens before it as behind it"
+    if not torch.equal(reach, band) or near == back:
+        return
+    evidence = f"1 item of {tokens} tokens: each sees {back} before it and {near} behind it"
+    if near == back + 1:
+        told = "its window is one longer ahead than back: one end of it is off by one"
+        patient.find(check, None, told, evidence)
+    else:
+        patient.open(check, f"whether its window should be longer on one side: {evidence}")
 
 
 def _aligned(patient: Patient) -> None:

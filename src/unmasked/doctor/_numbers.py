@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from unmasked import probes
 from unmasked.doctor._patient import Patient, said
@@ -13,7 +13,7 @@ from unmasked.probes import Evidence
 
 
 def numbers(patient: Patient, explained: bool) -> None:
-    if not explained:
+    if not (explained or patient.notes.findings):
         _gradients(patient)
     if not patient.notes.findings:
         _large(patient)
@@ -53,6 +53,7 @@ def _gradients(patient: Patient) -> None:
         except Exception as error:
             patient.find(check, "gradient-cut", "it cannot be trained: its backward pass fails", said(error))
             return
+    _heads_used(patient, parameters)
     if patient.target.dtype != torch.float64:
         patient.open(check, "a target that computes in float64, where a derivative can be measured")
         return
@@ -62,6 +63,23 @@ def _gradients(patient: Patient) -> None:
         unused = "nor does the output depend on it" in cut.text
         note = patient.caution if unused else patient.find
         note(check, "gradient-cut", "a parameter is not used" if unused else "a gradient is cut off", cut)
+
+
+def _heads_used(patient: Patient, parameters: list[tuple[str, Tensor]]) -> None:
+    """Find linear layers of which the rows of whole heads get no gradient at all: nothing depends on them."""
+    heads = patient.num_heads or 1
+    for name, tensor in parameters:
+        if tensor.grad is None or tensor.dim() != 2 or not isinstance(patient.target.owners[name], nn.Linear):
+            continue
+        idle = (tensor.grad == 0).all(1)
+        dim = max(patient.embed_dim // heads, 1)
+        if idle.any() and not idle.all() and dim > 1 and len(idle) % dim == 0:
+            by_head = idle.view(-1, dim)
+            if torch.equal(by_head.any(1), by_head.all(1)):
+                told = "some heads are not used: nothing depends on the rows of a layer that make them"
+                evidence = patient.sized(f"{int(idle.sum())} of {len(idle)} rows of {name} get no gradient")
+                patient.find("every head is used", None, told, evidence)
+                return
 
 
 def _large(patient: Patient) -> None:
