@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import inspect
 import types
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal, get_args
@@ -142,7 +143,9 @@ class Target:
                 self._modes += [(module, module.training) for module in thing.modules()]
             thing.eval()
             if self.copied:
-                thing.to(dtype)
+                with warnings.catch_warnings():  # copies of scripted parameters are no leaves, and nobody asks them
+                    warnings.simplefilter("ignore", UserWarning)
+                    thing.to(dtype)
         self.device = self._device(found)
         if self.copied:
             self._materialize()
