@@ -69,7 +69,7 @@ class Look:
     def __init__(self, patient: Patient, inside: Inside):
         self.patient, self.inside = patient, inside
         self.rough = patient.target.dtype != torch.float64
-        self.turned = self.memory = False
+        self.turned = self.memory = self.sums = False
         self.longer = 0
         self.allowed = torch.ones(1, dtype=torch.bool)
         self.scale: Tensor | None = None
@@ -98,7 +98,9 @@ class Look:
 
     def find(self, run: Run) -> Run:
         c = run.case
-        run.calls = calls_of(run.events, c.query.size(0), c.query.size(1), c.key.size(1), turned=self.turned)
+        run.calls = calls_of(
+            run.events, c.query.size(0), c.query.size(1), c.key.size(1), turned=self.turned, added=self.sums
+        )
         return run
 
     def case(self, items: int, *, same: bool = False) -> Case:

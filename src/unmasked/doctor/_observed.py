@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -196,21 +196,24 @@ class Call:
     used: set[int] = field(default_factory=set)
 
 
-def calls_of(events: list[Event], items: int, queries: int, keys: int, *, turned: bool = False) -> list[Call]:
+def calls_of(
+    events: list[Event], items: int, queries: int, keys: int, *, turned: bool = False, added: bool = False
+) -> list[Call]:
     """Find each softmax between two products, and bring what it takes and gives into one layout.
 
-    Where one axis holds heads and items together, ``turned`` says that the heads come first.
+    Where one axis holds heads and items together, ``turned`` says that the heads come first; ``added`` that the scores
+    are the sum of two products.
     """
     found: list[Call] = []
     for at, event in enumerate(events):
         if event.kind == "softmax":
-            call = _call(events, at, (items, queries, keys), turned)
+            call = _call(events, at, sizes, turned, added)
             if call is not None:  # of several softmaxes before one average, the last gives the weights
                 found = [other for other in found if other.place != call.place] + [call]
     return found
 
 
-def _call(events: list[Event], at: int, sizes: tuple[int, int, int], turned: bool) -> Call | None:
+def _call(events: list[Event], at: int, sizes: tuple[int, int, int], turned: bool, added: bool) -> Call | None:
     scores = events[at].given[0]
     products = [i for i, e in enumerate(events) if e.kind == "product"]
     extra = 0
@@ -228,11 +231,16 @@ def _call(events: list[Event], at: int, sizes: tuple[int, int, int], turned: boo
     after = [i for i in products if i > at and any(g.numel() in (numel, scores.numel()) for g in events[i].given)]
     if not after:
         return None
-    for start in before[:2]:
-        for end in after[:2]:
-            call = _joined(events, start, at, end, sizes, turned, extra)
-            if call is not None:
-                return call
+    for end in after[:2]:
+        found = [_joined(events, start, at, end, sizes, turned, extra) for start in before[:2]]
+        calls = [call for call in found if call is not None]
+        if added and len(calls) == 2 and calls[0].product.shape == calls[1].product.shape:
+            one, two = calls
+            query, key = torch.cat([two.query, one.query], -1), torch.cat([two.key, one.key], -1)
+            product = one.product + two.product
+            return replace(two, query=query, key=key, product=product, used=one.used | two.used)
+        if calls and not added:
+            return calls[0]
     return None
 
 

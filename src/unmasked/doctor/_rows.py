@@ -42,7 +42,7 @@ class Rows:
                         cause, f"the {other}'s projection passed as the {role}'s, which is never used"
                     )
         for one, two in (("key", "value"), ("query", "key")):
-            if made.named(one) == {two} and made.named(two) == {one}:
+            if two in made.named(one) - made.named(two) and one in made.named(two) - made.named(one):
                 told = f"what the names call {one} is used as the {two}, and the other way round"
                 return self.look.wrong(None, told, proved=False)
         if appended(self.look.patient.target.tensors) and not self.look.memory:

@@ -63,6 +63,13 @@ class _Stages:
                 base, other = turned
             else:
                 self.look.turned = False
+        if not Weighing(self.look, base).fits():
+            self.look.sums = True
+            summed = [self.look.find(replace(run, calls=[])) for run in (base, other)]
+            if summed[0].calls and summed[1].calls and Weighing(self.look, summed[0]).fits():
+                base, other = summed
+            else:
+                self.look.sums = False
         base, other = self.look.without_memory(base), self.look.without_memory(other)
         self.look.inside.seen = True
         self.places(base, other)
@@ -72,6 +79,11 @@ class _Stages:
         self.passing(base, other)
         if not garbled:
             self.projecting(base)
+        if self.look.longer and not self.look.inside.wrong:
+            self.look.longer = 0  # what is as many may be taken for what is not
+            square = self.look.find(self.look.run(self.look.case(self.look.patient.items)))
+            if len(square.calls) == len(base.calls):
+                Weighing(self.look, self.look.without_memory(square)).judge()
 
     def independent(self, base: Run) -> None:
         shapes = {(tuple(c.query.shape), tuple(c.value.shape)) for c in base.calls}
@@ -167,7 +179,11 @@ class _Stages:
         tokens = set(which[0].nonzero().flatten().tolist())
         heads, count = base.call.context.shape[1:3]
         if bool(which[1:].any()) or not tokens <= {1}:
-            if not bool(which[1:].any()) and heads > 1 and tokens == {(h * count + 1) // heads for h in range(heads)}:
+            if (
+                not bool(which[1:].any())
+                and heads > 1
+                and tokens | {1} == {n % count for n in range(heads, 2 * heads)} | {1}
+            ):
                 told = "what comes to the heads beside attention is split by a view alone: other tokens reach in"
                 self.look.wrong("view-without-transpose", told)
             else:
@@ -205,9 +221,14 @@ class _Stages:
         both = q.mT @ k  # heads tokens features features
         if not self.look.near(both, both[:, :1].expand_as(both), both.abs().max().item()):
             told = "a query and a key at one place are turned differently: scores depend on more than the distance"
+            cause = None
             if _still(q) or _still(k):
                 told = f"only {'keys' if _still(q) else 'queries'} are turned with their places"
-            self.look.wrong(None, told)
+            elif not torch.equal(q.abs().amax((0, 1)) > 1e-6, k.abs().amax((0, 1)) > 1e-6):
+                cause, told = "rope-pairing", "queries are turned in other pairs of features than keys"
+            elif self.look.near(q, k) and not _still(q @ q.mT):
+                cause, told = "rope-pairing", "the angles are those of one pairing, and the pairs those of the other"
+            self.look.wrong(cause, told)
 
     def turn(self, x: Tensor) -> Tensor | None:
         """The matrix that makes features at each place of those at the first: (heads, tokens, features, features)."""

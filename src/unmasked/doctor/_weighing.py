@@ -80,19 +80,37 @@ class Weighing:
     def fitted(self, product: Tensor, scores: Tensor, shut: Tensor) -> tuple[Tensor, Tensor] | None:
         """Find scores = c * product + added, with a number for each head, and the same for every item."""
         shown = (~shut).to(product.dtype)
-        count = shown.sum(0).clamp(min=1)
         scores = scores.masked_fill(shut, 0.0)
+        size = max(scores.abs().max().item(), 1e-3)
+        found = self._fitted(product, scores, shown, size)
+        if found is None:  # a row's maximum, or another number of its own, may have been taken off
+            rows = [
+                x - (x * shown).sum(-1, keepdim=True) / shown.sum(-1, keepdim=True).clamp(min=1)
+                for x in (product, scores)
+            ]
+            found = self._fitted(rows[0], rows[1], shown, size)
+        return found
+
+    def _fitted(self, product: Tensor, scores: Tensor, shown: Tensor, size: float) -> tuple[Tensor, Tensor] | None:
+        count = shown.sum(0).clamp(min=1)
         means = [(x * shown).sum(0) / count for x in (product, scores)]
         m, s = ((x - mean) * shown for x, mean in zip((product, scores), means, strict=True))
         power = m.square().sum((0, 2, 3))
         if not bool((power > 1e-12).all()):
             return None
         c = (m * s).sum((0, 2, 3)) / power
-        rest = s - c[:, None, None] * m
-        size = max(scores.abs().max().item(), product.abs().max().item() * c.abs().max().item(), 1e-3)
-        if rest.abs().max().item() > (1e-3 if self.look.rough else 1e-8) * size:
+        size = max(size, product.abs().max().item() * c.abs().max().item())
+        if (s - c[:, None, None] * m).abs().max().item() > (1e-3 if self.look.rough else 1e-8) * size:
             return None
         return c, means[1] - c[:, None, None] * means[0]
+
+    def fits(self) -> bool:
+        """Whether the scores are made of the products at all, before anything is judged."""
+        call = self.call
+        if call.over != "keys":
+            return True
+        shut = (call.scores <= _SHUT) | ~call.scores.isfinite()
+        return self.fitted(call.product, call.scores, shut) is not None
 
     def unfitted(self, shut: Tensor) -> None:
         """Find what else the scores may be made of: weights, or something of each item's own."""

@@ -26,7 +26,7 @@ _WORDS = {
     "kv": {"kv"},
 }
 _CORE = re.compile(
-    r"^(?:w|b|to|lin|linear|fc|proj|project|weight|bias|mat)??"
+    r"^(?:w|b|to|u|up|d|down|lin|linear|fc|proj|project|weight|bias|mat)??"
     r"(qkv|kv|q|k|v|o|query|key|value|out|output)"
     r"(?:s|w|b|t|proj|projection|lin|linear|layer|mat|bias|weight)??$"
 )
