@@ -22,6 +22,7 @@ from unmasked.viewer import show
 if TYPE_CHECKING:  # the names of _LATER
     from unmasked import cache, gradients, kernels, latent, parallel, positions, tiles, watching
     from unmasked.cache import KVCache
+    from unmasked.doctor import diagnose_model
     from unmasked.latent import LatentAttention
     from unmasked.watching import ablate, rollout, watch
 
@@ -41,6 +42,7 @@ __all__ = [
     "cosine_weights",
     "device",
     "diagnose",
+    "diagnose_model",
     "embeddings",
     "gradients",
     "heads",
@@ -69,6 +71,7 @@ _LATER: dict[str, str] = {
     "LatentAttention": "unmasked.latent",
     "ablate": "unmasked.watching",
     "cache": "unmasked.cache",
+    "diagnose_model": "unmasked.doctor",
     "gradients": "unmasked.gradients",
     "kernels": "unmasked.kernels",
     "latent": "unmasked.latent",

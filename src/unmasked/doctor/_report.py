@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import re
 import textwrap
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import groupby
 from typing import Any
 
 from unmasked import museum
 
-__all__ = ["Finding", "Inconclusive", "Report"]
+__all__ = ["Finding", "Inconclusive", "Layer", "ModelReport", "Report"]
+
+VERSION = 1  # of what to_dict gives: it changes where a key goes or means something else, not where one comes
 
 
 @dataclass(frozen=True)
@@ -22,6 +29,7 @@ class Finding:
         evidence: The smallest input that showed it, and by how much it was off.
         certain: Whether the mistake was proved, because it gives the target's own numbers; else it is the likeliest.
         also: Slugs of mistakes that would show in the same way.
+        where: The module of a model that it was found in, by its qualified name; "" for the target itself.
     """
 
     check: str
@@ -30,6 +38,7 @@ class Finding:
     evidence: str
     certain: bool = False
     also: tuple[str, ...] = ()
+    where: str = ""
 
     @property
     def link(self) -> str | None:
@@ -91,45 +100,239 @@ class Report:
     def __repr__(self) -> str:
         return self.text()
 
-    def text(self, *, color: bool = False) -> str:
+    def text(self, *, color: bool = False, width: int = 78) -> str:
         """Tell it in words.
 
         Args:
             color: Whether to color it for a terminal.
+            width: Columns to wrap it to.
         """
-        red, green, yellow, dim, off = ("\033[31m", "\033[32m", "\033[33m", "\033[2m", "\033[0m") if color else [""] * 5
-        count = len(self.findings)
-        verdict = f"{red}{count} finding{'s' if count > 1 else ''}" if count else f"{green}no finding"
-        lines = [f"{self.target}: {verdict}{off}"]
-        for mark, paint, each in [
-            *(("x", red, finding) for finding in self.findings),
-            *(("!", yellow, caution) for caution in self.cautions),
-        ]:
-            title = each.cause or "not in the museum"
-            sure = "" if each.certain else " (likely)"
-            lines += [f"{paint}{mark} {title}{sure}{off}: {each.told}", f"    {each.evidence}"]
-            if each.also:
-                lines.append(f"    it could also be {' or '.join(each.also)}")
-            if each.link:
-                lines.append(f"    {dim}{each.link}{off}")
-        lines += [f"{yellow}?{off} {each.check}: {each.needs}" for each in self.inconclusive]
-        if self.passed:
-            lines.append(f"{green}+{off} holds: {', '.join(self.passed)}")
-        wrap = {"subsequent_indent": "    ", "break_long_words": False, "break_on_hyphens": False}
-        return "\n".join(textwrap.fill(line, 78, **wrap) for line in lines)  # type: ignore[arg-type]
+        paint = _Paint(color)
+        open_ = "equality with attention was not settled, so it may compute something else"
+        lines = [_verdict(self.target, self.findings, "" if self.decided else open_, paint)]
+        lines += _told(self.findings, self.cautions, self.inconclusive, self.passed, paint)
+        return _wrapped(lines, width)
 
     def to_dict(self) -> dict[str, Any]:
         """Tell it in plain dictionaries, for JSON."""
-        told = [[asdict(each) | {"link": each.link} for each in group] for group in (self.findings, self.cautions)]
         return {
+            "version": VERSION,
             "target": self.target,
             "ok": self.ok,
             "decided": self.decided,
-            "findings": told[0],
-            "cautions": told[1],
+            "findings": _dicts(self.findings),
+            "cautions": _dicts(self.cautions),
             "passed": list(self.passed),
             "inconclusive": [asdict(each) for each in self.inconclusive],
         }
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One call of attention in a model.
+
+    Attributes:
+        name: The qualified name of the module that called.
+        kind: "causal", "every token sees every", "masked", or "keys of another length".
+        kernel: What ran: "flash", "efficient", "math", "flex", "eager", or "written out".
+        heads: Heads of the queries.
+        kv_heads: Different heads of the keys.
+        head_dim: Features of a head.
+        causal: Whether no query sees a later key.
+        window: How many keys a query sees at most, where that is fewer than there are.
+        scale: What the products of query and key were multiplied by, from the layers on; None if that varies.
+        bias: Whether something besides a mask is added to the scores.
+        turned: Whether positions turn query and key; None where that could not be told.
+        findings: What is wrong.
+        report: What `diagnose` says of the module by itself, where it takes one tensor.
+        decided: Whether it was followed from the layers before it to the layer behind it.
+    """
+
+    name: str
+    kind: str
+    kernel: str
+    heads: int
+    kv_heads: int
+    head_dim: int
+    causal: bool
+    window: int | None = None
+    scale: float | None = None
+    bias: bool = False
+    turned: bool | None = None
+    findings: tuple[Finding, ...] = ()
+    report: Report | None = None
+    decided: bool = False
+
+    @property
+    def told(self) -> str:
+        """What it computes, in a line."""
+        usual = self.scale is None or abs(self.scale * self.head_dim**0.5 - 1) < 1e-3
+        parts = [
+            self.kind,
+            f"window {self.window}" if self.window else "",
+            f"{self.heads} heads of {self.head_dim} features",
+            f"{self.kv_heads} key heads" if self.kv_heads != self.heads else "",
+            "" if usual else f"scale {self.scale:g}",
+            "rotary" if self.turned else "",
+            "bias" if self.bias else "",
+            self.kernel,
+        ]
+        return ", ".join(part for part in parts if part)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Tell it in plain dictionaries, for JSON."""
+        own = {name: x for name, x in vars(self).items() if name not in ("findings", "report")}
+        return own | {"findings": _dicts(self.findings), "report": self.report and self.report.to_dict()}
+
+
+@dataclass(frozen=True)
+class ModelReport:
+    """What holds of a model's attention, layer by layer.
+
+    Attributes:
+        target: The model's name.
+        layers: The calls of attention, in their order.
+        findings: What is wrong, the surest first; each says where.
+        cautions: What may surprise.
+        passed: The checks that hold of all layers.
+        inconclusive: The checks that were not decided, and what they need.
+        watched: The modules whose calls were heard.
+        unwatched: What looked like attention and could not be heard, and why.
+    """
+
+    target: str
+    layers: tuple[Layer, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    cautions: tuple[Finding, ...] = ()
+    passed: tuple[str, ...] = ()
+    inconclusive: tuple[Inconclusive, ...] = ()
+    watched: tuple[str, ...] = ()
+    unwatched: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.findings
+
+    @property
+    def decided(self) -> bool:
+        """Whether all attention was heard, and each call followed from the layers before it to the layer behind it."""
+        return bool(self.layers) and not self.unwatched and all(layer.decided for layer in self.layers)
+
+    @property
+    def causes(self) -> tuple[str, ...]:
+        """The slugs of all findings."""
+        return tuple(finding.cause for finding in self.findings if finding.cause)
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    def __repr__(self) -> str:
+        return self.text()
+
+    def text(self, *, color: bool = False, width: int = 78) -> str:
+        """Tell it in words; equal layers in one line.
+
+        Args:
+            color: Whether to color it for a terminal.
+            width: Columns to wrap it to.
+        """
+        paint = _Paint(color)
+        some = not self.layers
+        open_ = "no call of attention was heard" if some else "not all of it could be followed, so look at the rest"
+        count = len(self.layers)
+        heard = f"{count} call{'s' if count != 1 else ''} of attention"
+        lines = [_verdict(f"{self.target}, {heard}", self.findings, "" if self.decided else open_, paint)]
+        lines += _told(self.findings, self.cautions, (), (), paint)
+        lines += [f"{paint.dim}-{paint.off} {line}" for line in _folded(self.layers)]
+        lines += [f"{paint.yellow}?{paint.off} not watched: {what}" for what in self.unwatched]
+        lines += _told((), (), self.inconclusive, self.passed, paint)
+        return _wrapped(lines, width)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Tell it in plain dictionaries, for JSON."""
+        return {
+            "version": VERSION,
+            "target": self.target,
+            "ok": self.ok,
+            "decided": self.decided,
+            "findings": _dicts(self.findings),
+            "cautions": _dicts(self.cautions),
+            "passed": list(self.passed),
+            "inconclusive": [asdict(each) for each in self.inconclusive],
+            "layers": [layer.to_dict() for layer in self.layers],
+            "watched": list(self.watched),
+            "unwatched": list(self.unwatched),
+        }
+
+
+class _Paint:
+    def __init__(self, color: bool) -> None:
+        codes = (f"\033[{code}m" if color else "" for code in (31, 32, 33, 2, 0))
+        self.red, self.green, self.yellow, self.dim, self.off = codes
+
+
+def _verdict(target: str, findings: Sequence[Finding], open_: str, paint: _Paint) -> str:
+    count = len(findings)
+    if count:
+        return f"{target}: {paint.red}{count} finding{'s' if count > 1 else ''}{paint.off}"
+    told = f"{paint.yellow}no finding, but {open_}" if open_ else f"{paint.green}no finding"
+    return f"{target}: {told}{paint.off}"
+
+
+def _told(
+    findings: Iterable[Finding],
+    cautions: Iterable[Finding],
+    inconclusive: Iterable[Inconclusive],
+    passed: Sequence[str],
+    paint: _Paint,
+) -> Iterator[str]:
+    marked = [*(("x", paint.red, each) for each in findings), *(("!", paint.yellow, each) for each in cautions)]
+    for mark, color, each in marked:
+        where = f"{each.where}: " if each.where else ""
+        title = where + (each.cause or "not in the museum") + ("" if each.certain else " (likely)")
+        yield f"{color}{mark} {title}{paint.off}: {each.told}"
+        yield f"    {each.evidence}"
+        if each.also:
+            yield f"    it could also be {' or '.join(each.also)}"
+        if each.link:
+            yield f"    {paint.dim}{_address(each.link)}{paint.off}"
+    yield from (f"{paint.yellow}?{paint.off} {each.check}: {each.needs}" for each in inconclusive)
+    if passed:
+        yield f"{paint.green}+{paint.off} holds: {', '.join(passed)}"
+
+
+def _address(link: str) -> str:
+    """A link with the site's address, as mkdocs.yml has it: the environment says where the site is."""
+    site = os.environ.get("SITE_URL", "").rstrip("/")
+    return f"{site}/{link}" if site else link
+
+
+def _wrapped(lines: Iterable[str], width: int) -> str:
+    wrap = {"subsequent_indent": "    ", "break_long_words": False, "break_on_hyphens": False}
+    return "\n".join(textwrap.fill(line, width, **wrap) for line in lines)  # type: ignore[arg-type]
+
+
+def _dicts(findings: Iterable[Finding]) -> list[dict[str, Any]]:
+    return [asdict(each) | {"link": each.link} for each in findings]
+
+
+def _folded(layers: Sequence[Layer]) -> Iterator[str]:
+    """Tell layers that compute the same in one line."""
+    by_told: dict[str, list[str]] = {}
+    for layer in layers:
+        by_told.setdefault(layer.told, []).append(layer.name or "(the model)")
+    places: dict[str, int] = {}  # each name's number among those of its pattern
+    counts: Counter[str] = Counter()
+    for name in dict.fromkeys(layer.name or "(the model)" for layer in layers):
+        pattern = re.sub(r"[0-9]+", "*", name)
+        places[name], counts[pattern] = counts[pattern], counts[pattern] + 1
+    for told, names in by_told.items():
+        unique = list(dict.fromkeys(names))
+        by_run = groupby(enumerate(unique), lambda at: places[at[1]] - at[0])
+        spans = [[name for _, name in run] for _, run in by_run]
+        ranges = [f"{span[0]} ... {span[-1]}" if len(span) > 2 else ", ".join(span) for span in spans]
+        yield f"{', '.join(ranges)}: {told}"
 
 
 @dataclass

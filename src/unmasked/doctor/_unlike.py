@@ -1,0 +1,180 @@
+"""The layer that is unlike its likes: what is compared, and what a difference means."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from unmasked.doctor._heard import Heard
+from unmasked.doctor._report import Report
+from unmasked.doctor._wires import Wires
+
+__all__ = ["BY_DESIGN", "EXPLAIN", "FACTS", "Seen", "odd_ones", "tiled"]
+
+
+@dataclass
+class Seen:
+    """One call: what was heard of it, how it is connected, and what follows from that."""
+
+    name: str
+    place: str
+    heard: Heard
+    wires: Wires = field(default_factory=Wires)
+    causal: bool = False
+    window: int | None = None
+    hides_padding: bool | None = None
+    report: Report | None = None
+
+    @property
+    def scale(self) -> float | None:
+        """What the products of what the layers gave are multiplied by."""
+        scale = self.heard.scale
+        for turn in self.wires.turns.values():
+            if turn.gain is None:
+                return None
+            scale *= turn.gain
+        return float(f"{scale:.4g}")
+
+    @property
+    def root(self) -> float:
+        return float(f"{self.heard.query.size(-1) ** -0.5:.4g}")
+
+    @property
+    def sums(self) -> bool:
+        total = self.heard.weights.sum(-1)
+        return bool(((total - 1).abs().lt(1e-3) | total.eq(0) | total.isnan()).all()) or self.heard.dropout > 0
+
+    @property
+    def kv_heads(self) -> int:
+        reads = self.wires.reads.get("key")
+        return len(set(reads)) if reads else self.heard.key.size(1)
+
+    @property
+    def decided(self) -> bool:
+        """Whether it is known from the layers before it to the layer behind it."""
+        return self.heard.trusted or (self.wires.known and self.sums and self.heard.axis == "keys")
+
+
+def tiled(reads: tuple[Any, ...] | None) -> bool:
+    if reads is None or not 1 < len(set(reads)) < len(reads):
+        return False
+    own = len(set(reads))
+    return all(reads[head] == reads[head % own] for head in range(len(reads)))
+
+
+def odd_ones(group: list[Seen], of: Callable[[Seen], Any], least: int) -> Iterator[tuple[Seen, Any, Any, int]]:
+    """Those whose value differs from that of at least three quarters."""
+    values = [(seen, value) for seen in group if (value := of(seen)) is not None]
+    if len(values) < least:
+        return
+    (usual, count), *_ = Counter(value for _, value in values).most_common(1)
+    if count >= 0.75 * len(values) or (len(values) == 3 and count == 2):
+        yield from ((seen, value, usual, count) for seen, value in values if value != usual)
+
+
+FACTS: dict[str, Callable[[Seen], Any]] = {
+    "causal": lambda seen: seen.causal if seen.heard.query.size(-2) > 1 else None,
+    "scale": lambda seen: seen.scale,
+    "weights": lambda seen: seen.sums,
+    "softmax": lambda seen: (seen.heard.axis, seen.heard.softmax),
+    "reads": lambda seen: tuple(sorted(seen.wires.reads.items())) if len(seen.wires.reads) == 3 else None,
+    "tokens": lambda seen: tuple(seen.wires.mixed) if seen.wires.reads else None,
+    "merge": lambda seen: None if seen.wires.merge is None else (seen.wires.merge, seen.wires.order),
+    "axes": lambda seen: tuple(seen.heard.weights.shape[1:]),
+    "pairs": lambda seen: tuple(turn.pair for turn in seen.wires.turns.values()) if _is_turned(seen) else None,
+    "positions": lambda seen: tuple(turn.kind for turn in seen.wires.turns.values()) or None,
+    "bias": lambda seen: seen.heard.bias,
+}
+# In these, models may have single layers that differ on purpose: one without positions in every four, say.
+BY_DESIGN = {"positions", "bias", "axes"}
+
+
+def _is_turned(seen: Seen) -> bool:
+    return len(seen.wires.turns) == 2 and all(turn.kind == "turned" for turn in seen.wires.turns.values())
+
+
+def _reads_said(seen: Seen, value: Any, usual: Any) -> tuple[str | None, str, str]:
+    now, then = dict(value), dict(usual)
+    by = "its heads read other layers, or other features of them"
+    if now["value"] == then["key"] and now["key"] == then["value"]:
+        return "wrong-value", "its keys and values are exchanged", "its value reads what is the key in the others"
+    for role in ("query", "key"):
+        if now["value"] == then[role]:
+            told = f"its {role} is passed as the value"
+            return "wrong-value", told, f"its value reads what is the {role} in the others"
+    for role in ("key", "value"):
+        if now[role] != then[role] and tiled(now[role]) and set(now[role]) == set(then[role]):
+            told = f"its {role} heads are repeated in the order 0 1 0 1, not 0 0 1 1"
+            return "repeat-for-repeat-interleave", told, "query heads read other key heads"
+    which = [role for role in now if now[role] != then[role]]
+    if len(which) == 1 and set(now[which[0]]) == set(then[which[0]]):
+        return None, f"the heads of its {which[0]} are in another order", by
+    return None, f"its {' and '.join(which)} come from elsewhere", by
+
+
+def _scale_said(seen: Seen, value: Any, usual: Any) -> tuple[str | None, str, str]:
+    evidence = f"they are multiplied by {value:g}, not by {usual:g}"
+    if usual == seen.root and abs(value - 1) < 1e-3:
+        return "missing-scale", "its scores are not divided by the root of head_dim", evidence
+    return "wrong-d-in-scale", "its scores are scaled by another number", evidence
+
+
+def _causal_said(seen: Seen, value: Any, usual: Any) -> tuple[str | None, str, str]:
+    weights = seen.heard.weights
+    if usual:
+        later = torch.ones(weights.shape[-2:], dtype=torch.bool, device=weights.device).triu(1)
+        dense = bool((weights > 0).all())
+        evidence = f"a weight of {float(weights[..., later].max()):.2g} on a later token"
+        return "no-causal-mask" if dense else None, "its queries see later tokens", evidence
+    return None, "its queries see no later tokens", "all weights on later tokens are zero"
+
+
+EXPLAIN: dict[str, Callable[[Seen, Any, Any], tuple[str | None, str, str]]] = {
+    "causal": _causal_said,
+    "scale": _scale_said,
+    "weights": lambda seen, value, usual: (
+        "weights-not-normalized",
+        "its weights do not sum to one",
+        f"those of the last query sum to {float(seen.heard.weights[0, 0, -1].sum()):.3g}",
+    ),
+    "softmax": lambda seen, value, usual: (
+        "softmax-over-queries" if value[0] == "queries" else "mask-after-softmax" if value[0] == usual[0] else None,
+        f"its softmax runs over {value[0]}" if value[0] != usual[0] else "its weights are changed after the softmax",
+        f"over {usual[0]} in the others" if value[0] != usual[0] else "they are not what the softmax gave",
+    ),
+    "reads": _reads_said,
+    "tokens": lambda seen, value, usual: (
+        None,
+        f"its {' and '.join(value or usual)} {'mixes' if value else 'does not mix'} several tokens",
+        "the gradient of one token's vector reaches others",
+    ),
+    "merge": lambda seen, value, usual: (
+        None,
+        "its heads are merged in another order" if value[0] == usual[0] else "its merged heads mix several tokens",
+        "the next layer reads other features",
+    ),
+    "axes": lambda seen, value, usual: (
+        "swapped-view" if value[:2] == usual[1::-1] else None,
+        f"its table of weights has the shape {value}",
+        f"it is {usual} in the others",
+    ),
+    "pairs": lambda seen, value, usual: (
+        "rope-pairing",
+        "its rotation pairs other features",
+        f"they lie {value[0]} apart, not {usual[0]}",
+    ),
+    "positions": lambda seen, value, usual: (
+        None,
+        "no rotation by position" if "plain" in value else "another treatment of its query and key",
+        f"its query and key are {' and '.join(value)}, in the others {' and '.join(usual)}",
+    ),
+    "bias": lambda seen, value, usual: (
+        None,
+        "it adds something to its scores" if value else "it adds nothing to its scores",
+        "the bias of the others is a position's, perhaps" if not value else "the others add nothing",
+    ),
+}
