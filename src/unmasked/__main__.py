@@ -1,6 +1,7 @@
 """The package as a command: ``python -m unmasked doctor file.py:Class --embed-dim ...``.
 
-It exits with zero if nothing is wrong, with one if there is a finding, and with two if it cannot do what it is asked.
+It exits with 0 if nothing is wrong; with 1 if there is a finding, or, with --decided, if equality stays open; with 2 if
+it cannot do what it is asked, or if the target does not run.
 """
 
 from __future__ import annotations
@@ -13,19 +14,34 @@ import importlib.util
 import inspect
 import json
 import os
+import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from unmasked.doctor import diagnose
+from unmasked.doctor import Report, diagnose
+from unmasked.doctor._target import INPUTS
 
 __all__ = ["main"]
 
-_SIZES = {
-    "embed_dim": ("embed_dim", "d_model", "dim", "d_in", "d_out", "n_embd", "hidden_size", "width", "features"),
-    "num_heads": ("num_heads", "n_heads", "n_head", "heads", "nhead", "h"),
-}
+# What arguments of public classes are called, for each size that the command knows.
+_SIZES: dict[str, tuple[str, ...]] = {
+    "embed_dim": (
+        "embed_dim", "d_model", "dim", "d_in", "d_out", "n_embd", "hidden_size", "width", "features",
+        "hidden_dim", "embed_size", "emb_dim", "model_dim", "in_dim", "out_dim", "in_features", "out_features",
+        "query_dim", "channels", "n_state", "d_embed", "embedding_dim",
+    ),
+    "num_heads": (
+        "num_heads", "n_heads", "n_head", "heads", "nhead", "h", "num_attention_heads", "nheads",
+        "num_query_heads",
+    ),
+    "head_dim": ("head_dim", "dim_head", "head_size", "d_head", "d_k", "d_v"),
+    "tokens": (
+        "tokens", "seq_len", "max_len", "block_size", "context_length", "max_seq_len", "num_tokens", "n_ctx",
+        "context_size",
+    ),
+}  # fmt: skip
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -51,6 +67,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 weights=_roles(options.weights),
                 positions=options.positions,
                 strict=options.strict,
+                tokens=options.tokens,
+                key_dim=options.key_dim,
+                cache=options.cache,
+                training=options.training,
             )
     except (Exception, SystemExit) as error:  # whatever a stranger's file may do
         expected = isinstance(error, ImportError | OSError | SyntaxError | TypeError | ValueError)
@@ -60,24 +80,45 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.json:
         print(json.dumps(report.to_dict(), indent=2))
     else:
-        print(report.text(color=options.color or (sys.stdout.isatty() and "NO_COLOR" not in os.environ)))
-    return 0 if report.ok else 1
+        color = options.color or (sys.stdout.isatty() and "NO_COLOR" not in os.environ)
+        print(report.text(color=color, width=_width()))
+    return _code(report, options)
+
+
+def _code(report: Report, options: argparse.Namespace) -> int:
+    if any(found.check == "it runs" and found.cause is None for found in report.findings):
+        return 2  # nothing was examined
+    return 0 if report.ok and (report.decided or not options.decided) else 1
+
+
+def _width() -> int:
+    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() or "COLUMNS" in os.environ else 78
+    return min(max(columns, 40), 120)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m unmasked", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     doctor = commands.add_parser("doctor", help="what is wrong with an attention module, and why")
-    doctor.add_argument("target", help="file.py:name or package.module:name, a module's class, an object or a function")
+    doctor.add_argument(
+        "target",
+        help="file.py:name or package.module:name: a module's class, an object, a function of tensors, or a function "
+        "without arguments that makes one of these",
+    )
     doctor.add_argument("--embed-dim", type=int, required=True, help="features of its input")
     doctor.add_argument("--num-heads", type=int, help="number of heads")
     doctor.add_argument("--causal", action=argparse.BooleanOptionalAction, help="whether no token may see a later one")
-    doctor.add_argument("--inputs", choices=["x", "qkv", "qkv_allowed"], default="x", help="what it takes")
+    doctor.add_argument("--inputs", choices=INPUTS, default="x", help="what it takes")
+    doctor.add_argument("--tokens", type=int, help="the number of tokens that it was built for, if it takes no other")
+    doctor.add_argument("--key-dim", type=int, help="features of keys and values, or of the context, if others")
+    doctor.add_argument("--cache", metavar="NAME", help="the argument for its cache: kv, past_key_value ...")
+    doctor.add_argument("--training", action="store_true", help="examine what it computes in training too")
     doctor.add_argument("--tokens-first", action="store_true", help="its tensors are (tokens, batch, features)")
-    doctor.add_argument("--with", dest="arguments", metavar="ARGS", help='how a class is made: "12, num_heads=3"')
+    doctor.add_argument("--with", dest="arguments", metavar="ARGS", help='how it is made: "12, num_heads=3"')
     doctor.add_argument("--weights", nargs="*", default=[], metavar="ROLE=NAME", help="query=a.weight key=b.weight ...")
     doctor.add_argument("--positions", action="store_true", help="it adds positions to its tokens")
     doctor.add_argument("--strict", action="store_true", help="cautions are findings")
+    doctor.add_argument("--decided", action="store_true", help="exit with 1 where equality with attention stays open")
     doctor.add_argument("--json", action="store_true", help="the report as JSON")
     doctor.add_argument("--color", action="store_true", help="color also where the output is no terminal")
     return parser
@@ -117,30 +158,50 @@ def _load(text: str) -> Any:
 
 
 def _made(thing: Any, options: argparse.Namespace) -> Any:
-    """Make an object of a class: with what was asked for, or with sizes by their usual names."""
-    if not inspect.isclass(thing):
-        if options.arguments is not None:
-            raise ValueError(f"--with is for a class, and {options.target} is a {type(thing).__name__}")
-        return thing
+    """Make what is to be examined: of a class, or by a function that makes it; else it is the thing itself."""
+    is_class = inspect.isclass(thing)
     if options.arguments is not None:
+        if not (is_class or inspect.isroutine(thing)):
+            raise ValueError(f"--with is for a class or a function, and {options.target} is a {type(thing).__name__}")
         args, named = _arguments(options.arguments)
         return thing(*args, **named)
-    known = {name: size for size, names in _SIZES.items() for name in names}
+    if inspect.isfunction(thing) and not _parameters(thing):
+        return thing()
+    if not callable(thing):
+        raise ValueError(f"{options.target} is a {type(thing).__name__}; name a class, a module or a function")
+    return _of_class(thing, options) if is_class else thing
+
+
+def _of_class(thing: Callable[..., Any], options: argparse.Namespace) -> Any:
+    """Make an object of a class with the sizes that are known, by their usual names."""
     given: dict[str, Any] = {}
-    for name, parameter in inspect.signature(thing).parameters.items():
-        size = getattr(options, known[name]) if name in known else None
-        if name == "batch_first" and parameter.kind is not parameter.VAR_KEYWORD:
+    for name, parameter in _parameters(thing).items():
+        size = _size(name, options)
+        if name == "batch_first":
             size = not options.tokens_first
-        if size is not None:
+        if size is not None and not (parameter.default is not parameter.empty and name in _SIZES["tokens"]):
             given[name] = size
-        elif parameter.default is parameter.empty and parameter.kind not in (
-            parameter.VAR_POSITIONAL,
-            parameter.VAR_KEYWORD,
-        ):
+        elif parameter.default is parameter.empty:
             raise ValueError(
-                f"{thing.__name__} needs {name!r}; say how it is made: --with '{_example(thing, options)}'"
+                f"{thing.__name__} needs {name!r}; say how it is made: --with {_example(thing, options)!r}, or write a "
+                f"function without arguments that makes it, and name that: {options.target.rpartition(':')[0]}:make"
             )
     return thing(**given)
+
+
+def _parameters(thing: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    star = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return {name: p for name, p in inspect.signature(thing).parameters.items() if p.kind not in star}
+
+
+def _size(name: str, options: argparse.Namespace) -> int | None:
+    """What is known of a size, by its name."""
+    role = next((role for role, names in _SIZES.items() if name.lower() in names), None)
+    if role == "head_dim":
+        heads: int | None = options.num_heads
+        return options.embed_dim // heads if heads else None
+    size: int | None = getattr(options, role) if role else None
+    return size
 
 
 def _arguments(text: str) -> tuple[list[Any], dict[str, Any]]:
@@ -155,9 +216,11 @@ def _arguments(text: str) -> tuple[list[Any], dict[str, Any]]:
         raise ValueError(remedy) from None
 
 
-def _example(thing: type, options: argparse.Namespace) -> str:
-    names = [n for n, p in inspect.signature(thing).parameters.items() if p.default is p.empty]
-    return ", ".join(f"{name}={options.embed_dim if i == 0 else '...'}" for i, name in enumerate(names))
+def _example(thing: Callable[..., Any], options: argparse.Namespace) -> str:
+    """A call with the sizes that are known, and a place for each of the others."""
+    needed = [name for name, p in _parameters(thing).items() if p.default is p.empty]
+    sizes = {name: _size(name, options) for name in needed}
+    return ", ".join(f"{name}={'...' if size is None else size}" for name, size in sizes.items())
 
 
 if __name__ == "__main__":

@@ -111,7 +111,13 @@ def test_every_name_in_the_readmes_table_is_there():
         assert attrgetter(name.removeprefix("torch."))(package) is not None
 
 
-@pytest.mark.parametrize(("source", "code"), [(MY_ATTENTION, 0), (MY_ATTENTION + "        self.d_in = 0\n", 1)])
+LEAKS = "    def forward(self, x):\n        return super().forward(x.flip(1)).flip(1)\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "code"),
+    [(MY_ATTENTION, 0), (MY_ATTENTION + LEAKS, 1), (MY_ATTENTION + "        self.d_in = 0\n", 2)],
+)
 def test_the_doctor_takes_the_readmes_command_and_exits_as_it_says(tmp_path: Path, monkeypatch, source: str, code: int):
     text = (ROOT / "README.md").read_text()
     (said,) = re.findall(r"^\$ python -m unmasked (.+)$", text, re.MULTILINE)

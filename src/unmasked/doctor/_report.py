@@ -310,7 +310,8 @@ def _address(link: str) -> str:
 
 def _wrapped(lines: Iterable[str], width: int) -> str:
     wrap = {"subsequent_indent": "    ", "break_long_words": False, "break_on_hyphens": False}
-    return "\n".join(textwrap.fill(line, width, **wrap) for line in lines)  # type: ignore[arg-type]
+    whole = (line if " " not in line.strip() else textwrap.fill(line, width, **wrap) for line in lines)  # type: ignore[arg-type]
+    return "\n".join(whole)
 
 
 def _dicts(findings: Iterable[Finding]) -> list[dict[str, Any]]:

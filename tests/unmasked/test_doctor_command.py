@@ -1,0 +1,166 @@
+"""The doctor's command: how it makes what it examines, what it exits with, and how wide and colored it prints."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from unmasked.__main__ import _parser, main
+from unmasked.doctor._target import INPUTS
+from unmasked.testing import assert_attention
+
+SOURCE = """
+import torch
+from torch import nn
+
+class Config:
+    dim, heads, scaled = 12, 3, True
+
+class Wrong(Config):
+    scaled = False
+
+class Mine(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.heads, self.scaled = config.heads, config.scaled
+        self.qkv, self.proj = nn.Linear(config.dim, 3 * config.dim), nn.Linear(config.dim, config.dim)
+
+    def forward(self, x):
+        q, k, v = (y.unflatten(-1, (self.heads, -1)).transpose(1, 2) for y in self.qkv(x).chunk(3, -1))
+        scores = q @ k.mT / (q.size(-1) ** 0.5 if self.scaled else 1)
+        return self.proj((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+
+class Sized(Mine):
+    def __init__(self, hidden_size, nhead, dim_head, block_size=4, dropout=0.0):
+        assert dim_head == hidden_size // nhead and block_size == 4
+        super().__init__(Config)
+
+class Long(Sized):
+    def __init__(self, d_model, n_heads, block_size, secret):
+        pass
+
+def make():
+    return Mine(Config)
+
+def wrong(scaled=False):
+    return Mine(Config)
+
+def of(config):
+    return Mine(Wrong if config == "wrong" else Config)
+
+class Odd(nn.Module):
+    def forward(self, x):
+        return x.cumsum(1).tanh()
+
+mine, config = Mine(Config), Config()
+"""
+SIZES = ["--embed-dim", "12", "--num-heads", "3"]
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.py"
+    path.write_text(SOURCE)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "code", "told"),
+    [
+        ("make", [], 0, "Mine: no finding"),
+        ("mine", [], 0, "Mine: no finding"),
+        ("of", ["--with", "'right'"], 0, "Mine: no finding"),
+        ("of", ["--with", "'wrong'"], 1, "x missing-scale"),
+        ("Sized", [], 0, "Sized: no finding"),
+        ("Sized", ["--tokens", "5"], 0, "Sized: no finding"),  # which has a default, and is not asked for
+        ("Odd", [], 0, "Odd: no finding, but equality with attention was not settled"),
+        ("Odd", ["--decided"], 1, "Odd: no finding, but equality with attention was not settled"),
+        ("mine", ["--decided", "--training"], 0, "Mine: no finding"),
+        ("mine", ["--embed-dim", "13"], 2, "it does not run on what it was given"),
+    ],
+)
+def test_it_examines_what_a_file_has_or_makes(
+    source: Path, capsys: pytest.CaptureFixture[str], name: str, more: list[str], code: int, told: str
+) -> None:
+    assert main(["doctor", f"{source}:{name}", *SIZES, *more]) == code
+    assert told in re.sub(r"\s+", " ", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "told"),
+    [
+        ("Mine", [], "Mine needs 'config'; say how it is made: --with 'config=...', or write a function without"),
+        ("Long", [], "--with 'd_model=12, n_heads=3, block_size=..., secret=...'"),
+        ("Long", ["--tokens", "8"], "--with 'd_model=12, n_heads=3, block_size=8, secret=...'"),
+        ("mine", ["--with", "12"], "--with is for a class or a function, and "),
+        ("config", [], "mine.py:config is a Config; name a class, a module or a function"),
+    ],
+)
+def test_it_says_how_a_class_could_be_made(
+    source: Path, capsys: pytest.CaptureFixture[str], name: str, more: list[str], told: str
+) -> None:
+    assert main(["doctor", f"{source}:{name}", *SIZES, *more]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_the_reports_lines_are_as_wide_as_the_terminal_and_links_have_the_sites_address(
+    source: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ["doctor", f"{source}:of", *SIZES, "--with", "'wrong'"]
+    printed = {}
+    for columns in ("50", "100", "9"):
+        monkeypatch.setenv("COLUMNS", columns)
+        main(command)
+        printed[columns] = capsys.readouterr().out
+    widest = {columns: max(map(len, out.splitlines())) for columns, out in printed.items()}
+    assert 40 < widest["50"] <= 50 < widest["100"] <= 100
+    assert widest["9"] <= 40
+    assert "\n    museum/numbers/#missing-scale\n" in printed["50"]
+    monkeypatch.setenv("SITE_URL", "https://example.org/site/")
+    main(command)
+    assert "\n    https://example.org/site/museum/numbers/#missing-scale\n" in capsys.readouterr().out
+
+
+def test_the_json_has_a_version_and_the_keys_that_its_page_documents(
+    source: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["doctor", f"{source}:of", *SIZES, "--with", "'wrong'", "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert told["version"] == 1
+    assert list(told) == [
+        "version", "target", "ok", "decided", "findings", "cautions", "passed", "inconclusive",
+    ]  # fmt: skip
+    assert list(told["findings"][0]) == [
+        "check", "cause", "told", "evidence", "certain", "also", "where", "link",
+    ]  # fmt: skip
+    main(["doctor", f"{source}:Odd", *SIZES, "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert [list(each) for each in told["inconclusive"]] == [["check", "needs"]] * len(told["inconclusive"])
+    assert (told["ok"], told["decided"], bool(told["inconclusive"])) == (True, False, True)
+
+
+def test_it_offers_every_kind_of_inputs() -> None:
+    for inputs in INPUTS:
+        assert _parser().parse_args(["doctor", "a.py:b", *SIZES, "--inputs", inputs]).inputs == inputs
+
+
+def test_misuse_exits_with_two(source: Path) -> None:
+    for words in (["doctor"], ["doctor", f"{source}:mine"], ["doctor", f"{source}:mine", *SIZES, "--inputs", "y"], []):
+        run = subprocess.run([sys.executable, "-m", "unmasked", *words], capture_output=True, text=True)
+        assert run.returncode == 2
+        assert "usage: python -m unmasked" in run.stderr
+
+
+def test_an_assertion_may_ask_for_a_decision(source: Path) -> None:
+    spaces: dict[str, object] = {}
+    exec(compile(SOURCE, str(source), "exec"), spaces)
+    make, odd = spaces["make"], spaces["Odd"]
+    assert callable(make)
+    assert callable(odd)
+    assert assert_attention(make(), decided=True, embed_dim=12, num_heads=3).decided
+    assert not assert_attention(odd(), embed_dim=12).decided
+    with pytest.raises(AssertionError, match="Odd: no finding, but equality with attention was not settled"):
+        assert_attention(odd(), decided=True, embed_dim=12)
