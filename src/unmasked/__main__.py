@@ -1,7 +1,7 @@
 """The package as a command: ``python -m unmasked doctor file.py:Class --embed-dim ...``.
 
-It exits with 0 if nothing is wrong; with 1 if there is a finding, or, with --decided, if equality stays open; with 2 if
-it cannot do what it is asked, or if the target does not run.
+It exits with zero if nothing is wrong; with one if there is a finding, or, with --decided, if equality stays open; with
+two if it cannot do what it is asked, or if the target does not run.
 """
 
 from __future__ import annotations

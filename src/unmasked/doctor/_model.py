@@ -15,7 +15,7 @@ from unmasked.doctor._diagnose import diagnose
 from unmasked.doctor._heard import Run, hear
 from unmasked.doctor._patient import said
 from unmasked.doctor._report import Finding, Inconclusive, Layer, ModelReport, Report
-from unmasked.doctor._unlike import BY_DESIGN, EXPLAIN, FACTS, Seen, odd_ones, tiled
+from unmasked.doctor._unlike import BY_DESIGN, EXPLAIN, FACTS, FOLLOWS, Seen, odd_ones, tiled
 from unmasked.doctor._wires import wires_of
 
 __all__ = ["diagnose_model"]
@@ -179,6 +179,8 @@ class _Examination:
                 if by_design and (len(odd) > 1 or len({seen.window for seen in group}) > 1):
                     continue
                 for seen, value, usual, count in odd:
+                    if what in FOLLOWS and any(found.where == seen.name for found in self.findings):
+                        continue
                     cause, told, evidence = EXPLAIN[what](seen, value, usual)
                     self.find(seen, what, cause, told, f"{evidence}; {count} of {len(group)} layers do otherwise")
         if any(len(group) >= 4 for group in self.groups.values()):
@@ -248,11 +250,7 @@ class _Examination:
     def information(self) -> None:
         """Change the later tokens, and see whether earlier outputs move though every call is causal."""
         calls = [seen for seen in self.seen if seen.heard.query.size(-2) > 2]
-        if (
-            not calls
-            or not all(seen.causal for seen in calls)
-            or any(f.cause == "no-causal-mask" for f in self.findings)
-        ):
+        if not calls or not all(seen.causal for seen in calls):
             return
         tokens = calls[0].heard.query.size(-2)
         changed = self._changed(tokens)

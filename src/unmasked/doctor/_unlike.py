@@ -13,7 +13,7 @@ from unmasked.doctor._heard import Heard
 from unmasked.doctor._report import Report
 from unmasked.doctor._wires import Wires
 
-__all__ = ["BY_DESIGN", "EXPLAIN", "FACTS", "Seen", "odd_ones", "tiled"]
+__all__ = ["BY_DESIGN", "EXPLAIN", "FACTS", "FOLLOWS", "Seen", "odd_ones", "tiled"]
 
 
 @dataclass
@@ -91,6 +91,8 @@ FACTS: dict[str, Callable[[Seen], Any]] = {
 }
 # In these, models may have single layers that differ on purpose: one without positions in every four, say.
 BY_DESIGN = {"positions", "bias", "axes"}
+# These may be no more than what another mistake brings with it.
+FOLLOWS = {"weights", "softmax", "tokens", "merge", "axes", "bias"}
 
 
 def _is_turned(seen: Seen) -> bool:

@@ -1,0 +1,59 @@
+"""The workflow that the doctor's page offers for GitHub runs: each of its commands, on the file that the page shows."""
+
+import importlib.metadata
+import re
+import shlex
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+PAGE = Path(__file__).parents[2] / "docs" / "doctor.py"
+TEST = """
+from mine import Right
+from unmasked.testing import assert_attention
+
+def test_mine():
+    assert_attention(Right(12, 3), embed_dim=12, decided=True)
+"""
+
+
+def shown() -> tuple[dict[str, Any], str]:
+    """The page's workflow, and the file that its terminal examines."""
+    text = PAGE.read_text()
+    (workflow,) = re.findall(r"# ```yaml\n(.*?)# ```\n", text, re.DOTALL)
+    (source,) = re.findall(r'source = """\n(.*?)"""', text, re.DOTALL)
+    return yaml.safe_load(textwrap.dedent(re.sub(r"(?m)^# ?", "", workflow))), source
+
+
+def runs(workflow: dict[str, Any]) -> list[str]:
+    return [step["run"] for job in workflow["jobs"].values() for step in job["steps"] if "run" in step]
+
+
+@pytest.mark.parametrize("scale", ["True", "False"])
+def test_the_workflows_commands_run_and_fail_where_the_module_is_wrong(tmp_path: Path, scale: str) -> None:
+    workflow, source = shown()
+    (tmp_path / "mine.py").write_text(source.replace("scale = True", f"scale = {scale}"))
+    (tmp_path / "test_mine.py").write_text(TEST)
+    _, *commands = runs(workflow)
+    assert len(commands) == 2
+    for command in commands:
+        python, *words = shlex.split(command)
+        assert python == "python"
+        done = subprocess.run([sys.executable, *words], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == (0 if scale == "True" else 1), done.stdout + done.stderr
+        assert ("missing-scale" in done.stdout) == (scale == "False")
+
+
+def test_the_workflow_installs_this_package_and_asks_for_every_push() -> None:
+    workflow, _ = shown()
+    install, *_ = runs(workflow)
+    assert install.split()[:4] == ["python", "-m", "pip", "install"]
+    for name in install.split()[4:]:
+        assert importlib.metadata.version(name)
+    assert set(workflow[True]) == {"push", "pull_request"}  # YAML reads "on" as a truth value
+    assert all("uses" in step or "run" in step for job in workflow["jobs"].values() for step in job["steps"])
