@@ -1,6 +1,7 @@
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, assume, given, settings
@@ -18,11 +19,23 @@ def double(x):
     return 2 * x
 
 
-PAGE = {
+class Kinds(dict):
+    """What a page has, as tensors; or as arrays, or of each some; numbers and lists are what they are."""
+
+    def of(self, kind):
+        def turned(place, value):
+            is_array = isinstance(value, torch.Tensor) and (kind == "numpy" or (kind == "both" and place % 2))
+            return value.numpy() if is_array else value
+
+        own = {name: turned(place, value) for place, (name, value) in enumerate(self.items())}
+        return own if kind != "numpy" else {name: value for name, value in own.items() if name != "torch"} | {"np": np}
+
+
+PAGE = Kinds(
     **{"torch": torch, "double": double, "f": double, "g": double, "D": lambda x, y: x - y},
     **{"x": draw(3), "y": draw(3) + 1, "a": 2.5, "b": 3.5, "c": 1.7},
     **{"A": draw(3, 3), "B": draw(3, 3) + 1, "S": draw(4, 5), "single": draw(3).float(), "i": 2, "n": 9},
-}
+)
 
 
 def test_formulas_are_found_with_what_their_authors_say_of_them():
@@ -65,11 +78,10 @@ def test_an_inline_relation_needs_a_displayed_formula_or_a_word_from_its_author(
     assert find(f"so $a {relation} b$") == []
 
 
-def test_finding_formulas_needs_no_torch():
-    code = (
-        "import sys, proofread.formulas.inline as i; from proofread.formulas import find; print('torch' in sys.modules)"
-    )
-    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "False\n"
+def test_finding_formulas_needs_neither_torch_nor_numpy():
+    code = "import sys, proofread.formulas.inline as i; from proofread.formulas import find"
+    code += "; print(sys.modules.keys() & {'torch', 'numpy'})"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "set()\n"
 
 
 DISPLAYED = r"""
@@ -220,12 +232,13 @@ A^{(i)\top} x = x \cdot A_i
 """
 
 
+@pytest.mark.parametrize("kind", ["torch", "numpy", "both"])
 @pytest.mark.parametrize("latex", HOLDS.strip().splitlines())
-def test_what_holds_is_accepted(latex):
+def test_what_holds_is_accepted(latex, kind):
     where = (
         "x_hat = double(x) / 4; x_prime = lambda_ = double(x); W_Q = PE = double(A); pi = [3, 2, 1]; u = [2.5, 4, 1.5]"
     )
-    assert check(Formula(latex, where=where), PAGE) == []
+    assert check(Formula(latex, where=where), PAGE.of(kind)) == []
 
 
 @pytest.mark.parametrize(
@@ -298,6 +311,9 @@ def test_what_holds_is_accepted(latex):
 def test_what_does_not_hold_or_can_be_misread_says_where_and_what_to_do(latex, error):
     (message,) = check(Formula(latex, where="k = 2"), PAGE)[:1]
     assert error in message
+    if ".requires_grad_" not in error:
+        (message,) = check(Formula(latex, where="k = 2"), PAGE.of("numpy"))[:1]
+        assert error.replace("a tensor", "an array") in message
 
 
 @pytest.mark.parametrize(
@@ -324,7 +340,11 @@ def test_what_does_not_hold_or_can_be_misread_says_where_and_what_to_do(latex, e
         ("a = b", "import os", "`import os` in its `where` is not an assignment, name = value"),
         ("a = b", "k = 1 / 0", "its `where: k = 1 / 0` fails: ZeroDivisionError: division by zero"),
         ("a = b", "k = (", "fails: SyntaxError"),
-        ("g(x) = a", "g = lambda x: 'text' * len(double(x))", "returns a str: bind a function that returns a tensor"),
+        (
+            "g(x) = a",
+            "g = lambda x: 'text' * len(double(x))",
+            "returns a str: bind a function that returns a number or an array in `where`",
+        ),
         ("A^T = A", "T = 3", "T is bound, so ^T could be a power: write ^\\top, or rename T"),
         (r"\sum_{j=1}^3 x_j = a", "j = 2", "j has a value already: sum over another letter"),
     ],
@@ -335,8 +355,10 @@ def test_a_where_that_proves_nothing_or_hides_mistakes_is_refused(latex, where, 
 
 def test_a_formula_without_a_word_from_its_author_is_a_finding():
     assert check(Formula("a = b"), PAGE) == [
-        "`a = b` is not checked: add `<!-- where: Q, K = random(...); ... -->`, or `<!-- unchecked: reason -->`"
+        "`a = b` is not checked: add `<!-- where: -->`, or `<!-- unchecked: reason -->`"
     ]
+    (message,) = check(Formula(r"Z = h(Q) K^\top / \sqrt{d_k} + \sin A_i"), PAGE)
+    assert "add `<!-- where: Q, K, d = random(...); Z = ...; h = ... -->`" in message
     assert check(Formula("a = b", unchecked=""), PAGE) == [
         "`a = b` is unchecked: say why, `<!-- unchecked: reason -->`"
     ]

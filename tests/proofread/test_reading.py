@@ -1,20 +1,22 @@
+import platform
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from proofread.checks.check import check
 from proofread.checks.checked import Checked
 from proofread.pages.page import Cell, Page
-from proofread.programs import Snippet
 from proofread.publish import reading
+from proofread.runs import kernel
 from proofread.runs.steps import Machine
 
 RUN = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC).timestamp()
 TORCH = Page("page.md", (Cell("import torch", 1, is_code=True),))
-CHECKED = Checked(TORCH, began=RUN, seconds=4.24, machine=Machine("2.13.0", "Intel(R) Xeon(R) @ 2 GHz"))
+CHECKED = Checked(TORCH, began=RUN, seconds=4.24, machine=Machine("torch 2.13.0", "Intel(R) Xeon(R) @ 2 GHz"))
 
 
 @pytest.mark.parametrize(
@@ -41,26 +43,29 @@ def test_a_page_says_when_it_was_checked_and_on_what():
     assert reading.checked_on(CHECKED) == (
         'Checked on <time datetime="2026-03-04">2026-03-04</time>, torch 2.13.0, Intel Xeon @ 2 GHz'
     )
-    assert ", &lt;GPU&gt;" in reading.checked_on(replace(CHECKED, machine=Machine("2.13.0", "<GPU>")))
+    assert ", numpy 2.4, &lt;GPU&gt;" in reading.checked_on(replace(CHECKED, machine=Machine("numpy 2.4", "<GPU>")))
+
+
+class Own:
+    pass
 
 
 @pytest.mark.parametrize(
-    ("code", "requires", "told"),
+    ("namespace", "told"),
     [
-        ("import torch.nn as nn", (), True),
-        ("def f():\n    from torch import nn", (), True),
-        ("import torchvision", (), False),
-        ("'import torch'", (), False),
-        ("%pip install torch\nimport this", (), False),
-        ("import mine", ("matplotlib", "torch"), True),
-        ("import mine", ("matplotlib",), False),
+        ({"x": torch.ones(2), "np": np}, "torch"),
+        ({"F": torch.nn.functional}, "torch"),
+        ({"linear": torch.nn.Linear}, "torch"),
+        ({"check": check}, "numpy"),  # by what its package imports
+        ({"x": np.float32(2)}, "numpy"),
+        ({"x": Own(), "y": 2, "_z": torch.ones(2)}, "Python"),
     ],
 )
-def test_a_page_names_torch_only_if_it_takes_it(code: str, requires: tuple[str, ...], told: bool):
-    page = Page("page.md", (Cell(code, 1, is_code=True),))
-    checked = replace(CHECKED, page=page, snippets={0: Snippet(requires=requires)})
-    assert ("torch 2.13.0" in reading.checked_on(checked)) is told
-    assert "Intel Xeon" in reading.checked_on(checked)
+def test_a_page_names_the_library_that_it_uses(namespace: dict[str, object], told: str):
+    Own.__module__ = "__main__"
+    software = kernel._machine(namespace).software
+    versions = {"torch": torch.__version__, "numpy": np.__version__, "Python": platform.python_version()}
+    assert software == f"{told} {versions[told]}"
 
 
 def test_the_line_below_the_title_says_only_what_there_is_to_say():
@@ -87,5 +92,5 @@ def test_a_page_that_is_not_run_again_tells_of_the_run_that_was_kept(tmp_path: P
     assert began > RUN
     assert 0 < seconds < 600
     assert machine is not None
-    assert machine.torch == torch.__version__
+    assert machine.software == f"Python {platform.python_version()}"
     assert machine.device

@@ -26,9 +26,10 @@ part of a formula that the page displays:
 
 ``\tag{7.2}`` numbers an equation: readers see (7.2), docstrings cite it.
 
-In ``where``, ``torch`` is there, and ``random("n d", "m d")`` draws one float64 tensor for each string, normal and
-seeded. It gives each axis a size of its own, never 0 or 1, and binds it as a symbol of the formula, unless ``where``
-has given it a value already; an axis may also be a product (``"n h*d"``). ``random("")`` is a number.
+In ``where``, ``torch`` and ``np`` are there, and ``random("n d", "m d")`` draws one array for each string, normal,
+seeded and in double precision: a tensor, or an array of numpy if the page uses numpy and not torch. It gives each axis
+a size of its own, never 0 or 1, and binds it as a symbol of the formula, unless ``where`` has given it a value already;
+an axis may also be a product (``"n h*d"``). ``random("")`` is a number.
 
 How LaTeX is read
 -----------------
@@ -42,7 +43,9 @@ How LaTeX is read
   comma. Indices count from 1, and from 0 if the formula says so: a sum, a list or a subscript that starts at 0.
   ``x_{1:t}`` includes t, and ``x^{(t)}`` is an index too. ``a_{ij}`` has two indices, ``x_{2i}`` and ``x_{h d_k + j}``
   have one.
-* **Products.** Juxtaposition and ``\cdot`` multiply as types demand, ``\odot`` entry by entry. A 1-D tensor is a
+* **Values** are numbers, arrays of numpy, tensors of torch, and lists of numbers, which count as arrays; one formula
+  may have all of them. A list, or a Python set, may also stand for a set.
+* **Products.** Juxtaposition and ``\cdot`` multiply as types demand, ``\odot`` entry by entry. A 1-D array is a
   column: ``x^\top y`` is a number, ``x y^\top`` a matrix. ``x W`` reads it as a row, whose transpose is a column. A sum
   takes in what is multiplied after it. ``[x, y]`` stands side by side, ``[x; y]`` below each other.
 * **Functions** act entry by entry; ``\operatorname{softmax}`` along the last axis, with a subscript over that index.
@@ -62,7 +65,7 @@ How LaTeX is read
 
 What proves nothing is refused: two sides that are the same, a symbol that ``where`` types as the formula does
 (``d = 64``), and one that it computes itself (``S = Q @ K.mT``) in a formula where nothing calls what the page or its
-packages define. So are values that hide mistakes: 0, 1, constant tensors, sizes of 0 or 1.
+packages define. So are values that hide mistakes: 0, 1, constant arrays, sizes of 0 or 1.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -77,7 +80,7 @@ __all__ = ["Formula", "Mutant", "check", "find", "mutants", "spans", "survivors"
 
 
 def __getattr__(name: str) -> Any:
-    # torch takes seconds to load: who only finds formulas does without.
+    # numpy takes a while to load: who only finds formulas does without.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from . import agreement, mutation

@@ -5,17 +5,19 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
+from .arrays import describe, entries, is_array, is_list, is_real, numbers, shape
 from .evaluate import Evaluator
 from .finding import Formula
 from .grammar import parse
 from .ranges import Assignment, holds
 from .scope import Scope
+from .tokens import FUNCTIONS, RELATIONS, tokenize
 from .tree import FormulaError, Node, Parsed
 
 
+@np.errstate(all="ignore")  # a formula may say what is infinite
 def check(formula: Formula, namespace: Mapping[str, object]) -> list[str]:
     """Check a formula in its page's namespace.
 
@@ -27,10 +29,8 @@ def check(formula: Formula, namespace: Mapping[str, object]) -> list[str]:
             return [f"`{formula.latex}` has both `where` and `unchecked`: keep one"]
         return [] if formula.unchecked else [f"`{formula.latex}` is unchecked: say why, `<!-- unchecked: reason -->`"]
     if formula.where is None:
-        return [
-            f"`{formula.latex}` is not checked: add `<!-- where: Q, K = random(...); ... -->`, "
-            "or `<!-- unchecked: reason -->`"
-        ]
+        where = f"<!-- where: {_suggested(formula.latex, namespace)}-->"
+        return [f"`{formula.latex}` is not checked: add `{where}`, or `<!-- unchecked: reason -->`"]
     try:
         scope = Scope(formula.where, namespace)
         parsed = parse(formula.latex, scope)
@@ -45,6 +45,24 @@ def check(formula: Formula, namespace: Mapping[str, object]) -> list[str]:
         return [f"`{formula.latex[:40]}...` is nested too deeply to be read"]
 
 
+def _suggested(latex: str, page: Mapping[str, object]) -> str:
+    """What could stand after `where:` of a formula, by its symbols that the page does not bind."""
+    computed, drawn = list[str](), list[str]()
+    tokens, within = tokenize(latex), 0
+    for place, (token, after) in enumerate(pairwise(tokens)):
+        in_script = within or (place and tokens[place - 1].text in ("_", "^"))
+        within += (token.text == "{" and bool(in_script)) - (token.text == "}" and within > 0)
+        if in_script or not token.is_name or token.text in {*page, *FUNCTIONS, "e"}:
+            continue
+        stands_alone = place == 0 and after.text in RELATIONS
+        (computed if stands_alone or after.text == "(" else drawn).append(token.text)
+    drawn = [name for name in dict.fromkeys(drawn) if name not in computed][:3]
+    said = [f"{', '.join(drawn)} = random(...)"] * bool(drawn)
+    said += [f"{name} = ..." for name in dict.fromkeys(computed)]
+    return "; ".join(said) + " " * bool(said)
+
+
+@np.errstate(all="ignore")
 def holds_in(latex: str, scope: Scope) -> bool:
     """Tell whether LaTeX can be read and holds in a scope."""
     try:
@@ -89,21 +107,24 @@ def _fails(latex: str, parsed: Parsed, scope: Scope) -> Iterator[str]:
 
 
 def _differs(relation: str, left: Node, right: Node, one: Any, other: Any, evaluator: Evaluator) -> str:
-    if isinstance(one, list | tuple) and isinstance(other, list | tuple) and relation == "=":
+    sets_alone = is_list(one) and is_list(other) and {left.kind, right.kind} & {"builder", "members"}
+    if not sets_alone:
+        one, other = (entries(side, evaluator.scope.library) for side in (one, other))
+    if is_list(one) and is_list(other) and relation == "=":
         sets = [sorted({float(member) for member in side}) for side in (one, other)]
         return "" if sets[0] == sets[1] else f"{evaluator.text(left)} is {one}, {evaluator.text(right)} is {other}"
-    if isinstance(one, list | tuple) or isinstance(other, list | tuple):
+    if is_list(one) or is_list(other):
         return "a list has no value: index it"
     zero = Node("number", value="0")
-    if left == zero and isinstance(other, Tensor):
-        one = torch.zeros_like(other)
-    if right == zero and isinstance(one, Tensor):
-        other = torch.zeros_like(one)
+    if left == zero and is_array(other):
+        one = np.zeros(shape(other))
+    if right == zero and is_array(one):
+        other = np.zeros(shape(one))
     tolerance = math.sqrt(evaluator.precision)
     if relation == "≈":
         number = next((node for node in (right, left) if node.kind == "number"), None)
         tolerance = 0.05
-        if number is not None and not isinstance(one, Tensor) and not isinstance(other, Tensor):
+        if number is not None and not is_array(one) and not is_array(other):
             digits = len(number.value.partition(".")[2])
             size = max(abs(one), abs(other))
             tolerance = 0.5 * 10.0**-digits * (1 + 1e-9) / size if size else 0.0
@@ -118,24 +139,28 @@ def _differs(relation: str, left: Node, right: Node, one: Any, other: Any, evalu
 
 
 def _show(value: Any, digits: int = 4) -> str:
-    if not isinstance(value, Tensor) or value.dim() == 0:
+    if not shape(value):
         return f"{float(value):.{digits}g}"
-    entries = ", ".join(f"{entry:.{digits}g}" for entry in value.detach().flatten()[:3].tolist())
-    return f"a tensor of shape {tuple(value.shape)} ({entries}{', ...' if value.numel() > 3 else ''})"
+    found = numbers(value).ravel()
+    first = ", ".join(f"{entry:.{digits}g}" for entry in found[:3].tolist())
+    return f"{describe(value)} ({first}{', ...' if found.size > 3 else ''})"
 
 
 def _hides(formula: Formula, parsed: Parsed, scope: Scope) -> Iterator[str]:
     """Yield the values that `where` binds and that hide mistakes."""
     remedy = "bind it to what tells mistakes apart, such as random(...)"
     for name in sorted(name for name in parsed.names & scope.where.keys() if not name.startswith(("one", "zero"))):
-        value = scope.where[name]
+        value = entries(scope.where[name], np)
         if isinstance(value, int | float) and value in (0, 1):
             yield f"`{formula.latex}`: {name} = {value:g} hides factors and powers: {remedy}"
-        if isinstance(value, Tensor) and value.dim():
-            if any(size < 2 for size in value.shape) and value.dim() < 3:
-                yield f"`{formula.latex}`: {name} of shape {tuple(value.shape)} hides what its sizes do: {remedy}"
-            elif bool((value == value.flatten()[0]).all()):
-                yield f"`{formula.latex}`: {name} with all entries {value.flatten()[0]:g} hides mistakes: {remedy}"
+        if 0 in shape(value):
+            yield f"`{formula.latex}`: {name} of shape {shape(value)} has no entries: {remedy}"
+        elif shape(value) and is_real(value):
+            found = numbers(value).ravel()
+            if any(size < 2 for size in shape(value)) and len(shape(value)) < 3:
+                yield f"`{formula.latex}`: {name} of shape {shape(value)} hides what its sizes do: {remedy}"
+            elif bool((found == found[0]).all()):
+                yield f"`{formula.latex}`: {name} with all entries {found[0]:g} hides mistakes: {remedy}"
 
 
 def _proves_nothing(formula: Formula, parsed: Parsed, scope: Scope) -> Iterator[str]:

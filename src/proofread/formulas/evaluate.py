@@ -1,20 +1,19 @@
-"""What a formula's tree says, computed with torch."""
+"""What a formula's tree says, computed with numpy or torch."""
 
 import functools
 import math
 from collections.abc import Callable
 from typing import Any
 
-import torch
-from torch import Tensor
-
-from .ranges import Assignment, Indexed, describe, matmul, shape, tensor
+from .arrays import Array, alike, arrays, describe, is_array, is_list, is_tensor, kron, library, matmul, shape, softmax
+from .ranges import Assignment, Indexed
 from .tree import Node
 
-_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    **{name: getattr(torch, name) for name in ("exp", "log", "sin", "cos", "tan", "sinh", "cosh", "tanh", "sign")},
-    **{name: getattr(torch, name) for name in ("arcsin", "arccos", "arctan", "det", "diag")},
-    **{"ln": torch.log, "tr": torch.trace, "softmax": lambda x: x.softmax(-1)},
+_FUNCTIONS: dict[str, Callable[[Array], Array]] = {  # the others go by the names that numpy and torch have for them
+    "det": lambda x: library(x).linalg.det(x),
+    "ln": lambda x: library(x).log(x),
+    "softmax": softmax,
+    "tr": lambda x: library(x).trace(x),
 }
 _FAST = {"exp": math.exp, "log": math.log, "ln": math.log, "sin": math.sin, "cos": math.cos, "tanh": math.tanh}
 _WHOLE = {"softmax", "det", "tr", "diag"}
@@ -33,14 +32,16 @@ class Evaluator(Indexed):
         if node.value in at:
             return at[node.value]
         value = self._plain(self.scope.value(node.value))
-        if not isinstance(value, int | float | Tensor | list | tuple):
-            raise self.fail(node, f"is {describe(value)}, not a number or a tensor")
+        if not (isinstance(value, int | float) or is_array(value) or is_list(value)):
+            raise self.fail(node, f"is {describe(value)}, not a number or an array")
         return value
 
     def _of_call(self, node: Node, *values: Any) -> Any:
         value = self._plain(self.scope.value(node.value)(*values))
-        if not isinstance(value, int | float | Tensor | list | tuple):
-            raise self.fail(node, f"returns {describe(value)}: bind a function that returns a tensor in `where`")
+        if not (isinstance(value, int | float) or is_array(value) or is_list(value)):
+            raise self.fail(
+                node, f"returns {describe(value)}: bind a function that returns a number or an array in `where`"
+            )
         return value
 
     def _of_sum(self, node: Node, *values: Any) -> Any:
@@ -56,20 +57,20 @@ class Evaluator(Indexed):
         one, other = self._kids(node, at)
         if not shape(one) or not shape(other):
             return one * other
-        if isinstance(one, Tensor) and one.dim() == other.dim() == 1:
+        if one.ndim == other.ndim == 1:
             rows = [self._is_row(kid, at) for kid in node.kids]
             if rows == [True, False]:
                 return self._plain(matmul(one, other))
             what = "rows: transpose the second" if rows[0] else r"columns: write x^\top y, x \cdot y or x \odot y"
             raise self.fail(node, f"a product of two {what}")
-        if one.dim() == 1 and other.dim() == 2 and other.shape[0] == 1:
+        if one.ndim == 1 and other.ndim == 2 and other.shape[0] == 1:
             return self._plain(matmul(one[:, None], other))
-        if one.shape[-1] != other.shape[-2 if other.dim() > 1 else 0]:
+        if one.shape[-1] != other.shape[-2 if other.ndim > 1 else 0]:
             raise self.fail(node, f"shapes {shape(one)} and {shape(other)} do not multiply")
         return self._plain(matmul(one, other))
 
     def _is_row(self, node: Node, at: Assignment) -> bool:
-        """Tell whether a 1-D tensor stands for a row, as ``x W`` does."""
+        """Tell whether a 1-D array stands for a row, as ``x W`` does."""
         if node.kind == "sum":
             return any(self._is_row(kid, at) for kid in node.kids)
         if node.kind == "fraction":
@@ -83,7 +84,7 @@ class Evaluator(Indexed):
 
     def _dot(self, node: Node, at: Assignment) -> Any:
         one, other = self._kids(node, at)
-        if isinstance(one, Tensor) and isinstance(other, Tensor) and one.dim() == other.dim() == 1:
+        if len(shape(one)) == len(shape(other)) == 1:
             return self._plain(matmul(one, other))
         return self._juxtaposed(node, at)
 
@@ -103,7 +104,7 @@ class Evaluator(Indexed):
     _oslash = _odot
 
     def _parted(self, node: Node, at: Assignment) -> list[Any]:
-        """Return the values of factors, none of which may be a bare product of tensors: it could end either way."""
+        """Return the values of factors, none of which may be a bare product of arrays: it could end either way."""
         for kid in node.kids:
             bare = kid.kind in ("juxtaposed", "dot") and kid.span[0] == kid.kids[0].span[0]
             if bare and all(shape(self(factor, at)) for factor in kid.kids):
@@ -114,7 +115,7 @@ class Evaluator(Indexed):
         one, other = self._parted(node, at)
         if len(shape(one)) != 2 or len(shape(other)) != 2:
             raise self.fail(node, r"\otimes is for matrices: write x y^\top for the product of two columns")
-        return torch.kron(one.contiguous(), other.contiguous())
+        return kron(one, other)
 
     def _mod(self, node: Node, at: Assignment) -> Any:
         one, other = (self.integer(kid, at) for kid in node.kids)
@@ -123,15 +124,15 @@ class Evaluator(Indexed):
     def _of_fraction(self, node: Node, one: Any, other: Any) -> Any:
         if shape(other):
             raise self.fail(node, rf"divides by {describe(other)}: write \oslash to divide entry by entry")
-        if isinstance(one, Tensor) or isinstance(other, Tensor) or other != 0:
+        if is_array(one) or is_array(other) or other != 0:
             return one / other
         return one * math.inf
 
     def _of_power(self, node: Node, base: Any, power: Any) -> Any:
         if shape(power) or (shape(base) and node.value != "of entries"):
-            square = isinstance(base, Tensor) and base.dim() >= 2 and base.shape[-1] == base.shape[-2]
+            square = len(shape(base)) >= 2 and base.shape[-1] == base.shape[-2]
             if square and isinstance(power, int):
-                return torch.linalg.matrix_power(base, power)
+                return library(base).linalg.matrix_power(base, power)
             what = f"{describe(power)} as a power" if shape(power) else f"a power of {describe(base)}"
             raise self.fail(node, rf"{what}: functions of entries are written \exp(x) or x \odot x")
         value = base**power
@@ -141,27 +142,27 @@ class Evaluator(Indexed):
         (value,) = self._kids(node, at)
         if not shape(value):
             raise self.fail(node, r"transposes a number; for an entry of a transposed matrix write (A^\top)_{ij}")
-        if value.dim() == 1 and self._is_row(node.kids[0], at):
+        if value.ndim == 1 and self._is_row(node.kids[0], at):
             return value
-        if value.dim() == 2 and value.shape[0] == 1:
+        if value.ndim == 2 and value.shape[0] == 1:
             return value[0]
-        return value[None, :] if value.dim() == 1 else value.mT
+        return value[None, :] if value.ndim == 1 else library(value).swapaxes(value, -1, -2)
 
     def _of_sqrt(self, node: Node, value: Any, *root: float) -> Any:
         if shape(value):
             raise self.fail(node, f"the root of {describe(value)}")
-        return value ** (1 / (root[0] if root else 2)) if isinstance(value, Tensor) or value >= 0 else math.nan
+        return value ** (1 / (root[0] if root else 2)) if is_array(value) or value >= 0 else math.nan
 
     def _of_apply(self, node: Node, *values: Any) -> Any:
         name = node.value
         if name in ("max", "min"):
-            if len(values) == 1 and isinstance(values[0], Tensor):
+            if len(values) == 1 and is_array(values[0]):
                 return self._plain(getattr(values[0], name)())
             shapes = {shape(value) for value in values} - {()}
             if len(shapes) > 1:
-                raise self.fail(node, f"{name} of tensors whose shapes {' and '.join(map(str, sorted(shapes)))} differ")
+                raise self.fail(node, f"{name} of arrays whose shapes {' and '.join(map(str, sorted(shapes)))} differ")
             if shapes:
-                return functools.reduce(torch.maximum if name == "max" else torch.minimum, map(tensor, values))
+                return functools.reduce(getattr(library(*values), f"{name}imum"), arrays(values, self.scope.library))
             return max(values) if name == "max" else min(values)
         value, *base = values
         if name in _WHOLE and not shape(value):
@@ -169,11 +170,15 @@ class Evaluator(Indexed):
                 return 1.0  # of the one number there is, as for the first token
             raise self.fail(node, f"{name} of a number")
         try:
-            fast = name in _FAST and not isinstance(value, Tensor)
-            result = _FAST[name](value) if fast else self._plain(_FUNCTIONS[name](tensor(value)))
+            fast = name in _FAST and not is_array(value)
+            result = _FAST[name](value) if fast else self._function(name, value)
         except (ValueError, OverflowError):
-            result = self._plain(_FUNCTIONS[name](tensor(value)))
+            result = self._function(name, value)
         return result / math.log(base[0]) if base else result
+
+    def _function(self, name: str, value: Any) -> Any:
+        (array,) = arrays([value], self.scope.library)
+        return self._plain((_FUNCTIONS.get(name) or getattr(library(array), name))(array))
 
     def _softmax(self, node: Node, at: Assignment) -> Any:
         (body,) = node.kids
@@ -183,8 +188,8 @@ class Evaluator(Indexed):
         scores = [self(body, {**at, node.value: value}) for value in values]
         if any(shape(score) for score in scores):
             raise self.fail(node, f"softmax over {node.value} is of numbers: index what it is of")
-        weights = torch.stack([torch.as_tensor(score, dtype=torch.float64) for score in scores]).softmax(0)
-        return self._plain(weights[values.index(at[node.value])])
+        stacked = library(*scores).stack(arrays(scores, library(*scores)))
+        return self._plain(softmax(stacked)[values.index(at[node.value])])
 
     def _big(self, node: Node, at: Assignment) -> Any:
         kind, index = node.value.split()
@@ -197,10 +202,10 @@ class Evaluator(Indexed):
         if values is None:
             raise self.fail(node, f"nothing says which values {index} takes: write limits")
         values = [value for value in values if self(domain, {**at, index: value})]
-        terms = [self(body, {**at, index: value}) for value in values]
+        terms = alike([self(body, {**at, index: value}) for value in values])
         if kind.endswith(("max", "min")):
             if not terms or any(shape(term) for term in terms):
-                raise self.fail(node, f"the {kind} of {'tensors' if terms else 'nothing'}")
+                raise self.fail(node, f"the {kind} of {'arrays' if terms else 'nothing'}")
             best = max(terms) if kind.endswith("max") else min(terms)
             if kind in ("max", "min"):
                 return best
@@ -220,29 +225,29 @@ class Evaluator(Indexed):
         dims = len(shape(value))
         if dims == 0 or (dims > 1 and not node.value) or (dims == 1 and node.value == "F") or dims > 2:
             raise self.fail(node, f"say which norm of {describe(value)}: _F or _2 of a matrix, |x| of a number")
-        norm = torch.linalg.vector_norm if dims == 1 else torch.linalg.matrix_norm
-        return self._plain(norm(value, order))
+        return self._plain(library(value).linalg.norm(value, ord=order))
 
     def _of_abs(self, node: Node, value: Any) -> Any:
-        if isinstance(value, list | tuple):
+        if is_list(value):
             return len(value)
         if shape(value):
             raise self.fail(node, rf"|x| is for numbers, this is {describe(value)}: write \lVert x \rVert")
         return abs(value)
 
     def _of_concat(self, node: Node, *kids: Any) -> Any:
-        values = [*map(tensor, kids)]
-        axis, most = int(node.value), max(value.dim() for value in values)
-        if most == 0 or (most == 1 and axis and node.kind == "concat" and {v.dim() for v in values} == {1}):
-            return torch.stack(values, -1)  # numbers make a column, and columns a matrix
-        if axis and any(value.dim() < most for value in values):
-            raise self.fail(node, "numbers beside tensors: write [a; b] to put them below each other")
-        return torch.cat([value[None] if value.dim() < most else value for value in values], axis)
+        values = arrays(kids, self.scope.library)
+        xp, axis, most = library(*values), int(node.value), max(value.ndim for value in values)
+        if most == 0 or (most == 1 and axis and node.kind == "concat" and {v.ndim for v in values} == {1}):
+            return xp.stack(values, -1)  # numbers make a column, and columns a matrix
+        if axis and any(value.ndim < most for value in values):
+            raise self.fail(node, "numbers beside arrays: write [a; b] to put them below each other")
+        return xp.concatenate([value[None] if value.ndim < most else value for value in values], axis)
 
     def _of_vector(self, node: Node, *values: Any) -> Any:
         if any(shape(value) for value in values):
-            raise self.fail(node, "a list in parentheses is of numbers: write [a; b] to put tensors below each other")
-        return torch.stack([torch.as_tensor(value, dtype=torch.float64) for value in values])
+            raise self.fail(node, "a list in parentheses is of numbers: write [a; b] to put arrays below each other")
+        items = arrays(values, self.scope.library)
+        return library(*items).stack(items)
 
     def _labelled(self, node: Node, at: Assignment) -> Any:
         value, sizes = self(node.kids[0], at), tuple(self.integer(kid, at) for kid in node.kids[1:])
@@ -251,40 +256,42 @@ class Evaluator(Indexed):
         return value
 
     def _of_matrix(self, node: Node, *kids: Any) -> Any:
-        values = [*map(tensor, kids)]
+        values = arrays(kids, self.scope.library)
+        xp = library(*values)
         width = len(values) // (int(node.value) or len(values))  # of one column where its rows are dots
-        if any(value.dim() for value in values):
-            blocks = [value if value.dim() > 1 else value.reshape(-1, 1) for value in values]
+        if any(value.ndim for value in values):
+            blocks = [value if value.ndim > 1 else value.reshape(-1, 1) for value in values]
             rows = [blocks[i : i + width] for i in range(0, len(blocks), width)]
             heights = [max(block.shape[0] for block in row) for row in rows]
             widths = [max(block.shape[1] for block in column) for column in zip(*rows, strict=True)]
             for row, height in zip(rows, heights, strict=True):
                 for i, block in enumerate(row):
-                    if block.numel() == 1 and not block.any():
-                        row[i] = block.expand(height, widths[i])  # 0 is a block of zeros
-            return torch.cat([torch.cat(row, -1) for row in rows], -2)
-        stacked = torch.stack(values)
+                    if math.prod(block.shape) == 1 and not block.any():
+                        row[i] = xp.broadcast_to(block, (height, widths[i]))  # 0 is a block of zeros
+            return xp.concatenate([xp.concatenate(row, -1) for row in rows], -2)
+        stacked = xp.stack(values)
         return stacked if width == 1 else stacked.reshape(-1, width)
 
     def _derivative(self, node: Node, at: Assignment) -> Any:
         top, by = node.kids
         leaf = self.scope.value(by.kids[0].value if by.kind == "index" else by.value)
-        if not isinstance(leaf, Tensor):
+        if not is_tensor(leaf):
             raise self.fail(node, f"{self.text(by)} is not a tensor")
         here = sorted((name, value) for name, value in at.items() if name in self.indices(top))
-        gradient = self.scope.derivative((top, by.kids[:1] or by, here), leaf.shape)
+        gradient = self.scope.derivative((top, by.kids[:1] or by, here), leaf)
         if gradient is None:
             self._tracks = True
             value = self(top, at)
             self._tracks = False
-            if not (isinstance(value, Tensor) and value.requires_grad and leaf.requires_grad):
+            if not (is_tensor(value) and value.requires_grad and leaf.requires_grad):
                 raise self.fail(
                     node, f"{self.text(by)} needs .requires_grad_() in `where`, before what is differentiated"
                 )
-            if value.dim() == leaf.dim() == 1 and by.kind != "index":
+            torch = library(leaf)
+            if value.ndim == leaf.ndim == 1 and by.kind != "index":
                 # A row for each entry of what is differentiated.
                 return torch.stack([torch.autograd.grad(v, leaf, retain_graph=True)[0] for v in value])
-            if value.dim():
+            if value.ndim:
                 raise self.fail(node, "only a number is differentiated: index it")
             (gradient,) = torch.autograd.grad(value, leaf, retain_graph=True, materialize_grads=True)
         if by.kind != "index":

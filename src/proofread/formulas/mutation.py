@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from .agreement import holds_in, sides
+from .arrays import is_array, is_list, is_rounded, like, numbers, shape
 from .finding import Formula
 from .grammar import parse
-from .ranges import shape
 from .scope import Scope
 from .tree import FormulaError, Node, Parsed
 
@@ -24,7 +23,7 @@ _CHANGED = _WIDENED | {"≤": ("<", r"\ge"), "≥": (">", r"\le"), "≠": ("=",)
 _CHANGED |= {"∈": (r"\notin",), "∉": (r"\in",)}
 
 # The sides of statements: which statement, the values of its indices, which side.
-Sides = dict[tuple[int, tuple[tuple[str, int], ...], int], Tensor]
+Sides = dict[tuple[int, tuple[tuple[str, int], ...], int], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -167,7 +166,7 @@ def _edits(latex: str, parsed: Parsed, scope: Scope) -> Iterator[tuple[int, int,
                 yield start, end, str(int(node.value) + 1), "number changed"
             elif node.kind == "name" and node.value not in parsed.indices and not node.value.startswith("#"):
                 value = scope.value(node.value)
-                if isinstance(value, Tensor) and value.dim() >= 2 and id(node) not in entries:
+                if len(shape(value)) >= 2 and id(node) not in entries:
                     yield start, end, rf"{{{text(node)}^\top}}", "transposition added"
                 for written, name in names.items():
                     if name != node.value and _alike(value, scope.value(name)):
@@ -175,8 +174,8 @@ def _edits(latex: str, parsed: Parsed, scope: Scope) -> Iterator[tuple[int, int,
 
 
 def _alike(one: Any, other: Any) -> bool:
-    numbers = isinstance(one, int | float) and isinstance(other, int | float)
-    return numbers or (isinstance(one, Tensor) and isinstance(other, Tensor) and one.shape == other.shape)
+    plain = isinstance(one, int | float | np.number) and isinstance(other, int | float | np.number)
+    return plain or (is_array(one) and is_array(other) and shape(one) == shape(other))
 
 
 class _Fresh(Scope):
@@ -190,26 +189,29 @@ class _Fresh(Scope):
     def value(self, name: str) -> Any:
         if name not in self._drawn:
             # By name, as two formulas may mention theirs in different orders.
-            generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
+            generator = np.random.default_rng(zlib.crc32(name.encode()))
             self._drawn[name] = self._redraw(super().value(name), generator)
         return self._drawn[name]
 
-    def derivative(self, key: object, sizes: torch.Size) -> Tensor:
-        generator = torch.Generator().manual_seed(zlib.crc32(repr(key).encode()))
-        return torch.randn(sizes, generator=generator, dtype=torch.float64)
+    def derivative(self, key: object, leaf: Any) -> Any:
+        return like(np.random.default_rng(zlib.crc32(repr(key).encode())).standard_normal(shape(leaf)), leaf)
 
-    def _redraw(self, value: Any, generator: torch.Generator) -> Any:
-        if isinstance(value, list | tuple):
+    def _redraw(self, value: Any, generator: np.random.Generator) -> Any:
+        if is_list(value):
             return [self._redraw(item, generator) for item in value]
-        if isinstance(value, Tensor) and value.dtype == torch.bool:
-            return torch.rand(value.shape, generator=generator) < 0.5
-        if shape(value)[1:] and torch.equal(value, torch.eye(*value.shape[-2:]).to(value.dtype)):
+        if not is_array(value):
+            if not isinstance(value, float | np.floating):
+                return value
+            number = generator.standard_normal()
+            return abs(number) + 0.1 if self._positive else number
+        if "bool" in str(value.dtype):
+            return like(generator.random(shape(value)) < 0.5, value)
+        if not is_rounded(value) or (
+            shape(value)[1:] and np.array_equal(numbers(value), np.eye(shape(value)[-2], shape(value)[-1]))
+        ):
             return value  # the identity is a constant, not a variable
-        if isinstance(value, float) or (isinstance(value, Tensor) and value.dtype.is_floating_point):
-            drawn = torch.randn(shape(value), generator=generator, dtype=torch.float64)
-            drawn = drawn.abs() + 0.1 if self._positive else drawn
-            return drawn.to(value.dtype) if isinstance(value, Tensor) else drawn.item()
-        return value
+        drawn = generator.standard_normal(shape(value))
+        return like(np.abs(drawn) + 0.1 if self._positive else drawn, value)
 
 
 def _says_the_same(latex: str, mutant: str, scope: Scope) -> bool:
@@ -226,10 +228,11 @@ def _says_the_same(latex: str, mutant: str, scope: Scope) -> bool:
     return True
 
 
-def _equal(one: Tensor, other: Tensor) -> bool:
-    return one.shape == other.shape and torch.allclose(one, other, 1e-4, 1e-7, equal_nan=True)
+def _equal(one: np.ndarray, other: np.ndarray) -> bool:
+    return one.shape == other.shape and np.allclose(one, other, 1e-4, 1e-7, equal_nan=True)
 
 
+@np.errstate(all="ignore")
 def _sides(latex: str, scope: Scope) -> Sides | None:
     """The values of a formula's sides, by statement, values of its indices, and place."""
     found: Sides = {}
@@ -237,9 +240,9 @@ def _sides(latex: str, scope: Scope) -> Sides | None:
         parsed = parse(latex, scope)
         for statement, at, values, _ in sides(latex, parsed, scope):
             for place, value in enumerate(values):
-                if not isinstance(value, Node | list | tuple):
+                if not (isinstance(value, Node) or is_list(value)):
                     key = parsed.statements.index(statement), tuple(sorted(at.items())), place
-                    found[key] = torch.as_tensor(value, dtype=torch.float64).detach()
+                    found[key] = numbers(value)
     except FormulaError:
         return None
     return found

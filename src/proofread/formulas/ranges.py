@@ -1,62 +1,54 @@
-"""Numbers, tensors and the indices of a formula: which values they take, and for which its conditions hold."""
+"""Numbers, arrays and the indices of a formula: which values they take, and for which its conditions hold."""
 
 import math
+import sys
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
+from .arrays import (
+    alike,
+    describe,
+    double,
+    entries,
+    is_array,
+    is_list,
+    is_real,
+    is_rounded,
+    library,
+    numbers,
+    precision,
+    shape,
+)
 from .scope import Scope
 from .tree import FormulaError, Node, Parsed
 
 Assignment = dict[str, int]
 
 
-def shape(value: Any) -> tuple[int, ...]:
-    """Return a value's sizes; a number has none."""
-    return tuple(value.shape) if isinstance(value, Tensor) else ()
-
-
-def tensor(value: Any) -> Tensor:
-    """Make a tensor of a number."""
-    return torch.as_tensor(value, dtype=None if shape(value) else torch.float64)
-
-
-def describe(value: Any) -> str:
-    """Say what a value is."""
-    if isinstance(value, Tensor):
-        return f"a tensor of shape {tuple(value.shape)}"
-    return f"{value:g}" if isinstance(value, int | float) else f"a {type(value).__name__}"
-
-
-def matmul(one: Tensor, other: Tensor) -> Tensor:
-    """Multiply tensors of any precision."""
-    dtype = torch.promote_types(one.dtype, other.dtype)
-    return one.to(dtype) @ other.to(dtype)
-
-
 def holds(relation: str, one: Any, other: Any, tolerance: float) -> bool:
     """Tell whether a relation holds between all entries, to a tolerance relative to the largest of them."""
     if shape(one) != shape(other) and (relation in ("=", "≈", "≠") or (shape(one) and shape(other))):
         return False
-    one, other = (torch.as_tensor(value, dtype=torch.float64).detach() for value in (one, other))
-    largest = [value[value.isfinite()].abs().max().item() for value in (one, other) if value.isfinite().any()]
+    one, other = numbers(one), numbers(other)
+    finite = [value[np.isfinite(value)] for value in (one, other)]
+    largest = [float(np.abs(value).max()) for value in finite if value.size]
     # Where one side is zero all over, the other's rounding has nothing to be measured by.
     slack = tolerance * (max(largest) if largest and all(largest) else 1.0)
     if relation in ("=", "≈", "≠"):
-        return torch.allclose(one, other, rtol=0.0, atol=slack) == (relation != "≠")
+        return np.allclose(one, other, rtol=0.0, atol=slack) == (relation != "≠")
     # Much less is a tenth at most.
-    compare: dict[str, Callable[[], Tensor]] = {
+    compare: dict[str, Callable[[], Any]] = {
         "<": lambda: one < other,
         ">": lambda: one > other,
         "≤": lambda: one <= other + slack,
         "≥": lambda: one >= other - slack,
-        "≪": lambda: one.abs() * 10 <= other.abs(),
-        "≫": lambda: one.abs() >= other.abs() * 10,
+        "≪": lambda: np.abs(one) * 10 <= np.abs(other),
+        "≫": lambda: np.abs(one) >= np.abs(other) * 10,
     }
-    return bool(compare[relation]().all())
+    return bool(np.all(compare[relation]()))
 
 
 # Nodes that need no more than the values of their kids.
@@ -64,10 +56,11 @@ _SIMPLE: dict[str, Callable[..., Any]] = {
     "ceil": math.ceil,
     "floor": math.floor,
     "indicator": int,
-    "inverse": lambda value: torch.linalg.inv(value) if shape(value) else 1 / value,
+    "inverse": lambda value: library(value).linalg.inv(value) if shape(value) else 1 / value,
     "members": lambda *values: [*values],
     "series": lambda first, *others: sum(others, first),
 }
+_OF_LISTS = {"abs", "call", "members"}  # what takes lists as they are
 
 
 class Indexed:
@@ -79,7 +72,7 @@ class Indexed:
 
     def __init__(self, latex: str, parsed: Parsed, scope: Scope):
         self.latex, self.parsed, self.scope = latex, parsed, scope
-        self.precision = torch.finfo(torch.float64).eps
+        self.precision = sys.float_info.epsilon
         self._tracks = False  # gradients, inside what is differentiated
         self._closed: dict[tuple[int, bool], Any] = {}
         self._indices: dict[int, frozenset[str]] = {}
@@ -184,7 +177,7 @@ class Indexed:
         for relation, (one, other) in zip(condition.value.split(), pairwise(condition.kids), strict=True):
             if one.value == name and relation == "∈":
                 members = self(other.kids[0] if other.kind == "sized" and len(other.kids) == 1 else other, at)
-                if not isinstance(members, list | tuple):
+                if not is_list(members):
                     raise self.fail(other, f"is {describe(members)}, not a set")
                 return sorted({int(member) for member in members})
             above = relation in ("<", "≤")
@@ -199,21 +192,23 @@ class Indexed:
 
     def _size(self, node: Node, axis: int, at: Assignment) -> int:
         base = self(node.kids[0], at)
-        if isinstance(base, list | tuple) and axis == 0:
+        if is_list(base) and axis == 0:
             return len(base)
-        if not isinstance(base, Tensor) or axis >= base.dim():
+        sizes = shape(entries(base, self.scope.library))
+        if axis >= len(sizes):
             raise self.fail(node, f"has no subscript {axis + 1}: {self.text(node.kids[0])} is {describe(base)}")
-        return base.shape[axis]
+        return sizes[axis]
 
     def integer(self, node: Node, at: Assignment) -> int:
         """Return the value of a limit, an index or a size."""
         value = self(node, at)
-        if isinstance(value, Tensor) or value != int(value):
+        if not isinstance(value, int | float) or not math.isfinite(value) or value != int(value):
             raise self.fail(node, f"a limit, an index or a size is an integer, not {describe(value)}")
         return int(value)
 
     def _index(self, node: Node, at: Assignment) -> Any:
         base, origin = self(node.kids[0], at), self.parsed.origin
+        sizes = shape(entries(base, self.scope.library))
         key: list[int | slice] = []
         for axis, kid in enumerate(node.kids[1:]):
             size = self._size(node, axis, at)
@@ -223,7 +218,7 @@ class Indexed:
                 high = size if last.kind == "missing" else self.integer(last, at) - origin + 1
                 inside = 0 <= low <= high <= size
                 key.append(slice(low, high))
-            elif kid.kind == "number" and len(kid.value) > 1 and len(node.kids) == 2 and getattr(base, "ndim", 1) > 1:
+            elif kid.kind == "number" and len(kid.value) > 1 and len(node.kids) == 2 and len(sizes) > 1:
                 raise self.fail(node, f"{kid.value} could be one index or several: separate them with commas")
             else:
                 entry = self.integer(kid, at) - origin
@@ -233,21 +228,31 @@ class Indexed:
                 values = ", ".join(f"{name} = {value}" for name, value in at.items() if not name.startswith("#"))
                 where = " where " * bool(values) + values
                 raise self.fail(node, f"subscript {axis + 1} is outside {origin}..{origin + size - 1}{where}")
-        return self._plain(base[key[0] if isinstance(base, list | tuple) else tuple(key)])
+        if is_list(base) and len(key) > 1:
+            base = entries(base, self.scope.library)
+        return self._plain(base[key[0] if is_list(base) else tuple(key)])
 
     def _plain(self, value: Any) -> Any:
-        """Make a number of a tensor with one entry, and a list of a set; what is differentiated carries gradients."""
+        """Make a number of an array with one entry, and a list of a set; what is differentiated carries gradients."""
         if isinstance(value, range | set | frozenset):
             return sorted(value)
-        if not isinstance(value, Tensor):
+        if isinstance(value, np.generic) or (hasattr(value, "__array__") and not is_array(value)):
+            value = np.asarray(value)  # a numpy scalar, or what numpy reads as an array
+        if not is_array(value):
             return int(value) if isinstance(value, bool) else value
-        if value.dtype == torch.bool or not value.dtype.is_floating_point:
-            value = value.double()
-        elif value.dtype != torch.float64 and bool((value != value.round()).any()):  # whole numbers are exact
-            self.precision = max(self.precision, torch.finfo(value.dtype).eps)
-        single = value.numel() == 1 and value.dim() <= 2
+        if not is_real(value):
+            raise FormulaError(f"formulas are read over real numbers, and `where` or the page gives {describe(value)}")
+        if not is_rounded(value):
+            value = double(value)
+        elif precision(value) > sys.float_info.epsilon and bool((value != value.round()).any()):  # whole ones are exact
+            self.precision = max(self.precision, precision(value))
+        if isinstance(value, np.ndarray):
+            value = np.asarray(value)  # no matrix, whose products are others
+        single = math.prod(value.shape) == 1 and value.ndim <= 2
         if self._tracks:
             return value.reshape(()) if single else value
+        if isinstance(value, np.ndarray):
+            return float(value.item()) if single else value
         return value.detach().item() if single else value.detach()
 
     def _compute(self, node: Node, at: Assignment) -> Any:
@@ -275,7 +280,13 @@ class Indexed:
                 values += [self(template, {**at, kid.value: index}) for index in run]
             else:
                 values.append(self(kid, at))
-        return values
+        if node.kind in _OF_LISTS:
+            return alike(values)
+        values = [entries(value, self.scope.library) for value in values]
+        for kid, value in zip(node.kids, values, strict=False):
+            if is_list(value):
+                raise self.fail(kid, "is a list, and no list of numbers: index it")
+        return alike(values)
 
     def _cases(self, node: Node, at: Assignment) -> Any:
         for value, condition in zip(node.kids[::2], node.kids[1::2], strict=True):
@@ -315,28 +326,28 @@ class Indexed:
         if node.kind == "sized":
             node, *sizes = node.kids
             expected = tuple(self.integer(kid, at) for kid in sizes)
-            for item in value if isinstance(value, list | tuple) else [value]:
+            for item in value if is_list(value) else [value]:
                 if shape(item) != expected:
-                    numbers = not sizes and node.kind != "space"
+                    alone = not sizes and node.kind != "space"
                     said = f"it is {describe(item)}, not a number"
-                    return said if numbers else f"its shape is {shape(item)}, not {expected}"
+                    return said if alone else f"its shape is {shape(item)}, not {expected}"
         items = value if isinstance(value, list) else [value]
-        entries = torch.cat([torch.as_tensor(item, dtype=torch.float64).flatten() for item in items])
+        found = np.concatenate([numbers(item).ravel() for item in items])
         slack = math.sqrt(self.precision)
         if node.kind == "space":
-            whole = entries == entries.round()
-            inside = {"R": entries.isnan().logical_not(), "Z": whole, "N": whole & (entries >= 0)}[node.value]
+            whole = found == found.round()
+            inside = {"R": ~np.isnan(found), "Z": whole, "N": whole & (found >= 0)}[node.value]
         elif node.kind == "interval":
             low, high = (self(kid, at) for kid in node.kids)
             slack = slack * max([abs(end) for end in (low, high) if math.isfinite(end)], default=0.0)
-            above = entries >= low - slack if node.value[0] == "[" else entries > low
-            inside = above & (entries <= high + slack if node.value[1] == "]" else entries < high)
+            above = found >= low - slack if node.value[0] == "[" else found > low
+            inside = above & (found <= high + slack if node.value[1] == "]" else found < high)
         else:
             members = self(node, at)
-            if not isinstance(members, list | tuple):
+            if not is_list(members):
                 raise self.fail(node, f"is {describe(members)}, not a set")
-            inside = torch.tensor([any(holds("=", entry, m, 1e-8) for m in members) for entry in entries.tolist()])
-        wrong = entries[~inside]
+            inside = np.array([any(holds("=", entry, m, 1e-8) for m in members) for entry in found.tolist()], bool)
+        wrong = found[~inside]
         if not len(wrong):
             return ""
-        return f"it {'has entries' if len(entries) > 1 else 'is'} {', '.join(f'{x:.4g}' for x in wrong[:3].tolist())}"
+        return f"it {'has entries' if len(found) > 1 else 'is'} {', '.join(f'{x:.4g}' for x in wrong[:3].tolist())}"

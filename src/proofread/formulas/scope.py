@@ -2,18 +2,23 @@
 
 import ast
 import builtins
+import contextlib
+import importlib
 import math
 import re
+import sys
 import types
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
+from .arrays import is_array, is_list, shape
+from .libraries import LIBRARIES, used
 from .tree import FormulaError
 
 _SIZES = (3, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12)
+_MODULES = {"torch": "torch", "numpy": "numpy", "np": "numpy"}  # which `where` may name though the page does not
 
 
 class Scope:
@@ -25,6 +30,7 @@ class Scope:
         self_made: Names that `where` computes without calling what the page or its packages define, and from what.
         computed: Names that `where` binds by such a call.
         typed: Names that it binds to what it types.
+        library: What arrays are made with: torch, unless the page uses numpy alone.
     """
 
     def __init__(self, where: str, page: Mapping[str, object]):
@@ -33,13 +39,19 @@ class Scope:
         self.self_made: dict[str, set[str]] = {}
         self.computed: set[str] = set()
         self.typed: set[str] = set()
-        self._generator = torch.Generator().manual_seed(0)
-        self._globals: dict[str, Any] = {"torch": torch, **page, "random": self._random}
+        self._globals: dict[str, Any] = {**page, "random": self._random}
         try:
-            statements = ast.parse(re.sub(r";\s*", "; ", where)).body
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(0)
-                for statement in statements:
+            tree = ast.parse(re.sub(r";\s*", "; ", where))
+            named = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
+            for name in named & _MODULES.keys() - page.keys():
+                self._globals[name] = importlib.import_module(_MODULES[name])
+            libraries = used({name: value for name, value in self._globals.items() if name != "random"})
+            self.library: Any = importlib.import_module("torch") if "torch" in libraries else np
+            self._generator: Any = np.random.default_rng(0)
+            if self.library is not np:
+                self._generator = self.library.Generator().manual_seed(0)
+            with _seeded():
+                for statement in tree.body:
                     self._run(statement)
         except FormulaError:
             raise
@@ -54,22 +66,32 @@ class Scope:
         self.where |= {name: self._globals[name] for name in names}
         used = {n.id for n in ast.walk(statement.value) if isinstance(n, ast.Name)} - {"random"}
         called = {_root(n.func) for n in ast.walk(statement.value) if isinstance(n, ast.Call)}
-        if called | used <= self.typed | {"torch", "math"} | ({*dir(builtins)} - self.page.keys()):
+        if called | used <= self.typed | {"math", *_MODULES} | ({*dir(builtins)} - self.page.keys()):
             self.typed |= set(names)
         if any(self.proves(name) for name in called) or used & self.computed:
             self.computed |= set(names)
             return
         works = any(isinstance(n, ast.BinOp | ast.Call | ast.Lambda | ast.UnaryOp) for n in ast.walk(statement.value))
-        data = {name for name in used if isinstance(self._globals.get(name), Tensor) or name in self.self_made}
+        data = {name for name in used if self._is_data(name) or name in self.self_made}
         if works and (data or any(isinstance(n, ast.Lambda) for n in ast.walk(statement.value))):
             self.self_made |= dict.fromkeys(names, used)
+
+    def _is_data(self, name: str) -> bool:
+        """Tell whether a name is bound to an array, or to a number or a list that `where` does not type."""
+        value = self._globals.get(name)
+        return is_array(value) or (name not in self.typed and (is_list(value) or isinstance(value, float | np.number)))
 
     def _random(self, *shapes: str) -> Any:
         """``random`` in a `where`: see the package's conventions."""
         sizes = [[math.prod(map(self._size, axis.split("*"))) for axis in shape.split()] for shape in shapes]
-        drawn = [torch.randn(each, generator=self._generator, dtype=torch.float64) for each in sizes]
-        values = [value if value.dim() else float(value) for value in drawn]
+        drawn = [self._normal(each) for each in sizes]
+        values = [value if shape(value) else float(value) for value in drawn]
         return values[0] if len(values) == 1 else values
+
+    def _normal(self, sizes: list[int]) -> Any:
+        if self.library is np:
+            return np.asarray(self._generator.standard_normal(sizes))
+        return self.library.randn(sizes, generator=self._generator, dtype=self.library.float64)
 
     def _size(self, name: str) -> int:
         if name.isdecimal():
@@ -82,7 +104,7 @@ class Scope:
         return size
 
     def proves(self, name: str) -> bool:
-        """Tell whether calling the name runs what the page or its packages define, not only torch or Python."""
+        """Tell whether calling the name runs what the page or its packages define, not only a library or Python."""
         if name in self.where:
             return name in self.computed
         value = self.page.get(name)
@@ -90,7 +112,9 @@ class Scope:
             home = value.__name__
         else:
             home = (getattr(value, "__module__", "") if callable(value) else "") or "builtins"
-        return isinstance(value, torch.nn.Module) or home.partition(".")[0] not in ("torch", "math", "builtins")
+        torch = sys.modules.get("torch")
+        layer = torch is not None and isinstance(value, torch.nn.Module)
+        return layer or home.partition(".")[0] not in (*LIBRARIES, "math", "builtins")
 
     def bound(self, name: str, *, by_where: bool = False) -> bool:
         """Tell whether the name is bound."""
@@ -103,15 +127,28 @@ class Scope:
     def indexable(self, name: str) -> bool:
         """Tell whether the name is bound to what has entries."""
         value = self.value(name)
-        return isinstance(value, list | tuple) or (isinstance(value, Tensor) and value.dim() > 0)
+        return is_list(value) or bool(shape(value))
 
-    def derivative(self, key: object, shape: torch.Size) -> Tensor | None:
+    def derivative(self, key: object, leaf: Any) -> Any:
         """Return a value to stand for a derivative, where it cannot be computed."""
         return None
 
     def value(self, name: str) -> Any:
         """Return what the name is bound to."""
         return self.where.get(name, self.page.get(name))
+
+
+@contextlib.contextmanager
+def _seeded() -> Iterator[None]:
+    """Let the global random generators begin anew, and leave them as they were."""
+    torch, state = sys.modules.get("torch"), np.random.get_state()
+    with contextlib.ExitStack() as stack:
+        if torch is not None:
+            stack.enter_context(torch.random.fork_rng(devices=[]))
+            torch.manual_seed(0)
+        np.random.seed(0)
+        stack.callback(np.random.set_state, state)
+        yield
 
 
 def _root(function: ast.expr) -> str:

@@ -1,6 +1,5 @@
 """What a page says of itself: how long it takes to read, and when it was checked with what on what."""
 
-import ast
 import re
 from datetime import UTC, datetime
 from html import escape, unescape
@@ -28,8 +27,9 @@ def checked_on(checked: Checked) -> str:
         return ""
     date = f"{datetime.fromtimestamp(checked.began, UTC):%Y-%m-%d}"
     told = [f'Checked on <time datetime="{date}">{date}</time>']
-    told += [f"torch {escape(checked.machine.torch)}"] * _computes(checked)
-    return ", ".join([*told, escape(" ".join(_SIGNS.sub("", checked.machine.device).split()))])
+    return ", ".join(
+        [*told, escape(checked.machine.software), escape(" ".join(_SIGNS.sub("", checked.machine.device).split()))]
+    )
 
 
 def about(checked: Checked, html: str, figures: str) -> str:
@@ -38,13 +38,3 @@ def about(checked: Checked, html: str, figures: str) -> str:
     line = " · ".join(filter(None, told))
     named = f' data-figures="{figures}"' if figures else ""
     return f'<p class="proofread-about" data-search-exclude="true"{named}>{line}</p>\n' if line else ""
-
-
-def _computes(checked: Checked) -> bool:
-    """Whether a page takes torch, itself or by what its programs need."""
-    imported = set()
-    for node in (node for cell in checked.page.cells for node in ast.walk(cell.tree)):
-        named = [each.name for each in node.names] if isinstance(node, ast.Import) else []
-        imported |= {*named, node.module or ""} if isinstance(node, ast.ImportFrom) else {*named}
-    needed = {name for snippet in checked.snippets.values() for name in snippet.requires}
-    return "torch" in {name.partition(".")[0] for name in imported | needed}

@@ -28,6 +28,7 @@ from IPython.core.displaypub import DisplayPublisher
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
+from ..formulas.libraries import used
 from ..keep.environment import cpuinfo
 from ..keep.installed import EVERYTHING
 from ..keep.processes import as_script, guard
@@ -77,7 +78,7 @@ def serve(
             return
     files = shell.watch.files(task.packages)
     asked = [*questions(), *([EVERYTHING] if shell.watch.started else [])]  # by what it started, nobody knows
-    connection.send(_machine())
+    connection.send(_machine(shell.user_ns))
     if shell.recorder:
         connection.send(index)  # the programs may take as long as the last step
         try:
@@ -88,14 +89,16 @@ def serve(
     connection.send((files, asked))
 
 
-def _machine() -> Machine:
+def _machine(namespace: Mapping[str, object]) -> Machine:
     """What the page has run on."""
-    import torch
-
-    if torch.cuda.is_initialized():  # asking for more would start it
-        return Machine(str(torch.__version__), torch.cuda.get_device_name())
+    libraries = used(namespace)
+    name = next((name for name in ("torch", "numpy") if name in libraries), "")
+    software = f"{name} {sys.modules[name].__version__}" if name else f"Python {platform.python_version()}"
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():  # asking for more would start it
+        return Machine(software, torch.cuda.get_device_name())
     named = re.search(r"^model name\s*:\s*(.+)$", cpuinfo(), re.MULTILINE)
-    return Machine(str(torch.__version__), named[1] if named else f"CPU ({platform.machine()})")
+    return Machine(software, named[1] if named else f"CPU ({platform.machine()})")
 
 
 def attempt(connection: Connection, trials: Sequence[Trial], workers: int, folder: str, settings: Settings) -> None:
@@ -306,7 +309,7 @@ def _evaluate(step: Step, namespace: dict[str, Any]) -> Result:
         if form is not None and isinstance(number := _plain(value), (int, float)):
             result.exact[place] = number
     if step.formulas:
-        from ..formulas import check, survivors  # they need torch, which only a child has loaded
+        from ..formulas import check, survivors  # they need numpy, which takes a while to load
 
         for formula in step.formulas:
             result.formulas.append(faults := check(formula, namespace))

@@ -68,9 +68,9 @@ class Task:
 
 @dataclass(frozen=True)
 class Machine:
-    """What a page ran on: PyTorch's version, and the name of the processor or of the GPU that it took."""
+    """What a page ran on: torch, numpy or Python, and the processor or the GPU."""
 
-    torch: str
+    software: str  # the first of the three that it uses, with its version
     device: str
 
 
