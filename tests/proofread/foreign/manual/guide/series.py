@@ -16,4 +16,4 @@ one_after_the_other, side_by_side
 #     In series they add up; in parallel their inverses do:
 #
 #     $$\frac{1}{R} = \sum_{k=1}^{n} \frac{1}{r_k} \tag{2}$$
-#     <!-- where: r = torch.tensor([3.0, 5.0, 11.0]).double(); n = len(r); R = parallel(*r) -->
+#     <!-- where: r = np.array([3.0, 5.0, 11.0]); n = len(r); R = parallel(*r) -->
