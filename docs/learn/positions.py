@@ -12,14 +12,19 @@
 # -->.** A model knows order only because it is told where each word stands.
 
 # %% tags=["hide-input", "imports"]
-#| alt: Two<!--= len(drawn) --> heat maps of weights, one above the other, for the same words in two<!--= len(drawn) -->
-#|   orders. In both, the cell in the row of crew and the column of order is marked, and holds the same weight<!--= "the
-#|   same weight" if abs(drawn[0][2][1, 5] - drawn[1][2][1, 2]) < 1e-6 else "another weight" -->.
-#| caption: The weights of a sentence, and of the same words in another order. Rows are queries, columns are keys<!--=
-#|   "Rows are queries, columns are keys" if torch.allclose(drawn[0][2].sum(1), torch.ones(6).double()) and not
-#|   torch.allclose(drawn[0][2].sum(0), torch.ones(6).double()) else "Rows are keys, columns are queries" -->. The
-#|   marked weight, with which *crew* takes from *order*, is the same in both<!--= "the same in both" if
-#|   abs(drawn[0][2][1, 5] - drawn[1][2][1, 2]) < 1e-6 else "different" -->.
+#| alt: Two heat maps of weights, for the same words in two orders<!--= "Two heat maps of weights, for the same words in
+#|   two orders" if len(figure.axes) == 2 and sorted(words) == sorted(swapped) and words != swapped else "One heat map"
+#|   -->. In both, the cell in the row of crew and the column of order is marked<!--= "the cell in the row of crew and
+#|   the column of order is marked" if all(torch.allclose(torch.tensor(each.patches[-1].get_xy()),
+#|   torch.tensor([text.index("order") - 0.5, text.index("crew") - 0.5])) for each, (text, _, _) in zip(figure.axes,
+#|   drawn)) else "another cell is marked" -->, and holds the same weight<!--= "the same weight" if abs(drawn[0][2][1,
+#|   5] - drawn[1][2][1, 2]) < 1e-6 else "another weight" -->.
+#| caption: The weights of a sentence, and of the same words in another order<!--= "the same words in another order" if
+#|   sorted(words) == sorted(swapped) and words != swapped else "different words" -->, with the queries<!--= "queries"
+#|   if torch.allclose(drawn[0][2].sum(1), torch.ones(6).double()) else "keys" --> down and the keys<!--= "keys" if not
+#|   torch.allclose(drawn[0][2].sum(0), torch.ones(6).double()) else "queries" --> across. The marked weight, with which
+#|   *crew* takes from *order*, is the same in both<!--= "the same in both" if abs(drawn[0][2][1, 5] - drawn[1][2][1,
+#|   2]) < 1e-6 else "different" -->.
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -64,8 +69,10 @@ figure
 
 # %% [markdown]
 # "My crew must process your order" and "your crew must process my order" say different things. Attention alone gives
-# each word the same vector in both, so it cannot know whose crew it is. This page shows why, and three ways to tell a
-# model where a word stands.
+# each word the same vector in both<!--== "the same vector in both" if
+# torch.allclose(self_attention(drawn[1][1]).context, self_attention(drawn[0][1]).context[[words.index(word) for word in
+# swapped]]) else "different vectors" -->, so it cannot know whose crew it is. This page shows why, and three ways to
+# tell a model where a word stands.
 #
 # <div class="overview" data-here="positions"></div>
 #
@@ -81,9 +88,11 @@ shuffled = self_attention(X[order])
 torch.allclose(shuffled.context, context[order])
 
 # %% [markdown]
-# Only the rows have changed places. Attention treats a sentence as a *bag* of words: a bag knows which words are in it
-# and how often, but not in which order. A score compares two<!--= drawn[0][2].ndim --> words by their vectors alone,
-# and a sum does not care in which order things are added.
+# Only the rows have changed places<!--= "Only the rows have changed places" if torch.allclose(shuffled.context,
+# context[order]) and not torch.allclose(shuffled.context, context) else "The columns have changed places, too" -->.
+# Attention treats a sentence as a *bag* of words: a bag knows which words are in it and how often, but not in which
+# order. A score compares two<!--= drawn[0][2].ndim --> words by their vectors alone, and a sum does not care in which
+# order things are added.
 
 
 # %% tags=["check"]
@@ -149,9 +158,11 @@ torch.testing.assert_close(
 # ## A causal mask breaks it, a little
 #
 # Under a [causal mask](masks.py#hiding-the-words-that-come-later)<!--~ link: it hides later words --> a word sees only
-# itself and the words before it. Now a word that stands twice gets two contexts, for the second one sees more
-# words<!--= "the second one sees more words" if masks.causal(11)[9].sum() > masks.causal(11)[5].sum() else "the first
-# one sees more words" -->:
+# itself and the words before it<!--= "only itself and the words before it" if masks.causal(11).equal(torch.ones(11,
+# 11).bool().tril()) else "only the words after it" -->. Now a word that stands twice gets two contexts<!--== "a word
+# that stands twice gets two contexts" if (first - second).norm() > 0.01 else "a word that stands twice gets one
+# context" -->, for the second one sees more words<!--= "the second one sees more words" if masks.causal(11)[9].sum() >
+# masks.causal(11)[5].sum() else "the first one sees more words" -->:
 
 # %%
 told = "i must go back to my ship and to my crew".split()
@@ -162,7 +173,8 @@ first, second = seen.context[5], seen.context[9]  # the two my
 # %% [markdown]
 # So a word knows *which* words came before it. It still does not know their order: the words that it sees are a bag
 # again. A second layer gets the contexts of the first. Each of them depends on what came before its word, so together
-# they tell something about the order. Models without any positions have been trained in this way. Most models are told.
+# they tell something about the order<!--== "they tell something about the order" if moved[0] < 1e-12 < 1e-3 < moved[1]
+# else "they tell nothing about the order" -->. Models without any positions have been trained in this way.
 
 
 # %% tags=["check"]
@@ -201,8 +213,9 @@ assert moved[0] < 1e-12 < 1e-3 < moved[1]  # the last word stays the last
 # ## A vector for each place
 #
 # The simplest remedy: give each place a vector, and add it to the embedding of the word that stands there. Then no two
-# places look alike, even if the words do. The vectors can be *learned*, like all other numbers of a model. GPT-2 and
-# BERT do that. In PyTorch such a table is an `nn.Embedding`:
+# places look alike<!--== "no two places look alike" if torch.pdist(table.weight.detach()).min() > 1 else "all places
+# look alike" -->, even if the words do. The vectors can be *learned*, like other numbers of a model. GPT-2 and BERT do
+# that. In PyTorch such a table is an `nn.Embedding`:
 
 # %%
 torch.manual_seed(0)
@@ -214,11 +227,11 @@ with_places = X + table(torch.arange(len(X)))  # word + place
 # head, is trained with such a table and without it.
 
 # %% tags=["hide-input"]
-#| caption: The weights after training with positions, averaged over 1,000<!--= trials --> texts. Rows are queries,
+#| caption: The weights that were learned with positions, a mean of 1,000<!--= trials --> texts. Rows are queries,
 #|   columns are keys<!--= "Rows are queries, columns are keys" if torch.allclose(looks.sum(1), torch.ones(6)) and not
 #|   torch.allclose(looks.sum(0), torch.ones(6), atol=0.1) else "Rows are keys, columns are queries" -->. Each place but
-#|   the first<!--= "Each place but the first" if looks[1:].argmax(-1).tolist() == [0, 1, 2, 3, 4] else "No place" -->
-#|   looks at the place before it.
+#|   the first looks at the place before it<!--= "Each place but the first looks at the place before it" if
+#|   looks[1:].argmax(-1).tolist() == [0, 1, 2, 3, 4] else "No place looks at the place before it" -->.
 trials = 1000
 
 
@@ -268,8 +281,8 @@ plot.grid(
 
 # %% [markdown]
 # With positions over 95%<!--= with_table > 0.95 --> of the answers are correct. Without them it is under 50%<!--=
-# without_table < 0.5 -->, and no training helps: the letters arrive as a bag. A learned table has an end, however. This
-# one has 1024<!--= table.num_embeddings --> rows, and a longer text raises an error.
+# without_table < 0.5 -->: the letters arrive as a bag. A learned table has an end, however. This one has 1024<!--=
+# table.num_embeddings --> rows, and a longer text raises an error.
 #
 # ## Sines
 #
@@ -292,20 +305,23 @@ def sines(places, features):
 #|   each feature" if waves.shape == (60, 32) else "a column for each place" -->. The stripes at the left are narrow,
 #|   those at the right so wide<!--= "The stripes at the left are narrow, those at the right so wide" if turns[0] > 5 *
 #|   turns[-1] else "The stripes at the left are wide, those at the right so narrow" --> that they do not end.
-#| caption: The vectors of the first 60<!--= len(waves) --> places, one in each row<!--= "one in each row" if len(waves)
-#|   == 60 else "one in each column" -->. Amber is positive, teal negative. Every row<!--= "Every row" if apart.min() >
-#|   0.1 else "No row" --> differs from every other.
+#| caption: The vectors of 60<!--= len(waves) --> places, one in each row<!--= "one in each row" if len(waves) == 60
+#|   else "one in each column" -->. Amber is positive, teal negative<!--= "Amber is positive, teal negative" if
+#|   colors(1.0)[0] > colors(1.0)[2] and colors(0.0)[0] < colors(0.0)[2] else "Teal is positive, amber negative" -->.
+#|   Every row differs from every other<!--= "Every row differs from every other" if apart.min() > 0.1 else "Some rows
+#|   are equal" -->.
 waves = sines(60, 32)
 turns = (waves[1:] * waves[:-1] < 0).sum(
     0
 )  # how often each feature changes its sign
 apart = torch.cdist(waves, waves) + 9 * torch.eye(60)
 figure = plot.signed(waves)
+colors = figure.axes[0].collections[0].get_cmap()
 figure.axes[0].set(xlabel="feature", ylabel="place")
 figure
 
 # %% [markdown]
-# Places that are near each other have vectors that are alike. Compare every place with every other by the dot product:
+# Places that are near each other have vectors that are alike. The dot product compares them:
 
 # %% tags=["hide-input"]
 #| alt: A map of dot products with a bright band along the diagonal<!--= "bright band along the diagonal" if
@@ -323,8 +339,10 @@ figure
 # ## Turning queries and keys
 #
 # Adding a vector mixes two things: what the word is, and where it stands. Many newer models, Llama among them, add
-# nothing. They *turn* the query and the key, by an angle that grows with the place. This is called *rotary position
-# embedding*, or *RoPE*. A pair of features is an arrow in the plane, and an arrow can be turned:
+# nothing. They *turn* the query and the key, by an angle that grows with the place<!--== "an angle that grows with the
+# place" if turn(query, 4) @ query < turn(query, 1) @ query < query @ query else "an angle that shrinks with the place"
+# -->. This is called *rotary position embedding*, or *RoPE*. A pair of features is an arrow in the plane, and an arrow
+# can be turned:
 
 
 # %%
@@ -337,12 +355,15 @@ def turn(arrow, place, rate=0.3):
 
 
 # %% tags=["hide-input"]
-#| alt: Two<!--= len(pairs) --> pictures of a pair of arrows, a query and a key. In the second picture<!--= "second
-#|   picture" if pairs[1][0] > pairs[0][0] else "first picture" --> both arrows are turned farther, and the angle
-#|   between them is the same<!--= "the same" if abs(angles[0] - angles[1]) < 1e-4 else "another" -->.
-#| caption: A query and a key, three<!--= pairs[0][0] - pairs[0][1] --> places apart, early in the text and later. Both
-#|   arrows have turned. The angle between them is the same<!--= "the same" if abs(angles[0] - angles[1]) < 1e-4 else
-#|   "another" -->, and so is the dot product, {{ dots[0] :.2f}}.
+#| alt: Two<!--= len(pairs) --> pictures of a pair of arrows, a query and a key<!--= "a query and a key" if named ==
+#|   ["query", "key"] else "two keys" -->. In the second picture<!--= "second picture" if pairs[1][0] > pairs[0][0] else
+#|   "first picture" --> both arrows are turned farther, and the angle between them is the same<!--= "the same" if
+#|   abs(angles[0] - angles[1]) < 1e-4 else "another" -->.
+#| caption: A query and a key<!--= "A query and a key" if named == ["query", "key"] else "Two keys" -->, three<!--=
+#|   pairs[0][0] - pairs[0][1] --> places apart, early in the text and later<!--= "early in the text and later" if
+#|   pairs[0] < pairs[1] else "late in the text and earlier" -->. Both arrows have turned. The angle between them is the
+#|   same<!--= "the same" if abs(angles[0] - angles[1]) < 1e-4 else "another" -->, and so is the dot product, {{ dots[0]
+#|   :.2f}}.
 query, key = torch.tensor([1.0, 0.3]), torch.tensor([0.9, 0.6])
 pairs = [(4, 1), (9, 6)]  # places of query and key
 dots = [(turn(query, m) @ turn(key, n)).item() for m, n in pairs]
@@ -363,6 +384,8 @@ with plot.figure(3.9, 7.0) as figure:
             x, y = (1.12 * arrow).tolist()
             side = "center" if abs(x) < 0.3 else "left" if x > 0 else "right"
             axes.text(x, y, name, ha=side, va="bottom")
+        told_names = [text.get_text() for text in axes.texts]
+        named = [name.split()[0] for name in told_names if name]
         axes.set(
             xlim=(-2.2, 2.2),
             ylim=(-1.5, 1.7),
@@ -393,11 +416,13 @@ assert max(same) - min(same) < 1e-9 < 1 < abs(farther - same[1])
 torch.testing.assert_close(turn_all(q, 1005).norm(), q.norm())
 
 # %% [markdown]
-# Turning both arrows by the same angle changes nothing between them. So a score depends on how far apart<!--== "how far
-# apart" if abs(dots[0] - dots[1]) < 1e-5 else "where" --> the query and the key are, and not on where in the text they
-# stand. Turning changes no length<!--== "no length" if torch.allclose(turn(query, 9).norm(), query.norm()) else "every
-# length" -->, and values are not turned. A real head has many pairs of features, and each pair turns at a speed of its
-# own, like the sines. As an equation, for places $m$ and $n$:
+# Turning both arrows by the same angle changes nothing between them<!--== "by the same angle changes nothing between
+# them" if abs(angles[0] - angles[1]) < 1e-4 else "by the same angle changes everything between them" -->. So a score
+# depends on how far apart<!--== "how far apart" if abs(dots[0] - dots[1]) < 1e-5 else "where" --> the query and the key
+# are, and not on where in the text they stand. Turning changes no length<!--== "no length" if
+# torch.allclose(turn(query, 9).norm(), query.norm()) else "every length" -->, and values are not turned. A real head
+# has many pairs of features, and each pair turns at a speed of its own, like the sines. As an equation, for places $m$
+# and $n$:
 #
 # $$\operatorname{turn}(q, m) \cdot \operatorname{turn}(k, n) = \operatorname{turn}(q, m - n) \cdot k$$
 # <!-- where: d = 6; q, k = random("d", "d"); m = 7.0; n = 4.0; turn = turn_all -->
@@ -482,7 +507,9 @@ assert probes.breaks_equivariance(right, pair)
 # - To attention a sentence is a bag of words: shuffled words get the vectors that they had.
 # - A model is told where each word stands, by vectors that are added (learned, or sines), or by turning queries and
 #   keys.
-# - With rotary positions a score depends on the two words and on their distance, not on where in the text they stand.
+# - With rotary positions a score depends on the two words and on their distance<!--== "depends on the two words and on
+#   their distance" if max(same) - min(same) < 1e-9 < 1 < abs(farther - same[1]) else "depends on one word" -->, not on
+#   where in the text they stand.
 #
 # ## Exercises
 #
