@@ -9,14 +9,14 @@
 #
 # **Because dot products grow with the number of their terms, and the softmax of large numbers picks one of them.** Take
 # two random vectors of $d$ independent features, with mean zero and unit variance. Their dot product has the variance
-# $d$<!--== all(abs(exact[d][0] / d - 1) < 1e-9 for d in exact) -->. Divide it by $\sqrt{d}$, and its variance is
-# one<!--== all(abs(exact[d][1] - 1) < 1e-9 for d in exact) -->, whatever $d$ is.
+# $d$. Divide it by the root of $d$, and its variance is one<!--== "its variance is one" if all(abs(exact[d][0] / d - 1)
+# < 1e-9 and abs(exact[d][1] - 1) < 1e-9 for d in exact) else "its variance grows" -->, whatever $d$ is.
 #
 # Without the division, with 512<!--== big --> features, the largest of ten<!--== keys --> weights is 0.95<!--==
 # largest["unscaled"] --> on average; with it, 0.32<!--== largest["scaled"] -->. The gradients of the queries are not
-# small without it, but few and huge: most queries get next to nothing<!--== "nothing" if
-# norms["unscaled"].median() < norms["scaled"].median() / 50 else "everything" -->, and all together
-# 9.4<!--== together["unscaled"] / together["scaled"] --> times as much.
+# small without it, but few and huge: most queries get next to nothing<!--== "most queries get next to nothing" if
+# norms["unscaled"].median() < norms["scaled"].median() / 50 else "most queries get everything" -->, and all together
+# 9.4 times<!--== together["unscaled"] / together["scaled"] --> as much.
 
 # %% tags=["imports"]
 import inspect
@@ -40,16 +40,21 @@ from unmasked.functional import cosine_attention, cosine_weights
 from unmasked.heads import split_heads
 
 # %% tags=["hide-input"]
-#| alt: Bars and dots, without the root on the left and with it on the right. Left, one bar is nearly as high as the
-#|   panel, and the dots are strewn over the whole width; right, the bars go down like stairs, and the dots lie close
-#|   together.
-#| caption: How a query weighs ten<!--= len(drawn["scaled"][0]) --> keys, the largest weight first, and how long the
-#|   gradients are that come back to the queries: without the root, and divided by it, for random vectors of
-#|   {{ drawn["sizes"][-1] :,}} features. The bars are means of {{ samples }} queries, and each of the
-#|   {{ len(shares) }} dots stands for as many of them. On the left the largest weight is
-#|   larger<!--= "larger" if drawn["unscaled"][-1][0] > 2 * drawn["scaled"][-1][0] else "smaller" -->, and the
-#|   gradients are spread more widely<!--= "more widely" if spread["unscaled"] > spread["scaled"] else
-#|   "less widely" -->.
+#| alt: Bars and dots, without the root on the left and with it on the right<!--= "without the root on the left and with
+#|   it on the right" if [each.get_title() for each in panels[0]] == ["without the root", "with the root"] else "with
+#|   the root on the left" -->. Left, one bar is nearly as high as the panel<!--= "Left, one bar is nearly as high as
+#|   the panel" if drawn["unscaled"][-1][0] > 0.9 * panels[0, 0].get_ylim()[1] else "Left, the bars are low" -->, and
+#|   the dots are strewn over the whole width; right, the bars go down like stairs, and the dots lie close together<!--=
+#|   "right, the bars go down like stairs, and the dots lie close together" if drawn["scaled"][-1][0] < 0.5 and
+#|   spread["scaled"] < 10 else "right, the dots are strewn" -->.
+#| caption: The weights of ten keys<!--= "The weights of ten keys" if len(drawn["scaled"][0]) == k.size(1) == 10 else
+#|   "The weights of some keys" -->, in order, and how long the gradients are that come back: without the root, and
+#|   divided by it, for random vectors of {{ drawn["sizes"][-1] :,}} features. The bars are means of {{ samples }}
+#|   draws, and each of the {{ len(shares) }} dots stands for as many of them. On the left the largest weight is
+#|   larger<!--= "On the left the largest weight is larger" if panels[0, 0].get_title() == "without the root" and
+#|   drawn["unscaled"][-1][0] > 2 * drawn["scaled"][-1][0] else "On the left the largest weight is smaller" -->, and the
+#|   gradients are spread more widely<!--= "more widely" if spread["unscaled"] > spread["scaled"] else "less widely"
+#|   -->.
 #| script: ../live/scale.js
 #| data: drawn
 samples, shares = 400, torch.arange(1, 40, 2, dtype=torch.float64) / 40
@@ -77,7 +82,7 @@ with plot.figure(5.2, 4) as figure:
         spread[name] = (lengths.max() / lengths.min()).item()
         panels[0, side].bar(range(len(weights)), weights)
         panels[0, side].set(title=["without the root", "with the root"][side])
-        panels[0, side].set(xticks=[], xlabel="keys, by weight")
+        panels[0, side].set(xticks=[], xlabel="sorted by weight")
         at_least = lengths.clamp(min=1e-8)  # shorter ones lie on the edge
         panels[1, side].plot(at_least, [0] * len(shares), "o", alpha=0.5)
         panels[1, side].set(
@@ -118,13 +123,13 @@ def variance(outcomes):
 # <!-- where: Var = variance; d = 3
 # q = every_vector([-1.3, 0.4, 0.9], d); k = every_vector([-0.7, -0.2, 0.9], d) -->
 #
-# (When this page is built, the equation is checked on all vectors of three values.) Features that are minus one or one
-# have unit variance. Here is the variance of all dot products of such vectors, plain and divided by $\sqrt{d}$:
+# Features that are minus one or one have unit variance. Here is the variance of the dot products of such vectors, plain
+# and divided by the root:
 
 # %%
-#| caption: The exact variance of the dot products of all vectors of {{ min(exact) }} to {{ max(exact) }} features that
-#|   are minus one or one. Plain, it is the number of features. Divided by the root, it is
-#|   one<!--= "one" if all(abs(each[1] - 1) < 1e-9 for each in exact.values()) else "another" -->.
+#| caption: The exact variance of the dot products of vectors of {{ min(exact) }} to {{ max(exact) }} features that are
+#|   minus one or one. Plain, it is the number of features. Divided by the root, it is one<!--= "one" if all(abs(each[1]
+#|   - 1) < 1e-9 for each in exact.values()) else "another" -->.
 exact = {}
 for d in range(2, 9):
     q = k = every_vector([-1, 1], d)
@@ -141,8 +146,8 @@ table(
 )
 
 # %% [markdown]
-# The standard deviation, the root of the variance, says how large such numbers typically are: $\sqrt{d}$. Dot products
-# are divided by it, and so the score of query $i$ and key $j$ is
+# The standard deviation, the root of the variance, says how large such numbers typically are: the root of $d$. Dot
+# products are divided by it, and so the score of query $i$ and key $j$ is
 #
 # $$s_{ij} = \frac{q_i \cdot k_j}{\sqrt{d_k}} \tag{2.2}$$
 # <!-- where: q, k = random("n d_k", "m d_k"); s = attention_scores(q, k) -->
@@ -173,8 +178,10 @@ torch.testing.assert_close(attention_scores(q, k), q @ k.T / math.sqrt(6))
 
 # %% [markdown]
 # In half precision the place of the scale matters. Here are three tokens whose features are all 40<!--== tried[0] -->.
-# Divided after the product, their weights are NaN<!--== "NaN" if late.isnan().all() else "finite" -->. Divided before
-# it, they are finite<!--== "finite" if early.isfinite().all() else "NaN" -->:
+# Divided after the product, their weights are NaN<!--== "Divided after the product, their weights are NaN" if
+# late.isnan().all() else "Divided after the product, their weights are finite" -->. Divided before it, they are
+# finite<!--== "Divided before it, they are finite" if early.isfinite().all() else "Divided before it, they are NaN"
+# -->:
 
 # %%
 x = torch.full((1, 1, 3, 64), 40, dtype=torch.float16)
@@ -182,8 +189,8 @@ late = (x @ x.mT / 8).softmax(-1)
 early = (x / 8 @ x.mT).softmax(-1)
 
 # %% tags=["hide-input"]
-#| caption: Four<!--= len(held) --> ways to compute attention in float16, and whether the contexts are numbers: for
-#|   tokens whose features are all {{ tried[0] }}, and all {{ tried[1] }}.
+#| caption: Four<!--= len(held) --> ways to compute attention in float16<!--= str(x.dtype).removeprefix("torch.") -->,
+#|   and whether the contexts are numbers: for features of {{ tried[0] }}, and of {{ tried[1] }}.
 held, tried = {}, (40, 400)
 for size in tried:
     x = torch.full((1, 1, 3, 64), size, dtype=torch.float16)
@@ -210,14 +217,18 @@ plot.table(header, [[name, *held[name]] for name in held])
 #
 # A dot product of 64<!--= x.size(-1) --> features of 40<!--= tried[0] --> is 102,400<!--= x.size(-1) * tried[0] ** 2
 # -->. The largest number of `float16` is 65,504<!--= torch.finfo(x.dtype).max -->, so the product is infinite before it
-# can be divided, and the softmax of infinite scores is NaN<!--= held["product, then divided"][0] -->. Dividing the
-# query first helps, until features are larger. PyTorch's function stays finite<!--=
-# held["F.scaled_dot_product_attention"][1] --> because it keeps the scores in `float32`, as the package does.
+# can be divided<!--= "the product is infinite before it can be divided" if x.size(-1) * tried[0] ** 2 >
+# torch.finfo(x.dtype).max and late.isnan().all() and early.isfinite().all() else "the product is finite before it is
+# divided" -->, and the softmax of infinite scores is NaN<!--= held["product, then divided"][0] -->. Dividing the query
+# first helps, until features are larger<!--= "Dividing the query first helps, until features are larger" if held["query
+# divided, then product"] == ["finite", "NaN"] else "Dividing the query first always helps" -->. PyTorch's function
+# stays finite<!--= held["F.scaled_dot_product_attention"][1]
+# --> because it keeps the scores in `float32`, as the package does.
 #
 # ## What large scores do to a softmax
 #
-# The softmax takes differences between scores and makes ratios of them. A score that is larger by one gets
-# 2.7<!--= math.e --> times the weight; one that is larger by ten, {{ math.exp(10) :,.0f}} times:
+# The softmax takes differences between scores and makes ratios of them. A score that is larger by one gets 2.7
+# times<!--= math.e --> the weight; one that is larger by ten, {{ math.exp(10) :,.0f}} times:
 #
 # $$\operatorname{softmax}(s)_j = \frac{e^{s_j}}{\sum_{l=1}^{n} e^{s_l}} \tag{1.3}$$
 # <!-- where: s = random("n"); softmax = lambda s: attention_weights(s[None])[0] -->
@@ -256,7 +267,10 @@ torch.testing.assert_close(
 # $$H = -\sum_{j=1}^{n} a_j \ln a_j \tag{2.3}$$
 # <!-- where: a = random("n").softmax(0); H = entropy(a) -->
 #
-# It is zero where one key gets everything, and $\ln n$, its largest value, where all $n$ get the same.
+# It is zero where one key gets everything<!--= "It is zero where one key gets everything" if entropy(torch.tensor([1.0,
+# 0.0, 0.0])).abs() < 1e-9 else "It is one where one key gets everything" -->, and has its largest value, the logarithm
+# of their number, where all get the same<!--= "where all get the same" if abs(entropy(torch.full((keys,), 1 / keys)) -
+# math.log(keys)) < 1e-5 and entropy(weights).max() < math.log(keys) else "where some get nothing" -->.
 
 # %% [markdown]
 # ## What a sure softmax does to gradients
@@ -306,7 +320,7 @@ sure = torch.tensor([0.99, 0.006, 0.004])
 jacobian(sure)
 
 # %% [markdown]
-# With a largest weight of 0.99<!--= sure.max() -->, no entry exceeds 0.0099<!--= jacobian(sure).abs().max() -->.
+# With a largest weight of 0.99<!--= sure.max() -->, the largest entry is 0.0099<!--= jacobian(sure).abs().max() -->.
 
 # %% tags=["check"]
 assert math.isclose(
@@ -317,8 +331,8 @@ assert math.isclose(
 # ## With more and more features
 #
 # Now draw queries and keys for growing $d$, once *unscaled* (the dot products are multiplied by one) and once *scaled*
-# (by $1 / \sqrt{d}$, the default), and measure three things: the variance of the scores, the mean entropy of the
-# weights, and the largest entry of each row's Jacobian, of which the *median* is noted: half of the rows have less.
+# (divided by the root, the default). Measure the variance of the scores, the mean entropy of the weights, and the
+# largest entry of each row's Jacobian, of which the *median* is noted.
 
 # %% tags=["check"]
 sizes = [4, 16, 64, 256, 512, 1024]
@@ -346,12 +360,16 @@ fall = math.log10(
 mean_fall = measured["unscaled"]["mean"][0] / measured["unscaled"]["mean"][-1]
 
 # %% tags=["hide-input"]
-#| alt: Three plots over the number of features d, from 4<!--= sizes[0] --> to 1024<!--= sizes[-1] -->. Unscaled, the
-#|   variance of the scores rises in proportion to d, the entropy of the weights falls from
-#|   1.4<!--= measured["unscaled"]["entropy"][0] --> to 0.1<!--= measured["unscaled"]["entropy"][-1] -->, and the
-#|   largest derivative falls by over five<!--= math.floor(fall) --> powers of ten. Scaled, all three are level.
-#| caption: The variance of the scores, the entropy of the weights and the largest derivative (its median over the rows)
-#|   for more and more features, unscaled and scaled.
+#| alt: Three plots over the number of features d<!--= "Three plots over the number of features d" if len(panels) == 3
+#|   and panels[2].get_xlabel() == "features d" else "One plot" -->, from 4<!--= sizes[0] --> to 1024<!--= sizes[-1]
+#|   -->. Unscaled, the variance of the scores rises in proportion to d, the entropy of the weights falls from 1.4<!--=
+#|   measured["unscaled"]["entropy"][0] --> to 0.1<!--= measured["unscaled"]["entropy"][-1] -->, and the largest
+#|   derivative falls by over five powers of ten<!--= "the largest derivative falls by over five powers of ten" if fall
+#|   > 5 else "the largest derivative stays" -->. Scaled, all three are level<!--= "Scaled, all three are level" if
+#|   len(told) == 3 and all(max(measured["scaled"][what]) < 1.5 * min(measured["scaled"][what]) for what in told) else
+#|   "Scaled, some fall" -->.
+#| caption: The variance of the scores, the entropy of the weights and the median derivative for growing d, unscaled and
+#|   scaled.
 told = {
     "variance": "variance of the scores",
     "entropy": "entropy of the weights",
@@ -371,20 +389,21 @@ with plot.figure(5.2, 7.6) as figure:
 figure
 
 # %% [markdown]
-# Unscaled, the entropy falls from 1.44<!--= measured["unscaled"]["entropy"][0] --> to
-# 0.07<!--= measured["unscaled"]["entropy"][-1] -->: attention picks the best key and drops the others, before anything
-# has been learned. Scaled, it is {{ measured["scaled"]["entropy"][0] :.2f}} with four<!--= sizes[0] --> features and
-# {{ measured["scaled"]["entropy"][-1] :.2f}} with 1,024<!--= sizes[-1] -->, of at most 2.30<!--= math.log(keys) -->.
+# Unscaled, the entropy falls from 1.44<!--= measured["unscaled"]["entropy"][0] --> to 0.07<!--=
+# measured["unscaled"]["entropy"][-1] -->: attention picks the best key and drops the others, before anything has been
+# learned. Scaled, it is {{ measured["scaled"]["entropy"][0] :.2f}} with four<!--= sizes[0] --> features and {{
+# measured["scaled"]["entropy"][-1] :.2f}} with 1,024<!--= sizes[-1] -->, where an even average has 2.30<!--=
+# math.log(keys) -->.
 #
-# Unscaled, the median derivative falls by over five<!--= math.floor(fall) --> powers of ten, but the mean only by a
-# factor of {{ mean_fall :.0f}}: now and then the two best keys have nearly the same score, and the weights of that row
-# still move. And what comes through reaches the query undivided. So measure what arrives, the gradient of each query,
-# for random values and a random gradient of the contexts:
+# Unscaled, the median derivative falls by over five powers of ten<!--= "by over five powers of ten" if fall > 5 else
+# "by a little" -->, but the mean only by a factor of {{ mean_fall :.0f}}: now and then the two best keys have nearly
+# the same score, and the weights of that row still move. And what comes through reaches the query undivided. So measure
+# what arrives, the gradient of each query, for random values and a random gradient of the contexts:
 
 # %% tags=["hide-input"]
-#| caption: The largest weight, and the gradients of {{ len(q) :,}} queries, with {{ big }} features: the norm of the
-#|   median query's gradient, the norm of all of them together, and the share that the largest tenth has in the sum of
-#|   their squares.
+#| caption: With {{ big }} features, of {{ len(q) :,}} draws: the mean weight of the best key<!--= "the best key" if
+#|   abs(rows[0, 0] - largest["unscaled"]) < 1e-6 else "the last key" -->, the median of the gradients' norms, the norm
+#|   of the gradients together, and what a tenth of them has of the sum of the squares.
 big = 512
 torch.manual_seed(5)
 q, upstream = torch.randn(2, 1_000, 1, big, dtype=torch.float64)
@@ -421,24 +440,26 @@ table(
 
 # %% [markdown]
 # Without the scale, the gradient of the median query has the norm 0.08<!--= norms["unscaled"].median() -->, with it
-# 6.8<!--= norms["scaled"].median() -->. But all gradients together have 9.4<!--= together["unscaled"] /
-# together["scaled"] --> times the norm. The tenth of the queries with the largest gradients makes up 95%<!--=
+# 6.8<!--= norms["scaled"].median() -->. But all gradients together have 9.4 times<!--= together["unscaled"] /
+# together["scaled"] --> the norm. The tenth of the queries with the largest gradients makes up 95%<!--=
 # tenth["unscaled"] --> of the sum of their squares; with the scale, {{ tenth["scaled"] :.0%}}. So learning does not
-# lack gradients. It gets large<!--= "large" if together["unscaled"] > together["scaled"] else "small" --> ones from a
-# few queries, the undecided ones: in that tenth the mean largest weight is 0.70<!--= steep -->, in the others
-# 0.98<!--= flat_ones -->.
+# lack gradients. It gets large ones from a few queries<!--= "It gets large ones from a few queries" if
+# together["unscaled"] > together["scaled"] and tenth["unscaled"] > 0.9 else "It gets small ones from all queries" -->,
+# the undecided ones: in that tenth the mean largest weight is 0.70<!--= steep -->, in the others 0.98<!--= flat_ones
+# -->.
 
 # %% [markdown]
 # ## Which d, with many heads?
 #
 # Models usually run several attentions side by side, each on its own slice of the projected<!--== "projected" if
 # torch.allclose(theirs, ours, atol=1e-5) else "raw" --> features; each is called a *head* ([a page of
-# heads](heads.py)). The $d$ under the root is that of one head, since its dot products run over its own features
-# alone. A model that is 512<!--== width --> features wide and has eight<!--== num_heads --> heads divides by
-# the root of 64<!--== head_dim -->, not of 512<!--== width -->. With [the width under the
-# root](../museum/numbers.py#wrong-d-in-scale) nothing fails, but all scores are too small<!--== "small" if
-# by_width.std() <
-# by_head.std() else "large" -->, by the root of the number of heads.
+# heads](heads.py)). The $d$ under the root is that of one head<!--== "is that of one head" if torch.allclose(theirs,
+# ours, atol=1e-5) else "is that of all heads" -->, since its dot products run over its own features alone. A model that
+# is 512<!--== width --> features wide and has eight<!--== num_heads --> heads divides by the root of 64<!--== head_dim
+# -->, not of 512<!--== width -->. With [the width under the root](../museum/numbers.py#wrong-d-in-scale) nothing fails,
+# but all scores are too small, by the root of the number of heads<!--== "all scores are too small, by the root of the
+# number of heads" if torch.allclose(by_width * math.sqrt(num_heads), by_head, atol=1e-5) else "all scores are right"
+# -->.
 
 # %%
 width, num_heads = 512, 8
@@ -453,9 +474,10 @@ by_width = attention_scores(q, k, scale=width**-0.5)
 torch.testing.assert_close(by_width * math.sqrt(num_heads), by_head)
 
 # %% [markdown]
-# The standard deviation of the scores is 1.02<!--= by_head.std() --> with 64<!--= head_dim -->, and
-# 0.36<!--= by_width.std() --> with 512<!--= width -->. The package and PyTorch's function read the number from the last
-# axis of the query, which is right once the heads have been split off. `nn.MultiheadAttention` does the same:
+# The standard deviation of the scores is 1.02<!--= by_head.std() --> with 64<!--= head_dim -->, and 0.36<!--=
+# by_width.std() --> with 512<!--= width -->. The package and PyTorch's function read the number from the last axis of
+# the query, which is right once the heads have been split off. `nn.MultiheadAttention` does the same<!--== "does the
+# same" if torch.allclose(theirs, ours, atol=1e-5) else "does something different" -->:
 
 # %%
 torch.manual_seed(7)
@@ -483,8 +505,8 @@ torch.testing.assert_close(theirs, ours)
 #
 # **Unit variance.** In a layer, queries and keys are *projections* of the input $x$. Entry $t$ of a query is a dot
 # product too, of $x$ with a row of the matrix, so by equation (2.1) its variance is the number of features times the
-# variance of the matrix's entries. New matrices are drawn at random, evenly between two bounds, $-b$ and $b$. Such
-# numbers have a third of the squared bound as their variance:
+# variance of the matrix's entries. New matrices are drawn at random, evenly up to a bound $b$ and down to its negative.
+# The variance of such numbers is
 
 
 # %% tags=["check"]
@@ -499,13 +521,14 @@ def evenly(bound, steps=100_000):
 # $$\operatorname{Var}(w) = \frac{b^2}{3} \tag{2.5}$$
 # <!-- where: Var = variance; b = random(""); w = evenly(b) -->
 #
-# The bound of `nn.Linear` is one over the root of $d$, so the $d$ terms together have a third of the unit variance that
-# the rule asks for. Other layers have other bounds:
+# The bound of `nn.Linear` is one over the root of $d$, so the $d$ terms together have a third of the unit
+# variance<!--== "a third of the unit variance" if abs(new["nn.Linear"][1] - 1 / 3) < 1e-3 else "half of the unit
+# variance" --> that the rule asks for. Other layers have other bounds:
 
 
 # %% tags=["hide-input"]
-#| caption: The bound of fresh matrices of width {{ width }}, the variance that equation (2.5) gives for the queries,
-#|   and the variances that were measured of queries and scores.
+#| caption: The bound of fresh matrices of width {{ width }}, the variance that equation (2.5) gives for the
+#|   projections, and the variances that were measured of projections and of scores.
 def fresh(width, num_heads=8):
     """Bound, variance by (2.5), and what is measured of queries and scores, for three ways to draw."""
     x = torch.randn(2_000, width)
@@ -547,19 +570,19 @@ table(
 # %% [markdown]
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ module.in_proj_weight.device.type.upper() }}.*
 #
-# With `nn.Linear` a query's features have the variance 0.33<!--= new["nn.Linear"][2] -->, a third, and scores 0.11<!--=
-# new["nn.Linear"][3] -->, its square. PyTorch's module packs three matrices into one ([how fresh
-# matrices then come out](bypass.py#where-fresh-matrices-come-from)) and has 0.50<!--=
-# new["nn.MultiheadAttention"][2] --> and 0.25<!--= new["nn.MultiheadAttention"][3] -->. Only *Xavier*'s draw for a
-# square matrix, with the bound $\sqrt{6 / (\text{rows} + \text{columns})}$, meets the assumption. But with another
-# width the same variances<!--= all(abs(a / b - 1) < 0.1 for name in new for a, b in zip(new[name][1:],
-# other[name][1:])) --> come out for each of the three<!--= len(new) -->: that is what the root is for. Smaller scores
-# mean flatter weights at the start, and training can make the matrices larger.
+# With `nn.Linear` a query's features have the variance 0.33<!--= new["nn.Linear"][2] -->, a third<!--= "a third" if
+# abs(new["nn.Linear"][2] - 1 / 3) < 0.02 else "half" -->, and scores 0.11<!--= new["nn.Linear"][3] -->, its square.
+# PyTorch's module packs three matrices into one ([how fresh matrices then come
+# out](bypass.py#where-fresh-matrices-come-from)) and has 0.50<!--= new["nn.MultiheadAttention"][2] --> and 0.25<!--=
+# new["nn.MultiheadAttention"][3] -->. Only *Xavier*'s draw for a square matrix meets the assumption. But with another
+# width the same variances come out for each of the three<!--= "with another width the same variances come out for each
+# of the three" if len(new) == 3 and all(abs(a / b - 1) < 0.1 for name in new for a, b in zip(new[name][1:],
+# other[name][1:])) else "with another width different variances come out" -->: that is what the root is for. Smaller
+# scores mean flatter weights at the start, and training can make the matrices larger.
 #
 # **Mean zero, and independent features.** Five<!--== int(odd["as assumed"] + 0.5) --> features of zero or two have unit
-# variance but the mean one: their dot products have three<!--== odd["mean one"] / odd["as assumed"] --> times the
-# variance. If all five are copies of one feature, they have five<!--== odd["copies"] / odd["as assumed"] --> times as
-# much.
+# variance but the mean one: their dot products have three times<!--== odd["mean one"] / odd["as assumed"] --> the
+# variance. If all are copies of one feature, they have five times<!--== odd["copies"] / odd["as assumed"] --> as much.
 
 # %% tags=["check"]
 vectors = {
@@ -571,11 +594,11 @@ odd = {name: variance(each.T @ each).item() for name, each in vectors.items()}
 
 # %% [markdown]
 # **Independence of query and key.** A token is not independent of itself. The dot product of a vector with itself does
-# not vary around zero: its *mean* is $d$, and so its score is about $\sqrt{d}$. Self-attention without learned matrices
-# therefore keeps more<!--== "more" if alone[4][2] < alone[64][2] < alone[512][2] else "less" --> of a token itself the
-# wider it is:
-# with four<!--== min(alone) --> features 3%<!--== alone[4][2] --> on average, with 512<!--== big --> nearly all<!--==
-# alone[512][2] > 0.99 -->:
+# not vary around zero: its *mean* is $d$, and so its score is about the root of $d$. Self-attention without learned
+# matrices therefore keeps more of a token itself the wider it is<!--== "keeps more of a token itself the wider it is"
+# if alone[4][2] < alone[64][2] < alone[512][2] else "keeps less of a token itself the wider it is" -->: with four<!--==
+# min(alone) --> features 3%<!--== alone[4][2] --> on average, with 512<!--== big --> nearly all<!--== "nearly all" if
+# alone[512][2] > 0.99 else "nearly nothing" -->:
 
 # %%
 #| caption: The mean score of {{ len(x) }} random tokens with themselves, the root of d, and the weight that they keep.
@@ -597,8 +620,9 @@ table(
 )
 
 # %% [markdown]
-# The vectors of words are not of unit variance either. *ship*, in the sentence of the other pages, keeps
-# 55%<!--== kept[1] --> of itself with the root, and practically all<!--== kept[0] > 0.999 --> without:
+# The vectors of words are not of unit variance either. *ship*, in the sentence of the other pages, keeps 55%<!--==
+# kept[1] --> of itself with the root, and practically all<!--== "practically all" if kept[0] > 0.999 else "practically
+# nothing" --> without:
 
 # %%
 words = "I must go back to my ship and to my crew".lower().split()
@@ -611,8 +635,8 @@ kept = [
 # %% [markdown]
 # ## Why dot products, and not cosines?
 #
-# Divide a dot product by the lengths of both vectors (their *norms*), and it cannot grow with $d$ at all. The result is
-# the *cosine* of the angle between them. It says how alike two words are, from minus one (opposite) to one (the same
+# Divide a dot product by the lengths of both vectors (their *norms*), and it cannot grow with $d$. The result is the
+# *cosine* of the angle between them. It says how alike two words are, from minus one (opposite) to one (the same
 # direction):
 #
 # $$c_{ij} = \frac{x_i \cdot x_j}{\lVert x_i \rVert \, \lVert x_j \rVert} \tag{1.1}$$
@@ -648,23 +672,24 @@ own_share = {name: each[ship, ship].item() for name, each in soft.items()}
 # %% [markdown]
 # - The weights do not sum to one. Those of *ship* sum to 5.74<!--= cosines[ship].sum() -->, and in a longer sentence
 #   they sum to more. So vectors grow: the norm of *ship* goes from 5.74<!--= norms_of_ship[0] --> to 25.1<!--=
-#   norms_of_ship[1] -->, and in four<!--= 1 + rounds --> layers it grows more than 8,000<!--= norms_of_ship[2] > 8000 *
-#   norms_of_ship[0] --> times. (That two figures agree is a coincidence<!--= "a coincidence" if cosines[ship].sum() <
-#   norms_of_ship[0] - 0.002 else "a law" -->.)
-# - A softmax of cosines does sum to one, but it is timid. Cosines differ by two at most, so no word can count more than
-#   $e^2$, or 7.4<!--= math.exp(1 - -1) -->, times as much as another. *ship* would keep 14%<!--= own_share["cosines"]
-#   --> of itself, against 55%<!--= own_share["dot products"] -->. A dot product has no such bound, and training can set
-#   how sharp it is.
-# - A cosine forgets the lengths. A word with a long vector has large<!--= "large" if
-#   (tokens @ tokens.mT)[words.index("go")].argmax() == words.index("i") else "small" --> dot products with all that
-#   point its way: *go* takes more from *i*, whose vector is the longest<!--= "longest" if
-#   tokens.norm(dim=-1).argmax() == words.index("i") else "shortest" -->, than it keeps of itself. With cosines
-#   nothing<!--= "nothing" if (cosines.max(-1).values - cosines.diagonal() < 1e-6).all() else "something" --> comes
-#   before the word itself.
-# - An average cannot grow. But averages of averages become all alike: the smallest cosine between any two of the words
-#   is 0.35<!--= alike[0] -->, and after three<!--= rounds --> rounds of attention all words are nearly the same<!--=
-#   "the same" if alike[-1] > 0.999 else "different" --> vector. That is why networks add each word's old vector to its
-#   new one, by a *residual connection*.
+#   norms_of_ship[1] -->, and in four<!--= 1 + rounds --> layers it grows more than 8,000 times<!--= "it grows more than
+#   8,000 times" if norms_of_ship[2] > 8000 * norms_of_ship[0] else "it shrinks" -->. (That two figures agree is a
+#   coincidence<!--= "a coincidence" if cosines[ship].sum() < norms_of_ship[0] - 0.002 else "a law" -->.)
+# - A softmax of cosines does sum to one, but it is timid. Cosines differ by two at most, so a word can count 7.4
+#   times<!--= math.exp(1 - -1) --> as much as another, and no more. *ship* would keep 14%<!--= own_share["cosines"] -->
+#   of itself, against 55%<!--= own_share["dot products"] -->. A dot product has no such bound, and training can set how
+#   sharp it is.
+# - A cosine forgets the lengths. A word with a long vector has large dot products with those that point its way: *go*
+#   takes more from *i* than it keeps of itself<!--= "takes more from i than it keeps of itself" if soft["dot
+#   products"][words.index("go"), words.index("i")] > soft["dot products"][words.index("go"), words.index("go")] else
+#   "takes less from i" -->, for the vector of *i* is the longest<!--= "is the longest" if tokens.norm(dim=-1).argmax()
+#   == words.index("i") else "is the shortest" -->. With cosines nothing comes before the word itself<!--= "With cosines
+#   nothing comes before the word itself" if (cosines.max(-1).values - cosines.diagonal() < 1e-6).all() else "With
+#   cosines something comes before the word itself" -->.
+# - An average cannot grow. But averages of averages become alike: the smallest cosine between any two of the words is
+#   0.35<!--= alike[0] -->, and after three<!--= rounds --> rounds of attention all words are nearly the same
+#   vector<!--= "all words are nearly the same vector" if alike[-1] > 0.999 else "all words are different vectors" -->.
+#   That is why networks add each word's old vector to its new one, by a *residual connection*.
 #
 # ## A version that looks right
 #
@@ -693,8 +718,8 @@ off = (after - attention_scores(q, k)).abs().max().item()
 
 # %% [markdown]
 # Neither the call nor its inputs have changed, and the scores are off by up to {{= off :.1f}}. A check needs no
-# reference. A token of ones has the dot product $d$ with itself, and so the score $\sqrt{d}$. Ask for two sizes, and
-# for more than one head:
+# reference. A token of ones has the dot product $d$ with itself, and so the root of $d$ as its score. Ask for two
+# sizes, and for more than one head:
 
 
 # %%
@@ -733,9 +758,10 @@ table(
 )
 
 # %% [markdown]
-# Only the right<!--= passed[0] if len(passed) == 1 else "none" --> one gives both. Asked with one head, the width of
-# all heads would pass<!--= "pass" if abs(own_score(candidates["the width of all heads"], 16, heads=1) - 4) < 1e-3 else
-# "fail" --> too. The remedy: read the size from the argument, `q.size(-1)`.
+# Only the right one gives both<!--= "Only the right one gives both" if passed == ["right"] else "Some wrong one gives
+# both" -->. Asked with one head, the width of all heads would pass too<!--= "the width of all heads would pass too" if
+# abs(own_score(candidates["the width of all heads"], 16, heads=1) - 4) < 1e-3 else "the width of all heads would fail"
+# -->. The remedy: read the size from the argument, `q.size(-1)`.
 #
 # ## Exercises
 #
