@@ -7,20 +7,16 @@
 # %% [markdown]
 # # Where are my weights? Five layouts
 #
-# **Find the shape and the names in this table; then `layouts.convert` carries them to any other row without losing a
-# bit.** Libraries keep the matrices of query, key and value together or apart, in one order or another, and as
-# nn.Linear has them or transposed:
+# **Find your layout in this table; then `layouts.convert` carries the weights to any other without losing a bit<!--==
+# "any other without losing a bit" if lossless == len(LAYOUTS) ** 2 else "some others" -->.** Libraries keep the
+# matrices of query, key and value together or apart, in one order or another, and as nn.Linear has them or transposed:
 #
-# | Layout | Shape, of three heads of four<!--== head_dim --> | Order of the rows | Met in |
-# | --- | --- | --- | --- |
-# | packed | (36, 12)<!--== shapes["packed"] --> | all of the query, of the key, of the value | PyTorch's layer |
-# | separate | (12, 12)<!--== shapes["separate"] -->, three times | one `nn.Linear` each | textbook code |
-# | interleaved | (36, 12)<!--== shapes["interleaved"] --> | head by head, its query, key, value | GPT-NeoX, Megatron |
-# | stacked | (3, 12, 4)<!--== shapes["stacked"] -->, three times | one matrix for each head | the paper |
-# | conv1d | (12, 36)<!--== shapes["conv1d"] --> | packed, transposed | GPT-2, which computes $xW$ |
+# {{= listed(["Layout", f"Shape, of {num_heads} heads of {head_dim}", "Order of the rows", "Met in"], rows) }}
 #
-# Packed and interleaved have the same shape<!--== shapes["interleaved"] == shapes["packed"] -->, so nothing complains
-# if one is loaded as the other, and the keys come out wrong, here by up to 6.0<!--== wrong -->.
+# Packed and interleaved have the same shape<!--== "the same shape" if shapes["interleaved"] == shapes["packed"] else
+# "other shapes" -->, so nothing complains if one is loaded as the other, and the keys come out wrong<!--== "nothing
+# complains if one is loaded as the other, and the keys come out wrong" if mistaken.isfinite().all() and wrong > 1 else
+# "an error is raised if one is loaded as the other" -->, off by 6.0<!--== wrong -->.
 #
 # **You should know** [how one matrix holds many heads](heads.py). **You will know** how PyTorch packs its matrices
 # and how to take them apart, how each layout is used, how to tell them from one another, and how to load weights
@@ -56,8 +52,10 @@ packed = {name: x.detach().clone() for name, x in theirs.state_dict().items()}
 # %% [markdown]
 # ## Packed: PyTorch's own
 #
-# `in_proj_weight` has the rows of the query's matrix, then the key's, then the value's. `chunk` takes them apart;
-# within each, the first four<!--= head_dim --> rows belong to the first head. nn.Linear and its kin keep (features out,
+# `in_proj_weight` has the rows of the query's matrix, then the key's, then the value's<!--== "the rows of the query's
+# matrix, then the key's, then the value's" if in_this_order else "them in another order" -->. `chunk` takes them apart;
+# within each, the first four rows belong to the first head<!--== "the first four rows belong to the first head" if
+# of_first_head else "the last four rows belong to the first head" -->. nn.Linear and its kin keep (features out,
 # features in), so the product is with the transpose:
 
 # %%
@@ -68,14 +66,24 @@ k = split_heads(x @ w_k.T + b_k, num_heads)  # batch heads tokens head_dim
 second = x @ w_k[head_dim : 2 * head_dim].T + b_k[head_dim : 2 * head_dim]
 torch.testing.assert_close(k[:, 1], second)
 
+# %% tags=["check"]
+q, v = (
+    split_heads(x @ w.T + b, num_heads) for w, b in ((w_q, b_q), (w_v, b_v))
+)
+by_parts = theirs.out_proj(
+    merge_heads(F.scaled_dot_product_attention(q, k, v))
+)
+in_this_order = torch.allclose(by_parts, theirs(x, x, x)[0], atol=1e-5)
+of_first_head = torch.allclose(k[:, 0], x @ w_k[:4].T + b_k[:4], atol=1e-5)
+
 # %% [markdown]
 # `x @ w_k`, without the transpose, runs as well, since the matrix is square, and is off by up to 3.3<!--=
 # (x @ w_k - x @ w_k.T).abs().max() -->.
 #
 # ## From each to each
 #
-# `convert` knows where the numbers of each layout belong. All 25<!--== len(LAYOUTS) ** 2 --> ways from one to another
-# lose nothing:
+# `convert` knows where the numbers of each layout belong. All 25 ways from one to another lose nothing<!--==
+# "All 25 ways from one to another lose nothing" if lossless == 25 else "All of them lose something" -->:
 
 # %%
 LAYOUTS = ("packed", "separate", "interleaved", "stacked", "conv1d")
@@ -92,12 +100,83 @@ for source, target in itertools.product(LAYOUTS, LAYOUTS):
     for name, tensor in kept[target].items():
         assert torch.equal(converted[name], tensor)
 
-shapes = {
-    layout: next(iter(kept[layout].values())).shape for layout in LAYOUTS
+# %% [markdown] tags=["check"]
+# The table above: each number of a matrix is the place of its row in the packed one, and so the converted matrices show
+# the order of their rows.
+
+
+# %% tags=["check"]
+def weights_of(state):
+    return list(state.values())[: 3 if len(state) == 8 else 1]
+
+
+def marked(layout):
+    places = torch.arange(3.0 * embed_dim)[:, None].repeat(1, embed_dim)
+    state = convert(packed | {"in_proj_weight": places}, "packed", layout)
+    return weights_of(state)
+
+
+def blocks_of(layout):
+    """Whose rows follow one another: (head, part) of each block."""
+    places = marked(layout)[0][:, 0].int()
+    pairs = zip(
+        places % embed_dim // head_dim, places // embed_dim, strict=True
+    )
+    return [
+        pair
+        for pair, _ in itertools.groupby(
+            (int(head), PARTS[part]) for head, part in pairs
+        )
+    ]
+
+
+def order(layout):
+    first = marked(layout)[0]
+    if len(marked(layout)) == 3:
+        return (
+            "one matrix for each head"
+            if first.dim() == 3
+            else "one matrix each"
+        )
+    if not torch.equal(first[:, :1].expand_as(first), first):
+        return "packed, transposed"
+    blocks = blocks_of(layout)
+    parts = list(dict.fromkeys(part for _, part in blocks))
+    if blocks == list(itertools.product(range(num_heads), parts)):
+        return f"head by head, its {', '.join(parts)}"
+    assert sorted(blocks, key=lambda block: parts.index(block[1])) == blocks
+    return f"all of the {', of the '.join(parts)}"
+
+
+PARTS = ("query", "key", "value")
+met = {
+    "packed": "PyTorch's layer",
+    "separate": "textbook code",
+    "interleaved": "GPT-NeoX, Megatron",
+    "stacked": "the paper",
+    "conv1d": "GPT-2, which computes `x @ W`",
 }
+shapes = {layout: weights_of(kept[layout])[0].shape for layout in LAYOUTS}
+rows = [
+    [
+        layout,
+        str(tuple(shape)) + ", three times" * (len(marked(layout)) == 3),
+        order(layout),
+        met[layout],
+    ]
+    for layout, shape in shapes.items()
+]
+lossless = sum(
+    all(
+        torch.equal(convert(kept[source], source, target)[name], tensor)
+        for name, tensor in kept[target].items()
+    )
+    for source, target in itertools.product(LAYOUTS, LAYOUTS)
+)
 
 # %% [markdown]
-# Each is used in its own way, and all give the same keys:
+# Each is used in its own way, and all give the same keys<!--== "all give the same keys" if alike else "each gives other
+# keys" -->:
 
 # %%
 w, b = kept["separate"]["W_key.weight"], kept["separate"]["W_key.bias"]
@@ -116,12 +195,21 @@ conv1d = split_heads((x @ w + b).chunk(3, dim=-1)[1], num_heads)
 for other in (separate, interleaved, stacked, conv1d):
     torch.testing.assert_close(other, k, atol=1e-5, rtol=0)
 
+# %% tags=["check"]
+alike = all(
+    torch.allclose(other, k, atol=1e-5)
+    for other in (separate, interleaved, stacked, conv1d)
+)
+
 # %% [markdown]
 # ## Same shape, another order
 #
 # Which row belongs to what? Call query, key and value the three<!--== len(packed["in_proj_weight"]) / embed_dim -->
 # *parts*. The packed order counts part, head, place in the head; the interleaved one counts head, part, place. So two
-# axes change places, and nothing else:
+# axes change places, and nothing else<!--== "The packed order counts part, head, place in the head; the interleaved one
+# counts head, part, place. So two axes change places, and nothing else" if torch.allclose(marked("interleaved")[0][:,
+# 0], marked("packed")[0][:, 0].unflatten(0, (3, num_heads, head_dim)).transpose(0, 1).flatten()) else "All axes change
+# places" -->:
 
 # %%
 w = packed["in_proj_weight"].unflatten(0, (3, num_heads, head_dim))
@@ -132,11 +220,25 @@ for line in inspect.getsource(layouts._interleave).splitlines():
     print(textwrap.fill(line, 82, subsequent_indent=" " * 8))
 
 # %% tags=["hide-input"]
-#| alt: Two columns of 36<!--= len(packed["in_proj_weight"]) --> rows. In the packed one, three blocks of
-#|   twelve<!--= embed_dim --> rows: query, key, value. In the interleaved one, nine<!--= len(blocks["interleaved"]) -->
-#|   blocks of four<!--= head_dim -->: query, key, value of one head, then of the next.
-#| caption: The rows of one matrix in two orders.
-blocks = {"packed": [0, 1, 2], "interleaved": [0, 1, 2] * num_heads}
+#| alt: Two columns of 36 rows<!--= "Two columns of 36 rows" if [len(each) for each in panels.values()] == [36, 36] else
+#|   "One column of 72 rows" -->. In the packed one, three<!--= len(blocks["packed"]) --> blocks: query, key,
+#|   value<!--= "query, key, value" if [PARTS[part] for part in blocks["packed"]] == ["query", "key", "value"] else
+#|   "value, query, key" -->. In the interleaved one, nine<!--= len(blocks["interleaved"]) --> blocks: query, key, value
+#|   of one head, then of the next<!--= "query, key, value of one head, then of the next" if
+#|   blocks_of("interleaved") == [(head, part) for head in range(3) for part in ("query", "key", "value")] else "value,
+#|   query, key of all heads" -->.
+#| caption: Where each row<!--= "row" if len(panels["packed"]) == len(packed["in_proj_weight"]) else "column" --> of one
+#|   matrix stands, in two orders<!--= "two orders" if len(blocks) == 2 and blocks["packed"] != blocks["interleaved"]
+#|   else "one order" -->.
+blocks = {
+    layout: [
+        PARTS.index(part)
+        for part, _ in itertools.groupby(
+            part for _, part in blocks_of(layout)
+        )
+    ]
+    for layout in ("packed", "interleaved")
+}
 panels = {}
 for name, parts in blocks.items():
     each = torch.tensor(parts).repeat_interleave(3 * embed_dim // len(parts))
@@ -211,14 +313,17 @@ for step in traced.steps:
 assert (traced.result - layer(wide)).abs().max() < 1e-5
 
 # %% [markdown]
-# The packed matrix and its bias act in the first step, the output projection in the last<!--= traced.steps[0].op ==
-# traced.steps[-1].op == "linear" -->. The traced steps end with the layer's own output, as the cell asserts, so no step
-# is missing.
+# The packed matrix and its bias act in the first step, the output projection in the last<!--= "in the first step, the
+# output projection in the last" if [place for place, step in enumerate(traced.steps) if step.op == "linear"] == [0,
+# len(traced.steps) - 1] else "in the last step, the output projection in the first" -->. The traced steps end with the
+# layer's own output, as the cell asserts, so no step is missing.
 #
 # ## Load a copy, not a view
 #
-# `weight.data = chunk` copies nothing: the new layer's matrix *is* a part of the old one's. Train the new layer by one
-# step, and the old one moves with it. `copy_`, `load_state_dict` and `convert` give the new layer numbers of its own.
+# `weight.data = chunk` copies nothing<!--== "copies nothing" if moved > 0.001 else "copies everything" -->: the new
+# layer's matrix *is* a part of the old one's. Train the new layer by one step, and the old one moves with it<!--==
+# "Train the new layer by one step, and the old one moves with it" if moved > 0.001 else "Nothing moves with it" -->.
+# `copy_`, `load_state_dict` and `convert` give the new layer numbers of its own.
 
 
 # %%
@@ -248,11 +353,13 @@ moved, stayed = moves_the_original(alias), moves_the_original(copy)
 moved, stayed
 
 # %% [markdown]
-# One step on the aliased layer moved the original by 0.015<!--= moved -->; one on the copy left it alone<!--= stayed ==
-# 0 -->. The check: compare `untyped_storage().data_ptr()`, the address at which a tensor's memory begins, or train one
-# and look at the other. (Plain `data_ptr()` is the address of the tensor's own first number: it differs<!--=
-# theirs.in_proj_weight.chunk(3)[1].data_ptr() != theirs.in_proj_weight.data_ptr() --> for the key's and the value's
-# chunk, though they share the memory.)
+# One step on the aliased layer moved the original by 0.015<!--= moved -->; one on the copy left it alone<!--= "left it
+# alone" if stayed == 0 else "moved it, too" -->. The check: compare `untyped_storage().data_ptr()`, the address at
+# which a tensor's memory begins, or train one and look at the other. (Plain `data_ptr()` is the address of the tensor's
+# own first number: it differs for the key's and the value's chunk, though they share the memory<!--= "it differs for
+# the key's and the value's chunk, though they share the memory" if [len({address(part) for part in
+# theirs.in_proj_weight.chunk(3)}) for address in (torch.Tensor.data_ptr, lambda part:
+# part.untyped_storage().data_ptr())] == [3, 1] else "it is the same" -->.)
 #
 # ## Loading a checkpoint
 #
@@ -261,8 +368,9 @@ moved, stayed
 #
 # {{= listed(["Family", "Names of a layer", "Layout", "Rotary embeddings turn"], families) }}
 #
-# Here are two layers as GPT-NeoX saves them. The careless way is to rename the tensors to PyTorch's names: the shapes
-# fit, `load_state_dict` is content, and the model talks nonsense.
+# Here are two layers<!--== "two layers" if len({name.split(".")[2] for name in checkpoint}) == 2 else "three layers"
+# --> as GPT-NeoX saves them. The careless way is to rename the tensors to PyTorch's names: the shapes fit,
+# `load_state_dict` is content, and the model talks nonsense.
 
 # %% tags=["check"]
 turns = {
