@@ -22,8 +22,12 @@
 #
 # ## What each interface makes of `True`
 #
-# Give each interface a mask in which the first query has `False` for the last key, and then the same mask inverted.
-# Change the last token. If the first token's output moves, the first query did see the last key.
+# Give each interface a mask in which the first query has `False` for the last key<!--== "the first query has False for
+# the last key" if all(each.flatten()[0] and not each[..., -1].flatten()[0] for each in shapes.values()) else "the last
+# query has True for the first key" -->, and then the same mask inverted. Change the last token. If the first token's
+# output moves, the first query did see the last key<!--== "If the first token's output moves, the first query did see
+# the last key" if [notices(calls[rows[0][0]], mask) for mask in (lower, lower | True)] == [False, True] else "It moves
+# in any case" -->.
 
 # %% tags=["imports"]
 import warnings
@@ -116,14 +120,15 @@ told = [
 ]
 
 # %% [markdown]
-# Every shape that an interface takes, it reads in one way<!--= "in one way" if all(len(each) == 1 for each in told)
-# else "in several ways" -->.
+# Every shape that an interface takes, it reads in one way<!--= "Every shape that an interface takes, it reads in one
+# way" if all(len(each) == 1 for each in told) else "No shape is read in one way" -->.
 #
 # `~mask` turns one kind into the other. `masks.blocked_from_allowed` does so too, and brings a mask with an axis of
 # heads into the shape that `nn.MultiheadAttention` wants. Choose an interface, paint a mask, and take its code:
 
 # %% tags=["hide-input", "no-snippet"]
-#| caption: Who may see whom, and the weights that come out. Rows are queries, columns are keys<!--= "Rows are queries,
+#| caption: Who may see whom<!--= "Who may see whom" if (painted_weights > 0).equal(painted) else "Who may not see whom"
+#|   -->, and the weights that come out. Rows are queries, columns are keys<!--= "Rows are queries,
 #|   columns are keys" if painted_weights.sum(1).allclose(torch.ones(4)) and not painted_weights[0, 1:].any() else "Rows
 #|   are keys, columns are queries" -->. It begins with the causal mask: each word sees itself and what comes before
 #|   it<!--= "before it" if painted.tril().equal(painted) else "after it" -->.
@@ -220,7 +225,9 @@ def listed(header, rows):
 # ## Padding: which shape, and which way round
 #
 # A batch of two sequences has a padding mask of (batch, keys). `nn.MultiheadAttention` wants just that, with `True` for
-# what is padding. The function wants (batch, 1, 1, keys)<!--~ axes of length one -->, with `True` for what is real:
+# what is padding<!--== "with True for what is padding" if told[2] == {"may not attend"} else "with False for what is
+# padding" -->. The function wants (batch, 1, 1, keys)<!--~ axes of length one -->, with `True` for what is real<!--==
+# "with True for what is real" if told[0] == {"may attend"} else "with False for what is real" -->:
 # `masks.padding(lengths)`.
 
 # %%
@@ -232,17 +239,18 @@ by_function = F.scaled_dot_product_attention(q, q, q, attn_mask=real)
 by_module, _ = module(y, y, y, key_padding_mask=~real[:, 0, 0])
 
 # %% [markdown]
-# A mask of (batch, keys) in the function is read as (queries, keys). The call raises an error, unless there are as many
-# queries as sequences; then it [shuts out the wrong keys](../museum/masks.py#mask-polarity)<!--~ link: a neighbor -->
-# without a word.
+# A mask of (batch, keys) in the function is read as (queries, keys)<!--== "A mask of (batch, keys) in the function is
+# read as (queries, keys)" if read_as_queries else "A mask of (batch, keys) hides keys" -->. The call raises an error,
+# unless there are as many queries as sequences; then it [shuts out the wrong
+# keys](../museum/masks.py#mask-polarity)<!--~ link: a neighbor --> without a word.
 
 # %%
 #| raises: RuntimeError: must match
 F.scaled_dot_product_attention(q, q, q, attn_mask=real[:, 0, 0])
 
 # %% [markdown] tags=["check"]
-# The two ways above agree with each sequence alone. With two queries and two sequences, (batch, keys) is read as
-# (queries, keys), and misses the right result by {{= (misread - padded_right).abs().max() :.1f}}. With one sequence
+# Both ways agree with each sequence alone. The mask that is read in the wrong way misses the result by {{= (misread -
+# padded_right).abs().max() :.1f}}. With one sequence
 # both shapes mean the same<!--== "same" if torch.allclose(of_one, of_one_right) else "opposite" -->.
 
 # %% tags=["check"]
@@ -256,9 +264,10 @@ torch.testing.assert_close(
 
 ends, two = real[:, 0, 0], q[:, :, :2]  # as many queries as sequences
 misread = F.scaled_dot_product_attention(two, q, q, attn_mask=ends)
-torch.testing.assert_close(
+read_as_queries = torch.allclose(
     misread,
     F.scaled_dot_product_attention(two, q, q, attn_mask=ends[None, None]),
+    atol=1e-5,
 )
 padded_right = F.scaled_dot_product_attention(two, q, q, attn_mask=real)
 torch.testing.assert_close(
@@ -276,13 +285,18 @@ of_one_right = F.scaled_dot_product_attention(
 #
 # ## No looking ahead: the causal mask
 #
-# The *causal* mask allows each token itself and what stands before it. Where two masks hold, a query sees what both
-# allow: `masks.combine` for masks of `True` for *may attend*, `|` for masks of `True` for *may not attend*.
+# The *causal* mask allows each token itself and what stands before it<!--== "what stands before it" if
+# masks.causal(5)[2].tolist() == [True, True, True, False, False] else "what stands after it" -->. Where two masks hold,
+# a query sees what both allow: `masks.combine` for masks of `True` for *may attend*<!--== "masks.combine for masks of
+# True for may attend" if masks.combine(masks.causal(5), end).equal(masks.causal(5) & end) else "masks.combine for masks
+# of True for may not attend" -->, `|` for masks of `True` for *may not attend*<!--== "for masks of True for may not
+# attend" if (~masks.causal(5) | ~end).equal(~(masks.causal(5) & end)) else "for masks of True for may attend" -->.
 
 # %% tags=["hide-input"]
-#| caption: With padding on the left, the first two<!--= (~gallery["left padding, causal"].any(-1)).sum() -->
-#|   queries see nothing at all<!--= "see nothing at all" if not gallery["left padding, causal"][:2].any() else
-#|   "see something" -->.
+#| caption: With padding on the left, the first two queries see nothing at all<!--= "With padding on the left, the first
+#|   two queries see nothing at all" if gallery["left padding, causal"].any(-1).tolist() ==
+#|   masks.padding(torch.tensor([3]), 5, side="left").flatten().tolist() == [False, False, True, True, True] else "With
+#|   padding on the right, the last two queries see nothing at all" -->.
 end = torch.tensor([True, True, True, False, False]).expand(5, 5)
 gallery = {
     "causal": masks.causal(5),
@@ -302,7 +316,8 @@ module(y, y, y, is_causal=True)
 
 # %% [markdown]
 # `F.scaled_dot_product_attention(q, k, v, is_causal=True)` does make it, and `unmasked` does so, too. The two disagree
-# as soon as there are [more keys than queries](#more-keys-than-queries).
+# as soon as there are [more keys than queries](#more-keys-than-queries)<!--== "more keys than queries" if disagree ==
+# [False, True] else "as many keys as queries" -->.
 
 # %% [markdown] tags=["check"]
 # Under [the bypass](bypass.py), so that nothing learned is in the way, the module agrees with this library on two
@@ -331,10 +346,16 @@ torch.testing.assert_close(their_weights, ours.weights)
 # %% [markdown]
 # ## Masks of numbers are added
 #
-# A floating mask is *added* to the scores. So a mask of zeros and ones shuts nothing out: it raises the allowed scores
-# by one, and the first word still takes 40%<!--== future[0] --> of its context from later ones. A boolean mask that [is
-# added](../museum/masks.py#boolean-mask-added), as in `scores += mask`, does the same. The additive mask that means
-# what a boolean one means has zero for `True` and minus infinity for `False`:
+# A floating mask is *added* to the scores<!--== "A floating mask is added to the scores" if torch.allclose(wrong[0],
+# leaked @ x[0], atol=1e-5) else "A boolean mask is added to the scores" -->. So a mask of zeros and ones shuts nothing
+# out<!--== "shuts nothing out" if (leaked > 0).all() else "shuts everything out" -->: it raises the allowed scores by
+# one, and the first word still takes 40%<!--== future[0] --> of its context from later ones. A boolean mask that [is
+# added](../museum/masks.py#boolean-mask-added), as in `scores += mask`, does the same<!--== "does the same" if
+# torch.allclose(scores + causal, scores + causal.float()) else "does something different" -->. The additive mask that
+# means what a boolean one means has zero for `True` and minus infinity for `False`<!--== "what a boolean one means has
+# zero for True and minus infinity for False" if torch.allclose(right, F.scaled_dot_product_attention(x, x, x,
+# attn_mask=causal), atol=1e-5) and not blocked_by_infinity[causal].any() and (blocked_by_infinity[~causal] ==
+# -torch.inf).all() else "what a boolean one means has zero for False" -->:
 
 # %%
 x = batch[:1]  # the longer sentence: 11 words
@@ -366,10 +387,12 @@ else:
     raise AssertionError("it took ones for a mask")
 
 # %% [markdown]
-# There is one exception: in evaluation, PyTorch's encoder layer takes a [fast path](#train-is-not-eval-the-fast-path).
-# A large negative number in the place of minus infinity works until numbers have fewer bits: float16 ends at
-# 65,504<!--= torch.finfo(torch.float16).max -->, and the $-10^9$<!--~ a constant that many use --> of much published
-# code [does not fit into float16](../museum/masks.py#float16-overflow)<!--= torch.finfo(torch.float16).min > -1e9 -->.
+# There is one exception: in evaluation<!--== "in evaluation" if path and moved_by > 0.1 else "in training" -->,
+# PyTorch's encoder layer takes a [fast path](#train-is-not-eval-the-fast-path). A large negative number in the place of
+# minus infinity works until numbers have fewer bits: float16 ends at 65,504<!--= torch.finfo(torch.float16).max -->,
+# and the `-1e9`<!--~ a constant that many use --> of much published code
+# [does not fit into float16](../museum/masks.py#float16-overflow)<!--= "does not fit into float16" if -1e9 <
+# torch.finfo(torch.float16).min else "fits into float16" -->.
 #
 # ## Before the softmax, not after
 #
@@ -380,8 +403,9 @@ else:
 # <!-- where: s = random("n n"); m = masks.causal(n).double(); a = attention_weights(s, allowed=masks.causal(n)) -->
 #
 # There are two ways to write that as a softmax. `masked_fill` replaces the scores that are not allowed by minus
-# infinity, whose exponential is zero. Or a matrix $B$ is added, zero where a query may see and minus
-# infinity where not. `unmasked` uses the second way.
+# infinity, whose exponential is zero. Or a matrix $B$ is added, zero where a query may see and minus infinity where
+# not<!--== "zero where a query may see and minus infinity where not" if (blocked_by_infinity.exp() == causal).all()
+# else "minus infinity where a query may see" -->. `unmasked` uses the second way.
 #
 # $$A = \operatorname{softmax}(S + B) \tag{5.2}$$
 # <!-- where: S = random("n n"); B = masks.additive_from_allowed(masks.causal(n), torch.float64);
@@ -401,9 +425,12 @@ print([f"{each:.2f}" for each in sums.tolist()])
 
 # %% [markdown]
 # Zeros [after the softmax](../museum/masks.py#mask-after-softmax) come too late. The rows no longer sum to one, but for
-# the last<!--= "last" if (sums[:-1] < 0.999).all() and (sums[-1] - 1).abs() < 1e-5 else "first" -->, which may see
-# everything. The future is still in there: the scores of later words are part of each row's sum, so they decide how
-# small the weights become. Dividing each row by its new sum repairs the weights.
+# the last, which may see everything<!--= "The rows no longer sum to one, but for the last, which may see everything" if
+# (sums[:-1] < 0.999).all() and (sums[-1] - 1).abs() < 1e-5 and causal.all(-1).nonzero().flatten().tolist() == [10] else
+# "The rows sum to one" -->. The future is still in there: the scores of later words are part of each row's sum, so they
+# decide how small the weights become. Dividing each row by its new sum repairs the weights<!--== "Dividing each row by
+# its new sum repairs the weights" if torch.allclose(late / sums[:, None], by_hand, atol=1e-5) else "Dividing each
+# column by its sum is no repair" -->.
 
 # %% tags=["check"]
 by_hand = masked_softmax(scores, causal)
@@ -426,8 +453,11 @@ torch.testing.assert_close((masked_first / 50**0.5).softmax(-1), by_hand)
 # %% [markdown]
 # ## When a row allows nothing
 #
-# A query that may see nothing has no weights: (5.1) divides zero by zero. Such rows come from padding on the left under
-# a causal mask, and from empty sequences. Each interface answers in its own way:
+# A query that may see nothing has no weights<!--== "A query that may see nothing has no weights" if
+# masked_softmax(scores[:1], causal[:1] & False).isnan().all() else "A query that may see nothing has all weights" -->:
+# (5.1) divides zero by zero. Such rows come from padding on the left under a causal mask<!--== "padding on the left
+# under a causal mask" if [gallery[name].any(-1).all() for name in ("both", "left padding, causal")] == [True, False]
+# else "padding on the right under a causal mask" -->, and from empty sequences. Each interface answers in its own way:
 
 
 # %% tags=["hide-input"]
@@ -470,9 +500,9 @@ plot.table(["Interface", "Context of the first query"], list(answers.items()))
 # answers["nn.MultiheadAttention, train, need_weights=False"] --> or NaN<!--= answers["nn.MultiheadAttention, eval,
 # no_grad, need_weights=False"] --> when they are not. The latter is a [fast path](#train-is-not-eval-the-fast-path),
 # too. That of `nn.MultiheadAttention` is for self-attention, with `batch_first=True`, biases, an even number of heads
-# and a boolean mask<!--== "boolean mask" if answers_off == ["NaN", *["zeros"] * 5] else "floating mask" -->. This
-# library always gives zeros<!--= answers["unmasked.self_attention"] -->. The museum's [query that may see
-# nothing](../museum/masks.py#fully-masked-row) has the full table.
+# and a boolean mask<!--== "an even number of heads and a boolean mask" if answers_off == ["NaN", *["zeros"] * 5] else
+# "any number of items and a floating mask" -->. This library always gives zeros<!--= answers["unmasked.self_attention"]
+# -->. The museum's [query that may see nothing](../museum/masks.py#fully-masked-row) has the full table.
 
 
 # %% tags=["check"]
@@ -522,7 +552,9 @@ print(f"loss {loss:.2f}, NaN in {poisoned:.0%} of the gradient")
 # ## Train is not eval: the fast path
 #
 # In evaluation without gradients `nn.TransformerEncoderLayer` computes all its steps by one operator, its *fast path*,
-# which turns every entry of a floating mask that is not zero into minus infinity. A bias such as ALiBi's, which only
+# which turns every entry of a floating mask that is not zero into minus infinity<!--== "which turns every entry of a
+# floating mask that is not zero into minus infinity" if torch.allclose(without, itself, atol=1e-5) and (distance >
+# 0).equal(alibi != 0) else "which adds a floating mask" -->. A bias such as ALiBi's, which only
 # lowers the scores of distant tokens, then hides all but the token itself:
 
 # %%
@@ -547,10 +579,10 @@ moved_by = (without - with_gradients).abs().max()
 #
 # The remedy is one line for the whole program: `torch.backends.mha.set_fastpath_enabled(False)`<!--==
 # "torch.backends.mha.set_fastpath_enabled(False)" if torch.allclose(slow, with_gradients, atol=1e-5) else "none" -->.
-# It also turns the NaN of a row that allows nothing into zeros<!--== "zeros" if blind_fast == "NaN" and blind_slow ==
-# "zeros" else "numbers" -->. For your own tests: without dropout, a layer gives in evaluation what it gives in
-# training. `torch.testing.assert_close(without, with_gradients)` fails<!--== "fails" if moved_by > 1e-3 else "passes"
-# --> here.
+# It also turns the NaN of a row that allows nothing into zeros<!--== "the NaN of a row that allows nothing into zeros"
+# if blind_fast == "NaN" and blind_slow == "zeros" else "nothing into zeros" -->. For your own tests: without dropout, a
+# layer gives in evaluation what it gives in training. `torch.testing.assert_close(without, with_gradients)` fails<!--==
+# "fails" if moved_by > 1e-3 else "passes" --> here.
 
 
 # %% tags=["check"]
@@ -604,9 +636,11 @@ assert [name for name, lost in losing.items() if lost] == ["relu", "gelu"]
 # %% [markdown]
 # ## More keys than queries
 #
-# A model that generates text keeps the keys of what it has written. Then two new queries look at five keys. The queries
-# are the *last* two tokens, so the mask must be aligned at the bottom right, and [not at the top
-# left](../museum/masks.py#top-left-causal):
+# A model that generates text keeps the keys of what it has written. Then two new queries look at five keys<!--== "two
+# new queries look at five keys" if bottom_right.shape == (2, 5) else "five new queries look at two keys" -->. The
+# queries are the *last* two tokens, so the mask must be aligned at the bottom right<!--== "The queries are the last two
+# tokens, so the mask must be aligned at the bottom right" if bottom_right.equal(masks.causal(5)[-2:]) else "The queries
+# are the first two tokens" -->, and [not at the top left](../museum/masks.py#top-left-causal):
 
 # %% tags=["hide-input"]
 #| caption: `masks.causal` is aligned at the bottom right<!--= "bottom right" if bottom_right[-1].all() else "top left"
@@ -629,7 +663,9 @@ mended = F.scaled_dot_product_attention(
 )
 
 # %% [markdown]
-# Aligned at the top left, the newest query sees only two<!--= top_left[-1].sum() --> keys, the oldest. That is what
+# Aligned at the top left, the newest query sees only two keys, the oldest<!--= "Aligned at the top left, the newest
+# query sees only two keys, the oldest" if top_left[-1].tolist() == [True, True, False, False, False] else "It sees all
+# keys" -->. That is what
 # `is_causal=True` means to PyTorch's function<!--= "PyTorch's function" if torch.allclose(theirs,
 # masked_softmax(attention_scores(q, kv), top_left) @ kv) else "this library" -->. This library aligns at the bottom
 # right<!--= "bottom right" if torch.allclose(attention_weights(attention_scores(q, kv), is_causal=True),
@@ -639,6 +675,14 @@ mended = F.scaled_dot_product_attention(
 torch.testing.assert_close(
     mended, masked_softmax(attention_scores(q, kv), bottom_right) @ kv
 )
+disagree = [
+    not torch.allclose(
+        F.scaled_dot_product_attention(q, keys, keys, is_causal=True),
+        attention_weights(attention_scores(q, keys), is_causal=True) @ keys,
+        atol=1e-5,
+    )
+    for keys in (kv[:, :2], kv)
+]
 
 # %% [markdown]
 # ## Nothing leaks
@@ -661,20 +705,26 @@ def inverted(x):
 
 
 # %% [markdown]
-# Shape and dtype are right, nothing raises, and all numbers are finite<!--= "all numbers are finite" if
-# moved(x).isfinite().all() and moved(x).shape == inverted(x).shape else "some are not" -->. But each word sees *only*
-# what comes after it<!--== "only what comes after it" if leaks(moved, x, ship) and not leaks(inverted, x, ship) else
-# "what comes before" -->, and the last one nothing: its output is zeros<!--== answer(moved(x)[0, -1]) -->.
+# Shape and dtype are right, nothing raises, and all numbers are finite<!--= "Shape and dtype are right, nothing raises,
+# and all numbers are finite" if moved(x).isfinite().all() and (moved(x).shape, moved(x).dtype) == (x.shape, x.dtype)
+# else "Something is wrong to see" -->. But each word sees *only* what comes after it<!--== "only what comes after it"
+# if leaks(moved, x, ship) and not leaks(inverted, x, ship) else "what comes before" -->, and the last one nothing: its
+# output is zeros<!--== "the last one nothing: its output is zeros" if [answer(each) for each in moved(x)[0, -2:]] ==
+# ["numbers", "zeros"] else "the first one nothing" -->.
 #
-# A causal module must give the earlier tokens the same output, whatever the later ones are. So a test needs no
-# reference: change the later tokens, and compare what the earlier ones get. Put this into your own tests:
+# A causal module must give the earlier tokens the same output, whatever the later ones are<!--== "must give the earlier
+# tokens the same output, whatever the later ones are" if not leaks(fused, x, ship) and leaks(moved, x, ship) else
+# "gives the earlier tokens other outputs" -->. So a test needs no reference: change the later tokens, and compare what
+# the earlier ones get. Put this into your own tests:
 
 # %%
 print(probes.sees_the_future(inverted, x))
 print(probes.sees_the_future(moved, x))
 
 # %% [markdown]
-# The probe returns `None` if all is well, and otherwise what it saw. It enlarges the inputs a hundredfold and looks at
+# The probe returns `None` if all is well, and otherwise what it saw<!--= "returns None if all is well, and otherwise
+# what it saw" if probes.sees_the_future(inverted, x) is None and probes.sees_the_future(moved, x) else "returns what it
+# saw if all is well" -->. It enlarges the inputs a hundredfold and looks at
 # the gradients, too. A leak that stays within rounding even then goes unseen by
 # [`sees_the_future`](../reference/probes.md#unmasked.probes.sees_the_future).
 
