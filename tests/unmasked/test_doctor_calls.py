@@ -11,6 +11,14 @@ from torch import Tensor, nn
 
 from unmasked import diagnose
 from unmasked.doctor import Report
+from unmasked.doctor._behaviour import behaviour
+from unmasked.doctor._caching import caches, keeps_nothing
+from unmasked.doctor._masking import obeys_its_mask
+from unmasked.doctor._numbers import epsilon, heads_used, large, trained
+from unmasked.doctor._patient import Patient
+from unmasked.doctor._report import Notes
+from unmasked.doctor._running import is_still, runs
+from unmasked.doctor._target import Options
 
 E, H = 12, 3
 
@@ -106,11 +114,24 @@ class Steps(nn.Module):
         return torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries)
 
 
-def causes(report: Report) -> list[str | None]:
+def asked(question: Callable[[Patient], Any], target: Any, **options: Any) -> Notes:
+    """Ask one thing alone: what the doctor sees inside may tell it first."""
+    patient = Patient(target, Options(E, H, **options))
+    with torch.no_grad():
+        assert runs(patient)
+        question(patient)
+    return patient.notes
+
+
+def acting(patient: Patient) -> None:
+    behaviour(patient, [])
+
+
+def causes(report: Report | Notes) -> list[str | None]:
     return [finding.cause for finding in report.findings]
 
 
-def told(report: Report) -> str:
+def told(report: Report | Notes) -> str:
     return " ".join(finding.told for finding in report.findings)
 
 
@@ -152,30 +173,10 @@ class Masked(Steps):
     ],
 )
 def test_a_mask_of_ones_own_is_held_to_each_item(slip: str, cause: str | None, words: str) -> None:
-    sealed = Masked(slip)  # through a function that hides the module's weights, so that behaviour alone can tell
-    report = diagnose(sealed_of(sealed), embed_dim=E, num_heads=H, inputs="x_allowed")
+    report = asked(obeys_its_mask, Masked(slip), inputs="x_allowed")
     assert cause in report.findings[0].causes if cause else report.findings, report
     assert words in told(report)
     assert diagnose(Masked(), embed_dim=E, inputs="x_allowed").ok
-
-
-def sealed_of(module: nn.Module) -> Callable[..., Any]:
-    """A callable whose parameters nobody can find."""
-    hidden = {"f": module.double().eval()}
-
-    class Sealed:
-        __slots__ = ()
-
-        def __call__(self, *given: Any) -> Any:
-            return _HIDDEN[id(hidden)](*given)
-
-    _HIDDEN[id(hidden)] = hidden["f"]
-    _KEPT.append(hidden)
-    return Sealed()
-
-
-_HIDDEN: dict[int, Any] = {}
-_KEPT: list[Any] = []
 
 
 class PaddingOnly(Steps):
@@ -189,8 +190,8 @@ class PaddingOnly(Steps):
 
 
 def test_a_mask_of_keys_alone_is_recognized() -> None:
-    assert diagnose(PaddingOnly(), embed_dim=E, inputs="x_allowed").ok
-    report = diagnose(PaddingOnly("rows"), embed_dim=E, inputs="x_allowed")
+    assert not asked(obeys_its_mask, PaddingOnly(), inputs="x_allowed").findings
+    report = asked(obeys_its_mask, PaddingOnly("rows"), inputs="x_allowed")
     assert "padding-ignored" in report.findings[0].causes, report
 
 
@@ -237,7 +238,7 @@ class Cached(Steps):
     ],
 )
 def test_a_cache_is_held_to_the_whole_sequence(slip: str, cause: str | None, words: str) -> None:
-    report = diagnose(Cached(slip), embed_dim=E, causal=True, positions=True, cache="kv")
+    report = asked(caches, Cached(slip), causal=True, positions=True, cache="kv")
     (finding,) = report.findings
     assert (finding.check, finding.cause) == ("with a cache, the same as without", cause), report
     assert words in finding.told
@@ -287,10 +288,10 @@ class Kept(Steps):
 
 
 def test_what_is_kept_from_call_to_call_is_found() -> None:
-    assert diagnose(Kept(), embed_dim=E, causal=True).ok
-    report = diagnose(Kept("mask"), embed_dim=E, causal=True)
+    assert not asked(keeps_nothing, Kept(), causal=True).findings
+    report = asked(keeps_nothing, Kept("mask"), causal=True)
     assert "a longer sequence is not masked beyond them" in told(report), report
-    report = diagnose(Kept("keys"), embed_dim=E, causal=False)
+    report = asked(is_still, Kept("keys"), causal=False)
     assert "it keeps something, and never resets" in told(report), report
 
 
@@ -316,21 +317,25 @@ class Counted(Steps):
 
 
 @pytest.mark.parametrize(
-    ("slip", "check"),
+    ("slip", "question", "check"),
     [
-        ("maximum", "large inputs"),
-        ("epsilon", "the epsilon of norms"),
-        ("scores", "in training, on average the same as in evaluation"),
-        ("half", "the softmax keeps its precision"),
+        ("maximum", large, "large inputs"),
+        ("epsilon", epsilon, "the epsilon of norms"),
+        ("scores", trained, "in training, on average the same as in evaluation"),
     ],
 )
-def test_numbers_that_only_some_inputs_show_are_found(slip: str, check: str) -> None:
-    report = diagnose(Counted(slip), embed_dim=E, causal=False, training=True)
-    assert [finding.check for finding in report.findings] == [check], report
+def test_numbers_that_only_some_inputs_show_are_found(slip: str, question: Any, check: str) -> None:
+    notes = asked(question, Counted(slip), causal=False, training=True)
+    assert [finding.check for finding in notes.findings] == [check]
     for right in ("", "norm"):
-        report = diagnose(Counted(right), embed_dim=E, causal=False, training=True)
-        assert report.ok, report
-    assert "in training, on average the same as in evaluation" in report.passed
+        assert not asked(question, Counted(right), causal=False, training=True).findings
+
+
+def test_training_is_examined_where_that_is_asked_for_and_a_narrow_softmax_always() -> None:
+    check = "in training, on average the same as in evaluation"
+    assert check in diagnose(Counted(), embed_dim=E, causal=False, training=True).passed
+    assert check not in diagnose(Counted(), embed_dim=E, causal=False).passed
+    assert "the softmax is computed in 16 bits" in told(diagnose(Counted("half"), embed_dim=E, causal=False))
 
 
 def test_large_scores_and_gates_are_not_taken_for_an_epsilon() -> None:
@@ -339,8 +344,7 @@ def test_large_scores_and_gates_are_not_taken_for_an_epsilon() -> None:
             return super().forward(F.layer_norm(x, (E,))) * torch.sigmoid(x) + F.gelu(x)
 
     for slip in ("", "norm"):
-        report = diagnose(Gated(slip), embed_dim=E, causal=False)
-        assert report.ok, report
+        assert not asked(epsilon, Gated(slip), causal=False).findings
 
 
 # What a legitimate design explains is asked for, and no finding
@@ -372,7 +376,7 @@ def test_sinks_learned_keys_and_raw_scores_are_no_finding(slip: str) -> None:
 
 
 def test_a_sum_that_grows_with_every_copy_is_a_finding() -> None:
-    report = diagnose(sealed_of(Sigmoid()), embed_dim=E, num_heads=H, causal=False)
+    report = asked(acting, Sigmoid(), causal=False)
     assert causes(report) == ["weights-not-normalized"], report
 
 
@@ -403,8 +407,8 @@ def test_scores_that_depend_on_positions_are_asked_for() -> None:
             bias = -(places[:, None] - places).abs() / 2 + places / 3
             return self.out(merge((q @ k.mT / 2 + bias).softmax(-1) @ v))
 
-    report = diagnose(sealed_of(Biased()), embed_dim=E, num_heads=H, causal=False)
-    assert report.ok, report
+    report = asked(acting, Biased(), causal=False)
+    assert not report.findings
     assert "pass positions=True if they do" in str(report.inconclusive)
 
 
@@ -450,10 +454,10 @@ def test_windows_and_diagonals_that_are_off_by_one_are_found() -> None:
             shut = -1e4 if self.slip == "diagonal" else -math.inf
             return self.out(merge((q @ k.mT / 2).masked_fill(~allowed, shut).softmax(-1) @ v))
 
-    assert diagnose(Window(), embed_dim=E, causal=False, positions=True).ok
-    report = diagnose(Window("window"), embed_dim=E, causal=False, positions=True)
+    assert not asked(acting, Window(), causal=False, positions=True).findings
+    report = asked(acting, Window("window"), causal=False, positions=True)
     assert "one longer ahead than back" in told(report), report
-    report = diagnose(sealed_of(Window("diagonal")), embed_dim=E, num_heads=H, causal=True)
+    report = asked(acting, Window("diagonal"), causal=True)
     assert "a token does not see itself" in told(report), report
 
 
@@ -473,8 +477,8 @@ def test_one_module_many_times_in_a_list_and_heads_that_are_idle_are_found() -> 
 
     assert diagnose(Listed(), embed_dim=E, num_heads=H, causal=False).ok
     assert "holds one module 3 times" in told(diagnose(Listed("list"), embed_dim=E, num_heads=H, causal=False))
-    report = diagnose(Listed("idle"), embed_dim=E, num_heads=H, causal=False)
-    assert report.findings, report
+    assert "some heads are not used" in told(asked(heads_used, Listed("idle"), causal=False))
+    assert not asked(heads_used, Listed(), causal=False).findings
 
 
 def test_what_is_dealt_to_items_where_heads_should_have_it_is_found() -> None:
@@ -489,8 +493,8 @@ def test_what_is_dealt_to_items_where_heads_should_have_it_is_found() -> None:
             scores = scores + each[:, None, None] * bias
             return self.out(merge(scores.view(len(x), H, *bias.shape).softmax(-1) @ v))
 
-    assert diagnose(Sloped(), embed_dim=E, causal=False, positions=True).ok
-    report = diagnose(Sloped("items"), embed_dim=E, causal=False, positions=True)
+    assert not asked(acting, Sloped(), causal=False, positions=True).findings
+    report = asked(acting, Sloped("items"), causal=False, positions=True)
     assert "depends on its place in the batch" in told(report), report
 
 
@@ -501,7 +505,7 @@ def test_a_context_that_counts_for_nothing_is_found() -> None:
             return self.out(merge(F.scaled_dot_product_attention(q, k, v)))
 
     assert diagnose(Cross(), embed_dim=E, causal=False, inputs="x_context").ok
-    report = diagnose(sealed_of(Cross("self")), embed_dim=E, num_heads=H, causal=False, inputs="x_context")
+    report = asked(acting, Cross("self"), causal=False, inputs="x_context")
     assert "no output depends on the context" in told(report), report
 
 

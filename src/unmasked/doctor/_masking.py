@@ -91,13 +91,9 @@ def _why(patient: Patient, open_: _Seen, seen: _Seen, allowed: Tensor) -> tuple[
         return "only-first-item", "the mask of the first item is used for every item", ()
     if obeys(allowed.mT):
         return None, "the mask's queries and keys are exchanged", ()
-    for heads in [] if bool((seen.reached | ~open_.reached).all()) else [patient.num_heads or 2, 3, 4, 6, 8]:
-        each = torch.arange(items)[:, None] * heads + torch.arange(heads)
-        turned = torch.arange(items)[:, None] + torch.arange(heads) * items
-        for whose in (each % items, turned // heads):
-            if obeys(allowed[whose].any(1)):
-                told = "heads are given the masks of other items: repeated in another order than the items are"
-                return None, told, ("only-first-item",)
+    if patient.target.mask_axes != 2 and _mixed_up(patient, open_, len(allowed), allowed.size(-1)):
+        told = "heads are given the masks of other items: repeated in another order than the items are"
+        return None, told, ("only-first-item",)
     rows = moved(seen.before, open_.before) | seen.before.isnan().any(-1)
     if torch.equal(rows, ~allowed.all(1)) and not allowed.all():
         return None, "the mask hides a token as a query, and not as a key: others still see it", ("padding-ignored",)
@@ -112,6 +108,22 @@ def _why(patient: Patient, open_: _Seen, seen: _Seen, allowed: Tensor) -> tuple[
         told = "what the mask hides still counts in the sum that weights are divided by"
         return "mask-after-softmax", told, ("boolean-mask-added", "float-mask-of-ones")
     return "boolean-mask-added", "what the mask hides still counts", ("float-mask-of-ones", "mask-after-softmax")
+
+
+def _mixed_up(patient: Patient, open_: _Seen, items: int, tokens: int) -> bool:
+    """Whether each item sees what the masks of several items allow together, as if heads were dealt to them."""
+    few = torch.zeros(items, tokens, tokens, dtype=torch.bool)
+    few[..., 0] = True
+    few[torch.arange(items), :, 1 + torch.arange(items) % (tokens - 1)] = True
+    seen = _look(patient, few)
+    for heads in [patient.num_heads] if patient.num_heads else range(2, items):
+        each = torch.arange(items)[:, None] * heads + torch.arange(heads)
+        turned = torch.arange(items)[:, None] + torch.arange(heads) * items
+        for whose in (each % items, turned // heads):
+            mask = open_.reached & few[whose].any(1)
+            if torch.equal(seen.reached[seen.sure], mask[seen.sure]) and not torch.equal(mask, open_.reached & few):
+                return True
+    return False
 
 
 def _shown(patient: Patient, seen: _Seen, should: Tensor) -> str:

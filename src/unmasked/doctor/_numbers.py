@@ -16,13 +16,13 @@ def numbers(patient: Patient, explained: bool) -> None:
     if not (explained or patient.notes.findings):
         _gradients(patient)
     if not patient.notes.findings:
-        _large(patient)
-        _epsilon(patient)
+        large(patient)
+        epsilon(patient)
     _half(patient)
     _blind(patient)
     _returned_weights(patient)
     if patient.options.training:
-        _trained(patient)
+        trained(patient)
 
 
 def leaves_inputs(patient: Patient) -> None:
@@ -53,7 +53,7 @@ def _gradients(patient: Patient) -> None:
         except Exception as error:
             patient.find(check, "gradient-cut", "it cannot be trained: its backward pass fails", said(error))
             return
-    _heads_used(patient, parameters)
+    heads_used(patient)
     if patient.target.dtype != torch.float64:
         patient.open(check, "a target that computes in float64, where a derivative can be measured")
         return
@@ -65,15 +65,21 @@ def _gradients(patient: Patient) -> None:
         note(check, "gradient-cut", "a parameter is not used" if unused else "a gradient is cut off", cut)
 
 
-def _heads_used(patient: Patient, parameters: list[tuple[str, Tensor]]) -> None:
+def heads_used(patient: Patient) -> None:
     """Find linear layers of which the rows of whole heads get no gradient at all: nothing depends on them."""
-    heads = patient.num_heads or 1
-    for name, tensor in parameters:
-        if tensor.grad is None or tensor.dim() != 2 or not isinstance(patient.target.owners[name], nn.Linear):
-            continue
-        idle = (tensor.grad == 0).all(1)
-        dim = max(patient.embed_dim // heads, 1)
-        if idle.any() and not idle.all() and dim > 1 and len(idle) % dim == 0:
+    named = [(n, t) for n, t in patient.target.tensors.items() if t.requires_grad and t.is_leaf and t.dim() == 2]
+    named = [(n, t) for n, t in named if isinstance(patient.target.owners[n], nn.Linear)]
+    dim = patient.embed_dim // (patient.num_heads or 1)
+    if not named or dim < 2:
+        return
+    with torch.enable_grad():
+        output = patient.f(patient.noise(patient.items, patient.tokens))
+        if not output.requires_grad:
+            return
+        gradients = torch.autograd.grad(output.sum(), [t for _, t in named], allow_unused=True)
+    for (name, _), gradient in zip(named, gradients, strict=True):
+        idle = torch.zeros(1, dtype=torch.bool) if gradient is None else (gradient == 0).all(1)
+        if idle.any() and not idle.all() and len(idle) % dim == 0:
             by_head = idle.view(-1, dim)
             if torch.equal(by_head.any(1), by_head.all(1)):
                 told = "some heads are not used: nothing depends on the rows of a layer that make them"
@@ -82,7 +88,7 @@ def _heads_used(patient: Patient, parameters: list[tuple[str, Tensor]]) -> None:
                 return
 
 
-def _large(patient: Patient) -> None:
+def large(patient: Patient) -> None:
     """Make the inputs a hundred times as large: exponentials overflow where no maximum is subtracted."""
     check, x = "large inputs", patient.noise(patient.items, patient.tokens)
     before, after = patient.f(x), patient.f(100 * x)
@@ -95,7 +101,7 @@ def _large(patient: Patient) -> None:
         patient.notes.passed.append(check)
 
 
-def _epsilon(patient: Patient) -> None:
+def epsilon(patient: Patient) -> None:
     """Find a norm whose epsilon counts, though it should only keep a norm of zero from being divided by.
 
     With norms of queries and keys, or of the input, and no biases, the output of c times the input is c times one
@@ -129,7 +135,7 @@ def _epsilon(patient: Patient) -> None:
             return
 
 
-def _trained(patient: Patient) -> None:
+def trained(patient: Patient) -> None:
     """Compare the mean of what it gives in training with what it gives in evaluation."""
     check, copies = "in training, on average the same as in evaluation", 64
     x = patient.noise(1, patient.tokens)
