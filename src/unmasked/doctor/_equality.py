@@ -74,7 +74,7 @@ class _Comparison:
         full = (patient.items, patient.tokens, patient.tokens)
         self.answers: dict[tuple[int, int, int], Tensor] = {}
         shapes = [(1, 2, 2), full]
-        shapes += [] if patient.inputs == "x" else [(patient.items, patient.tokens, patient.tokens + 3)]
+        shapes += [] if patient.options.own else [(patient.items, patient.tokens, patient.tokens + 3)]
         for shape in shapes:
             try:
                 self.answers[shape] = patient.answer(*shape)
@@ -116,10 +116,8 @@ class _Comparison:
                 if shape == self.last:
                     return False
                 continue
-            gap = differs(answer, expected)
-            if gap > 1e-6 * max(1.0, expected.nan_to_num().abs().max().item()) or (
-                gap and answer.dtype != torch.float64
-            ):
+            gap, size = differs(answer, expected), max(1.0, expected.nan_to_num().abs().max().item())
+            if gap > (1e-6 * size if answer.dtype == torch.float64 else 0.0):
                 return False  # a constant of it may have been kept in float32
         return True
 
@@ -199,7 +197,7 @@ def _named(patient: Patient, found: list[Mistake], weights: Weights, causal: boo
 
 def _smallest(patient: Patient, weights: Weights, causal: bool) -> str:
     for items, tokens in ((1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (2, 3), (patient.items, patient.tokens)):
-        for keys in (tokens,) if patient.inputs == "x" else (tokens, tokens + 3):
+        for keys in (tokens,) if patient.options.own else (tokens, tokens + 3):
             case = patient.case(items, tokens, keys, weights, causal=causal)
             try:
                 gap = differs(patient.answer(items, tokens, keys), attend(case))

@@ -87,20 +87,15 @@ class Look:
         kept: list[Tensor] = []
 
         def ask() -> None:
-            target, c = self.patient.target, case
-            if self.patient.inputs == "x":
-                kept.append(target(c.query))
-            else:
-                kept.append(target(c.query, c.key, c.value, allowed=c.allowed))
+            kept.append(self.patient.target(case.query, case.key, case.value, allowed=case.allowed))
 
         events = observed(ask, put)
         return Run(case, events, kept[0].detach())
 
     def find(self, run: Run) -> Run:
         c = run.case
-        run.calls = calls_of(
-            run.events, c.query.size(0), c.query.size(1), c.key.size(1), turned=self.turned, added=self.sums
-        )
+        sizes = c.query.size(0), c.query.size(1), c.key.size(1)
+        run.calls = calls_of(run.events, sizes, turned=self.turned, added=self.sums)
         return run
 
     def case(self, items: int, *, same: bool = False) -> Case:

@@ -333,7 +333,8 @@ def _in_weights(case: Case) -> Iterator[Mistake]:
             told = f"multiplied by the matrix of {_and(turned)} as it is kept, not by its transpose"
             others = {role: m.mT if role in turned else m for role, m in matrices.items()}
             yield Mistake("weight-not-transposed", told, _with(others))
-    if {"query", "key", "value"} <= matrices.keys() and weights.heads > 1 and weights.heads == weights.kv_heads:
+    three = [matrices[role].shape for role in ROLES[:3] if role in matrices]
+    if len(three) == 3 and len(set(three)) == 1 and weights.heads > 1 and weights.heads == weights.kv_heads:
         told = "the rows are read head by head (q, k, v of the first head, then of the next), and kept q, k, v"
         yield Mistake("interleaved-qkv", told, _with(_interleaved(matrices, weights.heads),
                       _interleaved(biases, weights.heads)), is_order=True)  # fmt: skip

@@ -84,7 +84,8 @@ class Recorder(_calls.Listener):
     def _note(self, kind: str, given: tuple[Tensor, ...], result: Tensor, axes: Any = None) -> Tensor:
         change = self.put.get(len(self.events))
         made = result if change is None else change(result)
-        self.events.append(Event(kind, tuple(x.detach() for x in given), made.detach().clone(), axes))
+        kept = tuple(x.detach().to("cpu") for x in given)
+        self.events.append(Event(kind, kept, made.detach().clone().to("cpu"), axes))
         return made
 
     def _einsum(self, equation: str, operands: tuple[Tensor, ...]) -> Tensor:
@@ -197,12 +198,12 @@ class Call:
 
 
 def calls_of(
-    events: list[Event], items: int, queries: int, keys: int, *, turned: bool = False, added: bool = False
+    events: list[Event], sizes: tuple[int, int, int], *, turned: bool = False, added: bool = False
 ) -> list[Call]:
     """Find each softmax between two products, and bring what it takes and gives into one layout.
 
-    Where one axis holds heads and items together, ``turned`` says that the heads come first; ``added`` that the scores
-    are the sum of two products.
+    The sizes are those of items, queries and keys. Where one axis holds heads and items, ``turned`` says that the heads
+    come first; ``added`` that the scores are the sum of two products.
     """
     found: list[Call] = []
     for at, event in enumerate(events):

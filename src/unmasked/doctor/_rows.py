@@ -102,10 +102,10 @@ class Rows:
                 owner = target.owners[name]
                 if not isinstance(owner, nn.Linear) or tensor is not owner.weight or name in unused:
                     continue
-                matrix = tensor.detach()
+                matrix = tensor.detach().to("cpu")
                 if matrix.shape != (y.size(-1), merged.size(-1)):
                     continue
-                bias = 0 if owner.bias is None else owner.bias.detach()
+                bias = 0 if owner.bias is None else owner.bias.detach().to("cpu")
                 if self.look.near(y, merged @ matrix.mT + bias, size):
                     return
                 if call.context.size(1) > 1 and self.look.near(y, by_feature @ matrix.mT + bias, size):
@@ -218,7 +218,7 @@ class _Made:
         self.affine: dict[str, bool] = {}
         self.flipped: str | None = None
         target, call = look.patient.target, same.call
-        tensors = {n: t.detach() for n, t in target.tensors.items()}
+        tensors = {n: t.detach().to("cpu") for n, t in target.tensors.items()}
         counts = head_counts(target, tensors, look.patient.embed_dim)
         self.heads = counts[0] if len(counts) == 1 else None
         inputs = _inputs(same)
@@ -370,10 +370,7 @@ def _unused(patient: Patient, case: Case) -> set[str]:
         return set()
     with torch.enable_grad():
         try:
-            if patient.inputs == "x":
-                output = target(case.query)
-            else:
-                output = target(case.query, case.key, case.value, allowed=case.allowed)
+            output = target(case.query, case.key, case.value, allowed=case.allowed)
             given = torch.autograd.grad(output.square().sum(), [target.tensors[n] for n in names], allow_unused=True)
         except Exception:
             return set()

@@ -40,7 +40,7 @@ class _Stages:
         self.look = look
 
     def judge(self) -> None:
-        if self.look.patient.inputs != "x":
+        if not self.look.patient.options.own:
             self.look.longer = 3
         try:
             base = self.look.find(self.look.run(self.look.case(self.look.patient.items)))
@@ -170,7 +170,7 @@ class _Stages:
         """Keep what attention gives, change one token, and ask which outputs move by another way."""
 
         def put(result: Tensor) -> Callable[[Tensor], Tensor]:
-            return lambda _: result
+            return lambda other: result.to(other.device)
 
         kept = self.look.run(other.case, {c.place: put(base.events[c.place].result) for c in base.calls})
         if kept.output.shape != base.output.shape or self.look.inside.wrong:
@@ -178,16 +178,14 @@ class _Stages:
         which = moved(base.output, kept.output)
         tokens = set(which[0].nonzero().flatten().tolist())
         heads, count = base.call.context.shape[1:3]
-        if bool(which[1:].any()) or not tokens <= {1}:
-            if (
-                not bool(which[1:].any())
-                and heads > 1
-                and tokens | {1} == {n % count for n in range(heads, 2 * heads)} | {1}
-            ):
-                told = "what comes to the heads beside attention is split by a view alone: other tokens reach in"
-                self.look.wrong("view-without-transpose", told)
-            else:
-                self.look.inside.unclear.append("a token reaches other tokens beside attention")
+        others = bool(which[1:].any())
+        if tokens <= {1} and not others:
+            return
+        if heads > 1 and not others and tokens | {1} == {n % count for n in range(heads, 2 * heads)} | {1}:
+            told = "what comes to the heads beside attention is split by a view alone: other tokens reach in"
+            self.look.wrong("view-without-transpose", told)
+        else:
+            self.look.inside.unclear.append("a token reaches other tokens beside attention")
 
     def projecting(self, base: Run) -> None:
         """Ask how queries, keys and values were made: whether they turn with their places, and from which rows."""

@@ -197,7 +197,7 @@ class Weighing:
                 told = (
                     "masks are repeated item after item, where every head of an item needs the same: they are mixed up"
                 )
-                return self.look.wrong("batch-indexed-for-head", told)
+                return self.look.wrong(None, told)
         leak = hidden & ~shut
         values, others = self.rest[leak], self.rest[~hidden & ~shut]
         at = 0.0 if not others.numel() else others.median().item()
