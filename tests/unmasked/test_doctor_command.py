@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -147,11 +145,12 @@ def test_it_offers_every_kind_of_inputs() -> None:
         assert _parser().parse_args(["doctor", "a.py:b", *SIZES, "--inputs", inputs]).inputs == inputs
 
 
-def test_misuse_exits_with_two(source: Path) -> None:
+def test_misuse_exits_with_two(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["doctor"], ["doctor", f"{source}:mine"], ["doctor", f"{source}:mine", *SIZES, "--inputs", "y"], []):
-        run = subprocess.run([sys.executable, "-m", "unmasked", *words], capture_output=True, text=True)
-        assert run.returncode == 2
-        assert "usage: python -m unmasked" in run.stderr
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+        assert ended.value.code == 2
+        assert "usage: python -m unmasked" in capsys.readouterr().err
 
 
 def test_an_assertion_may_ask_for_a_decision(source: Path) -> None:

@@ -25,6 +25,7 @@ _STEPS = frozenset(
 _TIMES, _OVER = {"mul", "multiply"}, {"div", "true_divide", "divide", "truediv"}
 _OTHER_NAMES = {"iadd": "add", "isub": "sub", "imul": "mul", "itruediv": "truediv", "radd": "add", "rmul": "mul"}
 _EINSUMS = {torch.einsum}
+_ADDS = {torch.baddbmm, Tensor.baddbmm}
 
 
 @dataclass
@@ -193,7 +194,7 @@ class _Hearing(Listener):
         if func in self.heard:
             return super().__torch_function__(func, types, args, kwargs)
         kwargs = kwargs or {}
-        if func in MATMULS or func in _EINSUMS:
+        if func in MATMULS | _EINSUMS | _ADDS | {Tensor.bmm}:
             return self.product(func, args, kwargs)
         result = func(*args, **kwargs)
         if self.traces and isinstance(result, Tensor):
@@ -229,6 +230,7 @@ class _Hearing(Listener):
     def product(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Follow a product of two tensors that both have a batch: scores, or weights with values."""
         result = func(*args, **kwargs)
+        args = (*args, *(kwargs[name] for name in ("batch1", "batch2", "mat2", "other") if name in kwargs))
         found = _operands(func, args)
         if found is None:
             return result
@@ -317,7 +319,7 @@ class _Hearing(Listener):
 
 
 def _alpha(func: Any, kwargs: Any) -> float:
-    return float(kwargs.get("alpha", 1.0)) if func is torch.baddbmm else 1.0
+    return float(kwargs.get("alpha", 1.0)) if func in _ADDS else 1.0
 
 
 def _operands(func: Any, args: Any) -> tuple[Tensor, Tensor, Any] | None:
@@ -334,7 +336,7 @@ def _pair(func: Any, args: Any) -> list[Any]:
     """The two factors among a product's arguments."""
     if func in _EINSUMS:
         return list(args[1] if len(args) == 2 and isinstance(args[1], list | tuple) else args[1:])
-    return list(args[1:3] if func is torch.baddbmm else args[:2])
+    return list(args[1:3] if func in _ADDS else args[:2])
 
 
 def _einsum(equation: Any, pair: list[Any]) -> tuple[Tensor, Tensor, Any] | None:
