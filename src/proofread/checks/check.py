@@ -5,7 +5,7 @@
     docs/learn/attention.py:12: it says 55%, but weights[6, 6] gives 54%
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +16,7 @@ from ..pages.page import Page, PageError, find_pages, read
 from ..runs.cache import Cache
 from ..runs.server import run, warm
 from ..runs.steps import Outcome, Task
+from ..runs.watch import files_of
 from ..settings import Settings, SettingsError
 from . import docstrings, equations, links, mutate
 from .cells import in_code, in_data, options
@@ -77,7 +78,8 @@ def check(
             report.behind.append(task)
             outcome = last
         if outcome is None:
-            warm()  # it imports what pages need while the others are read
+            if not waiting:
+                warm(sources_of(paths, settings))  # it imports what pages need while the others are read
             checked.why = kept.why(task) if kept else "nothing was to be kept"
             waiting.append((checked, owners, task))
             continue
@@ -113,6 +115,12 @@ def check(
     report.between += docstrings.faults(settings.packages, root, shelf)
     report.between += links.faults(report.pages, root, shelf)
     return report
+
+
+def sources_of(paths: Iterable[Path], settings: Settings) -> list[Path]:
+    """The files of which pages and packages are made."""
+    packages = (Path(file) for file in files_of(settings.packages))
+    return [path for path in [*paths, *packages] if path.suffix in (".md", ".py") and path.is_file()]
 
 
 def project_pages(settings: Settings, root: Path) -> list[Path]:

@@ -31,7 +31,7 @@ from mkdocs.structure.nav import Navigation
 from mkdocs.structure.pages import Page
 from mkdocs.utils import get_relative_url
 
-from ..checks.check import check, project_pages
+from ..checks.check import check, project_pages, sources_of
 from ..checks.checked import Checked
 from ..checks.findings import Finding, listed
 from ..checks.progress import Lines
@@ -93,18 +93,23 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
 
     def __init__(self) -> None:
         self._pages: dict[str, _Shown] = {}
-        self._serves, self._serving = False, Serving()
+        self._serves, self._begun, self._serving = False, False, Serving()
         self._behind: list[Task] = []
 
     def on_startup(self, *, command: Literal["build", "gh-deploy", "serve"], dirty: bool) -> None:
-        """Start the fork server before the first edit; a build starts it now only if every page has to run."""
+        """Learn what is to come; MkDocs keeps a plugin with this event from one build to the next."""
         self._serves = command == "serve"
-        with contextlib.suppress(SettingsError):  # which the build tells of
-            if self._serves or not Path(Settings.load(Path.cwd()).cache, "runs").exists():
-                warm()
 
     def on_config(self, config: MkDocsConfig) -> MkDocsConfig:
-        """Serve the cells' styles once, before those of the site, which may change them; render all mathematics."""
+        """Serve the cells' styles once, before those of the site, which may change them; render all mathematics.
+
+        Starts the fork server before the first edit; a build starts it now only if every page has to run.
+        """
+        with contextlib.suppress(SettingsError):  # which the build tells of
+            settings = Settings.load(Path(config.config_file_path).parent)
+            if not self._begun and (self._serves or not Path(settings.cache, "runs").exists()):
+                warm(sources_of(Path(config.docs_dir).rglob("*"), settings))
+        self._begun = True
         config.extra_css.insert(0, _STYLES)
         config.extra_javascript.append(_SCRIPT)
         config.markdown_extensions.append(_Mathematics())  # Markdown takes instances beside names

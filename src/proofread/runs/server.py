@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import connection, forkserver
 from multiprocessing.connection import Connection
@@ -26,20 +26,21 @@ from .steps import Machine, Outcome, Result, Task
 if TYPE_CHECKING:  # children, which import this, have no need of it
     from .cache import Cache
 
-_PRELOADED = (
-    "proofread.runs.asked",
-    "torch",
-    "torch.testing",
-    "torch.distributed.tensor",  # torch.testing.assert_close imports it when it is first called
-    "torch._dynamo",  # and optimizers import this
-    "numpy.random",  # or its state before its first use could not be told
-    "matplotlib.pyplot",
-    "matplotlib_inline.backend_inline",
-    "matplotlib.backends.backend_svg",
-    "IPython",
-    "proofread.formulas.agreement",
-    "proofread.runs.kernel",
-)
+# What a server imports, and the word of a page or a package by which it is needed; "" if it always is.
+_PRELOADED = {
+    "proofread.runs.asked": "",
+    "torch": "torch",
+    "torch.testing": "torch",
+    "torch.distributed.tensor": "assert_close",  # which imports it when it is first called
+    "torch._dynamo": "optim",  # optimizers import it
+    "numpy.random": "",  # or its state before its first use could not be told
+    "matplotlib.pyplot": "matplotlib",
+    "matplotlib_inline.backend_inline": "matplotlib",
+    "matplotlib.backends.backend_svg": "matplotlib",
+    "IPython": "",
+    "proofread.formulas.agreement": "",
+    "proofread.runs.kernel": "",
+}
 # One thread a child: as many children run as there are cores. A fixed hash seed keeps the order of sets.
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MPLBACKEND": "module://matplotlib_inline.backend_inline", "PYTHONHASHSEED": "0"}
 _PATIENCE = 0.25  # seconds between two looks at deadlines, memory, and what other programs run
@@ -57,12 +58,19 @@ class Event:
     outcome: Outcome  # what the run has given so far
 
 
-def warm() -> None:
-    """Start the fork server; the first run does so itself, and then waits for it."""
+def warm(sources: Iterable[Path] | None = None) -> None:
+    """Start the fork server; the first run does so itself, and then waits for it.
+
+    Args:
+        sources: The files of the pages and packages that will run: only what they name is imported. None: all there is.
+    """
     with contextlib.suppress(ValueError):  # not in the main thread
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # or nothing would be cleared away
             signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    multiprocessing.get_context("forkserver").set_forkserver_preload(list(_PRELOADED))
+    texts = None if sources is None else (path.read_text(errors="replace") for path in sources)
+    words = None if texts is None else {word for text in texts for word in re.findall(r"\w+", text)}
+    needed = [name for name, word in _PRELOADED.items() if not word or words is None or word in words]
+    multiprocessing.get_context("forkserver").set_forkserver_preload(needed)
     before = dict(os.environ)
     os.environ.update(ENVIRONMENT)
     try:

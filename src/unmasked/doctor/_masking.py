@@ -80,7 +80,6 @@ def _look(patient: Patient, allowed: Tensor, change: Callable[[Tensor, int], Ten
 
 def _why(patient: Patient, open_: _Seen, seen: _Seen, allowed: Tensor) -> tuple[str | None, str, tuple[str, ...]]:
     """Look for a mask that it obeys, if not this one."""
-    items = len(allowed)
 
     def obeys(mask: Tensor) -> bool:
         return torch.equal(seen.reached[seen.sure], (open_.reached & mask)[seen.sure])
