@@ -63,13 +63,13 @@ figure
 # multiplies its input by three learned matrices before it does so, and the result by one more afterwards<!--== "by
 # three learned matrices before it does so, and the result by one more afterwards" if apart(multiplied_thrice_and_once,
 # one_trained(x, x, x)[0]) < 1e-5 else "by one matrix" -->. A *bias* is a vector that is added after each
-# multiplication. Switched off, the module shows what in a result is attention and what was learned. Where this page
-# computes both, nothing but rounding tells the results apart<!--== "nothing but rounding tells the results apart" if
-# max(gaps) < 1e-5 else "a mistake tells the results apart" -->. The bypass is exact only with one head, zero biases,
-# frozen parameters, no dropout and nothing appended<!--== "only with one head, zero biases, frozen parameters, no
-# dropout and nothing appended" if conditions["nothing"][1] < 1e-5 and min(conditions[broken][1] for broken in ("five
-# heads", "biases kept", "one step of Adam", "dropout in training", "zeros appended")) > 0.02 else "with several heads,
-# too" -->. [What the bypass needs](#what-the-bypass-needs) measures the damage of each.
+# multiplication. Switched off, the module shows what in a result is attention and what was learned. Between a bypassed
+# module and attention alone this page finds nothing but rounding<!--== "nothing but rounding" if max(gaps) < 1e-5 else
+# "a mistake" -->. The bypass is exact only with one head, zero biases, frozen parameters, no dropout and nothing
+# appended<!--== "only with one head, zero biases, frozen parameters, no dropout and nothing appended" if
+# conditions["nothing"][1] < 1e-5 and min(conditions[broken][1] for broken in ("five heads", "biases kept", "one step of
+# Adam", "dropout in training", "zeros appended")) > 0.02 else "with several heads, too" -->. [What the bypass
+# needs](#what-the-bypass-needs) measures the damage of each.
 #
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ fresh.device.type.upper() }}.* (*Weights* are
 # here the numbers of the average. What is learned is called matrices and biases.)
@@ -368,9 +368,9 @@ of_ship = output[ship]
 # %% [markdown]
 # ## What the bypass needs
 #
-# Each row of this table breaks one condition. It tells what `is_bypassed` says first<!--== "says first" if
-# told_first[2] == list(is_bypassed(biased).reasons[:1]) else "says last" -->, what *ship* keeps of itself, and how far
-# the output is off from plain self-attention.
+# Each row of this table but the first breaks one condition. It tells what `is_bypassed` says first<!--== "says first"
+# if told_first[2] == list(is_bypassed(biased).reasons[:1]) else "says last" -->, what *ship* keeps of itself, and how
+# far the output is off from plain self-attention.
 #
 # {{= listed(["Broken", "`is_bypassed` says", "*ship* keeps", "Off by"], rows_of_conditions) }}
 #

@@ -162,8 +162,8 @@ nn.MultiheadAttention(embed_dim, num_heads=5)
 
 # %% [markdown]
 # Two axes now have to be told apart, `num_heads` and `head_dim`. Where their sizes are equal, a split that exchanges
-# them silently [has the right shape and wrong values](../museum/heads.py#swapped-view)<!--~ link: it tells what the
-# mistake does -->.
+# them [has the right shape and wrong values](../museum/heads.py#swapped-view)<!--~ link: it tells what the mistake does
+# -->.
 #
 # ## Scores, weights, context
 #

@@ -780,9 +780,9 @@ table(torch.tensor(rows), names, columns)
 # alike<!--= "A query of zeros finds twelve keys alike" if (zeros(0 * Y[5:], X, X)[1] - 1 / 12).abs().max() < 1e-6 else
 # "A query of zeros finds one key" --> and takes 0.92<!--= 11 / 12 if abs(rows[1][0] - 11 / 12) < 1e-6 else None -->,
 # eleven<!--= len(told) --> twelfths, from them. With the scores of the last row it takes 0.00<!--= rows[-1][0] -->, and
-# its output vanishes. Without the pair it takes a full average however badly the words fit<!--= "however badly the
-# words fit" if min(row[2] for row in rows) > 4 else "if the words fit" -->. With both options the learned pair comes
-# first, then the zeros<!--== "the learned pair comes first, then the zeros" if torch.allclose(two(Y, X, X)[1],
+# its output nearly vanishes. Without the pair it takes a full average however badly the words fit<!--= "however badly
+# the words fit" if min(row[2] for row in rows) > 4 else "if the words fit" -->. With both options the learned pair
+# comes first, then the zeros<!--== "the learned pair comes first, then the zeros" if torch.allclose(two(Y, X, X)[1],
 # expected, atol=1e-6) else "the learned pair comes last" -->.
 
 # %% tags=["check"]

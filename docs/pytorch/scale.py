@@ -48,8 +48,8 @@ from unmasked.heads import split_heads
 #|   "right, the bars go down like stairs, and the dots lie close together" if drawn["scaled"][-1][0] < 0.5 and
 #|   spread["scaled"] < 10 else "right, the dots are strewn" -->.
 #| caption: The weights of ten keys<!--= "The weights of ten keys" if len(drawn["scaled"][0]) == k.size(1) == 10 else
-#|   "The weights of some keys" -->, in order, and how long the gradients are that come back: without the root, and
-#|   divided by it, for random vectors of {{ drawn["sizes"][-1] :,}} features. The bars are means of {{ samples }}
+#|   "The weights of some keys" -->, in falling order, and how long the gradients are that come back: without the root,
+#|   and divided by it, for random vectors of {{ drawn["sizes"][-1] :,}} features. The bars are means of {{ samples }}
 #|   draws, and each of the {{ len(shares) }} dots stands for as many of them. On the left the largest weight is
 #|   larger<!--= "On the left the largest weight is larger" if panels[0, 0].get_title() == "without the root" and
 #|   drawn["unscaled"][-1][0] > 2 * drawn["scaled"][-1][0] else "On the left the largest weight is smaller" -->, and the
@@ -392,7 +392,7 @@ figure
 # Unscaled, the entropy falls from 1.44<!--= measured["unscaled"]["entropy"][0] --> to 0.07<!--=
 # measured["unscaled"]["entropy"][-1] -->: attention picks the best key and drops the others, before anything has been
 # learned. Scaled, it is {{ measured["scaled"]["entropy"][0] :.2f}} with four<!--= sizes[0] --> features and {{
-# measured["scaled"]["entropy"][-1] :.2f}} with 1,024<!--= sizes[-1] -->, where an even average has 2.30<!--=
+# measured["scaled"]["entropy"][-1] :.2f}} with 1,024<!--= sizes[-1] -->, where equal weights have 2.30<!--=
 # math.log(keys) -->.
 #
 # Unscaled, the median derivative falls by over five powers of ten<!--= "by over five powers of ten" if fall > 5 else
@@ -403,7 +403,7 @@ figure
 # %% tags=["hide-input"]
 #| caption: With {{ big }} features, of {{ len(q) :,}} draws: the mean weight of the best key<!--= "the best key" if
 #|   abs(rows[0, 0] - largest["unscaled"]) < 1e-6 else "the last key" -->, the median of the gradients' norms, the norm
-#|   of the gradients together, and what a tenth of them has of the sum of the squares.
+#|   of the gradients together, and what the top tenth of them has of the sum of their squares.
 big = 512
 torch.manual_seed(5)
 q, upstream = torch.randn(2, 1_000, 1, big, dtype=torch.float64)
