@@ -109,7 +109,7 @@ def moved(actual: Tensor, expected: Tensor) -> Tensor:
     return gap > _rounding(expected.dtype) * size
 
 
-def sees_the_future(f: Function, x: Tensor, *, at: int = 1) -> Evidence | None:
+def sees_the_future(f: Function, x: Tensor) -> Evidence | None:
     """Find an output that a later token reaches: by changing the token, by making it large, and by the gradient.
 
     A large token shows a mask that only lowers scores, by 14 say: that leaves a weight too small to be told from
@@ -120,7 +120,6 @@ def sees_the_future(f: Function, x: Tensor, *, at: int = 1) -> Evidence | None:
     Args:
         f: (batch, tokens, features) to (batch, tokens, any).
         x: floating, (batch, tokens, features).
-        at: the first token that is taken for a later one.
 
     Returns:
         None for a causal function.
@@ -136,19 +135,19 @@ def sees_the_future(f: Function, x: Tensor, *, at: int = 1) -> Evidence | None:
         1 item of 2 tokens: making token 1 large moves the output of token 0 by ...
     """
     before = f(x)
-    for late in range(x.size(1) - 1, at - 1, -1):
+    for late in range(x.size(1) - 1, 0, -1):
         gap = differs(f(changed(x, late))[:, :late], before[:, :late])
         if gap:
             reached = _first(f(changed(x, late))[:, :late], before[:, :late])
             return _told(x, gap, f"changing token {late} moves the output of token {reached} by {gap:.3g}")
-    for late in range(x.size(1) - 1, at - 1, -1):
+    for late in range(x.size(1) - 1, 0, -1):
         for large in enlarged(x, late):
             after = f(large)[:, :late]
             gap = _finitely(after, before[:, :late])
             if gap:
                 reached = _first(after, before[:, :late])
                 return _told(x, gap, f"making token {late} large moves the output of token {reached} by {gap:.3g}")
-    for position in range(at - 1, x.size(1) - 1):
+    for position in range(x.size(1) - 1):
         gradient = _gradient(f, x, position)
         if gradient is not None and (
             gap := differs(gradient[:, position + 1 :], torch.zeros_like(x[:, position + 1 :]))

@@ -57,8 +57,14 @@ def _gradients(patient: Patient) -> None:
     if patient.target.dtype != torch.float64:
         patient.open(check, "a target that computes in float64, where a derivative can be measured")
         return
-    cut = patient.ask(check, lambda b, t: probes.cuts_gradients(patient.f, patient.noise(b, t), parameters)
-                    if t > 1 and b > 1 else None)  # fmt: skip
+
+    def question(items: int, tokens: int) -> Evidence | None:
+        full = (items, tokens) == (patient.items, patient.tokens)
+        if items < 2 or (patient.embed_dim > 256 if full else tokens == 3):  # each size takes a pass for each parameter
+            return None
+        return probes.cuts_gradients(patient.f, patient.noise(items, tokens), parameters)
+
+    cut = patient.ask(check, question)
     if cut is not None:
         unused = "nor does the output depend on it" in cut.text
         note = patient.caution if unused else patient.find
