@@ -18,7 +18,7 @@ from unmasked.doctor._weights import Weights, named, readings
 from unmasked.probes import differs
 
 _EQUAL = "equality with the reference"
-_MUCH, _LITTLE = 3e9, 3e8  # multiplications, where a hypothesis costs a million by itself
+_MUCH, _LITTLE = 2e9, 2e8  # multiplications, where a hypothesis costs a million by itself
 
 
 def explain(patient: Patient) -> bool:
