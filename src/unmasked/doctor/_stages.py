@@ -155,6 +155,8 @@ class _Stages:
     def blurred(self, base: Run) -> None:
         """Ask whether a layer behind takes the same from every head."""
         heads, _, dim = base.call.context.shape[1:]
+        if self.look.near(base.call.context, base.call.context[:, :1].expand_as(base.call.context)):
+            return  # heads that are the same are another question
         last = max(call.place for call in base.calls)
         for event in base.events[last + 1 :]:
             taken = event.given[0]
