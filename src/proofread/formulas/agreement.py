@@ -174,7 +174,11 @@ def _proves_nothing(formula: Formula, parsed: Parsed, scope: Scope) -> Iterator[
             if left == right or (same and left.value in scope.where):
                 yield f"`{formula.latex}` has the same on both sides: it proves nothing"
             typed = left.names | right.names
-            if typed and typed <= scope.typed and all(side.kind == "name" or not side.names for side in (left, right)):
+            calls = {node.value for side in (left, right) for node in side.walk() if node.kind == "call"}
+            # What stands in a chain says more than that a name is what `where` types.
+            restates = all(side.kind == "name" or not side.names for side in (left, right))
+            restates |= len(statement.kids) == 2 and "name" in (left.kind, right.kind)
+            if typed and typed <= scope.typed and restates and not any(map(scope.proves, calls)):
                 yield (
                     f"`{formula.latex}` proves nothing: its `where` types {', '.join(sorted(typed))} itself: bind "
                     "it to what the page computes"

@@ -100,14 +100,17 @@ class Scope:
         if not isinstance(size, int):
             taken = {value for value in self.where.values() if isinstance(value, int)}
             size = next(size for size in _SIZES if size not in taken)
+            self.typed.add(name)
         self.where[name] = self._globals[name] = size
         return size
 
     def proves(self, name: str) -> bool:
         """Tell whether calling the name runs what the page or its packages define, not only a library or Python."""
-        if name in self.where:
+        if name in self.computed or name in self.self_made:
             return name in self.computed
-        value = self.page.get(name)
+        value = self.value(name)
+        if name in self.where and not callable(value):
+            return False
         if isinstance(value, types.ModuleType):
             home = value.__name__
         else:
