@@ -264,7 +264,7 @@ def watch(
     Attention that is written out (a product, a softmax, a product) cannot be seen, nor can kernels of other libraries
     such as FlashAttention's own, or scripted and exported code: where nothing is recorded, a warning says so.
 
-    PyTorch's layers leave their fast path while somebody watches, as they do for hooks: see `Call.fast_path`.
+    PyTorch's layers leave their fast path while somebody watches, as they do for hooks: see `unmasked.watching.Call`.
 
     Args:
         model: the model; calls that none of its modules makes are left out.

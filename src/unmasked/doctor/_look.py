@@ -157,7 +157,7 @@ def moved(before: Tensor, after: Tensor) -> Tensor:
 
 
 def elsewhere(before: Tensor, after: Tensor) -> bool:
-    """Whether anything moved but what belongs to token 1 of the first item."""
+    """Whether anything moved but what belongs to the second token of the first item."""
     if before.shape != after.shape:
         return True
     which = moved(before, after)

@@ -87,7 +87,7 @@ class Patient:
         return None
 
     def noise(self, items: int, tokens: int, seed: int = 0, place: int = 0) -> Tensor:
-        """Draw tokens with the features of queries (0), keys (1) or values (2)."""
+        """Draw tokens with the features of queries, keys or values, by their place in this order."""
         generator, shape = torch.Generator().manual_seed(seed), (items, tokens, self.options.widths[place])
         return torch.randn(shape, generator=generator, dtype=torch.float64, device="cpu").to(self.target.dtype)
 

@@ -205,7 +205,7 @@ class _Made:
     """Of which rows of which parameters each feature of queries, keys and values is made, at the first place.
 
     Attributes:
-        ids: By role: (heads, features), the number of the row, -1 where none fits.
+        ids: By role: (heads, features), the number of the row, negative where none fits.
         ratio: By role: by what the row's product was multiplied.
         affine: By role: whether it is an affine map of what layers took.
         flipped: A matrix of nn.Linear that was multiplied without being transposed.

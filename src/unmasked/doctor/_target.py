@@ -179,7 +179,7 @@ class Target:
         return (query, key) if self.inputs.startswith("x_context") else (query, key, value)
 
     def wide(self, x: Tensor, place: int) -> Tensor:
-        """Give each token the features that keys (1) or values (2) have: its own, or so many sums of them."""
+        """Give each token the features that keys or values have: its own, or so many sums of them."""
         width = self.options.widths[place]
         if width == x.size(-1):
             return x
@@ -229,7 +229,7 @@ class Target:
         return self.read(parts[0], x, x.size(1)), parts[-1] if len(parts) > 1 else None
 
     def _mask(self, allowed: Tensor, items: int) -> Tensor:
-        """Give a mask the axes that the target takes: (batch, 1, q, k), (batch, q, k), (q, k), or (batch, k) for 1."""
+        """Give a mask the axes that the target takes: (batch, 1, q, k), (batch, q, k), (q, k), or (batch, k)."""
         if self.mask_axes == 2:
             return allowed if allowed.dim() == 2 else allowed[0]
         allowed = allowed if allowed.dim() == 3 else allowed.expand(items, -1, -1)
