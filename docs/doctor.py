@@ -90,9 +90,9 @@ healed = diagnose(Repaired(12, 3), embed_dim=12, causal=True)
 healed
 
 # %% [markdown]
-# Two mistakes in one module are harder. The doctor then sees that something is wrong and names the mistake that does so
-# most often, and it calls that likely<!--== "likely" if not two.findings[0].certain else "proved" -->, not proved: no
-# single mistake gives the module's numbers. Repair what it names, and ask again.
+# Two mistakes in one module hide each other from outside: no single mistake gives the module's numbers. The doctor also
+# looks inside the forward pass and judges it step by step. In this module, which adds a small number for a mask and
+# merges wrongly, it names both<!--== "both" if len(two.findings) == 2 else "one" -->. Repair what it names, and ask again.
 
 
 # %% tags=["check"]

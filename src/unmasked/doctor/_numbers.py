@@ -111,7 +111,8 @@ def epsilon(patient: Patient) -> None:
     """Find a norm whose epsilon counts, though it should only keep a norm of zero from being divided by.
 
     With norms of queries and keys, or of the input, and no biases, the output of c times the input is c times one
-    tensor plus another, but for what epsilon changes: this vanishes as the inverse of c, or its square, every number of it alike.
+    tensor plus another, but for what epsilon changes: this vanishes as the inverse of c, or its square, every number of
+    it alike.
     """
     if patient.target.dtype != torch.float64 or not patient.target.copied:
         return
