@@ -92,7 +92,8 @@ healed
 # %% [markdown]
 # Two mistakes in one module hide each other from outside: no single mistake gives the module's numbers. The doctor also
 # looks inside the forward pass and judges it step by step. In this module, which adds a small number for a mask and
-# merges wrongly, it names both<!--== "both" if len(two.findings) == 2 else "one" -->. Repair what it names, and ask again.
+# merges wrongly, it names both<!--== "both" if len(two.findings) == 2 else "one" -->. Repair what it names, and ask
+# again.
 
 
 # %% tags=["check"]
@@ -430,7 +431,7 @@ plot.table(("mistake", "why not"), list(NOT_SEEN.items()))
 # needs. Rows packed head by head and rows packed matrix by matrix are both right; only you know which was meant:
 
 
-# %%
+# %% tags=["check"]
 class Renamed(nn.Module):
     def __init__(self):
         super().__init__()
@@ -453,8 +454,11 @@ class Renamed(nn.Module):
 torch.manual_seed(7)
 module = Renamed()
 given = {"qkv": "rows.weight", "qkv_bias": "rows.bias", "out": module.out}
-print(diagnose(module, embed_dim=12, num_heads=3).ok)
-diagnose(module, embed_dim=12, num_heads=3, weights=given).causes
+unsaid = diagnose(module, embed_dim=12, num_heads=3)
+said = diagnose(module, embed_dim=12, num_heads=3, weights=given)
+print(unsaid.ok, said.causes)
+assert unsaid.ok
+assert not said.ok
 
 # %% [markdown]
 # If you do not say what `rows.weight` is, the doctor finds nothing wrong and leaves the question open. If you say that
@@ -553,7 +557,8 @@ assert set(every["layers"][0]) == set(
 # ## In a test suite
 #
 # One line tests a module for all of this. With `decided=True` the test fails also where equality with attention stays
-# open. Findings that you know of and accept are named with `but`, as in `but=["missing-scale"]`:
+# open. Findings that you know of and accept are named with `but`, as in `but=["missing-scale"]`. Below the tests is what
+# pytest shows for the module with the wrong merge:
 
 # %%
 from unmasked.testing import assert_attention
@@ -573,7 +578,7 @@ test_my_layer_attends()
 test_my_model_attends()
 
 
-# %%
+# %% tags=["hide-input"]
 #| raises: AssertionError: merge-without-transpose
 torch.manual_seed(9)
 assert_attention(Mine(12, 3), embed_dim=12, causal=True)

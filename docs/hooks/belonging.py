@@ -88,7 +88,9 @@ def place(name: str, sources: Path) -> tuple[Path, int, int] | None:
 def _read(file: Path, _changed: int) -> tuple[int, list[ast.stmt]]:
     """The number of a file's lines, and its statements: a page of the reference asks for dozens of its names."""
     text = file.read_text(encoding="utf-8")
-    return len(text.splitlines()), ast.parse(text).body
+    body = ast.parse(text).body
+    guarded = [inner for each in body if isinstance(each, ast.If) for inner in each.body]  # as what is imported late is
+    return len(text.splitlines()), body + guarded
 
 
 def _names(statement: ast.stmt) -> list[str]:

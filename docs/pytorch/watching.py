@@ -30,10 +30,10 @@ from unmasked import CausalSelfAttention, plot, rollout, watch
 torch.manual_seed(0)
 x = torch.randn(2, 5, 12)  # batch tokens features
 layer = nn.TransformerEncoderLayer(12, 3, 24, batch_first=True)
-encoder = nn.TransformerEncoder(layer, 2)  # any model
+model = nn.Sequential(layer, copy.deepcopy(layer))  # any model
 
-with watch(encoder) as seen:
-    encoder(x)
+with watch(model) as seen:
+    model(x)
 seen[0].weights.shape, seen[1].module  # batch heads queries keys
 
 # %% [markdown]
@@ -86,7 +86,9 @@ interfaces = {
     "`nn.MultiheadAttention`, `need_weights=False`": Asked(
         need_weights=False
     ),
-    "`nn.TransformerEncoder`": nn.TransformerEncoder(layer, 1),
+    "`nn.TransformerEncoder`": nn.TransformerEncoder(
+        layer, 1, enable_nested_tensor=False
+    ),
     "`unmasked.CausalSelfAttention`": CausalSelfAttention(12, 12, 3),
     "attention written out by hand": ByHand(),
 }

@@ -269,7 +269,7 @@ def test_what_holds_is_accepted(latex, kind):
         (r"\mathbf{x} = 2x - x", "x is written in two ways here: one symbol, one spelling"),
         (r"a = b \\ + c = a", "Begin a line that goes on with &"),
         (r"x_j = \sum_j x_j", "j is the index of a sum and free as well: rename one of them"),
-        (r"a! = b", "character 2 (! = b): expected a relation"),
+        (r"a? = b", "character 2 (? = b): expected a relation"),
         (r"\sin^{-1} a = a", "for the inverse write \\arcsin"),
         (r"f a = 2a", "f is a function: call it, as in f(x)"),
         (r"\sum_{2 \le 3} a = b", "under a sum stands an index, as in `j`, `j = 1` or `j \\le i`"),
@@ -432,6 +432,17 @@ def test_every_kind_of_mistake_is_made():
 
 
 PIECES = [
+    *(
+        "!",
+        r"\int_0^1",
+        "dt",
+        r"\lim_{t \to 0}",
+        r"\binom",
+        r"\mathbb{E}",
+        r"\infty",
+        r"\frac{d}{da}",
+        r"\sum_{t=1}^\infty",
+    ),
     *r"{}^_&()[]|,.:;=<+-/'2",
     *"abxAfij",
     "12",

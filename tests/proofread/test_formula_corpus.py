@@ -481,7 +481,7 @@ def test_a_planted_mistake_has_its_own_message(name, right, wrong, error):
 @pytest.mark.parametrize(
     ("latex", "error"),
     [
-        (r"\lim_{\tau \to 0} a = 1", r"\lim is not in the grammar"),
+        (r"\limsup_{\tau \to 0} a = 1", r"\limsup is not in the grammar"),
         (r"s \propto n^2", r"\propto is not in the grammar"),
         (r"W_{ij} \sim \mathcal{U}(-s, s)", "neither W_ij nor W is bound"),
         (r"s \sim \mathcal{U}(-s, s)", r"\sim is not in the grammar"),

@@ -5,8 +5,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from .arrays import Array, alike, arrays, describe, is_array, is_list, is_tensor, kron, library, matmul, shape, softmax
-from .ranges import Assignment, Indexed
+from .arrays import Array, alike, arrays, describe, is_array, is_list, kron, library, matmul, shape, softmax
+from .calculus import Calculus
+from .ranges import Assignment
 from .tree import Node
 
 _FUNCTIONS: dict[str, Callable[[Array], Array]] = {  # the others go by the names that numpy and torch have for them
@@ -19,7 +20,7 @@ _FAST = {"exp": math.exp, "log": math.log, "ln": math.log, "sin": math.sin, "cos
 _WHOLE = {"softmax", "det", "tr", "diag"}
 
 
-class Evaluator(Indexed):
+class Evaluator(Calculus):
     """Evaluates the nodes of one formula: those called _of_... from the values of their kids."""
 
     def _number(self, node: Node, at: Assignment) -> Any:
@@ -31,6 +32,8 @@ class Evaluator(Indexed):
     def _name(self, node: Node, at: Assignment) -> Any:
         if node.value in at:
             return at[node.value]
+        if node.value in self._shifted:
+            return self._shifted[node.value]
         value = self._plain(self.scope.value(node.value))
         if not (isinstance(value, int | float) or is_array(value) or is_list(value)):
             raise self.fail(node, f"is {describe(value)}, not a number or an array")
@@ -135,7 +138,10 @@ class Evaluator(Indexed):
                 return library(base).linalg.matrix_power(base, power)
             what = f"{describe(power)} as a power" if shape(power) else f"a power of {describe(base)}"
             raise self.fail(node, rf"{what}: functions of entries are written \exp(x) or x \odot x")
-        value = base**power
+        try:
+            value = base**power
+        except OverflowError:
+            return math.inf
         return math.nan if isinstance(value, complex) else value
 
     def _transpose(self, node: Node, at: Assignment) -> Any:
@@ -196,6 +202,11 @@ class Evaluator(Indexed):
         body, *domains = node.kids
         domain = domains[0] if domains else Node("condition")
         exact = any(part.kind == "limits" or "∈" in part.value for part in domain.walk())
+        ends = [part.kids for part in domain.walk() if part.kind == "limits"]
+        if ends and self(ends[0][1], at) == math.inf:
+            if kind not in ("sum", "prod") or domain.kind != "limits":
+                raise self.fail(node, f"the {kind} of infinitely many is not read")
+            return self._infinite(kind, index, body, self.integer(ends[0][0], at), at)
         values = None if exact else self._range(index, body, at)
         if values is None:
             values = self._bounded(index, domain, at)
@@ -213,6 +224,10 @@ class Evaluator(Indexed):
                 which = "largest" if kind == "argmax" else "smallest"
                 raise self.fail(node, f"no single {index} has the {which} value")
             return values[terms.index(best)]
+        if kind == "mean" and not terms:
+            raise self.fail(node, "the mean of nothing")
+        if kind == "mean":
+            return sum(terms[1:], terms[0]) / len(terms)
         if kind == "sum":
             return sum(terms[1:], terms[0]) if terms else 0
         product: Any = terms[0] if terms else 1
@@ -220,12 +235,34 @@ class Evaluator(Indexed):
             product = matmul(product, term) if shape(product) and shape(term) else product * term
         return product
 
-    def _of_norm(self, node: Node, value: Any) -> Any:
-        order = {"": 2, "1": 1, "2": 2, "F": "fro", "\\infty": math.inf}[node.value]
+    def _of_norm(self, node: Node, value: Any, *exponent: Any) -> Any:
+        order: Any = exponent[0] if exponent else {"": 2, "F": "fro", "*": "nuc"}.get(node.value, node.value)
+        order = math.inf if order == "\\infty" else int(order) if order in ("1", "2") else order
         dims = len(shape(value))
-        if dims == 0 or (dims > 1 and not node.value) or (dims == 1 and node.value == "F") or dims > 2:
+        if exponent and (dims != 1 or shape(order) or not order > 0):
+            raise self.fail(node, f"a p-norm is of a vector, and p is positive: this is of {describe(value)}")
+        if (
+            (order == "nuc" and dims != 2)
+            or dims == 0
+            or (dims > 1 and not node.value)
+            or (dims == 1 and node.value == "F")
+            or dims > 2
+        ):
             raise self.fail(node, f"say which norm of {describe(value)}: _F or _2 of a matrix, |x| of a number")
         return self._plain(library(value).linalg.norm(value, ord=order))
+
+    def _of_binomial(self, node: Node, top: Any, bottom: Any) -> int | float:
+        if shape(top) or bottom != int(bottom):
+            raise self.fail(node, "a binomial is of numbers, the lower one an integer")
+        if top == int(top) and top >= 0:
+            return math.comb(int(top), int(bottom)) if bottom >= 0 else 0
+        return float(math.prod((top - step) / (step + 1) for step in range(int(bottom))))
+
+    def _factorial(self, node: Node, at: Assignment) -> int:
+        number = self.integer(node.kids[0], at)
+        if number < 0:
+            raise self.fail(node, "a factorial is of 0, 1, 2 and so on")
+        return math.factorial(number)
 
     def _of_abs(self, node: Node, value: Any) -> Any:
         if is_list(value):
@@ -271,30 +308,3 @@ class Evaluator(Indexed):
             return xp.concatenate([xp.concatenate(row, -1) for row in rows], -2)
         stacked = xp.stack(values)
         return stacked if width == 1 else stacked.reshape(-1, width)
-
-    def _derivative(self, node: Node, at: Assignment) -> Any:
-        top, by = node.kids
-        leaf = self.scope.value(by.kids[0].value if by.kind == "index" else by.value)
-        if not is_tensor(leaf):
-            raise self.fail(node, f"{self.text(by)} is not a tensor")
-        here = sorted((name, value) for name, value in at.items() if name in self.indices(top))
-        gradient = self.scope.derivative((top, by.kids[:1] or by, here), leaf)
-        if gradient is None:
-            self._tracks = True
-            value = self(top, at)
-            self._tracks = False
-            if not (is_tensor(value) and value.requires_grad and leaf.requires_grad):
-                raise self.fail(
-                    node, f"{self.text(by)} needs .requires_grad_() in `where`, before what is differentiated"
-                )
-            torch = library(leaf)
-            if value.ndim == leaf.ndim == 1 and by.kind != "index":
-                # A row for each entry of what is differentiated.
-                return torch.stack([torch.autograd.grad(v, leaf, retain_graph=True)[0] for v in value])
-            if value.ndim:
-                raise self.fail(node, "only a number is differentiated: index it")
-            (gradient,) = torch.autograd.grad(value, leaf, retain_graph=True, materialize_grads=True)
-        if by.kind != "index":
-            return gradient
-        self(by, at)  # its subscripts are within range
-        return self._plain(gradient[tuple(self.integer(kid, at) - self.parsed.origin for kid in by.kids[1:])])

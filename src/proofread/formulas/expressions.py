@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from .symbols import Symbols
+from .operators import Operators
 from .tokens import DOTS, FRACTIONS, FUNCTIONS, RELATIONS, Token
 from .tree import Node, Place
 
@@ -20,10 +20,12 @@ _BRACES = {r"\underbrace": "_", r"\overbrace": "^"}
 _CONSTANTS = {r"\pi": "pi", r"\infty": "inf"}
 _MANY = ("max", "min", "concat", "Concat")  # take several arguments
 _FACTORS = {*_AROUND, *_BIG, *_CONSTANTS, *FRACTIONS, *_BRACES, "(", "[", "{", r"\sqrt", r"\nabla", r"\{"}
+_BINOMIALS = {r"\binom", r"\dbinom", r"\tbinom"}
+_FACTORS |= {*_BINOMIALS, r"\int", r"\lim"}
 _FACTORS |= {rf"\{name}" for name in FUNCTIONS | _ACCENTS}
 
 
-class Expressions(Symbols):
+class Expressions(Operators):
     """Reads expressions, conditions and sets."""
 
     def expression(self, first: Node | None = None) -> Node:
@@ -89,12 +91,29 @@ class Expressions(Symbols):
         return token.text in _FACTORS and token.text not in self.closers[-1:]
 
     def factor(self) -> Node:
+        """What has a value, with its scripts, and a factorial."""
+        start, node = self.next.start, self.unmarked()
+        if mark := self.take("!"):
+            if self.peek("!"):
+                self.fail("a double factorial is not read")
+            if node.kind in ("power", "inverse", "transpose", "apply") and self.latex[start] not in "([{":
+                self.fail("what ! is of can be read in two ways: use parentheses", mark.start)
+            node = self.scripted(self.node("factorial", start, node, marks=(mark.span,)), start)
+        return node
+
+    def unmarked(self) -> Node:
         """What has a value, with its scripts."""
         start, token = self.next.start, self.next
         if token.kind == "font" and token.text in FUNCTIONS and not self.names.bound(token.text):
             return self.function(token.text)
         if token.kind == "font" and token.text in ("one", "I") and self.indicates():
             return self.indicator(start)
+        if token.kind == "font" and token.text == "E" and not self.names.bound("E"):
+            return self.mean()
+        if token.text == "\\int":
+            return self.integral()
+        if token.text == "\\lim":
+            return self.approached()
         if token.is_name or (token.kind == "command" and token.text[1:] in _ACCENTS):
             return self.symbol()
         if token.text in _BIG:
@@ -117,6 +136,8 @@ class Expressions(Symbols):
             return self.node("constant", token.start, value=_CONSTANTS[token.text])
         if token.text in FRACTIONS:
             return self.fraction(token)
+        if token.text in _BINOMIALS:
+            return self.node("binomial", token.start, self.braced(), self.braced())
         if token.text == "\\sqrt":
             root = [self.only("]")] if self.take("[") else []
             return self.node("sqrt", token.start, self.braced(), *root)
@@ -156,6 +177,8 @@ class Expressions(Symbols):
 
     def fraction(self, token: Token) -> Node:
         """A quotient, or a partial derivative."""
+        if order := self.operator():
+            return self.differentiated(token, order)
         if not (self.peek("{") and self.tokens[self.at + 1].text == "\\partial"):
             top, bottom = self.braced(), self.braced()
             if all(re.match(r"\{\s*d\s*[a-zA-Z\\]", self.latex[side.span[0] - 1 :]) for side in (top, bottom)):
@@ -191,8 +214,10 @@ class Expressions(Symbols):
         self.expect(closer, f"to close {token.text}")
         order = self.script("_") if kind == "norm" else None
         value = "".join(self.texts(order)) if order else ""
-        if value not in ("", "1", "2", "F", "\\infty"):
-            self.fail(f"no norm {value} is known: 1, 2, F and \\infty are", token.start)
+        value = "*" if value in (r"\ast", "*") else value
+        if order and value not in ("1", "2", "F", "\\infty", "*"):
+            kids.append(self.inside(order, self.expression))
+            value = "p"
         return self.node(kind, token.start, *kids, value=value)
 
     def bracket(self, token: Token) -> Node:

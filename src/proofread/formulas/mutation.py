@@ -129,6 +129,12 @@ def _edits(latex: str, parsed: Parsed, scope: Scope) -> Iterator[tuple[int, int,
                     yield a, term.span[1], "", "term dropped"
             elif node.kind == "transpose":
                 yield *node.marks[0], "", "transposition dropped"
+            elif node.kind == "factorial":
+                yield *node.marks[0], "", "factorial dropped"
+            elif node.kind == "binomial":
+                yield start, end, rf"\binom{{{text(kids[1])}}}{{{text(kids[0])}}}", "arguments swapped"
+            elif node.kind == "prime":
+                yield start, end, rf"{text(node).replace(chr(39), '')}", "derivative dropped"
             elif node.kind == "sqrt":
                 yield start, end, operand(kids[0]), "root dropped"
             elif node.kind == "power":
@@ -154,6 +160,8 @@ def _edits(latex: str, parsed: Parsed, scope: Scope) -> Iterator[tuple[int, int,
                     yield a, b, opposite, "operation replaced"
                 limits = [part.kids for kid in kids[1:] for part in kid.walk() if part.kind == "limits"]
                 for limit, shift in zip(limits[0] if limits else (), ("+1", "-1"), strict=False):
+                    if limit.value == "inf":
+                        continue
                     yield limit.span[1], limit.span[1], shift, "limit off by one"
             elif node.kind in ("call", "apply", "inner", "concat"):
                 for one, other in pairwise(kids):

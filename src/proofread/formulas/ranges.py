@@ -25,7 +25,7 @@ from .arrays import (
 from .scope import Scope
 from .tree import FormulaError, Node, Parsed
 
-Assignment = dict[str, int]
+Assignment = dict[str, Any]  # integers, but of what is integrated or comes to a limit
 
 
 def holds(relation: str, one: Any, other: Any, tolerance: float) -> bool:
@@ -74,12 +74,13 @@ class Indexed:
         self.latex, self.parsed, self.scope = latex, parsed, scope
         self.precision = sys.float_info.epsilon
         self._tracks = False  # gradients, inside what is differentiated
+        self._shifted: dict[str, Any] = {}  # names with other values, while what holds them is differentiated
         self._closed: dict[tuple[int, bool], Any] = {}
         self._indices: dict[int, frozenset[str]] = {}
 
     def __call__(self, node: Node, at: Assignment) -> Any:
         """Return the value of a node, given the values of the indices."""
-        if not self.indices(node):
+        if not self.indices(node) and not self._shifted:
             key = id(node), self._tracks
             if key not in self._closed:
                 self._closed[key] = self._compute(node, at)
@@ -92,8 +93,10 @@ class Indexed:
             found = frozenset().union(*(self.indices(kid) for kid in node.kids))
             if node.kind == "name" and (node.value in self.parsed.indices or node.value.startswith("#")):
                 found |= {node.value}
-            if node.kind in ("big", "sequence", "builder"):
-                found -= {node.value.split()[-1]}
+            if node.kind in ("big", "sequence", "builder", "lim", "integral"):
+                inner = {node.value.split()[-1]}
+                ends = node.kids[1:] if node.kind in ("lim", "integral") else ()
+                found = (found - inner).union(*(self.indices(kid) for kid in ends))
             self._indices[id(node)] = found
         return self._indices[id(node)]
 

@@ -98,6 +98,16 @@ class Symbols(Cursor, ABC):
                     end = max(self.extent(script)[1] for script in taken)
                     below, above = (None if script in taken else script for script in (below, above))
                     break
+        order = len(re.search(r"(_prime)*\Z", name)[0]) // len("_prime")  # type: ignore[index]
+        plain = name.removesuffix("_prime" * order)
+        unknown = order and not (known or below or above) and self.peek("(")
+        if unknown and self.names.bound(plain) and self.names.callable(plain):
+            if order > 2:
+                self.fail("the third derivative by differences would be noise: write it otherwise", first.start)
+            self.at += 1
+            argument = self.only(")")
+            node = self.node("prime", first.start, argument, Node("order", value=str(order)), value=plain)
+            return self.scripted(node, first.start)
         if name == "e" and not (below or self.subscript or self.names.bound("e", by_where=True)):
             return self.attach(Node("constant", (), "e", (first.start, end)), first.start, below, above)
         if self.spellings.setdefault(name, spelled) != spelled:

@@ -44,7 +44,8 @@ def diagnose_model(model: nn.Module, inputs: Any) -> ModelReport:
         ValueError: the model does not run with these inputs.
 
     Examples:
-        >>> model = nn.TransformerEncoder(nn.TransformerEncoderLayer(6, 2, 8, batch_first=True), 4)
+        >>> layer = nn.TransformerEncoderLayer(6, 2, 8, batch_first=True)
+        >>> model = nn.TransformerEncoder(layer, 4)
         >>> report = diagnose_model(model, torch.randn(2, 5, 6))
         >>> report.ok
         True
