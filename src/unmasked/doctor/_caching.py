@@ -17,7 +17,7 @@ def keeps_nothing(patient: Patient) -> None:
         return
     few, many = patient.tokens, 2 * patient.tokens + 3
     short, long = patient.noise(2, few), patient.noise(2, many, 11)
-    check, fresh = "calls do not change each other", patient.admit()
+    check, fresh = "calls do not change each other", patient.admit(patient.target.dtype)
     fresh.mask_axes = patient.target.mask_axes
     try:
         before, after = patient.f(short), patient.f(long)

@@ -28,7 +28,7 @@ def look(patient: Patient) -> Inside:
         _Stages(Look(patient, inside)).judge()
     except Unseen as why:
         inside.unclear.append(str(why))
-    except (RuntimeError, IndexError, ValueError, TypeError, AssertionError) as error:  # code like none that was seen
+    except Exception as error:  # code like none that was seen: what it raises is told, never raised
         inside.unclear.append(f"watching it raised {said(error)}")
     return inside
 
@@ -209,7 +209,10 @@ class _Stages:
         turns: dict[str, Tensor | None] = {n: self.turn(getattr(call, n)) for n in ("query", "key", "value")}
         q, k, v = turns["query"], turns["key"], turns["value"]
         if v is not None and not _still(v):
-            self.look.wrong(None, "values are turned with their places, as queries and keys may be")
+            if _rotates(v):
+                self.look.wrong(None, "values are turned with their places, as queries and keys may be")
+            else:  # such as a convolution over tokens, which has zeros before the first
+                self.look.inside.unclear.append("its values change with their places, by no rotation")
             return
         for name, turn in turns.items():
             if turn is None:
@@ -248,6 +251,11 @@ def _even(x: Tensor, axis: int) -> bool:
     """Whether squares along this axis sum to the same in every item, as a norm over it makes them."""
     sums = x.square().sum(axis)
     return x.size(0) > 2 and bool((sums.std(0) < 1e-3 * sums.mean(0)).all())
+
+
+def _rotates(turn: Tensor) -> bool:
+    """Whether lengths are kept, as by a rotation."""
+    return _still(turn @ turn.mT)
 
 
 def _still(turn: Tensor) -> bool:

@@ -319,6 +319,8 @@ def _unpack(
     if len(group) > 1:  # one packed layer a head
         if any(layer.bias is not None for layer in group) and not all(layer.bias is not None for layer in group):
             return
+        if len({layer.weight.shape[1:] for layer in group}) > 1:  # such as the way down to a latent, and the way up
+            return
         for orders in _orders(names, pinned):
             parts = [layer.weight.chunk(count) for layer in group]
             matrices = {name: torch.cat([p[i] for p in parts]) for i, name in enumerate(orders)}
