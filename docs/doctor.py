@@ -557,8 +557,8 @@ assert set(every["layers"][0]) == set(
 # ## In a test suite
 #
 # One line tests a module for all of this. With `decided=True` the test fails also where equality with attention stays
-# open. Findings that you know of and accept are named with `but`, as in `but=["missing-scale"]`. Below the tests is what
-# pytest shows for the module with the wrong merge:
+# open. Findings that you know of and accept are named with `but`, as in `but=["missing-scale"]`. Below the tests is
+# what pytest shows for the module with the wrong merge:
 
 # %%
 from unmasked.testing import assert_attention
