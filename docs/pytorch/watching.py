@@ -130,7 +130,6 @@ known = sorted(set(words))  # the vocabulary
 ids = torch.tensor([[known.index(word) for word in words]])
 
 
-# %%
 class Reader(nn.Module):
     def __init__(self):
         super().__init__()

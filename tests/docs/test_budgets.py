@@ -49,7 +49,7 @@ EXCEPTIONS: dict[str, dict[str, int]] = {
     "pytorch/masks": {"columns": 159},
     "reference/bypass": {"columns": 112},
     "reference/cache": {"columns": 80},
-    "reference/doctor": {"columns": 83, "boxes": 22},
+    "reference/doctor": {"columns": 83},
     "reference/embeddings": {"columns": 109},
     "reference/functional": {"columns": 105},
     "reference/gradients": {"columns": 88},
