@@ -339,9 +339,10 @@ proofread(r"""
 # %% [markdown]
 # ## Formulas
 #
-# The LaTeX that the reader sees is parsed and evaluated, and both sides must agree. After `where:` stand Python
-# assignments that bind its symbols; `random("n d", "m d")` draws tensors whose axes all differ in size. One side
-# must call what the page or a package defines: a formula that only restates its own `where` proves nothing.
+# The LaTeX that the reader sees is parsed and evaluated, and both sides must agree; [what is read](formulas.py) has a
+# page of its own. After `where:` stand Python assignments that bind its symbols; `random("n d", "m d")` draws arrays
+# whose axes all differ in size: torch's tensors, or numpy's arrays where the page uses numpy alone. One side must call
+# what the page or a package defines: a formula that only restates its own `where` proves nothing.
 # Displayed formulas carry `where:` or `unchecked:`. So do inline relations, which say, for example, how large a size
 # is, unless they are a part of a formula that the page displays. Where a project sets `strict`, that is asked of every
 # inline expression.

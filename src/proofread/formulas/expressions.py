@@ -7,21 +7,21 @@ from .operators import Operators
 from .tokens import DOTS, FRACTIONS, FUNCTIONS, RELATIONS, Token
 from .tree import Node, Place
 
-_PRODUCTS = {"/": "fraction", r"\odot": "odot", r"\oslash": "oslash", r"\times": "times", r"\cdot": "dot"}
-_PRODUCTS |= {r"\otimes": "kron", r"\bmod": "mod"}
-_BIG = {rf"\{name}": name for name in ("sum", "prod", "max", "min", "argmax", "argmin")}
-_AROUND = {
+PRODUCTS = {"/": "fraction", r"\odot": "odot", r"\oslash": "oslash", r"\times": "times", r"\cdot": "dot"}
+PRODUCTS |= {r"\otimes": "kron", r"\bmod": "mod"}
+BIG = {rf"\{name}": name for name in ("sum", "prod", "max", "min", "argmax", "argmin")}
+AROUND = {
     **{r"\lVert": ("norm", r"\rVert"), r"\|": ("norm", r"\|"), r"\Vert": ("norm", r"\Vert")},
     **{r"\lvert": ("abs", r"\rvert"), "|": ("abs", "|"), r"\vert": ("abs", r"\vert")},
     **{r"\lfloor": ("floor", r"\rfloor"), r"\lceil": ("ceil", r"\rceil"), r"\langle": ("inner", r"\rangle")},
 }
 _ACCENTS = {"hat", "widehat", "tilde", "widetilde", "bar", "overline", "vec", "dot", "ddot"}
-_BRACES = {r"\underbrace": "_", r"\overbrace": "^"}
-_CONSTANTS = {r"\pi": "pi", r"\infty": "inf"}
+BRACES = {r"\underbrace": "_", r"\overbrace": "^"}
+CONSTANTS = {r"\pi": "pi", r"\infty": "inf"}
 _MANY = ("max", "min", "concat", "Concat")  # take several arguments
-_FACTORS = {*_AROUND, *_BIG, *_CONSTANTS, *FRACTIONS, *_BRACES, "(", "[", "{", r"\sqrt", r"\nabla", r"\{"}
-_BINOMIALS = {r"\binom", r"\dbinom", r"\tbinom"}
-_FACTORS |= {*_BINOMIALS, r"\int", r"\lim"}
+_FACTORS = {*AROUND, *BIG, *CONSTANTS, *FRACTIONS, *BRACES, "(", "[", "{", r"\sqrt", r"\nabla", r"\{"}
+BINOMIALS = {r"\binom", r"\dbinom", r"\tbinom"}
+_FACTORS |= {*BINOMIALS, r"\int", r"\lim"}
 _FACTORS |= {rf"\{name}" for name in FUNCTIONS | _ACCENTS}
 
 
@@ -51,11 +51,11 @@ class Expressions(Operators):
     def product(self) -> Node:
         """Factors, parted by signs."""
         start, left = self.next.start, self.jux()
-        while token := self.take(*_PRODUCTS):
+        while token := self.take(*PRODUCTS):
             right = self.factor() if token.text == "/" else self.jux()
             if token.text == "/" and self.starts_factor():
                 self.fail(r"`a / b c` can be read in two ways: write \frac or parentheses", token.start)
-            left = self.node(_PRODUCTS[token.text], start, left, right, marks=(token.span,))
+            left = self.node(PRODUCTS[token.text], start, left, right, marks=(token.span,))
         return left
 
     def jux(self) -> Node:
@@ -116,7 +116,7 @@ class Expressions(Operators):
             return self.approached()
         if token.is_name or (token.kind == "command" and token.text[1:] in _ACCENTS):
             return self.symbol()
-        if token.text in _BIG:
+        if token.text in BIG:
             return self.big()
         if token.kind == "command" and token.text[1:] in FUNCTIONS:
             return self.function(token.text[1:])
@@ -132,11 +132,11 @@ class Expressions(Operators):
             return self.matrix(token)
         if token.text == "\\begin{cases}":
             return self.cases(token)
-        if token.text in _CONSTANTS:
-            return self.node("constant", token.start, value=_CONSTANTS[token.text])
+        if token.text in CONSTANTS:
+            return self.node("constant", token.start, value=CONSTANTS[token.text])
         if token.text in FRACTIONS:
             return self.fraction(token)
-        if token.text in _BINOMIALS:
+        if token.text in BINOMIALS:
             return self.node("binomial", token.start, self.braced(), self.braced())
         if token.text == "\\sqrt":
             root = [self.only("]")] if self.take("[") else []
@@ -144,7 +144,7 @@ class Expressions(Operators):
         if token.text == "\\nabla":
             by = self.inside(self.script("_") or self.fail("expected a subscript"), self.factor)
             return self.node("derivative", token.start, self.factor(), by)
-        if token.text in _BRACES:
+        if token.text in BRACES:
             return self.labelled(token)
         if token.text == "\\{":
             return self.braces(token)
@@ -161,7 +161,7 @@ class Expressions(Operators):
             inner = self.factor()
             self.expect("}", "as readers do not see braces: use parentheses")
             return self.wider(inner, token.start)
-        if token.text in _AROUND:
+        if token.text in AROUND:
             return self.around(token)
         self.at -= 1
         return self.unknown("expected an expression")
@@ -195,7 +195,7 @@ class Expressions(Operators):
     def labelled(self, token: Token) -> Node:
         r"""``\underbrace{Q K^\top}_{n \times m}``: the label is words, or the shape."""
         inner = self.braced()
-        label = self.script(_BRACES[token.text])
+        label = self.script(BRACES[token.text])
         if label is None or all("\\text" in self.latex[slice(*t.span)] for t in self.tokens[label.start : label.stop]):
             return self.wider(inner, token.start)
         if "\\times" not in self.texts(label):
@@ -204,7 +204,7 @@ class Expressions(Operators):
 
     def around(self, token: Token) -> Node:
         r"""A norm, an absolute value, a rounded number or ``\langle x, y \rangle``."""
-        kind, closer = _AROUND[token.text]
+        kind, closer = AROUND[token.text]
         self.closers.append(closer)
         kids = [self.expression()]
         if kind == "inner":
@@ -297,7 +297,7 @@ class Expressions(Operators):
         start, node = self.next.start, self.factor()
         simple = node.kind in ("number", "name", "index", "constant", "power", "transpose")
         while self.starts_factor() and not (self.next.kind == "command" and self.next.text[1:] in FUNCTIONS):
-            if not simple or not (self.next.is_name or self.next.text in _CONSTANTS):
+            if not simple or not (self.next.is_name or self.next.text in CONSTANTS):
                 self.fail(f"where the argument of {name} ends can be read in two ways: use parentheses")
             node = self.node("juxtaposed", start, node, self.factor())
         return node
@@ -305,7 +305,7 @@ class Expressions(Operators):
     def big(self) -> Node:
         """A sum, a product, or the largest or smallest of what an index gives."""
         token = self.next
-        kind = _BIG[token.text]
+        kind = BIG[token.text]
         if kind in FUNCTIONS and self.tokens[self.at + 1].text != "_":
             return self.function(kind)
         self.at += 1
