@@ -153,10 +153,11 @@ def said(latex):
 
 
 known = {
-    token.text
+    text
     for formulas in READ.values()
     for latex in formulas
     for token in tokenize(latex)
+    for text in (token.text, token.text.removeprefix("\\"))
 }
 missing = sorted(SIGNS - known)
 wrong = [

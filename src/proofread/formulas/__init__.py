@@ -1,11 +1,12 @@
 r"""Formulas whose LaTeX, the very text that the reader sees, is what is checked.
 
+>>> import numpy as np
 >>> from proofread.formulas import check, find
 >>> (formula,) = find(r'''
 ... $$\operatorname{softmax}(s + c)_i = \frac{e^{s_i}}{\sum_{j=1}^{n} e^{s_j}} \tag{1.2}$$
 ... <!-- where: s, c = random("n", ""); softmax = page_softmax -->
 ... ''')
->>> check(formula, {"page_softmax": lambda s: s.softmax(-1)})
+>>> check(formula, {"page_softmax": lambda s: np.exp(s) / np.exp(s).sum()})
 []
 
 The API: `find` the formulas of a Markdown text, `check` one in its page's namespace, and see with `survivors` which
@@ -51,13 +52,13 @@ How LaTeX is read
 * **Functions** act entry by entry; ``\operatorname{softmax}`` along the last axis, with a subscript over that index.
   Without parentheses, as in ``\cos m \theta_i``, they take in the names and numbers that follow. ``+`` adds a vector to
   each row.
-* **Derivatives**, ``\frac{\partial L}{\partial s_{ij}}`` or ``\nabla_{s} L``, are autograd's where ``where`` makes ``s``
-  a leaf with ``.requires_grad_()`` and computes ``L`` from it. What names its variable, as ``\frac{d}{dx} f(x)``,
+* **Derivatives**, ``\frac{\partial L}{\partial s_{ij}}`` or ``\nabla_{s} L``, are autograd's where ``where`` makes
+  ``s`` a leaf with ``.requires_grad_()`` and computes ``L`` from it. What names its variable, as ``\frac{d}{dx} f(x)``,
   ``f'(x)`` and ``\nabla_x f(x)`` do, is differentiated by differences. Of a column by a column, a row stands for each
   entry of the first.
-* **Infinitely many numbers**: ``\int_a^b f(x) \, dx``, ``\lim_{x \to 0^+} f(x)`` and ``\sum_{k=1}^\infty a_k`` are found
-  from finitely many. A formula with one of them, or with differences, is compared to a millionth; what does not settle
-  is refused.
+* **Infinitely many numbers**: ``\int_a^b f(x) \, dx``, ``\lim_{x \to 0^+} f(x)`` and ``\sum_{k=1}^\infty a_k`` are
+  found from finitely many. A formula with one of them, or with differences, is compared to a millionth; what does not
+  settle is refused.
 * **Means**: ``\mathbb{E}_i[x_i]`` is the mean over an index.
 * **Conditions** stand in ``cases``, in ``[j \le i]`` or ``\mathbb{1}[j \le i]``, under sums, in
   ``\{j : 1 \le j \le i\}``, and after what holds under them: ``\text{if } j > i``, or a comma. Words join them:
