@@ -135,7 +135,7 @@ def running_sum(x):
 
 
 unknown = diagnose(running_sum, embed_dim=12)
-print(str(unknown).splitlines()[0])
+print(unknown.text().partition("\n?")[0])
 unknown.ok, unknown.decided
 
 # %% tags=["check"]

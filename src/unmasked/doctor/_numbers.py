@@ -112,9 +112,9 @@ def epsilon(patient: Patient) -> None:
 
     With norms of queries and keys, or of the input, and no biases, the output of c times the input is c times one
     tensor plus another, but for what epsilon changes: this vanishes as the inverse of c, or its square, every number of
-    it alike.
+    it alike. Positions that are added to tokens vanish so, too.
     """
-    if patient.target.dtype != torch.float64 or not patient.target.copied:
+    if patient.positions or patient.target.dtype != torch.float64 or not patient.target.copied:
         return
     bare = patient.admit()
     bare.mask_axes = patient.target.mask_axes

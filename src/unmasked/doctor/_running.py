@@ -27,7 +27,8 @@ def runs(patient: Patient) -> bool:
     error = patient.failure(patient.items, patient.tokens)
     if error is not None and not isinstance(error, WrongShape):
         error = _in_its_own_precision(patient, error)
-    if error is not None and patient.fixed is None:
+    pools = isinstance(error, WrongShape) and error.pooled  # then a length at which the shapes agree is chance
+    if error is not None and patient.fixed is None and not pools:
         error = _at_its_own_length(patient, error)
     if error is None and patient.fixed is None:  # as many outputs as tokens may have been chance
         more = patient.failure(patient.items, patient.tokens + 4)
