@@ -10,15 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unmasked.doctor._mistakes import Mistake, Steps, attend, mistakes
+from unmasked.doctor._mistakes import Mistake, Steps, _and, attend, mistakes
 from unmasked.doctor._patient import Patient, forgets_batch_first
-from unmasked.doctor._stages import Inside, look
+from unmasked.doctor._stages import Inside, look, weigh
 from unmasked.doctor._target import Target
 from unmasked.doctor._weights import Weights, named, readings
 from unmasked.probes import differs
 
 _EQUAL = "equality with the reference"
-_MUCH, _LITTLE = 2e9, 2e8  # multiplications, where a hypothesis costs a million by itself
+_MUCH, _LITTLE = 1.2e9, 2e8  # multiplications, where a hypothesis costs a million by itself
 
 
 def explain(patient: Patient) -> bool:
@@ -29,32 +29,49 @@ def explain(patient: Patient) -> bool:
         told = "the heads are one head: their queries, keys and values are made by the same rows"
         patient.find(_EQUAL, None, told, f"{comparison.weights.heads} times the same rows", certain=True)
         return True
+    undone = weigh(patient).wrong if equal is not None and comparison.has_more() else []
+    if undone:  # equal, and what else it has is without effect
+        _told_inside(patient, undone)
+        return True
+    if comparison.mixed and equal is not None:
+        told = f"multiplied by the matrix of {_and(comparison.mixed)} as it is kept, and by others' transposes"
+        evidence = "weights= says that all are kept (out, in): pass views of them, such as .mT, where they are not"
+        patient.find(_EQUAL, "weight-not-transposed", told, evidence)
+        return True
     if equal is not None:
         patient.notes.passed.append(_EQUAL)
-        patient.equal = patient.notes.settled = True
+        patient.equal = True
+        patient.notes.settled = comparison.pads(equal)
+        if not patient.notes.settled:
+            patient.open(_EQUAL, "whether queries should be hidden too where no query may see their keys")
         patient.causal = equal if patient.causal is None else patient.causal
         return False  # equal here; the probes still ask whether it is everywhere
     inside = look(patient)
     if inside.right and not comparison.pinned:
         return _right_inside(patient, inside)
+    comparison.dealt = inside.dealt
     proved = bool(inside.wrong) and all(each[2] for each in inside.wrong)
     if not patient.positions and comparison.mistaken(_LITTLE if proved and not comparison.pinned else _MUCH):
         return True
     if inside.right:
         return _right_inside(patient, inside)
-    for cause, told, proved in inside.wrong:
-        name = cause
-        if cause == "no-causal-mask" and any(call.get("is_causal") for call in patient.target.spied):
-            name = "is-causal-is-a-hint"
-        also = () if name == cause or cause is None else (cause,)
-        evidence = patient.sized("seen in what its own forward pass multiplies")
-        patient.find(_EQUAL, name, told, evidence, certain=proved, also=also)
+    _told_inside(patient, inside.wrong)
     if inside.wrong or (not inside.seen and not patient.positions and comparison.mistaken_oddly()):
         return True
     if comparison.left_out:
         patient.open("every mistake of the museum", comparison.left_out)
     patient.open(_EQUAL, "; ".join(inside.unclear) or _what_weights(patient))
     return False
+
+
+def _told_inside(patient: Patient, wrong: list[tuple[str | None, str, bool]]) -> None:
+    for cause, told, proved in wrong:
+        name = cause
+        if cause == "no-causal-mask" and any(call.get("is_causal") for call in patient.target.spied):
+            name = "is-causal-is-a-hint"
+        also = () if name == cause or cause is None else (cause,)
+        evidence = patient.sized("seen in what its own forward pass multiplies")
+        patient.find(_EQUAL, name, told, evidence, certain=proved, also=also)
 
 
 def _right_inside(patient: Patient, inside: Inside) -> bool:
@@ -69,7 +86,7 @@ class _Comparison:
     """A target's answers beside those of whole references and of whole mistakes."""
 
     def __init__(self, patient: Patient):
-        self.patient, self.left_out = patient, ""
+        self.patient, self.left_out, self.dealt = patient, "", False
         self.bases = [bool(patient.causal)] if patient.causal is not None else [False, True]
         full = (patient.items, patient.tokens, patient.tokens)
         self.answers: dict[tuple[int, int, int], Tensor] = {}
@@ -131,6 +148,37 @@ class _Comparison:
                 return causal
         return None
 
+    def pads(self, causal: bool) -> bool:
+        """Whether it is the reference too where a key of each item is hidden from every query, as padding is."""
+        patient = self.patient
+        if not patient.options.masked or patient.target.mask_axes < 3:
+            return True
+        case = self.asked[self.last, causal]
+        items, queries, keys = self.last
+        hidden = torch.zeros(items, queries, keys, dtype=torch.bool)
+        hidden[torch.arange(items), :, 1 + torch.arange(items) % (keys - 1)] = True
+        shown = torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries) if causal else ~hidden
+        case = replace(case, weights=self.weights, allowed=shown & ~hidden)
+        answer = patient.target(case.query, case.key, case.value, allowed=~hidden)
+        expected = attend(case)
+        return differs(answer, expected) <= 1e-6 * max(1.0, expected.abs().max().item())  # a constant kept in float32
+
+    def has_more(self) -> bool:
+        """Whether the target holds parameters that the reading does not use."""
+        weights = self.weights
+        used = sum(x.numel() for part in (weights.matrices, weights.biases, weights.extra) for x in part.values())
+        every = {id(x): x.numel() for x in self.patient.target.tensors.values() if x.requires_grad}
+        return sum(every.values()) > used
+
+    @property
+    def mixed(self) -> tuple[str, ...]:
+        """Roles whose square matrix is multiplied another way than the others', where the caller said what is what."""
+        turned = self.weights.turned
+        square = [r for r, m in self.weights.matrices.items() if m.size(0) == m.size(1) and r not in self.weights.fixed]
+        if self.given is None or not turned or not square or len(square) < len(self.weights.matrices):
+            return ()
+        return tuple(r for r in square if r in turned) if turned < set(square) else ()
+
     def is_one_head(self) -> bool:
         """Whether every head has the same matrices."""
         weights = self.weights
@@ -147,6 +195,8 @@ class _Comparison:
         for weights, causal in itertools.product(self.read, self.bases):
             found = []
             for mistake in mistakes(patient.case(*self.last, weights, causal=causal)):
+                if self.dealt and mistake.cause == "repeat-for-repeat-interleave" and not weights.pinned:
+                    continue  # nothing is repeated
                 if self.fits(weights, causal, mistake.steps):
                     found.append(mistake)
             if found:

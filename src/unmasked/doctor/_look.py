@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from unmasked.doctor._mistakes import Case
 from unmasked.doctor._observed import Call, Event, calls_of, observed
@@ -26,12 +26,14 @@ class Inside:
         wrong: Mistakes: the museum's slug or None, what is done, and whether that is proved.
         unclear: What was seen and could not be judged.
         causal: Whether it hides later keys by itself.
+        dealt: Whether views alone deal key heads out to query heads in another order than PyTorch's.
     """
 
     seen: bool = False
     wrong: list[tuple[str | None, str, bool]] = field(default_factory=list)
     unclear: list[str] = field(default_factory=list)
     causal: bool | None = None
+    dealt: bool = False
 
     @property
     def right(self) -> bool:
@@ -135,8 +137,9 @@ class Look:
         found = []
         for module in self.patient.target.modules.values():
             for each in module.modules():
-                for holder in (each, getattr(each, "config", None), getattr(each, "cfg", None)):
-                    for name, value in vars(holder).items() if hasattr(holder, "__dict__") else ():
+                plain = [x for x in vars(each).values() if not isinstance(x, Tensor | nn.Module) and not callable(x)]
+                for holder in (each, *(x for x in plain if hasattr(x, "__dict__"))):  # such as a config
+                    for name, value in vars(holder).items():
                         meant = not words or any(word in name for word in words)
                         if meant and isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
                             found.append(float(value))

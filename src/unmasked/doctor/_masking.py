@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,6 +16,26 @@ _CHECK = "mask polarity, and padding respected"
 
 
 def obeys_its_mask(patient: Patient) -> None:
+    """Ask what a mask does, and whether every item has its own, where the target takes masks of two shapes."""
+    before = len(patient.notes.findings)
+    _obeys(patient)
+    if len(patient.notes.findings) > before or patient.target.mask_axes != 4:
+        return
+    items, tokens = patient.items, patient.tokens
+    three, drawn = patient.three(items, tokens, tokens), patient.drawn(items, tokens, tokens)
+    right, of_first = (patient.target(*three, allowed=mask) for mask in (drawn, drawn[:1].expand_as(drawn)))
+    patient.target.mask_axes = 3  # what is no longer right then may be misused; but this is a mistake of its own
+    with contextlib.suppress(Exception):
+        given = patient.target(*three, allowed=drawn)
+        if differs(right, of_first) and not differs(given, of_first):
+            patient.notes.passed.remove(_CHECK)
+            told = "of masks of (batch, queries, keys), that of the first item is used for every item"
+            evidence = patient.sized("with the first item's mask for every item, outputs are the same")
+            patient.find(_CHECK, "only-first-item", told, evidence)
+    patient.target.mask_axes = 4
+
+
+def _obeys(patient: Patient) -> None:
     """Change each key under several masks, and see which outputs notice."""
     items, tokens = patient.items, patient.tokens
     everything = torch.ones(items, tokens, tokens, dtype=torch.bool)

@@ -74,8 +74,10 @@ class Recorder(_calls.Listener):
                 raw = left @ right if place else result
                 made = self._note("product", (left, right), raw, _axes(left, right))
                 return result if place else made
-        if func is torch.einsum and len(args) > 2 and isinstance(args[0], str) and "." not in args[0]:
-            return self._einsum(args[0], args[1:])
+        if func is torch.einsum and len(args) > 2 and isinstance(args[0], str):
+            equation = _spelled_out(args[0].replace(" ", ""), args[1:])
+            if equation is not None:
+                return self._einsum(equation, args[1:])
         if func in _TAKING and isinstance(args[0], Tensor):
             kept = args[0].detach()
             return self._note("taking", (kept,), func(*args, **kwargs))
@@ -123,6 +125,24 @@ def observed(run: Callable[[], Any], put: Mapping[int, Callable[[Tensor], Tensor
     with _calls.listening(recorder):
         run()
     return recorder.events
+
+
+def _spelled_out(equation: str, operands: tuple[Any, ...]) -> str | None:
+    """Give the axes of an ellipsis names, if there is one."""
+    if "." not in equation:
+        return equation
+    taken, arrow, given = equation.partition("->")
+    terms = taken.split(",")
+    if not arrow or len(terms) != len(operands) or not all(isinstance(x, Tensor) for x in operands):
+        return None
+    counts = [x.dim() - len(t.replace("...", "")) for x, t in zip(operands, terms, strict=True) if "..." in t]
+    names = [c for c in "ABCDEFGH" if c not in equation][: max(counts, default=0)]
+    dotted = iter(counts)
+    for at, term in enumerate(terms):
+        if "..." in term:
+            count = next(dotted)
+            terms[at] = term.replace("...", "".join(names[len(names) - count :]))
+    return ",".join(terms) + "->" + given.replace("...", "".join(names))
 
 
 def _argument(args: Any, kwargs: Any, place: int, *names: str) -> Any:
@@ -356,6 +376,7 @@ def _context(event: Event, place: int, items: int, queries: int, keys: int, turn
         return None
     features = [c for c in v if c not in w and c in o]
     groups = [c for c in o if c != rows[0] and c not in features]
+    groups.sort(key=lambda c: w.find(c))  # in the order of the scores, in which their heads were laid out
     laid = _arranged(weights, w, groups, [rows, summed], sizes, items, turned)
     values = _arranged(value, v, groups, [summed, features], sizes, items, turned)
     index = _places(event.result.shape, o, groups, [rows, features], sizes, items, turned)

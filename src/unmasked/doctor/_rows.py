@@ -65,6 +65,13 @@ class Rows:
                 continue
             if x.size(1) > 1 and self.normed(x.transpose(1, 2)):
                 return self.look.wrong(None, "queries and keys are normalized over the heads, not over the features")
+            wide = 2 * x[0].numel() + 5
+            if x.size(0) < wide <= 520:  # a norm over all heads shows in more items than features
+                more = self.look.find(self.look.run(self.look.case(wide, same=True)))
+                if len(more.calls) == len(same.calls) and self.normed(
+                    getattr(more.call, role)[:, :, 0].flatten(1).unsqueeze(1)
+                ):
+                    continue
             large = self.look.find(self.look.run(self.look.changed(same.case, lambda x: 1e4 * x)))
             if len(large.calls) == len(same.calls):
                 x = getattr(large.call, role)[:, :, 0]
@@ -144,6 +151,12 @@ class Rows:
             if ranks["key"] == dealt and call.copied:
                 told = "the heads of keys and values are dealt out in turn: neighbors among the query heads share none"
                 return self.look.wrong("repeat-for-repeat-interleave", told)
+            by_row = made.ranks("query") if made.full("query") else right
+            placed = [ranks["key"][by_row.index(row)] for row in range(heads)] if len(set(by_row)) == heads else right
+            if ranks["key"] == right and placed != right:
+                self.look.inside.dealt = True
+                told = f"query heads, as their rows stand, have the key heads {placed}, where enable_gqa"
+                self.look.inside.unclear.append(f"whether it was trained so: {told} gives them {right}")
             if ranks["key"] not in (right, dealt):
                 self.look.inside.unclear.append(f"query heads have the key heads {ranks['key']}")
         return None

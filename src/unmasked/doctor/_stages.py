@@ -18,7 +18,7 @@ from unmasked.doctor._patient import Patient, said
 from unmasked.doctor._rows import Rows
 from unmasked.doctor._weighing import Weighing
 
-__all__ = ["Inside", "look"]
+__all__ = ["Inside", "look", "weigh"]
 
 
 def look(patient: Patient) -> Inside:
@@ -29,6 +29,19 @@ def look(patient: Patient) -> Inside:
     except Unseen as why:
         inside.unclear.append(str(why))
     except Exception as error:  # code like none that was seen: what it raises is told, never raised
+        inside.unclear.append(f"watching it raised {said(error)}")
+    return inside
+
+
+def weigh(patient: Patient) -> Inside:
+    """Watch a forward pass, and judge what becomes of its scores alone."""
+    inside = Inside()
+    try:
+        seen = Look(patient, inside)
+        base = seen.find(seen.run(seen.case(patient.items)))
+        if base.calls:
+            Weighing(seen, base).judge()
+    except Exception as error:  # as above
         inside.unclear.append(f"watching it raised {said(error)}")
     return inside
 
@@ -74,7 +87,10 @@ class _Stages:
         self.look.inside.seen = True
         self.places(base, other)
         garbled = bool(self.look.inside.wrong)
+        if not garbled:
+            self.sources(base)
         Weighing(self.look, base).judge()
+        self.padded(base)
         self.merging(base)
         self.passing(base, other)
         if not garbled:
@@ -125,6 +141,48 @@ class _Stages:
             self.look.wrong("view-without-transpose", told)
         return None
 
+    def padded(self, base: Run) -> None:
+        """Hide a key from every query of an item, as padding is hidden: queries of their own are not hidden for it."""
+        if not self.look.patient.options.masked or self.look.inside.wrong or self.look.inside.unclear:
+            return
+        items, queries, keys = base.case.query.size(0), base.case.query.size(1), base.case.key.size(1)
+        allowed = torch.ones(items, queries, keys, dtype=torch.bool)
+        each = torch.arange(items) if self.look.patient.target.mask_axes != 2 else torch.zeros(items, dtype=torch.long)
+        allowed[torch.arange(items), :, 1 + each % (keys - 1)] = False
+        if self.look.patient.causal:
+            allowed &= torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries)
+        run = self.look.find(self.look.run(replace(base.case, allowed=allowed)))
+        if len(run.calls) == len(base.calls):
+            causal = self.look.inside.causal
+            Weighing(self.look, self.look.without_memory(run)).judge()
+            self.look.inside.causal = causal
+
+    def sources(self, base: Run) -> None:
+        """Change one input alone, and ask which of queries, keys and values are made of it."""
+        given = {"query": base.case.query, "key": base.case.key, "value": base.case.value}
+        if self.look.patient.options.own:
+            return
+        inputs = [name for name, x in given.items() if name != "value" or x is not base.case.key]
+        made: dict[str, list[str]] = {role: [] for role in given}
+        for name in inputs:
+            case = self.look.changed(base.case, lambda x, own=given[name]: x.flip(-1) + 0.1 if x is own else x)  # type: ignore[misc]
+            other = self.look.find(self.look.run(case))
+            if len(other.calls) != len(base.calls):
+                raise Unseen("what it does depends on its input")
+            other = self.look.without_memory(other)
+            for role in given:
+                if not self.look.near(getattr(base.call, role), getattr(other.call, role)):
+                    made[role].append(name)
+        for role, names in made.items():
+            own = role if role in inputs else "key"
+            if names == [own]:
+                continue
+            if len(names) == 1 and len(inputs) == 3:
+                told = f"its {role}s are made of what it is given as {names[0]}, not of what it is given as {own}"
+                self.look.wrong("wrong-value" if role == "value" else None, told)
+            else:
+                self.look.inside.unclear.append(f"of what its {role}s are made: of {' and '.join(names) or 'no input'}")
+
     def merging(self, base: Run) -> None:
         """Change one token's context, and ask which outputs move."""
         if any(call.context.size(2) < 2 for call in base.calls):
@@ -143,7 +201,13 @@ class _Stages:
         heads, count = base.call.context.shape[1:3]
         tokens = set(which[0].nonzero().flatten().tolist())
         if bool(which[1:].any()):
-            self.look.inside.unclear.append("a token's context reaches other items")
+            items = len(which)
+            places = [list(divmod(1, items))[::-1], list(divmod(items, count))]  # of one in a view as the other
+            if which.nonzero().tolist() in [[place] for place in places]:
+                told = "a view exchanges batch and tokens of what attention gives: outputs are those of other items"
+                self.look.wrong("batch-and-tokens-swapped", told)
+            else:
+                self.look.inside.unclear.append("a token's context reaches other items")
         elif not tokens <= {1}:
             if len(base.calls) == 1 and tokens == {(h * count + 1) // heads for h in range(heads)}:
                 told = "the heads are merged without transposing back: a token's output is read off other tokens"

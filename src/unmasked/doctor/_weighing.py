@@ -255,6 +255,9 @@ class Weighing:
         """Ask whether the weights are used as the softmax gave them."""
         if self.look.near(call.softmax, call.weights):
             return None
+        if call.others and self.look.near(call.weights, call.softmax / _sums(call.softmax)):
+            told = "after the sink is dropped the weights are divided by their sum again: the sink has no effect"
+            return self.look.wrong(None, told)
         sums = call.weights.sum(-1)
         if hidden is not None and self.look.near(sums, torch.ones_like(sums)):
             shown = call.softmax * ~hidden
@@ -281,3 +284,7 @@ class Weighing:
             ratio = slope[1:] / slope[:-1]
             if self.look.near(ratio, ratio[:1].expand_as(ratio)) and abs(ratio[0].item() - 1) > 1e-3:
                 self.look.wrong("alibi-sign", "the bias grows with the distance: what is far is preferred")
+
+
+def _sums(weights: Tensor) -> Tensor:
+    return weights.sum(-1, keepdim=True).clamp(min=1e-30)

@@ -45,6 +45,7 @@ class Weights:
         extra: bias_k and bias_v, which add_bias_kv appends, as rows (1, in); and "zeros" for add_zero_attn.
         pinned: Whether names, or the caller, say which row is which: then another order is a mistake.
         fixed: Roles whose matrix is known to be (out, in), as nn.Linear keeps it: its transpose is a mistake.
+        turned: Roles whose matrix was read as (in, out), though the caller said nothing of it.
     """
 
     matrices: Mapping[str, Tensor]
@@ -54,6 +55,7 @@ class Weights:
     extra: Mapping[str, Tensor] = field(default_factory=dict)
     pinned: bool = False
     fixed: frozenset[str] = frozenset()
+    turned: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -167,7 +169,7 @@ def _given(given: Mapping[str, Tensor], target: Target, embed_dim: int, num_head
         for heads in [num_heads] if num_heads else head_counts(target, matrices, embed_dim):
             weights = _weights(laid, biases, heads, pinned=True)
             if weights is not None:
-                yield replace(weights, fixed=frozenset(fixed))
+                yield replace(weights, fixed=frozenset(fixed), turned=frozenset(turned))
 
 
 def _layers(target: Target, tensors: Mapping[str, Tensor]) -> tuple[dict[str, list[_Layer]], dict[str, Tensor]]:
