@@ -142,6 +142,7 @@ class _Comparison:
         """Whether it is the reference, and causal or not; None where it is not."""
         for weights, causal in itertools.product(self.read, self.bases):
             if self.work < _MUCH / 2:
+                self.left_out = "more readings of its weights than are tried: pass weights=, num_heads and causal"
                 break
             if self.fits(weights, causal):
                 self.weights = weights
