@@ -54,7 +54,7 @@ def diagnose(
         weights: Where each weight is, if names do not tell: by "query", "key", "value", "out" or "qkv", and the same
             with "_bias", a parameter's name, a parameter or a view of one, (out, in), or an nn.Linear. Their order
             then counts: another is a mistake.
-        positions: Whether it adds positions to its tokens, so that their order matters and no reference applies.
+        positions: Whether it adds positions to its tokens, or turns queries and keys by them, so that order matters.
         strict: Count as findings what PyTorch's own functions do too: NaN for a query that may see nothing, weights
             that are returned after dropout.
         tokens: The number of tokens that it was built for, if it takes no other.
