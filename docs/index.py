@@ -54,9 +54,10 @@ HTML(f'<img class="hero" src="assets/ship.svg" alt="{alt}">')
 #
 # ## One mask, two readings
 #
-# If you use attention in PyTorch, you have the choice of a function and a module. Both take the same boolean mask, and
-# read it in opposite ways<!--== "the same boolean mask, and read it in opposite ways" if mask.dtype == torch.bool and
-# (by_function > 0).equal(mask) and (by_module[:-1] > 0).equal(~mask[:-1]) else "different masks" -->.
+# PyTorch has attention as a function, and as a *module*, an object that holds trained matrices of its own. A mask tells
+# either of them which word may look at which. Both take the same boolean mask, and read it in opposite ways<!--== "the
+# same boolean mask, and read it in opposite ways" if mask.dtype == torch.bool and (by_function > 0).equal(mask) and
+# (by_module[:-1] > 0).equal(~mask[:-1]) else "different masks" -->.
 
 # %% tags=["imports"]
 import torch

@@ -108,7 +108,7 @@ HTML(
 #
 # Take the three<!--== len(three) --> words *my ship crew*. Let each word be a list of two<!--== three.size(1) -->
 # numbers, which is called its *vector*. The numbers are invented here. They say how much a word has to do with the sea,
-# and how much with trade: one is much, zero is a little, minus one is nothing at all.
+# and how much with trade, on a scale from minus one, for nothing at all, past zero, for a little, to one, for much.
 
 # %% tags=["hide-input"]
 #| caption: Three<!--= len(three) --> words as vectors. *ship* belongs to the sea and to trade alike<!--= "ship belongs
@@ -134,7 +134,8 @@ plot.grid(
 #    larger<!--== "larger" if dots[1] > dots[2] > dots[0] else "smaller" --> it is.
 # 2. **Tone down.** A word has two<!--== three.size(1) --> numbers here, and the square root of two is 1.4142<!--==
 #    math.sqrt(three.size(1)) -->. Divide each dot product by it. [Another page](../pytorch/scale.py)<!--~ link: the
-#    page asks why --> shows what goes wrong without it. The results are called *scores*.
+#    page asks why --> shows why: dot products of many numbers tend to be large, and then one word would take nearly all
+#    the weight. The results are called *scores*.
 # 3. **Make shares of them.** Compute *e* to the power of each score; *e* is 2.718<!--= math.e -->. Then divide each
 #    result by the sum of all three<!--== len(three) -->. The shares are called *weights*, and they add up to
 #    one<!--== "one" if math.isclose(sum(shares), 1) else "two" -->.
@@ -179,9 +180,10 @@ for name, row in (("before", three[1].float()), ("after", new)):
 
 # %% [markdown]
 # Before, *ship* had as much of trade as of the sea<!--= "as much of trade as of the sea" if three[1, 1] == three[1, 0]
-# else "more of trade than of the sea" -->. Now it has more of the sea<!--= "more of the sea" if new[0] > new[1] else
-# "less of the sea" -->, for its neighbor *crew* belongs to the sea as well. That is all that attention does. What is
-# left on this page is to look at it from other sides, and to give its parts their names.
+# else "more of trade than of the sea" -->. Now it has more of the sea than of trade<!--= "more of the sea than of
+# trade" if new[0] > new[1] else "less of the sea than of trade" -->, for its neighbor *crew* belongs to the sea as
+# well. That is all that attention does. What is left on this page is to look at it from other sides, and to give its
+# parts their names.
 
 # %% [markdown] tags=["check"]
 # The library gives the same<!--== "the same" if torch.allclose(by_library.context[1], new) else "something else" -->
@@ -248,7 +250,8 @@ figure
 # %% [markdown]
 # ## Softmax: from scores to weights
 #
-# Step three has a name: the *softmax*. It is two lines of Python. Here it turns the scores of *ship* into weights:
+# Step three has a name: the *softmax*. It is two lines of Python with PyTorch, a library whose arrays, called
+# *tensors*, work much as numpy's do. Here it turns the scores of *ship* into weights:
 
 
 # %% tags=["imports"]

@@ -153,7 +153,8 @@ mlp = nn.Sequential(
 
 # %% [markdown]
 # Without the GELU in the middle, both linear layers could be multiplied out into a single one, and the MLP would be no
-# more than a matrix. With it, the MLP can follow rules such as "if this, then that".
+# more than a matrix. The GELU turns negative numbers to about zero. So a part of the MLP can be silent for one question
+# and speak for another, and that is a rule such as "if this, then that".
 #
 # A small riddle shows the difference. There are five<!--== BOXES --> boxes with a letter on the lid and a number
 # inside, and a question. The question "B?" asks for the number in box B. The question "9 − B?"<!--~ 9: the largest

@@ -154,10 +154,10 @@ weights.shape, context.shape
 # %% [markdown]
 # The table of weights is no longer square: it has a row for each query and a column for each key<!--== "a row for each
 # query and a column for each key" if weights.shape == (len(Y), len(X)) else "a column for each query and a row for each
-# key" -->. Each of the six<!--= len(context) --> words that ask gets an average of the other sentence. A word that asks
-# knows nothing of its own neighbors: *ship* takes 55%<!--= weights[3, 6] --> from the other *ship*, whatever stands
-# around it. And a word that finds nothing like itself, such as *order*, must still divide all of its weight among the
-# words of the other sentence.
+# key" -->. Each of the six<!--= len(context) --> words that ask gets an average of the other sentence. In this step a
+# word that asks knows nothing of its own neighbors (a translator has self-attention, too, for those): *ship* takes
+# 55%<!--= weights[3, 6] --> from the other *ship*, whatever stands around it. And a word that finds nothing like
+# itself, such as *order*, must still divide all of its weight among the words of the other sentence.
 #
 # ## Which input decides what?
 #

@@ -170,9 +170,9 @@ plot.grid(
 # ## One word, and then the next
 #
 # The model of this page knows one song by heart, *Ten green bottles*. It has two<!--= len(model.attention) --> blocks,
-# and its training took {{= training_steps }} steps. At its end, the vector of the last
-# word is compared, by a dot product, with a learned vector for each word of the language. The higher the result, the
-# *word's score*, the likelier this word comes next. (These are not the scores of attention.)
+# and its training took {{= training_steps }} steps. After the second block, the vector of the last word is compared, by
+# a dot product, with a learned vector for each word that the model knows. The higher the result, the *word's score*,
+# the likelier this word comes next. (These are not the scores of attention.)
 
 # %%
 words = numbers_of("seven green bottles")

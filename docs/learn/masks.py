@@ -57,9 +57,10 @@ plot.grid(
 )
 
 # %% [markdown]
-# A language model learns by guessing the next word of sentences that people wrote. In training it reads the whole
-# sentence at once, and guesses at every word the one that follows: each answer stands right beside its question. A
-# model that can look at it does not have to guess. Without a mask, training seems to go very well, and the model is
+# A language model learns by guessing the next word of sentences that people wrote. From the new vector of a word it
+# computes a score for every word that it knows, and the highest score is its guess. In training it reads the whole
+# sentence at once, and at every word it guesses the next one. The answer already stands there, one place on. A model
+# that can look at the answer does not have to guess. Without a mask, training seems to go very well, and the model is
 # useless.
 #
 # <div class="overview" data-here="masks"></div>
@@ -83,7 +84,9 @@ mine[words.index("ship")]
 
 # %% [markdown]
 # This is the row of *ship*. The first<!--= "first" if mine[3, 0] and not mine[3, -1] else "last" --> four<!--=
-# mine[3].sum() --> entries are `True`: *we*, *process*, *and*, and *ship* itself. Now give the mask to attention:
+# mine[3].sum() --> entries are `True`: *we*, *process*, *and*, and *ship* itself. `self_attention` is of `unmasked`,
+# the library of this site: it computes what the first page computed. `X` holds the vectors of the six<!--= len(X) -->
+# words. Give it the mask:
 
 # %%
 masked = self_attention(X, allowed=mine)

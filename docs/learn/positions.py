@@ -9,7 +9,7 @@
 #
 # **Not to attention: shuffle the words, and every word gets the same vector as before<!--== "every word gets the same
 # vector as before" if torch.allclose(shuffled.context, context[order]) else "no word gets the same vector as before"
-# -->.** A model knows order only because it is told where each word stands.
+# -->.** Without a mask, a model knows order only if it is told where each word stands.
 
 # %% tags=["hide-input", "imports"]
 #| alt: Two heat maps of weights, for the same words in two orders<!--= "Two heat maps of weights, for the same words in
@@ -147,8 +147,9 @@ torch.testing.assert_close(
 )
 
 # %% [markdown]
-# As an equation: let a sentence have $u$ different words, and let word $w$ occur $c_w$ times. These counts are enough
-# to compute what word $i$ gets. With $s_{iw}$ for the score of word $i$ with word $w$ and $x_w$ for the vector of $w$,
+# As an equation: let a sentence have $u$ different words, and let word $w$ occur $c_w$ times. A word that occurs three
+# times simply counts three times in the average. So these counts are enough to compute what word $i$ gets. With
+# $s_{iw}$ for the score of word $i$ with word $w$ and $x_w$ for the vector of $w$,
 #
 # $$o_i = \frac{\sum_{w=1}^{u} c_w \, e^{s_{iw}} \, x_w}{\sum_{w=1}^{u} c_w \, e^{s_{iw}}} \tag{4.3}$$
 # <!-- where: u = 3; q, x = random("n d", "u d"); c = torch.tensor([2.0, 4.0, 3.0]); s = attention_scores(q, x)
@@ -172,9 +173,10 @@ first, second = seen.context[5], seen.context[9]  # the two my
 
 # %% [markdown]
 # So a word knows *which* words came before it. It still does not know their order: the words that it sees are a bag
-# again. A second layer gets the contexts of the first. Each of them depends on what came before its word, so together
-# they tell something about the order<!--== "they tell something about the order" if moved[0] < 1e-12 < 1e-3 < moved[1]
-# else "they tell nothing about the order" -->. Models without any positions have been trained in this way.
+# again. But a second layer gets the contexts of the first. That of the second word was made of two words, and that of
+# the third of three. Exchange these two words, and both contexts change. So together they tell something about the
+# order<!--== "they tell something about the order" if moved[0] < 1e-12 < 1e-3 < moved[1] else "they tell nothing about
+# the order" -->. Models without any positions have been trained in this way.
 
 
 # %% tags=["check"]
@@ -286,10 +288,10 @@ plot.grid(
 #
 # ## Sines
 #
-# The first transformer computed its vectors, so that they have no end. Each feature is a wave along the text. The first
-# features are fast waves, the last ones are slow<!--== "The first features are fast waves, the last ones are slow" if
-# turns[0] > 5 * turns[-1] else "The first features are slow waves, the last ones are fast" -->, like the hands of a
-# clock for seconds, minutes and hours:
+# The first transformer computed its vectors, so that they have no end. Each number of the vector (a *feature*) follows
+# a wave along the text: it rises and falls from place to place. The first features are fast waves, the last ones are
+# slow<!--== "The first features are fast waves, the last ones are slow" if turns[0] > 5 * turns[-1] else "The first
+# features are slow waves, the last ones are fast" -->, like the hands of a clock for seconds, minutes and hours:
 
 
 # %%
@@ -416,8 +418,8 @@ assert max(same) - min(same) < 1e-9 < 1 < abs(farther - same[1])
 torch.testing.assert_close(turn_all(q, 1005).norm(), q.norm())
 
 # %% [markdown]
-# Turning both arrows by the same angle changes nothing between them<!--== "by the same angle changes nothing between
-# them" if abs(angles[0] - angles[1]) < 1e-4 else "by the same angle changes everything between them" -->. So a score
+# Move a query and a key along the text together. Both then turn farther by the same angle, and the angle between them
+# stays<!--== "stays" if abs(angles[0] - angles[1]) < 1e-4 else "changes" --> as it was. So a score
 # depends on how far apart<!--== "how far apart" if abs(dots[0] - dots[1]) < 1e-5 else "where" --> the query and the key
 # are, and not on where in the text they stand. Turning changes no length<!--== "no length" if
 # torch.allclose(turn(query, 9).norm(), query.norm()) else "every length" -->, and values are not turned. A real head

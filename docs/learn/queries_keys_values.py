@@ -93,7 +93,8 @@ def new_matrices(seed):
 # %% [markdown]
 # A query and a key must be equally long, or they could not be compared. Here both have 16<!--=
 # new_matrices(0)[0].size(1) --> numbers. A value has six<!--= new_matrices(0)[2].size(1) --> numbers, one for each
-# drink. They are its bet on the answer. The model itself is attention, as you know it, with one line before it:
+# drink. They are its bets: once the values are averaged, the drink with the largest number is the model's answer. The
+# model itself is attention, as you know it, with one line before it:
 
 
 # %%
@@ -318,9 +319,10 @@ assert share[""] > 0.9
 # library the query is what you type into the catalog, the keys are the cards, and the values are the books. The cards
 # need not look like the books. They have to look like what readers type.
 #
-# In a real model nobody gives out these roles, and a word is not a list of zeros with a single one. But the three
-# matrices are there, in each layer, and each has the same job as here. Often nobody can say in words what a query of a
-# large model looks for.
+# In a real model nobody gives out these roles, and a word is not a list of zeros with a single one. A real model takes
+# the step of attention many times, one after the other. Each time is called a *layer*, and each layer has three
+# matrices of its own, with the same jobs as here. Often nobody can say in words what a query of a large model looks
+# for.
 #
 # ## Recap
 #
