@@ -14,7 +14,7 @@ import pytest
 from unmasked import diagnose
 from unmasked.doctor import Report
 
-# Of three authors. A wrong module has the cause that the museum has for it, or None, and a right twin.
+# Of four authors. A wrong module has the cause that the museum has for it, or None, and a right twin.
 STRANGERS = Path(__file__).parent / "strangers"
 # What is not found, and why: the one before what it takes to find it.
 UNSEEN = {
@@ -26,12 +26,20 @@ UNSEEN = {
     "mla-absorbed-wrong-half": "each half of the up-projection is a projection: only the checkpoint says which",
     "sum-over-the-wrong-axis": "what it divides by is no softmax, so that nothing is heard",
     "window-padding-visible": "its windows are padded inside, where no token is",
+    "gpt-divided-by-count": "what it divides by is no softmax, so that nothing is heard",
+    "linear-epsilon-of-one": "its weights are nearly those of linear attention, which has no softmax either",
+    "axial-columns-not-turned-back": "it is asked only at the one size that it was built for",
+    "swin-bias-viewed": "a learned table is right in any order",
+    "swin-bias-after-softmax": "what is added to weights may be a design, and stays open",
     "null-key-and-value-apart": "its own key and value are set beside the tokens' in a way that is not followed",
 }
 # What is found under another name than the museum's for it.
-OTHERWISE = {
+OTHERWISE: dict[str, str | None] = {
     "float-future-added-as-ones": "boolean-mask-added",
     "seq-first-view-split": "batch-indexed-for-head",
+    "tri-polarity": None,
+    "tri-added": "float-mask-of-ones",
+    "window-without-a-future-bound": None,
 }
 
 

@@ -188,15 +188,15 @@ class _Stages:
         if any(call.context.size(2) < 2 for call in base.calls):
             return
 
-        def put(call: Call) -> Callable[[Tensor], Tensor]:
+        def put(places: Tensor) -> Callable[[Tensor], Tensor]:
             def change(result: Tensor) -> Tensor:
                 flat = result.reshape(-1).clone()
-                flat[call.index[0, :, 1].reshape(-1)] += 1.0 + torch.arange(call.index[0, :, 1].numel()) % 7
+                flat[places.reshape(-1)] += 1.0 + torch.arange(places.numel()) % 7
                 return flat.view(result.shape)
 
             return change
 
-        changed = self.look.run(base.case, {call.place: put(call) for call in base.calls})
+        changed = self.look.run(base.case, {call.place: put(call.index[0, :, 1]) for call in base.calls})
         which = moved(base.output, changed.output)
         heads, count = base.call.context.shape[1:3]
         tokens = set(which[0].nonzero().flatten().tolist())
@@ -215,6 +215,12 @@ class _Stages:
             else:
                 self.look.inside.unclear.append("a token's context reaches other tokens' outputs")
         self.blurred(base)
+        for call in base.calls:
+            for places in call.index[0, :, 1]:  # of one head
+                alone = self.look.run(base.case, {call.place: put(places)})
+                if not bool(moved(base.output, alone.output).any()):
+                    self.look.wrong(None, "what one of the heads gives reaches no output")
+                    return
 
     def blurred(self, base: Run) -> None:
         """Ask whether a layer behind takes the same from every head."""
