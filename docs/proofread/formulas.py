@@ -169,7 +169,7 @@ wrong = [
 assert not wrong, wrong
 table = "\n".join(
     [
-        "| What | Examples |",
+        "| What | Examples of [directives](directives.py#formulas) |",
         "| --- | --- |",
         *(
             f"| {what} | {', '.join(f'`{latex}`' for latex in formulas)} |"
