@@ -106,8 +106,8 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         Starts the fork server before the first edit; a build starts it now only if every page has to run.
         """
         with contextlib.suppress(SettingsError):  # which the build tells of
-            settings = Settings.load(Path(config.config_file_path).parent)
-            if not self._begun and (self._serves or not Path(settings.cache, "runs").exists()):
+            settings = Settings.load(root := Path(config.config_file_path).parent)
+            if not self._begun and (self._serves or not (root / settings.cache / "runs").exists()):
                 warm(sources_of(Path(config.docs_dir).rglob("*"), settings))
         self._begun = True
         config.extra_css.insert(0, _STYLES)

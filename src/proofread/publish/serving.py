@@ -1,5 +1,6 @@
 """Under `mkdocs serve`, what is looked at is shown first. Other pages run behind it, and the site is built again."""
 
+import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,8 @@ from ..runs.cache import Cache
 from ..runs.server import run
 from ..runs.steps import Task
 from ..settings import Settings
+
+_log = logging.getLogger("mkdocs.plugins.proofread")
 
 
 class Serving:
@@ -58,12 +61,18 @@ class Serving:
                 threading.Thread(target=self._run, args=(root, settings), daemon=True).start()
 
     def _run(self, root: Path, settings: Settings) -> None:
-        while True:
-            with self._change:
-                tasks, self._waiting = self._waiting, []
-                if not tasks:
-                    self._runs = False
-                    break
-            for _ in run(tasks, root=root, settings=settings, cache=Cache(root / settings.cache)):
-                pass  # what they give is kept
-        self._done.touch()
+        try:
+            while tasks := self._taken():
+                for _ in run(tasks, root=root, settings=settings, cache=Cache(root / settings.cache)):
+                    pass  # what they give is kept
+            self._done.touch()
+        except OSError as error:  # such as a CacheError: the next build tries again
+            _log.info(str(error))  # a warning would end a strict build
+            self._runs = False
+
+    def _taken(self) -> list[Task]:
+        """What waits now; once nothing does, the next call of `catch_up` has to begin anew."""
+        with self._change:
+            tasks, self._waiting = self._waiting, []
+            self._runs = bool(tasks)
+            return tasks
