@@ -171,3 +171,43 @@ def test_what_reads_a_run_never_imports_torch(tmp_path: Path) -> None:
         sys.exit("torch" in sys.modules)
     """)
     subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True)
+
+
+LATE = r"""
+import json
+from pathlib import Path
+from proofread.runs.server import run, warm
+from proofread.runs.steps import Step, Task
+warm([])  # no page names them: the server imports neither torch nor NumPy nor matplotlib
+tried = {
+    "seeds": "import {0}; {0}.{1}(0); x = {0}.{2}(3)",
+    "draws": "import {0}; x = {0}.{2}(3)",
+}
+libraries = {"torch": ("torch", "manual_seed", "rand"), "NumPy": ("numpy.random", "seed", "rand")}
+tasks = [
+    Task(f"{library}.{name}", (Step(1, code.format(*words)),))
+    for library, words in libraries.items() for name, code in tried.items()
+]
+figure = "from matplotlib.figure import Figure\nf = Figure(); f.subplots().plot([1, 2]);\nf"
+tasks += [Task(f"figure.{i}", (Step(1, figure),)) for i in range(2)]
+ended = {e.place: e.outcome for e in run(tasks, root=Path(".")) if not e.step}
+print(json.dumps({
+    task.path: [ended[i].stopped, ended[i].results[0].unseeded, ended[i].results[0].outputs]
+    for i, task in enumerate(tasks)
+}))
+"""
+
+
+def test_what_a_page_alone_imports_is_watched_from_its_import_on(tmp_path: Path) -> None:
+    """The fork server imports what pages name; what comes with another module, it does not know of."""
+    ran = subprocess.run([sys.executable, "-c", LATE], cwd=tmp_path, check=True, capture_output=True, text=True)
+    given = json.loads(ran.stdout)
+    figures = [given.pop(f"figure.{i}") for i in range(2)]
+    assert given == {
+        "torch.seeds": ["", "", []],
+        "torch.draws": ["", "draws from torch's global random generator", []],
+        "NumPy.seeds": ["", "", []],
+        "NumPy.draws": ["", "draws from NumPy's global random generator", []],
+    }
+    assert figures[0] == figures[1], "its ids differ from run to run"
+    assert "image/svg+xml" in figures[0][2][0]["data"]

@@ -37,7 +37,7 @@ from ..programs import Recorder, Request, make
 from ..programs.trial import Trial, run_all
 from ..settings import Settings
 from . import bits
-from .asked import questions
+from .asked import questions, when_imported
 from .steps import Machine, Output, Raised, Result, Step, Task
 from .watch import Watch, asks
 
@@ -250,10 +250,13 @@ def _shell(path: str, scratch: str, allowed: int) -> _Shell:
     _Compiler.path = path
     _Shell.outputs, _Shell.allowed = [], allowed
     shell = _Shell.instance(config=config, ipython_dir=scratch, user_module=main)
-    if "matplotlib" in sys.modules:
+
+    def set_up(matplotlib: Any) -> None:
         shell.enable_matplotlib("inline")
         # Element ids derive from this salt; without it each build would draw other bytes.
-        sys.modules["matplotlib"].rcParams["svg.hashsalt"] = "proofread"
+        matplotlib.rcParams["svg.hashsalt"] = "proofread"
+
+    when_imported("matplotlib", set_up)
     sys.stdout, sys.stderr = _Stream(shell, "stdout"), _Stream(shell, "stderr")
     return shell
 
@@ -342,15 +345,14 @@ class _Seeding:
         random.Random.seed = seeded  # type: ignore[assignment,method-assign]
         # Who seeds has no need of what the generator's state was before.
         random.seed = self._watched(random.seed, "Python's")
-        torch: Any = sys.modules.get("torch")
-        if torch:
-            torch.manual_seed = torch.random.manual_seed = self._watched(torch.manual_seed, "torch's")
-        self._watch_numpy()
+        self._torch: Any = None
+        self._numpy: Any = None
+        when_imported("torch", self._watch_torch)
+        when_imported("numpy.random", self._watch_numpy)
 
     def begin(self) -> None:
         """Take note of the generators' states."""
         self._drew = ""
-        self._watch_numpy()
         self._states = dict(self._now())
 
     def drew(self, shell: InteractiveShell, code: str) -> str:
@@ -379,28 +381,33 @@ class _Seeding:
 
     def _now(self) -> Iterable[tuple[str, Any]]:
         yield "Python's", random.getstate()
-        if torch := sys.modules.get("torch"):
-            yield "torch's", torch.get_rng_state()
-            if torch.cuda.is_initialized():
-                yield from ((f"torch's CUDA ({i})", state) for i, state in enumerate(torch.cuda.get_rng_state_all()))
-        numpy: Any = sys.modules.get("numpy.random")
-        if numpy:
-            _, keys, *place = numpy.get_state()
+        if self._torch:
+            yield "torch's", self._torch.get_rng_state()
+            if self._torch.cuda.is_initialized():
+                states = self._torch.cuda.get_rng_state_all()
+                yield from ((f"torch's CUDA ({i})", state) for i, state in enumerate(states))
+        if self._numpy:
+            _, keys, *place = self._numpy.get_state()
             yield "NumPy's", (keys.tobytes(), place)
 
-    def _watch_numpy(self) -> None:
-        numpy: Any = sys.modules.get("numpy.random")
-        if numpy and not hasattr(numpy.seed, "__wrapped__"):
-            numpy.seed = self._watched(numpy.seed, "NumPy's")
-            drawn = numpy.bit_generator.randbits  # which every generator begins with that has no seed
+    def _watch_torch(self, torch: Any) -> None:
+        self._torch = torch
+        torch.manual_seed = torch.random.manual_seed = self._watched(torch.manual_seed, "torch's")
+        self._states = {**dict(self._now()), **self._states}  # a step may import it, and draw at once
 
-            def randbits(bits: int) -> int:
-                # RandomState begins with none, and then takes its own.
-                if "RandomState" not in sys._getframe(1).f_code.co_names:
-                    self._make(None, "NumPy's")
-                return int(drawn(bits))
+    def _watch_numpy(self, numpy: Any) -> None:
+        self._numpy = numpy
+        numpy.seed = self._watched(numpy.seed, "NumPy's")
+        drawn = numpy.bit_generator.randbits  # which every generator begins with that has no seed
 
-            numpy.bit_generator.randbits = randbits
+        def randbits(bits: int) -> int:
+            # RandomState begins with none, and then takes its own.
+            if "RandomState" not in sys._getframe(1).f_code.co_names:
+                self._make(None, "NumPy's")
+            return int(drawn(bits))
+
+        numpy.bit_generator.randbits = randbits
+        self._states = {**dict(self._now()), **self._states}
 
     def _watched(self, seed: Any, name: str) -> Any:
         @functools.wraps(seed)

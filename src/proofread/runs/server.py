@@ -33,7 +33,7 @@ _PRELOADED = {
     "torch.testing": "torch",
     "torch.distributed.tensor": "assert_close",  # which imports it when it is first called
     "torch._dynamo": "optim",  # optimizers import it
-    "numpy.random": "",  # or its state before its first use could not be told
+    "numpy.random": "numpy",
     "matplotlib.pyplot": "matplotlib",
     "matplotlib_inline.backend_inline": "matplotlib",
     "matplotlib.backends.backend_svg": "matplotlib",
