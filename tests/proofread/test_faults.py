@@ -345,10 +345,10 @@ def test_a_generator_without_a_seed_is_told_where_a_page_makes_it(
         "import random, numpy as np\n\ndef make():\n    return np.random.default_rng()\n"
     )
     pages = {
-        "numpy": "import numpy as np\nnp.random.default_rng().random()",
+        "by_numpy": "import numpy as np\nnp.random.default_rng().random()",
         "bits": "from numpy.random import PCG64, Generator\nGenerator(PCG64())",
-        "python": "import random\nrandom.Random()",
-        "torch": "import torch\ntorch.Generator().seed()",
+        "by_python": "import random\nrandom.Random()",
+        "by_torch": "import torch\ntorch.Generator().seed()",
         "named": "import torch\ng = torch.Generator()\ng.seed()",
         "project": "import library\nlibrary.make()",
         "good": "import random, tempfile, numpy as np, torch\nnp.random.default_rng(1), random.Random(2), PCG64(3)\n"
@@ -363,7 +363,7 @@ def test_a_generator_without_a_seed_is_told_where_a_page_makes_it(
     torch = (
         "cell 1 makes a random generator of torch's without seeding it; seed it with manual_seed(...) instead of seed()"
     )
-    told = {"numpy": numpy, "bits": numpy, "python": python, "torch": torch, "named": torch, "project": numpy}
+    told = {"by_numpy": numpy, "bits": numpy, "by_python": python, "by_torch": torch, "named": torch, "project": numpy}
     assert messages(report) == [f"{name}.py:2: {said}" for name, said in told.items()]
     assert {finding.kind for finding in report.findings} == {"seed"}
 
