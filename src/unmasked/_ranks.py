@@ -145,7 +145,14 @@ def _results(receivers: list[connection.Connection], processes: list[BaseProcess
 @contextmanager
 def joined(timeout: float, **where: Any) -> Iterator[None]:
     """Form a process group, and leave it at the end."""
-    dist.init_process_group(timeout=timedelta(seconds=timeout), **where)
+    try:
+        dist.init_process_group(timeout=timedelta(seconds=timeout), **where)
+    except RuntimeError as error:  # of PyTorch's store or of gloo, which tells nothing but addresses
+        reason = str(error).strip().splitlines()[0]
+        raise RuntimeError(
+            "while the group was formed: this rank has lost another rank, which died, ended, or takes longer than "
+            f"{timeout:g} s ({reason})"
+        ) from error
     try:
         yield
     finally:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
+from pathlib import Path
 
 import jaxtyping
 import pytest
@@ -18,6 +19,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 
 import unmasked
 from unmasked import CausalSelfAttention, _demonstration, _ring
+from unmasked._ranks import joined
 from unmasked.parallel import HeadParallel, counted, head_bytes, positions_of_rank, ring_attention, ring_bytes, together
 from unmasked.positions import Rotary
 
@@ -420,6 +422,15 @@ def test_a_function_that_fails_on_one_rank_is_told_with_its_lines(how: str, text
 def test_processes_that_cannot_be_started_are_refused(options: dict[str, object], text: str) -> None:
     with pytest.raises(ValueError, match=re.escape(text)):
         together(dist.get_rank, **options)
+
+
+def test_a_rank_that_never_comes_is_not_waited_for_for_ever(tmp_path: Path) -> None:
+    """One that failed before all others had joined is told as the cause, since they only say that they lost it."""
+    with (
+        pytest.raises(RuntimeError, match=r"^while the group was formed: .* has lost another rank, .* longer than 1 s"),
+        joined(1.0, backend="gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=2),
+    ):
+        pass
 
 
 # --- one rank is enough ---
