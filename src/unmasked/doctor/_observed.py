@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -184,7 +185,7 @@ class Call:
         key: The same for the keys.
         product: Query times key: (batch, heads, queries, keys).
         scores: What the softmax took.
-        over: Over what it ran: "keys", "queries" or "other".
+        over: Over what it ran: "keys", "queries", "other", or "unknown" where its axes were moved on the way.
         softmax: What it gave.
         weights: What the values were multiplied by.
         value: (batch, heads, keys, features).
@@ -280,6 +281,14 @@ def _joined(
     likeness = [_likeness(first.result, part) for part in parts]
     at_start = likeness.index(max(likeness))
     scores, softmax = parts[at_start], weights_of.pop(at_start)
+    if scores.dim() == first.result.dim() and scores.shape != first.result.shape:  # its axes may have been moved
+        orders = [order for order in itertools.permutations(range(scores.dim()))
+                  if scores.permute(order).shape == first.result.shape]  # fmt: skip
+        if orders:
+            alike = {order: _likeness(first.result, scores.permute(order)) for order in orders}
+            order = max(orders, key=lambda order: (alike[order] > 0.99, order[-2] < order[-1], alike[order]))
+            scores, softmax, axis = scores.permute(order), softmax.permute(order), order.index(axis)
+            weights_of = [other.permute(order) for other in weights_of]
     more = max(first.result.size(-1), first.result.size(-2)) if first.result.dim() > 1 else keys
     counts = [(queries, keys)] + ([(queries, more)] if more not in (queries, keys) else [])
     for n_queries, n_keys in counts:
@@ -325,6 +334,8 @@ def _over(scores: Tensor, axis: int, shape: torch.Size, out: Tensor) -> str:
     """Over which axis of the layout an axis of the scores runs."""
     if scores.dim() < 2:
         return "other"
+    if scores.shape[-2:] != shape[-2:]:
+        return "unknown"  # what was done to its axes on the way is not known
     number = torch.arange(scores.size(axis)).view(-1, *[1] * (scores.dim() - 1 - axis)).expand(scores.shape)
     laid = number.reshape(-1)[out]
     for name, dim in (("keys", -1), ("queries", -2)):

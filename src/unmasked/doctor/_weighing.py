@@ -30,6 +30,9 @@ class Weighing:
                 return self.look.wrong("softmax-over-queries", "the softmax runs over the queries: columns sum to one")
             inside.unclear.append("its softmax runs over the queries, and something follows")
             return None
+        if call.over == "unknown":
+            inside.unclear.append("over which axis its softmax runs")
+            return None
         if call.over != "keys":
             told = "the softmax does not run over the keys"
             return self.look.wrong("weights-not-normalized", told)
