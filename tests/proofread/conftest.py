@@ -6,8 +6,15 @@ import pytest
 
 from proofread.checks.check import check
 from proofread.checks.checked import Report
+from proofread.runs.server import warm
 
 Proofreader = Callable[..., Report]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def server() -> None:
+    """One server, that has all: else it would have what the first test's project names, and later pages would wait."""
+    warm()
 
 
 @pytest.fixture

@@ -18,8 +18,9 @@ import types
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
+from ..keep.late import when_imported
 from .names import first_reads, uses
 from .source import Source
 
@@ -355,36 +356,49 @@ class _Generators:
     """The global random generators: torch's, Python's and NumPy's."""
 
     def __init__(self) -> None:
-        self._torch = cast(Any, sys.modules.get("torch"))
-        self._since: Callable[[], bool] = lambda: False
+        self._torch: Any = None
+        self._numpy: Any = None
+        self._states: dict[str, Any] = {}
         self._seeded, self._drew = False, False
-        if self._torch is None:
-            return
-        original = self._torch.manual_seed
+        when_imported("torch", self._watch_torch)
+        when_imported("numpy.random", self._watch_numpy)
+
+    def _watch_torch(self, torch: Any) -> None:
+        self._torch, original = torch, torch.manual_seed
+        self._states["torch"] = torch.get_rng_state()  # a statement may import it, and draw at once
 
         @functools.wraps(original)
         def manual_seed(seed: int) -> Any:
             if not self._seeded:
-                self._drew, self._seeded = self._drew or self._since(), True
+                self._drew, self._seeded = self._drew or self._moved("torch"), True
             return original(seed)
 
-        self._torch.manual_seed = self._torch.random.manual_seed = manual_seed
+        torch.manual_seed = torch.random.manual_seed = manual_seed
+
+    def _watch_numpy(self, numpy: Any) -> None:
+        self._numpy = numpy
+        self._states["numpy"] = self._now("numpy")
+
+    def _now(self, whose: str) -> Any:
+        if whose == "python":
+            return random.getstate()
+        if whose == "torch":
+            return self._torch.get_rng_state()
+        _, keys, *place = self._numpy.get_state()
+        return keys.tobytes(), place
+
+    def _moved(self, whose: str) -> bool:
+        state, before = self._now(whose), self._states[whose]
+        return not (state.equal(before) if whose == "torch" else state == before)
 
     def begin(self) -> Callable[[], tuple[bool, bool]]:
         """Note the states; returns what tells whether one moved before it was seeded, and whether one was seeded."""
-        torch, numpy = self._torch, sys.modules.get("numpy")
-        state = torch.get_rng_state() if torch else None
-        python = random.getstate()
-        arrays = numpy.random.get_state()[1:3] if numpy else None
+        self._states = {whose: self._now(whose) for whose in ("python", *self._states.keys() - {"python"})}
         self._seeded = self._drew = False
-        self._since = lambda: torch is not None and not torch.equal(state, torch.get_rng_state())
 
         def end() -> tuple[bool, bool]:
-            moved = python != random.getstate()
-            if numpy and arrays is not None:
-                now = numpy.random.get_state()[1:3]
-                moved = moved or arrays[1] != now[1] or not (arrays[0] == now[0]).all()
-            drew = self._drew or moved or (not self._seeded and self._since())
-            return drew, self._seeded
+            moved = any(map(self._moved, self._states.keys() - {"torch"}))
+            moved = moved or ("torch" in self._states and not self._seeded and self._moved("torch"))
+            return self._drew or moved, self._seeded
 
         return end

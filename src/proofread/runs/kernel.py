@@ -31,13 +31,14 @@ from traitlets.config import Config
 from ..formulas.libraries import used
 from ..keep.environment import cpuinfo
 from ..keep.installed import EVERYTHING
+from ..keep.late import when_imported
 from ..keep.processes import as_script, guard
 from ..pages.numbers import Value
 from ..programs import Recorder, Request, make
 from ..programs.trial import Trial, run_all
 from ..settings import Settings
 from . import bits
-from .asked import questions, when_imported
+from .asked import questions
 from .steps import Machine, Output, Raised, Result, Step, Task
 from .watch import Watch, asks
 
