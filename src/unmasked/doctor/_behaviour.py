@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -34,6 +35,10 @@ def behaviour(patient: Patient, calls: list[dict[str, Any]]) -> None:
         _reads_its_context(patient)
     if len(patient.notes.findings) == before:
         _keeps_time(patient, calls)
+    if len(patient.notes.findings) == before and patient.positions:
+        _has_order(patient)
+    if len(patient.notes.findings) == before and patient.options.own:
+        _notices_itself(patient)
     if len(patient.notes.findings) == before and not patient.positions and not patient.equal:
         _averages(patient)
     if len(patient.notes.findings) == before and patient.inputs.startswith("qkv") and patient.causal:
@@ -113,6 +118,47 @@ def _keeps_time(patient: Patient, calls: list[dict[str, Any]]) -> None:
         also: tuple[str, ...] = ("view-without-transpose", "swapped-view")
         also += () if patient.causal is False else ("boolean-mask-added", "mask-after-softmax")
         patient.find(check, "merge-without-transpose", told, evidence, also=also)
+
+
+def _has_order(patient: Patient) -> None:
+    """Where positions are said to count, exchange tokens: an output that sees both must notice.
+
+    In a short sequence all may be in one window, and order counts for nothing: so the sequence is a long one.
+    """
+    check = "the order of its tokens counts"
+    for tokens in [patient.fixed] if patient.fixed else (160, 64, 32, 16):
+        x = patient.noise(1, tokens)
+        with contextlib.suppress(Exception):  # it may take no sequence that long
+            before = patient.f(x)[:, -1]
+            seen = differs(patient.f(changed(x, 0))[:, -1], before)
+            break
+    else:
+        return
+    order = torch.arange(x.size(1)).roll(1)
+    order[-1], order[0] = x.size(1) - 1, x.size(1) - 2  # the last keeps its place, and sees the others in any mask
+    if seen and not differs(patient.f(x[:, order])[:, -1], before):
+        told = (
+            "positions=True says that the order of its tokens counts, and it does not: no position reaches the scores"
+        )
+        evidence = f"1 item of {x.size(1)} tokens: with all but the last in another order, the last output is the same"
+        patient.find(check, None, told, evidence)
+    else:
+        patient.notes.passed.append(check)
+
+
+def _notices_itself(patient: Patient) -> None:
+    """Ask whether outputs stand where their own tokens do: each must notice its token, as its query."""
+    check, x = "an output belongs to its own token", patient.noise(1, patient.tokens)
+    reach = _reach(patient, x)
+    several = reach.sum(-1) > 1  # of one key alone any query has the value
+    lost = (several & ~reach.diagonal()).nonzero().flatten().tolist()
+    if not lost:
+        patient.notes.passed.append(check)
+        return
+    seen = reach[lost[0]].nonzero().flatten().tolist()
+    told = "an output depends on other tokens and not on its own: what it gives stands at other places than its tokens"
+    evidence = f"1 item of {x.size(1)} tokens: the output of token {lost[0]} depends on the tokens {seen}"
+    patient.find(check, None, told, evidence)
 
 
 def _averages(patient: Patient) -> None:

@@ -120,8 +120,12 @@ class Look:
         call, keys = run.call, run.case.key.size(1)
         if call.key.size(2) == keys:
             return run
-        varied = (call.key - call.key[:1]).abs().amax((0, 1, 3)) + (call.value - call.value[:1]).abs().amax((0, 1, 3))
-        kept = (varied > 0).nonzero().flatten()
+        own = [(x - x[:1]).abs().amax((0, 1, 3)) > 0 for x in (call.key, call.value)]
+        kept = (own[0] | own[1]).nonzero().flatten()
+        if not torch.equal(*own) and int(own[0].sum()) == int(own[1].sum()) == keys and len(call.key) > 1:
+            told = "keys and values that no token makes stand at different places: each key has another token's value"
+            self.wrong(None, told)
+            kept = own[0].nonzero().flatten()
         if len(kept) != keys:
             raise Unseen(f"it has {call.key.size(2)} keys where it was given {keys}")
         self.memory = True
@@ -130,7 +134,8 @@ class Look:
         return replace(run, calls=[replace(call, **less)]) if len(run.calls) == 1 else run
 
     def wrong(self, cause: str | None, told: str, *, proved: bool = True) -> None:
-        self.inside.wrong.append((cause, told, proved and not self.inside.unclear))
+        if all(told != other for _, other, _ in self.inside.wrong):
+            self.inside.wrong.append((cause, told, proved and not self.inside.unclear))
 
     def constants(self, *words: str) -> list[float]:
         """Numbers that its modules keep as attributes, whose names have one of these words if any are given."""

@@ -29,7 +29,8 @@ class Event:
         kind: "product", "softmax" or "taking".
         given: The tensors that went in.
         result: What came out.
-        axes: Of a product: the names of the axes of left, right and result. Of a softmax: the axis it ran over.
+        axes: Of a product: the names of the axes of left, right and result. Of a softmax: the axis it ran over. Of a
+            layer: its matrix.
     """
 
     kind: str
@@ -81,7 +82,9 @@ class Recorder(_calls.Listener):
                 return self._einsum(equation, args[1:])
         if func in _TAKING and isinstance(args[0], Tensor):
             kept = args[0].detach()
-            return self._note("taking", (kept,), func(*args, **kwargs))
+            matrix = _argument(args, kwargs, 2, "mat2") if func is torch.addmm else _argument(args, kwargs, 1, "weight")
+            taken = args[1].detach() if func is torch.addmm else kept
+            return self._note("taking", (taken,), func(*args, **kwargs), matrix)
         return func(*args, **kwargs)
 
     def _note(self, kind: str, given: tuple[Tensor, ...], result: Tensor, axes: Any = None) -> Tensor:
@@ -185,14 +188,16 @@ class Call:
         key: The same for the keys.
         product: Query times key: (batch, heads, queries, keys).
         scores: What the softmax took.
-        over: Over what it ran: "keys", "queries", "other", or "unknown" where its axes were moved on the way.
+        over: Over what it ran: "keys", "queries", "other", or "unknown" where its axes were moved; of weights
+            that no softmax of PyTorch made, over what they sum to one: these, or "heads", "all queries and keys",
+            "nothing"; or "logarithms", if these sum to one.
         softmax: What it gave.
         weights: What the values were multiplied by.
         value: (batch, heads, keys, features).
         context: (batch, heads, queries, features).
         copied: Whether keys had an axis of heads as long as the queries', and were not shared by broadcasting.
         others: What else the softmax gave, where columns were added to the scores for sinks: other columns as many.
-        at: The number of the softmax.
+        at: The number of the softmax; that of ``place`` where there was none of PyTorch's.
         out: Where each number of the product stands in its event's result.
         place: The number of the event that gave the context.
         index: Where each number of the context stands in that event's result.
@@ -232,7 +237,55 @@ def calls_of(
             call = _call(events, at, sizes, turned, added)
             if call is not None:  # of several softmaxes before one average, the last gives the weights
                 found = [other for other in found if other.place != call.place] + [call]
+    return found or _by_hand(events, sizes, turned)
+
+
+def _by_hand(events: list[Event], sizes: tuple[int, int, int], turned: bool) -> list[Call]:
+    """Find products that nothing but exponentials stands between: weights that are made without PyTorch's softmax.
+
+    Their logarithms are taken for the scores, and the weights for what a softmax gave.
+    """
+    items, queries, keys = sizes
+    products = [i for i, e in enumerate(events) if e.kind == "product"]
+    found: list[Call] = []
+    for start, end in itertools.pairwise(products):
+        first, last = events[start], events[end]
+        made = _product(first, items, queries, keys, turned)
+        if made is None:
+            continue
+        (query, key, out), copied = made
+        for place in (0, 1):
+            taken = _context(last, place, items, queries, keys, turned, 0)
+            if taken is None or taken[0].shape != out.shape:
+                continue
+            weights, value, index = taken
+            scores, over = _logarithms(weights)
+            if over:
+                product, context = first.result.reshape(-1)[out], last.result.reshape(-1)[index]
+                found.append(Call(query, key, product, scores, over, weights, weights, value, context, copied, [],
+                                  end, out, end, index, start, {start, end}))  # fmt: skip
+                break
     return found
+
+
+def _logarithms(weights: Tensor) -> tuple[Tensor, str]:
+    """The scores of which these weights are exponentials, and over what they sum to one; "" where they are none."""
+
+    def sums(x: Tensor, *axes: int) -> bool:
+        total = x.sum(axes)
+        return bool((total - 1).abs().max() < (1e-8 if x.dtype == torch.float64 else 1e-4))
+
+    scores = weights
+    if bool((weights > 0).any()) and bool((weights >= 0).all()):
+        scores = weights.log()
+    elif bool((weights <= 0).all()) and sums(weights.exp(), -1):
+        return scores, "logarithms"
+    else:
+        return scores, ""
+    for axes, name in (((-1,), "keys"), ((-2,), "queries"), ((-3,), "heads"), ((-2, -1), "all queries and keys")):
+        if sums(weights, *axes):
+            return scores, name
+    return scores, "nothing"
 
 
 def _call(events: list[Event], at: int, sizes: tuple[int, int, int], turned: bool, added: bool) -> Call | None:

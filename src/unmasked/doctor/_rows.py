@@ -41,6 +41,11 @@ class Rows:
                     return self.look.wrong(
                         cause, f"the {other}'s projection passed as the {role}'s, which is never used"
                     )
+        for role in ("value", "key", "query"):
+            lost = [n for n in unused if role_of(n) == role and self.look.patient.target.tensors[n].dim() > 1]
+            if lost and made.full(role) and made.named(role) == {"?"} and made.plain(role):
+                told = f"the {role} is what the layer before gave, and {lost[0]} is never used"
+                return self.look.wrong("wrong-value" if role == "value" else None, told)
         for one, two in (("key", "value"), ("query", "key")):
             if two in made.named(one) - made.named(two) and one in made.named(two) - made.named(one):
                 told = f"what the names call {one} is used as the {two}, and the other way round"
@@ -141,6 +146,10 @@ class Rows:
         ranks = {role: made.ranks(role) for role in ("key", "value") if made.full(role)}
         if len(ranks) < 2:
             return None
+        several = len(set(ranks["key"])) == heads and kinds["key"] == kinds["value"] == "in a row"
+        if several and sorted(ranks["key"]) == sorted(ranks["value"]) and ranks["key"] != ranks["value"]:
+            told = f"the heads of keys are {ranks['key']}, those of values {ranks['value']}: they belong to others"
+            return self.look.wrong(None, told, proved=False)
         count = max(ranks["key"]) + 1
         if 1 < count < heads and max(ranks["value"]) + 1 == count:
             right = [h * count // heads for h in range(heads)]
@@ -307,6 +316,10 @@ class _Made:
         if not self.full(role):
             return set()
         return {role_of(self.blocks[self.block(int(i))][0]) for i in self.ids[role].flatten().unique()}
+
+    def plain(self, role: str) -> bool:
+        """Whether its features are those that a layer took, in the place of rows of a matrix."""
+        return all(not self.blocks[self.block(int(i))][0] for i in self.ids[role].flatten().unique())
 
     def groups(self, role: str) -> list[frozenset[int]]:
         return [frozenset(head.tolist()) for head in self.ids[role]]

@@ -12,6 +12,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from unmasked.doctor._chains import judge_chains
+from unmasked.doctor._linear import judge_linear
 from unmasked.doctor._look import Inside, Look, Run, Unseen, elsewhere, moved, other_token
 from unmasked.doctor._observed import Call
 from unmasked.doctor._patient import Patient, said
@@ -62,7 +64,8 @@ class _Stages:
                 raise
             self.look.longer = 0
             base = self.look.find(self.look.run(self.look.case(self.look.patient.items)))
-        if not base.calls:
+        if not base.calls or not self.exponentials(base):
+            judge_linear(self.look, base)
             return
         other = self.look.find(self.look.run(self.look.changed(base.case, other_token)))
         if len(base.calls) > 1:
@@ -94,12 +97,27 @@ class _Stages:
         self.merging(base)
         self.passing(base, other)
         if not garbled:
+            judge_chains(self.look, base)
             self.projecting(base)
         if self.look.longer and not self.look.inside.wrong:
             self.look.longer = 0  # what is as many may be taken for what is not
             square = self.look.find(self.look.run(self.look.case(self.look.patient.items)))
             if len(square.calls) == len(base.calls):
                 Weighing(self.look, self.look.without_memory(square)).judge()
+
+    def exponentials(self, base: Run) -> bool:
+        """Whether weights that no softmax of PyTorch made are exponentials of the products, or sum to one in a row."""
+        call = base.calls[0]
+        if call.at != call.place or call.over in ("keys", "logarithms"):
+            return True
+        shut, weighing = ~call.scores.isfinite(), Weighing(self.look, base)
+        if weighing.fitted(call.product, call.scores, shut) is not None:
+            return True
+        if call.over == "heads" or shut.any():
+            return call.over != "nothing"
+        rows = [x - x.mean(-1, keepdim=True) for x in (call.product, call.scores)]  # divided by a number for each key
+        product, scores = (x - x.mean(-2, keepdim=True) for x in rows)
+        return weighing.fitted(product, scores, shut) is not None
 
     def independent(self, base: Run) -> None:
         shapes = {(tuple(c.query.shape), tuple(c.value.shape)) for c in base.calls}
@@ -177,8 +195,12 @@ class _Stages:
             own = role if role in inputs else "key"
             if names == [own]:
                 continue
-            if len(names) == 1 and len(inputs) == 3:
-                told = f"its {role}s are made of what it is given as {names[0]}, not of what it is given as {own}"
+            both = len(inputs) == 2 and made["query"] == ["key"] and made["key"] == ["query"]  # its own order of inputs
+            if len(names) == 1 and not both:
+                called = {"query": "its tokens", "key": "its context"} if len(inputs) == 2 else {}
+                one, another = (called.get(name, f"what it is given as {name}") for name in (names[0], own))
+                plural = "queries" if role == "query" else f"{role}s"
+                told = f"its {plural} are made of {one}, not of {another}"
                 self.look.wrong("wrong-value" if role == "value" else None, told)
             else:
                 self.look.inside.unclear.append(f"of what its {role}s are made: of {' and '.join(names) or 'no input'}")
@@ -213,7 +235,11 @@ class _Stages:
                 told = "the heads are merged without transposing back: a token's output is read off other tokens"
                 self.look.wrong("merge-without-transpose", told)
             else:
-                self.look.inside.unclear.append("a token's context reaches other tokens' outputs")
+                told = "a token's context reaches other tokens' outputs"
+                if 1 in tokens or not tokens or self.look.inside.unclear:
+                    self.look.inside.unclear.append(told)
+                else:
+                    self.look.wrong(None, f"{told}, and not its own: outputs stand at other places than their tokens")
         self.blurred(base)
         for call in base.calls:
             for places in call.index[0, :, 1]:  # of one head

@@ -25,6 +25,8 @@ class Weighing:
     def judge(self) -> None:
         """Ask what becomes of the products: scale, what is added, what is hidden, the softmax and what comes after."""
         call, inside = self.call, self.look.inside
+        if call.at == call.place and call.over != "keys":
+            return self.by_hand()
         if call.over == "queries":
             if torch.equal(call.softmax, call.weights):
                 return self.look.wrong("softmax-over-queries", "the softmax runs over the queries: columns sum to one")
@@ -66,6 +68,54 @@ class Weighing:
             self.after(call, hidden)
             self.sloped(added, shut)
         return None
+
+    def by_hand(self) -> None:
+        """Judge exponentials that no softmax divides by the sums of their rows."""
+        call, look = self.call, self.look
+        cause, whose = "weights-not-normalized", {"heads": "over the heads", "queries": "over the queries"}
+        if call.over == "logarithms":
+            return look.wrong(cause, "the values are averaged with the logarithms of the weights")
+        if call.over == "queries":
+            cause = "softmax-over-queries"
+        elif call.over == "nothing" and (evened := self.evened()) is not None:
+            look.inside.unclear.append(evened)
+            return None
+        divided = f"by their sums {whose.get(call.over, 'over all queries and keys')}"
+        if call.over == "nothing":
+            divided = "by what is not the sum of their row"
+        told = f"the exponentials of the scores are divided {divided}: the weights of a query do not sum to one"
+        return look.wrong(cause, told)
+
+    def evened(self) -> str | None:
+        """Why exponentials whose rows do not sum to one may be right: what is moved by scores, and what is not."""
+        call, look = self.call, self.look
+        same = look.find(look.run(look.case(self.base.case.query.size(0), same=True)))
+        if len(same.calls) != 1:
+            return "what divides the exponentials of its scores"
+        drawn = torch.randn(same.events[same.call.first].result.shape, generator=torch.Generator().manual_seed(5))
+
+        def stirred(result: Tensor) -> Tensor:
+            return result + drawn.to(result)
+
+        other = look.run(same.case, {same.call.first: stirred})
+        if look.near(other.output, same.output, same.output.abs().max().item()):
+            return "its weights are divided by their sums only after the values are averaged"
+        moved = look.find(look.run(self.base.case, {call.first: lambda result: result + 0.5}))
+        sums = [each.call.weights.sum(-1) for each in (self.base, moved) if each.calls]
+        if len(sums) == 2 and all(bool((x < 1).all()) for x in sums):  # something else counts in the sum, and stays
+            step = sums[1].logit() - sums[0].logit()
+            one = step.mean((0, 2), keepdim=True).expand_as(step)
+            if look.near(step, one) and bool((step > 1e-6).all()):
+                return "something beside its tokens counts in the sum of the weights"
+        gates = look.run(self.base.case, {call.first: lambda result: result + 0.3 * self._drawn(result)})
+        stirred_sums = look.find(gates)
+        if stirred_sums.calls and look.near(stirred_sums.call.weights.sum(-1), call.weights.sum(-1)):
+            return "the weights of a query are multiplied by a number of its own"
+        return None
+
+    @staticmethod
+    def _drawn(like: Tensor) -> Tensor:
+        return torch.randn(like.shape, generator=torch.Generator().manual_seed(6)).to(like)
 
     def hidden(self) -> Tensor | None:
         """What should be hidden, as far as that is known: (batch, 1, queries, keys)."""
@@ -269,8 +319,38 @@ class Weighing:
         if any(self.look.near(call.weights, other) for other in call.others):
             told = "of the weights with a sink, a wrong column is dropped: all weights move by one token"
             return self.look.wrong(None, told)
+        if self.tabled(call, sums):
+            return None
         self.look.inside.unclear.append("weights are changed between the softmax and the values")
         return None
+
+    def tabled(self, call: Call, sums: Tensor) -> bool:
+        """Whether a table that no input moves is added to the weights, or multiplied, and undoes what they sum to.
+
+        The identity and a constant may be added on purpose, to keep signals alive through many layers.
+        """
+        if len(sums) < 2 or self.look.near(sums, sums[:1, :, :1].expand_as(sums)):
+            return False
+        soft = call.softmax > 1e-6
+        for done, table in (
+            ("a table is added to the weights", call.weights - call.softmax),
+            ("the weights are multiplied by a table", (call.weights / call.softmax.clamp(min=1e-30)) * soft),
+        ):
+            same = soft.all(0) | (done.startswith("a table") & torch.ones_like(soft[0]))
+            one = table[:1].expand_as(table)
+            if not self.look.near(table * same, one * same, max(1.0, table.abs().max().item())):
+                continue
+            if table.size(-1) == table.size(-2):
+                eye = torch.eye(table.size(-1), dtype=torch.bool)
+                off = table[0][:, ~eye]
+                if self.look.near(off, off[:, :1].expand_as(off)):
+                    continue
+            if self.look.near(table[0], table[0][..., :1].expand_as(table[0])):  # a number for each query, as of a gate
+                continue
+            told = f"{done} after the softmax: what belongs to the scores undoes that they sum to one"
+            self.look.wrong("weights-not-normalized", told, proved=False)
+            return True
+        return False
 
     def sloped(self, added: Tensor, shut: Tensor) -> None:
         """Find a bias that grows with the distance by ALiBi's own slopes."""
