@@ -29,7 +29,7 @@ def behaviour(patient: Patient, calls: list[dict[str, Any]]) -> None:
         else:
             cause, told, also = _why_mixed(patient)
             patient.find("batch items independent", cause, told, mixed, also=also)
-    if len(patient.notes.findings) == before and not patient.equal:
+    if len(patient.notes.findings) == before:
         _sees_others(patient)
     if len(patient.notes.findings) == before and patient.inputs.startswith("x_context"):
         _reads_its_context(patient)

@@ -190,6 +190,9 @@ class Rows:
                 self.look.inside.unclear.append("its heads divide scores by different numbers")
             return None
 
+        if one < 0 and not learned:
+            return self.look.wrong(None, "the scores have the other sign: what is most alike is seen the least")
+
         def near(number: float) -> bool:
             return abs(one - number) < 1e-6 * number
 

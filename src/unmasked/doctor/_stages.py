@@ -138,6 +138,8 @@ class _Stages:
     def places(self, base: Run, other: Run) -> None:
         """Ask where the queries, keys and values come from."""
         spread = []
+        if self.misplaced(base, other):
+            return None
         for name in ("query", "key", "value"):
             before, after = getattr(base.call, name), getattr(other.call, name)
             if not elsewhere(before, after):
@@ -158,6 +160,31 @@ class _Stages:
             told = f"a view alone splits {' and '.join(spread)} into heads: a head takes whole tokens"
             self.look.wrong("view-without-transpose", told)
         return None
+
+    def misplaced(self, base: Run, other: Run) -> bool:
+        """Find tokens that share one query, key or value, and keys that stand in another order than values."""
+        stands = {}
+        for name in ("query", "key", "value"):
+            before, after = getattr(base.call, name), getattr(other.call, name)
+            if before.shape != after.shape or before.size(2) < 3:
+                continue
+            first = before[:, :, :1].expand_as(before)
+            given = getattr(base.case, name)
+            if self.look.near(before, first) and given.size(1) == before.size(2):
+                if not self.look.near(before[:1].expand_as(before), before):  # it is no parameter
+                    plural = "queries" if name == "query" else f"{name}s"
+                    self.look.wrong(None, f"all tokens of an item have the same {name}: their {plural} are made of one")
+                    return True
+                continue
+            which = moved(before, after)
+            places = which[0].any(0).nonzero().flatten().tolist()
+            if not which[1:].any() and len(places) == 1 and which[0, :, places[0]].all():
+                stands[name] = places[0]
+        if {"key", "value"} <= stands.keys() and stands["key"] != stands["value"]:
+            told = "keys and values stand in different orders: a token's value is weighed by another token's key"
+            self.look.wrong(None, told)
+            return True
+        return False
 
     def padded(self, base: Run) -> None:
         """Hide a key from every query of an item, as padding is hidden: queries of their own are not hidden for it."""
@@ -282,6 +309,9 @@ class _Stages:
         if heads > 1 and not others and tokens | {1} == {n % count for n in range(heads, 2 * heads)} | {1}:
             told = "what comes to the heads beside attention is split by a view alone: other tokens reach in"
             self.look.wrong("view-without-transpose", told)
+        elif not others and 1 not in tokens and not self.look.inside.unclear:
+            told = "what passes by beside attention comes to other tokens' outputs, and not to its own"
+            self.look.wrong(None, told)
         else:
             self.look.inside.unclear.append("a token reaches other tokens beside attention")
 

@@ -316,6 +316,9 @@ class Weighing:
             shown = call.softmax * ~hidden
             if self.look.near(call.weights, shown / shown.sum(-1, keepdim=True)):
                 return None
+        for shift in range(1, call.softmax.size(1)):
+            if self.look.near(call.weights, call.softmax.roll(shift, 1)):
+                return self.look.wrong(None, "a head's values are averaged with the weights of another head")
         if any(self.look.near(call.weights, other) for other in call.others):
             told = "of the weights with a sink, a wrong column is dropped: all weights move by one token"
             return self.look.wrong(None, told)

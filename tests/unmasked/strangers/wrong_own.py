@@ -642,3 +642,51 @@ case(
     "memory",
     "The padding before the first token is projected and attended to.",
 )
+
+
+# ------------------------------------------------------------------------------------------ what meets what is not its
+
+
+class Meeting(nn.Module):
+    """A block with norm and residual, in which one tensor is not where it belongs."""
+
+    def __init__(self, what, slip, dim=24, heads=4):
+        super().__init__()
+        self.what, self.h = what if slip else "", heads
+        self.ln, self.wqkv, self.wo = nn.LayerNorm(dim), nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+
+    def forward(self, x):
+        b, n, c = x.shape
+        q, k, v = self.wqkv(self.ln(x)).view(b, n, 3, self.h, -1).permute(2, 0, 3, 1, 4)
+        if self.what == "one query":
+            q = q[:, :, :1].expand_as(q)
+        if self.what == "mean query":
+            q = q.mean(2, keepdim=True).expand_as(q)
+        if self.what == "values reversed":
+            v = v.flip(2)
+        s = q @ k.mT / (-1 if self.what == "negative" else 1) / math.sqrt(q.size(-1))
+        if self.what == "itself":
+            s = s + 1e4 * torch.eye(n, dtype=s.dtype, device=s.device)
+        w = s.softmax(-1)
+        if self.what == "heads rolled":
+            w = w.roll(1, 1)
+        y = self.wo((w @ v).transpose(1, 2).reshape(b, n, c))
+        return (x.roll(1, 1) if self.what == "residual rolled" else x) + y
+
+
+for _what, _note in (
+    ("one query", "All tokens have the first one's query."),
+    ("mean query", "All tokens have the mean query."),
+    ("values reversed", "The values are in reverse order, the keys are not."),
+    ("negative", "The scores are multiplied by minus one."),
+    ("itself", "A large number on the diagonal leaves each token to itself."),
+    ("heads rolled", "Each head's weights average its neighbor's values."),
+    ("residual rolled", "The residual is that of the token before."),
+):
+    case(
+        f"meeting-{_what.replace(' ', '-')}",
+        partial(Meeting, _what),
+        dict(embed_dim=24, num_heads=4, causal=False),
+        "meeting",
+        _note,
+    )
