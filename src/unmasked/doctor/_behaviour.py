@@ -35,7 +35,7 @@ def behaviour(patient: Patient, calls: list[dict[str, Any]]) -> None:
         _reads_its_context(patient)
     if len(patient.notes.findings) == before:
         _keeps_time(patient, calls)
-    if len(patient.notes.findings) == before and patient.positions:
+    if len(patient.notes.findings) == before and patient.positions and patient.options.own:
         _has_order(patient)
     if len(patient.notes.findings) == before and patient.options.own:
         _notices_itself(patient)
@@ -133,6 +133,8 @@ def _has_order(patient: Patient) -> None:
             seen = differs(patient.f(changed(x, 0))[:, -1], before)
             break
     else:
+        return
+    if x.size(1) < 3:
         return
     order = torch.arange(x.size(1)).roll(1)
     order[-1], order[0] = x.size(1) - 1, x.size(1) - 2  # the last keeps its place, and sees the others in any mask

@@ -7,8 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from unmasked.doctor._look import Look, Run, other_token
-from unmasked.doctor._mistakes import Case
+from unmasked.doctor._look import Look, Run
 from unmasked.doctor._observed import Event
 
 __all__ = ["judge_linear"]
@@ -17,35 +16,38 @@ __all__ = ["judge_linear"]
 def judge_linear(look: Look, base: Run) -> None:
     """Make all values equal where they are summed: no output may then notice the keys of other tokens.
 
-    Only weights that are nowhere negative are asked about: what else is summed so need be no average.
+    Only weights that are nowhere negative are asked about: what else is summed so need be no average. Tokens that are
+    near each other may reach each other by other ways, such as a convolution of gates.
     """
-    if _summed(base) is None or not look.patient.options.own:
+    patient, far = look.patient, 6
+    if _summed(base) is None or not patient.options.own or patient.options.masked:
         return
-    before, after = (_of_equal_values(look, case) for case in (base.case, look.changed(base.case, other_token)))
-    if before is None or after is None:
-        return
-    others = [n for n in range(before.size(1)) if n != 1]  # of the token itself that is asked otherwise
-    gap = _apart(before[:, others], after[:, others])
-    if look.patient.fixed is None and not look.patient.options.masked and not look.patient.positions:
-        alone = _of_equal_values(look, look.changed(base.case, lambda x: x[:, :1]))
-        gap = max(gap, 0.0 if alone is None else _apart(before[:, :1], alone))
+    tokens = patient.fixed or 4 * far
+    early = max(tokens - 2 * far, 0) or tokens // 2
+    late = list(range(early + far if tokens >= 4 * far else early, tokens))
+    x = patient.noise(2, tokens)
+    other = torch.cat([x[:, :early].flip(-1) + 0.5, x[:, early:]], 1)
+    gap = 0.0
+    if tokens >= 4 * far or not patient.positions:
+        gap = _apart(look, x, other, late)
+    if patient.fixed is None and not patient.positions:
+        gap = max(gap, _apart(look, x[:, :2], x[:, :1], [0]))
     if gap > 0.01:
         told = "the weights of linear attention do not sum to one: what divides is not query times the sum of all keys"
         look.wrong("weights-not-normalized", told, proved=False)
 
 
-def _of_equal_values(look: Look, case: Case) -> Tensor | None:
-    """What outputs have of values that are all the same."""
-    summed = _summed(look.run(case))
-    if summed is None:
-        return None
-    given, none = (look.run(case, {summed.place: _Equal(summed, size)}).output for size in (1.0, 0.0))
-    return given - none
-
-
-def _apart(one: Tensor, two: Tensor) -> float:
-    """How far these are from each other, as a part of their size; 0 where that cannot be told."""
-    gap = (one - two).abs().max() / one.abs().max().clamp(min=1e-30)
+def _apart(look: Look, one: Tensor, two: Tensor, tokens: list[int]) -> float:
+    """How far these tokens' outputs of equal values are from each other, as a part of their size; 0 if that is open."""
+    given = []
+    for x in (one, two):
+        case = look.changed(look.case(1), lambda _, x=x: x)  # type: ignore[misc]
+        summed = _summed(look.run(case))
+        if summed is None or not summed.counts:
+            return 0.0
+        runs = [look.run(case, {summed.place: _Equal(summed, size)}).output[:, tokens] for size in (1.0, 0.0)]
+        given.append(runs[0] - runs[1])
+    gap = (given[0] - given[1]).abs().max() / given[0].abs().max().clamp(min=1e-30)
     return gap.item() if gap.isfinite() else 0.0
 
 
@@ -62,12 +64,16 @@ class _Equal:
 
 
 class _Summed(NamedTuple):
-    """A product of keys and values over the tokens: its number, and how to make it of values without tokens."""
+    """A product of keys and values over the tokens: its number, and how to make it of values without tokens.
+
+    ``counts`` says that no query's sum of weights is near zero, where what keeps from dividing by zero counts.
+    """
 
     place: int
     keys: Tensor
     equation: str
     shape: list[int]
+    counts: bool
 
 
 def _summed(run: Run) -> _Summed | None:
@@ -85,20 +91,35 @@ def _summed(run: Run) -> _Summed | None:
                     keys, values, k, v = (keys, values, k, v) if found == 0 else (values, keys, v, k)
                     only = "".join(c for c in v if c not in k and c in event.axes[2])
                     shape = [values.size(v.index(c)) for c in only]
-                    return _Summed(place, keys, f"{k},{only}->{event.axes[2]}", shape)
+                    through = _through(event, later, side)
+                    q, queries = later.axes[1 - side], later.given[1 - side]
+                    rest = "".join(c for c in event.axes[2] if c in k and c != through)
+                    kept = f"{rest}{through}"
+                    total = torch.einsum(f"{k}->{kept}", keys)
+                    named = "".join(later.axes[side][event.axes[2].index(c)] for c in kept)
+                    out = "".join(dict.fromkeys(c for c in q + named if c != named[-1]))
+                    sums = torch.einsum(f"{q},{named}->{out}", queries, total)
+                    counts = bool((sums > 0.02 * sums.mean()).all())
+                    return _Summed(place, keys, f"{k},{only}->{event.axes[2]}", shape, counts)
     return None
 
 
 def _taken(event: Event, later: Event, side: int) -> int | None:
     """Which factor of the first product is keys, if the later one multiplies it by queries; both nowhere negative."""
-    out, mine, others, given = event.axes[2], later.axes[side], later.axes[1 - side], later.axes[2]
     if later.given[side].shape != event.result.shape or not torch.equal(later.given[side], event.result):
         return None
-    through = [out[n] for n, c in enumerate(mine) if c in others and c not in given]
-    if len(through) != 1 or bool((later.given[1 - side] < 0).any()):
+    through = _through(event, later, side)
+    if not through or bool((later.given[1 - side] < 0).any()):
         return None
     for keys in (0, 1):
-        own = through[0] in event.axes[keys] and through[0] not in event.axes[1 - keys]
+        own = through in event.axes[keys] and through not in event.axes[1 - keys]
         if own and not bool((event.given[keys] < 0).any()):
             return keys
     return None
+
+
+def _through(event: Event, later: Event, side: int) -> str:
+    """The axis of the first product that the later one sums over; "" if there is no such one."""
+    others, given = later.axes[1 - side], later.axes[2]
+    found = [event.axes[2][n] for n, c in enumerate(later.axes[side]) if c in others and c not in given]
+    return found[0] if len(found) == 1 else ""

@@ -267,7 +267,7 @@ class _Made:
             self.ids[role] = torch.full((features[role].size(1),), -1)
             self.ratio[role] = torch.full((features[role].size(1),), math.nan, dtype=x.dtype)
         for z in inputs:
-            for (_, turned, matrix), offset in zip(blocks, offsets, strict=True):
+            for (_, _, matrix), offset in zip(blocks, offsets, strict=True):
                 if matrix.size(1) != z.size(-1):
                     continue
                 u = z @ matrix.mT
@@ -276,8 +276,7 @@ class _Made:
                     size = x.norm(dim=0)
                     fit = (x / size.clamp(min=1e-30)).mT @ (u / norm.clamp(min=1e-30))
                     best, row = fit.abs().max(-1)
-                    hit = (1 - best < limit) & ((self.ids[role] < 0) | torch.tensor(not turned & False))
-                    hit &= self.ids[role] < 0
+                    hit = (1 - best < limit) & (self.ids[role] < 0)
                     sign = fit.gather(1, row[:, None])[:, 0].sign()
                     self.ids[role] = torch.where(hit, row + offset, self.ids[role])
                     self.ratio[role] = torch.where(hit, sign * size / norm[row].clamp(min=1e-30), self.ratio[role])

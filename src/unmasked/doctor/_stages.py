@@ -347,6 +347,10 @@ class _Stages:
             return
         if q.shape != k.shape:
             return
+        for name, turn in (("query", q), ("key", k)):
+            if not _still(turn) and self.look.near(turn[:, 1:-1], turn[:, 1:2].expand_as(turn[:, 1:-1])):
+                self.look.inside.unclear.append(f"its {name} changes at the ends alone, as by a convolution")
+                return
         both = q.mT @ k  # heads tokens features features
         if not self.look.near(both, both[:, :1].expand_as(both), both.abs().max().item()):
             told = "a query and a key at one place are turned differently: scores depend on more than the distance"

@@ -372,3 +372,55 @@ case(
     "masks",
     "A wide window.",
 )
+
+
+class Around(nn.Module):
+    """Something beside the average that only neighbors reach, or positions that only some tokens have."""
+
+    def __init__(self, what, dim=24, heads=3):
+        super().__init__()
+        self.what, self.h = what, heads
+        self.qkv, self.o = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+        self.dw = nn.Conv1d(dim, dim, 3, padding=1, groups=dim)
+
+    def forward(self, x):
+        q, k, v = (t.unflatten(-1, (self.h, -1)).transpose(1, 2) for t in self.qkv(x).chunk(3, -1))
+        if self.what == "smeared":
+            y = F.scaled_dot_product_attention(q, 0.6 * k + 0.4 * F.pad(k, (0, 0, 1, -1)), v, is_causal=True)
+        elif self.what == "ones":
+            q, k = q.relu(), k.relu()
+            y = q @ (k.mT @ F.pad(v, (0, 1), value=1.0))
+            y = y[..., :-1] / (y[..., -1:] + 1e-15)
+        else:
+            q, k = F.elu(q) + 1, F.elu(k) + 1
+            y = q @ (k.mT @ v) / (q @ k.sum(2)[..., None] + 1e-6)
+            y = y * self.dw(x.mT).mT.sigmoid().unflatten(-1, (self.h, -1)).transpose(1, 2)
+        return self.o(y.transpose(1, 2).flatten(2))
+
+
+case("own-smeared-keys", partial(Around, "smeared"), _open | dict(causal=True, positions=True), "positions", "Smeared.")
+case("own-linear-ones", partial(Around, "ones"), _open, "linear", "A column of ones brings the sum along.")
+case(
+    "own-linear-convolved-gate", partial(Around, "gate"), _open | dict(positions=True), "linear", "A gate of neighbors."
+)
+
+
+class PlacedQueries(nn.Module):
+    def __init__(self, dim=24, heads=3, places=64):
+        super().__init__()
+        self.place = nn.Parameter(torch.randn(places, dim))
+        self.mha = nn.MultiheadAttention(dim, heads, batch_first=True)
+
+    def forward(self, x, context=None):
+        context = x if context is None else context
+        return x + self.mha(x + self.place[: x.size(1)], context, context, need_weights=False)[0]
+
+
+case("own-placed-queries", PlacedQueries, _open | dict(inputs="x_context", positions=True), "positions", "Cross.")
+case(
+    "own-two-places",
+    partial(PlacedQueries, places=2),
+    _open | dict(positions=True, tokens=2),
+    "positions",
+    "Two tokens.",
+)

@@ -126,7 +126,7 @@ class Kernelized(nn.Module):
             y = (q @ (k.mT @ v)) / ((q * z).sum(-1, keepdim=True) + 1e-6)
             return self.o(y.transpose(1, 2).reshape(b, n, d))
         if self.kind == "one":
-            q, k = q.relu() + 1e-3, k.relu() + 1e-3
+            q, k = q.relu() + 0.1, k.relu() + 0.1
             y = q @ (k.mT @ F.pad(v, (0, 1), value=1.0))
             return self.o((y[..., :-1] / (y[..., -1:] + (5.0 if slip else 1e-12))).transpose(1, 2).reshape(b, n, d))
         if self.kind == "features":
