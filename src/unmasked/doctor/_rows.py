@@ -398,8 +398,15 @@ def _unused(patient: Patient, case: Case) -> set[str]:
         return set()
     with torch.enable_grad():
         try:
-            output = target(case.query, case.key, case.value, allowed=case.allowed)
-            given = torch.autograd.grad(output.square().sum(), [target.tensors[n] for n in names], allow_unused=True)
+            # The input's gradient is asked for, too: without it, PyTorch 2.13 ends the process by a segmentation fault
+            # in the backward pass of a GroupNorm whose input is stored channels last.
+            asking: dict[int, Tensor] = {}
+            for x in (case.query, case.key, case.value):
+                asking.setdefault(id(x), x.clone().requires_grad_())
+            query, key, value = (asking[id(x)] for x in (case.query, case.key, case.value))
+            output = target(query, key, value, allowed=case.allowed)
+            leaves = [*(target.tensors[n] for n in names), *asking.values()]
+            given = torch.autograd.grad(output.square().sum(), leaves, allow_unused=True)
         except Exception:
             return set()
-    return {name for name, grad in zip(names, given, strict=True) if grad is None}
+    return {name for name, grad in zip(names, given, strict=False) if grad is None}
