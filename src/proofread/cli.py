@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import io
 import json
+import logging
 import os
 import re
 import signal
@@ -205,12 +206,16 @@ def _parser() -> argparse.ArgumentParser:
     )
     command(
         _export,
-        "write pages as plain Markdown",
-        "Write pages as plain Markdown, with outputs, and figures as files: any generator builds that.\n\n"
+        "write the site for another generator, or its pages as Markdown",
+        "Write a whole site, its pages run and checked, as a project that Zensical builds as it is:\n\n"
+        "  proofread export mkdocs.yml --output moved\n"
+        "  cd moved && zensical build\n\n"
+        "Write the pages of a folder as plain Markdown, with outputs, and figures as files:\n\n"
         "  proofread export docs --output plain",
-        _option("docs", type=Path, metavar="FOLDER", help="the folder that holds the pages"),
+        _option("site", type=Path, metavar="SITE", help="the site's mkdocs.yml, or a folder that holds pages"),
         _option("--output", type=Path, required=True, help="a folder that is not there, or was exported before"),
-        _option("--tex", action="store_true", help="leave formulas as TeX instead of MathML"),
+        _option("--anyway", action="store_true", help="whatever is found on the pages"),
+        _option("--tex", action="store_true", help="in plain Markdown, leave formulas as TeX instead of MathML"),
         *settings,
     )
     command(
@@ -368,16 +373,43 @@ def _snippet(options: argparse.Namespace) -> int:
 def _export(options: argparse.Namespace) -> int:
     from .publish.export import ExportError, export  # takes what renders cells
 
-    if not options.docs.is_dir():
-        raise UsageError(f"{options.docs} is no folder; name the one that holds the pages")
-    with contextlib.closing(shown(sys.stderr, len(find_pages([options.docs])))) as progress:
-        try:
-            report = export(options.docs, options.output, **_settled(options), tex=options.tex, progress=progress)
-        except ExportError as error:
-            raise UsageError(str(error)) from None
+    if not options.site.exists():
+        raise UsageError(f"{options.site} does not exist; name the site's mkdocs.yml, or a folder that holds pages")
+    try:
+        if options.site.is_file():
+            return _export_site(options)
+        with contextlib.closing(shown(sys.stderr, len(find_pages([options.site])))) as progress:
+            told = _settled(options) | {"tex": options.tex, "anyway": options.anyway}
+            report = export(options.site, options.output, **told, progress=progress)
+    except ExportError as error:
+        raise UsageError(str(error)) from None
     _tell(report.findings)
     print(report, file=sys.stderr)
-    return 1 if report.findings else 0
+    return 1 if report.findings and not options.anyway else 0
+
+
+def _export_site(options: argparse.Namespace) -> int:
+    for name in ("tex", "timeout", "memory", "workers", "no_cache"):
+        if getattr(options, name):
+            raise UsageError(
+                f"--{name.replace('_', '-')} is for a folder of pages; a site is built as its settings say"
+            )
+    try:
+        from .publish.site import NotBuiltError, export_site
+    except ModuleNotFoundError as error:
+        raise UsageError(f"{error.name} is not there, which a site takes; install proofread with [mkdocs]") from None
+    logger = logging.getLogger("mkdocs")
+    logger.addHandler(handler := logging.StreamHandler())
+    logger.getChild("plugins.proofread").setLevel(logging.INFO)
+    try:
+        export_site(options.site, options.output, anyway=options.anyway)
+    except NotBuiltError as error:
+        print(f"{error} Nothing is exported.", file=sys.stderr)
+        return 1
+    finally:
+        logger.removeHandler(handler)
+    print(f"{options.output} holds the site; `zensical build` makes it there", file=sys.stderr)
+    return 0
 
 
 def _cache(options: argparse.Namespace) -> int:

@@ -157,7 +157,7 @@ def test_export_writes_plain_markdown(docs: Path, capsys: pytest.CaptureFixture[
     assert main(["export", "docs", "--output", "docs/plain"]) == 2
     assert "must not lie in docs" in capsys.readouterr().err
     assert main(["export", "nowhere", "--output", "plain"]) == 2
-    assert "nowhere is no folder; name the one that holds the pages" in capsys.readouterr().err
+    assert "nowhere does not exist; name the site's mkdocs.yml, or a folder that holds pages" in capsys.readouterr().err
 
 
 def test_the_cache_is_shown_and_pruned(docs: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,12 +4,13 @@ What authors write for proofread is gone: claims, waivers, comments. What reader
 figures for light and dark, formulas, links. A page that is a script becomes a Markdown file of the same name.
 """
 
+import contextlib
 import functools
 import posixpath
 import re
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ..checks.check import check
@@ -39,40 +40,37 @@ def export(
     settings: Settings | None = None,
     keep: bool = True,
     tex: bool = False,
+    anyway: bool = False,
     progress: Progress = lambda told: None,
 ) -> Report:
     """Write all pages of a folder as plain Markdown, with the other files that it holds.
 
-    The target is a folder that is not there, is empty, or was exported before. It appears when it is whole, and not if
-    anything is found on the pages, which is what is returned. On a site that sets formulas itself, they can stay TeX
-    between dollars, instead of MathML. All else is as `proofread.checks.check` has it.
+    The target is a folder that is not there, is empty, or was exported before. It appears when it is whole, and, if
+    anything is found on the pages, only where it shall anyway; the findings are returned. On a site that sets formulas
+    itself, they can stay TeX between dollars, instead of MathML. All else is as `proofread.checks.check` has it.
 
     Raises:
         ExportError: The target holds something else, two pages would become one file, or a cell shows LaTeX that cannot
             be read.
     """
     docs, target = docs.resolve(), target.resolve()
-    if target.is_relative_to(docs) or docs.is_relative_to(target):
-        raise ExportError(f"target ({target}) must not lie in docs ({docs}), nor docs in it; choose a folder beside it")
-    if target.exists() and not (target / _MARK).exists() and (not target.is_dir() or any(target.iterdir())):
-        what = "holds something that was not exported"
-        raise ExportError(f"target ({target}) {what}; remove it or choose another folder")
+    _free(target, docs)
     sources = find_pages([docs])
     pages = {source: source.relative_to(docs).with_suffix(".md").as_posix() for source in sources}
     for source, name in pages.items():
         if source.suffix == ".py" and source.with_suffix(".md") in pages:
             raise ExportError(f"{source} would become {name}, which there is already; rename one of them")
     report = check(sources, root=root, settings=settings, keep=keep, whole=True, progress=progress)
-    if report.findings:
+    if report.findings and not anyway:
         return report
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as made:
-        folder = Path(made, "new")
+    with replacing(target, docs) as folder:
         # Hidden files are no part of a site.
         shutil.copytree(
-            docs, folder, ignore=lambda at, names: [n for n in names if n[0] == "." or Path(at, n) in pages]
+            docs,
+            folder,
+            ignore=lambda at, names: [n for n in names if n[0] == "." or Path(at, n) in pages],
+            dirs_exist_ok=True,
         )
-        (folder / _MARK).write_text("Written by `proofread export`, which may write it anew.\n")
         for checked, (source, name) in zip(report.pages, pages.items(), strict=True):
             link = functools.partial(_linked, source, pages)
             try:
@@ -83,10 +81,35 @@ def export(
             for file, content in {place: text.encode(), **{place.parent / f: c for f, c in files.items()}}.items():
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_bytes(content)
+    return report
+
+
+@contextlib.contextmanager
+def replacing(target: Path, docs: Path) -> Iterator[Path]:
+    """A folder to write into; it takes the place of the target once it is whole, and never if anything goes wrong.
+
+    Raises:
+        ExportError: The target holds something that was not exported, or lies in the docs.
+    """
+    docs, target = docs.resolve(), target.resolve()
+    _free(target, docs)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as made:
+        folder = Path(made, "new")
+        folder.mkdir()
+        (folder / _MARK).write_text("Written by `proofread export`, which may write it anew.\n")
+        yield folder
         if target.exists():
             target.rename(Path(made, "old"))
         folder.rename(target)
-    return report
+
+
+def _free(target: Path, docs: Path) -> None:
+    if target.is_relative_to(docs) or docs.is_relative_to(target):
+        raise ExportError(f"target ({target}) must not lie in docs ({docs}), nor docs in it; choose a folder beside it")
+    if target.exists() and not (target / _MARK).exists() and (not target.is_dir() or any(target.iterdir())):
+        what = "holds something that was not exported"
+        raise ExportError(f"target ({target}) {what}; remove it or choose another folder")
 
 
 def _linked(source: Path, pages: dict[Path, str], target: str) -> str:

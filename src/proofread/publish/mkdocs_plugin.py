@@ -95,6 +95,7 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         self._pages: dict[str, _Shown] = {}
         self._serves, self._begun, self._serving = False, False, Serving()
         self._behind: list[Task] = []
+        self.anyway = False  # whether pages are published whatever is found on them
 
     def on_startup(self, *, command: Literal["build", "gh-deploy", "serve"], dirty: bool) -> None:
         """Learn what is to come; MkDocs keeps a plugin with this event from one build to the next."""
@@ -178,7 +179,7 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
 
     def _refuse(self, told: Sequence[str]) -> None:
         """Tell why pages cannot be published, which ends a build."""
-        if not self._serves:
+        if not (self._serves or self.anyway):
             raise PluginError("\n".join(told))
         _log.info("\n".join(told))  # a warning would end a strict build, and stop the server as an error does
 
