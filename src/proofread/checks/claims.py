@@ -30,9 +30,7 @@ def in_text(page: Page, text: Text, displayed: Sequence[str] = (), *, strict: bo
         subject = formula_subject(text, stated)
         faults, survivors = text.stated.get(place, ([], []))
         yield from (found(stated.line, message, "formula", subject) for message in faults)
-        for mutant in survivors:
-            message = f"`{stated.latex}` would pass as `{mutant}` too: bind its symbols to values that tell them apart"
-            yield found(stated.line, message, "mutant", f"{subject} mutants")
+        yield from (found(stated.line, message, "mutant", f"{subject} mutants") for message in survivors)
     for place, message in loose(text.prose.text, displayed, strict=strict):
         yield at(place, message, "formula")
     if text.drew:

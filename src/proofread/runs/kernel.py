@@ -312,12 +312,12 @@ def _evaluate(step: Step, namespace: dict[str, Any]) -> Result:
         if form is not None and isinstance(number := _plain(value), (int, float)):
             result.exact[place] = number
     if step.formulas:
-        from ..formulas import check, survivors  # they need numpy, which takes a while to load
+        from ..formulas import check, complaints  # they need numpy, which takes a while to load
 
         for formula in step.formulas:
             result.formulas.append(faults := check(formula, namespace))
             searched = step.mutants and not faults and formula.unchecked is None
-            result.survivors.append([m.latex for m in survivors(formula, namespace)] if searched else [])
+            result.survivors.append(complaints(formula, namespace) if searched else [])
     return result
 
 
