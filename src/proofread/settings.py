@@ -32,6 +32,7 @@ class Settings:
     timeout: float = 120.0  # seconds that a cell may take unless it says otherwise (``#| timeout: 300``)
     memory: int = 4 * 2**30  # bytes that the run of a page may take
     output: int = 200_000  # bytes of text that a cell may print
+    rich: int = 10_000_000  # bytes that it may show otherwise: HTML, JSON, pictures
     workers: int | None = None  # pages that run side by side; None for as many as there are cores
     cache: Path = Path(".cache/proofread")  # the folder that keeps runs, relative to the project
     # The packages that the pages document: copied programs carry their source instead of importing them, and the
@@ -168,6 +169,7 @@ _READERS: dict[str, Callable[[Any], object]] = {
     "timeout": _seconds,
     "memory": _size,
     "output": _size,
+    "rich": _size,
     "workers": _count,
     "cache": _folder,
     "packages": _list(str.isidentifier, 'must be a list of names of packages, such as ["mypackage"]'),
