@@ -32,7 +32,6 @@ class Settings:
     timeout: float = 120.0  # seconds that a cell may take unless it says otherwise (``#| timeout: 300``)
     memory: int = 4 * 2**30  # bytes that the run of a page may take
     output: int = 200_000  # bytes of text that a cell may print
-    rich: int = 10_000_000  # bytes that it may show otherwise: HTML, JSON, pictures
     workers: int | None = None  # pages that run side by side; None for as many as there are cores
     cache: Path = Path(".cache/proofread")  # the folder that keeps runs, relative to the project
     # The packages that the pages document: copied programs carry their source instead of importing them, and the
@@ -49,6 +48,7 @@ class Settings:
     strict: tuple[str, ...] = ()
     # By the kind of place (see `PLACES`), the least share of the words of strict pages that claims must hold.
     words: Mapping[str, float] = field(default_factory=dict)
+    rich: int = 10_000_000  # bytes that a cell may show otherwise than as text: HTML, JSON, pictures
 
     def is_strict(self, path: str) -> bool:
         """Whether the project holds a page, named relative to it, to all that proofread knows."""

@@ -96,7 +96,7 @@ def render(
             links, files = "", {}  # it prints nothing, alone
         rendered.files |= files
         if cell.fence:  # which the page shows itself; the links to its programs belong to that
-            rendered.cells |= {index: links} if links else {}
+            rendered.cells |= {index: links} if links and cell.fenced else {}
             made["source"] = links = ""
         made["outputs"] = [] if "hide-output" in cell.tags else made["outputs"]
         drawn_in = figures(made["outputs"])[:1] if cell.option("script") else []
