@@ -18,8 +18,9 @@
 # | `55%<!--= weights[6, 6] -->` | the figure is what the expression gives |
 # | `larger<!--= "larger" if a > b else "smaller" -->` | the word is what the expression gives |
 # | `over 1.5<!--= a > 1.5 -->` | the claim holds |
-# | `about 2400<!--= rows -->` | the value is near the figure |
-# | `<!--= mass: masses -->` | above a table: its column *mass* is what the list gives |
+# | `about 2400<!--= rows -->` | the figure is near to what the expression gives |
+# | `<!--= mass: masses -->` | on a line of its own: the next<!--== "next" if told["mass"] == "" and
+# told["mass above"] else "previous" --> table has under *mass* what the list gives |
 # | `4 MiB<!--= x.nbytes -->` | the figure and its unit; the value is in bytes<!--== "value is in bytes" if
 # told["bytes"] == "" else "value is in bits" --> |
 # | `same<!--= a.equal(b)  # to the bit: copies -->` | computed numbers are equal to the last<!--== "equal to the last"
@@ -28,12 +29,12 @@
 # | `<!--== ... -->`, `{{= ... }}` | both, as things stand at the end of the page |
 # | `in 2017<!--~ year -->` | waived, for the reason given |
 # | `<!--~ table: as published -->`, `<!--~ year: as published -->` | the next<!--== "next" if told["table waived"]
-# == "" and told["table waived above"] else "previous" --> table is waived, or its column *year* |
+# == "" and told["table waived above"] else "previous" --> table is waived, or what it has under *year* |
 # | `<!--~ 8, 64: sizes of our choice -->` | on a line of its own: these figures of the next<!--== "next" if
 # told["waived"] == "" and told["waived behind"] else "previous" --> block are waived |
 # | `$$...$$ <!-- where: S = scores -->` | what the symbols of a formula are |
 # | `$$...$$ <!-- unchecked: reason -->` | a formula that is waived |
-# | `$$...$$ <!-- equivalent: C = C^\top -->` | wrong versions of a formula that are true for this reason |
+# | `$$...$$ <!-- equivalent: C = C^\top -->` | wrong versions of a formula that hold for this reason |
 #
 # <!--~ 3, 300: examples of the syntax -->
 # | In a code cell | Says |
@@ -728,6 +729,8 @@ LINES = {
     "waived behind": "It is 8.\n\n<!--~ 8: a size -->",
     "waived, and more": "<!--~ 8: a size -->\nIt is 8 or 9.",
     "after the colon": "<!--~ 8: a size, and no 9 -->\nIt is 8, or 9.",
+    "mass": "<!--= mass: few -->\n| mass |\n| - |\n| 1 |\n| 2 |\n| 3 |",
+    "mass above": "| mass |\n| - |\n| 1 |\n| 2 |\n| 3 |\n\n<!--= mass: few -->",
     "table waived": "<!--~ table: sizes -->\n| a |\n| - |\n| 8 |",
     "table waived above": "| a |\n| - |\n| 8 |\n\n<!--~ table: sizes -->",
     "caption above": "Sizes<!--~ table: of ours -->\n\n| a |\n| - |\n| 8 |",
