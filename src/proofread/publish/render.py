@@ -25,8 +25,10 @@ if TYPE_CHECKING:  # it takes a second to import, and a build in which no cell h
     from nbformat import NotebookNode
 
 # What a cell shows of a value, the best form first. There is neither JavaScript among them nor what needs some.
-SHOWN = ("text/html", "text/markdown", "image/svg+xml", "text/latex", "image/png", "image/jpeg", "application/json")
-SHOWN = (*SHOWN, "text/plain")
+SHOWN = (
+    *("text/html", "text/markdown", "image/svg+xml", "text/latex", "image/png", "image/jpeg"),
+    *("application/json", "text/plain"),
+)
 # What stands for the page's text colour in a picture, which as a file of its own knows no page.
 _INKS = {"light": "#1f2328", "dark": "#e6e8ea"}
 _SUFFIXES = {"image/svg+xml": "svg", "image/png": "png", "image/jpeg": "jpg"}
@@ -111,9 +113,9 @@ def render(
                     raise PageError(checked.page.path, cell.line, f"cell {index + 1} shows {error}", "math") from None
             elif shown(output) == "application/json":
                 said = html.escape(json.dumps(output["data"]["application/json"], indent=2, ensure_ascii=False))
-                said, lines = f'<div class="jp-RenderedText"><pre>{said}</pre></div>', said.count("\n") + 1
-                folded = f"<details><summary>JSON ({count(lines, 'line')})</summary>{said}</details>"
-                output["data"] = {"text/html": folded if lines > _LONG else said}
+                length, said = said.count("\n") + 1, f'<div class="jp-RenderedText"><pre>{said}</pre></div>'
+                folded = f"<details><summary>JSON ({count(length, 'line')})</summary>{said}</details>"
+                output["data"] = {"text/html": folded if length > _LONG else said}
             elif "data" in output and not shown(output):
                 output["data"] = {"text/plain": f"({', '.join(output['data'])})"}
             figure = _tables_of_the_site("".join(output.get("data", {}).get("text/html", "")))
