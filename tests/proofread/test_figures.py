@@ -243,7 +243,11 @@ def test_an_array_that_leaves_numbers_out_is_refused() -> None:
         ("nearly 40%", 0.37, "nearly 37%"),
         ("[0.5 0.26]", [0.5, 0.25], "[0.5 0.25]"),
         ("np.float64(0.51)", 0.5, "np.float64(0.50)"),
-        ("[[0.5 0.25]\n [1.  3. ]]", [[0.5, 0.25], [1.0, 2.0]], None),  # its lines have marks of the page before them
+        (
+            "[[0.5 0.25]\n [1.  3. ]]",
+            [[0.5, 0.25], [1.0, 2.0]],
+            "[[0.5 0.25] [1. 2.0 ]]",
+        ),  # on one line, as the page has marks before others
     ],
 )
 def test_a_figure_is_mended_in_its_form_and_its_words_stay(typed: str, value: Value, new: str | None) -> None:
