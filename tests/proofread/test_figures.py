@@ -244,9 +244,9 @@ def test_an_array_that_leaves_numbers_out_is_refused() -> None:
         ("[0.5 0.26]", [0.5, 0.25], "[0.5 0.25]"),
         ("np.float64(0.51)", 0.5, "np.float64(0.50)"),
         (
-            "[[0.5 0.25]\n [1.  3. ]]",
+            "[[0.5 0.25]\n [1.0 3.0]]",
             [[0.5, 0.25], [1.0, 2.0]],
-            "[[0.5 0.25] [1. 2.0 ]]",
+            "[[0.5 0.25] [1.0 2.0]]",
         ),  # on one line, as the page has marks before others
     ],
 )
