@@ -12,12 +12,15 @@
 # every directive, on small pages that are checked while this one is built. What stands under a cell is what
 # `proofread check` says of the page in it.
 #
-# <!--~ 55%, 1.5, 4, 6, .0%, 2017, 8, 64: examples of the syntax -->
+# <!--~ 55%, 1.5, 2400, 4, 6, .0%, 2017, 8, 64: examples of the syntax -->
 # | In the prose | Says |
 # | --- | --- |
 # | `55%<!--= weights[6, 6] -->` | the figure is what the expression gives |
 # | `larger<!--= "larger" if a > b else "smaller" -->` | the word is what the expression gives |
 # | `over 1.5<!--= a > 1.5 -->` | the claim holds |
+# | `about 2400<!--= rows -->` | the figure is near to what the expression gives |
+# | `<!--= mass: masses -->` | on a line of its own: the next<!--== "next" if told["mass"] == "" and
+# told["mass above"] else "previous" --> table has under *mass* what the list gives |
 # | `4 MiB<!--= x.nbytes -->` | the figure and its unit; the value is in bytes<!--== "value is in bytes" if
 # told["bytes"] == "" else "value is in bits" --> |
 # | `same<!--= a.equal(b)  # to the bit: copies -->` | computed numbers are equal to the last<!--== "equal to the last"
@@ -25,10 +28,13 @@
 # | `{{ weights[6, 6] :.0%}}` | computed and formatted here |
 # | `<!--== ... -->`, `{{= ... }}` | both, as things stand at the end of the page |
 # | `in 2017<!--~ year -->` | waived, for the reason given |
+# | `<!--~ table: as published -->`, `<!--~ year: as published -->` | the next<!--== "next" if told["table waived"]
+# == "" and told["table waived above"] else "previous" --> table is waived, or what it has under *year* |
 # | `<!--~ 8, 64: sizes of our choice -->` | on a line of its own: these figures of the next<!--== "next" if
 # told["waived"] == "" and told["waived behind"] else "previous" --> block are waived |
 # | `$$...$$ <!-- where: S = scores -->` | what the symbols of a formula are |
 # | `$$...$$ <!-- unchecked: reason -->` | a formula that is waived |
+# | `$$...$$ <!-- equivalent: C = C^\top -->` | wrong versions of a formula that hold for this reason |
 #
 # <!--~ 3, 300: examples of the syntax -->
 # | In a code cell | Says |
@@ -52,12 +58,23 @@ from tempfile import TemporaryDirectory
 from proofread.checks.check import check
 from proofread.checks.checked import Checked
 from proofread.checks.mutate import every
+from proofread.pages.numbers import correction
 from proofread.pages.page import Cell, Page
 from proofread.settings import Settings
 
 digits = Checked(Page("page.py", (Cell("", 1, is_code=True),))).digits(
     0
 )  # of a cell that says nothing of them
+
+
+def about(figure):
+    """The least and the largest whole number that a figure is about."""
+    near = [
+        each
+        for each in range(2 * figure)
+        if correction(f"about {figure}", each) is None
+    ]
+    return near[0], near[-1]
 
 
 def checked(text, **settings):
@@ -122,6 +139,62 @@ share, shape, n = 0.5512, (11, 50), 11
 # %% [markdown]
 # `proofread fix` mends such figures, in the form in which you typed them.
 #
+# ### About a figure
+#
+# *About*, *around*, *roughly*, *approximately*, *some*, *circa*, *close to* or a tilde before a figure lets its value
+# be near it. It may be off by half a unit of the last digit before the zeros, and by a twentieth<!--== "a twentieth" if
+# correction("about 40%", 0.4199) is None and correction("about 40%", 0.4201) else "a tenth" --> of the figure at most:
+# *about 2400*<!--~ an example --> holds from {{ about(2400)[0] }} to {{ about(2400)[1] }}, and *about 40%*<!--~ an
+# example --> from {{ about(40)[0] }}% to {{ about(40)[1] }}%. *Nearly* and *almost* hold what lies below<!--== "below"
+# if correction("nearly 40%", 0.39) is None and correction("nearly 40%", 0.41) else "above" --> the figure alone.
+# `proofread fix` leaves such a figure as it is. For any other tolerance, write the comparison:
+# `2400<!--= abs(rows - 2400) < 150 -->`<!--~ the syntax -->.
+
+# %% tags=["no-snippet"]
+proofread(r"""
+# %%
+rows, share = 2441, 0.48
+
+# %% [markdown]
+# About 2400<!--= rows --> rows, almost half<!--= share --> of them
+# in use. There are 2400<!--= rows -->, that is
+# some 3,000<!--= rows -->.
+""")
+
+# %% [markdown]
+# ### As it is printed
+#
+# An array, a tensor or a number of numpy's can be typed as Python prints it, over several lines too: its numbers are
+# compared, each to the digits that are there. What leaves numbers out is refused. Above a table, on a line of its own,
+# a column is named by its title; its cells are then the items of what the expression gives, as many and in that order.
+
+# %% tags=["no-snippet"]
+proofread(r"""
+# %%
+import numpy as np
+
+x = np.array([0.5, 0.25])
+table = np.array([[0.5, 0.25], [1.0, 2.0]])
+
+# %% [markdown]
+# It is `array([0.5 , 0.25])`<!--= x -->, or [0.5 0.26]<!--= x -->,
+# begins with np.float64(0.5)<!--= x[0] -->, and is
+# not `[0.5 ... 0.25]`<!--= x -->.
+#
+# ```
+# [[0.5  0.25]
+#  [1.   2.  ]]
+# ```
+# <!--= table -->
+#
+# <!--= mass: x -->
+# | planet | mass |
+# | --- | --- |
+# | Mars | 0.5 |
+# | Pluto | 0.26 |
+""")
+
+# %% [markdown]
 # A comment speaks of what stands directly before<!--== "before" if told["before"] == "" and told["behind"] else "after"
 # --> it: a number, a word, a code span, a formula, a link, or what is emphasised, quoted or in brackets. An expression
 # takes what the cells above it<!--== "the cells above it" if told["early"] else "the cells below it" --> have defined;
@@ -289,8 +362,10 @@ half, back = x / 2, x.flip(0).flip(0)
 # else" -->: the figure that it directly follows, or, on a line of its own, those figures of the next<!--== "next" if
 # told["waived"] == "" and told["waived behind"] else "previous" --> block that stand before<!--== "before" if
 # told["waived"] == "" and told["after the colon"] else "after" --> its colon. So a figure that comes into the block
-# later needs a word of its own. In a table a waiver can stand in the cell, behind the figure; or above the table, on a
-# line of its own.
+# later needs a word of its own. In a table a waiver can stand in the cell, behind the figure. A whole table is waived
+# by `table:`, and a column by its title, on a line of its own above the table; `table:` may also stand in the line of
+# its caption, above<!--== "above" if told["caption above"] == "" else "nowhere" --> it or below<!--== "below" if
+# told["caption below"] == "" else "nowhere" --> it.
 #
 # Code blocks, link targets and names such as *GPT-2* or *float32* need no word, nor does a code span that quotes
 # the page's own code.
@@ -313,6 +388,12 @@ limit = 40 + 2
 # | heads | features |
 # | --- | --- |
 # | 8 | 64 |
+#
+# Sizes of four models <!--~ table: as published -->
+#
+# | heads | features |
+# | --- | --- |
+# | 12 | 768 |
 #
 # Nothing to waive<!--~ a word --> here.
 """)
@@ -408,6 +489,36 @@ def scores(Q, K):
 # %% [markdown]
 # $$S = Q K^\top$$
 # <!-- where: Q = random("n d"); K = Q; S = scores(Q, K) -->
+""")
+
+# %% [markdown]
+# Other changes are as true as the formula: of a symmetric matrix, nobody can tell the transpose. Then `equivalent:`
+# states the identity that makes them true. It must hold of what the page computes, and every change that says the same
+# wherever it holds is accepted, no other. So is an inequality such as `a > b`, and a single changed formula that is
+# written out. What accepts nothing is a finding. Where a change goes unnoticed, the finding says what to write: into
+# `where`, or as `equivalent:`.
+
+# %% tags=["no-snippet"]
+proofread(r"""
+# %%
+import numpy as np
+
+def covariance(x):
+    return (x - x.mean(0)).T @ (x - x.mean(0))
+
+def mixed(C, x):
+    return C @ x
+
+# %% [markdown]
+# $$y_i = \sum_{j=1}^{n} C_{ij} x_j$$
+# <!-- where: x = random("n"); C = covariance(random("m n"));
+#   y = mixed(C, x) -->
+#
+# $$y_i = \sum_{j=1}^{n} C_{ij} x_j$$
+# <!-- where: x = random("n"); C = covariance(random("m n"));
+#   y = mixed(C, x) -->
+# <!-- equivalent: C_{ij} = C_{ji} -->
+# <!-- equivalent: x_i = 2 x_i -->
 """)
 
 # %% [markdown]
@@ -556,8 +667,15 @@ total = weights.sum()
 # %% [markdown]
 # ## Markdown pages
 #
-# In a Markdown page the fences that begin with three backticks and `python` are its code cells; those that say `py`
-# are only shown. Their outputs are not.
+# In a Markdown page the fences that begin with three backticks and `python` are its code cells, and the page shows what
+# they give; those that say `py` are only shown. The options of a cell stand in the fence, and so do its tags:
+# `#| tags: hide-output`.
+#
+# ## What a cell gives
+#
+# Text, pictures, HTML, Markdown, LaTeX and JSON are shown; the tables of pandas look like those of the site. HTML, JSON
+# and pictures have a limit of their own, `rich`, which lets a figure of plotly pass with all of its program. A copied
+# program is held to what it prints, whatever its page shows beside that.
 #
 # ## How this page knows
 #
@@ -611,6 +729,12 @@ LINES = {
     "waived behind": "It is 8.\n\n<!--~ 8: a size -->",
     "waived, and more": "<!--~ 8: a size -->\nIt is 8 or 9.",
     "after the colon": "<!--~ 8: a size, and no 9 -->\nIt is 8, or 9.",
+    "mass": "<!--= mass: few -->\n| mass |\n| - |\n| 1 |\n| 2 |\n| 3 |",
+    "mass above": "| mass |\n| - |\n| 1 |\n| 2 |\n| 3 |\n\n<!--= mass: few -->",
+    "table waived": "<!--~ table: sizes -->\n| a |\n| - |\n| 8 |",
+    "table waived above": "| a |\n| - |\n| 8 |\n\n<!--~ table: sizes -->",
+    "caption above": "Sizes<!--~ table: of ours -->\n\n| a |\n| - |\n| 8 |",
+    "caption below": "| a |\n| - |\n| 8 |\n\nSizes<!--~ table: of ours -->",
 }
 
 

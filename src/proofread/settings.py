@@ -48,6 +48,7 @@ class Settings:
     strict: tuple[str, ...] = ()
     # By the kind of place (see `PLACES`), the least share of the words of strict pages that claims must hold.
     words: Mapping[str, float] = field(default_factory=dict)
+    rich: int = 10_000_000  # bytes that a cell may show otherwise than as text: HTML, JSON, pictures
 
     def is_strict(self, path: str) -> bool:
         """Whether the project holds a page, named relative to it, to all that proofread knows."""
@@ -168,6 +169,7 @@ _READERS: dict[str, Callable[[Any], object]] = {
     "timeout": _seconds,
     "memory": _size,
     "output": _size,
+    "rich": _size,
     "workers": _count,
     "cache": _folder,
     "packages": _list(str.isidentifier, 'must be a list of names of packages, such as ["mypackage"]'),

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,9 +30,11 @@ def test_each_setting_is_read(tmp_path: Path) -> None:
     strict = ["docs/*.md"]
     standalone = 50
     data = "4 kB"
+    rich = "20 MB"
     """
     kept, packages = Path("kept"), ("mine", "yours")
     expected = Settings(0.5, 3 * 2**29, 3000, 2, kept, packages, True, 50, 4000, ("docs", "README.md"), ("docs/*.md",))
+    expected = replace(expected, rich=20_000_000)
     assert load(tmp_path, text) == expected
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proofread.pages.numbers import Number, Value, correction
+from proofread.pages.numbers import Number, Value, correction, mended, refused
 
 
 @pytest.mark.parametrize(
@@ -80,6 +80,31 @@ from proofread.pages.numbers import Number, Value, correction
         ("over 4 MiB", 5 * 2**20),
         ("about 3", 3.1),
         ("nearly 3", 2.96),
+        ("about 2400", 2441),
+        ("about 2400", 2350),
+        ("About 2,400", 2441.5),
+        ("~ 2400", 2441),
+        ("≈ 40%", 0.415),
+        ("nearly 40 %", 0.387),
+        ("almost half", 0.48),
+        ("about three", 3.1),
+        ("roughly 3.1 million", 3_120_000),
+        ("about 0.5", 0.549),
+        ("about 3e5", 310_000.0),
+        ("about 0", 0),
+        ("array([0.5, 0.25])", [0.5, 0.25]),
+        ("array([[0.5 , 0.25],\n       [1.  , 2.  ]])", [[0.5, 0.25], [1.0, 2.0]]),
+        ("[[0.5  0.25]\n [1.   2.  ]]", [[0.5, 0.25], [1.0, 2.0]]),
+        ("[0.5 0.25]", [0.5, 0.25]),
+        ("[1. 2.]", [1.0, 2.0]),
+        ("[1.e-05 nan inf]", [1e-5, math.nan, math.inf]),
+        ("[ True False]", [True, False]),
+        ("np.float64(0.5)", 0.5),
+        ("np.True_", True),
+        ("tensor(0.5000, grad_fn=<SumBackward0>)", 0.5),
+        ("array(['a', 'b'], dtype='<U1')", ["a", "b"]),
+        ("array([], dtype=float64)", []),
+        ("[the ship]", ["the ship"]),
     ],
 )
 def test_a_figure_that_says_its_value_needs_no_correction(typed: str, value: Value) -> None:
@@ -133,6 +158,22 @@ def test_a_figure_that_says_its_value_needs_no_correction(typed: str, value: Val
         ("over 3", 2, "2"),
         ("nearly 3", 3.04, "over 3"),
         ("about 3", 4, "about 4"),
+        ("about 2400", 2451, "about 2500"),
+        ("about 2400", 2349, "about 2300"),
+        ("about 2400", 71234, "about 71000"),
+        ("about 2400", 13, "about 13"),
+        ("about 2.50", 2.512, "about 2.51"),
+        ("about 40 %", 0.4412, "about 44 %"),
+        ("nearly 40%", 0.405, "over 40%"),
+        ("almost half", 0.45, "almost 0.45"),
+        ("about 0", 0.1, "about 0.1"),
+        ("array([0.5 , 0.26])", [0.5, 0.25], "array([0.5 , 0.25])"),
+        ("[[0.5 0.25]\n [1.  3. ]]", [[0.5, 0.25], [1.0, 2.0]], "[[0.5 0.25]\n [1.  2.0 ]]"),
+        ("np.float64(0.51)", 0.5, "np.float64(0.50)"),
+        ("np.False_", True, "True"),
+        ("array([0.5])", [0.5, 0.25], "array([0.5, 0.25])"),
+        ("[0.5 0.25]", [[0.5, 0.25], [1.0, 2.0]], "[[0.5, 0.25] [1, 2]]"),
+        ("share", [0.5, 0.25], "[0.5, 0.25]"),
     ],
 )
 def test_a_wrong_figure_is_corrected_in_the_form_it_was_typed(typed: str, value: Value, expected: str) -> None:
@@ -184,3 +225,38 @@ FORMS = st.one_of(
 def test_a_correction_says_what_the_value_is(typed: str, value: float) -> None:
     corrected = correction(typed, value)
     assert corrected is None or correction(corrected, value) is None
+
+
+def test_an_array_that_leaves_numbers_out_is_refused() -> None:
+    assert refused("array([0., 0.1, ..., 9.9])", [0.0, 0.1, 9.9]).startswith("leaves numbers out: type all of them")
+    assert refused("[0. 0.1]", [0.0, 0.1]) == ""
+    assert refused("and so on ...", "and so on ...") == ""
+
+
+@pytest.mark.parametrize(
+    ("typed", "value", "new"),
+    [
+        ("about 2400", 2613, "about 2600"),
+        ("About 2400", 2613, "About 2600"),
+        ("about 2400", 2441, None),
+        ("nearly 40%", 0.405, None),  # another word is for the author to choose
+        ("nearly 40%", 0.37, "nearly 37%"),
+        ("[0.5 0.26]", [0.5, 0.25], "[0.5 0.25]"),
+        ("np.float64(0.51)", 0.5, "np.float64(0.50)"),
+        (
+            "[[0.5 0.25]\n [1.0 3.0]]",
+            [[0.5, 0.25], [1.0, 2.0]],
+            "[[0.5 0.25] [1.0 2.0]]",
+        ),  # on one line, as the page has marks before others
+    ],
+)
+def test_a_figure_is_mended_in_its_form_and_its_words_stay(typed: str, value: Value, new: str | None) -> None:
+    assert mended(typed, value) == new
+
+
+@given(st.floats(1, 1e9), st.integers(1, 3))
+def test_what_is_told_of_a_figure_that_is_about_something_holds(value: float, digits: int) -> None:
+    typed = f"about {float(f'{value:.{digits - 1}e}') * 3:.0f}"
+    told = correction(typed, value)
+    assert told is not None
+    assert correction(told, value) is None

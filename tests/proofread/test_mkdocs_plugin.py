@@ -385,7 +385,8 @@ def test_outputs_are_shown_in_their_best_form_and_in_their_order(rich: str) -> N
     places = [rich.index(mark) for mark in order]
     assert places == sorted(places)
     assert "#t td {color: red}" in rich
-    assert rich.count("IPython.core.display.J") == 2  # JSON and JavaScript, of which only the text is shown
+    assert rich.count("IPython.core.display.J") == 1  # JavaScript, of which only the text is shown
+    assert "<pre>{\n  &quot;a&quot;: &quot;b&quot;\n}</pre>" in rich
     assert "alert()" not in rich[rich.index("<pre>after") :]
 
 

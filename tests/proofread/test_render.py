@@ -8,7 +8,10 @@ import pytest
 from proofread.checks.check import check
 from proofread.checks.checked import Checked
 from proofread.pages.page import PageError
-from proofread.publish.render import Rendered, render
+from proofread.programs import Snippet, disagreement
+from proofread.programs.trial import Ran
+from proofread.publish.render import Rendered, _tables_of_the_site, render
+from proofread.settings import Settings
 
 PAGE = r"""
 # %%
@@ -149,3 +152,171 @@ def test_each_colour_of_a_terminal_can_be_read_by_day_and_by_night(name: str, sc
 def test_each_colour_of_a_terminal_has_a_style_for_text_and_ground(name: str) -> None:
     assert f".ansi-{name}-fg {{ color: var(--proofread-ansi-{name}); }}" in STYLES
     assert f".ansi-{name}-bg {{ background: var(--proofread-ansi-{name}); }}" in STYLES
+
+
+RICH = """
+# %%
+from IPython.display import JSON, display
+
+class Frame:
+    def _repr_html_(self):
+        return '''<div>
+<style scoped>
+    .dataframe tbody tr th { vertical-align: top; }
+</style>
+<table border="1" class="dataframe">
+  <thead><tr style="text-align: right;"><th></th><th>a</th></tr></thead>
+  <tbody><tr><th>0</th><td>1</td></tr><tr><th rowspan="2">1</th><td>2</td></tr></tbody>
+</table></div>'''
+
+class Figure:
+    def _repr_mimebundle_(self, **_):
+        return {"application/vnd.own.v1+json": {"x": [0] * 9}, "text/html": "<div id='own'></div>" + " " * 320_000}
+
+    def __repr__(self):
+        return "Figure({'x': [0, 0, 0]})"
+
+class Shows:
+    def _ipython_display_(self):
+        display({"text/html": "<p>shown by itself</p>"}, raw=True)
+
+Frame()
+
+# %%
+JSON({"a": [1, "<b>"]})
+
+# %%
+JSON(list(range(40)))
+
+# %%
+print("before")
+display(Frame())
+display(Figure())
+Figure()
+
+# %%
+Shows()
+"""
+
+
+@pytest.fixture(scope="module")
+def rich(tmp_path_factory: pytest.TempPathFactory) -> Checked:
+    root = tmp_path_factory.mktemp("rich")
+    (root / "page.py").write_text(RICH.lstrip())
+    report = check([root / "page.py"], root=root, keep=False, programs=True)
+    assert report.findings == []  # 320 kB of HTML are no text, and every program prints what it can
+    return report.pages[0]
+
+
+def test_a_table_of_pandas_has_the_styles_of_the_site_and_names_its_rows(rich: Checked) -> None:
+    cell = render(rich).cells[0]
+    assert "<style" not in cell
+    assert "<table>" in cell
+    assert '<th scope="row">0</th>' in cell
+    assert '<th scope="row" rowspan="2">1</th>' in cell
+    assert "<th></th><th>a</th>" in cell
+    assert 'class="dataframe"' in rich.outputs(0)[0]["data"]["text/html"]  # which a notebook takes
+
+
+def test_other_tables_stay_as_they_are() -> None:
+    table = '<style>#t {color: red}</style><table class="own"><tbody><tr><th>0</th></tr></tbody></table>'
+    assert _tables_of_the_site(table) == table
+
+
+def test_json_is_shown_and_folded_if_it_is_long(rich: Checked) -> None:
+    cells = render(rich).cells
+    assert "&quot;a&quot;: [\n    1,\n    &quot;&lt;b&gt;&quot;" in cells[1]
+    assert "<summary>JSON (42 lines)</summary>" in cells[2]
+    assert "<summary>JSON" not in cells[1]
+
+
+def test_what_a_figure_gives_as_html_is_shown_with_its_program(rich: Checked) -> None:
+    assert render(rich).cells[3].count("<div id='own'></div>") == 2
+    assert "<p>shown by itself</p>" in render(rich).cells[4]
+
+
+def test_what_shows_itself_is_not_printed_by_its_program(rich: Checked) -> None:
+    assert rich.program(4).endswith("\nShows()\n")
+    assert rich.program(3).endswith("print(Figure())\n")
+
+
+def test_what_is_printed_counts_beside_what_is_shown() -> None:
+    snippet = Snippet(shows="before\n\0after\n")
+    assert disagreement(snippet, Ran("before\nafter\n"), ()) is None
+    assert disagreement(snippet, Ran("before\n<Figure at 0x1f>\nafter\n"), ()) is None
+    wrong = disagreement(snippet, Ran("before\n"), ())
+    assert wrong is not None
+    assert wrong[0] == "prints something else"
+    assert wrong[1].endswith("before\n...after")
+
+
+@pytest.mark.parametrize(
+    ("given", "form"),
+    [
+        ('{"text/html": "a" * 3000}', "text/html"),
+        ('{"application/json": ["a"] * 3000}', "application/json"),
+        ('{"image/png": b"a" * 3000}', "image/png"),
+    ],
+)
+def test_what_is_too_much_is_named_with_a_remedy(tmp_path: Path, given: str, form: str) -> None:
+    (tmp_path / "page.py").write_text(f"# %%\nfrom IPython.display import display\n\ndisplay({given}, raw=True)\n")
+    report = check([tmp_path / "page.py"], root=tmp_path, keep=False, settings=Settings(rich=2_000))
+    (finding,) = report.findings
+    assert str(finding) == (
+        f"page.py:4: cell 1 shows more than 2 kB of {form}, which every reader of the page loads; show fewer points "
+        'of it, or a picture, or set rich = "50 MB" under [tool.proofread]'
+    )
+
+
+MARKDOWN = """
+# A page
+
+```python title="with a title"
+#| alt: a line
+#| caption: A line.
+import matplotlib.pyplot as plt
+
+plt.plot([1, 2]);
+```
+
+```python
+#| tags: hide-output
+print("not seen")
+```
+
+```python
+#| tags: hide-input
+print("seen")
+```
+
+```python
+quiet = 1
+```
+"""
+
+
+def test_a_markdown_page_shows_what_its_cells_give(tmp_path: Path) -> None:
+    (tmp_path / "page.md").write_text(MARKDOWN)
+    report = check([tmp_path / "page.md"], root=tmp_path, keep=False)
+    assert report.findings == []
+    rendered = render(report.pages[0], "page/")
+    figure, unseen, seen, quiet = (rendered.cells.get(place, "") for place in (1, 3, 5, 7))
+    assert figure.startswith('<details class="proofread-copy"')
+    assert '<img class="figure" src="page/figure-1.svg" alt="a line"' in figure
+    assert "<figcaption><b>Figure 1.</b> A line.</figcaption>" in figure
+    assert "import" not in re.sub("<[^>]*>|with imports", "", figure)  # the fence shows the code
+    assert "not seen" not in unseen
+    assert unseen.startswith('<details class="proofread-copy"')
+    assert "<pre>seen\n</pre>" in seen
+    assert "proofread-copy" not in seen
+    assert "jp-Cell" not in quiet
+    fences = [cell.fenced for cell in report.pages[0].page.cells if cell.is_code]
+    assert fences[0].startswith('```python title="with a title"\nimport matplotlib')
+    assert fences[1] == '```python\nprint("not seen")\n```'
+    assert fences[2] == ""
+
+
+def test_a_figure_of_a_markdown_page_needs_a_text(tmp_path: Path) -> None:
+    (tmp_path / "page.md").write_text(MARKDOWN.replace("#| alt: a line\n", ""))
+    (finding,) = check([tmp_path / "page.md"], root=tmp_path, keep=False).findings
+    assert "cell 2 draws 1 figure but has 0 alt texts; say what each shows" in finding.message

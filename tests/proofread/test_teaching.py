@@ -74,7 +74,7 @@ def test_a_script_and_a_caption_need_a_figure_that_is_shown(tmp_path: Path) -> N
         "2: cell 1 has a script, which draws in the place of one figure, but shows 0; show one, a picture or HTML",
     ]
     assert findings(looked_at(tmp_path, "```python\n#| script: draw.js\nx = 1\n```\n", "page.md")) == [
-        "2: script (draw.js) needs a figure to stand in for, and a Markdown page shows none"
+        "2: cell 2 has a script, which draws in the place of one figure, but shows 0; show one, a picture or HTML"
     ]
 
 

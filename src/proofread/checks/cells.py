@@ -28,7 +28,7 @@ def options(path: str, cell: Cell, root: Path) -> Iterator[Finding]:
             yield Finding(path, cell.line, message, kind="option")
     for option in cell.options:
         message, key, value = "", option.key, option.value
-        if key not in _OPTIONS:
+        if key not in _OPTIONS and not (key == "tags" and cell.fence):
             message = f"`#| {key}:` is no option; there are {', '.join(_OPTIONS[:-1])} and {_OPTIONS[-1]}"
         elif key == "timeout" and not SECONDS.fullmatch(value):
             message = f"timeout ({value}) must be a number of seconds, such as 300"
@@ -38,8 +38,6 @@ def options(path: str, cell: Cell, root: Path) -> Iterator[Finding]:
             message = (
                 f"script ({value}) must be a file that ends in .js or .mjs, named as a link would name it from here"
             )
-        elif key == "script" and cell.fence:
-            message = f"script ({value}) needs a figure to stand in for, and a Markdown page shows none"
         elif key in ("data", "digits") and cell.option("script") is None:
             message = f"{key} ({value}) is for a script, and the cell names none: `#| script: ...`"
         elif key == "raises" and not _RAISES.fullmatch(value):
@@ -89,9 +87,15 @@ def in_code(path: str, index: int, cell: Cell, result: Result | None, settings: 
     if result is None:
         return
     raised = result.raised
-    if raised and raised.fatal and "characters" in raised.summary:
+    if raised and raised.fatal and (much := re.fullmatch("the cell shows more than it may of (.+)", raised.summary)):
         message = f"{name} shows more than {written(settings.output)} of text, which nobody reads; show less, or set"
-        yield Finding(path, raised.line, f'{message} output = "1 MB" under [tool.proofread]', kind="output")
+        message += ' output = "1 MB" under [tool.proofread]'
+        if (form := much[1]) != "text":
+            message = (
+                f"{name} shows more than {written(settings.rich)} of {form}, which every reader of the page loads; "
+            )
+            message += 'show fewer points of it, or a picture, or set rich = "50 MB" under [tool.proofread]'
+        yield Finding(path, raised.line, message, kind="output")
     elif raised and raised.fatal:
         message = f"{name} ran out of the {written(settings.memory)} that a page may take ({raised.summary})"
         yield Finding(path, raised.line, f"{message}; {MEMORY_REMEDY}", kind="memory")
@@ -108,8 +112,8 @@ def in_code(path: str, index: int, cell: Cell, result: Result | None, settings: 
     if result.unseeded:
         message = f"{name} {result.unseeded} without seeding it"
         yield Finding(path, cell.line, f"{message}; {_seeding(result.unseeded)}", kind="seed")
-    if cell.fence or "hide-output" in cell.tags:
-        return  # a Markdown page shows the code alone
+    if "hide-output" in cell.tags:
+        return
     alts, captions = (sum(option.key == key for option in cell.options) for key in ("alt", "caption"))
     drawn = sum(any(kind in output.get("data", {}) for kind in PICTURES) for output in result.outputs)
     if drawn != alts:

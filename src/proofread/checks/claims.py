@@ -13,6 +13,8 @@ from .checked import Text, claim_subject, formula_subject
 from .findings import Edit, Finding
 from .worded import bound_of, unnamed, unproved
 
+_LONGEST = 200  # characters of what a figure should say that are told
+
 
 def in_text(page: Page, text: Text, displayed: Sequence[str] = (), *, strict: bool = False) -> Iterator[Finding]:
     """What is wrong with a text once its page has run, which displays some formulas and may be a strict one."""
@@ -30,9 +32,7 @@ def in_text(page: Page, text: Text, displayed: Sequence[str] = (), *, strict: bo
         subject = formula_subject(text, stated)
         faults, survivors = text.stated.get(place, ([], []))
         yield from (found(stated.line, message, "formula", subject) for message in faults)
-        for mutant in survivors:
-            message = f"`{stated.latex}` would pass as `{mutant}` too: bind its symbols to values that tell them apart"
-            yield found(stated.line, message, "mutant", f"{subject} mutants")
+        yield from (found(stated.line, message, "mutant", f"{subject} mutants") for message in survivors)
     for place, message in loose(text.prose.text, displayed, strict=strict):
         yield at(place, message, "formula")
     if text.drew:
@@ -64,16 +64,29 @@ def disagreement(text: Text, claim: Claim, value: numbers.Value, strict: bool) -
     """What is wrong with a claim: its kind and the message."""
     said = text.prose.text
     before, after = said[: claim.span[0]], said[said.find("-->", claim.span[1]) + 3 :]
-    counts = strict and isinstance(value, (int, float)) and not isinstance(value, bool)
-    bound = bound_of(claim, before) if counts and not numbers.said(claim.typed)[0] else ""
+    bound = _bound(text, claim, value)
+    bound = bound if strict or numbers.is_about(bound) else ""
     correction = numbers.correction(f"{bound} {claim.typed}".strip(), value)
-    if correction is not None and value is False and claim.typed.lower() not in ("true", "yes"):
+    if reason := numbers.refused(claim.typed, value):
+        yield "claim", f"{claim.typed} {reason}"
+    elif correction is not None and value is False and claim.typed.lower() not in ("true", "yes"):
         yield "claim", f"it says {claim.typed}, but {claim.expression} does not hold"
     elif correction is not None:
-        yield "claim" if bound else "figure", f"it says {claim.typed}, but {claim.expression} gives {correction}"
+        shown = correction if len(correction) <= _LONGEST else f"{correction[:_LONGEST]} ..."
+        message = f"it says {claim.typed.strip()}, but {claim.expression} gives {shown}"
+        if not bound and numbers.said(claim.typed)[1] and numbers.correction(f"about {claim.typed}", value) is None:
+            message += f"; say that, or about {claim.typed}"
+        yield "figure" if numbers.is_about(bound) or not bound else "claim", message
     else:
         yield from (("claim", message) for message in unproved(claim, value, before))
         yield from (("claim", message) for message in (unnamed(claim, value, before, after) if strict else ()))
+
+
+def _bound(text: Text, claim: Claim, value: numbers.Value) -> str:
+    """The bound that stands before a claim of a number, not in it."""
+    counts = isinstance(value, (int, float)) and not isinstance(value, bool)
+    before = text.prose.text[: claim.span[0]]
+    return bound_of(claim, before) if counts and not numbers.said(claim.typed)[0] else ""
 
 
 def _exactness(claim: Claim, compared: str) -> str:
@@ -93,9 +106,12 @@ def _exactness(claim: Claim, compared: str) -> str:
 def _edit(page: Page, text: Text, claim: Claim) -> Edit | None:
     """What would mend a figure, if its form can say the value: once it is written, it is read and agrees."""
     value = text.values[claim]
-    new = numbers.mended(claim.typed, value)
+    bound = _bound(text, claim, value)
+    bound = bound if numbers.is_about(bound) else ""
+    new = numbers.mended(f"{bound} {claim.typed}".strip(), value)
     if new is None:
         return None
+    new = new[len(bound) :].strip()
     (start, end), said = claim.span, text.prose.text
     place = text.prose.claims.index(claim)
     again = prose.read(said[:start] + new + said[end:], opens=text.cell == 0).claims

@@ -22,8 +22,9 @@ part of a formula that the page displays:
     symbols are the page's.
 ``<!-- unchecked: reason -->``
     It is not checked, and counted.
-``<!-- equivalent: LaTeX of a mutant -->``
-    This mutant is as true as the formula. (Mutants that equal it for all values need no such word.)
+``<!-- equivalent: C_{ij} = C_{ji} -->``
+    An identity that holds of the symbols: all mutants are accepted that equal the formula wherever it holds. Or the
+    LaTeX of a mutant, which is accepted alone. (Mutants that equal the formula for all values need no such word.)
 
 ``\tag{7.2}`` numbers an equation: readers see (7.2), docstrings cite it.
 
@@ -80,15 +81,16 @@ from .finding import Formula, find, spans
 
 if TYPE_CHECKING:
     from .agreement import check
-    from .mutation import Mutant, mutants, survivors
+    from .equivalents import complaints, survivors
+    from .mutation import Mutant, mutants
 
-__all__ = ["Formula", "Mutant", "check", "find", "mutants", "spans", "survivors"]
+__all__ = ["Formula", "Mutant", "check", "complaints", "find", "mutants", "spans", "survivors"]
 
 
 def __getattr__(name: str) -> Any:
     # numpy takes a while to load: who only finds formulas does without.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from . import agreement, mutation
+    from . import agreement, equivalents, mutation
 
-    return getattr(agreement if name == "check" else mutation, name)
+    return getattr(next(module for module in (agreement, mutation, equivalents) if hasattr(module, name)), name)

@@ -41,7 +41,7 @@ class Formula:
         where: Python assignments that bind its symbols (may be empty), or None where it carries no such comment.
         unchecked: The reason why it is not checked, or None.
         tag: Its equation number, from ``\tag{...}``, or None.
-        equivalent: LaTeX of mutants that the author declares to be as true as the formula.
+        equivalent: LaTeX of identities that the author declares, and of mutants that are as true as the formula.
     """
 
     latex: str

@@ -1,19 +1,17 @@
 """Formulas with one mistake in them: a check is worth what it catches of these."""
 
-import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from .agreement import holds_in, sides
-from .arrays import is_array, is_list, is_rounded, like, numbers, shape
+from .arrays import is_array, shape
 from .finding import Formula
 from .grammar import parse
 from .scope import Scope
-from .tree import FormulaError, Node, Parsed
+from .tree import Node, Parsed
 
 _PAIRS = [(r"\sum", r"\prod"), (r"\max", r"\min"), (r"\sin", r"\cos"), (r"\le", r"\ge"), (r"\leq", r"\geq")]
 _PAIRS += [("<", ">"), (r"\lt", r"\gt")]
@@ -21,9 +19,6 @@ _OPPOSITES = dict(_PAIRS) | {other: one for one, other in _PAIRS}
 _WIDENED = {"<": (r"\le", ">"), "≤": (r"\ge",), ">": (r"\ge", "<"), "≥": (r"\le",)}
 _CHANGED = _WIDENED | {"≤": ("<", r"\ge"), "≥": (">", r"\le"), "≠": ("=",), "=": (r"\ne",)}
 _CHANGED |= {"∈": (r"\notin",), "∉": (r"\in",)}
-
-# The sides of statements: which statement, the values of its indices, which side.
-Sides = dict[tuple[int, tuple[tuple[str, int], ...], int], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -33,10 +28,12 @@ class Mutant:
     Attributes:
         latex: The mistaken formula.
         what: What was changed.
+        edit: Where in the formula's LaTeX, and what stands there now.
     """
 
     latex: str
     what: str
+    edit: tuple[int, int, str] = field(default=(0, 0, ""), compare=False, repr=False)
 
 
 def mutants(formula: Formula, namespace: Mapping[str, object]) -> Iterator[Mutant]:
@@ -52,28 +49,7 @@ def mutants(formula: Formula, namespace: Mapping[str, object]) -> Iterator[Mutan
         latex = formula.latex[:start] + text + formula.latex[end:]
         if _squeezed(latex) not in seen:
             seen.add(_squeezed(latex))
-            yield Mutant(latex, what)
-
-
-def survivors(formula: Formula, namespace: Mapping[str, object]) -> list[Mutant]:
-    """Return the mutants that the formula's check takes for true though they say something else.
-
-    A mutant says the same if its sides equal the formula's also where every symbol has another random value,
-    independent of the others. One that survives shows a weakness of `where` (two symbols bound to one value, a bias of
-    zeros), or is as true as the formula: then ``<!-- equivalent: its LaTeX -->`` waives it. A waiver that waives
-    nothing is returned too.
-    """
-    if formula.where is None:
-        return []
-    scope = Scope(formula.where, namespace)
-    waived = {_squeezed(latex): latex for latex in formula.equivalent}
-    alive = []
-    for mutant in mutants(formula, namespace):
-        survives = holds_in(mutant.latex, scope) and not _says_the_same(formula.latex, mutant.latex, scope)
-        if survives and waived.pop(_squeezed(mutant.latex), None) is None:
-            alive.append(mutant)
-    idle = "waived as equivalent, but no mutant that survives reads so"
-    return alive + [Mutant(latex, idle) for latex in waived.values()]
+            yield Mutant(latex, what, (start, end, text))
 
 
 def _squeezed(latex: str) -> str:
@@ -184,73 +160,3 @@ def _edits(latex: str, parsed: Parsed, scope: Scope) -> Iterator[tuple[int, int,
 def _alike(one: Any, other: Any) -> bool:
     plain = isinstance(one, int | float | np.number) and isinstance(other, int | float | np.number)
     return plain or (is_array(one) and is_array(other) and shape(one) == shape(other))
-
-
-class _Fresh(Scope):
-    """A scope whose symbols have other random values, independent of each other."""
-
-    def __init__(self, scope: Scope, *, positive: bool):
-        vars(self).update(vars(scope))
-        self._positive = positive
-        self._drawn: dict[str, Any] = {}
-
-    def value(self, name: str) -> Any:
-        if name not in self._drawn:
-            # By name, as two formulas may mention theirs in different orders.
-            generator = np.random.default_rng(zlib.crc32(name.encode()))
-            self._drawn[name] = self._redraw(super().value(name), generator)
-        return self._drawn[name]
-
-    def derivative(self, key: object, leaf: Any) -> Any:
-        return like(np.random.default_rng(zlib.crc32(repr(key).encode())).standard_normal(shape(leaf)), leaf)
-
-    def _redraw(self, value: Any, generator: np.random.Generator) -> Any:
-        if is_list(value):
-            return [self._redraw(item, generator) for item in value]
-        if not is_array(value):
-            if not isinstance(value, float | np.floating):
-                return value
-            number = generator.standard_normal()
-            return abs(number) + 0.1 if self._positive else number
-        if "bool" in str(value.dtype):
-            return like(generator.random(shape(value)) < 0.5, value)
-        if not is_rounded(value) or (
-            shape(value)[1:] and np.array_equal(numbers(value), np.eye(shape(value)[-2], shape(value)[-1]))
-        ):
-            return value  # the identity is a constant, not a variable
-        drawn = generator.standard_normal(shape(value))
-        return like(np.abs(drawn) + 0.1 if self._positive else drawn, value)
-
-
-def _says_the_same(latex: str, mutant: str, scope: Scope) -> bool:
-    """Tell whether two formulas have equal sides for random values of all symbols: then they say the same."""
-    for positive in (True, False):
-        fresh = _Fresh(scope, positive=positive)
-        one, other = _sides(latex, fresh), _sides(mutant, fresh)
-        if one is None or other is None or len(one) != len(other):
-            return False
-        # Paired by their indices, or in the order in which they were met.
-        pairings = zip(sorted(one, key=repr), sorted(other, key=repr), strict=True), zip(one, other, strict=True)
-        if not any(all(_equal(one[a], other[b]) for a, b in pairing) for pairing in pairings):
-            return False
-    return True
-
-
-def _equal(one: np.ndarray, other: np.ndarray) -> bool:
-    return one.shape == other.shape and np.allclose(one, other, 1e-4, 1e-7, equal_nan=True)
-
-
-@np.errstate(all="ignore")
-def _sides(latex: str, scope: Scope) -> Sides | None:
-    """The values of a formula's sides, by statement, values of its indices, and place."""
-    found: Sides = {}
-    try:
-        parsed = parse(latex, scope)
-        for statement, at, values, _ in sides(latex, parsed, scope):
-            for place, value in enumerate(values):
-                if not (isinstance(value, Node) or is_list(value)):
-                    key = parsed.statements.index(statement), tuple(sorted(at.items())), place
-                    found[key] = numbers(value)
-    except FormulaError:
-        return None
-    return found

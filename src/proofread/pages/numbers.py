@@ -10,12 +10,14 @@ Words are numbers, too: up to *twenty* they are whole and exact; a fraction or a
 1,000; an ordinal is the place counted from 1, or of a float the fraction (*third* is 3, or 1/3).
 
 A unit after the figure takes a value in base units: bytes, seconds, radians, a share for percentage points, and for
-million the number itself. ``4 MiB`` says 4194304. A bound before it (*at most 3*) takes a value that keeps it.
+million the number itself. ``4 MiB`` says 4194304. A bound before it (*at most 3*) takes a value that keeps it. What is
+*about* a figure is no further from it than half a unit of its last digit that is no zero at its end, and than a
+twentieth of it: *about 2400* holds from 2350 up to 2450. *Nearly* and *almost* hold what lies below alone.
 """
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TypeAlias
@@ -52,10 +54,11 @@ BOUNDS = {
     **dict.fromkeys(("less than", "fewer than", "smaller than", "under", "below"), ("<",)),
     **dict.fromkeys(("at most", "up to", "no more than", "not more than", "no larger than"), ("<=", "<")),
     **dict.fromkeys(("about", "around", "roughly", "approximately", "nearly", "almost", "some", "close to"), _ABOUT),
+    **dict.fromkeys(("circa", "ca.", "~", "≈"), _ABOUT),
     **dict.fromkeys(("exactly", "only", "just"), ("==",)),
 }
-BOUND = "|".join(said.replace(" ", r"\s+") for said in sorted(BOUNDS, key=len, reverse=True))
-_TRUTH = {"true": True, "yes": True, "false": False, "no": False}
+BOUND = "|".join(re.escape(said).replace(r"\ ", r"\s+") for said in sorted(BOUNDS, key=len, reverse=True))
+_TRUTH = {"true": True, "yes": True, "np.true_": True, "false": False, "no": False, "np.false_": False}
 _RAISED = str.maketrans("+-0123456789", "⁺⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _LOWERED = str.maketrans("⁺⁻⁰¹²³⁴⁵⁶⁷⁸⁹−", "+-0123456789-")
 
@@ -76,6 +79,14 @@ _PARTS = re.compile(
     rf"(?P<sign>[-−+])?(?P<mantissa>(?P<whole>(?!{_TEN}){_WHOLE})?(?P<fraction>{_FRACTION})?)"
     rf"(?P<power>{_TEN}|{_POWER})?(?P<percent>{_PERCENT})?"
 )
+# What Python prints before the value of an array, a tensor, or a number of theirs.
+PRINTED = r"(?:[A-Za-z_]\w*\.)*(?:array|tensor|Size|matrix|bool_?|str_|(?:float|u?int|bfloat|complex)\d+)"
+_PRINTED = re.compile(
+    rf"(?P<head>{PRINTED}\(\s*)(?P<value>.*?)"
+    r"(?P<tail>\s*(?:,\s*(?:dtype|device|grad_fn|requires_grad|shape)=.*)?\))",
+    re.DOTALL,
+)
+_ENTRY = re.compile(r"[-−+]?[\d.].*|[-−+]?(?:nan|inf)|True|False|\[.*", re.DOTALL)  # of an array that is printed
 _SAID = re.compile(rf"(?:(?P<bound>(?i:{BOUND}))\s+)?(?P<figure>.+?)(?P<unit>{UNIT})?", re.DOTALL)
 
 
@@ -170,6 +181,9 @@ class Number:
 def correction(typed: str, value: Value) -> str | None:
     """What should be typed instead, in the same form; None if the typed text says what the value is."""
     typed = typed.strip()
+    if printed := _PRINTED.fullmatch(typed):
+        new = correction(printed["value"], value)
+        return new and printed["head"] + new + printed["tail"]
     bound, figure, unit = said(typed)
     if (bound or unit) and isinstance(value, (int, float)) and not isinstance(value, bool):
         return _said_so(bound, figure, unit, value)
@@ -219,19 +233,47 @@ def _said_so(bound: str, figure: str, unit: str, value: float) -> str | None:
     new = correction(figure, scaled)
     if "==" not in signs and (scaled > exact if ">" in signs else scaled < exact):
         return None
+    if new is not None and is_about(bound):
+        new = None if _near(figure, scaled) else _coarse(figure, scaled) or new
     if new is None and bound in ("nearly", "almost") and scaled > exact:
         new, bound = figure, "over"
     return None if new is None else " ".join(filter(None, ("" if "==" not in signs else bound, new, unit)))
 
 
+def is_about(bound: str) -> bool:
+    """Whether a bound says that a value may lie on either side of its figure, and near to it."""
+    return BOUNDS.get(bound) == _ABOUT
+
+
+def _near(figure: str, value: float) -> bool:
+    """Whether a value is about a figure."""
+    exact, number = amount(figure), Number.parse(figure)
+    if exact is None or not math.isfinite(value):
+        return False
+    reach = abs(exact) / 20
+    if number is not None:
+        digits = re.sub(r"\D", "", number.whole) if not number.fraction else ""
+        reach = min(reach, float(number.unit) * 10 ** (len(digits) - len(digits.rstrip("0"))) / 2)
+    return abs(value - exact) <= reach * (1 + 1e-9)
+
+
+def _coarse(figure: str, value: float) -> str | None:
+    """A value in the form of a number, with as many digits as that has before its zeros, or as it takes to be near."""
+    number = Number.parse(figure)
+    digits = re.sub(r"\D", "", number.whole).rstrip("0") if number and not number.fraction else ""
+    rounded = (Decimal(f"{value:.{places}e}") for places in range(len(digits) - 1, len(digits) + 3) if digits)
+    return next((said for each in rounded if number and _near(said := number.write(each), value)), None)
+
+
 def numbers(typed: str, value: Value) -> Iterator[tuple[str, float]]:
     """The numbers of a value, each with what of the typed text says it ("" where it says another number of them)."""
+    typed = _bare(typed)
     if isinstance(value, (list, tuple)):
-        items = _taken_apart(typed.strip())[1]
+        items = _items(typed)
         for place, each in enumerate(value):
-            yield from numbers(items[place] if len(items) == len(value) else "", each)
+            yield from numbers(typed[slice(*items[place])] if len(items) == len(value) else "", each)
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
-        _, figure, unit = said(typed.strip())
+        _, figure, unit = said(typed)
         yield figure, value / UNITS[unit] if unit else value
 
 
@@ -249,27 +291,49 @@ def room(typed: str, value: float, slack: bool = True) -> tuple[float, float] | 
 
 def mended(typed: str, value: Value) -> str | None:
     """The correction, if it can stand for the typed text: a word has no form for a number, nor a number for nothing."""
-    new = correction(typed, value)
-    if new is None or "\n" in new or not _fits(typed.strip(), value) or correction(new, value) is not None:
+    new, (bound, figure, _) = correction(typed, value), said(typed)
+    new = new and " ".join(new.split())
+    if new is None or not _fits(typed.strip(), value) or correction(new, value) is not None:
         return None
-    return new
+    # The words stay as they are: a value that is not nearly a figure, but over it, is for the author to tell.
+    return typed[: typed.index(figure)] + new[len(bound) :].strip() if new.startswith(bound) else None
+
+
+def _bare(typed: str) -> str:
+    """What is typed without what Python prints around it."""
+    printed = _PRINTED.fullmatch(typed.strip())
+    return (printed["value"] if printed else typed).strip()
+
+
+def refused(typed: str, value: Value) -> str:
+    """Why a text cannot be held against a value, though it is printed as one; "" if it can."""
+    typed = _bare(typed)
+    if isinstance(value, (list, tuple)) and re.search(r"\.\.\.|…", typed):
+        return "leaves numbers out: type all of them, or give a part of them, such as x[:3]"
+    return ""
 
 
 def _fits(typed: str, value: Value) -> bool:
+    typed = _bare(typed)
     if isinstance(value, bool):
         return typed.lower() in ("true", "false")
     if isinstance(value, (int, float)):
         bound, figure, _ = said(typed)
-        return math.isfinite(value) and not bound and (Number.parse(figure) is not None or figure.lower() in WORDS)
+        return (
+            math.isfinite(value)
+            and (not bound or is_about(bound))
+            and (Number.parse(figure) is not None or figure.lower() in WORDS)
+        )
     if isinstance(value, (list, tuple)):
-        opening, items, _ = _taken_apart(typed)
+        items = [typed[slice(*span)] for span in _items(typed)]
         if len(items) == len(value):
             return all(correction(item, v) is None or _fits(item, v) for item, v in zip(items, value, strict=True))
-        return (opening != "" or len(items) > 1) and all(map(Number.parse, items))
+        return (typed[:1] in ("(", "[") or len(items) > 1) and all(map(Number.parse, items))
     return isinstance(value, str) and Number.parse(typed) is None
 
 
 def _number(typed: str, value: float) -> str | None:
+    typed = re.sub(r"^([-−+]?\d+)\.(?=e|$)", r"\1.0", typed)  # as arrays print whole numbers
     number = Number.parse(typed)
     if number is not None:
         return None if number.says(value) else _distinct(number, value)
@@ -311,28 +375,41 @@ def _distinct(number: Number, value: float) -> str:
 
 
 def _sequence(typed: str, values: Sequence[Value]) -> str | None:
-    opening, items, closing = _taken_apart(typed)
-    separator = " × " if "×" in typed else ", "
-    if len(items) != len(values):
-        return opening + separator.join(map(_plain, values)) + closing
-    corrections = [correction(item, value) for item, value in zip(items, values, strict=True)]
-    if all(c is None for c in corrections):
+    spans = _items(typed)
+    if len(spans) != len(values):
+        inside = (" × " if "×" in typed else ", ").join(map(_plain, values))
+        return f"[{inside}]" if typed[:1] not in ("(", "[") and len(spans) < 2 else _around(typed, inside)
+    new = [correction(typed[slice(*span)], value) for span, value in zip(spans, values, strict=True)]
+    if all(each is None for each in new):
         return None
-    return opening + separator.join(i if c is None else c for i, c in zip(items, corrections, strict=True)) + closing
+    for (start, end), each in reversed([*zip(spans, new, strict=True)]):
+        typed = typed[:start] + (typed[start:end] if each is None else each) + typed[end:]
+    return typed
 
 
-def _taken_apart(typed: str) -> tuple[str, list[str], str]:
-    outside = re.fullmatch(r"(torch\.Size\(\[|[(\[]?)(.*?)(\]\)|[)\]]?)", typed, re.DOTALL)
-    opening, inside, closing = outside.groups() if outside else ("", typed, "")
-    return opening, list(_items(inside)), closing
+def _around(typed: str, inside: str) -> str:
+    """What is inside, in the brackets of what is typed."""
+    return typed[: typed[:1] in ("(", "[")] + inside + typed[len(typed) - (typed[-1:] in (")", "]")) :]
 
 
-def _items(inside: str) -> Iterator[str]:
-    depth, begin = 0, 0
-    for place, character in enumerate(inside):
-        depth += (character in "([") - (character in ")]")
-        if character in ",×" and depth == 0:
-            yield inside[begin:place].strip()
+def _items(typed: str) -> list[tuple[int, int]]:
+    """Where the items of a sequence stand, between commas, or between blanks as arrays are printed."""
+    first, last = int(typed[:1] in ("(", "[")), len(typed) - (typed[-1:] in (")", "]"))
+    items = _parted(typed, first, last, ",×".__contains__)
+    if first and [typed[slice(*span)] for span in items] == [typed[first:last].strip()]:
+        printed = _parted(typed, first, last, str.isspace)
+        return printed if all(_ENTRY.fullmatch(typed[slice(*span)]) for span in printed) else items
+    return items
+
+
+def _parted(typed: str, first: int, last: int, parts: Callable[[str], bool]) -> list[tuple[int, int]]:
+    """Where the parts of a text stand that a character parts outside of brackets."""
+    found, depth, begin = list[tuple[int, int]](), 0, first
+    for place in range(first, last + 1):
+        depth += (typed[place : place + 1] in ("(", "[")) - (typed[place : place + 1] in (")", "]")) * (place < last)
+        if place == last or (depth == 0 and parts(typed[place])):
+            if text := typed[begin:place].strip():
+                begin = typed.index(text, begin)
+                found.append((begin, begin + len(text)))
             begin = place + 1
-    if inside[begin:].strip():
-        yield inside[begin:].strip()
+    return found

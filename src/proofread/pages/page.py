@@ -5,7 +5,7 @@ import itertools
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -81,6 +81,11 @@ class Cell:
     def shown(self) -> str:
         """The code as a reader sees it, without the ``#|`` comments."""
         return _OPTIONS.sub("", self.source).strip("\n")
+
+    @property
+    def fenced(self) -> str:
+        """How a Markdown page shows this code, without the ``#|`` comments; "" if it does not."""
+        return "" if "hide-input" in self.tags else self.fence.replace(self.source, self.shown, 1)
 
 
 @dataclass(frozen=True)
@@ -204,7 +209,9 @@ def _markdown(text: str) -> tuple[Cell, ...]:
             continue
         cells.append(Cell(text[end : fence.start()], text.count("\n", 0, end) + 1, is_code=False))
         line = text.count("\n", 0, fence.start("body")) + 1
-        cells.append(Cell(fence["body"].rstrip("\n"), line, is_code=True, fence=fence[0]))
+        code = Cell(fence["body"].rstrip("\n"), line, is_code=True, fence=fence[0])
+        tags = re.findall(r"[\w-]+", code.option("tags") or "")
+        cells.append(replace(code, tags=tuple(tags)))
         end = fence.end()
     cells.append(Cell(text[end:], text.count("\n", 0, end) + 1, is_code=False))
     return tuple(cells)

@@ -22,9 +22,10 @@ from dataclasses import dataclass, field
 from tokenize import generate_tokens
 
 from ..formulas import spans
+from . import tables
 from .conditions import parse
 from .equations import BRACKETED, REFERENCE, is_reference
-from .numbers import FIGURE, SPELLED, UNIT, VULGAR, WORDS
+from .numbers import FIGURE, PRINTED, SPELLED, UNIT, VULGAR, WORDS
 from .page import FENCE
 
 _CODE_SPAN = r"(?<!`)(?P<ticks>`+)(?!`)(?P<quoted>(?:(?!\n[ \t>]*\n).)+?)(?<!`)(?P=ticks)(?!`)"  # in one paragraph
@@ -74,7 +75,7 @@ _BEFORE = re.compile(
       | (?P<mark>\*\*|\*|(?<!\w)__?)(?P<c>(?:(?!(?P=mark))[^*\n]|(?<=\w)_(?=\w))+)(?P=mark)
       | ["“‘'](?P<d>[^"“”‘’'\n]+)["”’']
       | \$(?P<e>[^$]+)\$
-      | (?P<f>(?:torch\.Size)?\([^()]*(?:\([^()]*\)[^()]*)*\)|\[[^\[\]]*(?:\[[^\[\]]*\][^\[\]]*)*\])
+      | (?P<f>(?:{PRINTED})?\([^()]*(?:\([^()]*\)[^()]*)*\)|\[[^\[\]]*(?:\[[^\[\]]*\][^\[\]]*)*\])
       | (?<![\d_])(?<!\d[.,/:⁄])(?P<g>{FIGURE}(?:{UNIT})?)  # all of a number, not the end of one
       | (?<![\w-])(?P<i>(?i:{SPELLED}|(?:{"|".join(WORDS)})(?={UNIT}))(?:{UNIT})?)
       | (?<![\w-])(?<!\w['’])(?P<h>[^\W\d_][\w'’-]*)    # nor the unit of one
@@ -171,14 +172,17 @@ def read(text: str, *, opens: bool = False) -> Prose:
     """Read a Markdown text for its claims. One that opens a page may begin with front matter."""
     prose = Prose(text)
     loose: list[_Digits] = []
-    masked = text
+    masked, fence = text, None
     for formula in spans(text):
         masked = masked[: formula.start] + "\0" * (formula.end - formula.start) + masked[formula.end :]
     for token in _tokens(masked, FRONT_MATTER.match(masked) if opens else None):
         start, end = token.span()
         line = prose.line(start)
-        if token["comment"]:
-            _comment(prose, token, line)
+        if token["fenced"]:
+            fence = token
+        elif token["comment"]:
+            of_fence = fence is not None and not text[fence.end() : start].strip(" \t").removeprefix("\n").strip(" \t>")
+            _comment(prose, token, line, fence.span("body") if fence and of_fence else None)
         elif token["computed"]:
             _computed(prose, token, line)
         elif token["quoted"]:
@@ -227,11 +231,21 @@ def _waive(prose: Prose, line: int, said: str, within: tuple[int, int]) -> None:
     }
     named = _NAMED.fullmatch(said)
     waived = set(re.split(", ", named["figures"])) if named else set()
+    table = tables.after(prose.text, within[0]) if within[0] < within[1] else None
+    of_table = {"table": [table.span], **table.columns} if table else {}
+    title = next((title for title in of_table if title and not named and said.startswith(f"{title}: ")), "")
+    if title:
+        inside = {place for place in figures if any(place[0] < b and a < place[1] for a, b in of_table[title])}
+        told = said if inside else f"the waiver ({said}) covers no figure; remove it"
+        (prose.waivers if inside else prose.problems).append((line, told))
+        prose._bare = [place for place in prose._bare if place not in inside]
+        return
     there = set().union(*figures.values())
     if not named and there:
         wanted = ", ".join(dict.fromkeys(figure for place in figures for figure in sorted(figures[place])))
         told = f"the waiver ({said}) must name the figures of its block that it covers"
-        prose.problems.append((line, f"{told}, as in <!--~ {wanted}: {said} -->"))
+        whole = f", or <!--~ table: {said} --> for all of it" if table else ""
+        prose.problems.append((line, f"{told}, as in <!--~ {wanted}: {said} -->{whole}"))
     elif absent := sorted(waived - there):
         told = f"the waiver ({said}) covers no figure {', '.join(absent)} of the block that follows"
         prose.problems.append((line, f"{told}; remove it"))
@@ -242,7 +256,7 @@ def _waive(prose: Prose, line: int, said: str, within: tuple[int, int]) -> None:
     prose._bare = [place for place in prose._bare if not figures.get(place) or not figures[place] <= waived]
 
 
-def _comment(prose: Prose, token: re.Match[str], line: int) -> None:
+def _comment(prose: Prose, token: re.Match[str], line: int, printed: tuple[int, int] | None) -> None:
     text, (start, end), said = prose.text, token.span(), _unbroken(token["said"])
     waives = token["kind"] == "~"
     before, after = text[text.rfind("\n", 0, start) + 1 : start], re.compile(r"[ \t]*(?:\n|\Z)").match(text, end)
@@ -255,9 +269,26 @@ def _comment(prose: Prose, token: re.Match[str], line: int) -> None:
     if not said:
         what = "a reason" if waives else "an expression"
         prose.problems.append((line, f"<!--{token['kind']} --> needs {what}"))
-    elif waives and alone:
-        block = re.compile(r"\s*(.*?)(?=\n[ \t>]*\n|\Z)", re.DOTALL).match(text, end)
-        prose._blocks.append((line, said, block.span() if block else (end, end)))
+    elif not waives and alone and (column := _column(text, said, end)):
+        expression, cells = column
+        for row, span in enumerate(cells):
+            if "<!--" in text[slice(*span)]:
+                continue  # it has a word of its own
+            last = ":" * (row == len(cells) - 1)  # it takes all that is left, so that no row is missing
+            of_row = f"{expression}[{row}{last}]"
+            if not _check(prose, of_row, line):
+                break
+            prose._covered.append(span)
+            prose.claims.append(Claim(text[slice(*span)], of_row, span, prose.line(span[0]), token["kind"] == "=="))
+    elif not waives and printed:
+        if _check(prose, said, line):
+            typed = text[slice(*printed)]
+            prose.claims.append(Claim(typed, said, printed, prose.line(printed[0]), token["kind"] == "=="))
+    elif waives and (alone or said.startswith("table: ")):
+        beside = tables.after(text, end if alone else text.find("\n", end) % (len(text) + 1))
+        beside = beside or (None if alone else tables.before(text, start - len(before)))
+        block = re.compile(r"\s*(.*?)(?=\n[ \t>]*\n|\Z)", re.DOTALL).match(text, end) if alone else None
+        prose._blocks.append((line, said, beside.span if beside else block.span() if block else (end, end)))
     elif waives and said.startswith("link: ") and text[:start].rstrip().endswith(")"):
         prose.waivers.append((line, said))
     else:
@@ -279,6 +310,19 @@ def _comment(prose: Prose, token: re.Match[str], line: int) -> None:
             prose.waivers.append((line, said))
         elif waives:
             prose.problems.append((line, f"the waiver ({said}) covers no figure; remove it"))
+
+
+def _column(text: str, said: str, end: int) -> tuple[str, list[tuple[int, int]]] | None:
+    """The expression of a column of the next table, and the cells that it speaks of; None if it names none."""
+    table = tables.after(text, end)
+    title = next((title for title in table.columns if title and said.startswith(f"{title}: ")), "") if table else ""
+    if not table or not title:
+        return None
+    expression = said[len(title) + 1 :].strip()
+    with suppress(SyntaxError):  # which is told
+        if not isinstance(parse(expression), ast.Name | ast.Attribute | ast.Call):
+            expression = f"({expression})"
+    return expression, table.columns[title]
 
 
 def plain(phrase: str) -> str:

@@ -24,6 +24,7 @@ NO_SNIPPET = "no-snippet"
 SNIPPET_REMEDY = f"let it take what it needs from its page alone, or tag it {NO_SNIPPET}"
 # A program that shows source shows it as it stands.
 _READS_SOURCE = re.compile(r"\binspect\b|\b__annotations__\b|\bget_type_hints\b")
+_ANYTHING = "\0"  # stands for what a program may print of a value whose page shows it otherwise than as text
 _FIGURE = re.compile(r"<\w*Figure size [^>]*>")
 
 
@@ -99,9 +100,13 @@ def trials(snippet: Snippet, packages: Sequence[str], seconds: float) -> dict[st
 def disagreement(snippet: Snippet, ran: Ran, packages: Sequence[str]) -> tuple[str, str] | None:
     """What a program of the snippet did instead of what its page shows, and both in full; None if it did that."""
     said, wanted = (ran.printed, ran.raised), (snippet.shows, snippet.raises)
-    if all(_plain(one, packages) == _plain(other, packages) for one, other in zip(said, wanted, strict=True)):
+    if all(_agree(_plain(one, packages), _plain(other, packages)) for one, other in zip(said, wanted, strict=True)):
         return None
-    in_full = f"alone:\n{ran.printed}{ran.trace or ran.raised}".rstrip() + "\non the page:\n" + "".join(wanted).rstrip()
+    in_full = (
+        f"alone:\n{ran.printed}{ran.trace or ran.raised}".rstrip()
+        + "\non the page:\n"
+        + "".join(wanted).replace(_ANYTHING, "...").rstrip()
+    )
     fails = ran.raised and ran.raised != snippet.raises
     return f"does not run: {ran.raised}" if fails else "prints something else", in_full
 
@@ -125,8 +130,13 @@ def printed_by(cell: CellRun) -> str:
         elif output["output_type"] == "execute_result" and cell.shown is not None:
             text += "" if cell.shown.figure else cell.shown.text + "\n"
         elif output["output_type"] == "display_data":
-            text += _FIGURE.sub("", output["data"].get("text/plain", "")) + "\n"
+            plain = output["data"].get("text/plain", _ANYTHING)
+            text += _ANYTHING if ADDRESS.search(plain) else _FIGURE.sub("", plain) + "\n"
     return text
+
+
+def _agree(printed: str, wanted: str) -> bool:
+    return re.fullmatch(".*".join(map(re.escape, wanted.split(_ANYTHING))), printed, re.DOTALL) is not None
 
 
 def _plain(text: str, packages: Sequence[str]) -> str:

@@ -108,7 +108,8 @@ def write(
     imports = others + inlined.imports
     before = _write_pieces(pieces, library, inlined.names)
     edits = [edit for node in own.tree.body for edit in library.written_anew(own, uses(node).imports, inlined.names)]
-    if run.shown is not None and own.tree.body and isinstance(last := own.tree.body[-1], ast.Expr):
+    by_repr = any(output["output_type"] == "execute_result" for output in run.outputs)  # what displays itself is not
+    if run.shown is not None and by_repr and own.tree.body and isinstance(last := own.tree.body[-1], ast.Expr):
         edits.append((*own.span(last), _shown(own.of(last), last.value, run)))
     cell = own.edited(edits, 0, len(own.text)).strip("\n") + "\n"
     if _draws_with_pyplot(run) and ".show(" not in cell:
@@ -199,7 +200,9 @@ def _shown(text: str, value: ast.expr, run: CellRun) -> str:
 
 def _draws_with_pyplot(run: CellRun) -> bool:
     return any(
-        output["output_type"] == "display_data" and any(kind in output["data"] for kind in _PICTURES)
+        output["output_type"] == "display_data"
+        and any(kind in output["data"] for kind in _PICTURES)
+        and "Figure size" in output["data"].get("text/plain", "Figure size")
         for output in run.outputs
     )
 

@@ -135,10 +135,8 @@ def page(
         if not cell.is_code:
             text = relink(said, link)
             pieces.append((text if tex else _mathml(text)).strip("\n"))
-        elif cell.fence:
-            pieces.append(cell.fence)
         else:
-            pieces += [_fenced(cell.shown, "python")] if "hide-input" not in cell.tags else []
+            pieces += [cell.fenced or _fenced(cell.shown, "python")] if "hide-input" not in cell.tags else []
             shows = checked.outputs(index) if "hide-output" not in cell.tags else []
             for place, output in enumerate(shows):
                 picture = drawn.get((index, place))

@@ -342,8 +342,7 @@ def _markdown(shown: _Shown) -> str:
         if fold != inside:
             pieces += [*_fold(inside)[1:], *_fold(fold)[:1]]
             inside = fold
-        # A Markdown page shows its code as it stands there.
-        pieces.append(shown.checked.page.cells[index].fence or text)
+        pieces.append(shown.checked.page.cells[index].fenced or text)
         if index in shown.cells:
             # MkDocs holds links to a figure against what has that name in the Markdown.
             numbers = [number for (cell, _), (number, _) in captions.items() if cell == index]

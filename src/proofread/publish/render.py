@@ -4,6 +4,7 @@ import base64
 import functools
 import html
 import itertools
+import json
 import re
 import struct
 from collections.abc import Callable, Mapping
@@ -24,10 +25,14 @@ if TYPE_CHECKING:  # it takes a second to import, and a build in which no cell h
     from nbformat import NotebookNode
 
 # What a cell shows of a value, the best form first. There is neither JavaScript among them nor what needs some.
-SHOWN = ("text/html", "text/markdown", "image/svg+xml", "text/latex", "image/png", "image/jpeg", "text/plain")
+SHOWN = (
+    *("text/html", "text/markdown", "image/svg+xml", "text/latex", "image/png", "image/jpeg"),
+    *("application/json", "text/plain"),
+)
 # What stands for the page's text colour in a picture, which as a file of its own knows no page.
 _INKS = {"light": "#1f2328", "dark": "#e6e8ea"}
 _SUFFIXES = {"image/svg+xml": "svg", "image/png": "png", "image/jpeg": "jpg"}
+_LONG = 30  # lines of JSON that are shown without a fold
 _CUT = "\x1e"  # between cells; HTML cannot hold it
 _TEMPLATES = Path(__file__).parent / "templates"
 
@@ -73,7 +78,7 @@ def render(
 ) -> Rendered:
     """Render what a page shows of its code cells; the same arguments always give the same.
 
-    A Markdown page shows its code itself, and no outputs: its cells are only the links to their programs. How the page
+    A Markdown page shows its code itself: its cells are the links to their programs, and what they gave. How the page
     addresses the folder of its files, beside it, is "" or "page/".
 
     Raises:
@@ -92,9 +97,9 @@ def render(
         if cell.shown.count("\n") + 1 == ("imports" in cell.tags) * leading_imports(cell.shown):
             links, files = "", {}  # it prints nothing, alone
         rendered.files |= files
-        if not checked.page.is_script:
-            rendered.cells |= {index: links} if links else {}
-            continue
+        if cell.fence:  # which the page shows itself; the links to its programs belong to that
+            rendered.cells |= {index: links} if links and cell.fenced else {}
+            made["source"] = links = ""
         made["outputs"] = [] if "hide-output" in cell.tags else made["outputs"]
         drawn_in = figures(made["outputs"])[:1] if cell.option("script") else []
         for place, output in enumerate(made["outputs"]):
@@ -106,31 +111,40 @@ def render(
                     output["data"] = {"text/html": latex(output["data"]["text/latex"])}
                 except math.MathError as error:
                     raise PageError(checked.page.path, cell.line, f"cell {index + 1} shows {error}", "math") from None
+            elif shown(output) == "application/json":
+                said = html.escape(json.dumps(output["data"]["application/json"], indent=2, ensure_ascii=False))
+                length, said = said.count("\n") + 1, f'<div class="jp-RenderedText"><pre>{said}</pre></div>'
+                folded = f"<details><summary>JSON ({count(length, 'line')})</summary>{said}</details>"
+                output["data"] = {"text/html": folded if length > _LONG else said}
             elif "data" in output and not shown(output):
                 output["data"] = {"text/plain": f"({', '.join(output['data'])})"}
-            figure = output.get("data", {}).get("text/html", "")
+            figure = _tables_of_the_site("".join(output.get("data", {}).get("text/html", "")))
             if figure and place in drawn_in:
-                output["data"] = {"text/html": (figure := _live(figure, checked, index, beside, rendered))}
+                figure = _live(figure, checked, index, beside, rendered)
             if figure and (index, place) in captions:
                 number, caption = captions[index, place]
                 said = re.sub(r"\A<p>|</p>\Z", "", markdown(caption).strip())
                 below = f"<figcaption><b>Figure {number}.</b> {said}</figcaption>"
-                output["data"] = {"text/html": f"<figure>{figure}{below}</figure>"}
+                figure = f"<figure>{figure}{below}</figure>"
+            if figure:
+                output["data"] = {"text/html": figure}
         imports = ""
-        if "imports" in cell.tags:
+        if "imports" in cell.tags and not cell.fence:
             lines = cell.shown.split("\n")
             length = leading_imports(cell.shown)
             first, made["source"] = "\n".join(lines[:length]), "\n".join(lines[length:]).strip("\n")
             imports = f'<details class="proofread-imports"><summary>imports</summary>{_highlight(first)}</details>'
         # The mark by which nbconvert's own TagRemovePreprocessor hides a cell's input.
         made["metadata"].update(transient={"remove_source": "hide-input" in cell.tags}, imports=imports, programs=links)
-        shows[index] = made
+        if made["outputs"] or not cell.fence:
+            shows[index] = made
     if shows:
         executed["cells"] = list(shows.values())
         parts = _show(executed, markdown).split(_CUT)[1:]
         if len(parts) != len(shows):
             raise RenderError(f"{_version()} does not show each cell by itself, as 0.26 did")
-        rendered.cells = dict(zip(shows, map(str.strip, parts), strict=True))
+        for index, part in zip(shows, parts, strict=True):
+            rendered.cells[index] = rendered.cells.get(index, "") + part.strip()
     return rendered
 
 
@@ -149,6 +163,14 @@ def _programs(checked: Checked, index: int, standalone: int) -> tuple[str, dict[
     opened = '<details class="proofread-copy" data-search-exclude="true"><summary>Copy</summary>'
     files = {file: program.encode() for file, (_, program) in offered.items() if program}
     return f"{opened}{''.join(links)}</details>" if links else "", files
+
+
+def _tables_of_the_site(html: str) -> str:
+    """HTML whose tables of pandas and polars have no styles of their own, so that they have those of the site."""
+    html = re.sub(r"<style[^>]*>[^<]*\.dataframe[^<]*</style>\s*", "", html)
+    bare = re.sub(r'<table border="1" class="dataframe">', "<table>", html)
+    rows = re.compile(r"<tbody>.*?</tbody>", re.DOTALL)
+    return rows.sub(lambda body: re.sub(r"<th(?=[ >])", '<th scope="row"', body[0]), bare) if bare != html else html
 
 
 def _live(figure: str, checked: Checked, index: int, beside: str, rendered: Rendered) -> str:

@@ -9,6 +9,7 @@ import contextlib
 import functools
 import gc
 import io
+import json
 import os
 import platform
 import posix
@@ -64,7 +65,7 @@ def serve(
         else:
             os.environ.pop(name, None)
     os.chdir(root)
-    shell = _shell(task.path, scratch, settings.output)
+    shell = _shell(task.path, scratch, settings)
     shell.watch = Watch(root, task.path, own)
     seeding = _Seeding(shell.watch)
     shell.recorder = Recorder(shell.user_ns) if any(step.snippet for step in task.steps) else None
@@ -182,26 +183,31 @@ class _Shell(InteractiveShell):
     outputs: list[Output]
     recorder: Recorder | None = None
     watch: Watch
-    allowed = 0
+    allowed: Mapping[bool, int] = {}  # how much a cell may show, as text and otherwise
     shown = 0
+    rich = 0
 
     def begin(self) -> None:
         """Begin a cell, which has shown nothing."""
-        self.outputs, self.shown = [], 0
+        self.outputs, self.shown, self.rich = [], 0, 0
 
     def count(self, text: str) -> None:
         """Count text that a cell shows; the line that shows too much of it fails."""
         self.shown += len(text)
-        if self.shown > self.allowed:
-            raise _TooMuch(f"the cell shows more than {self.allowed:,} characters")
+        if self.shown > self.allowed[False]:
+            raise _TooMuch("the cell shows more than it may of text")
 
     def keep(self, kind: str, **content: Any) -> None:
         """Add an output to the cell that is running."""
         for form, data in content.get("data", {}).items():
-            if isinstance(data, str) and form.startswith("text/"):
-                self.count(data)
             if isinstance(data, bytes):  # as a kernel sends a picture
-                content["data"][form] = base64.b64encode(data).decode()
+                content["data"][form] = data = base64.b64encode(data).decode()
+            if form in ("text/plain", "text/markdown", "text/latex"):
+                self.count(data)
+                continue
+            self.rich += len(data if isinstance(data, str) else json.dumps(data, default=str))
+            if self.rich > self.allowed[True]:
+                raise _TooMuch(f"the cell shows more than it may of {form}")
         self.outputs.append({"output_type": kind, **content})
 
     def _showtraceback(self, etype: type[BaseException], evalue: BaseException, stb: list[str]) -> None:
@@ -240,7 +246,7 @@ class _Stream(io.TextIOBase):
         return len(text)
 
 
-def _shell(path: str, scratch: str, allowed: int) -> _Shell:
+def _shell(path: str, scratch: str, settings: Settings) -> _Shell:
     config = Config()
     config.HistoryManager.enabled = False
     config.InteractiveShell.xmode = "Minimal"
@@ -249,7 +255,7 @@ def _shell(path: str, scratch: str, allowed: int) -> _Shell:
     main = ModuleType("__main__")
     main.__file__ = path
     _Compiler.path = path
-    _Shell.outputs, _Shell.allowed = [], allowed
+    _Shell.outputs, _Shell.allowed = [], {False: settings.output, True: settings.rich}
     shell = _Shell.instance(config=config, ipython_dir=scratch, user_module=main)
 
     def set_up(matplotlib: Any) -> None:
@@ -313,12 +319,12 @@ def _evaluate(step: Step, namespace: dict[str, Any]) -> Result:
         if form is not None and isinstance(number := _plain(value), (int, float)):
             result.exact[place] = number
     if step.formulas:
-        from ..formulas import check, survivors  # they need numpy, which takes a while to load
+        from ..formulas import check, complaints  # they need numpy, which takes a while to load
 
         for formula in step.formulas:
             result.formulas.append(faults := check(formula, namespace))
             searched = step.mutants and not faults and formula.unchecked is None
-            result.survivors.append([m.latex for m in survivors(formula, namespace)] if searched else [])
+            result.survivors.append(complaints(formula, namespace) if searched else [])
     return result
 
 

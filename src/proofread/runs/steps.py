@@ -54,7 +54,7 @@ class Result:
     exact: dict[int, Value] = field(default_factory=dict)  # what a format was given, where it was a number
     bits: dict[int, str] = field(default_factory=dict)  # where computed numbers are compared to the bit, and how
     formulas: list[list[str]] = field(default_factory=list)  # for each what is wrong with it
-    survivors: list[list[str]] = field(default_factory=list)  # for each the wrong versions that pass
+    survivors: list[list[str]] = field(default_factory=list)  # for each what is told of the wrong versions that pass
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@
   // A menu lies in the corner of its code. On Markdown pages it comes after it.
   function setup() {
     for (const menu of document.querySelectorAll(".proofread-copy")) {
-      const block = menu.previousElementSibling
+      let block = menu.previousElementSibling
+      while (block?.matches(".proofread-anchor")) block = block.previousElementSibling
       if (!menu.closest(".jp-Cell") && block?.matches(".highlight")) block.append(menu)
       if (menu.querySelector("button") || !code(menu)) continue
       const button = document.createElement("button")
