@@ -85,13 +85,15 @@ def render(
     drawn, captions = pictures(checked), checked.captions
     shows: dict[int, Any] = {}
     for index, (cell, made) in enumerate(zip(checked.page.cells, executed.cells, strict=True)):
-        if not cell.is_code or "remove-cell" in cell.tags:
+        if not cell.is_code or "remove-cell" in cell.tags or not cell.shown:
             continue
         links, files = _programs(checked, index, standalone)
         links = links.replace('href="', f'href="{beside}')
         if cell.shown.count("\n") + 1 == ("imports" in cell.tags) * leading_imports(cell.shown):
             links, files = "", {}  # it prints nothing, alone
         rendered.files |= files
+        note = checked.note(index)
+        links += f'<p class="proofread-note" data-search-exclude="true">{html.escape(note)}</p>' if note else ""
         if not checked.page.is_script:
             rendered.cells |= {index: links} if links else {}
             continue
@@ -105,6 +107,9 @@ def render(
                 try:
                     output["data"] = {"text/html": latex(output["data"]["text/latex"])}
                 except math.MathError as error:
+                    if checked.mode == "run":
+                        output["data"].pop("text/latex")
+                        continue
                     raise PageError(checked.page.path, cell.line, f"cell {index + 1} shows {error}", "math") from None
             elif "data" in output and not shown(output):
                 output["data"] = {"text/plain": f"({', '.join(output['data'])})"}
