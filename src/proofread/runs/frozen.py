@@ -44,7 +44,7 @@ class Frozen:
             self._said, self._damaged = told, told.pop("seal") != _seal(told)
         except FileNotFoundError:
             pass
-        except (OSError, ValueError, LookupError, AttributeError):
+        except (OSError, ValueError, LookupError, AttributeError, TypeError):
             self._damaged = True
 
     def page(self, task: Task, mutants: bool) -> Outcome | str:
