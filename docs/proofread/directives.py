@@ -37,6 +37,8 @@
 # | `#| caption: what it tells` | the caption of a figure, which gets a number |
 # | `#| script: live/draw.js`, `#| data: weights`, `#| digits: 3` | what draws in the place of the figure, and of what |
 # | `#| timeout: 300` | how long the cell can take, in seconds |
+# | `#| freeze` | the cell is run by `proofread freeze` alone, [and what it gave is kept](runs.md#what-is-frozen) |
+# | `#| skip: it needs a GPU` | the cell is not run, and the page says why |
 # | `#| raises: ValueError: must be positive` | the cell must fail with this exception, and this in its message |
 # | `tags=["hide-input"]`, `"hide-output"`, `"remove-cell"` | what the reader does not see |
 # | `tags=["solution"]` | folded away until the reader opens it |
@@ -557,7 +559,7 @@ total = weights.sum()
 # ## Markdown pages
 #
 # In a Markdown page the fences that begin with three backticks and `python` are its code cells; those that say `py`
-# are only shown. Their outputs are not.
+# are only shown. Their outputs are not, nor are their `#|` lines.
 #
 # ## How this page knows
 #
