@@ -194,7 +194,7 @@ def _parser() -> argparse.ArgumentParser:
         "  proofread freeze docs/page.py         this page, whatever is kept\n\n"
         "A page is frozen by `proofread: freeze` in its front matter, a cell by `#| freeze`.",
         paths,
-        *settings,
+        *settings[:-1],  # what is kept of runs is not taken
     )
     command(
         _mutate,
@@ -278,7 +278,7 @@ def _settled(options: argparse.Namespace) -> dict[str, Any]:
     given = {name: getattr(options, name) for name in ("timeout", "memory", "workers")}
     parsed = config.parsed({name: text for name, text in given.items() if text is not None})
     settings = replace(Settings.load(_project()), **parsed)
-    return {"root": _project(), "settings": settings, "keep": not options.no_cache}
+    return {"root": _project(), "settings": settings, "keep": not getattr(options, "no_cache", True)}
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -352,7 +352,7 @@ def _freeze(options: argparse.Namespace) -> int:
     freeze: Literal["all", "stale"] = "all" if options.paths else "stale"
     pages = _pages(options)
     with contextlib.closing(shown(sys.stderr, len(pages))) as progress:
-        report = check(pages, **_settled(options) | {"keep": False}, freeze=freeze, progress=progress)
+        report = check(pages, **_settled(options), freeze=freeze, progress=progress)
     for file in report.kept:
         print(f"{os.path.relpath(file, _project())}: written")
     _tell(report.findings)

@@ -330,3 +330,55 @@ def test_a_site_and_an_export_show_of_when_results_are(project: Project) -> None
     assert export(project.root / "docs", project.root / "plain", root=project.root).findings == []
     assert f"*As of {stamp}*" in (project.root / "plain/cell.md").read_text()
     assert "*Not run: no shell*" in (project.root / "plain/plain.md").read_text()
+
+
+def test_what_is_off_or_runs_nothing_has_nothing_to_freeze(project: Project) -> None:
+    for said in ("off, freeze", "freeze"):
+        project.page(f"---\nproofread: {said}\n---\n# Rows\n\n```py\n1 / 0\n```\n")
+        assert main(["freeze", "docs"]) == 0
+        assert project.said() == []
+    assert not project.file().exists()
+
+
+def test_a_page_that_is_only_run_is_frozen_too(project: Project) -> None:
+    project.page(PAGE.replace("proofread: freeze", "proofread: run, freeze").replace("There are 3", "There are 9"))
+    assert main(["freeze"]) == 0
+    (checked,) = project.check().pages
+    assert checked.findings == []
+    assert "There are 9 rows, 0.50 of 3." in checked.texts[0].published
+    assert project.runs == 1
+
+
+def test_code_of_ipython_is_frozen_as_any_other(project: Project) -> None:
+    project.page(f"# %%\n#| freeze\n%precision 3\n{COUNT}x = 1\n\n# %%\nx\n", "page.py")
+    (project.root / "docs/page.py").rename(project.root / "docs/magic.py")
+    assert main(["freeze"]) == 0
+    assert project.said("magic.py") == []
+    assert project.runs == 1
+
+
+def test_the_command_that_runs_pages_tells_what_is_stale(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    project.page(PAGE)
+    assert main(["run", "docs"]) == 1
+    assert "the page is frozen, and it has no results yet" in capsys.readouterr().err
+
+
+def test_only_what_a_literal_gives_again_is_kept(project: Project) -> None:
+    code = """
+import collections, enum
+class Odd:
+    @property
+    def shape(self):
+        raise RuntimeError
+class Color(enum.IntEnum):
+    RED = 1
+one, pair, part, text = 1, (1, 2.5), {3}, "it's\\n"
+odd, color, endless, counts, long = Odd(), Color.RED, float("inf"), collections.Counter("a"), "a" * 20_000
+"""
+    project.page(f"# %%\n#| freeze{code}\n# %%\n[one, pair, part, text]\n", "page.py")
+    assert main(["freeze"]) == 0
+    (kept,) = json.loads(project.file("page.py").read_text())["cells"].values()
+    assert kept["names"] == {"one": "1", "pair": "(1, 2.5)", "part": "{3}", "text": '"it\'s\\n"'}
+    report = project.check("page.py")
+    assert report.findings == []
+    assert report.pages[0].outputs(1)[0]["data"]["text/plain"] == '[1, (1, 2.5), {3}, "it\'s\\n"]'

@@ -137,6 +137,7 @@ def test_it_can_say_how_it_is_treated(tmp_path: Path) -> None:
             "it is no notebook of version 4 (KeyError('cells')); open it in Jupyter",
         ),
         ('{"cells": [{"cell_type": "code"}], "metadata": {}}', "it is no notebook of version 4 (KeyError('source'))"),
+        (notebook(prose("\ud800")), "it is no notebook of version 4 (UnicodeEncodeError("),
         (notebook(language_info={"name": "R"}), "it is written in R, and Python alone is run; set it to off under"),
         (notebook(kernelspec={"name": "ir", "language": "R"}), "it is written in R, and Python alone is run"),
     ],

@@ -218,3 +218,54 @@ def test_a_setting_is_read_for_any_path() -> None:
     settings = Settings(modes={"docs/*": "run", "docs/a.md": "off"})
     assert [settings.mode(path) for path in ("docs/a.md", "docs/b/c.md", "README.md")] == ["off", "run", "check"]
     assert mode("freeze,run") == ("run", True)
+
+
+def test_what_held_failed_was_waived_and_was_never_looked_at_is_counted(project: Project) -> None:
+    project.modes(**{"docs/log.md": "off", "docs/tours": "off"})
+    project.page(
+        "book.md",
+        """\
+# Book
+
+```python
+def total(a, b):
+    return a + b
+
+
+rows = 3
+```
+
+They are 3<!--= rows -->, not 4<!--= rows -->, in 1999<!--~ a year -->, of 12.
+
+$$t = a + b$$
+<!-- where: a, b = 2.5, 1.5; t = total(a, b) -->
+
+$$t = a - b$$
+<!-- where: a, b = 2.5, 1.5; t = total(a, b) -->
+
+$$O(n)$$
+<!-- unchecked: an order -->
+
+$$t = b + a$$
+
+```python
+#| skip: no time
+1
+```
+
+```python
+1 / 0
+```
+
+It is 3<!--= rows -->, and $t = a$ <!-- where: a = total(1, 2); t = 3 -->.
+
+```python
+2
+```
+""",
+    )
+    assert str(project.check()).splitlines()[0] == (
+        "1 page checked, 2 off; 1 of them run now; cells: 1 ran, 1 failed, 1 skipped, 1 not looked at; "
+        "figures: 1 held, 1 failed, 1 unproved, 1 waived, 1 not looked at; "
+        "formulas: 1 held, 2 failed, 1 waived, 1 not looked at; 5 findings"
+    )

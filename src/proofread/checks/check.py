@@ -67,7 +67,7 @@ def check(
     """
     root = (root or Path.cwd()).resolve()
     settings = settings or Settings.load(root)
-    kept, shelf = (Cache(root / settings.cache), Shelf(root / settings.cache)) if keep else (None, None)
+    kept, shelf = (Cache(root / settings.cache), Shelf(root / settings.cache)) if keep and not freeze else (None, None)
     _unmatched(settings, root)
     report = Report([])
     waiting: list[tuple[Checked, list[Owner], Task]] = []
@@ -83,7 +83,7 @@ def check(
         stale = dict(_thaw(checked, frozen, everything=freeze == "all"))
         owners, steps = plan(checked, settings.timeout, mutants or (freeze != "" and checked.frozen))
         task = Task(checked.page.path, tuple(steps), settings.packages)
-        if checked.frozen:
+        if checked.frozen and steps:
             given = "it is run anew" if freeze == "all" else frozen.page(task, mutants)
             stale = {1: f"the page is frozen, and {given}"} if isinstance(given, str) else {}
             outcome = given if isinstance(given, Outcome) else None

@@ -276,7 +276,7 @@ def opened(path: Path, root: Path, settings: Settings, shelf: Shelf | None = Non
         line = path.read_bytes().partition(b"proofread:")[0].count(b"\n") + 1
         raise PageError(name, line, f"the page calls itself {error}", "option") from None
     page = Page(name, ()) if how == "off" else read(path, root, shelf)
-    return replace(unrun(page), mode=how, frozen=is_frozen)
+    return replace(unrun(page), mode=how, frozen=is_frozen and how != "off")
 
 
 def unrun(page: Page) -> Checked:

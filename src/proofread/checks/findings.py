@@ -38,7 +38,7 @@ KINDS = {
 _FEW = 3  # findings of a kind on one line that are shown
 
 # Of a page whose code did not do what it shall.
-BROKEN = frozenset({"encoding", "cell", "stopped", "output", "memory"})
+BROKEN = frozenset({"encoding", "frozen", "cell", "stopped", "output", "memory"})
 
 
 @dataclass(frozen=True)
@@ -77,12 +77,11 @@ class Finding:
 
 def located(finding: Finding, page: Page | None) -> Finding:
     """A finding on a notebook, by the cell; `fix` knows no way to write one."""
-    cell, line = page.place(finding.line) if page else (0, finding.line)
-    if not page or not cell:
+    if not page or finding.cell or not (place := page.place(finding.line))[0]:
         return finding
     quoted = re.compile(rf'(File "{re.escape(page.path)}"), line (\d+)')
     detail = quoted.sub(lambda said: "{}, cell {}, line {}".format(said[1], *page.place(int(said[2]))), finding.detail)
-    return replace(finding, line=line, cell=cell, detail=detail, edit=None)
+    return replace(finding, cell=place[0], line=place[1], detail=detail, edit=None)
 
 
 def listed(findings: Iterable[Finding]) -> Iterator[str]:

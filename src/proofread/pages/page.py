@@ -23,6 +23,7 @@ _OPTION = re.compile(
     r"^#\|[ ]?(?P<key>(?:freeze|skip)(?=[ ]*$)|[\w-]+(?=:)):?[ ]*(?P<value>.*(?:\n#\|[ ]{2,}.*)*)", re.MULTILINE
 )
 _OPTIONS = re.compile(r"\A\s*(?:#\|.*\n?)+")
+_MAGIC = re.compile(r"^([ \t]*)[%!?].*$", re.MULTILINE)
 BYTE_ORDER_MARK = "\ufeff"  # with which some editors begin a file
 FENCE = r"^(?P<indent>[ \t>]*)(?P<fence>`{3,}|~{3,})(?P<info>[^\n]*)\n(?P<body>.*?)(?:^(?P=indent)(?P=fence)[ \t]*$|\Z)"
 _FENCE = re.compile(FENCE, re.MULTILINE | re.DOTALL)
@@ -69,11 +70,11 @@ class Cell:
 
     @property
     def tree(self) -> ast.Module:
-        """The syntax of its code; without statements where it is not Python, as what shows that may be."""
-        try:
-            return ast.parse(self.source if self.is_code else "")
-        except SyntaxError:
-            return ast.Module([], [])
+        """The syntax of its code, magics left out; no statements where it is not Python, as what shows that may be."""
+        for source in (self.source, _MAGIC.sub(r"\1pass", self.source)) if self.is_code else ():
+            with suppress(SyntaxError):
+                return ast.parse(source)
+        return ast.Module([], [])
 
     def option(self, key: str) -> str | None:
         """The value of the first option of that name."""
@@ -221,6 +222,7 @@ def _notebook(name: str, data: bytes) -> Page:
                 source = source.replace(f"(attachment:{held})", f"(data:{kind};base64,{_joined(content)})")
             cells.append(Cell(source, len(lines) + 1, is_code, tuple(each.get("metadata", {}).get("tags", ()))))
             lines += [*source.split("\n"), ""]
+        "".join(lines).encode()  # half a character, which JSON can hold, is refused
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         message = f"it is no notebook of version 4 ({error!r}); open it in Jupyter and save it"
         raise PageError(name, 1, message, "encoding") from None

@@ -303,7 +303,10 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
 
     def on_serve(self, server: LiveReloadServer, *, config: MkDocsConfig, builder: Callable[..., Any]) -> None:
         """From now on, show what is looked at first."""
-        self._serving.watch(server, Path(config.config_file_path).parent / self._settings.cache)
+        root = Path(config.config_file_path).parent
+        self._serving.watch(server, root / self._settings.cache)
+        if (root / self._settings.frozen).is_dir():
+            server.watch(str(root / self._settings.frozen))
 
     def on_build_error(self, *, error: Exception) -> None:
         """Leave MkDocs' log as it was."""

@@ -334,9 +334,9 @@ def _evaluate(step: Step, namespace: dict[str, Any]) -> Result:
 def _literals(names: Iterable[str], namespace: Mapping[str, Any]) -> Iterator[Value]:
     """Names with the literals for their values, of those for which there are any that a person may read."""
     for name in names:
-        value = namespace.get(name, ...)
-        value = value.item() if getattr(value, "shape", None) == () and hasattr(value, "item") else value
         with contextlib.suppress(Exception):
+            value = namespace.get(name, ...)
+            value = value.item() if getattr(value, "shape", None) == () else value
             if len(text := repr(value)) <= _LITERAL and value is not ... and ast.literal_eval(text) == value:
                 yield [name, text]
 
