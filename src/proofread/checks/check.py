@@ -138,13 +138,10 @@ def check(
     report.words, report.strict = mutate.shares(words), mutate.demanded(words, settings)
     if whole:
         report.between += mutate.faults(report)
-    ran = [checked for checked in report.pages if checked.mode == "run"]
-    known = {checked.page.path for checked in report.pages if checked.mode != "off"}
+    known = {checked.page.path: checked for checked in report.pages if checked.mode != "off"}
     others = [*paths, *([] if whole else project_pages(settings, root))]
-    elsewhere = [
-        *ran,
-        *_elsewhere([path for path in others if relative(path.resolve(), root) not in known], root, shelf),
-    ]
+    elsewhere = [checked for checked in known.values() if checked.mode == "run"]
+    elsewhere += _elsewhere([path for path in others if relative(path.resolve(), root) not in known], root, shelf)
     report.between += equations.faults(report.held, elsewhere, root, settings, whole=whole or bool(settings.pages))
     report.between += docstrings.faults(settings.packages, root, shelf)
     report.between += links.faults(report.pages, root, shelf)
@@ -206,10 +203,8 @@ def _unmatched(settings: Settings, root: Path) -> None:
     for pattern in settings.modes:
         folder = root / re.split(r"[*?[]", pattern)[0].rpartition("/")[0]
         if not any(matches(relative(file, root), pattern) and is_page(file) for file in inside(folder)):
-            message = (
-                f"[tool.proofread] modes names {pattern}, which matches no page; name pages or folders as they are"
-            )
-            raise SettingsError(f"{root / 'pyproject.toml'}: {message} seen from there, or take it out")
+            told = f"{root / 'pyproject.toml'}: [tool.proofread] modes names {pattern}, which matches no page"
+            raise SettingsError(f"{told}; name pages or folders as they are seen from there, or take it out")
 
 
 def _missing(checked: Checked, place: int) -> str:
@@ -234,8 +229,7 @@ def _findings(checked: Checked, settings: Settings, root: Path) -> Iterator[Find
                 raised = result and result.raised
                 found = found if raised and (raised.fatal or not cell.fails) else iter(())
             for finding in (*(options(path, cell, root) if checked.mode == "check" else ()), *found):
-                message = finding.message + _missing(checked, index)
-                yield replace(finding, message=message, subject=subject)
+                yield replace(finding, message=finding.message + _missing(checked, index), subject=subject)
     if checked.mode != "check":
         return
     yield from in_data(checked, settings)

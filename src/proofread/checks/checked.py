@@ -136,11 +136,7 @@ class Checked:
     def tally(self) -> dict[str, Counter[str]]:
         """How many of its cells, figures and formulas held, and what became of the others."""
         wrong = {finding.subject for finding in self.findings} - {""}
-        bare = Counter(
-            "formulas" if finding.kind == "formula" else finding.kind
-            for finding in self.findings
-            if not finding.subject
-        )
+        bare = Counter(finding.kind for finding in self.findings if not finding.subject)
 
         def state(subject: str, came: bool) -> str:
             return "failed" if {subject, f"{subject} mutants"} & wrong else "held" if came else "not looked at"
@@ -163,7 +159,7 @@ class Checked:
             for place, stated in enumerate(text.formulas):
                 is_waived = stated.unchecked is not None
                 formulas["waived" if is_waived else state(formula_subject(text, stated), place in text.stated)] += 1
-        figures_["unproved"], formulas["unproved"] = bare["bare"], bare["formulas"]
+        figures_["unproved"], formulas["unproved"] = bare["bare"], bare["formula"]
         return {"cells": cells, "figures": figures_, "formulas": formulas}
 
     def program(self, cell: int, importing: bool = False) -> str:
@@ -231,8 +227,9 @@ class Report:
             f"{count(modes['check'], 'page')} checked{others}",
             f"{sum(checked.ran for checked in self.pages)} of them run now" + f", {frozen} frozen" * (frozen > 0),
         ]
-        for kind in ("cells", "figures", "formulas"):
-            states = sum((checked.tally[kind] for checked in self.pages), Counter[str]())
+        tallies = [checked.tally for checked in self.pages]
+        for kind in tallies[0] if tallies else ():
+            states = sum((tally[kind] for tally in tallies), Counter[str]())
             if listed := ", ".join(f"{states[state]} {state}" for state in _STATES if states[state]):
                 told.append(f"{kind}: {listed}")
         return "; ".join([*told, count(len(self.findings), "finding")]) + self._words()
