@@ -73,7 +73,7 @@ Check pages, and run those that changed; try the programs of their cells. Each f
 Progress and the summary go to stderr. With --json, stdout is one object for editors:
 
   {"pages": [{"path", "mode", "why", "seconds", "figures", "formulas", "waived": [{"line", "reason"}]}],
-   "findings": [{"path", "line", "column", "kind", "message", "detail", "subject", "edit"}]}
+   "findings": [{"path", "cell", "line", "column", "kind", "message", "detail", "subject", "edit"}]}
 
 With --machines, the pages run as on other machines too, one after the other: what is found on one
 and not on another, what reads otherwise, and which figure stands so near a rounding edge that some
@@ -86,7 +86,8 @@ machine may round it to another one are findings. Programs are not tried. The JS
 "why" says why a page ran, and is "" if it did not; "seconds" is how long its last run took;
 "column", or null, is where on its line a finding begins; "edit", or null, is the change that
 `proofread fix` would make: {"start": [line, column], "end": [line, column], "old", "new"};
-lines count from 1, columns from 0. The kinds of findings:
+lines count from 1, columns from 0; of a notebook, lines count in the "cell", which is 0 elsewhere.
+The kinds of findings:
 
 """
 

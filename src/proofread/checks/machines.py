@@ -21,7 +21,7 @@ from ..runs import server as run
 from ..runs.steps import Step, Task
 from ..settings import Settings
 from .check import check
-from .checked import Checked, Progress, Report, Text, Told, count
+from .checked import Checked, Progress, Report, Text, Told, count, ordered
 from .findings import Finding, located
 
 _X86 = {"ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE", "ONEDNN_MAX_CPU_ISA": "SSE41"}
@@ -167,7 +167,7 @@ def compare(
     return Compared(
         how,
         reports["this"],
-        [located(found, pages.get(found.path)) for found in sorted(findings)],
+        ordered(located(found, pages.get(found.path)) for found in findings),
         len(compared),
         moves,
         [*_prints(reports)],
