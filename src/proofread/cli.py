@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from . import settings as config
 from .checks import machines, mutate
@@ -30,8 +30,8 @@ from .settings import Settings, SettingsError
 _DESCRIPTION = """\
 Run documentation pages and check every figure, claim and formula in their prose.
 
-A page is a percent script (a .py file with # %% cells) or a Markdown file, whose ```python
-fences run. In its prose an author writes
+A page is a percent script (a .py file with # %% cells), a notebook, or a Markdown file, whose
+```python fences run. In its prose an author writes
 
   keeps 55%<!--= weights[6, 6] --> of itself    a figure, and what must give it
   is larger<!--= a > b -->                      a claim, and what must be True
@@ -48,12 +48,14 @@ and in its code cells
   #| alt: what the figure shows                 for every figure that the cell draws
   #| raises: ValueError: must be positive       a cell that must fail: how, and a part of its message
   #| timeout: 300                               seconds, where the usual limit is too short
+  #| freeze                                     a cell that `proofread freeze` runs, and nothing else
+  #| skip: it takes an hour                     a cell that is not run
 
 further tags: hide-input, hide-output, remove-cell, no-snippet, solution (folded away).
 
 What a project sets stands under [tool.proofread] in its pyproject.toml: timeout, memory, output,
-workers, cache, packages, cite_equations, pages. The project is the nearest folder that has one, seen from
-where you are; pages run there, and findings name files as seen from there.
+workers, cache, packages, cite_equations, pages, modes, frozen. The project is the nearest folder that has one, seen
+from where you are; pages run there, and findings name files as seen from there.
 """
 _CODES = """\
 exit codes:
@@ -71,8 +73,8 @@ Check pages, and run those that changed; try the programs of their cells. Each f
 
 Progress and the summary go to stderr. With --json, stdout is one object for editors:
 
-  {"pages": [{"path", "why", "seconds", "figures", "formulas", "waived": [{"line", "reason"}]}],
-   "findings": [{"path", "line", "column", "kind", "message", "detail", "subject", "edit"}]}
+  {"pages": [{"path", "mode", "why", "seconds", "figures", "formulas", "waived": [{"line", "reason"}]}],
+   "findings": [{"path", "cell", "line", "column", "kind", "message", "detail", "subject", "edit"}]}
 
 With --machines, the pages run as on other machines too, one after the other: what is found on one
 and not on another, what reads otherwise, and which figure stands so near a rounding edge that some
@@ -85,7 +87,8 @@ machine may round it to another one are findings. Programs are not tried. The JS
 "why" says why a page ran, and is "" if it did not; "seconds" is how long its last run took;
 "column", or null, is where on its line a finding begins; "edit", or null, is the change that
 `proofread fix` would make: {"start": [line, column], "end": [line, column], "old", "new"};
-lines count from 1, columns from 0. The kinds of findings:
+lines count from 1, columns from 0; of a notebook, lines count in the "cell", which is 0 elsewhere.
+The kinds of findings:
 
 """
 
@@ -186,6 +189,16 @@ def _parser() -> argparse.ArgumentParser:
         *running,
     )
     command(
+        _freeze,
+        "run what is frozen, and keep what it gives",
+        "Run frozen pages and cells, and keep what they give in files of the project, to be committed:\n\n"
+        "  proofread freeze                      all of which nothing is kept, or that of other code\n"
+        "  proofread freeze docs/page.py         this page, whatever is kept\n\n"
+        "A page is frozen by `proofread: freeze` in its front matter, a cell by `#| freeze`.",
+        paths,
+        *settings[:-1],  # what is kept of runs is not taken
+    )
+    command(
         _mutate,
         "swap words and print what nothing notices",
         "Swap words for their opposites, one at a time, and print those that nothing would notice:\n\n"
@@ -243,7 +256,7 @@ def _pages(options: argparse.Namespace) -> list[Path]:
     pages = find_pages(options.paths)
     if not pages:
         asked = ", ".join(map(str, options.paths)) or _project()
-        raise UsageError(f"no pages in {asked}: neither .md nor .py with # %% cells")
+        raise UsageError(f"no pages in {asked}: neither .md nor .ipynb, nor .py with # %% cells")
     return pages
 
 
@@ -271,7 +284,7 @@ def _settled(options: argparse.Namespace) -> dict[str, Any]:
     given = {name: getattr(options, name) for name in ("timeout", "memory", "workers")}
     parsed = config.parsed({name: text for name, text in given.items() if text is not None})
     settings = replace(Settings.load(_project()), **parsed)
-    return {"root": _project(), "settings": settings, "keep": not options.no_cache}
+    return {"root": _project(), "settings": settings, "keep": not getattr(options, "no_cache", True)}
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -290,7 +303,7 @@ def _check(options: argparse.Namespace) -> int:
         _tell(findings)
         for checked in report.pages if options.waivers else ():
             for line, reason in _waived(checked):
-                print(f"{checked.page.path}:{line}: waived: {reason}")
+                print(f"{checked.page.at(line)}: waived: {reason}")
     print(compared or report, file=sys.stderr)
     return 1 if findings else 0
 
@@ -308,7 +321,7 @@ def _run(options: argparse.Namespace) -> int:
         for number in cells[checked.page.path]:
             if options.cell in (None, number):
                 cell = checked.page.cells[number - 1]
-                print(f"── {checked.page.path}:{cell.line} cell {number}\n{cell.shown}")
+                print(f"── {checked.page.at(cell.line)} cell {number}\n{cell.shown}")
                 for output in checked.outputs(number - 1):
                     print("→ " + _as_text(output).rstrip("\n").replace("\n", "\n  "))
     failed = [finding for finding in report.findings if finding.kind in BROKEN]
@@ -341,6 +354,19 @@ def _fix(options: argparse.Namespace) -> int:
     return 1 if left or (options.diff and changes) else 0
 
 
+def _freeze(options: argparse.Namespace) -> int:
+    freeze: Literal["all", "stale"] = "all" if options.paths else "stale"
+    pages = _pages(options)
+    with contextlib.closing(shown(sys.stderr, len(pages))) as progress:
+        report = check(pages, **_settled(options), freeze=freeze, progress=progress)
+    for file in report.kept:
+        print(f"{os.path.relpath(file, _project())}: written")
+    _tell(report.findings)
+    none = "nothing that is frozen is stale" if freeze == "stale" else "nothing is frozen there"
+    print(report if report.pages else none, file=sys.stderr)
+    return 1 if report.findings else 0
+
+
 def _mutate(options: argparse.Namespace) -> int:
     report = _report(options)
     for swap in mutate.every(report):
@@ -352,12 +378,15 @@ def _mutate(options: argparse.Namespace) -> int:
 
 def _snippet(options: argparse.Namespace) -> int:
     path, _, line = options.place.rpartition(":")
+    of_notebook = path.endswith(".ipynb")
     if not path or not line.isdigit():
-        raise UsageError(f"{options.place} is no place; name a page and a line of it, such as docs/page.py:27")
+        what = "a line of it, such as docs/page.py:27, of a notebook a cell"
+        raise UsageError(f"{options.place} is no place; name a page and {what}")
     options.paths = [Path(path)]
     (checked,) = _report(options).pages
     index = max((i for i, cell in enumerate(checked.page.cells) if cell.line <= int(line)), default=0)
-    cell = checked.page.cells[index] if checked.page.cells else None
+    index = int(line) - 1 if of_notebook else index
+    cell = checked.page.cells[index] if index < len(checked.page.cells) else None
     if cell is None or not cell.is_code:
         raise UsageError(f"{options.place} is in no cell of code")
     snippet = checked.snippets.get(index)
@@ -444,6 +473,7 @@ def _waived(checked: Checked) -> list[tuple[int, str]]:
 def _as_json(checked: Checked) -> dict[str, Any]:
     return {
         "path": checked.page.path,
+        "mode": checked.mode,
         "why": checked.why,
         "seconds": round(checked.seconds, 2),
         "figures": sum(len(text.asked) for text in checked.texts),

@@ -44,7 +44,7 @@ def pytest_collect_file(
 
 def _is_ours(path: Path, config: pytest.Config) -> bool:
     named = (config.rootpath / name for name in config.getini("proofread"))
-    if path.suffix not in (".md", ".py") or not any(path.is_relative_to(name) for name in named):
+    if path.suffix not in (".md", ".py", ".ipynb") or not any(path.is_relative_to(name) for name in named):
         return False
     from .pages.page import is_page
 
@@ -56,13 +56,20 @@ class PageFile(pytest.File):
 
     def collect(self) -> Iterator["PageItem"]:
         """Read the page; nothing runs yet."""
-        from .checks.checked import unrun
-        from .pages.page import PageError, read
+        from .checks.checked import opened
+        from .pages.page import PageError
+        from .settings import Settings, SettingsError
 
+        subjects: list[str] = []
         try:
-            subjects = [*unrun(read(self.path, self.config.rootpath)).subjects]
+            checked = opened(self.path, self.config.rootpath, Settings.load(self.config.rootpath))
+            if checked.mode == "off":
+                return
+            subjects += checked.subjects
         except PageError:
-            subjects = []
+            pass  # the test of the page as such tells of it
+        except SettingsError as error:
+            raise self.CollectError(str(error)) from None
         for subject in (*subjects, _AS_SUCH):
             # pytest parts the names of tests by two colons, as Python does slices.
             yield PageItem.from_parent(self, name=subject.replace("::", ":"), subject=subject)
@@ -78,13 +85,15 @@ class PageItem(pytest.Item):
 
     def runtest(self) -> None:
         """Look at what was found."""
+        from .checks.checked import ordered
+
         checked = _checked(self)
         subjects = checked.subjects
         # What is about none of the other tests must fail one, too.
         named = [each.subject if each.subject in subjects else _AS_SUCH for each in checked.findings]
         found = [each for each, name in zip(checked.findings, named, strict=True) if name == self.subject]
         if not found and not subjects.get(self.subject, self.subject == _AS_SUCH):
-            stopped = min(checked.findings, default=None)
+            stopped = next(iter(ordered(checked.findings)), "it is skipped")
             pytest.skip(f"the page did not come to this: {stopped}".split("\n")[0])
         if found:
             raise FoundError(found, checked.page)
@@ -103,9 +112,10 @@ class FoundError(AssertionError):
     """Something is wrong on a page."""
 
     def __init__(self, findings: "Iterable[Finding]", page: "Page"):
-        told, path, lines = [], page.path, page.lines
+        told = []
         for finding in findings:
-            line = lines[finding.line - 1].strip() if finding.path == path and finding.line <= len(lines) else ""
+            lines = page.cells[finding.cell - 1].source.split("\n") if finding.cell else page.lines
+            line = lines[finding.line - 1].strip() if finding.path == page.path and finding.line <= len(lines) else ""
             told.append(f"{finding}\n\n    {line}" if line else str(finding))
         super().__init__("\n\n".join(told))
 

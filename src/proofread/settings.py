@@ -18,6 +18,12 @@ PLACES = {
     "task": "tasks and hints",
     "prose": "prose",
 }
+# What becomes of a page.
+MODES = {
+    "off": "published as it is: nothing is run, nothing is checked",
+    "run": "its cells are run and shown, and nothing that it says is held against them",
+    "check": "run, and all that it says is held against what it gave",
+}
 _UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
@@ -49,10 +55,20 @@ class Settings:
     # By the kind of place (see `PLACES`), the least share of the words of strict pages that claims must hold.
     words: Mapping[str, float] = field(default_factory=dict)
     rich: int = 10_000_000  # bytes that a cell may show otherwise than as text: HTML, JSON, pictures
+    # By patterns of pages or by folders, relative to the project, what becomes of them: off (published as it is), run
+    # (its cells are run and shown, and nothing is held) or check; "run, freeze" freezes it, too. The last pattern that
+    # matches wins, and a page itself wins over all: ``proofread: run`` in its front matter.
+    modes: Mapping[str, str] = field(default_factory=dict)
+    frozen: Path = Path("frozen")  # the folder, to be committed, that keeps what frozen pages and cells gave
 
     def is_strict(self, path: str) -> bool:
         """Whether the project holds a page, named relative to it, to all that proofread knows."""
         return any(fnmatchcase(path, pattern) for pattern in self.strict)
+
+    def mode(self, path: str) -> str:
+        """What the project says of a page, named relative to it; see `mode`."""
+        said = [mode for pattern, mode in self.modes.items() if matches(path, pattern)]
+        return said[-1] if said else "check"
 
     @classmethod
     def load(cls, root: Path) -> "Settings":
@@ -77,6 +93,24 @@ class Settings:
                 raise SettingsError(f"{file}: [tool.proofread] has no setting {name}; there are {', '.join(known)}")
         told = f"{file}: [tool.proofread]"
         return cls(**{name: _read(name, value, f"{told} {name} ({value!r})") for name, value in table.items()})
+
+
+def matches(path: str, pattern: str) -> bool:
+    """Whether a pattern of modes names a page, or a folder that it is in."""
+    return fnmatchcase(path, pattern) or fnmatchcase(path, f"{pattern.rstrip('/')}/*")
+
+
+def mode(said: str) -> tuple[str, bool]:
+    """What becomes of a page, one of `MODES`, and whether it is frozen.
+
+    >>> mode("run"), mode("freeze"), mode("run, freeze")
+    (('run', False), ('check', True), ('run', True))
+    """
+    words = said.replace(",", " ").split()
+    chosen = [word for word in words if word != "freeze"]
+    if not words or len(chosen) > 1 or not {*chosen} <= {*MODES} or len(words) > len(chosen) + 1:
+        raise ValueError(f"{said!r}, which is none of off, run and check, nor one of them with freeze: 'run, freeze'")
+    return chosen[0] if chosen else "check", "freeze" in words
 
 
 def parsed(given: Mapping[str, str]) -> dict[str, Any]:
@@ -153,6 +187,17 @@ def _shares(value: object) -> dict[str, float]:
     return dict(shares)
 
 
+def _modes(value: object) -> dict[str, str]:
+    if not isinstance(value, dict) or not all(isinstance(said, str) for said in value.values()):
+        raise ValueError('must be a table of patterns and modes, such as {"docs/changelog.md" = "off"}')
+    for pattern, said in value.items():
+        try:
+            mode(said)
+        except ValueError as error:
+            raise ValueError(f"gives {pattern} {error}") from None
+    return dict(value)
+
+
 # True and False are of a type of their own, though Python counts them among the whole numbers.
 _count = _reader(lambda value: type(value) is int and value > 0, "must be a whole number of at least 1", int)
 _seconds = _reader(
@@ -176,6 +221,8 @@ _READERS: dict[str, Callable[[Any], object]] = {
     "cite_equations": _reader(lambda value: isinstance(value, bool), "must be true or false", bool),
     "strict": _list(bool, 'must be a list of patterns of pages, such as ["docs/*.md"]'),
     "words": _shares,
+    "modes": _modes,
+    "frozen": _folder,
     "pages": _list(str.strip, 'must be a list of files and folders, such as ["docs"]'),
     "standalone": _count,
     "data": _size,

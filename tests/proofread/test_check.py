@@ -64,7 +64,7 @@ def test_a_sound_page_has_no_findings_and_is_counted(proofread: Proofreader) -> 
     report = proofread(SOUND)
     assert found(report) == []
     assert str(report) == (
-        "1 page, 1 of them run; 11 figures checked and 1 waived, 1 formula checked and 0 not; 0 findings\n"
+        "1 page checked; 1 of them run now; cells: 3 ran; figures: 11 held, 1 waived; formulas: 1 held; 0 findings\n"
         "words that no swap could turn round unnoticed: 0 of 1 in headings, 1 of 3 in prose"
     )
     (page,) = report.pages
@@ -367,7 +367,7 @@ def test_pages_are_markdown_files_and_scripts_with_cells(tmp_path: Path) -> None
 def test_an_option_that_cannot_be_read_is_found(proofread: Proofreader) -> None:
     assert found(proofread("# %%\n#| timeout: long\n#| atl: a line\nx = 1\n")) == [
         "2: timeout (long) must be a number of seconds, such as 300",
-        "3: `#| atl:` is no option; there are alt, caption, raises, timeout, script, data and digits",
+        "3: `#| atl:` is no option; there are alt, caption, raises, timeout, script, data, digits, freeze and skip",
     ]
 
 

@@ -41,7 +41,7 @@ def test_findings_go_to_stdout_progress_to_stderr_and_the_exit_code_tells(
     assert told.out == "docs/page.py:6: waived: a year\n"
     assert told.err == (
         "docs/page.py: unchanged\n"
-        "1 page, 0 of them run; 1 figure checked and 1 waived, 0 formulas checked and 0 not; 0 findings\n"
+        "1 page checked; 0 of them run now; cells: 1 ran; figures: 1 held, 1 waived; 0 findings\n"
     )
 
 
@@ -55,6 +55,7 @@ def test_an_editor_gets_all_of_it_as_one_object(docs: Path, capsys: pytest.Captu
         "pages": [
             {
                 "path": "docs/page.py",
+                "mode": "check",
                 "why": "it has not run before",
                 "figures": 1,
                 "formulas": 0,
@@ -71,6 +72,7 @@ def test_an_editor_gets_all_of_it_as_one_object(docs: Path, capsys: pytest.Captu
                 "subject": "6 figure 4 = x",
                 "edit": {"start": [6, 8], "end": [6, 9], "old": "4", "new": "3"},
                 "column": 8,
+                "cell": 0,
             }
         ],
     }
@@ -182,7 +184,7 @@ def test_the_cache_is_shown_and_pruned(docs: Path, capsys: pytest.CaptureFixture
     ("arguments", "message"),
     [
         (["check", "nowhere"], "nowhere does not exist; name pages, or folders that hold some"),
-        (["check", "empty"], "no pages in empty: neither .md nor .py with # %% cells"),
+        (["check", "empty"], "no pages in empty: neither .md nor .ipynb, nor .py with # %% cells"),
         (["check", "docs", "--timeout", "soon"], "--timeout (soon) must be a positive number of seconds, such as 300"),
         (["run", "docs", "--memory", "4"], "--memory (4) must be a size with its unit"),
         (["fix", "docs", "--workers", "0"], "--workers (0) must be a whole number of at least 1"),

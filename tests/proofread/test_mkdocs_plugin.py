@@ -595,7 +595,7 @@ def test_an_edit_of_prose_runs_nothing(tmp_path: Path, caplog: pytest.LogCapture
     (root / "docs/page.py").write_text(PICTURED.replace("../", "").replace("Title", "Other title"))
     with caplog.at_level(logging.INFO):
         build_site(root)
-    assert "2 pages, 0 of them run" in caplog.text
+    assert "2 pages checked; 0 of them run" in caplog.text
     assert "Other title" in (root / "site/page/index.html").read_text()
 
 

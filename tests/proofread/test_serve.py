@@ -107,7 +107,7 @@ def test_edits_show_errors_are_told_and_mended_and_pages_come_and_go(server: Ser
 
     server.edit("docs/page.py", PAGE.replace("Title", "Another title"))
     assert "Another title" in server.get("page/")
-    assert "2 pages, 0 of them run" in server.heard
+    assert "2 pages checked; 0 of them run" in server.heard
 
     server.edit("docs/page.py", PAGE.replace("gives 3", "gives 4"))
     told = "docs/page.py:4: it says 4, but package.number gives 3"
@@ -141,10 +141,10 @@ def test_the_page_that_is_looked_at_is_shown_before_the_others_have_run(server: 
     assert "It gives <p-f>3</p-f>." in server.get("page/")  # which is looked at last
 
     server.edit("package/__init__.py", "number = 5\n")
-    assert "3 pages, 1 of them run" in server.heard
+    assert "3 pages checked; 1 of them run" in server.heard
     assert "docs/page.py:4: it says 3, but package.number gives 5" in server.get("page/")
     server.until("Reloading browsers")
-    assert "3 pages, 0 of them run" in server.heard
+    assert "3 pages checked; 0 of them run" in server.heard
     assert "docs/other.py:4: it says 3, but package.number gives 5" in server.get("other/")
 
 

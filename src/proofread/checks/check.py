@@ -5,24 +5,29 @@
     docs/learn/attention.py:12: it says 55%, but weights[6, 6] gives 54%
 """
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from ..formulas import mathematics
+from ..keep.files import relative
 from ..keep.shelf import Shelf
-from ..pages.page import Page, PageError, find_pages, read
+from ..pages.page import Page, PageError, find_pages, inside, is_page, read
+from ..programs.names import uses
 from ..runs.cache import Cache
+from ..runs.frozen import Frozen, Kept
 from ..runs.server import run, warm
 from ..runs.steps import Outcome, Task
 from ..runs.watch import files_of
-from ..settings import Settings, SettingsError
+from ..settings import Settings, SettingsError, matches
 from . import docstrings, equations, links, mutate
 from .cells import in_code, in_data, options
-from .checked import Checked, Progress, Report, Told, cell_subject, unrun
+from .checked import Checked, Progress, Report, Told, cell_subject, opened, unrun
 from .claims import in_text
-from .findings import Finding
+from .findings import Finding, located
 from .plan import Owner, plan, take, try_programs
 
 
@@ -36,6 +41,7 @@ def check(
     programs: bool = False,
     whole: bool = False,
     at_once: Collection[Path] | None = None,
+    freeze: Literal["", "stale", "all"] = "",
     progress: Progress = lambda told: None,
 ) -> Report:
     """Proofread pages.
@@ -51,6 +57,8 @@ def check(
             others are those that the settings name.
         at_once: The pages that must be up to date. What any other gave before is taken while its own code is the same,
             and ``behind`` of the report has what is to run for it. None: all of them.
+        freeze: Of what is frozen, what is run and kept anew: nothing, what is stale, or all. But for nothing, pages are
+            left out that have nothing to run anew.
         progress: Called with what there is to tell whenever a step begins and a page is done.
 
     Raises:
@@ -59,20 +67,38 @@ def check(
     """
     root = (root or Path.cwd()).resolve()
     settings = settings or Settings.load(root)
-    kept, shelf = (Cache(root / settings.cache), Shelf(root / settings.cache)) if keep else (None, None)
+    kept, shelf = (Cache(root / settings.cache), Shelf(root / settings.cache)) if keep and not freeze else (None, None)
+    _unmatched(settings, root)
     report = Report([])
     waiting: list[tuple[Checked, list[Owner], Task]] = []
+    anew: dict[str, Frozen] = {}
     for path in paths:
         try:
-            checked = unrun(read(path.resolve(), root, shelf))
+            checked = opened(path.resolve(), root, settings, shelf)
         except PageError as error:
             found = Finding(error.path, error.line, error.message, kind=error.kind)
             report.pages.append(Checked(Page(error.path, ()), findings=[found]))
             continue
-        report.pages.append(checked)
-        owners, steps = plan(checked, settings.timeout, mutants)
+        frozen = Frozen(root, settings.frozen / f"{checked.page.path.lstrip('/')}.json")
+        stale = dict(_thaw(checked, frozen, everything=freeze == "all"))
+        owners, steps = plan(checked, settings.timeout, mutants or (freeze != "" and checked.frozen))
         task = Task(checked.page.path, tuple(steps), settings.packages)
-        outcome = (kept.load(task) if kept else None) if steps else Outcome()
+        if checked.frozen and steps:
+            given = "it is run anew" if freeze == "all" else frozen.page(task, mutants)
+            stale = {1: f"the page is frozen, and {given}"} if isinstance(given, str) else {}
+            outcome = given if isinstance(given, Outcome) else None
+        else:
+            outcome = (kept.load(task) if kept else None) if steps else Outcome()
+        if freeze and not stale:
+            continue
+        report.pages.append(checked)
+        if freeze:
+            anew[checked.page.path], outcome = frozen, None
+        elif stale:
+            remedy = f"run it where that can be done, proofread freeze {checked.page.path}"
+            for line, said in stale.items():
+                checked.findings.append(Finding(checked.page.path, line, f"{said}; {remedy}", kind="frozen"))
+            continue
         if outcome is None and kept and at_once is not None and path not in at_once and (last := kept.before(task)):
             checked.behind = kept.why(task)
             report.behind.append(task)
@@ -95,6 +121,8 @@ def check(
                 progress(Told(task.path, event.step, len(task.steps), name, checked.why))
                 continue
             take(checked, owners, event.outcome)
+            if task.path in anew and event.outcome.files is not None:
+                report.kept.append(_keep(checked, task, event.outcome, anew[task.path]))
             progress(Told(task.path, 0, len(task.steps), why=checked.why, seconds=checked.seconds))
     finally:
         if kept:
@@ -110,17 +138,48 @@ def check(
     report.words, report.strict = mutate.shares(words), mutate.demanded(words, settings)
     if whole:
         report.between += mutate.faults(report)
-    elsewhere = [] if whole else list(_elsewhere(paths, root, settings, shelf))
-    report.between += equations.faults(report.pages, elsewhere, root, settings, whole=whole or bool(settings.pages))
+    known = {checked.page.path: checked for checked in report.pages if checked.mode != "off"}
+    others = [*paths, *([] if whole else project_pages(settings, root))]
+    elsewhere = [checked for checked in known.values() if checked.mode == "run"]
+    elsewhere += _elsewhere([path for path in others if relative(path.resolve(), root) not in known], root, shelf)
+    report.between += equations.faults(report.held, elsewhere, root, settings, whole=whole or bool(settings.pages))
     report.between += docstrings.faults(settings.packages, root, shelf)
     report.between += links.faults(report.pages, root, shelf)
+    pages = {checked.page.path: checked.page for checked in report.pages}
+    for every in (report.between, *(checked.findings for checked in report.pages)):
+        every[:] = [located(finding, pages.get(finding.path)) for finding in every]
     return report
+
+
+def _thaw(checked: Checked, frozen: Frozen, everything: bool) -> Iterator[tuple[int, str]]:
+    """Take what frozen cells gave, unless everything is run anew; tell the lines of those without any."""
+    for index, cell in enumerate(checked.page.cells):
+        if cell.is_code and cell.option("freeze") is not None and not checked.frozen:
+            kept = "it is run anew" if everything else frozen.cell(_sources(checked.page, index))
+            if isinstance(kept, str):
+                yield cell.line, f"cell {index + 1} is frozen, and {kept}"
+            else:
+                checked.kept[index] = kept
+
+
+def _sources(page: Page, last: int) -> list[str]:
+    """The code up to a cell."""
+    cells = page.cells[: last + 1]
+    return [cell.shown for cell in cells if cell.is_code and cell.option("skip") is None]
+
+
+def _keep(checked: Checked, task: Task, outcome: Outcome, frozen: Frozen) -> Path:
+    """Keep what the page, or its frozen cells, gave."""
+    if checked.frozen:
+        return frozen.keep_page(task, outcome)
+    ran = {i: Kept(outcome.began, checked.code[i], names) for i, names in checked.literals.items()}
+    return frozen.keep_cells((_sources(checked.page, i), kept) for i, kept in sorted((checked.kept | ran).items()))
 
 
 def sources_of(paths: Iterable[Path], settings: Settings) -> list[Path]:
     """The files of which pages and packages are made."""
     packages = (Path(file) for file in files_of(settings.packages))
-    return [path for path in [*paths, *packages] if path.suffix in (".md", ".py") and path.is_file()]
+    return [path for path in [*paths, *packages] if path.suffix in (".md", ".py", ".ipynb") and path.is_file()]
 
 
 def project_pages(settings: Settings, root: Path) -> list[Path]:
@@ -131,13 +190,32 @@ def project_pages(settings: Settings, root: Path) -> list[Path]:
     return find_pages(root / name for name in settings.pages)
 
 
-def _elsewhere(paths: Sequence[Path], root: Path, settings: Settings, shelf: Shelf | None) -> Iterator[Checked]:
-    """The pages of the project that are not checked now and number equations; nothing of them runs."""
-    known = {path.resolve() for path in paths}
-    for path in project_pages(settings, root):
-        if path.resolve() not in known and b"\\tag{" in path.read_bytes():
+def _elsewhere(paths: Iterable[Path], root: Path, shelf: Shelf | None) -> Iterator[Checked]:
+    """Those of some pages that number equations; nothing of them runs."""
+    for path in paths:
+        if b"\\tag{" in path.read_bytes():
             with suppress(PageError):  # which is told when that page is checked
                 yield unrun(read(path.resolve(), root, shelf))
+
+
+def _unmatched(settings: Settings, root: Path) -> None:
+    """Refuse a pattern that names no page, which would be forgotten."""
+    for pattern in settings.modes:
+        folder = root / re.split(r"[*?[]", pattern)[0].rpartition("/")[0]
+        if not any(matches(relative(file, root), pattern) and is_page(file) for file in inside(folder)):
+            told = f"{root / 'pyproject.toml'}: [tool.proofread] modes names {pattern}, which matches no page"
+            raise SettingsError(f"{told}; name pages or folders as they are seen from there, or take it out")
+
+
+def _missing(checked: Checked, place: int) -> str:
+    """Where a name should have come from that a cell does not find, if that is a cell which did not run."""
+    raised = checked.code[place].raised if place in checked.code else None
+    name = re.match(r"NameError: name '(\w+)'", raised.summary) if raised else None
+    for number, cell in enumerate(checked.page.cells[:place], 1):
+        if name and cell.is_code and cell.is_still and any(name[1] in uses(node).binds for node in cell.tree.body):
+            how = "is skipped" if cell.option("skip") is not None else "is frozen and keeps no more than literals"
+            return f"; cell {number}, which {how}, would define it: freeze or skip what needs it, too"
+    return ""
 
 
 def _findings(checked: Checked, settings: Settings, root: Path) -> Iterator[Finding]:
@@ -145,9 +223,15 @@ def _findings(checked: Checked, settings: Settings, root: Path) -> Iterator[Find
     path = checked.page.path
     for index, cell in enumerate(checked.page.cells):
         if cell.is_code:
-            subject = cell_subject(index, cell)
-            for finding in (*options(path, cell, root), *in_code(path, index, cell, checked.code.get(index), settings)):
-                yield replace(finding, subject=subject)
+            subject, result = cell_subject(index, cell), checked.code.get(index)
+            found = in_code(path, index, cell, result, settings)
+            if checked.mode == "run":
+                raised = result and result.raised
+                found = found if raised and (raised.fatal or not cell.fails) else iter(())
+            for finding in (*(options(path, cell, root) if checked.mode == "check" else ()), *found):
+                yield replace(finding, message=finding.message + _missing(checked, index), subject=subject)
+    if checked.mode != "check":
+        return
     yield from in_data(checked, settings)
     displayed = [stated.latex for text in checked.texts for stated in text.formulas if stated.display]
     for text in checked.texts:

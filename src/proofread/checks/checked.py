@@ -1,19 +1,27 @@
 """A page with what its run gave and what was found on it, and the report of all pages."""
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from ..formulas import Formula, find
+from ..keep.files import relative
+from ..keep.shelf import Shelf
 from ..pages import numbers, prose
-from ..pages.page import Cell, Page
+from ..pages.page import Cell, Page, PageError, own_mode, read
 from ..pages.prose import Claim, Computed, Figure, Prose
 from ..programs import NO_SNIPPET, Snippet
+from ..runs.frozen import Kept
 from ..runs.steps import Machine, Output, Result, Task
-from ..settings import PLACES
+from ..settings import PLACES, Settings, mode
 from .findings import Finding
 
+_OTHERS = {"run": "only run", "off": "off"}
+_STATES = ("ran", "held", "failed", "unproved", "waived", "frozen", "skipped", "not looked at")
 PICTURES = ("image/svg+xml", "image/png", "image/jpeg")
 
 
@@ -64,6 +72,10 @@ class Checked:
     """A page with what its run gave and what was found on it; by place what its code cells have."""
 
     page: Page
+    mode: str = "check"  # one of `MODES`; a page that is off has no cells here
+    frozen: bool = False  # whether all that it gave is kept in the project
+    kept: dict[int, Kept] = field(default_factory=dict)  # what its frozen cells gave, which are not run
+    literals: dict[int, dict[str, str]] = field(default_factory=dict)  # of frozen cells that were run, by name
     texts: list[Text] = field(default_factory=list)
     code: dict[int, Result] = field(default_factory=dict)  # what the cells gave
     snippets: dict[int, Snippet] = field(default_factory=dict)  # their programs
@@ -87,7 +99,7 @@ class Checked:
         gave = [(place, asdict(result)) for place, result in sorted(self.code.items())]
         programs = [(place, asdict(snippet)) for place, snippet in sorted(self.snippets.items())]
         texts = [(text.cell, text.published) for text in [*self.texts, *self.data.values()]]
-        return [asdict(self.page), texts, gave, programs]
+        return [asdict(self.page), texts, gave, programs, self.mode, [*map(self.note, range(len(self.page.cells)))]]
 
     @property
     def subjects(self) -> dict[str, bool]:
@@ -96,9 +108,9 @@ class Checked:
         for place, cell in enumerate(self.page.cells):
             if cell.is_code:
                 named.append((cell.line, cell_subject(place, cell), place in self.code))
-            if has_snippet(cell):
+            if self.offers(place):
                 named.append((cell.line, cell_subject(place, cell, "snippet"), place in self.snippets))
-        for text in self.texts:
+        for text in self.texts if self.mode == "check" else ():
             for figure in text.asked:
                 reached = figure in text.values or figure in text.errors
                 named.append((text.line + figure.line, claim_subject(text, figure), reached))
@@ -107,6 +119,48 @@ class Checked:
                     subject, line = formula_subject(text, stated), text.line + stated.line
                     named += [(line, subject, place in text.stated), (line, f"{subject} mutants", place in text.stated)]
         return {subject: reached for _, subject, reached in sorted(named, key=lambda each: each[0])}
+
+    def offers(self, cell: int) -> bool:
+        """Whether a reader is offered the cell's program, which is tried like all that is checked."""
+        asked = self.page.cells[cell]
+        has_none = not asked.shown or asked.is_still or {"remove-cell", NO_SNIPPET} & {*asked.tags}
+        return asked.is_code and self.mode == "check" and not self.frozen and not has_none
+
+    def note(self, cell: int) -> str:
+        """What a reader is told of a cell that has not run with its page; "" of any other."""
+        if (reason := self.page.cells[cell].option("skip")) is not None:
+            return f"Not run: {reason}"
+        return f"As of {day(self.kept[cell].began)}" if cell in self.kept else ""
+
+    @property
+    def tally(self) -> dict[str, Counter[str]]:
+        """How many of its cells, figures and formulas held, and what became of the others."""
+        wrong = {finding.subject for finding in self.findings} - {""}
+        bare = Counter(finding.kind for finding in self.findings if not finding.subject)
+
+        def state(subject: str, came: bool) -> str:
+            return "failed" if {subject, f"{subject} mutants"} & wrong else "held" if came else "not looked at"
+
+        cells, figures_, formulas = Counter[str](), Counter[str](), Counter[str]()
+        for place, cell in enumerate(self.page.cells):
+            if cell.is_code:
+                still = "skipped" if cell.option("skip") is not None else "frozen" if place in self.kept else ""
+                ran = state(cell_subject(place, cell), place in self.code).replace("held", "ran")
+                cells[still or ran] += 1
+        for text in self.texts:
+            if self.mode != "check":
+                figures_["not looked at"] += len(text.prose.claims) + sum(1 for _ in text.prose.bare(self.page.code))
+                formulas["not looked at"] += len(text.formulas)
+                continue
+            for figure in text.asked:
+                came = figure in text.values or figure in text.errors
+                figures_[state(claim_subject(text, figure), came)] += 1
+            figures_["waived"] += len(text.prose.waivers)
+            for place, stated in enumerate(text.formulas):
+                is_waived = stated.unchecked is not None
+                formulas["waived" if is_waived else state(formula_subject(text, stated), place in text.stated)] += 1
+        figures_["unproved"], formulas["unproved"] = bare["bare"], bare["formula"]
+        return {"cells": cells, "figures": figures_, "formulas": formulas}
 
     def program(self, cell: int, importing: bool = False) -> str:
         """A code cell's program, or the one that imports the packages, with where it is from; "" if there is none."""
@@ -150,6 +204,7 @@ class Report:
 
     pages: list[Checked]
     between: list[Finding] = field(default_factory=list)  # of pages and packages
+    kept: list[Path] = field(default_factory=list)  # the files of what was frozen anew
     behind: list[Task] = field(default_factory=list)  # what has to run still, of pages that show their last run
     words: dict[str, tuple[int, int]] = field(default_factory=dict)  # held, of how many, by `PLACES`
     strict: dict[str, tuple[int, int, float]] = field(default_factory=dict)  # the same of strict pages, and the demand
@@ -157,19 +212,27 @@ class Report:
     @property
     def findings(self) -> list[Finding]:
         """What is wrong, by page and line."""
-        return [*(finding for checked in self.pages for finding in sorted(checked.findings)), *sorted(self.between)]
+        return [*(finding for checked in self.pages for finding in ordered(checked.findings)), *ordered(self.between)]
+
+    @property
+    def held(self) -> list[Checked]:
+        """The pages whose words are held against what they gave."""
+        return [checked for checked in self.pages if checked.mode == "check"]
 
     def __str__(self) -> str:
-        texts = [text for checked in self.pages for text in checked.texts]
-        figures = sum(len(text.asked) for text in texts)
-        waived = sum(len(text.prose.waivers) for text in texts)
-        formulas = [stated.unchecked is None for text in texts for stated in text.formulas]
-        return (
-            f"{count(len(self.pages), 'page')}, {sum(checked.ran for checked in self.pages)} of them run; "
-            f"{count(figures, 'figure')} checked and {waived} waived, "
-            f"{count(sum(formulas), 'formula')} checked and {len(formulas) - sum(formulas)} not; "
-            f"{count(len(self.findings), 'finding')}" + self._words()
-        )
+        modes = Counter(checked.mode for checked in self.pages)
+        others = "".join(f", {modes[mode]} {said}" for mode, said in _OTHERS.items() if modes[mode])
+        frozen = sum(checked.frozen for checked in self.pages)
+        told = [
+            f"{count(modes['check'], 'page')} checked{others}",
+            f"{sum(checked.ran for checked in self.pages)} of them run now" + f", {frozen} frozen" * (frozen > 0),
+        ]
+        tallies = [checked.tally for checked in self.pages]
+        for kind in tallies[0] if tallies else ():
+            states = sum((tally[kind] for tally in tallies), Counter[str]())
+            if listed := ", ".join(f"{states[state]} {state}" for state in _STATES if states[state]):
+                told.append(f"{kind}: {listed}")
+        return "; ".join([*told, count(len(self.findings), "finding")]) + self._words()
 
     def _words(self) -> str:
         parts = ", ".join(f"{held} of {words} in {PLACES[kind]}" for kind, (held, words) in self.words.items())
@@ -194,6 +257,23 @@ class Told:
 
 
 Progress = Callable[[Told], None]
+
+
+def opened(path: Path, root: Path, settings: Settings, shelf: Shelf | None = None) -> Checked:
+    """A page as it is to be treated, of which nothing has run yet.
+
+    Raises:
+        PageError: It cannot be read, or calls itself what there is not.
+    """
+    name = relative(path, root)
+    said = own_mode(path)
+    try:
+        how, is_frozen = mode(said or settings.mode(name))
+    except ValueError as error:
+        line = path.read_bytes().partition(b"proofread:")[0].count(b"\n") + 1
+        raise PageError(name, line, f"the page calls itself {error}", "option") from None
+    page = Page(name, ()) if how == "off" else read(path, root, shelf)
+    return replace(unrun(page), mode=how, frozen=is_frozen and how != "off")
 
 
 def unrun(page: Page) -> Checked:
@@ -230,11 +310,6 @@ def _rounded(value: Any, digits: int) -> Any:
     return int(number) if isinstance(number, float) and number.is_integer() and abs(number) < 1e15 else number
 
 
-def has_snippet(cell: Cell) -> bool:
-    """Whether a reader is offered the cell's program."""
-    return cell.is_code and not {"remove-cell", NO_SNIPPET} & set(cell.tags)
-
-
 def cell_subject(place: int, cell: Cell, what: str = "cell") -> str:
     """The name of the test of a cell, or of its program, which is called snippet."""
     return f"{cell.line} {what} {place + 1}"
@@ -250,6 +325,16 @@ def formula_subject(text: Text, stated: Formula) -> str:
     """The name of a formula's test."""
     said = f"({stated.tag})" if stated.tag else stated.latex
     return " ".join(f"{text.line + stated.line} formula {said}".split())
+
+
+def ordered(findings: Iterable[Finding]) -> list[Finding]:
+    """Findings as they stand in their files."""
+    return sorted(findings, key=lambda each: (each.path, each.cell, each))
+
+
+def day(seconds: float) -> str:
+    """The day of a moment, told in seconds since 1970."""
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d}"
 
 
 def count(number: int, noun: str) -> str:

@@ -1,14 +1,18 @@
 """What is found wrong on a page: where, of which kind, and what would mend it."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
+
+from ..pages.page import Page
 
 KINDS = {
     "encoding": "the file is not UTF-8",
     "option": "a `#|` comment or tag of a cell is none that there is, or has no value that can be meant",
     "cell": "a cell fails, fails otherwise than it says, or would not tell if it did not fail",
+    "frozen": "a frozen page or cell has no results, or those of other code",
     "stopped": "the run of a page ended early: time, memory, a signal",
     "output": "a cell shows more than it may",
     "memory": "a page takes more memory than it may",
@@ -34,7 +38,7 @@ KINDS = {
 _FEW = 3  # findings of a kind on one line that are shown
 
 # Of a page whose code did not do what it shall.
-BROKEN = frozenset({"encoding", "cell", "stopped", "output", "memory"})
+BROKEN = frozenset({"encoding", "frozen", "cell", "stopped", "output", "memory"})
 
 
 @dataclass(frozen=True)
@@ -60,14 +64,29 @@ class Finding:
     subject: str = field(default="", compare=False)
     edit: Edit | None = field(default=None, compare=False)  # what would mend it, if that is known
     column: int | None = field(default=None, compare=False)  # in characters from 0; None where all of the line is meant
+    cell: int = field(default=0, compare=False)  # of a notebook, from 1, in which lines count; 0 on other pages
+
+    @property
+    def place(self) -> str:
+        """Where it is."""
+        return f"{self.path}:cell {self.cell}:{self.line}" if self.cell else f"{self.path}:{self.line}"
 
     def __str__(self) -> str:
-        return f"{self.path}:{self.line}: {self.message}" + (f"\n{self.detail.rstrip()}" if self.detail else "")
+        return f"{self.place}: {self.message}" + (f"\n{self.detail.rstrip()}" if self.detail else "")
+
+
+def located(finding: Finding, page: Page | None) -> Finding:
+    """A finding on a notebook, by the cell; `fix` knows no way to write one."""
+    if not page or finding.cell or not (place := page.place(finding.line))[0]:
+        return finding
+    quoted = re.compile(rf'(File "{re.escape(page.path)}"), line (\d+)')
+    detail = quoted.sub(lambda said: "{}, cell {}, line {}".format(said[1], *page.place(int(said[2]))), finding.detail)
+    return replace(finding, cell=place[0], line=place[1], detail=detail, edit=None)
 
 
 def listed(findings: Iterable[Finding]) -> Iterator[str]:
     """What a person reads: of many findings of a kind on one line, the first few and the number of the others."""
-    for (path, line), same in groupby(findings, key=lambda each: (each.path, each.line)):
+    for place, same in groupby(findings, key=lambda each: each.place):
         told = Counter[str]()
         for finding in same:
             told[finding.kind] += 1
@@ -75,4 +94,4 @@ def listed(findings: Iterable[Finding]) -> Iterator[str]:
                 yield str(finding)
         for kind, number in told.items():
             if number > _FEW:
-                yield f"{path}:{line}: and {number - _FEW} more of the kind {kind}"
+                yield f"{place}: and {number - _FEW} more of the kind {kind}"

@@ -23,8 +23,10 @@ _SILENT = re.compile(rf"(?ms:{FENCE})|(?s:<!--.*?-->|\{{\{{.*?\}}\}})")
 
 def faults(pages: Sequence[Checked], root: Path, shelf: Shelf | None = None) -> Iterator[Finding]:
     """The links whose text shares no word with where they lead."""
-    known: dict[str, Mapping[str, str] | None] = {checked.page.path: _headings(checked.page) for checked in pages}
-    for checked in pages:
+    known: dict[str, Mapping[str, str] | None] = {
+        checked.page.path: _headings(checked.page) for checked in pages if checked.mode != "off"
+    }
+    for checked in (each for each in pages if each.mode == "check"):
         for text in checked.texts:
             for link in _LINK.finditer(text.prose.text):
                 anchor = link["anchor"] or ""

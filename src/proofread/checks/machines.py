@@ -21,8 +21,8 @@ from ..runs import server as run
 from ..runs.steps import Step, Task
 from ..settings import Settings
 from .check import check
-from .checked import Checked, Progress, Report, Text, Told, count
-from .findings import Finding
+from .checked import Checked, Progress, Report, Text, Told, count, ordered
+from .findings import Finding, located
 
 _X86 = {"ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE", "ONEDNN_MAX_CPU_ISA": "SSE41"}
 _X86 |= {"OPENBLAS_CORETYPE": "Prescott"}
@@ -162,8 +162,16 @@ def compare(
     compared = list(_numbers(reports))
     moves = [move for move, _ in compared if len({*move.values.values()}) > 1]
     moves.sort(key=lambda move: move.by, reverse=True)
+    pages = {checked.page.path: checked.page for checked in reports["this"].pages}
     findings = {*_flips(reports), *_shown(reports), *(near for _, near in compared if near)}
-    return Compared(how, reports["this"], sorted(findings), len(compared), moves, [*_prints(reports)])
+    return Compared(
+        how,
+        reports["this"],
+        ordered(located(found, pages.get(found.path)) for found in findings),
+        len(compared),
+        moves,
+        [*_prints(reports)],
+    )
 
 
 def prune(directory: Path) -> int:
@@ -275,7 +283,7 @@ def _prints(reports: Mapping[str, Report]) -> Iterator[str]:
             given = [page.outputs(place) for page in pages if place in page.code]
             printed = [[(o.get("text"), o.get("data", {}).get("text/plain")) for o in outputs] for outputs in given]
             if any(each != printed[0] for each in printed):
-                yield f"{pages[0].page.path}:{cell.line}"
+                yield pages[0].page.at(cell.line)
 
 
 def _figures(reports: Mapping[str, Report]) -> Iterator[tuple[Checked, Text, Figure, dict[str, figures.Value]]]:

@@ -159,8 +159,8 @@ def shares(found: Sequence[Swap]) -> dict[str, tuple[int, int]]:
 
 
 def every(report: Report) -> list[Swap]:
-    """The words of all pages of a report that can be swapped."""
-    return [swap for checked in report.pages for swap in swaps(checked)]
+    """The words of all pages of a report, but those that are not checked, that can be swapped."""
+    return [swap for checked in report.held for swap in swaps(checked)]
 
 
 def demanded(found: Sequence[Swap], settings: Settings) -> dict[str, tuple[int, int, float]]:

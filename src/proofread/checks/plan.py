@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from ..pages.page import Cell
 from ..pages.prose import Computed, Figure
 from ..programs import SNIPPET_REMEDY, disagreement, trials
+from ..programs.names import uses
 from ..programs.trial import Trial
 from ..runs.cache import Cache
 from ..runs.server import attempt
 from ..runs.steps import Outcome, Step
 from ..settings import Settings
-from .checked import Checked, Progress, Text, Told, cell_subject, has_snippet
+from .checked import Checked, Progress, Text, Told, cell_subject
 from .findings import Finding
 
 SECONDS = re.compile(r"\d+(\.\d+)?")
@@ -23,10 +24,11 @@ def plan(checked: Checked, timeout: float, mutants: bool) -> tuple[list[Owner], 
     """What to run and for whom. Texts are evaluated where they stand, after the code above them, or at the end."""
     owners: list[Owner] = []
     steps: list[Step] = []
+    is_held = checked.mode == "check"
 
     def evaluate(text: Text, late: bool) -> None:
-        asked = [figure for figure in text.asked if figure.late is late]
-        stated = () if late else tuple(text.formulas)
+        asked = [f for f in text.asked if f.late is late and (is_held or isinstance(f, Computed))]
+        stated = tuple(text.formulas) if is_held and not late else ()
         if asked or stated:
             owners.append((text.cell, text, asked))
             expressions = tuple((a.expression, a.spec if isinstance(a, Computed) else None) for a in asked)
@@ -37,10 +39,16 @@ def plan(checked: Checked, timeout: float, mutants: bool) -> tuple[list[Owner], 
             steps.append(Step(text.line, None, name, False, longest, expressions, stated, searched))
 
     for index, cell in enumerate(checked.page.cells):
-        if cell.is_code:
+        if cell.is_code and cell.option("skip") is None:
             owners.append((index, None, []))
-            name, seconds = f"code cell {index + 1}", patience(cell, timeout)
-            steps.append(Step(cell.line, cell.source, name, cell.fails, seconds, snippet=has_snippet(cell)))
+            name, seconds, kept = f"code cell {index + 1}", patience(cell, timeout), checked.kept.get(index)
+            code, fails = (kept.code, False) if kept else (cell.source, cell.fails)
+            steps.append(Step(cell.line, code, name, fails, seconds, snippet=checked.offers(index)))
+            if cell.option("freeze") is not None and not kept and not checked.frozen:
+                used = [uses(statement) for statement in cell.tree.body]
+                names = sorted(set().union(*(each.binds | each.read for each in used)))
+                owners.append((index, None, []))
+                steps.append(Step(cell.line, None, f"what cell {index + 1} keeps", timeout=seconds, keeps=tuple(names)))
         for text in [*checked.texts, *checked.data.values()]:
             if text.cell == index:
                 evaluate(text, late=False)
@@ -60,11 +68,16 @@ def take(checked: Checked, owners: Sequence[Owner], outcome: Outcome) -> None:
     if owners:
         checked.began, checked.seconds, checked.machine = outcome.began, outcome.seconds, outcome.machine
     for (index, text, asked), result in zip(owners, outcome.results, strict=False):
-        if text is None:
-            checked.code[index] = result
+        if text is None and index in checked.code:
+            checked.literals[index] = dict(result.values)  # type: ignore[arg-type]
+        elif text is None:
+            checked.code[index] = checked.kept[index].result if index in checked.kept else result
         else:
             text.take(asked, result)
     checked.asked = outcome.asked
+    if checked.mode == "run":  # what looks like a figure there, and is another tool's, stays as it stands
+        for text in checked.texts:
+            text.prose.computed = [each for each in text.prose.computed if each not in text.errors]
     checked.snippets |= {owners[place][0]: snippet for place, snippet in outcome.snippets.items()}
     if outcome.stopped:
         index, text, _ = owners[min(len(outcome.results), len(owners) - 1)]

@@ -94,16 +94,16 @@ def converted() -> list[str]:
     return [mathml for mathml in _memo.values() if isinstance(mathml, str)]
 
 
-def render(markdown: str) -> str:
+def render(markdown: str, *, lenient: bool = False) -> str:
     """Replace the mathematics of a Markdown text by MathML; code is left as it is.
 
     The result stands on one line each and holds no character that Markdown gives a meaning, so that it can stand
-    wherever a word can: in a table cell, a list item, an admonition.
+    wherever a word can: in a table cell, a list item, an admonition. Who is lenient leaves TeX that cannot be read.
 
     Raises:
         MathError: If a formula is not TeX that pandoc reads, or its dollars are not closed; says on which line.
     """
-    found = list(spans(markdown))
+    found = [span for span in spans(markdown) if not lenient or span.latex != "$$"]
     for span in found:
         if span.latex == "$$":
             line = markdown.count("\n", 0, span.start)
@@ -114,6 +114,8 @@ def render(markdown: str) -> str:
         try:
             mathml = _found((span.latex, span.display))
         except MathError as error:
+            if lenient:
+                continue
             line = markdown.count("\n", 0, span.start)
             raise MathError(f"line {line + 1}: {error}", line) from None
         pieces += [markdown[end : span.start], _inert(mathml, span.tag)]

@@ -2,9 +2,11 @@
 
 import ast
 import itertools
+import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,11 +19,17 @@ _MARKER = re.compile(r"\s*#\s*(?:%%|<codecell>|In\[)")
 # Lines for Python's splitlines, which jupytext takes, and for nobody else.
 _ODD_BREAK = re.compile(r"[\v\f\x1c-\x1e\x85\u2028\u2029]|\r(?!\n)")
 _HEADER = re.compile(r"\A(?:(?:#!.*\n)?# ---\n(?:#.*\n)*?# ---\n)?\s*")
-_OPTION = re.compile(r"^#\|[ ]?(?P<key>[\w-]+):[ ]*(?P<value>.*(?:\n#\|[ ]{2,}.*)*)", re.MULTILINE)
+_OPTION = re.compile(
+    r"^#\|[ ]?(?P<key>(?:freeze|skip)(?=[ ]*$)|[\w-]+(?=:)):?[ ]*(?P<value>.*(?:\n#\|[ ]{2,}.*)*)", re.MULTILINE
+)
 _OPTIONS = re.compile(r"\A\s*(?:#\|.*\n?)+")
+_MAGIC = re.compile(r"^([ \t]*)[%!?].*$", re.MULTILINE)
 BYTE_ORDER_MARK = "\ufeff"  # with which some editors begin a file
 FENCE = r"^(?P<indent>[ \t>]*)(?P<fence>`{3,}|~{3,})(?P<info>[^\n]*)\n(?P<body>.*?)(?:^(?P=indent)(?P=fence)[ \t]*$|\Z)"
 _FENCE = re.compile(FENCE, re.MULTILINE | re.DOTALL)
+FRONT_MATTER = re.compile(r"\A---[ \t]*\n.*?\n(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
+_SCRIPT_HEAD = re.compile(r"\A(?:#!.*\n)?\s*(?:# ?%%.*\n)?")
+_MODE = re.compile(r"""^proofread:[ \t]*["']?(.*?)["']?[ \t]*(?:[ ]#.*)?$""", re.MULTILINE)
 
 
 class PageError(ValueError):
@@ -62,11 +70,11 @@ class Cell:
 
     @property
     def tree(self) -> ast.Module:
-        """The syntax of its code; without statements where it is not Python, as what shows that may be."""
-        try:
-            return ast.parse(self.source if self.is_code else "")
-        except SyntaxError:
-            return ast.Module([], [])
+        """The syntax of its code, magics left out; no statements where it is not Python, as what shows that may be."""
+        for source in (self.source, _MAGIC.sub(r"\1pass", self.source)) if self.is_code else ():
+            with suppress(SyntaxError):
+                return ast.parse(source)
+        return ast.Module([], [])
 
     def option(self, key: str) -> str | None:
         """The value of the first option of that name."""
@@ -76,6 +84,11 @@ class Cell:
     def fails(self) -> bool:
         """Whether the cell is to end in an exception."""
         return "raises-exception" in self.tags or self.option("raises") is not None
+
+    @property
+    def is_still(self) -> bool:
+        """Whether the cell is not run with its page: it is frozen, or skipped."""
+        return self.option("freeze") is not None or self.option("skip") is not None
 
     @property
     def shown(self) -> str:
@@ -90,16 +103,28 @@ class Cell:
 
 @dataclass(frozen=True)
 class Page:
-    """A percent script or a Markdown file, as a sequence of cells."""
+    """A percent script, a notebook or a Markdown file, as a sequence of cells."""
 
     path: str
     cells: tuple[Cell, ...]
-    lines: tuple[str, ...] = ()  # of the file, as it is
+    lines: tuple[str, ...] = ()  # of the file, as it is; of a notebook those of its cells, with one between them
 
     @property
     def is_script(self) -> bool:
-        """Whether the page is a percent script, whose cells show their outputs."""
-        return self.path.endswith(".py")
+        """Whether the page is a percent script or a notebook, whose cells show their outputs."""
+        return self.path.endswith((".py", ".ipynb"))
+
+    def place(self, line: int) -> tuple[int, int]:
+        """The cell of a notebook in which a line is, and the line in that, from 1; of another page 0 and the line."""
+        if not self.path.endswith(".ipynb") or not self.cells:
+            return 0, line
+        number = max((number for number, cell in enumerate(self.cells, 1) if cell.line <= line), default=1)
+        return number, line - self.cells[number - 1].line + 1
+
+    def at(self, line: int) -> str:
+        """The page and a line of it, as they are told."""
+        cell, within = self.place(line)
+        return f"{self.path}:cell {cell}:{within}" if cell else f"{self.path}:{line}"
 
     @property
     def code(self) -> str:
@@ -118,16 +143,16 @@ def leading_imports(code: str) -> int:
 
 
 def find_pages(paths: Iterable[Path]) -> list[Path]:
-    """The pages among files and folders, each once: Markdown files, and Python files that hold a ``# %%`` cell."""
+    """The pages among files and folders, each once: Markdown, notebooks, and Python files that hold a ``# %%`` cell."""
     found: dict[Path, Path] = {}
     for path in paths:
-        for file in sorted(_inside(path)) if path.is_dir() else [path]:
+        for file in sorted(inside(path)) if path.is_dir() else [path]:
             if not file.is_symlink() or os.path.exists(file):  # a link may lead nowhere, or to itself
                 found.setdefault(file.resolve(), file)
     return [file for file in found.values() if is_page(file)]
 
 
-def _inside(folder: Path) -> Iterator[Path]:
+def inside(folder: Path) -> Iterator[Path]:
     """All files of a folder but hidden ones, which are tools' own."""
     for place, folders, files in os.walk(folder):
         folders[:] = (name for name in folders if not name.startswith("."))
@@ -137,8 +162,23 @@ def _inside(folder: Path) -> Iterator[Path]:
 def is_page(path: Path) -> bool:
     """Whether a file is a page."""
     if path.suffix != ".py" or not path.is_file():
-        return path.suffix == ".md" and path.is_file()
+        return path.suffix in (".md", ".ipynb") and path.is_file()
     return re.search(rb"^[ \t]*#[ \t]*%%", path.read_bytes(), re.MULTILINE) is not None
+
+
+def own_mode(path: Path) -> str:
+    """What the front matter of a page says of what becomes of it, as the settings' modes do; "" if it says nothing."""
+    data = path.read_bytes()
+    if b"proofread:" not in data:
+        return ""
+    text = data.decode(errors="replace").removeprefix(BYTE_ORDER_MARK).replace("\r\n", "\n")
+    if path.suffix == ".ipynb":
+        with suppress(ValueError, LookupError, TypeError):  # of which who reads it tells
+            text = _joined(json.loads(text)["cells"][0]["source"])
+    elif path.suffix == ".py":
+        text = re.sub(r"(?m)^#[ ]?", "", _SCRIPT_HEAD.sub("", text))
+    front = FRONT_MATTER.match(text)
+    return ", ".join(_MODE.findall(front[0])) if front else ""
 
 
 def read(path: Path, root: Path, shelf: Shelf | None = None) -> Page:
@@ -147,10 +187,12 @@ def read(path: Path, root: Path, shelf: Shelf | None = None) -> Page:
     The shelf keeps the cells of a script, which take longer to tell apart than all that follows.
 
     Raises:
-        PageError: The file is not UTF-8, or nobody can tell what its lines are.
+        PageError: The file is not UTF-8, nobody can tell what its lines are, or it is no notebook that is read here.
     """
     name = relative(path, root)
     data = path.read_bytes()
+    if path.suffix == ".ipynb":
+        return _notebook(name, data)
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
@@ -166,6 +208,38 @@ def read(path: Path, root: Path, shelf: Shelf | None = None) -> Page:
         return Page(name, _markdown(text), lines)
     cells = shelf.made(f"{name} cells", text, lambda: _script(text)) if shelf else _script(text)
     return Page(name, tuple(Cell(**cell | {"tags": tuple(cell["tags"])}) for cell in cells), lines)
+
+
+def _notebook(name: str, data: bytes) -> Page:
+    """A notebook without its outputs: those of its run are shown. Its raw cells are for other tools."""
+    try:
+        told = json.loads(data.decode("utf-8-sig"))
+        about, given = told["metadata"], told["cells"]
+        language = about.get("language_info", {}).get("name") or about.get("kernelspec", {}).get("language", "python")
+        cells: list[Cell] = []
+        lines: list[str] = []
+        for place, each in enumerate(given):
+            source, is_code = _joined(each["source"]).replace("\r\n", "\n").rstrip("\n"), each["cell_type"] == "code"
+            if each["cell_type"] == "raw" and (place or not FRONT_MATTER.match(source)):
+                continue
+            for held, forms in each.get("attachments", {}).items():
+                kind, content = next(iter(forms.items()))
+                source = source.replace(f"(attachment:{held})", f"(data:{kind};base64,{_joined(content)})")
+            cells.append(Cell(source, len(lines) + 1, is_code, tuple(each.get("metadata", {}).get("tags", ()))))
+            lines += [*source.split("\n"), ""]
+        "".join(lines).encode()  # half a character, which JSON can hold, is refused
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        message = f"it is no notebook of version 4 ({error!r}); open it in Jupyter and save it"
+        raise PageError(name, 1, message, "encoding") from None
+    if language.lower() not in ("python", "ipython"):
+        message = f"it is written in {language}, and Python alone is run; set it to off under [tool.proofread.modes]"
+        raise PageError(name, 1, message, "encoding")
+    return Page(name, tuple(cells), tuple(lines))
+
+
+def _joined(text: str | list[str]) -> str:
+    """A text as notebooks hold it: in one piece, or a line each."""
+    return text if isinstance(text, str) else "".join(text)
 
 
 def _script(text: str) -> list[dict[str, Any]]:

@@ -57,12 +57,13 @@ def export(
     _free(target, docs)
     sources = find_pages([docs])
     pages = {source: source.relative_to(docs).with_suffix(".md").as_posix() for source in sources}
-    for source, name in pages.items():
-        if source.suffix == ".py" and source.with_suffix(".md") in pages:
+    for number, (source, name) in enumerate(pages.items()):
+        if name in [*pages.values()][:number]:
             raise ExportError(f"{source} would become {name}, which there is already; rename one of them")
     report = check(sources, root=root, settings=settings, keep=keep, whole=True, progress=progress)
     if report.findings and not anyway:
         return report
+    made_of = {source: pages[source] for source, each in zip(sources, report.pages, strict=True) if each.mode != "off"}
     with replacing(target, docs) as folder:
         # Hidden files are no part of a site.
         shutil.copytree(
@@ -72,7 +73,11 @@ def export(
             dirs_exist_ok=True,
         )
         for checked, (source, name) in zip(report.pages, pages.items(), strict=True):
-            link = functools.partial(_linked, source, pages)
+            if checked.mode == "off":  # as it is
+                (folder / source.relative_to(docs)).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(source, folder / source.relative_to(docs))
+                continue
+            link = functools.partial(_linked, source, made_of)
             try:
                 text, files = page(checked, Path(name).stem, tex=tex, link=link)
             except math.MathError as error:
@@ -115,8 +120,8 @@ def _free(target: Path, docs: Path) -> None:
 def _linked(source: Path, pages: dict[Path, str], target: str) -> str:
     """A link of a page; one to a script that is a page leads to what that becomes."""
     path, anchor, fragment = target.partition("#")
-    linked = Path(posixpath.normpath(source.parent / path)) if path.endswith(".py") else None
-    return f"{path[:-3]}.md{anchor}{fragment}" if linked in pages else target
+    linked, (stem, _) = Path(posixpath.normpath(source.parent / path)), posixpath.splitext(path)
+    return f"{stem}.md{anchor}{fragment}" if linked in pages else target
 
 
 def page(
@@ -128,15 +133,17 @@ def page(
     inside = ""
     for fold, index, said in parts(checked, lambda cell: checked.of_cell(cell)[0]):
         cell = checked.page.cells[index]
+        note = [f"*{said}*" for said in [checked.note(index)] if said] if cell.is_code else []
         if fold != inside:
             pieces += ["</details>"] * bool(inside)
             pieces += [f'<details markdown="1">\n<summary>{fold}</summary>'] * bool(fold)
             inside = fold
         if not cell.is_code:
             text = relink(said, link)
-            pieces.append((text if tex else _mathml(text)).strip("\n"))
+            pieces.append((text if tex else _mathml(text, lenient=checked.mode == "run")).strip("\n"))
         else:
             pieces += [cell.fenced or _fenced(cell.shown, "python")] if "hide-input" not in cell.tags else []
+            pieces += note
             shows = checked.outputs(index) if "hide-output" not in cell.tags else []
             for place, output in enumerate(shows):
                 picture = drawn.get((index, place))
@@ -183,6 +190,11 @@ def _fenced(text: str, language: str) -> str:
     return f"{ticks}{language}\n{text}\n{ticks}" if text else ""
 
 
-def _mathml(markdown: str) -> str:
+def _mathml(markdown: str, lenient: bool = False) -> str:
     # A line that begins with a formula of the text would be taken for HTML that stands by itself.
-    return re.sub(r"^([ \t>]*)(<math .*?</math>)", r"\1<span>\2</span>", math.render(markdown), flags=re.MULTILINE)
+    return re.sub(
+        r"^([ \t>]*)(<math .*?</math>)",
+        r"\1<span>\2</span>",
+        math.render(markdown, lenient=lenient),
+        flags=re.MULTILINE,
+    )

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 from ..checks.checked import Checked, Text
 from ..pages.numbers import VULGAR, WORDS, Value
-from ..pages.prose import FRONT_MATTER, Claim, Computed
+from ..pages.page import FRONT_MATTER
+from ..pages.prose import Claim, Computed
 
 Given = tuple[str, str]
 _FIRST, _END = 0xF0000, "\U000ffffd"

@@ -32,7 +32,7 @@ from mkdocs.structure.pages import Page
 from mkdocs.utils import get_relative_url
 
 from ..checks.check import check, project_pages, sources_of
-from ..checks.checked import Checked
+from ..checks.checked import Checked, ordered
 from ..checks.findings import Finding, listed
 from ..checks.progress import Lines
 from ..formulas import mathematics as math
@@ -113,7 +113,8 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         self._begun = True
         config.extra_css.insert(0, _STYLES)
         config.extra_javascript.append(_SCRIPT)
-        config.markdown_extensions.append(_Mathematics())  # Markdown takes instances beside names
+        self._mathematics = _Mathematics()
+        config.markdown_extensions.append(self._mathematics)  # Markdown takes instances beside names
         return config
 
     # After mkdocs-jupyter, which marks its pages in this event.
@@ -123,7 +124,7 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         sources = {
             file.src_uri: Path(file.abs_src_path)
             for file in files.documentation_pages()
-            if file.abs_src_path and file.src_uri.endswith((".md", ".py"))
+            if file.abs_src_path and file.src_uri.endswith((".md", ".py", ".ipynb"))
         }
         root = Path(config.config_file_path).parent
         known = {path.resolve() for path in sources.values()}
@@ -141,8 +142,9 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
             self._refuse(["the pages cannot be published:", *listed(report.findings)])
         _log.info(str(report))
         self._behind = report.behind
-        shown = zip(sources, report.pages, strict=False)  # those beside the site's are not shown
-        self._pages = {uri: self._render(uri, checked, files, config) for uri, checked in shown}
+        shown = dict(zip(sources, report.pages, strict=False))  # those beside the site's are not shown
+        self._off = {uri for uri, checked in shown.items() if checked.mode == "off"}
+        self._pages = {uri: self._render(uri, shown[uri], files, config) for uri in shown if uri not in self._off}
         _LINKS.addFilter(self._place)
         for asset in (_STYLES, _SCRIPT):
             content = (Path(__file__).parent / asset).read_text(encoding="utf-8")
@@ -155,12 +157,13 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         if said and said["uri"] in self._pages:
             page = self._pages[said["uri"]].checked.page
             line = next((number for number, text in enumerate(page.lines, 1) if said["target"] in text), 1)
-            record.msg, record.args = f"{page.path}:{line}: {record.getMessage()}", ()
+            record.msg, record.args = f"{page.at(line)}: {record.getMessage()}", ()
         return True
 
     def on_nav(self, nav: Navigation, *, config: MkDocsConfig, files: Files) -> Navigation:
         """Hold the titles that the navigation gives to those that the pages have themselves."""
-        shown = {page.file.src_uri: page for page in nav.pages if page.file.src_uri in self._pages}
+        held = {uri for uri, shown in self._pages.items() if shown.checked.mode == "check"}
+        shown = {page.file.src_uri: page for page in nav.pages if page.file.src_uri in held}
         titles = {uri: _title(self._pages[uri].checked) for uri in shown}
         own = {uri: _words(f"{title} {PurePosixPath(uri).stem}") for uri, title in titles.items()}
         told = []
@@ -242,10 +245,14 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
     def on_page_read_source(self, *, page: Page, config: MkDocsConfig) -> str | None:
         """The page's Markdown: figures filled in, comments gone, a placeholder for each cell."""
         shown = self._pages.get(page.file.src_uri)
+        is_held = shown.checked.mode == "check" if shown else page.file.src_uri not in self._off
+        self._mathematics.lenient = not is_held
         return _markdown(shown) if shown else None
 
     def on_page_content(self, html: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
         """Put the cells in the place of their placeholders, downloads below the title, links on equations' numbers."""
+        if page.file.src_uri in self._off:
+            return html
         shown = self._pages.get(page.file.src_uri)
         said = [text.prose for text in shown.checked.texts] if shown else []
         bracketed = {prose.text[slice(*span)] for prose in said for span in prose.bracketed}
@@ -255,7 +262,7 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         for index, cell in shown.cells.items():
             before, mark, after = html.partition(_placeholder(index))
             if not mark:
-                where = f"{shown.checked.page.path}:{shown.checked.page.cells[index].line}: cell {index + 1}"
+                where = f"{shown.checked.page.at(shown.checked.page.cells[index].line)}: cell {index + 1}"
                 what = f"a plugin took {_placeholder(index)} out of the page's Markdown"
                 raise PluginError(f"{where} has no place: {what}")
             html = before + cell + after
@@ -297,7 +304,10 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
 
     def on_serve(self, server: LiveReloadServer, *, config: MkDocsConfig, builder: Callable[..., Any]) -> None:
         """From now on, show what is looked at first."""
-        self._serving.watch(server, Path(config.config_file_path).parent / self._settings.cache)
+        root = Path(config.config_file_path).parent
+        self._serving.watch(server, root / self._settings.cache)
+        if (root / self._settings.frozen).is_dir():
+            server.watch(str(root / self._settings.frozen))
 
     def on_build_error(self, *, error: Exception) -> None:
         """Leave MkDocs' log as it was."""
@@ -307,18 +317,24 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
 class _Mathematics(Extension):  # type: ignore[misc]
     """Makes MathML of TeX wherever the site has Markdown: in pages, in files they include, in docstrings."""
 
+    lenient = False  # whether the page that is rendered now may have TeX that cannot be read
+
     def extendMarkdown(self, md: Markdown) -> None:  # noqa: N802  # the name that Markdown calls
         # Inline mathematics may begin a line of a paragraph, and Markdown would take it for a block of its own.
         if "math" in md.block_level_elements:
             md.block_level_elements.remove("math")
         # Once other files are included and white space is normal, before code blocks are taken out.
-        md.preprocessors.register(_Preprocessor(md), "proofread-mathematics", 29)
+        md.preprocessors.register(_Preprocessor(md, self), "proofread-mathematics", 29)
 
 
 class _Preprocessor(Preprocessor):  # type: ignore[misc]
+    def __init__(self, md: Markdown, extension: _Mathematics):
+        super().__init__(md)
+        self._extension = extension
+
     def run(self, lines: list[str]) -> list[str]:
         try:
-            return math.render("\n".join(lines)).split("\n")
+            return math.render("\n".join(lines), lenient=self._extension.lenient).split("\n")
         except math.MathError as error:
             raise PluginError(str(error)) from None
 
@@ -373,7 +389,7 @@ def _unfit(findings: Sequence[Finding]) -> str:
     """What is wrong with a page, for its author."""
     if not findings:
         return ""
-    shown = "".join(f"<pre>{escape(line)}</pre>" for line in listed(sorted(findings)))
+    shown = "".join(f"<pre>{escape(line)}</pre>" for line in listed(ordered(findings)))
     return f'<div class="admonition failure"><p class="admonition-title">Not to be published</p>{shown}</div>\n'
 
 

@@ -1,10 +1,9 @@
 """What a page says of itself: how long it takes to read, and when it was checked with what on what."""
 
 import re
-from datetime import UTC, datetime
 from html import escape, unescape
 
-from ..checks.checked import Checked
+from ..checks.checked import Checked, day
 
 WORDS_A_MINUTE = 200  # slow for prose, and there are code and formulas on the way
 # What a page shows is looked at; what it says is read. Formulas are told by their signs, which are no words. What it
@@ -25,8 +24,9 @@ def checked_on(checked: Checked) -> str:
     """When a page last ran, and what it used; "" if it has nothing to run or did not come to its end."""
     if not checked.machine:
         return ""
-    date = f"{datetime.fromtimestamp(checked.began, UTC):%Y-%m-%d}"
-    told = [f'Checked on <time datetime="{date}">{date}</time>']
+    date = day(checked.began)
+    how = "As of" if checked.frozen else "Checked on" if checked.mode == "check" else "Run on"
+    told = [f'{how} <time datetime="{date}">{date}</time>']
     return ", ".join(
         [*told, escape(checked.machine.software), escape(" ".join(_SIGNS.sub("", checked.machine.device).split()))]
     )

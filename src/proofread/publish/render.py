@@ -90,15 +90,19 @@ def render(
     drawn, captions = pictures(checked), checked.captions
     shows: dict[int, Any] = {}
     for index, (cell, made) in enumerate(zip(checked.page.cells, executed.cells, strict=True)):
-        if not cell.is_code or "remove-cell" in cell.tags:
+        if not cell.is_code or "remove-cell" in cell.tags or not cell.shown:
             continue
         links, files = _programs(checked, index, standalone)
         links = links.replace('href="', f'href="{beside}')
         if cell.shown.count("\n") + 1 == ("imports" in cell.tags) * leading_imports(cell.shown):
             links, files = "", {}  # it prints nothing, alone
         rendered.files |= files
+        note = checked.note(index)
         if cell.fence:  # which the page shows itself; the links to its programs belong to that
-            rendered.cells |= {index: links} if links and cell.fenced else {}
+            links = links if cell.fenced else ""
+        links += f'<p class="proofread-note" data-search-exclude="true">{html.escape(note)}</p>' if note else ""
+        if cell.fence:
+            rendered.cells |= {index: links} if links else {}
             made["source"] = links = ""
         made["outputs"] = [] if "hide-output" in cell.tags else made["outputs"]
         drawn_in = figures(made["outputs"])[:1] if cell.option("script") else []
@@ -110,6 +114,9 @@ def render(
                 try:
                     output["data"] = {"text/html": latex(output["data"]["text/latex"])}
                 except math.MathError as error:
+                    if checked.mode == "run":
+                        output["data"].pop("text/latex")
+                        continue
                     raise PageError(checked.page.path, cell.line, f"cell {index + 1} shows {error}", "math") from None
             elif shown(output) == "application/json":
                 said = html.escape(json.dumps(output["data"]["application/json"], indent=2, ensure_ascii=False))

@@ -65,19 +65,19 @@ class Cache:
         kept = _read(self._file(task))
         if kept is None or self._changed(kept["files"]) or installed(kept["asked"]) != kept["installed"]:
             return None
-        return _outcome(kept)
+        return outcome_of(kept)
 
     def before(self, task: Task) -> Outcome | None:
         """What the same steps gave when they last ran, whatever has changed since; None if that failed."""
         if (self._folder(task.path) / "unkept").exists():
             return None
-        steps = [*_parts(task)["steps"].values()]
+        steps = [*parts(task)["steps"].values()]
         kept = filter(None, map(_read, self._runs(self._folder(task.path))))
-        return next((_outcome(run) for run in kept if [*run["parts"]["steps"].values()] == steps), None)
+        return next((outcome_of(run) for run in kept if [*run["parts"]["steps"].values()] == steps), None)
 
     def why(self, task: Task) -> str:
         """Why the task has to run: what has changed since the latest run of its page."""
-        kept, parts = list(filter(None, map(_read, self._runs(self._folder(task.path))))), _parts(task)
+        kept, now = list(filter(None, map(_read, self._runs(self._folder(task.path))))), parts(task)
         with suppress(OSError):  # the latest run of all this was not kept, and said why
             key, _, unkept = (self._folder(task.path) / "unkept").read_text().partition("\n")
             if key == self._file(task).name:
@@ -85,9 +85,9 @@ class Cache:
         if not kept:
             return "it has not run before"
         # Of a page that goes to and fro, the run of this very code says more than the latest.
-        steps = [*parts["steps"].values()]
+        steps = [*now["steps"].values()]
         alike = next((run for run in kept if [*run["parts"]["steps"].values()] == steps), kept[0])
-        return self._difference(alike, parts) or "it was not kept"
+        return self._difference(alike, now) or "it was not kept"
 
     def store(self, task: Task, outcome: Outcome) -> None:
         """Keep what a run gave that went to its end, or why it is not kept; a CacheError says why neither can be."""
@@ -105,15 +105,11 @@ class Cache:
         self._digests.clear()
         kept = {
             "page": task.path,
-            "parts": _parts(task),
+            "parts": parts(task),
             "files": {name: state or self._digest(name) for name, state in outcome.files.items()},
             "asked": [*outcome.asked],
             "installed": installed(outcome.asked),
-            "began": outcome.began,
-            "seconds": outcome.seconds,
-            "machine": outcome.machine and asdict(outcome.machine),
-            "results": [asdict(result) for result in outcome.results],
-            "snippets": {place: asdict(snippet) for place, snippet in outcome.snippets.items()},
+            **plain(outcome),
         }
         self._write(file, seal(json.dumps(kept).encode()))
         for old in [run for run in self._runs(file.parent) if run != file][_KEPT - 1 :]:
@@ -197,22 +193,22 @@ class Cache:
         return self.directory / "runs" / f"{readable[-60:]}-{sha(page)[:8]}"
 
     def _file(self, task: Task) -> Path:
-        parts = _parts(task)
+        made = parts(task)
         # Names change with every cell of prose that comes or goes; what runs does not.
-        key = [parts["page"], [*parts["steps"].values()], parts["packages"], sorted(parts["environment"].items())]
+        key = [made["page"], [*made["steps"].values()], made["packages"], sorted(made["environment"].items())]
         return self._folder(task.path) / f"{sha(json.dumps(key))[:32]}.json"
 
     def _runs(self, folder: Path) -> list[Path]:
         """The runs of a page, the latest first."""
         return sorted(folder.glob("*.json"), key=_age, reverse=True)
 
-    def _difference(self, kept: dict[str, Any], parts: Mapping[str, Any]) -> str:
-        then, now = kept["parts"]["environment"], parts["environment"]
+    def _difference(self, kept: dict[str, Any], made: Mapping[str, Any]) -> str:
+        then, now = kept["parts"]["environment"], made["environment"]
         then, now = then | kept["installed"], now | installed(kept["asked"])
         for name in sorted({*then, *now}):
             if then.get(name) != now.get(name):
                 return change(name, then.get(name), now.get(name))
-        old, new = kept["parts"]["steps"], parts["steps"]
+        old, new = kept["parts"]["steps"], made["steps"]
         if [*old.values()] != [*new.values()]:
             for name, value in new.items():
                 if old.get(name) != value:
@@ -245,7 +241,7 @@ class Cache:
         )
 
 
-def _parts(task: Task) -> dict[str, Any]:
+def parts(task: Task) -> dict[str, Any]:
     """What a run of the task depends on and can be known before it; steps by the names their author knows."""
     steps: dict[str, str] = {}
     for step in task.steps:
@@ -259,6 +255,22 @@ def _parts(task: Task) -> dict[str, Any]:
     return {"page": task.path, "packages": task.packages, "steps": steps, "environment": environment()}
 
 
+def plain(outcome: Outcome) -> dict[str, Any]:
+    """What a run gave, as JSON knows it."""
+    return {
+        "began": outcome.began,
+        "seconds": outcome.seconds,
+        "machine": outcome.machine and asdict(outcome.machine),
+        "results": [plain_result(result) for result in outcome.results],
+        "snippets": {place: asdict(snippet) for place, snippet in outcome.snippets.items()},
+    }
+
+
+def plain_result(result: Result) -> dict[str, Any]:
+    """What a step gave, as JSON knows it; nothing where it gave nothing."""
+    return {name: value for name, value in asdict(result).items() if value}
+
+
 def _read(file: Path) -> dict[str, Any] | None:
     with suppress(OSError, ValueError, AttributeError):
         kept = json.loads(unsealed(file))
@@ -266,9 +278,10 @@ def _read(file: Path) -> dict[str, Any] | None:
     return None
 
 
-def _outcome(kept: dict[str, Any]) -> Outcome | None:
+def outcome_of(kept: dict[str, Any]) -> Outcome | None:
+    """What `plain` was given, with the files that it read and what it asked for; None where that cannot be told."""
     try:
-        results = [_result(**result) for result in kept["results"]]
+        results = [result_of(**result) for result in kept["results"]]
         programs = {int(place): program for place, program in kept["snippets"].items()}
         snippets = {at: Snippet(**each | {"requires": tuple(each["requires"])}) for at, each in programs.items()}
         machine = Machine(**kept["machine"]) if kept["machine"] else None
@@ -289,7 +302,8 @@ def _age(file: Path | str) -> float:
         return time.time()
 
 
-def _result(raised: dict[str, Any] | None, **plain: Any) -> Result:
-    for name in ("errors", "exact", "bits"):
-        plain[name] = {int(place): value for place, value in plain[name].items()}
-    return Result(raised=Raised(**raised) if raised else None, **plain)
+def result_of(raised: dict[str, Any] | None = None, **given: Any) -> Result:
+    """What `plain_result` was given."""
+    for name in {"errors", "exact", "bits"} & given.keys():
+        given[name] = {int(place): value for place, value in given[name].items()}
+    return Result(raised=Raised(**raised) if raised else None, **given)

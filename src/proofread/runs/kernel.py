@@ -10,6 +10,7 @@ import functools
 import gc
 import io
 import json
+import linecache
 import os
 import platform
 import posix
@@ -17,7 +18,7 @@ import random
 import re
 import sys
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import ModuleType
@@ -43,6 +44,8 @@ from .asked import questions
 from .steps import Machine, Output, Raised, Result, Step, Task
 from .watch import Watch, asks
 
+_LITERAL = 10_000  # characters of a literal at most
+
 
 def serve(
     connection: Connection,
@@ -66,6 +69,12 @@ def serve(
             os.environ.pop(name, None)
     os.chdir(root)
     shell = _shell(task.path, scratch, settings)
+    if task.path.endswith(".ipynb"):  # what quotes its code finds there no line of it
+        code = {step.line: step.code.split("\n") for step in task.steps if step.code}
+        lines = [""] * max((line + len(said) for line, said in code.items()), default=0)
+        for line, said in code.items():
+            lines[line - 1 : line - 1 + len(said)] = said
+        linecache.cache[task.path] = 0, None, [f"{line}\n" for line in lines], task.path
     shell.watch = Watch(root, task.path, own)
     seeding = _Seeding(shell.watch)
     shell.recorder = Recorder(shell.user_ns) if any(step.snippet for step in task.steps) else None
@@ -273,7 +282,8 @@ def _run(step: Step, shell: _Shell, place: int) -> Result:
     shell.begin()
     if shell.recorder:
         shell.recorder.begin(place, shell.transform_cell(step.code))
-    _Compiler.line = step.line
+    blank = len(step.code) - len(step.code.lstrip())  # which IPython takes away
+    _Compiler.line = step.line + step.code.count("\n", 0, blank)
     ran = shell.run_cell(step.code, store_history=True)
     for output in shell.outputs:
         if output["output_type"] == "stream":
@@ -305,7 +315,7 @@ def _raised(error: BaseException, path: str, line: int) -> Raised:
 
 
 def _evaluate(step: Step, namespace: dict[str, Any]) -> Result:
-    result = Result()
+    result = Result(values=[*_literals(step.keeps, namespace)])
     for place, (expression, form) in enumerate(step.expressions):
         try:
             value, compared = bits.evaluate(expression, _Compiler.path, namespace)
@@ -326,6 +336,16 @@ def _evaluate(step: Step, namespace: dict[str, Any]) -> Result:
             searched = step.mutants and not faults and formula.unchecked is None
             result.survivors.append(complaints(formula, namespace) if searched else [])
     return result
+
+
+def _literals(names: Iterable[str], namespace: Mapping[str, Any]) -> Iterator[Value]:
+    """Names with the literals for their values, of those for which there are any that a person may read."""
+    for name in names:
+        with contextlib.suppress(Exception):
+            value = namespace.get(name, ...)
+            value = value.item() if getattr(value, "shape", None) == () else value
+            if len(text := repr(value)) <= _LITERAL and value is not ... and ast.literal_eval(text) == value:
+                yield [name, text]
 
 
 def _plain(value: Any) -> Value:

@@ -28,6 +28,7 @@ class Step:
     formulas: tuple[Formula, ...] = ()
     mutants: bool = False  # whether to find out which wrong versions of the formulas would pass
     snippet: bool = False  # whether to make the program of its code
+    keeps: tuple[str, ...] = ()  # names whose values are wanted, where literals can write them
 
 
 @dataclass

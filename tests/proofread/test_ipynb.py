@@ -1,0 +1,214 @@
+"""Notebooks are pages: their cells run, their prose is held, and what is wrong is told by cell and line."""
+
+import inspect
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mkdocs.commands.build import build
+from mkdocs.config import load_config
+
+from proofread.checks.check import check
+from proofread.checks.checked import Report
+from proofread.cli import main
+from proofread.publish.export import export
+
+Cell = dict[str, Any]
+
+
+def code(source: str, *tags: str, **more: Any) -> Cell:
+    stored = {"output_type": "stream", "name": "stdout", "text": ["stored once\n"]}
+    lines = source.splitlines(keepends=True)
+    metadata = {"tags": [*tags]} if tags else {}
+    return {
+        "cell_type": "code",
+        "metadata": metadata,
+        "source": lines,
+        "outputs": [stored],
+        "execution_count": 9,
+    } | more
+
+
+def prose(source: str, kind: str = "markdown", **more: Any) -> Cell:
+    return {"cell_type": kind, "metadata": {}, "source": source} | more
+
+
+def notebook(*cells: Cell, **metadata: Any) -> str:
+    return json.dumps({"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 4}, indent=1)
+
+
+BOOK = (
+    prose("---\ntitle: A book\n---", "raw"),
+    prose("# Rows\n\nThere are 3<!--== rows --> rows."),
+    code("\n\nrows = 3\nprint(rows)\n"),
+    prose("a raw cell is for others: 99", "raw"),
+    prose("Of them\n2<!--= rows - 1 --> are left."),
+    code("def left():\n    return rows - 1\n\n\nleft()"),
+)
+
+
+def wrong(path: Path, *cells: Cell, root: Path | None = None, **metadata: Any) -> Report:
+    path.write_text(notebook(*cells, **metadata))
+    return check([path], root=root or path.parent, keep=False)
+
+
+def test_it_runs_and_its_own_outputs_are_shown_not_those_that_it_stores(tmp_path: Path) -> None:
+    report = wrong(tmp_path / "book.ipynb", *BOOK)
+    assert report.findings == []
+    (checked,) = report.pages
+    assert [checked.outputs(place) for place in (2, 4)] == [
+        [{"output_type": "stream", "name": "stdout", "text": "3\n"}],
+        [{"output_type": "execute_result", "execution_count": None, "data": {"text/plain": "2"}, "metadata": {}}],
+    ]
+    assert checked.of_cell(1) == ["# Rows\n\nThere are 3 rows."]
+    assert checked.snippets[4].shows == "2\n"
+    assert "figures: 2 held" in str(report)
+
+
+def test_what_is_wrong_is_told_by_cell_and_line(tmp_path: Path) -> None:
+    report = wrong(
+        tmp_path / "book.ipynb",
+        prose("# Rows\n\nThere are 4<!--== rows --> rows, and 5 more."),
+        code("\nrows = 3\n\ndef fails():\n    return rows / 0\n\nfails()"),
+    )
+    (failed,) = (finding for finding in report.findings if finding.kind == "cell")
+    (bare,) = (finding for finding in report.findings if finding.kind == "bare")
+    assert str(failed).splitlines()[0] == (
+        "book.ipynb:cell 2:5: cell 2 failed with ZeroDivisionError: division by zero"
+    )
+    assert 'File "book.ipynb", cell 2, line 7, in <module>\n    fails()' in failed.detail
+    assert 'File "book.ipynb", cell 2, line 5, in fails\n    return rows / 0' in failed.detail
+    assert str(bare).startswith("book.ipynb:cell 1:3: nothing proves the figure 5")
+
+
+def test_findings_stand_in_the_order_of_the_cells(tmp_path: Path) -> None:
+    cells = [prose("# Two\n\n\n\nThere are 7 of them."), prose("And 8.")]
+    report = wrong(tmp_path / "book.ipynb", *cells)
+    assert [(finding.cell, finding.line) for finding in report.findings] == [(1, 5), (2, 1)]
+
+
+def test_a_cell_quotes_its_own_source_and_takes_tags_and_options(tmp_path: Path) -> None:
+    report = wrong(
+        tmp_path / "book.ipynb",
+        code("x = 1"),
+        code("import inspect\n\ndef f():\n    return 7\n\nprint(inspect.getsource(f))", "no-snippet"),
+        code("#| raises: ValueError: no\nraise ValueError('no')"),
+        code("%%time\nx = 2", "no-snippet", "hide-output"),
+    )
+    assert report.findings == []
+    assert report.pages[0].outputs(1)[0]["text"] == "def f():\n    return 7\n\n"
+
+
+def test_the_command_shows_its_cells_and_their_programs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("book.ipynb").write_text(notebook(*BOOK, prose("It is 5<!--~ chosen -->, not 4<!--= rows -->.")))
+    assert main(["check", "book.ipynb", "--waivers", "--json"]) == 1
+    (finding,) = json.loads(capsys.readouterr().out)["findings"]
+    assert (finding["path"], finding["cell"], finding["line"], finding["edit"]) == ("book.ipynb", 6, 1, None)
+    assert main(["check", "book.ipynb", "--waivers"]) == 1
+    assert "book.ipynb:cell 6:1: waived: chosen\n" in capsys.readouterr().out
+    assert main(["run", "book.ipynb", "--cell", "5"]) == 0
+    assert capsys.readouterr().out.startswith("── book.ipynb:cell 5:1 cell 5\ndef left():")
+    assert main(["snippet", "book.ipynb:5"]) == 0
+    assert capsys.readouterr().out.endswith("print(left())\n")
+    assert main(["snippet", "book.ipynb:9"]) == 2
+    before = Path("book.ipynb").read_bytes()
+    assert main(["fix", "book.ipynb"]) == 1
+    assert Path("book.ipynb").read_bytes() == before
+
+
+def test_it_can_say_how_it_is_treated(tmp_path: Path) -> None:
+    for kind in ("raw", "markdown"):
+        front = prose("---\nproofread: run\n---\n# Rows", kind)
+        report = wrong(tmp_path / "book.ipynb", front, code("1 + 1"), prose("It is 12."))
+        assert (report.findings, report.pages[0].mode) == ([], "run")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "it is no notebook of version 4 (JSONDecodeError("),
+        ("[]", "it is no notebook of version 4 (TypeError("),
+        (
+            '{"worksheets": [], "metadata": {}}',
+            "it is no notebook of version 4 (KeyError('cells')); open it in Jupyter",
+        ),
+        ('{"cells": [{"cell_type": "code"}], "metadata": {}}', "it is no notebook of version 4 (KeyError('source'))"),
+        (notebook(prose("\ud800")), "it is no notebook of version 4 (UnicodeEncodeError("),
+        (notebook(language_info={"name": "R"}), "it is written in R, and Python alone is run; set it to off under"),
+        (notebook(kernelspec={"name": "ir", "language": "R"}), "it is written in R, and Python alone is run"),
+    ],
+)
+def test_what_is_no_notebook_of_python_is_told(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "book.ipynb").write_text(text)
+    (finding,) = check([tmp_path / "book.ipynb"], root=tmp_path, keep=False).findings
+    assert str(finding).startswith(f"book.ipynb:1: {message}")
+
+
+def test_line_ends_marks_and_languages_are_those_of_other_tools(tmp_path: Path) -> None:
+    text = notebook(prose("# Rows\r\n\r\nIt is 3<!--== x -->."), code("x = 3\r\nprint(x)"), kernelspec={"name": "mine"})
+    (tmp_path / "book.ipynb").write_bytes(b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode())
+    report = check([tmp_path / "book.ipynb"], root=tmp_path, keep=False)
+    assert report.findings == []
+    assert report.pages[0].outputs(1)[0]["text"] == "3\n"
+
+
+def test_an_empty_one_is_a_page_too(tmp_path: Path) -> None:
+    for cells in ((), (code(""), prose(""))):
+        assert wrong(tmp_path / "book.ipynb", *cells).findings == []
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("site")
+    (root / "docs").mkdir()
+    picture = {"dot.png": {"image/png": "iVBORw0KGgo="}}
+    (root / "docs/book.ipynb").write_text(
+        notebook(
+            *BOOK, prose("![dot](attachment:dot.png), $a_i$, [the former](former.ipynb)", attachments=picture), code("")
+        )
+    )
+    (root / "docs/former.ipynb").write_text(notebook(prose("# Former"), code("1 / 0")))
+    (root / "docs/empty.ipynb").write_text(notebook())
+    (root / "pyproject.toml").write_text('[tool.proofread.modes]\n"docs/former.ipynb" = "off"\n')
+    (root / "mkdocs.yml").write_text(
+        inspect.cleandoc("""
+        site_name: Site
+        strict: true
+        nav: [{A book: book.ipynb}, {Former: former.ipynb}, {Empty: empty.ipynb}]
+        theme: readthedocs
+        plugins: [proofread, {mkdocs-jupyter: {execute: false, cache: false}}]
+    """)
+    )
+    build(load_config(str(root / "mkdocs.yml")))
+    return root / "site"
+
+
+def test_a_site_shows_what_its_run_gave(site: Path) -> None:
+    html = (site / "book/index.html").read_text()
+    assert "stored once" not in html
+    assert "There are <p-f>3</p-f> rows." in html
+    assert "<title>A book" in html
+    assert "99" not in html
+    assert 'src="data:image/png;base64,iVBORw0KGgo="' in html
+    assert "<msub>" in html
+    assert html.count('class="jp-Cell"') == 2
+    assert (site / "book/book.ipynb").exists()
+    assert "stored once" not in (site / "book/book.ipynb").read_text()
+
+
+def test_a_site_shows_one_that_is_off_as_it_is(site: Path) -> None:
+    assert "stored once" in (site / "former/index.html").read_text()
+    assert (site / "empty/index.html").exists()
+
+
+def test_an_export_has_it_as_markdown(site: Path) -> None:
+    root = site.parent
+    assert export(root / "docs", root / "plain", root=root).findings == []
+    text = (root / "plain/book.md").read_text()
+    assert "```text\n3\n```" in text
+    assert "[the former](former.ipynb)" in text
+    assert (root / "plain/former.ipynb").exists()

@@ -1,0 +1,271 @@
+"""A project that adopts proofread page by page: off, run, or check, by patterns or by a page itself."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from proofread.checks.check import check
+from proofread.checks.checked import Report
+from proofread.cli import main
+from proofread.pages.page import find_pages
+from proofread.publish.export import export
+from proofread.settings import Settings, SettingsError, mode
+
+pytest_plugins = ["pytester"]
+
+LOG = "# Changelog\n\nIn 1.2 it is 40% faster, by $\\nonsense{$.\n\n```python\nimport nothing_of_that_name\n```\n"
+TOUR = """\
+# Tour
+
+It takes 5 steps, not 9<!--== steps -->, and {{ site_name }} has {{ steps }}, $\\nonsense{$, $$a = b$$
+
+```python
+steps = 4
+print(steps)
+```
+
+They are {{ steps }}, as [the log](log.md) says.
+"""
+BOOK = "# Book\n\nThey are 3<!--= rows -->.\n\n```python\nrows = 3\n```\n\nNo, 3<!--= rows -->.\n"
+
+
+class Project:
+    def __init__(self, root: Path):
+        self.root = root
+
+    def page(self, name: str, text: str) -> Path:
+        path = self.root / "docs" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text.encode())
+        return path
+
+    def modes(self, **modes: str) -> None:
+        table = "".join(f"{json.dumps(pattern)} = {json.dumps(mode)}\n" for pattern, mode in modes.items())
+        (self.root / "pyproject.toml").write_text(
+            f'[tool.proofread]\npages = ["docs"]\n[tool.proofread.modes]\n{table}'
+        )
+
+    def check(self, **options: object) -> Report:
+        return check(find_pages([self.root / "docs"]), root=self.root, **options)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    project = Project(tmp_path)
+    project.page("log.md", LOG)
+    project.page("tours/one.md", TOUR)
+    project.page("book.md", BOOK)
+    return project
+
+
+def modes(report: Report) -> dict[str, str]:
+    return {checked.page.path.removeprefix("docs/"): checked.mode for checked in report.pages}
+
+
+def test_a_page_is_off_run_or_checked_and_the_summary_counts_them(project: Project) -> None:
+    project.modes(**{"docs/log.md": "off", "docs/tours": "run"})
+    report = project.check()
+    assert modes(report) == {"book.md": "check", "log.md": "off", "tours/one.md": "run"}
+    (finding,) = report.findings
+    assert str(finding).startswith("docs/book.md:3: 3 cannot be checked: rows fails with NameError")
+    assert str(report).splitlines()[0] == (
+        "1 page checked, 1 only run, 1 off; 2 of them run now; cells: 2 ran; "
+        "figures: 1 held, 1 failed, 2 not looked at; formulas: 1 not looked at; 1 finding"
+    )
+
+
+def test_a_page_that_is_only_run_shows_its_figures_and_leaves_what_is_not_its_own(project: Project) -> None:
+    project.modes(**{"docs/log.md": "off", "docs/tours": "run"})
+    (tour,) = (checked for checked in project.check().pages if checked.mode == "run")
+    published = [text.published for text in tour.texts]
+    assert "{{ site_name }} has {{ steps }}, " in published[0]
+    assert "They are 4," in published[1]
+    assert tour.code[1].outputs[0]["text"] == "4\n"
+    assert [*tour.subjects] == ["6 cell 2"]
+    assert not tour.snippets
+
+
+@pytest.mark.parametrize("failing", ["1 / 0", "import os; os._exit(3)"])
+def test_a_page_that_is_only_run_must_come_to_its_end(project: Project, failing: str) -> None:
+    project.modes(**{"docs/log.md": "off", "docs/tours": "run"})
+    project.page("tours/one.md", TOUR.replace("print(steps)", failing))
+    found = [finding for finding in project.check().findings if "tours" in finding.path]
+    assert [finding.kind for finding in found] == ["stopped" if "exit" in failing else "cell"]
+
+
+def test_the_last_pattern_wins_and_a_page_wins_over_all(project: Project) -> None:
+    project.modes(**{"docs/*": "off", "docs/tours/": "check", "docs/tours/*.md": "run"})
+    assert modes(project.check()) == {"book.md": "off", "log.md": "off", "tours/one.md": "run"}
+    project.page("book.md", f"---\ntitle: Book\nproofread: run # for now\n---\n{BOOK}")
+    project.page("tours/two.py", '# ---\n# proofread: "off"\n# ---\n\n# %%\n1 / 0\n')
+    project.page("tours/three.py", "# %% [markdown]\n# ---\r\n# proofread: off\r\n# ---\n#\n# # Three\n\n# %%\n1 / 0\n")
+    told = modes(project.check())
+    assert told == {
+        "book.md": "run",
+        "log.md": "off",
+        "tours/one.md": "run",
+        "tours/two.py": "off",
+        "tours/three.py": "off",
+    }
+
+
+def test_what_is_no_front_matter_says_nothing(project: Project) -> None:
+    project.modes(**{"docs/*": "off"})
+    project.page("book.md", f"{BOOK}\n---\nproofread: run\n---\n")
+    project.page("code.py", '# %%\ntext = """\nproofread: run\n"""\n')
+    assert set(modes(project.check()).values()) == {"off"}
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ("chekc", "'chekc', which is none of off, run and check, nor one of them with freeze: 'run, freeze'"),
+        ("off, run", "'off, run', which is none of off, run and check, nor one of them with freeze: 'run, freeze'"),
+    ],
+)
+def test_a_wrong_mode_is_told_with_what_there_is(project: Project, said: str, message: str) -> None:
+    project.modes(**{"docs/log.md": said})
+    with pytest.raises(SettingsError) as error:
+        project.check()
+    assert f"gives docs/log.md {message}" in str(error.value)
+    project.modes()
+    project.page("book.md", f"---\ntitle: Book\nproofread: {said}\n---\n{BOOK}")
+    found = [finding for finding in project.check().findings if finding.path == "docs/book.md"]
+    assert [(finding.line, finding.kind) for finding in found] == [(3, "option")]
+    assert found[0].message == f"the page calls itself {message}"
+
+
+def test_a_page_that_calls_itself_twice_is_in_no_mode(project: Project) -> None:
+    project.modes(**{"docs/log.md": "off", "docs/tours": "off"})
+    project.page("book.md", f"---\nproofread: run\nproofread: check\n---\n{BOOK}")
+    (finding,) = project.check().findings
+    assert "calls itself 'run, check', which is none" in finding.message
+
+
+@pytest.mark.parametrize("pattern", ["docs/lgo.md", "log.md", "docs/tours/*.py", "docs/none", "docs/data.json"])
+def test_a_pattern_that_matches_no_page_is_refused(project: Project, pattern: str) -> None:
+    project.page("data.json", "{}")
+    project.modes(**{pattern: "off"})
+    with pytest.raises(
+        SettingsError, match="matches no page; name pages or folders as they are seen from there"
+    ) as error:
+        check([project.root / "docs/book.md"], root=project.root)
+    assert f"[tool.proofread] modes names {pattern}," in str(error.value)
+
+
+@pytest.mark.parametrize("value", ['"off"', "1", '{"docs/log.md" = 1}'])
+def test_modes_are_a_table(project: Project, value: str) -> None:
+    (project.root / "pyproject.toml").write_text(f"[tool.proofread]\nmodes = {value}\n")
+    with pytest.raises(SettingsError, match="must be a table of patterns and modes, such as"):
+        project.check()
+
+
+def test_what_is_off_still_numbers_equations_and_has_headings(project: Project) -> None:
+    project.modes(**{"docs/log.md": "off", "docs/tours": "off"})
+    project.page("log.md", f"{LOG}\n## Speed\n\n$$a = b \\tag{{7.1}}$$\n")
+    project.page("book.md", "# Book\n\nSee equation (7.1), and [the speed](log.md#speed), and [that](log.md#speed).\n")
+    (finding,) = project.check(whole=True).findings
+    assert "the link [that]" in finding.message
+
+
+def test_a_file_that_is_off_need_be_nothing_that_is_read(project: Project) -> None:
+    project.modes(**{"docs/tours": "off", "docs/log.md": "off"})
+    (project.root / "docs/log.md").write_bytes(b"\xff\xfe \\tag{1}")
+    project.page("tours/r.ipynb", "{}")
+    project.page("book.md", "# Book\n")
+    assert project.check(whole=True).findings == []
+
+
+def test_an_export_takes_what_is_off_as_it_is(project: Project) -> None:
+    project.modes(**{"docs/log.md": "off", "docs/tours": "run"})
+    project.page("book.md", "# Book\n\nSee [the tour](tours/one.md) and [the untouched](tours/untouched.py).\n")
+    project.page("tours/untouched.py", "# ---\n# proofread: off\n# ---\n# %%\n1 / 0\n")
+    report = export(project.root / "docs", project.root / "plain", root=project.root)
+    assert report.findings == []
+    assert (project.root / "plain/log.md").read_text() == LOG
+    assert (project.root / "plain/tours/untouched.py").exists()
+    assert "(tours/untouched.py)" in (project.root / "plain/book.md").read_text()
+    assert "$\\nonsense{$" in (project.root / "plain/tours/one.md").read_text()
+
+
+def test_the_command_says_the_mode_of_each_page(
+    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(project.root)
+    project.modes(**{"docs/log.md": "off", "docs/tours": "run", "docs/book.md": "off"})
+    assert main(["check", "--json"]) == 0
+    told = capsys.readouterr()
+    assert [page["mode"] for page in json.loads(told.out)["pages"]] == ["off", "off", "run"]
+    assert "0 pages checked, 1 only run, 2 off; " in told.err
+
+
+def test_the_tests_of_a_page_are_those_of_its_mode(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("PYTEST_XDIST")]:
+        monkeypatch.delenv(name)
+    project = Project(pytester.path)
+    project.page("log.md", LOG)
+    project.page("tours/one.md", TOUR)
+    project.modes(**{"docs/log.md": "off", "docs/tours": "run"})
+    pytester.makeini("[pytest]\nproofread = docs\n")
+    told = pytester.runpytest_inprocess("--collect-only", "-q", "docs").outlines
+    assert not [line for line in told if "log.md" in line]
+    assert [line.split("::")[1] for line in told if "one.md::" in line] == ["6 cell 2", "page"]
+
+
+def test_a_setting_is_read_for_any_path() -> None:
+    settings = Settings(modes={"docs/*": "run", "docs/a.md": "off"})
+    assert [settings.mode(path) for path in ("docs/a.md", "docs/b/c.md", "README.md")] == ["off", "run", "check"]
+    assert mode("freeze,run") == ("run", True)
+
+
+def test_what_held_failed_was_waived_and_was_never_looked_at_is_counted(project: Project) -> None:
+    project.modes(**{"docs/log.md": "off", "docs/tours": "off"})
+    project.page(
+        "book.md",
+        """\
+# Book
+
+```python
+def total(a, b):
+    return a + b
+
+
+rows = 3
+```
+
+They are 3<!--= rows -->, not 4<!--= rows -->, in 1999<!--~ a year -->, of 12.
+
+$$t = a + b$$
+<!-- where: a, b = 2.5, 1.5; t = total(a, b) -->
+
+$$t = a - b$$
+<!-- where: a, b = 2.5, 1.5; t = total(a, b) -->
+
+$$O(n)$$
+<!-- unchecked: an order -->
+
+$$t = b + a$$
+
+```python
+#| skip: no time
+1
+```
+
+```python
+1 / 0
+```
+
+It is 3<!--= rows -->, and $t = a$ <!-- where: a = total(1, 2); t = 3 -->.
+
+```python
+2
+```
+""",
+    )
+    assert str(project.check()).splitlines()[0] == (
+        "1 page checked, 2 off; 1 of them run now; cells: 1 ran, 1 failed, 1 skipped, 1 not looked at; "
+        "figures: 1 held, 1 failed, 1 unproved, 1 waived, 1 not looked at; "
+        "formulas: 1 held, 2 failed, 1 waived, 1 not looked at; 5 findings"
+    )
