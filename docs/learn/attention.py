@@ -11,10 +11,10 @@
 # other words, and take in what it needs from them.**
 
 # %% tags=["hide-input", "no-snippet"]
-#| caption: What the word *ship* takes from each word of its sentence. Beside a *crew* it keeps {{ kept[0] :.0%}} of
-#|   itself, and of the others takes most from *crew*<!--= "most from crew" if taken[0] == "crew" else "least from crew"
-#|   -->. Beside an *order* it keeps {{ kept[1] :.0%}}, and takes most from *order*<!--= "most from order" if
-#|   taken[1] == "order" else "least from order" -->.
+#| caption: Arcs and bars show what the word *ship* takes from each word of its sentence. Beside a *crew* it keeps {{
+#|   kept[0] :.0%}} of itself, and of the others takes most from *crew*<!--= "most from crew" if taken[0] == "crew" else
+#|   "least from crew" -->. Beside an *order* it keeps {{ kept[1] :.0%}}, and takes most from *order*<!--= "most from
+#|   order" if taken[1] == "order" else "least from order" -->.
 #| script: ../live/sentence.js
 #| data: sentence_data
 from IPython.display import HTML
@@ -108,7 +108,7 @@ HTML(
 #
 # Take the three<!--== len(three) --> words *my ship crew*. Let each word be a list of two<!--== three.size(1) -->
 # numbers, which is called its *vector*. The numbers are invented here. They say how much a word has to do with the sea,
-# and how much with trade, on a scale from minus one, for nothing at all, past zero, for a little, to one, for much.
+# and how much with trade: one stands for much, zero for a little, minus one for nothing at all.
 
 # %% tags=["hide-input"]
 #| caption: Three<!--= len(three) --> words as vectors. *ship* belongs to the sea and to trade alike<!--= "ship belongs
@@ -260,7 +260,7 @@ import torch
 
 def softmax(scores):
     powers = scores.exp()
-    return powers / powers.sum(dim=-1, keepdim=True)
+    return powers / powers.sum(dim=-1, keepdim=True)  # dim=-1: of each row
 
 
 scores_of_ship = torch.tensor([-2.0, 2.0, 1.0]) / 2**0.5
