@@ -111,10 +111,13 @@ HTML(
 # and how much with trade: one stands for much, zero for a little, minus one for nothing at all.
 
 # %% tags=["hide-input"]
-#| caption: Three<!--= len(three) --> words as vectors. *ship* belongs to the sea and to trade alike<!--= "ship belongs
-#|   to the sea and to trade alike" if three[1, 0] == three[1, 1] > 0 else "ship belongs more to the sea" -->,
-#|   *crew* more to the sea<!--= "crew more to the sea" if three[2, 0] > three[2, 1] else "crew more to trade" -->, *my*
-#|   to neither<!--= "my to neither" if three[0].tolist() == [-1, -1] else "my to both" -->.
+#| caption: Three<!--= len(three) --> words as vectors, a row for each word and a column for each number<!--= "a row for
+#|   each word and a column for each number" if len(three) == len(three_words) and three.size(1) == len(features) else
+#|   "a column for each word and a row for each number" -->. Its shape, `(3, 2)`<!--= three.shape -->, stands above.
+#|   *ship* belongs to the sea and to trade alike<!--= "ship belongs to the sea and to trade alike" if three[1, 0] ==
+#|   three[1, 1] > 0 else "ship belongs more to the sea" -->, *crew* more to the sea<!--= "crew more to the sea" if
+#|   three[2, 0] > three[2, 1] else "crew more to trade" -->, *my* to neither<!--= "my to neither" if three[0].tolist()
+#|   == [-1, -1] else "my to both" -->.
 import math
 
 import torch
@@ -168,9 +171,7 @@ for name, dot, power, share in zip(
 
 # %% tags=["remove-cell"]
 new = sum(share * word for share, word in zip(shares, three, strict=True))
-averaged = (
-    "| | " + " | ".join(features) + " |\n| --- | --- | --- | --- | --- |"
-)
+averaged = "| | " + " | ".join(features) + " |\n| --- | --- | --- |"
 for name, row in (("before", three[1].float()), ("after", new)):
     averaged += (
         f"\n| *ship*, {name} | "

@@ -205,10 +205,10 @@ plot.grid(
 
 # %% tags=["hide-input"]
 #| caption: Padding, the causal mask, and the two<!--= len(kinds) - 1 --> together, for a sentence of four<!--=
-#|   real[0].sum() --> words that is filled up, which makes six<!--= len(padded) -->. Rows are queries, columns are
-#|   keys<!--= "Rows are queries, columns are keys" if not kinds["causal"][0, 1] and kinds["causal"][1, 0] else "Rows
-#|   are keys, columns are queries" -->. Where both masks hold, a query sees what both allow<!--= "a query sees what
-#|   both allow" if torch.equal(kinds["both"], real & causal) and not kinds["both"][0, 1] else "a key sees what one
+#|   real[0].sum() --> words and two<!--= len(padded) - real[0].sum() --> tokens of padding. Rows are queries, columns
+#|   are keys<!--= "Rows are queries, columns are keys" if not kinds["causal"][0, 1] and kinds["causal"][1, 0] else
+#|   "Rows are keys, columns are queries" -->. Where both masks hold, a query sees what both allow<!--= "a query sees
+#|   what both allow" if torch.equal(kinds["both"], real & causal) and not kinds["both"][0, 1] else "a key sees what one
 #|   allows" -->.
 padded = ["we", "ship", "your", "order", "[pad]", "[pad]"]
 real = torch.tensor([word != "[pad]" for word in padded]).expand(6, 6)
@@ -260,6 +260,7 @@ rows = torch.stack([free[ship], free[ship] * causal[ship], weights[ship]])
 rows = torch.cat([rows, rows.sum(-1, keepdim=True)], dim=-1)
 plot.grid(
     rows,
+    "weights of ship",
     rows=["no mask", "zeros after", "mask before"],
     columns=[*words, "sum"],
 )
@@ -319,12 +320,12 @@ mine.any(dim=-1).all()  # does every query see something?
 # %% [markdown]
 # ## The surprise: `True` means two things
 #
-# In PyTorch attention is a function, and it is also a *module*, an object that holds learned matrices of its own. Both
-# take a boolean mask, and they read it in opposite ways<!--== "opposite ways" if torch.allclose(by_function[0],
-# as_may[0] @ x[0]) and torch.allclose(by_module[0, :3], as_may_not[0, :3]) else "the same way" -->. To the function,
-# `True` means *may look*<!--== "True means may look" if torch.allclose(by_function[0], as_may[0] @ x[0]) else "True
-# means may not look" -->. To the module, `True` means *may not look*<!--== "True means may not look" if not
-# by_module[0, :3].tril().any() else "True means may look" -->.
+# In PyTorch attention is a function, `F.scaled_dot_product_attention`. It is also a *module*, `nn.MultiheadAttention`:
+# an object that holds learned matrices of its own. Both take a boolean mask, and they read it in opposite ways<!--==
+# "opposite ways" if torch.allclose(by_function[0], as_may[0] @ x[0]) and torch.allclose(by_module[0, :3], as_may_not[0,
+# :3]) else "the same way" -->. To the function, `True` means *may look*<!--== "True means may look" if
+# torch.allclose(by_function[0], as_may[0] @ x[0]) else "True means may not look" -->. To the module, `True` means *may
+# not look*<!--== "True means may not look" if not by_module[0, :3].tril().any() else "True means may look" -->.
 #
 # The module below is made for vectors of 50<!--== X.size(1) --> numbers, and with a single *head*; [a later
 # page](heads.py)<!--~ link: it asks why --> tells what a head is. `bypass_` sets its matrices aside, so that without a
@@ -362,8 +363,8 @@ torch.testing.assert_close(by_module[:, :3], as_may_not[:, :3])
 assert by_module[0, 3].isnan().all()
 
 # %% [markdown]
-# No error is raised. The remedy is one character: `~four` turns the mask of one into the mask of the other.
-# Paint a mask yourself, and exchange the two:
+# No error is raised. The remedy is one character: `~four` turns the mask of one into the mask of the other. Paint a
+# mask yourself, and give it to the function and to the module:
 
 # %% tags=["hide-input"]
 #| caption: A mask to paint, and the weights that come out. Rows are queries, columns are keys<!--= "Rows are queries,

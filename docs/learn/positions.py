@@ -179,9 +179,9 @@ first, second = seen.context[5], seen.context[9]  # the two my
 # %% [markdown]
 # The length of the difference is not zero. So a word knows *which* words came before it. It still does not know their
 # order: the words that it sees are a bag again. But a model has several layers, and the second layer gets the contexts
-# that the first layer made. Each of these contexts is made of the words up to its place. Exchange neighbors, and the
-# context of the one in front is made of other words than before. So the second layer can tell something about the
-# order<!--== "the second layer can tell something about the order" if moved[0] < 1e-12 < 1e-3 < moved[1] else "the
+# that the first layer made. Each of these contexts is made of the words up to its place. Exchange neighboring words,
+# and the context of the one in front is made of other words than before. So the second layer can tell something about
+# the order<!--== "the second layer can tell something about the order" if moved[0] < 1e-12 < 1e-3 < moved[1] else "the
 # second layer can tell nothing about the order" -->. Models without any positions have been trained in this way.
 
 
@@ -222,8 +222,8 @@ assert moved[0] < 1e-12 < 1e-3 < moved[1]  # the last word stays the last
 #
 # The simplest remedy: give each place a vector, and add it to the embedding of the word that stands there. Then no two
 # places look alike<!--== "no two places look alike" if torch.pdist(table.weight.detach()).min() > 1 else "all places
-# look alike" -->, even if the words do. The vectors can be *learned*, like other numbers of a model. GPT-2 and BERT do
-# that. In PyTorch such a table is an `nn.Embedding`:
+# look alike" -->, even if the words do. The vectors can be *learned*, like other numbers of a model. The models GPT-2
+# and BERT do that. In PyTorch such a table is an `nn.Embedding`:
 
 # %%
 torch.manual_seed(0)
@@ -282,6 +282,7 @@ _, without_table = train(has_places=False)
 numbers = [f"place {number}" for number in range(1, 7)]
 plot.grid(
     looks,
+    "weights",
     rows=numbers,
     columns=["1", "2", "3", "4", "5", "6"],
     axes=("queries", "keys"),
@@ -342,6 +343,7 @@ figure
 #|   max(near.diagonal(k).std() for k in range(1, 40)) < 1e-3 else "different" -->: only the distance counts.
 near = waves @ waves.mT
 figure = plot.signed(near)
+figure.set_size_inches(3.9, 3.4)
 figure.axes[0].set(xlabel="place", ylabel="place")
 figure
 
@@ -439,11 +441,11 @@ torch.testing.assert_close(turn_all(q, 1005).norm(), q.norm())
 # %% [markdown]
 # ## Do positions arrive?
 #
-# Positions can get lost on the way, and the model still learns something from the bag. The test is this page's first
-# experiment: shuffle the words. A model with positions must *not* give the same vectors<!--== "must not give the same
-# vectors" if not is_equivariant(functions["self-attention, positions added"], pair) else "must give the same vectors"
-# -->. What attention alone does is called *equivariant*: if its input is shuffled, its output is shuffled in the same
-# way, and nothing else changes<!--== "its output is shuffled in the same way, and nothing else changes" if
+# A mistake in the code can lose the positions, and the model still learns something from the bag. The test is this
+# page's first experiment: shuffle the words. A model with positions must *not* give the same vectors<!--== "must not
+# give the same vectors" if not is_equivariant(functions["self-attention, positions added"], pair) else "must give the
+# same vectors" -->. What attention alone does is called *equivariant*: if its input is shuffled, its output is shuffled
+# in the same way, and nothing else changes<!--== "its output is shuffled in the same way, and nothing else changes" if
 # torch.allclose(shuffled.context, context[order]) else "its output stays as it was" -->. `probes.breaks_equivariance`
 # makes the test with any module.
 

@@ -71,7 +71,9 @@ order = vectors[words.index("Kim")] + vectors[words.index("tea")]
 order.int()
 
 # %% [markdown]
-# These vectors stay as they are. So whatever the model learns, it learns in its three matrices.
+# The ones stand at the places of *Kim* and *tea*<!--= "The ones stand at the places of Kim and tea" if [words[n] for n
+# in order.nonzero().flatten()] == ["Kim", "tea"] else "The ones stand at the places of others" -->. These vectors stay
+# as they are. So whatever the model learns, it learns in its three matrices.
 #
 # ## Three tables
 #
@@ -111,8 +113,8 @@ def look(asked, orders, W_q, W_k, W_v):
 # Training is a loop, and each pass through it is called a *step*. Draw some rounds of orders, ask for each of them, and
 # see how far the bets are from the right drinks; then change the matrices a little, in the direction that makes the
 # bets better. In the code below, `draw` makes the rounds and `as_vectors` looks up their words; both are in the fold at
-# the end of this section. `cross_entropy` measures how far the bets are off, `backward` finds the direction, and `Adam`
-# takes the step.
+# the end of this section. `cross_entropy` measures how far the bets are off, which is called the *loss*. `backward`
+# finds the direction, and `Adam` takes the step.
 
 # %% tags=["imports"]
 import torch.nn.functional as F
@@ -227,8 +229,8 @@ plot.grid(
 #
 # ## What the queries and keys became
 #
-# How does *Kim?* find *Kim: tea*? Compare its query with the keys of all words, one after the other. Here are these
-# scores, for the names here and for the drinks below:
+# How does *Kim?* find *Kim: tea*? Compare its query with the keys of all words, one after the other. The scores with
+# the names stand in [Figure 3](#figure-3), and those with the drinks in [Figure 4](#figure-4):
 
 # %% tags=["hide-input"]
 #| caption: The score of each question with each name. It is large<!--= "large" if found_by_name else "small" --> where
@@ -265,7 +267,7 @@ plot.grid(
 
 # %% tags=["hide-input"]
 #| caption: What each word adds to the bet on each drink. A drink bets on itself<!--= "itself" if hands_over_drink else
-#|   "another drink" -->, and against the other drinks. A name bets on nothing<!--= "nothing" if
+#|   "another drink" -->, and against the other drinks. A name bets on next to nothing<!--= "next to nothing" if
 #|   by_name.abs().max() < by_drink.diagonal().min() / 2 else "everything" -->.
 by_name, by_drink = W_v[6:12], W_v[12:]
 of_others = by_drink[~torch.eye(6, dtype=torch.bool)]
@@ -282,8 +284,8 @@ plot.grid(W_v[6:], "values", rows=names + drinks, columns=drinks)
 #
 # ## What fails without each?
 #
-# Which of the three<!--= len(matrices) --> matrices does the model need? Leave one of them as it was drawn, at random,
-# and train the others. Here is how many answers are then right:
+# Which of the three<!--= len(matrices) --> matrices does the model need? Leave one of them, or several, as they were
+# drawn at random, and train the others. Here is how many answers are then right:
 #
 # {{= without }}
 #
