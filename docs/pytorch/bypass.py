@@ -329,7 +329,9 @@ after = bypass_(layer)(tokens, tokens, tokens)[1][ship]
 #|   *ship*, and *crew* comes second<!--= "crew comes second" if after.argsort()[-2] == words.index("crew") else "crew
 #|   comes last" -->.
 rows = torch.stack([before, after])
-plot.grid(rows, "weights", rows=["fresh module", "bypassed"], columns=words)
+plot.grid(
+    rows.mT, "weights", rows=words, columns=["fresh module", "bypassed"]
+)
 
 # %% [markdown]
 # As initialized, *ship* keeps {{ before[ship] :.0%}} of itself, and takes nearly equal parts<!--= "nearly equal parts"

@@ -680,12 +680,12 @@ assert right < 1e-5 < 1 < wrong
 # their_output).abs() > 0.1).any(-1).all() else "The shapes are wrong" -->:
 
 # %% tags=["hide-input"]
-#| caption: How far the output is off if it is merged without transposing: a row for each query and a column for each
-#|   output feature<!--= "a row for each query and a column for each output feature" if broken[0].shape == (queries,
-#|   embed_dim) else "a column for each query" -->. Every row is wrong<!--= "Every row is wrong" if ((broken -
-#|   their_output)[0].abs() > 0.1).any(dim=1).all() else "One row is wrong" -->.
+#| caption: How far the output is off if it is merged without transposing: a column for each query and a row for each
+#|   output feature<!--= "a column for each query and a row for each output feature" if off.mT.shape == (embed_dim,
+#|   queries) else "a row for each query" -->. Every column is wrong<!--= "Every column is wrong" if (off >
+#|   0.1).any(dim=1).all() else "One column is wrong" -->.
 off = (broken - their_output)[0].abs()
-plot.grid(off, "difference", axes=("queries", "output features"))
+plot.grid(off.mT, "difference", axes=("output features", "queries"))
 
 # %% [markdown]
 # The check without a reference catches it too:
