@@ -198,8 +198,7 @@ assert correct > 0.99
 assert early < 0.4
 
 # %% [markdown]
-# Look at the three<!--== len(grids) --> grids. The same questions are asked about the same orders, at three moments of
-# the training.
+# Here the same questions are asked about the same orders, again and again during the training.
 
 # %% tags=["hide-input"]
 #| caption: What each question looks at: at the start, 30<!--= training_data["steps"][6] --> steps on, and 200<!--=
