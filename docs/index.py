@@ -57,7 +57,8 @@ HTML(f'<img class="hero" src="assets/ship.svg" alt="{alt}">')
 # PyTorch has attention as a function, and as a *module*, an object that holds trained matrices of its own. A mask tells
 # either of them which word may look at which. Both take the same boolean mask, and read it in opposite ways<!--== "the
 # same boolean mask, and read it in opposite ways" if mask.dtype == torch.bool and (by_function > 0).equal(mask) and
-# (by_module[:-1] > 0).equal(~mask[:-1]) else "different masks" -->.
+# (by_module[:-1] > 0).equal(~mask[:-1]) else "different masks" -->. (If attention is new to you, go on to [the first
+# page](learn/attention.py)<!--~ link: the first page of Learn -->: a later page explains this step by step.)
 
 # %% tags=["imports"]
 import torch
@@ -69,7 +70,8 @@ words = ["my", "ship", "left", "port"]
 x = torch.randn(4, 8, generator=torch.manual_seed(0))
 mask = torch.ones(4, 4, dtype=torch.bool).tril()  # the diagonal and below
 
-# The identity in the place of the values: what comes out are the weights.
+# The third input is what is averaged. Here it has ones on the diagonal and
+# zeros elsewhere, so what comes out are the weights.
 by_function = F.scaled_dot_product_attention(
     x, x, torch.eye(4), attn_mask=mask
 )
@@ -84,7 +86,7 @@ with bypassed(torch.nn.MultiheadAttention(8, 1)) as module:
 #|   -->: the first word sees all but itself<!--= "the first word sees all but itself" if by_module[0, 0] == 0 and
 #|   (by_module[0, 1:] > 0).all() else "the first word sees itself" -->, and the last, which may see nothing, comes out
 #|   as NaN<!--= "the last, which may see nothing, comes out as NaN" if mask[-1].all() and by_module[-1].isnan().all()
-#|   else "the last comes out as numbers" -->.
+#|   else "the last comes out as numbers" -->, *not a number*.
 from unmasked import plot
 
 inverted = F.scaled_dot_product_attention(x, x, torch.eye(4), attn_mask=~mask)

@@ -11,10 +11,10 @@
 # other words, and take in what it needs from them.**
 
 # %% tags=["hide-input", "no-snippet"]
-#| caption: What the word *ship* takes from each word of its sentence. Beside a *crew* it keeps {{ kept[0] :.0%}} of
-#|   itself, and of the others takes most from *crew*<!--= "most from crew" if taken[0] == "crew" else "least from crew"
-#|   -->. Beside an *order* it keeps {{ kept[1] :.0%}}, and takes most from *order*<!--= "most from order" if
-#|   taken[1] == "order" else "least from order" -->.
+#| caption: Arcs and bars show what the word *ship* takes from each word of its sentence. Beside a *crew* it keeps {{
+#|   kept[0] :.0%}} of itself, and of the others takes most from *crew*<!--= "most from crew" if taken[0] == "crew" else
+#|   "least from crew" -->. Beside an *order* it keeps {{ kept[1] :.0%}}, and takes most from *order*<!--= "most from
+#|   order" if taken[1] == "order" else "least from order" -->.
 #| script: ../live/sentence.js
 #| data: sentence_data
 from IPython.display import HTML
@@ -108,13 +108,16 @@ HTML(
 #
 # Take the three<!--== len(three) --> words *my ship crew*. Let each word be a list of two<!--== three.size(1) -->
 # numbers, which is called its *vector*. The numbers are invented here. They say how much a word has to do with the sea,
-# and how much with trade, on a scale from minus one, for nothing at all, past zero, for a little, to one, for much.
+# and how much with trade: one stands for much, zero for a little, minus one for nothing at all.
 
 # %% tags=["hide-input"]
-#| caption: Three<!--= len(three) --> words as vectors. *ship* belongs to the sea and to trade alike<!--= "ship belongs
-#|   to the sea and to trade alike" if three[1, 0] == three[1, 1] > 0 else "ship belongs more to the sea" -->,
-#|   *crew* more to the sea<!--= "crew more to the sea" if three[2, 0] > three[2, 1] else "crew more to trade" -->, *my*
-#|   to neither<!--= "my to neither" if three[0].tolist() == [-1, -1] else "my to both" -->.
+#| caption: Three<!--= len(three) --> words as vectors, a row for each word and a column for each number<!--= "a row for
+#|   each word and a column for each number" if len(three) == len(three_words) and three.size(1) == len(features) else
+#|   "a column for each word and a row for each number" -->. Its shape, `(3, 2)`<!--= three.shape -->, stands above.
+#|   *ship* belongs to the sea and to trade alike<!--= "ship belongs to the sea and to trade alike" if three[1, 0] ==
+#|   three[1, 1] > 0 else "ship belongs more to the sea" -->, *crew* more to the sea<!--= "crew more to the sea" if
+#|   three[2, 0] > three[2, 1] else "crew more to trade" -->, *my* to neither<!--= "my to neither" if three[0].tolist()
+#|   == [-1, -1] else "my to both" -->.
 import math
 
 import torch
@@ -168,9 +171,7 @@ for name, dot, power, share in zip(
 
 # %% tags=["remove-cell"]
 new = sum(share * word for share, word in zip(shares, three, strict=True))
-averaged = (
-    "| | " + " | ".join(features) + " |\n| --- | --- | --- | --- | --- |"
-)
+averaged = "| | " + " | ".join(features) + " |\n| --- | --- | --- |"
 for name, row in (("before", three[1].float()), ("after", new)):
     averaged += (
         f"\n| *ship*, {name} | "
@@ -260,7 +261,7 @@ import torch
 
 def softmax(scores):
     powers = scores.exp()
-    return powers / powers.sum(dim=-1, keepdim=True)
+    return powers / powers.sum(dim=-1, keepdim=True)  # dim=-1: of each row
 
 
 scores_of_ship = torch.tensor([-2.0, 2.0, 1.0]) / 2**0.5

@@ -24,9 +24,10 @@
 #| caption: A block, from the bottom up, without a mask. In attention each word takes something from every<!--= "every"
 #|   if moves["attention"].all() else "no" --> word. In the MLP each word stays by itself<!--= "stays by itself" if
 #|   moves["MLP"].sum() == len(words) else "meets the others" -->. The curved lines are the *residual connections*: they
-#|   carry each word around norm and part<!--= "around norm and part" if kept_apart < 1e-5 else "through norm and part"
-#|   -->, and what the part found is added. The lines were drawn by changing one word and looking at which outputs
-#|   change.
+#|   carry each word around norm and attention, and around norm and MLP<!--= "around norm and attention, and around norm
+#|   and MLP" if kept_apart < 1e-5 else "through norm and attention, and through norm and MLP" -->. What attention or
+#|   the MLP found is added to the word. (The *norms* are explained further down.) The lines were drawn by changing one
+#|   word and looking at which outputs change.
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -107,7 +108,7 @@ drawn
 
 # %% [markdown]
 # Every large language model is a stack of such blocks. Llama 3<!--~ its name -->, in its size of 8 billion<!--~
-# Grattafiori et al. (2024), table 3 --> numbers, has 32<!--~ the same table --> of them, one on top of the other. So
+# Grattafiori et al. (2024), table 3 --> parameters, has 32<!--~ the same table --> of them, one on top of the other. So
 # whoever knows one block knows the whole stack.
 #
 # <div class="overview" data-here="block"></div>
@@ -116,6 +117,10 @@ drawn
 #
 # Here is all of it. Two *norms* stand in front of the two parts<!--== "Two norms stand in front of the two parts" if
 # len(norms) == 2 == len(moves) else "One norm stands in front of one part" -->; you will see below what they are for.
+# The attention here is PyTorch's module. It is given the words as what queries, keys and values are made of, and
+# returns the context and the weights<!--== "returns the context and the weights" if attention(x, x, x)[0].shape ==
+# x.shape and torch.allclose(attention(x, x, x)[1].sum(-1), torch.ones(1, len(x[0]))) else "returns the weights and the
+# context" -->; `[0]`<!--~ an index --> takes the context.
 
 
 # %%
@@ -141,7 +146,8 @@ with torch.no_grad():
 #
 # [Attention](attention.py) is the only<!--== "only" if moves["attention"].all() and moves["MLP"].sum() == len(words)
 # else "other" --> place in the block where one word can learn something from another. It fetches. To *do* something
-# with what it fetched is the job of the MLP (a *multi-layer perceptron*, an old name for a simple network):
+# with what it fetched is the job of the MLP (a *multi-layer perceptron*, an old name for a simple network). A word of
+# this page is a vector of 24<!--== WIDTH --> numbers, its `WIDTH`:
 
 # %%
 torch.manual_seed(0)
@@ -326,8 +332,11 @@ torch.testing.assert_close(nn.LayerNorm(4)(word), centered / spread)
 torch.testing.assert_close(nn.LayerNorm(4)(word / 100), centered / spread)
 
 # %% [markdown]
-# That is what `nn.LayerNorm` does. (It can also learn a factor and a shift for each number.) Now multiply all words of
-# a riddle by a factor, and look at the largest weight in each row of attention:
+# Now the mean of the numbers is zero, and their spread is one<!--= "the mean of the numbers is zero, and their spread
+# is one" if torch.allclose(torch.stack([(centered / spread).mean(), (centered / spread).std(correction=0)]),
+# torch.tensor([0.0, 1.0]), atol=1e-5) else "the mean of the numbers is one" -->. That is what `nn.LayerNorm` does. (It
+# can also learn a factor and a shift for each number.) Now multiply all words of a riddle by a factor, and look at the
+# largest weight in each row of attention:
 
 # %% tags=["hide-input"]
 #| caption: How much of the attention the favorite word gets, on average, in an untrained model whose words are
@@ -394,9 +403,10 @@ plot.grid(
 #
 # Most parameters of a block lie in its MLP<!--== "Most parameters of a block lie in its MLP" if shares["MLP"] > 0.5
 # else "Most parameters of a block lie in its attention" -->. Attention has four<!--== attention_matrices --> matrices
-# of `width` times `width`. The MLP has two<!--== mlp_matrices --> matrices, each four times<!--==
-# counted["MLP"][0].weight.numel() / wide**2 --> as large as one of these. So it has twice<!--== round(shares["MLP"] /
-# shares["attention"], 1) --> the parameters of attention.
+# of `width` times `width`: for queries, for keys, for values<!--== "for queries, for keys, for values" if
+# attention.in_proj_weight.shape == (3 * WIDTH, WIDTH) else "for queries" -->, and the output projection. The MLP has
+# two<!--== mlp_matrices --> matrices, each four times<!--== counted["MLP"][0].weight.numel() / wide**2 --> as large as
+# one of these. So it has twice<!--== round(shares["MLP"] / shares["attention"], 1) --> the parameters of attention.
 
 # %% tags=["hide-input"]
 #| caption: The parameters of a block of width {{ wide }}, which is that of the small GPT-2<!--~ its name -->.
@@ -481,7 +491,8 @@ for length in (1024, 2048):
 # ## PyTorch's block is the same
 #
 # PyTorch has the block ready-made. `norm_first=True` puts the norms where they stand here; by default they come after
-# each sum, as in the first transformer.
+# each sum, as in the first transformer. `dropout` would set some numbers to zero at random in training, and is switched
+# off here.
 
 # %%
 torch.manual_seed(0)

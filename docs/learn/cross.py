@@ -13,17 +13,18 @@
 # -->.**
 
 # %% tags=["hide-input", "imports"]
-#| caption: A small model translates into French. Rows are queries, the French words as they are written; columns are
-#|   keys, the English words<!--= "Rows are queries, the French words as they are written; columns are keys, the English
-#|   words" if torch.allclose(alignment.sum(1), torch.ones(7).double()) and alignment.shape == (7, 8) else "Rows are
-#|   keys" -->. Most of the weight of *chat* is on *cat*<!--= "Most of the weight of chat is on cat" if alignment[1, 2]
-#|   > 0.8 else "Little of the weight of chat is on cat" -->.
+#| caption: A small model translates into French. Rows are queries, the French words that are to be written; columns are
+#|   keys, the English words<!--= "Rows are queries, the French words that are to be written; columns are keys, the
+#|   English words" if torch.allclose(alignment.sum(1), torch.ones(7).double()) and alignment.shape == (7, 8) else "Rows
+#|   are keys" -->. Most of the weight of *chat* is on *cat*<!--= "Most of the weight of chat is on cat" if alignment[1,
+#|   2] > 0.8 else "Little of the weight of chat is on cat" -->.
 import torch
 from torch import nn
 from torch.nn import functional as F
 
 from unmasked import plot, scaled_dot_product_attention
 from unmasked.embeddings import ship_vectors
+from unmasked.heads import merge_heads, split_heads
 
 torch.set_num_threads(1)  # small matrices are faster on one core
 
@@ -124,18 +125,23 @@ plot.grid(
 # %% [markdown]
 # A translator reads one sentence and writes another. Before it writes *chat*, it has to find *cat*. Cross-attention is
 # how: what is written asks what was read. The same step lets a model that draws pictures ask the words of the prompt.
+# Whatever stands in a row, words or pieces of a picture, is called a *sequence*.
 #
 # <div class="overview" data-here="cross"></div>
 #
 # ## Read the picture
 #
 # Nobody told the model which word belongs to which. It was trained to write the next French word, and over 95%<!--=
-# correct > 0.95 --> of its words are correct. French puts the adjective behind the noun, so *chat* looks at the
-# third<!--= "third" if alignment[1].argmax() == 2 else "second" --> English word and *noir* at the second<!--= "second"
-# if alignment[2].argmax() == 1 else "third" -->. *regarde* takes over 80%<!--= alignment[3, 3] > 0.8 --> from *looks*:
-# *at* stands behind every verb of these sentences<!--= "at stands behind every verb of these sentences" if
-# all(verb.endswith(" at") for verb in VERBS) else "at stands behind one verb" -->, so *at* does not tell which verb it
-# is. The rows of *le* say little: every sentence has *le* in these places, and the model need not look anywhere.
+# correct > 0.95 --> of its words are correct. It writes one word after the other. When *chat* is to be written, *chat*
+# does not stand there yet. So its row asks with what is known by then: the word that was just written, *le*, and the
+# place where the next word will stand.
+#
+# French puts the adjective behind the noun, so *chat* looks at the third<!--= "third" if alignment[1].argmax() == 2
+# else "second" --> English word and *noir* at the second<!--= "second" if alignment[2].argmax() == 1 else "third" -->.
+# *regarde* takes over 80%<!--= alignment[3, 3] > 0.8 --> from *looks*: *at* stands behind every verb of these
+# sentences<!--= "at stands behind every verb of these sentences" if all(verb.endswith(" at") for verb in VERBS) else
+# "at stands behind one verb" -->, so *at* does not tell which verb it is. The rows of *le* say little: every sentence
+# has *le* in these places, and the model need not look anywhere.
 #
 # ## One sentence asks the other
 #
@@ -161,10 +167,14 @@ weights.shape, context.shape
 #
 # ## Which input decides what?
 #
-# `nn.MultiheadAttention` takes query, key and value<!--== "query, key and value" if
-# module.forward.__code__.co_varnames[1:4] == ("query", "key", "value") else "key, query and value" --> as three<!--==
-# len(inputs) --> inputs. For cross-attention, the last two are the same<!--== "the last two are the same" if
-# inputs["key"] is inputs["value"] is not inputs["query"] else "the first two are the same" -->:
+# `nn.MultiheadAttention` calls its inputs *query, key and value*<!--== "query, key and value" if
+# module.forward.__code__.co_varnames[1:4] == ("query", "key", "value") else "key, query and value" -->. They are not
+# queries, keys and values yet: the module has three<!--== module.in_proj_weight.size(0) / module.embed_dim --> matrices
+# of its own, and multiplies each input by one of them first<!--== "multiplies each input by one of them first" if
+# torch.allclose(by_hand, output, atol=1e-5) else "multiplies each input by one of them last" -->. For cross-attention,
+# the last two inputs are the same<!--== "the last two inputs are the same" if inputs["key"] is inputs["value"] is not
+# inputs["query"] else "the first two inputs are the same" -->. Here a word has 12<!--== module.embed_dim --> numbers,
+# and there are three<!--== module.num_heads --> heads:
 
 # %%
 torch.manual_seed(0)
@@ -174,6 +184,10 @@ output, average = module(writing, source, source)
 output.shape, average.shape
 
 # %% [markdown]
+# Each of the five<!--= output.size(1) --> words that are being written has an output, and a row of weights, one for
+# each of the seven<!--= average.size(2) --> words of the source, an average over the heads<!--== "an average over the
+# heads" if torch.allclose(of_heads.mean(1), average) else "the sum of the heads" -->.
+#
 # | Input | Decides |
 # | --- | --- |
 # | query<!--== "query" if of_query and by_query == [0, 0, 1, 0, 0] else "key" --> | how many rows<!--== "how many rows"
@@ -192,7 +206,8 @@ output.shape, average.shape
 # know it, so each word of the source carries its [position](positions.py).
 #
 # A translator writes word by word, but the source stays the same. So it computes the keys and values of the source
-# once, and uses them for every word that it writes.
+# once, and uses them for every word that it writes. The part of a model that reads the source is called the *encoder*,
+# and the part that writes the *decoder*.
 
 # %% tags=["check"]
 inputs = {"query": writing, "key": source, "value": source}
@@ -224,6 +239,17 @@ of_another, the_same = module(writing, source, source + 1)
 unweighted = torch.allclose(the_same, average) and not torch.allclose(
     of_another, output
 )
+_, of_heads = module(writing, source, source, average_attn_weights=False)
+made = [
+    split_heads(each @ matrix.mT + bias, module.num_heads)
+    for each, matrix, bias in zip(
+        inputs.values(),
+        module.in_proj_weight.chunk(3),
+        module.in_proj_bias.chunk(3),
+        strict=True,
+    )
+]
+by_hand = module.out_proj(merge_heads(F.scaled_dot_product_attention(*made)))
 package = scaled_dot_product_attention(Y, X, X, need_weights=True)
 torch.testing.assert_close(package.weights, weights)
 torch.testing.assert_close(package.context, context)

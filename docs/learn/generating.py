@@ -172,7 +172,8 @@ plot.grid(
 # The model of this page knows one song by heart, *Ten green bottles*. It has two<!--= len(model.attention) --> blocks,
 # and its training took {{= training_steps }} steps. After the second block, the vector of the last word is compared, by
 # a dot product, with a learned vector for each word that the model knows. The higher the result, the *word's score*,
-# the likelier this word comes next. (These are not the scores of attention.)
+# the likelier this word comes next. (These are not the scores of attention.) In the code, `numbers_of` turns the words
+# of a text into numbers, by which the model knows them, and `words_of` turns numbers into words.
 
 # %%
 words = numbers_of("seven green bottles")
@@ -378,12 +379,17 @@ assert right.min() > 0.6
 # %% [markdown]
 # ## What it saves, and what it costs
 #
-# In the steps of [Figure 1](#figure-1), the model without a cache computed the keys and values of 75<!--==
-# sum(story["computed"]["without"]) --> words, and the model with a cache those of 12<!--==
-# sum(story["computed"]["with"]) -->. The longer the text, the larger the difference<!--== "The longer the text, the
-# larger the difference" if ((all_again - kept_once).diff() > 0).all() else "The longer the text, the smaller the
-# difference" -->. For a text of 1,000<!--== thousand --> words, it is {{= thousand :,}} against {{= sum(range(1,
-# thousand + 1)) :,}}.
+# In the steps of [Figure 1](#figure-1), the model without a cache computed the keys and values of {{= " +
+# ".join(map(str, story["computed"]["without"])) }} words, 75<!--== sum(story["computed"]["without"]) --> in all. The
+# model with a cache computed those of 12<!--== sum(story["computed"]["with"]) --> words, each of them once<!--== "each
+# of them once" if sum(story["computed"]["with"]) == len(places) else "each of them twice" -->. The longer the text, the
+# larger the difference<!--== "The longer the text, the larger the difference" if ((all_again - kept_once).diff() >
+# 0).all() else "The longer the text, the smaller the difference" -->. Take a text of 1,000<!--== thousand --> words.
+# With a cache the model computes the keys and values of each of them once<!--== "of each of them once" if kept_once[-1]
+# == lengths[-1] else "of each of them twice" -->. Without a cache it computes those of one word<!--== "one word" if
+# all_again[0] == 1 else "two words" -->, then of two<!--== all_again[1] - all_again[0] -->, then of three<!--==
+# all_again[2] - all_again[1] -->, and at the end of 1,000<!--== thousand -->. That makes {{= sum(range(1, thousand +
+# 1)) :,}} in all.
 
 # %% tags=["hide-input"]
 #| alt: Two<!--= len(savings.axes[0].lines) --> curves over the words of a text. The one without a cache bends
@@ -409,15 +415,20 @@ savings
 # %% [markdown]
 # The price is memory. This model keeps {{= of_token }} bytes for each word: a key and a value in each head of each
 # block<!--== "a key and a value in each head of each block" if of_token == 2 * 2 * HEADS * (WIDTH // HEADS) * 4 else "a
-# key in each head" -->. In large models it is far more. Llama 3<!--~ its name -->, in its size of 8 billion<!--~
-# Grattafiori et al. (2024), table 3 --> numbers, keeps 128 KiB<!--== llama --> for each word: its heads share keys and
-# values, so that eight<!--== kv_heads --> of them are kept in each of 32<!--== blocks --> blocks. A text of 8,192<!--==
-# long_text --> words takes 1 GiB<!--== llama * long_text -->, for each reader who is waiting for an answer.
+# key in each head" -->. In large models it is far more.
+#
+# Take Llama 3<!--~ its name -->, in its size of 8 billion<!--~ Grattafiori et al. (2024), table 3 --> parameters. A
+# block of it keeps a key and a value for eight<!--== kv_heads --> heads. (It has more heads, but several of them share
+# a key and a value.) A key has 128<!--== features --> numbers, and so has a value. A number takes 2 bytes<!--==
+# torch.bfloat16.itemsize -->, and there are 32<!--== blocks --> blocks. For each word that makes {{= f"2 × {kv_heads} ×
+# {features} × {torch.bfloat16.itemsize} × {blocks} = {2 * kv_heads * features * torch.bfloat16.itemsize * blocks:,}" }}
+# bytes, which is 128 KiB<!--== llama -->. A text of 8,192<!--== long_text --> words takes 1 GiB<!--== llama * long_text
+# -->, for each reader who is waiting for an answer.
 
 # %% tags=["check"]
-kv_heads, blocks = 8, 32
+kv_heads, features, blocks = 8, 128, 32
 llama = KVCache.bytes_per_token(
-    kv_heads, 128, num_layers=blocks, dtype=torch.bfloat16
+    kv_heads, features, num_layers=blocks, dtype=torch.bfloat16
 )
 long_text = 8192
 

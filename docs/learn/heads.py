@@ -45,9 +45,11 @@ plot.grid(wanted, queries=questions, keys=boxes)
 
 # %% [markdown]
 # In *the dog bit the man*, the word *bit* needs two things: who bites, and who is bitten. An average of *dog* and *man*
-# no longer tells which was which, and it is the same average in *the man bit the dog*. So models look with several
-# heads at once. Llama 3<!--~ its name -->, in its size of 8 billion<!--~ Grattafiori et al. (2024), table 3 -->
-# numbers, has 32<!--~ the same table --> heads in each of its 32<!--~ the same table --> layers.
+# no longer tells which was which, and it is the same average in *the man bit the dog*. So models look several times at
+# once. Each of these attentions, with queries, keys and values of its own<!--== "with queries, keys and values of its
+# own" if len(slices) == 3 and apart else "with one query for all" -->, is called a *head*. Llama 3<!--~ its name -->,
+# in its size of 8 billion<!--~ Grattafiori et al. (2024), table 3 --> learned numbers (its *parameters*), has 32<!--~
+# the same table --> heads in each of its 32<!--~ the same table --> layers.
 #
 # <div class="overview" data-here="heads"></div>
 #
@@ -81,7 +83,11 @@ half_each @ numbers
 #
 # Does training find this out by itself? Here is a small model for the riddle. It keeps a vector for each letter and for
 # each number. A box is the sum of the vectors of its letter and its number. A question is a sum, too: a vector that
-# says which letter is asked for first, and one that says which letter is asked for second.
+# says which letter is asked for first, and one that says which letter is asked for second. `model["attention"]` is
+# PyTorch's module. It makes queries of its first input, the question, keys of the second<!--== "queries of its first
+# input, the question, keys of the second" if by_two.size(0) == len(questions) and by_two.size(-1) == len(boxes) else
+# "keys of its first input, the question, queries of the second" -->, and values of the third, which are the boxes both
+# times:
 
 
 # %%
@@ -159,9 +165,12 @@ on_asked = (
 first_head, second_head = on_asked.argmax(dim=0).tolist()
 
 # %% [markdown]
-# Attention takes from the boxes what the question asks for. One linear layer, `read`, then reads both numbers from what
-# was taken. The two models differ only in `num_heads`. Both learn from {{ steps }} batches of random riddles. Then each
-# answers {{ len(right) }} new ones:
+# Attention takes from the boxes what the question asks for. One *linear layer*, `read`, then reads both numbers from
+# what was taken. It multiplies by a learned matrix, and adds a learned vector, the *bias*<!--== "multiplies by a
+# learned matrix, and adds a learned vector, the bias" if torch.allclose(two_heads["read"](new_row), new_row @
+# two_heads["read"].weight.mT + two_heads["read"].bias, atol=1e-5) else "only multiplies by a learned matrix" -->. The
+# two models differ only in `num_heads`. Both learn from {{ steps }} batches of random riddles. Then each answers {{
+# len(right) }} new ones:
 #
 # - The model with **two heads** gets both numbers right in over 95%<!--= two_both > 0.95 --> of the riddles.
 # - The model with **one head** gets both right in under 35%<!--= one_both < 0.35 --> of them. It has learned to lean to
@@ -257,6 +266,7 @@ half = WIDTH // 2
 apart = bool(moved[:half].all()) and not moved[half:].any()
 project = nn.Linear(WIDTH, WIDTH, dtype=torch.float64).requires_grad_(False)
 moved_when_mixed = (project(after) - project(before)).abs().amax(dim=0) > 1e-6
+new_row = torch.ones(1, WIDTH)
 
 # %% [markdown]
 # ## Side by side, and mixed
@@ -381,8 +391,8 @@ plot.table(
 #
 # ## The same as a formula
 #
-# With $Q_h$, $K_h$ and $V_h$ for the slices of head $h$, $d_k$ for their width, and $W_O$ for the output projection,
-# the output is
+# With $Q_h$, $K_h$ and $V_h$ for the slices of head $h$, $d_k$ for their width, $H$ for the number of heads, and $W_O$
+# for the output projection, the output is as follows. *Concat* lays vectors side by side.
 #
 # $$\begin{aligned}
 # O &= \operatorname{Concat}(\text{head}_1, \dots, \text{head}_H) \, W_O \\

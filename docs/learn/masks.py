@@ -58,10 +58,10 @@ plot.grid(
 
 # %% [markdown]
 # A language model learns by guessing the next word of sentences that people wrote. From the new vector of a word it
-# computes a score for every word that it knows, and the highest score is its guess. In training it reads the whole
-# sentence at once, and at every word it guesses the next one. The answer already stands there, one place on. A model
-# that can look at the answer does not have to guess. Without a mask, training seems to go very well, and the model is
-# useless.
+# computes, for each word that it knows, how likely that word comes next. The likeliest one is its guess. In training it
+# reads the whole sentence at once, and at every word it guesses the next one. The answer already stands there, one
+# place on. A model that can look at the answer does not have to guess. Without a mask, training seems to go very well,
+# and the model is useless.
 #
 # <div class="overview" data-here="masks"></div>
 #
@@ -75,7 +75,10 @@ plot.grid(
 #
 # The most common mask is the *causal* mask: each word may look at itself and at the words before it<!--== "may look at
 # itself and at the words before it" if mine[3].tolist() == [True] * 4 + [False] * 2 else "may look at the words after
-# it" -->. One comparison makes the whole table:
+# it" -->. One comparison makes the whole table. It holds the places of the queries, as a column, against those of the
+# keys, as a row<!--== "the places of the queries, as a column, against those of the keys, as a row" if mine[3, 0] and
+# not mine[0, 3] and mine.equal(place.view(-1, 1) >= place.view(1, -1)) else "the places of the keys, as a column,
+# against those of the queries, as a row" -->:
 
 # %%
 place = torch.arange(len(words))  # 0 1 2 3 4 5
@@ -194,17 +197,19 @@ plot.grid(
 #
 # ## Hiding padding
 #
-# Several sentences are computed at once, as one *batch*, and a batch is a box. Short sentences are filled up to the
-# length of the longest one with *padding*, a token (what stands in the place of a word) that means nothing. No word
+# Several sentences are computed at once, as a *batch*. A batch is one tensor, and so all of its sentences must have the
+# same length. Short sentences are filled up with *padding*, which means nothing. What stands at a place of a sentence,
+# a word or padding, is called a *token*. (For most models a rare word is several tokens, each a part of it.) No word
 # should look at padding. So its columns are hidden from every query<!--== "columns are hidden from every query" if not
 # real[:, 4:].any() and real[:, :4].all() else "rows are hidden from every key" -->:
 
 # %% tags=["hide-input"]
 #| caption: Padding, the causal mask, and the two<!--= len(kinds) - 1 --> together, for a sentence of four<!--=
-#|   real[0].sum() --> words in a box of six<!--= len(padded) -->. Rows are queries, columns are keys<!--= "Rows are
-#|   queries, columns are keys" if not kinds["causal"][0, 1] and kinds["causal"][1, 0] else "Rows are keys, columns are
-#|   queries" -->. Where both masks hold, a query sees what both allow<!--= "a query sees what both allow" if
-#|   torch.equal(kinds["both"], real & causal) and not kinds["both"][0, 1] else "a key sees what one allows" -->.
+#|   real[0].sum() --> words and two<!--= len(padded) - real[0].sum() --> tokens of padding. Rows are queries, columns
+#|   are keys<!--= "Rows are queries, columns are keys" if not kinds["causal"][0, 1] and kinds["causal"][1, 0] else
+#|   "Rows are keys, columns are queries" -->. Where both masks hold, a query sees what both allow<!--= "a query sees
+#|   what both allow" if torch.equal(kinds["both"], real & causal) and not kinds["both"][0, 1] else "a key sees what one
+#|   allows" -->.
 padded = ["we", "ship", "your", "order", "[pad]", "[pad]"]
 real = torch.tensor([word != "[pad]" for word in padded]).expand(6, 6)
 kinds = {"padding": real, "causal": causal, "both": real & causal}
@@ -212,7 +217,8 @@ plot.grid(kinds, rows=padded, columns=padded, allowed=kinds, axes=axes)
 
 # %% [markdown]
 # Two masks are combined with *and*: a query may see a key<!--== "a query may see a key" if both[3, 0] and both[3, 3]
-# else "a query may not see a key" --> only if both masks allow it. In code that is `&`:
+# else "a query may not see a key" --> only if both masks allow it. In code that is `&`. The comments name the axes of
+# the masks:
 
 # %%
 is_word = torch.tensor([True, True, True, True, False, False])  # keys
@@ -234,10 +240,10 @@ exposed = self_attention(box.where(is_word[:, None], 0.0)).context[
 ]  # zeros in the padding
 
 # %% [markdown]
-# With the mask the four<!--= is_word.sum() --> words get just what they get without a box<!--= "just what they get
-# without a box" if torch.allclose(in_a_box.context[:4], alone.context, atol=1e-4) else "something else" -->. Without
-# it, whatever stands in the padding is mixed into every word<!--= "mixed into every word" if ((exposed -
-# alone.context).abs().amax(-1) > 1e-3).all() else "left out" -->.
+# With the mask the four<!--= is_word.sum() --> words get just what they get alone<!--= "just what they get alone" if
+# torch.allclose(in_a_box.context[:4], alone.context, atol=1e-4) else "something else" -->. Without it, whatever stands
+# in the padding is mixed into every word<!--= "mixed into every word" if ((exposed - alone.context).abs().amax(-1) >
+# 1e-3).all() else "left out" -->.
 #
 # ## Before the softmax, not after
 #
@@ -254,6 +260,7 @@ rows = torch.stack([free[ship], free[ship] * causal[ship], weights[ship]])
 rows = torch.cat([rows, rows.sum(-1, keepdim=True)], dim=-1)
 plot.grid(
     rows,
+    "weights of ship",
     rows=["no mask", "zeros after", "mask before"],
     columns=[*words, "sum"],
 )
@@ -263,9 +270,10 @@ plot.grid(
 # not one<!--= round(rows[2, -1].item(), 5) -->. Worse, the hidden words still have a say. Their scores took part in the
 # softmax, and so they decide how much is missing.
 #
-# Instead, change the score before the softmax. The softmax takes the exponential of each score, and the exponential of
-# minus infinity is zero<!--= "the exponential of minus infinity is zero" if torch.tensor(-torch.inf).exp() == 0 else
-# "the exponential of minus infinity is one" -->. So a hidden key gets the score minus infinity:
+# Instead, change the score before the softmax. The softmax takes the exponential of each score, which is *e* to the
+# power of the score. The exponential of minus infinity is zero<!--= "The exponential of minus infinity is zero" if
+# torch.tensor(-torch.inf).exp() == 0 else "The exponential of minus infinity is one" -->. So a hidden key gets the
+# score minus infinity:
 
 # %%
 scores = attention_scores(X, X)  # queries keys
@@ -312,12 +320,18 @@ mine.any(dim=-1).all()  # does every query see something?
 # %% [markdown]
 # ## The surprise: `True` means two things
 #
-# PyTorch has attention twice, as a function and as a module. Both take a boolean mask, and they read it in opposite
-# ways<!--== "opposite ways" if torch.allclose(by_function[0], as_may[0] @ x[0]) and torch.allclose(by_module[0, :3],
-# as_may_not[0, :3]) else "the same way" -->. To the function, `True` means *may look*<!--== "True means may look" if
+# In PyTorch attention is a function, `F.scaled_dot_product_attention`. It is also a *module*, `nn.MultiheadAttention`:
+# an object that holds learned matrices of its own. Both take a boolean mask, and they read it in opposite ways<!--==
+# "opposite ways" if torch.allclose(by_function[0], as_may[0] @ x[0]) and torch.allclose(by_module[0, :3], as_may_not[0,
+# :3]) else "the same way" -->. To the function, `True` means *may look*<!--== "True means may look" if
 # torch.allclose(by_function[0], as_may[0] @ x[0]) else "True means may not look" -->. To the module, `True` means *may
-# not look*<!--== "True means may not look" if not by_module[0, :3].tril().any() else "True means may look" -->. Give
-# both the same mask:
+# not look*<!--== "True means may not look" if not by_module[0, :3].tril().any() else "True means may look" -->.
+#
+# The module below is made for vectors of 50<!--== X.size(1) --> numbers, and with a single *head*; [a later
+# page](heads.py)<!--~ link: it asks why --> tells what a head is. `bypass_` sets its matrices aside, so that without a
+# mask it computes what the function computes<!--== "it computes what the function computes" if torch.allclose(module(x,
+# x, x)[0], F.scaled_dot_product_attention(x, x, x), atol=1e-5) else "it computes something else" -->. Give both the
+# same mask:
 
 # %%
 four = masks.causal(4)  # True on the diagonal and below
@@ -349,8 +363,8 @@ torch.testing.assert_close(by_module[:, :3], as_may_not[:, :3])
 assert by_module[0, 3].isnan().all()
 
 # %% [markdown]
-# No error is raised. The remedy is one character: `~four` turns the mask of one into the mask of the other.
-# Paint a mask yourself, and exchange the two:
+# No error is raised. The remedy is one character: `~four` turns the mask of one into the mask of the other. Paint a
+# mask yourself, and give it to the function and to the module:
 
 # %% tags=["hide-input"]
 #| caption: A mask to paint, and the weights that come out. Rows are queries, columns are keys<!--= "Rows are queries,

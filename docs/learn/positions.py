@@ -22,9 +22,10 @@
 #| caption: The weights of a sentence, and of the same words in another order<!--= "the same words in another order" if
 #|   sorted(words) == sorted(swapped) and words != swapped else "different words" -->, with the queries<!--= "queries"
 #|   if torch.allclose(drawn[0][2].sum(1), torch.ones(6).double()) else "keys" --> down and the keys<!--= "keys" if not
-#|   torch.allclose(drawn[0][2].sum(0), torch.ones(6).double()) else "queries" --> across. The marked weight, with which
-#|   *crew* takes from *order*, is the same in both<!--= "the same in both" if abs(drawn[0][2][1, 5] - drawn[1][2][1,
-#|   2]) < 1e-6 else "different" -->.
+#|   torch.allclose(drawn[0][2].sum(0), torch.ones(6).double()) else "queries" --> across. The brighter a cell, the
+#|   larger<!--= "The brighter a cell, the larger" if sum(shades(1.0)[:3]) > sum(shades(0.5)[:3]) > sum(shades(0.0)[:3])
+#|   else "The brighter a cell, the smaller" --> the weight. The marked weight, with which *crew* takes from *order*, is
+#|   the same in both<!--= "the same in both" if abs(drawn[0][2][1, 5] - drawn[1][2][1, 2]) < 1e-6 else "different" -->.
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -53,7 +54,9 @@ with plot.figure(3.9, 7.2) as figure:
         figure.subplots(2), drawn, strict=True
     ):
         edges = [place - 0.5 for place in range(7)]
-        axes.pcolormesh(edges, edges, matrix.tolist(), vmin=0, vmax=0.6)
+        drawn_cells = axes.pcolormesh(
+            edges, edges, matrix.tolist(), vmin=0, vmax=0.6
+        )
         axes.set(
             aspect="equal", ylim=(5.5, -0.5), ylabel="queries", xlabel="keys"
         )
@@ -65,6 +68,7 @@ with plot.figure(3.9, 7.2) as figure:
                 corner, 1, 1, fill=False, edgecolor="#ff9d3c", linewidth=2.5
             )
         )
+shades = drawn_cells.get_cmap()
 figure
 
 # %% [markdown]
@@ -78,21 +82,22 @@ figure
 #
 # ## Shuffle the words
 #
-# Put the words in another order and compute attention again. Then compare with the old contexts, put in that order:
+# Put the words in another order and compute attention again. Then compare with the old contexts, put in that order.
+# `allclose` says whether all numbers are equal, up to rounding:
 
 # %%
-X = vectors.lookup(words).double()  # tokens features
+X = vectors.lookup(words).double()  # a row for each word
 order = torch.tensor([4, 1, 5, 3, 0, 2])  # the new order
 context, weights = self_attention(X)
 shuffled = self_attention(X[order])
 torch.allclose(shuffled.context, context[order])
 
 # %% [markdown]
-# Only the rows have changed places<!--= "Only the rows have changed places" if torch.allclose(shuffled.context,
-# context[order]) and not torch.allclose(shuffled.context, context) else "The columns have changed places, too" -->.
-# Attention treats a sentence as a *bag* of words: a bag knows which words are in it and how often, but not in which
-# order. A score compares two<!--= drawn[0][2].ndim --> words by their vectors alone, and a sum does not care in which
-# order things are added.
+# They are. Only the rows have changed places<!--= "Only the rows have changed places" if
+# torch.allclose(shuffled.context, context[order]) and not torch.allclose(shuffled.context, context) else "The columns
+# have changed places, too" -->. Attention treats a sentence as a *bag* of words: a bag knows which words are in it and
+# how often, but not in which order. A score compares two<!--= drawn[0][2].ndim --> words by their vectors alone, and a
+# sum does not care in which order things are added.
 
 
 # %% tags=["check"]
@@ -169,14 +174,15 @@ torch.testing.assert_close(
 told = "i must go back to my ship and to my crew".split()
 seen = self_attention(vectors.lookup(told), is_causal=True)
 first, second = seen.context[5], seen.context[9]  # the two my
-(first - second).norm()  # 0 if they are equal
+(first - second).norm()  # length of the difference
 
 # %% [markdown]
-# So a word knows *which* words came before it. It still does not know their order: the words that it sees are a bag
-# again. But a second layer gets the contexts of the first. That of the second word was made of two words, and that of
-# the third of three. Exchange these two words, and both contexts change. So together they tell something about the
-# order<!--== "they tell something about the order" if moved[0] < 1e-12 < 1e-3 < moved[1] else "they tell nothing about
-# the order" -->. Models without any positions have been trained in this way.
+# The length of the difference is not zero. So a word knows *which* words came before it. It still does not know their
+# order: the words that it sees are a bag again. But a model has several layers, and the second layer gets the contexts
+# that the first layer made. Each of these contexts is made of the words up to its place. Exchange neighboring words,
+# and the context of the one in front is made of other words than before. So the second layer can tell something about
+# the order<!--== "the second layer can tell something about the order" if moved[0] < 1e-12 < 1e-3 < moved[1] else "the
+# second layer can tell nothing about the order" -->. Models without any positions have been trained in this way.
 
 
 # %% tags=["check"]
@@ -216,8 +222,8 @@ assert moved[0] < 1e-12 < 1e-3 < moved[1]  # the last word stays the last
 #
 # The simplest remedy: give each place a vector, and add it to the embedding of the word that stands there. Then no two
 # places look alike<!--== "no two places look alike" if torch.pdist(table.weight.detach()).min() > 1 else "all places
-# look alike" -->, even if the words do. The vectors can be *learned*, like other numbers of a model. GPT-2 and BERT do
-# that. In PyTorch such a table is an `nn.Embedding`:
+# look alike" -->, even if the words do. The vectors can be *learned*, like other numbers of a model. The models GPT-2
+# and BERT do that. In PyTorch such a table is an `nn.Embedding`:
 
 # %%
 torch.manual_seed(0)
@@ -225,8 +231,8 @@ table = nn.Embedding(1024, 50)  # a vector for each of 1024 places
 with_places = X + table(torch.arange(len(X)))  # word + place
 
 # %% [markdown]
-# What good is that? Take a task that needs order: at each place, say the letter *before*. The smallest attention, one
-# head, is trained with such a table and without it.
+# What good is that? Take a task that needs order: in a text of six<!--== len(looks) --> random letters, say at each
+# place the letter *before*. Attention is trained for it twice, with such a table and without it.
 
 # %% tags=["hide-input"]
 #| caption: The weights that were learned with positions, a mean of 1,000<!--= trials --> texts. Rows are queries,
@@ -276,6 +282,7 @@ _, without_table = train(has_places=False)
 numbers = [f"place {number}" for number in range(1, 7)]
 plot.grid(
     looks,
+    "weights",
     rows=numbers,
     columns=["1", "2", "3", "4", "5", "6"],
     axes=("queries", "keys"),
@@ -283,15 +290,17 @@ plot.grid(
 
 # %% [markdown]
 # With positions over 95%<!--= with_table > 0.95 --> of the answers are correct. Without them it is under 50%<!--=
-# without_table < 0.5 -->: the letters arrive as a bag. A learned table has an end, however. This one has 1024<!--=
-# table.num_embeddings --> rows, and a longer text raises an error.
+# without_table < 0.5 -->: the letters arrive as a bag, and the best that is left is to guess one of those in the bag. A
+# learned table has an end, however. This one has 1024<!--= table.num_embeddings --> rows, and a longer text raises an
+# error.
 #
 # ## Sines
 #
 # The first transformer computed its vectors, so that they have no end. Each number of the vector (a *feature*) follows
 # a wave along the text: it rises and falls from place to place. The first features are fast waves, the last ones are
 # slow<!--== "The first features are fast waves, the last ones are slow" if turns[0] > 5 * turns[-1] else "The first
-# features are slow waves, the last ones are fast" -->, like the hands of a clock for seconds, minutes and hours:
+# features are slow waves, the last ones are fast" -->, like the hands of a clock for seconds, minutes and hours. A pair
+# of features shares a speed: a sine and a cosine.
 
 
 # %%
@@ -334,17 +343,18 @@ figure
 #|   max(near.diagonal(k).std() for k in range(1, 40)) < 1e-3 else "different" -->: only the distance counts.
 near = waves @ waves.mT
 figure = plot.signed(near)
+figure.set_size_inches(3.9, 3.4)
 figure.axes[0].set(xlabel="place", ylabel="place")
 figure
 
 # %% [markdown]
 # ## Turning queries and keys
 #
-# Adding a vector mixes two things: what the word is, and where it stands. Many newer models, Llama among them, add
-# nothing. They *turn* the query and the key, by an angle that grows with the place<!--== "an angle that grows with the
-# place" if turn(query, 4) @ query < turn(query, 1) @ query < query @ query else "an angle that shrinks with the place"
-# -->. This is called *rotary position embedding*, or *RoPE*. A pair of features is an arrow in the plane, and an arrow
-# can be turned:
+# A sum holds two things in the same numbers: what the word is, and where it stands. The matrices have to learn to tell
+# one from the other. Many newer models, Llama among them, add nothing to the words. They *turn* the query and the key,
+# by an angle that grows with the place<!--== "an angle that grows with the place" if turn(query, 4) @ query <
+# turn(query, 1) @ query < query @ query else "an angle that shrinks with the place" -->. This is called *rotary
+# position embedding*, or *RoPE*. A pair of features is an arrow in the plane, and an arrow can be turned:
 
 
 # %%
@@ -419,12 +429,11 @@ torch.testing.assert_close(turn_all(q, 1005).norm(), q.norm())
 
 # %% [markdown]
 # Move a query and a key along the text together. Both then turn farther by the same angle, and the angle between them
-# stays<!--== "stays" if abs(angles[0] - angles[1]) < 1e-4 else "changes" --> as it was. So a score
-# depends on how far apart<!--== "how far apart" if abs(dots[0] - dots[1]) < 1e-5 else "where" --> the query and the key
-# are, and not on where in the text they stand. Turning changes no length<!--== "no length" if
-# torch.allclose(turn(query, 9).norm(), query.norm()) else "every length" -->, and values are not turned. A real head
-# has many pairs of features, and each pair turns at a speed of its own, like the sines. As an equation, for places $m$
-# and $n$:
+# stays<!--== "stays" if abs(angles[0] - angles[1]) < 1e-4 else "changes" --> as it was. So a score depends on how far
+# apart<!--== "how far apart" if abs(dots[0] - dots[1]) < 1e-5 else "where" --> the query and the key are, and not on
+# where in the text they stand. Turning changes no length<!--== "no length" if torch.allclose(turn(query, 9).norm(),
+# query.norm()) else "every length" -->, and values are not turned. A query of a real model has many pairs of features,
+# and each pair turns at a speed of its own, like the sines. As an equation, for places $m$ and $n$:
 #
 # $$\operatorname{turn}(q, m) \cdot \operatorname{turn}(k, n) = \operatorname{turn}(q, m - n) \cdot k$$
 # <!-- where: d = 6; q, k = random("d", "d"); m = 7.0; n = 4.0; turn = turn_all -->
@@ -432,10 +441,13 @@ torch.testing.assert_close(turn_all(q, 1005).norm(), q.norm())
 # %% [markdown]
 # ## Do positions arrive?
 #
-# Positions can get lost on the way, and the model still learns something from the bag. The test is this page's first
-# experiment: shuffle the words. A model with positions must *not* give the same vectors<!--== "must not give the same
-# vectors" if not is_equivariant(functions["self-attention, positions added"], pair) else "must give the same vectors"
-# -->. `probes.breaks_equivariance` does it for any module.
+# A mistake in the code can lose the positions, and the model still learns something from the bag. The test is this
+# page's first experiment: shuffle the words. A model with positions must *not* give the same vectors<!--== "must not
+# give the same vectors" if not is_equivariant(functions["self-attention, positions added"], pair) else "must give the
+# same vectors" -->. What attention alone does is called *equivariant*: if its input is shuffled, its output is shuffled
+# in the same way, and nothing else changes<!--== "its output is shuffled in the same way, and nothing else changes" if
+# torch.allclose(shuffled.context, context[order]) else "its output stays as it was" -->. `probes.breaks_equivariance`
+# makes the test with any module.
 
 
 # %% tags=["check"]

@@ -71,15 +71,17 @@ order = vectors[words.index("Kim")] + vectors[words.index("tea")]
 order.int()
 
 # %% [markdown]
-# These vectors stay as they are. So whatever the model learns, it learns in its three matrices.
+# The ones stand at the places of *Kim* and *tea*<!--= "The ones stand at the places of Kim and tea" if [words[n] for n
+# in order.nonzero().flatten()] == ["Kim", "tea"] else "The ones stand at the places of others" -->. These vectors stay
+# as they are. So whatever the model learns, it learns in its three matrices.
 #
 # ## Three tables
 #
 # The model has three matrices, with the usual names `W_q`, `W_k` and `W_v`. A vector with a single one, times a matrix,
 # is one row of that matrix<!--== "one row of that matrix" if torch.allclose(vectors[3] @ W_q, W_q[3]) else "one column
-# of that matrix" -->. So here each matrix is a table with a row for each word<!--== "a row for each word" if
-# len(W_q) == len(W_k) == len(W_v) == len(words) else "a column for each word" -->: `W_q` has the words' queries,
-# `W_k` their keys and `W_v` their values. In the beginning they hold small random numbers:
+# of that matrix" -->. So here each matrix is a table with a row for each word<!--== "a row for each word" if len(W_q)
+# == len(W_k) == len(W_v) == len(words) else "a column for each word" -->: `W_q` has the words' queries, `W_k` their
+# keys and `W_v` their values. In the beginning they hold small random numbers, and the *seed* says which:
 
 
 # %%
@@ -108,10 +110,11 @@ def look(asked, orders, W_q, W_k, W_v):
 # %% [markdown]
 # ## Before, during and after
 #
-# Training is a loop. Draw some rounds of orders, ask for each of them, and see how far the bets are from the right
-# drinks; then change the matrices a little, in the direction that makes the bets better. In the code below, `draw`
-# makes the rounds and `as_vectors` looks up their words; both are in the fold at the end of this section.
-# `cross_entropy` measures how far the bets are off, `backward` finds the direction, and `Adam` takes the step.
+# Training is a loop, and each pass through it is called a *step*. Draw some rounds of orders, ask for each of them, and
+# see how far the bets are from the right drinks; then change the matrices a little, in the direction that makes the
+# bets better. In the code below, `draw` makes the rounds and `as_vectors` looks up their words; both are in the fold at
+# the end of this section. `cross_entropy` measures how far the bets are off, which is called the *loss*. `backward`
+# finds the direction, and `Adam` takes the step.
 
 # %% tags=["imports"]
 import torch.nn.functional as F
@@ -195,8 +198,7 @@ assert correct > 0.99
 assert early < 0.4
 
 # %% [markdown]
-# Look at the three<!--== len(grids) --> grids. The same questions are asked about the same orders, at three moments of
-# the training.
+# Here the same questions are asked about the same orders, again and again during the training.
 
 # %% tags=["hide-input"]
 #| caption: What each question looks at: at the start, 30<!--= training_data["steps"][6] --> steps on, and 200<!--=
@@ -219,15 +221,15 @@ plot.grid(
 # start"] - 0.2).abs().max() < 0.15 else "the questions look at one order" -->. At the end the largest weights stand
 # where they were wanted<!--= "the largest weights stand where they were wanted" if grids["at the end"].argmax(1).equal(
 # goal.int().argmax(1)) else "the smallest weights stand where they were wanted" -->, in the filled cells of
-# [Figure 1](#figure-1). And the answers are right: {{= correct :.0%}} of those in 1,000<!--= len(found) --> new
-# rounds. At the
-# start it was {{= early :.0%}}, which is no more than guessing<!--= "no more than guessing" if early < 0.35 else "much
-# more than guessing" -->.
+# [Figure 1](#figure-1). And the answers are right: {{= correct :.0%}} of those in 1,000<!--= len(found) --> new rounds.
+# At the start it was {{= early :.0%}}, which is no more than guessing<!--= "no more than guessing" if early < 1.5 /
+# len(drinks) else "much more than guessing" -->: who guesses among six<!--= len(drinks) --> drinks is right in {{= 1 /
+# len(drinks) :.0%}} of the cases.
 #
 # ## What the queries and keys became
 #
-# How does *Kim?* find *Kim: tea*? Compare its query with the keys of all words, one after the other. Here are these
-# scores, for the names here and for the drinks below:
+# How does *Kim?* find *Kim: tea*? Compare its query with the keys of all words, one after the other. The scores with
+# the names stand in [Figure 3](#figure-3), and those with the drinks in [Figure 4](#figure-4):
 
 # %% tags=["hide-input"]
 #| caption: The score of each question with each name. It is large<!--= "large" if found_by_name else "small" --> where
@@ -257,11 +259,14 @@ plot.grid(
 #
 # ## What the values became
 #
-# A value is what an order hands over once it is found. These are the values of all names and drinks:
+# A value is what an order hands over once it is found. These are the values of all names and drinks. A number above
+# zero is a bet on a drink, and a number below zero a bet against it<!--== "A number above zero is a bet on a drink, and
+# a number below zero a bet against it" if hands_over_drink and of_others.max() < 0 < by_drink.diagonal().min() else "A
+# number below zero is a bet on a drink" -->:
 
 # %% tags=["hide-input"]
 #| caption: What each word adds to the bet on each drink. A drink bets on itself<!--= "itself" if hands_over_drink else
-#|   "another drink" -->, and against the other drinks. A name bets on nothing<!--= "nothing" if
+#|   "another drink" -->, and against the other drinks. A name bets on next to nothing<!--= "next to nothing" if
 #|   by_name.abs().max() < by_drink.diagonal().min() / 2 else "everything" -->.
 by_name, by_drink = W_v[6:12], W_v[12:]
 of_others = by_drink[~torch.eye(6, dtype=torch.bool)]
@@ -278,21 +283,25 @@ plot.grid(W_v[6:], "values", rows=names + drinks, columns=drinks)
 #
 # ## What fails without each?
 #
-# Which of the three<!--= len(matrices) --> matrices does the model need? Leave one of them as it was drawn, at random,
-# and train the others. Here is how many answers are then right:
+# Which of the three<!--= len(matrices) --> matrices does the model need? Leave one of them, or several, as they were
+# drawn at random, and train the others. Here is how many answers are then right:
 #
 # {{= without }}
 #
 # - Without training `W_q`, or without training `W_k`, the model still gets nearly all right<!--== "the model still gets
 #   nearly all right" if min(share["q"], share["k"]) > 0.9 else "the model gets nearly all wrong" -->. A query and a key
 #   only have to *meet*<!--== "A query and a key only have to meet" if min(share["q"], share["k"]) > 0.9 > share["qk"]
-#   else "A query and a value have to meet" -->. If one of them stays
-#   where it is, the other comes to it.
-# - With both left alone, nothing can meet<!--== "nothing can meet" if share["qk"] < 0.5 else "everything can meet" -->,
-#   and the model is no better than one who guesses.
+#   else "A query and a value have to meet" -->. If one of them stays where it is, the other comes to it.
+# - With both left alone, nothing can meet<!--== "nothing can meet" if share["qk"] < 0.5 else "everything can meet" -->.
+#   Chance decides which order a question looks at most. Here that is the right order for only {{= looked_right :.0%}}
+#   of the questions, and the answers are even worse than guessing<!--== "even worse than guessing" if share["qk"] < 1 /
+#   len(drinks) else "better than guessing" -->.
 # - Without training `W_v`, the model gets most answers wrong<!--== "the model gets most answers wrong" if share["v"] <
 #   0.5 else "the model gets most answers right" -->. It may find the order, but what is handed over is not what was
-#   asked for.
+#   asked for. Chance decides here, too: the random value of *{{= lucky }}* happens to bet most on the right drink<!--==
+#   "bet most on the right drink" if drawn[drinks.index(lucky)].argmax() == drinks.index(lucky) else "bet least on the
+#   right drink" -->. Where *{{= lucky }}* was ordered, {{= by_each[lucky] :.0%}} of the answers are right. Where *{{=
+#   unlucky }}* was ordered, it is {{= by_each[unlucky] :.0%}}.
 
 # %% tags=["check"]
 frozen = {
@@ -303,14 +312,30 @@ frozen = {
     "W_q and W_k": "qk",
 }
 frozen |= {"all three": "qkv"}
-share = {}
+share, after = {}, {}
 for left in frozen.values():
     learns = "".join(each for each in "qkv" if each not in left)
-    share[left] = right(trained(1, learns)[0])[0]
+    after[left] = trained(1, learns)[0]
+    share[left] = right(after[left])[0]
 without = "| Left as it was drawn | Right answers |\n| --- | --- |"
 for name, left in frozen.items():
     without += f"\n| {name} | {share[left]:.0%} |"
 assert share[""] > 0.9
+
+# What chance decides: where untrained queries look, and which drinks untrained values tell.
+torch.manual_seed(100)
+who, what = draw(1000)
+_, by_chance = look(*as_vectors(who, what), *after["qk"])
+looked_right = (by_chance.argmax(-1) == torch.arange(5)).float().mean().item()
+told, _ = look(*as_vectors(who, what), *after["v"])
+by_each = {
+    drink: (told.argmax(-1) == what)[what == n].float().mean().item()
+    for n, drink in enumerate(drinks)
+}
+lucky = max(by_each, key=by_each.__getitem__)
+unlucky = min(by_each, key=by_each.__getitem__)
+drawn = new_matrices(1)[2][12:]
+assert drawn.equal(after["v"][2][12:])
 
 # %% [markdown]
 # ## In your own words
@@ -342,7 +367,8 @@ assert share[""] > 0.9
 #
 # ??? question "Hint"
 #
-#     You want `W_q @ W_k.mT` to be the identity. `torch.linalg.pinv` finds such a matrix.
+#     You want `W_q @ W_k.mT` to be the identity. The identity has ones on the diagonal and zeros elsewhere.
+#     `torch.linalg.pinv` finds such a matrix.
 
 
 # %% tags=["solution"]
@@ -356,8 +382,8 @@ def keys_for(W_q):
 check("keys-for-queries", keys_for)
 
 # %% [markdown]
-# **Only the product counts** (`same-product`). Someone multiplies all queries by a square matrix `M`, from the right.
-# Write `other_keys(W_k, M)`, which changes the keys so that all scores stay what they were.
+# **Only the product counts** (`same-product`). Someone multiplies all queries by a square matrix `M`, which has an
+# inverse, from the right. Write `other_keys(W_k, M)`, which changes the keys so that all scores stay what they were.
 #
 # ??? question "Hint"
 #

@@ -34,7 +34,7 @@ function draw(figure, { steps, loss, weights, queries, keys }) {
     svg("text", { x: x(steps[0]), y: HEIGHT - 18 }, `${steps[0]}`),
     svg("text", { x: x(steps[last]), y: HEIGHT - 18, "text-anchor": "end" }, `${steps[last]}`),
     svg("text", { x: (EDGE.left + WIDTH) / 2, y: HEIGHT - 4 }, "steps"),
-    svg("text", { x: EDGE.left + 8, y: EDGE.top + 8, "text-anchor": "start" }, "loss"),
+    svg("text", { x: (EDGE.left + WIDTH) / 2, y: EDGE.top + 8 }, "loss"),
     svg("path", { d: path(last), class: "live-todo" }),
     done,
     mark,

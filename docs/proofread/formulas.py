@@ -12,7 +12,11 @@
 # them are checked while this page is built, over numpy's arrays; with torch's tensors they read alike. [How a formula
 # is bound](directives.py#formulas) to its page is told with the other directives.
 #
+# <div class="formulas" markdown>
+#
 # {{= table }}
+#
+# </div>
 #
 # ## Limits, integrals and slopes
 #
@@ -169,7 +173,7 @@ wrong = [
 assert not wrong, wrong
 table = "\n".join(
     [
-        "| What | Examples of [directives](directives.py#formulas) |",
+        "| What | Examples |",
         "| --- | --- |",
         *(
             f"| {what} | {', '.join(f'`{latex}`' for latex in formulas)} |"

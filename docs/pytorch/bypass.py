@@ -29,17 +29,12 @@ from unmasked.embeddings import ship_vectors
 from unmasked.heads import merge_heads, split_heads
 
 # %% tags=["hide-input"]
-#| alt: Two heat maps of the module's four matrices, sixteen rows by four columns each<!--= "Two heat maps of the
-#|   module's four matrices, sixteen rows by four columns each" if len(names) == 4 and [tuple(panel.shape) for panel in
-#|   panels.values()] == [(16, 4)] * 2 else "One heat map" -->. On the left, as initialized, the numbers are scattered
-#|   around zero<!--= "On the left, as initialized, the numbers are scattered around zero" if figure.axes[0].get_title()
-#|   == "as initialized" and 0.3 < (fresh > 0).float().mean() < 0.7 and len(fresh.unique()) > 60 else "On the left are
-#|   ones and zeros" -->. On the right, bypassed, each of the matrices has ones on its diagonal and zeros elsewhere<!--=
-#|   "On the right, bypassed, each of the matrices has ones on its diagonal and zeros elsewhere" if
-#|   figure.axes[1].get_title() == "bypassed" and not (panels["bypassed"] - torch.eye(4).repeat(4, 1)).any() else "On
-#|   the right are other numbers" -->.
 #| caption: The four<!--= len(rows) / 4 --> matrices of a module whose tokens have four<!--= fresh.size(1) --> numbers
-#|   each, as initialized and as `bypass_` leaves them.
+#|   each. As initialized, the numbers are scattered around zero<!--= "As initialized, the numbers are scattered around
+#|   zero" if 0.3 < (fresh > 0).float().mean() < 0.7 and len(fresh.unique()) > 60 else "As initialized, there are ones
+#|   and zeros" -->. As `bypass_` leaves them, each of the matrices has ones on its diagonal and zeros elsewhere<!--=
+#|   "each of the matrices has ones on its diagonal and zeros elsewhere" if not (panels["bypassed"] -
+#|   torch.eye(4).repeat(4, 1)).any() else "they have other numbers" -->.
 torch.manual_seed(3)
 fresh_module = nn.MultiheadAttention(4, 1, batch_first=True)
 panels = {}
@@ -51,12 +46,7 @@ for name in ("as initialized", "bypassed"):
 fresh = panels["as initialized"]
 names = ["query", "key", "value", "output"]
 rows = [f"{name} {row}" for name in names for row in range(4)]
-figure = plot.signed(panels, queries=rows)
-for axes in figure.axes[:2]:
-    axes.set(xlabel="input feature", ylabel="")
-figure.axes[0].set_ylabel("matrix, output feature")
-figure.axes[2].set_ylabel("entry")
-figure
+plot.grid(panels, rows=rows, axes=("output features", "input features"))
 
 # %% [markdown]
 # Attention alone has nothing to learn: it compares the tokens of a sequence, and averages them. PyTorch's module
@@ -333,17 +323,15 @@ before = layer(tokens, tokens, tokens)[1][ship].detach()
 after = bypass_(layer)(tokens, tokens, tokens)[1][ship]
 
 # %% tags=["hide-input"]
-#| alt: The weights of the word ship on the eleven<!--= len(words) --> words of the sentence, in two rows<!--= "in two
-#|   rows" if len(rows) == 2 else "in one row" -->. Fresh module: all cells alike<!--= "all cells alike" if before.max()
-#|   < 2 * before.min() else "the cells differ" -->. Bypassed: ship stands out with more than half<!--= "ship stands out
-#|   with more than half" if after.argmax() == ship and after[ship] > 0.5 else "ship is faint" -->, crew comes second,
-#|   and the other words are faint<!--= "crew comes second, and the other words are faint" if after.topk(3).indices[1]
-#|   == words.index("crew") and after.topk(3).values[2] < 0.1 else "another word comes second" -->.
-#| caption: What *ship* takes from each word: with the matrices of a fresh module, and with the bypass.
+#| caption: What *ship* takes from each word. With the matrices of a fresh module, all words get alike<!--= "all words
+#|   get alike" if before.max() < 2 * before.min() else "the words get more or less" -->. With the bypass, more than
+#|   half<!--= "more than half" if after.argmax() == ship and after[ship] > 0.5 else "less than half" --> stays with
+#|   *ship*, and *crew* comes second<!--= "crew comes second" if after.argsort()[-2] == words.index("crew") else "crew
+#|   comes last" -->.
 rows = torch.stack([before, after])
-figure = plot.heatmap(rows, queries=["fresh module", "bypassed"], keys=words)
-figure.axes[0].set_ylabel("")
-figure
+plot.grid(
+    rows.mT, "weights", rows=words, columns=["fresh module", "bypassed"]
+)
 
 # %% [markdown]
 # As initialized, *ship* keeps {{ before[ship] :.0%}} of itself, and takes nearly equal parts<!--= "nearly equal parts"

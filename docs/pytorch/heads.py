@@ -728,16 +728,13 @@ trained_output, trained = (each.detach() for each in learned(Y, X, X))
 
 # %% tags=["hide-input"]
 #| caption: What the six<!--= len(asked) --> words take from the eleven<!--= len(told) --> others and from the trained
-#|   pair.
-#| alt: A heat map, a row for each of the six words that ask and a column for each of the eleven words that are asked,
-#|   with one column more for the pair<!--= "a row for each of the six words that ask and a column for each of the
-#|   eleven words that are asked, with one column more for the pair" if (len(asked), len(told), *trained.shape) == (6,
-#|   11, 6, 12) else "other rows and columns" -->. The rows of ship and and stay within the words, those of the other
-#|   four are dark but for the last column<!--= "The rows of ship and and stay within the words, those of the other four
-#|   are dark but for the last column" if {word for word, gone in zip(asked, absent) if not gone} == {"ship", "and"} and
-#|   trained[~absent, -1].max() < 0.1 and absent.sum() == 4 and trained[absent, -1].min() > 0.9 else "All rows are
-#|   alike" -->.
-plot.heatmap(trained, queries=asked, keys=[*told, "learned pair"])
+#|   pair, which is the last column<!--= "which is the last column" if trained.size(1) == len(told) + 1 and
+#|   trained[absent, -1].min() > 0.9 else "which is the first column" -->. The rows of *ship* and *and* stay within the
+#|   words, those of the other four give nearly everything to the pair<!--= "The rows of ship and and stay within the
+#|   words, those of the other four give nearly everything to the pair" if {word for word, gone in zip(asked, absent) if
+#|   not gone} == {"ship", "and"} and trained[~absent, -1].max() < 0.1 and absent.sum() == 4 and trained[absent,
+#|   -1].min() > 0.9 else "All rows are alike" -->.
+plot.grid(trained, "weights", queries=asked, keys=[*told, "pair"])
 
 # %% [markdown]
 # After a hundred steps *we*, *process*, *your* and *order* leave at least 0.98<!--= trained[absent, -1].min() --> to

@@ -22,7 +22,7 @@
 # and how to take them apart, how each layout is used, how to tell them from one another, and how to load weights
 # without tying two models together.
 
-# %%
+# %% tags=["imports"]
 import inspect
 import itertools
 import textwrap

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import markdown
 import pytest
 
 from proofread.pages.page import find_pages
@@ -116,3 +117,23 @@ def test_versions_are_named_in_one_form():
     for path in taught():
         text = path.read_text()
         assert len(re.findall(r"torch\.__version__", text)) == len(re.findall(NAMED, text)), path.name
+
+
+def undrawn(html: str) -> list[str]:
+    """Paragraphs that show the bars of a table: its rule has more or fewer columns than its head, so it is none."""
+    paragraphs = re.findall(r"<p>(.*?)</p>", html, re.DOTALL)
+    return [each for each in paragraphs if re.search(r"\| *:?-{3,}:? *\|", re.sub(r"<code.*?</code>", "", each))]
+
+
+def test_every_table_is_drawn_as_one(site: Path):
+    pages = sorted(site.rglob("index.html"))
+    assert pages
+    found = {page.parent.name: bars for page in pages if (bars := undrawn(page.read_text(encoding="utf-8")))}
+    assert found == {}
+
+
+def test_a_table_whose_rule_has_other_columns_than_its_head_is_found():
+    text = "| a | b |\n| --- | --- | --- |\n| 1 | 2 |"
+    broken, right = (markdown.markdown(each, extensions=["tables"]) for each in (text, text.replace(" --- |", "", 1)))
+    assert undrawn(broken)
+    assert not undrawn(right + "<p><code>| --- |</code></p>")
