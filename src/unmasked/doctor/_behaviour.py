@@ -63,8 +63,11 @@ def _sees_others(patient: Patient) -> None:
     first, last = x.clone(), x.clone()
     first[:, 0], last[:, -1] = other[:, 0], other[:, -1]
     before = patient.f(x)
-    if not (differs(patient.f(first)[:, 1:], before[:, 1:]) or differs(patient.f(last)[:, :-1], before[:, :-1])):
-        evidence = patient.sized("changing the first or the last token moves no other token's output")
+    if differs(patient.f(first)[:, 1:], before[:, 1:]) or differs(patient.f(last)[:, :-1], before[:, :-1]):
+        return
+    reach = _reach(patient, x[:1])  # the ends may be in windows of their own
+    if not (reach & ~torch.eye(len(reach), dtype=torch.bool)).any():
+        evidence = patient.sized("changing any token moves no other token's output")
         patient.find("other tokens are seen", None, "no output depends on another token: nothing attends", evidence)
 
 
@@ -123,14 +126,15 @@ def _keeps_time(patient: Patient, calls: list[dict[str, Any]]) -> None:
 def _has_order(patient: Patient) -> None:
     """Where positions are said to count, exchange tokens: an output that sees both must notice.
 
-    In a short sequence all may be in one window, and order counts for nothing: so the sequence is a long one.
+    In a short sequence all may be in one window, and order counts for nothing: so the sequence is a long one. The mask
+    of one that sees later tokens may be where the positions count, as in frames: then all outputs are asked.
     """
     check = "the order of its tokens counts"
     for tokens in [patient.fixed] if patient.fixed else (160, 64, 32, 16):
         x = patient.noise(1, tokens)
         with contextlib.suppress(Exception):  # it may take no sequence that long
-            before = patient.f(x)[:, -1]
-            seen = differs(patient.f(changed(x, 0))[:, -1], before)
+            before = patient.f(x)
+            seen = differs(patient.f(changed(x, 0))[:, -1], before[:, -1])
             break
     else:
         return
@@ -138,7 +142,10 @@ def _has_order(patient: Patient) -> None:
         return
     order = torch.arange(x.size(1)).roll(1)
     order[-1], order[0] = x.size(1) - 1, x.size(1) - 2  # the last keeps its place, and sees the others in any mask
-    if seen and not differs(patient.f(x[:, order])[:, -1], before):
+    after = patient.f(x[:, order])
+    masked = bool(differs(patient.f(changed(x, x.size(1) - 1))[:, :-1], before[:, :-1]))
+    masked = masked and bool(differs(after, before[:, order]))
+    if seen and not masked and not differs(after[:, -1], before[:, -1]):
         told = (
             "positions=True says that the order of its tokens counts, and it does not: no position reaches the scores"
         )

@@ -196,6 +196,9 @@ class Rows:
         def near(number: float) -> bool:
             return abs(one - number) < 1e-6 * number
 
+        if near(1.0) and dim < call.value.size(-1):  # as in SAGAN, which has no scale by design
+            self.look.inside.unclear.append("whether queries of fewer features than values go without a scale")
+            return None
         if near(1.0):
             spread = (self.look.added - self.look.added.mean((1, 2), keepdim=True)).abs().max().item()
             if spread < 1e-6 or not tensors:  # T5 adds a learned bias, and does not divide

@@ -43,7 +43,7 @@ class Weighing:
         fitted = self.fitted(call.product, scores, shut)
         cap = None
         if fitted is None:
-            for cap in (*map(float, _CAPS), *self.look.constants()):
+            for cap in self.caps():
                 if bool((scores[~shut].abs() < cap * (1 - 1e-12)).all()):
                     fitted = self.fitted(call.product, cap * (scores / cap).clamp(-1, 1).atanh(), shut)
                     if fitted is not None:
@@ -185,6 +185,10 @@ class Weighing:
             return self.look.wrong(None, "what is added to the scores differs from item to item")
         return None
 
+    def caps(self) -> list[float]:
+        """Numbers that scores may be capped at; what is as large as to hide is a mask's own."""
+        return [*map(float, _CAPS), *(c for c in self.look.constants() if c < -_SHUT)]
+
     def masked_wrongly(self, call: Call, hidden: Tensor) -> tuple[Tensor, Tensor] | None:
         """Find masks that fill or multiply where they should hide."""
         hidden = hidden.expand_as(call.scores)
@@ -199,7 +203,7 @@ class Weighing:
                     "boolean-mask-added", f"what should be hidden gets the score {values[0]:.3g}, and is seen"
                 )
             return fitted
-        for cap in (*map(float, _CAPS), *self.look.constants()):
+        for cap in self.caps():
             values = call.scores[hidden]
             if self.look.near(values, torch.full_like(values, -cap), float(cap)):
                 told = (

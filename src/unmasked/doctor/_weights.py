@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 from collections.abc import Iterator, Mapping
@@ -249,13 +250,13 @@ def _arrange(assigned: dict[str, list[_Layer]], heads: int, embed_dim: int, pinn
     """Bring the layers of each role to matrices (rows, in), in each way that their shapes allow."""
     choices: dict[str, list[tuple[dict[str, Tensor], dict[str, Tensor]]]] = {}
     for role, group in assigned.items():
-        if role in ROLES:
-            options = [
-                ({role: m}, {} if b is None else {role: b})
-                for m, b in _matrices(group, heads, embed_dim, role == "out")
-            ]
-        else:
-            options = list(_unpack(group, role, heads, embed_dim, pinned))
+        options: list[tuple[dict[str, Tensor], dict[str, Tensor]]] = []
+        with contextlib.suppress(RuntimeError, ValueError, IndexError):  # shapes that this role cannot be read from
+            if role in ROLES:
+                for m, b in _matrices(group, heads, embed_dim, role == "out"):
+                    options.append(({role: m}, {} if b is None else {role: b}))
+            else:
+                options.extend(_unpack(group, role, heads, embed_dim, pinned))
         choices[role] = options
     for chosen in itertools.product(*choices.values()):
         matrices = {role: m for part, _ in chosen for role, m in part.items()}
@@ -323,6 +324,8 @@ def _unpack(
             return
         if len({layer.weight.shape[1:] for layer in group}) > 1:  # such as the way down to a latent, and the way up
             return
+        if any(layer.bias is not None and layer.bias.numel() != layer.weight.size(0) for layer in group):
+            return
         for orders in _orders(names, pinned):
             parts = [layer.weight.chunk(count) for layer in group]
             matrices = {name: torch.cat([p[i] for p in parts]) for i, name in enumerate(orders)}
@@ -340,6 +343,8 @@ def _unpack(
             continue
         rows, lead = prod(turned.shape[:-1]), turned.shape[:-1]
         flat = turned.reshape(rows, embed_dim)
+        if bias is not None and bias.numel() != rows:  # a vector of a like name, such as a normalization's
+            continue
         for order in _orders(names, pinned):
             if rows % count == 0 and (len(lead) == 1 or lead[0] == count):
                 yield _named(order, flat.chunk(count), None if bias is None else bias.reshape(-1).chunk(count))
