@@ -38,7 +38,7 @@ def judge_linear(look: Look, base: Run) -> None:
 
 
 def _apart(look: Look, one: Tensor, two: Tensor, tokens: list[int]) -> float:
-    """How far these tokens' outputs of equal values are from each other, as a part of their size, where that is known."""
+    """How far equal values come out apart at these tokens, as a part of their size, where that is known."""
     given = []
     for x in (one, two):
         case = look.changed(look.case(1), lambda _, x=x: x)  # type: ignore[misc]
