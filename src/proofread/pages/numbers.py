@@ -292,7 +292,7 @@ def room(typed: str, value: float, slack: bool = True) -> tuple[float, float] | 
 def mended(typed: str, value: Value) -> str | None:
     """The correction, if it can stand for the typed text: a word has no form for a number, nor a number for nothing."""
     new, (bound, figure, _) = correction(typed, value), said(typed)
-    new = new and " ".join(new.split())
+    new = new and re.sub(r"[ \t\n]+", " ", new)  # groups of digits may stand apart by other spaces, which stay
     if new is None or not _fits(typed.strip(), value) or correction(new, value) is not None:
         return None
     # The words stay as they are: a value that is not nearly a figure, but over it, is for the author to tell.
