@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -176,9 +177,17 @@ def _averages(patient: Patient) -> None:
     if evidence is None and patient.inputs.startswith("qkv"):
         patient.notes.passed.remove(check)
         evidence = patient.ask(check, functools.partial(_averages_values, patient))
+        if evidence is not None and _Softmax.in_(lambda: patient.f(patient.noise(2, 3)), ("exp", "exp_", "exp2")):
+            # What counts beside the keys, such as a sink, would show among equal keys too.
+            told = "where all values are equal the output is not that value, though it is where keys are equal too"
+            patient.find(check, "weights-not-normalized", told, evidence)
+            return
     if evidence is None:
         return
-    if _grows(patient):
+    if _jumps(patient):
+        told = "weights are divided by the sums of blocks of keys: the more blocks there are, the larger is the output"
+        patient.find(check, "weights-not-normalized", told, evidence)
+    elif _grows(patient):
         told = "the more copies of a token there are, the larger is its output: weights are not divided by their sum"
         also = ("mask-after-softmax", "softmax-over-queries")
         patient.find(check, "weights-not-normalized", told, evidence, also=also)
@@ -202,22 +211,42 @@ def _grows(patient: Patient) -> bool:
     return linear and bool(differs(second, first)) and not _Softmax.in_(lambda: patient.f(x))
 
 
+def _jumps(patient: Patient) -> bool:
+    """Whether the output of copies of a token stays, and after every so many of them grows by the same step."""
+    if patient.fixed or not patient.options.own or patient.options.masked:
+        return False
+    x = patient.noise(1, 1)
+    given = [patient.f(x.expand(-1, n, -1).clone())[:, -1] for n in range(1, 26)]
+    grown = [n for n in range(1, 25) if differs(given[n], given[n - 1])]
+    if len(grown) < 2 or grown[0] < 3:
+        return False
+    every = {b - a for a, b in itertools.pairwise(grown)}
+    steps = [given[n] - given[n - 1] for n in grown]
+    return every == {grown[0]} and all(not differs(step, steps[0]) for step in steps)
+
+
 class _Softmax(TorchFunctionMode):
     """Hears whether a softmax is called."""
 
-    names = ("softmax", "log_softmax", "scaled_dot_product_attention", "multi_head_attention_forward", "flex_attention")
+    names: tuple[str, ...] = (
+        "softmax",
+        "log_softmax",
+        "scaled_dot_product_attention",
+        "multi_head_attention_forward",
+        "flex_attention",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, names: tuple[str, ...] = names) -> None:
         super().__init__()
-        self.heard = False
+        self.heard, self.names = False, names
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.heard = self.heard or getattr(function, "__name__", "") in self.names
         return function(*args, **(kwargs or {}))
 
     @classmethod
-    def in_(cls, call: Callable[[], object]) -> bool:
-        mode = cls()
+    def in_(cls, call: Callable[[], object], names: tuple[str, ...] = names) -> bool:
+        mode = cls(names)
         with mode:
             call()
         return mode.heard

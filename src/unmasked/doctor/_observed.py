@@ -80,8 +80,9 @@ class Recorder(_calls.Listener):
             equation = _spelled_out(args[0].replace(" ", ""), args[1:])
             if equation is not None:
                 return self._einsum(equation, args[1:])
-        if func in _TAKING and isinstance(args[0], Tensor):
-            kept = args[0].detach()
+        first = _argument(args, kwargs, 0, "input") if func in _TAKING else None
+        if isinstance(first, Tensor) and (func is not torch.addmm or len(args) > 1):
+            kept = first.detach()
             matrix = _argument(args, kwargs, 2, "mat2") if func is torch.addmm else _argument(args, kwargs, 1, "weight")
             taken = args[1].detach() if func is torch.addmm else kept
             return self._note("taking", (taken,), func(*args, **kwargs), matrix)

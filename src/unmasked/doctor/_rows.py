@@ -100,7 +100,8 @@ class Rows:
         call, target = same.call, self.look.patient.target
         merged = call.context.transpose(1, 2).flatten(2)
         by_feature = call.context.permute(0, 2, 3, 1).flatten(2)
-        for rest in (torch.zeros_like(same.output), same.case.query):
+        given = same.case.query
+        for rest in (torch.zeros_like(same.output), given, 2 * given):
             if rest.shape != same.output.shape:
                 continue
             y = same.output - rest
@@ -119,6 +120,10 @@ class Rows:
                     continue
                 bias = 0 if owner.bias is None else owner.bias.detach().to("cpu")
                 if self.look.near(y, merged @ matrix.mT + bias, size):
+                    if rest is not given and bool(rest.any()):
+                        self.look.wrong(
+                            None, "what it is given is added to its output twice: a residual around another"
+                        )
                     return
                 if call.context.size(1) > 1 and self.look.near(y, by_feature @ matrix.mT + bias, size):
                     self.look.inside.unclear.append("its heads are merged feature by feature")

@@ -364,16 +364,23 @@ class Weighing:
         heads, queries, keys = added.shape
         if queries != keys or heads < 2 or queries < 3:
             return
+        if not bool(shut[:, :, 0].any()) and self.geometric(added[:, 0, 1:] - added[:, 0, :-1]):
+            self.look.wrong("alibi-sign", "the bias grows with the distance to what comes later: it has a sign")
+            return
         row = added[:, -1] - added[:, -1, -1:]
         open_row = ~shut[:, :, -1].any(0)
         if not bool(open_row.all()):
             return
-        steps = row[:, :-1] - row[:, 1:]
+        if self.geometric(row[:, :-1] - row[:, 1:]):
+            self.look.wrong("alibi-sign", "the bias grows with the distance: what is far is preferred")
+
+    def geometric(self, steps: Tensor) -> bool:
+        """Whether steps from key to key are slopes above zero, each head's the same part of that of the head before."""
         slope = steps.mean(-1)
-        if self.look.near(steps, slope[:, None].expand_as(steps)) and bool((slope > 1e-6).all()):
-            ratio = slope[1:] / slope[:-1]
-            if self.look.near(ratio, ratio[:1].expand_as(ratio)) and abs(ratio[0].item() - 1) > 1e-3:
-                self.look.wrong("alibi-sign", "the bias grows with the distance: what is far is preferred")
+        if not (self.look.near(steps, slope[:, None].expand_as(steps)) and bool((slope > 1e-6).all())):
+            return False
+        ratio = slope[1:] / slope[:-1]
+        return self.look.near(ratio, ratio[:1].expand_as(ratio)) and abs(ratio[0].item() - 1) > 1e-3
 
 
 def _sums(weights: Tensor) -> Tensor:
