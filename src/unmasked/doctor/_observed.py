@@ -365,7 +365,9 @@ def _joined(
             laid = lay(softmax)
             if weights.shape != laid.shape:
                 continue
-            if n_queries == n_keys and not torch.equal(weights, laid) and torch.equal(weights, laid.mT):
+            turned_round = n_queries == n_keys and torch.equal(weights, laid.mT)
+            # Where all tokens are alike, both may hold to the last bit: then the softmax tells which are the keys.
+            if turned_round and (over == "queries" or not torch.equal(weights, laid)):
                 query, key, over = key, query, {"keys": "queries", "queries": "keys"}.get(over, over)
                 out = out.mT
             return Call(query, key, first.result.reshape(-1)[out], scores.reshape(-1)[out], over,
