@@ -188,6 +188,8 @@ tasks = [
     Task(f"{library}.{name}", (Step(1, code.format(*words)),))
     for library, words in libraries.items() for name, code in tried.items()
 ]
+between = "import torch; torch.manual_seed(0); import numpy.random; x = torch.rand(3)"
+tasks.append(Task("torch.between", (Step(1, between),)))
 figure = "from matplotlib.figure import Figure\nf = Figure(); f.subplots().plot([1, 2]);\nf"
 tasks += [Task(f"figure.{i}", (Step(1, figure),)) for i in range(2)]
 ended = {e.place: e.outcome for e in run(tasks, root=Path(".")) if not e.step}
@@ -206,6 +208,7 @@ def test_what_a_page_alone_imports_is_watched_from_its_import_on(tmp_path: Path)
     assert given == {
         "torch.seeds": ["", "", []],
         "torch.draws": ["", "draws from torch's global random generator", []],
+        "torch.between": ["", "", []],  # of what another import begins to watch, torch's generator is none
         "NumPy.seeds": ["", "", []],
         "NumPy.draws": ["", "draws from NumPy's global random generator", []],
     }

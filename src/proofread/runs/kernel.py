@@ -420,7 +420,7 @@ class _Seeding:
     def _watch_torch(self, torch: Any) -> None:
         self._torch = torch
         torch.manual_seed = torch.random.manual_seed = self._watched(torch.manual_seed, "torch's")
-        self._states = {**dict(self._now()), **self._states}  # a step may import it, and draw at once
+        self._note("torch's")
 
     def _watch_numpy(self, numpy: Any) -> None:
         self._numpy = numpy
@@ -434,7 +434,11 @@ class _Seeding:
             return int(drawn(bits))
 
         numpy.bit_generator.randbits = randbits
-        self._states = {**dict(self._now()), **self._states}
+        self._note("NumPy's")
+
+    def _note(self, name: str) -> None:
+        """A step may import a library, and draw at once; of the others it may have seeded what they draw from."""
+        self._states |= {known: state for known, state in self._now() if name in known}
 
     def _watched(self, seed: Any, name: str) -> Any:
         @functools.wraps(seed)
