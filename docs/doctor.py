@@ -395,15 +395,14 @@ apart = torch.stack(
 )
 
 # %% tags=["hide-input"]
-#| alt: A heat map, a row for each patient and a column for each hypothesis, eight<!--= len(chosen) --> of both. The
-#|   diagonal is zero: the hypothesis that names the patient's mistake gives the patient's output. No other cell is.
 #| caption: Only the right hypothesis gives the patient's own output<!--== "Only the right hypothesis gives the
 #|   patient's own output" if apart.diagonal().max() < 1e-9 < (apart + torch.eye(len(chosen))).min() else "Several do"
 #|   -->: the diagonal is zero.
-plot.heatmap(
-    {"difference from the patient's output": apart.clamp(max=1)},
-    queries=chosen,
-    keys=chosen,
+plot.grid(
+    apart.clamp(max=1),
+    "difference from the patient's output",
+    rows=[f"{name} {n}" for n, name in enumerate(chosen, 1)],
+    columns=[str(n) for n in range(1, len(chosen) + 1)],
 )
 
 # %% [markdown]

@@ -89,7 +89,7 @@ exhibit(
 # To see where the numbers come from, fill each token's context with the token's own number, and merge:
 
 # %% tags=["check"]
-tags = torch.arange(float(N))[:, None].expand(
+tags = torch.arange(N)[:, None].expand(
     H, N, D
 )  # heads tokens head_dim
 merged = {
@@ -98,18 +98,8 @@ merged = {
 }
 
 # %% tags=["hide-input"]
-#| alt: Two tables of five<!--= N --> rows, the output's tokens, and twelve<!--= H * D --> columns, its features.
-#|   Transposed back, every row holds one number, that of its own token. After the bare reshape, the first row holds the
-#|   numbers of the first three<!--= len(merged["bare reshape"][0].unique()) --> tokens, four<!--= D --> times each,
-#|   and the rest follows in order.
 #| caption: Where the numbers of each merged row come from: transposed back, a row holds its own token's.
-figure = plot.heatmap(merged)
-for axes in figure.axes[:2]:
-    axes.set(
-        xlabel="feature of the output",
-        ylabel="token of the output" if axes is figure.axes[0] else "",
-    )
-figure
+plot.grid(merged, axes=("tokens", "features"))
 
 # %% [markdown]
 # The first row of the bare reshape holds features of three<!--= len(merged["bare reshape"][0].unique()) --> tokens. So

@@ -77,9 +77,6 @@ off = exhibit.off
 # the right<!--== sound_ones == ["right"] --> ones have zeros above the diagonal, and rows that sum to one.
 
 # %% tags=["hide-input"]
-#| alt: Four heat maps of five queries and five keys. The right one is zero above the diagonal. With the other polarity
-#|   it is zero everywhere else, and the last row is empty. With a boolean mask added, every key has a weight. Masked
-#|   after the softmax, the upper triangle is empty but most rows are too small.
 #| caption: The weights of {{ len(weighed) - 1 }} mistakes beside the right ones.
 small = x[0, :, :D]  # few features, so that no weight is close to one
 scores, allowed = attention_scores(small, small), causal(x)
@@ -94,7 +91,7 @@ sound_ones = [
     for name, w in weighed.items()
     if not w.triu(1).any() and torch.allclose(w.sum(-1), torch.ones(N))
 ]
-plot.heatmap(weighed)
+plot.grid(weighed, queries=range(N))
 
 # %% [markdown]
 # ## No causal mask at all { #no-causal-mask }

@@ -312,15 +312,13 @@ Plate(
 )
 
 # %% tags=["hide-input"]
-#| alt: Two rows of three<!--= H --> heat maps, one for each head, of the weights of one item. The second row holds the
-#|   maps of the first in another order, so that their mean is the same.
 #| caption: The heads' weights, right above and exchanged below: their average is the same.
 panels = {
     f"{name} {h}": w[0, h]
     for name, w in (("right", own), ("wrong", every))
     for h in range(H)
 }
-plot.heatmap(panels)
+plot.grid(panels, queries=range(N))
 
 # %% [markdown]
 # Averaged, the weights agree; head by head they differ by 0.86<!--= per_head -->, and the outputs by 2.8<!--=

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 HEAD = """# %% [markdown]
-# # Numbers {number}
+# # Numbers
 #
 # There are 12<!--== len(x) --> of them, from 0<!--== x.min() --> to 11<!--== x.max() -->, 66<!--== x.sum() --> in all.
 # Edition: prose-{prose}.
@@ -46,7 +46,7 @@ share = float((np.abs(noise) < 10).mean())
 share
 
 # %% [markdown]
-# All of the noise, 100 %<!--= share:.0% -->, is small.
+# All of the noise, 100 %<!--= share -->, is small.
 
 # %%
 print(square @ square.T)

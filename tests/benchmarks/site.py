@@ -133,7 +133,8 @@ class Site:
         self.folder, self.name = folder, name
         docs = folder / "docs"
         shutil.copytree(ROOT / "src" / "unmasked", folder / "src" / "unmasked")
-        shutil.copytree(ROOT / "docs" / "assets", docs / "assets")
+        for beside in ("assets", "live"):
+            shutil.copytree(ROOT / "docs" / beside, docs / beside)
         self.change_package("first")
         with (ROOT / "mkdocs.yml").open("rb") as file:
             ours = yaml_load(file)  # which knows the tag that reads the environment
@@ -161,6 +162,7 @@ class Site:
             file.write_text(text, encoding="utf-8")
             return
         aside = self.folder / f"{page}.py"
+        aside.parent.mkdir(exist_ok=True)
         aside.write_text(text, encoding="utf-8")
         cells = read(aside, self.folder).cells
         fenced = [f"```python\n{cell.shown}\n```" if cell.is_code else cell.source for cell in cells]
