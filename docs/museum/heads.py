@@ -89,9 +89,7 @@ exhibit(
 # To see where the numbers come from, fill each token's context with the token's own number, and merge:
 
 # %% tags=["check"]
-tags = torch.arange(N)[:, None].expand(
-    H, N, D
-)  # heads tokens head_dim
+tags = torch.arange(N)[:, None].expand(H, N, D)  # heads tokens head_dim
 merged = {
     "transposed back": merge_heads(tags),
     "bare reshape": tags.reshape(N, H * D),
