@@ -12,6 +12,9 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
+from mkdocs.livereload import LiveReloadServer
+
+from proofread.publish.serving import Serving
 
 CONFIG = """
 site_name: Site
@@ -141,7 +144,9 @@ def test_the_page_that_is_looked_at_is_shown_before_the_others_have_run(server: 
     assert "It gives <p-f>3</p-f>." in server.get("page/")  # which is looked at last
 
     server.edit("package/__init__.py", "number = 5\n")
-    assert "3 pages checked; 1 of them run" in server.heard
+    assert "docs/page.py: ran in" in server.heard
+    assert "docs/page.py is shown; behind it the site is built" in server.heard
+    assert "3 pages checked; 0 of them run" in server.heard
     assert "docs/page.py:4: it says 3, but package.number gives 5" in server.get("page/")
     server.until("Reloading browsers")
     assert "3 pages checked; 0 of them run" in server.heard
@@ -167,3 +172,50 @@ def test_a_page_that_waits_says_why_and_one_that_fails_is_told_of(server: Server
     server.edit("package/__init__.py", "number = 1 / 0\n")
     server.until("Reloading browsers")
     assert "cell 2 failed with ZeroDivisionError" in server.get("other/")
+
+
+def test_the_page_that_is_looked_at_is_shown_while_the_site_is_still_being_built(server: Server) -> None:
+    hook = "from pathlib import Path\ndef on_page_markdown(markdown, page, config, files):\n"
+    hook += "    if page.is_homepage and Path('held').exists():\n        Path('held').read_text()\n"
+    (server.root / "hook.py").write_text(hook)
+    server.edit("mkdocs.yml", CONFIG + "hooks: [hook.py]\n")
+    assert "It gives <p-f>3</p-f>." in server.get("page/")
+    os.mkfifo(server.root / "held")  # reading it waits for somebody who writes
+
+    server.edit(
+        "docs/page.py", PAGE.replace("number\n", "number + 1\n"), "page.py is shown; behind it the site is built"
+    )
+    shown = server.get("page/")
+    assert "<pre>4</pre>" in shown
+    assert "<pre>" not in server.get("")  # the site as it was
+    (server.root / "held").write_text("")
+    server.until("Reloading browsers")
+    assert _without_script(server.get("page/")) == _without_script(shown), "the browser would load it once more"
+
+    (server.root / "held").unlink()
+    server.edit("docs/index.md", "# Another home\n")
+    assert "Another home" in server.get("")
+    assert "<pre>4</pre>" in server.get("page/")
+
+
+def _without_script(html: str) -> str:
+    return html.rpartition("<script>")[0]  # it holds the time
+
+
+def test_a_build_is_overtaken_only_behind_a_page_that_shows_the_change(tmp_path: Path) -> None:
+    """A page that cannot be built alone would never be shown while somebody goes on typing."""
+    (tmp_path / "page.html").write_text("")
+    serving, shown, built = Serving(), ["page.html", None], []
+
+    def build() -> None:
+        server._want_rebuild = True
+        serving.into(str(tmp_path))
+        serving.go_on()
+        built.append("whole")
+
+    server = LiveReloadServer(build, "localhost", 0, str(tmp_path))
+    serving.watch(server, tmp_path, lambda: shown.pop(0))
+    for _ in range(2):
+        server.builder()
+    assert built == ["whole"]
+    server.server_close()

@@ -21,12 +21,13 @@ from urllib.parse import urljoin
 from jinja2 import Environment
 from markdown import Extension, Markdown
 from markdown.preprocessors import Preprocessor
+from mkdocs.commands.build import _build_page, _populate_page
 from mkdocs.config.base import Config
 from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.exceptions import PluginError
+from mkdocs.exceptions import BuildError, PluginError
 from mkdocs.livereload import LiveReloadServer
 from mkdocs.plugins import BasePlugin, event_priority
-from mkdocs.structure.files import File, Files
+from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.nav import Navigation
 from mkdocs.structure.pages import Page
 from mkdocs.utils import get_relative_url
@@ -81,6 +82,19 @@ class _Shown:
     downloads: str  # the HTML of the links to them, if there are any
 
 
+@dataclass
+class _Built:
+    """What MkDocs has made the whole site of, and what its pages showed."""
+
+    config: MkDocsConfig
+    nav: Navigation
+    files: Files
+    env: Environment
+    mathematics: "_Mathematics"
+    pages: dict[str, _Shown]
+    off: set[str]
+
+
 class ProofreadConfig(Config):
     """There is nothing to set in mkdocs.yml; see `proofread.settings`."""
 
@@ -95,6 +109,8 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         self._pages: dict[str, _Shown] = {}
         self._serves, self._begun, self._serving = False, False, Serving()
         self._behind: list[Task] = []
+        self._off: set[str] = set()
+        self._built: _Built | None = None
         self.anyway = False  # whether pages are published whatever is found on them
 
     def on_startup(self, *, command: Literal["build", "gh-deploy", "serve"], dirty: bool) -> None:
@@ -111,6 +127,7 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
             if not self._begun and (self._serves or not (root / settings.cache / "runs").exists()):
                 warm(sources_of(Path(config.docs_dir).rglob("*"), settings))
         self._begun = True
+        config.site_dir = self._serving.into(config.site_dir)
         config.extra_css.insert(0, _STYLES)
         config.extra_javascript.append(_SCRIPT)
         self._mathematics = _Mathematics()
@@ -178,6 +195,7 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
                 told.append(f"mkdocs.yml: {called}{better}")
         if told:
             self._refuse(told)
+        self._nav = nav
         return nav
 
     def _refuse(self, told: Sequence[str]) -> None:
@@ -235,6 +253,7 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
     @event_priority(-90)
     def on_pre_page(self, page: Page, *, config: MkDocsConfig, files: Files) -> Page:
         """Let MkDocs render the page as it does any other."""
+        self._serving.go_on()
         if page.file.src_uri in self._pages:
             page.__dict__.pop("render", None)
             if type(page).render is not Page.render:
@@ -286,6 +305,7 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
 
     def on_post_page(self, output: str, *, page: Page, config: MkDocsConfig) -> str:
         """Drop the white space that a theme leaves between its tags: a third of what it adds to a page."""
+        self._serving.go_on()
         if page.file.src_uri not in self._pages:
             return output
         return figures.unmarked(_LINE_BREAK.sub(lambda found: found[1] or "\n", output).strip())
@@ -295,19 +315,66 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         if formulas := math.converted():
             cache = Path(config.config_file_path).parent / self._settings.cache
             files.append(File.generated(config, _FONT, content=fonts.mathematics(formulas, cache)))
+        self._env, self._files = env, files
         return env
 
     def on_post_build(self, *, config: MkDocsConfig) -> None:
         """Leave MkDocs' log as it was; run what is shown as it was before."""
         _LINKS.removeFilter(self._place)
+        if self._serves:
+            of = self._nav, self._files, self._env, self._mathematics, self._pages, self._off
+            self._built = _Built(config, *of)
         self._serving.catch_up(self._behind, Path(config.config_file_path).parent, self._settings)
 
     def on_serve(self, server: LiveReloadServer, *, config: MkDocsConfig, builder: Callable[..., Any]) -> None:
         """From now on, show what is looked at first."""
         root = Path(config.config_file_path).parent
-        self._serving.watch(server, root / self._settings.cache)
+        self._serving.watch(server, root / self._settings.cache, self._show)
         if (root / self._settings.frozen).is_dir():
             server.watch(str(root / self._settings.frozen))
+
+    def on_shutdown(self) -> None:
+        """Leave no folder behind."""
+        if self._built:
+            self._serving.close(self._built.config.site_dir.removesuffix("-next"))
+
+    def _show(self) -> str | None:
+        """Build the page that is looked at, alone, within the site as it was built last; its file in the site.
+
+        None if it has not changed, or cannot be built alone: building the site tells why.
+        """
+        if self._built is None:
+            return None
+        built, config, files = self._built, self._built.config, self._built.files
+        self._pages, self._off, self._mathematics = built.pages, built.off, built.mathematics
+        uri = self._serving.page(self._pages, files, config)
+        file = files.get_file_from_path(uri) if uri else None
+        if not (uri and file and file.page and file.abs_src_path):
+            return None
+        root, shown = Path(config.config_file_path).parent, self._pages[uri]
+        try:
+            path = Path(file.abs_src_path)
+            (checked,) = check([path], root=root, settings=self._settings, progress=Lines(_log.info)).pages
+            if [checked.content, checked.findings] == [shown.checked.content, shown.checked.findings]:
+                return None
+            for each in self._beside(files, shown):
+                files.remove(each)
+            self._pages[uri] = self._render(uri, checked, files, config)
+            _populate_page(file.page, config, files)
+            config.plugins.on_env(built.env, config=config, files=Files([file]))  # where others complete its links
+            pages = files.documentation_pages(inclusion=InclusionLevel.is_in_serve)
+            _build_page(file.page, config, pages, built.nav, built.env)
+            for each in self._beside(files, shown):
+                each.copy_file()
+        except (BuildError, SettingsError, CacheError, OSError):
+            return None
+        _log.info(f"{checked.page.path} is shown; behind it the site is built")
+        return file.dest_uri
+
+    @staticmethod
+    def _beside(files: Files, shown: _Shown) -> list[File]:
+        """The files of a page in the site."""
+        return [each for each in files if each.generated_by and PurePosixPath(each.src_uri).parent == shown.folder]
 
     def on_build_error(self, *, error: Exception) -> None:
         """Leave MkDocs' log as it was."""

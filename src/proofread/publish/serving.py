@@ -1,8 +1,9 @@
-"""Under `mkdocs serve`, what is looked at is shown first. Other pages run behind it, and the site is built again."""
+"""Under `mkdocs serve`, what is looked at is shown first. Behind it the site is built, and other pages run."""
 
 import logging
+import shutil
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin, urlsplit
@@ -19,18 +20,32 @@ from ..settings import Settings
 _log = logging.getLogger("mkdocs.plugins.proofread")
 
 
+class Overtaken(BaseException):
+    """What is being built has changed again. MkDocs would tell of an Exception as of an error."""
+
+
 class Serving:
-    """What a server is asked for, and what runs behind it."""
+    """What a server is asked for, and what is built and runs behind it."""
 
     def __init__(self) -> None:
         # The address of the page that was asked for last; None before all is served.
         self._looked_at: str | None = None
+        self._server: LiveReloadServer | None = None
+        self._into = ""  # where the last build has written the site
+        self._is_behind = False  # whether what is being built now is behind a page that shows the change already
         self._waiting: list[Task] = []
         self._change, self._runs = threading.Lock(), False
 
-    def watch(self, server: LiveReloadServer, cache: Path) -> None:
-        """Take note of what the server is asked for, and let it build again once all has run."""
-        self._looked_at = ""
+    def watch(self, server: LiveReloadServer, cache: Path, show: Callable[[], str | None]) -> None:
+        """Take note of what the server is asked for, and let it build again once all has run.
+
+        Args:
+            server: MkDocs' server, before it has begun.
+            cache: The folder of what is kept.
+            show: Builds the page that is looked at, alone, in the site that is served; its file there, or None where
+                it has not changed.
+        """
+        self._looked_at, self._server = "", server
         self._done = cache / "served" / "done"
         self._done.parent.mkdir(parents=True, exist_ok=True)
         server.watch(str(self._done.parent))
@@ -43,14 +58,64 @@ class Serving:
             return answer(environ, start_response)
 
         server.set_app(noting)
+        build = server.builder
+
+        def page_first() -> None:
+            shown = show()
+            before = b""
+            if shown:
+                before = Path(server.root, shown).read_bytes()
+                self._reload(server)
+            self._is_behind = bool(shown)
+            try:
+                build()
+            except Overtaken:
+                return
+            finally:
+                self._is_behind = False
+            server.root = self._into
+            if shown and Path(server.root, shown).read_bytes() != before:
+                server._wanted_epoch += 1  # for the browser to load it once more
+
+        server.builder = page_first
+
+    @staticmethod
+    def _reload(server: LiveReloadServer) -> None:
+        """Let browsers load the page that they show, as the server does when it has built the site."""
+        with server._epoch_cond:
+            server._visible_epoch = server._wanted_epoch
+            server._epoch_cond.notify_all()
+
+    def into(self, site: str) -> str:
+        """The folder to build the site into: not the one that is served, which the build would empty first."""
+        self._into = f"{site}-next" if self._server and Path(self._server.root) == Path(site) else site
+        return self._into
+
+    def go_on(self) -> None:
+        """Stop a build behind a page if there is another change.
+
+        Raises:
+            Overtaken: There is.
+        """
+        if self._is_behind and self._server and self._server._want_rebuild:
+            raise Overtaken
+
+    def close(self, site: str) -> None:
+        """Remove the folder that MkDocs knows nothing of."""
+        shutil.rmtree(f"{site}-next", ignore_errors=True)
+
+    def page(self, uris: Collection[str], files: Files, config: MkDocsConfig) -> str | None:
+        """Which of the pages is looked at."""
+        mounted = urlsplit(config.site_url or "/").path
+        at = ((uri, files.get_file_from_path(uri)) for uri in uris)
+        return next((uri for uri, file in at if file and urljoin(mounted, file.url) == self._looked_at), None)
 
     def wanted(self, sources: Mapping[str, Path], files: Files, config: MkDocsConfig) -> set[Path] | None:
         """The page that is looked at; None where all are to be built, as at first."""
         if self._looked_at is None:
             return None
-        at = {uri: files.get_file_from_path(uri) for uri in sources}
-        mounted = urlsplit(config.site_url or "/").path
-        return {sources[uri] for uri, file in at.items() if file and urljoin(mounted, file.url) == self._looked_at}
+        uri = self.page(sources, files, config)
+        return {sources[uri]} if uri else set()
 
     def catch_up(self, behind: Sequence[Task], root: Path, settings: Settings) -> None:
         """Run pages while the server answers; those of the last call, if another comes meanwhile."""
