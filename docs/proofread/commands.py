@@ -39,6 +39,7 @@
 #   last digit, or than four times<!--== machines.FURTHER --> as far as it moves between the machines tried.
 
 # %%
+#| timeout: 300
 import json
 from contextlib import chdir, redirect_stderr, redirect_stdout, suppress
 from io import StringIO

@@ -53,6 +53,7 @@
 # | `tags=["no-snippet"]` | its program is not offered to copy |
 
 # %% tags=["hide-input", "no-snippet"]
+#| timeout: 300
 import textwrap
 from pathlib import Path
 from tempfile import TemporaryDirectory
