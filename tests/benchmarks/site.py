@@ -358,7 +358,8 @@ def report_sizes(sites: dict[str, Site]) -> None:
     for page in sites["ours"].pages:
         row = f"{page:32s}"
         for name in ("ours", "mkdocs-jupyter"):
-            html = (sites[name].folder / "site" / page / "index.html").read_bytes()
+            folder = sites[name].folder / "site" / page.removesuffix("index")
+            html = (folder / "index.html").read_bytes()
             size = {"HTML": len(html), "gzip": len(gzip.compress(html, 6))}
             reached = all(size[kind] <= limit for kind, limit in LIMITS.items())
             row += f"{size['HTML']:10,}{size['gzip']:8,}  "
