@@ -446,6 +446,19 @@ def test_the_command_prints_json_from_another_process(source: Path) -> None:
     assert json.loads(run.stdout)["ok"] is True
 
 
+def test_an_examination_imports_no_compiler(source: Path) -> None:
+    """Its import takes longer than all of an examination."""
+    program = f"""
+import sys
+sys.path.insert(0, {str(source.parent)!r})
+from {source.stem} import Mine
+from unmasked import diagnose
+assert diagnose(Mine(12, 3), embed_dim=12, num_heads=3).ok
+sys.exit("torch._dynamo" in sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
 def test_the_test_helper_fails_with_the_report_and_lets_known_mistakes_be() -> None:
     target, options = SICK["missing-scale"].make(), {"embed_dim": 12}
     with pytest.raises(AssertionError, match="x missing-scale: the scores are not divided"):

@@ -212,6 +212,10 @@ class _Precision(TorchDispatchMode):
 
     supports_higher_order_operators = True  # FlexAttention is one
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # or else its first call imports the compiler, which takes longer than all of an examination
+
     def __init__(self) -> None:
         super().__init__()
         self.bits = self.softmax = 64
