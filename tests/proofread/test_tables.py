@@ -102,6 +102,18 @@ def test_a_column_is_held_against_a_list(proofread: Proofreader) -> None:
     assert "x[2:] gives" in said(proofread, f"<!--= mass: x -->\n{waived}\n{more}")[0]
 
 
+def test_a_comma_may_part_the_thousands_of_a_columns_last_row(proofread: Proofreader, tmp_path: Path) -> None:
+    def told(rows: str, expression: str = "big") -> list[str]:
+        page = f"```python\nbig = [1000.2, 333724.45]\n```\n\n<!--= km: {expression} -->\n\n| km |\n| --- |\n{rows}"
+        (tmp_path / "page.md").write_text(page)
+        return [finding.message for finding in check([tmp_path / "page.md"], root=tmp_path, keep=False).findings]
+
+    assert told("| 1,000 |\n| 333,724 |\n") == []
+    assert told("| 1,000 |\n| 333,725 |\n") == ["it says 333,725, but big[1:] gives 333,724"]
+    assert told("| 333,724 |\n") == ["it says 333,724, but big[0:] gives [1000.2, 333724]"]
+    assert told("| 1,000 |\n| 333,724 |\n| 0 |\n")[0].startswith("it says 0, but big[2:] gives")
+
+
 def test_a_cell_of_the_column_may_have_a_word_of_its_own(proofread: Proofreader) -> None:
     table = TABLE.replace("| 0.5 |", "| 0.6<!--~ as published --> |")
     assert said(proofread, f"<!--= mass: x -->\n<!--~ year: of discovery -->\n<!--~ planet: a name -->\n{table}") == []

@@ -269,7 +269,7 @@ def numbers(typed: str, value: Value) -> Iterator[tuple[str, float]]:
     """The numbers of a value, each with what of the typed text says it ("" where it says another number of them)."""
     typed = _bare(typed)
     if isinstance(value, (list, tuple)):
-        items = _items(typed)
+        items = _items(typed, len(value))
         for place, each in enumerate(value):
             yield from numbers(typed[slice(*items[place])] if len(items) == len(value) else "", each)
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -325,7 +325,7 @@ def _fits(typed: str, value: Value) -> bool:
             and (Number.parse(figure) is not None or figure.lower() in WORDS)
         )
     if isinstance(value, (list, tuple)):
-        items = [typed[slice(*span)] for span in _items(typed)]
+        items = [typed[slice(*span)] for span in _items(typed, len(value))]
         if len(items) == len(value):
             return all(correction(item, v) is None or _fits(item, v) for item, v in zip(items, value, strict=True))
         return (typed[:1] in ("(", "[") or len(items) > 1) and all(map(Number.parse, items))
@@ -375,7 +375,7 @@ def _distinct(number: Number, value: float) -> str:
 
 
 def _sequence(typed: str, values: Sequence[Value]) -> str | None:
-    spans = _items(typed)
+    spans = _items(typed, len(values))
     if len(spans) != len(values):
         inside = (" × " if "×" in typed else ", ").join(map(_plain, values))
         return f"[{inside}]" if typed[:1] not in ("(", "[") and len(spans) < 2 else _around(typed, inside)
@@ -392,10 +392,13 @@ def _around(typed: str, inside: str) -> str:
     return typed[: typed[:1] in ("(", "[")] + inside + typed[len(typed) - (typed[-1:] in (")", "]")) :]
 
 
-def _items(typed: str) -> list[tuple[int, int]]:
-    """Where the items of a sequence stand, between commas, or between blanks as arrays are printed."""
+def _items(typed: str, many: int) -> list[tuple[int, int]]:
+    """Where the items of a sequence of so many stand, between commas, or between blanks as arrays are printed."""
     first, last = int(typed[:1] in ("(", "[")), len(typed) - (typed[-1:] in (")", "]"))
     items = _parted(typed, first, last, ",×".__contains__)
+    if len(items) != many or Number.parse(typed):  # then a comma parts thousands: 1,234 is one number
+        grouped = re.sub(rf"{_FRACTION}|{_WHOLE}", lambda found: found[0].replace(",", "_"), typed)
+        items = _parted(grouped, first, last, ",×".__contains__)
     if first and [typed[slice(*span)] for span in items] == [typed[first:last].strip()]:
         printed = _parted(typed, first, last, str.isspace)
         return printed if all(_ENTRY.fullmatch(typed[slice(*span)]) for span in printed) else items
