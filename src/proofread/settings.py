@@ -24,6 +24,8 @@ MODES = {
     "run": "its cells are run and shown, and nothing that it says is held against them",
     "check": "run, and all that it says is held against what it gave",
 }
+# What of the docstrings of a project's packages is held.
+DOCSTRINGS = ("off", "equations", "check")
 _UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
@@ -60,6 +62,8 @@ class Settings:
     # matches wins, and a page itself wins over all: ``proofread: run`` in its front matter.
     modes: Mapping[str, str] = field(default_factory=dict)
     frozen: Path = Path("frozen")  # the folder, to be committed, that keeps what frozen pages and cells gave
+    # What is held of the packages' docstrings: nothing (off), only the equations that they cite, or all (check).
+    docstrings: str = "check"
 
     def is_strict(self, path: str) -> bool:
         """Whether the project holds a page, named relative to it, to all that proofread knows."""
@@ -92,7 +96,13 @@ class Settings:
             if name not in known:
                 raise SettingsError(f"{file}: [tool.proofread] has no setting {name}; there are {', '.join(known)}")
         told = f"{file}: [tool.proofread]"
-        return cls(**{name: _read(name, value, f"{told} {name} ({value!r})") for name, value in table.items()})
+        read = cls(**{name: _read(name, value, f"{told} {name} ({value!r})") for name, value in table.items()})
+        if read.cite_equations and read.docstrings == "off":
+            raise SettingsError(
+                f"{told} docstrings ('off') reads no citations, which cite_equations (True) demands; "
+                'set docstrings = "equations", or take cite_equations out'
+            )
+        return read
 
 
 def matches(path: str, pattern: str) -> bool:
@@ -226,4 +236,7 @@ _READERS: dict[str, Callable[[Any], object]] = {
     "pages": _list(str.strip, 'must be a list of files and folders, such as ["docs"]'),
     "standalone": _count,
     "data": _size,
+    "docstrings": _reader(
+        DOCSTRINGS.__contains__, 'must be one of "off", "equations" and "check": set docstrings = "equations"', str
+    ),
 }

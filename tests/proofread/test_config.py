@@ -31,10 +31,11 @@ def test_each_setting_is_read(tmp_path: Path) -> None:
     standalone = 50
     data = "4 kB"
     rich = "20 MB"
+    docstrings = "equations"
     """
     kept, packages = Path("kept"), ("mine", "yours")
     expected = Settings(0.5, 3 * 2**29, 3000, 2, kept, packages, True, 50, 4000, ("docs", "README.md"), ("docs/*.md",))
-    expected = replace(expected, rich=20_000_000)
+    expected = replace(expected, rich=20_000_000, docstrings="equations")
     assert load(tmp_path, text) == expected
 
 
@@ -60,6 +61,12 @@ def test_each_setting_is_read(tmp_path: Path) -> None:
         ("cite_equations = 'yes'", "cite_equations ('yes') must be true or false"),
         ("strict = 'docs'", "strict ('docs') must be a list of patterns of pages, such as [\"docs/*.md\"]"),
         ("strict = ['']", "strict (['']) must be a list of patterns of pages"),
+        ("docstrings = 'none'", 'docstrings (\'none\') must be one of "off", "equations" and "check"'),
+        ("docstrings = []", "docstrings ([]) must be one of"),
+        (
+            "docstrings = 'off'\ncite_equations = true",
+            "docstrings ('off') reads no citations, which cite_equations (True)",
+        ),
         ("packages = ['my-package']", "packages (['my-package']) must be a list of names of packages"),
     ],
 )

@@ -146,6 +146,104 @@ def test_a_lie_is_a_finding_that_names_it(tmp_path: Path, truth: str, lie: str, 
     assert any(told in each for each in found), found
 
 
+NUMPYDOC = """
+import numpy as np
+from decimal import Decimal
+
+
+def value(rate, nper, *args, when="end", guess=None, tol=0.5, **options):
+    r'''
+    Compute the value with :class:`decimal.Decimal`; as [3]_ has it, see https://x.org/?wg_abbrev=3 for it.
+
+    It is solved by::
+
+     pv*(1 + rate)**2 == 0
+
+    or :math:`v_0 + v_1 = 2`.
+
+    .. math:: values_t = 3
+
+    Parameters
+    ----------
+    rate, nper : scalar or array_like of shape(M, )
+        In percent, an array_like (M, N).
+    *args
+        Others.
+    when : {{'begin', 1}, {'end', 0}}, optional
+        At the beginning (`when` = {'begin', 1}) or 'end' (0).
+
+    Other Parameters
+    ----------------
+    guess : float, optional, default 0.1
+        First guess.
+    tol : float
+        Tolerance (default = 0.5).
+    \\\\*\\\\*options
+        Others.
+
+    Returns
+    -------
+    value_out : ndarray
+        An ``ndarray``.
+
+    Raises
+    ------
+    ValueError
+        If it is wrong.
+
+    References
+    ----------
+    .. [3] Gitman, 3rd ed., 2003, pg. 346, x_y.
+
+    Examples
+    --------
+    >>> value(1, 2)
+    '''
+    if guess is None:
+        guess = Decimal("0.1")
+    raise ValueError
+"""
+
+
+@pytest.mark.parametrize(
+    ("truth", "lie", "told"),
+    [
+        ("", "", ""),
+        ("rate, nper :", "rate, npr :", "value: it documents the parameter npr, and takes rate, nper, args, when"),
+        ("rate, nper :", "rate :", "value: it takes nper, which Args does not document"),
+        ("rate, nper :", "nper, rate :", ""),
+        ("default 0.1", "default 0.2", "value: guess is 0.2 by default there, and None in the signature"),
+        ("(default = 0.5)", "(default = 0.6)", "value: tol is 0.6 by default there, and 0.5 in the signature"),
+        (
+            "    ValueError\n        If",
+            "    TypeError\n        If",
+            "value: neither it nor what it calls raises TypeError",
+        ),
+        ("In percent", "In 12 percent", "value: nothing proves the figure 12"),
+        ("solved by::", "solved by 7::", "value: nothing proves the figure 7"),
+        ("An ``ndarray``", "An ``ndarry``", "value: ndarry is no name of rivers, nor of Python"),
+    ],
+)
+def test_a_docstring_in_numpydocs_style_is_read_like_googles(tmp_path: Path, truth: str, lie: str, told: str):
+    module = NUMPYDOC.replace("\\\\", "\\")
+    assert truth in module
+    found = said(tmp_path, module.replace(truth, lie, 1))
+    assert told in "\n".join(found) if told else found == []
+
+
+@pytest.mark.parametrize(
+    ("held", "kinds"), [("off", []), ("equations", ["equation"]), ("check", ["equation", "docstring"])]
+)
+def test_a_project_says_what_of_its_docstrings_is_held(tmp_path: Path, held: str, kinds: list[str]):
+    (tmp_path / "rivers").mkdir()
+    (tmp_path / "rivers/__init__.py").write_text('def cross(boats):\n    """See equation (7.7), in 12 hours."""\n')
+    page = tmp_path / "page.md"
+    page.write_text("# A page\n")
+    settings = Settings(packages=("rivers",), docstrings=held)
+    report = check([page], root=tmp_path, settings=settings, keep=False, whole=True)
+    assert sorted(kinds) == sorted(finding.kind for finding in report.findings)
+
+
 def test_the_finding_stands_on_the_line_of_what_it_names(tmp_path: Path):
     module = MODULE.replace("0.33 hours", "0.34 hours").lstrip()
     (found,) = said(tmp_path, module)

@@ -143,7 +143,8 @@ def check(
     elsewhere = [checked for checked in known.values() if checked.mode == "run"]
     elsewhere += _elsewhere([path for path in others if relative(path.resolve(), root) not in known], root, shelf)
     report.between += equations.faults(report.held, elsewhere, root, settings, whole=whole or bool(settings.pages))
-    report.between += docstrings.faults(settings.packages, root, shelf)
+    if settings.docstrings == "check":
+        report.between += docstrings.faults(settings.packages, root, shelf)
     report.between += links.faults(report.pages, root, shelf)
     pages = {checked.page.path: checked.page for checked in report.pages}
     for every in (report.between, *(checked.findings for checked in report.pages)):

@@ -6,6 +6,9 @@ r"""Holds what docstrings say against the source that they stand in, which is re
 - A name in a code span exists, in the package or in the library that it begins with.
 - A figure is printed or used by a doctest of the same docstring, or is part of a shape or of a reference; else it is
   waived as on pages, ``512<!--~ reason -->``.
+
+Docstrings are in Google's style or in numpydoc's, whose sections are read as Google's are. What reStructuredText sets
+apart (literal blocks, mathematics, roles), addresses and sets of choices in braces are nobody's names and figures.
 """
 
 import ast
@@ -32,9 +35,23 @@ _PART = re.compile(
     re.MULTILINE,
 )
 _ENTRY = re.compile(
-    r"^(?P<indent>[ \t]+)(?P<name>\*{0,2}[\w.]+)(?:[ ]\([^)\n]*\))?:"
+    r"^(?P<indent>[ \t]+)(?P<name>\*{0,2}[\w.]+(?:, \*{0,2}[\w.]+)*)(?:[ ]\([^)\n]*\))?:"
     r"(?P<told>.*(?:\n(?:(?P=indent)[ \t]+\S.*|[ \t]*$))*)",
     re.MULTILINE,
+)
+_UNDERLINED = re.compile(
+    r"^(?P<indent>[ \t]*)(?P<title>(?:Other )?Parameters|Attributes|Raises|References|Returns|Yields)[ \t]*\n"
+    r"(?P=indent)-{3,}[ \t]*\n(?P<body>(?:(?![ \t]*\S.*\n[ \t]*-{3,}[ \t]*$).*(?:\n|\Z))*)",
+    re.MULTILINE,
+)
+_ITEM = re.compile(r"[ \t]*(?P<names>\*{0,2}[\w.]+(?:, \*{0,2}[\w.]+)*)[ \t]*(?::(?P<type>.*))?")
+_SAID_DEFAULT = re.compile(r"\b([Dd]efault)[ ]*(?:=[ ]*|[ ])(?=-?[\d.]|True\b|False\b|None\b|\")")
+_APART = re.compile(
+    r"(?<=\n)(?P<indent>[ \t]*)(?:(?P<said>(?!\.\.[ ])\S.*::[ \t]*\n(?=[ \t]*\n))"
+    r"|\.\.[ ](?:math|code|code-block|plot|versionadded|versionchanged|deprecated)[ ]?::.*(?:\n|\Z))"
+    r"(?:(?P=indent)[ \t]+\S.*(?:\n|\Z)|[ \t]*\n)*"
+    r"|:[a-z]+(?::[a-z]+)?:`[^`]*`|https?://[^\s>)]+|\[\w+\]_|(?<![\w^}\\])\{[^{}]*\}"
+    r"|'[\w ]+'[ ]\([^()\s]*\)"  # a choice, and the number that stands for it
 )
 _DOCTEST = re.compile(r"^[ \t]*>>>.*(?:\n[ \t]*\S.*)*", re.MULTILINE)
 _SPAN = re.compile(r"(?<!`)(`{1,2})(?!`)(?P<code>[^`]+)\1(?!`)")
@@ -42,6 +59,7 @@ _DOTTED = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"
 # What can be nothing but a name, though it stands in no code span.
 _SPOKEN = re.compile(rf"""(?<![\w`./*"'\\-])(?:(?:torch|nn|F)\.{_DOTTED}|[a-z]\w*_\w+)(?![\w`/*"'-])""")
 _PYTHON = {*dir(builtins), *keyword.kwlist}
+_TYPES = {"array_like", "scalar", "ndarray", "dtype", "optional", "sequence", "iterable", "file_like", "path_like"}
 _COMMAND = re.compile(r"^python |::")  # a line for a shell, a symbol of C++
 _WORD = re.compile(r"""(?<![\w"'/.:-])[A-Za-z_]\w*(?![\w"'/-])""")
 _VALUE = r"""(?:``?[^`]+``?|"[^"]*"|[-\w./]+(?<!\.))"""
@@ -107,26 +125,48 @@ def _said(package: Package, name: str, root: Path) -> Iterator[tuple[str, int, s
     for path, tree in package.modules.items():
         for node, text in documented(tree):
             called = path.stem if isinstance(node, ast.Module) else node.name
-            plain = _DOCTEST.sub(_blank, text)
+            plain = _UNDERLINED.sub(_google, _APART.sub(_blank, _DOCTEST.sub(_blank, text)))
             for found in (_parts(package, node, plain), _names(package, name, plain), _figures(package, text, plain)):
                 for place, message, foreign in found:
-                    line = node.body[0].lineno + text.count("\n", 0, place)
+                    line = node.body[0].lineno + plain.count("\n", 0, place)
                     yield relative(path, root), line, f"{called}: {' '.join(message.split())}", foreign
 
 
 def _blank(found: re.Match[str]) -> str:
-    return re.sub(r"[^\n]", " ", found[0])
+    said = found.groupdict().get("said") or ""  # the line that announces a literal block
+    before = (found.groupdict()["indent"] + said) if said else ""
+    return before + re.sub(r"[^\n]", " ", found[0][len(before) :])
+
+
+def _google(part: re.Match[str]) -> str:
+    """A section of numpydoc as Google's style has it, line for line, without the types."""
+    indent, title = part["indent"], re.sub(".*Parameters", "Args", part["title"])
+    if title == "References":
+        return re.sub(r"[^\n]", " ", part[0])
+    lines = []
+    for line in part["body"].split("\n"):
+        item = _ITEM.fullmatch(line.replace("\\*", "*"))
+        if item and not line[len(indent) :][:1].isspace():
+            default = re.search(r"\bdefault.*", item["type"] or "", re.IGNORECASE)
+            # What is returned may have any name.
+            name = "it" if title in ("Returns", "Yields") else item["names"]
+            line = f"{indent}{name}: {default[0] if default else ''}"
+        lines.append(f"    {line}" if line.strip() else "")
+    return f"{indent}{title}:\n\n" + _SAID_DEFAULT.sub(r"\1: ", "\n".join(lines))
 
 
 def _parts(package: Package, node: Documented, plain: str) -> Iterator[_Fault]:
     """What the sections of a docstring list otherwise than the source."""
     taken = parameters(node)
-    for part in _PART.finditer(plain):
-        body = part.start("body")
-        found = [*_ENTRY.finditer(part["body"])]
-        entries = {each["name"].lstrip("*"): each for each in found if each["indent"] == found[0]["indent"]}
+    parts = [*_PART.finditer(plain)]
+    listed = {name for part in parts if part["title"] == "Args" for name in _entries(part)}  # numpydoc has two lists
+    for part in parts:
+        body, entries = part.start("body"), _entries(part)
         if part["title"] == "Args" and taken:
             yield from _arguments(package, node, taken, part.start(), body, entries)
+            for name in taken.keys() - listed:
+                yield part.start(), f"it takes {name}, which Args does not document", ""
+            listed |= {*taken}
         elif part["title"] == "Returns" and isinstance(node, Function):
             yield from _shape(package, part["body"], body, node.returns, "what it returns")
         elif part["title"] == "Attributes" and isinstance(node, ast.ClassDef):
@@ -147,14 +187,19 @@ def _parts(package: Package, node: Documented, plain: str) -> Iterator[_Fault]:
             yield from _default(values[0], sentence.end(), names[0], taken, node)
 
 
+def _entries(part: re.Match[str]) -> dict[str, re.Match[str]]:
+    """What a section lists, by name."""
+    found = [*_ENTRY.finditer(part["body"])]
+    top = [each for each in found if each["indent"] == found[0]["indent"]]
+    return {name.lstrip("*"): each for each in top for name in each["name"].split(", ")}
+
+
 def _arguments(
     package: Package, node: Documented, taken: Parameters, start: int, body: int, entries: dict[str, re.Match[str]]
 ) -> Iterator[_Fault]:
     """What the section Args says and the signature does not."""
     for name in entries.keys() - taken:
         yield body + entries[name].start(), f"it documents the parameter {name}, and takes {', '.join(taken)}", ""
-    for name in taken.keys() - entries:
-        yield start, f"it takes {name}, which Args does not document", ""
     if entries.keys() == taken.keys() and [*entries] != [*taken]:
         yield start, f"Args are in another order than the parameters {', '.join(taken)}", ""
     for name, entry in entries.items():
@@ -176,8 +221,15 @@ def _default(said: str, place: int, name: str, taken: Parameters, node: Document
         if isinstance(each, ast.IfExp) and isinstance(each.test, ast.Compare)
         if ast.unparse(each.test) in (f"{name} is None", f"{name} is not None")
     ]
+    given = [
+        each for each in ast.walk(node) if isinstance(each, ast.If) and ast.unparse(each.test) == f"{name} is None"
+    ]
+    chosen += [ast.unparse(inner) for each in given for inner in each.body]
     try:
-        right = ast.unparse(ast.parse(repr(ast.literal_eval(said)), mode="eval")) == actual
+        value = ast.unparse(ast.parse(repr(ast.literal_eval(said)), mode="eval"))
+        right = value == actual or (
+            actual == "None" and any(re.search(rf"(?<![\w.]){re.escape(said)}(?![\w.])", c) for c in chosen)
+        )
     except (ValueError, SyntaxError):  # told in words
         other = chosen and said in taken and not any(re.search(rf"\b{said}\b", each) for each in chosen)
         right = actual == said or (actual == "None" and not other)
@@ -193,7 +245,7 @@ def _shape(package: Package, told: str, place: int, annotation: ast.expr | None,
         if re.match(spoken, told, re.IGNORECASE) and kinds and kind not in kinds:
             yield place, f"{name} is {told.split()[0]} there, and {', '.join(kinds)} in the annotation", ""
     shape = _SHAPE.search(told)
-    if shape is None or re.search(r"\blikewise\b", told[: shape.start()]):
+    if shape is None or not package.axes or re.search(r"\blikewise\b", told[: shape.start()]):
         return
     mine = [axis.strip(" []") for axis in re.sub(r"\s+", " ", shape["axes"]).split(",") if axis.strip(" []")]
     words = [word for axis in mine for word in re.findall(r"[A-Za-z_]\w*", axis)]
@@ -224,12 +276,13 @@ def _names(package: Package, called: str, plain: str) -> Iterator[_Fault]:
             yield place, f"there is no {dotted}", dotted
         else:
             for word in _WORD.findall(re.sub(r"(['\"]).*?\1", "", code)):
-                if not (word in package.words or word in package.axes or word in _PYTHON):
+                if not (word in package.words or word in package.axes or word in _PYTHON | _TYPES):
                     yield place, f"{word} is no name of {called}, nor of Python", ""
 
 
 def _figures(package: Package, text: str, plain: str) -> Iterator[_Fault]:
     """Figures that nothing in the docstring proves, but code spans that quote the package."""
+    said = plain
     tests = re.sub(r"(?m)(>>>.*?)[ ]#[ ].*$", r"\1", "\n".join(_DOCTEST.findall(text)))
     printed = [float(abs(number.value)) for number in map(Number.parse, re.findall(FIGURE, tests)) if number]
     for part in _PART.finditer(plain):
@@ -240,7 +293,7 @@ def _figures(package: Package, text: str, plain: str) -> Iterator[_Fault]:
     for claim in read.claims:
         yield claim.span[0], f"{claim.expression} is evaluated on pages alone; print it in a doctest", ""
     for start, end in read.bare(tests):
-        typed = text[start:end].strip("`")
+        typed = said[start:end].strip("`")
         number = Number.parse(typed.lstrip("-−"))
         if typed not in package.code if number is None else not any(map(number.says, printed)):
             remedy = f"print it in a doctest there, or waive it, {typed}<!--~ reason -->"

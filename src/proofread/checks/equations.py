@@ -34,7 +34,7 @@ def faults(
                     message = f"equation ({stated.tag}) is also at {first[0]}:{first[1]}; give one another number"
                     yield found(*here, message)
     citations: list[Citation] = []
-    for package in settings.packages:
+    for package in settings.packages if settings.docstrings != "off" else ():
         try:
             citations += cited(package, root)
         except SyntaxError as error:
