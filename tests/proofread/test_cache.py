@@ -263,6 +263,19 @@ def test_a_distribution_of_another_version_or_build_is_another_one(project: Proj
     assert project.check().pages[0].why == "base 1.0 is now 1.5"
 
 
+def test_what_is_installed_is_the_same_to_who_has_the_project_on_its_path(
+    project: Project, pip: Installer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pip.install("it", files="later")
+    (project.root / "it.egg-info").mkdir()
+    (project.root / "it.egg-info" / "top_level.txt").write_text("later\n")
+    project.write("page.py", "# %%\nimport importlib.util\nimportlib.util.find_spec('later')\n")
+    assert project.check().pages[0].ran
+    monkeypatch.syspath_prepend(str(project.root))  # as pytest does, and the command does not
+    pip.forget()
+    assert [page.why for page in project.check().pages] == [""]
+
+
 def test_what_python_starts_with_is_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("site.getsitepackages", lambda: [str(tmp_path)])
     before = environment_module.environment.__wrapped__()["what Python starts with"]

@@ -47,7 +47,10 @@ def distributions() -> dict[str, _Distribution]:
         for entry in os.scandir(folder):
             if entry.name.endswith((".dist-info", ".egg-info")):
                 name, _, version = entry.name.rpartition(".")[0].partition("-")
-                found.setdefault(normal(name), _read(Path(entry.path), version))
+                # What setuptools leaves in a project's folder has no version in its name, and is seen only by those that
+                # have this folder on their path, as pytest does and a command does not.
+                if version:
+                    found.setdefault(normal(name), _read(Path(entry.path), version))
     return found
 
 
