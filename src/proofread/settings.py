@@ -64,6 +64,9 @@ class Settings:
     frozen: Path = Path("frozen")  # the folder, to be committed, that keeps what frozen pages and cells gave
     # What is held of the packages' docstrings: nothing (off), only the equations that they cite, or all (check).
     docstrings: str = "check"
+    # Rows of words of the pages' subject, each of which `proofread mutate` swaps for the next, beside the general ones:
+    # ``["client server", "get put delete"]``.
+    opposites: tuple[str, ...] = ()
 
     def is_strict(self, path: str) -> bool:
         """Whether the project holds a page, named relative to it, to all that proofread knows."""
@@ -236,6 +239,10 @@ _READERS: dict[str, Callable[[Any], object]] = {
     "pages": _list(str.strip, 'must be a list of files and folders, such as ["docs"]'),
     "standalone": _count,
     "data": _size,
+    "opposites": _list(
+        lambda row: len(row.split()) == len({*row.split()}) > 1,
+        'must be a list of rows of different words, each of which becomes the next, such as ["get put delete"]',
+    ),
     "docstrings": _reader(
         DOCSTRINGS.__contains__, 'must be one of "off", "equations" and "check": set docstrings = "equations"', str
     ),

@@ -32,10 +32,11 @@ def test_each_setting_is_read(tmp_path: Path) -> None:
     data = "4 kB"
     rich = "20 MB"
     docstrings = "equations"
+    opposites = ["get put", "left center right"]
     """
     kept, packages = Path("kept"), ("mine", "yours")
     expected = Settings(0.5, 3 * 2**29, 3000, 2, kept, packages, True, 50, 4000, ("docs", "README.md"), ("docs/*.md",))
-    expected = replace(expected, rich=20_000_000, docstrings="equations")
+    expected = replace(expected, rich=20_000_000, docstrings="equations", opposites=("get put", "left center right"))
     assert load(tmp_path, text) == expected
 
 
@@ -62,6 +63,8 @@ def test_each_setting_is_read(tmp_path: Path) -> None:
         ("strict = 'docs'", "strict ('docs') must be a list of patterns of pages, such as [\"docs/*.md\"]"),
         ("strict = ['']", "strict (['']) must be a list of patterns of pages"),
         ("docstrings = 'none'", 'docstrings (\'none\') must be one of "off", "equations" and "check"'),
+        ("opposites = ['get']", "opposites (['get']) must be a list of rows of different words, each of which becomes"),
+        ("opposites = ['get get']", "opposites (['get get']) must be a list of rows of different words"),
         ("docstrings = []", "docstrings ([]) must be one of"),
         (
             "docstrings = 'off'\ncite_equations = true",

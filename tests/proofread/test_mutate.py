@@ -90,6 +90,15 @@ def test_every_row_of_opposites_comes_round() -> None:
         assert other in mutate.OPPOSITES
 
 
+@pytest.mark.parametrize(("own", "others"), [((), []), (("query key value", "last final"), ["key", "query", "final"])])
+def test_a_project_has_opposites_of_its_own(tmp_path: Path, own: tuple[str, ...], others: list[str]) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("The query has a `value` at last, and head or `None` are left.\n")
+    report = check([page], root=tmp_path, settings=Settings(opposites=own), keep=False)
+    told = [swap.other for swap in mutate.every(report)]
+    assert told == [*others, "right"] if own else told == ["first", "right"]
+
+
 def test_a_strict_page_that_holds_too_little_is_a_finding(tmp_path: Path) -> None:
     (tmp_path / "page.py").write_text(PAGE)
     settings = Settings(strict=("*.py",), words={"table": 0.6, "alt": 0.3})
@@ -148,7 +157,7 @@ shape = ("row", "column")
 
 def test_a_claim_takes_in_all_words_that_its_expression_spells(tmp_path: Path) -> None:
     (tmp_path / "page.py").write_text(PHRASES)
-    report = check([tmp_path / "page.py"], root=tmp_path)
+    report = check([tmp_path / "page.py"], root=tmp_path, settings=Settings(opposites=("query key",)))
     assert report.findings == []
     (text,) = report.pages[0].texts
     assert [claim.typed for claim in text.prose.claims] == [

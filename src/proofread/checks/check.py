@@ -69,7 +69,7 @@ def check(
     settings = settings or Settings.load(root)
     kept, shelf = (Cache(root / settings.cache), Shelf(root / settings.cache)) if keep and not freeze else (None, None)
     _unmatched(settings, root)
-    report = Report([])
+    report = Report([], opposites=settings.opposites)
     waiting: list[tuple[Checked, list[Owner], Task]] = []
     anew: dict[str, Frozen] = {}
     for path in paths:

@@ -208,6 +208,7 @@ class Report:
     behind: list[Task] = field(default_factory=list)  # what has to run still, of pages that show their last run
     words: dict[str, tuple[int, int]] = field(default_factory=dict)  # held, of how many, by `PLACES`
     strict: dict[str, tuple[int, int, float]] = field(default_factory=dict)  # the same of strict pages, and the demand
+    opposites: tuple[str, ...] = ()  # the project's own
 
     @property
     def findings(self) -> list[Finding]:

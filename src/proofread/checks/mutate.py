@@ -3,10 +3,11 @@
 As formulas are mutated, so are sentences: *larger* becomes *smaller*, *row* becomes *column*, *True* becomes *False*. A
 swap is noticed if a claim takes the word in and no longer agrees with what its expression gave. Words that the page
 computes cannot be typed wrong. All others survive: nobody but their reader holds them. What is counted are the words of
-`OPPOSITES`, by the kind of place where they stand.
+`OPPOSITES`, and those that the project sets beside them, by the kind of place where they stand.
 """
 
 import ast
+import functools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -21,18 +22,22 @@ from .findings import Finding
 _ROWS = """
 larger smaller; largest smallest; bigger smaller; more fewer; most least; greater less; higher lower; highest lowest
 longer shorter; longest shortest; wider narrower; faster slower; above below; left right; upper lower; first last
-before after; earlier later; previous next; row column; rows columns; query key value; queries keys values; item head
-items heads; always never; every no; all none; everything nothing; same different; equal unequal; may may_not
-allowed blocked; boolean floating; training evaluation; train eval; true false; float16 bfloat16; float32 float64
-MiB GiB KiB; MB GB KB; bits bytes; half third quarter; once twice thrice; positive negative; finite infinite
-increases decreases; grows shrinks; minimum maximum; min max; linear quadratic; symmetric antisymmetric
+before after; earlier later; previous next; row column; rows columns; always never; every no; everything nothing
+same different; equal unequal; may may_not; true false; MiB GiB KiB; MB GB KB; bits bytes; half third quarter
+once twice thrice; positive negative; finite infinite; increases decreases; grows shrinks; minimum maximum; min max
 two three; four five; six seven; eight nine; ten eleven
 """
-OPPOSITES = {
-    word: row[(place + 1) % len(row)]
-    for row in reversed([part.split() for line in _ROWS.split("\n") for part in line.split(";") if part.strip()])
-    for place, word in enumerate(row)
-}
+
+
+@functools.cache
+def _opposites(rows: tuple[str, ...]) -> dict[str, str]:
+    """Each word of these rows with the next of its row; the first row that has a word counts."""
+    parted = [row.split() for row in reversed(rows)]
+    return {word: row[(place + 1) % len(row)] for row in parted for place, word in enumerate(row)}
+
+
+_GENERAL = tuple(row for row in re.split(r"[;\n]", _ROWS) if row.strip())
+OPPOSITES = _opposites(_GENERAL)
 _WORD = re.compile(r"\w+")
 _PHRASE = re.compile(r"may\s+not\b")
 _LABELS = re.compile(r"(set_)?(x|y|z)?(label|title)s?|suptitle|supxlabel|supylabel|annotate|text")
@@ -56,14 +61,15 @@ class Swap:
         return f"{self.path}:{self.line}: {self.kind}: nothing notices {self.other} for {self.word}"
 
 
-def opposite(word: str) -> str | None:
-    """What a word becomes, in its case; None if it is not among those that are swapped."""
-    other = OPPOSITES.get("_".join(word.split())) or OPPOSITES.get("_".join(word.lower().split()))
+def opposite(word: str, own: tuple[str, ...] = ()) -> str | None:
+    """What a word becomes, in its case; None if it is neither in the project's own rows nor in the general ones."""
+    known = _opposites((*own, *_GENERAL))
+    other = known.get("_".join(word.split())) or known.get("_".join(word.lower().split()))
     other = other and other.replace("_", " ")
     return other and (other.capitalize() if word[0].isupper() and word[1:].islower() else other)
 
 
-def swaps(checked: Checked) -> Iterator[Swap]:
+def swaps(checked: Checked, own: tuple[str, ...] = ()) -> Iterator[Swap]:
     """The words of a page that can be swapped, in its order, and whether each swap would be noticed."""
     first = _first(checked)
     for text in checked.texts:
@@ -71,7 +77,7 @@ def swaps(checked: Checked) -> Iterator[Swap]:
         for start, end in text.prose.words:
             phrase = _PHRASE.match(text.prose.text, start)
             word = phrase[0] if phrase else text.prose.text[start:end]
-            if other := opposite(word):
+            if other := opposite(word, own):
                 kind = _kind(checked, text, start, first)
                 line = text.line + text.prose.line(start)
                 claim = next((c for (at, to), c in held.items() if at <= start and start + len(word) <= to), None)
@@ -81,9 +87,9 @@ def swaps(checked: Checked) -> Iterator[Swap]:
             given = str(text.values.get(figure, ""))
             kind = "table" if given.startswith("|") else _kind(checked, text, figure.span[0], first)
             for found in _WORD.finditer(given):
-                if other := opposite(found[0]):
+                if other := opposite(found[0], own):
                     yield Swap(checked.page.path, text.line + figure.line, kind, found[0], other, held=True)
-    yield from _labels(checked)
+    yield from _labels(checked, own)
 
 
 def _notices(claim: Claim, text: Text, place: int, word: str, other: str) -> bool:
@@ -129,7 +135,7 @@ def _kind(checked: Checked, text: Text, place: int, first: tuple[Text, int, int]
     return "prose"
 
 
-def _labels(checked: Checked) -> Iterator[Swap]:
+def _labels(checked: Checked, own: tuple[str, ...]) -> Iterator[Swap]:
     """The words that cells give to axes and titles. A claim whose value is such a text holds it."""
     told = {str(value) for text in checked.texts for value in text.values.values() if isinstance(value, str)}
     for index, cell in enumerate(checked.page.cells):
@@ -137,7 +143,7 @@ def _labels(checked: Checked) -> Iterator[Swap]:
             continue
         for line, label in _literals(cell.tree):
             for found in _WORD.finditer(label):
-                if other := opposite(found[0]):
+                if other := opposite(found[0], own):
                     yield Swap(checked.page.path, cell.line + line - 1, "label", found[0], other, label in told)
 
 
@@ -160,7 +166,7 @@ def shares(found: Sequence[Swap]) -> dict[str, tuple[int, int]]:
 
 def every(report: Report) -> list[Swap]:
     """The words of all pages of a report, but those that are not checked, that can be swapped."""
-    return [swap for checked in report.held for swap in swaps(checked)]
+    return [swap for checked in report.held for swap in swaps(checked, report.opposites)]
 
 
 def demanded(found: Sequence[Swap], settings: Settings) -> dict[str, tuple[int, int, float]]:

@@ -47,8 +47,8 @@ def distributions() -> dict[str, _Distribution]:
         for entry in os.scandir(folder):
             if entry.name.endswith((".dist-info", ".egg-info")):
                 name, _, version = entry.name.rpartition(".")[0].partition("-")
-                # What setuptools leaves in a project's folder has no version in its name, and is seen only by those that
-                # have this folder on their path, as pytest does and a command does not.
+                # What setuptools leaves in a project's folder has no version in its name, and is seen only by who has
+                # this folder on the path, as pytest has and a command has not.
                 if version:
                     found.setdefault(normal(name), _read(Path(entry.path), version))
     return found
