@@ -382,3 +382,19 @@ odd, color, endless, counts, long = Odd(), Color.RED, float("inf"), collections.
     report = project.check("page.py")
     assert report.findings == []
     assert report.pages[0].outputs(1)[0]["data"]["text/plain"] == '[1, (1, 2.5), {3}, "it\'s\\n"]'
+
+
+@pytest.mark.parametrize("removed", ["page.md", "other.md"])
+def test_a_page_that_is_removed_meanwhile_is_a_finding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], removed: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pyproject.toml").write_text('[tool.proofread]\npages = ["."]\n')
+    (tmp_path / "other.md").write_text("# Other\n")
+    (tmp_path / "page.md").write_text(
+        f"---\nproofread: freeze\n---\n# Page\n\n```python\nimport os\n\nos.remove({removed!r})\n```\n"
+    )
+    assert main(["freeze"]) == 1
+    told = capsys.readouterr().out
+    assert "page.md.json: written" in told
+    assert f"{removed}:1: the page was removed while this ran; name pages that stay, or put it back" in told

@@ -79,6 +79,9 @@ def check(
             found = Finding(error.path, error.line, error.message, kind=error.kind)
             report.pages.append(Checked(Page(error.path, ()), findings=[found]))
             continue
+        except FileNotFoundError:  # which is told at the end
+            report.pages.append(Checked(Page(relative(path.resolve(), root), ())))
+            continue
         frozen = Frozen(root, settings.frozen / f"{checked.page.path.lstrip('/')}.json")
         stale = dict(_thaw(checked, frozen, everything=freeze == "all"))
         owners, steps = plan(checked, settings.timeout, mutants or (freeze != "" and checked.frozen))
@@ -146,6 +149,10 @@ def check(
     if settings.docstrings == "check":
         report.between += docstrings.faults(settings.packages, root, shelf)
     report.between += links.faults(report.pages, root, shelf)
+    for path in paths:
+        if not path.exists():
+            message = "the page was removed while this ran; name pages that stay, or put it back"
+            report.between.append(Finding(relative(path.resolve(), root), 1, message, kind="removed"))
     pages = {checked.page.path: checked.page for checked in report.pages}
     for every in (report.between, *(checked.findings for checked in report.pages)):
         every[:] = [located(finding, pages.get(finding.path)) for finding in every]
@@ -194,8 +201,8 @@ def project_pages(settings: Settings, root: Path) -> list[Path]:
 def _elsewhere(paths: Iterable[Path], root: Path, shelf: Shelf | None) -> Iterator[Checked]:
     """Those of some pages that number equations; nothing of them runs."""
     for path in paths:
-        if b"\\tag{" in path.read_bytes():
-            with suppress(PageError):  # which is told when that page is checked
+        with suppress(PageError, FileNotFoundError):  # which is told when that page is checked
+            if b"\\tag{" in path.read_bytes():
                 yield unrun(read(path.resolve(), root, shelf))
 
 
