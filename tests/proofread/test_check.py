@@ -65,7 +65,7 @@ def test_a_sound_page_has_no_findings_and_is_counted(proofread: Proofreader) -> 
     assert found(report) == []
     assert str(report) == (
         "1 page checked; 1 of them run now; cells: 3 ran; figures: 11 held, 1 waived; formulas: 1 held; 0 findings\n"
-        "words that no swap could turn round unnoticed: 0 of 1 in headings, 1 of 3 in prose"
+        "words that no swap could turn round unnoticed: 1 of 3 in prose"
     )
     (page,) = report.pages
     assert page.of_cell(0) == ["# All 13 words\n\nThe answer is 55%, in 2017."]

@@ -10,6 +10,7 @@ from ..pages.page import Page
 
 KINDS = {
     "encoding": "the file is not UTF-8",
+    "removed": "a page is there no more once the pages have run",
     "option": "a `#|` comment or tag of a cell is none that there is, or has no value that can be meant",
     "cell": "a cell fails, fails otherwise than it says, or would not tell if it did not fail",
     "frozen": "a frozen page or cell has no results, or those of other code",
@@ -38,7 +39,7 @@ KINDS = {
 _FEW = 3  # findings of a kind on one line that are shown
 
 # Of a page whose code did not do what it shall.
-BROKEN = frozenset({"encoding", "frozen", "cell", "stopped", "output", "memory"})
+BROKEN = frozenset({"encoding", "removed", "frozen", "cell", "stopped", "output", "memory"})
 
 
 @dataclass(frozen=True)
