@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 from unmasked import probes
 from unmasked.doctor._masking import obeys_its_mask
 from unmasked.doctor._patient import Patient, forgets_batch_first, said
+from unmasked.doctor._standing import keeps_places
 from unmasked.probes import Evidence, changed, differs, moved
 
 
@@ -34,6 +35,8 @@ def behaviour(patient: Patient, calls: list[dict[str, Any]]) -> None:
         _sees_others(patient)
     if len(patient.notes.findings) == before and patient.inputs.startswith("x_context"):
         _reads_its_context(patient)
+    if len(patient.notes.findings) == before and not patient.equal:
+        keeps_places(patient)
     if len(patient.notes.findings) == before:
         _keeps_time(patient, calls)
     if len(patient.notes.findings) == before and patient.positions and patient.options.own:

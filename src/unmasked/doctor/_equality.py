@@ -13,8 +13,7 @@ from torch import Tensor
 from unmasked.doctor._mistakes import Mistake, Steps, _and, attend, mistakes
 from unmasked.doctor._patient import Patient, forgets_batch_first
 from unmasked.doctor._stages import Inside, look, weigh
-from unmasked.doctor._target import Target
-from unmasked.doctor._weights import Weights, named, readings
+from unmasked.doctor._weights import Weights, named, originals, readings
 from unmasked.probes import differs
 
 _EQUAL = "equality with the reference"
@@ -49,7 +48,7 @@ def explain(patient: Patient) -> bool:
     inside = look(patient)
     if inside.right and not comparison.pinned:
         return _right_inside(patient, inside)
-    comparison.dealt = inside.dealt
+    comparison.inside = inside
     proved = bool(inside.wrong) and all(each[2] for each in inside.wrong)
     if not patient.positions and comparison.mistaken(_LITTLE if proved and not comparison.pinned else _MUCH):
         return True
@@ -86,7 +85,7 @@ class _Comparison:
     """A target's answers beside those of whole references and of whole mistakes."""
 
     def __init__(self, patient: Patient):
-        self.patient, self.left_out, self.dealt = patient, "", False
+        self.patient, self.left_out, self.inside = patient, "", Inside()
         self.bases = [bool(patient.causal)] if patient.causal is not None else [False, True]
         full = (patient.items, patient.tokens, patient.tokens)
         self.answers: dict[tuple[int, int, int], Tensor] = {}
@@ -100,7 +99,7 @@ class _Comparison:
                     raise
         self.last = list(self.answers)[-1]
         given = patient.given
-        self.given = None if given is None else named(patient.target, given, _originals(patient.target))
+        self.given = None if given is None else named(patient.target, given, originals(patient.target))
         every = readings(patient.target, embed_dim=patient.embed_dim, num_heads=patient.num_heads, given=self.given)
         self.read = list(itertools.islice(every, 400))
         self.asked: dict[Any, Any] = {}
@@ -196,8 +195,10 @@ class _Comparison:
         for weights, causal in itertools.product(self.read, self.bases):
             found = []
             for mistake in mistakes(patient.case(*self.last, weights, causal=causal)):
-                if self.dealt and mistake.cause == "repeat-for-repeat-interleave" and not weights.pinned:
+                if self.inside.dealt and mistake.cause == "repeat-for-repeat-interleave" and not weights.pinned:
                     continue  # nothing is repeated
+                if self.inside.unscaled and mistake.cause == "missing-scale":
+                    continue
                 if self.fits(weights, causal, mistake.steps):
                     found.append(mistake)
             if found:
@@ -296,16 +297,3 @@ def _s(count: int, noun: str) -> str:
 def _changes(steps: Steps) -> dict[str, Any]:
     right = Steps()
     return {name: step for name, step in vars(steps).items() if step is not getattr(right, name)}
-
-
-def _originals(target: Target) -> dict[str, Tensor]:
-    """The target's own tensors, by the names that their copies have."""
-    found: dict[str, Tensor] = {}
-    for name, thing in target.originals.items():
-        if isinstance(thing, Tensor):
-            found[name] = thing
-        else:
-            found |= {
-                f"{name}.{inner}" if name else inner: p for inner, p in thing.named_parameters(remove_duplicate=False)
-            }
-    return found

@@ -27,6 +27,7 @@ class Inside:
         unclear: What was seen and could not be judged.
         causal: Whether it hides later keys by itself.
         dealt: Whether views alone deal key heads out to query heads in another order than PyTorch's.
+        unscaled: Whether the weights that it began with are so small that they may replace the scale.
     """
 
     seen: bool = False
@@ -34,6 +35,7 @@ class Inside:
     unclear: list[str] = field(default_factory=list)
     causal: bool | None = None
     dealt: bool = False
+    unscaled: bool = False
 
     @property
     def right(self) -> bool:

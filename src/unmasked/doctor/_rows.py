@@ -11,7 +11,7 @@ from unmasked.doctor._look import Look, Run
 from unmasked.doctor._mistakes import Case
 from unmasked.doctor._observed import Call
 from unmasked.doctor._patient import Patient
-from unmasked.doctor._weights import appended, head_counts, role_of
+from unmasked.doctor._weights import appended, head_counts, originals, role_of
 
 __all__ = ["Rows"]
 
@@ -206,9 +206,13 @@ class Rows:
             return None
         if near(1.0):
             spread = (self.look.added - self.look.added.mean((1, 2), keepdim=True)).abs().max().item()
-            if spread < 1e-6 or not tensors:  # T5 adds a learned bias, and does not divide
-                self.look.wrong("missing-scale", "the scores are not divided by the root of head_dim")
-            return None
+            if spread > 1e-6 and tensors:  # T5 adds a learned bias, and does not divide
+                return None
+            if made.begins_small():
+                self.look.inside.unscaled = True
+                self.look.inside.unclear.append("whether scores go without a scale, which smaller weights begin with")
+                return None
+            return self.look.wrong("missing-scale", "the scores are not divided by the root of head_dim")
         heads, _, keys = call.scores.shape[1:]
         sizes = {self.look.patient.embed_dim: "embed_dim", heads: "num_heads", dim * heads: "all heads"}
         sizes |= {keys: "the number of keys", call.scores.size(0): "the batch"}
@@ -266,7 +270,7 @@ class _Made:
         for _, _, matrix in blocks:
             offsets.append(total)
             total += matrix.size(0)
-        self.blocks, self.offsets, self.total = blocks, offsets, total
+        self.blocks, self.offsets, self.total, self.target = blocks, offsets, total, target
         limit = 1e-3 if look.rough else 1e-9
         features: dict[str, Tensor] = {}
         for role in ("query", "key", "value"):
@@ -349,6 +353,24 @@ class _Made:
         if bool((steps == 1).all()):
             return "in a row"
         return "apart" if bool((steps == ids.size(0)).all()) else "unknown"
+
+    def begins_small(self) -> bool:
+        """Whether queries or keys began with smaller weights than values, as those do that are to replace a scale."""
+        own, sizes = originals(self.target), {}
+        for role in ("query", "key", "value"):
+            names = {self.blocks[self.block(int(i))][0] for i in self.ids[role].flatten() if i >= 0}
+            rows = []
+            for name in names & own.keys():
+                at = next(n for n, block in enumerate(self.blocks) if block[0] == name)
+                widths = {self.blocks[at][2].size(1)}
+                for _, matrix in _unfolded(own[name].detach().to("cpu", torch.float64), widths):
+                    held = (self.ids[role].flatten() - self.offsets[at]).unique()
+                    rows.append(matrix[held[(held >= 0) & (held < matrix.size(0))]].square().mean())
+            if rows:
+                sizes[role] = torch.stack(rows).mean().sqrt().item()
+        if len(sizes) < 3:
+            return False
+        return sizes["query"] * sizes["key"] < 0.8 * sizes["value"] ** 2
 
     def factor(self, role: str) -> float | None:
         """By what all rows of this role are multiplied."""

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from unmasked.doctor._target import Target
 
-__all__ = ["Weights", "appended", "head_counts", "named", "readings", "role_of"]
+__all__ = ["Weights", "appended", "head_counts", "named", "originals", "readings", "role_of"]
 
 ROLES = ("query", "key", "value", "out")
 _WORDS = {
@@ -365,3 +365,16 @@ def _orders(names: tuple[str, ...], pinned: bool) -> list[tuple[str, ...]]:
 
 def _named(order: tuple[str, ...], matrices: Any, biases: Any) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     return dict(zip(order, matrices, strict=True)), {} if biases is None else dict(zip(order, biases, strict=True))
+
+
+def originals(target: Target) -> dict[str, Tensor]:
+    """The target's own tensors, by the names that their copies have."""
+    found: dict[str, Tensor] = {}
+    for name, thing in target.originals.items():
+        if isinstance(thing, Tensor):
+            found[name] = thing
+        else:
+            found |= {
+                f"{name}.{inner}" if name else inner: p for inner, p in thing.named_parameters(remove_duplicate=False)
+            }
+    return found
