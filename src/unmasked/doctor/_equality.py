@@ -12,8 +12,9 @@ from torch import Tensor
 
 from unmasked.doctor._mistakes import Mistake, Steps, _and, attend, mistakes
 from unmasked.doctor._patient import Patient, forgets_batch_first
+from unmasked.doctor._rows import told_of_one
 from unmasked.doctor._stages import Inside, look, weigh
-from unmasked.doctor._weights import Weights, named, originals, readings
+from unmasked.doctor._weights import Weights, listed, named, originals, readings
 from unmasked.probes import differs
 
 _EQUAL = "equality with the reference"
@@ -27,6 +28,11 @@ def explain(patient: Patient) -> bool:
     if equal is not None and comparison.is_one_head():
         told = "the heads are one head: their queries, keys and values are made by the same rows"
         patient.find(_EQUAL, None, told, f"{comparison.weights.heads} times the same rows", certain=True)
+        return True
+    if equal is not None and (pair := comparison.is_one_layer()):
+        patient.find(
+            _EQUAL, None, told_of_one(*pair), patient.sized("their numbers are those of one layer"), certain=True
+        )
         return True
     undone = weigh(patient).wrong if equal is not None and comparison.has_more() else []
     if undone:  # equal, and what else it has is without effect
@@ -187,6 +193,13 @@ class _Comparison:
             return False
         split = [weights.matrices[role].unflatten(0, (count, -1)) for role, count in heads.items()]
         return all(torch.equal(each, each[:1].expand_as(each)) for each in split)
+
+    def is_one_layer(self) -> tuple[str, str] | None:
+        """Two roles whose matrices are one, which stands several times in a list."""
+        shared = [self.patient.target.tensors[name] for name in listed(self.patient.target)]
+        made = {role: matrix for role, matrix in self.weights.matrices.items() if role != "out"}
+        pairs = ((a, b) for a, b in itertools.combinations(made, 2) if torch.equal(made[a], made[b]))
+        return next(((a, b) for a, b in pairs if any(torch.equal(made[a], each) for each in shared)), None)
 
     def mistaken(self, work: float) -> bool:
         """Look for a mistake that gives the target's own numbers, and name it."""

@@ -103,12 +103,14 @@ class Look:
         return run
 
     def case(self, items: int, *, same: bool = False) -> Case:
-        keys = self.patient.tokens + self.longer
-        case = self.patient.case(items, self.patient.tokens, keys, Weights({}, {}, 1, 1), causal=False)
+        case = self.sized(items, self.patient.tokens, self.patient.tokens + self.longer)
         if same:
             case = self.changed(case, lambda x: x[:, :1].expand_as(x).clone())
             case = replace(case, allowed=None if case.allowed is None else torch.ones_like(case.allowed))
         return case
+
+    def sized(self, items: int, queries: int, keys: int) -> Case:
+        return self.patient.case(items, queries, keys, Weights({}, {}, 1, 1), causal=False)
 
     @staticmethod
     def changed(case: Case, change: Callable[[Tensor], Tensor]) -> Case:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import torch
@@ -11,9 +12,9 @@ from unmasked.doctor._look import Look, Run
 from unmasked.doctor._mistakes import Case
 from unmasked.doctor._observed import Call
 from unmasked.doctor._patient import Patient
-from unmasked.doctor._weights import appended, head_counts, originals, role_of
+from unmasked.doctor._weights import appended, head_counts, listed, originals, role_of
 
-__all__ = ["Rows"]
+__all__ = ["Rows", "told_of_one"]
 
 
 class Rows:
@@ -41,6 +42,11 @@ class Rows:
                     return self.look.wrong(
                         cause, f"the {other}'s projection passed as the {role}'s, which is never used"
                     )
+        for one, two in itertools.combinations(("query", "key", "value"), 2):
+            names = {made.blocks[made.block(int(i))][0] for i in made.ids[one].flatten() if i >= 0}
+            same_rows = made.full(one) and torch.equal(made.ids[one].sort(-1)[0], made.ids[two].sort(-1)[0])
+            if same_rows and names <= listed(self.look.patient.target).keys():
+                return self.look.wrong(None, told_of_one(one, two))
         for role in ("value", "key", "query"):
             lost = [n for n in unused if role_of(n) == role and self.look.patient.target.tensors[n].dim() > 1]
             if lost and made.full(role) and made.named(role) == {"?"} and made.plain(role):
@@ -236,6 +242,11 @@ class Rows:
             return self.look.wrong("global-d-k", told_of)
         self.look.inside.unclear.append(f"the scores are multiplied by {one:.4g}")
         return None
+
+
+def told_of_one(one: str, two: str) -> str:
+    """What is wrong where a list holds one layer several times."""
+    return f"{one} and {two} are made by one layer, which stands in its list several times: `[layer] * n` copies none"
 
 
 class _Made:

@@ -17,6 +17,7 @@ from unmasked.doctor._linear import judge_linear
 from unmasked.doctor._look import Inside, Look, Run, Unseen, elsewhere, moved, other_token
 from unmasked.doctor._observed import Call
 from unmasked.doctor._patient import Patient, said
+from unmasked.doctor._pieces import judge_padding, judge_pieces
 from unmasked.doctor._rows import Rows
 from unmasked.doctor._weighing import Weighing
 
@@ -64,8 +65,10 @@ class _Stages:
                 raise
             self.look.longer = 0
             base = self.look.find(self.look.run(self.look.case(self.look.patient.items)))
+        judge_padding(self.look)
         if not base.calls or not self.exponentials(base):
             judge_linear(self.look, base)
+            judge_pieces(self.look, base)
             return
         other = self.look.find(self.look.run(self.look.changed(base.case, other_token)))
         if len(base.calls) > 1:

@@ -172,7 +172,7 @@ class Weighing:
             alike = event.kind == "softmax" and event.result.numel() == call.out.max() + 1
             if alike and self.fitted(event.result.reshape(-1)[call.out], call.scores, shut) is not None:
                 return self.look.wrong(None, "a softmax is taken before the mask, and another one after it")
-        if self.base.case.allowed is not None or len(self.base.calls) > 1:
+        if self.zeroed(shut) or self.base.case.allowed is not None or len(self.base.calls) > 1:
             return None
         turned = self.look.find(self.look.run(self.look.changed(self.base.case, lambda x: x.flip(-1) + 0.1)))
         if len(turned.calls) != 1 or turned.call.scores.shape != call.scores.shape:
@@ -184,6 +184,26 @@ class Weighing:
         if bool(c.abs().min() > 0) and self.look.near(s, c[:, None, None] * m, s.abs().max().item()):
             return self.look.wrong(None, "what is added to the scores differs from item to item")
         return None
+
+    def zeroed(self, shut: Tensor) -> bool:
+        """Whether scores are zero where they should be hidden: then a key left out outweighs one that was kept.
+
+        A rectifier makes zeros too, but of nothing that is less than what it keeps.
+        """
+        call = self.call
+        zero = (call.scores == 0) & (call.product.abs() > 1e-9) & ~shut
+        fitted = self.fitted(call.product, call.scores, shut | zero) if bool(zero.any()) else None
+        if fitted is None:
+            return False
+        at, kept = fitted[0][:, None, None] * call.product + fitted[1], ~zero & ~shut
+        least = at.masked_fill(~(zero & (call.weights > 1e-6)), torch.inf).amin(-1)  # of what is zero, and counts
+        lowest = call.scores.masked_fill(~kept, torch.inf).amin(-1)
+        if not bool(((least < lowest - 1e-6) & (lowest < -1e-6)).any()):
+            return False
+        by_place = torch.equal(zero, zero[:1, :1].expand_as(zero))
+        told = "what is left out gets the score zero, which is no mask: it counts for more than keys that were kept"
+        self.look.wrong("float-mask-of-ones" if by_place else None, told)
+        return True
 
     def caps(self) -> list[float]:
         """Numbers that scores may be capped at; what is as large as to hide is a mask's own."""

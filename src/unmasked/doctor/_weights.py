@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from unmasked.doctor._target import Target
 
-__all__ = ["Weights", "appended", "head_counts", "named", "originals", "readings", "role_of"]
+__all__ = ["Weights", "appended", "head_counts", "listed", "named", "originals", "readings", "role_of"]
 
 ROLES = ("query", "key", "value", "out")
 _WORDS = {
@@ -377,4 +377,15 @@ def originals(target: Target) -> dict[str, Tensor]:
             found |= {
                 f"{name}.{inner}" if name else inner: p for inner, p in thing.named_parameters(remove_duplicate=False)
             }
+    return found
+
+
+def listed(target: Target) -> dict[str, list[str]]:
+    """Layers that stand several times in one list, as of `[layer] * 3`: by a parameter's name, all that it has."""
+    found: dict[str, list[str]] = {}
+    for name, tensor in target.tensors.items():
+        place = re.sub(r"\d+(?=\.[^.]*$)", "*", name)
+        alike = [n for n, t in target.tensors.items() if t is tensor and re.sub(r"\d+(?=\.[^.]*$)", "*", n) == place]
+        if len(alike) > 1:
+            found[name] = alike
     return found

@@ -142,3 +142,143 @@ class SortedChunks(nn.Module):
 
 
 case("sorted-chunks", SortedChunks, "sorted", "", embed_dim=16, causal=False, tokens=12)
+
+
+class LargestKeys(nn.Module):
+    """The largest scores of each query; what is left out is hidden, or gets its weight taken away."""
+
+    def __init__(self, dim=24, heads=4, count=3, late=False):
+        super().__init__()
+        self.heads, self.count, self.late = heads, count, late
+        self.qkv, self.out = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        scores = q @ k.mT * q.size(-1) ** -0.5
+        count = min(self.count, x.size(1))
+        chosen = torch.zeros_like(scores).scatter(-1, scores.topk(count, -1).indices, 1.0)
+        if self.late:
+            weights = (scores * chosen).softmax(-1) * chosen
+            weights = weights / weights.sum(-1, keepdim=True)
+        else:
+            weights = scores.masked_fill(chosen == 0, -torch.inf).softmax(-1)
+        return self.out((weights @ v).transpose(1, 2).flatten(2))
+
+
+case("largest-keys", LargestKeys, "sparse", "", embed_dim=24, causal=False)
+case("largest-keys-cleared", lambda: LargestKeys(late=True), "sparse", "", embed_dim=24, causal=False)
+
+
+class Rectified(nn.Module):
+    """Scores below zero are zero before the softmax."""
+
+    def __init__(self, dim=24, heads=4):
+        super().__init__()
+        self.heads = heads
+        self.qkv, self.out = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        weights = (q @ k.mT * q.size(-1) ** -0.5).relu().softmax(-1)
+        return self.out((weights @ v).transpose(1, 2).flatten(2))
+
+
+case("rectified-scores", Rectified, "sparse", "", embed_dim=24, causal=False)
+
+
+class OneProjection(nn.Module):
+    """Queries, keys and values are made by one matrix on purpose."""
+
+    def __init__(self, dim=24, heads=4):
+        super().__init__()
+        self.heads = heads
+        self.subspaces, self.out = nn.Linear(dim, dim, bias=False), nn.Linear(dim, dim)
+
+    def forward(self, x):
+        z = self.subspaces(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        return self.out(F.scaled_dot_product_attention(z, z, z).transpose(1, 2).flatten(2))
+
+
+case("one-projection", OneProjection, "shared", "", embed_dim=24, causal=False)
+
+
+class InBlocks(nn.Module):
+    """A softmax over blocks of keys, with a sink if that is asked for, and the last block filled up and hidden."""
+
+    def __init__(self, dim=24, heads=3, block=3, sink=False, filled=False):
+        super().__init__()
+        self.heads, self.block, self.filled = heads, block, filled
+        self.qkv, self.proj = nn.Linear(dim, 3 * dim, bias=False), nn.Linear(dim, dim)
+        self.sink = nn.Parameter(torch.zeros(heads)) if sink else None
+
+    def forward(self, x):
+        b, n, c = x.shape
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        extra = -n % self.block if self.filled else 0
+        k, v = F.pad(k, (0, 0, 0, extra)), F.pad(v, (0, 0, 0, extra))
+        top = q.new_full((b, self.heads, n, 1), -torch.inf)
+        total, summed = torch.zeros_like(top), torch.zeros_like(q)
+        if self.sink is not None:
+            top, total = self.sink.view(-1, 1, 1).expand_as(top), torch.ones_like(top)
+        for start in range(0, n + extra, self.block):
+            s = q @ k[:, :, start : start + self.block].mT / q.size(-1) ** 0.5
+            s = s.masked_fill(torch.arange(start, start + s.size(-1)) >= n, -torch.inf)
+            new = torch.maximum(top, s.amax(-1, keepdim=True))
+            p, old = torch.exp(s - new), torch.exp(top - new)
+            total = total * old + p.sum(-1, keepdim=True)
+            summed = summed * old + p @ v[:, :, start : start + self.block]
+            top = new
+        return self.proj((summed / total).transpose(1, 2).flatten(2))
+
+
+case("in-blocks", InBlocks, "blocks", "", embed_dim=24, causal=False)
+case("in-blocks-with-a-sink", lambda: InBlocks(sink=True), "blocks", "", embed_dim=24, causal=False)
+case("in-blocks-filled-up", lambda: InBlocks(filled=True), "blocks", "", embed_dim=24, causal=False)
+
+
+class ContextInBlocks(nn.Module):
+    """The context is filled up to whole blocks, and what fills it is hidden; beside it stand zeros of its own."""
+
+    def __init__(self, dim=24, heads=2, block=4, zeros=0):
+        super().__init__()
+        self.heads, self.block, self.zeros = heads, block, zeros
+        self.q, self.kv, self.out = nn.Linear(dim, dim), nn.Linear(dim, 2 * dim), nn.Linear(dim, dim)
+
+    def forward(self, x, context):
+        n = context.size(1)
+        extra = -n % self.block
+        k, v = self.kv(F.pad(context, (0, 0, 0, extra))).chunk(2, -1)
+        k, v = (F.pad(t, (0, 0, self.zeros, 0)) for t in (k, v))
+        q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in (self.q(x), k, v))
+        shown = (torch.arange(k.size(2)) < self.zeros + n).expand(q.size(2), -1)
+        return self.out(F.scaled_dot_product_attention(q, k, v, attn_mask=shown).transpose(1, 2).flatten(2))
+
+
+case("context-in-blocks", ContextInBlocks, "blocks", "", embed_dim=24, causal=False, inputs="x_context")
+case(
+    "context-in-blocks-and-zeros", lambda: ContextInBlocks(zeros=1), "blocks", "",
+    embed_dim=24, causal=False, inputs="x_context",
+)  # fmt: skip
+
+
+class LocalAndGlobal(nn.Module):
+    """Two softmaxes, of which a gate for each token takes its parts."""
+
+    def __init__(self, dim=24, heads=3):
+        super().__init__()
+        self.heads = heads
+        self.qkv, self.far, self.gate = nn.Linear(dim, 3 * dim), nn.Linear(dim, 2 * dim), nn.Linear(dim, 1)
+        self.out = nn.Linear(dim, dim)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        far, value = self.far(x).unflatten(-1, (2, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        near = torch.ones(x.size(1), x.size(1), dtype=torch.bool).tril(1).triu(-1)
+        scores = [(q @ k.mT).masked_fill(~near, -torch.inf), q @ far.mT]
+        a, b = (s.mul(q.size(-1) ** -0.5) for s in scores)
+        a, b = ((s - s.logsumexp(-1, keepdim=True)).exp() for s in (a, b))
+        part = self.gate(x).sigmoid().unsqueeze(1)
+        return self.out((part * (a @ v) + (1 - part) * (b @ value)).transpose(1, 2).flatten(2))
+
+
+case("local-and-global", LocalAndGlobal, "blocks", "", embed_dim=24, causal=False, positions=True)

@@ -137,3 +137,107 @@ case(
     causal=False,
     tokens=12,
 )
+
+
+class LargestElseZero(nn.Module):
+    """Scores that are not among the largest are multiplied by zero."""
+
+    def __init__(self, dim=24, heads=3, count=4):
+        super().__init__()
+        self.heads, self.count = heads, count
+        self.q, self.kv, self.out = nn.Linear(dim, dim), nn.Linear(dim, 2 * dim), nn.Linear(dim, dim)
+
+    def forward(self, x):
+        q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in (self.q(x), *self.kv(x).chunk(2, -1)))
+        scores = torch.einsum("bhid,bhjd->bhij", q / q.size(-1) ** 0.5, k)
+        least = scores.topk(min(self.count, x.size(1)), -1).values[..., -1:]
+        weights = (scores * (scores >= least)).softmax(-1)
+        return x + self.out(torch.einsum("bhij,bhjd->bihd", weights, v).flatten(2))
+
+
+case("largest-else-zero", LargestElseZero, "sparse", "what is left out gets the score zero", embed_dim=24, causal=False)
+
+
+class WindowByZeros(nn.Module):
+    def __init__(self, dim=24, heads=3, reach=2):
+        super().__init__()
+        self.heads, self.reach = heads, reach
+        self.norm, self.qkv, self.out = nn.LayerNorm(dim), nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+
+    def forward(self, x):
+        q, k, v = self.qkv(self.norm(x)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        at = torch.arange(x.size(1))
+        near = ((at - at[:, None]).abs() <= self.reach).to(x.dtype)
+        weights = (q @ k.mT * q.size(-1) ** -0.5 * near).softmax(-1)
+        return x + self.out((weights @ v).transpose(1, 2).flatten(2))
+
+
+case(
+    "window-by-zeros", WindowByZeros, "windows", "the window's mask is a factor", "float-mask-of-ones",
+    embed_dim=24, causal=False, positions=True,
+)  # fmt: skip
+
+
+class OneLayerThrice(nn.Module):
+    def __init__(self, dim=24, heads=4):
+        super().__init__()
+        self.heads = heads
+        self.norm = nn.LayerNorm(dim)
+        self.projections = nn.ModuleList([nn.Linear(dim, dim)] * 4)
+
+    def forward(self, x):
+        y = self.norm(x)
+        q, k, v = (f(y).unflatten(-1, (self.heads, -1)).transpose(1, 2) for f in self.projections[:3])
+        y = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+        return x + self.projections[3](y)
+
+
+case("one-layer-in-the-list", OneLayerThrice, "shared", "one layer four times", embed_dim=24, causal=False)
+
+
+class SumsNotRescaled(nn.Module):
+    """A softmax over blocks of keys, whose sum of weights is not brought to the newest maximum."""
+
+    def __init__(self, dim=24, heads=3, block=4):
+        super().__init__()
+        self.heads, self.block = heads, block
+        self.norm = nn.LayerNorm(dim)
+        self.qkv, self.proj = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+
+    def forward(self, x):
+        b, n, c = x.shape
+        q, k, v = self.qkv(self.norm(x)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        top = q.new_full((b, self.heads, n), -torch.inf)
+        total, summed = torch.zeros_like(top), torch.zeros_like(q)
+        for keys, values in zip(k.split(self.block, 2), v.split(self.block, 2)):
+            s = torch.einsum("bhid,bhjd->bhij", q, keys) * q.size(-1) ** -0.5
+            new = torch.maximum(top, s.amax(-1))
+            p, old = (s - new[..., None]).exp(), (top - new).exp()
+            total = total + p.sum(-1)
+            summed = summed * old[..., None] + torch.einsum("bhij,bhjd->bhid", p, values)
+            top = new
+        return x + self.proj((summed / total[..., None]).transpose(1, 2).flatten(2))
+
+
+case(
+    "sums-not-rescaled", SumsNotRescaled, "blocks", "the denominator keeps old maxima", "weights-not-normalized",
+    embed_dim=24, causal=False,
+)  # fmt: skip
+
+
+class FilledUpAndSeen(nn.Module):
+    def __init__(self, dim=24, heads=2, block=8):
+        super().__init__()
+        self.heads, self.block = heads, block
+        self.q, self.kv, self.out = nn.Linear(dim, dim), nn.Linear(dim, 2 * dim), nn.Linear(dim, dim)
+
+    def forward(self, x):
+        k, v = self.kv(F.pad(x, (0, 0, 0, -x.size(1) % self.block))).chunk(2, -1)
+        q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in (self.q(x), k, v))
+        return self.out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+
+
+case(
+    "filled-up-and-seen", FilledUpAndSeen, "blocks", "tokens of zeros take weight", "padding-ignored",
+    embed_dim=24, causal=False,
+)  # fmt: skip
