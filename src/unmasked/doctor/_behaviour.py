@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from unmasked import probes
+from unmasked.doctor._distances import counts_distances
 from unmasked.doctor._masking import obeys_its_mask
 from unmasked.doctor._patient import Patient, forgets_batch_first, said
 from unmasked.doctor._standing import keeps_places
@@ -41,6 +42,8 @@ def behaviour(patient: Patient, calls: list[dict[str, Any]]) -> None:
         _keeps_time(patient, calls)
     if len(patient.notes.findings) == before and patient.positions and patient.options.own:
         _has_order(patient)
+        if patient.fixed is None and not patient.options.masked and len(patient.notes.findings) == before:
+            counts_distances(patient)
     if len(patient.notes.findings) == before and patient.options.own:
         _notices_itself(patient)
     if len(patient.notes.findings) == before and not patient.positions and not patient.equal:

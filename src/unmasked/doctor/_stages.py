@@ -343,6 +343,12 @@ class _Stages:
             else:  # such as a convolution over tokens, which has zeros before the first
                 self.look.inside.unclear.append("its values change with their places, by no rotation")
             return
+        for name, other in (("key", "query"), ("query", "key")):
+            if turns[name] is None and turns[other] is not None and self.turned_with(call, name, other):
+                plural = {"key": "keys", "query": "queries"}
+                told = f"{plural[name]} are turned with their places into the {plural[other]}: a part of one is added"
+                self.look.wrong(None, f"{told} to the other")
+                return
         for name, turn in turns.items():
             if turn is None:
                 self.look.inside.unclear.append(f"how a place changes its {name} is no linear map")
@@ -365,6 +371,22 @@ class _Stages:
             elif self.look.near(q, k) and not _still(q @ q.mT):
                 cause, told = "rope-pairing", "the angles are those of one pairing, and the pairs those of the other"
             self.look.wrong(cause, told)
+
+    def turned_with(self, call: Call, name: str, other: str) -> bool:
+        """Whether what is made of one's features at the first place becomes, further on, a sum with the other's.
+
+        So many features must not be all that both are made of, of which every map is such a sum.
+        """
+        centred = [(x - x.mean(0)).permute(1, 2, 0, 3) for x in (getattr(call, name), getattr(call, other))]
+        own, others = centred  # heads tokens items features
+        if own.shape != others.shape:
+            return False
+        both = torch.cat([own[:, :1], others[:, :1]], -1)
+        every = torch.cat([x[head, place] for x in centred for head in range(len(x)) for place in (0, -1)], -1)
+        if int(torch.linalg.matrix_rank(every, rtol=1e-6)) < both.size(-1) + 2:
+            return False
+        made = both @ (torch.linalg.pinv(both, rtol=1e-9 if not self.look.rough else 1e-4) @ own)
+        return self.look.near(made, own, own.abs().max().item() * 10)
 
     def turn(self, x: Tensor) -> Tensor | None:
         """The matrix that makes features at each place of those at the first: (heads, tokens, features, features)."""

@@ -282,3 +282,65 @@ class LocalAndGlobal(nn.Module):
 
 
 case("local-and-global", LocalAndGlobal, "blocks", "", embed_dim=24, causal=False, positions=True)
+
+
+def rotated(x, angles, other=None):
+    """Turn pairs of halves; what is turned in is of another tensor where one is given."""
+    a, b = (x if other is None else other).chunk(2, -1)
+    return x * angles.cos().repeat(1, 2) + torch.cat([-b, a], -1) * angles.sin().repeat(1, 2)
+
+
+class Rotary(nn.Module):
+    """Rotary positions, with keys that are shared by all heads."""
+
+    def __init__(self, dim=24, heads=3):
+        super().__init__()
+        self.heads, self.width = heads, dim // heads
+        self.norm = nn.LayerNorm(dim)
+        self.q, self.k, self.v = nn.Linear(dim, dim), nn.Linear(dim, dim // heads), nn.Linear(dim, dim)
+        self.out = nn.Linear(dim, dim)
+
+    def forward(self, x):
+        y = self.norm(x)
+        q, v = (f(y).unflatten(-1, (self.heads, -1)).transpose(1, 2) for f in (self.q, self.v))
+        half = self.width // 2
+        angles = torch.outer(torch.arange(x.size(1)), 10000.0 ** (-torch.arange(half) / half)).to(x)
+        q, k = rotated(q, angles), rotated(self.k(y), angles).unsqueeze(1).expand_as(q)
+        return x + self.out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+
+
+case("rotary-shared-key", Rotary, "rotary", "", embed_dim=24, causal=False, positions=True)
+
+
+class RelativeSkew(nn.Module):
+    """Distances back by a table that is skewed, in a decoder; or one that is divided by the number of tokens."""
+
+    def __init__(self, dim=24, heads=3, longest=64, by_length=False):
+        super().__init__()
+        self.heads, self.by_length = heads, by_length
+        self.qkv, self.out = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+        self.table = nn.Parameter(torch.randn(longest, dim // heads))
+
+    def forward(self, x):
+        n = x.size(1)
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        scores, at = q @ k.mT, torch.arange(n)
+        if self.by_length:
+            scores = scores - (at[:, None] - at).abs().to(x) / n
+        else:
+            skewed = F.pad(q @ self.table[-n:].T, (1, 0))
+            scores = scores + skewed.reshape(*skewed.shape[:2], n + 1, n)[:, :, 1:]
+        scores = scores.mul(q.size(-1) ** -0.5).masked_fill(at > at[:, None], -torch.inf)
+        return self.out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+
+
+case("relative-skew", RelativeSkew, "relative", "", embed_dim=24, causal=True, positions=True)
+case(
+    "relative-by-length",
+    lambda: RelativeSkew(by_length=True),
+    "relative",
+    "",
+    embed_dim=24,
+    causal=True,
+    positions=True,
+)

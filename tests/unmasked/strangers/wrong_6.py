@@ -241,3 +241,55 @@ case(
     "filled-up-and-seen", FilledUpAndSeen, "blocks", "tokens of zeros take weight", "padding-ignored",
     embed_dim=24, causal=False,
 )  # fmt: skip
+
+
+class QueryTurnedIntoKey(nn.Module):
+    """The query's sine takes the key."""
+
+    def __init__(self, dim=24, heads=4):
+        super().__init__()
+        self.heads, self.width = heads, dim // heads
+        self.qkv, self.out = nn.Linear(dim, 3 * dim, bias=False), nn.Linear(dim, dim)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        half = self.width // 2
+        angles = torch.outer(torch.arange(x.size(1)), 10000.0 ** (-torch.arange(half) / half)).to(x)
+        cos, sin = angles.cos().repeat(1, 2), angles.sin().repeat(1, 2)
+
+        def turned(t):
+            return torch.cat([-t[..., half:], t[..., :half]], -1)
+
+        q, k = q * cos + turned(k) * sin, k * cos + turned(k) * sin
+        return self.out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+
+
+case(
+    "query-turned-into-key", QueryTurnedIntoKey, "rotary", "the query's sine takes the key",
+    embed_dim=24, causal=False, positions=True,
+)  # fmt: skip
+
+
+class SkewFromTheStart(nn.Module):
+    """The table's first rows are taken, though the skew wants the last ones."""
+
+    def __init__(self, dim=24, heads=3, longest=64):
+        super().__init__()
+        self.heads = heads
+        self.qkv, self.out = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+        self.table = nn.Parameter(torch.randn(longest, dim // heads))
+
+    def forward(self, x):
+        n = x.size(1)
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        skewed = F.pad(torch.einsum("bhid,nd->bhin", q, self.table[:n]), (1, 0))
+        scores = q @ k.mT + skewed.reshape(*skewed.shape[:2], n + 1, n)[:, :, 1:]
+        later = torch.ones(n, n, dtype=torch.bool).triu(1)
+        scores = scores.mul(q.size(-1) ** -0.5).masked_fill(later, -torch.inf)
+        return self.out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+
+
+case(
+    "skew-from-the-start", SkewFromTheStart, "relative", "distance d has the row of n - 1 - d",
+    embed_dim=24, causal=True, positions=True,
+)  # fmt: skip
