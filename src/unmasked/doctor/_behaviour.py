@@ -17,6 +17,7 @@ from unmasked.doctor._distances import counts_distances
 from unmasked.doctor._masking import obeys_its_mask
 from unmasked.doctor._patient import Patient, forgets_batch_first, said
 from unmasked.doctor._standing import keeps_places
+from unmasked.doctor._target import is_triangle
 from unmasked.probes import Evidence, changed, differs, moved
 
 
@@ -311,16 +312,38 @@ def _is_causal(patient: Patient, calls: list[dict[str, Any]]) -> None:
         if past is not None:
             needs = f"whether earlier tokens may be out of sight, as in a sliding window: {past}"
             patient.open("the past is seen", needs)
+        _stays_causal(patient, x)
         return
     cause, told, also = _why_it_leaks(patient, x, calls)
     patient.find("no leak from the future", cause, told, leak, also=also)
+
+
+def _stays_causal(patient: Patient, x: Tensor) -> None:
+    """Ask once more with the opposite numbers in its matrices, which were drawn, and as likely as not the others."""
+    drawn = [t for t in patient.target.tensors.values() if t.requires_grad and t.is_leaf and t.dim() > 1]
+    drawn = [t for t in drawn if min(t.shape[-2:]) > 1 and t.isfinite().all() and not is_triangle(t)]
+    if not patient.target.copied or not drawn:
+        return
+    signs = {id(t): t for t in drawn}.values()
+
+    def turn() -> None:
+        for tensor in signs:
+            tensor.neg_()
+
+    turn()
+    leak = probes.sees_the_future(patient.f, x)
+    turn()
+    if leak is not None and leak.difference > 1e-3:
+        told = "which tokens are hidden hangs on the signs of its weights: what was masked is mixed before the softmax"
+        patient.find("no leak from the future", None, told, f"with the opposite weights: {leak}")
 
 
 def _why_it_leaks(patient: Patient, x: Tensor, calls: list[dict[str, Any]]) -> tuple[str | None, str, tuple[str, ...]]:
     """Tell mistakes from each other by which outputs notice which tokens."""
     if any(call.get("is_causal") for call in calls):
         return "is-causal-is-a-hint", "is_causal=True is passed to nn.MultiheadAttention as if it were a mask", ()
-    if probes.breaks_equivariance(patient.f, x) is None:
+    f = patient.f
+    if probes.breaks_equivariance(f, x) is None:
         return "no-causal-mask", "every token sees every other", ()
     reach = _reach(patient, x)
     early = reach.tril()
@@ -332,6 +355,8 @@ def _why_it_leaks(patient: Patient, x: Tensor, calls: list[dict[str, Any]]) -> t
     if not early[:-1].tril(-1).any():
         return "mask-polarity", "a token sees what comes after it, and not what came before", ()
     if _last_alone_averages(patient, x):
+        if not _Softmax.in_(lambda: f(x), (*_Softmax.names, "exp", "exp_", "exp2")):
+            return None, "later tokens count in the sum that the weights of earlier ones are divided by", ()
         told = "weights are masked after the softmax: later tokens still count in the sum that they are divided by"
         return "mask-after-softmax", told, ()
     if reach.all():
@@ -349,7 +374,7 @@ def _why_it_leaks(patient: Patient, x: Tensor, calls: list[dict[str, Any]]) -> t
 def _last_alone_averages(patient: Patient, x: Tensor) -> bool:
     """Whether among copies of a token the last has the output of the token alone, and those before it do not."""
     alone, among = patient.f(x[:, :1])[:, 0], patient.f(x[:, :1].expand_as(x).clone())
-    return not differs(among[:, -1], alone) and differs(among[:, 0], alone) > 0
+    return differs(among[:, -1], alone) < 1e-3 * differs(among[:, 0], alone)  # it may add something to the sum
 
 
 def _reach(patient: Patient, x: Tensor) -> Tensor:

@@ -344,3 +344,46 @@ case(
     causal=True,
     positions=True,
 )
+
+
+class MeantNarrow(nn.Module):
+    """Attention in 16 bits because that is asked for, by an attribute or by an autocast."""
+
+    def __init__(self, dim=24, heads=3, dtype=None):
+        super().__init__()
+        self.heads, self.compute_dtype = heads, dtype
+        self.qkv, self.out = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        if self.compute_dtype is None:
+            with torch.autocast("cpu", torch.bfloat16):
+                y = F.scaled_dot_product_attention(q, k, v)
+        else:
+            y = F.scaled_dot_product_attention(*(t.to(self.compute_dtype) for t in (q, k, v)))
+        return self.out(y.to(x.dtype).transpose(1, 2).flatten(2))
+
+
+case("narrow-by-autocast", MeantNarrow, "precision", "", embed_dim=24, causal=False)
+case("narrow-by-attribute", lambda: MeantNarrow(dtype=torch.bfloat16), "precision", "", embed_dim=24, causal=False)
+
+
+class HeadsMixedFirst(nn.Module):
+    """Heads are mixed before the mask, and after the softmax."""
+
+    def __init__(self, dim=24, heads=4, value=-1e9):
+        super().__init__()
+        self.heads, self.value = heads, value
+        self.qkv, self.out = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+        self.before, self.behind = nn.Linear(heads, heads, bias=False), nn.Linear(heads, heads, bias=False)
+
+    def forward(self, x):
+        n = x.size(1)
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        scores = self.before((q @ k.mT * q.size(-1) ** -0.5).movedim(1, -1)).movedim(-1, 1)
+        scores = scores.masked_fill(torch.ones(n, n, dtype=torch.bool).triu(1), self.value)
+        weights = self.behind(scores.softmax(-1).movedim(1, -1)).movedim(-1, 1)
+        return self.out((weights @ v).transpose(1, 2).flatten(2))
+
+
+case("heads-mixed-before-the-mask", HeadsMixedFirst, "talking", "", embed_dim=24, causal=True)

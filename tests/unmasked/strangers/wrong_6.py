@@ -293,3 +293,60 @@ case(
     "skew-from-the-start", SkewFromTheStart, "relative", "distance d has the row of n - 1 - d",
     embed_dim=24, causal=True, positions=True,
 )  # fmt: skip
+
+
+class HalfForTheKernel(nn.Module):
+    def __init__(self, dim=24, heads=3):
+        super().__init__()
+        self.heads = heads
+        self.norm = nn.LayerNorm(dim)
+        self.qkv, self.out = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+
+    def forward(self, x):
+        q, k, v = self.qkv(self.norm(x)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        scores = (q.bfloat16() @ k.bfloat16().mT).to(x.dtype) * q.size(-1) ** -0.5
+        return x + self.out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+
+
+case("half-for-the-kernel", HalfForTheKernel, "precision", "scores of 8 bits of fraction", embed_dim=24, causal=False)
+
+
+class HeadsMixedLast(nn.Module):
+    """What the mask has lowered is mixed between heads before the softmax."""
+
+    def __init__(self, dim=24, heads=4):
+        super().__init__()
+        self.heads = heads
+        self.qkv, self.out = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+        self.mix = nn.Conv2d(heads, heads, 1, bias=False)
+
+    def forward(self, x):
+        n = x.size(1)
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        scores = q @ k.mT * q.size(-1) ** -0.5
+        scores = self.mix(scores.masked_fill(torch.ones(n, n, dtype=torch.bool).triu(1), -1e5))
+        return self.out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+
+
+case(
+    "heads-mixed-behind-the-mask", HeadsMixedLast, "talking", "mixing turns the mask's sign", embed_dim=24, causal=True
+)
+
+
+class SumOfAllKeys(nn.Module):
+    """Causal linear attention that is divided by the sum over all keys."""
+
+    def __init__(self, dim=16, heads=2):
+        super().__init__()
+        self.heads = heads
+        self.qkv, self.out = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        q, k = F.elu(q) + 1, F.elu(k) + 1
+        summed = (q @ k.mT).tril() @ v
+        total = (q * k.sum(2, keepdim=True)).sum(-1, keepdim=True)
+        return self.out((summed / (total + 1e-6)).transpose(1, 2).flatten(2))
+
+
+case("sum-of-all-keys", SumOfAllKeys, "linear", "the divisor sees the future", embed_dim=16, causal=True)
