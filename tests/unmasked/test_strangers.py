@@ -27,7 +27,6 @@ UNSEEN = {
     "mla-absorbed-wrong-half": "each half of the up-projection is a projection: only the checkpoint says which",
     "window-padding-visible": "its windows are padded inside, where no token is",
     "swin-bias-viewed": "a learned table is right in any order",
-    "sorted-not-put-back": "its tokens are sorted inside, so that each stage takes them for tokens that meet",
     "memory-cut": "its weights have fewer columns than its scores, and which were cut is not followed",
     "strip-padding-visible": "its windows are padded inside, where no token is",
 }

@@ -37,8 +37,8 @@ def behaviour(patient: Patient, calls: list[dict[str, Any]]) -> None:
         _sees_others(patient)
     if len(patient.notes.findings) == before and patient.inputs.startswith("x_context"):
         _reads_its_context(patient)
-    if len(patient.notes.findings) == before and not patient.equal:
-        keeps_places(patient)
+    if len(patient.notes.findings) == before and "equality with the reference" not in patient.notes.passed:
+        keeps_places(patient)  # what is right step by step may have sorted its tokens
     if len(patient.notes.findings) == before:
         _keeps_time(patient, calls)
     if len(patient.notes.findings) == before and patient.positions and patient.options.own:

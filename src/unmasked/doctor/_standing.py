@@ -30,7 +30,8 @@ def keeps_places(patient: Patient) -> None:
             case = replace(case, allowed=torch.ones_like(case.allowed))
         base = look.run(case)
         calls = list(_calls(base))
-        strays = [_strays(look, base, calls, token) for token in sorted({1, patient.tokens // 2, patient.tokens - 2})]
+        asked = [(n % patient.items, token) for n, token in enumerate((1, patient.tokens // 2, patient.tokens - 2))]
+        strays = [_strays(look, base, calls, *each) for each in asked]
     except Exception:  # such as a length that it does not take, which others ask about
         return
     found = [stray for stray in strays if stray is not None]
@@ -46,10 +47,10 @@ def keeps_places(patient: Patient) -> None:
 _NONE = Weights({}, {}, 1, 1)
 
 
-def _strays(look: Look, base: Run, calls: list[_Rows], token: int) -> tuple[int, list[int]] | None:
-    """Where in the outputs comes what this token of the first item asks for, if it does not come to its own."""
+def _strays(look: Look, base: Run, calls: list[_Rows], item: int, token: int) -> tuple[int, list[int]] | None:
+    """Where in the outputs comes what this token asks for, if it does not come to its own."""
     own = torch.zeros(base.case.query.shape[:2], dtype=torch.bool)
-    own[0, token] = True
+    own[item, token] = True
     for call in calls:
         rows = call.moved(look, base, own) & ~call.moved(look, base, ~own)
         places = call.places[rows]
@@ -58,7 +59,7 @@ def _strays(look: Look, base: Run, calls: list[_Rows], token: int) -> tuple[int,
         reached = [_reached(look, base, call.place, which) for which in (places, places[:1], places[-1:])]
         if any(other != reached[0] for other in reached[1:]):
             continue  # each head's comes elsewhere
-        there = [n for item, n in reached[0] if item == 0]
+        there = [n for other, n in reached[0] if other == item]
         if there and len(there) == len(reached[0]) and token not in there:
             return token, there
     return None
@@ -87,9 +88,9 @@ class _Rows:
         self.place, self.places, self.first, self.arrange = place, places, first, arrange
 
     def moved(self, look: Look, base: Run, which: Tensor) -> Tensor:
-        """Which rows are made of others when these tokens are changed."""
-        x = base.case.query
-        other = torch.where(which[..., None], x.flip(-1) + 0.5, x)
+        """Which rows notice when these tokens are changed a little."""
+        x, small = base.case.query, 0.05 if look.rough else 1e-4  # what is sorted keeps its order
+        other = torch.where(which[..., None], x + small * (x.flip(-1) + 0.5), x)
         run = look.run(look.changed(base.case, lambda given: other if given is x else given))
         if len(run.events) != len(base.events) or run.events[self.first].kind != "product":
             raise ValueError("what it does depends on its input")
