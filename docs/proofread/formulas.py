@@ -18,6 +18,13 @@
 #
 # </div>
 #
+# ## Indices, and symbols with few values
+#
+# Indices count from one<!--== "one" if said("x_1 - x_2 = 2") == "" else "zero" -->. They count from zero<!--== "zero"
+# if said("x_0 - x_1 = 2") == "" and said("x_0 - x_1 = 3") else "one" --> where the formula says so: in a sum, a list or
+# a subscript that starts there. A symbol that has a value for each of a few cases is a function, as `p = lambda w: ...`
+# under `where:`, and the formula says of which: `\text{for } w \in \{0, 1\}`.
+#
 # ## Limits, integrals and slopes
 #
 # Integrals, limits, infinite sums and products, and derivatives without autograd are found from finitely many numbers.
@@ -114,6 +121,8 @@ READ = {
         r"\underbrace{Q K^\top}_{u \times v} = \overbrace{S}^{\text{scores}}",
     ],
     "Conditions": [
+        r"\begin{cases} k - a & \text{if } k > a \\ a - k & \text{otherwise} \end{cases} = |a - k|",
+        r"p_w = \frac{a}{1 + z w} \quad \text{for } w \in \{0, 1\}",
         r"\mathbb{1}[1 < 2] = 1",
         r"x_i < 9 \quad \text{if } i \leq 3",
         r"\lvert \{ j : 1 < j \le 3 \} \rvert = 2",
@@ -148,7 +157,8 @@ READ = {
 }
 WHERE = """f = cube; a = own(2.5); n = own(7); k = own(3); d_model = own(512); I = own(np.eye(2));
 x = own(np.array([0.5, -1.5, 2.0])); Q, K = random("u r", "v r"); S = scores(Q, K);
-A = own(np.array([[2.0, 1.0], [0.5, 3.0]])); B = np.kron(A, I); W_Q = own(x); y_hat = own(x)"""
+A = own(np.array([[2.0, 1.0], [0.5, 3.0]])); B = np.kron(A, I); W_Q = own(x); y_hat = own(x);
+z = own(0.3); p = lambda w: own(a / (1 + z * w))"""
 
 
 def said(latex):

@@ -62,7 +62,8 @@ class Settings:
     # matches wins, and a page itself wins over all: ``proofread: run`` in its front matter.
     modes: Mapping[str, str] = field(default_factory=dict)
     frozen: Path = Path("frozen")  # the folder, to be committed, that keeps what frozen pages and cells gave
-    # What is held of the packages' docstrings: nothing (off), only the equations that they cite, or all (check).
+    # What is held of the packages' docstrings: nothing (off), only the equations that they cite
+    # (equations), or all (check).
     docstrings: str = "check"
     # Rows of words of the pages' subject, each of which `proofread mutate` swaps for the next, beside the general ones:
     # ``["client server", "get put delete"]``.
