@@ -177,7 +177,7 @@ def value(rate, nper, *args, when="end", guess=None, tol=0.5, **options):
     guess : float, optional, default 0.1
         First guess.
     tol : float
-        Tolerance (default = 0.5).
+        Tolerance (default = 0.5). An edge without weight defaults to 1.
     \\\\*\\\\*options
         Others.
 
@@ -199,6 +199,7 @@ def value(rate, nper, *args, when="end", guess=None, tol=0.5, **options):
     --------
     >>> value(1, 2)
     '''
+    options[rate, "value"]
     if guess is None:
         guess = Decimal("0.1")
     raise ValueError
@@ -209,7 +210,7 @@ def value(rate, nper, *args, when="end", guess=None, tol=0.5, **options):
     ("truth", "lie", "told"),
     [
         ("", "", ""),
-        ("rate, nper :", "rate, npr :", "value: it documents the parameter npr, and takes rate, nper, args, when"),
+        ("rate, nper :", "rate, npr :", "value: it takes nper, which Args does not document"),
         ("rate, nper :", "rate :", "value: it takes nper, which Args does not document"),
         ("rate, nper :", "nper, rate :", ""),
         ("default 0.1", "default 0.2", "value: guess is 0.2 by default there, and None in the signature"),

@@ -35,16 +35,16 @@ _PART = re.compile(
     re.MULTILINE,
 )
 _ENTRY = re.compile(
-    r"^(?P<indent>[ \t]+)(?P<name>\*{0,2}[\w.]+(?:, \*{0,2}[\w.]+)*)(?:[ ]\([^)\n]*\))?:"
+    r"^(?P<indent>[ \t]+)(?P<name>\*{0,2}[\w.]+(?:,[ ]?\*{0,2}[\w.]+)*)(?:[ ]\([^)\n]*\))?:"
     r"(?P<told>.*(?:\n(?:(?P=indent)[ \t]+\S.*|[ \t]*$))*)",
     re.MULTILINE,
 )
 _UNDERLINED = re.compile(
-    r"^(?P<indent>[ \t]*)(?P<title>(?:Other )?Parameters|Attributes|Raises|References|Returns|Yields)[ \t]*\n"
+    r"^(?P<indent>[ \t]*)(?P<title>(?:Other )?[Pp]arameters|Attributes|Raises|References|Returns|Yields)[ \t]*\n"
     r"(?P=indent)-{3,}[ \t]*\n(?P<body>(?:(?![ \t]*\S.*\n[ \t]*-{3,}[ \t]*$).*(?:\n|\Z))*)",
     re.MULTILINE,
 )
-_ITEM = re.compile(r"[ \t]*(?P<names>\*{0,2}[\w.]+(?:, \*{0,2}[\w.]+)*)[ \t]*(?::(?P<type>.*))?")
+_ITEM = re.compile(r"[ \t]*(?P<names>\*{0,2}[\w.]+(?:,[ ]?\*{0,2}[\w.]+)*)[ \t]*(?::(?P<type>.*))?")
 _SAID_DEFAULT = re.compile(r"\b([Dd]efault)[ ]*(?:=[ ]*|[ ])(?=-?[\d.]|True\b|False\b|None\b|\")")
 _APART = re.compile(
     r"(?<=\n)(?P<indent>[ \t]*)(?:(?P<said>(?!\.\.[ ])\S.*::[ \t]*\n(?=[ \t]*\n))"
@@ -66,6 +66,10 @@ _VALUE = r"""(?:``?[^`]+``?|"[^"]*"|[-\w./]+(?<!\.))"""
 _DEFAULT = re.compile(
     rf"\b(?:[Bb]y[ ]default|[Dd]efault:|[Dd]efaults?[ ](?:to|is)|\(default)[ ]+(?P<after>{_VALUE})"
     rf"|(?P<before>{_VALUE})(?:,?[ ]by[ ]default|,[ ]the[ ]default)\b"
+)
+# Before "defaults to": something else than the parameter has this default.
+_OF_ANOTHER = re.compile(
+    r"(?<!\bthe)(?<!\bthis)(?<!\bits)(?<!\bit)(?<!\bwhich)(?<!\bthat)(?<!\band)(?<=[\w`])\s+\Z", re.IGNORECASE
 )
 _SENTENCE = re.compile(r"(?:[^.;]|\.(?=\w))+")
 _LITERAL = re.compile(r"""(?<![\w.-])(?:True|False|None|-?\d+(?:\.\d+)?|"[^"\n]*")(?!\w)""")
@@ -140,7 +144,7 @@ def _blank(found: re.Match[str]) -> str:
 
 def _google(part: re.Match[str]) -> str:
     """A section of numpydoc as Google's style has it, line for line, without the types."""
-    indent, title = part["indent"], re.sub(".*Parameters", "Args", part["title"])
+    indent, title = part["indent"], re.sub(".*[Pp]arameters", "Args", part["title"])
     if title == "References":
         return re.sub(r"[^\n]", " ", part[0])
     lines = []
@@ -191,14 +195,15 @@ def _entries(part: re.Match[str]) -> dict[str, re.Match[str]]:
     """What a section lists, by name."""
     found = [*_ENTRY.finditer(part["body"])]
     top = [each for each in found if each["indent"] == found[0]["indent"]]
-    return {name.lstrip("*"): each for each in top for name in each["name"].split(", ")}
+    return {name.strip(" *"): each for each in top for name in each["name"].split(",")}
 
 
 def _arguments(
     package: Package, node: Documented, taken: Parameters, start: int, body: int, entries: dict[str, re.Match[str]]
 ) -> Iterator[_Fault]:
     """What the section Args says and the signature does not."""
-    for name in entries.keys() - taken:
+    keywords = isinstance(node, Function) and node.args.kwarg  # whose names the signature does not tell
+    for name in entries.keys() - taken if not keywords else ():
         yield body + entries[name].start(), f"it documents the parameter {name}, and takes {', '.join(taken)}", ""
     if entries.keys() == taken.keys() and [*entries] != [*taken]:
         yield start, f"Args are in another order than the parameters {', '.join(taken)}", ""
@@ -206,6 +211,13 @@ def _arguments(
         told, place = re.sub(r"\s", " ", entry["told"]), body + entry.start("told")
         yield from _shape(package, told, place, taken.get(name, (None, None))[1], name)
         for found in _DEFAULT.finditer(told) if name in taken else ():
+            before = told[: found.start()]
+            if (
+                found[0].lower().startswith("defaults ")
+                and _OF_ANOTHER.search(before)
+                and name not in before.split()[-1]
+            ):
+                continue
             said = (found["after"] or found["before"]).strip("`")
             yield from _default(said, place + found.start(), name, taken, node)
 
@@ -232,7 +244,7 @@ def _default(said: str, place: int, name: str, taken: Parameters, node: Document
         )
     except (ValueError, SyntaxError):  # told in words
         other = chosen and said in taken and not any(re.search(rf"\b{said}\b", each) for each in chosen)
-        right = actual == said or (actual == "None" and not other)
+        right = said in (actual, actual.strip("'")) or (actual == "None" and not other)
     if not right:
         yield place, f"{name} is {said} by default there, and {actual} in the signature", ""
 

@@ -10,6 +10,7 @@ from pathlib import Path
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Documented = ast.Module | ast.ClassDef | Function
 Parameters = dict[str, tuple[ast.expr | None, ast.expr | None]]
+_KIND = re.compile(r"(?:^|\.)(?:Bool|Complex|Float|Inexact|Int|Integer|Key|Num|Real|Shaped|UInt)\d*$")  # jaxtyping's
 # Bases that bring a class no attributes of its own to document.
 _PLAIN = {"NamedTuple", "Protocol", "ABC", "Exception", "ValueError", "KeyError", "RuntimeError", "object"}
 
@@ -164,7 +165,9 @@ def parameters(node: Documented) -> Parameters:
 def axes(node: ast.AST) -> str:
     """The axes that an annotation such as ``Float[Tensor, "batch tokens"]`` names; "" if it is none such."""
     match node:
-        case ast.Subscript(slice=ast.Tuple(elts=[_, ast.Constant(value=str(named))])):
+        case ast.Subscript(value=kind, slice=ast.Tuple(elts=[_, ast.Constant(value=str(named))])) if _KIND.search(
+            ast.unparse(kind)
+        ):
             return re.sub(r"[{}#]", "", named)
     return ""
 
