@@ -181,7 +181,7 @@ def _is_narrow(patient: Patient) -> bool:
 
 
 def _means_to(patient: Patient) -> bool:
-    """Whether anything asks for 16 bits: what it keeps, what it may be told, an autocast, or what it gives."""
+    """Whether anything asks for so few bits: what it keeps, what it may be told, an autocast, or what it gives."""
     modules = [module for thing in patient.target.modules.values() for module in thing.modules()]
     held = [value for module in modules for value in vars(module).values()]
     held += [value for each in held if hasattr(each, "__dict__") or isinstance(each, dict)

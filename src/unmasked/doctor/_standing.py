@@ -81,7 +81,8 @@ class _Rows:
     Attributes:
         place: The number of its event.
         places: Where what a row of weights gives stands in the event's result: (every axis but the keys', features).
-        queries: The event and the operand that the rows of weights are made of, and how to arrange it.
+        first: The place of the event that the rows of weights are made of.
+        arrange: Brings what such an event makes the rows of to their order.
     """
 
     def __init__(self, place: int, places: Tensor, first: int, arrange: Callable[[Event], Tensor]):

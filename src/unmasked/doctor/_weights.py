@@ -381,7 +381,7 @@ def originals(target: Target) -> dict[str, Tensor]:
 
 
 def listed(target: Target) -> dict[str, list[str]]:
-    """Layers that stand several times in one list, as of `[layer] * 3`: by a parameter's name, all that it has."""
+    """Layers that stand several times in one list that repeats them: by a parameter's name, all that it has."""
     found: dict[str, list[str]] = {}
     for name, tensor in target.tensors.items():
         place = re.sub(r"\d+(?=\.[^.]*$)", "*", name)
