@@ -12,10 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from ..formulas import mathematics
+from ..formulas import find, mathematics
 from ..keep.files import relative
 from ..keep.shelf import Shelf
 from ..pages.page import Page, PageError, find_pages, inside, is_page, read
+from ..pages.prose import Prose
 from ..programs.names import uses
 from ..runs.cache import Cache
 from ..runs.frozen import Frozen, Kept
@@ -25,7 +26,7 @@ from ..runs.watch import files_of
 from ..settings import Settings, SettingsError, matches
 from . import docstrings, equations, links, mutate
 from .cells import in_code, in_data, options
-from .checked import Checked, Progress, Report, Told, cell_subject, opened, unrun
+from .checked import Checked, Progress, Report, Text, Told, cell_subject, opened
 from .claims import in_text
 from .findings import Finding, located
 from .plan import Owner, plan, take, try_programs
@@ -203,7 +204,9 @@ def _elsewhere(paths: Iterable[Path], root: Path, shelf: Shelf | None) -> Iterat
     for path in paths:
         with suppress(PageError, FileNotFoundError):  # which is told when that page is checked
             if b"\\tag{" in path.read_bytes():
-                yield unrun(read(path.resolve(), root, shelf))
+                page = read(path.resolve(), root, shelf)
+                said = ((place, cell) for place, cell in enumerate(page.cells) if not cell.is_code)
+                yield Checked(page, texts=[Text(n, cell.line, Prose(""), find(cell.source)) for n, cell in said])
 
 
 def _unmatched(settings: Settings, root: Path) -> None:
