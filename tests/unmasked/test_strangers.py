@@ -27,6 +27,7 @@ UNSEEN = {
     "mla-absorbed-wrong-half": "each half of the up-projection is a projection: only the checkpoint says which",
     "window-padding-visible": "its windows are padded inside, where no token is",
     "swin-bias-viewed": "a learned table is right in any order",
+    "half-for-the-kernel": "a cast to 16 bits inside may be meant, as for a kernel that takes nothing else",
     "memory-cut": "its weights have fewer columns than its scores, and which were cut is not followed",
     "strip-padding-visible": "its windows are padded inside, where no token is",
 }

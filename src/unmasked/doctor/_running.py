@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import sys
 from contextlib import AbstractContextManager, nullcontext
@@ -10,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from unmasked import probes
@@ -161,11 +159,6 @@ def _computes(patient: Patient) -> bool:
         patient.find("the softmax keeps its precision", None, told, patient.sized(f"it has {seen.softmax} bits"))
         return False
     if seen.bits < 32:
-        if seen.products < 32 and patient.target.copied and not _means_to(patient):
-            told = "what attention multiplies is rounded to 16 bits, inside of what computes in more and gives more"
-            evidence = patient.sized("nothing that it keeps, and no autocast, asks for 16 bits")
-            patient.find("attention keeps the precision of its input", None, told, evidence)
-            return False
         return _is_narrow(patient)
     if seen.bits < 64:
         patient.target = patient.admit(torch.float32)
@@ -178,34 +171,6 @@ def _is_narrow(patient: Patient) -> bool:
     needs = "a target that computes in float32 or float64: somewhere inside it computes in 16 bits"
     patient.open("every other check of its outputs", needs)
     return False
-
-
-def _means_to(patient: Patient) -> bool:
-    """Whether anything asks for so few bits: what it keeps, what it may be told, an autocast, or what it gives."""
-    modules = [module for thing in patient.target.modules.values() for module in thing.modules()]
-    held = [value for module in modules for value in vars(module).values()]
-    held += [value for each in held if hasattr(each, "__dict__") or isinstance(each, dict)
-             for value in (each if isinstance(each, dict) else vars(each)).values()]  # fmt: skip
-    held += [t.dtype for thing in patient.target.originals.values() for t in _tensors(thing)]
-    for call in (patient.original, *(module.forward for module in modules)):
-        with contextlib.suppress(TypeError, ValueError):
-            held += [parameter.default for parameter in inspect.signature(call).parameters.values()]
-    narrow = any(value in (torch.float16, torch.bfloat16) for value in held if isinstance(value, torch.dtype))
-    named = any("16" in value or "half" in value for value in held if isinstance(value, str))
-    x = patient.noise(patient.items, patient.tokens)
-    with uncompiled(), _Autocast() as autocast:
-        output = patient.f(x)
-    return narrow or named or autocast.seen or output.dtype != x.dtype
-
-
-class _Autocast(TorchFunctionMode):
-    """Sees whether anything runs under autocast."""
-
-    seen = False
-
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.seen = self.seen or torch.is_autocast_enabled("cpu")
-        return function(*args, **(kwargs or {}))
 
 
 def _is_quantized(patient: Patient) -> bool:
@@ -243,7 +208,6 @@ class _Precision(TorchDispatchMode):
     Attributes:
         bits: The fewest bits of a floating result.
         softmax: The same of a softmax.
-        products: The same of products of matrices that both have a batch, and of PyTorch's function of attention.
     """
 
     supports_higher_order_operators = True  # FlexAttention is one
@@ -254,7 +218,7 @@ class _Precision(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.bits = self.softmax = self.products = 64
+        self.bits = self.softmax = 64
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = function(*args, **(kwargs or {}))
@@ -264,6 +228,4 @@ class _Precision(TorchDispatchMode):
                 self.bits = min(self.bits, bits)
                 if function is torch.ops.aten._softmax.default:
                     self.softmax = min(self.softmax, bits)
-                if function is torch.ops.aten.bmm.default or "scaled_dot_product" in str(function):
-                    self.products = min(self.products, bits)
         return result
