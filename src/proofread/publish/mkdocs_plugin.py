@@ -349,7 +349,7 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         self._pages, self._off, self._mathematics = built.pages, built.off, built.mathematics
         uri = self._serving.page(self._pages, files, config)
         file = files.get_file_from_path(uri) if uri else None
-        if not (uri and file and file.page and file.abs_src_path):
+        if not (uri and file and file.page and file.abs_src_path and Path(file.abs_src_path).is_file()):
             return None
         root, shown = Path(config.config_file_path).parent, self._pages[uri]
         try:

@@ -74,7 +74,7 @@ class Serving:
             finally:
                 self._is_behind = False
             server.root = self._into
-            if shown and Path(server.root, shown).read_bytes() != before:
+            if shown and not _holds(Path(server.root, shown), before):
                 server._wanted_epoch += 1  # for the browser to load it once more
 
         server.builder = page_first
@@ -141,3 +141,8 @@ class Serving:
             tasks, self._waiting = self._waiting, []
             self._runs = bool(tasks)
             return tasks
+
+
+def _holds(file: Path, content: bytes) -> bool:
+    """Whether a file of the site, which a change may have removed meanwhile, holds this."""
+    return file.is_file() and file.read_bytes() == content
