@@ -12,7 +12,7 @@ from proofread.settings import PLACES, Settings
 ROOT = Path(__file__).parents[2]
 SETTINGS = Settings.load(ROOT)
 # Of all pages. Those that are strict are held to the shares of pyproject.toml by each build.
-LEAST = {"first": 0.90, "heading": 0.0, "table": 0.61, "label": 1.0, "alt": 0.86, "task": 0.0, "prose": 0.29}
+LEAST = {"first": 0.90, "heading": 0.0, "table": 0.61, "label": 1.0, "alt": 0.9, "task": 0.0, "prose": 0.29}
 AIMS = {"first": 0.95, "table": 0.95, "label": 0.95, "alt": 0.95, "prose": 0.25}
 SLACK = 0.05  # by how much the shares may exceed what is demanded before it is to be raised
 
