@@ -54,11 +54,13 @@ HTML(f'<img class="hero" src="assets/ship.svg" alt="{alt}">')
 #
 # ## One mask, two readings
 #
+# (If attention is new to you, begin with [the first page](learn/attention.py)<!--~ link: the first page of Learn -->. A
+# later page explains step by step what is told here.)
+#
 # PyTorch has attention as a function, and as a *module*, an object that holds trained matrices of its own. A mask tells
 # either of them which word may look at which. Both take the same boolean mask, and read it in opposite ways<!--== "the
 # same boolean mask, and read it in opposite ways" if mask.dtype == torch.bool and (by_function > 0).equal(mask) and
-# (by_module[:-1] > 0).equal(~mask[:-1]) else "different masks" -->. (If attention is new to you, go on to [the first
-# page](learn/attention.py)<!--~ link: the first page of Learn -->: a later page explains this step by step.)
+# (by_module[:-1] > 0).equal(~mask[:-1]) else "different masks" -->.
 
 # %% tags=["imports"]
 import torch

@@ -108,7 +108,7 @@ HTML(
 #
 # Take the three<!--== len(three) --> words *my ship crew*. Let each word be a list of two<!--== three.size(1) -->
 # numbers, which is called its *vector*. The numbers are invented here. They say how much a word has to do with the sea,
-# and how much with trade: one stands for much, zero for a little, minus one for nothing at all.
+# and how much with trade, on a scale from minus one, for nothing, to one, for much.
 
 # %% tags=["hide-input"]
 #| caption: Three<!--= len(three) --> words as vectors, a row for each word and a column for each number<!--= "a row for
@@ -137,8 +137,8 @@ plot.grid(
 #    larger<!--== "larger" if dots[1] > dots[2] > dots[0] else "smaller" --> it is.
 # 2. **Tone down.** A word has two<!--== three.size(1) --> numbers here, and the square root of two is 1.4142<!--==
 #    math.sqrt(three.size(1)) -->. Divide each dot product by it. [Another page](../pytorch/scale.py)<!--~ link: the
-#    page asks why --> shows why: dot products of many numbers tend to be large, and then one word would take nearly all
-#    the weight. The results are called *scores*.
+#    page asks why --> shows why: dot products of many numbers tend to be large, and then the word that is ahead takes
+#    nearly all the weight, even if it is only a little ahead. The results are called *scores*.
 # 3. **Make shares of them.** Compute *e* to the power of each score; *e* is 2.718<!--= math.e -->. Then divide each
 #    result by the sum of all three<!--== len(three) -->. The shares are called *weights*, and they add up to
 #    one<!--== "one" if math.isclose(sum(shares), 1) else "two" -->.
@@ -252,7 +252,8 @@ figure
 # ## Softmax: from scores to weights
 #
 # Step three has a name: the *softmax*. It is two lines of Python with PyTorch, a library whose arrays, called
-# *tensors*, work much as numpy's do. Here it turns the scores of *ship* into weights:
+# *tensors*, work much as numpy's do. (What numpy calls `axis` is `dim` here.) The function turns the scores of *ship*
+# into weights:
 
 
 # %% tags=["imports"]
@@ -350,22 +351,32 @@ plot.grid(
 
 # %% [markdown]
 # Each row adds up to one<!--= "Each row adds up to one" if torch.allclose(second_weights.sum(1), torch.ones(6)) else
-# "Each column adds up to one" -->. In the sentence with the *crew*, *ship* keeps less<!--== "less" if weights[6, 6] <
-# second_weights[3, 3] else "more" --> of itself: 55%<!--== weights[6, 6] -->, against 78%<!--= second_weights[3, 3] -->
-# here. So one vector went in, and two different<!--== "two different" if not torch.allclose(first_context[6],
-# second_context[3], atol=0.1) else "two equal" --> ones come out:
+# "Each column adds up to one" -->. In this sentence each word takes most from itself<!--= "each word takes most from
+# itself" if second_weights.argmax(1).equal(torch.arange(6)) else "each word takes least from itself" -->: of all
+# vectors, its own points exactly its own way. In the sentence with the *crew*, *ship* keeps less<!--== "less" if
+# weights[6, 6] < second_weights[3, 3] else "more" --> of itself: 55%<!--== weights[6, 6] -->, against 78%<!--=
+# second_weights[3, 3] --> here. So one vector went in, and two different<!--== "two different" if not
+# torch.allclose(first_context[6], second_context[3], atol=0.1) else "two equal" --> ones come out:
 
 # %% tags=["hide-input"]
-#| caption: Six<!--= shown.size(1) --> of the 50<!--= X.size(1) --> numbers of *ship*: as they are looked up, as
-#|   attention makes them beside a *crew*, and as it makes them beside an *order*.
-first_context = self_attention(X).context
-shown = torch.stack([X[6], first_context[6], second_context[3]])[:, :6]
-plot.grid(
-    shown,
-    "ship",
-    rows=["looked up", "with crew", "with order"],
-    columns=[str(n) for n in range(1, 7)],
+#| caption: Six<!--= len(most) --> of the 50<!--= X.size(1) --> numbers of *ship*, those in which the two sentences
+#|   differ most<!--= "those in which the two sentences differ most" if apart[most].min() > apart.median() else "those
+#|   in which the two sentences differ least" -->: as they are looked up, as attention makes them beside a *crew*, and
+#|   as it makes them beside an *order*. There they stay nearer to those that were looked up<!--= "There they stay
+#|   nearer to those that were looked up" if (shown[2] - shown[0]).norm() < (shown[1] - shown[0]).norm() else "There they
+#|   move farther from those that were looked up" -->, because *ship* keeps more of itself<!--= "because ship keeps more of
+#|   itself" if weights_beside_order > weights_beside_crew else "because ship keeps less of itself" -->.
+first_context, first_weights = self_attention(X)
+weights_beside_crew, weights_beside_order = (
+    first_weights[6, 6],
+    second_weights[3, 3],
 )
+apart = (first_context[6] - second_context[3]).abs()
+most = sorted(apart.topk(6).indices.tolist())
+columns = [str(place + 1) for place in most]
+shown = torch.stack([X[6], first_context[6], second_context[3]])[:, most]
+named_rows = ["looked up", "with crew", "with order"]
+plot.grid(shown, "ship", rows=named_rows, columns=columns)
 
 # %% [markdown]
 # ## Query, key and value
@@ -405,7 +416,8 @@ for name, (role, place) in roles.items():
 # For all words at once, the dot products are one product of matrices: `X @ X.mT` multiplies each row of X by each row
 # of X<!--== "each row of X by each row of X" if torch.allclose((X @ X.mT)[3, 6], X[3] @ X[6]) else "each column of X by
 # each column of X" -->. (`.mT` turns rows into columns<!--= "rows into columns" if X.mT.shape == (50, 11) else "columns
-# into rows" -->.) With that, attention is three lines:
+# into rows" -->, and `X.size(-1)` is the length of a row<!--= "the length of a row" if X.size(-1) == len(X[0]) else
+# "the number of rows" -->: numpy's `X.shape[-1]`<!--~ numpy's name of it -->.) With that, attention is three lines:
 
 # %%
 scores = X @ X.mT / X.size(-1) ** 0.5
@@ -437,19 +449,19 @@ torch.testing.assert_close(context, by_function.context)
 # %% [markdown]
 # In symbols, the first two steps give the score of word $i$ and word $j$, where a word has $d$ numbers:
 #
-# $$s_{ij} = \frac{x_i \cdot x_j}{\sqrt{d}} \tag{1.4}$$
+# $$s_{ij} = \frac{x_i \cdot x_j}{\sqrt{d}} \tag{1.1}$$
 # <!-- where: x = random("n d"); s = attention_scores(x, x) -->
 #
 # Steps three and four make the weights, and the average of all $n$ words:
 #
-# $$o_i = \sum_{j=1}^{n} a_{ij} \, x_j, \qquad a_{ij} = \frac{e^{s_{ij}}}{\sum_{l=1}^{n} e^{s_{il}}} \tag{1.5}$$
+# $$o_i = \sum_{j=1}^{n} a_{ij} \, x_j, \qquad a_{ij} = \frac{e^{s_{ij}}}{\sum_{l=1}^{n} e^{s_{il}}} \tag{1.2}$$
 # <!-- where: x, k = random("n d", "n d"); s = attention_scores(x, k)
 # o, a = functional.scaled_dot_product_attention(x, k, x, need_weights=True) -->
 #
 # Papers write all of it in one line. The queries are the rows of $Q$, the keys of $K$, the values of $V$, and a key has
 # $d_k$ numbers:
 #
-# $$\operatorname{Attention}(Q, K, V) = \operatorname{softmax}\left(\frac{Q K^\top}{\sqrt{d_k}}\right) V \tag{1.6}$$
+# $$\operatorname{Attention}(Q, K, V) = \operatorname{softmax}\left(\frac{Q K^\top}{\sqrt{d_k}}\right) V \tag{1.3}$$
 # <!-- where: Q, K, V = random("n d_k", "m d_k", "m d_v");
 # Attention = lambda *qkv: functional.scaled_dot_product_attention(*qkv).context -->
 #
@@ -490,7 +502,7 @@ check("pull-to-trade", order)
 #
 # ??? question "Hint"
 #
-#     Take the three lines from above. Each `X` in them is one of the three matrices now. Equation (1.6) says which.
+#     Take the three lines from above. Each `X` in them is one of the three matrices now. Equation (1.3) says which.
 
 
 # %% tags=["solution"]
@@ -556,7 +568,7 @@ assert not check("pull-to-trade", three[2].tolist())
 # - [The weight bypass](../pytorch/bypass.py): how to see plain attention in PyTorch's own module.
 #
 # <!--~ 2017, 3.2.1, 1, 2015, 3.1, 5, 6, 2014: references -->
-# The papers: Vaswani et al. (2017), *Attention Is All You Need*, section 3.2.1, equation 1, for (1.6); its parts are
-# (1.4) and (1.5). Bahdanau, Cho and Bengio (2015), *Neural Machine Translation by Jointly Learning to Align and
+# The papers: Vaswani et al. (2017), *Attention Is All You Need*, section 3.2.1, equation 1, for (1.3); its parts are
+# (1.1) and (1.2). Bahdanau, Cho and Bengio (2015), *Neural Machine Translation by Jointly Learning to Align and
 # Translate*, section 3.1, equations 5 and 6, for the weighted average and its softmax. Pennington, Socher and Manning
 # (2014), *GloVe: Global Vectors for Word Representation*, for the vectors.

@@ -107,9 +107,10 @@ with plot.figure(3.9, 5.0) as drawn:
 drawn
 
 # %% [markdown]
-# Every large language model is a stack of such blocks. Llama 3<!--~ its name -->, in its size of 8 billion<!--~
-# Grattafiori et al. (2024), table 3 --> parameters, has 32<!--~ the same table --> of them, one on top of the other. So
-# whoever knows one block knows the whole stack.
+# Every large language model is a stack of such blocks, and a model that is built in this way is called a *transformer*.
+# Llama 3<!--~ its name -->, in its size of 8 billion<!--~ Grattafiori et al. (2024), table 3 --> parameters, has
+# 32<!--~ the same table --> blocks, one on top of the other: the *layers* of the pages before. So whoever knows one
+# block knows the whole stack.
 #
 # <div class="overview" data-here="block"></div>
 #
@@ -117,10 +118,11 @@ drawn
 #
 # Here is all of it. Two *norms* stand in front of the two parts<!--== "Two norms stand in front of the two parts" if
 # len(norms) == 2 == len(moves) else "One norm stands in front of one part" -->; you will see below what they are for.
-# The attention here is PyTorch's module. It is given the words as what queries, keys and values are made of, and
-# returns the context and the weights<!--== "returns the context and the weights" if attention(x, x, x)[0].shape ==
-# x.shape and torch.allclose(attention(x, x, x)[1].sum(-1), torch.ones(1, len(x[0]))) else "returns the weights and the
-# context" -->; `[0]`<!--~ an index --> takes the context.
+# The attention here is PyTorch's module. It takes three inputs, of which it makes queries, keys and values, and here
+# all three are the words. It returns the context and the weights<!--== "returns the context and the weights" if
+# attention(x, x, x)[0].shape == x.shape and torch.allclose(attention(x, x, x)[1].sum(-1), torch.ones(1, len(x[0])))
+# else "returns the weights and the context" -->; `[0]`<!--~ an index --> takes the context. (To keep the lines short
+# they pass no mask. A language model passes a causal mask to its attention.)
 
 
 # %%
@@ -158,9 +160,12 @@ mlp = nn.Sequential(
 )
 
 # %% [markdown]
-# Without the GELU in the middle, both linear layers could be multiplied out into a single one, and the MLP would be no
-# more than a matrix. The GELU turns negative numbers to about zero. So a part of the MLP can be silent for one question
-# and speak for another, and that is a rule such as "if this, then that".
+# (Here the word *layer* has its second sense: a single step of computation, such as one matrix.) Without the GELU in
+# the middle, both linear layers could be multiplied out into a single one, and the MLP would be no more than a matrix.
+# With it the MLP can have rules. In the middle a word has 96<!--= mlp[0].out_features --> numbers. Each of them is
+# positive for some words, and negative for others. Where it is positive, it adds a learned vector of its own to the
+# result. Where it is negative, the GELU silences it. So each number is a rule: if the word looks like *this*, add
+# *that*.
 #
 # A small riddle shows the difference. There are five<!--== BOXES --> boxes with a letter on the lid and a number
 # inside, and a question. The question "B?" asks for the number in box B. The question "9 − B?"<!--~ 9: the largest
@@ -262,7 +267,8 @@ plot.grid(
 
 # %% [markdown]
 # With the MLP over 95%<!--= with_mlp > 0.95 --> of the answers are right, without it under 80%<!--= without_mlp < 0.8
-# -->. If only "B?" were asked, attention alone could do it.
+# -->. (The figure shows what this computer got, the sentence gives bounds that hold on any.) If only "B?" were asked,
+# attention alone could do it.
 #
 # ## Residual connections: add, do not replace
 #

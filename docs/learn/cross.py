@@ -132,9 +132,10 @@ plot.grid(
 # ## Read the picture
 #
 # Nobody told the model which word belongs to which. It was trained to write the next French word, and over 95%<!--=
-# correct > 0.95 --> of its words are correct. It writes one word after the other. When *chat* is to be written, *chat*
-# does not stand there yet. So its row asks with what is known by then: the word that was just written, *le*, and the
-# place where the next word will stand.
+# correct > 0.95 --> of its words are correct. It writes one word after the other. Each row is named after the word that
+# is written next. This word does not stand there yet, so the query of the row is made of what is known by then: the
+# word that was just written, and the place where the next word will stand. In the row of *chat* the word that was just
+# written is *le*<!--= "le" if written[written.index("chat") - 1] == "le" else "noir" -->.
 #
 # French puts the adjective behind the noun, so *chat* looks at the third<!--= "third" if alignment[1].argmax() == 2
 # else "second" --> English word and *noir* at the second<!--= "second" if alignment[2].argmax() == 1 else "third" -->.
@@ -184,9 +185,10 @@ output, average = module(writing, source, source)
 output.shape, average.shape
 
 # %% [markdown]
-# Each of the five<!--= output.size(1) --> words that are being written has an output, and a row of weights, one for
-# each of the seven<!--= average.size(2) --> words of the source, an average over the heads<!--== "an average over the
-# heads" if torch.allclose(of_heads.mean(1), average) else "the sum of the heads" -->.
+# `output` holds a vector for each of the five<!--= output.size(1) --> words that are being written. `average` holds a
+# row of weights for each of them, with a weight for each of the seven<!--= average.size(2) --> words of the source.
+# These weights are an average over the heads<!--== "an average over the heads" if torch.allclose(of_heads.mean(1),
+# average) else "the sum of the heads" -->.
 #
 # | Input | Decides |
 # | --- | --- |
@@ -208,6 +210,12 @@ output.shape, average.shape
 # A translator writes word by word, but the source stays the same. So it computes the keys and values of the source
 # once, and uses them for every word that it writes. The part of a model that reads the source is called the *encoder*,
 # and the part that writes the *decoder*.
+#
+# In the decoder, a [block](block.py) has three<!--== len(parts) --> parts: self-attention, then cross-attention, then
+# the MLP<!--== "self-attention, then cross-attention, then the MLP" if parts == ["self_attn", "multihead_attn",
+# "linear1"] else "cross-attention, then self-attention, then the MLP" -->. So a word first learns from the words that
+# are written already, then from the source. Each part has a norm and a residual connection of its own<!--== "Each part
+# has a norm and a residual connection of its own" if len(norms) == len(parts) else "All parts share a norm" -->.
 
 # %% tags=["check"]
 inputs = {"query": writing, "key": source, "value": source}
@@ -250,6 +258,18 @@ made = [
     )
 ]
 by_hand = module.out_proj(merge_heads(F.scaled_dot_product_attention(*made)))
+seen = []  # the parts of PyTorch's own block of a decoder, in the order in which they are called
+torch.manual_seed(0)
+decoder = nn.TransformerDecoderLayer(12, 3, 24, batch_first=True)
+for name, part in decoder.named_children():
+    part.register_forward_hook(lambda *_, name=name: seen.append(name))
+decoder(writing, source)
+parts = [
+    name
+    for name in seen
+    if name in ("self_attn", "multihead_attn", "linear1")
+]
+norms = [name for name in seen if name.startswith("norm")]
 package = scaled_dot_product_attention(Y, X, X, need_weights=True)
 torch.testing.assert_close(package.weights, weights)
 torch.testing.assert_close(package.context, context)

@@ -156,12 +156,12 @@ plot.grid(
 # %% [markdown]
 # <div class="overview" data-here="cache"></div>
 #
-# Step through the figure, and watch what is filled. On one side it grows with every word<!--== "it grows with every
-# word" if (torch.tensor(story["computed"]["without"]).diff() == 1).all() else "it shrinks with every word" -->, and on
-# the other side it is a single word after the first step<!--== "it is a single word after the first step" if
-# story["computed"]["with"] == [3, *[1] * 9] else "it is a single word before the first step" -->. Yet both sides write
-# the same song<!--== "both sides write the same song" if write_on(words, 10).equal(write(words, 10)) else "both sides
-# write different songs" -->.
+# Step through [Figure 1](#figure-1), and watch what is filled. On one side it grows with every word<!--== "it grows
+# with every word" if (torch.tensor(story["computed"]["without"]).diff() == 1).all() else "it shrinks with every word"
+# -->, and on the other side it is a single word after the first step<!--== "it is a single word after the first step"
+# if story["computed"]["with"] == [3, *[1] * 9] else "it is a single word before the first step" -->. Yet both sides
+# write the same song<!--== "both sides write the same song" if write_on(words, 10).equal(write(words, 10)) else "both
+# sides write different songs" -->.
 #
 # The answers of a chat program appear word by word. This is not for show. The model chooses a word, reads the text with
 # that word at its end, and only then can it choose the next one. Without a cache, it would do nearly all of its work

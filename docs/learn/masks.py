@@ -58,10 +58,10 @@ plot.grid(
 
 # %% [markdown]
 # A language model learns by guessing the next word of sentences that people wrote. From the new vector of a word it
-# computes, for each word that it knows, how likely that word comes next. The likeliest one is its guess. In training it
-# reads the whole sentence at once, and at every word it guesses the next one. The answer already stands there, one
-# place on. A model that can look at the answer does not have to guess. Without a mask, training seems to go very well,
-# and the model is useless.
+# computes, for each word that it knows, how likely that word comes next. ([The last page](generating.py)<!--~ link: it
+# ends the track --> of this track shows how.) The likeliest one is its guess. In training it reads the whole sentence
+# at once, and at every word it guesses the next one. The answer already stands there, one place on. A model that can
+# look at the answer does not have to guess. Without a mask, training seems to go very well, and the model is useless.
 #
 # <div class="overview" data-here="masks"></div>
 #
@@ -89,7 +89,7 @@ mine[words.index("ship")]
 # This is the row of *ship*. The first<!--= "first" if mine[3, 0] and not mine[3, -1] else "last" --> four<!--=
 # mine[3].sum() --> entries are `True`: *we*, *process*, *and*, and *ship* itself. `self_attention` is of `unmasked`,
 # the library of this site: it computes what the first page computed. `X` holds the vectors of the six<!--= len(X) -->
-# words. Give it the mask:
+# words, and `words` is the list of them. Give it the mask:
 
 # %%
 masked = self_attention(X, allowed=mine)
@@ -188,8 +188,9 @@ plot.grid(
 
 # %% [markdown]
 # Without the mask over 95%<!--= cheats > 0.95 --> of the guesses are correct, although nobody can guess these letters.
-# The model copies. Then let it write. The next letter is not there yet, so the model has nothing to copy: one
-# guess in eight<!--= round(1 / writes) --> is correct, which is luck.
+# (Each computer rounds a little differently, so training ends a little differently on each. Where a page says *over* or
+# *under*, it gives a bound that holds on all of them.) The model copies. Then let it write. The next letter is not
+# there yet, so the model has nothing to copy: one guess in eight<!--= round(1 / writes) --> is correct, which is luck.
 #
 # With the mask the model has only luck<!--= "With the mask the model has only luck" if round(1 / guessed) == letters
 # else "Without the mask the model has only luck" --> in training, too. Its result is poor, and honest: in training it
@@ -200,7 +201,7 @@ plot.grid(
 # Several sentences are computed at once, as a *batch*. A batch is one tensor, and so all of its sentences must have the
 # same length. Short sentences are filled up with *padding*, which means nothing. What stands at a place of a sentence,
 # a word or padding, is called a *token*. (For most models a rare word is several tokens, each a part of it.) No word
-# should look at padding. So its columns are hidden from every query<!--== "columns are hidden from every query" if not
+# should look at padding, so its columns are hidden from every query<!--== "columns are hidden from every query" if not
 # real[:, 4:].any() and real[:, :4].all() else "rows are hidden from every key" -->:
 
 # %% tags=["hide-input"]
@@ -216,6 +217,12 @@ kinds = {"padding": real, "causal": causal, "both": real & causal}
 plot.grid(kinds, rows=padded, columns=padded, allowed=kinds, axes=axes)
 
 # %% [markdown]
+# The two rows of padding have weights as well, but nobody reads what comes out in them. In this picture the causal mask
+# alone already keeps the padding from the four words<!--== "the causal mask alone already keeps the padding from the
+# four words" if kinds["both"][:4].equal(kinds["causal"][:4]) else "the causal mask alone lets the words see the
+# padding" -->, because the padding stands behind them. The padding mask is needed where words may look ahead, as in a
+# model that reads a whole sentence before it answers, or where the padding stands in front.
+#
 # Two masks are combined with *and*: a query may see a key<!--== "a query may see a key" if both[3, 0] and both[3, 3]
 # else "a query may not see a key" --> only if both masks allow it. In code that is `&`. The comments name the axes of
 # the masks:
@@ -291,7 +298,8 @@ torch.testing.assert_close(
 # %% [markdown]
 # These are the weights of the third row<!--= "third row" if torch.allclose(weights_under_mask[ship], rows[2, :-1]) else
 # "second row" -->. The hidden words took no part in the softmax, and the other words share everything. As an equation,
-# with $S$ for the scores, and $B$ for a table that is zero where a query may look and minus infinity where it may not:
+# with $A$ for the weights, $S$ for the scores, and $B$ for a table that is zero where a query may look and minus
+# infinity where it may not:
 #
 # $$A = \operatorname{softmax}(S + B)$$
 # <!-- where: S = random("n n"); B = masks.additive_from_allowed(masks.causal(n), torch.float64);

@@ -82,8 +82,9 @@ figure
 #
 # ## Shuffle the words
 #
-# Put the words in another order and compute attention again. Then compare with the old contexts, put in that order.
-# `allclose` says whether all numbers are equal, up to rounding:
+# The six<!--= len(words) --> words are in the list `words`, and `vectors` is the table of the first page, which has
+# [words as vectors](attention.py#words-as-vectors). Put the words in another order and compute attention again. Then
+# compare with the old contexts, put in that order. `allclose` says whether all numbers are equal, up to rounding:
 
 # %%
 X = vectors.lookup(words).double()  # a row for each word
@@ -123,13 +124,13 @@ for _ in range(100):
 # &= \operatorname{softmax}\left(\frac{P X (P X)^\top}{\sqrt{d}}\right) P X \\
 # &= P \operatorname{softmax}\left(\frac{X X^\top}{\sqrt{d}}\right) P^\top P X \\
 # &= P \operatorname{SelfAttention}(X)
-# \end{aligned} \tag{4.1}$$
+# \end{aligned} \tag{4.2}$$
 # <!-- where: n = 4; X = random("n d"); P = permutation([2, 0, 3, 1])
 # SelfAttention = lambda tokens: self_attention(tokens).context -->
 #
 # With queries, keys and values of their own, and another permutation for keys and values:
 #
-# $$\operatorname{Attention}(P Q, R K, R V) = P \operatorname{Attention}(Q, K, V) \tag{4.2}$$
+# $$\operatorname{Attention}(P Q, R K, R V) = P \operatorname{Attention}(Q, K, V) \tag{4.3}$$
 # <!-- where: n = 4; m = 5; Q, K, V = random("n d_k", "m d_k", "m d_v")
 # P = permutation([2, 0, 3, 1]); R = permutation([1, 3, 4, 0, 2])
 # Attention = lambda *qkv: scaled_dot_product_attention(*qkv).context -->
@@ -156,7 +157,7 @@ torch.testing.assert_close(
 # times simply counts three times in the average. So these counts are enough to compute what word $i$ gets. With
 # $s_{iw}$ for the score of word $i$ with word $w$ and $x_w$ for the vector of $w$,
 #
-# $$o_i = \frac{\sum_{w=1}^{u} c_w \, e^{s_{iw}} \, x_w}{\sum_{w=1}^{u} c_w \, e^{s_{iw}}} \tag{4.3}$$
+# $$o_i = \frac{\sum_{w=1}^{u} c_w \, e^{s_{iw}} \, x_w}{\sum_{w=1}^{u} c_w \, e^{s_{iw}}} \tag{4.1}$$
 # <!-- where: u = 3; q, x = random("n d", "u d"); c = torch.tensor([2.0, 4.0, 3.0]); s = attention_scores(q, x)
 # o = as_a_sentence(q, x, c) -->
 
@@ -179,10 +180,11 @@ first, second = seen.context[5], seen.context[9]  # the two my
 # %% [markdown]
 # The length of the difference is not zero. So a word knows *which* words came before it. It still does not know their
 # order: the words that it sees are a bag again. But a model has several layers, and the second layer gets the contexts
-# that the first layer made. Each of these contexts is made of the words up to its place. Exchange neighboring words,
-# and the context of the one in front is made of other words than before. So the second layer can tell something about
-# the order<!--== "the second layer can tell something about the order" if moved[0] < 1e-12 < 1e-3 < moved[1] else "the
-# second layer can tell nothing about the order" -->. Models without any positions have been trained in this way.
+# that the first layer made. Take the texts *a b c* and *b a c*. In the first text, the context of *a* is made of *a*
+# alone. In the second text, it is made of *b* and *a*. So *c* meets other contexts in the second layer, and the second
+# layer can tell something about the order<!--== "the second layer can tell something about the order" if moved[0] <
+# 1e-12 < 1e-3 < moved[1] else "the second layer can tell nothing about the order" -->. Models without any positions
+# have been trained in this way.
 
 
 # %% tags=["check"]
@@ -296,11 +298,11 @@ plot.grid(
 #
 # ## Sines
 #
-# The first transformer computed its vectors, so that they have no end. Each number of the vector (a *feature*) follows
-# a wave along the text: it rises and falls from place to place. The first features are fast waves, the last ones are
-# slow<!--== "The first features are fast waves, the last ones are slow" if turns[0] > 5 * turns[-1] else "The first
-# features are slow waves, the last ones are fast" -->, like the hands of a clock for seconds, minutes and hours. A pair
-# of features shares a speed: a sine and a cosine.
+# The first *transformer* (so a model is called that is built around attention) computed its vectors, so that they have
+# no end. Each number of the vector (a *feature*) follows a wave along the text: it rises and falls from place to place.
+# The first features are fast waves, the last ones are slow<!--== "The first features are fast waves, the last ones are
+# slow" if turns[0] > 5 * turns[-1] else "The first features are slow waves, the last ones are fast" -->, like the hands
+# of a clock for seconds, minutes and hours. A pair of features shares a speed: a sine and a cosine.
 
 
 # %%
@@ -332,6 +334,10 @@ figure.axes[0].set(xlabel="feature", ylabel="place")
 figure
 
 # %% [markdown]
+# The number 10,000<!--= torch.atan2(*waves[1, -2:]) ** (-32 / 30) --> in the code is a choice of that first
+# transformer. With it the slowest of these waves comes round only after more than 30,000<!--= 2 * torch.pi /
+# torch.atan2(*waves[1, -2:]) > 30_000 --> places, so even far places of a long text get different vectors.
+#
 # Places that are near each other have vectors that are alike. The dot product compares them:
 
 # %% tags=["hide-input"]
@@ -560,7 +566,7 @@ feedback
 #
 # ??? question "Hint"
 #
-#     Equation (4.3): the exponential of each score, times the count of its column, divided by the row's sum.
+#     Equation (4.1): the exponential of each score, times the count of its column, divided by the row's sum.
 
 
 # %% tags=["solution"]

@@ -221,10 +221,11 @@ plot.grid(
 # start"] - 0.2).abs().max() < 0.15 else "the questions look at one order" -->. At the end the largest weights stand
 # where they were wanted<!--= "the largest weights stand where they were wanted" if grids["at the end"].argmax(1).equal(
 # goal.int().argmax(1)) else "the smallest weights stand where they were wanted" -->, in the filled cells of
-# [Figure 1](#figure-1). And the answers are right: {{= correct :.0%}} of those in 1,000<!--= len(found) --> new rounds.
-# At the start it was {{= early :.0%}}, which is no more than guessing<!--= "no more than guessing" if early < 1.5 /
-# len(drinks) else "much more than guessing" -->: who guesses among six<!--= len(drinks) --> drinks is right in {{= 1 /
-# len(drinks) :.0%}} of the cases.
+# [Figure 1](#figure-1). And the answers are right: {{= correct :.0%}} of those in 1,000<!--= len(found) --> new rounds. At the
+# start it was {{= early :.0%}}, which is no more than guessing<!--= "no more than guessing" if early < 1.5 /
+# len(drinks) else "much more than guessing" -->: who guesses among all six<!--= len(drinks) --> drinks is right in {{=
+# 1 / len(drinks) :.0%}} of the cases, and who guesses among the five<!--= len(orders) --> that were ordered, in {{= 1 /
+# len(orders) :.0%}}.
 #
 # ## What the queries and keys became
 #
@@ -294,8 +295,10 @@ plot.grid(W_v[6:], "values", rows=names + drinks, columns=drinks)
 #   else "A query and a value have to meet" -->. If one of them stays where it is, the other comes to it.
 # - With both left alone, nothing can meet<!--== "nothing can meet" if share["qk"] < 0.5 else "everything can meet" -->.
 #   Chance decides which order a question looks at most. Here that is the right order for only {{= looked_right :.0%}}
-#   of the questions, and the answers are even worse than guessing<!--== "even worse than guessing" if share["qk"] < 1 /
-#   len(drinks) else "better than guessing" -->.
+#   of the questions. From any other order it takes a wrong drink, for no drink is ordered twice<!--== "no drink is
+#   ordered twice" if (what.sort(-1).values.diff() > 0).all() else "a drink is ordered twice" -->. So the answers are
+#   even worse than guessing<!--== "even worse than guessing" if share["qk"] < 1 / len(drinks) else "better than
+#   guessing" -->.
 # - Without training `W_v`, the model gets most answers wrong<!--== "the model gets most answers wrong" if share["v"] <
 #   0.5 else "the model gets most answers right" -->. It may find the order, but what is handed over is not what was
 #   asked for. Chance decides here, too: the random value of *{{= lucky }}* happens to bet most on the right drink<!--==

@@ -657,7 +657,7 @@ assert not alone[0].isnan().any()
 #
 # Suppose that `bias_k` were added to every key. Then each score would grow by the query's product with it,
 #
-# $$\frac{q_i \cdot (k_j + b)}{\sqrt{d}} = s_{ij} + \frac{q_i \cdot b}{\sqrt{d}} \tag{8.2}$$
+# $$\frac{q_i \cdot (k_j + b)}{\sqrt{d}} = s_{ij} + \frac{q_i \cdot b}{\sqrt{d}} \tag{6.4}$$
 # <!-- where: q, k, b = random("n d", "m d", "d"); s = attention_scores(q, k) -->
 #
 # and what is added has no $j$ in it: it is the same along the row. A softmax depends on differences alone, so no weight
@@ -665,7 +665,7 @@ assert not alone[0].isnan().any()
 # their average" if torch.allclose(shifted.context, context + pair, atol=1e-4) else "a vector added to all values is
 # lost" -->:
 #
-# $$\sum_{j=1}^{m} a_{ij} \, (v_j + b) = o_i + b \tag{8.3}$$
+# $$\sum_{j=1}^{m} a_{ij} \, (v_j + b) = o_i + b \tag{6.5}$$
 # <!-- where: q, k, v, b = random("n d", "m d", "m d_v", "d_v");
 # o, a = scaled_dot_product_attention(q, k, v, need_weights=True) -->
 #
@@ -703,7 +703,7 @@ def by_pytorch(q, k, v, b_k, b_v):
 # computes for each query is
 #
 # $$o_i = \frac{e^{t_i} \, b_V + \sum_{j=1}^{m} e^{s_{ij}} \, v_j}{e^{t_i} + \sum_{l=1}^{m} e^{s_{il}}},
-# \qquad t_i = \frac{q_i \cdot b_K}{\sqrt{d}} \tag{8.4}$$
+# \qquad t_i = \frac{q_i \cdot b_K}{\sqrt{d}} \tag{6.6}$$
 # <!-- where: q, k, v, b_K, b_V = random("n d", "m d", "m d", "d", "d"); s = attention_scores(q, k);
 # t = attention_scores(q, b_K[None])[:, 0]; o = by_pytorch(q, k, v, b_K, b_V)[0] -->
 #
@@ -750,7 +750,7 @@ plot.grid(trained, "weights", queries=asked, keys=[*told, "pair"])
 # torch.zeros(6, 1)], 1).logsumexp(1, keepdim=True), atol=1e-4) else "A key of zeros has other scores" -->, and the
 # exponential of zero is one. So the weights of the words are a softmax with a one added to the denominator:
 #
-# $$a_{ij} = \frac{e^{s_{ij}}}{1 + \sum_{l=1}^{m} e^{s_{il}}} \tag{8.5}$$
+# $$a_{ij} = \frac{e^{s_{ij}}}{1 + \sum_{l=1}^{m} e^{s_{il}}} \tag{6.7}$$
 # <!-- where: q, k = random("n d", "m d"); s = attention_scores(q, k);
 # zeros = bare(d, add_zero_attn=True, dtype=torch.float64);
 # a = zeros(q, k, k)[1][:, :-1] -->
@@ -942,7 +942,7 @@ assert feedback
 feedback
 
 # %% [markdown]
-# **A one in the denominator** (`softmax-one`). Write `softmax_one(scores)`, the weights of equation (8.5) for scores of
+# **A one in the denominator** (`softmax-one`). Write `softmax_one(scores)`, the weights of equation (6.7) for scores of
 # any shape. It must give finite weights for scores of a thousand, and of minus a thousand.
 #
 # ??? question "Hint"
@@ -979,4 +979,4 @@ feedback
 #   section 2.2, groups of query heads that share a head of keys and values.
 # - Grattafiori et al. (2024), *The Llama 3 Herd of Models*: table 3, the sizes of its models.
 # - Xiao et al. (2024), *Efficient Streaming Language Models with Attention Sinks*: section 3.3, for a learned place to
-#   go and for a softmax with a one in its denominator, (8.5), which Miller (2023), *Attention Is Off By One*, proposes.
+#   go and for a softmax with a one in its denominator, (6.7), which Miller (2023), *Attention Is Off By One*, proposes.

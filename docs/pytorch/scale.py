@@ -230,7 +230,7 @@ plot.table(header, [[name, *held[name]] for name in held])
 # The softmax takes differences between scores and makes ratios of them. A score that is larger by one gets 2.7
 # times<!--= math.e --> the weight; one that is larger by ten, {{ math.exp(10) :,.0f}} times:
 #
-# $$\operatorname{softmax}(s)_j = \frac{e^{s_j}}{\sum_{l=1}^{n} e^{s_l}} \tag{1.3}$$
+# $$\operatorname{softmax}(s)_j = \frac{e^{s_j}}{\sum_{l=1}^{n} e^{s_l}} \tag{2.3}$$
 # <!-- where: s = random("n"); softmax = lambda s: attention_weights(s[None])[0] -->
 #
 # How widely a row spreads its weights is measured by its *entropy*:
@@ -264,7 +264,7 @@ torch.testing.assert_close(
 
 # %% [markdown]
 #
-# $$H = -\sum_{j=1}^{n} a_j \ln a_j \tag{2.3}$$
+# $$H = -\sum_{j=1}^{n} a_j \ln a_j \tag{2.4}$$
 # <!-- where: a = random("n").softmax(0); H = entropy(a) -->
 #
 # It is zero where one key gets everything<!--= "It is zero where one key gets everything" if entropy(torch.tensor([1.0,
@@ -295,7 +295,7 @@ def jacobian(weights):
 # %% [markdown]
 # The derivative of weight $j$ by score $l$ is
 #
-# $$\frac{\partial a_j}{\partial s_l} = a_j \, ([j = l] - a_l) \tag{2.4}$$
+# $$\frac{\partial a_j}{\partial s_l} = a_j \, ([j = l] - a_l) \tag{2.5}$$
 # <!-- where: s = random("n").requires_grad_(); a = softmax(s) -->
 #
 # where the bracket is one if both are the same, and zero otherwise.
@@ -518,7 +518,7 @@ def evenly(bound, steps=100_000):
 
 # %% [markdown]
 #
-# $$\operatorname{Var}(w) = \frac{b^2}{3} \tag{2.5}$$
+# $$\operatorname{Var}(w) = \frac{b^2}{3} \tag{2.6}$$
 # <!-- where: Var = variance; b = random(""); w = evenly(b) -->
 #
 # The bound of `nn.Linear` is one over the root of $d$, so the $d$ terms together have a third of the unit
@@ -527,10 +527,10 @@ def evenly(bound, steps=100_000):
 
 
 # %% tags=["hide-input"]
-#| caption: The bound of fresh matrices of width {{ width }}, the variance that equation (2.5) gives for the
+#| caption: The bound of fresh matrices of width {{ width }}, the variance that equation (2.6) gives for the
 #|   projections, and the variances that were measured of projections and of scores.
 def fresh(width, num_heads=8):
-    """Bound, variance by (2.5), and what is measured of queries and scores, for three ways to draw."""
+    """Bound, variance by (2.6), and what is measured of queries and scores, for three ways to draw."""
     x = torch.randn(2_000, width)
     drawn = {
         "nn.Linear": [nn.Linear(width, width).weight for _ in range(2)],
@@ -564,7 +564,7 @@ assert abs(new["nn.Linear"][0] * math.sqrt(width) - 1) < 1e-4
 table(
     torch.tensor(list(new.values())),
     list(new),
-    ["bound", "by (2.5)", "var(q)", "var(scores)"],
+    ["bound", "by (2.6)", "var(q)", "var(scores)"],
 )
 
 # %% [markdown]
@@ -639,13 +639,13 @@ kept = [
 # *cosine* of the angle between them. It says how alike two words are, from minus one (opposite) to one (the same
 # direction):
 #
-# $$c_{ij} = \frac{x_i \cdot x_j}{\lVert x_i \rVert \, \lVert x_j \rVert} \tag{1.1}$$
+# $$c_{ij} = \frac{x_i \cdot x_j}{\lVert x_i \rVert \, \lVert x_j \rVert} \tag{2.7}$$
 # <!-- where: x = random("n d"); c = cosine_weights(x) -->
 #
 # Why not weight by cosines, then? The simplest way needs no softmax: multiply the vector of every word by its cosine
 # with *ship*, and add them up, which gives a context that is weighted by cosines:
 #
-# $$y_i = \sum_{j=1}^{n} c_{ij} \, x_j \tag{1.2}$$
+# $$y_i = \sum_{j=1}^{n} c_{ij} \, x_j \tag{2.8}$$
 # <!-- where: x = random("n d"); c = cosine_weights(x); y = cosine_attention(x).context -->
 # <!-- equivalent: y_i = \sum_{j=1}^{n} c_{j i} \, x_j -->
 
@@ -811,7 +811,7 @@ feedback
 #
 # ??? question "Hint"
 #
-#     Multiply equation (2.4) by the gradient of weight $j$, and sum over $j$. One of the two terms has a sum that is
+#     Multiply equation (2.5) by the gradient of weight $j$, and sum over $j$. One of the two terms has a sum that is
 #     the same for the whole row.
 
 

@@ -31,7 +31,7 @@ class Attention(NamedTuple):
     r"""What attention returns: the context, and the weights that made it.
 
     Equation:
-        $o_i = \sum_{j=1}^{n} a_{ij} \, x_j, \qquad a_{ij} = \frac{e^{s_{ij}}}{\sum_{l=1}^{n} e^{s_{il}}}$ (1.5)
+        $o_i = \sum_{j=1}^{n} a_{ij} \, x_j, \qquad a_{ij} = \frac{e^{s_{ij}}}{\sum_{l=1}^{n} e^{s_{il}}}$ (1.2)
 
     Attributes:
         context: (..., queries, value_dim), the weighted averages of the values.
@@ -52,7 +52,7 @@ def attention_scores(
     r"""Compare every query with every key: scaled dot products, before the softmax.
 
     Equation:
-        $s_{ij} = \frac{x_i \cdot x_j}{\sqrt{d}}$ (1.4)
+        $s_{ij} = \frac{x_i \cdot x_j}{\sqrt{d}}$ (1.1)
 
     Equation:
         $z_{ij} = c \tanh(s_{ij} / c)$ (28.2)
@@ -96,7 +96,7 @@ def attention_weights(
     r"""Turn scores into weights: add the bias, shut out what is not allowed, softmax over the keys.
 
     Equation:
-        $\operatorname{softmax}(s)_j = \frac{e^{s_j}}{\sum_{l=1}^{n} e^{s_l}}$ (1.3)
+        $\operatorname{softmax}(s)_j = \frac{e^{s_j}}{\sum_{l=1}^{n} e^{s_l}}$ (2.3)
 
     Equation:
         $a_{ij} = \frac{m_{ij} \, e^{s_{ij}}}{\sum_l m_{il} \, e^{s_{il}}}$ (5.1)
@@ -160,7 +160,7 @@ def scaled_dot_product_attention(
 
     Equation:
         $\operatorname{Attention}(Q, K, V) = \operatorname{softmax}\left(\frac{Q K^\top}{\sqrt{d_k}}\right) V$
-        (1.6, 7.1)
+        (1.3, 7.1)
 
     Two implementations keep one contract. ``"eager"`` is the readable one: it makes the (queries, keys) matrices, and
     so it can return the weights, soft-cap the scores and have sinks. ``"fused"`` hands the work to
@@ -327,7 +327,7 @@ def cosine_weights(x: Float[Tensor, "*batch tokens dim"]) -> Float[Tensor, "*bat
     r"""Measure how alike the tokens are, by the cosine of the angle between each two.
 
     Equation:
-        $c_{ij} = \frac{x_i \cdot x_j}{\lVert x_i \rVert \, \lVert x_j \rVert}$ (1.1)
+        $c_{ij} = \frac{x_i \cdot x_j}{\lVert x_i \rVert \, \lVert x_j \rVert}$ (2.7)
 
     Cosines lie in [-1, 1], and their rows do not sum to 1. A token of zeros has cosine 0 with every token.
 
@@ -352,7 +352,7 @@ def cosine_attention(x: Float[Tensor, "*batch tokens dim"]) -> Attention:
     r"""Sum the tokens weighted by their cosines: attention's forerunner, without a softmax.
 
     Equation:
-        $y_i = \sum_{j=1}^{n} c_{ij} \, x_j$ (1.2)
+        $y_i = \sum_{j=1}^{n} c_{ij} \, x_j$ (2.8)
 
     Args:
         x: (..., tokens, dim).

@@ -49,8 +49,8 @@ class MultiheadAttention(nn.MultiheadAttention):
         num_heads: must divide embed_dim; each head has embed_dim / num_heads features.
         dropout: probability with which a weight is dropped in training.
         bias: give the four projections a bias.
-        add_bias_kv: append one learned key and value to the keys and values, equation (8.4).
-        add_zero_attn: append a key and value of zeros, equation (8.5).
+        add_bias_kv: append one learned key and value to the keys and values, equation (6.6).
+        add_zero_attn: append a key and value of zeros, equation (6.7).
         kdim: features of the keys; embed_dim by default.
         vdim: features of the values; embed_dim by default.
         batch_first: tensors are (batch, tokens, features), not (tokens, batch, features).

@@ -18,7 +18,7 @@ Rows = Sequence[Sequence[float]]
 def by_hand(answer: Callable[[Rows], Any]) -> None:
     """Hold a function of rows of numbers to the context of self-attention.
 
-    Equation: (1.4, 1.5)
+    Equation: (1.1, 1.2)
     """
     cases: list[list[list[float]]] = [
         [[1.0, 2.0]],
@@ -76,7 +76,7 @@ def pull_to_trade(answer: Any) -> None:
 def three_lines(answer: Callable[[Tensor, Tensor, Tensor], Any]) -> None:
     """Hold a function of query, key and value to attention.
 
-    Equation: (1.6)
+    Equation: (1.3)
     """
     generator = torch.Generator().manual_seed(0)
     for queries, keys, d_k, d_v in ((3, 3, 4, 4), (2, 5, 7, 3)):  # of one size first, where a mistake can be named

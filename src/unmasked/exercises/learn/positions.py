@@ -30,7 +30,7 @@ _NOT: dict[str, _Map] = {
 def is_equivariant(answer: Callable[[_Map], object]) -> None:
     """Hold a test of functions to functions of both kinds.
 
-    Equation: (4.1, 4.2, 4.4)
+    Equation: (4.2, 4.3, 4.4)
     """
     said = {name: bool(answer(f)) for name, f in (_EQUIVARIANT | _NOT).items()}
     if len(set(said.values())) == 1:
@@ -52,7 +52,7 @@ def is_equivariant(answer: Callable[[_Map], object]) -> None:
 def bag_of_words(answer: Callable[[Tensor, Tensor], Tensor]) -> None:
     """Hold a function of distinct words and their counts to attention over the sentence.
 
-    Equation: (4.3)
+    Equation: (4.1)
     """
     generator = torch.Generator().manual_seed(0)
     # Not as many words as features, nor the identity: the order of factors would make no difference.

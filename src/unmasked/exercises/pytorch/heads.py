@@ -106,7 +106,7 @@ def _shaped(given: object, right: Tensor, when: str) -> Tensor:
 def appended_pair(answer: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]) -> None:
     """Hold a function of q, k, v, bias_k and bias_v to what add_bias_kv does, and not to a shift.
 
-    Equation: (8.2, 8.3, 8.4)
+    Equation: (6.4, 6.5, 6.6)
     """
     for leading in ((), (2, 3)):
         q, k, v, bias_k, bias_v = _draw((*leading, 4, 7), (*leading, 5, 7), (*leading, 5, 7), (1, 7), (1, 7))
@@ -145,7 +145,7 @@ def appended_pair(answer: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], tup
 def softmax_one(answer: Callable[[Tensor], Tensor]) -> None:
     """Hold a function of scores to the weights that add_zero_attn leaves to the real keys.
 
-    Equation: (8.5)
+    Equation: (6.7)
     """
     cases = {
         "of a few units": _draw((2, 3, 5))[0],

@@ -1,6 +1,6 @@
 """The exercises of the page about the scale, on the roots of variances and on the softmax they keep from saturating.
 
-The page measures by equations (2.3) and (2.5) what the exercises compute by the others.
+The page measures by equations (2.4) and (2.6) what the exercises compute by the others.
 """
 
 from collections.abc import Callable
@@ -132,7 +132,7 @@ def divisor(answer: Callable[[int, float], float]) -> None:
 def softmax_backward(answer: Callable[[Tensor, Tensor], Tensor]) -> None:
     """Hold a function of weights and their gradient to the gradient of the scores.
 
-    Equation: (2.4)
+    Equation: (2.5)
     """
     generator = torch.Generator().manual_seed(0)
     for shape in ((2,), (3,), (4, 5), (2, 3, 4, 5)):
