@@ -363,9 +363,9 @@ plot.grid(
 #|   differ most<!--= "those in which the two sentences differ most" if apart[most].min() > apart.median() else "those
 #|   in which the two sentences differ least" -->: as they are looked up, as attention makes them beside a *crew*, and
 #|   as it makes them beside an *order*. There they stay nearer to those that were looked up<!--= "There they stay
-#|   nearer to those that were looked up" if (shown[2] - shown[0]).norm() < (shown[1] - shown[0]).norm() else "There they
-#|   move farther from those that were looked up" -->, because *ship* keeps more of itself<!--= "because ship keeps more of
-#|   itself" if weights_beside_order > weights_beside_crew else "because ship keeps less of itself" -->.
+#|   nearer to those that were looked up" if (shown[2] - shown[0]).norm() < (shown[1] - shown[0]).norm() else "There
+#|   they move farther" -->, because *ship* keeps more of itself<!--= "because ship keeps more of itself" if
+#|   weights_beside_order > weights_beside_crew else "because ship keeps less of itself" -->.
 first_context, first_weights = self_attention(X)
 weights_beside_crew, weights_beside_order = (
     first_weights[6, 6],

@@ -221,8 +221,8 @@ plot.grid(
 # start"] - 0.2).abs().max() < 0.15 else "the questions look at one order" -->. At the end the largest weights stand
 # where they were wanted<!--= "the largest weights stand where they were wanted" if grids["at the end"].argmax(1).equal(
 # goal.int().argmax(1)) else "the smallest weights stand where they were wanted" -->, in the filled cells of
-# [Figure 1](#figure-1). And the answers are right: {{= correct :.0%}} of those in 1,000<!--= len(found) --> new rounds. At the
-# start it was {{= early :.0%}}, which is no more than guessing<!--= "no more than guessing" if early < 1.5 /
+# [Figure 1](#figure-1). And the answers are right: {{= correct :.0%}} of those in 1,000<!--= len(found) --> new rounds.
+# At the start it was {{= early :.0%}}, which is no more than guessing<!--= "no more than guessing" if early < 1.5 /
 # len(drinks) else "much more than guessing" -->: who guesses among all six<!--= len(drinks) --> drinks is right in {{=
 # 1 / len(drinks) :.0%}} of the cases, and who guesses among the five<!--= len(orders) --> that were ordered, in {{= 1 /
 # len(orders) :.0%}}.
