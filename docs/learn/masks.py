@@ -248,9 +248,9 @@ exposed = self_attention(box.where(is_word[:, None], 0.0)).context[
 
 # %% [markdown]
 # With the mask the four<!--= is_word.sum() --> words get just what they get alone<!--= "just what they get alone" if
-# torch.allclose(in_a_box.context[:4], alone.context, atol=1e-4) else "something else" -->. Without it, whatever stands
-# in the padding is mixed into every word<!--= "mixed into every word" if ((exposed - alone.context).abs().amax(-1) >
-# 1e-3).all() else "left out" -->.
+# torch.allclose(in_a_box.context[:4], alone.context, atol=1e-4) else "something else" -->. Without any mask, whatever
+# stands in the padding is mixed into every word<!--= "mixed into every word" if ((exposed -
+# alone.context).abs().amax(-1) > 1e-3).all() else "left out" -->.
 #
 # ## Before the softmax, not after
 #
