@@ -44,6 +44,8 @@ OTHERWISE: dict[str, str | None] = {
 
 
 def cases(kind: str) -> dict[str, Any]:
+    if str(STRANGERS) not in sys.path:
+        sys.path.append(str(STRANGERS))  # where they find what they share, `cases`
     found = {}
     for file in sorted(STRANGERS.glob(f"{kind}_*.py")):
         spec = importlib.util.spec_from_file_location(f"strangers_{file.stem}", file)

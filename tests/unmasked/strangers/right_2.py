@@ -1,24 +1,14 @@
 """Correct attention modules, in the styles of many authors. Each is right as its author meant it."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
+from cases import Case
 from torch import nn
-
-
-@dataclass(frozen=True)
-class Case:
-    name: str
-    make: Callable[[], Any]
-    call: dict
-    kind: str
-    note: str
-
 
 # ================================================================ plain
 

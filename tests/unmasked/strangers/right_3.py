@@ -2,35 +2,20 @@
 
 import math
 from collections import OrderedDict, namedtuple
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
+from cases import Case, seeded
 from torch import nn
 
-
-@dataclass(frozen=True)
-class Case:
-    name: str
-    make: Callable[[], Any]
-    call: dict
-    kind: str
-    note: str
-
-
-CASES: list[Case] = []
+CASES = []
 
 
 def add(name, build, call, kind, note):
-    def make():
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(1000 + len(name))
-            return build()
-
-    CASES.append(Case(name, make, call, kind, note))
+    CASES.append(Case(name, seeded(1000 + len(name), build), call, kind, note))
 
 
 # ---- norms and residuals

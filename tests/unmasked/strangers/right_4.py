@@ -1,35 +1,19 @@
 """Correct attention modules, in the styles of many authors. Each is right as its author meant it."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
 
 import torch
 import torch.nn.functional as F
+from cases import Case, seeded
 from torch import Tensor, nn
 
-
-@dataclass(frozen=True)
-class Case:
-    name: str
-    make: Callable[[], Any]
-    call: dict
-    kind: str
-    note: str
-
-
-CASES: list[Case] = []
+CASES = []
 
 
 def case(name, build, call, kind, note):
-    def make():
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(17)
-            return build()
-
-    CASES.append(Case(name, make, call, kind, note))
+    CASES.append(Case(name, seeded(17, build), call, kind, note))
 
 
 def pairwise(mask, batch, rows):

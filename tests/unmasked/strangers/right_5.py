@@ -1,34 +1,17 @@
 """Correct attention modules that were accused, or that stopped the doctor, when it first saw them."""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
+from cases import Case, seeded
 from torch import Tensor, nn
 
-
-@dataclass(frozen=True)
-class Case:
-    name: str
-    make: Callable[[], Any]
-    call: dict
-    kind: str
-    note: str
-
-
-CASES: list[Case] = []
+CASES = []
 
 
 def case(name, build, kind, note, **call):
-    def make():
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(19)
-            return build()
-
-    CASES.append(Case(name, make, call, kind, note))
+    CASES.append(Case(name, seeded(19, build), call, kind, note))
 
 
 class ShiftedWindowAttention(nn.Module):

@@ -1,36 +1,18 @@
 """Correct modules whose weights no softmax of PyTorch makes, or whose weights need not sum to one."""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 import torch.nn.functional as F
+from cases import Case, seeded
 from torch import nn
 
-
-@dataclass(frozen=True)
-class Case:
-    name: str
-    make: Callable[[], Any]
-    call: dict
-    kind: str
-    note: str
-
-
-CASES: list[Case] = []
-
-
-def _seeded(build):
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(11)
-        return build()
+CASES = []
 
 
 def case(name, build, call, kind, note):
-    CASES.append(Case(name, partial(_seeded, build), call, kind, note))
+    CASES.append(Case(name, seeded(11, build), call, kind, note))
 
 
 def sparsemax(s):

@@ -2,37 +2,19 @@
 
 import math
 from collections import namedtuple
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 import torch.nn.functional as F
+from cases import Case, seeded
 from torch import einsum, nn
 
-
-@dataclass(frozen=True)
-class Case:
-    name: str
-    make: Callable[[], Any]
-    call: dict
-    kind: str
-    note: str
-    cause: str | None
-    fixed: Callable[[], Any]
-
-
-CASES: list[Case] = []
-
-
-def _seeded(build, slip):
-    torch.manual_seed(20)
-    return build(slip=slip)
+CASES = []
 
 
 def case(name, build, call, kind, note, cause=None):
-    CASES.append(Case(name, partial(_seeded, build, True), call, kind, note, cause, partial(_seeded, build, False)))
+    CASES.append(Case(name, seeded(20, build, slip=True), call, kind, note, cause, seeded(20, build, slip=False)))
 
 
 # ------------------------------------------------------------------------------------------------------------ classic

@@ -1,40 +1,23 @@
 """Attention modules with one planted bug each. `fixed` makes the same module with the bug repaired."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from types import SimpleNamespace
-from typing import Any
 
 import torch
 import torch.nn.functional as F
+from cases import Case, seeded
 from torch import Tensor, nn
 
-
-@dataclass(frozen=True)
-class Case:
-    name: str
-    make: Callable[[], Any]
-    call: dict
-    kind: str
-    note: str
-    cause: str | None
-    fixed: Callable[[], Any]
-
-
-CASES: list[Case] = []
+CASES = []
 
 
 def planted(name, kind, note, cause=None, /, args=(), options=None, **call):
     """Register a class whose last keyword, `oops`, plants its bug."""
 
     def register(cls):
-        def build(oops):
-            torch.manual_seed(77)
-            return cls(*args, **(options or {}), oops=oops)
-
-        CASES.append(Case(name, partial(build, True), call, kind, note, cause, partial(build, False)))
+        wrong, right = (seeded(77, cls, *args, **(options or {}), oops=oops) for oops in (True, False))
+        CASES.append(Case(name, wrong, call, kind, note, cause, right))
         return cls
 
     return register

@@ -2,40 +2,19 @@
 
 import math
 from collections import namedtuple
-from collections.abc import Callable
-from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
 
 import torch
 import torch.nn.functional as F
+from cases import Case, seeded
 from torch import nn
 
-
-@dataclass(frozen=True)
-class Case:
-    name: str
-    make: Callable[[], Any]
-    call: dict
-    kind: str
-    note: str
-    cause: str | None
-    fixed: Callable[[], Any]
-
-
-CASES: list[Case] = []
+CASES = []
 
 
 def case(name, build, call, kind, note, cause=None):
-    def maker(slip):
-        def make():
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(300 + len(name))
-                return build(slip)
-
-        return make
-
-    CASES.append(Case(name, maker(True), call, kind, note, cause, maker(False)))
+    seed = 300 + len(name)
+    CASES.append(Case(name, seeded(seed, build, True), call, kind, note, cause, seeded(seed, build, False)))
 
 
 class RMS(nn.Module):

@@ -1,39 +1,19 @@
 """Attention modules with one planted bug each. `fixed` makes the same module with the bug repaired."""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
 
 import torch
 import torch.nn.functional as F
+from cases import Case, seeded
 from torch import nn
 
-
-@dataclass(frozen=True)
-class Case:
-    name: str
-    make: Callable[[], Any]
-    call: dict
-    kind: str
-    note: str
-    cause: str | None
-    fixed: Callable[[], Any]
-
-
-CASES: list[Case] = []
-
-
-def _seeded(build, slip):
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(41)
-        return build(slip=slip)
+CASES = []
 
 
 def case(name, build, call, kind, note, cause=None):
-    CASES.append(Case(name, partial(_seeded, build, True), call, kind, note, cause, partial(_seeded, build, False)))
+    CASES.append(Case(name, seeded(41, build, slip=True), call, kind, note, cause, seeded(41, build, slip=False)))
 
 
 def pairwise(mask, batch, rows):

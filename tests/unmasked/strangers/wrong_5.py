@@ -1,34 +1,15 @@
 """Attention modules with a planted bug each that the doctor had not seen."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
-
 import torch
 import torch.nn.functional as F
+from cases import Case, seeded
 from torch import Tensor, nn
 
-
-@dataclass(frozen=True)
-class Case:
-    name: str
-    make: Callable[[], Any]
-    call: dict
-    kind: str
-    note: str
-    cause: str | None = None
-
-
-CASES: list[Case] = []
+CASES = []
 
 
 def case(name, build, kind, note, cause=None, /, **call):
-    def make():
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(19)
-            return build()
-
-    CASES.append(Case(name, make, call, kind, note, cause))
+    CASES.append(Case(name, seeded(19, build), call, kind, note, cause))
 
 
 class GatedHeads(nn.Module):

@@ -1,38 +1,18 @@
 """More modules with one planted bug each, in families that were silently open. `fixed` makes the repaired twin."""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 import torch.nn.functional as F
+from cases import Case, seeded
 from torch import nn
 
-
-@dataclass(frozen=True)
-class Case:
-    name: str
-    make: Callable[[], Any]
-    call: dict
-    kind: str
-    note: str
-    cause: str | None
-    fixed: Callable[[], Any]
-
-
-CASES: list[Case] = []
-
-
-def _seeded(build, slip):
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(7)
-        return build(slip)
+CASES = []
 
 
 def case(name, build, call, kind, note, cause=None):
-    CASES.append(Case(name, partial(_seeded, build, True), call, kind, note, cause, partial(_seeded, build, False)))
+    CASES.append(Case(name, seeded(7, build, True), call, kind, note, cause, seeded(7, build, False)))
 
 
 # ------------------------------------------------------------------------------------------- normalizations by hand
