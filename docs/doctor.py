@@ -602,7 +602,8 @@ assert_attention(Mine(12, 3), embed_dim=12, causal=True)
 #
 # ## Exercises
 #
-# `check` judges an answer by the name in brackets: [how to do the exercises](install.md#do-the-exercises).
+# `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to
+# do the exercises](install.md#do-the-exercises).
 #
 # **Plant a mistake** (`plant-a-mistake`). Write attention of one tensor, (batch, tokens, features), without learned
 # matrices and with one mistake of the museum, and pass it with its name. The doctor must find the same.

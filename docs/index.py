@@ -5,9 +5,9 @@
 # by running it.**
 
 # %% tags=["hide-input", "no-snippet"]
-#| caption: What *ship* takes from the words around it. In one sentence it takes most from *crew*<!--= "most from crew"
-#|   if taken[0] == "crew" else "least from crew" -->, in the other from *order*<!--= "from order" if taken[1] ==
-#|   "order" else "from we" -->. That is attention: a weighted average.
+#| caption: What *ship* takes from the words around it. Of the others it takes most from *crew*<!--= "most from crew" if
+#|   taken[0] == "crew" else "least from crew" --> in one sentence, and from *order*<!--= "from order" if taken[1] ==
+#|   "order" else "from we" --> in the other. That is attention: a weighted average.
 #| script: live/sentence.js
 #| data: sentence_data
 from IPython.display import HTML
@@ -97,11 +97,12 @@ plot.grid(readings, "weights", queries=words)
 
 # %% [markdown]
 # (`bypassed` sets the module's learned matrices aside, so that both compute the same.) A NaN is easy to notice. The
-# opposite mistake is not: give the module's mask to the function, and every number looks right<!--= "every number looks
-# right" if inverted.isfinite().all() else "some numbers are NaN" -->, while each word but the last sees only what comes
+# opposite mistake is not: give the module's mask to the function, and there is no NaN<!--= "there is no NaN" if
+# inverted.isfinite().all() else "some numbers are NaN" -->, while each word but the last sees only what comes
 # later<!--= "each word but the last sees only what comes later" if not inverted[:-1].tril().any() and
-# (inverted[:-1].sum(-1) > 0.99).all() else "each word sees what comes earlier" -->. [What does each interface make of
-# my mask?](pytorch/masks.py)
+# (inverted[:-1].sum(-1) > 0.99).all() else "each word sees what comes earlier" -->. (The last word sees nothing<!--=
+# "The last word sees nothing" if not inverted[-1].any() else "The last word sees something" -->, and gets zeros.) [What
+# does each interface make of my mask?](pytorch/masks.py)
 #
 # ## What is checked
 #

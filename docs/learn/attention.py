@@ -96,13 +96,14 @@ HTML(
 # %% [markdown]
 # <div class="overview" data-here="attention"></div>
 #
-# The word *ship* means one thing at sea, and another in a warehouse. A language model begins with the same numbers for
-# both, because it looks each word up in a table. Attention is the step that lets the neighbors change those numbers:
-# *crew* changes them in one way, *order* in another. Every large language model takes this step again and again,
-# for each word that it reads or writes.
+# The word *ship* means one thing at sea, and another in a warehouse. A *language model*, a program that guesses the
+# next word of a text, begins with the same numbers for both, because it looks each word up in a table. Attention is the
+# step that lets the neighbors change those numbers, so that *ship* gets other numbers beside *crew* than beside
+# *order*. Every large language model takes this step again and again, for each word that it reads or writes.
 #
 # This page shows how the step works: first with three words and a pencil, at the end with three lines of Python. You
-# need to know some Python, and what a dot product is: multiply two lists of numbers, place by place, and add up.
+# need to know some Python, and what a dot product is: multiply two lists of numbers, place by place, and add up. Point
+# at a word or a number with a thin line below it, and you see what it means, or how it is checked.
 #
 # ## Three words and a pencil
 #
@@ -203,8 +204,10 @@ by_library
 # A list of two numbers can be drawn as an arrow. Two arrows that point the same way have a large dot product; at a
 # right angle it is zero<!--== "zero" if torch.tensor([2.0, 0.0]) @ torch.tensor([0.0, 3.0]) == 0 else "large" -->; if
 # they point in opposite directions, it is negative<!--== "negative" if scores_of_arrows[0, 1] < 0 else "positive" -->.
-# So each word takes most from the words that point its own way. Here are the three<!--== len(arrows) --> words from
-# above. Look at where each arrow moves.
+# So each word takes most from the words that point its own way, and more from long arrows than from short ones, whose
+# dot products are smaller<!--== "whose dot products are smaller" if abs(dot_products[0, 2]) < abs(dot_products[0, 1])
+# else "whose dot products are larger" -->. Here are the three<!--== len(arrows) --> words from above. Look at where
+# each arrow moves.
 
 # %% tags=["hide-input"]
 #| alt: Three<!--= len(arrows) --> arrows from one point, and a ring near the tip of each. The ring of ship lies on
@@ -212,9 +215,9 @@ by_library
 #|   0] else "on the other side of its arrow" -->. The arrow of my points away from both<!--= "away from both" if
 #|   (dot_products[0, 1:] < 0).all() else "towards both" --> others.
 #| caption: The three<!--= len(arrows) --> words as arrows. Attention moves the tip of each arrow to its ring. *ship*
-#|   takes {{ weights_of_arrows[1, 2] :.0%}} from *crew*, which points nearly its way, and {{ weights_of_arrows[1, 0]
-#|   :.0%}} from *my*, which points the opposite way<!--= "the opposite way" if (dot_products[1, 0] / arrows[1].norm() /
-#|   arrows[0].norm()) < -0.99 else "the same way" -->.
+#|   takes {{ weights_of_arrows[1, 2] :.0%}} from *crew*, at an angle of {{ angle :.0f}} degrees, and {{
+#|   weights_of_arrows[1, 0] :.0%}} from *my*, which points the opposite way<!--= "the opposite way" if (dot_products[1,
+#|   0] / arrows[1].norm() / arrows[0].norm()) < -0.99 else "the same way" -->.
 #| script: ../live/arrows.js
 #| data: arrow_data
 arrows = three.float()
@@ -222,11 +225,14 @@ dot_products = arrows @ arrows.mT
 scores_of_arrows = dot_products / math.sqrt(2)
 weights_of_arrows = scores_of_arrows.softmax(dim=-1)
 moved = weights_of_arrows @ arrows
+cosine = dot_products[1, 2] / arrows[1].norm() / arrows[2].norm()
+angle = math.degrees(math.acos(cosine))
 arrow_data = {
     "names": three_words,
     "vectors": arrows,
     "weights": weights_of_arrows,
     "context": moved,
+    "start": three_words.index("ship"),
 }
 
 with plot.figure(4.0, 2.6) as figure:
@@ -362,10 +368,10 @@ plot.grid(
 #| caption: Six<!--= len(most) --> of the 50<!--= X.size(1) --> numbers of *ship*, those in which the two sentences
 #|   differ most<!--= "those in which the two sentences differ most" if apart[most].min() > apart.median() else "those
 #|   in which the two sentences differ least" -->: as they are looked up, as attention makes them beside a *crew*, and
-#|   as it makes them beside an *order*. There they stay nearer to those that were looked up<!--= "There they stay
-#|   nearer to those that were looked up" if (shown[2] - shown[0]).norm() < (shown[1] - shown[0]).norm() else "There
-#|   they move farther" -->, because *ship* keeps more of itself<!--= "because ship keeps more of itself" if
-#|   weights_beside_order > weights_beside_crew else "because ship keeps less of itself" -->.
+#|   as it makes them beside an *order*. Beside an *order* they stay nearer to those that were looked up<!--= "they stay
+#|   nearer to those that were looked up" if (shown[2] - shown[0]).norm() < (shown[1] - shown[0]).norm() else "they move
+#|   farther" -->, because *ship* keeps more of itself<!--= "because ship keeps more of itself" if weights_beside_order
+#|   > weights_beside_crew else "because ship keeps less of itself" -->.
 first_context, first_weights = self_attention(X)
 weights_beside_crew, weights_beside_order = (
     first_weights[6, 6],
@@ -452,7 +458,7 @@ torch.testing.assert_close(context, by_function.context)
 # $$s_{ij} = \frac{x_i \cdot x_j}{\sqrt{d}} \tag{1.1}$$
 # <!-- where: x = random("n d"); s = attention_scores(x, x) -->
 #
-# Steps three and four make the weights, and the average of all $n$ words:
+# Steps three and four make the weights $a_{ij}$ of word $i$, and its new vector $o_i$, the average of all $n$ words:
 #
 # $$o_i = \sum_{j=1}^{n} a_{ij} \, x_j, \qquad a_{ij} = \frac{e^{s_{ij}}}{\sum_{l=1}^{n} e^{s_{il}}} \tag{1.2}$$
 # <!-- where: x, k = random("n d", "n d"); s = attention_scores(x, k)
@@ -477,7 +483,8 @@ torch.testing.assert_close(context, by_function.context)
 #
 # ## Exercises
 #
-# `check` judges an answer by the name in brackets: [how to do the exercises](../install.md#do-the-exercises).
+# `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to
+# do the exercises](../install.md#do-the-exercises).
 #
 # **Pull it ashore** (`pull-to-trade`). Put another word in the place of *crew*: a list of two<!--= three.size(1) -->
 # numbers, each from minus one to one. Choose them so that *ship* ends up with more of trade than of the sea.
@@ -514,8 +521,8 @@ def attention(query, key, value):
 check("three-lines", attention)
 
 # %% [markdown]
-# **Without torch** (`by-hand`). Write `attend(rows)` with nothing but `math.exp`: it takes a list of words, each a list
-# of numbers, and returns their new vectors in the same form.
+# **Without torch** (`by-hand`). Write `attend(rows)` with nothing but `math`: it takes a list of words, each a list of
+# numbers, and returns their new vectors in the same form.
 #
 # ??? question "Hint"
 #

@@ -148,8 +148,8 @@ with torch.no_grad():
 #
 # [Attention](attention.py) is the only<!--== "only" if moves["attention"].all() and moves["MLP"].sum() == len(words)
 # else "other" --> place in the block where one word can learn something from another. It fetches. To *do* something
-# with what it fetched is the job of the MLP (a *multi-layer perceptron*, an old name for a simple network). A word of
-# this page is a vector of 24<!--== WIDTH --> numbers, its `WIDTH`:
+# with what it fetched is the job of the MLP (a *multi-layer perceptron*, an old name for two or more matrices with a
+# simple function between them). A word of this page is a vector of 24<!--== WIDTH --> numbers, its `WIDTH`:
 
 # %%
 torch.manual_seed(0)
@@ -266,8 +266,7 @@ plot.grid(
 )
 
 # %% [markdown]
-# With the MLP over 95%<!--= with_mlp > 0.95 --> of the answers are right, without it under 80%<!--= without_mlp < 0.8
-# -->. (The figure shows what this computer got, the sentence gives bounds that hold on any.) If only "B?" were asked,
+# With the MLP {{= with_mlp :.0%}} of the answers are right, without it {{= without_mlp :.0%}}. If only "B?" were asked,
 # attention alone could do it.
 #
 # ## Residual connections: add, do not replace
@@ -312,11 +311,13 @@ with plot.figure(3.9, 2.5) as curves:
 curves
 
 # %% [markdown]
-# Attention gives each word an average, and averages of the same words are alike. After a few blocks without residual
-# connections all words have become the same<!--= "After a few blocks without residual connections all words have become
-# the same" if alike["replaced"][3] > 0.95 else "After a few blocks without residual connections all words are still
-# different" -->, and no later block can tell one from the other. With them each word keeps its own numbers, and the
-# blocks add to them. The sum that runs through the whole stack is called the *residual stream*.
+# Attention gives each word an average, and averages of the same words are alike. (On the first page *ship* kept much of
+# itself, because its query and its key were one vector. With matrices of their own nothing ensures that.) After a few
+# blocks without residual connections all words have become the same<!--= "After a few blocks without residual
+# connections all words have become the same" if alike["replaced"][3] > 0.95 else "After a few blocks without residual
+# connections all words are still different" -->, and no later block can tell one from the other. With them each word
+# keeps its own numbers, and the blocks add to them. The sum that runs through the whole stack is called the *residual
+# stream*.
 #
 # ## Norms keep the sizes in range
 #
@@ -402,8 +403,8 @@ plot.grid(
 )
 
 # %% [markdown]
-# The whole stack gets over 90%<!--= stack["whole"] > 0.9 --> of the riddles right. Without residual connections it gets
-# under 20%<!--= stack["no residual"] < 0.2 -->, and without norms under 35%<!--= stack["no norms"] < 0.35 -->.
+# The whole stack gets {{= stack["whole"] :.0%}} of the riddles right. Without residual connections it gets {{=
+# stack["no residual"] :.0%}}, and without norms {{= stack["no norms"] :.0%}}.
 #
 # ## Where are the parameters, and where is the time?
 #
@@ -496,9 +497,9 @@ for length in (1024, 2048):
 #
 # ## PyTorch's block is the same
 #
-# PyTorch has the block ready-made. `norm_first=True` puts the norms where they stand here; by default they come after
-# each sum, as in the first transformer. `dropout` would set some numbers to zero at random in training, and is switched
-# off here.
+# PyTorch has the block ready-made, under the name of an encoder's layer; an *encoder* is the part of a model that
+# reads. `norm_first=True` puts the norms where they stand here; by default they come after each sum, as in the first
+# transformer. `dropout` would set some numbers to zero at random in training, and is switched off here.
 
 # %%
 torch.manual_seed(0)
@@ -551,7 +552,8 @@ precise_mlp = precise_mlp.double().requires_grad_(False)
 #
 # ## Exercises
 #
-# `check` judges an answer by the name in brackets: [how to do the exercises](../install.md#do-the-exercises).
+# `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to
+# do the exercises](../install.md#do-the-exercises).
 #
 # **Which part moves information?** (`moves-information`) Write `moves(part, x)`. It gets a function and words (words,
 # features), and says whether the output of any word depends on another word: `True` or `False`.

@@ -13,11 +13,14 @@
 # -->.**
 
 # %% tags=["hide-input", "imports"]
-#| caption: A small model translates into French. Rows are queries, the French words that are to be written; columns are
-#|   keys, the English words<!--= "Rows are queries, the French words that are to be written; columns are keys, the
-#|   English words" if torch.allclose(alignment.sum(1), torch.ones(7).double()) and alignment.shape == (7, 8) else "Rows
-#|   are keys" -->. Most of the weight of *chat* is on *cat*<!--= "Most of the weight of chat is on cat" if alignment[1,
-#|   2] > 0.8 else "Little of the weight of chat is on cat" -->.
+#| caption: A small model translates into French. Rows are queries, columns are keys<!--= "Rows are queries, columns are
+#|   keys" if torch.allclose(alignment.sum(1), torch.ones(7).double()) and alignment.shape == (7, 8) else "Rows are
+#|   keys, columns are queries" -->. A row has the French word that was just written, and the one that is to be written
+#|   next<!--= "that was just written, and the one that is to be written next" if steps[1] == f"{written[0]} →
+#|   {written[1]}" else "that is to be written next, and the one that was just written" -->. To write *chat*, the model
+#|   looks at *cat*<!--= "the model looks at cat" if alignment[1, 2] > 0.8 else "the model looks away from cat" -->.
+from itertools import pairwise
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -114,35 +117,38 @@ pairs = sentences(512)
 pairs[0] = (read, written)
 each_alignment, correct = translator(pairs)
 alignment = each_alignment[0]
+steps = [f"{before} → {word}" for before, word in pairwise(["", *written])]
 plot.grid(
     alignment,
     "weights",
-    rows=written,
+    rows=steps,
     columns=read,
     axes=("queries", "keys"),
 )
 
 # %% [markdown]
 # A translator reads one sentence and writes another. Before it writes *chat*, it has to find *cat*. Cross-attention is
-# how: what is written asks what was read. The same step lets a model that draws pictures ask the words of the prompt.
-# Whatever stands in a row, words or pieces of a picture, is called a *sequence*.
+# how: what is written asks what was read. The same step lets a model that draws pictures ask the words that say what to
+# draw. Whatever stands in a row, words or pieces of a picture, is called a *sequence*.
 #
 # <div class="overview" data-here="cross"></div>
 #
 # ## Read the picture
 #
 # Nobody told the model which word belongs to which. It was trained to write the next French word, and over 95%<!--=
-# correct > 0.95 --> of its words are correct. It writes one word after the other. Each row is named after the word that
-# is written next. This word does not stand there yet, so the query of the row is made of what is known by then: the
-# word that was just written, and the place where the next word will stand. In the row of *chat* the word that was just
-# written is *le*<!--= "le" if written[written.index("chat") - 1] == "le" else "noir" -->.
+# correct > 0.95 --> of its words are correct. It writes one word after the other. The word that is to be written does
+# not stand there yet, so the query of its row is made of what is known by then: the word that was just written, and the
+# place where the next word will stand. The row *le → chat* asks with *le*<!--= "asks with le" if
+# steps[1].startswith("le") else "asks with chat" -->, in order to find that *chat* comes next.
 #
 # French puts the adjective behind the noun, so *chat* looks at the third<!--= "third" if alignment[1].argmax() == 2
 # else "second" --> English word and *noir* at the second<!--= "second" if alignment[2].argmax() == 1 else "third" -->.
-# *regarde* takes over 80%<!--= alignment[3, 3] > 0.8 --> from *looks*: *at* stands behind every verb of these
-# sentences<!--= "at stands behind every verb of these sentences" if all(verb.endswith(" at") for verb in VERBS) else
-# "at stands behind one verb" -->, so *at* does not tell which verb it is. The rows of *le* say little: every sentence
-# has *le* in these places, and the model need not look anywhere.
+# *regarde* takes nearly everything from *looks*<!--= "nearly everything from looks" if alignment[3, 3] > 0.8 else
+# "little from looks" -->. It could also have looked at *at*, but *at* stands behind every verb of these sentences<!--=
+# "at stands behind every verb of these sentences" if all(verb.endswith(" at") for verb in VERBS) else "at stands behind
+# one verb" -->, and does not tell which verb it is. Where the rows of *le* look does not matter: every sentence has
+# *le* in these places<!--= "every sentence has le in these places" if all(french[0] == french[4] == "le" for _, french
+# in pairs) else "few sentences have le in these places" -->, and the model knows that without looking.
 #
 # ## One sentence asks the other
 #
@@ -215,7 +221,8 @@ output.shape, average.shape
 # the MLP<!--== "self-attention, then cross-attention, then the MLP" if parts == ["self_attn", "multihead_attn",
 # "linear1"] else "cross-attention, then self-attention, then the MLP" -->. So a word first learns from the words that
 # are written already, then from the source. Each part has a norm and a residual connection of its own<!--== "Each part
-# has a norm and a residual connection of its own" if len(norms) == len(parts) else "All parts share a norm" -->.
+# has a norm and a residual connection of its own" if len(norms) == len(parts) else "All parts share a norm" -->. (The
+# map above has a single box for attention. *Two texts* stands there for a second one, behind the first.)
 
 # %% tags=["check"]
 inputs = {"query": writing, "key": source, "value": source}
@@ -295,6 +302,7 @@ kinds = {"padding of the source": closed, "interpreter": heard}
 plot.grid(
     kinds,
     rows=["1", "2", "3", "4", "5"],
+    columns=["1", "2", "3", "4", "5", "6", "7"],
     allowed=kinds,
     axes=("queries", "keys"),
 )
@@ -321,7 +329,8 @@ plot.grid(
 #
 # ## Exercises
 #
-# `check` judges an answer by the name in brackets: [how to do the exercises](../install.md#do-the-exercises).
+# `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to
+# do the exercises](../install.md#do-the-exercises).
 #
 # **Ask another sequence** (`cross-attention`). Write `cross(x, memory)` for tensors of (batch, tokens, features): every
 # token of `x` gets an average of the tokens of `memory`, without matrices.

@@ -177,7 +177,7 @@ plot.grid(
 
 # %%
 words = numbers_of("seven green bottles")
-scores = model(words)[0, -1]  # behind the last word
+scores = model(words)[0, -1]  # of the first text, behind its last word
 words_of(scores.argmax().view(1, 1))  # the likeliest
 
 # %% [markdown]
@@ -187,8 +187,8 @@ words_of(scores.argmax().view(1, 1))  # the likeliest
 # %%
 def write(words, count):
     for _ in range(count):
-        scores = model(words)  # reads the whole text, each time
-        likeliest = scores[:, -1:].argmax(dim=-1)
+        scores = model(words)  # texts words vocabulary: all, each time
+        likeliest = scores[:, -1:].argmax(dim=-1)  # behind the last word
         words = torch.cat([words, likeliest], dim=1)
     return words
 
@@ -228,9 +228,9 @@ plot.table(["Head", "looks most at", "with a weight of"], most)
 
 # %% [markdown]
 # A program need not take the likeliest word. Most chat programs *draw* the word, so that a word with a chance of one in
-# ten comes one time in ten. The scores are divided by a number before the softmax, the *temperature*: a low one makes
-# the text careful, a high one makes it bold. This model is so sure of its song that it takes a high one to make it
-# stray:
+# ten comes one time in ten. A softmax makes such chances of the scores. Before it, the scores are divided by a number,
+# the *temperature*: a low one makes the text careful, a high one makes it bold. This model is so sure of its song that
+# it takes a high one to make it stray:
 
 # %%
 torch.manual_seed(3)
@@ -257,7 +257,7 @@ print(words_of(drawn[None]))
 #|   With the causal mask they do not change<!--= "With the causal mask they do not change" if changes[0].max() < 1e-4
 #|   else "With the causal mask they change" -->. If all words could see one another, they would<!--= "If all words
 #|   could see one another, they would" if changes[1].min() > 0.01 else "If all words could see one another, they would
-#|   not" -->.
+#|   not" -->. A cell holds the largest change of the numbers of a key.
 from unmasked import scaled_dot_product_attention
 from unmasked.heads import merge_heads, split_heads
 
@@ -324,7 +324,9 @@ def step(query, key, value, keys, values):
 # This step needs no mask: the newest word may look at everything that is there<!--== "This step needs no mask: the
 # newest word may look at everything that is there" if (by_step - at_once[-1]).abs().max() < 1e-4 else "This step needs
 # a mask" -->. In the library of this site, the layer `CausalSelfAttention` does the same with a `KVCache`, which takes
-# its memory once and copies nothing. And the loop hands over the newest word only:
+# its memory once and copies nothing. And the loop hands over the newest word only. The cache knows how many words it
+# holds, and so the model knows the place of the new one<!--== "The cache knows how many words it holds, and so the
+# model knows the place of the new one" if caches[0].length == longer.size(1) else "Nobody knows its place" -->:
 
 
 # %%
@@ -438,11 +440,13 @@ long_text = 8192
 # - A model writes one word at a time, and reads each new word before it writes the next.
 # - Because of the causal mask, the keys and values of earlier words never change<!--== "never change" if stay < 1e-4
 #   else "always change" -->. They are computed once, and kept.
-# - A step computes the query, key and value of the newest word alone. What grows is the memory.
+# - A step computes the query, key and value of the newest word alone. What grows is the memory, and the number of keys
+#   that the query is compared with.
 #
 # ## Exercises
 #
-# `check` judges an answer by the name in brackets: [how to do the exercises](../install.md#do-the-exercises).
+# `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to
+# do the exercises](../install.md#do-the-exercises).
 #
 # **Write on** (`write-on`). Write `write_on(model, text, count)`, which returns the list of the next `count` words.
 # `text` is a list of words, as numbers. `model(new, kept)` takes a list of the words that are new to it and what it

@@ -45,20 +45,21 @@ plot.grid(wanted, queries=questions, keys=boxes)
 
 # %% [markdown]
 # In *the dog bit the man*, the word *bit* needs two things: who bites, and who is bitten. An average of *dog* and *man*
-# no longer tells which was which, and it is the same average in *the man bit the dog*. So models look several times at
-# once. Each of these attentions, with queries, keys and values of its own<!--== "with queries, keys and values of its
-# own" if len(slices) == 3 and apart else "with one query for all" -->, is called a *head*. Llama 3<!--~ its name -->,
-# in its size of 8 billion<!--~ Grattafiori et al. (2024), table 3 --> learned numbers (its *parameters*), has 32<!--~
-# the same table --> heads in each of its 32<!--~ the same table --> layers.
+# no longer tells which was which. It is the same average in *the man bit the dog*, even where positions were added to
+# the words: a sum does not tell what was added to what. So models look several times at once. Each of these attentions,
+# with queries, keys and values of its own<!--== "with queries, keys and values of its own" if len(slices) == 3 and
+# apart else "with one query for all" -->, is called a *head*. Llama 3<!--~ its name -->, in its size of 8 billion<!--~
+# Grattafiori et al. (2024), table 3 --> learned numbers (its *parameters*), has 32<!--~ the same table --> heads in
+# each of its 32<!--~ the same table --> layers.
 #
 # <div class="overview" data-here="heads"></div>
 #
 # ## One average is not enough
 #
-# Here is the riddle of the picture again. Box A holds 3<!--== int(numbers[0]) -->, box B holds 7<!--== int(numbers[1])
-# -->, and so on. The question "B, D?" asks for `(7, 4)`<!--== numbers[places[0]] -->. So attention has to take
-# something from box B, and something from box D. One head gives half<!--== half_each.max() --> of its attention to
-# each:
+# Here is the riddle of the picture again. Each box holds a number from 0<!--~ the riddle's rule --> to 9<!--~ the
+# riddle's rule -->. Box A holds 3<!--== int(numbers[0]) -->, box B holds 7<!--== int(numbers[1]) -->, and so on. The
+# question "B, D?" asks for `(7, 4)`<!--== numbers[places[0]] -->. So attention has to take something from box B, and
+# something from box D. One head gives half<!--== half_each.max() --> of its attention to each:
 
 # %%
 numbers = torch.tensor([3.0, 7.0, 1.0, 4.0, 9.0])  # in A to E
@@ -92,11 +93,14 @@ half_each @ numbers
 
 # %%
 def answer(model, letters, numbers, first, second):
+    # riddles boxes features
     boxes = model["letter"](letters) + model["number"](numbers)
+    # riddles features
     question = model["first"](first) + model["second"](second)
     taken, weights = model["attention"](
         question[:, None], boxes, boxes, average_attn_weights=False
     )
+    # There is one query in each riddle: its axis, of length one, goes.
     return model["read"](taken[:, 0]), weights[:, :, 0]
 
 
@@ -163,6 +167,7 @@ on_asked = (
     weights.gather(2, asked[:, None].expand(-1, 2, -1)).mean(dim=0).double()
 )
 first_head, second_head = on_asked.argmax(dim=0).tolist()
+assert one_both < 0.35 < 0.95 < two_both  # on any machine
 
 # %% [markdown]
 # Attention takes from the boxes what the question asks for. One *linear layer*, `read`, then reads both numbers from
@@ -171,11 +176,11 @@ first_head, second_head = on_asked.argmax(dim=0).tolist()
 # two_heads["read"].weight.mT + two_heads["read"].bias, atol=1e-5) else "only multiplies by a learned matrix" -->. The
 # two models differ only in `num_heads`. Both learn from {{ steps }} batches of random riddles. Then each answers {{
 # len(right) }} new ones:
-#
-# - The model with **two heads** gets both numbers right in over 95%<!--= two_both > 0.95 --> of the riddles.
-# - The model with **one head** gets both right in under 35%<!--= one_both < 0.35 --> of them. It has learned to lean to
-#   one side: the one number is right in over 60%<!--= one_alone.max() > 0.6 --> of the riddles, the other in under
-#   45%<!--= one_alone.min() < 0.45 -->. Guessing would be right in one of ten<!--= NUMBERS -->.
+# - The model with **two heads** gets both numbers right in {{= two_both :.0%}} of the riddles.
+# - The model with **one head** gets both right in {{= one_both :.0%}} of them. It has learned to lean to one side<!--=
+#   "to lean to one side" if one_alone.max() > 0.6 > 0.45 > one_alone.min() else "to treat both sides alike" -->: the
+#   one number is right in {{= one_alone.max() :.0%}} of the riddles, the other in {{= one_alone.min() :.0%}}. Guessing
+#   would be right in one of ten<!--= NUMBERS -->.
 #
 # Look at where the trained heads look:
 
@@ -203,7 +208,7 @@ plot.grid(learned, queries=questions, keys=boxes)
 # %% [markdown]
 # Head {{ first_head }} looks at the letter that is asked for first, and head {{ second_head }} at the other one. Nobody
 # told them to: which head takes which job depends on the random numbers that training starts from. Over all new
-# riddles, each head gives over 90%<!--= on_asked.amax(dim=-1).min() > 0.9 --> of its attention to its own box.
+# riddles, each head gives at least {{= on_asked.amax(dim=-1).min() :.0%}} of its attention to its own box.
 
 # %% [markdown]
 # ## Each head works in its own slice
@@ -306,11 +311,12 @@ with plot.figure(3.9, 3.6) as drawn:
             "", end, start, arrowprops={"arrowstyle": "->", "color": "gray"}
         )
 
-    axes.text(5, 9.9, f"{WIDTH} numbers", ha="center", va="center")
+    title = f"query, key and value, {WIDTH} numbers each"
+    axes.text(5, 9.9, title, ha="center", va="center")
     for number, colour in enumerate((AMBER, TEAL)):
         left = 0.2 + 5.1 * number
         middle = left + 2.25
-        bar(left, 8.5, 4.5, colour, f"slice {number}")
+        bar(left, 8.5, 4.5, colour, f"slice {number} of q, k, v")
         arrow((middle, 8.4), (middle, 7.3))
         bar(left + 0.7, 6.3, 3.1, colour, f"head {number}")
         arrow((middle, 6.2), (middle, 5.1))
@@ -347,10 +353,10 @@ plot.grid(
 )
 
 # %% [markdown]
-# Without head {{ first_head }} the first number is right in under 20%<!--= kept[1 + first_head][0] < 0.2 --> of the
-# riddles, and the second one is still right in over 90%<!--= kept[1 + first_head][1] > 0.9 -->. Without head {{
-# second_head }} it is the other way round<!--= "other way round" if kept[1 + second_head][0] > 0.9 and kept[1 +
-# second_head][1] < 0.3 else "same" -->.
+# Without head {{ first_head }} the first number is right in {{= kept[1 + first_head][0] :.0%}} of the riddles, which is
+# luck, and the second one is still right in {{= kept[1 + first_head][1] :.0%}}. Without head {{ second_head }} it is
+# the other way round<!--= "other way round" if kept[1 + second_head][0] > 0.9 and kept[1 + second_head][1] < 0.3 else
+# "same" -->.
 #
 # ## What do more heads cost?
 #
@@ -419,7 +425,8 @@ plot.table(
 #
 # ## Exercises
 #
-# `check` judges an answer by the name in brackets: [how to do the exercises](../install.md#do-the-exercises).
+# `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to
+# do the exercises](../install.md#do-the-exercises).
 #
 # **Silence a head** (`silence-head`). Write `silence(averages, num_heads, head)`. It gets what the heads have laid side
 # by side, (tokens, features), and returns the same with the numbers of one head set to zero. The heads are counted from

@@ -107,7 +107,6 @@ assert torch.equal(mine, causal)
 # nothing<!--= "nothing" if not weights_of_ship[4:].any() else "something" -->. The other words share the rest, so
 # *ship* now keeps 88%<!--= weights_of_ship[3] -->. The weights still sum to one<!--=
 # round(weights_of_ship.sum().item(), 5) -->.
-#
 # The first word can look only at itself<!--= "The first word can look only at itself" if mine[0].sum() == 1 and mine[0,
 # 0] else "The last word can look only at itself" -->, with a weight of 1.00<!--= masked.weights[0, 0] -->. The last
 # word sees the whole sentence<!--= "The last word sees the whole sentence" if mine[-1].all() else "The first word sees
@@ -128,10 +127,9 @@ assert torch.equal(mine, causal)
 #|   of_queries(cheating) else "Rows are the letters, the keys; columns are the places that guess, the queries" -->:
 #|   five places<!--= "five places" if len(cheating) == 5 else "six places" --> for six letters<!--= "six letters" if
 #|   cheating.size(1) == 6 else "five letters" -->, since nothing comes after the sixth<!--= "sixth" if cheating.size(1)
-#|   == 6 else "fifth" -->.
-#|   Without a mask each place looks at the next letter<!--= "Without a mask each place looks at the next letter" if
-#|   cheating.argmax(-1).tolist() == [1, 2, 3, 4, 5] else "With a mask no place looks at the last letter" -->, which it
-#|   should guess.
+#|   == 6 else "fifth" -->. What is left under the mask is chance. Without a mask each place looks at the next
+#|   letter<!--= "Without a mask each place looks at the next letter" if cheating.argmax(-1).tolist() == [1, 2, 3, 4, 5]
+#|   else "With a mask no place looks at the last letter" -->, which it should guess.
 letters, places = 8, 6
 later = torch.ones(places, places, dtype=torch.bool).triu(1)
 
@@ -187,10 +185,10 @@ plot.grid(
 )
 
 # %% [markdown]
-# Without the mask over 95%<!--= cheats > 0.95 --> of the guesses are correct, although nobody can guess these letters.
-# (Each computer rounds a little differently, so training ends a little differently on each. Where a page says *over* or
-# *under*, it gives a bound that holds on all of them.) The model copies. Then let it write. The next letter is not
-# there yet, so the model has nothing to copy: one guess in eight<!--= round(1 / writes) --> is correct, which is luck.
+# Without the mask {{= cheats :.0%}} of the guesses are correct, although nobody can guess these letters. The model
+# copies<!--= "The model copies" if cheats > 0.95 else "The model guesses" -->. Then let it write. The next letter is
+# not there yet, so the model has nothing to copy: one guess in eight<!--= round(1 / writes) --> is correct, which is
+# luck.
 #
 # With the mask the model has only luck<!--= "With the mask the model has only luck" if round(1 / guessed) == letters
 # else "Without the mask the model has only luck" --> in training, too. Its result is poor, and honest: in training it
@@ -322,7 +320,7 @@ blind.softmax(dim=-1)
 # gives](../pytorch/masks.py#when-a-row-allows-nothing)<!--~ link: the section on rows that allow nothing --> depends on
 # the interface. Before training, look for such rows:
 
-# %% tags=["hide-output"]
+# %%
 mine.any(dim=-1).all()  # does every query see something?
 
 # %% [markdown]
@@ -335,50 +333,28 @@ mine.any(dim=-1).all()  # does every query see something?
 # torch.allclose(by_function[0], as_may[0] @ x[0]) else "True means may not look" -->. To the module, `True` means *may
 # not look*<!--== "True means may not look" if not by_module[0, :3].tril().any() else "True means may look" -->.
 #
-# The module below is made for vectors of 50<!--== X.size(1) --> numbers, and with a single *head*; [a later
-# page](heads.py)<!--~ link: it asks why --> tells what a head is. `bypass_` sets its matrices aside, so that without a
-# mask it computes what the function computes<!--== "it computes what the function computes" if torch.allclose(module(x,
-# x, x)[0], F.scaled_dot_product_attention(x, x, x), atol=1e-5) else "it computes something else" -->. Give both the
-# same mask:
-
-# %%
-four = masks.causal(4)  # True on the diagonal and below
-x = X[None, :4]  # a batch of one sentence: we process and ship
-by_function = F.scaled_dot_product_attention(x, x, x, attn_mask=four)
-
-torch.manual_seed(0)
-module = bypass_(nn.MultiheadAttention(50, 1, batch_first=True))
-_, by_module = module(x, x, x, attn_mask=four)
-
-# %% tags=["hide-input"]
-#| caption: The weights that each makes of the same mask<!--= "the same mask" if torch.allclose(by_function[0],
-#|   as_may[0] @ x[0]) and torch.allclose(by_module[0, :3], as_may_not[0, :3]) else "different masks" -->. Rows are
-#|   queries, columns are keys<!--= "Rows are queries, columns are keys" if of_queries(as_may[0]) else "Rows are keys,
-#|   columns are queries" -->. In the module each word sees only what comes after it<!--= "only what comes after it" if
-#|   not by_module[0, :3].tril().any() else "only what comes before it" -->, and the last one nothing, which gives
-#|   NaN<!--= "the last one nothing, which gives NaN" if by_module[0, 3].isnan().all() else "the first one everything"
-#|   -->.
-as_may, as_may_not = (
-    self_attention(x, allowed=four).weights,
-    self_attention(x, allowed=~four).weights,
-)
-read = {"function": as_may[0], "module": by_module[0].detach()}
-plot.grid(read, rows=words[:4], columns=words[:4], axes=axes)
-
-# %% tags=["check"]
-torch.testing.assert_close(by_function, as_may @ x)
-torch.testing.assert_close(by_module[:, :3], as_may_not[:, :3])
-assert by_module[0, 3].isnan().all()
-
-# %% [markdown]
-# No error is raised. The remedy is one character: `~four` turns the mask of one into the mask of the other. Paint a
-# mask yourself, and give it to the function and to the module:
+# No error is raised. With the causal mask the module looks only at what comes later<!--== "looks only at what comes
+# later" if not by_module[0, :3].tril().any() else "looks only at what comes before" -->, and the last word, which may
+# then see nothing, gets NaN<!--== "the last word, which may then see nothing, gets NaN" if by_module[0,
+# 3].isnan().all() else "the first word sees everything" -->. The remedy is one character: `~mask` turns the mask of one
+# into the mask of the other. Paint a mask yourself, and give it to the function and to the module:
 
 # %% tags=["hide-input"]
 #| caption: A mask to paint, and the weights that come out. Rows are queries, columns are keys<!--= "Rows are queries,
 #|   columns are keys" if of_queries(as_may[0]) else "Rows are keys, columns are queries" -->.
 #| script: ../live/painter.js
 #| data: {"words": words[:4], "scores": attention_scores(x[0], x[0]), "mask": four.tolist(), "interfaces": interfaces}
+four = masks.causal(4)  # True on the diagonal and below
+x = X[None, :4]  # a batch of one sentence: we process and ship
+by_function = F.scaled_dot_product_attention(x, x, x, attn_mask=four)
+torch.manual_seed(0)
+module = bypass_(nn.MultiheadAttention(50, 1, batch_first=True))
+_, by_module = module(x, x, x, attn_mask=four)
+as_may = self_attention(x, allowed=four).weights
+as_may_not = self_attention(x, allowed=~four).weights
+torch.testing.assert_close(by_function, as_may @ x)
+torch.testing.assert_close(by_module[:, :3], as_may_not[:, :3])
+
 nothing = torch.zeros(4, 4, dtype=torch.bool)  # no query may look at anything
 of_function = F.scaled_dot_product_attention(x, x, x, attn_mask=nothing)
 _, of_module = module(x, x, x, attn_mask=~nothing)
@@ -411,11 +387,12 @@ plot.grid(table, **names, allowed=four, axes=axes)
 #
 # - A mask has a row for each query and a column for each key. Hidden keys get a weight of exactly zero.
 # - The causal mask hides later words, so that a model learns to guess and not to copy. A padding mask hides filler.
-# - Hiding happens before the softmax, by scores of minus infinity. A row that may see nothing has no weights.
+# - Hiding happens before the softmax, by scores of minus infinity. A row that may see nothing gets NaN or zeros.
 #
 # ## Exercises
 #
-# `check` judges an answer by the name in brackets: [how to do the exercises](../install.md#do-the-exercises).
+# `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to
+# do the exercises](../install.md#do-the-exercises).
 #
 # **A window** (`window-mask`). Some models let each word see only itself and a few words before it. Write
 # `window(tokens, width)`, which returns the boolean mask: each query may see `width` keys, itself included, and none

@@ -12,20 +12,10 @@
 # -->.** Without a mask, a model knows order only if it is told where each word stands.
 
 # %% tags=["hide-input", "imports"]
-#| alt: Two heat maps of weights, for the same words in two orders<!--= "Two heat maps of weights, for the same words in
-#|   two orders" if len(figure.axes) == 2 and sorted(words) == sorted(swapped) and words != swapped else "One heat map"
-#|   -->. In both, the cell in the row of crew and the column of order is marked<!--= "the cell in the row of crew and
-#|   the column of order is marked" if all(torch.allclose(torch.tensor(each.patches[-1].get_xy()),
-#|   torch.tensor([text.index("order") - 0.5, text.index("crew") - 0.5])) for each, (text, _, _) in zip(figure.axes,
-#|   drawn)) else "another cell is marked" -->, and holds the same weight<!--= "the same weight" if abs(drawn[0][2][1,
-#|   5] - drawn[1][2][1, 2]) < 1e-6 else "another weight" -->.
-#| caption: The weights of a sentence, and of the same words in another order<!--= "the same words in another order" if
-#|   sorted(words) == sorted(swapped) and words != swapped else "different words" -->, with the queries<!--= "queries"
-#|   if torch.allclose(drawn[0][2].sum(1), torch.ones(6).double()) else "keys" --> down and the keys<!--= "keys" if not
-#|   torch.allclose(drawn[0][2].sum(0), torch.ones(6).double()) else "queries" --> across. The brighter a cell, the
-#|   larger<!--= "The brighter a cell, the larger" if sum(shades(1.0)[:3]) > sum(shades(0.5)[:3]) > sum(shades(0.0)[:3])
-#|   else "The brighter a cell, the smaller" --> the weight. The marked weight, with which *crew* takes from *order*, is
-#|   the same in both<!--= "the same in both" if abs(drawn[0][2][1, 5] - drawn[1][2][1, 2]) < 1e-6 else "different" -->.
+#| caption: The weights of a sentence. Rows are queries, columns are keys<!--= "Rows are queries, columns are keys" if
+#|   torch.allclose(weights_of[0].sum(1), torch.ones(6).double()) and not torch.allclose(weights_of[0].sum(0),
+#|   torch.ones(6).double()) else "Rows are keys, columns are queries" -->. *crew* takes {{ weights_of[0][1, 5] :.2f}}
+#|   from *order*.
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -44,39 +34,27 @@ torch.set_num_threads(1)  # small matrices are faster on one core
 
 vectors = ship_vectors()
 words = ["my", "crew", "must", "process", "your", "order"]
-swapped = ["your", "crew", "order", "process", "my", "must"]
-drawn = []
-for text in (words, swapped):
-    rows = vectors.lookup(text).double()
-    drawn.append((text, rows, self_attention(rows).weights))
-with plot.figure(3.9, 7.2) as figure:
-    for axes, (text, _, matrix) in zip(
-        figure.subplots(2), drawn, strict=True
-    ):
-        edges = [place - 0.5 for place in range(7)]
-        drawn_cells = axes.pcolormesh(
-            edges, edges, matrix.tolist(), vmin=0, vmax=0.6
-        )
-        axes.set(
-            aspect="equal", ylim=(5.5, -0.5), ylabel="queries", xlabel="keys"
-        )
-        axes.set_xticks(range(6), labels=text, rotation=45)
-        axes.set_yticks(range(6), labels=text)
-        corner = text.index("order") - 0.5, text.index("crew") - 0.5
-        axes.add_patch(
-            axes.patch.__class__(
-                corner, 1, 1, fill=False, edgecolor="#ff9d3c", linewidth=2.5
-            )
-        )
-shades = drawn_cells.get_cmap()
-figure
+swapped = ["your", "crew", "must", "process", "my", "order"]
+weights_of = [
+    self_attention(vectors.lookup(text).double()).weights
+    for text in (words, swapped)
+]
+plot.grid(weights_of[0], "weights", queries=words)
+
+# %% tags=["hide-input"]
+#| caption: The weights of the same words in another order<!--= "the same words in another order" if sorted(words) ==
+#|   sorted(swapped) and words != swapped else "other words" -->. Every weight is there again<!--= "Every weight is
+#|   there again" if torch.allclose(weights_of[1], weights_of[0][back][:, back]) else "No weight is there again" -->,
+#|   where the same two words meet<!--= "where the same two words meet" if [words[n] for n in back] == swapped else
+#|   "where other words meet" -->: *crew* takes {{ weights_of[1][1, 5] :.2f}} from *order*.
+back = [words.index(word) for word in swapped]
+plot.grid(weights_of[1], "weights", queries=swapped)
 
 # %% [markdown]
 # "My crew must process your order" and "your crew must process my order" say different things. Attention alone gives
-# each word the same vector in both<!--== "the same vector in both" if
-# torch.allclose(self_attention(drawn[1][1]).context, self_attention(drawn[0][1]).context[[words.index(word) for word in
-# swapped]]) else "different vectors" -->, so it cannot know whose crew it is. This page shows why, and three ways to
-# tell a model where a word stands.
+# each word the same vector in both<!--== "the same vector in both" if torch.allclose(self_attention(X[back]).context,
+# context[back]) else "different vectors" -->, so it cannot know whose crew it is. This page shows why, and three ways
+# to tell a model where a word stands.
 #
 # <div class="overview" data-here="positions"></div>
 #
@@ -97,8 +75,8 @@ torch.allclose(shuffled.context, context[order])
 # They are. Only the rows have changed places<!--= "Only the rows have changed places" if
 # torch.allclose(shuffled.context, context[order]) and not torch.allclose(shuffled.context, context) else "The columns
 # have changed places, too" -->. Attention treats a sentence as a *bag* of words: a bag knows which words are in it and
-# how often, but not in which order. A score compares two<!--= drawn[0][2].ndim --> words by their vectors alone, and a
-# sum does not care in which order things are added.
+# how often, but not in which order. A score compares two<!--= weights.ndim --> words by their vectors alone, and a sum
+# does not care in which order things are added.
 
 
 # %% tags=["check"]
@@ -291,10 +269,10 @@ plot.grid(
 )
 
 # %% [markdown]
-# With positions over 95%<!--= with_table > 0.95 --> of the answers are correct. Without them it is under 50%<!--=
-# without_table < 0.5 -->: the letters arrive as a bag, and the best that is left is to guess one of those in the bag. A
-# learned table has an end, however. This one has 1024<!--= table.num_embeddings --> rows, and a longer text raises an
-# error.
+# With positions {{= with_table :.0%}} of the answers are correct, without them {{= without_table :.0%}}. The letters
+# then arrive as a bag, and the best that is left is to guess one of those in the bag. (The first place is not asked: no
+# letter stands before it.) A learned table has an end, however. This one has 1024<!--= table.num_embeddings --> rows,
+# and a longer text raises an error.
 #
 # ## Sines
 #
@@ -319,8 +297,8 @@ def sines(places, features):
 #|   those at the right so wide<!--= "The stripes at the left are narrow, those at the right so wide" if turns[0] > 5 *
 #|   turns[-1] else "The stripes at the left are wide, those at the right so narrow" --> that they do not end.
 #| caption: The vectors of 60<!--= len(waves) --> places, one in each row<!--= "one in each row" if len(waves) == 60
-#|   else "one in each column" -->. Amber is positive, teal negative<!--= "Amber is positive, teal negative" if
-#|   colors(1.0)[0] > colors(1.0)[2] and colors(0.0)[0] < colors(0.0)[2] else "Teal is positive, amber negative" -->.
+#|   else "one in each column" -->. Teal is positive, amber negative<!--= "Teal is positive, amber negative" if
+#|   colors(1.0)[0] < colors(1.0)[2] and colors(0.0)[0] > colors(0.0)[2] else "Amber is positive, teal negative" -->.
 #|   Every row differs from every other<!--= "Every row differs from every other" if apart.min() > 0.1 else "Some rows
 #|   are equal" -->.
 waves = sines(60, 32)
@@ -437,7 +415,8 @@ torch.testing.assert_close(turn_all(q, 1005).norm(), q.norm())
 # Move a query and a key along the text together. Both then turn farther by the same angle, and the angle between them
 # stays<!--== "stays" if abs(angles[0] - angles[1]) < 1e-4 else "changes" --> as it was. So a score depends on how far
 # apart<!--== "how far apart" if abs(dots[0] - dots[1]) < 1e-5 else "where" --> the query and the key are, and not on
-# where in the text they stand. Turning changes no length<!--== "no length" if torch.allclose(turn(query, 9).norm(),
+# where in the text they stand. What a model has learned about two neighboring words, it then knows of neighbors
+# anywhere in the text. Turning changes no length<!--== "no length" if torch.allclose(turn(query, 9).norm(),
 # query.norm()) else "every length" -->, and values are not turned. A query of a real model has many pairs of features,
 # and each pair turns at a speed of its own, like the sines. As an equation, for places $m$ and $n$:
 #
@@ -533,7 +512,8 @@ assert probes.breaks_equivariance(right, pair)
 #
 # ## Exercises
 #
-# `check` judges an answer by the name in brackets: [how to do the exercises](../install.md#do-the-exercises).
+# `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to
+# do the exercises](../install.md#do-the-exercises).
 #
 # **A test for order** (`is-equivariant`). The page's test wants a batch. Write `survives_shuffles(f)` for functions
 # from (tokens, features) to (tokens, features), of any size; draw the tokens yourself. It will be tried on functions

@@ -198,7 +198,8 @@ assert correct > 0.99
 assert early < 0.4
 
 # %% [markdown]
-# Here the same questions are asked about the same orders, again and again during the training.
+# Here the same questions are asked about the same orders, again and again during the training. Move the slider from the
+# start to the end, and see what each question looks at.
 
 # %% tags=["hide-input"]
 #| caption: What each question looks at: at the start, 30<!--= training_data["steps"][6] --> steps on, and 200<!--=
@@ -242,9 +243,9 @@ found_by_name = bool(scores["names"].diagonal().min() > 2 + others.max())
 plot.grid(scores["names"], "scores with names", queries=words[:6], keys=names)
 
 # %% tags=["hide-input"]
-#| caption: The scores of these questions with the drinks. They are small<!--= "small" if
-#|   scores["drinks"].abs().max() < scores["names"].diagonal().min() / 2 else "large" -->, compared with those of a
-#|   guest's own name.
+#| caption: The scores of these questions with the drinks. (Colors begin anew in each figure; read the numbers.) They
+#|   are small<!--= "small" if scores["drinks"].abs().max() < scores["names"].diagonal().min() / 2 else "large" -->,
+#|   compared with those of a guest's own name.
 plot.grid(
     scores["drinks"], "scores with drinks", queries=words[:6], keys=drinks
 )
@@ -347,10 +348,10 @@ assert drawn.equal(after["v"][2][12:])
 # library the query is what you type into the catalog, the keys are the cards, and the values are the books. The cards
 # need not look like the books. They have to look like what readers type.
 #
-# In a real model nobody gives out these roles, and a word is not a list of zeros with a single one. A real model takes
-# the step of attention many times, one after the other. Each time is called a *layer*, and each layer has three
-# matrices of its own, with the same jobs as here. Often nobody can say in words what a query of a large model looks
-# for.
+# In a real model a word is not a list of zeros with a single one, and nobody lays down what there is to be asked for,
+# as names and drinks were laid down here. A real model takes the step of attention many times, one after the other.
+# Each time is called a *layer*, and each layer has three matrices of its own, which learn by themselves what to ask
+# for. Often nobody can say in words what a query of a large model looks for.
 #
 # ## Recap
 #
@@ -362,7 +363,8 @@ assert drawn.equal(after["v"][2][12:])
 #
 # ## Exercises
 #
-# `check` judges an answer by the name in brackets: [how to do the exercises](../install.md#do-the-exercises).
+# `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to
+# do the exercises](../install.md#do-the-exercises).
 #
 # **Keys without training** (`keys-for-queries`). Write `keys_for(W_q)`. It takes a table of random queries, a row for
 # each question, and returns a table of keys of the same shape, so that each question has its largest score with the key

@@ -1,5 +1,6 @@
 // Arrows in a plane that can be moved: their dot products, the softmax of these, and where the average of the arrows lies.
-// The page gives {"names", "vectors", "scale"}; the scale is one over the root of two unless it is given. What the page's
+// The page gives {"names", "vectors", "scale", "start"}; the scale is one over the root of two unless it is given, and the first arrow
+// is chosen unless `start` says which. What the page's
 // run made of them, "weights" and "context", is what is computed here until an arrow is moved.
 
 import { attention } from "./attention.js"
@@ -7,13 +8,13 @@ import { figures, fixed, html, percent, svg } from "./figure.js"
 
 const SIZE = 320 // of the plane, in its own units
 
-function draw(figure, { names, vectors, scale }) {
+function draw(figure, { names, vectors, scale, start = 0 }) {
   const given = vectors.map((vector) => [...vector])
   const arrows = given.map((vector) => [...vector])
   const bound = Math.ceil(1.15 * Math.max(1, ...given.flat().map(Math.abs)))
   const step = 10 ** Math.floor(Math.log10(bound)) / 10
   const out = (value) => (value * SIZE) / 2 / bound
-  let chosen = 0
+  let chosen = start
 
   const plane = svg("svg", { viewBox: `${-SIZE / 2} ${-SIZE / 2} ${SIZE} ${SIZE}`, class: "live-plane", role: "group" })
   plane.setAttribute("aria-label", "A plane with an arrow for each word: drag its tip, or move it with the arrow keys")

@@ -519,7 +519,8 @@ else:
 #
 # ## Exercises
 #
-# `check` judges an answer by the name in brackets: [how to do the exercises](../install.md#do-the-exercises).
+# `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to
+# do the exercises](../install.md#do-the-exercises).
 #
 # **Sizes that tell** (`sizes-that-tell`). Give four<!--= split_heads(draw(B, N, H * D), H).dim() --> numbers, for batch, tokens, heads and
 # head_dim, at which no mistake hides. They are tried on the wrong versions of [the

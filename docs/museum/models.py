@@ -664,7 +664,8 @@ Plate(
 #
 # ## Exercises
 #
-# `check` judges an answer by the name in brackets: [how to do the exercises](../install.md#do-the-exercises).
+# `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to
+# do the exercises](../install.md#do-the-exercises).
 #
 # **Positions of a pack** (`positions-of-a-pack`). Write `place(ids)` for ids of (batch, tokens): the number of each
 # token's document, ascending in a row. It returns (batch, tokens): how many tokens of its own document stand before it.

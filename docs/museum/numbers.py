@@ -609,7 +609,8 @@ Plate(ENTRIES["embedding-reader"], found=told[0].removeprefix("ValueError: "))
 # %% [markdown]
 # ## Exercises
 #
-# `check` judges an answer by the name in brackets: [how to do the exercises](../install.md#do-the-exercises).
+# `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to
+# do the exercises](../install.md#do-the-exercises).
 #
 # **Mend this function** (`mended-attention`). It has four<!--== len(planted) --> mistakes of this page. Write it anew:
 # `attend(query, key, value, dropout, training)` returns the context, and weights whose rows sum to one in training,

@@ -581,7 +581,8 @@ Plate(ENTRIES["projection-variance"], off["projection-variance"], normal)
 # %% [markdown]
 # ## Exercises
 #
-# `check` judges an answer by the name in brackets: [how to do the exercises](../install.md#do-the-exercises).
+# `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to
+# do the exercises](../install.md#do-the-exercises).
 #
 # **Weights that tell** (`weights-that-tell`). Write `fill(module)`, which fills an `nn.MultiheadAttention` in such a
 # way that every mistake shows. Biases left out, a matrix not transposed, heads exchanged, rows read head by head: all

@@ -369,7 +369,8 @@ plot.table(
 #
 # ## Exercises
 #
-# `check` judges an answer by the name in brackets: [how to do the exercises](../install.md#do-the-exercises).
+# `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to
+# do the exercises](../install.md#do-the-exercises).
 #
 # **Row sums** (`row-sums`). Write a function of the gradient of the context and of the context, which returns $D$ of
 # equation (9.3), a number for each query.

@@ -860,7 +860,8 @@ by_sgd, by_adam = (
 #
 # ## Exercises
 #
-# `check` judges an answer by the name in brackets: [how to do the exercises](../install.md#do-the-exercises).
+# `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to
+# do the exercises](../install.md#do-the-exercises).
 #
 # **Split** (`split-heads`). Write `split(x, num_heads)` for x of (batch, tokens, features).
 #

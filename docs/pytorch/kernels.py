@@ -290,7 +290,8 @@ assert (second - expected).abs().max() < 1e-4 * expected.abs().max()
 #
 # ## Exercises
 #
-# `check` judges an answer by the name in brackets: [how to do the exercises](../install.md#do-the-exercises).
+# `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to
+# do the exercises](../install.md#do-the-exercises).
 #
 # **Back to the kernel** (`back-to-the-kernel`). Write a function of `query, key, value` with three axes each, (heads,
 # tokens, features), where values are narrower than keys and their last axis is not contiguous.

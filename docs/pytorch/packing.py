@@ -326,7 +326,8 @@ test_documents_do_not_meet()
 # %% [markdown]
 # ## Exercises
 #
-# `check` judges an answer by the name in brackets: [how to do the exercises](../install.md#do-the-exercises).
+# `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to
+# do the exercises](../install.md#do-the-exercises).
 #
 # **The mask of a packed decoder** (`packed-causal`). Write `packed(ids)`, with ids of the axis (tokens), that returns
 # the boolean mask, `True` for *may attend*: its own document, and no later token. An id may come back.

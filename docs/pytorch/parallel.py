@@ -480,8 +480,8 @@ assert shares[0][2] == sent_shared
 # %% [markdown]
 # ## Exercises
 #
-# `check` judges an answer by the name in brackets: [how to do the exercises](../install.md#do-the-exercises). None of
-# them needs a second process.
+# `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to
+# do the exercises](../install.md#do-the-exercises). None of them needs a second process.
 #
 # **One bias** (`row-parallel`). Write `output(contexts, weights, bias)`: lists of what each rank has, its contexts
 # (..., tokens, features) and its columns of the output's matrix (d_out, features); and the bias. Return the output.

@@ -294,7 +294,8 @@ our_logsumexp = merge(halves).logsumexp
 #
 # ## Exercises
 #
-# `check` judges an answer by the name in brackets: [how to do the exercises](../install.md#do-the-exercises).
+# `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to
+# do the exercises](../install.md#do-the-exercises).
 #
 # **A running softmax** (`running-softmax`). Write a function of a row of scores, given as a list of tiles, each of them
 # a list of numbers. It returns the largest score and the sum of the exponentials measured from it, and looks at each

@@ -465,7 +465,8 @@ assert complaint.startswith("NaN in call 1")
 # %% [markdown]
 # ## Exercises
 #
-# `check` judges an answer by the name in brackets: [how to do the exercises](../install.md#do-the-exercises).
+# `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to
+# do the exercises](../install.md#do-the-exercises).
 #
 # **Find the heads that look back** (`previous-token-heads`). Write `looks_back(weights)`, which takes the weights of a
 # call, (batch, heads, queries, keys), and returns for each head the mean weight that a token gives to the one before

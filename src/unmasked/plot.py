@@ -32,7 +32,7 @@ Labels = Sequence[str] | None
 
 # The site's colours. From little to much: deep teal to sand; with signs: teal, paper, amber.
 _AMOUNTS = ["#0b3a41", "#14636b", "#3f9290", "#a3c4a0", "#f7dfa6"]
-_SIGNS = ["#0f5c63", "#5fa7aa", "#f6f4ee", "#e3a063", "#a8480a"]
+_SIGNS = ["#a8480a", "#e3a063", "#f6f4ee", "#5fa7aa", "#0f5c63"]
 _LINES = ["#c8702a", "#2f8f8c", "#8a6fb0"]  # for curves; each at least 3 to 1 on paper and on the dark page
 _INKED = ("text.color", "axes.edgecolor", "axes.labelcolor", "axes.titlecolor", "xtick.color", "ytick.color")
 _CLEAR = ("axes.facecolor", "legend.facecolor")
