@@ -1,9 +1,9 @@
 """Which attention kernels can run, which did, and at what cost; and when PyTorch's encoder takes its fast path.
 
 PyTorch leaves its fused kernels without a word. What makes it leave that of a CPU is dropout, a query that has not four
-axes, an additive mask that requires grad, values of another width than the keys, and a last axis that is not
-contiguous. The math backend, which then runs, holds the scores of all heads. `sdpa_backends` says it before a call,
-with the reason, and `kernels_of` after one, with the memory.
+axes (from PyTorch 2.14 on, three will do), an additive mask that requires grad, values of another width than the keys,
+and a last axis that is not contiguous. The math backend, which then runs, holds the scores of all heads.
+`sdpa_backends` says it before a call, with the reason, and `kernels_of` after one, with the memory.
 """
 
 from __future__ import annotations
@@ -128,7 +128,8 @@ def sdpa_backends(
             return str(error)
         return ""
 
-    invalid = why_not_math(is_causal and attn_mask is None)  # a mask beside is_causal is refused by math alone
+    # A mask beside is_causal is refused by math alone, or, from PyTorch 2.14 on, before any kernel is chosen.
+    invalid = why_not_math(is_causal and (attn_mask is None or _refuses_a_mask_beside_is_causal()))
     with warnings.catch_warnings(action="ignore"):
         chosen = None if invalid else choice()
     backends = []
@@ -148,6 +149,18 @@ def sdpa_backends(
         backends.append(Backend(name, not why_not, why_not, chosen == backend.value))
     why_not = why_not_math(is_causal)
     return Backends([*backends, Backend("math", not why_not, why_not, chosen == SDPBackend.MATH.value)])
+
+
+@cache
+def _refuses_a_mask_beside_is_causal() -> bool:
+    """Whether every kernel does: the fused one of a CPU is tried, on one number."""
+    x = torch.zeros(1, 1, 1, 1, device="cpu")
+    try:
+        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+            F.scaled_dot_product_attention(x, x, x, x, is_causal=True)
+    except RuntimeError:
+        return True
+    return False
 
 
 class Kernel(NamedTuple):

@@ -159,13 +159,33 @@ LEAVES: dict[str, tuple[tuple[Tensor, Tensor, Tensor], dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", LEAVES)
+THREE_AXES = "of three axes PyTorch makes four from 2.14 on; 2.13 leaves its fused kernel"
+until_2_14 = pytest.mark.skipif(torch.__version__ >= (2, 14), reason=THREE_AXES)
+from_2_14_on = pytest.mark.skipif(torch.__version__ < (2, 14), reason=THREE_AXES)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param("three axes", marks=until_2_14), *sorted(LEAVES.keys() - {"three axes"})]
+)
 def test_each_of_these_makes_the_call_leave_the_fused_kernel(name: str) -> None:
     inputs, options, reason = LEAVES[name]
     assert reason in sdpa_backends(*inputs, **options)[0].why_not
     assert kernels_of(scaled_dot_product_attention, *inputs, **options).names == ("math",)
     with torch.no_grad():  # nor is it different without gradients
         assert kernels_of(scaled_dot_product_attention, *inputs, **options).names == ("math",)
+
+
+@from_2_14_on
+def test_from_pytorch_2_14_on_neither_three_axes_nor_one_key_head_that_is_broadcast_make_it_leave() -> None:
+    for inputs in [(Q[0], Q[0], Q[0]), (Q, Q[:, :1], Q[:, :1])]:
+        assert sdpa_backends(*inputs)[0] == Backend("flash", can_run=True, why_not="", chosen=True)
+        assert kernels_of(scaled_dot_product_attention, *inputs).names == ("flash",)
+
+
+def test_a_mask_beside_is_causal_is_refused_by_math_in_2_13_and_by_all_from_2_14_on() -> None:
+    backends = sdpa_backends(Q, Q, Q, attn_mask=torch.zeros(5, 5), is_causal=True)
+    refused = [backend.name for backend in backends if "Explicit attn_mask should not be set" in backend.why_not]
+    assert refused == (["flash", "efficient", "cudnn", "math"] if torch.__version__ >= (2, 14) else ["math"])
 
 
 def test_what_does_not_make_it_leave() -> None:

@@ -8,9 +8,11 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
 
 import unmasked
 
@@ -114,3 +116,13 @@ for name, module in unmasked._LATER.items():
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert run.stdout == "[]\n", run.stderr
+
+
+def test_this_pytorch_is_one_of_those_with_which_the_library_is_said_to_be_tested() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "install.md").read_text(encoding="utf-8")
+    (said,) = re.findall(r"tests pass with\s+PyTorch (.*?)<!--", page)
+    this = ".".join(torch.__version__.split(".")[:2])
+    assert this in re.findall(r"[\d.]+", said), (
+        f"docs/install.md says that the tests pass with PyTorch {said}: where the others pass with {this}, add it "
+        "there, and the last of those to the matrix of .github/workflows/torch.yml"
+    )
