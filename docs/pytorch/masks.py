@@ -317,7 +317,8 @@ module(y, y, y, is_causal=True)
 # %% [markdown]
 # `F.scaled_dot_product_attention(q, k, v, is_causal=True)` does make it, and `unmasked` does so, too. The two disagree
 # as soon as there are [more keys than queries](#more-keys-than-queries)<!--== "more keys than queries" if disagree ==
-# [False, True] else "as many keys as queries" -->.
+# [False, True] else "as many keys as queries" -->. Beside a mask of your own, PyTorch's function takes it or refuses
+# it, [by version and kernel](kernels.py#newer-versions); `unmasked` takes both.
 
 # %% [markdown] tags=["check"]
 # Under [the bypass](bypass.py), so that nothing learned is in the way, the module agrees with this library on two

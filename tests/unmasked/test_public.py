@@ -120,9 +120,11 @@ for name, module in unmasked._LATER.items():
 
 def test_this_pytorch_is_one_of_those_with_which_the_library_is_said_to_be_tested() -> None:
     page = (Path(__file__).parents[2] / "docs" / "install.md").read_text(encoding="utf-8")
-    (said,) = re.findall(r"tests pass with\s+PyTorch (.*?)<!--", page)
+    (said,) = re.findall(
+        r"tests pass with\s+PyTorch (.*?):", re.sub(r"<!--.*?-->", "", page, flags=re.DOTALL), re.DOTALL
+    )
     this = ".".join(torch.__version__.split(".")[:2])
     assert this in re.findall(r"[\d.]+", said), (
-        f"docs/install.md says that the tests pass with PyTorch {said}: where the others pass with {this}, add it "
-        "there, and the last of those to the matrix of .github/workflows/torch.yml"
+        f"docs/install.md says that the tests pass with PyTorch {' '.join(said.split())}: where the others pass with "
+        f"{this}, add it there, and the last of those to the matrix of .github/workflows/torch.yml"
     )
