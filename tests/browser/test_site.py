@@ -1,4 +1,4 @@
-"""What a reader of the site meets in a browser: on every page, in light and dark, on a wide screen and on a phone."""
+"""What a reader of the site meets in a browser: on every page, in dark and light, on a wide screen and on a phone."""
 
 from __future__ import annotations
 
@@ -41,6 +41,15 @@ WIDE = """
     .slice(0, 3).map((each) => each.outerHTML.slice(0, 120))
 }
 """
+# Gives the scheme that the page has been in, if it has two; the day comes as by the page's own switch.
+TURN = """
+async (scheme) => {
+  const shown = document.body.dataset, has = shown.mdColorScheme
+  if (has && scheme === "light") shown.mdColorScheme = "default"
+  await Promise.all(document.getAnimations().map((each) => each.finished.catch(() => {})))
+  return scheme === "dark" && has && has !== "slate" ? "light" : scheme
+}
+"""
 AXE = """
 async ([left, rules]) => (
   await axe.run({exclude: left}, {resultTypes: ["violations"], ...rules})
@@ -49,7 +58,11 @@ async ([left, rules]) => (
     [...node.any, ...node.all, ...node.none].map((check) => check.message).join(" ")))
 """
 # Of all that axe-core looks at, only this differs in the dark.
-RULES: dict[str, dict[str, Any]] = {"light": {}, "dark": {"runOnly": ["color-contrast", "link-in-text-block"]}}
+RULES: dict[str, dict[str, Any]] = {"dark": {"runOnly": ["color-contrast", "link-in-text-block"]}, "light": {}}
+NOTHING = {
+    "config": {"lang": ["en"], "separator": r"\s+", "pipeline": [], "fields": {"title": {"boost": 1}}},
+    "docs": [],
+}
 
 
 # Code and formulas are most of what there is to look at, and look alike on all pages: one is read with them.
@@ -82,22 +95,26 @@ def watched(context: BrowserContext, address: str) -> tuple[Page, list[str]]:
 
 
 def faults_of(browser: Browser, axe: str, address: str, where: str, whole: bool = False) -> list[str]:
-    """What is wrong with a page by day and by night, on a wide screen and on a phone."""
+    """What is wrong with a page by night, as it is opened here, and by day, on a wide screen and on a phone."""
+    context = browser.new_context(color_scheme="dark", reduced_motion="reduce", viewport={"width": 1280, "height": 900})
+    # Where the search is tried, it has its index. Each page would make it anew.
+    context.route("**/search_index.json", lambda route: route.fulfill(json=NOTHING))
+    page, faults = watched(context, address)
+    page.goto(address + where)
+    page.evaluate(OPEN)
+    page.evaluate(axe)
     found = []
     for scheme, rules in RULES.items():
-        context = browser.new_context(
-            color_scheme=scheme, reduced_motion="reduce", viewport={"width": 1280, "height": 900}
-        )
-        page, faults = watched(context, address)
-        page.goto(address + where)
-        page.evaluate(OPEN)
-        page.evaluate(axe)
+        page.emulate_media(color_scheme=scheme)
+        if page.evaluate(TURN, scheme) != scheme:
+            faults.append("it opens in the colors of the day")
         faults += [f"axe: {each}" for each in page.evaluate(AXE, [[] if whole else ALIKE, rules])]
-        for width in (1280, 360):
+        for width in (360, 1280):
             page.set_viewport_size({"width": width, "height": 900})
             faults += [f"at {width} pixels, goes over the side: {each}" for each in page.evaluate(WIDE)]
         found += [f"{scheme}: {fault}" for fault in faults]
-        context.close()
+        faults.clear()
+    context.close()
     return found
 
 
@@ -111,7 +128,8 @@ def test_a_page_opens_without_errors_or_strangers_fits_a_phone_and_is_open_to_al
 def test_each_of_these_faults_is_noticed(browser: Browser, axe: str, faulty: tuple[Path, str]):
     folder, address = faulty
     (folder / "index.html").write_text(
-        '<html lang="en"><title>Faults</title><main><h1>Faults</h1><img src="missing.png">'
+        '<html lang="en"><title>Faults</title><body data-md-color-scheme="default"><main><h1>Faults</h1>'
+        '<img src="missing.png">'
         '<div style="width: 900px; color: #777; background: #888">wide</div>'
         '<script src="http://localhost:9/stranger.js"></script><script>throw Error("planted")</script></main></html>'
     )
@@ -121,6 +139,7 @@ def test_each_of_these_faults_is_noticed(browser: Browser, axe: str, faulty: tup
         "light: axe: image-alt (critical)",
         "dark: axe: color-contrast (serious)",
         "another origin: http://localhost:9/stranger.js",
+        "dark: it opens in the colors of the day",
         "error: planted",
         "console: Failed to load resource",
     ):
