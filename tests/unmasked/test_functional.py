@@ -656,7 +656,7 @@ def test_cosines_of_short_vectors_and_of_zeros_are_cosines(dtype: torch.dtype) -
 
 def test_scores_without_a_query_axis_are_refused() -> None:
     with pytest.raises(ValueError, match=r"scores has shape \(3,\); it must be \(\.\.\., queries, keys\)"):
-        attention_weights.__wrapped__(torch.zeros(3))
+        getattr(attention_weights, "__wrapped__", attention_weights)(torch.zeros(3))
 
 
 HEADS, TOKENS = 3, 96
