@@ -174,7 +174,7 @@ class _Child:
         self.step = 0
         given = task, str(root), scratch, settings, dict(os.environ), {*ENVIRONMENT}
         self.process, self.receiver = started("forkserver", _in_kernel, "serve", *given)
-        self.deadline = time.monotonic() + _START
+        self.deadline, self._look = time.monotonic() + _START, 0.0
         self._overdue = f"did not begin within {_START:g} s; the machine may be short of memory"
         self.finished = False
 
@@ -207,11 +207,14 @@ class _Child:
 
     def check(self) -> bool:
         """End the child if its time is up; say whether it has ended."""
-        if not self.finished and time.monotonic() >= self.deadline:
+        now = time.monotonic()
+        if not self.finished and now >= self.deadline:
             self.outcome.stopped, self.finished = self._overdue, True
-        if not self.finished and _holds_more(self.process.pid or 0, self._memory + _PRELOADED_MEMORY):
-            self.outcome.stopped = f"holds more than {written(self._memory)} of memory; {MEMORY_REMEDY}"
-            self.finished = True
+        if not self.finished and now >= self._look:  # at all processes there are: with each message it would cost more
+            self._look = now + _PATIENCE
+            if _holds_more(self.process.pid or 0, self._memory + _PRELOADED_MEMORY):
+                self.outcome.stopped = f"holds more than {written(self._memory)} of memory; {MEMORY_REMEDY}"
+                self.finished = True
         if self.finished:
             self.outcome.seconds = time.time() - self.outcome.began
             self.end()
