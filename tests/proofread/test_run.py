@@ -173,6 +173,39 @@ def test_what_reads_a_run_never_imports_torch(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True)
 
 
+AHEAD = r"""
+import json, sys
+from pathlib import Path
+from proofread.runs.server import run
+from proofread.runs.steps import Step, Task
+from proofread.settings import Settings
+package = Path("made")
+package.mkdir()
+(package / "__init__.py").write_text("")
+(package / "broken.py").write_text("def (")
+(package / "latin.py").write_bytes(b"\xe9")
+sys.path.insert(0, str(Path.cwd()))
+watch = "import builtins\ncompiled, own = [], builtins.compile\n"
+watch += "builtins.compile = lambda text, file, *rest, **named: (compiled.append(file), own(text, file, *rest, **named))[1]"
+code = "from made.part import double\nprint(double(2), any('part.py' in str(file) for file in compiled))"
+task = Task("page.py", (Step(1, watch), Step(4, code, snippet=True)), ("made",))
+told = []
+for factor in (2, 2, 3):
+    (package / "part.py").write_text(f"def double(x):\n    return {factor} * x\n")
+    (ended,) = [e.outcome for e in run([task], root=Path.cwd(), settings=Settings(packages=("made",))) if not e.step]
+    program = ended.snippets[1].runnable
+    told.append([ended.results[1].outputs[0]["text"], f"return {factor} * x" in program])
+print(json.dumps(told))
+"""
+
+
+def test_packages_are_read_ahead_of_pages_and_again_when_they_change(tmp_path: Path) -> None:
+    ran = subprocess.run([sys.executable, "-c", AHEAD], cwd=tmp_path, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    # What it gives, whether its file was compiled once more, and whether the program of the cell carries it as it is.
+    assert json.loads(ran.stdout) == [["4 False\n", True], ["4 False\n", True], ["6 True\n", True]]
+
+
 LATE = r"""
 import json
 from pathlib import Path

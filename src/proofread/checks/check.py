@@ -109,7 +109,8 @@ def check(
             outcome = last
         if outcome is None:
             if not waiting:
-                warm(sources_of(paths, settings))  # it imports what pages need while the others are read
+                # It imports what pages need while the others are read.
+                warm(sources_of(paths, settings), settings.packages)
             checked.why = kept.why(task) if kept else "nothing was to be kept"
             waiting.append((checked, owners, task))
             continue

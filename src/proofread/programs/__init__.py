@@ -12,9 +12,11 @@ import ast
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from .excerpt import tools_comments
 from .inline import Inliner
-from .library import CannotInlineError, Library
+from .library import CannotInlineError, Library, read_ahead
 from .program import needed, write
 from .record import ADDRESS, CellRun
 from .record import Recorder as Recorder  # what a page's run watches its statements with
@@ -64,6 +66,11 @@ class Request:
     packages: Sequence[str]
     modules: Sequence[str] = ()
     data: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+def ahead(folder: Path, path: Path) -> None:
+    """Read a file of a package, which lies in this folder, before pages make programs of it."""
+    tools_comments(read_ahead(folder.name, folder, path))
 
 
 def make(request: Request) -> dict[int, Snippet]:

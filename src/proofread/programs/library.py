@@ -34,8 +34,8 @@ Bound = Imported | Symbol
 class Module(Source):
     """A module of the package."""
 
-    def __init__(self, name: str, path: Path) -> None:
-        super().__init__(path.read_text(encoding="utf-8"))
+    def __init__(self, name: str, path: Path, text: str) -> None:
+        super().__init__(text)
         self.name, self.path = name, path
         self.is_package = path.name == "__init__.py"
         self.package = name if self.is_package else name.rpartition(".")[0]
@@ -72,6 +72,26 @@ class Module(Source):
         return found
 
 
+_ahead: dict[tuple[str, Path], Module] = {}
+
+
+def read_ahead(package: str, folder: Path, path: Path) -> Module:
+    """Read a module of a package, and find in it what programs ask for: libraries of this process will have it so."""
+    inside = path.relative_to(folder).with_suffix("").parts
+    name = ".".join([package, *inside]).removesuffix(".__init__")
+    module = _ahead[name, path] = Module(name, path, path.read_text(encoding="utf-8"))
+    for found_once in ("own", "decorated", "parents"):
+        getattr(module, found_once)
+    for statement in module.tree.body:
+        uses(statement)
+    return module
+
+
+def _module(name: str, path: Path) -> Module:
+    text, known = path.read_text(encoding="utf-8"), _ahead.get((name, path))
+    return known if known and known.text == text else Module(name, path, text)
+
+
 class Library:
     """The source of some packages."""
 
@@ -102,7 +122,7 @@ class Library:
         top, *rest = name.split(".")
         base = self.folder(top).joinpath(*rest)
         files = [base / "__init__.py", base.with_name(f"{base.name}.py") if rest else base / f"{top}.py"]
-        return next((Module(name, path) for path in files if path.exists()), None)
+        return next((_module(name, path) for path in files if path.exists()), None)
 
     def module(self, name: str) -> Module:
         """A module by its dotted name.

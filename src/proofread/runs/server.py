@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from multiprocessing import connection, forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from ..keep.processes import family
 from ..programs.trial import Ran, Trial
 from ..settings import Settings, written
+from .ahead import FOLDERS
 from .steps import Machine, Outcome, Result, Task
 
 if TYPE_CHECKING:  # children, which import this, have no need of it
@@ -40,6 +42,7 @@ _PRELOADED = {
     "IPython": "",
     "proofread.formulas.agreement": "",
     "proofread.runs.kernel": "",
+    "proofread.runs.ahead": "",
 }
 # One thread a child: as many children run as there are cores. A fixed hash seed keeps the order of sets.
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MPLBACKEND": "module://matplotlib_inline.backend_inline", "PYTHONHASHSEED": "0"}
@@ -58,11 +61,12 @@ class Event:
     outcome: Outcome  # what the run has given so far
 
 
-def warm(sources: Iterable[Path] | None = None) -> None:
+def warm(sources: Iterable[Path] | None = None, packages: Iterable[str] = ()) -> None:
     """Start the fork server; the first run does so itself, and then waits for it.
 
     Args:
         sources: The files of the pages and packages that will run: only what they name is imported. None: all there is.
+        packages: Those that are read ahead for all pages.
     """
     with contextlib.suppress(ValueError):  # not in the main thread
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # or nothing would be cleared away
@@ -71,14 +75,16 @@ def warm(sources: Iterable[Path] | None = None) -> None:
     words = None if texts is None else {word for text in texts for word in re.findall(r"\w+", text)}
     needed = [name for name, word in _PRELOADED.items() if not word or words is None or word in words]
     multiprocessing.get_context("forkserver").set_forkserver_preload(needed)
-    before = dict(os.environ)
-    os.environ.update(ENVIRONMENT)
+    found = filter(None, map(find_spec, packages))
+    folders = [folder for spec in found for folder in spec.submodule_search_locations or ()]
+    before, given = dict(os.environ), ENVIRONMENT | {FOLDERS: os.pathsep.join(folders)}
+    os.environ.update(given)
     try:
         forkserver.ensure_running()
     finally:
-        for name in ENVIRONMENT.keys() - before.keys():
+        for name in given.keys() - before.keys():
             del os.environ[name]
-        os.environ.update({name: before[name] for name in ENVIRONMENT.keys() & before.keys()})
+        os.environ.update({name: before[name] for name in given.keys() & before.keys()})
 
 
 def run(
@@ -94,7 +100,7 @@ def run(
     """
     if not tasks:
         return
-    warm()
+    warm(packages=settings.packages)
     workers = settings.workers or cores()
     # The longest first, so that no core waits for one that began late. How long they take is told, roughly, by the time
     # that they ask for, and by the number of their steps.
@@ -135,7 +141,7 @@ def attempt(trials: Sequence[Trial], settings: Settings) -> Iterator[tuple[int, 
     """Run programs side by side in forks of a child that has nothing of a page; yield the place and result of each."""
     if not trials:
         return
-    warm()
+    warm(packages=settings.packages)
     with tempfile.TemporaryDirectory(prefix="programs-") as folder:
         workers = settings.workers or cores()
         process, receiver = started("forkserver", _in_kernel, "attempt", trials, workers, folder, settings)
