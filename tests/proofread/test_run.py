@@ -185,8 +185,10 @@ package.mkdir()
 (package / "broken.py").write_text("def (")
 (package / "latin.py").write_bytes(b"\xe9")
 sys.path.insert(0, str(Path.cwd()))
-watch = "import builtins\ncompiled, own = [], builtins.compile\n"
-watch += "builtins.compile = lambda text, file, *rest, **named: (compiled.append(file), own(text, file, *rest, **named))[1]"
+watch = (
+    "import builtins\ncompiled, own = [], builtins.compile\n"
+    "builtins.compile = lambda text, file, *rest, **more: (compiled.append(file), own(text, file, *rest, **more))[1]"
+)
 code = "from made.part import double\nprint(double(2), any('part.py' in str(file) for file in compiled))"
 task = Task("page.py", (Step(1, watch), Step(4, code, snippet=True)), ("made",))
 told = []
