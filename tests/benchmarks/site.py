@@ -117,7 +117,7 @@ if ours:
     timed("proofread.formulas.mathematics:_pandoc", "proofread: pandoc")
     timed("proofread.formulas.mathematics:render", "proofread: mathematics in the prose")
     timed("proofread.publish.fonts:mathematics", "proofread: font")
-    timed("proofread.pages.equations:faults", "proofread: equations of docstrings")
+    timed("proofread.checks.equations:faults", "proofread: equations of docstrings")
 with phase("MkDocs, the rest"):
     config = mkdocs.config.load_config("mkdocs.yml")
     config.plugins.on_startup(command="build", dirty=False)
