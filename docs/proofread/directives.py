@@ -63,8 +63,10 @@ from proofread.checks.checked import Checked
 from proofread.checks.mutate import every
 from proofread.pages.numbers import correction
 from proofread.pages.page import Cell, Page
+from proofread.runs.server import warm
 from proofread.settings import Settings
 
+warm([Path("docs/proofread/directives.py")])  # what its small pages import
 digits = Checked(Page("page.py", (Cell("", 1, is_code=True),))).digits(
     0
 )  # of a cell that says nothing of them
