@@ -20,7 +20,7 @@ from ..pages.prose import Claim, Computed, Figure
 from ..runs import server as run
 from ..runs.steps import Step, Task
 from ..settings import Settings
-from .check import check
+from .check import check, sources_of
 from .checked import Checked, Progress, Report, Text, Told, count, ordered
 from .findings import Finding, located
 
@@ -212,6 +212,8 @@ def _check(sender: Connection, machine: Emulated, asked: _Asked) -> None:
     if machine.variables:
         settings = replace(settings, cache=settings.cache / "machines" / machine.name)
     try:
+        # What the pages name and what the probe does: else the server would import all that any page might.
+        run.warm([*sources_of(paths, settings), Path(__file__)], settings.packages)
         steps = Step(1, _PROBE), Step(1, expressions=tuple((each, None) for each in _ASKED))
         (probed,) = (event.outcome for event in run.run([Task("probe", steps)], root=root) if not event.step)
         report = check(paths, root=root, settings=settings, keep=keep, progress=sender.send)
