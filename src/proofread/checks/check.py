@@ -7,6 +7,7 @@
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -117,6 +118,10 @@ def check(
         take(checked, owners, outcome)
         if steps:
             progress(Told(checked.page.path, 0, len(steps)))
+    beside, documented = ThreadPoolExecutor(1), None
+    if settings.docstrings == "check":  # which rests on no run, and is done while the pages run
+        documented = beside.submit(list, docstrings.faults(settings.packages, root, shelf))
+    beside.shutdown(wait=False)
     try:
         tasks = [task for _, _, task in waiting]
         for event in run(tasks, root=root, settings=settings, cache=kept):
@@ -148,8 +153,7 @@ def check(
     elsewhere = [checked for checked in known.values() if checked.mode == "run"]
     elsewhere += _elsewhere([path for path in others if relative(path.resolve(), root) not in known], root, shelf)
     report.between += equations.faults(report.held, elsewhere, root, settings, whole=whole or bool(settings.pages))
-    if settings.docstrings == "check":
-        report.between += docstrings.faults(settings.packages, root, shelf)
+    report.between += documented.result() if documented else ()
     report.between += links.faults(report.pages, root, shelf)
     for path in paths:
         if not path.exists():
