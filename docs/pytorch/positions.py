@@ -66,8 +66,9 @@ def turned(pairing):
 
 
 def lowered(x, places):
-    bias = alibi(1, places[-1] + 1)[0, places][:, places]
-    return attend(x, x, x, bias=bias).context
+    rows = [alibi(1, 1, place + 1)[0, 0] for place in places]
+    back = torch.stack([row[places.clamp(max=len(row) - 1)] for row in rows])
+    return attend(x, x, x, bias=back + back.mT).context
 
 
 def moves(f):
