@@ -1,6 +1,6 @@
 """Shape annotations: jaxtyping's where it is installed, plain tensors elsewhere.
 
-The tests install jaxtyping and check every annotation at run time; a user needs torch alone.
+The tests install jaxtyping and check each annotation that has a shape at run time; a user needs torch alone.
 """
 
 from __future__ import annotations

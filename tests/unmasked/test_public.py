@@ -7,6 +7,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -128,3 +129,13 @@ def test_this_pytorch_is_one_of_those_with_which_the_library_is_said_to_be_teste
         f"docs/install.md says that the tests pass with PyTorch {' '.join(said.split())}: where the others pass with "
         f"{this}, add it there, and the last of those to the matrix of .github/workflows/torch.yml"
     )
+
+
+def test_each_module_that_annotates_shapes_is_held_to_them_in_these_tests() -> None:
+    root = Path(__file__).parents[2]
+    options = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["pytest"]["ini_options"]
+    (listed,) = [each.partition("=")[2] for each in options["addopts"] if each.startswith("--jaxtyping-packages")]
+    *held, checker = listed.split(",")
+    assert checker == "beartype.beartype"
+    sources = {path.stem: path.read_text(encoding="utf-8") for path in (root / "src/unmasked").glob("*.py")}
+    assert held == sorted(f"unmasked.{name}" for name, text in sources.items() if "unmasked._shapes import" in text)
