@@ -176,6 +176,7 @@ assert one_both < 0.35 < 0.95 < two_both  # on any machine
 # two_heads["read"].weight.mT + two_heads["read"].bias, atol=1e-5) else "only multiplies by a learned matrix" -->. The
 # two models differ only in `num_heads`. Both learn from {{ steps }} batches of random riddles. Then each answers {{
 # len(right) }} new ones:
+#
 # - The model with **two heads** gets both numbers right in {{= two_both :.0%}} of the riddles.
 # - The model with **one head** gets both right in {{= one_both :.0%}} of them. It has learned to lean to one side<!--=
 #   "to lean to one side" if one_alone.max() > 0.6 > 0.45 > one_alone.min() else "to treat both sides alike" -->: the
@@ -208,7 +209,8 @@ plot.grid(learned, queries=questions, keys=boxes)
 # %% [markdown]
 # Head {{ first_head }} looks at the letter that is asked for first, and head {{ second_head }} at the other one. Nobody
 # told them to: which head takes which job depends on the random numbers that training starts from. Over all new
-# riddles, each head gives at least {{= on_asked.amax(dim=-1).min() :.0%}} of its attention to its own box.
+# riddles, each head gives nearly all of its attention<!--= "nearly all of its attention" if on_asked.amax(dim=-1).min()
+# > 0.9 else "half of its attention" --> to its own box.
 
 # %% [markdown]
 # ## Each head works in its own slice

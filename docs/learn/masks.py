@@ -107,6 +107,7 @@ assert torch.equal(mine, causal)
 # nothing<!--= "nothing" if not weights_of_ship[4:].any() else "something" -->. The other words share the rest, so
 # *ship* now keeps 88%<!--= weights_of_ship[3] -->. The weights still sum to one<!--=
 # round(weights_of_ship.sum().item(), 5) -->.
+#
 # The first word can look only at itself<!--= "The first word can look only at itself" if mine[0].sum() == 1 and mine[0,
 # 0] else "The last word can look only at itself" -->, with a weight of 1.00<!--= masked.weights[0, 0] -->. The last
 # word sees the whole sentence<!--= "The last word sees the whole sentence" if mine[-1].all() else "The first word sees
