@@ -118,8 +118,13 @@ def check(
         take(checked, owners, outcome)
         if steps:
             progress(Told(checked.page.path, 0, len(steps)))
+    if kept:
+        mathematics.keep(kept.directory)
+    # What rests on no run is done while the pages run.
     beside, documented = ThreadPoolExecutor(1), None
-    if settings.docstrings == "check":  # which rests on no run, and is done while the pages run
+    written = [text.prose.text for checked in report.pages for text in checked.texts]
+    converted = beside.submit(mathematics.prepare, written)
+    if settings.docstrings == "check":
         documented = beside.submit(list, docstrings.faults(settings.packages, root, shelf))
     beside.shutdown(wait=False)
     try:
@@ -139,9 +144,7 @@ def check(
             kept.close()
     if programs:
         try_programs(report.pages, settings, kept, progress)
-    if kept:
-        mathematics.keep(kept.directory)
-    mathematics.prepare([text.prose.text for checked in report.pages for text in checked.texts])
+    converted.result()
     for checked in report.pages:
         checked.findings += _findings(checked, settings, root)
     words = mutate.every(report)
