@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import pickle
@@ -52,6 +53,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("cuda"):
                 item.add_marker(pytest.mark.skip(reason="needs an NVIDIA GPU: run on a machine with CUDA"))
+
+
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()  # a collection of garbage would look through torch and ten thousand tests each time
 
 
 @pytest.fixture(autouse=True)
