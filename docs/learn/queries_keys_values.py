@@ -121,12 +121,14 @@ import torch.nn.functional as F
 
 
 def train(matrices, learned, steps=200):
+    # What is learned of the matrices, and how large a step is.
     optimizer = torch.optim.Adam(learned, lr=0.02)
     for _ in range(steps):
         who, what = draw(rounds=32)
         answers, _ = look(*as_vectors(who, what), *matrices)
+        # The questions of all rounds, one after the other.
         loss = F.cross_entropy(answers.flatten(0, 1), what.flatten())
-        optimizer.zero_grad()
+        optimizer.zero_grad()  # forget the direction of the step before
         loss.backward()
         optimizer.step()
         yield loss.item()
