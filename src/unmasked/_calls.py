@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend
 from torch.overrides import TorchFunctionMode
 
 from unmasked import functional, masks
+from unmasked._choice import choose
 
 __all__ = [
     "MATMULS",
@@ -200,8 +200,7 @@ def _sdpa(event: Event) -> Inputs | str:
     try:
         grouped = event.kwargs.get("enable_gqa", False)
         inputs = (query, key, value, mask, dropout_p, is_causal)
-        choice = torch._fused_sdp_choice(*inputs, scale=scale, enable_gqa=grouped)
-        kernel = SDPBackend(choice).name.removesuffix("_ATTENTION").lower()
+        kernel = choose(*inputs, scale=scale, enable_gqa=grouped).name.removesuffix("_ATTENTION").lower()
     except NotImplementedError:  # a device without fused kernels
         kernel = "math"
     except (RuntimeError, IndexError, ValueError):  # the call itself will say why

@@ -29,6 +29,7 @@ from torch.backends.cuda import (
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.profiler import ProfilerActivity, profile
 
+from unmasked._choice import choose
 from unmasked._shapes import Shaped
 from unmasked._table import Table
 
@@ -109,11 +110,11 @@ def sdpa_backends(
     inputs = (query, key, value, attn_mask, dropout_p, is_causal)
     kind = query.device.type
 
-    def choice() -> int | None:
+    def choice() -> SDPBackend | None:
         try:
-            return int(torch._fused_sdp_choice(*inputs, enable_gqa=enable_gqa))
+            return choose(*inputs, enable_gqa=enable_gqa)
         except NotImplementedError:  # a device without fused kernels
-            return SDPBackend.MATH.value
+            return SDPBackend.MATH
         except (RuntimeError, IndexError):  # none that is switched on can run
             return None
 
@@ -135,10 +136,7 @@ def sdpa_backends(
     backends = []
     for backend, (name, can_use) in _FUSED.items():
         with sdpa_kernel(backend), warnings.catch_warnings(action="always", record=True) as caught:
-            if kind == "cuda":
-                can_run = can_use(SDPAParams(*inputs, enable_gqa), debug=True)
-            else:
-                can_run = choice() == backend.value
+            can_run = can_use(SDPAParams(*inputs, enable_gqa), debug=True) if kind == "cuda" else choice() == backend
         said = [re.sub(r" \(Triggered internally.*", "", str(warning.message), flags=re.DOTALL) for warning in caught]
         why_not = invalid or " ".join(text for text in said if not text.endswith("because:"))
         if can_run and not invalid:
@@ -146,9 +144,9 @@ def sdpa_backends(
         elif not why_not:  # PyTorch does not put these two in words
             needs_grad = name == "flash" and attn_mask is not None and attn_mask.requires_grad
             why_not = "attn_mask requires grad." if needs_grad else f"PyTorch has no such kernel on {kind}."
-        backends.append(Backend(name, not why_not, why_not, chosen == backend.value))
+        backends.append(Backend(name, not why_not, why_not, chosen == backend))
     why_not = why_not_math(is_causal)
-    return Backends([*backends, Backend("math", not why_not, why_not, chosen == SDPBackend.MATH.value)])
+    return Backends([*backends, Backend("math", not why_not, why_not, chosen == SDPBackend.MATH)])
 
 
 @cache

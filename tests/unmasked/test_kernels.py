@@ -180,6 +180,10 @@ def test_from_pytorch_2_14_on_neither_three_axes_nor_one_key_head_that_is_broadc
     for inputs in [(Q[0], Q[0], Q[0]), (Q, Q[:, :1], Q[:, :1])]:
         assert sdpa_backends(*inputs)[0] == Backend("flash", can_run=True, why_not="", chosen=True)
         assert kernels_of(scaled_dot_product_attention, *inputs).names == ("flash",)
+        query = inputs[0].clone().requires_grad_()
+        (first,) = torch.autograd.grad(scaled_dot_product_attention(query, *inputs[1:]).sum(), query, create_graph=True)
+        with pytest.raises(RuntimeError, match="is not implemented"):
+            torch.autograd.grad(first.sum(), query)
 
 
 def test_a_mask_beside_is_causal_is_refused_by_math_in_2_13_and_by_all_from_2_14_on() -> None:

@@ -423,6 +423,17 @@ def test_flex_attention_makes_the_mask_again_and_attends_by_it(allowed: Tensor) 
     )
 
 
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+def test_flex_attention_refuses_a_block_mask_of_another_length_by_an_error_that_depends_on_the_version() -> None:
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    x = torch.randn(1, 1, 9, 4)
+    blocks = create_block_mask(masks.mask_mod(masks.causal(9)), None, None, 9, 9, device="cpu")
+    error = RuntimeError if torch.__version__ >= (2, 14) else ValueError
+    with pytest.raises(error, match=r"^block_mask was created for"):
+        flex_attention(x[:, :, -1:], x, x, block_mask=blocks)
+
+
 @pytest.mark.usefixtures("unhooked")
 @pytest.mark.parametrize(
     ("make", "error", "text"),
