@@ -276,8 +276,8 @@ flex_attention(query[None].requires_grad_(), key[None], value[None])
 
 # %% [markdown]
 # A block mask is made for one size. The mask of the whole text is refused when a model writes, token by token, by a
-# `ValueError`, or from PyTorch 2.14<!--~ the package's tests run it there --> on by a `RuntimeError`, that begins with "block_mask was
-# created for":
+# `ValueError`, or from PyTorch 2.14<!--~ the package's tests run it there --> on by a `RuntimeError`, that begins with
+# "block_mask was created for":
 
 # %% tags=["hide-output"]
 #| raises: ValueError: block_mask was created for

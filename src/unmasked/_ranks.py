@@ -33,7 +33,7 @@ _GRACE = 2.0  # seconds for the other ranks to end by themselves once one has fa
 
 
 def together(
-    work: Callable[..., T], *given: object, ranks: int = 2, timeout: float = 20.0, start: str = "fork"
+    work: Callable[..., T], *given: object, ranks: int = 2, timeout: float = 60.0, start: str = "fork"
 ) -> list[T]:
     """Run a function in several processes of this machine that form one gloo group, and return what each returned.
 
