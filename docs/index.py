@@ -92,14 +92,14 @@ with bypassed(torch.nn.MultiheadAttention(8, 1)) as module:
 from unmasked import plot
 
 inverted = F.scaled_dot_product_attention(x, x, torch.eye(4), attn_mask=~mask)
-readings = {"to the function": by_function, "to the module": by_module}
+readings = {"of the function": by_function, "of the module": by_module}
 plot.grid(readings, "weights", queries=words)
 
 # %% [markdown]
 # (`bypassed` sets the module's learned matrices aside, so that both compute the same.) A NaN is easy to notice. The
-# opposite mistake is not: give the module's mask to the function, and there is no NaN<!--= "there is no NaN" if
-# inverted.isfinite().all() else "some numbers are NaN" -->, while each word but the last sees only what comes
-# later<!--= "each word but the last sees only what comes later" if not inverted[:-1].tril().any() and
+# opposite mistake is not: give the function `~mask`, which is right for the module, and there is no NaN<!--= "there is
+# no NaN" if inverted.isfinite().all() else "some numbers are NaN" -->, while each word but the last sees only what
+# comes later<!--= "each word but the last sees only what comes later" if not inverted[:-1].tril().any() and
 # (inverted[:-1].sum(-1) > 0.99).all() else "each word sees what comes earlier" -->. (The last word sees nothing<!--=
 # "The last word sees nothing" if not inverted[-1].any() else "The last word sees something" -->, and gets zeros.) [What
 # does each interface make of my mask?](pytorch/masks.py)

@@ -16,9 +16,10 @@
 #| caption: A small model translates into French. Rows are queries, columns are keys<!--= "Rows are queries, columns are
 #|   keys" if torch.allclose(alignment.sum(1), torch.ones(7).double()) and alignment.shape == (7, 8) else "Rows are
 #|   keys, columns are queries" -->. A row has the French word that was just written, and the one that is to be written
-#|   next<!--= "that was just written, and the one that is to be written next" if steps[1] == f"{written[0]} →
-#|   {written[1]}" else "that is to be written next, and the one that was just written" -->. To write *chat*, the model
-#|   looks at *cat*<!--= "the model looks at cat" if alignment[1, 2] > 0.8 else "the model looks away from cat" -->.
+#|   next<!--= "A row has the French word that was just written, and the one that is to be written next" if steps[1] ==
+#|   f"{written[0]} → {written[1]}" else "A row has the French word that is to be written next, and the one that was
+#|   just written" -->. To write *chat*, the model looks at *cat*<!--= "the model looks at cat" if alignment[1, 2] > 0.8
+#|   else "the model looks away from cat" -->.
 from itertools import pairwise
 
 import torch
@@ -42,7 +43,7 @@ VERBS = {"looks at": "regarde", "points at": "montre", "aims at": "vise"}
 
 
 def sentences(count):
-    """Sentences of a small grammar, in English and in French, where the adjective stands behind the noun."""
+    """Sentences of a small grammar, in English and in French, where the adjective stands after the noun."""
     chance, pairs = torch.Generator().manual_seed(0), []
     for _ in range(count):
         (a, x), (b, y), (c, z), (d, w), (v, verb) = (
@@ -139,13 +140,14 @@ plot.grid(
 # correct > 0.95 --> of its words are correct. It writes one word after the other. The word that is to be written does
 # not stand there yet, so the query of its row is made of what is known by then: the word that was just written, and the
 # place where the next word will stand. The row *le → chat* asks with *le*<!--= "asks with le" if
-# steps[1].startswith("le") else "asks with chat" -->, in order to find that *chat* comes next.
+# steps[1].startswith("le") else "asks with chat" -->, in order to find that *chat* comes next. The place tells this
+# *le* from the second one, and each English word carries its place, too.
 #
-# French puts the adjective behind the noun, so *chat* looks at the third<!--= "third" if alignment[1].argmax() == 2
-# else "second" --> English word and *noir* at the second<!--= "second" if alignment[2].argmax() == 1 else "third" -->.
+# French puts the adjective after the noun, so *chat* looks at the third<!--= "third" if alignment[1].argmax() == 2 else
+# "second" --> English word and *noir* at the second<!--= "second" if alignment[2].argmax() == 1 else "third" -->.
 # *regarde* takes nearly everything from *looks*<!--= "nearly everything from looks" if alignment[3, 3] > 0.8 else
-# "little from looks" -->. It could also have looked at *at*, but *at* stands behind every verb of these sentences<!--=
-# "at stands behind every verb of these sentences" if all(verb.endswith(" at") for verb in VERBS) else "at stands behind
+# "little from looks" -->. It could also have looked at *at*, but *at* stands after every verb of these sentences<!--=
+# "at stands after every verb of these sentences" if all(verb.endswith(" at") for verb in VERBS) else "at stands after
 # one verb" -->, and does not tell which verb it is. Where the rows of *le* look does not matter: every sentence has
 # *le* in these places<!--= "every sentence has le in these places" if all(french[0] == french[4] == "le" for _, french
 # in pairs) else "few sentences have le in these places" -->, and the model knows that without looking.
@@ -186,6 +188,7 @@ weights.shape, context.shape
 # %%
 torch.manual_seed(0)
 module = nn.MultiheadAttention(12, 3, batch_first=True)
+# batch_first: sentences words features, here one sentence of each.
 writing, source = torch.randn(1, 5, 12), torch.randn(1, 7, 12)
 output, average = module(writing, source, source)
 output.shape, average.shape
@@ -222,7 +225,7 @@ output.shape, average.shape
 # "linear1"] else "cross-attention, then self-attention, then the MLP" -->. So a word first learns from the words that
 # are written already, then from the source. Each part has a norm and a residual connection of its own<!--== "Each part
 # has a norm and a residual connection of its own" if len(norms) == len(parts) else "All parts share a norm" -->. (The
-# map above has a single box for attention. *Two texts* stands there for a second one, behind the first.)
+# map above has a single box for attention. *Two texts* stands there for a second one, after the first.)
 
 # %% tags=["check"]
 inputs = {"query": writing, "key": source, "value": source}
@@ -310,7 +313,7 @@ plot.grid(
 # %% [markdown]
 # In PyTorch's module the first of these is `key_padding_mask`, and the second is `attn_mask`; [mind what `True`
 # means](masks.py#the-surprise-true-means-two-things) there. With $Y$ for the sequence that asks and $X$ for the one
-# that answers, all of it is
+# that answers, and without learned matrices, all of it is
 #
 # $$\operatorname{CrossAttention}(Y, X) = \operatorname{softmax}\left(\frac{Y X^\top}{\sqrt{d}}\right) X \tag{8.1}$$
 # <!-- where: Y, X = random("n d", "m d");

@@ -177,7 +177,7 @@ plot.grid(
 
 # %%
 words = numbers_of("seven green bottles")
-scores = model(words)[0, -1]  # of the first text, behind its last word
+scores = model(words)[0, -1]  # of the first text, after its last word
 words_of(scores.argmax().view(1, 1))  # the likeliest
 
 # %% [markdown]
@@ -188,7 +188,7 @@ words_of(scores.argmax().view(1, 1))  # the likeliest
 def write(words, count):
     for _ in range(count):
         scores = model(words)  # texts words vocabulary: all, each time
-        likeliest = scores[:, -1:].argmax(dim=-1)  # behind the last word
+        likeliest = scores[:, -1:].argmax(dim=-1)  # after the last word
         words = torch.cat([words, likeliest], dim=1)
     return words
 
@@ -219,7 +219,7 @@ for block in range(2):
     weights = model.attention[block].weights(model.norm[2 * block](x))
     for head, row in enumerate(weights[0, :, -1]):
         favorite = before_six[row.argmax()]
-        name = f"block {block + 1}, head {head + 1}"
+        name = f"block {block + 1}, head {head}"
         most.append([name, favorite, f"{row.max():.0%}"])
     x = x + model.attention[block](model.norm[2 * block](x))
     x = x + model.mlp[block](model.norm[2 * block + 1](x))
@@ -235,13 +235,13 @@ plot.table(["Head", "looks most at", "with a weight of"], most)
 # %%
 torch.manual_seed(3)
 bold = (scores / 4).softmax(dim=-1)  # a temperature of four
-drawn = torch.multinomial(bold, 8, replacement=True)
+drawn = torch.multinomial(bold, 8, replacement=True)  # eight words
 print(words_of(drawn[None]))
 
 # %% [markdown]
 # Each of these eight<!--= len(drawn) --> words was drawn as the one that follows *seven green bottles*. The right
 # one<!--== "The right one" if vocabulary[scores.argmax()] == "hanging" else "The wrong one" --> had a chance of {{=
-# scores.softmax(dim=-1).max() :.0%}} before, and it has {{= bold.max() :.0%}} now. However the word is chosen, it goes
+# scores.softmax(dim=-1).max() :.2%}} before, and it has {{= bold.max() :.0%}} now. However the word is chosen, it goes
 # to the end of the text, and the model reads on.
 #
 # ## What stays the same
@@ -257,7 +257,7 @@ print(words_of(drawn[None]))
 #|   With the causal mask they do not change<!--= "With the causal mask they do not change" if changes[0].max() < 1e-4
 #|   else "With the causal mask they change" -->. If all words could see one another, they would<!--= "If all words
 #|   could see one another, they would" if changes[1].min() > 0.01 else "If all words could see one another, they would
-#|   not" -->. A cell holds the largest change of the numbers of a key.
+#|   not" -->.
 from unmasked import scaled_dot_product_attention
 from unmasked.heads import merge_heads, split_heads
 
@@ -289,14 +289,14 @@ changes = torch.stack(
 )
 plot.grid(
     changes,
-    "change of the keys",
+    "largest change of a key",
     rows=["with the causal mask", "without a mask"],
     columns=["seven", "green", "bottles"],
 )
 
 # %% [markdown]
-# No word may look at the words behind it<!--== "No word may look at the words behind it" if not
-# model.attention[0].weights(x)[0].triu(1).any() else "Every word may look at the words behind it" -->: [the causal
+# No word may look at the words after it<!--== "No word may look at the words after it" if not
+# model.attention[0].weights(x)[0].triu(1).any() else "Every word may look at the words after it" -->: [the causal
 # mask](masks.py) sees to that. So nothing that comes later can change what a word has become. Its key and its value
 # were computed once, and they are right for ever<!--== "Its key and its value were computed once, and they are right
 # for ever" if stay < 1e-4 else "Its key and its value are computed again" -->.

@@ -45,12 +45,13 @@ plot.grid(wanted, queries=questions, keys=boxes)
 
 # %% [markdown]
 # In *the dog bit the man*, the word *bit* needs two things: who bites, and who is bitten. An average of *dog* and *man*
-# no longer tells which was which. It is the same average in *the man bit the dog*, even where positions were added to
-# the words: a sum does not tell what was added to what. So models look several times at once. Each of these attentions,
-# with queries, keys and values of its own<!--== "with queries, keys and values of its own" if len(slices) == 3 and
-# apart else "with one query for all" -->, is called a *head*. Llama 3<!--~ its name -->, in its size of 8 billion<!--~
-# Grattafiori et al. (2024), table 3 --> learned numbers (its *parameters*), has 32<!--~ the same table --> heads in
-# each of its 32<!--~ the same table --> layers.
+# no longer tells which was which. It is the same average in *the man bit the dog*. Positions do not help: *dog* + place
+# 2<!--~ an example --> and *man* + place 5<!--~ an example --> have the sum of *man* + place 2<!--~ an example --> and
+# *dog* + place 5<!--~ an example -->. So models look several times at once. Each of these attentions, with queries,
+# keys and values of its own<!--== "with queries, keys and values of its own" if len(slices) == 3 and apart else "with
+# one query for all" -->, is called a *head*. Llama 3<!--~ its name -->, in its size of 8 billion<!--~ Grattafiori et
+# al. (2024), table 3 --> learned numbers (its *parameters*), has 32<!--~ the same table --> heads in each of its
+# 32<!--~ the same table --> layers.
 #
 # <div class="overview" data-here="heads"></div>
 #
@@ -177,11 +178,14 @@ assert one_both < 0.35 < 0.95 < two_both  # on any machine
 # two models differ only in `num_heads`. Both learn from {{ steps }} batches of random riddles. Then each answers {{
 # len(right) }} new ones:
 #
-# - The model with **two heads** gets both numbers right in {{= two_both :.0%}} of the riddles.
-# - The model with **one head** gets both right in {{= one_both :.0%}} of them. It has learned to lean to one side<!--=
-#   "to lean to one side" if one_alone.max() > 0.6 > 0.45 > one_alone.min() else "to treat both sides alike" -->: the
-#   one number is right in {{= one_alone.max() :.0%}} of the riddles, the other in {{= one_alone.min() :.0%}}. Guessing
-#   would be right in one of ten<!--= NUMBERS -->.
+# - The model with **two heads** gets both numbers right in nearly all riddles<!--= "in nearly all riddles" if two_both
+#   > 0.95 else "in few riddles" -->.
+# - The model with **one head** gets both right in less than half of them<!--= "in less than half of them" if one_both <
+#   0.35 else "in more than half of them" -->. It has learned to lean to one side<!--= "to lean to one side" if
+#   one_alone.max() > 0.6 > 0.45 > one_alone.min() else "to treat both sides alike" -->: one of the numbers is right in
+#   most riddles<!--= "is right in most riddles" if one_alone.max() > 0.6 else "is right in few riddles" -->, the other
+#   in less than half<!--= "in less than half" if one_alone.min() < 0.45 else "in more than half" -->. Guessing would be
+#   right in one of ten<!--= NUMBERS -->.
 #
 # Look at where the trained heads look:
 
@@ -201,8 +205,8 @@ by_one = read(one_head, example)[1]  # questions heads boxes
 by_two = read(two_heads, example)[1]
 learned = {
     "one head": by_one[:, 0],
-    "head 0": by_two[:, 0],
-    "head 1": by_two[:, 1],
+    "two heads: head 0": by_two[:, 0],
+    "two heads: head 1": by_two[:, 1],
 }
 plot.grid(learned, queries=questions, keys=boxes)
 
@@ -355,10 +359,10 @@ plot.grid(
 )
 
 # %% [markdown]
-# Without head {{ first_head }} the first number is right in {{= kept[1 + first_head][0] :.0%}} of the riddles, which is
-# luck, and the second one is still right in {{= kept[1 + first_head][1] :.0%}}. Without head {{ second_head }} it is
-# the other way round<!--= "other way round" if kept[1 + second_head][0] > 0.9 and kept[1 + second_head][1] < 0.3 else
-# "same" -->.
+# Without head {{ first_head }} the first number is right by luck alone<!--= "by luck alone" if kept[1 + first_head][0]
+# < 0.2 else "in nearly all riddles" -->, and the second one is still right in nearly all riddles<!--= "in nearly all
+# riddles" if kept[1 + first_head][1] > 0.9 else "by luck alone" -->. Without head {{ second_head }} it is the other way
+# round<!--= "other way round" if kept[1 + second_head][0] > 0.9 and kept[1 + second_head][1] < 0.3 else "same" -->.
 #
 # ## What do more heads cost?
 #

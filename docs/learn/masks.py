@@ -74,32 +74,32 @@ plot.grid(
 # weights[3, 0] > 0 else "False in row ship and column we says that ship may look at we" -->.
 #
 # The most common mask is the *causal* mask: each word may look at itself and at the words before it<!--== "may look at
-# itself and at the words before it" if mine[3].tolist() == [True] * 4 + [False] * 2 else "may look at the words after
-# it" -->. One comparison makes the whole table. It holds the places of the queries, as a column, against those of the
-# keys, as a row<!--== "the places of the queries, as a column, against those of the keys, as a row" if mine[3, 0] and
-# not mine[0, 3] and mine.equal(place.view(-1, 1) >= place.view(1, -1)) else "the places of the keys, as a column,
-# against those of the queries, as a row" -->:
+# itself and at the words before it" if may_look[3].tolist() == [True] * 4 + [False] * 2 else "may look at the words
+# after it" -->. One comparison makes the whole table. It holds the places of the queries, as a column, against those of
+# the keys, as a row<!--== "the places of the queries, as a column, against those of the keys, as a row" if may_look[3,
+# 0] and not may_look[0, 3] and may_look.equal(place.view(-1, 1) >= place.view(1, -1)) else "the places of the keys, as
+# a column, against those of the queries, as a row" -->:
 
 # %%
 place = torch.arange(len(words))  # 0 1 2 3 4 5
-mine = place[:, None] >= place  # may look: the key is not later
-mine[words.index("ship")]
+may_look = place[:, None] >= place  # may look: the key is not later
+may_look[words.index("ship")]
 
 # %% [markdown]
-# This is the row of *ship*. The first<!--= "first" if mine[3, 0] and not mine[3, -1] else "last" --> four<!--=
-# mine[3].sum() --> entries are `True`: *we*, *process*, *and*, and *ship* itself. `self_attention` is of `unmasked`,
-# the library of this site: it computes what the first page computed. `X` holds the vectors of the six<!--= len(X) -->
-# words, and `words` is the list of them. Give it the mask:
+# This is the row of *ship*. The first<!--= "first" if may_look[3, 0] and not may_look[3, -1] else "last" --> four<!--=
+# may_look[3].sum() --> entries are `True`: *we*, *process*, *and*, and *ship* itself. `self_attention` is of
+# `unmasked`, the library of this site: it computes what the first page computed. `X` holds the vectors of the six<!--=
+# len(X) --> words, and `words` is the list of them. Give it the mask:
 
 # %%
-masked = self_attention(X, allowed=mine)
+masked = self_attention(X, allowed=may_look)
 weights_of_ship = masked.weights[words.index("ship")]
 weights_of_ship
 
 # %% tags=["check"]
 free = self_attention(X).weights
 torch.testing.assert_close(masked.weights, weights)
-assert torch.equal(mine, causal)
+assert torch.equal(may_look, causal)
 
 # %% [markdown]
 # Without the mask, *ship* kept 78%<!--= free[3, 3] --> of its attention for itself, and gave *your* and *order*
@@ -108,11 +108,11 @@ assert torch.equal(mine, causal)
 # *ship* now keeps 88%<!--= weights_of_ship[3] -->. The weights still sum to one<!--=
 # round(weights_of_ship.sum().item(), 5) -->.
 #
-# The first word can look only at itself<!--= "The first word can look only at itself" if mine[0].sum() == 1 and mine[0,
-# 0] else "The last word can look only at itself" -->, with a weight of 1.00<!--= masked.weights[0, 0] -->. The last
-# word sees the whole sentence<!--= "The last word sees the whole sentence" if mine[-1].all() else "The first word sees
-# the whole sentence" -->, so the mask changes nothing<!--= "nothing" if torch.allclose(masked.weights[-1], free[-1])
-# else "something" --> for it.
+# The first word can look only at itself<!--= "The first word can look only at itself" if may_look[0].sum() == 1 and
+# may_look[0, 0] else "The last word can look only at itself" -->, with a weight of 1.00<!--= masked.weights[0, 0] -->.
+# The last word sees the whole sentence<!--= "The last word sees the whole sentence" if may_look[-1].all() else "The
+# first word sees the whole sentence" -->, so the mask changes nothing<!--= "nothing" if
+# torch.allclose(masked.weights[-1], free[-1]) else "something" --> for it.
 #
 # ## What goes wrong without the mask
 #
@@ -128,9 +128,9 @@ assert torch.equal(mine, causal)
 #|   of_queries(cheating) else "Rows are the letters, the keys; columns are the places that guess, the queries" -->:
 #|   five places<!--= "five places" if len(cheating) == 5 else "six places" --> for six letters<!--= "six letters" if
 #|   cheating.size(1) == 6 else "five letters" -->, since nothing comes after the sixth<!--= "sixth" if cheating.size(1)
-#|   == 6 else "fifth" -->. What is left under the mask is chance. Without a mask each place looks at the next
-#|   letter<!--= "Without a mask each place looks at the next letter" if cheating.argmax(-1).tolist() == [1, 2, 3, 4, 5]
-#|   else "With a mask no place looks at the last letter" -->, which it should guess.
+#|   == 6 else "fifth" -->. Those under the mask are chance. Without a mask each place looks at the next letter<!--=
+#|   "Without a mask each place looks at the next letter" if cheating.argmax(-1).tolist() == [1, 2, 3, 4, 5] else "With
+#|   a mask no place looks at the last letter" -->, which it should guess.
 letters, places = 8, 6
 later = torch.ones(places, places, dtype=torch.bool).triu(1)
 
@@ -186,10 +186,10 @@ plot.grid(
 )
 
 # %% [markdown]
-# Without the mask {{= cheats :.0%}} of the guesses are correct, although nobody can guess these letters. The model
-# copies<!--= "The model copies" if cheats > 0.95 else "The model guesses" -->. Then let it write. The next letter is
-# not there yet, so the model has nothing to copy: one guess in eight<!--= round(1 / writes) --> is correct, which is
-# luck.
+# Without the mask nearly all guesses are correct<!--= "nearly all guesses are correct" if cheats > 0.95 else "few
+# guesses are correct" -->, although nobody can guess these letters. The model copies. Then let it write. The next
+# letter is not there yet, so the model has nothing to copy: one guess in eight<!--= round(1 / writes) --> is correct,
+# which is luck.
 #
 # With the mask the model has only luck<!--= "With the mask the model has only luck" if round(1 / guessed) == letters
 # else "Without the mask the model has only luck" --> in training, too. Its result is poor, and honest: in training it
@@ -219,7 +219,7 @@ plot.grid(kinds, rows=padded, columns=padded, allowed=kinds, axes=axes)
 # The two rows of padding have weights as well, but nobody reads what comes out in them. In this picture the causal mask
 # alone already keeps the padding from the four words<!--== "the causal mask alone already keeps the padding from the
 # four words" if kinds["both"][:4].equal(kinds["causal"][:4]) else "the causal mask alone lets the words see the
-# padding" -->, because the padding stands behind them. The padding mask is needed where words may look ahead, as in a
+# padding" -->, because the padding stands after them. The padding mask is needed where words may look ahead, as in a
 # model that reads a whole sentence before it answers, or where the padding stands in front.
 #
 # Two masks are combined with *and*: a query may see a key<!--== "a query may see a key" if both[3, 0] and both[3, 3]
@@ -228,7 +228,7 @@ plot.grid(kinds, rows=padded, columns=padded, allowed=kinds, axes=axes)
 
 # %%
 is_word = torch.tensor([True, True, True, True, False, False])  # keys
-both = mine & is_word  # queries keys
+both = may_look & is_word  # queries keys
 both.int()
 
 # %% tags=["check"]
@@ -282,8 +282,8 @@ plot.grid(
 # score minus infinity:
 
 # %%
-scores = attention_scores(X, X)  # queries keys
-scores = scores.masked_fill(~mine, -torch.inf)  # ~ turns True into False
+scores = attention_scores(X, X)  # of unmasked, too: queries keys
+scores = scores.masked_fill(~may_look, -torch.inf)  # ~ turns True into False
 weights_under_mask = scores.softmax(dim=-1)
 weights_under_mask[words.index("ship")]
 
@@ -322,7 +322,7 @@ blind.softmax(dim=-1)
 # the interface. Before training, look for such rows:
 
 # %%
-mine.any(dim=-1).all()  # does every query see something?
+may_look.any(dim=-1).all()  # does every query see something?
 
 # %% [markdown]
 # ## The surprise: `True` means two things
@@ -338,13 +338,13 @@ mine.any(dim=-1).all()  # does every query see something?
 # later" if not by_module[0, :3].tril().any() else "looks only at what comes before" -->, and the last word, which may
 # then see nothing, gets NaN<!--== "the last word, which may then see nothing, gets NaN" if by_module[0,
 # 3].isnan().all() else "the first word sees everything" -->. The remedy is one character: `~mask` turns the mask of one
-# into the mask of the other. Paint a mask yourself, and give it to the function and to the module:
+# into the mask of the other. Paint a mask yourself, and give the same mask to the function and to the module:
 
 # %% tags=["hide-input"]
 #| caption: A mask to paint, and the weights that come out. Rows are queries, columns are keys<!--= "Rows are queries,
 #|   columns are keys" if of_queries(as_may[0]) else "Rows are keys, columns are queries" -->.
 #| script: ../live/painter.js
-#| data: {"words": words[:4], "scores": attention_scores(x[0], x[0]), "mask": four.tolist(), "interfaces": interfaces}
+#| data: painter_data
 four = masks.causal(4)  # True on the diagonal and below
 x = X[None, :4]  # a batch of one sentence: we process and ship
 by_function = F.scaled_dot_product_attention(x, x, x, attn_mask=four)
@@ -375,6 +375,9 @@ interfaces = [
     }
     for kind, (allows, lost) in readings.items()
 ]
+painter_data = {"words": words[:4], "scores": attention_scores(x[0], x[0])}
+painter_data |= {"mask": four.tolist(), "interfaces": interfaces}
+painter_data |= {"keeps": "mask"}
 table = {"may look": four, "weights": as_may[0]}
 names = {"rows": words[:4], "columns": words[:4]}
 plot.grid(table, **names, allowed=four, axes=axes)

@@ -14,8 +14,8 @@
 # %% tags=["hide-input", "imports"]
 #| caption: The weights of a sentence. Rows are queries, columns are keys<!--= "Rows are queries, columns are keys" if
 #|   torch.allclose(weights_of[0].sum(1), torch.ones(6).double()) and not torch.allclose(weights_of[0].sum(0),
-#|   torch.ones(6).double()) else "Rows are keys, columns are queries" -->. *crew* takes {{ weights_of[0][1, 5] :.2f}}
-#|   from *order*.
+#|   torch.ones(6).double()) else "Rows are keys, columns are queries" -->. *my*, in the first row<!--= "in the first
+#|   row" if words[0] == "my" else "in the last row" -->, takes {{ weights_of[0][0, 4] :.2f}} from *your*.
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -46,7 +46,8 @@ plot.grid(weights_of[0], "weights", queries=words)
 #|   sorted(swapped) and words != swapped else "other words" -->. Every weight is there again<!--= "Every weight is
 #|   there again" if torch.allclose(weights_of[1], weights_of[0][back][:, back]) else "No weight is there again" -->,
 #|   where the same two words meet<!--= "where the same two words meet" if [words[n] for n in back] == swapped else
-#|   "where other words meet" -->: *crew* takes {{ weights_of[1][1, 5] :.2f}} from *order*.
+#|   "where other words meet" -->: *my* is in the fifth row now<!--= "in the fifth row now" if swapped.index("my") == 4
+#|   else "in the first row now" -->, and takes {{ weights_of[1][4, 0] :.2f}} from *your*.
 back = [words.index(word) for word in swapped]
 plot.grid(weights_of[1], "weights", queries=swapped)
 
@@ -66,7 +67,7 @@ plot.grid(weights_of[1], "weights", queries=swapped)
 
 # %%
 X = vectors.lookup(words).double()  # a row for each word
-order = torch.tensor([4, 1, 5, 3, 0, 2])  # the new order
+order = torch.tensor([4, 1, 2, 3, 0, 5])  # as in Figure 2
 context, weights = self_attention(X)
 shuffled = self_attention(X[order])
 torch.allclose(shuffled.context, context[order])
@@ -142,12 +143,12 @@ torch.testing.assert_close(
 # %% [markdown]
 # ## A causal mask breaks it, a little
 #
-# Under a [causal mask](masks.py#hiding-the-words-that-come-later)<!--~ link: it hides later words --> a word sees only
-# itself and the words before it<!--= "only itself and the words before it" if masks.causal(11).equal(torch.ones(11,
-# 11).bool().tril()) else "only the words after it" -->. Now a word that stands twice gets two contexts<!--== "a word
-# that stands twice gets two contexts" if (first - second).norm() > 0.01 else "a word that stands twice gets one
-# context" -->, for the second one sees more words<!--= "the second one sees more words" if masks.causal(11)[9].sum() >
-# masks.causal(11)[5].sum() else "the first one sees more words" -->:
+# Under a [causal mask](masks.py#hiding-the-words-that-come-later)<!--~ link: it hides later words -->, which
+# `is_causal=True` makes, a word sees only itself and the words before it<!--= "only itself and the words before it" if
+# masks.causal(11).equal(torch.ones(11, 11).bool().tril()) else "only the words after it" -->. Now a word that stands
+# twice gets two contexts<!--== "a word that stands twice gets two contexts" if (first - second).norm() > 0.01 else "a
+# word that stands twice gets one context" -->, for the second one sees more words<!--= "the second one sees more words"
+# if masks.causal(11)[9].sum() > masks.causal(11)[5].sum() else "the first one sees more words" -->:
 
 # %%
 told = "i must go back to my ship and to my crew".split()
@@ -211,8 +212,9 @@ table = nn.Embedding(1024, 50)  # a vector for each of 1024 places
 with_places = X + table(torch.arange(len(X)))  # word + place
 
 # %% [markdown]
-# What good is that? Take a task that needs order: in a text of six<!--== len(looks) --> random letters, say at each
-# place the letter *before*. Attention is trained for it twice, with such a table and without it.
+# What good is that? Take a task that needs order: in a text of six<!--== len(looks) --> letters, drawn at random from
+# eight<!--== kinds -->, say at each place the letter *before*. Attention is trained for it twice, with such a table and
+# without it.
 
 # %% tags=["hide-input"]
 #| caption: The weights that were learned with positions, a mean of 1,000<!--= trials --> texts. Rows are queries,
@@ -220,14 +222,14 @@ with_places = X + table(torch.arange(len(X)))  # word + place
 #|   torch.allclose(looks.sum(0), torch.ones(6), atol=0.1) else "Rows are keys, columns are queries" -->. Each place but
 #|   the first looks at the place before it<!--= "Each place but the first looks at the place before it" if
 #|   looks[1:].argmax(-1).tolist() == [0, 1, 2, 3, 4] else "No place looks at the place before it" -->.
-trials = 1000
+trials, kinds = 1000, 8
 
 
 def train(has_places):
     torch.manual_seed(0)
-    letter, place = nn.Embedding(8, 16), nn.Embedding(6, 16)
+    letter, place = nn.Embedding(kinds, 16), nn.Embedding(6, 16)
     query, key, value, guess = (
-        nn.Linear(16, size) for size in (16, 16, 16, 8)
+        nn.Linear(16, size) for size in (16, 16, 16, kinds)
     )
     optimizer = torch.optim.Adam(
         nn.ModuleList([letter, place, query, key, value, guess]).parameters(),
@@ -242,14 +244,14 @@ def train(has_places):
         ]  # nothing stands before the first
 
     for _ in range(200):
-        text = torch.randint(8, (64, 6))
+        text = torch.randint(kinds, (64, 6))
         loss = F.cross_entropy(
             run(text)[1].flatten(0, 1), text[:, :-1].flatten()
         )
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    text = torch.randint(8, (trials, 6))
+    text = torch.randint(kinds, (trials, 6))
     with torch.no_grad():
         weights, said = run(text)
     return weights.mean(0), (
@@ -269,10 +271,12 @@ plot.grid(
 )
 
 # %% [markdown]
-# With positions {{= with_table :.0%}} of the answers are correct, without them {{= without_table :.0%}}. The letters
-# then arrive as a bag, and the best that is left is to guess one of those in the bag. (The first place is not asked: no
-# letter stands before it.) A learned table has an end, however. This one has 1024<!--= table.num_embeddings --> rows,
-# and a longer text raises an error.
+# With positions nearly all answers are correct<!--= "With positions nearly all answers are correct" if with_table >
+# 0.95 else "With positions few answers are correct" -->, without them less than half<!--= "without them less than half"
+# if without_table < 0.5 else "without them more than half" -->. Without them the letters arrive as a bag, and the best
+# that is left is to guess the letter that occurs most often in it. (The first place is not asked: no letter stands
+# before it.) A learned table has an end, however. This one has 1024<!--= table.num_embeddings --> rows, and a longer
+# text raises an error.
 #
 # ## Sines
 #
@@ -299,8 +303,9 @@ def sines(places, features):
 #| caption: The vectors of 60<!--= len(waves) --> places, one in each row<!--= "one in each row" if len(waves) == 60
 #|   else "one in each column" -->. Teal is positive, amber negative<!--= "Teal is positive, amber negative" if
 #|   colors(1.0)[0] < colors(1.0)[2] and colors(0.0)[0] > colors(0.0)[2] else "Amber is positive, teal negative" -->.
-#|   Every row differs from every other<!--= "Every row differs from every other" if apart.min() > 0.1 else "Some rows
-#|   are equal" -->.
+#|   Along the text the waves at the left are fast<!--= "the waves at the left are fast" if turns[0] > 5 * turns[-1]
+#|   else "the waves at the left are slow" -->. Every row differs from every other<!--= "Every row differs from every
+#|   other" if apart.min() > 0.1 else "Some rows are equal" -->.
 waves = sines(60, 32)
 turns = (waves[1:] * waves[:-1] < 0).sum(
     0
@@ -357,9 +362,10 @@ def turn(arrow, place, rate=0.3):
 #|   abs(angles[0] - angles[1]) < 1e-4 else "another" -->.
 #| caption: A query and a key<!--= "A query and a key" if named == ["query", "key"] else "Two keys" -->, three<!--=
 #|   pairs[0][0] - pairs[0][1] --> places apart, early in the text and later<!--= "early in the text and later" if
-#|   pairs[0] < pairs[1] else "late in the text and earlier" -->. Both arrows have turned. The angle between them is the
-#|   same<!--= "the same" if abs(angles[0] - angles[1]) < 1e-4 else "another" -->, and so is the dot product, {{ dots[0]
-#|   :.2f}}.
+#|   pairs[0] < pairs[1] else "late in the text and earlier" -->. In the second picture<!--= "In the second picture" if
+#|   pairs[1][0] > pairs[0][0] else "In the first picture" --> both arrows have turned farther. The angle between them
+#|   is the same<!--= "the same" if abs(angles[0] - angles[1]) < 1e-4 else "another" -->, and so is the dot product, {{
+#|   dots[0] :.2f}}.
 query, key = torch.tensor([1.0, 0.3]), torch.tensor([0.9, 0.6])
 pairs = [(4, 1), (9, 6)]  # places of query and key
 dots = [(turn(query, m) @ turn(key, n)).item() for m, n in pairs]
@@ -432,7 +438,7 @@ torch.testing.assert_close(turn_all(q, 1005).norm(), q.norm())
 # same vectors" -->. What attention alone does is called *equivariant*: if its input is shuffled, its output is shuffled
 # in the same way, and nothing else changes<!--== "its output is shuffled in the same way, and nothing else changes" if
 # torch.allclose(shuffled.context, context[order]) else "its output stays as it was" -->. `probes.breaks_equivariance`
-# makes the test with any module.
+# of `unmasked` makes the test with any module.
 
 
 # %% tags=["check"]
@@ -515,9 +521,9 @@ assert probes.breaks_equivariance(right, pair)
 # `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to
 # do the exercises](../install.md#do-the-exercises).
 #
-# **A test for order** (`is-equivariant`). The page's test wants a batch. Write `survives_shuffles(f)` for functions
-# from (tokens, features) to (tokens, features), of any size; draw the tokens yourself. It will be tried on functions
-# that are equivariant and on some that are not.
+# **A test for order** (`is-equivariant`). `probes.breaks_equivariance` wants a batch of sentences. Write
+# `survives_shuffles(f)` for functions from (tokens, features) to (tokens, features), of any size; draw the tokens
+# yourself. It will be tried on functions that are equivariant and on some that are not.
 #
 # ??? question "Hint"
 #

@@ -96,7 +96,8 @@ def new_matrices(seed):
 # A query and a key must be equally long, or they could not be compared. Here both have 16<!--=
 # new_matrices(0)[0].size(1) --> numbers. A value has six<!--= new_matrices(0)[2].size(1) --> numbers, one for each
 # drink. They are its bets: once the values are averaged, the drink with the largest number is the model's answer. The
-# model itself is attention, as you know it, with one line before it:
+# model itself is attention, as you know it, with one line before it. Here only the questions ask, and only the orders
+# are asked. In a sentence every word does both:
 
 
 # %%
@@ -112,9 +113,9 @@ def look(asked, orders, W_q, W_k, W_v):
 #
 # Training is a loop, and each pass through it is called a *step*. Draw some rounds of orders, ask for each of them, and
 # see how far the bets are from the right drinks; then change the matrices a little, in the direction that makes the
-# bets better. In the code below, `draw` makes the rounds and `as_vectors` looks up their words; both are in the fold at
-# the end of this section. `cross_entropy` measures how far the bets are off, which is called the *loss*. `backward`
-# finds the direction, and `Adam` takes the step.
+# bets better. In the code below, `draw` makes the rounds and `as_vectors` looks up their words; both are in *How this
+# is checked*, at the end of this section. `cross_entropy` measures how far the bets are off, which is called the
+# *loss*. `backward` finds the direction, and `Adam` takes the step.
 
 # %% tags=["imports"]
 import torch.nn.functional as F
@@ -200,8 +201,8 @@ assert correct > 0.99
 assert early < 0.4
 
 # %% [markdown]
-# Here the same questions are asked about the same orders, again and again during the training. Move the slider from the
-# start to the end, and see what each question looks at.
+# Here the same questions are asked about the same orders, again and again during the training. Move the slider back to
+# the start, and see what each question looks at. The curve is the loss.
 
 # %% tags=["hide-input"]
 #| caption: What each question looks at: at the start, 30<!--= training_data["steps"][6] --> steps on, and 200<!--=

@@ -1,7 +1,8 @@
 // A mask to paint: what an interface of PyTorch makes of it, who sees whom, and the code that makes it.
 // The page gives {"words", "scores", "mask", "interfaces": [{"kind", "name", "allows", "blind"}]}: the mask to begin with,
 // true where a query may see a key; and of each interface what its run found: whether True allows, and what the weights
-// of a query that may see nothing are, "zeros" or "NaN".
+// of a query that may see nothing are, "zeros" or "NaN". With {"keeps": "mask"} another interface is given the same mask
+// and may see otherwise; else who sees whom stays, and the mask changes.
 
 import { weights } from "./attention.js"
 import { figures, html, percent } from "./figure.js"
@@ -47,7 +48,7 @@ export function code({ kind, allows }, seen) {
   return [...lines, CALLS[kind]].join("\n")
 }
 
-function draw(figure, { words, scores, mask, interfaces }) {
+function draw(figure, { words, scores, mask, interfaces, keeps }) {
   const n = words.length
   let chosen = interfaces[0]
   let seen = mask.map((row) => [...row])
@@ -60,11 +61,14 @@ function draw(figure, { words, scores, mask, interfaces }) {
     everything: () => true,
   }
   const choose = interfaces.map((each) =>
-    html("button", { type: "button", click: () => ((chosen = each), (seen = read(each, entries(each, seen), n)), show()) }, each.name),
+    html("button", { type: "button", click: () => take(each, entries(keeps === "mask" ? chosen : each, seen)) }, each.name),
   )
-  const set = (rule) => ((seen = words.map((_, query) => words.map((_, key) => rule(query, key)))), (seen = read(chosen, entries(chosen, seen), n)), show())
+  const set = (rule) => {
+    const filled = words.map((_, query) => words.map((_, key) => rule(query, key)))
+    take(chosen, keeps === "mask" ? filled : entries(chosen, filled))
+  }
   const begin = Object.entries(starts).map(([name, rule]) => html("button", { type: "button", click: () => set(rule) }, name))
-  const turn = html("button", { type: "button", click: () => set((query, key) => !seen[query][key]) }, "the opposite: ~mask")
+  const turn = html("button", { type: "button", click: () => take(chosen, entries(chosen, seen.map((row) => row.map((sees) => !sees)))) }, "the opposite: ~mask")
 
   const heads = () => html("tr", {}, html("td"), ...words.map((word) => html("th", { scope: "col" }, html("span", {}, word))))
   const table = (className, caption, body) =>
@@ -113,6 +117,12 @@ function draw(figure, { words, scores, mask, interfaces }) {
     html("pre", { class: "live-code", tabindex: 0, role: "region", "aria-label": "the code that makes this mask" }, program),
     group("Code", copy, copied),
   )
+
+  function take(one, given) {
+    chosen = one
+    seen = read(chosen, given, n)
+    show()
+  }
 
   function reach(query, key) {
     for (const button of buttons.flat()) button.tabIndex = -1

@@ -215,6 +215,7 @@ def test_the_pages_have_the_painter_with_what_pytorch_gives_for_their_words(
     figure.scroll_into_view_if_needed()
     figure.and_(page.locator("[data-drawn]")).wait_for()
     given = json.loads((site / where / str(figure.get_attribute("data-json"))).read_text(encoding="utf-8"))
+    assert given.get("keeps") == ("mask" if "learn" in where else None)
     kinds = [each["kind"] for each in given["interfaces"]]
     assert kinds == (KINDS if "pytorch" in where else ["boolean", "module"])
     x = ship_vectors().lookup(given["words"]).double()
@@ -225,11 +226,20 @@ def test_the_pages_have_the_painter_with_what_pytorch_gives_for_their_words(
         assert (each["allows"], each["blind"]) == MEANS[kind]
         figure.get_by_role("button", name="causal").click()
         figure.get_by_role("button", name=each["name"], exact=True).click()
-        mask = causal if MEANS[kind][0] else ~causal
+        mask = causal if MEANS[kind][0] or given.get("keeps") == "mask" else ~causal
         mask = masks.additive_from_allowed(causal, torch.float64) if kind == "additive" else mask
         mask = torch.zeros(1, len(x), dtype=torch.bool) if kind == "padding" else mask
         expected = by_pytorch(kind, mask, x)
         assert page.evaluate(SHOWN)["weights"] == [[percent(weight) for weight in row] for row in expected.tolist()]
+        if given.get("keeps") == "mask":  # which the buttons below fill in, whatever is chosen
+            figure.get_by_role("button", name="causal").click()
+            shown = page.evaluate(SHOWN)
+            assert shown["mask"] == [[str(each) for each in row] for row in causal.tolist()]
+            assert ("No query sees the future." in shown["told"]) is MEANS[kind][0]
+            figure.get_by_role("button", name="~mask").click()
+            shown = page.evaluate(SHOWN)
+            assert shown["mask"] == [[str(not each) for each in row] for row in causal.tolist()]
+            assert ("No query sees the future." in shown["told"]) is not MEANS[kind][0]
     assert faults == []
     context.close()
 
