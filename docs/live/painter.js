@@ -140,7 +140,7 @@ function draw(figure, { words, scores, mask, interfaces, keeps }) {
     const shares = weigh(chosen, given, scores, seen)
     const one = given.length === 1
     const name = one ? "key_padding_mask" : "attn_mask"
-    captions[0].textContent = `the ${name} that goes in: click to change`
+    captions[0].textContent = `${name}: click to change`
     interfaces.forEach((each, place) => choose[place].setAttribute("aria-pressed", each === chosen))
     rows.forEach((row, query) => {
       row.hidden = query >= given.length
