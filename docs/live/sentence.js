@@ -52,7 +52,7 @@ function draw(figure, { sentences, compact }) {
   )
   figure.append(
     html("div", { class: "live-choices", role: "group", "aria-label": "Sentences" }, ...choices),
-    html("label", { class: "live-field" }, html("span", {}, "Or type a sentence"), input),
+    html("label", { class: "live-field" }, html("span", {}, "Or type a sentence, and point at its words"), input),
     stage,
     told,
     said,
