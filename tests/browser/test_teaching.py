@@ -45,6 +45,7 @@ def page(browser: Browser, served: str) -> Iterator[Page]:
     context.grant_permissions(["clipboard-read", "clipboard-write"], origin=served.rstrip("/"))
     page, faults = watched(context, served)
     page.goto(f"{served}lessons/page/")
+    page.evaluate("document.fonts.ready.then(() => true)")  # or the font of the formulas would move what is below
     yield page
     assert faults == []
     context.close()

@@ -45,7 +45,7 @@ def missing(dotted: str) -> bool:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_names_of_packages_are_there(name: str):
-    dotted = re.compile(rf"(?<![\w.])((?:{'|'.join(SHORT)})(?:\.\w+)+)(?![\w/-]*\.py|/)")
+    dotted = re.compile(rf"(?<![\w./])((?:{'|'.join(SHORT)})(?:\.\w+)+)(?![\w/-]*\.py|/)")
     named = {found for span in SPAN.findall(prose(name)) for found in dotted.findall(span)}
     assert {found for found in named if missing(found)} == set()
 
