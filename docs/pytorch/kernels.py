@@ -290,8 +290,8 @@ assert (second - expected).abs().max() < 1e-4 * expected.abs().max()
 #
 # ## Newer versions
 #
-# This page was run with PyTorch 2.13<!--== ".".join(torch.version.__version__.split(".")[:2]) -->. From 2.14<!--~ the tests of
-# the package hold it to this, where they run on a newer one --> on, a CPU does otherwise in two ways:
+# This page was run with PyTorch 2.13<!--== ".".join(torch.version.__version__.split(".")[:2]) -->. From 2.14<!--~ the
+# tests of the package hold it to this, where they run on a newer one --> on, a CPU does otherwise in two ways:
 #
 # - Three axes no longer leave the fused kernel. Nor does one head of keys for several of queries, which is
 #   [broadcast](grouped.py#the-trap-one-head-is-broadcast). Here both run math<!--== "both run math" if flat.names ==
