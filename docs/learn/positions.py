@@ -274,9 +274,9 @@ plot.grid(
 # With positions nearly all answers are correct<!--= "With positions nearly all answers are correct" if with_table >
 # 0.95 else "With positions few answers are correct" -->, without them less than half<!--= "without them less than half"
 # if without_table < 0.5 else "without them more than half" -->. Without them the letters arrive as a bag, and the best
-# that is left is to guess the letter that occurs most often in it. (The first place is not asked: no letter stands
-# before it.) A learned table has an end, however. This one has 1024<!--= table.num_embeddings --> rows, and a longer
-# text raises an error.
+# that is left is to guess the one that occurs most often among the other letters. (The first place is not asked: no
+# letter stands before it.) A learned table has an end, however. This one has 1024<!--= table.num_embeddings --> rows,
+# and a longer text raises an error.
 #
 # ## Sines
 #

@@ -30,7 +30,7 @@ __all__ = ["figure", "grid", "heads", "heatmap", "mask", "signed", "table"]
 Matrices = Shaped[Tensor, "..."] | Mapping[str, Shaped[Tensor, "..."]]
 Labels = Sequence[str] | None
 
-# The site's colours. From little to much: deep teal to sand; with signs: teal, paper, amber.
+# The site's colours. From little to much: deep teal to sand; with signs: amber, paper, teal.
 _AMOUNTS = ["#0b3a41", "#14636b", "#3f9290", "#a3c4a0", "#f7dfa6"]
 _SIGNS = ["#a8480a", "#e3a063", "#f6f4ee", "#5fa7aa", "#0f5c63"]
 _LINES = ["#c8702a", "#2f8f8c", "#8a6fb0"]  # for curves; each at least 3 to 1 on paper and on the dark page
