@@ -295,7 +295,8 @@ assert (second - expected).abs().max() < 1e-4 * expected.abs().max()
 #
 # - Three axes no longer leave the fused kernel. Nor does one head of keys for several of queries, which is
 #   [broadcast](grouped.py#the-trap-one-head-is-broadcast). Here both run math<!--== "both run math" if flat.names ==
-#   broadcast.names == ("math",) else "both run flash" -->. With math goes the second derivative.
+#   broadcast.names == ("math",) else "both run flash" -->. On the fused kernel
+#   they have no second derivative.
 # - A mask beside `is_causal=True` is refused whatever the kernel. Here the fused kernel takes the two together<!--==
 #   "takes the two together" if together.can_run else "refuses the two" -->, and a query sees what both<!--== "both" if
 #   torch.allclose(attend(*few, even, is_causal=True), attend(*few, even.tril())) else "one of them" --> allow; math
