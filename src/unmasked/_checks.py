@@ -16,8 +16,8 @@ def require_positive(**sizes: int) -> None:
 
 def require_divides(name: str, size: int, parts_name: str, parts: int) -> None:
     """Refuse a number of equal parts that does not divide a size, with the nearest numbers that do."""
-    require_positive(**{parts_name: parts})
-    if size % parts:
+    if parts < 1 or size % parts:
+        require_positive(**{parts_name: parts})
         divisors = [n for n in range(1, size + 1) if size % n == 0]
         near = sorted(sorted(divisors, key=lambda n: (abs(n - parts), -n))[:2])
         raise ValueError(

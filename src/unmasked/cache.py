@@ -222,15 +222,31 @@ class KVCache:
         end = min(start + kept, self._slots)
         for stored, new in ((self._key, key), (self._value, value)):
             if end - start == kept:
-                stored.narrow(2, start, kept).copy_(new)
+                stored[:, :, start:end] = new
             else:  # around the ring
-                stored[:, :, start:].copy_(new[:, :, : end - start])
-                stored[:, :, : start + kept - end].copy_(new[:, :, end - start :])
+                stored[:, :, start:] = new[:, :, : end - start]
+                stored[:, :, : start + kept - end] = new[:, :, end - start :]
         self.length += tokens
         self._kept = min(self._kept + tokens, self._slots)
 
     def _new_tokens(self, key: Tensor, value: Tensor) -> int:
         """How many tokens there are, if they fit in every way."""
+        stored, shape = self._key, key.shape
+        batch, heads, _, head_dim = stored.shape
+        fits = len(shape) == 4 and shape[0] == batch and shape[1] == heads and shape[3] == head_dim
+        alike = key.dtype == value.dtype == stored.dtype and key.device == value.device == stored.device
+        if not (fits and alike and shape == value.shape) or key.requires_grad or value.requires_grad:
+            self._refuse(key, value)
+        tokens = shape[2]
+        if self.length + tokens > self.max_tokens:
+            raise ValueError(
+                f"the cache holds {self.length} of at most {self.max_tokens} tokens, and {tokens} more do not fit; "
+                "make it with a larger max_tokens, or crop it"
+            )
+        return tokens
+
+    def _refuse(self, key: Tensor, value: Tensor) -> None:
+        """Say in which way they do not fit, if they do not: in inference, to require grad is no fault."""
         batch, heads, _, head_dim = self._key.shape
         for name, new in (("key", key), ("value", value)):
             if new.dim() != 4 or (new.size(0), new.size(1), new.size(3)) != (batch, heads, head_dim):
@@ -252,12 +268,5 @@ class KVCache:
                     f"{name} requires grad, and a cache keeps numbers without their history; call the model under "
                     f"torch.no_grad(), or pass {name}.detach()"
                 )
-        tokens = key.size(2)
-        if value.size(2) != tokens:
-            raise ValueError(f"key has {tokens} tokens and value {value.size(2)}; every key needs one value")
-        if self.length + tokens > self.max_tokens:
-            raise ValueError(
-                f"the cache holds {self.length} of at most {self.max_tokens} tokens, and {tokens} more do not fit; "
-                "make it with a larger max_tokens, or crop it"
-            )
-        return tokens
+        if key.size(2) != value.size(2):
+            raise ValueError(f"key has {key.size(2)} tokens and value {value.size(2)}; every key needs one value")

@@ -159,7 +159,8 @@ class CausalSelfAttention(nn.Module):
                 "the layer with a larger context_length"
             )
         heads = [self.num_heads, self.num_kv_heads, self.num_kv_heads]
-        query, key, value = split_heads(self.qkv(x), sum(heads)).split(heads, dim=-3)
+        # What Tensor.split calls, after more Python than a small layer takes for its products.
+        query, key, value = split_heads(self.qkv(x), sum(heads)).split_with_sizes(heads, dim=-3)
         if self.rotary is not None:
             positions = torch.arange(past, past + tokens, device=x.device) if positions is None else positions
             query, key = self.rotary(query, positions), self.rotary(key, positions)

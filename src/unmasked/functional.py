@@ -233,17 +233,17 @@ def scaled_dot_product_attention(
     _check(query, key, value, allowed=allowed, bias=bias, softcap=softcap, dropout_p=dropout_p)
     _check_sinks(sinks, query)
     bias = None if bias is None else bias.to(query.dtype)  # both implementations add the same numbers
-    if _is_causal_mask(allowed, bias, query.size(-2), key.size(-2)):  # the kernel's own, which costs half of a mask
+    if _is_causal_mask(allowed, bias, query, key):  # the kernel's own, which costs half of a mask
         allowed, bias, is_causal = None, None, True
-    asked = {"need_weights=True": need_weights, f"softcap={softcap}": softcap is not None, "sinks": sinks is not None}
-    only_eager = [option for option, is_given in asked.items() if is_given]
+    only_eager = need_weights or softcap is not None or sinks is not None
     if implementation is None:
         implementation = "eager" if only_eager else "fused"
     if implementation not in ("fused", "eager"):
         raise ValueError(f'implementation is {implementation!r}; choose "fused", "eager" or None')
     if implementation == "fused":
         if only_eager:
-            raise ValueError(f'{only_eager[0]} needs implementation="eager": no fused kernel does it')
+            asked = "need_weights=True" if need_weights else "sinks" if softcap is None else f"softcap={softcap}"
+            raise ValueError(f'{asked} needs implementation="eager": no fused kernel does it')
         context = _fused(query, key, value, allowed, bias, is_causal, _scale(query, scale), dropout_p)
         return Attention(context, None)
     if query.dim() > 2 and query.size(-3) != key.size(-3):
@@ -389,16 +389,20 @@ def _fused(
     They want four axes, the last of them contiguous, and queries, keys and values of one width; anything else goes,
     silently, to a kernel that holds the whole matrix of scores and is several times slower.
     """
-    batch = query.shape[:-3]
-    if key.shape[:-3] != batch or value.shape[:-3] != batch:  # to ask costs a step of decoding less than to broadcast
-        batch = torch.broadcast_shapes(batch, key.shape[:-3], value.shape[:-3])
-    value_dim, width = value.size(-1), max(query.size(-1), value.size(-1))
-
-    q, k, v = (_four_axes(x, batch, width) for x in (query, key, value))
-    queries, keys = query.size(-2), key.size(-2)
+    shape, key_shape, value_dim = query.shape, key.shape, value.size(-1)
+    queries, keys, batch = shape[-2], key_shape[-2], shape[:-3]
+    # A step of decoding is over sooner than Python makes views that change nothing: it asks whether they would.
+    as_it_is = len(shape) == 4 and shape[0] == key_shape[0] and shape[3] == value_dim
+    if as_it_is:
+        q, k, v = query, key, value
+    else:
+        batch = torch.broadcast_shapes(batch, key_shape[:-3])
+        q, k, v = (_four_axes(x, batch, max(shape[-1], value_dim)) for x in (query, key, value))
+    if not q.stride(-1) == k.stride(-1) == v.stride(-1) == 1:
+        q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
     # By branches: compiled for any size, sizes are symbols, and the kernel takes no symbolic truth.
     is_grouped, kernel_is_causal = False, False
-    if q.size(1) != k.size(1):
+    if len(shape) > 2 and shape[-3] != key_shape[-3]:
         is_grouped = True
     if is_causal and queries == keys and allowed is None and bias is None and scale > 0:  # else its future is NaN
         kernel_is_causal = True
@@ -420,7 +424,8 @@ def _fused(
         scale=scale,
         enable_gqa=is_grouped,
     )
-    context = context[..., :value_dim].reshape(*batch, *query.shape[-3:-1], value_dim)
+    if not as_it_is:
+        context = context[..., :value_dim].reshape(*batch, *shape[-3:-1], value_dim)
     return context if blind is None else context.masked_fill(blind, 0.0)
 
 
@@ -428,8 +433,7 @@ def _four_axes(x: Tensor, batch: tuple[int, ...], width: int) -> Tensor:
     x = x if x.dim() > 2 else x.unsqueeze(0)
     if x.dim() != 4 or x.shape[:1] != batch:
         x = x.expand(*batch, *x.shape[-3:]).reshape(math.prod(batch), *x.shape[-3:])  # batch heads tokens features
-    x = F.pad(x, (0, width - x.size(-1))) if x.size(-1) < width else x
-    return x if x.stride(-1) == 1 else x.contiguous()
+    return F.pad(x, (0, width - x.size(-1))) if x.size(-1) < width else x
 
 
 def _weights(
@@ -483,11 +487,12 @@ def _additive(
     return masks.additive_from_allowed(allowed | blind, dtype), blind
 
 
-def _is_causal_mask(allowed: Tensor | None, bias: Tensor | None, queries: int, keys: int) -> bool:
+def _is_causal_mask(allowed: Tensor | None, bias: Tensor | None, query: Tensor, key: Tensor) -> bool:
     """Whether a mask hides the future and nothing else, where its values can be read without waiting for a device."""
     mask = allowed if bias is None else bias
     if mask is None or (allowed is not None and bias is not None) or not _can_be_read(mask):
         return False
+    queries, keys = query.size(-2), key.size(-2)
     if queries != keys or keys < 2 or mask.numel() != queries * keys or mask.shape[-2:] != (queries, keys):
         return False
     mask = mask.reshape(queries, keys)
@@ -528,6 +533,36 @@ def _check(
     dropout_p: float,
 ) -> None:
     """Refuse what PyTorch would broadcast, misread or report in the words of a kernel."""
+    q, k, v = query.shape, key.shape, value.shape
+    if not (query.dtype == key.dtype == value.dtype and query.is_floating_point() and 2 <= len(q) == len(k) == len(v)):
+        _refuse_kinds(query, key, value)
+    if q[-1] != k[-1]:
+        raise ValueError(f"query has {q[-1]} features and key {k[-1]}; a dot product needs as many of both")
+    if k != v and k[:-1] != v[:-1]:
+        raise ValueError(
+            f"key has shape {tuple(k)} and value {tuple(v)}; every key needs one value: all axes but the last must agree"
+        )
+    heads, kv_heads = (q[-3], k[-3]) if len(q) > 2 else (1, 1)
+    if heads != kv_heads and (kv_heads == 0 or heads % kv_heads):
+        raise ValueError(f"key has {kv_heads} heads and query {heads}; key's heads must divide query's")
+    if k[:-3] != q[:-3] and not _broadcasts(k[:-3], q[:-3]):
+        raise ValueError(f"key has batch axes {tuple(k[:-3])} and query {tuple(q[:-3])}; they must agree or be 1")
+    if allowed is not None and allowed.dtype != torch.bool:
+        raise TypeError(
+            f"allowed is {allowed.dtype}; it must be bool, True where a query may see a key (else pass bias)"
+        )
+    if bias is not None and not bias.is_floating_point():
+        raise TypeError(f"bias is {bias.dtype}; it is added to the scores and must be floating (else pass allowed)")
+    for name, mask in (("allowed", allowed), ("bias", bias)):
+        if mask is not None and not _broadcasts(mask.shape, scores := (*q[:-1], k[-2])):
+            raise ValueError(f"{name} has shape {tuple(mask.shape)}, which does not broadcast to the scores' {scores}")
+    if softcap is not None and not softcap > 0:
+        raise ValueError(f"softcap is {softcap}; it must be positive (None for no cap)")
+    if not 0 <= dropout_p <= 1:
+        raise ValueError(f"dropout_p is {dropout_p}; it is a probability in [0, 1]")
+
+
+def _refuse_kinds(query: Tensor, key: Tensor, value: Tensor) -> None:
     for name, x in (("query", query), ("key", key), ("value", value)):
         if not x.is_floating_point():
             raise TypeError(f"{name} is {x.dtype}; attention needs floating tensors: call {name}.float()")
@@ -538,36 +573,6 @@ def _check(
                 f"{name} has shape {tuple(x.shape)} and query {tuple(query.shape)}; "
                 "all three need the same number of axes, (..., heads, tokens, features) or (tokens, features)"
             )
-    if query.size(-1) != key.size(-1):
-        raise ValueError(
-            f"query has {query.size(-1)} features and key {key.size(-1)}; a dot product needs as many of both"
-        )
-    if key.shape[:-1] != value.shape[:-1]:
-        raise ValueError(
-            f"key has shape {tuple(key.shape)} and value {tuple(value.shape)}; every key needs one value: "
-            "all axes but the last must agree"
-        )
-    heads, kv_heads = (query.size(-3), key.size(-3)) if query.dim() > 2 else (1, 1)
-    if heads != kv_heads and (kv_heads == 0 or heads % kv_heads):
-        raise ValueError(f"key has {kv_heads} heads and query {heads}; key's heads must divide query's")
-    if not _broadcasts(key.shape[:-3], query.shape[:-3]):
-        raise ValueError(
-            f"key has batch axes {tuple(key.shape[:-3])} and query {tuple(query.shape[:-3])}; they must agree or be 1"
-        )
-    scores = (*query.shape[:-1], key.size(-2))
-    if allowed is not None and allowed.dtype != torch.bool:
-        raise TypeError(
-            f"allowed is {allowed.dtype}; it must be bool, True where a query may see a key (else pass bias)"
-        )
-    if bias is not None and not bias.is_floating_point():
-        raise TypeError(f"bias is {bias.dtype}; it is added to the scores and must be floating (else pass allowed)")
-    for name, mask in (("allowed", allowed), ("bias", bias)):
-        if mask is not None and not _broadcasts(mask.shape, scores):
-            raise ValueError(f"{name} has shape {tuple(mask.shape)}, which does not broadcast to the scores' {scores}")
-    if softcap is not None and not softcap > 0:
-        raise ValueError(f"softcap is {softcap}; it must be positive (None for no cap)")
-    if not 0 <= dropout_p <= 1:
-        raise ValueError(f"dropout_p is {dropout_p}; it is a probability in [0, 1]")
 
 
 def _check_sinks(sinks: Tensor | None, x: Tensor) -> None:
