@@ -540,7 +540,8 @@ def _check(
         raise ValueError(f"query has {q[-1]} features and key {k[-1]}; a dot product needs as many of both")
     if k != v and k[:-1] != v[:-1]:
         raise ValueError(
-            f"key has shape {tuple(k)} and value {tuple(v)}; every key needs one value: all axes but the last must agree"
+            f"key has shape {tuple(k)} and value {tuple(v)}; every key needs one value: all axes but the last must "
+            "agree"
         )
     heads, kv_heads = (q[-3], k[-3]) if len(q) > 2 else (1, 1)
     if heads != kv_heads and (kv_heads == 0 or heads % kv_heads):

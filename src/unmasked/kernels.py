@@ -14,7 +14,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -48,7 +48,8 @@ class Backend(NamedTuple):
     Attributes:
         name: "flash", "efficient", "cudnn" or "math".
         can_run: Whether it can.
-        why_not: PyTorch's reasons where it cannot.
+        why_not: Why it cannot, in PyTorch's words. In parentheses stands what they leave out: what is so on a CPU, and
+            elsewhere that PyTorch does not say.
         chosen: Whether PyTorch picks it, left to itself.
     """
 
@@ -135,18 +136,37 @@ def sdpa_backends(
         chosen = None if invalid else choice()
     backends = []
     for backend, (name, can_use) in _FUSED.items():
-        with sdpa_kernel(backend), warnings.catch_warnings(action="always", record=True) as caught:
-            can_run = can_use(SDPAParams(*inputs, enable_gqa), debug=True) if kind == "cuda" else choice() == backend
-        said = [re.sub(r" \(Triggered internally.*", "", str(warning.message), flags=re.DOTALL) for warning in caught]
-        why_not = invalid or " ".join(text for text in said if not text.endswith("because:"))
-        if can_run and not invalid:
-            why_not = ""
-        elif not why_not:  # PyTorch does not put these two in words
-            needs_grad = name == "flash" and attn_mask is not None and attn_mask.requires_grad
-            why_not = "attn_mask requires grad." if needs_grad else f"PyTorch has no such kernel on {kind}."
-        backends.append(Backend(name, not why_not, why_not, chosen == backend))
+        if invalid:
+            can_run, why_not = False, invalid
+        elif kind == "cuda":
+            can_run, why_not = _answer(backend, partial(can_use, SDPAParams(*inputs, enable_gqa), debug=True))
+        else:
+            can_run, why_not = _answer(backend, lambda backend=backend: choice() == backend)
+        if not can_run and not why_not:
+            why_not = _unsaid(name, kind, attn_mask)
+        backends.append(Backend(name, can_run, why_not, chosen == backend))
     why_not = why_not_math(is_causal)
     return Backends([*backends, Backend("math", not why_not, why_not, chosen == SDPBackend.MATH)])
+
+
+def _answer(backend: SDPBackend, ask: Callable[[], bool]) -> tuple[bool, str]:
+    """Ask whether a backend can run, and say what PyTorch warns of where it cannot."""
+    with sdpa_kernel(backend), warnings.catch_warnings(action="always", record=True) as caught:
+        try:
+            can_run = ask()
+        except (RuntimeError, IndexError):  # asked of an axis that the inputs do not have
+            can_run = False
+    said = [re.sub(r" \(Triggered internally.*", "", str(each.message), flags=re.DOTALL) for each in caught]
+    return can_run, "" if can_run else " ".join(text for text in said if not text.endswith("because:"))
+
+
+def _unsaid(name: str, kind: str, attn_mask: Tensor | None) -> str:
+    """The reason that PyTorch does not put in words, where it is known: some versions log theirs beside Python."""
+    if kind == "cpu" and name != "flash":
+        return "(a CPU has no such kernel)"
+    if kind == "cpu" and attn_mask is not None and attn_mask.requires_grad:
+        return "(attn_mask requires grad)"
+    return "(PyTorch does not say)"
 
 
 @cache
