@@ -119,6 +119,9 @@ def sdpa_backends(
         except (RuntimeError, IndexError):  # none that is switched on can run
             return None
 
+    def is_choice(backend: SDPBackend) -> bool:
+        return choice() == backend
+
     @cache
     def why_not_math(is_causal: bool) -> str:
         q, k, v = (torch.empty_like(x, device="meta") for x in (query, key, value))
@@ -141,7 +144,7 @@ def sdpa_backends(
         elif kind == "cuda":
             can_run, why_not = _answer(backend, partial(can_use, SDPAParams(*inputs, enable_gqa), debug=True))
         else:
-            can_run, why_not = _answer(backend, lambda backend=backend: choice() == backend)
+            can_run, why_not = _answer(backend, partial(is_choice, backend))
         if not can_run and not why_not:
             why_not = _unsaid(name, kind, attn_mask)
         backends.append(Backend(name, can_run, why_not, chosen == backend))
