@@ -257,6 +257,18 @@ def test_a_query_that_sees_no_key_gets_zeros_and_zero_gradients(
     check_blindfold(name, dtype, implementation, "cpu")
 
 
+@pytest.mark.parametrize("name", [name for name in BLINDFOLDS if name != "no keys"])
+def test_no_kernel_is_asked_what_a_query_sees_that_sees_no_key(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = torch.nn.functional.scaled_dot_product_attention
+
+    def cudnn(q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor, **options: Any) -> Tensor:
+        """As on an H100, numbers in place of zeros: what a kernel makes of a row of -inf is its own affair."""
+        return kernel(q, k, v, attn_mask, **options).masked_fill((attn_mask == -INF).all(-1, keepdim=True), -0.104)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", cudnn)
+    check_blindfold(name, torch.float32, "fused", "cpu")
+
+
 def test_the_soft_cap_comes_before_the_mask() -> None:
     query, key, value = torch.randn(4, 5), torch.randn(7, 5), torch.randn(7, 3)
     allowed = torch.rand(4, 7) < 0.5
