@@ -454,9 +454,10 @@ print(
 #
 # ## The check for your own tests
 #
-# `together` runs a function in several processes of one machine and returns what each of them returned. Two of them
-# start in a fraction of a second, because they are forked. Hold yours to the whole, with gradients, with a bias that is
-# not zero, and with two and four ranks, as an error in whose turn it is can hide with two:
+# `together` runs a function in several processes of one machine and returns what each of them returned. They are new
+# processes, also where yours has used a GPU: the function travels there by value, in a notebook too, for which it takes
+# `pip install cloudpickle`. Hold yours to the whole, with gradients, with a bias that is not zero, and with two and
+# four ranks, as an error in whose turn it is can hide with two:
 
 # %%
 torch.manual_seed(4)

@@ -96,7 +96,7 @@ def main() -> int:
                     raise
             if rank:
                 return 0
-    except (RuntimeError, ValueError) as error:
+    except (ImportError, RuntimeError, ValueError) as error:
         if not told:
             print(f"unmasked.parallel: {error}", file=sys.stderr)
         return 1

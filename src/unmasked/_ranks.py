@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import io
 import json
 import multiprocessing
 import os
 import pickle
 import signal
 import sys
+import threading
 import time
 import traceback
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from importlib import import_module
+from importlib.machinery import PathFinder
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import ModuleType
 from typing import Any, TypeVar
 
 import torch
@@ -32,27 +36,29 @@ _TOLD = 1024  # bytes in which a rank tells what it is about to do; as many from
 _GRACE = 2.0  # seconds for the other ranks to end by themselves once one has failed
 
 
-def together(
-    work: Callable[..., T], *given: object, ranks: int = 2, timeout: float = 60.0, start: str = "fork"
-) -> list[T]:
+def together(work: Callable[..., T], *given: object, ranks: int = 2, timeout: float = 60.0) -> list[T]:
     """Run a function in several processes of this machine that form one gloo group, and return what each returned.
 
     It is for trying things out, on a CPU, as tests and notebooks do; torchrun starts what is meant to last. If one
     process fails or dies, all are ended within seconds.
 
+    The processes are fresh: nothing of the caller's is there, such as a GPU in use, threads, or the state of random
+    numbers, but the function, with all that it names, of a notebook too, and what it is given. These travel by value,
+    by cloudpickle; what can be imported is imported there.
+
     Args:
-        work: Called in each process, in which `torch.distributed` is initialised; what it returns must be picklable.
+        work: Called in each process, in which `torch.distributed` is initialised.
         given: The arguments of each call.
         ranks: Number of processes.
         timeout: Seconds for which a process waits for another at the most.
-        start: "fork", which takes functions of notebooks too, or a start method of `multiprocessing` that imports
-            them anew: for processes that use a GPU, and where the caller has run autograd on one.
 
     Returns:
         The results, in the order of the ranks.
 
     Raises:
-        ValueError: ranks is less than 1, or this system has no such start method.
+        ValueError: ranks is less than 1.
+        ImportError: cloudpickle is missing.
+        TypeError: work, or what it names or is given, cannot be copied to another process.
         RuntimeError: A process failed, died, or was not heard of in time; the message says which and why.
 
     Examples:
@@ -61,19 +67,15 @@ def together(
     """
     if ranks < 1:
         raise ValueError(f"ranks is {ranks}; it must be 1 or more")
-    if start not in multiprocessing.get_all_start_methods():
-        raise ValueError(
-            f"start is {start!r}; here it can be {', '.join(map(repr, multiprocessing.get_all_start_methods()))}"
-        )
-    context: Any = multiprocessing.get_context(start)
+    sent = _by_value("work, or what it names or is given,", work, given)
     with TemporaryDirectory() as folder:
         receivers: list[connection.Connection] = []
         processes: list[BaseProcess] = []
         for rank in range(ranks):
-            receiver, sender = context.Pipe(duplex=False)
-            where = (work, given, rank, ranks, str(Path(folder, "store")), timeout, sender)
-            process = context.Process(target=_work, args=where, daemon=True)
-            with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # Python 3.12 warns of forks
+            receiver, sender = _CONTEXT.Pipe(duplex=False)
+            where = (sent, rank, ranks, str(Path(folder, "store")), timeout, sender)
+            process = _CONTEXT.Process(target=_work, args=where, daemon=True)
+            with _no_program():
                 process.start()
             sender.close()  # so that the end of the process ends the pipe
             receivers.append(receiver)
@@ -86,25 +88,87 @@ def together(
                 process.join()
 
 
-def _work(
-    work: Callable[..., T],
-    given: tuple[object, ...],
-    rank: int,
-    ranks: int,
-    path: str,
-    timeout: float,
-    sender: connection.Connection,
-) -> None:
-    torch.set_num_threads(1)  # OpenMP's pool of threads does not survive a fork, and ranks share the cores
+def _context() -> Any:
+    """How processes start that are no forks of this one: quickly by a server that has torch, and nothing of ours."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    return context
+
+
+_CONTEXT = _context()
+
+
+def _by_value(what: str, first: object, rest: object) -> bytes:
+    """Pickle for another process, that has nothing of this one: what it cannot import goes by value."""
+    try:
+        import cloudpickle
+    except ImportError:
+        raise ImportError(
+            "work goes to other processes by cloudpickle, which is missing: pip install cloudpickle"
+        ) from None
+
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+        def reducer_override(self, thing: Any) -> Any:
+            if isinstance(thing, ModuleType) and type(thing) is not ModuleType:  # such as torch.ops
+                return import_module, (thing.__name__,)
+            return super().reducer_override(thing)
+
+    file, home = io.BytesIO(), _home(first)
+    if home:
+        cloudpickle.register_pickle_by_value(home)
+    try:
+        Pickler(file).dump((first, rest))
+    except (TypeError, pickle.PicklingError) as error:
+        raise TypeError(
+            f"{what} cannot be copied to another process ({error}): let work make files, locks and the like itself"
+        ) from error
+    finally:
+        if home:
+            cloudpickle.unregister_pickle_by_value(home)
+    return file.getvalue()
+
+
+def _home(work: object) -> ModuleType | None:
+    """The module of a function, if it is in no place where another process would look: a module of tests, for one."""
+    module = sys.modules.get(getattr(work, "__module__", None) or "__main__")
+    if module is None or module.__name__ == "__main__" or module.__spec__ is None or module.__spec__.origin is None:
+        return None  # cloudpickle sends it by value anyway, or it is Python's own
+    return None if PathFinder.find_spec(module.__name__.partition(".")[0]) else module
+
+
+@contextmanager
+def _no_program() -> Iterator[None]:
+    """Hide the caller's program from multiprocessing, which would run it anew in each process."""
+    program, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = program
+
+
+def _work(sent: bytes, rank: int, ranks: int, path: str, timeout: float, sender: connection.Connection) -> None:
+    threading.Thread(target=_end_with_caller, daemon=True).start()
+    torch.set_num_threads(1)  # ranks share the cores
     if sys.platform.startswith("linux"):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # all are here: nothing depends on the machine's name
     try:
         with joined(timeout, backend="gloo", init_method=f"file://{path}", rank=rank, world_size=ranks):
+            work, given = pickle.loads(sent)
             answer = (True, work(*given))
-        sent = pickle.dumps(answer)
+        told = _by_value("what work returned", *answer)
     except BaseException as error:
-        sent = pickle.dumps((False, (f"{type(error).__name__}: {error}", traceback.format_exc())))
-    sender.send_bytes(sent)
+        told = pickle.dumps((False, (f"{type(error).__name__}: {error}", traceback.format_exc())))
+    sender.send_bytes(told)
+
+
+def _end_with_caller() -> None:
+    """End a rank whose caller is killed: nobody else would."""
+    caller = multiprocessing.parent_process()
+    assert caller
+    caller.join()
+    os._exit(1)
 
 
 def _results(receivers: list[connection.Connection], processes: list[BaseProcess]) -> list[Any]:

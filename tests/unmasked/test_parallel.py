@@ -3,6 +3,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -25,7 +26,6 @@ from unmasked.positions import Rotary
 
 LAYOUTS = ("zigzag", "striped", "contiguous")
 BATCH, KV_HEADS, HEADS, TOKENS, DIM = 2, 3, 6, 24, 5
-START = "spawn" if torch.cuda.is_available() else "fork"  # on a GPU, autograd's threads do not survive a fork
 
 
 def tensors(dtype: torch.dtype = torch.float64, value_dim: int = DIM) -> list[Tensor]:
@@ -254,7 +254,7 @@ def everything() -> dict[object, object]:
 
 @cache  # the processes are started once for all tests
 def found(ranks: int) -> list[dict[object, object]]:
-    return together(everything, ranks=ranks, start=START)
+    return together(everything, ranks=ranks)
 
 
 both = pytest.mark.parametrize("ranks", [2, 4])
@@ -360,7 +360,6 @@ def dies_in_the_ring() -> None:
     ring_attention(x, x, x)
 
 
-@pytest.mark.skipif(START != "fork", reason="a process that is started anew cannot be told what to patch")
 def test_a_rank_that_is_killed_in_the_middle_of_a_ring_ends_all_of_them() -> None:
     with pytest.raises(RuntimeError, match=r"^rank 2 of 4: died of SIGKILL; all ranks are ended$"):
         together(dies_in_the_ring, ranks=4)
@@ -378,7 +377,7 @@ def test_a_rank_that_is_left_by_the_others_says_so() -> None:
         r"rank 0 of 2: RuntimeError: ring_attention: rank 0 has lost another rank, which died, ended, or takes longer"
     )
     with pytest.raises(RuntimeError, match=text):
-        together(is_left, ranks=2, start=START)
+        together(is_left, ranks=2)
 
 
 def waits_forever() -> None:
@@ -391,7 +390,7 @@ def waits_forever() -> None:
 
 def test_a_rank_that_hangs_is_not_waited_for_for_ever() -> None:
     with pytest.raises(RuntimeError, match=r"rank 0 has lost another rank, .* takes longer than the group's timeout"):
-        together(waits_forever, ranks=2, timeout=3.0, start=START)
+        together(waits_forever, ranks=2, timeout=3.0)
 
 
 def fails(how: str) -> object:
@@ -400,24 +399,28 @@ def fails(how: str) -> object:
             os._exit(3)
         if how == "raise":
             raise LookupError("no such token")
-        return lambda: None
+        return threading.Lock()
     return how
 
 
 @pytest.mark.parametrize(
     ("how", "text"),
-    [("exit", "ended with the exit code 3"), ("raise", "LookupError: no such token"), ("return", "pickle")],
+    [
+        ("exit", "ended with the exit code 3"),
+        ("raise", "LookupError: no such token"),
+        ("return", "what work returned cannot be copied to another process"),
+    ],
 )
 def test_a_function_that_fails_on_one_rank_is_told_with_its_lines(how: str, text: str) -> None:
     with pytest.raises(RuntimeError, match=f"^rank 1 of 3: .*{text}") as caught:
-        together(fails, how, ranks=3, start=START)
+        together(fails, how, ranks=3)
     if how == "raise":
         assert 'raise LookupError("no such token")' in caught.value.__notes__[0]
 
 
 @pytest.mark.parametrize(
     ("options", "text"),
-    [({"ranks": 0}, "ranks is 0; it must be 1 or more"), ({"start": "thread"}, "start is 'thread'; here it can be '")],
+    [({"ranks": 0}, "ranks is 0; it must be 1 or more")],
 )
 def test_processes_that_cannot_be_started_are_refused(options: dict[str, object], text: str) -> None:
     with pytest.raises(ValueError, match=re.escape(text)):

@@ -78,11 +78,12 @@ def test_every_public_name_has_a_claim_an_example_and_its_sections(name: str) ->
 
 WITHOUT_EXTRAS = """
 import sys
-for blocked in ("jaxtyping", "beartype", "matplotlib", "numpy"):
+for blocked in ("jaxtyping", "beartype", "cloudpickle", "matplotlib", "numpy"):
     sys.modules[blocked] = None
 import torch
 import unmasked
 x = torch.eye(2)
+unmasked.parallel
 print(unmasked.self_attention(x).context.shape, unmasked.MultiheadAttention(4, 2).num_heads)
 """
 
