@@ -470,7 +470,7 @@ attention_matrices = (
     + layer.self_attn.out_proj.weight.numel()
 ) // wide**2
 mlp_matrices = len(counted["MLP"])
-# Llama 3, 8 billion, table 3: 32 heads of queries, 8 of keys, of 128 each
+# Llama 3, 8 billion: 32 heads of queries, 8 of keys, of 128 features each
 llama_mlp, llama_attention = 3 * 4096 * 14336, (2 * 32 + 2 * 8) * 128 * 4096
 llama = llama_mlp / (llama_mlp + llama_attention)
 plot.table(
@@ -670,4 +670,4 @@ assert check("same-cost", same_cost)
 # - Radford et al. (2019), *Language Models are Unsupervised Multitask Learners*: section 2.3, with the norms in front.
 # - Dong, Cordonnier and Loukas (2021), *Attention Is Not All You Need: Pure Attention Loses Rank Doubly Exponentially
 #   with Depth*, for words that become alike.
-# - Grattafiori et al. (2024), *The Llama 3 Herd of Models*: table 3, for the number of blocks.
+# - Grattafiori et al. (2024), *The Llama 3 Herd of Models*: table 3, for the number of blocks and their sizes.
