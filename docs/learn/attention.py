@@ -99,7 +99,7 @@ HTML(
 # The word *ship* means one thing at sea, and another in a warehouse. A *language model*, a program that guesses the
 # next word of a text, begins with the same numbers for both, because it looks each word up in a table. Attention is the
 # step that lets the neighbors change those numbers, so that *ship* gets other numbers beside *crew* than beside
-# *order*. Every large language model takes this step again and again, for each word that it reads or writes.
+# *order*. Nearly all large language models take this step again and again, for each word that they read or write.
 #
 # This page shows how the step works: first with three words and a pencil, at the end with three lines of Python. You
 # need to know some Python, and what a dot product is: multiply two lists of numbers, place by place, and add up. Point
@@ -358,11 +358,14 @@ plot.grid(
 # %% [markdown]
 # Each row adds up to one<!--= "Each row adds up to one" if torch.allclose(second_weights.sum(1), torch.ones(6)) else
 # "Each column adds up to one" -->. In this sentence each word takes most from itself<!--= "each word takes most from
-# itself" if second_weights.argmax(1).equal(torch.arange(6)) else "each word takes least from itself" -->: of all
-# vectors, its own points exactly its own way. In the sentence with the *crew*, *ship* keeps less<!--== "less" if
-# weights[6, 6] < second_weights[3, 3] else "more" --> of itself: 55%<!--== weights[6, 6] -->, against 78%<!--=
-# second_weights[3, 3] --> here. So one vector went in, and two different<!--== "two different" if not
-# torch.allclose(first_context[6], second_context[3], atol=0.1) else "two equal" --> ones come out:
+# itself" if second_weights.argmax(1).equal(torch.arange(6)) else "each word takes least from itself" -->: its own
+# vector points exactly its own way. (A longer vector can still win: beside the *crew*, *go* takes more from *i* than
+# from itself<!--== "go takes more from i than from itself" if weights[words.index("go"), 0] >
+# weights[words.index("go"), words.index("go")] else "go takes less from i than from itself" -->.) In the sentence with
+# the *crew*, *ship* keeps less<!--== "less" if weights[6, 6] < second_weights[3, 3] else "more" --> of itself:
+# 55%<!--== weights[6, 6] -->, against 78%<!--= second_weights[3, 3] --> here. So one vector went in, and two
+# different<!--== "two different" if not torch.allclose(first_context[6], second_context[3], atol=0.1) else "two equal"
+# --> ones come out:
 
 # %% tags=["hide-input"]
 #| caption: Six<!--= len(most) --> of the 50<!--= X.size(1) --> numbers of *ship*, those in which the two sentences

@@ -107,7 +107,7 @@ with plot.figure(3.9, 5.0) as drawn:
 drawn
 
 # %% [markdown]
-# Every large language model is a stack of such blocks, and a model that is built in this way is called a *transformer*.
+# Most large language models are stacks of such blocks, and a model that is built in this way is called a *transformer*.
 # Llama 3<!--~ its name -->, in its size of 8 billion<!--~ Grattafiori et al. (2024), table 3 --> parameters, has
 # 32<!--~ the same table --> blocks, one on top of the other: the *layers* of the pages before. So whoever knows one
 # block knows the whole stack.
@@ -320,7 +320,7 @@ curves
 # keeps its own numbers, and the blocks add to them. The sum that runs through the whole stack is called the *residual
 # stream*.
 #
-# ## Norms keep the sizes in range
+# ## Norms keep in range what each part reads
 #
 # Everything is added, so the numbers of a word can grow. Large numbers make large scores, and the softmax of large
 # scores gives everything to one word<!--== "the softmax of large scores gives everything to one word" if largest[1, 0]
@@ -376,9 +376,12 @@ plot.grid(
 )
 
 # %% [markdown]
+# (The residual stream goes around the norms, and may still grow.)
+#
 # Training changes a matrix a little, in the direction that helps. If one word has nearly all the weight, a small change
-# of a score changes almost nothing, so training [cannot see a direction](../pytorch/scale.py)<!--~ link: the page shows
-# it -->.
+# of a score mostly changes nothing; where two words are almost level, it changes everything. So a few examples [drown
+# all others](../pytorch/backward.py#without-the-root-most-gradients-vanish-and-the-rest-are-huge)<!--~ link: the page
+# shows it -->.
 #
 # ## Take a part away
 #
@@ -403,11 +406,35 @@ plot.grid(
     columns=["answers"],
 )
 
+
+# %% tags=["check"]
+def pull(without):
+    """What two batches would change in the fresh matrices of queries and keys: how much, and how alike."""
+    torch.manual_seed(0)
+    model = Model(DEPTH, without, LARGE)
+    matrices = [attention.in_proj_weight for _, attention, *_ in model.blocks]
+    changes = []
+    for _ in range(2):
+        given, right = draw(512, 1)
+        found = torch.autograd.grad(
+            F.cross_entropy(model(*given), right), matrices
+        )
+        changes.append(torch.cat([each[: 2 * WIDTH] for each in found]))
+    one, other = (change.flatten() for change in changes)
+    return one.norm().item(), F.cosine_similarity(one, other, dim=0).item()
+
+
+calm, wild = pull(""), pull("norms")
+
 # %% [markdown]
 # The whole stack gets nearly all riddles right<!--= "gets nearly all riddles right" if stack["whole"] > 0.9 else "gets
 # few riddles right" -->. Without residual connections, and without norms, it gets most of them wrong<!--= "Without
 # residual connections, and without norms, it gets most of them wrong" if max(stack["no residual"], stack["no norms"]) <
-# 0.35 else "Without residual connections, and without norms, it gets most of them right" -->.
+# 0.35 else "Without residual connections, and without norms, it gets most of them right" -->. Before the first step, a
+# batch pulls at the matrices of queries and keys over a thousand times as hard without norms as with them<!--= "over a
+# thousand times as hard without norms as with them" if wild[0] > 1000 * calm[0] else "as hard without norms as with
+# them" -->, and the next batch pulls elsewhere<!--= "the next batch pulls elsewhere" if wild[1] < 0.3 < 0.5 < calm[1]
+# else "the next batch pulls the same way" -->.
 #
 # ## Where are the parameters, and where is the time?
 #
@@ -417,6 +444,8 @@ plot.grid(
 # attention.in_proj_weight.shape == (3 * WIDTH, WIDTH) else "for queries" -->, and the output projection. The MLP has
 # two<!--== mlp_matrices --> matrices, each four times<!--== counted["MLP"][0].weight.numel() / wide**2 --> as large as
 # one of these. So it has twice<!--== round(shares["MLP"] / shares["attention"], 1) --> the parameters of attention.
+# Models differ here: Llama 3<!--~ its name --> has three matrices in the MLP, 81%<!--== llama --> of a block, fewer
+# heads of keys than of queries, and a norm that subtracts no mean.
 
 # %% tags=["hide-input"]
 #| caption: The parameters of a block of width {{ wide }}, which is that of the small GPT-2<!--~ its name -->.
@@ -441,6 +470,9 @@ attention_matrices = (
     + layer.self_attn.out_proj.weight.numel()
 ) // wide**2
 mlp_matrices = len(counted["MLP"])
+# Llama 3, 8 billion: 32 heads of queries, 8 of keys, of 128 features each
+llama_mlp, llama_attention = 3 * 4096 * 14336, (2 * 32 + 2 * 8) * 128 * 4096
+llama = llama_mlp / (llama_mlp + llama_attention)
 plot.table(
     ["Part", "Parameters", "Share"],
     [[name, f"{n:,}", f"{shares[name]:.1%}"] for name, n in counts.items()],
@@ -458,11 +490,11 @@ plot.table(
 #| alt: Two<!--= len(costs.axes[0].lines) - 1 --> curves over the number of words. That of the MLP is level<!--= "level"
 #|   if mlp_cost[0] == mlp_cost[-1] else "rising" -->. That of attention rises<!--= "rises" if attention_cost[-1] >
 #|   attention_cost[0] else "falls" --> in a straight line, and crosses it at {{ crossing :,}} words.
-#| caption: Multiplications for each word in a block of width {{ wide }}. In short texts the MLP costs more<!--= "more"
-#|   if mlp_cost[0] > attention_cost[0] else "less" -->, in long texts<!--= "long texts" if attention_cost[-1] >
-#|   mlp_cost[-1] else "short texts" --> attention does. They cost the same at<!--= "They cost the same at" if
-#|   attention_cost[lengths.index(crossing)] == mlp_cost[0] else "They do not cost the same at" --> {{ crossing :,}}
-#|   words, twice<!--= crossing / wide --> the width.
+#| caption: Multiplications for each word in a block of width {{ wide }}, without a mask. In short texts the MLP costs
+#|   more<!--= "more" if mlp_cost[0] > attention_cost[0] else "less" -->, in long texts<!--= "long texts" if
+#|   attention_cost[-1] > mlp_cost[-1] else "short texts" --> attention does. They cost the same at<!--= "They cost the
+#|   same at" if attention_cost[lengths.index(crossing)] == mlp_cost[0] else "They do not cost the same at" --> {{
+#|   crossing :,}} words, twice<!--= crossing / wide --> the width.
 lengths = list(range(0, 4097, 256))
 attention_cost = [4 * wide**2 + 2 * length * wide for length in lengths]
 mlp_cost = [2 * 4 * wide**2 for _ in lengths]
@@ -496,7 +528,8 @@ for length in (1024, 2048):
     assert flops.get_total_flops() // 2 // length == mlp_cost[0]
 
 # %% [markdown]
-# So long texts are expensive because of attention, and short ones because of the MLP.
+# So long texts are expensive because of attention, and short ones because of the MLP. Under a causal mask a word looks
+# at half of the text, on average, and both cost the same at twice as many words, if what is hidden is not computed.
 #
 # ## PyTorch's block is the same
 #
@@ -547,11 +580,11 @@ precise_mlp = precise_mlp.double().requires_grad_(False)
 # ## Recap
 #
 # - Attention moves information between words; the MLP works on each word alone.
-# - Both add to the residual stream. Norms in front of them keep the sizes in range.
+# - Both add to the residual stream. Norms in front of them keep in range what they read.
 # - The MLP has two thirds of the parameters<!--== "The MLP has two thirds of the parameters" if round(shares["MLP"], 2)
-#   == 0.67 else "The MLP has a third of the parameters" -->. In long texts attention takes most of the time<!--== "In
-#   long texts attention takes most of the time" if attention_cost[-1] > mlp_cost[-1] else "In long texts the MLP takes
-#   most of the time" -->.
+#   == 0.67 else "The MLP has a third of the parameters" -->; in Llama 3<!--~ its name -->, more. In long texts
+#   attention takes most of the time<!--== "In long texts attention takes most of the time" if attention_cost[-1] >
+#   mlp_cost[-1] else "In long texts the MLP takes most of the time" -->.
 #
 # ## Exercises
 #
@@ -602,7 +635,8 @@ check("post-norm", post_norm)
 
 # %% [markdown]
 # **Where do both cost the same?** (`same-cost`) Write `same_cost(width)`: with how many words in the text does
-# attention take as many multiplications for each word as the MLP? Its inner layer is four times as wide.
+# attention, without a mask, take as many multiplications for each word as the MLP? Its inner layer is four times as
+# wide.
 #
 # ??? question "Hint"
 #
@@ -636,4 +670,4 @@ assert check("same-cost", same_cost)
 # - Radford et al. (2019), *Language Models are Unsupervised Multitask Learners*: section 2.3, with the norms in front.
 # - Dong, Cordonnier and Loukas (2021), *Attention Is Not All You Need: Pure Attention Loses Rank Doubly Exponentially
 #   with Depth*, for words that become alike.
-# - Grattafiori et al. (2024), *The Llama 3 Herd of Models*: table 3, for the number of blocks.
+# - Grattafiori et al. (2024), *The Llama 3 Herd of Models*: table 3, for the number of blocks and their sizes.

@@ -51,7 +51,8 @@ plot.grid(wanted, queries=questions, keys=boxes)
 # keys and values of its own<!--== "with queries, keys and values of its own" if len(slices) == 3 and apart else "with
 # one query for all" -->, is called a *head*. Llama 3<!--~ its name -->, in its size of 8 billion<!--~ Grattafiori et
 # al. (2024), table 3 --> learned numbers (its *parameters*), has 32<!--~ the same table --> heads in each of its
-# 32<!--~ the same table --> layers.
+# 32<!--~ the same table --> layers. (Only the queries are a head's own there: four heads each [share keys and
+# values](../pytorch/grouped.py)<!--~ link: the page is about that -->.)
 #
 # <div class="overview" data-here="heads"></div>
 #
@@ -366,10 +367,10 @@ plot.grid(
 #
 # ## What do more heads cost?
 #
-# Almost nothing. More heads have thinner slices, so all heads together multiply as many numbers as one head would<!--==
-# "More heads have thinner slices, so all heads together multiply as many numbers as one head would" if len({c[2] for c
-# in costs.values()}) == 1 and costs[8][0] < costs[1][0] else "More heads multiply more numbers" -->. Look down the
-# columns of this table:
+# No more multiplications. More heads have thinner slices, so all heads together multiply as many numbers as one head
+# would<!--== "More heads have thinner slices, so all heads together multiply as many numbers as one head would" if
+# len({c[2] for c in costs.values()}) == 1 and costs[8][0] < costs[1][0] else "More heads multiply more numbers" -->.
+# Look down the columns of this table:
 
 # %% tags=["hide-input"]
 #| caption: Attention of width {{ WIDTH }} over {{ tokens }} words, with one head and with more<!--= "with one head and
@@ -397,9 +398,13 @@ plot.table(
 )
 
 # %% [markdown]
+# They cost time all the same: each head makes a table of weights, and a processor is slower with thin slices. With
+# dozens of heads a layer that returns its weights can take several times as long as with one.
+#
 # More heads are not always better. A head with a thin slice has few numbers to compare words by: with 32<!--= WIDTH -->
 # heads, each would have a single one. Most models give a head 64<!--~ Vaswani et al. (2017) --> or 128<!--~ Grattafiori
-# et al. (2024) --> numbers, and take as many heads as fit into their width.
+# et al. (2024) --> numbers, and many take as many heads as fit into their width. (Others do not: gpt-oss is
+# 2,880<!--~ OpenAI (2025) --> numbers wide, and its heads are 4,096<!--~ 64 of 64 --> together.)
 #
 # ## The same as a formula
 #
@@ -487,6 +492,7 @@ assert check("count-parameters", count)
 #
 # ## References
 #
-# <!--~ 2017, 3.2.2, 2024, 3: references -->
+# <!--~ 2017, 3.2.2, 2024, 3, 2025: references -->
 # - Vaswani et al. (2017), *Attention Is All You Need*: section 3.2.2, for several heads and their output projection.
 # - Grattafiori et al. (2024), *The Llama 3 Herd of Models*: table 3, for the number of heads.
+# - OpenAI (2025), *gpt-oss-120b & gpt-oss-20b Model Card*: heads that are together wider than the model.

@@ -55,8 +55,8 @@ plot.grid(panels, rows=rows, axes=("output features", "input features"))
 # one_trained(x, x, x)[0]) < 1e-5 else "by one matrix" -->. A *bias* is a vector that is added after each
 # multiplication. Switched off, the module shows what in a result is attention and what was learned. Between a bypassed
 # module and attention alone this page finds nothing but rounding<!--== "nothing but rounding" if max(gaps) < 1e-5 else
-# "a mistake" -->. The bypass is exact only with one head, zero biases, frozen parameters, no dropout and nothing
-# appended<!--== "only with one head, zero biases, frozen parameters, no dropout and nothing appended" if
+# "a mistake" -->. The bypass is exact with one head, zero biases, frozen parameters, no dropout and nothing
+# appended<!--== "with one head, zero biases, frozen parameters, no dropout and nothing appended" if
 # conditions["nothing"][1] < 1e-5 and min(conditions[broken][1] for broken in ("five heads", "biases kept", "one step of
 # Adam", "dropout in training", "zeros appended")) > 0.02 else "with several heads, too" -->. [What the bypass
 # needs](#what-the-bypass-needs) measures the damage of each.
@@ -372,7 +372,10 @@ of_ship = output[ship]
 #   0.02 else "the identity undoes that" -->.
 # - **Zero biases.** They start at zero, so a bypass that forgets them works on a fresh module, and fails once they have
 #   moved<!--== "works on a fresh module, and fails once they have moved" if apart(new(tokens, tokens, tokens)[0],
-#   plain.context) < 1e-5 and conditions["biases kept"][1] > 0.02 else "never works" -->.
+#   plain.context) < 1e-5 and conditions["biases kept"][1] > 0.02 else "never works" -->. (Some change nothing: one of
+#   the keys alone, which raises all scores of a query alike, and one of the output that takes back the values'<!--==
+#   "one of the keys alone, which raises all scores of a query alike, and one of the output that takes back the values'"
+#   if max(harmless) < 1e-5 else "none of them" -->.)
 # - **Frozen.** To an optimizer the identity is a start like any other. Left trainable, it is gone after one step<!--==
 #   "it is gone after one step" if conditions["one step of Adam"][1] > 0.01 else "it stays" --> (of *Adam*, a common
 #   optimizer). `requires_grad_(False)` alone does not save it: if a gradient is left from a step before, the optimizer
@@ -437,6 +440,17 @@ agree(new(tokens, tokens, tokens)[0], plain.context)
 biased = as_if_trained(50).requires_grad_(False)
 set_identity(biased)
 measure("biases kept", biased)
+
+of_keys, of_values = (
+    bypass_(nn.MultiheadAttention(50, 1, batch_first=True)) for _ in range(2)
+)
+of_keys.in_proj_bias[50:100] = torch.randn(50)
+of_values.in_proj_bias[100:] = torch.randn(50)
+of_values.out_proj.bias.copy_(-of_values.in_proj_bias[100:])
+harmless = [
+    apart(each(tokens, tokens, tokens)[0], plain.context)
+    for each in (of_keys, of_values)
+]
 
 # %% tags=["check"]
 torch.manual_seed(8)
@@ -573,11 +587,20 @@ queries_turned = turned(tokens, tokens, tokens)[0]
 # %% [markdown]
 # `both_turned` is the output of plain self-attention<!--== "is the output of plain self-attention" if
 # apart(both_turned, plain.context) < 1e-5 else "is another output" -->. If only the queries turn, they are compared
-# with keys that point elsewhere, and the outputs differ by up to {{= apart(queries_turned, plain.context) :.1f}}.
+# with keys that point elsewhere, and the outputs differ by up to {{= apart(queries_turned, plain.context) :.1f}}. What
+# is not shared can do nothing, too: any matrix that has an inverse, for the query, if the key has this inverse,
+# transposed<!--== "any matrix that has an inverse, for the query, if the key has this inverse, transposed" if
+# apart(sheared, plain.context) < 1e-4 < apart(shear @ shear.T, torch.eye(50)) else "no other matrix" -->.
 
 # %% tags=["check"]
 agree(both_turned, plain.context)
 assert apart(queries_turned, plain.context) > 0.1
+
+torch.manual_seed(15)
+shear = torch.eye(50) + 0.1 * torch.randn(50, 50).triu(1)
+turned.in_proj_weight[:50] = shear
+turned.in_proj_weight[50:100] = torch.linalg.inv(shear).T
+sheared = turned(tokens, tokens, tokens)[0]
 
 # %% [markdown]
 # ## Off for a while

@@ -163,7 +163,7 @@ torch.testing.assert_close(
 # A cache of fixed size has room that no token has taken yet. Many programs attend to all of it and hide the rest with a
 # mask. Then what lies there must be finite. A hidden value has the weight zero, and zero times NaN is NaN<!--== "zero
 # times NaN is NaN" if (0 * torch.tensor(torch.nan)).isnan() else "zero times NaN is zero" -->. `torch.empty` hands out
-# memory as the last program left it, and [sometimes there is a NaN in
+# memory as an earlier tensor left it, and [sometimes there is a NaN in
 # it](https://github.com/Dao-AILab/flash-attention/issues/2374)<!--~ link: a report -->.
 
 # %%

@@ -8,11 +8,11 @@
 # # Long contexts: windows, sinks, soft-cap
 #
 # **It depends on who counts: a window of {{= W }} is {{= W }} keys in this library<!--== "keys in this library" if
-# keys_seen(my_attention) == W else "more in this library" --> and in transformers, and {{= W + 1 }} in Mistral's paper
-# and in FlashAttention's `window_size`<!--== "window_size" if counted["`window_size=(W, 0)`, as FlashAttention says"]
-# == W + 1 else "softcap" -->.** A sink is one more term<!--== "one more term" if torch.allclose(sunk,
-# longer.softmax(-1)[..., :-1]) else "one term less" --> in the softmax, and a soft-cap comes before<!--== "before" if
-# leaked[5.0] > 0.1 else "after" --> the mask.
+# keys_seen(my_attention) == W else "more in this library" --> and in transformers, and {{= W + 1 }} in the text of
+# Mistral's paper and in FlashAttention's `window_size`<!--== "window_size" if counted["`window_size=(W, 0)`, as
+# FlashAttention says"] == W + 1 else "softcap" -->.** A sink is one more term<!--== "one more term" if
+# torch.allclose(sunk, longer.softmax(-1)[..., :-1]) else "one term less" --> in the softmax, and a soft-cap comes
+# before<!--== "before" if leaked[5.0] > 0.1 else "after" --> the mask.
 #
 # {{= listed(["Who counts", "A token at i sees the keys j with", "Keys for W = 3"], rows) }}
 #
@@ -75,7 +75,11 @@ rules = {
         "i - W < j ≤ i",
         (j > i - W) & (j <= i),
     ),
-    "Mistral's paper": ("i - W ≤ j ≤ i", (j >= i - W) & (j <= i)),
+    "Mistral's paper, its figure": (
+        "i - W < j ≤ i",
+        (j > i - W) & (j <= i),
+    ),
+    "Mistral's paper, its text": ("i - W ≤ j ≤ i", (j >= i - W) & (j <= i)),
     "`window_size=(W, 0)`, as FlashAttention says": (
         "i - W ≤ j ≤ i",
         (j >= i - W) & (j <= i + 0),
@@ -233,7 +237,8 @@ attend(query, key, value, softcap=5.0, implementation="fused")
 # ## FlexAttention
 #
 # FlexAttention takes the rules as functions: `mask_mod` says who may see whom, and `score_mod` changes a score.
-# Compiled, on a GPU, they become part of one kernel. A block mask says which tiles need no work at all:
+# Compiled, they become part of one kernel, on a GPU and, forward alone, on a CPU. A block mask says which tiles need no
+# work at all:
 
 
 # %%
@@ -267,8 +272,8 @@ assert torch.equal(looked_up[0, 0], streaming)
 
 # %% [markdown]
 # Without `torch.compile`, `flex_attention` holds the whole matrix of scores, as eager code does; so do the cells above.
-# On a CPU, it raises `NotImplementedError` on inputs that need gradients: "FlexAttention does not support backward on
-# CPU".
+# On a CPU, compiled or not, it raises `NotImplementedError` on inputs that need gradients: "FlexAttention does not
+# support backward on CPU".
 
 # %% tags=["hide-output"]
 #| raises: NotImplementedError: does not support backward on CPU
@@ -287,25 +292,43 @@ flex_attention(newest, key[None], value[None], block_mask=blocks)
 # %% [markdown]
 # The message offers to crop the mask. That keeps its upper left<!--== "upper left" if int(create_mask(in_window, None,
 # None, 1, 9, device="cpu").sum()) == 1 else "lower right" --> corner, in which the newest token stands at the
-# beginning. Make another mask instead, and count the query from the end of the keys:
+# beginning. Take the row of tiles instead in which the token stands, and count the query from its place. Then the mask
+# is made once, for the whole text; to make another for each token is right, too, and takes longer.
 
 
 # %%
-def decoding(rule, queries, keys):
+def decoding(blocks, place):
     def shifted(batch, head, query, key):
-        return rule(batch, head, query + keys - queries, key)
+        return blocks.mask_mod(batch, head, query + place, key)
 
-    return create_block_mask(shifted, None, None, queries, keys, device="cpu")
+    row = blocks[:, :, place // blocks.BLOCK_SIZE[0]]
+    row.mask_mod, row.seq_lengths = shifted, (1, blocks.seq_lengths[1])
+    return row
 
 
 step = flex_attention(
-    newest, key[None], value[None], block_mask=decoding(in_window, 1, 9)
+    newest, key[None], value[None], block_mask=decoding(blocks, 8)
 )
 torch.testing.assert_close(step[0], right[:, -1:])
 
 # %% tags=["check"]
 cropped = create_mask(in_window, None, None, 1, 9, device="cpu")[0, 0]
 assert cropped[0].nonzero().flatten().tolist() == [0]  # the first key alone
+
+small = create_block_mask(
+    in_window, None, None, 9, 9, device="cpu", BLOCK_SIZE=2
+)
+for place in range(9):
+    row = decoding(small, place)
+    tiles = row.to_dense()[0, 0, 0]  # True where the token may look
+    assert tiles.equal(small.to_dense()[0, 0, place // 2])
+    seen = flex_attention(
+        query[None, :, place : place + 1],
+        key[None],
+        value[None],
+        block_mask=row,
+    )
+    torch.testing.assert_close(seen[0], right[:, place : place + 1])
 
 # %% [markdown]
 # ## The check for your own tests
@@ -404,7 +427,7 @@ feedback
 #
 # <!--~ 2020, 3.1, 2023, 7, 2, 2024, 3.3, 2025: references -->
 # - Beltagy et al. (2020), *Longformer*: section 3.1, sliding windows.
-# - Jiang et al. (2023), *Mistral 7B*: section 2, a window that counts the keys before a token.
+# - Jiang et al. (2023), *Mistral 7B*: section 2, a window in which the text counts one key more than the figure.
 # - Xiao et al. (2024), *Efficient Streaming Language Models with Attention Sinks*: section 3.3, for (28.1) with a sink
 #   of zero, and for tokens as sinks.
 # - OpenAI (2025), *gpt-oss-120b & gpt-oss-20b Model Card*: a learned sink for each head.

@@ -199,30 +199,45 @@ torch.testing.assert_close(
 # torch.tensor([1]))[0].nonzero().flatten().tolist() == [n, n + 4] for n in range(4)) else "others turn" -->. In the
 # pairing *interleaved* each even feature turns with the next<!--= "each even feature turns with the next" if
 # all(Rotary(8, pairing="interleaved")(torch.eye(8)[n][None], torch.tensor([1]))[0].nonzero().flatten().tolist() == [n,
-# n + 1] for n in (0, 2, 4, 6)) else "others turn" -->. Code with `rotate_half` or `chunk(2, -1)`<!--~ a call --> has
-# halves; code with `view_as_complex` or `x[..., ::2]`<!--~ an index --> is interleaved. To be sure, turn a single
-# feature by one position, and see which other feature gets something of it:
+# n + 1] for n in (0, 2, 4, 6)) else "others turn" -->. Code with `chunk(2, -1)`<!--~ a call --> has halves; code with
+# `view_as_complex` or `x[..., ::2]`<!--~ an index --> is interleaved. The name `rotate_half` tells nothing: in
+# transformers that of Llama has halves, and that of Cohere or GLM is interleaved. To be sure, turn a single feature by
+# one position, and see with which other feature, left where it is, it has a score:
 
 
 # %%
 def which_pairing(turn, head_dim):
     """turn(x, positions), with x of the axes (tokens, head_dim)."""
-    first = torch.eye(head_dim)[:1]
-    reached = turn(first, torch.tensor([1]))[0].nonzero().flatten().tolist()
+    features = torch.eye(head_dim)
+    first = turn(features[:1], torch.tensor([1]))
+    left = turn(features, torch.zeros(head_dim).long())
+    reached = (first @ left.mT)[0].nonzero().flatten().tolist()
     return {
         (0, head_dim // 2): "halves",
         (0, 1): "interleaved",
     }.get(tuple(reached), f"neither: it reaches {reached}")
 
 
+def as_deepseek_does(x, places):
+    real, imaginary = x[..., ::2], x[..., 1::2]  # neighbors
+    return Rotary(x.size(-1))(torch.cat([real, imaginary], -1), places)
+
+
 print(which_pairing(Rotary(64), 64))
 print(which_pairing(Rotary(64, pairing="interleaved"), 64))
 print(which_pairing(in_bfloat16, 64))
+print(which_pairing(as_deepseek_does, 64))
 
 # %% [markdown]
-# A checkpoint does not say its pairing. Its rows were trained for one, and the shapes fit both. Here are four
-# heads<!--== "four heads" if misread.size(0) == 4 else "other heads" --> whose projections were made for *interleaved*,
-# as Meta's Llama has them, in code that turns *halves*:
+# The last function<!--== "The last function" if as_deepseek_does(torch.eye(64)[:1],
+# torch.tensor([1]))[0].nonzero().flatten().tolist() == [0, 32] and which_pairing(as_deepseek_does, 64) ==
+# "interleaved" else "Another function" --> pairs neighbors, and puts them into the two halves. Scores do not mind the
+# order, and a test of what the feature becomes would be misled.
+#
+# The weights do not say their pairing: their rows were trained for one, and the shapes fit both. Some configurations
+# do: in transformers, that of DeepSeek-V3<!--~ a name --> has `rope_interleave`. Here are four heads<!--== "four heads"
+# if misread.size(0) == 4 else "other heads" --> whose projections were made for *interleaved*, as Meta's Llama has
+# them, in code that turns *halves*:
 
 # %%
 torch.manual_seed(3)
@@ -511,17 +526,21 @@ feedback
 # %% [markdown]
 # **Read the pairing off** (`read-the-pairing`). Write `is_interleaved(turn)` for any function `turn(x, positions)`,
 # with heads of 8<!--~ a size --> features. Some of the functions that it will be tried on turn the other way round, or
-# only the first four features.
+# only the first four features, or give the features back in another order.
 #
 # ??? question "Hint"
 #
-#     Turn a vector that has a single feature, and look which feature it reaches.
+#     Turn a vector that has a single feature. With which other feature, at position 0<!--~ a place -->, has it a score?
 
 
 # %% tags=["solution"]
 def is_interleaved(turn):
-    reached = turn(torch.eye(8)[:1], torch.tensor([1]))[0]
-    return bool(reached[1] != 0)
+    first, second = torch.eye(8)[:2].split(1)
+    turned, left = (
+        turn(first, torch.tensor([1])),
+        turn(second, torch.tensor([0])),
+    )
+    return bool((turned * left).sum() != 0)
 
 
 feedback = check("read-the-pairing", is_interleaved)

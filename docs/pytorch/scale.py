@@ -663,6 +663,10 @@ averaged = [tokens]
 for _ in range(rounds):
     averaged.append(self_attention(averaged[-1]).context)
 alike = [cosine_weights(each).min().item() for each in averaged]
+stream = tokens
+for _ in range(rounds):
+    stream = stream + self_attention(stream).context
+added = cosine_weights(stream)
 soft = {
     "cosines": cosines.softmax(-1),
     "dot products": self_attention(tokens).weights,
@@ -678,7 +682,7 @@ own_share = {name: each[ship, ship].item() for name, each in soft.items()}
 # - A softmax of cosines does sum to one, but it is timid. Cosines differ by two at most, so a word can count 7.4
 #   times<!--= math.exp(1 - -1) --> as much as another, and no more. *ship* would keep 14%<!--= own_share["cosines"] -->
 #   of itself, against 55%<!--= own_share["dot products"] -->. A dot product has no such bound, and training can set how
-#   sharp it is.
+#   sharp it is. (So it can where cosines are multiplied by a factor that is learned, as in some models with *QK-norm*.)
 # - A cosine forgets the lengths. A word with a long vector has large dot products with those that point its way: *go*
 #   takes more from *i* than it keeps of itself<!--= "takes more from i than it keeps of itself" if soft["dot
 #   products"][words.index("go"), words.index("i")] > soft["dot products"][words.index("go"), words.index("go")] else
@@ -689,7 +693,9 @@ own_share = {name: each[ship, ship].item() for name, each in soft.items()}
 # - An average cannot grow. But averages of averages become alike: the smallest cosine between any two of the words is
 #   0.35<!--= alike[0] -->, and after three<!--= rounds --> rounds of attention all words are nearly the same
 #   vector<!--= "all words are nearly the same vector" if alike[-1] > 0.999 else "all words are different vectors" -->.
-#   That is why networks add each word's old vector to its new one, by a *residual connection*.
+#   A *residual connection*, which adds each word's old vector to its new one, works against that: with it the smallest
+#   cosine is 0.52<!--= added.min() -->. (It was not made for that: deep networks had it before, so that they can be
+#   trained.)
 #
 # ## A version that looks right
 #

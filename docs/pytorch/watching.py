@@ -43,12 +43,11 @@ seen[0].weights.shape, seen[1].module  # batch heads queries keys
 #
 # *Computed with torch {{= torch.__version__.split("+")[0] }} on the {{= x.device.type.upper() }}.*
 #
-# PyTorch's function returns none because it [never makes
-# them](https://github.com/pytorch/pytorch/issues/98505)<!--~ link: what PyTorch's people answer -->: that is why it is
-# fast. Models of transformers call it too, and so [their attentions are empty or
-# `None`](https://github.com/huggingface/transformers/issues/30978)<!--~ link: a report -->. Loaded with
-# `attn_implementation="eager"`, they return the weights, and run other code than you use. `watch` takes them as they
-# are.
+# PyTorch's function returns none because it [never makes them](https://github.com/pytorch/pytorch/issues/98505)<!--~
+# link: what PyTorch's people answer -->: that is why it is fast. Models of transformers call it too, and so [their
+# attentions are empty or `None`](https://github.com/huggingface/transformers/issues/30978)<!--~ link: a report -->.
+# Loaded with `attn_implementation="eager"` and called with `output_attentions=True`, they return the weights, and run
+# other code than you use. `watch` takes them as they are.
 #
 # **You should know** [what heads are](heads.py) and [what a mask is for](masks.py). **You will know** how to see which
 # tokens each head of a model attends to, how to tell what a head does for the output, and four ways to be misled.

@@ -43,7 +43,7 @@ def bypass_(module: Module) -> Module:
 
     With one head, ``module(x, x, x)`` is then plain self-attention. With H heads it is that for each slice of
     embed_dim / H features, side by side. The identity is not the only such weight: the scores survive any orthogonal
-    matrix that query and key share.
+    matrix that query and key share, and any matrix of the query whose inverse, transposed, the key has.
 
     Equation:
         $O_h = \operatorname{softmax}\left(\frac{X_h X_h^\top}{\sqrt{d_k}}\right) X_h$ (3.3)

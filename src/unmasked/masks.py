@@ -97,8 +97,9 @@ def sliding_window(
         ValueError: window is less than 1.
 
     References:
-        Beltagy et al. (2020), Longformer, section 3.1. Jiang et al. (2023), Mistral 7B, section 2, count otherwise:
-        their W is the number of keys before the query's own, so that a window of W there is one of W + 1 here.
+        Beltagy et al. (2020), Longformer, section 3.1. Jiang et al. (2023), Mistral 7B, section 2, count otherwise
+        in their text: W is the number of keys before the query's own, so that a window of W there is one of W + 1 here.
+        Their figure counts as this function does.
 
     Examples:
         >>> sliding_window(4, window=2).int()
@@ -106,7 +107,7 @@ def sliding_window(
                 [1, 1, 0, 0],
                 [0, 1, 1, 0],
                 [0, 0, 1, 1]], dtype=torch.int32)
-        >>> W = 2  # as Mistral's paper counts: position i sees i - W to i
+        >>> W = 2  # as the text of Mistral's paper counts: position i sees i - W to i
         >>> sliding_window(4, window=W + 1)[3].int()
         tensor([0, 1, 1, 1], dtype=torch.int32)
     """

@@ -461,7 +461,7 @@ def report_rings(record: Record, rounds: int) -> None:
                 record.tell(f"{what}: bytes that the loopback carried, over the formula's", ranks[0][2] / 2 / formula)
 
 
-TILES_AIM = 7.0  # readable tiles over the fused kernel: what their docstring says, with some room
+TILES_AIM = 7.0  # readable tiles over the fused kernel, at these sizes: what was measured, with some room
 
 
 def tiling(tokens: int, is_causal: bool) -> dict[str, Contender]:

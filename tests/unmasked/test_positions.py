@@ -8,9 +8,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
-from transformers import GPTJConfig, GPTNeoXConfig, LlamaConfig
+from transformers import DeepseekV3Config, GPTJConfig, GPTNeoXConfig, LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor
+from transformers.models.cohere import modeling_cohere
+from transformers.models.deepseek_v3 import modeling_deepseek_v3
+from transformers.models.glm import modeling_glm
 from transformers.models.gpt_neox import modeling_gpt_neox
 from transformers.models.gptj import modeling_gptj
 from transformers.models.llama import modeling_llama
@@ -106,6 +109,24 @@ def test_interleaved_pairs_are_those_of_gpt_j() -> None:
     sin, cos = table.expand(2, -1, -1).chunk(2, -1)
     theirs = modeling_gptj.apply_rotary_pos_emb(x.transpose(1, 2), sin, cos).transpose(1, 2)
     torch.testing.assert_close(Rotary(8, pairing="interleaved")(x, torch.arange(5)), theirs)
+
+
+def test_the_name_rotate_half_tells_no_pairing() -> None:
+    x = torch.arange(1.0, 5)
+    assert modeling_llama.rotate_half(x).tolist() == [-3, -4, 1, 2]
+    for module in (modeling_cohere, modeling_glm):
+        assert module.rotate_half(x).tolist() == [-2, 1, -4, 3]
+
+
+def test_a_configuration_may_name_its_pairing_and_deepseek_puts_neighbors_into_the_halves() -> None:
+    assert DeepseekV3Config().rope_interleave
+    x = torch.randn(2, 3, 5, 8)
+    angles = PLACES[:, None] * 10_000.0 ** (-torch.arange(0, 8, 2) / 8)
+    cos, sin = (turn(torch.cat([angles, angles], -1))[None] for turn in (torch.cos, torch.sin))
+    theirs, _ = modeling_deepseek_v3.apply_rotary_pos_emb_interleave(x, x, cos, sin)
+    torch.testing.assert_close(Rotary(8)(torch.cat([x[..., ::2], x[..., 1::2]], -1), PLACES), theirs)
+    ours = Rotary(8, pairing="interleaved")(x, PLACES)
+    torch.testing.assert_close(ours @ ours.mT, theirs @ theirs.mT)
 
 
 def test_scaled_frequencies_are_those_of_llama_3_1() -> None:

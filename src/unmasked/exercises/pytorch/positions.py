@@ -72,6 +72,9 @@ def read_the_pairing(answer: Callable[[Turn], object]) -> None:
     def backwards(x: Tensor, positions: Tensor) -> Tensor:
         return Rotary(8, pairing="interleaved")(x, -positions)
 
+    def apart(x: Tensor, positions: Tensor) -> Tensor:
+        return Rotary(8)(torch.cat([x[..., ::2], x[..., 1::2]], dim=-1), positions)
+
     tried: dict[str, tuple[Turn, bool]] = {
         "that turns halves": (Rotary(8), False),
         "that turns neighbors": (Rotary(8, pairing="interleaved"), True),
@@ -79,6 +82,7 @@ def read_the_pairing(answer: Callable[[Turn], object]) -> None:
         "that turns the first four features, as halves": (Rotary(8, rotary_dim=4), False),
         "that turns the first four features, as neighbors": (Rotary(8, pairing="interleaved", rotary_dim=4), True),
         "of another base that turns halves": (Rotary(8, base=3.0), False),
+        "that turns neighbors and puts them into the halves": (apart, True),
     }
     for what, (turn, right) in tried.items():
         given = bool(answer(turn))

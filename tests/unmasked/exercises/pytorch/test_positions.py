@@ -75,9 +75,10 @@ def test_what_is_turned_wrongly_is_told(answer: object, end: str, cause: str | N
     assert cause is None or cause in ENTRIES
 
 
-def test_the_pairing_is_read_off_a_single_feature() -> None:
+def test_the_pairing_is_read_off_the_score_of_two_features() -> None:
     def reads(turn: object) -> bool:
-        return bool(turn(torch.eye(8)[:1], torch.tensor([1]))[0, 1])
+        first, second = torch.eye(8)[:2].split(1)
+        return bool((turn(first, torch.tensor([1])) * turn(second, torch.tensor([0]))).sum())
 
     assert check("read-the-pairing", reads).message == "A single feature, turned, tells its partner."
 
@@ -94,6 +95,10 @@ def test_the_pairing_is_read_off_a_single_feature() -> None:
         (
             lambda turn: turn(torch.eye(8)[:1], torch.tensor([1]))[0, 4] == 0,
             "A function that turns the first four features, as halves is said to be interleaved.",
+        ),
+        (
+            lambda turn: turn(torch.eye(8)[:1], torch.tensor([1]))[0, 1] != 0,
+            "A function that turns neighbors and puts them into the halves is said to be of halves.",
         ),
     ],
 )
