@@ -10,6 +10,7 @@ import json
 import logging
 import posixpath
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -242,6 +243,9 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         except (render.RenderError, PageError) as error:
             before = "the pages cannot be published:\n" if isinstance(error, PageError) else ""
             raise PluginError(f"{before}{error}") from None
+        if shadows := [name for name in made["files"] if name.removesuffix(".py") in sys.stdlib_module_names]:
+            told = f"readers save {shadows[0]}, and whatever runs beside it imports that for Python's own module"
+            raise PluginError(f"the pages cannot be published:\n{checked.page.at(1)}: {told}; rename the page")
         downloads = ""
         if checked.page.is_script:
             offered = {"Notebook": f"{beside}{notebook}", "Script": f"{beside}{script}"}
