@@ -587,7 +587,8 @@ torch.manual_seed(9)
 assert_attention(Mine(12, 3), embed_dim=12, causal=True)
 
 # %% [markdown]
-# On GitHub, this workflow runs both with every push. Save it as `.github/workflows/attention.yml`:
+# On GitHub, this workflow runs both with every push. Save it as `.github/workflows/attention.yml`; for what `pip`
+# installs the library from, see [Install](install.md):
 #
 # ```yaml
 # name: attention
@@ -599,7 +600,7 @@ assert_attention(Mine(12, 3), embed_dim=12, causal=True)
 #       - uses: actions/checkout@v4
 #       - uses: actions/setup-python@v5
 #         with: {python-version: "3.12"}
-#       - run: python -m pip install attention-unmasked pytest
+#       - run: python -m pip install "./attention-unmasked" pytest
 #       - run: python -m unmasked doctor mine.py:Right --embed-dim 12 --num-heads 3
 #       - run: python -m pytest -q test_mine.py
 # ```

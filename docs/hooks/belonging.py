@@ -13,17 +13,22 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.pages import Page
 
 PICTURE = "assets/social.png"
 REFERENCE, INSTALL = "reference/", "install.md"
 ENOUGH = 70  # letters of a description
+# Of the library, as pip knows it; and what a page writes for it, which holds for who has a copy of its sources there.
+NAME = "attention-unmasked"
+COPY = f"./{NAME}"
 _FIRST = re.compile(r"<p>(.*?)</p>", re.DOTALL)
 _SENTENCE = re.compile(r"\S.*?(?:[.?!](?=\s|$)|$)")
 _HEADING = re.compile(
     r'<h(?P<level>\d) id="(?P<name>unmasked\.[\w.]+)" class="doc doc-heading">.*?</h(?P=level)>',
     re.DOTALL,
 )
+_BARE = re.compile(rf"pip install\b.*?(?<![\w./-]){NAME.replace('-', '[-_.]')}(?![\w-]|(\[[\w,]*\])? @)", re.I)
 _DEFINED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _served = False
 
@@ -118,19 +123,32 @@ def linked(html: str, root: Path, blob: str) -> str:
     return _HEADING.sub(link, html)
 
 
-def install(repository: str | None) -> str:
-    """How to install the library, as far as anybody knows where it is."""
-    source = f"attention-unmasked[plot] @ git+{repository}" if repository else ""
-    told = "" if source else "In the folder of this site's sources, which has its `pyproject.toml`:\n\n"
-    what = f'"{source}"' if source else '-e ".[plot]"'
+def library(config: MkDocsConfig, extra: str = "") -> str:
+    """What pip installs the library from, as far as anybody knows where it is: all pages take it from here."""
+    if config.extra["pypi"]:
+        return f"{NAME}{extra}"
+    return f"{NAME}{extra} @ git+{config.repo_url}" if config.repo_url else f"{COPY}{extra}"
+
+
+def install(config: MkDocsConfig) -> str:
+    """How to install the library."""
+    told, what = "", f'"{library(config, "[plot]")}"'
+    if COPY in what:
+        told, what = "In the folder of this site's sources, which has its `pyproject.toml`:\n\n", '-e ".[plot]"'
     return f"{told}```sh\npython3 -m venv .venv\n.venv/bin/pip install {what}\n```"
 
 
-def published(version: str | None) -> str:
+def published(config: MkDocsConfig) -> str:
     """Whether a package index has the library."""
-    if version:
-        return 'From PyPI: `pip install "attention-unmasked[plot]"`.'
+    if config.extra["pypi"]:
+        return "The library is published on PyPI."
     return "The library is not published on PyPI yet. A package of its name that you find there is not this one."
+
+
+def strangers(html: str) -> str:
+    """The command on a page that installs what has the library's name on PyPI; "" if there is none."""
+    found = _BARE.search(unescape(re.sub(r"<[^>]*>", "", html)))
+    return found[0] if found else ""
 
 
 def cite(config: MkDocsConfig) -> str:
@@ -152,14 +170,15 @@ def cite(config: MkDocsConfig) -> str:
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, **_: Any) -> str:
-    """Say on the page about installing where the library is, and how to cite it; give home the whole width."""
+    """Say where the library is, on the page about installing how to cite it, too; give home the whole width."""
     if page.is_homepage:
         page.meta.setdefault("hide", ["navigation", "toc"])
+    markdown = markdown.replace(COPY, library(config))
     if page.file.src_uri != INSTALL:
         return markdown
     told = {
-        "install": install(config.repo_url),
-        "pypi": published(config.extra["pypi"]),
+        "install": install(config),
+        "pypi": published(config),
         "cite": cite(config),
     }
     for name, text in told.items():
@@ -171,7 +190,16 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, **_: An
 
 
 def on_page_content(html: str, *, page: Page, config: MkDocsConfig, **_: Any) -> str:
-    """Say what the page is about, unless it says so itself, and link the reference to its source."""
+    """Say what the page is about, unless it says so itself, and link the reference to its source.
+
+    Raises:
+        PluginError: The page installs a stranger's package.
+    """
+    if not config.extra["pypi"] and (command := strangers(html)):
+        raise PluginError(
+            f"{page.file.src_uri} says `{command}`, and what PyPI has by that name is another's package: write {COPY}, "
+            "which becomes what the library is installed from, or set PYPI once it is published there"
+        )
     page.meta.setdefault("description", escape(about(html, page.title or "")))
     if not config.repo_url or not page.file.src_uri.startswith(REFERENCE):
         return html

@@ -558,7 +558,7 @@ check("undo-a-bare-merge", repair)
 # %% [markdown]
 # ## What to read next
 #
-# - [Masks](masks.py), [weights](weights.py) and [numbers](numbers.py): the museum's other rooms.
+# - [Masks](masks.py), [weights](weights.py) and [computation](computation.py): the museum's other rooms.
 # - [How does one matrix hold many heads?](../pytorch/heads.py): the right versions, and why they are right.
 # - [The doctor](../doctor.py) tries these probes on your module.
 #

@@ -349,7 +349,7 @@ names = {
     "museum/heads": "Do my heads, tokens and batches stay apart?",
     "museum/masks": "Does my mask hide what it should?",
     "museum/weights": "Are these the right weights?",
-    "museum/numbers": "Are my weights what attention says they are?",
+    "museum/computation": "Are my weights what attention says they are?",
     "museum/models": "Does it stay right inside a model?",
 }
 plot.table(
@@ -412,7 +412,7 @@ check("which-mistake", named)
 # %% [markdown]
 # ## What to read next
 #
-# - The rooms: [heads](heads.py), [masks](masks.py), [weights](weights.py), [numbers](numbers.py),
+# - The rooms: [heads](heads.py), [masks](masks.py), [weights](weights.py), [computation](computation.py),
 #   [models](models.py).
 # - [Is my module right? The doctor](../doctor.py) finds these mistakes in your code, and names them as they are named
 #   here.

@@ -981,7 +981,7 @@ check("module-mask", module_mask)
 # %% [markdown]
 # ## What to read next
 #
-# - The museum's other rooms: [heads](heads.py), [learned weights](weights.py), [numbers](numbers.py).
+# - The museum's other rooms: [heads](heads.py), [learned weights](weights.py), [computation](computation.py).
 # - [What does each interface make of my mask?](../pytorch/masks.py) has the tables of PyTorch's interfaces.
 # - [The doctor](../doctor.py) asks your module all of this page's questions.
 #

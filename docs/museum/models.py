@@ -714,7 +714,7 @@ check("grouped-heads", attend_grouped)
 # ## What to read next
 #
 # - The museum's other rooms: [heads](heads.py), [masks](masks.py), [learned weights](weights.py),
-#   [numbers](numbers.py).
+#   [computation](computation.py).
 # - [Does order matter? Positions](../learn/positions.py): what positions are for.
 # - [The doctor](../doctor.py) asks your module for many of these mistakes.
 #

@@ -657,7 +657,7 @@ check("mend-the-class", Mended)
 # %% [markdown]
 # ## What to read next
 #
-# - [Heads](heads.py), [masks](masks.py) and [numbers](numbers.py): the museum's other rooms.
+# - [Heads](heads.py), [masks](masks.py) and [computation](computation.py): the museum's other rooms.
 # - [Where are my weights?](../pytorch/layouts.py): the same weights in every layout, and how to convert them.
 # - [The doctor](../doctor.py) fills your module and compares it.
 #

@@ -456,11 +456,15 @@ def scores(Q, K):
 # $$C = O(n^2)$$
 # <!-- unchecked: an order, which no single size proves -->
 #
-# $$\frac{a}{b$$
-# <!-- unchecked: it cannot even be read -->
+# $$S = \frac{Q K^\top}{\sqrt{d}$$
+# <!-- where: Q, K = random("n d", "m d");
+#   S = scores(Q, K) -->
 """)
 
 # %% [markdown]
+# A build and an export typeset every formula, those that are waived among them: there, LaTeX that cannot be typeset is
+# a finding, too.
+#
 # A displayed formula has its number from `\tag{1.2}`. Wherever prose or a docstring says equation (1.2), a page must
 # have it; the site makes a link of it. So it is with a number that has a point and stands in brackets alone. (After
 # words such as *section*, *table* or *version* it is another kind of number, and a figure like any other.)

@@ -456,10 +456,10 @@ table(
 # heads](heads.py)). The $d$ under the root is that of one head<!--== "is that of one head" if torch.allclose(theirs,
 # ours, atol=1e-5) else "is that of all heads" -->, since its dot products run over its own features alone. A model that
 # is 512<!--== width --> features wide and has eight<!--== num_heads --> heads divides by the root of 64<!--== head_dim
-# -->, not of 512<!--== width -->. With [the width under the root](../museum/numbers.py#wrong-d-in-scale) nothing fails,
-# but all scores are too small, by the root of the number of heads<!--== "all scores are too small, by the root of the
-# number of heads" if torch.allclose(by_width * math.sqrt(num_heads), by_head, atol=1e-5) else "all scores are right"
-# -->.
+# -->, not of 512<!--== width -->. With [the width under the root](../museum/computation.py#wrong-d-in-scale) nothing
+# fails, but all scores are too small, by the root of the number of heads<!--== "all scores are too small, by the root
+# of the number of heads" if torch.allclose(by_width * math.sqrt(num_heads), by_head, atol=1e-5) else "all scores are
+# right" -->.
 
 # %%
 width, num_heads = 512, 8
@@ -887,8 +887,8 @@ feedback
 #
 # - [The weight bypass](bypass.py): the learned matrices of PyTorch's module, and how to switch them off.
 # - [How does one matrix hold many heads?](heads.py), where the heads' features come from.
-# - [Are my weights what attention says they are?](../museum/numbers.py): the scale left out, the root of another $d$, a
-#   global read inside.
+# - [Are my weights what attention says they are?](../museum/computation.py): the scale left out, the root of another
+#   $d$, a global read inside.
 # - [Notation](../notation.md) for the symbols.
 #
 # ## References

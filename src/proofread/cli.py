@@ -24,6 +24,7 @@ from .checks.fix import fixes
 from .checks.progress import shown
 from .keep import shelf
 from .pages.page import find_pages
+from .publish.extra import MissingError, demand
 from .runs.cache import Cache
 from .settings import Settings, SettingsError
 
@@ -62,7 +63,7 @@ exit codes:
   0    nothing found
   1    findings
   2    wrong usage: a path, an option or a setting that cannot be meant
-  3    proofread could not do its work: no room on the disk, a cache that cannot be written
+  3    proofread could not do its work: no room on the disk, something is not installed
   130  stopped, by Ctrl-C for one
 """
 _MACHINES = "\n\nThe machines:\n\n"
@@ -123,7 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # who read our findings has seen enough, and Python must not try to write the rest
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except OSError as error:
+    except (OSError, MissingError) as error:
         print(f"proofread: {error}", file=sys.stderr)
         return 3
     finally:
@@ -423,10 +424,9 @@ def _export_site(options: argparse.Namespace) -> int:
             raise UsageError(
                 f"--{name.replace('_', '-')} is for a folder of pages; a site is built as its settings say"
             )
-    try:
-        from .publish.site import NotBuiltError, export_site
-    except ModuleNotFoundError as error:
-        raise UsageError(f"{error.name} is not there, which a site takes; install proofread with [mkdocs]") from None
+    demand()
+    from .publish.site import NotBuiltError, export_site
+
     logger = logging.getLogger("mkdocs")
     logger.addHandler(handler := logging.StreamHandler())
     logger.getChild("plugins.proofread").setLevel(logging.INFO)

@@ -463,7 +463,7 @@ _ROOMS = {
             "layer.weight.normal_(std=96**-0.5)",
         ),
     ),
-    "museum/numbers": (
+    "museum/computation": (
         (
             "missing-scale",
             "The scale left out",

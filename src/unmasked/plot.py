@@ -66,7 +66,7 @@ def figure(width: float, height: float) -> Iterator[Figure]:
 
         from unmasked._figure import INK, PageFigure
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError("plots need matplotlib: pip install attention-unmasked[plot]") from error
+        raise ModuleNotFoundError("plots need matplotlib: pip install matplotlib") from error
     style: Any = dict.fromkeys(_INKED, INK) | dict.fromkeys(_CLEAR, "none") | {"legend.edgecolor": INK}
     style["axes.prop_cycle"] = cycler(color=_LINES)
     style["image.cmap"] = "unmasked"

@@ -114,8 +114,8 @@ if ours:
     timed("proofread.runs.server:_Child.receive", "proofread: waiting for runs")
     timed("multiprocessing.connection:wait", "proofread: waiting for runs")
     timed("proofread.runs.server:warm", "proofread: waiting for runs")
-    timed("proofread.formulas.mathematics:_pandoc", "proofread: pandoc")
-    timed("proofread.formulas.mathematics:render", "proofread: mathematics in the prose")
+    timed("proofread.publish.mathematics:_pandoc", "proofread: pandoc")
+    timed("proofread.publish.mathematics:render", "proofread: mathematics in the prose")
     timed("proofread.publish.fonts:mathematics", "proofread: font")
     timed("proofread.checks.equations:faults", "proofread: equations of docstrings")
 with phase("MkDocs, the rest"):

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import re
+import shlex
 import struct
 import subprocess
 import sys
@@ -13,10 +14,14 @@ import tomllib
 from html import unescape
 from importlib.metadata import distribution
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import yaml
 from fontTools.ttLib import TTFont
 from mkdocs.config import load_config
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
 
 ROOT = Path(__file__).parents[2]
 SPEC = importlib.util.spec_from_file_location("belonging", ROOT / "docs/hooks/belonging.py")
@@ -25,6 +30,7 @@ assert SPEC.loader
 belonging = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(belonging)
 
+NAME = "attention-unmasked"
 ADDRESS, REPOSITORY = "https://someone.github.io/unmasked/", "https://github.com/someone/unmasked"
 GITHUB = {"SITE_URL": ADDRESS, "REPO_URL": REPOSITORY, "EDIT_URI": "edit/main/docs/", "REVISION": "0a1b2c"}
 WORKFLOW = (ROOT / ".github/workflows/site.yml").read_text(encoding="utf-8")
@@ -165,9 +171,65 @@ def test_a_name_that_is_nowhere_has_no_place():
     assert belonging.place("nowhere.at.all", ROOT / "src") is None
 
 
-def test_once_it_is_published_the_page_says_so():
-    assert "not published" in belonging.published("")
-    assert "pip install" in belonging.published("yes")
+def at_home(pypi: str = "", repository: str | None = None) -> MkDocsConfig:
+    """The site's configuration, where the environment says this of the library."""
+    config = load_config(str(ROOT / "mkdocs.yml"))
+    config.extra["pypi"], config.repo_url = pypi, repository
+    return config
+
+
+@pytest.mark.parametrize(
+    ("pypi", "repository", "source"),
+    [
+        ("", None, f"./{NAME}[plot]"),
+        ("", REPOSITORY, f"{NAME}[plot] @ git+{REPOSITORY}"),
+        ("yes", None, f"{NAME}[plot]"),
+        ("yes", REPOSITORY, f"{NAME}[plot]"),
+    ],
+)
+def test_what_the_library_is_installed_from_is_said_by_the_environment(pypi: str, repository: str | None, source: str):
+    config = at_home(pypi, repository)
+    assert belonging.library(config, "[plot]") == source
+    assert (f'pip install "{source}"' in belonging.install(config)) is bool(pypi or repository)
+    assert ("not published" in belonging.published(config)) is not bool(pypi)
+
+
+STRANGERS = [NAME, f"{NAME}[plot] pytest", f"torch '{NAME}>=0.1'", f'-U "{NAME}[plot]"', NAME.replace("-", "_").title()]
+
+
+@pytest.mark.parametrize("what", STRANGERS)
+def test_a_page_that_installs_a_strangers_package_ends_the_build(what: str):
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="doctor.py"), title="", meta={})
+    html = f"<p>Text</p><pre><code>pip<span> </span>install {what}\npytest</code></pre>"
+    with pytest.raises(PluginError, match=r"^doctor\.py says `pip install .*another's package: write \./"):
+        belonging.on_page_content(html, page=page, config=at_home())
+    assert belonging.on_page_content(html, page=page, config=at_home(pypi="yes")) == html
+
+
+def test_the_doctors_workflow_installs_the_library_from_where_it_is():
+    page = SimpleNamespace(is_homepage=False, file=SimpleNamespace(src_uri="doctor.py"))
+    for config in (at_home(), at_home(repository=REPOSITORY), at_home(pypi="yes")):
+        said = belonging.on_page_markdown((ROOT / "docs/doctor.py").read_text(), page=page, config=config)
+        (step,) = re.findall(r"(?m)^# +- (run: .* install .*)$", said)
+        *_, library, pytest_ = shlex.split(yaml.safe_load(step)["run"])
+        assert (library, pytest_) == (belonging.library(config), "pytest")
+
+
+def test_nothing_in_the_sources_installs_a_strangers_package():
+    folders = ("docs", "src", "tests", ".github", ".ci")
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix != ".pyc"]
+    found = []
+    for path in [*ROOT.glob("*.md"), *filter(Path.is_file, files)]:
+        text = path.read_bytes().decode(errors="replace")
+        found += [f"{path}: {line}" for line in text.split("\n") if belonging.strangers(line)]
+    assert (len(files) > 300, found) == (True, [])
+    for fine in (
+        f'"./{NAME}"',
+        f'"{NAME}[plot] @ git+{REPOSITORY}"',
+        f"{ADDRESS}attention_unmasked-1.whl",
+        "matplotlib",
+    ):
+        assert belonging.strangers(f"pip install {fine}") == ""
 
 
 def test_the_entry_for_bibtex_is_that_of_the_project():

@@ -1,6 +1,5 @@
 """The workflow that the doctor's page offers for GitHub runs: each of its commands, on the file that the page shows."""
 
-import importlib.metadata
 import re
 import shlex
 import subprocess
@@ -54,8 +53,7 @@ def test_the_workflows_commands_run_and_fail_where_the_module_is_wrong(tmp_path:
 def test_the_workflow_installs_this_package_and_asks_for_every_push() -> None:
     workflow, _ = shown()
     install, *_ = runs(workflow)
-    assert install.split()[:4] == ["python", "-m", "pip", "install"]
-    for name in install.split()[4:]:
-        assert importlib.metadata.version(name)
+    # A hook of the site says instead of the path where the library is, once that is known.
+    assert shlex.split(install) == ["python", "-m", "pip", "install", "./attention-unmasked", "pytest"]
     assert set(workflow[True]) == {"push", "pull_request"}  # YAML reads "on" as a truth value
     assert all("uses" in step or "run" in step for job in workflow["jobs"].values() for step in job["steps"])

@@ -349,10 +349,11 @@ def test_a_markdown_page_is_checked_like_any_other(proofread: Proofreader) -> No
     ]
 
 
-def test_tex_that_cannot_be_read_is_found_on_its_line(proofread: Proofreader) -> None:
-    page = "# Title\n\nText.\n\nSo $\\frac{a}$ it is.\n"
-    (finding,) = proofread(page, name="page.md").findings
-    assert (finding.line, finding.message.startswith("$\\frac{a}$ is not TeX: ")) == (5, True)
+def test_a_formula_that_is_never_closed_is_found_on_its_line(proofread: Proofreader) -> None:
+    page = "# Title\n\n$$\na\n$$\n<!-- unchecked: a name -->\n\nSo $$ it is.\n"
+    assert [str(finding) for finding in proofread(page, name="page.md").findings] == [
+        "page.md:8: this $$ is never closed"
+    ]
 
 
 def test_pages_are_markdown_files_and_scripts_with_cells(tmp_path: Path) -> None:

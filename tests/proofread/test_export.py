@@ -238,6 +238,15 @@ def test_latex_that_a_cell_shows_and_none_can_read_is_named(tmp_path: Path) -> N
     assert not (root / "plain").exists()
 
 
+def test_tex_that_cannot_be_typeset_is_found_unless_it_stays_tex(tmp_path: Path) -> None:
+    root = project(tmp_path, **{"index.md": "# Home\n\nSo $\\frac{a}$ it is.\n"})
+    (found,) = export(root / "docs", root / "plain", root=root).findings
+    assert str(found).startswith("docs/index.md:3: $\\frac{a}$ is not TeX: ")
+    assert not (root / "plain").exists()
+    assert export(root / "docs", root / "plain", root=root, tex=True).findings == []
+    assert "$\\frac{a}$" in (root / "plain/index.md").read_text()
+
+
 def test_two_pages_of_one_name_are_named(tmp_path: Path) -> None:
     root = project(tmp_path, **{"parts/page.md": "# Page\n"})
     with pytest.raises(ExportError, match=r"page\.py would become parts/page\.md, which there is already; rename one"):

@@ -4,8 +4,8 @@ import xml.etree.ElementTree as ElementTree
 import markdown as python_markdown
 import pytest
 
-from proofread.formulas import mathematics as math
-from proofread.formulas.mathematics import MathError, keep, prepare, render, to_mathml
+from proofread.publish import mathematics as math
+from proofread.publish.mathematics import MathError, keep, prepare, render, to_mathml
 
 
 def html(text):

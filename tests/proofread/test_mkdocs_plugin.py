@@ -542,6 +542,30 @@ def test_latex_that_a_cell_shows_and_none_can_read_is_named(tmp_path: Path, capl
     assert "docs/page.py:2: cell 1 shows $\\frac{1$ is not TeX" in caplog.text
 
 
+def test_a_page_whose_download_shadows_a_module_of_python_is_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    page, message = "# %% [markdown]\n# # Title\n", "readers save numbers.py, and whatever runs beside it imports that"
+    root = small(tmp_path, page, SMALL.replace("page.py", "numbers.py"))
+    script = (root / "docs/page.py").rename(root / "docs/numbers.py")
+    with caplog.at_level(logging.ERROR), pytest.raises(Abort):
+        build_site(root)
+    assert f"docs/numbers.py:1: {message} for Python's own module; rename the page" in caplog.text
+    # A Markdown page offers no script.
+    script.rename(root / "docs/numbers.md").write_text("# Title\n")
+    (root / "mkdocs.yml").write_text(SMALL.replace("page.py", "numbers.md"))
+    build_site(root)
+
+
+def test_tex_that_cannot_be_typeset_is_found_on_its_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    page = "# %% [markdown]\n# # Title\n#\n# So $\\frac{a}$ it is.\n#\n# $$\\boxed{a}$$ <!-- unchecked: a name -->\n"
+    root = small(tmp_path, page)
+    with caplog.at_level(logging.ERROR), pytest.raises(Abort):
+        build_site(root)
+    assert "the pages cannot be published:\ndocs/page.py:4: $\\frac{a}$ is not TeX: " in caplog.text
+    assert "\ndocs/page.py:6: $$\\boxed{a}$$ would lose \\boxed on the way to MathML" in caplog.text
+
+
 PICTURED = """\
 # %% [markdown]
 # # Title

@@ -2,6 +2,7 @@
 
 import email
 import importlib.metadata as metadata
+import json
 import os
 import re
 import shutil
@@ -71,6 +72,16 @@ def test_proofread_needs_no_torch(wheels: dict[str, zipfile.ZipFile]) -> None:
     assert not re.search(r"^\s*(?:import|from) unmasked\b", code, re.MULTILINE)
 
 
+def test_what_checks_imports_nothing_of_what_publishes(wheels: dict[str, zipfile.ZipFile]) -> None:
+    wheel = wheels["proofread_docs"]
+    checks = [name for name in wheel.namelist() if name.endswith(".py") and "/publish/" not in name]
+    checks.remove("proofread/cli.py")  # which has a command that publishes
+    importing = [
+        name for name in checks if re.search(r"^\s*from \.+publish\b", wheel.read(name).decode(), re.MULTILINE)
+    ]
+    assert (len(checks) > 50, importing) == (True, [])
+
+
 def closure(needed: Iterator[Requirement] | list[Requirement], extras: set[str]) -> set[str]:
     """The names of all distributions that are required, and of those that these require."""
     found: set[str] = set()
@@ -85,14 +96,12 @@ def closure(needed: Iterator[Requirement] | list[Requirement], extras: set[str])
     return {key.partition(" ")[0] for key in found}
 
 
-@pytest.fixture(scope="module")
-def alone(wheels: dict[str, zipfile.ZipFile], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python of an environment that has proofread, what it says that it needs, pytest, and nothing else."""
-    folder = tmp_path_factory.mktemp("environment")
+def environment(folder: Path, wheel: zipfile.ZipFile, extras: set[str]) -> Path:
+    """The Python of an environment that has a wheel, what this says that it needs, pytest, and nothing else."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     (packages,) = folder.glob("lib/python*/site-packages")
-    wheels["proofread_docs"].extractall(packages)
-    for name in closure([*required(wheels["proofread_docs"]), Requirement("pytest")], {"mkdocs"}):
+    wheel.extractall(packages)
+    for name in closure([*required(wheel), Requirement("pytest")], extras):
         files = metadata.files(name) or []
         for top in {file.parts[0] for file in files} - {"..", "__pycache__"}:
             if not (packages / top).exists():
@@ -101,22 +110,39 @@ def alone(wheels: dict[str, zipfile.ZipFile], tmp_path_factory: pytest.TempPathF
     return folder / "bin" / "python"
 
 
+@pytest.fixture(scope="module")
+def alone(wheels: dict[str, zipfile.ZipFile], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of an environment that has proofread with its extra."""
+    return environment(tmp_path_factory.mktemp("alone"), wheels["proofread_docs"], {"mkdocs"})
+
+
+@pytest.fixture(scope="module")
+def bare(wheels: dict[str, zipfile.ZipFile], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of an environment that has proofread without its extra."""
+    return environment(tmp_path_factory.mktemp("bare"), wheels["proofread_docs"], set())
+
+
+def told(python: Path, root: Path, *arguments: str, code: int = 0) -> tuple[str, str]:
+    """What a Python says in a project, whose own modules are in its folder `source`."""
+    outside = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "PYTHON"))}
+    ran = subprocess.run(
+        [python, *arguments],
+        cwd=root,
+        env=outside | {"PYTHONPATH": str(root / "source")},
+        text=True,
+        capture_output=True,
+        check=False,
+    )
+    assert ran.returncode == code, ran.stdout + ran.stderr
+    return ran.stdout, ran.stderr
+
+
 def test_proofread_alone_checks_tests_and_builds_anothers_project(alone: Path, tmp_path: Path) -> None:
     root = tmp_path / "ohm"
     shutil.copytree(FOREIGN, root)
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "PYTHON"))}
 
     def run(*arguments: str) -> str:
-        told = subprocess.run(
-            [alone, *arguments],
-            cwd=root,
-            env=environment | {"PYTHONPATH": str(root / "source")},
-            text=True,
-            capture_output=True,
-            check=False,
-        )
-        assert told.returncode == 0, told.stdout + told.stderr
-        return told.stdout + told.stderr
+        return "".join(told(alone, root, *arguments))
 
     looked_for = "from importlib.util import find_spec as f; print(f('torch'), f('unmasked'), f('matplotlib'))"
     assert run("-c", looked_for) == "None None None\n"
@@ -124,3 +150,97 @@ def test_proofread_alone_checks_tests_and_builds_anothers_project(alone: Path, t
     assert re.search(r"\n\d+ passed in", run("-m", "pytest", "manual", "-q", "--color=no"))
     run("-m", "mkdocs", "build", "--strict")
     assert "(1.5, 3.0)" in (root / "site" / "guide" / "circuit" / "index.html").read_text()
+
+
+FORMULAS = """\
+# %% [markdown]
+# # Half of $x$, times $2$
+#
+# $x_1$ is 2<!--== x[0] -->, and $\\lVert x \\rVert \\ge 0$<!-- unchecked: known --> too.
+
+# %%
+import numpy as np
+
+x = np.arange(3) + 2.0
+
+
+def half(x):
+    return x / 2
+
+
+print(half(x))
+
+# %% [markdown]
+# $$y = \\frac{x}{2} \\tag{1.1}$$
+# <!-- where: x = random("n"); y = half(x) -->
+"""
+SITE = "site_name: Site\nplugins: [proofread, mkdocs-jupyter: {include: ['*.py']}]\n"
+
+
+@pytest.fixture
+def halves(tmp_path: Path) -> Path:
+    """A project whose page has formulas within a line and displayed."""
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/page.py").write_text(FORMULAS)
+    (tmp_path / "pyproject.toml").write_text('[tool.pytest.ini_options]\nproofread = ["docs"]\n')
+    (tmp_path / "mkdocs.yml").write_text(SITE)
+    return tmp_path
+
+
+def test_without_its_extra_proofread_checks_tests_and_mends_a_page_with_formulas(bare: Path, halves: Path) -> None:
+    looked_for = "from importlib.util import find_spec as f; print(f('pypandoc'), f('mkdocs'), f('bs4'))"
+    assert told(bare, halves, "-c", looked_for)[0] == "None None None\n"
+    assert "formulas: 1 held, 1 waived; 0 findings" in told(bare, halves, "-m", "proofread", "check", "docs")[1]
+    (page,) = json.loads(told(bare, halves, "-m", "proofread", "check", "docs", "--json")[0])["pages"]
+    assert (page["path"], page["formulas"]) == ("docs/page.py", 1)
+    assert re.search(r"\n6 passed in", told(bare, halves, "-m", "pytest", "docs", "-q", "--color=no")[0])
+
+    page = halves / "docs/page.py"
+    page.write_text(FORMULAS.replace("is 2", "is 3").replace(r"\frac{x}{2}", r"\frac{2}{x}"))
+    found = json.loads(told(bare, halves, "-m", "proofread", "check", "docs", "--json", code=1)[0])["findings"]
+    assert [(each["kind"], each["line"]) for each in found] == [("figure", 4), ("formula", 19)]
+    failed = told(bare, halves, "-m", "pytest", "docs", "-q", "--color=no", code=1)[0]
+    assert re.search(r"\n2 failed, 4 passed in", failed)
+    assert told(bare, halves, "-m", "proofread", "fix", "docs", code=1)[0] == "docs/page.py:4: 3 -> 2\n"
+    assert page.read_text() == FORMULAS.replace(r"\frac{x}{2}", r"\frac{2}{x}")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["check", "docs", "--mutants", "--waivers"],
+        ["check", "docs", "--machine", "threads"],
+        ["run", "docs"],
+        ["fix", "docs", "--diff"],
+        ["freeze", "docs"],
+        ["mutate", "docs"],
+        ["snippet", "docs/page.py:7"],
+        ["export", "docs", "--output", "plain", "--tex"],
+        ["cache", "show"],
+    ],
+    ids=" ".join,
+)
+def test_every_command_that_sets_no_formula_does_without_the_extra(
+    bare: Path, halves: Path, command: list[str]
+) -> None:
+    told(bare, halves, "-m", "proofread", *command)
+
+
+def test_what_sets_formulas_says_what_to_install_and_begins_nothing(
+    alone: Path, bare: Path, halves: Path, wheels: dict[str, zipfile.ZipFile]
+) -> None:
+    extra = [each.name for each in required(wheels["proofread_docs"]) if "mkdocs" in str(each.marker)]
+    missing = f"publishing takes what is not installed: {', '.join(extra)}; install proofread with its extra, [mkdocs]"
+    missing = missing.replace("pypandoc_binary", "pypandoc-binary")  # as the wheel spells it
+    for site, otherwise in [("docs", ", or leave formulas as TeX (--tex)"), ("mkdocs.yml", "")]:
+        said = told(bare, halves, "-m", "proofread", "export", site, "--output", "moved", code=3)[1]
+        assert said == f"proofread: {missing}{otherwise}\n"
+    assert sorted(path.name for path in halves.iterdir()) == ["docs", "mkdocs.yml", "pyproject.toml"]
+
+    # MkDocs may be there, and the rest not.
+    (packages,) = alone.parent.parent.glob("lib/python*/site-packages")
+    (fonts,) = packages.glob("ziamath-*.dist-info")
+    parked = fonts.rename(packages / "parked")
+    said = told(alone, halves, "-m", "mkdocs", "build", code=1)[1]
+    parked.rename(fonts)
+    assert "publishing takes what is not installed: ziamath; install proofread with its extra, [mkdocs]" in said

@@ -110,11 +110,6 @@ def test_what_belongs_to_no_one_test_fails_the_page_as_such(project: Project) ->
     code, told = project.pytest("docs/plain.md")
     assert code == 1
     assert any(line.startswith("docs/plain.md:3: nothing proves the figure 42") for line in told)
-    # The TeX of a formula that nobody checks is nobody's test.
-    project.write("docs/plain.md", "# Plain\n\n$$\\frac{a}{b$$\n<!-- unchecked: an example -->\n")
-    code, told = project.pytest("docs/plain.md")
-    assert code == 1
-    assert any(line.startswith("docs/plain.md:3: ") and "is not TeX" in line for line in told), told
     (project.root / "docs/plain.md").write_bytes(b"caf\xe9\n")
     assert "docs/plain.md:1: byte 0xe9 is not UTF-8; save the page as UTF-8" in project.pytest("docs/plain.md")[1]
 

@@ -363,13 +363,13 @@ def test_the_report_prints_and_goes_to_json() -> None:
     report = SICK["missing-scale"].examine()
     text = report.text()
     assert text.startswith("MissingScale: 1 finding\nx missing-scale: ")
-    assert "museum/numbers/#missing-scale" in text
+    assert "museum/computation/#missing-scale" in text
     assert repr(report) == text
     assert "\033[31m" in report.text(color=True)
     told = json.loads(json.dumps(report.to_dict()))
     assert told["ok"] is False
     assert told["findings"][0]["cause"] == "missing-scale"
-    assert told["findings"][0]["link"] == "museum/numbers/#missing-scale"
+    assert told["findings"][0]["link"] == "museum/computation/#missing-scale"
     assert not report
     assert HEALTHY["PyTorch's function"].examine()
 

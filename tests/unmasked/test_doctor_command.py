@@ -116,10 +116,10 @@ def test_the_reports_lines_are_as_wide_as_the_terminal_and_links_have_the_sites_
     widest = {columns: max(map(len, out.splitlines())) for columns, out in printed.items()}
     assert 40 < widest["50"] <= 50 < widest["100"] <= 100
     assert widest["9"] <= 40
-    assert "\n    museum/numbers/#missing-scale\n" in printed["50"]
+    assert "\n    museum/computation/#missing-scale\n" in printed["50"]
     monkeypatch.setenv("SITE_URL", "https://example.org/site/")
     main(command)
-    assert "\n    https://example.org/site/museum/numbers/#missing-scale\n" in capsys.readouterr().out
+    assert "\n    https://example.org/site/museum/computation/#missing-scale\n" in capsys.readouterr().out
 
 
 def test_the_json_has_a_version_and_the_keys_that_its_page_documents(

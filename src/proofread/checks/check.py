@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from ..formulas import find, mathematics
+from ..formulas import find
 from ..keep.files import relative
 from ..keep.shelf import Shelf
 from ..pages.page import Page, PageError, find_pages, inside, is_page, read
@@ -118,12 +118,8 @@ def check(
         take(checked, owners, outcome)
         if steps:
             progress(Told(checked.page.path, 0, len(steps)))
-    if kept:
-        mathematics.keep(kept.directory)
     # What rests on no run is done while the pages run.
     beside, documented = ThreadPoolExecutor(1), None
-    written = [text.prose.text for checked in report.pages for text in checked.texts]
-    converted = beside.submit(mathematics.prepare, written)
     if settings.docstrings == "check":
         documented = beside.submit(list, docstrings.faults(settings.packages, root, shelf))
     beside.shutdown(wait=False)
@@ -144,7 +140,6 @@ def check(
             kept.close()
     if programs:
         try_programs(report.pages, settings, kept, progress)
-    converted.result()
     for checked in report.pages:
         checked.findings += _findings(checked, settings, root)
     words = mutate.every(report)

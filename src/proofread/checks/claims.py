@@ -1,10 +1,9 @@
 """Holds what a text says, its figures, formulas and words, against what the page gave."""
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ..formulas import mathematics
+from ..formulas import spans
 from ..formulas.inline import loose
 from ..pages import numbers, prose
 from ..pages.page import Page
@@ -33,6 +32,8 @@ def in_text(page: Page, text: Text, displayed: Sequence[str] = (), *, strict: bo
         faults, survivors = text.stated.get(place, ([], []))
         yield from (found(stated.line, message, "formula", subject) for message in faults)
         yield from (found(stated.line, message, "mutant", f"{subject} mutants") for message in survivors)
+    for opened in (span for span in spans(text.prose.text) if not span.closes):
+        yield at(opened.start, "this $$ is never closed", "formula")
     for place, message in loose(text.prose.text, displayed, strict=strict):
         yield at(place, message, "formula")
     if text.drew:
@@ -54,10 +55,6 @@ def in_text(page: Page, text: Text, displayed: Sequence[str] = (), *, strict: bo
         typed = text.prose.text[slice(*span)]
         remedy = f"assert it, {typed}<!--= expression -->, or waive it, {typed}<!--~ reason -->"
         yield at(span[0], f"nothing proves the figure {typed}: {remedy}", "bare")
-    try:
-        mathematics.render(text.prose.text)
-    except mathematics.MathError as error:
-        yield found(error.line or 0, re.sub(r"^line \d+: ", "", str(error)), "math")
 
 
 def disagreement(text: Text, claim: Claim, value: numbers.Value, strict: bool) -> Iterator[tuple[str, str]]:

@@ -32,7 +32,7 @@ KINDS = {
     "words": "claims hold fewer of the words of strict pages than the project demands",
     "docstring": "a docstring says what its source does not, or a figure that none of its doctests prints",
     "link": "the text of a link and the heading to which it leads share no word",
-    "math": "TeX cannot be read",
+    "math": "TeX cannot be typeset, which a build and an export find",
     "snippet": "the program of a cell does not do alone what the cell does on its page",
 }
 

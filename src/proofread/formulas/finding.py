@@ -29,6 +29,11 @@ class Span:
     display: bool
     tag: str | None
 
+    @property
+    def closes(self) -> bool:
+        """Whether dollars end it; else they are all of it."""
+        return self.latex != "$$"
+
 
 @dataclass(frozen=True)
 class Formula:
@@ -56,7 +61,7 @@ class Formula:
 def spans(markdown: str) -> Iterator[Span]:
     """Yield the mathematics of a Markdown text in order; code, HTML comments and escaped dollars hold none.
 
-    A ``$$`` that is never closed is a span whose TeX is ``$$``, which nothing can read.
+    A ``$$`` that is never closed is a span that does not close.
     """
     for match in _TOKENS.finditer(markdown):
         display = match["inline"] is None
@@ -79,7 +84,7 @@ def find(markdown: str) -> list[Formula]:
     """
     found = []
     for span in spans(markdown):
-        if not (span.display or is_marked(markdown, span.end)):
+        if not span.closes or not (span.display or is_marked(markdown, span.end)):
             continue
         said: dict[str, list[str]] = {"where": [], "unchecked": [], "equivalent": []}
         end = span.end

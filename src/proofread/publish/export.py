@@ -15,10 +15,11 @@ from pathlib import Path
 
 from ..checks.check import check
 from ..checks.checked import Checked, Progress, Report
-from ..formulas import mathematics as math
 from ..pages.page import find_pages
 from ..runs.steps import Output
 from ..settings import Settings
+from . import mathematics as math
+from .extra import demand
 from .layout import parts
 from .notebook import caption, relink
 from .render import Picture, pictures, shown
@@ -52,7 +53,10 @@ def export(
     Raises:
         ExportError: The target holds something else, two pages would become one file, or a cell shows LaTeX that cannot
             be read.
+        MissingError: Formulas shall not stay TeX, and what converts them is not installed.
     """
+    if not tex:
+        demand("leave formulas as TeX (--tex)")
     docs, target = docs.resolve(), target.resolve()
     _free(target, docs)
     sources = find_pages([docs])
@@ -61,6 +65,8 @@ def export(
         if name in [*pages.values()][:number]:
             raise ExportError(f"{source} would become {name}, which there is already; rename one of them")
     report = check(sources, root=root, settings=settings, keep=keep, whole=True, progress=progress)
+    if not tex:
+        math.typeset(report)
     if report.findings and not anyway:
         return report
     made_of = {source: pages[source] for source, each in zip(sources, report.pages, strict=True) if each.mode != "off"}

@@ -10,6 +10,7 @@ import json
 import logging
 import posixpath
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -36,7 +37,6 @@ from ..checks.check import check, project_pages, sources_of
 from ..checks.checked import Checked, ordered
 from ..checks.findings import Finding, listed
 from ..checks.progress import Lines
-from ..formulas import mathematics as math
 from ..keep.shelf import Shelf
 from ..pages.page import PageError
 from ..runs.cache import CacheError
@@ -44,7 +44,9 @@ from ..runs.server import warm
 from ..runs.steps import Task
 from ..settings import Settings, SettingsError
 from . import equations, figures, fonts, layout, reading, render
+from . import mathematics as math
 from .deferred import defer
+from .extra import MissingError, demand
 from .notebook import as_notebook, as_script
 from .serving import Serving
 
@@ -122,6 +124,10 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
 
         Starts the fork server before the first edit; a build starts it now only if every page has to run.
         """
+        try:
+            demand()
+        except MissingError as error:
+            raise PluginError(str(error)) from None
         with contextlib.suppress(SettingsError):  # which the build tells of
             settings = Settings.load(root := Path(config.config_file_path).parent)
             if not self._begun and (self._serves or not (root / settings.cache / "runs").exists()):
@@ -153,6 +159,8 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
             at_once = self._serving.wanted(sources, files, config)
             told = Lines(_log.info)
             report = check(paths, root=root, settings=self._settings, whole=True, at_once=at_once, progress=told)
+            math.keep(root / self._settings.cache)
+            math.typeset(report)
         except (SettingsError, CacheError) as error:
             raise PluginError(str(error)) from None
         if report.findings:
@@ -235,6 +243,9 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         except (render.RenderError, PageError) as error:
             before = "the pages cannot be published:\n" if isinstance(error, PageError) else ""
             raise PluginError(f"{before}{error}") from None
+        if shadows := [name for name in made["files"] if name.removesuffix(".py") in sys.stdlib_module_names]:
+            told = f"readers save {shadows[0]}, and whatever runs beside it imports that for Python's own module"
+            raise PluginError(f"the pages cannot be published:\n{checked.page.at(1)}: {told}; rename the page")
         downloads = ""
         if checked.page.is_script:
             offered = {"Notebook": f"{beside}{notebook}", "Script": f"{beside}{script}"}
@@ -354,7 +365,9 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         root, shown = Path(config.config_file_path).parent, self._pages[uri]
         try:
             path = Path(file.abs_src_path)
-            (checked,) = check([path], root=root, settings=self._settings, progress=Lines(_log.info)).pages
+            report = check([path], root=root, settings=self._settings, progress=Lines(_log.info))
+            math.typeset(report)
+            (checked,) = report.pages
             if [checked.content, checked.findings] == [shown.checked.content, shown.checked.findings]:
                 return None
             for each in self._beside(files, shown):

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..checks.checked import PICTURES, Checked, count, figures
-from ..formulas import mathematics as math
 from ..pages.page import PageError, leading_imports
 from ..runs.steps import Output
 from ..settings import Settings
+from . import mathematics as math
 from .notebook import notebook
 
 if TYPE_CHECKING:  # it takes a second to import, and a build in which no cell has changed needs it not at all

@@ -1,4 +1,4 @@
-"""Answers to the exercises of the museum's room of numbers: right ones are accepted, wrong ones told why."""
+"""Answers to the exercises of the museum's room of computation: right ones are accepted, wrong ones told why."""
 
 import math
 

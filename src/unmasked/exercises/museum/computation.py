@@ -1,4 +1,4 @@
-"""The exercises of the museum's room of numbers."""
+"""The exercises of the museum's room of computation."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ from unmasked.embeddings import ship_vectors
 from unmasked.exercises._check import Wrong, exercise
 from unmasked.functional import attention_scores, cosine_weights
 
-PAGE = "museum/numbers"
+PAGE = "museum/computation"
 _Attend = Callable[[Tensor, Tensor, Tensor, float, bool], tuple[Tensor, Tensor]]
 
 

@@ -19,13 +19,16 @@ import subprocess
 import unicodedata
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
+from ..checks.checked import Report, Text
+from ..checks.findings import Finding, located
 from ..formulas import spans
 from ..keep.files import digest, seal, unsealed, write
+from ..pages.page import Page
 
 _Formula = tuple[str, bool]  # TeX, and whether it is displayed
 
@@ -72,7 +75,26 @@ def keep(folder: Path) -> None:
 
 def prepare(markdowns: Iterable[str]) -> None:
     """Convert the mathematics of many texts, in one run of pandoc at most; what is wrong, `render` says of each."""
-    _convert([(span.latex, span.display) for text in markdowns for span in spans(text)])
+    _convert([(span.latex, span.display) for text in markdowns for span in spans(text) if span.closes])
+
+
+def typeset(report: Report) -> None:
+    """Convert the mathematics of all pages; what cannot be converted is found on the page that is held to what it says.
+
+    Checking does without: how a formula is set is a matter of who publishes it, and what it says is not.
+    """
+    prepare(text.prose.text for checked in report.pages for text in checked.texts)
+    for checked in report.held:
+        checked.findings += (fault for text in checked.texts for fault in _faults(checked.page, text))
+
+
+def _faults(page: Page, text: Text) -> Iterator[Finding]:
+    for span in spans(text.prose.text):
+        try:
+            if span.closes:  # else a check has told
+                to_mathml(span.latex, display=span.display)
+        except MathError as error:
+            yield located(Finding(page.path, text.at(span.start), str(error), kind="math"), page)
 
 
 def to_mathml(tex: str, *, display: bool) -> str:
@@ -103,9 +125,9 @@ def render(markdown: str, *, lenient: bool = False) -> str:
     Raises:
         MathError: If a formula is not TeX that pandoc reads, or its dollars are not closed; says on which line.
     """
-    found = [span for span in spans(markdown) if not lenient or span.latex != "$$"]
+    found = [span for span in spans(markdown) if span.closes or not lenient]
     for span in found:
-        if span.latex == "$$":
+        if not span.closes:
             line = markdown.count("\n", 0, span.start)
             raise MathError(f"line {line + 1}: this $$ is never closed", line)
     _convert([(span.latex, span.display) for span in found])
