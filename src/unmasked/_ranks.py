@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from importlib import import_module
 from importlib.machinery import PathFinder
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from pkgutil import resolve_name
 from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import Any, TypeVar
@@ -67,6 +67,7 @@ def together(work: Callable[..., T], *given: object, ranks: int = 2, timeout: fl
     """
     if ranks < 1:
         raise ValueError(f"ranks is {ranks}; it must be 1 or more")
+    begin = _by_value("what starts a rank", _work, ())
     sent = _by_value("work, or what it names or is given,", work, given)
     with TemporaryDirectory() as folder:
         receivers: list[connection.Connection] = []
@@ -74,7 +75,7 @@ def together(work: Callable[..., T], *given: object, ranks: int = 2, timeout: fl
         for rank in range(ranks):
             receiver, sender = _CONTEXT.Pipe(duplex=False)
             where = (sent, rank, ranks, str(Path(folder, "store")), timeout, sender)
-            process = _CONTEXT.Process(target=_work, args=where, daemon=True)
+            process = _CONTEXT.Process(target=exec, args=(_BEGIN, {"begin": begin, "where": where}), daemon=True)
             with _no_program():
                 process.start()
             sender.close()  # so that the end of the process ends the pipe
@@ -93,11 +94,12 @@ def _context() -> Any:
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
+    context.set_forkserver_preload(["torch.distributed"])
     return context
 
 
 _CONTEXT = _context()
+_BEGIN = "import pickle; pickle.loads(begin)[0](*where)"  # a program that this file is copied into cannot be imported
 
 
 def _by_value(what: str, first: object, rest: object) -> bytes:
@@ -111,8 +113,8 @@ def _by_value(what: str, first: object, rest: object) -> bytes:
 
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         def reducer_override(self, thing: Any) -> Any:
-            if isinstance(thing, ModuleType) and type(thing) is not ModuleType:  # such as torch.ops
-                return import_module, (thing.__name__,)
+            if isinstance(thing, ModuleType) and thing.__name__.startswith("torch."):  # some are made, not imported
+                return resolve_name, (thing.__name__,)
             return super().reducer_override(thing)
 
     file, home = io.BytesIO(), _home(first)
