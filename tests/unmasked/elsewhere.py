@@ -5,7 +5,9 @@ memory, so that every kernel, autograd and copying run as they do. Their storage
 for ``.device`` is told that one; and an operation that takes tensors of two devices raises what PyTorch raises. What
 CUDA allows is allowed: a number on the CPU among tensors elsewhere, indices on the CPU, and copies.
 
-It does not stand for what depends on CUDA's own kernels: which of them runs, what they round, and whether they wait.
+It does not stand for what depends on CUDA's own kernels: which of them runs, what they round, whether they wait, and
+that an index out of range ends all work there. Nor for what takes another way where somebody listens: PyTorch's fast
+path of nn.MultiheadAttention, and FlexAttention, which compiles itself.
 """
 
 from __future__ import annotations
@@ -17,9 +19,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
+from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from unmasked._calls import _OPENED, MHA
 
@@ -48,7 +50,7 @@ def put(x: Any, device: torch.device) -> Any:
     """Say that a tensor is there."""
     storage = _storage(x) if isinstance(x, Tensor) else None
     if storage is not None:
-        storage.place = device  # type: ignore[attr-defined]
+        storage.place = device
     return x
 
 
@@ -67,7 +69,11 @@ def _device(given: Any) -> torch.device:
 
 
 def _tensors(given: Any) -> list[Tensor]:
-    return [x for x in tree_leaves(given) if isinstance(x, Tensor)]
+    """The tensors in arguments, or in a result."""
+    if isinstance(given, Tensor):
+        return [given]
+    held = given.values() if isinstance(given, dict) else given if isinstance(given, tuple | list) else ()
+    return [x for each in held for x in _tensors(each)]
 
 
 class _Move(torch.autograd.Function):
@@ -76,10 +82,10 @@ class _Move(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, device: torch.device) -> Tensor:
         ctx.back = place(x)
-        return put(x.clone(), device)  # type: ignore[no-any-return]
+        return put(x.clone(), device)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         return put(gradient.clone(), ctx.back), None
 
 
@@ -116,9 +122,7 @@ class _Functions(TorchFunctionMode):
             result = func(*args, **{name: value for name, value in kwargs.items() if name != "device"})
         if asked is not None and isinstance(result, Tensor) and place(result) != device:
             return _carried(result, device) if given else put(result, device)
-        for made in _tensors(result) if name == "__deepcopy__" else ():
-            put(made, device)
-        return result
+        return put(result, device) if name in ("__deepcopy__", "new_tensor") else result
 
     @contextmanager
     def _at(self, device: torch.device) -> Iterator[None]:
@@ -149,7 +153,9 @@ class _Functions(TorchFunctionMode):
 def _carried(x: Tensor, device: torch.device) -> Tensor:
     if place(x) == device or _storage(x) is None:
         return x
-    return _Move.apply(x, device) if x.requires_grad else put(x.clone(), device)  # type: ignore[no-any-return]
+    if is_lazy(x):  # it has no numbers yet
+        return put(x, device)
+    return _Move.apply(x, device) if x.requires_grad else put(x.clone(), device)
 
 
 def common(devices: Iterable[torch.device]) -> torch.device:
@@ -185,7 +191,7 @@ class _Operations(TorchDispatchMode):
         for made in _tensors(result):
             storage = _storage(made)
             if storage is not None and not hasattr(storage, "place"):
-                storage.place = device  # type: ignore[attr-defined]
+                storage.place = device
         return result
 
 
@@ -219,8 +225,8 @@ def _number(x: Tensor) -> int:
 
 
 _ANSWERS: dict[Any, Any] = {
-    Tensor.device.__get__: place,  # type: ignore[attr-defined]
-    Tensor.is_cuda.__get__: _on_cuda,  # type: ignore[attr-defined]
-    Tensor.is_cpu.__get__: _on_cpu,  # type: ignore[attr-defined]
+    Tensor.device.__get__: place,
+    Tensor.is_cuda.__get__: _on_cuda,
+    Tensor.is_cpu.__get__: _on_cpu,
     Tensor.get_device: _number,
 }

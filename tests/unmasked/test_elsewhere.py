@@ -45,7 +45,7 @@ def there() -> Iterator[torch.device]:
 )
 def test_tensors_of_two_devices_do_not_meet(meeting: Callable[[Tensor, Tensor], Any]) -> None:
     x, y = torch.randn(2, 3).to("cuda"), torch.randn(2, 3)
-    with pytest.raises(RuntimeError, match="on the same device|device type for generator"):
+    with pytest.raises(RuntimeError, match=r"on the same device|device type for generator"):
         meeting(x, y)
 
 
@@ -66,7 +66,7 @@ def test_what_is_made_lands_where_it_is_asked_for(there: torch.device) -> None:
             torch.arange(3, device=there), torch.tensor([1.0], device="cuda:0"), torch.as_tensor(x), copy.deepcopy(x),
             torch.zeros(2).to(x), torch.empty(3, device=x.device).normal_(), nn.Linear(3, 3).to("cuda").weight,
             nn.Linear(3, 3, device="cuda")(x), nn.Linear(3, 3).cuda()(x), copy.deepcopy(nn.Linear(3, 3).cuda()).bias,
-            nn.MultiheadAttention(3, 1).cuda()(x, x, x)[1], nn.MultiheadAttention(3, 1, add_zero_attn=True).cuda()(x, x, x)[0],
+            *nn.MultiheadAttention(3, 1, add_zero_attn=True).cuda()(x, x, x), nn.LazyLinear(2).cuda()(x),
             F.scaled_dot_product_attention(x, x, x, is_causal=True), torch.vmap(torch.sin)(x)]  # fmt: skip
     assert {each.device for each in made} == {there}
     back = [torch.arange(3), x.cpu(), x.to("cpu"), torch.zeros_like(x, device="cpu"), torch.as_tensor(x, device="cpu"),

@@ -17,6 +17,7 @@ from unmasked.doctor._report import Notes, Report
 from unmasked.doctor._running import is_still, runs, uncompiled
 from unmasked.doctor._structure import structure
 from unmasked.doctor._target import Inputs, Options
+from unmasked.probes import forked_generators
 
 __all__ = ["diagnose"]
 
@@ -39,8 +40,9 @@ def diagnose(
 ) -> Report:
     """Examine an attention module or function: what holds of it, what does not, and which mistake explains it.
 
-    The target is copied, and the copy examined in evaluation mode, in float64, with parameters drawn anew, since those
-    of a fresh module (biases of zero) hide mistakes. Neither the target nor the global random generator is moved.
+    The target is copied, and the copy examined where its parameters are, in evaluation mode, in float64, with
+    parameters drawn anew, since those of a fresh module (biases of zero) hide mistakes. Neither the target nor a global
+    random generator is moved.
 
     Args:
         target: A module, or any function. It returns a tensor, or a tuple or a dict that begins with it.
@@ -93,7 +95,7 @@ def diagnose(
     options = Options(
         embed_dim, num_heads, causal, inputs, batch_first, weights, positions, tokens, key_dim, cache, training
     )
-    with torch.random.fork_rng(devices=[]):
+    with forked_generators():
         patient = Patient(target, options)
         try:
             notes = _examine(patient)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from unmasked._calls import MATMULS, MHA, PRODUCTS, SDPA, SOFTMAXES, Event, Listener, inputs_of, listening, names_of
+from unmasked.probes import forked_generators
 from unmasked.watching import Call
 
 __all__ = ["Heard", "Run", "hear"]
@@ -99,7 +100,7 @@ def hear(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, 
     try:
         model.eval()
         with (
-            torch.random.fork_rng(devices=[]),
+            forked_generators(),
             torch.set_grad_enabled(wired),
             _hooked(model, listener),
             listening(listener),
