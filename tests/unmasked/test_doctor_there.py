@@ -81,7 +81,7 @@ PATIENTS = (
 STRANGERS = (
     *("gate-per-head", "softmax-plus-one", "growing-cache", "masked-cross", "null-kv-multi-query"),
     *("kernel-features", "sums-not-rescaled", "relative-bias-on-weights", "cap-after-padding", "precomputed-bias"),
-    *("out-weight-not-transposed", "one-layer-in-the-list", "lecture-last-head-lost", "causal-scores-dropped"),
+    *("out-weight-not-transposed", "lecture-last-head-lost", "causal-scores-dropped"),
 )
 
 
@@ -97,6 +97,19 @@ class Twice(nn.Module):
         q = x @ self.wq
         q, k, v = (y.unflatten(-1, (3, 4)).transpose(1, 2) for y in (q, q @ self.wk, x @ self.wv))
         return F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2) @ self.wo
+
+
+class OneLayer(nn.Module):
+    """Self-attention whose queries, keys and values are made by one layer, which stands in a list three times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_heads = 3
+        self.layers, self.out = nn.ModuleList([nn.Linear(12, 12)] * 3), nn.Linear(12, 12)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (layer(x).unflatten(-1, (3, 4)).transpose(1, 2) for layer in self.layers)
+        return self.out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
 
 
 def same_verdict(there: torch.device, target: Target) -> Report:
@@ -148,8 +161,12 @@ def test_functions_and_their_weights_are_examined_there(there: torch.device) -> 
 
 
 def test_matrices_are_known_by_where_they_lie_there(there: torch.device) -> None:
-    report = diagnose(Twice().to(there), embed_dim=12, causal=False)
-    assert "wk is applied to what wq gave" in report.text(), report
+    for module, told in (
+        (Twice(), "wk is applied to what wq gave"),
+        (OneLayer(), "query and key are made by one layer"),
+    ):
+        report = diagnose(module.to(there), embed_dim=12, causal=False)
+        assert any(told in finding.told for finding in report.findings), report
 
 
 def test_what_is_written_into_an_input_there_is_found(there: torch.device) -> None:
