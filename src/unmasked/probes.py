@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+
+from unmasked import _generators
 
 __all__ = [
     "Evidence",
@@ -301,7 +302,7 @@ def changes_from_call_to_call(f: Function, x: Tensor) -> Evidence | None:
         >>> print(changes_from_call_to_call(lambda x: x * torch.rand(()), torch.ones(1, 1, 1)))
         1 item of 1 token: two calls with the same input differ by 0...
     """
-    with forked_generators():
+    with _generators.forked():
         torch.manual_seed(1)
         first = f(x)
         torch.manual_seed(2)
@@ -648,12 +649,6 @@ def _count_forward(child: nn.Module, counts: list[int]) -> Callable[[], object]:
         del child.forward
 
     return undo
-
-
-def forked_generators() -> AbstractContextManager[None]:
-    """Leave the global random generators where they are afterwards: the CPU's, and those of GPUs that are in use."""
-    gpus = torch.cuda.device_count() if torch.cuda.is_initialized() else 0
-    return torch.random.fork_rng(devices=range(gpus))
 
 
 def _rounding(dtype: torch.dtype) -> float:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from unmasked import _generators
 from unmasked.doctor._behaviour import behaviour
 from unmasked.doctor._caching import caches, keeps_nothing
 from unmasked.doctor._equality import explain
@@ -17,7 +18,6 @@ from unmasked.doctor._report import Notes, Report
 from unmasked.doctor._running import is_still, runs, uncompiled
 from unmasked.doctor._structure import structure
 from unmasked.doctor._target import Inputs, Options
-from unmasked.probes import forked_generators
 
 __all__ = ["diagnose"]
 
@@ -95,7 +95,7 @@ def diagnose(
     options = Options(
         embed_dim, num_heads, causal, inputs, batch_first, weights, positions, tokens, key_dim, cache, training
     )
-    with forked_generators():
+    with _generators.forked():
         patient = Patient(target, options)
         try:
             notes = _examine(patient)

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from unmasked import _generators
 from unmasked._calls import MATMULS, MHA, PRODUCTS, SDPA, SOFTMAXES, Event, Listener, inputs_of, listening, names_of
-from unmasked.probes import forked_generators
 from unmasked.watching import Call
 
 __all__ = ["Heard", "Run", "hear"]
@@ -100,7 +100,7 @@ def hear(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, 
     try:
         model.eval()
         with (
-            forked_generators(),
+            _generators.forked(),
             torch.set_grad_enabled(wired),
             _hooked(model, listener),
             listening(listener),
