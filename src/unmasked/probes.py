@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from unmasked import _generators
+
 __all__ = [
     "Evidence",
     "attends_to_what_is_hidden",
@@ -300,7 +302,7 @@ def changes_from_call_to_call(f: Function, x: Tensor) -> Evidence | None:
         >>> print(changes_from_call_to_call(lambda x: x * torch.rand(()), torch.ones(1, 1, 1)))
         1 item of 1 token: two calls with the same input differ by 0...
     """
-    with torch.random.fork_rng(devices=[]):
+    with _generators.forked():
         torch.manual_seed(1)
         first = f(x)
         torch.manual_seed(2)
@@ -355,14 +357,14 @@ def cuts_gradients(f: Function, x: Tensor, parameters: Iterable[tuple[str, Tenso
     tensors = [("x", x), *named]
     with torch.enable_grad():
         output = f(x)
-    cotangent = _noise(output.shape, output.dtype, seed=3)
+    cotangent = _noise(output, seed=3)
     if not output.requires_grad:
         return _told(x, float("inf"), "the output requires no gradient: it was detached, or computed without grad")
     gradients = torch.autograd.grad(output, [t for _, t in tensors], cotangent, allow_unused=True)
     for (name, tensor), gradient in zip(tensors, gradients, strict=True):
         worst = None
         for seed, step in ((4, 1e-5), (6, 1e-6), (8, 1e-6)):  # a kink, as ReLU's, spoils a direction, a cut all of them
-            direction = _noise(tensor.shape, tensor.dtype, seed)
+            direction = _noise(tensor, seed)
             with torch.no_grad():
                 kept = tensor.detach().clone()
                 ends = []
@@ -653,13 +655,14 @@ def _rounding(dtype: torch.dtype) -> float:
     return {torch.float64: 1e-9, torch.float32: 1e-4}.get(dtype, 2e-2)
 
 
-def _noise(shape: Iterable[int], dtype: torch.dtype, seed: int) -> Tensor:
+def _noise(like: Tensor, seed: int) -> Tensor:
+    """Draw the same numbers on every device."""
     generator = torch.Generator().manual_seed(seed)
-    return torch.randn(tuple(shape), generator=generator, dtype=torch.float64).to(dtype)
+    return torch.randn(like.shape, generator=generator, dtype=torch.float64).to(like)
 
 
 def _other(x: Tensor) -> Tensor:
-    return x.detach() + 1 + _noise(x.shape, x.dtype, seed=5).to(x.device)
+    return x.detach() + 1 + _noise(x, seed=5)
 
 
 def changed(x: Tensor, token: int) -> Tensor:
@@ -699,7 +702,7 @@ def enlarged(x: Tensor, token: int) -> list[Tensor]:
     large = []
     for size in (100, -100):
         changed = x.detach().clone()
-        changed[:, token] = size * _noise(x.shape, x.dtype, seed=7).to(x.device)[:, token]
+        changed[:, token] = size * _noise(x, seed=7)[:, token]
         large.append(changed)
     return large
 

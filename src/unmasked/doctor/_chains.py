@@ -35,13 +35,11 @@ def _stirred(result: Tensor) -> Tensor:
 
 def _matrix(look: Look, run: Run, number: int) -> tuple[tuple[int, ...], str] | None:
     """Which parameter this layer multiplies by: where it lies, with its shape, and its name."""
-    event = run.events[number]
-    candidates = event.given[1:] if event.kind == "product" else (event.axes,)
-    for weight in candidates:
-        if isinstance(weight, Tensor) and weight.dim() > 1:
-            for name, tensor in look.patient.target.tensors.items():
-                if tensor.untyped_storage().data_ptr() == weight.untyped_storage().data_ptr():
-                    return (weight.data_ptr(), *weight.shape), name
+    weight = run.events[number].matrix
+    if isinstance(weight, Tensor) and weight.dim() > 1:
+        for name, tensor in look.patient.target.tensors.items():
+            if tensor.untyped_storage().data_ptr() == weight.untyped_storage().data_ptr():
+                return (weight.data_ptr(), *weight.shape), name
     return None
 
 

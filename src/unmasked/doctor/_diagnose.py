@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from unmasked import _generators
 from unmasked.doctor._behaviour import behaviour
 from unmasked.doctor._caching import caches, keeps_nothing
 from unmasked.doctor._equality import explain
@@ -39,8 +40,9 @@ def diagnose(
 ) -> Report:
     """Examine an attention module or function: what holds of it, what does not, and which mistake explains it.
 
-    The target is copied, and the copy examined in evaluation mode, in float64, with parameters drawn anew, since those
-    of a fresh module (biases of zero) hide mistakes. Neither the target nor the global random generator is moved.
+    The target is copied, and the copy examined where its parameters are, in evaluation mode, in float64, with
+    parameters drawn anew, since those of a fresh module (biases of zero) hide mistakes. Neither the target nor a global
+    random generator is moved.
 
     Args:
         target: A module, or any function. It returns a tensor, or a tuple or a dict that begins with it.
@@ -93,7 +95,7 @@ def diagnose(
     options = Options(
         embed_dim, num_heads, causal, inputs, batch_first, weights, positions, tokens, key_dim, cache, training
     )
-    with torch.random.fork_rng(devices=[]):
+    with _generators.forked():
         patient = Patient(target, options)
         try:
             notes = _examine(patient)

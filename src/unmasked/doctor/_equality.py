@@ -196,7 +196,7 @@ class _Comparison:
 
     def is_one_layer(self) -> tuple[str, str] | None:
         """Two roles whose matrices are one, which stands several times in a list."""
-        shared = [self.patient.target.tensors[name] for name in listed(self.patient.target)]
+        shared = [self.patient.target.tensors[name].to("cpu") for name in listed(self.patient.target)]
         made = {role: matrix for role, matrix in self.weights.matrices.items() if role != "out"}
         pairs = ((a, b) for a, b in itertools.combinations(made, 2) if torch.equal(made[a], made[b]))
         return next(((a, b) for a, b in pairs if any(torch.equal(made[a], each) for each in shared)), None)

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from unmasked import _generators
 from unmasked._calls import MATMULS, MHA, PRODUCTS, SDPA, SOFTMAXES, Event, Listener, inputs_of, listening, names_of
 from unmasked.watching import Call
 
@@ -99,7 +100,7 @@ def hear(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, 
     try:
         model.eval()
         with (
-            torch.random.fork_rng(devices=[]),
+            _generators.forked(),
             torch.set_grad_enabled(wired),
             _hooked(model, listener),
             listening(listener),

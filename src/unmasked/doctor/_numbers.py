@@ -32,7 +32,8 @@ def leaves_inputs(patient: Patient) -> None:
 
     def question(items: int, tokens: int) -> Evidence | None:
         three = (patient.noise(items, tokens, place, place) for place in range(3))
-        return probes.overwrites_inputs(patient.target.raw, *patient.target.given(*three))
+        given = (x.to(patient.target.device) for x in patient.target.given(*three))  # a copy would be written into
+        return probes.overwrites_inputs(patient.target.raw, *given)
 
     evidence = patient.ask(check, question)
     if evidence is not None:

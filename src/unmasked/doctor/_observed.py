@@ -29,14 +29,15 @@ class Event:
         kind: "product", "softmax" or "taking".
         given: The tensors that went in.
         result: What came out.
-        axes: Of a product: the names of the axes of left, right and result. Of a softmax: the axis it ran over. Of a
-            layer: its matrix.
+        axes: Of a product: the names of the axes of left, right and result. Of a softmax: the axis it ran over.
+        matrix: What a product or a layer multiplies by, where the target has it.
     """
 
     kind: str
     given: tuple[Tensor, ...]
     result: Tensor
     axes: Any = None
+    matrix: Tensor | None = None
 
 
 class Recorder(_calls.Listener):
@@ -85,14 +86,17 @@ class Recorder(_calls.Listener):
             kept = first.detach()
             matrix = _argument(args, kwargs, 2, "mat2") if func is torch.addmm else _argument(args, kwargs, 1, "weight")
             taken = args[1].detach() if func is torch.addmm else kept
-            return self._note("taking", (taken,), func(*args, **kwargs), matrix)
+            return self._note("taking", (taken,), func(*args, **kwargs), matrix=matrix)
         return func(*args, **kwargs)
 
-    def _note(self, kind: str, given: tuple[Tensor, ...], result: Tensor, axes: Any = None) -> Tensor:
+    def _note(
+        self, kind: str, given: tuple[Tensor, ...], result: Tensor, axes: Any = None, matrix: Tensor | None = None
+    ) -> Tensor:
         change = self.put.get(len(self.events))
-        made = result if change is None else change(result)
+        made = result if change is None else change(result.to("cpu")).to(result.device)
         kept = tuple(x.detach().to("cpu") for x in given)
-        self.events.append(Event(kind, kept, made.detach().clone().to("cpu"), axes))
+        matrix = given[1] if kind == "product" else matrix
+        self.events.append(Event(kind, kept, made.detach().clone().to("cpu"), axes, matrix))
         return made
 
     def _einsum(self, equation: str, operands: tuple[Tensor, ...]) -> Tensor:

@@ -61,7 +61,10 @@ def runs(patient: Patient) -> bool:
         patient.find("it runs", "batch-indexed-for-head", told, patient.sized(told_of))
         return False
     told = "it does not run on what it was given: see embed_dim, num_heads, inputs and batch_first"
-    if isinstance(error, WrongShape):
+    if "same device" in told_of:
+        told = "it does not run where its parameters are: a tensor of its own, such as a mask, is on another device"
+        patient.find("it runs", None, told, patient.sized(told_of))
+    elif isinstance(error, WrongShape):
         told = "its output has not the shape of an attention's: see inputs and batch_first"
         also = ("batch-first-forgotten", "batch-and-tokens-swapped") if "no tensor" not in told_of else ()
         patient.find("it runs", None, told, patient.sized(told_of), also=also)

@@ -298,7 +298,7 @@ class _Stages:
         """Keep what attention gives, change one token, and ask which outputs move by another way."""
 
         def put(result: Tensor) -> Callable[[Tensor], Tensor]:
-            return lambda other: result.to(other.device)
+            return lambda _: result
 
         kept = self.look.run(other.case, {c.place: put(base.events[c.place].result) for c in base.calls})
         if kept.output.shape != base.output.shape or self.look.inside.wrong:

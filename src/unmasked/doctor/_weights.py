@@ -124,7 +124,7 @@ def readings(
     if given is not None:
         yield from _given(given, target, embed_dim, num_heads)
         return
-    tensors = {n: t.detach() for n, t in target.tensors.items() if t.dim() and t.numel() > 1}
+    tensors = {n: t.detach().to("cpu") for n, t in target.tensors.items() if t.dim() and t.numel() > 1}
     counts = [num_heads] if num_heads else head_counts(target, tensors, embed_dim)
     apart = appended(tensors)
     matrices = {n: t for n, t in tensors.items() if t.dim() > 1 and n not in apart and t.numel() > max(t.shape)}
@@ -145,24 +145,25 @@ def readings(
 
 
 def _given(given: Mapping[str, Tensor], target: Target, embed_dim: int, num_heads: int | None) -> Iterator[Weights]:
-    matrices = {role: given[role].detach() for role in ROLES if role in given}
-    biases = {role: given[f"{role}_bias"].detach() for role in ROLES if f"{role}_bias" in given}
     linear = {
         t.untyped_storage().data_ptr()
         for n, t in target.tensors.items()
         if isinstance(target.owners[n], nn.Linear | nn.MultiheadAttention) or n.endswith("in_proj_weight")
     }
     fixed = {role for role, tensor in given.items() if tensor.untyped_storage().data_ptr() in linear}
+    given = {role: tensor.detach().to("cpu") for role, tensor in given.items()}
+    matrices = {role: given[role] for role in ROLES if role in given}
+    biases = {role: given[f"{role}_bias"] for role in ROLES if f"{role}_bias" in given}
     if "qkv" in given:
         if "qkv" in fixed:
             fixed |= set(ROLES[:3])
-        packed = given["qkv"].detach()
+        packed = given["qkv"]
         packed = (
             packed.mT if packed.dim() == 2 and packed.size(0) * 3 == packed.size(1) and "qkv" not in fixed else packed
         )
         matrices |= zip(ROLES[:3], packed.chunk(3), strict=True)
         if "qkv_bias" in given:
-            biases |= zip(ROLES[:3], given["qkv_bias"].detach().chunk(3), strict=True)
+            biases |= zip(ROLES[:3], given["qkv_bias"].chunk(3), strict=True)
     loose = [role for role in matrices if role not in fixed and matrices[role].dim() == 2]
     turns = [set(), set(loose), {"out"} & set(loose), set(loose) - {"out"}]
     for turned in [t for i, t in enumerate(turns) if t not in turns[:i]]:
@@ -194,7 +195,7 @@ def _layers(target: Target, tensors: Mapping[str, Tensor]) -> tuple[dict[str, li
         bias = getattr(owner, "bias", None) if linear else None
         flat = tensor.flatten(1) if isinstance(owner, nn.Conv1d | nn.Conv2d) else tensor
         fixed = linear or last in ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight")
-        layers.setdefault(role, []).append(_Layer(flat, None if bias is None else bias.detach(), fixed))
+        layers.setdefault(role, []).append(_Layer(flat, None if bias is None else bias.detach().to("cpu"), fixed))
     for role, biases in loose.items():
         for index, bias in enumerate(biases):
             if index < len(layers.get(role, [])) and layers[role][index].bias is None:

@@ -172,7 +172,7 @@ class Head(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         scores = self.query(x) @ self.key(x).mT * D**-0.5
-        shut = torch.full(scores.shape[-2:], -math.inf, dtype=x.dtype).triu(1)
+        shut = torch.full(scores.shape[-2:], -math.inf, dtype=x.dtype, device=x.device).triu(1)
         return (scores + shut).softmax(-1) @ self.value(x)
 
 
@@ -269,7 +269,7 @@ class Rotary(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = (y.unflatten(-1, (H, D)).transpose(1, 2) for y in self.qkv(x).chunk(3, -1))
-        angle = torch.arange(x.size(1), dtype=x.dtype)[:, None] * 10.0 ** -torch.arange(D // 2).to(x)
+        angle = torch.arange(x.size(1)).to(x)[:, None] * 10.0 ** -torch.arange(D // 2).to(x)
         turn = torch.polar(torch.ones_like(angle.float()), angle.float()) if x.dtype == torch.half else None
         turn = torch.polar(torch.ones_like(angle), angle) if turn is None else turn
 
@@ -332,7 +332,7 @@ class Plain(nn.Module):
 
     def weigh(self, scores: Tensor) -> Tensor:
         if self.causal:
-            scores = self.mask(scores, torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1))
+            scores = self.mask(scores, torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1))
         return scores.softmax(-1)
 
     def mask(self, scores: Tensor, future: Tensor) -> Tensor:
@@ -488,7 +488,7 @@ class Hint(nn.Module):
         self.attention = nn.MultiheadAttention(E, H, batch_first=True)
 
     def forward(self, x: Tensor) -> Tensor:
-        visible = torch.zeros(x.size(1), x.size(1), dtype=torch.bool)
+        visible = torch.zeros(x.size(1), x.size(1), dtype=torch.bool, device=x.device)
         return self.attention(x, x, x, attn_mask=visible, is_causal=True)[0]
 
 
@@ -510,7 +510,7 @@ def fully_masked_row() -> Callable[..., Tensor]:
 @sick("softcap-after-mask", causal=True)
 class SoftcapAfterMask(Causal):
     def weigh(self, scores: Tensor) -> Tensor:
-        future = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+        future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
         return (20 * (self.mask(scores, future) / 20).tanh()).softmax(-1)
 
 
