@@ -363,15 +363,24 @@ def share_of(found, expected):
 # Under a causal mask, the first query of a padded prompt sees nothing at all. A softmax over minus infinity alone is
 # NaN, and so many programs take the lowest finite number<!--== "the lowest finite number" if torch.nextafter(hidden,
 # -torch.inf * hidden.abs()).isinf().all() and hidden.isfinite().all() else "the highest finite number" -->,
-# `torch.finfo(dtype).min`, in its place. Then that row is the mean of the values<!--== "that row is the mean of the
-# values" if torch.allclose(hidden.softmax(-1), torch.full((1, 5), 0.2)) else "that row is zero" -->, of those that are
-# hidden, too. This does no harm, until two such masks, one for the future and one for the padding, are *added*:
+# `torch.finfo(dtype).min`, in its place. By hand, that row is then the mean of the values<!--== "that row is then the
+# mean of the values" if torch.allclose(hidden.softmax(-1), torch.full((1, 5), 0.2), atol=1e-5) else "that row is then
+# zero" -->, of those that are hidden, too, and so it is by PyTorch's function on a CPU<!--== "so it is by PyTorch's
+# function on a CPU" if torch.allclose(theirs, keys[:, :, :5].mean(-2, keepdim=True), atol=1e-5) else "it is zero by
+# PyTorch's function on a CPU" -->. (On a GPU its kernels *efficient* and *cudnn* gave zeros, seen on an H100 with
+# PyTorch 2.11<!--~ measured there -->.) This does no harm, until two such masks, one for the future and one for the
+# padding, are *added*:
 
 # %%
 lowest = torch.finfo(torch.float32).min
 hidden = torch.full((1, 5), lowest)  # a query that sees no key
 twice = hidden + hidden
 print(hidden.softmax(-1), twice[0, 0], twice.softmax(-1), sep="\n")
+
+# %% tags=["check"]
+theirs = F.scaled_dot_product_attention(
+    q, keys[:, :, :5], keys[:, :, :5], attn_mask=hidden
+)
 
 # %% [markdown]
 # The sum overflows to minus infinity, and the row is NaN<!--= "The sum overflows to minus infinity, and the row is NaN"

@@ -226,7 +226,10 @@ new.masked_fill(new == -torch.inf, 0.0)  # subtract this instead
 # %% [markdown]
 # The package does so, agrees with PyTorch here<!--== "agrees with PyTorch here" if torch.allclose(mended, expected,
 # atol=1e-5) else "differs" -->, and gives zeros<!--== "zeros" if not blind.any() else "NaN" --> to a query that may see
-# nothing at all, as PyTorch's function does. Put this into your own tests, with the tile size of your code:
+# nothing at all. So does PyTorch's function on a CPU<!--== "So does PyTorch's function on a CPU" if not
+# theirs_blind.any() else "PyTorch's function gives it something on a CPU" -->; on a GPU it depends on the kernel what
+# it gives [when a row allows nothing](masks.py#when-a-row-allows-nothing). Put this into your own tests, with the tile
+# size of your code:
 
 # %%
 mended, _ = tiled_attention(q, k, v, allowed=window, tile=1)
@@ -234,6 +237,8 @@ torch.testing.assert_close(mended, expected)
 
 # %% tags=["check"]
 blind, _ = tiled_attention(q, k, v, allowed=torch.tensor(False))
+nothing = torch.zeros(64, 64, dtype=torch.bool)
+theirs_blind = F.scaled_dot_product_attention(q, k, v, attn_mask=nothing)
 no_mask = torch.ones(64, 64, dtype=torch.bool)
 whole = F.scaled_dot_product_attention(q, k, v)
 for tile in (1, 7, 16, 64):
