@@ -603,6 +603,18 @@ def of_layer(part, mask):
     return answer(part(x, src_mask=mask)[0, 0], zero)
 
 
+stack = nn.TransformerEncoder(layer, 2).eval()
+shut_out = torch.tensor([[False] * N, [True] * N])  # True = padding
+layer.eval()
+with torch.no_grad():
+    empty = {
+        name: answer(
+            part(x, src_key_padding_mask=shut_out)[1], torch.zeros(N, E)
+        )
+        for name, part in {"layer": layer, "encoder": stack}.items()
+    }
+layer.train()
+
 # %% tags=["hide-input"]
 added = masks.additive_from_allowed(left_padded)
 blind = {}
@@ -627,21 +639,6 @@ for name in dict.fromkeys(name for name, _ in blind):
     )
 plot.table(["A row that may see nothing", *modes], rows)
 
-# %% tags=["check"]
-stack = nn.TransformerEncoder(layer, 2).eval()
-shut_out = torch.tensor([[False] * N, [True] * N])  # True = padding
-with torch.no_grad():
-    layer.eval()
-    empty = {
-        "layer": layer(x, src_key_padding_mask=shut_out),
-        "encoder": stack(x, src_key_padding_mask=shut_out),
-    }
-    layer.train()
-empty = {
-    name: answer(output[1], torch.zeros(N, E))
-    for name, output in empty.items()
-}
-
 # %% [markdown]
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ x.device.type.upper() }}.*
 #
@@ -659,7 +656,7 @@ empty = {
 # the last column of every table of this page equals<!--= "equals" if all(str(a) == str(b) or abs(a - b) < 1e-4 for a, b
 # in without_fast_path) else "is not" --> the one before it.
 #
-# An empty sequence hidden by `src_key_padding_mask`, is NaN<!--= empty["layer"] --> from an
+# A sequence of nothing but padding, hidden by `src_key_padding_mask`, is NaN<!--= empty["layer"] --> from an
 # `nn.TransformerEncoderLayer` on its fast path, and zeros<!--= empty["encoder"] --> from an `nn.TransformerEncoder`.
 # There, too, the fast path cuts padding off before the first layer, and fills the output up with zeros after the last.
 #

@@ -290,8 +290,8 @@ assert (second - expected).abs().max() < 1e-4 * expected.abs().max()
 #
 # ## Newer versions
 #
-# A CPU does otherwise in two ways from PyTorch 2.14<!--== border --> on. This page was run with {{=
-# ".".join(torch.__version__.split(".")[:2]) }}, and holds for both:
+# From PyTorch 2.14<!--== border --> on, a CPU does otherwise in two ways. Whichever is installed, this page is held to
+# its side:
 #
 # - Up to 2.13<!--== before -->, three axes leave the fused kernel<!--== "leave the fused kernel" if not older or
 #   flat.names == ("math",) else "run on the fused kernel" -->, and so does one head of keys for several of

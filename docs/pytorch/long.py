@@ -11,8 +11,8 @@
 # keys_seen(my_attention) == W else "more in this library" --> and in transformers, and {{= W + 1 }} in Mistral's paper
 # and in FlashAttention's `window_size`<!--== "window_size" if counted["`window_size=(W, 0)`, as FlashAttention says"]
 # == W + 1 else "softcap" -->.** A sink is one more term<!--== "one more term" if torch.allclose(sunk,
-# longer.softmax(-1)[..., :-1]) else "one term less" --> in the softmax, and a soft-cap comes before<!--== "before" if
-# leaked[5.0] > 0.1 else "after" --> the mask.
+# longer.softmax(-1)[..., :-1], atol=1e-5) else "one term less" --> in the softmax, and a soft-cap comes before<!--==
+# "before" if leaked[5.0] > 0.1 else "after" --> the mask.
 #
 # {{= listed(["Who counts", "A token at i sees the keys j with", "Keys for W = 3"], rows) }}
 #
