@@ -188,8 +188,8 @@ for name, row in (("before", three[1].float()), ("after", new)):
 # parts their names.
 
 # %% [markdown] tags=["check"]
-# The library gives the same<!--== "the same" if torch.allclose(by_library.context[1], new) else "something else" -->
-# for the three<!--= len(three) --> words:
+# The library gives the same<!--== "the same" if torch.allclose(by_library.context[1], new, atol=1e-5) else "something
+# else" --> for the three<!--= len(three) --> words:
 
 # %% tags=["check"]
 from unmasked import self_attention
@@ -276,8 +276,8 @@ softmax(scores_of_ship)
 
 # %% [markdown]
 # These are the weights that you found with a pencil<!--= "the weights that you found with a pencil" if
-# torch.allclose(softmax(scores_of_ship), torch.tensor(shares)) else "others" -->. Three properties make the softmax
-# useful:
+# torch.allclose(softmax(scores_of_ship), torch.tensor(shares), atol=1e-5) else "others" -->. Three properties make the
+# softmax useful:
 #
 # - Every weight is positive<!--= "positive" if (softmax(scores_of_ship - 9) > 0).all() else "negative" -->, and the
 #   weights of a word add up to one<!--= "one" if torch.isclose(softmax(scores_of_ship - 9).sum(), torch.tensor(1.0))
@@ -423,10 +423,11 @@ for name, (role, place) in roles.items():
 # ## In three lines, and as an equation
 #
 # For all words at once, the dot products are one product of matrices: `X @ X.mT` multiplies each row of X by each row
-# of X<!--== "each row of X by each row of X" if torch.allclose((X @ X.mT)[3, 6], X[3] @ X[6]) else "each column of X by
-# each column of X" -->. (`.mT` turns rows into columns<!--= "rows into columns" if X.mT.shape == (50, 11) else "columns
-# into rows" -->, and `X.size(-1)` is the length of a row<!--= "the length of a row" if X.size(-1) == len(X[0]) else
-# "the number of rows" -->: numpy's `X.shape[-1]`<!--~ numpy's name of it -->.) With that, attention is three lines:
+# of X<!--== "each row of X by each row of X" if torch.allclose((X @ X.mT)[3, 6], X[3] @ X[6], atol=1e-5) else "each
+# column of X by each column of X" -->. (`.mT` turns rows into columns<!--= "rows into columns" if X.mT.shape == (50,
+# 11) else "columns into rows" -->, and `X.size(-1)` is the length of a row<!--= "the length of a row" if X.size(-1) ==
+# len(X[0]) else "the number of rows" -->: numpy's `X.shape[-1]`<!--~ numpy's name of it -->.) With that, attention is
+# three lines:
 
 # %%
 scores = X @ X.mT / X.size(-1) ** 0.5

@@ -197,7 +197,7 @@ output.shape, average.shape
 # `output` holds a vector for each of the five<!--= output.size(1) --> words that are being written. `average` holds a
 # row of weights for each of them, with a weight for each of the seven<!--= average.size(2) --> words of the source.
 # These weights are an average over the heads<!--== "an average over the heads" if torch.allclose(of_heads.mean(1),
-# average) else "the sum of the heads" -->.
+# average, atol=1e-5) else "the sum of the heads" -->.
 #
 # | Input | Decides |
 # | --- | --- |
@@ -254,9 +254,9 @@ shuffled, _ = module(writing, source[:, order], source[:, order])
 keys_alone, _ = module(writing, source[:, order], source)
 # Another value leaves the weights as they are, and changes the output.
 of_another, the_same = module(writing, source, source + 1)
-unweighted = torch.allclose(the_same, average) and not torch.allclose(
-    of_another, output
-)
+unweighted = torch.allclose(
+    the_same, average, atol=1e-5
+) and not torch.allclose(of_another, output, atol=1e-5)
 _, of_heads = module(writing, source, source, average_attn_weights=False)
 made = [
     split_heads(each @ matrix.mT + bias, module.num_heads)

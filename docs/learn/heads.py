@@ -19,9 +19,9 @@
 #|   are the boxes (keys)<!--= "Rows are the questions (queries), columns are the boxes (keys)" if wanted["one
 #|   head"].shape == (len(questions), len(boxes)) else "Columns are the questions" -->. One head has to share its
 #|   attention, and treats both questions alike<!--= "One head has to share its attention, and treats both questions
-#|   alike" if torch.allclose(*wanted["one head"]) and wanted["one head"].max() < 1 else "One head takes a whole box"
-#|   -->. Of two heads, each can take a whole<!--= "Of two heads, each can take a whole" if len(wanted) - 1 == 2 and
-#|   wanted["two heads: head 1"].max() == 1 else "Of two heads, each can take a half" --> box.
+#|   alike" if torch.allclose(*wanted["one head"], atol=1e-5) and wanted["one head"].max() < 1 else "One head takes a
+#|   whole box" -->. Of two heads, each can take a whole<!--= "Of two heads, each can take a whole" if len(wanted) - 1
+#|   == 2 and wanted["two heads: head 1"].max() == 1 else "Of two heads, each can take a half" --> box.
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -72,8 +72,9 @@ half_each @ numbers
 # The result is the average of both numbers. The question "D, B?" asks for `(4, 7)`<!--= numbers[places[1]] -->, the
 # same numbers the other way round<!--= "same numbers the other way round" if torch.allclose(numbers[places[1]],
 # numbers[places[0]].flip(0)) else "other numbers" -->. With the same weights it gets the same average<!--= "With the
-# same weights it gets the same average" if torch.allclose(*(wanted["one head"].float() @ numbers)) else "With the same
-# weights it gets another average" -->. Whatever the model does next, it cannot tell the two questions apart.
+# same weights it gets the same average" if torch.allclose(*(wanted["one head"].float() @ numbers), atol=1e-5) else
+# "With the same weights it gets another average" -->. Whatever the model does next, it cannot tell the two questions
+# apart.
 #
 # A head may also lean to one side, and give more attention to the box that is asked for first. Then the model knows one
 # number well and the other one badly<!--== "Then the model knows one number well and the other one badly" if
@@ -424,8 +425,8 @@ plot.table(
 # ## Recap
 #
 # - One head gives one average, and an average does not tell what it was made of<!--= "One head gives one average, and
-#   an average does not tell what it was made of" if torch.allclose(*(wanted["one head"].float() @ numbers)) else "One
-#   head gives two averages" -->.
+#   an average does not tell what it was made of" if torch.allclose(*(wanted["one head"].float() @ numbers), atol=1e-5)
+#   else "One head gives two averages" -->.
 # - Several heads work side by side, each in its own slice of the numbers<!--= "Several heads work side by side, each in
 #   its own slice of the numbers" if apart else "Several heads share all numbers" -->. The output projection mixes what
 #   they find.

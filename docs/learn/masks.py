@@ -112,7 +112,7 @@ assert torch.equal(may_look, causal)
 # may_look[0, 0] else "The last word can look only at itself" -->, with a weight of 1.00<!--= masked.weights[0, 0] -->.
 # The last word sees the whole sentence<!--= "The last word sees the whole sentence" if may_look[-1].all() else "The
 # first word sees the whole sentence" -->, so the mask changes nothing<!--= "nothing" if
-# torch.allclose(masked.weights[-1], free[-1]) else "something" --> for it.
+# torch.allclose(masked.weights[-1], free[-1], atol=1e-5) else "something" --> for it.
 #
 # ## What goes wrong without the mask
 #
@@ -295,10 +295,10 @@ torch.testing.assert_close(
 )
 
 # %% [markdown]
-# These are the weights of the third row<!--= "third row" if torch.allclose(weights_under_mask[ship], rows[2, :-1]) else
-# "second row" -->. The hidden words took no part in the softmax, and the other words share everything. As an equation,
-# with $A$ for the weights, $S$ for the scores, and $B$ for a table that is zero where a query may look and minus
-# infinity where it may not:
+# These are the weights of the third row<!--= "third row" if torch.allclose(weights_under_mask[ship], rows[2, :-1],
+# atol=1e-5) else "second row" -->. The hidden words took no part in the softmax, and the other words share everything.
+# As an equation, with $A$ for the weights, $S$ for the scores, and $B$ for a table that is zero where a query may look
+# and minus infinity where it may not:
 #
 # $$A = \operatorname{softmax}(S + B)$$
 # <!-- where: S = random("n n"); B = masks.additive_from_allowed(masks.causal(n), torch.float64);
@@ -329,16 +329,17 @@ may_look.any(dim=-1).all()  # does every query see something?
 #
 # In PyTorch attention is a function, `F.scaled_dot_product_attention`. It is also a *module*, `nn.MultiheadAttention`:
 # an object that holds learned matrices of its own. Both take a boolean mask, and they read it in opposite ways<!--==
-# "opposite ways" if torch.allclose(by_function[0], as_may[0] @ x[0]) and torch.allclose(by_module[0, :3], as_may_not[0,
-# :3]) else "the same way" -->. To the function, `True` means *may look*<!--== "True means may look" if
-# torch.allclose(by_function[0], as_may[0] @ x[0]) else "True means may not look" -->. To the module, `True` means *may
-# not look*<!--== "True means may not look" if not by_module[0, :3].tril().any() else "True means may look" -->.
+# "opposite ways" if [each["allows"] for each in interfaces] == [True, False] else "the same way" -->. To the function,
+# `True` means *may look*<!--== "True means may look" if interfaces[0]["allows"] else "True means may not look" -->. To
+# the module, `True` means *may not look*<!--== "True means may not look" if not interfaces[1]["allows"] else "True
+# means may look" -->.
 #
 # No error is raised. With the causal mask the module looks only at what comes later<!--== "looks only at what comes
-# later" if not by_module[0, :3].tril().any() else "looks only at what comes before" -->, and the last word, which may
-# then see nothing, gets NaN<!--== "the last word, which may then see nothing, gets NaN" if by_module[0,
-# 3].isnan().all() else "the first word sees everything" -->. The remedy is one character: `~mask` turns the mask of one
-# into the mask of the other. Paint a mask yourself, and give the same mask to the function and to the module:
+# later" if not by_module[0, :3].tril().any() else "looks only at what comes before" -->, and the weights of the last
+# word, which may then see nothing, are NaN<!--== "the weights of the last word, which may then see nothing, are NaN" if
+# by_module[0, 3].isnan().all() else "the first word sees everything" -->. The remedy is one character: `~mask` turns
+# the mask of one into the mask of the other. Paint a mask yourself, and give the same mask to the function and to the
+# module:
 
 # %% tags=["hide-input"]
 #| caption: A mask to paint, and the weights that come out. Rows are queries, columns are keys<!--= "Rows are queries,
@@ -347,33 +348,50 @@ may_look.any(dim=-1).all()  # does every query see something?
 #| data: painter_data
 four = masks.causal(4)  # True on the diagonal and below
 x = X[None, :4]  # a batch of one sentence: we process and ship
-by_function = F.scaled_dot_product_attention(x, x, x, attn_mask=four)
+by_function = F.scaled_dot_product_attention(
+    x, x, torch.eye(4)[None], attn_mask=four
+)  # the average of such values is the weights
 torch.manual_seed(0)
 module = bypass_(nn.MultiheadAttention(50, 1, batch_first=True))
 _, by_module = module(x, x, x, attn_mask=four)
 as_may = self_attention(x, allowed=four).weights
 as_may_not = self_attention(x, allowed=~four).weights
-torch.testing.assert_close(by_function, as_may @ x)
+torch.testing.assert_close(by_function, as_may)
 torch.testing.assert_close(by_module[:, :3], as_may_not[:, :3])
 
 nothing = torch.zeros(4, 4, dtype=torch.bool)  # no query may look at anything
 of_function = F.scaled_dot_product_attention(x, x, x, attn_mask=nothing)
 _, of_module = module(x, x, x, attn_mask=~nothing)
-readings = {
-    "boolean": (
-        torch.allclose(by_function[0], as_may[0] @ x[0]),
-        of_function,
-    ),
-    "module": (by_module[0, :3].tril().any(), of_module),
-}
+
+
+def allows(weights):
+    """Whether True lets a query look; the last row, which may be NaN, is left out."""
+    looks = weights[0, :3] > 0
+    (meaning,) = [
+        true
+        for true, seen in ((True, four), (False, ~four))
+        if looks.equal(seen[:3])
+    ]
+    return meaning
+
+
+def given(lost):
+    """What a row that may see nothing gets."""
+    assert lost.isnan().all() or not lost.any()
+    return "NaN" if lost.isnan().all() else "zeros"
+
+
 interfaces = [
     {
         "kind": kind,
-        "name": "the module" if kind == "module" else "the function",
-        "allows": bool(allows),
-        "blind": "NaN" if lost.isnan().all() else "zeros",
+        "name": name,
+        "allows": allows(weights),
+        "blind": given(lost),
     }
-    for kind, (allows, lost) in readings.items()
+    for kind, name, weights, lost in (
+        ("boolean", "the function", by_function, of_function),
+        ("module", "the module", by_module, of_module),
+    )
 ]
 painter_data = {"words": words[:4], "scores": attention_scores(x[0], x[0])}
 painter_data |= {"mask": four.tolist(), "interfaces": interfaces}
@@ -391,7 +409,8 @@ plot.grid(table, **names, allowed=four, axes=axes)
 #
 # - A mask has a row for each query and a column for each key. Hidden keys get a weight of exactly zero.
 # - The causal mask hides later words, so that a model learns to guess and not to copy. A padding mask hides filler.
-# - Hiding happens before the softmax, by scores of minus infinity. A row that may see nothing gets NaN or zeros.
+# - Hiding happens before the softmax, by scores of minus infinity. What a row that may see nothing gets depends on the
+#   interface.
 #
 # ## Exercises
 #

@@ -8,8 +8,8 @@
 # # Does order matter? Positions
 #
 # **Not to attention: shuffle the words, and every word gets the same vector as before<!--== "every word gets the same
-# vector as before" if torch.allclose(shuffled.context, context[order]) else "no word gets the same vector as before"
-# -->.** Without a mask, a model knows order only if it is told where each word stands.
+# vector as before" if torch.allclose(shuffled.context, context[order], atol=1e-5) else "no word gets the same vector as
+# before" -->.** Without a mask, a model knows order only if it is told where each word stands.
 
 # %% tags=["hide-input", "imports"]
 #| caption: The weights of a sentence. Rows are queries, columns are keys<!--= "Rows are queries, columns are keys" if
@@ -44,18 +44,18 @@ plot.grid(weights_of[0], "weights", queries=words)
 # %% tags=["hide-input"]
 #| caption: The weights of the same words in another order<!--= "the same words in another order" if sorted(words) ==
 #|   sorted(swapped) and words != swapped else "other words" -->. Every weight is there again<!--= "Every weight is
-#|   there again" if torch.allclose(weights_of[1], weights_of[0][back][:, back]) else "No weight is there again" -->,
-#|   where the same two words meet<!--= "where the same two words meet" if [words[n] for n in back] == swapped else
-#|   "where other words meet" -->: *my* is in the fifth row now<!--= "in the fifth row now" if swapped.index("my") == 4
-#|   else "in the first row now" -->, and takes {{ weights_of[1][4, 0] :.2f}} from *your*.
+#|   there again" if torch.allclose(weights_of[1], weights_of[0][back][:, back], atol=1e-5) else "No weight is there
+#|   again" -->, where the same two words meet<!--= "where the same two words meet" if [words[n] for n in back] ==
+#|   swapped else "where other words meet" -->: *my* is in the fifth row now<!--= "in the fifth row now" if
+#|   swapped.index("my") == 4 else "in the first row now" -->, and takes {{ weights_of[1][4, 0] :.2f}} from *your*.
 back = [words.index(word) for word in swapped]
 plot.grid(weights_of[1], "weights", queries=swapped)
 
 # %% [markdown]
 # "My crew must process your order" and "your crew must process my order" say different things. Attention alone gives
 # each word the same vector in both<!--== "the same vector in both" if torch.allclose(self_attention(X[back]).context,
-# context[back]) else "different vectors" -->, so it cannot know whose crew it is. This page shows why, and three ways
-# to tell a model where a word stands.
+# context[back], atol=1e-5) else "different vectors" -->, so it cannot know whose crew it is. This page shows why, and
+# three ways to tell a model where a word stands.
 #
 # <div class="overview" data-here="positions"></div>
 #
@@ -70,14 +70,14 @@ X = vectors.lookup(words).double()  # a row for each word
 order = torch.tensor([4, 1, 2, 3, 0, 5])  # as in Figure 2
 context, weights = self_attention(X)
 shuffled = self_attention(X[order])
-torch.allclose(shuffled.context, context[order])
+torch.allclose(shuffled.context, context[order], atol=1e-5)
 
 # %% [markdown]
 # They are. Only the rows have changed places<!--= "Only the rows have changed places" if
-# torch.allclose(shuffled.context, context[order]) and not torch.allclose(shuffled.context, context) else "The columns
-# have changed places, too" -->. Attention treats a sentence as a *bag* of words: a bag knows which words are in it and
-# how often, but not in which order. A score compares two<!--= weights.ndim --> words by their vectors alone, and a sum
-# does not care in which order things are added.
+# torch.allclose(shuffled.context, context[order], atol=1e-5) and not torch.allclose(shuffled.context, context,
+# atol=1e-5) else "The columns have changed places, too" -->. Attention treats a sentence as a *bag* of words: a bag
+# knows which words are in it and how often, but not in which order. A score compares two<!--= weights.ndim --> words by
+# their vectors alone, and a sum does not care in which order things are added.
 
 
 # %% tags=["check"]
@@ -437,8 +437,8 @@ torch.testing.assert_close(turn_all(q, 1005).norm(), q.norm())
 # give the same vectors" if not is_equivariant(functions["self-attention, positions added"], pair) else "must give the
 # same vectors" -->. What attention alone does is called *equivariant*: if its input is shuffled, its output is shuffled
 # in the same way, and nothing else changes<!--== "its output is shuffled in the same way, and nothing else changes" if
-# torch.allclose(shuffled.context, context[order]) else "its output stays as it was" -->. `probes.breaks_equivariance`
-# of `unmasked` makes the test with any module.
+# torch.allclose(shuffled.context, context[order], atol=1e-5) else "its output stays as it was" -->.
+# `probes.breaks_equivariance` of `unmasked` makes the test with any module.
 
 
 # %% tags=["check"]
@@ -448,7 +448,8 @@ def is_equivariant(f, x, tries=5):
         torch.randperm(x.size(1), generator=generator) for _ in range(tries)
     ]
     return all(
-        torch.allclose(f(x[:, order]), f(x)[:, order]) for order in orders
+        torch.allclose(f(x[:, order]), f(x)[:, order], atol=1e-5)
+        for order in orders
     )
 
 
@@ -538,7 +539,10 @@ def survives_shuffles(f):
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(5, 8, generator=generator, dtype=torch.float64)
     orders = [torch.randperm(5, generator=generator) for _ in range(10)]
-    return all(torch.allclose(f(x[order]), f(x)[order]) for order in orders)
+    return all(
+        torch.allclose(f(x[order]), f(x)[order], atol=1e-5)
+        for order in orders
+    )
 
 
 feedback = check("is-equivariant", survives_shuffles)

@@ -65,11 +65,11 @@ print(textwrap.dedent(lines).rstrip())
 # A = attention_weights(S).requires_grad_(); O = (A @ V); L = (O * G).sum() -->
 #
 # A value went into every context with some weight, and gets the gradients of the contexts back with the same
-# weights<!--== "with the same weights" if torch.allclose(weights.mT @ grad_context, by_autograd[2]) else "with other
-# weights" -->. The third line goes back through the softmax. Raise one score, and its own weight grows while all the
-# others of the row shrink<!--== "its own weight grows while all the others of the row shrink" if raised[2] > 0 and
-# (raised < 0).sum() == len(raised) - 1 else "all weights of the row grow" -->. So the gradient of a score is that of
-# its weight, less what the whole row loses:
+# weights<!--== "with the same weights" if torch.allclose(weights.mT @ grad_context, by_autograd[2], atol=1e-5) else
+# "with other weights" -->. The third line goes back through the softmax. Raise one score, and its own weight grows
+# while all the others of the row shrink<!--== "its own weight grows while all the others of the row shrink" if
+# raised[2] > 0 and (raised < 0).sum() == len(raised) - 1 else "all weights of the row grow" -->. So the gradient of a
+# score is that of its weight, less what the whole row loses:
 #
 # $$\frac{\partial L}{\partial s_{ij}} = a_{ij} \left(\frac{\partial L}{\partial a_{ij}} - D_i\right), \qquad D_i =
 # \sum_{l} a_{il} \frac{\partial L}{\partial a_{il}} \tag{9.2}$$
@@ -78,8 +78,8 @@ print(textwrap.dedent(lines).rstrip())
 #
 # The sum $D_i$ runs over all keys. But the weighted average of the values is the context, so the same number comes out
 # of the context and its gradient<!--== "the same number comes out of the context and its gradient" if
-# torch.allclose(sums, (weights * (grad_context @ value.mT)).sum(-1)) else "another number comes out of it" -->, feature
-# by feature:
+# torch.allclose(sums, (weights * (grad_context @ value.mT)).sum(-1), atol=1e-5) else "another number comes out of it"
+# -->, feature by feature:
 #
 # $$D_i = o_i \cdot \frac{\partial L}{\partial o_i} \tag{9.3}$$
 # <!-- where: s, v, g = random("n m", "m c", "n c"); o = (attention_weights(s) @ v).requires_grad_();
@@ -248,9 +248,10 @@ torch.testing.assert_close(whole.key, exact[1])
 
 # %% [markdown]
 # Each part gives its own keys their whole gradients<!--== "its own keys their whole gradients" if
-# torch.allclose(of_key, whole.key) else "its own keys a part of their gradients" -->, and the queries a part of theirs,
-# which add up<!--= "add up" if torch.allclose(of_query, whole.query) and not torch.allclose(parts[0].query,
-# whole.query) else "are equal" -->. A ring of devices, each with a part of the keys, goes back in the same way.
+# torch.allclose(of_key, whole.key, atol=1e-5) else "its own keys a part of their gradients" -->, and the queries a part
+# of theirs, which add up<!--= "add up" if torch.allclose(of_query, whole.query, atol=1e-5) and not
+# torch.allclose(parts[0].query, whole.query, atol=1e-5) else "are equal" -->. A ring of devices, each with a part of
+# the keys, goes back in the same way.
 #
 # ## A backward pass of your own, and its test
 #

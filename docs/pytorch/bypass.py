@@ -113,8 +113,8 @@ plot.grid({"scores": scores, "weights": weights}, queries=["a", "b", "c"])
 # token keeps 45%<!--= weights[0, 0].item() --> of itself and takes 27%<!--= weights[0, 1].item() --> of each other.
 #
 # **Context.** The weights average the tokens. All<!--= "All" if len(x[:, 3].unique()) == 1 else "Some" --> tokens end
-# in 1<!--= x[0, 3].item() -->, so every<!--= "every" if torch.allclose(context[:, 3], x[:, 3]) else "no" --> average
-# does too. With $X$ for the matrix of tokens and $d$ for the length of its rows, the three steps are
+# in 1<!--= x[0, 3].item() -->, so every<!--= "every" if torch.allclose(context[:, 3], x[:, 3], atol=1e-5) else "no" -->
+# average does too. With $X$ for the matrix of tokens and $d$ for the length of its rows, the three steps are
 #
 # $$\operatorname{SelfAttention}(X) = \operatorname{softmax}\left(\frac{X X^\top}{\sqrt{d}}\right) X \tag{3.1}$$
 # <!-- where: X = random("n d"); SelfAttention = lambda tokens: self_attention(tokens).context -->
@@ -700,10 +700,10 @@ for candidate in (right, wrong):
     print("output", tuple(output.shape), "weights", tuple(weights.shape))
 
 # %% [markdown]
-# The wrong output *is* the input<!--= "is the input" if torch.allclose(output, one) else "is another" -->. Its rows of
-# weights sum to one, as they should: every weight is one<!--= "Its rows of weights sum to one, as they should: every
-# weight is one" if (weights - 1).abs().max() < 1e-6 else "Its rows of weights are wrong" -->. A check asks what
-# attention is for: change one token, and see which outputs notice.
+# The wrong output *is* the input<!--= "is the input" if torch.allclose(output, one, atol=1e-5) else "is another" -->.
+# Its rows of weights sum to one, as they should: every weight is one<!--= "Its rows of weights sum to one, as they
+# should: every weight is one" if (weights - 1).abs().max() < 1e-6 else "Its rows of weights are wrong" -->. A check
+# asks what attention is for: change one token, and see which outputs notice.
 
 
 # %%

@@ -604,17 +604,17 @@ print(f"rows sum to {sums.min():.2f} up to {sums.max():.2f}")
 # %% [markdown]
 # The inverted mask leaves the last query no key<!--= "leaves the last query no key" if allowed[-1].all() and not
 # allowed[:-1].all(1).any() else "leaves the first query no key" -->. PyTorch makes that row NaN<!--= "NaN" if
-# inverted[:, -1].isnan().all() else "numbers" -->, *not a number*. With `need_weights=False` it gives the bias<!--==
-# "bias" if gap(unasked[:, -1], last_bias) < 1e-6 and gap(unasked_eval[:, -1], last_bias) < 1e-6 else "NaN" --> of the
-# output. Self-attention (query, key and value the same tensor) has a third answer: in evaluation without gradients ([a
-# row that allows nothing](masks.py#when-a-row-allows-nothing)), with a boolean mask and an even<!--== "even" if
-# (blind.num_heads % 2, theirs.num_heads % 2) == (0, 1) else "odd" --> number of heads, the row is NaN<!--== "NaN" if
-# used[:, -1].isnan().all() and used_odd[:, -1].isfinite().all() and crossed[:, -1].isfinite().all() else "numbers" -->
-# again. The package gives the bias<!--== "bias" if gap(ours_blind[:, -1], last_bias) < 1e-6 else "NaN" -->. The other
-# four<!--= inverted.isfinite().all(dim=-1)[0].sum() --> queries see the future alone, and look like any result.
-# ([Masks](masks.py) has the whole table.) A floating mask, in both layers, is *added* to the scores<!--== "A floating
-# mask, in both layers, is added to the scores" if max(gap(each(query, key, value, attn_mask=additive)[0], their_output)
-# for each in (theirs, ours)) < 1e-5 else "A boolean mask is added to the scores" -->:
+# inverted[:, -1].isnan().all() else "numbers" -->, *not a number*. With `need_weights=False`, on a CPU, it gives the
+# bias<!--== "bias" if gap(unasked[:, -1], last_bias) < 1e-6 and gap(unasked_eval[:, -1], last_bias) < 1e-6 else "NaN"
+# --> of the output. Self-attention (query, key and value the same tensor) has a third answer: in evaluation without
+# gradients ([a row that allows nothing](masks.py#when-a-row-allows-nothing)), with a boolean mask and an even<!--==
+# "even" if (blind.num_heads % 2, theirs.num_heads % 2) == (0, 1) else "odd" --> number of heads, the row is NaN<!--==
+# "NaN" if used[:, -1].isnan().all() and used_odd[:, -1].isfinite().all() and crossed[:, -1].isfinite().all() else
+# "numbers" --> again. The package gives the bias<!--== "bias" if gap(ours_blind[:, -1], last_bias) < 1e-6 else "NaN"
+# -->. The other four<!--= inverted.isfinite().all(dim=-1)[0].sum() --> queries see the future alone, and look like any
+# result. ([Masks](masks.py) has the whole table.) A floating mask, in both layers, is *added* to the scores<!--== "A
+# floating mask, in both layers, is added to the scores" if max(gap(each(query, key, value, attn_mask=additive)[0],
+# their_output) for each in (theirs, ours)) < 1e-5 else "A boolean mask is added to the scores" -->:
 
 # %% tags=["check"]
 additive = masks.additive_from_allowed(allowed)  # zero, or minus infinity

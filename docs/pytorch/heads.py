@@ -9,14 +9,14 @@
 #
 # **Side by side: the matrices of all heads are blocks of one matrix, so one product computes every head<!--== "the
 # matrices of all heads are blocks of one matrix, so one product computes every head" if wide.shape == (in_dim,
-# embed_dim) and torch.allclose(same["one matrix"], loop) else "each head has a matrix" -->. Then each token's features
-# are dealt out, the first ones to the first head, the next ones to the next head<!--== "the first ones to the first
-# head, the next ones to the next head" if torch.equal(split[0], tagged[:, :4]) and torch.equal(split[1], tagged[:, 4:])
-# else "at random" -->.** In code that is `view` to (batch, tokens, heads, head_dim), and then `transpose` to (batch,
-# heads, tokens, head_dim). The transpose is not optional. `view` straight to (batch, heads, tokens, head_dim) has the
-# right shape<!--== "has the right shape" if direct.shape == split.shape else "has the wrong shape" -->, and where this
-# page [follows one number](#follow-one-number-the-split) it puts 67%<!--== misplaced --> of the numbers in the wrong
-# place.
+# embed_dim) and torch.allclose(same["one matrix"], loop, atol=1e-5) else "each head has a matrix" -->. Then each
+# token's features are dealt out, the first ones to the first head, the next ones to the next head<!--== "the first ones
+# to the first head, the next ones to the next head" if torch.equal(split[0], tagged[:, :4]) and torch.equal(split[1],
+# tagged[:, 4:]) else "at random" -->.** In code that is `view` to (batch, tokens, heads, head_dim), and then
+# `transpose` to (batch, heads, tokens, head_dim). The transpose is not optional. `view` straight to (batch, heads,
+# tokens, head_dim) has the right shape<!--== "has the right shape" if direct.shape == split.shape else "has the wrong
+# shape" -->, and where this page [follows one number](#follow-one-number-the-split) it puts 67%<!--== misplaced --> of
+# the numbers in the wrong place.
 #
 # The picture follows the numbers of three<!--== len(few) --> tokens to two<!--== len(into_heads) --> heads and back. A
 # letter is a token, a digit a feature. Step through it, and choose a wrong way to see beside the right one.
@@ -90,8 +90,8 @@ HTML("".join(each._repr_html_() for each in grids))
 # **You should know** [what attention computes](../learn/attention.py), [what a mask does](masks.py), and that `@`
 # multiplies matrices. **You will know** five ways to project to many heads that give the same numbers<!--== "five ways
 # to project to many heads that give the same numbers" if len([loop, *same.values()]) == 5 and all(torch.allclose(each,
-# loop) for each in same.values()) else "ways that give different numbers" -->, how to split and merge without mixing
-# tokens, the shape of every step of multi-head attention, and a test that a wrong merge cannot pass.
+# loop, atol=1e-5) for each in same.values()) else "ways that give different numbers" -->, how to split and merge
+# without mixing tokens, the shape of every step of multi-head attention, and a test that a wrong merge cannot pass.
 #
 # Why a model has [several heads](../learn/heads.py), and what more of them cost, is told on a page of its own.
 
@@ -140,9 +140,9 @@ same = {
 }
 
 # %% [markdown]
-# All of them give what the loop gives<!--= "All of them give what the loop gives" if all(torch.allclose(each, loop)
-# for each in same.values()) else "One gives something else" -->. The package has them too, as `project_loop`,
-# `project_bmm`, `project_einsum` and `project_linear`. The last is what models run, and what an
+# All of them give what the loop gives<!--= "All of them give what the loop gives" if all(torch.allclose(each, loop,
+# atol=1e-5) for each in same.values()) else "One gives something else" -->. The package has them too, as
+# `project_loop`, `project_bmm`, `project_einsum` and `project_linear`. The last is what models run, and what an
 # `nn.Linear` computes, which keeps its matrix transposed, as (features out, features in).
 
 # %% tags=["check"]
@@ -311,10 +311,10 @@ plot.table(
 
 # %% [markdown]
 # The result is the one of the package's own layer with the same matrices<!--= "The result is the one of the package's
-# own layer with the same matrices" if torch.allclose(steps.result, layer(x)) else "The result is a different one" -->.
-# The mask has no axes for batch and heads<!--= "no axes for batch and heads" if masks.causal(tokens).shape == (tokens,
-# tokens) else "axes for batch and heads" -->: its 25<!--= masks.causal(tokens).numel() --> entries serve all 150<!--=
-# batch * num_heads * tokens**2 --> weights by broadcasting. The last matrix mixes the heads.
+# own layer with the same matrices" if torch.allclose(steps.result, layer(x), atol=1e-5) else "The result is a different
+# one" -->. The mask has no axes for batch and heads<!--= "no axes for batch and heads" if masks.causal(tokens).shape ==
+# (tokens, tokens) else "axes for batch and heads" -->: its 25<!--= masks.causal(tokens).numel() --> entries serve all
+# 150<!--= batch * num_heads * tokens**2 --> weights by broadcasting. The last matrix mixes the heads.
 #
 # The parameters of `nn.MultiheadAttention` are four square matrices and four biases, whatever the number of heads
 # is<!--== "four square matrices and four biases, whatever the number of heads is" if len(cost) == 3 and {each[0] for
@@ -399,12 +399,13 @@ for head in range(num_heads):
 # A step further, the matrices of query, key and value are packed into one: a single product then does all nine<!--= 3 *
 # num_heads -->. Their rows come in one of two orders. PyTorch's `in_proj_weight` has all of the query's first, then the
 # key's, then the value's<!--== "has all of the query's first, then the key's, then the value's" if
-# torch.allclose(by_torch, from_in_turn) else "has all of the value's first" -->. Other code goes head by head: query,
-# key and value of the first head, then those of the next<!--== "query, key and value of the first head, then those of
-# the next" if all(map(torch.allclose, in_turn, fused_qkv(x, reordered, num_heads=num_heads))) else "the value of the
-# first head" -->. The shapes are the same<!--== "The shapes are the same" if [each.shape for each in in_turn] ==
-# [each.shape for each in by_head] else "The shapes are different" -->. Below, `in_turn` reads the rows in the first
-# order, and `by_head` in the second, as the package's `fused_qkv` does.
+# torch.allclose(by_torch, from_in_turn, atol=1e-5) else "has all of the value's first" -->. Other code goes head by
+# head: query, key and value of the first head, then those of the next<!--== "query, key and value of the first head,
+# then those of the next" if all(torch.allclose(one, other, atol=1e-5) for one, other in zip(in_turn, fused_qkv(x,
+# reordered, num_heads=num_heads))) else "the value of the first head" -->. The shapes are the same<!--== "The shapes
+# are the same" if [each.shape for each in in_turn] == [each.shape for each in by_head] else "The shapes are different"
+# -->. Below, `in_turn` reads the rows in the first order, and `by_head` in the second, as the package's `fused_qkv`
+# does.
 
 # %%
 torch.manual_seed(6)

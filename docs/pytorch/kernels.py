@@ -81,7 +81,7 @@ changes = {
         "`dropout_p=0.0`; a GPU has it fused",
         lambda: attend(q, k, v, is_causal=True, dropout_p=0.0),
     ),
-    "three axes, without a batch": (
+    "three axes, without a batch, up to PyTorch 2.13": (
         lambda: attend(q[0], k[0], v[0], is_causal=True),
         "`q[None]`, `k[None]`, `v[None]`",
         lambda: attend(q[0][None], k[0][None], v[0][None], is_causal=True),
@@ -125,8 +125,8 @@ def listed(header, rows):
 # %% [markdown]
 # ## Before a call
 #
-# `sdpa_backends` says which kernels can run for given tensors, and why the others cannot, in PyTorch's own words. It
-# makes no table of scores<!--== "no table of scores" if asked < q.nbytes / 100 else "a table of scores" -->:
+# `sdpa_backends` says which kernels can run for given tensors, and why the others cannot, in PyTorch's words; what these
+# leave out stands in parentheses. It makes no table of scores<!--== "no table of scores" if asked < q.nbytes / 100 else "a table of scores" -->:
 
 # %%
 for name, inputs, options in (
@@ -285,26 +285,33 @@ assert (second - expected).abs().max() < 1e-4 * expected.abs().max()
 # The tables of this page are those of a CPU. On an NVIDIA GPU there are three<!--== {3: "three", 1: "one"}[
 # len(sdpa_backends(q, k, v)) - 1] --> fused kernels, flash, efficient and cudnn. They drop weights themselves, so
 # dropout does not leave them; flash takes tensors in half precision only; and each has shapes of its own. The same two
-# functions say so: the reasons come from PyTorch, and the memory is the GPU's. The package's tests run them there, for
-# each combination of tensors that they try on a CPU.
+# functions say so, with the reasons that PyTorch gives, and the memory is the GPU's. The package's tests run them
+# there, for each combination of tensors that they try on a CPU.
 #
 # ## Newer versions
 #
-# This page was run with PyTorch 2.13<!--== ".".join(torch.version.__version__.split(".")[:2]) -->. From 2.14<!--~ the
-# tests of the package hold it to this, where they run on a newer one --> on, a CPU does otherwise in two ways:
+# From PyTorch 2.14<!--== border --> on, a CPU does otherwise in two ways. Whichever is installed, this page is held to
+# its side:
 #
-# - Three axes no longer leave the fused kernel. Nor does one head of keys for several of queries, which is
-#   [broadcast](grouped.py#the-trap-one-head-is-broadcast). Here both run math<!--== "both run math" if flat.names ==
-#   broadcast.names == ("math",) else "both run flash" -->. On the fused kernel
-#   they have no second derivative.
-# - A mask beside `is_causal=True` is refused whatever the kernel. Here the fused kernel takes the two together<!--==
-#   "takes the two together" if together.can_run else "refuses the two" -->, and a query sees what both<!--== "both" if
-#   torch.allclose(attend(*few, even, is_causal=True), attend(*few, even.tril())) else "one of them" --> allow; math
-#   refuses<!--== "refuses" if not alone.can_run else "takes them" -->. Pass one mask, made with `masks.combine`.
+# - Up to 2.13<!--== before -->, three axes leave the fused kernel<!--== "leave the fused kernel" if not older or
+#   flat.names == ("math",) else "run on the fused kernel" -->, and so does one head of keys for several of
+#   queries<!--== "and so does one head of keys for several of queries" if not older or broadcast.names == ("math",)
+#   else "and one head of keys for several of queries does not" -->, which is
+#   [broadcast](grouped.py#the-trap-one-head-is-broadcast). From 2.14<!--== border --> on, both run on the fused
+#   kernel<!--== "both run on the fused kernel" if older or flat.names == broadcast.names == ("flash",) else "both leave
+#   the fused kernel" -->, where they have no second derivative.
+# - Up to 2.13<!--== before -->, the fused kernel takes<!--== "the fused kernel takes" if not older or together.can_run
+#   else "the fused kernel refuses" --> a mask beside `is_causal=True`, and a query sees what both allow<!--== "a query
+#   sees what both allow" if not older or seen_by_both else "a query sees what one of them allows" -->; math refuses the
+#   two<!--== "math refuses the two" if not alone.can_run else "math takes the two" -->. From 2.14<!--== border --> on,
+#   every kernel refuses them<!--== "every kernel refuses them" if older or not together.can_run else "the fused kernel
+#   takes them" -->. Pass one mask, made with `masks.combine`.
 #
 # `sdpa_backends` and `kernels_of` ask the PyTorch that is installed.
 
 # %% tags=["check"]
+before, border = "2.13", "2.14"
+older = torch.__version__ < border
 few = q[:, :, :8], k[:, :, :8], v[:, :, :8]
 even = (torch.arange(8) % 2 == 0).expand(8, 8) | torch.eye(
     8, dtype=torch.bool
@@ -312,6 +319,9 @@ even = (torch.arange(8) % 2 == 0).expand(8, 8) | torch.eye(
 flat = kernels_of(attend, *(each[0] for each in few))
 broadcast = kernels_of(attend, few[0], few[1][:, :1], few[2][:, :1])
 together, *_, alone = sdpa_backends(*few, attn_mask=even, is_causal=True)
+seen_by_both = together.can_run and torch.allclose(
+    attend(*few, even, is_causal=True), attend(*few, even.tril()), atol=1e-5
+)
 
 # %% [markdown]
 # ## Exercises

@@ -453,11 +453,11 @@ first_token = [
 #
 # The first transformer adds a vector to each embedding: a sine in each even feature and its cosine in the next one<!--=
 # "a sine in each even feature and its cosine in the next one" if torch.allclose(sinusoids(torch.tensor([3]), 8)[0, :2],
-# torch.tensor([math.sin(3), math.cos(3)])) else "others" -->. Much code keeps all sines first and all cosines behind
-# them<!--= "all sines first and all cosines behind them" if torch.allclose(sinusoids(places, 8, pairing="halves")[:,
-# :4], sinusoids(places, 8)[:, ::2]) else "all cosines first" -->: `pairing="halves"`. A trained model knows one of the
-# two. A score of vectors with sinusoids does depend on where the tokens stand, as the table above shows: the vectors of
-# words and of places are multiplied with one another, too.
+# torch.tensor([math.sin(3), math.cos(3)]), atol=1e-5) else "others" -->. Much code keeps all sines first and all
+# cosines behind them<!--= "all sines first and all cosines behind them" if torch.allclose(sinusoids(places, 8,
+# pairing="halves")[:, :4], sinusoids(places, 8)[:, ::2], atol=1e-5) else "all cosines first" -->: `pairing="halves"`. A
+# trained model knows one of the two. A score of vectors with sinusoids does depend on where the tokens stand, as the
+# table above shows: the vectors of words and of places are multiplied with one another, too.
 #
 # ## The check for your own tests
 #

@@ -102,12 +102,12 @@ torch.testing.assert_close(averages[0], scores.softmax(-1) @ values)
 
 # %% [markdown]
 # A softmax divides exponentials by their sum. Both may be multiplied by the same number<!--== "the same number" if
-# torch.allclose((scores - 1).softmax(-1), scores.softmax(-1)) else "different numbers" -->, so every exponential can be
-# measured from the largest score, which keeps it at one or below<!--== "from the largest score, which keeps it at one
-# or below" if (row[3:] - largest[-1]).exp().max() == 1 else "from the smallest score, which keeps it at one or above"
-# -->. Take the scores of one query in turn. Let $m_t$ be the largest of the first $t$ scores, $\ell_t$ the sum of their
-# exponentials, measured from $m_t$, and $o_t$ the average of their values. When the next score comes, what was summed
-# up before is multiplied by one number, and the new exponential is added:
+# torch.allclose((scores - 1).softmax(-1), scores.softmax(-1), atol=1e-5) else "different numbers" -->, so every
+# exponential can be measured from the largest score, which keeps it at one or below<!--== "from the largest score,
+# which keeps it at one or below" if (row[3:] - largest[-1]).exp().max() == 1 else "from the smallest score, which keeps
+# it at one or above" -->. Take the scores of one query in turn. Let $m_t$ be the largest of the first $t$ scores,
+# $\ell_t$ the sum of their exponentials, measured from $m_t$, and $o_t$ the average of their values. When the next
+# score comes, what was summed up before is multiplied by one number, and the new exponential is added:
 #
 # $$\begin{aligned} m_t &= \max(m_{t-1}, s_t) \\ \ell_t &= \ell_{t-1} \, e^{m_{t-1} - m_t} + e^{s_t - m_t} \\ o_t &=
 # \frac{\ell_{t-1} \, e^{m_{t-1} - m_t} \, o_{t-1} + e^{s_t - m_t} \, v_t}{\ell_t} \end{aligned} \tag{10.1}$$
@@ -123,7 +123,7 @@ torch.testing.assert_close(averages[0], scores.softmax(-1) @ values)
 # 0.999 for factor, larger in zip(shrunk, grew) if larger) else "above one" -->, and the sums become what they would be
 # had everything been measured from the new score. After the last key the average is that of the softmax over the whole
 # row<!--== "After the last key the average is that of the softmax over the whole row" if all(torch.allclose(each,
-# scores.softmax(-1) @ values) for each in averages) else "it is another" -->.
+# scores.softmax(-1) @ values, atol=1e-5) for each in averages) else "it is another" -->.
 
 # %% [markdown]
 # ## What it saves
@@ -226,7 +226,10 @@ new.masked_fill(new == -torch.inf, 0.0)  # subtract this instead
 # %% [markdown]
 # The package does so, agrees with PyTorch here<!--== "agrees with PyTorch here" if torch.allclose(mended, expected,
 # atol=1e-5) else "differs" -->, and gives zeros<!--== "zeros" if not blind.any() else "NaN" --> to a query that may see
-# nothing at all, as PyTorch's function does. Put this into your own tests, with the tile size of your code:
+# nothing at all. So does PyTorch's function on a CPU<!--== "So does PyTorch's function on a CPU" if not
+# theirs_blind.any() else "PyTorch's function gives it something on a CPU" -->; on a GPU it depends on the kernel what
+# it gives [when a row allows nothing](masks.py#when-a-row-allows-nothing). Put this into your own tests, with the tile
+# size of your code:
 
 # %%
 mended, _ = tiled_attention(q, k, v, allowed=window, tile=1)
@@ -234,6 +237,8 @@ torch.testing.assert_close(mended, expected)
 
 # %% tags=["check"]
 blind, _ = tiled_attention(q, k, v, allowed=torch.tensor(False))
+nothing = torch.zeros(64, 64, dtype=torch.bool)
+theirs_blind = F.scaled_dot_product_attention(q, k, v, attn_mask=nothing)
 no_mask = torch.ones(64, 64, dtype=torch.bool)
 whole = F.scaled_dot_product_attention(q, k, v)
 for tile in (1, 7, 16, 64):

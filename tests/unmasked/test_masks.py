@@ -340,6 +340,30 @@ def test_packed_documents_get_what_each_gets_alone(is_causal: bool, implementati
             torch.testing.assert_close(both, self_attention(one, is_causal=is_causal).context)
 
 
+def test_transformers_keeps_packed_documents_apart_only_without_a_cache_and_without_a_mask() -> None:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    sizes = {"hidden_size": 24, "intermediate_size": 40, "num_attention_heads": 4, "num_key_value_heads": 2}
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=32, num_hidden_layers=2, **sizes)).eval()
+    lengths, ids = [3, 4, 2], torch.randint(32, (1, 9))
+    anew = torch.cat([torch.arange(length) for length in lengths])[None]
+    ones = torch.ones_like(ids)
+    with torch.no_grad():
+        alone = torch.cat([model(part).logits for part in ids.split(lengths, dim=1)], dim=1)
+        off = [
+            (model(ids, position_ids=anew, **options).logits - alone).abs().max().item()
+            for options in (
+                {"use_cache": False},
+                {},
+                {"attention_mask": ones},
+                {"attention_mask": ones, "use_cache": False},
+            )
+        ]
+    assert off[0] < 1e-5
+    assert min(off[1:]) > 0.1
+
+
 def test_cumulative_lengths_are_those_of_flash_attention_and_of_jagged_tensors() -> None:
     from transformers.modeling_flash_attention_utils import prepare_fa_kwargs_from_position_ids
 
