@@ -126,7 +126,8 @@ def listed(header, rows):
 # ## Before a call
 #
 # `sdpa_backends` says which kernels can run for given tensors, and why the others cannot, in PyTorch's words; what these
-# leave out stands in parentheses. It makes no table of scores<!--== "no table of scores" if asked < q.nbytes / 100 else "a table of scores" -->:
+# leave out stands in parentheses. It makes no table of scores<!--== "no table of scores" if asked < q.nbytes / 100 else
+# "a table of scores" -->:
 
 # %%
 for name, inputs, options in (
