@@ -125,7 +125,7 @@ def listed(header, rows):
 # %% [markdown]
 # ## Before a call
 #
-# `sdpa_backends` says which kernels can run for given tensors, and why the others cannot, in PyTorch's words; what these
+# `sdpa_backends` says which kernels can run for given tensors, and why the others cannot, in PyTorch's words; what they
 # leave out stands in parentheses. It makes no table of scores<!--== "no table of scores" if asked < q.nbytes / 100 else
 # "a table of scores" -->:
 

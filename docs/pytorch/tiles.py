@@ -166,8 +166,8 @@ plot.table(
 #
 # The fused kernel deals out the queries in tiles, too. On a GPU the tables cost time as well: each would be written to
 # slow memory and read again. A kernel keeps a tile of queries and keys in its fast memory, and writes each context
-# once. `tiles.attention` is there to be read: its loop is Python's, and it takes longer than the fused kernel, a little or
-# several times, by the sizes.
+# once. `tiles.attention` is there to be read: its loop is Python's, and it takes longer than the fused kernel, by the
+# sizes up to several times as long.
 #
 # Rounding differs from one tile size to the next, and nothing else does. The largest errors, of contexts of size one:
 
