@@ -44,7 +44,8 @@ def together(work: Callable[..., T], *given: object, ranks: int = 2, timeout: fl
 
     The processes are fresh: nothing of the caller's is there, such as a GPU in use, threads, or the state of random
     numbers, but the function, with all that it names, of a notebook too, and what it is given. These travel by value,
-    by cloudpickle; what can be imported is imported there.
+    by cloudpickle; what can be imported is imported there. What they print goes where the program's output goes: of a
+    notebook, to the terminal that started it.
 
     Args:
         work: Called in each process, in which `torch.distributed` is initialised.
@@ -69,13 +70,14 @@ def together(work: Callable[..., T], *given: object, ranks: int = 2, timeout: fl
         raise ValueError(f"ranks is {ranks}; it must be 1 or more")
     begin = _by_value("what starts a rank", _work, ())
     sent = _by_value("work, or what it names or is given,", work, given)
+    context = _context()
     with TemporaryDirectory() as folder:
         receivers: list[connection.Connection] = []
         processes: list[BaseProcess] = []
         for rank in range(ranks):
-            receiver, sender = _CONTEXT.Pipe(duplex=False)
+            receiver, sender = context.Pipe(duplex=False)
             where = (sent, rank, ranks, str(Path(folder, "store")), timeout, sender)
-            process = _CONTEXT.Process(target=exec, args=(_BEGIN, {"begin": begin, "where": where}), daemon=True)
+            process = context.Process(target=exec, args=(_BEGIN, {"begin": begin, "where": where}), daemon=True)
             with _no_program():
                 process.start()
             sender.close()  # so that the end of the process ends the pipe
@@ -98,7 +100,6 @@ def _context() -> Any:
     return context
 
 
-_CONTEXT = _context()
 _BEGIN = "import pickle; pickle.loads(begin)[0](*where)"  # a program that this file is copied into cannot be imported
 
 
@@ -162,6 +163,7 @@ def _work(sent: bytes, rank: int, ranks: int, path: str, timeout: float, sender:
         told = _by_value("what work returned", *answer)
     except BaseException as error:
         told = pickle.dumps((False, (f"{type(error).__name__}: {error}", traceback.format_exc())))
+    sys.stdout.flush()  # who called ends this process as soon as it has heard
     sender.send_bytes(told)
 
 
@@ -213,6 +215,8 @@ def joined(timeout: float, **where: Any) -> Iterator[None]:
     """Form a process group, and leave it at the end."""
     try:
         dist.init_process_group(timeout=timedelta(seconds=timeout), **where)
+        if dist.get_backend() == "gloo":  # which connects at once: nobody may be done while another still does
+            dist.barrier()
     except RuntimeError as error:  # of PyTorch's store or of gloo, which tells nothing but addresses
         reason = str(error).strip().splitlines()[0]
         raise RuntimeError(

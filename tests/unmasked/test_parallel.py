@@ -418,13 +418,9 @@ def test_a_function_that_fails_on_one_rank_is_told_with_its_lines(how: str, text
         assert 'raise LookupError("no such token")' in caught.value.__notes__[0]
 
 
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [({"ranks": 0}, "ranks is 0; it must be 1 or more")],
-)
-def test_processes_that_cannot_be_started_are_refused(options: dict[str, object], text: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(text)):
-        together(dist.get_rank, **options)
+def test_no_processes_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"^ranks is 0; it must be 1 or more$"):
+        together(dist.get_rank, ranks=0)
 
 
 def test_a_rank_that_never_comes_is_not_waited_for_for_ever(tmp_path: Path) -> None:

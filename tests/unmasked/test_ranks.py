@@ -167,9 +167,15 @@ def test_a_script_without_a_guard_runs_once(tmp_path: Path) -> None:
     assert (run.stdout, run.stderr) == (SHOWN, "")
 
 
+def test_nothing_is_lost_of_what_ranks_print(tmp_path: Path) -> None:
+    text = "from unmasked.parallel import together\ntogether(lambda: print('a', end=''))\nprint('b')"
+    run = script(text, tmp_path)
+    assert (run.stdout, run.stderr) == ("aab\n", "")
+
+
 def test_so_it_does_where_every_process_starts_anew(tmp_path: Path) -> None:
     spawning = "import multiprocessing\nfrom unmasked import _ranks\n"
-    spawning += "_ranks._CONTEXT = multiprocessing.get_context('spawn')\n"
+    spawning += "_ranks._context = lambda: multiprocessing.get_context('spawn')\n"
     run = script(spawning + COPIED, tmp_path)
     assert (run.stdout, run.stderr) == (SHOWN, "")
 
