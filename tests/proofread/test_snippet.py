@@ -191,6 +191,17 @@ TRAPS = {
         "ceil",
         ["from math import ceil as cut", "from math import floor as cut", "cut(2.5)"],
     ),
+    "a module of a package": ("import xml.dom", "b = 1", ["import xml.dom\nb = 1", "xml.dom.EMPTY_PREFIX"]),
+    "an import in a function": (
+        "import floor",
+        "b = 1",
+        ["def cut(x):\n    from math import floor\n    return floor(x)\nb = 1", "cut(2.5)"],
+    ),
+    "an import in a block, in one line with more": (
+        "if a:\n    from math import floor; n = floor(2.5)",
+        "b = 1",
+        ["a = 1\nb = 1", "if a:\n    from math import floor; n = floor(2.5)", "n"],
+    ),
     "what printed is not printed again": (
         "with redirect_stdout",
         "b = 1",
