@@ -202,6 +202,11 @@ TRAPS = {
         "b = 1",
         ["a = 1\nb = 1", "if a:\n    from math import floor; n = floor(2.5)", "n"],
     ),
+    "one name for two imports": (
+        "from math import ceil as cut\n",
+        "b = 1",
+        ["from math import ceil as cut\nb = 1", "up = cut(2.5)", "from math import floor as cut", "up, cut(2.5)"],
+    ),
     "what printed is not printed again": (
         "with redirect_stdout",
         "b = 1",

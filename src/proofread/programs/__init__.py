@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from .program import needed, write
+from .program import write
 from .record import ADDRESS, CellRun
 from .record import Recorder as Recorder  # what a page's run watches its statements with
 from .trial import Ran
@@ -49,7 +49,7 @@ def _make(cells: Mapping[int, CellRun], place: int) -> Snippet:
     shows = printed_by(cell)
     if reason := _beyond_python(cell):
         return Snippet(shows=shows, reason=reason)
-    return Snippet(write(cells, place, needed(cells, place)), shows, cell.raised)
+    return Snippet(write(cells, place), shows, cell.raised)
 
 
 def disagreement(snippet: Snippet, ran: Ran) -> tuple[str, str] | None:

@@ -60,44 +60,12 @@ class _Piece:
     effects: Effects
 
 
-def needed(cells: Mapping[int, CellRun], target: int) -> dict[int, list[int]]:
-    """The statements of earlier cells that a cell needs: going back from it, those that change what is still needed.
-
-    Code that finds names by itself, as `eval` does, may need all of them.
-    """
-    chosen: dict[int, list[int]] = {}
-    wanted: set[str] = set()
-    by_functions: set[str] = set()  # what only functions that are called may look at
-    earlier = [place for place in sorted(cells) if place < target]
-    for place in reversed([*earlier, target]):
-        kept: list[int] = []
-        for index, (statement, effects) in reversed(
-            [*enumerate(zip(_source(cells[place].code).tree.body, cells[place].effects, strict=False))]
-        ):
-            own = effects.changes & effects.names
-            if place == target or effects.changes & wanted or own & by_functions:
-                if _LOOKS.search(ast.unparse(statement)):
-                    return {place: [*range(len(cells[place].effects))] for place in earlier}
-                kept.insert(0, index)
-                wanted = (wanted - effects.binds) | (effects.reads & effects.names)
-                by_functions = (by_functions - effects.binds) | (effects.reads - effects.names)
-        if place != target and kept:
-            chosen[place] = kept
-    return dict(sorted(chosen.items()))
-
-
-def write(cells: Mapping[int, CellRun], target: int, earlier: Mapping[int, Sequence[int]]) -> str:
-    """Write the program of a cell.
-
-    Args:
-        cells: The page's cells, as they ran.
-        target: The cell's place.
-        earlier: The statements of cells before it that it needs.
-    """
+def write(cells: Mapping[int, CellRun], target: int) -> str:
+    """Write the program of the cell at the target's place among a page's cells, which all ran."""
     run, own = cells[target], _source(_OPTIONS.sub("", cells[target].code).strip("\n") + "\n")
     pieces = [
         _Piece(place, text.tree.body[index], text, cells[place].effects[index])
-        for place, chosen in earlier.items()
+        for place, chosen in _needed(cells, target).items()
         for text in [_source(cells[place].code)]
         for index in chosen
     ]
@@ -122,6 +90,32 @@ def write(cells: Mapping[int, CellRun], target: int, earlier: Mapping[int, Seque
     display = _DISPLAY if "display" in names - bound else ""
     parts = [_write_imports(imports, lazy), *map(_apart, filter(None, (display, before, cell)))]
     return re.sub(r"\n{4,}", "\n\n\n", "\n\n".join(parts)).strip("\n") + "\n"
+
+
+def _needed(cells: Mapping[int, CellRun], target: int) -> dict[int, list[int]]:
+    """The statements of earlier cells that a cell needs: going back from it, those that change what is still needed.
+
+    Code that finds names by itself, as `eval` does, may need all of them.
+    """
+    chosen: dict[int, list[int]] = {}
+    wanted: set[str] = set()
+    by_functions: set[str] = set()  # what only functions that are called may look at
+    earlier = [place for place in sorted(cells) if place < target]
+    for place in reversed([*earlier, target]):
+        kept: list[int] = []
+        for index, (statement, effects) in reversed(
+            [*enumerate(zip(_source(cells[place].code).tree.body, cells[place].effects, strict=False))]
+        ):
+            own = effects.changes & effects.names
+            if place == target or effects.changes & wanted or own & by_functions:
+                if _LOOKS.search(ast.unparse(statement)):
+                    return {place: [*range(len(cells[place].effects))] for place in earlier}
+                kept.insert(0, index)
+                wanted = (wanted - effects.binds) | (effects.reads & effects.names)
+                by_functions = (by_functions - effects.binds) | (effects.reads - effects.names)
+        if place != target and kept:
+            chosen[place] = kept
+    return dict(sorted(chosen.items()))
 
 
 def _move_imports(earlier: Sequence[ast.stmt], names: set[str]) -> tuple[list[Imported], set[int]]:
