@@ -8,7 +8,7 @@ import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -108,19 +108,16 @@ def verify(tmp_path: Path) -> Callable[..., str | None]:
     It returns None if the program did what the page shows, else what it did instead.
     """
 
-    def run(
-        snippet: Snippet, packages: Sequence[str] = (), importing: bool = False, timeout: float = 120.0
-    ) -> str | None:
-        form = (snippet.importing, (), None) if importing else (snippet.runnable, tuple(packages), snippet.requires)
+    def run(snippet: Snippet, timeout: float = 120.0) -> str | None:
         environment = os.environ | {"MPLBACKEND": "agg", "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
         command = [sys.executable, "-s", "-P", "-c", _ALONE]
-        job = pickle.dumps((Trial(*form), tmp_path / "alone"))
+        job = pickle.dumps((Trial(snippet.text), tmp_path / "alone"))
         try:
             ended = subprocess.run(command, input=job, env=environment, stdout=subprocess.PIPE, timeout=timeout)
             ran = Ran(**json.loads(ended.stdout))
         except subprocess.TimeoutExpired:
             ran = Ran("", "TimeoutError: it ran for too long")
-        wrong = disagreement(snippet, ran, packages)
+        wrong = disagreement(snippet, ran)
         return wrong and wrong[1]
 
     return run

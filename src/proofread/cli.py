@@ -212,10 +212,8 @@ def _parser() -> argparse.ArgumentParser:
         _snippet,
         "print the program of a cell",
         "Print the program of a cell: it runs alone and prints what the cell shows,\n\n"
-        "  proofread snippet docs/page.py:27             of the cell at line 27\n"
-        "  proofread snippet docs/page.py:27 --import    importing the packages instead of carrying their source",
+        "  proofread snippet docs/page.py:27             of the cell at line 27",
         _option("place", metavar="PAGE:LINE"),
-        _option("--import", action="store_true", dest="importing", help="import the documented packages"),
         *settings,
     )
     command(
@@ -391,12 +389,12 @@ def _snippet(options: argparse.Namespace) -> int:
     if cell is None or not cell.is_code:
         raise UsageError(f"{options.place} is in no cell of code")
     snippet = checked.snippets.get(index)
-    program = checked.program(index, options.importing)
+    program = checked.program(index)
     if not program:
         reason = (snippet and snippet.reason) or "it has not run, or is tagged so"
-        print(f"{options.place}: the cell has no such program: {reason}", file=sys.stderr)
+        print(f"{options.place}: the cell has no program: {reason}", file=sys.stderr)
         return 1
-    print(program, end="" if program.endswith("\n") else "\n")
+    print(program, end="")
     return 0
 
 

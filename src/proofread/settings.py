@@ -42,11 +42,10 @@ class Settings:
     output: int = 200_000  # bytes of text that a cell may print
     workers: int | None = None  # pages that run side by side; None for as many as there are cores
     cache: Path = Path(".cache/proofread")  # the folder that keeps runs, relative to the project
-    # The packages that the pages document: copied programs carry their source instead of importing them, and the
-    # equations which their docstrings cite are held to those of the pages.
+    # The packages that the pages document: their docstrings are held, and the equations which these cite are those of
+    # the pages.
     packages: tuple[str, ...] = ()
     cite_equations: bool = False  # whether one of those docstrings must cite each equation that a page numbers
-    standalone: int = 120  # lines that a program may have to be offered in the form that carries the packages' source
     data: int = 100_000  # bytes of JSON that a cell may send to its script
     # Files and folders that hold all pages of the project. A build checks those that are not on the site, too, commands
     # without a path take them all, and wherever one is checked, the equations of the others are known.
@@ -238,7 +237,6 @@ _READERS: dict[str, Callable[[Any], object]] = {
     "modes": _modes,
     "frozen": _folder,
     "pages": _list(str.strip, 'must be a list of files and folders, such as ["docs"]'),
-    "standalone": _count,
     "data": _size,
     "opposites": _list(
         lambda row: len(row.split()) == len({*row.split()}) > 1,

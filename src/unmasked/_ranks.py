@@ -68,7 +68,6 @@ def together(work: Callable[..., T], *given: object, ranks: int = 2, timeout: fl
     """
     if ranks < 1:
         raise ValueError(f"ranks is {ranks}; it must be 1 or more")
-    begin = _by_value("what starts a rank", _work, ())
     sent = _by_value("work, or what it names or is given,", work, given)
     context = _context()
     with TemporaryDirectory() as folder:
@@ -77,7 +76,7 @@ def together(work: Callable[..., T], *given: object, ranks: int = 2, timeout: fl
         for rank in range(ranks):
             receiver, sender = context.Pipe(duplex=False)
             where = (sent, rank, ranks, str(Path(folder, "store")), timeout, sender)
-            process = context.Process(target=exec, args=(_BEGIN, {"begin": begin, "where": where}), daemon=True)
+            process = context.Process(target=_work, args=where, daemon=True)
             with _no_program():
                 process.start()
             sender.close()  # so that the end of the process ends the pipe
@@ -92,15 +91,14 @@ def together(work: Callable[..., T], *given: object, ranks: int = 2, timeout: fl
 
 
 def _context() -> Any:
-    """How processes start that are no forks of this one: quickly by a server that has torch, and nothing of ours."""
+    """How processes start that are no forks of this one: quickly, by a server that has this module and torch."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch.distributed"])
+    context.set_forkserver_preload([__name__])
     return context
 
 
-_BEGIN = "import pickle; pickle.loads(begin)[0](*where)"  # a program that this file is copied into cannot be imported
 
 
 def _by_value(what: str, first: object, rest: object) -> bytes:

@@ -65,7 +65,7 @@ def test_the_pages_are_open_to_all(browser: Browser, axe: str, served: str, wher
 def test_the_menu_of_a_cell_copies_what_it_says(page: Page, built: Path):
     cell = page.locator("#cell-2")
     button = cell.get_by_text("Copy", exact=True)
-    choices = ["Copy with imports (8 lines)", "Copy stand-alone (17 lines)", "Copy this cell"]
+    choices = ["Copy with imports (8 lines)", "Copy this cell"]
     for choice in choices:
         button.click()
         assert cell.locator(".proofread-copy > :is(a, button)").all_inner_texts() == choices

@@ -28,14 +28,13 @@ def test_each_setting_is_read(tmp_path: Path) -> None:
     packages = ["mine", "yours"]
     cite_equations = true
     strict = ["docs/*.md"]
-    standalone = 50
     data = "4 kB"
     rich = "20 MB"
     docstrings = "equations"
     opposites = ["get put", "left center right"]
     """
     kept, packages = Path("kept"), ("mine", "yours")
-    expected = Settings(0.5, 3 * 2**29, 3000, 2, kept, packages, True, 50, 4000, ("docs", "README.md"), ("docs/*.md",))
+    expected = Settings(0.5, 3 * 2**29, 3000, 2, kept, packages, True, 4000, ("docs", "README.md"), ("docs/*.md",))
     expected = replace(expected, rich=20_000_000, docstrings="equations", opposites=("get put", "left center right"))
     assert load(tmp_path, text) == expected
 
@@ -53,7 +52,6 @@ def test_each_setting_is_read(tmp_path: Path) -> None:
         ("memory = 4", 'memory (4) must be a size with its unit (B, kB, MB, GB, KiB, MiB, GiB), such as "4 GiB"'),
         ("memory = '0 GB'", "memory ('0 GB') must be more than nothing"),
         ("output = 'much'", "output ('much') must be a size with its unit"),
-        ("standalone = '50'", "standalone ('50') must be a whole number of at least 1"),
         ("data = 100", "data (100) must be a size with its unit"),
         ("workers = 0", "workers (0) must be a whole number of at least 1"),
         ("cache = ''", "cache ('') must be the name of a folder"),

@@ -280,7 +280,7 @@ def test_a_run_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_fault_of_ours_is_named_as_ours(tmp_path: Path) -> None:
-    page = "# %%\nimport proofread.runs.kernel\n\ndef make(request):\n    raise RuntimeError('KeyError: 3')\n\n"
+    page = "# %%\nimport proofread.runs.kernel\n\ndef make(cells, wanted):\n    raise RuntimeError('KeyError: 3')\n\n"
     page += "proofread.runs.kernel.make = make\n"
     assert messages(checked(tmp_path, page=page)) == [
         "page.py:2: cell 1 has programs that cannot be made, a fault of proofread:"

@@ -218,7 +218,7 @@ def test_a_frozen_cell_gives_the_cells_after_it_what_it_found(project: Project) 
     assert project.runs == 1
     assert checked.outputs(1)[0]["data"] == {"text/plain": "42"}
     assert checked.outputs(2)[0]["data"] == {"text/plain": "43"}
-    assert "answer = 42" in checked.snippets[2].runnable
+    assert "answer = 42" in checked.snippets[2].text
     assert 1 not in checked.snippets
     assert checked.note(1).startswith("As of 2")
     assert "cells: 2 ran, 1 frozen; figures: 2 held" in str(report)

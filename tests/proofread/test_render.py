@@ -242,9 +242,9 @@ def test_what_shows_itself_is_not_printed_by_its_program(rich: Checked) -> None:
 
 def test_what_is_printed_counts_beside_what_is_shown() -> None:
     snippet = Snippet(shows="before\n\0after\n")
-    assert disagreement(snippet, Ran("before\nafter\n"), ()) is None
-    assert disagreement(snippet, Ran("before\n<Figure at 0x1f>\nafter\n"), ()) is None
-    wrong = disagreement(snippet, Ran("before\n"), ())
+    assert disagreement(snippet, Ran("before\nafter\n")) is None
+    assert disagreement(snippet, Ran("before\n<Figure at 0x1f>\nafter\n")) is None
+    wrong = disagreement(snippet, Ran("before\n"))
     assert wrong is not None
     assert wrong[0] == "prints something else"
     assert wrong[1].endswith("before\n...after")

@@ -191,6 +191,22 @@ TRAPS = {
         "ceil",
         ["from math import ceil as cut", "from math import floor as cut", "cut(2.5)"],
     ),
+    "a module of a package": ("import xml.dom", "b = 1", ["import xml.dom\nb = 1", "xml.dom.EMPTY_PREFIX"]),
+    "an import in a function": (
+        "import floor",
+        "b = 1",
+        ["def cut(x):\n    from math import floor\n    return floor(x)\nb = 1", "cut(2.5)"],
+    ),
+    "an import in a block, in one line with more": (
+        "if a:\n    from math import floor; n = floor(2.5)",
+        "b = 1",
+        ["a = 1\nb = 1", "if a:\n    from math import floor; n = floor(2.5)", "n"],
+    ),
+    "one name for two imports": (
+        "from math import ceil as cut\n",
+        "b = 1",
+        ["from math import ceil as cut\nb = 1", "up = cut(2.5)", "from math import floor as cut", "up, cut(2.5)"],
+    ),
     "what printed is not printed again": (
         "with redirect_stdout",
         "b = 1",
@@ -224,7 +240,11 @@ TRAPS = {
     "a class": ("print", "b = 1", ["class Thing: pass\nb = 1", "Thing, int"]),
     "a set": ("print", "b = 1", ["s = {'b', 'a', 'c'}\nb = 1", "sorted(s), s"]),
     "display, which notebooks have": ("def display", "IPython", ["a = 'x'", "display(a, 1)"]),
-    "display, imported": ("def display", "IPython", ["from IPython.display import display\na = 1", "display(a)"]),
+    "display, imported": (
+        "import display",
+        "def display",
+        ["from IPython.display import display\na = 1", "display(a)"],
+    ),
     "a named figure": (
         "plt.show()",
         "b = 1",
@@ -280,7 +300,7 @@ def test_a_program_has_what_its_cell_needs_and_no_more(pages: dict[str, Checked]
     checked = pages[trap]
     assert [finding.message for finding in checked.findings] == []
     assert len(checked.snippets) == len(cells) + 1
-    program = last(checked).runnable
+    program = last(checked).text
     assert wanted in program
     assert unwanted not in program
 
@@ -298,13 +318,6 @@ def test_a_program_says_where_it_is_from_and_runs_as_a_file(pages: dict[str, Che
     program = pages["a hook"].program(4)
     assert program.startswith(f"# {pages['a hook'].page.path}, cell 5\nimport torch\n")
     assert run(program, tmp_path) == "[torch.Size([2])]\n"
-
-
-def test_a_form_has_as_many_lines_as_one_copies(pages: dict[str, Checked]) -> None:
-    checked = pages["a text of several lines in what printed"]
-    assert checked.snippets[2].lines() == checked.program(2).count("\n") == 5
-    assert checked.snippets[2].lines(importing=True) == checked.program(2, importing=True).count("\n")
-    assert (Snippet(runnable="a\n\nb").lines(), Snippet(runnable="a\n\nb\n").lines(importing=True)) == (4, 0)
 
 
 def proofread(tmp_path: Path, text: str, name: str = "page.py", **settings: object) -> Checked:
@@ -367,7 +380,7 @@ def test_a_cell_that_must_fail_fails_alone_too(tmp_path: Path, verify: Callable[
     assert sorted(checked.snippets) == [0, 1, 3]
     assert checked.snippets[1].raises == "IndexError: list index out of range"
     assert verify(checked.snippets[1]) is None
-    assert "hidden = 3" in checked.snippets[3].runnable
+    assert "hidden = 3" in checked.snippets[3].text
 
 
 def test_magics_have_no_program_and_say_why(tmp_path: Path) -> None:
@@ -381,7 +394,7 @@ def test_a_syntax_error_that_is_shown_has_no_program_and_leaves_the_others_their
     checked = proofread(tmp_path, page)
     assert checked.findings == []
     assert checked.snippets[0].reason == "it is no Python, which is what it shows"
-    assert checked.snippets[1].runnable.endswith("print(2)\n")
+    assert checked.snippets[1].text.endswith("print(2)\n")
 
 
 def test_an_address_is_an_address_in_capitals_too(tmp_path: Path) -> None:
@@ -413,13 +426,11 @@ def test_programs_are_kept_with_the_run(tmp_path: Path) -> None:
 
 
 def test_a_program_that_lies_is_told_what_it_does_instead(verify: Callable[..., str | None]) -> None:
-    assert verify(Snippet(runnable="print(1)\n", shows="1\n")) is None
-    assert verify(Snippet(runnable="print(2)\n", shows="1\n")) == "alone:\n2\non the page:\n1"
-    assert "NameError: name 'math' is not defined" in (verify(Snippet(runnable="math.pi\n", shows="")) or "")
-    blocked = Snippet(runnable="import unmasked\n", requires=("unmasked",))
-    assert "No module named 'unmasked'" in (verify(blocked, ["unmasked"]) or "")
-    assert "No module named 'numpy'" in (verify(Snippet(runnable="import numpy\n")) or "")
-    assert "it ran for too long" in (verify(Snippet(runnable="while True: pass\n"), timeout=1) or "")
+    assert verify(Snippet("print(1)\n", shows="1\n")) is None
+    assert verify(Snippet("print(2)\n", shows="1\n")) == "alone:\n2\non the page:\n1"
+    assert "NameError: name 'math' is not defined" in (verify(Snippet("math.pi\n")) or "")
+    assert "No module named 'harbour'" in (verify(Snippet("import harbour\n")) or "")
+    assert "it ran for too long" in (verify(Snippet("while True: pass\n"), timeout=1) or "")
 
 
 def test_a_program_that_does_not_end_is_ended(tmp_path: Path) -> None:
@@ -450,14 +461,13 @@ def test_a_program_is_tried_anew_where_something_of_it_changed_and_only_then(
         return [text.replace("\n", " ").strip() for text in tried]
 
     page = "# %%\n1 + 1\n\n# %%\nfrom boat import crew\n\ncrew()\n"
-    carrying = "# From boat def crew():     return 3   # From the page print(crew())"
-    importing = "from boat import crew  print(crew())"
-    assert runs(page) == ["print(1 + 1)", carrying, importing]
+    crew = "from boat import crew  print(crew())"
+    assert runs(page) == ["print(1 + 1)", crew]
     assert runs(page) == []
     assert runs("# %% [markdown]\n# Prose.\n\n" + page) == []
     assert runs(page.replace("1 + 1", "1 + 2")) == ["print(1 + 2)"]
     (tmp_path / "boat.py").write_text("def crew():\n    return 3\n\n\ndef cargo():\n    return 5\n")
-    assert runs(page.replace("1 + 1", "1 + 2")) == [importing]
+    assert runs(page.replace("1 + 1", "1 + 2")) == ["print(1 + 2)", crew]
 
 
 def test_a_program_that_failed_is_tried_again(tmp_path: Path) -> None:

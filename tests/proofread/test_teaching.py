@@ -240,23 +240,18 @@ def test_what_a_script_draws_is_rounded_and_lies_beside_the_page(tmp_path: Path)
     assert opens in rendered.cells[1]
 
 
-def test_a_stand_alone_program_is_offered_second_and_up_to_a_length(tmp_path: Path, monkeypatch) -> None:
+def test_the_menu_of_a_cell_offers_the_program_that_imports_what_it_needs(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "own_package.py").write_text("def one():\n    return 1\n")
     monkeypatch.syspath_prepend(tmp_path)
     page = looked_at(tmp_path, "# %%\nfrom own_package import one\n\none()\n", packages=("own_package",))
     offered = render(page, "page/")
-    length = len(offered.files["cell-1-alone.py"].decode().splitlines())
     menu = (
         '<details class="proofread-copy" data-search-exclude="true"><summary>Copy</summary>'
-        '<a href="page/cell-1.py">Copy with imports (4 lines)</a>'
-        f'<a href="page/cell-1-alone.py">Copy stand-alone ({length} lines)</a></details>'
+        '<a href="page/cell-1.py">Copy with imports (4 lines)</a></details>'
     )
     assert menu in offered.cells[0]
-    assert "from own_package import one" in offered.files["cell-1.py"].decode()
-    assert "own_package import" not in offered.files["cell-1-alone.py"].decode()
-    longer = render(page, "page/", standalone=length - 1)
-    assert "stand-alone" not in longer.cells[0]
-    assert set(longer.files) == {"cell-1.py"}
+    program = "# page.py, cell 1\nfrom own_package import one\n\nprint(one())\n"
+    assert {name: file.decode() for name, file in offered.files.items()} == {"cell-1.py": program}
 
 
 FIGURES = """

@@ -162,11 +162,10 @@ class Checked:
         figures_["unproved"], formulas["unproved"] = bare["bare"], bare["formula"]
         return {"cells": cells, "figures": figures_, "formulas": formulas}
 
-    def program(self, cell: int, importing: bool = False) -> str:
-        """A code cell's program, or the one that imports the packages, with where it is from; "" if there is none."""
+    def program(self, cell: int) -> str:
+        """A code cell's program, with where it is from; "" if there is none."""
         snippet = self.snippets.get(cell)
-        text = (snippet.importing if importing else snippet.runnable) if snippet else ""
-        return text and f"# {self.page.path}, cell {cell + 1}\n{text}"
+        return f"# {self.page.path}, cell {cell + 1}\n{snippet.text}" if snippet and snippet.text else ""
 
     def of_cell(self, cell: int, captions: bool = False) -> list[str]:
         """A Markdown cell's text, or a code cell's alt texts or captions, as the reader sees them."""

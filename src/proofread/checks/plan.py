@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from ..pages.page import Cell
 from ..pages.prose import Computed, Figure
-from ..programs import SNIPPET_REMEDY, disagreement, trials
+from ..programs import SNIPPET_REMEDY, disagreement
 from ..programs.names import uses
 from ..programs.trial import Trial
 from ..runs.cache import Cache
@@ -89,33 +89,32 @@ def take(checked: Checked, owners: Sequence[Owner], outcome: Outcome) -> None:
 
 def try_programs(pages: Sequence[Checked], settings: Settings, kept: Cache | None, progress: Progress) -> None:
     """Try the programs that have not done yet what their pages show: each must print what its cell shows."""
-    asked: list[tuple[Checked, int, str, Trial]] = []
+    asked: list[tuple[Checked, int, Trial, str]] = []
     done: dict[str, list[str]] = {}
     for checked in pages:
         agreed = kept.tried(checked.page.path) if kept else set()
         done[checked.page.path] = []
         for index, snippet in checked.snippets.items():
             # What draws without a seed differs from run to run, and is told of already.
-            if any(result.unseeded for place, result in checked.code.items() if place <= index):
+            if not snippet.text or any(gave.unseeded for place, gave in checked.code.items() if place <= index):
                 continue
-            seconds = patience(checked.page.cells[index], settings.timeout)
-            for form, trial in trials(snippet, settings.packages, seconds).items():
-                key = kept.trial(trial, snippet, settings.packages, checked.asked) if kept else ""
-                if key in agreed:
-                    done[checked.page.path].append(key)
-                else:
-                    asked.append((checked, index, form, trial))
-    every = [trial for *_, trial in asked]
+            trial = Trial(snippet.text, patience(checked.page.cells[index], settings.timeout))
+            key = kept.trial(trial, snippet, settings.packages, checked.asked) if kept else ""
+            if key in agreed:
+                done[checked.page.path].append(key)
+            else:
+                asked.append((checked, index, trial, key))
+    every = [trial for _, _, trial, _ in asked]
     for number, (place, ran) in enumerate(attempt(every, settings)):
-        checked, index, form, trial = asked[place]
+        checked, index, _, key = asked[place]
         snippet, cell = checked.snippets[index], checked.page.cells[index]
         progress(Told("programs", number + 1, len(every), f"{checked.page.path}, cell {index + 1}"))
-        if wrong := disagreement(snippet, ran, settings.packages):
-            message = f"cell {index + 1}: {form}, its program {wrong[0]}; {SNIPPET_REMEDY}"
+        if wrong := disagreement(snippet, ran):
+            message = f"cell {index + 1}: alone, its program {wrong[0]}; {SNIPPET_REMEDY}"
             subject = cell_subject(index, cell, "snippet")
             checked.findings.append(Finding(checked.page.path, cell.line, message, wrong[1], "snippet", subject))
-        elif kept:
-            done[checked.page.path].append(kept.trial(trial, snippet, settings.packages, checked.asked))
+        else:
+            done[checked.page.path].append(key)
     if kept and asked:
         for page, keys in done.items():
             kept.keep_tried(page, keys)

@@ -1,113 +1,61 @@
 """Programs of a page's cells: each the shortest that runs alone and prints what its cell shows.
 
-A program has, of the cells before its own, the statements that matter to it, and of the documented packages, the
-source that it needs (or imports them, in its other form). While a page runs, its statements are watched (record.py);
-from that and from the names that they use (names.py), what a cell needs of them is found (program.py). What it needs of
-the packages (library.py) is found and named (inline.py) and taken out of their source (excerpt.py, source.py), and the
-program is written. That it prints what the page shows is tried when the page is checked: in an interpreter that cannot
-import these packages, in an empty folder (trial.py).
+A program has, of the cells before its own, the statements that matter to it. While a page runs, its statements are
+watched (record.py); from that and from the names that they use (names.py), what a cell needs of them is found, and the
+program is written (program.py). That it prints what the page shows is tried when the page is checked, in an empty
+folder and an interpreter that has nothing of the page (trial.py).
 """
 
 import ast
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
-from .excerpt import tools_comments
-from .inline import Inliner
-from .library import CannotInlineError, Library, read_ahead
-from .program import needed, write
+from .program import write
 from .record import ADDRESS, CellRun
 from .record import Recorder as Recorder  # what a page's run watches its statements with
-from .trial import Ran, Trial
+from .trial import Ran
 
 NO_SNIPPET = "no-snippet"
 SNIPPET_REMEDY = f"let it take what it needs from its page alone, or tag it {NO_SNIPPET}"
-# A program that shows source shows it as it stands.
-_READS_SOURCE = re.compile(r"\binspect\b|\b__annotations__\b|\bget_type_hints\b")
 _ANYTHING = "\0"  # stands for what a program may print of a value whose page shows it otherwise than as text
 _FIGURE = re.compile(r"<\w*Figure size [^>]*>")
 
 
 @dataclass(frozen=True)
 class Snippet:
-    """The programs of a cell.
+    """The program of a cell.
 
     Attributes:
-        runnable: The program that carries what it needs of the packages; "" if there is none.
-        importing: The program that imports the packages; the same text where nothing comes from them, "" if there is
-            none.
-        shows: What both print.
-        raises: The exception that ends both, where the page shows one: ``ValueError: ...``.
-        requires: What must be installed to run the first: ("torch",) or ("matplotlib", "torch").
-        reason: Why a form is missing.
+        text: The program; "" if there is none.
+        shows: What it prints.
+        raises: The exception that ends it, where the page shows one: ``ValueError: ...``.
+        reason: Why there is no program.
     """
 
-    runnable: str = ""
-    importing: str = ""
+    text: str = ""
     shows: str = ""
     raises: str = ""
-    requires: tuple[str, ...] = ()
     reason: str = ""
 
-    def lines(self, importing: bool = False) -> int:
-        """How many lines one copies with a form, with the one above it that says where it is from; 0 without it."""
-        text = self.importing if importing else self.runnable
-        return len(text.splitlines()) + 1 if text else 0
+
+def make(cells: Mapping[int, CellRun], wanted: Iterable[int]) -> dict[int, Snippet]:
+    """Make the programs of the wanted ones of a page's cells, which all ran."""
+    return {place: _make(cells, place) for place in wanted}
 
 
-@dataclass
-class Request:
-    """What it takes to make a page's programs: its cells as they ran, and what they took of the packages."""
-
-    cells: Mapping[int, CellRun]
-    programs: Sequence[int]  # the cells that have one
-    packages: Sequence[str]
-    modules: Sequence[str] = ()
-    data: Mapping[str, Sequence[str]] = field(default_factory=dict)
-
-
-def ahead(folder: Path, path: Path) -> None:
-    """Read a file of a package, which lies in this folder, before pages make programs of it."""
-    tools_comments(read_ahead(folder.name, folder, path))
-
-
-def make(request: Request) -> dict[int, Snippet]:
-    """Make the programs of all cells."""
-    library = Library(request.packages, request.modules)
-    return {place: _make(request, place, library) for place in request.programs}
-
-
-def _make(request: Request, place: int, library: Library) -> Snippet:
-    cell = request.cells[place]
+def _make(cells: Mapping[int, CellRun], place: int) -> Snippet:
+    cell = cells[place]
     shows = printed_by(cell)
     if reason := _beyond_python(cell):
         return Snippet(shows=shows, reason=reason)
-    earlier = needed(request.cells, place)
-    importing, requires = write(request.cells, place, earlier, Inliner(Library(()), {}))
-    try:
-        inliner = Inliner(library, request.data, annotations=_READS_SOURCE.search(importing) is not None)
-        carrying, requires = write(request.cells, place, earlier, inliner)
-    except CannotInlineError as error:
-        return Snippet("", importing, shows, cell.raised, requires, reason=str(error))
-    return Snippet(carrying, importing, shows, cell.raised, requires)
+    return Snippet(write(cells, place), shows, cell.raised)
 
 
-def trials(snippet: Snippet, packages: Sequence[str], seconds: float) -> dict[str, Trial]:
-    """Its programs, to be tried: each by how it is called."""
-    found = {}
-    if snippet.runnable:
-        found["alone"] = Trial(snippet.runnable, tuple(packages), snippet.requires, seconds)
-    if snippet.importing != snippet.runnable:
-        found["importing " + " and ".join(packages)] = Trial(snippet.importing, (), None, seconds)
-    return found
-
-
-def disagreement(snippet: Snippet, ran: Ran, packages: Sequence[str]) -> tuple[str, str] | None:
-    """What a program of the snippet did instead of what its page shows, and both in full; None if it did that."""
+def disagreement(snippet: Snippet, ran: Ran) -> tuple[str, str] | None:
+    """What the program did instead of what its page shows, and both in full; None if it did that."""
     said, wanted = (ran.printed, ran.raised), (snippet.shows, snippet.raises)
-    if all(_agree(_plain(one, packages), _plain(other, packages)) for one, other in zip(said, wanted, strict=True)):
+    if all(map(_agree, map(_plain, said), map(_plain, wanted))):
         return None
     in_full = (
         f"alone:\n{ran.printed}{ran.trace or ran.raised}".rstrip()
@@ -146,8 +94,6 @@ def _agree(printed: str, wanted: str) -> bool:
     return re.fullmatch(".*".join(map(re.escape, wanted.split(_ANYTHING))), printed, re.DOTALL) is not None
 
 
-def _plain(text: str, packages: Sequence[str]) -> str:
-    """A text without white space, addresses and the names of modules, which may differ."""
-    modules = "|".join(["__main__", *(rf"{re.escape(package)}(?:\.\w+)*" for package in packages)])
-    text = re.sub(rf"\b(?:{modules})\.(?=\w)", "", ADDRESS.sub("0x", _FIGURE.sub("", text)))
-    return "".join(text.split())
+def _plain(text: str) -> str:
+    """A text without white space and addresses, which may differ."""
+    return "".join(ADDRESS.sub("0x", _FIGURE.sub("", text)).split())

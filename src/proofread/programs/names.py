@@ -5,7 +5,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Import = ast.Import | ast.ImportFrom
 
@@ -15,40 +14,32 @@ class Uses:
     """The global names of a statement.
 
     Attributes:
-        reads: Where it reads a global name; a function's body reads when it is called.
-        late: Those of the reads that stand in the body of a function or lambda.
+        early: The names that it reads when it runs.
+        late: Those that it reads when a function or lambda is called which it defines.
+        adds: Those of the early ones that it adds to, as in ``n += 1``.
         annotations: Names in annotations, which most programs never evaluate.
         binds: The names that it binds or deletes.
-        stores: Where it binds or deletes them, but for imports.
         changes: The names whose attributes or items it assigns or deletes.
-        imports: Its import statements, at any depth.
-        declared: Its ``global`` statements.
+        declared: Those that it declares ``global``.
     """
 
-    reads: list[ast.Name] = field(default_factory=list)
-    late: list[ast.Name] = field(default_factory=list)
-    annotations: list[ast.Name] = field(default_factory=list)
+    early: set[str] = field(default_factory=set)
+    late: set[str] = field(default_factory=set)
+    adds: set[str] = field(default_factory=set)
+    annotations: set[str] = field(default_factory=set)
     binds: set[str] = field(default_factory=set)
-    stores: list[ast.Name | Function | ast.ClassDef] = field(default_factory=list)
     changes: set[str] = field(default_factory=set)
-    imports: list[Import] = field(default_factory=list)
-    declared: list[ast.Global] = field(default_factory=list)
+    declared: set[str] = field(default_factory=set)
 
     @property
     def read(self) -> set[str]:
         """All names that it reads, early or late."""
-        return {name.id for name in self.reads}
-
-    @property
-    def early(self) -> set[str]:
-        """The names that it reads when it runs, rather than when a function that it defines is called."""
-        late = set(map(id, self.late))
-        return {name.id for name in self.reads if id(name) not in late}
+        return self.early | self.late
 
     @property
     def own(self) -> set[str]:
         """The names that it binds where it is the body of a function or class."""
-        return self.binds - {name for node in self.declared for name in node.names}
+        return self.binds - self.declared
 
 
 def uses(statement: ast.AST) -> Uses:
@@ -105,10 +96,9 @@ class _Walker(ast.NodeVisitor):
 
     def visit_Name(self, node: ast.Name) -> None:
         if isinstance(node.ctx, ast.Load):
-            self.found.reads.append(node)
+            self.found.early.add(node.id)
         else:
             self.found.binds.add(node.id)
-            self.found.stores.append(node)
 
     def visit_Attribute(self, node: ast.Attribute | ast.Subscript) -> None:
         root: ast.AST = node
@@ -122,7 +112,8 @@ class _Walker(ast.NodeVisitor):
 
     def visit_AugAssign(self, node: ast.AugAssign) -> None:
         if isinstance(node.target, ast.Name):
-            self.found.reads.append(node.target)
+            self.found.early.add(node.target.id)
+            self.found.adds.add(node.target.id)
         self.generic_visit(node)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
@@ -136,10 +127,9 @@ class _Walker(ast.NodeVisitor):
 
     def _annotation(self, node: ast.AST | None) -> None:
         if node is not None:
-            self.found.annotations += uses(node).reads
+            self.found.annotations |= uses(node).read
 
     def visit_Import(self, node: Import) -> None:
-        self.found.imports.append(node)
         self.found.binds |= {name for _, name in bound_names(node)} - {"*"}
 
     visit_ImportFrom = visit_Import  # noqa: N815
@@ -151,20 +141,16 @@ class _Walker(ast.NodeVisitor):
     visit_MatchAs = visit_MatchStar = visit_MatchMapping = visit_ExceptHandler  # noqa: N815
 
     def visit_Global(self, node: ast.Global) -> None:
-        self.found.declared.append(node)
+        self.found.declared.update(node.names)
 
     def visit_FunctionDef(self, node: Function) -> None:
-        self._define(node)
+        self.found.binds.add(node.name)
         for evaluated in (*node.decorator_list, node.args):
             self.visit(evaluated)
         self._annotation(node.returns)
         self._function(node.args, node.body)
 
     visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815
-
-    def _define(self, node: Function | ast.ClassDef) -> None:
-        self.found.binds.add(node.name)
-        self.found.stores.append(node)
 
     def visit_Lambda(self, node: ast.Lambda) -> None:
         self.visit(node.args)
@@ -174,11 +160,10 @@ class _Walker(ast.NodeVisitor):
         inner = _Walker(*body).found
         parameters = {part.arg for part in ast.iter_child_nodes(args) if isinstance(part, ast.arg)}
         # What a function adds to a global variable, it needs as soon as it is defined: it counts as what binds it.
-        late = [name for name in inner.reads if isinstance(name.ctx, ast.Load)]
-        self._take(replace(inner, late=late), inner.own | parameters)
+        self._take(replace(inner, early=inner.adds, late=inner.read), inner.own | parameters)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
-        self._define(node)
+        self.found.binds.add(node.name)
         for evaluated in (*node.decorator_list, *node.bases, *node.keywords):
             self.visit(evaluated)
         inner = _Walker(*node.body).found
@@ -197,19 +182,13 @@ class _Walker(ast.NodeVisitor):
     def _take(self, inner: Uses, own: set[str], *, seen: bool = True) -> None:
         """Take over what a scope within uses, but for its own names: a class's are not seen in its methods."""
         found, hidden = self.found, own if seen else set()
-        found.reads += [name for name in inner.reads if name.id not in hidden]
-        found.late += [name for name in inner.late if name.id not in hidden]
-        found.annotations += [name for name in inner.annotations if name.id not in hidden]
+        found.early |= inner.early - hidden
+        found.late |= inner.late - hidden
+        found.adds |= inner.adds - hidden
+        found.annotations |= inner.annotations - hidden
         found.binds |= inner.binds - own
-        found.stores += [node for node in inner.stores if named(node) not in own]
         found.changes |= inner.changes - own
-        found.imports += inner.imports
-        found.declared += inner.declared
-
-
-def named(node: ast.Name | Function | ast.ClassDef) -> str:
-    """The name that is bound."""
-    return node.id if isinstance(node, ast.Name) else node.name
+        found.declared |= inner.declared
 
 
 def _named(node: ast.AST) -> set[str]:

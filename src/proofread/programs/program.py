@@ -4,14 +4,12 @@ import ast
 import functools
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from .inline import Inlined, Inliner, PageNames
-from .library import DISPLAY, Bound, Library, Symbol
-from .names import Import, uses
+from .names import Import, bound_names, uses
 from .record import CellRun, Effects
-from .source import Imported, Source, required
+from .source import Source
 
 # What looks names up by itself.
 _LOOKS = re.compile(r"(?<![\w.])(?:(?:eval|exec)\(|(?:globals|locals|vars|dir)\(\))")
@@ -21,7 +19,35 @@ _DISPLAY = 'def display(*values):\n    print(*map(repr, values), sep="\\n")'
 _DEFINITIONS = (ast.FunctionDef, ast.ClassDef)
 # What keeps earlier cells from showing anew what they have shown, and where it is from.
 _GUARDS = {"redirect_stdout": "contextlib", "suppress": "contextlib", "StringIO": "io"}
+
 _source = functools.lru_cache(maxsize=1024)(Source)  # programs of a page share its cells
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What an import binds: ``from module import name as bound``, or with no name ``import module as bound``."""
+
+    module: str
+    name: str
+    bound: str
+
+    @property
+    def target(self) -> str:
+        """The dotted name of what is bound."""
+        if self.name:
+            return f"{self.module}.{self.name}"
+        return self.module if self.bound != self.root else self.bound
+
+    @property
+    def root(self) -> str:
+        """The top-level module that it needs."""
+        return self.module.partition(".")[0]
+
+    @property
+    def statement(self) -> str:
+        """The import statement."""
+        renamed = f" as {self.bound}" if self.bound != (self.name or self.root) else ""
+        return (f"from {self.module} import {self.name}" if self.name else f"import {self.module}") + renamed
 
 
 @dataclass
@@ -34,7 +60,39 @@ class _Piece:
     effects: Effects
 
 
-def needed(cells: Mapping[int, CellRun], target: int) -> dict[int, list[int]]:
+def write(cells: Mapping[int, CellRun], target: int) -> str:
+    """Write the program of the cell at the target's place among a page's cells, which all ran."""
+    run, own = cells[target], _source(_OPTIONS.sub("", cells[target].code).strip("\n") + "\n")
+    pieces = [
+        _Piece(place, text.tree.body[index], text, cells[place].effects[index])
+        for place, chosen in _needed(cells, target).items()
+        for text in [_source(cells[place].code)]
+        for index in chosen
+    ]
+    statements = [*(piece.node for piece in pieces), *own.tree.body]
+    names = set().union(*(uses(node).read | uses(node).annotations for node in statements))
+    bound = set().union(*(uses(node).binds for node in statements))
+    imports, moved = _move_imports([piece.node for piece in pieces], names)
+    before = _write_pieces([piece for piece in pieces if id(piece.node) not in moved])
+    cell = own.text
+    by_repr = any(output["output_type"] == "execute_result" for output in run.outputs)  # what displays itself is not
+    if run.shown is not None and by_repr and own.tree.body and isinstance(last := own.tree.body[-1], ast.Expr):
+        start, end = own.span(last)
+        cell = cell[:start] + _shown(own.of(last), last.value, run) + cell[end:]
+    if _draws_with_pyplot(run) and ".show(" not in cell:
+        plt = next((found.bound for found in imports if found.target == "matplotlib.pyplot"), "plt")
+        if not re.search(rf"\bimport matplotlib\.pyplot as {plt}\b", f"{before}\n{cell}"):
+            imports.append(Imported("matplotlib.pyplot", "", plt))
+        cell = f"{cell.rstrip()}\n{plt}.show()\n"
+    guards = [name for name in _GUARDS if re.search(rf"^with .*\b{name}\(", before, re.MULTILINE)]
+    imports += [Imported(_GUARDS[name], name, name) for name in guards]
+    lazy = any(isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in statements)
+    display = _DISPLAY if "display" in names - bound else ""
+    parts = [_write_imports(imports, lazy), *map(_apart, filter(None, (display, before, cell)))]
+    return re.sub(r"\n{4,}", "\n\n\n", "\n\n".join(parts)).strip("\n") + "\n"
+
+
+def _needed(cells: Mapping[int, CellRun], target: int) -> dict[int, list[int]]:
     """The statements of earlier cells that a cell needs: going back from it, those that change what is still needed.
 
     Code that finds names by itself, as `eval` does, may need all of them.
@@ -60,90 +118,13 @@ def needed(cells: Mapping[int, CellRun], target: int) -> dict[int, list[int]]:
     return dict(sorted(chosen.items()))
 
 
-def write(
-    cells: Mapping[int, CellRun],
-    target: int,
-    earlier: Mapping[int, Sequence[int]],
-    inliner: Inliner,
-) -> tuple[str, tuple[str, ...]]:
-    """Write the program of a cell; returns it and the top-level modules outside the standard library that it imports.
-
-    Args:
-        cells: The page's cells, as they ran.
-        target: The cell's place.
-        earlier: The statements of cells before it that it needs.
-        inliner: Takes what the program needs out of packages; of a library without any it takes nothing.
-
-    Raises:
-        CannotInlineError: What it takes from the packages cannot be carried.
-    """
-    library = inliner.library
-    run, own = cells[target], _source(_OPTIONS.sub("", cells[target].code).strip("\n") + "\n")
-    pieces = [
-        _Piece(place, text.tree.body[index], text, cells[place].effects[index])
-        for place, chosen in earlier.items()
-        for text in [_source(cells[place].code)]
-        for index in chosen
-    ]
-    every = [*((piece.node, piece.source) for piece in pieces), *((node, own) for node in own.tree.body)]
-    statements = [node for node, _ in every]
-    names = {name.id for node in statements for name in (*uses(node).reads, *uses(node).annotations)}
-    for node in statements:
-        if not isinstance(node, Import) and uses(node).imports:  # what they bind may be local
-            names |= {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
-    imports, moved = _move_imports([piece.node for piece in pieces], names, library)
-    pieces = [piece for piece in pieces if id(piece.node) not in moved]
-    page = _page_names(statements, library, names)
-
-    inlined = _inlined(inliner, page, every)
-    aliases, others = [], [found for found in imports if not library.owns(found.root)]
-    for found in [found for found in imports if library.owns(found.root)]:
-        bound = library.resolve(found.module, found.name) if found.name else Symbol(found.target)
-        if isinstance(bound, Imported):  # what a package has imported itself
-            others.append(replace(bound, bound=found.bound))
-        elif inlined.names[bound] != found.bound:
-            aliases.append(f"{found.bound} = {inlined.names[bound]}")
-    shows = "display" in names and "display" not in page.stored
-    parts = [part for part in (inlined.source, "\n".join(aliases), _DISPLAY if shows else "") if part]
-    imports = others + inlined.imports
-    before = _write_pieces(pieces, library, inlined.names)
-    edits = [edit for node in own.tree.body for edit in library.written_anew(own, uses(node).imports, inlined.names)]
-    by_repr = any(output["output_type"] == "execute_result" for output in run.outputs)  # what displays itself is not
-    if run.shown is not None and by_repr and own.tree.body and isinstance(last := own.tree.body[-1], ast.Expr):
-        edits.append((*own.span(last), _shown(own.of(last), last.value, run)))
-    cell = own.edited(edits, 0, len(own.text)).strip("\n") + "\n"
-    if _draws_with_pyplot(run) and ".show(" not in cell:
-        plt = next((found.bound for found in imports if found.target == "matplotlib.pyplot"), "plt")
-        if not re.search(rf"\bimport matplotlib\.pyplot as {plt}\b", f"{before}\n{cell}"):
-            imports.append(Imported("matplotlib.pyplot", "", plt))
-        cell = f"{cell.rstrip()}\n{plt}.show()\n"
-    guards = [name for name in _GUARDS if re.search(rf"^with .*\b{name}\(", before, re.MULTILINE)]
-    imports += [Imported(_GUARDS[name], name, name) for name in guards]
-    body = "\n\n".join(_apart(part) for part in (before, cell) if part)
-    body = f"\n# From the page\n{body.lstrip()}" if parts else body
-    lazy = any(isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in statements)
-    head = _write_imports(imports, lazy or inlined.lazy_annotations)
-    text = "\n\n".join(part for part in (head, *(f"\n{part}" for part in parts), body) if part)
-    text = re.sub(r"\n{4,}", "\n\n\n", text).strip("\n") + "\n"
-    modules = {found.root for found in imports}.union(inlined.requires, *map(required, statements))
-    return text, tuple(_third_party(name for name in modules if not library.owns(name)))
-
-
-def _inlined(inliner: Inliner, page: PageNames, every: Sequence[tuple[ast.stmt, Source]]) -> Inlined:
-    """What the program carries: all that its statements take from the packages."""
-    taken = [(name, bound) for name, found in page.imported.items() for bound in found if isinstance(bound, Symbol)]
-    namespaces: dict[str, list[list[str]]] = {}
-    for name, bound in taken:
-        if not bound.name:
-            readers = [(node, text) for node, text in every if name in uses(node).read]
-            chains = [chain for node, text in readers for chain in text.chains(node, name)]
-            namespaces.setdefault(bound.module, []).extend(chains)
-    return inliner.inline([bound for _, bound in taken], namespaces, page)
-
-
-def _move_imports(earlier: Sequence[ast.stmt], names: set[str], library: Library) -> tuple[list[Imported], set[int]]:
+def _move_imports(earlier: Sequence[ast.stmt], names: set[str]) -> tuple[list[Imported], set[int]]:
     """Imports of earlier cells go to the top, each without what is not used; says which statements those were."""
-    sources = [(node, list(_imports(node, names, library))) for node in earlier if isinstance(node, Import)]
+    sources = [
+        (node, [found for found in _imports(node) if found.bound in names])
+        for node in earlier
+        if isinstance(node, Import)
+    ]
     targets: dict[str, set[str]] = {}
     for found in [found for _, brought in sources for found in brought]:
         targets.setdefault(found.bound, set()).add(found.target)
@@ -157,31 +138,13 @@ def _move_imports(earlier: Sequence[ast.stmt], names: set[str], library: Library
     return list(dict.fromkeys(imports)), moved
 
 
-def _imports(node: Import, names: set[str], library: Library) -> Iterable[Imported]:
-    """What an import brings of what is used; a star, what a package makes public."""
-    for name, found in Library(()).bound(node):
-        assert isinstance(found, Imported)  # of no package
-        if name == "*" and library.owns(found.module):
-            public = library.public(library.module(found.module))
-            yield from (Imported(found.module, each, each) for each in public if each in names)
-        elif name in names and found.module != "__future__" and found.target != DISPLAY:
-            yield found
-
-
-def _page_names(statements: Sequence[ast.stmt], library: Library, names: set[str]) -> PageNames:
-    imported: dict[str, set[Bound]] = {}
-    stored: set[str] = set()
-    for statement in statements:
-        brought = set()
-        for node in uses(statement).imports:
-            if not isinstance(node, ast.ImportFrom) or node.module != "__future__":
-                for name, bound in library.bound(node):
-                    brought.add(name)
-                    if name in names or not isinstance(bound, Symbol):
-                        imported.setdefault(name, set()).add(bound)
-        if not isinstance(statement, Import):
-            stored |= uses(statement).binds - brought
-    return PageNames(stored, imported)
+def _imports(node: Import) -> Iterator[Imported]:
+    """What an import binds."""
+    for alias, bound in bound_names(node):
+        if isinstance(node, ast.Import):
+            yield Imported(alias.name, "", bound)
+        elif node.module != "__future__":
+            yield Imported(node.module or "", alias.name, bound)
 
 
 def _shown(text: str, value: ast.expr, run: CellRun) -> str:
@@ -207,16 +170,13 @@ def _draws_with_pyplot(run: CellRun) -> bool:
     )
 
 
-def _write_pieces(pieces: Sequence[_Piece], library: Library, renamed: Mapping[Bound, str]) -> str:
+def _write_pieces(pieces: Sequence[_Piece]) -> str:
     """The statements of earlier cells; what they printed there is not printed again."""
     text, guards = "", ""
     before: _Piece | None = None
     for piece in pieces:
         source, effects, last = piece.source, piece.effects, guards
-        edits = library.written_anew(source, uses(piece.node).imports, renamed)
-        statement = source.edited(edits, *source.whole(piece.node)).rstrip("\n")
-        if not statement.strip():
-            continue
+        statement = source.whole(piece.node).rstrip("\n")
         guards = ", ".join(
             ["redirect_stdout(StringIO())"] * effects.printed + ["suppress(BaseException)"] * effects.raised
         )
@@ -259,11 +219,6 @@ def _write_imports(imports: Iterable[Imported], lazy: bool) -> str:
         if len(line) > 88:
             line = f"from {module} import (\n" + "".join(f"    {name},\n" for name in wanted) + ")"
         lines.append((line, module.partition(".")[0]))
-    sections = [[line for line, root in lines if bool(_third_party([root])) is is_other] for is_other in (False, True)]
+    sections = [[line for line, root in lines if (root in sys.stdlib_module_names) is own] for own in (True, False)]
     blocks = [["from __future__ import annotations"] if lazy else [], *sections]
     return "\n\n".join("\n".join(lines) for lines in blocks if lines)
-
-
-def _third_party(modules: Iterable[str]) -> list[str]:
-    """What must be installed for some top-level modules."""
-    return sorted({*modules} - sys.stdlib_module_names)

@@ -163,11 +163,10 @@ class Recorder:
     def _called(self, statement: ast.stmt) -> set[str]:
         """The names that a statement reads when it runs: a function's body runs when it is called, if ever."""
         found = uses(statement)
-        evaluated = {name.id for name in found.annotations}
         defines = isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
         if defines and not getattr(statement, "decorator_list", ()):
-            return found.early | evaluated
-        return first_reads(statement) | evaluated
+            return found.early | found.annotations
+        return first_reads(statement) | found.annotations
 
     def _forget(self, names: Iterable[str]) -> None:
         for name in names:

@@ -1,6 +1,5 @@
-"""Runs programs in forked interpreters that have nothing of the page, and cannot import its packages."""
+"""Runs programs in forked interpreters that have nothing of the page."""
 
-import builtins
 import contextlib
 import gc
 import importlib
@@ -13,24 +12,20 @@ import sys
 import time
 import traceback
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib.abc import MetaPathFinder
 from multiprocessing import Pipe, connection
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from ..keep.processes import adopt, as_script, end_family
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A program to run: its text, the packages it must do without, what it may import (None: all), and how long."""
+    """A program to run, and how long it may take."""
 
     text: str
-    blocked: tuple[str, ...]
-    requires: tuple[str, ...] | None
     seconds: float = 120.0
 
 
@@ -46,34 +41,32 @@ class Ran:
 def run_all(trials: Sequence[Trial], packages: Sequence[str], workers: int, folder: str) -> Iterator[tuple[int, Ran]]:
     """Run programs, each in a fork and an empty folder in this one; yield the place and result of each as it ends.
 
-    Those come first that must do without packages: then these are imported here, so that no other has to.
+    The packages are imported here, so that no program has to.
     """
     # What every program that is forked from here would have to do is done once.
     linecache.clearcache()
     os.environ["MPLBACKEND"] = "agg"
     if matplotlib := sys.modules.get("matplotlib"):
         matplotlib.use("agg")
+    for package in packages:
+        with contextlib.suppress(Exception):  # the program that needs it will tell
+            importlib.import_module(package)
     gc.freeze()  # a program that collects garbage would look through all of it, and copy it
     running: dict[connection.Connection, tuple[int, int, float]] = {}
-    without = deque(place for place, trial in enumerate(trials) if trial.blocked)
-    others = deque(place for place, trial in enumerate(trials) if not trial.blocked)
+    waiting = deque(enumerate(trials))
     adopt()
-    for waiting, imported in ((without, ()), (others, packages)):
-        for package in imported:
-            with contextlib.suppress(Exception):  # the program that needs it will tell
-                importlib.import_module(package)
-        while waiting or running:
-            while waiting and len(running) < workers:
-                place = waiting.popleft()
-                receiver, pid = _start(trials[place], Path(folder) / str(place))
-                running[receiver] = (place, pid, time.monotonic() + trials[place].seconds)
-            nearest = min(overdue for _, _, overdue in running.values())
-            ready = connection.wait([*running], max(0.0, nearest - time.monotonic()))
-            for receiver in [r for r in running if r in ready or running[r][2] <= time.monotonic()]:
-                place, pid, _ = running.pop(receiver)
-                ran = _end(receiver, pid, receiver in ready)
-                end_family(os.getpid(), but=[other for _, other, _ in running.values()])  # what it has left behind
-                yield place, ran
+    while waiting or running:
+        while waiting and len(running) < workers:
+            place, trial = waiting.popleft()
+            receiver, pid = _start(trial, Path(folder) / str(place))
+            running[receiver] = (place, pid, time.monotonic() + trial.seconds)
+        nearest = min(overdue for _, _, overdue in running.values())
+        ready = connection.wait([*running], max(0.0, nearest - time.monotonic()))
+        for receiver in [r for r in running if r in ready or running[r][2] <= time.monotonic()]:
+            place, pid, _ = running.pop(receiver)
+            ran = _end(receiver, pid, receiver in ready)
+            end_family(os.getpid(), but=[other for _, other, _ in running.values()])  # what it has left behind
+            yield place, ran
 
 
 def _start(trial: Trial, folder: Path) -> tuple[connection.Connection, int]:
@@ -110,8 +103,6 @@ def run(trial: Trial, folder: Path) -> Ran:
     path.write_text(trial.text, encoding="utf-8")
     sys.argv, sys.path = [str(path)], [str(folder), *sys.path]
     _forget_state()
-    if trial.requires is not None:
-        _block(trial.blocked, trial.requires)
     sys.stdout, sys.stderr = printed, _ = io.StringIO(), io.StringIO()
     main = sys.modules["__main__"] = ModuleType("__main__")
     main.__file__ = str(path)
@@ -131,31 +122,3 @@ def _forget_state() -> None:
         torch.default_generator.seed()  # a fork has no other: it could not use a GPU that its parent had begun to use
     if numbers := sys.modules.get("numpy.random"):
         numbers.seed()
-
-
-class _Blocked(MetaPathFinder):
-    def __init__(self, packages: Iterable[str]) -> None:
-        self._packages = set(packages)
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
-        if name.partition(".")[0] in self._packages:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-
-def _block(packages: Sequence[str], requires: Sequence[str]) -> None:
-    """Let nobody import the packages, and the program only what it says it requires and the standard library."""
-    sys.meta_path.insert(0, _Blocked(packages))
-    for package in packages:
-        if package in sys.modules:
-            for name in [name for name in sys.modules if name == package or name.startswith(f"{package}.")]:
-                del sys.modules[name]
-    original = builtins.__import__
-
-    def only_required(name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
-        top = name.partition(".")[0]
-        by_program = level == 0 and (globals or {}).get("__name__") == "__main__"
-        if by_program and top not in sys.stdlib_module_names and top not in requires:
-            raise ModuleNotFoundError(f"No module named {top!r}", name=top)
-        return original(name, globals, locals, fromlist, level)
-
-    builtins.__import__ = only_required

@@ -218,11 +218,11 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         assert page is not None
         folder = PurePosixPath(uri).with_suffix("")
         beside = get_relative_url(f"{folder}/", page.url).removeprefix("./")
-        packages, repository, longest = self._settings.packages, config.repo_url or "", self._settings.standalone
+        packages, repository = self._settings.packages, config.repo_url or ""
         script, notebook = f"{folder.name}.py", f"{folder.name}.ipynb"
 
         def make(**ask: Callable[[str], str]) -> dict[str, dict[str, str]]:
-            rendered = render.render(checked, beside, ask["markdown"], ask["latex"], longest)
+            rendered = render.render(checked, beside, ask["markdown"], ask["latex"])
             if checked.page.is_script:
                 rendered.files[notebook] = as_notebook(checked, ask["link"], packages, repository).encode()
                 rendered.files[script] = as_script(checked, ask["link"]).encode()
@@ -234,7 +234,7 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         try:
             made = self._shelf.made(
                 f"{checked.page.path} shown",
-                [checked.content, beside, packages, repository, folder.name, config.site_url, longest],
+                [checked.content, beside, packages, repository, folder.name, config.site_url],
                 make,
                 markdown=_converter(config),
                 latex=render.from_latex,

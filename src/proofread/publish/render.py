@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from ..checks.checked import PICTURES, Checked, count, figures
 from ..pages.page import PageError, leading_imports
 from ..runs.steps import Output
-from ..settings import Settings
 from . import mathematics as math
 from .notebook import notebook
 
@@ -74,7 +73,6 @@ def render(
     beside: str = "",
     markdown: Callable[[str], str] = html.escape,
     latex: Callable[[str], str] = from_latex,
-    standalone: int = Settings.standalone,
 ) -> Rendered:
     """Render what a page shows of its code cells; the same arguments always give the same.
 
@@ -92,11 +90,12 @@ def render(
     for index, (cell, made) in enumerate(zip(checked.page.cells, executed.cells, strict=True)):
         if not cell.is_code or "remove-cell" in cell.tags or not cell.shown:
             continue
-        links, files = _programs(checked, index, standalone)
-        links = links.replace('href="', f'href="{beside}')
-        if cell.shown.count("\n") + 1 == ("imports" in cell.tags) * leading_imports(cell.shown):
-            links, files = "", {}  # it prints nothing, alone
-        rendered.files |= files
+        links = ""
+        prints = cell.shown.count("\n") + 1 > ("imports" in cell.tags) * leading_imports(cell.shown)
+        if prints and (program := checked.program(index)):
+            name = f"cell-{index + 1}.py"
+            rendered.files[name] = program.encode()
+            links = _menu(f"{beside}{name}", program)
         note = checked.note(index)
         if cell.fence:  # which the page shows itself; the links to its programs belong to that
             links = links if cell.fenced else ""
@@ -155,21 +154,10 @@ def render(
     return rendered
 
 
-def _programs(checked: Checked, index: int, standalone: int) -> tuple[str, dict[str, bytes]]:
-    """The links to a cell's programs, and these. A script of the site lets the links copy."""
-    importing, alone = checked.program(index, importing=True), checked.program(index)
-    if alone == importing or len(alone.splitlines()) > standalone:
-        alone = ""
-    name = f"cell-{index + 1}"
-    offered = {f"{name}.py": ("with imports", importing), f"{name}-alone.py": ("stand-alone", alone)}
-    links = [
-        f'<a href="{file}">Copy {form} ({count(len(program.splitlines()), "line")})</a>'
-        for file, (form, program) in offered.items()
-        if program
-    ]
-    opened = '<details class="proofread-copy" data-search-exclude="true"><summary>Copy</summary>'
-    files = {file: program.encode() for file, (_, program) in offered.items() if program}
-    return f"{opened}{''.join(links)}</details>" if links else "", files
+def _menu(address: str, program: str) -> str:
+    """The menu of what can be copied of a cell: a link to its program, to which a script of the site adds the cell."""
+    link = f'<a href="{address}">Copy with imports ({count(len(program.splitlines()), "line")})</a>'
+    return f'<details class="proofread-copy" data-search-exclude="true"><summary>Copy</summary>{link}</details>'
 
 
 def _tables_of_the_site(html: str) -> str:

@@ -1,6 +1,7 @@
-"""Reads the documented packages once for all pages: the fork server imports this last, and none of the packages.
+"""Compiles the documented packages once for all pages: the fork server imports this last, and none of the packages.
 
-A page takes what was found here only while the text of the file is still the same.
+It compiles what has no bytecode yet, which pages do not write. A page takes what was made here only while the text of
+the file is still the same.
 """
 
 import contextlib
@@ -11,10 +12,8 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-from .. import programs
-
 FOLDERS = "PROOFREAD_FOLDERS"  # the variable that says where the packages lie
-_MUCH = 4_000_000  # bytes of source; of more than that each page reads what it needs
+_MUCH = 4_000_000  # bytes of source; of more than that each page compiles what it needs
 
 _compiled: dict[str, tuple[bytes, CodeType]] = {}  # by the file
 _compile: Any = SourceFileLoader.source_to_code
@@ -26,15 +25,14 @@ def _source_to_code(loader: SourceFileLoader, data: Any, path: Any, **options: A
 
 
 def _read(folders: list[Path]) -> None:
-    files = [(folder, file) for folder in folders for file in sorted(folder.rglob("*.py"))]
-    if sum(file.stat().st_size for _, file in files) > _MUCH:
+    files = [file for folder in folders for file in sorted(folder.rglob("*.py"))]
+    if sum(file.stat().st_size for file in files) > _MUCH:
         return
-    for folder, file in files:
+    for file in files:
         with contextlib.suppress(OSError, SyntaxError, ValueError, RecursionError):  # whoever needs it will tell
             if not os.path.exists(cache_from_source(str(file))):
                 data = file.read_bytes()
                 _compiled[str(file)] = data, compile(data, str(file), "exec", dont_inherit=True)
-            programs.ahead(folder, file)
 
 
 if _folders := os.environ.pop(FOLDERS, ""):

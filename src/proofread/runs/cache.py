@@ -148,8 +148,7 @@ class Cache:
 
     def trial(self, trial: Trial, snippet: Snippet, packages: Sequence[str], asked: Iterable[str]) -> str:
         """What tells a trial of a page's program from every other; what the page asked for, its programs may too."""
-        # What a program does without it carries; what it imports may change.
-        imported = () if trial.blocked else tuple(map(self._package, packages))
+        imported = tuple(map(self._package, packages))
         known = sorted((environment() | installed(asked)).items())
         return sha(json.dumps([asdict(trial), snippet.shows, snippet.raises, imported, known]))
 
@@ -282,8 +281,7 @@ def outcome_of(kept: dict[str, Any]) -> Outcome | None:
     """What `plain` was given, with the files that it read and what it asked for; None where that cannot be told."""
     try:
         results = [result_of(**result) for result in kept["results"]]
-        programs = {int(place): program for place, program in kept["snippets"].items()}
-        snippets = {at: Snippet(**each | {"requires": tuple(each["requires"])}) for at, each in programs.items()}
+        snippets = {int(place): Snippet(**each) for place, each in kept["snippets"].items()}
         machine = Machine(**kept["machine"]) if kept["machine"] else None
         began, seconds, files, asked = kept["began"], kept["seconds"], kept["files"], kept["asked"]
         return Outcome(results, "", snippets, files, asked, began=began, seconds=seconds, machine=machine)

@@ -36,7 +36,7 @@ from ..keep.installed import EVERYTHING
 from ..keep.late import when_imported
 from ..keep.processes import as_script, guard
 from ..pages.numbers import Value
-from ..programs import Recorder, Request, make
+from ..programs import Recorder, make
 from ..programs.trial import Trial, run_all
 from ..settings import Settings
 from . import bits
@@ -93,7 +93,8 @@ def serve(
     if shell.recorder:
         connection.send(index)  # the programs may take as long as the last step
         try:
-            connection.send(make(_request(task, shell.recorder, shell.watch.opened)))
+            wanted = [place for place, step in enumerate(task.steps) if step.snippet]
+            connection.send(make(shell.recorder.cells, wanted))
         except Exception:
             connection.send(f"has programs that cannot be made, a fault of proofread:\n{traceback.format_exc()}")
             return
@@ -449,15 +450,3 @@ class _Seeding:
             return made
 
         return seeded
-
-
-def _request(task: Task, recorder: Recorder, opened: set[str]) -> Request:
-    data: dict[str, list[str]] = {}
-    for package in task.packages:
-        file = getattr(sys.modules.get(package), "__file__", None) or ""
-        folder = os.path.dirname(os.path.abspath(file))
-        inside = {os.path.relpath(path, folder) for path in opened if file and Path(path).is_relative_to(folder)}
-        if read := sorted(path for path in inside if not path.endswith((".py", ".pyc"))):
-            data[package] = read
-    programs = [place for place, step in enumerate(task.steps) if step.snippet]
-    return Request(recorder.cells, programs, task.packages, list(sys.modules), data)

@@ -64,7 +64,7 @@ class Task:
 
     path: str
     steps: tuple[Step, ...]
-    packages: tuple[str, ...] = ()  # those that its programs carry instead of importing them
+    packages: tuple[str, ...] = ()  # any file of which a process may read that the page starts
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,6 @@ class Watch:
     def __init__(self, root: str, page: str, variables: Iterable[str] = ()):
         self.read: dict[str, str] = {}  # what was read, with its state where that may be another by now
         self.started: set[str] = set()  # by which ways processes were started
-        self.opened: set[str] = set()  # the files that were opened
         self.root, self.page, self._pid = os.path.join(root, ""), page, os.getpid()
         self._file = os.path.realpath(page)  # a page is the name that its code is compiled under, too
         self._made: set[str] = set()  # by the page itself: no change of these is a change of what it read
@@ -130,8 +129,6 @@ class Watch:
             # os.open does not tell of which folder a name is that is not here.
             if arguments[1] is not None or isinstance(path, int) or os.access(path, os.F_OK):
                 self._note(path)
-            if isinstance(path, str):
-                self.opened.add(os.path.abspath(path))
         elif event in ("os.listdir", "os.scandir"):
             who = sys._getframe(1).f_code.co_filename
             if who != __file__ and not any(part in who for part in _IMPORTING):
