@@ -99,8 +99,6 @@ def _context() -> Any:
     return context
 
 
-
-
 def _by_value(what: str, first: object, rest: object) -> bytes:
     """Pickle for another process, that has nothing of this one: what it cannot import goes by value."""
     try:
