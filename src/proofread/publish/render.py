@@ -18,6 +18,7 @@ from ..pages.page import PageError, leading_imports
 from ..runs.steps import Output
 from ..settings import Settings
 from . import mathematics as math
+from .installing import UNKNOWN, Installing
 from .notebook import notebook
 
 if TYPE_CHECKING:  # it takes a second to import, and a build in which no cell has changed needs it not at all
@@ -75,6 +76,7 @@ def render(
     markdown: Callable[[str], str] = html.escape,
     latex: Callable[[str], str] = from_latex,
     standalone: int = Settings.standalone,
+    installing: Installing = UNKNOWN,
 ) -> Rendered:
     """Render what a page shows of its code cells; the same arguments always give the same.
 
@@ -92,7 +94,7 @@ def render(
     for index, (cell, made) in enumerate(zip(checked.page.cells, executed.cells, strict=True)):
         if not cell.is_code or "remove-cell" in cell.tags or not cell.shown:
             continue
-        links, files = _programs(checked, index, standalone)
+        links, files = _programs(checked, index, standalone, installing)
         links = links.replace('href="', f'href="{beside}')
         if cell.shown.count("\n") + 1 == ("imports" in cell.tags) * leading_imports(cell.shown):
             links, files = "", {}  # it prints nothing, alone
@@ -155,11 +157,12 @@ def render(
     return rendered
 
 
-def _programs(checked: Checked, index: int, standalone: int) -> tuple[str, dict[str, bytes]]:
+def _programs(checked: Checked, index: int, standalone: int, installing: Installing) -> tuple[str, dict[str, bytes]]:
     """The links to a cell's programs, and these. A script of the site lets the links copy."""
     importing, alone = checked.program(index, importing=True), checked.program(index)
     if alone == importing or len(alone.splitlines()) > standalone:
         alone = ""
+    importing = installing.headed(importing)
     name = f"cell-{index + 1}"
     offered = {f"{name}.py": ("with imports", importing), f"{name}-alone.py": ("stand-alone", alone)}
     links = [
