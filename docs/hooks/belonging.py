@@ -157,10 +157,10 @@ def checker(config: MkDocsConfig) -> str:
     """How to install what runs and checks the pages, which PyPI need not have where it has the library."""
     repository = config.repo_url and f"git+{config.repo_url}#subdirectory={CHECKERS_FOLDER}"
     if address := wheel(config, CHECKER) or repository:
-        told, what = "", f"{CHECKER}{CHECKERS_EXTRA} @ {address}"
+        where, what = "", f"{CHECKER}{CHECKERS_EXTRA} @ {address}"
     else:
-        told, what = "In a clone of this site's repository:\n\n", f"./{CHECKERS_FOLDER}{CHECKERS_EXTRA}"
-    return f'{told}```sh\npip install "{what}"\n```'
+        where, what = " in a clone of this site's repository", f"./{CHECKERS_FOLDER}{CHECKERS_EXTRA}"
+    return f'Install it{where}:\n\n```sh\npip install "{what}"\n```'
 
 
 def published(config: MkDocsConfig) -> str:
@@ -168,12 +168,8 @@ def published(config: MkDocsConfig) -> str:
     if config.extra["pypi"]:
         return "The library is published on PyPI."
     told = "The library is not published on PyPI yet. A package of its name that you find there is not this one."
-    if wheel(config, NAME):
-        told += (
-            " This site serves it, as the wheel in the command above, made of the same sources as its pages: what "
-            "follows the plus sign in its version is their revision."
-        )
-    return told
+    served = " This site serves it as a wheel, which is made of the same sources as the pages."
+    return told + served if wheel(config, NAME) else told
 
 
 def strangers(html: str) -> str:
