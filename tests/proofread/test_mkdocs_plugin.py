@@ -621,9 +621,12 @@ def test_a_repository_at_github_lets_colab_open_what_is_deployed_there(tmp_path:
         ("repo_url: https://example.org/r\nextra: {install: 'ohm[plot]'}", "ohm[plot]"),
     ],
 )
-def test_downloads_and_programs_say_what_pip_is_given(tmp_path: Path, told: str, arguments: str) -> None:
+def test_downloads_and_programs_say_what_pip_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str, arguments: str
+) -> None:
     root = small(tmp_path, "# %% [markdown]\n# # Title\n\n# %%\nimport ohm\n\nohm.unit\n", f"{SMALL}\n{told}\n")
     (root / "ohm.py").write_text('unit = "ohm"\n')
+    monkeypatch.syspath_prepend(root)
     (root / "pyproject.toml").write_text('[tool.proofread]\npackages = ["ohm"]\ndocstrings = "off"\n')
     build_site(root)
     cells = json.loads((root / "site/page/page.ipynb").read_text())["cells"]
