@@ -1,7 +1,7 @@
 """A hook of the site: where it belongs, and how it is found elsewhere.
 
-Each page says what it is about. Where the environment names a repository, the reference links to its source; where it
-names the address of the site, there is a picture for those who share a page.
+Each page says what it is about, and what pip installs the library from. Where the environment names a repository, the
+reference links to its source; where it names the address of the site, there is a picture for those who share a page.
 """
 
 import ast
@@ -11,17 +11,21 @@ from functools import cache
 from html import escape, unescape
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urljoin
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import Files
 from mkdocs.structure.pages import Page
 
 PICTURE = "assets/social.png"
-REFERENCE, INSTALL = "reference/", "install.md"
+REFERENCE, INSTALL, ELSEWHERE = "reference/", "install.md", "proofread/elsewhere.md"
 ENOUGH = 70  # letters of a description
 # Of the library, as pip knows it; and what a page writes for it, which holds for who has a copy of its sources there.
 NAME = "attention-unmasked"
 COPY = f"./{NAME}"
+# The same of what runs and checks the pages, with what it takes to build a site.
+CHECKER, CHECKERS_FOLDER, CHECKERS_EXTRA = "proofread-docs", "src/proofread", "[mkdocs]"
 _FIRST = re.compile(r"<p>(.*?)</p>", re.DOTALL)
 _SENTENCE = re.compile(r"\S.*?(?:[.?!](?=\s|$)|$)")
 _HEADING = re.compile(
@@ -123,26 +127,49 @@ def linked(html: str, root: Path, blob: str) -> str:
     return _HEADING.sub(link, html)
 
 
+def wheel(config: MkDocsConfig, name: str) -> str:
+    """The address at which the site serves a package; "" where the site has none, as while it is only looked at."""
+    return urljoin(config.site_url, config.extra["wheels"][name]) if config.site_url and not _served else ""
+
+
 def library(config: MkDocsConfig, extra: str = "") -> str:
     """What pip installs the library from, as far as anybody knows where it is: all pages take it from here."""
     if config.extra["pypi"]:
         return f"{NAME}{extra}"
-    return f"{NAME}{extra} @ git+{config.repo_url}" if config.repo_url else f"{COPY}{extra}"
+    address = wheel(config, NAME) or (config.repo_url and f"git+{config.repo_url}")
+    return f"{NAME}{extra} @ {address}" if address else f"{COPY}{extra}"
+
+
+def arguments(config: MkDocsConfig, extra: str) -> str:
+    """What a command gives to pip; without an address it is for the folder of the sources."""
+    what = library(config, extra)
+    return f'-e ".{extra}"' if COPY in what else f'"{what}"'
 
 
 def install(config: MkDocsConfig) -> str:
     """How to install the library."""
-    told, what = "", f'"{library(config, "[plot]")}"'
-    if COPY in what:
-        told, what = "In the folder of this site's sources, which has its `pyproject.toml`:\n\n", '-e ".[plot]"'
+    what = arguments(config, "[plot]")
+    told = "In the folder of this site's sources, which has its `pyproject.toml`:\n\n" if what.startswith("-e") else ""
     return f"{told}```sh\npython3 -m venv .venv\n.venv/bin/pip install {what}\n```"
 
 
+def checker(config: MkDocsConfig) -> str:
+    """How to install what runs and checks the pages, which PyPI need not have where it has the library."""
+    repository = config.repo_url and f"git+{config.repo_url}#subdirectory={CHECKERS_FOLDER}"
+    if address := wheel(config, CHECKER) or repository:
+        where, what = "", f"{CHECKER}{CHECKERS_EXTRA} @ {address}"
+    else:
+        where, what = " in a clone of this site's repository", f"./{CHECKERS_FOLDER}{CHECKERS_EXTRA}"
+    return f'Install it{where}:\n\n```sh\npip install "{what}"\n```'
+
+
 def published(config: MkDocsConfig) -> str:
-    """Whether a package index has the library."""
+    """Whether a package index has the library, and who has it otherwise."""
     if config.extra["pypi"]:
         return "The library is published on PyPI."
-    return "The library is not published on PyPI yet. A package of its name that you find there is not this one."
+    told = "The library is not published on PyPI yet. A package of its name that you find there is not this one."
+    served = " This site serves it as a wheel, which is made of the same sources as the pages."
+    return told + served if wheel(config, NAME) else told
 
 
 def strangers(html: str) -> str:
@@ -169,23 +196,26 @@ def cite(config: MkDocsConfig) -> str:
     return "\n".join(["```bibtex", "@software{attention_unmasked,", *lines, "}", "```"])
 
 
+def on_files(files: Files, *, config: MkDocsConfig) -> Files:
+    """Tell proofread what pip is given in notebooks and programs, where a page may draw and start processes."""
+    config.extra["install"] = arguments(config, "[parallel,plot]")
+    return files
+
+
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, **_: Any) -> str:
-    """Say where the library is, on the page about installing how to cite it, too; give home the whole width."""
+    """Say where the library is, and on pages about installing what else these leave open; give home the whole width."""
     if page.is_homepage:
         page.meta.setdefault("hide", ["navigation", "toc"])
     markdown = markdown.replace(COPY, library(config))
-    if page.file.src_uri != INSTALL:
-        return markdown
     told = {
-        "install": install(config),
-        "pypi": published(config),
-        "cite": cite(config),
+        INSTALL: {"install": install, "pypi": published, "cite": cite},
+        ELSEWHERE: {"checker": checker},
     }
-    for name, text in told.items():
+    for name, say in told.get(page.file.src_uri, {}).items():
         mark = f'<div data-belongs="{name}"></div>'
         if mark not in markdown:
-            raise ValueError(f"{INSTALL} has no place for it; write {mark} where it shall stand")
-        markdown = markdown.replace(mark, text)
+            raise ValueError(f"{page.file.src_uri} has no place for it; write {mark} where it shall stand")
+        markdown = markdown.replace(mark, say(config))
     return markdown
 
 
@@ -207,7 +237,7 @@ def on_page_content(html: str, *, page: Page, config: MkDocsConfig, **_: Any) ->
     return linked(
         html,
         root,
-        f"{config.repo_url.rstrip('/')}/blob/{config.extra['revision']}",
+        f"{config.repo_url.rstrip('/')}/blob/{config.extra['revision'] or 'main'}",
     )
 
 

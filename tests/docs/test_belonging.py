@@ -15,6 +15,8 @@ from html import unescape
 from importlib.metadata import distribution
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
+from urllib.parse import unquote
 
 import pytest
 import yaml
@@ -87,11 +89,60 @@ def test_with_a_repository_each_page_leads_to_it(known: Path):
         assert bool(colab) is edit.endswith(".py")
         for each in colab:
             branch = "https://colab.research.google.com/github/someone/unmasked/blob/gh-pages/"
-            notebook = json.loads((known / each.removeprefix(branch)).read_text(encoding="utf-8"))
-            assert any(f"git+{REPOSITORY}" in "".join(cell["source"]) for cell in notebook["cells"])
-    install = pages(known)["install/"]
-    assert f'"attention-unmasked[plot] @ git+{REPOSITORY}"' in re.sub(r"<[^>]*>", "", unescape(install))
-    assert f"url = {{{REPOSITORY}}}" in re.sub(r"<[^>]*>", "", install)
+            assert (known / each.removeprefix(branch)).exists()
+    assert f"url = {{{REPOSITORY}}}" in re.sub(r"<[^>]*>", "", pages(known)["install/"])
+
+
+def text(html: str) -> str:
+    """What a page says, without its tags."""
+    return unescape(re.sub(r"<[^>]*>", "", html))
+
+
+def installers(notebook: Path) -> list[str]:
+    """The cells of a notebook that speak of installing."""
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    return [cell["source"] for cell in map(joined, cells[:2]) if "pip install" in cell["source"]]
+
+
+def joined(cell: dict[str, Any]) -> dict[str, Any]:
+    return cell | {"source": "".join(cell["source"])}
+
+
+def test_with_an_address_all_that_installs_names_a_wheel_that_the_site_serves(known: Path):
+    said = {
+        name: text((known / name / "index.html").read_text()) for name in ("install", "doctor", "proofread/elsewhere")
+    }
+    notebooks = sorted(known.rglob("*.ipynb"))
+    said |= {str(path): "\n".join(installers(path)) for path in notebooks}
+    programs = [
+        path for path in known.rglob("cell-*.py") if re.search(r"(?m)^(from|import) unmasked\b", path.read_text())
+    ]
+    said |= {str(path): path.read_text() for path in programs}
+    assert len(notebooks) > 20
+    assert len(programs) > 100
+    for where, told in said.items():
+        named = re.findall(rf"pip install .*?([\w-]+)(?:\[[\w,]*\])? @ {ADDRESS}(wheels/[^\"\s]+)", told)
+        assert named, where
+        for name, file in named:
+            assert (known / unquote(file)).name.startswith(f"{name.replace('-', '_')}-0"), where
+            assert (known / unquote(file)).exists(), where
+    assert f'.venv/bin/pip install "{NAME}[plot] @ {ADDRESS}wheels/' in said["install"]
+    assert "serves it as a wheel" in said["install"]
+
+
+def test_without_an_address_all_that_installs_says_that_it_is_for_a_clone(site: Path):
+    install, elsewhere = (text((site / name / "index.html").read_text()) for name in ("install", "proofread/elsewhere"))
+    assert re.search(
+        r"In the folder of this site's sources, .*:\s+python3 -m venv .venv\s.*install -e \"\.\[plot\]\"", install
+    )
+    assert "as a wheel" not in install.partition("Copy and run")[0]
+    assert re.search(r"in a clone of this site's repository:\s+pip install \"\./src/proofread\[mkdocs\]\"", elsewhere)
+    told = 'in a clone of the sources, pip install -e ".[parallel,plot]"'
+    for notebook in site.rglob("*.ipynb"):
+        assert told in "".join(installers(notebook)), notebook
+    programs = [path.read_text() for path in site.rglob("cell-*.py")]
+    for program in (each for each in programs if re.search(r"(?m)^(from|import) unmasked\b", each)):
+        assert program.split("\n")[1] == '# In a clone of the sources: pip install -e ".[parallel,plot]"'
 
 
 def test_each_heading_of_the_reference_leads_to_the_lines_of_its_source(known: Path):
@@ -171,27 +222,53 @@ def test_a_name_that_is_nowhere_has_no_place():
     assert belonging.place("nowhere.at.all", ROOT / "src") is None
 
 
-def at_home(pypi: str = "", repository: str | None = None) -> MkDocsConfig:
+WHEELS = {NAME: "wheels/attention_unmasked-1.whl", "proofread-docs": "wheels/proofread_docs-1.whl"}
+
+
+def at_home(pypi: str = "", repository: str | None = None, address: str | None = None) -> MkDocsConfig:
     """The site's configuration, where the environment says this of the library."""
     config = load_config(str(ROOT / "mkdocs.yml"))
-    config.extra["pypi"], config.repo_url = pypi, repository
+    config.extra["pypi"], config.repo_url, config.site_url = pypi, repository, address
+    config.extra["wheels"] = WHEELS
     return config
 
 
-@pytest.mark.parametrize(
-    ("pypi", "repository", "source"),
-    [
-        ("", None, f"./{NAME}[plot]"),
-        ("", REPOSITORY, f"{NAME}[plot] @ git+{REPOSITORY}"),
-        ("yes", None, f"{NAME}[plot]"),
-        ("yes", REPOSITORY, f"{NAME}[plot]"),
-    ],
-)
-def test_what_the_library_is_installed_from_is_said_by_the_environment(pypi: str, repository: str | None, source: str):
-    config = at_home(pypi, repository)
+@pytest.mark.parametrize("repository", [None, REPOSITORY])
+@pytest.mark.parametrize("address", [None, ADDRESS])
+@pytest.mark.parametrize("pypi", ["", "yes"])
+def test_what_the_library_is_installed_from_is_said_by_the_environment(
+    pypi: str, address: str | None, repository: str | None
+):
+    config = at_home(pypi, repository, address)
+    from_site = address and f"{NAME}[plot] @ {ADDRESS}{WHEELS[NAME]}"
+    from_repository = repository and f"{NAME}[plot] @ git+{REPOSITORY}"
+    source = (pypi and f"{NAME}[plot]") or from_site or from_repository or f"./{NAME}[plot]"
+    anywhere = bool(pypi or address or repository)
     assert belonging.library(config, "[plot]") == source
-    assert (f'pip install "{source}"' in belonging.install(config)) is bool(pypi or repository)
+    assert (f'pip install "{source}"' in belonging.install(config)) is anywhere
+    assert ('pip install -e ".[plot]"' in belonging.install(config)) is not anywhere
     assert ("not published" in belonging.published(config)) is not bool(pypi)
+    assert ("as a wheel" in belonging.published(config)) is (source == from_site)
+
+
+@pytest.mark.parametrize("pypi", ["", "yes"])  # which says nothing of proofread
+def test_proofread_is_installed_from_the_site_or_else_its_repository_or_else_a_clone(pypi: str):
+    told = belonging.checker(at_home(pypi, REPOSITORY, ADDRESS))
+    assert f'Install it:\n\n```sh\npip install "proofread-docs[mkdocs] @ {ADDRESS}{WHEELS["proofread-docs"]}"\n' in told
+    told = belonging.checker(at_home(pypi, REPOSITORY))
+    assert f'"proofread-docs[mkdocs] @ git+{REPOSITORY}#subdirectory=src/proofread"' in told
+    assert (ROOT / "src/proofread/pyproject.toml").exists()
+    told = belonging.checker(at_home(pypi))
+    assert "Install it in a clone of this site's repository:" in told
+    assert 'pip install "./src/proofread[mkdocs]"' in told
+
+
+def test_a_site_that_is_only_looked_at_names_no_address_of_this_machine(monkeypatch: pytest.MonkeyPatch):
+    config = at_home(address="http://127.0.0.1:8000/")  # as the server has it
+    assert "127.0.0.1" in belonging.install(config)
+    monkeypatch.setattr(belonging, "_served", True)
+    assert 'pip install -e ".[plot]"' in belonging.install(config)
+    assert "127.0.0.1" not in belonging.install(config) + belonging.checker(config) + belonging.published(config)
 
 
 STRANGERS = [NAME, f"{NAME}[plot] pytest", f"torch '{NAME}>=0.1'", f'-U "{NAME}[plot]"', NAME.replace("-", "_").title()]
@@ -208,7 +285,7 @@ def test_a_page_that_installs_a_strangers_package_ends_the_build(what: str):
 
 def test_the_doctors_workflow_installs_the_library_from_where_it_is():
     page = SimpleNamespace(is_homepage=False, file=SimpleNamespace(src_uri="doctor.py"))
-    for config in (at_home(), at_home(repository=REPOSITORY), at_home(pypi="yes")):
+    for config in (at_home(), at_home(repository=REPOSITORY), at_home(address=ADDRESS), at_home(pypi="yes")):
         said = belonging.on_page_markdown((ROOT / "docs/doctor.py").read_text(), page=page, config=config)
         (step,) = re.findall(r"(?m)^# +- (run: .* install .*)$", said)
         *_, library, pytest_ = shlex.split(yaml.safe_load(step)["run"])
@@ -227,6 +304,7 @@ def test_nothing_in_the_sources_installs_a_strangers_package():
         f'"./{NAME}"',
         f'"{NAME}[plot] @ git+{REPOSITORY}"',
         f"{ADDRESS}attention_unmasked-1.whl",
+        f'"{NAME}[plot] @ {ADDRESS}{WHEELS[NAME]}"',
         "matplotlib",
     ):
         assert belonging.strangers(f"pip install {fine}") == ""

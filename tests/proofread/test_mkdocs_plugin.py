@@ -613,6 +613,28 @@ def test_a_repository_at_github_lets_colab_open_what_is_deployed_there(tmp_path:
     assert (root / "site/page/page.ipynb").exists()
 
 
+@pytest.mark.parametrize(
+    ("told", "arguments"),
+    [
+        ("", ""),
+        ("repo_url: https://example.org/r", "git+https://example.org/r"),
+        ("repo_url: https://example.org/r\nextra: {install: 'ohm[plot]'}", "ohm[plot]"),
+    ],
+)
+def test_downloads_and_programs_say_what_pip_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str, arguments: str
+) -> None:
+    root = small(tmp_path, "# %% [markdown]\n# # Title\n\n# %%\nimport ohm\n\nohm.unit\n", f"{SMALL}\n{told}\n")
+    (root / "ohm.py").write_text('unit = "ohm"\n')
+    monkeypatch.syspath_prepend(root)
+    (root / "pyproject.toml").write_text('[tool.proofread]\npackages = ["ohm"]\ndocstrings = "off"\n')
+    build_site(root)
+    cells = json.loads((root / "site/page/page.ipynb").read_text())["cells"]
+    assert any(f"%pip install --quiet {arguments}" in "".join(cell["source"]) for cell in cells) is bool(arguments)
+    program = (root / "site/page/cell-2.py").read_text()
+    assert program.startswith("# docs/page.py, cell 2\n" + f"# pip install {arguments}\n" * bool(arguments) + "import")
+
+
 def test_an_edit_of_prose_runs_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     root = small(tmp_path, PICTURED.replace("../", ""))
     build_site(root)

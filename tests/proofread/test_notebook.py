@@ -11,6 +11,7 @@ import pytest
 from proofread.checks.check import check
 from proofread.checks.checked import Checked, unrun
 from proofread.pages.page import read
+from proofread.publish.installing import Installing
 from proofread.publish.notebook import as_notebook, as_script, for_jupyter, notebook, relink
 
 PAGE = r'''
@@ -63,7 +64,7 @@ def absolute(target: str) -> str:
 
 @pytest.mark.filterwarnings("default")  # the kernel's own
 def test_the_notebook_runs_as_it_is_and_gives_what_it_shows(checked: Checked, tmp_path: Path) -> None:
-    text = as_notebook(checked, absolute, ["proofread"], "https://example.org/project")
+    text = as_notebook(checked, absolute, Installing(["proofread"], "git+https://example.org/project"))
     shown = nbformat.reads(text, as_version=4)
     nbformat.validate(shown)
     ran = nbclient.execute(nbformat.reads(text, as_version=4), cwd=str(tmp_path), kernel_name="python3")
@@ -116,17 +117,48 @@ def test_what_the_page_hides_the_notebook_folds(checked: Checked) -> None:
     assert "jupyter" not in cells[1].metadata
 
 
-def test_the_notebook_installs_the_packages_only_where_they_are_missing_and_there_is_a_repository(
+def test_the_notebook_installs_the_packages_only_where_they_are_missing_and_it_is_known_from_where(
     checked: Checked,
 ) -> None:
-    made = nbformat.reads(as_notebook(checked, packages=["a", "b"], repository="https://x.org/y"), as_version=4)
+    known = Installing(["a", "b"], '"ab[plot] @ https://x.org/ab.whl"')
+    made = nbformat.reads(as_notebook(checked, installing=known), as_version=4)
     assert made.cells[1].source == (
         "import importlib.util\n\n"
         'if importlib.util.find_spec("a") is None or importlib.util.find_spec("b") is None:\n'
-        "    %pip install --quiet git+https://x.org/y"
+        '    %pip install --quiet "ab[plot] @ https://x.org/ab.whl"'
     )
-    assert "%pip" not in as_notebook(checked, packages=["a"])
-    assert "%pip" not in as_notebook(checked, repository="https://x.org/y")
+    for unknown in (Installing(["a"]), Installing(arguments="git+https://x.org/y"), Installing()):
+        assert "find_spec" not in as_notebook(checked, installing=unknown)
+
+
+@pytest.mark.parametrize("name", ["nowhere_at_all", "json"])
+def test_a_notebook_whose_packages_a_clone_alone_can_install_says_so_where_they_are_missing(name: str) -> None:
+    cell = Installing([name], '-e ".[plot]"').cell()
+    if name == "json":
+        exec(cell)
+    else:
+        told = f'^install {name}: in a clone of the sources, pip install -e "\\.\\[plot\\]"$'
+        with pytest.raises(ModuleNotFoundError, match=told):
+            exec(cell)
+
+
+@pytest.mark.parametrize(
+    ("code", "headed"),
+    [
+        ("import ab", True),
+        ("from ab.c import d", True),
+        ("def f():\n    import ab", True),
+        ("import abc", False),
+        ("from torch import ab", False),
+        ("x = 'import'  # ab", False),
+    ],
+)
+def test_a_program_says_how_to_install_the_packages_if_it_imports_them(code: str, headed: bool) -> None:
+    program = f"# page.py, cell 1\n{code}\n"
+    said = Installing(["ab", "c"], '"ab @ https://x.org/ab.whl"').headed(program)
+    told = '# pip install "ab @ https://x.org/ab.whl"\n' * headed
+    assert said == f"# page.py, cell 1\n{told}{code}\n"
+    assert Installing(["ab", "c"]).headed(program) == program
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,7 @@ from . import equations, figures, fonts, layout, reading, render
 from . import mathematics as math
 from .deferred import defer
 from .extra import MissingError, demand
+from .installing import Installing
 from .notebook import as_notebook, as_script
 from .serving import Serving
 
@@ -219,12 +220,14 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         folder = PurePosixPath(uri).with_suffix("")
         beside = get_relative_url(f"{folder}/", page.url).removeprefix("./")
         packages, repository = self._settings.packages, config.repo_url or ""
+        known = config.extra.get("install") or (repository and f"git+{repository}")
+        installing = Installing(packages, known)
         script, notebook = f"{folder.name}.py", f"{folder.name}.ipynb"
 
         def make(**ask: Callable[[str], str]) -> dict[str, dict[str, str]]:
-            rendered = render.render(checked, beside, ask["markdown"], ask["latex"])
+            rendered = render.render(checked, beside, ask["markdown"], ask["latex"], installing)
             if checked.page.is_script:
-                rendered.files[notebook] = as_notebook(checked, ask["link"], packages, repository).encode()
+                rendered.files[notebook] = as_notebook(checked, ask["link"], installing).encode()
                 rendered.files[script] = as_script(checked, ask["link"]).encode()
             return {
                 "cells": {str(place): cell for place, cell in rendered.cells.items()},
@@ -234,7 +237,7 @@ class ProofreadPlugin(BasePlugin[ProofreadConfig]):
         try:
             made = self._shelf.made(
                 f"{checked.page.path} shown",
-                [checked.content, beside, packages, repository, folder.name, config.site_url],
+                [checked.content, beside, packages, known, folder.name, config.site_url],
                 make,
                 markdown=_converter(config),
                 latex=render.from_latex,

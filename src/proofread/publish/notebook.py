@@ -3,11 +3,12 @@
 import ast
 import re
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..checks.checked import Checked
 from ..pages.page import FENCE
+from .installing import UNKNOWN, Installing
 
 if TYPE_CHECKING:  # it takes a while to import, and a build in which nothing has changed needs it not at all
     from nbformat import NotebookNode
@@ -50,13 +51,11 @@ def notebook(checked: Checked) -> "NotebookNode":
     return made_notebook
 
 
-def as_notebook(
-    checked: Checked, link: Callable[[str], str] = str, packages: Sequence[str] = (), repository: str = ""
-) -> str:
+def as_notebook(checked: Checked, link: Callable[[str], str] = str, installing: Installing = UNKNOWN) -> str:
     """The notebook that readers download, as its file's text.
 
-    The link says where a link of the page leads from anywhere. The packages, which the page documents, can be installed
-    from the repository if they are missing; without one this is left to the reader.
+    The link says where a link of the page leads from anywhere. A cell at the top installs the packages that the page
+    documents, where they are missing.
     """
     import nbformat.v4
 
@@ -64,9 +63,7 @@ def as_notebook(
     for cell in made.cells:
         if cell["cell_type"] == "markdown":
             cell["source"] = for_jupyter(cell["source"], link)
-    if packages and repository:
-        missing = " or ".join(f'importlib.util.find_spec("{package}") is None' for package in packages)
-        source = f"import importlib.util\n\nif {missing}:\n    %pip install --quiet git+{repository}"
+    if source := installing.cell():
         made.cells.insert(1, nbformat.v4.new_code_cell(source, id="install"))
     return str(nbformat.writes(made))
 

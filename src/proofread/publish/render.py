@@ -17,6 +17,7 @@ from ..checks.checked import PICTURES, Checked, count, figures
 from ..pages.page import PageError, leading_imports
 from ..runs.steps import Output
 from . import mathematics as math
+from .installing import UNKNOWN, Installing
 from .notebook import notebook
 
 if TYPE_CHECKING:  # it takes a second to import, and a build in which no cell has changed needs it not at all
@@ -73,6 +74,7 @@ def render(
     beside: str = "",
     markdown: Callable[[str], str] = html.escape,
     latex: Callable[[str], str] = from_latex,
+    installing: Installing = UNKNOWN,
 ) -> Rendered:
     """Render what a page shows of its code cells; the same arguments always give the same.
 
@@ -93,7 +95,7 @@ def render(
         links = ""
         prints = cell.shown.count("\n") + 1 > ("imports" in cell.tags) * leading_imports(cell.shown)
         if prints and (program := checked.program(index)):
-            name = f"cell-{index + 1}.py"
+            name, program = f"cell-{index + 1}.py", installing.headed(program)
             rendered.files[name] = program.encode()
             links = _menu(f"{beside}{name}", program)
         note = checked.note(index)
