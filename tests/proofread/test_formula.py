@@ -50,16 +50,15 @@ $$
 E = m \\tag{7.2}
 $$
 <!-- where: E = f(m) --> <!-- where: m = 3 -->
-<!-- equivalent: m = E -->
 
 > A quote: $a
 > < b$ <!-- unchecked: it is an
 > opinion -->, and $$x$$
 """
     assert find(markdown) == [
-        Formula("E = m", 7, True, "E = f(m); m = 3", None, "7.2", ("m = E",)),
-        Formula("a\n < b", 13, False, None, "it is an\n> opinion", None),
-        Formula("x", 15, True),
+        Formula("E = m", 7, True, "E = f(m); m = 3", None, "7.2"),
+        Formula("a\n < b", 12, False, None, "it is an\n> opinion", None),
+        Formula("x", 14, True),
     ]
 
 
@@ -432,14 +431,10 @@ def test_every_kind_of_mistake_is_made():
 PIECES = [
     *(
         "!",
-        r"\int_0^1",
-        "dt",
-        r"\lim_{t \to 0}",
         r"\binom",
         r"\mathbb{E}",
         r"\infty",
         r"\frac{d}{da}",
-        r"\sum_{t=1}^\infty",
     ),
     *r"{}^_&()[]|,.:;=<+-/'2",
     *"abxAfij",

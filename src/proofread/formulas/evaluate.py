@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .arrays import Array, alike, arrays, describe, is_array, is_list, kron, library, matmul, shape, softmax
-from .calculus import Calculus
+from .derivatives import Derivatives
 from .ranges import Assignment
 from .tree import Node
 
@@ -20,7 +20,7 @@ _FAST = {"exp": math.exp, "log": math.log, "ln": math.log, "sin": math.sin, "cos
 _WHOLE = {"softmax", "det", "tr", "diag"}
 
 
-class Evaluator(Calculus):
+class Evaluator(Derivatives):
     """Evaluates the nodes of one formula: those called _of_... from the values of their kids."""
 
     def _number(self, node: Node, at: Assignment) -> Any:
@@ -202,11 +202,6 @@ class Evaluator(Calculus):
         body, *domains = node.kids
         domain = domains[0] if domains else Node("condition")
         exact = any(part.kind == "limits" or "∈" in part.value for part in domain.walk())
-        ends = [part.kids for part in domain.walk() if part.kind == "limits"]
-        if ends and self(ends[0][1], at) == math.inf:
-            if kind not in ("sum", "prod") or domain.kind != "limits":
-                raise self.fail(node, f"the {kind} of infinitely many is not read")
-            return self._infinite(kind, index, body, self.integer(ends[0][0], at), at)
         values = None if exact else self._range(index, body, at)
         if values is None:
             values = self._bounded(index, domain, at)

@@ -21,8 +21,7 @@ CONSTANTS = {r"\pi": "pi", r"\infty": "inf"}
 _MANY = ("max", "min", "concat", "Concat")  # take several arguments
 _FACTORS = {*AROUND, *BIG, *CONSTANTS, *FRACTIONS, *BRACES, "(", "[", "{", r"\sqrt", r"\nabla", r"\{"}
 BINOMIALS = {r"\binom", r"\dbinom", r"\tbinom"}
-_FACTORS |= {*BINOMIALS, r"\int", r"\lim"}
-_FACTORS |= {rf"\{name}" for name in FUNCTIONS | _ACCENTS}
+_FACTORS |= BINOMIALS | {rf"\{name}" for name in FUNCTIONS | _ACCENTS}
 
 
 class Expressions(Operators):
@@ -110,10 +109,6 @@ class Expressions(Operators):
             return self.indicator(start)
         if token.kind == "font" and token.text == "E" and not self.names.bound("E"):
             return self.mean()
-        if token.text == "\\int":
-            return self.integral()
-        if token.text == "\\lim":
-            return self.approached()
         if token.is_name or (token.kind == "command" and token.text[1:] in _ACCENTS):
             return self.symbol()
         if token.text in BIG:

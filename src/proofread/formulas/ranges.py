@@ -93,10 +93,8 @@ class Indexed:
             found = frozenset().union(*(self.indices(kid) for kid in node.kids))
             if node.kind == "name" and (node.value in self.parsed.indices or node.value.startswith("#")):
                 found |= {node.value}
-            if node.kind in ("big", "sequence", "builder", "lim", "integral"):
-                inner = {node.value.split()[-1]}
-                ends = node.kids[1:] if node.kind in ("lim", "integral") else ()
-                found = (found - inner).union(*(self.indices(kid) for kid in ends))
+            if node.kind in ("big", "sequence", "builder"):
+                found -= {node.value.split()[-1]}
             self._indices[id(node)] = found
         return self._indices[id(node)]
 
