@@ -144,6 +144,13 @@ class Evaluator(Derivatives):
             return math.inf
         return math.nan if isinstance(value, complex) else value
 
+    def _of_inverse(self, node: Node, value: Any) -> Any:
+        if shape(value) and (len(shape(value)) < 2 or shape(value)[-1] != shape(value)[-2]):
+            name = self.text(node.kids[0])
+            what = f"the inverse of {describe(value)}, and only a square matrix has one"
+            raise self.fail(node, rf"{what}: write {name}_{{\text{{inv}}}}, and bind {name}_inv in `where`")
+        return library(value).linalg.inv(value) if shape(value) else 1 / value
+
     def _transpose(self, node: Node, at: Assignment) -> Any:
         (value,) = self._kids(node, at)
         if not shape(value):

@@ -17,7 +17,6 @@ from .arrays import (
     is_list,
     is_real,
     is_rounded,
-    library,
     numbers,
     precision,
     shape,
@@ -56,7 +55,6 @@ _SIMPLE: dict[str, Callable[..., Any]] = {
     "ceil": math.ceil,
     "floor": math.floor,
     "indicator": int,
-    "inverse": lambda value: library(value).linalg.inv(value) if shape(value) else 1 / value,
     "members": lambda *values: [*values],
     "series": lambda first, *others: sum(others, first),
 }
