@@ -426,8 +426,9 @@ proofread(r"""
 #
 # The LaTeX that the reader sees is parsed and evaluated, and both sides must agree; [what is read](formulas.py) has a
 # page of its own. After `where:` stand Python assignments that bind its symbols; `random("n d", "m d")` draws arrays
-# whose axes all differ in size: torch's tensors, or numpy's arrays where the page uses numpy alone. One side must call
-# what the page or a package defines: a formula that only restates its own `where` proves nothing.
+# whose axes all differ in size: torch's tensors, or numpy's arrays where the page uses numpy alone. A number is a size
+# of its own: `random("4")`<!--~ an example --> draws a vector for a quaternion. One side must call what the page or a
+# package defines, or take what a cell computed so: a formula that only restates its own `where` proves nothing.
 # Displayed formulas carry `where:` or `unchecked:`. So do inline relations, which say, for example, how large a size
 # is, unless they are a part of a formula that the page displays. Where a project sets `strict`, that is asked of every
 # inline expression.

@@ -592,3 +592,21 @@ def test_what_has_a_name_of_its_own_is_told_by_that_name(latex, said):
     said_so = latex.replace("q^{-1}", r"q_{\text{inv}}").replace("f^{-1}", r"f_{\text{inv}}")
     given["q"] = torch.full((4,), 2.0)
     assert check(Formula(said_so, where=""), given) == []
+
+
+@pytest.mark.parametrize(
+    ("cells", "where", "holds"),
+    [
+        (["t = double(A)"], "r = t / 2 + 0", True),
+        (["t = double(A)\nhalf = t / 2"], "r = half + 0", True),
+        (["t = A + A"], "r = t / 2 + 0", False),
+        (["t = double(A)", "t = A + A"], "r = t / 2 + 0", False),
+        (["def own():\n    t = double(A)", "%magic"], "r = t / 2 + 0", False),
+        (["t = double(A)"], "t = A + A; r = t / 2 + 0", False),
+        ([], "r = t / 2 + 0", False),
+    ],
+)
+def test_what_a_cell_computed_by_a_function_of_the_page_counts_as_the_pages(cells, where, holds):
+    page = {**PAGE, "t": double(PAGE["A"]), "half": PAGE["A"], "In": ["", *cells]}
+    faults = check(Formula(r"r = \frac{2 A}{2}", where=where), page)
+    assert faults == [] if holds else "proves nothing" in faults[0]

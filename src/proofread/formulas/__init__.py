@@ -28,7 +28,7 @@ part of a formula that the page displays:
 In ``where``, ``torch`` and ``np`` are there, and ``random("n d", "m d")`` draws one array for each string, normal,
 seeded and in double precision: a tensor, or an array of numpy if the page uses numpy and not torch. It gives each axis
 a size of its own, never 0 or 1, and binds it as a symbol of the formula, unless ``where`` has given it a value already;
-an axis may also be a product (``"n h*d"``). ``random("")`` is a number.
+an axis may also be a product (``"n h*d"``), or a number: ``random("4")`` has four entries. ``random("")`` is a number.
 
 How LaTeX is read
 -----------------
@@ -66,7 +66,8 @@ How LaTeX is read
 
 What proves nothing is refused: two sides that are the same, a symbol that ``where`` types as the formula does
 (``d = 64``), and one that it computes itself (``S = Q @ K.mT``) in a formula where nothing calls what the page or its
-packages define. So are values that hide mistakes: 0, 1, constant arrays, sizes of 0 or 1.
+packages define, nor takes what a cell computed so. So are values that hide mistakes: 0, 1, constant arrays, sizes of 0
+or 1.
 """
 
 from typing import TYPE_CHECKING, Any
