@@ -34,7 +34,6 @@
 # told["waived"] == "" and told["waived behind"] else "previous" --> block are waived |
 # | `$$...$$ <!-- where: S = scores -->` | what the symbols of a formula are |
 # | `$$...$$ <!-- unchecked: reason -->` | a formula that is waived |
-# | `$$...$$ <!-- equivalent: C = C^\top -->` | wrong versions of a formula that hold for this reason |
 #
 # <!--~ 3, 300: examples of the syntax -->
 # | In a code cell | Says |
@@ -427,8 +426,9 @@ proofread(r"""
 #
 # The LaTeX that the reader sees is parsed and evaluated, and both sides must agree; [what is read](formulas.py) has a
 # page of its own. After `where:` stand Python assignments that bind its symbols; `random("n d", "m d")` draws arrays
-# whose axes all differ in size: torch's tensors, or numpy's arrays where the page uses numpy alone. One side must call
-# what the page or a package defines: a formula that only restates its own `where` proves nothing.
+# whose axes all differ in size: torch's tensors, or numpy's arrays where the page uses numpy alone. A number is a size
+# of its own: `random("4")`<!--~ an example --> draws a vector for a quaternion. One side must call what the page or a
+# package defines, or take what a cell computed so: a formula that only restates its own `where` proves nothing.
 # Displayed formulas carry `where:` or `unchecked:`. So do inline relations, which say, for example, how large a size
 # is, unless they are a part of a formula that the page displays. Where a project sets `strict`, that is asked of every
 # inline expression.
@@ -501,34 +501,9 @@ def scores(Q, K):
 """)
 
 # %% [markdown]
-# Other changes are as true as the formula: of a symmetric matrix, nobody can tell the transpose. Then `equivalent:`
-# states the identity that makes them true. It must hold of what the page computes, and every change that says the same
-# wherever it holds is accepted, no other. So is an inequality such as `a > b`, and a single changed formula that is
-# written out. What accepts nothing is a finding. Where a change goes unnoticed, the finding says what to write: into
-# `where`, or as `equivalent:`.
-
-# %% tags=["no-snippet"]
-proofread(r"""
-# %%
-import numpy as np
-
-def covariance(x):
-    return (x - x.mean(0)).T @ (x - x.mean(0))
-
-def mixed(C, x):
-    return C @ x
-
-# %% [markdown]
-# $$y_i = \sum_{j=1}^{n} C_{ij} x_j$$
-# <!-- where: x = random("n"); C = covariance(random("m n"));
-#   y = mixed(C, x) -->
-#
-# $$y_i = \sum_{j=1}^{n} C_{ij} x_j$$
-# <!-- where: x = random("n"); C = covariance(random("m n"));
-#   y = mixed(C, x) -->
-# <!-- equivalent: C_{ij} = C_{ji} -->
-# <!-- equivalent: x_i = 2 x_i -->
-""")
+# Where a change goes unnoticed, the finding says what to write into `where`, if something does. Of a symmetric matrix,
+# nobody can tell the transpose: bind the first of its rows alone, and they can. A change that explains a symbol by
+# itself is not tried, as no author would write it.
 
 # %% [markdown]
 # ## Code cells

@@ -646,8 +646,7 @@ kept = [
 # with *ship*, and add them up, which gives a context that is weighted by cosines:
 #
 # $$y_i = \sum_{j=1}^{n} c_{ij} \, x_j \tag{2.8}$$
-# <!-- where: x = random("n d"); c = cosine_weights(x); y = cosine_attention(x).context -->
-# <!-- equivalent: y_i = \sum_{j=1}^{n} c_{j i} \, x_j -->
+# <!-- where: x = random("n d"); c = cosine_weights(x)[:-1]; y = cosine_attention(x).context[:-1] -->
 
 # %%
 cosines, summed = cosine_weights(tokens), cosine_attention(tokens).context

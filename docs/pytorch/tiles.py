@@ -112,12 +112,6 @@ torch.testing.assert_close(averages[0], scores.softmax(-1) @ values)
 # $$\begin{aligned} m_t &= \max(m_{t-1}, s_t) \\ \ell_t &= \ell_{t-1} \, e^{m_{t-1} - m_t} + e^{s_t - m_t} \\ o_t &=
 # \frac{\ell_{t-1} \, e^{m_{t-1} - m_t} \, o_{t-1} + e^{s_t - m_t} \, v_t}{\ell_t} \end{aligned} \tag{10.1}$$
 # <!-- where: s = random("n", "11")[1]; v = random("11 c"); m, ell, o = after_each_key(s, v) -->
-# <!-- equivalent: \begin{aligned} m_t &= \max(m_{t-1}, {m}_t) \\ \ell_t &= \ell_{t-1} \, e^{m_{t-1} - m_t} +
-# e^{s_t - m_t} \\ o_t &= \frac{\ell_{t-1} \, e^{m_{t-1} - m_t} \, o_{t-1} + e^{s_t - m_t} \, v_t}{\ell_t}
-# \end{aligned} -->
-# <!-- equivalent: \begin{aligned} m_t &= \max(m_{t}, s_t) \\ \ell_t &= \ell_{t-1} \, e^{m_{t-1} - m_t} +
-# e^{s_t - m_t} \\ o_t &= \frac{\ell_{t-1} \, e^{m_{t-1} - m_t} \, o_{t-1} + e^{s_t - m_t} \, v_t}{\ell_t}
-# \end{aligned} -->
 #
 # If the largest score stays, the number is one. If it grows, the number is below one<!--== "below one" if all(factor <
 # 0.999 for factor, larger in zip(shrunk, grew) if larger) else "above one" -->, and the sums become what they would be

@@ -81,9 +81,7 @@ With --machines, the pages run as on other machines too, one after the other: wh
 and not on another, what reads otherwise, and which figure stands so near a rounding edge that some
 machine may round it to another one are findings. Programs are not tried. The JSON object then has
 
-  "machines": {name: how it is emulated here, or why not},
-  "moves": [{"path", "line", "expression", "values": {machine: number}}], the furthest first,
-  "prints": the cells that print something else on some machine
+  "machines": {name: how it is emulated here, or why not}
 
 "why" says why a page ran, and is "" if it did not; "seconds" is how long its last run took;
 "column", or null, is where on its line a finding begins; "edit", or null, is the change that
@@ -160,15 +158,15 @@ def _parser() -> argparse.ArgumentParser:
     running = paths, *settings
     kinds = "\n".join(f"  {kind:<11} {meaning}" for kind, meaning in KINDS.items())
     others = "\n".join(f"  {name:<11} {says}" for name, says in machines.SAYS.items())
-    usual, same = f"compare what other machines give: {', '.join(machines.USUAL)}", "the same, of this and those named"
+    every, one = f"compare what other machines give: {' and '.join(machines.SAYS)}", "compare what this one gives"
     command(
         _check,
         "check pages, and run those that changed",
         _CHECK + kinds + _MACHINES + others,
         _option("--mutants", action="store_true", help="find wrong versions of formulas that would pass, too"),
         _option("--waivers", action="store_true", help="list what is waived, and why"),
-        _option("--machines", action="store_const", const=[*machines.USUAL], help=usual),  # to which --machine appends
-        _option("--machine", action="append", dest="machines", choices=machines.SAYS, help=same),
+        _option("--machines", action="store_const", const=[*machines.SAYS], help=every),
+        _option("--machine", action="append", dest="machines", choices=machines.SAYS, help=one),
         _option("--json", action="store_true", help="write one JSON object to stdout"),
         *running,
     )
@@ -269,7 +267,7 @@ def _report(options: argparse.Namespace, *, mutants: bool = False, programs: boo
 def _compared(options: argparse.Namespace) -> machines.Compared:
     """Check the pages that were named on several machines, and show how it goes."""
     pages, names = _pages(options), options.machines
-    with contextlib.closing(shown(sys.stderr, len(pages) * len(machines.chosen(names)[0]))) as progress:
+    with contextlib.closing(shown(sys.stderr, len(pages) * len(machines.chosen(names)))) as progress:
         return machines.compare(pages, **_settled(options), names=names, progress=progress)
 
 
@@ -295,8 +293,7 @@ def _check(options: argparse.Namespace) -> int:
     if options.json:
         told: dict[str, Any] = {"pages": list(map(_as_json, report.pages)), "findings": list(map(asdict, findings))}
         if compared:
-            moves = list(map(asdict, compared.moves))
-            told |= {"machines": compared.machines, "moves": moves, "prints": compared.prints}
+            told |= {"machines": compared.machines}
         print(json.dumps(told, indent=1))
     else:
         _tell(findings)

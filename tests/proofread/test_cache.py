@@ -320,6 +320,16 @@ def test_a_page_keeps_its_latest_three_runs(project: Project) -> None:
     assert not project.check().pages[0].ran
 
 
+def test_what_was_kept_of_an_earlier_version_is_taken_when_a_page_goes_back_to_it(project: Project) -> None:
+    assert project.output() == (True, "3 one")
+    project.edit("module.py", "3", "4")
+    assert project.output() == (True, "4 one")
+    project.edit("module.py", "4", "3")
+    assert project.output() == (False, "3 one")
+    project.edit("module.py", "3", "4")
+    assert project.output() == (False, "4 one")
+
+
 def test_entries_tell_what_is_stale_and_can_be_removed(project: Project) -> None:
     project.check()
     kept = Cache(project.root / ".cache/proofread")

@@ -380,3 +380,27 @@ def test_the_executed_notebook_is_valid_and_says_what_the_page_says(proofread: P
     assert [cell.cell_type for cell in executed.cells] == ["markdown", "code", "markdown", "code", "code"]
     assert executed.cells[0].source == "# All 13 words\n\nThe answer is 55%, in 2017."
     assert executed.cells[4].outputs[0].ename == "AttributeError"
+
+
+def test_of_a_name_that_a_cell_further_down_binds_it_is_said_so(proofread: Proofreader) -> None:
+    page = """
+# %% [markdown]
+# It is 3<!--= later -->, or {{ later }}, and no 4<!--= never -->.
+#
+# $$u = 2 \\cdot 3$$
+# <!-- where: u = later * 2 -->
+#
+# $$v = 2 \\cdot 3$$
+# <!-- where: -->
+
+# %%
+later = len("abc")
+v = later * 2
+"""
+    below = "; cell 2, further down, binds it: "
+    typed, never, computed, made, unbound = sorted(found(proofread(page)))
+    assert typed.endswith(f"{below}ask at the page's end, <!--== later -->")
+    assert computed.endswith(f"{below}ask at the page's end, {{{{= later }}}}")
+    assert never.endswith("NameError: name 'never' is not defined")
+    assert made.endswith(f"{below}state the formula below that cell")
+    assert unbound.endswith(f"{below}state the formula below that cell")

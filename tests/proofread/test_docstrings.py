@@ -11,49 +11,29 @@ from proofread.keep.shelf import Shelf
 from proofread.settings import Settings
 
 MODULE = '''
-"""Rivers; a boat is 3 m wide.
-
->>> cross(1) * 3
-6
-"""
-
-import json
-from typing import NamedTuple
+"""Rivers."""
 
 raise ImportError("it is never imported")
 
+BANKS = 2
 
-class Boat(NamedTuple):
-    """A boat.
 
-    Attributes:
+class Boat:
+    """A boat, whose ``crew`` is 2 by default.
+
+    Args:
         width: In meters.
-        crew: Who rows; ``crew`` is 2 by default.
-
-    >>> Boat(3.0).crew
-    2
+        crew: Who rows.
     """
 
     width: float
     crew: int = 2
 
 
-def moored(boats: Int[Array, "rivers boats"]) -> Float[Array, "rivers"]:
-    """Count what `rivers.Boat.width` and `Boat.crew` say, and `json.dumps` writes.
+def cross(boats, banks=BANKS, *, speed=0.5, name="Styx", guests=None):
+    """Cross a river of 5 banks, and be at the ``fjord``.
 
-    Args:
-        boats: int, (rivers, boats).
-
-    Returns:
-        floating, (..., rivers).
-    """
-    return _checked(boats)
-
-
-def cross(boats, banks=2, *, speed=0.5, name="Styx", guests=None):
-    """Cross a river of 2 banks, and be at the other in 0.33 hours; see section 3.2 (1997) of the 16-bit book.
-
-    The default of ``banks`` is 2. With ``speed=0.5`` it is slow.
+    The default of ``banks`` is 2.
 
     Args:
         boats: The fleet.
@@ -68,8 +48,6 @@ def cross(boats, banks=2, *, speed=0.5, name="Styx", guests=None):
 
     >>> cross(1)
     2
-    >>> 1 / 3  # or 0.4
-    0.3333333333333333
     """
     guests = boats if guests is None else guests
     return _checked(boats) * banks
@@ -77,16 +55,15 @@ def cross(boats, banks=2, *, speed=0.5, name="Styx", guests=None):
 
 def _checked(boats):
     if not boats:
-        raise ValueError("boats is none")
+        raise Empty("boats is none")
     raise _wrecked(boats)
 
 
 def _wrecked(boats) -> Wreck:
-    """An error.
+    """An error."""
 
-    References:
-        The 39 Steps.
-    """
+
+Empty = ValueError
 
 
 class Wreck(Exception):
@@ -105,36 +82,21 @@ def test_what_is_true_is_no_finding(tmp_path: Path):
 
 
 LIES = [
-    ("is 3 m", "is 4 m", "__init__: nothing proves the figure 4: print it in a doctest there, or waive it, 4<!--~"),
-    ("crew: Who", "cox: Who", "Boat: it lists the attribute cox, which the class has not"),
-    ("``crew`` is 2", "``crew`` is 4", "nothing proves the figure 4"),
-    ("boats: int,", "boats: bool,", "moored: boats is bool, there, and Int in the annotation"),
-    ("(rivers, boats).", "(boats, rivers).", 'boats is (boats, rivers) there, and "rivers boats" in the annotation'),
-    ("(rivers, boats).", "(river * 2, boats).", "nothing in the package is called river"),
-    ("(..., rivers)", "(..., boats)", 'what it returns is (..., boats) there, and "rivers" in the annotation'),
-    ("floating, (", "bool, (", "what it returns is bool, there, and Float in the annotation"),
-    ("`rivers.Boat.width`", "`rivers.Boat.widths`", "there is no rivers.Boat.widths"),
-    ("`rivers.Boat.width`", "`rivers.Ship`", "there is no rivers.Ship"),
-    ("`Boat.crew`", "`Boat.mast`", "there is no Boat.mast"),
-    ("`json.dumps`", "`json.dumpy`", "there is no json.dumpy"),
-    ("``banks`` is", "``bonks`` is", "bonks is no name of rivers, nor of Python"),
-    ("see section", "see is_wide, section", "is_wide is no name of rivers, nor of Python"),
-    ("of ``banks`` is 2", "of ``banks`` is 0.5", "banks is 0.5 by default there, and 2 in the signature"),
-    ("many; 2 by", "many; 1 by", "banks is 1 by default there, and 2 in the signature"),
+    ("``crew`` is 2", "``crew`` is 4", "crew is 4 by default there, and 2 in the signature"),
+    ("crew: Who", "cox: Who", "Boat: it documents the parameter cox, and takes width, crew"),
+    ("of ``banks`` is 2", "of ``banks`` is 0.5", "banks is 0.5 by default there, and BANKS in the signature"),
+    ("many; 2 by", "many; 1 by", "banks is 1 by default there, and BANKS in the signature"),
+    ("BANKS = 2", "BANKS = 3", "banks is 2 by default there, and BANKS in the signature"),
     ("default 0.5, in", "default 0.25, in", "speed is 0.25 by default there, and 0.5 in the signature"),
     ('Default: "Styx"', 'Default: "Acheron"', "name is \"Acheron\" by default there, and 'Styx' in the signature"),
     ("many as boats by", "many as banks by", "guests is banks by default there, and None in the signature"),
     ("fleet.", "fleet; none by default.", "boats is none by default there, and required in the signature"),
-    ("``speed=0.5``", "``speed=0.7``", "nothing proves the figure speed=0.7"),
     ("        banks: How", "        shores: How", "it documents the parameter shores, and takes boats, banks, speed"),
     ("        banks: How many; 2 by default.\n", "", "it takes banks, which Args does not document"),
     ("        boats: The fleet.\n        banks: How many; 2 by default.\n",
      "        banks: How many; 2 by default.\n        boats: The fleet.\n", "Args are in another order than"),
-    ("ValueError: No", "TypeError: No", "nor what it calls raises TypeError; raised there: ValueError, Wreck"),
-    ("of 2 banks", "of 5 banks", "nothing proves the figure 5"),
-    ("0.33 hours", "0.34 hours", "nothing proves the figure 0.34"),
-    ("0.33 hours", "0.4 hours", "nothing proves the figure 0.4"),
-    ("0.33 hours", "7<!--= banks --> hours", "banks is evaluated on pages alone; print it in a doctest"),
+    ("ValueError: No", "TypeError: No", "nor what it calls raises TypeError; raised there: Empty, Wreck"),
+    ("Empty = ValueError", "Empty = KeyError", "nor what it calls raises ValueError; raised there: Empty, Wreck"),
 ]  # fmt: skip
 
 
@@ -153,15 +115,10 @@ from decimal import Decimal
 
 def value(rate, nper, *args, when="end", guess=None, tol=0.5, **options):
     r'''
-    Compute the value with :class:`decimal.Decimal`; as [3]_ has it, see https://x.org/?wg_abbrev=3 for it.
+    Compute the value with 12 steps; as [3]_ has it.
 
-    It is solved by::
-
-     pv*(1 + rate)**2 == 0
-
-    or :math:`v_0 + v_1 = 2`.
-
-    .. math:: values_t = 3
+    .. versionchanged:: 1.2
+        The default of ``tol`` was 0.7.
 
     Parameters
     ----------
@@ -191,10 +148,6 @@ def value(rate, nper, *args, when="end", guess=None, tol=0.5, **options):
     ValueError
         If it is wrong.
 
-    References
-    ----------
-    .. [3] Gitman, 3rd ed., 2003, pg. 346, x_y.
-
     Examples
     --------
     >>> value(1, 2)
@@ -210,8 +163,8 @@ def value(rate, nper, *args, when="end", guess=None, tol=0.5, **options):
     ("truth", "lie", "told"),
     [
         ("", "", ""),
-        ("rate, nper :", "rate, npr :", "value: it takes nper, which Args does not document"),
-        ("rate, nper :", "rate :", "value: it takes nper, which Args does not document"),
+        ("rate, nper :", "rate, npr :", "value: it takes nper, which Parameters does not document"),
+        ("rate, nper :", "rate :", "value: it takes nper, which Parameters does not document"),
         ("rate, nper :", "nper, rate :", ""),
         ("default 0.1", "default 0.2", "value: guess is 0.2 by default there, and None in the signature"),
         ("(default = 0.5)", "(default = 0.6)", "value: tol is 0.6 by default there, and 0.5 in the signature"),
@@ -220,9 +173,6 @@ def value(rate, nper, *args, when="end", guess=None, tol=0.5, **options):
             "    TypeError\n        If",
             "value: neither it nor what it calls raises TypeError",
         ),
-        ("In percent", "In 12 percent", "value: nothing proves the figure 12"),
-        ("solved by::", "solved by 7::", "value: nothing proves the figure 7"),
-        ("An ``ndarray``", "An ``ndarry``", "value: ndarry is no name of rivers, nor of Python"),
     ],
 )
 def test_a_docstring_in_numpydocs_style_is_read_like_googles(tmp_path: Path, truth: str, lie: str, told: str):
@@ -237,7 +187,9 @@ def test_a_docstring_in_numpydocs_style_is_read_like_googles(tmp_path: Path, tru
 )
 def test_a_project_says_what_of_its_docstrings_is_held(tmp_path: Path, held: str, kinds: list[str]):
     (tmp_path / "rivers").mkdir()
-    (tmp_path / "rivers/__init__.py").write_text('def cross(boats):\n    """See equation (7.7), in 12 hours."""\n')
+    (tmp_path / "rivers/__init__.py").write_text(
+        'def cross(boats):\n    """See equation (7.7); ``boats`` is 2 by default."""\n'
+    )
     page = tmp_path / "page.md"
     page.write_text("# A page\n")
     settings = Settings(packages=("rivers",), docstrings=held)
@@ -246,18 +198,14 @@ def test_a_project_says_what_of_its_docstrings_is_held(tmp_path: Path, held: str
 
 
 def test_the_finding_stands_on_the_line_of_what_it_names(tmp_path: Path):
-    module = MODULE.replace("0.33 hours", "0.34 hours").lstrip()
+    module = MODULE.replace("many; 2 by", "many; 1 by").lstrip()
     (found,) = said(tmp_path, module)
-    line = next(number for number, text in enumerate(module.split("\n"), 1) if "0.34" in text)
+    line = next(number for number, text in enumerate(module.split("\n"), 1) if "many; 1 by" in text)
     assert found.startswith(f"rivers/__init__.py:{line}: cross: ")
 
 
-def test_a_waiver_waives(tmp_path: Path):
-    assert said(tmp_path, MODULE.replace("0.33 hours", "8<!--~ a guess --> hours")) == []
-
-
 def test_checking_pages_tells_of_docstrings_and_keeps_what_it_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    assert said(tmp_path, MODULE.replace("of 2 banks", "of 5 banks").replace("`json.dumps`", "`json.dumpy`"))
+    assert said(tmp_path, MODULE.replace("many; 2 by", "many; 1 by").replace("Wreck: A", "Reef: A"))
     page = tmp_path / "page.md"
     page.write_text("# A page\n")
     told = [

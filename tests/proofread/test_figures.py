@@ -239,6 +239,11 @@ def test_an_array_that_leaves_numbers_out_is_refused() -> None:
 @pytest.mark.parametrize(
     ("typed", "value", "new"),
     [
+        ("60°", math.radians(61), "61°"),
+        ("4 MiB", 5 * 2**20, "5 MiB"),
+        ("10-fold", 12, "12-fold"),
+        ("2.13", "2.15", "2.15"),
+        ("2.13", "a word", None),
         ("about 2400", 2613, "about 2600"),
         ("About 2400", 2613, "About 2600"),
         ("about 2400", 2441, None),

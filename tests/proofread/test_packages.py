@@ -209,7 +209,7 @@ def test_without_its_extra_proofread_checks_tests_and_mends_a_page_with_formulas
     "command",
     [
         ["check", "docs", "--mutants", "--waivers"],
-        ["check", "docs", "--machine", "threads"],
+        ["check", "docs", "--machine", "far"],
         ["run", "docs"],
         ["fix", "docs", "--diff"],
         ["freeze", "docs"],

@@ -254,3 +254,10 @@ def test_a_directive_may_be_broken_anywhere_within_a_string_too() -> None:
     assert not found.problems
     assert [claim.expression for claim in found.claims] == ['sizes["the longest"] + one']
     assert [computed.expression for computed in found.computed] == ['sizes["the longest"]']
+
+
+@pytest.mark.parametrize("said", ["**all of it**, too", "*all* of `it`, **too**", "all of it, too", "(all) of it"])
+def test_a_phrase_may_have_punctuation_behind_its_emphasis(said: str) -> None:
+    words = said.translate({ord(mark): None for mark in "*`"})
+    (claim,) = prose(f'It is {said}<!--= "{words}" if x else "no" -->.').claims
+    assert claim.typed == words

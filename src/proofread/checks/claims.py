@@ -1,5 +1,6 @@
 """Holds what a text says, its figures, formulas and words, against what the page gave."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -8,10 +9,12 @@ from ..formulas.inline import loose
 from ..pages import numbers, prose
 from ..pages.page import Page
 from ..pages.prose import Claim
+from ..programs.names import uses
 from .checked import Text, claim_subject, formula_subject
 from .findings import Edit, Finding
 from .worded import bound_of, unnamed, unproved
 
+_ABSENT = re.compile(r"NameError: name '(\w+)' is not defined|(\w+) is not bound")
 _LONGEST = 200  # characters of what a figure should say that are told
 
 
@@ -30,7 +33,9 @@ def in_text(page: Page, text: Text, displayed: Sequence[str] = (), *, strict: bo
     for place, stated in enumerate(text.formulas):
         subject = formula_subject(text, stated)
         faults, survivors = text.stated.get(place, ([], []))
-        yield from (found(stated.line, message, "formula", subject) for message in faults)
+        for message in faults:
+            below = _bound_below(page, text, message, "state the formula below that cell")
+            yield found(stated.line, message + below, "formula", subject)
         yield from (found(stated.line, message, "mutant", f"{subject} mutants") for message in survivors)
     for opened in (span for span in spans(text.prose.text) if not span.closes):
         yield at(opened.start, "this $$ is never closed", "formula")
@@ -39,10 +44,11 @@ def in_text(page: Page, text: Text, displayed: Sequence[str] = (), *, strict: bo
     if text.drew:
         yield found(0, f"an expression or formula here {text.drew}; draw in a code cell", "seed")
     for figure, error in text.errors.items():
-        said = f"{{{{ {figure.expression} }}}}"
+        said, late = f"{{{{ {figure.expression} }}}}", f"{{{{= {figure.expression} }}}}"
         if isinstance(figure, Claim):
-            said = f"{figure.typed} cannot be checked: {figure.expression}"
-        yield at(figure.span[0], f"{said} fails with {error}", "expression", claim_subject(text, figure))
+            said, late = f"{figure.typed} cannot be checked: {figure.expression}", f"<!--== {figure.expression} -->"
+        below = _bound_below(page, text, error, f"ask at the page's end, {late}")
+        yield at(figure.span[0], f"{said} fails with {error}{below}", "expression", claim_subject(text, figure))
     for claim in text.prose.claims:
         subject = claim_subject(text, claim)
         if claim in text.values and claim not in text.errors:
@@ -55,6 +61,15 @@ def in_text(page: Page, text: Text, displayed: Sequence[str] = (), *, strict: bo
         typed = text.prose.text[slice(*span)]
         remedy = f"assert it, {typed}<!--= expression -->, or waive it, {typed}<!--~ reason -->"
         yield at(span[0], f"nothing proves the figure {typed}: {remedy}", "bare")
+
+
+def _bound_below(page: Page, text: Text, error: str, remedy: str) -> str:
+    """What else to say of a name that is not there yet: which cell below the text binds it, and what to do."""
+    name = _ABSENT.search(error)
+    for number, cell in enumerate(page.cells[text.cell :], text.cell + 1):
+        if name and cell.is_code and any((name[1] or name[2]) in uses(node).binds for node in cell.tree.body):
+            return f"; cell {number}, further down, binds it: {remedy}"
+    return ""
 
 
 def disagreement(text: Text, claim: Claim, value: numbers.Value, strict: bool) -> Iterator[tuple[str, str]]:

@@ -30,7 +30,7 @@ KINDS = {
     "mutant": "a formula would pass if it were wrong",
     "equation": "the numbers of equations, on pages and in docstrings, do not fit together",
     "words": "claims hold fewer of the words of strict pages than the project demands",
-    "docstring": "a docstring says what its source does not, or a figure that none of its doctests prints",
+    "docstring": "a docstring says other parameters, defaults or exceptions than its source",
     "link": "the text of a link and the heading to which it leads share no word",
     "math": "TeX cannot be typeset, which a build and an export find",
     "snippet": "the program of a cell does not do alone what the cell does on its page",

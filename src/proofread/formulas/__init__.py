@@ -22,16 +22,13 @@ part of a formula that the page displays:
     symbols are the page's.
 ``<!-- unchecked: reason -->``
     It is not checked, and counted.
-``<!-- equivalent: C_{ij} = C_{ji} -->``
-    An identity that holds of the symbols: all mutants are accepted that equal the formula wherever it holds. Or the
-    LaTeX of a mutant, which is accepted alone. (Mutants that equal the formula for all values need no such word.)
 
 ``\tag{7.2}`` numbers an equation: readers see (7.2), docstrings cite it.
 
 In ``where``, ``torch`` and ``np`` are there, and ``random("n d", "m d")`` draws one array for each string, normal,
 seeded and in double precision: a tensor, or an array of numpy if the page uses numpy and not torch. It gives each axis
 a size of its own, never 0 or 1, and binds it as a symbol of the formula, unless ``where`` has given it a value already;
-an axis may also be a product (``"n h*d"``). ``random("")`` is a number.
+an axis may also be a product (``"n h*d"``), or a number: ``random("4")`` has four entries. ``random("")`` is a number.
 
 How LaTeX is read
 -----------------
@@ -55,11 +52,8 @@ How LaTeX is read
   each row.
 * **Derivatives**, ``\frac{\partial L}{\partial s_{ij}}`` or ``\nabla_{s} L``, are autograd's where ``where`` makes
   ``s`` a leaf with ``.requires_grad_()`` and computes ``L`` from it. What names its variable, as ``\frac{d}{dx} f(x)``,
-  ``f'(x)`` and ``\nabla_x f(x)`` do, is differentiated by differences. Of a column by a column, a row stands for each
-  entry of the first.
-* **Infinitely many numbers**: ``\int_a^b f(x) \, dx``, ``\lim_{x \to 0^+} f(x)`` and ``\sum_{k=1}^\infty a_k`` are
-  found from finitely many. A formula with one of them, or with differences, is compared to a millionth; what does not
-  settle is refused.
+  ``f'(x)`` and ``\nabla_x f(x)`` do, is differentiated by differences, and the formula is compared to a millionth. Of a
+  column by a column, a row stands for each entry of the first.
 * **Means**: ``\mathbb{E}_i[x_i]`` is the mean over an index.
 * **Conditions** stand in ``cases``, in ``[j \le i]`` or ``\mathbb{1}[j \le i]``, under sums, in
   ``\{j : 1 \le j \le i\}``, and after what holds under them: ``\text{if } j > i``, or a comma. Words join them:
@@ -72,7 +66,8 @@ How LaTeX is read
 
 What proves nothing is refused: two sides that are the same, a symbol that ``where`` types as the formula does
 (``d = 64``), and one that it computes itself (``S = Q @ K.mT``) in a formula where nothing calls what the page or its
-packages define. So are values that hide mistakes: 0, 1, constant arrays, sizes of 0 or 1.
+packages define, nor takes what a cell computed so. So are values that hide mistakes: 0, 1, constant arrays, sizes of 0
+or 1.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -81,8 +76,7 @@ from .finding import Formula, find, spans
 
 if TYPE_CHECKING:
     from .agreement import check
-    from .equivalents import complaints, survivors
-    from .mutation import Mutant, mutants
+    from .mutation import Mutant, complaints, mutants, survivors
 
 __all__ = ["Formula", "Mutant", "check", "complaints", "find", "mutants", "spans", "survivors"]
 
@@ -91,6 +85,6 @@ def __getattr__(name: str) -> Any:
     # numpy takes a while to load: who only finds formulas does without.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from . import agreement, equivalents, mutation
+    from . import agreement, mutation
 
-    return getattr(next(module for module in (agreement, mutation, equivalents) if hasattr(module, name)), name)
+    return getattr(next(module for module in (agreement, mutation) if hasattr(module, name)), name)

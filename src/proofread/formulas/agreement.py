@@ -1,6 +1,7 @@
 """Whether a formula holds, and whether its check proves anything."""
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
@@ -13,8 +14,11 @@ from .finding import Formula
 from .grammar import parse
 from .ranges import Assignment, holds
 from .scope import Scope
-from .tokens import FUNCTIONS, RELATIONS, tokenize
+from .tokens import ACCENTS, FUNCTIONS, RELATIONS, tokenize
 from .tree import FormulaError, Node, Parsed
+
+_OVER = re.compile(rf"\\({'|'.join(sorted(ACCENTS))})\s*\{{?\s*\Z")
+_PRIMES = re.compile(r"\s*\}?('*)")
 
 
 @np.errstate(all="ignore")  # a formula may say what is infinite
@@ -49,13 +53,16 @@ def _suggested(latex: str, page: Mapping[str, object]) -> str:
     """What could stand after `where:` of a formula, by its symbols that the page does not bind."""
     computed, drawn = list[str](), list[str]()
     tokens, within = tokenize(latex), 0
-    for place, (token, after) in enumerate(pairwise(tokens)):
+    for place, token in enumerate(tokens[:-1]):
         in_script = within or (place and tokens[place - 1].text in ("_", "^"))
         within += (token.text == "{" and bool(in_script)) - (token.text == "}" and within > 0)
-        if in_script or not token.is_name or token.text in {*page, *FUNCTIONS, "e"}:
+        over, primes = _OVER.search(latex[: token.start]), _PRIMES.findall(latex, token.end)[0]
+        name = token.text + (f"_{over[1]}" if over else "") + "_prime" * len(primes)
+        if in_script or not token.is_name or name in {*page, *FUNCTIONS, "e"}:
             continue
-        stands_alone = place == 0 and after.text in RELATIONS
-        (computed if stands_alone or after.text == "(" else drawn).append(token.text)
+        after = next(each for each in tokens[place + 1 :] if each.text not in ("'", "}"))
+        stands_alone = after.text in RELATIONS and not latex[: over.start() if over else token.start].strip()
+        (computed if stands_alone or after.text == "(" else drawn).append(name)
     drawn = [name for name in dict.fromkeys(drawn) if name not in computed][:3]
     said = [f"{', '.join(drawn)} = random(...)"] * bool(drawn)
     said += [f"{name} = ..." for name in dict.fromkeys(computed)]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .arrays import Array, alike, arrays, describe, is_array, is_list, kron, library, matmul, shape, softmax
-from .calculus import Calculus
+from .derivatives import Derivatives
 from .ranges import Assignment
 from .tree import Node
 
@@ -20,7 +20,7 @@ _FAST = {"exp": math.exp, "log": math.log, "ln": math.log, "sin": math.sin, "cos
 _WHOLE = {"softmax", "det", "tr", "diag"}
 
 
-class Evaluator(Calculus):
+class Evaluator(Derivatives):
     """Evaluates the nodes of one formula: those called _of_... from the values of their kids."""
 
     def _number(self, node: Node, at: Assignment) -> Any:
@@ -144,6 +144,13 @@ class Evaluator(Calculus):
             return math.inf
         return math.nan if isinstance(value, complex) else value
 
+    def _of_inverse(self, node: Node, value: Any) -> Any:
+        if shape(value) and (len(shape(value)) < 2 or shape(value)[-1] != shape(value)[-2]):
+            name = self.text(node.kids[0])
+            what = f"the inverse of {describe(value)}, and only a square matrix has one"
+            raise self.fail(node, rf"{what}: write {name}_{{\text{{inv}}}}, and bind {name}_inv in `where`")
+        return library(value).linalg.inv(value) if shape(value) else 1 / value
+
     def _transpose(self, node: Node, at: Assignment) -> Any:
         (value,) = self._kids(node, at)
         if not shape(value):
@@ -202,11 +209,6 @@ class Evaluator(Calculus):
         body, *domains = node.kids
         domain = domains[0] if domains else Node("condition")
         exact = any(part.kind == "limits" or "∈" in part.value for part in domain.walk())
-        ends = [part.kids for part in domain.walk() if part.kind == "limits"]
-        if ends and self(ends[0][1], at) == math.inf:
-            if kind not in ("sum", "prod") or domain.kind != "limits":
-                raise self.fail(node, f"the {kind} of infinitely many is not read")
-            return self._infinite(kind, index, body, self.integer(ends[0][0], at), at)
         values = None if exact else self._range(index, body, at)
         if values is None:
             values = self._bounded(index, domain, at)

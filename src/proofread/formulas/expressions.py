@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from .operators import Operators
-from .tokens import DOTS, FRACTIONS, FUNCTIONS, RELATIONS, Token
+from .tokens import ACCENTS, DOTS, FRACTIONS, FUNCTIONS, RELATIONS, Token
 from .tree import Node, Place
 
 PRODUCTS = {"/": "fraction", r"\odot": "odot", r"\oslash": "oslash", r"\times": "times", r"\cdot": "dot"}
@@ -15,14 +15,12 @@ AROUND = {
     **{r"\lvert": ("abs", r"\rvert"), "|": ("abs", "|"), r"\vert": ("abs", r"\vert")},
     **{r"\lfloor": ("floor", r"\rfloor"), r"\lceil": ("ceil", r"\rceil"), r"\langle": ("inner", r"\rangle")},
 }
-_ACCENTS = {"hat", "widehat", "tilde", "widetilde", "bar", "overline", "vec", "dot", "ddot"}
 BRACES = {r"\underbrace": "_", r"\overbrace": "^"}
 CONSTANTS = {r"\pi": "pi", r"\infty": "inf"}
 _MANY = ("max", "min", "concat", "Concat")  # take several arguments
 _FACTORS = {*AROUND, *BIG, *CONSTANTS, *FRACTIONS, *BRACES, "(", "[", "{", r"\sqrt", r"\nabla", r"\{"}
 BINOMIALS = {r"\binom", r"\dbinom", r"\tbinom"}
-_FACTORS |= {*BINOMIALS, r"\int", r"\lim"}
-_FACTORS |= {rf"\{name}" for name in FUNCTIONS | _ACCENTS}
+_FACTORS |= BINOMIALS | {rf"\{name}" for name in FUNCTIONS | ACCENTS}
 
 
 class Expressions(Operators):
@@ -110,11 +108,7 @@ class Expressions(Operators):
             return self.indicator(start)
         if token.kind == "font" and token.text == "E" and not self.names.bound("E"):
             return self.mean()
-        if token.text == "\\int":
-            return self.integral()
-        if token.text == "\\lim":
-            return self.approached()
-        if token.is_name or (token.kind == "command" and token.text[1:] in _ACCENTS):
+        if token.is_name or (token.kind == "command" and token.text[1:] in ACCENTS):
             return self.symbol()
         if token.text in BIG:
             return self.big()

@@ -15,7 +15,7 @@ _DISPLAY = r"(?<!\$)\$\$(?P<display>[^$]+)\$\$(?!\$)"
 _INLINE = r"(?<!\$)\$(?P<inline>[^\s$](?:\\.|[^$\\\n]|\n(?![ \t]*\n))*?(?<!\s))\$(?![\d$])"
 _UNCLOSED = r"(?P<unclosed>\$\$)"
 _TOKENS = re.compile("|".join((*_SKIPPED, _DISPLAY, _INLINE, _UNCLOSED)), re.M | re.S)
-_DIRECTIVE = re.compile(r"\s*<!--\s*(where|unchecked|equivalent):(.*?)-->", re.S)
+_DIRECTIVE = re.compile(r"\s*<!--\s*(where|unchecked):(.*?)-->", re.S)
 _TAG = re.compile(r"\s*\\tag\{([^{}]*)\}")
 
 
@@ -46,7 +46,6 @@ class Formula:
         where: Python assignments that bind its symbols (may be empty), or None where it carries no such comment.
         unchecked: The reason why it is not checked, or None.
         tag: Its equation number, from ``\tag{...}``, or None.
-        equivalent: LaTeX of identities that the author declares, and of mutants that are as true as the formula.
     """
 
     latex: str
@@ -55,7 +54,6 @@ class Formula:
     where: str | None = None
     unchecked: str | None = None
     tag: str | None = None
-    equivalent: tuple[str, ...] = ()
 
 
 def spans(markdown: str) -> Iterator[Span]:
@@ -80,20 +78,20 @@ def find(markdown: str) -> list[Formula]:
     """Find the formulas that a Markdown text states: all that is displayed, and inline ones with an author's comment.
 
     >>> find("so $x_i$ sums to $s = 3$ <!-- where: s = x.sum() -->")
-    [Formula(latex='s = 3', line=0, display=False, where='s = x.sum()', unchecked=None, tag=None, equivalent=())]
+    [Formula(latex='s = 3', line=0, display=False, where='s = x.sum()', unchecked=None, tag=None)]
     """
     found = []
     for span in spans(markdown):
         if not span.closes or not (span.display or is_marked(markdown, span.end)):
             continue
-        said: dict[str, list[str]] = {"where": [], "unchecked": [], "equivalent": []}
+        said: dict[str, list[str]] = {"where": [], "unchecked": []}
         end = span.end
         while directive := _DIRECTIVE.match(markdown, end):
             said[directive[1]].append(directive[2].strip())
             end = directive.end()
         line = markdown.count("\n", 0, span.start)
         where, unchecked = ("; ".join(said[name]) if said[name] else None for name in ("where", "unchecked"))
-        found.append(Formula(span.latex, line, span.display, where, unchecked, span.tag, tuple(said["equivalent"])))
+        found.append(Formula(span.latex, line, span.display, where, unchecked, span.tag))
     return found
 
 

@@ -1,17 +1,24 @@
-"""Formulas with one mistake in them: a check is worth what it catches of these."""
+"""Formulas with one mistake in them: a check is worth what it catches of these.
 
+A mutant that survives shows a weakness of `where`: two symbols bound to one value, or a bias of zeros.
+"""
+
+import ast
+import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from .arrays import is_array, shape
+from .agreement import check, holds_in
+from .arrays import is_array, is_rounded, shape
 from .finding import Formula
 from .grammar import parse
+from .sameness import redrawn, say_the_same
 from .scope import Scope
-from .tree import Node, Parsed
+from .tree import FormulaError, Node, Parsed
 
 _PAIRS = [(r"\sum", r"\prod"), (r"\max", r"\min"), (r"\sin", r"\cos"), (r"\le", r"\ge"), (r"\leq", r"\geq")]
 _PAIRS += [("<", ">"), (r"\lt", r"\gt")]
@@ -47,13 +54,103 @@ def mutants(formula: Formula, namespace: Mapping[str, object]) -> Iterator[Mutan
     parsed = parse(formula.latex, scope)
     for start, end, text, what in _edits(formula.latex, parsed, scope):
         latex = formula.latex[:start] + text + formula.latex[end:]
-        if _squeezed(latex) not in seen:
+        if _squeezed(latex) not in seen and not _explains_by_itself(latex, parsed, scope):
             seen.add(_squeezed(latex))
             yield Mutant(latex, what, (start, end, text))
 
 
+def survivors(formula: Formula, namespace: Mapping[str, object]) -> list[Mutant]:
+    """Return the mutants that the formula's check takes for true though they say something else.
+
+    A mutant says the same if its sides equal the formula's also where every symbol has another random value,
+    independent of the others.
+    """
+    if formula.where is None:
+        return []
+    scope = Scope(formula.where, namespace)
+    fresh = redrawn(scope)
+    found = [mutant for mutant in mutants(formula, namespace) if holds_in(mutant.latex, scope)]
+    return [mutant for mutant in found if not say_the_same(formula.latex, mutant.latex, fresh)]
+
+
+def complaints(formula: Formula, namespace: Mapping[str, object]) -> list[str]:
+    """Say what is wrong with a formula that holds: which mutants survive, with the remedy.
+
+    Mutants that one binding tells apart are told of once.
+    """
+    told, alive = list[str](), survivors(formula, namespace)
+    while alive:
+        mutant, *others = alive
+        where, remedy = _remedy(formula, mutant, namespace)
+        scope = Scope(where, namespace)
+        alive = [other for other in others if where == formula.where or holds_in(other.latex, scope)]
+        more = len(others) - len(alive)
+        start, end, text = mutant.edit
+        was, now = formula.latex[start:end].strip(), text.strip()
+        change = f"`{now}` for `{was}`" if was and now else f"without `{was}`" if was else f"with `{now}`"
+        alike = f", and {more} more mutant{'s' * (more > 1)} like it" * bool(more)
+        told.append(f"`{formula.latex}` would pass as `{mutant.latex}` too ({mutant.what}: {change}){alike}: {remedy}")
+    return told
+
+
+def _remedy(formula: Formula, mutant: Mutant, namespace: Mapping[str, object]) -> tuple[str, str]:
+    """The `where` that tells a mutant apart, the first that is found, and what to write."""
+    assert formula.where is not None
+    for where, said in _bound_otherwise(formula, namespace):
+        holds = not check(replace(formula, where=where), namespace)
+        if holds and not holds_in(mutant.latex, Scope(where, namespace)):
+            return where, f"tell them apart in its `where`, by {said}"
+    remedy = "bind its symbols to values that tell them apart, or if it is as true, state which of them is meant in"
+    return formula.where, f"{remedy} a claim, and say `<!-- unchecked: reason -->`"
+
+
+def _bound_otherwise(formula: Formula, namespace: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """Each `where` that binds one more symbol at random, and what it then says of it.
+
+    A symbol that calls what the page defines stays, as that is what the formula is held against.
+    """
+    assert formula.where is not None
+    scope = Scope(formula.where, namespace)
+    body = [ast.unparse(node) for node in ast.parse(re.sub(r";\s*", "; ", formula.where)).body]
+    names = [(0, name) for name in sorted(parse(formula.latex, scope).names - scope.where.keys())]
+    for place, statement in enumerate(ast.parse("\n".join(body)).body, 1):
+        names += [
+            (place, node.id) for node in ast.walk(statement) if isinstance(node, ast.Name) and node.id in scope.where
+        ]
+    for place, name in dict.fromkeys(names):
+        for said in () if name in scope.computed else _others(scope.value(name), scope):
+            said = f"{name} = {said}"
+            yield "; ".join([*body[:place], said, *body[place:]]), f"`{said}`"
+
+
+def _others(value: Any, scope: Scope) -> Iterator[str]:
+    """What a symbol could be bound to instead."""
+    if is_array(value) and is_rounded(value):
+        axes = {size: name for name, size in reversed(scope.where.items()) if type(size) is int}
+        yield f'random("{" ".join(str(axes.get(size, size)) for size in shape(value))}")'
+    elif isinstance(value, float | np.floating):
+        yield 'random("")'
+    elif type(value) is int:
+        yield from (str(value + 1), str(value + 2))
+
+
 def _squeezed(latex: str) -> str:
     return "".join(latex.split())
+
+
+def _explains_by_itself(latex: str, formula: Parsed, scope: Scope) -> bool:
+    """Whether a mutant explains a symbol by that symbol, as no author would: ``m = max(m, s)``."""
+    try:
+        statements = parse(latex, scope).statements
+    except FormulaError:
+        return False
+    changed = zip(statements, formula.statements, strict=False)
+    return any(_circular(statement) and not _circular(was) for statement, was in changed)
+
+
+def _circular(statement: Node) -> bool:
+    left, *others = statement.kids
+    return left.kind in ("name", "index") and any(node == left for side in others for node in side.walk())
 
 
 def _edits(latex: str, parsed: Parsed, scope: Scope) -> Iterator[tuple[int, int, str, str]]:
@@ -136,8 +233,6 @@ def _edits(latex: str, parsed: Parsed, scope: Scope) -> Iterator[tuple[int, int,
                     yield a, b, opposite, "operation replaced"
                 limits = [part.kids for kid in kids[1:] for part in kid.walk() if part.kind == "limits"]
                 for limit, shift in zip(limits[0] if limits else (), ("+1", "-1"), strict=False):
-                    if limit.value == "inf":
-                        continue
                     yield limit.span[1], limit.span[1], shift, "limit off by one"
             elif node.kind in ("call", "apply", "inner", "concat"):
                 for one, other in pairwise(kids):

@@ -1,4 +1,4 @@
-"""Derivatives, integrals, limits and means: what an operator says of the expression behind it."""
+"""Derivatives and means: what an operator says of the expression behind it."""
 
 from abc import abstractmethod
 from dataclasses import replace
@@ -77,47 +77,3 @@ class Operators(Symbols):
             kids = (node, domain) if domain else (node,)
             node = self.node("big", token.start, *kids, value=f"mean {index}", marks=(token.span,))
         return node
-
-    def approached(self) -> Node:
-        r"""``\lim_{x \to 0^+} f(x)``."""
-        token = self.next
-        self.at += 1
-        below = self.script("_") or self.fail(r"expected what comes to what, as in \lim_{x \to 0}")
-        texts = self.texts(below)
-        side = next((s for s in "+-" if texts[-2:] == ["^", s] or texts[-4:] == ["^", "{", s, "}"]), "")
-        end = below.stop - (2 if texts[-2:-1] == ["^"] else 4) * bool(side)
-        if below.stop - below.start < 3 or texts[1] not in (r"\to", r"\rightarrow"):
-            self.fail(r"a limit is of one letter, as in \lim_{x \to 0}", token.start)
-        target = self.inside(range(below.start + 2, end), self.expression)
-        with self.local(texts[0]):
-            body = self.product()
-        return self.node("lim", token.start, body, target, value=f"{side} {texts[0]}".strip(), marks=(token.span,))
-
-    def integral(self) -> Node:
-        r"""``\int_a^b f(x) \, dx``."""
-        token = self.next
-        self.at += 1
-        below, above = self.scripts()
-        if below is None or above is None:
-            self.fail(r"an integral needs both limits: \int_a^b f(x) \, dx", token.start)
-        ends = [self.inside(script, self.expression) for script in (below, above)]
-        place = self.differential(token)
-        name = self.tokens[place + 1].text
-        with self.local(name):
-            body = self.inside(range(self.at, place), self.expression)
-        self.at = place + 2
-        return self.node("integral", token.start, body, *ends, value=name, marks=(token.span,))
-
-    def differential(self, token: Token) -> int:
-        """Find the dx that ends an integral, behind those of the integrals in it."""
-        depth, inner = 0, 0
-        for place in range(self.at, self.limit - 1):
-            one, after = self.tokens[place], self.tokens[place + 1]
-            depth += one.says(("(", "[", "{", r"\{")) - one.says((")", "]", "}", r"\}"))
-            inner += one.text == "\\int"
-            known = one.kind == "letter" and self.names.bound("d", by_where=True)
-            if depth == 0 and one.is_name and one.text == "d" and after.is_name and not known:
-                if inner == 0:
-                    return place
-                inner -= 1
-        return self.fail(r"expected what it is over at its end: \int_a^b f(x) \, dx", token.start)

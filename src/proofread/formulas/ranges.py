@@ -17,7 +17,6 @@ from .arrays import (
     is_list,
     is_real,
     is_rounded,
-    library,
     numbers,
     precision,
     shape,
@@ -56,7 +55,6 @@ _SIMPLE: dict[str, Callable[..., Any]] = {
     "ceil": math.ceil,
     "floor": math.floor,
     "indicator": int,
-    "inverse": lambda value: library(value).linalg.inv(value) if shape(value) else 1 / value,
     "members": lambda *values: [*values],
     "series": lambda first, *others: sum(others, first),
 }
@@ -93,10 +91,8 @@ class Indexed:
             found = frozenset().union(*(self.indices(kid) for kid in node.kids))
             if node.kind == "name" and (node.value in self.parsed.indices or node.value.startswith("#")):
                 found |= {node.value}
-            if node.kind in ("big", "sequence", "builder", "lim", "integral"):
-                inner = {node.value.split()[-1]}
-                ends = node.kids[1:] if node.kind in ("lim", "integral") else ()
-                found = (found - inner).union(*(self.indices(kid) for kid in ends))
+            if node.kind in ("big", "sequence", "builder"):
+                found -= {node.value.split()[-1]}
             self._indices[id(node)] = found
         return self._indices[id(node)]
 

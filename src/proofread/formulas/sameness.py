@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .agreement import sides
-from .arrays import is_array, is_list, is_rounded, like, numbers, precision, shape
+from .arrays import is_array, is_list, is_rounded, like, numbers, shape
 from .grammar import parse
 from .scope import Scope
 from .tree import FormulaError, Node
@@ -15,23 +15,14 @@ from .tree import FormulaError, Node
 # The sides of statements: which statement, the values of its indices, which side.
 Sides = dict[tuple[int, tuple[tuple[str, int], ...], int], np.ndarray]
 
-_MOST = 400  # entries that are found so that identities hold
-_APART = 0.1  # by how much an inequality then holds
-
 
 class Fresh(Scope):
-    """A scope whose symbols have other random values, independent of each other but for identities that hold of them.
+    """A scope whose symbols have other random values, independent of each other."""
 
-    Raises:
-        FormulaError: No such values were found.
-    """
-
-    def __init__(self, scope: Scope, *, positive: bool, identities: Sequence[str] = ()):
+    def __init__(self, scope: Scope, *, positive: bool):
         vars(self).update(vars(scope))
         self._positive = positive
         self._drawn: dict[str, Any] = {}
-        if identities:
-            self._settle(identities)
 
     def value(self, name: str) -> Any:
         """Return what the name is bound to here."""
@@ -62,64 +53,10 @@ class Fresh(Scope):
         drawn = generator.standard_normal(shape(value))
         return like(np.abs(drawn) + 0.1 if self._positive else drawn, value)
 
-    def _settle(self, identities: Sequence[str]) -> None:
-        """Move what was drawn to the nearest place where the identities hold, by Newton's steps of least length."""
-        named = sorted(set().union(*(parse(latex, self).names for latex in identities)))
-        bound = {name: super(Fresh, self).value(name) for name in named if self.bound(name)}
-        free = [name for name, value in bound.items() if _is_free(value)]
-        self._drawn |= {name: value for name, value in bound.items() if name not in free}
-        drawn = {name: numbers(self.value(name)) for name in free}
-        sizes = np.cumsum([value.size for value in drawn.values()])
-        told = " and ".join(f"`{latex}`" for latex in identities)
-        if len(free) and sizes[-1] > _MOST:
-            raise FormulaError(f"{told}: {', '.join(free)} have {sizes[-1]:,} entries, more than {_MOST}: bind less")
 
-        def off(place: np.ndarray) -> np.ndarray:
-            for name, part in zip(free, np.split(place, sizes[:-1]), strict=True):
-                like_it = bound[name]
-                self._drawn[name] = like(part.reshape(shape(like_it)), like_it) if is_array(like_it) else float(part[0])
-            return np.concatenate([_off(latex, self) for latex in identities])
-
-        place = np.concatenate([value.ravel() for value in drawn.values()] or [np.zeros(0)])
-        coarse = max([precision(bound[name]) for name in free if is_array(bound[name])] or [np.finfo(float).eps])
-        for _ in range(50):
-            wrong = off(place)
-            if not np.isfinite(wrong).all() or np.abs(wrong).max(initial=0) <= 100 * coarse:
-                break
-            step = coarse ** (1 / 3)
-            slopes = [(off(place + step * unit) - wrong) / step for unit in np.eye(place.size)]
-            place = place - np.linalg.lstsq(np.array(slopes).T, wrong, 1e-8)[0] if slopes else place
-        if not np.abs(off(place)).max(initial=0) <= coarse**0.5:
-            raise FormulaError(f"{told} holds, but no other values are found for which it does: write out the mutants")
-
-
-def _is_free(value: Any) -> bool:
-    return is_rounded(value) if is_array(value) else isinstance(value, float | np.floating)
-
-
-@np.errstate(all="ignore")
-def _off(latex: str, scope: Scope) -> np.ndarray:
-    """By how much each relation of a formula does not hold."""
-    found, parsed = list[np.ndarray](), parse(latex, scope)
-    for statement, _, values, _ in sides(latex, parsed, scope):
-        for place, relation in enumerate(statement.value.split()):
-            try:
-                off = numbers(values[place]) - numbers(values[place + 1])
-            except (TypeError, ValueError):
-                raise FormulaError(f"`{latex}` is no identity of numbers: write out the mutants") from None
-            if relation in "<≤":
-                off = np.maximum(off + _APART, 0)
-            elif relation in ">≥":
-                off = np.minimum(off - _APART, 0)
-            elif relation not in "=≈":
-                raise FormulaError(f"`{latex}` is no identity: write out the mutants")
-            found.append(off.ravel())
-    return np.concatenate(found)
-
-
-def redrawn(scope: Scope, identities: Sequence[str] = ()) -> list[Fresh]:
+def redrawn(scope: Scope) -> list[Fresh]:
     """Scopes to try two formulas in: their numbers are positive, and any."""
-    return [Fresh(scope, positive=positive, identities=identities) for positive in (True, False)]
+    return [Fresh(scope, positive=positive) for positive in (True, False)]
 
 
 def say_the_same(latex: str, other: str, scopes: Sequence[Fresh]) -> bool:

@@ -3,6 +3,7 @@
 import ast
 import builtins
 import contextlib
+import functools
 import importlib
 import math
 import re
@@ -28,7 +29,7 @@ class Scope:
         where: What `where` binds.
         page: The page's namespace.
         self_made: Names that `where` computes without calling what the page or its packages define, and from what.
-        computed: Names that `where` binds by such a call.
+        computed: Names that `where`, or a cell of the page, binds by such a call, or to what is made of it.
         typed: Names that it binds to what it types.
         library: What arrays are made with: torch, unless the page uses numpy alone.
     """
@@ -50,6 +51,9 @@ class Scope:
             self._generator: Any = np.random.default_rng(0)
             if self.library is not np:
                 self._generator = self.library.Generator().manual_seed(0)
+            cells: Any = page.get("In", ())  # where IPython keeps them
+            for cell in cells:
+                self._learn(cell)
             with _seeded():
                 for statement in tree.body:
                     self._run(statement)
@@ -66,15 +70,25 @@ class Scope:
         self.where |= {name: self._globals[name] for name in names}
         used = {n.id for n in ast.walk(statement.value) if isinstance(n, ast.Name)} - {"random"}
         called = {_root(n.func) for n in ast.walk(statement.value) if isinstance(n, ast.Call)}
+        is_computed = any(self.proves(name) for name in called) or bool(used & self.computed)
+        self.computed -= set(names)  # what the page had under that name
         if called | used <= self.typed | {"math", *_MODULES} | ({*dir(builtins)} - self.page.keys()):
             self.typed |= set(names)
-        if any(self.proves(name) for name in called) or used & self.computed:
+        if is_computed:
             self.computed |= set(names)
             return
         works = any(isinstance(n, ast.BinOp | ast.Call | ast.Lambda | ast.UnaryOp) for n in ast.walk(statement.value))
         data = {name for name in used if self._is_data(name) or name in self.self_made}
         if works and (data or any(isinstance(n, ast.Lambda) for n in ast.walk(statement.value))):
             self.self_made |= dict.fromkeys(names, used)
+
+    def _learn(self, cell: str) -> None:
+        """Take in which names a cell binds to what the page, or a package of its, computes."""
+        for names, taken, called in _assigned(cell):
+            if any(self.proves(name) for name in called & self.page.keys()) or taken & self.computed:
+                self.computed |= names
+            else:
+                self.computed -= names
 
     def _is_data(self, name: str) -> bool:
         """Tell whether a name is bound to an array, or to a number or a list that `where` does not type."""
@@ -139,6 +153,24 @@ class Scope:
     def value(self, name: str) -> Any:
         """Return what the name is bound to."""
         return self.where.get(name, self.page.get(name))
+
+
+@functools.cache
+def _assigned(cell: str) -> tuple[tuple[frozenset[str], frozenset[str], frozenset[str]], ...]:
+    """The assignments of a cell, but for those in functions: what each binds, uses, and calls."""
+    found = []
+    try:
+        body = ast.parse(cell).body
+    except SyntaxError:  # which its cell tells of
+        return ()
+    for statement in (each for each in body if not isinstance(each, ast.FunctionDef | ast.ClassDef)):
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Assign):
+                names = {n.id for target in node.targets for n in ast.walk(target) if isinstance(n, ast.Name)}
+                used = {n.id for n in ast.walk(node.value) if isinstance(n, ast.Name)}
+                called = {_root(n.func) for n in ast.walk(node.value) if isinstance(n, ast.Call)}
+                found.append((frozenset(names), frozenset(used), frozenset(called)))
+    return tuple(found)
 
 
 @contextlib.contextmanager

@@ -125,6 +125,9 @@ class Symbols(Cursor, ABC):
                 family = self.subscripts(below)
                 call = Node("call", family, name, (first.start, self.extent(below)[1]))
                 return self.attach(call, first.start, None, above, turned)
+            if above and self.texts(above) == ["-", "1"]:
+                inverse = rf"{spelled}_{{\text{{inv}}}}(x), and bind {name}_inv in `where`"
+                self.fail(f"the inverse of a function has a name of its own: write {inverse}", first.start)
             if opening is None or above:
                 self.fail(f"{name} is a function: call it, as in {name}(x)", first.start)
             kids = self.items(")" if opening.text == "(" else "]", separator=self.separator())

@@ -29,6 +29,7 @@ FUNCTIONS = {
     *("exp", "log", "ln", "sin", "cos", "tan", "sinh", "cosh", "tanh", "arcsin", "arccos", "arctan"),
     *("softmax", "max", "min", "det", "tr", "diag", "sign", "concat", "Concat"),
 }
+ACCENTS = {"hat", "widehat", "tilde", "widetilde", "bar", "overline", "vec", "dot", "ddot"}
 FRACTIONS = {r"\frac", r"\dfrac", r"\tfrac"}
 _CLOSING = {"(": ")", "[": "]", "{": "}", r"\{": r"\}"}
 _WORDS = "if|for|for all|whenever|and|or|where|with|otherwise|else|(?:is )?even|(?:is )?odd"

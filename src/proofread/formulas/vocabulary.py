@@ -4,4 +4,4 @@ from .expressions import AROUND, BIG, BINOMIALS, BRACES, CONSTANTS, PRODUCTS
 from .tokens import FRACTIONS, FUNCTIONS, RELATIONS
 
 SIGNS = frozenset({*RELATIONS, *FRACTIONS, *PRODUCTS, *BIG, *AROUND, *BINOMIALS, *BRACES, *CONSTANTS})
-SIGNS |= {r"\sqrt", r"\nabla", r"\partial", r"\int", r"\lim", "!", "'", *FUNCTIONS}
+SIGNS |= {r"\sqrt", r"\nabla", r"\partial", "!", "'", *FUNCTIONS}

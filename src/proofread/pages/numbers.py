@@ -186,7 +186,8 @@ def correction(typed: str, value: Value) -> str | None:
         return new and printed["head"] + new + printed["tail"]
     bound, figure, unit = said(typed)
     if (bound or unit) and isinstance(value, (int, float)) and not isinstance(value, bool):
-        return _said_so(bound, figure, unit, value)
+        gap = "" if typed.endswith(figure + unit) else " "  # as in 60° and 4 MiB
+        return _said_so(bound, figure, gap, unit, value)
     if isinstance(value, bool):
         truth = _TRUTH.get(typed.lower(), True)
         return None if truth is value else str(value)
@@ -225,7 +226,7 @@ def amount(figure: str, unit: str = "") -> float | None:
     return None if plain is None else float(plain) * UNITS.get(unit, 1)
 
 
-def _said_so(bound: str, figure: str, unit: str, value: float) -> str | None:
+def _said_so(bound: str, figure: str, gap: str, unit: str, value: float) -> str | None:
     """What should be typed for a number that has a unit or keeps a bound."""
     factor = UNITS.get(unit, 1)
     scaled = value // factor if isinstance(value, int) and value % factor == 0 else value / factor
@@ -237,7 +238,7 @@ def _said_so(bound: str, figure: str, unit: str, value: float) -> str | None:
         new = None if _near(figure, scaled) else _coarse(figure, scaled) or new
     if new is None and bound in ("nearly", "almost") and scaled > exact:
         new, bound = figure, "over"
-    return None if new is None else " ".join(filter(None, ("" if "==" not in signs else bound, new, unit)))
+    return None if new is None else f"{bound if '==' in signs else ''} {new}{gap if unit else ''}{unit}".lstrip()
 
 
 def is_about(bound: str) -> bool:
@@ -329,7 +330,7 @@ def _fits(typed: str, value: Value) -> bool:
         if len(items) == len(value):
             return all(correction(item, v) is None or _fits(item, v) for item, v in zip(items, value, strict=True))
         return (typed[:1] in ("(", "[") or len(items) > 1) and all(map(Number.parse, items))
-    return isinstance(value, str) and Number.parse(typed) is None
+    return isinstance(value, str) and (Number.parse(typed) is None or re.fullmatch(FIGURE, value) is not None)
 
 
 def _number(typed: str, value: float) -> str | None:

@@ -336,7 +336,8 @@ def _phrase(text: str, end: int, expression: str) -> tuple[int, int] | None:
     with suppress(SyntaxError):  # which is told
         branches += _branches(parse(expression))
     for said in branches:
-        words = [re.escape(word) if word else r"\S+?" for word in said]
+        parts = (re.findall(r"\w+|\W+", word) for word in said)  # which punctuation ends, after an emphasis perhaps
+        words = [_MARKED.join(map(re.escape, each)) or r"\S+?" for each in parts]
         gap = rf"{_MARKED}[ \n>]+{_MARKED}"
         phrase = re.compile(rf"(?<![\w*_`]){_MARKED}{gap.join(words)}(?={_MARKED}\Z)", re.IGNORECASE)
         if len(words) > 1 and (match := phrase.search(text, max(0, end - 1000), end)):

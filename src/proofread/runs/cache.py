@@ -62,10 +62,11 @@ class Cache:
 
     def load(self, task: Task) -> Outcome | None:
         """What the task gave when all was as it is now."""
-        kept = _read(self._file(task))
-        if kept is None or self._changed(kept["files"]) or installed(kept["asked"]) != kept["installed"]:
-            return None
-        return outcome_of(kept)
+        for file in self._runs(self._folder(task.path)):
+            kept = _read(file) if file.name.startswith(_key(task)) else None
+            if kept and not self._changed(kept["files"]) and installed(kept["asked"]) == kept["installed"]:
+                return outcome_of(kept)
+        return None
 
     def before(self, task: Task) -> Outcome | None:
         """What the same steps gave when they last ran, whatever has changed since; None if that failed."""
@@ -80,7 +81,7 @@ class Cache:
         kept, now = list(filter(None, map(_read, self._runs(self._folder(task.path))))), parts(task)
         with suppress(OSError):  # the latest run of all this was not kept, and said why
             key, _, unkept = (self._folder(task.path) / "unkept").read_text().partition("\n")
-            if key == self._file(task).name:
+            if key == _key(task):
                 return unkept
         if not kept:
             return "it has not run before"
@@ -91,7 +92,7 @@ class Cache:
 
     def store(self, task: Task, outcome: Outcome) -> None:
         """Keep what a run gave that went to its end, or why it is not kept; a CacheError says why neither can be."""
-        file, reason = self._file(task), "its last run failed"
+        folder, reason = self._folder(task.path), "its last run failed"
         if outcome.stopped:
             reason = f"its last run was stopped ({outcome.stopped.partition(';')[0]}), and is tried again each time"
         elif outcome.files is not None:
@@ -99,9 +100,9 @@ class Cache:
             saved = (name for name, seen in outcome.files.items() if not seen and _age(name) >= outcome.began)
             reason = next((f"{_named(name)} was written while it ran" for name in saved), "")
         if reason:
-            return self._write(file.parent / "unkept", f"{file.name}\n{reason}".encode())
+            return self._write(folder / "unkept", f"{_key(task)}\n{reason}".encode())
         assert outcome.files is not None
-        (file.parent / "unkept").unlink(missing_ok=True)
+        (folder / "unkept").unlink(missing_ok=True)
         self._digests.clear()
         kept = {
             "page": task.path,
@@ -111,8 +112,10 @@ class Cache:
             "installed": installed(outcome.asked),
             **plain(outcome),
         }
+        # What the same steps gave with other files, and with others installed, stays beside it.
+        file = folder / f"{_key(task)}-{sha(json.dumps([kept['files'], kept['installed']]))[:8]}.json"
         self._write(file, seal(json.dumps(kept).encode()))
-        for old in [run for run in self._runs(file.parent) if run != file][_KEPT - 1 :]:
+        for old in [run for run in self._runs(folder) if run != file][_KEPT - 1 :]:
             old.unlink(missing_ok=True)
         return None
 
@@ -191,12 +194,6 @@ class Cache:
         readable = re.sub(r"[^\w.-]+", "-", page).strip("-.")
         return self.directory / "runs" / f"{readable[-60:]}-{sha(page)[:8]}"
 
-    def _file(self, task: Task) -> Path:
-        made = parts(task)
-        # Names change with every cell of prose that comes or goes; what runs does not.
-        key = [made["page"], [*made["steps"].values()], made["packages"], sorted(made["environment"].items())]
-        return self._folder(task.path) / f"{sha(json.dumps(key))[:32]}.json"
-
     def _runs(self, folder: Path) -> list[Path]:
         """The runs of a page, the latest first."""
         return sorted(folder.glob("*.json"), key=_age, reverse=True)
@@ -238,6 +235,14 @@ class Cache:
             f"runs cannot be kept in {self.directory}: {error.strerror}; make room or make it writable, or keep them "
             "elsewhere with cache under [tool.proofread] in pyproject.toml"
         )
+
+
+def _key(task: Task) -> str:
+    """What is known of a run before it."""
+    made = parts(task)
+    # Names change with every cell of prose that comes or goes; what runs does not.
+    key = [made["page"], [*made["steps"].values()], made["packages"], sorted(made["environment"].items())]
+    return sha(json.dumps(key))[:32]
 
 
 def parts(task: Task) -> dict[str, Any]:

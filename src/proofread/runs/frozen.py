@@ -97,7 +97,7 @@ def _steps(task: Task) -> list[list[str]]:
     """The steps of a task, each by its name, with what tells it from one that gives something else."""
     told = []
     for step in task.steps:
-        stated = [[formula.latex, formula.where, repr(formula.equivalent)] for formula in step.formulas]
+        stated = [[formula.latex, formula.where] for formula in step.formulas]
         asked = [_of([step.code or ""]), step.expressions, stated]
         told.append([step.name, hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]])
     return told

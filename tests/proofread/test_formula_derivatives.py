@@ -1,4 +1,4 @@
-"""What formulas say of infinitely many numbers, and what they count."""
+"""Derivatives in formulas, and what they count."""
 
 import math
 
@@ -60,17 +60,6 @@ f''(a) = 6a
 \nabla_x E_0(x) = 4 (x \odot x \odot x)
 \frac{\partial}{\partial x_i} E_0(x) = 4 x_i \cdot x_i \cdot x_i
 \frac{\partial}{\partial x_j} q(x)_i = [i = j] \cdot 2 x_i
-\int_0^a f(t) \, dt = \frac{a^4}{4}
-\int_0^1 t^2 + 1 \, dt = \frac{4}{3}
-\int_{-\infty}^{\infty} e^{-t^2} \, \mathrm{d}t = \sqrt{\pi}
-\int_0^1 \frac{1}{\sqrt{t}} dt = 2
-\int_0^1 \int_0^b u v^2 \, dv \, du = \frac{b^3}{6}
-\lim_{h \to 0} \frac{f(a + h) - f(a)}{h} = 3 a^2
-\lim_{m \to \infty} \left(1 + \frac{a}{m}\right)^m = e^a
-\lim_{t \to 0^+} \frac{|t|}{t} = 1, \quad \lim_{t \to 0^{-}} \frac{|t|}{t} = -1
-\sum_{m=0}^{\infty} \frac{a^m}{m!} = e^a
-\sum_{m=1}^\infty \frac{1}{m^2} = \frac{\pi^2}{6}
-\prod_{m=1}^\infty \frac{4 m^2}{4 m^2 - 1} = \frac{\pi}{2}
 """.strip().splitlines()
 
 
@@ -101,21 +90,9 @@ def test_what_holds_is_accepted(latex):
         ),
         (r"\frac{\partial a}{\partial b} = 1", "nothing says how a depends on b: write it out"),
         (r"\frac{\partial}{\partial x} q(q(x) x^\top) = 1", "only a number is differentiated: index it"),
-        (r"\int f(t) \, dt = 1", r"an integral needs both limits: \int_a^b f(x) \, dx"),
-        (r"\int_0^1 f(t) = 1", r"expected what it is over at its end: \int_a^b f(x) \, dx"),
-        (r"\int_0^1 f(a) \, da = 1", "a has a value already"),
-        (r"\int_0^1 \frac{1}{t} \, dt = 1", "no number can be found for it: it has no end, or jumps too often"),
-        (r"\int_0^1 x t \, dt = 1", "`x t`: is no number: index it"),
-        (r"\lim_{t \to 0} \frac{|t|}{t} = 1", "it comes to 1 from above, and to -1 from below"),
-        (r"\lim_{t \to \infty} \ln t = 1", "it does not come nearer to any number"),
-        (r"\lim_{t \to \infty} \sin t = 1", "no number can be found for it"),
-        (r"\lim_{t} f(t) = 1", r"a limit is of one letter, as in \lim_{x \to 0}"),
-        (r"\sum_{m=1}^\infty \frac{1}{m} = 1", "it does not come nearer to any number"),
-        (r"\sum_{m=0}^\infty (-1)^m = \frac12", "its terms do not come near 0"),
-        (r"\max_{m=1}^\infty \frac{1}{m} = 1", "the max of infinitely many is not read"),
-        (r"\sum_{m=1}^\infty \frac{1}{m^2} = 1.6449", "does not hold"),
-        (r"\oint_0^1 f(t) \, dt = 1", r"\oint is not in the grammar"),
-        (r"\iint f = 1", r"\iint is not in the grammar"),
+        (r"\int_0^1 f(t) \, dt = 1", r"\int is not in the grammar"),
+        (r"\lim_{t \to 0} f(t) = 0", r"\lim is not in the grammar"),
+        (r"\sum_{m=1}^\infty \frac{1}{m^2} = 1.6", "`\\infty`: a limit, an index or a size is an integer, not inf"),
     ],
 )
 def test_what_does_not_hold_or_has_no_value_says_why(latex, error):
@@ -140,9 +117,6 @@ def test_single_precision_has_rougher_derivatives():
         (r"f'(a) = 3 a^2", "derivative dropped"),
         (r"\binom{n}{k} = 35", "arguments swapped"),
         (r"n! = 5040", "factorial dropped"),
-        (r"\int_0^a f(t) \, dt = \frac{a^4}{4}", "number changed"),
-        (r"\sum_{m=1}^\infty \frac{1}{m^2} = \frac{\pi^2}{6}", "limit off by one"),
-        (r"\lim_{h \to 0} \frac{f(a + h) - f(a)}{h} = 3 a^2", "sign flipped"),
     ],
 )
 def test_mistakes_in_them_are_noticed(latex, noticed):

@@ -1,44 +1,27 @@
-"""Sums of infinitely many terms, limits, integrals and derivatives, evaluated."""
+"""Derivatives, evaluated."""
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from .arrays import Array, is_array, is_tensor, library, numbers, shape
-from .numerics import TOLERANCE, UnsettledError, integral, limit, series, slope
+from .numerics import TOLERANCE, UnsettledError, slope
 from .ranges import Assignment, Indexed
 from .tree import Node
 
+T = TypeVar("T")
 
-class Calculus(Indexed):
-    """Evaluates what needs infinitely many numbers, or a derivative."""
 
-    def _infinite(self, kind: str, index: str, body: Node, first: int, at: Assignment) -> float:
-        def term(value: int) -> float:
-            return self._number_of(body, {**at, index: value})
-
-        return self._approached(body, lambda: series(term, first, product=kind == "prod"))
-
-    def _lim(self, node: Node, at: Assignment) -> float:
-        body, target = node.kids
-        *side, name = node.value.split()
-        towards = float(self(target, at))
-        return self._approached(
-            node, lambda: limit(lambda x: self._number_of(body, {**at, name: x}), towards, "".join(side))
-        )
-
-    def _integral(self, node: Node, at: Assignment) -> float:
-        body, *ends = node.kids
-        low, high = (float(self(end, at)) for end in ends)
-        return self._approached(
-            node, lambda: integral(lambda x: self._number_of(body, {**at, node.value: x}), low, high)
-        )
+class Derivatives(Indexed):
+    """Evaluates derivatives, by autograd or by differences."""
 
     def _prime(self, node: Node, at: Assignment) -> float:
         argument, order = node.kids
-        function, x = self.scope.value(node.value), self._number_of(argument, at)
+        function, point = self.scope.value(node.value), self(argument, at)
+        if not isinstance(point, int | float):
+            raise self.fail(argument, "is no number: index it")
 
         def derived(times: int, x: float) -> float:
             if times == 0:
@@ -48,15 +31,9 @@ class Calculus(Indexed):
                 return value
             return float(self._slope(lambda step: np.asarray(derived(times - 1, x + step)), x))
 
-        return self._approached(node, lambda: derived(int(order.value), x))
+        return self._settled(node, lambda: derived(int(order.value), point))
 
-    def _number_of(self, node: Node, at: Assignment) -> float:
-        value = self(node, at)
-        if not isinstance(value, int | float):
-            raise self.fail(node, "is no number: index it")
-        return value
-
-    def _approached(self, node: Node, compute: Callable[[], float]) -> float:
+    def _settled(self, node: Node, compute: Callable[[], T]) -> T:
         try:
             value = compute()
         except UnsettledError as error:
@@ -122,14 +99,10 @@ class Calculus(Indexed):
             finally:
                 self._shifted = outer
 
-        found = []
-        for entry in entries:
-            scale = float(numbers(x)[entry])
-            try:
-                found.append(self._slope(lambda step, entry=entry: moved(entry, step), scale))  # type: ignore[misc]
-            except UnsettledError as error:
-                raise self.fail(node, f"no number can be found for it: {error}") from error
-        self.precision = max(self.precision, TOLERANCE**2)
+        def slope_by(entry: tuple[int, ...]) -> np.ndarray:
+            return self._slope(lambda step: moved(entry, step), float(numbers(x)[entry]))
+
+        found = self._settled(node, lambda: [slope_by(entry) for entry in entries])
         if by.kind == "index" or not shape(x):
             return self._plain(found[0])
         return np.stack(found, -1) if dims else np.stack(found).reshape(shape(x))
