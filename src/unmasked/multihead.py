@@ -26,7 +26,7 @@ class MultiheadAttention(nn.MultiheadAttention):
     inheritance; the forward pass is this package's own. It gives PyTorch's results, with these deliberate differences:
 
     - A query that may see no key gets a context of zeros, so that the output is ``out_proj``'s bias. PyTorch gives
-      that, or NaN, by need_weights, mode and mask.
+      that, or NaN, by need_weights, mode and mask, and on a GPU what its kernel makes of such a row.
     - ``is_causal=True`` masks the future, with or without attn_mask, aligned at the end of the keys. To PyTorch it is a
       hint, obeyed over the mask, ignored, or refused, by need_weights and mode.
     - ``key_padding_mask`` and ``attn_mask`` may be of different types.
