@@ -197,7 +197,7 @@ print(positions.tolist())
 # ### Models of transformers: only without a cache
 #
 # A model of transformers can make the mask of documents by itself, out of positions that begin anew. It does so if it
-# gets no `attention_mask`, not even one of ones, and no cache, which is its default:
+# gets no `attention_mask`, not even one of ones, and keeps no cache. By default it keeps one:
 #
 # ```py
 # model(ids, position_ids=positions, use_cache=False)  # documents are apart
