@@ -61,6 +61,9 @@ class Event:
     outcome: Outcome  # what the run has given so far
 
 
+_own: dict[str, int] = {}  # the process that is our fork server
+
+
 def warm(sources: Iterable[Path] | None = None, packages: Iterable[str] = ()) -> None:
     """Start the fork server; the first run does so itself, and then waits for it.
 
@@ -79,8 +82,12 @@ def warm(sources: Iterable[Path] | None = None, packages: Iterable[str] = ()) ->
     folders = [folder for spec in found for folder in spec.submodule_search_locations or ()]
     before, given = dict(os.environ), ENVIRONMENT | {FOLDERS: os.pathsep.join(folders)}
     os.environ.update(given)
+    server: Any = forkserver._forkserver
+    if server._forkserver_pid not in (None, _own.get("pid")):
+        server._stop()  # another's, who is in this process: pages would run with what it has, and not with what we give
     try:
         forkserver.ensure_running()
+        _own["pid"] = server._forkserver_pid
     finally:
         for name in given.keys() - before.keys():
             del os.environ[name]
