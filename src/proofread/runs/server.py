@@ -83,9 +83,9 @@ def warm(sources: Iterable[Path] | None = None, packages: Iterable[str] = ()) ->
     before, given = dict(os.environ), ENVIRONMENT | {FOLDERS: os.pathsep.join(folders)}
     os.environ.update(given)
     server: Any = forkserver._forkserver
-    if server._forkserver_pid not in (None, _own.get("pid")):
-        server._stop()  # another's, who is in this process: pages would run with what it has, and not with what we give
     try:
+        if server._forkserver_pid not in (None, _own.get("pid")):
+            server._stop()  # another's, who is in this process: pages would run with what it has, not with what we give
         forkserver.ensure_running()
         _own["pid"] = server._forkserver_pid
     finally:
