@@ -1,7 +1,7 @@
 """What the sources of the pages and of what checks them weigh, so that neither grows back: each measure has a limit.
 
-Directives are the comments in the prose, which bind figures and formulas to the code; captions and alternative texts are
-prose. Hidden code is what a page runs and does not show, but for claims, imports and solutions.
+Directives are the comments in the prose, which bind figures and formulas to the code; captions and alternative texts
+are prose. Hidden code is what a page runs and does not show, but for claims, imports and solutions.
 """
 
 import re
