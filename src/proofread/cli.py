@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from . import settings as config
-from .checks import machines, mutate
+from .checks import machines
 from .checks.check import check, project_pages
 from .checks.checked import Checked, Report, count
 from .checks.findings import BROKEN, KINDS, Finding, listed
@@ -179,11 +179,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     command(
         _fix,
-        "put right the figures that were typed wrong",
-        "Put right the figures that were typed wrong, in the form in which they were typed:\n\n"
+        "put right what was typed wrong",
+        "Put right the figures that were typed wrong, in the form in which they were typed, and let claims quote the\n"
+        "sentences that were only reworded:\n\n"
         "  proofread fix docs/page.py --diff     see what would change\n"
         "  proofread fix docs/page.py            change it\n\n"
-        "A claim in words that does not hold is left to its author. Exit code 0: all is right now.",
+        "A claim that does not hold is left to its author. Exit code 0: all is right now.",
         _option("--diff", "--dry-run", action="store_true", help="show the change and write nothing"),
         *running,
     )
@@ -196,15 +197,6 @@ def _parser() -> argparse.ArgumentParser:
         "A page is frozen by `proofread: freeze` in its front matter, a cell by `#| freeze`.",
         paths,
         *settings[:-1],  # what is kept of runs is not taken
-    )
-    command(
-        _mutate,
-        "swap words and print what nothing notices",
-        "Swap words for their opposites, one at a time, and print those that nothing would notice:\n\n"
-        "  proofread mutate docs/page.py --kind table\n\n"
-        "A claim holds the words that it takes in. Exit code 0, whatever is found.",
-        _option("--kind", choices=config.PLACES, help="only words that stand there"),
-        *running,
     )
     command(
         _snippet,
@@ -307,7 +299,7 @@ def _check(options: argparse.Namespace) -> int:
 def _run(options: argparse.Namespace) -> int:
     report = _report(options)
     cells = {
-        checked.page.path: [number for number, cell in enumerate(checked.page.cells, 1) if cell.is_code]
+        checked.page.path: [n for n, cell in enumerate(checked.page.cells, 1) if cell.is_code and not cell.holds_claims]
         for checked in report.pages
     }
     if options.cell is not None and not any(options.cell in numbers for numbers in cells.values()):
@@ -361,15 +353,6 @@ def _freeze(options: argparse.Namespace) -> int:
     none = "nothing that is frozen is stale" if freeze == "stale" else "nothing is frozen there"
     print(report if report.pages else none, file=sys.stderr)
     return 1 if report.findings else 0
-
-
-def _mutate(options: argparse.Namespace) -> int:
-    report = _report(options)
-    for swap in mutate.every(report):
-        if not swap.held and options.kind in (None, swap.kind):
-            print(swap)
-    print(report, file=sys.stderr)
-    return 0
 
 
 def _snippet(options: argparse.Namespace) -> int:

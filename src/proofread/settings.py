@@ -8,16 +8,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-# Where on a page a word can stand.
-PLACES = {
-    "first": "first sentences",
-    "heading": "headings",
-    "table": "table cells",
-    "label": "labels of figures",
-    "alt": "alt texts",
-    "task": "tasks and hints",
-    "prose": "prose",
-}
 # What becomes of a page.
 MODES = {
     "off": "published as it is: nothing is run, nothing is checked",
@@ -50,11 +40,6 @@ class Settings:
     # Files and folders that hold all pages of the project. A build checks those that are not on the site, too, commands
     # without a path take them all, and wherever one is checked, the equations of the others are known.
     pages: tuple[str, ...] = ()
-    # Patterns of pages, relative to the project, on which a claim gives its word, its unit and its bound, and inline
-    # mathematics is checked, too. A ``*`` stands for any characters, slashes too.
-    strict: tuple[str, ...] = ()
-    # By the kind of place (see `PLACES`), the least share of the words of strict pages that claims must hold.
-    words: Mapping[str, float] = field(default_factory=dict)
     rich: int = 10_000_000  # bytes that a cell may show otherwise than as text: HTML, JSON, pictures
     # By patterns of pages or by folders, relative to the project, what becomes of them: off (published as it is), run
     # (its cells are run and shown, and nothing is held) or check; "run, freeze" freezes it, too. The last pattern that
@@ -64,13 +49,6 @@ class Settings:
     # What is held of the packages' docstrings: nothing (off), only the equations that they cite
     # (equations), or all (check).
     docstrings: str = "check"
-    # Rows of words of the pages' subject, each of which `proofread mutate` swaps for the next, beside the general ones:
-    # ``["client server", "get put delete"]``.
-    opposites: tuple[str, ...] = ()
-
-    def is_strict(self, path: str) -> bool:
-        """Whether the project holds a page, named relative to it, to all that proofread knows."""
-        return any(fnmatchcase(path, pattern) for pattern in self.strict)
 
     def mode(self, path: str) -> str:
         """What the project says of a page, named relative to it; see `mode`."""
@@ -191,15 +169,6 @@ def _size(value: object) -> int:
     raise ValueError("must be more than nothing")
 
 
-def _shares(value: object) -> dict[str, float]:
-    shares: dict[str, Any] = value if isinstance(value, dict) else {"": None}
-    if not all(type(share) in (int, float) and 0 <= share <= 1 for share in shares.values()):
-        raise ValueError("must be a table of shares between 0 and 1, such as table = 0.95")
-    if unknown := [place for place in shares if place not in PLACES]:
-        raise ValueError(f"names {unknown[0]}, where no word stands; there are {', '.join(PLACES)}")
-    return dict(shares)
-
-
 def _modes(value: object) -> dict[str, str]:
     if not isinstance(value, dict) or not all(isinstance(said, str) for said in value.values()):
         raise ValueError('must be a table of patterns and modes, such as {"docs/changelog.md" = "off"}')
@@ -232,16 +201,10 @@ _READERS: dict[str, Callable[[Any], object]] = {
     "cache": _folder,
     "packages": _list(str.isidentifier, 'must be a list of names of packages, such as ["mypackage"]'),
     "cite_equations": _reader(lambda value: isinstance(value, bool), "must be true or false", bool),
-    "strict": _list(bool, 'must be a list of patterns of pages, such as ["docs/*.md"]'),
-    "words": _shares,
     "modes": _modes,
     "frozen": _folder,
     "pages": _list(str.strip, 'must be a list of files and folders, such as ["docs"]'),
     "data": _size,
-    "opposites": _list(
-        lambda row: len(row.split()) == len({*row.split()}) > 1,
-        'must be a list of rows of different words, each of which becomes the next, such as ["get put delete"]',
-    ),
     "docstrings": _reader(
         DOCSTRINGS.__contains__, 'must be one of "off", "equations" and "check": set docstrings = "equations"', str
     ),

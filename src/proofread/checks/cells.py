@@ -14,7 +14,10 @@ from .checked import PICTURES, Checked, count, figures
 from .findings import Finding
 from .plan import SECONDS
 
-_TAGS = ("check", "hide-input", "hide-output", "imports", "no-snippet", "raises-exception", "remove-cell", "solution")
+_TAGS = (
+    *("check", "claims", "hide-input", "hide-output", "imports", "no-snippet", "raises-exception", "remove-cell"),
+    "solution",
+)
 _OPTIONS = ("alt", "caption", "raises", "timeout", "script", "data", "digits", "freeze", "skip")
 _RAISES = re.compile(r"(?P<kind>[A-Za-z_][\w.]*)(?::\s+(?P<part>\S.*))?", re.DOTALL)
 _LEAVES = (ast.Raise, ast.Return, ast.Continue, ast.Break)

@@ -25,10 +25,10 @@ from ..runs.server import run, warm
 from ..runs.steps import Outcome, Task
 from ..runs.watch import files_of
 from ..settings import Settings, SettingsError, matches
-from . import docstrings, equations, links, mutate
+from . import docstrings, equations, links
 from .cells import in_code, in_data, options
 from .checked import Checked, Progress, Report, Text, Told, cell_subject, opened
-from .claims import in_text
+from .claims import in_text, quotations
 from .findings import Finding, located
 from .plan import Owner, plan, take, try_programs
 
@@ -71,7 +71,7 @@ def check(
     settings = settings or Settings.load(root)
     kept, shelf = (Cache(root / settings.cache), Shelf(root / settings.cache)) if keep and not freeze else (None, None)
     _unmatched(settings, root)
-    report = Report([], opposites=settings.opposites)
+    report = Report([])
     waiting: list[tuple[Checked, list[Owner], Task]] = []
     anew: dict[str, Frozen] = {}
     for path in paths:
@@ -142,10 +142,6 @@ def check(
         try_programs(report.pages, settings, kept, progress)
     for checked in report.pages:
         checked.findings += _findings(checked, settings, root)
-    words = mutate.every(report)
-    report.words, report.strict = mutate.shares(words), mutate.demanded(words, settings)
-    if whole:
-        report.between += mutate.faults(report)
     known = {checked.page.path: checked for checked in report.pages if checked.mode != "off"}
     others = [*paths, *([] if whole else project_pages(settings, root))]
     elsewhere = [checked for checked in known.values() if checked.mode == "run"]
@@ -177,7 +173,7 @@ def _thaw(checked: Checked, frozen: Frozen, everything: bool) -> Iterator[tuple[
 def _sources(page: Page, last: int) -> list[str]:
     """The code up to a cell."""
     cells = page.cells[: last + 1]
-    return [cell.shown for cell in cells if cell.is_code and cell.option("skip") is None]
+    return [cell.shown for cell in cells if cell.is_code and not cell.holds_claims and cell.option("skip") is None]
 
 
 def _keep(checked: Checked, task: Task, outcome: Outcome, frozen: Frozen) -> Path:
@@ -248,5 +244,7 @@ def _findings(checked: Checked, settings: Settings, root: Path) -> Iterator[Find
         return
     yield from in_data(checked, settings)
     displayed = [stated.latex for text in checked.texts for stated in text.formulas if stated.display]
-    for text in checked.texts:
-        yield from in_text(checked.page, text, displayed, strict=settings.is_strict(path))
+    quoted, misquoted = quotations(checked)
+    yield from misquoted
+    for number, text in enumerate(checked.texts):
+        yield from in_text(checked.page, text, displayed, quoted.get(number, ()))

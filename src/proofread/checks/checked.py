@@ -11,13 +11,13 @@ from typing import Any
 from ..formulas import Formula, find
 from ..keep.files import relative
 from ..keep.shelf import Shelf
-from ..pages import numbers, prose
+from ..pages import asserts, numbers, prose
 from ..pages.page import Cell, Page, PageError, own_mode, read
 from ..pages.prose import Claim, Computed, Figure, Prose
 from ..programs import NO_SNIPPET, Snippet
 from ..runs.frozen import Kept
 from ..runs.steps import Machine, Output, Result, Task
-from ..settings import PLACES, Settings, mode
+from ..settings import Settings, mode
 from .findings import Finding
 
 _OTHERS = {"run": "only run", "off": "off"}
@@ -27,7 +27,7 @@ PICTURES = ("image/svg+xml", "image/png", "image/jpeg")
 
 @dataclass
 class Text:
-    """A Markdown text of a page: a Markdown cell's, or the alt text or the caption of a figure of a code cell."""
+    """A text of a page: a Markdown cell's, the alt text or the caption of a code cell's figure, or a cell's asserts."""
 
     cell: int
     line: int
@@ -40,6 +40,8 @@ class Text:
     stated: dict[int, tuple[list[str], list[str]]] = field(default_factory=dict)  # of a formula: faults, survivors
     drew: str = ""  # what evaluating it did with a random generator
     caption: bool = False
+    asserts: bool = False  # it is the code of a cell of claims
+    sides: dict[Figure, str] = field(default_factory=dict)  # what a condition compares that does not hold
 
     @property
     def published(self) -> str:
@@ -61,6 +63,7 @@ class Text:
         self.errors |= {asked[place]: error for place, error in result.errors.items()}
         self.exact |= {asked[place]: value for place, value in result.exact.items()}
         self.bits |= {asked[place]: compared for place, compared in result.bits.items()}
+        self.sides |= {asked[place]: sides for place, sides in result.sides.items()}
         if result.formulas:
             survivors = result.survivors or [[] for _ in result.formulas]
             self.stated = dict(enumerate(zip(result.formulas, survivors, strict=True)))
@@ -82,6 +85,7 @@ class Checked:
     data: dict[int, Text] = field(default_factory=dict)  # the text that is the data of a cell's script
     asked: Sequence[str] = ()  # what its run asked for of what is installed
     findings: list[Finding] = field(default_factory=list)
+    sentences: tuple[int, int] = (0, 0)  # how many have no figure, no formula and no words that are quoted; all
     why: str = ""  # it had to run; "" if it did not
     behind: str = ""  # why it has to run still: what it shows is of its last run
     began: float = 0.0  # when it last ran, in seconds since 1970; 0 if there was nothing to run
@@ -106,7 +110,7 @@ class Checked:
         """The names of all that is checked on the page, in its order, and whether its run came to each."""
         named: list[tuple[int, str, bool]] = []
         for place, cell in enumerate(self.page.cells):
-            if cell.is_code:
+            if cell.is_code and not cell.holds_claims:
                 named.append((cell.line, cell_subject(place, cell), place in self.code))
             if self.offers(place):
                 named.append((cell.line, cell_subject(place, cell, "snippet"), place in self.snippets))
@@ -123,7 +127,7 @@ class Checked:
     def offers(self, cell: int) -> bool:
         """Whether a reader is offered the cell's program, which is tried like all that is checked."""
         asked = self.page.cells[cell]
-        has_none = not asked.shown or asked.is_still or {"remove-cell", NO_SNIPPET} & {*asked.tags}
+        has_none = not asked.shown or asked.is_still or {"remove-cell", "claims", NO_SNIPPET} & {*asked.tags}
         return asked.is_code and self.mode == "check" and not self.frozen and not has_none
 
     def note(self, cell: int) -> str:
@@ -134,33 +138,34 @@ class Checked:
 
     @property
     def tally(self) -> dict[str, Counter[str]]:
-        """How many of its cells, figures and formulas held, and what became of the others."""
+        """How many of its cells, figures, claims and formulas held, and what became of the others."""
         wrong = {finding.subject for finding in self.findings} - {""}
         bare = Counter(finding.kind for finding in self.findings if not finding.subject)
 
         def state(subject: str, came: bool) -> str:
             return "failed" if {subject, f"{subject} mutants"} & wrong else "held" if came else "not looked at"
 
-        cells, figures_, formulas = Counter[str](), Counter[str](), Counter[str]()
+        cells, figures_, claims, formulas = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
         for place, cell in enumerate(self.page.cells):
-            if cell.is_code:
+            if cell.is_code and not cell.holds_claims:
                 still = "skipped" if cell.option("skip") is not None else "frozen" if place in self.kept else ""
                 ran = state(cell_subject(place, cell), place in self.code).replace("held", "ran")
                 cells[still or ran] += 1
         for text in self.texts:
+            told = claims if text.asserts else figures_
             if self.mode != "check":
-                figures_["not looked at"] += len(text.prose.claims) + sum(1 for _ in text.prose.bare(self.page.code))
+                told["not looked at"] += len(text.prose.claims) + sum(1 for _ in text.prose.bare(self.page.code))
                 formulas["not looked at"] += len(text.formulas)
                 continue
             for figure in text.asked:
                 came = figure in text.values or figure in text.errors
-                figures_[state(claim_subject(text, figure), came)] += 1
+                told[state(claim_subject(text, figure), came)] += 1
             figures_["waived"] += len(text.prose.waivers)
             for place, stated in enumerate(text.formulas):
                 is_waived = stated.unchecked is not None
                 formulas["waived" if is_waived else state(formula_subject(text, stated), place in text.stated)] += 1
         figures_["unproved"], formulas["unproved"] = bare["bare"], bare["formula"]
-        return {"cells": cells, "figures": figures_, "formulas": formulas}
+        return {"cells": cells, "figures": figures_, "claims": claims, "formulas": formulas}
 
     def program(self, cell: int) -> str:
         """A code cell's program, with where it is from; "" if there is none."""
@@ -205,9 +210,6 @@ class Report:
     between: list[Finding] = field(default_factory=list)  # of pages and packages
     kept: list[Path] = field(default_factory=list)  # the files of what was frozen anew
     behind: list[Task] = field(default_factory=list)  # what has to run still, of pages that show their last run
-    words: dict[str, tuple[int, int]] = field(default_factory=dict)  # held, of how many, by `PLACES`
-    strict: dict[str, tuple[int, int, float]] = field(default_factory=dict)  # the same of strict pages, and the demand
-    opposites: tuple[str, ...] = ()  # the project's own
 
     @property
     def findings(self) -> list[Finding]:
@@ -232,16 +234,9 @@ class Report:
             states = sum((tally[kind] for tally in tallies), Counter[str]())
             if listed := ", ".join(f"{states[state]} {state}" for state in _STATES if states[state]):
                 told.append(f"{kind}: {listed}")
-        return "; ".join([*told, count(len(self.findings), "finding")]) + self._words()
-
-    def _words(self) -> str:
-        parts = ", ".join(f"{held} of {words} in {PLACES[kind]}" for kind, (held, words) in self.words.items())
-        strict = ((kind, *demand) for kind, demand in self.strict.items())
-        demanded = ", ".join(
-            f"{held} of {words} in {PLACES[kind]} ({share:.0%})" for kind, held, words, share in strict
-        )
-        demanded = demanded and f"; on strict pages, with the share that is demanded: {demanded}"
-        return f"\nwords that no swap could turn round unnoticed: {parts}{demanded}" if parts else ""
+        silent, every = (sum(each) for each in zip(*(checked.sentences for checked in self.held), strict=True))
+        told += [f"{silent} of {count(every, 'sentence')} with none of these"] * (every > 0)
+        return "; ".join([*told, count(len(self.findings), "finding")])
 
 
 @dataclass(frozen=True)
@@ -280,13 +275,15 @@ def unrun(page: Page) -> Checked:
     """A page with its texts, of which nothing has run yet."""
     checked = Checked(page)
     for index, cell in enumerate(page.cells):
-        if cell.is_code:
+        if cell.holds_claims:
+            checked.texts.append(Text(index, cell.line, asserts.read(cell.source), [], asserts=True))
+        elif cell.is_code:
             for each in (option for option in cell.options if option.key in ("alt", "caption")):
                 said, is_caption = prose.read(each.value), each.key == "caption"
                 checked.texts.append(Text(index, each.line, said, [], caption=is_caption))
             for each in (option for option in cell.options if option.key == "data"):
                 value = f'__import__("json").dumps(({each.value}), default=lambda _: _.tolist(), allow_nan=False)'
-                asked = Computed(value, "", (0, len(each.value)), 0, late=False)
+                asked = Computed(value, "", (0, len(each.value)), 0)
                 checked.data[index] = Text(index, each.line, Prose(each.value, computed=[asked]), [])
         else:
             checked.texts.append(Text(index, cell.line, prose.read(cell.source, opens=index == 0), find(cell.source)))
@@ -318,7 +315,8 @@ def cell_subject(place: int, cell: Cell, what: str = "cell") -> str:
 def claim_subject(text: Text, figure: Figure) -> str:
     """The name of a figure's test."""
     said = f"{figure.typed} = {figure.expression}" if isinstance(figure, Claim) else f"{{{{ {figure.expression} }}}}"
-    return " ".join(f"{text.line + figure.line} figure {said}".split())
+    kind = f"claim {figure.typed}" if text.asserts and isinstance(figure, Claim) else f"figure {said}"
+    return " ".join(f"{text.line + figure.line} {kind}".split())
 
 
 def formula_subject(text: Text, stated: Formula) -> str:

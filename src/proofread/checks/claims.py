@@ -1,25 +1,38 @@
-"""Holds what a text says, its figures, formulas and words, against what the page gave."""
+"""Holds what a text says, its figures, formulas and sentences, against what the page gave."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ..formulas import spans
 from ..formulas.inline import loose
-from ..pages import numbers, prose
+from ..pages import conditions, numbers, prose
+from ..pages.numbers import BOUND
 from ..pages.page import Page
+from ..pages.plain import Plain
 from ..pages.prose import Claim
 from ..programs.names import uses
-from .checked import Text, claim_subject, formula_subject
+from .checked import Checked, Text, claim_subject, formula_subject
 from .findings import Edit, Finding
-from .worded import bound_of, unnamed, unproved
 
 _ABSENT = re.compile(r"NameError: name '(\w+)' is not defined|(\w+) is not bound")
+_BOUND = re.compile(rf"(?<![\w-])(?P<negated>(?:not|never)\s+)?(?P<bound>{BOUND})[\s*_`\"“(\[$]*\Z", re.IGNORECASE)
 _LONGEST = 200  # characters of what a figure should say that are told
+# A sentence in which one of these stands for another has not been reworded but says something else.
+_OPPOSITES = """
+larger smaller largest smallest bigger more fewer most least greater less higher lower highest lowest longer shorter
+longest shortest wider narrower faster slower above below left right upper first last before after earlier later row
+column rows columns always never every each no none all some not nothing everything same different equal unequal true
+false half third quarter once twice positive negative finite infinite increases decreases grows shrinks minimum maximum
+only both neither any without with key keys query queries value values
+"""
+_TURNING = {*_OPPOSITES.split(), *numbers.WORDS}
 
 
-def in_text(page: Page, text: Text, displayed: Sequence[str] = (), *, strict: bool = False) -> Iterator[Finding]:
-    """What is wrong with a text once its page has run, which displays some formulas and may be a strict one."""
+def in_text(
+    page: Page, text: Text, displayed: Sequence[str] = (), quoted: Sequence[tuple[int, int]] = ()
+) -> Iterator[Finding]:
+    """What is wrong with a text once its page has run, which displays some formulas, and whose claims quote places."""
 
     def found(line: int, message: str, kind: str, subject: str = "") -> Finding:
         return Finding(page.path, text.line + line, message, kind=kind, subject=subject)
@@ -34,71 +47,147 @@ def in_text(page: Page, text: Text, displayed: Sequence[str] = (), *, strict: bo
         subject = formula_subject(text, stated)
         faults, survivors = text.stated.get(place, ([], []))
         for message in faults:
-            below = _bound_below(page, text, message, "state the formula below that cell")
+            below = _bound_below(page, text, message)
             yield found(stated.line, message + below, "formula", subject)
         yield from (found(stated.line, message, "mutant", f"{subject} mutants") for message in survivors)
     for opened in (span for span in spans(text.prose.text) if not span.closes):
         yield at(opened.start, "this $$ is never closed", "formula")
-    for place, message in loose(text.prose.text, displayed, strict=strict):
+    for place, message in loose(text.prose.text, displayed):
         yield at(place, message, "formula")
     if text.drew:
         yield found(0, f"an expression or formula here {text.drew}; draw in a code cell", "seed")
     for figure, error in text.errors.items():
-        said, late = f"{{{{ {figure.expression} }}}}", f"{{{{= {figure.expression} }}}}"
+        said = f"{{{{ {figure.expression} }}}}"
         if isinstance(figure, Claim):
-            said, late = f"{figure.typed} cannot be checked: {figure.expression}", f"<!--== {figure.expression} -->"
-        below = _bound_below(page, text, error, f"ask at the page's end, {late}")
-        yield at(figure.span[0], f"{said} fails with {error}{below}", "expression", claim_subject(text, figure))
+            said = f"{figure.typed} cannot be checked: {figure.expression}"
+        yield at(figure.span[0], f"{said} fails with {error}", "expression", claim_subject(text, figure))
     for claim in text.prose.claims:
         subject = claim_subject(text, claim)
         if claim in text.values and claim not in text.errors:
-            for kind, message in disagreement(text, claim, text.values[claim], strict):
+            for kind, message in _broken(text, claim) if text.asserts else _disagreement(page, text, claim):
                 finding = at(claim.span[0], message, kind, subject)
                 yield replace(finding, edit=_edit(page, text, claim)) if kind == "figure" else finding
             if message := _exactness(claim, text.bits.get(claim, "")):
                 yield at(claim.span[0], message, "bits", subject)
-    for span in text.prose.bare(page.code):
+    for span in text.prose.bare(page.code) if not text.asserts else ():
+        if any(first <= span[0] and span[1] <= last for first, last in quoted):
+            continue
         typed = text.prose.text[slice(*span)]
         remedy = f"assert it, {typed}<!--= expression -->, or waive it, {typed}<!--~ reason -->"
         yield at(span[0], f"nothing proves the figure {typed}: {remedy}", "bare")
 
 
-def _bound_below(page: Page, text: Text, error: str, remedy: str) -> str:
-    """What else to say of a name that is not there yet: which cell below the text binds it, and what to do."""
-    name = _ABSENT.search(error)
-    for number, cell in enumerate(page.cells[text.cell :], text.cell + 1):
-        if name and cell.is_code and any((name[1] or name[2]) in uses(node).binds for node in cell.tree.body):
-            return f"; cell {number}, further down, binds it: {remedy}"
-    return ""
+def quotations(checked: Checked) -> tuple[Mapping[int, list[tuple[int, int]]], list[Finding]]:
+    """Where claims quote each text, by its place among the page's, and what is wrong with what they quote.
+
+    How many sentences there are without anything that is held is noted, too.
+    """
+    page, places, findings = checked.page, dict[int, list[tuple[int, int]]](), list[Finding]()
+    asserted = [(text, claim) for text in checked.texts if text.asserts for claim in text.prose.claims]
+    said = {n: Plain(text.prose, text.values) for n, text in enumerate(checked.texts) if not text.asserts}
+    for text, claim in asserted:
+        stands = [(number, place) for number, each in said.items() for place in each.places(claim.typed)]
+        for number, span in stands[:1]:
+            places.setdefault(number, []).append(span)
+        if len(stands) == 1 or not all(each in text.values for text in checked.texts for each in text.asked):
+            continue  # a page that did not come to its end has not filled in all that it says
+        lines = [checked.texts[number].at(begin) for number, (begin, _) in stands]
+        edit = None
+        if stands:
+            message = f'"{claim.typed}" stands on the page {len(stands)} times, on the lines '
+            message += f"{', '.join(map(str, lines))}: quote more of the sentence"
+        else:
+            message = f'"{claim.typed}" is not on the page'
+            likeness, near, begin, number = max((*each.nearest(claim.typed), n) for n, each in said.items())
+            if likeness:
+                message += f'; it says "{near}" on line {checked.texts[number].at(begin)}'
+                once = sum(1 for each in said.values() for _ in each.places(near)) == 1
+                reworded = {*near.lower().split()} ^ {*claim.typed.lower().split()}
+                if once and text.values[claim] and not (reworded & _TURNING or re.search(r"\d", " ".join(reworded))):
+                    edit = _quoting(page, text, claim, near)
+            message += ": quote what it says, and see that the condition still proves it"
+        line, column = _in_file(page, text, claim.span[0]) or (text.at(claim.span[0]), None)
+        subject = claim_subject(text, claim)
+        findings.append(Finding(page.path, line, message, kind="claim", subject=subject, edit=edit, column=column))
+    silent = every = 0
+    for number, each in said.items():
+        text = checked.texts[number]
+        held = [figure.span[0] for figure in text.asked] + [formula.start for formula in spans(text.prose.text)]
+        held += [start for start, _ in places.get(number, ())]
+        sentences = [*each.sentences()]
+        every += len(sentences)
+        silent += sum(not any(start <= place < end for place in held) for start, end in sentences)
+    checked.sentences = silent, every
+    return places, findings
 
 
-def disagreement(text: Text, claim: Claim, value: numbers.Value, strict: bool) -> Iterator[tuple[str, str]]:
-    """What is wrong with a claim: its kind and the message."""
-    said = text.prose.text
-    before, after = said[: claim.span[0]], said[said.find("-->", claim.span[1]) + 3 :]
-    bound = _bound(text, claim, value)
-    bound = bound if strict or numbers.is_about(bound) else ""
+def _broken(text: Text, claim: Claim) -> Iterator[tuple[str, str]]:
+    """What is wrong with the condition of an assert: its kind and the message."""
+    if not text.values[claim]:
+        sides = text.sides.get(claim, "")
+        yield "claim", f'"{claim.typed}" does not hold: {_code(claim)} is false{sides and f", where {sides}"}'
+    elif conditions.is_fixed(claim.expression, True):
+        yield "claim", _fixed(claim, "compare what the page gave")
+
+
+def _disagreement(page: Page, text: Text, claim: Claim) -> Iterator[tuple[str, str]]:
+    """What is wrong with a typed figure: its kind and the message."""
+    value, bound = text.values[claim], _bound(text, claim)
     correction = numbers.correction(f"{bound} {claim.typed}".strip(), value)
+    is_truth = claim.typed.lower() in ("true", "false", "yes", "no")
     if reason := numbers.refused(claim.typed, value):
         yield "claim", f"{claim.typed} {reason}"
-    elif correction is not None and value is False and claim.typed.lower() not in ("true", "yes"):
-        yield "claim", f"it says {claim.typed}, but {claim.expression} does not hold"
+    elif isinstance(value, bool) and not is_truth:
+        code = _code(claim)
+        remedy = f'let a cell tagged claims prove it, assert {code}, "...", with the words around {claim.typed}'
+        yield "claim", f"{code} compares, and would stand there whatever {claim.typed} says: {remedy}"
     elif correction is not None:
         shown = correction if len(correction) <= _LONGEST else f"{correction[:_LONGEST]} ..."
         message = f"it says {claim.typed.strip()}, but {claim.expression} gives {shown}"
         if not bound and numbers.said(claim.typed)[1] and numbers.correction(f"about {claim.typed}", value) is None:
             message += f"; say that, or about {claim.typed}"
+        message += _bound_again(page, text, claim)
         yield "figure" if numbers.is_about(bound) or not bound else "claim", message
-    else:
-        yield from (("claim", message) for message in unproved(claim, value, before))
-        yield from (("claim", message) for message in (unnamed(claim, value, before, after) if strict else ()))
+    elif conditions.is_fixed(claim.expression, value):
+        yield "claim", _fixed(claim, f"let the page give it, as {claim.typed}<!--= computed -->")
 
 
-def _bound(text: Text, claim: Claim, value: numbers.Value) -> str:
-    """The bound that stands before a claim of a number, not in it."""
-    counts = isinstance(value, (int, float)) and not isinstance(value, bool)
-    before = text.prose.text[: claim.span[0]]
-    return bound_of(claim, before) if counts and not numbers.said(claim.typed)[0] else ""
+def _fixed(claim: Claim, remedy: str) -> str:
+    why = conditions.why_fixed(claim.expression)
+    return f"{_code(claim)} takes nothing from the page, so it proves nothing of {claim.typed}: {why}; {remedy}"
+
+
+def _code(claim: Claim) -> str:
+    """The expression on one line, without the comment that it may end with."""
+    return " ".join(re.sub(r"\s+#\s*to the bit:.*", "", claim.expression).split())
+
+
+def _bound_below(page: Page, text: Text, error: str) -> str:
+    """What else to say of a name that a formula has not yet: which cell below the text binds it, and what to do."""
+    name = _ABSENT.search(error)
+    for number, cell in enumerate(page.cells[text.cell :], text.cell + 1):
+        if name and cell.is_code and any((name[1] or name[2]) in uses(node).binds for node in cell.tree.body):
+            return f"; cell {number}, further down, binds it: state the formula below that cell"
+    return ""
+
+
+def _bound_again(page: Page, text: Text, claim: Claim) -> str:
+    """What else to say of a figure whose names are bound further down, and there more than once."""
+    for name in sorted(uses(conditions.parse(claim.expression)).read):
+        cells = [n for n, cell in enumerate(page.cells) if any(name in uses(node).binds for node in cell.tree.body)]
+        if len(cells) > 1 and cells[-1] > text.cell:
+            told = ", ".join(str(cell + 1) for cell in cells)
+            return f" ({name} is bound in the cells {told}; the last above counts, or else the first below)"
+    return ""
+
+
+def _bound(text: Text, claim: Claim) -> str:
+    """The bound that stands directly before a claim of a number, not in it: *at most*."""
+    value, said = text.values[claim], numbers.said(claim.typed)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or numbers.amount(said[1], said[2]) is None:
+        return ""
+    found = _BOUND.search(re.sub(r"[*_`]", "", text.prose.text[: claim.span[0]][-60:]))
+    return "" if said[0] or not found or found["negated"] else " ".join(found["bound"].lower().split())
 
 
 def _exactness(claim: Claim, compared: str) -> str:
@@ -117,9 +206,7 @@ def _exactness(claim: Claim, compared: str) -> str:
 
 def _edit(page: Page, text: Text, claim: Claim) -> Edit | None:
     """What would mend a figure, if its form can say the value: once it is written, it is read and agrees."""
-    value = text.values[claim]
-    bound = _bound(text, claim, value)
-    bound = bound if numbers.is_about(bound) else ""
+    value, bound = text.values[claim], _bound(text, claim)
     new = numbers.mended(f"{bound} {claim.typed}".strip(), value)
     if new is None:
         return None
@@ -129,7 +216,17 @@ def _edit(page: Page, text: Text, claim: Claim) -> Edit | None:
     again = prose.read(said[:start] + new + said[end:], opens=text.cell == 0).claims
     if len(again) != len(text.prose.claims) or again[place].typed != new:
         return None
-    first, last = _in_file(page, text, start), _in_file(page, text, end)
+    return _written(page, text, claim, new)
+
+
+def _quoting(page: Page, text: Text, claim: Claim, fragment: str) -> Edit | None:
+    """What would have a claim quote a fragment."""
+    return None if '"' in fragment or "\\" in fragment else _written(page, text, claim, f'"{fragment}"')
+
+
+def _written(page: Page, text: Text, claim: Claim, new: str) -> Edit | None:
+    """The edit of the page that writes something for what a claim says."""
+    first, last = (_in_file(page, text, place) for place in claim.span)
     if first is None or last is None:
         return None
     lines = "\n".join(page.lines[first[0] - 1 : last[0]])

@@ -29,7 +29,6 @@ KINDS = {
     "formula": "a formula does not hold, cannot be read, or says nothing",
     "mutant": "a formula would pass if it were wrong",
     "equation": "the numbers of equations, on pages and in docstrings, do not fit together",
-    "words": "claims hold fewer of the words of strict pages than the project demands",
     "docstring": "a docstring says other parameters, defaults or exceptions than its source",
     "link": "the text of a link and the heading to which it leads share no word",
     "math": "TeX cannot be typeset, which a build and an export find",

@@ -1,4 +1,4 @@
-"""What the expression of a claim can prove: whether it could give anything else, what it compares, and how.
+"""What the expression of a claim can prove: whether it could give anything else.
 
 An expression proves nothing if it gives what it gives whatever the page gave. To find out, it is tried with stand-ins:
 all that comes from the page or a library (a name, a subscript, an attribute, a call) is replaced by numbers drawn at
@@ -12,7 +12,7 @@ import ast
 import math
 import operator
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 _TRIALS, _ENOUGH = 1000, 50
@@ -39,9 +39,6 @@ _BINARY: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.NotIn: lambda one, of: one not in of,
 }
 _UNARY: dict[type, Callable[[Any], Any]] = {ast.Invert: operator.not_, ast.USub: operator.neg, ast.UAdd: operator.pos}
-_SIGNS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
-_MIRROR = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
-NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
 _SAME = {"equal", "allclose", "isclose", "eq", "array_equal", "assert_close"}
 _LIBRARIES = {"torch", "np", "numpy", "math"}
 _ONE: dict[str, Callable[[Any], Any]] = {"abs": abs, "float": float, "int": int, "bool": bool, "round": round}
@@ -235,59 +232,6 @@ class _Trial:
         return self._random.choice(self._pool)
 
 
-def relations(node: ast.expr, holds: bool = True) -> Iterator[tuple[str, ast.expr, ast.expr]]:
-    """What a condition compares, each comparison with its sign as it must hold: turned round where it is negated."""
-    if isinstance(node, ast.Compare):
-        for left, op, right in zip([node.left, *node.comparators], node.ops, node.comparators, strict=False):
-            sign = _SIGNS.get(type(op))
-            if sign:
-                yield sign if holds else NEGATED[sign], left, right
-                if sign in ("<", "<=") and holds and (apart := _difference(left)):
-                    yield "==", *apart  # within a tolerance
-    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.Not, ast.Invert)):
-        yield from relations(node.operand, not holds)
-    elif isinstance(node, ast.BoolOp):
-        for each in node.values:
-            yield from relations(each, holds)
-    elif isinstance(node, (ast.GeneratorExp, ast.ListComp)):
-        yield from relations(node.elt, holds)
-    elif compared := _compared(node):
-        yield "==" if holds else "!=", compared[0], compared[1]
-    elif _called(node) in ("all", "any", "bool", "item") and (inner := _reduced(node)[0]) is not None:
-        yield from relations(inner, holds)
-
-
-def compared_with(expression: str, typed: float) -> set[str]:
-    """How the expression compares something with a number, as in ``ratio > 1.35`` or ``a > 1.35 * b``: the signs."""
-    found = set()
-    for sign, left, right in relations(parse(expression)):
-        if _is_said(right, typed):
-            found.add(sign)
-        if _is_said(left, typed):
-            found.add(_MIRROR.get(sign, sign))
-    return found
-
-
-def kinds(node: ast.expr, holds: bool = True) -> set[str]:
-    """What a condition says as a whole: the sign of its comparison, ``all``, ``any``, ``none``."""
-    name, (inner, _) = _called(node), _reduced(node)
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        return kinds(node.operand, not holds)
-    if name in ("bool", "item", "float") and inner is not None:
-        return kinds(inner, holds)
-    if name in ("all", "any") and inner is not None:
-        quantity = {("all", True): "all", ("any", True): "any", ("any", False): "none"}.get((name, holds), "not all")
-        return {quantity, *(sign for sign, *_ in relations(inner, holds))} if name == "all" else {quantity}
-    if isinstance(node, ast.BoolOp):
-        return set.intersection(*(kinds(each, holds) for each in node.values))
-    turned = ((_MIRROR.get(s, s), b, a) if number(a) is not None else (s, a, b) for s, a, b in relations(node, holds))
-    signs = [(sign, right) for sign, _, right in turned]
-    found = {sign for sign, _ in signs}
-    if len(found - {"=="}) > 1 or (len(found) > 1 and isinstance(node, ast.Compare) and len(node.ops) > 1):
-        return set()
-    return found | {"none" for sign, right in signs if sign == "==" and number(right) == 0}
-
-
 def number(node: ast.expr) -> float | None:
     """The number that was written down: ``-3``, ``2**20``, ``torch.tensor(1.0)``, ``torch.ones(11)``."""
     if isinstance(node, ast.Constant):
@@ -310,32 +254,6 @@ def number(node: ast.expr) -> float | None:
         if name in ("tensor", "float", "int") and len(node.args) == 1:
             endless = isinstance(node.args[0], ast.Constant) and node.args[0].value in ("inf", "-inf")
             return float(ast.literal_eval(node.args[0])) if endless else number(node.args[0])
-    return None
-
-
-def top(expression: str) -> str:
-    """What the expression takes last: ``max`` of ``x.abs().max()``."""
-    node = parse(expression)
-    while _called(node) in ("item", "float", "int", "abs") and (inner := _reduced(node)[0]):
-        node = inner
-    return _called(node)
-
-
-def _is_said(node: ast.expr, typed: float) -> bool:
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) and number(node) is None:
-        return any(_is_said(side, typed) for side in (node.left, node.right))
-    value = number(node)
-    return value is not None and math.isclose(value, typed, rel_tol=1e-9)
-
-
-def _difference(node: ast.expr) -> tuple[ast.expr, ast.expr] | None:
-    """The sides of ``abs(a - b)`` or ``(a - b).abs().max()``."""
-    seen = False
-    while (inner := _reduced(node)[0]) is not None:
-        seen = seen or _called(node) == "abs"
-        node = inner
-    if seen and isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub):
-        return node.left, node.right
     return None
 
 

@@ -26,7 +26,8 @@ _OPTIONS = re.compile(r"\A\s*(?:#\|.*\n?)+")
 _MAGIC = re.compile(r"^([ \t]*)[%!?].*$", re.MULTILINE)
 BYTE_ORDER_MARK = "\ufeff"  # with which some editors begin a file
 FENCE = r"^(?P<indent>[ \t>]*)(?P<fence>`{3,}|~{3,})(?P<info>[^\n]*)\n(?P<body>.*?)(?:^(?P=indent)(?P=fence)[ \t]*$|\Z)"
-_FENCE = re.compile(FENCE, re.MULTILINE | re.DOTALL)
+# A fence that stands in a comment is hidden wherever the file is read; a comment around anything else is prose.
+_FENCE = re.compile(rf"(?P<open><!--[ \t]*\n)?{FENCE}(?(open)\s*?-->)", re.MULTILINE | re.DOTALL)
 FRONT_MATTER = re.compile(r"\A---[ \t]*\n.*?\n(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
 _SCRIPT_HEAD = re.compile(r"\A(?:#!.*\n)?\s*(?:# ?%%.*\n)?")
 _MODE = re.compile(r"""^proofread:[ \t]*["']?(.*?)["']?[ \t]*(?:[ ]#.*)?$""", re.MULTILINE)
@@ -69,6 +70,11 @@ class Cell:
         )
 
     @property
+    def holds_claims(self) -> bool:
+        """Whether it is a cell of asserts, each of which proves a sentence of the page."""
+        return self.is_code and "claims" in self.tags
+
+    @cached_property
     def tree(self) -> ast.Module:
         """The syntax of its code, magics left out; no statements where it is not Python, as what shows that may be."""
         for source in (self.source, _MAGIC.sub(r"\1pass", self.source)) if self.is_code else ():
@@ -276,15 +282,19 @@ def _starts(lines: Sequence[str], begin: int) -> Iterator[int]:
 
 
 def _markdown(text: str) -> tuple[Cell, ...]:
-    """Split a Markdown page at its ```python fences: they run, in order; a fence that cannot run says ```py."""
+    """Split a Markdown page at its ```python fences: they run, in order; a fence that cannot run says ```py.
+
+    The asserts of a ```claims fence prove what the page says; no reader sees it.
+    """
     cells, end = [], 0
     for fence in _FENCE.finditer(text):
-        if not re.match(r"\s*python\b", fence["info"]) or fence["indent"]:
+        kind = re.match(r"\s*(python|claims)\b", fence["info"])
+        if not kind or fence["indent"]:
             continue
         cells.append(Cell(text[end : fence.start()], text.count("\n", 0, end) + 1, is_code=False))
         line = text.count("\n", 0, fence.start("body")) + 1
         code = Cell(fence["body"].rstrip("\n"), line, is_code=True, fence=fence[0])
-        tags = re.findall(r"[\w-]+", code.option("tags") or "")
+        tags = re.findall(r"[\w-]+", code.option("tags") or "") if kind[1] == "python" else ["claims", "hide-input"]
         cells.append(replace(code, tags=tuple(tags)))
         end = fence.end()
     cells.append(Cell(text[end:], text.count("\n", 0, end) + 1, is_code=False))

@@ -4,12 +4,11 @@
 ``2017<!--~ year -->`` a waiver; docs/proofread/directives.py shows all of them.
 
 What stands before the comment is a number, a word, a code span, a formula, something emphasised, quoted or in brackets,
-or a link; several words where a branch of the expression spells them, as in
-``a row each<!--= "a row each" if tall else "a column each" -->``; before a waiver also anything without a space, as a
-date. Digits need no claim in fenced code, formulas, references to equations, links to figures
-(``[Figure 2](#figure-2)``), link targets, HTML tags, list numbers, names whose digits follow a letter (GPT-2, float32,
-H100; also 2-D), and code spans that quote the page's own code. What HTML and front matter say to readers (alt texts,
-titles, descriptions) is prose.
+or a link; before a waiver also anything without a space, as a date. Sentences are proved by the asserts of cells, which
+are read here, too: ``assert ship > crew, "ship takes more than crew"``. Digits need no claim in fenced code, formulas,
+references to equations, links to figures (``[Figure 2](#figure-2)``), link targets, HTML tags, list numbers, names
+whose digits follow a letter (GPT-2, float32, H100; also 2-D), and code spans that quote the page's own code. What HTML
+and front matter say to readers (alt texts, titles, descriptions) is prose.
 """
 
 import ast
@@ -42,7 +41,7 @@ _TOKEN = re.compile(
     rf"""
       (?P<fenced> {FENCE} )
     | {_CODE_SPAN}
-    | (?P<comment> <!--(?P<kind>==?|~|)(?P<said>.*?)--> )
+    | (?P<comment> <!--(?P<kind>=|~|)(?P<said>.*?)--> )
     | \{{\{{(?P<computed>.+?)\}}\}}
     | \x00+                                           # a formula, see read
     | (?P<tag> {_TAG} )
@@ -84,7 +83,6 @@ _BEFORE = re.compile(
 
 _PART = re.compile(r"\d+(?:\.\d+)?|\w+|\S")
 _EXACTLY = re.compile(r"#\s*to the bit:\s*(\S.*)")
-_MARKED = r"[*_`]*"  # what emphasizes a word, or makes code of it
 _NAMED = re.compile(rf"(?P<figures>(?:{FIGURE})(?:, (?:{FIGURE}))*): \S.*")
 _UNSPACED = re.compile(r"[^\s<>|]+\Z")
 
@@ -95,13 +93,15 @@ _Digits = tuple[int, int, bool]
 
 @dataclass(frozen=True)
 class Claim:
-    """A typed figure or word with the expression that must agree; the span is that of the typed text alone."""
+    """A typed figure with the expression that must agree, or a fragment of the page with the condition that proves it.
+
+    The span is that of the typed text alone: in an assert of the message, quotes and all.
+    """
 
     typed: str
     expression: str
     span: tuple[int, int]
     line: int
-    late: bool
 
     @property
     def exactly(self) -> str:
@@ -120,7 +120,6 @@ class Computed:
     spec: str
     span: tuple[int, int]
     line: int
-    late: bool
 
 
 Figure = Claim | Computed
@@ -136,7 +135,6 @@ class Prose:
     waivers: list[tuple[int, str]] = field(default_factory=list)
     problems: list[tuple[int, str]] = field(default_factory=list)
     bracketed: list[tuple[int, int]] = field(default_factory=list)  # numbers that must be those of equations
-    words: list[tuple[int, int]] = field(default_factory=list)  # where they stand; of code spans, those of one word
     _bare: list[_Digits] = field(default_factory=list)
     _comments: list[tuple[int, int]] = field(default_factory=list)
     _covered: list[tuple[int, int]] = field(default_factory=list)  # by comments that speak of it
@@ -185,16 +183,12 @@ def read(text: str, *, opens: bool = False) -> Prose:
         elif token["computed"]:
             _computed(prose, token, line)
         elif token["quoted"]:
-            if token["quoted"].isidentifier():
-                prose.words.append(token.span("quoted"))
             if any(digits["figure"] for digits in _IN_CODE.finditer(token["quoted"])):
                 loose.append((start, end, True))
         elif token["bracketed"] and is_reference(text, start):
             prose.bracketed.append((start, end))
         elif token["figure"] or token["bracketed"]:
             loose.append((start, end, False))
-        elif token["skipped"] and token["skipped"].isidentifier():
-            prose.words.append((start, end))
 
     def is_loose(place: tuple[int, ...]) -> bool:
         return not any(first <= place[0] and place[1] <= last for first, last in prose._covered)
@@ -275,14 +269,11 @@ def _comment(prose: Prose, token: re.Match[str], line: int, printed: tuple[int, 
                 continue  # it has a word of its own
             last = ":" * (row == len(cells) - 1)  # it takes all that is left, so that no row is missing
             of_row = f"{expression}[{row}{last}]"
-            if not _check(prose, of_row, line):
+            if not _claim(prose, of_row, span, line):
                 break
             prose._covered.append(span)
-            prose.claims.append(Claim(text[slice(*span)], of_row, span, prose.line(span[0]), token["kind"] == "=="))
     elif not waives and printed:
-        if _check(prose, said, line):
-            typed = text[slice(*printed)]
-            prose.claims.append(Claim(typed, said, printed, prose.line(printed[0]), token["kind"] == "=="))
+        _claim(prose, said, printed, line)
     elif waives and (alone or said.startswith("table: ")):
         beside = tables.after(text, end if alone else text.find("\n", end) % (len(text) + 1))
         beside = beside or (None if alone else tables.before(text, start - len(before)))
@@ -294,21 +285,29 @@ def _comment(prose: Prose, token: re.Match[str], line: int, printed: tuple[int, 
         found = [p.search(text, max(0, start - 400), start) for p in ((_BEFORE, _UNSPACED) if waives else (_BEFORE,))]
         spoken_of = [claimed for claimed in found if claimed]
         prose._covered += (claimed.span() for claimed in spoken_of)
-        phrase = None if waives else _phrase(text, start, said)
-        if not spoken_of and not phrase:
+        if not spoken_of:
             prose.problems.append((line, f"<!--{token['kind']} {said} --> must directly follow what it speaks of"))
-        elif not waives and _check(prose, said, line):
-            if phrase:
-                place, typed = phrase, plain(text[slice(*phrase)])
-                prose._covered.append(place)
-            else:
-                name = next(name for name in "abcdefghi" if spoken_of[0][name] is not None)
-                place, typed = spoken_of[0].span(name), spoken_of[0][name]
-            prose.claims.append(Claim(typed, said, place, prose.line(place[0]), token["kind"] == "=="))
-        elif waives and any(re.search(rf"\d|{VULGAR}", claimed[0]) for claimed in spoken_of):
+        elif not waives:
+            name = next(name for name in "abcdefghi" if spoken_of[0][name] is not None)
+            _claim(prose, said, spoken_of[0].span(name), line)
+        elif any(re.search(rf"\d|{VULGAR}", claimed[0]) for claimed in spoken_of):
             prose.waivers.append((line, said))
-        elif waives:
+        else:
             prose.problems.append((line, f"the waiver ({said}) covers no figure; remove it"))
+
+
+def _claim(prose: Prose, expression: str, span: tuple[int, int], line: int) -> bool:
+    """Take in what an expression is to prove; False if it is none that could."""
+    typed, is_fit = prose.text[slice(*span)], check(prose, expression, line)
+    chosen = parse(expression) if is_fit else None
+    if isinstance(chosen, ast.IfExp) and isinstance(chosen.body, ast.Constant) and isinstance(chosen.body.value, str):
+        said = f'assert {ast.unparse(chosen.test)}, "..."'
+        message = f"{typed} is no figure: let a cell tagged claims prove it, {said}, with the words around {typed}"
+        prose.problems.append((line, message))
+        return False
+    if is_fit:
+        prose.claims.append(Claim(typed, expression, span, prose.line(span[0])))
+    return is_fit
 
 
 def _column(text: str, said: str, end: int) -> tuple[str, list[tuple[int, int]]] | None:
@@ -324,48 +323,15 @@ def _column(text: str, said: str, end: int) -> tuple[str, list[tuple[int, int]]]
     return expression, table.columns[title]
 
 
-def plain(phrase: str) -> str:
-    """A phrase as it is read: on one line, without marks of emphasis and code."""
-    return " ".join(re.sub(_MARKED, "", phrase).split())
-
-
-def _phrase(text: str, end: int, expression: str) -> tuple[int, int] | None:
-    """Where the words stand before a comment that one of the expression's branches gives, if it gives several."""
-    found: list[tuple[int, int]] = []
-    branches: list[list[str]] = []
-    with suppress(SyntaxError):  # which is told
-        branches += _branches(parse(expression))
-    for said in branches:
-        parts = (re.findall(r"\w+|\W+", word) for word in said)  # which punctuation ends, after an emphasis perhaps
-        words = [_MARKED.join(map(re.escape, each)) or r"\S+?" for each in parts]
-        gap = rf"{_MARKED}[ \n>]+{_MARKED}"
-        phrase = re.compile(rf"(?<![\w*_`]){_MARKED}{gap.join(words)}(?={_MARKED}\Z)", re.IGNORECASE)
-        if len(words) > 1 and (match := phrase.search(text, max(0, end - 1000), end)):
-            found.append(match.span())
-    return min(found, default=None)
-
-
-def _branches(node: ast.expr) -> Iterator[list[str]]:
-    """The words of each text that an expression can give, "" for one that it computes."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        yield node.value.split()
-    elif isinstance(node, ast.JoinedStr):
-        parts = (str(each.value) if isinstance(each, ast.Constant) else "\0" for each in node.values)
-        yield ["" if "\0" in word else word for word in "".join(parts).split()]
-    elif isinstance(node, ast.IfExp):
-        yield from (*_branches(node.body), *_branches(node.orelse))
-
-
 def _computed(prose: Prose, token: re.Match[str], line: int) -> None:
-    late = token["computed"].startswith("=")
-    said, spec = _unbroken(token["computed"][late:]), ""
+    said, spec = _unbroken(token["computed"]), ""
     # The last colon begins the format unless what stands before it is no expression, as in a slice.
     expression, colon, rest = said.rpartition(":")
     with suppress(SyntaxError):
         if colon and parse(expression):
             said, spec = expression, rest.strip()
-    if _check(prose, said.strip(), line):
-        prose.computed.append(Computed(said.strip(), spec, token.span(), line, late))
+    if check(prose, said.strip(), line):
+        prose.computed.append(Computed(said.strip(), spec, token.span(), line))
 
 
 def _unbroken(said: str) -> str:
@@ -373,7 +339,8 @@ def _unbroken(said: str) -> str:
     return re.sub(r"\s*\n\s*", " ", said).strip()
 
 
-def _check(prose: Prose, expression: str, line: int) -> bool:
+def check(prose: Prose, expression: str, line: int) -> bool:
+    """Whether an expression can be evaluated, and can give one thing on one page and another on another."""
     try:
         tree = parse(expression)
     except SyntaxError as error:
@@ -384,11 +351,6 @@ def _check(prose: Prose, expression: str, line: int) -> bool:
         prose.problems.append((line, f"{expression} takes nothing from the page, so it proves nothing"))
         return False
     return True
-
-
-def figures(typed: str) -> list[tuple[int, str]]:
-    """The figures in the text of a claim, with where they begin; digits in a name are none."""
-    return [(found.start(), found["figure"]) for found in _IN_CODE.finditer(typed) if found["figure"]]
 
 
 def _parts(code: str) -> str:

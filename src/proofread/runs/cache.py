@@ -307,6 +307,6 @@ def _age(file: Path | str) -> float:
 
 def result_of(raised: dict[str, Any] | None = None, **given: Any) -> Result:
     """What `plain_result` was given."""
-    for name in {"errors", "exact", "bits"} & given.keys():
+    for name in {"errors", "exact", "bits", "sides"} & given.keys():
         given[name] = {int(place): value for place, value in given[name].items()}
     return Result(raised=Raised(**raised) if raised else None, **given)

@@ -39,7 +39,7 @@ from ..pages.numbers import Value
 from ..programs import Recorder, make
 from ..programs.trial import Trial, run_all
 from ..settings import Settings
-from . import bits
+from . import bits, sides
 from .asked import questions
 from .steps import Machine, Output, Raised, Result, Step, Task
 from .watch import Watch, asks
@@ -327,6 +327,8 @@ def _evaluate(step: Step, namespace: dict[str, Any]) -> Result:
             continue
         if compared and form is None:
             result.bits[place] = compared
+        if value is False:
+            result.sides[place] = sides.told(expression, namespace)
         if form is not None and isinstance(number := _plain(value), (int, float)):
             result.exact[place] = number
     if step.formulas:

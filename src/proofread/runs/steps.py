@@ -54,6 +54,7 @@ class Result:
     errors: dict[int, str] = field(default_factory=dict)  # why the expression at that place has no value
     exact: dict[int, Value] = field(default_factory=dict)  # what a format was given, where it was a number
     bits: dict[int, str] = field(default_factory=dict)  # where computed numbers are compared to the bit, and how
+    sides: dict[int, str] = field(default_factory=dict)  # what a condition compares that does not hold
     formulas: list[list[str]] = field(default_factory=list)  # for each what is wrong with it
     survivors: list[list[str]] = field(default_factory=list)  # for each what is told of the wrong versions that pass
 

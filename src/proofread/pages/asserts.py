@@ -1,0 +1,60 @@
+"""The asserts of a cell of claims: each proves a sentence of the page, of which it quotes a fragment.
+
+``assert weights[1] > weights[0], "ship takes more from crew than from i"`` is a claim: its condition must hold, and its
+message must stand on the page. Nothing but asserts is there, so that a reader finds each proof in one place.
+"""
+
+import ast
+import tokenize
+from contextlib import suppress
+
+from .prose import Claim, Prose, check
+
+
+def read(source: str) -> Prose:
+    """Read the code of a cell of claims."""
+    prose = Prose(source)
+    try:
+        body = ast.parse(source).body
+    except SyntaxError as error:
+        prose.problems.append(((error.lineno or 1) - 1, f"the claims cannot be read: {error.msg}"))
+        return prose
+    starts = [0]
+    for said in source.splitlines(keepends=True):
+        starts.append(starts[-1] + len(said))
+    reasons = _comments(source)
+    for statement in body:
+        line, code = statement.lineno - 1, ast.unparse(statement)
+        if not isinstance(statement, ast.Assert):
+            remedy = "let a cell above do that, tagged remove-cell"
+            prose.problems.append((line, f"a cell of claims holds asserts alone, and {code} is none: {remedy}"))
+            continue
+        fragment = statement.msg
+        if not (isinstance(fragment, ast.Constant) and isinstance(fragment.value, str) and fragment.value.strip()):
+            remedy = f'quote a fragment of what it proves, {code.partition(",")[0]}, "a few words of the page"'
+            prose.problems.append((line, f"{code} names no sentence of the page: {remedy}"))
+            continue
+        expression = ast.get_source_segment(source, statement.test) or ""
+        ends = range(statement.lineno, (statement.end_lineno or 0) + 1)
+        reason = next((reasons[end] for end in ends if end in reasons), "")
+        if check(prose, expression, line):
+            first = _at(source, starts, fragment.lineno, fragment.col_offset)
+            last = _at(source, starts, fragment.end_lineno or 0, fragment.end_col_offset or 0)
+            said = " ".join(fragment.value.split())
+            prose.claims.append(Claim(said, f"{expression}  {reason}".rstrip(), (first, last), prose.line(first)))
+    return prose
+
+
+def _at(source: str, starts: list[int], line: int, column: int) -> int:
+    """The place of a line and a column, which the syntax tree counts in bytes."""
+    start = starts[line - 1]
+    return start + len(source[start : starts[line]].encode()[:column].decode())
+
+
+def _comments(source: str) -> dict[int, str]:
+    """The comments, by their line."""
+    lines = iter(source.splitlines(keepends=True))
+    with suppress(tokenize.TokenError):
+        tokens = tokenize.generate_tokens(lambda: next(lines, ""))
+        return {token.start[0]: token.string for token in tokens if token.type == tokenize.COMMENT}
+    return {}

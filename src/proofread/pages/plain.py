@@ -1,0 +1,104 @@
+"""A text as its reader reads it, without any markup, each character with its place in the source.
+
+So a fragment of a sentence is found whatever is emphasized, linked, quoted or broken in it.
+"""
+
+import difflib
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from html import unescape
+
+from .prose import Figure, Prose
+
+_MARKUP = re.compile(
+    r"""
+      (?P<gone> <!--.*?(?:-->|\Z) | (?<=\])\([^()\s]*\) | (?<=\])\[[^\]\n]*\] | \{:?[ ]*[.\#][^{}\n]*\} )
+    | (?P<tag> </?[a-zA-Z][\w-]*(?:\s[^<>]*)?> )
+    | (?P<computed> \{\{.+?\}\} )
+    | (?P<entity> &\#?\w+; )
+    | (?P<mark> ^[ \t]*(?:>[ \t]*)+ | ^\#{1,6}[ ] | [*_`"“”$\\\[\]] )
+    | (?P<space> [\s|]+ )
+    """,
+    re.VERBOSE | re.DOTALL | re.MULTILINE,
+)
+_SPOKEN = re.compile(r"""\b(?:alt|title|aria-label)=(["'])(.*?)\1""", re.DOTALL)
+_SENTENCE = re.compile(r"\S.*?(?:[.?!:](?=\s|\Z)|\Z)", re.DOTALL)
+# What is read, where it begins in the source, and how far the source goes on with each character.
+_Piece = tuple[str, int, int]
+_NEAR = 0.5  # of the words of a sentence and a fragment must be the same for one to be taken for the other
+
+
+class Plain:
+    """The words of a text, with what the page computed filled in."""
+
+    def __init__(self, prose: Prose, values: Mapping[Figure, object]):
+        self._pieces: list[_Piece] = []
+        self._starts = [0]
+        filled = {each.span[0]: str(values.get(each, "")) for each in prose.computed}
+        for piece in _read(prose.text, filled):
+            if piece[0] != " " or (self._pieces and self._pieces[-1][0] != " "):
+                self._pieces.append(piece)
+                self._starts.append(self._starts[-1] + len(piece[0]))
+
+    @cached_property
+    def text(self) -> str:
+        """What is read."""
+        return "".join(said for said, _, _ in self._pieces)
+
+    def places(self, fragment: str) -> Iterator[tuple[int, int]]:
+        """Where in the source a fragment stands, each time."""
+        for found in re.finditer(rf"(?<!\w){re.escape(plain(fragment))}(?!\w)", self.text):
+            yield self._place(found.start()), self._place(found.end() - 1) + 1
+
+    def sentences(self) -> Iterator[tuple[int, int]]:
+        """Where in the source each sentence stands that has three words or more."""
+        for found in _SENTENCE.finditer(self.text):
+            if len(found[0].split()) > 2:
+                yield self._place(found.start()), self._place(found.end() - 1) + 1
+
+    def nearest(self, fragment: str) -> tuple[float, str, int]:
+        """The sentence most like a fragment: how like, which of its words stand for the fragment, and where."""
+        words, best = plain(fragment).split(), (0.0, "", 0)
+        for sentence in _SENTENCE.finditer(self.text):
+            said = sentence[0].split()
+            blocks = difflib.SequenceMatcher(None, words, said, False).get_matching_blocks()
+            same = [block for block in blocks if block.size]
+            likeness = sum(block.size for block in same) / len(words)
+            if likeness > best[0]:
+                first, last = same[0], same[-1]
+                start = max(first.b - first.a, 0)
+                end = last.b + len(words) - last.a
+                best = likeness, " ".join(said[start:end]).rstrip(".,;:?!"), self._place(sentence.start())
+        return best if best[0] >= _NEAR else (0.0, "", 0)
+
+    def _place(self, at: int) -> int:
+        piece = bisect_right(self._starts, at) - 1
+        _, place, step = self._pieces[piece]
+        return place + (at - self._starts[piece]) * step
+
+
+def plain(fragment: str) -> str:
+    """A fragment without markup, as it is looked for."""
+    return " ".join("".join(said for said, _, _ in _read(fragment, {})).split())
+
+
+def _read(text: str, filled: Mapping[int, str]) -> Iterator[_Piece]:
+    end = 0
+    for found in [*_MARKUP.finditer(text), None]:
+        start = found.start() if found else len(text)
+        if start > end:
+            yield text[end:start].replace("’", "'"), end, 1
+        if not found:
+            return
+        end = found.end()
+        if found["space"]:
+            yield " ", start, 0
+        elif found["entity"]:
+            yield unescape(found[0]).replace("\u00a0", " "), start, 0
+        elif found["computed"]:
+            yield plain(filled.get(start, "")), start, 0
+        elif found["tag"]:
+            for spoken in _SPOKEN.finditer(found[0]):
+                yield from ((said, start, 0) for said in (" ", plain(spoken[2]), " "))
