@@ -18,27 +18,28 @@ _MARKUP = re.compile(
     | (?P<tag> </?[a-zA-Z][\w-]*(?:\s[^<>]*)?> )
     | (?P<computed> \{\{.+?\}\} )
     | (?P<entity> &\#?\w+; )
+    | (?P<block> [\s|]*\n(?:[ \t>]*\n[\s>]*|[ \t>]*(?:[-*+]|\d+[.)])[ ]|[ \t>]*\|)(?:\#{1,6}[ ]|[-*+][ ]|\d+[.)][ ])? )
     | (?P<mark> ^[ \t]*(?:>[ \t]*)+ | ^\#{1,6}[ ] | [*_`"“”$\\\[\]] )
     | (?P<space> [\s|]+ )
     """,
     re.VERBOSE | re.DOTALL | re.MULTILINE,
 )
 _SPOKEN = re.compile(r"""\b(?:alt|title|aria-label)=(["'])(.*?)\1""", re.DOTALL)
-_SENTENCE = re.compile(r"\S.*?(?:[.?!:](?=\s|\Z)|\Z)", re.DOTALL)
+_SENTENCE = re.compile(r"\S.*?(?:[.?!:](?=\s)|(?=\n)|\Z)")
 # What is read, where it begins in the source, and how far the source goes on with each character.
 _Piece = tuple[str, int, int]
 _NEAR = 0.5  # of the words of a sentence and a fragment must be the same for one to be taken for the other
 
 
 class Plain:
-    """The words of a text, with what the page computed filled in."""
+    """The words of a text, with what the page computed filled in; a line for each paragraph, item and row."""
 
     def __init__(self, prose: Prose, values: Mapping[Figure, object]):
         self._pieces: list[_Piece] = []
         self._starts = [0]
         filled = {each.span[0]: str(values.get(each, "")) for each in prose.computed}
         for piece in _read(prose.text, filled):
-            if piece[0] != " " or (self._pieces and self._pieces[-1][0] != " "):
+            if piece[0] not in (" ", "\n") or (self._pieces and self._pieces[-1][0] not in (" ", "\n")):
                 self._pieces.append(piece)
                 self._starts.append(self._starts[-1] + len(piece[0]))
 
@@ -93,8 +94,8 @@ def _read(text: str, filled: Mapping[int, str]) -> Iterator[_Piece]:
         if not found:
             return
         end = found.end()
-        if found["space"]:
-            yield " ", start, 0
+        if found["block"] or found["space"]:
+            yield "\n" if found["block"] else " ", start, 0
         elif found["entity"]:
             yield unescape(found[0]).replace("\u00a0", " "), start, 0
         elif found["computed"]:
