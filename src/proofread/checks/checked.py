@@ -60,6 +60,7 @@ class Text:
     def take(self, asked: Sequence[Figure], result: Result) -> None:
         """Take in what a step gave for some of the text's figures."""
         self.values |= zip(asked, result.values, strict=True)
+        self.errors = {figure: error for figure, error in self.errors.items() if figure not in asked}
         self.errors |= {asked[place]: error for place, error in result.errors.items()}
         self.exact |= {asked[place]: value for place, value in result.exact.items()}
         self.bits |= {asked[place]: compared for place, compared in result.bits.items()}

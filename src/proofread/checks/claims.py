@@ -47,7 +47,7 @@ def in_text(
         subject = formula_subject(text, stated)
         faults, survivors = text.stated.get(place, ([], []))
         for message in faults:
-            below = _bound_below(page, text, message)
+            below = _bound_below(page, text, message, "state the formula below that cell")
             yield found(stated.line, message + below, "formula", subject)
         yield from (found(stated.line, message, "mutant", f"{subject} mutants") for message in survivors)
     for opened in (span for span in spans(text.prose.text) if not span.closes):
@@ -60,7 +60,8 @@ def in_text(
         said = f"{{{{ {figure.expression} }}}}"
         if isinstance(figure, Claim):
             said = f"{figure.typed} cannot be checked: {figure.expression}"
-        yield at(figure.span[0], f"{said} fails with {error}", "expression", claim_subject(text, figure))
+        below = _bound_below(page, text, error, "put the claim below that cell") if text.asserts else ""
+        yield at(figure.span[0], f"{said} fails with {error}{below}", "expression", claim_subject(text, figure))
     for claim in text.prose.claims:
         subject = claim_subject(text, claim)
         if claim in text.values and claim not in text.errors:
@@ -162,12 +163,12 @@ def _code(claim: Claim) -> str:
     return " ".join(re.sub(r"\s+#\s*to the bit:.*", "", claim.expression).split())
 
 
-def _bound_below(page: Page, text: Text, error: str) -> str:
-    """What else to say of a name that a formula has not yet: which cell below the text binds it, and what to do."""
+def _bound_below(page: Page, text: Text, error: str, remedy: str) -> str:
+    """What else to say of a name that is not there yet: which cell below the text binds it, and what to do."""
     name = _ABSENT.search(error)
     for number, cell in enumerate(page.cells[text.cell :], text.cell + 1):
         if name and cell.is_code and any((name[1] or name[2]) in uses(node).binds for node in cell.tree.body):
-            return f"; cell {number}, further down, binds it: state the formula below that cell"
+            return f"; cell {number}, further down, binds it: {remedy}"
     return ""
 
 
@@ -177,7 +178,7 @@ def _bound_again(page: Page, text: Text, claim: Claim) -> str:
         cells = [n for n, cell in enumerate(page.cells) if any(name in uses(node).binds for node in cell.tree.body)]
         if len(cells) > 1 and cells[-1] > text.cell:
             told = ", ".join(str(cell + 1) for cell in cells)
-            return f" ({name} is bound in the cells {told}; the last above counts, or else the first below)"
+            return f" ({name} is bound in the cells {told}: what it is here counts, and if it is not yet, at the end)"
     return ""
 
 

@@ -1,11 +1,9 @@
 """Plans what a page has to run, in steps, takes in what they gave, and tries the programs of its code cells."""
 
-import builtins
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
-from ..formulas import Formula
-from ..pages.conditions import parse
 from ..pages.page import Cell
 from ..pages.prose import Computed, Figure
 from ..programs import SNIPPET_REMEDY, disagreement
@@ -24,42 +22,30 @@ Owner = tuple[int, Text | None, Sequence[Figure]]
 
 
 def plan(checked: Checked, timeout: float, mutants: bool) -> tuple[list[Owner], list[Step]]:
-    """What to run and for whom. Texts are evaluated where they stand, or where all names that they take are bound."""
+    """What to run and for whom. Texts are evaluated where they stand, and what fails there at the page's end."""
     owners: list[Owner] = []
     steps: list[Step] = []
     is_held = checked.mode == "check"
 
-    cells = checked.page.cells
-    binds = [set[str]().union(*(uses(node).binds for node in cell.tree.body)) for cell in cells]
+    asks: list[tuple[Owner, int]] = []  # the texts that may take a name which is bound further down, with their steps
 
-    def after(text: Text, figure: Figure) -> int:
-        """The cell after which a figure is evaluated: its own, or the first by which all of its names are bound."""
-        missing = uses(parse(figure.expression)).read.difference(dir(builtins), *binds[: text.cell + 1])
-        for place in range(text.cell + 1, len(cells)) if missing else ():
-            missing -= binds[place]
-            if not missing:
-                return place
-        return text.cell
-
-    def evaluate(text: Text, asked: Sequence[Figure], stated: Sequence[Formula]) -> None:
+    def evaluate(text: Text) -> None:
+        asked = [figure for figure in text.asked if is_held or isinstance(figure, Computed)]
+        stated = tuple(text.formulas) if is_held else ()
         if asked or stated:
-            owners.append((text.cell, text, asked))
             form = "bool(\n{}\n)" if text.asserts else "{}"  # as Python takes what is asserted
-            asks = tuple((form.format(a.expression), a.spec if isinstance(a, Computed) else None) for a in asked)
+            said = tuple((form.format(a.expression), a.spec if isinstance(a, Computed) else None) for a in asked)
             searched = mutants and bool(stated)
             # Each formula has some twenty mutants, and each of them is checked.
             longest = timeout * (1 + searched * len(stated))
-            name = f"what cell {text.cell + 1} asserts"
-            steps.append(Step(text.line, None, name, False, longest, asks, tuple(stated), searched))
+            if asked and not text.asserts:
+                asks.append(((text.cell, text, asked), len(steps)))
+            owners.append((text.cell, text, asked))
+            steps.append(
+                Step(text.line, None, f"what cell {text.cell + 1} says", False, longest, said, stated, searched)
+            )
 
-    waiting: dict[int, list[tuple[Text, Sequence[Figure], Sequence[Formula]]]] = {}
-    for text in [*checked.texts, *checked.data.values()]:
-        asked = [figure for figure in text.asked if is_held or isinstance(figure, Computed)]
-        places = {figure: text.cell if text.asserts else after(text, figure) for figure in asked}
-        for place in sorted({text.cell, *places.values()}):
-            stated = text.formulas if is_held and place == text.cell else []
-            waiting.setdefault(place, []).append((text, [each for each in asked if places[each] == place], stated))
-    for index, cell in enumerate(cells):
+    for index, cell in enumerate(checked.page.cells):
         if cell.is_code and not cell.holds_claims and cell.option("skip") is None:
             owners.append((index, None, []))
             name, seconds, kept = f"code cell {index + 1}", patience(cell, timeout), checked.kept.get(index)
@@ -70,8 +56,13 @@ def plan(checked: Checked, timeout: float, mutants: bool) -> tuple[list[Owner], 
                 names = sorted(set().union(*(each.binds | each.read for each in used)))
                 owners.append((index, None, []))
                 steps.append(Step(cell.line, None, f"what cell {index + 1} keeps", timeout=seconds, keeps=tuple(names)))
-        for waits in waiting.get(index, ()):
-            evaluate(*waits)
+        for text in [*checked.texts, *checked.data.values()]:
+            if text.cell == index:
+                evaluate(text)
+    for owner, place in asks:
+        owners.append(owner)
+        name = f"what cell {owner[0] + 1} says, with all names of the page"
+        steps.append(replace(steps[place], name=name, formulas=(), mutants=False, again=place))
     return owners, steps
 
 

@@ -19,6 +19,7 @@ import re
 import sys
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import ModuleType
@@ -78,10 +79,13 @@ def serve(
     shell.watch = Watch(root, task.path, own)
     seeding = _Seeding(shell.watch)
     shell.recorder = Recorder(shell.user_ns) if any(step.snippet for step in task.steps) else None
+    gave: list[Result] = []
     for index, step in enumerate(task.steps):
         connection.send(index)
         seeding.begin()
-        result = _evaluate(step, shell.user_ns) if step.code is None else _run(step, shell, index)
+        before = gave[step.again] if step.again >= 0 else None
+        result = _evaluate(step, shell.user_ns, before) if step.code is None else _run(step, shell, index)
+        gave.append(result)
         result.unseeded = seeding.drew(shell, step.code or "")
         connection.send(result)
         if result.raised and (not step.raises or result.raised.fatal):
@@ -315,9 +319,14 @@ def _raised(error: BaseException, path: str, line: int) -> Raised:
     return Raised(summary, at, "".join(traceback.format_exception(type(error), error, frame)), kind=kind)
 
 
-def _evaluate(step: Step, namespace: dict[str, Any]) -> Result:
+def _evaluate(step: Step, namespace: dict[str, Any], before: Result | None) -> Result:
     result = Result(values=[*_literals(step.keeps, namespace)])
+    if before:
+        result = replace(before, errors={}, formulas=[], survivors=[], values=[])
     for place, (expression, form) in enumerate(step.expressions):
+        if before and place not in before.errors:
+            result.values.append(before.values[place])
+            continue
         try:
             value, compared = bits.evaluate(expression, _Compiler.path, namespace)
             result.values.append(_plain(value) if form is None else format(value, form))
