@@ -104,6 +104,8 @@ class Cell:
     @property
     def fenced(self) -> str:
         """How a Markdown page shows this code, without the ``#|`` comments; "" if it does not."""
+        if self.fence and self.holds_claims:  # wherever else the page is read, they are hidden
+            return f"```python\n{self.shown}\n```"
         return "" if "hide-input" in self.tags else self.fence.replace(self.source, self.shown, 1)
 
 
@@ -294,7 +296,7 @@ def _markdown(text: str) -> tuple[Cell, ...]:
         cells.append(Cell(text[end : fence.start()], text.count("\n", 0, end) + 1, is_code=False))
         line = text.count("\n", 0, fence.start("body")) + 1
         code = Cell(fence["body"].rstrip("\n"), line, is_code=True, fence=fence[0])
-        tags = re.findall(r"[\w-]+", code.option("tags") or "") if kind[1] == "python" else ["claims", "hide-input"]
+        tags = re.findall(r"[\w-]+", code.option("tags") or "") if kind[1] == "python" else ["claims"]
         cells.append(replace(code, tags=tuple(tags)))
         end = fence.end()
     cells.append(Cell(text[end:], text.count("\n", 0, end) + 1, is_code=False))

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 
 from ..checks.checked import Checked, Text
-from ..pages.numbers import VULGAR, WORDS, Value
+from ..pages.numbers import VULGAR, Value
 from ..pages.page import FRONT_MATTER
 from ..pages.prose import Claim, Computed
 
@@ -62,14 +62,16 @@ def _offered(checked: Checked) -> Sequence[tuple[Text, Claim | Computed]]:
         for text in checked.texts
         if not checked.page.cells[text.cell].is_code
         for figure in text.values
-        if _counts(figure, text.values[figure]) and not _heads(text.prose.text, figure.span[0])
+        if _measured(text, figure) and not _heads(text.prose.text, figure.span[0])
     ]
 
 
-def _counts(figure: Claim | Computed, value: Value) -> bool:
-    """Whether it is a figure: no words that hold, and no table that is computed."""
-    typed = figure.typed if isinstance(figure, Claim) else str(value)
-    return ("\n" not in typed and re.search(rf"\d|{VULGAR}", typed) is not None) or typed.lower() in WORDS
+def _measured(text: Text, figure: Claim | Computed) -> bool:
+    """Whether a reader would ask where it is from: it was measured, not counted, and is told in digits."""
+    value = text.exact.get(figure, text.values[figure])
+    typed = figure.typed if isinstance(figure, Claim) else str(text.values[figure])
+    is_told = "\n" not in typed and re.search(rf"\d|{VULGAR}", typed) is not None
+    return is_told and any(isinstance(each, float) for each in (value if isinstance(value, list) else [value]))
 
 
 def _heads(text: str, place: int) -> bool:

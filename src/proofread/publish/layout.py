@@ -20,7 +20,7 @@ def parts(checked: Checked, text: Callable[[int], str]) -> Iterator[tuple[str, i
         said = "" if cell.is_code else text(index)
         if "remove-cell" in cell.tags:
             continue
-        if "check" in cell.tags:
+        if {"check", "claims"} & {*cell.tags}:
             checks.append((CHECK, index, said))
             continue
         fold = SOLUTION if "solution" in cell.tags else ""

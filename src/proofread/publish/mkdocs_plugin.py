@@ -63,7 +63,8 @@ _FONT = "assets/proofread-math.woff2"
 _FOLD = {
     layout.SOLUTION: ('<details class="success"><summary>Solution</summary>', "</details>"),
     layout.CHECK: (
-        f'<details class="proofread-check"><summary>{layout.CHECK}</summary><p-check data-search-exclude="true">',
+        f'<details class="proofread-check"><summary><span>{layout.CHECK}</span></summary>'
+        '<p-check data-search-exclude="true">',
         "</p-check></details>",
     ),
 }

@@ -21,20 +21,23 @@ def minutes(html: str) -> int:
 
 
 def checked_on(checked: Checked) -> str:
-    """When a page last ran, and what it used; "" if it has nothing to run or did not come to its end."""
+    """When a page last ran, and on which library; "" if it has nothing to run or did not come to its end."""
     if not checked.machine:
         return ""
     date = day(checked.began)
     how = "As of" if checked.frozen else "Checked on" if checked.mode == "check" else "Run on"
-    told = [f'{how} <time datetime="{date}">{date}</time>']
-    return ", ".join(
-        [*told, escape(checked.machine.software), escape(" ".join(_SIGNS.sub("", checked.machine.device).split()))]
-    )
+    return f'{how} <time datetime="{date}">{date}</time>, {escape(checked.machine.software)}'
 
 
 def about(checked: Checked, html: str, figures: str) -> str:
-    """The line below a page's title; no prose to search for. It names the file of what gave the page's figures."""
+    """The line below a page's title, which folds the processor away; no prose to search for.
+
+    It names the file of what gave the page's figures.
+    """
     told = [f"{minutes(html)} min"] * checked.page.is_script + [checked_on(checked)]
     line = " · ".join(filter(None, told))
-    named = f' data-figures="{figures}"' if figures else ""
-    return f'<p class="proofread-about" data-search-exclude="true"{named}>{line}</p>\n' if line else ""
+    said = 'class="proofread-about" data-search-exclude="true"' + (f' data-figures="{figures}"' if figures else "")
+    if not checked.machine:
+        return f"<p {said}>{line}</p>\n" if line else ""
+    device = escape(" ".join(_SIGNS.sub("", checked.machine.device).split()))
+    return f"<details {said}><summary>{line}</summary>It ran on this processor: {device}</details>\n"
