@@ -8,7 +8,7 @@
 #| caption: What *ship* takes from the words around it. Of the others it takes most from *crew*<!--= "most from crew" if
 #|   taken[0] == "crew" else "least from crew" --> in one sentence, and from *order*<!--= "from order" if taken[1] ==
 #|   "order" else "from we" --> in the other. That is attention: a weighted average.
-#| script: live/sentence.js
+#| script: ../src/unmasked/figures/sentence.js
 #| data: sentence_data
 from IPython.display import HTML
 

@@ -15,7 +15,7 @@
 #|   kept[0] :.0%}} of itself, and of the others takes most from *crew*<!--= "most from crew" if taken[0] == "crew" else
 #|   "least from crew" -->. Beside an *order* it keeps {{ kept[1] :.0%}}, and takes most from *order*<!--= "most from
 #|   order" if taken[1] == "order" else "least from order" -->.
-#| script: ../live/sentence.js
+#| script: ../../src/unmasked/figures/sentence.js
 #| data: sentence_data
 from IPython.display import HTML
 
@@ -218,7 +218,7 @@ by_library
 #|   takes {{ weights_of_arrows[1, 2] :.0%}} from *crew*, at an angle of {{ angle :.0f}} degrees, and {{
 #|   weights_of_arrows[1, 0] :.0%}} from *my*, which points the opposite way<!--= "the opposite way" if (dot_products[1,
 #|   0] / arrows[1].norm() / arrows[0].norm()) < -0.99 else "the same way" -->.
-#| script: ../live/arrows.js
+#| script: ../../src/unmasked/figures/arrows.js
 #| data: arrow_data
 arrows = three.float()
 dot_products = arrows @ arrows.mT

@@ -21,7 +21,7 @@
 #|   == list(range(3, 13)) else "Without a cache, each step computes those of one word" -->. With a cache, only those of
 #|   the newest word<!--= "With a cache, only those of the newest word" if set(story["computed"]["with"][1:]) == {1}
 #|   else "With a cache, those of all words" -->.
-#| script: ../live/cache.js
+#| script: ../../src/unmasked/figures/cache.js
 #| data: story
 import torch
 import torch.nn.functional as F

@@ -344,7 +344,7 @@ may_look.any(dim=-1).all()  # does every query see something?
 # %% tags=["hide-input"]
 #| caption: A mask to paint, and the weights that come out. Rows are queries, columns are keys<!--= "Rows are queries,
 #|   columns are keys" if of_queries(as_may[0]) else "Rows are keys, columns are queries" -->.
-#| script: ../live/painter.js
+#| script: ../../src/unmasked/figures/painter.js
 #| data: painter_data
 four = masks.causal(4)  # True on the diagonal and below
 x = X[None, :4]  # a batch of one sentence: we process and ship

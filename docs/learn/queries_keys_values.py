@@ -210,7 +210,7 @@ assert early < 0.4
 #|   keys" if torch.allclose(grids["at the end"].sum(1), torch.ones(5)) else "Rows are keys, columns are queries" -->.
 #|   At the end each question takes nearly everything<!--= "nearly everything" if (grids["at the end"][goal] >
 #|   0.9).all() else "nearly nothing" --> from the order with its name.
-#| script: ../live/training.js
+#| script: ../../src/unmasked/figures/training.js
 #| data: training_data
 moments = {"at the start": 0, "on the way": 6, "at the end": -1}
 grids = {title: training_data["weights"][n] for title, n in moments.items()}
