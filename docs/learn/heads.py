@@ -108,63 +108,23 @@ def answer(model, letters, numbers, first, second):
 
 
 # %% tags=["hide-input", "hide-output"]
-LETTERS, NUMBERS, WIDTH = 8, 10, 32
+from unmasked.teaching import (
+    NUMBERS,
+    draw_pairs,
+    share_right,
+    silenced,
+    train_heads,
+)
 
-
-def draw(count):
-    """Boxes with different letters, and questions that ask for two of them: what goes in, what should come out."""
-    letters = torch.rand(count, LETTERS).argsort(dim=-1)[:, : len(boxes)]
-    inside = torch.randint(NUMBERS, letters.shape)
-    asked = torch.rand(letters.shape).argsort(dim=-1)[:, :2]
-    first, second = letters.gather(1, asked).T
-    return (letters, inside, first, second), inside.gather(1, asked), asked
-
-
-def read(model, given):
-    """The scores of each number as the first and as the second answer, and each head's weights."""
-    scores, weights = answer(model, *given)
-    return scores.unflatten(-1, (2, NUMBERS)), weights
-
-
-def train(num_heads, seed=0, steps=250):
-    torch.manual_seed(seed)
-    model = nn.ModuleDict(
-        {
-            "letter": nn.Embedding(LETTERS, WIDTH),
-            "number": nn.Embedding(NUMBERS, WIDTH),
-            "first": nn.Embedding(LETTERS, WIDTH),
-            "second": nn.Embedding(LETTERS, WIDTH),
-            "attention": nn.MultiheadAttention(
-                WIDTH, num_heads, batch_first=True
-            ),
-            "read": nn.Linear(WIDTH, 2 * NUMBERS),
-        }
-    )
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    for _ in range(steps):
-        given, right, _ = draw(128)
-        scores, _ = read(model, given)
-        loss = F.cross_entropy(scores.flatten(0, 1), right.flatten())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    return model.requires_grad_(False)
-
-
-def share_right(model, given, right):
-    """The shares of right first and second answers, and of questions with both right."""
-    hits = read(model, given)[0].argmax(dim=-1) == right
-    return hits.double().mean(dim=0), hits.all(dim=-1).double().mean().item()
-
-
-steps = 250
-one_head, two_heads = train(1, steps=steps), train(2, seed=1, steps=steps)
+WIDTH, steps = 32, 250
+one_head = train_heads(answer, 1, seed=0, steps=steps, width=WIDTH)
+two_heads = train_heads(answer, 2, seed=1, steps=steps, width=WIDTH)
 torch.manual_seed(1)
-new, right, asked = draw(1000)
-one_alone, one_both = share_right(one_head, new, right)
-two_alone, two_both = share_right(two_heads, new, right)
+new, right, asked = draw_pairs(1000)
+one_alone, one_both = share_right(answer, one_head, new, right)
+two_alone, two_both = share_right(answer, two_heads, new, right)
 
-weights = read(two_heads, new)[1]  # questions heads boxes
+weights = answer(two_heads, *new)[1]  # questions heads boxes
 # How much each head gives to the boxes that are asked for first and second.
 on_asked = (
     weights.gather(2, asked[:, None].expand(-1, 2, -1)).mean(dim=0).double()
@@ -203,8 +163,8 @@ example = (
     torch.tensor([3, 7, 1, 4, 9]).expand(2, -1),
     *places.T,
 )
-by_one = read(one_head, example)[1]  # questions heads boxes
-by_two = read(two_heads, example)[1]
+by_one = answer(one_head, *example)[1]  # questions heads boxes
+by_two = answer(two_heads, *example)[1]
 learned = {
     "one head": by_one[:, 0],
     "two heads: head 0": by_two[:, 0],
@@ -346,12 +306,9 @@ drawn
 #|   kept[1 + second_head][1] < 0.3 else "kept" -->. The other one is kept<!--= "kept" if kept[1 + first_head][1] > 0.9
 #|   and kept[1 + second_head][0] > 0.9 else "lost" -->.
 kept = [two_alone]
-out = two_heads["attention"].out_proj.weight
-whole = out.clone()
 for head in range(2):
-    out.unflatten(1, (2, -1))[:, head] = 0  # what reads this head
-    kept.append(share_right(two_heads, new, right)[0])
-    out.copy_(whole)
+    with silenced(two_heads["attention"], head):
+        kept.append(share_right(answer, two_heads, new, right)[0])
 kept = torch.stack(kept)
 plot.grid(
     kept,

@@ -131,46 +131,12 @@ assert torch.equal(may_look, causal)
 #|   == 6 else "fifth" -->. Those under the mask are chance. Without a mask each place looks at the next letter<!--=
 #|   "Without a mask each place looks at the next letter" if cheating.argmax(-1).tolist() == [1, 2, 3, 4, 5] else "With
 #|   a mask no place looks at the last letter" -->, which it should guess.
+from unmasked.teaching import train_to_guess
+
 letters, places = 8, 6
 later = torch.ones(places, places, dtype=torch.bool).triu(1)
-
-
-def train(hidden):
-    """Train a model that guesses the next letter; weights, and shares of right guesses in training and in use."""
-    torch.manual_seed(0)
-    scores = torch.zeros(places, places, requires_grad=True)  # queries keys
-    guess = nn.Linear(letters, letters)
-    optimizer = torch.optim.Adam([scores, *guess.parameters()], lr=0.1)
-
-    def guesses(text, hidden):
-        weights = scores.masked_fill(hidden, -torch.inf).softmax(dim=-1)
-        return weights, guess(weights @ F.one_hot(text, letters).float())[
-            :, :-1
-        ]  # nothing comes after the last
-
-    for _ in range(120):
-        text = torch.randint(letters, (64, places))
-        loss = F.cross_entropy(
-            guesses(text, hidden)[1].flatten(0, 1), text[:, 1:].flatten()
-        )
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-
-    text = torch.randint(letters, (8000, places))
-    with torch.no_grad():
-        shares = [
-            (guesses(text, each)[1].argmax(-1) == text[:, 1:])
-            .double()
-            .mean()
-            .item()
-            for each in (hidden, later)
-        ]
-        return guesses(text, hidden)[0][:-1], *shares
-
-
-cheating, cheats, writes = train(hidden=torch.zeros_like(later))
-honest, guessed, _ = train(hidden=later)
+cheating, cheats, writes = train_to_guess(torch.zeros_like(later), letters)
+honest, guessed, _ = train_to_guess(later, letters)
 learned = {"no mask": cheating, "causal mask": honest}
 numbers = [f"at letter {number}" for number in range(1, places + 1)]
 seen = {
@@ -180,7 +146,7 @@ seen = {
 plot.grid(
     learned,
     rows=numbers[:-1],
-    columns=["1", "2", "3", "4", "5", "6"],
+    columns=list("123456"),
     allowed=seen,
     axes=axes,
 )

@@ -18,7 +18,6 @@
 #|   row" if words[0] == "my" else "in the last row" -->, takes {{ weights_of[0][0, 4] :.2f}} from *your*.
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from unmasked import (
     attention_scores,
@@ -222,51 +221,17 @@ with_places = X + table(torch.arange(len(X)))  # word + place
 #|   torch.allclose(looks.sum(0), torch.ones(6), atol=0.1) else "Rows are keys, columns are queries" -->. Each place but
 #|   the first looks at the place before it<!--= "Each place but the first looks at the place before it" if
 #|   looks[1:].argmax(-1).tolist() == [0, 1, 2, 3, 4] else "No place looks at the place before it" -->.
+from unmasked.teaching import train_to_look_back
+
 trials, kinds = 1000, 8
-
-
-def train(has_places):
-    torch.manual_seed(0)
-    letter, place = nn.Embedding(kinds, 16), nn.Embedding(6, 16)
-    query, key, value, guess = (
-        nn.Linear(16, size) for size in (16, 16, 16, kinds)
-    )
-    optimizer = torch.optim.Adam(
-        nn.ModuleList([letter, place, query, key, value, guess]).parameters(),
-        lr=0.02,
-    )
-
-    def run(text):
-        x = letter(text) + has_places * place.weight
-        weights = (query(x) @ key(x).mT / 16**0.5).softmax(dim=-1)
-        return weights, guess(weights @ value(x))[
-            :, 1:
-        ]  # nothing stands before the first
-
-    for _ in range(200):
-        text = torch.randint(kinds, (64, 6))
-        loss = F.cross_entropy(
-            run(text)[1].flatten(0, 1), text[:, :-1].flatten()
-        )
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    text = torch.randint(kinds, (trials, 6))
-    with torch.no_grad():
-        weights, said = run(text)
-    return weights.mean(0), (
-        said.argmax(-1) == text[:, :-1]
-    ).double().mean().item()
-
-
-looks, with_table = train(has_places=True)
-_, without_table = train(has_places=False)
+looks, with_table = train_to_look_back(True, letters=kinds, trials=trials)
+_, without_table = train_to_look_back(False, letters=kinds, trials=trials)
 numbers = [f"place {number}" for number in range(1, 7)]
 plot.grid(
     looks,
     "weights",
     rows=numbers,
-    columns=["1", "2", "3", "4", "5", "6"],
+    columns=list("123456"),
     axes=("queries", "keys"),
 )
 
