@@ -26,18 +26,18 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from unmasked import plot, scaled_dot_product_attention
+from unmasked import plot, scaled_dot_product_attention, teaching
 from unmasked.embeddings import ship_vectors
 from unmasked.heads import merge_heads, split_heads
-from unmasked.teaching import VERBS, translate, translations
 
 torch.set_num_threads(1)  # small matrices are faster on one core
 
 read = ["the", "black", "cat", "looks", "at", "the", "red", "ship"]
 written = ["le", "chat", "noir", "regarde", "le", "navire", "rouge"]
-pairs = translations(512)
+VERBS = teaching.VERBS
+pairs = teaching.translations(512)
 pairs[0] = (read, written)
-each_alignment, correct = translate(pairs)
+each_alignment, correct = teaching.translate(pairs)
 alignment = each_alignment[0]
 steps = [f"{before} → {word}" for before, word in pairwise(["", *written])]
 axes = ("queries", "keys")

@@ -108,21 +108,15 @@ def answer(model, letters, numbers, first, second):
 
 
 # %% tags=["hide-input", "hide-output"]
-from unmasked.teaching import (
-    NUMBERS,
-    draw_pairs,
-    share_right,
-    silenced,
-    train_heads,
-)
+from unmasked import teaching
 
-WIDTH, steps = 32, 250
-one_head = train_heads(answer, 1, seed=0, steps=steps, width=WIDTH)
-two_heads = train_heads(answer, 2, seed=1, steps=steps, width=WIDTH)
+NUMBERS, WIDTH, steps = teaching.NUMBERS, 32, 250
+one_head = teaching.train_heads(answer, 1, seed=0, steps=steps, width=WIDTH)
+two_heads = teaching.train_heads(answer, 2, seed=1, steps=steps, width=WIDTH)
 torch.manual_seed(1)
-new, right, asked = draw_pairs(1000)
-one_alone, one_both = share_right(answer, one_head, new, right)
-two_alone, two_both = share_right(answer, two_heads, new, right)
+new, right, asked = teaching.draw_pairs(1000)
+one_alone, one_both = teaching.share_right(answer, one_head, new, right)
+two_alone, two_both = teaching.share_right(answer, two_heads, new, right)
 
 weights = answer(two_heads, *new)[1]  # questions heads boxes
 # How much each head gives to the boxes that are asked for first and second.
@@ -260,40 +254,9 @@ new_row = torch.ones(1, WIDTH)
 #|   so are keys and values" if len({part.shape for each in slices for part in each}) == 1 else "The query is cut, keys
 #|   and values are not" -->. The heads work apart<!--= "The heads work apart" if apart else "The heads work together"
 #|   -->. The output projection mixes<!--= "mixes" if moved_when_mixed.all() else "separates" --> what they found.
-AMBER, TEAL, VIOLET = "#c8702a", "#2f8f8c", "#8a6fb0"
-with plot.figure(3.9, 3.6) as drawn:
-    axes = drawn.subplots()
-    axes.set(xlim=(0, 10), ylim=(0, 10.2))
-    axes.set_axis_off()
+from unmasked.figures import slices as slices_of_heads
 
-    def bar(left, bottom, width, colour, label):
-        axes.bar(
-            left, 0.9, width, bottom, align="edge", color=colour, alpha=0.3
-        )
-        axes.text(
-            left + width / 2, bottom + 0.42, label, ha="center", va="center"
-        )
-
-    def arrow(start, end):
-        axes.annotate(
-            "", end, start, arrowprops={"arrowstyle": "->", "color": "gray"}
-        )
-
-    title = f"query, key and value, {WIDTH} numbers each"
-    axes.text(5, 9.9, title, ha="center", va="center")
-    for number, colour in enumerate((AMBER, TEAL)):
-        left = 0.2 + 5.1 * number
-        middle = left + 2.25
-        bar(left, 8.5, 4.5, colour, f"slice {number} of q, k, v")
-        arrow((middle, 8.4), (middle, 7.3))
-        bar(left + 0.7, 6.3, 3.1, colour, f"head {number}")
-        arrow((middle, 6.2), (middle, 5.1))
-        bar(left, 4.1, 4.5, colour, f"average {number}")
-        arrow((middle, 4.0), (middle, 2.9))
-    bar(0.2, 1.9, 9.6, VIOLET, "output projection")
-    arrow((5, 1.8), (5, 1.2))
-    axes.text(5, 0.7, f"{WIDTH} numbers, mixed", ha="center", va="center")
-drawn
+slices_of_heads.two_heads(WIDTH)
 
 # %% [markdown]
 # You can see in the trained model that both heads are needed<!--== "You can see in the trained model that both heads
@@ -307,8 +270,8 @@ drawn
 #|   and kept[1 + second_head][0] > 0.9 else "lost" -->.
 kept = [two_alone]
 for head in range(2):
-    with silenced(two_heads["attention"], head):
-        kept.append(share_right(answer, two_heads, new, right)[0])
+    with teaching.silenced(two_heads["attention"], head):
+        kept.append(teaching.share_right(answer, two_heads, new, right)[0])
 kept = torch.stack(kept)
 plot.grid(
     kept,

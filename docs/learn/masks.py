@@ -312,6 +312,8 @@ may_look.any(dim=-1).all()  # does every query see something?
 #|   columns are keys" if of_queries(as_may[0]) else "Rows are keys, columns are queries" -->.
 #| script: ../../src/unmasked/figures/painter.js
 #| data: painter_data
+from unmasked.figures.readings import readings
+
 four = masks.causal(4)  # True on the diagonal and below
 x = X[None, :4]  # a batch of one sentence: we process and ship
 by_function = F.scaled_dot_product_attention(
@@ -325,43 +327,14 @@ as_may_not = self_attention(x, allowed=~four).weights
 torch.testing.assert_close(by_function, as_may)
 torch.testing.assert_close(by_module[:, :3], as_may_not[:, :3])
 
-nothing = torch.zeros(4, 4, dtype=torch.bool)  # no query may look at anything
-of_function = F.scaled_dot_product_attention(x, x, x, attn_mask=nothing)
-_, of_module = module(x, x, x, attn_mask=~nothing)
-
-
-def allows(weights):
-    """Whether True lets a query look; the last row, which may be NaN, is left out."""
-    looks = weights[0, :3] > 0
-    (meaning,) = [
-        true
-        for true, seen in ((True, four), (False, ~four))
-        if looks.equal(seen[:3])
-    ]
-    return meaning
-
-
-def given(lost):
-    """What a row that may see nothing gets."""
-    assert lost.isnan().all() or not lost.any()
-    return "NaN" if lost.isnan().all() else "zeros"
-
-
-interfaces = [
-    {
-        "kind": kind,
-        "name": name,
-        "allows": allows(weights),
-        "blind": given(lost),
-    }
-    for kind, name, weights, lost in (
-        ("boolean", "the function", by_function, of_function),
-        ("module", "the module", by_module, of_module),
-    )
-]
-painter_data = {"words": words[:4], "scores": attention_scores(x[0], x[0])}
-painter_data |= {"mask": four.tolist(), "interfaces": interfaces}
-painter_data |= {"keeps": "mask"}
+interfaces = readings(module, x, four)
+painter_data = {
+    "words": words[:4],
+    "scores": attention_scores(x[0], x[0]),
+    "mask": four.tolist(),
+    "interfaces": interfaces,
+    "keeps": "mask",
+}
 table = {"may look": four, "weights": as_may[0]}
 names = {"rows": words[:4], "columns": words[:4]}
 plot.grid(table, **names, allowed=four, axes=axes)
