@@ -335,32 +335,14 @@ query, key = torch.tensor([1.0, 0.3]), torch.tensor([0.9, 0.6])
 pairs = [(4, 1), (9, 6)]  # places of query and key
 dots = [(turn(query, m) @ turn(key, n)).item() for m, n in pairs]
 angles = [dot / (query.norm() * key.norm()).item() for dot in dots]
-with plot.figure(3.9, 7.0) as figure:
-    for axes, (m, n) in zip(figure.subplots(2), pairs, strict=True):
-        for arrow, name, color in (
-            (turn(query, m), f"query at {m}", "#c8702a"),
-            (turn(key, n), f"key at {n}", "#2f8f8c"),
-        ):
-            axes.annotate(
-                "",
-                arrow.tolist(),
-                (0, 0),
-                arrowprops={"color": color, "width": 2, "headwidth": 9},
-            )
-            # beyond the tip, where the arrow does not go
-            x, y = (1.12 * arrow).tolist()
-            side = "center" if abs(x) < 0.3 else "left" if x > 0 else "right"
-            axes.text(x, y, name, ha=side, va="bottom")
-        told_names = [text.get_text() for text in axes.texts]
-        named = [name.split()[0] for name in told_names if name]
-        axes.set(
-            xlim=(-2.2, 2.2),
-            ylim=(-1.5, 1.7),
-            aspect="equal",
-            xlabel="x",
-            ylabel="y",
-        )
-figure
+from unmasked.figures.arrows import turned
+
+pictures = [
+    {f"query at {m}": turn(query, m), f"key at {n}": turn(key, n)}
+    for m, n in pairs
+]
+named = [name.split()[0] for name in pictures[-1]]
+turned(pictures)
 
 
 # %% tags=["check"]

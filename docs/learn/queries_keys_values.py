@@ -324,9 +324,10 @@ for left in frozen.values():
     learns = "".join(each for each in "qkv" if each not in left)
     after[left] = trained(1, learns)[0]
     share[left] = right(after[left])[0]
-without = "| Left as it was drawn | Right answers |\n| --- | --- |"
-for name, left in frozen.items():
-    without += f"\n| {name} | {share[left]:.0%} |"
+without = plot.table(
+    ["Left as it was drawn", "Right answers"],
+    [[name, f"{share[left]:.0%}"] for name, left in frozen.items()],
+).markdown()
 assert share[""] > 0.9
 
 # What chance decides: where untrained queries look, and which drinks untrained values tell.
