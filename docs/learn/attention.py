@@ -327,24 +327,25 @@ plot.grid(shown, "ship", rows=named_rows, columns=columns)
 # matrices learn is the subject of [the next page](queries_keys_values.py)<!--~ link: its title is a question -->.
 
 # %% tags=["remove-cell"]
-roles = {
-    "query": (
+roles = [
+    [
+        "*query*",
         "asks: it is compared with every key",
         "the row of *ship*, which was compared",
-    ),
-    "key": (
+    ],
+    [
+        "*key*",
         "is asked: it is compared with every query",
         "each row that *ship* was compared with",
-    ),
-    "value": (
+    ],
+    [
+        "*value*",
         "is handed over: it is averaged",
         "each row that was multiplied by its weight",
-    ),
-}
-named = plot.table(
-    ["Vector", "Its role", "With the pencil"],
-    [[f"*{name}*", *told] for name, told in roles.items()],
-).markdown()
+    ],
+]
+header = ["Vector", "Its role", "With the pencil"]
+named = plot.table(header, roles).markdown()
 
 # %% [markdown]
 # ## In three lines, and as an equation

@@ -248,13 +248,11 @@ plot.grid(
 #|   one in ten<!--= NUMBERS -->. Only the whole<!--= "whole" if stack["whole"] > 0.9 > 0.5 > max(stack["no residual"],
 #|   stack["no norms"]) else "broken" --> stack has learned what was asked for.
 LARGE, steps = 10.0, 120
+large = {"size": LARGE, "steps": steps}
 stack = {
-    name: teaching.riddles_solved(DEPTH, without, size=LARGE, steps=steps)
-    for name, without in {
-        "whole": "",
-        "no residual": "residual",
-        "no norms": "norms",
-    }.items()
+    "whole": teaching.riddles_solved(DEPTH, **large),
+    "no residual": teaching.riddles_solved(DEPTH, "residual", **large),
+    "no norms": teaching.riddles_solved(DEPTH, "norms", **large),
 }
 plot.grid(
     torch.tensor(list(stack.values()))[:, None],
@@ -315,13 +313,8 @@ counted = {
     "MLP": nn.ModuleList([layer.linear1, layer.linear2]),
     "norms": nn.ModuleList([layer.norm1, layer.norm2]),
 }
-counts = {
-    name: sum(each.numel() for each in part.parameters())
-    for name, part in counted.items()
-}
-shares = {
-    name: count / sum(counts.values()) for name, count in counts.items()
-}
+counts = drawing.parameters(counted)
+shares = {name: n / sum(counts.values()) for name, n in counts.items()}
 attention_matrices = (
     layer.self_attn.in_proj_weight.numel()
     + layer.self_attn.out_proj.weight.numel()
@@ -397,14 +390,11 @@ torch.allclose(layer(x), ours, atol=1e-5)
 
 # %% tags=["remove-cell"]
 torch.manual_seed(0)
-precise_attention = nn.MultiheadAttention(
-    WIDTH, 2, batch_first=True, dtype=torch.float64
+precise = nn.TransformerEncoderLayer(
+    WIDTH, 2, 4 * WIDTH, batch_first=True, **like_here, dtype=torch.float64
 ).requires_grad_(False)
-precise_norm = nn.LayerNorm(WIDTH, dtype=torch.float64)
-precise_mlp = nn.Sequential(
-    nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH)
-)
-precise_mlp = precise_mlp.double().requires_grad_(False)
+precise_attention, precise_norm = precise.self_attn, precise.norm1
+precise_mlp = nn.Sequential(precise.linear1, nn.GELU(), precise.linear2)
 
 # %% [markdown]
 # The three lines from above and PyTorch's block give the same<!--= "the same" if torch.allclose(layer(x), ours,

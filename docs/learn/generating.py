@@ -112,15 +112,7 @@ print(words_of(text[:, 10:]))
 #|   nothing from seven" -->.
 before_six = words_of(write(words, 13)).split()
 of_be = model.weights(write(words, 13))[:, :, -1]  # blocks heads keys
-most = [
-    [
-        f"block {block + 1}, head {head}",
-        before_six[row.argmax()],
-        f"{row.max():.0%}",
-    ]
-    for block, heads in enumerate(of_be)
-    for head, row in enumerate(heads)
-]
+most = drawing.favorites(of_be, before_six)
 from_seven = of_be[1, :, 0].max()
 plot.table(["Head", "looks most at", "with a weight of"], most)
 
@@ -157,15 +149,8 @@ print(words_of(drawn[None]))
 #|   could see one another, they would" if changes[1].min() > 0.01 else "If all words could see one another, they would
 #|   not" -->.
 longer = numbers_of("seven green bottles hanging")
-keys_of = [
-    [model.projected(text, is_causal=causal)[1] for text in (longer, words)]
-    for causal in (True, False)
-]
 changes = torch.stack(
-    [
-        (after[:, :, :3] - before).abs().amax(dim=(0, 1, 3))
-        for after, before in keys_of
-    ]
+    [model.changed_keys(longer, 3, is_causal=each) for each in (True, False)]
 )
 plot.grid(
     changes,

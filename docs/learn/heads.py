@@ -25,7 +25,6 @@
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from unmasked import plot
 from unmasked.heads import merge_heads, split_heads
@@ -254,9 +253,9 @@ new_row = torch.ones(1, WIDTH)
 #|   so are keys and values" if len({part.shape for each in slices for part in each}) == 1 else "The query is cut, keys
 #|   and values are not" -->. The heads work apart<!--= "The heads work apart" if apart else "The heads work together"
 #|   -->. The output projection mixes<!--= "mixes" if moved_when_mixed.all() else "separates" --> what they found.
-from unmasked.figures import slices as slices_of_heads
+from unmasked.figures import slices as drawing
 
-slices_of_heads.two_heads(WIDTH)
+drawing.two_heads(WIDTH)
 
 # %% [markdown]
 # You can see in the trained model that both heads are needed<!--== "You can see in the trained model that both heads
@@ -299,20 +298,8 @@ plot.grid(
 #|   same<!--= "stay the same" if len({c[1:3] for c in costs.values()}) == 1 else "grow" -->. Each head has a table of
 #|   weights of its own, so there are more<!--= "Each head has a table of weights of its own, so there are more" if
 #|   costs[8][3] == 8 * costs[1][3] else "All heads share their weights, so there are no more" --> weights.
-torch.manual_seed(0)
-tokens, costs = 10, {}
-for num_heads in (1, 2, 4, 8):
-    module = nn.MultiheadAttention(WIDTH, num_heads, batch_first=True)
-    with FlopCounterMode(display=False) as counted:
-        _, table = module(
-            *[torch.ones(1, tokens, WIDTH)] * 3, average_attn_weights=False
-        )
-    costs[num_heads] = (
-        WIDTH // num_heads,
-        sum(each.numel() for each in module.parameters()),
-        counted.get_total_flops() // 2,  # a multiplication and an addition
-        table.numel(),
-    )
+tokens = 10
+costs = drawing.costs(WIDTH, tokens, (1, 2, 4, 8))
 plot.table(
     ["Heads", "Slice", "Parameters", "Multiplications", "Weights"],
     [[str(n), *(f"{c:,}" for c in cost)] for n, cost in costs.items()],

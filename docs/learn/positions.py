@@ -272,9 +272,8 @@ def sines(places, features):
 #|   else "the waves at the left are slow" -->. Every row differs from every other<!--= "Every row differs from every
 #|   other" if apart.min() > 0.1 else "Some rows are equal" -->.
 waves = sines(60, 32)
-turns = (waves[1:] * waves[:-1] < 0).sum(
-    0
-)  # how often each feature changes its sign
+# How often each feature changes its sign.
+turns = (waves[1:] * waves[:-1] < 0).sum(0)
 apart = torch.cdist(waves, waves) + 9 * torch.eye(60)
 figure = plot.signed(waves)
 colors = figure.axes[0].collections[0].get_cmap()
@@ -331,12 +330,12 @@ def turn(arrow, place, rate=0.3):
 #|   pairs[1][0] > pairs[0][0] else "In the first picture" --> both arrows have turned farther. The angle between them
 #|   is the same<!--= "the same" if abs(angles[0] - angles[1]) < 1e-4 else "another" -->, and so is the dot product, {{
 #|   dots[0] :.2f}}.
+from unmasked.figures.arrows import turned
+
 query, key = torch.tensor([1.0, 0.3]), torch.tensor([0.9, 0.6])
 pairs = [(4, 1), (9, 6)]  # places of query and key
 dots = [(turn(query, m) @ turn(key, n)).item() for m, n in pairs]
 angles = [dot / (query.norm() * key.norm()).item() for dot in dots]
-from unmasked.figures.arrows import turned
-
 pictures = [
     {f"query at {m}": turn(query, m), f"key at {n}": turn(key, n)}
     for m, n in pairs

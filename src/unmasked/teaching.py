@@ -700,3 +700,18 @@ class Singer(nn.Module):
         x = x + self.mlp[0](self.norm[1](x))
         query, key, value = split_heads(second.qkv(self.norm[2](x)), 3 * self.HEADS).chunk(3, dim=1)
         return query, key, value
+
+    def changed_keys(self, words: Tensor, before: int, *, is_causal: bool = True) -> Tensor:
+        """How much the second block's keys of a text change when words are added to its end.
+
+        Args:
+            words: The text with what is added, (1, words).
+            before: How many words it had.
+            is_causal: Whether the first block hides later words.
+
+        Returns:
+            For each of the words that it had, the largest change of a number of its keys, (before,).
+        """
+        _, longer, _ = self.projected(words, is_causal=is_causal)
+        _, shorter, _ = self.projected(words[:, :before], is_causal=is_causal)
+        return (longer[:, :, :before] - shorter).abs().amax(dim=(0, 1, 3))

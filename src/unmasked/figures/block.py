@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from unmasked import plot
 from unmasked.figures._drawing import AMBER, TEAL, VIOLET
@@ -75,6 +75,18 @@ def _around(axes: Any, place: int, bottom: float) -> None:
     axes.plot(place + 0.4 * around.sin(), bottom + 0.25 + half - half * around.cos(), **grey)
     axes.plot(place, bottom + ADD, "o", color="#4c5a5a", markersize=14, markeredgewidth=1.5)
     axes.plot(place, bottom + ADD, "+", color="white", markersize=9, markeredgewidth=2)
+
+
+def parameters(parts: Mapping[str, nn.Module]) -> dict[str, int]:
+    """How many parameters each part has.
+
+    Args:
+        parts: Modules under their names.
+
+    Returns:
+        The numbers, under the same names.
+    """
+    return {name: sum(each.numel() for each in part.parameters()) for name, part in parts.items()}
 
 
 def costs(lengths: Sequence[int], attention: Sequence[float], mlp: Sequence[float], crossing: int) -> Figure:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from collections.abc import Sequence
+from typing import TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -84,8 +85,25 @@ def computed(told: Story) -> dict[str, Tensor]:
     """
     places = torch.arange(len(told["words"]) - 1)
     until = told["prompt"] + torch.arange(len(told["kept"]))[:, None]
-    found: dict[str, Any] = {}
+    found = {}
     for side, counts in told["computed"].items():
         since = until - torch.tensor(counts)[:, None]
         found[f"{side} a cache"] = ((places < until) & (places >= since)).float()
     return found
+
+
+def favorites(weights: Tensor, words: Sequence[str]) -> list[tuple[str, str, str]]:
+    """Which word each head looks at most.
+
+    Args:
+        weights: Of one query, (blocks, heads, keys).
+        words: The keys.
+
+    Returns:
+        A row for each head: what it is called, the word, and its weight.
+    """
+    return [
+        (f"block {block + 1}, head {head}", words[int(row.argmax())], f"{row.max():.0%}")
+        for block, heads in enumerate(weights)
+        for head, row in enumerate(heads)
+    ]

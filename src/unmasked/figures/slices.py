@@ -1,8 +1,13 @@
-"""The way through two heads: vectors are cut into slices, each head has its own, and a last matrix mixes them."""
+"""Heads work in slices: the way through two of them, and what more of them cost."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from unmasked import plot
 from unmasked.figures._drawing import AMBER, TEAL, VIOLET
@@ -38,6 +43,29 @@ def two_heads(width: int) -> Figure:
         _arrow(axes, 5, 1.8, 1.2)
         axes.text(5, 0.7, f"{width} numbers, mixed", ha="center", va="center")
     return drawn
+
+
+def costs(width: int, tokens: int, numbers: Sequence[int]) -> dict[int, tuple[int, int, int, int]]:
+    """What attention costs with each number of heads, as PyTorch's module computes it.
+
+    Args:
+        width: Of the model.
+        tokens: How many words a text has.
+        numbers: Of heads; each divides the width.
+
+    Returns:
+        For each of them: the width of a slice, parameters, multiplications, and weights of attention.
+    """
+    found = {}
+    for heads in numbers:
+        module = nn.MultiheadAttention(width, heads, batch_first=True, device="meta")
+        x = torch.empty(1, tokens, width, device="meta")
+        with FlopCounterMode(display=False) as counted:
+            _, weights = module(x, x, x, average_attn_weights=False)
+        multiplications = counted.get_total_flops() // 2  # a multiplication and an addition
+        parameters = sum(each.numel() for each in module.parameters())
+        found[heads] = (width // heads, parameters, multiplications, weights.numel())
+    return found
 
 
 def _bar(axes: Any, left: float, bottom: float, width: float, colour: str, label: str) -> None:

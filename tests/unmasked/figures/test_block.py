@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from matplotlib.colors import to_hex
+from torch import nn
 
 from unmasked.figures import block
 from unmasked.figures._drawing import AMBER, TEAL, VIOLET
@@ -40,3 +41,8 @@ def test_costs_are_in_millions_and_cross_at_the_line():
     assert list(mlp.get_ydata()) == [2, 2, 2]
     assert set(crossing.get_xdata()) == {10}
     assert [text.get_text() for text in axes.texts] == ["attention", "MLP"]
+
+
+def test_parameters_are_counted_part_by_part():
+    parts = {"matrix": nn.Linear(3, 5), "norms": nn.ModuleList([nn.LayerNorm(4), nn.LayerNorm(4)])}
+    assert block.parameters(parts) == {"matrix": 3 * 5 + 5, "norms": 16}
