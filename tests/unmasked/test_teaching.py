@@ -47,9 +47,10 @@ def test_a_pair_asks_for_two_numbers_in_its_own_order():
         lambda: teaching.train_heads(last_box, 1, seed=0, steps=1),
     ],
 )
-def test_training_leaves_the_callers_random_numbers_as_they_were(run: Any):
-    before = torch.random.get_rng_state()
+def test_training_leaves_the_callers_random_numbers_and_threads_as_they_were(run: Any):
+    before, threads = torch.random.get_rng_state(), torch.get_num_threads()
     run()
+    assert torch.get_num_threads() == threads
     assert torch.random.get_rng_state().equal(before)
 
 
