@@ -8,28 +8,19 @@
 #| caption: What *ship* takes from the words around it. Of the others it takes most from *crew*<!--= "most from crew" if
 #|   taken[0] == "crew" else "least from crew" --> in one sentence, and from *order*<!--= "from order" if taken[1] ==
 #|   "order" else "from we" --> in the other. That is attention: a weighted average.
-#| script: live/sentence.js
+#| script: ../src/unmasked/figures/sentence.js
 #| data: sentence_data
 from IPython.display import HTML
 
-from unmasked import self_attention
-from unmasked.embeddings import ship_vectors
+from unmasked.figures.sentence import ask
 
-sentences = [
-    text.split()
-    for text in (
-        "i must go back to my ship and to my crew",
-        "we process and ship your order",
-    )
-]
-sentence_data, taken = {"sentences": [], "compact": True}, []
-for words in sentences:
-    weights = self_attention(ship_vectors().lookup(words)).weights
-    ship = words.index("ship")
-    shown = {"words": words, "weights": weights, "start": ship}
-    sentence_data["sentences"].append(shown)
-    row = weights[ship]
-    taken.append(words[int(row.argsort()[-2])])  # after itself
+asked = ask(
+    "ship",
+    "i must go back to my ship and to my crew",
+    "we process and ship your order",
+)
+taken = [each.neighbor for each in asked]
+sentence_data = {"sentences": [each.data for each in asked], "compact": True}
 alt = (
     "Arcs from the word ship to the words around it, as wide as its attention"
 )

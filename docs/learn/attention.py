@@ -15,83 +15,21 @@
 #|   kept[0] :.0%}} of itself, and of the others takes most from *crew*<!--= "most from crew" if taken[0] == "crew" else
 #|   "least from crew" -->. Beside an *order* it keeps {{ kept[1] :.0%}}, and takes most from *order*<!--= "most from
 #|   order" if taken[1] == "order" else "least from order" -->.
-#| script: ../live/sentence.js
+#| script: ../../src/unmasked/figures/sentence.js
 #| data: sentence_data
 from IPython.display import HTML
 
-from unmasked import self_attention
-from unmasked.embeddings import ship_vectors
+from unmasked.figures.sentence import ask, side_by_side
 
-STEP, LEFT, BARS = (
-    26,
-    74,
-    150,
-)  # from line to line; where words begin, and bars
-
-
-def arcs(words, weights, line):
-    """A word's weights as a drawing: an arc and a bar for each word of its sentence, one below the other."""
-    names, most = (
-        list(words),
-        max(weight for place, weight in enumerate(weights) if place != line),
-    )
-    said = ", ".join(
-        f"{word} {weight:.0%}"
-        for word, weight in zip(names, weights, strict=True)
-    )
-    parts = [
-        f'<svg viewBox="0 0 330 {STEP * len(names)}" role="img" aria-label="{names[line]} takes: {said}">'
-    ]
-    for place, (word, weight) in enumerate(zip(names, weights, strict=True)):
-        y, own = STEP * (place + 0.5), place == line
-        color = (
-            "var(--unmasked-amber, #c8702a)"
-            if weight == most or own
-            else "var(--unmasked-teal, #2f8f8c)"
-        )
-        if not own:
-            start, reach = (
-                STEP * (line + 0.5),
-                LEFT - 10 - 6.5 * abs(place - line),
-            )
-            path = f"M{LEFT - 8} {start} C{reach} {start} {reach} {y} {LEFT - 8} {y}"
-            width = 1 + 40 * weight
-            parts.append(
-                f'<path d="{path}" fill="none" stroke="{color}" stroke-width="{width:.1f}" opacity="0.7"/>'
-            )
-        bold = ' font-weight="700"' if own else ""
-        parts.append(f'<text x="{LEFT}" y="{y + 5}"{bold}>{word}</text>')
-        parts.append(
-            f'<rect x="{BARS}" y="{y - 7}" width="{170 * weight:.1f}" height="14" fill="{color}"/>'
-        )
-        parts.append(
-            f'<text x="{BARS + 170 * weight + 6:.1f}" y="{y + 5}">{weight:.0%}</text>'
-        )
-    return "".join([*parts, "</svg>"])
-
-
-sentences = [
-    text.split()
-    for text in (
-        "i must go back to my ship and to my crew",
-        "we process and ship your order",
-    )
-]
-sentence_data = {"sentences": [], "dim": 50}
-drawings, kept, taken = [], [], []
-for sentence in sentences:
-    each = self_attention(ship_vectors().lookup(sentence)).weights
-    row, place = each[sentence.index("ship")], sentence.index("ship")
-    shown_first = {"words": sentence, "weights": each, "start": place}
-    sentence_data["sentences"].append(shown_first)
-    kept.append(row[place].item())
-    taken.append(sentence[int(row.argsort()[-2])])
-    drawings.append(arcs(sentence, row.tolist(), place))
-style = "font:14px var(--md-text-font);fill:currentColor;flex:0 1 330px;min-width:0;max-width:100%"
-svgs = "".join(drawings).replace("<svg", f'<svg style="{style}"')
-HTML(
-    f'<div style="display:flex;flex-wrap:wrap;gap:1rem;align-items:flex-start">{svgs}</div>'
+asked = ask(
+    "ship",
+    "i must go back to my ship and to my crew",
+    "we process and ship your order",
 )
+sentences = [each.words for each in asked]
+kept, taken = [e.kept for e in asked], [e.neighbor for e in asked]
+sentence_data = {"sentences": [each.data for each in asked], "dim": 50}
+HTML(side_by_side(asked))
 
 # %% [markdown]
 # <div class="overview" data-here="attention"></div>
@@ -153,13 +91,18 @@ plot.grid(
 
 # %% tags=["remove-cell"]
 dots = [(three[1] @ word).item() for word in three]
-powers = [math.exp(dot / math.sqrt(three.size(1))) for dot in dots]
+scored = [dot / math.sqrt(three.size(1)) for dot in dots]
+powers = [math.exp(score) for score in scored]
 shares = [power / sum(powers) for power in powers]
-by_hand = "| *ship* looks at | dot product | score | *e* to the score | weight |\n| --- | --- | --- | --- | --- |"
-for name, dot, power, share in zip(
-    three_words, dots, powers, shares, strict=True
-):
-    by_hand += f"\n| *{name}* | {dot} | {dot / math.sqrt(three.size(1)):.4f} | {power:.4f} | {share:.4f} |"
+by_hand = plot.table(
+    ["*ship* looks at", "dot product", "score", "*e* to the score", "weight"],
+    [
+        [f"*{name}*", f"{dot}", *(f"{x:.4f}" for x in (score, power, share))]
+        for name, dot, score, power, share in zip(
+            three_words, dots, scored, powers, shares, strict=True
+        )
+    ],
+).markdown()
 
 # %% [markdown]
 # Step four goes column by column. In the column of the sea, *my* has minus one<!--= "my has minus one" if three[0, 0]
@@ -172,13 +115,13 @@ for name, dot, power, share in zip(
 
 # %% tags=["remove-cell"]
 new = sum(share * word for share, word in zip(shares, three, strict=True))
-averaged = "| | " + " | ".join(features) + " |\n| --- | --- | --- |"
-for name, row in (("before", three[1].float()), ("after", new)):
-    averaged += (
-        f"\n| *ship*, {name} | "
-        + " | ".join(f"{number:.4f}" for number in row.tolist())
-        + " |"
-    )
+averaged = plot.table(
+    ["", *features],
+    [
+        [f"*ship*, {name}", *(f"{number:.4f}" for number in row.tolist())]
+        for name, row in (("before", three[1]), ("after", new))
+    ],
+).markdown()
 
 # %% [markdown]
 # Before, *ship* had as much of trade as of the sea<!--= "as much of trade as of the sea" if three[1, 1] == three[1, 0]
@@ -218,15 +161,16 @@ by_library
 #|   takes {{ weights_of_arrows[1, 2] :.0%}} from *crew*, at an angle of {{ angle :.0f}} degrees, and {{
 #|   weights_of_arrows[1, 0] :.0%}} from *my*, which points the opposite way<!--= "the opposite way" if (dot_products[1,
 #|   0] / arrows[1].norm() / arrows[0].norm()) < -0.99 else "the same way" -->.
-#| script: ../live/arrows.js
+#| script: ../../src/unmasked/figures/arrows.js
 #| data: arrow_data
+from unmasked.figures import arrows as drawing
+
 arrows = three.float()
 dot_products = arrows @ arrows.mT
 scores_of_arrows = dot_products / math.sqrt(2)
 weights_of_arrows = scores_of_arrows.softmax(dim=-1)
 moved = weights_of_arrows @ arrows
-cosine = dot_products[1, 2] / arrows[1].norm() / arrows[2].norm()
-angle = math.degrees(math.acos(cosine))
+angle = drawing.angle(arrows[1], arrows[2])
 arrow_data = {
     "names": three_words,
     "vectors": arrows,
@@ -234,25 +178,7 @@ arrow_data = {
     "context": moved,
     "start": three_words.index("ship"),
 }
-
-with plot.figure(4.0, 2.6) as figure:
-    axes = figure.subplots()
-    for number, name in enumerate(three_words):
-        look = {"color": f"C{number}", "lw": 1.8, "shrinkA": 0, "shrinkB": 0}
-        tip, ring = arrows[number].tolist(), moved[number].tolist()
-        arrow = {"arrowstyle": "-|>", **look}
-        axes.annotate("", tip, (0, 0), arrowprops=arrow)
-        axes.plot(*zip(tip, ring, strict=True), ":", color=f"C{number}")
-        axes.plot(*ring, "o", color=f"C{number}", fillstyle="none")
-        axes.text(tip[0] + 0.07, tip[1] - 0.04, name, fontsize=11)
-    axes.set(
-        xlim=(-1.2, 1.5),
-        ylim=(-1.15, 1.15),
-        xlabel="sea",
-        ylabel="trade",
-        aspect="equal",
-    )
-figure
+drawing.moved(arrows, three_words, ("sea", "trade"))
 
 # %% [markdown]
 # ## Softmax: from scores to weights
@@ -401,23 +327,25 @@ plot.grid(shown, "ship", rows=named_rows, columns=columns)
 # matrices learn is the subject of [the next page](queries_keys_values.py)<!--~ link: its title is a question -->.
 
 # %% tags=["remove-cell"]
-roles = {
-    "query": (
+roles = [
+    [
+        "*query*",
         "asks: it is compared with every key",
         "the row of *ship*, which was compared",
-    ),
-    "key": (
+    ],
+    [
+        "*key*",
         "is asked: it is compared with every query",
         "each row that *ship* was compared with",
-    ),
-    "value": (
+    ],
+    [
+        "*value*",
         "is handed over: it is averaged",
         "each row that was multiplied by its weight",
-    ),
-}
-named = "| Vector | Its role | With the pencil |\n| --- | --- | --- |"
-for name, (role, place) in roles.items():
-    named += f"\n| *{name}* | {role} | {place} |"
+    ],
+]
+header = ["Vector", "Its role", "With the pencil"]
+named = plot.table(header, roles).markdown()
 
 # %% [markdown]
 # ## In three lines, and as an equation

@@ -34,6 +34,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from unmasked import plot
+from unmasked.figures import block as drawing
 
 torch.set_num_threads(1)  # small matrices are faster on one core
 
@@ -46,21 +47,9 @@ mlp = nn.Sequential(
     nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH)
 ).requires_grad_(False)
 x = torch.randn(1, len(words), WIDTH)  # one sentence
-
-
-def moved(part):
-    """Which words' outputs change (rows) when one word changes (columns)."""
-    columns = []
-    for place in range(len(words)):
-        changed = x.clone()
-        changed[:, place] += 1
-        columns.append((part(changed) - part(x)).abs().amax(-1)[0] > 1e-4)
-    return torch.stack(columns, dim=1)
-
-
 moves = {
-    "attention": moved(lambda x: attention(x, x, x)[0]),
-    "MLP": moved(mlp),
+    "attention": drawing.moves(lambda x: attention(x, x, x)[0], x),
+    "MLP": drawing.moves(mlp, x),
 }
 
 # The block in the figure and what is added in it: what comes out, less both parts, is what came in.
@@ -71,40 +60,7 @@ with torch.no_grad():
     parts = attention(*[norms[0](x)] * 3)[0], mlp(norms[1](between))
     kept_apart = (whole - sum(parts) - x).abs().max().item()
 
-AMBER, TEAL = "#c8702a", "#2f8f8c"
-NORM, PART, ADD, END = 0.55, 1.35, 3.75, 4.35  # heights within a part
-with plot.figure(3.9, 5.0) as drawn:
-    axes = drawn.subplots()
-    axes.set(xlim=(-1.5, 3.7), ylim=(-0.7, 2 * END + 0.7))
-    axes.set_axis_off()
-    colours = dict(zip(moves, (TEAL, AMBER), strict=True))
-
-    def line(xs, ys, color="gray", width=1.5, **look):
-        axes.plot(xs, ys, color=color, linewidth=width, **look)
-
-    for (name, table), bottom in zip(moves.items(), (0, END), strict=True):
-        for to, origin in table.nonzero().tolist():
-            heights = [bottom + PART, bottom + ADD - 0.55]
-            line([origin, to], heights, colours[name], 2)
-        axes.text(-0.4, bottom + 2.25, name, ha="right", va="center")
-        axes.text(-0.4, bottom + 0.8, "norm", ha="right", va="center")
-        for place in range(len(words)):
-            line([place] * 2, [bottom, bottom + NORM])
-            axes.bar(place, 0.5, 0.44, bottom + NORM, color="#8a6fb0")
-            line([place] * 2, [bottom + NORM + 0.5, bottom + PART])
-            line([place] * 2, [bottom + ADD - 0.55, bottom + END])
-            around = torch.linspace(0, torch.pi, 40)
-            half = (ADD - 0.25) / 2
-            climb = bottom + 0.25 + half - half * around.cos()
-            line(place + 0.4 * around.sin(), climb)
-            look = {"markersize": 14, "markeredgewidth": 1.5}
-            axes.plot(place, bottom + ADD, "o", color="#4c5a5a", **look)
-            look = {"markersize": 9, "markeredgewidth": 2}
-            axes.plot(place, bottom + ADD, "+", color="white", **look)
-    for place, word in enumerate(words):
-        axes.text(place, -0.35, word, ha="center", va="center")
-        axes.text(place, 2 * END + 0.35, f"{word}′", ha="center", va="center")
-drawn
+drawing.block(moves, words)
 
 # %% [markdown]
 # Most large language models are stacks of such blocks, and a model that is built in this way is called a *transformer*.
@@ -176,88 +132,12 @@ mlp = nn.Sequential(
 #| caption: How many new riddles are answered correctly, by a model of one block with its MLP and by a model without.
 #|   Without the MLP<!--= "Without the MLP" if with_mlp > 0.95 > 0.85 > without_mlp else "With the MLP" --> the model
 #|   answers many riddles wrong.
-LETTERS, NUMBERS, BOXES = 8, 10, 5
+from unmasked import teaching
 
-
-class Model(nn.Module):
-    """Boxes and a question go through a stack of blocks; the number is read from the last word, the question."""
-
-    def __init__(self, depth, without, size):
-        super().__init__()
-        self.letter, self.number, self.asked, self.kind = (
-            nn.Embedding(n, WIDTH) for n in (LETTERS, NUMBERS, LETTERS, 2)
-        )
-        no_norm = without == "norms"
-        norm = nn.Identity if no_norm else lambda: nn.LayerNorm(WIDTH)
-        self.blocks = nn.ModuleList(
-            nn.ModuleList(
-                [
-                    norm(),
-                    nn.MultiheadAttention(WIDTH, 1, batch_first=True),
-                    norm(),
-                    nn.Sequential(
-                        nn.Linear(WIDTH, 4 * WIDTH),
-                        nn.GELU(),
-                        nn.Linear(4 * WIDTH, WIDTH),
-                    ),
-                ]
-            )
-            for _ in range(depth)
-        )
-        self.norm, self.read = norm(), nn.Linear(WIDTH, NUMBERS)
-        self.without, self.size = without, size
-
-    def embed(self, letters, numbers, asked, kind):
-        boxes = self.letter(letters) + self.number(numbers)
-        question = self.asked(asked) + self.kind(kind)
-        return torch.cat([boxes, question[:, None]], dim=1) * self.size
-
-    def one(self, x, parts):
-        norm_1, attention, norm_2, mlp = parts
-        if self.without == "MLP":
-            return x + attention(*[norm_1(x)] * 3)[0]
-        if self.without == "residual":
-            return mlp(norm_2(attention(*[norm_1(x)] * 3)[0]))
-        return block(x, norm_1, attention, norm_2, mlp)
-
-    def forward(self, *given):
-        x = self.embed(*given)
-        for parts in self.blocks:
-            x = self.one(x, parts)
-        return self.read(self.norm(x[:, -1]))
-
-
-def draw(count, kinds):
-    """Boxes with different letters and a question: what goes in, and the right number."""
-    letters = torch.rand(count, LETTERS).argsort(dim=-1)[:, :BOXES]
-    numbers = torch.randint(NUMBERS, letters.shape)
-    place = torch.randint(BOXES, (count, 1))
-    kind = torch.randint(kinds, (count,))
-    number = numbers.gather(1, place)[:, 0]
-    right = torch.where(kind == 1, NUMBERS - 1 - number, number)
-    return (letters, numbers, letters.gather(1, place)[:, 0], kind), right
-
-
-def train(depth, without="", *, kinds=1, size=1.0, steps=120, batch=32):
-    """A trained model, and its share of right answers to new riddles."""
-    torch.manual_seed(0)
-    model = Model(depth, without, size)
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.005)
-    for _ in range(steps):
-        given, right = draw(batch, kinds)
-        loss = F.cross_entropy(model(*given), right)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    torch.manual_seed(1)
-    given, right = draw(1000, kinds)
-    with torch.no_grad():
-        hits = model(*given).argmax(dim=-1) == right
-    return hits.double().mean().item()
-
-
+BOXES, NUMBERS = teaching.BOXES, teaching.NUMBERS
 both = {"kinds": 2, "steps": 200, "batch": 128}
-with_mlp, without_mlp = train(1, **both), train(1, "MLP", **both)
+with_mlp = teaching.riddles_solved(1, **both)
+without_mlp = teaching.riddles_solved(1, "MLP", **both)
 plot.grid(
     torch.tensor([[with_mlp], [without_mlp]]),
     "share right",
@@ -284,32 +164,20 @@ plot.grid(
 #|   words, it takes a few blocks to get there" if alike["replaced"][3] > 0.95 > alike["replaced"][0] else "If each part
 #|   adds to the words, it takes a few blocks to get there" -->. If it adds to them, they stay different<!--= "If it
 #|   adds to them, they stay different" if alike["added"][-1] < 0.7 else "If it adds to them, they become the same" -->.
+from unmasked.figures.curves import curves
+
 DEPTH = 6
-
-
-def likeness(without):
-    """The mean cosine between two different words, before the first block and after each."""
-    torch.manual_seed(0)
-    model = Model(DEPTH, without, 1.0)
-    x, found = model.embed(*draw(200, 1)[0]), []
-    for parts in [None, *model.blocks]:
-        x = model.one(x, parts) if parts else x
-        cosines = F.cosine_similarity(x[:, :, None], x[:, None], dim=-1)
-        others = ~torch.eye(x.size(1), dtype=torch.bool)
-        found.append(cosines[:, others].mean().item())
-    return found
-
-
-alike = {"added": likeness(""), "replaced": likeness("residual")}
-with plot.figure(3.9, 2.5) as curves:
-    axes = curves.subplots()
-    for name, line in zip(alike, ("-", "--"), strict=True):
-        axes.plot(alike[name], line, marker="o", label=name)
-    axes.set(
-        xlabel="blocks", ylabel="likeness of the words", ylim=(-0.1, 1.1)
-    )
-    axes.legend()
-curves
+alike = {
+    "added": teaching.likeness(DEPTH),
+    "replaced": teaching.likeness(DEPTH, "residual"),
+}
+curves(
+    alike,
+    xlabel="blocks",
+    ylabel="likeness of the words",
+    ylim=(-0.1, 1.1),
+    marker="o",
+)
 
 # %% [markdown]
 # Attention gives each word an average, and averages of the same words are alike. (On the first page *ship* kept much of
@@ -353,21 +221,7 @@ torch.testing.assert_close(nn.LayerNorm(4)(word / 100), centered / spread)
 #|   no difference<!--= "no difference" if largest[:, 1].max() - largest[:, 1].min() < 0.01 else "a large difference"
 #|   -->.
 sizes = [1, 10, 100]
-torch.manual_seed(0)
-model = Model(1, "", 1.0).requires_grad_(False)
-norm_1, attend, *_ = model.blocks[0]
-riddles = model.embed(*draw(200, 1)[0])
-largest = torch.stack(
-    [
-        torch.stack(
-            [
-                attend(*[seen] * 3)[1].amax(dim=-1).mean()
-                for seen in (size * riddles, norm_1(size * riddles))
-            ]
-        )
-        for size in sizes
-    ]
-)
+largest = teaching.largest_weights(sizes)
 plot.grid(
     largest,
     "largest weight",
@@ -394,10 +248,11 @@ plot.grid(
 #|   one in ten<!--= NUMBERS -->. Only the whole<!--= "whole" if stack["whole"] > 0.9 > 0.5 > max(stack["no residual"],
 #|   stack["no norms"]) else "broken" --> stack has learned what was asked for.
 LARGE, steps = 10.0, 120
+large = {"size": LARGE, "steps": steps}
 stack = {
-    "whole": train(DEPTH, size=LARGE, steps=steps),
-    "no residual": train(DEPTH, "residual", size=LARGE, steps=steps),
-    "no norms": train(DEPTH, "norms", size=LARGE, steps=steps),
+    "whole": teaching.riddles_solved(DEPTH, **large),
+    "no residual": teaching.riddles_solved(DEPTH, "residual", **large),
+    "no norms": teaching.riddles_solved(DEPTH, "norms", **large),
 }
 plot.grid(
     torch.tensor(list(stack.values()))[:, None],
@@ -411,11 +266,11 @@ plot.grid(
 def pull(without):
     """What two batches would change in the fresh matrices of queries and keys: how much, and how alike."""
     torch.manual_seed(0)
-    model = Model(DEPTH, without, LARGE)
-    matrices = [attention.in_proj_weight for _, attention, *_ in model.blocks]
+    model = teaching.Stack(DEPTH, without, LARGE)
+    matrices = [block.attention.in_proj_weight for block in model.blocks]
     changes = []
     for _ in range(2):
-        given, right = draw(512, 1)
+        given, right = teaching.draw_riddles(512)
         found = torch.autograd.grad(
             F.cross_entropy(model(*given), right), matrices
         )
@@ -458,13 +313,8 @@ counted = {
     "MLP": nn.ModuleList([layer.linear1, layer.linear2]),
     "norms": nn.ModuleList([layer.norm1, layer.norm2]),
 }
-counts = {
-    name: sum(each.numel() for each in part.parameters())
-    for name, part in counted.items()
-}
-shares = {
-    name: count / sum(counts.values()) for name, count in counts.items()
-}
+counts = drawing.parameters(counted)
+shares = {name: n / sum(counts.values()) for name, n in counts.items()}
 attention_matrices = (
     layer.self_attn.in_proj_weight.numel()
     + layer.self_attn.out_proj.weight.numel()
@@ -500,20 +350,10 @@ attention_cost = [4 * wide**2 + 2 * length * wide for length in lengths]
 mlp_cost = [2 * 4 * wide**2 for _ in lengths]
 crossing = next(
     length
-    for length, ours, theirs in zip(
-        lengths, attention_cost, mlp_cost, strict=True
-    )
-    if ours >= theirs
+    for length, cost in zip(lengths, attention_cost, strict=True)
+    if cost >= mlp_cost[0]
 )
-with plot.figure(3.9, 2.6) as costs:
-    axes = costs.subplots()
-    axes.plot(lengths, [cost / 1e6 for cost in attention_cost])
-    axes.plot(lengths, [cost / 1e6 for cost in mlp_cost])
-    axes.text(2500, 6.6, "attention", ha="right", va="bottom")
-    axes.text(100, mlp_cost[0] / 1e6 + 0.15, "MLP", va="bottom")
-    axes.axvline(crossing, color="gray", linestyle=":")
-    axes.set(xlabel="words in the text", ylabel="millions for each word")
-    axes.set(ylim=(0, None))
+costs = drawing.costs(lengths, attention_cost, mlp_cost, crossing)
 costs
 
 # %% tags=["check"]
@@ -550,14 +390,11 @@ torch.allclose(layer(x), ours, atol=1e-5)
 
 # %% tags=["remove-cell"]
 torch.manual_seed(0)
-precise_attention = nn.MultiheadAttention(
-    WIDTH, 2, batch_first=True, dtype=torch.float64
+precise = nn.TransformerEncoderLayer(
+    WIDTH, 2, 4 * WIDTH, batch_first=True, **like_here, dtype=torch.float64
 ).requires_grad_(False)
-precise_norm = nn.LayerNorm(WIDTH, dtype=torch.float64)
-precise_mlp = nn.Sequential(
-    nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH)
-)
-precise_mlp = precise_mlp.double().requires_grad_(False)
+precise_attention, precise_norm = precise.self_attn, precise.norm1
+precise_mlp = nn.Sequential(precise.linear1, nn.GELU(), precise.linear2)
 
 # %% [markdown]
 # The three lines from above and PyTorch's block give the same<!--= "the same" if torch.allclose(layer(x), ours,

@@ -26,106 +26,22 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from unmasked import plot, scaled_dot_product_attention
+from unmasked import plot, scaled_dot_product_attention, teaching
 from unmasked.embeddings import ship_vectors
 from unmasked.heads import merge_heads, split_heads
 
 torch.set_num_threads(1)  # small matrices are faster on one core
 
-NOUNS = {"cat": "chat", "dog": "chien", "ship": "navire", "book": "livre"}
-ADJECTIVES = {
-    "black": "noir",
-    "red": "rouge",
-    "green": "vert",
-    "tiny": "minuscule",
-}
-VERBS = {"looks at": "regarde", "points at": "montre", "aims at": "vise"}
-
-
-def sentences(count):
-    """Sentences of a small grammar, in English and in French, where the adjective stands after the noun."""
-    chance, pairs = torch.Generator().manual_seed(0), []
-    for _ in range(count):
-        (a, x), (b, y), (c, z), (d, w), (v, verb) = (
-            list(words.items())[
-                int(torch.randint(len(words), (1,), generator=chance))
-            ]
-            for words in (ADJECTIVES, NOUNS, ADJECTIVES, NOUNS, VERBS)
-        )
-        pairs.append(
-            (
-                f"the {a} {b} {v} the {c} {d}".split(),
-                f"le {y} {x} {verb} le {w} {z}".split(),
-            )
-        )
-    return pairs
-
-
-def translator(pairs):
-    """Train one cross-attention to write each French word, given the one before and its place; return its weights."""
-    english, french = (
-        sorted({word for pair in pairs for word in pair[side]})
-        for side in (0, 1)
-    )
-    source = torch.tensor(
-        [[english.index(word) for word in pair[0]] for pair in pairs]
-    )
-    target = torch.tensor(
-        [[1 + french.index(word) for word in pair[1]] for pair in pairs]
-    )
-    before = F.pad(
-        target[:, :-1], (1, 0)
-    )  # the word that has just been written; 0 at the start
-    torch.manual_seed(3)
-    sizes = len(english), source.size(1), 1 + len(french), target.size(1)
-    tables = nn.ModuleList(
-        [nn.Embedding(size, 32) for size in sizes]
-    ).double()
-    for each in tables:
-        nn.init.normal_(each.weight, std=0.1)
-    query, key, value, guess = (
-        nn.Linear(32, size).double() for size in (32, 32, 32, sizes[2])
-    )
-    optimizer = torch.optim.Adam(
-        nn.ModuleList([*tables, query, key, value, guess]).parameters(),
-        lr=0.01,
-    )
-
-    def run(rows):
-        asked = tables[0](source[rows])
-        queries = query(tables[2](before[rows]) + tables[3].weight)
-        weights = (
-            queries @ key(asked + tables[1].weight).mT / 32**0.5
-        ).softmax(dim=-1)
-        return weights, guess(weights @ value(asked))
-
-    for _ in range(300):
-        rows = torch.randint(len(pairs), (64,))
-        loss = F.cross_entropy(
-            run(rows)[1].flatten(0, 1), target[rows].flatten()
-        )
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    with torch.no_grad():
-        weights, said = run(torch.arange(len(pairs)))
-    return weights, (said.argmax(-1) == target).double().mean().item()
-
-
 read = ["the", "black", "cat", "looks", "at", "the", "red", "ship"]
 written = ["le", "chat", "noir", "regarde", "le", "navire", "rouge"]
-pairs = sentences(512)
+VERBS = teaching.VERBS
+pairs = teaching.translations(512)
 pairs[0] = (read, written)
-each_alignment, correct = translator(pairs)
+each_alignment, correct = teaching.translate(pairs)
 alignment = each_alignment[0]
 steps = [f"{before} → {word}" for before, word in pairwise(["", *written])]
-plot.grid(
-    alignment,
-    "weights",
-    rows=steps,
-    columns=read,
-    axes=("queries", "keys"),
-)
+axes = ("queries", "keys")
+plot.grid(alignment, "weights", rows=steps, columns=read, axes=axes)
 
 # %% [markdown]
 # A translator reads one sentence and writes another. Before it writes *chat*, it has to find *cat*. Cross-attention is
@@ -304,10 +220,10 @@ heard = torch.arange(7) < torch.arange(5)[:, None] + 2
 kinds = {"padding of the source": closed, "interpreter": heard}
 plot.grid(
     kinds,
-    rows=["1", "2", "3", "4", "5"],
-    columns=["1", "2", "3", "4", "5", "6", "7"],
+    rows=list("12345"),
+    columns=list("1234567"),
     allowed=kinds,
-    axes=("queries", "keys"),
+    axes=axes,
 )
 
 # %% [markdown]

@@ -21,130 +21,28 @@
 #|   == list(range(3, 13)) else "Without a cache, each step computes those of one word" -->. With a cache, only those of
 #|   the newest word<!--= "With a cache, only those of the newest word" if set(story["computed"]["with"][1:]) == {1}
 #|   else "With a cache, those of all words" -->.
-#| script: ../live/cache.js
+#| script: ../../src/unmasked/figures/cache.js
 #| data: story
 import torch
-import torch.nn.functional as F
-from torch import nn
 
-from unmasked import CausalSelfAttention, plot
+from unmasked import plot
 from unmasked.cache import KVCache
+from unmasked.figures import cache as drawing
+from unmasked.teaching import Singer
 
 torch.set_num_threads(1)  # small matrices are faster on one core
 
-NUMBERS = "no one two three four five six seven eight nine ten".split()
-VERSE = (
-    "{} green bottles hanging on the wall if one green bottle should fall "
-    "there will be {} green bottles hanging on the wall "
-)
-song = "".join(
-    VERSE.format(NUMBERS[n], NUMBERS[n - 1]) for n in range(10, 0, -1)
-)
-song = song.split()
-vocabulary = sorted({*song})
-
-
-def numbers_of(words):
-    return torch.tensor([[vocabulary.index(word) for word in words.split()]])
-
-
-def words_of(numbers):
-    return " ".join(vocabulary[n] for n in numbers[0].tolist())
-
-
-WIDTH, HEADS, LENGTH = 32, 2, 46
-
-
-class Model(nn.Module):
-    """Two blocks over words and their places; a score for each word that may come next."""
-
-    def __init__(self):
-        super().__init__()
-        self.word = nn.Embedding(len(vocabulary), WIDTH)
-        self.place = nn.Embedding(LENGTH, WIDTH)
-        self.attention = nn.ModuleList(
-            [CausalSelfAttention(WIDTH, WIDTH, HEADS) for _ in range(2)]
-        )
-        self.mlp = nn.ModuleList(
-            [
-                nn.Sequential(
-                    nn.Linear(WIDTH, 4 * WIDTH),
-                    nn.GELU(),
-                    nn.Linear(4 * WIDTH, WIDTH),
-                )
-                for _ in range(2)
-            ]
-        )
-        self.norm = nn.ModuleList([nn.LayerNorm(WIDTH) for _ in range(5)])
-        self.read = nn.Linear(WIDTH, len(vocabulary))
-
-    def forward(self, words, caches=(None, None)):
-        past = caches[0].length if caches[0] else 0
-        place = torch.arange(past, past + words.size(1))
-        x = self.word(words) + self.place(place)
-        for n, cache in enumerate(caches):
-            x = x + self.attention[n](self.norm[2 * n](x), cache=cache)
-            x = x + self.mlp[n](self.norm[2 * n + 1](x))
-        return self.read(self.norm[4](x))
-
-
-torch.manual_seed(0)
-model = Model()
-verses = torch.cat(
-    [numbers_of(" ".join(song[23 * n : 23 * n + 46])) for n in range(9)]
-)  # two verses each
-optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-for _ in range(100):
-    scores = model(verses[:, :-1])
-    loss = F.cross_entropy(scores.flatten(0, 1), verses[:, 1:].flatten())
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-model.requires_grad_(False)
-
-
-def new_caches():
-    """A cache for each of the two blocks."""
-    return [KVCache(1, HEADS, LENGTH, WIDTH // HEADS) for _ in range(2)]
-
-
-counted = []  # words that go through the layer that makes keys and values
-model.attention[0].qkv.register_forward_hook(
-    lambda _, given, made: counted.append(given[0].size(1))
-)
+WIDTH, HEADS = Singer.WIDTH, Singer.HEADS
+training_steps = 100
+model = Singer.trained(training_steps)
+vocabulary, verses = model.vocabulary, model.verses
+numbers_of, words_of = model.numbers_of, model.words_of
+new_caches = model.new_caches
 prompt, steps = numbers_of("seven green bottles"), 10
-story = {"words": [], "prompt": prompt.size(1), "kept": [], "likely": []}
-text, new, caches = prompt, prompt, new_caches()
-for _ in range(steps):
-    scores = model(text)[0, -1]
-    with_cache = model(new, caches)[0, -1]
-    torch.testing.assert_close(with_cache, scores, rtol=1e-3, atol=1e-3)
-    chances = scores.softmax(dim=-1).topk(3)
-    story["likely"].append(
-        [
-            [vocabulary[word], chance]
-            for chance, word in zip(
-                *(each.tolist() for each in chances), strict=True
-            )
-        ]
-    )
-    of_token = KVCache.bytes_per_token(HEADS, WIDTH // HEADS, num_layers=2)
-    story["kept"].append(caches[0].length * of_token)
-    new = scores.argmax().view(1, 1)
-    text = torch.cat([text, new], dim=1)
-story["words"] = words_of(text).split()
-story["computed"] = {"without": counted[::2], "with": counted[1::2]}
-
+story = drawing.story(model, prompt, steps)
+pictures = drawing.computed(story)
+of_token = KVCache.bytes_per_token(HEADS, WIDTH // HEADS, num_layers=2)
 places = torch.arange(len(story["words"]) - 1)
-until = prompt.size(1) + torch.arange(steps)[:, None]
-fresh = {
-    "without a cache": torch.tensor(story["computed"]["without"])[:, None],
-    "with a cache": torch.tensor(story["computed"]["with"])[:, None],
-}
-pictures = {
-    name: ((places < until) & (places >= until - count)).float()
-    for name, count in fresh.items()
-}
 plot.grid(
     pictures,
     rows=[f"step {n + 1}" for n in range(steps)],
@@ -213,17 +111,9 @@ print(words_of(text[:, 10:]))
 #|   takes nearly everything from seven" if from_seven > 0.8 and before_six[0] == "seven" else "A head takes nearly
 #|   nothing from seven" -->.
 before_six = words_of(write(words, 13)).split()
-x = model.word(write(words, 13)) + model.place(torch.arange(16))
-most = []
-for block in range(2):
-    weights = model.attention[block].weights(model.norm[2 * block](x))
-    for head, row in enumerate(weights[0, :, -1]):
-        favorite = before_six[row.argmax()]
-        name = f"block {block + 1}, head {head}"
-        most.append([name, favorite, f"{row.max():.0%}"])
-    x = x + model.attention[block](model.norm[2 * block](x))
-    x = x + model.mlp[block](model.norm[2 * block + 1](x))
-from_seven = weights[0, :, -1, 0].max()
+of_be = model.weights(write(words, 13))[:, :, -1]  # blocks heads keys
+most = drawing.favorites(of_be, before_six)
+from_seven = of_be[1, :, 0].max()
 plot.table(["Head", "looks most at", "with a weight of"], most)
 
 # %% [markdown]
@@ -258,34 +148,9 @@ print(words_of(drawn[None]))
 #|   else "With the causal mask they change" -->. If all words could see one another, they would<!--= "If all words
 #|   could see one another, they would" if changes[1].min() > 0.01 else "If all words could see one another, they would
 #|   not" -->.
-from unmasked import scaled_dot_product_attention
-from unmasked.heads import merge_heads, split_heads
-
-
-def of_second_block(words, is_causal=True):
-    """Queries, keys and values of the words."""
-    x = model.word(words) + model.place(torch.arange(words.size(1)))
-    first = split_heads(model.attention[0].qkv(model.norm[0](x)), 3 * HEADS)
-    context = scaled_dot_product_attention(
-        *first.chunk(3, dim=1), is_causal=is_causal
-    ).context
-    x = x + model.attention[0].out_proj(merge_heads(context))
-    x = x + model.mlp[0](model.norm[1](x))
-    second = split_heads(model.attention[1].qkv(model.norm[2](x)), 3 * HEADS)
-    return second.chunk(3, dim=1)
-
-
 longer = numbers_of("seven green bottles hanging")
 changes = torch.stack(
-    [
-        (
-            of_second_block(longer, is_causal)[1][:, :, :3]
-            - of_second_block(words, is_causal)[1]
-        )
-        .abs()
-        .amax(dim=(0, 1, 3))
-        for is_causal in (True, False)
-    ]
+    [model.changed_keys(longer, 3, is_causal=each) for each in (True, False)]
 )
 plot.grid(
     changes,
@@ -349,6 +214,8 @@ write_on(words, 18).equal(write(words, 18))
 # program is silent for a moment, if you have given it much to read, and then writes steadily.
 
 # %% tags=["check"]
+from unmasked import scaled_dot_product_attention
+
 torch.manual_seed(1)
 q, k, v = torch.randn(3, 5, 4)  # five words
 at_once = scaled_dot_product_attention(q, k, v, is_causal=True).context
@@ -357,21 +224,20 @@ torch.testing.assert_close(by_step, at_once[-1])
 
 caches = new_caches()
 model(words, caches)
-_, _, seen_values = of_second_block(words)
+_, _, seen_values = model.projected(words)
 empty = seen_values[:, :, :0]
 kept_keys, kept_values = caches[1].peek(empty, empty)
 model(longer[:, 3:], caches)
 later_keys, later_values = caches[1].peek(empty, empty)
 stay = max(
     (kept_keys - later_keys[:, :, :3]).abs().max().item(),
-    (later_values - of_second_block(longer)[2]).abs().max().item(),
-    (later_keys - of_second_block(longer)[1]).abs().max().item(),
+    (later_values - model.projected(longer)[2]).abs().max().item(),
+    (later_keys - model.projected(longer)[1]).abs().max().item(),
 )
 x = model.norm[0](model.word(longer) + model.place(torch.arange(4)))
 looks = model.attention[0].weights(x)[0, :, -1]  # heads keys
-query_changes = of_second_block(longer)[0][:, :, :3]
-query_changes = (query_changes - of_second_block(words)[0]).abs().max()
-training_steps = 100
+query_changes = model.projected(longer)[0][:, :, :3]
+query_changes = (query_changes - model.projected(words)[0]).abs().max()
 
 # the likeliest words are so by far, on any machine
 right = model(verses[:, :-1]).softmax(dim=-1)
@@ -403,15 +269,18 @@ assert right.min() > 0.6
 #|   the work<!--= "twice the text takes four times the work" if round((all_again[-1] / all_again[49]).item()) == 4 else
 #|   "twice the text takes twice the work" -->. With a cache each word counts once<!--= "once" if kept_once[-1] ==
 #|   lengths[-1] else "twice" -->.
+from unmasked.figures.curves import curves
+
 thousand = 1000
 lengths = torch.arange(1, 101)
 all_again, kept_once = lengths.cumsum(0), lengths
-with plot.figure(3.9, 2.4) as savings:
-    axes = savings.subplots()
-    axes.plot(lengths, all_again, label="without a cache")
-    axes.plot(lengths, kept_once, "--", label="with a cache")
-    axes.set(xlabel="words in the text", ylabel="words computed")
-    axes.legend()
+savings = curves(
+    {"without a cache": all_again, "with a cache": kept_once},
+    lengths,
+    xlabel="words in the text",
+    ylabel="words computed",
+    height=2.4,
+)
 savings
 
 # %% [markdown]

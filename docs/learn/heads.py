@@ -25,7 +25,6 @@
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from unmasked import plot
 from unmasked.heads import merge_heads, split_heads
@@ -108,63 +107,17 @@ def answer(model, letters, numbers, first, second):
 
 
 # %% tags=["hide-input", "hide-output"]
-LETTERS, NUMBERS, WIDTH = 8, 10, 32
+from unmasked import teaching
 
-
-def draw(count):
-    """Boxes with different letters, and questions that ask for two of them: what goes in, what should come out."""
-    letters = torch.rand(count, LETTERS).argsort(dim=-1)[:, : len(boxes)]
-    inside = torch.randint(NUMBERS, letters.shape)
-    asked = torch.rand(letters.shape).argsort(dim=-1)[:, :2]
-    first, second = letters.gather(1, asked).T
-    return (letters, inside, first, second), inside.gather(1, asked), asked
-
-
-def read(model, given):
-    """The scores of each number as the first and as the second answer, and each head's weights."""
-    scores, weights = answer(model, *given)
-    return scores.unflatten(-1, (2, NUMBERS)), weights
-
-
-def train(num_heads, seed=0, steps=250):
-    torch.manual_seed(seed)
-    model = nn.ModuleDict(
-        {
-            "letter": nn.Embedding(LETTERS, WIDTH),
-            "number": nn.Embedding(NUMBERS, WIDTH),
-            "first": nn.Embedding(LETTERS, WIDTH),
-            "second": nn.Embedding(LETTERS, WIDTH),
-            "attention": nn.MultiheadAttention(
-                WIDTH, num_heads, batch_first=True
-            ),
-            "read": nn.Linear(WIDTH, 2 * NUMBERS),
-        }
-    )
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    for _ in range(steps):
-        given, right, _ = draw(128)
-        scores, _ = read(model, given)
-        loss = F.cross_entropy(scores.flatten(0, 1), right.flatten())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    return model.requires_grad_(False)
-
-
-def share_right(model, given, right):
-    """The shares of right first and second answers, and of questions with both right."""
-    hits = read(model, given)[0].argmax(dim=-1) == right
-    return hits.double().mean(dim=0), hits.all(dim=-1).double().mean().item()
-
-
-steps = 250
-one_head, two_heads = train(1, steps=steps), train(2, seed=1, steps=steps)
+NUMBERS, WIDTH, steps = teaching.NUMBERS, 32, 250
+one_head = teaching.train_heads(answer, 1, seed=0, steps=steps, width=WIDTH)
+two_heads = teaching.train_heads(answer, 2, seed=1, steps=steps, width=WIDTH)
 torch.manual_seed(1)
-new, right, asked = draw(1000)
-one_alone, one_both = share_right(one_head, new, right)
-two_alone, two_both = share_right(two_heads, new, right)
+new, right, asked = teaching.draw_pairs(1000)
+one_alone, one_both = teaching.share_right(answer, one_head, new, right)
+two_alone, two_both = teaching.share_right(answer, two_heads, new, right)
 
-weights = read(two_heads, new)[1]  # questions heads boxes
+weights = answer(two_heads, *new)[1]  # questions heads boxes
 # How much each head gives to the boxes that are asked for first and second.
 on_asked = (
     weights.gather(2, asked[:, None].expand(-1, 2, -1)).mean(dim=0).double()
@@ -203,8 +156,8 @@ example = (
     torch.tensor([3, 7, 1, 4, 9]).expand(2, -1),
     *places.T,
 )
-by_one = read(one_head, example)[1]  # questions heads boxes
-by_two = read(two_heads, example)[1]
+by_one = answer(one_head, *example)[1]  # questions heads boxes
+by_two = answer(two_heads, *example)[1]
 learned = {
     "one head": by_one[:, 0],
     "two heads: head 0": by_two[:, 0],
@@ -300,40 +253,9 @@ new_row = torch.ones(1, WIDTH)
 #|   so are keys and values" if len({part.shape for each in slices for part in each}) == 1 else "The query is cut, keys
 #|   and values are not" -->. The heads work apart<!--= "The heads work apart" if apart else "The heads work together"
 #|   -->. The output projection mixes<!--= "mixes" if moved_when_mixed.all() else "separates" --> what they found.
-AMBER, TEAL, VIOLET = "#c8702a", "#2f8f8c", "#8a6fb0"
-with plot.figure(3.9, 3.6) as drawn:
-    axes = drawn.subplots()
-    axes.set(xlim=(0, 10), ylim=(0, 10.2))
-    axes.set_axis_off()
+from unmasked.figures import slices as drawing
 
-    def bar(left, bottom, width, colour, label):
-        axes.bar(
-            left, 0.9, width, bottom, align="edge", color=colour, alpha=0.3
-        )
-        axes.text(
-            left + width / 2, bottom + 0.42, label, ha="center", va="center"
-        )
-
-    def arrow(start, end):
-        axes.annotate(
-            "", end, start, arrowprops={"arrowstyle": "->", "color": "gray"}
-        )
-
-    title = f"query, key and value, {WIDTH} numbers each"
-    axes.text(5, 9.9, title, ha="center", va="center")
-    for number, colour in enumerate((AMBER, TEAL)):
-        left = 0.2 + 5.1 * number
-        middle = left + 2.25
-        bar(left, 8.5, 4.5, colour, f"slice {number} of q, k, v")
-        arrow((middle, 8.4), (middle, 7.3))
-        bar(left + 0.7, 6.3, 3.1, colour, f"head {number}")
-        arrow((middle, 6.2), (middle, 5.1))
-        bar(left, 4.1, 4.5, colour, f"average {number}")
-        arrow((middle, 4.0), (middle, 2.9))
-    bar(0.2, 1.9, 9.6, VIOLET, "output projection")
-    arrow((5, 1.8), (5, 1.2))
-    axes.text(5, 0.7, f"{WIDTH} numbers, mixed", ha="center", va="center")
-drawn
+drawing.two_heads(WIDTH)
 
 # %% [markdown]
 # You can see in the trained model that both heads are needed<!--== "You can see in the trained model that both heads
@@ -346,12 +268,9 @@ drawn
 #|   kept[1 + second_head][1] < 0.3 else "kept" -->. The other one is kept<!--= "kept" if kept[1 + first_head][1] > 0.9
 #|   and kept[1 + second_head][0] > 0.9 else "lost" -->.
 kept = [two_alone]
-out = two_heads["attention"].out_proj.weight
-whole = out.clone()
 for head in range(2):
-    out.unflatten(1, (2, -1))[:, head] = 0  # what reads this head
-    kept.append(share_right(two_heads, new, right)[0])
-    out.copy_(whole)
+    with teaching.silenced(two_heads["attention"], head):
+        kept.append(teaching.share_right(answer, two_heads, new, right)[0])
 kept = torch.stack(kept)
 plot.grid(
     kept,
@@ -379,20 +298,8 @@ plot.grid(
 #|   same<!--= "stay the same" if len({c[1:3] for c in costs.values()}) == 1 else "grow" -->. Each head has a table of
 #|   weights of its own, so there are more<!--= "Each head has a table of weights of its own, so there are more" if
 #|   costs[8][3] == 8 * costs[1][3] else "All heads share their weights, so there are no more" --> weights.
-torch.manual_seed(0)
-tokens, costs = 10, {}
-for num_heads in (1, 2, 4, 8):
-    module = nn.MultiheadAttention(WIDTH, num_heads, batch_first=True)
-    with FlopCounterMode(display=False) as counted:
-        _, table = module(
-            *[torch.ones(1, tokens, WIDTH)] * 3, average_attn_weights=False
-        )
-    costs[num_heads] = (
-        WIDTH // num_heads,
-        sum(each.numel() for each in module.parameters()),
-        counted.get_total_flops() // 2,  # a multiplication and an addition
-        table.numel(),
-    )
+tokens = 10
+costs = drawing.costs(WIDTH, tokens, (1, 2, 4, 8))
 plot.table(
     ["Heads", "Slice", "Parameters", "Multiplications", "Weights"],
     [[str(n), *(f"{c:,}" for c in cost)] for n, cost in costs.items()],

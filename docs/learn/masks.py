@@ -18,7 +18,6 @@
 #|   causal[3]) if not seen] == ["your", "order"] else "may look at all" -->, which come later<!--= "which come later"
 #|   if words.index("your") > 3 else "which come earlier" -->.
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from unmasked import (
@@ -131,46 +130,12 @@ assert torch.equal(may_look, causal)
 #|   == 6 else "fifth" -->. Those under the mask are chance. Without a mask each place looks at the next letter<!--=
 #|   "Without a mask each place looks at the next letter" if cheating.argmax(-1).tolist() == [1, 2, 3, 4, 5] else "With
 #|   a mask no place looks at the last letter" -->, which it should guess.
+from unmasked.teaching import train_to_guess
+
 letters, places = 8, 6
 later = torch.ones(places, places, dtype=torch.bool).triu(1)
-
-
-def train(hidden):
-    """Train a model that guesses the next letter; weights, and shares of right guesses in training and in use."""
-    torch.manual_seed(0)
-    scores = torch.zeros(places, places, requires_grad=True)  # queries keys
-    guess = nn.Linear(letters, letters)
-    optimizer = torch.optim.Adam([scores, *guess.parameters()], lr=0.1)
-
-    def guesses(text, hidden):
-        weights = scores.masked_fill(hidden, -torch.inf).softmax(dim=-1)
-        return weights, guess(weights @ F.one_hot(text, letters).float())[
-            :, :-1
-        ]  # nothing comes after the last
-
-    for _ in range(120):
-        text = torch.randint(letters, (64, places))
-        loss = F.cross_entropy(
-            guesses(text, hidden)[1].flatten(0, 1), text[:, 1:].flatten()
-        )
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-
-    text = torch.randint(letters, (8000, places))
-    with torch.no_grad():
-        shares = [
-            (guesses(text, each)[1].argmax(-1) == text[:, 1:])
-            .double()
-            .mean()
-            .item()
-            for each in (hidden, later)
-        ]
-        return guesses(text, hidden)[0][:-1], *shares
-
-
-cheating, cheats, writes = train(hidden=torch.zeros_like(later))
-honest, guessed, _ = train(hidden=later)
+cheating, cheats, writes = train_to_guess(torch.zeros_like(later), letters)
+honest, guessed, _ = train_to_guess(later, letters)
 learned = {"no mask": cheating, "causal mask": honest}
 numbers = [f"at letter {number}" for number in range(1, places + 1)]
 seen = {
@@ -180,7 +145,7 @@ seen = {
 plot.grid(
     learned,
     rows=numbers[:-1],
-    columns=["1", "2", "3", "4", "5", "6"],
+    columns=list("123456"),
     allowed=seen,
     axes=axes,
 )
@@ -344,58 +309,24 @@ may_look.any(dim=-1).all()  # does every query see something?
 # %% tags=["hide-input"]
 #| caption: A mask to paint, and the weights that come out. Rows are queries, columns are keys<!--= "Rows are queries,
 #|   columns are keys" if of_queries(as_may[0]) else "Rows are keys, columns are queries" -->.
-#| script: ../live/painter.js
+#| script: ../../src/unmasked/figures/painter.js
 #| data: painter_data
+from unmasked.figures.readings import readings
+
 four = masks.causal(4)  # True on the diagonal and below
 x = X[None, :4]  # a batch of one sentence: we process and ship
-by_function = F.scaled_dot_product_attention(
-    x, x, torch.eye(4)[None], attn_mask=four
-)  # the average of such values is the weights
 torch.manual_seed(0)
 module = bypass_(nn.MultiheadAttention(50, 1, batch_first=True))
 _, by_module = module(x, x, x, attn_mask=four)
 as_may = self_attention(x, allowed=four).weights
-as_may_not = self_attention(x, allowed=~four).weights
-torch.testing.assert_close(by_function, as_may)
-torch.testing.assert_close(by_module[:, :3], as_may_not[:, :3])
-
-nothing = torch.zeros(4, 4, dtype=torch.bool)  # no query may look at anything
-of_function = F.scaled_dot_product_attention(x, x, x, attn_mask=nothing)
-_, of_module = module(x, x, x, attn_mask=~nothing)
-
-
-def allows(weights):
-    """Whether True lets a query look; the last row, which may be NaN, is left out."""
-    looks = weights[0, :3] > 0
-    (meaning,) = [
-        true
-        for true, seen in ((True, four), (False, ~four))
-        if looks.equal(seen[:3])
-    ]
-    return meaning
-
-
-def given(lost):
-    """What a row that may see nothing gets."""
-    assert lost.isnan().all() or not lost.any()
-    return "NaN" if lost.isnan().all() else "zeros"
-
-
-interfaces = [
-    {
-        "kind": kind,
-        "name": name,
-        "allows": allows(weights),
-        "blind": given(lost),
-    }
-    for kind, name, weights, lost in (
-        ("boolean", "the function", by_function, of_function),
-        ("module", "the module", by_module, of_module),
-    )
-]
-painter_data = {"words": words[:4], "scores": attention_scores(x[0], x[0])}
-painter_data |= {"mask": four.tolist(), "interfaces": interfaces}
-painter_data |= {"keeps": "mask"}
+interfaces = readings(module, x, four)
+painter_data = {
+    "words": words[:4],
+    "scores": attention_scores(x[0], x[0]),
+    "mask": four.tolist(),
+    "interfaces": interfaces,
+    "keeps": "mask",
+}
 table = {"may look": four, "weights": as_may[0]}
 names = {"rows": words[:4], "columns": words[:4]}
 plot.grid(table, **names, allowed=four, axes=axes)

@@ -18,7 +18,6 @@
 #|   row" if words[0] == "my" else "in the last row" -->, takes {{ weights_of[0][0, 4] :.2f}} from *your*.
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from unmasked import (
     attention_scores,
@@ -222,51 +221,17 @@ with_places = X + table(torch.arange(len(X)))  # word + place
 #|   torch.allclose(looks.sum(0), torch.ones(6), atol=0.1) else "Rows are keys, columns are queries" -->. Each place but
 #|   the first looks at the place before it<!--= "Each place but the first looks at the place before it" if
 #|   looks[1:].argmax(-1).tolist() == [0, 1, 2, 3, 4] else "No place looks at the place before it" -->.
+from unmasked.teaching import train_to_look_back
+
 trials, kinds = 1000, 8
-
-
-def train(has_places):
-    torch.manual_seed(0)
-    letter, place = nn.Embedding(kinds, 16), nn.Embedding(6, 16)
-    query, key, value, guess = (
-        nn.Linear(16, size) for size in (16, 16, 16, kinds)
-    )
-    optimizer = torch.optim.Adam(
-        nn.ModuleList([letter, place, query, key, value, guess]).parameters(),
-        lr=0.02,
-    )
-
-    def run(text):
-        x = letter(text) + has_places * place.weight
-        weights = (query(x) @ key(x).mT / 16**0.5).softmax(dim=-1)
-        return weights, guess(weights @ value(x))[
-            :, 1:
-        ]  # nothing stands before the first
-
-    for _ in range(200):
-        text = torch.randint(kinds, (64, 6))
-        loss = F.cross_entropy(
-            run(text)[1].flatten(0, 1), text[:, :-1].flatten()
-        )
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    text = torch.randint(kinds, (trials, 6))
-    with torch.no_grad():
-        weights, said = run(text)
-    return weights.mean(0), (
-        said.argmax(-1) == text[:, :-1]
-    ).double().mean().item()
-
-
-looks, with_table = train(has_places=True)
-_, without_table = train(has_places=False)
+looks, with_table = train_to_look_back(True, letters=kinds, trials=trials)
+_, without_table = train_to_look_back(False, letters=kinds, trials=trials)
 numbers = [f"place {number}" for number in range(1, 7)]
 plot.grid(
     looks,
     "weights",
     rows=numbers,
-    columns=["1", "2", "3", "4", "5", "6"],
+    columns=list("123456"),
     axes=("queries", "keys"),
 )
 
@@ -307,9 +272,8 @@ def sines(places, features):
 #|   else "the waves at the left are slow" -->. Every row differs from every other<!--= "Every row differs from every
 #|   other" if apart.min() > 0.1 else "Some rows are equal" -->.
 waves = sines(60, 32)
-turns = (waves[1:] * waves[:-1] < 0).sum(
-    0
-)  # how often each feature changes its sign
+# How often each feature changes its sign.
+turns = (waves[1:] * waves[:-1] < 0).sum(0)
 apart = torch.cdist(waves, waves) + 9 * torch.eye(60)
 figure = plot.signed(waves)
 colors = figure.axes[0].collections[0].get_cmap()
@@ -366,36 +330,18 @@ def turn(arrow, place, rate=0.3):
 #|   pairs[1][0] > pairs[0][0] else "In the first picture" --> both arrows have turned farther. The angle between them
 #|   is the same<!--= "the same" if abs(angles[0] - angles[1]) < 1e-4 else "another" -->, and so is the dot product, {{
 #|   dots[0] :.2f}}.
+from unmasked.figures.arrows import turned
+
 query, key = torch.tensor([1.0, 0.3]), torch.tensor([0.9, 0.6])
 pairs = [(4, 1), (9, 6)]  # places of query and key
 dots = [(turn(query, m) @ turn(key, n)).item() for m, n in pairs]
 angles = [dot / (query.norm() * key.norm()).item() for dot in dots]
-with plot.figure(3.9, 7.0) as figure:
-    for axes, (m, n) in zip(figure.subplots(2), pairs, strict=True):
-        for arrow, name, color in (
-            (turn(query, m), f"query at {m}", "#c8702a"),
-            (turn(key, n), f"key at {n}", "#2f8f8c"),
-        ):
-            axes.annotate(
-                "",
-                arrow.tolist(),
-                (0, 0),
-                arrowprops={"color": color, "width": 2, "headwidth": 9},
-            )
-            # beyond the tip, where the arrow does not go
-            x, y = (1.12 * arrow).tolist()
-            side = "center" if abs(x) < 0.3 else "left" if x > 0 else "right"
-            axes.text(x, y, name, ha=side, va="bottom")
-        told_names = [text.get_text() for text in axes.texts]
-        named = [name.split()[0] for name in told_names if name]
-        axes.set(
-            xlim=(-2.2, 2.2),
-            ylim=(-1.5, 1.7),
-            aspect="equal",
-            xlabel="x",
-            ylabel="y",
-        )
-figure
+pictures = [
+    {f"query at {m}": turn(query, m), f"key at {n}": turn(key, n)}
+    for m, n in pairs
+]
+named = [name.split()[0] for name in pictures[-1]]
+turned(pictures)
 
 
 # %% tags=["check"]

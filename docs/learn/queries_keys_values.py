@@ -210,7 +210,7 @@ assert early < 0.4
 #|   keys" if torch.allclose(grids["at the end"].sum(1), torch.ones(5)) else "Rows are keys, columns are queries" -->.
 #|   At the end each question takes nearly everything<!--= "nearly everything" if (grids["at the end"][goal] >
 #|   0.9).all() else "nearly nothing" --> from the order with its name.
-#| script: ../live/training.js
+#| script: ../../src/unmasked/figures/training.js
 #| data: training_data
 moments = {"at the start": 0, "on the way": 6, "at the end": -1}
 grids = {title: training_data["weights"][n] for title, n in moments.items()}
@@ -324,9 +324,10 @@ for left in frozen.values():
     learns = "".join(each for each in "qkv" if each not in left)
     after[left] = trained(1, learns)[0]
     share[left] = right(after[left])[0]
-without = "| Left as it was drawn | Right answers |\n| --- | --- |"
-for name, left in frozen.items():
-    without += f"\n| {name} | {share[left]:.0%} |"
+without = plot.table(
+    ["Left as it was drawn", "Right answers"],
+    [[name, f"{share[left]:.0%}"] for name, left in frozen.items()],
+).markdown()
 assert share[""] > 0.9
 
 # What chance decides: where untrained queries look, and which drinks untrained values tell.

@@ -63,7 +63,7 @@ from unmasked.trace import trace
 #|   has every second feature" if swapped[0].tolist() == few[:, ::2].tolist() else "it has the first features" -->.
 #|   Merged without transposing back, a row holds features of several tokens<!--= "a row holds features of several
 #|   tokens" if len(set((merged[0] // 10).tolist())) > 1 else "a row holds features of one token" -->.
-#| script: ../live/split.js
+#| script: ../../src/unmasked/figures/split.js
 #| data: {"tokens": len(few), "heads": len(into_heads), "head_dim": into_heads.size(-1)}
 few = 10 * torch.arange(3)[:, None] + torch.arange(6)  # tokens features
 into_heads = few.view(3, 2, 3).transpose(0, 1)  # heads tokens head_dim

@@ -132,7 +132,7 @@ told = [
 #|   columns are keys" if painted_weights.sum(1).allclose(torch.ones(4)) and not painted_weights[0, 1:].any() else "Rows
 #|   are keys, columns are queries" -->. It begins with the causal mask: each word sees itself and what comes before
 #|   it<!--= "before it" if painted.tril().equal(painted) else "after it" -->.
-#| script: ../live/painter.js
+#| script: ../../src/unmasked/figures/painter.js
 #| data: {"words": painter_words, "scores": painter_scores, "mask": painted.tolist(), "interfaces": interfaces}
 painter_words, painted = "we process and ship".split(), masks.causal(4)
 vectors = ship_vectors().lookup(painter_words)

@@ -55,7 +55,7 @@ from unmasked.heads import split_heads
 #|   drawn["unscaled"][-1][0] > 2 * drawn["scaled"][-1][0] else "On the left the largest weight is smaller" -->, and the
 #|   gradients are spread more widely<!--= "more widely" if spread["unscaled"] > spread["scaled"] else "less widely"
 #|   -->.
-#| script: ../live/scale.js
+#| script: ../../src/unmasked/figures/scale.js
 #| data: drawn
 samples, shares = 400, torch.arange(1, 40, 2, dtype=torch.float64) / 40
 drawn = {"sizes": [4, 16, 64, 256, 1024]}

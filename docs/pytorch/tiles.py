@@ -40,7 +40,7 @@ torch.set_num_threads(1)  # a fused kernel has a buffer for each thread
 #|   keys may see the first tile" -->, as under a
 #|   sliding window. Choose a size and move the tile: the average comes out the same<!--== "the same" if (averages[1] -
 #|   averages[-1]).abs() < 1e-6 else "different" --> each time.
-#| script: ../live/tiles.js
+#| script: ../../src/unmasked/figures/tiles.js
 #| data: {"scores": row, "hidden": hidden, "values": values[:, 0], "sizes": [1, 3, 9]}
 row = torch.tensor([0.6, 2.2, -0.7, -0.4, 1.1, 0.5, 2.4, -1.2, 1.3])
 values = torch.tensor([[9, 5, 7, 4, -2, 1, 3, -1, 2.0]]).T / 2

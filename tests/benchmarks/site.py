@@ -133,8 +133,7 @@ class Site:
         self.folder, self.name = folder, name
         docs = folder / "docs"
         shutil.copytree(ROOT / "src" / "unmasked", folder / "src" / "unmasked")
-        for beside in ("assets", "live"):
-            shutil.copytree(ROOT / "docs" / beside, docs / beside)
+        shutil.copytree(ROOT / "docs/assets", docs / "assets")
         self.change_package("first")
         with (ROOT / "mkdocs.yml").open("rb") as file:
             ours = yaml_load(file)  # which knows the tag that reads the environment

@@ -18,7 +18,7 @@ from .conftest import _serve
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-LIVE = Path(__file__).parents[2] / "docs" / "live"
+LIVE = Path(__file__).parents[2] / "src/unmasked/figures"
 CASES = 400
 TOLERANCE: dict[str, float] = {"rtol": 0, "atol": 1e-5}
 RUN = """

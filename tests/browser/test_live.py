@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 PROJECT = Path(__file__).parent / "live"
 DOCS = Path(__file__).parents[2] / "docs"
+LIVE = DOCS.parent / "src/unmasked/figures"
 FIGURES = ["sentence", "arrows", "scale", "tiles", "training", "cache"]
 DRAWN = "document.querySelectorAll('[data-live]:not([data-drawn])').length === 0"
 
@@ -36,7 +37,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small project with the site's own scripts, styles and vectors."""
     root = tmp_path_factory.mktemp("live") / "project"
     shutil.copytree(PROJECT, root)
-    shutil.copytree(DOCS / "live", root / "docs/live")
+    shutil.copytree(LIVE, root / "docs/live", ignore=shutil.ignore_patterns("*.py*", "__pycache__"))
     (root / "docs/assets").mkdir()
     for name in ("site.css", "glove.6B.50d.u8"):
         shutil.copy(DOCS / "assets" / name, root / "docs/assets")
@@ -83,7 +84,7 @@ def data_of(built: Path, figure: Locator) -> Any:
 
 
 def test_all_scripts_together_are_small():
-    assert sum(len(gzip.compress(script.read_bytes())) for script in (DOCS / "live").glob("*.js")) < 30_000
+    assert sum(len(gzip.compress(script.read_bytes())) for script in LIVE.glob("*.js")) < 30_000
 
 
 @pytest.mark.parametrize("width", [1280, 390])

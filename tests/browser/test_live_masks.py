@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 DOCS = Path(__file__).parents[2] / "docs"
+LIVE = DOCS.parent / "src/unmasked/figures"
 WORDS = ["back", "to", "my", "ship"]
 SIZES = {"tokens": 3, "heads": 2, "head_dim": 4}
 KINDS = ["boolean", "additive", "module", "padding"]
@@ -55,7 +56,7 @@ def by_pytorch(kind: str, mask: Tensor, x: Tensor) -> Tensor:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two pages with the site's own styles, each with its figure."""
     root = tmp_path_factory.mktemp("masks")
-    shutil.copytree(DOCS / "live", root / "live")
+    shutil.copytree(LIVE, root / "live", ignore=shutil.ignore_patterns("*.py*", "__pycache__"))
     (root / "live/live.css").touch()
     shutil.copy(DOCS / "assets/site.css", root)
     shutil.copy(DOCS.parent / "src/proofread/publish/assets/proofread.css", root)

@@ -1,0 +1,77 @@
+"""Words as arrows in a plane, and where attention moves them: for the script `arrows.js`; and arrows that turn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from unmasked import plot
+from unmasked.figures._drawing import AMBER, TEAL
+from unmasked.functional import self_attention
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def moved(arrows: Tensor, names: Sequence[str], axes: tuple[str, str]) -> Figure:
+    """An arrow for each word, and a ring where attention moves its tip.
+
+    Args:
+        arrows: The words' vectors (words, 2).
+        names: The words.
+        axes: What the two numbers of a vector say.
+
+    Returns:
+        The figure.
+
+    Raises:
+        ValueError: There are not as many names as arrows, or the arrows lie in no plane.
+    """
+    if arrows.shape != (len(names), 2):
+        raise ValueError(f"arrows has shape {tuple(arrows.shape)}, expected ({len(names)}, 2): two numbers a name")
+    context = self_attention(arrows).context
+    with plot.figure(4.0, 2.6) as drawn:
+        plane = drawn.subplots()
+        for number, (name, tip, ring) in enumerate(zip(names, arrows.tolist(), context.tolist(), strict=True)):
+            color = f"C{number}"
+            look = {"arrowstyle": "-|>", "color": color, "lw": 1.8, "shrinkA": 0, "shrinkB": 0}
+            plane.annotate("", tip, (0, 0), arrowprops=look)
+            plane.plot(*zip(tip, ring, strict=True), ":", color=color)
+            plane.plot(*ring, "o", color=color, fillstyle="none")
+            plane.text(tip[0] + 0.07, tip[1] - 0.04, name, fontsize=11)
+        plane.set(xlim=(-1.2, 1.5), ylim=(-1.15, 1.15), xlabel=axes[0], ylabel=axes[1], aspect="equal")
+    return drawn
+
+
+def turned(pairs: Sequence[Mapping[str, Tensor]]) -> Figure:
+    """Pairs of arrows from one point, a picture for each pair, one below the other.
+
+    Args:
+        pairs: For each picture its two arrows (2,), under their names.
+
+    Returns:
+        The figure.
+    """
+    with plot.figure(3.9, 3.5 * len(pairs)) as drawn:
+        for plane, pair in zip(drawn.subplots(len(pairs)), pairs, strict=True):
+            for (name, arrow), color in zip(pair.items(), (AMBER, TEAL), strict=True):
+                look = {"color": color, "width": 2, "headwidth": 9}
+                plane.annotate("", arrow.tolist(), (0, 0), arrowprops=look)
+                x, y = (1.12 * arrow).tolist()  # beyond the tip, where the arrow does not go
+                side = "center" if abs(x) < 0.3 else "left" if x > 0 else "right"
+                plane.text(x, y, name, ha=side, va="bottom")
+            plane.set(xlim=(-2.2, 2.2), ylim=(-1.5, 1.7), aspect="equal", xlabel="x", ylabel="y")
+    return drawn
+
+
+def angle(a: Tensor, b: Tensor) -> float:
+    """The angle between two arrows, in degrees.
+
+    Args:
+        a: One of them (features,).
+        b: The other.
+    """
+    return math.degrees(math.acos((a @ b / a.norm() / b.norm()).item()))

@@ -1,0 +1,113 @@
+"""A transformer block: who learns from whom in each of its parts, and what a text costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from unmasked import plot
+from unmasked.figures._drawing import AMBER, TEAL, VIOLET
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NORM, PART, ADD, END = 0.55, 1.35, 3.75, 4.35  # heights within a part: its norm, itself, the sum, the next part
+
+
+def moves(part: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """Which words' outputs change when one word changes.
+
+    Args:
+        part: From words to words, in one shape.
+        x: One sentence (1, words, features).
+
+    Returns:
+        Boolean (words, words): rows are outputs, columns the words that change.
+    """
+    columns = []
+    for place in range(x.size(1)):
+        changed = x.clone()
+        changed[:, place] += 1
+        columns.append((part(changed) - part(x)).abs().amax(-1)[0] > 1e-4)
+    return torch.stack(columns, dim=1)
+
+
+def block(moved: Mapping[str, Tensor], words: Sequence[str]) -> Figure:
+    """A block from the bottom up: before each of its two parts a norm, after it a sum, and a way around both.
+
+    Args:
+        moved: For each part what `moves` finds in it, under its name.
+        words: What goes in.
+
+    Returns:
+        The figure, whose lines within a part lead from each word to those that learn from it.
+    """
+    with plot.figure(3.9, 5.0) as drawn:
+        axes = drawn.subplots()
+        axes.set(xlim=(-1.5, 3.7), ylim=(-0.7, 2 * END + 0.7))
+        axes.set_axis_off()
+        middle: dict[str, Any] = {"ha": "center", "va": "center"}
+        for number, ((name, table), colour) in enumerate(zip(moved.items(), (TEAL, AMBER), strict=True)):
+            bottom = END * number
+            for to, origin in table.nonzero().tolist():
+                axes.plot([origin, to], [bottom + PART, bottom + ADD - 0.55], color=colour, linewidth=2)
+            axes.text(-0.4, bottom + 2.25, name, ha="right", va="center")
+            axes.text(-0.4, bottom + 0.8, "norm", ha="right", va="center")
+            for place in range(len(words)):
+                _around(axes, place, bottom)
+        for place, word in enumerate(words):
+            axes.text(place, -0.35, word, **middle)
+            axes.text(place, 2 * END + 0.35, f"{word}′", **middle)
+    return drawn
+
+
+def _around(axes: Any, place: int, bottom: float) -> None:
+    """The way of one word: up through the norm and out of the part, and around both to the sum."""
+    grey: dict[str, Any] = {"color": "gray", "linewidth": 1.5}
+    axes.plot([place] * 2, [bottom, bottom + NORM], **grey)
+    axes.bar(place, 0.5, 0.44, bottom + NORM, color=VIOLET)
+    axes.plot([place] * 2, [bottom + NORM + 0.5, bottom + PART], **grey)
+    axes.plot([place] * 2, [bottom + ADD - 0.55, bottom + END], **grey)
+    around, half = torch.linspace(0, torch.pi, 40), (ADD - 0.25) / 2
+    axes.plot(place + 0.4 * around.sin(), bottom + 0.25 + half - half * around.cos(), **grey)
+    axes.plot(place, bottom + ADD, "o", color="#4c5a5a", markersize=14, markeredgewidth=1.5)
+    axes.plot(place, bottom + ADD, "+", color="white", markersize=9, markeredgewidth=2)
+
+
+def parameters(parts: Mapping[str, nn.Module]) -> dict[str, int]:
+    """How many parameters each part has.
+
+    Args:
+        parts: Modules under their names.
+
+    Returns:
+        The numbers, under the same names.
+    """
+    return {name: sum(each.numel() for each in part.parameters()) for name, part in parts.items()}
+
+
+def costs(lengths: Sequence[int], attention: Sequence[float], mlp: Sequence[float], crossing: int) -> Figure:
+    """What each word costs in attention and in the MLP of a block, over the length of the text.
+
+    Args:
+        lengths: How many words a text has.
+        attention: Multiplications for each word, at each length.
+        mlp: The same of the MLP.
+        crossing: The length at which both cost the same.
+
+    Returns:
+        The figure: two curves, and a line at the crossing.
+    """
+    with plot.figure(3.9, 2.6) as drawn:
+        axes = drawn.subplots()
+        axes.plot(lengths, [cost / 1e6 for cost in attention])
+        axes.plot(lengths, [cost / 1e6 for cost in mlp])
+        axes.text(2500, 6.6, "attention", ha="right", va="bottom")
+        axes.text(100, mlp[0] / 1e6 + 0.15, "MLP", va="bottom")
+        axes.axvline(crossing, color="gray", linestyle=":")
+        axes.set(xlabel="words in the text", ylabel="millions for each word")
+        axes.set(ylim=(0, None))
+    return drawn

@@ -1,0 +1,109 @@
+"""Writing with a cache beside writing without one, step by step: for the script `cache.js`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypedDict
+
+import torch
+from torch import Tensor, nn
+
+from unmasked.cache import KVCache
+from unmasked.teaching import Singer
+
+
+class Story(TypedDict):
+    """What the script shows.
+
+    Attributes:
+        words: The prompt, and what was written.
+        prompt: How many words the prompt has.
+        computed: For how many words each step computed keys and values, "without" a cache and "with" one.
+        kept: How many bytes the cache holds after each step.
+        likely: For each step the three likeliest words with their probabilities.
+    """
+
+    words: list[str]
+    prompt: int
+    computed: dict[str, list[int]]
+    kept: list[int]
+    likely: list[list[tuple[str, float]]]
+
+
+def story(model: Singer, prompt: Tensor, steps: int) -> Story:
+    """Write on from a prompt, without a cache and with one, and note what each step did.
+
+    Args:
+        model: The model that writes.
+        prompt: Words as numbers, (1, words).
+        steps: How many words it writes.
+
+    Returns:
+        What was done.
+
+    Raises:
+        AssertionError: The scores with a cache are others than without.
+    """
+    counted: list[int] = []  # words that go through the layer that makes keys and values
+
+    def count(_: nn.Module, given: tuple[Tensor, ...], made: Tensor) -> None:
+        counted.append(given[0].size(1))
+
+    bytes_per_token = KVCache.bytes_per_token(model.HEADS, model.WIDTH // model.HEADS, num_layers=model.BLOCKS)
+    kept, likely = [], []
+    text, new, caches = prompt, prompt, model.new_caches()
+    hook = model.attention[0].qkv.register_forward_hook(count)  # type: ignore[union-attr]  # to mypy a Tensor, too
+    try:
+        for _ in range(steps):
+            scores = model(text)[0, -1]
+            torch.testing.assert_close(model(new, caches)[0, -1], scores, rtol=1e-3, atol=1e-3)
+            chances = scores.softmax(dim=-1).topk(3)
+            words = model.words_of(chances.indices[None]).split()
+            likely.append(list(zip(words, chances.values.tolist(), strict=True)))
+            kept.append(caches[0].length * bytes_per_token)
+            new = scores.argmax().view(1, 1)
+            text = torch.cat([text, new], dim=1)
+    finally:
+        hook.remove()
+    return {
+        "words": model.words_of(text).split(),
+        "prompt": prompt.size(1),
+        "kept": kept,
+        "likely": likely,
+        "computed": {"without": counted[::2], "with": counted[1::2]},
+    }
+
+
+def computed(told: Story) -> dict[str, Tensor]:
+    """For which words each step computes keys and values.
+
+    Args:
+        told: A story.
+
+    Returns:
+        Under "without a cache" and "with a cache" a one for each of these words, (steps, words).
+    """
+    places = torch.arange(len(told["words"]) - 1)
+    until = told["prompt"] + torch.arange(len(told["kept"]))[:, None]
+    found = {}
+    for side, counts in told["computed"].items():
+        since = until - torch.tensor(counts)[:, None]
+        found[f"{side} a cache"] = ((places < until) & (places >= since)).float()
+    return found
+
+
+def favorites(weights: Tensor, words: Sequence[str]) -> list[tuple[str, str, str]]:
+    """Which word each head looks at most.
+
+    Args:
+        weights: Of one query, (blocks, heads, keys).
+        words: The keys.
+
+    Returns:
+        A row for each head: what it is called, the word, and its weight.
+    """
+    return [
+        (f"block {block + 1}, head {head}", words[int(row.argmax())], f"{row.max():.0%}")
+        for block, heads in enumerate(weights)
+        for head, row in enumerate(heads)
+    ]

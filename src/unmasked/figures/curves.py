@@ -1,0 +1,48 @@
+"""Two courses in one picture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from unmasked import plot
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def curves(
+    named: Mapping[str, Sequence[float] | Tensor],
+    at: Sequence[float] | Tensor | None = None,
+    *,
+    xlabel: str,
+    ylabel: str,
+    ylim: tuple[float, float] | None = None,
+    marker: str = "",
+    height: float = 2.5,
+) -> Figure:
+    """Two curves, the first drawn through and the second dashed, with a legend.
+
+    Args:
+        named: The numbers of each curve, under its name.
+        at: Where they are on the horizontal axis: at 0, 1, 2 and so on, unless it is given.
+        xlabel: What the horizontal axis counts.
+        ylabel: What the vertical axis measures.
+        ylim: Its range: what the curves need, unless it is given.
+        marker: matplotlib's sign for each number.
+        height: Of the figure, in inches.
+
+    Returns:
+        The figure.
+    """
+    with plot.figure(3.9, height) as drawn:
+        axes = drawn.subplots()
+        for (name, numbers), line in zip(named.items(), ("-", "--"), strict=True):
+            axes.plot(range(len(numbers)) if at is None else at, numbers, line, marker=marker, label=name)
+        axes.set(xlabel=xlabel, ylabel=ylabel)
+        if ylim:
+            axes.set(ylim=ylim)
+        axes.legend()
+    return drawn

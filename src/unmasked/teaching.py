@@ -1,0 +1,725 @@
+"""The small models that pages train: each learns one thing within seconds, and the same each time, from its seed.
+
+While one is made and trained, random numbers come from its seed, on one thread; the caller's random numbers and threads
+stay as they were. None of them needs a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Literal, NamedTuple, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from unmasked.cache import KVCache
+from unmasked.causal import CausalSelfAttention
+from unmasked.functional import scaled_dot_product_attention
+from unmasked.heads import merge_heads, split_heads
+
+__all__ = [
+    "Block",
+    "Guesser",
+    "Singer",
+    "Stack",
+    "draw_pairs",
+    "draw_riddles",
+    "largest_weights",
+    "likeness",
+    "riddles_solved",
+    "share_right",
+    "silenced",
+    "train_heads",
+    "train_to_guess",
+    "train_to_look_back",
+    "translate",
+    "translations",
+]
+
+LETTERS, NUMBERS, BOXES = 8, 10, 5  # of riddles: letters on lids, numbers inside, boxes of one riddle
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Random numbers from a seed, on one thread; afterwards both go on as the caller had them.
+
+    Small matrices are faster on one thread, and their sums are the same on a machine of any number of cores.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _fit(parameters: Iterable[nn.Parameter], loss: Callable[[], Tensor], *, steps: int, rate: float) -> None:
+    """Take steps of Adam, each down the loss of a new batch."""
+    optimizer = torch.optim.Adam(parameters, lr=rate)
+    for _ in range(steps):
+        error = loss()
+        optimizer.zero_grad()
+        error.backward()
+        optimizer.step()
+
+
+def _mlp(width: int) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+
+# One number is asked for: what each part of a block is good for.
+
+Without = Literal["", "MLP", "residual", "norms"]
+
+
+def draw_riddles(count: int, kinds: int = 1) -> tuple[tuple[Tensor, Tensor, Tensor, Tensor], Tensor]:
+    """Boxes with different letters on their lids, and a question after the number in one of them.
+
+    Args:
+        count: How many riddles.
+        kinds: 1, if all questions ask for the number; 2, if half of them ask for nine minus the number.
+
+    Returns:
+        What a model is given, letters and numbers (count, BOXES), the letter that is asked for and the kind of the
+        question (count,); and the right answers (count,).
+
+    Examples:
+        >>> given, right = draw_riddles(2)
+        >>> [tuple(each.shape) for each in given]
+        [(2, 5), (2, 5), (2,), (2,)]
+    """
+    letters = torch.rand(count, LETTERS).argsort(dim=-1)[:, :BOXES]
+    numbers = torch.randint(NUMBERS, letters.shape)
+    place = torch.randint(BOXES, (count, 1))
+    kind = torch.randint(kinds, (count,))
+    number = numbers.gather(1, place)[:, 0]
+    right = torch.where(kind == 1, NUMBERS - 1 - number, number)
+    return (letters, numbers, letters.gather(1, place)[:, 0], kind), right
+
+
+class Block(nn.Module):
+    """A block over the words of riddles, whole or without one of its parts.
+
+    Args:
+        width: How many features a word has.
+        without: What it lacks: "MLP", "residual" (what a part finds replaces the words), "norms", or nothing.
+
+    Raises:
+        ValueError: `without` names none of these.
+
+    Examples:
+        >>> Block(4, "norms")(torch.zeros(1, 2, 4)).shape
+        torch.Size([1, 2, 4])
+    """
+
+    def __init__(self, width: int, without: Without = "") -> None:
+        super().__init__()
+        if without not in ("", "MLP", "residual", "norms"):
+            raise ValueError(f'without={without!r}: pass "MLP", "residual" or "norms", or "" for a whole block')
+        norm = nn.Identity if without == "norms" else nn.LayerNorm
+        self.norm_1 = norm(width)
+        self.attention = nn.MultiheadAttention(width, 1, batch_first=True)
+        self.norm_2 = norm(width)
+        self.mlp = _mlp(width)
+        self.without = without
+
+    def forward(self, x: Tensor) -> Tensor:
+        """What the block makes of words x (riddles, words, features), in the same shape."""
+        seen = self.norm_1(x)
+        found: Tensor = self.attention(seen, seen, seen)[0]
+        if self.without == "residual":
+            replaced: Tensor = self.mlp(self.norm_2(found))
+            return replaced
+        x = x + found
+        return x if self.without == "MLP" else x + self.mlp(self.norm_2(x))
+
+
+class Stack(nn.Module):
+    """Blocks over boxes and a question; the number is read from the last word, which is the question.
+
+    Args:
+        depth: How many blocks.
+        without: What every block lacks, as in `Block`. Without norms there is none before the answer, either.
+        size: What the words are multiplied by before the first block.
+
+    Examples:
+        >>> Stack(1)(*draw_riddles(3)[0]).shape  # riddles numbers
+        torch.Size([3, 10])
+    """
+
+    WIDTH = 24
+
+    def __init__(self, depth: int, without: Without = "", size: float = 1.0) -> None:
+        super().__init__()
+        self.letter, self.number, self.asked, self.kind = (
+            nn.Embedding(number, self.WIDTH) for number in (LETTERS, NUMBERS, LETTERS, 2)
+        )
+        self.blocks = nn.Sequential(*(Block(self.WIDTH, without) for _ in range(depth)))
+        self.norm = nn.Identity() if without == "norms" else nn.LayerNorm(self.WIDTH)
+        self.read = nn.Linear(self.WIDTH, NUMBERS)
+        self.size = size
+
+    def embed(self, letters: Tensor, numbers: Tensor, asked: Tensor, kind: Tensor) -> Tensor:
+        """The words of riddles: a box is the sum of its letter and its number, the question stands last.
+
+        Args:
+            letters: (count, BOXES), as `draw_riddles` gives them.
+            numbers: (count, BOXES).
+            asked: The letter that is asked for (count,).
+            kind: The kind of the question (count,).
+
+        Returns:
+            (count, BOXES + 1, WIDTH).
+        """
+        boxes = self.letter(letters) + self.number(numbers)
+        question = self.asked(asked) + self.kind(kind)
+        return torch.cat([boxes, question[:, None]], dim=1) * self.size
+
+    def forward(self, letters: Tensor, numbers: Tensor, asked: Tensor, kind: Tensor) -> Tensor:
+        """The scores of each number as the answer, (count, NUMBERS); the arguments are those of `embed`."""
+        words = self.blocks(self.embed(letters, numbers, asked, kind))
+        scores: Tensor = self.read(self.norm(words[:, -1]))
+        return scores
+
+
+def riddles_solved(
+    depth: int, without: Without = "", *, kinds: int = 1, size: float = 1.0, steps: int = 120, batch: int = 32
+) -> float:
+    """Train a stack of blocks on riddles, and try it on new ones.
+
+    Args:
+        depth: How many blocks.
+        without: What every block lacks, as in `Stack`.
+        kinds: Which questions there are, as in `draw_riddles`.
+        size: What the words are multiplied by, as in `Stack`.
+        steps: How many steps are taken.
+        batch: How many riddles each step takes.
+
+    Returns:
+        The share of right answers to 1,000 riddles.
+
+    Examples:
+        >>> riddles_solved(1, steps=1) < 0.5  # one step is not enough
+        True
+    """
+    with _seeded(0):
+        model = Stack(depth, without, size)
+
+        def loss() -> Tensor:
+            given, right = draw_riddles(batch, kinds)
+            return F.cross_entropy(model(*given), right)
+
+        _fit(model.parameters(), loss, steps=steps, rate=0.005)
+    with _seeded(1), torch.no_grad():
+        given, right = draw_riddles(1000, kinds)
+        hits: Tensor = model(*given).argmax(dim=-1) == right
+    return hits.double().mean().item()
+
+
+def likeness(depth: int, without: Without = "") -> list[float]:
+    """How alike the words of riddles are on their way through an untrained stack.
+
+    Args:
+        depth: How many blocks.
+        without: What every block lacks, as in `Stack`.
+
+    Returns:
+        The mean cosine between two different words of a riddle, before the first block and after each.
+
+    Examples:
+        >>> len(likeness(2))  # before the first block, and after each
+        3
+    """
+    with _seeded(0), torch.no_grad():
+        model = Stack(depth, without)
+        stream = [model.embed(*draw_riddles(200)[0])]
+        for block in model.blocks:
+            stream.append(block(stream[-1]))
+    others = ~torch.eye(BOXES + 1, dtype=torch.bool)
+    cosines = [F.cosine_similarity(x[:, :, None], x[:, None], dim=-1) for x in stream]
+    return [each[:, others].mean().item() for each in cosines]
+
+
+def largest_weights(sizes: Sequence[float]) -> Tensor:
+    """How much of the attention a word's favorite gets in an untrained block, without a norm before it and with one.
+
+    Args:
+        sizes: What the words of riddles are multiplied by.
+
+    Returns:
+        (sizes, 2), means over 200 riddles: without the norm, with it.
+
+    Examples:
+        >>> without, with_norm = largest_weights([100])[0]
+        >>> bool(without > with_norm)
+        True
+    """
+    with _seeded(0), torch.no_grad():
+        model = Stack(1)
+        words = model.embed(*draw_riddles(200)[0])
+        block = cast(Block, model.blocks[0])
+        seen = [each for size in sizes for each in (size * words, block.norm_1(size * words))]
+        largest = [block.attention(x, x, x)[1].amax(dim=-1).mean() for x in seen]
+    return torch.stack(largest).view(len(sizes), 2)
+
+
+# Two numbers are asked for: what a second head is good for.
+
+Answer = Callable[..., tuple[Tensor, Tensor]]  # model and what it is given: scores (count, 2 * NUMBERS), weights
+Pair = tuple[Tensor, Tensor, Tensor, Tensor]
+
+
+def draw_pairs(count: int) -> tuple[Pair, Tensor, Tensor]:
+    """Boxes with different letters, and questions that ask for the numbers in two of them, in an order.
+
+    Args:
+        count: How many riddles.
+
+    Returns:
+        What a model is given, letters and numbers (count, BOXES), the letter that is asked for first and the one that
+        is asked for second (count,); the right numbers (count, 2); and in which boxes they are (count, 2).
+
+    Examples:
+        >>> given, right, asked = draw_pairs(2)
+        >>> bool((given[1].gather(1, asked) == right).all())
+        True
+    """
+    letters = torch.rand(count, LETTERS).argsort(dim=-1)[:, :BOXES]
+    inside = torch.randint(NUMBERS, letters.shape)
+    asked = torch.rand(letters.shape).argsort(dim=-1)[:, :2]
+    first, second = letters.gather(1, asked).T
+    return (letters, inside, first, second), inside.gather(1, asked), asked
+
+
+def train_heads(answer: Answer, num_heads: int, *, seed: int, steps: int = 250, width: int = 32) -> nn.ModuleDict:
+    """Train a model with one step of attention to answer riddles that ask for two numbers.
+
+    Args:
+        answer: Takes the model and what `draw_pairs` gives it; returns scores (count, 2 * NUMBERS), those of the first
+            number before those of the second, and weights.
+        num_heads: How many heads attention has.
+        seed: What training starts from.
+        steps: How many steps it takes.
+        width: How many features a word has.
+
+    Returns:
+        The parts of the model: "letter", "number", "first", "second", "attention" and "read".
+
+    Examples:
+        >>> def last_box(model, letters, numbers, first, second):  # asks for nothing
+        ...     return model["read"](model["number"](numbers[:, -1])), None
+        >>> train_heads(last_box, 2, seed=0, steps=1)["attention"].num_heads
+        2
+    """
+    with _seeded(seed):
+        model = nn.ModuleDict(
+            {
+                "letter": nn.Embedding(LETTERS, width),
+                "number": nn.Embedding(NUMBERS, width),
+                "first": nn.Embedding(LETTERS, width),
+                "second": nn.Embedding(LETTERS, width),
+                "attention": nn.MultiheadAttention(width, num_heads, batch_first=True),
+                "read": nn.Linear(width, 2 * NUMBERS),
+            }
+        )
+
+        def loss() -> Tensor:
+            given, right, _ = draw_pairs(128)
+            scores = answer(model, *given)[0].unflatten(-1, (2, NUMBERS))
+            return F.cross_entropy(scores.flatten(0, 1), right.flatten())
+
+        _fit(model.parameters(), loss, steps=steps, rate=0.01)
+    return model.requires_grad_(False)
+
+
+def share_right(answer: Answer, model: nn.Module, given: Pair, right: Tensor) -> tuple[Tensor, float]:
+    """How many riddles of `draw_pairs` a model answers correctly.
+
+    Args:
+        answer: As `train_heads` takes it.
+        model: What `answer` is to ask.
+        given: What the model is given.
+        right: The right numbers (count, 2).
+
+    Returns:
+        The shares of right first and second numbers (2,), and of riddles with both right.
+
+    Examples:
+        >>> def last_box(model, letters, numbers, first, second):  # asks for nothing
+        ...     return model["read"](model["number"](numbers[:, -1])), None
+        >>> given, right, _ = draw_pairs(4)
+        >>> model = train_heads(last_box, 2, seed=0, steps=1)
+        >>> share_right(last_box, model, given, right)[0].shape
+        torch.Size([2])
+    """
+    hits = answer(model, *given)[0].unflatten(-1, (2, NUMBERS)).argmax(dim=-1) == right
+    return hits.double().mean(dim=0), hits.all(dim=-1).double().mean().item()
+
+
+@contextmanager
+def silenced(attention: nn.MultiheadAttention, head: int) -> Iterator[None]:
+    """Within the block nothing reads a head: its numbers are zero before the output projection.
+
+    Args:
+        attention: The module.
+        head: Which of its heads, from 0.
+
+    Yields:
+        Nothing: the module itself is changed, and put back at the end.
+
+    Raises:
+        ValueError: There is no such head.
+
+    Examples:
+        >>> attention = nn.MultiheadAttention(4, 2)
+        >>> with silenced(attention, 1):
+        ...     attention.out_proj.weight[:, 2:].any().item()
+        False
+    """
+    if not 0 <= head < attention.num_heads:
+        raise ValueError(
+            f"head={head}: the module has {attention.num_heads} heads, pass 0 to {attention.num_heads - 1}"
+        )
+    weight = attention.out_proj.weight
+    before = weight.detach().clone()
+    with torch.no_grad():
+        weight.unflatten(1, (attention.num_heads, -1))[:, head] = 0
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            weight.copy_(before)
+
+
+# The next letter, and the letter before: what a mask and positions are good for.
+
+
+class Guesser(NamedTuple):
+    """What a model that guesses the next letter has learned.
+
+    Attributes:
+        weights: Of the places that guess (places - 1, places).
+        in_training: The share of right guesses where it sees what it saw in training.
+        in_use: The same where it writes, and nothing comes after the place that guesses.
+    """
+
+    weights: Tensor
+    in_training: float
+    in_use: float
+
+
+def train_to_guess(hidden: Tensor, letters: int = 8) -> Guesser:
+    """Train a table of scores to guess the next letter of texts in which letters are drawn at random.
+
+    Args:
+        hidden: Boolean (places, places), True where a query may not see a key in training.
+        letters: How many different letters there are.
+
+    Returns:
+        What it has learned.
+
+    Raises:
+        ValueError: `hidden` is no square of booleans, or hides every letter from a place.
+
+    Examples:
+        >>> train_to_guess(torch.zeros(3, 3, dtype=torch.bool)).weights.shape  # nothing comes after the last
+        torch.Size([2, 3])
+    """
+    places = len(hidden)
+    if hidden.dtype != torch.bool or hidden.shape != (places, places) or hidden.all(dim=-1).any():
+        told = f"hidden is {hidden.dtype} of shape {tuple(hidden.shape)}"
+        raise ValueError(f"{told}, expected a boolean square in which each row has a False: what its place may see")
+    later = torch.ones(places, places, dtype=torch.bool).triu(1)
+    with _seeded(0):
+        scores = nn.Parameter(torch.zeros(places, places))
+        guess = nn.Linear(letters, letters)
+
+        def guesses(text: Tensor, hidden: Tensor) -> Tensor:
+            weights = scores.masked_fill(hidden, -torch.inf).softmax(dim=-1)
+            said: Tensor = guess(weights @ F.one_hot(text, letters).float())
+            return said[:, :-1]  # nothing comes after the last
+
+        def loss() -> Tensor:
+            text = torch.randint(letters, (64, places))
+            return F.cross_entropy(guesses(text, hidden).flatten(0, 1), text[:, 1:].flatten())
+
+        _fit([scores, *guess.parameters()], loss, steps=120, rate=0.1)
+        text = torch.randint(letters, (8000, places))
+    with torch.no_grad():
+        in_training, in_use = (
+            (guesses(text, each).argmax(dim=-1) == text[:, 1:]).double().mean().item() for each in (hidden, later)
+        )
+        weights = scores.masked_fill(hidden, -torch.inf).softmax(dim=-1)[:-1]
+    return Guesser(weights, in_training, in_use)
+
+
+def train_to_look_back(
+    has_places: bool, *, letters: int = 8, places: int = 6, trials: int = 1000
+) -> tuple[Tensor, float]:
+    """Train one attention to say, at each place of a text of random letters, the letter before.
+
+    Args:
+        has_places: Whether each place has a vector, which is added to that of its letter.
+        letters: How many different letters there are.
+        places: How long a text is.
+        trials: How many new texts it is tried on.
+
+    Returns:
+        Its weights (places, places), their mean over the new texts, and its share of right answers.
+
+    Examples:
+        >>> weights, right = train_to_look_back(has_places=True, places=3, trials=10)
+        >>> weights.shape
+        torch.Size([3, 3])
+    """
+    with _seeded(0):
+        letter, place = nn.Embedding(letters, 16), nn.Embedding(places, 16)
+        query, key, value, guess = (nn.Linear(16, size) for size in (16, 16, 16, letters))
+
+        def run(text: Tensor) -> tuple[Tensor, Tensor]:
+            x = letter(text) + has_places * place.weight
+            weights = (query(x) @ key(x).mT / 16**0.5).softmax(dim=-1)
+            return weights, guess(weights @ value(x))[:, 1:]  # nothing stands before the first
+
+        def loss() -> Tensor:
+            text = torch.randint(letters, (64, places))
+            return F.cross_entropy(run(text)[1].flatten(0, 1), text[:, :-1].flatten())
+
+        parts = nn.ModuleList([letter, place, query, key, value, guess])
+        _fit(parts.parameters(), loss, steps=200, rate=0.02)
+        text = torch.randint(letters, (trials, places))
+    with torch.no_grad():
+        weights, said = run(text)
+    return weights.mean(dim=0), (said.argmax(dim=-1) == text[:, :-1]).double().mean().item()
+
+
+# A translator: one sentence asks another.
+
+NOUNS = {"cat": "chat", "dog": "chien", "ship": "navire", "book": "livre"}
+ADJECTIVES = {"black": "noir", "red": "rouge", "green": "vert", "tiny": "minuscule"}
+VERBS = {"looks at": "regarde", "points at": "montre", "aims at": "vise"}
+Translation = tuple[list[str], list[str]]
+
+
+def translations(count: int) -> list[Translation]:
+    """Sentences of a small grammar in English and in French, where the adjective stands after the noun.
+
+    Args:
+        count: How many.
+
+    Returns:
+        The words of each, in English and in French.
+
+    Examples:
+        >>> english, french = translations(1)[0]
+        >>> len(english), len(french)
+        (8, 7)
+    """
+    chance, pairs = torch.Generator().manual_seed(0), []
+
+    def drawn(words: dict[str, str]) -> tuple[str, str]:
+        return list(words.items())[int(torch.randint(len(words), (1,), generator=chance))]
+
+    for _ in range(count):
+        (a, x), (b, y), (c, z), (d, w), (v, verb) = map(drawn, (ADJECTIVES, NOUNS, ADJECTIVES, NOUNS, VERBS))
+        pairs.append((f"the {a} {b} {v} the {c} {d}".split(), f"le {y} {x} {verb} le {w} {z}".split()))
+    return pairs
+
+
+def translate(pairs: Sequence[Translation]) -> tuple[Tensor, float]:
+    """Train one cross-attention to write each French word, given the one before and its place.
+
+    Args:
+        pairs: English and French sentences, each language's of one length.
+
+    Returns:
+        Its weights (pairs, French words, English words), and its share of right words.
+
+    Examples:
+        >>> weights, right = translate(translations(8))
+        >>> weights.shape
+        torch.Size([8, 7, 8])
+    """
+    english, french = (sorted({word for pair in pairs for word in pair[side]}) for side in (0, 1))
+    source = torch.tensor([[english.index(word) for word in pair[0]] for pair in pairs])
+    target = torch.tensor([[1 + french.index(word) for word in pair[1]] for pair in pairs])
+    before = F.pad(target[:, :-1], (1, 0))  # the word that has just been written; 0 at the start
+    sizes = len(english), source.size(1), 1 + len(french), target.size(1)
+    with _seeded(3):
+        tables = nn.ModuleList([nn.Embedding(size, 32) for size in sizes]).double()
+        for table in tables:
+            nn.init.normal_(table.weight, std=0.1)  # type: ignore[arg-type]  # to mypy a Module's, not a Parameter
+        query, key, value, guess = (nn.Linear(32, size).double() for size in (32, 32, 32, sizes[2]))
+
+        def run(rows: Tensor) -> tuple[Tensor, Tensor]:
+            asked = tables[0](source[rows])
+            queries = query(tables[2](before[rows]) + tables[3].weight)
+            weights = (queries @ key(asked + tables[1].weight).mT / 32**0.5).softmax(dim=-1)
+            return weights, guess(weights @ value(asked))
+
+        def loss() -> Tensor:
+            rows = torch.randint(len(pairs), (64,))
+            return F.cross_entropy(run(rows)[1].flatten(0, 1), target[rows].flatten())
+
+        parts = nn.ModuleList([*tables, query, key, value, guess])
+        _fit(parts.parameters(), loss, steps=300, rate=0.01)
+    with torch.no_grad():
+        weights, said = run(torch.arange(len(pairs)))
+    return weights, (said.argmax(dim=-1) == target).double().mean().item()
+
+
+# A song, word by word: what a cache is good for.
+
+
+def _song() -> list[str]:
+    numbers = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+    verse = "{} green bottles hanging on the wall if one green bottle should fall "
+    verse += "there will be {} green bottles hanging on the wall "
+    return "".join(verse.format(numbers[n], numbers[n - 1]) for n in range(10, 0, -1)).split()
+
+
+class Singer(nn.Module):
+    """Two blocks over words and their places, which know the song of the green bottles after a training.
+
+    Attributes:
+        vocabulary: The words that it knows.
+        verses: What it is trained on, two verses at a time, as numbers (9, 46).
+
+    Examples:
+        >>> singer = Singer()
+        >>> singer.words_of(singer.numbers_of("seven green bottles"))
+        'seven green bottles'
+        >>> singer(singer.numbers_of("seven green bottles")).shape  # texts words vocabulary
+        torch.Size([1, 3, 24])
+    """
+
+    WIDTH, HEADS, LENGTH, BLOCKS = 32, 2, 46, 2
+
+    def __init__(self) -> None:
+        super().__init__()
+        song = _song()
+        self.vocabulary = sorted({*song})
+        self.verses = torch.cat([self.numbers_of(" ".join(song[23 * n : 23 * n + self.LENGTH])) for n in range(9)])
+        self.word = nn.Embedding(len(self.vocabulary), self.WIDTH)
+        self.place = nn.Embedding(self.LENGTH, self.WIDTH)
+        self.attention = nn.ModuleList(
+            [CausalSelfAttention(self.WIDTH, self.WIDTH, self.HEADS) for _ in range(self.BLOCKS)]
+        )
+        self.mlp = nn.ModuleList([_mlp(self.WIDTH) for _ in range(self.BLOCKS)])
+        self.norm = nn.ModuleList([nn.LayerNorm(self.WIDTH) for _ in range(2 * self.BLOCKS + 1)])
+        self.read = nn.Linear(self.WIDTH, len(self.vocabulary))
+
+    @classmethod
+    def trained(cls, steps: int = 100) -> Singer:
+        """A singer after its training.
+
+        Args:
+            steps: How many steps it takes.
+
+        Returns:
+            The model, whose parameters ask for no gradient any more.
+        """
+        with _seeded(0):
+            model = cls()
+            verses = model.verses
+
+            def loss() -> Tensor:
+                return F.cross_entropy(model(verses[:, :-1]).flatten(0, 1), verses[:, 1:].flatten())
+
+            _fit(model.parameters(), loss, steps=steps, rate=0.01)
+        return model.requires_grad_(False)
+
+    def numbers_of(self, words: str) -> Tensor:
+        """The numbers by which the model knows words, (1, words).
+
+        Args:
+            words: A text in its vocabulary, with spaces between words.
+
+        Raises:
+            ValueError: A word is not in the vocabulary.
+        """
+        if unknown := sorted({*words.split()} - {*self.vocabulary}):
+            raise ValueError(f"words has {unknown}: the song has only {', '.join(self.vocabulary)}")
+        return torch.tensor([[self.vocabulary.index(word) for word in words.split()]])
+
+    def words_of(self, numbers: Tensor) -> str:
+        """The words of the first text, numbers (texts, words)."""
+        return " ".join(self.vocabulary[number] for number in numbers[0].tolist())
+
+    def new_caches(self) -> list[KVCache]:
+        """A cache for each block, with room for the longest text."""
+        return [KVCache(1, self.HEADS, self.LENGTH, self.WIDTH // self.HEADS) for _ in range(self.BLOCKS)]
+
+    def forward(self, words: Tensor, caches: Sequence[KVCache] | None = None) -> Tensor:
+        """Scores of each word as the next one.
+
+        Args:
+            words: Those that are new, (texts, words).
+            caches: One for each block, with what came before; none if nothing did.
+
+        Returns:
+            (texts, words, vocabulary).
+        """
+        past = caches[0].length if caches else 0
+        x = self.word(words) + self.place(torch.arange(past, past + words.size(1)))
+        for number in range(self.BLOCKS):
+            x = x + self.attention[number](self.norm[2 * number](x), cache=caches[number] if caches else None)
+            x = x + self.mlp[number](self.norm[2 * number + 1](x))
+        scores: Tensor = self.read(self.norm[-1](x))
+        return scores
+
+    def weights(self, words: Tensor) -> Tensor:
+        """The weights of all heads for a text.
+
+        Args:
+            words: One text, (1, words).
+
+        Returns:
+            (blocks, heads, queries, keys).
+        """
+        x = self.word(words) + self.place(torch.arange(words.size(1)))
+        found = []
+        for number in range(self.BLOCKS):
+            seen = self.norm[2 * number](x)
+            found.append(cast(CausalSelfAttention, self.attention[number]).weights(seen)[0])
+            x = x + self.attention[number](seen)
+            x = x + self.mlp[number](self.norm[2 * number + 1](x))
+        return torch.stack(found)
+
+    def projected(self, words: Tensor, *, is_causal: bool = True) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of the second block, where words have met each other once.
+
+        Args:
+            words: (texts, words).
+            is_causal: Whether the first block hides later words, as it does in training.
+
+        Returns:
+            Three tensors (texts, heads, words, features).
+        """
+        x = self.word(words) + self.place(torch.arange(words.size(1)))
+        first, second = (cast(CausalSelfAttention, each) for each in self.attention)
+        split = split_heads(first.qkv(self.norm[0](x)), 3 * self.HEADS)
+        context = scaled_dot_product_attention(*split.chunk(3, dim=1), is_causal=is_causal).context
+        x = x + first.out_proj(merge_heads(context))
+        x = x + self.mlp[0](self.norm[1](x))
+        query, key, value = split_heads(second.qkv(self.norm[2](x)), 3 * self.HEADS).chunk(3, dim=1)
+        return query, key, value
+
+    def changed_keys(self, words: Tensor, before: int, *, is_causal: bool = True) -> Tensor:
+        """How much the second block's keys of a text change when words are added to its end.
+
+        Args:
+            words: The text with what is added, (1, words).
+            before: How many words it had.
+            is_causal: Whether the first block hides later words.
+
+        Returns:
+            For each of the words that it had, the largest change of a number of its keys, (before,).
+        """
+        _, longer, _ = self.projected(words, is_causal=is_causal)
+        _, shorter, _ = self.projected(words[:, :before], is_causal=is_causal)
+        return (longer[:, :, :before] - shorter).abs().amax(dim=(0, 1, 3))

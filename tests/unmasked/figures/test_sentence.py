@@ -1,0 +1,54 @@
+"""The drawing of a sentence says what attention gives."""
+
+from __future__ import annotations
+
+import re
+from xml.etree import ElementTree
+
+import pytest
+import torch
+
+from unmasked import self_attention
+from unmasked.embeddings import ship_vectors
+from unmasked.figures.sentence import BARS, WIDEST, Asked, ask, side_by_side
+
+SENTENCE = "we process and ship your order"
+WEIGHTS = torch.tensor([[0.1, 0.7, 0.2], [0.0, 0.5, 0.5], [0.25, 0.25, 0.5]])
+
+
+def test_a_word_is_asked_for_the_weights_of_self_attention():
+    (asked,) = ask("ship", SENTENCE)
+    weights = self_attention(ship_vectors().lookup(SENTENCE.split())).weights
+    torch.testing.assert_close(asked.weights, weights)
+    assert (asked.start, asked.neighbor) == (3, "order")
+    assert asked.kept == pytest.approx(weights[3, 3].item())
+    assert asked.data == {"words": SENTENCE.split(), "weights": asked.weights, "start": 3}
+
+
+def test_the_neighbor_is_another_word_even_where_the_word_takes_more_from_itself():
+    assert [Asked(["my", "ship", "sails"], word, WEIGHTS).neighbor for word in ("my", "sails")] == ["ship", "my"]
+
+
+def test_bars_are_as_long_as_weights_and_arcs_as_wide_and_none_leads_to_the_word_itself():
+    drawing = ElementTree.fromstring(Asked(["my", "ship", "<crew>"], "my", WEIGHTS).svg())
+    texts = [each.text for each in drawing.iter("text")]
+    assert texts == ["my", "10%", "ship", "70%", "<crew>", "20%"]
+    assert drawing.get("aria-label") == "my takes: my 10%, ship 70%, <crew> 20%"
+    bars = [float(each.get("width", "")) / WIDEST for each in drawing.iter("rect")]
+    assert bars == pytest.approx([0.1, 0.7, 0.2], abs=1e-3)
+    assert {each.get("x") for each in drawing.iter("rect")} == {str(BARS)}
+    arcs = [float(each.get("stroke-width", "")) for each in drawing.iter("path")]
+    assert arcs == pytest.approx([29.0, 9.0])
+    amber = ["amber" in each.get("fill", "") for each in drawing.iter("rect")]
+    assert amber == [True, True, False]  # the word itself, and the one from which it takes most
+    assert [each.text for each in drawing.iter("text") if each.get("font-weight")] == ["my"]
+
+
+def test_sentences_stand_side_by_side():
+    html = side_by_side(ask("ship", SENTENCE, "my ship"))
+    assert re.findall(r'aria-label="(ship takes: \w+)', html) == ["ship takes: we", "ship takes: my"]
+
+
+def test_a_sentence_without_the_word_is_told():
+    with pytest.raises(ValueError, match=r"sentences has 'my crew', which lacks word='ship': ask a word that stands"):
+        ask("ship", SENTENCE, "my crew")

@@ -1,0 +1,230 @@
+"""The models that pages train learn what the pages say, the same each time, and leave the caller's chance alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from unmasked import teaching
+
+Given = tuple[Tensor, Tensor, Tensor, Tensor]
+
+
+def test_a_riddle_asks_for_the_number_in_the_box_with_its_letter_or_for_nine_minus_it():
+    torch.manual_seed(0)
+    (letters, numbers, asked, kind), right = teaching.draw_riddles(50, kinds=2)
+    assert kind.unique().tolist() == [0, 1]
+    for riddle in range(50):
+        assert len({*letters[riddle].tolist()}) == teaching.BOXES
+        box = letters[riddle].tolist().index(asked[riddle].item())
+        number = numbers[riddle, box].item()
+        assert right[riddle] == (9 - number if kind[riddle] else number)
+
+
+def test_a_pair_asks_for_two_numbers_in_its_own_order():
+    torch.manual_seed(0)
+    (letters, numbers, first, second), right, asked = teaching.draw_pairs(50)
+    for riddle in range(50):
+        boxes = [letters[riddle].tolist().index(each[riddle].item()) for each in (first, second)]
+        assert asked[riddle].tolist() == boxes
+        assert right[riddle].tolist() == numbers[riddle, boxes].tolist()
+        assert boxes[0] != boxes[1]
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda: teaching.riddles_solved(1, steps=1),
+        lambda: teaching.likeness(1),
+        lambda: teaching.largest_weights([1]),
+        lambda: teaching.train_to_guess(torch.zeros(3, 3, dtype=torch.bool)),
+        lambda: teaching.train_to_look_back(True, trials=10),
+        lambda: teaching.translate(teaching.translations(8)),
+        lambda: teaching.Singer.trained(steps=1),
+        lambda: teaching.train_heads(last_box, 1, seed=0, steps=1),
+    ],
+)
+def test_training_leaves_the_callers_random_numbers_and_threads_as_they_were(run: Any):
+    before, threads = torch.random.get_rng_state(), torch.get_num_threads()
+    run()
+    assert torch.get_num_threads() == threads
+    assert torch.random.get_rng_state().equal(before)
+
+
+def by_hand(block: teaching.Block, x: Tensor) -> dict[str, Tensor]:
+    """What a block makes of words, whole and without a part."""
+
+    def attend(x: Tensor) -> Tensor:
+        return block.attention(x, x, x)[0]
+
+    within = x + attend(block.norm_1(x))
+    bare = x + attend(x)
+    return {
+        "": within + block.mlp(block.norm_2(within)),
+        "MLP": within,
+        "residual": block.mlp(block.norm_2(attend(block.norm_1(x)))),
+        "norms": bare + block.mlp(bare),
+    }
+
+
+@pytest.mark.parametrize("without", ["", "MLP", "residual", "norms"])
+def test_a_block_lacks_what_it_is_said_to_lack_and_nothing_else(without: Any):
+    torch.manual_seed(0)
+    block, x = teaching.Block(8, without), torch.randn(2, 3, 8)
+    whole = teaching.Block(8)
+    whole.load_state_dict(block.state_dict(), strict=False)
+    close = [name for name, made in by_hand(whole, x).items() if torch.allclose(made, block(x), atol=1e-5)]
+    assert close == [without]
+
+
+def test_a_block_that_would_lack_something_else_is_refused():
+    with pytest.raises(
+        ValueError, match=r"without='mlp': pass \"MLP\", \"residual\" or \"norms\", or \"\" for a whole"
+    ):
+        teaching.Block(8, "mlp")  # type: ignore[arg-type]
+
+
+def test_nine_minus_a_number_needs_the_mlp():
+    both: dict[str, int] = {"kinds": 2, "steps": 200, "batch": 128}
+    assert teaching.riddles_solved(1, **both) > 0.95
+    assert teaching.riddles_solved(1, "MLP", **both) < 0.8
+
+
+def test_words_become_alike_where_nothing_is_added():
+    added, replaced = teaching.likeness(4), teaching.likeness(4, "residual")
+    assert added[0] == replaced[0]
+    assert added[-1] < 0.7 < 0.95 < replaced[-1]
+
+
+def test_large_words_take_all_attention_unless_they_are_normed():
+    largest = teaching.largest_weights([1, 100])
+    assert largest[1, 0] > 0.8 > 0.6 > largest[0, 0]
+    torch.testing.assert_close(*largest[:, 1], atol=0.01, rtol=0)
+
+
+def last_box(model: nn.ModuleDict, letters: Tensor, numbers: Tensor, first: Tensor, second: Tensor) -> Any:
+    return model["read"](model["number"](numbers[:, -1])), None
+
+
+def test_shares_are_those_of_the_first_number_of_the_second_and_of_both():
+    right = torch.tensor([[1, 2], [1, 2], [1, 2], [1, 2]])
+    said = torch.tensor([[1, 2], [1, 3], [4, 2], [1, 2]])
+
+    def answer(*_: Any) -> Any:
+        return nn.functional.one_hot(said, teaching.NUMBERS).flatten(1), None
+
+    nothing = torch.zeros(4)
+    each, both = teaching.share_right(answer, nn.Identity(), (nothing,) * 4, right)
+    assert (each.tolist(), both) == ([0.75, 0.75], 0.5)
+
+
+def test_training_reads_the_first_number_before_the_second():
+    def first_box_alone(model: nn.ModuleDict, letters: Tensor, numbers: Tensor, first: Tensor, second: Tensor) -> Any:
+        place = (letters == first[:, None]).int().argmax(dim=-1, keepdim=True)
+        return model["read"](model["number"](numbers.gather(1, place)[:, 0])), None
+
+    model = teaching.train_heads(first_box_alone, 1, seed=0, steps=60)
+    torch.manual_seed(1)
+    given, right, _ = teaching.draw_pairs(200)
+    (first, second), _ = teaching.share_right(first_box_alone, model, given, right)
+    assert first > 0.95 > 0.5 > second
+
+
+def test_a_silenced_head_is_not_read_and_comes_back():
+    torch.manual_seed(0)
+    attention, x = nn.MultiheadAttention(8, 2), torch.randn(3, 8)
+    before = attention(x, x, x)[0]
+    weight = attention.out_proj.weight.detach().clone()
+    with teaching.silenced(attention, 1):
+        assert attention.out_proj.weight[:, :4].equal(weight[:, :4])
+        assert not attention.out_proj.weight[:, 4:].any()
+        without = attention(x, x, x)[0]
+    assert not torch.allclose(without, before, atol=1e-3)
+    assert attention.out_proj.weight.equal(weight)
+    with (
+        pytest.raises(ValueError, match="head=2: the module has 2 heads, pass 0 to 1"),
+        teaching.silenced(attention, 2),
+    ):
+        pass
+
+
+def test_who_sees_the_next_letter_copies_it_and_learns_nothing():
+    later = torch.ones(6, 6, dtype=torch.bool).triu(1)
+    copied, guessed = teaching.train_to_guess(torch.zeros_like(later)), teaching.train_to_guess(later)
+    assert copied.weights.argmax(dim=-1).tolist() == [1, 2, 3, 4, 5]
+    assert copied.in_training > 0.95
+    for luck in (copied.in_use, guessed.in_training, guessed.in_use):
+        assert luck == pytest.approx(1 / 8, abs=0.02)
+    assert not guessed.weights[later[:-1]].any()
+
+
+@pytest.mark.parametrize("hidden", [torch.zeros(2, 3, dtype=torch.bool), torch.zeros(2, 2), torch.ones(2, 2).bool()])
+def test_a_mask_that_no_training_can_use_is_refused(hidden: Tensor):
+    with pytest.raises(
+        ValueError, match=r"hidden is torch\.\w+ of shape .*expected a boolean square in which each row"
+    ):
+        teaching.train_to_guess(hidden)
+
+
+def test_the_letter_before_is_found_by_places_alone():
+    weights, right = teaching.train_to_look_back(has_places=True)
+    assert weights[1:].argmax(dim=-1).tolist() == [0, 1, 2, 3, 4]
+    assert right > 0.95 > 0.5 > teaching.train_to_look_back(has_places=False)[1]
+
+
+def test_adjectives_stand_after_the_noun_in_french():
+    for english, french in teaching.translations(20):
+        verb = teaching.VERBS[" ".join(english[3:5])]
+        a, b, c, d = english[1], english[2], english[6], english[7]
+        nouns, adjectives = teaching.NOUNS, teaching.ADJECTIVES
+        assert french == ["le", nouns[b], adjectives[a], verb, "le", nouns[d], adjectives[c]]
+
+
+def test_the_translator_looks_at_the_word_that_it_writes():
+    pairs = teaching.translations(512)
+    weights, right = teaching.translate(pairs)
+    assert right > 0.95
+    torch.testing.assert_close(weights.sum(dim=-1), torch.ones(512, 7, dtype=torch.float64))
+    assert weights.mean(dim=0).argmax(dim=-1)[[1, 2]].tolist() == [2, 1]  # noun and adjective, the other way round
+
+
+@pytest.fixture(scope="module")
+def singer() -> teaching.Singer:
+    return teaching.Singer.trained()
+
+
+def test_the_singer_counts_down_and_writes_the_same_with_a_cache(singer: teaching.Singer):
+    text = singer.numbers_of("seven green bottles")
+    new, kept, caches = text, text, singer.new_caches()
+    for _ in range(14):
+        text = torch.cat([text, singer(text)[:, -1:].argmax(dim=-1)], dim=1)
+        new = singer(new, caches)[:, -1:].argmax(dim=-1)
+        kept = torch.cat([kept, new], dim=1)
+    assert singer.words_of(text).endswith("there will be six")
+    assert kept.equal(text)
+    assert not any(each.requires_grad for each in singer.parameters())
+
+
+def test_the_singers_weights_are_those_of_its_own_keys_and_queries(singer: teaching.Singer):
+    text = singer.numbers_of("seven green bottles hanging")
+    weights = singer.weights(text)
+    assert weights.shape == (2, 2, 4, 4)
+    query, key, _ = singer.projected(text)
+    scores = (query @ key.mT / key.size(-1) ** 0.5).masked_fill(torch.ones(4, 4).triu(1).bool(), -torch.inf)
+    torch.testing.assert_close(weights[1], scores.softmax(dim=-1)[0])
+
+
+def test_later_words_change_earlier_keys_only_without_the_mask(singer: teaching.Singer):
+    text = singer.numbers_of("seven green bottles hanging")
+    by_hand = singer.projected(text, is_causal=False)[1][:, :, :3] - singer.projected(text[:, :3], is_causal=False)[1]
+    changes = singer.changed_keys(text, 3, is_causal=False)
+    assert changes.tolist() == pytest.approx([by_hand[:, :, word].abs().max().item() for word in range(3)])
+    assert changes.min() > 0.01 > 1e-4 > singer.changed_keys(text, 3).max()
+
+
+def test_a_word_that_is_not_in_the_song_is_told(singer: teaching.Singer):
+    with pytest.raises(ValueError, match=r"words has \['wine'\]: the song has only be, bottle, bottles, .*will"):
+        singer.numbers_of("seven green bottles wine")
