@@ -41,7 +41,7 @@ print(textwrap.dedent(lines).rstrip())
 # Leave a part out, and all shapes still agree<!--== "all shapes still agree" if all(mine.shape == right.shape for each
 # in tried.values() for mine, right in zip(each, by_autograd)) else "some shapes differ" -->:
 #
-# {{= listed(["What is left out", "Query is off by", "Key is off by", "Value is off by"], costs) }}
+# {{= plot.table(["What is left out", "Query is off by", "Key is off by", "Value is off by"], costs).markdown() }}
 #
 # *Computed with torch {{= torch.__version__.split("+")[0] }} on the {{= query.device.type.upper() }}.* Each entry is
 # the largest difference from autograd's gradient, of the largest entry of that gradient, in float64.
@@ -165,13 +165,6 @@ products = {
     ),
     "backward": count(attention_backward, grad_context, *inputs, saved=saved),
 }
-
-
-def listed(header, rows):
-    return "\n".join(
-        "| " + " | ".join(row) + " |"
-        for row in [header, ["---"] * len(header), *rows]
-    )
 
 
 # %% [markdown]

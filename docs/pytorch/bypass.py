@@ -360,7 +360,7 @@ of_ship = output[ship]
 # if told_first[2] == list(is_bypassed(biased).reasons[:1]) else "says last" -->, what *ship* keeps of itself, and how
 # far the output is off from plain self-attention.
 #
-# {{= listed(["Broken", "`is_bypassed` says", "*ship* keeps", "Off by"], rows_of_conditions) }}
+# {{= plot.table(["Broken", "`is_bypassed` says", "*ship* keeps", "Off by"], rows_of_conditions).markdown() }}
 #
 # The biases hardly<!--== "hardly" if abs(conditions["biases kept"][0] - conditions["nothing"][0]) < 0.05 else "widely"
 # --> move *ship*'s weight, from {{= conditions["nothing"][0] :.0%}} to {{= conditions["biases kept"][0] :.0%}}, but
@@ -407,13 +407,6 @@ bypass_(nn.MultiheadAttention(50, 1, kdim=7))
 
 # %% tags=["check"]
 conditions, rows_of_conditions, told_first, refused = {}, [], [], []
-
-
-def listed(header, rows):
-    return "\n".join(
-        "| " + " | ".join(row) + " |"
-        for row in [header, ["---"] * len(header), *rows]
-    )
 
 
 def measure(name, module):

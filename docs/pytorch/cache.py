@@ -14,7 +14,7 @@
 # len(mistakes) / 2 else "with most mistakes the prefill is wrong" -->.** Here is how far the outputs are off, as a
 # share of their size:
 #
-# {{= listed(["What is wrong", "Prefill", "Chunk", "Single steps"], rows) }}
+# {{= plot.table(["What is wrong", "Prefill", "Chunk", "Single steps"], rows).markdown() }}
 #
 # *Computed with torch {{= torch.__version__.split("+")[0] }} on the {{= x.device.type.upper() }}.*
 #
@@ -566,13 +566,6 @@ def written(each):
         return "NaN"
     percent = f"{100 * each:.1g}" if each < 0.1 else f"{100 * each:.0f}"
     return "0" if each < 1e-5 else f"{percent}%"
-
-
-def listed(header, rows):
-    return "\n".join(
-        "| " + " | ".join(row) + " |"
-        for row in [header, ["---"] * len(header), *rows]
-    )
 
 
 rows = [

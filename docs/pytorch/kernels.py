@@ -13,7 +13,7 @@
 # without a warning" if not told_of and len(shapes) == 1 else "other shapes, or with a warning" -->. Here is one causal
 # call of four<!--== heads --> heads and 1,024<!--== tokens --> tokens, and what makes it leave:
 #
-# {{= listed(["What is different", "Runs", "Takes", "To have the fused kernel back"], rows) }}
+# {{= plot.table(["What is different", "Runs", "Takes", "To have the fused kernel back"], rows).markdown() }}
 #
 # *Computed with torch {{= torch.__version__.split("+")[0] }} on the {{= q.device.type.upper() }}.* The memory is the
 # most that is allocated at once, with the result.
@@ -113,13 +113,6 @@ shapes = {
     attend(q, k, v, is_causal=True, dropout_p=dropout_p).shape
     for dropout_p in (0.0, 0.1)
 }
-
-
-def listed(header, rows):
-    return "\n".join(
-        "| " + " | ".join(row) + " |"
-        for row in [header, ["---"] * len(header), *rows]
-    )
 
 
 # %% [markdown]

@@ -11,7 +11,8 @@
 # "any other without losing a bit" if lossless == len(LAYOUTS) ** 2 else "some others" -->.** Libraries keep the
 # matrices of query, key and value together or apart, in one order or another, and as nn.Linear has them or transposed:
 #
-# {{= listed(["Layout", f"Shape, of {num_heads} heads of {head_dim}", "Order of the rows", "Met in"], rows) }}
+# {{= plot.table(["Layout", f"Shape, of {num_heads} heads of {head_dim}", "Order of the rows", "Met in"],
+# rows).markdown() }}
 #
 # Packed and interleaved have the same shape<!--== "the same shape" if shapes["interleaved"] == shapes["packed"] else
 # "other shapes" -->, so nothing complains if one is loaded as the other, and the keys come out wrong<!--== "nothing
@@ -366,7 +367,7 @@ moved, stayed
 # A checkpoint holds all layers of a model, by the names that its family uses. `layouts.load` takes one layer out, and
 # converts it to a layout of ours:
 #
-# {{= listed(["Family", "Names of a layer", "Layout", "Rotary embeddings turn"], families) }}
+# {{= plot.table(["Family", "Names of a layer", "Layout", "Rotary embeddings turn"], families).markdown() }}
 #
 # Here are two layers<!--== "two layers" if len({name.split(".")[2] for name in checkpoint}) == 2 else "three layers"
 # --> as GPT-NeoX saves them. The careless way is to rename the tensors to PyTorch's names: the shapes fit,
@@ -387,13 +388,6 @@ families = [
     ]
     for family, names in layouts._FAMILIES.items()
 ]
-
-
-def listed(header, rows):
-    return "\n".join(
-        "| " + " | ".join(row) + " |"
-        for row in [header, ["---"] * len(header), *rows]
-    )
 
 
 NAMES = [

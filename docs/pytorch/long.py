@@ -14,7 +14,7 @@
 # torch.allclose(sunk, longer.softmax(-1)[..., :-1], atol=1e-5) else "one term less" --> in the softmax, and a soft-cap
 # comes before<!--== "before" if leaked[5.0] > 0.1 else "after" --> the mask.
 #
-# {{= listed(["Who counts", "A token at i sees the keys j with", "Keys for W = 3"], rows) }}
+# {{= plot.table(["Who counts", "A token at i sees the keys j with", "Keys for W = 3"], rows).markdown() }}
 #
 # *Computed with torch {{= torch.__version__.split("+")[0] }} on the {{= query.device.type.upper() }}.*
 #
@@ -87,13 +87,6 @@ rules = {
 }
 counted = {name: int(mask[-1].sum()) for name, (_, mask) in rules.items()}
 rows = [[name, rule, str(counted[name])] for name, (rule, _) in rules.items()]
-
-
-def listed(header, rows):
-    return "\n".join(
-        "| " + " | ".join(row) + " |"
-        for row in [header, ["---"] * len(header), *rows]
-    )
 
 
 # %%

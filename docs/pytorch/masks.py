@@ -13,7 +13,8 @@
 # -->.** The wrong way round raises no error<!--== "raises no error" if all(takes(call, ~shapes[names[0]]) for call,
 # names in zip(calls.values(), taken)) else "raises an error" -->. Here is what each of them takes:
 #
-# {{= listed(["Interface and argument", "True means", "Shapes that it takes", "A floating mask is"], rows) }}
+# {{= plot.table(["Interface and argument", "True means", "Shapes that it takes", "A floating mask is"],
+# rows).markdown() }}
 #
 # *Computed with torch {{= torch.__version__.split("+")[0] }} on the {{= y.device.type.upper() }}.*
 #
@@ -214,13 +215,6 @@ table = {
     row[0].split("`")[1] + ", " + row[0].split("`")[3]: row[1:]
     for row in rows
 }
-
-
-def listed(header, rows):
-    return "\n".join(
-        "| " + " | ".join(row) + " |"
-        for row in [header, ["---"] * len(header), *rows]
-    )
 
 
 # %% [markdown]

@@ -14,7 +14,8 @@
 # positions that begin anew in each document change nothing of that<!--== "change nothing of that" if crossed["causal
 # mask, positions begin anew"] else "mend that" -->:
 #
-# {{= listed(["Three documents, packed with", "Off from each alone", "The second sees the first"], rows) }}
+# {{= plot.table(["Three documents, packed with", "Off from each alone", "The second sees the first"],
+# rows).markdown() }}
 #
 # *Computed with torch {{= torch.__version__.split("+")[0] }} on the {{= x.device.type.upper() }}.*
 #
@@ -118,13 +119,6 @@ rows = [
     ]
     for name in ways
 ]
-
-
-def listed(header, rows):
-    return "\n".join(
-        "| " + " | ".join(row) + " |"
-        for row in [header, ["---"] * len(header), *rows]
-    )
 
 
 # %% [markdown]
@@ -303,7 +297,7 @@ assert "No viable backend" in no_kernel or "CUDA driver" in no_kernel
 # %% [markdown]
 # ## Which one to take
 #
-# {{= listed(["You have", "Take", "It holds"], choices) }}
+# {{= plot.table(["You have", "Take", "It holds"], choices).markdown() }}
 #
 # The page about long contexts has a section on [FlexAttention](long.py#flexattention).
 

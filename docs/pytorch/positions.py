@@ -13,7 +13,8 @@
 # > 1 else "right" -->.** To see whether positions work at all, add one number to each of them: with RoPE and ALiBi no
 # output<!--== "no output" if [row[2] for row in table[1:4]] == ["no"] * 3 else "every output" --> may move.
 #
-# {{= listed(["Positions", "Feature 0 of 8 turns with", "Outputs move if all positions shift", "Found in"], table) }}
+# {{= plot.table(["Positions", "Feature 0 of 8 turns with", "Outputs move if all positions shift", "Found in"],
+# table).markdown() }}
 #
 # *Computed with torch {{= torch.__version__.split("+")[0] }} on the {{= x.device.type.upper() }}.*
 #
@@ -42,11 +43,6 @@ x = torch.randn(2, 7, 8, dtype=torch.float64)  # batch tokens features
 
 
 # %% tags=["check"]
-def listed(header, rows):
-    return "\n".join(
-        "| " + " | ".join(row) + " |"
-        for row in [header, ["---"] * len(header), *rows]
-    )
 
 
 def partner(turn):

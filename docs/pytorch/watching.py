@@ -39,7 +39,7 @@ seen[0].weights.shape, seen[1].module  # batch heads queries keys
 # %% [markdown]
 # What each interface returns by itself, and what `watch` records of it:
 #
-# {{= listed(["Interface", "Returns the weights of", "Recorded by `watch`"], rows) }}
+# {{= plot.table(["Interface", "Returns the weights of", "Recorded by `watch`"], rows).markdown() }}
 #
 # *Computed with torch {{= torch.__version__.split("+")[0] }} on the {{= x.device.type.upper() }}.*
 #
@@ -103,13 +103,6 @@ for name, interface in interfaces.items():
     each = f"each of {seen[0].shape[1]} heads" if seen else "no: see below"
     rows.append([name, told, each])
 table = {name: told for name, told, _ in rows}
-
-
-def listed(header, rows):
-    return "\n".join(
-        "| " + " | ".join(row) + " |"
-        for row in [header, ["---"] * len(header), *rows]
-    )
 
 
 # %% [markdown]

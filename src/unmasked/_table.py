@@ -38,6 +38,17 @@ class Table:
 
     __repr__ = __str__
 
+    def markdown(self) -> str:
+        """The table as Markdown, which cells may contain, too.
+
+        >>> print(Table(("mask", "True means"), [("attn_mask", "*blocked*")]).markdown())
+        | mask | True means |
+        | --- | --- |
+        | attn_mask | *blocked* |
+        """
+        lines = [self.header, ["---"] * len(self.header), *self.rows]
+        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
     def _repr_html_(self) -> str:
         head = "".join(f'<th scope="col">{escape(title)}</th>' if title else "<td></td>" for title in self.header)
         body = "".join(

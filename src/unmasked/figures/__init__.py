@@ -1,0 +1,1 @@
+"""What the pages draw, each figure in a module of its own."""
