@@ -20,8 +20,9 @@ import textwrap
 import torch
 import torch.nn.functional as F
 
-from unmasked import CausalSelfAttention, plot
+from unmasked import CausalSelfAttention
 from unmasked.cache import KVCache
+from unmasked.figures import grouped as figures
 from unmasked.heads import merge_heads, split_heads
 from unmasked.latent import LatentAttention
 from unmasked.positions import Rotary
@@ -41,35 +42,10 @@ kinds = {
     "one for all (MQA)": 1,
     "latent (MLA)": None,
 }
-table = {
-    kind: KVCache.bytes_per_token(
-        kv_heads, head_dim, num_layers=layers, dtype=dtype
-    )
-    if kv_heads
-    else LatentAttention.bytes_per_token(
-        512, 64, num_layers=layers, dtype=dtype
-    )
-    for kind, kv_heads in kinds.items()
-}
-plot.table(
-    [
-        "keys and values",
-        "heads of them",
-        "numbers in a layer",
-        "bytes in all layers",
-        "GiB of the sequence",
-    ],
-    [
-        [
-            kind,
-            str(kinds[kind] or "none"),
-            f"{each // layers // 2:,}",
-            f"{each:,}",
-            f"{each * tokens / 2**30:.1f}",
-        ]
-        for kind, each in table.items()
-    ],
+table = figures.bytes_per_token(
+    kinds, layers=layers, head_dim=head_dim, dtype=dtype
 )
+figures.compared(kinds, table, layers=layers, tokens=tokens, dtype=dtype)
 
 # %% [markdown]
 # <!--~ 3, 8: the name of a model -->
