@@ -30,6 +30,7 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from unmasked import CausalSelfAttention, plot, scaled_dot_product_attention
+from unmasked.figures import kernels as figures
 from unmasked.heads import merge_heads, split_heads
 from unmasked.kernels import kernels_of, sdpa_backends
 
@@ -183,25 +184,8 @@ mends = [
 #|   "more exact" --> than the kernel.
 torch.manual_seed(1)
 wide = torch.randn(3, 1, 4, 256, 64, dtype=torch.float64)
-by_dtype = {}
-for dtype in (torch.float32, torch.bfloat16, torch.float16):
-    rounded = wide.to(dtype)
-    exact = attend(*rounded.double())
-    a, b, c = rounded
-    results = [attend(a, b, c), (a @ b.mT / 8).softmax(-1) @ c]
-    with sdpa_kernel(SDPBackend.MATH):
-        results.append(attend(a, b, c))
-    by_dtype[str(dtype).removeprefix("torch.")] = [
-        ((each.double() - exact).norm() / exact.norm()).item()
-        for each in results
-    ]
-plot.table(
-    ["", "fused", "by hand", "math backend"],
-    [
-        [name, *(f"{error:.0e}" for error in errors)]
-        for name, errors in by_dtype.items()
-    ],
-)
+by_dtype = figures.errors(wide)
+plot.table(["", "fused", "by hand", "math backend"], by_dtype, "{:.0e}")
 
 # %% [markdown]
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ wide.device.type.upper() }}.*

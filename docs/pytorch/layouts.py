@@ -34,6 +34,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from unmasked import CausalSelfAttention, layouts, masks, plot
+from unmasked.figures import layouts as figures
 from unmasked.heads import fused_qkv, merge_heads, project_loop, split_heads
 from unmasked.trace import trace
 
@@ -240,36 +241,8 @@ blocks = {
     ]
     for layout in ("packed", "interleaved")
 }
-panels = {}
-for name, parts in blocks.items():
-    each = torch.tensor(parts).repeat_interleave(3 * embed_dim // len(parts))
-    panels[name] = (each[:, None] / 2).expand(-1, 6)
-figure = plot.heatmap(panels)
-for axes, parts in zip(figure.axes[:2], blocks.values(), strict=True):
-    axes.set_xlabel("")
-    axes.set_xticks([])
-    height = 3 * embed_dim / len(parts)
-    for number, part in enumerate(parts):
-        place = {
-            "x": 2.5,
-            "y": height * (number + 0.5) - 0.5,
-            "s": ("query", "key", "value")[part],
-        }
-        label = axes.text(
-            **place, ha="center", va="center", fontsize=9, color="black"
-        )
-        label.set_bbox(
-            {
-                "facecolor": "white",
-                "edgecolor": "none",
-                "alpha": 0.8,
-                "pad": 1,
-            }
-        )
-figure.axes[0].set_ylabel("row")
-figure.axes[1].set_ylabel("")
-figure.axes[2].remove()  # what the shades mean is written on them
-figure
+panels = figures.shades(blocks, rows=3 * embed_dim)
+figures.labelled(plot.heatmap(panels), blocks)
 
 # %% [markdown]
 # So the shape does not tell. Names often do, and `layouts.layout_of` reads them. If all you have is a tensor, compare

@@ -35,6 +35,7 @@ from torch.nn.attention.flex_attention import (
 
 from unmasked import attention_scores, attention_weights, masks, plot
 from unmasked import scaled_dot_product_attention as attend
+from unmasked.figures import long as figures
 from unmasked.kernels import kernels_of
 
 # %% tags=["remove-cell"]
@@ -201,16 +202,9 @@ assert kernels_of(fused_with_sinks, *batch, sinks).names == ("flash",)
 #|   leaked[20.0] else "The larger the cap, the larger the leak" -->; at Gemma's it is too small<!--= "too small" if
 #|   leaked[50.0] < 1e-12 else "large enough" --> to be seen in a test.
 future = ~masks.causal(9)
-leaked = {}
-for cap in (50.0, 20.0, 10.0, 5.0):
-    capped_late = cap * torch.tanh(scores.masked_fill(future, -1e9) / cap)
-    leaked[cap] = (
-        (capped_late.softmax(-1) * future)[:, 0].sum(-1).max().item()
-    )
-plot.table(
-    ["cap", *(f"{cap:g}" for cap in leaked)],
-    [["weight of the future", *(f"{each:.0e}" for each in leaked.values())]],
-)
+leaked = figures.leaks(scores, (50.0, 20.0, 10.0, 5.0))
+header = ["cap", *(f"{cap:g}" for cap in leaked)]
+plot.table(header, {"weight of the future": [*leaked.values()]}, "{:.0e}")
 
 # %%
 capped = attend(query, key, value, is_causal=True, softcap=5.0)

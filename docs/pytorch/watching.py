@@ -286,20 +286,19 @@ for layer in range(2):
 #|   effect<!--= "no effect" if not effects[0, 1][0].any() else "an effect" -->.
 jobs = ["the word before", "the first word", "induction", "all words so far"]
 entropies = {at: seen[at[0]].entropy[at[1]].item() for at in effects}
-plot.table(
-    ["Head", "Entropy", "Largest change", "Next word without it"],
+header = ["Head", "Entropy", "Largest change", "Next word without it"]
+rows_of_heads = [
     [
-        [
-            f"layer {at[0]}, head {at[1]}: {job}",
-            f"{entropies[at] + 0:.2f}",
-            f"{change.abs().max():.2f}",
-            known[without.argmax()],
-        ]
-        for job, (at, (change, without)) in zip(
-            jobs, effects.items(), strict=True
-        )
-    ],
-)
+        f"layer {at[0]}, head {at[1]}: {job}",
+        entropies[at] + 0,
+        change.abs().max(),
+        known[without.argmax()],
+    ]
+    for job, (at, (change, without)) in zip(
+        jobs, effects.items(), strict=True
+    )
+]
+plot.table(header, rows_of_heads, "{:.2f}")
 
 # %% [markdown]
 # Trained models have such heads too. They look at the first token when they have nothing to look for. So do not rank
