@@ -35,7 +35,7 @@ import torch.nn.functional as F
 
 from unmasked import CausalSelfAttention, masks, plot
 from unmasked.cache import KVCache
-from unmasked.figures import cache as figures
+from unmasked.figures import kv_cache as figures
 from unmasked.heads import merge_heads, split_heads
 from unmasked.positions import Rotary
 
@@ -272,8 +272,16 @@ torch.allclose(layer(x[:, 6:], cache=cache), layer(swapped)[:, 6:], atol=1e-5)
 torch.manual_seed(3)
 long = torch.randn(2, 40, 24)
 rounding = figures.rounding(layer, long)
-header = ["steps, from whole", "whole, from float64", "steps, from float64"]
-plot.table(["dtype", *header], rounding, "{:.0e}")
+plot.table(
+    [
+        "dtype",
+        "steps, from whole",
+        "whole, from float64",
+        "steps, from float64",
+    ],
+    rounding,
+    "{:.0e}",
+)
 
 # %% [markdown]
 # *Computed with torch {{= torch.__version__.split("+")[0] }} on the {{= x.device.type.upper() }}.*
@@ -421,8 +429,11 @@ for back in (1, 2, 3):
 #|   sizes["8 heads of keys"][1] < sizes["32 heads of keys"][1] else "Fewer heads of keys make it larger" -->, in
 #|   proportion.
 sizes = figures.sizes((32, 8, 1), tokens=8192)
-header = ["32 layers, heads of 128 features", "a token", "8,192 tokens"]
-plot.table(header, sizes, ["{:.0f} KiB", "{:g} GiB"])
+plot.table(
+    ["32 layers, heads of 128 features", "a token", "8,192 tokens"],
+    sizes,
+    ["{:.0f} KiB", "{:g} GiB"],
+)
 
 # %% [markdown]
 # A step reads all of that once. `torch.cat` makes a new cache for each token: it reads and writes everything once more.

@@ -20,7 +20,7 @@ import textwrap
 import torch
 import torch.nn.functional as F
 
-from unmasked import CausalSelfAttention
+from unmasked import CausalSelfAttention, plot
 from unmasked.cache import KVCache
 from unmasked.figures import grouped as figures
 from unmasked.heads import merge_heads, split_heads
@@ -45,7 +45,25 @@ kinds = {
 table = figures.bytes_per_token(
     kinds, layers=layers, head_dim=head_dim, dtype=dtype
 )
-figures.compared(kinds, table, layers=layers, tokens=tokens, dtype=dtype)
+plot.table(
+    [
+        "keys and values",
+        "heads of them",
+        "numbers in a layer",
+        "bytes in all layers",
+        "GiB of the sequence",
+    ],
+    {
+        kind: [
+            kinds[kind] or "none",
+            each // layers // 2,
+            each,
+            each * tokens / 2**30,
+        ]
+        for kind, each in table.items()
+    },
+    ["{}", "{:,}", "{:,}", "{:.1f}"],
+)
 
 # %% [markdown]
 # <!--~ 3, 8: the name of a model -->

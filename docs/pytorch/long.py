@@ -203,8 +203,11 @@ assert kernels_of(fused_with_sinks, *batch, sinks).names == ("flash",)
 #|   leaked[50.0] < 1e-12 else "large enough" --> to be seen in a test.
 future = ~masks.causal(9)
 leaked = figures.leaks(scores, (50.0, 20.0, 10.0, 5.0))
-header = ["cap", *(f"{cap:g}" for cap in leaked)]
-plot.table(header, {"weight of the future": [*leaked.values()]}, "{:.0e}")
+plot.table(
+    ["cap", *(f"{cap:g}" for cap in leaked)],
+    {"weight of the future": [*leaked.values()]},
+    "{:.0e}",
+)
 
 # %%
 capped = attend(query, key, value, is_causal=True, softcap=5.0)

@@ -157,8 +157,9 @@ rows_of_kinds = {
     name: [f"{gap:.2f}" if gap > 1e-5 else "0" for gap in gaps]
     for name, gaps in kinds.items()
 }
-header = ["off by", "positions run on", "positions begin anew"]
-plot.table(header, rows_of_kinds)
+plot.table(
+    ["off by", "positions run on", "positions begin anew"], rows_of_kinds
+)
 
 # %%
 ends = masks.cu_seqlens(ids)

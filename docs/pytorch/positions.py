@@ -133,8 +133,11 @@ ways = {
 }
 scores = figures.scores(ways, query, key, places=places, offset=offset)
 spread = {name: max(each) - min(each) for name, each in scores.items()}
-header = ["score of a query at", *(f"{place:,}" for place in places)]
-plot.table(header, scores, "{:.2f}")
+plot.table(
+    ["score of a query at", *(f"{place:,}" for place in places)],
+    scores,
+    "{:.2f}",
+)
 
 # %% [markdown]
 # `probes.notices_a_shift` asks this of any function of tokens and positions. It also doubles the offsets. A function
@@ -282,8 +285,9 @@ rows = {
     name: [str(each.dtype).removeprefix("torch."), len(each[:, 0].unique())]
     for name, each in found.items()
 }
-header = ["for x in bfloat16", "angles", "different angles of 4 positions"]
-plot.table(header, rows)
+plot.table(
+    ["for x in bfloat16", "angles", "different angles of 4 positions"], rows
+)
 
 # %% [markdown]
 # So compute the frequencies when they are needed, in float32<!--= "float32" if by_element.dtype == torch.float32 else

@@ -286,7 +286,6 @@ for layer in range(2):
 #|   effect<!--= "no effect" if not effects[0, 1][0].any() else "an effect" -->.
 jobs = ["the word before", "the first word", "induction", "all words so far"]
 entropies = {at: seen[at[0]].entropy[at[1]].item() for at in effects}
-header = ["Head", "Entropy", "Largest change", "Next word without it"]
 rows_of_heads = [
     [
         f"layer {at[0]}, head {at[1]}: {job}",
@@ -298,7 +297,11 @@ rows_of_heads = [
         jobs, effects.items(), strict=True
     )
 ]
-plot.table(header, rows_of_heads, "{:.2f}")
+plot.table(
+    ["Head", "Entropy", "Largest change", "Next word without it"],
+    rows_of_heads,
+    "{:.2f}",
+)
 
 # %% [markdown]
 # Trained models have such heads too. They look at the first token when they have nothing to look for. So do not rank

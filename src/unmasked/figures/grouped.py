@@ -6,12 +6,10 @@ from collections.abc import Mapping
 
 import torch
 
-from unmasked import plot
-from unmasked._table import Table
 from unmasked.cache import KVCache
 from unmasked.latent import LatentAttention
 
-__all__ = ["bytes_per_token", "compared"]
+__all__ = ["bytes_per_token"]
 
 
 def bytes_per_token(
@@ -35,27 +33,3 @@ def bytes_per_token(
         else LatentAttention.bytes_per_token(512, 64, num_layers=layers, dtype=dtype)
         for kind, heads in kinds.items()
     }
-
-
-def compared(
-    kinds: Mapping[str, int | None], kept: Mapping[str, int], *, layers: int, tokens: int, dtype: torch.dtype
-) -> Table:
-    """Tabulate what `bytes_per_token` gives.
-
-    Args:
-        kinds: By its name, how many heads of keys and values a kind has, or None.
-        kept: By its name, the bytes that it keeps of a token.
-        layers: Layers of the model.
-        tokens: Tokens of the sequence.
-        dtype: Type of what is kept.
-
-    Returns:
-        A row for each kind: its heads, the numbers of a token in a layer, its bytes in all layers, and the GiB of the
-        sequence.
-    """
-    header = ["keys and values", "heads of them", "numbers in a layer", "bytes in all layers", "GiB of the sequence"]
-    rows = {
-        kind: [kinds[kind] or "none", each // layers // dtype.itemsize, each, each * tokens / 2**30]
-        for kind, each in kept.items()
-    }
-    return plot.table(header, rows, ["{}", "{:,}", "{:,}", "{:.1f}"])
