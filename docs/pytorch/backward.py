@@ -29,6 +29,7 @@ from unmasked import (
     plot,
     scaled_dot_product_attention,
 )
+from unmasked.figures import backward as figures
 from unmasked.gradients import attention_backward
 from unmasked.tiles import attention as tiled_attention
 
@@ -41,7 +42,7 @@ print(textwrap.dedent(lines).rstrip())
 # Leave a part out, and all shapes still agree<!--== "all shapes still agree" if all(mine.shape == right.shape for each
 # in tried.values() for mine, right in zip(each, by_autograd)) else "some shapes differ" -->:
 #
-# {{= listed(["What is left out", "Query is off by", "Key is off by", "Value is off by"], costs) }}
+# {{= plot.table(["What is left out", "Query is off by", "Key is off by", "Value is off by"], costs).markdown() }}
 #
 # *Computed with torch {{= torch.__version__.split("+")[0] }} on the {{= query.device.type.upper() }}.* Each entry is
 # the largest difference from autograd's gradient, of the largest entry of that gradient, in float64.
@@ -165,13 +166,6 @@ products = {
     ),
     "backward": count(attention_backward, grad_context, *inputs, saved=saved),
 }
-
-
-def listed(header, rows):
-    return "\n".join(
-        "| " + " | ".join(row) + " |"
-        for row in [header, ["---"] * len(header), *rows]
-    )
 
 
 # %% [markdown]
@@ -305,57 +299,27 @@ else:
 # ## Without the root, most gradients vanish, and the rest are huge
 #
 # Many texts say that without the root of d the softmax saturates, its gradients vanish, and nothing is learned. The
-# first two are right. Measure it: 512<!--== len(right) --> random queries look for one of 16<!--== chosen.size(1) -->
+# first two are right. Measure it: 512<!--== examples --> random queries look for one of 16<!--== keys -->
 # words each. Words and queries have 256<!--== width --> features, and the loss is how far the context is from the value
 # of the word. The table has the gradients of the matrix that makes the queries, with the root and without:
 
 # %% tags=["hide-input"]
-#| caption: What {{ len(right) }} examples give: the share of those whose scores have a gradient under a hundredth of
+#| caption: What {{ examples }} examples give: the share of those whose scores have a gradient under a hundredth of
 #|   the strongest one; then, for the gradients of the matrix, the norm of the median example's, the norm of their sum,
 #|   and the cosine of the angle between the sums over the halves of the batch.
-torch.manual_seed(2)
-width, examples = 256, 512
-names, contents = torch.randn(64, width).double(), torch.randn(64, 8).double()
-chosen = torch.rand(examples, 64).argsort(-1)[:, :16]
-right = chosen[:, :1]  # the word that each example asks for
-to_query, to_key = torch.randn(2, width, width).double() / width**0.5
-
-measured = {}
-for name, scale in (("with the root", width**-0.5), ("without", 1.0)):
-    q = (names[right] @ to_query.T).requires_grad_()  # examples 1 width
-    k, v = names[chosen] @ to_key.T, contents[chosen]
-    dots = attention_scores(q, k, scale=scale)
-    loss = (dots.softmax(-1) @ v - contents[right]).square().sum()
-    of_q, of_dots = torch.autograd.grad(loss, (q, dots))
-    loud = of_dots.norm(dim=-1)
-    # The gradient of the matrix, for an example: its query's, times what
-    # the query was made of. Its norm is the product of their norms.
-    asked = names[right]
-    lengths = of_q.norm(dim=-1) * asked.norm(dim=-1)
-    norms = lengths.flatten().sort(descending=True).values
-    halves = [
-        (mine.mT @ its).flatten()
-        for mine, its in zip(
-            of_q[:, 0].chunk(2), asked[:, 0].chunk(2), strict=True
-        )
-    ]
-    measured[name] = [
-        (loud < loud.max() / 100).double().mean().item(),
-        norms.median().item(),
-        norms.norm().item(),
-        F.cosine_similarity(*halves, dim=0).item(),
-    ]
-scaled, unscaled = measured.values()
+examples, keys, width = 512, 16, 256
+scaled, unscaled = (
+    figures.of_retrieval(examples, keys=keys, width=width, root=root)
+    for root in (True, False)
+)
 plot.table(
     ["", "scores under 1%", "median norm", "norm of all", "halves agree"],
-    [
-        [name, f"{a:.0%}", f"{b:.0f}", f"{c:,.0f}", f"{d:.2f}"]
-        for name, (a, b, c, d) in measured.items()
-    ],
+    {"with the root": scaled, "without": unscaled},
+    ["{:.0%}", "{:.0f}", "{:,.0f}", "{:.2f}"],
 )
 
 # %% [markdown]
-# *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ of_q.device.type.upper() }}.*
+# *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ of_query.device.type.upper() }}.*
 #
 # Without the root, more than a third of the examples have next to no gradient at their scores<!--= "more than a third
 # of the examples have next to no gradient at their scores" if unscaled[0] > 1 / 3 > scaled[0] else "fewer have none"
@@ -363,7 +327,7 @@ plot.table(
 # from the others, and loudly. One over the root of d is also a factor of equation (9.4), on the way from the scores to
 # the query, and now it is missing. So all gradients together are {{ unscaled[2] / scaled[2] :.0f}} times as large,
 # while the median falls<!--= "falls" if unscaled[1] < scaled[1] else "rises" -->. And the two halves of the batch agree
-# less<!--= "the two halves of the batch agree less" if len(halves) == 2 and unscaled[3] < scaled[3] / 2 else "the three
+# less<!--= "the two halves of the batch agree less" if unscaled[3] < scaled[3] / 2 else "the three
 # parts of the batch agree more" -->: what comes from a few examples is mostly noise. A learning rate that fits the one
 # does not fit the other, and clipping cuts nearly every step. Adam divides by the size of the gradients, so that it
 # minds no factor. But the noise stays.

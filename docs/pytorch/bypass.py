@@ -26,6 +26,7 @@ from torch import nn
 
 from unmasked import bypass_, bypassed, is_bypassed, plot, self_attention
 from unmasked.embeddings import ship_vectors
+from unmasked.figures import bypass as figures
 from unmasked.heads import merge_heads, split_heads
 
 # %% tags=["hide-input"]
@@ -36,13 +37,9 @@ from unmasked.heads import merge_heads, split_heads
 #|   "each of the matrices has ones on its diagonal and zeros elsewhere" if not (panels["bypassed"] -
 #|   torch.eye(4).repeat(4, 1)).any() else "they have other numbers" -->.
 torch.manual_seed(3)
-fresh_module = nn.MultiheadAttention(4, 1, batch_first=True)
-panels = {}
-for name in ("as initialized", "bypassed"):
-    panels[name] = torch.cat(
-        [fresh_module.in_proj_weight, fresh_module.out_proj.weight]
-    ).detach()
-    bypass_(fresh_module)
+panels = figures.before_and_after(
+    nn.MultiheadAttention(4, 1, batch_first=True)
+)
 fresh = panels["as initialized"]
 names = ["query", "key", "value", "output"]
 rows = [f"{name} {row}" for name in names for row in range(4)]
@@ -360,7 +357,7 @@ of_ship = output[ship]
 # if told_first[2] == list(is_bypassed(biased).reasons[:1]) else "says last" -->, what *ship* keeps of itself, and how
 # far the output is off from plain self-attention.
 #
-# {{= listed(["Broken", "`is_bypassed` says", "*ship* keeps", "Off by"], rows_of_conditions) }}
+# {{= plot.table(["Broken", "`is_bypassed` says", "*ship* keeps", "Off by"], rows_of_conditions).markdown() }}
 #
 # The biases hardly<!--== "hardly" if abs(conditions["biases kept"][0] - conditions["nothing"][0]) < 0.05 else "widely"
 # --> move *ship*'s weight, from {{= conditions["nothing"][0] :.0%}} to {{= conditions["biases kept"][0] :.0%}}, but
@@ -407,13 +404,6 @@ bypass_(nn.MultiheadAttention(50, 1, kdim=7))
 
 # %% tags=["check"]
 conditions, rows_of_conditions, told_first, refused = {}, [], [], []
-
-
-def listed(header, rows):
-    return "\n".join(
-        "| " + " | ".join(row) + " |"
-        for row in [header, ["---"] * len(header), *rows]
-    )
 
 
 def measure(name, module):

@@ -14,7 +14,7 @@
 # len(mistakes) / 2 else "with most mistakes the prefill is wrong" -->.** Here is how far the outputs are off, as a
 # share of their size:
 #
-# {{= listed(["What is wrong", "Prefill", "Chunk", "Single steps"], rows) }}
+# {{= plot.table(["What is wrong", "Prefill", "Chunk", "Single steps"], rows).markdown() }}
 #
 # *Computed with torch {{= torch.__version__.split("+")[0] }} on the {{= x.device.type.upper() }}.*
 #
@@ -35,6 +35,7 @@ import torch.nn.functional as F
 
 from unmasked import CausalSelfAttention, masks, plot
 from unmasked.cache import KVCache
+from unmasked.figures import kv_cache as figures
 from unmasked.heads import merge_heads, split_heads
 from unmasked.positions import Rotary
 
@@ -269,20 +270,8 @@ torch.allclose(layer(x[:, 6:], cache=cache), layer(swapped)[:, 6:], atol=1e-5)
 #|   so nothing is wrong with them" if all(1 / 3 < steps / once < 3 for _, once, steps in rounding.values()) else "The
 #|   steps are much farther from float64 than the whole sequence is" -->.
 torch.manual_seed(3)
-long, rounding = torch.randn(2, 40, 24), {}
-for dtype in (torch.float32, torch.float16, torch.bfloat16):
-    rounded, given = copy.deepcopy(layer).to(dtype), long.to(dtype)
-    store = KVCache(2, 2, 40, 6, dtype=dtype)
-    steps = torch.cat(
-        [rounded(part, cache=store) for part in given.split(1, dim=1)], dim=1
-    )
-    once = rounded(given)
-    exact = rounded.double()(given.double())  # of the same rounded numbers
-    size = exact.square().mean().sqrt()
-    rounding[str(dtype).removeprefix("torch.")] = [
-        ((a.double() - b.double()).square().mean().sqrt() / size).item()
-        for a, b in ((steps, once), (once, exact), (steps, exact))
-    ]
+long = torch.randn(2, 40, 24)
+rounding = figures.rounding(layer, long)
 plot.table(
     [
         "dtype",
@@ -290,10 +279,8 @@ plot.table(
         "whole, from float64",
         "steps, from float64",
     ],
-    [
-        [name, *(f"{each:.0e}" for each in found)]
-        for name, found in rounding.items()
-    ],
+    rounding,
+    "{:.0e}",
 )
 
 # %% [markdown]
@@ -441,19 +428,11 @@ for back in (1, 2, 3):
 #| caption: What the cache takes. Fewer heads of keys make it smaller<!--= "Fewer heads of keys make it smaller" if
 #|   sizes["8 heads of keys"][1] < sizes["32 heads of keys"][1] else "Fewer heads of keys make it larger" -->, in
 #|   proportion.
-sizes = {}
-for kv_heads in (32, 8, 1):
-    of_token = KVCache.bytes_per_token(
-        kv_heads, 128, num_layers=32, dtype=torch.bfloat16
-    )
-    name = f"{kv_heads} head{'s' * (kv_heads > 1)} of keys"
-    sizes[name] = of_token, of_token * 8192
+sizes = figures.sizes((32, 8, 1), tokens=8192)
 plot.table(
     ["32 layers, heads of 128 features", "a token", "8,192 tokens"],
-    [
-        [name, f"{one // 1024} KiB", f"{all_of_them / 2**30:g} GiB"]
-        for name, (one, all_of_them) in sizes.items()
-    ],
+    sizes,
+    ["{:.0f} KiB", "{:g} GiB"],
 )
 
 # %% [markdown]
@@ -566,13 +545,6 @@ def written(each):
         return "NaN"
     percent = f"{100 * each:.1g}" if each < 0.1 else f"{100 * each:.0f}"
     return "0" if each < 1e-5 else f"{percent}%"
-
-
-def listed(header, rows):
-    return "\n".join(
-        "| " + " | ".join(row) + " |"
-        for row in [header, ["---"] * len(header), *rows]
-    )
 
 
 rows = [

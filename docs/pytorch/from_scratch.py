@@ -50,6 +50,7 @@ from unmasked import (
     plot,
     scaled_dot_product_attention,
 )
+from unmasked.figures import from_scratch as figures
 from unmasked.heads import merge_heads, split_heads
 from unmasked.kernels import kernels_of
 
@@ -580,25 +581,15 @@ assert gap(rolled_context, context) > 0.1
 
 # %% tags=["hide-input"]
 torch.manual_seed(9)
-inverted, _ = theirs(
-    query, key, value, attn_mask=allowed
-)  # should be blocked
-
-other_order = deepcopy(theirs)
-other_order.batch_first = False
-mixed, expected = (layer(key, key, key)[0] for layer in (other_order, theirs))
-
-dropping = deepcopy(theirs).train()
-dropping.dropout = 0.5
-_, dropped = dropping(query, key, value, **each_head)
+other_order, inverted, mixed, expected, dropped = figures.slips(
+    theirs, query, key, value, allowed
+)
 doubled = 2 * weights * (dropped != 0)
 torch.testing.assert_close(dropped, doubled, atol=1e-5, rtol=0)
-
-print(
-    f"mask inverted: off by {gap(inverted[:, :-1], their_output[:, :-1]):.2f}"
-)
-print(f"axes exchanged: off by {gap(mixed, expected):.2f}")
+masked = gap(inverted[:, :-1], their_output[:, :-1])
 sums = dropped.sum(dim=-1)
+print(f"mask inverted: off by {masked:.2f}")
+print(f"axes exchanged: off by {gap(mixed, expected):.2f}")
 print(f"rows sum to {sums.min():.2f} up to {sums.max():.2f}")
 
 # %% [markdown]

@@ -22,6 +22,7 @@ import torch.nn.functional as F
 
 from unmasked import CausalSelfAttention, plot
 from unmasked.cache import KVCache
+from unmasked.figures import grouped as figures
 from unmasked.heads import merge_heads, split_heads
 from unmasked.latent import LatentAttention
 from unmasked.positions import Rotary
@@ -41,16 +42,9 @@ kinds = {
     "one for all (MQA)": 1,
     "latent (MLA)": None,
 }
-table = {
-    kind: KVCache.bytes_per_token(
-        kv_heads, head_dim, num_layers=layers, dtype=dtype
-    )
-    if kv_heads
-    else LatentAttention.bytes_per_token(
-        512, 64, num_layers=layers, dtype=dtype
-    )
-    for kind, kv_heads in kinds.items()
-}
+table = figures.bytes_per_token(
+    kinds, layers=layers, head_dim=head_dim, dtype=dtype
+)
 plot.table(
     [
         "keys and values",
@@ -59,16 +53,16 @@ plot.table(
         "bytes in all layers",
         "GiB of the sequence",
     ],
-    [
-        [
-            kind,
-            str(kinds[kind] or "none"),
-            f"{each // layers // 2:,}",
-            f"{each:,}",
-            f"{each * tokens / 2**30:.1f}",
+    {
+        kind: [
+            kinds[kind] or "none",
+            each // layers // 2,
+            each,
+            each * tokens / 2**30,
         ]
         for kind, each in table.items()
-    ],
+    },
+    ["{}", "{:,}", "{:,}", "{:.1f}"],
 )
 
 # %% [markdown]

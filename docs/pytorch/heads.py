@@ -42,6 +42,7 @@ from unmasked import (
     scaled_dot_product_attention,
 )
 from unmasked.embeddings import ship_vectors, table
+from unmasked.figures import split as figures
 from unmasked.heads import (
     fused_qkv,
     merge_heads,
@@ -65,13 +66,7 @@ from unmasked.trace import trace
 #|   tokens" if len(set((merged[0] // 10).tolist())) > 1 else "a row holds features of one token" -->.
 #| script: ../../src/unmasked/figures/split.js
 #| data: {"tokens": len(few), "heads": len(into_heads), "head_dim": into_heads.size(-1)}
-few = 10 * torch.arange(3)[:, None] + torch.arange(6)  # tokens features
-into_heads = few.view(3, 2, 3).transpose(0, 1)  # heads tokens head_dim
-viewed, swapped = (
-    few.view(2, 3, 3),
-    few.view(3, 3, 2).permute(2, 0, 1),
-)  # the same shape
-merged = into_heads.reshape(3, 6)  # which lacks a transpose
+few, into_heads, viewed, swapped, merged = figures.splits(3, 2, 3)
 ways = {
     "right, head": into_heads,
     "view without transpose, head": viewed,
@@ -293,14 +288,8 @@ layer = CausalSelfAttention(
     in_dim, embed_dim, num_heads, out_bias=False
 ).double()
 matrices = *layer.qkv.weight.chunk(3), layer.out_proj.weight
-axes = {
-    "batch": batch,
-    "tokens": tokens,
-    "heads": num_heads,
-    "head_dim": head_dim,
-    "in_dim": in_dim,
-}
-axes |= {"embed_dim": embed_dim}
+axes = {"batch": batch, "tokens": tokens, "heads": num_heads}
+axes |= {"head_dim": head_dim, "in_dim": in_dim, "embed_dim": embed_dim}
 steps = trace(multi_head, x, *matrices, masks.causal(tokens), axes=axes)
 
 torch.testing.assert_close(steps.result, layer(x))

@@ -13,7 +13,7 @@
 # without a warning" if not told_of and len(shapes) == 1 else "other shapes, or with a warning" -->. Here is one causal
 # call of four<!--== heads --> heads and 1,024<!--== tokens --> tokens, and what makes it leave:
 #
-# {{= listed(["What is different", "Runs", "Takes", "To have the fused kernel back"], rows) }}
+# {{= plot.table(["What is different", "Runs", "Takes", "To have the fused kernel back"], rows).markdown() }}
 #
 # *Computed with torch {{= torch.__version__.split("+")[0] }} on the {{= q.device.type.upper() }}.* The memory is the
 # most that is allocated at once, with the result.
@@ -30,6 +30,7 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from unmasked import CausalSelfAttention, plot, scaled_dot_product_attention
+from unmasked.figures import kernels as figures
 from unmasked.heads import merge_heads, split_heads
 from unmasked.kernels import kernels_of, sdpa_backends
 
@@ -115,13 +116,6 @@ shapes = {
 }
 
 
-def listed(header, rows):
-    return "\n".join(
-        "| " + " | ".join(row) + " |"
-        for row in [header, ["---"] * len(header), *rows]
-    )
-
-
 # %% [markdown]
 # ## Before a call
 #
@@ -190,25 +184,8 @@ mends = [
 #|   "more exact" --> than the kernel.
 torch.manual_seed(1)
 wide = torch.randn(3, 1, 4, 256, 64, dtype=torch.float64)
-by_dtype = {}
-for dtype in (torch.float32, torch.bfloat16, torch.float16):
-    rounded = wide.to(dtype)
-    exact = attend(*rounded.double())
-    a, b, c = rounded
-    results = [attend(a, b, c), (a @ b.mT / 8).softmax(-1) @ c]
-    with sdpa_kernel(SDPBackend.MATH):
-        results.append(attend(a, b, c))
-    by_dtype[str(dtype).removeprefix("torch.")] = [
-        ((each.double() - exact).norm() / exact.norm()).item()
-        for each in results
-    ]
-plot.table(
-    ["", "fused", "by hand", "math backend"],
-    [
-        [name, *(f"{error:.0e}" for error in errors)]
-        for name, errors in by_dtype.items()
-    ],
-)
+by_dtype = figures.errors(wide)
+plot.table(["", "fused", "by hand", "math backend"], by_dtype, "{:.0e}")
 
 # %% [markdown]
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ wide.device.type.upper() }}.*

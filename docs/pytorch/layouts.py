@@ -11,7 +11,8 @@
 # "any other without losing a bit" if lossless == len(LAYOUTS) ** 2 else "some others" -->.** Libraries keep the
 # matrices of query, key and value together or apart, in one order or another, and as nn.Linear has them or transposed:
 #
-# {{= listed(["Layout", f"Shape, of {num_heads} heads of {head_dim}", "Order of the rows", "Met in"], rows) }}
+# {{= plot.table(["Layout", f"Shape, of {num_heads} heads of {head_dim}", "Order of the rows", "Met in"],
+# rows).markdown() }}
 #
 # Packed and interleaved have the same shape<!--== "the same shape" if shapes["interleaved"] == shapes["packed"] else
 # "other shapes" -->, so nothing complains if one is loaded as the other, and the keys come out wrong<!--== "nothing
@@ -33,6 +34,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from unmasked import CausalSelfAttention, layouts, masks, plot
+from unmasked.figures import layouts as figures
 from unmasked.heads import fused_qkv, merge_heads, project_loop, split_heads
 from unmasked.trace import trace
 
@@ -239,36 +241,8 @@ blocks = {
     ]
     for layout in ("packed", "interleaved")
 }
-panels = {}
-for name, parts in blocks.items():
-    each = torch.tensor(parts).repeat_interleave(3 * embed_dim // len(parts))
-    panels[name] = (each[:, None] / 2).expand(-1, 6)
-figure = plot.heatmap(panels)
-for axes, parts in zip(figure.axes[:2], blocks.values(), strict=True):
-    axes.set_xlabel("")
-    axes.set_xticks([])
-    height = 3 * embed_dim / len(parts)
-    for number, part in enumerate(parts):
-        place = {
-            "x": 2.5,
-            "y": height * (number + 0.5) - 0.5,
-            "s": ("query", "key", "value")[part],
-        }
-        label = axes.text(
-            **place, ha="center", va="center", fontsize=9, color="black"
-        )
-        label.set_bbox(
-            {
-                "facecolor": "white",
-                "edgecolor": "none",
-                "alpha": 0.8,
-                "pad": 1,
-            }
-        )
-figure.axes[0].set_ylabel("row")
-figure.axes[1].set_ylabel("")
-figure.axes[2].remove()  # what the shades mean is written on them
-figure
+panels = figures.shades(blocks, rows=3 * embed_dim)
+figures.labelled(plot.heatmap(panels), blocks)
 
 # %% [markdown]
 # So the shape does not tell. Names often do, and `layouts.layout_of` reads them. If all you have is a tensor, compare
@@ -366,7 +340,7 @@ moved, stayed
 # A checkpoint holds all layers of a model, by the names that its family uses. `layouts.load` takes one layer out, and
 # converts it to a layout of ours:
 #
-# {{= listed(["Family", "Names of a layer", "Layout", "Rotary embeddings turn"], families) }}
+# {{= plot.table(["Family", "Names of a layer", "Layout", "Rotary embeddings turn"], families).markdown() }}
 #
 # Here are two layers<!--== "two layers" if len({name.split(".")[2] for name in checkpoint}) == 2 else "three layers"
 # --> as GPT-NeoX saves them. The careless way is to rename the tensors to PyTorch's names: the shapes fit,
@@ -387,13 +361,6 @@ families = [
     ]
     for family, names in layouts._FAMILIES.items()
 ]
-
-
-def listed(header, rows):
-    return "\n".join(
-        "| " + " | ".join(row) + " |"
-        for row in [header, ["---"] * len(header), *rows]
-    )
 
 
 NAMES = [

@@ -14,7 +14,7 @@
 # torch.allclose(sunk, longer.softmax(-1)[..., :-1], atol=1e-5) else "one term less" --> in the softmax, and a soft-cap
 # comes before<!--== "before" if leaked[5.0] > 0.1 else "after" --> the mask.
 #
-# {{= listed(["Who counts", "A token at i sees the keys j with", "Keys for W = 3"], rows) }}
+# {{= plot.table(["Who counts", "A token at i sees the keys j with", "Keys for W = 3"], rows).markdown() }}
 #
 # *Computed with torch {{= torch.__version__.split("+")[0] }} on the {{= query.device.type.upper() }}.*
 #
@@ -35,6 +35,7 @@ from torch.nn.attention.flex_attention import (
 
 from unmasked import attention_scores, attention_weights, masks, plot
 from unmasked import scaled_dot_product_attention as attend
+from unmasked.figures import long as figures
 from unmasked.kernels import kernels_of
 
 # %% tags=["remove-cell"]
@@ -87,13 +88,6 @@ rules = {
 }
 counted = {name: int(mask[-1].sum()) for name, (_, mask) in rules.items()}
 rows = [[name, rule, str(counted[name])] for name, (rule, _) in rules.items()]
-
-
-def listed(header, rows):
-    return "\n".join(
-        "| " + " | ".join(row) + " |"
-        for row in [header, ["---"] * len(header), *rows]
-    )
 
 
 # %%
@@ -208,15 +202,11 @@ assert kernels_of(fused_with_sinks, *batch, sinks).names == ("flash",)
 #|   leaked[20.0] else "The larger the cap, the larger the leak" -->; at Gemma's it is too small<!--= "too small" if
 #|   leaked[50.0] < 1e-12 else "large enough" --> to be seen in a test.
 future = ~masks.causal(9)
-leaked = {}
-for cap in (50.0, 20.0, 10.0, 5.0):
-    capped_late = cap * torch.tanh(scores.masked_fill(future, -1e9) / cap)
-    leaked[cap] = (
-        (capped_late.softmax(-1) * future)[:, 0].sum(-1).max().item()
-    )
+leaked = figures.leaks(scores, (50.0, 20.0, 10.0, 5.0))
 plot.table(
     ["cap", *(f"{cap:g}" for cap in leaked)],
-    [["weight of the future", *(f"{each:.0e}" for each in leaked.values())]],
+    {"weight of the future": [*leaked.values()]},
+    "{:.0e}",
 )
 
 # %%

@@ -13,7 +13,8 @@
 # -->.** The wrong way round raises no error<!--== "raises no error" if all(takes(call, ~shapes[names[0]]) for call,
 # names in zip(calls.values(), taken)) else "raises an error" -->. Here is what each of them takes:
 #
-# {{= listed(["Interface and argument", "True means", "Shapes that it takes", "A floating mask is"], rows) }}
+# {{= plot.table(["Interface and argument", "True means", "Shapes that it takes", "A floating mask is"],
+# rows).markdown() }}
 #
 # *Computed with torch {{= torch.__version__.split("+")[0] }} on the {{= y.device.type.upper() }}.*
 #
@@ -46,6 +47,7 @@ from unmasked import (
     self_attention,
 )
 from unmasked.embeddings import ship_vectors
+from unmasked.figures import painter as figures
 from unmasked.kernels import takes_fast_path
 
 torch.manual_seed(5)
@@ -138,40 +140,14 @@ painter_words, painted = "we process and ship".split(), masks.causal(4)
 vectors = ship_vectors().lookup(painter_words)
 painter_scores = attention_scores(vectors, vectors)
 painted_weights = attention_weights(painter_scores, allowed=painted)
-
-
-def blind(allows, padding=False):
-    """What the weights of a query that may see nothing are: those of the module, or what the function gives."""
-    nothing = torch.full((2, 3) if padding else (3, 3), not allows)
-    option = "key_padding_mask" if padding else "attn_mask"
-    if not allows:
-        given = module(y, y, y, **{option: nothing})[1]
-    else:
-        given = F.scaled_dot_product_attention(*[split(y)] * 3, nothing)
-    assert given.isnan().all() or not given.any()
-    return "NaN" if given.isnan().all() else "zeros"
-
-
-by_function, by_module, by_padding = (
-    each == {"may attend"} for each in told[:3]
-)
-interfaces = [
-    {"kind": kind, "name": name, "allows": allows, "blind": blind(*given)}
-    for kind, name, allows, given in (
-        ("boolean", "the function", by_function, (by_function,)),
-        ("additive", "the function, floating", True, (by_function,)),
-        ("module", "the module, attn_mask", by_module, (by_module,)),
-        (
-            "padding",
-            "the module, key_padding_mask",
-            by_padding,
-            (by_padding, True),
-        ),
-    )
-]
-drawn = {"may look": painted, "weights": painted_weights}
+names = "function", "module", "padding"
+allows = {
+    name: {"may attend"} == each
+    for name, each in zip(names, told[:3], strict=True)
+}
+interfaces = figures.interfaces(module, y, allows)
 plot.grid(
-    drawn,
+    {"may look": painted, "weights": painted_weights},
     rows=painter_words,
     columns=painter_words,
     allowed=painted,
@@ -214,13 +190,6 @@ table = {
     row[0].split("`")[1] + ", " + row[0].split("`")[3]: row[1:]
     for row in rows
 }
-
-
-def listed(header, rows):
-    return "\n".join(
-        "| " + " | ".join(row) + " |"
-        for row in [header, ["---"] * len(header), *rows]
-    )
 
 
 # %% [markdown]
@@ -491,36 +460,10 @@ torch.testing.assert_close((masked_first / 50**0.5).softmax(-1), by_hand)
 
 
 # %% tags=["hide-input"]
-def answer(row):
-    return (
-        "NaN"
-        if row.isnan().all()
-        else "zeros"
-        if not row.any()
-        else "numbers"
-    )
-
-
-nothing = lower.clone()
+answer, nothing = figures.answer, lower.clone()
 nothing[0] = False  # the first query may see no key
-blind = {
-    "F.scaled_dot_product_attention": F.scaled_dot_product_attention(
-        y, y, y, attn_mask=nothing
-    )
-}
-for mode in ("train", "eval, no_grad"):
-    module.train(mode == "train")
-    for need_weights in (True, False):
-        with torch.set_grad_enabled(mode == "train"):
-            output, _ = module(
-                y, y, y, attn_mask=~nothing, need_weights=need_weights
-            )
-        blind[
-            f"nn.MultiheadAttention, {mode}, need_weights={need_weights}"
-        ] = output - module.out_proj.bias
-blind["unmasked.self_attention"] = self_attention(y, allowed=nothing).context
-answers = {name: answer(output[0, 0]) for name, output in blind.items()}
-plot.table(["Interface", "Context of the first query"], list(answers.items()))
+answers = figures.answers(module, y, nothing)
+plot.table(["Interface", "Context of the first query"], [*answers.items()])
 
 # %% [markdown]
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ y.device.type.upper() }}.*

@@ -14,7 +14,8 @@
 # positions that begin anew in each document change nothing of that<!--== "change nothing of that" if crossed["causal
 # mask, positions begin anew"] else "mend that" -->:
 #
-# {{= listed(["Three documents, packed with", "Off from each alone", "The second sees the first"], rows) }}
+# {{= plot.table(["Three documents, packed with", "Off from each alone", "The second sees the first"],
+# rows).markdown() }}
 #
 # *Computed with torch {{= torch.__version__.split("+")[0] }} on the {{= x.device.type.upper() }}.*
 #
@@ -30,7 +31,8 @@ import torch.nn.functional as F
 
 from unmasked import masks, plot
 from unmasked import scaled_dot_product_attention as attend
-from unmasked.positions import Rotary, sinusoids
+from unmasked.figures import packing as figures
+from unmasked.positions import Rotary
 
 # %% tags=["remove-cell"]
 logging.disable(logging.WARNING)  # of kernels that PyTorch does not take
@@ -120,13 +122,6 @@ rows = [
 ]
 
 
-def listed(header, rows):
-    return "\n".join(
-        "| " + " | ".join(row) + " |"
-        for row in [header, ["---"] * len(header), *rows]
-    )
-
-
 # %% [markdown]
 # `masks.documents(ids)` hides no future<!--= "hides no future" if masks.documents(ids)[0, 2] else "hides the future"
 # -->; `is_causal=True` does, and the two combine. In a batch, ids have the axes (batch, tokens), and the mask gets an
@@ -153,38 +148,17 @@ assert masks.documents(again).equal(torch.eye(3, dtype=torch.bool))
 
 # %% tags=["hide-input"]
 #| caption: How far the outputs of packed documents, with the mask of documents, lie from those of each document alone.
-#|   RoPE depends on offsets, and they are the same<!--= "the same" if not differs(kinds["RoPE"][1], alone) else
-#|   "others" -->; sinusoids and learned tables must begin anew<!--= "must begin anew" if differs(kinds["sinusoids"][1],
-#|   kinds["sinusoids"][0]) else "may run on" -->.
-
-
-def with_sinusoids(x, positions, allowed=None):
-    x = x + sinusoids(positions, 8)
-    return attend(x, x, x, allowed=allowed, is_causal=True).context
-
-
-kinds = {}
-for name, f in {"RoPE": attention, "sinusoids": with_sinusoids}.items():
-    parts = [f(p, torch.arange(p.size(1))) for p in x.split(lengths, dim=1)]
-    kinds[name] = [
-        torch.cat(parts, dim=1),
-        f(x, torch.arange(9), masks.documents(ids)),
-        f(x, anew, masks.documents(ids)),
-    ]
+#|   RoPE depends on offsets, and they are the same<!--= "the same" if kinds["RoPE"][0] < 1e-5 else
+#|   "others" -->; sinusoids and learned tables must begin anew<!--= "must begin anew" if kinds["sinusoids"][1] < 1e-5
+#|   < kinds["sinusoids"][0] else "may run on" -->.
+ways_to_place = {"RoPE": attention, "sinusoids": figures.with_sinusoids}
+kinds = figures.gaps(ways_to_place, x, lengths)
+rows_of_kinds = {
+    name: [f"{gap:.2f}" if gap > 1e-5 else "0" for gap in gaps]
+    for name, gaps in kinds.items()
+}
 plot.table(
-    ["off by", "positions run on", "positions begin anew"],
-    [
-        [
-            name,
-            *(
-                f"{gap:.2f}" if gap > 1e-5 else "0"
-                for gap in (
-                    (each - right).abs().max().item() for each in more
-                )
-            ),
-        ]
-        for name, (right, *more) in kinds.items()
-    ],
+    ["off by", "positions run on", "positions begin anew"], rows_of_kinds
 )
 
 # %%
@@ -303,7 +277,7 @@ assert "No viable backend" in no_kernel or "CUDA driver" in no_kernel
 # %% [markdown]
 # ## Which one to take
 #
-# {{= listed(["You have", "Take", "It holds"], choices) }}
+# {{= plot.table(["You have", "Take", "It holds"], choices).markdown() }}
 #
 # The page about long contexts has a section on [FlexAttention](long.py#flexattention).
 

@@ -37,10 +37,10 @@ from torch.distributed.tensor.parallel import (
 
 from unmasked import CausalSelfAttention, plot
 from unmasked._demonstration import demonstrate
+from unmasked.figures import parallel as figures
 from unmasked.parallel import (
     HeadParallel,
     counted,
-    head_bytes,
     positions_of_rank,
     ring_attention,
     ring_bytes,
@@ -59,12 +59,11 @@ shown = answers[0]
 has = ["half of the heads", *["half of the tokens"] * 3]
 plot.table(
     ["", "a rank has", "outputs", "gradients", "bytes", "formula"],
-    [
-        [name, part, f"{off:.0e}", f"{gradient:.0e}", f"{sent:,}", f"{by:,}"]
-        for part, (name, off, gradient, sent, by) in zip(
-            has, shown, strict=True
-        )
-    ],
+    {
+        name: [part, *each]
+        for part, (name, *each) in zip(has, shown, strict=True)
+    },
+    ["{}", "{:.0e}", "{:.0e}", "{:,}", "{:,}"],
 )
 
 # %% tags=["check"]
@@ -242,23 +241,8 @@ merged = merge(parts).context
 #|   "the largest number of each row counts" -->. The sum of these is 58<!--= waited["contiguous"] --> for contiguous
 #|   parts, 34<!--= waited["zigzag"] --> for zigzag, and 40<!--= waited["striped"] --> for striped.
 tokens, ranks = 16, 4
-pairs, waited = {}, {}
-for layout in ("contiguous", "zigzag", "striped"):
-    at = [
-        positions_of_rank(tokens, rank=rank, ranks=ranks, layout=layout)
-        for rank in range(ranks)
-    ]
-    pairs[layout] = torch.tensor(
-        [
-            [
-                (at[rank][:, None] >= at[rank - step]).sum()
-                for step in range(ranks)
-            ]
-            for rank in range(ranks)
-        ]
-    )
-    waited[layout] = pairs[layout].amax(0).sum().item()
-
+pairs = figures.pairs(tokens, ranks)
+waited = {name: each.amax(0).sum().item() for name, each in pairs.items()}
 names = [str(place) for place in range(ranks)]
 plot.grid(pairs, "pairs", rows=names, columns=names, axes=("ranks", "steps"))
 
@@ -310,17 +294,10 @@ wrong = rotary(key, torch.arange(len(where)))
 #|   of {{ width :,}} features.
 sizes, width, ranks = (8, 128), 4096, 8
 lengths = [8_192, 131_072, 1_048_576]
-plot.table(
-    ["tokens", "ring", "heads in parallel"],
-    [
-        [
-            f"{n:,}",
-            f"{ring_bytes(1, sizes[0], n, sizes[1], ranks=ranks, dtype=torch.bfloat16) / 2**20:,.0f} MiB",
-            f"{head_bytes(1, n, width, width, dtype=torch.bfloat16) / 2**20:,.0f} MiB",
-        ]
-        for n in lengths
-    ],
+sent = figures.sent(
+    lengths, kv_heads=8, head_dim=128, width=width, ranks=ranks
 )
+plot.table(["tokens", "ring", "heads in parallel"], sent, "{:,.0f} MiB")
 
 # %% [markdown]
 # Shared heads make the ring cheap: it sends keys and values before they are repeated<!--== "keys and values before they

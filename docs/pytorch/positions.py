@@ -13,7 +13,8 @@
 # > 1 else "right" -->.** To see whether positions work at all, add one number to each of them: with RoPE and ALiBi no
 # output<!--== "no output" if [row[2] for row in table[1:4]] == ["no"] * 3 else "every output" --> may move.
 #
-# {{= listed(["Positions", "Feature 0 of 8 turns with", "Outputs move if all positions shift", "Found in"], table) }}
+# {{= plot.table(["Positions", "Feature 0 of 8 turns with", "Outputs move if all positions shift", "Found in"],
+# table).markdown() }}
 #
 # *Computed with torch {{= torch.__version__.split("+")[0] }} on the {{= x.device.type.upper() }}.*
 #
@@ -29,6 +30,7 @@ import torch
 
 from unmasked import heads, plot, probes
 from unmasked import scaled_dot_product_attention as attend
+from unmasked.figures import positions as figures
 from unmasked.positions import (
     Rotary,
     alibi,
@@ -42,11 +44,6 @@ x = torch.randn(2, 7, 8, dtype=torch.float64)  # batch tokens features
 
 
 # %% tags=["check"]
-def listed(header, rows):
-    return "\n".join(
-        "| " + " | ".join(row) + " |"
-        for row in [header, ["---"] * len(header), *rows]
-    )
 
 
 def partner(turn):
@@ -134,23 +131,12 @@ ways = {
     "RoPE in bfloat16": in_bfloat16,
     "sinusoids": added_waves,
 }
-scores = {
-    name: [
-        (
-            way(query, torch.tensor([place]))
-            @ way(key, torch.tensor([place - offset])).mT
-        ).item()
-        for place in places
-    ]
-    for name, way in ways.items()
-}
+scores = figures.scores(ways, query, key, places=places, offset=offset)
 spread = {name: max(each) - min(each) for name, each in scores.items()}
 plot.table(
     ["score of a query at", *(f"{place:,}" for place in places)],
-    [
-        [name, *(f"{score:.2f}" for score in each)]
-        for name, each in scores.items()
-    ],
+    scores,
+    "{:.2f}",
 )
 
 # %% [markdown]
@@ -293,40 +279,14 @@ positions = torch.arange(1000, 1004)
 exact_to = next(
     n - 1 for n in range(1, 1000) if torch.tensor(n).bfloat16().int() != n
 )
-
-
-class Buffered(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("rates", rates.clone())
-
-    def forward(self, positions):
-        return positions[:, None].to(self.rates) * self.rates
-
-
-with torch.autocast("cpu", dtype=torch.bfloat16):
-    by_matmul = positions[:, None].float() @ rates[None]
-    by_element = positions[:, None].float() * rates
-found = {
-    "`model.bfloat16()`, frequencies in a buffer": Buffered().bfloat16()(
-        positions
-    ),
-    "autocast, `positions[:, None] @ rates[None]`": by_matmul,
-    "autocast, `positions[:, None] * rates`": by_element,
-    "`positions[:, None].to(x.dtype) * rates.to(x.dtype)`": (
-        positions[:, None].bfloat16() * rates.bfloat16()
-    ),
+found = figures.angles(positions, rates)
+_, _, by_element, _ = found.values()
+rows = {
+    name: [str(each.dtype).removeprefix("torch."), len(each[:, 0].unique())]
+    for name, each in found.items()
 }
 plot.table(
-    ["for x in bfloat16", "angles", "different angles of 4 positions"],
-    [
-        [
-            name.replace("`", ""),
-            str(angles.dtype).removeprefix("torch."),
-            str(len(angles[:, 0].unique())),
-        ]
-        for name, angles in found.items()
-    ],
+    ["for x in bfloat16", "angles", "different angles of 4 positions"], rows
 )
 
 # %% [markdown]
@@ -415,13 +375,9 @@ first_of_sixteen = alibi_slopes(16)[:12]
 #|   those of twelve heads<!--= "twelve heads" if len(for_twelve) == 12 else "other heads" -->, as BLOOM and MPT have
 #|   them, and the first of sixteen<!--= "first of sixteen" if torch.allclose(first_of_sixteen, alibi_slopes(16)[:12])
 #|   else "last of sixteen" -->.
-with plot.figure(5.2, 2.6) as figure:
-    axes = figure.subplots()
-    axes.plot(range(1, 13), for_twelve, "o", label="twelve heads")
-    axes.plot(range(1, 13), first_of_sixteen, "x", label="first of sixteen")
-    axes.set(xlabel="head", ylabel="slope", yscale="log")
-    axes.legend()
-figure
+figures.slopes(
+    {"twelve heads": for_twelve, "first of sixteen": first_of_sixteen}
+)
 
 # %% [markdown]
 # The sign is the mistake that hides best. With a plus in the place of the minus, the farthest token gets the most<!--==

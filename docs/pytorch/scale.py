@@ -24,7 +24,6 @@ import itertools
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 from torch.distributions import Categorical
 
@@ -36,6 +35,7 @@ from unmasked import (
     self_attention,
 )
 from unmasked.embeddings import ship_vectors, table
+from unmasked.figures import scale as figures
 from unmasked.functional import cosine_attention, cosine_weights
 from unmasked.heads import split_heads
 
@@ -47,7 +47,7 @@ from unmasked.heads import split_heads
 #|   the dots are strewn over the whole width; right, the bars go down like stairs, and the dots lie close together<!--=
 #|   "right, the bars go down like stairs, and the dots lie close together" if drawn["scaled"][-1][0] < 0.5 and
 #|   spread["scaled"] < 10 else "right, the dots are strewn" -->.
-#| caption: The weights of ten keys<!--= "The weights of ten keys" if len(drawn["scaled"][0]) == k.size(1) == 10 else
+#| caption: The weights of ten keys<!--= "The weights of ten keys" if len(drawn["scaled"][0]) == 10 else
 #|   "The weights of some keys" -->, in falling order, and how long the gradients are that come back: without the root,
 #|   and divided by it, for random vectors of {{ drawn["sizes"][-1] :,}} features. The bars are means of {{ samples }}
 #|   draws, and each of the {{ len(shares) }} dots stands for as many of them. On the left the largest weight is
@@ -58,37 +58,15 @@ from unmasked.heads import split_heads
 #| script: ../../src/unmasked/figures/scale.js
 #| data: drawn
 samples, shares = 400, torch.arange(1, 40, 2, dtype=torch.float64) / 40
-drawn = {"sizes": [4, 16, 64, 256, 1024]}
-torch.manual_seed(6)
-for d in drawn["sizes"]:
-    q, upstream = torch.randn(2, samples, 1, d, dtype=torch.float64)
-    k, values = torch.randn(2, samples, 10, d, dtype=torch.float64)
-    for name, scale in (("scaled", None), ("unscaled", 1.0)):
-        query = q.clone().requires_grad_()
-        weights = attention_weights(attention_scores(query, k, scale=scale))
-        (gradient,) = torch.autograd.grad(weights @ values, query, upstream)
-        ranks = weights.detach()[:, 0].sort(descending=True).values
-        drawn.setdefault(name, []).append(ranks.mean(0))
-        lengths = gradient[:, 0].norm(dim=-1).quantile(shares)
-        drawn.setdefault(f"gradient_{name}", []).append(lengths)
-
-spread = {}
-with plot.figure(5.2, 4) as figure:
-    panels = figure.subplots(
-        2, 2, sharex="row", sharey="row", height_ratios=[3, 1]
-    )
-    for side, name in enumerate(("unscaled", "scaled")):
-        weights, lengths = drawn[name][-1], drawn[f"gradient_{name}"][-1]
-        spread[name] = (lengths.max() / lengths.min()).item()
-        panels[0, side].bar(range(len(weights)), weights)
-        panels[0, side].set(title=["without the root", "with the root"][side])
-        panels[0, side].set(xticks=[], xlabel="sorted by weight")
-        at_least = lengths.clamp(min=1e-8)  # shorter ones lie on the edge
-        panels[1, side].plot(at_least, [0] * len(shares), "o", alpha=0.5)
-        panels[1, side].set(
-            xscale="log", yticks=[], xlabel="gradient's length"
-        )
-    panels[0, 0].set_ylabel("weight")
+drawn = figures.drawn(
+    [4, 16, 64, 256, 1024], shares, samples=samples, keys=10
+)
+spread = {
+    name: (lengths[-1].max() / lengths[-1].min()).item()
+    for name in ("unscaled", "scaled")
+    for lengths in [drawn[f"gradient_{name}"]]
+}
+figure, panels = figures.panels(drawn)
 figure
 
 # %% [markdown]
@@ -191,26 +169,9 @@ early = (x / 8 @ x.mT).softmax(-1)
 # %% tags=["hide-input"]
 #| caption: Four<!--= len(held) --> ways to compute attention in float16<!--= str(x.dtype).removeprefix("torch.") -->,
 #|   and whether the contexts are numbers: for features of {{ tried[0] }}, and of {{ tried[1] }}.
-held, tried = {}, (40, 400)
-for size in tried:
-    x = torch.full((1, 1, 3, 64), size, dtype=torch.float16)
-    contexts = {
-        "product, then divided": (x @ x.mT / 8).softmax(-1) @ x,
-        "query divided, then product": (x / 8 @ x.mT).softmax(-1) @ x,
-        "F.scaled_dot_product_attention": F.scaled_dot_product_attention(
-            x, x, x
-        ),
-        "the package": functional.scaled_dot_product_attention(
-            x, x, x, need_weights=True
-        ).context,
-    }
-    for name, context in contexts.items():
-        held.setdefault(name, []).append(
-            "finite" if context.isfinite().all() else "NaN"
-        )
-
-header = ["float16", *(f"features of {size}" for size in tried)]
-plot.table(header, [[name, *held[name]] for name in held])
+tried = (40, 400)
+held = figures.half_precision(tried)
+plot.table(["float16", *(f"features of {size}" for size in tried)], held)
 
 # %% [markdown]
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ x.device.type.upper() }}.*
@@ -375,17 +336,8 @@ told = {
     "entropy": "entropy of the weights",
     "derivative": "largest derivative",
 }
-with plot.figure(5.2, 7.6) as figure:
-    panels = figure.subplots(3, 1, sharex=True)
-    for axes, (what, title) in zip(panels, told.items(), strict=True):
-        for name, marker in (("unscaled", "o"), ("scaled", "s")):
-            axes.plot(sizes, measured[name][what], marker=marker, label=name)
-        axes.set(title=title, xscale="log")
-        axes.set_xticks(sizes, labels=[str(d) for d in sizes])
-        axes.minorticks_off()
-    panels[0].set_yscale("log")
-    panels[2].set(yscale="log", xlabel="features d")
-    panels[0].legend()
+figure = figures.curves(sizes, measured, told)
+panels = figure.axes
 figure
 
 # %% [markdown]
@@ -401,37 +353,19 @@ figure
 # what arrives, the gradient of each query, for random values and a random gradient of the contexts:
 
 # %% tags=["hide-input"]
-#| caption: With {{ big }} features, of {{ len(q) :,}} draws: the mean weight of the best key<!--= "the best key" if
+#| caption: With {{ big }} features, of {{ draws :,}} draws: the mean weight of the best key<!--= "the best key" if
 #|   abs(rows[0, 0] - largest["unscaled"]) < 1e-6 else "the last key" -->, the median of the gradients' norms, the norm
 #|   of the gradients together, and what the top tenth of them has of the sum of their squares.
-big = 512
-torch.manual_seed(5)
-q, upstream = torch.randn(2, 1_000, 1, big, dtype=torch.float64)
-k, values = torch.randn(2, 1_000, keys, big, dtype=torch.float64)
-largest, norms, ranked, together, tenth = {}, {}, {}, {}, {}
-for name, scale in (("unscaled", 1.0), ("scaled", None)):
-    query = q.clone().requires_grad_()
-    weights = attention_weights(attention_scores(query, k, scale=scale))
-    (gradient,) = torch.autograd.grad(weights @ values, query, upstream)
-    norms[name], order = gradient.norm(dim=-1).flatten().sort(descending=True)
-    ranked[name] = weights.amax(-1).flatten()[
-        order
-    ]  # by the norm of the gradient
-    largest[name] = weights.amax(-1).mean().item()
-    together[name] = norms[name].norm().item()
-    tenth[name] = (
-        norms[name][: len(q) // 10].norm().item() / together[name]
-    ) ** 2
-
+big, draws = 512, 1_000
+largest, norms, together, tenth, ranked = figures.norms(
+    big, samples=draws, keys=keys
+)
 steep, flat_ones = (
     part.mean().item() for part in ranked["unscaled"].split([100, 900])
 )
-rows = torch.tensor(
-    [
-        [largest[name], norms[name].median(), together[name], tenth[name]]
-        for name in largest
-    ]
-)
+medians = {name: each.median() for name, each in norms.items()}
+columns = largest, medians, together, tenth
+rows = torch.tensor([list(each.values()) for each in columns]).T
 table(
     rows,
     list(largest),
@@ -529,37 +463,8 @@ def evenly(bound, steps=100_000):
 # %% tags=["hide-input"]
 #| caption: The bound of fresh matrices of width {{ width }}, the variance that equation (2.6) gives for the
 #|   projections, and the variances that were measured of projections and of scores.
-def fresh(width, num_heads=8):
-    """Bound, variance by (2.6), and what is measured of queries and scores, for three ways to draw."""
-    x = torch.randn(2_000, width)
-    drawn = {
-        "nn.Linear": [nn.Linear(width, width).weight for _ in range(2)],
-        "nn.MultiheadAttention": nn.MultiheadAttention(
-            width, num_heads
-        ).in_proj_weight.chunk(3)[:2],
-        "Xavier, square": [
-            nn.init.xavier_uniform_(torch.empty(width, width))
-            for _ in range(2)
-        ],
-    }
-    found = {}
-    for name, matrices in drawn.items():
-        q, k = (
-            split_heads((x @ matrix.T).detach(), num_heads)
-            for matrix in matrices
-        )  # heads tokens head_dim
-        bound = max(matrix.abs().max().item() for matrix in matrices)
-        found[name] = [
-            bound,
-            width * bound**2 / 3,
-            variance(q).item(),
-            variance(attention_scores(q, k)).item(),
-        ]
-    return found
-
-
 torch.manual_seed(8)
-new, other = fresh(width), fresh(128)
+new, other = (figures.fresh_matrices(each) for each in (width, 128))
 assert abs(new["nn.Linear"][0] * math.sqrt(width) - 1) < 1e-4
 table(
     torch.tensor(list(new.values())),
@@ -739,25 +644,18 @@ def own_score(scores, d, heads=3):
 candidates = {
     "right": attention_scores,
     "a global d_k": careless_scores,
-    "no root": lambda q, k: q @ k.mT,
-    "divided by d": lambda q, k: q @ k.mT / q.size(-1),
-    "the number of keys": lambda q, k: q @ k.mT / math.sqrt(k.size(-2)),
-    "the width of all heads": lambda q, k: (
-        q @ k.mT / math.sqrt(q.size(-3) * q.size(-1))
-    ),
+    **figures.WRONG_SCALES,
 }
-asked = (16, 64)
+asked, must_be = (16, 64), torch.tensor([4.0, 8.0])
 own = {
-    name: [own_score(scores, d) for d in asked]
+    name: torch.tensor([own_score(scores, d) for d in asked])
     for name, scores in candidates.items()
 }
 passed = [
-    name
-    for name, given in own.items()
-    if all(abs(s - d**0.5) < 1e-3 for s, d in zip(given, asked, strict=True))
+    name for name, given in own.items() if must_be.allclose(given, atol=1e-3)
 ]
 table(
-    torch.tensor([*own.values(), [d**0.5 for d in asked]]),
+    torch.stack([*own.values(), must_be]),
     [*own, "it must be"],
     [f"d = {d}" for d in asked],
 )

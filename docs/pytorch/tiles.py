@@ -19,8 +19,8 @@
 import torch
 import torch.nn.functional as F
 
-from unmasked import masks, plot, scaled_dot_product_attention
-from unmasked.kernels import kernels_of
+from unmasked import masks, plot
+from unmasked.figures import tiles as figures
 from unmasked.tiles import attention as tiled_attention
 from unmasked.tiles import merge
 
@@ -47,16 +47,7 @@ values = torch.tensor([[9, 5, 7, 4, -2, 1, 3, -1, 2.0]]).T / 2
 hidden = torch.arange(9) < 3
 scores = row.masked_fill(hidden, -torch.inf)[None]
 largest = scores[0].cummax(0).values
-
-with plot.figure(5.2, 2.4) as figure:
-    axes = figure.subplots()
-    axes.bar(range(3, 9), row[3:])
-    axes.step(range(3, 9), largest[3:], "k--", where="mid")
-    for edge in (2.5, 5.5):
-        axes.axvline(edge, color="0.7")
-    axes.set(xlabel="keys", ylabel="score", xlim=(-0.5, 8.5))
-    axes.set_xticks(range(9))
-figure
+figures.stairs(scores[0], largest, tile=3)
 
 # %% [markdown]
 # **You should know** [what attention computes](../learn/attention.py). **You will know** the rule and why it is exact,
@@ -133,26 +124,14 @@ torch.testing.assert_close(averages[0], scores.softmax(-1) @ values)
 #| caption: The peak of the memory that one call takes, with its result, for two heads<!--= "two heads" if q.size(1) ==
 #|   2 else "other heads" --> of 32<!--= q.size(-1) --> features. PyTorch's fused kernel takes least<!--= "least" if
 #|   by_tokens["fused kernel"][-1] < by_tokens["tiles of 64"][-1] < by_tokens["whole table"][-1] else "most" -->.
-heads, sizes = 2, [256, 512, 1024, 2048]
-by_tokens = {"whole table": [], "tiles of 64": [], "fused kernel": []}
-for tokens in sizes:
-    torch.manual_seed(1)
-    q, k, v = torch.randn(3, 1, heads, tokens, 32)
-    for name, attend in {
-        "whole table": lambda *qkv: scaled_dot_product_attention(
-            *qkv, implementation="eager"
-        ),
-        "tiles of 64": tiled_attention,
-        "fused kernel": F.scaled_dot_product_attention,
-    }.items():
-        by_tokens[name].append(kernels_of(attend, q, k, v).peak_bytes)
-
+torch.manual_seed(1)
+q, k, v = torch.randn(3, 1, 2, 2048, 32)
+sizes = [256, 512, 1024, 2048]
+by_tokens = figures.memory(q, k, v, sizes)
 plot.table(
     ["", *(f"{tokens:,} tokens" for tokens in sizes)],
-    [
-        [name, *(f"{number / 2**20:.1f} MiB" for number in numbers)]
-        for name, numbers in by_tokens.items()
-    ],
+    by_tokens,
+    "{:.1f} MiB",
 )
 
 # %% [markdown]

@@ -39,7 +39,7 @@ seen[0].weights.shape, seen[1].module  # batch heads queries keys
 # %% [markdown]
 # What each interface returns by itself, and what `watch` records of it:
 #
-# {{= listed(["Interface", "Returns the weights of", "Recorded by `watch`"], rows) }}
+# {{= plot.table(["Interface", "Returns the weights of", "Recorded by `watch`"], rows).markdown() }}
 #
 # *Computed with torch {{= torch.__version__.split("+")[0] }} on the {{= x.device.type.upper() }}.*
 #
@@ -103,13 +103,6 @@ for name, interface in interfaces.items():
     each = f"each of {seen[0].shape[1]} heads" if seen else "no: see below"
     rows.append([name, told, each])
 table = {name: told for name, told, _ in rows}
-
-
-def listed(header, rows):
-    return "\n".join(
-        "| " + " | ".join(row) + " |"
-        for row in [header, ["---"] * len(header), *rows]
-    )
 
 
 # %% [markdown]
@@ -293,19 +286,21 @@ for layer in range(2):
 #|   effect<!--= "no effect" if not effects[0, 1][0].any() else "an effect" -->.
 jobs = ["the word before", "the first word", "induction", "all words so far"]
 entropies = {at: seen[at[0]].entropy[at[1]].item() for at in effects}
+rows_of_heads = [
+    [
+        f"layer {at[0]}, head {at[1]}: {job}",
+        entropies[at] + 0,
+        change.abs().max(),
+        known[without.argmax()],
+    ]
+    for job, (at, (change, without)) in zip(
+        jobs, effects.items(), strict=True
+    )
+]
 plot.table(
     ["Head", "Entropy", "Largest change", "Next word without it"],
-    [
-        [
-            f"layer {at[0]}, head {at[1]}: {job}",
-            f"{entropies[at] + 0:.2f}",
-            f"{change.abs().max():.2f}",
-            known[without.argmax()],
-        ]
-        for job, (at, (change, without)) in zip(
-            jobs, effects.items(), strict=True
-        )
-    ],
+    rows_of_heads,
+    "{:.2f}",
 )
 
 # %% [markdown]

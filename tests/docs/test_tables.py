@@ -100,6 +100,8 @@ def test_a_table_of_what_pytorch_does_names_the_version_and_the_device_below_it(
     for path in taught():
         cells = re.split(r"^# %%", path.read_text(), flags=re.MULTILINE)
         for cell, below in zip(cells, [*cells[1:], ""], strict=True):
+            if cell.startswith(" [markdown]"):  # whose tables are read by whoever reads the prose below them
+                continue
             heads = re.findall(r"plot\.table\(\s*[\[(]?\s*(?:\"([^\"]*)\"|(header))", cell)
             assert cell.count("plot.table(") == len(heads) <= 1, f"{path.name}: a table whose head is not read"
             for head in heads:

@@ -178,6 +178,19 @@ def test_a_table_prints_aligned_columns_and_names_a_row_that_is_too_long() -> No
         plot.table(["", "x"], [["a", "1"], ["b"]])
 
 
+def test_a_table_writes_its_numbers_in_the_form_of_their_column_and_leaves_text() -> None:
+    rows = {"fused": [1.25e-7, 3.0], "by hand": ["none", torch.tensor(4.5)]}
+    shown = plot.table(["", "error", "time"], rows, ["{:.0e}", "{:.1f} s"])
+    assert shown.rows == [["fused", "1e-07", "3.0 s"], ["by hand", "none", "4.5 s"]]
+    assert plot.table(["", "a", "b"], [["x", 0.25, 1]], "{:.0%}").rows == [["x", "25%", "100%"]]
+    with pytest.raises(ValueError, match=re.escape("form has 1 items, ['{}']: pass one text, or 2, one a column")):
+        plot.table(["", "error", "time"], rows, ["{}"])
+
+
+def test_a_table_goes_into_prose_as_markdown() -> None:
+    assert plot.table(["", "a"], {"x": [1]}).markdown() == "|  | a |\n| --- | --- |\n| x | 1 |"
+
+
 def test_a_figure_is_transparent_and_draws_the_same_bytes_twice(tmp_path: Path) -> None:
     first, second = (plot.heatmap(WEIGHTS) for _ in range(2))
     assert first.get_facecolor()[3] == 0

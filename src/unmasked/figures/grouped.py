@@ -1,0 +1,35 @@
+"""What kinds of attention keep of a token: keys and values of every head, of shared heads, or a latent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from unmasked.cache import KVCache
+from unmasked.latent import LatentAttention
+
+__all__ = ["bytes_per_token"]
+
+
+def bytes_per_token(
+    kinds: Mapping[str, int | None], *, layers: int, head_dim: int, dtype: torch.dtype
+) -> dict[str, int]:
+    """Say what a model keeps of a token, by the kind of its attention.
+
+    Args:
+        kinds: By its name, how many heads of keys and values it has; None for a latent of 512 features and 64 more for
+            positions.
+        layers: Layers, each of which has a cache.
+        head_dim: Features of a head.
+        dtype: Type of what is kept.
+
+    Returns:
+        The bytes by the same names.
+    """
+    return {
+        kind: KVCache.bytes_per_token(heads, head_dim, num_layers=layers, dtype=dtype)
+        if heads
+        else LatentAttention.bytes_per_token(512, 64, num_layers=layers, dtype=dtype)
+        for kind, heads in kinds.items()
+    }

@@ -1,0 +1,30 @@
+"""What leaks from the future where scores are capped after the mask."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from unmasked import masks
+
+__all__ = ["leaks"]
+
+
+def leaks(scores: Tensor, caps: Sequence[float]) -> dict[float, float]:
+    """Cap scores after the causal mask, and weigh what the first query then sees of the future.
+
+    Args:
+        scores: (heads, tokens, tokens).
+        caps: Bounds of the scores, one after another.
+
+    Returns:
+        By the cap, what the first query gives to all later keys, in the head that gives most.
+    """
+    future = ~masks.causal(scores.size(-1))
+    found = {}
+    for cap in caps:
+        weights = (cap * torch.tanh(scores.masked_fill(future, -1e9) / cap)).softmax(-1)
+        found[cap] = (weights * future)[:, 0].sum(-1).max().item()
+    return found

@@ -1,0 +1,54 @@
+"""How far documents that are packed lie from each document alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from unmasked import masks
+from unmasked.functional import scaled_dot_product_attention
+from unmasked.positions import sinusoids
+
+__all__ = ["gaps", "with_sinusoids"]
+
+Attention = Callable[..., Tensor]
+
+
+def with_sinusoids(x: Tensor, positions: Tensor, allowed: Tensor | None = None) -> Tensor:
+    """Attend to tokens to which the sinusoids of their positions were added.
+
+    Args:
+        x: (heads, tokens, features).
+        positions: (tokens,).
+        allowed: (tokens, tokens), beside the causal mask.
+
+    Returns:
+        The context, with the shape of x.
+    """
+    x = x + sinusoids(positions, x.size(-1))
+    return scaled_dot_product_attention(x, x, x, allowed=allowed, is_causal=True).context
+
+
+def gaps(ways: Mapping[str, Attention], x: Tensor, lengths: Sequence[int]) -> dict[str, list[float]]:
+    """Attend to documents end to end, under the mask of documents, and compare with each document alone.
+
+    Args:
+        ways: By their names, functions of tokens, positions and a mask, such as `with_sinusoids`.
+        x: (heads, tokens, features), the documents end to end.
+        lengths: Tokens of each document.
+
+    Returns:
+        By the same names the largest differences, where positions run on and where they begin anew.
+    """
+    ids = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths))
+    anew = torch.cat([torch.arange(length) for length in lengths])
+    found = {}
+    for name, attend in ways.items():
+        alone = torch.cat([attend(part, torch.arange(part.size(1))) for part in x.split(list(lengths), dim=1)], dim=1)
+        found[name] = [
+            (attend(x, positions, masks.documents(ids)) - alone).abs().max().item()
+            for positions in (torch.arange(x.size(1)), anew)
+        ]
+    return found

@@ -1,0 +1,57 @@
+"""What each rank of a ring has to do, and what it sends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from unmasked._ring import Layout
+from unmasked.parallel import head_bytes, positions_of_rank, ring_bytes
+
+__all__ = ["pairs", "sent"]
+
+
+def pairs(tokens: int, ranks: int) -> dict[str, Tensor]:
+    """Count the pairs of a query and a key that each rank computes at each step of a causal ring.
+
+    Args:
+        tokens: Length of the whole sequence.
+        ranks: How many ranks share it.
+
+    Returns:
+        By the layout, (ranks, steps).
+    """
+    layouts: tuple[Layout, ...] = ("contiguous", "zigzag", "striped")
+    found: dict[str, Tensor] = {}
+    for layout in layouts:
+        at = [positions_of_rank(tokens, rank=rank, ranks=ranks, layout=layout) for rank in range(ranks)]
+        found[layout] = torch.tensor(
+            [[(at[rank][:, None] >= at[rank - step]).sum() for step in range(ranks)] for rank in range(ranks)]
+        )
+    return found
+
+
+def sent(lengths: Sequence[int], *, kv_heads: int, head_dim: int, width: int, ranks: int) -> dict[str, list[float]]:
+    """Say what a rank sends in one forward pass of a layer in bfloat16.
+
+    Args:
+        lengths: Tokens of the sequence, one number after another.
+        kv_heads: Heads of keys.
+        head_dim: Features of each.
+        width: Features of the layer's input and output.
+        ranks: How many ranks there are.
+
+    Returns:
+        By the number of tokens the MiB that it sends in a ring, and those that it hands over to be summed where heads
+        are computed in parallel.
+    """
+    bfloat16 = torch.bfloat16
+    return {
+        f"{tokens:,}": [
+            ring_bytes(1, kv_heads, tokens, head_dim, ranks=ranks, dtype=bfloat16) / 2**20,
+            head_bytes(1, tokens, width, width, dtype=bfloat16) / 2**20,
+        ]
+        for tokens in lengths
+    }

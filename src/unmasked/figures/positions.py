@@ -1,0 +1,98 @@
+"""Scores and angles of positions, and what half precision makes of them; the slopes of ALiBi."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from unmasked import plot
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+else:
+    Figure = Any
+
+__all__ = ["angles", "scores", "slopes"]
+
+
+def scores(
+    ways: Mapping[str, Callable[[Tensor, Tensor], Tensor]],
+    query: Tensor,
+    key: Tensor,
+    *,
+    places: Sequence[int],
+    offset: int,
+) -> dict[str, list[float]]:
+    """Give a query and a key their positions, farther and farther on, and take their dot product.
+
+    Args:
+        ways: By their names, functions of tokens (tokens, features) and positions (tokens,) that give the tokens back.
+        query: (1, features).
+        key: (1, features).
+        places: Where the query stands, one after another.
+        offset: How far before it the key stands.
+
+    Returns:
+        By the same names, the dot product at each place.
+    """
+    return {
+        name: [
+            (way(query, torch.tensor([place])) @ way(key, torch.tensor([place - offset])).mT).item() for place in places
+        ]
+        for name, way in ways.items()
+    }
+
+
+class _Buffered(nn.Module):
+    """Frequencies in a buffer, which `model.bfloat16()` takes along."""
+
+    rates: Tensor
+
+    def __init__(self, rates: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("rates", rates.clone())
+
+    def forward(self, positions: Tensor) -> Tensor:
+        return positions[:, None].to(self.rates) * self.rates
+
+
+def angles(positions: Tensor, rates: Tensor) -> dict[str, Tensor]:
+    """Multiply positions by frequencies, as models in bfloat16 do.
+
+    Args:
+        positions: (tokens,), integers.
+        rates: (pairs,), in float32.
+
+    Returns:
+        By the line of code the angles, (tokens, pairs), in the type in which it computes them.
+    """
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        by_matmul = positions[:, None].float() @ rates[None]
+        by_element = positions[:, None].float() * rates
+    return {
+        "model.bfloat16(), frequencies in a buffer": _Buffered(rates).bfloat16()(positions),
+        "autocast, positions[:, None] @ rates[None]": by_matmul,
+        "autocast, positions[:, None] * rates": by_element,
+        "positions[:, None].to(x.dtype) * rates.to(x.dtype)": positions[:, None].bfloat16() * rates.bfloat16(),
+    }
+
+
+def slopes(drawn: Mapping[str, Tensor]) -> Figure:
+    """Draw the slopes of heads on a logarithmic axis: the first as dots, the second as crosses.
+
+    Args:
+        drawn: By their labels the slopes, (heads,), of two kinds.
+
+    Returns:
+        The figure.
+    """
+    with plot.figure(5.2, 2.6) as figure:
+        axes = figure.subplots()
+        for (label, each), marker in zip(drawn.items(), "ox", strict=True):
+            axes.plot(range(1, len(each) + 1), each.tolist(), marker, label=label)
+        axes.set(xlabel="head", ylabel="slope", yscale="log")
+        axes.legend()
+    return figure

@@ -1,0 +1,34 @@
+import pytest
+import torch
+
+from unmasked.figures import positions
+from unmasked.positions import Rotary
+
+
+def test_a_score_of_rotary_positions_is_that_of_the_offset_wherever_it_stands():
+    torch.manual_seed(2)
+    query, key = torch.randn(2, 1, 8)
+    ways = {"rotary": Rotary(8), "none": lambda x, _: x, "placed": lambda x, places: x * places[:, None]}
+    found = positions.scores(ways, query, key, places=[3, 53], offset=2)
+    near, far = found["rotary"]
+    assert abs(near - far) < 1e-4
+    plain = (query @ key.T).item()
+    assert found["none"] == pytest.approx([plain, plain], rel=1e-5)
+    assert found["placed"] == pytest.approx([3 * 1 * plain, 53 * 51 * plain], rel=1e-5)
+
+
+def test_only_the_element_by_element_product_under_autocast_stays_exact():
+    found = positions.angles(torch.arange(1000, 1004), 10_000 ** (-torch.arange(0, 8, 2) / 8))
+    told = [(each.dtype, len(each[:, 0].unique())) for each in found.values()]
+    assert told[2] == (torch.float32, 4)
+    assert {dtype for dtype, _ in told[:2] + told[3:]} == {torch.bfloat16}
+    assert all(count < 4 for _, count in told[:2] + told[3:]), "positions have merged"
+    assert list(found)[2] == "autocast, positions[:, None] * rates"
+
+
+def test_slopes_are_dots_and_crosses_over_the_number_of_the_head():
+    axes = positions.slopes({"a": torch.tensor([0.5, 0.25]), "b": torch.tensor([0.5, 0.125])}).axes[0]
+    drawn = [(line.get_label(), line.get_marker(), line.get_ydata().tolist()) for line in axes.lines]
+    assert drawn == [("a", "o", [0.5, 0.25]), ("b", "x", [0.5, 0.125])]
+    assert axes.lines[0].get_xdata().tolist() == [1, 2]
+    assert axes.get_yscale() == "log"
