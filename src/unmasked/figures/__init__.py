@@ -1,0 +1,3 @@
+"""What the pages draw, each figure in a module of its own."""
+
+__all__: list[str] = []
