@@ -350,12 +350,7 @@ def both(q, k, v, dropout, training):
 assert not probes.weights_sum_to_one(both(q, k, v, 0.4, True)[1])
 
 # %% tags=["hide-input"]
-Plate(
-    ENTRIES["weights-after-dropout"],
-    off["weights-after-dropout"],
-    kept.max().item(),
-    str(found),
-)
+exhibit.plate("weights-after-dropout", kept, found)
 
 # %% [markdown]
 # Here rows sum to between {{ dropped.sum(-1).min() :.2f}} and {{ dropped.sum(-1).max() :.2f}}; in evaluation
@@ -468,12 +463,7 @@ assert probes.overwrites_inputs(right, q, k, v) is None
 print(f"second call off by {off['input-overwritten']:.3g}\n{found}")
 
 # %% tags=["hide-input"]
-Plate(
-    ENTRIES["input-overwritten"],
-    off["input-overwritten"],
-    right(q, k, v).abs().max().item(),
-    str(found),
-)
+exhibit.plate("input-overwritten", right(q, k, v), found)
 
 # %% [markdown]
 # **Hides** in the first call. The second is off by 0.37<!--= off["input-overwritten"] -->. **Fix:** no in-place

@@ -105,6 +105,7 @@ plot.grid(weighed, queries=range(N))
 
 # %% tags=["hide-input"]
 def unmasked(x):
+    # right: F.scaled_dot_product_attention(x, x, x, is_causal=True)
     return F.scaled_dot_product_attention(x, x, x)
 
 
@@ -112,7 +113,7 @@ def right(x):
     return with_mask(x, causal(x))
 
 
-exhibit("no-causal-mask", unmasked, right)
+exhibit("no-causal-mask", unmasked)
 
 # %% tags=["check"]
 assert not probes.differs(unmasked(x)[:, -1], right(x)[:, -1])
@@ -132,14 +133,11 @@ assert not probes.differs(by_flag, right(x))
 
 # %% tags=["hide-input"]
 def inverted(x):
+    # right: with_mask(x, causal(x))
     return with_mask(x, ~causal(x))[:, :-1]  # the last row is zeros
 
 
-def but_last(x):
-    return with_mask(x, causal(x))[:, :-1]
-
-
-exhibit("mask-polarity", inverted, but_last, hides=[torch.ones(B, N, E)])
+exhibit("mask-polarity", inverted, hides=torch.ones(B, N, E))
 
 # %% [markdown]
 # What each interface makes of `True` is found out by asking: mark one key with `True` for every query, change it, and
@@ -233,7 +231,7 @@ def ones_added(x):
     return with_mask(x, causal(x).float())  # right: with_mask(x, causal(x))
 
 
-exhibit("float-mask-of-ones", ones_added, right)
+exhibit("float-mask-of-ones", ones_added)
 
 # %% [markdown]
 # PyTorch has one exception: on its [fast path for such masks](../pytorch/masks.py#masks-of-numbers-are-added), `nn.TransformerEncoderLayer`
@@ -284,15 +282,11 @@ plot.table(
 # %% tags=["hide-input"]
 def masked_late(x):
     scores = attention_scores(x, x)
+    # right: scores.masked_fill(~causal(x), -torch.inf).softmax(-1)
     return scores.softmax(-1).tril() @ x
 
 
-def masked_before(x):
-    scores = attention_scores(x, x)
-    return scores.masked_fill(~causal(x), -torch.inf).softmax(-1) @ x
-
-
-exhibit("mask-after-softmax", masked_late, masked_before)
+exhibit("mask-after-softmax", masked_late)
 
 # %% tags=["check"]
 late = attention_scores(x, x).softmax(-1).tril()
@@ -322,11 +316,8 @@ def allowed_keys(x):
 
 
 def padding_seen(x):
+    # right: self_attention(x, allowed=allowed_keys(x))
     return self_attention(x).context[:, :real]
-
-
-def padding_hidden(x):
-    return self_attention(x, allowed=allowed_keys(x)).context[:, :real]
 
 
 def padding_moves_it(f, x):
@@ -339,10 +330,9 @@ def padding_moves_it(f, x):
 exhibit(
     "padding-ignored",
     padding_seen,
-    padding_hidden,
-    padding_moves_it,
-    hides=[padded[:, :real]],
-    given=[padded],
+    probe=padding_moves_it,
+    hides=padded[:, :real],
+    given=padded,
 )
 
 # %% tags=["check"]
@@ -363,13 +353,9 @@ newest = 2
 
 
 def top_left(q, k, v):
+    # right: F.scaled_dot_product_attention(
+    #     q, k, v, masks.causal(q.size(1), k.size(1)))
     return F.scaled_dot_product_attention(q, k, v, is_causal=True)
-
-
-def bottom_right(q, k, v):
-    return F.scaled_dot_product_attention(
-        q, k, v, masks.causal(q.size(1), k.size(1))
-    )
 
 
 def misaligned(f, q, k, v):
@@ -380,8 +366,7 @@ last = x[:, -newest:]
 exhibit(
     "top-left-causal",
     top_left,
-    bottom_right,
-    misaligned,
+    probe=misaligned,
     hides=[last] * 3,
     given=[last, x, x],
 )
@@ -408,16 +393,11 @@ torch.testing.assert_close(top_left(last, x, x), expected)
 def hinted(x):
     with torch.no_grad():
         module.eval()
+        # right: module(x, x, x, attn_mask=~causal(x), need_weights=False)
         return module(x, x, x, is_causal=True, need_weights=False)[0]
 
 
-def obeyed(x):
-    with torch.no_grad():
-        module.eval()
-        return module(x, x, x, attn_mask=~causal(x), need_weights=False)[0]
-
-
-exhibit("is-causal-is-a-hint", hinted, obeyed)
+exhibit("is-causal-is-a-hint", hinted)
 
 # %% tags=["check"]
 window = masks.sliding_window(N, window=2)

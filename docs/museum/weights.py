@@ -47,7 +47,7 @@ from unmasked import (
 )
 from unmasked.functional import scaled_dot_product_attention
 from unmasked.heads import fused_qkv, merge_heads, split_heads
-from unmasked.museum import ENTRIES, Exhibits, Plate
+from unmasked.museum import Exhibits
 
 # batch, tokens, heads, head_dim: all differ, none is one
 B, N, H, D = 2, 5, 3, 4
@@ -152,11 +152,7 @@ off["bias-kv-as-shift"] = probes.differs(
 weights.shape, wrong.weights.shape
 
 # %% tags=["hide-input"]
-Plate(
-    ENTRIES["bias-kv-as-shift"],
-    off["bias-kv-as-shift"],
-    output.abs().max().item(),
-)
+exhibits.plate("bias-kv-as-shift", output)
 
 # %% [markdown]
 # What is added to all keys adds the same number to every score of a query, and a softmax does not notice. So the
@@ -194,12 +190,7 @@ off["aliased-weights"] = probes.differs(original.weight, before)
 off["aliased-weights"]
 
 # %% tags=["hide-input"]
-Plate(
-    ENTRIES["aliased-weights"],
-    off["aliased-weights"],
-    before.abs().max().item(),
-    str(probes.shares_memory(student)),
-)
+exhibits.plate("aliased-weights", before, probes.shares_memory(student))
 
 # %% tags=["check"]
 honest = filled(nn.Linear, E, E)
@@ -305,11 +296,7 @@ per_head = probes.differs(every, own)
 assert min(off["averaged-weights-parity"], per_head) > 0.01
 
 # %% tags=["hide-input"]
-Plate(
-    ENTRIES["averaged-weights-parity"],
-    off["averaged-weights-parity"],
-    module(x, x, x)[0].abs().max().item(),
-)
+exhibits.plate("averaged-weights-parity", module(x, x, x)[0])
 
 # %% tags=["hide-input"]
 #| caption: The heads' weights, right above and exchanged below: their average is the same.
@@ -480,12 +467,8 @@ assert min(amounts[:2]) > 0.1
 print(*is_bypassed(biased).reasons, sep="\n")
 
 # %% tags=["hide-input"]
-Plate(
-    ENTRIES["bypass-conditions"],
-    off["bypass-conditions"],
-    plain.abs().max().item(),
-    "; ".join(is_bypassed(biased).reasons),
-)
+reasons = "; ".join(is_bypassed(biased).reasons)
+exhibits.plate("bypass-conditions", plain, reasons)
 
 # %% tags=["check"]
 assert not is_bypassed(good)  # "trainable", it says
@@ -526,9 +509,7 @@ assert math.isclose(bounds[0], bounds[1], rel_tol=1e-3)
 assert math.isclose(bounds[2] / bounds[0], math.sqrt(2), rel_tol=1e-3)
 
 # %% tags=["hide-input"]
-Plate(
-    ENTRIES["packed-initialization"], off["packed-initialization"], bounds[0]
-)
+exhibits.plate("packed-initialization", bounds[0])
 
 # %% [markdown]
 # The largest number is 0.0541<!--= bounds[0] --> in PyTorch's, and 0.0765<!--= bounds[2] --> in the three. Every test
@@ -570,7 +551,7 @@ assert abs(normal - 1) < 0.1
 variances
 
 # %% tags=["hide-input"]
-Plate(ENTRIES["projection-variance"], off["projection-variance"], normal)
+exhibits.plate("projection-variance", normal)
 
 # %% [markdown]
 # A query's variance is 0.33<!--= variances[0] -->: `nn.Linear` draws evenly between bounds that give a third. The
