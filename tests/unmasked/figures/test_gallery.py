@@ -48,6 +48,29 @@ def test_a_line_is_run_as_it_stands():
     assert torch.allclose(context_of("padding-ignored", entry.right, 2)(X), expected)
 
 
+def by_hand(slug: str) -> torch.Tensor:
+    """What the wrong version gives, from scores and a mask of its own."""
+    scores, causal = X @ X.mT / 8**0.5, torch.ones(4, 4).tril().bool()
+    if slug == "softcap-after-mask":
+        capped = 5 * (scores.masked_fill(~causal, -torch.inf) / 5).tanh()
+        return capped.softmax(-1) @ X
+    if slug == "global-d-k":
+        return (X @ X.mT / 50**0.5).softmax(-1) @ X
+    if slug == "packed-without-documents":
+        return scores.masked_fill(~causal, -torch.inf).softmax(-1) @ X
+    last = torch.tensor([[True, False, False, False], [True, True, False, False]])
+    return scores[:, -2:].masked_fill(~last, -torch.inf).softmax(-1) @ X
+
+
+@pytest.mark.parametrize("slug", ["softcap-after-mask", "global-d-k", "packed-without-documents", "top-left-causal"])
+def test_a_wrong_line_gives_what_it_gives_by_hand(slug: str):
+    torch.testing.assert_close(context_of(slug, ENTRIES[slug].wrong, 2)(X), by_hand(slug))
+
+
+def test_packed_documents_are_apart_where_the_line_is_right():
+    assert torch.tensor(pairs(X, 2)["packed-without-documents"]["right"])[3, :3].max() < 1e-6
+
+
 @pytest.mark.parametrize("slug", ["batch-first-forgotten", "is-causal-is-a-hint"])
 def test_a_line_that_makes_a_module_moves_no_random_generator(slug: str):
     before = torch.get_rng_state()
