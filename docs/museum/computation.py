@@ -161,11 +161,8 @@ def attend(x, heads, d):
 
 
 def of_embed_dim(x, heads=H):
+    # right: attend(x, heads, x.size(-1) // heads)
     return attend(x, heads, x.size(-1))
-
-
-def of_head_dim(x, heads=H):
-    return attend(x, heads, x.size(-1) // heads)
 
 
 x = torch.randn(B, N, H * D, generator=torch.Generator().manual_seed(10))
@@ -173,10 +170,9 @@ by_head = doctor("x", num_heads=H)
 exhibit(
     "wrong-d-in-scale",
     of_embed_dim,
-    of_head_dim,
-    by_head,
+    probe=by_head,
     hides=[x, 1],
-    given=[x],
+    given=x,
 )
 
 # %% tags=["check"]
@@ -208,7 +204,11 @@ wide = [
     torch.cat([each] * 3, dim=-1) for each in (q, k, v)
 ]  # another head_dim
 exhibit(
-    "global-d-k", with_global, right, doctor(), hides=[q, k, v], given=wide
+    "global-d-k",
+    with_global,
+    probe=doctor(),
+    hides=[q, k, v],
+    given=wide,
 )
 
 # %% [markdown]
@@ -239,8 +239,7 @@ equal = torch.ones(B, N, D)
 exhibit(
     "softmax-over-queries",
     over_queries,
-    right,
-    sums,
+    probe=sums,
     hides=[equal] * 3,
     given=[q, k, v],
 )

@@ -46,7 +46,7 @@ from unmasked import (
     scaled_dot_product_attention,
 )
 from unmasked.doctor.patients import SICK
-from unmasked.museum import ENTRIES, Exhibits, Plate
+from unmasked.museum import ENTRIES, Exhibits, Plate, mended
 from unmasked.positions import Rotary, alibi
 
 # batch, tokens, heads, heads of keys, head_dim: all differ
@@ -194,25 +194,18 @@ exhibit(
 frequencies = 10_000.0 ** (-torch.arange(0, D, 2) / D)  # radians a token
 
 
-def rounded(places):
-    # right: places[:, None] * frequencies
-    return places.bfloat16()[:, None] * frequencies.bfloat16()
-
-
-def exact(places):
-    return places[:, None] * frequencies
-
-
 def turned(angles, y):
     a, b = y.unflatten(-1, (-1, 2)).unbind(-1)
     cos, sin = angles.float().cos(), angles.float().sin()
     return torch.stack([a * cos - b * sin, a * sin + b * cos], -1).flatten(-2)
 
 
-def scores_from(start, angles):
+def with_rounded(start):
     """The scores of all queries and keys, from position `start` on."""
-    at = angles(start + torch.arange(N))
-    return attention_scores(turned(at, q), turned(at, keys))
+    places = start + torch.arange(N)
+    # right: places[:, None] * frequencies
+    angles = places.bfloat16()[:, None] * frequencies.bfloat16()
+    return attention_scores(turned(angles, q), turned(angles, keys))
 
 
 def shifted(f, start):
@@ -224,14 +217,7 @@ def shifted(f, start):
     )
 
 
-def with_rounded(start):
-    return scores_from(start, rounded)
-
-
-def with_exact(start):
-    return scores_from(start, exact)
-
-
+with_exact = mended(ENTRIES["rope-in-bfloat16"], with_rounded)
 off["rope-in-bfloat16"] = probes.differs(with_rounded(1000), with_exact(1000))
 assert shifted(with_exact, 0) is None
 near = (with_rounded(0) - with_exact(0)).abs().max().item()

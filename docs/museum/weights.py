@@ -32,6 +32,7 @@
 # %% tags=["hide-input"]
 import copy
 import math
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -214,10 +215,7 @@ def unbiased(module, x):
     return F.linear(x, module.in_proj_weight).chunk(3, dim=-1)
 
 
-def without_bias(module, x):
-    return attend(module, x, project=unbiased)
-
-
+without_bias = partial(attend, project=unbiased)
 exhibit("zero-bias-parity", without_bias, hides=fresh)
 
 # %% [markdown]
@@ -240,10 +238,7 @@ def untransposed(module, x):
     return [x @ w + b for w, b in zip(matrices, biases, strict=True)]
 
 
-def multiplied(module, x):
-    return attend(module, x, project=untransposed)
-
-
+multiplied = partial(attend, project=untransposed)
 symmetric = mha()
 with torch.no_grad():
     halves = [
@@ -322,10 +317,7 @@ def merged_heads(module, context):
     return context  # right: return module.out_proj(context)
 
 
-def stopped(module, x):
-    return attend(module, x, out=merged_heads)
-
-
+stopped = partial(attend, out=merged_heads)
 identity = copy.deepcopy(module)
 nn.init.eye_(identity.out_proj.weight)
 nn.init.zeros_(identity.out_proj.bias)
@@ -368,10 +360,7 @@ def interleaved(module, x):
     return [merge_heads(part) for part in heads]
 
 
-def loaded(module, x):
-    return attend(module, x, project=interleaved)
-
-
+loaded = partial(attend, project=interleaved)
 exhibit("interleaved-qkv", loaded, hides=mha(heads=1))
 
 # %% tags=["check"]
@@ -398,10 +387,7 @@ def queries_averaged(module, x):
     return q, k, q  # right: return q, k, v
 
 
-def averaged(module, x):
-    return attend(module, x, project=queries_averaged)
-
-
+averaged = partial(attend, project=queries_averaged)
 same = copy.deepcopy(module)
 with torch.no_grad():
     for parameter in (same.in_proj_weight, same.in_proj_bias):
