@@ -208,7 +208,7 @@ plot.table(["", *checks], marks)
 # ## All rooms
 
 # %% tags=["hide-input", "no-snippet"]
-rooms()
+plot.table(["Room", "Mistakes that it shows"], rooms())
 
 # %% [markdown]
 # ## Exercises

@@ -13,9 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unmasked import masks, plot
+from unmasked import masks
 from unmasked._generators import forked
-from unmasked._table import Table
 from unmasked.exercises.museum.index import WRONG, right
 from unmasked.functional import attention_scores, attention_weights, self_attention
 from unmasked.museum import ENTRIES, SYMPTOMS, Entry, drawn, reach
@@ -175,7 +174,7 @@ def _coded(title: str) -> str:
     return re.sub("`(.+?)`", r"<code>\1</code>", title)
 
 
-def rooms() -> Table:
-    """How many mistakes each of the museum's pages shows."""
+def rooms() -> list[tuple[str, str]]:
+    """The title of each of the museum's pages, and how many mistakes it shows."""
     counts = Counter(entry.page for entry in ENTRIES.values())
-    return plot.table(["Room", "Mistakes that it shows"], [(ROOMS[page], str(count)) for page, count in counts.items()])
+    return [(ROOMS[page], str(count)) for page, count in counts.items()]

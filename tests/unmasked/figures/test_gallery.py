@@ -79,4 +79,4 @@ def test_a_line_that_makes_a_module_moves_no_random_generator(slug: str):
 
 
 def test_rooms_count_every_mistake_once():
-    assert sum(int(count) for _, count in rooms().rows) == len(ENTRIES)
+    assert sum(int(count) for _, count in rooms()) == len(ENTRIES)
