@@ -1,9 +1,3 @@
-# ---
-# jupyter:
-#   jupytext:
-#     formats: py:percent
-# ---
-
 # %% [markdown]
 # # Are my weights what attention says they are?
 #
@@ -161,11 +155,8 @@ def attend(x, heads, d):
 
 
 def of_embed_dim(x, heads=H):
+    # right: attend(x, heads, x.size(-1) // heads)
     return attend(x, heads, x.size(-1))
-
-
-def of_head_dim(x, heads=H):
-    return attend(x, heads, x.size(-1) // heads)
 
 
 x = torch.randn(B, N, H * D, generator=torch.Generator().manual_seed(10))
@@ -173,10 +164,9 @@ by_head = doctor("x", num_heads=H)
 exhibit(
     "wrong-d-in-scale",
     of_embed_dim,
-    of_head_dim,
-    by_head,
+    probe=by_head,
     hides=[x, 1],
-    given=[x],
+    given=x,
 )
 
 # %% tags=["check"]
@@ -208,7 +198,11 @@ wide = [
     torch.cat([each] * 3, dim=-1) for each in (q, k, v)
 ]  # another head_dim
 exhibit(
-    "global-d-k", with_global, right, doctor(), hides=[q, k, v], given=wide
+    "global-d-k",
+    with_global,
+    probe=doctor(),
+    hides=[q, k, v],
+    given=wide,
 )
 
 # %% [markdown]
@@ -239,8 +233,7 @@ equal = torch.ones(B, N, D)
 exhibit(
     "softmax-over-queries",
     over_queries,
-    right,
-    sums,
+    probe=sums,
     hides=[equal] * 3,
     given=[q, k, v],
 )
@@ -350,12 +343,7 @@ def both(q, k, v, dropout, training):
 assert not probes.weights_sum_to_one(both(q, k, v, 0.4, True)[1])
 
 # %% tags=["hide-input"]
-Plate(
-    ENTRIES["weights-after-dropout"],
-    off["weights-after-dropout"],
-    kept.max().item(),
-    str(found),
-)
+exhibit.plate("weights-after-dropout", kept, found)
 
 # %% [markdown]
 # Here rows sum to between {{ dropped.sum(-1).min() :.2f}} and {{ dropped.sum(-1).max() :.2f}}; in evaluation
@@ -468,12 +456,7 @@ assert probes.overwrites_inputs(right, q, k, v) is None
 print(f"second call off by {off['input-overwritten']:.3g}\n{found}")
 
 # %% tags=["hide-input"]
-Plate(
-    ENTRIES["input-overwritten"],
-    off["input-overwritten"],
-    right(q, k, v).abs().max().item(),
-    str(found),
-)
+exhibit.plate("input-overwritten", right(q, k, v), found)
 
 # %% [markdown]
 # **Hides** in the first call. The second is off by 0.37<!--= off["input-overwritten"] -->. **Fix:** no in-place

@@ -1,9 +1,3 @@
-# ---
-# jupyter:
-#   jupytext:
-#     formats: py:percent
-# ---
-
 # %% [markdown]
 # # Do my heads, tokens and batches stay apart?
 #
@@ -80,8 +74,7 @@ def merged_bare(x):
 exhibit(
     "merge-without-transpose",
     merged_bare,
-    right,
-    probes.breaks_equivariance,
+    probe=probes.breaks_equivariance,
     hides=draw(B, 1, H * D),
 )
 
@@ -194,8 +187,7 @@ def split_bare(x):
 exhibit(
     "view-without-transpose",
     split_bare,
-    right,
-    probes.breaks_equivariance,
+    probe=probes.breaks_equivariance,
     hides=draw(B, 1, H * D),
 )
 
@@ -247,9 +239,7 @@ def crosses_heads(f, x):
     )
 
 
-exhibit(
-    "swapped-view", swapped, right, crosses_heads, hides=draw(B, N, H * H)
-)
+exhibit("swapped-view", swapped, probe=crosses_heads, hides=draw(B, N, H * H))
 
 # %% [markdown]
 # **Hides** with as many heads as features in a head, where both views are the same. A related mistake has the right
@@ -353,8 +343,7 @@ def plain(x):
 exhibit(
     "batch-transposed",
     turned,
-    plain,
-    probes.mixes_items,
+    probe=probes.mixes_items,
     hides=draw(1, 1, 1),
     given=draw(3, 3, 3),
 )
@@ -450,8 +439,7 @@ def came_back_flat(x):
 exhibit(
     "batch-and-tokens-swapped",
     came_back_flat,
-    right,
-    probes.mixes_items,
+    probe=probes.mixes_items,
     hides=draw(1, N, H * D),
 )
 

@@ -1,9 +1,3 @@
-# ---
-# jupyter:
-#   jupytext:
-#     formats: py:percent
-# ---
-
 # %% [markdown]
 # # Would your tests notice? The museum of mistakes
 #
@@ -26,26 +20,16 @@
 
 # %% tags=["hide-input", "no-snippet"]
 import inspect
-import math
-import re
-from html import escape
 
 import torch
 import torch.nn.functional as F
-from torch import nn
 
-from unmasked import (
-    attention_scores,
-    attention_weights,
-    masks,
-    plot,
-    probes,
-    self_attention,
-)
+from unmasked import plot, probes
 from unmasked.exercises.museum import index as exercises
 from unmasked.exercises.museum.index import WRONG, right
-from unmasked.museum import ENTRIES, SYMPTOMS, drawn, reach
-from unmasked.positions import alibi
+from unmasked.figures.gallery import Gallery, pairs, rooms
+from unmasked.museum import ENTRIES as ENTRIES  # the prose asks them
+from unmasked.museum import drawn as drawn
 
 # batch, tokens, heads, head_dim: all differ, none is one
 B, N, H, D = 2, 6, 3, 4
@@ -56,128 +40,10 @@ def draw(*shape):
 
 
 x = draw(B, N, H * D)
-maps = {"right": reach(lambda x: right(x, H), x)}
-maps |= {slug: reach(lambda x, f=f: f(x, H), x) for slug, f in WRONG.items()}
-pairs = {
-    slug: {"wrong": maps[slug], "right": maps["right"]} for slug in WRONG
-}
-
-
-def causal(x):
-    return masks.causal(x.size(1))
-
-
-def allowed_keys(x):
-    return torch.arange(x.size(1)) < x.size(1) - 2  # the last two are padding
-
-
-def attend(x, allowed):
-    return F.scaled_dot_product_attention(x, x, x, attn_mask=allowed)
-
-
-torch.manual_seed(9)
-
-
-def filled(layer):
-    torch.manual_seed(9)
-    for each in layer.parameters():
-        nn.init.normal_(each, std=0.3)
-    return layer.eval()
-
-
-module = filled(nn.MultiheadAttention(H * D, 4, batch_first=True))
-allowed = masks.causal(N) & (torch.arange(N) > 1)  # padding in front
-# What becomes of what a line of another room gives.
-lines = {
-    "batch-first-forgotten": lambda made, x: filled(made)(x, x, x)[0],
-    "padding-ignored": lambda made, x: made.context,
-    "top-left-causal": lambda made, x: made,
-    "is-causal-is-a-hint": lambda made, x: made[0],
-    "fully-masked-row": lambda made, x: made @ x,
-    "global-d-k": lambda made, x: made.softmax(-1) @ x,
-    "alibi-sign": lambda made, x: (
-        attention_weights(made, allowed=causal(x)) @ x
-    ),
-    "packed-without-documents": lambda made, x: made,
-    "softcap-after-mask": lambda made, x: made.softmax(-1) @ x,
-}
-
-
-known = {
-    each.__name__.rpartition(".")[2]: each
-    for each in (
-        attend,
-        attention_scores,
-        attention_weights,
-        allowed_keys,
-        causal,
-        masks,
-        math,
-        nn,
-        self_attention,
-        torch,
-    )
-} | {"F": F, "H": H, "D": D, "d_k": 50, "allowed": allowed, "module": module}
-known |= {"bias": alibi(8, N)[:1], "ids": torch.arange(N) // 3, "cap": 5.0}
-
-
-def run(slug, code):
-    """A function of x that runs the line: with a cache, the queries are the last two tokens."""
-
-    @torch.no_grad()
-    def attended(x):
-        q = x[:, -2:] if slug == "top-left-causal" else x
-        scores = attention_scores(x, x)
-        if slug == "softcap-after-mask":
-            scores = scores.masked_fill(~causal(x), -torch.inf)
-        given = known | {"x": x, "q": q, "k": x, "v": x, "scores": scores}
-        return lines[slug](eval(code, given), x)
-
-    return attended
-
-
-for slug in lines:
-    entry = ENTRIES[slug]
-    pairs[slug] = {
-        "wrong": reach(run(slug, entry.wrong), x),
-        "right": reach(run(slug, entry.right), x),
-    }
-
-
-def coded(title):
-    return re.sub("`(.+?)`", r"<code>\1</code>", title)
-
-
-class Gallery(dict):
-    """Cards of mistakes, by what one sees; a choice of what one sees hides the others."""
-
-    def _repr_html_(self):
-        chips, cards = [], []
-        for number, (symptom, slugs) in enumerate(self.items(), 1):
-            chips.append((number, symptom))
-            for entry in map(ENTRIES.get, slugs):
-                both = "".join(
-                    f'<span class="card-{side}">{drawn(cells)}{side}</span>'
-                    for side, cells in pairs.get(entry.slug, {}).items()
-                )
-                both = both or f"<code>{escape(entry.wrong)}</code>"
-                cards.append(
-                    f'<a class="card" data-symptom="{number}" href="../{entry.page}/#{entry.slug}">'
-                    f'<span class="card-sides">{both}</span>'
-                    f"<b>{coded(entry.title)}</b><span>{coded(entry.seen)}</span></a>"
-                )
-        radios = "".join(
-            f'<input type="radio" name="symptom" id="symptom-{number}"{" checked" * (number == 0)}>'
-            f'<label for="symptom-{number}">{coded(symptom)}</label>'
-            for number, symptom in [(0, "Everything"), *chips]
-        )
-        return (
-            f'<div class="gallery"><fieldset><legend>What do you see?</legend>{radios}</fieldset>'
-            f'<div class="cards">{"".join(cards)}</div></div>'
-        )
-
-
-Gallery(SYMPTOMS)
+both = pairs(x, H)
+maps = {slug: both[slug]["wrong"] for slug in WRONG}
+maps["right"] = both["no-causal-mask"]["right"]
+Gallery(both)
 
 # %% [markdown]
 # **You should know** [what attention computes](../learn/attention.py), and [masks](../pytorch/masks.py) and
@@ -342,20 +208,7 @@ plot.table(["", *checks], marks)
 # ## All rooms
 
 # %% tags=["hide-input", "no-snippet"]
-rooms = {}
-for entry in ENTRIES.values():
-    rooms.setdefault(entry.page, []).append(entry.slug)
-names = {
-    "museum/heads": "Do my heads, tokens and batches stay apart?",
-    "museum/masks": "Does my mask hide what it should?",
-    "museum/weights": "Are these the right weights?",
-    "museum/computation": "Are my weights what attention says they are?",
-    "museum/models": "Does it stay right inside a model?",
-}
-plot.table(
-    ["Room", "Mistakes that it shows"],
-    [(names[page], str(len(slugs))) for page, slugs in rooms.items()],
-)
+plot.table(["Room", "Mistakes that it shows"], rooms())
 
 # %% [markdown]
 # ## Exercises

@@ -1,9 +1,3 @@
-# ---
-# jupyter:
-#   jupytext:
-#     formats: py:percent
-# ---
-
 # %% [markdown]
 # # Does my mask hide what it should?
 #
@@ -44,10 +38,13 @@ from unmasked import (
     attention_weights,
     masks,
     plot,
+    positions,
     probes,
     scaled_dot_product_attention,
     self_attention,
 )
+from unmasked.figures import interfaces
+from unmasked.figures.interfaces import after_attention, causality
 from unmasked.museum import ENTRIES, Exhibits, Plate
 
 B, N, H, D = 2, 5, 4, 3  # batch, tokens, heads, head_dim: all differ
@@ -102,6 +99,7 @@ plot.grid(weighed, queries=range(N))
 
 # %% tags=["hide-input"]
 def unmasked(x):
+    # right: F.scaled_dot_product_attention(x, x, x, is_causal=True)
     return F.scaled_dot_product_attention(x, x, x)
 
 
@@ -109,7 +107,7 @@ def right(x):
     return with_mask(x, causal(x))
 
 
-exhibit("no-causal-mask", unmasked, right)
+exhibit("no-causal-mask", unmasked)
 
 # %% tags=["check"]
 assert not probes.differs(unmasked(x)[:, -1], right(x)[:, -1])
@@ -129,14 +127,11 @@ assert not probes.differs(by_flag, right(x))
 
 # %% tags=["hide-input"]
 def inverted(x):
+    # right: with_mask(x, causal(x))
     return with_mask(x, ~causal(x))[:, :-1]  # the last row is zeros
 
 
-def but_last(x):
-    return with_mask(x, causal(x))[:, :-1]
-
-
-exhibit("mask-polarity", inverted, but_last, hides=[torch.ones(B, N, E)])
+exhibit("mask-polarity", inverted, hides=torch.ones(B, N, E))
 
 # %% [markdown]
 # What each interface makes of `True` is found out by asking: mark one key with `True` for every query, change it, and
@@ -176,40 +171,11 @@ def by_mode(f, *inputs, **options):
 
 
 # %% tags=["hide-input"]
-marked = torch.zeros(N, N, dtype=torch.bool)
-marked[:, 0] = True  # for every query, the first key alone
-keys = marked[:1].expand(B, N)
-interfaces = {
-    "F.scaled_dot_product_attention, attn_mask": lambda x: with_mask(
-        x, marked
-    ),
-    "nn.MultiheadAttention, attn_mask": lambda x: module(
-        x, x, x, attn_mask=marked
-    )[0],
-    "nn.MultiheadAttention, key_padding_mask": lambda x: module(
-        x, x, x, keys
-    )[0],
-    "nn.TransformerEncoderLayer, src_mask": lambda x: layer(x, marked),
-    "unmasked.MultiheadAttention, attn_mask": lambda x: ours(
-        x, x, x, attn_mask=marked
-    )[0],
-    "unmasked.self_attention, allowed": lambda x: (
-        self_attention(x, allowed=marked).context
-    ),
-}
-
-
-def meaning(call):
-    changed = x.clone()
-    changed[:, 0] += 1
-    moved = probes.differs(call(changed)[:, 1:], call(x)[:, 1:])
-    return "may attend" if moved else "may not attend"
-
-
-polarity = {name: by_mode(meaning, call) for name, call in interfaces.items()}
+questions = interfaces.meanings(x, module, layer, ours)
+polarity = {name: by_mode(ask) for name, ask in questions.items()}
 plot.table(
     ["True means", *modes],
-    [(name, *cells) for name, cells in polarity.items()],
+    [(name, *answers) for name, answers in polarity.items()],
 )
 
 # %% [markdown]
@@ -259,7 +225,7 @@ def ones_added(x):
     return with_mask(x, causal(x).float())  # right: with_mask(x, causal(x))
 
 
-exhibit("float-mask-of-ones", ones_added, right)
+exhibit("float-mask-of-ones", ones_added)
 
 # %% [markdown]
 # PyTorch has one exception: on its [fast path for such masks](../pytorch/masks.py#masks-of-numbers-are-added), `nn.TransformerEncoderLayer`
@@ -277,17 +243,8 @@ def gap(blocked):
     )
 
 
-def finished(part, x, attended):  # what a layer does after its attention
-    h = part.norm1(x + attended)
-    return part.norm2(h + part.linear2(part.linear1(h).relu()))
-
-
-distance = (torch.arange(N)[:, None] - torch.arange(N)).abs()
-alibi = masks.additive_from_allowed(causal(x)) - distance / 2
-torch.manual_seed(2)
-twin = MultiheadAttention(E, H, batch_first=True)  # adds in every mode
-twin.load_state_dict(layer.self_attn.state_dict())
-by_layer = finished(layer, x, twin(x, x, x, attn_mask=alibi)[0])
+alibi = masks.additive_from_allowed(causal(x)) + positions.alibi(8, N)[0]
+by_layer = interfaces.adding(layer, x, alibi)
 by_module = ours(x, x, x, attn_mask=alibi)[0]
 
 gaps = by_mode(gap, ~causal(x))
@@ -319,15 +276,11 @@ plot.table(
 # %% tags=["hide-input"]
 def masked_late(x):
     scores = attention_scores(x, x)
+    # right: scores.masked_fill(~causal(x), -torch.inf).softmax(-1)
     return scores.softmax(-1).tril() @ x
 
 
-def masked_before(x):
-    scores = attention_scores(x, x)
-    return scores.masked_fill(~causal(x), -torch.inf).softmax(-1) @ x
-
-
-exhibit("mask-after-softmax", masked_late, masked_before)
+exhibit("mask-after-softmax", masked_late)
 
 # %% tags=["check"]
 late = attention_scores(x, x).softmax(-1).tril()
@@ -357,11 +310,8 @@ def allowed_keys(x):
 
 
 def padding_seen(x):
+    # right: self_attention(x, allowed=allowed_keys(x))
     return self_attention(x).context[:, :real]
-
-
-def padding_hidden(x):
-    return self_attention(x, allowed=allowed_keys(x)).context[:, :real]
 
 
 def padding_moves_it(f, x):
@@ -374,10 +324,9 @@ def padding_moves_it(f, x):
 exhibit(
     "padding-ignored",
     padding_seen,
-    padding_hidden,
-    padding_moves_it,
-    hides=[padded[:, :real]],
-    given=[padded],
+    probe=padding_moves_it,
+    hides=padded[:, :real],
+    given=padded,
 )
 
 # %% tags=["check"]
@@ -398,13 +347,9 @@ newest = 2
 
 
 def top_left(q, k, v):
+    # right: F.scaled_dot_product_attention(
+    #     q, k, v, masks.causal(q.size(1), k.size(1)))
     return F.scaled_dot_product_attention(q, k, v, is_causal=True)
-
-
-def bottom_right(q, k, v):
-    return F.scaled_dot_product_attention(
-        q, k, v, masks.causal(q.size(1), k.size(1))
-    )
 
 
 def misaligned(f, q, k, v):
@@ -415,8 +360,7 @@ last = x[:, -newest:]
 exhibit(
     "top-left-causal",
     top_left,
-    bottom_right,
-    misaligned,
+    probe=misaligned,
     hides=[last] * 3,
     given=[last, x, x],
 )
@@ -443,16 +387,11 @@ torch.testing.assert_close(top_left(last, x, x), expected)
 def hinted(x):
     with torch.no_grad():
         module.eval()
+        # right: module(x, x, x, attn_mask=~causal(x), need_weights=False)
         return module(x, x, x, is_causal=True, need_weights=False)[0]
 
 
-def obeyed(x):
-    with torch.no_grad():
-        module.eval()
-        return module(x, x, x, attn_mask=~causal(x), need_weights=False)[0]
-
-
-exhibit("is-causal-is-a-hint", hinted, obeyed)
+exhibit("is-causal-is-a-hint", hinted)
 
 # %% tags=["check"]
 window = masks.sliding_window(N, window=2)
@@ -486,18 +425,6 @@ everything = torch.zeros(N, N, dtype=torch.bool)  # a mask that blocks nothing
 padding = (torch.arange(N) == 2).expand(B, N)  # one key of each sequence
 
 
-def causality(part, **options):
-    try:
-        seen = leaks(lambda x: part(x, x, x, is_causal=True, **options)[0], x)
-    except RuntimeError as error:
-        if "Need attn_mask if specifying the is_causal hint" not in str(
-            error
-        ):
-            raise
-        return "raises"
-    return "not causal" if seen else "causal"
-
-
 hints, obeys = {}, []
 for given, options in {
     "no mask": {"attn_mask": None},
@@ -508,10 +435,9 @@ for given, options in {
     },
 }.items():
     for need in (True, False):
-        hints[given, need] = by_mode(
-            causality, module, need_weights=need, **options
-        )
-        obeys += by_mode(causality, ours, need_weights=need, **options)
+        options["need_weights"] = need
+        hints[given, need] = by_mode(causality, module, x, **options)
+        obeys += by_mode(causality, ours, x, **options)
 rows = [
     (f"{given}, need_weights={need}", *cells)
     for (given, need), cells in hints.items()
@@ -597,7 +523,7 @@ def of_module(part, mask, need):
 
 
 def of_layer(part, mask):
-    zero = finished(
+    zero = after_attention(
         part, x[0, 0], part.self_attn.out_proj.bias
     )  # with a context of zeros
     return answer(part(x, src_mask=mask)[0, 0], zero)
@@ -631,13 +557,7 @@ for kind, mask in {"bool": ~left_padded, "float": added}.items():
         blind[f"nn.TransformerEncoderLayer, {name}", kind] = by_mode(
             of_layer, part, mask
         )
-rows = []
-for name in dict.fromkeys(name for name, _ in blind):
-    pairs = zip(blind[name, "bool"], blind[name, "float"], strict=True)
-    rows.append(
-        (name, *(a if a == b else f"bool {a}, float {b}" for a, b in pairs))
-    )
-plot.table(["A row that may see nothing", *modes], rows)
+plot.table(["A row that may see nothing", *modes], interfaces.by_kind(blind))
 
 # %% [markdown]
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ x.device.type.upper() }}.*
@@ -810,41 +730,11 @@ Plate(ENTRIES["float16-overflow"], found=str(overflow))
 # %% tags=["hide-input"]
 scores = attention_scores(x, x)[0]
 dtypes = torch.float64, torch.float32, torch.bfloat16, torch.float16
-
-
-def verdict(weigh, scores):
-    try:
-        weights = weigh(scores)
-    except RuntimeError as error:
-        return "raises" if "overflow" in str(error) else str(error)
-    known = {
-        "NaN": weights * torch.nan,
-        "equal weights": torch.ones_like(weights) / N,
-    }
-    known["as if nothing were masked"] = scores.softmax(-1)
-    (name,) = [
-        name
-        for name, w in known.items()
-        if torch.allclose(w, weights, atol=1e-3, equal_nan=True)
-    ]
-    return name
-
-
-ways = {
-    "filled in": lambda s: s.masked_fill(
-        torch.ones_like(s, dtype=torch.bool), -1e9
-    ).softmax(-1),
-    "added": lambda s: (s + torch.tensor(-1e9).to(s)).softmax(-1),
-    "a mask made by torch.full": lambda s: (
-        s + torch.full((N, N), -1e9, dtype=s.dtype)
-    ).softmax(-1),
-}
 emptied = {
-    dtype: [verdict(weigh, scores.to(dtype)) for weigh in ways.values()]
-    for dtype in dtypes
+    dtype: interfaces.hiding_everything(scores.to(dtype)) for dtype in dtypes
 }
 plot.table(
-    ["every key masked with -1e9", *ways],
+    ["every key masked with -1e9", *interfaces.WAYS_TO_HIDE],
     [(str(dtype), *cells) for dtype, cells in emptied.items()],
 )
 

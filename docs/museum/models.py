@@ -1,9 +1,3 @@
-# ---
-# jupyter:
-#   jupytext:
-#     formats: py:percent
-# ---
-
 # %% [markdown]
 # # Does it stay right inside a model?
 #
@@ -46,7 +40,7 @@ from unmasked import (
     scaled_dot_product_attention,
 )
 from unmasked.doctor.patients import SICK
-from unmasked.museum import ENTRIES, Exhibits, Plate
+from unmasked.museum import ENTRIES, Exhibits, Plate, mended
 from unmasked.positions import Rotary, alibi
 
 # batch, tokens, heads, heads of keys, head_dim: all differ
@@ -194,25 +188,18 @@ exhibit(
 frequencies = 10_000.0 ** (-torch.arange(0, D, 2) / D)  # radians a token
 
 
-def rounded(places):
-    # right: places[:, None] * frequencies
-    return places.bfloat16()[:, None] * frequencies.bfloat16()
-
-
-def exact(places):
-    return places[:, None] * frequencies
-
-
 def turned(angles, y):
     a, b = y.unflatten(-1, (-1, 2)).unbind(-1)
     cos, sin = angles.float().cos(), angles.float().sin()
     return torch.stack([a * cos - b * sin, a * sin + b * cos], -1).flatten(-2)
 
 
-def scores_from(start, angles):
+def with_rounded(start):
     """The scores of all queries and keys, from position `start` on."""
-    at = angles(start + torch.arange(N))
-    return attention_scores(turned(at, q), turned(at, keys))
+    places = start + torch.arange(N)
+    # right: places[:, None] * frequencies
+    angles = places.bfloat16()[:, None] * frequencies.bfloat16()
+    return attention_scores(turned(angles, q), turned(angles, keys))
 
 
 def shifted(f, start):
@@ -224,23 +211,11 @@ def shifted(f, start):
     )
 
 
-def with_rounded(start):
-    return scores_from(start, rounded)
-
-
-def with_exact(start):
-    return scores_from(start, exact)
-
-
+with_exact = mended(ENTRIES["rope-in-bfloat16"], with_rounded)
 off["rope-in-bfloat16"] = probes.differs(with_rounded(1000), with_exact(1000))
 assert shifted(with_exact, 0) is None
 near = (with_rounded(0) - with_exact(0)).abs().max().item()
-Plate(
-    ENTRIES["rope-in-bfloat16"],
-    off["rope-in-bfloat16"],
-    with_exact(1000).abs().max().item(),
-    shifted(with_rounded, 0),
-)
+exhibit.plate("rope-in-bfloat16", with_exact(1000), shifted(with_rounded, 0))
 
 # %% tags=["check"]
 assert 4 * near < off["rope-in-bfloat16"]
@@ -265,12 +240,6 @@ def rewarded(x):
     return attention_weights(scores, allowed=causal(x)) @ x
 
 
-def lowered(x):
-    bias = alibi(8, x.size(1))[:1]
-    scores = attention_scores(x, x) + bias
-    return attention_weights(scores, allowed=causal(x)) @ x
-
-
 def prefers_the_far(f, x):
     # tokens that are orthogonal, and so small that only the bias counts
     tokens = 1e-3 * torch.eye(x.size(1))[None]
@@ -281,12 +250,7 @@ def prefers_the_far(f, x):
 
 
 exhibit(
-    "alibi-sign",
-    rewarded,
-    lowered,
-    prefers_the_far,
-    hides=[x[:, :1]],
-    given=[x],
+    "alibi-sign", rewarded, probe=prefers_the_far, hides=x[:, :1], given=x
 )
 
 # %% [markdown]
@@ -320,10 +284,6 @@ def restarting(x):
     return write(x, lambda new, past: torch.arange(new.size(1)))
 
 
-def continuing(x):
-    return write(x, lambda new, past: past + torch.arange(new.size(1)))
-
-
 def at_once(x):
     return attend(x + table[: x.size(1)], causal(x))
 
@@ -331,10 +291,9 @@ def at_once(x):
 exhibit(
     "positions-restart",
     restarting,
-    continuing,
-    unlike(at_once, "the whole sequence at once"),
-    hides=[x[:, :1]],
-    given=[x],
+    probe=unlike(at_once, "the whole sequence at once"),
+    hides=x[:, :1],
+    given=x,
 )
 
 # %% [markdown]
@@ -356,12 +315,6 @@ def counted(x, allowed):
     return attend(x + table[torch.arange(x.size(1))], allowed)[:, -1:]
 
 
-def of_what_is_real(x, allowed):
-    return attend(x + table[masks.positions_of(allowed.any(1))], allowed)[
-        :, -1:
-    ]
-
-
 def alone(x, allowed):
     last = [
         at_once(item[None, N - length :])[:, -1:]
@@ -373,8 +326,7 @@ def alone(x, allowed):
 exhibit(
     "left-padding-positions",
     counted,
-    of_what_is_real,
-    unlike(alone, "alone"),
+    probe=unlike(alone, "alone"),
     hides=[x, causal(x).expand(B, N, N)],
     given=[x, allowed],
 )
@@ -434,13 +386,8 @@ exhibit(
 # %% tags=["hide-input"]
 def running_on(x, ids=ids):
     places = torch.arange(x.size(1))
-    # right: places - torch.searchsorted(ids, ids)
+    # right: table[places - torch.searchsorted(ids, ids)]
     return by_document(x + table[places], ids)
-
-
-def reset(x, ids=ids):
-    places = torch.arange(x.size(1))
-    return by_document(x + table[places - torch.searchsorted(ids, ids)], ids)
 
 
 def each_alone(x):
@@ -450,10 +397,9 @@ def each_alone(x):
 exhibit(
     "positions-not-reset",
     running_on,
-    reset,
-    unlike(each_alone, "each document alone"),
+    probe=unlike(each_alone, "each document alone"),
     hides=[x, one_document],
-    given=[x],
+    given=x,
 )
 
 # %% tags=["check"]
@@ -509,18 +455,12 @@ def capped_late(x):
     return (cap * (scores / cap).tanh()).softmax(-1) @ x
 
 
-def capped_early(x):
-    scores = cap * (attention_scores(x, x) / cap).tanh()
-    return scores.masked_fill(~causal(x), -math.inf).softmax(-1) @ x
-
-
 exhibit(
     "softcap-after-mask",
     capped_late,
-    capped_early,
-    probes.sees_the_future,
-    hides=[x[:, :1]],
-    given=[x],
+    probe=probes.sees_the_future,
+    hides=x[:, :1],
+    given=x,
 )
 
 # %% [markdown]

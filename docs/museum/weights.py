@@ -1,9 +1,3 @@
-# ---
-# jupyter:
-#   jupytext:
-#     formats: py:percent
-# ---
-
 # %% [markdown]
 # # Are these the right weights?
 #
@@ -32,6 +26,7 @@
 # %% tags=["hide-input"]
 import copy
 import math
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -47,7 +42,7 @@ from unmasked import (
 )
 from unmasked.functional import scaled_dot_product_attention
 from unmasked.heads import fused_qkv, merge_heads, split_heads
-from unmasked.museum import ENTRIES, Exhibits, Plate
+from unmasked.museum import Exhibits
 
 # batch, tokens, heads, head_dim: all differ, none is one
 B, N, H, D = 2, 5, 3, 4
@@ -152,11 +147,7 @@ off["bias-kv-as-shift"] = probes.differs(
 weights.shape, wrong.weights.shape
 
 # %% tags=["hide-input"]
-Plate(
-    ENTRIES["bias-kv-as-shift"],
-    off["bias-kv-as-shift"],
-    output.abs().max().item(),
-)
+exhibits.plate("bias-kv-as-shift", output)
 
 # %% [markdown]
 # What is added to all keys adds the same number to every score of a query, and a softmax does not notice. So the
@@ -194,12 +185,7 @@ off["aliased-weights"] = probes.differs(original.weight, before)
 off["aliased-weights"]
 
 # %% tags=["hide-input"]
-Plate(
-    ENTRIES["aliased-weights"],
-    off["aliased-weights"],
-    before.abs().max().item(),
-    str(probes.shares_memory(student)),
-)
+exhibits.plate("aliased-weights", before, probes.shares_memory(student))
 
 # %% tags=["check"]
 honest = filled(nn.Linear, E, E)
@@ -223,10 +209,7 @@ def unbiased(module, x):
     return F.linear(x, module.in_proj_weight).chunk(3, dim=-1)
 
 
-def without_bias(module, x):
-    return attend(module, x, project=unbiased)
-
-
+without_bias = partial(attend, project=unbiased)
 exhibit("zero-bias-parity", without_bias, hides=fresh)
 
 # %% [markdown]
@@ -249,10 +232,7 @@ def untransposed(module, x):
     return [x @ w + b for w, b in zip(matrices, biases, strict=True)]
 
 
-def multiplied(module, x):
-    return attend(module, x, project=untransposed)
-
-
+multiplied = partial(attend, project=untransposed)
 symmetric = mha()
 with torch.no_grad():
     halves = [
@@ -305,11 +285,7 @@ per_head = probes.differs(every, own)
 assert min(off["averaged-weights-parity"], per_head) > 0.01
 
 # %% tags=["hide-input"]
-Plate(
-    ENTRIES["averaged-weights-parity"],
-    off["averaged-weights-parity"],
-    module(x, x, x)[0].abs().max().item(),
-)
+exhibits.plate("averaged-weights-parity", module(x, x, x)[0])
 
 # %% tags=["hide-input"]
 #| caption: The heads' weights, right above and exchanged below: their average is the same.
@@ -335,10 +311,7 @@ def merged_heads(module, context):
     return context  # right: return module.out_proj(context)
 
 
-def stopped(module, x):
-    return attend(module, x, out=merged_heads)
-
-
+stopped = partial(attend, out=merged_heads)
 identity = copy.deepcopy(module)
 nn.init.eye_(identity.out_proj.weight)
 nn.init.zeros_(identity.out_proj.bias)
@@ -381,10 +354,7 @@ def interleaved(module, x):
     return [merge_heads(part) for part in heads]
 
 
-def loaded(module, x):
-    return attend(module, x, project=interleaved)
-
-
+loaded = partial(attend, project=interleaved)
 exhibit("interleaved-qkv", loaded, hides=mha(heads=1))
 
 # %% tags=["check"]
@@ -411,10 +381,7 @@ def queries_averaged(module, x):
     return q, k, q  # right: return q, k, v
 
 
-def averaged(module, x):
-    return attend(module, x, project=queries_averaged)
-
-
+averaged = partial(attend, project=queries_averaged)
 same = copy.deepcopy(module)
 with torch.no_grad():
     for parameter in (same.in_proj_weight, same.in_proj_bias):
@@ -480,12 +447,8 @@ assert min(amounts[:2]) > 0.1
 print(*is_bypassed(biased).reasons, sep="\n")
 
 # %% tags=["hide-input"]
-Plate(
-    ENTRIES["bypass-conditions"],
-    off["bypass-conditions"],
-    plain.abs().max().item(),
-    "; ".join(is_bypassed(biased).reasons),
-)
+reasons = "; ".join(is_bypassed(biased).reasons)
+exhibits.plate("bypass-conditions", plain, reasons)
 
 # %% tags=["check"]
 assert not is_bypassed(good)  # "trainable", it says
@@ -526,9 +489,7 @@ assert math.isclose(bounds[0], bounds[1], rel_tol=1e-3)
 assert math.isclose(bounds[2] / bounds[0], math.sqrt(2), rel_tol=1e-3)
 
 # %% tags=["hide-input"]
-Plate(
-    ENTRIES["packed-initialization"], off["packed-initialization"], bounds[0]
-)
+exhibits.plate("packed-initialization", bounds[0])
 
 # %% [markdown]
 # The largest number is 0.0541<!--= bounds[0] --> in PyTorch's, and 0.0765<!--= bounds[2] --> in the three. Every test
@@ -570,7 +531,7 @@ assert abs(normal - 1) < 0.1
 variances
 
 # %% tags=["hide-input"]
-Plate(ENTRIES["projection-variance"], off["projection-variance"], normal)
+exhibits.plate("projection-variance", normal)
 
 # %% [markdown]
 # A query's variance is 0.33<!--= variances[0] -->: `nn.Linear` draws evenly between bounds that give a third. The

@@ -4,17 +4,20 @@ Every entry has a heading of its own on one of the museum's pages, where the mis
 the exercises name mistakes by these slugs.
 """
 
+import ast
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from html import escape
+from textwrap import dedent
 from typing import Any
 
 from torch import Tensor
 
 from unmasked.probes import differs
 
-__all__ = ["ENTRIES", "Entry", "Exhibits", "Plate", "drawn", "reach"]
+__all__ = ["ENTRIES", "Entry", "Exhibits", "Plate", "drawn", "mended", "reach"]
 
 
 @dataclass(frozen=True)
@@ -183,7 +186,7 @@ class Exhibits:
         self,
         slug: str,
         wrong: Callable[..., Tensor],
-        right: Callable[..., Tensor],
+        right: Callable[..., Tensor] | None = None,
         probe: Callable[..., Any] | None = None,
         *,
         hides: Tensor | Sequence[Any] | None = None,
@@ -194,7 +197,7 @@ class Exhibits:
         Args:
             slug: The mistake.
             wrong: The version that makes it.
-            right: The version that does not.
+            right: The version that does not; by default what `mended` makes of the wrong one.
             probe: What finds it.
             hides: What both versions get where they must agree: a tensor, or all of their arguments.
             given: What they get where they must not agree.
@@ -207,6 +210,7 @@ class Exhibits:
             ValueError: The versions differ where the mistake hides, or agree where it shows; or the probe finds
                 something in the right version, or nothing in the wrong one.
         """
+        right = right or mended(ENTRIES[slug], wrong)
         hidden, shown = (
             _arguments(self.hides if hides is None else hides),
             _arguments(self.given if given is None else given),
@@ -226,7 +230,75 @@ class Exhibits:
         maps = None
         if isinstance(last, Tensor) and last.dim() == 3 and not any(isinstance(each, Tensor) for each in others):
             maps = reach(lambda x: wrong(*others, x), last), reach(lambda x: right(*others, x), last)
-        return Plate(ENTRIES[slug], self.off[slug], right(*shown).abs().max().item(), str(found), maps)
+        return Plate(ENTRIES[slug], self.off[slug], _size(right(*shown)), str(found), maps)
+
+    def plate(self, slug: str, right: Tensor | float, found: object = "") -> Plate:
+        """Show a mistake that was measured by hand.
+
+        Args:
+            slug: The mistake; `off` has how far off it is.
+            right: The right numbers, or the largest of them.
+            found: What a check said of it.
+
+        Returns:
+            What the museum shows, without maps.
+        """
+        return Plate(ENTRIES[slug], self.off[slug], _size(right) if isinstance(right, Tensor) else right, str(found))
+
+
+def _size(numbers: Tensor) -> float:
+    return numbers.detach().abs().max().item()
+
+
+def mended(entry: Entry, wrong: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Put a mistake's right line in the place of its wrong one.
+
+    Args:
+        entry: The mistake.
+        wrong: A function whose source has the wrong line once, as an expression or as a statement.
+
+    Returns:
+        The function with the right line, in the same module.
+
+    Raises:
+        ValueError: The wrong line does not stand in the function, or more than once.
+
+    Examples:
+        >>> import torch
+        >>> def weights(q, k):
+        ...     return (q @ k.mT).softmax(-1)
+        >>> q, k = torch.eye(4), torch.zeros(4, 4).fill_diagonal_(2 * math.log(4.0))
+        >>> weights(q, k)[0, 0], mended(ENTRIES["missing-scale"], weights)(q, k)[0, 0]
+        (tensor(0.8421), tensor(0.5714))
+    """
+    mending = _Mending(entry)
+    tree = ast.parse(dedent(inspect.getsource(wrong)))
+    mending.visit(tree)
+    if mending.times != 1:
+        raise ValueError(
+            f"{entry.slug}: `{entry.wrong}` stands {mending.times} times in {wrong.__name__}, expected once; "
+            "write it as the museum has it, or pass right"
+        )
+    names: dict[str, Any] = {}
+    exec(compile(ast.fix_missing_locations(tree), f"<{entry.slug}>", "exec"), wrong.__globals__, names)
+    return names[wrong.__name__]  # type: ignore[no-any-return]
+
+
+class _Mending(ast.NodeTransformer):
+    def __init__(self, entry: Entry) -> None:
+        self.wrong, self.right = ast.dump(_parsed(entry.wrong)), _parsed(entry.right)
+        self.times = 0
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        if ast.dump(node) == self.wrong:
+            self.times += 1
+            return self.right
+        return self.generic_visit(node)
+
+
+def _parsed(line: str) -> ast.AST:
+    (statement,) = ast.parse(line).body
+    return statement.value if isinstance(statement, ast.Expr) else statement
 
 
 def _arguments(given: Tensor | Sequence[Any]) -> Sequence[Any]:

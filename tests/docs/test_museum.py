@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from unmasked.museum import ENTRIES, SYMPTOMS, Entry
+from unmasked.figures.gallery import ROOMS
+from unmasked.museum import ENTRIES, Entry
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -121,10 +122,13 @@ def test_an_entry_has_a_title_a_wrong_version_a_measured_figure_where_it_hides_t
     assert "**Fix:** " in told
 
 
-def test_the_index_shows_every_mistake_by_symptom():
-    text = (DOCS / "museum/index.py").read_text()
-    assert "\nGallery(SYMPTOMS)\n" in text
-    assert sorted(slug for slugs in SYMPTOMS.values() for slug in slugs) == sorted(ENTRIES)
+def test_the_index_shows_the_gallery():
+    assert "\nGallery(both)\n" in (DOCS / "museum/index.py").read_text()
+
+
+@pytest.mark.parametrize("page", ROOMS)
+def test_a_room_has_the_title_that_the_index_gives_it(page: str):
+    assert f"\n# # {ROOMS[page]}\n" in (DOCS / f"{page}.py").read_text()
 
 
 def flat(code: str) -> str:

@@ -1,12 +1,13 @@
 """The museum's list: what its slugs, titles and symptoms promise."""
 
+import math
 import re
 
 import pytest
 import torch
 from torch import Tensor
 
-from unmasked.museum import ENTRIES, SYMPTOMS, Entry, Exhibits, drawn
+from unmasked.museum import ENTRIES, SYMPTOMS, Entry, Exhibits, drawn, mended
 
 
 def test_a_mistake_is_found_under_its_own_slug():
@@ -67,6 +68,50 @@ def test_what_does_not_show_its_mistake_is_no_exhibit(options: dict[str, object]
     exhibit = Exhibits(given=ONES, hides=0 * ONES)
     with pytest.raises(ValueError, match=re.escape(told)):
         exhibit("missing-scale", double, same, **options)
+
+
+def two_steps(q: Tensor, k: Tensor) -> Tensor:
+    weights = (q @ k.mT).softmax(-1)
+    return weights @ k
+
+
+def shaped(x: Tensor) -> Tensor:
+    q = x.clone()
+    q /= math.sqrt(q.size(-1))
+    return q
+
+
+def unlike_any(x: Tensor) -> Tensor:
+    return x
+
+
+def test_the_right_version_differs_by_the_mistakes_line_alone():
+    q, k = torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(1))
+    right = mended(ENTRIES["missing-scale"], two_steps)
+    assert torch.equal(right(q, k), (q @ k.mT / math.sqrt(4)).softmax(-1) @ k)
+    assert torch.equal(mended(ENTRIES["input-overwritten"], shaped)(q), q / 2)  # a statement
+
+
+def test_what_has_not_the_wrong_line_cannot_be_mended():
+    told = "missing-scale: `(q @ k.mT).softmax(-1)` stands 0 times in unlike_any, expected once; write it as the museum"
+    with pytest.raises(ValueError, match=re.escape(told)):
+        mended(ENTRIES["missing-scale"], unlike_any)
+
+
+def test_an_exhibit_without_a_right_version_mends_the_wrong_one():
+    q, k = 3 * torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(1))
+    exhibit = Exhibits(given=[q, k], hides=[0 * q, k])
+    plate = exhibit("missing-scale", two_steps)
+    right = (q @ k.mT / 2).softmax(-1) @ k
+    assert plate.off == pytest.approx((two_steps(q, k) - right).abs().max().item())
+
+
+def test_a_plate_of_what_was_measured_by_hand_says_what_was_measured():
+    exhibit = Exhibits(off={"gradient-cut": 0.5})
+    plate = exhibit.plate("gradient-cut", torch.tensor([1.0, -3.0]), "a gradient is cut")
+    assert plate.measured == "off by 0.5, where the right numbers reach 3"
+    assert plate.found == "a gradient is cut"
+    assert exhibit.plate("gradient-cut", 3.0).size == 3.0
 
 
 def test_a_map_marks_what_is_no_number():

@@ -1,0 +1,180 @@
+"""The museum's gallery: a card for each mistake, by what one sees, with two maps drawn by running both of its lines."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from html import escape
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from unmasked import masks
+from unmasked._generators import forked
+from unmasked.exercises.museum.index import WRONG, right
+from unmasked.functional import attention_scores, attention_weights, self_attention
+from unmasked.museum import ENTRIES, SYMPTOMS, Entry, drawn, reach
+from unmasked.positions import alibi
+
+__all__ = ["ROOMS", "Gallery", "context_of", "pairs", "rooms"]
+
+Map = list[list[float]]
+
+ROOMS = {
+    "museum/heads": "Do my heads, tokens and batches stay apart?",
+    "museum/masks": "Does my mask hide what it should?",
+    "museum/weights": "Are these the right weights?",
+    "museum/computation": "Are my weights what attention says they are?",
+    "museum/models": "Does it stay right inside a model?",
+}
+"""The titles of the museum's pages."""
+
+# What becomes a context of what a line of the museum gives.
+_FINISH: dict[str, Callable[[Any, Tensor], Tensor]] = {
+    "batch-first-forgotten": lambda module, x: _filled(module)(x, x, x)[0],
+    "padding-ignored": lambda attention, x: attention.context,
+    "top-left-causal": lambda context, x: context,
+    "is-causal-is-a-hint": lambda output_and_weights, x: output_and_weights[0],
+    "fully-masked-row": lambda weights, x: weights @ x,
+    "global-d-k": lambda scores, x: scores.softmax(-1) @ x,
+    "alibi-sign": lambda scores, x: attention_weights(scores, allowed=_causal(x)) @ x,
+    "packed-without-documents": lambda context, x: context,
+    "softcap-after-mask": lambda scores, x: scores.softmax(-1) @ x,
+}
+
+
+def pairs(x: Tensor, num_heads: int) -> dict[str, dict[str, Map]]:
+    """What `museum.reach` gives for the wrong and the right version of each mistake that two maps can tell.
+
+    Args:
+        x: (batch, tokens, features).
+        num_heads: How many heads the features are split into.
+
+    Returns:
+        By slug, the map of the version "wrong" and that of the version "right".
+    """
+    sound = reach(lambda x: right(x, num_heads), x)
+    both = {
+        slug: {"wrong": reach(lambda x, wrong=wrong: wrong(x, num_heads), x), "right": sound}  # type: ignore[misc]
+        for slug, wrong in WRONG.items()
+    }
+    for slug in _FINISH:
+        entry = ENTRIES[slug]
+        both[slug] = {
+            "wrong": reach(context_of(slug, entry.wrong, num_heads), x),
+            "right": reach(context_of(slug, entry.right, num_heads), x),
+        }
+    return both
+
+
+def context_of(slug: str, line: str, num_heads: int) -> Callable[[Tensor], Tensor]:
+    """A line of one of the museum's mistakes as a function of (batch, tokens, features), which runs it.
+
+    Args:
+        slug: The mistake.
+        line: Its wrong line or its right one, an expression.
+        num_heads: How many heads the features are split into.
+
+    Returns:
+        What gives the context; with a cache, that of the last two tokens alone.
+    """
+    code = compile(line, slug, "eval")
+
+    @torch.no_grad()
+    def context(x: Tensor) -> Tensor:
+        with forked():  # a module draws its weights before they are filled
+            names = _names(x, num_heads)
+            if slug == "top-left-causal":
+                names["q"] = x[:, -2:]
+            if slug == "softcap-after-mask":
+                names["scores"] = names["scores"].masked_fill(~_causal(x), -math.inf)
+            return _FINISH[slug](eval(code, names), x)
+
+    return context
+
+
+def _names(x: Tensor, num_heads: int) -> dict[str, Any]:
+    """What the lines of the museum name."""
+    tokens, features = x.shape[1:]
+    functions: list[Any] = [_attend, _allowed_keys, _causal, attention_scores, attention_weights, self_attention]
+    names: dict[str, Any] = {each.__name__.lstrip("_"): each for each in functions}
+    names |= {"torch": torch, "nn": nn, "F": F, "math": math, "masks": masks}
+    names |= {"x": x, "q": x, "k": x, "v": x, "scores": attention_scores(x, x)}
+    names |= {"H": num_heads, "D": features // num_heads, "d_k": 50, "cap": 5.0, "bias": alibi(8, tokens)[:1]}
+    names["ids"] = torch.arange(tokens) // 3
+    names["allowed"] = masks.causal(tokens) & (torch.arange(tokens) > 1)  # padding in front
+    names["module"] = _filled(nn.MultiheadAttention(features, 4, batch_first=True))
+    return names
+
+
+def _causal(x: Tensor) -> Tensor:
+    return masks.causal(x.size(1))
+
+
+def _allowed_keys(x: Tensor) -> Tensor:
+    return torch.arange(x.size(1)) < x.size(1) - 2  # the last two are padding
+
+
+def _attend(x: Tensor, allowed: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(x, x, x, attn_mask=allowed)
+
+
+def _filled(module: nn.Module) -> nn.Module:
+    generator = torch.Generator().manual_seed(9)
+    for parameter in module.parameters():
+        nn.init.normal_(parameter, std=0.3, generator=generator)
+    return module.eval()
+
+
+class Gallery:
+    """Cards of the museum's mistakes; a choice of what one sees hides the others.
+
+    Attributes:
+        maps: By slug, the maps of both versions, as `pairs` gives them; a card without maps shows the wrong line.
+    """
+
+    def __init__(self, maps: Mapping[str, Mapping[str, Map]]) -> None:
+        self.maps = maps
+
+    def __repr__(self) -> str:
+        return "\n".join(f"{symptom}: {', '.join(slugs)}" for symptom, slugs in SYMPTOMS.items())
+
+    def _repr_html_(self) -> str:
+        choices = [(0, "Everything"), *enumerate(SYMPTOMS, 1)]
+        radios = "".join(
+            f'<input type="radio" name="symptom" id="symptom-{number}"{" checked" * (number == 0)}>'
+            f'<label for="symptom-{number}">{_coded(symptom)}</label>'
+            for number, symptom in choices
+        )
+        cards = "".join(
+            self._card(number, ENTRIES[slug]) for number, slugs in enumerate(SYMPTOMS.values(), 1) for slug in slugs
+        )
+        return (
+            f'<div class="gallery"><fieldset><legend>What do you see?</legend>{radios}</fieldset>'
+            f'<div class="cards">{cards}</div></div>'
+        )
+
+    def _card(self, symptom: int, entry: Entry) -> str:
+        sides = "".join(
+            f'<span class="card-{side}">{drawn(cells)}{side}</span>'
+            for side, cells in self.maps.get(entry.slug, {}).items()
+        )
+        return (
+            f'<a class="card" data-symptom="{symptom}" href="../{entry.page}/#{entry.slug}">'
+            f'<span class="card-sides">{sides or f"<code>{escape(entry.wrong)}</code>"}</span>'
+            f"<b>{_coded(entry.title)}</b><span>{_coded(entry.seen)}</span></a>"
+        )
+
+
+def _coded(title: str) -> str:
+    return re.sub("`(.+?)`", r"<code>\1</code>", title)
+
+
+def rooms() -> list[tuple[str, str]]:
+    """The title of each of the museum's pages, and how many mistakes it shows."""
+    counts = Counter(entry.page for entry in ENTRIES.values())
+    return [(ROOMS[page], str(count)) for page, count in counts.items()]
