@@ -7,36 +7,36 @@
 # %% [markdown]
 # # Formulas: what is read
 #
-# **Every sign that proofread knows stands in one of these examples<!--== "Every sign that proofread knows stands in one
-# of these examples" if not missing else "No sign that proofread knows stands in one of these examples" -->.** All of
-# them are checked while this page is built, over numpy's arrays; with torch's tensors they read alike. [How a formula
-# is bound](directives.py#formulas) to its page is told with the other directives.
+# **Every sign that proofread knows stands in one of these examples.** All of them are checked while this page is built,
+# over numpy's arrays; with torch's tensors they read alike. [How a formula is bound](directives.py#formulas) to its
+# page is told with the other directives.
 #
 # <div class="formulas" markdown>
 #
-# {{= table }}
+# {{ table }}
 #
 # </div>
 #
 # ## Indices, and symbols with few values
 #
-# Indices count from one<!--== "one" if said("x_1 - x_2 = 2") == "" else "zero" -->. They count from zero<!--== "zero"
-# if said("x_0 - x_1 = 2") == "" and said("x_0 - x_1 = 3") else "one" --> where the formula says so: in a sum, a list or
-# a subscript that starts there. A symbol that has a value for each of a few cases is a function, as `p = lambda w: ...`
-# under `where:`, and the formula says of which: `\text{for } w \in \{0, 1\}`.
+# Indices count from one. They count from zero where the formula says so: in a sum, a list or a subscript that starts
+# there. A symbol that has a value for each of a few cases is a function, as `p = lambda w: ...` under `where:`, and the
+# formula says of which: `\text{for } w \in \{0, 1\}`.
 #
 # ## Slopes
 #
-# A derivative without autograd is found from differences, and a formula with one of them is compared to a
-# millionth<!--== "a millionth" if tolerance == 1e-6 else "a tenth" --> of the largest number in it.
+# A derivative without autograd is found from differences, and a formula with one of them is compared to a millionth of
+# the largest number in it.
 #
 # ## What is not read
 #
 # Whatever is not read is a finding that names it. Rewrite it, or say why it is left, `<!-- unchecked: reason -->`.
 #
-# {{= unread }}
+# {{ unread }}
 
 # %% tags=["hide-input", "no-snippet"]
+import math
+
 from proofread.formulas import Formula, check
 from proofread.formulas.numerics import TOLERANCE
 from proofread.formulas.tokens import tokenize
@@ -165,7 +165,6 @@ wrong = [
     for latex in formulas
     if said(latex)
 ]
-assert not wrong, wrong
 table = "\n".join(
     [
         "| What | Examples |",
@@ -177,23 +176,24 @@ table = "\n".join(
     ]
 )
 
-
-tolerance = TOLERANCE
-UNREAD = [
-    *(
-        r"\int",
-        r"\lim",
-        r"\propto",
-        r"\sim",
-        r"\implies",
-        r"\pm",
-        r"\mapsto",
-        r"\cup",
-    ),
-    *(r"\subset", r"\cong"),
+signs = r"\int \lim \propto \sim \implies \pm \mapsto \cup \cong".split()
+refused = [
+    sign
+    for sign in signs
+    if f"{sign} is not in the grammar" in said(f"a {sign} a = a")
 ]
-assert all(
-    f"{sign} is not in the grammar" in said(f"a {sign} a = a")
-    for sign in UNREAD
+unread = f"Among these signs are {', '.join(f'`{sign}`' for sign in signs)}."
+
+# %% tags=["claims"]
+assert not missing, (
+    "Every sign that proofread knows stands in one of these examples"
 )
-unread = f"Among these signs are {', '.join(f'`{sign}`' for sign in UNREAD[:-1])} and `{UNREAD[-1]}`."
+assert not wrong, "All of them are checked"
+assert said("x_1 - x_2 = 2") == "", "Indices count from one"
+assert said("x_0 - x_1 = 2") == "" != said("x_0 - x_1 = 3"), (
+    "They count from zero where the formula says so"
+)
+assert math.isclose(TOLERANCE, 1e-6), (
+    "compared to a millionth of the largest number in it"
+)
+assert refused == signs, "Whatever is not read is a finding that names it"
