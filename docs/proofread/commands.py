@@ -4,15 +4,15 @@
 # **`proofread check docs` says what is wrong, `proofread fix docs` mends the figures.** Findings go to standard output,
 # one a line; progress goes to standard error: a bar on a terminal, plain lines in a log.
 #
-# {{= listed(["Command", "Does"], commands) }}
+# {{ listed(["Command", "Does"], commands) }}
 #
-# Without a path, `check`, `run`, `fix` and `mutate` take what the setting `pages` names. Each takes `--help`, which
+# Without a path, `check`, `run` and `fix` take what the setting `pages` names. Each takes `--help`, which
 # says the rest. The project is the nearest folder with a `pyproject.toml`, seen from where you are: the commands work
 # in every folder below it, and name files as seen from the project.
 #
 # ## Exit codes
 #
-# {{= listed(["Code", "Means"], codes) }}
+# {{ listed(["Code", "Means"], codes) }}
 #
 # ## Other machines
 #
@@ -21,7 +21,7 @@
 # one after another, each in a process of its own. Variables such as `MKL_CBWR` and `OMP_NUM_THREADS` make the
 # difference:
 #
-# {{= listed(["Machine", "Is"], kinds) }}
+# {{ listed(["Machine", "Is"], kinds) }}
 #
 # `--machine far` compares that one alone with this machine. One that cannot be had is left out, and the summary says
 # so. Findings are:
@@ -29,7 +29,7 @@
 # - what is wrong on one machine and not on another;
 # - a figure that a page computes and that reads otherwise on another;
 # - a figure so near a rounding edge that another machine could show another digit: nearer than a ten-thousandth of its
-#   last digit, or than four times<!--== machines.FURTHER --> as far as it moves between the machines tried.
+#   last digit, or than four times<!--= machines.FURTHER --> as far as it moves between the machines tried.
 
 # %%
 #| timeout: 300
@@ -42,6 +42,19 @@ from tempfile import TemporaryDirectory
 from proofread.checks import machines
 from proofread.cli import main
 
+
+def check(page, *options):
+    with (
+        TemporaryDirectory() as folder,
+        chdir(folder),
+        redirect_stdout(StringIO()) as out,
+        redirect_stderr(StringIO()),
+    ):
+        Path("page.py").write_text(page)
+        main(["check", "page.py", *options])
+    return out.getvalue()
+
+
 PAGE = """\
 # %%
 import os
@@ -50,20 +63,10 @@ threads = int(os.environ["OMP_NUM_THREADS"])
 # %% [markdown]
 # It runs on one<!--= threads --> thread.
 """
-with (
-    TemporaryDirectory() as folder,
-    chdir(folder),
-    redirect_stdout(StringIO()) as out,
-    redirect_stderr(StringIO()),
-):
-    Path("page.py").write_text(PAGE)
-    code = main(["check", "page.py", "--machine", "far", "--json"])
-
-compared = json.loads(out.getvalue())
+print(check(PAGE, "--machine", "far"))
 
 # %% [markdown]
-# Such a page passes on this machine alone. The finding is of the kind *machine*<!--= compared["findings"][0]["kind"]
-# -->: "it says one, but threads gives two: on far, not on this"<!--= compared["findings"][0]["message"] -->.
+# Such a page passes on this machine alone.
 #
 # Programs are tried on this machine alone, by `proofread check` without `--machines`. A test suite can be run as one of
 # these machines, too:
@@ -78,30 +81,13 @@ compared = json.loads(out.getvalue())
 # mend it, the change:
 
 # %%
-with (
-    TemporaryDirectory() as folder,
-    chdir(folder),
-    redirect_stdout(StringIO()) as out,
-    redirect_stderr(StringIO()),
-):
-    Path("page.py").write_text(
-        "# %%\nn = 13\n\n# %% [markdown]\n# All 12<!--= n --> of them.\n"
-    )
-    code = main(["check", "page.py", "--json"])
-
-told = json.loads(out.getvalue())
-finding = told["findings"][0]
-edit = finding["edit"]
+PAGE = "# %%\nn = 13\n\n# %% [markdown]\n# All 12<!--= n --> of them.\n"
+json.loads(check(PAGE, "--json"))["findings"]
 
 # %% [markdown]
-# Here the exit code is 1<!--= code -->, and the finding of kind *figure*<!--= finding["kind"] --> on line 5<!--=
-# finding["line"] --> says "it says 12, but n gives 13"<!--= finding["message"] -->. Its edit replaces `12`<!--=
-# edit["old"] --> by `13`<!--= edit["new"] -->, from `[5, 6]`<!--= edit["start"] --> to `[5, 8]`<!--= edit["end"] -->:
-# lines count from one, columns from zero<!--= "columns from zero" if "# All 12"[edit["start"][1] :] == "12" else
-# "columns from one" -->. `column`<!--= "column" if finding["column"] == edit["start"][1] else "row" --> is where on
-# its line a finding begins, or null where it is the line's.
-
-# %% [markdown]
+# Lines count from one, columns from zero. `column` is where on its line a finding begins, or null where it is the
+# line's.
+#
 # The tables of this page are made of what the commands themselves say:
 
 # %% tags=["no-snippet"]

@@ -1,33 +1,28 @@
 # %% [markdown]
 # # Directives: what an author writes
 #
-# **A figure is followed by a comment that says what must give it; the reader never<!--== "never" if
-# all("<!--" not in text.published for text in tried.texts) else "always" --> sees the comment.** Below is
-# every directive, on small pages that are checked while this one is built. What stands under a cell is what
-# `proofread check` says of the page in it.
+# **A figure is followed by a comment that says what must give it, and a sentence is proved by an assert that quotes it.
+# The reader sees no comment.** Below is every directive, on small pages that are checked while this one is built. What
+# stands under a cell is what `proofread check` says of the page in it.
 #
-# <!--~ 55%, 1.5, 2400, 4, 6, .0%, 2017, 8, 64: examples of the syntax -->
+# <!--~ 55%, 2400, 4, 6, .0%, 2017, 8, 64: examples of the syntax -->
 # | In the prose | Says |
 # | --- | --- |
 # | `55%<!--= weights[6, 6] -->` | the figure is what the expression gives |
-# | `larger<!--= "larger" if a > b else "smaller" -->` | the word is what the expression gives |
-# | `over 1.5<!--= a > 1.5 -->` | the claim holds |
 # | `about 2400<!--= rows -->` | the figure is near to what the expression gives |
-# | `<!--= mass: masses -->` | on a line of its own: the next<!--== "next" if told["mass"] == "" and
-# told["mass above"] else "previous" --> table has under *mass* what the list gives |
-# | `4 MiB<!--= x.nbytes -->` | the figure and its unit; the value is in bytes<!--== "value is in bytes" if
-# told["bytes"] == "" else "value is in bits" --> |
-# | `same<!--= a.equal(b)  # to the bit: copies -->` | computed numbers are equal to the last<!--== "equal to the last"
-# if told["last bit"] and told["no reason"] else "equal to the first" --> bit, and why |
+# | `4 MiB<!--= x.nbytes -->` | the figure and its unit; the value is in bytes |
+# | `<!--= mass: masses -->` | on a line of its own: the next table has under *mass* what the list gives |
 # | `{{ weights[6, 6] :.0%}}` | computed and formatted here |
-# | `<!--== ... -->`, `{{= ... }}` | both, as things stand at the end of the page |
 # | `in 2017<!--~ year -->` | waived, for the reason given |
-# | `<!--~ table: as published -->`, `<!--~ year: as published -->` | the next<!--== "next" if told["table waived"]
-# == "" and told["table waived above"] else "previous" --> table is waived, or what it has under *year* |
-# | `<!--~ 8, 64: sizes of our choice -->` | on a line of its own: these figures of the next<!--== "next" if
-# told["waived"] == "" and told["waived behind"] else "previous" --> block are waived |
+# | `<!--~ 8, 64: our choice -->` | on a line of its own: these figures of the next block are waived |
+# | `<!--~ table: as published -->` | the next table is waived, or with the title of a column that column |
 # | `$$...$$ <!-- where: S = scores -->` | what the symbols of a formula are |
 # | `$$...$$ <!-- unchecked: reason -->` | a formula that is waived |
+#
+# | In a cell with `tags=["claims"]` | Says |
+# | --- | --- |
+# | `assert ours < theirs, "Ours is faster"` | the page says so, and the condition holds |
+# | `assert a.equal(b), "the same"  # to the bit: copies` | computed numbers are equal to the last bit, and why |
 #
 # <!--~ 3, 300: examples of the syntax -->
 # | In a code cell | Says |
@@ -53,7 +48,6 @@ from tempfile import TemporaryDirectory
 
 from proofread.checks.check import check
 from proofread.checks.checked import Checked
-from proofread.checks.mutate import every
 from proofread.pages.numbers import correction
 from proofread.pages.page import Cell, Page
 from proofread.runs.server import warm
@@ -65,35 +59,21 @@ digits = Checked(Page("page.py", (Cell("", 1, is_code=True),))).digits(
 )  # of a cell that says nothing of them
 
 
-def about(figure):
-    """The least and the largest whole number that a figure is about."""
-    near = [
-        each
-        for each in range(2 * figure)
-        if correction(f"about {figure}", each) is None
-    ]
-    return near[0], near[-1]
-
-
-def checked(text, **settings):
+def checked(text):
     with TemporaryDirectory() as folder:
         page = Path(folder, "page.py")
         page.write_text(text.lstrip())
         return check(
             [page],
             root=Path(folder),
-            settings=Settings(**settings),
+            settings=Settings(),
             keep=False,
             mutants=True,
         )
 
 
-def proofread(text, **settings):
-    found = [
-        f"{finding.path}:{finding.line}: {finding.message}"
-        for finding in checked(text, **settings).findings
-    ]
-    for line in found or ["nothing found"]:
+def tell(lines):
+    for line in lines or ["nothing found"]:
         print(
             textwrap.fill(
                 line,
@@ -105,18 +85,26 @@ def proofread(text, **settings):
         )
 
 
+def proofread(text):
+    tell([str(finding) for finding in checked(text).findings])
+
+
+def fix(text):
+    edits = [f.edit for f in checked(text).findings if f.edit]
+    tell([f"page.py:{e.start[0]}: {e.old} -> {e.new}" for e in edits])
+
+
 # %% [markdown]
 # ## Figures
 #
 # Type the figure as the reader shall see it. Percent, decimals, thousands, powers of ten, tuples and shapes, number
-# words up to twenty, `True` and `False`<!--== "True and False" if told["True"] == "" and told["False"] else "False
-# alone" -->: what the expression gives is rounded to the digits that you typed, and compared. A single digit holds what
-# lies within a twentieth of it. Fractions in words hold what lies within a hundredth, *dozens* what lies from 24<!--~
-# the rule --> up to a hundred.
+# words up to twenty, `True` and `False`: what the expression gives is rounded to the digits that you typed, and
+# compared. A single digit holds what lies within a twentieth of it. Fractions in words hold what lies within a
+# hundredth, *dozens* what lies from 24<!--~ the rule --> up to a hundred.
 #
-# A unit behind the figure is part of it, and the expression then gives bytes<!--== "bytes" if told["bytes"] == "" else
-# "bits" -->, seconds or radians. Millions, *times* and percentage points are units, too: the expression gives the
-# number, the ratio, the share.
+# A unit behind the figure is part of it, and the expression then gives bytes, seconds or radians. Millions, *times* and
+# percentage points are units, too: the expression gives the number, the ratio, the share. So is a bound before it: *at
+# most three* holds what is three or less.
 
 # %% tags=["no-snippet"]
 proofread(r"""
@@ -131,33 +119,59 @@ share, shape, n = 0.5512, (11, 50), 11
 # of `(11, 5)`<!--= shape -->, the twelve<!--= n --> words.
 # That is half<!--= share --> of it, or 1<!--= share -->.
 #
-# They take 44 bytes<!--= 4 * n -->, not 44 KiB<!--= 4 * n -->.
+# They take 44 bytes<!--= 4 * n -->, not 44 KiB<!--= 4 * n -->,
+# at most 12<!--= n --> words, and at least 12<!--= n -->.
 """)
 
 # %% [markdown]
-# `proofread fix` mends such figures, in the form in which you typed them.
+# `proofread fix` mends such figures, in the form in which you typed them, but for a bound: which of the two is wrong,
+# only you know.
 #
-# ### About a figure
-#
-# *About*, *around*, *roughly*, *approximately*, *some*, *circa*, *close to* or a tilde before a figure lets its value
-# be near it. It may be off by half a unit of the last digit before the zeros, and by a twentieth<!--== "a twentieth" if
-# correction("about 40%", 0.4199) is None and correction("about 40%", 0.4201) else "a tenth" --> of the figure at most:
-# *about 2400*<!--~ an example --> holds from {{ about(2400)[0] }} to {{ about(2400)[1] }}, and *about 40%*<!--~ an
-# example --> from {{ about(40)[0] }}% to {{ about(40)[1] }}%. *Nearly* and *almost* hold what lies below<!--== "below"
-# if correction("nearly 40%", 0.39) is None and correction("nearly 40%", 0.41) else "above" --> the figure alone.
-# `proofread fix` leaves such a figure as it is. For any other tolerance, write the comparison:
-# `2400<!--= abs(rows - 2400) < 150 -->`<!--~ the syntax -->.
+# A comment speaks of what stands directly before it: a number, a number word, a code span, a formula, a link, or what
+# is emphasised, quoted or in brackets. An expression takes what the cells above it have defined. One that fails there
+# is evaluated again at the end of the page, so that an answer can stand before its proof:
 
 # %% tags=["no-snippet"]
 proofread(r"""
+# %% [markdown]
+# The mean is 2.5<!--= mean -->, and already {{ mean :.1f}}.
+
 # %%
-rows, share = 2441, 0.48
+mean = sum([1.0, 2.5, 4.0]) / 3
 
 # %% [markdown]
-# About 2400<!--= rows --> rows, almost half<!--= share --> of them
-# in use. There are 2400<!--= rows -->, that is
-# some 3,000<!--= rows -->.
+# Later it is 3.5<!--= mean -->.
+
+# %%
+mean = mean + 1
 """)
+
+# %% [markdown]
+# ### About a figure
+#
+# *About*, *around*, *roughly*, *approximately*, *some*, *circa*, *close to* or a tilde before a figure lets its value
+# be near it: off by half a unit of the last digit before the zeros, and by a twentieth of the figure at most. *About
+# 2400* holds from 2350 to 2450, and *about 40%* from 38% to 42%. *Nearly* and *almost* hold what lies below the figure
+# alone. `proofread fix` leaves such a figure as it is. Any other tolerance is for [a claim](#claims), whose condition
+# says which.
+
+# %% tags=["remove-cell"]
+shares = [n / 1000 for n in range(1001)]
+
+
+def near(figure, values):
+    held = [each for each in values if correction(figure, each) is None]
+    return [held[0], held[-1]]
+
+
+# %% tags=["claims"]
+assert near("about 2400", range(4800)) == [2350, 2450], (
+    "About 2400 holds from 2350 to 2450"
+)
+assert near("about 40%", shares) == [0.38, 0.42], "about 40% from 38% to 42%"
+assert near("nearly 40%", shares)[1] <= 0.4, (
+    "Nearly and almost hold what lies below the figure alone"
+)
 
 # %% [markdown]
 # ### As it is printed
@@ -193,38 +207,62 @@ table = np.array([[0.5, 0.25], [1.0, 2.0]])
 """)
 
 # %% [markdown]
-# A comment speaks of what stands directly before<!--== "before" if told["before"] == "" and told["behind"] else "after"
-# --> it: a number, a word, a code span, a formula, a link, or what is emphasised, quoted or in brackets. An expression
-# takes what the cells above it<!--== "the cells above it" if told["early"] else "the cells below it" --> have defined;
-# with two equals signs, all<!--== "two equals signs, all" if told["late"] == "" else "three equals signs, none" -->
-# that the page has defined at its end. So an answer can stand before<!--== "before" if told["late"] == "" else "after"
-# --> its proof:
+# ## Claims
+#
+# A cell with the tag `claims` holds plain asserts: a condition, and as its message a fragment of the page. The fragment
+# stands on the page once, in prose, a heading, a table, a caption or an alt text, with what is computed filled in.
+# Emphasis, links, quotation marks and the breaks of lines do not matter; a paragraph, an item and a row of a table each
+# end a fragment. A figure in it counts as proved. So whoever turns a sentence round, but not its proof, sees the page
+# turn red. Words that no fragment quotes are held by nobody; the summary counts the sentences without any proof.
 
 # %% tags=["no-snippet"]
 proofread(r"""
 # %% [markdown]
-# The mean is 2.5<!--== mean -->, and already {{= mean :.1f}}.
-# Too early: 2.5<!--= mean -->.
+# **Ours is *faster*
+# than theirs**, by a third. It takes 2 hours.
+#
+# - Both wait for the disk.
+# - Both wait for the network.
 
 # %%
-mean = sum([1.0, 2.5, 4.0]) / 3
+ours, theirs, waits = 1.2, 1.9, {"disk": 0.4, "network": 0.3}
+
+# %% tags=["claims"]
+assert ours < theirs, "Ours is faster than theirs"
+assert ours > 2, "It takes 2 hours"
+assert waits["disk"] > 0, "Both wait"
+assert waits["network"] > 0, "Both sleep for the network"
+assert abs(ours) >= 0, "by a third"
+assert ours < theirs
+slower = theirs - ours
 """)
 
 # %% [markdown]
-# ## Claims in words
+# The condition must be one that the page could break. To find out, proofread puts random numbers in the place of what
+# comes from the page or a library: a thing compared with itself, a product with zero, the length of what is written out
+# hold all the same, and are refused. What a page sees to, weights that sum to one, can then fail, and is not refused.
 #
-# A word carries an expression that gives the word itself, from two branches that differ: who turns the word round sees
-# the page turn red. The expression can also be a condition that must be True<!--== "True" if told["false condition"]
-# else "False" -->. A number in such a claim must be what the condition compares, by the sign that the words before
-# it<!--== "the words before it" if told["over"] == "" and told["under"] else "the words after it" --> name: *over* asks
-# for `>`, *at least*<!--== "at least" if told["at least"] == "" and told["at most"] else "at most" --> for `>=`.
-#
-# An expression that gives the same whatever the page computes proves nothing<!--== "the same whatever the page computes
-# proves nothing" if told["itself"] and told["branches"] else "the same whatever the page computes proves something"
-# -->, and is refused: a thing compared with itself, equal branches<!--== "equal branches" if told["branches"] else
-# "unequal branches" -->, a product with zero, the length of what is written out. To find out, proofread puts random
-# numbers in the place of what comes from the page or a library. What a page sees to, weights that sum to one, can then
-# fail, and is not refused.
+# Put the cell at the end of the section that it proves, where a reader finds it folded away. What a condition needs and
+# the page does not show is bound in a cell above, with the tag `remove-cell`. Where you have only reworded a sentence,
+# `proofread fix` lets the assert quote the new words, but not where a figure or a word such as *more* or *first* has
+# become another:
+
+# %% tags=["no-snippet"]
+fix(r"""
+# %%
+ours, theirs = 1.2, 1.9
+
+# %% [markdown]
+# Ours is clearly the faster of the two. Theirs has fewer rows than ours.
+
+# %% tags=["claims"]
+assert ours < theirs, "Ours is evidently the faster of the two"
+assert ours < theirs, "Theirs has more rows than ours"
+""")
+
+# %% [markdown]
+# A comment is for figures alone. A condition or a string behind a word is refused, and the message says which assert
+# takes its place:
 
 # %% tags=["no-snippet"]
 proofread(r"""
@@ -232,104 +270,18 @@ proofread(r"""
 ours, theirs = 1.2, 1.9
 
 # %% [markdown]
-# Ours is faster<!--= "faster" if ours < theirs else "slower" -->.
-# Ours is slower<!--= "faster" if ours < theirs else "slower" -->.
-# Theirs is faster<!--= theirs < ours -->.
-# It takes over 1.5<!--= theirs > 1.5 --> hours,
-# or over 3.5<!--= theirs > 1.5 --> hours,
-# or under 1.5<!--= theirs > 1.5 --> hours.
-#
-# One is one<!--= 1 == 1 -->, and ours
-# is positive<!--= abs(ours) >= 0 -->.
+# Ours is faster<!--= "faster" if ours < theirs else "slower" -->,
+# and theirs is slower<!--= theirs > ours -->, which
+# is True<!--= theirs > ours -->.
 """)
-
-# %% [markdown]
-# A claim takes in several words where a branch of its expression spells them. Their case, their emphasis and the breaks
-# of the lines do not matter:
-
-# %% tags=["no-snippet"]
-proofread(r"""
-# %%
-shape = (5, 4)
-
-# %% [markdown]
-# The words have a row each<!--=
-#   "a row each" if shape[0] == 5 else "a column each" -->.
-# They have a column each<!--=
-#   "a row each" if shape[0] == 5 else "a column each" -->.
-""")
-
-# %% [markdown]
-# ### Words that are held by nobody
-#
-# `proofread mutate` swaps words for their opposites, one at a time, and lists the swaps that go unnoticed. A claim
-# holds the words that it takes in, and no other<!--== "no other" if len(swapped) > sum(swap.held for swap in swapped) >
-# 0 else "every other" -->; what the page computes cannot be typed wrong. Here are those of a tiny page:
-
-# %% tags=["no-snippet"]
-swapped = every(
-    checked(r"""
-# %%
-rows, columns = 5, 4
-
-# %% [markdown]
-# It has more rows<!--=
-#   "more rows" if rows > columns else "fewer rows" -->
-# than columns, and the last is empty.
-""")
-)
-for swap in swapped:
-    if not swap.held:
-        print(swap)
-
-# %% [markdown]
-# The summary of a build counts the words that are held, by the kind of place where they stand. Under
-# `[tool.proofread.words]` a project demands a share of them on its strict pages.
-
-# %% [markdown]
-# ### Strict pages
-#
-# A condition alone says nothing<!--== "nothing" if told["slower"] == "" else "everything" --> of its word:
-# *slower*<!--== "slower" if told["slower"] == "" else "faster" --> in front of `ours < theirs` would pass as well. The
-# setting `strict` names the pages on which that is refused. There the word must name what the condition compares
-# (*larger*<!--== "larger" if strictly["larger"] == "" and strictly["smaller"] else "smaller" --> is `>`, *same*<!--==
-# "same" if strictly["same"] == "" and strictly["different"] else "different" --> is `==` or `torch.allclose`,
-# *every*<!--== "every" if strictly["every"] == "" and strictly["no"] else "no" --> is `all`, *none*<!--== "none" if
-# strictly["none"] == "" and strictly["all"] else "all" --> is `not any`), or the expression must give the word.
-#
-# Units and bounds must be part of the claim, too. Where an expression that gives three stands beside *at most three*,
-# *at least*<!--== "at least" if told["at least, of three"] == "" == told["at most, of three"] else "at most" --> would
-# pass as well. There the comparison has to be written, unless the expression ends with a `max`<!--== "max" if
-# strictly["max"] == "" and strictly["min"] else "min" -->, or with a `min`<!--== "min" if strictly["least min"] == ""
-# and strictly["least max"] else "max" --> for *at least*<!--== "at least" if strictly["least min"] == "" else "at most"
-# -->.
-
-# %% tags=["no-snippet"]
-proofread(
-    r"""
-# %%
-ours, theirs, size = 1, 3, 4 * 2**20
-
-# %% [markdown]
-# Ours is less<!--= ours < theirs -->, which is
-# faster<!--= ours < theirs --> and not more<!--= ours < theirs -->.
-#
-# It takes at most 3<!--= theirs <= 3 --> of them,
-# or at most 3<!--= theirs -->, and 4 MiB<!--= size -->,
-# that is 4<!--= size / 2**20 --> MiB.
-""",
-    strict=("*",),
-)
 
 # %% [markdown]
 # ## Equal to the bit
 #
 # Another processor adds in another order, and its sums differ from ours in the last bit. A claim that two computed
-# numbers are equal<!--== "equal" if told["no reason"] and told["last bit"] else "unequal" -->, by `==`, `torch.equal`
-# or a tolerance of zero, can hold on your machine alone. It takes a tolerance, or a reason why no bit can differ:
-# nothing is computed, numbers only change their places. What counts is what is really compared: whole numbers, truth
-# values, shapes, texts and numbers that you wrote down need no reason<!--== "need no reason" if told["shapes"] ==
-# told["written"] == "" else "need every reason" -->.
+# numbers are equal, by `==`, `torch.equal` or a tolerance of zero, can hold on your machine alone. It takes a
+# tolerance, or a reason why no bit can differ: nothing is computed, numbers only change their places. What counts is
+# what is really compared: whole numbers, truth values, shapes, texts and numbers that you wrote down need no reason.
 
 # %% tags=["no-snippet"]
 proofread(r"""
@@ -340,30 +292,30 @@ x = torch.tensor([0.1, 0.2, 0.3])
 half, back = x / 2, x.flip(0).flip(0)
 
 # %% [markdown]
-# Halves add up to the same<!--= torch.equal(half + half, x) -->,
-# nearly the same<!--= torch.allclose(half + half, x) -->.
-# What is turned twice is the same<!--= torch.equal(back, x)
-#   # to the bit: only places change -->.
-# The shapes are the same<!--= back.shape == x.shape -->, and
-# nothing<!--= (x != 0).all()
-#   # to the bit: no reason is needed here --> is zero.
+# Halves add up to the whole, and that nearly.
+# What is turned twice is the same. The shape stays.
+# Nothing is zero.
+
+# %% tags=["claims"]
+assert torch.equal(half + half, x), "Halves add up to the whole"
+assert torch.allclose(half + half, x, atol=1e-6), "and that nearly"
+assert torch.equal(back, x), "is the same"  # to the bit: moved alone
+assert back.shape == x.shape, "The shape stays"
+assert (x != 0).all(), "Nothing is zero"  # to the bit: no need of it
 """)
 
 # %% [markdown]
 # ## Bare figures, and waivers
 #
-# A figure that nothing<!--== "nothing" if told["bare"] and told["before"] == "" else "everything" --> accounts for is a
-# finding, wherever it stands: in a heading, a table, a caption, a code span. A year, a reference, a size that you chose
-# is waived with the reason why. Waivers are counted, and `proofread check --waivers` lists them.
+# A figure that nothing accounts for is a finding, wherever it stands: in a heading, a table, a caption, a code span. A
+# year, a reference, a size that you chose is waived with the reason why. Waivers are counted, and `proofread check
+# --waivers` lists them.
 #
-# A waiver covers what it names, and nothing else<!--== "nothing else" if told["waived, and more"] else "everything
-# else" -->: the figure that it directly follows, or, on a line of its own, those figures of the next<!--== "next" if
-# told["waived"] == "" and told["waived behind"] else "previous" --> block that stand before<!--== "before" if
-# told["waived"] == "" and told["after the colon"] else "after" --> its colon. So a figure that comes into the block
-# later needs a word of its own. In a table a waiver can stand in the cell, behind the figure. A whole table is waived
-# by `table:`, and a column by its title, on a line of its own above the table; `table:` may also stand in the line of
-# its caption, above<!--== "above" if told["caption above"] == "" else "nowhere" --> it or below<!--== "below" if
-# told["caption below"] == "" else "nowhere" --> it.
+# A waiver covers what it names, and nothing else: the figure that it directly follows, or, on a line of its own, those
+# figures of the next block that stand before its colon. So a figure that comes into the block later needs a word of its
+# own. In a table a waiver can stand in the cell, behind the figure. A whole table is waived by `table:`, and a column
+# by its title, on a line of its own above the table; `table:` may also stand in the line of its caption, above it or
+# below it.
 #
 # Code blocks, link targets and names such as *GPT-2* or *float32* need no word, nor does a code span that quotes
 # the page's own code.
@@ -424,8 +376,7 @@ proofread(r"""
 # of its own: `random("4")`<!--~ an example --> draws a vector for a quaternion. One side must call what the page or a
 # package defines, or take what a cell computed so: a formula that only restates its own `where` proves nothing.
 # Displayed formulas carry `where:` or `unchecked:`. So do inline relations, which say, for example, how large a size
-# is, unless they are a part of a formula that the page displays. Where a project sets `strict`, that is asked of every
-# inline expression.
+# is, unless they are a part of a formula that the page displays.
 
 # %% tags=["no-snippet"]
 proofread(r"""
@@ -569,17 +520,20 @@ weights = torch.softmax(torch.tensor([2.0, 1.0, 0.0]), dim=0)
 weights
 
 # %% [markdown]
-# The first weight is {{ weights[0] :.0%}}. A figure of the prose has a hairline below it. Rest on the figure, reach it
-# with the Tab key, or touch it: it tells the expression that you wrote and what the code gave. Figures in titles,
-# links, captions and alt texts stay as they are, and so do words.
+# The first weight is {{ weights[0] :.0%}}. A figure of the prose that was measured has a hairline below it. Rest on the
+# figure, reach it with the Tab key, or touch it: it tells the expression that you wrote and what the code gave. Figures
+# in titles, links, captions and alt texts stay as they are.
 #
-# The next cell, and the sentence before it, have the tag `check`. They stand at the end of this section, in one fold.
+# The next two cells stand at the end of this section, in one fold: a cell of claims, and a sentence with the tag
+# `check`, which any cell can have.
 
 # %% [markdown] tags=["check"]
-# The softmax divides by the sum, so the sum of the weights is one<!--= round(weights.sum().item(), 6) -->:
+# The softmax divides by the sum, so the weights have the sum one.
 
-# %% tags=["check"]
-assert torch.isclose(weights.sum(), torch.tensor(1.0))
+# %% tags=["claims"]
+assert torch.isclose(weights.sum(), torch.tensor(1.0)), (
+    "the weights have the sum one"
+)
 
 # %% [markdown]
 # The notebook and the script that a reader downloads hold all of the code. The search does not look into a fold of
@@ -592,14 +546,17 @@ assert torch.isclose(weights.sum(), torch.tensor(1.0))
 # figure needs no claim.
 
 # %%
-#| alt: three<!--= len(weights) --> bars, each lower than the one before<!--= "lower than the one before" if
-#|   (weights.diff() < 0).all() else "higher than the one before" --> it
-#| caption: Three<!--= len(weights) --> weights. The first<!--= "first" if weights.argmax() == 0 else "last" --> takes
-#|   {{ weights[0] :.0%}} of the whole, the last<!--= "last" if weights.argmin() == len(weights) - 1 else "first" -->
-#|   only {{ weights[-1] :.0%}}.
+#| alt: three bars, each lower than the one before it
+#| caption: Three weights. The first takes {{ weights[0] :.0%}} of the whole, the last only {{ weights[-1] :.0%}}.
 plt.figure(figsize=(5, 1.6))
 plt.bar(["first", "second", "third"], weights)
 plt.show()
+
+# %% tags=["claims"]
+assert (weights.diff() < 0).all(), (
+    "three bars, each lower than the one before it"
+)
+assert len(weights) == 3, "Three weights"
 
 # %% [markdown]
 # A caption may also stand below what a cell shows as HTML. A cell has a caption for each of its figures or for none.
@@ -647,91 +604,60 @@ total = weights.sum()
 #
 # In a Markdown page the fences that begin with three backticks and `python` are its code cells, and the page shows what
 # they give; those that say `py` are only shown. The options of a cell stand in the fence, and so do its tags:
-# `#| tags: hide-output`.
+# `#| tags: hide-output`. A fence that says `claims` holds asserts; no reader sees it, in a comment not even one of the
+# file:
+#
+# ````markdown
+# Ours is faster than theirs.
+#
+# <!--
+# ```claims
+# assert ours < theirs, "Ours is faster than theirs"
+# ```
+# -->
+# ````
 #
 # ## What a cell gives
 #
 # Text, pictures, HTML, Markdown, LaTeX and JSON are shown; the tables of pandas look like those of the site. HTML, JSON
 # and pictures have a limit of their own, `rich`, which lets a figure of plotly pass with all of its program. A copied
 # program is held to what it prints, whatever its page shows beside that.
-#
+
+# %% [markdown]
 # ## How this page knows
 #
-# What this page says of proofread is tried, a line for each question, on a page that is strict and on one that is not.
-# The expressions of the sentences name the lines, and ask what was found on them:
+# What the pages above do not show is tried on one more:
 
 # %% tags=["no-snippet"]
-DEFINED = """
-import torch
-
-ours, theirs, size, share, three, third, flag = 1, 3, 4 * 2**20, 0.551, 3, 0.1 + 0.2, True
-few = [1, 2, 3]
-part, whole = torch.tensor([0.1, 0.2]), torch.tensor([0.1]) + torch.tensor([0.2])
-"""
 LINES = {
-    "before": "It is 55%<!--= share -->, not 54%<!--~ a size -->.",
-    "behind": "It is 54%<!--= share -->, not 55%<!--~ a size -->.",
-    "bytes": "It takes 4 MiB<!--= size -->.",
-    "True": "It is True<!--= flag -->.",
-    "False": "It is False<!--= flag -->.",
-    "early": "It is 1<!--= late -->.",
-    "late": "It is 1<!--== late -->.",
-    "false condition": "It is nice<!--= ours > theirs -->.",
-    "over": "It is over 2<!--= theirs > 2 -->.",
-    "under": "It is under 2<!--= theirs > 2 -->.",
-    "at least": "It is at least 2<!--= theirs >= 2 -->.",
-    "at most": "It is at most 2<!--= theirs >= 2 -->.",
-    "itself": "It is nice<!--= ours == ours -->.",
-    "branches": 'It is nice<!--= "nice" if ours < theirs else "nice" -->.',
-    "slower": "It is slower<!--= ours < theirs -->.",
-    "at most, of three": "It is at most three<!--= three -->.",
-    "at least, of three": "It is at least three<!--= three -->.",
-    "larger": "It is larger<!--= theirs > ours -->.",
-    "smaller": "It is smaller<!--= theirs > ours -->.",
-    "same": "It is the same<!--= three == theirs -->.",
-    "different": "It is different<!--= three == theirs -->.",
-    "every": "It is so for every<!--= all(one > 0 for one in few) --> one.",
-    "no": "It is so for no<!--= all(one > 0 for one in few) --> one.",
-    "none": "It is so for none<!--= not any(one > 5 for one in few) -->.",
-    "all": "It is so for all<!--= not any(one > 5 for one in few) -->.",
-    "max": "It is at most three<!--= max(few) -->.",
-    "min": "It is at most one<!--= min(few) -->.",
-    "least max": "It is at least three<!--= max(few) -->.",
-    "least min": "It is at least one<!--= min(few) -->.",
-    "last bit": "It is the same<!--= third == 0.3  # to the bit: said for the example -->.",
-    "no reason": "It is the same<!--= torch.equal(part + part, 2 * part) -->.",
-    "shapes": "The shapes are the same<!--= part.flip(0).shape == part.shape -->.",
-    "written": "It is the same<!--= three == theirs -->.",
-    "bare": "It is 8.",
-    "waived": "<!--~ 8: a size -->\nIt is 8.",
-    "waived behind": "It is 8.\n\n<!--~ 8: a size -->",
-    "waived, and more": "<!--~ 8: a size -->\nIt is 8 or 9.",
     "after the colon": "<!--~ 8: a size, and no 9 -->\nIt is 8, or 9.",
-    "mass": "<!--= mass: few -->\n| mass |\n| - |\n| 1 |\n| 2 |\n| 3 |",
-    "mass above": "| mass |\n| - |\n| 1 |\n| 2 |\n| 3 |\n\n<!--= mass: few -->",
-    "table waived": "<!--~ table: sizes -->\n| a |\n| - |\n| 8 |",
-    "table waived above": "| a |\n| - |\n| 8 |\n\n<!--~ table: sizes -->",
-    "caption above": "Sizes<!--~ table: of ours -->\n\n| a |\n| - |\n| 8 |",
-    "caption below": "| a |\n| - |\n| 8 |\n\nSizes<!--~ table: of ours -->",
+    "waived below": "It is 8.\n\n<!--~ 8: a size -->",
+    "mass below": "| mass |\n| - |\n| 1 |\n\n<!--= mass: [size] -->",
+    "caption below": "| a |\n| - |\n| 8 |\n\nSizes<!--~ table: ours -->\n\nSo.",
+    "table above": "| a |\n| - |\n| 8 |\n\n<!--~ table: sizes -->",
+}
+page, begins = "# %%\nsize = 1\n\n# %% [markdown]\n", {}
+for name, text in LINES.items():
+    begins[page.count("\n") + 1] = name
+    page += "".join(f"# {line}\n" for line in [*text.split("\n"), ""])
+tried = checked(page)
+refused = {
+    begins[max(line for line in begins if line <= finding.line)]
+    for finding in tried.findings
 }
 
-
-def tried_on(**settings):
-    page, lines = f"# %%{DEFINED}\n# %% [markdown]\n", {}
-    for name, text in LINES.items():
-        begin = page.count("\n") + 1
-        page += "".join(
-            f"# {line}".rstrip() + "\n" for line in [*text.split("\n"), ""]
-        )
-        lines[name] = range(begin, page.count("\n") + 1)
-    report = checked(page + "\n# %%\nlate = 1\n", **settings)
-    said = {
-        name: " ".join(f.message for f in report.findings if f.line in at)
-        for name, at in lines.items()
-    }
-    return report.pages[0], said
-
-
-tried, told = tried_on()
-strictly = tried_on(strict=("*",))[1]
-print(told["under"])
+# %% tags=["claims"]
+assert "<!--" not in tried.pages[0].texts[0].published, (
+    "The reader sees no comment"
+)
+assert "after the colon" in refused, (
+    "those figures of the next block that stand before its colon"
+)
+assert "waived below" in refused, "these figures of the next block are waived"
+assert "mass below" in refused, (
+    "the next table has under mass what the list gives"
+)
+assert "table above" in refused, "the next table is waived"
+assert "caption below" not in refused, (
+    "in the line of its caption, above it or below it"
+)

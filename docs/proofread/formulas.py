@@ -1,36 +1,35 @@
 # %% [markdown]
 # # Formulas: what is read
 #
-# **Every sign that proofread knows stands in one of these examples<!--== "Every sign that proofread knows stands in one
-# of these examples" if not missing else "No sign that proofread knows stands in one of these examples" -->.** All of
-# them are checked while this page is built, over numpy's arrays; with torch's tensors they read alike. [How a formula
-# is bound](directives.py#formulas) to its page is told with the other directives.
+# **Every sign that proofread knows stands in one of these examples.** All of them are checked while this page is built,
+# over numpy's arrays; with torch's tensors they read alike. [How a formula is bound](directives.py#formulas) to its
+# page is told with the other directives.
 #
 # <div class="formulas" markdown>
 #
-# {{= table }}
+# {{ table }}
 #
 # </div>
 #
 # ## Indices, and symbols with few values
 #
-# Indices count from one<!--== "one" if said("x_1 - x_2 = 2") == "" else "zero" -->. They count from zero<!--== "zero"
-# if said("x_0 - x_1 = 2") == "" and said("x_0 - x_1 = 3") else "one" --> where the formula says so: in a sum, a list or
-# a subscript that starts there. A symbol that has a value for each of a few cases is a function, as `p = lambda w: ...`
-# under `where:`, and the formula says of which: `\text{for } w \in \{0, 1\}`.
+# Indices count from one. They count from zero where the formula says so: in a sum, a list or a subscript that starts
+# there. A symbol that has a value for each of a few cases is a function, as `p = lambda w: ...` under `where:`, and the
+# formula says of which: `\text{for } w \in \{0, 1\}`.
 #
 # ## Slopes
 #
-# A derivative without autograd is found from differences, and a formula with one of them is compared to a
-# millionth<!--== "a millionth" if tolerance == 1e-6 else "a tenth" --> of the largest number in it.
+# A derivative without autograd is found from differences, and a formula with one of them is compared to a millionth of
+# the largest number in it.
 #
 # ## What is not read
 #
 # Whatever is not read is a finding that names it. Rewrite it, or say why it is left, `<!-- unchecked: reason -->`.
 #
-# {{= unread }}
+# {{ unread }}
 
 # %% tags=["hide-input", "no-snippet"]
+import math
 import re
 
 from proofread.formulas import Formula, check
@@ -96,17 +95,28 @@ def said(latex):
 
 table = re.sub(r"\n +", " ", EXAMPLES).strip()
 examples = re.findall(r"`(.+?)`", table)
-faults = [said(latex) for latex in examples if said(latex)]
-assert not faults, faults
+wrong = [said(latex) for latex in examples if said(latex)]
 tokens = {token.text for latex in examples for token in tokenize(latex)}
 missing = SIGNS - tokens - {token.removeprefix("\\") for token in tokens}
 
-tolerance = TOLERANCE
-UNREAD = (
-    r"\int \lim \propto \sim \implies \pm \mapsto \cup \subset \cong".split()
+signs = r"\int \lim \propto \sim \implies \pm \mapsto \cup \cong".split()
+refused = [
+    sign
+    for sign in signs
+    if f"{sign} is not in the grammar" in said(f"a {sign} a = a")
+]
+unread = f"Among these signs are {', '.join(f'`{sign}`' for sign in signs)}."
+
+# %% tags=["claims"]
+assert not missing, (
+    "Every sign that proofread knows stands in one of these examples"
 )
-assert all(
-    f"{sign} is not in the grammar" in said(f"a {sign} a = a")
-    for sign in UNREAD
+assert not wrong, "All of them are checked"
+assert said("x_1 - x_2 = 2") == "", "Indices count from one"
+assert said("x_0 - x_1 = 2") == "" != said("x_0 - x_1 = 3"), (
+    "They count from zero where the formula says so"
 )
-unread = f"Among these signs are {', '.join(f'`{sign}`' for sign in UNREAD[:-1])} and `{UNREAD[-1]}`."
+assert math.isclose(TOLERANCE, 1e-6), (
+    "compared to a millionth of the largest number in it"
+)
+assert refused == signs, "Whatever is not read is a finding that names it"

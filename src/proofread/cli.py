@@ -35,16 +35,18 @@ A page is a percent script (a .py file with # %% cells), a notebook, or a Markdo
 ```python fences run. In its prose an author writes
 
   keeps 55%<!--= weights[6, 6] --> of itself    a figure, and what must give it
-  is larger<!--= a > b -->                      a claim, and what must be True
-  same<!--= a.equal(b)  # to the bit: copies --> computed numbers equal to the last bit, and why
   {{ weights[6, 6] :.0%}}                       a figure that the page computes
-  <!--== ... -->, {{= ... }}                    the same, as the page stands at its end
   in 2017<!--~ year of publication -->          a figure that is waived, and why
   <!--~ 8, 64: sizes of our choice -->          alone on a line: these figures of the next block
   $$S = Q K^\\top$$ <!-- where: S = scores -->   a formula, and what its symbols are
   $$O(n^2)$$ <!-- unchecked: an order -->       a formula that is waived, and why
 
-and in its code cells
+A cell tagged claims, or a ```claims fence inside of <!-- -->, proves sentences:
+
+  assert a > b, "ours is larger"                what must be true, and a fragment of the page
+  assert a.equal(b), "same"  # to the bit: copy computed numbers equal to the last bit, and why
+
+and in code cells stand
 
   #| alt: what the figure shows                 for every figure that the cell draws
   #| raises: ValueError: must be positive       a cell that must fail: how, and a part of its message
@@ -52,11 +54,12 @@ and in its code cells
   #| freeze                                     a cell that `proofread freeze` runs, and nothing else
   #| skip: it takes an hour                     a cell that is not run
 
-further tags: hide-input, hide-output, remove-cell, no-snippet, solution (folded away).
+further tags: hide-input, hide-output, remove-cell, no-snippet, solution and check (folded away).
 
 What a project sets stands under [tool.proofread] in its pyproject.toml: timeout, memory, output,
-workers, cache, packages, cite_equations, pages, modes, frozen. The project is the nearest folder that has one, seen
-from where you are; pages run there, and findings name files as seen from there.
+workers, cache, packages, cite_equations, data, pages, rich, modes, frozen, docstrings. The project
+is the nearest folder that has one, seen from where you are; pages run there, and findings name files
+as seen from there.
 """
 _CODES = """\
 exit codes:

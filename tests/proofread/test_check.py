@@ -404,3 +404,30 @@ v = later * 2
     assert never.endswith("NameError: name 'never' is not defined")
     assert made.endswith(f"{below}state the formula below that cell")
     assert unbound.endswith(f"{below}state the formula below that cell")
+
+
+QUOTED = """
+# %%
+ours = {"disk": 0.4, "network": 0.3}
+
+# %% [markdown]
+# - Both wait for the disk.
+# - Both wait for the network.
+
+# %% tags=["claims"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("claim", "told"),
+    [
+        ('ours["network"] > 0, "Both sleep for the network"', '"Both wait for the network" on line 6'),
+        ('abs(ours["disk"]) >= 0, "Both wait for the disk"', 'so it proves nothing of "Both wait for the disk": '),
+        ('ours["disk"] > 0, "**"', "names no sentence of the page"),
+    ],
+)
+def test_what_a_claim_says_is_told_in_quotes_and_so_is_what_the_page_says(
+    proofread: Proofreader, claim: str, told: str
+) -> None:
+    (said,) = found(proofread(f"{QUOTED}assert {claim}\n"))
+    assert told in said

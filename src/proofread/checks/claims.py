@@ -128,7 +128,7 @@ def _broken(text: Text, claim: Claim) -> Iterator[tuple[str, str]]:
         sides = text.sides.get(claim, "")
         yield "claim", f'"{claim.typed}" does not hold: {_code(claim)} is false{sides and f", where {sides}"}'
     elif conditions.is_fixed(claim.expression, True):
-        yield "claim", _fixed(claim, "compare what the page gave")
+        yield "claim", _fixed(claim, f'"{claim.typed}"', "compare what the page gave")
 
 
 def _disagreement(page: Page, text: Text, claim: Claim) -> Iterator[tuple[str, str]]:
@@ -150,12 +150,12 @@ def _disagreement(page: Page, text: Text, claim: Claim) -> Iterator[tuple[str, s
         message += _bound_again(page, text, claim)
         yield "figure" if numbers.is_about(bound) or not bound else "claim", message
     elif conditions.is_fixed(claim.expression, value):
-        yield "claim", _fixed(claim, f"let the page give it, as {claim.typed}<!--= computed -->")
+        yield "claim", _fixed(claim, claim.typed, f"let the page give it, as {claim.typed}<!--= computed -->")
 
 
-def _fixed(claim: Claim, remedy: str) -> str:
+def _fixed(claim: Claim, said: str, remedy: str) -> str:
     why = conditions.why_fixed(claim.expression)
-    return f"{_code(claim)} takes nothing from the page, so it proves nothing of {claim.typed}: {why}; {remedy}"
+    return f"{_code(claim)} takes nothing from the page, so it proves nothing of {said}: {why}; {remedy}"
 
 
 def _code(claim: Claim) -> str:

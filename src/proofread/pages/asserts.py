@@ -8,6 +8,7 @@ import ast
 import tokenize
 from contextlib import suppress
 
+from .plain import plain
 from .prose import Claim, Prose, check
 
 
@@ -30,7 +31,7 @@ def read(source: str) -> Prose:
             prose.problems.append((line, f"a cell of claims holds asserts alone, and {code} is none: {remedy}"))
             continue
         fragment = statement.msg
-        if not (isinstance(fragment, ast.Constant) and isinstance(fragment.value, str) and fragment.value.strip()):
+        if not (isinstance(fragment, ast.Constant) and isinstance(fragment.value, str) and plain(fragment.value)):
             remedy = f'quote a fragment of what it proves, {code.partition(",")[0]}, "a few words of the page"'
             prose.problems.append((line, f"{code} names no sentence of the page: {remedy}"))
             continue

@@ -28,6 +28,7 @@ _SPOKEN = re.compile(r"""\b(?:alt|title|aria-label)=(["'])(.*?)\1""", re.DOTALL)
 _SENTENCE = re.compile(r"\S.*?(?:[.?!:](?=\s)|(?=\n)|\Z)")
 # What is read, where it begins in the source, and how far the source goes on with each character.
 _Piece = tuple[str, int, int]
+_POINTS = ".,;:?!"
 _NEAR = 0.5  # of the words of a sentence and a fragment must be the same for one to be taken for the other
 
 
@@ -62,16 +63,18 @@ class Plain:
     def nearest(self, fragment: str) -> tuple[float, str, int]:
         """The sentence most like a fragment: how like, which of its words stand for the fragment, and where."""
         words, best = plain(fragment).split(), (0.0, "", 0)
+        sought = [word.strip(_POINTS) for word in words]
         for sentence in _SENTENCE.finditer(self.text):
             said = sentence[0].split()
-            blocks = difflib.SequenceMatcher(None, words, said, False).get_matching_blocks()
+            there = [word.strip(_POINTS) for word in said]
+            blocks = difflib.SequenceMatcher(None, sought, there, False).get_matching_blocks()
             same = [block for block in blocks if block.size]
             likeness = sum(block.size for block in same) / len(words)
             if likeness > best[0]:
                 first, last = same[0], same[-1]
                 start = max(first.b - first.a, 0)
                 end = last.b + len(words) - last.a
-                best = likeness, " ".join(said[start:end]).rstrip(".,;:?!"), self._place(sentence.start())
+                best = likeness, " ".join(said[start:end]).rstrip(_POINTS), self._place(sentence.start())
         return best if best[0] >= _NEAR else (0.0, "", 0)
 
     def _place(self, at: int) -> int:
