@@ -85,8 +85,7 @@ healed
 # %% [markdown]
 # Two mistakes in one module hide each other from outside: no single mistake gives the module's numbers. The doctor also
 # looks inside the forward pass and judges it step by step. In this module, which adds a small number for a mask and
-# merges wrongly, it names both<!--== "both" if len(two.findings) == 2 else "one" -->. Repair what it names, and ask
-# again.
+# merges wrongly, it names both. Repair what it names, and ask again.
 
 
 # %% tags=["check"]
@@ -114,7 +113,13 @@ assert healed.ok
 # %% [markdown]
 # A finding has a `cause`, the mistake's name in [the museum](museum/index.py), the `evidence` with the smallest input
 # that shows it, and a `link`.
-#
+
+# %% tags=["claims"]
+assert len(two.findings) == 2, (
+    "which adds a small number for a mask and merges wrongly, it names both"
+)
+
+# %% [markdown]
 # ## Nothing found, and decided
 #
 # A report answers two questions. `report.ok` says that nothing wrong was found. `report.decided` says that the doctor
@@ -145,8 +150,7 @@ assert not unknown.decided
 #
 # `diagnose_model` takes a model and inputs that it runs on, and needs no adapter. It listens to a forward pass, as
 # [`watch`](pytorch/watching.py) does, and examines each call of attention with what went into it. Here is a decoder of
-# four<!--== "four" if len(whole.layers) == 4 else "other" --> layers. One of them has the module from above, whose
-# merge is wrong:
+# four layers. One of them has the module from above, whose merge is wrong:
 
 
 # %%
@@ -197,7 +201,11 @@ assert diagnose_model(sound, torch.randint(50, (2, 6))).decided
 # %% [markdown]
 # A model of transformers goes in as it is: `diagnose_model(model, {"input_ids": ids, "attention_mask": mask})`. What
 # could not be heard, such as a kernel of another library, stands in `whole.unwatched`, and then `decided` is false.
-#
+
+# %% tags=["claims"]
+assert len(whole.layers) == 4, "Here is a decoder of four layers"
+
+# %% [markdown]
 # ## What outputs alone tell
 #
 # Some questions need nothing but calls. Attention without a mask or positions has no order: exchange the tokens, and
@@ -291,8 +299,7 @@ plot.table(
 )
 
 # %% [markdown]
-# One<!--= sum(gap < 1e-9 for gap in off.values()) --> is off by no more than rounding; the others by more
-# than 0.5<!--= min(gap for name, gap in off.items() if name != "merge-without-transpose") > 0.5 -->.
+# One<!--= sum(gap < 1e-9 for gap in off.values()) --> is off by no more than rounding; the others by more than 0.5.
 
 # %% tags=["check"]
 from unmasked.doctor._mistakes import Case
@@ -308,11 +315,17 @@ biases = dict(zip(roles, suspect.to_qkv.bias.chunk(3), strict=True)) | {
 case = Case(x, x, x, ~hidden, Weights(matrices, biases, heads=3, kv_heads=3))
 torch.testing.assert_close(attend(case), hypotheses["right"])
 
+# %% tags=["claims"]
+assert (
+    min(gap for name, gap in off.items() if name != "merge-without-transpose")
+    > 0.5
+), "the others by more than 0.5"
+
 # %% [markdown]
 # ## Tried on right and on wrong modules
 #
-# The tests of this package try {{= len(HEALTHY)}} correct implementations and {{= len(SICK)}} with one planted mistake
-# each. This page tries {{= len(well)}} and {{= len(ill)}} of them every time it is built.
+# The tests of this package try {{ len(HEALTHY)}} correct implementations and {{ len(SICK)}} with one planted mistake
+# each. This page tries {{ len(well)}} and {{ len(ill)}} of them every time it is built.
 #
 # **Sound**: nothing is found in what is right. The implementations differ in style: einsum, fused kernels, lists of
 # heads, shared keys, functions, convolutions, names that say nothing.
@@ -336,8 +349,8 @@ plot.table(("correct implementation", "the doctor", "cautions"), rows)
 # A *caution* is what PyTorch's own functions do too: NaN for a query that may see nothing, weights returned after
 # dropout. With `strict=True` it is a finding.
 #
-# **Complete**: every<!--== {p.cause for p in SICK.values()} | set(NOT_SEEN) == set(museum.ENTRIES) --> mistake of the
-# museum that can be seen from outside is named. *Proved* says that the mistake gave the target's own numbers.
+# **Complete**: every mistake of the museum that can be seen from outside is named. *Proved* says that the mistake gave
+# the target's own numbers.
 
 # %% tags=["check"]
 #| timeout: 300
@@ -368,7 +381,7 @@ rows = [
 plot.table(("planted", "named", ""), rows)
 
 # %% [markdown]
-# {{= sum(r.findings[0].certain for r in ill.values())}} of {{= len(ill)}} are proved. The figure shows why that works:
+# {{ sum(r.findings[0].certain for r in ill.values())}} of {{ len(ill)}} are proved. The figure shows why that works:
 # for some patients, how far each hypothesis is from the patient's own output. Only the right one is at zero.
 
 # %% tags=["check"]
@@ -388,9 +401,7 @@ apart = torch.stack(
 )
 
 # %% tags=["hide-input"]
-#| caption: Only the right hypothesis gives the patient's own output<!--== "Only the right hypothesis gives the
-#|   patient's own output" if apart.diagonal().max() < 1e-9 < (apart + torch.eye(len(chosen))).min() else "Several do"
-#|   -->: the diagonal is zero.
+#| caption: Only the right hypothesis gives the patient's own output: the diagonal is zero.
 plot.grid(
     apart.clamp(max=1),
     "difference from the patient's output",
@@ -399,13 +410,27 @@ plot.grid(
 )
 
 # %% [markdown]
-# On the diagonal no difference exceeds<!--= "exceeds" if apart.diagonal().max() < 1e-9 else "equals" --> rounding; the
-# smallest of the other cells is {{= (apart + torch.eye(len(chosen))).min() :.2f}}.
+# On the diagonal no difference exceeds rounding; the smallest of the other cells is {{ (apart +
+# torch.eye(len(chosen))).min() :.2f}}.
 #
-# ## What it cannot see
+# #
+
+# %% tags=["claims"]
+assert {p.cause for p in SICK.values()} | set(NOT_SEEN) == set(
+    museum.ENTRIES
+), "every mistake of the museum that can be seen from outside is named"
+assert (
+    apart.diagonal().max() < 1e-9 < (apart + torch.eye(len(chosen))).min()
+), "Only the right hypothesis gives the patient's own output"
+assert apart.diagonal().max() < 1e-9, (
+    "On the diagonal no difference exceeds rounding"
+)
+
+# %% [markdown]
+# # What it cannot see
 #
-# Some mistakes of the museum are not in a module's behavior, {{= len(NOT_SEEN) }} of {{= len(museum.ENTRIES) }}. The
-# fold at the end of this section names each, and why.
+# Some mistakes of the museum are not in a module's behavior, {{ len(NOT_SEEN) }} of {{ len(museum.ENTRIES) }}. The fold
+# at the end of this section names each, and why.
 
 # %% tags=["check"]
 plot.table(("mistake", "why not"), list(NOT_SEEN.items()))
@@ -460,8 +485,8 @@ assert not said.ok
 #
 # `python -m unmasked doctor file.py:Class` makes an object of the class. It passes the sizes to arguments with the
 # usual names, such as `dim` and `heads`; otherwise say how, as in `--with "12, heads=3"`<!--~ sizes of our choice -->,
-# or name a function of the file that makes the object, `file.py:make`. It exits with 0<!--== codes["Right"] --> if
-# nothing is wrong, with 1<!--== codes["Wrong"] --> if there is a finding, and with 2<!--== codes["Absent"] --> if it
+# or name a function of the file that makes the object, `file.py:make`. It exits with 0<!--= codes["Right"] --> if
+# nothing is wrong, with 1<!--= codes["Wrong"] --> if there is a finding, and with 2<!--= codes["Absent"] --> if it
 # cannot do what it is asked or if the module does not run.
 
 # %% tags=["hide-input"]
@@ -506,11 +531,11 @@ with (
 
 # %% [markdown]
 # The other options say what those of `diagnose` say: `--causal`, `--inputs qkv`, `--tokens`, `--key-dim`, `--cache`,
-# `--training`, `--weights query=a.weight`, `--strict`. With `--decided` it exits with 1<!--== codes["decided"] --> also
+# `--training`, `--weights query=a.weight`, `--strict`. With `--decided` it exits with 1<!--= codes["decided"] --> also
 # where equality stays open. With the site's address in the environment as `SITE_URL`, links are whole.
 #
 # `--json` prints what `report.to_dict()` gives. `version` changes when a key goes or changes its meaning; at present it
-# is {{= diagnosed["version"]}}.
+# is {{ diagnosed["version"]}}.
 #
 # ??? info "The keys of the JSON"
 #

@@ -5,9 +5,8 @@
 # by running it.**
 
 # %% tags=["hide-input", "no-snippet"]
-#| caption: What *ship* takes from the words around it. Of the others it takes most from *crew*<!--= "most from crew" if
-#|   taken[0] == "crew" else "least from crew" --> in one sentence, and from *order*<!--= "from order" if taken[1] ==
-#|   "order" else "from we" --> in the other. That is attention: a weighted average.
+#| caption: What *ship* takes from the words around it. Of the others it takes most from *crew* in one sentence, and
+#|   from *order* in the other. That is attention: a weighted average.
 #| script: ../src/unmasked/figures/sentence.js
 #| data: sentence_data
 from IPython.display import HTML
@@ -42,16 +41,21 @@ HTML(f'<img class="hero" src="assets/ship.svg" alt="{alt}">')
 #     The doctor calls your module, names what is wrong with it, and proves it.
 #
 # </div>
-#
+
+# %% tags=["claims"]
+assert taken[0] == "crew", (
+    "Of the others it takes most from crew in one sentence"
+)
+assert taken[1] == "order", "and from order in the other"
+
+# %% [markdown]
 # ## One mask, two readings
 #
 # (If attention is new to you, begin with [the first page](learn/attention.py)<!--~ link: the first page of Learn -->. A
 # later page explains step by step what is told here.)
 #
 # PyTorch has attention as a function, and as a *module*, an object that holds trained matrices of its own. A mask tells
-# either of them which word may look at which. Both take the same boolean mask, and read it in opposite ways<!--== "the
-# same boolean mask, and read it in opposite ways" if mask.dtype == torch.bool and (by_function > 0).equal(mask) and
-# (by_module[:-1] > 0).equal(~mask[:-1]) else "different masks" -->.
+# either of them which word may look at which. Both take the same boolean mask, and read it in opposite ways.
 
 # %% tags=["imports"]
 import torch
@@ -72,14 +76,9 @@ with bypassed(torch.nn.MultiheadAttention(8, 1)) as module:
     _, by_module = module(x, x, x, attn_mask=mask)
 
 # %% tags=["hide-input", "no-snippet"]
-#| caption: The weights under this mask. To the function, True means *may look*<!--= "True means may look" if
-#|   (by_function > 0).equal(mask) else "True means may not look" -->: the first word sees only itself<!--= "the first
-#|   word sees only itself" if by_function[0, 0] == 1 else "the first word sees others" -->. To the module, True means
-#|   *may not look*<!--= "True means may not look" if (by_module[:-1] > 0).equal(~mask[:-1]) else "True means may look"
-#|   -->: the first word sees all but itself<!--= "the first word sees all but itself" if by_module[0, 0] == 0 and
-#|   (by_module[0, 1:] > 0).all() else "the first word sees itself" -->, and the last, which may see nothing, comes out
-#|   as NaN<!--= "the last, which may see nothing, comes out as NaN" if mask[-1].all() and by_module[-1].isnan().all()
-#|   else "the last comes out as numbers" -->, *not a number*.
+#| caption: The weights under this mask. To the function, True means *may look*: the first word sees only itself. To the
+#|   module, True means *may not look*: the first word sees all but itself, and the last, which may see nothing, comes
+#|   out as NaN, *not a number*.
 from unmasked import plot
 
 inverted = F.scaled_dot_product_attention(x, x, torch.eye(4), attn_mask=~mask)
@@ -88,13 +87,32 @@ plot.grid(readings, "weights", queries=words)
 
 # %% [markdown]
 # (`bypassed` sets the module's learned matrices aside, so that both compute the same.) A NaN is easy to notice. The
-# opposite mistake is not: give the function `~mask`, which is right for the module, and there is no NaN<!--= "there is
-# no NaN" if inverted.isfinite().all() else "some numbers are NaN" -->, while each word but the last sees only what
-# comes later<!--= "each word but the last sees only what comes later" if not inverted[:-1].tril().any() and
-# (inverted[:-1].sum(-1) > 0.99).all() else "each word sees what comes earlier" -->. (The last word sees nothing<!--=
-# "The last word sees nothing" if not inverted[-1].any() else "The last word sees something" -->, and gets zeros.) [What
-# does each interface make of my mask?](pytorch/masks.py)
-#
+# opposite mistake is not: give the function `~mask`, which is right for the module, and there is no NaN, while each
+# word but the last sees only what comes later. (The last word sees nothing, and gets zeros.) [What does each interface
+# make of my mask?](pytorch/masks.py)
+
+# %% tags=["claims"]
+assert (
+    mask.dtype == torch.bool
+    and (by_function > 0).equal(mask)
+    and (by_module[:-1] > 0).equal(~mask[:-1])
+), "Both take the same boolean mask, and read it in opposite ways"
+assert (by_function > 0).equal(mask), "True means may look"
+assert by_function[0, 0] == 1, "the first word sees only itself"
+assert (by_module[:-1] > 0).equal(~mask[:-1]), "True means may not look"
+assert by_module[0, 0] == 0 and (by_module[0, 1:] > 0).all(), (
+    "the first word sees all but itself"
+)
+assert mask[-1].all() and by_module[-1].isnan().all(), (
+    "and the last, which may see nothing, comes out as NaN"
+)
+assert inverted.isfinite().all(), "and there is no NaN"
+assert (
+    not inverted[:-1].tril().any() and (inverted[:-1].sum(-1) > 0.99).all()
+), "while each word but the last sees only what comes later"
+assert not inverted[-1].any(), "The last word sees nothing"
+
+# %% [markdown]
 # ## What is checked
 #
 # Each time the site is built, the code on its pages runs again. Every number in a sentence is compared with what the

@@ -7,14 +7,12 @@
 # %% [markdown]
 # # Attention in ten minutes
 #
-# **Attention lets every word<!--== "every word" if (weights.diagonal() < 1).all() else "some words" --> look at the
-# other words, and take in what it needs from them.**
+# **Attention lets every word look at the other words, and take in what it needs from them.**
 
 # %% tags=["hide-input", "no-snippet"]
 #| caption: Arcs and bars show what the word *ship* takes from each word of its sentence. Beside a *crew* it keeps {{
-#|   kept[0] :.0%}} of itself, and of the others takes most from *crew*<!--= "most from crew" if taken[0] == "crew" else
-#|   "least from crew" -->. Beside an *order* it keeps {{ kept[1] :.0%}}, and takes most from *order*<!--= "most from
-#|   order" if taken[1] == "order" else "least from order" -->.
+#|   kept[0] :.0%}} of itself, and of the others takes most from *crew*. Beside an *order* it keeps {{ kept[1] :.0%}},
+#|   and takes most from *order*.
 #| script: ../../src/unmasked/figures/sentence.js
 #| data: sentence_data
 from IPython.display import HTML
@@ -42,21 +40,22 @@ HTML(side_by_side(asked))
 # This page shows how the step works: first with three words and a pencil, at the end with three lines of Python. You
 # need to know some Python, and what a dot product is: multiply two lists of numbers, place by place, and add up. Point
 # at a word or a number with a thin line below it, and you see what it means, or how it is checked.
-#
+
+# %% tags=["claims"]
+assert taken[0] == "crew", "and of the others takes most from crew"
+assert taken[1] == "order", "and takes most from order"
+
+# %% [markdown]
 # ## Three words and a pencil
 #
-# Take the three<!--== len(three) --> words *my ship crew*. Let each word be a list of two<!--== three.size(1) -->
-# numbers, which is called its *vector*. The numbers are invented here. They say how much a word has to do with the sea,
-# and how much with trade, on a scale from minus one, for nothing, to one, for much.
+# Take the three words *my ship crew*. Let each word be a list of two numbers, which is called its *vector*. The numbers
+# are invented here. They say how much a word has to do with the sea, and how much with trade, on a scale from minus
+# one, for nothing, to one, for much.
 
 # %% tags=["hide-input"]
-#| caption: Three<!--= len(three) --> words as vectors, a row for each word and a column for each number<!--= "a row for
-#|   each word and a column for each number" if len(three) == len(three_words) and three.size(1) == len(features) else
-#|   "a column for each word and a row for each number" -->. Its shape, `(3, 2)`<!--= three.shape -->, stands above.
-#|   *ship* belongs to the sea and to trade alike<!--= "ship belongs to the sea and to trade alike" if three[1, 0] ==
-#|   three[1, 1] > 0 else "ship belongs more to the sea" -->, *crew* more to the sea<!--= "crew more to the sea" if
-#|   three[2, 0] > three[2, 1] else "crew more to trade" -->, *my* to neither<!--= "my to neither" if three[0].tolist()
-#|   == [-1, -1] else "my to both" -->.
+#| caption: Three words as vectors, a row for each word and a column for each number. Its shape, `(3, 2)`<!--=
+#|   three.shape -->, stands above. *ship* belongs to the sea and to trade alike, *crew* more to the sea, *my* to
+#|   neither.
 import math
 
 import torch
@@ -72,22 +71,20 @@ plot.grid(
 # %% [markdown]
 # What does *ship* take from each word? The answer needs four steps.
 #
-# 1. **Compare.** Take the dot product of *ship* with each word. The more two words have in common, the
-#    larger<!--== "larger" if dots[1] > dots[2] > dots[0] else "smaller" --> it is.
-# 2. **Tone down.** A word has two<!--== three.size(1) --> numbers here, and the square root of two is 1.4142<!--==
-#    math.sqrt(three.size(1)) -->. Divide each dot product by it. [Another page](../pytorch/scale.py)<!--~ link: the
-#    page asks why --> shows why: dot products of many numbers tend to be large, and then the word that is ahead takes
-#    nearly all the weight, even if it is only a little ahead. The results are called *scores*.
+# 1. **Compare.** Take the dot product of *ship* with each word. The more two words have in common, the larger it is.
+# 2. **Tone down.** A word has two numbers here, and the square root of two is 1.4142<!--= math.sqrt(three.size(1)) -->.
+#    Divide each dot product by it. [Another page](../pytorch/scale.py)<!--~ link: the page asks why --> shows why: dot
+#    products of many numbers tend to be large, and then the word that is ahead takes nearly all the weight, even if it
+#    is only a little ahead. The results are called *scores*.
 # 3. **Make shares of them.** Compute *e* to the power of each score; *e* is 2.718<!--= math.e -->. Then divide each
-#    result by the sum of all three<!--== len(three) -->. The shares are called *weights*, and they add up to
-#    one<!--== "one" if math.isclose(sum(shares), 1) else "two" -->.
-# 4. **Average.** Multiply each word's vector by its weight, and add up the three<!--== len(three) --> vectors.
+#    result by the sum of all three. The shares are called *weights*, and they add up to one.
+# 4. **Average.** Multiply each word's vector by its weight, and add up the three vectors.
 #
-# {{= by_hand }}
+# {{ by_hand }}
 #
-# Check one row with a pencil. The sum of the powers of *e* is 6.3845<!--== sum(powers) -->. Divide
-# 2.0281<!--== powers[2] --> by that sum, and you have the weight of *crew*, 0.3177<!--== shares[2] -->. So *ship* takes
-# 32%<!--== shares[2] --> from *crew*, and keeps 64%<!--== shares[1] --> of itself.
+# Check one row with a pencil. The sum of the powers of *e* is 6.3845<!--= sum(powers) -->. Divide 2.0281<!--= powers[2]
+# --> by that sum, and you have the weight of *crew*, 0.3177<!--= shares[2] -->. So *ship* takes 32%<!--= shares[2] -->
+# from *crew*, and keeps 64%<!--= shares[1] --> of itself.
 
 # %% tags=["remove-cell"]
 dots = [(three[1] @ word).item() for word in three]
@@ -105,13 +102,10 @@ by_hand = plot.table(
 ).markdown()
 
 # %% [markdown]
-# Step four goes column by column. In the column of the sea, *my* has minus one<!--= "my has minus one" if three[0, 0]
-# == -1 else "my has one" -->, and *ship* and *crew* have one<!--= "ship and crew have one" if three[1:, 0].tolist() ==
-# [1, 1] else "ship and crew have minus one" -->. So the new number there is the weight of *ship* plus that of *crew*
-# minus that of *my*<!--== "the weight of ship plus that of crew minus that of my" if math.isclose(shares[1] + shares[2]
-# - shares[0], new[0], abs_tol=1e-6) else "the sum of all weights" -->:
+# Step four goes column by column. In the column of the sea, *my* has minus one, and *ship* and *crew* have one. So the
+# new number there is the weight of *ship* plus that of *crew* minus that of *my*:
 #
-# {{= averaged }}
+# {{ averaged }}
 
 # %% tags=["remove-cell"]
 new = sum(share * word for share, word in zip(shares, three, strict=True))
@@ -124,15 +118,12 @@ averaged = plot.table(
 ).markdown()
 
 # %% [markdown]
-# Before, *ship* had as much of trade as of the sea<!--= "as much of trade as of the sea" if three[1, 1] == three[1, 0]
-# else "more of trade than of the sea" -->. Now it has more of the sea than of trade<!--= "more of the sea than of
-# trade" if new[0] > new[1] else "less of the sea than of trade" -->, for its neighbor *crew* belongs to the sea as
-# well. That is all that attention does. What is left on this page is to look at it from other sides, and to give its
-# parts their names.
+# Before, *ship* had as much of trade as of the sea. Now it has more of the sea than of trade, for its neighbor *crew*
+# belongs to the sea as well. That is all that attention does. What is left on this page is to look at it from other
+# sides, and to give its parts their names.
 
 # %% [markdown] tags=["check"]
-# The library gives the same<!--== "the same" if torch.allclose(by_library.context[1], new, atol=1e-5) else "something
-# else" --> for the three<!--= len(three) --> words:
+# The library gives the same for the three words:
 
 # %% tags=["check"]
 from unmasked import self_attention
@@ -141,26 +132,44 @@ by_library = self_attention(three.float())
 torch.testing.assert_close(by_library.weights[1], torch.tensor(shares))
 by_library
 
+# %% tags=["claims"]
+assert len(three) == len(three_words) and three.size(1) == len(features), (
+    "a row for each word and a column for each number"
+)
+assert three[1, 0] == three[1, 1] > 0, (
+    "ship belongs to the sea and to trade alike"
+)
+assert three[2, 0] > three[2, 1], "crew more to the sea"
+assert three[0].tolist() == [-1, -1], "crew more to the sea, my to neither"
+assert dots[1] > dots[2] > dots[0], "the larger it is"
+assert math.isclose(sum(shares), 1), "and they add up to one"
+assert three[0, 0] == -1, "my has minus one"
+assert three[1:, 0].tolist() == [1, 1], "and ship and crew have one"
+assert math.isclose(
+    shares[1] + shares[2] - shares[0], new[0], abs_tol=1e-6
+), (
+    "So the new number there is the weight of ship plus that of crew minus that of my"
+)
+assert three[1, 1] == three[1, 0], "ship had as much of trade as of the sea"
+assert new[0] > new[1], "Now it has more of the sea than of trade"
+assert torch.allclose(by_library.context[1], new, atol=1e-5), (
+    "The library gives the same for the three words"
+)
+
 # %% [markdown]
 # ## The same with arrows
 #
 # A list of two numbers can be drawn as an arrow. Two arrows that point the same way have a large dot product; at a
-# right angle it is zero<!--== "zero" if torch.tensor([2.0, 0.0]) @ torch.tensor([0.0, 3.0]) == 0 else "large" -->; if
-# they point in opposite directions, it is negative<!--== "negative" if scores_of_arrows[0, 1] < 0 else "positive" -->.
-# So each word takes most from the words that point its own way, and more from long arrows than from short ones, whose
-# dot products are smaller<!--== "whose dot products are smaller" if abs(dot_products[0, 2]) < abs(dot_products[0, 1])
-# else "whose dot products are larger" -->. Here are the three<!--== len(arrows) --> words from above. Look at where
-# each arrow moves.
+# right angle it is zero; if they point in opposite directions, it is negative. So each word takes most from the words
+# that point its own way, and more from long arrows than from short ones, whose dot products are smaller. Here are the
+# three words from above. Look at where each arrow moves.
 
 # %% tags=["hide-input"]
-#| alt: Three<!--= len(arrows) --> arrows from one point, and a ring near the tip of each. The ring of ship lies on
-#|   crew's side of its arrow<!--= "on crew's side of its arrow" if moved[1, 1] / moved[1, 0] < arrows[1, 1] / arrows[1,
-#|   0] else "on the other side of its arrow" -->. The arrow of my points away from both<!--= "away from both" if
-#|   (dot_products[0, 1:] < 0).all() else "towards both" --> others.
-#| caption: The three<!--= len(arrows) --> words as arrows. Attention moves the tip of each arrow to its ring. *ship*
-#|   takes {{ weights_of_arrows[1, 2] :.0%}} from *crew*, at an angle of {{ angle :.0f}} degrees, and {{
-#|   weights_of_arrows[1, 0] :.0%}} from *my*, which points the opposite way<!--= "the opposite way" if (dot_products[1,
-#|   0] / arrows[1].norm() / arrows[0].norm()) < -0.99 else "the same way" -->.
+#| alt: Three arrows from one point, and a ring near the tip of each. The ring of ship lies on crew's side of its arrow.
+#|   The arrow of my points away from both others.
+#| caption: The three words as arrows. Attention moves the tip of each arrow to its ring. *ship* takes {{
+#|   weights_of_arrows[1, 2] :.0%}} from *crew*, at an angle of {{ angle :.0f}} degrees, and {{ weights_of_arrows[1, 0]
+#|   :.0%}} from *my*, which points the opposite way.
 #| script: ../../src/unmasked/figures/arrows.js
 #| data: arrow_data
 from unmasked.figures import arrows as drawing
@@ -179,6 +188,26 @@ arrow_data = {
     "start": three_words.index("ship"),
 }
 drawing.moved(arrows, three_words, ("sea", "trade"))
+
+# %% tags=["claims"]
+assert torch.tensor([2.0, 0.0]) @ torch.tensor([0.0, 3.0]) == 0, (
+    "at a right angle it is zero"
+)
+assert scores_of_arrows[0, 1] < 0, (
+    "if they point in opposite directions, it is negative"
+)
+assert abs(dot_products[0, 2]) < abs(dot_products[0, 1]), (
+    "whose dot products are smaller"
+)
+assert moved[1, 1] / moved[1, 0] < arrows[1, 1] / arrows[1, 0], (
+    "The ring of ship lies on crew's side of its arrow"
+)
+assert (dot_products[0, 1:] < 0).all(), (
+    "The arrow of my points away from both others"
+)
+assert (dot_products[1, 0] / arrows[1].norm() / arrows[0].norm()) < -0.99, (
+    "which points the opposite way"
+)
 
 # %% [markdown]
 # ## Softmax: from scores to weights
@@ -201,23 +230,17 @@ scores_of_ship = torch.tensor([-2.0, 2.0, 1.0]) / 2**0.5
 softmax(scores_of_ship)
 
 # %% [markdown]
-# These are the weights that you found with a pencil<!--= "the weights that you found with a pencil" if
-# torch.allclose(softmax(scores_of_ship), torch.tensor(shares), atol=1e-5) else "others" -->. Three properties make the
-# softmax useful:
+# These are the weights that you found with a pencil. Three properties make the softmax useful:
 #
-# - Every weight is positive<!--= "positive" if (softmax(scores_of_ship - 9) > 0).all() else "negative" -->, and the
-#   weights of a word add up to one<!--= "one" if torch.isclose(softmax(scores_of_ship - 9).sum(), torch.tensor(1.0))
-#   else "two" -->. So they divide up a whole, and what they make is an average.
-# - The larger score gets the larger<!--= "larger" if softmax(scores_of_ship).argsort().equal(scores_of_ship.argsort())
-#   else "smaller" --> weight. A score that is larger by one gets 2.7 times<!--=
+# - Every weight is positive, and the weights of a word add up to one. So they divide up a whole, and what they make is
+#   an average.
+# - The larger score gets the larger weight. A score that is larger by one gets 2.7 times<!--=
 #   softmax(torch.tensor([1.0, 2.0]))[1] / softmax(torch.tensor([1.0, 2.0]))[0] --> the weight.
-# - If the scores lie far apart, the largest takes nearly everything<!--== "the largest takes nearly everything" if
-#   rows_of_ship[-1].max() > 0.99 else "the smallest takes nothing" -->. The name says so: it is a *soft* maximum.
+# - If the scores lie far apart, the largest takes nearly everything. The name says so: it is a *soft* maximum.
 
 # %% tags=["hide-input"]
 #| caption: The weights of *ship* for its scores as they are, for scores four times<!--= sharper[1] --> and sixteen
-#|   times<!--= sharper[2] --> as large. The larger the scores, the more<!--= "The larger the scores, the more" if
-#|   (rows_of_ship[:, 1].diff() > 0).all() else "The larger the scores, the fewer" --> goes to *ship* itself.
+#|   times<!--= sharper[2] --> as large. The larger the scores, the more goes to *ship* itself.
 sharper = [1, 4, 16]
 rows_of_ship = torch.stack(
     [softmax(factor * scores_of_ship) for factor in sharper]
@@ -225,6 +248,22 @@ rows_of_ship = torch.stack(
 rows_named = ["as they are", *(f"times {factor}" for factor in sharper[1:])]
 plot.grid(
     rows_of_ship, "weights of ship", rows=rows_named, columns=three_words
+)
+
+# %% tags=["claims"]
+assert torch.allclose(
+    softmax(scores_of_ship), torch.tensor(shares), atol=1e-5
+), "These are the weights that you found with a pencil"
+assert (softmax(scores_of_ship - 9) > 0).all(), "Every weight is positive"
+assert torch.isclose(softmax(scores_of_ship - 9).sum(), torch.tensor(1.0)), (
+    "and the weights of a word add up to one"
+)
+assert softmax(scores_of_ship).argsort().equal(scores_of_ship.argsort()), (
+    "The larger score gets the larger weight"
+)
+assert rows_of_ship[-1].max() > 0.99, "the largest takes nearly everything"
+assert (rows_of_ship[:, 1].diff() > 0).all(), (
+    "The larger the scores, the more goes to ship itself"
 )
 
 # %% [markdown]
@@ -243,8 +282,8 @@ X = ship_vectors().lookup(words)
 X.shape
 
 # %% [markdown]
-# `X` has a row for each of the eleven<!--= "a row for each of the eleven" if len(X) == len(words) == 11 else "a column
-# for each of the eleven" --> words, and 50<!--= X.size(1) --> columns. Nobody can say what a single column means.
+# `X` has a row for each of the eleven words, and 50<!--= X.size(1) --> columns. Nobody can say what a single column
+# means.
 #
 # ??? note "Where the vectors come from, and how to get others"
 #
@@ -258,19 +297,19 @@ X.shape
 #
 #     vectors = read_glove("glove.6B.zip", "the cat sat on the mat", dim=50)
 #     ```
-#
+
+# %% tags=["claims"]
+assert len(X) == len(words) == 11, "X has a row for each of the eleven words"
+
+# %% [markdown]
 # ## The same word in two sentences
 #
-# An embedding is looked up, as in a dictionary. Wherever *ship* stands, it gets the same<!--== "the same" if
-# torch.equal(X[6], Y[3]) else "another"  # to the bit: rows of one table --> vector. Attention then gives it a new one,
-# and now the sentence counts. Here are all weights of the other sentence:
+# An embedding is looked up, as in a dictionary. Wherever *ship* stands, it gets the same vector. Attention then gives
+# it a new one, and now the sentence counts. Here are all weights of the other sentence:
 
 # %% tags=["hide-input"]
-#| caption: The weights of six<!--= len(second) --> words. Rows are queries, the words that look. Columns are keys, the
-#|   words that are looked at<!--= "Rows are queries, the words that look. Columns are keys, the words that are looked
-#|   at" if torch.allclose(second_weights.sum(1), torch.ones(6)) else "Rows are keys, columns are queries" -->. Find the
-#|   row of *ship*<!--= "the row of ship" if second_weights[3].argmax() == second.index("ship") else "the column of
-#|   ship" -->: it keeps {{ second_weights[3, 3] :.0%}} of itself.
+#| caption: The weights of six words. Rows are queries, the words that look. Columns are keys, the words that are looked
+#|   at. Find the row of *ship*: it keeps {{ second_weights[3, 3] :.0%}} of itself.
 second = sentences[1]
 Y = ship_vectors().lookup(second)
 second_context, second_weights = self_attention(Y)
@@ -282,25 +321,15 @@ plot.grid(
 )
 
 # %% [markdown]
-# Each row adds up to one<!--= "Each row adds up to one" if torch.allclose(second_weights.sum(1), torch.ones(6)) else
-# "Each column adds up to one" -->. In this sentence each word takes most from itself<!--= "each word takes most from
-# itself" if second_weights.argmax(1).equal(torch.arange(6)) else "each word takes least from itself" -->: its own
-# vector points exactly its own way. (A longer vector can still win: beside the *crew*, *go* takes more from *i* than
-# from itself<!--== "go takes more from i than from itself" if weights[words.index("go"), 0] >
-# weights[words.index("go"), words.index("go")] else "go takes less from i than from itself" -->.) In the sentence with
-# the *crew*, *ship* keeps less<!--== "less" if weights[6, 6] < second_weights[3, 3] else "more" --> of itself:
-# 55%<!--== weights[6, 6] -->, against 78%<!--= second_weights[3, 3] --> here. So one vector went in, and two
-# different<!--== "two different" if not torch.allclose(first_context[6], second_context[3], atol=0.1) else "two equal"
-# --> ones come out:
+# Each row adds up to one. In this sentence each word takes most from itself: its own vector points exactly its own way.
+# (A longer vector can still win: beside the *crew*, *go* takes more from *i* than from itself.) In the sentence with
+# the *crew*, *ship* keeps less of itself: 55%<!--= weights[6, 6] -->, against 78%<!--= second_weights[3, 3] --> here.
+# So one vector went in, and two different ones come out:
 
 # %% tags=["hide-input"]
-#| caption: Six<!--= len(most) --> of the 50<!--= X.size(1) --> numbers of *ship*, those in which the two sentences
-#|   differ most<!--= "those in which the two sentences differ most" if apart[most].min() > apart.median() else "those
-#|   in which the two sentences differ least" -->: as they are looked up, as attention makes them beside a *crew*, and
-#|   as it makes them beside an *order*. Beside an *order* they stay nearer to those that were looked up<!--= "they stay
-#|   nearer to those that were looked up" if (shown[2] - shown[0]).norm() < (shown[1] - shown[0]).norm() else "they move
-#|   farther" -->, because *ship* keeps more of itself<!--= "because ship keeps more of itself" if weights_beside_order
-#|   > weights_beside_crew else "because ship keeps less of itself" -->.
+#| caption: Six of the 50<!--= X.size(1) --> numbers of *ship*, those in which the two sentences differ most: as they
+#|   are looked up, as attention makes them beside a *crew*, and as it makes them beside an *order*. Beside an *order*
+#|   they stay nearer to those that were looked up, because *ship* keeps more of itself.
 first_context, first_weights = self_attention(X)
 weights_beside_crew, weights_beside_order = (
     first_weights[6, 6],
@@ -313,18 +342,47 @@ shown = torch.stack([X[6], first_context[6], second_context[3]])[:, most]
 named_rows = ["looked up", "with crew", "with order"]
 plot.grid(shown, "ship", rows=named_rows, columns=columns)
 
+# %% tags=["claims"]
+assert torch.equal(X[6], Y[3]), (
+    "it gets the same vector"
+)  # to the bit: rows of one table
+assert torch.allclose(second_weights.sum(1), torch.ones(6)), (
+    "Rows are queries, the words that look. Columns are keys, the words that are looked at"
+)
+assert second_weights[3].argmax() == second.index("ship"), (
+    "Find the row of ship"
+)
+assert torch.allclose(second_weights.sum(1), torch.ones(6)), (
+    "Each row adds up to one"
+)
+assert second_weights.argmax(1).equal(torch.arange(6)), (
+    "In this sentence each word takes most from itself"
+)
+assert not torch.allclose(first_context[6], second_context[3], atol=0.1), (
+    "and two different ones come out"
+)
+assert apart[most].min() > apart.median(), (
+    "those in which the two sentences differ most"
+)
+assert (shown[2] - shown[0]).norm() < (shown[1] - shown[0]).norm(), (
+    "Beside an order they stay nearer to those that were looked up"
+)
+assert weights_beside_order > weights_beside_crew, (
+    "because ship keeps more of itself"
+)
+
 # %% [markdown]
 # ## Query, key and value
 #
 # In the pencil example, *ship* was the word that asked, and every word answered. The answers decided how much of each
-# word went into the average. So a word can play three<!--== len(roles) --> roles, and they have names:
+# word went into the average. So a word can play three roles, and they have names:
 #
-# {{= named }}
+# {{ named }}
 #
 # So far each word played all roles with one and the same vector. But a word seldom looks for words like itself. *my*,
-# for example, looks for a noun, but is not a noun. So in a trained model each word has three<!--== len(roles) -->
-# vectors, one for each role. They are made from the word's embedding by three<!--== len(roles) --> matrices. What those
-# matrices learn is the subject of [the next page](queries_keys_values.py)<!--~ link: its title is a question -->.
+# for example, looks for a noun, but is not a noun. So in a trained model each word has three vectors, one for each
+# role. They are made from the word's embedding by three matrices. What those matrices learn is the subject of [the next
+# page](queries_keys_values.py)<!--~ link: its title is a question -->.
 
 # %% tags=["remove-cell"]
 roles = [
@@ -351,11 +409,8 @@ named = plot.table(header, roles).markdown()
 # ## In three lines, and as an equation
 #
 # For all words at once, the dot products are one product of matrices: `X @ X.mT` multiplies each row of X by each row
-# of X<!--== "each row of X by each row of X" if torch.allclose((X @ X.mT)[3, 6], X[3] @ X[6], atol=1e-5) else "each
-# column of X by each column of X" -->. (`.mT` turns rows into columns<!--= "rows into columns" if X.mT.shape == (50,
-# 11) else "columns into rows" -->, and `X.size(-1)` is the length of a row<!--= "the length of a row" if X.size(-1) ==
-# len(X[0]) else "the number of rows" -->: numpy's `X.shape[-1]`<!--~ numpy's name of it -->.) With that, attention is
-# three lines:
+# of X. (`.mT` turns rows into columns, and `X.size(-1)` is the length of a row: numpy's `X.shape[-1]`<!--~ numpy's name
+# of it -->.) With that, attention is three lines:
 
 # %%
 scores = X @ X.mT / X.size(-1) ** 0.5
@@ -370,8 +425,7 @@ context = weights @ X
 weights[words.index("ship")].mul(100).round().int()  # percent
 
 # %% [markdown] tags=["check"]
-# The three lines give what the library gives<!--== "give what the library gives" if torch.allclose(context,
-# by_function.context, atol=1e-6) else "give something else" -->.
+# The three lines give what the library gives.
 
 # %% tags=["check"]
 from unmasked import functional
@@ -406,7 +460,26 @@ torch.testing.assert_close(context, by_function.context)
 # Read it from the inside: compare each query with each key, tone down, make shares of each row, and average the values.
 # On this page the queries, the keys and the values were all the rows of `X`. That is called *self-attention* without
 # learned matrices.
-#
+
+# %% tags=["claims"]
+assert (weights.diagonal() < 1).all(), (
+    "Attention lets every word look at the other words"
+)
+assert (
+    weights[words.index("go"), 0]
+    > weights[words.index("go"), words.index("go")]
+), "go takes more from i than from itself"
+assert weights[6, 6] < second_weights[3, 3], "ship keeps less of itself"
+assert torch.allclose((X @ X.mT)[3, 6], X[3] @ X[6], atol=1e-5), (
+    "X @ X.mT multiplies each row of X by each row of X"
+)
+assert X.mT.shape == (50, 11), "mT turns rows into columns"
+assert X.size(-1) == len(X[0]), "is the length of a row"
+assert torch.allclose(context, by_function.context, atol=1e-6), (
+    "The three lines give what the library gives"
+)
+
+# %% [markdown]
 # ## Recap
 #
 # - Attention gives each word a new vector: a weighted average of the vectors of all words.
@@ -418,8 +491,8 @@ torch.testing.assert_close(context, by_function.context)
 # `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to
 # do the exercises](../install.md#do-the-exercises).
 #
-# **Pull it ashore** (`pull-to-trade`). Put another word in the place of *crew*: a list of two<!--= three.size(1) -->
-# numbers, each from minus one to one. Choose them so that *ship* ends up with more of trade than of the sea.
+# **Pull it ashore** (`pull-to-trade`). Put another word in the place of *crew*: a list of two numbers, each from minus
+# one to one. Choose them so that *ship* ends up with more of trade than of the sea.
 #
 # ??? question "Hint"
 #
@@ -435,9 +508,8 @@ print(
 check("pull-to-trade", order)
 
 # %% [markdown]
-# **Three inputs** (`three-lines`). Write `attention(query, key, value)` for three<!--= len(roles) --> matrices that
-# differ. There can be more keys than queries, and values can have another length than keys. You may use
-# `torch.softmax`.
+# **Three inputs** (`three-lines`). Write `attention(query, key, value)` for three matrices that differ. There can be
+# more keys than queries, and values can have another length than keys. You may use `torch.softmax`.
 #
 # ??? question "Hint"
 #

@@ -7,27 +7,17 @@
 # %% [markdown]
 # # A whole transformer block
 #
-# **A block does two<!--== "two" if len(moves) == 2 else "three" --> things in turn. Attention moves information between
-# words<!--== "moves information between words" if moves["attention"].all() else "works on each word alone" -->. Then a
-# small network, the MLP, works on each word alone<!--== "works on each word alone" if
-# moves["MLP"].equal(torch.eye(len(words)).bool()) else "moves information between words" -->. What each of them finds
-# is added to what was there before<!--== "What each of them finds is added to what was there before" if kept_apart <
-# 1e-5 else "What each of them finds replaces what was there before" -->.**
+# **A block does two things in turn. Attention moves information between words. Then a small network, the MLP, works on
+# each word alone. What each of them finds is added to what was there before.**
 
 # %% tags=["hide-input", "imports"]
-#| alt: A drawing, to be read from the bottom up: four<!--= len(words) --> words, then twice<!--= "twice" if len(moves)
-#|   == 2 else "once" --> a norm, a part and a plus sign. The first part is attention: lines lead from every<!--=
-#|   "every" if moves["attention"].all() else "no" --> word to every<!--= "every" if moves["attention"].all() else "no"
-#|   --> word. The second part is the MLP: each word has a line of its own<!--= "a line of its own" if
-#|   moves["MLP"].sum() == len(words) else "many lines" -->. A curved line leads from before<!--= "before" if kept_apart
-#|   < 1e-5 else "after" --> each norm around the part, to the plus sign.
-#| caption: A block, from the bottom up, without a mask. In attention each word takes something from every<!--= "every"
-#|   if moves["attention"].all() else "no" --> word. In the MLP each word stays by itself<!--= "stays by itself" if
-#|   moves["MLP"].sum() == len(words) else "meets the others" -->. The curved lines are the *residual connections*: they
-#|   carry each word around norm and attention, and around norm and MLP<!--= "around norm and attention, and around norm
-#|   and MLP" if kept_apart < 1e-5 else "through norm and attention, and through norm and MLP" -->. What attention or
-#|   the MLP found is added to the word. (The *norms* are explained further down.) The lines were drawn by changing one
-#|   word and looking at which outputs change.
+#| alt: A drawing, to be read from the bottom up: four words, then twice a norm, a part and a plus sign. The first part
+#|   is attention: lines lead from every word to every word. The second part is the MLP: each word has a line of its
+#|   own. A curved line leads from before each norm around the part, to the plus sign.
+#| caption: A block, from the bottom up, without a mask. In attention each word takes something from every word. In the
+#|   MLP each word stays by itself. The curved lines are the *residual connections*: they carry each word around norm
+#|   and attention, and around norm and MLP. What attention or the MLP found is added to the word. (The *norms* are
+#|   explained further down.) The lines were drawn by changing one word and looking at which outputs change.
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -69,15 +59,42 @@ drawing.block(moves, words)
 # block knows the whole stack.
 #
 # <div class="overview" data-here="block"></div>
-#
+
+# %% tags=["claims"]
+assert len(moves) == 2, "A block does two things in turn"
+assert moves["attention"].all(), (
+    "turn. Attention moves information between words. Then"
+)
+assert moves["MLP"].equal(torch.eye(len(words)).bool()), (
+    "the MLP, works on each word alone"
+)
+assert kept_apart < 1e-5, (
+    "What each of them finds is added to what was there before"
+)
+assert len(moves) == 2, "then twice a norm"
+assert moves["attention"].all() and moves["attention"].all(), (
+    "lines lead from every word to every word"
+)
+assert moves["MLP"].sum() == len(words), "each word has a line of its own"
+assert kept_apart < 1e-5, (
+    "A curved line leads from before each norm around the part"
+)
+assert moves["attention"].all(), (
+    "In attention each word takes something from every word"
+)
+assert moves["MLP"].sum() == len(words), (
+    "In the MLP each word stays by itself"
+)
+assert kept_apart < 1e-5, (
+    "they carry each word around norm and attention, and around norm and MLP"
+)
+
+# %% [markdown]
 # ## The block in three lines
 #
-# Here is all of it. Two *norms* stand in front of the two parts<!--== "Two norms stand in front of the two parts" if
-# len(norms) == 2 == len(moves) else "One norm stands in front of one part" -->; you will see below what they are for.
-# The attention here is PyTorch's module. It takes three inputs, of which it makes queries, keys and values, and here
-# all three are the words. It returns the context and the weights<!--== "returns the context and the weights" if
-# attention(x, x, x)[0].shape == x.shape and torch.allclose(attention(x, x, x)[1].sum(-1), torch.ones(1, len(x[0])))
-# else "returns the weights and the context" -->; `[0]`<!--~ an index --> takes the context. (To keep the lines short
+# Here is all of it. Two *norms* stand in front of the two parts; you will see below what they are for. The attention
+# here is PyTorch's module. It takes three inputs, of which it makes queries, keys and values, and here all three are
+# the words. It returns the context and the weights; `[0]`<!--~ an index --> takes the context. (To keep the lines short
 # they pass no mask. A language model passes a causal mask to its attention.)
 
 
@@ -89,9 +106,7 @@ def block(x, norm_1, attention, norm_2, mlp):
 
 
 # %% [markdown]
-# What comes out has the shape of what went in<!--== "What comes out has the shape of what went in" if whole.shape ==
-# (1, len(words), WIDTH) else "What comes out has another shape" -->, a vector for each word. This is why blocks can be
-# stacked.
+# What comes out has the shape of what went in, a vector for each word. This is why blocks can be stacked.
 
 # %% tags=["remove-cell"]
 with torch.no_grad():
@@ -99,13 +114,21 @@ with torch.no_grad():
         block(x, norms[0], attention, norms[1], mlp), whole
     )
 
+# %% tags=["claims"]
+assert len(norms) == 2 == len(moves), (
+    "Two norms stand in front of the two parts"
+)
+assert whole.shape == (1, len(words), WIDTH), (
+    "What comes out has the shape of what went in"
+)
+
 # %% [markdown]
 # ## Attention moves, the MLP works
 #
-# [Attention](attention.py) is the only<!--== "only" if moves["attention"].all() and moves["MLP"].sum() == len(words)
-# else "other" --> place in the block where one word can learn something from another. It fetches. To *do* something
-# with what it fetched is the job of the MLP (a *multi-layer perceptron*, an old name for two or more matrices with a
-# simple function between them). A word of this page is a vector of 24<!--== WIDTH --> numbers, its `WIDTH`:
+# [Attention](attention.py) is the only place in the block where one word can learn something from another. It fetches.
+# To *do* something with what it fetched is the job of the MLP (a *multi-layer perceptron*, an old name for two or more
+# matrices with a simple function between them). A word of this page is a vector of 24<!--= WIDTH --> numbers, its
+# `WIDTH`:
 
 # %%
 torch.manual_seed(0)
@@ -123,15 +146,14 @@ mlp = nn.Sequential(
 # number is positive, it adds this vector to the result, the more the larger it is. Where it is negative, the GELU
 # silences it. So each number is a rule: if the word looks like *this*, add *that*.
 #
-# A small riddle shows the difference. There are five<!--== BOXES --> boxes with a letter on the lid and a number
-# inside, and a question. The question "B?" asks for the number in box B. The question "9 − B?"<!--~ 9: the largest
-# number --> asks for nine<!--== NUMBERS - 1 --> minus that number. Attention can fetch the number. But what to do with
-# it depends on the question. Here are two models after training, with one block each:
+# A small riddle shows the difference. There are five boxes with a letter on the lid and a number inside, and a
+# question. The question "B?" asks for the number in box B. The question "9 − B?"<!--~ 9: the largest number --> asks
+# for nine<!--= NUMBERS - 1 --> minus that number. Attention can fetch the number. But what to do with it depends on the
+# question. Here are two models after training, with one block each:
 
 # %% tags=["hide-input"]
 #| caption: How many new riddles are answered correctly, by a model of one block with its MLP and by a model without.
-#|   Without the MLP<!--= "Without the MLP" if with_mlp > 0.95 > 0.85 > without_mlp else "With the MLP" --> the model
-#|   answers many riddles wrong.
+#|   Without the MLP the model answers many riddles wrong.
 from unmasked import teaching
 
 BOXES, NUMBERS = teaching.BOXES, teaching.NUMBERS
@@ -146,24 +168,30 @@ plot.grid(
 )
 
 # %% [markdown]
-# With the MLP nearly all of the answers are right<!--= "With the MLP nearly all of the answers are right" if with_mlp >
-# 0.95 else "With the MLP few of the answers are right" -->, without it many are wrong<!--= "without it many are wrong"
-# if without_mlp < 0.8 else "without it few are wrong" -->. If only "B?" were asked, attention alone could do it.
-#
+# With the MLP nearly all of the answers are right, without it many are wrong. If only "B?" were asked, attention alone
+# could do it.
+
+# %% tags=["claims"]
+assert moves["attention"].all() and moves["MLP"].sum() == len(words), (
+    "Attention is the only place in the block where one word can learn something from another"
+)
+assert with_mlp > 0.95 > 0.85 > without_mlp, (
+    "Without the MLP the model answers many riddles wrong"
+)
+assert with_mlp > 0.95, "With the MLP nearly all of the answers are right"
+assert without_mlp < 0.8, "without it many are wrong"
+
+# %% [markdown]
 # ## Residual connections: add, do not replace
 #
 # The block does not replace a word by what attention found. It adds what was found to the word: `x + attention(...)`.
-# Why? Stack six<!--== DEPTH --> blocks, fresh from their random start, and watch how alike the words become:
+# Why? Stack six blocks, fresh from their random start, and watch how alike the words become:
 
 # %% tags=["hide-input"]
-#| alt: Two<!--= len(alike) --> curves over the blocks. With residual connections the curve stays low<!--= "stays low"
-#|   if alike["added"][-1] < 0.7 else "rises" -->. Without them it rises<!--= "rises" if alike["replaced"][-1] > 0.95
-#|   else "stays low" --> to one.
+#| alt: Two curves over the blocks. With residual connections the curve stays low. Without them it rises to one.
 #| caption: How alike the words of a riddle are, block by block, in untrained models. One stands for words that cannot
-#|   be told apart. If each part replaces the words, it takes a few blocks to get there<!--= "If each part replaces the
-#|   words, it takes a few blocks to get there" if alike["replaced"][3] > 0.95 > alike["replaced"][0] else "If each part
-#|   adds to the words, it takes a few blocks to get there" -->. If it adds to them, they stay different<!--= "If it
-#|   adds to them, they stay different" if alike["added"][-1] < 0.7 else "If it adds to them, they become the same" -->.
+#|   be told apart. If each part replaces the words, it takes a few blocks to get there. If it adds to them, they stay
+#|   different.
 from unmasked.figures.curves import curves
 
 DEPTH = 6
@@ -182,20 +210,30 @@ curves(
 # %% [markdown]
 # Attention gives each word an average, and averages of the same words are alike. (On the first page *ship* kept much of
 # itself, because its query and its key were one vector. With matrices of their own nothing ensures that.) After a few
-# blocks without residual connections all words have become the same<!--= "After a few blocks without residual
-# connections all words have become the same" if alike["replaced"][3] > 0.95 else "After a few blocks without residual
-# connections all words are still different" -->, and no later block can tell one from the other. With them each word
-# keeps its own numbers, and the blocks add to them. The sum that runs through the whole stack is called the *residual
-# stream*.
-#
+# blocks without residual connections all words have become the same, and no later block can tell one from the other.
+# With them each word keeps its own numbers, and the blocks add to them. The sum that runs through the whole stack is
+# called the *residual stream*.
+
+# %% tags=["claims"]
+assert alike["added"][-1] < 0.7, (
+    "With residual connections the curve stays low"
+)
+assert alike["replaced"][-1] > 0.95, "Without them it rises to one"
+assert alike["replaced"][3] > 0.95 > alike["replaced"][0], (
+    "If each part replaces the words, it takes a few blocks to get there"
+)
+assert alike["added"][-1] < 0.7, "If it adds to them, they stay different"
+assert alike["replaced"][3] > 0.95, (
+    "After a few blocks without residual connections all words have become the same"
+)
+
+# %% [markdown]
 # ## Norms keep in range what each part reads
 #
 # Everything is added, so the numbers of a word can grow. Large numbers make large scores, and the softmax of large
-# scores gives everything to one word<!--== "the softmax of large scores gives everything to one word" if largest[1, 0]
-# > 0.8 else "the softmax of large scores gives nothing to one word" -->. A norm stands in front of each part and brings
-# each word to the same size<!--== "brings each word to the same size" if torch.allclose(nn.LayerNorm(4)(word),
-# nn.LayerNorm(4)(word / 100), atol=1e-4) else "leaves each word its size" -->: it subtracts the mean of the word's
-# numbers and divides by their spread. Here is a word with numbers that are much too large:
+# scores gives everything to one word. A norm stands in front of each part and brings each word to the same size: it
+# subtracts the mean of the word's numbers and divides by their spread. Here is a word with numbers that are much too
+# large:
 
 # %%
 word = 100 * torch.tensor([1.0, 2.0, 3.0, 6.0])
@@ -208,18 +246,14 @@ torch.testing.assert_close(nn.LayerNorm(4)(word), centered / spread)
 torch.testing.assert_close(nn.LayerNorm(4)(word / 100), centered / spread)
 
 # %% [markdown]
-# Now the mean of the numbers is zero, and their spread is one<!--= "the mean of the numbers is zero, and their spread
-# is one" if torch.allclose(torch.stack([(centered / spread).mean(), (centered / spread).std(correction=0)]),
-# torch.tensor([0.0, 1.0]), atol=1e-5) else "the mean of the numbers is one" -->. That is what `nn.LayerNorm` does. (It
-# can also learn a factor and a shift for each number.) Now multiply all words of a riddle by a factor, and look at the
-# largest weight in each row of attention:
+# Now the mean of the numbers is zero, and their spread is one. That is what `nn.LayerNorm` does. (It can also learn a
+# factor and a shift for each number.) Now multiply all words of a riddle by a factor, and look at the largest weight in
+# each row of attention:
 
 # %% tags=["hide-input"]
 #| caption: How much of the attention the favorite word gets, on average, in an untrained model whose words are
 #|   multiplied by a factor. Without a norm the factor decides. At 10<!--= sizes[1] --> already, one word gets nearly
-#|   everything<!--= "nearly everything" if largest[1, 0] > 0.8 else "nearly nothing" -->. With a norm the factor makes
-#|   no difference<!--= "no difference" if largest[:, 1].max() - largest[:, 1].min() < 0.01 else "a large difference"
-#|   -->.
+#|   everything. With a norm the factor makes no difference.
 sizes = [1, 10, 100]
 largest = teaching.largest_weights(sizes)
 plot.grid(
@@ -236,17 +270,36 @@ plot.grid(
 # of a score mostly changes nothing; where two words are almost level, it changes everything. So a few examples [drown
 # all others](../pytorch/backward.py#without-the-root-most-gradients-vanish-and-the-rest-are-huge)<!--~ link: the page
 # shows it -->.
-#
+
+# %% tags=["claims"]
+assert largest[1, 0] > 0.8, (
+    "and the softmax of large scores gives everything to one word"
+)
+assert torch.allclose(
+    nn.LayerNorm(4)(word), nn.LayerNorm(4)(word / 100), atol=1e-4
+), "A norm stands in front of each part and brings each word to the same size"
+assert torch.allclose(
+    torch.stack(
+        [(centered / spread).mean(), (centered / spread).std(correction=0)]
+    ),
+    torch.tensor([0.0, 1.0]),
+    atol=1e-5,
+), "Now the mean of the numbers is zero, and their spread is one"
+assert largest[1, 0] > 0.8, "one word gets nearly everything"
+assert largest[:, 1].max() - largest[:, 1].min() < 0.01, (
+    "With a norm the factor makes no difference"
+)
+
+# %% [markdown]
 # ## Take a part away
 #
-# Now train the stack of six<!--== DEPTH --> blocks on riddles that ask for a number. Then train it again without
-# residual connections, and again without norms. The words start out ten times<!--== LARGE --> as large as usual: a
-# stack this small, from the usual size, would learn without norms, too.
+# Now train the stack of six blocks on riddles that ask for a number. Then train it again without residual connections,
+# and again without norms. The words start out ten times<!--= LARGE --> as large as usual: a stack this small, from the
+# usual size, would learn without norms, too.
 
 # %% tags=["hide-input"]
 #| caption: How many new riddles are answered correctly by models that took {{ steps }} steps. By guessing it would be
-#|   one in ten<!--= NUMBERS -->. Only the whole<!--= "whole" if stack["whole"] > 0.9 > 0.5 > max(stack["no residual"],
-#|   stack["no norms"]) else "broken" --> stack has learned what was asked for.
+#|   one in ten. Only the whole stack has learned what was asked for.
 LARGE, steps = 10.0, 120
 large = {"size": LARGE, "steps": steps}
 stack = {
@@ -282,25 +335,32 @@ def pull(without):
 calm, wild = pull(""), pull("norms")
 
 # %% [markdown]
-# The whole stack gets nearly all riddles right<!--= "gets nearly all riddles right" if stack["whole"] > 0.9 else "gets
-# few riddles right" -->. Without residual connections, and without norms, it gets most of them wrong<!--= "Without
-# residual connections, and without norms, it gets most of them wrong" if max(stack["no residual"], stack["no norms"]) <
-# 0.35 else "Without residual connections, and without norms, it gets most of them right" -->. Before the first step, a
-# batch pulls at the matrices of queries and keys over a thousand times as hard without norms as with them<!--= "over a
-# thousand times as hard without norms as with them" if wild[0] > 1000 * calm[0] else "as hard without norms as with
-# them" -->, and the next batch pulls elsewhere<!--= "the next batch pulls elsewhere" if wild[1] < 0.3 < 0.5 < calm[1]
-# else "the next batch pulls the same way" -->.
-#
+# The whole stack gets nearly all riddles right. Without residual connections, and without norms, it gets most of them
+# wrong. Before the first step, a batch pulls at the matrices of queries and keys over a thousand times as hard without
+# norms as with them, and the next batch pulls elsewhere.
+
+# %% tags=["claims"]
+assert (
+    stack["whole"] > 0.9 > 0.5 > max(stack["no residual"], stack["no norms"])
+), "Only the whole stack has learned what was asked for"
+assert stack["whole"] > 0.9, "The whole stack gets nearly all riddles right"
+assert max(stack["no residual"], stack["no norms"]) < 0.35, (
+    "Without residual connections, and without norms, it gets most of them wrong"
+)
+assert wild[0] > 1000 * calm[0], (
+    "a batch pulls at the matrices of queries and keys over a thousand times as hard without norms as with them"
+)
+assert wild[1] < 0.3 < 0.5 < calm[1], "and the next batch pulls elsewhere"
+
+# %% [markdown]
 # ## Where are the parameters, and where is the time?
 #
-# Most parameters of a block lie in its MLP<!--== "Most parameters of a block lie in its MLP" if shares["MLP"] > 0.5
-# else "Most parameters of a block lie in its attention" -->. Attention has four<!--== attention_matrices --> matrices
-# of `width` times `width`: for queries, for keys, for values<!--== "for queries, for keys, for values" if
-# attention.in_proj_weight.shape == (3 * WIDTH, WIDTH) else "for queries" -->, and the output projection. The MLP has
-# two<!--== mlp_matrices --> matrices, each four times<!--== counted["MLP"][0].weight.numel() / wide**2 --> as large as
-# one of these. So it has twice<!--== round(shares["MLP"] / shares["attention"], 1) --> the parameters of attention.
-# Models differ here: Llama 3<!--~ its name --> has three matrices in the MLP, 81%<!--== llama --> of a block, fewer
-# heads of keys than of queries, and a norm that subtracts no mean.
+# Most parameters of a block lie in its MLP. Attention has four matrices of `width` times `width`: for queries, for
+# keys, for values, and the output projection. The MLP has two matrices, each four times<!--=
+# counted["MLP"][0].weight.numel() / wide**2 --> as large as one of these. So it has twice<!--= round(shares["MLP"] /
+# shares["attention"], 1) --> the parameters of attention. Models differ here: Llama 3<!--~ its name --> has three
+# matrices in the MLP, 81%<!--= llama --> of a block, fewer heads of keys than of queries, and a norm that subtracts no
+# mean.
 
 # %% tags=["hide-input"]
 #| caption: The parameters of a block of width {{ wide }}, which is that of the small GPT-2<!--~ its name -->.
@@ -329,22 +389,15 @@ plot.table(
 )
 
 # %% [markdown]
-# The time is another matter. A matrix costs each word the same, however long the text is<!--== "A matrix costs each
-# word the same, however long the text is" if mlp_cost[0] == mlp_cost[-1] else "A matrix costs each word more, if the
-# text is longer" -->. But in attention each word looks at all words of the text, so its cost grows with the
-# length<!--== "But in attention each word looks at all words of the text, so its cost grows with the length" if
-# moves["attention"].all() and attention_cost[-1] > attention_cost[0] else "But in attention its cost shrinks with the
-# length" -->:
+# The time is another matter. A matrix costs each word the same, however long the text is. But in attention each word
+# looks at all words of the text, so its cost grows with the length:
 
 # %% tags=["hide-input"]
-#| alt: Two<!--= len(costs.axes[0].lines) - 1 --> curves over the number of words. That of the MLP is level<!--= "level"
-#|   if mlp_cost[0] == mlp_cost[-1] else "rising" -->. That of attention rises<!--= "rises" if attention_cost[-1] >
-#|   attention_cost[0] else "falls" --> in a straight line, and crosses it at {{ crossing :,}} words.
+#| alt: Two<!--= len(costs.axes[0].lines) - 1 --> curves over the number of words. That of the MLP is level. That of
+#|   attention rises in a straight line, and crosses it at {{ crossing :,}} words.
 #| caption: Multiplications for each word in a block of width {{ wide }}, without a mask. In short texts the MLP costs
-#|   more<!--= "more" if mlp_cost[0] > attention_cost[0] else "less" -->, in long texts<!--= "long texts" if
-#|   attention_cost[-1] > mlp_cost[-1] else "short texts" --> attention does. They cost the same at<!--= "They cost the
-#|   same at" if attention_cost[lengths.index(crossing)] == mlp_cost[0] else "They do not cost the same at" --> {{
-#|   crossing :,}} words, twice<!--= crossing / wide --> the width.
+#|   more, in long texts attention does. They cost the same at {{ crossing :,}} words, twice<!--= crossing / wide -->
+#|   the width.
 lengths = list(range(0, 4097, 256))
 attention_cost = [4 * wide**2 + 2 * length * wide for length in lengths]
 mlp_cost = [2 * 4 * wide**2 for _ in lengths]
@@ -370,7 +423,29 @@ for length in (1024, 2048):
 # %% [markdown]
 # So long texts are expensive because of attention, and short ones because of the MLP. Under a causal mask a word looks
 # at half of the text, on average, and both cost the same at twice as many words, if what is hidden is not computed.
-#
+
+# %% tags=["claims"]
+assert shares["MLP"] > 0.5, "Most parameters of a block lie in its MLP"
+assert attention.in_proj_weight.shape == (3 * WIDTH, WIDTH), (
+    "for queries, for keys, for values"
+)
+assert mlp_cost[0] == mlp_cost[-1], (
+    "A matrix costs each word the same, however long the text is"
+)
+assert moves["attention"].all() and attention_cost[-1] > attention_cost[0], (
+    "But in attention each word looks at all words of the text, so its cost grows with the length"
+)
+assert mlp_cost[0] == mlp_cost[-1], "That of the MLP is level"
+assert attention_cost[-1] > attention_cost[0], (
+    "That of attention rises in a straight line"
+)
+assert mlp_cost[0] > attention_cost[0], "In short texts the MLP costs more"
+assert attention_cost[-1] > mlp_cost[-1], "in long texts attention does"
+assert attention_cost[lengths.index(crossing)] == mlp_cost[0], (
+    "They cost the same at"
+)
+
+# %% [markdown]
 # ## PyTorch's block is the same
 #
 # PyTorch has the block ready-made, under the name of an encoder's layer; an *encoder* is the part of a model that
@@ -397,10 +472,18 @@ precise_attention, precise_norm = precise.self_attn, precise.norm1
 precise_mlp = nn.Sequential(precise.linear1, nn.GELU(), precise.linear2)
 
 # %% [markdown]
-# The three lines from above and PyTorch's block give the same<!--= "the same" if torch.allclose(layer(x), ours,
-# atol=1e-5) else "different" --> numbers. There is one catch: when it does not train, PyTorch's block takes a shortcut,
-# which [reads some masks in its own way](../pytorch/masks.py).
-#
+# The three lines from above and PyTorch's block give the same numbers. There is one catch: when it does not train,
+# PyTorch's block takes a shortcut, which [reads some masks in its own way](../pytorch/masks.py).
+
+# %% tags=["claims"]
+assert attention(x, x, x)[0].shape == x.shape and torch.allclose(
+    attention(x, x, x)[1].sum(-1), torch.ones(1, len(x[0]))
+), "It returns the context and the weights"
+assert torch.allclose(layer(x), ours, atol=1e-5), (
+    "The three lines from above and PyTorch's block give the same numbers"
+)
+
+# %% [markdown]
 # ## The same as a formula
 #
 # With $X$ for the words that go in, $Y$ for what is between the two parts, and $Z$ for what comes out:
@@ -418,11 +501,18 @@ precise_mlp = nn.Sequential(precise.linear1, nn.GELU(), precise.linear2)
 #
 # - Attention moves information between words; the MLP works on each word alone.
 # - Both add to the residual stream. Norms in front of them keep in range what they read.
-# - The MLP has two thirds of the parameters<!--== "The MLP has two thirds of the parameters" if round(shares["MLP"], 2)
-#   == 0.67 else "The MLP has a third of the parameters" -->; in Llama 3<!--~ its name -->, more. In long texts
-#   attention takes most of the time<!--== "In long texts attention takes most of the time" if attention_cost[-1] >
-#   mlp_cost[-1] else "In long texts the MLP takes most of the time" -->.
-#
+# - The MLP has two thirds of the parameters; in Llama 3<!--~ its name -->, more. In long texts
+#   attention takes most of the time.
+
+# %% tags=["claims"]
+assert round(shares["MLP"], 2) == 0.67, (
+    "The MLP has two thirds of the parameters"
+)
+assert attention_cost[-1] > mlp_cost[-1], (
+    "In long texts attention takes most of the time"
+)
+
+# %% [markdown]
 # ## Exercises
 #
 # `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to

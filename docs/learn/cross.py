@@ -8,18 +8,11 @@
 # # Two sequences: cross-attention
 #
 # **In cross-attention one sentence asks and another answers: the queries come from one sentence, the keys and values
-# from the other<!--== "the queries come from one sentence, the keys and values from the other" if by_query == [0, 0, 1,
-# 0, 0] and by_key == by_value == [1] * 5 else "the keys come from one sentence, the queries and values from the other"
-# -->.**
+# from the other.**
 
 # %% tags=["hide-input", "imports"]
-#| caption: A small model translates into French. Rows are queries, columns are keys<!--= "Rows are queries, columns are
-#|   keys" if torch.allclose(alignment.sum(1), torch.ones(7).double()) and alignment.shape == (7, 8) else "Rows are
-#|   keys, columns are queries" -->. A row has the French word that was just written, and the one that is to be written
-#|   next<!--= "A row has the French word that was just written, and the one that is to be written next" if steps[1] ==
-#|   f"{written[0]} → {written[1]}" else "A row has the French word that is to be written next, and the one that was
-#|   just written" -->. To write *chat*, the model looks at *cat*<!--= "the model looks at cat" if alignment[1, 2] > 0.8
-#|   else "the model looks away from cat" -->.
+#| caption: A small model translates into French. Rows are queries, columns are keys. A row has the French word that was
+#|   just written, and the one that is to be written next. To write *chat*, the model looks at *cat*.
 from itertools import pairwise
 
 import torch
@@ -49,29 +42,51 @@ plot.grid(alignment, "weights", rows=steps, columns=read, axes=axes)
 # draw. Whatever stands in a row, words or pieces of a picture, is called a *sequence*.
 #
 # <div class="overview" data-here="cross"></div>
-#
+
+# %% tags=["claims"]
+assert torch.allclose(
+    alignment.sum(1), torch.ones(7).double()
+) and alignment.shape == (7, 8), (
+    "French. Rows are queries, columns are keys. A"
+)
+assert steps[1] == f"{written[0]} → {written[1]}", (
+    "A row has the French word that was just written, and the one that is to be written next"
+)
+assert alignment[1, 2] > 0.8, "the model looks at cat"
+
+# %% [markdown]
 # ## Read the picture
 #
-# Nobody told the model which word belongs to which. It was trained to write the next French word, and over 95%<!--=
-# correct > 0.95 --> of its words are correct. It writes one word after the other. The word that is to be written does
-# not stand there yet, so the query of its row is made of what is known by then: the word that was just written, and the
-# place where the next word will stand. The row *le → chat* asks with *le*<!--= "asks with le" if
-# steps[1].startswith("le") else "asks with chat" -->, in order to find that *chat* comes next. The place tells this
-# *le* from the second one, and each English word carries its place, too.
+# Nobody told the model which word belongs to which. It was trained to write the next French word, and over 95% of its
+# words are correct. It writes one word after the other. The word that is to be written does not stand there yet, so the
+# query of its row is made of what is known by then: the word that was just written, and the place where the next word
+# will stand. The row *le → chat* asks with *le*, in order to find that *chat* comes next. The place tells this *le*
+# from the second one, and each English word carries its place, too.
 #
-# French puts the adjective after the noun, so *chat* looks at the third<!--= "third" if alignment[1].argmax() == 2 else
-# "second" --> English word and *noir* at the second<!--= "second" if alignment[2].argmax() == 1 else "third" -->.
-# *regarde* takes nearly everything from *looks*<!--= "nearly everything from looks" if alignment[3, 3] > 0.8 else
-# "little from looks" -->. It could also have looked at *at*, but *at* stands after every verb of these sentences<!--=
-# "at stands after every verb of these sentences" if all(verb.endswith(" at") for verb in VERBS) else "at stands after
-# one verb" -->, and does not tell which verb it is. Where the rows of *le* look does not matter: every sentence has
-# *le* in these places<!--= "every sentence has le in these places" if all(french[0] == french[4] == "le" for _, french
-# in pairs) else "few sentences have le in these places" -->, and the model knows that without looking.
-#
+# French puts the adjective after the noun, so *chat* looks at the third English word and *noir* at the second.
+# *regarde* takes nearly everything from *looks*. It could also have looked at *at*, but *at* stands after every verb of
+# these sentences, and does not tell which verb it is. Where the rows of *le* look does not matter: every sentence has
+# *le* in these places, and the model knows that without looking.
+
+# %% tags=["claims"]
+assert correct > 0.95, "and over 95% of its words are correct"
+assert steps[1].startswith("le"), "The row le → chat asks with le"
+assert alignment[1].argmax() == 2 and alignment[2].argmax() == 1, (
+    "so chat looks at the third English word and noir at the second"
+)
+assert alignment[3, 3] > 0.8, "regarde takes nearly everything from looks"
+assert all(verb.endswith(" at") for verb in VERBS), (
+    "but at stands after every verb of these sentences"
+)
+assert all(french[0] == french[4] == "le" for _, french in pairs), (
+    "every sentence has le in these places"
+)
+
+# %% [markdown]
 # ## One sentence asks the other
 #
-# The computation is the one that you know. Only the inputs differ. Here six<!--== len(Y) --> words ask eleven<!--==
-# len(X) -->, with the word vectors as they are:
+# The computation is the one that you know. Only the inputs differ. Here six words ask eleven, with the word vectors as
+# they are:
 
 # %%
 X = ship_vectors().lookup("i must go back to my ship and to my crew")
@@ -83,23 +98,24 @@ context = weights @ X
 weights.shape, context.shape
 
 # %% [markdown]
-# The table of weights is no longer square: it has a row for each query and a column for each key<!--== "a row for each
-# query and a column for each key" if weights.shape == (len(Y), len(X)) else "a column for each query and a row for each
-# key" -->. Each of the six<!--= len(context) --> words that ask gets an average of the other sentence. In this step a
-# word that asks knows nothing of its own neighbors (a translator has self-attention, too, for those): *ship* takes
-# 55%<!--= weights[3, 6] --> from the other *ship*, whatever stands around it. And a word that finds nothing like
-# itself, such as *order*, must still divide all of its weight among the words of the other sentence.
-#
+# The table of weights is no longer square: it has a row for each query and a column for each key. Each of the six words
+# that ask gets an average of the other sentence. In this step a word that asks knows nothing of its own neighbors (a
+# translator has self-attention, too, for those): *ship* takes 55%<!--= weights[3, 6] --> from the other *ship*,
+# whatever stands around it. And a word that finds nothing like itself, such as *order*, must still divide all of its
+# weight among the words of the other sentence.
+
+# %% tags=["claims"]
+assert weights.shape == (len(Y), len(X)), (
+    "it has a row for each query and a column for each key"
+)
+
+# %% [markdown]
 # ## Which input decides what?
 #
-# `nn.MultiheadAttention` calls its inputs *query, key and value*<!--== "query, key and value" if
-# module.forward.__code__.co_varnames[1:4] == ("query", "key", "value") else "key, query and value" -->. They are not
-# queries, keys and values yet: the module has three<!--== module.in_proj_weight.size(0) / module.embed_dim --> matrices
-# of its own, and multiplies each input by one of them first<!--== "multiplies each input by one of them first" if
-# torch.allclose(by_hand, output, atol=1e-5) else "multiplies each input by one of them last" -->. For cross-attention,
-# the last two inputs are the same<!--== "the last two inputs are the same" if inputs["key"] is inputs["value"] is not
-# inputs["query"] else "the first two inputs are the same" -->. Here a word has 12<!--== module.embed_dim --> numbers,
-# and there are three<!--== module.num_heads --> heads:
+# `nn.MultiheadAttention` calls its inputs *query, key and value*. They are not queries, keys and values yet: the module
+# has three<!--= module.in_proj_weight.size(0) / module.embed_dim --> matrices of its own, and multiplies each input by
+# one of them first. For cross-attention, the last two inputs are the same. Here a word has 12<!--= module.embed_dim -->
+# numbers, and there are three heads:
 
 # %%
 torch.manual_seed(0)
@@ -110,38 +126,27 @@ output, average = module(writing, source, source)
 output.shape, average.shape
 
 # %% [markdown]
-# `output` holds a vector for each of the five<!--= output.size(1) --> words that are being written. `average` holds a
-# row of weights for each of them, with a weight for each of the seven<!--= average.size(2) --> words of the source.
-# These weights are an average over the heads<!--== "an average over the heads" if torch.allclose(of_heads.mean(1),
-# average, atol=1e-5) else "the sum of the heads" -->.
+# `output` holds a vector for each of the five words that are being written. `average` holds a row of weights for each
+# of them, with a weight for each of the seven words of the source. These weights are an average over the heads.
 #
 # | Input | Decides |
 # | --- | --- |
-# | query<!--== "query" if of_query and by_query == [0, 0, 1, 0, 0] else "key" --> | how many rows<!--== "how many rows"
-# if of_query else "how many columns" --> weights and output have |
-# | key<!--== "key" if of_key and by_key == [1] * 5 else "query" --> | how many columns<!--== "how many columns" if
-# of_key else "how many rows" --> the weights have |
-# | value<!--== "value" if unweighted else "key" --> | what is averaged<!--== "what is averaged" if by_value == [1] * 5
-# else "nothing" --> |
+# | query | how many rows weights and output have |
+# | key | how many columns the weights have |
+# | value | what is averaged |
 #
-# Change one word of what is being written, and only its own output changes<!--== "only its own output changes" if
-# by_query == [0, 0, 1, 0, 0] else "every output changes" -->. Change one word of the source, and every output
-# changes<!--== "every output changes" if by_key == by_value == [1] * 5 else "no output changes" -->. The order of the
-# source does not matter<!--== "does not matter" if torch.allclose(shuffled, output, atol=1e-5) else "matters" --> to
-# attention, if keys and values are shuffled together<!--== "if keys and values are shuffled together" if not
-# torch.allclose(keys_alone, output, atol=1e-2) else "if queries and keys are shuffled together" -->. A translator must
-# know it, so each word of the source carries its [position](positions.py).
+# Change one word of what is being written, and only its own output changes. Change one word of the source, and every
+# output changes. The order of the source does not matter to attention, if keys and values are shuffled together. A
+# translator must know it, so each word of the source carries its [position](positions.py).
 #
 # A translator writes word by word, but the source stays the same. So it computes the keys and values of the source
 # once, and uses them for every word that it writes. The part of a model that reads the source is called the *encoder*,
 # and the part that writes the *decoder*.
 #
-# In the decoder, a [block](block.py) has three<!--== len(parts) --> parts: self-attention, then cross-attention, then
-# the MLP<!--== "self-attention, then cross-attention, then the MLP" if parts == ["self_attn", "multihead_attn",
-# "linear1"] else "cross-attention, then self-attention, then the MLP" -->. So a word first learns from the words that
-# are written already, then from the source. Each part has a norm and a residual connection of its own<!--== "Each part
-# has a norm and a residual connection of its own" if len(norms) == len(parts) else "All parts share a norm" -->. (The
-# map above has a single box for attention. *Two texts* stands there for a second one, after the first.)
+# In the decoder, a [block](block.py) has three parts: self-attention, then cross-attention, then the MLP. So a word
+# first learns from the words that are written already, then from the source. Each part has a norm and a residual
+# connection of its own. (The map above has a single box for attention. *Two texts* stands there for a second one, after
+# the first.)
 
 # %% tags=["check"]
 inputs = {"query": writing, "key": source, "value": source}
@@ -200,6 +205,46 @@ package = scaled_dot_product_attention(Y, X, X, need_weights=True)
 torch.testing.assert_close(package.weights, weights)
 torch.testing.assert_close(package.context, context)
 
+# %% tags=["claims"]
+assert by_query == [0, 0, 1, 0, 0] and by_key == by_value == [1] * 5, (
+    "the queries come from one sentence, the keys and values from the other"
+)
+assert module.forward.__code__.co_varnames[1:4] == (
+    "query",
+    "key",
+    "value",
+), "nn.MultiheadAttention calls its inputs query, key and value"
+assert torch.allclose(by_hand, output, atol=1e-5), (
+    "and multiplies each input by one of them first"
+)
+assert inputs["key"] is inputs["value"] is not inputs["query"], (
+    "the last two inputs are the same"
+)
+assert torch.allclose(of_heads.mean(1), average, atol=1e-5), (
+    "These weights are an average over the heads"
+)
+assert of_query and by_query == [0, 0, 1, 0, 0] and of_query, (
+    "query how many rows weights and output have"
+)
+assert of_key and by_key == [1] * 5 and of_key, (
+    "key how many columns the weights have"
+)
+assert unweighted and by_value == [1] * 5, "value what is averaged"
+assert by_query == [0, 0, 1, 0, 0], "and only its own output changes"
+assert by_key == by_value == [1] * 5, "and every output changes"
+assert torch.allclose(shuffled, output, atol=1e-5), (
+    "The order of the source does not matter to attention"
+)
+assert not torch.allclose(keys_alone, output, atol=1e-2), (
+    "if keys and values are shuffled together"
+)
+assert parts == ["self_attn", "multihead_attn", "linear1"], (
+    "self-attention, then cross-attention, then the MLP"
+)
+assert len(norms) == len(parts), (
+    "Each part has a norm and a residual connection of its own"
+)
+
 # %% [markdown]
 # ## Where masks apply
 #
@@ -208,13 +253,8 @@ torch.testing.assert_close(package.context, context)
 # who begins before the speaker has finished. Such a model waits for two words, writes one, hears one more, and so on.
 
 # %% tags=["hide-input"]
-#| caption: Two<!--= len(kinds) --> masks for cross-attention, five queries by seven keys<!--= "five queries by seven
-#|   keys" if closed.shape == heard.shape == (5, 7) else "seven queries by five keys" -->. Rows are queries, columns are
-#|   keys<!--= "Rows are queries, columns are keys" if not closed[:, 5:].any() and closed[:, :5].all() else "Rows are
-#|   keys, columns are queries" -->. Hatched cells are hidden. With padding the last two columns<!--= "the last two
-#|   columns" if not closed[:, 5:].any() and closed[:, :5].all() else "the first two columns" --> are hidden; the
-#|   interpreter sees one more word in every row<!--= "one more word in every row" if heard.sum(1).diff().tolist() ==
-#|   [1, 1, 1, 1] else "fewer words" -->.
+#| caption: Two masks for cross-attention, five queries by seven keys. Rows are queries, columns are keys. Hatched cells
+#|   are hidden. With padding the last two columns are hidden; the interpreter sees one more word in every row.
 closed = (torch.arange(7) < 5).expand(5, 7)
 heard = torch.arange(7) < torch.arange(5)[:, None] + 2
 kinds = {"padding of the source": closed, "interpreter": heard}
@@ -234,18 +274,39 @@ plot.grid(
 # $$\operatorname{CrossAttention}(Y, X) = \operatorname{softmax}\left(\frac{Y X^\top}{\sqrt{d}}\right) X \tag{8.1}$$
 # <!-- where: Y, X = random("n d", "m d");
 # CrossAttention = lambda asking, asked: scaled_dot_product_attention(asking, asked, asked).context -->
-#
+
+# %% tags=["claims"]
+assert closed.shape == heard.shape == (5, 7), "five queries by seven keys"
+assert not closed[:, 5:].any() and closed[:, :5].all(), (
+    "keys. Rows are queries, columns are keys. Hatched"
+)
+assert not closed[:, 5:].any() and closed[:, :5].all(), (
+    "With padding the last two columns are hidden"
+)
+assert heard.sum(1).diff().tolist() == [1, 1, 1, 1], (
+    "the interpreter sees one more word in every row"
+)
+
+# %% [markdown]
 # ## Recap
 #
-# - Queries come from one sequence, keys and values from another<!--= "Queries come from one sequence, keys and values
-#   from another" if by_query == [0, 0, 1, 0, 0] and by_key == by_value == [1] * 5 else "Keys come from one sequence"
-#   -->; the weights have a row for each query and a column for each key<!--= "a row for each query and a column for
-#   each key" if weights.shape == (len(Y), len(X)) else "a column for each query and a row for each key" -->.
-# - A query changes its own output. A key or a value changes every output<!--= "A query changes its own output. A key or
-#   a value changes every output" if by_query == [0, 0, 1, 0, 0] and by_key == by_value == [1] * 5 else "A query changes
-#   every output. A key or a value changes no output" -->.
+# - Queries come from one sequence, keys and values from another; the weights have a row for each query and a column for
+#   each key.
+# - A query changes its own output. A key or a value changes every output.
 # - The padding of the source is hidden. A causal mask is rare here.
-#
+
+# %% tags=["claims"]
+assert by_query == [0, 0, 1, 0, 0] and by_key == by_value == [1] * 5, (
+    "Queries come from one sequence, keys and values from another"
+)
+assert weights.shape == (len(Y), len(X)), (
+    "the weights have a row for each query and a column for each key"
+)
+assert by_query == [0, 0, 1, 0, 0] and by_key == by_value == [1] * 5, (
+    "A query changes its own output. A key or a value changes every output"
+)
+
+# %% [markdown]
 # ## Exercises
 #
 # `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to

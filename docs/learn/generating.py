@@ -7,20 +7,13 @@
 # %% [markdown]
 # # Writing one word at a time: the KV cache
 #
-# **A language model writes one word at a time, and each new word looks back at all words before it<!--== "each new word
-# looks back at all words before it" if (looks > 0).all() else "each new word looks at itself alone" -->. Their keys and
-# values are the same in every step<!--== "Their keys and values are the same in every step" if stay < 1e-4 else "Their
-# keys and values change in every step" -->. So the model keeps them: this is the *KV cache*.**
+# **A language model writes one word at a time, and each new word looks back at all words before it. Their keys and
+# values are the same in every step. So the model keeps them: this is the *KV cache*.**
 
 # %% tags=["hide-input", "imports"]
-#| caption: A small model goes on with a song, step by step, from three<!--= prompt.size(1) --> words. Filled are the
-#|   words whose keys and values a step computes<!--= "Filled are the words whose keys and values a step computes" if
-#|   [int(each.sum(1)[-1]) for each in pictures.values()] == [story["computed"]["without"][-1],
-#|   story["computed"]["with"][-1]] else "Filled are the queries" -->. Without a cache, each step computes those of all
-#|   words so far<!--= "Without a cache, each step computes those of all words so far" if story["computed"]["without"]
-#|   == list(range(3, 13)) else "Without a cache, each step computes those of one word" -->. With a cache, only those of
-#|   the newest word<!--= "With a cache, only those of the newest word" if set(story["computed"]["with"][1:]) == {1}
-#|   else "With a cache, those of all words" -->.
+#| caption: A small model goes on with a song, step by step, from three words. Filled are the words whose keys and
+#|   values a step computes. Without a cache, each step computes those of all words so far. With a cache, only those of
+#|   the newest word.
 #| script: ../../src/unmasked/figures/cache.js
 #| data: story
 import torch
@@ -54,24 +47,39 @@ plot.grid(
 # %% [markdown]
 # <div class="overview" data-here="cache"></div>
 #
-# Step through [Figure 1](#figure-1), and watch what is filled. On one side it grows with every word<!--== "it grows
-# with every word" if (torch.tensor(story["computed"]["without"]).diff() == 1).all() else "it shrinks with every word"
-# -->, and on the other side it is a single word after the first step<!--== "it is a single word after the first step"
-# if story["computed"]["with"] == [3, *[1] * 9] else "it is a single word before the first step" -->. Yet both sides
-# write the same song<!--== "both sides write the same song" if write_on(words, 10).equal(write(words, 10)) else "both
-# sides write different songs" -->.
+# Step through [Figure 1](#figure-1), and watch what is filled. On one side it grows with every word, and on the other
+# side it is a single word after the first step. Yet both sides write the same song.
 #
 # The answers of a chat program appear word by word. This is not for show. The model chooses a word, reads the text with
 # that word at its end, and only then can it choose the next one. Without a cache, it would do nearly all of its work
 # again for every word. This page shows why it need not.
-#
+
+# %% tags=["claims"]
+assert [int(each.sum(1)[-1]) for each in pictures.values()] == [
+    story["computed"]["without"][-1],
+    story["computed"]["with"][-1],
+], "Filled are the words whose keys and values a step computes"
+assert story["computed"]["without"] == list(range(3, 13)), (
+    "Without a cache, each step computes those of all words so far"
+)
+assert set(story["computed"]["with"][1:]) == {1}, (
+    "With a cache, only those of the newest word"
+)
+assert (torch.tensor(story["computed"]["without"]).diff() == 1).all(), (
+    "On one side it grows with every word"
+)
+assert story["computed"]["with"] == [3, *[1] * 9], (
+    "and on the other side it is a single word after the first step"
+)
+
+# %% [markdown]
 # ## One word, and then the next
 #
-# The model of this page knows one song by heart, *Ten green bottles*. It has two<!--= len(model.attention) --> blocks,
-# and its training took {{= training_steps }} steps. After the second block, the vector of the last word is compared, by
-# a dot product, with a learned vector for each word that the model knows. The higher the result, the *word's score*,
-# the likelier this word comes next. (These are not the scores of attention.) In the code, `numbers_of` turns the words
-# of a text into numbers, by which the model knows them, and `words_of` turns numbers into words.
+# The model of this page knows one song by heart, *Ten green bottles*. It has two blocks, and its training took {{
+# training_steps }} steps. After the second block, the vector of the last word is compared, by a dot product, with a
+# learned vector for each word that the model knows. The higher the result, the *word's score*, the likelier this word
+# comes next. (These are not the scores of attention.) In the code, `numbers_of` turns the words of a text into numbers,
+# by which the model knows them, and `words_of` turns numbers into words.
 
 # %%
 words = numbers_of("seven green bottles")
@@ -96,20 +104,13 @@ print(words_of(text[:, :10]))
 print(words_of(text[:, 10:]))
 
 # %% [markdown]
-# The model has counted down from seven to six<!--== "counted down from seven to six" if "there will be six" in
-# words_of(text) else "counted up from seven to eight" -->. For this it has to look back: when it writes *six*, the word
-# *seven*<!--== "the word seven" if words_of(text).split()[16] == "six" and words_of(text).split()[0] == "seven"
-# else "the word six" --> is 16<!--== words_of(text).split().index("six") --> words away. Attention is what finds
-# it. Here is the word *be*, the last one before *six*<!--== "the last one before six" if "be six" in words_of(text)
-# else "the first one after six" -->, and what each head looks at most<!--== "each head looks at most" if len(most)
-# == 4 else "one head looks at least" -->:
+# The model has counted down from seven to six. For this it has to look back: when it writes *six*, the word *seven* is
+# 16<!--= words_of(text).split().index("six") --> words away. Attention is what finds it. Here is the word *be*, the
+# last one before *six*, and what each head looks at most:
 
 # %% tags=["hide-input"]
-#| caption: What *be* looks at most, just before the model writes *six*<!--= "What be looks at most, just before the
-#|   model writes six" if before_six[-1] == "be" and words_of(write(words, 14)).endswith("be six") else "What be looks
-#|   at least" -->. A head of the second block takes nearly everything from *seven*<!--= "A head of the second block
-#|   takes nearly everything from seven" if from_seven > 0.8 and before_six[0] == "seven" else "A head takes nearly
-#|   nothing from seven" -->.
+#| caption: What *be* looks at most, just before the model writes *six*. A head of the second block takes nearly
+#|   everything from *seven*.
 before_six = words_of(write(words, 13)).split()
 of_be = model.weights(write(words, 13))[:, :, -1]  # blocks heads keys
 most = drawing.favorites(of_be, before_six)
@@ -129,25 +130,41 @@ drawn = torch.multinomial(bold, 8, replacement=True)  # eight words
 print(words_of(drawn[None]))
 
 # %% [markdown]
-# Each of these eight<!--= len(drawn) --> words was drawn as the one that follows *seven green bottles*. The right
-# one<!--== "The right one" if vocabulary[scores.argmax()] == "hanging" else "The wrong one" --> had a chance of {{=
-# scores.softmax(dim=-1).max() :.2%}} before, and it has {{= bold.max() :.0%}} now. However the word is chosen, it goes
+# Each of these eight words was drawn as the one that follows *seven green bottles*. The right one had a chance of {{
+# scores.softmax(dim=-1).max() :.2%}} before, and it has {{ bold.max() :.0%}} now. However the word is chosen, it goes
 # to the end of the text, and the model reads on.
 #
-# ## What stays the same
+# ##
+
+# %% tags=["claims"]
+assert "there will be six" in words_of(text), (
+    "The model has counted down from seven to six"
+)
+assert (
+    words_of(text).split()[16] == "six"
+    and words_of(text).split()[0] == "seven"
+), "the word seven is 16 words away"
+assert "be six" in words_of(text), "the last one before six"
+assert len(most) == 4, "and what each head looks at most"
+assert before_six[-1] == "be" and words_of(write(words, 14)).endswith(
+    "be six"
+), "What be looks at most, just before the model writes six"
+assert from_seven > 0.8 and before_six[0] == "seven", (
+    "A head of the second block takes nearly everything from seven"
+)
+assert vocabulary[scores.argmax()] == "hanging", (
+    "The right one had a chance of"
+)
+
+# %% [markdown]
+#  What stays the same
 #
 # When a word is added to the text, which of the numbers inside the model change? Compare the keys of the first three
-# words, in a text of three words and in a text of four<!--== "the keys of the first three words, in a text of three
-# words and in a text of four" if (words.size(1), longer.size(1), changes.size(1)) == (3, 4, 3) else "the keys" -->:
+# words, in a text of three words and in a text of four:
 
 # %% tags=["hide-input"]
 #| caption: How much the keys of the first three words change, in the second block, when a fourth word is added to the
-#|   text<!--= "How much the keys of the first three words change, in the second block, when a fourth word is added to
-#|   the text" if (words.size(1), longer.size(1), changes.size(1)) == (3, 4, 3) else "How much the values change" -->.
-#|   With the causal mask they do not change<!--= "With the causal mask they do not change" if changes[0].max() < 1e-4
-#|   else "With the causal mask they change" -->. If all words could see one another, they would<!--= "If all words
-#|   could see one another, they would" if changes[1].min() > 0.01 else "If all words could see one another, they would
-#|   not" -->.
+#|   text. With the causal mask they do not change. If all words could see one another, they would.
 longer = numbers_of("seven green bottles hanging")
 changes = torch.stack(
     [model.changed_keys(longer, 3, is_causal=each) for each in (True, False)]
@@ -160,21 +177,29 @@ plot.grid(
 )
 
 # %% [markdown]
-# No word may look at the words after it<!--== "No word may look at the words after it" if not
-# model.attention[0].weights(x)[0].triu(1).any() else "Every word may look at the words after it" -->: [the causal
-# mask](masks.py) sees to that. So nothing that comes later can change what a word has become. Its key and its value
-# were computed once, and they are right for ever<!--== "Its key and its value were computed once, and they are right
-# for ever" if stay < 1e-4 else "Its key and its value are computed again" -->.
+# No word may look at the words after it: [the causal mask](masks.py) sees to that. So nothing that comes later can
+# change what a word has become. Its key and its value were computed once, and they are right for ever.
 #
-# The queries stay the same<!--== "The queries stay the same" if query_changes < 1e-4 else "The queries change" -->,
-# too, but nobody needs them again. A query asks once, when its word is the newest one. What it finds goes into
-# the vector of its word, and the next word has a query of its own.
-#
+# The queries stay the same, too, but nobody needs them again. A query asks once, when its word is the newest one. What
+# it finds goes into the vector of its word, and the next word has a query of its own.
+
+# %% tags=["claims"]
+assert (words.size(1), longer.size(1), changes.size(1)) == (3, 4, 3), (
+    "Compare the keys of the first three words, in a text of three words and in a text of four"
+)
+assert (words.size(1), longer.size(1), changes.size(1)) == (3, 4, 3), (
+    "How much the keys of the first three words change, in the second block, when a fourth word is added to the text"
+)
+assert changes[0].max() < 1e-4, "With the causal mask they do not change"
+assert changes[1].min() > 0.01, (
+    "If all words could see one another, they would"
+)
+
+# %% [markdown]
 # ## Keep the keys and values
 #
-# So a step needs the query, the key and the value of the newest word alone<!--== "the newest word alone" if
-# (by_step - at_once[-1]).abs().max() < 1e-4 else "all words" -->. The other keys and values are taken from the cache.
-# This is attention with a cache, for one head:
+# So a step needs the query, the key and the value of the newest word alone. The other keys and values are taken from
+# the cache. This is attention with a cache, for one head:
 
 
 # %%
@@ -186,12 +211,10 @@ def step(query, key, value, keys, values):
 
 
 # %% [markdown]
-# This step needs no mask: the newest word may look at everything that is there<!--== "This step needs no mask: the
-# newest word may look at everything that is there" if (by_step - at_once[-1]).abs().max() < 1e-4 else "This step needs
-# a mask" -->. In the library of this site, the layer `CausalSelfAttention` does the same with a `KVCache`, which takes
-# its memory once and copies nothing. And the loop hands over the newest word only. The cache knows how many words it
-# holds, and so the model knows the place of the new one<!--== "The cache knows how many words it holds, and so the
-# model knows the place of the new one" if caches[0].length == longer.size(1) else "Nobody knows its place" -->:
+# This step needs no mask: the newest word may look at everything that is there. In the library of this site, the layer
+# `CausalSelfAttention` does the same with a `KVCache`, which takes its memory once and copies nothing. And the loop
+# hands over the newest word only. The cache knows how many words it holds, and so the model knows the place of the new
+# one:
 
 
 # %%
@@ -207,11 +230,10 @@ def write_on(words, count):
 write_on(words, 18).equal(write(words, 18))
 
 # %% [markdown]
-# The text is the same<!--= "same" if write_on(words, 18).equal(write(words, 18)) else "different" -->. The first step
-# takes in the whole *prompt*, the text that the model is given. This is the *prefill*, and here the causal mask is
-# needed, for the words of the prompt come together. Every other step takes in one word<!--== "Every other step takes in
-# one word" if set(story["computed"]["with"][1:]) == {1} else "No other step takes in one word" -->. This is why a chat
-# program is silent for a moment, if you have given it much to read, and then writes steadily.
+# The text is the same. The first step takes in the whole *prompt*, the text that the model is given. This is the
+# *prefill*, and here the causal mask is needed, for the words of the prompt come together. Every other step takes in
+# one word. This is why a chat program is silent for a moment, if you have given it much to read, and then writes
+# steadily.
 
 # %% tags=["check"]
 from unmasked import scaled_dot_product_attention
@@ -244,31 +266,51 @@ right = model(verses[:, :-1]).softmax(dim=-1)
 right = right.gather(-1, verses[:, 1:, None])
 assert right.min() > 0.6
 
+# %% tags=["claims"]
+assert (looks > 0).all(), (
+    "and each new word looks back at all words before it"
+)
+assert stay < 1e-4, "Their keys and values are the same in every step"
+assert write_on(words, 10).equal(write(words, 10)), (
+    "Yet both sides write the same song"
+)
+assert not model.attention[0].weights(x)[0].triu(1).any(), (
+    "No word may look at the words after it"
+)
+assert stay < 1e-4, (
+    "Its key and its value were computed once, and they are right for ever"
+)
+assert query_changes < 1e-4, "The queries stay the same"
+assert (by_step - at_once[-1]).abs().max() < 1e-4, (
+    "the key and the value of the newest word alone"
+)
+assert (by_step - at_once[-1]).abs().max() < 1e-4, (
+    "This step needs no mask: the newest word may look at everything that is there"
+)
+assert caches[0].length == longer.size(1), (
+    "The cache knows how many words it holds, and so the model knows the place of the new one"
+)
+assert write_on(words, 18).equal(write(words, 18)), "The text is the same"
+assert set(story["computed"]["with"][1:]) == {1}, (
+    "Every other step takes in one word"
+)
+
 # %% [markdown]
 # ## What it saves, and what it costs
 #
-# In the steps of [Figure 1](#figure-1), the model without a cache computed the keys and values of {{= " +
-# ".join(map(str, story["computed"]["without"])) }} words, 75<!--== sum(story["computed"]["without"]) --> in all. The
-# model with a cache computed those of 12<!--== sum(story["computed"]["with"]) --> words, each of them once<!--== "each
-# of them once" if sum(story["computed"]["with"]) == len(places) else "each of them twice" -->. The longer the text, the
-# larger the difference<!--== "The longer the text, the larger the difference" if ((all_again - kept_once).diff() >
-# 0).all() else "The longer the text, the smaller the difference" -->. Take a text of 1,000<!--== thousand --> words.
-# With a cache the model computes the keys and values of each of them once<!--== "of each of them once" if kept_once[-1]
-# == lengths[-1] else "of each of them twice" -->. Without a cache it computes those of one word<!--== "one word" if
-# all_again[0] == 1 else "two words" -->, then of two<!--== all_again[1] - all_again[0] -->, then of three<!--==
-# all_again[2] - all_again[1] -->, and at the end of 1,000<!--== thousand -->. That makes {{= sum(range(1, thousand +
-# 1)) :,}} in all.
+# In the steps of [Figure 1](#figure-1), the model without a cache computed the keys and values of {{ " +
+# ".join(map(str, story["computed"]["without"])) }} words, 75<!--= sum(story["computed"]["without"]) --> in all. The
+# model with a cache computed those of 12<!--= sum(story["computed"]["with"]) --> words, each of them once. The longer
+# the text, the larger the difference. Take a text of 1,000<!--= thousand --> words. With a cache the model computes the
+# keys and values of each of them once. Without a cache it computes those of one word, then of two<!--= all_again[1] -
+# all_again[0] -->, then of three<!--= all_again[2] - all_again[1] -->, and at the end of 1,000<!--= thousand -->. That
+# makes {{ sum(range(1, thousand + 1)) :,}} in all.
 
 # %% tags=["hide-input"]
-#| alt: Two<!--= len(savings.axes[0].lines) --> curves over the words of a text. The one without a cache bends
-#|   upwards<!--= "bends upwards" if all_again.diff().diff().min() > 0 else "is straight" -->. The one with a cache
-#|   stays so low that it looks level.
-#| caption: For how many words keys and values are computed until a text is written<!--= "For how many words keys and
-#|   values are computed until a text is written" if all_again[:3].tolist() == [1, 3, 6] else "For how many words
-#|   queries are computed" -->. Without a cache they grow with the square of its length; twice the text takes four times
-#|   the work<!--= "twice the text takes four times the work" if round((all_again[-1] / all_again[49]).item()) == 4 else
-#|   "twice the text takes twice the work" -->. With a cache each word counts once<!--= "once" if kept_once[-1] ==
-#|   lengths[-1] else "twice" -->.
+#| alt: Two<!--= len(savings.axes[0].lines) --> curves over the words of a text. The one without a cache bends upwards.
+#|   The one with a cache stays so low that it looks level.
+#| caption: For how many words keys and values are computed until a text is written. Without a cache they grow with the
+#|   square of its length; twice the text takes four times the work. With a cache each word counts once.
 from unmasked.figures.curves import curves
 
 thousand = 1000
@@ -284,17 +326,16 @@ savings = curves(
 savings
 
 # %% [markdown]
-# The price is memory. This model keeps {{= of_token }} bytes for each word: a key and a value in each head of each
-# block<!--== "a key and a value in each head of each block" if of_token == 2 * 2 * HEADS * (WIDTH // HEADS) * 4 else "a
-# key in each head" -->. In large models it is far more.
+# The price is memory. This model keeps {{ of_token }} bytes for each word: a key and a value in each head of each
+# block. In large models it is far more.
 #
 # Take Llama 3<!--~ its name -->, in its size of 8 billion<!--~ Grattafiori et al. (2024), table 3 --> parameters. A
-# block of it keeps a key and a value for eight<!--== kv_heads --> heads. (It has more heads, but several of them share
-# a key and a value.) A key has 128<!--== features --> numbers, and so has a value. A number takes 2 bytes<!--==
-# torch.bfloat16.itemsize -->, and there are 32<!--== blocks --> blocks. For each word that makes {{= f"2 × {kv_heads} ×
-# {features} × {torch.bfloat16.itemsize} × {blocks} = {2 * kv_heads * features * torch.bfloat16.itemsize * blocks:,}" }}
-# bytes, which is 128 KiB<!--== llama -->. A text of 8,192<!--== long_text --> words takes 1 GiB<!--== llama * long_text
-# -->, for each reader who is waiting for an answer.
+# block of it keeps a key and a value for eight heads. (It has more heads, but several of them share a key and a value.)
+# A key has 128<!--= features --> numbers, and so has a value. A number takes 2 bytes<!--= torch.bfloat16.itemsize -->,
+# and there are 32<!--= blocks --> blocks. For each word that makes {{ f"2 × {kv_heads} × {features} ×
+# {torch.bfloat16.itemsize} × {blocks} = {2 * kv_heads * features * torch.bfloat16.itemsize * blocks:,}" }} bytes, which
+# is 128 KiB<!--= llama -->. A text of 8,192<!--= long_text --> words takes 1 GiB<!--= llama * long_text -->, for each
+# reader who is waiting for an answer.
 
 # %% tags=["check"]
 kv_heads, features, blocks = 8, 128, 32
@@ -303,15 +344,43 @@ llama = KVCache.bytes_per_token(
 )
 long_text = 8192
 
+# %% tags=["claims"]
+assert sum(story["computed"]["with"]) == len(places), (
+    "The model with a cache computed those of 12 words, each of them once"
+)
+assert ((all_again - kept_once).diff() > 0).all(), (
+    "The longer the text, the larger the difference"
+)
+assert kept_once[-1] == lengths[-1], (
+    "With a cache the model computes the keys and values of each of them once"
+)
+assert all_again[0] == 1, "Without a cache it computes those of one word"
+assert all_again.diff().diff().min() > 0, (
+    "The one without a cache bends upwards"
+)
+assert all_again[:3].tolist() == [1, 3, 6], (
+    "For how many words keys and values are computed until a text is written"
+)
+assert round((all_again[-1] / all_again[49]).item()) == 4, (
+    "twice the text takes four times the work"
+)
+assert kept_once[-1] == lengths[-1], "With a cache each word counts once"
+assert of_token == 2 * 2 * HEADS * (WIDTH // HEADS) * 4, (
+    "a key and a value in each head of each block"
+)
+
 # %% [markdown]
 # ## Recap
 #
 # - A model writes one word at a time, and reads each new word before it writes the next.
-# - Because of the causal mask, the keys and values of earlier words never change<!--== "never change" if stay < 1e-4
-#   else "always change" -->. They are computed once, and kept.
+# - Because of the causal mask, the keys and values of earlier words never change. They are computed once, and kept.
 # - A step computes the query, key and value of the newest word alone. What grows is the memory, and the number of keys
 #   that the query is compared with.
-#
+
+# %% tags=["claims"]
+assert stay < 1e-4, "the keys and values of earlier words never change"
+
+# %% [markdown]
 # ## Exercises
 #
 # `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to

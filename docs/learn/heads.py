@@ -7,21 +7,13 @@
 # %% [markdown]
 # # Why several heads?
 #
-# **One head gives a word one average of the other words<!--== "One head gives a word one average of the other words" if
-# (half_each @ numbers).dim() == 0 else "One head gives a word two averages of the other words" -->. Several heads give
-# it several averages at once, and each head can look for something else<!--== "Several heads give it several averages
-# at once, and each head can look for something else" if by_two.size(1) == 2 and first_head != second_head and
-# on_asked.amax(-1).min() > 0.9 else "Several heads look for the same" -->.**
+# **One head gives a word one average of the other words. Several heads give it several averages at once, and each head
+# can look for something else.**
 
 # %% tags=["hide-input", "imports"]
-#| caption: Five<!--= len(boxes) --> boxes, each with a letter on its lid and a number inside. A question names two<!--=
-#|   places.shape[1] --> letters and asks for both numbers, in its own order. Rows are the questions (queries), columns
-#|   are the boxes (keys)<!--= "Rows are the questions (queries), columns are the boxes (keys)" if wanted["one
-#|   head"].shape == (len(questions), len(boxes)) else "Columns are the questions" -->. One head has to share its
-#|   attention, and treats both questions alike<!--= "One head has to share its attention, and treats both questions
-#|   alike" if torch.allclose(*wanted["one head"], atol=1e-5) and wanted["one head"].max() < 1 else "One head takes a
-#|   whole box" -->. Of two heads, each can take a whole<!--= "Of two heads, each can take a whole" if len(wanted) - 1
-#|   == 2 and wanted["two heads: head 1"].max() == 1 else "Of two heads, each can take a half" --> box.
+#| caption: Five boxes, each with a letter on its lid and a number inside. A question names two letters and asks for
+#|   both numbers, in its own order. Rows are the questions (queries), columns are the boxes (keys). One head has to
+#|   share its attention, and treats both questions alike. Of two heads, each can take a whole box.
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -47,20 +39,32 @@ plot.grid(wanted, queries=questions, keys=boxes)
 # no longer tells which was which. It is the same average in *the man bit the dog*. Positions do not help: *dog* + place
 # 2<!--~ an example --> and *man* + place 5<!--~ an example --> have the sum of *man* + place 2<!--~ an example --> and
 # *dog* + place 5<!--~ an example -->. So models look several times at once. Each of these attentions, with queries,
-# keys and values of its own<!--== "with queries, keys and values of its own" if len(slices) == 3 and apart else "with
-# one query for all" -->, is called a *head*. Llama 3<!--~ its name -->, in its size of 8 billion<!--~ Grattafiori et
-# al. (2024), table 3 --> learned numbers (its *parameters*), has 32<!--~ the same table --> heads in each of its
+# keys and values of its own, is called a *head*. Llama 3<!--~ its name -->, in its size of 8 billion<!--~ Grattafiori
+# et al. (2024), table 3 --> learned numbers (its *parameters*), has 32<!--~ the same table --> heads in each of its
 # 32<!--~ the same table --> layers. (Only the queries are a head's own there: four heads each [share keys and
 # values](../pytorch/grouped.py)<!--~ link: the page is about that -->.)
 #
 # <div class="overview" data-here="heads"></div>
-#
+
+# %% tags=["claims"]
+assert wanted["one head"].shape == (len(questions), len(boxes)), (
+    "Rows are the questions (queries), columns are the boxes (keys"
+)
+assert (
+    torch.allclose(*wanted["one head"], atol=1e-5)
+    and wanted["one head"].max() < 1
+), "One head has to share its attention, and treats both questions alike"
+assert len(wanted) - 1 == 2 and wanted["two heads: head 1"].max() == 1, (
+    "Of two heads, each can take a whole box"
+)
+
+# %% [markdown]
 # ## One average is not enough
 #
 # Here is the riddle of the picture again. Each box holds a number from 0<!--~ the riddle's rule --> to 9<!--~ the
-# riddle's rule -->. Box A holds 3<!--== int(numbers[0]) -->, box B holds 7<!--== int(numbers[1]) -->, and so on. The
-# question "B, D?" asks for `(7, 4)`<!--== numbers[places[0]] -->. So attention has to take something from box B, and
-# something from box D. One head gives half<!--== half_each.max() --> of its attention to each:
+# riddle's rule -->. Box A holds 3<!--= int(numbers[0]) -->, box B holds 7<!--= int(numbers[1]) -->, and so on. The
+# question "B, D?" asks for `(7, 4)`<!--= numbers[places[0]] -->. So attention has to take something from box B, and
+# something from box D. One head gives half<!--= half_each.max() --> of its attention to each:
 
 # %%
 numbers = torch.tensor([3.0, 7.0, 1.0, 4.0, 9.0])  # in A to E
@@ -69,28 +73,31 @@ half_each @ numbers
 
 # %% [markdown]
 # The result is the average of both numbers. The question "D, B?" asks for `(4, 7)`<!--= numbers[places[1]] -->, the
-# same numbers the other way round<!--= "same numbers the other way round" if torch.allclose(numbers[places[1]],
-# numbers[places[0]].flip(0)) else "other numbers" -->. With the same weights it gets the same average<!--= "With the
-# same weights it gets the same average" if torch.allclose(*(wanted["one head"].float() @ numbers), atol=1e-5) else
-# "With the same weights it gets another average" -->. Whatever the model does next, it cannot tell the two questions
-# apart.
+# same numbers the other way round. With the same weights it gets the same average. Whatever the model does next, it
+# cannot tell the two questions apart.
 #
 # A head may also lean to one side, and give more attention to the box that is asked for first. Then the model knows one
-# number well and the other one badly<!--== "Then the model knows one number well and the other one badly" if
-# one_alone.max() > 0.6 > 0.45 > one_alone.min() else "Then the model knows both numbers well" -->. Two heads need no
-# such compromise: one takes the first box, the other the second<!--== "Two heads need no such compromise: one takes the
-# first box, the other the second" if two_both > 0.95 and first_head != second_head else "Two heads need the same
-# compromise" -->.
-#
+# number well and the other one badly. Two heads need no such compromise: one takes the first box, the other the second.
+
+# %% tags=["claims"]
+assert (half_each @ numbers).dim() == 0, (
+    "One head gives a word one average of the other words"
+)
+assert torch.allclose(numbers[places[1]], numbers[places[0]].flip(0)), (
+    "the same numbers the other way round"
+)
+assert torch.allclose(*(wanted["one head"].float() @ numbers), atol=1e-5), (
+    "With the same weights it gets the same average"
+)
+
+# %% [markdown]
 # ## One head and two heads, trained
 #
 # Does training find this out by itself? Here is a small model for the riddle. It keeps a vector for each letter and for
 # each number. A box is the sum of the vectors of its letter and its number. A question is a sum, too: a vector that
 # says which letter is asked for first, and one that says which letter is asked for second. `model["attention"]` is
-# PyTorch's module. It makes queries of its first input, the question, keys of the second<!--== "queries of its first
-# input, the question, keys of the second" if by_two.size(0) == len(questions) and by_two.size(-1) == len(boxes) else
-# "keys of its first input, the question, queries of the second" -->, and values of the third, which are the boxes both
-# times:
+# PyTorch's module. It makes queries of its first input, the question, keys of the second, and values of the third,
+# which are the boxes both times:
 
 
 # %%
@@ -127,30 +134,18 @@ assert one_both < 0.35 < 0.95 < two_both  # on any machine
 
 # %% [markdown]
 # Attention takes from the boxes what the question asks for. One *linear layer*, `read`, then reads both numbers from
-# what was taken. It multiplies by a learned matrix, and adds a learned vector, the *bias*<!--== "multiplies by a
-# learned matrix, and adds a learned vector, the bias" if torch.allclose(two_heads["read"](new_row), new_row @
-# two_heads["read"].weight.mT + two_heads["read"].bias, atol=1e-5) else "only multiplies by a learned matrix" -->. The
-# two models differ only in `num_heads`. Both learn from {{ steps }} batches of random riddles. Then each answers {{
-# len(right) }} new ones:
+# what was taken. It multiplies by a learned matrix, and adds a learned vector, the *bias*. The two models differ only
+# in `num_heads`. Both learn from {{ steps }} batches of random riddles. Then each answers {{ len(right) }} new ones:
 #
-# - The model with **two heads** gets both numbers right in nearly all riddles<!--= "in nearly all riddles" if two_both
-#   > 0.95 else "in few riddles" -->.
-# - The model with **one head** gets both right in less than half of them<!--= "in less than half of them" if one_both <
-#   0.35 else "in more than half of them" -->. It has learned to lean to one side<!--= "to lean to one side" if
-#   one_alone.max() > 0.6 > 0.45 > one_alone.min() else "to treat both sides alike" -->: one of the numbers is right in
-#   most riddles<!--= "is right in most riddles" if one_alone.max() > 0.6 else "is right in few riddles" -->, the other
-#   in less than half<!--= "in less than half" if one_alone.min() < 0.45 else "in more than half" -->. Guessing would be
-#   right in one of ten<!--= NUMBERS -->.
+# - The model with **two heads** gets both numbers right in nearly all riddles.
+# - The model with **one head** gets both right in less than half of them. It has learned to lean to one side: one of
+#   the numbers is right in most riddles, the other in less than half. Guessing would be right in one of ten.
 #
 # Look at where the trained heads look:
 
 # %% tags=["hide-input"]
-#| caption: What both models have learned. Rows are questions (queries), columns are boxes (keys)<!--= "Rows are
-#|   questions (queries), columns are boxes (keys)" if by_one[:, 0].shape == (len(questions), len(boxes)) else "Columns
-#|   are questions" -->. Of the two heads, one looks at the letter that is asked for first, the other at the letter that
-#|   is asked for second<!--= "Of the two heads, one looks at the letter that is asked for first, the other at the
-#|   letter that is asked for second" if by_two.size(1) == 2 and first_head != second_head else "Both heads look at the
-#|   same letter" -->.
+#| caption: What both models have learned. Rows are questions (queries), columns are boxes (keys). Of the two heads, one
+#|   looks at the letter that is asked for first, the other at the letter that is asked for second.
 example = (
     torch.arange(len(boxes)).expand(2, -1),
     torch.tensor([3, 7, 1, 4, 9]).expand(2, -1),
@@ -168,24 +163,54 @@ plot.grid(learned, queries=questions, keys=boxes)
 # %% [markdown]
 # Head {{ first_head }} looks at the letter that is asked for first, and head {{ second_head }} at the other one. Nobody
 # told them to: which head takes which job depends on the random numbers that training starts from. Over all new
-# riddles, each head gives nearly all of its attention<!--= "nearly all of its attention" if on_asked.amax(dim=-1).min()
-# > 0.9 else "half of its attention" --> to its own box.
+# riddles, each head gives nearly all of its attention to its own box.
+
+# %% tags=["claims"]
+assert (
+    by_two.size(1) == 2
+    and first_head != second_head
+    and on_asked.amax(-1).min() > 0.9
+), (
+    "Several heads give it several averages at once, and each head can look for something else"
+)
+assert one_alone.max() > 0.6 > 0.45 > one_alone.min(), (
+    "Then the model knows one number well and the other one badly"
+)
+assert two_both > 0.95 and first_head != second_head, (
+    "Two heads need no such compromise: one takes the first box, the other the second"
+)
+assert by_two.size(0) == len(questions) and by_two.size(-1) == len(boxes), (
+    "It makes queries of its first input, the question, keys of the second"
+)
+assert two_both > 0.95, (
+    "The model with two heads gets both numbers right in nearly all riddles"
+)
+assert one_both < 0.35, (
+    "The model with one head gets both right in less than half of them"
+)
+assert one_alone.max() > 0.6 > 0.45 > one_alone.min(), (
+    "It has learned to lean to one side"
+)
+assert one_alone.max() > 0.6, "one of the numbers is right in most riddles"
+assert one_alone.min() < 0.45, "the other in less than half"
+assert by_one[:, 0].shape == (len(questions), len(boxes)), (
+    "Rows are questions (queries), columns are boxes (keys"
+)
+assert by_two.size(1) == 2 and first_head != second_head, (
+    "Of the two heads, one looks at the letter that is asked for first, the other at the letter that is asked for second"
+)
+assert on_asked.amax(dim=-1).min() > 0.9, (
+    "each head gives nearly all of its attention to its own box"
+)
 
 # %% [markdown]
 # ## Each head works in its own slice
 #
-# Two heads do not make the model wider<!--== "Two heads do not make the model wider" if attend_in_slices(query, key,
-# value, 2).shape == query.shape else "Two heads make the model wider" -->. The query of the question is a vector of
-# 32<!--= WIDTH --> numbers, whatever the number of heads. With two heads it is cut into two slices<!--== "With two
-# heads it is cut into two slices" if len(slices[0]) == 2 else "With two heads it is cut into three slices" -->: head 0
-# gets the first 16 numbers, head 1 the last 16<!--== "head 0 gets the first 16 numbers, head 1 the last 16" if
-# slices[0][0].equal(query[:, :16]) and slices[0][1].equal(query[:, -16:]) else "head 0 gets every second number" # to
-# the bit: copies -->. What is cut is the query, not the word: the matrix `W_q` reads all numbers of the word, and can
-# put into each slice what its head needs. Keys and values are cut in the same way<!--== "Keys and values are cut in the
-# same way" if len({part.shape for each in slices for part in each}) == 1 else "Keys and values stay whole" -->. Then
-# each head computes attention on its slices alone, as if there were no other head<!--== "Then each head computes
-# attention on its slices alone, as if there were no other head" if apart else "Then each head computes attention on all
-# slices" -->:
+# Two heads do not make the model wider. The query of the question is a vector of 32<!--= WIDTH --> numbers, whatever
+# the number of heads. With two heads it is cut into two slices: head 0 gets the first 16 numbers, head 1 the last 16.
+# What is cut is the query, not the word: the matrix `W_q` reads all numbers of the word, and can put into each slice
+# what its head needs. Keys and values are cut in the same way. Then each head computes attention on its slices alone,
+# as if there were no other head:
 
 
 # %%
@@ -200,9 +225,7 @@ def attend_in_slices(query, key, value, num_heads):
 
 # %% [markdown]
 # Each score is divided by the root of the width of a slice, because that many numbers are multiplied and added for it.
-# At the end the averages of the heads are laid side by side, and there are as many numbers as before<!--== "At the end
-# the averages of the heads are laid side by side, and there are as many numbers as before" if attend_in_slices(query,
-# key, value, 2).shape == query.shape else "At the end there are fewer numbers than before" -->.
+# At the end the averages of the heads are laid side by side, and there are as many numbers as before.
 #
 # That is the whole idea. [How does one matrix hold many heads?](../pytorch/heads.py) does the same without a loop, and
 # shows the ways in which the cutting goes wrong.
@@ -234,39 +257,56 @@ project = nn.Linear(WIDTH, WIDTH, dtype=torch.float64).requires_grad_(False)
 moved_when_mixed = (project(after) - project(before)).abs().amax(dim=0) > 1e-6
 new_row = torch.ones(1, WIDTH)
 
+# %% tags=["claims"]
+assert len(slices) == 3 and apart, "with queries, keys and values of its own"
+assert torch.allclose(
+    two_heads["read"](new_row),
+    new_row @ two_heads["read"].weight.mT + two_heads["read"].bias,
+    atol=1e-5,
+), "It multiplies by a learned matrix, and adds a learned vector, the bias"
+assert attend_in_slices(query, key, value, 2).shape == query.shape, (
+    "Two heads do not make the model wider"
+)
+assert len(slices[0]) == 2, "With two heads it is cut into two slices"
+assert slices[0][0].equal(query[:, :16]) and slices[0][1].equal(
+    query[:, -16:]
+), (
+    "head 0 gets the first 16 numbers, head 1 the last 16"
+)  # to the bit: copies
+assert len({part.shape for each in slices for part in each}) == 1, (
+    "Keys and values are cut in the same way"
+)
+assert apart, (
+    "Then each head computes attention on its slices alone, as if there were no other head"
+)
+assert attend_in_slices(query, key, value, 2).shape == query.shape, (
+    "At the end the averages of the heads are laid side by side, and there are as many numbers as before"
+)
+
 # %% [markdown]
 # ## Side by side, and mixed
 #
 # What the heads have found still lies in separate places: the first half of the numbers comes from head 0, the second
-# half from head 1<!--= "the first half of the numbers comes from head 0, the second half from head 1" if apart else
-# "every number comes from both heads" -->. One more matrix, the *output projection*, reads all of them and writes new
-# ones. After it, every number can depend on every head<!--= "After it, every number can depend on every head" if
-# moved_when_mixed.all() and apart else "After it, the heads are still apart" -->.
+# half from head 1. One more matrix, the *output projection*, reads all of them and writes new ones. After it, every
+# number can depend on every head.
 
 # %% tags=["hide-input"]
-#| alt: A bar of 32<!--= WIDTH --> numbers is cut into two<!--= len(slices[0]) --> slices of 16<!--=
-#|   slices[0][0].size(-1) -->. Each goes through its own head<!--= "Each goes through its own head" if apart else "Each
-#|   goes through both heads" -->. The two<!--= len(slices[0]) --> averages lie side by side. Both<!--= "Both"
-#|   if moved_when_mixed.all() else "One" --> lead into the output projection, from which the output comes.
-#| caption: The way through two heads<!--= "The way through two heads" if len(slices[0]) == 2 else "The way through
-#|   three heads" -->. The query is cut into slices, and so are keys and values<!--= "The query is cut into slices, and
-#|   so are keys and values" if len({part.shape for each in slices for part in each}) == 1 else "The query is cut, keys
-#|   and values are not" -->. The heads work apart<!--= "The heads work apart" if apart else "The heads work together"
-#|   -->. The output projection mixes<!--= "mixes" if moved_when_mixed.all() else "separates" --> what they found.
+#| alt: A bar of 32<!--= WIDTH --> numbers is cut into two slices of 16<!--= slices[0][0].size(-1) -->. Each goes
+#|   through its own head. The two averages lie side by side. Both lead into the output projection, from which the
+#|   output comes.
+#| caption: The way through two heads. The query is cut into slices, and so are keys and values. The heads work apart.
+#|   The output projection mixes what they found.
 from unmasked.figures import slices as drawing
 
 drawing.two_heads(WIDTH)
 
 # %% [markdown]
-# You can see in the trained model that both heads are needed<!--== "You can see in the trained model that both heads
-# are needed" if kept[1:].amin(dim=-1).max() < 0.3 else "You can see in the trained model that one head is enough" -->.
-# Silence one of them: set its 16<!--= slices[0][0].size(-1) --> numbers to zero before the output projection.
+# You can see in the trained model that both heads are needed. Silence one of them: set its 16<!--=
+# slices[0][0].size(-1) --> numbers to zero before the output projection.
 
 # %% tags=["hide-input"]
 #| caption: Shares of correct answers, with all of the model and with a part silenced. The number that the silenced head
-#|   looked for is lost<!--= "The number that the silenced head looked for is lost" if kept[1 + first_head][0] < 0.3 and
-#|   kept[1 + second_head][1] < 0.3 else "kept" -->. The other one is kept<!--= "kept" if kept[1 + first_head][1] > 0.9
-#|   and kept[1 + second_head][0] > 0.9 else "lost" -->.
+#|   looked for is lost. The other one is kept.
 kept = [two_alone]
 for head in range(2):
     with teaching.silenced(two_heads["attention"], head):
@@ -280,24 +320,52 @@ plot.grid(
 )
 
 # %% [markdown]
-# Without head {{ first_head }} the first number is right by luck alone<!--= "by luck alone" if kept[1 + first_head][0]
-# < 0.2 else "in nearly all riddles" -->, and the second one is still right in nearly all riddles<!--= "in nearly all
-# riddles" if kept[1 + first_head][1] > 0.9 else "by luck alone" -->. Without head {{ second_head }} it is the other way
-# round<!--= "other way round" if kept[1 + second_head][0] > 0.9 and kept[1 + second_head][1] < 0.3 else "same" -->.
-#
+# Without head {{ first_head }} the first number is right by luck alone, and the second one is still right in nearly all
+# riddles. Without head {{ second_head }} it is the other way round.
+
+# %% tags=["claims"]
+assert apart, (
+    "the first half of the numbers comes from head 0, the second half from head 1"
+)
+assert moved_when_mixed.all() and apart, (
+    "After it, every number can depend on every head"
+)
+assert apart, "Each goes through its own head"
+assert moved_when_mixed.all(), "Both lead into the output projection"
+assert len(slices[0]) == 2, "The way through two heads"
+assert len({part.shape for each in slices for part in each}) == 1, (
+    "The query is cut into slices, and so are keys and values"
+)
+assert apart, "The heads work apart"
+assert moved_when_mixed.all(), "The output projection mixes what they found"
+assert kept[1:].amin(dim=-1).max() < 0.3, (
+    "You can see in the trained model that both heads are needed"
+)
+assert kept[1 + first_head][0] < 0.3 and kept[1 + second_head][1] < 0.3, (
+    "The number that the silenced head looked for is lost"
+)
+assert kept[1 + first_head][1] > 0.9 and kept[1 + second_head][0] > 0.9, (
+    "The other one is kept"
+)
+assert kept[1 + first_head][0] < 0.2, (
+    "the first number is right by luck alone"
+)
+assert kept[1 + first_head][1] > 0.9, (
+    "and the second one is still right in nearly all riddles"
+)
+assert kept[1 + second_head][0] > 0.9 and kept[1 + second_head][1] < 0.3, (
+    "it is the other way round"
+)
+
+# %% [markdown]
 # ## What do more heads cost?
 #
 # No more multiplications. More heads have thinner slices, so all heads together multiply as many numbers as one head
-# would<!--== "More heads have thinner slices, so all heads together multiply as many numbers as one head would" if
-# len({c[2] for c in costs.values()}) == 1 and costs[8][0] < costs[1][0] else "More heads multiply more numbers" -->.
-# Look down the columns of this table:
+# would. Look down the columns of this table:
 
 # %% tags=["hide-input"]
-#| caption: Attention of width {{ WIDTH }} over {{ tokens }} words, with one head and with more<!--= "with one head and
-#|   with more" if min(costs) == 1 < max(costs) else "with one head alone" -->. Parameters and multiplications stay the
-#|   same<!--= "stay the same" if len({c[1:3] for c in costs.values()}) == 1 else "grow" -->. Each head has a table of
-#|   weights of its own, so there are more<!--= "Each head has a table of weights of its own, so there are more" if
-#|   costs[8][3] == 8 * costs[1][3] else "All heads share their weights, so there are no more" --> weights.
+#| caption: Attention of width {{ WIDTH }} over {{ tokens }} words, with one head and with more. Parameters and
+#|   multiplications stay the same. Each head has a table of weights of its own, so there are more weights.
 tokens = 10
 costs = drawing.costs(WIDTH, tokens, (1, 2, 4, 8))
 plot.table(
@@ -313,7 +381,22 @@ plot.table(
 # heads, each would have a single one. Most models give a head 64<!--~ Vaswani et al. (2017) --> or 128<!--~ Grattafiori
 # et al. (2024) --> numbers, and many take as many heads as fit into their width. (Others do not: gpt-oss is
 # 2,880<!--~ OpenAI (2025) --> numbers wide, and its heads are 4,096<!--~ 64 of 64 --> together.)
-#
+
+# %% tags=["claims"]
+assert (
+    len({c[2] for c in costs.values()}) == 1 and costs[8][0] < costs[1][0]
+), (
+    "More heads have thinner slices, so all heads together multiply as many numbers as one head would"
+)
+assert min(costs) == 1 < max(costs), "with one head and with more"
+assert len({c[1:3] for c in costs.values()}) == 1, (
+    "Parameters and multiplications stay the same"
+)
+assert costs[8][3] == 8 * costs[1][3], (
+    "Each head has a table of weights of its own, so there are more weights"
+)
+
+# %% [markdown]
 # ## The same as a formula
 #
 # With $Q_h$, $K_h$ and $V_h$ for the slices of head $h$, $d_k$ for their width, $H$ for the number of heads, and $W_O$
@@ -331,17 +414,25 @@ plot.table(
 #
 # ## Recap
 #
-# - One head gives one average, and an average does not tell what it was made of<!--= "One head gives one average, and
-#   an average does not tell what it was made of" if torch.allclose(*(wanted["one head"].float() @ numbers), atol=1e-5)
-#   else "One head gives two averages" -->.
-# - Several heads work side by side, each in its own slice of the numbers<!--= "Several heads work side by side, each in
-#   its own slice of the numbers" if apart else "Several heads share all numbers" -->. The output projection mixes what
+# - One head gives one average, and an average does not tell what it was made of.
+# - Several heads work side by side, each in its own slice of the numbers. The output projection mixes what
 #   they find.
-# - More heads cost no more parameters and no more multiplications; each head gets a thinner slice<!--= "More heads cost
-#   no more parameters and no more multiplications; each head gets a thinner slice" if len({c[1:3] for c in
-#   costs.values()}) == 1 and costs[8][0] < costs[1][0] else "More heads cost more parameters and more multiplications"
-#   -->.
-#
+# - More heads cost no more parameters and no more multiplications; each head gets a thinner slice.
+
+# %% tags=["claims"]
+assert torch.allclose(*(wanted["one head"].float() @ numbers), atol=1e-5), (
+    "One head gives one average, and an average does not tell what it was made of"
+)
+assert apart, (
+    "Several heads work side by side, each in its own slice of the numbers"
+)
+assert (
+    len({c[1:3] for c in costs.values()}) == 1 and costs[8][0] < costs[1][0]
+), (
+    "More heads cost no more parameters and no more multiplications; each head gets a thinner slice"
+)
+
+# %% [markdown]
 # ## Exercises
 #
 # `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to

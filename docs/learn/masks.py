@@ -7,16 +7,11 @@
 # %% [markdown]
 # # Who may see whom?
 #
-# **A mask says which words a word may look at<!--== "may look at" if causal[3, 0] and weights[3, 0] > 0 else "may not
-# look at" -->. What the mask hides gets a weight of exactly zero<!--== "exactly zero" if (weights[~causal] == 0).all()
-# else "a small number" -->.**
+# **A mask says which words a word may look at. What the mask hides gets a weight of exactly zero.**
 
 # %% tags=["hide-input", "imports"]
-#| caption: A mask, and the weights under it. Rows are queries, columns are keys<!--= "Rows are queries, columns are
-#|   keys" if of_queries(weights) else "Rows are keys, columns are queries" -->. Hatched cells are hidden. *ship* may
-#|   not look at *your* and *order*<!--= "may not look at your and order" if [word for word, seen in zip(words,
-#|   causal[3]) if not seen] == ["your", "order"] else "may look at all" -->, which come later<!--= "which come later"
-#|   if words.index("your") > 3 else "which come earlier" -->.
+#| caption: A mask, and the weights under it. Rows are queries, columns are keys. Hatched cells are hidden. *ship* may
+#|   not look at *your* and *order*, which come later.
 import torch
 from torch import nn
 
@@ -63,21 +58,31 @@ plot.grid(
 # look at the answer does not have to guess. Without a mask, training seems to go very well, and the model is useless.
 #
 # <div class="overview" data-here="masks"></div>
-#
+
+# %% tags=["claims"]
+assert causal[3, 0] and weights[3, 0] > 0, (
+    "A mask says which words a word may look at"
+)
+assert (weights[~causal] == 0).all(), (
+    "What the mask hides gets a weight of exactly zero"
+)
+assert of_queries(weights), "it. Rows are queries, columns are keys. Hatched"
+assert [word for word, seen in zip(words, causal[3]) if not seen] == [
+    "your",
+    "order",
+], "ship may not look at your and order"
+assert words.index("your") > 3, (
+    "ship may not look at your and order, which come later"
+)
+
+# %% [markdown]
 # ## Hiding the words that come later
 #
-# A mask is a table of yes and no. It has a row for each query and a column for each key<!--== "a row for each query and
-# a column for each key" if causal.shape == scores.shape and causal[5, 0] and not causal[0, 5] else "a column for each
-# query" -->, like the table of weights. `True` in row *ship* and column *we* says that *ship* may look at *we*<!--=
-# "True in row ship and column we says that ship may look at we" if causal[words.index("ship"), words.index("we")] and
-# weights[3, 0] > 0 else "False in row ship and column we says that ship may look at we" -->.
+# A mask is a table of yes and no. It has a row for each query and a column for each key, like the table of weights.
+# `True` in row *ship* and column *we* says that *ship* may look at *we*.
 #
-# The most common mask is the *causal* mask: each word may look at itself and at the words before it<!--== "may look at
-# itself and at the words before it" if may_look[3].tolist() == [True] * 4 + [False] * 2 else "may look at the words
-# after it" -->. One comparison makes the whole table. It holds the places of the queries, as a column, against those of
-# the keys, as a row<!--== "the places of the queries, as a column, against those of the keys, as a row" if may_look[3,
-# 0] and not may_look[0, 3] and may_look.equal(place.view(-1, 1) >= place.view(1, -1)) else "the places of the keys, as
-# a column, against those of the queries, as a row" -->:
+# The most common mask is the *causal* mask: each word may look at itself and at the words before it. One comparison
+# makes the whole table. It holds the places of the queries, as a column, against those of the keys, as a row:
 
 # %%
 place = torch.arange(len(words))  # 0 1 2 3 4 5
@@ -85,10 +90,9 @@ may_look = place[:, None] >= place  # may look: the key is not later
 may_look[words.index("ship")]
 
 # %% [markdown]
-# This is the row of *ship*. The first<!--= "first" if may_look[3, 0] and not may_look[3, -1] else "last" --> four<!--=
-# may_look[3].sum() --> entries are `True`: *we*, *process*, *and*, and *ship* itself. `self_attention` is of
-# `unmasked`, the library of this site: it computes what the first page computed. `X` holds the vectors of the six<!--=
-# len(X) --> words, and `words` is the list of them. Give it the mask:
+# This is the row of *ship*. The first four<!--= may_look[3].sum() --> entries are `True`: *we*, *process*, *and*, and
+# *ship* itself. `self_attention` is of `unmasked`, the library of this site: it computes what the first page computed.
+# `X` holds the vectors of the six words, and `words` is the list of them. Give it the mask:
 
 # %%
 masked = self_attention(X, allowed=may_look)
@@ -102,34 +106,53 @@ assert torch.equal(may_look, causal)
 
 # %% [markdown]
 # Without the mask, *ship* kept 78%<!--= free[3, 3] --> of its attention for itself, and gave *your* and *order*
-# 11%<!--= free[3, 4] + free[3, 5] --> together. With the mask those two<!--= (~causal[3]).sum() --> words get
-# nothing<!--= "nothing" if not weights_of_ship[4:].any() else "something" -->. The other words share the rest, so
-# *ship* now keeps 88%<!--= weights_of_ship[3] -->. The weights still sum to one<!--=
+# 11%<!--= free[3, 4] + free[3, 5] --> together. With the mask those two<!--= (~causal[3]).sum() --> words get nothing.
+# The other words share the rest, so *ship* now keeps 88%<!--= weights_of_ship[3] -->. The weights still sum to one<!--=
 # round(weights_of_ship.sum().item(), 5) -->.
 #
-# The first word can look only at itself<!--= "The first word can look only at itself" if may_look[0].sum() == 1 and
-# may_look[0, 0] else "The last word can look only at itself" -->, with a weight of 1.00<!--= masked.weights[0, 0] -->.
-# The last word sees the whole sentence<!--= "The last word sees the whole sentence" if may_look[-1].all() else "The
-# first word sees the whole sentence" -->, so the mask changes nothing<!--= "nothing" if
-# torch.allclose(masked.weights[-1], free[-1], atol=1e-5) else "something" --> for it.
-#
+# The first word can look only at itself, with a weight of 1.00<!--= masked.weights[0, 0] -->. The last word sees the
+# whole sentence, so the mask changes nothing for it.
+
+# %% tags=["claims"]
+assert causal[words.index("ship"), words.index("we")] and weights[3, 0] > 0, (
+    "True in row ship and column we says that ship may look at we"
+)
+assert may_look[3].tolist() == [True] * 4 + [False] * 2, (
+    "each word may look at itself and at the words before it"
+)
+assert (
+    may_look[3, 0]
+    and not may_look[0, 3]
+    and may_look.equal(place.view(-1, 1) >= place.view(1, -1))
+), (
+    "It holds the places of the queries, as a column, against those of the keys, as a row"
+)
+assert may_look[3, 0] and not may_look[3, -1], (
+    "The first four entries are True"
+)
+assert not weights_of_ship[4:].any(), (
+    "With the mask those two words get nothing"
+)
+assert may_look[0].sum() == 1 and may_look[0, 0], (
+    "The first word can look only at itself"
+)
+assert may_look[-1].all(), "The last word sees the whole sentence"
+assert torch.allclose(masked.weights[-1], free[-1], atol=1e-5), (
+    "so the mask changes nothing for it"
+)
+
+# %% [markdown]
 # ## What goes wrong without the mask
 #
-# Here is the smallest model that can cheat. It reads six<!--== places --> letters. At each of the first five<!--==
-# len(cheating) --> it guesses which letter comes next; nothing comes after the sixth. To keep it small, its scores are
-# no dot products: the model has a table with one score for each query and key, and training sets them. The letters are
-# drawn at random from eight<!--== letters -->. Nobody can guess them: one guess in eight<!--== letters --> is correct,
-# by luck.
+# Here is the smallest model that can cheat. It reads six letters. At each of the first five it guesses which letter
+# comes next; nothing comes after the sixth. To keep it small, its scores are no dot products: the model has a table
+# with one score for each query and key, and training sets them. The letters are drawn at random from eight. Nobody can
+# guess them: one guess in eight is correct, by luck.
 
 # %% tags=["hide-input"]
 #| caption: The weights that the model learned. Rows are the places that guess, the queries; columns are the letters,
-#|   the keys<!--= "Rows are the places that guess, the queries; columns are the letters, the keys" if
-#|   of_queries(cheating) else "Rows are the letters, the keys; columns are the places that guess, the queries" -->:
-#|   five places<!--= "five places" if len(cheating) == 5 else "six places" --> for six letters<!--= "six letters" if
-#|   cheating.size(1) == 6 else "five letters" -->, since nothing comes after the sixth<!--= "sixth" if cheating.size(1)
-#|   == 6 else "fifth" -->. Those under the mask are chance. Without a mask each place looks at the next letter<!--=
-#|   "Without a mask each place looks at the next letter" if cheating.argmax(-1).tolist() == [1, 2, 3, 4, 5] else "With
-#|   a mask no place looks at the last letter" -->, which it should guess.
+#|   the keys: five places for six letters, since nothing comes after the sixth. Those under the mask are chance.
+#|   Without a mask each place looks at the next letter, which it should guess.
 from unmasked.teaching import train_to_guess
 
 letters, places = 8, 6
@@ -151,30 +174,41 @@ plot.grid(
 )
 
 # %% [markdown]
-# Without the mask nearly all guesses are correct<!--= "nearly all guesses are correct" if cheats > 0.95 else "few
-# guesses are correct" -->, although nobody can guess these letters. The model copies. Then let it write. The next
-# letter is not there yet, so the model has nothing to copy: one guess in eight<!--= round(1 / writes) --> is correct,
-# which is luck.
+# Without the mask nearly all guesses are correct, although nobody can guess these letters. The model copies. Then let
+# it write. The next letter is not there yet, so the model has nothing to copy: one guess in eight<!--= round(1 /
+# writes) --> is correct, which is luck.
 #
-# With the mask the model has only luck<!--= "With the mask the model has only luck" if round(1 / guessed) == letters
-# else "Without the mask the model has only luck" --> in training, too. Its result is poor, and honest: in training it
-# does what it will have to do when it writes.
-#
+# With the mask the model has only luck in training, too. Its result is poor, and honest: in training it does what it
+# will have to do when it writes.
+
+# %% tags=["claims"]
+assert of_queries(cheating), (
+    "Rows are the places that guess, the queries; columns are the letters, the keys"
+)
+assert len(cheating) == 5 and cheating.size(1) == 6, (
+    "five places for six letters"
+)
+assert cheating.size(1) == 6, "since nothing comes after the sixth"
+assert cheating.argmax(-1).tolist() == [1, 2, 3, 4, 5], (
+    "Without a mask each place looks at the next letter"
+)
+assert cheats > 0.95, "Without the mask nearly all guesses are correct"
+assert round(1 / guessed) == letters, (
+    "With the mask the model has only luck in training"
+)
+
+# %% [markdown]
 # ## Hiding padding
 #
 # Several sentences are computed at once, as a *batch*. A batch is one tensor, and so all of its sentences must have the
 # same length. Short sentences are filled up with *padding*, which means nothing. What stands at a place of a sentence,
 # a word or padding, is called a *token*. (For most models a rare word is several tokens, each a part of it.) No word
-# should look at padding, so its columns are hidden from every query<!--== "columns are hidden from every query" if not
-# real[:, 4:].any() and real[:, :4].all() else "rows are hidden from every key" -->:
+# should look at padding, so its columns are hidden from every query:
 
 # %% tags=["hide-input"]
 #| caption: Padding, the causal mask, and the two<!--= len(kinds) - 1 --> together, for a sentence of four<!--=
 #|   real[0].sum() --> words and two<!--= len(padded) - real[0].sum() --> tokens of padding. Rows are queries, columns
-#|   are keys<!--= "Rows are queries, columns are keys" if not kinds["causal"][0, 1] and kinds["causal"][1, 0] else
-#|   "Rows are keys, columns are queries" -->. Where both masks hold, a query sees what both allow<!--= "a query sees
-#|   what both allow" if torch.equal(kinds["both"], real & causal) and not kinds["both"][0, 1] else "a key sees what one
-#|   allows" -->.
+#|   are keys. Where both masks hold, a query sees what both allow.
 padded = ["we", "ship", "your", "order", "[pad]", "[pad]"]
 real = torch.tensor([word != "[pad]" for word in padded]).expand(6, 6)
 kinds = {"padding": real, "causal": causal, "both": real & causal}
@@ -182,14 +216,12 @@ plot.grid(kinds, rows=padded, columns=padded, allowed=kinds, axes=axes)
 
 # %% [markdown]
 # The two rows of padding have weights as well, but nobody reads what comes out in them. In this picture the causal mask
-# alone already keeps the padding from the four words<!--== "the causal mask alone already keeps the padding from the
-# four words" if kinds["both"][:4].equal(kinds["causal"][:4]) else "the causal mask alone lets the words see the
-# padding" -->, because the padding stands after them. The padding mask is needed where words may look ahead, as in a
-# model that reads a whole sentence before it answers, or where the padding stands in front.
+# alone already keeps the padding from the four words, because the padding stands after them. The padding mask is needed
+# where words may look ahead, as in a model that reads a whole sentence before it answers, or where the padding stands
+# in front.
 #
-# Two masks are combined with *and*: a query may see a key<!--== "a query may see a key" if both[3, 0] and both[3, 3]
-# else "a query may not see a key" --> only if both masks allow it. In code that is `&`. The comments name the axes of
-# the masks:
+# Two masks are combined with *and*: a query may see a key only if both masks allow it. In code that is `&`. The
+# comments name the axes of the masks:
 
 # %%
 is_word = torch.tensor([True, True, True, True, False, False])  # keys
@@ -211,21 +243,41 @@ exposed = self_attention(box.where(is_word[:, None], 0.0)).context[
 ]  # zeros in the padding
 
 # %% [markdown]
-# With the mask the four<!--= is_word.sum() --> words get just what they get alone<!--= "just what they get alone" if
-# torch.allclose(in_a_box.context[:4], alone.context, atol=1e-4) else "something else" -->. Without any mask, whatever
-# stands in the padding is mixed into every word<!--= "mixed into every word" if ((exposed -
-# alone.context).abs().amax(-1) > 1e-3).all() else "left out" -->.
-#
+# With the mask the four<!--= is_word.sum() --> words get just what they get alone. Without any mask, whatever stands in
+# the padding is mixed into every word.
+
+# %% tags=["claims"]
+assert not real[:, 4:].any() and real[:, :4].all(), (
+    "so its columns are hidden from every query"
+)
+assert not kinds["causal"][0, 1] and kinds["causal"][1, 0], (
+    "padding. Rows are queries, columns are keys. Where"
+)
+assert (
+    torch.equal(kinds["both"], real & causal) and not kinds["both"][0, 1]
+), "a query sees what both allow"
+assert kinds["both"][:4].equal(kinds["causal"][:4]), (
+    "In this picture the causal mask alone already keeps the padding from the four words"
+)
+assert both[3, 0] and both[3, 3], (
+    "a query may see a key only if both masks allow it"
+)
+assert torch.allclose(in_a_box.context[:4], alone.context, atol=1e-4), (
+    "With the mask the four words get just what they get alone"
+)
+assert ((exposed - alone.context).abs().amax(-1) > 1e-3).all(), (
+    "whatever stands in the padding is mixed into every word"
+)
+
+# %% [markdown]
 # ## Before the softmax, not after
 #
 # How does a weight become zero? The obvious way is to compute the weights as usual and then set the hidden ones to
 # zero. That way is wrong. Look at *ship* again:
 
 # %% tags=["hide-input"]
-#| caption: The weights of *ship*, a column for each key<!--= "a column for each key" if torch.allclose(rows[0, :-1],
-#|   free[ship]) else "a row for each key" -->, and at the end their sum. Set to zero after the softmax, the weights no
-#|   longer<!--= "after the softmax, the weights no longer" if rows[1, -1] < 0.95 < rows[2, -1] else "before the
-#|   softmax, the weights still" --> sum to one<!--= round(rows[0, -1].item(), 5) -->.
+#| caption: The weights of *ship*, a column for each key, and at the end their sum. Set to zero after the softmax, the
+#|   weights no longer sum to one<!--= round(rows[0, -1].item(), 5) -->.
 ship = words.index("ship")
 rows = torch.stack([free[ship], free[ship] * causal[ship], weights[ship]])
 rows = torch.cat([rows, rows.sum(-1, keepdim=True)], dim=-1)
@@ -237,14 +289,11 @@ plot.grid(
 )
 
 # %% [markdown]
-# In the second row<!--= "second row" if rows[1, -1] < 0.95 else "third row" --> the sum is 0.89<!--= rows[1, -1] -->,
-# not one<!--= round(rows[2, -1].item(), 5) -->. Worse, the hidden words still have a say. Their scores took part in the
-# softmax, and so they decide how much is missing.
+# In the second row the sum is 0.89<!--= rows[1, -1] -->, not one<!--= round(rows[2, -1].item(), 5) -->. Worse, the
+# hidden words still have a say. Their scores took part in the softmax, and so they decide how much is missing.
 #
 # Instead, change the score before the softmax. The softmax takes the exponential of each score, which is *e* to the
-# power of the score. The exponential of minus infinity is zero<!--= "The exponential of minus infinity is zero" if
-# torch.tensor(-torch.inf).exp() == 0 else "The exponential of minus infinity is one" -->. So a hidden key gets the
-# score minus infinity:
+# power of the score. The exponential of minus infinity is zero. So a hidden key gets the score minus infinity:
 
 # %%
 scores = attention_scores(X, X)  # of unmasked, too: queries keys
@@ -260,15 +309,33 @@ torch.testing.assert_close(
 )
 
 # %% [markdown]
-# These are the weights of the third row<!--= "third row" if torch.allclose(weights_under_mask[ship], rows[2, :-1],
-# atol=1e-5) else "second row" -->. The hidden words took no part in the softmax, and the other words share everything.
-# As an equation, with $A$ for the weights, $S$ for the scores, and $B$ for a table that is zero where a query may look
-# and minus infinity where it may not:
+# These are the weights of the third row. The hidden words took no part in the softmax, and the other words share
+# everything. As an equation, with $A$ for the weights, $S$ for the scores, and $B$ for a table that is zero where a
+# query may look and minus infinity where it may not:
 #
 # $$A = \operatorname{softmax}(S + B)$$
 # <!-- where: S = random("n n"); B = masks.additive_from_allowed(masks.causal(n), torch.float64);
 # A = attention_weights(S, allowed=masks.causal(n)) -->
-#
+
+# %% tags=["claims"]
+assert causal.shape == scores.shape and causal[5, 0] and not causal[0, 5], (
+    "It has a row for each query and a column for each key"
+)
+assert torch.allclose(rows[0, :-1], free[ship]), (
+    "The weights of ship, a column for each key"
+)
+assert rows[1, -1] < 0.95 < rows[2, -1], (
+    "Set to zero after the softmax, the weights no longer sum to one"
+)
+assert rows[1, -1] < 0.95, "In the second row the sum is 0.89"
+assert torch.tensor(-torch.inf).exp() == 0, (
+    "The exponential of minus infinity is zero"
+)
+assert torch.allclose(weights_under_mask[ship], rows[2, :-1], atol=1e-5), (
+    "These are the weights of the third row"
+)
+
+# %% [markdown]
 # ## A row that may see nothing
 #
 # Can a mask hide *everything* from a query? Yes: some models put the padding in front of the sentence. The first query
@@ -281,34 +348,31 @@ blind.softmax(dim=-1)
 
 # %% [markdown]
 # *NaN* means *not a number*: each weight is zero divided by zero. One NaN spreads to everything that is computed with
-# it, and can ruin a training run. `unmasked` gives such a row weights of zero<!--= "weights of zero" if not
-# self_attention(X, allowed=causal & (place > 0)).weights[0].any() else "NaN" -->. [What PyTorch
+# it, and can ruin a training run. `unmasked` gives such a row weights of zero. [What PyTorch
 # gives](../pytorch/masks.py#when-a-row-allows-nothing)<!--~ link: the section on rows that allow nothing --> depends on
 # the interface. Before training, look for such rows:
 
 # %%
 may_look.any(dim=-1).all()  # does every query see something?
 
+# %% tags=["claims"]
+assert not self_attention(X, allowed=causal & (place > 0)).weights[0].any(), (
+    "unmasked gives such a row weights of zero"
+)
+
 # %% [markdown]
 # ## The surprise: `True` means two things
 #
 # In PyTorch attention is a function, `F.scaled_dot_product_attention`. It is also a *module*, `nn.MultiheadAttention`:
-# an object that holds learned matrices of its own. Both take a boolean mask, and they read it in opposite ways<!--==
-# "opposite ways" if [each["allows"] for each in interfaces] == [True, False] else "the same way" -->. To the function,
-# `True` means *may look*<!--== "True means may look" if interfaces[0]["allows"] else "True means may not look" -->. To
-# the module, `True` means *may not look*<!--== "True means may not look" if not interfaces[1]["allows"] else "True
-# means may look" -->.
+# an object that holds learned matrices of its own. Both take a boolean mask, and they read it in opposite ways. To the
+# function, `True` means *may look*. To the module, `True` means *may not look*.
 #
-# No error is raised. With the causal mask the module looks only at what comes later<!--== "looks only at what comes
-# later" if not by_module[0, :3].tril().any() else "looks only at what comes before" -->, and the weights of the last
-# word, which may then see nothing, are NaN<!--== "the weights of the last word, which may then see nothing, are NaN" if
-# by_module[0, 3].isnan().all() else "the first word sees everything" -->. The remedy is one character: `~mask` turns
-# the mask of one into the mask of the other. Paint a mask yourself, and give the same mask to the function and to the
-# module:
+# No error is raised. With the causal mask the module looks only at what comes later, and the weights of the last word,
+# which may then see nothing, are NaN. The remedy is one character: `~mask` turns the mask of one into the mask of the
+# other. Paint a mask yourself, and give the same mask to the function and to the module:
 
 # %% tags=["hide-input"]
-#| caption: A mask to paint, and the weights that come out. Rows are queries, columns are keys<!--= "Rows are queries,
-#|   columns are keys" if of_queries(as_may[0]) else "Rows are keys, columns are queries" -->.
+#| caption: A mask to paint, and the weights that come out. Rows are queries, columns are keys.
 #| script: ../../src/unmasked/figures/painter.js
 #| data: painter_data
 from unmasked.figures.readings import readings
@@ -335,7 +399,22 @@ plot.grid(table, **names, allowed=four, axes=axes)
 # The page
 # [What does each interface make of my mask?](../pytorch/masks.py)<!--~ link: the page's new title --> has all
 # interfaces of PyTorch, and a test that tells of any module whether it sees the future.
-#
+
+# %% tags=["claims"]
+assert [each["allows"] for each in interfaces] == [True, False], (
+    "and they read it in opposite ways"
+)
+assert interfaces[0]["allows"], "True means may look"
+assert not interfaces[1]["allows"], "True means may not look"
+assert not by_module[0, :3].tril().any(), (
+    "With the causal mask the module looks only at what comes later"
+)
+assert by_module[0, 3].isnan().all(), (
+    "and the weights of the last word, which may then see nothing, are NaN"
+)
+assert of_queries(as_may[0]), "out. Rows are queries, columns are keys"
+
+# %% [markdown]
 # ## Recap
 #
 # - A mask has a row for each query and a column for each key. Hidden keys get a weight of exactly zero.

@@ -7,15 +7,12 @@
 # %% [markdown]
 # # Does order matter? Positions
 #
-# **Not to attention: shuffle the words, and every word gets the same vector as before<!--== "every word gets the same
-# vector as before" if torch.allclose(shuffled.context, context[order], atol=1e-5) else "no word gets the same vector as
-# before" -->.** Without a mask, a model knows order only if it is told where each word stands.
+# **Not to attention: shuffle the words, and every word gets the same vector as before.** Without a mask, a model knows
+# order only if it is told where each word stands.
 
 # %% tags=["hide-input", "imports"]
-#| caption: The weights of a sentence. Rows are queries, columns are keys<!--= "Rows are queries, columns are keys" if
-#|   torch.allclose(weights_of[0].sum(1), torch.ones(6).double()) and not torch.allclose(weights_of[0].sum(0),
-#|   torch.ones(6).double()) else "Rows are keys, columns are queries" -->. *my*, in the first row<!--= "in the first
-#|   row" if words[0] == "my" else "in the last row" -->, takes {{ weights_of[0][0, 4] :.2f}} from *your*.
+#| caption: The weights of a sentence. Rows are queries, columns are keys. *my*, in the first row, takes {{
+#|   weights_of[0][0, 4] :.2f}} from *your*.
 import torch
 from torch import nn
 
@@ -41,28 +38,40 @@ weights_of = [
 plot.grid(weights_of[0], "weights", queries=words)
 
 # %% tags=["hide-input"]
-#| caption: The weights of the same words in another order<!--= "the same words in another order" if sorted(words) ==
-#|   sorted(swapped) and words != swapped else "other words" -->. Every weight is there again<!--= "Every weight is
-#|   there again" if torch.allclose(weights_of[1], weights_of[0][back][:, back], atol=1e-5) else "No weight is there
-#|   again" -->, where the same two words meet<!--= "where the same two words meet" if [words[n] for n in back] ==
-#|   swapped else "where other words meet" -->: *my* is in the fifth row now<!--= "in the fifth row now" if
-#|   swapped.index("my") == 4 else "in the first row now" -->, and takes {{ weights_of[1][4, 0] :.2f}} from *your*.
+#| caption: The weights of the same words in another order. Every weight is there again, where the same two words meet:
+#|   *my* is in the fifth row now, and takes {{ weights_of[1][4, 0] :.2f}} from *your*.
 back = [words.index(word) for word in swapped]
 plot.grid(weights_of[1], "weights", queries=swapped)
 
 # %% [markdown]
 # "My crew must process your order" and "your crew must process my order" say different things. Attention alone gives
-# each word the same vector in both<!--== "the same vector in both" if torch.allclose(self_attention(X[back]).context,
-# context[back], atol=1e-5) else "different vectors" -->, so it cannot know whose crew it is. This page shows why, and
-# three ways to tell a model where a word stands.
+# each word the same vector in both, so it cannot know whose crew it is. This page shows why, and three ways to tell a
+# model where a word stands.
 #
 # <div class="overview" data-here="positions"></div>
-#
+
+# %% tags=["claims"]
+assert torch.allclose(
+    weights_of[0].sum(1), torch.ones(6).double()
+) and not torch.allclose(weights_of[0].sum(0), torch.ones(6).double()), (
+    "sentence. Rows are queries, columns are keys. my"
+)
+assert words[0] == "my", "in the first row"
+assert sorted(words) == sorted(swapped) and words != swapped, (
+    "The weights of the same words in another order"
+)
+assert torch.allclose(
+    weights_of[1], weights_of[0][back][:, back], atol=1e-5
+), "Every weight is there again"
+assert [words[n] for n in back] == swapped, "where the same two words meet"
+assert swapped.index("my") == 4, "my is in the fifth row now"
+
+# %% [markdown]
 # ## Shuffle the words
 #
-# The six<!--= len(words) --> words are in the list `words`, and `vectors` is the table of the first page, which has
-# [words as vectors](attention.py#words-as-vectors). Put the words in another order and compute attention again. Then
-# compare with the old contexts, put in that order. `allclose` says whether all numbers are equal, up to rounding:
+# The six words are in the list `words`, and `vectors` is the table of the first page, which has [words as
+# vectors](attention.py#words-as-vectors). Put the words in another order and compute attention again. Then compare with
+# the old contexts, put in that order. `allclose` says whether all numbers are equal, up to rounding:
 
 # %%
 X = vectors.lookup(words).double()  # a row for each word
@@ -72,11 +81,9 @@ shuffled = self_attention(X[order])
 torch.allclose(shuffled.context, context[order], atol=1e-5)
 
 # %% [markdown]
-# They are. Only the rows have changed places<!--= "Only the rows have changed places" if
-# torch.allclose(shuffled.context, context[order], atol=1e-5) and not torch.allclose(shuffled.context, context,
-# atol=1e-5) else "The columns have changed places, too" -->. Attention treats a sentence as a *bag* of words: a bag
-# knows which words are in it and how often, but not in which order. A score compares two<!--= weights.ndim --> words by
-# their vectors alone, and a sum does not care in which order things are added.
+# They are. Only the rows have changed places. Attention treats a sentence as a *bag* of words: a bag knows which words
+# are in it and how often, but not in which order. A score compares two words by their vectors alone, and a sum does not
+# care in which order things are added.
 
 
 # %% tags=["check"]
@@ -139,15 +146,25 @@ torch.testing.assert_close(
 # <!-- where: u = 3; q, x = random("n d", "u d"); c = torch.tensor([2.0, 4.0, 3.0]); s = attention_scores(q, x)
 # o = as_a_sentence(q, x, c) -->
 
+# %% tags=["claims"]
+assert torch.allclose(shuffled.context, context[order], atol=1e-5), (
+    "and every word gets the same vector as before"
+)
+assert torch.allclose(
+    self_attention(X[back]).context, context[back], atol=1e-5
+), "Attention alone gives each word the same vector in both"
+assert torch.allclose(
+    shuffled.context, context[order], atol=1e-5
+) and not torch.allclose(shuffled.context, context, atol=1e-5), (
+    "Only the rows have changed places"
+)
+
 # %% [markdown]
 # ## A causal mask breaks it, a little
 #
 # Under a [causal mask](masks.py#hiding-the-words-that-come-later)<!--~ link: it hides later words -->, which
-# `is_causal=True` makes, a word sees only itself and the words before it<!--= "only itself and the words before it" if
-# masks.causal(11).equal(torch.ones(11, 11).bool().tril()) else "only the words after it" -->. Now a word that stands
-# twice gets two contexts<!--== "a word that stands twice gets two contexts" if (first - second).norm() > 0.01 else "a
-# word that stands twice gets one context" -->, for the second one sees more words<!--= "the second one sees more words"
-# if masks.causal(11)[9].sum() > masks.causal(11)[5].sum() else "the first one sees more words" -->:
+# `is_causal=True` makes, a word sees only itself and the words before it. Now a word that stands twice gets two
+# contexts, for the second one sees more words:
 
 # %%
 told = "i must go back to my ship and to my crew".split()
@@ -160,9 +177,7 @@ first, second = seen.context[5], seen.context[9]  # the two my
 # order: the words that it sees are a bag again. But a model has several layers, and the second layer gets the contexts
 # that the first layer made. Take the texts *a b c* and *b a c*. In the first text, the context of *a* is made of *a*
 # alone. In the second text, it is made of *b* and *a*. So *c* meets other contexts in the second layer, and the second
-# layer can tell something about the order<!--== "the second layer can tell something about the order" if moved[0] <
-# 1e-12 < 1e-3 < moved[1] else "the second layer can tell nothing about the order" -->. Models without any positions
-# have been trained in this way.
+# layer can tell something about the order. Models without any positions have been trained in this way.
 
 
 # %% tags=["check"]
@@ -197,12 +212,25 @@ assert moved[0] < 1e-12 < 1e-3 < moved[1]  # the last word stays the last
 # $$\operatorname{Attend}(P X, P M P^\top) = P \operatorname{Attend}(X, M) \tag{4.4}$$
 # <!-- where: n = 4; X = random("n d"); M = masks.causal(n).double(); P = permutation([2, 0, 3, 1]); Attend = attend -->
 
+# %% tags=["claims"]
+assert masks.causal(11).equal(torch.ones(11, 11).bool().tril()), (
+    "a word sees only itself and the words before it"
+)
+assert (first - second).norm() > 0.01, (
+    "Now a word that stands twice gets two contexts"
+)
+assert masks.causal(11)[9].sum() > masks.causal(11)[5].sum(), (
+    "for the second one sees more words"
+)
+assert moved[0] < 1e-12 < 1e-3 < moved[1], (
+    "and the second layer can tell something about the order"
+)
+
 # %% [markdown]
 # ## A vector for each place
 #
 # The simplest remedy: give each place a vector, and add it to the embedding of the word that stands there. Then no two
-# places look alike<!--== "no two places look alike" if torch.pdist(table.weight.detach()).min() > 1 else "all places
-# look alike" -->, even if the words do. The vectors can be *learned*, like other numbers of a model. The models GPT-2
+# places look alike, even if the words do. The vectors can be *learned*, like other numbers of a model. The models GPT-2
 # and BERT do that. In PyTorch such a table is an `nn.Embedding`:
 
 # %%
@@ -211,16 +239,12 @@ table = nn.Embedding(1024, 50)  # a vector for each of 1024 places
 with_places = X + table(torch.arange(len(X)))  # word + place
 
 # %% [markdown]
-# What good is that? Take a task that needs order: in a text of six<!--== len(looks) --> letters, drawn at random from
-# eight<!--== kinds -->, say at each place the letter *before*. Attention is trained for it twice, with such a table and
-# without it.
+# What good is that? Take a task that needs order: in a text of six letters, drawn at random from eight, say at each
+# place the letter *before*. Attention is trained for it twice, with such a table and without it.
 
 # %% tags=["hide-input"]
 #| caption: The weights that were learned with positions, a mean of 1,000<!--= trials --> texts. Rows are queries,
-#|   columns are keys<!--= "Rows are queries, columns are keys" if torch.allclose(looks.sum(1), torch.ones(6)) and not
-#|   torch.allclose(looks.sum(0), torch.ones(6), atol=0.1) else "Rows are keys, columns are queries" -->. Each place but
-#|   the first looks at the place before it<!--= "Each place but the first looks at the place before it" if
-#|   looks[1:].argmax(-1).tolist() == [0, 1, 2, 3, 4] else "No place looks at the place before it" -->.
+#|   columns are keys. Each place but the first looks at the place before it.
 from unmasked.teaching import train_to_look_back
 
 trials, kinds = 1000, 8
@@ -236,20 +260,31 @@ plot.grid(
 )
 
 # %% [markdown]
-# With positions nearly all answers are correct<!--= "With positions nearly all answers are correct" if with_table >
-# 0.95 else "With positions few answers are correct" -->, without them less than half<!--= "without them less than half"
-# if without_table < 0.5 else "without them more than half" -->. Without them the letters arrive as a bag, and the best
-# that is left is to guess the one that occurs most often among the other letters. (The first place is not asked: no
-# letter stands before it.) A learned table has an end, however. This one has 1024<!--= table.num_embeddings --> rows,
-# and a longer text raises an error.
-#
+# With positions nearly all answers are correct, without them less than half. Without them the letters arrive as a bag,
+# and the best that is left is to guess the one that occurs most often among the other letters. (The first place is not
+# asked: no letter stands before it.) A learned table has an end, however. This one has 1024<!--= table.num_embeddings
+# --> rows, and a longer text raises an error.
+
+# %% tags=["claims"]
+assert torch.pdist(table.weight.detach()).min() > 1, (
+    "Then no two places look alike"
+)
+assert torch.allclose(looks.sum(1), torch.ones(6)) and not torch.allclose(
+    looks.sum(0), torch.ones(6), atol=0.1
+), "texts. Rows are queries, columns are keys. Each"
+assert looks[1:].argmax(-1).tolist() == [0, 1, 2, 3, 4], (
+    "Each place but the first looks at the place before it"
+)
+assert with_table > 0.95, "With positions nearly all answers are correct"
+assert without_table < 0.5, "without them less than half"
+
+# %% [markdown]
 # ## Sines
 #
 # The first *transformer* (so a model is called that is built around attention) computed its vectors, so that they have
 # no end. Each number of the vector (a *feature*) follows a wave along the text: it rises and falls from place to place.
-# The first features are fast waves, the last ones are slow<!--== "The first features are fast waves, the last ones are
-# slow" if turns[0] > 5 * turns[-1] else "The first features are slow waves, the last ones are fast" -->, like the hands
-# of a clock for seconds, minutes and hours. A pair of features shares a speed: a sine and a cosine.
+# The first features are fast waves, the last ones are slow, like the hands of a clock for seconds, minutes and hours. A
+# pair of features shares a speed: a sine and a cosine.
 
 
 # %%
@@ -261,16 +296,10 @@ def sines(places, features):
 
 
 # %% tags=["hide-input"]
-#| alt: A striped map, a row for each place and a column for each feature<!--= "a row for each place and a column for
-#|   each feature" if waves.shape == (60, 32) else "a column for each place" -->. The stripes at the left are narrow,
-#|   those at the right so wide<!--= "The stripes at the left are narrow, those at the right so wide" if turns[0] > 5 *
-#|   turns[-1] else "The stripes at the left are wide, those at the right so narrow" --> that they do not end.
-#| caption: The vectors of 60<!--= len(waves) --> places, one in each row<!--= "one in each row" if len(waves) == 60
-#|   else "one in each column" -->. Teal is positive, amber negative<!--= "Teal is positive, amber negative" if
-#|   colors(1.0)[0] < colors(1.0)[2] and colors(0.0)[0] > colors(0.0)[2] else "Amber is positive, teal negative" -->.
-#|   Along the text the waves at the left are fast<!--= "the waves at the left are fast" if turns[0] > 5 * turns[-1]
-#|   else "the waves at the left are slow" -->. Every row differs from every other<!--= "Every row differs from every
-#|   other" if apart.min() > 0.1 else "Some rows are equal" -->.
+#| alt: A striped map, a row for each place and a column for each feature. The stripes at the left are narrow, those at
+#|   the right so wide that they do not end.
+#| caption: The vectors of 60<!--= len(waves) --> places, one in each row. Teal is positive, amber negative. Along the
+#|   text the waves at the left are fast. Every row differs from every other.
 waves = sines(60, 32)
 # How often each feature changes its sign.
 turns = (waves[1:] * waves[:-1] < 0).sum(0)
@@ -282,32 +311,59 @@ figure
 
 # %% [markdown]
 # The number 10,000<!--= torch.atan2(*waves[1, -2:]) ** (-32 / 30) --> in the code is a choice of that first
-# transformer. With it the slowest of these waves comes round only after more than 30,000<!--= 2 * torch.pi /
-# torch.atan2(*waves[1, -2:]) > 30_000 --> places, so even far places of a long text get different vectors.
+# transformer. With it the slowest of these waves comes round only after more than 30,000 places, so even far places of
+# a long text get different vectors.
 #
 # Places that are near each other have vectors that are alike. The dot product compares them:
 
 # %% tags=["hide-input"]
-#| alt: A map of dot products with a bright band along the diagonal<!--= "bright band along the diagonal" if
-#|   near.argmax(-1).equal(torch.arange(60)) else "dark band along the diagonal" -->, which fades with the distance.
-#| caption: Dot products of the vectors of any two<!--= near.ndim --> places. They are largest on the diagonal<!--=
-#|   "largest on the diagonal" if near.argmax(-1).equal(torch.arange(60)) else "smallest on the diagonal" -->, where a
-#|   place meets itself. Along each parallel to the diagonal they are the same<!--= "the same" if
-#|   max(near.diagonal(k).std() for k in range(1, 40)) < 1e-3 else "different" -->: only the distance counts.
+#| alt: A map of dot products with a bright band along the diagonal, which fades with the distance.
+#| caption: Dot products of the vectors of any two places. They are largest on the diagonal, where a place meets itself.
+#|   Along each parallel to the diagonal they are the same: only the distance counts.
 near = waves @ waves.mT
 figure = plot.signed(near)
 figure.set_size_inches(3.9, 3.4)
 figure.axes[0].set(xlabel="place", ylabel="place")
 figure
 
+# %% tags=["claims"]
+assert turns[0] > 5 * turns[-1], (
+    "The first features are fast waves, the last ones are slow"
+)
+assert waves.shape == (60, 32), (
+    "a row for each place and a column for each feature"
+)
+assert turns[0] > 5 * turns[-1], (
+    "The stripes at the left are narrow, those at the right so wide that they do not end"
+)
+assert len(waves) == 60, "one in each row"
+assert colors(1.0)[0] < colors(1.0)[2] and colors(0.0)[0] > colors(0.0)[2], (
+    "Teal is positive, amber negative"
+)
+assert turns[0] > 5 * turns[-1], (
+    "Along the text the waves at the left are fast"
+)
+assert apart.min() > 0.1, "Every row differs from every other"
+assert 2 * torch.pi / torch.atan2(*waves[1, -2:]) > 30_000, (
+    "With it the slowest of these waves comes round only after more than 30,000 places"
+)
+assert near.argmax(-1).equal(torch.arange(60)), (
+    "A map of dot products with a bright band along the diagonal"
+)
+assert near.argmax(-1).equal(torch.arange(60)), (
+    "They are largest on the diagonal"
+)
+assert max(near.diagonal(k).std() for k in range(1, 40)) < 1e-3, (
+    "Along each parallel to the diagonal they are the same"
+)
+
 # %% [markdown]
 # ## Turning queries and keys
 #
 # A sum holds two things in the same numbers: what the word is, and where it stands. The matrices have to learn to tell
 # one from the other. Many newer models, Llama among them, add nothing to the words. They *turn* the query and the key,
-# by an angle that grows with the place<!--== "an angle that grows with the place" if turn(query, 4) @ query <
-# turn(query, 1) @ query < query @ query else "an angle that shrinks with the place" -->. This is called *rotary
-# position embedding*, or *RoPE*. A pair of features is an arrow in the plane, and an arrow can be turned:
+# by an angle that grows with the place. This is called *rotary position embedding*, or *RoPE*. A pair of features is an
+# arrow in the plane, and an arrow can be turned:
 
 
 # %%
@@ -320,16 +376,11 @@ def turn(arrow, place, rate=0.3):
 
 
 # %% tags=["hide-input"]
-#| alt: Two<!--= len(pairs) --> pictures of a pair of arrows, a query and a key<!--= "a query and a key" if named ==
-#|   ["query", "key"] else "two keys" -->. In the second picture<!--= "second picture" if pairs[1][0] > pairs[0][0] else
-#|   "first picture" --> both arrows are turned farther, and the angle between them is the same<!--= "the same" if
-#|   abs(angles[0] - angles[1]) < 1e-4 else "another" -->.
-#| caption: A query and a key<!--= "A query and a key" if named == ["query", "key"] else "Two keys" -->, three<!--=
-#|   pairs[0][0] - pairs[0][1] --> places apart, early in the text and later<!--= "early in the text and later" if
-#|   pairs[0] < pairs[1] else "late in the text and earlier" -->. In the second picture<!--= "In the second picture" if
-#|   pairs[1][0] > pairs[0][0] else "In the first picture" --> both arrows have turned farther. The angle between them
-#|   is the same<!--= "the same" if abs(angles[0] - angles[1]) < 1e-4 else "another" -->, and so is the dot product, {{
-#|   dots[0] :.2f}}.
+#| alt: Two pictures of a pair of arrows, a query and a key. In the second picture both arrows are turned farther, and
+#|   the angle between them is the same.
+#| caption: A query and a key, three<!--= pairs[0][0] - pairs[0][1] --> places apart, early in the text and later. In
+#|   the second picture both arrows have turned farther. The angle between them is the same, and so is the dot product,
+#|   {{ dots[0] :.2f}}.
 from unmasked.figures.arrows import turned
 
 query, key = torch.tensor([1.0, 0.3]), torch.tensor([0.9, 0.6])
@@ -365,26 +416,50 @@ torch.testing.assert_close(turn_all(q, 1005).norm(), q.norm())
 
 # %% [markdown]
 # Move a query and a key along the text together. Both then turn farther by the same angle, and the angle between them
-# stays<!--== "stays" if abs(angles[0] - angles[1]) < 1e-4 else "changes" --> as it was. So a score depends on how far
-# apart<!--== "how far apart" if abs(dots[0] - dots[1]) < 1e-5 else "where" --> the query and the key are, and not on
-# where in the text they stand. What a model has learned about two neighboring words, it then knows of neighbors
-# anywhere in the text. Turning changes no length<!--== "no length" if torch.allclose(turn(query, 9).norm(),
-# query.norm()) else "every length" -->, and values are not turned. A query of a real model has many pairs of features,
-# and each pair turns at a speed of its own, like the sines. As an equation, for places $m$ and $n$:
+# stays as it was. So a score depends on how far apart the query and the key are, and not on where in the text they
+# stand. What a model has learned about two neighboring words, it then knows of neighbors anywhere in the text. Turning
+# changes no length, and values are not turned. A query of a real model has many pairs of features, and each pair turns
+# at a speed of its own, like the sines. As an equation, for places $m$ and $n$:
 #
 # $$\operatorname{turn}(q, m) \cdot \operatorname{turn}(k, n) = \operatorname{turn}(q, m - n) \cdot k$$
 # <!-- where: d = 6; q, k = random("d", "d"); m = 7.0; n = 4.0; turn = turn_all -->
+
+# %% tags=["claims"]
+assert turn(query, 4) @ query < turn(query, 1) @ query < query @ query, (
+    "by an angle that grows with the place"
+)
+assert named == ["query", "key"], (
+    "Two pictures of a pair of arrows, a query and a key"
+)
+assert pairs[1][0] > pairs[0][0], (
+    "In the second picture both arrows are turned farther"
+)
+assert abs(angles[0] - angles[1]) < 1e-4, (
+    "and the angle between them is the same"
+)
+assert named == ["query", "key"], "A query and a key"
+assert pairs[0] < pairs[1], "early in the text and later"
+assert pairs[1][0] > pairs[0][0], (
+    "In the second picture both arrows have turned farther"
+)
+assert abs(angles[0] - angles[1]) < 1e-4, "The angle between them is the same"
+assert abs(angles[0] - angles[1]) < 1e-4, (
+    "and the angle between them stays as it was"
+)
+assert abs(dots[0] - dots[1]) < 1e-5, (
+    "So a score depends on how far apart the query and the key are"
+)
+assert torch.allclose(turn(query, 9).norm(), query.norm()), (
+    "Turning changes no length"
+)
 
 # %% [markdown]
 # ## Do positions arrive?
 #
 # A mistake in the code can lose the positions, and the model still learns something from the bag. The test is this
-# page's first experiment: shuffle the words. A model with positions must *not* give the same vectors<!--== "must not
-# give the same vectors" if not is_equivariant(functions["self-attention, positions added"], pair) else "must give the
-# same vectors" -->. What attention alone does is called *equivariant*: if its input is shuffled, its output is shuffled
-# in the same way, and nothing else changes<!--== "its output is shuffled in the same way, and nothing else changes" if
-# torch.allclose(shuffled.context, context[order], atol=1e-5) else "its output stays as it was" -->.
-# `probes.breaks_equivariance` of `unmasked` makes the test with any module.
+# page's first experiment: shuffle the words. A model with positions must *not* give the same vectors. What attention
+# alone does is called *equivariant*: if its input is shuffled, its output is shuffled in the same way, and nothing else
+# changes. `probes.breaks_equivariance` of `unmasked` makes the test with any module.
 
 
 # %% tags=["check"]
@@ -453,16 +528,28 @@ assert not is_equivariant(right, pair)
 assert probes.breaks_equivariance(wrong, pair) is None
 assert probes.breaks_equivariance(right, pair)
 
+# %% tags=["claims"]
+assert not is_equivariant(
+    functions["self-attention, positions added"], pair
+), "A model with positions must not give the same vectors"
+assert torch.allclose(shuffled.context, context[order], atol=1e-5), (
+    "its output is shuffled in the same way, and nothing else changes"
+)
+
 # %% [markdown]
 # ## Recap
 #
 # - To attention a sentence is a bag of words: shuffled words get the vectors that they had.
 # - A model is told where each word stands, by vectors that are added (learned, or sines), or by turning queries and
 #   keys.
-# - With rotary positions a score depends on the two words and on their distance<!--== "depends on the two words and on
-#   their distance" if max(same) - min(same) < 1e-9 < 1 < abs(farther - same[1]) else "depends on one word" -->, not on
-#   where in the text they stand.
-#
+# - With rotary positions a score depends on the two words and on their distance, not on where in the text they stand.
+
+# %% tags=["claims"]
+assert max(same) - min(same) < 1e-9 < 1 < abs(farther - same[1]), (
+    "With rotary positions a score depends on the two words and on their distance"
+)
+
+# %% [markdown]
 # ## Exercises
 #
 # `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to

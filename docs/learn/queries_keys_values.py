@@ -7,15 +7,11 @@
 # %% [markdown]
 # # What do queries, keys and values learn?
 #
-# **A query learns what to look for, a key learns what to be found by, and a value learns what to hand over<!--==
-# "A query learns what to look for, a key learns what to be found by, and a value learns what to hand over" if
-# found_by_name and hands_over_drink else "A query, a key and a value learn the same" -->.**
+# **A query learns what to look for, a key learns what to be found by, and a value learns what to hand over.**
 
 # %% tags=["hide-input", "no-snippet"]
-#| caption: Five<!--= len(orders) --> guests have ordered, and five<!--= len(asked) --> questions ask what they get.
-#|   Rows are queries<!--= "Rows are queries" if goal.shape[0] == len(asked) else "Rows are keys" -->, the questions.
-#|   Columns are keys<!--= "Columns are keys" if goal.shape[1] == len(orders) else "Columns are queries" -->, the
-#|   orders. A question has to find the order with its name, and to answer with the drink.
+#| caption: Five guests have ordered, and five questions ask what they get. Rows are queries, the questions. Columns are
+#|   keys, the orders. A question has to find the order with its name, and to answer with the drink.
 import torch
 
 from unmasked import plot
@@ -48,16 +44,20 @@ plot.grid(
 #
 # This page trains the smallest model that has to learn such a thing, and then looks into it. The training takes less
 # than a second on most computers.
-#
+
+# %% tags=["claims"]
+assert goal.shape[0] == len(asked), "Rows are queries, the questions"
+assert goal.shape[1] == len(orders), "Columns are keys, the orders"
+
+# %% [markdown]
 # ## A waiter's memory
 #
-# The model is a waiter. It hears five<!--= len(orders) --> orders, such as *Kim: tea*, and then a question, such as
-# *Kim?*. It has to answer with the drink. Names and drinks are shuffled each time. So nothing can be learned by heart:
-# the answer stands in the orders, and has to be found there.
+# The model is a waiter. It hears five orders, such as *Kim: tea*, and then a question, such as *Kim?*. It has to answer
+# with the drink. Names and drinks are shuffled each time. So nothing can be learned by heart: the answer stands in the
+# orders, and has to be found there.
 #
-# The world of this model has 18<!--== len(words) --> words: six<!--== len(names) --> questions, six<!--== len(names)
-# --> names and six<!--== len(drinks) --> drinks. Each word is a list of zeros with a single one, which stands at a
-# place of the word's own. An order is the sum of two words:
+# The world of this model has 18<!--= len(words) --> words: six questions, six names and six drinks. Each word is a list
+# of zeros with a single one, which stands at a place of the word's own. An order is the sum of two words:
 
 # %% tags=["imports"]
 import torch
@@ -71,17 +71,20 @@ order = vectors[words.index("Kim")] + vectors[words.index("tea")]
 order.int()
 
 # %% [markdown]
-# The ones stand at the places of *Kim* and *tea*<!--= "The ones stand at the places of Kim and tea" if [words[n] for n
-# in order.nonzero().flatten()] == ["Kim", "tea"] else "The ones stand at the places of others" -->. These vectors stay
-# as they are. So whatever the model learns, it learns in its three matrices.
-#
+# The ones stand at the places of *Kim* and *tea*. These vectors stay as they are. So whatever the model learns, it
+# learns in its three matrices.
+
+# %% tags=["claims"]
+assert [words[n] for n in order.nonzero().flatten()] == ["Kim", "tea"], (
+    "The ones stand at the places of Kim and tea"
+)
+
+# %% [markdown]
 # ## Three tables
 #
 # The model has three matrices, with the usual names `W_q`, `W_k` and `W_v`. A vector with a single one, times a matrix,
-# is one row of that matrix<!--== "one row of that matrix" if torch.allclose(vectors[3] @ W_q, W_q[3]) else "one column
-# of that matrix" -->. So here each matrix is a table with a row for each word<!--== "a row for each word" if len(W_q)
-# == len(W_k) == len(W_v) == len(words) else "a column for each word" -->: `W_q` has the words' queries, `W_k` their
-# keys and `W_v` their values. In the beginning they hold small random numbers, and the *seed* says which:
+# is one row of that matrix. So here each matrix is a table with a row for each word: `W_q` has the words' queries,
+# `W_k` their keys and `W_v` their values. In the beginning they hold small random numbers, and the *seed* says which:
 
 
 # %%
@@ -206,10 +209,8 @@ assert early < 0.4
 
 # %% tags=["hide-input"]
 #| caption: What each question looks at: at the start, 30<!--= training_data["steps"][6] --> steps on, and 200<!--=
-#|   training_data["steps"][-1] --> steps on. Rows are queries, columns are keys<!--= "Rows are queries, columns are
-#|   keys" if torch.allclose(grids["at the end"].sum(1), torch.ones(5)) else "Rows are keys, columns are queries" -->.
-#|   At the end each question takes nearly everything<!--= "nearly everything" if (grids["at the end"][goal] >
-#|   0.9).all() else "nearly nothing" --> from the order with its name.
+#|   training_data["steps"][-1] --> steps on. Rows are queries, columns are keys. At the end each question takes nearly
+#|   everything from the order with its name.
 #| script: ../../src/unmasked/figures/training.js
 #| data: training_data
 moments = {"at the start": 0, "on the way": 6, "at the end": -1}
@@ -221,24 +222,41 @@ plot.grid(
 )
 
 # %% [markdown]
-# At the start the questions look at all orders alike<!--= "the questions look at all orders alike" if (grids["at the
-# start"] - 0.2).abs().max() < 0.15 else "the questions look at one order" -->. At the end the largest weights stand
-# where they were wanted<!--= "the largest weights stand where they were wanted" if grids["at the end"].argmax(1).equal(
-# goal.int().argmax(1)) else "the smallest weights stand where they were wanted" -->, in the filled cells of
-# [Figure 1](#figure-1). And the answers are right: {{= correct :.0%}} of those in 1,000<!--= len(found) --> new rounds.
-# At the start it was {{= early :.0%}}, which is no more than guessing<!--= "no more than guessing" if early < 1.5 /
-# len(drinks) else "much more than guessing" -->: who guesses among all six<!--= len(drinks) --> drinks is right in {{=
-# 1 / len(drinks) :.0%}} of the cases, and who guesses among the five<!--= len(orders) --> that were ordered, in {{= 1 /
-# len(orders) :.0%}}.
+# At the start the questions look at all orders alike. At the end the largest weights stand where they were wanted, in
+# the filled cells of [Figure 1](#figure-1). And the answers are right: {{ correct :.0%}} of those in 1,000<!--=
+# len(found) --> new rounds. At the start it was {{ early :.0%}}, which is no more than guessing: who guesses among all
+# six drinks is right in {{ 1 / len(drinks) :.0%}} of the cases, and who guesses among the five that were ordered, in {{
+# 1 / len(orders) :.0%}}.
 #
-# ## What the queries and keys became
+# ## W
+
+# %% tags=["claims"]
+assert torch.allclose(vectors[3] @ W_q, W_q[3]), "is one row of that matrix"
+assert len(W_q) == len(W_k) == len(W_v) == len(words), (
+    "So here each matrix is a table with a row for each word"
+)
+assert torch.allclose(grids["at the end"].sum(1), torch.ones(5)), (
+    "Rows are queries, columns are keys"
+)
+assert (grids["at the end"][goal] > 0.9).all(), (
+    "At the end each question takes nearly everything from the order with its name"
+)
+assert (grids["at the start"] - 0.2).abs().max() < 0.15, (
+    "At the start the questions look at all orders alike"
+)
+assert grids["at the end"].argmax(1).equal(goal.int().argmax(1)), (
+    "At the end the largest weights stand where they were wanted"
+)
+assert early < 1.5 / len(drinks), "which is no more than guessing"
+
+# %% [markdown]
+# hat the queries and keys became
 #
 # How does *Kim?* find *Kim: tea*? Compare its query with the keys of all words, one after the other. The scores with
 # the names stand in [Figure 3](#figure-3), and those with the drinks in [Figure 4](#figure-4):
 
 # %% tags=["hide-input"]
-#| caption: The score of each question with each name. It is large<!--= "large" if found_by_name else "small" --> where
-#|   the question and the name belong to one guest.
+#| caption: The score of each question with each name. It is large where the question and the name belong to one guest.
 scores = W_q[:6] @ W_k[6:].mT / W_k.size(1) ** 0.5
 scores = {"names": scores[:, :6], "drinks": scores[:, 6:]}
 others = scores["names"][~torch.eye(6, dtype=torch.bool)]
@@ -247,32 +265,41 @@ plot.grid(scores["names"], "scores with names", queries=words[:6], keys=names)
 
 # %% tags=["hide-input"]
 #| caption: The scores of these questions with the drinks. (Colors begin anew in each figure; read the numbers.) They
-#|   are small<!--= "small" if scores["drinks"].abs().max() < scores["names"].diagonal().min() / 2 else "large" -->,
-#|   compared with those of a guest's own name.
+#|   are small, compared with those of a guest's own name.
 plot.grid(
     scores["drinks"], "scores with drinks", queries=words[:6], keys=drinks
 )
 
 # %% [markdown]
-# There it is. *Kim?* and *Kim* are different words, which had nothing in common: their dot product was zero<!--= "zero"
-# if vectors[words.index("Kim?")] @ vectors[words.index("Kim")] == 0 else "one" -->. Their query and their key have
-# learned to point the same way<!--= "Their query and their key have learned to point the same way" if found_by_name
-# else "Their value and their key have learned to point opposite ways" -->. The drinks stand in the same orders, but a
-# key shows little of them. A key is what an order is *found by*. Nobody asks for a drink here, so the keys need not
-# show the drinks. An order is the sum of two words. So its key is the sum of two keys, and its score is the sum of two
-# scores: that of its name, and that of its drink.
-#
+# There it is. *Kim?* and *Kim* are different words, which had nothing in common: their dot product was zero. Their
+# query and their key have learned to point the same way. The drinks stand in the same orders, but a key shows little of
+# them. A key is what an order is *found by*. Nobody asks for a drink here, so the keys need not show the drinks. An
+# order is the sum of two words. So its key is the sum of two keys, and its score is the sum of two scores: that of its
+# name, and that of its drink.
+
+# %% tags=["claims"]
+assert found_by_name, (
+    "It is large where the question and the name belong to one guest"
+)
+assert scores["drinks"].abs().max() < scores["names"].diagonal().min() / 2, (
+    "read the numbers.) They are small"
+)
+assert vectors[words.index("Kim?")] @ vectors[words.index("Kim")] == 0, (
+    "their dot product was zero"
+)
+assert found_by_name, (
+    "Their query and their key have learned to point the same way"
+)
+
+# %% [markdown]
 # ## What the values became
 #
 # A value is what an order hands over once it is found. These are the values of all names and drinks. A number above
-# zero is a bet on a drink, and a number below zero a bet against it<!--== "A number above zero is a bet on a drink, and
-# a number below zero a bet against it" if hands_over_drink and of_others.max() < 0 < by_drink.diagonal().min() else "A
-# number below zero is a bet on a drink" -->:
+# zero is a bet on a drink, and a number below zero a bet against it:
 
 # %% tags=["hide-input"]
-#| caption: What each word adds to the bet on each drink. A drink bets on itself<!--= "itself" if hands_over_drink else
-#|   "another drink" -->, and against the other drinks. A name bets on next to nothing<!--= "next to nothing" if
-#|   by_name.abs().max() < by_drink.diagonal().min() / 2 else "everything" -->.
+#| caption: What each word adds to the bet on each drink. A drink bets on itself, and against the other drinks. A name
+#|   bets on next to nothing.
 by_name, by_drink = W_v[6:12], W_v[12:]
 of_others = by_drink[~torch.eye(6, dtype=torch.bool)]
 hands_over_drink = bool(by_drink.diagonal().min() > 1 + of_others.max())
@@ -281,34 +308,40 @@ plot.grid(W_v[6:], "values", rows=names + drinks, columns=drinks)
 
 # %% [markdown]
 # Keys and values are opposites here. The key of an order tells the name and hides the drink; its value tells the drink
-# and hides the name<!--= "Keys and values are opposites here. The key of an order tells the name and hides the drink;
-# its value tells the drink and hides the name" if found_by_name and hands_over_drink else "Keys and queries are
-# opposites here. The value of an order tells the name and hides the drink; its key tells the drink and hides the
-# name" -->. With one vector for both, as on the page before, the model could not keep them apart.
-#
+# and hides the name. With one vector for both, as on the page before, the model could not keep them apart.
+
+# %% tags=["claims"]
+assert found_by_name and hands_over_drink, (
+    "A query learns what to look for, a key learns what to be found by, and a value learns what to hand over"
+)
+assert hands_over_drink and of_others.max() < 0 < by_drink.diagonal().min(), (
+    "A number above zero is a bet on a drink, and a number below zero a bet against it"
+)
+assert hands_over_drink, "A drink bets on itself"
+assert by_name.abs().max() < by_drink.diagonal().min() / 2, (
+    "A name bets on next to nothing"
+)
+assert found_by_name and hands_over_drink, (
+    "Keys and values are opposites here. The key of an order tells the name and hides the drink; its value tells the drink and hides the name"
+)
+
+# %% [markdown]
 # ## What fails without each?
 #
-# Which of the three<!--= len(matrices) --> matrices does the model need? Leave one of them, or several, as they were
-# drawn at random, and train the others. Here is how many answers are then right:
+# Which of the three matrices does the model need? Leave one of them, or several, as they were drawn at random, and
+# train the others. Here is how many answers are then right:
 #
-# {{= without }}
+# {{ without }}
 #
-# - Without training `W_q`, or without training `W_k`, the model still gets nearly all right<!--== "the model still gets
-#   nearly all right" if min(share["q"], share["k"]) > 0.9 else "the model gets nearly all wrong" -->. A query and a key
-#   only have to *meet*<!--== "A query and a key only have to meet" if min(share["q"], share["k"]) > 0.9 > share["qk"]
-#   else "A query and a value have to meet" -->. If one of them stays where it is, the other comes to it.
-# - With both left alone, nothing can meet<!--== "nothing can meet" if share["qk"] < 0.5 else "everything can meet" -->.
-#   Chance decides which order a question looks at most. Here that is the right order for only {{= looked_right :.0%}}
-#   of the questions. From any other order it takes a wrong drink, for no drink is ordered twice<!--== "no drink is
-#   ordered twice" if (what.sort(-1).values.diff() > 0).all() else "a drink is ordered twice" -->. So the answers are
-#   even worse than guessing<!--== "even worse than guessing" if share["qk"] < 1 / len(drinks) else "better than
-#   guessing" -->.
-# - Without training `W_v`, the model gets most answers wrong<!--== "the model gets most answers wrong" if share["v"] <
-#   0.5 else "the model gets most answers right" -->. It may find the order, but what is handed over is not what was
-#   asked for. Chance decides here, too: the random value of *{{= lucky }}* happens to bet most on the right drink<!--==
-#   "bet most on the right drink" if drawn[drinks.index(lucky)].argmax() == drinks.index(lucky) else "bet least on the
-#   right drink" -->. Where *{{= lucky }}* was ordered, {{= by_each[lucky] :.0%}} of the answers are right. Where *{{=
-#   unlucky }}* was ordered, it is {{= by_each[unlucky] :.0%}}.
+# - Without training `W_q`, or without training `W_k`, the model still gets nearly all right. A query and a key only
+#   have to *meet*. If one of them stays where it is, the other comes to it.
+# - With both left alone, nothing can meet. Chance decides which order a question looks at most. Here that is the right
+#   order for only {{ looked_right :.0%}} of the questions. From any other order it takes a wrong drink, for no drink is
+#   ordered twice. So the answers are even worse than guessing.
+# - Without training `W_v`, the model gets most answers wrong. It may find the order, but what is handed over is not
+#   what was asked for. Chance decides here, too: the random value of *{{ lucky }}* happens to bet most on the right
+#   drink. Where *{{ lucky }}* was ordered, {{ by_each[lucky] :.0%}} of the answers are right. Where *{{ unlucky }}* was
+#   ordered, it is {{ by_each[unlucky] :.0%}}.
 
 # %% tags=["check"]
 frozen = {
@@ -345,6 +378,25 @@ unlucky = min(by_each, key=by_each.__getitem__)
 drawn = new_matrices(1)[2][12:]
 assert drawn.equal(after["v"][2][12:])
 
+# %% tags=["claims"]
+assert min(share["q"], share["k"]) > 0.9, (
+    "the model still gets nearly all right"
+)
+assert min(share["q"], share["k"]) > 0.9 > share["qk"], (
+    "A query and a key only have to meet"
+)
+assert share["qk"] < 0.5, "With both left alone, nothing can meet"
+assert (what.sort(-1).values.diff() > 0).all(), (
+    "for no drink is ordered twice"
+)
+assert share["qk"] < 1 / len(drinks), (
+    "So the answers are even worse than guessing"
+)
+assert share["v"] < 0.5, "the model gets most answers wrong"
+assert drawn[drinks.index(lucky)].argmax() == drinks.index(lucky), (
+    "happens to bet most on the right drink"
+)
+
 # %% [markdown]
 # ## In your own words
 #
@@ -362,9 +414,14 @@ assert drawn.equal(after["v"][2][12:])
 # - A query and a key are learned together: what counts is their dot product.
 # - A value is learned apart from the key. So an order can be found by its name, and hand over its drink.
 # - Without trained queries and keys the model looks in the wrong place. Without trained values it brings back the wrong
-#   thing<!--== "Without trained queries and keys the model looks in the wrong place. Without trained values it brings
-#   back the wrong thing" if share["qk"] < 0.5 and share["v"] < 0.5 else "Without trained values it looks right" -->.
-#
+#   thing.
+
+# %% tags=["claims"]
+assert share["qk"] < 0.5 and share["v"] < 0.5, (
+    "Without trained queries and keys the model looks in the wrong place. Without trained values it brings back the wrong thing"
+)
+
+# %% [markdown]
 # ## Exercises
 #
 # `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to

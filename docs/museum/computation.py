@@ -7,19 +7,19 @@
 #
 # | What you see | Mistake | Off by | Hides with |
 # | --- | --- | --- | --- |
-# | Weights of zero or one | [no scale](#missing-scale) | 0.48<!--== off["missing-scale"] --> | a head_dim of one |
-# | Weights nearly even | [another d](#wrong-d-in-scale) | 0.53<!--== off["wrong-d-in-scale"] --> | one head |
-# | Right only at first | [a global d_k](#global-d-k) | 0.50<!--== off["global-d-k"] --> | the first sizes |
-# | Columns sum to one | [softmax over queries](#softmax-over-queries) | 1.29<!--== off["softmax-over-queries"] --> | equal tokens |
-# | Outputs grow | [weights do not sum to one](#weights-not-normalized) | 25.95<!--== off["weights-not-normalized"] --> | one token |
-# | A cosine above one | [another's norms](#foreign-norms) | 0.48<!--== off["foreign-norms"] --> | the first sentence |
-# | Other sums in training | [after dropout](#weights-after-dropout) | {{= off["weights-after-dropout"] :.2f}} | evaluation |
-# | Two calls differ | [dropout in evaluation](#dropout-in-eval) | {{= off["dropout-in-eval"] :.2f}} | dropout of zero |
-# | The loss stands still | [a gradient cut off](#gradient-cut) | nothing<!--== off["gradient-cut"] == 0 --> | no training |
-# | The second call differs | [an input overwritten](#input-overwritten) | 0.37<!--== off["input-overwritten"] --> | one call |
-# | A hook never runs | [`.forward()`](#forward-called-directly) | nothing<!--== off["forward-called-directly"] == 0 --> | no hooks |
-# | Slow, much memory | [weights not used](#need-weights-costs) | nothing<!--== off["need-weights-costs"] == 0 --> | short inputs |
-# | A file fails to load | [split at every space](#embedding-reader) | fails<!--== failed --> | other files |
+# | Weights of zero or one | [no scale](#missing-scale) | 0.48<!--= off["missing-scale"] --> | a head_dim of one |
+# | Weights nearly even | [another d](#wrong-d-in-scale) | 0.53<!--= off["wrong-d-in-scale"] --> | one head |
+# | Right only at first | [a global d_k](#global-d-k) | 0.50<!--= off["global-d-k"] --> | the first sizes |
+# | Columns sum to one | [softmax over queries](#softmax-over-queries) | 1.29<!--= off["softmax-over-queries"] --> | equal tokens |
+# | Outputs grow | [weights do not sum to one](#weights-not-normalized) | 25.95<!--= off["weights-not-normalized"] --> | one token |
+# | A cosine above one | [another's norms](#foreign-norms) | 0.48<!--= off["foreign-norms"] --> | the first sentence |
+# | Other sums in training | [after dropout](#weights-after-dropout) | {{ off["weights-after-dropout"] :.2f}} | evaluation |
+# | Two calls differ | [dropout in evaluation](#dropout-in-eval) | {{ off["dropout-in-eval"] :.2f}} | dropout of zero |
+# | The loss stands still | [a gradient cut off](#gradient-cut) | nothing | no training |
+# | The second call differs | [an input overwritten](#input-overwritten) | 0.37<!--= off["input-overwritten"] --> | one call |
+# | A hook never runs | [`.forward()`](#forward-called-directly) | nothing | no hooks |
+# | Slow, much memory | [weights not used](#need-weights-costs) | nothing | short inputs |
+# | A file fails to load | [split at every space](#embedding-reader) | fails | other files |
 #
 # **You should know** [what attention computes](../learn/attention.py) and [why it is scaled](../pytorch/scale.py). **You will
 # know** a check for each of these mistakes. The [museum's index](index.py) has the other rooms.
@@ -176,10 +176,10 @@ spread = {d: (many / d**0.5).std().item() for d in (64, 8 * 64)}
 spread
 
 # %% [markdown]
-# In the sizes of the original paper, eight<!--= many.size(0) --> heads of 64<!--= min(spread) --> features, scores with
-# the right root have a standard deviation of 1.0<!--= spread[64] -->, those with the root of 512<!--= max(spread) -->
-# only 0.35<!--= spread[512] -->. **Hides** with one head. **Caught by** that deviation, too: for random queries and
-# keys it should be one. **Fix:** `q.size(-1)` after the split.
+# In the sizes of the original paper, eight heads of 64<!--= min(spread) --> features, scores with the right root have a
+# standard deviation of 1.0<!--= spread[64] -->, those with the root of 512<!--= max(spread) --> only 0.35<!--=
+# spread[512] -->. **Hides** with one head. **Caught by** that deviation, too: for random queries and keys it should be
+# one. **Fix:** `q.size(-1)` after the split.
 #
 # ## A global read inside the function { #global-d-k }
 #
@@ -212,8 +212,7 @@ exhibit(
 # ## A softmax over the queries { #softmax-over-queries }
 #
 # A softmax along the wrong axis: the axis of the queries, or an axis number that was right before an axis of heads was
-# added. Now the columns<!--== "columns" if torch.allclose(over_queries(q, k, torch.eye(M).expand(B, M, M)).sum(-2),
-# torch.ones(B, M)) else "rows" --> sum to one, not the rows.
+# added. Now the columns sum to one, not the rows.
 
 
 # %% tags=["hide-input"]
@@ -241,7 +240,13 @@ exhibit(
 # %% [markdown]
 # **Hides** where all tokens are equal and there are as many queries as keys. The check needs no access to the weights:
 # give it the identity as values. **Fix:** `softmax(-1)`.
-#
+
+# %% tags=["claims"]
+assert torch.allclose(
+    over_queries(q, k, torch.eye(M).expand(B, M, M)).sum(-2), torch.ones(B, M)
+), "Now the columns sum to one"
+
+# %% [markdown]
 # ## Weights that do not sum to one { #weights-not-normalized }
 #
 # Cosines, or exponentials without the division, used as weights. What comes out is a sum, and grows with the number of
@@ -490,14 +495,20 @@ by_call, found.text
 Plate(ENTRIES["forward-called-directly"], found=str(found))
 
 # %% [markdown]
-# Two calls, and the hook ran once<!--= "once" if by_call == 1 else "twice" -->. The
-# outputs are equal<!--= off["forward-called-directly"] == 0 -->. **Hides** while there are no hooks. **Fix:** call the module.
-#
+# Two calls, and the hook ran once. The outputs are equal. **Hides** while there are no hooks. **Fix:** call the module.
+
+# %% tags=["claims"]
+assert by_call == 1, "and the hook ran once"
+assert off["forward-called-directly"] == 0, (
+    "once. The outputs are equal. Hides"
+)
+
+# %% [markdown]
 # ## Weights asked for and not used { #need-weights-costs }
 #
-# `output, _ = module(x, x, x)`: `need_weights` is True<!--== module.forward.__defaults__[1] --> by default. To return
-# the weights, the module has to make them, and does without `F.scaled_dot_product_attention`, whose fused kernels
-# do not make them.
+# `output, _ = module(x, x, x)`: `need_weights` is True<!--= module.forward.__defaults__[1] --> by default. To return
+# the weights, the module has to make them, and does without `F.scaled_dot_product_attention`, whose fused kernels do
+# not make them.
 
 # %% tags=["check"]
 module.eval()
@@ -537,13 +548,19 @@ f"the function ran for need_weights in {ran}", tuple(all_heads.shape)
 Plate(ENTRIES["need-weights-costs"])
 
 # %% [markdown]
-# The outputs are equal<!--= "equal" if off["need-weights-costs"] == 0 else "off" -->, but the function is called only without<!--=
-# "without" if ran == [False] else "with" --> weights. (With dropout it is called, and has no<!--= "no" if is_fused(0.0)
-# and not is_fused(0.4) else "a" --> fused kernel on a CPU: it then makes the weights, too.) For one sequence of
-# 8,192<!--= long.size(1) --> tokens and four<!--= all_heads.size(1) --> heads, the weights alone take 1<!--=
-# all_heads.nbytes / 2**30 --> GiB. **Hides** with short inputs. **Caught by** who calls what, as here. **Fix:**
-# `output, _ = module(x, x, x, need_weights=False)`.
-#
+# The outputs are equal, but the function is called only without weights. (With dropout it is called, and has no fused
+# kernel on a CPU: it then makes the weights, too.) For one sequence of 8,192<!--= long.size(1) --> tokens and four
+# heads, the weights alone take 1<!--= all_heads.nbytes / 2**30 --> GiB. **Hides** with short inputs. **Caught by** who
+# calls what, as here. **Fix:** `output, _ = module(x, x, x, need_weights=False)`.
+
+# %% tags=["claims"]
+assert off["need-weights-costs"] == 0, (
+    "The outputs are equal, but the function is called only without weights"
+)
+assert ran == [False], "but the function is called only without weights"
+assert is_fused(0.0) and not is_fused(0.4), "and has no fused kernel on a CPU"
+
+# %% [markdown]
 # ## An embedding file split at every space { #embedding-reader }
 #
 # A file of word vectors has a word and its numbers on every line. Some published files have words with spaces in them.
@@ -585,9 +602,14 @@ told
 Plate(ENTRIES["embedding-reader"], found=told[0].removeprefix("ValueError: "))
 
 # %% [markdown]
-# The reader fails<!--= failed --> at a word of dots and spaces. A dictionary that lacks a word says nothing but the
-# word; `read_glove` names the nearest<!--= "nearest: 'ship'" in told[2] --> ones. **Hides** with files without such
-# words. **Fix:** split from the right, as many times as there are numbers, or `unmasked.embeddings.read_glove`.
+# The reader fails at a word of dots and spaces. A dictionary that lacks a word says nothing but the word; `read_glove`
+# names the nearest ones. **Hides** with files without such words. **Fix:** split from the right, as many times as there
+# are numbers, or `unmasked.embeddings.read_glove`.
+
+# %% tags=["claims"]
+assert failed, "A file fails to load split at every space fails other files"
+assert failed, "The reader fails at a word of dots and spaces"
+assert "nearest: 'ship'" in told[2], "readglove names the nearest ones"
 
 # %% [markdown]
 # ## Exercises
@@ -595,9 +617,8 @@ Plate(ENTRIES["embedding-reader"], found=told[0].removeprefix("ValueError: "))
 # `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to
 # do the exercises](../install.md#do-the-exercises).
 #
-# **Mend this function** (`mended-attention`). It has four<!--== len(planted) --> mistakes of this page. Write it anew:
-# `attend(query, key, value, dropout, training)` returns the context, and weights whose rows sum to one in training,
-# too.
+# **Mend this function** (`mended-attention`). It has four mistakes of this page. Write it anew: `attend(query, key,
+# value, dropout, training)` returns the context, and weights whose rows sum to one in training, too.
 
 
 # %%
@@ -667,3 +688,14 @@ check("are-weights", are_weights)
 # - PyTorch 2.13, documentation of `scaled_dot_product_attention` (`dropout_p`) and `MultiheadAttention`
 #   (`need_weights`).
 # - Pennington, Socher and Manning (2014), *GloVe*, for the format of the vectors.
+
+# %% tags=["claims"]
+assert off["gradient-cut"] == 0, (
+    "The loss stands still a gradient cut off nothing no training"
+)
+assert off["forward-called-directly"] == 0, (
+    "A hook never runs .forward() nothing no hooks"
+)
+assert off["need-weights-costs"] == 0, (
+    "much memory weights not used nothing short inputs"
+)

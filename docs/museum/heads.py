@@ -8,15 +8,15 @@
 #
 # | What was done | Off by | Invisible with |
 # | --- | --- | --- |
-# | [merged heads without transposing back](#merge-without-transpose) | 4.4<!--== off["merge-without-transpose"] --> | one token or one head |
-# | [split heads by a view alone](#view-without-transpose) | 4.5<!--== off["view-without-transpose"] --> | one token or one head |
-# | [exchanged heads and head_dim](#swapped-view) | 0.6<!--== off["swapped-view"] --> | as many heads as features in one |
-# | [indexed the batch for the head](#batch-indexed-for-head) | 3.5<!--== off["batch-indexed-for-head"] --> | one item and one head |
-# | [wrote `.T` for a batch](#batch-transposed) | 2.3<!--== off["batch-transposed"] --> | one item, one token, one feature |
-# | [forgot `batch_first`](#batch-first-forgotten) | 1.6<!--== off["batch-first-forgotten"] --> | one item and one token |
-# | [used only the first item](#only-first-item) | 2.1<!--== off["only-first-item"] --> | one item, or equal ones |
-# | [swapped batch and tokens](#batch-and-tokens-swapped) | 3.3<!--== off["batch-and-tokens-swapped"] --> | one item |
-# | [tested with a head_dim of one](#head-dim-one) | 0.6<!--== off["head-dim-one"] --> | one feature in a head |
+# | [merged heads without transposing back](#merge-without-transpose) | 4.4<!--= off["merge-without-transpose"] --> | one token or one head |
+# | [split heads by a view alone](#view-without-transpose) | 4.5<!--= off["view-without-transpose"] --> | one token or one head |
+# | [exchanged heads and head_dim](#swapped-view) | 0.6<!--= off["swapped-view"] --> | as many heads as features in one |
+# | [indexed the batch for the head](#batch-indexed-for-head) | 3.5<!--= off["batch-indexed-for-head"] --> | one item and one head |
+# | [wrote `.T` for a batch](#batch-transposed) | 2.3<!--= off["batch-transposed"] --> | one item, one token, one feature |
+# | [forgot `batch_first`](#batch-first-forgotten) | 1.6<!--= off["batch-first-forgotten"] --> | one item and one token |
+# | [used only the first item](#only-first-item) | 2.1<!--= off["only-first-item"] --> | one item, or equal ones |
+# | [swapped batch and tokens](#batch-and-tokens-swapped) | 3.3<!--= off["batch-and-tokens-swapped"] --> | one item |
+# | [tested with a head_dim of one](#head-dim-one) | 0.6<!--= off["head-dim-one"] --> | one feature in a head |
 #
 # **You should know** [how one matrix holds many heads](../pytorch/heads.py). **You will know** which sizes a test needs, and a
 # check for each mistake. The [museum's index](index.py) finds a mistake by what you see.
@@ -114,7 +114,7 @@ assert torch.equal(
 
 # %% [markdown]
 # What training makes of the leak: a small model learns to predict the next of random tokens, which nothing can predict.
-# No honest loss is below the logarithm of their number, {{= math.log(kinds) :.2f}}.
+# No honest loss is below the logarithm of their number, {{ math.log(kinds) :.2f}}.
 
 # %% tags=["check"]
 kinds = 16
@@ -163,14 +163,22 @@ for name, merge in {
 losses
 
 # %% [markdown]
-# After a hundred steps the right merge has learned nothing<!--= "nothing" if losses["right"] > math.log(kinds) - 0.02
-# else "something" -->, as it should. The bare one is far below<!--= "below" if losses["bare"] < math.log(kinds) - 1
-# else "above" --> the limit, at {{ losses["bare"] :.2f}}: it reads the answers off the input. The loss falls
-# suspiciously fast, and what such a model generates is bad, because then there is no future to read.
+# After a hundred steps the right merge has learned nothing, as it should. The bare one is far below the limit, at {{
+# losses["bare"] :.2f}}: it reads the answers off the input. The loss falls suspiciously fast, and what such a model
+# generates is bad, because then there is no future to read.
 #
 # **Hides** with one token, or one head. **Caught by** exchanging tokens, or by changing a late token under a causal
 # mask. **Fix:** `merge_heads(context)`, which transposes, and then flattens.
-#
+
+# %% tags=["claims"]
+assert losses["right"] > math.log(kinds) - 0.02, (
+    "After a hundred steps the right merge has learned nothing"
+)
+assert losses["bare"] < math.log(kinds) - 1, (
+    "The bare one is far below the limit"
+)
+
+# %% [markdown]
 # ## Heads split by a view alone { #view-without-transpose }
 #
 # The same mistake at the entrance: `view(batch, heads, tokens, head_dim)` at once, without a `transpose`. Each head

@@ -1,22 +1,19 @@
 # %% [markdown]
 # # Would your tests notice? The museum of mistakes
 #
-# **Not if they look only at shapes, nor if they run at sizes that hide the mistake.** Below, 14<!--== len(WRONG) -->
-# wrong versions of causal attention all<!--== "all" if usual == len(WRONG) else "some" --> pass a test of shape,
-# finiteness and repeatability. Compared with the right version<!--== "right version" if not unlike_pytorch(lambda x:
-# right(x, H), x) else "wrong version" --> on a single token, 12<!--== len(hidden["one token"]) --> of them give
-# the right numbers. None<!--== "None" if not survivors else "Some" --> passes four<!--== len(checks) --> checks at
-# sizes that all differ.
+# **Not if they look only at shapes, nor if they run at sizes that hide the mistake.** Below, 14<!--= len(WRONG) -->
+# wrong versions of causal attention all pass a test of shape, finiteness and repeatability. Compared with the right
+# version on a single token, 12<!--= len(hidden["one token"]) --> of them give the right numbers. None passes four
+# checks at sizes that all differ.
 #
-# The museum has 59<!--== len(ENTRIES) --> mistakes. Each runs beside the right version: what it looks like, what it
-# does to the numbers, where it hides, what finds it, the fix. Some words: an *item* is one sequence of a batch; a
-# mask's *polarity* is what its `True` means; *parity* is agreement with PyTorch; a *cache* keeps the keys and values of
+# The museum has 59<!--= len(ENTRIES) --> mistakes. Each runs beside the right version: what it looks like, what it does
+# to the numbers, where it hides, what finds it, the fix. Some words: an *item* is one sequence of a batch; a mask's
+# *polarity* is what its `True` means; *parity* is agreement with PyTorch; a *cache* keeps the keys and values of
 # earlier tokens.
 #
-# Find your mistake by what you see. A card with two small maps was drawn by running both lines: rows are outputs, columns
-# are tokens that were changed, and a cell is filled where the output moved<!--== "filled where the output moved" if
-# drawn(maps["right"]).count("opacity:0.00") == N * (N - 1) / 2 else "empty where the output moved" -->. Amber is wrong,
-# teal is right; a cross stands for NaN. Where no map can tell, the card shows the wrong line.
+# Find your mistake by what you see. A card with two small maps was drawn by running both lines: rows are outputs,
+# columns are tokens that were changed, and a cell is filled where the output moved. Amber is wrong, teal is right; a
+# cross stands for NaN. Where no map can tell, the card shows the wrong line.
 
 # %% tags=["hide-input", "no-snippet"]
 import inspect
@@ -104,18 +101,26 @@ for name, slugs in hidden.items():
     print(f"{name}: {len(slugs)}", *slugs[:3])
 
 # %% [markdown]
-# A single token hides nearly all<!--= "nearly all" if len(WRONG) > len(hidden["one token"]) > 0.8 * len(WRONG) else
-# "nearly none" -->, since it can only attend to itself. One head<!--= "One head" if sizes["one head"][2] == 1 else
-# "One item" --> hides three<!--= len(hidden["one head"]) -->, one item<!--= "one item" if sizes["one item"][0] == 1 else
-# "one head" --> two<!--= len(hidden["one item"]) -->. At sizes that all differ none<!--= "none" if not hidden["all
-# differ"] else "some" --> hides.
-#
+# A single token hides nearly all, since it can only attend to itself. One head hides three<!--= len(hidden["one head"])
+# -->, one item two<!--= len(hidden["one item"]) -->. At sizes that all differ none hides.
+
+# %% tags=["claims"]
+assert usual == len(WRONG), (
+    "14 wrong versions of causal attention all pass a test of shape"
+)
+assert len(WRONG) > len(hidden["one token"]) > 0.8 * len(WRONG), (
+    "A single token hides nearly all"
+)
+assert sizes["one head"][2] == 1, "One head hides three"
+assert sizes["one item"][0] == 1, "One head hides three, one item two"
+assert not hidden["all differ"], "At sizes that all differ none hides"
+
+# %% [markdown]
 # ## Who reaches whom
 #
 # What a mistake does can be seen without its code. Change one token, and note how far each output moves: a row for each
-# output, a column for each<!--== "a row for each output, a column for each" if maps["right"][0, 1:].max() < 1e-6 else "a
-# column for each output, a row for each" --> token that was changed. The first output of the right version cannot move
-# by any other token.
+# output, a column for each token that was changed. The first output of the right version cannot move by any other
+# token.
 
 
 # %%
@@ -129,17 +134,10 @@ shown = [
 maps = {slug: torch.tensor(maps[slug]) for slug in ["right", *shown]}
 
 # %% tags=["hide-input", "no-snippet"]
-#| alt: Six<!--= len(maps) --> heat maps, a row for each output, a column for each<!--= "a row for each output, a column
-#|   for each" if maps["right"][0, 1:].max() < 1e-6 else "a column for each output, a row for each" --> changed token.
-#|   Right: zero above<!--= "Right: zero above" if maps["right"].triu(1).max() < 1e-6 < maps["right"].tril().max() else
-#|   "Left: zero below" --> the diagonal. Without a causal mask no<!--= "no" if (maps["no-causal-mask"] > 1e-4).all() else "some" --> cell is
-#|   zero. With the other polarity only the diagonal, what is above it and the last row<!--= "above
-#|   it and the last row" if maps["mask-polarity"].tril(-1)[:-1].max() < 1e-6 < maps["mask-polarity"][-1].min() else
-#|   "below it and the first row" --> are not zero. Merged without transposing back, and split by a view, late tokens
-#|   reach early outputs here and there. Masked after<!--= "after" if torch.allclose(WRONG["mask-after-softmax"](x,
-#|   H)[..., :D], (x[..., :D] @ x[..., :D].mT / D**0.5).softmax(-1).tril() @ x[..., :D], atol=1e-5) else "before" --> the
-#|   softmax, the cells above<!--= "above" if maps["mask-after-softmax"].triu(1).sum() <
-#|   maps["mask-after-softmax"].tril(-1).sum() else "below" --> the diagonal are small, and yet not<!--= "not" if (maps["mask-after-softmax"] > 1e-4).all() else "partly" --> zero.
+#| alt: Six heat maps, a row for each output, a column for each changed token. Right: zero above the diagonal. Without a
+#|   causal mask no cell is zero. With the other polarity only the diagonal, what is above it and the last row are not
+#|   zero. Merged without transposing back, and split by a view, late tokens reach early outputs here and there. Masked
+#|   after the softmax, the cells above the diagonal are small, and yet not zero.
 #| caption: Who reaches whom, in the right version and in {{ len(maps) - 1 }} wrong ones.
 figure = plot.heatmap(maps)
 for axes in figure.axes[: len(maps)]:
@@ -150,16 +148,56 @@ for axes in figure.axes[: len(maps)]:
 figure
 
 # %% [markdown]
-# The right version is zero<!--= "zero" if maps["right"].triu(1).max() < 1e-6 else "positive" --> above the diagonal<!--=
-# "above the diagonal" if maps["right"].triu(1).max() < 1e-6 < maps["right"].tril(-1).max() else "below the diagonal" -->:
-# no output notices a later token<!--= "no output notices a later token" if not probes.sees_the_future(lambda x: right(x,
-# H), x) else "every output notices a later token" -->. All<!--= "All" if all(maps[slug].triu(1).max() > 1e-2 for slug in shown) else "Some" -->
-# others shown break that, each in its own pattern.
-#
+# The right version is zero above the diagonal: no output notices a later token. All others shown break that, each in
+# its own pattern.
+
+# %% tags=["claims"]
+assert drawn(maps["right"]).count("opacity:0.00") == N * (N - 1) / 2, (
+    "and a cell is filled where the output moved"
+)
+assert maps["right"][0, 1:].max() < 1e-6, (
+    "a row for each output, a column for each token that was changed"
+)
+assert maps["right"][0, 1:].max() < 1e-6, (
+    "a row for each output, a column for each changed token"
+)
+assert maps["right"].triu(1).max() < 1e-6 < maps["right"].tril().max(), (
+    "Right: zero above the diagonal"
+)
+assert (maps["no-causal-mask"] > 1e-4).all(), (
+    "Without a causal mask no cell is zero"
+)
+assert (
+    maps["mask-polarity"].tril(-1)[:-1].max()
+    < 1e-6
+    < maps["mask-polarity"][-1].min()
+), "what is above it and the last row are not zero"
+assert torch.allclose(
+    WRONG["mask-after-softmax"](x, H)[..., :D],
+    (x[..., :D] @ x[..., :D].mT / D**0.5).softmax(-1).tril() @ x[..., :D],
+    atol=1e-5,
+), "Masked after the softmax"
+assert (
+    maps["mask-after-softmax"].triu(1).sum()
+    < maps["mask-after-softmax"].tril(-1).sum()
+), "the cells above the diagonal are small"
+assert (maps["mask-after-softmax"] > 1e-4).all(), "and yet not zero"
+assert (
+    maps["right"].triu(1).max() < 1e-6
+    and maps["right"].triu(1).max() < 1e-6 < maps["right"].tril(-1).max()
+), "The right version is zero above the diagonal"
+assert not probes.sees_the_future(lambda x: right(x, H), x), (
+    "no output notices a later token"
+)
+assert all(maps[slug].triu(1).max() > 1e-2 for slug in shown), (
+    "All others shown break that"
+)
+
+# %% [markdown]
 # ## Four checks that none passes
 #
-# Three<!--== len(checks) - 1 --> of these need nothing but calls, so that they work on code which you cannot read. The
-# last<!--== "last" if [*checks.values()][-1] is unlike_pytorch else "first" --> compares with PyTorch's function, one head at a time.
+# Three<!--= len(checks) - 1 --> of these need nothing but calls, so that they work on code which you cannot read. The
+# last compares with PyTorch's function, one head at a time.
 
 
 # %%
@@ -200,11 +238,24 @@ marks = [
 plot.table(["", *checks], marks)
 
 # %% [markdown]
-# Equality finds all<!--= "all" if all("equality" in names for names in found.values()) else "some" -->, but it needs to
-# know what is right: the weights, and where each belongs. Calls alone find 11<!--= sum(len(names) > 1 for names in
-# found.values()) -->. What remains, another scale and another number of heads, is attention too, only not the one that
-# was meant. The [doctor](../doctor.py) asks these questions, and many more, of your module.
-#
+# Equality finds all, but it needs to know what is right: the weights, and where each belongs. Calls alone find 11<!--=
+# sum(len(names) > 1 for names in found.values()) -->. What remains, another scale and another number of heads, is
+# attention too, only not the one that was meant. The [doctor](../doctor.py) asks these questions, and many more, of
+# your module.
+
+# %% tags=["claims"]
+assert not unlike_pytorch(lambda x: right(x, H), x), (
+    "Compared with the right version on a single token"
+)
+assert not survivors, "None passes four checks at sizes that all differ"
+assert [*checks.values()][-1] is unlike_pytorch, (
+    "The last compares with PyTorch's function"
+)
+assert all("equality" in names for names in found.values()), (
+    "Equality finds all, but it needs to know what is right"
+)
+
+# %% [markdown]
 # ## All rooms
 
 # %% tags=["hide-input", "no-snippet"]
@@ -217,8 +268,8 @@ plot.table(["Room", "Mistakes that it shows"], rooms())
 # do the exercises](../install.md#do-the-exercises).
 #
 # **A test of your own** (`test-of-your-own`). Write `my_test(f)` for a function of `x`, (batch, tokens, features):
-# causal self-attention in three<!--= H --> heads, without learned matrices. It fails (an `assert`, or `False`) for
-# every wrong version, and passes right ones, which may differ by rounding.
+# causal self-attention in three heads, without learned matrices. It fails (an `assert`, or `False`) for every wrong
+# version, and passes right ones, which may differ by rounding.
 #
 # ??? question "Hint"
 #

@@ -7,19 +7,19 @@
 #
 # | What you see | Mistake | Off by | Hides with |
 # | --- | --- | --- | --- |
-# | The loss falls fast, samples are poor | [no causal mask](#no-causal-mask) | 0.54<!--== off["no-causal-mask"] --> | one token |
-# | The same | [a mask of the other polarity](#mask-polarity) | 2.64<!--== off["mask-polarity"] --> | equal tokens |
-# | The same | [a boolean mask added](#boolean-mask-added) | 0.85<!--== off["boolean-mask-added"] --> | one token |
-# | The same | [a float mask of ones](#float-mask-of-ones) | 0.27<!--== off["float-mask-of-ones"] --> | one token |
-# | The same | [`is_causal` alone](#is-causal-is-a-hint) | 0.99<!--== off["is-causal-is-a-hint"] --> | one token |
-# | Small outputs | [masked too late](#mask-after-softmax) | 0.40<!--== off["mask-after-softmax"] --> | one token |
-# | Depends on the batch | [padding seen](#padding-ignored) | 0.23<!--== off["padding-ignored"] --> | no padding |
-# | Wrong with a cache | [top-left alignment](#top-left-causal) | 2.54<!--== off["top-left-causal"] --> | no cache |
-# | NaN | [a row of nothing](#fully-masked-row) | NaN<!--== "NaN" if any_nan else "0" --> | a key for each |
-# | NaN | [a NaN behind the mask](#hidden-nan) | NaN<!--== "NaN" if hit == N else "0" --> | a full cache |
-# | An error in float16 | [a mask of -1e9](#float16-overflow)<!--~ a name --> | fails<!--== overflows --> | float32 |
-# | A checkpoint that fails | [a mask kept in it](#mask-buffer) | nothing<!--== same_output --> | one context length |
-# | Memory runs out | [a mask for every head](#expanded-mask) | nothing<!--== same_weights --> | short inputs |
+# | The loss falls fast, samples are poor | [no causal mask](#no-causal-mask) | 0.54<!--= off["no-causal-mask"] --> | one token |
+# | The same | [a mask of the other polarity](#mask-polarity) | 2.64<!--= off["mask-polarity"] --> | equal tokens |
+# | The same | [a boolean mask added](#boolean-mask-added) | 0.85<!--= off["boolean-mask-added"] --> | one token |
+# | The same | [a float mask of ones](#float-mask-of-ones) | 0.27<!--= off["float-mask-of-ones"] --> | one token |
+# | The same | [`is_causal` alone](#is-causal-is-a-hint) | 0.99<!--= off["is-causal-is-a-hint"] --> | one token |
+# | Small outputs | [masked too late](#mask-after-softmax) | 0.40<!--= off["mask-after-softmax"] --> | one token |
+# | Depends on the batch | [padding seen](#padding-ignored) | 0.23<!--= off["padding-ignored"] --> | no padding |
+# | Wrong with a cache | [top-left alignment](#top-left-causal) | 2.54<!--= off["top-left-causal"] --> | no cache |
+# | NaN | [a row of nothing](#fully-masked-row) | NaN | a key for each |
+# | NaN | [a NaN behind the mask](#hidden-nan) | NaN | a full cache |
+# | An error in float16 | [a mask of -1e9](#float16-overflow)<!--~ a name --> | fails | float32 |
+# | A checkpoint that fails | [a mask kept in it](#mask-buffer) | nothing | one context length |
+# | Memory runs out | [a mask for every head](#expanded-mask) | nothing | short inputs |
 #
 # **You should know** [what a mask is](../pytorch/masks.py). **You will know** what each wrong one does, the sizes at which it
 # hides, and a check that finds it. The [museum's index](index.py) has the other rooms.
@@ -70,8 +70,8 @@ exhibit = Exhibits(given=x, hides=x[:, :1], probe=leaks)
 off = exhibit.off
 
 # %% [markdown]
-# Three<!--== len(weighed) - 1 --> of the mistakes, and the right weights of the same sequence. Only
-# the right<!--== sound_ones == ["right"] --> ones have zeros above the diagonal, and rows that sum to one.
+# Three<!--= len(weighed) - 1 --> of the mistakes, and the right weights of the same sequence. Only the right ones have
+# zeros above the diagonal, and rows that sum to one.
 
 # %% tags=["hide-input"]
 #| caption: The weights of {{ len(weighed) - 1 }} mistakes beside the right ones.
@@ -89,6 +89,11 @@ sound_ones = [
     if not w.triu(1).any() and torch.allclose(w.sum(-1), torch.ones(N))
 ]
 plot.grid(weighed, queries=range(N))
+
+# %% tags=["claims"]
+assert sound_ones == ["right"], (
+    "Only the right ones have zeros above the diagonal"
+)
 
 # %% [markdown]
 # ## No causal mask at all { #no-causal-mask }
@@ -120,9 +125,8 @@ assert not probes.differs(by_flag, right(x))
 #
 # ## A mask of the other polarity { #mask-polarity }
 #
-# A mask goes from `nn.MultiheadAttention`, where `True` means *may not attend*<!--== polarity["nn.MultiheadAttention,
-# attn_mask"][0] -->, to `F.scaled_dot_product_attention`, where it means the opposite, or back. Here every token sees
-# the future alone, and the last one sees nothing.
+# A mask goes from `nn.MultiheadAttention`, where `True` means *may not attend*, to `F.scaled_dot_product_attention`,
+# where it means the opposite, or back. Here every token sees the future alone, and the last one sees nothing.
 
 
 # %% tags=["hide-input"]
@@ -181,14 +185,24 @@ plot.table(
 # %% [markdown]
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ x.device.type.upper() }}.*
 #
-# The mode changes nothing<!--= "nothing" if all(len(set(cells)) == 1 for cells in polarity.values()) else "much" -->
-# here. PyTorch's function and its modules disagree<!--= "disagree" if list(polarity.values())[0] !=
-# list(polarity.values())[1] else "agree" -->.
+# The mode changes nothing here. PyTorch's function and its modules disagree.
 #
 # **Hides** where all tokens are equal, as in a test on `torch.ones`: whomever it averages, the average is the same.
 # **Fix:** `~mask`, or name masks by what `True` means (`allowed`, `blocked`) and convert them with
 # `masks.blocked_from_allowed`.
-#
+
+# %% tags=["claims"]
+assert polarity["nn.MultiheadAttention, attn_mask"][0] == "may not attend", (
+    "where True means may not attend"
+)
+assert all(len(set(cells)) == 1 for cells in polarity.values()), (
+    "The mode changes nothing here"
+)
+assert list(polarity.values())[0] != list(polarity.values())[1], (
+    "PyTorch's function and its modules disagree"
+)
+
+# %% [markdown]
 # ## A boolean mask added to the scores { #boolean-mask-added }
 #
 # `scores += mask` is right for a mask of zeros and minus infinity. A boolean one is converted without a word: `True`
@@ -228,12 +242,11 @@ def ones_added(x):
 exhibit("float-mask-of-ones", ones_added)
 
 # %% [markdown]
-# PyTorch has one exception: on its [fast path for such masks](../pytorch/masks.py#masks-of-numbers-are-added), `nn.TransformerEncoderLayer`
-# treats every number that is not zero as minus infinity. On that path ones in the hidden places happen to give the
-# right mask. So the mistake **hides**: the model is trained with next to no mask, and its tests run with the right one.
-# And a right floating mask is lost, such as ALiBi, which here takes off half
-# the distance between query and key. `nn.MultiheadAttention` adds<!--== "adds" if not any(module_off) else "loses" -->
-# it in every mode.
+# PyTorch has one exception: on its [fast path for such masks](../pytorch/masks.py#masks-of-numbers-are-added),
+# `nn.TransformerEncoderLayer` treats every number that is not zero as minus infinity. On that path ones in the hidden
+# places happen to give the right mask. So the mistake **hides**: the model is trained with next to no mask, and its
+# tests run with the right one. And a right floating mask is lost, such as ALiBi, which here takes off half the distance
+# between query and key. `nn.MultiheadAttention` adds it in every mode.
 
 
 # %% tags=["hide-input"]
@@ -263,11 +276,17 @@ plot.table(
 # %% [markdown]
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ x.device.type.upper() }}.*
 #
-# The ones are off by 0.57<!--= gaps[0] --> in training, by nothing<!--= "nothing" if gaps[2] == 0 else "much" --> in
-# the last mode; ALiBi is right<!--= "right" if not any(alibi_off[:2]) else "wrong" --> in the first two, and off by
-# 0.57<!--= alibi_off[2] --> in the last. **Fix:** `.bool()`, of the right polarity; `masks.allowed_from_additive`
-# refuses a mask of ones. For biases: no fast path, by `torch.backends.mha.set_fastpath_enabled(False)`.
-#
+# The ones are off by 0.57<!--= gaps[0] --> in training, by nothing in the last mode; ALiBi is right in the first two,
+# and off by 0.57<!--= alibi_off[2] --> in the last. **Fix:** `.bool()`, of the right polarity;
+# `masks.allowed_from_additive` refuses a mask of ones. For biases: no fast path, by
+# `torch.backends.mha.set_fastpath_enabled(False)`.
+
+# %% tags=["claims"]
+assert not any(module_off), "nn.MultiheadAttention adds it in every mode"
+assert gaps[2] == 0, "by nothing in the last mode"
+assert not any(alibi_off[:2]), "ALiBi is right in the first two"
+
+# %% [markdown]
 # ## Masked after the softmax { #mask-after-softmax }
 #
 # The upper triangle of the weights is zero, so the picture looks right. But the future is in every row's denominator.
@@ -291,10 +310,15 @@ late.sum(-1).min().item()
 
 # %% [markdown]
 # Rows sum to as little as 0.58<!--= late.sum(-1).min() -->. **Hides** with one token, and in the last row. **Caught
-# by** the sums of the rows, too. **Fix:** mask the scores. Dividing each row by its sum also gives
-# the right<!--= not probes.differs(renormalised @ x, right(x)) --> weights, as long as what remains is not rounded to
-# zero.
-#
+# by** the sums of the rows, too. **Fix:** mask the scores. Dividing each row by its sum also gives the right weights,
+# as long as what remains is not rounded to zero.
+
+# %% tags=["claims"]
+assert not probes.differs(renormalised @ x, right(x)), (
+    "Dividing each row by its sum also gives the right weights"
+)
+
+# %% [markdown]
 # ## Padding that is attended to { #padding-ignored }
 #
 # Sequences are padded to one length, and nobody tells the attention. Rows of zeros are no excuse: their scores are
@@ -338,9 +362,8 @@ taken = self_attention(padded).weights[:, :real, real:].sum(-1).max().item()
 #
 # ## A causal mask aligned at the top left { #top-left-causal }
 #
-# With a cache, which keeps the keys and values of earlier tokens, two<!--== newest --> new queries look at all
-# five<!--= N --> keys. They are the last tokens. PyTorch's `is_causal=True` counts from the other end and takes them
-# for the first.
+# With a cache, which keeps the keys and values of earlier tokens, two new queries look at all five keys. They are the
+# last tokens. PyTorch's `is_causal=True` counts from the other end and takes them for the first.
 
 # %% tags=["hide-input"]
 newest = 2
@@ -371,12 +394,17 @@ expected = F.scaled_dot_product_attention(last, x, x, attn_mask=seen)
 torch.testing.assert_close(top_left(last, x, x), expected)
 
 # %% [markdown]
-# The newest token sees two<!--= seen[-1].sum() --> keys, the oldest; `masks.causal(newest, N)` gives it
-# five<!--= masks.causal(newest, N)[-1].sum() -->. With one new token the mask would leave it the very
-# first<!--= seen[0].tolist() == [True] + [False] * (N - 1) --> key alone. **Hides** where there are as many queries as
-# keys: in training, and in the first step of generation. **Fix:** `masks.causal(queries, keys)`; for one query, no mask
-# at all.
-#
+# The newest token sees two<!--= seen[-1].sum() --> keys, the oldest; `masks.causal(newest, N)` gives it five<!--=
+# masks.causal(newest, N)[-1].sum() -->. With one new token the mask would leave it the very first key alone. **Hides**
+# where there are as many queries as keys: in training, and in the first step of generation. **Fix:**
+# `masks.causal(queries, keys)`; for one query, no mask at all.
+
+# %% tags=["claims"]
+assert seen[0].tolist() == [True] + [False] * (N - 1), (
+    "With one new token the mask would leave it the very first key alone"
+)
+
+# %% [markdown]
 # ## `is_causal` taken for a mask { #is-causal-is-a-hint }
 #
 # To `nn.MultiheadAttention`, `is_causal=True` is a hint that the mask you pass is causal. Alone, it does nothing, or
@@ -447,17 +475,28 @@ plot.table(["nn.MultiheadAttention, is_causal=True", *modes], rows)
 # %% [markdown]
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ x.device.type.upper() }}.*
 #
-# Without a mask it raises<!--= "raises" if hints["no mask", False][0] == "raises" else "runs" -->, or, on the fast
-# path, silently drops<!--= "drops" if hints["no mask", False][2] == "not causal" else "obeys" --> the hint. With a
-# mask, the hint wins in one case: `need_weights=False`, no key_padding_mask<!--= "key_padding_mask" if "causal" not in
-# hints["open mask and padding", False] else "attn_mask" -->, and no fast<!--= "fast" if hints["open mask", False] ==
-# ["causal", "causal", "not causal"] else "slow" --> path. Then a window in the mask is lost<!--= "lost" if lost else
-# "kept" -->. With fewer queries than keys, as with a cache, a causal mask is lost as well: the hint counts from the top
-# left<!--== "a causal mask is lost as well: the hint counts from the top left" if by_hint == "top left" else "a causal
-# mask is kept" -->. **Hides** with one token. **Fix:** pass the mask, and the hint only where the mask is causal and
-# nothing else, of as many queries as keys; or use `unmasked.MultiheadAttention`, which obeys in every<!--= "every" if
-# set(obeys) == {"causal"} else "some" --> mode.
-#
+# Without a mask it raises, or, on the fast path, silently drops the hint. With a mask, the hint wins in one case:
+# `need_weights=False`, no key_padding_mask, and no fast path. Then a window in the mask is lost. With fewer queries
+# than keys, as with a cache, a causal mask is lost as well: the hint counts from the top left. **Hides** with one
+# token. **Fix:** pass the mask, and the hint only where the mask is causal and nothing else, of as many queries as
+# keys; or use `unmasked.MultiheadAttention`, which obeys in every mode.
+
+# %% tags=["claims"]
+assert hints["no mask", False][0] == "raises", "Without a mask it raises"
+assert hints["no mask", False][2] == "not causal", "silently drops the hint"
+assert "causal" not in hints["open mask and padding", False], (
+    "no keypaddingmask, and no fast path"
+)
+assert hints["open mask", False] == ["causal", "causal", "not causal"], (
+    "and no fast path"
+)
+assert lost, "Then a window in the mask is lost"
+assert by_hint == "top left", (
+    "a causal mask is lost as well: the hint counts from the top left"
+)
+assert set(obeys) == {"causal"}, "which obeys in every mode"
+
+# %% [markdown]
 # ## A query that may see nothing { #fully-masked-row }
 #
 # Padding on the left under a causal mask, an empty sequence, a window that starts too late: some row of the mask allows
@@ -562,23 +601,18 @@ plot.table(["A row that may see nothing", *modes], interfaces.by_kind(blind))
 # %% [markdown]
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ x.device.type.upper() }}.*
 #
-# So NaN can appear in evaluation alone<!--== "NaN can appear in evaluation alone" if ["zeros", "zeros", "NaN"] in
-# blind.values() and not any(row[0] == "NaN" != row[2] for row in blind.values()) else "NaN can appear in training
-# alone" -->, because `nn.MultiheadAttention` has three programs. With weights it runs a softmax of its own, which gives
-# NaN<!--= blind["nn.MultiheadAttention, need_weights=True", "bool"][0] -->. Without them it calls PyTorch's function,
-# which gives zeros<!--= blind["nn.MultiheadAttention, need_weights=False", "bool"][1] --> on a CPU. (On a GPU [a row
-# that allows nothing](../pytorch/masks.py#when-a-row-allows-nothing) gets what the kernel gives.) In evaluation without
-# gradients, self-attention with `batch_first=True` takes the fast path ([for a row of
-# nothing](../pytorch/masks.py#when-a-row-allows-nothing)), which gives NaN<!--= blind["nn.MultiheadAttention,
-# need_weights=False", "bool"][2] -->, but not for a floating mask: zeros<!--= blind["nn.MultiheadAttention,
-# need_weights=False", "float"][2] -->. A layer with an odd number of heads takes no fast path, and gives zeros<!--=
-# blind["nn.TransformerEncoderLayer, 3 heads", "bool"][2] -->. With `torch.backends.mha.set_fastpath_enabled(False)`,
-# the last column of every table of this page equals<!--= "equals" if all(str(a) == str(b) or abs(a - b) < 1e-4 for a, b
-# in without_fast_path) else "is not" --> the one before it.
+# So NaN can appear in evaluation alone, because `nn.MultiheadAttention` has three programs. With weights it runs a
+# softmax of its own, which gives NaN. Without them it calls PyTorch's function, which gives zeros on a CPU. (On a GPU
+# [a row that allows nothing](../pytorch/masks.py#when-a-row-allows-nothing) gets what the kernel gives.) In evaluation
+# without gradients, self-attention with `batch_first=True` takes the fast path ([for a row of
+# nothing](../pytorch/masks.py#when-a-row-allows-nothing)), which gives NaN, but not for a floating mask: zeros. A layer
+# with an odd number of heads takes no fast path, and gives zeros. With
+# `torch.backends.mha.set_fastpath_enabled(False)`, the last column of every table of this page equals the one before
+# it.
 #
-# A sequence of nothing but padding, hidden by `src_key_padding_mask`, is NaN<!--= empty["layer"] --> from an
-# `nn.TransformerEncoderLayer` on its fast path, and zeros<!--= empty["encoder"] --> from an `nn.TransformerEncoder`.
-# There, too, the fast path cuts padding off before the first layer, and fills the output up with zeros after the last.
+# A sequence of nothing but padding, hidden by `src_key_padding_mask`, is NaN from an `nn.TransformerEncoderLayer` on
+# its fast path, and zeros from an `nn.TransformerEncoder`. There, too, the fast path cuts padding off before the first
+# layer, and fills the output up with zeros after the last.
 #
 # One NaN does not stay where it is. Here only the second sequence is empty, and the loss is made of the first alone:
 
@@ -598,12 +632,41 @@ poisoned
 # %% [markdown]
 # It makes 100%<!--= poisoned --> of the projections' gradient NaN. **Fix:** let such rows see something and ignore
 # their output, or call what gives zeros: `unmasked.attention_weights`, or `unmasked.scaled_dot_product_attention`.
-#
+
+# %% tags=["claims"]
+assert any_nan, "NaN a row of nothing NaN a key for each"
+assert ["zeros", "zeros", "NaN"] in blind.values() and not any(
+    row[0] == "NaN" != row[2] for row in blind.values()
+), "So NaN can appear in evaluation alone"
+assert (
+    blind["nn.MultiheadAttention, need_weights=True", "bool"][0] == "NaN"
+), "With weights it runs a softmax of its own, which gives NaN"
+assert (
+    blind["nn.MultiheadAttention, need_weights=False", "bool"][1] == "zeros"
+), "which gives zeros on a CPU"
+assert (
+    blind["nn.MultiheadAttention, need_weights=False", "bool"][2] == "NaN"
+), "for a row of nothing), which gives NaN"
+assert (
+    blind["nn.MultiheadAttention, need_weights=False", "float"][2] == "zeros"
+), "but not for a floating mask: zeros"
+assert blind["nn.TransformerEncoderLayer, 3 heads", "bool"][2] == "zeros", (
+    "A layer with an odd number of heads takes no fast path, and gives zeros"
+)
+assert all(
+    str(a) == str(b) or abs(a - b) < 1e-4 for a, b in without_fast_path
+), "the last column of every table of this page equals the one before it"
+assert empty["layer"] == "NaN", (
+    "is NaN from an nn.TransformerEncoderLayer on its fast path"
+)
+assert empty["encoder"] == "zeros", "and zeros from an nn.TransformerEncoder"
+
+# %% [markdown]
 # ## A NaN behind the mask { #hidden-nan }
 #
-# A cache is made with room for eight<!--== room --> tokens by `torch.empty`, which leaves in memory what was there, and
-# the mask hides the room that is not in use. Its weights are zero, but zero times NaN is NaN. With deterministic
-# algorithms switched on, PyTorch fills `torch.empty` with NaN, so that the mistake shows:
+# A cache is made with room for eight tokens by `torch.empty`, which leaves in memory what was there, and the mask hides
+# the room that is not in use. Its weights are zero, but zero times NaN is NaN. With deterministic algorithms switched
+# on, PyTorch fills `torch.empty` with NaN, so that the mistake shows:
 
 # %% tags=["hide-input"]
 room = 8
@@ -684,17 +747,28 @@ for name, number in {
 spoiled, causal_hit
 
 # %% [markdown]
-# PyTorch's function and module pass a hidden NaN or infinity on<!--= "on" if all(spoiled["NaN"] + spoiled["inf"]) else
-# "off" -->, and so do this package's: a matrix product cannot leave a term out, it can only multiply it by zero. To
-# check costs little: `key.isfinite().all()` reads each number once. A large finite number does no<!--= "no" if not
-# any(spoiled["1e30"]) else "some" --> harm. Under `is_causal=True` a kernel may skip
-# keys that a whole block of queries may not see, so that of a long sequence only some<!--= "some" if 1 < causal_hit <
-# long.size(2) else "all" --> outputs are hit. **Hides** where the memory happens to be finite, and where no room is
-# left. **Caught by** `torch.use_deterministic_algorithms(True)`. **Fix:** `torch.zeros`, or `cache[:, :length]`, which
-# needs no mask. Where padding may hold anything, `unmasked.masks.zero_hidden` sets what no query may see to zero, and
-# every output is finite<!--= "finite" if cleared.isfinite().all() else "NaN" --> again.
-#
+# PyTorch's function and module pass a hidden NaN or infinity on, and so do this package's: a matrix product cannot
+# leave a term out, it can only multiply it by zero. To check costs little: `key.isfinite().all()` reads each number
+# once. A large finite number does no harm. Under `is_causal=True` a kernel may skip keys that a whole block of queries
+# may not see, so that of a long sequence only some outputs are hit. **Hides** where the memory happens to be finite,
+# and where no room is left. **Caught by** `torch.use_deterministic_algorithms(True)`. **Fix:** `torch.zeros`, or
+# `cache[:, :length]`, which needs no mask. Where padding may hold anything, `unmasked.masks.zero_hidden` sets what no
+# query may see to zero, and every output is finite again.
+
+# %% tags=["claims"]
+assert hit == N, "NaN a NaN behind the mask NaN a full cache"
+assert all(spoiled["NaN"] + spoiled["inf"]), (
+    "PyTorch's function and module pass a hidden NaN or infinity on"
+)
+assert not any(spoiled["1e30"]), "A large finite number does no harm"
+assert 1 < causal_hit < long.size(2), (
+    "so that of a long sequence only some outputs are hit"
+)
+assert cleared.isfinite().all(), "and every output is finite again"
+
+# %% [markdown]
 # <!--~ -1e9: a constant that many use -->
+#
 # ## A mask of -1e9 in float16 { #float16-overflow }
 #
 # $-10^9$<!--~ the constant --> stands in for minus infinity in many programs. float16 cannot hold it: its lowest number
@@ -742,9 +816,8 @@ plot.table(
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ x.device.type.upper() }}.*
 #
 # In float32 the scores are rounded away, and every key gets the same weight. float64 keeps them: added, the mask then
-# hides nothing<!--= "nothing" if emptied[torch.float64][1] == "as if nothing were masked" else "all" -->. **Hides** in
-# float32 and bfloat16, while every row has a key. **Fix:** `-torch.inf`, with an eye on [rows that may see
-# nothing](#fully-masked-row).
+# hides nothing. **Hides** in float32 and bfloat16, while every row has a key. **Fix:** `-torch.inf`, with an eye on
+# [rows that may see nothing](#fully-masked-row).
 #
 # Scores overflow without a mask, too. Here the queries and keys are a hundred times as large, and `q @ k.mT` is
 # infinite before anything divides it; twice infinity in a row is NaN:
@@ -761,12 +834,21 @@ by_function = [with_mask(each, None) for each in (big, bigger)]
 by_hand.isnan().any(), beyond
 
 # %% [markdown]
-# By hand the output is NaN<!--= "NaN" if by_hand.isnan().any() else "finite" -->. `F.scaled_dot_product_attention`
-# stays finite<!--= "finite" if all(each.isfinite().all() for each in by_function) else "NaN" -->, even where the
-# divided scores are still 82<!--= beyond --> times too large for float16: its kernels keep them in float32. So does
-# `unmasked.attention_scores`. By hand, divide the query before the product: then the scores may be
-# $\sqrt{d}$ times as large before they overflow.
-#
+# By hand the output is NaN. `F.scaled_dot_product_attention` stays finite, even where the divided scores are still
+# 82<!--= beyond --> times too large for float16: its kernels keep them in float32. So does `unmasked.attention_scores`.
+# By hand, divide the query before the product: then the scores may be $\sqrt{d}$ times as large before they overflow.
+
+# %% tags=["claims"]
+assert overflows, "An error in float16 a mask of -1e9 fails float32"
+assert emptied[torch.float64][1] == "as if nothing were masked", (
+    "the mask then hides nothing"
+)
+assert by_hand.isnan().any(), "By hand the output is NaN"
+assert all(each.isfinite().all() for each in by_function), (
+    "finite, even where the"
+)
+
+# %% [markdown]
 # ## A mask kept as a persistent float32 buffer { #mask-buffer }
 #
 # A *buffer* is a tensor that a module keeps and does not learn. `register_buffer("mask", ...)` with a square as long as
@@ -823,12 +905,21 @@ refusal
 Plate(ENTRIES["mask-buffer"], found=refusal.rstrip("."))
 
 # %% [markdown]
-# The outputs are the same<!--= same_output -->. For 1,024<!--= longer.mask.size(0) --> tokens the mask takes
-# 4<!--= mask_size / 2**20 --> MiB beside 256<!--= weight_size --> bytes of weights. And a model with another context
-# length does not load<!--= "size mismatch for mask" in refusal --> them. **Hides** while nobody saves, or changes the
-# length. **Caught by** a `state_dict` that holds more than parameters. **Fix:** `persistent=False` and `torch.bool`, or
-# no mask at all: `is_causal`.
-#
+# The outputs are the same. For 1,024<!--= longer.mask.size(0) --> tokens the mask takes 4<!--= mask_size / 2**20 -->
+# MiB beside 256<!--= weight_size --> bytes of weights. And a model with another context length does not load them.
+# **Hides** while nobody saves, or changes the length. **Caught by** a `state_dict` that holds more than parameters.
+# **Fix:** `persistent=False` and `torch.bool`, or no mask at all: `is_causal`.
+
+# %% tags=["claims"]
+assert same_output, (
+    "A checkpoint that fails a mask kept in it nothing one context length"
+)
+assert same_output, "The outputs are the same"
+assert "size mismatch for mask" in refusal, (
+    "And a model with another context length does not load them"
+)
+
+# %% [markdown]
 # ## A mask expanded to every head { #expanded-mask }
 #
 # `torch.full(scores.size(), -torch.inf).triu(1)` makes a mask for every sequence and every head. They are all the same.
@@ -857,10 +948,16 @@ mebibytes
 Plate(ENTRIES["expanded-mask"])
 
 # %% [markdown]
-# The weights are the same<!--= same_weights -->. For 30<!--= batch --> sequences, eight<!--= heads --> heads and
-# 1,024<!--= tokens --> tokens it takes 960<!--= mebibytes[0] --> MiB where 4<!--= mebibytes[1] --> MiB do, or 1<!--=
-# mebibytes[2] --> MiB as `torch.bool`. **Hides** with short inputs. **Caught by** `mask.untyped_storage().nbytes()`,
-# which for a view by `expand` stays what it was. **Fix:** (queries, keys), and let it broadcast.
+# The weights are the same. For 30<!--= batch --> sequences, eight heads and 1,024<!--= tokens --> tokens it takes
+# 960<!--= mebibytes[0] --> MiB where 4<!--= mebibytes[1] --> MiB do, or 1<!--= mebibytes[2] --> MiB as `torch.bool`.
+# **Hides** with short inputs. **Caught by** `mask.untyped_storage().nbytes()`, which for a view by `expand` stays what
+# it was. **Fix:** (queries, keys), and let it broadcast.
+
+# %% tags=["claims"]
+assert same_weights, (
+    "Memory runs out a mask for every head nothing short inputs"
+)
+assert same_weights, "The weights are the same"
 
 # %% [markdown]
 # ## Exercises

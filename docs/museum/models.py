@@ -7,19 +7,19 @@
 #
 # | What you see | Mistake | Off by | Hides with |
 # | --- | --- | --- | --- |
-# | A checkpoint answers nonsense | [heads repeated in the wrong order](#repeat-for-repeat-interleave) | {{= off["repeat-for-repeat-interleave"] :.2f}} | one key head |
-# | The same | [the other pairing](#rope-pairing) | {{= off["rope-pairing"] :.2f}} | one token |
-# | Bad on long texts | [angles in bfloat16](#rope-in-bfloat16) | {{= off["rope-in-bfloat16"] :.2f}} | short texts |
-# | It learns slowly | [distance rewarded](#alibi-sign) | {{= off["alibi-sign"] :.2f}} | one token |
-# | Writes badly with a cache | [positions begin again](#positions-restart) | {{= off["positions-restart"] :.2f}} | no cache |
-# | Depends on the batch | [padding counted](#left-padding-positions) | {{= off["left-padding-positions"] :.2f}} | no padding |
-# | The same | [documents see each other](#packed-without-documents) | {{= off["packed-without-documents"] :.2f}} | one document |
-# | The same | [positions run on](#positions-not-reset) | {{= off["positions-not-reset"] :.2f}} | one document |
-# | NaN | [a mask added twice](#two-finfo-min) | NaN<!--== "NaN" if blind.isnan().all() else "0" --> | another large number |
-# | The loss falls fast | [capped after the mask](#softcap-after-mask) | {{= off["softcap-after-mask"] :.2f}} | one token |
-# | Evaluation is worse than training | [a bias on the fast path](#fast-path-bias) | {{= off["fast-path-bias"] :.2f}} | training |
-# | Memory runs out in training | [dropout of the weights](#dropout-leaves-the-kernel) | nothing<!--== off["dropout-leaves-the-kernel"] == 0 --> | evaluation |
-# | Frozen weights change | [a gradient of zeros](#frozen-with-zero-gradient) | {{= off["frozen-with-zero-gradient"] :.2f}} | plain descent |
+# | A checkpoint answers nonsense | [heads repeated in the wrong order](#repeat-for-repeat-interleave) | {{ off["repeat-for-repeat-interleave"] :.2f}} | one key head |
+# | The same | [the other pairing](#rope-pairing) | {{ off["rope-pairing"] :.2f}} | one token |
+# | Bad on long texts | [angles in bfloat16](#rope-in-bfloat16) | {{ off["rope-in-bfloat16"] :.2f}} | short texts |
+# | It learns slowly | [distance rewarded](#alibi-sign) | {{ off["alibi-sign"] :.2f}} | one token |
+# | Writes badly with a cache | [positions begin again](#positions-restart) | {{ off["positions-restart"] :.2f}} | no cache |
+# | Depends on the batch | [padding counted](#left-padding-positions) | {{ off["left-padding-positions"] :.2f}} | no padding |
+# | The same | [documents see each other](#packed-without-documents) | {{ off["packed-without-documents"] :.2f}} | one document |
+# | The same | [positions run on](#positions-not-reset) | {{ off["positions-not-reset"] :.2f}} | one document |
+# | NaN | [a mask added twice](#two-finfo-min) | NaN | another large number |
+# | The loss falls fast | [capped after the mask](#softcap-after-mask) | {{ off["softcap-after-mask"] :.2f}} | one token |
+# | Evaluation is worse than training | [a bias on the fast path](#fast-path-bias) | {{ off["fast-path-bias"] :.2f}} | training |
+# | Memory runs out in training | [dropout of the weights](#dropout-leaves-the-kernel) | nothing | evaluation |
+# | Frozen weights change | [a gradient of zeros](#frozen-with-zero-gradient) | {{ off["frozen-with-zero-gradient"] :.2f}} | plain descent |
 #
 # **You should know** [what a mask is](../learn/masks.py) and [why positions are needed](../learn/positions.py). **You
 # will know** what each of them does, where it hides, and a check that finds it. The [museum's index](index.py) has the
@@ -124,10 +124,13 @@ equal_heads = [q, *(y.repeat_interleave(H // G, 1) for y in (k, v))]
 assert not probes.differs(repeated(*equal_heads), interleaved(*equal_heads))
 
 # %% [markdown]
-# **Hides** with one key head, which all share, and with as many<!--= "as many" if equal_heads[1].size(1) == q.size(1)
-# else "half as many" --> as query heads. **Caught by** `enable_gqa`, and by the [doctor](../doctor.py). **Fix:**
-# `repeat_interleave`, or `enable_gqa=True`: the flash kernel copies nothing for it.
-#
+# **Hides** with one key head, which all share, and with as many as query heads. **Caught by** `enable_gqa`, and by the
+# [doctor](../doctor.py). **Fix:** `repeat_interleave`, or `enable_gqa=True`: the flash kernel copies nothing for it.
+
+# %% tags=["claims"]
+assert equal_heads[1].size(1) == q.size(1), "and with as many as query heads"
+
+# %% [markdown]
 # ## The other rotary pairing { #rope-pairing }
 #
 # A rotary embedding turns pairs of features. Which two make a pair is a convention: Meta's Llama pairs neighbors, the
@@ -172,12 +175,17 @@ exhibit(
 )
 
 # %% [markdown]
-# **Hides** at the first position<!--= "first position" if not probes.differs(halves(q[:, :, :1], places[:1]), q[:, :,
-# :1]) else "last position" -->, where nothing is turned: test several tokens. A model that is *trained* with either is
-# right: the mistake is in a checkpoint that meets the other. **Caught by** `by_complex_numbers`, or any logits that
+# **Hides** at the first position, where nothing is turned: test several tokens. A model that is *trained* with either
+# is right: the mistake is in a checkpoint that meets the other. **Caught by** `by_complex_numbers`, or any logits that
 # come with the checkpoint. **Fix:** `unmasked.positions.convert_pairing` on the projections of query and key, or the
 # right `pairing`.
-#
+
+# %% tags=["claims"]
+assert not probes.differs(halves(q[:, :, :1], places[:1]), q[:, :, :1]), (
+    "Hides at the first position"
+)
+
+# %% [markdown]
 # ## Rotary angles in bfloat16 { #rope-in-bfloat16 }
 #
 # A model that is cast to bfloat16 as a whole casts its positions and frequencies, too. That format has eight<!--= 1 -
@@ -223,7 +231,7 @@ assert torch.tensor(257.0).bfloat16() == 256
 near
 
 # %% [markdown]
-# **Hides** in short texts: at the beginning, the same scores are off by only {{= near :.2f}}. **Caught by** scores that
+# **Hides** in short texts: at the beginning, the same scores are off by only {{ near :.2f}}. **Caught by** scores that
 # should not move when query and key move on together, as `shifted` asks. **Fix:** angles in float32, as `Rotary` and
 # every careful model compute them, under autocast, too.
 #
@@ -255,9 +263,12 @@ exhibit(
 
 # %% [markdown]
 # **Hides** with one token. A model trains with either sign, only worse. **Caught by** `prefers_the_far`: tokens so
-# small that the bias alone decides. **Fix:** add what `unmasked.positions.alibi` gives: it is never positive<!--=
-# "never positive" if alibi(H, N).max() <= 0 else "positive" -->.
-#
+# small that the bias alone decides. **Fix:** add what `unmasked.positions.alibi` gives: it is never positive.
+
+# %% tags=["claims"]
+assert alibi(H, N).max() <= 0, "it is never positive"
+
+# %% [markdown]
 # ## Positions that begin again with every step { #positions-restart }
 #
 # With a cache a step brings one token, and `arange` over the tokens of the step calls it the first. Its query, and the
@@ -412,8 +423,7 @@ assert mixes_documents(running_on, x) is None  # the mask alone is right
 # ## A mask of the smallest number, added twice { #two-finfo-min }
 #
 # Many models hide with `torch.finfo(dtype).min` in place of minus infinity, so that a row that may see nothing stays
-# finite. The model adds it for the padding, a layer adds it once more, and the sum is minus infinity<!--= "minus
-# infinity" if 2 * torch.tensor(torch.finfo(torch.float32).min) == -math.inf else "finite" -->, in every column.
+# finite. The model adds it for the padding, a layer adds it once more, and the sum is minus infinity, in every column.
 
 # %% tags=["hide-input"]
 scores = draw(N, N)
@@ -434,12 +444,21 @@ large = torch.zeros(N, N).masked_fill(padded, -1e9)
 assert (scores + large + large).softmax(-1).isfinite().all()  # it hides here
 
 # %% [markdown]
-# Once added or filled in, the row becomes the average of everything<!--= "the average of everything" if
-# torch.allclose(once, torch.full((N, N), 1 / N)) else "empty" -->, which is wrong, too, but is not seen. **Hides** with
-# minus one billion, whose double is finite, and where every query sees a key. **Caught by** `isnan` on an item that is
-# all padding. **Fix:** combine boolean masks, once, and decide what a query that sees nothing gets: see [A query that
-# may see nothing](masks.py#fully-masked-row).
-#
+# Once added or filled in, the row becomes the average of everything, which is wrong, too, but is not seen. **Hides**
+# with minus one billion, whose double is finite, and where every query sees a key. **Caught by** `isnan` on an item
+# that is all padding. **Fix:** combine boolean masks, once, and decide what a query that sees nothing gets: see [A
+# query that may see nothing](masks.py#fully-masked-row).
+
+# %% tags=["claims"]
+assert blind.isnan().all(), "NaN a mask added twice NaN another large number"
+assert 2 * torch.tensor(torch.finfo(torch.float32).min) == -math.inf, (
+    "and the sum is minus infinity"
+)
+assert torch.allclose(once, torch.full((N, N), 1 / N)), (
+    "the row becomes the average of everything"
+)
+
+# %% [markdown]
 # ## Capped after the mask { #softcap-after-mask }
 #
 # A soft-cap bends scores into a range by a tanh. Applied to scores that are already masked, it bends minus infinity,
@@ -552,11 +571,14 @@ Plate(
 assert wrong > 10 * right
 
 # %% [markdown]
-# Here more than ten times as much<!--= "more than ten times as much" if wrong > 10 * right else "as much" -->
-# is kept, and the factor grows with the tokens. **Hides** in evaluation, where dropout is off, and on a GPU, whose
-# kernels have dropout. **Caught by** `saved_tensors_hooks`, or a profile. **Fix:** `dropout_p=0.0` on a CPU; dropout of
-# the output remains.
-#
+# Here more than ten times as much is kept, and the factor grows with the tokens. **Hides** in evaluation, where dropout
+# is off, and on a GPU, whose kernels have dropout. **Caught by** `saved_tensors_hooks`, or a profile. **Fix:**
+# `dropout_p=0.0` on a CPU; dropout of the output remains.
+
+# %% tags=["claims"]
+assert wrong > 10 * right, "Here more than ten times as much is kept"
+
+# %% [markdown]
 # ## Frozen, with a gradient of zeros { #frozen-with-zero-gradient }
 #
 # A layer is frozen in the middle of training. Its gradient was set to zeros, not to None, and the optimizer goes on:
@@ -664,3 +686,8 @@ check("grouped-heads", attend_grouped)
 # - Su et al. (2021), *RoFormer*: section 3.2, rotary embeddings.
 # - Press, Smith and Lewis (2022), *Train Short, Test Long*: ALiBi.
 # - Ainslie et al. (2023), *GQA*: grouped heads.
+
+# %% tags=["claims"]
+assert off["dropout-leaves-the-kernel"] == 0, (
+    "Memory runs out in training dropout of the weights nothing evaluation"
+)

@@ -8,17 +8,17 @@
 #
 # | What was done | Off by | Invisible with |
 # | --- | --- | --- |
-# | [took `add_bias_kv` for a bias](#bias-kv-as-shift) | 0.76<!--== off["bias-kv-as-shift"] --> | the weights: keys may shift |
-# | [copied weights by aliasing](#aliased-weights) | 0.010<!--== off["aliased-weights"] --> | no training step |
-# | [left out biases](#zero-bias-parity) | 0.5<!--== off["zero-bias-parity"] --> | biases of zero, as they start |
-# | [multiplied by `W`, not `W.T`](#weight-not-transposed) | 2.8<!--== off["weight-not-transposed"] --> | symmetric matrices |
-# | [compared averaged weights](#averaged-weights-parity) | 2.8<!--== off["averaged-weights-parity"] --> | an average over heads |
-# | [left out the output projection](#missing-out-proj) | 3.0<!--== off["missing-out-proj"] --> | the identity |
-# | [read packed rows head by head](#interleaved-qkv) | 2.1<!--== off["interleaved-qkv"] --> | one head |
-# | [passed the query as the value](#wrong-value) | 2.2<!--== off["wrong-value"] --> | one matrix for all three |
-# | [bypassed outside the conditions](#bypass-conditions) | 1.2<!--== off["bypass-conditions"] --> | one head, fresh and frozen |
-# | [initialized three matrices, not one](#packed-initialization) | 0.022<!--== off["packed-initialization"] --> | copied weights |
-# | [took projected queries for unit variance](#projection-variance) | 0.89<!--== off["projection-variance"] --> | larger matrices |
+# | [took `add_bias_kv` for a bias](#bias-kv-as-shift) | 0.76<!--= off["bias-kv-as-shift"] --> | the weights: keys may shift |
+# | [copied weights by aliasing](#aliased-weights) | 0.010<!--= off["aliased-weights"] --> | no training step |
+# | [left out biases](#zero-bias-parity) | 0.5<!--= off["zero-bias-parity"] --> | biases of zero, as they start |
+# | [multiplied by `W`, not `W.T`](#weight-not-transposed) | 2.8<!--= off["weight-not-transposed"] --> | symmetric matrices |
+# | [compared averaged weights](#averaged-weights-parity) | 2.8<!--= off["averaged-weights-parity"] --> | an average over heads |
+# | [left out the output projection](#missing-out-proj) | 3.0<!--= off["missing-out-proj"] --> | the identity |
+# | [read packed rows head by head](#interleaved-qkv) | 2.1<!--= off["interleaved-qkv"] --> | one head |
+# | [passed the query as the value](#wrong-value) | 2.2<!--= off["wrong-value"] --> | one matrix for all three |
+# | [bypassed outside the conditions](#bypass-conditions) | 1.2<!--= off["bypass-conditions"] --> | one head, fresh and frozen |
+# | [initialized three matrices, not one](#packed-initialization) | 0.022<!--= off["packed-initialization"] --> | copied weights |
+# | [took projected queries for unit variance](#projection-variance) | 0.89<!--= off["projection-variance"] --> | larger matrices |
 #
 # **You should know** [what nn.MultiheadAttention computes](../pytorch/from_scratch.py). **You will know** how to fill a module
 # before you compare it, and a check for each mistake. The [museum's index](index.py) finds a mistake by its symptom.
@@ -461,8 +461,8 @@ assert is_bypassed(bypass_(copy.deepcopy(biased)))
 is_bypassed(bypass_(copy.deepcopy(headed))).computes
 
 # %% [markdown]
-# Biases put it off by 1.17<!--= amounts[0] -->, three<!--= headed.num_heads --> heads by 0.76<!--= amounts[1] -->. And
-# what is not frozen gets trained: one step, and outputs that agreed are off by 0.25<!--= moved -->.
+# Biases put it off by 1.17<!--= amounts[0] -->, three heads by 0.76<!--= amounts[1] -->. And what is not frozen gets
+# trained: one step, and outputs that agreed are off by 0.25<!--= moved -->.
 #
 # **Hides** on a fresh module with one head. **Caught by** `is_bypassed`, which gives reasons. **Fix:**
 # `bypass_(module)`; with several heads, compare with attention in each slice.

@@ -7,12 +7,9 @@
 # %% [markdown]
 # # What does the backward pass of attention compute?
 #
-# **Five<!--== {5: "Five", 4: "Four"}[products["backward"]] --> matrix products, and one sum for each query<!--== "one
-# sum for each query" if sums.shape == query.shape[:-1] else "one sum for each key" -->, give the gradients of query,
-# key and value<!--== "gradients of query, key and value" if max(found["nothing"]) < 1e-12 else "something else" -->.**
-# The forward pass takes two<!--== {2: "two", 3: "three"}[products["forward"]] -->. Training hands in the gradient of
-# the loss by the context, $\partial L / \partial O$<!-- unchecked: it is given -->; the weights are computed once more;
-# and then:
+# **Five matrix products, and one sum for each query, give the gradients of query, key and value.** The forward pass
+# takes two. Training hands in the gradient of the loss by the context, $\partial L / \partial O$<!-- unchecked: it is
+# given -->; the weights are computed once more; and then:
 
 # %% tags=["imports"]
 import inspect
@@ -39,13 +36,12 @@ lines = source[source.index("    d_value =") : source.index("    return Gr")]
 print(textwrap.dedent(lines).rstrip())
 
 # %% [markdown]
-# Leave a part out, and all shapes still agree<!--== "all shapes still agree" if all(mine.shape == right.shape for each
-# in tried.values() for mine, right in zip(each, by_autograd)) else "some shapes differ" -->:
+# Leave a part out, and all shapes still agree:
 #
-# {{= plot.table(["What is left out", "Query is off by", "Key is off by", "Value is off by"], costs).markdown() }}
+# {{ plot.table(["What is left out", "Query is off by", "Key is off by", "Value is off by"], costs).markdown() }}
 #
-# *Computed with torch {{= torch.__version__.split("+")[0] }} on the {{= query.device.type.upper() }}.* Each entry is
-# the largest difference from autograd's gradient, of the largest entry of that gradient, in float64.
+# *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ query.device.type.upper() }}.* Each entry is the
+# largest difference from autograd's gradient, of the largest entry of that gradient, in float64.
 #
 # You need these lines to write a kernel, an `autograd.Function`, or attention on several devices. They also tell what
 # the [root of d](scale.py) does for training, and that is not what many texts say.
@@ -66,10 +62,8 @@ print(textwrap.dedent(lines).rstrip())
 # A = attention_weights(S).requires_grad_(); O = (A @ V); L = (O * G).sum() -->
 #
 # A value went into every context with some weight, and gets the gradients of the contexts back with the same
-# weights<!--== "with the same weights" if torch.allclose(weights.mT @ grad_context, by_autograd[2], atol=1e-5) else
-# "with other weights" -->. The third line goes back through the softmax. Raise one score, and its own weight grows
-# while all the others of the row shrink<!--== "its own weight grows while all the others of the row shrink" if
-# raised[2] > 0 and (raised < 0).sum() == len(raised) - 1 else "all weights of the row grow" -->. So the gradient of a
+# weights. The third line goes back through the softmax. Raise one score, and its own weight grows
+# while all the others of the row shrink. So the gradient of a
 # score is that of its weight, less what the whole row loses:
 #
 # $$\frac{\partial L}{\partial s_{ij}} = a_{ij} \left(\frac{\partial L}{\partial a_{ij}} - D_i\right), \qquad D_i =
@@ -78,9 +72,7 @@ print(textwrap.dedent(lines).rstrip())
 # L = (a @ v * g).sum(); D = (g * (a @ v)).sum(-1) -->
 #
 # The sum $D_i$ runs over all keys. But the weighted average of the values is the context, so the same number comes out
-# of the context and its gradient<!--== "the same number comes out of the context and its gradient" if
-# torch.allclose(sums, (weights * (grad_context @ value.mT)).sum(-1), atol=1e-5) else "another number comes out of it"
-# -->, feature by feature:
+# of the context and its gradient, feature by feature:
 #
 # $$D_i = o_i \cdot \frac{\partial L}{\partial o_i} \tag{9.3}$$
 # <!-- where: s, v, g = random("n m", "m c", "n c"); o = (attention_weights(s) @ v).requires_grad_();
@@ -168,13 +160,35 @@ products = {
 }
 
 
+# %% tags=["claims"]
+assert products["backward"] == 5, (
+    "Five matrix products, and one sum for each query"
+)
+assert sums.shape == query.shape[:-1], "and one sum for each query"
+assert max(found["nothing"]) < 1e-12, (
+    "give the gradients of query, key and value"
+)
+assert products["forward"] == 2, "The forward pass takes two"
+assert all(
+    mine.shape == right.shape
+    for each in tried.values()
+    for mine, right in zip(each, by_autograd)
+), "and all shapes still agree"
+assert torch.allclose(weights.mT @ grad_context, by_autograd[2], atol=1e-5), (
+    "and gets the gradients of the contexts back with the same weights"
+)
+assert raised[2] > 0 and (raised < 0).sum() == len(raised) - 1, (
+    "and its own weight grows while all the others of the row shrink"
+)
+assert torch.allclose(
+    sums, (weights * (grad_context @ value.mT)).sum(-1), atol=1e-5
+), "so the same number comes out of the context and its gradient"
+
 # %% [markdown]
 # ## What is hidden gets nothing
 #
 # A weight that is zero makes the gradient of its score zero, by (9.2). So under a causal mask no gradient goes from a
-# token to the keys of later ones<!--== "no gradient goes from a token to the keys of later ones" if not
-# of_scores.triu(1).any() and of_scores.tril()[1:].any() else "gradients go from a token to the keys of later ones" -->.
-# Here are the gradients of the scores of one head, for random tokens:
+# token to the keys of later ones. Here are the gradients of the scores of one head, for random tokens:
 
 # %%
 torch.manual_seed(1)
@@ -184,19 +198,12 @@ context = attention_weights(scores, is_causal=True) @ values
 (of_scores,) = torch.autograd.grad(context, scores, torch.ones(5, 4))
 
 # %% tags=["hide-input"]
-#| caption: The gradients of the scores under a causal mask. Above the diagonal they are zero<!--= "Above the diagonal
-#|   they are zero" if not of_scores.triu(1).any() and of_scores.tril()[1:].any() else "Below the diagonal they are
-#|   zero" -->, and not only small. Each row sums to zero<!--= "Each row sums to zero" if of_scores.sum(-1).abs().max()
-#|   < 1e-12 < of_scores.sum(0).abs().max() else "Each column sums to zero" -->. The first query sees one key<!--= "The
-#|   first query sees one key" if masks.causal(5).sum(-1).tolist() == [1, 2, 3, 4, 5] else "The last query sees one key"
-#|   -->, whose weight cannot move, so its gradient is zero<!--= "zero" if of_scores[0].abs().max() < 1e-12 else "not
-#|   zero" -->.
+#| caption: The gradients of the scores under a causal mask. Above the diagonal they are zero, and not only small. Each
+#|   row sums to zero. The first query sees one key, whose weight cannot move, so its gradient is zero.
 plot.grid(of_scores, allowed=masks.causal(5), axes=("queries", "keys"))
 
 # %% [markdown]
-# A query that may see nothing passes nothing on, and no NaN either<!--== "A query that may see nothing passes nothing
-# on, and no NaN either" if not blind_gradients[0][..., 2, :].any() and all(each.isfinite().all() for each in
-# blind_gradients) else "It passes NaN on" -->. PyTorch's modules can give NaN [when a row allows
+# A query that may see nothing passes nothing on, and no NaN either. PyTorch's modules can give NaN [when a row allows
 # nothing](masks.py#when-a-row-allows-nothing).
 
 # %% tags=["check"]
@@ -204,14 +211,31 @@ allowed = torch.ones(6, 7, dtype=torch.bool)
 allowed[2] = False
 blind_gradients = attention_backward(grad_context, *inputs, allowed=allowed)
 
+# %% tags=["claims"]
+assert not of_scores.triu(1).any() and of_scores.tril()[1:].any(), (
+    "So under a causal mask no gradient goes from a token to the keys of later ones"
+)
+assert not of_scores.triu(1).any() and of_scores.tril()[1:].any(), (
+    "Above the diagonal they are zero"
+)
+assert of_scores.sum(-1).abs().max() < 1e-12 < of_scores.sum(0).abs().max(), (
+    "Each row sums to zero"
+)
+assert masks.causal(5).sum(-1).tolist() == [1, 2, 3, 4, 5], (
+    "The first query sees one key"
+)
+assert of_scores[0].abs().max() < 1e-12, "so its gradient is zero"
+assert not blind_gradients[0][..., 2, :].any() and all(
+    each.isfinite().all() for each in blind_gradients
+), "A query that may see nothing passes nothing on, and no NaN either"
+
 # %% [markdown]
 # ## Backward without the whole matrix
 #
-# A fused kernel never<!--= "never" if products["backward"] == products["forward"] + 3 else "always" --> keeps the
-# weights. It keeps the context and, for each query, the logarithm of the sum of the exponentials of its scores. The
-# exponential of a score less that logarithm is its weight, so the weights of some keys can be had without the others,
-# and the backward pass, too, can [go by parts](tiles.py#merging-parts). The argument `saved` hands
-# context and logarithm on:
+# A fused kernel never keeps the weights. It keeps the context and, for each query, the logarithm of the sum of the
+# exponentials of its scores. The exponential of a score less that logarithm is its weight, so the weights of some keys
+# can be had without the others, and the backward pass, too, can [go by parts](tiles.py#merging-parts). The argument
+# `saved` hands context and logarithm on:
 
 # %%
 saved = tiled_attention(query, key, value, is_causal=True)
@@ -241,12 +265,23 @@ torch.testing.assert_close(whole.query, exact[0])
 torch.testing.assert_close(whole.key, exact[1])
 
 # %% [markdown]
-# Each part gives its own keys their whole gradients<!--== "its own keys their whole gradients" if
-# torch.allclose(of_key, whole.key, atol=1e-5) else "its own keys a part of their gradients" -->, and the queries a part
-# of theirs, which add up<!--= "add up" if torch.allclose(of_query, whole.query, atol=1e-5) and not
-# torch.allclose(parts[0].query, whole.query, atol=1e-5) else "are equal" -->. A ring of devices, each with a part of
-# the keys, goes back in the same way.
-#
+# Each part gives its own keys their whole gradients, and the queries a part of theirs, which add up. A ring of devices,
+# each with a part of the keys, goes back in the same way.
+
+# %% tags=["claims"]
+assert products["backward"] == products["forward"] + 3, (
+    "A fused kernel never keeps the weights"
+)
+assert torch.allclose(of_key, whole.key, atol=1e-5), (
+    "Each part gives its own keys their whole gradients"
+)
+assert torch.allclose(
+    of_query, whole.query, atol=1e-5
+) and not torch.allclose(parts[0].query, whole.query, atol=1e-5), (
+    "and the queries a part of theirs, which add up"
+)
+
+# %% [markdown]
 # ## A backward pass of your own, and its test
 #
 # An `autograd.Function` puts the two passes together. Here the forward pass is PyTorch's fused kernel, and the backward
@@ -279,9 +314,8 @@ print(torch.autograd.gradcheck(Attention.apply, small))
 print(torch.autograd.gradgradcheck(Attention.apply, small))
 
 # %% [markdown]
-# PyTorch's fused kernels have no<!--== "no" if "not implemented" in refused else "a" --> second derivative.
-# The lines above have<!--== "have" if twice else "lack" --> one, because they are made of operations that can be
-# differentiated. What to switch for [a second derivative](kernels.py#a-second-derivative) is a line.
+# PyTorch's fused kernels have no second derivative. The lines above have one, because they are made of operations that
+# can be differentiated. What to switch for [a second derivative](kernels.py#a-second-derivative) is a line.
 
 # %% tags=["check"]
 torch.manual_seed(4)
@@ -295,13 +329,19 @@ except RuntimeError as error:
 else:
     raise AssertionError("the fused kernel has a second derivative")
 
+# %% tags=["claims"]
+assert "not implemented" in refused, (
+    "PyTorch's fused kernels have no second derivative"
+)
+assert twice, "The lines above have one"
+
 # %% [markdown]
 # ## Without the root, most gradients vanish, and the rest are huge
 #
 # Many texts say that without the root of d the softmax saturates, its gradients vanish, and nothing is learned. The
-# first two are right. Measure it: 512<!--== examples --> random queries look for one of 16<!--== keys -->
-# words each. Words and queries have 256<!--== width --> features, and the loss is how far the context is from the value
-# of the word. The table has the gradients of the matrix that makes the queries, with the root and without:
+# first two are right. Measure it: 512<!--= examples --> random queries look for one of 16<!--= keys --> words each.
+# Words and queries have 256<!--= width --> features, and the loss is how far the context is from the value of the word.
+# The table has the gradients of the matrix that makes the queries, with the root and without:
 
 # %% tags=["hide-input"]
 #| caption: What {{ examples }} examples give: the share of those whose scores have a gradient under a hundredth of
@@ -321,17 +361,24 @@ plot.table(
 # %% [markdown]
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ of_query.device.type.upper() }}.*
 #
-# Without the root, more than a third of the examples have next to no gradient at their scores<!--= "more than a third
-# of the examples have next to no gradient at their scores" if unscaled[0] > 1 / 3 > scaled[0] else "fewer have none"
-# -->: the softmax has made up its mind, and they teach nothing. This is what the root is for. But the matrix learns
-# from the others, and loudly. One over the root of d is also a factor of equation (9.4), on the way from the scores to
-# the query, and now it is missing. So all gradients together are {{ unscaled[2] / scaled[2] :.0f}} times as large,
-# while the median falls<!--= "falls" if unscaled[1] < scaled[1] else "rises" -->. And the two halves of the batch agree
-# less<!--= "the two halves of the batch agree less" if unscaled[3] < scaled[3] / 2 else "the three
-# parts of the batch agree more" -->: what comes from a few examples is mostly noise. A learning rate that fits the one
-# does not fit the other, and clipping cuts nearly every step. Adam divides by the size of the gradients, so that it
-# minds no factor. But the noise stays.
-#
+# Without the root, more than a third of the examples have next to no gradient at their scores: the softmax has made up
+# its mind, and they teach nothing. This is what the root is for. But the matrix learns from the others, and loudly. One
+# over the root of d is also a factor of equation (9.4), on the way from the scores to the query, and now it is missing.
+# So all gradients together are {{ unscaled[2] / scaled[2] :.0f}} times as large, while the median falls. And the two
+# halves of the batch agree less: what comes from a few examples is mostly noise. A learning rate that fits the one does
+# not fit the other, and clipping cuts nearly every step. Adam divides by the size of the gradients, so that it minds no
+# factor. But the noise stays.
+
+# %% tags=["claims"]
+assert unscaled[0] > 1 / 3 > scaled[0], (
+    "more than a third of the examples have next to no gradient at their scores"
+)
+assert unscaled[1] < scaled[1], "while the median falls"
+assert unscaled[3] < scaled[3] / 2, (
+    "And the two halves of the batch agree less"
+)
+
+# %% [markdown]
 # ## Exercises
 #
 # `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to

@@ -7,14 +7,10 @@
 # %% [markdown]
 # # The weight bypass
 #
-# **`nn.MultiheadAttention` adds four<!--== len(blocks(module)) --> matrices and their biases to attention. They are off
+# **`nn.MultiheadAttention` adds four<!--= len(blocks(module)) --> matrices and their biases to attention. They are off
 # when you make all four the identity and the biases zero: with one head, the module then returns plain
-# self-attention<!--== "all four the identity and the biases zero: with one head, the module then returns plain
-# self-attention" if len(blocks(layer)) == 4 and layer.num_heads == 1 and is_bypassed(layer) and apart(layer(tokens,
-# tokens, tokens)[0], plain.context) < 1e-5 else "none the identity: the module then returns something else" -->.**
-# `unmasked.bypass_(module)` does it in one line. The identity has ones on its diagonal and zeros elsewhere, so
-# multiplying by it changes nothing<!--== "multiplying by it changes nothing" if apart(x @ torch.eye(4), x) < 1e-6 else
-# "multiplying by it changes everything" -->:
+# self-attention.** `unmasked.bypass_(module)` does it in one line. The identity has ones on its diagonal and zeros
+# elsewhere, so multiplying by it changes nothing:
 
 # %% tags=["imports"]
 import math
@@ -30,12 +26,9 @@ from unmasked.figures import bypass as figures
 from unmasked.heads import merge_heads, split_heads
 
 # %% tags=["hide-input"]
-#| caption: The four<!--= len(rows) / 4 --> matrices of a module whose tokens have four<!--= fresh.size(1) --> numbers
-#|   each. As initialized, the numbers are scattered around zero<!--= "As initialized, the numbers are scattered around
-#|   zero" if 0.3 < (fresh > 0).float().mean() < 0.7 and len(fresh.unique()) > 60 else "As initialized, there are ones
-#|   and zeros" -->. As `bypass_` leaves them, each of the matrices has ones on its diagonal and zeros elsewhere<!--=
-#|   "each of the matrices has ones on its diagonal and zeros elsewhere" if not (panels["bypassed"] -
-#|   torch.eye(4).repeat(4, 1)).any() else "they have other numbers" -->.
+#| caption: The four<!--= len(rows) / 4 --> matrices of a module whose tokens have four numbers each. As initialized,
+#|   the numbers are scattered around zero. As `bypass_` leaves them, each of the matrices has ones on its diagonal and
+#|   zeros elsewhere.
 torch.manual_seed(3)
 panels = figures.before_and_after(
     nn.MultiheadAttention(4, 1, batch_first=True)
@@ -47,15 +40,10 @@ plot.grid(panels, rows=rows, axes=("output features", "input features"))
 
 # %% [markdown]
 # Attention alone has nothing to learn: it compares the tokens of a sequence, and averages them. PyTorch's module
-# multiplies its input by three learned matrices before it does so, and the result by one more afterwards<!--== "by
-# three learned matrices before it does so, and the result by one more afterwards" if apart(multiplied_thrice_and_once,
-# one_trained(x, x, x)[0]) < 1e-5 else "by one matrix" -->. A *bias* is a vector that is added after each
-# multiplication. Switched off, the module shows what in a result is attention and what was learned. Between a bypassed
-# module and attention alone this page finds nothing but rounding<!--== "nothing but rounding" if max(gaps) < 1e-5 else
-# "a mistake" -->. The bypass is exact with one head, zero biases, frozen parameters, no dropout and nothing
-# appended<!--== "with one head, zero biases, frozen parameters, no dropout and nothing appended" if
-# conditions["nothing"][1] < 1e-5 and min(conditions[broken][1] for broken in ("five heads", "biases kept", "one step of
-# Adam", "dropout in training", "zeros appended")) > 0.02 else "with several heads, too" -->. [What the bypass
+# multiplies its input by three learned matrices before it does so, and the result by one more afterwards. A *bias* is a
+# vector that is added after each multiplication. Switched off, the module shows what in a result is attention and what
+# was learned. Between a bypassed module and attention alone this page finds nothing but rounding. The bypass is exact
+# with one head, zero biases, frozen parameters, no dropout and nothing appended. [What the bypass
 # needs](#what-the-bypass-needs) measures the damage of each.
 #
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ fresh.device.type.upper() }}.* (*Weights* are
@@ -64,18 +52,24 @@ plot.grid(panels, rows=rows, axes=("output features", "input features"))
 # **You should know** some Python, and what a layer, a gradient and a training step are; the
 # [glossary](../notation.md#glossary) has the other terms. **You will know** what the module computes, how to switch its
 # matrices off and why that works, what breaks it, and how a fresh module is initialized.
-#
+
+# %% tags=["claims"]
+assert 0.3 < (fresh > 0).float().mean() < 0.7 and len(fresh.unique()) > 60, (
+    "As initialized, the numbers are scattered around zero"
+)
+assert not (panels["bypassed"] - torch.eye(4).repeat(4, 1)).any(), (
+    "each of the matrices has ones on its diagonal and zeros elsewhere"
+)
+
+# %% [markdown]
 # ## Attention without learned matrices
 #
 # (If you come from [attention with a pencil](../learn/attention.py#three-words-and-a-pencil), you know these steps: go
 # on to [what the module adds](#what-the-module-adds).)
 #
 # A sequence is a matrix with one row for each *token*: a word, or a piece of one. The row is the token's *embedding*,
-# the list of numbers that stands for it. Below are three invented tokens of four numbers each<!--== "three invented
-# tokens of four numbers each" if x.shape == (3, 4) else "other tokens" -->. Attention replaces every row by an average
-# of all rows<!--== "every row by an average of all rows" if (self_attention(x).weights > 0).all() and
-# apart(self_attention(x).weights.sum(-1), torch.ones(3)) < 1e-5 and apart(self_attention(x).weights @ x,
-# self_attention(x).context) < 1e-5 else "some rows by others" -->, in three steps.
+# the list of numbers that stands for it. Below are three invented tokens of four numbers each. Attention replaces every
+# row by an average of all rows, in three steps.
 
 # %%
 x = torch.tensor(
@@ -91,9 +85,7 @@ weights = scores.softmax(dim=-1)
 context = weights @ x
 
 # %% tags=["hide-input"]
-#| caption: The scores and the weights of the three<!--= len(scores) --> tokens. Each row of weights sums to one<!--=
-#|   "Each row of weights sums to one" if torch.allclose(weights.sum(-1), torch.ones(3)) else "Each column of weights
-#|   sums to one" -->.
+#| caption: The scores and the weights of the three tokens. Each row of weights sums to one.
 plot.grid({"scores": scores, "weights": weights}, queries=["a", "b", "c"])
 
 # %% [markdown]
@@ -103,27 +95,39 @@ plot.grid({"scores": scores, "weights": weights}, queries=["a", "b", "c"])
 # x[0]).item() -->, so the score 1<!--= scores[0, 0].item() -->; with either of the others it has 1<!--= (x[0] @
 # x[1]).item() if torch.isclose(scores[0, 1], scores[0, 2]) else None -->, so 0.5<!--= scores[0, 1].item() -->.
 #
-# **Weights.** The *softmax* makes positive numbers that sum to one<!--= "positive numbers that sum to one" if (weights
-# > 0).all() and torch.allclose(weights.sum(-1), torch.ones(3)) else "negative numbers" --> of a row of scores: it
-# raises *e* to each, and divides by the sum. In the first row, that is 2.718<!--= scores[0, 0].exp().item() --> and
-# twice 1.649<!--= scores[0, 1].exp().item() -->, their sum is 6.016<!--= scores[0].exp().sum().item() -->, and so the
-# token keeps 45%<!--= weights[0, 0].item() --> of itself and takes 27%<!--= weights[0, 1].item() --> of each other.
+# **Weights.** The *softmax* makes positive numbers that sum to one of a row of scores: it raises *e* to each, and
+# divides by the sum. In the first row, that is 2.718<!--= scores[0, 0].exp().item() --> and twice 1.649<!--= scores[0,
+# 1].exp().item() -->, their sum is 6.016<!--= scores[0].exp().sum().item() -->, and so the token keeps 45%<!--=
+# weights[0, 0].item() --> of itself and takes 27%<!--= weights[0, 1].item() --> of each other.
 #
-# **Context.** The weights average the tokens. All<!--= "All" if len(x[:, 3].unique()) == 1 else "Some" --> tokens end
-# in 1<!--= x[0, 3].item() -->, so every<!--= "every" if torch.allclose(context[:, 3], x[:, 3], atol=1e-5) else "no" -->
-# average does too. With $X$ for the matrix of tokens and $d$ for the length of its rows, the three steps are
+# **Context.** The weights average the tokens. All tokens end in 1<!--= x[0, 3].item() -->, so every average does too.
+# With $X$ for the matrix of tokens and $d$ for the length of its rows, the three steps are
 #
 # $$\operatorname{SelfAttention}(X) = \operatorname{softmax}\left(\frac{X X^\top}{\sqrt{d}}\right) X \tag{3.1}$$
 # <!-- where: X = random("n d"); SelfAttention = lambda tokens: self_attention(tokens).context -->
 #
-# and the package's `self_attention` computes the same<!--== "computes the same" if apart(self_attention(x).context,
-# context) < 1e-5 else "computes something different" -->.
+# and the package's `self_attention` computes the same.
 
 # %% tags=["check"]
 plain = self_attention(x)
 
 torch.testing.assert_close(plain.context, context)
 torch.testing.assert_close(plain.weights, weights)
+
+# %% tags=["claims"]
+assert x.shape == (3, 4), (
+    "Below are three invented tokens of four numbers each"
+)
+assert torch.allclose(weights.sum(-1), torch.ones(3)), (
+    "Each row of weights sums to one"
+)
+assert (weights > 0).all() and torch.allclose(
+    weights.sum(-1), torch.ones(3)
+), "The softmax makes positive numbers that sum to one of a row of scores"
+assert len(x[:, 3].unique()) == 1, "All tokens end in 1"
+assert torch.allclose(context[:, 3], x[:, 3], atol=1e-5), (
+    "so every average does too"
+)
 
 # %% [markdown]
 # ## What the module adds
@@ -179,10 +183,9 @@ multiplied_thrice_and_once = (
 # The weights that it returns differ from those above by up to 0.29<!--= (learned - weights).abs().max().item() -->, and
 # the parameters say why.
 #
-# `in_proj_weight` holds three square matrices, one below the other: query's, key's and value's<!--== "three square
-# matrices, one below the other: query's, key's and value's" if apart(multiplied_thrice_and_once, one_trained(x, x,
-# x)[0]) < 1e-5 else "one matrix" -->. They are *packed*, so that one multiplication applies them all. `out_proj` holds
-# the fourth, which is applied to the averages. With $W$ for the matrices and $b$ for the biases, the module computes
+# `in_proj_weight` holds three square matrices, one below the other: query's, key's and value's. They are *packed*, so
+# that one multiplication applies them all. `out_proj` holds the fourth, which is applied to the averages. With $W$ for
+# the matrices and $b$ for the biases, the module computes
 #
 # $$\begin{aligned}
 # Q &= X W_Q^\top + b_Q, \\ K &= X W_K^\top + b_K, \\ V &= X W_V^\top + b_V, \\
@@ -196,20 +199,20 @@ multiplied_thrice_and_once = (
 # Q, K, V = torch.nn.functional.linear(X, trained.in_proj_weight, trained.in_proj_bias).chunk(3, dim=-1)
 # -->
 #
-# The matrices appear transposed because PyTorch stores them so: one row for each number that comes *out*<!--== "one row
-# for each number that comes out" if linear_of_two_to_three.weight.shape == (3, 2) else "one column for each number that
-# comes out" -->. Compare (3.2) with (3.1): they agree when every $W$ is the identity, and every $b$ is zero.
+# The matrices appear transposed because PyTorch stores them so: one row for each number that comes *out*. Compare (3.2) with (3.1): they agree when every $W$ is the identity, and every $b$ is zero.
+
+# %% tags=["claims"]
+assert linear_of_two_to_three.weight.shape == (3, 2), (
+    "one row for each number that comes out"
+)
 
 # %% [markdown]
 # ## Switch it off by hand
 #
 # `copy_` writes numbers into a parameter that exists, and `torch.no_grad()` keeps that out of the gradients. The
-# identity goes into `in_proj_weight` three times, one below the other<!--== "three times, one below the other" if not
-# (module.in_proj_weight - torch.eye(4).repeat(3, 1)).any() else "once" -->. Then the parameters are *frozen*: they get
-# no more gradients<!--== "no more gradients" if not any(each.requires_grad for each in module.parameters()) else
-# "gradients" -->. A gradient that is left from a step before is thrown away, because an optimizer would still use it.
-# That is the weight bypass, here on a matrix `x` of three rows and four columns<!--== "three rows and four columns" if
-# x.shape == (3, 4) else "four rows and three columns" -->.
+# identity goes into `in_proj_weight` three times, one below the other. Then the parameters are *frozen*: they get no
+# more gradients. A gradient that is left from a step before is thrown away, because an optimizer would still use it.
+# That is the weight bypass, here on a matrix `x` of three rows and four columns.
 
 
 # %%
@@ -233,14 +236,10 @@ output, weights = switch_off(module)(x, x, x)
 print("output", output, "weights", weights, sep="\n")
 
 # %% [markdown]
-# The weights are those of the figure above, and each row of the output is the average that they make of the tokens<!--=
-# "The weights are those of the figure above, and each row of the output is the average that they make of the tokens" if
-# torch.allclose(weights, plain.weights, atol=1e-5) and torch.allclose(output, context, atol=1e-5) else "The weights are
-# others" -->. A difference of the last digits would be rounding: a `float32` keeps about seven<!--=
+# The weights are those of the figure above, and each row of the output is the average that they make of the tokens. A
+# difference of the last digits would be rounding: a `float32` keeps about seven<!--=
 # round(-math.log10(torch.finfo(torch.float32).eps)) --> digits, and the next number after one is larger by 1.2e-07<!--=
-# torch.finfo(torch.float32).eps -->. No difference is more than a few such steps<!--== "No difference is more than a
-# few such steps" if max(by_the_module) < 4 * torch.finfo(torch.float32).eps else "Some difference is more than a few
-# such steps" -->.
+# torch.finfo(torch.float32).eps -->. No difference is more than a few such steps.
 
 # %% [markdown] tags=["check"]
 # That is measured with the weights returned, without them (PyTorch then runs other code, a *fused* kernel where it
@@ -268,6 +267,43 @@ agree(
     self_attention(batch_of_one).context,
 )
 by_the_module = list(gaps)
+
+# %% tags=["claims"]
+assert apart(x @ torch.eye(4), x) < 1e-6, (
+    "so multiplying by it changes nothing"
+)
+assert apart(multiplied_thrice_and_once, one_trained(x, x, x)[0]) < 1e-5, (
+    "by three learned matrices before it does so, and the result by one more afterwards"
+)
+assert max(gaps) < 1e-5, (
+    "Between a bypassed module and attention alone this page finds nothing but rounding"
+)
+assert (
+    (self_attention(x).weights > 0).all()
+    and apart(self_attention(x).weights.sum(-1), torch.ones(3)) < 1e-5
+    and apart(self_attention(x).weights @ x, self_attention(x).context) < 1e-5
+), "Attention replaces every row by an average of all rows"
+assert apart(self_attention(x).context, context) < 1e-5, (
+    "X tag{3.1} and the package's selfattention computes the same"
+)
+assert apart(multiplied_thrice_and_once, one_trained(x, x, x)[0]) < 1e-5, (
+    "inprojweight holds three square matrices, one below the other: query's, key's and value's"
+)
+assert not (module.in_proj_weight - torch.eye(4).repeat(3, 1)).any(), (
+    "The identity goes into inprojweight three times, one below the other"
+)
+assert not any(each.requires_grad for each in module.parameters()), (
+    "they get no more gradients"
+)
+assert x.shape == (3, 4), "here on a matrix x of three rows and four columns"
+assert torch.allclose(weights, plain.weights, atol=1e-5) and torch.allclose(
+    output, context, atol=1e-5
+), (
+    "The weights are those of the figure above, and each row of the output is the average that they make of the tokens"
+)
+assert max(by_the_module) < 4 * torch.finfo(torch.float32).eps, (
+    "No difference is more than a few such steps"
+)
 
 # %% [markdown]
 # ## The same in one line
@@ -305,8 +341,8 @@ agree(by_hand(x, x, x)[0], by_package(x, x, x)[0])
 #
 # Now with words. In "I must go back to my ship and to my crew", which words does *ship* take from?
 #
-# The vectors come with the package and have 50<!--== tokens.size(1) --> numbers each; they are
-# [GloVe's vectors](../learn/attention.py#words-as-vectors).
+# The vectors come with the package and have 50<!--= tokens.size(1) --> numbers each; they are [GloVe's
+# vectors](../learn/attention.py#words-as-vectors).
 
 # %%
 sentence = "I must go back to my ship and to my crew"
@@ -320,25 +356,19 @@ before = layer(tokens, tokens, tokens)[1][ship].detach()
 after = bypass_(layer)(tokens, tokens, tokens)[1][ship]
 
 # %% tags=["hide-input"]
-#| caption: What *ship* takes from each word. With the matrices of a fresh module, all words get alike<!--= "all words
-#|   get alike" if before.max() < 2 * before.min() else "the words get more or less" -->. With the bypass, more than
-#|   half<!--= "more than half" if after.argmax() == ship and after[ship] > 0.5 else "less than half" --> stays with
-#|   *ship*, and *crew* comes second<!--= "crew comes second" if after.argsort()[-2] == words.index("crew") else "crew
-#|   comes last" -->.
+#| caption: What *ship* takes from each word. With the matrices of a fresh module, all words get alike. With the bypass,
+#|   more than half stays with *ship*, and *crew* comes second.
 rows = torch.stack([before, after])
 plot.grid(
     rows.mT, "weights", rows=words, columns=["fresh module", "bypassed"]
 )
 
 # %% [markdown]
-# As initialized, *ship* keeps {{ before[ship] :.0%}} of itself, and takes nearly equal parts<!--= "nearly equal parts"
-# if before.max() < 2 * before.min() else "unequal parts" --> from the other words. Bypassed, it keeps 55%<!--=
-# after[ship] --> and takes 13%<!--= after[words.index("crew")] --> from *crew*, more than from any other word<!--=
-# "more than from any other word" if after.topk(2).indices.tolist() == [ship, words.index("crew")] else "less than from
-# another word" -->. No matrix has learned that<!--= "No matrix has learned that" if is_bypassed(layer) else "A matrix
-# has learned that" -->: it was in the embeddings all along. The embedding of *ship* began [1.5213, 0.1052, 0.3816,
-# -0.5080]<!--== tokens[ship, :4].tolist() -->. Now it begins [1.0387, 0.1033, 0.3426, -0.4320]<!--==
-# of_ship[:4].tolist() -->: the word has become a mixture.
+# As initialized, *ship* keeps {{ before[ship] :.0%}} of itself, and takes nearly equal parts from the other words.
+# Bypassed, it keeps 55%<!--= after[ship] --> and takes 13%<!--= after[words.index("crew")] --> from *crew*, more than
+# from any other word. No matrix has learned that: it was in the embeddings all along. The embedding of *ship* began
+# [1.5213, 0.1052, 0.3816, -0.5080]<!--= tokens[ship, :4].tolist() -->. Now it begins [1.0387, 0.1033, 0.3426,
+# -0.4320]<!--= of_ship[:4].tolist() -->: the word has become a mixture.
 
 # %% [markdown] tags=["check"]
 # Weights and output are those of plain self-attention.
@@ -350,48 +380,57 @@ agree(weights, plain.weights)
 agree(output, plain.context)
 of_ship = output[ship]
 
+# %% tags=["claims"]
+assert (
+    len(blocks(layer)) == 4
+    and layer.num_heads == 1
+    and is_bypassed(layer)
+    and apart(layer(tokens, tokens, tokens)[0], plain.context) < 1e-5
+), (
+    "all four the identity and the biases zero: with one head, the module then returns plain self-attention"
+)
+assert before.max() < 2 * before.min(), "all words get alike"
+assert after.argmax() == ship and after[ship] > 0.5, (
+    "more than half stays with ship"
+)
+assert after.argsort()[-2] == words.index("crew"), "and crew comes second"
+assert before.max() < 2 * before.min(), (
+    "and takes nearly equal parts from the other words"
+)
+assert after.topk(2).indices.tolist() == [ship, words.index("crew")], (
+    "more than from any other word"
+)
+assert is_bypassed(layer), "No matrix has learned that"
+
 # %% [markdown]
 # ## What the bypass needs
 #
-# Each row of this table but the first breaks one condition. It tells what `is_bypassed` says first<!--== "says first"
-# if told_first[2] == list(is_bypassed(biased).reasons[:1]) else "says last" -->, what *ship* keeps of itself, and how
-# far the output is off from plain self-attention.
+# Each row of this table but the first breaks one condition. It tells what `is_bypassed` says first, what *ship* keeps
+# of itself, and how far the output is off from plain self-attention.
 #
-# {{= plot.table(["Broken", "`is_bypassed` says", "*ship* keeps", "Off by"], rows_of_conditions).markdown() }}
+# {{ plot.table(["Broken", "`is_bypassed` says", "*ship* keeps", "Off by"], rows_of_conditions).markdown() }}
 #
-# The biases hardly<!--== "hardly" if abs(conditions["biases kept"][0] - conditions["nothing"][0]) < 0.05 else "widely"
-# --> move *ship*'s weight, from {{= conditions["nothing"][0] :.0%}} to {{= conditions["biases kept"][0] :.0%}}, but
-# they put the output off by {{= conditions["biases kept"][1] :.2f}}. Weights that look right prove little: compare
-# outputs.
+# The biases hardly move *ship*'s weight, from {{ conditions["nothing"][0] :.0%}} to {{ conditions["biases kept"][0]
+# :.0%}}, but they put the output off by {{ conditions["biases kept"][1] :.2f}}. Weights that look right prove little:
+# compare outputs.
 #
 # - **One head.** Each of [several heads](#with-several-heads) compares and averages a slice of the features, and no
-#   identity can undo that<!--== "no identity can undo that" if is_bypassed(several) and conditions["five heads"][1] >
-#   0.02 else "the identity undoes that" -->.
+#   identity can undo that.
 # - **Zero biases.** They start at zero, so a bypass that forgets them works on a fresh module, and fails once they have
-#   moved<!--== "works on a fresh module, and fails once they have moved" if apart(new(tokens, tokens, tokens)[0],
-#   plain.context) < 1e-5 and conditions["biases kept"][1] > 0.02 else "never works" -->. (Some change nothing: one of
-#   the keys alone, which raises all scores of a query alike, and one of the output that takes back the values'<!--==
-#   "one of the keys alone, which raises all scores of a query alike, and one of the output that takes back the values'"
-#   if max(harmless) < 1e-5 else "none of them" -->.)
-# - **Frozen.** To an optimizer the identity is a start like any other. Left trainable, it is gone after one step<!--==
-#   "it is gone after one step" if conditions["one step of Adam"][1] > 0.01 else "it stays" --> (of *Adam*, a common
-#   optimizer). `requires_grad_(False)` alone does not save it: if a gradient is left from a step before, the optimizer
-#   moves the frozen parameter all the same<!--== "if a gradient is left from a step before, the optimizer moves the
-#   frozen parameter all the same" if conditions["frozen with a gradient"][1] > 0.01 else "the optimizer moves nothing"
-#   -->. `bypass_` clears the gradients, and the same step then changes nothing<!--== "the same step then changes
-#   nothing" if is_bypassed(cleared) else "the same step then changes much" -->.
-# - **Dropout off.** In training mode, `dropout` drops some weights at random and enlarges the others<!--== "In training
-#   mode, dropout drops some weights at random and enlarges the others" if (dropped == 0).any() and (dropped >
-#   plain.weights)[dropped > 0].all() else "In training mode, dropout drops no weights" -->. `.eval()` switches to
-#   evaluation mode, which drops none<!--== "evaluation mode, which drops none" if not dropping.training and
-#   apart(dropping(tokens, tokens, tokens)[0], plain.context) < 1e-5 else "another mode" -->.
-# - **Nothing appended.** `add_zero_attn` appends a token of zeros to keys and values<!--== "appends a token of zeros to
-#   keys and values" if apart(with_zeros, appended(tokens, tokens, tokens)[0]) < 1e-5 else "appends nothing" -->,
-#   `add_bias_kv` a learned one. Neither was in the sequence, and both take their share of the weights.
+#   moved. (Some change nothing: one of the keys alone, which raises all scores of a query alike, and one of the output
+#   that takes back the values'.)
+# - **Frozen.** To an optimizer the identity is a start like any other. Left trainable, it is gone after one step (of
+#   *Adam*, a common optimizer). `requires_grad_(False)` alone does not save it: if a gradient is left from a step
+#   before, the optimizer moves the frozen parameter all the same. `bypass_` clears the gradients, and the same step
+#   then changes nothing.
+# - **Dropout off.** In training mode, `dropout` drops some weights at random and enlarges the others. `.eval()`
+#   switches to evaluation mode, which drops none.
+# - **Nothing appended.** `add_zero_attn` appends a token of zeros to keys and values, `add_bias_kv` a learned one.
+#   Neither was in the sequence, and both take their share of the weights.
 # - **Packed matrices.** If keys or values have a length of their own (`kdim`, `vdim`), the matrices are not packed, for
 #   they are not square, and no identity fits.
 #
-# `bypass_` refuses what it cannot make plain. This call raises a `ValueError`, *{{= refused[0] }}*:
+# `bypass_` refuses what it cannot make plain. This call raises a `ValueError`, *{{ refused[0] }}*:
 
 # %% tags=["hide-output"]
 #| raises: ValueError: module cannot be bypassed
@@ -491,6 +530,59 @@ for option in ({"kdim": 7}, {"add_bias_kv": True}, {"add_zero_attn": True}):
     else:
         raise AssertionError(f"bypassed {option}")
 
+# %% tags=["claims"]
+assert (
+    conditions["nothing"][1] < 1e-5
+    and min(
+        conditions[broken][1]
+        for broken in (
+            "five heads",
+            "biases kept",
+            "one step of Adam",
+            "dropout in training",
+            "zeros appended",
+        )
+    )
+    > 0.02
+), (
+    "The bypass is exact with one head, zero biases, frozen parameters, no dropout and nothing appended"
+)
+assert told_first[2] == list(is_bypassed(biased).reasons[:1]), (
+    "It tells what isbypassed says first"
+)
+assert abs(conditions["biases kept"][0] - conditions["nothing"][0]) < 0.05, (
+    "The biases hardly move ship's weight"
+)
+assert is_bypassed(several) and conditions["five heads"][1] > 0.02, (
+    "and no identity can undo that"
+)
+assert (
+    apart(new(tokens, tokens, tokens)[0], plain.context) < 1e-5
+    and conditions["biases kept"][1] > 0.02
+), (
+    "so a bypass that forgets them works on a fresh module, and fails once they have moved"
+)
+assert max(harmless) < 1e-5, (
+    "one of the keys alone, which raises all scores of a query alike, and one of the output that takes back the values'"
+)
+assert conditions["one step of Adam"][1] > 0.01, "it is gone after one step"
+assert conditions["frozen with a gradient"][1] > 0.01, (
+    "if a gradient is left from a step before, the optimizer moves the frozen parameter all the same"
+)
+assert is_bypassed(cleared), "and the same step then changes nothing"
+assert (dropped == 0).any() and (dropped > plain.weights)[
+    dropped > 0
+].all(), (
+    "In training mode, dropout drops some weights at random and enlarges the others"
+)
+assert (
+    not dropping.training
+    and apart(dropping(tokens, tokens, tokens)[0], plain.context) < 1e-5
+), "switches to evaluation mode, which drops none"
+assert apart(with_zeros, appended(tokens, tokens, tokens)[0]) < 1e-5, (
+    "addzeroattn appends a token of zeros to keys and values"
+)
+
 # %% [markdown]
 # ## With several heads
 #
@@ -503,9 +595,7 @@ for option in ({"kdim": 7}, {"add_bias_kv": True}, {"add_zero_attn": True}):
 # X = split_heads(tokens, H); O = split_heads(many(tokens, tokens, tokens)[0], H)
 # -->
 #
-# The root is that of the slice's length, not the row's<!--== "of the slice's length, not the row's" if
-# apart(heads(batch, batch, batch)[0], expected) < 1e-5 < apart(by_the_row, expected) else "of the row's length, not the
-# slice's" -->:
+# The root is that of the slice's length, not the row's:
 
 # %%
 torch.manual_seed(12)
@@ -517,18 +607,21 @@ by_slice = self_attention(split_heads(batch, 3))
 expected = merge_heads(by_slice.context)
 
 # %% [markdown]
-# `output` equals `expected`<!--= "output equals expected" if torch.allclose(output, expected, atol=1e-5) else "output
-# differs from expected" -->. The weights that the module returns are the mean over the heads<!--= "The weights that the
-# module returns are the mean over the heads" if torch.allclose(mean_weights, by_slice.weights.mean(1), atol=1e-5) else
-# "The weights that the module returns are those of a head" -->. No head has used them<!--= "No head has used them" if
-# min(apart(mean_weights, by_slice.weights[:, head]) for head in range(3)) > 0.01 else "A head has used them" -->, and
-# averaging the tokens with them does not give the output<!--== "does not give the output" if apart( mean_weights @
-# batch, expected) > 0.1 else "gives the output" -->.
+# `output` equals `expected`. The weights that the module returns are the mean over the heads. No head has used them,
+# and averaging the tokens with them does not give the output.
 #
 # In evaluation mode, and with nothing to train, PyTorch has a shortcut: one function instead of its usual steps. Only
-# an even number of heads takes it, and the result is the same<!--== "Only an even number of heads takes it, and the
-# result is the same" if taken == {1: False, 2: True, 3: False} and max(by_the_shortcut) < 1e-5 else "Every number of
-# heads takes it" -->.
+# an even number of heads takes it, and the result is the same.
+
+# %% tags=["claims"]
+assert torch.allclose(output, expected, atol=1e-5), "output equals expected"
+assert torch.allclose(mean_weights, by_slice.weights.mean(1), atol=1e-5), (
+    "The weights that the module returns are the mean over the heads"
+)
+assert (
+    min(apart(mean_weights, by_slice.weights[:, head]) for head in range(3))
+    > 0.01
+), "No head has used them"
 
 # %% tags=["check"]
 agree(output, expected)
@@ -552,13 +645,24 @@ by_the_row = merge_heads(
 )
 print("heads, and whether the shortcut was taken:", taken)
 
+# %% tags=["claims"]
+assert (
+    apart(heads(batch, batch, batch)[0], expected)
+    < 1e-5
+    < apart(by_the_row, expected)
+), "Xh tag{3.3} The root is that of the slice's length, not the row's"
+assert apart(mean_weights @ batch, expected) > 0.1, (
+    "and averaging the tokens with them does not give the output"
+)
+assert (
+    taken == {1: False, 2: True, 3: False} and max(by_the_shortcut) < 1e-5
+), "Only an even number of heads takes it, and the result is the same"
+
 # %% [markdown]
 # ## Other matrices that do nothing
 #
 # The identity is not the only such matrix. A matrix $R$ is *orthogonal* if it turns or mirrors vectors and keeps
-# lengths and angles; its transpose undoes it. If query and key share one, the scores do not change<!--== "If query and
-# key share one, the scores do not change" if apart(both_turned, plain.context) < 1e-5 < apart(queries_turned,
-# plain.context) else "If query and value share one, the scores do not change" -->:
+# lengths and angles; its transpose undoes it. If query and key share one, the scores do not change:
 #
 # $$\frac{(X R^\top)(X R^\top)^\top}{\sqrt{d}} = \frac{X R^\top R \, X^\top}{\sqrt{d}}
 # = \frac{X X^\top}{\sqrt{d}} \tag{3.4}$$
@@ -575,12 +679,9 @@ turned.in_proj_weight[50:100] = torch.eye(50)  # the key's turn undone
 queries_turned = turned(tokens, tokens, tokens)[0]
 
 # %% [markdown]
-# `both_turned` is the output of plain self-attention<!--== "is the output of plain self-attention" if
-# apart(both_turned, plain.context) < 1e-5 else "is another output" -->. If only the queries turn, they are compared
-# with keys that point elsewhere, and the outputs differ by up to {{= apart(queries_turned, plain.context) :.1f}}. What
-# is not shared can do nothing, too: any matrix that has an inverse, for the query, if the key has this inverse,
-# transposed<!--== "any matrix that has an inverse, for the query, if the key has this inverse, transposed" if
-# apart(sheared, plain.context) < 1e-4 < apart(shear @ shear.T, torch.eye(50)) else "no other matrix" -->.
+# `both_turned` is the output of plain self-attention. If only the queries turn, they are compared with keys that point
+# elsewhere, and the outputs differ by up to {{ apart(queries_turned, plain.context) :.1f}}. What is not shared can do
+# nothing, too: any matrix that has an inverse, for the query, if the key has this inverse, transposed.
 
 # %% tags=["check"]
 agree(both_turned, plain.context)
@@ -592,15 +693,29 @@ turned.in_proj_weight[:50] = shear
 turned.in_proj_weight[50:100] = torch.linalg.inv(shear).T
 sheared = turned(tokens, tokens, tokens)[0]
 
+# %% tags=["claims"]
+assert (
+    apart(both_turned, plain.context)
+    < 1e-5
+    < apart(queries_turned, plain.context)
+), "If query and key share one, the scores do not change"
+assert apart(both_turned, plain.context) < 1e-5, (
+    "bothturned is the output of plain self-attention"
+)
+assert (
+    apart(sheared, plain.context)
+    < 1e-4
+    < apart(shear @ shear.T, torch.eye(50))
+), (
+    "any matrix that has an inverse, for the query, if the key has this inverse, transposed"
+)
+
 # %% [markdown]
 # ## Off for a while
 #
 # `bypassed` switches a module off for one block, for example to look into a trained model. Then it puts everything
-# back: matrices, biases, and what was trainable, also when the block fails<!--== "it puts everything back: matrices,
-# biases, and what was trainable, also when the block fails" if all(now.equal(then) and now.requires_grad == trains for
-# now, (_, then, trains) in zip(trained.parameters(), kept, strict=True)) else "it puts nothing back" # to the bit:
-# copies -->. The parameters remain the same objects<!--== "remain the same objects" if all(map(operator.is_,
-# trained.parameters(), (p for p, _, _ in kept))) else "become different objects" -->, so an optimizer still holds them.
+# back: matrices, biases, and what was trainable, also when the block fails. The parameters remain the same objects, so
+# an optimizer still holds them.
 
 # %%
 torch.manual_seed(14)
@@ -612,9 +727,7 @@ with bypassed(trained):
 on_again, _ = trained(tokens, tokens, tokens)
 
 # %% [markdown]
-# `while_off` is plain self-attention<!--== "is plain self-attention" if apart(while_off, plain.context) < 1e-5 else
-# "is something else" -->, and `on_again` is not<!--== "is not" if apart(on_again, plain.context) > 0.1 else "is too"
-# -->.
+# `while_off` is plain self-attention, and `on_again` is not.
 
 # %% tags=["check"]
 torch.manual_seed(14)
@@ -637,17 +750,29 @@ for parameter, values, trainable in kept:
     assert torch.equal(parameter, values)
     assert parameter.requires_grad == trainable
 
+# %% tags=["claims"]
+assert all(
+    now.equal(then) and now.requires_grad == trains
+    for now, (_, then, trains) in zip(trained.parameters(), kept, strict=True)
+), (
+    "Then it puts everything back: matrices, biases, and what was trainable, also when the block fails"
+)  # to the bit: copies
+assert all(
+    map(operator.is_, trained.parameters(), (p for p, _, _ in kept))
+), "The parameters remain the same objects"
+assert apart(while_off, plain.context) < 1e-5, (
+    "whileoff is plain self-attention"
+)
+assert apart(on_again, plain.context) > 0.1, "and onagain is not"
+
 # %% [markdown]
 # ## Where fresh matrices come from
 #
 # A fresh module draws its matrices at random, evenly up to a bound and down to its negative. For `in_proj_weight` that
 # is *Xavier*'s, $\sqrt{6 / (\text{rows} + \text{columns})}$<!-- unchecked: the draw itself is held against it below
-# -->. Packing counts here: the draw sees one matrix with three times as many rows as columns<!--== "one matrix with
-# three times as many rows as columns" if packed.size(0) == 3 * packed.size(1) and apart(wide.in_proj_weight, packed) <
-# 1e-6 else "three square matrices" -->. `out_proj` is drawn as PyTorch's layer of one matrix, `nn.Linear`, draws it,
-# and the biases are zero. The same draws, made one by one, give the same module<!--== "The same draws, made one by one,
-# give the same module" if apart(wide.in_proj_weight, packed) < 1e-6 and apart(wide.out_proj.weight, linear.weight) <
-# 1e-6 else "Such draws give a different module" -->:
+# -->. Packing counts here: the draw sees one matrix with three times as many rows as columns. `out_proj` is drawn as
+# PyTorch's layer of one matrix, `nn.Linear`, draws it, and the biases are zero. The same draws, made one by one, give
+# the same module:
 
 # %%
 torch.manual_seed(15)
@@ -661,23 +786,30 @@ torch.testing.assert_close(wide.out_proj.weight, linear.weight)
 torch.testing.assert_close(wide.in_proj_weight, packed)
 
 # %% [markdown]
-# With an `embed_dim` of 512<!--= wide.embed_dim -->, packing makes the bound 0.0541<!--== bounds[3 * 512] -->; square
-# matrices would have 0.0765<!--== bounds[512] -->. To start a module of your own as PyTorch's starts, draw the packed
+# With an `embed_dim` of 512<!--= wide.embed_dim -->, packing makes the bound 0.0541<!--= bounds[3 * 512] -->; square
+# matrices would have 0.0765<!--= bounds[512] -->. To start a module of your own as PyTorch's starts, draw the packed
 # matrix and cut it into three.
 
 # %% tags=["check"]
 bounds = {rows: math.sqrt(6 / (rows + 512)) for rows in (3 * 512, 512)}
 assert 0.999 < packed.abs().max().item() / bounds[3 * 512] <= 1
 
+# %% tags=["claims"]
+assert (
+    packed.size(0) == 3 * packed.size(1)
+    and apart(wide.in_proj_weight, packed) < 1e-6
+), "the draw sees one matrix with three times as many rows as columns"
+assert (
+    apart(wide.in_proj_weight, packed) < 1e-6
+    and apart(wide.out_proj.weight, linear.weight) < 1e-6
+), "The same draws, made one by one, give the same module"
+
 # %% [markdown]
 # ## A mistake with the right shape
 #
 # Without [`batch_first=True`](../museum/heads.py#batch-first-forgotten), the module reads its input as (tokens, batch,
-# features). A batch of one sequence with three tokens is then three sequences with one token each<!--== "three
-# sequences with one token each" if wrong(one, one, one)[1].shape == (3, 1, 1) else "one sequence" -->, and a token that
-# is alone gives all weight to itself. Nothing complains: the output has the shape that it should have<!--== "Nothing
-# complains: the output has the shape that it should have" if wrong(one, one, one)[0].shape == right(one, one,
-# one)[0].shape else "The shape tells" -->.
+# features). A batch of one sequence with three tokens is then three sequences with one token each, and a token that is
+# alone gives all weight to itself. Nothing complains: the output has the shape that it should have.
 
 # %%
 torch.manual_seed(16)
@@ -690,10 +822,8 @@ for candidate in (right, wrong):
     print("output", tuple(output.shape), "weights", tuple(weights.shape))
 
 # %% [markdown]
-# The wrong output *is* the input<!--= "is the input" if torch.allclose(output, one, atol=1e-5) else "is another" -->.
-# Its rows of weights sum to one, as they should: every weight is one<!--= "Its rows of weights sum to one, as they
-# should: every weight is one" if (weights - 1).abs().max() < 1e-6 else "Its rows of weights are wrong" -->. A check
-# asks what attention is for: change one token, and see which outputs notice.
+# The wrong output *is* the input. Its rows of weights sum to one, as they should: every weight is one. A check asks
+# what attention is for: change one token, and see which outputs notice.
 
 
 # %%
@@ -710,6 +840,18 @@ print(who_notices(right), who_notices(wrong))
 # %% tags=["check"]
 assert who_notices(right) == [True, True, True]
 assert who_notices(wrong) == [False, False, True]
+
+# %% tags=["claims"]
+assert wrong(one, one, one)[1].shape == (3, 1, 1), (
+    "A batch of one sequence with three tokens is then three sequences with one token each"
+)
+assert wrong(one, one, one)[0].shape == right(one, one, one)[0].shape, (
+    "Nothing complains: the output has the shape that it should have"
+)
+assert torch.allclose(output, one, atol=1e-5), "The wrong output is the input"
+assert (weights - 1).abs().max() < 1e-6, (
+    "Its rows of weights sum to one, as they should: every weight is one"
+)
 
 # %% [markdown]
 # ## Exercises

@@ -7,16 +7,12 @@
 # %% [markdown]
 # # Is my KV cache right?
 #
-# **It is right if a prefill, chunks and single steps give what the whole sequence gives at once<!--== "It is right if a
-# prefill, chunks and single steps give what the whole sequence gives at once" if max(shares["nothing"]) < 1e-5 else "It
-# is wrong" -->. Compare all three: with most mistakes the prefill is still right<!--== "Compare all three: with most
-# mistakes the prefill is still right" if len(shares["nothing"]) == 3 and sum(each[0] < 1e-5 for each in mistakes) >
-# len(mistakes) / 2 else "with most mistakes the prefill is wrong" -->.** Here is how far the outputs are off, as a
-# share of their size:
+# **It is right if a prefill, chunks and single steps give what the whole sequence gives at once. Compare all three:
+# with most mistakes the prefill is still right.** Here is how far the outputs are off, as a share of their size:
 #
-# {{= plot.table(["What is wrong", "Prefill", "Chunk", "Single steps"], rows).markdown() }}
+# {{ plot.table(["What is wrong", "Prefill", "Chunk", "Single steps"], rows).markdown() }}
 #
-# *Computed with torch {{= torch.__version__.split("+")[0] }} on the {{= x.device.type.upper() }}.*
+# *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ x.device.type.upper() }}.*
 #
 # **You should know** [what a KV cache keeps](../learn/generating.py) while a model writes. **You will know** the test
 # that finds these mistakes, the line that causes each of them, and what a cache costs.
@@ -54,9 +50,8 @@ torch.allclose(torch.cat(parts, dim=1), whole, atol=1e-5)
 
 # %% [markdown]
 # `unmasked.KVCache` takes its memory once. A step writes its own key and value there, and attends to a view of what is
-# stored: nothing is copied<!--== "nothing is copied" if {seen.data_ptr() for seen in views} == {cache._key.data_ptr(),
-# cache._value.data_ptr()} else "everything is copied" -->. The sections below make one mistake each, in a cache that is
-# written by hand, with tensors of (batch, heads, tokens, head_dim).
+# stored: nothing is copied. The sections below make one mistake each, in a cache that is written by hand, with tensors
+# of (batch, heads, tokens, head_dim).
 
 # %% tags=["check"]
 key, value = torch.randn(2, 2, 2, 0, 6)
@@ -111,17 +106,19 @@ def share(found, expected, lengths=(6, 3, 3)):
     return [(part.mean() / size).sqrt().item() for part in off]
 
 
+# %% tags=["claims"]
+assert {seen.data_ptr() for seen in views} == {
+    cache._key.data_ptr(),
+    cache._value.data_ptr(),
+}, "and attends to a view of what is stored: nothing is copied"
+
 # %% [markdown]
 # ## Where does a query stand?
 #
-# New queries are the *last* tokens. `is_causal=True` of PyTorch's function takes them for the first<!--== "takes them
-# for the first" if torch.allclose(stuck, values[:, :, :1], atol=1e-5) else "takes them for the last" -->: it is
-# [aligned at the top left](masks.py#more-keys-than-queries)<!--~ link: the mask is drawn there -->. A prefill has as
-# many queries as keys, and so it is right<!--== "A prefill has as many queries as keys, and so it is right" if
-# top_left_shares[0] < 1e-5 < top_left_shares[1] else "A prefill has as many queries as keys, and it is wrong" -->. A
-# single query sees the first key alone<!--== "A single query sees the first key alone" if torch.allclose( stuck,
-# values[:, :, :1], atol=1e-5) else "A single query sees every key" -->, whatever it asks, and the model [forgets what
-# is between its first token and its newest](https://github.com/pytorch/pytorch/issues/144858)<!--~ link: a report -->.
+# New queries are the *last* tokens. `is_causal=True` of PyTorch's function takes them for the first: it is [aligned at
+# the top left](masks.py#more-keys-than-queries)<!--~ link: the mask is drawn there -->. A prefill has as many queries
+# as keys, and so it is right. A single query sees the first key alone, whatever it asks, and the model [forgets what is
+# between its first token and its newest](https://github.com/pytorch/pytorch/issues/144858)<!--~ link: a report -->.
 
 # %%
 torch.manual_seed(1)
@@ -140,9 +137,8 @@ def attend(q, keys, values):
 
 
 # %% [markdown]
-# PyTorch has the mask, too: `torch.nn.attention.bias.causal_lower_right(queries, keys)`<!--== a_call -->. Leave the
-# mask out for a single query. It would hide nothing<!--= "It would hide nothing" if masks.causal(1, 9).all() else "It
-# would hide everything" -->, and someone would have to make it and to read it.
+# PyTorch has the mask, too: `torch.nn.attention.bias.causal_lower_right(queries, keys)`. Leave the mask out for a
+# single query. It would hide nothing, and someone would have to make it and to read it.
 
 # %% tags=["check"]
 from torch.nn.attention.bias import causal_lower_right
@@ -158,13 +154,26 @@ torch.testing.assert_close(
     attend(q, keys, values), F.scaled_dot_product_attention(q, keys, values)
 )
 
+# %% tags=["claims"]
+assert torch.allclose(stuck, values[:, :, :1], atol=1e-5), (
+    "iscausal=True of PyTorch's function takes them for the first"
+)
+assert torch.allclose(stuck, values[:, :, :1], atol=1e-5), (
+    "A single query sees the first key alone"
+)
+assert (
+    a_call == "torch.nn.attention.bias.causal_lower_right(queries, keys)"
+), (
+    "PyTorch has the mask, too: torch.nn.attention.bias.causallowerright(queries, keys"
+)
+assert masks.causal(1, 9).all(), "It would hide nothing"
+
 # %% [markdown]
 # ## What lies in memory that is not used?
 #
 # A cache of fixed size has room that no token has taken yet. Many programs attend to all of it and hide the rest with a
-# mask. Then what lies there must be finite. A hidden value has the weight zero, and zero times NaN is NaN<!--== "zero
-# times NaN is NaN" if (0 * torch.tensor(torch.nan)).isnan() else "zero times NaN is zero" -->. `torch.empty` hands out
-# memory as an earlier tensor left it, and [sometimes there is a NaN in
+# mask. Then what lies there must be finite. A hidden value has the weight zero, and zero times NaN is NaN.
+# `torch.empty` hands out memory as an earlier tensor left it, and [sometimes there is a NaN in
 # it](https://github.com/Dao-AILab/flash-attention/issues/2374)<!--~ link: a report -->.
 
 # %%
@@ -177,10 +186,14 @@ poisoned = F.scaled_dot_product_attention(
 in_use = room[:, :, :9]  # a view: no mask, and nothing hidden
 
 # %% [markdown]
-# Every number of `poisoned` is NaN<!--== "Every number of poisoned is NaN" if poisoned.isnan().all() else "Every number
-# of poisoned is finite" -->. The remedy is `torch.zeros`, or a view of what is in use. `KVCache` does both. The museum
-# has [the exhibit](../museum/masks.py#hidden-nan)<!--~ link: of this mistake -->.
-#
+# Every number of `poisoned` is NaN. The remedy is `torch.zeros`, or a view of what is in use. `KVCache` does both. The
+# museum has [the exhibit](../museum/masks.py#hidden-nan)<!--~ link: of this mistake -->.
+
+# %% tags=["claims"]
+assert (0 * torch.tensor(torch.nan)).isnan(), "and zero times NaN is NaN"
+assert poisoned.isnan().all(), "Every number of poisoned is NaN"
+
+# %% [markdown]
 # ## Which axis grows?
 #
 # `torch.cat` makes a cache in one line, and the axis is easily wrong. With tensors of (batch, heads, tokens, head_dim)
@@ -212,21 +225,29 @@ def raises(sequences, prefilled):
 raised = [raises(1, 3), raises(2, 1)]
 
 # %% [markdown]
-# Nothing raises<!--== "Nothing raises" if wrong.shape == (2, 4, 1, 6) else "It raises" -->: the one query is broadcast
-# to two sequences, each of which has one key<!--= "the one query is broadcast to two sequences, each of which has one
-# key" if wrong.size(0) == 2 and grown.shape[1:] == (2, 4, 1, 6) else "it is not" -->. So the context is a value, and no
-# average<!--== "the context is a value, and no average" if torch.allclose(wrong[1], second[1, 0], atol=1e-5) else "the
-# context is an average" -->. With a prefill of several tokens, or with a batch of two, an error comes at once<!--==
-# "With a prefill of several tokens, or with a batch of two, an error comes at once" if raised == [True, True] else "no
-# error comes" -->. So test with more tokens than one and more sequences than one, in sizes that all differ.
-#
+# Nothing raises: the one query is broadcast to two sequences, each of which has one key. So the context is a value, and
+# no average. With a prefill of several tokens, or with a batch of two, an error comes at once. So test with more tokens
+# than one and more sequences than one, in sizes that all differ.
+
+# %% tags=["claims"]
+assert wrong.shape == (2, 4, 1, 6), (
+    "Nothing raises: the one query is broadcast to two sequences"
+)
+assert wrong.size(0) == 2 and grown.shape[1:] == (2, 4, 1, 6), (
+    "the one query is broadcast to two sequences, each of which has one key"
+)
+assert torch.allclose(wrong[1], second[1, 0], atol=1e-5), (
+    "So the context is a value, and no average"
+)
+assert raised == [True, True], (
+    "With a prefill of several tokens, or with a batch of two, an error comes at once"
+)
+
+# %% [markdown]
 # ## Positions go on counting
 #
 # A model with rotary positions turns queries and keys by the place where they stand. The place of a new token is the
-# number of tokens before it<!--== "The place of a new token is the number of tokens before it" if place.tolist() ==
-# [x.size(1)] else "The place of a new token is zero" -->, and not zero. Keys are stored turned, and are never turned
-# again<!--== "Keys are stored turned, and are never turned again" if torch.allclose(stored_keys, turned_keys,
-# atol=1e-5) else "Keys are turned again and again" -->:
+# number of tokens before it, and not zero. Keys are stored turned, and are never turned again:
 
 # %%
 past, tokens = cache.length, 1
@@ -241,12 +262,20 @@ turned_keys = layer.rotary(made, torch.arange(12))
 # %% [markdown]
 # `CausalSelfAttention(..., rotary=...)` counts from the length of the cache by itself. A model with a table of
 # positions takes the same `place` to look them up.
-#
+
+# %% tags=["claims"]
+assert place.tolist() == [x.size(1)], (
+    "The place of a new token is the number of tokens before it"
+)
+assert torch.allclose(stored_keys, turned_keys, atol=1e-5), (
+    "Keys are stored turned, and are never turned again"
+)
+
+# %% [markdown]
 # ## Beams: keys and values move together
 #
-# A beam search drops some sequences and goes on from others. Their keys and values must move in the same way<!--==
-# "Their keys and values must move in the same way" if min(beam_shares[1:]) > 0.1 else "Their keys must move" -->, in
-# every layer. `cache.reorder(order)` moves both; a draft that was refused is forgotten by `cache.crop(length)`.
+# A beam search drops some sequences and goes on from others. Their keys and values must move in the same way, in every
+# layer. `cache.reorder(order)` moves both; a draft that was refused is forgotten by `cache.crop(length)`.
 
 # %%
 order = torch.tensor([1, 0])  # each goes on from the other's text
@@ -260,15 +289,12 @@ torch.allclose(layer(x[:, 6:], cache=cache), layer(swapped)[:, 6:], atol=1e-5)
 #
 # A step is another matrix product than the whole sequence, so it [adds in another
 # order](https://github.com/huggingface/transformers/issues/25420)<!--~ link: a long thread about it -->. In float32
-# that is hardly seen<!--== "In float32 that is hardly seen" if rounding["float32"][0] < 1e-5 else "In float32 that is
-# seen" -->. In bfloat16 it is, and it looks like a bug. To tell, compare both with the same layer in float64. If the
-# step is no farther from the truth than the whole sequence is, the difference is rounding.
+# that is hardly seen. In bfloat16 it is, and it looks like a bug. To tell, compare both with the same layer in float64.
+# If the step is no farther from the truth than the whole sequence is, the difference is rounding.
 
 # %% tags=["hide-input"]
 #| caption: How far outputs are off, as a share of their size. The steps are about as far from float64 as the whole
-#|   sequence is, so nothing is wrong with them<!--= "The steps are about as far from float64 as the whole sequence is,
-#|   so nothing is wrong with them" if all(1 / 3 < steps / once < 3 for _, once, steps in rounding.values()) else "The
-#|   steps are much farther from float64 than the whole sequence is" -->.
+#|   sequence is, so nothing is wrong with them.
 torch.manual_seed(3)
 long = torch.randn(2, 40, 24)
 rounding = figures.rounding(layer, long)
@@ -284,17 +310,27 @@ plot.table(
 )
 
 # %% [markdown]
-# *Computed with torch {{= torch.__version__.split("+")[0] }} on the {{= x.device.type.upper() }}.*
+# *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ x.device.type.upper() }}.*
 #
 # Rounding decides now and then which of two words is the likelier one. From there on, two texts are different. So
 # compare logits, not texts.
 #
-# ## Padding on the left
+# ##
+
+# %% tags=["claims"]
+assert rounding["float32"][0] < 1e-5, "In float32 that is hardly seen"
+assert all(
+    1 / 3 < steps / once < 3 for _, once, steps in rounding.values()
+), (
+    "The steps are about as far from float64 as the whole sequence is, so nothing is wrong with them"
+)
+
+# %% [markdown]
+#  Padding on the left
 #
 # A batch of prompts is padded on the left, so that all go on at one place. The mask then has to hide the padding from
 # every query, in every step. And a model with a table of positions must count from the first *real* token: it knows no
-# text that begins in the middle. Below, the second prompt has three padding tokens<!--== "the second prompt has three
-# padding tokens" if (~real).sum((1, 2, 3)).tolist() == [0, 3] else "the first prompt has three padding tokens" -->:
+# text that begins in the middle. Below, the second prompt has three padding tokens:
 
 # %%
 torch.manual_seed(4)
@@ -310,16 +346,12 @@ naive = plain(prompts + table[:9], allowed=real)[1, 3:]
 places
 
 # %% [markdown]
-# With `positions_of`, the padded prompt gets what it gets alone<!--== "the padded prompt gets what it gets alone" if
-# torch.allclose(counted, alone, atol=1e-5) else "the padded prompt gets something else" -->. Without it the outputs are
-# off by {{= share_of(naive, alone) :.0%}} of their size, and [nothing
-# tells](https://github.com/huggingface/transformers/issues/29029)<!--~ link: a report -->. A rotary model bears the
-# shift<!--== "A rotary model bears the shift" if torch.allclose(shifted, layer(x), atol=1e-5) else "A rotary model does
-# not bear the shift" -->, because a score depends on distances alone; the mask it needs as well.
+# With `positions_of`, the padded prompt gets what it gets alone. Without it the outputs are off by {{ share_of(naive,
+# alone) :.0%}} of their size, and [nothing tells](https://github.com/huggingface/transformers/issues/29029)<!--~ link:
+# a report -->. A rotary model bears the shift, because a score depends on distances alone; the mask it needs as well.
 #
-# In a step, the mask has one key more than before<!--== "the mask has one key more than before" if next_mask.size(-1)
-# == real.size(-1) + 1 else "the mask has one key fewer than before" -->: `masks.padding(lengths + 1, keys + 1,
-# side="left")`<!--~ a call -->, where `lengths` counts the real tokens. The new token has the position `places[:, -1:]
+# In a step, the mask has one key more than before: `masks.padding(lengths + 1, keys + 1, side="left")`<!--~ a call -->,
+# where `lengths` counts the real tokens. The new token has the position `places[:, -1:]
 # + 1`<!--~ code -->.
 
 # %% tags=["check"]
@@ -344,19 +376,28 @@ def share_of(found, expected):
     return share(found[None], expected[None], [len(found)])[0]
 
 
+# %% tags=["claims"]
+assert (~real).sum((1, 2, 3)).tolist() == [0, 3], (
+    "the second prompt has three padding tokens"
+)
+assert torch.allclose(counted, alone, atol=1e-5), (
+    "the padded prompt gets what it gets alone"
+)
+assert torch.allclose(shifted, layer(x), atol=1e-5), (
+    "A rotary model bears the shift"
+)
+assert next_mask.size(-1) == real.size(-1) + 1, (
+    "the mask has one key more than before"
+)
+
 # %% [markdown]
 # ### Rows that see nothing
 #
 # Under a causal mask, the first query of a padded prompt sees nothing at all. A softmax over minus infinity alone is
-# NaN, and so many programs take the lowest finite number<!--== "the lowest finite number" if torch.nextafter(hidden,
-# -torch.inf * hidden.abs()).isinf().all() and hidden.isfinite().all() else "the highest finite number" -->,
-# `torch.finfo(dtype).min`, in its place. By hand, that row is then the mean of the values<!--== "that row is then the
-# mean of the values" if torch.allclose(hidden.softmax(-1), torch.full((1, 5), 0.2), atol=1e-5) else "that row is then
-# zero" -->, of those that are hidden, too, and so it is by PyTorch's function on a CPU<!--== "so it is by PyTorch's
-# function on a CPU" if torch.allclose(theirs, keys[:, :, :5].mean(-2, keepdim=True), atol=1e-5) else "it is zero by
-# PyTorch's function on a CPU" -->. (On a GPU its kernels *efficient* and *cudnn* gave zeros, seen on an H100 with
-# PyTorch 2.11<!--~ measured there -->.) This does no harm, until two such masks, one for the future and one for the
-# padding, are *added*:
+# NaN, and so many programs take the lowest finite number, `torch.finfo(dtype).min`, in its place. By hand, that row is
+# then the mean of the values, of those that are hidden, too, and so it is by PyTorch's function on a CPU. (On a GPU its
+# kernels *efficient* and *cudnn* gave zeros, seen on an H100 with PyTorch 2.11<!--~ measured there -->.) This does no
+# harm, until two such masks, one for the future and one for the padding, are *added*:
 
 # %%
 lowest = torch.finfo(torch.float32).min
@@ -370,17 +411,32 @@ theirs = F.scaled_dot_product_attention(
 )
 
 # %% [markdown]
-# The sum overflows to minus infinity, and the row is NaN<!--= "The sum overflows to minus infinity, and the row is NaN"
-# if (twice == -torch.inf).all() and twice.softmax(-1).isnan().all() else "The sum is finite" -->. Combine masks as
-# booleans, `masks.combine(causal, padding)`, and turn them into numbers once. This library gives such a row
-# zeros<!--== "zeros" if not plain(prompts, allowed=real)[1, :3].sub(plain.out_proj.bias).any() else "NaN" -->; nobody
-# reads it.
-#
+# The sum overflows to minus infinity, and the row is NaN. Combine masks as booleans, `masks.combine(causal, padding)`,
+# and turn them into numbers once. This library gives such a row zeros; nobody reads it.
+
+# %% tags=["claims"]
+assert (
+    torch.nextafter(hidden, -torch.inf * hidden.abs()).isinf().all()
+    and hidden.isfinite().all()
+), "and so many programs take the lowest finite number"
+assert torch.allclose(
+    hidden.softmax(-1), torch.full((1, 5), 0.2), atol=1e-5
+), "that row is then the mean of the values"
+assert torch.allclose(
+    theirs, keys[:, :, :5].mean(-2, keepdim=True), atol=1e-5
+), "and so it is by PyTorch's function on a CPU"
+assert (twice == -torch.inf).all() and twice.softmax(-1).isnan().all(), (
+    "The sum overflows to minus infinity, and the row is NaN"
+)
+assert (
+    not plain(prompts, allowed=real)[1, :3].sub(plain.out_proj.bias).any()
+), "This library gives such a row zeros"
+
+# %% [markdown]
 # ## A window: the cache as a ring
 #
 # With a sliding window a query sees the last few tokens only, so the cache need not keep the others. The newest token
-# takes the place of the oldest. The keys are then no longer in the order of the text<!--== "The keys are then no longer
-# in the order of the text" if (ring.positions.diff() < 0).any() else "The keys are still in the order of the text" -->:
+# takes the place of the oldest. The keys are then no longer in the order of the text:
 
 # %%
 ring = KVCache(2, 2, max_tokens=12, head_dim=6, window=5)
@@ -390,14 +446,10 @@ print(torch.allclose(torch.cat(parts, dim=1), narrow, atol=1e-5))
 print(ring.positions)  # whose key is where
 
 # %% [markdown]
-# The order does not matter<!--== "The order does not matter" if torch.allclose(of_shuffled, of_sorted, atol=1e-5) else
-# "The order matters" --> to a single query: it sees every key of the ring<!--== "it sees every key of the ring" if
-# whole_ring.equal(ring.positions) else "it sees no key of the ring" -->, and each key was turned by its own position
-# before it was stored. So a step needs no mask. The ring takes less than half<!--= "less than half" if 2 * ring.bytes <
-# cache.bytes else "all" --> of the memory of the whole cache here. (A chunk that overruns the ring is given a copy,
-# with what it overwrites.) What was overwritten does not come back, so `crop` can take back one token, and no draft of
-# several<!--== "crop can take back one token, and no draft of several" if taken_back == [1] else "crop can take back
-# every token" -->.
+# The order does not matter to a single query: it sees every key of the ring, and each key was turned by its own
+# position before it was stored. So a step needs no mask. The ring takes less than half of the memory of the whole cache
+# here. (A chunk that overruns the ring is given a copy, with what it overwrites.) What was overwritten does not come
+# back, so `crop` can take back one token, and no draft of several.
 
 # %% tags=["check"]
 torch.manual_seed(6)
@@ -417,17 +469,29 @@ for back in (1, 2, 3):
     except ValueError:
         continue
 
+# %% tags=["claims"]
+assert (ring.positions.diff() < 0).any(), (
+    "The keys are then no longer in the order of the text"
+)
+assert torch.allclose(of_shuffled, of_sorted, atol=1e-5), (
+    "The order does not matter to a single query"
+)
+assert whole_ring.equal(ring.positions), "it sees every key of the ring"
+assert 2 * ring.bytes < cache.bytes, (
+    "The ring takes less than half of the memory of the whole cache here"
+)
+assert taken_back == [1], (
+    "so crop can take back one token, and no draft of several"
+)
+
 # %% [markdown]
 # ## What does it cost?
 #
-# A token leaves a key and a value<!--= "A token leaves a key and a value" if KVCache.bytes_per_token(1, 1,
-# dtype=torch.int8) == 2 else "A token leaves a key" --> in each layer, for each head of keys. All models below keep
-# numbers of two bytes<!--== torch.bfloat16.itemsize -->:
+# A token leaves a key and a value in each layer, for each head of keys. All models below keep numbers of two bytes<!--=
+# torch.bfloat16.itemsize -->:
 
 # %% tags=["hide-input"]
-#| caption: What the cache takes. Fewer heads of keys make it smaller<!--= "Fewer heads of keys make it smaller" if
-#|   sizes["8 heads of keys"][1] < sizes["32 heads of keys"][1] else "Fewer heads of keys make it larger" -->, in
-#|   proportion.
+#| caption: What the cache takes. Fewer heads of keys make it smaller, in proportion.
 sizes = figures.sizes((32, 8, 1), tokens=8192)
 plot.table(
     ["32 layers, heads of 128 features", "a token", "8,192 tokens"],
@@ -437,10 +501,8 @@ plot.table(
 
 # %% [markdown]
 # A step reads all of that once. `torch.cat` makes a new cache for each token: it reads and writes everything once more.
-# After 1,000<!--== grown_by --> steps, `torch.cat` has copied {{= copied :,}} keys, and `KVCache` has written each key
-# once: {{= grown_by :,}} of them. Memory that is taken once has its price, too: `max_tokens` is paid from the
-# start<!--== "is paid from the start" if fresh_bytes == cache.bytes else "is paid at the end"
-# -->.
+# After 1,000<!--= grown_by --> steps, `torch.cat` has copied {{ copied :,}} keys, and `KVCache` has written each key
+# once: {{ grown_by :,}} of them. Memory that is taken once has its price, too: `max_tokens` is paid from the start.
 
 # %% tags=["check"]
 fresh_bytes = KVCache(2, 2, max_tokens=12, head_dim=6).bytes
@@ -448,8 +510,7 @@ grown_by = 1000
 copied = sum(range(1, grown_by + 1))
 
 # %% [markdown]
-# A cache stores numbers, and no history of how they came about. So `KVCache` refuses keys that want a gradient<!--==
-# "refuses keys that want a gradient" if "key requires grad" in refused else "takes keys that want a gradient" -->, and
+# A cache stores numbers, and no history of how they came about. So `KVCache` refuses keys that want a gradient, and
 # says so: generate under `torch.no_grad()`.
 
 # %% tags=["check"]
@@ -461,6 +522,18 @@ except ValueError as error:
     refused = str(error)
 else:
     raise AssertionError("it took a gradient")
+
+# %% tags=["claims"]
+assert KVCache.bytes_per_token(1, 1, dtype=torch.int8) == 2, (
+    "A token leaves a key and a value in each layer"
+)
+assert sizes["8 heads of keys"][1] < sizes["32 heads of keys"][1], (
+    "Fewer heads of keys make it smaller"
+)
+assert fresh_bytes == cache.bytes, "maxtokens is paid from the start"
+assert "key requires grad" in refused, (
+    "So KVCache refuses keys that want a gradient"
+)
 
 # %% [markdown]
 # ## The check for your own tests
@@ -484,8 +557,7 @@ def test_a_cache_changes_nothing(model, new_cache, vocabulary):
 
 
 # %% [markdown]
-# Run it in float32, or in float64 if you can. Of the mistakes in the table it finds those of one sequence<!--== "it
-# finds those of one sequence" if caught == ["top left", "memory", "positions"] else "it finds none" -->. Padding and
+# Run it in float32, or in float64 if you can. Of the mistakes in the table it finds those of one sequence. Padding and
 # beams need a batch: compare each sequence of it with the same sequence alone.
 
 # %% tags=["check"]
@@ -553,6 +625,24 @@ rows = [
 rows[-1][1:] = [
     "rounding" if each < 0.02 else written(each) for each in shares[of_half]
 ]
+
+# %% tags=["claims"]
+assert max(shares["nothing"]) < 1e-5, (
+    "It is right if a prefill, chunks and single steps give what the whole sequence gives at once"
+)
+assert (
+    len(shares["nothing"]) == 3
+    and sum(each[0] < 1e-5 for each in mistakes) > len(mistakes) / 2
+), "Compare all three: with most mistakes the prefill is still right"
+assert top_left_shares[0] < 1e-5 < top_left_shares[1], (
+    "A prefill has as many queries as keys, and so it is right"
+)
+assert min(beam_shares[1:]) > 0.1, (
+    "Their keys and values must move in the same way"
+)
+assert caught == ["top left", "memory", "positions"], (
+    "Of the mistakes in the table it finds those of one sequence"
+)
 
 # %% [markdown]
 # ## Exercises

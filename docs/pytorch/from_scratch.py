@@ -1,24 +1,15 @@
 # %% [markdown]
 # # Is my multi-head attention right?
 #
-# **Give it the matrices and biases of `torch.nn.MultiheadAttention`, and compare more than the output<!--== "compare
-# more than the output" if missed["b_k"] < 1e-5 else "compare the output" -->.** Some twenty<!--== round(lines, -1) -->
-# lines of tensor code differ from PyTorch's layer by less than 0.00001<!--== "less than 0.00001" if max(found.values())
-# < 0.00001 else "more than 0.00001" -->: in the output, in the weights of every head, in every gradient<!--== "in the
-# output, in the weights of every head, in every gradient" if len(inputs_compared) == 7 and found.keys() >= {"output",
-# "weights of each head", *inputs_compared} else "in the output alone" -->. The package behind this site agrees in each
-# of {{= len(drawn) }} combinations of the layer's options. Such a comparison is worth as much as these four:
+# **Give it the matrices and biases of `torch.nn.MultiheadAttention`, and compare more than the output.** Some
+# twenty<!--= round(lines, -1) --> lines of tensor code differ from PyTorch's layer by less than 0.00001: in the output,
+# in the weights of every head, in every gradient. The package behind this site agrees in each of {{ len(drawn) }}
+# combinations of the layer's options. Such a comparison is worth as much as these four:
 #
-# 1. **Sizes** that all differ, and are more than one<!--== "that all differ, and are more than one" if len({batch,
-#    num_heads, head_dim, queries, keys, embed_dim}) == 6 and min(batch, num_heads, head_dim, queries, keys) > 1 else
-#    "that are equal" -->: of the batch, the heads, the features in a head.
+# 1. **Sizes** that all differ, and are more than one: of the batch, the heads, the features in a head.
 # 2. **Biases** filled with random numbers, and masks that shut something out, of every kind you support.
-# 3. **More than the output**: *every head's* weights, not their average<!--== "every head's weights, not their average"
-#    if gap(rolled_average, their_average) < 1e-6 and gap(rolled_weights, their_weights) > 0.1 else "the average of the
-#    weights" -->, and the gradients of inputs and parameters.
-# 4. **One check that needs no reference**: as long as it is finite, what may not be seen changes nothing<!--== "as long
-#    as it is finite, what may not be seen changes nothing" if not reach(merge)[~allowed].any() and gone[:,
-#    0].isnan().all() else "what may not be seen changes everything" -->.
+# 3. **More than the output**: *every head's* weights, not their average, and the gradients of inputs and parameters.
+# 4. **One check that needs no reference**: as long as it is finite, what may not be seen changes nothing.
 #
 # This page runs layers that pass without them, and measures how wrong each is.
 #
@@ -26,8 +17,8 @@
 # words of attention are explained as they come, and in the [glossary](../notation.md#glossary); [Attention in
 # ten minutes](../learn/attention.py) takes more time over the idea.
 #
-# **You will know** each step of multi-head attention with its shape, how PyTorch packs four<!--== sum(p.numel() for p
-# in theirs.parameters() if p.dim() == 2) / embed_dim**2 --> matrices into two<!--== sum(p.dim() == 2 for p in
+# **You will know** each step of multi-head attention with its shape, how PyTorch packs four<!--= sum(p.numel() for p in
+# theirs.parameters() if p.dim() == 2) / embed_dim**2 --> matrices into two<!--= sum(p.dim() == 2 for p in
 # theirs.parameters()) -->, and which checks find a wrong layer.
 
 # %% tags=["imports"]
@@ -86,21 +77,16 @@ theirs = nn.MultiheadAttention(embed_dim, num_heads, batch_first=True)
 }
 
 # %% [markdown]
-# `batch_first=True` says that the first axis counts the sequences of the batch<!--== "the first axis counts the
-# sequences of the batch" if gap(other_order(*[key.transpose(0, 1)] * 3)[0].transpose(0, 1), expected) < 1e-5 <
-# gap(mixed, expected) else "the last axis counts the sequences of the batch" -->; by default PyTorch takes it for the
+# `batch_first=True` says that the first axis counts the sequences of the batch; by default PyTorch takes it for the
 # tokens. The layer multiplies by four<!--= sum(p.numel() for p in theirs.parameters() if p.dim() == 2) / embed_dim**2
 # --> square matrices and stores two<!--= sum(p.dim() == 2 for p in theirs.parameters()) -->: those for query, key and
-# value are *packed*, one below the other<!--== "one below the other" if found["output"] < 1e-5 and torch.cat([w_q, w_k,
-# w_v]).shape == theirs.in_proj_weight.shape else "side by side" -->, into the 36<!--= len(theirs.in_proj_weight) -->
-# rows of `in_proj_weight`. The fourth, `out_proj.weight`, comes after attention. (PyTorch calls them weights. On this
-# page *weights* are the numbers with which attention averages; what is learned we call matrices and biases.)
+# value are *packed*, one below the other, into the 36<!--= len(theirs.in_proj_weight) --> rows of `in_proj_weight`. The
+# fourth, `out_proj.weight`, comes after attention. (PyTorch calls them weights. On this page *weights* are the numbers
+# with which attention averages; what is learned we call matrices and biases.)
 #
-# **Both biases start at zero**<!--= "Both biases start at zero" if not (theirs.in_proj_bias.any() or
-# theirs.out_proj.bias.any()) else "Neither bias starts at zero" -->. Code that forgets them agrees with a new layer,
-# until training moves them. (The gradient of the key<!--== min(new_gradients, key=new_gradients.get) -->'s is
-# zero<!--== "zero" if new_gradients["key"] < 1e-4 * sorted(new_gradients.values())[1] else "not zero" --> but for
-# rounding; the [second exercise](#exercises) says why.) Fill them before you compare anything.
+# **Both biases start at zero**. Code that forgets them agrees with a new layer, until training moves them. (The
+# gradient of the key's is zero but for rounding; the [second exercise](#exercises) says why.) Fill them before you
+# compare anything.
 
 # %%
 untrained = deepcopy(theirs)
@@ -112,6 +98,12 @@ with torch.no_grad():
 state = dict(theirs.named_parameters())
 w_q, w_k, w_v = state["in_proj_weight"].chunk(3)
 b_q, b_k, b_v = state["in_proj_bias"].chunk(3)
+
+# %% tags=["claims"]
+assert (
+    len({batch, num_heads, head_dim, queries, keys, embed_dim}) == 6
+    and min(batch, num_heads, head_dim, queries, keys) > 1
+), "Sizes that all differ, and are more than one"
 
 # %% [markdown]
 # ## Project
@@ -137,11 +129,9 @@ assert gap(project(query, w_q, b_q), query @ w_q.T + b_q) < 1e-5
 #
 # One attention gives each query one average of the values. With several *heads* a query takes several averages, each
 # with weights of its own, and each of a part of the features. The first head has the first four features of every
-# token, the second the next four<!--== "The first head has the first four features of every token, the second the next
-# four" if q[:, 0].equal(projected[..., :4]) and q[:, 1].equal(projected[..., 4:8]) else "The first head has the last
-# features" # to the bit: numbers only change their places -->, and so on. So `num_heads` must divide the width of the
-# heads together. PyTorch's layer calls this width `embed_dim`. Other code calls it `d_out`, and the width of the tokens
-# that come in, which may differ, `d_in`.
+# token, the second the next four, and so on. So `num_heads` must divide the width of the heads together. PyTorch's
+# layer calls this width `embed_dim`. Other code calls it `d_out`, and the width of the tokens that come in, which may
+# differ, `d_in`.
 
 
 # %%
@@ -165,23 +155,25 @@ nn.MultiheadAttention(embed_dim, num_heads=5)
 # Two axes now have to be told apart, `num_heads` and `head_dim`. Where their sizes are equal, a split that exchanges
 # them [has the right shape and wrong values](../museum/heads.py#swapped-view)<!--~ link: it tells what the mistake does
 # -->.
-#
+
+# %% tags=["claims"]
+assert q[:, 0].equal(projected[..., :4]) and q[:, 1].equal(
+    projected[..., 4:8]
+), (
+    "The first head has the first four features of every token, the second the next four"
+)  # to the bit: numbers only change their places
+
+# %% [markdown]
 # ## Scores, weights, context
 #
 # Within a head every query is compared with every key by a *dot product*: multiply feature by feature and add up. The
 # dot products, divided by the square root of the number of features in a head, are the **scores**. The *softmax* makes
 # positive **weights** of a row of scores: it raises $e$ to each of them and divides by their sum, so that a row sums to
-# one<!--== "so that a row sums to one" if gap(weights.sum(-1), torch.ones(batch, num_heads, queries)) < 1e-5 else "so
-# that a column sums to one" -->. The average of the values by these weights is the **context**.
+# one. The average of the values by these weights is the **context**.
 #
-# A *mask* says which keys a query may see. Ours is *causal*: no query sees a later token<!--== "no query sees a later
-# token" if not allowed.triu(keys - queries + 1).any() else "every query sees a later token" -->. The queries stand for
-# the last five of seven tokens, so the first of them sees three keys and the last all seven<!--== "The queries stand
-# for the last five of seven tokens, so the first of them sees three keys and the last all seven" if
-# allowed.sum(1).tolist() == [3, 4, 5, 6, 7] else "The queries stand for the first tokens" -->. What may not be seen
-# gets a score of minus infinity *before* the softmax, which makes it a weight of exactly zero<!--== "What may not be
-# seen gets a score of minus infinity before the softmax, which makes it a weight of exactly zero" if not weights[...,
-# ~allowed].any() and weights[..., allowed].all() else "What may be seen gets a weight of zero" -->.
+# A *mask* says which keys a query may see. Ours is *causal*: no query sees a later token. The queries stand for the
+# last five of seven tokens, so the first of them sees three keys and the last all seven. What may not be seen gets a
+# score of minus infinity *before* the softmax, which makes it a weight of exactly zero.
 
 
 # %%
@@ -207,13 +199,20 @@ assert (weights.masked_select(~allowed) == 0).all()
 # $$\operatorname{Attention}(Q, K, V) = \operatorname{softmax}\left(\frac{Q K^\top}{\sqrt{d_k}}\right) V \tag{7.1}$$
 # <!-- where: Q, K, V = random("n d_k", "m d_k", "m d_v");
 # Attention = lambda Q, K, V: attend(Q, K, V, torch.ones(n, m, dtype=torch.bool))[0] -->
-#
+
+# %% tags=["claims"]
+assert not allowed.triu(keys - queries + 1).any(), (
+    "no query sees a later token"
+)
+assert allowed.sum(1).tolist() == [3, 4, 5, 6, 7], (
+    "The queries stand for the last five of seven tokens, so the first of them sees three keys and the last all seven"
+)
+
+# %% [markdown]
 # ## Merge and project
 #
 # The heads go side by side again, each token's features together, and the fourth matrix mixes them. To undo the split,
-# undo its steps in reverse: first transpose back, then join the last two axes<!--== "first transpose back, then join
-# the last two axes" if merge(q).equal(projected) else "first join, then transpose" # to the bit: numbers only change
-# their places -->.
+# undo its steps in reverse: first transpose back, then join the last two axes.
 
 
 # %%
@@ -267,14 +266,24 @@ def by_pytorch(Q, K, V, W_Q, W_K, W_V, W_O):
 # MultiHead = lambda Q, K, V: by_pytorch(Q, K, V, W_Q, W_K, W_V, W_O) -->
 #
 # The paper's matrices are these, transposed.
-#
+
+# %% tags=["claims"]
+assert gap(weights.sum(-1), torch.ones(batch, num_heads, queries)) < 1e-5, (
+    "so that a row sums to one"
+)
+assert not weights[..., ~allowed].any() and weights[..., allowed].all(), (
+    "What may not be seen gets a score of minus infinity before the softmax, which makes it a weight of exactly zero"
+)
+assert merge(q).equal(projected), (
+    "first transpose back, then join the last two axes"
+)  # to the bit: numbers only change their places
+
+# %% [markdown]
 # ## Compare: output, every head, every gradient
 #
-# PyTorch takes the mask the other way round: in `nn.MultiheadAttention` a `True` means *may not*<!--== "may not" if not
-# their_weights[..., blocked].any() else "may" --> be seen. It returns the weights averaged over the heads<!--== "the
-# weights averaged over the heads" if found["averaged weights"] < 1e-5 < gap(their_average, their_weights[:, 0]) else
-# "the weights of the heads" -->, unless you say `average_attn_weights=False`. To compare gradients, make one number of
-# the output, the mean of its squares, and differentiate it by every input and parameter.
+# PyTorch takes the mask the other way round: in `nn.MultiheadAttention` a `True` means *may not* be seen. It returns
+# the weights averaged over the heads, unless you say `average_attn_weights=False`. To compare gradients, make one
+# number of the output, the mean of its squares, and differentiate it by every input and parameter.
 
 # %%
 blocked = ~allowed
@@ -297,11 +306,8 @@ for name, difference in found.items():
     print(f"{name:<32} {difference:.1g}")
 
 # %% [markdown]
-# Such differences are a few roundings of numbers with 32 bits<!--= "a few roundings of numbers with 32 bits" if
-# max(found.values()) < 32 * torch.finfo(output.dtype).eps and torch.finfo(output.dtype).bits == 32 else "a few
-# mistakes" -->. The layer of this site's library agrees, too, with these lines and with PyTorch<!--== "with these lines
-# and with PyTorch" if max(found.values()) < 1e-5 and max(gap(our_output, each) for each in (output, their_output)) <
-# 1e-5 else "with nothing" -->:
+# Such differences are a few roundings of numbers with 32 bits. The layer of this site's library agrees, too, with these
+# lines and with PyTorch:
 
 # %%
 ours = layouts.from_torch(theirs)
@@ -339,14 +345,42 @@ assert torch.equal(merge_heads(context), merge(context))
 
 # %% [markdown]
 # So does its other path, `need_weights=False`, which hands the work to `F.scaled_dot_product_attention`.
-#
+
+# %% tags=["claims"]
+assert max(found.values()) < 0.00001, (
+    "Some twenty lines of tensor code differ from PyTorch's layer by less than 0.00001"
+)
+assert len(inputs_compared) == 7 and found.keys() >= {
+    "output",
+    "weights of each head",
+    *inputs_compared,
+}, "in the output, in the weights of every head, in every gradient"
+assert (
+    found["output"] < 1e-5
+    and torch.cat([w_q, w_k, w_v]).shape == theirs.in_proj_weight.shape
+), "one below the other"
+assert not their_weights[..., blocked].any(), (
+    "in nn.MultiheadAttention a True means may not be seen"
+)
+assert (
+    found["averaged weights"] < 1e-5 < gap(their_average, their_weights[:, 0])
+), "It returns the weights averaged over the heads"
+assert (
+    max(found.values()) < 32 * torch.finfo(output.dtype).eps
+    and torch.finfo(output.dtype).bits == 32
+), "Such differences are a few roundings of numbers with 32 bits"
+assert (
+    max(found.values()) < 1e-5
+    and max(gap(our_output, each) for each in (output, their_output)) < 1e-5
+), "with these lines and with PyTorch"
+
+# %% [markdown]
 # ## Why no table of weights?
 #
 # A *fused* kernel is one routine for all of these steps, and it does without the table of (queries, keys): it takes the
-# keys a few at a time, by an [online softmax](tiles.py). Where a kernel cannot do what is asked, PyTorch leaves
-# it<!--== "leaves it" if ran == {"as it is": ("flash",), "with dropout": ("math",)} else "keeps it" --> without a word,
-# and makes the table after all. [Which kernel ran](kernels.py), what it cost, and what to switch for a second
-# derivative, has a page of its own.
+# keys a few at a time, by an [online softmax](tiles.py). Where a kernel cannot do what is asked, PyTorch leaves it
+# without a word, and makes the table after all. [Which kernel ran](kernels.py), what it cost, and what to switch for a
+# second derivative, has a page of its own.
 
 # %% tags=["check"]
 torch.manual_seed(3)
@@ -357,17 +391,20 @@ ran = {
     for name, dropout_p in (("as it is", 0.0), ("with dropout", 0.1))
 }
 
+# %% tags=["claims"]
+assert ran == {"as it is": ("flash",), "with dropout": ("math",)}, (
+    "PyTorch leaves it without a word"
+)
+
 # %% [markdown]
 # ## A check without a reference
 #
 # Change the value of one token and see which outputs move. They must be those of the queries that may see it, *and no
-# others*<!--== "those of the queries that may see it, and no others" if torch.equal(reach(merge), allowed) else "those
-# of all queries" -->. A large change tells a small weight from rounding.
+# others*. A large change tells a small weight from rounding.
 
 
 # %%
-#| caption: Which token moves which output: the causal mask has come back out of the layer<!--== "the causal mask has
-#|   come back out of the layer" if torch.equal(reach(merge), allowed) else "another mask has" -->.
+#| caption: Which token moves which output: the causal mask has come back out of the layer.
 def reach(merge):
     before, _ = multi_head(query, key, value, allowed, state, merge=merge)
     moved = torch.zeros(queries, keys, dtype=torch.bool)
@@ -387,13 +424,10 @@ plot.grid(reach(merge), "moved", queries=range(queries), keys=range(keys))
 
 # %% [markdown]
 # A row is a query, and a column the value of a token. [The broken layer](#one-broken-one-right), with the right shapes
-# and the right weights, fails here<!--== "with the right shapes and the right weights, fails here" if broken.shape ==
-# output.shape and gap(seen, weights) < 1e-6 and not torch.equal(reach(broken_merge), allowed) else "passes here" -->.
+# and the right weights, fails here.
 #
-# The value must be finite. Zero times NaN is NaN<!--== "NaN" if gone[:, 0].isnan().all() else "zero" -->. So a NaN in a
-# place that is masked, such as the unused end of a cache from `torch.empty`, reaches every query, in PyTorch's layer as
-# well<!--== "reaches every query, in PyTorch's layer as well" if gone.isnan().all() and their_gone.isnan().all() else
-# "reaches no query" -->:
+# The value must be finite. Zero times NaN is NaN. So a NaN in a place that is masked, such as the unused end of a cache
+# from `torch.empty`, reaches every query, in PyTorch's layer as well:
 
 # %% tags=["check"]
 spoiled = value.detach().clone()
@@ -406,13 +440,27 @@ assert not allowed[0, -1]
 assert torch.equal(reach(merge), allowed)
 assert their_gone[:, 0].isnan().all()
 
+# %% tags=["claims"]
+assert not reach(merge)[~allowed].any() and gone[:, 0].isnan().all(), (
+    "as long as it is finite, what may not be seen changes nothing"
+)
+assert torch.equal(reach(merge), allowed), (
+    "They must be those of the queries that may see it, and no others"
+)
+assert torch.equal(reach(merge), allowed), (
+    "the causal mask has come back out of the layer"
+)
+assert gone[:, 0].isnan().all(), "Zero times NaN is NaN"
+assert gone.isnan().all() and their_gone.isnan().all(), (
+    "reaches every query, in PyTorch's layer as well"
+)
+
 # %% [markdown]
 # ## Where options meet
 #
-# A layer with every option off is the easy part. The constructor of PyTorch's layer has {{= len(constructor) }}
-# options, and a call has {{= len(use) }} more. In all combinations that were tried, nothing but rounding<!--== "In all
-# combinations that were tried, nothing but rounding" if max(largest.values()) < 1e-12 else "In some combinations, a
-# mistake" --> tells the library's layer from PyTorch's.
+# A layer with every option off is the easy part. The constructor of PyTorch's layer has {{ len(constructor) }} options,
+# and a call has {{ len(use) }} more. In all combinations that were tried, nothing but rounding tells the library's
+# layer from PyTorch's.
 #
 # Not tried are inference without gradients, `is_causal`, and queries that may see nothing: there the library differs
 # from PyTorch on purpose. The last is shown [below, with what hides it](#what-hides-a-mistake), the others in [the
@@ -444,8 +492,8 @@ use = {
 }
 
 # %% [markdown] tags=["check"]
-# All combinations together are {{= len(every) :,}}. Draw {{= len(drawn) }} of them, and make sure that for any
-# four<!--== meeting == 4 --> options, every combination of their values is among the drawn:
+# All combinations together are {{ len(every) :,}}. Draw {{ len(drawn) }} of them, and make sure that for any four
+# options, every combination of their values is among the drawn:
 
 # %% tags=["check"]
 every = list(itertools.product(*constructor.values(), *use.values()))
@@ -527,6 +575,12 @@ largest
 # %% [markdown] tags=["check"]
 # The numbers have 64 bits<!--= torch.finfo(inputs[0].dtype).bits -->.
 
+# %% tags=["claims"]
+assert max(largest.values()) < 1e-12, (
+    "In all combinations that were tried, nothing but rounding tells the library's layer from PyTorch's"
+)
+assert meeting == 4, "and make sure that for any four options"
+
 # %% [markdown]
 # ## What hides a mistake
 #
@@ -551,12 +605,8 @@ print({name: f"{size:.1g}" for name, size in new_gradients.items()})
 
 # %% [markdown]
 # **The average over the heads.** Suppose queries and keys count the heads in one order and values in another. Each head
-# then averages the values of its neighbor<!--== "Each head then averages the values of its neighbor" if
-# gap(rolled_weights, weights.roll(1, dims=1)) < 1e-5 and gap(rolled_context, rolled_weights @ v) < 1e-5 else "Each head
-# averages its own" -->. The average of the weights is what it was; every head's weights, and the context, are not<!--==
-# "The average of the weights is what it was; every head's weights, and the context, are not" if gap(rolled_average,
-# their_average) < 1e-6 and min(gap(rolled_weights[:, head], their_weights[:, head]) for head in range(num_heads)) > 0.1
-# and gap(rolled_context, context) > 0.1 else "All are what they were" -->:
+# then averages the values of its neighbor. The average of the weights is what it was; every head's weights, and the
+# context, are not:
 
 # %%
 rolled = attend(q.roll(1, dims=1), k.roll(1, dims=1), v, allowed)
@@ -572,9 +622,7 @@ assert gap(rolled_context, rolled_weights @ v) < 1e-6
 assert gap(rolled_context, context) > 0.1
 
 # %% [markdown]
-# **A mask, an axis, a mode.** Three slips in the call leave every shape as it should be<!--== "Three slips in the call
-# leave every shape as it should be" if all(slip.shape == asked.shape for slip, asked in ((inverted, their_output),
-# (mixed, expected), (dropped, weights))) else "Three slips in the call change the shapes" -->. A mask of
+# **A mask, an axis, a mode.** Three slips in the call leave every shape as it should be. A mask of
 # `scaled_dot_product_attention`, in which `True` means *may* be seen; a layer without `batch_first`, which takes the
 # first axis for the tokens and lets sequences attend to one another; weights that are read in training, where *dropout*
 # sets some to zero and enlarges the others:
@@ -593,19 +641,12 @@ print(f"axes exchanged: off by {gap(mixed, expected):.2f}")
 print(f"rows sum to {sums.min():.2f} up to {sums.max():.2f}")
 
 # %% [markdown]
-# The inverted mask leaves the last query no key<!--= "leaves the last query no key" if allowed[-1].all() and not
-# allowed[:-1].all(1).any() else "leaves the first query no key" -->. PyTorch makes that row NaN<!--= "NaN" if
-# inverted[:, -1].isnan().all() else "numbers" -->, *not a number*. With `need_weights=False`, on a CPU, it gives the
-# bias<!--== "bias" if gap(unasked[:, -1], last_bias) < 1e-6 and gap(unasked_eval[:, -1], last_bias) < 1e-6 else "NaN"
-# --> of the output. Self-attention (query, key and value the same tensor) has a third answer: in evaluation without
-# gradients ([a row that allows nothing](masks.py#when-a-row-allows-nothing)), with a boolean mask and an even<!--==
-# "even" if (blind.num_heads % 2, theirs.num_heads % 2) == (0, 1) else "odd" --> number of heads, the row is NaN<!--==
-# "NaN" if used[:, -1].isnan().all() and used_odd[:, -1].isfinite().all() and crossed[:, -1].isfinite().all() else
-# "numbers" --> again. The package gives the bias<!--== "bias" if gap(ours_blind[:, -1], last_bias) < 1e-6 else "NaN"
-# -->. The other four<!--= inverted.isfinite().all(dim=-1)[0].sum() --> queries see the future alone, and look like any
-# result. ([Masks](masks.py) has the whole table.) A floating mask, in both layers, is *added* to the scores<!--== "A
-# floating mask, in both layers, is added to the scores" if max(gap(each(query, key, value, attn_mask=additive)[0],
-# their_output) for each in (theirs, ours)) < 1e-5 else "A boolean mask is added to the scores" -->:
+# The inverted mask leaves the last query no key. PyTorch makes that row NaN, *not a number*. With `need_weights=False`,
+# on a CPU, it gives the bias of the output. Self-attention (query, key and value the same tensor) has a third answer:
+# in evaluation without gradients ([a row that allows nothing](masks.py#when-a-row-allows-nothing)), with a boolean mask
+# and an even number of heads, the row is NaN again. The package gives the bias. The other four<!--=
+# inverted.isfinite().all(dim=-1)[0].sum() --> queries see the future alone, and look like any result.
+# ([Masks](masks.py) has the whole table.) A floating mask, in both layers, is *added* to the scores:
 
 # %% tags=["check"]
 additive = masks.additive_from_allowed(allowed)  # zero, or minus infinity
@@ -635,13 +676,75 @@ with torch.no_grad():  # self-attention, the same mistake
         query, key, value, attn_mask=allowed, need_weights=False
     )
 
+# %% tags=["claims"]
+assert (
+    gap(rolled_average, their_average) < 1e-6
+    and gap(rolled_weights, their_weights) > 0.1
+), "every head's weights, not their average"
+assert (
+    gap(other_order(*[key.transpose(0, 1)] * 3)[0].transpose(0, 1), expected)
+    < 1e-5
+    < gap(mixed, expected)
+), (
+    "batchfirst=True says that the first axis counts the sequences of the batch"
+)
+assert (
+    min(new_gradients, key=new_gradients.get) == "key"
+    and new_gradients["key"] < 1e-4 * sorted(new_gradients.values())[1]
+), "The gradient of the key's is zero but for rounding"
+assert (
+    gap(rolled_weights, weights.roll(1, dims=1)) < 1e-5
+    and gap(rolled_context, rolled_weights @ v) < 1e-5
+), "Each head then averages the values of its neighbor"
+assert (
+    gap(rolled_average, their_average) < 1e-6
+    and min(
+        gap(rolled_weights[:, head], their_weights[:, head])
+        for head in range(num_heads)
+    )
+    > 0.1
+    and gap(rolled_context, context) > 0.1
+), (
+    "The average of the weights is what it was; every head's weights, and the context, are not"
+)
+assert all(
+    slip.shape == asked.shape
+    for slip, asked in (
+        (inverted, their_output),
+        (mixed, expected),
+        (dropped, weights),
+    )
+), "Three slips in the call leave every shape as it should be"
+assert allowed[-1].all() and not allowed[:-1].all(1).any(), (
+    "The inverted mask leaves the last query no key"
+)
+assert inverted[:, -1].isnan().all(), "PyTorch makes that row NaN"
+assert (
+    gap(unasked[:, -1], last_bias) < 1e-6
+    and gap(unasked_eval[:, -1], last_bias) < 1e-6
+), "it gives the bias of the output"
+assert (blind.num_heads % 2, theirs.num_heads % 2) == (0, 1), (
+    "with a boolean mask and an even number of heads"
+)
+assert (
+    used[:, -1].isnan().all()
+    and used_odd[:, -1].isfinite().all()
+    and crossed[:, -1].isfinite().all()
+), "the row is NaN again"
+assert gap(ours_blind[:, -1], last_bias) < 1e-6, "The package gives the bias"
+assert (
+    max(
+        gap(each(query, key, value, attn_mask=additive)[0], their_output)
+        for each in (theirs, ours)
+    )
+    < 1e-5
+), "A floating mask, in both layers, is added to the scores"
+
 # %% [markdown]
 # ## One broken, one right
 #
 # The merge is easy to get wrong and hard to see. The context has the axes (batch, heads, queries, head_dim). Joining
-# the last three as they lie also gives the right shape<!--== "Joining the last three as they lie also gives the right
-# shape" if broken_merge(context).shape == merge(context).shape == (batch, queries, embed_dim) else "Joining the last
-# three as they lie gives another shape" -->, (batch, queries, embed_dim):
+# the last three as they lie also gives the right shape, (batch, queries, embed_dim):
 
 
 # %%
@@ -666,15 +769,11 @@ assert right < 1e-5 < 1 < wrong
 # <!-- where: O = random("H n d_k"); M = merge(O[None])[0] -->
 #
 # Merged as it lies, a token's row is filled from several tokens. The shapes are right, every head's weights are right,
-# and the output is wrong for every query<!--= "The shapes are right, every head's weights are right, and the output is
-# wrong for every query" if broken.shape == output.shape and gap(seen, weights) < 1e-6 and ((broken -
-# their_output).abs() > 0.1).any(-1).all() else "The shapes are wrong" -->:
+# and the output is wrong for every query:
 
 # %% tags=["hide-input"]
 #| caption: How far the output is off if it is merged without transposing: a column for each query and a row for each
-#|   output feature<!--= "a column for each query and a row for each output feature" if off.mT.shape == (embed_dim,
-#|   queries) else "a row for each query" -->. Every column is wrong<!--= "Every column is wrong" if (off >
-#|   0.1).any(dim=1).all() else "One column is wrong" -->.
+#|   output feature. Every column is wrong.
 off = (broken - their_output)[0].abs()
 plot.grid(off.mT, "difference", axes=("output features", "queries"))
 
@@ -682,10 +781,8 @@ plot.grid(off.mT, "difference", axes=("output features", "queries"))
 # The check without a reference catches it too:
 
 # %% tags=["hide-input"]
-#| caption: Which token moves which output? Merged right, the mask comes out<!--= "Merged right, the mask comes out" if
-#|   torch.equal(reach(merge), allowed) and not torch.equal(reach(broken_merge), allowed) else "something else comes
-#|   out" -->; merged without transposing, the second query is moved by every key<!--= "the second query is moved by
-#|   every key" if reach(broken_merge)[1].all() else "the second query is moved by some keys" -->.
+#| caption: Which token moves which output? Merged right, the mask comes out; merged without transposing, the second
+#|   query is moved by every key.
 whose = {
     "merged right": reach(merge),
     "without transposing": reach(broken_merge),
@@ -693,15 +790,49 @@ whose = {
 plot.grid(whose, queries=range(queries), keys=range(keys))
 
 # %% [markdown]
-# The first query may see three keys, and the broken layer shows it five<!--= "The first query may see three keys, and
-# the broken layer shows it five" if allowed[0].sum() == 3 and reach(broken_merge)[0].sum() == 5 else "The first query
-# sees what it may" -->. The second may see four and gets all seven<!--= "The second may see four and gets all seven" if
-# allowed[1].sum() == 4 and reach(broken_merge)[1].sum() == 7 else "The second sees what it may" -->: the future leaks
-# in through the merge, behind a mask that is right. With one head, or with one token, both merges are the same<!--=
-# torch.equal(merge(context[:, :1]), broken_merge(context[:, :1])) and torch.equal(merge(context[:, :, :1]),
-# broken_merge(context[:, :, :1]))  # to the bit: both only move numbers
-# -->: a test of that size cannot tell.
-#
+# The first query may see three keys, and the broken layer shows it five. The second may see four and gets all seven:
+# the future leaks in through the merge, behind a mask that is right. With one head, or with one token, both merges are
+# the same: a test of that size cannot tell.
+
+# %% tags=["claims"]
+assert (
+    broken.shape == output.shape
+    and gap(seen, weights) < 1e-6
+    and not torch.equal(reach(broken_merge), allowed)
+), "with the right shapes and the right weights, fails here"
+assert (
+    broken_merge(context).shape
+    == merge(context).shape
+    == (batch, queries, embed_dim)
+), "Joining the last three as they lie also gives the right shape"
+assert (
+    broken.shape == output.shape
+    and gap(seen, weights) < 1e-6
+    and ((broken - their_output).abs() > 0.1).any(-1).all()
+), (
+    "The shapes are right, every head's weights are right, and the output is wrong for every query"
+)
+assert off.mT.shape == (embed_dim, queries), (
+    "a column for each query and a row for each output feature"
+)
+assert (off > 0.1).any(dim=1).all(), "Every column is wrong"
+assert torch.equal(reach(merge), allowed) and not torch.equal(
+    reach(broken_merge), allowed
+), "Merged right, the mask comes out"
+assert reach(broken_merge)[1].all(), "the second query is moved by every key"
+assert allowed[0].sum() == 3 and reach(broken_merge)[0].sum() == 5, (
+    "The first query may see three keys, and the broken layer shows it five"
+)
+assert allowed[1].sum() == 4 and reach(broken_merge)[1].sum() == 7, (
+    "The second may see four and gets all seven"
+)
+assert torch.equal(
+    merge(context[:, :1]), broken_merge(context[:, :1])
+) and torch.equal(
+    merge(context[:, :, :1]), broken_merge(context[:, :, :1])
+), "both merges are the same"  # to the bit: both only move numbers
+
+# %% [markdown]
 # ## Exercises
 #
 # `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to
@@ -754,11 +885,9 @@ check("bias-never-missed", min(missed, key=missed.get))
 # ??? success "Why"
 #
 #     With the key bias, all scores of a query grow by the same number, the query's dot product with the bias. A softmax
-#     does not change when one number is added to a whole row. So no output depends on this bias<!--== "no output
-#     depends on this bias" if missed["b_k"] < 1e-5 < sorted(missed.values())[1] else "every output depends on this
-#     bias" -->, and its gradient is zero but for rounding. Plain gradient descent therefore leaves the bias where it
-#     is. Adam divides a gradient by its own size, rounding included, and so makes the bias wander, without any effect
-#     on the output:
+#     does not change when one number is added to a whole row. So no output depends on this bias, and its gradient is
+#     zero but for rounding. Plain gradient descent therefore leaves the bias where it is. Adam divides a gradient by
+#     its own size, rounding included, and so makes the bias wander, without any effect on the output:
 
 # %% tags=["check"]
 wandered = {}
@@ -802,6 +931,12 @@ check("weights-dropout", attend_with_dropout)
 assert check("multi-head", layer)
 assert check("bias-never-missed", min(missed, key=missed.get))
 assert check("weights-dropout", attend_with_dropout)
+
+# %% tags=["claims"]
+assert missed["b_k"] < 1e-5, "and compare more than the output"
+assert missed["b_k"] < 1e-5 < sorted(missed.values())[1], (
+    "So no output depends on this bias"
+)
 
 # %% [markdown]
 # ## What to read next

@@ -7,12 +7,10 @@
 # %% [markdown]
 # # MQA, GQA, MLA: how small can the cache be?
 #
-# **As small as what it keeps of a token: a key and a value for each head<!--== "a key and a value for each head" if
-# KVCache.bytes_per_token(3, 5, dtype=torch.float32) == 3 * (5 + 5) * 4 else "a query and a key for each item" --> that
-# has its own, or one short latent for all heads<!--== "one short latent for all heads" if whatever_heads == {12 * 4}
-# else "one short latent for none of the items" -->.** Here are four kinds<!--== "four kinds" if len(kinds) == 4 else
-# "five kinds" --> of attention in one model, which has 32<!--== layers --> layers, and 32<!--== heads --> heads of
-# 128<!--== head_dim --> features in each, and keeps its cache in bfloat16<!--== str(dtype).removeprefix("torch.") -->:
+# **As small as what it keeps of a token: a key and a value for each head that has its own, or one short latent for all
+# heads.** Here are four kinds of attention in one model, which has 32<!--= layers --> layers, and 32<!--= heads -->
+# heads of 128<!--= head_dim --> features in each, and keeps its cache in bfloat16<!--=
+# str(dtype).removeprefix("torch.") -->:
 
 # %% tags=["imports"]
 import textwrap
@@ -28,12 +26,9 @@ from unmasked.latent import LatentAttention
 from unmasked.positions import Rotary
 
 # %% tags=["hide-input"]
-#| caption: What four<!--= len(kinds) --> kinds of attention keep of a token, and of a sequence of {{ tokens :,}}
-#|   tokens. Shared by groups of four<!--= heads // kinds["grouped (GQA)"] -->, the cache is a quarter<!--=
-#|   table["grouped (GQA)"] / table["every head its own (MHA)"] -->; the latent is smaller<!--= "smaller" if
-#|   table["latent (MLA)"] < table["grouped (GQA)"] else "larger" --> than that, and larger than one head for all<!--=
-#|   "larger than one head for all" if table["latent (MLA)"] > table["one for all (MQA)"] and kinds["one for all (MQA)"]
-#|   == 1 else "smaller than one head for all" -->.
+#| caption: What four kinds of attention keep of a token, and of a sequence of {{ tokens :,}} tokens. Shared by groups
+#|   of four<!--= heads // kinds["grouped (GQA)"] -->, the cache is a quarter<!--= table["grouped (GQA)"] / table["every
+#|   head its own (MHA)"] -->; the latent is smaller than that, and larger than one head for all.
 layers, heads, head_dim, tokens = 32, 32, 128, 131_072
 dtype = torch.bfloat16
 kinds = {
@@ -68,21 +63,38 @@ plot.table(
 # %% [markdown]
 # <!--~ 3, 8: the name of a model -->
 # The cache must be read whole for every token that is written: for long texts and large batches its size is also the
-# time of a step. Llama 3 8B keeps 131,072 bytes<!--== table["grouped (GQA)"] --> a token, as the second row has
-# it<!--== "as the second row has it" if list(table)[1] == "grouped (GQA)" else "as another row has it" -->. The latent
-# of the last row<!--== "the last row" if list(table)[-1] == "latent (MLA)" else "the first row" --> has the 512<!--~
-# its size in the paper --> features of DeepSeek-V2, and 64<!--~ its size in the paper --> more for positions.
+# time of a step. Llama 3 8B keeps 131,072 bytes<!--= table["grouped (GQA)"] --> a token, as the second row has it. The
+# latent of the last row has the 512<!--~ its size in the paper --> features of DeepSeek-V2, and 64<!--~ its size in the
+# paper --> more for positions.
 #
 # **You should know** [how heads are split](heads.py) and what a [KV cache][unmasked.cache.KVCache] is. **You will
 # know** which heads share, what goes wrong there without an error, what a latent is good for, and how to test all of
 # it.
 #
-# ## Which head uses which?
+# #
+
+# %% tags=["claims"]
+assert (
+    KVCache.bytes_per_token(3, 5, dtype=torch.float32) == 3 * (5 + 5) * 4
+), "a key and a value for each head that has its own"
+assert len(kinds) == 4, "Here are four kinds of attention in one model"
+assert table["latent (MLA)"] < table["grouped (GQA)"], (
+    "the latent is smaller than that"
+)
+assert (
+    table["latent (MLA)"] > table["one for all (MQA)"]
+    and kinds["one for all (MQA)"] == 1
+), "and larger than one head for all"
+assert list(table)[1] == "grouped (GQA)", "as the second row has it"
+assert list(table)[-1] == "latent (MLA)", (
+    "The latent of the last row has the 512 features of DeepSeek-V2"
+)
+
+# %% [markdown]
+# # Which head uses which?
 #
-# With as many heads of keys as of queries, nothing is shared<!--== "With as many heads of keys as of queries, nothing
-# is shared" if users(6) == [[0], [1], [2], [3], [4], [5]] else "With as many heads of keys as of queries, all is
-# shared" -->: that is ordinary multi-head attention. With fewer, *neighbors* share<!--== "With fewer, neighbors share"
-# if users(2) == [[0, 1, 2], [3, 4, 5]] else "With fewer, others share" -->:
+# With as many heads of keys as of queries, nothing is shared: that is ordinary multi-head attention. With fewer,
+# *neighbors* share:
 
 # %%
 torch.manual_seed(0)
@@ -101,18 +113,14 @@ repeated = F.scaled_dot_product_attention(
 torch.allclose(grouped, repeated, atol=1e-6)
 
 # %% [markdown]
-# The first three heads of queries use the first head of keys, the other three the second<!--== "The first three heads
-# of queries use the first head of keys, the other three the second" if users(2) == [[0, 1, 2], [3, 4, 5]] else "They
-# take turns" -->. `enable_gqa` says that it is meant, and the flash kernel copies nothing for it (on a GPU it takes
-# 16<!--~ float16, bfloat16 --> bits a number: float32 goes to math, which copies); `repeat_interleave` makes a copy as
-# large as the cache was to be without sharing.
+# The first three heads of queries use the first head of keys, the other three the second. `enable_gqa` says that it is
+# meant, and the flash kernel copies nothing for it (on a GPU it takes 16<!--~ float16, bfloat16 --> bits a number:
+# float32 goes to math, which copies); `repeat_interleave` makes a copy as large as the cache was to be without sharing.
 #
 # ### The trap: `repeat` for `repeat_interleave`
 #
-# `k.repeat` gives the same shape<!--= "the same shape" if k.repeat(1, 3, 1, 1).shape == k.repeat_interleave(3,
-# dim=1).shape else "another shape" -->. But it puts one whole copy behind the other, so that heads of queries alternate
-# between the heads of keys<!--= "heads of queries alternate between the heads of keys" if torch.allclose(k.repeat(1, 3,
-# 1, 1).unflatten(1, (3, 2)), k.unsqueeze(1)) else "heads of queries share the heads of keys" -->:
+# `k.repeat` gives the same shape. But it puts one whole copy behind the other, so that heads of queries alternate
+# between the heads of keys:
 
 # %%
 wrong = F.scaled_dot_product_attention(
@@ -122,21 +130,36 @@ off = (wrong - grouped).abs().amax(dim=(0, 2, 3))
 off
 
 # %% [markdown]
-# Two<!--= (off > 0.1).sum() --> of the six<!--= len(off) --> heads are off, by up to 2.8<!--= off.max() -->; the others
-# happen to get the right keys<!--= "the others happen to get the right keys" if off.lt(1e-5).tolist() == [True, False,
-# True] * 2 else "the others get wrong keys" -->. A model that is trained with this order learns around it. A checkpoint
-# that was trained with the other order does not: it answers nonsense, and nothing fails. With one head of keys, or as
-# many as queries, both orders are the same<!--= "With one head of keys, or as many as queries, both orders are the
-# same" if [torch.allclose(each.repeat(1, 6 // each.size(1), 1, 1), each.repeat_interleave(6 // each.size(1), dim=1))
-# for each in (k[:, :1], k, q)] == [True, False, True] else "both orders are never the same" -->, so that a test needs a
-# number in between.
-#
+# Two<!--= (off > 0.1).sum() --> of the six heads are off, by up to 2.8<!--= off.max() -->; the others happen to get the
+# right keys. A model that is trained with this order learns around it. A checkpoint that was trained with the other
+# order does not: it answers nonsense, and nothing fails. With one head of keys, or as many as queries, both orders are
+# the same, so that a test needs a number in between.
+
+# %% tags=["claims"]
+assert k.repeat(1, 3, 1, 1).shape == k.repeat_interleave(3, dim=1).shape, (
+    "k.repeat gives the same shape"
+)
+assert torch.allclose(
+    k.repeat(1, 3, 1, 1).unflatten(1, (3, 2)), k.unsqueeze(1)
+), "so that heads of queries alternate between the heads of keys"
+assert off.lt(1e-5).tolist() == [True, False, True] * 2, (
+    "the others happen to get the right keys"
+)
+assert [
+    torch.allclose(
+        each.repeat(1, 6 // each.size(1), 1, 1),
+        each.repeat_interleave(6 // each.size(1), dim=1),
+    )
+    for each in (k[:, :1], k, q)
+] == [True, False, True], (
+    "With one head of keys, or as many as queries, both orders are the same"
+)
+
+# %% [markdown]
 # ### The trap: one head is broadcast
 #
-# Without `enable_gqa`, two heads of keys for six of queries are refused<!--== "two heads of keys for six of queries are
-# refused" if (k.size(1), q.size(1)) == (2, 6) and "must match" in refused else "they are taken" -->. One head is not:
-# it is broadcast<!--== "One head is not: it is broadcast" if torch.allclose(one, meant, atol=1e-5) else "One head is,
-# too" -->, whether it is meant or not.
+# Without `enable_gqa`, two heads of keys for six of queries are refused. One head is not: it is broadcast, whether it
+# is meant or not.
 
 
 # %%
@@ -157,10 +180,19 @@ meant = F.scaled_dot_product_attention(
 
 # %% [markdown]
 # That is right for multi-query attention, where one<!--= k[:, :1].size(1) --> head is meant. Where the heads were lost
-# on the way, by a slice, a mean or a wrong `view`, it hides the mistake: the result is off by up to 2.8<!--=
-# (one - grouped).abs().max() -->, and no shape tells<!--= "no shape tells" if one.shape ==
-# grouped.shape else "the shape tells" -->.
-#
+# on the way, by a slice, a mean or a wrong `view`, it hides the mistake: the result is off by up to 2.8<!--= (one -
+# grouped).abs().max() -->, and no shape tells.
+
+# %% tags=["claims"]
+assert (k.size(1), q.size(1)) == (2, 6) and "must match" in refused, (
+    "two heads of keys for six of queries are refused"
+)
+assert torch.allclose(one, meant, atol=1e-5), (
+    "One head is not: it is broadcast"
+)
+assert one.shape == grouped.shape, "and no shape tells"
+
+# %% [markdown]
 # ## A latent for all heads
 #
 # Multi-head latent attention (MLA) keeps neither keys nor values, but one vector $c$ for each token, a projection of
@@ -184,8 +216,8 @@ torch.testing.assert_close(
 )
 
 # %% [markdown]
-# It keeps 12<!--= layer.latent_dim --> numbers a token, where keys and values of three<!--= layer.num_heads --> heads
-# of eight<!--= layer.head_dim --> features would be 48<!--= 2 * layer.num_heads * layer.head_dim -->.
+# It keeps 12<!--= layer.latent_dim --> numbers a token, where keys and values of three heads of eight features would be
+# 48<!--= 2 * layer.num_heads * layer.head_dim -->.
 #
 # ### Absorbed
 #
@@ -205,10 +237,13 @@ with torch.no_grad():
 torch.allclose(expanded, absorbed, atol=1e-6)
 
 # %% [markdown]
-# Both agree<!--= "agree" if (expanded - absorbed).abs().max() < 1e-6 else "differ" --> up to rounding. Expanded is for
-# training and for prompts, as it multiplies fewer numbers there; absorbed is for steps. `LatentAttention` chooses by
-# itself.
-#
+# Both agree up to rounding. Expanded is for training and for prompts, as it multiplies fewer numbers there; absorbed is
+# for steps. `LatentAttention` chooses by itself.
+
+# %% tags=["claims"]
+assert (expanded - absorbed).abs().max() < 1e-6, "Both agree up to rounding"
+
+# %% [markdown]
 # ### The trap: which root?
 #
 # The absorbed query has as many features as the latent. Who divides its scores by the root of *that* number, as
@@ -230,8 +265,8 @@ latent_context = (query @ key.mT / 8**0.5).softmax(-1) @ latents
 torch.testing.assert_close(right, latent_context)
 
 # %% [markdown]
-# The root belongs to the eight<!--= layer.head_dim --> features of a head's key, which the scores would have had
-# expanded; the other is off by up to {{ (wrong - right).abs().max() :.3f}}, small enough to pass for rounding.
+# The root belongs to the eight features of a head's key, which the scores would have had expanded; the other is off by
+# up to {{ (wrong - right).abs().max() :.3f}}, small enough to pass for rounding.
 #
 # ### Why positions have features of their own
 #
@@ -247,8 +282,7 @@ tried = turn_latent(query @ up, at) @ turn_latent(latents, at).mT
 # %% [markdown]
 # The scores are off by {{ (wanted - tried).abs().max() / wanted.abs().max() :.0%}} of the largest. So MLA gives each
 # query a few features more, for the position alone, and each token one key of as many, which all heads share and the
-# cache keeps beside the latent. The root then counts them, too<!--== "The root then counts them, too" if
-# largest_error[8 + 4] < 1e-6 < 1e-3 < largest_error[8] else "The root does not count them" -->:
+# cache keeps beside the latent. The root then counts them, too:
 
 # %%
 torch.manual_seed(2)
@@ -287,17 +321,28 @@ with torch.no_grad():
 
 # %% [markdown]
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ x.device.type.upper() }}.*
-#
+
+# %% tags=["claims"]
+assert largest_error[8 + 4] < 1e-6 < 1e-3 < largest_error[8], (
+    "The root then counts them, too"
+)
+
+# %% [markdown]
 # ## Which to take
 #
 # | You | Take |
 # | --- | --- |
 # | load a checkpoint | what its configuration says |
-# | want PyTorch's kernels, and a smaller<!--== "smaller" if table["grouped (GQA)"] < table["every head its own (MHA)"]
-# else "larger" --> cache | groups, with `enable_gqa` |
+# | want PyTorch's kernels, and a smaller cache | groups, with `enable_gqa` |
 # | split a model over several devices | a number of groups that the [devices](parallel.py) divide |
 # | must keep very long sequences | a latent, and write its steps absorbed |
-#
+
+# %% tags=["claims"]
+assert table["grouped (GQA)"] < table["every head its own (MHA)"], (
+    "and a smaller cache groups"
+)
+
+# %% [markdown]
 # ## The check for your own tests
 #
 # Take a number of heads of keys that is neither one nor all, hold the layer to one that repeats them, and look at what
@@ -344,6 +389,16 @@ whatever_heads = {
     LatentAttention(24, 24, number, latent_dim=12).cache(1, 1).bytes
     for number in (3, 6)
 }
+
+# %% tags=["claims"]
+assert whatever_heads == {12 * 4}, "or one short latent for all heads"
+assert users(6) == [[0], [1], [2], [3], [4], [5]], (
+    "With as many heads of keys as of queries, nothing is shared"
+)
+assert users(2) == [[0, 1, 2], [3, 4, 5]], "With fewer, neighbors share"
+assert users(2) == [[0, 1, 2], [3, 4, 5]], (
+    "The first three heads of queries use the first head of keys, the other three the second"
+)
 
 # %% [markdown]
 # ## Exercises

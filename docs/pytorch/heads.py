@@ -7,19 +7,14 @@
 # %% [markdown]
 # # How does one matrix hold many heads?
 #
-# **Side by side: the matrices of all heads are blocks of one matrix, so one product computes every head<!--== "the
-# matrices of all heads are blocks of one matrix, so one product computes every head" if wide.shape == (in_dim,
-# embed_dim) and torch.allclose(same["one matrix"], loop, atol=1e-5) else "each head has a matrix" -->. Then each
-# token's features are dealt out, the first ones to the first head, the next ones to the next head<!--== "the first ones
-# to the first head, the next ones to the next head" if torch.equal(split[0], tagged[:, :4]) and torch.equal(split[1],
-# tagged[:, 4:]) else "at random" -->.** In code that is `view` to (batch, tokens, heads, head_dim), and then
-# `transpose` to (batch, heads, tokens, head_dim). The transpose is not optional. `view` straight to (batch, heads,
-# tokens, head_dim) has the right shape<!--== "has the right shape" if direct.shape == split.shape else "has the wrong
-# shape" -->, and where this page [follows one number](#follow-one-number-the-split) it puts 67%<!--== misplaced --> of
-# the numbers in the wrong place.
+# **Side by side: the matrices of all heads are blocks of one matrix, so one product computes every head. Then each
+# token's features are dealt out, the first ones to the first head, the next ones to the next head.** In code that is
+# `view` to (batch, tokens, heads, head_dim), and then `transpose` to (batch, heads, tokens, head_dim). The transpose is
+# not optional. `view` straight to (batch, heads, tokens, head_dim) has the right shape, and where this page [follows
+# one number](#follow-one-number-the-split) it puts 67%<!--= misplaced --> of the numbers in the wrong place.
 #
-# The picture follows the numbers of three<!--== len(few) --> tokens to two<!--== len(into_heads) --> heads and back. A
-# letter is a token, a digit a feature. Step through it, and choose a wrong way to see beside the right one.
+# The picture follows the numbers of three tokens to two heads and back. A letter is a token, a digit a feature. Step
+# through it, and choose a wrong way to see beside the right one.
 
 # %% tags=["imports"]
 import inspect
@@ -56,14 +51,9 @@ from unmasked.trace import trace
 
 # %% tags=["hide-input"]
 #| caption: The tens of a number are the token from which it comes, the ones the feature. Split right, a head has its
-#|   own features of every token<!--= "Split right, a head has its own features of every token" if
-#|   torch.equal(into_heads[0], few[:, :3]) and torch.equal(into_heads[1], few[:, 3:]) else "Split wrong" -->. Viewed
-#|   without the transpose, it has all features of the first token, then some of the next<!--= "it has all features of
-#|   the first token, then some of the next" if viewed[0].flatten().tolist() == [*few[0].tolist(), *few[1, :3].tolist()]
-#|   else "it has features of every token" -->. With the axes of the view swapped, it has every second feature<!--= "it
-#|   has every second feature" if swapped[0].tolist() == few[:, ::2].tolist() else "it has the first features" -->.
-#|   Merged without transposing back, a row holds features of several tokens<!--= "a row holds features of several
-#|   tokens" if len(set((merged[0] // 10).tolist())) > 1 else "a row holds features of one token" -->.
+#|   own features of every token. Viewed without the transpose, it has all features of the first token, then some of the
+#|   next. With the axes of the view swapped, it has every second feature. Merged without transposing back, a row holds
+#|   features of several tokens.
 #| script: ../../src/unmasked/figures/split.js
 #| data: {"tokens": len(few), "heads": len(into_heads), "head_dim": into_heads.size(-1)}
 few, into_heads, viewed, swapped, merged = figures.splits(3, 2, 3)
@@ -83,20 +73,33 @@ HTML("".join(each._repr_html_() for each in grids))
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ few.device.type.upper() }}.*
 #
 # **You should know** [what attention computes](../learn/attention.py), [what a mask does](masks.py), and that `@`
-# multiplies matrices. **You will know** five ways to project to many heads that give the same numbers<!--== "five ways
-# to project to many heads that give the same numbers" if len([loop, *same.values()]) == 5 and all(torch.allclose(each,
-# loop, atol=1e-5) for each in same.values()) else "ways that give different numbers" -->, how to split and merge
-# without mixing tokens, the shape of every step of multi-head attention, and a test that a wrong merge cannot pass.
+# multiplies matrices. **You will know** five ways to project to many heads that give the same numbers, how to split and
+# merge without mixing tokens, the shape of every step of multi-head attention, and a test that a wrong merge cannot
+# pass.
 #
 # Why a model has [several heads](../learn/heads.py), and what more of them cost, is told on a page of its own.
+
+# %% tags=["claims"]
+assert torch.equal(into_heads[0], few[:, :3]) and torch.equal(
+    into_heads[1], few[:, 3:]
+), "Split right, a head has its own features of every token"
+assert viewed[0].flatten().tolist() == [
+    *few[0].tolist(),
+    *few[1, :3].tolist(),
+], "it has all features of the first token, then some of the next"
+assert swapped[0].tolist() == few[:, ::2].tolist(), (
+    "it has every second feature"
+)
+assert len(set((merged[0] // 10).tolist())) > 1, (
+    "a row holds features of several tokens"
+)
 
 # %% [markdown]
 # ## Five ways, one result
 #
 # Give each head a matrix of its own, stacked along a first axis: (heads, in_dim, head_dim). The definition of what they
-# do is a loop over heads. All sizes differ here<!--== "All sizes differ here" if len({*x.shape, *stacked.shape,
-# embed_dim}) == 6 else "Some sizes are equal here" -->, so that an exchange of axes is noticed; and in_dim, the width
-# of the input, need not be what the heads have together.
+# do is a loop over heads. All sizes differ here, so that an exchange of axes is noticed; and in_dim, the width of the
+# input, need not be what the heads have together.
 
 # %%
 torch.manual_seed(1)
@@ -115,12 +118,10 @@ loop = torch.stack([x @ matrix for matrix in stacked], dim=1)
 # $$q_{h, t, j} = \sum_i x_{t, i} \, w_{h, i, j} \tag{6.1}$$
 # <!-- where: x, w = random("t_n i_n", "h_n i_n j_n"); q = project_loop(x, w) -->
 #
-# The other four<!--== len(same) --> compute all heads at once: `@`, with an axis of length one in `x` that is broadcast
+# The other four compute all heads at once: `@`, with an axis of length one in `x` that is broadcast
 # over the heads; `torch.bmm`, which multiplies two equally long stacks of matrices pair by pair; `einsum`, in which a
 # letter names each axis, and a letter that is missing after the arrow is summed over; and one large matrix that has the
-# heads' columns side by side<!--== "one large matrix that has the heads' columns side by side" if
-# all(torch.equal(wide[:, 4 * number : 4 * number + 4], stacked[number]) for number in range(num_heads)) else "one
-# matrix that has the heads' rows" # to the bit: copies -->:
+# heads' columns side by side:
 
 # %%
 wide = torch.cat(list(stacked), dim=1)  # in_dim heads·head_dim
@@ -135,10 +136,9 @@ same = {
 }
 
 # %% [markdown]
-# All of them give what the loop gives<!--= "All of them give what the loop gives" if all(torch.allclose(each, loop,
-# atol=1e-5) for each in same.values()) else "One gives something else" -->. The package has them too, as
-# `project_loop`, `project_bmm`, `project_einsum` and `project_linear`. The last is what models run, and what an
-# `nn.Linear` computes, which keeps its matrix transposed, as (features out, features in).
+# All of them give what the loop gives. The package has them too, as `project_loop`, `project_bmm`, `project_einsum` and
+# `project_linear`. The last is what models run, and what an `nn.Linear` computes, which keeps its matrix transposed, as
+# (features out, features in).
 
 # %% tags=["check"]
 assert len({batch, tokens, num_heads, head_dim, in_dim, embed_dim}) == 6
@@ -157,11 +157,35 @@ torch.testing.assert_close(split_heads(linear(x), num_heads), loop)
 for function in (project_linear, split_heads):
     print(inspect.getsource(function).split('"""')[-1].strip("\n"))
 
+# %% tags=["claims"]
+assert wide.shape == (in_dim, embed_dim) and torch.allclose(
+    same["one matrix"], loop, atol=1e-5
+), (
+    "the matrices of all heads are blocks of one matrix, so one product computes every head"
+)
+assert len([loop, *same.values()]) == 5 and all(
+    torch.allclose(each, loop, atol=1e-5) for each in same.values()
+), (
+    "You will know five ways to project to many heads that give the same numbers"
+)
+assert len({*x.shape, *stacked.shape, embed_dim}) == 6, (
+    "All sizes differ here"
+)
+assert all(
+    torch.equal(wide[:, 4 * number : 4 * number + 4], stacked[number])
+    for number in range(num_heads)
+), (
+    "and one large matrix that has the heads' columns side by side"
+)  # to the bit: copies
+assert all(torch.allclose(each, loop, atol=1e-5) for each in same.values()), (
+    "All of them give what the loop gives"
+)
+
 # %% [markdown]
 # ## Follow one number: the split
 #
 # To see where each number goes, let it say where it comes from. Again, the tens are the token and the ones the feature:
-# 25<!--== tagged[2, 5] --> is feature 5<!--== tagged[2, 5] % 10 --> of token 2<!--== tagged[2, 5] // 10 -->. Both are
+# 25<!--= tagged[2, 5] --> is feature 5<!--= tagged[2, 5] % 10 --> of token 2<!--= tagged[2, 5] // 10 -->. Both are
 # counted from zero.
 
 # %%
@@ -170,13 +194,9 @@ split = tagged.view(3, 2, 4).transpose(0, 1)  # heads tokens head_dim
 direct = tagged.view(2, 3, 4)  # the same shape
 
 # %% [markdown]
-# Split right, the first head has the first four features of every token<!--= "the first head has the first four
-# features of every token" if torch.equal(split[0], tagged[:, :4]) else "the first head has other features" -->. A [view
+# Split right, the first head has the first four features of every token. A [view
 # alone](../museum/heads.py#view-without-transpose) deals the numbers out as they lie in memory: the same head gets
-# *all* features of the first token, then half of the next one's<!--= "the same head gets all features of the first
-# token, then half of the next one's" if direct[0].flatten().tolist() == [*range(8), *range(10, 14)] else "each head
-# gets its own" -->. A view only renames; it moves nothing<!--= "it moves nothing" if direct.data_ptr() ==
-# tagged.data_ptr() else "it moves everything" -->.
+# *all* features of the first token, then half of the next one's. A view only renames; it moves nothing.
 
 # %% tags=["check"]
 assert torch.equal(split, split_heads(tagged, 2))
@@ -213,17 +233,34 @@ assert torch.equal(split[h, :, j], tagged.T)
 #
 # Take place 0<!--~ a place of our choice --> of token 1<!--~ likewise --> of head 0<!--~ likewise -->: the split reads
 # number 8<!--= tagged.flatten().tolist().index(split[0, 1, 0]) --> of the row, the direct view number 4<!--=
-# tagged.flatten().tolist().index(direct[0, 1, 0]) -->. The two agree everywhere if there is one head, or one token<!--=
-# "The two agree everywhere if there is one head, or one token" if torch.equal(tagged.view(1, 3, 8), split_heads(tagged,
-# 1)) and torch.equal(tagged[:1].view(2, 1, 4), split_heads(tagged[:1], 2)) else "The two never agree" -->: tests of
+# tagged.flatten().tolist().index(direct[0, 1, 0]) -->. The two agree everywhere if there is one head, or one token: tests of
 # such a size pass.
+
+# %% tags=["claims"]
+assert torch.equal(split[0], tagged[:, :4]) and torch.equal(
+    split[1], tagged[:, 4:]
+), "the first ones to the first head, the next ones to the next head"
+assert direct.shape == split.shape, "headdim) has the right shape"
+assert torch.equal(split[0], tagged[:, :4]), (
+    "the first head has the first four features of every token"
+)
+assert direct[0].flatten().tolist() == [*range(8), *range(10, 14)], (
+    "the same head gets all features of the first token, then half of the next one's"
+)
+assert direct.data_ptr() == tagged.data_ptr(), (
+    "A view only renames; it moves nothing"
+)
+assert torch.equal(
+    tagged.view(1, 3, 8), split_heads(tagged, 1)
+) and torch.equal(tagged[:1].view(2, 1, 4), split_heads(tagged[:1], 2)), (
+    "The two agree everywhere if there is one head, or one token"
+)
 
 # %% [markdown]
 # ## And back: the merge
 #
 # After attention the heads go side by side again. Undo the steps in reverse order: transpose back, then join the last
-# two axes<!--== "transpose back, then join the last two axes" if torch.equal(joined, tagged) else "join, then
-# transpose" -->.
+# two axes.
 
 # %%
 context = split.contiguous()  # heads tokens head_dim, as attention returns it
@@ -231,20 +268,18 @@ back = context.transpose(0, 1)  # tokens heads head_dim
 joined = back.reshape(3, 8)  # tokens features
 
 # %% [markdown]
-# `joined` equals `tagged`<!--= "joined equals tagged" if torch.equal(joined, tagged) else "joined differs from tagged"
-# -->. With `view` in the place of `reshape`, PyTorch says *{{= refused }}*:
+# `joined` equals `tagged`. With `view` in the place of `reshape`, PyTorch says *{{ refused }}*:
 
 # %% tags=["hide-output"]
 #| raises: RuntimeError: view size is not compatible
 back.view(3, 8)
 
 # %% [markdown]
-# A transposed tensor lies in memory as before<!--= "lies in memory as before" if back.data_ptr() == context.data_ptr()
-# else "lies in memory anew" --> and is only read with other steps: {{ context.stride() }} becomes {{ back.stride() }}.
-# So `view` refuses to join axes whose numbers do not lie one after the other. `reshape` copies them where it must;
-# `.contiguous().view(...)` makes the copy visible. The error helps, because it comes exactly where the numbers have to
-# move. With a head_dim of one there is no error<!--== "there is no error" if one.shape == (3, 2) else "there is an
-# error" -->, so a test of that size does not notice that `contiguous()` is missing.
+# A transposed tensor lies in memory as before and is only read with other steps: {{ context.stride() }} becomes {{
+# back.stride() }}. So `view` refuses to join axes whose numbers do not lie one after the other. `reshape` copies them
+# where it must; `.contiguous().view(...)` makes the copy visible. The error helps, because it comes exactly where the
+# numbers have to move. With a head_dim of one there is no error, so a test of that size does not notice that
+# `contiguous()` is missing.
 
 # %% tags=["check"]
 assert torch.equal(merge_heads(context), tagged)
@@ -259,6 +294,16 @@ one = (
     .transpose(0, 1)
     .view(3, 2)
 )
+
+# %% tags=["claims"]
+assert torch.equal(joined, tagged), "joined equals tagged"
+assert torch.equal(joined, tagged), (
+    "transpose back, then join the last two axes"
+)
+assert back.data_ptr() == context.data_ptr(), (
+    "A transposed tensor lies in memory as before and is only read with other steps"
+)
+assert one.shape == (3, 2), "With a headdim of one there is no error"
 
 # %% [markdown]
 # ## Every step with its shape
@@ -299,19 +344,13 @@ plot.table(
 )
 
 # %% [markdown]
-# The result is the one of the package's own layer with the same matrices<!--= "The result is the one of the package's
-# own layer with the same matrices" if torch.allclose(steps.result, layer(x), atol=1e-5) else "The result is a different
-# one" -->. The mask has no axes for batch and heads<!--= "no axes for batch and heads" if masks.causal(tokens).shape ==
-# (tokens, tokens) else "axes for batch and heads" -->: its 25<!--= masks.causal(tokens).numel() --> entries serve all
-# 150<!--= batch * num_heads * tokens**2 --> weights by broadcasting. The last matrix mixes the heads.
+# The result is the one of the package's own layer with the same matrices. The mask has no axes for batch and heads: its
+# 25<!--= masks.causal(tokens).numel() --> entries serve all 150<!--= batch * num_heads * tokens**2 --> weights by
+# broadcasting. The last matrix mixes the heads.
 #
-# The parameters of `nn.MultiheadAttention` are four square matrices and four biases, whatever the number of heads
-# is<!--== "four square matrices and four biases, whatever the number of heads is" if len(cost) == 3 and {each[0] for
-# each in cost.values()} == {4 * 12**2 + 4 * 12} else "more with more heads" -->. With `kdim` and `vdim`, the matrices
-# of the key and of the value are as wide as these say<!--== "the matrices of the key and of the value are as wide as
-# these say" if counts["kdim"] == 2 * 12**2 + 12 * (10 + 9) + 4 * 12 else "the matrices stay square" -->; `add_bias_kv`
-# adds two vectors<!--== "adds two vectors" if counts["add_bias_kv"] - cost[3][0] == 2 * 12 else "adds four vectors"
-# -->.
+# The parameters of `nn.MultiheadAttention` are four square matrices and four biases, whatever the number of heads is.
+# With `kdim` and `vdim`, the matrices of the key and of the value are as wide as these say; `add_bias_kv` adds two
+# vectors.
 
 # %% tags=["check"]
 torch.manual_seed(0)
@@ -382,19 +421,31 @@ for head in range(num_heads):
     ).context
     torch.testing.assert_close(context[:, head], alone)
 
+# %% tags=["claims"]
+assert torch.allclose(steps.result, layer(x), atol=1e-5), (
+    "The result is the one of the package's own layer with the same matrices"
+)
+assert masks.causal(tokens).shape == (tokens, tokens), (
+    "The mask has no axes for batch and heads"
+)
+assert len(cost) == 3 and {each[0] for each in cost.values()} == {
+    4 * 12**2 + 4 * 12
+}, "four square matrices and four biases, whatever the number of heads is"
+assert counts["kdim"] == 2 * 12**2 + 12 * (10 + 9) + 4 * 12, (
+    "the matrices of the key and of the value are as wide as these say"
+)
+assert counts["add_bias_kv"] - cost[3][0] == 2 * 12, (
+    "addbiaskv adds two vectors"
+)
+
 # %% [markdown]
 # ## One matrix for query, key and value too
 #
 # A step further, the matrices of query, key and value are packed into one: a single product then does all nine<!--= 3 *
 # num_heads -->. Their rows come in one of two orders. PyTorch's `in_proj_weight` has all of the query's first, then the
-# key's, then the value's<!--== "has all of the query's first, then the key's, then the value's" if
-# torch.allclose(by_torch, from_in_turn, atol=1e-5) else "has all of the value's first" -->. Other code goes head by
-# head: query, key and value of the first head, then those of the next<!--== "query, key and value of the first head,
-# then those of the next" if all(torch.allclose(one, other, atol=1e-5) for one, other in zip(in_turn, fused_qkv(x,
-# reordered, num_heads=num_heads))) else "the value of the first head" -->. The shapes are the same<!--== "The shapes
-# are the same" if [each.shape for each in in_turn] == [each.shape for each in by_head] else "The shapes are different"
-# -->. Below, `in_turn` reads the rows in the first order, and `by_head` in the second, as the package's `fused_qkv`
-# does.
+# key's, then the value's. Other code goes head by head: query, key and value of the first head, then those of the next.
+# The shapes are the same. Below, `in_turn` reads the rows in the first order, and `by_head` in the second, as the
+# package's `fused_qkv` does.
 
 # %%
 torch.manual_seed(6)
@@ -412,9 +463,8 @@ by_head = (
 )
 
 # %% [markdown]
-# Read [head by head](../museum/weights.py#interleaved-qkv), the projections are off by up to {{= off :.1f}}. Putting
-# the rows into the other order mends it: [the page on layouts](layouts.py) converts between the orders that libraries
-# use.
+# Read [head by head](../museum/weights.py#interleaved-qkv), the projections are off by up to {{ off :.1f}}. Putting the
+# rows into the other order mends it: [the page on layouts](layouts.py) converts between the orders that libraries use.
 
 # %% tags=["check"]
 for mine, theirs in zip(
@@ -447,18 +497,27 @@ for mine, theirs in zip(
 ):
     torch.testing.assert_close(mine, theirs)
 
+# %% tags=["claims"]
+assert torch.allclose(by_torch, from_in_turn, atol=1e-5), (
+    "PyTorch's inprojweight has all of the query's first, then the key's, then the value's"
+)
+assert all(
+    torch.allclose(one, other, atol=1e-5)
+    for one, other in zip(
+        in_turn, fused_qkv(x, reordered, num_heads=num_heads)
+    )
+), "query, key and value of the first head, then those of the next"
+assert [each.shape for each in in_turn] == [each.shape for each in by_head], (
+    "The shapes are the same"
+)
+
 # %% [markdown]
 # ## Fewer heads for keys and values
 #
 # A model that writes keeps the keys and values of all tokens so far, its *cache*. To make it smaller, several heads of
 # the queries share one head of keys and values (*grouped* heads; one for all is *multi-query*). The heads that share
-# are neighbors: with six heads of queries and two of keys, the first three use the first<!--== "with six heads of
-# queries and two of keys, the first three use the first" if (queries.size(1), keys.size(1)) == (6, 2) and
-# torch.allclose(grouped[:, :3], F.scaled_dot_product_attention(queries[:, :3], *(each[:, :1].expand(-1, 3, -1, -1) for
-# each in (keys, values))), atol=1e-5) else "the last ones use the first" -->. `repeat_interleave` copies the heads that
-# way. `repeat` has the same shape, and gives each key head to the wrong queries<!--== "has the same shape, and gives
-# each key head to the wrong queries" if in_turn_heads[0].shape == neighbors[0].shape and apart > 0.1 else "has a
-# different shape" -->:
+# are neighbors: with six heads of queries and two of keys, the first three use the first. `repeat_interleave` copies
+# the heads that way. `repeat` has the same shape, and gives each key head to the wrong queries:
 
 # %%
 torch.manual_seed(7)
@@ -473,14 +532,13 @@ neighbors = [x.repeat_interleave(3, dim=1) for x in (keys, values)]
 in_turn_heads = [x.repeat(1, 3, 1, 1) for x in (keys, values)]
 
 # %% [markdown]
-# Attention to `neighbors` gives `grouped`<!--== "Attention to neighbors gives grouped" if torch.allclose(
-# by_neighbors, grouped, atol=1e-5) else "gives something else" -->. Attention to `in_turn_heads` is off by up to
-# {{= apart :.1f}}.
+# Attention to `neighbors` gives `grouped`. Attention to `in_turn_heads` is off by up to
+# {{ apart :.1f}}.
 #
-# What does it save? Llama 3<!--~ a name -->, in its version with eight billion parameters, has 8<!--==
-# llama["kv_heads"] --> heads of keys. A sequence of 8,192<!--== llama["tokens"] --> tokens, with 16 bits<!--==
-# llama["bits"] --> a number, takes 1 GiB<!--== cache_bytes(**llama) --> of cache. With as many heads of keys as of
-# queries it would take 4 GiB<!--== cache_bytes(**{**llama, "kv_heads": 32}) -->.
+# What does it save? Llama 3<!--~ a name -->, in its version with eight billion parameters, has 8<!--= llama["kv_heads"]
+# --> heads of keys. A sequence of 8,192<!--= llama["tokens"] --> tokens, with 16 bits<!--= llama["bits"] --> a number,
+# takes 1 GiB<!--= cache_bytes(**llama) --> of cache. With as many heads of keys as of queries it would take 4 GiB<!--=
+# cache_bytes(**{**llama, "kv_heads": 32}) -->.
 
 # %% tags=["check"]
 by_neighbors = F.scaled_dot_product_attention(queries, *neighbors)
@@ -506,12 +564,27 @@ llama = {
     "bits": 16,
 }  # and 32 heads of queries
 
+# %% tags=["claims"]
+assert (queries.size(1), keys.size(1)) == (6, 2) and torch.allclose(
+    grouped[:, :3],
+    F.scaled_dot_product_attention(
+        queries[:, :3],
+        *(each[:, :1].expand(-1, 3, -1, -1) for each in (keys, values)),
+    ),
+    atol=1e-5,
+), "with six heads of queries and two of keys, the first three use the first"
+assert in_turn_heads[0].shape == neighbors[0].shape and apart > 0.1, (
+    "repeat has the same shape, and gives each key head to the wrong queries"
+)
+assert torch.allclose(by_neighbors, grouped, atol=1e-5), (
+    "Attention to neighbors gives grouped"
+)
+
 # %% [markdown]
 # ## A merge that looks right
 #
-# A common mistake merges without transposing back. The shape is right<!--== "The shape is right" if attend(x,
-# broken_merge).shape == attend(x, merge_heads).shape else "The shape is wrong" -->, the weights of the heads are right,
-# and each token's output is put together from several tokens:
+# A common mistake merges without transposing back. The shape is right, the weights of the heads are right, and each
+# token's output is put together from several tokens:
 
 
 # %%
@@ -530,30 +603,41 @@ print(probes.sees_the_future(lambda x: attend(x, merge_heads), x))
 print(probes.sees_the_future(lambda x: attend(x, broken_merge), x))
 
 # %% [markdown]
-# The two differ by {{= gap :.1f}}. The check that tells them apart needs no reference: under a causal mask, change a
-# later token, and no earlier one may move. The right merge passes<!--= "The right merge passes" if
-# probes.sees_the_future(lambda x: attend(x, merge_heads), x) is None else "The right merge fails" --> it; through [the
-# broken merge](../museum/heads.py#merge-without-transpose) the future leaks in<!--= "the future leaks in" if
-# probes.sees_the_future(lambda x: attend(x, broken_merge), x) else "nothing leaks in" -->, behind a mask that is right.
+# The two differ by {{ gap :.1f}}. The check that tells them apart needs no reference: under a causal mask, change a
+# later token, and no earlier one may move. The right merge passes it; through [the broken
+# merge](../museum/heads.py#merge-without-transpose) the future leaks in, behind a mask that is right.
 #
-# Where would the broken merge pass? With one head or one token the two are equal<!--= "With one head or one token the
-# two are equal" if torch.equal(broken_merge(context[:, :1]), merge_heads(context[:, :1])) and
-# torch.equal(broken_merge(context[:, :, :1]), merge_heads(context[:, :, :1])) else "The two are unequal" # to the bit:
-# both only move numbers -->. So test with several of both.
+# Where would the broken merge pass? With one head or one token the two are equal. So test with several of both.
 
 # %% tags=["check"]
 gap = (attend(x, broken_merge) - attend(x, merge_heads)).abs().max()
+
+# %% tags=["claims"]
+assert attend(x, broken_merge).shape == attend(x, merge_heads).shape, (
+    "The shape is right"
+)
+assert probes.sees_the_future(lambda x: attend(x, merge_heads), x) is None, (
+    "The right merge passes it"
+)
+assert probes.sees_the_future(lambda x: attend(x, broken_merge), x), (
+    "through the broken merge the future leaks in"
+)
+assert torch.equal(
+    broken_merge(context[:, :1]), merge_heads(context[:, :1])
+) and torch.equal(
+    broken_merge(context[:, :, :1]), merge_heads(context[:, :, :1])
+), (
+    "With one head or one token the two are equal"
+)  # to the bit: both only move numbers
 
 # %% [markdown]
 # ## A pair that comes from no sequence
 #
 # Two options of `nn.MultiheadAttention` take a key and a value from no sequence. `add_bias_kv=True` appends a learned
-# pair, `add_zero_attn=True` a pair of zeros. Six<!--== len(Y) --> words that ask eleven<!--== len(X) --> then get
-# weights of shape `(6, 12)`<!--== grown[0] -->, with both options `(6, 13)`<!--== grown[2] -->. In spite of its name
-# `add_bias_kv` adds nothing *to* the keys<!--== "adds nothing to the keys" if torch.allclose(torch_weights,
-# by_hand.weights, atol=1e-5) and by_hand.weights.size(1) == len(X) + 1 else "adds something to the keys" -->.
-# ([Cross-attention](../learn/cross.py) without options has a page of its own.) To see attention alone, take a module
-# with one head whose matrices are the identity ([the bypass](bypass.py)), and look at what it has to learn:
+# pair, `add_zero_attn=True` a pair of zeros. Six words that ask eleven then get weights of shape `(6, 12)`<!--=
+# grown[0] -->, with both options `(6, 13)`<!--= grown[2] -->. In spite of its name `add_bias_kv` adds nothing *to* the
+# keys. ([Cross-attention](../learn/cross.py) without options has a page of its own.) To see attention alone, take a
+# module with one head whose matrices are the identity ([the bypass](bypass.py)), and look at what it has to learn:
 
 # %%
 told = "I must go back to my ship and to my crew".lower().split()
@@ -585,11 +669,8 @@ modules = learned, zeros, two
 grown = [tuple(module(Y, X, X)[1].shape) for module in modules]
 
 # %% [markdown]
-# `bias_k` and `bias_v` are one key and one value<!--== "are one key and one value" if learned.bias_k.shape ==
-# learned.bias_v.shape == (1, 1, 50) else "are many keys" -->. They are appended *after* the projections, and no matrix
-# is applied to them. By hand that is a `cat`. For all queries there is then one key more to choose from<!--== "For all
-# queries there is then one key more to choose from" if by_hand.weights.shape == (len(Y), len(X) + 1) else "For no
-# queries there is a key more" -->:
+# `bias_k` and `bias_v` are one key and one value. They are appended *after* the projections, and no matrix is applied
+# to them. By hand that is a `cat`. For all queries there is then one key more to choose from:
 
 # %%
 bias_k, bias_v = learned.bias_k[0], learned.bias_v[0]  # 1 features
@@ -607,9 +688,7 @@ for each in (torch_weights, ours_weights):
     torch.testing.assert_close(each, by_hand.weights)
 
 # %% [markdown]
-# The three agree: the derivation, PyTorch<!--= "The three agree: the derivation, PyTorch" if torch.allclose(
-# torch_weights, by_hand.weights, atol=1e-5) and torch.allclose(ours_weights, by_hand.weights, atol=1e-5) else "They
-# differ" --> and the package.
+# The three agree: the derivation, PyTorch and the package.
 
 # %% [markdown] tags=["check"]
 # These are the lines in which the package does it:
@@ -625,9 +704,7 @@ for line in textwrap.dedent(source).strip().splitlines():
 
 # %% [markdown]
 # No mask hides the appended pair. A mask has a column for each real key, and gets one more that is always visible. So a
-# query that may see no word still sees the pair<!--== "a query that may see no word still sees the pair" if
-# blocked[0].all() and learned(Y, X, X, attn_mask=blocked)[1][0, -1] > 0.999 else "a query that may see no word sees
-# nothing" -->, and its output is `bias_v`, not NaN:
+# query that may see no word still sees the pair, and its output is `bias_v`, not NaN:
 
 # %%
 blocked = torch.zeros(6, 11, dtype=torch.bool)  # True = may not attend
@@ -642,6 +719,26 @@ without, _ = plain(Y, X, X, attn_mask=blocked)
 assert without[0].isnan().all()
 assert not alone[0].isnan().any()
 
+# %% tags=["claims"]
+assert (
+    torch.allclose(torch_weights, by_hand.weights, atol=1e-5)
+    and by_hand.weights.size(1) == len(X) + 1
+), "In spite of its name addbiaskv adds nothing to the keys"
+assert learned.bias_k.shape == learned.bias_v.shape == (1, 1, 50), (
+    "biask and biasv are one key and one value"
+)
+assert by_hand.weights.shape == (len(Y), len(X) + 1), (
+    "For all queries there is then one key more to choose from"
+)
+assert torch.allclose(
+    torch_weights, by_hand.weights, atol=1e-5
+) and torch.allclose(ours_weights, by_hand.weights, atol=1e-5), (
+    "The three agree: the derivation, PyTorch and the package"
+)
+assert (
+    blocked[0].all() and learned(Y, X, X, attn_mask=blocked)[1][0, -1] > 0.999
+), "So a query that may see no word still sees the pair"
+
 # %% [markdown]
 # ## Why it cannot be a shift
 #
@@ -651,18 +748,15 @@ assert not alone[0].isnan().any()
 # <!-- where: q, k, b = random("n d", "m d", "d"); s = attention_scores(q, k) -->
 #
 # and what is added has no $j$ in it: it is the same along the row. A softmax depends on differences alone, so no weight
-# changes. And a vector added to all values is added to their average<!--== "a vector added to all values is added to
-# their average" if torch.allclose(shifted.context, context + pair, atol=1e-4) else "a vector added to all values is
-# lost" -->:
+# changes. And a vector added to all values is added to their average:
 #
 # $$\sum_{j=1}^{m} a_{ij} \, (v_j + b) = o_i + b \tag{6.5}$$
 # <!-- where: q, k, v, b = random("n d", "m d", "m d_v", "d_v");
 # o, a = scaled_dot_product_attention(q, k, v, need_weights=True) -->
 #
 # That is the output of a layer with another bias at its end. (The same holds for the key's part of `in_proj_bias`: it
-# moves no output, and is not missed, as [an exercise](from_scratch.py#exercises) shows.) Appended, the pair
-# competes
-# with the others. Take twice<!--== "twice" if factor == 2 else "once" --> the vector of *order* for both, and compare:
+# moves no output, and is not missed, as [an exercise](from_scratch.py#exercises) shows.) Appended, the pair competes
+# with the others. Take twice the vector of *order* for both, and compare:
 
 # %%
 factor = 2
@@ -687,16 +781,24 @@ def by_pytorch(q, k, v, b_k, b_v):
 
 
 # %% [markdown]
-# Added to all keys, the vector moves no weight, but for rounding<!--= "Added to all keys, the vector moves no weight,
-# but for rounding" if shift_gap < 1e-6 else "Added to all keys, the vector moves every weight" -->. Appended, it takes
-# 88%<!--= share --> of *order*'s weight from the words. In full, with $b_K$ and $b_V$ for the pair, what `add_bias_kv`
-# computes for each query is
+# Added to all keys, the vector moves no weight, but for rounding. Appended, it takes 88%<!--= share --> of *order*'s
+# weight from the words. In full, with $b_K$ and $b_V$ for the pair, what `add_bias_kv` computes for each query is
 #
 # $$o_i = \frac{e^{t_i} \, b_V + \sum_{j=1}^{m} e^{s_{ij}} \, v_j}{e^{t_i} + \sum_{l=1}^{m} e^{s_{il}}},
 # \qquad t_i = \frac{q_i \cdot b_K}{\sqrt{d}} \tag{6.6}$$
 # <!-- where: q, k, v, b_K, b_V = random("n d", "m d", "m d", "d", "d"); s = attention_scores(q, k);
 # t = attention_scores(q, b_K[None])[:, 0]; o = by_pytorch(q, k, v, b_K, b_V)[0] -->
-#
+
+# %% tags=["claims"]
+assert torch.allclose(shifted.context, context + pair, atol=1e-4), (
+    "And a vector added to all values is added to their average"
+)
+assert factor == 2, "Take twice the vector of order for both"
+assert shift_gap < 1e-6, (
+    "Added to all keys, the vector moves no weight, but for rounding"
+)
+
+# %% [markdown]
 # ## What a place to go is good for
 #
 # *order* found nothing like itself in the other sentence, and had to take something. A pair that is learned can be the
@@ -717,13 +819,8 @@ for _ in range(100):
 trained_output, trained = (each.detach() for each in learned(Y, X, X))
 
 # %% tags=["hide-input"]
-#| caption: What the six<!--= len(asked) --> words take from the eleven<!--= len(told) --> others and from the trained
-#|   pair, which is the last column<!--= "which is the last column" if trained.size(1) == len(told) + 1 and
-#|   trained[absent, -1].min() > 0.9 else "which is the first column" -->. The rows of *ship* and *and* stay within the
-#|   words, those of the other four give nearly everything to the pair<!--= "The rows of ship and and stay within the
-#|   words, those of the other four give nearly everything to the pair" if {word for word, gone in zip(asked, absent) if
-#|   not gone} == {"ship", "and"} and trained[~absent, -1].max() < 0.1 and absent.sum() == 4 and trained[absent,
-#|   -1].min() > 0.9 else "All rows are alike" -->.
+#| caption: What the six words take from the eleven others and from the trained pair, which is the last column. The rows
+#|   of *ship* and *and* stay within the words, those of the other four give nearly everything to the pair.
 plot.grid(trained, "weights", queries=asked, keys=[*told, "pair"])
 
 # %% [markdown]
@@ -732,13 +829,25 @@ plot.grid(trained, "weights", queries=asked, keys=[*told, "pair"])
 # trained_output[5].norm() -->. *ship* leaves 0.01<!--= trained[3, -1] -->, and keeps 55%<!--= trained[3, 6]
 # --> for the other *ship*. In a model nobody sets such a goal, but training finds the use: without a pair, models let
 # the first token of a text be the place to go, which is called an *attention sink*.
-#
+
+# %% tags=["claims"]
+assert trained.size(1) == len(told) + 1 and trained[absent, -1].min() > 0.9, (
+    "which is the last column"
+)
+assert (
+    {word for word, gone in zip(asked, absent) if not gone} == {"ship", "and"}
+    and trained[~absent, -1].max() < 0.1
+    and absent.sum() == 4
+    and trained[absent, -1].min() > 0.9
+), (
+    "The rows of ship and and stay within the words, those of the other four give nearly everything to the pair"
+)
+
+# %% [markdown]
 # ## A pair of zeros
 #
-# `add_zero_attn` appends zeros. A key of zeros has the score zero with every query<!--== "A key of zeros has the score
-# zero with every query" if torch.allclose(zeros(Y, X, X)[1][:, -1:].log(), -torch.cat([attention_scores(Y, X),
-# torch.zeros(6, 1)], 1).logsumexp(1, keepdim=True), atol=1e-4) else "A key of zeros has other scores" -->, and the
-# exponential of zero is one. So the weights of the words are a softmax with a one added to the denominator:
+# `add_zero_attn` appends zeros. A key of zeros has the score zero with every query, and the exponential of zero is one.
+# So the weights of the words are a softmax with a one added to the denominator:
 #
 # $$a_{ij} = \frac{e^{s_{ij}}}{1 + \sum_{l=1}^{m} e^{s_{il}}} \tag{6.7}$$
 # <!-- where: q, k = random("n d", "m d"); s = attention_scores(q, k);
@@ -749,8 +858,8 @@ plot.grid(trained, "weights", queries=asked, keys=[*told, "pair"])
 # Here *order* is multiplied by numbers that fall, and so its scores fall, too:
 
 # %% tags=["hide-input"]
-#| caption: What *order*, multiplied by four<!--= len(factors) --> numbers, takes from the words beside a pair of zeros,
-#|   and the norm of its output with and without the pair.
+#| caption: What *order*, multiplied by four numbers, takes from the words beside a pair of zeros, and the norm of its
+#|   output with and without the pair.
 factors = [1.0, 0.0, -1.0, -4.0]
 rows = []
 for number in factors:
@@ -763,26 +872,39 @@ names = [f"{number:g} times order" for number in factors]
 table(torch.tensor(rows), names, columns)
 
 # %% [markdown]
-# With its own scores *order* takes 0.99<!--= rows[0][0] --> from the words. A query of zeros finds twelve keys
-# alike<!--= "A query of zeros finds twelve keys alike" if (zeros(0 * Y[5:], X, X)[1] - 1 / 12).abs().max() < 1e-6 else
-# "A query of zeros finds one key" --> and takes 0.92<!--= 11 / 12 if abs(rows[1][0] - 11 / 12) < 1e-6 else None -->,
-# eleven<!--= len(told) --> twelfths, from them. With the scores of the last row it takes 0.00<!--= rows[-1][0] -->, and
-# its output nearly vanishes. Without the pair it takes a full average however badly the words fit<!--= "however badly
-# the words fit" if min(row[2] for row in rows) > 4 else "if the words fit" -->. With both options the learned pair
-# comes first, then the zeros<!--== "the learned pair comes first, then the zeros" if torch.allclose(two(Y, X, X)[1],
-# expected, atol=1e-6) else "the learned pair comes last" -->.
+# With its own scores *order* takes 0.99<!--= rows[0][0] --> from the words. A query of zeros finds twelve keys alike
+# and takes 0.92<!--= 11 / 12 if abs(rows[1][0] - 11 / 12) < 1e-6 else None -->, eleven twelfths, from them. With the
+# scores of the last row it takes 0.00<!--= rows[-1][0] -->, and its output nearly vanishes. Without the pair it takes a
+# full average however badly the words fit. With both options the learned pair comes first, then the zeros.
 
 # %% tags=["check"]
 all_keys = torch.cat([X, two.bias_k[0], torch.zeros(1, 50)])
 expected = attention_scores(Y, all_keys).softmax(dim=-1)
 torch.testing.assert_close(two(Y, X, X)[1], expected)
 
+# %% tags=["claims"]
+assert torch.allclose(
+    zeros(Y, X, X)[1][:, -1:].log(),
+    -torch.cat([attention_scores(Y, X), torch.zeros(6, 1)], 1).logsumexp(
+        1, keepdim=True
+    ),
+    atol=1e-4,
+), "A key of zeros has the score zero with every query"
+assert (zeros(0 * Y[5:], X, X)[1] - 1 / 12).abs().max() < 1e-6, (
+    "A query of zeros finds twelve keys alike and takes 0.92"
+)
+assert min(row[2] for row in rows) > 4, (
+    "Without the pair it takes a full average however badly the words fit"
+)
+assert torch.allclose(two(Y, X, X)[1], expected, atol=1e-6), (
+    "With both options the learned pair comes first, then the zeros"
+)
+
 # %% [markdown]
 # ## A shift that looks right
 #
 # Here is the misreading as code, a layer that adds `bias_k` to the keys and `bias_v` to the values. It loads the
-# parameters of PyTorch's module without complaint, and its output has the right shape<!--== "its output has the right
-# shape" if broken(q, k, v, bias_k, bias_v).shape == reference.shape else "its output has the wrong shape" -->:
+# parameters of PyTorch's module without complaint, and its output has the right shape:
 
 
 # %%
@@ -841,13 +963,21 @@ by_sgd, by_adam = (
 )
 
 # %% [markdown]
-# The right one does<!--= "The right one does" if uses_bias_k(right) else "The right one does not" -->, the broken one
-# does not<!--= "too" if uses_bias_k(broken) else "not" -->. The gradient of `bias_k` is then zero but for rounding, and
-# training has nothing to teach it. Plain gradient descent leaves it where it is<!--= "is" if by_sgd < 1e-3 else "was"
-# -->. Adam divides a gradient by its own size, and so makes steps of what is only rounding: it moves the vector more
-# than ten times as far<!--= "more than ten times as far" if by_adam > 10 * by_sgd else "less far" -->. A parameter that
-# moves is not yet one that learns.
-#
+# The right one does, the broken one does not. The gradient of `bias_k` is then zero but for rounding, and training has
+# nothing to teach it. Plain gradient descent leaves it where it is. Adam divides a gradient by its own size, and so
+# makes steps of what is only rounding: it moves the vector more than ten times as far. A parameter that moves is not
+# yet one that learns.
+
+# %% tags=["claims"]
+assert broken(q, k, v, bias_k, bias_v).shape == reference.shape, (
+    "and its output has the right shape"
+)
+assert uses_bias_k(right), "The right one does"
+assert not uses_bias_k(broken), "the broken one does not"
+assert by_sgd < 1e-3, "Plain gradient descent leaves it where it is"
+assert by_adam > 10 * by_sgd, "it moves the vector more than ten times as far"
+
+# %% [markdown]
 # ## Exercises
 #
 # `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to

@@ -7,16 +7,14 @@
 # %% [markdown]
 # # Which kernel ran, and what did it cost?
 #
-# **Ask PyTorch's profiler: `kernels_of(f, ...)` names the kernel that ran<!--== "names the kernel that ran" if
-# fused.names == ("flash",) and dropped.names == ("math",) else "names nothing" --> and the memory it took.** One
-# argument can make a call leave the fused kernel, with the same shapes and without a warning<!--== "the same shapes and
-# without a warning" if not told_of and len(shapes) == 1 else "other shapes, or with a warning" -->. Here is one causal
-# call of four<!--== heads --> heads and 1,024<!--== tokens --> tokens, and what makes it leave:
+# **Ask PyTorch's profiler: `kernels_of(f, ...)` names the kernel that ran and the memory it took.** One argument can
+# make a call leave the fused kernel, with the same shapes and without a warning. Here is one causal call of four heads
+# and 1,024<!--= tokens --> tokens, and what makes it leave:
 #
-# {{= plot.table(["What is different", "Runs", "Takes", "To have the fused kernel back"], rows).markdown() }}
+# {{ plot.table(["What is different", "Runs", "Takes", "To have the fused kernel back"], rows).markdown() }}
 #
-# *Computed with torch {{= torch.__version__.split("+")[0] }} on the {{= q.device.type.upper() }}.* The memory is the
-# most that is allocated at once, with the result.
+# *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ q.device.type.upper() }}.* The memory is the most
+# that is allocated at once, with the result.
 #
 # **You should know** [why a fused kernel needs no N x N matrix](tiles.py). **You will know** how to see which kernel
 # runs, before a call and after it, what makes PyTorch leave the fused one, how exact each is, and what to switch for a
@@ -54,13 +52,10 @@ dropped = kernels_of(attend, q, k, v, is_causal=True, dropout_p=0.1)
 print(fused, dropped, sep="\n\n")
 
 # %% [markdown]
-# The first call runs flash, the fused kernel<!--= "The first call runs flash, the fused kernel" if fused.names ==
-# ("flash",) else "The last call runs it" -->. The second one runs math<!--= dropped.names[0] -->, which makes the
-# whole table of scores, several times: one table of four<!--= heads --> heads takes 16 MiB<!--= heads * tokens**2 *
-# q.itemsize -->. So dropout takes {{ dropped.peak_bytes / fused.peak_bytes :.0f}} times the memory. On a CPU no fused
-# kernel drops weights<!--= "no fused kernel drops weights" if not any(each.can_run for each in sdpa_backends(q, k, v,
-# dropout_p=0.1)[:3]) else "some do" -->. If your model runs out of memory in training alone<!--== "in training alone"
-# if (in_training, in_evaluation) == (("math",), ("flash",)) else "in evaluation alone" -->, look here first.
+# The first call runs flash, the fused kernel. The second one runs math, which makes the whole table of scores, several
+# times: one table of four heads takes 16 MiB<!--= heads * tokens**2 * q.itemsize -->. So dropout takes {{
+# dropped.peak_bytes / fused.peak_bytes :.0f}} times the memory. On a CPU no fused kernel drops weights. If your model
+# runs out of memory in training alone, look here first.
 
 # %% [markdown] tags=["check"]
 # Here is how the table above is made: the call, the kernel that ran, and the remedy, tried as well. Warnings are
@@ -116,12 +111,26 @@ shapes = {
 }
 
 
+# %% tags=["claims"]
+assert fused.names == ("flash",) and dropped.names == ("math",), (
+    "names the kernel that ran and the memory it took"
+)
+assert not told_of and len(shapes) == 1, (
+    "with the same shapes and without a warning"
+)
+assert fused.names == ("flash",), (
+    "The first call runs flash, the fused kernel"
+)
+assert dropped.names[0] == "math", "The second one runs math"
+assert not any(
+    each.can_run for each in sdpa_backends(q, k, v, dropout_p=0.1)[:3]
+), "On a CPU no fused kernel drops weights"
+
 # %% [markdown]
 # ## Before a call
 #
 # `sdpa_backends` says which kernels can run for given tensors, and why the others cannot, in PyTorch's words; what they
-# leave out stands in parentheses. It makes no table of scores<!--== "no table of scores" if asked < q.nbytes / 100 else
-# "a table of scores" -->:
+# leave out stands in parentheses. It makes no table of scores:
 
 # %%
 for name, inputs, options in (
@@ -134,9 +143,8 @@ for name, inputs, options in (
 
 # %% [markdown]
 # `scaled_dot_product_attention` of this package brings what it can into the form that the kernel takes: it adds the
-# batch, pads narrow values, and makes the last axis contiguous. For those three<!--== len(mends) --> rows of the table
-# it runs the fused kernel<!--== "runs the fused kernel" if all(names == ("flash",) for names in mends) else "leaves it"
-# -->.
+# batch, pads narrow values, and makes the last axis contiguous. For those three rows of the table it runs the fused
+# kernel.
 #
 # Put this into the tests of your model, with inputs as in training:
 
@@ -167,11 +175,24 @@ mends = [
 ]
 
 # %% [markdown]
-# PyTorch has one more way to leave what you wrote: in evaluation without gradients<!--== "in evaluation without
-# gradients" if "fast path" in theirs["evaluation"] and "fast path" not in theirs["training"] else "in training with
-# gradients" -->, its encoder layers run on a [fast path](masks.py#train-is-not-eval-the-fast-path), which reads masks
-# in its own way. `kernels_of` lists it, and `takes_fast_path` says beforehand whether a layer takes it, and why not.
-#
+# PyTorch has one more way to leave what you wrote: in evaluation without gradients, its encoder layers run on a [fast
+# path](masks.py#train-is-not-eval-the-fast-path), which reads masks in its own way. `kernels_of` lists it, and
+# `takes_fast_path` says beforehand whether a layer takes it, and why not.
+
+# %% tags=["claims"]
+assert (in_training, in_evaluation) == (("math",), ("flash",)), (
+    "If your model runs out of memory in training alone"
+)
+assert asked < q.nbytes / 100, "It makes no table of scores"
+assert all(names == ("flash",) for names in mends), (
+    "For those three rows of the table it runs the fused kernel"
+)
+assert (
+    "fast path" in theirs["evaluation"]
+    and "fast path" not in theirs["training"]
+), "in evaluation without gradients"
+
+# %% [markdown]
 # ## How exact is each?
 #
 # The fused kernel and the formula round differently. Here is the error of the context against float64, for the same
@@ -179,9 +200,7 @@ mends = [
 
 # %% tags=["hide-input"]
 #| caption: The error of the context, relative to its size: of the fused kernel, of the formula written by hand in one
-#|   type, and of the math backend. In half precision the formula is less exact<!--= "In half precision the formula is
-#|   less exact" if all(by_dtype[name][1] > 1.2 * by_dtype[name][0] for name in ("bfloat16", "float16")) else
-#|   "more exact" --> than the kernel.
+#|   type, and of the math backend. In half precision the formula is less exact than the kernel.
 torch.manual_seed(1)
 wide = torch.randn(3, 1, 4, 256, 64, dtype=torch.float64)
 by_dtype = figures.errors(wide)
@@ -190,12 +209,9 @@ plot.table(["", "fused", "by hand", "math backend"], by_dtype, "{:.0e}")
 # %% [markdown]
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ wide.device.type.upper() }}.*
 #
-# In float32 all agree to the sixth digit<!--== "In float32 all agree to the sixth digit" if max(by_dtype["float32"]) <
-# 1e-6 < min(by_dtype["float16"]) else "In float32 none agree to the sixth digit" -->. So a test that compares two ways
-# to compute attention needs a tolerance. The same holds for the ways to run one layer. By hand and with the fused
-# kernel, a layer gives the same<!--== "a layer gives the same" if apart < 1e-6 else "a layer gives something else" -->,
-# and so it does when it is compiled or exported. The package's tests hold both to it, and see that they still run the
-# fused kernel:
+# In float32 all agree to the sixth digit. So a test that compares two ways to compute attention needs a tolerance. The
+# same holds for the ways to run one layer. By hand and with the fused kernel, a layer gives the same, and so it does
+# when it is compiled or exported. The package's tests hold both to it, and see that they still run the fused kernel:
 #
 # ```py
 # compiled = torch.compile(layer, fullgraph=True)
@@ -208,13 +224,21 @@ values = split_heads(layer.qkv(x)[..., -16:], 4)
 by_hand = layer.out_proj(merge_heads(layer.weights(x) @ values))
 apart = (layer(x) - by_hand).abs().max().item()
 
+# %% tags=["claims"]
+assert all(
+    by_dtype[name][1] > 1.2 * by_dtype[name][0]
+    for name in ("bfloat16", "float16")
+), "In half precision the formula is less exact than the kernel"
+assert max(by_dtype["float32"]) < 1e-6 < min(by_dtype["float16"]), (
+    "In float32 all agree to the sixth digit"
+)
+assert apart < 1e-6, "a layer gives the same"
+
 # %% [markdown]
 # ## A second derivative
 #
 # A gradient penalty differentiates a gradient. PyTorch's fused kernels have no second derivative, and the last line
-# raises a RuntimeError: *derivative for aten::_scaled_dot_product_flash_attention_for_cpu_backward is not
-# implemented*<!--== "is not implemented" if "flash_attention_for_cpu_backward is not implemented" in refused else "is
-# implemented" -->.
+# raises a RuntimeError: *derivative for aten::_scaled_dot_product_flash_attention_for_cpu_backward is not implemented*.
 
 
 # %% tags=["hide-output"]
@@ -230,8 +254,7 @@ small = torch.randn(1, 2, 5, 8, requires_grad=True)
 penalty(small)
 
 # %% [markdown]
-# Switch to the math backend for that call, which has one<!--== "has one" if second.isfinite().all() else "has none"
-# -->:
+# Switch to the math backend for that call, which has one:
 
 # %%
 with sdpa_kernel(SDPBackend.MATH):
@@ -257,33 +280,39 @@ else:
 expected = torch.autograd.grad(first.square().sum(), small)[0]
 assert (second - expected).abs().max() < 1e-4 * expected.abs().max()
 
+# %% tags=["claims"]
+assert "flash_attention_for_cpu_backward is not implemented" in refused, (
+    "derivative for aten::scaleddotproductflashattentionforcpubackward is not implemented"
+)
+assert second.isfinite().all(), (
+    "Switch to the math backend for that call, which has one"
+)
+
 # %% [markdown]
 # ## What a GPU would show
 #
-# The tables of this page are those of a CPU. On an NVIDIA GPU there are three<!--== {3: "three", 1: "one"}[
-# len(sdpa_backends(q, k, v)) - 1] --> fused kernels, flash, efficient and cudnn. They drop weights themselves, so
-# dropout does not leave them; flash takes tensors in half precision only; and each has shapes of its own. The same two
-# functions say so, with the reasons that PyTorch gives, and the memory is the GPU's. The package's tests run them
-# there, for each combination of tensors that they try on a CPU.
-#
+# The tables of this page are those of a CPU. On an NVIDIA GPU there are three fused kernels, flash, efficient and
+# cudnn. They drop weights themselves, so dropout does not leave them; flash takes tensors in half precision only; and
+# each has shapes of its own. The same two functions say so, with the reasons that PyTorch gives, and the memory is the
+# GPU's. The package's tests run them there, for each combination of tensors that they try on a CPU.
+
+# %% tags=["claims"]
+assert len(sdpa_backends(q, k, v)) - 1 == 3, (
+    "On an NVIDIA GPU there are three fused kernels"
+)
+
+# %% [markdown]
 # ## Newer versions
 #
-# From PyTorch 2.14<!--== border --> on, a CPU does otherwise in two ways. Whichever is installed, this page is held to
+# From PyTorch 2.14<!--= border --> on, a CPU does otherwise in two ways. Whichever is installed, this page is held to
 # its side:
 #
-# - Up to 2.13<!--== before -->, three axes leave the fused kernel<!--== "leave the fused kernel" if not older or
-#   flat.names == ("math",) else "run on the fused kernel" -->, and so does one head of keys for several of
-#   queries<!--== "and so does one head of keys for several of queries" if not older or broadcast.names == ("math",)
-#   else "and one head of keys for several of queries does not" -->, which is
-#   [broadcast](grouped.py#the-trap-one-head-is-broadcast). From 2.14<!--== border --> on, both run on the fused
-#   kernel<!--== "both run on the fused kernel" if older or flat.names == broadcast.names == ("flash",) else "both leave
-#   the fused kernel" -->, where they have no second derivative.
-# - Up to 2.13<!--== before -->, the fused kernel takes<!--== "the fused kernel takes" if not older or together.can_run
-#   else "the fused kernel refuses" --> a mask beside `is_causal=True`, and a query sees what both allow<!--== "a query
-#   sees what both allow" if not older or seen_by_both else "a query sees what one of them allows" -->; math refuses the
-#   two<!--== "math refuses the two" if not alone.can_run else "math takes the two" -->. From 2.14<!--== border --> on,
-#   every kernel refuses them<!--== "every kernel refuses them" if older or not together.can_run else "the fused kernel
-#   takes them" -->. Pass one mask, made with `masks.combine`.
+# - Up to 2.13<!--= before -->, three axes leave the fused kernel, and so does one head of keys for several of queries,
+#   which is [broadcast](grouped.py#the-trap-one-head-is-broadcast). From 2.14<!--= border --> on, both run on the fused
+#   kernel, where they have no second derivative.
+# - Up to 2.13<!--= before -->, the fused kernel takes a mask beside `is_causal=True`, and a query sees what both allow;
+#   math refuses the two. From 2.14<!--= border --> on, every kernel refuses them. Pass one mask, made with
+#   `masks.combine`.
 #
 # `sdpa_backends` and `kernels_of` ask the PyTorch that is installed.
 
@@ -300,6 +329,23 @@ together, *_, alone = sdpa_backends(*few, attn_mask=even, is_causal=True)
 seen_by_both = together.can_run and torch.allclose(
     attend(*few, even, is_causal=True), attend(*few, even.tril()), atol=1e-5
 )
+
+# %% tags=["claims"]
+assert not older or flat.names == ("math",), (
+    "three axes leave the fused kernel"
+)
+assert not older or broadcast.names == ("math",), (
+    "and so does one head of keys for several of queries"
+)
+assert older or flat.names == broadcast.names == ("flash",), (
+    "both run on the fused kernel"
+)
+assert not older or together.can_run, (
+    "the fused kernel takes a mask beside iscausal=True"
+)
+assert not older or seen_by_both, "and a query sees what both allow"
+assert not alone.can_run, "math refuses the two"
+assert older or not together.can_run, "every kernel refuses them"
 
 # %% [markdown]
 # ## Exercises

@@ -7,17 +7,15 @@
 # %% [markdown]
 # # Where are my weights? Five layouts
 #
-# **Find your layout in this table; then `layouts.convert` carries the weights to any other without losing a bit<!--==
-# "any other without losing a bit" if lossless == len(LAYOUTS) ** 2 else "some others" -->.** Libraries keep the
-# matrices of query, key and value together or apart, in one order or another, and as nn.Linear has them or transposed:
+# **Find your layout in this table; then `layouts.convert` carries the weights to any other without losing a bit.**
+# Libraries keep the matrices of query, key and value together or apart, in one order or another, and as nn.Linear has
+# them or transposed:
 #
-# {{= plot.table(["Layout", f"Shape, of {num_heads} heads of {head_dim}", "Order of the rows", "Met in"],
+# {{ plot.table(["Layout", f"Shape, of {num_heads} heads of {head_dim}", "Order of the rows", "Met in"],
 # rows).markdown() }}
 #
-# Packed and interleaved have the same shape<!--== "the same shape" if shapes["interleaved"] == shapes["packed"] else
-# "other shapes" -->, so nothing complains if one is loaded as the other, and the keys come out wrong<!--== "nothing
-# complains if one is loaded as the other, and the keys come out wrong" if mistaken.isfinite().all() and wrong > 1 else
-# "an error is raised if one is loaded as the other" -->, off by 6.0<!--== wrong -->.
+# Packed and interleaved have the same shape, so nothing complains if one is loaded as the other, and the keys come out
+# wrong, off by 6.0<!--= wrong -->.
 #
 # **You should know** [how one matrix holds many heads](heads.py). **You will know** how PyTorch packs its matrices
 # and how to take them apart, how each layout is used, how to tell them from one another, and how to load weights
@@ -54,11 +52,9 @@ packed = {name: x.detach().clone() for name, x in theirs.state_dict().items()}
 # %% [markdown]
 # ## Packed: PyTorch's own
 #
-# `in_proj_weight` has the rows of the query's matrix, then the key's, then the value's<!--== "the rows of the query's
-# matrix, then the key's, then the value's" if in_this_order else "them in another order" -->. `chunk` takes them apart;
-# within each, the first four rows belong to the first head<!--== "the first four rows belong to the first head" if
-# of_first_head else "the last four rows belong to the first head" -->. nn.Linear and its kin keep (features out,
-# features in), so the product is with the transpose:
+# `in_proj_weight` has the rows of the query's matrix, then the key's, then the value's. `chunk` takes them apart;
+# within each, the first four rows belong to the first head. nn.Linear and its kin keep (features out, features in), so
+# the product is with the transpose:
 
 # %%
 w_q, w_k, w_v = packed["in_proj_weight"].chunk(3)
@@ -81,11 +77,17 @@ of_first_head = torch.allclose(k[:, 0], x @ w_k[:4].T + b_k[:4], atol=1e-5)
 # %% [markdown]
 # `x @ w_k`, without the transpose, runs as well, since the matrix is square, and is off by up to 3.3<!--=
 # (x @ w_k - x @ w_k.T).abs().max() -->.
-#
+
+# %% tags=["claims"]
+assert in_this_order, (
+    "inprojweight has the rows of the query's matrix, then the key's, then the value's"
+)
+assert of_first_head, "the first four rows belong to the first head"
+
+# %% [markdown]
 # ## From each to each
 #
-# `convert` knows where the numbers of each layout belong. All 25 ways from one to another lose nothing<!--==
-# "All 25 ways from one to another lose nothing" if lossless == 25 else "All of them lose something" -->:
+# `convert` knows where the numbers of each layout belong. All 25 ways from one to another lose nothing:
 
 # %%
 LAYOUTS = ("packed", "separate", "interleaved", "stacked", "conv1d")
@@ -177,8 +179,7 @@ lossless = sum(
 )
 
 # %% [markdown]
-# Each is used in its own way, and all give the same keys<!--== "all give the same keys" if alike else "each gives other
-# keys" -->:
+# Each is used in its own way, and all give the same keys:
 
 # %%
 w, b = kept["separate"]["W_key.weight"], kept["separate"]["W_key.bias"]
@@ -203,15 +204,22 @@ alike = all(
     for other in (separate, interleaved, stacked, conv1d)
 )
 
+# %% tags=["claims"]
+assert lossless == len(LAYOUTS) ** 2, (
+    "then layouts.convert carries the weights to any other without losing a bit"
+)
+assert shapes["interleaved"] == shapes["packed"], (
+    "Packed and interleaved have the same shape"
+)
+assert lossless == 25, "All 25 ways from one to another lose nothing"
+assert alike, "and all give the same keys"
+
 # %% [markdown]
 # ## Same shape, another order
 #
-# Which row belongs to what? Call query, key and value the three<!--== len(packed["in_proj_weight"]) / embed_dim -->
+# Which row belongs to what? Call query, key and value the three<!--= len(packed["in_proj_weight"]) / embed_dim -->
 # *parts*. The packed order counts part, head, place in the head; the interleaved one counts head, part, place. So two
-# axes change places, and nothing else<!--== "The packed order counts part, head, place in the head; the interleaved one
-# counts head, part, place. So two axes change places, and nothing else" if torch.allclose(marked("interleaved")[0][:,
-# 0], marked("packed")[0][:, 0].unflatten(0, (3, num_heads, head_dim)).transpose(0, 1).flatten()) else "All axes change
-# places" -->:
+# axes change places, and nothing else:
 
 # %%
 w = packed["in_proj_weight"].unflatten(0, (3, num_heads, head_dim))
@@ -222,16 +230,10 @@ for line in inspect.getsource(layouts._interleave).splitlines():
     print(textwrap.fill(line, 82, subsequent_indent=" " * 8))
 
 # %% tags=["hide-input"]
-#| alt: Two columns of 36 rows<!--= "Two columns of 36 rows" if [len(each) for each in panels.values()] == [36, 36] else
-#|   "One column of 72 rows" -->. In the packed one, three<!--= len(blocks["packed"]) --> blocks: query, key,
-#|   value<!--= "query, key, value" if [PARTS[part] for part in blocks["packed"]] == ["query", "key", "value"] else
-#|   "value, query, key" -->. In the interleaved one, nine<!--= len(blocks["interleaved"]) --> blocks: query, key, value
-#|   of one head, then of the next<!--= "query, key, value of one head, then of the next" if
-#|   blocks_of("interleaved") == [(head, part) for head in range(3) for part in ("query", "key", "value")] else "value,
-#|   query, key of all heads" -->.
-#| caption: Where each row<!--= "row" if len(panels["packed"]) == len(packed["in_proj_weight"]) else "column" --> of one
-#|   matrix stands, in two orders<!--= "two orders" if len(blocks) == 2 and blocks["packed"] != blocks["interleaved"]
-#|   else "one order" -->.
+#| alt: Two columns of 36 rows. In the packed one, three<!--= len(blocks["packed"]) --> blocks: query, key, value. In
+#|   the interleaved one, nine<!--= len(blocks["interleaved"]) --> blocks: query, key, value of one head, then of the
+#|   next.
+#| caption: Where each row of one matrix stands, in two orders.
 blocks = {
     layout: [
         PARTS.index(part)
@@ -256,6 +258,37 @@ assert mistaken.shape == k.shape
 wrong = (mistaken - k).abs().max().item()
 converted = (interleaved - k).abs().max().item()
 f"as is: {wrong:.1f}   converted: {converted:.1g}"
+
+# %% tags=["claims"]
+assert mistaken.isfinite().all() and wrong > 1, (
+    "so nothing complains if one is loaded as the other, and the keys come out wrong"
+)
+assert torch.allclose(
+    marked("interleaved")[0][:, 0],
+    marked("packed")[0][:, 0]
+    .unflatten(0, (3, num_heads, head_dim))
+    .transpose(0, 1)
+    .flatten(),
+), (
+    "The packed order counts part, head, place in the head; the interleaved one counts head, part, place. So two axes change places, and nothing else"
+)
+assert [len(each) for each in panels.values()] == [36, 36], (
+    "Two columns of 36 rows"
+)
+assert [PARTS[part] for part in blocks["packed"]] == [
+    "query",
+    "key",
+    "value",
+], "three blocks: query, key, value"
+assert blocks_of("interleaved") == [
+    (head, part) for head in range(3) for part in ("query", "key", "value")
+], "query, key, value of one head, then of the next"
+assert len(panels["packed"]) == len(packed["in_proj_weight"]), (
+    "Where each row of one matrix stands"
+)
+assert len(blocks) == 2 and blocks["packed"] != blocks["interleaved"], (
+    "Where each row of one matrix stands, in two orders"
+)
 
 # %% [markdown]
 # ## Where each matrix acts
@@ -287,17 +320,21 @@ for step in traced.steps:
 assert (traced.result - layer(wide)).abs().max() < 1e-5
 
 # %% [markdown]
-# The packed matrix and its bias act in the first step, the output projection in the last<!--= "in the first step, the
-# output projection in the last" if [place for place, step in enumerate(traced.steps) if step.op == "linear"] == [0,
-# len(traced.steps) - 1] else "in the last step, the output projection in the first" -->. The traced steps end with the
+# The packed matrix and its bias act in the first step, the output projection in the last. The traced steps end with the
 # layer's own output, as the cell asserts, so no step is missing.
-#
+
+# %% tags=["claims"]
+assert [
+    place for place, step in enumerate(traced.steps) if step.op == "linear"
+] == [0, len(traced.steps) - 1], (
+    "The packed matrix and its bias act in the first step, the output projection in the last"
+)
+
+# %% [markdown]
 # ## Load a copy, not a view
 #
-# `weight.data = chunk` copies nothing<!--== "copies nothing" if moved > 0.001 else "copies everything" -->: the new
-# layer's matrix *is* a part of the old one's. Train the new layer by one step, and the old one moves with it<!--==
-# "Train the new layer by one step, and the old one moves with it" if moved > 0.001 else "Nothing moves with it" -->.
-# `copy_`, `load_state_dict` and `convert` give the new layer numbers of its own.
+# `weight.data = chunk` copies nothing: the new layer's matrix *is* a part of the old one's. Train the new layer by one
+# step, and the old one moves with it. `copy_`, `load_state_dict` and `convert` give the new layer numbers of its own.
 
 
 # %%
@@ -327,24 +364,37 @@ moved, stayed = moves_the_original(alias), moves_the_original(copy)
 moved, stayed
 
 # %% [markdown]
-# One step on the aliased layer moved the original by 0.015<!--= moved -->; one on the copy left it alone<!--= "left it
-# alone" if stayed == 0 else "moved it, too" -->. The check: compare `untyped_storage().data_ptr()`, the address at
-# which a tensor's memory begins, or train one and look at the other. (Plain `data_ptr()` is the address of the tensor's
-# own first number: it differs for the key's and the value's chunk, though they share the memory<!--= "it differs for
-# the key's and the value's chunk, though they share the memory" if [len({address(part) for part in
-# theirs.in_proj_weight.chunk(3)}) for address in (torch.Tensor.data_ptr, lambda part:
-# part.untyped_storage().data_ptr())] == [3, 1] else "it is the same" -->.)
-#
+# One step on the aliased layer moved the original by 0.015<!--= moved -->; one on the copy left it alone. The check:
+# compare `untyped_storage().data_ptr()`, the address at which a tensor's memory begins, or train one and look at the
+# other. (Plain `data_ptr()` is the address of the tensor's own first number: it differs for the key's and the value's
+# chunk, though they share the memory.)
+
+# %% tags=["claims"]
+assert moved > 0.001, "weight.data = chunk copies nothing"
+assert moved > 0.001, (
+    "Train the new layer by one step, and the old one moves with it"
+)
+assert stayed == 0, "one on the copy left it alone"
+assert [
+    len({address(part) for part in theirs.in_proj_weight.chunk(3)})
+    for address in (
+        torch.Tensor.data_ptr,
+        lambda part: part.untyped_storage().data_ptr(),
+    )
+] == [3, 1], (
+    "it differs for the key's and the value's chunk, though they share the memory"
+)
+
+# %% [markdown]
 # ## Loading a checkpoint
 #
 # A checkpoint holds all layers of a model, by the names that its family uses. `layouts.load` takes one layer out, and
 # converts it to a layout of ours:
 #
-# {{= plot.table(["Family", "Names of a layer", "Layout", "Rotary embeddings turn"], families).markdown() }}
+# {{ plot.table(["Family", "Names of a layer", "Layout", "Rotary embeddings turn"], families).markdown() }}
 #
-# Here are two layers<!--== "two layers" if len({name.split(".")[2] for name in checkpoint}) == 2 else "three layers"
-# --> as GPT-NeoX saves them. The careless way is to rename the tensors to PyTorch's names: the shapes fit,
-# `load_state_dict` is content, and the model talks nonsense.
+# Here are two layers as GPT-NeoX saves them. The careless way is to rename the tensors to PyTorch's names: the shapes
+# fit, `load_state_dict` is content, and the model talks nonsense.
 
 # %% tags=["check"]
 turns = {
@@ -388,10 +438,8 @@ mended = (careful(x, x, x)[0] - expected).abs().max().item()
 str(told), f"{off:.1f}", f"{mended:.1g}"
 
 # %% [markdown]
-# The first is off by 1.6<!--= off -->, the second by nothing but rounding<!--= "nothing but rounding" if mended < 1e-5
-# else "much" -->. Compare outputs after every conversion; shapes prove nothing. If you name the wrong family, the error
-# says which one the names look like<!--== "the error says which one the names look like" if "look like those of family
-# 'gpt_neox'" in named else "there is no error" -->:
+# The first is off by 1.6<!--= off -->, the second by nothing but rounding. Compare outputs after every conversion;
+# shapes prove nothing. If you name the wrong family, the error says which one the names look like:
 
 # %%
 try:
@@ -408,7 +456,17 @@ print(textwrap.fill(named, 76))
 # embeddings](positions.py)<!--~ link: the page asks which is mine --> no name and no shape tells: *Llama* from
 # transformers pairs the two halves of a head, *Llama* as Meta released it pairs neighbors. Weights loaded for the other
 # pairing raise no error, and every score is wrong.
-#
+
+# %% tags=["claims"]
+assert len({name.split(".")[2] for name in checkpoint}) == 2, (
+    "Here are two layers as GPT-NeoX saves them"
+)
+assert mended < 1e-5, "the second by nothing but rounding"
+assert "look like those of family 'gpt_neox'" in named, (
+    "the error says which one the names look like"
+)
+
+# %% [markdown]
 # ## Exercises
 #
 # `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to

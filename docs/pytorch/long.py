@@ -7,16 +7,13 @@
 # %% [markdown]
 # # Long contexts: windows, sinks, soft-cap
 #
-# **It depends on who counts: a window of {{= W }} is {{= W }} keys in this library<!--== "keys in this library" if
-# keys_seen(my_attention) == W else "more in this library" --> and in transformers, and {{= W + 1 }} in the text of
-# Mistral's paper and in FlashAttention's `window_size`<!--== "window_size" if counted["`window_size=(W, 0)`, as
-# FlashAttention says"] == W + 1 else "softcap" -->.** A sink is one more term<!--== "one more term" if
-# torch.allclose(sunk, longer.softmax(-1)[..., :-1], atol=1e-5) else "one term less" --> in the softmax, and a soft-cap
-# comes before<!--== "before" if leaked[5.0] > 0.1 else "after" --> the mask.
+# **It depends on who counts: a window of {{ W }} is {{ W }} keys in this library and in transformers, and {{ W + 1 }}
+# in the text of Mistral's paper and in FlashAttention's `window_size`.** A sink is one more term in the softmax, and a
+# soft-cap comes before the mask.
 #
-# {{= plot.table(["Who counts", "A token at i sees the keys j with", "Keys for W = 3"], rows).markdown() }}
+# {{ plot.table(["Who counts", "A token at i sees the keys j with", "Keys for W = 3"], rows).markdown() }}
 #
-# *Computed with torch {{= torch.__version__.split("+")[0] }} on the {{= query.device.type.upper() }}.*
+# *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ query.device.type.upper() }}.*
 #
 # **You should know** [what a mask is](masks.py), and what a softmax does. **You will know** how to write a window, a
 # sink and a soft-cap, what PyTorch's fused function cannot do of these and FlexAttention can, and a test that counts
@@ -44,8 +41,7 @@ warnings.filterwarnings("ignore", "flex_attention called without")
 # %% tags=["hide-input"]
 #| caption: Who sees whom under a window of {{ W }}, counted in both ways, and under a window that keeps two<!--=
 #|   int(gallery["window and two sinks"][-1, :2].sum()) --> sinks in sight. Counted in the other way, a token sees one
-#|   more key<!--= "one more key" if gallery["W keys before it"][-1].sum() == gallery["W keys"][-1].sum() + 1 else "one
-#|   key less" -->.
+#|   more key.
 W = 3
 window = masks.sliding_window(9, window=W)
 first = torch.arange(9) < 2
@@ -56,15 +52,18 @@ gallery = {
 }
 plot.grid(gallery, queries=range(9))
 
+# %% tags=["claims"]
+assert (
+    gallery["W keys before it"][-1].sum() == gallery["W keys"][-1].sum() + 1
+), "a token sees one more key"
+
 # %% [markdown]
 # ## Sliding windows
 #
-# A layer with a window lets each token see the nearest tokens before it<!--= "the nearest tokens before it" if
-# window[-1].nonzero().flatten().tolist() == [6, 7, 8] else "the first tokens" -->. Its cache is as long as the window,
-# whatever the text. The library's `masks.sliding_window` counts the query's own key<!--= "counts the query's own key"
-# if window[-1, -1] and window[-1].sum() == W else "leaves its own key out" -->; so does `sliding_window` in
-# transformers, to which the project's tests hold it. FlashAttention, and PyTorch's `varlen_attn`, count keys *beside*
-# it: `window_size=(left, right)`. Whoever hands the one number to the other is off by one key, as [transformers
+# A layer with a window lets each token see the nearest tokens before it. Its cache is as long as the window, whatever
+# the text. The library's `masks.sliding_window` counts the query's own key; so does `sliding_window` in transformers,
+# to which the project's tests hold it. FlashAttention, and PyTorch's `varlen_attn`, count keys *beside* it:
+# `window_size=(left, right)`. Whoever hands the one number to the other is off by one key, as [transformers
 # was](https://github.com/huggingface/transformers/issues/39408), with one kernel and [not with
 # another](https://github.com/huggingface/transformers/issues/29623).
 
@@ -101,22 +100,32 @@ print(f"off by {(wrong - right).abs().max():.1f}")
 # %% [markdown]
 # That is no rounding. Yet the model mostly still answers, so that nobody looks for it.
 #
-# Every layer sees what the layer below has gathered, and so the windows add up<!--== "add up" if behind > W else "stay"
-# -->. With three layers of such windows, the newest token knows of six<!--== behind --> others: two<!--== behind / 3
-# --> for each layer.
+# Every layer sees what the layer below has gathered, and so the windows add up. With three layers of such windows, the
+# newest token knows of six others: two<!--= behind / 3 --> for each layer.
 
 # %% tags=["check"]
 known = window.double() @ window.double() @ window.double()
 behind = int((known[-1] > 0).sum()) - 1
 assert behind == 3 * (W - 1)
 
+# %% tags=["claims"]
+assert counted["`window_size=(W, 0)`, as FlashAttention says"] == W + 1, (
+    "in the text of Mistral's paper and in FlashAttention's windowsize"
+)
+assert window[-1].nonzero().flatten().tolist() == [6, 7, 8], (
+    "A layer with a window lets each token see the nearest tokens before it"
+)
+assert window[-1, -1] and window[-1].sum() == W, (
+    "The library's masks.slidingwindow counts the query's own key"
+)
+assert behind > W, "and so the windows add up"
+
 # %% [markdown]
 # ## Two things called sink
 #
-# Models give much of their attention to the first tokens, whatever these are: weights must sum to one<!--= "weights
-# must sum to one" if torch.allclose(attend(query, key, value, need_weights=True).weights.sum(-1), torch.ones(2, 9))
-# else "to less" -->, so what has nowhere to go goes there. A window that slides past the first tokens takes this place
-# away, and the text falls apart. Both remedies are called sinks.
+# Models give much of their attention to the first tokens, whatever these are: weights must sum to one, so what has
+# nowhere to go goes there. A window that slides past the first tokens takes this place away, and the text falls apart.
+# Both remedies are called sinks.
 #
 # One remedy keeps a few *tokens* in sight beside the window. It is a mask, the last one of the figure:
 
@@ -127,8 +136,7 @@ print(int(streaming[-1].sum()))
 
 # %% [markdown]
 # The other adds a *number* to the softmax, learned by each head, as GPT-OSS has it. It is one more score $b_h$, of no
-# key: what falls to it goes nowhere, and the weights of a row sum to less than one<!--== "the weights of a row sum to
-# less than one" if (sunk.sum(-1) < 1).all() else "to more than one" -->.
+# key: what falls to it goes nowhere, and the weights of a row sum to less than one.
 #
 # $$a_{hij} = \frac{e^{s_{hij}}}{e^{b_h} + \sum_{l=1}^{n} e^{s_{hil}}} \tag{28.1}$$
 # <!-- where: H = 3; s = random("H n n"); b = random("H"); a = attention_weights(s, sinks=b) -->
@@ -148,15 +156,11 @@ zero = attention_weights(scores, sinks=torch.tensor(0.0)).sum(-1)
 none = attention_weights(scores, sinks=torch.tensor(-torch.inf)).sum(-1)
 
 # %% [markdown]
-# A sink of zero is not no<!--== "not no" if (zero < 0.99).all() else "no" --> sink: it takes as much as a key whose
-# score is zero<!--== "as much as a key whose score is zero" if torch.allclose(F.pad(scores, (0, 1)).softmax(-1)[...,
-# :-1].sum(-1), zero) else "nothing" -->. No sink is minus infinity<!--== "minus infinity" if torch.allclose(none,
-# torch.ones_like(none)) else "zero" -->. So a checkpoint whose sinks are left out, or are loaded as zeros, gives wrong
-# outputs and no error.
+# A sink of zero is not no sink: it takes as much as a key whose score is zero. No sink is minus infinity. So a
+# checkpoint whose sinks are left out, or are loaded as zeros, gives wrong outputs and no error.
 #
 # `F.scaled_dot_product_attention` has no argument for sinks. But a sink is a key with one score for every query, and
-# with a value of zero<!--== "a value of zero" if (fused - eager).abs().max() < 1e-5 else "a value of one" -->. One more
-# feature makes such a key, and the fused kernel, which wants four axes, does the rest:
+# with a value of zero. One more feature makes such a key, and the fused kernel, which wants four axes, does the rest:
 
 
 # %%
@@ -178,29 +182,42 @@ torch.testing.assert_close(fused, eager)
 # %% tags=["check"]
 assert kernels_of(fused_with_sinks, *batch, sinks).names == ("flash",)
 
+# %% tags=["claims"]
+assert torch.allclose(sunk, longer.softmax(-1)[..., :-1], atol=1e-5), (
+    "A sink is one more term in the softmax"
+)
+assert torch.allclose(
+    attend(query, key, value, need_weights=True).weights.sum(-1),
+    torch.ones(2, 9),
+), "weights must sum to one"
+assert (sunk.sum(-1) < 1).all(), (
+    "and the weights of a row sum to less than one"
+)
+assert (zero < 0.99).all(), "A sink of zero is not no sink"
+assert torch.allclose(
+    F.pad(scores, (0, 1)).softmax(-1)[..., :-1].sum(-1), zero
+), "it takes as much as a key whose score is zero"
+assert torch.allclose(none, torch.ones_like(none)), (
+    "No sink is minus infinity"
+)
+assert (fused - eager).abs().max() < 1e-5, "and with a value of zero"
+
 # %% [markdown]
 # ## A soft-cap comes before the mask
 #
-# Gemma 2<!--~ a name --> bounds its scores $s$: however large a dot product gets, what joins the softmax stays
-# below<!--== "below" if (attention_scores(100 * query, key, softcap=5.0).abs() <= 5).all() else "above" --> a cap $c$
-# of 50<!--~ Gemma 2's -->.
+# Gemma 2<!--~ a name --> bounds its scores $s$: however large a dot product gets, what joins the softmax stays below a
+# cap $c$ of 50<!--~ Gemma 2's -->.
 #
 # $$z_{ij} = c \tanh(s_{ij} / c) \tag{28.2}$$
 # <!-- where: q, k = random("n d", "n d"); c = 1.5; s = attention_scores(q, k)
 # z = attention_scores(q, k, softcap=c) -->
 #
-# The order decides. A hidden score is minus infinity. Capped *after* the mask<!--== "Capped after the mask" if
-# leaked[5.0] > 0.1 and not (attend(query, key, value, is_causal=True, softcap=5.0, need_weights=True).weights *
-# future).any() else "Capped before the mask" --> it becomes minus the cap, a score like any other, and the future leaks
+# The order decides. A hidden score is minus infinity. Capped *after* the mask it becomes minus the cap, a score like any other, and the future leaks
 # in:
 
 # %% tags=["hide-input"]
-#| caption: The weight of the future in the first row<!--= "the first row" if leaked[5.0] > 2 * (5 *
-#|   torch.tanh(scores.masked_fill(future, -1e9) / 5)).softmax(-1)[:, -2, -1].max() else "the last row" -->, capped
-#|   after the mask<!--= "capped after the mask" if leaked[5.0] > 0.1 else "capped before the mask" -->. The smaller the
-#|   cap, the larger the leak<!--= "The smaller the cap, the larger the leak" if leaked[5.0] > leaked[10.0] >
-#|   leaked[20.0] else "The larger the cap, the larger the leak" -->; at Gemma's it is too small<!--= "too small" if
-#|   leaked[50.0] < 1e-12 else "large enough" --> to be seen in a test.
+#| caption: The weight of the future in the first row, capped after the mask. The smaller the cap, the larger the leak;
+#|   at Gemma's it is too small to be seen in a test.
 future = ~masks.causal(9)
 leaked = figures.leaks(scores, (50.0, 20.0, 10.0, 5.0))
 plot.table(
@@ -222,6 +239,33 @@ torch.testing.assert_close(capped.context, hidden.softmax(-1) @ value)
 # %% tags=["hide-output"]
 #| raises: ValueError: needs implementation="eager"
 attend(query, key, value, softcap=5.0, implementation="fused")
+
+# %% tags=["claims"]
+assert leaked[5.0] > 0.1, "and a soft-cap comes before the mask"
+assert (attention_scores(100 * query, key, softcap=5.0).abs() <= 5).all(), (
+    "what joins the softmax stays below a cap c of 50"
+)
+assert (
+    leaked[5.0] > 0.1
+    and not (
+        attend(
+            query, key, value, is_causal=True, softcap=5.0, need_weights=True
+        ).weights
+        * future
+    ).any()
+), "Capped after the mask it becomes minus the cap"
+assert (
+    leaked[5.0]
+    > 2
+    * (5 * torch.tanh(scores.masked_fill(future, -1e9) / 5))
+    .softmax(-1)[:, -2, -1]
+    .max()
+), "The weight of the future in the first row"
+assert leaked[5.0] > 0.1, "capped after the mask"
+assert leaked[5.0] > leaked[10.0] > leaked[20.0], (
+    "The smaller the cap, the larger the leak"
+)
+assert leaked[50.0] < 1e-12, "at Gemma's it is too small to be seen in a test"
 
 # %% [markdown]
 # ## FlexAttention
@@ -271,11 +315,8 @@ flex_attention(query[None].requires_grad_(), key[None], value[None])
 
 # %% [markdown]
 # A block mask is made for one size. The mask of the whole text is refused when a model writes, token by token, by an
-# error that begins with "block_mask was created for"<!--== "block_mask was created for" if
-# str(too_long).startswith("block_mask was created for") else "something else" -->. Up to PyTorch 2.13<!--== before -->
-# it is a `ValueError`<!--== "ValueError" if not older or type(too_long) is ValueError else "RuntimeError" -->, and from
-# 2.14<!--== border --> on a `RuntimeError`<!--== "RuntimeError" if older or type(too_long) is RuntimeError else
-# "ValueError" -->:
+# error that begins with "block_mask was created for". Up to PyTorch 2.13<!--= before --> it is a `ValueError`, and from
+# 2.14<!--= border --> on a `RuntimeError`:
 
 # %%
 newest = query[None, :, -1:].detach()
@@ -291,8 +332,7 @@ before, border = "2.13", "2.14"
 older = torch.__version__ < border
 
 # %% [markdown]
-# The message offers to crop the mask. That keeps its upper left<!--== "upper left" if int(create_mask(in_window, None,
-# None, 1, 9, device="cpu").sum()) == 1 else "lower right" --> corner, in which the newest token stands at the
+# The message offers to crop the mask. That keeps its upper left corner, in which the newest token stands at the
 # beginning. Take the row of tiles instead in which the token stands, and count the query from its place. Then the mask
 # is made once, for the whole text; to make another for each token is right, too, and takes longer.
 
@@ -331,6 +371,20 @@ for place in range(9):
     )
     torch.testing.assert_close(seen[0], right[:, place : place + 1])
 
+# %% tags=["claims"]
+assert str(too_long).startswith("block_mask was created for"), (
+    "by an error that begins with blockmask was created for"
+)
+assert not older or type(too_long) is ValueError, (
+    "Up to PyTorch 2.13 it is a ValueError"
+)
+assert older or type(too_long) is RuntimeError, (
+    "and from 2.14 on a RuntimeError"
+)
+assert (
+    int(create_mask(in_window, None, None, 1, 9, device="cpu").sum()) == 1
+), "That keeps its upper left corner"
+
 # %% [markdown]
 # ## The check for your own tests
 #
@@ -351,6 +405,11 @@ def my_attention(x, value):
 
 
 assert keys_seen(my_attention) == W
+
+# %% tags=["claims"]
+assert keys_seen(my_attention) == W, (
+    "keys in this library and in transformers"
+)
 
 # %% [markdown]
 # ## Exercises

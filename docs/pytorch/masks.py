@@ -7,28 +7,21 @@
 # %% [markdown]
 # # What does each interface make of my mask?
 #
-# **PyTorch's attention function reads `True` as *may attend*<!--== "PyTorch's attention function reads True as may
-# attend" if told[0] == {"may attend"} else "reads True as may not attend" -->; its modules read `True` as *may not
-# attend*<!--== "its modules read True as may not attend" if told[1:4] == [{"may not attend"}] * 3 else "may attend"
-# -->.** The wrong way round raises no error<!--== "raises no error" if all(takes(call, ~shapes[names[0]]) for call,
-# names in zip(calls.values(), taken)) else "raises an error" -->. Here is what each of them takes:
+# **PyTorch's attention function reads `True` as *may attend*; its modules read `True` as *may not attend*.** The wrong
+# way round raises no error. Here is what each of them takes:
 #
-# {{= plot.table(["Interface and argument", "True means", "Shapes that it takes", "A floating mask is"],
+# {{ plot.table(["Interface and argument", "True means", "Shapes that it takes", "A floating mask is"],
 # rows).markdown() }}
 #
-# *Computed with torch {{= torch.__version__.split("+")[0] }} on the {{= y.device.type.upper() }}.*
+# *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ y.device.type.upper() }}.*
 #
 # **You should know** [what a mask is for](../learn/masks.py). **You will know** which mask each interface of PyTorch
 # wants, what it answers to a row that allows nothing, and a test that tells of any module whether it sees the future.
 #
 # ## What each interface makes of `True`
 #
-# Give each interface a mask in which the first query has `False` for the last key<!--== "the first query has False for
-# the last key" if all(each.flatten()[0] and not each[..., -1].flatten()[0] for each in shapes.values()) else "the last
-# query has True for the first key" -->, and then the same mask inverted. Change the last token. If the first token's
-# output moves, the first query did see the last key<!--== "If the first token's output moves, the first query did see
-# the last key" if [notices(calls[rows[0][0]], mask) for mask in (lower, lower | True)] == [False, True] else "It moves
-# in any case" -->.
+# Give each interface a mask in which the first query has `False` for the last key, and then the same mask inverted.
+# Change the last token. If the first token's output moves, the first query did see the last key.
 
 # %% tags=["imports"]
 import warnings
@@ -122,18 +115,14 @@ told = [
 ]
 
 # %% [markdown]
-# Every shape that an interface takes, it reads in one way<!--= "Every shape that an interface takes, it reads in one
-# way" if all(len(each) == 1 for each in told) else "No shape is read in one way" -->.
+# Every shape that an interface takes, it reads in one way.
 #
 # `~mask` turns one kind into the other. `masks.blocked_from_allowed` does so too, and brings a mask with an axis of
 # heads into the shape that `nn.MultiheadAttention` wants. Choose an interface, paint a mask, and take its code:
 
 # %% tags=["hide-input", "no-snippet"]
-#| caption: Who may see whom<!--= "Who may see whom" if (painted_weights > 0).equal(painted) else "Who may not see whom"
-#|   -->, and the weights that come out. Rows are queries, columns are keys<!--= "Rows are queries,
-#|   columns are keys" if painted_weights.sum(1).allclose(torch.ones(4)) and not painted_weights[0, 1:].any() else "Rows
-#|   are keys, columns are queries" -->. It begins with the causal mask: each word sees itself and what comes before
-#|   it<!--= "before it" if painted.tril().equal(painted) else "after it" -->.
+#| caption: Who may see whom, and the weights that come out. Rows are queries, columns are keys. It begins with the
+#|   causal mask: each word sees itself and what comes before it.
 #| script: ../../src/unmasked/figures/painter.js
 #| data: {"words": painter_words, "scores": painter_scores, "mask": painted.tolist(), "interfaces": interfaces}
 painter_words, painted = "we process and ship".split(), masks.causal(4)
@@ -192,13 +181,45 @@ table = {
 }
 
 
+# %% tags=["claims"]
+assert told[0] == {"may attend"}, (
+    "PyTorch's attention function reads True as may attend"
+)
+assert told[1:4] == [{"may not attend"}] * 3, (
+    "its modules read True as may not attend"
+)
+assert all(
+    takes(call, ~shapes[names[0]])
+    for call, names in zip(calls.values(), taken)
+), "The wrong way round raises no error"
+assert all(
+    each.flatten()[0] and not each[..., -1].flatten()[0]
+    for each in shapes.values()
+), (
+    "Give each interface a mask in which the first query has False for the last key"
+)
+assert [
+    notices(calls[rows[0][0]], mask) for mask in (lower, lower | True)
+] == [False, True], (
+    "If the first token's output moves, the first query did see the last key"
+)
+assert all(len(each) == 1 for each in told), (
+    "Every shape that an interface takes, it reads in one way"
+)
+assert (painted_weights > 0).equal(painted), "Who may see whom"
+assert (
+    painted_weights.sum(1).allclose(torch.ones(4))
+    and not painted_weights[0, 1:].any()
+), "Rows are queries, columns are keys"
+assert painted.tril().equal(painted), (
+    "each word sees itself and what comes before it"
+)
+
 # %% [markdown]
 # ## Padding: which shape, and which way round
 #
 # A batch of two sequences has a padding mask of (batch, keys). `nn.MultiheadAttention` wants just that, with `True` for
-# what is padding<!--== "with True for what is padding" if told[2] == {"may not attend"} else "with False for what is
-# padding" -->. The function wants (batch, 1, 1, keys)<!--~ axes of length one -->, with `True` for what is real<!--==
-# "with True for what is real" if told[0] == {"may attend"} else "with False for what is real" -->:
+# what is padding. The function wants (batch, 1, 1, keys)<!--~ axes of length one -->, with `True` for what is real:
 # `masks.padding(lengths)`.
 
 # %%
@@ -210,19 +231,16 @@ by_function = F.scaled_dot_product_attention(q, q, q, attn_mask=real)
 by_module, _ = module(y, y, y, key_padding_mask=~real[:, 0, 0])
 
 # %% [markdown]
-# A mask of (batch, keys) in the function is read as (queries, keys)<!--== "A mask of (batch, keys) in the function is
-# read as (queries, keys)" if read_as_queries else "A mask of (batch, keys) hides keys" -->. The call raises an error,
-# but for two cases. With one sequence, both shapes mean the same<!--== "With one sequence, both shapes mean the same"
-# if torch.allclose(of_one, of_one_right, atol=1e-5) else "With one sequence, the shapes mean different things" -->.
-# With as many queries as sequences, it [shuts out the wrong keys](../museum/masks.py#mask-polarity)<!--~ link: a
-# neighbor --> without a word.
+# A mask of (batch, keys) in the function is read as (queries, keys). The call raises an error, but for two cases. With
+# one sequence, both shapes mean the same. With as many queries as sequences, it [shuts out the wrong
+# keys](../museum/masks.py#mask-polarity)<!--~ link: a neighbor --> without a word.
 
 # %%
 #| raises: RuntimeError: must match
 F.scaled_dot_product_attention(q, q, q, attn_mask=real[:, 0, 0])
 
 # %% [markdown] tags=["check"]
-# Both ways agree with each sequence alone. The mask that is read in the wrong way misses the result by {{= (misread -
+# Both ways agree with each sequence alone. The mask that is read in the wrong way misses the result by {{ (misread -
 # padded_right).abs().max() :.1f}}.
 
 # %% tags=["check"]
@@ -254,21 +272,25 @@ of_one_right = F.scaled_dot_product_attention(
 
 # %% [markdown]
 # A row of padding still gets some output itself. Leave it out of the loss and of every average.
-#
+
+# %% tags=["claims"]
+assert told[2] == {"may not attend"}, "with True for what is padding"
+assert told[0] == {"may attend"}, "with True for what is real"
+assert read_as_queries, (
+    "A mask of (batch, keys) in the function is read as (queries, keys"
+)
+assert torch.allclose(of_one, of_one_right, atol=1e-5), (
+    "With one sequence, both shapes mean the same"
+)
+
+# %% [markdown]
 # ## No looking ahead: the causal mask
 #
-# The *causal* mask allows each token itself and what stands before it<!--== "what stands before it" if
-# masks.causal(5)[2].tolist() == [True, True, True, False, False] else "what stands after it" -->. Where two masks hold,
-# a query sees what both allow: `masks.combine` for masks of `True` for *may attend*<!--== "masks.combine for masks of
-# True for may attend" if masks.combine(masks.causal(5), end).equal(masks.causal(5) & end) else "masks.combine for masks
-# of True for may not attend" -->, `|` for masks of `True` for *may not attend*<!--== "for masks of True for may not
-# attend" if (~masks.causal(5) | ~end).equal(~(masks.causal(5) & end)) else "for masks of True for may attend" -->.
+# The *causal* mask allows each token itself and what stands before it. Where two masks hold, a query sees what both
+# allow: `masks.combine` for masks of `True` for *may attend*, `|` for masks of `True` for *may not attend*.
 
 # %% tags=["hide-input"]
-#| caption: With padding on the left, the first two queries see nothing at all<!--= "With padding on the left, the first
-#|   two queries see nothing at all" if gallery["left padding, causal"].any(-1).tolist() ==
-#|   masks.padding(torch.tensor([3]), 5, side="left").flatten().tolist() == [False, False, True, True, True] else "With
-#|   padding on the right, the last two queries see nothing at all" -->.
+#| caption: With padding on the left, the first two queries see nothing at all.
 end = torch.tensor([True, True, True, False, False]).expand(5, 5)
 gallery = {
     "causal": masks.causal(5),
@@ -281,10 +303,7 @@ plot.grid(gallery, queries=range(5))
 # %% [markdown]
 # `nn.MultiheadAttention` does not make the causal mask for you. Its argument `is_causal=True` is a hint that the mask
 # which you pass is causal. Without a mask, it is dropped without a word where the [fast
-# path](#train-is-not-eval-the-fast-path) is taken, in evaluation without gradients<!--== "in evaluation without
-# gradients" if hint_alone[False, False] == "drops" else "in training with gradients" -->. Elsewhere it raises an
-# error<!--== "Elsewhere it raises an error" if [*hint_alone.values()].count("raises") == 3 else "Elsewhere it raises
-# none" -->:
+# path](#train-is-not-eval-the-fast-path) is taken, in evaluation without gradients. Elsewhere it raises an error:
 
 # %%
 #| raises: RuntimeError: Need attn_mask
@@ -314,9 +333,8 @@ module.train()
 
 # %% [markdown]
 # `F.scaled_dot_product_attention(q, k, v, is_causal=True)` does make it, and `unmasked` does so, too. The two disagree
-# as soon as there are [more keys than queries](#more-keys-than-queries)<!--== "more keys than queries" if disagree ==
-# [False, True] else "as many keys as queries" -->. Beside a mask of your own, PyTorch's function takes it or refuses
-# it, [by version and kernel](kernels.py#newer-versions); `unmasked` takes both.
+# as soon as there are [more keys than queries](#more-keys-than-queries). Beside a mask of your own, PyTorch's function
+# takes it or refuses it, [by version and kernel](kernels.py#newer-versions); `unmasked` takes both.
 
 # %% [markdown] tags=["check"]
 # Under [the bypass](bypass.py), so that nothing learned is in the way, the module agrees with this library on two
@@ -342,19 +360,33 @@ ours = self_attention(batch, allowed=masks.combine(causal, kept))
 torch.testing.assert_close(output, ours.context)
 torch.testing.assert_close(their_weights, ours.weights)
 
+# %% tags=["claims"]
+assert masks.causal(5)[2].tolist() == [True, True, True, False, False], (
+    "The causal mask allows each token itself and what stands before it"
+)
+assert masks.combine(masks.causal(5), end).equal(masks.causal(5) & end), (
+    "masks.combine for masks of True for may attend"
+)
+assert (~masks.causal(5) | ~end).equal(~(masks.causal(5) & end)), (
+    "for masks of True for may not attend"
+)
+assert (
+    gallery["left padding, causal"].any(-1).tolist()
+    == masks.padding(torch.tensor([3]), 5, side="left").flatten().tolist()
+    == [False, False, True, True, True]
+), "With padding on the left, the first two queries see nothing at all"
+assert hint_alone[False, False] == "drops", "in evaluation without gradients"
+assert [*hint_alone.values()].count("raises") == 3, (
+    "Elsewhere it raises an error"
+)
+
 # %% [markdown]
 # ## Masks of numbers are added
 #
-# A floating mask is *added* to the scores<!--== "A floating mask is added to the scores" if torch.allclose(wrong[0],
-# leaked @ x[0], atol=1e-5) else "A boolean mask is added to the scores" -->. So a mask of zeros and ones shuts nothing
-# out<!--== "shuts nothing out" if (leaked > 0).all() else "shuts everything out" -->: it raises the allowed scores by
-# one, and the first word still takes 40%<!--== future[0] --> of its context from later ones. A boolean mask that [is
-# added](../museum/masks.py#boolean-mask-added), as in `scores += mask`, does the same<!--== "does the same" if
-# torch.allclose(scores + causal, scores + causal.float()) else "does something different" -->. The additive mask that
-# means what a boolean one means has zero for `True` and minus infinity for `False`<!--== "what a boolean one means has
-# zero for True and minus infinity for False" if torch.allclose(right, F.scaled_dot_product_attention(x, x, x,
-# attn_mask=causal), atol=1e-5) and not blocked_by_infinity[causal].any() and (blocked_by_infinity[~causal] ==
-# -torch.inf).all() else "what a boolean one means has zero for False" -->:
+# A floating mask is *added* to the scores. So a mask of zeros and ones shuts nothing out: it raises the allowed scores
+# by one, and the first word still takes 40%<!--= future[0] --> of its context from later ones. A boolean mask that [is
+# added](../museum/masks.py#boolean-mask-added), as in `scores += mask`, does the same. The additive mask that means
+# what a boolean one means has zero for `True` and minus infinity for `False`:
 
 # %%
 x = batch[:1]  # the longer sentence: 11 words
@@ -363,8 +395,8 @@ right = F.scaled_dot_product_attention(x, x, x, attn_mask=blocked_by_infinity)
 wrong = F.scaled_dot_product_attention(x, x, x, attn_mask=causal.float())
 
 # %% [markdown] tags=["check"]
-# Allowed weights grow by a factor of 2.72<!--== gain[0] / gain[1] --> relative to the others, which is e<!--== "e" if
-# abs(gain[0] / gain[1] - torch.e) < 1e-4 else "pi" -->. `masks.allowed_from_additive` refuses such a mask.
+# Allowed weights grow by a factor of 2.72<!--= gain[0] / gain[1] --> relative to the others, which is e.
+# `masks.allowed_from_additive` refuses such a mask.
 
 # %% tags=["check"]
 scores = attention_scores(x[0], x[0])
@@ -386,13 +418,38 @@ else:
     raise AssertionError("it took ones for a mask")
 
 # %% [markdown]
-# There is one exception: in evaluation<!--== "in evaluation" if path and moved_by > 0.1 else "in training" -->,
-# PyTorch's encoder layer takes a [fast path](#train-is-not-eval-the-fast-path). A large negative number in the place of
-# minus infinity works until numbers have fewer bits: float16 ends at 65,504<!--= torch.finfo(torch.float16).max -->,
-# and the `-1e9`<!--~ a constant that many use --> of much published code
-# [does not fit into float16](../museum/masks.py#float16-overflow)<!--= "does not fit into float16" if -1e9 <
-# torch.finfo(torch.float16).min else "fits into float16" -->.
-#
+# There is one exception: in evaluation, PyTorch's encoder layer takes a [fast path](#train-is-not-eval-the-fast-path).
+# A large negative number in the place of minus infinity works until numbers have fewer bits: float16 ends at
+# 65,504<!--= torch.finfo(torch.float16).max -->, and the `-1e9`<!--~ a constant that many use --> of much published
+# code [does not fit into float16](../museum/masks.py#float16-overflow).
+
+# %% tags=["claims"]
+assert torch.allclose(wrong[0], leaked @ x[0], atol=1e-5), (
+    "A floating mask is added to the scores"
+)
+assert (leaked > 0).all(), "So a mask of zeros and ones shuts nothing out"
+assert torch.allclose(scores + causal, scores + causal.float()), (
+    "as in scores += mask, does the same"
+)
+assert (
+    torch.allclose(
+        right,
+        F.scaled_dot_product_attention(x, x, x, attn_mask=causal),
+        atol=1e-5,
+    )
+    and not blocked_by_infinity[causal].any()
+    and (blocked_by_infinity[~causal] == -torch.inf).all()
+), (
+    "The additive mask that means what a boolean one means has zero for True and minus infinity for False"
+)
+assert abs(gain[0] / gain[1] - torch.e) < 1e-4, (
+    "Allowed weights grow by a factor of 2.72 relative to the others, which is e"
+)
+assert -1e9 < torch.finfo(torch.float16).min, (
+    "and the -1e9 of much published code does not fit into float16"
+)
+
+# %% [markdown]
 # ## Before the softmax, not after
 #
 # Masking leaves what is not allowed out of the sum. Let $m_{ij}$ be one where query $i$
@@ -403,8 +460,7 @@ else:
 #
 # There are two ways to write that as a softmax. `masked_fill` replaces the scores that are not allowed by minus
 # infinity, whose exponential is zero. Or a matrix $B$ is added, zero where a query may see and minus infinity where
-# not<!--== "zero where a query may see and minus infinity where not" if (blocked_by_infinity.exp() == causal).all()
-# else "minus infinity where a query may see" -->. `unmasked` uses the second way.
+# not. `unmasked` uses the second way.
 #
 # $$A = \operatorname{softmax}(S + B) \tag{5.2}$$
 # <!-- where: S = random("n n"); B = masks.additive_from_allowed(masks.causal(n), torch.float64);
@@ -424,12 +480,8 @@ print([f"{each:.2f}" for each in sums.tolist()])
 
 # %% [markdown]
 # Zeros [after the softmax](../museum/masks.py#mask-after-softmax) come too late. The rows no longer sum to one, but for
-# the last, which may see everything<!--= "The rows no longer sum to one, but for the last, which may see everything" if
-# (sums[:-1] < 0.999).all() and (sums[-1] - 1).abs() < 1e-5 and causal.all(-1).nonzero().flatten().tolist() == [10] else
-# "The rows sum to one" -->. The future is still in there: the scores of later words are part of each row's sum, so they
-# decide how small the weights become. Dividing each row by its new sum repairs the weights<!--== "Dividing each row by
-# its new sum repairs the weights" if torch.allclose(late / sums[:, None], by_hand, atol=1e-5) else "Dividing each
-# column by its sum is no repair" -->.
+# the last, which may see everything. The future is still in there: the scores of later words are part of each row's
+# sum, so they decide how small the weights become. Dividing each row by its new sum repairs the weights.
 
 # %% tags=["check"]
 by_hand = masked_softmax(scores, causal)
@@ -449,14 +501,24 @@ assert torch.equal(
 masked_first = (x[0] @ x[0].mT).masked_fill(~causal, -torch.inf)
 torch.testing.assert_close((masked_first / 50**0.5).softmax(-1), by_hand)
 
+# %% tags=["claims"]
+assert (blocked_by_infinity.exp() == causal).all(), (
+    "zero where a query may see and minus infinity where not"
+)
+assert (
+    (sums[:-1] < 0.999).all()
+    and (sums[-1] - 1).abs() < 1e-5
+    and causal.all(-1).nonzero().flatten().tolist() == [10]
+), "The rows no longer sum to one, but for the last, which may see everything"
+assert torch.allclose(late / sums[:, None], by_hand, atol=1e-5), (
+    "Dividing each row by its new sum repairs the weights"
+)
+
 # %% [markdown]
 # ## When a row allows nothing
 #
-# A query that may see nothing has no weights<!--== "A query that may see nothing has no weights" if
-# masked_softmax(scores[:1], causal[:1] & False).isnan().all() else "A query that may see nothing has all weights" -->:
-# (5.1) divides zero by zero. Such rows come from padding on the left under a causal mask<!--== "padding on the left
-# under a causal mask" if [gallery[name].any(-1).all() for name in ("both", "left padding, causal")] == [True, False]
-# else "padding on the right under a causal mask" -->, and from empty sequences. Each interface answers in its own way:
+# A query that may see nothing has no weights: (5.1) divides zero by zero. Such rows come from padding on the left under
+# a causal mask, and from empty sequences. Each interface answers in its own way:
 
 
 # %% tags=["hide-input"]
@@ -468,17 +530,13 @@ plot.table(["Interface", "Context of the first query"], [*answers.items()])
 # %% [markdown]
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ y.device.type.upper() }}.*
 #
-# *eval* is run without gradients, as models usually are when they are used. The same module answers NaN<!--=
-# answers["nn.MultiheadAttention, train, need_weights=True"] --> when weights are asked for, and zeros<!--=
-# answers["nn.MultiheadAttention, train, need_weights=False"] --> or NaN<!--= answers["nn.MultiheadAttention, eval,
-# no_grad, need_weights=False"] --> when they are not. The latter is a [fast path](#train-is-not-eval-the-fast-path),
-# too. That of `nn.MultiheadAttention` is for self-attention, with `batch_first=True`, biases, an even number of heads
-# and a boolean mask<!--== "an even number of heads and a boolean mask" if answers_off == ["NaN", *["zeros"] * 5] else
-# "any number of items and a floating mask" -->. This library always gives zeros<!--= answers["unmasked.self_attention"]
-# -->. PyTorch's function gives zeros<!--= answers["F.scaled_dot_product_attention"] --> on a CPU. On a GPU it depends
-# on the kernel: with a boolean mask, cuDNN gave numbers, such as -1.8<!--~ measured there -->. (Seen on an H100 with
-# PyTorch 2.11<!--~ the version there --> in bfloat16, where the function takes cuDNN by itself.) The museum's [query
-# that may see nothing](../museum/masks.py#fully-masked-row) has the full table.
+# *eval* is run without gradients, as models usually are when they are used. The same module answers NaN when weights
+# are asked for, and zeros or NaN when they are not. The latter is a [fast path](#train-is-not-eval-the-fast-path), too.
+# That of `nn.MultiheadAttention` is for self-attention, with `batch_first=True`, biases, an even number of heads and a
+# boolean mask. This library always gives zeros. PyTorch's function gives zeros on a CPU. On a GPU it depends on the
+# kernel: with a boolean mask, cuDNN gave numbers, such as -1.8<!--~ measured there -->. (Seen on an H100 with PyTorch
+# 2.11<!--~ the version there --> in bfloat16, where the function takes cuDNN by itself.) The museum's [query that may
+# see nothing](../museum/masks.py#fully-masked-row) has the full table.
 
 
 # %% tags=["check"]
@@ -519,18 +577,46 @@ poisoned = module.in_proj_weight.grad.isnan().float().mean()
 print(f"loss {loss:.2f}, NaN in {poisoned:.0%} of the gradient")
 
 # %% [markdown]
-# The loss is a number<!--= "number" if loss.isfinite() else "NaN" -->, and every entry of the gradient is NaN<!--=
-# "every entry of the gradient is NaN" if poisoned == 1 else "some entries are" -->. Look for such rows before you
-# train: `allowed.any(-1).all()`<!--~ a call --> tells whether every row of a mask allows something<!--= "every row of a
-# mask allows something" if lower.any(-1).all() and not nothing.any(-1).all() else "it does not" -->.
+# The loss is a number, and every entry of the gradient is NaN. Look for such rows before you train:
+# `allowed.any(-1).all()`<!--~ a call --> tells whether every row of a mask allows something.
+
+# %% tags=["claims"]
+assert masked_softmax(scores[:1], causal[:1] & False).isnan().all(), (
+    "A query that may see nothing has no weights"
+)
+assert [
+    gallery[name].any(-1).all() for name in ("both", "left padding, causal")
+] == [True, False], (
+    "Such rows come from padding on the left under a causal mask"
+)
+assert answers["nn.MultiheadAttention, train, need_weights=True"] == "NaN", (
+    "The same module answers NaN when weights are asked for"
+)
+assert (
+    answers["nn.MultiheadAttention, train, need_weights=False"] == "zeros"
+    and answers["nn.MultiheadAttention, eval, no_grad, need_weights=False"]
+    == "NaN"
+), "and zeros or NaN when they are not"
+assert answers_off == ["NaN", *["zeros"] * 5], (
+    "an even number of heads and a boolean mask"
+)
+assert answers["unmasked.self_attention"] == "zeros", (
+    "This library always gives zeros"
+)
+assert answers["F.scaled_dot_product_attention"] == "zeros", (
+    "PyTorch's function gives zeros on a CPU"
+)
+assert loss.isfinite(), "The loss is a number"
+assert poisoned == 1, "and every entry of the gradient is NaN"
+assert lower.any(-1).all() and not nothing.any(-1).all(), (
+    "tells whether every row of a mask allows something"
+)
 
 # %% [markdown]
 # ## Train is not eval: the fast path
 #
 # In evaluation without gradients `nn.TransformerEncoderLayer` computes all its steps by one operator, its *fast path*,
-# which turns every entry of a floating mask that is not zero into minus infinity<!--== "which turns every entry of a
-# floating mask that is not zero into minus infinity" if torch.allclose(without, itself, atol=1e-5) and (distance >
-# 0).equal(alibi != 0) else "which adds a floating mask" -->. A bias such as ALiBi's, which only
+# which turns every entry of a floating mask that is not zero into minus infinity. A bias such as ALiBi's, which only
 # lowers the scores of distant tokens, then hides all but the token itself:
 
 # %%
@@ -546,20 +632,14 @@ with torch.no_grad():
 moved_by = (without - with_gradients).abs().max()
 
 # %% [markdown]
-# `without` equals `itself`<!--= "without equals itself" if torch.allclose(without, itself, atol=1e-5) else
-# "without differs from itself" -->, and is off by 0.79<!--= moved_by --> from the layer that is trained. Nothing warns
-# you<!--== "Nothing warns you" if not warned else "A warning tells you" -->. `takes_fast_path` tells beforehand: here
-# it is true<!--= "true" if path else "false" -->. Where it is false it says why: training, gradients,
-# `batch_first=False` (the default), no biases, an odd<!--== "odd" if losing["five heads"] != losing["relu"] else "even"
-# --> number of heads, an activation other than relu or gelu, a hook, or norms that differ in `eps`.
+# `without` equals `itself`, and is off by 0.79<!--= moved_by --> from the layer that is trained. Nothing warns you.
+# `takes_fast_path` tells beforehand: here it is true. Where it is false it says why: training, gradients,
+# `batch_first=False` (the default), no biases, an odd number of heads, an activation other than relu or gelu, a hook,
+# or norms that differ in `eps`.
 #
-# The remedy is one line for the whole program: `torch.backends.mha.set_fastpath_enabled(False)`<!--==
-# "torch.backends.mha.set_fastpath_enabled(False)" if torch.allclose(slow, with_gradients, atol=1e-5) else "none" -->.
-# Where no weights are asked for, it also turns the NaN of a row that allows nothing into zeros<!--== "Where no weights
-# are asked for, it also turns the NaN of a row that allows nothing into zeros" if blind_rows == {True: ["NaN", "NaN"],
-# False: ["NaN", "zeros"]} else "It turns nothing into zeros" -->. For your own tests: without dropout, a layer gives in
-# evaluation what it gives in training. `torch.testing.assert_close(without, with_gradients)` fails<!--== "fails" if
-# moved_by > 1e-3 else "passes" --> here.
+# The remedy is one line for the whole program: `torch.backends.mha.set_fastpath_enabled(False)`. Where no weights are
+# asked for, it also turns the NaN of a row that allows nothing into zeros. For your own tests: without dropout, a layer
+# gives in evaluation what it gives in training. `torch.testing.assert_close(without, with_gradients)` fails here.
 
 
 # %% tags=["check"]
@@ -612,19 +692,36 @@ losing = {
 }
 assert [name for name, lost in losing.items() if lost] == ["relu", "gelu"]
 
+# %% tags=["claims"]
+assert torch.allclose(without, itself, atol=1e-5), "without equals itself"
+assert path and moved_by > 0.1, "There is one exception: in evaluation"
+assert torch.allclose(without, itself, atol=1e-5) and (distance > 0).equal(
+    alibi != 0
+), (
+    "which turns every entry of a floating mask that is not zero into minus infinity"
+)
+assert not warned, "trained. Nothing warns you. takesfastpath"
+assert path, "here it is true"
+assert losing["five heads"] != losing["relu"], "an odd number of heads"
+assert torch.allclose(slow, with_gradients, atol=1e-5), (
+    "The remedy is one line for the whole program: torch.backends.mha.setfastpathenabled(False"
+)
+assert blind_rows == {True: ["NaN", "NaN"], False: ["NaN", "zeros"]}, (
+    "Where no weights are asked for, it also turns the NaN of a row that allows nothing into zeros"
+)
+assert moved_by > 1e-3, (
+    "torch.testing.assertclose(without, withgradients) fails here"
+)
+
 # %% [markdown]
 # ## More keys than queries
 #
-# A model that generates text keeps the keys of what it has written. Then two new queries look at five keys<!--== "two
-# new queries look at five keys" if bottom_right.shape == (2, 5) else "five new queries look at two keys" -->. The
-# queries are the *last* two tokens, so the mask must be aligned at the bottom right<!--== "The queries are the last two
-# tokens, so the mask must be aligned at the bottom right" if bottom_right.equal(masks.causal(5)[-2:]) else "The queries
-# are the first two tokens" -->, and [not at the top left](../museum/masks.py#top-left-causal):
+# A model that generates text keeps the keys of what it has written. Then two new queries look at five keys. The queries
+# are the *last* two tokens, so the mask must be aligned at the bottom right, and [not at the top
+# left](../museum/masks.py#top-left-causal):
 
 # %% tags=["hide-input"]
-#| caption: `masks.causal` is aligned at the bottom right<!--= "bottom right" if bottom_right[-1].all() else "top left"
-#|   -->, and `is_causal=True` of PyTorch's function at the top left<!--== "top left" if torch.allclose(theirs,
-#|   masked_softmax(attention_scores(q, kv), top_left) @ kv, atol=1e-5) else "bottom right" -->.
+#| caption: `masks.causal` is aligned at the bottom right, and `is_causal=True` of PyTorch's function at the top left.
 bottom_right = masks.causal(2, 5)
 top_left = torch.ones(2, 5, dtype=torch.bool).tril()
 plot.grid(
@@ -642,13 +739,8 @@ mended = F.scaled_dot_product_attention(
 )
 
 # %% [markdown]
-# Aligned at the top left, the newest query sees only two keys, the oldest<!--= "Aligned at the top left, the newest
-# query sees only two keys, the oldest" if top_left[-1].tolist() == [True, True, False, False, False] else "It sees all
-# keys" -->. That is what `is_causal=True` means to PyTorch's function<!--= "PyTorch's function" if
-# torch.allclose(theirs, masked_softmax(attention_scores(q, kv), top_left) @ kv, atol=1e-5) else "this library" -->.
-# This library aligns at the bottom right<!--= "bottom right" if torch.allclose(attention_weights(attention_scores(q,
-# kv), is_causal=True), masked_softmax(attention_scores(q, kv), bottom_right), atol=1e-5) else "top left" -->, as
-# `mended` does.
+# Aligned at the top left, the newest query sees only two keys, the oldest. That is what `is_causal=True` means to
+# PyTorch's function. This library aligns at the bottom right, as `mended` does.
 
 # %% tags=["check"]
 torch.testing.assert_close(
@@ -662,6 +754,30 @@ disagree = [
     )
     for keys in (kv[:, :2], kv)
 ]
+
+# %% tags=["claims"]
+assert disagree == [False, True], (
+    "The two disagree as soon as there are more keys than queries"
+)
+assert bottom_right.shape == (2, 5), "Then two new queries look at five keys"
+assert bottom_right.equal(masks.causal(5)[-2:]), (
+    "The queries are the last two tokens, so the mask must be aligned at the bottom right"
+)
+assert bottom_right[-1].all(), "masks.causal is aligned at the bottom right"
+assert torch.allclose(
+    theirs, masked_softmax(attention_scores(q, kv), top_left) @ kv, atol=1e-5
+), "and iscausal=True of PyTorch's function at the top left"
+assert top_left[-1].tolist() == [True, True, False, False, False], (
+    "Aligned at the top left, the newest query sees only two keys, the oldest"
+)
+assert torch.allclose(
+    theirs, masked_softmax(attention_scores(q, kv), top_left) @ kv, atol=1e-5
+), "That is what iscausal=True means to PyTorch's function"
+assert torch.allclose(
+    attention_weights(attention_scores(q, kv), is_causal=True),
+    masked_softmax(attention_scores(q, kv), bottom_right),
+    atol=1e-5,
+), "This library aligns at the bottom right"
 
 # %% [markdown]
 # ## Nothing leaks
@@ -684,36 +800,26 @@ def inverted(x):
 
 
 # %% [markdown]
-# Shape and dtype are right, nothing raises, and all numbers are finite<!--= "Shape and dtype are right, nothing raises,
-# and all numbers are finite" if moved(x).isfinite().all() and (moved(x).shape, moved(x).dtype) == (x.shape, x.dtype)
-# else "Something is wrong to see" -->. But each word sees *only* what comes after it<!--== "only what comes after it"
-# if leaks(moved, x, ship) and not leaks(inverted, x, ship) else "what comes before" -->, and the last one nothing: its
-# output is zeros<!--== "the last one nothing: its output is zeros" if [answer(each) for each in moved(x)[0, -2:]] ==
-# ["numbers", "zeros"] else "the first one nothing" -->.
+# Shape and dtype are right, nothing raises, and all numbers are finite. But each word sees *only* what comes after it,
+# and the last one nothing: its output is zeros.
 #
-# A causal module must give the earlier tokens the same output, whatever the later ones are<!--== "must give the earlier
-# tokens the same output, whatever the later ones are" if not leaks(fused, x, ship) and leaks(moved, x, ship) else
-# "gives the earlier tokens other outputs" -->. So a test needs no reference: change the later tokens, and compare what
-# the earlier ones get. Put this into your own tests:
+# A causal module must give the earlier tokens the same output, whatever the later ones are. So a test needs no
+# reference: change the later tokens, and compare what the earlier ones get. Put this into your own tests:
 
 # %%
 print(probes.sees_the_future(inverted, x))
 print(probes.sees_the_future(moved, x))
 
 # %% [markdown]
-# The probe returns `None` if all is well, and otherwise what it saw<!--= "returns None if all is well, and otherwise
-# what it saw" if probes.sees_the_future(inverted, x) is None and probes.sees_the_future(moved, x) else "returns what it
-# saw if all is well" -->. It enlarges the inputs a hundredfold and looks at
+# The probe returns `None` if all is well, and otherwise what it saw. It enlarges the inputs a hundredfold and looks at
 # the gradients, too. A leak that stays within rounding even then goes unseen by
 # [`sees_the_future`](../reference/probes.md#unmasked.probes.sees_the_future).
 
 # %% [markdown] tags=["check"]
 # The test by hand, on two modules that are right (eager, which holds the table of weights, and fused, PyTorch's faster
-# code), and on two that are wrong (a mask after the softmax; scores of the future lowered by 14<!--== lowered --> where
-# it should be infinity). In those that are right nothing leaks<!--== "nothing leaks" if not any(leaks(f, x, position)
-# for f in (eager, fused) for position in range(1, 11)) else "something leaks" -->, from any position; in the others
-# something does<!--== "something does" if all(leaks(f, x, position) for f in (masked_late, shallow) for position in
-# range(1, 11)) else "nothing does" -->, from every one.
+# code), and on two that are wrong (a mask after the softmax; scores of the future lowered by 14<!--= lowered --> where
+# it should be infinity). In those that are right nothing leaks, from any position; in the others something does, from
+# every one.
 
 
 # %% tags=["check"]
@@ -762,6 +868,32 @@ assert probes.sees_the_future(shallow, x)
 assert (
     probes.differs(shallow(x), eager(x)) == 0
 )  # on these words, nothing shows
+
+# %% tags=["claims"]
+assert moved(x).isfinite().all() and (moved(x).shape, moved(x).dtype) == (
+    x.shape,
+    x.dtype,
+), "Shape and dtype are right, nothing raises, and all numbers are finite"
+assert leaks(moved, x, ship) and not leaks(inverted, x, ship), (
+    "But each word sees only what comes after it"
+)
+assert [answer(each) for each in moved(x)[0, -2:]] == ["numbers", "zeros"], (
+    "and the last one nothing: its output is zeros"
+)
+assert not leaks(fused, x, ship) and leaks(moved, x, ship), (
+    "A causal module must give the earlier tokens the same output, whatever the later ones are"
+)
+assert probes.sees_the_future(inverted, x) is None and probes.sees_the_future(
+    moved, x
+), "The probe returns None if all is well, and otherwise what it saw"
+assert not any(
+    leaks(f, x, position) for f in (eager, fused) for position in range(1, 11)
+), "In those that are right nothing leaks"
+assert all(
+    leaks(f, x, position)
+    for f in (masked_late, shallow)
+    for position in range(1, 11)
+), "in the others something does"
 
 # %% [markdown]
 # ## Exercises

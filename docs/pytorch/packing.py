@@ -7,17 +7,14 @@
 # %% [markdown]
 # # How do I pack several texts into one sequence?
 #
-# **Give attention a mask that lets each token see its own document alone<!--== "its own document alone" if not
-# crossed["document mask"] else "every document" -->: the packed sequence then gives each document what it gets
-# alone<!--== "what it gets alone" if off["document mask"] < 1e-5 else "something else" -->.** A causal mask lets a
-# document see all those before<!--== "before" if crossed["causal mask"] and not reaches_back else "behind" --> it, and
-# positions that begin anew in each document change nothing of that<!--== "change nothing of that" if crossed["causal
-# mask, positions begin anew"] else "mend that" -->:
+# **Give attention a mask that lets each token see its own document alone: the packed sequence then gives each document
+# what it gets alone.** A causal mask lets a document see all those before it, and positions that begin anew in each
+# document change nothing of that:
 #
-# {{= plot.table(["Three documents, packed with", "Off from each alone", "The second sees the first"],
+# {{ plot.table(["Three documents, packed with", "Off from each alone", "The second sees the first"],
 # rows).markdown() }}
 #
-# *Computed with torch {{= torch.__version__.split("+")[0] }} on the {{= x.device.type.upper() }}.*
+# *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ x.device.type.upper() }}.*
 #
 # **You should know** [what a mask is](masks.py). **You will know** the mask of packed documents, what positions and
 # labels need, the cumulative lengths that fast kernels take, and a test that tells whether documents meet.
@@ -39,10 +36,8 @@ logging.disable(logging.WARNING)  # of kernels that PyTorch does not take
 warnings.filterwarnings("ignore", "The PyTorch API of nested tensors")
 
 # %% tags=["hide-input"]
-#| caption: Who sees whom among {{ len(gallery["causal"]) }} tokens of three<!--= len(lengths) --> documents. The causal
-#|   mask alone lets the last token see everything<!--= "the last token see everything" if gallery["causal"][-1].all()
-#|   and not gallery["causal"][0].all() else "the first token see everything" -->; with the mask of documents it sees
-#|   its own document<!--= "its own document" if gallery["both"][-1].sum() == lengths[-1] else "everything" -->.
+#| caption: Who sees whom among {{ len(gallery["causal"]) }} tokens of three documents. The causal mask alone lets the
+#|   last token see everything; with the mask of documents it sees its own document.
 lengths = [3, 4, 2]
 ids = torch.tensor([0, 0, 0, 1, 1, 1, 1, 2, 2])  # the document of each token
 gallery = {
@@ -52,12 +47,20 @@ gallery = {
 }
 plot.grid(gallery, queries=ids.tolist())
 
+# %% tags=["claims"]
+assert gallery["causal"][-1].all() and not gallery["causal"][0].all(), (
+    "The causal mask alone lets the last token see everything"
+)
+assert gallery["both"][-1].sum() == lengths[-1], (
+    "with the mask of documents it sees its own document"
+)
+
 # %% [markdown]
 # ## Packed, and each alone
 #
 # Texts differ in length. A batch of them is mostly padding; so training code lays several texts end to end in one
-# sequence, and says by an id which tokens belong together. Here are two heads<!--== "two heads" if x.size(0) == 2 else
-# "other heads" --> with rotary positions, and the documents of the figure:
+# sequence, and says by an id which tokens belong together. Here are two heads with rotary positions, and the documents
+# of the figure:
 
 # %%
 torch.manual_seed(1)
@@ -123,34 +126,47 @@ rows = [
 
 
 # %% [markdown]
-# `masks.documents(ids)` hides no future<!--= "hides no future" if masks.documents(ids)[0, 2] else "hides the future"
-# -->; `is_causal=True` does, and the two combine. In a batch, ids have the axes (batch, tokens), and the mask gets an
-# axis for heads<!--= "an axis for heads" if masks.documents(ids[None]).shape == (1, 1, 9, 9) else "no axis" -->.
-# Padding at the end of a row is a document like any other: give it an id of its own, and leave its outputs out of the
-# loss.
+# `masks.documents(ids)` hides no future; `is_causal=True` does, and the two combine. In a batch, ids have the axes
+# (batch, tokens), and the mask gets an axis for heads. Padding at the end of a row is a document like any other: give
+# it an id of its own, and leave its outputs out of the loss.
 #
-# A document is a *run* of equal ids. Some packers use an id again. Two runs with one id are two documents<!--= "two
-# documents" if not masks.documents(torch.tensor([5, 7, 5]))[2, 0] else "one document" -->, though many masks on the
-# web, written as `ids[:, None] == ids`, take them for one<!--== "one" if (again[:, None] == again)[2, 0] else "two"
-# -->.
+# A document is a *run* of equal ids. Some packers use an id again. Two runs with one id are two documents, though many
+# masks on the web, written as `ids[:, None] == ids`, take them for one.
 
 # %% tags=["check"]
 again = torch.tensor([5, 7, 5])
 assert masks.documents(again).equal(torch.eye(3, dtype=torch.bool))
 
+# %% tags=["claims"]
+assert not crossed["document mask"], (
+    "Give attention a mask that lets each token see its own document alone"
+)
+assert crossed["causal mask"] and not reaches_back, (
+    "A causal mask lets a document see all those before it"
+)
+assert crossed["causal mask, positions begin anew"], (
+    "and positions that begin anew in each document change nothing of that"
+)
+assert x.size(0) == 2, "Here are two heads with rotary positions"
+assert masks.documents(ids)[0, 2], "hides no future; iscausal=True does"
+assert masks.documents(ids[None]).shape == (1, 1, 9, 9), (
+    "and the mask gets an axis for heads"
+)
+assert not masks.documents(torch.tensor([5, 7, 5]))[2, 0], (
+    "Two runs with one id are two documents"
+)
+assert (again[:, None] == again)[2, 0], "take them for one"
+
 # %% [markdown]
 # ## Where do positions begin?
 #
 # New positions for each document say where a token stands, not whom it sees: with them alone, the causal mask is still
-# wrong<!--= "still wrong" if off["causal mask, positions begin anew"] > 0.1 else "right" -->. People [have measured
-# it](https://github.com/huggingface/nanoVLM/pull/204) in their own training code. With the mask in place, what is left
-# to do depends on the kind of positions:
+# wrong. People [have measured it](https://github.com/huggingface/nanoVLM/pull/204) in their own training code. With the
+# mask in place, what is left to do depends on the kind of positions:
 
 # %% tags=["hide-input"]
 #| caption: How far the outputs of packed documents, with the mask of documents, lie from those of each document alone.
-#|   RoPE depends on offsets, and they are the same<!--= "the same" if kinds["RoPE"][0] < 1e-5 else
-#|   "others" -->; sinusoids and learned tables must begin anew<!--= "must begin anew" if kinds["sinusoids"][1] < 1e-5
-#|   < kinds["sinusoids"][0] else "may run on" -->.
+#|   RoPE depends on offsets, and they are the same; sinusoids and learned tables must begin anew.
 ways_to_place = {"RoPE": attention, "sinusoids": figures.with_sinusoids}
 kinds = figures.gaps(ways_to_place, x, lengths)
 rows_of_kinds = {
@@ -166,6 +182,15 @@ ends = masks.cu_seqlens(ids)
 runs = masks.ids_from_cu_seqlens(ends)  # an id may come back
 positions = torch.arange(9) - ends[runs]
 print(positions.tolist())
+
+# %% tags=["claims"]
+assert off["causal mask, positions begin anew"] > 0.1, (
+    "the causal mask is still wrong"
+)
+assert kinds["RoPE"][0] < 1e-5, "and they are the same"
+assert kinds["sinusoids"][1] < 1e-5 < kinds["sinusoids"][0], (
+    "sinusoids and learned tables must begin anew"
+)
 
 # %% [markdown]
 # ### Models of transformers: only without a cache
@@ -184,8 +209,7 @@ print(positions.tolist())
 # ## The loss crosses the border, too
 #
 # A language model predicts the next token. Where a document ends, that token belongs to another document. An attention
-# mask does nothing about it: take the label away, by the value that the loss ignores<!--== "the value that the loss
-# ignores" if torch.nn.CrossEntropyLoss().ignore_index == labels[2] else "zero" -->.
+# mask does nothing about it: take the label away, by the value that the loss ignores.
 
 # %%
 words = torch.tensor([11, 12, 13, 21, 22, 23, 24, 31, 32])
@@ -199,16 +223,25 @@ unshifted[ends[:-1].long()] = -100
 
 # %% [markdown]
 # Models of transformers shift the labels themselves. Give them the words, with -100<!--= unshifted[0] --> at the first
-# token of each document<!--= "at the first token of each document" if unshifted.roll(-1).equal(labels) else "at the
-# last token of each document" -->.
-#
+# token of each document.
+
+# %% tags=["claims"]
+assert torch.nn.CrossEntropyLoss().ignore_index == labels[2], (
+    "by the value that the loss ignores"
+)
+assert unshifted.roll(-1).equal(labels), (
+    "with -100 at the first token of each document"
+)
+
+# %% [markdown]
 # ## Cumulative lengths, both ways
 #
-# A mask of (tokens, tokens) grows with the square of the tokens<!--== "the square of the tokens" if
-# masks.documents(ids.repeat(2)).numel() == 4 * masks.documents(ids).numel() else "the tokens" -->. Kernels for varying
-# lengths take `cu_seqlens` in its place. All tokens lie in one axis, and `cu_seqlens` is zero, then where each document
-# ends<!--= "where each document ends" if ends[1:].tolist() == [3, 7, 9] else "where each document begins" -->, in
-# `int32`<!--= str(ends.dtype).removeprefix("torch.") -->.
+# A mask of (tokens, tokens) grows with the square of the tokens. Kernels for varying lengths take `cu_seqlens` in its
+# place. All tokens lie in one axis, and `cu_seqlens` is zero, then where each document ends, in `int32`<!--=
+# str(ends.dtype).removeprefix("torch.") -->.
+
+# %% tags=["claims"]
+assert ends[1:].tolist() == [3, 7, 9], "then where each document ends"
 
 # %%
 ends = masks.cu_seqlens(ids)  # from ids
@@ -217,11 +250,16 @@ print(ends.tolist(), longest)
 print(masks.ids_from_cu_seqlens(ends).tolist())  # and back
 
 # %% [markdown]
-# For three documents these are four<!--= len(ends) --> numbers. A list of lengths becomes
-# `F.pad(torch.tensor(lengths).cumsum(0), (1, 0)).int()`<!--~ a call -->. Kernels do not check these numbers: a list
-# without the zero, or counted from one, moves the borders without a word. The table on top shows what one token makes
-# of it.
-#
+# For three documents these are four numbers. A list of lengths becomes `F.pad(torch.tensor(lengths).cumsum(0), (1,
+# 0)).int()`<!--~ a call -->. Kernels do not check these numbers: a list without the zero, or counted from one, moves
+# the borders without a word. The table on top shows what one token makes of it.
+
+# %% tags=["claims"]
+assert (
+    masks.documents(ids.repeat(2)).numel() == 4 * masks.documents(ids).numel()
+), "grows with the square of the tokens"
+
+# %% [markdown]
 # ## `varlen_attn`: on a GPU
 #
 # PyTorch's kernel for varying lengths is `torch.nn.attention.varlen.varlen_attn`, in half precision. Its inputs have
@@ -240,9 +278,18 @@ varlen_attn(
 # %% [markdown]
 # On a GPU of NVIDIA's it gives what the mask gives. This project's tests hold the one to the other wherever CUDA is:
 # whole documents, causal ones, and windows. A batch is flattened first, `x.flatten(0, 1)`<!--~ a call -->: each of its
-# rows begins a new document for `masks.cu_seqlens`, whatever its ids<!--= "whatever its ids" if
-# masks.cu_seqlens(torch.zeros(2, 3, dtype=torch.int64)).tolist() == [0, 3, 6] else "if its id is new" -->.
-#
+# rows begins a new document for `masks.cu_seqlens`, whatever its ids.
+
+# %% tags=["claims"]
+assert masks.cu_seqlens(torch.zeros(2, 3, dtype=torch.int64)).tolist() == [
+    0,
+    3,
+    6,
+], (
+    "each of its rows begins a new document for masks.cuseqlens, whatever its ids"
+)
+
+# %% [markdown]
 # ## Nested tensors
 #
 # A nested tensor of the layout `torch.jagged` keeps documents of several lengths as a batch, and it is made of the same
@@ -258,10 +305,9 @@ flat = each.transpose(1, 2).values().transpose(0, 1)
 torch.testing.assert_close(flat, by_mask)
 
 # %% [markdown]
-# On a CPU, `is_causal=True` raises a `RuntimeError`<!--== "raises a RuntimeError" if no_kernel else "runs" -->. What it
-# says depends on how PyTorch was built: without CUDA, "No viable backend for scaled_dot_product_attention was found";
-# with CUDA but without a driver, "CUDA driver version is insufficient", since the kernel that is asked last is cuDNN's.
-# On a GPU there is one that can:
+# On a CPU, `is_causal=True` raises a `RuntimeError`. What it says depends on how PyTorch was built: without CUDA, "No
+# viable backend for scaled_dot_product_attention was found"; with CUDA but without a driver, "CUDA driver version is
+# insufficient", since the kernel that is asked last is cuDNN's. On a GPU there is one that can:
 
 # %%
 try:
@@ -274,10 +320,13 @@ else:
 # %% tags=["check"]
 assert "No viable backend" in no_kernel or "CUDA driver" in no_kernel
 
+# %% tags=["claims"]
+assert no_kernel, "iscausal=True raises a RuntimeError"
+
 # %% [markdown]
 # ## Which one to take
 #
-# {{= plot.table(["You have", "Take", "It holds"], choices).markdown() }}
+# {{ plot.table(["You have", "Take", "It holds"], choices).markdown() }}
 #
 # The page about long contexts has a section on [FlexAttention](long.py#flexattention).
 
@@ -299,8 +348,7 @@ choices = [
 # %% [markdown]
 # ## The check for your own tests
 #
-# Change one document, and look at the others. They stay the same to the bit<!--= "stay the same to the bit" if not
-# crossed["document mask"] else "move" -->: what is hidden has a weight of zero.
+# Change one document, and look at the others. They stay the same to the bit: what is hidden has a weight of zero.
 
 
 # %%
@@ -318,6 +366,9 @@ def test_documents_do_not_meet():
 
 
 test_documents_do_not_meet()
+
+# %% tags=["claims"]
+assert not crossed["document mask"], "They stay the same to the bit"
 
 # %% [markdown]
 # ## Exercises
@@ -399,3 +450,8 @@ feedback
 #
 # <!--~ 2021: references -->
 # - Krell et al. (2021), *Efficient Sequence Packing without Cross-contamination*: masks and positions of packed texts.
+
+# %% tags=["claims"]
+assert off["document mask"] < 1e-5, (
+    "the packed sequence then gives each document what it gets alone"
+)

@@ -7,17 +7,14 @@
 # %% [markdown]
 # # One device is not enough: heads in parallel, and a ring
 #
-# **Deal out the heads<!--== "Deal out the heads" if halves[0][0] * len(halves) == layer.num_heads else "Deal out the
-# items" -->, and the ranks add up their outputs; deal out the tokens, and keys and values<!--== "keys and values" if
-# shares[0][2] == (len(shares) - 1) * (k.nbytes + v.nbytes) // len(shares) else "queries and values" --> go around a
-# ring.** A *rank* is one of the processes that compute together, usually each on a device of its own. Both ways give
-# what one device gives, up to rounding, and so do the gradients.
+# **Deal out the heads, and the ranks add up their outputs; deal out the tokens, and keys and values go around a ring.**
+# A *rank* is one of the processes that compute together, usually each on a device of its own. Both ways give what one
+# device gives, up to rounding, and so do the gradients.
 #
 # **Which to take?** Within one machine, heads in parallel are the usual choice, as sums need fast links. A ring takes
-# over where the sequence is so long that one rank cannot hold it, or where there are more ranks than heads of
-# keys<!--== "more ranks than heads of keys" if k.size(1) < len(shares) and "num_kv_heads (1) must be divisible" in
-# uneven[1] else "fewer ranks than heads" -->. [What to take in production](#what-to-take-in-production) has the rest.
-# Two<!--== len(answers) --> processes computed this table while the page was built:
+# over where the sequence is so long that one rank cannot hold it, or where there are more ranks than heads of keys.
+# [What to take in production](#what-to-take-in-production) has the rest. Two processes computed this table while the
+# page was built:
 
 # %% tags=["imports"]
 import os
@@ -50,10 +47,9 @@ from unmasked.positions import Rotary
 from unmasked.tiles import attention, merge
 
 # %% tags=["hide-input", "no-snippet"]
-#| caption: Causal attention on two<!--= len(answers) --> ranks, in float32<!--=
-#|   str(torch.get_default_dtype()).removeprefix("torch.") -->: how far outputs and gradients are off, as a share of
-#|   their size; and what a rank sends, or hands over to be summed, in a forward and a backward pass, as counted and by
-#|   formula.
+#| caption: Causal attention on two ranks, in float32<!--= str(torch.get_default_dtype()).removeprefix("torch.") -->:
+#|   how far outputs and gradients are off, as a share of their size; and what a rank sends, or hands over to be summed,
+#|   in a forward and a backward pass, as counted and by formula.
 answers = together(demonstrate, 48, ranks=2)
 shown = answers[0]
 has = ["half of the heads", *["half of the tokens"] * 3]
@@ -89,13 +85,9 @@ for name, off, gradient, sent, formula in shown:
 #
 # | You run out of | Take | Know |
 # | --- | --- | --- |
-# | memory for weights | `ColwiseParallel`, `RowwiseParallel` | ranks must divide the heads<!--==
-# "ranks must divide the heads" if "num_heads (3) must be divisible" in uneven[0] else "ranks must divide the items"
-# -->,
-# those of the keys<!--== "those of the keys" if "num_kv_heads (1) must be divisible" in uneven[1] else
-# "those of the values" --> too |
-# | memory for long sequences | `context_parallel` | experimental; needs GPUs<!--== "needs GPUs" if refused[0] else
-# "runs anywhere" --> |
+# | memory for weights | `ColwiseParallel`, `RowwiseParallel` | ranks must divide the heads,
+# those of the keys too |
+# | memory for long sequences | `context_parallel` | experimental; needs GPUs |
 # | memory for weights, gradients, optimizer | `fully_shard` (FSDP) | a rank gathers a layer when it computes it |
 # | neither, only time | `DistributedDataParallel` | each rank has its own sequences, and attention is whole |
 #
@@ -125,18 +117,22 @@ halves = together(some_heads, ranks=2)
 ]
 
 # %% [markdown]
-# Each rank has three heads<!--= "three heads" if [each[0] for each in halves] == [3, layer.num_heads - 3] else "all
-# heads" -->, and both end up with the whole output. It was summed by one *all-reduce*, of 1,344 bytes<!--= halves[0][2]
-# -->, as many as the output has<!--= "as many as the output has" if
-# halves[0][2] == halves[0][1].nbytes else "more than the output has" -->. In the backward pass the gradient of the
-# input is summed in the same way.
-#
+# Each rank has three heads, and both end up with the whole output. It was summed by one *all-reduce*, of 1,344
+# bytes<!--= halves[0][2] -->, as many as the output has. In the backward pass the gradient of the input is summed in
+# the same way.
+
+# %% tags=["claims"]
+assert halves[0][0] * len(halves) == layer.num_heads, "Deal out the heads"
+assert [each[0] for each in halves] == [3, layer.num_heads - 3], (
+    "Each rank has three heads"
+)
+assert halves[0][2] == halves[0][1].nbytes, "as many as the output has"
+
+# %% [markdown]
 # ### The trap: a bias for every rank
 #
 # A layer that is cut by its columns still has one bias. If each rank adds it before the sum, it is added as often as
-# there are ranks<!--== "If each rank adds it before the sum, it is added as often as there are ranks" if each_adds else
-# "If each rank adds it after the sum, it is added once" -->. Nothing fails, and a model that was trained in one process
-# comes out slightly wrong:
+# there are ranks. Nothing fails, and a model that was trained in one process comes out slightly wrong:
 
 # %%
 torch.manual_seed(5)
@@ -159,12 +155,20 @@ torch.testing.assert_close(
 )
 
 # %% [markdown]
-# The wrong sum is off by up to {{ (wrong - whole).abs().max() :.2f}}, exactly the bias, and the right
-# one<!--= "the right one" if (right - whole).abs().max() < 1e-5 < (wrong - whole).abs().max() else "neither" --> agrees
-# with the whole. With a bias of zeros, as many layers start, both agree: a test needs a bias that is not zero. (The
-# other way to be wrong is a gradient: `torch.distributed.nn.functional.all_reduce` sums in the backward pass, too, and
-# if every rank has the same loss, gradients come out as many times too large as there are ranks.)
-#
+# The wrong sum is off by up to {{ (wrong - whole).abs().max() :.2f}}, exactly the bias, and the right one agrees with
+# the whole. With a bias of zeros, as many layers start, both agree: a test needs a bias that is not zero. (The other
+# way to be wrong is a gradient: `torch.distributed.nn.functional.all_reduce` sums in the backward pass, too, and if
+# every rank has the same loss, gradients come out as many times too large as there are ranks.)
+
+# %% tags=["claims"]
+assert each_adds, (
+    "If each rank adds it before the sum, it is added as often as there are ranks"
+)
+assert (right - whole).abs().max() < 1e-5 < (wrong - whole).abs().max(), (
+    "and the right one agrees with the whole"
+)
+
+# %% [markdown]
 # ## A ring
 #
 # Now each rank has some tokens, with their queries, keys and values. Queries stay. At each step a rank attends to the
@@ -197,18 +201,20 @@ for context, mine, sent in shares:
     assert sent == ring_bytes(1, 2, 32, 8, ranks=4)
 
 # %% [markdown]
-# Each of the four<!--= len(shares) --> ranks has the contexts of its own eight<!--= len(shares[0][1]) --> tokens, and
-# they are those of the whole. It has sent 3,072 bytes<!--= shares[0][2] -->.
-#
+# Each of the four ranks has the contexts of its own eight<!--= len(shares[0][1]) --> tokens, and they are those of the
+# whole. It has sent 3,072 bytes<!--= shares[0][2] -->.
+
+# %% tags=["claims"]
+assert shares[0][2] == (len(shares) - 1) * (k.nbytes + v.nbytes) // len(
+    shares
+), "and keys and values go around a ring"
+
+# %% [markdown]
 # ### How the steps are merged
 #
 # A step gives contexts over some of the keys, and for each query the logarithm of the sum of its exponentials. Its
 # exponential says how much the part weighs, as [`tiles.merge`][unmasked.tiles.merge] takes it. A plain mean of the
-# parts would be right only if all had the same sums<!--== "A plain mean of the parts would be right only if all had the
-# same sums" if torch.allclose(mean, merge([parts[0], (parts[1][0], parts[0][1])]).context, atol=1e-5) and not
-# torch.allclose(mean, merged, atol=1e-5) else "A plain mean of the parts is right" -->. Take half of the keys<!--==
-# "half of the keys" if [span.stop - span.start for span in spans] == 2 * [k.size(2) // 2] else "all of the keys" -->
-# each, without a mask:
+# parts would be right only if all had the same sums. Take half of the keys each, without a mask:
 
 # %%
 spans = [slice(0, 16), slice(16, 32)]
@@ -223,23 +229,31 @@ merged = merge(parts).context
 ]
 
 # %% [markdown]
-# The mean is off by up to 0.36<!--= (mean - whole.context).abs().max() -->; the merge agrees<!--= "agrees" if
-# (merged - whole.context).abs().max() < 1e-5 else "differs" -->.
-#
+# The mean is off by up to 0.36<!--= (mean - whole.context).abs().max() -->; the merge agrees.
+
+# %% tags=["claims"]
+assert torch.allclose(
+    mean, merge([parts[0], (parts[1][0], parts[0][1])]).context, atol=1e-5
+) and not torch.allclose(mean, merged, atol=1e-5), (
+    "A plain mean of the parts would be right only if all had the same sums"
+)
+assert [span.stop - span.start for span in spans] == 2 * [k.size(2) // 2], (
+    "Take half of the keys each"
+)
+assert (merged - whole.context).abs().max() < 1e-5, (
+    "The mean is off by up to 0.36; the merge agrees"
+)
+
+# %% [markdown]
 # ### Who has work to do?
 #
-# With a causal mask a query sees the keys before it, so the last tokens have the most work<!--== "the last tokens have
-# the most work" if pairs["contiguous"].sum(1).diff().min() > 0 else "the first tokens have the most work" -->. The
-# layout decides who has it. Here are four<!--== len(names) --> ranks with four<!--== tokens // len(names) --> tokens
-# each:
+# With a causal mask a query sees the keys before it, so the last tokens have the most work. The layout decides who has
+# it. Here are four ranks with four<!--= tokens // len(names) --> tokens each:
 
 # %% tags=["hide-input"]
-#| caption: How many pairs of a query and a key<!--= "a query and a key" if {int(each.sum()) for each in
-#|   pairs.values()} == {tokens * (tokens + 1) // 2} else "a value and a key" --> each rank computes at each step. The
-#|   ranks of a step wait for the slowest one, so the largest number of each column counts<!--= "the largest number of
-#|   each column counts" if all(waited[name] == sum(map(max, zip(*each.tolist()))) for name, each in pairs.items()) else
-#|   "the largest number of each row counts" -->. The sum of these is 58<!--= waited["contiguous"] --> for contiguous
-#|   parts, 34<!--= waited["zigzag"] --> for zigzag, and 40<!--= waited["striped"] --> for striped.
+#| caption: How many pairs of a query and a key each rank computes at each step. The ranks of a step wait for the
+#|   slowest one, so the largest number of each column counts. The sum of these is 58<!--= waited["contiguous"] --> for
+#|   contiguous parts, 34<!--= waited["zigzag"] --> for zigzag, and 40<!--= waited["striped"] --> for striped.
 tokens, ranks = 16, 4
 pairs = figures.pairs(tokens, ranks)
 waited = {name: each.amax(0).sum().item() for name, each in pairs.items()}
@@ -247,21 +261,36 @@ names = [str(place) for place in range(ranks)]
 plot.grid(pairs, "pairs", rows=names, columns=names, axes=("ranks", "steps"))
 
 # %% [markdown]
-# In *contiguous* parts the first rank has no work after its first step<!--= "the first rank has no work after its first
-# step" if pairs["contiguous"][0].tolist() == [10, 0, 0, 0] else "the first rank has the most work" -->, while the last
-# one has work at every step<!--= "the last one has work at every step" if (pairs["contiguous"][-1] > 0).all() else "the
-# last one has no work" -->. *Zigzag* gives each rank one part of the beginning and the one of the end that makes up for
-# it; all ranks have the same work at every step<!--= "all ranks have the same work at every step" if
-# pairs["zigzag"].amin(0).equal(pairs["zigzag"].amax(0)) else "one rank has the work" -->. *Striped* deals the tokens
-# out one by one, and is nearly as even.
-#
+# In *contiguous* parts the first rank has no work after its first step, while the last one has work at every step.
+# *Zigzag* gives each rank one part of the beginning and the one of the end that makes up for it; all ranks have the
+# same work at every step. *Striped* deals the tokens out one by one, and is nearly as even.
+
+# %% tags=["claims"]
+assert pairs["contiguous"].sum(1).diff().min() > 0, (
+    "so the last tokens have the most work"
+)
+assert {int(each.sum()) for each in pairs.values()} == {
+    tokens * (tokens + 1) // 2
+}, "How many pairs of a query and a key each rank computes at each step"
+assert all(
+    waited[name] == sum(map(max, zip(*each.tolist())))
+    for name, each in pairs.items()
+), "so the largest number of each column counts"
+assert pairs["contiguous"][0].tolist() == [10, 0, 0, 0], (
+    "In contiguous parts the first rank has no work after its first step"
+)
+assert (pairs["contiguous"][-1] > 0).all(), (
+    "while the last one has work at every step"
+)
+assert pairs["zigzag"].amin(0).equal(pairs["zigzag"].amax(0)), (
+    "all ranks have the same work at every step"
+)
+
+# %% [markdown]
 # ### The trap: where a token stands
 #
-# The tokens of a rank need not stand side by side<!--== "need not stand side by side" if positions_of_rank(32, rank=0,
-# ranks=2).diff().max() > 1 else "always stand side by side" -->. Whatever depends on positions, such as a rotary
-# embedding, needs those of the whole sequence. Counted from zero on each rank, they are wrong, and nothing fails<!--==
-# "they are wrong, and nothing fails" if wrong.isfinite().all() and not torch.allclose(wrong, right, atol=1e-5) else
-# "they are right, and everything fails" -->:
+# The tokens of a rank need not stand side by side. Whatever depends on positions, such as a rotary embedding, needs
+# those of the whole sequence. Counted from zero on each rank, they are wrong, and nothing fails:
 
 # %%
 rotary, key = Rotary(8), k[:, :, positions_of_rank(32, rank=1, ranks=2)]
@@ -271,23 +300,29 @@ wrong = rotary(key, torch.arange(len(where)))
 
 # %% [markdown]
 # The second rank's keys are off by up to {{ (wrong - right).abs().max() :.1f}}. The second of its tokens stands at
-# {{ where[1].item() }}, not<!--= "not" if where[1] != 1 else "also" --> at one.
-#
+# {{ where[1].item() }}, not at one.
+
+# %% tags=["claims"]
+assert positions_of_rank(32, rank=0, ranks=2).diff().max() > 1, (
+    "The tokens of a rank need not stand side by side"
+)
+assert wrong.isfinite().all() and not torch.allclose(
+    wrong, right, atol=1e-5
+), "they are wrong, and nothing fails"
+
+# %% [markdown]
 # ## How many bytes?
 #
-# A ring sends each rank's keys and values to all others<!--== "keys and values to all others" if shares[0][2] ==
-# (len(shares) - 1) * (k.nbytes + v.nbytes) // len(shares) else "queries and keys to one other" -->. With $n$ ranks, $h$
-# heads of keys, $t$ tokens in all, $d$ features and $b$ bytes a number, a rank sends in a forward pass
+# A ring sends each rank's keys and values to all others. With $n$ ranks, $h$ heads of keys, $t$ tokens in all, $d$
+# features and $b$ bytes a number, a rank sends in a forward pass
 #
 # $$B = (n - 1) \cdot 2 h \, \frac{t}{n} \, d \, b \tag{41.1}$$
 # <!-- where: n = 4; h = 2; t = 32; d = 8; b = 4; B = ring_bytes(1, h, t, d, ranks=n) -->
 #
-# bytes, and in the backward pass as many once more, and a gradient for each<!--== "as many once more, and a gradient
-# for each" if ring_bytes(1, 2, 32, 8, ranks=4, backward=True) == 3 * shares[0][2] else "fewer, and no gradient" -->.
-# That grows with the tokens that a rank has<!--== "grows with the tokens that a rank has" if ring_bytes(1, 2, 64, 8,
-# ranks=4) == 2 * shares[0][2] else "shrinks with the tokens that a rank has" -->; the work grows with their square. So
+# bytes, and in the backward pass as many once more, and a gradient for each.
+# That grows with the tokens that a rank has; the work grows with their square. So
 # from some length on the transfer hides behind the computation. Heads in parallel hand the output over, whatever the
-# number of ranks. For a layer of the size that Llama's has with eight<!--== sizes[0] --> heads of keys, in bfloat16:
+# number of ranks. For a layer of the size that Llama's has with eight<!--= sizes[0] --> heads of keys, in bfloat16:
 
 # %% tags=["hide-input"]
 #| caption: What each of {{ ranks }} ranks sends in a ring, or hands over to be summed, in one forward pass of one layer
@@ -300,12 +335,23 @@ sent = figures.sent(
 plot.table(["tokens", "ring", "heads in parallel"], sent, "{:,.0f} MiB")
 
 # %% [markdown]
-# Shared heads make the ring cheap: it sends keys and values before they are repeated<!--== "keys and values before they
-# are repeated" if shares[0][2] == sent_shared < sent_all else "keys and values after they are repeated" -->. The output
-# has all 32<!--= width // sizes[1] --> heads. And what is handed over to be summed goes over the wire almost twice: an
-# all-reduce that runs as a ring sends $2 (n - 1) / n$<!-- unchecked: how libraries sum, which is not run here --> times
-# as much, here {{ 2 * (ranks - 1) / ranks :.2f}} times.
-#
+# Shared heads make the ring cheap: it sends keys and values before they are repeated. The output has all 32<!--= width
+# // sizes[1] --> heads. And what is handed over to be summed goes over the wire almost twice: an all-reduce that runs
+# as a ring sends $2 (n - 1) / n$<!-- unchecked: how libraries sum, which is not run here --> times as much, here {{ 2 *
+# (ranks - 1) / ranks :.2f}} times.
+
+# %% tags=["claims"]
+assert shares[0][2] == (len(shares) - 1) * (k.nbytes + v.nbytes) // len(
+    shares
+), "A ring sends each rank's keys and values to all others"
+assert ring_bytes(1, 2, 32, 8, ranks=4, backward=True) == 3 * shares[0][2], (
+    "and in the backward pass as many once more, and a gradient for each"
+)
+assert ring_bytes(1, 2, 64, 8, ranks=4) == 2 * shares[0][2], (
+    "That grows with the tokens that a rank has"
+)
+
+# %% [markdown]
 # ## When ranks differ, or die
 #
 # Ranks that call with other shapes are the most common mistake, often at the end of a data set, where one rank gets a
@@ -355,6 +401,18 @@ uneven = [
     for layer in refusing
 ]
 assert "the ranks differ in key" in told(differ, ranks=2).replace("\n", " ")
+
+# %% tags=["claims"]
+assert (
+    k.size(1) < len(shares)
+    and "num_kv_heads (1) must be divisible" in uneven[1]
+), "or where there are more ranks than heads of keys"
+assert "num_heads (3) must be divisible" in uneven[0], (
+    "RowwiseParallel ranks must divide the heads"
+)
+assert "num_kv_heads (1) must be divisible" in uneven[1], (
+    "those of the keys too"
+)
 
 # %% [markdown]
 # ## Beside PyTorch's own
@@ -428,7 +486,13 @@ print(
 
 # %% [markdown]
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ x.device.type.upper() }}.*
-#
+
+# %% tags=["claims"]
+assert refused[0], (
+    "memory for long sequences contextparallel experimental; needs GPUs"
+)
+
+# %% [markdown]
 # ## The check for your own tests
 #
 # `together` runs a function in several processes of one machine and returns what each of them returned. They are new
@@ -454,6 +518,11 @@ for ours in together(gradients, ranks=2):
 sent_shared = ring_bytes(1, 2, 32, 8, ranks=4)
 sent_all = ring_bytes(1, 6, 32, 8, ranks=4)
 assert shares[0][2] == sent_shared
+
+# %% tags=["claims"]
+assert shares[0][2] == sent_shared < sent_all, (
+    "it sends keys and values before they are repeated"
+)
 
 # %% [markdown]
 # ## Exercises

@@ -7,16 +7,14 @@
 # %% [markdown]
 # # Which RoPE is mine, and did I break it?
 #
-# **Rotary embeddings turn features in pairs, and there are two<!--== "two" if len({each[1] for each in table[1:3]}) ==
-# 2 else "three" --> ways to pair them: a checkpoint made for one raises no error<!--== "raises no error" if
-# misread.isfinite().all() else "raises an error" --> under the other, and its scores are wrong<!--== "wrong" if off_by
-# > 1 else "right" -->.** To see whether positions work at all, add one number to each of them: with RoPE and ALiBi no
-# output<!--== "no output" if [row[2] for row in table[1:4]] == ["no"] * 3 else "every output" --> may move.
+# **Rotary embeddings turn features in pairs, and there are two ways to pair them: a checkpoint made for one raises no
+# error under the other, and its scores are wrong.** To see whether positions work at all, add one number to each of
+# them: with RoPE and ALiBi no output may move.
 #
-# {{= plot.table(["Positions", "Feature 0 of 8 turns with", "Outputs move if all positions shift", "Found in"],
+# {{ plot.table(["Positions", "Feature 0 of 8 turns with", "Outputs move if all positions shift", "Found in"],
 # table).markdown() }}
 #
-# *Computed with torch {{= torch.__version__.split("+")[0] }} on the {{= x.device.type.upper() }}.*
+# *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ x.device.type.upper() }}.*
 #
 # **You should know** [why positions are needed](../learn/positions.py), and what queries and keys are. **You will
 # know** which pairing your code and your checkpoint have, how to convert one into the other, what half precision does
@@ -91,18 +89,26 @@ table = [
     ["ALiBi", "none", moves(lowered), "BLOOM, MPT"],
 ]
 
+# %% tags=["claims"]
+assert len({each[1] for each in table[1:3]}) == 2, (
+    "and there are two ways to pair them"
+)
+assert [row[2] for row in table[1:4]] == ["no"] * 3, (
+    "with RoPE and ALiBi no output may move"
+)
+
 # %% [markdown]
 # ## Shift all positions
 #
 # A rotary embedding turns a query at position $m$ by angles that grow with $m$, and a key at position $n$ likewise.
 # What is left in their dot product is the difference of the angles. So the score depends on the offset $m - n$, and on
-# nothing else<!--== "nothing else" if spread["RoPE"] < 1e-3 else "everything else" --> of the positions:
+# nothing else of the positions:
 #
 # $$\operatorname{turn}(q, m) \cdot \operatorname{turn}(k, n) = \operatorname{turn}(q, m - n) \cdot k \tag{25.1}$$
 # <!-- where: d = 6; q, k = random("d", "d"); m = 7; n = 4
 # turn = lambda x, place: Rotary(d)(x[None], torch.tensor([place]))[0] -->
 #
-# Here are scores of two vectors that stand five<!--== offset --> positions apart, farther and farther on:
+# Here are scores of two vectors that stand five positions apart, farther and farther on:
 
 
 # %%
@@ -120,9 +126,7 @@ def added_waves(x, places):
 
 # %% tags=["hide-input"]
 #| caption: Scores of two<!--= sum(len(each) for each in (query, key)) --> vectors, {{ offset }} positions apart. With
-#|   RoPE the score stays<!--= "stays" if spread["RoPE"] < 1e-3 else "moves" -->; with coarse angles, and with sinusoids
-#|   that are added, the score moves<!--= "moves" if min(spread["RoPE in bfloat16"], spread["sinusoids"]) > 0.5 else
-#|   "stays" -->.
+#|   RoPE the score stays; with coarse angles, and with sinusoids that are added, the score moves.
 torch.manual_seed(2)
 query, key = torch.randn(2, 1, 64)  # tokens head_dim
 offset, places = 5, [5, 105, 1005, 10_005]
@@ -141,8 +145,7 @@ plot.table(
 
 # %% [markdown]
 # `probes.notices_a_shift` asks this of any function of tokens and positions. It also doubles the offsets. A function
-# that notices nothing of that<!--== "notices nothing of that" if "doubles" in str(probes.notices_a_shift(forgotten, x))
-# else "notices that" --> has never been given the positions:
+# that notices nothing of that has never been given the positions:
 
 
 # %%
@@ -155,8 +158,7 @@ for attention in (turned("halves"), added, forgotten):
 
 # %% [markdown] tags=["check"]
 # A pair of features is a complex number, and turning it multiplies it by a number of length one: so computed, both
-# pairings agree with the library. Lengths stay<!--== "stay" if torch.allclose(Rotary(8)(x, far).norm(dim=-1),
-# x.norm(dim=-1)) else "grow" -->.
+# pairings agree with the library. Lengths stay.
 
 # %% tags=["check"]
 far = torch.arange(7) + 1000
@@ -177,15 +179,21 @@ torch.testing.assert_close(
     rtol=0,
 )
 
+# %% tags=["claims"]
+assert spread["RoPE"] < 1e-3, "and on nothing else of the positions"
+assert spread["RoPE"] < 1e-3, "With RoPE the score stays"
+assert min(spread["RoPE in bfloat16"], spread["sinusoids"]) > 0.5, (
+    "and with sinusoids that are added, the score moves"
+)
+assert "doubles" in str(probes.notices_a_shift(forgotten, x)), (
+    "A function that notices nothing of that has never been given the positions"
+)
+
 # %% [markdown]
 # ## Halves or interleaved: which is mine?
 #
-# In the pairing *halves* a feature of the first half turns with its like in the second half<!--= "a feature of the
-# first half turns with its like in the second half" if all(Rotary(8)(torch.eye(8)[n][None],
-# torch.tensor([1]))[0].nonzero().flatten().tolist() == [n, n + 4] for n in range(4)) else "others turn" -->. In the
-# pairing *interleaved* each even feature turns with the next<!--= "each even feature turns with the next" if
-# all(Rotary(8, pairing="interleaved")(torch.eye(8)[n][None], torch.tensor([1]))[0].nonzero().flatten().tolist() == [n,
-# n + 1] for n in (0, 2, 4, 6)) else "others turn" -->. Code with `chunk(2, -1)`<!--~ a call --> has halves; code with
+# In the pairing *halves* a feature of the first half turns with its like in the second half. In the pairing
+# *interleaved* each even feature turns with the next. Code with `chunk(2, -1)`<!--~ a call --> has halves; code with
 # `view_as_complex` or `x[..., ::2]`<!--~ an index --> is interleaved. The name `rotate_half` tells nothing: in
 # transformers that of Llama has halves, and that of Cohere or GLM is interleaved. To be sure, turn a single feature by
 # one position, and see with which other feature, left where it is, it has a score:
@@ -215,15 +223,12 @@ print(which_pairing(in_bfloat16, 64))
 print(which_pairing(as_deepseek_does, 64))
 
 # %% [markdown]
-# The last function<!--== "The last function" if as_deepseek_does(torch.eye(64)[:1],
-# torch.tensor([1]))[0].nonzero().flatten().tolist() == [0, 32] and which_pairing(as_deepseek_does, 64) ==
-# "interleaved" else "Another function" --> pairs neighbors, and puts them into the two halves. Scores do not mind the
-# order, and a test of what the feature becomes would be misled.
+# The last function pairs neighbors, and puts them into the two halves. Scores do not mind the order, and a test of what
+# the feature becomes would be misled.
 #
 # The weights do not say their pairing: their rows were trained for one, and the shapes fit both. Some configurations
-# do: in transformers, that of DeepSeek-V3<!--~ a name --> has `rope_interleave`. Here are four heads<!--== "four heads"
-# if misread.size(0) == 4 else "other heads" --> whose projections were made for *interleaved*, as Meta's Llama has
-# them, in code that turns *halves*:
+# do: in transformers, that of DeepSeek-V3<!--~ a name --> has `rope_interleave`. Here are four heads whose projections
+# were made for *interleaved*, as Meta's Llama has them, in code that turns *halves*:
 
 # %%
 torch.manual_seed(3)
@@ -246,13 +251,10 @@ misread = all_scores(w_q, w_k, Rotary(8, pairing="halves"))
 off_by = (misread - right).abs().max()
 
 # %% [markdown]
-# The scores are finite<!--= "finite" if misread.isfinite().all() else "infinite" --> and as large as they should
-# be<!--= "as large as they should be" if 0.8 < misread.std() / right.std() < 1.25 else "larger" -->, and they are off
-# by up to 2.2<!--= (misread - right).abs().max() -->, where scores have a standard deviation of 1.0<!--= right.std()
-# -->. Only the diagonal, where the offset is zero, is right<!--= "right" if torch.allclose(misread.diagonal(dim1=1,
-# dim2=2), right.diagonal(dim1=1, dim2=2), atol=1e-5) else "wrong" -->: a test on one token<!--= "one token" if
-# torch.allclose(misread[:, :1, :1], right[:, :1, :1], atol=1e-5) else "two tokens" --> sees nothing. The fix is to move
-# the rows of both projections, and to leave the value's alone:
+# The scores are finite and as large as they should be, and they are off by up to 2.2<!--= (misread - right).abs().max()
+# -->, where scores have a standard deviation of 1.0<!--= right.std() -->. Only the diagonal, where the offset is zero,
+# is right: a test on one token sees nothing. The fix is to move the rows of both projections, and to leave the value's
+# alone:
 
 # %%
 w_q, w_k = (convert_pairing(w, num_heads, to="halves") for w in (w_q, w_k))
@@ -263,14 +265,61 @@ torch.testing.assert_close(mended, right)
 # Biases of these projections move in the same way. With grouped heads, the key's projection has fewer heads: pass their
 # number. Models that turn only a part of each head (GPT-NeoX, GPT-J, Phi) need `rotary_dim`, in `Rotary` and here.
 
+# %% tags=["claims"]
+assert misread.isfinite().all(), (
+    "a checkpoint made for one raises no error under the other"
+)
+assert off_by > 1, "and its scores are wrong"
+assert all(
+    Rotary(8)(torch.eye(8)[n][None], torch.tensor([1]))[0]
+    .nonzero()
+    .flatten()
+    .tolist()
+    == [n, n + 4]
+    for n in range(4)
+), (
+    "In the pairing halves a feature of the first half turns with its like in the second half"
+)
+assert all(
+    Rotary(8, pairing="interleaved")(
+        torch.eye(8)[n][None], torch.tensor([1])
+    )[0]
+    .nonzero()
+    .flatten()
+    .tolist()
+    == [n, n + 1]
+    for n in (0, 2, 4, 6)
+), "In the pairing interleaved each even feature turns with the next"
+assert (
+    as_deepseek_does(torch.eye(64)[:1], torch.tensor([1]))[0]
+    .nonzero()
+    .flatten()
+    .tolist()
+    == [0, 32]
+    and which_pairing(as_deepseek_does, 64) == "interleaved"
+), "The last function pairs neighbors"
+assert misread.size(0) == 4, (
+    "Here are four heads whose projections were made for interleaved"
+)
+assert (
+    misread.isfinite().all() and 0.8 < misread.std() / right.std() < 1.25
+), "The scores are finite and as large as they should be"
+assert torch.allclose(
+    misread.diagonal(dim1=1, dim2=2),
+    right.diagonal(dim1=1, dim2=2),
+    atol=1e-5,
+), "where the offset is zero, is right"
+assert torch.allclose(misread[:, :1, :1], right[:, :1, :1], atol=1e-5), (
+    "a test on one token sees nothing"
+)
+
 # %% [markdown]
 # ## Angles in half precision
 #
-# A `bfloat16` has eight bits<!--== math.log2(exact_to) --> for its digits. The first whole number that it cannot hold
-# is 257<!--== exact_to + 1 -->. From there on, positions merge, and an angle of a thousand radians is off by up to
-# two<!--= max(abs(n - torch.tensor(float(n)).bfloat16().item()) for n in range(600, 1024)) -->. What comes of it stands
-# in the table of scores. All of these lines look harmless, and all but the third<!--== "all but the third" if
-# [found[name].dtype == torch.float32 for name in found] == [False, False, True, False] else "none" --> lead there:
+# A `bfloat16` has eight bits<!--= math.log2(exact_to) --> for its digits. The first whole number that it cannot hold is
+# 257<!--= exact_to + 1 -->. From there on, positions merge, and an angle of a thousand radians is off by up to two<!--=
+# max(abs(n - torch.tensor(float(n)).bfloat16().item()) for n in range(600, 1024)) -->. What comes of it stands in the
+# table of scores. All of these lines look harmless, and all but the third lead there:
 
 # %% tags=["hide-input"]
 #| caption: What a model's angles are computed in.
@@ -290,9 +339,8 @@ plot.table(
 )
 
 # %% [markdown]
-# So compute the frequencies when they are needed, in float32<!--= "float32" if by_element.dtype == torch.float32 else
-# "float64" -->, and multiply them by element. Turn in the same type, and round once, at the end. `Rotary` does all of
-# this, whatever the dtype of its input and under autocast:
+# So compute the frequencies when they are needed, in float32, and multiply them by element. Turn in the same type, and
+# round once, at the end. `Rotary` does all of this, whatever the dtype of its input and under autocast:
 
 # %%
 torch.manual_seed(5)
@@ -307,7 +355,22 @@ print(here.dtype, torch.equal(here, rotary(small.float(), far).bfloat16()))
 # [transformers](https://github.com/huggingface/transformers/pull/29285), in
 # [vLLM](https://github.com/vllm-project/vllm/issues/863) and in [Mistral's
 # code](https://github.com/huggingface/transformers/issues/29496).
-#
+
+# %% tags=["claims"]
+assert torch.allclose(Rotary(8)(x, far).norm(dim=-1), x.norm(dim=-1)), (
+    "the library. Lengths stay"
+)
+assert [found[name].dtype == torch.float32 for name in found] == [
+    False,
+    False,
+    True,
+    False,
+], "and all but the third lead there"
+assert by_element.dtype == torch.float32, (
+    "in float32, and multiply them by element"
+)
+
+# %% [markdown]
 # ## Positions that start again
 #
 # While a model writes, its keys come from a cache, where they lie turned. The newest query stands behind all of them.
@@ -324,28 +387,30 @@ right_row = rotary(newest, torch.tensor([11])) @ keys.mT
 wrong_row = rotary(newest, torch.arange(1)) @ keys.mT
 
 # %% [markdown]
-# The last<!--= "last" if right_row.argmax() == 11 else "first" --> key should have the highest<!--= "highest" if
-# right_row[0, -1] > right_row[0, :-1].max() else "lowest" --> score: it is made of the same vector. Placed at zero, it
-# scores {{= wrong_row[0, -1] :.0f}} in the place of {{= right_row[0, -1] :.0f}}. The positions of a call begin where
-# the cache ends: `torch.arange(length, length + new)`. With padding on the left they begin at the first real token.
-# [The page about caches](cache.py) has more of this.
+# The last key should have the highest score: it is made of the same vector. Placed at zero, it scores {{ wrong_row[0,
+# -1] :.0f}} in the place of {{ right_row[0, -1] :.0f}}. The positions of a call begin where the cache ends:
+# `torch.arange(length, length + new)`. With padding on the left they begin at the first real token. [The page about
+# caches](cache.py) has more of this.
 #
-# ## ALiBi: slopes and sign
+# ##
+
+# %% tags=["claims"]
+assert (
+    right_row.argmax() == 11 and right_row[0, -1] > right_row[0, :-1].max()
+), "The last key should have the highest score"
+
+# %% [markdown]
+#  ALiBi: slopes and sign
 #
-# ALiBi turns nothing. It lowers<!--== "lowers" if (alibi(8, 5) <= 0).all() else "raises" --> each score by the
-# distance, times a slope $r_h$ that differs<!--== "differs" if len(alibi_slopes(8).unique()) == 8 else "is the same"
-# --> from head to head:
+# ALiBi turns nothing. It lowers each score by the distance, times a slope $r_h$ that differs from head to head:
 #
 # $$s_{hij} = \frac{q_{hi} \cdot k_{hj}}{\sqrt{d_k}} - r_h \, |i - j| \tag{25.2}$$
 # <!-- where: H = 3; q, k = random("H n d_k", "H n d_k"); r = alibi_slopes(H).double()
 # s = q @ k.mT / d_k**0.5 + alibi(H, n).double() -->
 
 # %% tags=["hide-input"]
-#| caption: ALiBi's bias of two heads out of eight<!--= "two heads out of eight" if len(biases) == 8 else "all heads"
-#|   -->. It is zero on the diagonal<!--= "zero on the diagonal" if not biases.diagonal(dim1=1, dim2=2).any() else
-#|   "largest at the edge" --> and falls with the distance. The first head looks at its neighbors alone<!--= "The first
-#|   head looks at its neighbors alone" if biases[0, -1, 0] < biases[3, -1, 0] else "The last head looks at its
-#|   neighbors alone" -->, the others farther.
+#| caption: ALiBi's bias of two heads out of eight. It is zero on the diagonal and falls with the distance. The first
+#|   head looks at its neighbors alone, the others farther.
 biases = alibi(8, 5)
 plot.grid(
     {"head 1": biases[0], "head 4": biases[3]},
@@ -354,35 +419,25 @@ plot.grid(
 )
 
 # %% [markdown]
-# For eight heads the slopes are a half, a quarter<!--= "For eight heads the slopes are a half, a quarter" if
-# alibi_slopes(8)[:2].tolist() == [0.5, 0.25] else "they are others" -->, and so on. Twelve heads have the slopes of
-# eight, and then every other slope of sixteen<!--= "the slopes of eight, and then every other slope of sixteen" if
-# torch.allclose(alibi_slopes(12), torch.cat([alibi_slopes(8), alibi_slopes(16)[::2][:4]])) else "others" -->, as the
-# paper's code has it. To take the first twelve of sixteen instead gives most heads<!--== "most heads" if [abs(one /
-# other - 1) < 0.01 for one, other in zip(for_twelve.tolist(), first_of_sixteen.tolist())].count(True) < 6 else "few
-# heads" --> of the twelve another slope:
+# For eight heads the slopes are a half, a quarter, and so on. Twelve heads have the slopes of eight, and then every
+# other slope of sixteen, as the paper's code has it. To take the first twelve of sixteen instead gives most heads of
+# the twelve another slope:
 
 # %%
 for_twelve = alibi_slopes(12)
 first_of_sixteen = alibi_slopes(16)[:12]
 
 # %% tags=["hide-input"]
-#| alt: Crosses that fall in one line, and dots that fall in two lines<!--= "two lines" if (for_twelve.diff() > 0).sum()
-#|   == 1 else "one line" -->, twice as steeply<!--= "twice as steeply" if abs(for_twelve[:2].log().diff() /
-#|   first_of_sixteen[:2].log().diff() - 2) < 1e-3 else "as steeply" -->: eight<!--= int((for_twelve.diff() >
-#|   0).long().argmax()) + 1-->, and then four<!--= len(for_twelve) - 8 -->.
-#| caption: The slope of each head<!--= "head" if torch.allclose(-alibi(12, 2)[:, 1, 0], for_twelve) else "token" -->:
-#|   those of twelve heads<!--= "twelve heads" if len(for_twelve) == 12 else "other heads" -->, as BLOOM and MPT have
-#|   them, and the first of sixteen<!--= "first of sixteen" if torch.allclose(first_of_sixteen, alibi_slopes(16)[:12])
-#|   else "last of sixteen" -->.
+#| alt: Crosses that fall in one line, and dots that fall in two lines, twice as steeply: eight<!--=
+#|   int((for_twelve.diff() > 0).long().argmax()) + 1-->, and then four<!--= len(for_twelve) - 8 -->.
+#| caption: The slope of each head: those of twelve heads, as BLOOM and MPT have them, and the first of sixteen.
 figures.slopes(
     {"twelve heads": for_twelve, "first of sixteen": first_of_sixteen}
 )
 
 # %% [markdown]
-# The sign is the mistake that hides best. With a plus in the place of the minus, the farthest token gets the most<!--==
-# "the farthest token gets the most" if wrong.weights[0, -1].argmax() == 0 else "the nearest token gets the most" -->,
-# and nothing raises:
+# The sign is the mistake that hides best. With a plus in the place of the minus, the farthest token gets the most, and
+# nothing raises:
 
 # %%
 torch.manual_seed(4)
@@ -397,31 +452,85 @@ first_token = [
 ]
 
 # %% [markdown]
-# With the wrong sign the last token of this text gives {{= first_token[1] :.0%}} of its first head to the first token,
-# 199<!--= len(right.weights[0]) - 1 --> places away; with the right one, nothing that can be seen<!--= "nothing that
-# can be seen" if first_token[0] < 1e-6 else "the most" -->. The bias hides no future<!--= "hides no future" if alibi(1,
-# 2)[0, 0, 1].isfinite() else "hides the future" -->: pass `is_causal` as well. And give it to no
-# `nn.TransformerEncoderLayer` in evaluation, whose [fast path](masks.py#masks-of-numbers-are-added)<!--~ link: the
-# section that has it --> takes every number that is not zero for minus infinity. The museum shows the [sign beside its
-# remedy](../museum/models.py#alibi-sign)<!--~ link: a mistake -->.
+# With the wrong sign the last token of this text gives {{ first_token[1] :.0%}} of its first head to the first token,
+# 199<!--= len(right.weights[0]) - 1 --> places away; with the right one, nothing that can be seen. The bias hides no
+# future: pass `is_causal` as well. And give it to no `nn.TransformerEncoderLayer` in evaluation, whose [fast
+# path](masks.py#masks-of-numbers-are-added)<!--~ link: the section that has it --> takes every number that is not zero
+# for minus infinity. The museum shows the [sign beside its remedy](../museum/models.py#alibi-sign)<!--~ link: a mistake
+# -->.
 #
-# ## Sinusoids: two orders, and no offset
+# #
+
+# %% tags=["claims"]
+assert (alibi(8, 5) <= 0).all(), "It lowers each score by the distance"
+assert len(alibi_slopes(8).unique()) == 8, (
+    "times a slope rh that differs from head to head"
+)
+assert len(biases) == 8, "ALiBi's bias of two heads out of eight"
+assert not biases.diagonal(dim1=1, dim2=2).any(), (
+    "It is zero on the diagonal and falls with the distance"
+)
+assert biases[0, -1, 0] < biases[3, -1, 0], (
+    "The first head looks at its neighbors alone"
+)
+assert alibi_slopes(8)[:2].tolist() == [0.5, 0.25], (
+    "For eight heads the slopes are a half, a quarter"
+)
+assert torch.allclose(
+    alibi_slopes(12), torch.cat([alibi_slopes(8), alibi_slopes(16)[::2][:4]])
+), (
+    "Twelve heads have the slopes of eight, and then every other slope of sixteen"
+)
+assert [
+    abs(one / other - 1) < 0.01
+    for one, other in zip(for_twelve.tolist(), first_of_sixteen.tolist())
+].count(True) < 6, (
+    "To take the first twelve of sixteen instead gives most heads of the twelve another slope"
+)
+assert (for_twelve.diff() > 0).sum() == 1, "and dots that fall in two lines"
+assert (
+    abs(for_twelve[:2].log().diff() / first_of_sixteen[:2].log().diff() - 2)
+    < 1e-3
+), "twice as steeply: eight"
+assert torch.allclose(-alibi(12, 2)[:, 1, 0], for_twelve), (
+    "The slope of each head"
+)
+assert len(for_twelve) == 12, "those of twelve heads"
+assert torch.allclose(first_of_sixteen, alibi_slopes(16)[:12]), (
+    "and the first of sixteen"
+)
+assert wrong.weights[0, -1].argmax() == 0, "the farthest token gets the most"
+assert first_token[0] < 1e-6, "nothing that can be seen"
+assert alibi(1, 2)[0, 0, 1].isfinite(), "The bias hides no future"
+
+# %% [markdown]
+# # Sinusoids: two orders, and no offset
 #
-# The first transformer adds a vector to each embedding: a sine in each even feature and its cosine in the next one<!--=
-# "a sine in each even feature and its cosine in the next one" if torch.allclose(sinusoids(torch.tensor([3]), 8)[0, :2],
-# torch.tensor([math.sin(3), math.cos(3)]), atol=1e-5) else "others" -->. Much code keeps all sines first and all
-# cosines behind them<!--= "all sines first and all cosines behind them" if torch.allclose(sinusoids(places, 8,
-# pairing="halves")[:, :4], sinusoids(places, 8)[:, ::2], atol=1e-5) else "all cosines first" -->: `pairing="halves"`. A
-# trained model knows one of the two. A score of vectors with sinusoids does depend on where the tokens stand, as the
-# table above shows: the vectors of words and of places are multiplied with one another, too.
+# The first transformer adds a vector to each embedding: a sine in each even feature and its cosine in the next one.
+# Much code keeps all sines first and all cosines behind them: `pairing="halves"`. A trained model knows one of the two.
+# A score of vectors with sinusoids does depend on where the tokens stand, as the table above shows: the vectors of
+# words and of places are multiplied with one another, too.
 #
-# ## The check for your own tests
+# #
+
+# %% tags=["claims"]
+assert torch.allclose(
+    sinusoids(torch.tensor([3]), 8)[0, :2],
+    torch.tensor([math.sin(3), math.cos(3)]),
+    atol=1e-5,
+), "a sine in each even feature and its cosine in the next one"
+assert torch.allclose(
+    sinusoids(places, 8, pairing="halves")[:, :4],
+    sinusoids(places, 8)[:, ::2],
+    atol=1e-5,
+), "Much code keeps all sines first and all cosines behind them"
+
+# %% [markdown]
+# # The check for your own tests
 #
 # Write your attention as a function of tokens and positions, in float64, and paste this. (A checkpoint that was made
 # for the other pairing passes it: only logits that came with the checkpoint find that.) It fails for mixed pairings,
-# for turned keys beside queries that are not, for turned values, and for angles of few bits<!--== "for mixed pairings,
-# for turned keys beside queries that are not, for turned values, and for angles of few bits" if all("larger" in
-# str(probes.notices_a_shift(f, x)) for f in wrong_ones.values()) else "for none of these" -->:
+# for turned keys beside queries that are not, for turned values, and for angles of few bits:
 
 
 # %%
@@ -446,6 +555,13 @@ wrong_ones = {
 }
 for f in wrong_ones.values():
     assert "larger" in str(probes.notices_a_shift(f, x))
+
+# %% tags=["claims"]
+assert all(
+    "larger" in str(probes.notices_a_shift(f, x)) for f in wrong_ones.values()
+), (
+    "for mixed pairings, for turned keys beside queries that are not, for turned values, and for angles of few bits"
+)
 
 # %% [markdown]
 # ## Exercises

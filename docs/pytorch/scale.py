@@ -9,14 +9,12 @@
 #
 # **Because dot products grow with the number of their terms, and the softmax of large numbers picks one of them.** Take
 # two random vectors of $d$ independent features, with mean zero and unit variance. Their dot product has the variance
-# $d$. Divide it by the root of $d$, and its variance is one<!--== "its variance is one" if all(abs(exact[d][0] / d - 1)
-# < 1e-9 and abs(exact[d][1] - 1) < 1e-9 for d in exact) else "its variance grows" -->, whatever $d$ is.
+# $d$. Divide it by the root of $d$, and its variance is one, whatever $d$ is.
 #
-# Without the division, with 512<!--== big --> features, the largest of ten<!--== keys --> weights is 0.95<!--==
-# largest["unscaled"] --> on average; with it, 0.32<!--== largest["scaled"] -->. The gradients of the queries are not
-# small without it, but few and huge: most queries get next to nothing<!--== "most queries get next to nothing" if
-# norms["unscaled"].median() < norms["scaled"].median() / 50 else "most queries get everything" -->, and all together
-# 9.4 times<!--== together["unscaled"] / together["scaled"] --> as much.
+# Without the division, with 512<!--= big --> features, the largest of ten weights is 0.95<!--= largest["unscaled"] -->
+# on average; with it, 0.32<!--= largest["scaled"] -->. The gradients of the queries are not small without it, but few
+# and huge: most queries get next to nothing, and all together 9.4 times<!--= together["unscaled"] / together["scaled"]
+# --> as much.
 
 # %% tags=["imports"]
 import inspect
@@ -40,21 +38,13 @@ from unmasked.functional import cosine_attention, cosine_weights
 from unmasked.heads import split_heads
 
 # %% tags=["hide-input"]
-#| alt: Bars and dots, without the root on the left and with it on the right<!--= "without the root on the left and with
-#|   it on the right" if [each.get_title() for each in panels[0]] == ["without the root", "with the root"] else "with
-#|   the root on the left" -->. Left, one bar is nearly as high as the panel<!--= "Left, one bar is nearly as high as
-#|   the panel" if drawn["unscaled"][-1][0] > 0.9 * panels[0, 0].get_ylim()[1] else "Left, the bars are low" -->, and
-#|   the dots are strewn over the whole width; right, the bars go down like stairs, and the dots lie close together<!--=
-#|   "right, the bars go down like stairs, and the dots lie close together" if drawn["scaled"][-1][0] < 0.5 and
-#|   spread["scaled"] < 10 else "right, the dots are strewn" -->.
-#| caption: The weights of ten keys<!--= "The weights of ten keys" if len(drawn["scaled"][0]) == 10 else
-#|   "The weights of some keys" -->, in falling order, and how long the gradients are that come back: without the root,
+#| alt: Bars and dots, without the root on the left and with it on the right. Left, one bar is nearly as high as the
+#|   panel, and the dots are strewn over the whole width; right, the bars go down like stairs, and the dots lie close
+#|   together.
+#| caption: The weights of ten keys, in falling order, and how long the gradients are that come back: without the root,
 #|   and divided by it, for random vectors of {{ drawn["sizes"][-1] :,}} features. The bars are means of {{ samples }}
-#|   draws, and each of the {{ len(shares) }} dots stands for as many of them. On the left the largest weight is
-#|   larger<!--= "On the left the largest weight is larger" if panels[0, 0].get_title() == "without the root" and
-#|   drawn["unscaled"][-1][0] > 2 * drawn["scaled"][-1][0] else "On the left the largest weight is smaller" -->, and the
-#|   gradients are spread more widely<!--= "more widely" if spread["unscaled"] > spread["scaled"] else "less widely"
-#|   -->.
+#|   draws, and each of the {{ len(shares) }} dots stands for as many of them. On the left the largest weight is larger,
+#|   and the gradients are spread more widely.
 #| script: ../../src/unmasked/figures/scale.js
 #| data: drawn
 samples, shares = 400, torch.arange(1, 40, 2, dtype=torch.float64) / 40
@@ -73,7 +63,28 @@ figure
 # **You should know** [what attention computes](../learn/attention.py), and what mean, variance and gradient are.
 # **You will know** where the root comes from, what its absence does to weights and gradients, which $d$ belongs under
 # it with many heads, what it assumes, and a check that finds the wrong one.
-#
+
+# %% tags=["claims"]
+assert [each.get_title() for each in panels[0]] == [
+    "without the root",
+    "with the root",
+], "without the root on the left and with it on the right"
+assert drawn["unscaled"][-1][0] > 0.9 * panels[0, 0].get_ylim()[1], (
+    "Left, one bar is nearly as high as the panel"
+)
+assert drawn["scaled"][-1][0] < 0.5 and spread["scaled"] < 10, (
+    "right, the bars go down like stairs, and the dots lie close together"
+)
+assert len(drawn["scaled"][0]) == 10, "The weights of ten keys"
+assert (
+    panels[0, 0].get_title() == "without the root"
+    and drawn["unscaled"][-1][0] > 2 * drawn["scaled"][-1][0]
+), "On the left the largest weight is larger"
+assert spread["unscaled"] > spread["scaled"], (
+    "and the gradients are spread more widely"
+)
+
+# %% [markdown]
 # ## The variance of a dot product
 #
 # How large are dot products, if nothing is known of the vectors? Variance can be computed without drawing a sample. Let
@@ -106,8 +117,7 @@ def variance(outcomes):
 
 # %%
 #| caption: The exact variance of the dot products of vectors of {{ min(exact) }} to {{ max(exact) }} features that are
-#|   minus one or one. Plain, it is the number of features. Divided by the root, it is one<!--= "one" if all(abs(each[1]
-#|   - 1) < 1e-9 for each in exact.values()) else "another" -->.
+#|   minus one or one. Plain, it is the number of features. Divided by the root, it is one.
 exact = {}
 for d in range(2, 9):
     q = k = every_vector([-1, 1], d)
@@ -155,11 +165,8 @@ q, k = torch.randn(3, 6), torch.randn(5, 6)
 torch.testing.assert_close(attention_scores(q, k), q @ k.T / math.sqrt(6))
 
 # %% [markdown]
-# In half precision the place of the scale matters. Here are three tokens whose features are all 40<!--== tried[0] -->.
-# Divided after the product, their weights are NaN<!--== "Divided after the product, their weights are NaN" if
-# late.isnan().all() else "Divided after the product, their weights are finite" -->. Divided before it, they are
-# finite<!--== "Divided before it, they are finite" if early.isfinite().all() else "Divided before it, they are NaN"
-# -->:
+# In half precision the place of the scale matters. Here are three tokens whose features are all 40<!--= tried[0] -->.
+# Divided after the product, their weights are NaN. Divided before it, they are finite:
 
 # %%
 x = torch.full((1, 1, 3, 64), 40, dtype=torch.float16)
@@ -167,8 +174,8 @@ late = (x @ x.mT / 8).softmax(-1)
 early = (x / 8 @ x.mT).softmax(-1)
 
 # %% tags=["hide-input"]
-#| caption: Four<!--= len(held) --> ways to compute attention in float16<!--= str(x.dtype).removeprefix("torch.") -->,
-#|   and whether the contexts are numbers: for features of {{ tried[0] }}, and of {{ tried[1] }}.
+#| caption: Four ways to compute attention in float16<!--= str(x.dtype).removeprefix("torch.") -->, and whether the
+#|   contexts are numbers: for features of {{ tried[0] }}, and of {{ tried[1] }}.
 tried = (40, 400)
 held = figures.half_precision(tried)
 plot.table(["float16", *(f"features of {size}" for size in tried)], held)
@@ -178,14 +185,35 @@ plot.table(["float16", *(f"features of {size}" for size in tried)], held)
 #
 # A dot product of 64<!--= x.size(-1) --> features of 40<!--= tried[0] --> is 102,400<!--= x.size(-1) * tried[0] ** 2
 # -->. The largest number of `float16` is 65,504<!--= torch.finfo(x.dtype).max -->, so the product is infinite before it
-# can be divided<!--= "the product is infinite before it can be divided" if x.size(-1) * tried[0] ** 2 >
-# torch.finfo(x.dtype).max and late.isnan().all() and early.isfinite().all() else "the product is finite before it is
-# divided" -->, and the softmax of infinite scores is NaN<!--= held["product, then divided"][0] -->. Dividing the query
-# first helps, until features are larger<!--= "Dividing the query first helps, until features are larger" if held["query
-# divided, then product"] == ["finite", "NaN"] else "Dividing the query first always helps" -->. PyTorch's function
-# stays finite<!--= held["F.scaled_dot_product_attention"][1]
-# --> because it keeps the scores in `float32`, as the package does.
-#
+# can be divided, and the softmax of infinite scores is NaN. Dividing the query first helps, until features are larger.
+# PyTorch's function stays finite because it keeps the scores in `float32`, as the package does.
+
+# %% tags=["claims"]
+assert all(
+    abs(exact[d][0] / d - 1) < 1e-9 and abs(exact[d][1] - 1) < 1e-9
+    for d in exact
+), "and its variance is one"
+assert all(abs(each[1] - 1) < 1e-9 for each in exact.values()), (
+    "Divided by the root, it is one"
+)
+assert late.isnan().all(), "Divided after the product, their weights are NaN"
+assert early.isfinite().all(), "Divided before it, they are finite"
+assert (
+    x.size(-1) * tried[0] ** 2 > torch.finfo(x.dtype).max
+    and late.isnan().all()
+    and early.isfinite().all()
+), "so the product is infinite before it can be divided"
+assert held["product, then divided"][0] == "NaN", (
+    "and the softmax of infinite scores is NaN"
+)
+assert held["query divided, then product"] == ["finite", "NaN"], (
+    "Dividing the query first helps, until features are larger"
+)
+assert held["F.scaled_dot_product_attention"][1] == "finite", (
+    "PyTorch's function stays finite because it keeps the scores in float32"
+)
+
+# %% [markdown]
 # ## What large scores do to a softmax
 #
 # The softmax takes differences between scores and makes ratios of them. A score that is larger by one gets 2.7
@@ -228,10 +256,16 @@ torch.testing.assert_close(
 # $$H = -\sum_{j=1}^{n} a_j \ln a_j \tag{2.4}$$
 # <!-- where: a = random("n").softmax(0); H = entropy(a) -->
 #
-# It is zero where one key gets everything<!--= "It is zero where one key gets everything" if entropy(torch.tensor([1.0,
-# 0.0, 0.0])).abs() < 1e-9 else "It is one where one key gets everything" -->, and has its largest value, the logarithm
-# of their number, where all get the same<!--= "where all get the same" if abs(entropy(torch.full((keys,), 1 / keys)) -
-# math.log(keys)) < 1e-5 and entropy(weights).max() < math.log(keys) else "where some get nothing" -->.
+# It is zero where one key gets everything, and has its largest value, the logarithm
+# of their number, where all get the same.
+
+# %% tags=["claims"]
+assert entropy(torch.tensor([1.0, 0.0, 0.0])).abs() < 1e-9, (
+    "H = -sum{j=1}^{n} aj ln aj tag{2.4} It is zero where one key gets everything"
+)
+assert abs(
+    entropy(torch.full((keys,), 1 / keys)) - math.log(keys)
+) < 1e-5 and entropy(weights).max() < math.log(keys), "where all get the same"
 
 # %% [markdown]
 # ## What a sure softmax does to gradients
@@ -321,14 +355,10 @@ fall = math.log10(
 mean_fall = measured["unscaled"]["mean"][0] / measured["unscaled"]["mean"][-1]
 
 # %% tags=["hide-input"]
-#| alt: Three plots over the number of features d<!--= "Three plots over the number of features d" if len(panels) == 3
-#|   and panels[2].get_xlabel() == "features d" else "One plot" -->, from 4<!--= sizes[0] --> to 1024<!--= sizes[-1]
-#|   -->. Unscaled, the variance of the scores rises in proportion to d, the entropy of the weights falls from 1.4<!--=
+#| alt: Three plots over the number of features d, from 4<!--= sizes[0] --> to 1024<!--= sizes[-1] -->. Unscaled, the
+#|   variance of the scores rises in proportion to d, the entropy of the weights falls from 1.4<!--=
 #|   measured["unscaled"]["entropy"][0] --> to 0.1<!--= measured["unscaled"]["entropy"][-1] -->, and the largest
-#|   derivative falls by over five powers of ten<!--= "the largest derivative falls by over five powers of ten" if fall
-#|   > 5 else "the largest derivative stays" -->. Scaled, all three are level<!--= "Scaled, all three are level" if
-#|   len(told) == 3 and all(max(measured["scaled"][what]) < 1.5 * min(measured["scaled"][what]) for what in told) else
-#|   "Scaled, some fall" -->.
+#|   derivative falls by over five powers of ten. Scaled, all three are level.
 #| caption: The variance of the scores, the entropy of the weights and the median derivative for growing d, unscaled and
 #|   scaled.
 told = {
@@ -347,15 +377,15 @@ figure
 # measured["scaled"]["entropy"][-1] :.2f}} with 1,024<!--= sizes[-1] -->, where equal weights have 2.30<!--=
 # math.log(keys) -->.
 #
-# Unscaled, the median derivative falls by over five powers of ten<!--= "by over five powers of ten" if fall > 5 else
-# "by a little" -->, but the mean only by a factor of {{ mean_fall :.0f}}: now and then the two best keys have nearly
-# the same score, and the weights of that row still move. And what comes through reaches the query undivided. So measure
-# what arrives, the gradient of each query, for random values and a random gradient of the contexts:
+# Unscaled, the median derivative falls by over five powers of ten, but the mean only by a factor of {{ mean_fall
+# :.0f}}: now and then the two best keys have nearly the same score, and the weights of that row still move. And what
+# comes through reaches the query undivided. So measure what arrives, the gradient of each query, for random values and
+# a random gradient of the contexts:
 
 # %% tags=["hide-input"]
-#| caption: With {{ big }} features, of {{ draws :,}} draws: the mean weight of the best key<!--= "the best key" if
-#|   abs(rows[0, 0] - largest["unscaled"]) < 1e-6 else "the last key" -->, the median of the gradients' norms, the norm
-#|   of the gradients together, and what the top tenth of them has of the sum of their squares.
+#| caption: With {{ big }} features, of {{ draws :,}} draws: the mean weight of the best key, the median of the
+#|   gradients' norms, the norm of the gradients together, and what the top tenth of them has of the sum of their
+#|   squares.
 big, draws = 512, 1_000
 largest, norms, together, tenth, ranked = figures.norms(
     big, samples=draws, keys=keys
@@ -377,23 +407,38 @@ table(
 # 6.8<!--= norms["scaled"].median() -->. But all gradients together have 9.4 times<!--= together["unscaled"] /
 # together["scaled"] --> the norm. The tenth of the queries with the largest gradients makes up 95%<!--=
 # tenth["unscaled"] --> of the sum of their squares; with the scale, {{ tenth["scaled"] :.0%}}. So learning does not
-# lack gradients. It gets large ones from a few queries<!--= "It gets large ones from a few queries" if
-# together["unscaled"] > together["scaled"] and tenth["unscaled"] > 0.9 else "It gets small ones from all queries" -->,
-# the undecided ones: in that tenth the mean largest weight is 0.70<!--= steep -->, in the others 0.98<!--= flat_ones
-# -->.
+# lack gradients. It gets large ones from a few queries, the undecided ones: in that tenth the mean largest weight is
+# 0.70<!--= steep -->, in the others 0.98<!--= flat_ones -->.
+
+# %% tags=["claims"]
+assert norms["unscaled"].median() < norms["scaled"].median() / 50, (
+    "most queries get next to nothing"
+)
+assert len(panels) == 3 and panels[2].get_xlabel() == "features d", (
+    "Three plots over the number of features d"
+)
+assert fall > 5, "and the largest derivative falls by over five powers of ten"
+assert len(told) == 3 and all(
+    max(measured["scaled"][what]) < 1.5 * min(measured["scaled"][what])
+    for what in told
+), "Scaled, all three are level"
+assert fall > 5, "the median derivative falls by over five powers of ten"
+assert abs(rows[0, 0] - largest["unscaled"]) < 1e-6, (
+    "the mean weight of the best key"
+)
+assert (
+    together["unscaled"] > together["scaled"] and tenth["unscaled"] > 0.9
+), "It gets large ones from a few queries"
 
 # %% [markdown]
 # ## Which d, with many heads?
 #
-# Models usually run several attentions side by side, each on its own slice of the projected<!--== "projected" if
-# torch.allclose(theirs, ours, atol=1e-5) else "raw" --> features; each is called a *head* ([a page of
-# heads](heads.py)). The $d$ under the root is that of one head<!--== "is that of one head" if torch.allclose(theirs,
-# ours, atol=1e-5) else "is that of all heads" -->, since its dot products run over its own features alone. A model that
-# is 512<!--== width --> features wide and has eight<!--== num_heads --> heads divides by the root of 64<!--== head_dim
-# -->, not of 512<!--== width -->. With [the width under the root](../museum/computation.py#wrong-d-in-scale) nothing
-# fails, but all scores are too small, by the root of the number of heads<!--== "all scores are too small, by the root
-# of the number of heads" if torch.allclose(by_width * math.sqrt(num_heads), by_head, atol=1e-5) else "all scores are
-# right" -->.
+# Models usually run several attentions side by side, each on its own slice of the projected features; each is called a
+# *head* ([a page of heads](heads.py)). The $d$ under the root is that of one head, since its dot products run over its
+# own features alone. A model that is 512<!--= width --> features wide and has eight heads divides by the root of
+# 64<!--= head_dim -->, not of 512<!--= width -->. With [the width under the
+# root](../museum/computation.py#wrong-d-in-scale) nothing fails, but all scores are too small, by the root of the
+# number of heads.
 
 # %%
 width, num_heads = 512, 8
@@ -410,8 +455,7 @@ torch.testing.assert_close(by_width * math.sqrt(num_heads), by_head)
 # %% [markdown]
 # The standard deviation of the scores is 1.02<!--= by_head.std() --> with 64<!--= head_dim -->, and 0.36<!--=
 # by_width.std() --> with 512<!--= width -->. The package and PyTorch's function read the number from the last axis of
-# the query, which is right once the heads have been split off. `nn.MultiheadAttention` does the same<!--== "does the
-# same" if torch.allclose(theirs, ours, atol=1e-5) else "does something different" -->:
+# the query, which is right once the heads have been split off. `nn.MultiheadAttention` does the same:
 
 # %%
 torch.manual_seed(7)
@@ -427,12 +471,26 @@ ours = attention_weights(attention_scores(q, k))
 flat = attention_weights(attention_scores(q, k, scale=width**-0.5))
 
 # %% [markdown]
-# `ours` equals `theirs`<!--= "ours equals theirs" if torch.allclose(ours, theirs, atol=1e-5) else "ours differs from
-# theirs" -->. Divided by the root of the width, as in `flat`, the weights are off by up to {{ (theirs -
+# `ours` equals `theirs`. Divided by the root of the width, as in `flat`, the weights are off by up to {{ (theirs -
 # flat).abs().max() :.2f}}.
 
 # %% tags=["check"]
 torch.testing.assert_close(theirs, ours)
+
+# %% tags=["claims"]
+assert torch.allclose(ours, theirs, atol=1e-5), "ours equals theirs"
+assert torch.allclose(theirs, ours, atol=1e-5), (
+    "each on its own slice of the projected features"
+)
+assert torch.allclose(theirs, ours, atol=1e-5), (
+    "The d under the root is that of one head"
+)
+assert torch.allclose(by_width * math.sqrt(num_heads), by_head, atol=1e-5), (
+    "but all scores are too small, by the root of the number of heads"
+)
+assert torch.allclose(theirs, ours, atol=1e-5), (
+    "nn.MultiheadAttention does the same"
+)
 
 # %% [markdown]
 # ## What the rule assumes
@@ -456,8 +514,7 @@ def evenly(bound, steps=100_000):
 # <!-- where: Var = variance; b = random(""); w = evenly(b) -->
 #
 # The bound of `nn.Linear` is one over the root of $d$, so the $d$ terms together have a third of the unit
-# variance<!--== "a third of the unit variance" if abs(new["nn.Linear"][1] - 1 / 3) < 1e-3 else "half of the unit
-# variance" --> that the rule asks for. Other layers have other bounds:
+# variance that the rule asks for. Other layers have other bounds:
 
 
 # %% tags=["hide-input"]
@@ -475,19 +532,16 @@ table(
 # %% [markdown]
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ module.in_proj_weight.device.type.upper() }}.*
 #
-# With `nn.Linear` a query's features have the variance 0.33<!--= new["nn.Linear"][2] -->, a third<!--= "a third" if
-# abs(new["nn.Linear"][2] - 1 / 3) < 0.02 else "half" -->, and scores 0.11<!--= new["nn.Linear"][3] -->, its square.
-# PyTorch's module packs three matrices into one ([how fresh matrices then come
+# With `nn.Linear` a query's features have the variance 0.33<!--= new["nn.Linear"][2] -->, a third, and scores 0.11<!--=
+# new["nn.Linear"][3] -->, its square. PyTorch's module packs three matrices into one ([how fresh matrices then come
 # out](bypass.py#where-fresh-matrices-come-from)) and has 0.50<!--= new["nn.MultiheadAttention"][2] --> and 0.25<!--=
 # new["nn.MultiheadAttention"][3] -->. Only *Xavier*'s draw for a square matrix meets the assumption. But with another
-# width the same variances come out for each of the three<!--= "with another width the same variances come out for each
-# of the three" if len(new) == 3 and all(abs(a / b - 1) < 0.1 for name in new for a, b in zip(new[name][1:],
-# other[name][1:])) else "with another width different variances come out" -->: that is what the root is for. Smaller
-# scores mean flatter weights at the start, and training can make the matrices larger.
+# width the same variances come out for each of the three: that is what the root is for. Smaller scores mean flatter
+# weights at the start, and training can make the matrices larger.
 #
-# **Mean zero, and independent features.** Five<!--== int(odd["as assumed"] + 0.5) --> features of zero or two have unit
-# variance but the mean one: their dot products have three times<!--== odd["mean one"] / odd["as assumed"] --> the
-# variance. If all are copies of one feature, they have five times<!--== odd["copies"] / odd["as assumed"] --> as much.
+# **Mean zero, and independent features.** Five<!--= int(odd["as assumed"] + 0.5) --> features of zero or two have unit
+# variance but the mean one: their dot products have three times<!--= odd["mean one"] / odd["as assumed"] --> the
+# variance. If all are copies of one feature, they have five times<!--= odd["copies"] / odd["as assumed"] --> as much.
 
 # %% tags=["check"]
 vectors = {
@@ -500,10 +554,8 @@ odd = {name: variance(each.T @ each).item() for name, each in vectors.items()}
 # %% [markdown]
 # **Independence of query and key.** A token is not independent of itself. The dot product of a vector with itself does
 # not vary around zero: its *mean* is $d$, and so its score is about the root of $d$. Self-attention without learned
-# matrices therefore keeps more of a token itself the wider it is<!--== "keeps more of a token itself the wider it is"
-# if alone[4][2] < alone[64][2] < alone[512][2] else "keeps less of a token itself the wider it is" -->: with four<!--==
-# min(alone) --> features 3%<!--== alone[4][2] --> on average, with 512<!--== big --> nearly all<!--== "nearly all" if
-# alone[512][2] > 0.99 else "nearly nothing" -->:
+# matrices therefore keeps more of a token itself the wider it is: with four<!--= min(alone) --> features 3%<!--=
+# alone[4][2] --> on average, with 512<!--= big --> nearly all:
 
 # %%
 #| caption: The mean score of {{ len(x) }} random tokens with themselves, the root of d, and the weight that they keep.
@@ -525,9 +577,8 @@ table(
 )
 
 # %% [markdown]
-# The vectors of words are not of unit variance either. *ship*, in the sentence of the other pages, keeps 55%<!--==
-# kept[1] --> of itself with the root, and practically all<!--== "practically all" if kept[0] > 0.999 else "practically
-# nothing" --> without:
+# The vectors of words are not of unit variance either. *ship*, in the sentence of the other pages, keeps 55%<!--=
+# kept[1] --> of itself with the root, and practically all without:
 
 # %%
 words = "I must go back to my ship and to my crew".lower().split()
@@ -536,6 +587,22 @@ kept = [
     self_attention(tokens, scale=scale).weights[ship, ship].item()
     for scale in (1.0, None)
 ]
+
+# %% tags=["claims"]
+assert abs(new["nn.Linear"][1] - 1 / 3) < 1e-3, (
+    "so the d terms together have a third of the unit variance that the rule asks for"
+)
+assert abs(new["nn.Linear"][2] - 1 / 3) < 0.02, "a third, and scores 0.11"
+assert len(new) == 3 and all(
+    abs(a / b - 1) < 0.1
+    for name in new
+    for a, b in zip(new[name][1:], other[name][1:])
+), "But with another width the same variances come out for each of the three"
+assert alone[4][2] < alone[64][2] < alone[512][2], (
+    "Self-attention without learned matrices therefore keeps more of a token itself the wider it is"
+)
+assert alone[512][2] > 0.99, "with 512 nearly all"
+assert kept[0] > 0.999, "and practically all without"
 
 # %% [markdown]
 # ## Why dot products, and not cosines?
@@ -580,27 +647,42 @@ own_share = {name: each[ship, ship].item() for name, each in soft.items()}
 # %% [markdown]
 # - The weights do not sum to one. Those of *ship* sum to 5.74<!--= cosines[ship].sum() -->, and in a longer sentence
 #   they sum to more. So vectors grow: the norm of *ship* goes from 5.74<!--= norms_of_ship[0] --> to 25.1<!--=
-#   norms_of_ship[1] -->, and in four<!--= 1 + rounds --> layers it grows more than 8,000 times<!--= "it grows more than
-#   8,000 times" if norms_of_ship[2] > 8000 * norms_of_ship[0] else "it shrinks" -->. (That two figures agree is a
-#   coincidence<!--= "a coincidence" if cosines[ship].sum() < norms_of_ship[0] - 0.002 else "a law" -->.)
+#   norms_of_ship[1] -->, and in four<!--= 1 + rounds --> layers it grows more than 8,000 times. (That two figures agree
+#   is a coincidence.)
 # - A softmax of cosines does sum to one, but it is timid. Cosines differ by two at most, so a word can count 7.4
 #   times<!--= math.exp(1 - -1) --> as much as another, and no more. *ship* would keep 14%<!--= own_share["cosines"] -->
 #   of itself, against 55%<!--= own_share["dot products"] -->. A dot product has no such bound, and training can set how
 #   sharp it is. (So it can where cosines are multiplied by a factor that is learned, as in some models with *QK-norm*.)
 # - A cosine forgets the lengths. A word with a long vector has large dot products with those that point its way: *go*
-#   takes more from *i* than it keeps of itself<!--= "takes more from i than it keeps of itself" if soft["dot
-#   products"][words.index("go"), words.index("i")] > soft["dot products"][words.index("go"), words.index("go")] else
-#   "takes less from i" -->, for the vector of *i* is the longest<!--= "is the longest" if tokens.norm(dim=-1).argmax()
-#   == words.index("i") else "is the shortest" -->. With cosines nothing comes before the word itself<!--= "With cosines
-#   nothing comes before the word itself" if (cosines.max(-1).values - cosines.diagonal() < 1e-6).all() else "With
-#   cosines something comes before the word itself" -->.
+#   takes more from *i* than it keeps of itself, for the vector of *i* is the longest. With cosines nothing comes before
+#   the word itself.
 # - An average cannot grow. But averages of averages become alike: the smallest cosine between any two of the words is
-#   0.35<!--= alike[0] -->, and after three<!--= rounds --> rounds of attention all words are nearly the same
-#   vector<!--= "all words are nearly the same vector" if alike[-1] > 0.999 else "all words are different vectors" -->.
-#   A *residual connection*, which adds each word's old vector to its new one, works against that: with it the smallest
-#   cosine is 0.52<!--= added.min() -->. (It was not made for that: deep networks had it before, so that they can be
-#   trained.)
-#
+#   0.35<!--= alike[0] -->, and after three rounds of attention all words are nearly the same vector. A *residual
+#   connection*, which adds each word's old vector to its new one, works against that: with it the smallest cosine is
+#   0.52<!--= added.min() -->. (It was not made for that: deep networks had it before, so that they can be trained.)
+
+# %% tags=["claims"]
+assert norms_of_ship[2] > 8000 * norms_of_ship[0], (
+    "and in four layers it grows more than 8,000 times"
+)
+assert cosines[ship].sum() < norms_of_ship[0] - 0.002, (
+    "That two figures agree is a coincidence"
+)
+assert (
+    soft["dot products"][words.index("go"), words.index("i")]
+    > soft["dot products"][words.index("go"), words.index("go")]
+), "go takes more from i than it keeps of itself"
+assert tokens.norm(dim=-1).argmax() == words.index("i"), (
+    "for the vector of i is the longest"
+)
+assert (cosines.max(-1).values - cosines.diagonal() < 1e-6).all(), (
+    "With cosines nothing comes before the word itself"
+)
+assert alike[-1] > 0.999, (
+    "and after three rounds of attention all words are nearly the same vector"
+)
+
+# %% [markdown]
 # ## A version that looks right
 #
 # Here the number under the root is a global that a notebook sets once, at its top. The function agrees with the package
@@ -627,7 +709,7 @@ torch.testing.assert_close(before, attention_scores(q, k))
 off = (after - attention_scores(q, k)).abs().max().item()
 
 # %% [markdown]
-# Neither the call nor its inputs have changed, and the scores are off by up to {{= off :.1f}}. A check needs no
+# Neither the call nor its inputs have changed, and the scores are off by up to {{ off :.1f}}. A check needs no
 # reference. A token of ones has the dot product $d$ with itself, and so the root of $d$ as its score. Ask for two
 # sizes, and for more than one head:
 
@@ -639,8 +721,7 @@ def own_score(scores, d, heads=3):
 
 
 # %% tags=["hide-input"]
-#| caption: The score of a token of ones with itself, by six<!--= len(candidates) --> ways to scale it, and what it must
-#|   be.
+#| caption: The score of a token of ones with itself, by six ways to scale it, and what it must be.
 candidates = {
     "right": attention_scores,
     "a global d_k": careless_scores,
@@ -661,11 +742,17 @@ table(
 )
 
 # %% [markdown]
-# Only the right one gives both<!--= "Only the right one gives both" if passed == ["right"] else "Some wrong one gives
-# both" -->. Asked with one head, the width of all heads would pass too<!--= "the width of all heads would pass too" if
-# abs(own_score(candidates["the width of all heads"], 16, heads=1) - 4) < 1e-3 else "the width of all heads would fail"
-# -->. The remedy: read the size from the argument, `q.size(-1)`.
-#
+# Only the right one gives both. Asked with one head, the width of all heads would pass too. The remedy: read the size
+# from the argument, `q.size(-1)`.
+
+# %% tags=["claims"]
+assert passed == ["right"], "Only the right one gives both"
+assert (
+    abs(own_score(candidates["the width of all heads"], 16, heads=1) - 4)
+    < 1e-3
+), "the width of all heads would pass too"
+
+# %% [markdown]
 # ## Exercises
 #
 # `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to
@@ -731,8 +818,8 @@ feedback
 
 # %% [markdown]
 # **Lengths from another sentence** (`is-cosines`). Someone keeps the norms of "to my ship and my crew" in a variable,
-# and divides the vectors of another sentence of six<!--== len(Y) --> words by them: `borrowed` below. Nothing fails.
-# Write `is_cosines(table)`, which says whether a square table can be one of cosines.
+# and divides the vectors of another sentence of six words by them: `borrowed` below. Nothing fails. Write
+# `is_cosines(table)`, which says whether a square table can be one of cosines.
 #
 # ```python
 # Y = ship_vectors().lookup("we process and ship your order")

@@ -7,13 +7,9 @@
 # %% [markdown]
 # # Why is no N x N matrix needed? Online softmax
 #
-# **Because a softmax can be computed a few keys at a time<!--== "a few keys at a time" if all(off < 1e-5 for off in
-# errors.values()) else "only of all keys at once" -->: keep the largest score<!--== "the largest score" if
-# (kept.logsumexp - scores[0].logsumexp(0)).abs() < 1e-6 else "the smallest score" --> so far, and shrink the sums when
-# a larger score comes<!--== "shrink the sums when a larger score comes" if [factor < 0.999 for factor in shrunk] ==
-# grew and True in grew else "leave the sums when a larger score comes" -->.** What is kept does not grow with the
-# number of keys. This is the trick inside of FlashAttention, of PyTorch's fused kernels, and of attention on several
-# devices.
+# **Because a softmax can be computed a few keys at a time: keep the largest score so far, and shrink the sums when a
+# larger score comes.** What is kept does not grow with the number of keys. This is the trick inside of FlashAttention,
+# of PyTorch's fused kernels, and of attention on several devices.
 
 # %% tags=["imports"]
 import torch
@@ -27,19 +23,11 @@ from unmasked.tiles import merge
 torch.set_num_threads(1)  # a fused kernel has a buffer for each thread
 
 # %% tags=["hide-input"]
-#| alt: Bars over nine<!--= {9: "nine", 12: "twelve"}[scores.size(1)] --> keys<!--= "keys" if len(scores) <
-#|   scores.size(1) == len(values) else "queries" -->, of which the first three have none<!--=
-#|   "the first three have none" if hidden.tolist() == 3 * [True] + 6 * [False] else "the last three have none" -->. A
-#|   dashed line, the largest score so far, rises like stairs<!--= "the largest score so far, rises like stairs" if
-#|   largest[3:].diff().min() >= 0 and largest.argmax() == 6 else "the smallest score so far, falls like stairs"
-#|   -->.
-#| caption: The scores of one query<!--= "one query" if scores.size(0) == 1 else "several queries" -->, in tiles of
-#|   three<!--== 9 / len(tiles) -->; the dashed line is the largest score so far<!--= "the largest score so far" if
-#|   largest.argmax() == 6 else "the smallest score so far" -->. The query may not see the first tile<!--= "The
-#|   query may not see the first tile" if scores.size(0) == 1 and hidden[:3].all() and not hidden[3:].any() else "The
-#|   keys may see the first tile" -->, as under a
-#|   sliding window. Choose a size and move the tile: the average comes out the same<!--== "the same" if (averages[1] -
-#|   averages[-1]).abs() < 1e-6 else "different" --> each time.
+#| alt: Bars over nine keys, of which the first three have none. A dashed line, the largest score so far, rises like
+#|   stairs.
+#| caption: The scores of one query, in tiles of three<!--= 9 / len(tiles) -->; the dashed line is the largest score so
+#|   far. The query may not see the first tile, as under a sliding window. Choose a size and move the tile: the average
+#|   comes out the same each time.
 #| script: ../../src/unmasked/figures/tiles.js
 #| data: {"scores": row, "hidden": hidden, "values": values[:, 0], "sizes": [1, 3, 9]}
 row = torch.tensor([0.6, 2.2, -0.7, -0.4, 1.1, 0.5, 2.4, -1.2, 1.3])
@@ -52,7 +40,24 @@ figures.stairs(scores[0], largest, tile=3)
 # %% [markdown]
 # **You should know** [what attention computes](../learn/attention.py). **You will know** the rule and why it is exact,
 # what memory it saves, how it makes NaN when it is written carelessly, and how parts of the keys are merged.
-#
+
+# %% tags=["claims"]
+assert scores.size(1) == 9 and len(scores) < scores.size(1) == len(values), (
+    "Bars over nine keys"
+)
+assert hidden.tolist() == 3 * [True] + 6 * [False], (
+    "of which the first three have none"
+)
+assert largest[3:].diff().min() >= 0 and largest.argmax() == 6, (
+    "the largest score so far, rises like stairs"
+)
+assert scores.size(0) == 1, "The scores of one query"
+assert largest.argmax() == 6, "the dashed line is the largest score so far"
+assert scores.size(0) == 1 and hidden[:3].all() and not hidden[3:].any(), (
+    "The query may not see the first tile"
+)
+
+# %% [markdown]
 # ## The rule
 
 
@@ -92,38 +97,53 @@ averages = [
 torch.testing.assert_close(averages[0], scores.softmax(-1) @ values)
 
 # %% [markdown]
-# A softmax divides exponentials by their sum. Both may be multiplied by the same number<!--== "the same number" if
-# torch.allclose((scores - 1).softmax(-1), scores.softmax(-1), atol=1e-5) else "different numbers" -->, so every
-# exponential can be measured from the largest score, which keeps it at one or below<!--== "from the largest score,
-# which keeps it at one or below" if (row[3:] - largest[-1]).exp().max() == 1 else "from the smallest score, which keeps
-# it at one or above" -->. Take the scores of one query in turn. Let $m_t$ be the largest of the first $t$ scores,
-# $\ell_t$ the sum of their exponentials, measured from $m_t$, and $o_t$ the average of their values. When the next
-# score comes, what was summed up before is multiplied by one number, and the new exponential is added:
+# A softmax divides exponentials by their sum. Both may be multiplied by the same number, so every exponential can be
+# measured from the largest score, which keeps it at one or below. Take the scores of one query in turn. Let $m_t$ be
+# the largest of the first $t$ scores, $\ell_t$ the sum of their exponentials, measured from $m_t$, and $o_t$ the
+# average of their values. When the next score comes, what was summed up before is multiplied by one number, and the new
+# exponential is added:
 #
 # $$\begin{aligned} m_t &= \max(m_{t-1}, s_t) \\ \ell_t &= \ell_{t-1} \, e^{m_{t-1} - m_t} + e^{s_t - m_t} \\ o_t &=
 # \frac{\ell_{t-1} \, e^{m_{t-1} - m_t} \, o_{t-1} + e^{s_t - m_t} \, v_t}{\ell_t} \end{aligned} \tag{10.1}$$
 # <!-- where: s = random("n", "11")[1]; v = random("11 c"); m, ell, o = after_each_key(s, v) -->
 #
-# If the largest score stays, the number is one. If it grows, the number is below one<!--== "below one" if all(factor <
-# 0.999 for factor, larger in zip(shrunk, grew) if larger) else "above one" -->, and the sums become what they would be
+# If the largest score stays, the number is one. If it grows, the number is below one, and the sums become what they would be
 # had everything been measured from the new score. After the last key the average is that of the softmax over the whole
-# row<!--== "After the last key the average is that of the softmax over the whole row" if all(torch.allclose(each,
-# scores.softmax(-1) @ values, atol=1e-5) for each in averages) else "it is another" -->.
+# row.
+
+# %% tags=["claims"]
+assert (kept.logsumexp - scores[0].logsumexp(0)).abs() < 1e-6, (
+    "keep the largest score so far"
+)
+assert [factor < 0.999 for factor in shrunk] == grew and True in grew, (
+    "and shrink the sums when a larger score comes"
+)
+assert (averages[1] - averages[-1]).abs() < 1e-6, (
+    "the average comes out the same each time"
+)
+assert torch.allclose(
+    (scores - 1).softmax(-1), scores.softmax(-1), atol=1e-5
+), "Both may be multiplied by the same number"
+assert (row[3:] - largest[-1]).exp().max() == 1, (
+    "so every exponential can be measured from the largest score, which keeps it at one or below"
+)
+assert all(
+    factor < 0.999 for factor, larger in zip(shrunk, grew) if larger
+), "the number is below one"
+assert all(
+    torch.allclose(each, scores.softmax(-1) @ values, atol=1e-5)
+    for each in averages
+), "After the last key the average is that of the softmax over the whole row"
 
 # %% [markdown]
 # ## What it saves
 #
-# Attention by the formula makes a table of scores, and one of weights, with a number for each query and each key<!--==
-# "for each query and each key" if (q @ k.mT).shape[-2:] == (q.size(-2), k.size(-2)) else "for each query"
-# -->. Twice the tokens make four times the memory<!--== "Twice the tokens make four times the memory" if sizes[-1] == 2
-# * sizes[-2] and 3.6 < by_tokens["whole table"][-1] / by_tokens["whole table"][-2] < 4.4 else "they do not" -->. By
-# tiles, twice the tokens make twice the memory<!--== "twice the tokens make twice the memory" if 1.8 < by_tokens["tiles
-# of 64"][-1] / by_tokens["tiles of 64"][-2] < 2.2 else "they do not" -->:
+# Attention by the formula makes a table of scores, and one of weights, with a number for each query and each key. Twice
+# the tokens make four times the memory. By tiles, twice the tokens make twice the memory:
 
 # %% tags=["hide-input"]
-#| caption: The peak of the memory that one call takes, with its result, for two heads<!--= "two heads" if q.size(1) ==
-#|   2 else "other heads" --> of 32<!--= q.size(-1) --> features. PyTorch's fused kernel takes least<!--= "least" if
-#|   by_tokens["fused kernel"][-1] < by_tokens["tiles of 64"][-1] < by_tokens["whole table"][-1] else "most" -->.
+#| caption: The peak of the memory that one call takes, with its result, for two heads of 32<!--= q.size(-1) -->
+#|   features. PyTorch's fused kernel takes least.
 torch.manual_seed(1)
 q, k, v = torch.randn(3, 1, 2, 2048, 32)
 sizes = [256, 512, 1024, 2048]
@@ -144,6 +164,9 @@ plot.table(
 #
 # Rounding differs from one tile size to the next, and nothing else does. The largest errors, of contexts of size one:
 
+# %% tags=["claims"]
+assert q.size(1) == 2, "for two heads of 32 features"
+
 # %%
 torch.manual_seed(2)
 q, k, v = torch.randn(3, 2, 64, 8)
@@ -153,6 +176,28 @@ for tile in (1, 7, 16, 64):
     context, _ = tiled_attention(q, k, v, tile=tile)
     errors[tile] = (context - exact).abs().max().item()
     print(f"tiles of {tile}: {errors[tile]:.0e}")
+
+# %% tags=["claims"]
+assert all(off < 1e-5 for off in errors.values()), (
+    "Because a softmax can be computed a few keys at a time"
+)
+assert (q @ k.mT).shape[-2:] == (q.size(-2), k.size(-2)), (
+    "with a number for each query and each key"
+)
+assert (
+    sizes[-1] == 2 * sizes[-2]
+    and 3.6
+    < by_tokens["whole table"][-1] / by_tokens["whole table"][-2]
+    < 4.4
+), "Twice the tokens make four times the memory"
+assert (
+    1.8 < by_tokens["tiles of 64"][-1] / by_tokens["tiles of 64"][-2] < 2.2
+), "twice the tokens make twice the memory"
+assert (
+    by_tokens["fused kernel"][-1]
+    < by_tokens["tiles of 64"][-1]
+    < by_tokens["whole table"][-1]
+), "PyTorch's fused kernel takes least"
 
 # %% [markdown]
 # ## The trap: a tile that shows nothing
@@ -183,25 +228,19 @@ broken_rows = broken[0].isnan().any(-1).sum().item()
 print(f"{broken_rows} of {len(broken[0])} queries are NaN")
 
 # %% [markdown]
-# A window hides the first key from most queries<!--== "the first key from most queries" if (~window[:, 0]).sum() > 32
-# and window[:, -1].sum() == 1 else "the last key from most queries" -->. For these the largest score is still minus
-# infinity after the first tile, and minus infinity less minus infinity is NaN<!--= "NaN" if
-# torch.tensor(-torch.inf).sub(-torch.inf).isnan() else "zero" -->. Once there, the NaN stays. The queries that see the
-# first key, 8<!--= 64 - broken_rows --> of them, are right<!--= "right" if torch.allclose(broken[:, :8], expected[:,
-# :8], atol=1e-5) else "wrong" -->, and so is every test without a mask. The fix is one line: measure from zero, while
-# nothing has been seen.
+# A window hides the first key from most queries. For these the largest score is still minus infinity after the first
+# tile, and minus infinity less minus infinity is NaN. Once there, the NaN stays. The queries that see the first key,
+# 8<!--= 64 - broken_rows --> of them, are right, and so is every test without a mask. The fix is one line: measure from
+# zero, while nothing has been seen.
 
 # %%
 new = torch.tensor([[-torch.inf], [0.3]])  # of two queries
 new.masked_fill(new == -torch.inf, 0.0)  # subtract this instead
 
 # %% [markdown]
-# The package does so, agrees with PyTorch here<!--== "agrees with PyTorch here" if torch.allclose(mended, expected,
-# atol=1e-5) else "differs" -->, and gives zeros<!--== "zeros" if not blind.any() else "NaN" --> to a query that may see
-# nothing at all. So does PyTorch's function on a CPU<!--== "So does PyTorch's function on a CPU" if not
-# theirs_blind.any() else "PyTorch's function gives it something on a CPU" -->; on a GPU it depends on the kernel what
-# it gives [when a row allows nothing](masks.py#when-a-row-allows-nothing). Put this into your own tests, with the tile
-# size of your code:
+# The package does so, agrees with PyTorch here, and gives zeros to a query that may see nothing at all. So does
+# PyTorch's function on a CPU; on a GPU it depends on the kernel what it gives [when a row allows
+# nothing](masks.py#when-a-row-allows-nothing). Put this into your own tests, with the tile size of your code:
 
 # %%
 mended, _ = tiled_attention(q, k, v, allowed=window, tile=1)
@@ -215,6 +254,22 @@ no_mask = torch.ones(64, 64, dtype=torch.bool)
 whole = F.scaled_dot_product_attention(q, k, v)
 for tile in (1, 7, 16, 64):
     torch.testing.assert_close(online(q, k, v, no_mask, tile), whole)
+
+# %% tags=["claims"]
+assert (~window[:, 0]).sum() > 32 and window[:, -1].sum() == 1, (
+    "A window hides the first key from most queries"
+)
+assert torch.tensor(-torch.inf).sub(-torch.inf).isnan(), (
+    "and minus infinity less minus infinity is NaN"
+)
+assert torch.allclose(broken[:, :8], expected[:, :8], atol=1e-5), (
+    "8 of them, are right"
+)
+assert torch.allclose(mended, expected, atol=1e-5), "agrees with PyTorch here"
+assert not blind.any(), (
+    "and gives zeros to a query that may see nothing at all"
+)
+assert not theirs_blind.any(), "So does PyTorch's function on a CPU"
 
 # %% [markdown]
 # ## Merging parts
@@ -261,14 +316,22 @@ _, _, their_logsumexp = (
 our_logsumexp = merge(halves).logsumexp
 
 # %% [markdown]
-# Merged in this way, two halves are the whole<!--= "two halves are the whole" if off_merged < 1e-5 else "they are off"
-# -->. Their plain mean is off by {{ off_mean :.2f}}: it is right only<!--= "only" if off_mean > 1000 * off_merged else
-# "also" --> where both sums of exponentials happen to be equal. [Ring attention](parallel.py) sends keys around a ring
-# of devices and merges what comes; decoding with a long cache on a GPU cuts the cache into parts that run at the same
-# time. The log-sum-exp is also what PyTorch's fused kernels keep [for the backward
-# pass](backward.py#backward-without-the-whole-matrix); the package's equals<!--= "equals" if
-# torch.allclose(our_logsumexp, their_logsumexp[0], atol=1e-5) else "differs from" --> it.
-#
+# Merged in this way, two halves are the whole. Their plain mean is off by {{ off_mean :.2f}}: it is right only where
+# both sums of exponentials happen to be equal. [Ring attention](parallel.py) sends keys around a ring of devices and
+# merges what comes; decoding with a long cache on a GPU cuts the cache into parts that run at the same time. The
+# log-sum-exp is also what PyTorch's fused kernels keep [for the backward
+# pass](backward.py#backward-without-the-whole-matrix); the package's equals it.
+
+# %% tags=["claims"]
+assert off_merged < 1e-5, "two halves are the whole"
+assert off_mean > 1000 * off_merged, (
+    "it is right only where both sums of exponentials happen to be equal"
+)
+assert torch.allclose(our_logsumexp, their_logsumexp[0], atol=1e-5), (
+    "the package's equals it"
+)
+
+# %% [markdown]
 # ## Exercises
 #
 # `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to

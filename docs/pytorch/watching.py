@@ -7,12 +7,8 @@
 # %% [markdown]
 # # How do I see the weights of a model that returns none?
 #
-# **Run the model under `unmasked.watch`: it records every call of attention<!--== "it records every call of attention"
-# if all(len(seen) == 1 for name, seen in recorded.items() if name != unseen) else "it records no call" -->, and
-# computes the weights of each head<!--== "the weights of each head" if all(seen[0].weights.size(1) == 3 for name, seen
-# in recorded.items() if name not in one_head) else "their mean" --> when you ask for them.** Nothing in the model is
-# changed, and nothing stays behind<!--== "Nothing in the model is changed, and nothing stays behind" if untouched else
-# "Everything is changed" -->.
+# **Run the model under `unmasked.watch`: it records every call of attention, and computes the weights of each head when
+# you ask for them.** Nothing in the model is changed, and nothing stays behind.
 
 # %% tags=["imports"]
 import copy
@@ -39,9 +35,9 @@ seen[0].weights.shape, seen[1].module  # batch heads queries keys
 # %% [markdown]
 # What each interface returns by itself, and what `watch` records of it:
 #
-# {{= plot.table(["Interface", "Returns the weights of", "Recorded by `watch`"], rows).markdown() }}
+# {{ plot.table(["Interface", "Returns the weights of", "Recorded by `watch`"], rows).markdown() }}
 #
-# *Computed with torch {{= torch.__version__.split("+")[0] }} on the {{= x.device.type.upper() }}.*
+# *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ x.device.type.upper() }}.*
 #
 # PyTorch's function returns none because it [never makes them](https://github.com/pytorch/pytorch/issues/98505)<!--~
 # link: what PyTorch's people answer -->: that is why it is fast. Models of transformers call it too, and so [their
@@ -105,16 +101,23 @@ for name, interface in interfaces.items():
 table = {name: told for name, told, _ in rows}
 
 
+# %% tags=["claims"]
+assert all(
+    len(seen) == 1 for name, seen in recorded.items() if name != unseen
+), "it records every call of attention"
+assert all(
+    seen[0].weights.size(1) == 3
+    for name, seen in recorded.items()
+    if name not in one_head
+), "and computes the weights of each head when you ask for them"
+
 # %% [markdown]
 # ## A model whose heads can be read
 #
-# This model has two layers, with attention and nothing else<!--== "two layers, with attention and nothing else" if
-# [*map(type, model.layers)] == [CausalSelfAttention] * 2 else "three layers, with everything" -->. It reads words and
-# says, after each, which word it expects next. It reads *go back to my ship and to my*, and should say *ship*, because
-# *ship* came after *my* before<!--== "ship came after my before" if (words[-1], words[3:5]) == ("my", ["my", "ship"])
-# else "ship came before my" -->. Two heads in two layers<!--== "Two heads in two layers" if [at for at in effects if
-# known[effects[at][1].argmax()] != "ship"] == [(0, 0), (1, 0)] else "Three heads in one layer" --> can do that
-# together. The second one, which finds the earlier place, is the *induction head*; both are its *circuit*.
+# This model has two layers, with attention and nothing else. It reads words and says, after each, which word it expects
+# next. It reads *go back to my ship and to my*, and should say *ship*, because *ship* came after *my* before. Two heads
+# in two layers can do that together. The second one, which finds the earlier place, is the *induction head*; both are
+# its *circuit*.
 
 # %%
 words = "go back to my ship and to my".split()
@@ -202,18 +205,21 @@ torch.manual_seed(1)
 model = build()
 
 # %% [markdown]
-# - In the first layer<!--== "In the first layer" if (previous > 0.99).all() else "In the second layer" -->, one head
-#   looks at the position before its own<!--== "one head looks at the position before its own" if (previous >
-#   0.99).all() else "two heads look at the position after their own" -->, and notes the word there.
-# - The other looks at the first position<!--== "The other looks at the first position" if (sink > 0.99).all() else "at
-#   the last" -->. It has no value, so it writes nothing<!--== "It has no value, so it writes nothing" if not
-#   seen[0].value[0, 1].any() else "It writes everything" -->.
-# - In the second layer, one head<!--== "In the second layer, one head" if found > 0.99 else "In the first layer, two"
-#   --> looks for words whose *word before* is the present word, and writes them down as the next one. This is the
-#   induction.
-# - The other asks for nothing in particular<!--== "The other asks for nothing in particular" if not seen[1].query[0,
-#   1].any() else "asks for everything" -->, and writes a weak average of all words so far.
-#
+# - In the first layer, one head looks at the position before its own, and notes the word there.
+# - The other looks at the first position. It has no value, so it writes nothing.
+# - In the second layer, one head looks for words whose *word before* is the present word, and writes them down as the
+#   next one. This is the induction.
+# - The other asks for nothing in particular, and writes a weak average of all words so far.
+
+# %% tags=["claims"]
+assert [*map(type, model.layers)] == [CausalSelfAttention] * 2, (
+    "This model has two layers, with attention and nothing else"
+)
+assert (words[-1], words[3:5]) == ("my", ["my", "ship"]), (
+    "because ship came after my before"
+)
+
+# %% [markdown]
 # ## Every call, in its order
 
 # %%
@@ -233,11 +239,8 @@ print("after", " ".join(words), "comes", expected[-1])
 # its weights. `unmasked.show(seen, queries=words)` shows all of them live in a notebook.
 
 # %% tags=["hide-input"]
-#| caption: What the four heads<!--= "four heads" if sum(call.shape[1] for call in seen) == 4 else "five items" --> look
-#|   at. Rows are queries, columns are keys<!--= "Rows are queries, columns are keys" if
-#|   all(torch.allclose(each.sum(-1), torch.ones(P)) for each in maps.values()) else "Rows are keys, columns are
-#|   queries" -->. In its last row<!--= "last row" if maps["layer 1, head 0"].argmax(-1)[-1] == 4 else "first row" -->,
-#|   the induction's map gives *ship* a weight of {{ found :.2f}}.
+#| caption: What the four heads look at. Rows are queries, columns are keys. In its last row, the induction's map gives
+#|   *ship* a weight of {{ found :.2f}}.
 maps = {
     f"layer {n}, head {head}": call.weights[0, head]
     for n, call in enumerate(seen)
@@ -263,13 +266,32 @@ untouched = torch.equal(model(ids), scores) and not any(
 )
 assert expected[-1] == "ship"
 
+# %% tags=["claims"]
+assert untouched, "Nothing in the model is changed, and nothing stays behind"
+assert (previous > 0.99).all(), "In the first layer"
+assert (previous > 0.99).all(), (
+    "one head looks at the position before its own"
+)
+assert (sink > 0.99).all(), "The other looks at the first position"
+assert not seen[0].value[0, 1].any(), "It has no value, so it writes nothing"
+assert found > 0.99, (
+    "In the second layer, one head looks for words whose word before is the present word"
+)
+assert not seen[1].query[0, 1].any(), (
+    "The other asks for nothing in particular"
+)
+assert sum(call.shape[1] for call in seen) == 4, "What the four heads look at"
+assert all(
+    torch.allclose(each.sum(-1), torch.ones(P)) for each in maps.values()
+), "Rows are queries, columns are keys"
+assert maps["layer 1, head 0"].argmax(-1)[-1] == 4, "In its last row"
+
 # %% [markdown]
 # ## A weight is not an effect
 #
-# One head of the first layer has the sharpest weights there can be: everything goes to one word<!--= "everything goes
-# to one word" if (sink > 0.99).all() else "nothing goes to one word" -->. Yet the model does not need it<!--== "the
-# model does not need it" if not effects[0, 1][0].any() else "the model needs it" -->. What a head does is found by
-# switching it off. `ablate` sets its output to zero, for as long as you are inside:
+# One head of the first layer has the sharpest weights there can be: everything goes to one word. Yet the model does not
+# need it. What a head does is found by switching it off. `ablate` sets its output to zero, for as long as you are
+# inside:
 
 # %%
 effects = {}
@@ -280,10 +302,8 @@ for layer in range(2):
         effects[layer, head] = (without - scores)[0, -1], without[0, -1]
 
 # %% tags=["hide-input"]
-#| caption: Entropies, how much the scores of the coming word change in their absence, and what is expected
-#|   then. The one that looks at the first word<!--= "first word" if (sink > 0.99).all() else "last word" --> has the
-#|   smallest<!--= "smallest" if entropies[0, 1] < min(entropies.values()) + 1e-6 else "largest" --> entropy, and no
-#|   effect<!--= "no effect" if not effects[0, 1][0].any() else "an effect" -->.
+#| caption: Entropies, how much the scores of the coming word change in their absence, and what is expected then. The
+#|   one that looks at the first word has the smallest entropy, and no effect.
 jobs = ["the word before", "the first word", "induction", "all words so far"]
 entropies = {at: seen[at[0]].entropy[at[1]].item() for at in effects}
 rows_of_heads = [
@@ -306,18 +326,31 @@ plot.table(
 # %% [markdown]
 # Trained models have such heads too. They look at the first token when they have nothing to look for. So do not rank
 # heads by their weights. And the effect of two heads is not the sum of their effects: without the head that notes the
-# word before<!--== "the word before" if (previous > 0.99).all() else "the word after" -->, the induction head has
-# nothing to find<!--= "nothing to find" if effects[0, 0][1].argmax() != scores[0, -1].argmax() else "still something"
-# -->, though its own weights are as they were wired.
-#
+# word before, the induction head has nothing to find, though its own weights are as they were wired.
+
+# %% tags=["claims"]
+assert [at for at in effects if known[effects[at][1].argmax()] != "ship"] == [
+    (0, 0),
+    (1, 0),
+], "Two heads in two layers can do that together"
+assert (sink > 0.99).all(), "everything goes to one word"
+assert not effects[0, 1][0].any(), "Yet the model does not need it"
+assert (sink > 0.99).all() and entropies[0, 1] < min(
+    entropies.values()
+) + 1e-6, "The one that looks at the first word has the smallest entropy"
+assert not effects[0, 1][0].any(), (
+    "The one that looks at the first word has the smallest entropy, and no effect"
+)
+assert (previous > 0.99).all(), "without the head that notes the word before"
+assert effects[0, 0][1].argmax() != scores[0, -1].argmax(), (
+    "the induction head has nothing to find"
+)
+
+# %% [markdown]
 # ## An average hides heads
 #
-# `nn.MultiheadAttention` returns the mean over its heads<!--== "returns the mean over its heads" if
-# table["`nn.MultiheadAttention`"] == "the mean of its heads" else "returns each of its heads" -->, unless you say
-# `average_attn_weights=False`. The mean of the first layer looks like a head that shares its attention between two
-# words<!--== "The mean of the first layer looks like a head that shares its attention between two words" if ((mean[-1]
-# > 0.4) == (mean[-1] > 0.01)).all() and (mean[-1] > 0.4).sum() == 2 else "three words" -->. There is no such head<!--==
-# "There is no such head" if (seen[0].entropy < 0.01).all() else "There is one" -->:
+# `nn.MultiheadAttention` returns the mean over its heads, unless you say `average_attn_weights=False`. The mean of the
+# first layer looks like a head that shares its attention between two words. There is no such head:
 
 # %%
 mean = seen[0].weights.mean(dim=1)[0]  # queries keys
@@ -327,17 +360,28 @@ for head in range(2):
     print(f"head {head}:", [f"{weight + 0:.2f}" for weight in row])
 
 # %% [markdown]
-# The mean gives the word before<!--== "gives the word before" if mean[-1, -2] > 0.4 else "gives the word after" -->
-# 0.50<!--= mean[-1, -2] --> and the first word<!--== "the first word" if mean[-1, 0] > 0.4 else "the last word" -->
-# 0.50<!--= mean[-1, 0] -->. Each head gives one of them 1.00<!--= torch.stack([previous[-1], sink[-1]]).min() -->.
-#
+# The mean gives the word before 0.50<!--= mean[-1, -2] --> and the first word 0.50<!--= mean[-1, 0] -->. Each head
+# gives one of them 1.00<!--= torch.stack([previous[-1], sink[-1]]).min() -->.
+
+# %% tags=["claims"]
+assert table["`nn.MultiheadAttention`"] == "the mean of its heads", (
+    "nn.MultiheadAttention returns the mean over its heads"
+)
+assert ((mean[-1] > 0.4) == (mean[-1] > 0.01)).all() and (
+    mean[-1] > 0.4
+).sum() == 2, (
+    "The mean of the first layer looks like a head that shares its attention between two words"
+)
+assert (seen[0].entropy < 0.01).all(), "There is no such head"
+assert mean[-1, -2] > 0.4 and mean[-1, 0] > 0.4, (
+    "The mean gives the word before 0.50 and the first word 0.50"
+)
+
+# %% [markdown]
 # ## Weights after dropout
 #
-# In training, `nn.MultiheadAttention` returns the weights *after* dropout<!--== "weights after dropout" if (returned ==
-# 0).any() else "weights before dropout" -->, which are not those that the softmax made. Some are zero, the others are
-# enlarged<!--== "Some are zero, the others are enlarged" if torch.allclose(returned, torch.where(returned == 0, 0, 2 *
-# training[0].weights)) else "None are zero" -->, and the rows do not sum to one. `watch` gives those before
-# dropout<!--== "before dropout" if (training[0].weights > 0).all() else "after dropout" -->:
+# In training, `nn.MultiheadAttention` returns the weights *after* dropout, which are not those that the softmax made.
+# Some are zero, the others are enlarged, and the rows do not sum to one. `watch` gives those before dropout:
 
 # %%
 torch.manual_seed(2)
@@ -368,21 +412,32 @@ class Scored(nn.Module):
 
 # %% [markdown]
 # Their sums lie between {{ returned.sum(-1).min() :.2f}} and {{ returned.sum(-1).max() :.2f}}; those of `watch` are
-# one<!--= "one" if torch.allclose(training[0].weights.sum(-1), torch.ones(2, 3, 5)) else "others" -->.
-#
+# one.
+
+# %% tags=["claims"]
+assert (returned == 0).any(), (
+    "nn.MultiheadAttention returns the weights after dropout"
+)
+assert torch.allclose(
+    returned, torch.where(returned == 0, 0, 2 * training[0].weights)
+), "Some are zero, the others are enlarged"
+assert (training[0].weights > 0).all(), "watch gives those before dropout"
+assert torch.allclose(training[0].weights.sum(-1), torch.ones(2, 3, 5)), (
+    "those of watch are one"
+)
+
+# %% [markdown]
 # ## Through all layers: rollout
 #
 # A layer's weights lead to what the layer below has made of the words, and not to the words. *Attention rollout*
 # multiplies the tables of all layers, averaged over heads. It has to count the residual connection, which carries each
-# word past the attention. Half of each row goes to the word itself<!--== "Half of each row goes to the word itself" if
-# (unmasked.rollout(seen[:1])[0].diagonal() >= 0.5).all() else "A third of each column" -->:
+# word past the attention. Half of each row goes to the word itself:
 #
 # $$R = \tfrac{1}{2} (A_2 + I) \cdot \tfrac{1}{2} (A_1 + I)$$
 # <!-- where: A_1 = random("n n").softmax(-1); A_2 = random("n n").softmax(-1)
 # I = torch.eye(len(A_1), dtype=A_1.dtype); R = by_rollout(A_1, A_2) -->
 #
-# Without the residual connection, the tables are simply multiplied, and *ship* nearly disappears<!--== "nearly
-# disappears" if without_residual[ship] < with_residual[ship] / 4 else "appears" -->:
+# Without the residual connection, the tables are simply multiplied, and *ship* nearly disappears:
 
 # %%
 ship = words.index("ship")
@@ -394,14 +449,22 @@ with_residual[ship], without_residual[ship]
 # %% [markdown]
 # Rollout gives *ship* {{ with_residual[ship] :.2f}} with the residual connection and {{ without_residual[ship] :.2f}}
 # without it. It is still a tale of weights, with all heads alike: what moves the output, `ablate` tells better.
-#
+
+# %% tags=["claims"]
+assert (unmasked.rollout(seen[:1])[0].diagonal() >= 0.5).all(), (
+    "Half of each row goes to the word itself"
+)
+assert without_residual[ship] < with_residual[ship] / 4, (
+    "and ship nearly disappears"
+)
+
+# %% [markdown]
 # ## What `watch` cannot see
 #
 # PyTorch offers every call of its functions to whoever watches, and `watch` picks out attention. So it sees PyTorch's
 # function, FlexAttention, PyTorch's modules and this library's, and compiled models, which it runs uncompiled. It
 # cannot see what has no name: attention written out as a product, a softmax and a product. Nor can it see kernels of
-# other libraries, such as flash_attn and xformers. If nothing is recorded, a warning says so<!--== "If nothing is
-# recorded, a warning says so" if len(caught) == 1 and len(nothing) == 0 else "If everything is recorded" -->:
+# other libraries, such as flash_attn and xformers. If nothing is recorded, a warning says so:
 
 # %%
 by_hand, recording = ByHand(), warnings.catch_warnings(record=True)
@@ -422,7 +485,13 @@ for line in textwrap.wrap(str(caught[0].message), 78):
 # What is kept are references, not copies. A cache is written to again, so weights that you ask for later would be
 # wrong: `watch` notices, and raises an error. Then `watch(model, keep="weights")` computes the weights at once, and
 # keeps only them. `only=` takes a function of a call, for models with many layers.
-#
+
+# %% tags=["claims"]
+assert len(caught) == 1 and len(nothing) == 0, (
+    "If nothing is recorded, a warning says so"
+)
+
+# %% [markdown]
 # ## The check for your own tests
 #
 # One NaN in a table of weights spoils all layers above, and a query that sees nothing is a mistake in most models. This
