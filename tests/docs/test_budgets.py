@@ -61,6 +61,7 @@ EXCEPTIONS: dict[str, dict[str, int]] = {
     "reference/plot": {"columns": 84},
     "reference/positions": {"columns": 93},
     "reference/probes": {"columns": 110},
+    "reference/teaching": {"columns": 101},
     "reference/testing": {"columns": 82},
     "reference/tiles": {"columns": 97},
     "reference/trace": {"columns": 110},

@@ -68,6 +68,10 @@ def page(path: Path) -> str:
 
 # The tables that need no version and no device: their cells are the package's own, or counts that no PyTorch changes.
 OURS = {
+    ("learn/attention", "*ship* looks at"),
+    ("learn/attention", ""),
+    ("learn/attention", "header"),
+    ("learn/queries_keys_values", "Left as it was drawn"),
     ("learn/positions", "function"),
     ("pytorch/heads", "Step"),
     ("learn/block", "Part"),
