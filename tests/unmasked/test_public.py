@@ -97,7 +97,7 @@ def test_importing_it_brings_every_module_and_no_plotting_library() -> None:
     code = """
 import sys, unmasked
 [getattr(unmasked, name) for name in unmasked.__all__]
-print([name for name in ("matplotlib", "IPython", "pandas") if name in sys.modules])
+print([name for name in ("matplotlib", "IPython", "pandas", "unmasked.figures") if name in sys.modules])
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert run.stdout == "[]\n", run.stderr
