@@ -22,7 +22,7 @@
 # | In a cell with `tags=["claims"]` | Says |
 # | --- | --- |
 # | `assert ours < theirs, "Ours is faster"` | the page says so, and the condition holds |
-# | `assert a.equal(b), "the same"  # to the bit: copies` | computed numbers are equal to the last bit, and why |
+# | `assert a.equal(b), "the same"  # to the bit: reason` | computed numbers are equal to the last bit, and why |
 #
 # <!--~ 3, 300: examples of the syntax -->
 # | In a code cell | Says |
