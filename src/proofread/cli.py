@@ -35,14 +35,16 @@ A page is a percent script (a .py file with # %% cells), a notebook, or a Markdo
 ```python fences run. In its prose an author writes
 
   keeps 55%<!--= weights[6, 6] --> of itself    a figure, and what must give it
-  is larger<!--= a > b -->                      a claim, and what must be True
-  same<!--= a.equal(b)  # to the bit: copies --> computed numbers equal to the last bit, and why
   {{ weights[6, 6] :.0%}}                       a figure that the page computes
-  <!--== ... -->, {{= ... }}                    the same, as the page stands at its end
   in 2017<!--~ year of publication -->          a figure that is waived, and why
   <!--~ 8, 64: sizes of our choice -->          alone on a line: these figures of the next block
   $$S = Q K^\\top$$ <!-- where: S = scores -->   a formula, and what its symbols are
   $$O(n^2)$$ <!-- unchecked: an order -->       a formula that is waived, and why
+
+in a code cell tagged claims, or a fence ```claims, which a comment <!-- ... --> may hide
+
+  assert a > b, "is larger than the first"      a condition, and words of the page that it proves
+  assert a.equal(b), "..."  # to the bit: copies    numbers equal to the last bit, and why
 
 and in its code cells
 

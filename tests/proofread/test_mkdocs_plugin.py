@@ -56,13 +56,13 @@ FIRST = """
 # %% [markdown]
 # # A first lesson
 #
-# !!! note "Only 3<!--== len(rows) --> rows"
+# !!! note "Only 3<!--= len(rows) --> rows"
 #
 #     Back [home](../index.md), on to [the second](second.py).[^1]
 #
 # [^1]: A note.
 #
-# ## A heading of {{= len(rows) }}
+# ## A heading of {{ len(rows) }}
 #
 # $$\\sqrt{n} = m \\tag{1.2}$$
 # <!-- unchecked: a drawing -->

@@ -156,7 +156,7 @@ FORMULAS = """\
 # %% [markdown]
 # # Half of $x$, times $2$
 #
-# $x_1$ is 2<!--== x[0] -->, and $\\lVert x \\rVert \\ge 0$<!-- unchecked: known --> too.
+# $x_1$ is 2<!--= x[0] -->, and $\\lVert x \\rVert \\ge 0$<!-- unchecked: known --> too.
 
 # %%
 import numpy as np

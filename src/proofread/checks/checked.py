@@ -70,6 +70,11 @@ class Text:
             self.stated = dict(enumerate(zip(result.formulas, survivors, strict=True)))
         self.drew = self.drew or result.unseeded
 
+    def leave(self) -> None:
+        """Take no failure for the last word: the page did not come to its end, where it would have been tried anew."""
+        self.values = {figure: value for figure, value in self.values.items() if figure not in self.errors}
+        self.errors = {}
+
 
 @dataclass
 class Checked:

@@ -82,7 +82,7 @@ _BEFORE = re.compile(
 )
 
 _PART = re.compile(r"\d+(?:\.\d+)?|\w+|\S")
-_EXACTLY = re.compile(r"#\s*to the bit:\s*(\S.*)")
+EXACTLY = re.compile(r"#\s*to the bit:\s*(\S.*)")
 _NAMED = re.compile(rf"(?P<figures>(?:{FIGURE})(?:, (?:{FIGURE}))*): \S.*")
 _UNSPACED = re.compile(r"[^\s<>|]+\Z")
 
@@ -108,7 +108,7 @@ class Claim:
         """The reason that the expression gives for comparing computed numbers to the bit; "" if it gives none."""
         lines = iter([f"({self.expression}\n", ")"])
         comments = (t.string for t in generate_tokens(lambda: next(lines, "")) if t.type == tokenize.COMMENT)
-        reasons = map(_EXACTLY.fullmatch, comments)
+        reasons = map(EXACTLY.fullmatch, comments)
         return next((reason[1] for reason in reasons if reason), "")
 
 
