@@ -240,7 +240,7 @@ class Report:
             states = sum((tally[kind] for tally in tallies), Counter[str]())
             if listed := ", ".join(f"{states[state]} {state}" for state in _STATES if states[state]):
                 told.append(f"{kind}: {listed}")
-        silent, every = (sum(each) for each in zip(*(checked.sentences for checked in self.held), strict=True))
+        silent, every = (sum(checked.sentences[place] for checked in self.held) for place in (0, 1))
         told += [f"{silent} of {count(every, 'sentence')} with none of these"] * (every > 0)
         return "; ".join([*told, count(len(self.findings), "finding")])
 

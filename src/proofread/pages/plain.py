@@ -28,7 +28,7 @@ _MARKUP = re.compile(
     | (?P<computed> \{{\{{.+?\}}\}} )
     | (?P<entity> &\#?\w+; )
     | (?P<block>
-          [\s|]*\n[ \t>|:]*(?:--|==)[-=|: \t]*(?=\n|\Z)  # what underlines a heading, or parts it from a table's rows
+          [\s|]*\n[ \t>|:]*(?:--|==|-[ \t:]*\|)[-=|: \t]*(?=\n|\Z)  # below a heading, or that of a table
         | [\s|]*\n(?:[ \t>]*\n[\s>]*|[ \t]*{_ITEM}|[ \t]*\||(?=\#{{1,6}}[ ]))(?:\#{{1,6}}[ ]|{_ITEM})?
       )
     | (?P<mark> ^[ \t]*(?:>[ \t]*)+ | ^\#{{1,6}}[ ] | \A[ \t]*{_ITEM} | [*_`"“”$\\\[\]] )
