@@ -25,7 +25,10 @@ def equal(a, b):
     return torch.allclose(a, b)
 
 # %% [markdown]
-# Same<!--= EXPRESSION -->.
+# The two are the same.
+
+# %% tags=["claims"]
+assert EXPRESSION, "the same"COMMENT
 """
 
 
@@ -34,6 +37,10 @@ def namespace() -> dict[str, object]:
     made: dict[str, object] = {}
     exec(PAGE.split("# %% [markdown]")[0], made)
     return made
+
+
+def page(expression: str, comment: str = "") -> str:
+    return PAGE.replace("EXPRESSION", expression).replace("COMMENT", comment)
 
 
 @pytest.mark.parametrize(
@@ -110,8 +117,8 @@ def test_watching_changes_nothing(namespace: dict[str, object]) -> None:
 
 
 def test_the_finding_names_the_comparison_and_the_remedy(proofread: Proofreader) -> None:
-    (finding,) = proofread(PAGE.replace("EXPRESSION", "len(whole) == 3 and torch.equal(thirds, twice)")).findings
-    assert (finding.line, finding.kind) == (16, "bits")
+    (finding,) = proofread(page("len(whole) == 3 and torch.equal(thirds, twice)")).findings
+    assert (finding.line, finding.kind) == (19, "bits")
     assert finding.message == (
         "torch.equal(thirds, twice) compares computed numbers to the last bit, which another processor may round "
         "otherwise: allow a tolerance, as torch.allclose does, or end the expression with why no bit can differ, "
@@ -120,14 +127,20 @@ def test_the_finding_names_the_comparison_and_the_remedy(proofread: Proofreader)
 
 
 def test_a_reason_allows_it_and_is_refused_where_it_allows_nothing(proofread: Proofreader) -> None:
-    reason = "  # to the bit: by a power\n# of two"
-    assert proofread(PAGE.replace("EXPRESSION", f"torch.equal(thirds, twice){reason}")).findings == []
-    (finding,) = proofread(PAGE.replace("EXPRESSION", f"torch.allclose(thirds, twice){reason}")).findings
-    assert (finding.line, finding.kind) == (16, "bits")
+    reason = "  # to the bit: by a power of two"
+    assert proofread(page("torch.equal(thirds, twice)", reason)).findings == []
+    (finding,) = proofread(page("torch.allclose(thirds, twice)", reason)).findings
+    assert (finding.line, finding.kind) == (19, "bits")
     assert finding.message.startswith("nothing computed is compared to the bit in torch.allclose(thirds, twice)")
 
 
-@pytest.mark.parametrize("comment", ["# to the bit", "# to the bit:", "# exact", "and '# to the bit: no'"])
+@pytest.mark.parametrize("comment", ["  # to the bit", "  # to the bit:", "  # exact", " '# to the bit: no'"])
 def test_no_reason_is_no_reason(proofread: Proofreader, comment: str) -> None:
-    findings = proofread(PAGE.replace("EXPRESSION", f"torch.equal(thirds, twice) {comment}")).findings
+    findings = proofread(page("torch.equal(thirds, twice)", comment)).findings
     assert "bits" in {finding.kind for finding in findings}
+
+
+def test_the_directive_of_a_truth_takes_a_reason_too(proofread: Proofreader) -> None:
+    text = page("whole.size(0) == 3") + "\n# %% [markdown]\n# It is True<!--= torch.equal(thirds, twice)REASON -->.\n"
+    assert proofread(text.replace("REASON", "  # to the bit: by a power\n# of two")).findings == []
+    assert [finding.kind for finding in proofread(text.replace("REASON", "")).findings] == ["bits"]

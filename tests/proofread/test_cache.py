@@ -16,7 +16,7 @@ VARIABLES = ["TORCH_LOGS", "ONEDNN_MAX_CPU_ISA", "DNNL_VERBOSE", "KMP_AFFINITY",
 VARIABLES += ["ATEN_CPU_CAPABILITY", "LC_ALL", "LC_NUMERIC", "LANG", "LANGUAGE"]
 PAGE = """\
 # %% [markdown]
-# It gives three<!--== module.value -->.
+# It gives three<!--= module.value -->.
 
 # %%
 import module
@@ -76,7 +76,7 @@ def test_prose_and_typed_figures_run_nothing_and_are_compared_all_the_same(proje
     ("name", "old", "new", "printed"),
     [
         ("page.py", "print(module.value", "print(-module.value", "-3 one"),
-        ("page.py", "<!--== module.value -->", "<!--== 0 + module.value -->", "3 one"),
+        ("page.py", "<!--= module.value -->", "<!--= 0 + module.value -->", "3 one"),
         ("page.py", "# %%\n", "# $$v = 3$$ <!-- where: v = module.value -->\n\n# %%\n", "3 one"),
         ("module.py", "3", "4", "4 one"),
         ("data.txt", "one", "two", "3 two"),
@@ -287,8 +287,8 @@ def test_what_python_starts_with_is_of_the_environment(tmp_path: Path, monkeypat
     ("name", "old", "new", "why"),
     [
         ("page.py", "print(module.value", "print(-module.value", "code cell 2 changed"),
-        ("page.py", "<!--== module.value -->", "<!--== +module.value -->", "what cell 1 asserts at the end changed"),
-        ("page.py", "three<!--== module.value -->", "nothing", "what cell 1 asserts at the end is gone"),
+        ("page.py", "<!--= module.value -->", "<!--= +module.value -->", "what cell 1 asserts at the end changed"),
+        ("page.py", "three<!--= module.value -->", "nothing", "what cell 1 asserts at the end is gone"),
         ("page.py", "# %%\nimport", "# %%\nx = 1\n\n# %%\nimport", "code cell 2 changed"),
         ("module.py", "3", "4", "module.py changed"),
         ("data.txt", "one", "two", "data.txt changed"),

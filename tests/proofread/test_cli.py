@@ -41,7 +41,8 @@ def test_findings_go_to_stdout_progress_to_stderr_and_the_exit_code_tells(
     assert told.out == "docs/page.py:6: waived: a year\n"
     assert told.err == (
         "docs/page.py: unchanged\n"
-        "1 page checked; 0 of them run now; cells: 1 ran; figures: 1 held, 1 waived; 0 findings\n"
+        "1 page checked; 0 of them run now; cells: 1 ran; figures: 1 held, 1 waived; "
+        "0 of 1 sentence with none of these; 0 findings\n"
     )
 
 
@@ -91,7 +92,7 @@ def test_run_shows_each_cell_with_what_it_gives(docs: Path, capsys: pytest.Captu
 
 
 def test_fix_says_what_it_changed_and_what_it_left(docs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    plant(docs, "is 3<!--= x -->", "is 4<!--= x -->, larger<!--= x > 5 -->")
+    plant(docs, "is 3<!--= x -->", "is 4<!--= x -->, yes<!--= x > 5 -->")
     wrong = (docs / "page.py").read_text()
     assert main(["fix", "docs", "--dry-run"]) == 1
     assert "-# It is 4<" in capsys.readouterr().out
@@ -99,7 +100,7 @@ def test_fix_says_what_it_changed_and_what_it_left(docs: Path, capsys: pytest.Ca
     assert main(["fix", "docs"]) == 1
     told = capsys.readouterr()
     assert told.out == "docs/page.py:6: 4 -> 3\n"
-    assert "docs/page.py:6: it says larger, but x > 5 does not hold" in told.err
+    assert "docs/page.py:6: it says yes, but x > 5 gives False" in told.err
     assert (docs / "page.py").read_text() == wrong.replace("is 4", "is 3")
     plant(docs, "is 3", "is 4")
     assert main(["fix", "docs"]) == 0
@@ -225,7 +226,17 @@ def test_help_teaches_the_syntax_the_exit_codes_and_the_kinds(capsys: pytest.Cap
     with pytest.raises(SystemExit, match="0"):
         main(["--help"])
     told = capsys.readouterr().out
-    for syntax in ("<!--= ", "<!--== ", "{{ ", "<!--~ ", "#| alt:", "#| timeout:", "#| raises:", "<!-- where:"):
+    for syntax in (
+        "<!--= ",
+        "```claims",
+        "assert ",
+        "{{ ",
+        "<!--~ ",
+        "#| alt:",
+        "#| timeout:",
+        "#| raises:",
+        "<!-- where:",
+    ):
         assert syntax in told
     assert "130  stopped" in told
     with pytest.raises(SystemExit, match="0"):

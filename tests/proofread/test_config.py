@@ -27,15 +27,13 @@ def test_each_setting_is_read(tmp_path: Path) -> None:
     pages = ["docs", "README.md"]
     packages = ["mine", "yours"]
     cite_equations = true
-    strict = ["docs/*.md"]
     data = "4 kB"
     rich = "20 MB"
     docstrings = "equations"
-    opposites = ["get put", "left center right"]
     """
     kept, packages = Path("kept"), ("mine", "yours")
-    expected = Settings(0.5, 3 * 2**29, 3000, 2, kept, packages, True, 4000, ("docs", "README.md"), ("docs/*.md",))
-    expected = replace(expected, rich=20_000_000, docstrings="equations", opposites=("get put", "left center right"))
+    expected = Settings(0.5, 3 * 2**29, 3000, 2, kept, packages, True, 4000, ("docs", "README.md"))
+    expected = replace(expected, rich=20_000_000, docstrings="equations")
     assert load(tmp_path, text) == expected
 
 
@@ -58,11 +56,7 @@ def test_each_setting_is_read(tmp_path: Path) -> None:
         ("pages = 'docs'", "pages ('docs') must be a list of files and folders, such as [\"docs\"]"),
         ("packages = 'mine'", "packages ('mine') must be a list of names of packages, such as [\"mypackage\"]"),
         ("cite_equations = 'yes'", "cite_equations ('yes') must be true or false"),
-        ("strict = 'docs'", "strict ('docs') must be a list of patterns of pages, such as [\"docs/*.md\"]"),
-        ("strict = ['']", "strict (['']) must be a list of patterns of pages"),
         ("docstrings = 'none'", 'docstrings (\'none\') must be one of "off", "equations" and "check"'),
-        ("opposites = ['get']", "opposites (['get']) must be a list of rows of different words, each of which becomes"),
-        ("opposites = ['get get']", "opposites (['get get']) must be a list of rows of different words"),
         ("docstrings = []", "docstrings ([]) must be one of"),
         (
             "docstrings = 'off'\ncite_equations = true",
@@ -80,13 +74,6 @@ def test_a_setting_that_cannot_be_meant_is_named_with_its_file_and_remedy(
     assert message in str(raised.value)
 
 
-def test_the_strict_pages_are_those_that_a_pattern_fits() -> None:
-    settings = Settings(strict=("docs/guide/*", "README.md"))
-    assert [settings.is_strict(path) for path in ("docs/guide/a.py", "docs/guide/b/c.md", "README.md")] == [True] * 3
-    assert not any(settings.is_strict(path) for path in ("docs/a.py", "docs/README.md", "DOCS/guide/a.py"))
-    assert not Settings().is_strict("README.md")
-
-
 def test_settings_that_are_no_table_are_named(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"pyproject\.toml: tool\.proofread \(3\) must be a table"):
         load(tmp_path, "[tool]\nproofread = 3\n")
@@ -96,11 +83,3 @@ def test_settings_that_are_no_table_are_named(tmp_path: Path) -> None:
 def test_a_file_that_is_not_toml_is_named(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"pyproject\.toml is not TOML: .*line 1"):
         load(tmp_path, "[tool.proofread\n")
-
-
-def test_patterns_name_the_strict_pages() -> None:
-    settings = Settings(strict=("docs/*.md", "docs/tutorials/01_*"))
-    assert settings.is_strict("docs/index.md")
-    assert settings.is_strict("docs/tutorials/01_what.py")
-    assert not settings.is_strict("docs/pytorch/scale.py")
-    assert not Settings().is_strict("docs/index.md")

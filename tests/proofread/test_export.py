@@ -37,11 +37,11 @@ $x_1^2$ begins a line.
 """
 PAGE = r"""
 # %% [markdown]
-# # Page of {{= rows }}
+# # Page of {{ rows }}
 #
 # Back [home](../index.md), [what is named](#named).
 #
-# !!! note "Only 3<!--== rows --> rows"
+# !!! note "Only 3<!--= rows --> rows"
 #
 #     Inside.
 #

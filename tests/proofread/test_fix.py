@@ -15,17 +15,17 @@ from proofread.pages.numbers import WORDS
 
 PAGE = """\
 # %% [markdown]
-# # All 12<!--== n --> words: café 11<!--== n -->
+# # All 12<!--= n --> words: café 11<!--= n -->
 #
-# It keeps 54%<!--== share -->, `(10, 50)`<!--== (n, 50) -->, **12<!--== n -->** and [eleven](x.md)<!--== n -->.
+# It keeps 54%<!--= share -->, `(10, 50)`<!--= (n, 50) -->, **12<!--= n -->** and [eleven](x.md)<!--= n -->.
 #
 # | word | weight |
 # |------|--------|
-# | ship | 0.54<!--== share --> |
+# | ship | 0.54<!--= share --> |
 #
-# !!! note "Of 12.0<!--== n - 1 --> others"
+# !!! note "Of 12.0<!--= n - 1 --> others"
 #
-#     Twice that is −1.1<!--== -2 * share -->, some 1,300<!--== 100 * n --> times; more<!--== share < 0.5 --> than half.
+#     Twice that is −1.1<!--= -2 * share -->, some 1,300<!--= 100 * n --> times; more<!--= share < 0.5 --> than half.
 
 # %%
 #| alt: a line through 12<!--= n --> words
@@ -114,7 +114,7 @@ def test_a_link_to_a_page_stays_a_link(tmp_path: Path) -> None:
 
 
 def test_nothing_is_changed_on_a_page_whose_code_fails(tmp_path: Path) -> None:
-    page = "# %%\nn = 3\n\n# %% [markdown]\n# It is 4<!--= n -->, or 4<!--== n -->.\n\n# %%\n1 / 0\n"
+    page = "# %%\nn = 3\n\n# %% [markdown]\n# It is 4<!--= n -->.\n\n# %%\n1 / 0\n"
     report = checked(tmp_path, page)
     assert [finding.kind for finding in report.findings] == ["figure", "cell"]
     assert list(fixes(report.findings, tmp_path)) == []
@@ -122,7 +122,7 @@ def test_nothing_is_changed_on_a_page_whose_code_fails(tmp_path: Path) -> None:
 
 
 def test_a_figure_that_goes_over_lines_is_written_on_one(tmp_path: Path) -> None:
-    text = "\ufeff# %% [markdown]\n# The shape (11,\n# 50)<!--== shape --> is 4<!--== shape[0] -->.\n\n"
+    text = "\ufeff# %% [markdown]\n# The shape (11,\n# 50)<!--= shape --> is 4<!--= shape[0] -->.\n\n"
     text = (text + "# %%\nshape = (3, 50)\n").replace("\n", "\r\n")
     (fix,) = fixes(checked(tmp_path, text).findings, tmp_path)
     fix.apply()
@@ -156,21 +156,21 @@ r'''
 def test_what_readers_are_told_elsewhere_is_mended_too(tmp_path: Path) -> None:
     text = """\
 ---
-title: All 4<!--== n --> words
+title: All 4<!--= n --> words
 ---
 # Title
 
-<img src="a.svg" alt="for 4<!--== n --> words">
+<img src="a.svg" alt="for 4<!--= n --> words">
 
-=== "Of 4<!--== n -->"
+=== "Of 4<!--= n -->"
 
-    Its 4<!--== n -->.
+    Its 4<!--= n -->.
 
-> 1. quoted `4`<!--== n -->
+> 1. quoted `4`<!--= n -->
 
-*[MHA]: has 4<!--== n --> heads
+*[MHA]: has 4<!--= n --> heads
 
-[^a]: 4<!--== n -->
+[^a]: 4<!--= n -->
 
 ```python
 n = 3

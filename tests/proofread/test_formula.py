@@ -66,14 +66,14 @@ $$
     "relation", ["=", "<", r"\le", r"\geq", r"\approx", r"\in", r"\neq", r"\propto", r"\sim", r"\equiv"]
 )
 def test_an_inline_relation_needs_a_displayed_formula_or_a_word_from_its_author(relation):
-    ((place, message),) = loose(f"so $a {relation} b$, but $a_{{i {relation} j}}$", [], strict=False)
+    ((place, message),) = loose(f"so $a {relation} b$, but $a_{{i {relation} j}}$", [])
     assert place == 3
     assert message == (
         f"`a {relation} b` is a part of no formula that this page displays, and nothing checks it: "
         "add `<!-- where: ... -->`, or say why not, `<!-- unchecked: reason -->`"
     )
-    assert not list(loose(f"so $a {relation} b$ <!-- unchecked: it is an opinion -->", [], strict=True))
-    assert not list(loose(f"so $a {relation} b$", [f"a_i = 2 \\quad a {relation} b, \\quad c"], strict=True))
+    assert not list(loose(f"so $a {relation} b$ <!-- unchecked: it is an opinion -->", []))
+    assert not list(loose(f"so $a {relation} b$", [f"a_i = 2 \\quad a {relation} b, \\quad c"]))
     assert find(f"so $a {relation} b$") == []
 
 
@@ -97,48 +97,23 @@ y = f(x) + g, \quad u = v w, \quad a \ne b, \quad z = w f(x)
     ],
 )
 def test_inline_mathematics_may_be_a_part_of_a_displayed_formula(inline):
-    assert not list(loose(f"so ${inline}$", DISPLAYED.split("\n"), strict=True))
+    assert not list(loose(f"so ${inline}$", DISPLAYED.split("\n")))
 
 
 @pytest.mark.parametrize(
     "inline",
     [
-        *(
-            r"d = 6",
-            r"d = 640",
-            r"d_k = 64",
-            r"y = f",
-            r"y = f(x)",
-            r"x) + g = y",
-            r"u = v",
-            r"w = u",
-            r"j < i",
-            "a = b",
-        ),
-        *(r"f(x) + g = y", r"\sqrt{d} = 8", r"b = a"),
+        *("d = 6", "d = 640", "d_k = 64", "y = f", "y = f(x)", "x) + g = y", "u = v", "w = u", "j < i", "a = b"),
+        *("f(x) + g = y", r"\sqrt{d} = 8", "b = a"),
     ],
 )
 def test_an_inline_relation_that_only_looks_like_a_part_is_found(inline):
-    assert len(list(loose(f"so ${inline}$", DISPLAYED.split("\n"), strict=False))) == 1
+    assert len(list(loose(f"so ${inline}$", DISPLAYED.split("\n")))) == 1
 
 
-@pytest.mark.parametrize(
-    "inline",
-    [r"\sqrt{d_k}", r"1 / d", "b + a", "a - b", "A", r"A x_i", "64", r"A^{-1}", "f", "g(x)", "w f", "+ b", r"{c_i}^2"],
-)
-def test_where_it_is_strict_an_inline_expression_is_a_part_too(inline):
-    found = list(loose(f"so ${inline}$", DISPLAYED.split("\n"), strict=True))
-    assert len(found) == (inline not in ("A", "f", "64"))
-    assert all("state a relation that `<!-- where: ... -->` can check" in message for _, message in found)
-    assert not list(loose(f"so ${inline}$", DISPLAYED.split("\n"), strict=False))
-
-
-@pytest.mark.parametrize(
-    "symbols",
-    ["a", r"d_{\text{model}}", r"W^Q_i, W^K", r"\hat{y}'", r"x^{(t)}", "s^*", r"x_{i + 1}", r"x_1, \dots, x_n"],
-)
-def test_symbols_say_nothing(symbols):
-    assert not list(loose(f"so ${symbols}$", [], strict=True))
+@pytest.mark.parametrize("inline", ["a", r"W^Q_i, W^K", r"x_{i = 1}", r"\sqrt{d_k}", r"1 / d", "b + a", "64", "g(x)"])
+def test_symbols_and_expressions_say_nothing(inline):
+    assert not list(loose(f"so ${inline}$", []))
 
 
 HOLDS = r"""
@@ -417,80 +392,23 @@ def test_every_kind_of_mistake_is_made():
     latex = r"t = \frac{\sqrt{a} \, \sum_{j=1}^{n} S_{ij} u_j}{2} - A^\top B + \operatorname{g}(a, b), \quad a < b"
     where = 'u = random("5"); n = 5; t = double(A); g = lambda a, b: double(a)'
     assert {mutant.what for mutant in mutants(Formula(latex, where=where), PAGE)} == {
-        *("sign flipped", "term dropped"),
-        *("transposition dropped", "transposition added", "root dropped", "divisor dropped"),
-        *(
-            "numerator and denominator swapped",
-            "factor dropped",
-            "factors swapped",
-            "indices swapped",
-            "index replaced",
-        ),
-        *("operation replaced", "limit off by one", "arguments swapped", "number changed", "symbol replaced"),
-        "relation turned round",
+        *("sign flipped", "term dropped", "root dropped", "divisor dropped", "factor dropped", "factors swapped"),
+        *("transposition dropped", "transposition added", "indices swapped", "index replaced", "operation replaced"),
+        *("limit off by one", "arguments swapped", "number changed", "symbol replaced", "relation turned round"),
+        "numerator and denominator swapped",
     }
 
 
-PIECES = [
-    *(
-        "!",
-        r"\binom",
-        r"\mathbb{E}",
-        r"\infty",
-        r"\frac{d}{da}",
-    ),
-    *r"{}^_&()[]|,.:;=<+-/'2",
-    *"abxAfij",
-    "12",
-    r"\\",
-    r"\sqrt",
-    r"\frac",
-    r"\sum_",
-    r"\max",
-    r"\in",
-    r"\dots",
-    r"\top",
-]
-PIECES += [
-    r"\langle",
-    r"\rangle",
-    r"\hat",
-    r"\mathbf{x}",
-    r"\cdot",
-    r"\quad",
-    r"\partial",
-    r"\exp",
-    r"\text{for}",
-    r"\text{if}",
-    r"\text{even}",
-    r"\mathbb{R}",
-    r"\mathbb{1}[",
-    r"\{",
-    r"\}",
-    r"\vdots",
-    r"\bmod",
-    r"\otimes",
-    r"\arg\max_",
-    r"\underbrace{",
-    r"\substack{",
-    r"\operatorname{softmax}_i",
-    r"\%",
-    "*",
-]
-PIECES += [
-    r"\begin{cases}",
-    r"\end{cases}",
-    r"\begin{pmatrix}",
-    r"\end{pmatrix}",
-    r"\begin{aligned}",
-    "{a}",
-    "x_i",
-    "(x)",
-    "= a",
-]
+PIECES = r"""
+! {} ^ _ & ( ) [ ] | , . : ; = < + - / ' 2 12 a b x A f i j * \\ {a} x_i (x)
+\binom \mathbb{E} \infty \frac{d}{da} \sqrt \frac \sum_ \max \in \dots \top \langle \rangle \hat
+\mathbf{x} \cdot \quad \partial \exp \text{for} \text{if} \text{even} \mathbb{R} \mathbb{1}[ \{ \}
+\vdots \bmod \otimes \arg\max_ \underbrace{ \substack{ \operatorname{softmax}_i \%
+\begin{cases} \end{cases} \begin{pmatrix} \end{pmatrix} \begin{aligned} \end{aligned}
+"""
 
 
-@given(st.lists(st.sampled_from(PIECES), max_size=14).map(" ".join))
+@given(st.lists(st.sampled_from(PIECES.split()), max_size=14).map(" ".join))
 def test_no_text_raises(latex):
     assert isinstance(check(Formula(latex, where=""), PAGE), list)
 

@@ -24,7 +24,7 @@ proofread: freeze
 ---
 # Rows
 
-There are 3<!--== rows --> rows, 0.50<!--== share --> of {{{{= rows }}}}.
+There are 3<!--= rows --> rows, 0.50<!--= share --> of {{{{ rows }}}}.
 
 ```python
 {COUNT}rows, share = 3, 0.5
@@ -120,7 +120,7 @@ def test_a_frozen_page_is_run_once_and_held_against_what_it_gave_then(
     ("old", "new", "changed"),
     [
         ("rows, share = 3, 0.5", "rows, share = 3, 0.6", "code cell 2"),
-        ("<!--== share -->", "<!--== share / 1 -->", "what cell 1 asserts at the end"),
+        ("<!--= share -->", "<!--= share / 1 -->", "what cell 1 asserts at the end"),
         ("a, b = 2.5, 1.5", "a, b = 2.5, 1.75", "what cell 3 asserts"),
         ("```python\nwith", "```python\nx = 1\n```\n\n```python\nwith", "code cell 2"),
         ("```python", "```py", "what cell 1 asserts"),

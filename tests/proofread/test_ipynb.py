@@ -40,7 +40,7 @@ def notebook(*cells: Cell, **metadata: Any) -> str:
 
 BOOK = (
     prose("---\ntitle: A book\n---", "raw"),
-    prose("# Rows\n\nThere are 3<!--== rows --> rows."),
+    prose("# Rows\n\nThere are 3<!--= rows --> rows."),
     code("\n\nrows = 3\nprint(rows)\n"),
     prose("a raw cell is for others: 99", "raw"),
     prose("Of them\n2<!--= rows - 1 --> are left."),
@@ -69,7 +69,7 @@ def test_it_runs_and_its_own_outputs_are_shown_not_those_that_it_stores(tmp_path
 def test_what_is_wrong_is_told_by_cell_and_line(tmp_path: Path) -> None:
     report = wrong(
         tmp_path / "book.ipynb",
-        prose("# Rows\n\nThere are 4<!--== rows --> rows, and 5 more."),
+        prose("# Rows\n\nThere are 4<!--= rows --> rows, and 5 more."),
         code("\nrows = 3\n\ndef fails():\n    return rows / 0\n\nfails()"),
     )
     (failed,) = (finding for finding in report.findings if finding.kind == "cell")
@@ -149,7 +149,7 @@ def test_what_is_no_notebook_of_python_is_told(tmp_path: Path, text: str, messag
 
 
 def test_line_ends_marks_and_languages_are_those_of_other_tools(tmp_path: Path) -> None:
-    text = notebook(prose("# Rows\r\n\r\nIt is 3<!--== x -->."), code("x = 3\r\nprint(x)"), kernelspec={"name": "mine"})
+    text = notebook(prose("# Rows\r\n\r\nIt is 3<!--= x -->."), code("x = 3\r\nprint(x)"), kernelspec={"name": "mine"})
     (tmp_path / "book.ipynb").write_bytes(b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode())
     report = check([tmp_path / "book.ipynb"], root=tmp_path, keep=False)
     assert report.findings == []

@@ -21,7 +21,7 @@ import torch
 
 threads = torch.get_num_threads()
 kind = os.environ.get("ATEN_CPU_CAPABILITY", "its own")
-vectors = torch.backends.cpu.get_cpu_capability()
+best = "its first" if torch.backends.cpu.get_cpu_capability() == "DEFAULT" else "its best"
 drift = 0.4242 + 1e-9 * threads
 edge = 0.125 - 1e-9
 near = 0.125 - 1e-5 * threads
@@ -35,7 +35,7 @@ near = 0.125 - 1e-5 * threads
 # It is 12%<!--= edge -->, or 12.5%<!--= edge -->.
 # It is {{ near :.1%}}, or 12%<!--= near -->.
 # On every machine it is two<!--= 3 * threads // threads -->.
-# PyTorch computes by *its best*<!--= "its first" if vectors == "DEFAULT" else "its best" -->.
+# PyTorch computes by *its best*<!--= best -->.
 """
 
 

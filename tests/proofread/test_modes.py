@@ -19,7 +19,7 @@ LOG = "# Changelog\n\nIn 1.2 it is 40% faster, by $\\nonsense{$.\n\n```python\ni
 TOUR = """\
 # Tour
 
-It takes 5 steps, not 9<!--== steps -->, and {{ site_name }} has {{ steps }}, $\\nonsense{$, $$a = b$$
+It takes 5 steps, not 9<!--= steps -->, and {{ site_name }} has {{ steps }}, $\\nonsense{$, $$a = b$$
 
 ```python
 steps = 4

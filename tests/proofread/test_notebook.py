@@ -16,9 +16,9 @@ from proofread.publish.notebook import as_notebook, as_script, for_jupyter, note
 
 PAGE = r'''
 # %% [markdown]
-# # Page of {{= rows }}
+# # Page of {{ rows }}
 #
-# To [another](other.py#part) with 3<!--== rows --> rows and $a_i$.
+# To [another](other.py#part) with 3<!--= rows --> rows and $a_i$.
 
 # %%
 rows = 3

@@ -10,9 +10,9 @@ pytest_plugins = ["pytester"]
 
 PAGE = """\
 # %% [markdown]
-# # All 3<!--== n --> words
+# # All 3<!--= n --> words
 #
-# It keeps 55%<!--== share --> and more<!--== share > 0.5 --> than half.
+# It keeps 55%<!--= share --> and more than half.
 
 # %%
 n, share = 3, 0.5512
@@ -21,6 +21,9 @@ print(n)
 # %% [markdown]
 # $$s = 0.5512 \\tag{1.1}$$
 # <!-- where: s = share -->
+
+# %% tags=["claims"]
+assert share > 0.5, "more than half"
 """
 
 
@@ -63,11 +66,11 @@ def test_everything_that_is_checked_is_a_test_named_by_its_line(project: Project
     assert told[: told.index("")] == [
         "docs/page.py::2 figure 3 = n",
         "docs/page.py::4 figure 55% = share",
-        "docs/page.py::4 figure more = share > 0.5",
         "docs/page.py::7 cell 2",
         "docs/page.py::7 snippet 2",
         "docs/page.py::11 formula (1.1)",
         "docs/page.py::11 formula (1.1) mutants",
+        "docs/page.py::15 claim more than half",
         "docs/page.py::page",
         "docs/plain.md::page",
     ]
@@ -78,14 +81,14 @@ def test_a_failure_shows_the_sentence_and_both_values_and_the_rest_passes(projec
     code, told = project.pytest()
     assert code == 1
     assert "docs/page.py:4: it says 54%, but share gives 55%" in told
-    assert "    # It keeps 54%<!--== share --> and more<!--== share > 0.5 --> than half." in told
+    assert "    # It keeps 54%<!--= share --> and more than half." in told
     assert "FAILED docs/page.py::4 figure 54% = share" in "\n".join(told)
     assert told[-1].startswith("1 failed, 8 passed")
     assert not any("Traceback" in line or ".py:1:" in line for line in told)
 
-    project.write("docs/page.py", PAGE.replace("55%<!--== share", "54%<!--== [share, n][0]"))
+    project.write("docs/page.py", PAGE.replace("55%<!--= share", "54%<!--= [share, n][0]"))
     assert project.pytest("docs/page.py::4 figure 54% = [share, n][0]")[1][-1].startswith("1 failed")
-    assert project.pytest("-k", "figure and share and not 54")[1][-1].startswith("1 passed, 8 deselected")
+    assert project.pytest("-k", "claim and half")[1][-1].startswith("1 passed, 8 deselected")
     project.write("docs/page.py", PAGE)
     assert project.pytest("--lf")[1][-1].startswith("9 passed")  # the test that failed is no more
 

@@ -7,7 +7,6 @@ import pytest
 
 from proofread.checks.check import check
 from proofread.checks.checked import Checked
-from proofread.pages.page import PageError
 from proofread.programs import Snippet, disagreement
 from proofread.programs.trial import Ran
 from proofread.publish.render import Rendered, _tables_of_the_site, render
@@ -112,12 +111,6 @@ def test_a_picture_given_as_bytes_is_a_file(rendered: Rendered) -> None:
 
 def test_what_has_no_form_that_can_be_shown_is_named(rendered: Rendered) -> None:
     assert "<pre>own</pre>" in rendered.cells[1] or "(application/x-own+json)" in rendered.cells[1]
-
-
-def test_latex_that_cannot_be_read_is_a_finding_of_its_cell(tmp_path: Path) -> None:
-    wrong = checked(tmp_path, 'x = 1\n\n# %%\nfrom IPython.display import Latex\n\nLatex("$\\\\frac{1$")\n')
-    with pytest.raises(PageError, match=r"page\.py:4: cell 2 shows \$\\frac\{1\$ is not TeX"):
-        render(wrong)
 
 
 COLOURS = ["black", "red", "green", "yellow", "blue", "magenta", "cyan", "white"]

@@ -112,27 +112,6 @@ def test_pages_do_not_see_each_other(tmp_path: Path) -> None:
     assert two.results[0].outputs[0]["data"]["text/plain"] == "False"
 
 
-def test_whatever_ends_one_page_is_named_and_leaves_the_others_alone(tmp_path: Path) -> None:
-    ended = outcomes(
-        tmp_path,
-        ["x = 1", Step(1, "while True: pass", timeout=0.5)],
-        ["x = 1", "import os\nos._exit(3)"],
-        ["import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)"],
-        ["import sys\nsys.exit(2)", "never = 1"],
-        ["x = 1", "x"],
-    )
-    assert [outcome.stopped for outcome in ended] == [
-        "still running after 0.5 s; give it longer with `#| timeout: seconds`",
-        "ended its process with exit code 3",
-        "killed its process by signal SIGSEGV",
-        "",
-        "",
-    ]
-    assert [len(outcome.results) for outcome in ended] == [1, 1, 0, 1, 2]
-    assert ended[3].results[0].raised is not None
-    assert ended[3].results[0].raised.summary == "SystemExit: 2"
-
-
 def test_a_page_that_is_ended_takes_its_own_children_with_it(tmp_path: Path) -> None:
     (outcome,) = outcomes(
         tmp_path,

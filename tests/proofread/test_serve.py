@@ -30,7 +30,7 @@ PAGE = """\
 # %% [markdown]
 # # Title
 #
-# It gives 3<!--== package.number -->.
+# It gives 3<!--= package.number -->.
 
 # %%
 import package

@@ -27,7 +27,7 @@ FIRST = """
 # %% [markdown]
 # # First
 #
-# There are 2<!--== n --> parts, and a [second page](second.md), of {{= n }}.
+# There are 2<!--= n --> parts, and a [second page](second.md), of {{ n }}.
 
 # %%
 n = 2

@@ -70,6 +70,11 @@ class Text:
             self.stated = dict(enumerate(zip(result.formulas, survivors, strict=True)))
         self.drew = self.drew or result.unseeded
 
+    def leave(self) -> None:
+        """Take no failure for the last word: the page did not come to its end, where it would have been tried anew."""
+        self.values = {figure: value for figure, value in self.values.items() if figure not in self.errors}
+        self.errors = {}
+
 
 @dataclass
 class Checked:
@@ -235,7 +240,7 @@ class Report:
             states = sum((tally[kind] for tally in tallies), Counter[str]())
             if listed := ", ".join(f"{states[state]} {state}" for state in _STATES if states[state]):
                 told.append(f"{kind}: {listed}")
-        silent, every = (sum(each) for each in zip(*(checked.sentences for checked in self.held), strict=True))
+        silent, every = (sum(checked.sentences[place] for checked in self.held) for place in (0, 1))
         told += [f"{silent} of {count(every, 'sentence')} with none of these"] * (every > 0)
         return "; ".join([*told, count(len(self.findings), "finding")])
 

@@ -9,7 +9,7 @@ from ..formulas.inline import loose
 from ..pages import conditions, numbers, prose
 from ..pages.numbers import BOUND
 from ..pages.page import Page
-from ..pages.plain import Plain
+from ..pages.plain import Plain, alike, plain
 from ..pages.prose import Claim
 from ..programs.names import uses
 from .checked import Checked, Text, claim_subject, formula_subject
@@ -103,8 +103,7 @@ def quotations(checked: Checked) -> tuple[Mapping[int, list[tuple[int, int]]], l
             if likeness:
                 message += f'; it says "{near}" on line {checked.texts[number].at(begin)}'
                 once = sum(1 for each in said.values() for _ in each.places(near)) == 1
-                reworded = {*near.lower().split()} ^ {*claim.typed.lower().split()}
-                if once and text.values[claim] and not (reworded & _TURNING or re.search(r"\d", " ".join(reworded))):
+                if once and text.values[claim] and _is_reworded(plain(claim.typed), near):
                     edit = _quoting(page, text, claim, near)
             message += ": quote what it says, and see that the condition still proves it"
         line, column = _in_file(page, text, claim.span[0]) or (text.at(claim.span[0]), None)
@@ -120,6 +119,22 @@ def quotations(checked: Checked) -> tuple[Mapping[int, list[tuple[int, int]]], l
         silent += sum(not any(start <= place < end for place in held) for start, end in sentences)
     checked.sentences = silent, every
     return places, findings
+
+
+def _is_reworded(fragment: str, near: str) -> bool:
+    """Whether what is near a fragment can say the same: no word has moved, and none that differs could turn it round.
+
+    Of more than one sentence it is not tried.
+    """
+    if re.search(r"[.?!:]\s", fragment):
+        return False
+    words = [re.findall(r"[\w%'.]*[\w%]", said.lower()) for said in (fragment, near)]
+    gone, come = ([*words[0]], [*words[1]])
+    for block in alike(gone, come).get_matching_blocks()[::-1]:
+        del words[0][block.a : block.a + block.size], words[1][block.b : block.b + block.size]
+    differ = {*words[0], *words[1]}
+    turns = any(word in _TURNING or word.endswith(("n't", "not")) or re.search(r"\d", word) for word in differ)
+    return not turns and not {*words[0]} & {*words[1]}
 
 
 def _broken(text: Text, claim: Claim) -> Iterator[tuple[str, str]]:

@@ -83,6 +83,9 @@ def take(checked: Checked, owners: Sequence[Owner], outcome: Outcome) -> None:
             checked.code[index] = checked.kept[index].result if index in checked.kept else result
         else:
             text.take(asked, result)
+    for _, text, _ in owners[len(outcome.results) :]:
+        if text and not text.asserts:
+            text.leave()
     checked.asked = outcome.asked
     if checked.mode == "run":  # what looks like a figure there, and is another tool's, stays as it stands
         for text in checked.texts:

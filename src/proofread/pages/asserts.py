@@ -9,7 +9,7 @@ import tokenize
 from contextlib import suppress
 
 from .plain import plain
-from .prose import Claim, Prose, check
+from .prose import EXACTLY, Claim, Prose, check
 
 
 def read(source: str) -> Prose:
@@ -23,16 +23,17 @@ def read(source: str) -> Prose:
     starts = [0]
     for said in source.splitlines(keepends=True):
         starts.append(starts[-1] + len(said))
-    reasons = _comments(source)
+    reasons = _reasons(source)
     for statement in body:
-        line, code = statement.lineno - 1, ast.unparse(statement)
+        line, code = statement.lineno - 1, ast.unparse(statement).split("\n")[0]
         if not isinstance(statement, ast.Assert):
             remedy = "let a cell above do that, tagged remove-cell"
             prose.problems.append((line, f"a cell of claims holds asserts alone, and {code} is none: {remedy}"))
             continue
         fragment = statement.msg
         if not (isinstance(fragment, ast.Constant) and isinstance(fragment.value, str) and plain(fragment.value)):
-            remedy = f'quote a fragment of what it proves, {code.partition(",")[0]}, "a few words of the page"'
+            condition = ast.unparse(_condition(statement.test))
+            remedy = f'quote a fragment of what it proves, assert {condition}, "a few words of the page"'
             prose.problems.append((line, f"{code} names no sentence of the page: {remedy}"))
             continue
         expression = ast.get_source_segment(source, statement.test) or ""
@@ -46,16 +47,21 @@ def read(source: str) -> Prose:
     return prose
 
 
+def _condition(test: ast.expr) -> ast.expr:
+    """What is asserted; where brackets have taken in the message, too, what stands before it."""
+    return test.elts[0] if isinstance(test, ast.Tuple) and test.elts else test
+
+
 def _at(source: str, starts: list[int], line: int, column: int) -> int:
     """The place of a line and a column, which the syntax tree counts in bytes."""
     start = starts[line - 1]
     return start + len(source[start : starts[line]].encode()[:column].decode())
 
 
-def _comments(source: str) -> dict[int, str]:
-    """The comments, by their line."""
+def _reasons(source: str) -> dict[int, str]:
+    """The comments that say why no bit can differ, by their line."""
     lines = iter(source.splitlines(keepends=True))
     with suppress(tokenize.TokenError):
         tokens = tokenize.generate_tokens(lambda: next(lines, ""))
-        return {token.start[0]: token.string for token in tokens if token.type == tokenize.COMMENT}
+        return {token.start[0]: token.string for token in tokens if EXACTLY.match(token.string)}
     return {}

@@ -6,29 +6,42 @@ So a fragment of a sentence is found whatever is emphasized, linked, quoted or b
 import difflib
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from html import unescape
 
+from .page import FENCE
 from .prose import Figure, Prose
 
+_ITEM = r"(?:[-*+]|\d+[.)])[ ]"
 _MARKUP = re.compile(
-    r"""
-      (?P<gone> <!--.*?(?:-->|\Z) | (?<=\])\([^()\s]*\) | (?<=\])\[[^\]\n]*\] | \{:?[ ]*[.\#][^{}\n]*\} )
-    | (?P<tag> </?[a-zA-Z][\w-]*(?:\s[^<>]*)?> )
-    | (?P<computed> \{\{.+?\}\} )
+    rf"""
+      (?P<fenced> {FENCE} )
+    | (?P<gone>
+          <!--.*?(?:-->|\Z)
+        | (?<=\])\((?:[^()\s]|\([^()\s]*\))*(?:\s+"[^"]*")?\)  # a link's target and title
+        | (?<=\])\[[^\]\n]*\]
+        | \[\^[\w-]+\](?!:)                             # a footnote's number
+        | \{{:?[ ]*[.\#][^{{}}\n]*\}}
+      )
+    | (?P<tag> </?(?P<name>[a-zA-Z][\w-]*)(?:\s[^<>]*)?> )
+    | (?P<computed> \{{\{{.+?\}}\}} )
     | (?P<entity> &\#?\w+; )
-    | (?P<block> [\s|]*\n(?:[ \t>]*\n[\s>]*|[ \t>]*(?:[-*+]|\d+[.)])[ ]|[ \t>]*\|)(?:\#{1,6}[ ]|[-*+][ ]|\d+[.)][ ])? )
-    | (?P<mark> ^[ \t]*(?:>[ \t]*)+ | ^\#{1,6}[ ] | [*_`"“”$\\\[\]] )
+    | (?P<block>
+          [\s|]*\n[ \t>|:]*(?:--|==|-[ \t:]*\|)[-=|: \t]*(?=\n|\Z)  # below a heading, or that of a table
+        | [\s|]*\n(?:[ \t>]*\n[\s>]*|[ \t]*{_ITEM}|[ \t]*\||(?=\#{{1,6}}[ ]))(?:\#{{1,6}}[ ]|{_ITEM})?
+      )
+    | (?P<mark> ^[ \t]*(?:>[ \t]*)+ | ^\#{{1,6}}[ ] | \A[ \t]*{_ITEM} | [*_`"“”$\\\[\]] )
     | (?P<space> [\s|]+ )
     """,
     re.VERBOSE | re.DOTALL | re.MULTILINE,
 )
+_INLINE = re.compile("(?:a|abbr|b|code|em|i|kbd|mark|s|small|span|strong|su[bp]|u|var)", re.IGNORECASE)
+_WITHIN = re.compile("br|img", re.IGNORECASE)  # they part words and no sentence
 _SPOKEN = re.compile(r"""\b(?:alt|title|aria-label)=(["'])(.*?)\1""", re.DOTALL)
 _SENTENCE = re.compile(r"\S.*?(?:[.?!:](?=\s)|(?=\n)|\Z)")
 # What is read, where it begins in the source, and how far the source goes on with each character.
 _Piece = tuple[str, int, int]
-_POINTS = ".,;:?!"
 _NEAR = 0.5  # of the words of a sentence and a fragment must be the same for one to be taken for the other
 
 
@@ -63,24 +76,27 @@ class Plain:
     def nearest(self, fragment: str) -> tuple[float, str, int]:
         """The sentence most like a fragment: how like, which of its words stand for the fragment, and where."""
         words, best = plain(fragment).split(), (0.0, "", 0)
-        sought = [word.strip(_POINTS) for word in words]
         for sentence in _SENTENCE.finditer(self.text):
             said = sentence[0].split()
-            there = [word.strip(_POINTS) for word in said]
-            blocks = difflib.SequenceMatcher(None, sought, there, False).get_matching_blocks()
-            same = [block for block in blocks if block.size]
+            same = [block for block in alike(words, said).get_matching_blocks() if block.size]
             likeness = sum(block.size for block in same) / len(words)
             if likeness > best[0]:
                 first, last = same[0], same[-1]
                 start = max(first.b - first.a, 0)
                 end = last.b + len(words) - last.a
-                best = likeness, " ".join(said[start:end]).rstrip(_POINTS), self._place(sentence.start())
+                best = likeness, " ".join(said[start:end]).rstrip(".,;:?!"), self._place(sentence.start())
         return best if best[0] >= _NEAR else (0.0, "", 0)
 
     def _place(self, at: int) -> int:
         piece = bisect_right(self._starts, at) - 1
         _, place, step = self._pieces[piece]
         return place + (at - self._starts[piece]) * step
+
+
+def alike(one: Sequence[str], other: Sequence[str]) -> difflib.SequenceMatcher[str]:
+    """What two rows of words have in common, whatever their cases and what ends or brackets them."""
+    one, other = ([word.lower().strip(".,;:?!()") for word in words] for words in (one, other))
+    return difflib.SequenceMatcher(None, one, other, False)
 
 
 def plain(fragment: str) -> str:
@@ -97,12 +113,13 @@ def _read(text: str, filled: Mapping[int, str]) -> Iterator[_Piece]:
         if not found:
             return
         end = found.end()
-        if found["block"] or found["space"]:
-            yield "\n" if found["block"] else " ", start, 0
+        if found["block"] or found["space"] or found["fenced"]:
+            yield " " if found["space"] else "\n", start, 0
         elif found["entity"]:
             yield unescape(found[0]).replace("\u00a0", " "), start, 0
         elif found["computed"]:
-            yield plain(filled.get(start, "")), start, 0
-        elif found["tag"]:
-            for spoken in _SPOKEN.finditer(found[0]):
-                yield from ((said, start, 0) for said in (" ", plain(spoken[2]), " "))
+            yield from ((said, start, 0) for said, _, _ in _read(filled.get(start, ""), {}))
+        elif found["tag"] and not _INLINE.fullmatch(found["name"]):
+            parted = " " if _WITHIN.fullmatch(found["name"]) else "\n"
+            said = [plain(spoken[2]) for spoken in _SPOKEN.finditer(found[0])]
+            yield from ((each, start, 0) for spoken in ("", *said) for each in (spoken, parted))

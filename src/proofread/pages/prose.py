@@ -82,7 +82,7 @@ _BEFORE = re.compile(
 )
 
 _PART = re.compile(r"\d+(?:\.\d+)?|\w+|\S")
-_EXACTLY = re.compile(r"#\s*to the bit:\s*(\S.*)")
+EXACTLY = re.compile(r"#\s*to the bit:\s*(\S.*)")
 _NAMED = re.compile(rf"(?P<figures>(?:{FIGURE})(?:, (?:{FIGURE}))*): \S.*")
 _UNSPACED = re.compile(r"[^\s<>|]+\Z")
 
@@ -108,7 +108,7 @@ class Claim:
         """The reason that the expression gives for comparing computed numbers to the bit; "" if it gives none."""
         lines = iter([f"({self.expression}\n", ")"])
         comments = (t.string for t in generate_tokens(lambda: next(lines, "")) if t.type == tokenize.COMMENT)
-        reasons = map(_EXACTLY.fullmatch, comments)
+        reasons = map(EXACTLY.fullmatch, comments)
         return next((reason[1] for reason in reasons if reason), "")
 
 
@@ -177,6 +177,7 @@ def read(text: str, *, opens: bool = False) -> Prose:
         line = prose.line(start)
         if token["fenced"]:
             fence = token
+            _claims(prose, token["info"], line)
         elif token["comment"]:
             of_fence = fence is not None and not text[fence.end() : start].strip(" \t").removeprefix("\n").strip(" \t>")
             _comment(prose, token, line, fence.span("body") if fence and of_fence else None)
@@ -258,6 +259,8 @@ def _comment(prose: Prose, token: re.Match[str], line: int, printed: tuple[int, 
     whole = (start - len(before), after.end()) if alone and after and not before.strip() else (start, end)
     prose._comments.append(whole)
     if not token["kind"]:
+        for opened in re.finditer(r"^[ \t>]*(?:`{3,}|~{3,})(.*)", token["said"], re.MULTILINE):
+            _claims(prose, opened[1], line)
         return
     if not said:
         what = "a reason" if waives else "an expression"
@@ -308,6 +311,13 @@ def _claim(prose: Prose, expression: str, span: tuple[int, int], line: int) -> b
     if is_fit:
         prose.claims.append(Claim(typed, expression, span, prose.line(span[0])))
     return is_fit
+
+
+def _claims(prose: Prose, info: str, line: int) -> None:
+    """Tell of a fence of claims that was left to the prose, where none of its asserts would be read."""
+    if re.match(r"\s*claims\b", info):
+        message = "these claims are not read: on a Markdown page let the line of their fence begin with it"
+        prose.problems.append((line, f"{message}; on any other, tag a code cell claims"))
 
 
 def _column(text: str, said: str, end: int) -> tuple[str, list[tuple[int, int]]] | None:

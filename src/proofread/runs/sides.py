@@ -1,6 +1,7 @@
 """Says why a condition does not hold: the part of it that fails, and the values that this part compares."""
 
 import ast
+from types import GeneratorType, ModuleType
 from typing import Any
 
 from ..pages.conditions import parse
@@ -11,36 +12,42 @@ _FEW = 4  # values that are told
 
 def told(expression: str, namespace: dict[str, Any]) -> str:
     """What a condition that is false compares: ``a is 1, b is 2``; "" where nothing of that can be told."""
-    node = parse(expression)
-    while True:
-        if isinstance(node, ast.Call) and _name(node) == "bool" and len(node.args) == 1:
-            node = node.args[0]
-        elif isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
-            node = next((each for each in node.values if not _value(each, namespace)), node.values[-1])
-        else:
-            break
-    compared: list[ast.expr] = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
+    said = {}
+    for each in _compared(parse(expression), namespace):
+        text = " ".join(repr(_value(each, namespace)).split())
+        said[ast.unparse(each)] = text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
+    return ", ".join([f"{side} is {text}" for side, text in said.items()][:_FEW])
+
+
+def _compared(node: ast.expr, namespace: dict[str, Any]) -> list[ast.expr]:
+    """What is compared in the part of a condition that decides; that part itself where it compares nothing."""
+    sides: list[ast.expr] = []
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "bool"
+        and len(node.args) == 1
+    ):
+        return _compared(node.args[0], namespace)
+    if isinstance(node, ast.BoolOp):
+        decide = [each for each in node.values if not _value(each, namespace)]
+        parts = decide[:1] if isinstance(node.op, ast.And) else node.values
+        return [side for part in parts for side in _compared(part, namespace) or [part]]
+    if isinstance(node, ast.Compare):
+        sides = [node.left, *node.comparators]
+    if isinstance(node, ast.UnaryOp):
+        return _compared(node.operand, namespace) or [node.operand]
     if isinstance(node, ast.Call):
-        owner = node.func.value if isinstance(node.func, ast.Attribute) else None
-        compared = [*([owner] if owner is not None else []), *node.args]
-    elif isinstance(node, ast.UnaryOp):
-        compared = [node.operand]
-    said = []
-    for each in compared:
-        value = None if isinstance(each, (ast.Constant, ast.GeneratorExp)) else _value(each, namespace)
-        if value is not None and type(value).__name__ != "module":
-            text = " ".join(repr(value).split())
-            text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
-            said.append(f"{ast.unparse(each)} is {text}")
-    return ", ".join(said[:_FEW])
+        sides = [*([node.func.value] if isinstance(node.func, ast.Attribute) else []), *node.args]
+    return [each for each in sides if _tells(_value(each, namespace)) and not isinstance(each, ast.Constant)]
 
 
-def _name(node: ast.Call) -> str:
-    return node.func.id if isinstance(node.func, ast.Name) else ""
+def _tells(value: object) -> bool:
+    return value is not ... and not isinstance(value, (ModuleType, GeneratorType))
 
 
 def _value(node: ast.expr, namespace: dict[str, Any]) -> Any:
     try:
         return eval(ast.unparse(node), namespace)
     except Exception:  # what an "and" would have kept from being asked
-        return None
+        return ...
