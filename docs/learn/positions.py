@@ -52,10 +52,10 @@ plot.grid(weights_of[1], "weights", queries=swapped)
 
 # %% tags=["claims"]
 assert torch.allclose(
-    weights_of[0].sum(1), torch.ones(6).double()
-) and not torch.allclose(weights_of[0].sum(0), torch.ones(6).double()), (
-    "sentence. Rows are queries, columns are keys. my"
-)
+    weights_of[0].sum(1), torch.ones(6).double(), atol=1e-6
+) and not torch.allclose(
+    weights_of[0].sum(0), torch.ones(6).double(), atol=1e-6
+), "sentence. Rows are queries, columns are keys. my"
 assert words[0] == "my", "in the first row"
 assert sorted(words) == sorted(swapped) and words != swapped, (
     "The weights of the same words in another order"
@@ -269,9 +269,11 @@ plot.grid(
 assert torch.pdist(table.weight.detach()).min() > 1, (
     "Then no two places look alike"
 )
-assert torch.allclose(looks.sum(1), torch.ones(6)) and not torch.allclose(
-    looks.sum(0), torch.ones(6), atol=0.1
-), "texts. Rows are queries, columns are keys. Each"
+assert torch.allclose(
+    looks.sum(1), torch.ones(6), atol=1e-6
+) and not torch.allclose(looks.sum(0), torch.ones(6), atol=0.1), (
+    "texts. Rows are queries, columns are keys. Each"
+)
 assert looks[1:].argmax(-1).tolist() == [0, 1, 2, 3, 4], (
     "Each place but the first looks at the place before it"
 )
@@ -449,7 +451,7 @@ assert abs(angles[0] - angles[1]) < 1e-4, (
 assert abs(dots[0] - dots[1]) < 1e-5, (
     "So a score depends on how far apart the query and the key are"
 )
-assert torch.allclose(turn(query, 9).norm(), query.norm()), (
+assert torch.allclose(turn(query, 9).norm(), query.norm(), atol=1e-6), (
     "Turning changes no length"
 )
 

@@ -243,7 +243,9 @@ exhibit(
 
 # %% tags=["claims"]
 assert torch.allclose(
-    over_queries(q, k, torch.eye(M).expand(B, M, M)).sum(-2), torch.ones(B, M)
+    over_queries(q, k, torch.eye(M).expand(B, M, M)).sum(-2),
+    torch.ones(B, M),
+    atol=1e-6,
 ), "Now the columns sum to one"
 
 # %% [markdown]

@@ -531,7 +531,7 @@ weights
 # The softmax divides by the sum, so the weights have the sum one.
 
 # %% tags=["claims"]
-assert torch.isclose(weights.sum(), torch.tensor(1.0)), (
+assert torch.isclose(weights.sum(), torch.tensor(1.0), atol=1e-6), (
     "the weights have the sum one"
 )
 

@@ -140,7 +140,7 @@ assert k.repeat(1, 3, 1, 1).shape == k.repeat_interleave(3, dim=1).shape, (
     "k.repeat gives the same shape"
 )
 assert torch.allclose(
-    k.repeat(1, 3, 1, 1).unflatten(1, (3, 2)), k.unsqueeze(1)
+    k.repeat(1, 3, 1, 1).unflatten(1, (3, 2)), k.unsqueeze(1), atol=1e-6
 ), "so that heads of queries alternate between the heads of keys"
 assert off.lt(1e-5).tolist() == [True, False, True] * 2, (
     "the others happen to get the right keys"
@@ -149,6 +149,7 @@ assert [
     torch.allclose(
         each.repeat(1, 6 // each.size(1), 1, 1),
         each.repeat_interleave(6 // each.size(1), dim=1),
+        atol=1e-6,
     )
     for each in (k[:, :1], k, q)
 ] == [True, False, True], (

@@ -269,6 +269,7 @@ assert torch.allclose(
     .unflatten(0, (3, num_heads, head_dim))
     .transpose(0, 1)
     .flatten(),
+    atol=1e-6,
 ), (
     "The packed order counts part, head, place in the head; the interleaved one counts head, part, place. So two axes change places, and nothing else"
 )

@@ -282,7 +282,8 @@ assert not seen[1].query[0, 1].any(), (
 )
 assert sum(call.shape[1] for call in seen) == 4, "What the four heads look at"
 assert all(
-    torch.allclose(each.sum(-1), torch.ones(P)) for each in maps.values()
+    torch.allclose(each.sum(-1), torch.ones(P), atol=1e-6)
+    for each in maps.values()
 ), "Rows are queries, columns are keys"
 assert maps["layer 1, head 0"].argmax(-1)[-1] == 4, "In its last row"
 
@@ -419,12 +420,14 @@ assert (returned == 0).any(), (
     "nn.MultiheadAttention returns the weights after dropout"
 )
 assert torch.allclose(
-    returned, torch.where(returned == 0, 0, 2 * training[0].weights)
+    returned,
+    torch.where(returned == 0, 0, 2 * training[0].weights),
+    atol=1e-6,
 ), "Some are zero, the others are enlarged"
 assert (training[0].weights > 0).all(), "watch gives those before dropout"
-assert torch.allclose(training[0].weights.sum(-1), torch.ones(2, 3, 5)), (
-    "those of watch are one"
-)
+assert torch.allclose(
+    training[0].weights.sum(-1), torch.ones(2, 3, 5), atol=1e-6
+), "those of watch are one"
 
 # %% [markdown]
 # ## Through all layers: rollout
