@@ -121,15 +121,6 @@ def test_a_project_is_the_same_from_its_folders(
     assert capsys.readouterr().out.splitlines()[-1].endswith(f"in {docs.parent / 'kept'}")
 
 
-def test_pages_that_fail_are_not_mended(docs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    plant(docs, "is 3<!--= x -->", "is 4<!--= x -->")
-    (docs / "page.py").write_text((docs / "page.py").read_text() + "\n# %%\n1 / 0\n")
-    assert main(["fix", "docs"]) == 1
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert "docs/page.py:6: it says 4, but x gives 3\ndocs/page.py:9: cell 3 failed with ZeroDivisionError" in told.err
-
-
 def test_who_closes_the_pipe_or_knows_few_letters_sees_no_traceback(docs: Path) -> None:
     plant(docs, "x = 3", "x = 3; print('é' * 99999)")
     command, narrow = [sys.executable, "-m", "proofread", "run", "docs"], os.environ | {"PYTHONIOENCODING": "ascii"}
@@ -210,12 +201,6 @@ def test_without_paths_the_pages_of_the_settings_are_meant(docs: Path, capsys: p
     assert ("README.md", 1) in [(finding["path"], finding["line"]) for finding in told["findings"]]
 
 
-def test_a_setting_that_cannot_be_meant_is_wrong_usage(docs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Path("pyproject.toml").write_text("[tool.proofread]\ntimeuot = 3\n")
-    assert main(["check", "docs"]) == 2
-    assert "[tool.proofread] has no setting timeuot" in capsys.readouterr().err
-
-
 def test_a_folder_where_the_cache_should_be_is_no_traceback(docs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path(".cache").write_text("a file")
     assert main(["check", "docs"]) == 3
@@ -242,12 +227,6 @@ def test_help_teaches_the_syntax_the_exit_codes_and_the_kinds(capsys: pytest.Cap
     with pytest.raises(SystemExit, match="0"):
         main(["check", "--help"])
     assert all(f"  {kind} " in (told := capsys.readouterr().out or told) for kind in KINDS)
-
-
-def test_python_m_proofread_is_the_same_command() -> None:
-    told = subprocess.run([sys.executable, "-m", "proofread", "--help"], text=True, capture_output=True)
-    assert told.returncode == 0
-    assert told.stdout.startswith("usage: proofread ")
 
 
 def test_of_many_findings_on_a_line_the_first_are_shown_and_the_others_counted(

@@ -168,11 +168,7 @@ def value(rate, nper, *args, when="end", guess=None, tol=0.5, **options):
         ("rate, nper :", "nper, rate :", ""),
         ("default 0.1", "default 0.2", "value: guess is 0.2 by default there, and None in the signature"),
         ("(default = 0.5)", "(default = 0.6)", "value: tol is 0.6 by default there, and 0.5 in the signature"),
-        (
-            "    ValueError\n        If",
-            "    TypeError\n        If",
-            "value: neither it nor what it calls raises TypeError",
-        ),
+        ("    ValueError\n", "    TypeError\n", "value: neither it nor what it calls raises TypeError"),
     ],
 )
 def test_a_docstring_in_numpydocs_style_is_read_like_googles(tmp_path: Path, truth: str, lie: str, told: str):

@@ -197,12 +197,6 @@ def test_an_equation_that_no_docstring_cites_is_found_where_each_must_be(clean: 
     ]
 
 
-def test_what_does_not_fit_together_is_found_with_all_else(root: Path) -> None:
-    settings = Settings(packages=("mathematics",))
-    report = check([root / "page.py"], root=root, settings=settings, keep=False, whole=True)
-    assert [(finding.kind, finding.line) for finding in report.findings] == [("equation", 19)]
-
-
 def test_sources_that_are_not_python_are_named(clean: Path) -> None:
     (clean / "mathematics/other.py").write_text("# Equation (3.1)\nclass\n")
     assert faults(clean) == ["mathematics/other.py:2: its docstrings cannot be read: invalid syntax"]

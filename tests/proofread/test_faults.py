@@ -396,7 +396,9 @@ def test_the_memory_of_a_page_is_that_of_all_that_it_starts(tmp_path: Path, monk
 def test_a_tag_that_is_nearly_one_of_ours_is_told_and_others_are_left_alone(tmp_path: Path) -> None:
     others = "'remove-input', 'remove-output', 'hide-cell', 'parameters', 'skip', 'hide-input', 'my-own'"
     page = f"# %% tags=[{others}]\nx = 1\n\n# %% tags=['hide-imput', 'raise-exception']\nx\n"
-    there = "There are check, hide-input, hide-output, imports, no-snippet, raises-exception, remove-cell, solution"
+    there = (
+        "There are check, claims, hide-input, hide-output, imports, no-snippet, raises-exception, remove-cell, solution"
+    )
     assert messages(checked(tmp_path, page=page)) == [
         f"page.py:5: the tag hide-imput does nothing; hide-input may be meant. {there}",
         f"page.py:5: the tag raise-exception does nothing; raises-exception may be meant. {there}",

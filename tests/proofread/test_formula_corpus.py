@@ -18,14 +18,6 @@ def attention(query, key, value, bias=None, *, causal=False):
     return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=causal)[0, 0]
 
 
-def weights(query, key):
-    return attention(query, key, torch.eye(len(key), dtype=key.dtype))
-
-
-def cosine_table(x):
-    return F.cosine_similarity(x[:, None], x[None], dim=-1)
-
-
 def multi_head(x, w_q, w_k, w_v, w_o):
     heads = [attention(x @ q, x @ k, x @ v) for q, k, v in zip(w_q, w_k, w_v, strict=True)]
     return torch.cat(heads, -1) @ w_o
@@ -58,64 +50,16 @@ def loss_gradient(q, k, v, g):
     return gradient
 
 
-def orthogonal(size):
-    return torch.linalg.qr(torch.randn(size, size, dtype=torch.float64)).Q
-
-
-def pairs(n):
-    return n * (n + 1) // 2
-
-
-def corner(n, m):
-    return torch.ones(n, m).tril(m - n)
-
-
-def padding():
-    return torch.tensor([0.0, -torch.inf, -torch.inf, 0.0, -torch.inf])
-
-
-def neighbours(n, w):
-    return [list(range(max(1, i - w + 1), i + 1)) for i in range(1, n + 1)]
-
-
 def logsumexp(s):
     return s.logsumexp(-1)
-
-
-def dropped(a, m, p):
-    return a * m / (1 - p)
-
-
-def keep_mask(n):
-    return (torch.rand(n, n, generator=torch.Generator().manual_seed(3)) < 0.6).double()
-
-
-def population_std(x):
-    return x.std(correction=0)
 
 
 def mean(x):
     return x.mean()
 
 
-def mean0(x):
-    return x.mean(0)
-
-
-def rms(x):
-    return x.square().mean().sqrt()
-
-
 def layer_norm(x):
     return F.layer_norm(x, x.shape[-1:])
-
-
-def angle(q, k):
-    return torch.acos(F.cosine_similarity(q, k, dim=0)).item()
-
-
-def kl(p, q):
-    return F.kl_div(q.log(), p, reduction="sum")
 
 
 def scores(q, k):
@@ -124,18 +68,6 @@ def scores(q, k):
 
 def jacobian(f, s):
     return torch.autograd.functional.jacobian(f, s)
-
-
-def sigmoid(x):
-    return torch.sigmoid(torch.as_tensor(x, dtype=torch.float64))
-
-
-def slope(f):
-    return lambda x: torch.autograd.functional.jacobian(f, torch.as_tensor(x, dtype=torch.float64))
-
-
-def online_output(s, v):
-    return torch.stack([s[: t + 1].softmax(0) @ v[: t + 1] for t in range(len(s))])
 
 
 def feature(x):
@@ -152,54 +84,10 @@ def linear_attention(q, k, v):
     return a / a.sum(-1, keepdim=True) @ v
 
 
-def running_mean(x):
-    return x.cumsum(0) / torch.arange(1, len(x) + 1)[:, None]
-
-
-def identity_of(x):
-    return x.clone()
-
-
-def merge(o):
-    return o.transpose(-3, -2).flatten(-2)
-
-
-def merge_rows(w):
-    return w.flatten(0, 1)
-
-
-def split(x, h):
-    return x.unflatten(-1, (h, -1)).transpose(-3, -2)
-
-
-def split_weights(w):
-    return w
-
-
-def per_head(x, w):
-    return torch.stack([x @ a.mT for a in w])
-
-
-def packed(*w):
-    return torch.cat(w)
-
-
 def shuffled(x, perm):
     y = torch.empty_like(x)
     y[[p - 1 for p in perm]] = x
     return y
-
-
-def permutation(n):
-    return torch.eye(n).double().roll(1, 0)
-
-
-def group(a, b):
-    return a // b
-
-
-def kv_head(h, H, G):
-    return h * G // H
 
 
 def blocks(theta, m):
@@ -212,14 +100,6 @@ def rot(a):
 
 
 rotation = rot
-
-
-def turns(theta, n):
-    return [blocks(theta, m) for m in range(1, n + 1)]
-
-
-def frequencies(d):
-    return 10000.0 ** (-torch.arange(0, d, 2).double() / d)
 
 
 def rotate_half(x):
@@ -239,92 +119,8 @@ def sinks(n, w, s):
     return ((j <= i) & ((j < s) | (i - j < w))).double()
 
 
-def with_sink(s, b):
-    return torch.cat([s, torch.full((len(s), 1), b).double()], 1).softmax(-1)[:, :-1]
-
-
-def stack_columns(x):
-    return x.mT.flatten()
-
-
-def top(s):
-    return s.argmax(-1) + 1
-
-
-def causal_max(s):
-    return s.masked_fill(torch.ones_like(s).triu(1).bool(), -torch.inf).amax(-1)
-
-
-def others(x):
-    return x.sum(0) - x
-
-
-def divided(a, b):
-    return a / b
-
-
-def xavier(a, b):
-    return math.sqrt(6 / (a + b))
-
-
-def cosine_scores(q, k, t):
-    return t * F.cosine_similarity(q[:, None], k[None], dim=-1)
-
-
-def averaged(a):
-    return a.mean(0)
-
-
-def triangle(n):
-    return n * (n + 1) / 2
-
-
-def sharded(o, w):
-    return sum(a @ b for a, b in zip(o, w, strict=True))
-
-
-def count_flops(n, d):
-    return 4 * n * n * d + 8 * n * d * d
-
-
-def count_parameters(d):
-    return 4 * d * d + 4 * d
-
-
-def remainders(n, d):
-    return torch.arange(n) % d
-
-
-def rollout(a):
-    return torch.linalg.multi_dot(list(a))
-
-
-def halved(a):
-    return (a + torch.eye(a.shape[-1])) / 2
-
-
-def largest(s):
-    return s.max()
-
-
-def normal_cdf(x):
-    return 0.5 * (1 + math.erf(x / 2**0.5))
-
-
-def nll(z, y):
-    return F.cross_entropy(z, torch.tensor(y - 1))
-
-
-def gelu(x):
-    return F.gelu(torch.tensor(x))
-
-
 def relu(x):
     return F.relu(x)
-
-
-def ffn(x, a, b, c, d):
-    return F.linear(F.linear(x, a.mT, b).relu(), c.mT, d)
 
 
 def block(x):
@@ -356,71 +152,79 @@ def shaw(x, w_q, w_k, r):
     return torch.einsum("id,ijd->ij", q, keys) / q.shape[1] ** 0.5
 
 
-def pair_sum(x):
-    return (x.sum() ** 2 - x.square().sum()) / 2
-
-
-def expected(values):
-    return values[0] * (1 - values[2]) + values[1] * values[2]
-
-
-def rounded(x):
-    return x.bfloat16().double()
-
-
-def window_size(n):
-    return n
-
-
-def turned(theta, m):
-    return blocks(theta, m)
-
-
-def causal_bias(n):
-    return torch.full((n, n), -torch.inf).triu(1)
-
-
-def variance(x):
-    return x.var()
-
-
 def linear(x, w, b):
     return x @ w.mT + b
 
 
-def row_softmax(x):
-    return x.softmax(-1)
-
-
-def alibi(h, n):
-    return -slopes(h)[:, None, None] * (torch.arange(n)[:, None] - torch.arange(n)).abs()
-
-
-def cache_bytes(layers, n, heads, d):
-    return 2 * torch.zeros(layers, n, heads, d, dtype=torch.float16).nbytes
-
-
-def grouped(q, k, v):
-    return F.scaled_dot_product_attention(q[None], k[None], v[None], enable_gqa=True)[0]
-
-
-def softcap(x, c):
-    return c * (x / c).tanh()
-
-
-def window(n, w):
-    return torch.ones(n, n).tril().triu(1 - w)
-
-
-def entropy(p):
-    return torch.distributions.Categorical(p).entropy()
-
-
-def third(x):
-    return x / 3
-
-
 PAGE = {name: value for name, value in globals().items() if getattr(value, "__module__", "") == __name__}
+PAGE |= {
+    "weights": lambda query, key: attention(query, key, torch.eye(len(key), dtype=key.dtype)),
+    "cosine_table": lambda x: F.cosine_similarity(x[:, None], x[None], dim=-1),
+    "orthogonal": lambda size: torch.linalg.qr(torch.randn(size, size, dtype=torch.float64)).Q,
+    "pairs": lambda n: n * (n + 1) // 2,
+    "corner": lambda n, m: torch.ones(n, m).tril(m - n),
+    "padding": lambda: torch.tensor([0.0, -torch.inf, -torch.inf, 0.0, -torch.inf]),
+    "neighbours": lambda n, w: [list(range(max(1, i - w + 1), i + 1)) for i in range(1, n + 1)],
+    "dropped": lambda a, m, p: a * m / (1 - p),
+    "keep_mask": lambda n: (torch.rand(n, n, generator=torch.Generator().manual_seed(3)) < 0.6).double(),
+    "population_std": lambda x: x.std(correction=0),
+    "mean0": lambda x: x.mean(0),
+    "rms": lambda x: x.square().mean().sqrt(),
+    "angle": lambda q, k: torch.acos(F.cosine_similarity(q, k, dim=0)).item(),
+    "kl": lambda p, q: F.kl_div(q.log(), p, reduction="sum"),
+    "sigmoid": lambda x: torch.sigmoid(torch.as_tensor(x, dtype=torch.float64)),
+    "slope": lambda f: lambda x: torch.autograd.functional.jacobian(f, torch.as_tensor(x, dtype=torch.float64)),
+    "online_output": lambda s, v: torch.stack([s[: t + 1].softmax(0) @ v[: t + 1] for t in range(len(s))]),
+    "running_mean": lambda x: x.cumsum(0) / torch.arange(1, len(x) + 1)[:, None],
+    "identity_of": lambda x: x.clone(),
+    "merge": lambda o: o.transpose(-3, -2).flatten(-2),
+    "merge_rows": lambda w: w.flatten(0, 1),
+    "split": lambda x, h: x.unflatten(-1, (h, -1)).transpose(-3, -2),
+    "split_weights": lambda w: w,
+    "per_head": lambda x, w: torch.stack([x @ a.mT for a in w]),
+    "packed": lambda *w: torch.cat(w),
+    "permutation": lambda n: torch.eye(n).double().roll(1, 0),
+    "group": lambda a, b: a // b,
+    "kv_head": lambda h, H, G: h * G // H,
+    "turns": lambda theta, n: [blocks(theta, m) for m in range(1, n + 1)],
+    "frequencies": lambda d: 10000.0 ** (-torch.arange(0, d, 2).double() / d),
+    "with_sink": lambda s, b: torch.cat([s, torch.full((len(s), 1), b).double()], 1).softmax(-1)[:, :-1],
+    "stack_columns": lambda x: x.mT.flatten(),
+    "top": lambda s: s.argmax(-1) + 1,
+    "causal_max": lambda s: s.masked_fill(torch.ones_like(s).triu(1).bool(), -torch.inf).amax(-1),
+    "others": lambda x: x.sum(0) - x,
+    "divided": lambda a, b: a / b,
+    "xavier": lambda a, b: math.sqrt(6 / (a + b)),
+    "cosine_scores": lambda q, k, t: t * F.cosine_similarity(q[:, None], k[None], dim=-1),
+    "averaged": lambda a: a.mean(0),
+    "triangle": lambda n: n * (n + 1) / 2,
+    "sharded": lambda o, w: sum(a @ b for a, b in zip(o, w, strict=True)),
+    "count_flops": lambda n, d: 4 * n * n * d + 8 * n * d * d,
+    "count_parameters": lambda d: 4 * d * d + 4 * d,
+    "remainders": lambda n, d: torch.arange(n) % d,
+    "rollout": lambda a: torch.linalg.multi_dot(list(a)),
+    "halved": lambda a: (a + torch.eye(a.shape[-1])) / 2,
+    "largest": lambda s: s.max(),
+    "normal_cdf": lambda x: 0.5 * (1 + math.erf(x / 2**0.5)),
+    "nll": lambda z, y: F.cross_entropy(z, torch.tensor(y - 1)),
+    "gelu": lambda x: F.gelu(torch.tensor(x)),
+    "ffn": lambda x, a, b, c, d: F.linear(F.linear(x, a.mT, b).relu(), c.mT, d),
+    "pair_sum": lambda x: (x.sum() ** 2 - x.square().sum()) / 2,
+    "expected": lambda values: values[0] * (1 - values[2]) + values[1] * values[2],
+    "rounded": lambda x: x.bfloat16().double(),
+    "window_size": lambda n: n,
+    "turned": lambda theta, m: blocks(theta, m),
+    "causal_bias": lambda n: torch.full((n, n), -torch.inf).triu(1),
+    "variance": lambda x: x.var(),
+    "row_softmax": lambda x: x.softmax(-1),
+    "alibi": lambda h, n: -slopes(h)[:, None, None] * (torch.arange(n)[:, None] - torch.arange(n)).abs(),
+    "cache_bytes": lambda layers, n, heads, d: 2 * torch.zeros(layers, n, heads, d, dtype=torch.float16).nbytes,
+    "grouped": lambda q, k, v: F.scaled_dot_product_attention(q[None], k[None], v[None], enable_gqa=True)[0],
+    "softcap": lambda x, c: c * (x / c).tanh(),
+    "window": lambda n, w: torch.ones(n, n).tril().triu(1 - w),
+    "entropy": lambda p: torch.distributions.Categorical(p).entropy(),
+    "third": lambda x: x / 3,
+}
 PAGE |= {"torch": torch, "F": F, "i": 3, "n": 99, "h": 2}
 SECTIONS = re.findall(
     r"^## ([^\n]+)\n\n(.+?)(?=^## |\Z)", (Path(__file__).parent / "formulas.md").read_text(), re.M | re.S

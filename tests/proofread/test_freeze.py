@@ -101,8 +101,8 @@ def test_a_frozen_page_is_run_once_and_held_against_what_it_gave_then(
     assert told.out == "frozen/docs/page.md.json: written\n"
     assert main(["check", "docs", "--mutants", "--no-cache"]) == 0
     assert (
-        "1 page checked; 0 of them run now, 1 frozen; cells: 1 ran; figures: 3 held; formulas: 1 held; 0 findings"
-        in (capsys.readouterr().err)
+        "1 page checked; 0 of them run now, 1 frozen; cells: 1 ran; figures: 3 held; formulas: 1 held; "
+        "1 of 2 sentences with none of these; 0 findings" in (capsys.readouterr().err)
     )
     (checked,) = project.check(programs=True, keep=False).pages
     assert checked.of_cell(0)[0].startswith("---\nproofread: freeze\n---\n# Rows\n\nThere are 3 rows, 0.50 of 3.")
@@ -120,10 +120,10 @@ def test_a_frozen_page_is_run_once_and_held_against_what_it_gave_then(
     ("old", "new", "changed"),
     [
         ("rows, share = 3, 0.5", "rows, share = 3, 0.6", "code cell 2"),
-        ("<!--= share -->", "<!--= share / 1 -->", "what cell 1 asserts at the end"),
-        ("a, b = 2.5, 1.5", "a, b = 2.5, 1.75", "what cell 3 asserts"),
+        ("<!--= share -->", "<!--= share / 1 -->", "what cell 1 says"),
+        ("a, b = 2.5, 1.5", "a, b = 2.5, 1.75", "what cell 3 says"),
         ("```python\nwith", "```python\nx = 1\n```\n\n```python\nwith", "code cell 2"),
-        ("```python", "```py", "what cell 1 asserts"),
+        ("```python", "```py", "what cell 1 says"),
     ],
 )
 def test_a_frozen_page_whose_code_changed_is_stale(project: Project, old: str, new: str, changed: str) -> None:

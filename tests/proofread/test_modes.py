@@ -28,7 +28,7 @@ print(steps)
 
 They are {{ steps }}, as [the log](log.md) says.
 """
-BOOK = "# Book\n\nThey are 3<!--= rows -->.\n\n```python\nrows = 3\n```\n\nNo, 3<!--= rows -->.\n"
+BOOK = "# Book\n\nThey are 3<!--= row -->.\n\n```python\nrows = 3\n```\n\nNo, 3<!--= rows -->.\n"
 
 
 class Project:
@@ -69,10 +69,11 @@ def test_a_page_is_off_run_or_checked_and_the_summary_counts_them(project: Proje
     report = project.check()
     assert modes(report) == {"book.md": "check", "log.md": "off", "tours/one.md": "run"}
     (finding,) = report.findings
-    assert str(finding).startswith("docs/book.md:3: 3 cannot be checked: rows fails with NameError")
+    assert str(finding).startswith("docs/book.md:3: 3 cannot be checked: row fails with NameError")
     assert str(report).splitlines()[0] == (
         "1 page checked, 1 only run, 1 off; 2 of them run now; cells: 2 ran; "
-        "figures: 1 held, 1 failed, 2 not looked at; formulas: 1 not looked at; 1 finding"
+        "figures: 1 held, 1 failed, 2 not looked at; formulas: 1 not looked at; "
+        "0 of 1 sentence with none of these; 1 finding"
     )
 
 
@@ -80,7 +81,7 @@ def test_a_page_that_is_only_run_shows_its_figures_and_leaves_what_is_not_its_ow
     project.modes(**{"docs/log.md": "off", "docs/tours": "run"})
     (tour,) = (checked for checked in project.check().pages if checked.mode == "run")
     published = [text.published for text in tour.texts]
-    assert "{{ site_name }} has {{ steps }}, " in published[0]
+    assert "{{ site_name }} has 4, " in published[0]
     assert "They are 4," in published[1]
     assert tour.code[1].outputs[0]["text"] == "4\n"
     assert [*tour.subjects] == ["6 cell 2"]
@@ -267,5 +268,5 @@ It is 3<!--= rows -->, and $t = a$ <!-- where: a = total(1, 2); t = 3 -->.
     assert str(project.check()).splitlines()[0] == (
         "1 page checked, 2 off; 1 of them run now; cells: 1 ran, 1 failed, 1 skipped, 1 not looked at; "
         "figures: 1 held, 1 failed, 1 unproved, 1 waived, 1 not looked at; "
-        "formulas: 1 held, 2 failed, 1 waived, 1 not looked at; 5 findings"
+        "formulas: 1 held, 2 failed, 1 waived, 1 not looked at; 0 of 3 sentences with none of these; 5 findings"
     )

@@ -126,6 +126,7 @@ def bare(wheels: dict[str, zipfile.ZipFile], tmp_path_factory: pytest.TempPathFa
 def told(python: Path, root: Path, *arguments: str, code: int = 0) -> tuple[str, str]:
     """What a Python says in a project, whose own modules are in its folder `source`."""
     outside = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "PYTHON"))}
+    outside |= {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}  # where text is ASCII
     ran = subprocess.run(
         [python, *arguments],
         cwd=root,
@@ -150,7 +151,12 @@ def test_proofread_alone_checks_tests_and_builds_anothers_project(alone: Path, t
     assert " 0 findings" in run("-m", "proofread", "check", "manual")
     assert re.search(r"\n\d+ passed in", run("-m", "pytest", "manual", "-q", "--color=no"))
     run("-m", "mkdocs", "build", "--strict")
-    assert "(1.5, 3.0)" in (root / "site" / "guide" / "circuit" / "index.html").read_text()
+    circuit = (root / "site/guide/circuit/index.html").read_text()
+    for shown in ("(1.5, 3.0)", "drive <p-f>1.5</p-f> amperes", 'id="eq-1"'):
+        assert shown in circuit
+    assert 'href="guide/circuit/"' in (root / "site/index.html").read_text()
+    assert "from ohm" in (program := run("-m", "proofread", "snippet", "manual/guide/series.py:10"))
+    assert run("-c", program) == "(20.0, 5.0)\n"
 
 
 FORMULAS = """\

@@ -111,13 +111,6 @@ def test_a_markdown_page_runs_its_python_fences(tmp_path: Path) -> None:
     assert "".join(c.fence or c.source for c in markdown.cells) == (tmp_path / "page.md").read_text()
 
 
-def test_a_file_that_is_not_utf_8_is_named_with_line_and_remedy(tmp_path: Path) -> None:
-    (tmp_path / "page.py").write_bytes(b"# %%\nx = '\xe9'\n")
-    with pytest.raises(PageError) as raised:
-        read(tmp_path / "page.py", tmp_path)
-    assert str(raised.value) == "page.py:2: byte 0xe9 is not UTF-8; save the page as UTF-8"
-
-
 def test_a_page_that_is_quoted_in_a_cell_is_no_cell(tmp_path: Path) -> None:
     page = tmp_path / "page.py"
     page.write_text(

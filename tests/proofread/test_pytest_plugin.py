@@ -118,13 +118,8 @@ def test_what_belongs_to_no_one_test_fails_the_page_as_such(project: Project) ->
 
 
 def test_a_formula_that_would_pass_if_it_were_wrong_fails(project: Project) -> None:
-    project.write(
-        "docs/page.py", PAGE.replace("s = 0.5512 \\tag{1.1}", "s = t + u").replace("s = share", "s, t, u = same")
-    )
-    project.write(
-        "docs/page.py",
-        (project.root / "docs/page.py").read_text().replace("n, share =", "same = 6., 3., 3.\nn, share ="),
-    )
+    page = PAGE.replace("s = 0.5512 \\tag{1.1}", "s = t + u").replace("s = share", "s, t, u = same")
+    project.write("docs/page.py", page.replace("n, share =", "same = 6., 3., 3.\nn, share ="))
     code, told = project.pytest("-k", "mutants")
     assert code == 1, told
     assert any("would pass as `" in line for line in told)

@@ -307,9 +307,3 @@ def test_a_markdown_page_shows_what_its_cells_give(tmp_path: Path) -> None:
     assert fences[0].startswith('```python title="with a title"\nimport matplotlib')
     assert fences[1] == '```python\nprint("not seen")\n```'
     assert fences[2] == ""
-
-
-def test_a_figure_of_a_markdown_page_needs_a_text(tmp_path: Path) -> None:
-    (tmp_path / "page.md").write_text(MARKDOWN.replace("#| alt: a line\n", ""))
-    (finding,) = check([tmp_path / "page.md"], root=tmp_path, keep=False).findings
-    assert "cell 2 draws 1 figure but has 0 alt texts; say what each shows" in finding.message

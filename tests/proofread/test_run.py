@@ -76,8 +76,10 @@ def test_a_plot_becomes_one_svg(results: list[Result]) -> None:
     assert "<dc:date>" not in figure["data"]["image/svg+xml"]
 
 
-def test_a_semicolon_hides_the_value(results: list[Result]) -> None:
-    assert results[3].outputs == []
+def test_a_page_runs_in_the_root_on_one_thread_as_in_a_notebook(results: list[Result]) -> None:
+    assert results[3].outputs == []  # a semicolon hides the value
+    assert results[5].outputs[0]["data"]["text/plain"].startswith("('1', 1, '/")
+    assert results[6].outputs[-1]["data"]["text/plain"] == "4"  # below a magic
 
 
 def test_an_expected_exception_is_an_output_without_paths(results: list[Result]) -> None:
@@ -85,14 +87,6 @@ def test_an_expected_exception_is_an_output_without_paths(results: list[Result])
     assert (error["ename"], error["evalue"]) == ("ZeroDivisionError", "division by zero")
     assert len(error["traceback"]) == 1
     assert results[4].raised is not None
-
-
-def test_a_page_runs_on_one_thread_in_the_root(results: list[Result]) -> None:
-    assert results[5].outputs[0]["data"]["text/plain"].startswith("('1', 1, '/")
-
-
-def test_magics_work(results: list[Result]) -> None:
-    assert results[6].outputs[-1]["data"]["text/plain"] == "4"
 
 
 def test_values_of_expressions_are_plain_data(results: list[Result]) -> None:

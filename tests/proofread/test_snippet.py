@@ -1,6 +1,8 @@
 """Programs of cells: what of the page each has, and that each prints what its cell shows."""
 
+import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -16,265 +18,14 @@ from proofread.programs import Snippet
 from proofread.programs.trial import Trial
 from proofread.settings import Settings
 
-# Each page is one trap: the last cell's program must have the first text, and must not have the second.
+# Each is one page: its cells, and what the last cell's program must have and must not have.
 TRAPS = {
-    "what a cell does not need": ("a = 1", "b = ", ["a = 1\nb = 2", "b += 1", "a"]),
-    "a function finds its globals when it is called": (
-        "factor = 3",
-        "factor = 2",
-        ["factor = 2\ndef scale(x):\n    return factor * x", "factor = 3", "scale(5)"],
-    ),
-    "a function in a container": (
-        "factor = 3",
-        "a = 1",
-        ["a = 1\nfs = [lambda x: factor * x]", "factor = 3", "fs[0](5)"],
-    ),
-    "what a function of the same cell adds to": (
-        "calls = 0",
-        "b = 1",
-        ["calls = 0\nb = 1", "def call():\n    global calls\n    calls += 1\n    return 3\ncall()"],
-    ),
-    "a method finds its globals too": (
-        "unit = 'm'",
-        "b = 1",
-        ["class Length:\n    def __repr__(self):\n        return unit\nx = Length()\nb = 1", "unit = 'm'", "x"],
-    ),
-    "another name of the same list": (
-        "b.append(2)",
-        "c.append",
-        ["a = [1]\nb, c = a, []", "b.append(2)\nc.append(3)", "a"],
-    ),
-    "an alias in a container": (
-        "d['k'].add_(1)",
-        "s = 5",
-        ["a = torch.ones(2)\nd = {'k': a}\ns = 5", "d['k'].add_(1)", "a"],
-    ),
-    "a view": ("v.zero_()", "w.zero_", ["a = torch.ones(4)\nv, w = a[:2], torch.ones(1)", "v.zero_()\nw.zero_()", "a"]),
-    "a state dict": (
-        "state['weight'].fill_(2)",
-        "other",
-        [
-            "torch.manual_seed(0)\nm = torch.nn.Linear(2, 1, bias=False)\nother = 1",
-            "state = m.state_dict()\nwith torch.no_grad():\n    state['weight'].fill_(2)",
-            "m.weight.detach()",
-        ],
-    ),
-    "data that is set": (
-        "m.weight.data = torch.ones(1, 2)",
-        "other",
-        [
-            "torch.manual_seed(0)\nm = torch.nn.Linear(2, 1)\nother = 1",
-            "m.weight.data = torch.ones(1, 2)",
-            "m.weight.sum().item()",
-        ],
-    ),
-    "a hook": (
-        "m(torch.ones(2))",
-        "unseen",
-        [
-            "m, seen = torch.nn.Identity(), []",
-            "handle = m.register_forward_hook(lambda m, i, o: seen.append(o.shape))\nunseen = 1",
-            "y = m(torch.ones(2))",
-            "seen",
-        ],
-    ),
-    "the training flag": ("m.eval()", "b = 1", ["m = torch.nn.Dropout()\nb = 1", "m.eval();", "m(torch.ones(3))"]),
-    "a step of an optimizer": (
-        "optimizer.step()",
-        "logged",
-        [
-            "w = torch.ones(2, requires_grad=True)\noptimizer = torch.optim.SGD([w], lr=0.5)\nlogged = []",
-            "w.sum().backward()\noptimizer.step()\nlogged.append(1)",
-            "w.detach()",
-        ],
-    ),
-    "a gradient": (
-        "backward()",
-        "b = 1",
-        ["w = torch.ones(2, requires_grad=True)\nb = 1", "w.sum().backward()", "w.grad"],
-    ),
-    "a gradient that nobody looks at": (
-        "w = ",
-        "backward",
-        ["w = torch.ones(2, requires_grad=True)", "w.sum().backward()", "w + 1"],
-    ),
-    "draws in their order": (
-        "a = torch.randn(1)",
-        "manual_seed(7)",
-        [
-            "torch.manual_seed(7)\nb = torch.randn(1)",
-            "torch.manual_seed(8)\na = torch.randn(1)\nc = torch.randn(1)",
-            "c",
-        ],
-    ),
-    "a constructor that draws": (
-        "one = Linear(3, 2)",
-        "two",
-        [
-            "from torch.nn import Linear",
-            "torch.manual_seed(1)\none = Linear(3, 2)\nx = torch.randn(2)\ntwo = Linear(2, 2)",
-            "x",
-        ],
-    ),
-    "a seed in a function": (
-        "def start",
-        "manual_seed(5)",
-        [
-            "torch.manual_seed(5)\na = torch.randn(1)",
-            "def start():\n    torch.manual_seed(6)",
-            "start()\nx = torch.randn(1)",
-            "x",
-        ],
-    ),
-    "Python's own generator": (
-        "random.seed(3)",
-        "b = 1",
-        ["import random\nrandom.seed(3)\nb = 1\nfirst, second = random.random(), random.random()", "second"],
-    ),
-    "a generator of one's own": (
-        "first = ",
-        "b = 1",
-        [
-            "g = torch.Generator().manual_seed(3)\nb = 1\nfirst = torch.rand(1, generator=g)",
-            "torch.rand(1, generator=g)",
-        ],
-    ),
-    "the default dtype": (
-        "set_default_dtype",
-        "b = 1",
-        ["torch.set_default_dtype(torch.float64)\nb = 1", "torch.ones(1) / 3"],
-    ),
-    "print options": ("precision=2", "b = 1", ["torch.set_printoptions(precision=2)\nb = 1", "torch.ones(1) / 3"]),
-    "a setting that is assigned": (
-        "torch.backends.mkldnn.deterministic = True",
-        "b = 1",
-        ["torch.backends.mkldnn.deterministic = True\nb = 1", "torch.backends.mkldnn.deterministic"],
-    ),
-    "an iterator": (
-        "next(numbers)",
-        "b = 1",
-        ["numbers = iter([1, 2, 3])\nb = 1", "first = next(numbers)", "next(numbers)"],
-    ),
-    "an attribute": ("box.size = 3", "b = 1", ["class Box: pass\nbox = Box()\nb = 1", "box.size = 3", "box.size"]),
-    "an item that is deleted": ("del d['a']", "b = 1", ["d = {'a': 1, 'c': 2}\nb = 1", "del d['a']", "d"]),
-    "an augmented assignment": ("x += 1", "y += 1", ["x = y = 1", "x += 1\ny += 1", "x"]),
-    "a loop": ("total += n", "m = n", ["total = 0\nfor n in range(3):\n    total += n\nm = n", "total"]),
-    "a loop's variables are its own": (
-        "for n in [7]",
-        "for n in 'ab'",
-        ["for n in 'ab':\n    k = n", "for n in [7]:\n    k = n", "k"],
-    ),
-    "a block": (
-        "tempfile",
-        "b = 1",
-        ["import tempfile\nwith tempfile.TemporaryFile() as file:\n    n = file.write(b'abc')\nb = 1", "n"],
-    ),
-    "an attempt": (
-        "except ValueError",
-        "b = 1",
-        ["try:\n    n = int('x')\nexcept ValueError:\n    n = 0\nelse:\n    raise AssertionError\nb = 1", "n"],
-    ),
-    "a name that is bound in a comprehension": (
-        "squares",
-        "x = ",
-        ["x = 3", "squares = [x * x for x in range(3)]", "squares"],
-    ),
-    "a walrus in a comprehension": ("last := x", "x = 3", ["x = 3", "big = [last := x for x in range(3)]", "last"]),
-    "a star import": ("from math import *", "b = 1", ["from math import *\nb = 1", "round(pi, 3)"]),
-    "only the names that are imported and used": (
-        "from math import e\n",
-        "pi",
-        ["from math import e, pi\nimport string", "round(e, 2)"],
-    ),
-    "an import that shadows another": (
-        "from math import floor as cut",
-        "ceil",
-        ["from math import ceil as cut", "from math import floor as cut", "cut(2.5)"],
-    ),
-    "a module of a package": ("import xml.dom", "b = 1", ["import xml.dom\nb = 1", "xml.dom.EMPTY_PREFIX"]),
-    "an import in a function": (
-        "import floor",
-        "b = 1",
-        ["def cut(x):\n    from math import floor\n    return floor(x)\nb = 1", "cut(2.5)"],
-    ),
-    "an import in a block, in one line with more": (
-        "if a:\n    from math import floor; n = floor(2.5)",
-        "b = 1",
-        ["a = 1\nb = 1", "if a:\n    from math import floor; n = floor(2.5)", "n"],
-    ),
-    "one name for two imports": (
-        "from math import ceil as cut\n",
-        "b = 1",
-        ["from math import ceil as cut\nb = 1", "up = cut(2.5)", "from math import floor as cut", "up, cut(2.5)"],
-    ),
-    "what printed is not printed again": (
-        "with redirect_stdout",
-        "b = 1",
-        ["b = 1", "for i in range(2):\n    print(i)\n    n = i", "n"],
-    ),
-    "a text of several lines in what printed": (
-        "with redirect_stdout",
-        "b = 1",
-        ["b = 1", 'for i in [1]:\n    s = """a\n  b"""\n    print(s)', "s"],
-    ),
-    "an exception's and a match's names": (
-        "raise ValueError(5)",
-        "b = 1",
-        [
-            "b = 1",
-            "try:\n    raise ValueError(5)\nexcept ValueError as error:\n    (n,) = error.args\n"
-            "match {'k': n, 'l': 2}:\n    case {'k': int() as a, **rest}:\n        pass\n"
-            "match [a, 1, 2]:\n    case [_, *tail]:\n        pass",
-            "a, rest, tail",
-        ],
-    ),
-    "two statements in a line": ("a = 1", "b = 2", ["a = 1; b = 2", "a"]),
-    "a tuple": ("print((1, a))", "b", ["a = 2\nb = 3", "1, a"]),
-    "a tuple in parentheses": ("print((1, a))", "b", ["a = 2\nb = 3", "(1, a)"]),
-    "a text": ("print(repr(s))", "b", ["s = 'sea'\nb = 1", "s"]),
-    "a text that is printed": ("print(s)", "repr", ["s = 'sea'", "print(s)"]),
-    "nothing": ("d.update", "print", ["d = {}", "d.update(a=1)"]),
-    "what a semicolon hides": ("a;", "print", ["a = 1", "a;"]),
-    "an expression over lines": ("print((a\n", "b", ["a = 1\nb = 2", "(a\n + 1)"]),
-    "a long list": ("print(xs)", "b = 1", ["xs = list(range(100))\nb = 1", "xs"]),
-    "a class": ("print", "b = 1", ["class Thing: pass\nb = 1", "Thing, int"]),
-    "a set": ("print", "b = 1", ["s = {'b', 'a', 'c'}\nb = 1", "sorted(s), s"]),
-    "display, which notebooks have": ("def display", "IPython", ["a = 'x'", "display(a, 1)"]),
-    "display, imported": (
-        "import display",
-        "def display",
-        ["from IPython.display import display\na = 1", "display(a)"],
-    ),
-    "a named figure": (
-        "plt.show()",
-        "b = 1",
-        ["import matplotlib.pyplot as plt\nb = 1", "#| alt: x\nplt.plot([1, 2]);"],
-    ),
-    "a figure that is shown": (
-        "plt.show()",
-        "plt.show()\nplt.show()",
-        ["import matplotlib.pyplot as plt", "#| alt: x\nplt.plot([1, 2])\nplt.show()"],
-    ),
-    "a figure without pyplot": (
-        'figure.savefig("figure.svg")',
-        "print",
-        [
-            "from matplotlib.figure import Figure\nfigure = Figure()\naxes = figure.subplots()",
-            "axes.plot([1, 2])",
-            "#| alt: x\nfigure",
-        ],
-    ),
-    "names that only eval sees": ("hidden = 4", "nothing", ["hidden = 4", "eval('hid' + 'den')"]),
-    "source that is quoted": (
-        "inspect",
-        "b = 1",
-        ["import inspect\ndef f(x):  # why\n    return x\nb = 1", "print(inspect.getsource(f))"],
-    ),
-    "an annotation that is evaluated": (
-        "Size = int",
-        "b = 1",
-        ["from dataclasses import dataclass\nSize = int\nb = 1", "@dataclass\nclass Box:\n    size: Size", "Box(3)"],
-    ),
+    name: (re.findall(r"^```cell\n(.*?)\n```$", cells, re.MULTILINE | re.DOTALL), json.loads(has), json.loads(lacks))
+    for name, cells, has, lacks in re.findall(
+        r"^## ([^\n]*)\n(.*?)^Has and lacks: `([^\n]*)`, `([^\n]*)`$",
+        (Path(__file__).parent / "programs.md").read_text(),
+        re.MULTILINE | re.DOTALL,
+    )
 }
 
 
@@ -283,7 +34,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Checked]:
     """All traps, each run as a page."""
     root = tmp_path_factory.mktemp("traps")
     paths = []
-    for number, (_, _, cells) in enumerate(TRAPS.values()):
+    for number, (cells, _, _) in enumerate(TRAPS.values()):
         paths.append(root / f"page{number}.py")
         paths[-1].write_text("".join(f"# %%\n{cell}\n\n" for cell in ["import torch", *cells]))
     report = check(paths, root=root, settings=Settings(), keep=False, programs=True)
@@ -296,7 +47,7 @@ def last(checked: Checked) -> Snippet:
 
 @pytest.mark.parametrize("trap", TRAPS)
 def test_a_program_has_what_its_cell_needs_and_no_more(pages: dict[str, Checked], trap: str) -> None:
-    wanted, unwanted, cells = TRAPS[trap]
+    cells, wanted, unwanted = TRAPS[trap]
     checked = pages[trap]
     assert [finding.message for finding in checked.findings] == []
     assert len(checked.snippets) == len(cells) + 1
@@ -315,8 +66,8 @@ def run(program: str, folder: Path) -> str:
 
 
 def test_a_program_says_where_it_is_from_and_runs_as_a_file(pages: dict[str, Checked], tmp_path: Path) -> None:
-    program = pages["a hook"].program(4)
-    assert program.startswith(f"# {pages['a hook'].page.path}, cell 5\nimport torch\n")
+    program = pages["A hook"].program(4)
+    assert program.startswith(f"# {pages['A hook'].page.path}, cell 5\nimport torch\n")
     assert run(program, tmp_path) == "[torch.Size([2])]\n"
 
 
@@ -407,11 +158,6 @@ def test_a_file_beside_the_page_is_named(tmp_path: Path) -> None:
     (finding,) = proofread(tmp_path, "# %%\nopen('data.txt').read()\n").findings
     assert "alone, its program does not run: FileNotFoundError" in finding.message
     assert "'data.txt'; let it take what it needs from its page alone, or tag it no-snippet" in finding.message
-
-
-def test_fences_of_markdown_pages_have_programs(tmp_path: Path) -> None:
-    checked = proofread(tmp_path, "```python\na, b = 1, 2\n```\n\n```python\nprint(a)\n```\n", "page.md")
-    assert checked.program(3) == "# page.md, cell 4\na, b = 1, 2\n\nprint(a)\n"
 
 
 def test_programs_are_kept_with_the_run(tmp_path: Path) -> None:
