@@ -591,8 +591,8 @@ total = weights.sum()
 #
 # In a Markdown page the fences that begin with three backticks and `python` are its code cells, and the page shows what
 # they give; those that say `py` are only shown. The options of a cell stand in the fence, and so do its tags:
-# `#| tags: hide-output`. A fence that says `claims` holds asserts. No reader sees it; in a comment, it is hidden wherever
-# else the file is shown, too:
+# `#| tags: hide-output`. A fence that says `claims` holds asserts. No reader sees it; in a comment, it is hidden
+# wherever else the file is shown, too:
 #
 # ````markdown
 # Ours is faster than theirs.
