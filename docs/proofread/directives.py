@@ -51,47 +51,29 @@ from proofread.checks.checked import Checked
 from proofread.pages.numbers import correction
 from proofread.pages.page import Cell, Page
 from proofread.runs.server import warm
-from proofread.settings import Settings
 
 warm([Path("docs/proofread/directives.py")])  # what its small pages import
-digits = Checked(Page("page.py", (Cell("", 1, is_code=True),))).digits(
-    0
-)  # of a cell that says nothing of them
+lines = textwrap.TextWrapper(72, subsequent_indent="    ")
+lines.break_on_hyphens = lines.break_long_words = False
 
 
 def checked(text):
     with TemporaryDirectory() as folder:
         page = Path(folder, "page.py")
         page.write_text(text.lstrip())
-        return check(
-            [page],
-            root=Path(folder),
-            settings=Settings(),
-            keep=False,
-            mutants=True,
-        )
-
-
-def tell(lines):
-    for line in lines or ["nothing found"]:
-        print(
-            textwrap.fill(
-                line,
-                72,
-                subsequent_indent="    ",
-                break_on_hyphens=False,
-                break_long_words=False,
-            )
-        )
+        return check([page], root=page.parent, keep=False, mutants=True)
 
 
 def proofread(text):
-    tell([str(finding) for finding in checked(text).findings])
+    for finding in checked(text).findings:
+        print(lines.fill(str(finding)))
 
 
 def fix(text):
-    edits = [f.edit for f in checked(text).findings if f.edit]
-    tell([f"page.py:{e.start[0]}: {e.old} -> {e.new}" for e in edits])
+    for edit in (finding.edit for finding in checked(text).findings):
+        if edit:
+            new = f"page.py:{edit.start[0]}: {edit.old} -> {edit.new}"
+            print(lines.fill(new))
 
 
 # %% [markdown]
@@ -524,8 +506,8 @@ weights
 # figure, reach it with the Tab key, or touch it: it tells the expression that you wrote and what the code gave. Figures
 # in titles, links, captions and alt texts stay as they are.
 #
-# The next two cells stand at the end of this section, in one fold: a cell of claims, and a sentence with the tag
-# `check`, which any cell can have.
+# The next two cells stand at the end of this section, in one fold: a sentence with the tag `check`, which any cell can
+# have, and a cell of claims.
 
 # %% [markdown] tags=["check"]
 # The softmax divides by the sum, so the weights have the sum one.
@@ -556,7 +538,6 @@ plt.show()
 assert (weights.diff() < 0).all(), (
     "three bars, each lower than the one before it"
 )
-assert len(weights) == 3, "Three weights"
 
 # %% [markdown]
 # A caption may also stand below what a cell shows as HTML. A cell has a caption for each of its figures or for none.
@@ -571,7 +552,7 @@ assert len(weights) == 3, "Three weights"
 #
 # `#| data:` is an expression, evaluated after the cell: lists, dicts, tensors, numbers, texts. What it gives lies as
 # JSON beside the page; the attribute `data-json` of the element has its address, and `data-bytes` its size. Its numbers
-# are rounded to 4<!--= digits --> digits, or as many as `#| digits:` says.
+# are rounded to 4 digits, or as many as `#| digits:` says.
 #
 # ```js
 # for (const figure of document.querySelectorAll('[data-live="draw"]')) {
@@ -604,8 +585,8 @@ total = weights.sum()
 #
 # In a Markdown page the fences that begin with three backticks and `python` are its code cells, and the page shows what
 # they give; those that say `py` are only shown. The options of a cell stand in the fence, and so do its tags:
-# `#| tags: hide-output`. A fence that says `claims` holds asserts; no reader sees it, in a comment not even one of the
-# file:
+# `#| tags: hide-output`. A fence that says `claims` holds asserts. No reader sees it; in a comment, it is hidden
+# wherever else the file is shown, too:
 #
 # ````markdown
 # Ours is faster than theirs.
@@ -650,6 +631,9 @@ refused = {
 assert "<!--" not in tried.pages[0].texts[0].published, (
     "The reader sees no comment"
 )
+assert (
+    Checked(Page("page.py", (Cell("", 1, is_code=True),))).digits(0) == 4
+), "rounded to 4 digits"
 assert "after the colon" in refused, (
     "those figures of the next block that stand before its colon"
 )
