@@ -11,11 +11,10 @@
 # | `55%<!--= weights[6, 6] -->` | the figure is what the expression gives |
 # | `about 2400<!--= rows -->` | the figure is near to what the expression gives |
 # | `4 MiB<!--= x.nbytes -->` | the figure and its unit; the value is in bytes |
-# | `<!--= mass: masses -->` | on a line of its own: the next table has under *mass* what the list gives |
 # | `{{ weights[6, 6] :.0%}}` | computed and formatted here |
 # | `in 2017<!--~ year -->` | waived, for the reason given |
 # | `<!--~ 8, 64: our choice -->` | on a line of its own: these figures of the next block are waived |
-# | `<!--~ table: as published -->` | the next table is waived, or with the title of a column that column |
+# | `<!--~ table: as published -->` | on a line of its own: all of the next block is waived |
 # | `$$...$$ <!-- where: S = scores -->` | what the symbols of a formula are |
 # | `$$...$$ <!-- unchecked: reason -->` | a formula that is waived |
 #
@@ -159,8 +158,8 @@ assert near("nearly 40%", shares)[1] <= 0.4, (
 # ### As it is printed
 #
 # An array, a tensor or a number of numpy's can be typed as Python prints it, over several lines too: its numbers are
-# compared, each to the digits that are there. What leaves numbers out is refused. Above a table, on a line of its own,
-# a column is named by its title; its cells are then the items of what the expression gives, as many and in that order.
+# compared, each to the digits that are there. What leaves numbers out is refused. A table of many figures is better
+# computed: `{{ table }}` shows the Markdown that a cell has made.
 
 # %% tags=["no-snippet"]
 proofread(r"""
@@ -180,12 +179,6 @@ table = np.array([[0.5, 0.25], [1.0, 2.0]])
 #  [1.   2.  ]]
 # ```
 # <!--= table -->
-#
-# <!--= mass: x -->
-# | planet | mass |
-# | --- | --- |
-# | Mars | 0.5 |
-# | Pluto | 0.26 |
 """)
 
 # %% [markdown]
@@ -295,9 +288,7 @@ assert (x != 0).all(), "Nothing is zero"  # to the bit: no need of it
 #
 # A waiver covers what it names, and nothing else: the figure that it directly follows, or, on a line of its own, those
 # figures of the next block that stand before its colon. So a figure that comes into the block later needs a word of its
-# own. In a table a waiver can stand in the cell, behind the figure. A whole table is waived by `table:`, and a column
-# by its title, on a line of its own above the table; `table:` may also stand in the line of its caption, above it or
-# below it.
+# own. In a table a waiver can stand in the cell, behind the figure; a whole table is waived by `table:`.
 #
 # Code blocks, link targets and names such as *GPT-2* or *float32* need no word, nor does a code span that quotes
 # the page's own code.
@@ -321,8 +312,7 @@ limit = 40 + 2
 # | --- | --- |
 # | 8 | 64 |
 #
-# Sizes of four models <!--~ table: as published -->
-#
+# <!--~ table: as published -->
 # | heads | features |
 # | --- | --- |
 # | 12 | 768 |
@@ -613,8 +603,6 @@ total = weights.sum()
 LINES = {
     "after the colon": "<!--~ 8: a size, and no 9 -->\nIt is 8, or 9.",
     "waived below": "It is 8.\n\n<!--~ 8: a size -->",
-    "mass below": "| mass |\n| - |\n| 1 |\n\n<!--= mass: [size] -->",
-    "caption below": "| a |\n| - |\n| 8 |\n\nSizes<!--~ table: ours -->\n\nSo.",
     "table above": "| a |\n| - |\n| 8 |\n\n<!--~ table: sizes -->",
 }
 page, begins = "# %%\nsize = 1\n\n# %% [markdown]\n", {}
@@ -638,10 +626,4 @@ assert "after the colon" in refused, (
     "those figures of the next block that stand before its colon"
 )
 assert "waived below" in refused, "these figures of the next block are waived"
-assert "mass below" in refused, (
-    "the next table has under mass what the list gives"
-)
-assert "table above" in refused, "the next table is waived"
-assert "caption below" not in refused, (
-    "in the line of its caption, above it or below it"
-)
+assert "table above" in refused, "all of the next block is waived"

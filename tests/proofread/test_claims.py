@@ -157,7 +157,7 @@ PLANTED = {
     "fixed": (
         "min(weights) >= 0",
         "len(weights) >= 0",
-        "17: len(weights) >= 0 takes nothing from the page, so it proves nothing of no weight is negative: nothing "
+        '17: len(weights) >= 0 takes nothing from the page, so it proves nothing of "no weight is negative": nothing '
         "that the page gives can change that; compare what the page gave",
     ),
     "to the bit": (

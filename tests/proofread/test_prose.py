@@ -211,7 +211,8 @@ def test_computed_figures_have_a_format_after_the_last_colon() -> None:
         ),
         (
             "<!--~ reason -->\n- 3 and `4 of 5`, 3 and 4.",
-            "the waiver (reason) must name the figures of its block that it covers, as in <!--~ 3, 4, 5: reason -->",
+            "the waiver (reason) must name the figures of its block that it covers, as in <!--~ 3, 4, 5: reason -->, "
+            "or waive a whole table, <!--~ table: reason -->",
         ),
     ],
 )

@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 from tokenize import generate_tokens
 
 from ..formulas import spans
-from . import tables
 from .conditions import parse
 from .equations import BRACKETED, REFERENCE, is_reference
 from .numbers import FIGURE, PRINTED, SPELLED, UNIT, VULGAR, WORDS
@@ -225,25 +224,18 @@ def _waive(prose: Prose, line: int, said: str, within: tuple[int, int]) -> None:
     }
     named = _NAMED.fullmatch(said)
     waived = set(re.split(", ", named["figures"])) if named else set()
-    table = tables.after(prose.text, within[0]) if within[0] < within[1] else None
-    of_table = {"table": [table.span], **table.columns} if table else {}
-    title = next((title for title in of_table if title and not named and said.startswith(f"{title}: ")), "")
-    if title:
-        inside = {place for place in figures if any(place[0] < b and a < place[1] for a, b in of_table[title])}
-        told = said if inside else f"the waiver ({said}) covers no figure; remove it"
-        (prose.waivers if inside else prose.problems).append((line, told))
-        prose._bare = [place for place in prose._bare if place not in inside]
-        return
     there = set().union(*figures.values())
-    if not named and there:
+    waived = there if said.startswith("table: ") else waived
+    if not (named or waived) and there:
         wanted = ", ".join(dict.fromkeys(figure for place in figures for figure in sorted(figures[place])))
-        told = f"the waiver ({said}) must name the figures of its block that it covers"
-        whole = f", or <!--~ table: {said} --> for all of it" if table else ""
-        prose.problems.append((line, f"{told}, as in <!--~ {wanted}: {said} -->{whole}"))
+        told = (
+            f"the waiver ({said}) must name the figures of its block that it covers, as in <!--~ {wanted}: {said} -->"
+        )
+        prose.problems.append((line, f"{told}, or waive a whole table, <!--~ table: {said} -->"))
     elif absent := sorted(waived - there):
         told = f"the waiver ({said}) covers no figure {', '.join(absent)} of the block that follows"
         prose.problems.append((line, f"{told}; remove it"))
-    elif not named:
+    elif not waived:
         prose.problems.append((line, f"the waiver ({said}) covers no figure; remove it"))
     else:
         prose.waivers.append((line, said))
@@ -265,23 +257,11 @@ def _comment(prose: Prose, token: re.Match[str], line: int, printed: tuple[int, 
     if not said:
         what = "a reason" if waives else "an expression"
         prose.problems.append((line, f"<!--{token['kind']} --> needs {what}"))
-    elif not waives and alone and (column := _column(text, said, end)):
-        expression, cells = column
-        for row, span in enumerate(cells):
-            if "<!--" in text[slice(*span)]:
-                continue  # it has a word of its own
-            last = ":" * (row == len(cells) - 1)  # it takes all that is left, so that no row is missing
-            of_row = f"{expression}[{row}{last}]"
-            if not _claim(prose, of_row, span, line):
-                break
-            prose._covered.append(span)
     elif not waives and printed:
         _claim(prose, said, printed, line)
-    elif waives and (alone or said.startswith("table: ")):
-        beside = tables.after(text, end if alone else text.find("\n", end) % (len(text) + 1))
-        beside = beside or (None if alone else tables.before(text, start - len(before)))
-        block = re.compile(r"\s*(.*?)(?=\n[ \t>]*\n|\Z)", re.DOTALL).match(text, end) if alone else None
-        prose._blocks.append((line, said, beside.span if beside else block.span() if block else (end, end)))
+    elif waives and alone:
+        block = re.compile(r"\s*(.*?)(?=\n[ \t>]*\n|\Z)", re.DOTALL).match(text, end)
+        prose._blocks.append((line, said, block.span() if block else (end, end)))
     elif waives and said.startswith("link: ") and text[:start].rstrip().endswith(")"):
         prose.waivers.append((line, said))
     else:
@@ -299,18 +279,16 @@ def _comment(prose: Prose, token: re.Match[str], line: int, printed: tuple[int, 
             prose.problems.append((line, f"the waiver ({said}) covers no figure; remove it"))
 
 
-def _claim(prose: Prose, expression: str, span: tuple[int, int], line: int) -> bool:
-    """Take in what an expression is to prove; False if it is none that could."""
+def _claim(prose: Prose, expression: str, span: tuple[int, int], line: int) -> None:
+    """Take in what an expression is to prove."""
     typed, is_fit = prose.text[slice(*span)], check(prose, expression, line)
     chosen = parse(expression) if is_fit else None
     if isinstance(chosen, ast.IfExp) and isinstance(chosen.body, ast.Constant) and isinstance(chosen.body.value, str):
         said = f'assert {ast.unparse(chosen.test)}, "..."'
         message = f"{typed} is no figure: let a cell tagged claims prove it, {said}, with the words around {typed}"
         prose.problems.append((line, message))
-        return False
-    if is_fit:
+    elif is_fit:
         prose.claims.append(Claim(typed, expression, span, prose.line(span[0])))
-    return is_fit
 
 
 def _claims(prose: Prose, info: str, line: int) -> None:
@@ -318,19 +296,6 @@ def _claims(prose: Prose, info: str, line: int) -> None:
     if re.match(r"\s*claims\b", info):
         message = "these claims are not read: on a Markdown page let the line of their fence begin with it"
         prose.problems.append((line, f"{message}; on any other, tag a code cell claims"))
-
-
-def _column(text: str, said: str, end: int) -> tuple[str, list[tuple[int, int]]] | None:
-    """The expression of a column of the next table, and the cells that it speaks of; None if it names none."""
-    table = tables.after(text, end)
-    title = next((title for title in table.columns if title and said.startswith(f"{title}: ")), "") if table else ""
-    if not table or not title:
-        return None
-    expression = said[len(title) + 1 :].strip()
-    with suppress(SyntaxError):  # which is told
-        if not isinstance(parse(expression), ast.Name | ast.Attribute | ast.Call):
-            expression = f"({expression})"
-    return expression, table.columns[title]
 
 
 def _computed(prose: Prose, token: re.Match[str], line: int) -> None:
