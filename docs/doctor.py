@@ -412,8 +412,6 @@ plot.grid(
 # %% [markdown]
 # On the diagonal no difference exceeds rounding; the smallest of the other cells is {{ (apart +
 # torch.eye(len(chosen))).min() :.2f}}.
-#
-# #
 
 # %% tags=["claims"]
 assert {p.cause for p in SICK.values()} | set(NOT_SEEN) == set(
@@ -427,7 +425,7 @@ assert apart.diagonal().max() < 1e-9, (
 )
 
 # %% [markdown]
-# # What it cannot see
+# ## What it cannot see
 #
 # Some mistakes of the museum are not in a module's behavior, {{ len(NOT_SEEN) }} of {{ len(museum.ENTRIES) }}. The fold
 # at the end of this section names each, and why.

@@ -133,8 +133,6 @@ print(words_of(drawn[None]))
 # Each of these eight words was drawn as the one that follows *seven green bottles*. The right one had a chance of {{
 # scores.softmax(dim=-1).max() :.2%}} before, and it has {{ bold.max() :.0%}} now. However the word is chosen, it goes
 # to the end of the text, and the model reads on.
-#
-# ##
 
 # %% tags=["claims"]
 assert "there will be six" in words_of(text), (
@@ -157,7 +155,7 @@ assert vocabulary[scores.argmax()] == "hanging", (
 )
 
 # %% [markdown]
-#  What stays the same
+# ## What stays the same
 #
 # When a word is added to the text, which of the numbers inside the model change? Compare the keys of the first three
 # words, in a text of three words and in a text of four:

@@ -227,8 +227,6 @@ plot.grid(
 # len(found) --> new rounds. At the start it was {{ early :.0%}}, which is no more than guessing: who guesses among all
 # six drinks is right in {{ 1 / len(drinks) :.0%}} of the cases, and who guesses among the five that were ordered, in {{
 # 1 / len(orders) :.0%}}.
-#
-# ## W
 
 # %% tags=["claims"]
 assert torch.allclose(vectors[3] @ W_q, W_q[3], atol=1e-6), (
@@ -252,7 +250,7 @@ assert grids["at the end"].argmax(1).equal(goal.int().argmax(1)), (
 assert early < 1.5 / len(drinks), "which is no more than guessing"
 
 # %% [markdown]
-# hat the queries and keys became
+# ## What the queries and keys became
 #
 # How does *Kim?* find *Kim: tea*? Compare its query with the keys of all words, one after the other. The scores with
 # the names stand in [Figure 3](#figure-3), and those with the drinks in [Figure 4](#figure-4):

@@ -314,8 +314,6 @@ plot.table(
 #
 # Rounding decides now and then which of two words is the likelier one. From there on, two texts are different. So
 # compare logits, not texts.
-#
-# ##
 
 # %% tags=["claims"]
 assert rounding["float32"][0] < 1e-5, "In float32 that is hardly seen"
@@ -326,7 +324,7 @@ assert all(
 )
 
 # %% [markdown]
-#  Padding on the left
+# ## Padding on the left
 #
 # A batch of prompts is padded on the left, so that all go on at one place. The mask then has to hide the padding from
 # every query, in every step. And a model with a table of positions must count from the first *real* token: it knows no

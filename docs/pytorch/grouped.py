@@ -70,8 +70,6 @@ plot.table(
 # **You should know** [how heads are split](heads.py) and what a [KV cache][unmasked.cache.KVCache] is. **You will
 # know** which heads share, what goes wrong there without an error, what a latent is good for, and how to test all of
 # it.
-#
-# #
 
 # %% tags=["claims"]
 assert (
@@ -91,7 +89,7 @@ assert list(table)[-1] == "latent (MLA)", (
 )
 
 # %% [markdown]
-# # Which head uses which?
+# ## Which head uses which?
 #
 # With as many heads of keys as of queries, nothing is shared: that is ordinary multi-head attention. With fewer,
 # *neighbors* share:

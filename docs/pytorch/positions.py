@@ -391,8 +391,6 @@ wrong_row = rotary(newest, torch.arange(1)) @ keys.mT
 # -1] :.0f}} in the place of {{ right_row[0, -1] :.0f}}. The positions of a call begin where the cache ends:
 # `torch.arange(length, length + new)`. With padding on the left they begin at the first real token. [The page about
 # caches](cache.py) has more of this.
-#
-# ##
 
 # %% tags=["claims"]
 assert (
@@ -400,7 +398,7 @@ assert (
 ), "The last key should have the highest score"
 
 # %% [markdown]
-#  ALiBi: slopes and sign
+# ## ALiBi: slopes and sign
 #
 # ALiBi turns nothing. It lowers each score by the distance, times a slope $r_h$ that differs from head to head:
 #
@@ -458,8 +456,6 @@ first_token = [
 # path](masks.py#masks-of-numbers-are-added)<!--~ link: the section that has it --> takes every number that is not zero
 # for minus infinity. The museum shows the [sign beside its remedy](../museum/models.py#alibi-sign)<!--~ link: a mistake
 # -->.
-#
-# #
 
 # %% tags=["claims"]
 assert (alibi(8, 5) <= 0).all(), "It lowers each score by the distance"
@@ -506,14 +502,12 @@ assert first_token[0] < 1e-6, "nothing that can be seen"
 assert alibi(1, 2)[0, 0, 1].isfinite(), "The bias hides no future"
 
 # %% [markdown]
-# # Sinusoids: two orders, and no offset
+# ## Sinusoids: two orders, and no offset
 #
 # The first transformer adds a vector to each embedding: a sine in each even feature and its cosine in the next one.
 # Much code keeps all sines first and all cosines behind them: `pairing="halves"`. A trained model knows one of the two.
 # A score of vectors with sinusoids does depend on where the tokens stand, as the table above shows: the vectors of
 # words and of places are multiplied with one another, too.
-#
-# #
 
 # %% tags=["claims"]
 assert torch.allclose(
@@ -528,7 +522,7 @@ assert torch.allclose(
 ), "Much code keeps all sines first and all cosines behind them"
 
 # %% [markdown]
-# # The check for your own tests
+# ## The check for your own tests
 #
 # Write your attention as a function of tokens and positions, in float64, and paste this. (A checkpoint that was made
 # for the other pairing passes it: only logits that came with the checkpoint find that.) It fails for mixed pairings,
