@@ -276,7 +276,9 @@ assert ship > 2, "ship is taller"
 
 
 def test_a_fence_of_claims_is_read_in_a_comment_and_bare(proofread: Proofreader) -> None:
-    assert found(proofread(MARKDOWN, name="page.md")) == []
+    report = proofread(MARKDOWN, name="page.md")
+    assert found(report) == []
+    assert [text.published for text in report.pages[0].texts if "-->" in text.published] == []
     wrong = MARKDOWN.replace("> crew,", "< crew,").replace("> 2", "> 3")
     assert [each.partition(" does")[0] for each in found(proofread(wrong, name="page.md"))] == [
         '11: "ship takes more than the crew"',
@@ -344,6 +346,7 @@ def test_a_frozen_page_holds_its_claims_and_is_stale_once_a_condition_changes(tm
         ("The ship gets more than the crew", "The ship takes more than the crew"),
         ("The big ship takes more than the crew", "The ship takes more than the crew"),
         ("no weight is ever negative", "no weight is negative"),
+        ("The shíp takes more than the crew", "The ship takes more than the crew"),
         ("The ship takes less than the crew", None),
         ("The crew takes more than the ship", None),
         ("The ship doesn't take more than the crew", None),
@@ -357,7 +360,7 @@ def test_a_frozen_page_holds_its_claims_and_is_stale_once_a_condition_changes(tm
 def test_fix_quotes_what_was_reworded_and_nothing_that_was_turned_round(
     tmp_path: Path, fragment: str, quoted: str | None
 ) -> None:
-    page = PAGE.split("# %%\n")[0] + f"# %%\nship = 3\n\n# %% tags=['claims']\nassert ship > 2, '{fragment}'\n"
+    page = PAGE.split("# %%\n")[0] + f"# %%\nship = 3\n\n# %% tags=['claims']\nassert ship > 2, '{fragment}'  # so\n"
     (tmp_path / "page.py").write_text(page)
     for fix in fixes(check([tmp_path / "page.py"], root=tmp_path, keep=False).findings, tmp_path):
         fix.apply()
@@ -365,13 +368,14 @@ def test_fix_quotes_what_was_reworded_and_nothing_that_was_turned_round(
     assert (tmp_path / "page.py").read_text() == expected
 
 
-def test_fix_leaves_a_condition_that_does_not_hold_and_a_page_that_fails(
+def test_fix_leaves_what_is_false_or_stands_twice_and_a_page_that_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     reworded = PAGE.replace("*ship* takes", "*ship* gets")
     for text in (
         reworded.replace('assert ship > crew, "The', 'assert ship < crew, "The'),
+        reworded.replace("is negative.", "is negative. The ship gets more than the crew."),
         reworded + "\n# %%\n1 / 0\n",
     ):
         Path("page.py").write_text(text)

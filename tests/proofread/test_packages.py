@@ -182,7 +182,7 @@ print(half(x))
 # <!-- where: x = random("n"); y = half(x) -->
 
 # %% tags=["claims"]
-assert np.array_equal(half(x), x / 2), "half of x"  # to the bit: the same division
+assert np.array_equal(half(x), x / 2), "Half of x"  # to the bit: the same division
 """
 SITE = "site_name: Site\nplugins: [proofread, mkdocs-jupyter: {include: ['*.py']}]\n"
 

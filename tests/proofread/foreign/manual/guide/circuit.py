@@ -1,7 +1,7 @@
 # %% [markdown]
 # # A circuit
 #
-# Twice the voltage drives twice<!--== doubled == 2 * single --> the current.
+# Twice the voltage drives twice<!--= doubled / single --> the current.
 
 # %%
 import ohm

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Series and parallel
 #
-# Side by side, two equal resistors have half<!--== side_by_side / ohms --> the resistance of one.
+# Side by side, two equal resistors have half<!--= side_by_side / ohms --> the resistance of one.
 
 # %%
 from ohm import parallel, series
