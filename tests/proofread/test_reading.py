@@ -9,6 +9,7 @@ import torch
 
 from proofread.checks.check import check
 from proofread.checks.checked import Checked
+from proofread.formulas.arrays import numbers
 from proofread.pages.page import Cell, Page
 from proofread.publish import reading
 from proofread.runs import kernel
@@ -40,10 +41,11 @@ def test_a_page_takes_a_minute_for_every_two_hundred_words_that_are_read(html: s
 
 
 def test_a_page_says_when_it_was_checked_and_on_what():
-    assert reading.checked_on(CHECKED) == (
-        'Checked on <time datetime="2026-03-04">2026-03-04</time>, torch 2.13.0, Intel Xeon @ 2 GHz'
-    )
-    assert ", numpy 2.4, &lt;GPU&gt;" in reading.checked_on(replace(CHECKED, machine=Machine("numpy 2.4", "<GPU>")))
+    told = reading.about(CHECKED, "word", "")
+    assert 'Checked on <time datetime="2026-03-04">2026-03-04</time>, torch 2.13.0</summary>' in told
+    assert told.endswith("</summary>It ran on this processor: Intel Xeon @ 2 GHz</details>\n")
+    other = reading.about(replace(CHECKED, machine=Machine("numpy 2.4", "<GPU>")), "word", "")
+    assert other.endswith(", numpy 2.4</summary>It ran on this processor: &lt;GPU&gt;</details>\n")
 
 
 class Own:
@@ -56,7 +58,7 @@ class Own:
         ({"x": torch.ones(2), "np": np}, "torch"),
         ({"F": torch.nn.functional}, "torch"),
         ({"linear": torch.nn.Linear}, "torch"),
-        ({"check": check}, "numpy"),  # by what its package imports
+        ({"numbers": numbers}, "numpy"),  # by what its package imports
         ({"x": np.float32(2)}, "numpy"),
         ({"x": Own(), "y": 2, "_z": torch.ones(2)}, "Python"),
     ],
@@ -69,13 +71,13 @@ def test_a_page_names_the_library_that_it_uses(namespace: dict[str, object], tol
 
 
 def test_the_line_below_the_title_says_only_what_there_is_to_say():
-    line = '<p class="proofread-about" data-search-exclude="true"'
+    said = 'class="proofread-about" data-search-exclude="true"'
     assert reading.about(Checked(Page("page.md", ())), "a word", "") == ""
-    assert reading.about(Checked(Page("page.py", ())), "a word", "") == f"{line}>1 min</p>\n"
-    assert reading.about(CHECKED, "word", "").startswith(f"{line}>Checked on <time")
+    assert reading.about(Checked(Page("page.py", ())), "a word", "") == f"<p {said}>1 min</p>\n"
+    assert reading.about(CHECKED, "word", "").startswith(f"<details {said}><summary>Checked on <time")
     script = replace(CHECKED, page=Page("page.py", ()))
     told = reading.about(script, "word " * 400, "a/figures.json")
-    assert told.startswith(f'{line} data-figures="a/figures.json">2 min · Checked on <time')
+    assert told.startswith(f'<details {said} data-figures="a/figures.json"><summary>2 min · Checked on <time')
 
 
 def test_a_page_that_is_not_run_again_tells_of_the_run_that_was_kept(tmp_path: Path):
