@@ -473,7 +473,7 @@ def test_any_finding_ends_the_build_with_all_of_them_listed(tmp_path: Path, capl
         build_site(root)
     told = caplog.text
     assert "docs/index.md:1: nothing proves the figure 7" in told
-    assert "docs/lessons/first.py:4: it says 4, but len(rows) gives 3" in told
+    assert "docs/lessons/first.py:4: it says 4, but len(rows) gives only 3" in told
     assert "docs/lessons/second.py:7: cell 2 failed with ZeroDivisionError: division by zero" in told
     assert not (root / "site/index.html").exists()
 
