@@ -20,7 +20,7 @@ from pathlib import Path
 HEAD = """# %% [markdown]
 # # Numbers
 #
-# There are 12<!--== len(x) --> of them, from 0<!--== x.min() --> to 11<!--== x.max() -->, 66<!--== x.sum() --> in all.
+# There are 12<!--= len(x) --> of them, from 0<!--= x.min() --> to 11<!--= x.max() -->, 66<!--= x.sum() --> in all.
 # Edition: prose-{prose}.
 """
 BODY = """

@@ -1,7 +1,7 @@
 # %% [markdown]
-# # A lesson in {{= len(weights) }} parts
+# # A lesson in {{ len(weights) }} parts
 #
-# Look at [Figure 1](#figure-1). It says 67%<!--== weights[0] -->.
+# Look at [Figure 1](#figure-1). It says 67%<!--= weights[0] -->.
 
 # %% tags=["imports"]
 import torch
