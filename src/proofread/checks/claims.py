@@ -24,7 +24,7 @@ larger smaller largest smallest bigger more fewer most least greater less higher
 longest shortest wider narrower faster slower above below left right upper first last before after earlier later row
 column rows columns always never every each no none all some not nothing everything same different equal unequal true
 false half third quarter once twice positive negative finite infinite increases decreases grows shrinks minimum maximum
-only both neither any without with key keys query queries value values
+only both neither any without with
 """
 _TURNING = {*_OPPOSITES.split(), *numbers.WORDS}
 
