@@ -50,7 +50,7 @@ See [the first heading](lessons/first.py#a-heading-of-3), with $x_1^2$.
 x = 3
 ```
 
-It has 3<!--= x --> parts of 0.75<!--= x / 4 --> each.
+It has 3<!--= x --> parts.
 """
 FIRST = """
 # %% [markdown]
@@ -320,11 +320,11 @@ def test_links_between_pages_lead_where_the_site_has_them(first: str) -> None:
 
 
 def test_the_reader_sees_figures_and_no_directives(site: Path, first: str) -> None:
-    assert '<p class="admonition-title">Only 3 rows</p>' in first
+    assert '<p class="admonition-title">Only <p-f>3</p-f> rows</p>' in first
     assert '<h2 id="a-heading-of-3">A heading of 3' in first
     assert "<!--" not in first
     assert "{{" not in first
-    assert "It has 3 parts of <p-f>0.75</p-f> each." in (site / "index.html").read_text()
+    assert "It has <p-f>3</p-f> parts." in (site / "index.html").read_text()
 
 
 def test_mathematics_is_mathml_with_its_number(site: Path, first: str) -> None:

@@ -84,7 +84,7 @@ class Server:
 
     def get(self, page: str) -> str:
         with urlopen(self._address + page) as answer:
-            return answer.read().decode()
+            return re.sub("</?p-f>", "", answer.read().decode())
 
     def close(self) -> None:
         self._guard.cancel()
