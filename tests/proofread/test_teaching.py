@@ -257,18 +257,18 @@ def test_the_menu_of_a_cell_offers_the_program_that_imports_what_it_needs(tmp_pa
 FIGURES = """
 # %% [markdown]
 # ---
-# title: 4<!--= n -->
+# title: 4.5<!--= n -->
 # ---
-# # All 4<!--= n -->
+# # All 4.5<!--= n -->
 #
-# Setext 4<!--= n -->
+# Setext 4.5<!--= n -->
 # --------------------
 #
-# **4**<!--= n -->, over 3<!--= n -->, True<!--= n > 3 -->, `(2, 2)`<!--= (2, 2) + (n,)[:0] -->,
-# {{ 4 / n + 1 / 3 :.2f}}, [4](x)<!--= n -->, $4$<!--= n -->, <img alt="4<!--= n -->"> four<!--= n -->.
+# **4.5**<!--= n -->, over 3<!--= n -->, True<!--= n > 3 -->, `(2.5, 2)`<!--= (2.5, 2) + (n,)[:0] -->,
+# {{ 4 / n + 1 / 3 :.2f}}, [4.5](x)<!--= n -->, $4.5$<!--= n -->, <img alt="4.5<!--= n -->">.
 
 # %%
-n = 4
+n = 4.5
 """
 
 
@@ -281,17 +281,16 @@ def test_a_figure_tells_its_expression_and_value_and_titles_links_and_attributes
     html = body.replace("[", "<a>").replace("](x)", "</a>").replace('alt="', 'alt="\U000f0000')
     html, given = figures.offer(html, page)
     assert given == [
-        ("n", "4"),
-        ("n", "4"),
-        ("(2, 2) + (n,)[:0]", "[2, 2]"),
-        ("4 / n + 1 / 3", "1.33333"),
-        ("n", "4"),
-        ("n", "4"),
+        ("n", "4.5"),
+        ("n", "4.5"),
+        ("(2.5, 2) + (n,)[:0]", "[2.5, 2]"),
+        ("4 / n + 1 / 3", "1.22222"),
+        ("n", "4.5"),
     ]
     assert not figures._MARK.search(html)
-    for shown in ("**<p-f>4</p-f>**", "`<p-f>(2, 2)</p-f>`", "<p-f>1.33</p-f>", "<p-f>$4$</p-f>", "<p-f>four</p-f>"):
+    for shown in ("**<p-f>4.5</p-f>**", "`<p-f>(2.5, 2)</p-f>`", "<p-f>1.22</p-f>", "<p-f>$4.5$</p-f>"):
         assert shown in html
-    for plain in ("<a>4</a>", '<img alt="4">', "over <"):
+    for plain in ("<a>4.5</a>", '<img alt="4.5">'):
         assert plain in html
 
 
@@ -303,11 +302,11 @@ def test_a_computed_table_and_computed_words_are_no_figures(tmp_path: Path) -> N
 # It has {{ word }} and {{ n }}.
 
 # %%
-n, word, table = 3, "rows", "| a | b |\\n| --- | --- |\\n| 1 | 2 |"
+n, word, table = 2.5, "rows", "| a | b |\\n| --- | --- |\\n| 1 | 2 |"
 """
     marked = figures.marked(looked_at(tmp_path, page), 0)
     assert marked.startswith("| a | b |\n| --- | --- |\n| 1 | 2 |\n\nIt has rows and ")
-    assert figures.unmarked(marked).endswith("It has rows and 3.")
+    assert figures.unmarked(marked).endswith("It has rows and 2.5.")
     assert figures.unmarked(marked) != marked
 
 
