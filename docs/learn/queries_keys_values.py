@@ -145,7 +145,6 @@ def tried(matrices):
 who = torch.tensor([[names.index(name) for name in orders]])
 what = torch.tensor([[drinks.index(drink) for drink in orders.values()]])
 matrices = new_matrices(0)
-early = tried(matrices)[0].mean()
 steps = train(matrices, [matrix.requires_grad_() for matrix in matrices])
 training_data = story(
     steps,
@@ -155,7 +154,7 @@ training_data = story(
 )
 W_q, W_k, W_v = matrices = [matrix.detach() for matrix in matrices]
 right = tried(matrices)[0]
-correct = right.mean()
+correct, early = right.mean(), tried(new_matrices(0))[0].mean()
 
 # %% [markdown]
 # Here the same questions are asked about the same orders, again and again during the training. Move the slider back to
@@ -280,8 +279,7 @@ learning |= {"W_q and W_k": "v", "all three": ""}
 results = {left: tried(trained(which)) for left, which in learning.items()}
 share = {left: each[0].mean() for left, each in results.items()}
 without = plot.table(
-    ["Left as it was drawn", "Right answers"],
-    [[left, f"{each:.0%}"] for left, each in share.items()],
+    ["Left as it was drawn", "Right answers"], [*share.items()], "{:.0%}"
 ).markdown()
 
 # What chance decides: where untrained queries look, and which drinks untrained values tell.
