@@ -11,8 +11,8 @@
 
 # %% tags=["hide-input", "no-snippet"]
 #| caption: Arcs and bars show what the word *ship* takes from each word of its sentence. Beside a *crew* it keeps {{
-#|   kept[0] :.0%}} of itself, and of the others takes most from *crew*. Beside an *order* it keeps {{ kept[1] :.0%}},
-#|   and takes most from *order*.
+#|   asked[0].kept :.0%}} of itself, and of the others takes most from *crew*. Beside an *order* it keeps {{
+#|   asked[1].kept :.0%}}, and takes most from *order*.
 #| script: ../../src/unmasked/figures/sentence.js
 #| data: sentence_data
 from IPython.display import HTML
@@ -24,8 +24,6 @@ asked = ask(
     "i must go back to my ship and to my crew",
     "we process and ship your order",
 )
-sentences = [each.words for each in asked]
-kept, taken = [e.kept for e in asked], [e.neighbor for e in asked]
 sentence_data = {"sentences": [each.data for each in asked], "dim": 50}
 HTML(side_by_side(asked))
 
@@ -42,8 +40,8 @@ HTML(side_by_side(asked))
 # at a word or a number with a thin line below it, and you see what it means, or how it is checked.
 
 # %% tags=["claims"]
-assert taken[0] == "crew", "and of the others takes most from crew"
-assert taken[1] == "order", "and takes most from order"
+assert asked[0].neighbor == "crew", "and of the others takes most from crew"
+assert asked[1].neighbor == "order", "and takes most from order"
 
 # %% [markdown]
 # ## Three words and a pencil
@@ -60,7 +58,7 @@ import math
 
 import torch
 
-from unmasked import plot
+from unmasked import functional, plot, self_attention
 
 three_words, features = ["my", "ship", "crew"], ["sea", "trade"]
 three = torch.tensor([[-1, -1], [1, 1], [1, 0]])
@@ -87,18 +85,15 @@ plot.grid(
 # from *crew*, and keeps 64%<!--= shares[1] --> of itself.
 
 # %% tags=["remove-cell"]
-dots = [(three[1] @ word).item() for word in three]
+names = [f"*{name}*" for name in three_words]
+dots = (three @ three[1]).tolist()
 scored = [dot / math.sqrt(three.size(1)) for dot in dots]
 powers = [math.exp(score) for score in scored]
 shares = [power / sum(powers) for power in powers]
 by_hand = plot.table(
     ["*ship* looks at", "dot product", "score", "*e* to the score", "weight"],
-    [
-        [f"*{name}*", f"{dot}", *(f"{x:.4f}" for x in (score, power, share))]
-        for name, dot, score, power, share in zip(
-            three_words, dots, scored, powers, shares, strict=True
-        )
-    ],
+    [*zip(names, dots, scored, powers, shares)],
+    ["{}", *["{:.4f}"] * 3],
 ).markdown()
 
 # %% [markdown]
@@ -108,53 +103,28 @@ by_hand = plot.table(
 # {{ averaged }}
 
 # %% tags=["remove-cell"]
-new = sum(share * word for share, word in zip(shares, three, strict=True))
-averaged = plot.table(
-    ["", *features],
-    [
-        [f"*ship*, {name}", *(f"{number:.4f}" for number in row.tolist())]
-        for name, row in (("before", three[1]), ("after", new))
-    ],
-).markdown()
+new = torch.tensor(shares) @ three.float()
+rows = {"*ship*, before": three[1].tolist(), "*ship*, after": new.tolist()}
+averaged = plot.table(["", *features], rows, "{:.4f}").markdown()
 
 # %% [markdown]
 # Before, *ship* had as much of trade as of the sea. Now it has more of the sea than of trade, for its neighbor *crew*
 # belongs to the sea as well. That is all that attention does. What is left on this page is to look at it from other
 # sides, and to give its parts their names.
 
-# %% [markdown] tags=["check"]
-# The library gives the same for the three words:
-
-# %% tags=["check"]
-from unmasked import self_attention
-
-by_library = self_attention(three.float())
-torch.testing.assert_close(by_library.weights[1], torch.tensor(shares))
-by_library
-
 # %% tags=["claims"]
-assert len(three) == len(three_words) and three.size(1) == len(features), (
-    "a row for each word and a column for each number"
+assert dots[1] > dots[2] > dots[0], (
+    "The more two words have in common, the larger it is"
 )
-assert three[1, 0] == three[1, 1] > 0, (
-    "ship belongs to the sea and to trade alike"
-)
-assert three[2, 0] > three[2, 1], "crew more to the sea"
-assert three[0].tolist() == [-1, -1], "crew more to the sea, my to neither"
-assert dots[1] > dots[2] > dots[0], "the larger it is"
-assert math.isclose(sum(shares), 1), "and they add up to one"
-assert three[0, 0] == -1, "my has minus one"
-assert three[1:, 0].tolist() == [1, 1], "and ship and crew have one"
 assert math.isclose(
     shares[1] + shares[2] - shares[0], new[0], abs_tol=1e-6
 ), (
     "So the new number there is the weight of ship plus that of crew minus that of my"
 )
-assert three[1, 1] == three[1, 0], "ship had as much of trade as of the sea"
 assert new[0] > new[1], "Now it has more of the sea than of trade"
-assert torch.allclose(by_library.context[1], new, atol=1e-5), (
-    "The library gives the same for the three words"
-)
+assert torch.allclose(
+    self_attention(three.float()).context[1], new, atol=1e-5
+), "That is all that attention does"
 
 # %% [markdown]
 # ## The same with arrows
@@ -175,38 +145,19 @@ assert torch.allclose(by_library.context[1], new, atol=1e-5), (
 from unmasked.figures import arrows as drawing
 
 arrows = three.float()
-dot_products = arrows @ arrows.mT
-scores_of_arrows = dot_products / math.sqrt(2)
-weights_of_arrows = scores_of_arrows.softmax(dim=-1)
-moved = weights_of_arrows @ arrows
+moved, weights_of_arrows = self_attention(arrows)
 angle = drawing.angle(arrows[1], arrows[2])
-arrow_data = {
-    "names": three_words,
-    "vectors": arrows,
-    "weights": weights_of_arrows,
-    "context": moved,
-    "start": three_words.index("ship"),
-}
+arrow_data = {"names": three_words, "start": three_words.index("ship")}
+arrow_data |= {"vectors": arrows, "weights": weights_of_arrows}
+arrow_data["context"] = moved
 drawing.moved(arrows, three_words, ("sea", "trade"))
 
 # %% tags=["claims"]
-assert torch.tensor([2.0, 0.0]) @ torch.tensor([0.0, 3.0]) == 0, (
-    "at a right angle it is zero"
-)
-assert scores_of_arrows[0, 1] < 0, (
-    "if they point in opposite directions, it is negative"
-)
-assert abs(dot_products[0, 2]) < abs(dot_products[0, 1]), (
-    "whose dot products are smaller"
-)
 assert moved[1, 1] / moved[1, 0] < arrows[1, 1] / arrows[1, 0], (
     "The ring of ship lies on crew's side of its arrow"
 )
-assert (dot_products[0, 1:] < 0).all(), (
+assert (arrows[1:] @ arrows[0] < 0).all(), (
     "The arrow of my points away from both others"
-)
-assert (dot_products[1, 0] / arrows[1].norm() / arrows[0].norm()) < -0.99, (
-    "which points the opposite way"
 )
 
 # %% [markdown]
@@ -242,27 +193,16 @@ softmax(scores_of_ship)
 #| caption: The weights of *ship* for its scores as they are, for scores four times<!--= sharper[1] --> and sixteen
 #|   times<!--= sharper[2] --> as large. The larger the scores, the more goes to *ship* itself.
 sharper = [1, 4, 16]
-rows_of_ship = torch.stack(
-    [softmax(factor * scores_of_ship) for factor in sharper]
-)
-rows_named = ["as they are", *(f"times {factor}" for factor in sharper[1:])]
-plot.grid(
-    rows_of_ship, "weights of ship", rows=rows_named, columns=three_words
-)
+grown = torch.stack([softmax(factor * scores_of_ship) for factor in sharper])
+named = ["as they are", "times 4", "times 16"]
+plot.grid(grown, "weights of ship", rows=named, columns=three_words)
 
 # %% tags=["claims"]
-assert torch.allclose(
-    softmax(scores_of_ship), torch.tensor(shares), atol=1e-5
-), "These are the weights that you found with a pencil"
-assert (softmax(scores_of_ship - 9) > 0).all(), "Every weight is positive"
-assert torch.isclose(
-    softmax(scores_of_ship - 9).sum(), torch.tensor(1.0), atol=1e-6
-), "and the weights of a word add up to one"
-assert softmax(scores_of_ship).argsort().equal(scores_of_ship.argsort()), (
-    "The larger score gets the larger weight"
+assert torch.allclose(grown[0], torch.tensor(shares), atol=1e-5), (
+    "These are the weights that you found with a pencil"
 )
-assert rows_of_ship[-1].max() > 0.99, "the largest takes nearly everything"
-assert (rows_of_ship[:, 1].diff() > 0).all(), (
+assert grown[-1].max() > 0.99, "the largest takes nearly everything"
+assert (grown[:, 1].diff() > 0).all(), (
     "The larger the scores, the more goes to ship itself"
 )
 
@@ -298,9 +238,6 @@ X.shape
 #     vectors = read_glove("glove.6B.zip", "the cat sat on the mat", dim=50)
 #     ```
 
-# %% tags=["claims"]
-assert len(X) == len(words) == 11, "X has a row for each of the eleven words"
-
 # %% [markdown]
 # ## The same word in two sentences
 #
@@ -310,15 +247,11 @@ assert len(X) == len(words) == 11, "X has a row for each of the eleven words"
 # %% tags=["hide-input"]
 #| caption: The weights of six words. Rows are queries, the words that look. Columns are keys, the words that are looked
 #|   at. Find the row of *ship*: it keeps {{ second_weights[3, 3] :.0%}} of itself.
-second = sentences[1]
+second = asked[1].words
 Y = ship_vectors().lookup(second)
 second_context, second_weights = self_attention(Y)
-plot.grid(
-    second_weights,
-    "weights: queries in rows, keys in columns,",
-    rows=second,
-    columns=second,
-)
+title = "weights: queries in rows, keys in columns,"
+plot.grid(second_weights, title, rows=second, columns=second)
 
 # %% [markdown]
 # Each row adds up to one. In this sentence each word takes most from itself: its own vector points exactly its own way.
@@ -331,44 +264,27 @@ plot.grid(
 #|   are looked up, as attention makes them beside a *crew*, and as it makes them beside an *order*. Beside an *order*
 #|   they stay nearer to those that were looked up, because *ship* keeps more of itself.
 first_context, first_weights = self_attention(X)
-weights_beside_crew, weights_beside_order = (
-    first_weights[6, 6],
-    second_weights[3, 3],
-)
-apart = (first_context[6] - second_context[3]).abs()
-most = sorted(apart.topk(6).indices.tolist())
-columns = [str(place + 1) for place in most]
-shown = torch.stack([X[6], first_context[6], second_context[3]])[:, most]
-named_rows = ["looked up", "with crew", "with order"]
-plot.grid(shown, "ship", rows=named_rows, columns=columns)
+ships = torch.stack([X[6], first_context[6], second_context[3]])
+most = (ships[1] - ships[2]).abs().topk(6).indices.sort().values
+columns = [f"{place + 1}" for place in most]
+named = ["looked up", "with crew", "with order"]
+plot.grid(ships[:, most], "ship", rows=named, columns=columns)
 
 # %% tags=["claims"]
-assert torch.equal(X[6], Y[3]), (
-    "it gets the same vector"
-)  # to the bit: rows of one table
-assert torch.allclose(second_weights.sum(1), torch.ones(6), atol=1e-6), (
-    "Rows are queries, the words that look. Columns are keys, the words that are looked at"
-)
-assert second_weights[3].argmax() == second.index("ship"), (
-    "Find the row of ship"
-)
-assert torch.allclose(second_weights.sum(1), torch.ones(6), atol=1e-6), (
-    "Each row adds up to one"
-)
 assert second_weights.argmax(1).equal(torch.arange(6)), (
     "In this sentence each word takes most from itself"
 )
-assert not torch.allclose(first_context[6], second_context[3], atol=0.1), (
-    "and two different ones come out"
-)
-assert apart[most].min() > apart.median(), (
-    "those in which the two sentences differ most"
-)
-assert (shown[2] - shown[0]).norm() < (shown[1] - shown[0]).norm(), (
-    "Beside an order they stay nearer to those that were looked up"
-)
-assert weights_beside_order > weights_beside_crew, (
-    "because ship keeps more of itself"
+assert (
+    first_weights[words.index("go"), 0]
+    > first_weights[words.index("go"), words.index("go")]
+), "go takes more from i than from itself"
+assert torch.allclose(X[6], Y[3], atol=1e-6) and not torch.allclose(
+    first_context[6], second_context[3], atol=0.1
+), "So one vector went in, and two different ones come out"
+assert second_weights[3, 3] > first_weights[6, 6] and torch.dist(
+    *ships[[0, 2]]
+) < torch.dist(*ships[[0, 1]]), (
+    "they stay nearer to those that were looked up, because ship keeps more of itself"
 )
 
 # %% [markdown]
@@ -377,33 +293,16 @@ assert weights_beside_order > weights_beside_crew, (
 # In the pencil example, *ship* was the word that asked, and every word answered. The answers decided how much of each
 # word went into the average. So a word can play three roles, and they have names:
 #
-# {{ named }}
+# | Vector | Its role | With the pencil |
+# | --- | --- | --- |
+# | *query* | asks: it is compared with every key | the row of *ship*, which was compared |
+# | *key* | is asked: it is compared with every query | each row that *ship* was compared with |
+# | *value* | is handed over: it is averaged | each row that was multiplied by its weight |
 #
 # So far each word played all roles with one and the same vector. But a word seldom looks for words like itself. *my*,
 # for example, looks for a noun, but is not a noun. So in a trained model each word has three vectors, one for each
 # role. They are made from the word's embedding by three matrices. What those matrices learn is the subject of [the next
 # page](queries_keys_values.py)<!--~ link: its title is a question -->.
-
-# %% tags=["remove-cell"]
-roles = [
-    [
-        "*query*",
-        "asks: it is compared with every key",
-        "the row of *ship*, which was compared",
-    ],
-    [
-        "*key*",
-        "is asked: it is compared with every query",
-        "each row that *ship* was compared with",
-    ],
-    [
-        "*value*",
-        "is handed over: it is averaged",
-        "each row that was multiplied by its weight",
-    ],
-]
-header = ["Vector", "Its role", "With the pencil"]
-named = plot.table(header, roles).markdown()
 
 # %% [markdown]
 # ## In three lines, and as an equation
@@ -424,30 +323,16 @@ context = weights @ X
 # %%
 weights[words.index("ship")].mul(100).round().int()  # percent
 
-# %% [markdown] tags=["check"]
-# The three lines give what the library gives.
-
-# %% tags=["check"]
-from unmasked import functional
-from unmasked.functional import attention_scores
-
-by_function = functional.scaled_dot_product_attention(
-    X, X, X, need_weights=True
-)
-torch.testing.assert_close(scores, attention_scores(X, X))
-torch.testing.assert_close(weights, by_function.weights)
-torch.testing.assert_close(context, by_function.context)
-
 # %% [markdown]
 # In symbols, the first two steps give the score of word $i$ and word $j$, where a word has $d$ numbers:
 #
 # $$s_{ij} = \frac{x_i \cdot x_j}{\sqrt{d}} \tag{1.1}$$
-# <!-- where: x = random("n d"); s = attention_scores(x, x) -->
+# <!-- where: x = random("n d"); s = functional.attention_scores(x, x) -->
 #
 # Steps three and four make the weights $a_{ij}$ of word $i$, and its new vector $o_i$, the average of all $n$ words:
 #
 # $$o_i = \sum_{j=1}^{n} a_{ij} \, x_j, \qquad a_{ij} = \frac{e^{s_{ij}}}{\sum_{l=1}^{n} e^{s_{il}}} \tag{1.2}$$
-# <!-- where: x, k = random("n d", "n d"); s = attention_scores(x, k)
+# <!-- where: x, k = random("n d", "n d"); s = functional.attention_scores(x, k)
 # o, a = functional.scaled_dot_product_attention(x, k, x, need_weights=True) -->
 #
 # Papers write all of it in one line. The queries are the rows of $Q$, the keys of $K$, the values of $V$, and a key has
@@ -462,21 +347,10 @@ torch.testing.assert_close(context, by_function.context)
 # learned matrices.
 
 # %% tags=["claims"]
-assert (weights.diagonal() < 1).all(), (
-    "Attention lets every word look at the other words"
-)
-assert (
-    weights[words.index("go"), 0]
-    > weights[words.index("go"), words.index("go")]
-), "go takes more from i than from itself"
-assert weights[6, 6] < second_weights[3, 3], "ship keeps less of itself"
-assert torch.allclose((X @ X.mT)[3, 6], X[3] @ X[6], atol=1e-5), (
-    "X @ X.mT multiplies each row of X by each row of X"
-)
-assert X.mT.shape == (50, 11), "mT turns rows into columns"
-assert X.size(-1) == len(X[0]), "is the length of a row"
-assert torch.allclose(context, by_function.context, atol=1e-6), (
-    "The three lines give what the library gives"
+assert torch.allclose(
+    scores, functional.attention_scores(X, X), atol=1e-5
+) and torch.allclose(context, first_context, atol=1e-5), (
+    "With that, attention is three lines"
 )
 
 # %% [markdown]
@@ -505,7 +379,9 @@ order = [0.0, 1.0]  # sea, trade
 print(
     self_attention(torch.tensor([[-1.0, -1.0], [1.0, 1.0], order])).context[1]
 )
-check("pull-to-trade", order)
+feedback = check("pull-to-trade", order)
+assert feedback
+feedback
 
 # %% [markdown]
 # **Three inputs** (`three-lines`). Write `attention(query, key, value)` for three matrices that differ. There can be
@@ -522,7 +398,9 @@ def attention(query, key, value):
     return torch.softmax(scores, dim=-1) @ value
 
 
-check("three-lines", attention)
+feedback = check("three-lines", attention)
+assert feedback
+feedback
 
 # %% [markdown]
 # **Without torch** (`by-hand`). Write `attend(rows)` with nothing but `math`: it takes a list of words, each a list of
@@ -562,13 +440,9 @@ print(
         for weight in weights_of(three[1].tolist(), three.tolist())
     ]
 )
-check("by-hand", attend)
-
-# %% tags=["remove-cell"]
-assert check("pull-to-trade", order)
-assert check("three-lines", attention)
-assert check("by-hand", attend)
-assert not check("pull-to-trade", three[2].tolist())
+feedback = check("by-hand", attend)
+assert feedback
+feedback
 
 # %% [markdown]
 # ## What to read next

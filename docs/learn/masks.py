@@ -15,40 +15,18 @@
 import torch
 from torch import nn
 
-from unmasked import (
-    attention_scores,
-    attention_weights,
-    bypass_,
-    masks,
-    plot,
-    self_attention,
-)
-from unmasked.embeddings import ship_vectors
+import unmasked.embeddings
+from unmasked import bypass_, masks, plot, self_attention
+from unmasked.functional import attention_scores
 
 torch.set_num_threads(1)  # small matrices are faster on one core
 
-
-def of_queries(weights):
-    """Whether each row is the weights of one query: then rows add up to one, and columns do not."""
-    ones = torch.ones(len(weights))
-    return torch.allclose(weights.sum(1), ones) and not torch.allclose(
-        weights.sum(0), torch.ones(weights.size(1))
-    )
-
-
 words = ["we", "process", "and", "ship", "your", "order"]
-X = ship_vectors().lookup(words)
+X = unmasked.embeddings.ship_vectors().lookup(words)
 causal = masks.causal(len(words))
 weights = self_attention(X, allowed=causal).weights
-
-axes = ("queries", "keys")
-plot.grid(
-    {"may look": causal, "weights": weights},
-    rows=words,
-    columns=words,
-    allowed=causal,
-    axes=axes,
-)
+grids = {"may look": causal.int(), "weights": weights}
+plot.grid(grids, queries=words, allowed=causal)
 
 # %% [markdown]
 # A language model learns by guessing the next word of sentences that people wrote. From the new vector of a word it
@@ -58,22 +36,6 @@ plot.grid(
 # look at the answer does not have to guess. Without a mask, training seems to go very well, and the model is useless.
 #
 # <div class="overview" data-here="masks"></div>
-
-# %% tags=["claims"]
-assert causal[3, 0] and weights[3, 0] > 0, (
-    "A mask says which words a word may look at"
-)
-assert (weights[~causal] == 0).all(), (
-    "What the mask hides gets a weight of exactly zero"
-)
-assert of_queries(weights), "it. Rows are queries, columns are keys. Hatched"
-assert [word for word, seen in zip(words, causal[3]) if not seen] == [
-    "your",
-    "order",
-], "ship may not look at your and order"
-assert words.index("your") > 3, (
-    "ship may not look at your and order, which come later"
-)
 
 # %% [markdown]
 # ## Hiding the words that come later
@@ -99,10 +61,8 @@ masked = self_attention(X, allowed=may_look)
 weights_of_ship = masked.weights[words.index("ship")]
 weights_of_ship
 
-# %% tags=["check"]
+# %% tags=["remove-cell"]
 free = self_attention(X).weights
-torch.testing.assert_close(masked.weights, weights)
-assert torch.equal(may_look, causal)
 
 # %% [markdown]
 # Without the mask, *ship* kept 78%<!--= free[3, 3] --> of its attention for itself, and gave *your* and *order*
@@ -114,31 +74,17 @@ assert torch.equal(may_look, causal)
 # whole sentence, so the mask changes nothing for it.
 
 # %% tags=["claims"]
-assert causal[words.index("ship"), words.index("we")] and weights[3, 0] > 0, (
-    "True in row ship and column we says that ship may look at we"
+assert (weights[~causal] == 0).all(), (
+    "What the mask hides gets a weight of exactly zero"
 )
-assert may_look[3].tolist() == [True] * 4 + [False] * 2, (
+assert may_look.equal(causal), (
     "each word may look at itself and at the words before it"
-)
-assert (
-    may_look[3, 0]
-    and not may_look[0, 3]
-    and may_look.equal(place.view(-1, 1) >= place.view(1, -1))
-), (
-    "It holds the places of the queries, as a column, against those of the keys, as a row"
-)
-assert may_look[3, 0] and not may_look[3, -1], (
-    "The first four entries are True"
 )
 assert not weights_of_ship[4:].any(), (
     "With the mask those two words get nothing"
 )
-assert may_look[0].sum() == 1 and may_look[0, 0], (
-    "The first word can look only at itself"
-)
-assert may_look[-1].all(), "The last word sees the whole sentence"
 assert torch.allclose(masked.weights[-1], free[-1], atol=1e-5), (
-    "so the mask changes nothing for it"
+    "The last word sees the whole sentence, so the mask changes nothing for it"
 )
 
 # %% [markdown]
@@ -155,23 +101,13 @@ assert torch.allclose(masked.weights[-1], free[-1], atol=1e-5), (
 #|   Without a mask each place looks at the next letter, which it should guess.
 from unmasked.teaching import train_to_guess
 
-letters, places = 8, 6
-later = torch.ones(places, places, dtype=torch.bool).triu(1)
-cheating, cheats, writes = train_to_guess(torch.zeros_like(later), letters)
-honest, guessed, _ = train_to_guess(later, letters)
+later = ~masks.causal(6)
+cheating, cheats, writes = train_to_guess(torch.zeros_like(later))
+honest, guessed, _ = train_to_guess(later)
+numbers = [f"at letter {number}" for number in range(1, 6)]
+seen = {"no mask": later[:-1] | True, "causal mask": ~later[:-1]}
 learned = {"no mask": cheating, "causal mask": honest}
-numbers = [f"at letter {number}" for number in range(1, places + 1)]
-seen = {
-    "no mask": torch.ones(5, 6, dtype=torch.bool),
-    "causal mask": ~later[:-1],
-}
-plot.grid(
-    learned,
-    rows=numbers[:-1],
-    columns=list("123456"),
-    allowed=seen,
-    axes=axes,
-)
+plot.grid(learned, queries=numbers, keys="123456", allowed=seen)
 
 # %% [markdown]
 # Without the mask nearly all guesses are correct, although nobody can guess these letters. The model copies. Then let
@@ -182,18 +118,11 @@ plot.grid(
 # will have to do when it writes.
 
 # %% tags=["claims"]
-assert of_queries(cheating), (
-    "Rows are the places that guess, the queries; columns are the letters, the keys"
-)
-assert len(cheating) == 5 and cheating.size(1) == 6, (
-    "five places for six letters"
-)
-assert cheating.size(1) == 6, "since nothing comes after the sixth"
 assert cheating.argmax(-1).tolist() == [1, 2, 3, 4, 5], (
     "Without a mask each place looks at the next letter"
 )
 assert cheats > 0.95, "Without the mask nearly all guesses are correct"
-assert round(1 / guessed) == letters, (
+assert round(1 / guessed) == 8, (
     "With the mask the model has only luck in training"
 )
 
@@ -212,7 +141,8 @@ assert round(1 / guessed) == letters, (
 padded = ["we", "ship", "your", "order", "[pad]", "[pad]"]
 real = torch.tensor([word != "[pad]" for word in padded]).expand(6, 6)
 kinds = {"padding": real, "causal": causal, "both": real & causal}
-plot.grid(kinds, rows=padded, columns=padded, allowed=kinds, axes=axes)
+shown = {name: each.int() for name, each in kinds.items()}
+plot.grid(shown, queries=padded, allowed=kinds)
 
 # %% [markdown]
 # The two rows of padding have weights as well, but nobody reads what comes out in them. In this picture the causal mask
@@ -229,45 +159,26 @@ both = may_look & is_word  # queries keys
 both.int()
 
 # %% tags=["check"]
-assert torch.equal(both, kinds["both"])
 box = torch.full((6, 50), 1000.0)  # padding that would be noticed
-box[:4] = ship_vectors().lookup(padded[:4])
-for allowed, alone in (
-    (both, self_attention(box[:4], is_causal=True)),
-    (is_word, self_attention(box[:4])),
-):
-    in_a_box = self_attention(box, allowed=allowed.expand(6, 6))
-    torch.testing.assert_close(in_a_box.context[:4], alone.context)
-exposed = self_attention(box.where(is_word[:, None], 0.0)).context[
-    :4
-]  # zeros in the padding
+box[:4] = X[[0, 3, 4, 5]]  # we ship your order
+in_a_box = self_attention(box, allowed=both).context[:4]
+alone = self_attention(box[:4], is_causal=True).context
+exposed = self_attention(box.where(is_word[:, None], 0.0)).context[:4]
 
 # %% [markdown]
 # With the mask the four<!--= is_word.sum() --> words get just what they get alone. Without any mask, whatever stands in
 # the padding is mixed into every word.
 
 # %% tags=["claims"]
-assert not real[:, 4:].any() and real[:, :4].all(), (
-    "so its columns are hidden from every query"
-)
-assert not kinds["causal"][0, 1] and kinds["causal"][1, 0], (
-    "padding. Rows are queries, columns are keys. Where"
-)
-assert (
-    torch.equal(kinds["both"], real & causal) and not kinds["both"][0, 1]
-), "a query sees what both allow"
 assert kinds["both"][:4].equal(kinds["causal"][:4]), (
     "In this picture the causal mask alone already keeps the padding from the four words"
 )
-assert both[3, 0] and both[3, 3], (
-    "a query may see a key only if both masks allow it"
-)
-assert torch.allclose(in_a_box.context[:4], alone.context, atol=1e-4), (
+assert torch.allclose(in_a_box, alone, atol=1e-4), (
     "With the mask the four words get just what they get alone"
 )
-assert ((exposed - alone.context).abs().amax(-1) > 1e-3).all(), (
-    "whatever stands in the padding is mixed into every word"
-)
+assert (
+    (exposed - self_attention(box[:4]).context).abs().amax(-1) > 0.01
+).all(), "whatever stands in the padding is mixed into every word"
 
 # %% [markdown]
 # ## Before the softmax, not after
@@ -281,12 +192,9 @@ assert ((exposed - alone.context).abs().amax(-1) > 1e-3).all(), (
 ship = words.index("ship")
 rows = torch.stack([free[ship], free[ship] * causal[ship], weights[ship]])
 rows = torch.cat([rows, rows.sum(-1, keepdim=True)], dim=-1)
-plot.grid(
-    rows,
-    "weights of ship",
-    rows=["no mask", "zeros after", "mask before"],
-    columns=[*words, "sum"],
-)
+kinds_of_rows = ["no mask", "zeros after", "mask before"]
+columns = [*words, "sum"]
+plot.grid(rows, "weights of ship", rows=kinds_of_rows, columns=columns)
 
 # %% [markdown]
 # In the second row the sum is 0.89<!--= rows[1, -1] -->, not one<!--= round(rows[2, -1].item(), 5) -->. Worse, the
@@ -301,13 +209,6 @@ scores = scores.masked_fill(~may_look, -torch.inf)  # ~ turns True into False
 weights_under_mask = scores.softmax(dim=-1)
 weights_under_mask[words.index("ship")]
 
-# %% tags=["check"]
-torch.testing.assert_close(weights_under_mask, weights)
-torch.testing.assert_close(
-    weights_under_mask,
-    attention_weights(attention_scores(X, X), allowed=causal),
-)
-
 # %% [markdown]
 # These are the weights of the third row. The hidden words took no part in the softmax, and the other words share
 # everything. As an equation, with $A$ for the weights, $S$ for the scores, and $B$ for a table that is zero where a
@@ -315,21 +216,11 @@ torch.testing.assert_close(
 #
 # $$A = \operatorname{softmax}(S + B)$$
 # <!-- where: S = random("n n"); B = masks.additive_from_allowed(masks.causal(n), torch.float64);
-# A = attention_weights(S, allowed=masks.causal(n)) -->
+# A = unmasked.functional.attention_weights(S, allowed=masks.causal(n)) -->
 
 # %% tags=["claims"]
-assert causal.shape == scores.shape and causal[5, 0] and not causal[0, 5], (
-    "It has a row for each query and a column for each key"
-)
-assert torch.allclose(rows[0, :-1], free[ship], atol=1e-6), (
-    "The weights of ship, a column for each key"
-)
 assert rows[1, -1] < 0.95 < rows[2, -1], (
     "Set to zero after the softmax, the weights no longer sum to one"
-)
-assert rows[1, -1] < 0.95, "In the second row the sum is 0.89"
-assert torch.tensor(-torch.inf).exp() == 0, (
-    "The exponential of minus infinity is zero"
 )
 assert torch.allclose(weights_under_mask[ship], rows[2, :-1], atol=1e-5), (
     "These are the weights of the third row"
@@ -381,19 +272,15 @@ four = masks.causal(4)  # True on the diagonal and below
 x = X[None, :4]  # a batch of one sentence: we process and ship
 torch.manual_seed(0)
 module = bypass_(nn.MultiheadAttention(50, 1, batch_first=True))
-_, by_module = module(x, x, x, attn_mask=four)
-as_may = self_attention(x, allowed=four).weights
 interfaces = readings(module, x, four)
-painter_data = {
-    "words": words[:4],
-    "scores": attention_scores(x[0], x[0]),
-    "mask": four.tolist(),
+painter_data = {"words": words[:4], "mask": four.tolist(), "keeps": "mask"}
+painter_data |= {
+    "scores": attention_scores(x, x)[0],
     "interfaces": interfaces,
-    "keeps": "mask",
 }
-table = {"may look": four, "weights": as_may[0]}
-names = {"rows": words[:4], "columns": words[:4]}
-plot.grid(table, **names, allowed=four, axes=axes)
+under_four = self_attention(x, allowed=four).weights[0]
+grids = {"may look": four.int(), "weights": under_four}
+plot.grid(grids, queries=words[:4], allowed=four)
 
 # %% [markdown]
 # The page
@@ -402,17 +289,13 @@ plot.grid(table, **names, allowed=four, axes=axes)
 
 # %% tags=["claims"]
 assert [each["allows"] for each in interfaces] == [True, False], (
-    "and they read it in opposite ways"
+    "Both take a boolean mask, and they read it in opposite ways"
 )
-assert interfaces[0]["allows"], "True means may look"
-assert not interfaces[1]["allows"], "True means may not look"
-assert not by_module[0, :3].tril().any(), (
-    "With the causal mask the module looks only at what comes later"
-)
-assert by_module[0, 3].isnan().all(), (
+assert interfaces[0]["allows"], "To the function, True means may look"
+assert not interfaces[1]["allows"], "To the module, True means may not look"
+assert interfaces[1]["blind"] == "NaN", (
     "and the weights of the last word, which may then see nothing, are NaN"
 )
-assert of_queries(as_may[0]), "out. Rows are queries, columns are keys"
 
 # %% [markdown]
 # ## Recap

@@ -77,16 +77,34 @@ def _around(axes: Any, place: int, bottom: float) -> None:
     axes.plot(place, bottom + ADD, "+", color="white", markersize=9, markeredgewidth=2)
 
 
-def parameters(parts: Mapping[str, nn.Module]) -> dict[str, int]:
-    """How many parameters each part has.
+def parameters(layer: nn.TransformerEncoderLayer) -> dict[str, int]:
+    """How many parameters each part of PyTorch's block has.
 
     Args:
-        parts: Modules under their names.
+        layer: The block.
 
     Returns:
-        The numbers, under the same names.
+        Those of its "attention", of its "MLP", and of its "norms".
     """
-    return {name: sum(each.numel() for each in part.parameters()) for name, part in parts.items()}
+    parts: dict[str, list[nn.Module]] = {
+        "attention": [layer.self_attn],
+        "MLP": [layer.linear1, layer.linear2],
+        "norms": [layer.norm1, layer.norm2],
+    }
+    return {name: sum(each.numel() for part in own for each in part.parameters()) for name, own in parts.items()}
+
+
+def multiplications(width: int, length: int) -> tuple[int, int]:
+    """What a block costs each word of a text, without a mask.
+
+    Args:
+        width: How many numbers a word has.
+        length: How many words the text has.
+
+    Returns:
+        The multiplications of attention, with its four matrices, and those of an MLP that is four times as wide inside.
+    """
+    return 4 * width**2 + 2 * length * width, 2 * 4 * width**2
 
 
 def costs(lengths: Sequence[int], attention: Sequence[float], mlp: Sequence[float], crossing: int) -> Figure:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from matplotlib.colors import to_hex
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from unmasked.figures import block
 from unmasked.figures._drawing import AMBER, TEAL, VIOLET
@@ -44,5 +46,19 @@ def test_costs_are_in_millions_and_cross_at_the_line():
 
 
 def test_parameters_are_counted_part_by_part():
-    parts = {"matrix": nn.Linear(3, 5), "norms": nn.ModuleList([nn.LayerNorm(4), nn.LayerNorm(4)])}
-    assert block.parameters(parts) == {"matrix": 3 * 5 + 5, "norms": 16}
+    layer = nn.TransformerEncoderLayer(8, 2, 12)
+    found = block.parameters(layer)
+    assert found == {"attention": 4 * (8 * 8 + 8), "MLP": 8 * 12 + 12 + 12 * 8 + 8, "norms": 2 * 2 * 8}
+    assert sum(found.values()) == sum(each.numel() for each in layer.parameters())
+
+
+@pytest.mark.parametrize("length", [5, 32])
+def test_a_block_of_pytorch_takes_as_many_multiplications(length: int):
+    layer = nn.TransformerEncoderLayer(16, 2, 64, batch_first=True, device="meta")
+    x = torch.empty(1, length, 16, device="meta")
+    found = []
+    for part in (lambda x: layer.self_attn(x, x, x), lambda x: layer.linear2(layer.linear1(x))):
+        with FlopCounterMode(display=False) as flops:
+            part(x)
+        found.append(flops.get_total_flops() / 2 / length)  # a multiplication and an addition
+    assert block.multiplications(16, length) == tuple(found)
