@@ -17,10 +17,8 @@ import textwrap
 
 import torch
 import torch.nn.functional as F
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from unmasked import (
-    attention_scores,
     attention_weights,
     masks,
     plot,
@@ -61,10 +59,9 @@ print(textwrap.dedent(lines).rstrip())
 # <!-- where: S, V, G = random("n m", "m c", "n c"); V = V.requires_grad_();
 # A = attention_weights(S).requires_grad_(); O = (A @ V); L = (O * G).sum() -->
 #
-# A value went into every context with some weight, and gets the gradients of the contexts back with the same
-# weights. The third line goes back through the softmax. Raise one score, and its own weight grows
-# while all the others of the row shrink. So the gradient of a
-# score is that of its weight, less what the whole row loses:
+# A value went into every context with some weight, and gets the gradients of the contexts back with the same weights.
+# The third line goes back through the softmax. Raise one score, and its own weight grows while all the others of the
+# row shrink. So the gradient of a score is that of its weight, less what the whole row loses:
 #
 # $$\frac{\partial L}{\partial s_{ij}} = a_{ij} \left(\frac{\partial L}{\partial a_{ij}} - D_i\right), \qquad D_i =
 # \sum_{l} a_{il} \frac{\partial L}{\partial a_{il}} \tag{9.2}$$
@@ -84,11 +81,11 @@ print(textwrap.dedent(lines).rstrip())
 # $$\frac{\partial L}{\partial Q} = \frac{1}{\sqrt{d_k}} \frac{\partial L}{\partial S} K, \qquad \frac{\partial
 # L}{\partial K} = \frac{1}{\sqrt{d_k}} \left(\frac{\partial L}{\partial S}\right)^\top Q \tag{9.4}$$
 # <!-- where: Q, K, V, G = random("n d_k", "m d_k", "m c", "n c"); Q = Q.requires_grad_(); K = K.requires_grad_();
-# S = attention_scores(Q, K); L = (attention_weights(S) @ V * G).sum() -->
+# S = Q @ K.mT / d_k**0.5; L = (attention_weights(S) @ V * G).sum() -->
 
 # %% [markdown] tags=["check"]
-# The table above: the gradients by autograd, those of the package, and those with a part left out. The matrix products
-# are counted while the functions run.
+# The table above: `left_out` compares the package's gradients, and those with a part left out, with autograd's. The
+# matrix products are counted while the functions run.
 
 # %% tags=["check"]
 torch.manual_seed(0)
@@ -97,92 +94,30 @@ query, key, value, grad_context = (
     for n, d in ((6, 5), (7, 5), (7, 4), (6, 4))
 )  # batch heads tokens features: all sizes differ
 inputs = [each.requires_grad_() for each in (query, key, value)]
-weights = attention_weights(attention_scores(query, key))
-by_autograd = torch.autograd.grad(weights @ value, inputs, grad_context)
-
-
-def without(row_sum=True, of_query=True, of_key=True, transposed=True):
-    a = weights.detach()
-    d_weights = grad_context @ value.mT
-    sums = (a * d_weights).sum(-1, keepdim=True)
-    d_scores = (a * (d_weights - row_sum * sums)).detach()
-    scale = query.size(-1) ** -0.5
-    return (
-        d_scores @ key * (scale if of_query else 1),
-        d_scores.mT @ query * (scale if of_key else 1),
-        a.mT @ grad_context,
-    )
-
-
-tried = {
-    "nothing": attention_backward(grad_context, *inputs),
-    "the row sum": without(row_sum=False),
-    "the scale in the key's": without(of_key=False),
-    "the scale": without(of_query=False, of_key=False),
-}
-found = {
-    name: [
-        ((mine - right).abs().max() / right.abs().max()).item()
-        for mine, right in zip(gradients, by_autograd, strict=True)
-    ]
-    for name, gradients in tried.items()
-}
+found = figures.left_out(grad_context, *inputs)
 costs = [
     [name, *(f"{each:.0%}" for each in off)] for name, off in found.items()
 ]
-sums = (grad_context * (weights @ value)).sum(-1)
+saved = tiled_attention(*inputs)
+products = {
+    "forward": figures.products(
+        scaled_dot_product_attention, *inputs, implementation="eager"
+    ),
+    "backward": figures.products(
+        attention_backward, grad_context, *inputs, saved=saved
+    ),
+}
 one = torch.randn(5, dtype=torch.float64)
 raised = (one + 0.1 * (torch.arange(5) == 2)).softmax(0) - one.softmax(0)
 
-
-class Products(TorchDispatchMode):
-    """Counts matrix products."""
-
-    count = 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        self.count += str(function) in ("aten.bmm.default", "aten.mm.default")
-        return function(*args, **(kwargs or {}))
-
-
-def count(function, *args, **options):
-    with Products() as counted:
-        function(*args, **options)
-    return counted.count
-
-
-saved = tiled_attention(*inputs)
-products = {
-    "forward": count(
-        scaled_dot_product_attention, *inputs, implementation="eager"
-    ),
-    "backward": count(attention_backward, grad_context, *inputs, saved=saved),
-}
-
-
 # %% tags=["claims"]
-assert products["backward"] == 5, (
-    "Five matrix products, and one sum for each query"
-)
-assert sums.shape == query.shape[:-1], "and one sum for each query"
-assert max(found["nothing"]) < 1e-12, (
-    "give the gradients of query, key and value"
+assert products["backward"] == 5 and max(found["nothing"]) < 1e-12, (
+    "Five matrix products, and one sum for each query, give the gradients of query, key and value"
 )
 assert products["forward"] == 2, "The forward pass takes two"
-assert all(
-    mine.shape == right.shape
-    for each in tried.values()
-    for mine, right in zip(each, by_autograd)
-), "and all shapes still agree"
-assert torch.allclose(weights.mT @ grad_context, by_autograd[2], atol=1e-5), (
-    "and gets the gradients of the contexts back with the same weights"
-)
 assert raised[2] > 0 and (raised < 0).sum() == len(raised) - 1, (
-    "and its own weight grows while all the others of the row shrink"
+    "Raise one score, and its own weight grows while all the others of the row shrink"
 )
-assert torch.allclose(
-    sums, (weights * (grad_context @ value.mT)).sum(-1), atol=1e-5
-), "so the same number comes out of the context and its gradient"
 
 # %% [markdown]
 # ## What is hidden gets nothing
@@ -206,28 +141,16 @@ plot.grid(of_scores, allowed=masks.causal(5), axes=("queries", "keys"))
 # A query that may see nothing passes nothing on, and no NaN either. PyTorch's modules can give NaN [when a row allows
 # nothing](masks.py#when-a-row-allows-nothing).
 
-# %% tags=["check"]
-allowed = torch.ones(6, 7, dtype=torch.bool)
-allowed[2] = False
-blind_gradients = attention_backward(grad_context, *inputs, allowed=allowed)
-
 # %% tags=["claims"]
 assert not of_scores.triu(1).any() and of_scores.tril()[1:].any(), (
-    "So under a causal mask no gradient goes from a token to the keys of later ones"
-)
-assert not of_scores.triu(1).any() and of_scores.tril()[1:].any(), (
-    "Above the diagonal they are zero"
+    "Above the diagonal they are zero, and not only small"
 )
 assert of_scores.sum(-1).abs().max() < 1e-12 < of_scores.sum(0).abs().max(), (
     "Each row sums to zero"
 )
-assert masks.causal(5).sum(-1).tolist() == [1, 2, 3, 4, 5], (
-    "The first query sees one key"
+assert of_scores[0].abs().max() < 1e-12, (
+    "The first query sees one key, whose weight cannot move, so its gradient is zero"
 )
-assert of_scores[0].abs().max() < 1e-12, "so its gradient is zero"
-assert not blind_gradients[0][..., 2, :].any() and all(
-    each.isfinite().all() for each in blind_gradients
-), "A query that may see nothing passes nothing on, and no NaN either"
 
 # %% [markdown]
 # ## Backward without the whole matrix
@@ -254,31 +177,18 @@ of_key = torch.cat([part.key for part in parts], dim=2)  # these are whole
 
 # %% tags=["check"]
 whole = attention_backward(grad_context, *inputs, is_causal=True)
-torch.testing.assert_close(of_query, whole.query)
-torch.testing.assert_close(of_key, whole.key)
-exact = torch.autograd.grad(
-    F.scaled_dot_product_attention(*inputs, attn_mask=seen),
-    inputs,
-    grad_context,
-)
-torch.testing.assert_close(whole.query, exact[0])
-torch.testing.assert_close(whole.key, exact[1])
 
 # %% [markdown]
 # Each part gives its own keys their whole gradients, and the queries a part of theirs, which add up. A ring of devices,
 # each with a part of the keys, goes back in the same way.
 
 # %% tags=["claims"]
-assert products["backward"] == products["forward"] + 3, (
-    "A fused kernel never keeps the weights"
-)
-assert torch.allclose(of_key, whole.key, atol=1e-5), (
-    "Each part gives its own keys their whole gradients"
-)
-assert torch.allclose(
-    of_query, whole.query, atol=1e-5
-) and not torch.allclose(parts[0].query, whole.query, atol=1e-5), (
-    "and the queries a part of theirs, which add up"
+assert (
+    torch.allclose(of_key, whole.key, atol=1e-5)
+    and torch.allclose(of_query, whole.query, atol=1e-5)
+    and not torch.allclose(parts[0].query, whole.query, atol=1e-5)
+), (
+    "Each part gives its own keys their whole gradients, and the queries a part of theirs, which add up"
 )
 
 # %% [markdown]
@@ -317,24 +227,6 @@ print(torch.autograd.gradgradcheck(Attention.apply, small))
 # PyTorch's fused kernels have no second derivative. The lines above have one, because they are made of operations that
 # can be differentiated. What to switch for [a second derivative](kernels.py#a-second-derivative) is a line.
 
-# %% tags=["check"]
-torch.manual_seed(4)
-twice = torch.autograd.gradgradcheck(Attention.apply, small)
-try:
-    torch.autograd.gradgradcheck(
-        F.scaled_dot_product_attention, [small[0], small[1], small[1]]
-    )
-except RuntimeError as error:
-    refused = str(error)
-else:
-    raise AssertionError("the fused kernel has a second derivative")
-
-# %% tags=["claims"]
-assert "not implemented" in refused, (
-    "PyTorch's fused kernels have no second derivative"
-)
-assert twice, "The lines above have one"
-
 # %% [markdown]
 # ## Without the root, most gradients vanish, and the rest are huge
 #
@@ -364,19 +256,19 @@ plot.table(
 # Without the root, more than a third of the examples have next to no gradient at their scores: the softmax has made up
 # its mind, and they teach nothing. This is what the root is for. But the matrix learns from the others, and loudly. One
 # over the root of d is also a factor of equation (9.4), on the way from the scores to the query, and now it is missing.
-# So all gradients together are {{ unscaled[2] / scaled[2] :.0f}} times as large, while the median falls. And the two
-# halves of the batch agree less: what comes from a few examples is mostly noise. A learning rate that fits the one does
-# not fit the other, and clipping cuts nearly every step. Adam divides by the size of the gradients, so that it minds no
-# factor. But the noise stays.
+# So all gradients together are {{ unscaled.norm / scaled.norm :.0f}} times as large, while the median falls. And the
+# two halves of the batch agree less: what comes from a few examples is mostly noise. A learning rate that fits the one
+# does not fit the other, and clipping cuts nearly every step. Adam divides by the size of the gradients, so that it
+# minds no factor. But the noise stays.
 
 # %% tags=["claims"]
-assert unscaled[0] > 1 / 3 > scaled[0], (
+assert unscaled.quiet > 1 / 3 > scaled.quiet, (
     "more than a third of the examples have next to no gradient at their scores"
 )
-assert unscaled[1] < scaled[1], "while the median falls"
-assert unscaled[3] < scaled[3] / 2, (
-    "And the two halves of the batch agree less"
-)
+assert (
+    unscaled.median < scaled.median
+    and unscaled.agreement < scaled.agreement / 2
+), "while the median falls. And the two halves of the batch agree less"
 
 # %% [markdown]
 # ## Exercises

@@ -1,15 +1,19 @@
-"""The gradients of many small retrievals, with the root of d and without it."""
+"""What the backward pass cannot do without, and the gradients of small retrievals, with and without the root of d."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from unmasked.functional import attention_scores
+from unmasked.functional import attention_scores, attention_weights
+from unmasked.gradients import attention_backward
 
-__all__ = ["Gradients", "of_retrieval"]
+__all__ = ["Gradients", "left_out", "of_retrieval", "products"]
 
 
 class Gradients(NamedTuple):
@@ -69,3 +73,64 @@ def of_retrieval(examples: int, *, keys: int, width: int, root: bool) -> Gradien
         norms.norm().item(),
         F.cosine_similarity(first, second, dim=0).item(),
     )
+
+
+def left_out(grad_context: Tensor, query: Tensor, key: Tensor, value: Tensor) -> dict[str, list[float]]:
+    """Leave a part of the backward pass out, and compare the gradients with autograd's.
+
+    Args:
+        grad_context: (..., queries, value features), the gradient of the loss by the context.
+        query: (..., queries, head_dim), which requires grad, as the next two do.
+        key: (..., keys, head_dim).
+        value: (..., keys, value features).
+
+    Returns:
+        By what is left out, the largest differences of the gradients of query, key and value, each as a share of the
+        largest entry of autograd's.
+    """
+    weights = attention_weights(attention_scores(query, key))
+    exact = torch.autograd.grad(weights @ value, (query, key, value), grad_context, retain_graph=True)
+    q, k, v, a = (each.detach() for each in (query, key, value, weights))
+    d_weights, scale = grad_context @ v.mT, q.size(-1) ** -0.5
+    unsummed = a * d_weights
+    d_scores = a * (d_weights - unsummed.sum(-1, keepdim=True))
+    d_value = a.mT @ grad_context
+    tried = {
+        "nothing": attention_backward(grad_context, query, key, value),
+        "the row sum": (unsummed @ k * scale, unsummed.mT @ q * scale, d_value),
+        "the scale in the key's": (d_scores @ k * scale, d_scores.mT @ q, d_value),
+        "the scale": (d_scores @ k, d_scores.mT @ q, d_value),
+    }
+    return {
+        name: [((mine - right).abs().max() / right.abs().max()).item() for mine, right in zip(each, exact, strict=True)]
+        for name, each in tried.items()
+    }
+
+
+class _Products(TorchDispatchMode):
+    """Counts matrix products."""
+
+    count = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        self.count += str(func) in ("aten.bmm.default", "aten.mm.default")
+        return func(*args, **(kwargs or {}))
+
+
+def products(function: Callable[..., object], *args: Any, **options: Any) -> int:
+    """Count the matrix products that a call takes.
+
+    Args:
+        function: What is called.
+        args: Its positional arguments.
+        options: Its named arguments.
+
+    Returns:
+        How many products ran.
+    """
+    counter = _Products()
+    with counter:
+        function(*args, **options)
+    return counter.count

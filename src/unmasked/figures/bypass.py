@@ -1,13 +1,15 @@
-"""The matrices of a module before and after the bypass."""
+"""The matrices of a module before and after the bypass, and modules of which it is only half done."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from unmasked.bypass import bypass_
 
-__all__ = ["before_and_after"]
+__all__ = ["before_and_after", "broken"]
 
 
 def before_and_after(module: nn.MultiheadAttention) -> dict[str, Tensor]:
@@ -25,3 +27,45 @@ def before_and_after(module: nn.MultiheadAttention) -> dict[str, Tensor]:
         found[name] = torch.cat([module.in_proj_weight, module.out_proj.weight]).detach()
         bypass_(module)
     return found
+
+
+def broken(tokens: Tensor) -> dict[str, nn.MultiheadAttention]:
+    """Make modules that are plain self-attention but for one condition each. Draws from the global generator.
+
+    Args:
+        tokens: (tokens, features), what the modules have seen that took a step of training.
+
+    Returns:
+        A bypassed module under "nothing", and the others under what is broken.
+    """
+
+    def made(heads: int = 1, **options: Any) -> nn.MultiheadAttention:
+        return nn.MultiheadAttention(tokens.size(-1), heads, batch_first=True, **options)
+
+    biased, stale = made(), made(bias=False)
+    nn.init.normal_(biased.in_proj_bias, std=tokens.size(-1) ** -0.5)
+    nn.init.normal_(biased.out_proj.bias, std=tokens.size(-1) ** -0.5)
+    thawed = bypass_(made(bias=False)).requires_grad_(True)
+    for each in (thawed, stale):
+        each(tokens, tokens, tokens)[0].square().mean().backward()
+    _freeze_as_identity(stale)
+    for each in (thawed, stale):
+        torch.optim.Adam(each.parameters(), lr=0.001).step()
+    return {
+        "nothing": bypass_(made()),
+        "five heads": bypass_(made(heads=5)),
+        "biases kept": _freeze_as_identity(biased),
+        "one step of Adam": thawed,
+        "frozen with a gradient": stale,
+        "dropout in training": bypass_(made(dropout=0.1)),
+        "zeros appended": _freeze_as_identity(made(add_zero_attn=True)),
+    }
+
+
+@torch.no_grad()
+def _freeze_as_identity(module: nn.MultiheadAttention) -> nn.MultiheadAttention:
+    """The bypass by hand, forgetting biases and gradients."""
+    identity = torch.eye(module.embed_dim)
+    module.in_proj_weight.copy_(identity.repeat(3, 1))
+    module.out_proj.weight.copy_(identity)
+    return module.requires_grad_(False)

@@ -1,13 +1,88 @@
-"""How exact the kernels of attention are in each type."""
+"""What makes a call of attention leave its fused kernel, and how exact the kernels are in each type."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-__all__ = ["errors"]
+from unmasked.kernels import kernels_of
+
+__all__ = ["Change", "changes", "errors"]
+
+
+class Change(NamedTuple):
+    """A call that differs from a plain causal one.
+
+    Attributes:
+        names: The kernels that ran.
+        peak_bytes: The memory that it took.
+        shape: That of the context.
+        remedy: What to do to have the fused kernel back, in Markdown.
+        mended: The kernels that run then.
+    """
+
+    names: tuple[str, ...]
+    peak_bytes: int
+    shape: torch.Size
+    remedy: str
+    mended: tuple[str, ...]
+
+
+def changes(q: Tensor, k: Tensor, v: Tensor) -> dict[str, Change]:
+    """Change a causal call, see what runs, and try the remedy. Draws from the global generator.
+
+    Args:
+        q: (batch, heads, tokens, head_dim), as are the next two.
+        k: Keys.
+        v: Values, of an even width.
+
+    Returns:
+        What each change does, by its name in Markdown; the first is none.
+    """
+
+    def attend(
+        q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, dropout_p: float = 0.0
+    ) -> Callable[[], Tensor]:
+        return lambda: F.scaled_dot_product_attention(q, k, v, mask, dropout_p, is_causal=mask is None)
+
+    slopes = torch.zeros(q.size(-2), k.size(-2), requires_grad=True)
+    narrow, strided = v[..., : v.size(-1) // 2], v.mT.contiguous().mT
+    padded = F.pad(narrow, (0, v.size(-1) - narrow.size(-1)))
+    plain = attend(q, k, v)
+    tried = {
+        "nothing": (plain, "", plain),
+        "`dropout_p=0.1`": (attend(q, k, v, dropout_p=0.1), "`dropout_p=0.0`; a GPU has it fused", plain),
+        "three axes, without a batch, up to PyTorch 2.13": (
+            attend(q[0], k[0], v[0]),
+            "`q[None]`, `k[None]`, `v[None]`",
+            attend(q[0][None], k[0][None], v[0][None]),
+        ),
+        "a bias that requires grad": (
+            attend(q, k, v, slopes),
+            "`bias.detach()`, if it is not trained",
+            attend(q, k, v, slopes.detach()),
+        ),
+        "values of another width": (
+            attend(q, k, narrow),
+            "`F.pad(v, (0, missing))`, cut afterwards",
+            attend(q, k, padded),
+        ),
+        "a last axis that is not contiguous": (
+            attend(q, k, strided),
+            "`v.contiguous()`",
+            attend(q, k, strided.contiguous()),
+        ),
+    }
+    found = {}
+    for name, (call, remedy, mended) in tried.items():
+        ran = kernels_of(call)
+        found[name] = Change(ran.names, ran.peak_bytes, call().shape, remedy, kernels_of(mended).names)
+    return found
 
 
 def errors(qkv: Tensor) -> dict[str, list[float]]:

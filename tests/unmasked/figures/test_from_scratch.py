@@ -3,7 +3,28 @@ from copy import deepcopy
 import torch
 from torch import nn
 
-from unmasked.figures.from_scratch import slips
+from unmasked import MultiheadAttention
+from unmasked.figures.from_scratch import CALL, CONSTRUCTOR, differences, slips
+
+PLAIN = {name: values[-1] for name, values in (CONSTRUCTOR | CALL).items()} | {"dropout": 0.0, "need_weights": True}
+
+
+def test_the_layers_agree_with_each_option_alone_and_a_change_in_one_of_them_is_seen(monkeypatch):
+    torch.manual_seed(6)
+    each_alone = [
+        tuple((PLAIN | {name: value}).values()) for name, values in (CONSTRUCTOR | CALL).items() for value in values
+    ]
+    assert max(differences(each_alone).values()) < 1e-12
+
+    forward = MultiheadAttention.forward
+
+    def off(self, *args, **options):
+        output, weights = forward(self, *args, **options)
+        return 1.01 * output, weights
+
+    monkeypatch.setattr(MultiheadAttention, "forward", off)
+    found = differences(each_alone[:1])
+    assert found["weights"] < 1e-12 < 1e-4 < min(found["output"], found["gradients"])
 
 
 def test_each_slip_keeps_the_shapes_and_changes_what_it_touches():
