@@ -68,21 +68,20 @@ torch.testing.assert_close(k[:, 1], second)
 q, v = (
     split_heads(x @ w.T + b, num_heads) for w, b in ((w_q, b_q), (w_v, b_v))
 )
-by_parts = theirs.out_proj(
-    merge_heads(F.scaled_dot_product_attention(q, k, v))
-)
-in_this_order = torch.allclose(by_parts, theirs(x, x, x)[0], atol=1e-5)
-of_first_head = torch.allclose(k[:, 0], x @ w_k[:4].T + b_k[:4], atol=1e-5)
+attended = F.scaled_dot_product_attention(q, k, v)
+by_parts = theirs.out_proj(merge_heads(attended))
 
 # %% [markdown]
 # `x @ w_k`, without the transpose, runs as well, since the matrix is square, and is off by up to 3.3<!--=
 # (x @ w_k - x @ w_k.T).abs().max() -->.
 
 # %% tags=["claims"]
-assert in_this_order, (
-    "inprojweight has the rows of the query's matrix, then the key's, then the value's"
+assert torch.allclose(by_parts, theirs(x, x, x)[0], atol=1e-5), (
+    "has the rows of the query's matrix, then the key's, then the value's"
 )
-assert of_first_head, "the first four rows belong to the first head"
+assert torch.allclose(k[:, 0], x @ w_k[:4].T + b_k[:4], atol=1e-5), (
+    "the first four rows belong to the first head"
+)
 
 # %% [markdown]
 # ## From each to each
@@ -104,55 +103,7 @@ for source, target in itertools.product(LAYOUTS, LAYOUTS):
     for name, tensor in kept[target].items():
         assert torch.equal(converted[name], tensor)
 
-# %% [markdown] tags=["check"]
-# The table above: each number of a matrix is the place of its row in the packed one, and so the converted matrices show
-# the order of their rows.
-
-
 # %% tags=["check"]
-def weights_of(state):
-    return list(state.values())[: 3 if len(state) == 8 else 1]
-
-
-def marked(layout):
-    places = torch.arange(3.0 * embed_dim)[:, None].repeat(1, embed_dim)
-    state = convert(packed | {"in_proj_weight": places}, "packed", layout)
-    return weights_of(state)
-
-
-def blocks_of(layout):
-    """Whose rows follow one another: (head, part) of each block."""
-    places = marked(layout)[0][:, 0].int()
-    pairs = zip(
-        places % embed_dim // head_dim, places // embed_dim, strict=True
-    )
-    return [
-        pair
-        for pair, _ in itertools.groupby(
-            (int(head), PARTS[part]) for head, part in pairs
-        )
-    ]
-
-
-def order(layout):
-    first = marked(layout)[0]
-    if len(marked(layout)) == 3:
-        return (
-            "one matrix for each head"
-            if first.dim() == 3
-            else "one matrix each"
-        )
-    if not torch.equal(first[:, :1].expand_as(first), first):
-        return "packed, transposed"
-    blocks = blocks_of(layout)
-    parts = list(dict.fromkeys(part for _, part in blocks))
-    if blocks == list(itertools.product(range(num_heads), parts)):
-        return f"head by head, its {', '.join(parts)}"
-    assert sorted(blocks, key=lambda block: parts.index(block[1])) == blocks
-    return f"all of the {', of the '.join(parts)}"
-
-
-PARTS = ("query", "key", "value")
 met = {
     "packed": "PyTorch's layer",
     "separate": "textbook code",
@@ -160,23 +111,18 @@ met = {
     "stacked": "the paper",
     "conv1d": "GPT-2, which computes `x @ W`",
 }
-shapes = {layout: weights_of(kept[layout])[0].shape for layout in LAYOUTS}
 rows = [
-    [
-        layout,
-        str(tuple(shape)) + ", three times" * (len(marked(layout)) == 3),
-        order(layout),
-        met[layout],
-    ]
-    for layout, shape in shapes.items()
+    [layout, *figures.described(packed, layout, num_heads=num_heads), where]
+    for layout, where in met.items()
 ]
-lossless = sum(
+lossless = [
     all(
-        torch.equal(convert(kept[source], source, target)[name], tensor)
-        for name, tensor in kept[target].items()
+        torch.equal(converted[name], tensor) for name, tensor in state.items()
     )
-    for source, target in itertools.product(LAYOUTS, LAYOUTS)
-)
+    for source in LAYOUTS
+    for target, state in kept.items()
+    for converted in [convert(kept[source], source, target)]
+]
 
 # %% [markdown]
 # Each is used in its own way, and all give the same keys:
@@ -198,21 +144,18 @@ conv1d = split_heads((x @ w + b).chunk(3, dim=-1)[1], num_heads)
 for other in (separate, interleaved, stacked, conv1d):
     torch.testing.assert_close(other, k, atol=1e-5, rtol=0)
 
-# %% tags=["check"]
-alike = all(
+# %% tags=["claims"]
+assert all(lossless), (
+    "layouts.convert carries the weights to any other without losing a bit"
+)
+assert rows[2][1] == rows[0][1], "Packed and interleaved have the same shape"
+assert lossless.count(True) == 25, (
+    "All 25 ways from one to another lose nothing"
+)
+assert all(
     torch.allclose(other, k, atol=1e-5)
     for other in (separate, interleaved, stacked, conv1d)
-)
-
-# %% tags=["claims"]
-assert lossless == len(LAYOUTS) ** 2, (
-    "then layouts.convert carries the weights to any other without losing a bit"
-)
-assert shapes["interleaved"] == shapes["packed"], (
-    "Packed and interleaved have the same shape"
-)
-assert lossless == 25, "All 25 ways from one to another lose nothing"
-assert alike, "and all give the same keys"
+), "Each is used in its own way, and all give the same keys"
 
 # %% [markdown]
 # ## Same shape, another order
@@ -230,18 +173,15 @@ for line in inspect.getsource(layouts._interleave).splitlines():
     print(textwrap.fill(line, 82, subsequent_indent=" " * 8))
 
 # %% tags=["hide-input"]
-#| alt: Two columns of 36 rows. In the packed one, three<!--= len(blocks["packed"]) --> blocks: query, key, value. In
-#|   the interleaved one, nine<!--= len(blocks["interleaved"]) --> blocks: query, key, value of one head, then of the
-#|   next.
+#| alt: Two columns of 36 rows. In the packed one, three blocks: query, key, value. In the interleaved one, nine blocks:
+#|   query, key, value of one head, then of the next.
 #| caption: Where each row of one matrix stands, in two orders.
+places = torch.arange(3.0 * embed_dim)[:, None].repeat(1, embed_dim)
+marked = convert(packed | {"in_proj_weight": places}, "packed", "interleaved")
+order = marked["qkv_layer.weight"][:, 0]
 blocks = {
-    layout: [
-        PARTS.index(part)
-        for part, _ in itertools.groupby(
-            part for _, part in blocks_of(layout)
-        )
-    ]
-    for layout in ("packed", "interleaved")
+    "packed": [0, 1, 2],
+    "interleaved": [part for _, part in figures.blocks(order, num_heads)],
 }
 panels = figures.shades(blocks, rows=3 * embed_dim)
 figures.labelled(plot.heatmap(panels), blocks)
@@ -261,34 +201,16 @@ f"as is: {wrong:.1f}   converted: {converted:.1g}"
 
 # %% tags=["claims"]
 assert mistaken.isfinite().all() and wrong > 1, (
-    "so nothing complains if one is loaded as the other, and the keys come out wrong"
+    "nothing complains if one is loaded as the other, and the keys come out wrong"
 )
 assert torch.allclose(
-    marked("interleaved")[0][:, 0],
-    marked("packed")[0][:, 0]
-    .unflatten(0, (3, num_heads, head_dim))
-    .transpose(0, 1)
-    .flatten(),
-    atol=1e-6,
-), (
-    "The packed order counts part, head, place in the head; the interleaved one counts head, part, place. So two axes change places, and nothing else"
-)
-assert [len(each) for each in panels.values()] == [36, 36], (
+    by_hand, kept["interleaved"]["qkv_layer.weight"], atol=1e-6
+), "the interleaved one counts head, part, place"
+assert {len(each) for each in panels.values()} == {36}, (
     "Two columns of 36 rows"
 )
-assert [PARTS[part] for part in blocks["packed"]] == [
-    "query",
-    "key",
-    "value",
-], "three blocks: query, key, value"
-assert blocks_of("interleaved") == [
-    (head, part) for head in range(3) for part in ("query", "key", "value")
-], "query, key, value of one head, then of the next"
-assert len(panels["packed"]) == len(packed["in_proj_weight"]), (
-    "Where each row of one matrix stands"
-)
-assert len(blocks) == 2 and blocks["packed"] != blocks["interleaved"], (
-    "Where each row of one matrix stands, in two orders"
+assert blocks["interleaved"] == 3 * [0, 1, 2], (
+    "nine blocks: query, key, value of one head, then of the next"
 )
 
 # %% [markdown]
@@ -371,18 +293,14 @@ moved, stayed
 # chunk, though they share the memory.)
 
 # %% tags=["claims"]
-assert moved > 0.001, "weight.data = chunk copies nothing"
 assert moved > 0.001, (
     "Train the new layer by one step, and the old one moves with it"
 )
 assert stayed == 0, "one on the copy left it alone"
-assert [
-    len({address(part) for part in theirs.in_proj_weight.chunk(3)})
-    for address in (
-        torch.Tensor.data_ptr,
-        lambda part: part.untyped_storage().data_ptr(),
-    )
-] == [3, 1], (
+assert (
+    w_k.data_ptr() != w_v.data_ptr()
+    and w_k.untyped_storage().data_ptr() == w_v.untyped_storage().data_ptr()
+), (
     "it differs for the key's and the value's chunk, though they share the memory"
 )
 
@@ -398,23 +316,8 @@ assert [
 # fit, `load_state_dict` is content, and the model talks nonsense.
 
 # %% tags=["check"]
-turns = {
-    "gpt_neox": "each half with the other",
-    "llama": "each half with the other",
-    "llama_meta": "neighbors",
-}
-families = [
-    [
-        f"`{family}`",
-        ", ".join(f"`{name}`" for name in (*names.inputs, names.output)),
-        names.source,
-        turns.get(family, "nothing"),
-    ]
-    for family, names in layouts._FAMILIES.items()
-]
-
-
-NAMES = [
+families = figures.families()
+names = [
     f"{name}.{kind}"
     for name in ("query_key_value", "dense")
     for kind in ("weight", "bias")
@@ -422,7 +325,7 @@ NAMES = [
 checkpoint = {
     f"gpt_neox.layers.{number}.attention.{name}": tensor + number
     for number in range(2)
-    for name, tensor in zip(NAMES, kept["interleaved"].values(), strict=True)
+    for name, tensor in zip(names, kept["interleaved"].values(), strict=True)
 }
 
 # %%
@@ -459,9 +362,6 @@ print(textwrap.fill(named, 76))
 # pairing raise no error, and every score is wrong.
 
 # %% tags=["claims"]
-assert len({name.split(".")[2] for name in checkpoint}) == 2, (
-    "Here are two layers as GPT-NeoX saves them"
-)
 assert mended < 1e-5, "the second by nothing but rounding"
 assert "look like those of family 'gpt_neox'" in named, (
     "the error says which one the names look like"
@@ -541,11 +441,6 @@ context = merge_heads(F.scaled_dot_product_attention(q, k, v, is_causal=True))
 mine = context @ gpt2["c_proj.weight"] + gpt2["c_proj.bias"]
 torch.testing.assert_close(mine, expected, atol=1e-4, rtol=0)
 check("conv1d-to-packed", load)
-
-# %% tags=["remove-cell"]
-assert check("one-head-of-packed", head_weights)
-assert check("interleaved-to-packed", to_packed)
-assert check("conv1d-to-packed", load)
 
 # %% [markdown]
 # ## What to read next

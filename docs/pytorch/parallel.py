@@ -62,11 +62,15 @@ plot.table(
     ["{}", "{:.0e}", "{:.0e}", "{:,}", "{:,}"],
 )
 
-# %% tags=["check"]
-for name, off, gradient, sent, formula in shown:
-    assert off < 1e-6, name
-    assert gradient < 1e-6, name
-    assert sent == formula, name
+# %% tags=["claims"]
+assert all(
+    off < 1e-6 and of_gradient < 1e-6 for _, off, of_gradient, *_ in shown
+), (
+    "Both ways give what one device gives, up to rounding, and so do the gradients"
+)
+assert all(sent == formula for *_, sent, formula in shown), (
+    "in a forward and a backward pass, as counted and by formula"
+)
 
 # %% [markdown]
 # **You should know** [how heads are split and merged](heads.py), and that
@@ -85,8 +89,7 @@ for name, off, gradient, sent, formula in shown:
 #
 # | You run out of | Take | Know |
 # | --- | --- | --- |
-# | memory for weights | `ColwiseParallel`, `RowwiseParallel` | ranks must divide the heads,
-# those of the keys too |
+# | memory for weights | `ColwiseParallel`, `RowwiseParallel` | ranks must divide the heads, those of the keys too |
 # | memory for long sequences | `context_parallel` | experimental; needs GPUs |
 # | memory for weights, gradients, optimizer | `fully_shard` (FSDP) | a rank gathers a layer when it computes it |
 # | neither, only time | `DistributedDataParallel` | each rank has its own sequences, and attention is whole |
@@ -122,10 +125,6 @@ halves = together(some_heads, ranks=2)
 # the same way.
 
 # %% tags=["claims"]
-assert halves[0][0] * len(halves) == layer.num_heads, "Deal out the heads"
-assert [each[0] for each in halves] == [3, layer.num_heads - 3], (
-    "Each rank has three heads"
-)
 assert halves[0][2] == halves[0][1].nbytes, "as many as the output has"
 
 # %% [markdown]
@@ -145,15 +144,6 @@ whole = context @ weight.T + bias
 wrong = sum(each + bias for each in partial)
 right = sum(partial) + bias
 
-# %% tags=["check"]
-each_adds = torch.allclose(
-    wrong - sum(partial), len(partial) * bias.expand_as(whole), atol=1e-5
-)
-torch.testing.assert_close(right, whole)
-torch.testing.assert_close(
-    wrong - right, bias.expand_as(whole), atol=1e-5, rtol=0
-)
-
 # %% [markdown]
 # The wrong sum is off by up to {{ (wrong - whole).abs().max() :.2f}}, exactly the bias, and the right one agrees with
 # the whole. With a bias of zeros, as many layers start, both agree: a test needs a bias that is not zero. (The other
@@ -161,11 +151,13 @@ torch.testing.assert_close(
 # every rank has the same loss, gradients come out as many times too large as there are ranks.)
 
 # %% tags=["claims"]
-assert each_adds, (
+assert torch.allclose(wrong, sum(partial) + 2 * bias, atol=1e-5), (
     "If each rank adds it before the sum, it is added as often as there are ranks"
 )
-assert (right - whole).abs().max() < 1e-5 < (wrong - whole).abs().max(), (
-    "and the right one agrees with the whole"
+assert torch.allclose(
+    wrong - right, bias.expand_as(whole), atol=1e-5
+) and torch.allclose(right, whole, atol=1e-5), (
+    "exactly the bias, and the right one agrees with the whole"
 )
 
 # %% [markdown]
@@ -196,18 +188,16 @@ shares = together(some_tokens, ranks=4)
 whole = F.scaled_dot_product_attention(
     q, k, v, is_causal=True, enable_gqa=True
 )
-for context, mine, sent in shares:
-    torch.testing.assert_close(context, whole[:, :, mine])
-    assert sent == ring_bytes(1, 2, 32, 8, ranks=4)
 
 # %% [markdown]
-# Each of the four ranks has the contexts of its own eight<!--= len(shares[0][1]) --> tokens, and they are those of the
+# Each of the four ranks has the contexts of its own eight tokens, and they are those of the
 # whole. It has sent 3,072 bytes<!--= shares[0][2] -->.
 
 # %% tags=["claims"]
-assert shares[0][2] == (len(shares) - 1) * (k.nbytes + v.nbytes) // len(
-    shares
-), "and keys and values go around a ring"
+assert all(
+    torch.allclose(context, whole[:, :, mine], atol=1e-5)
+    for context, mine, _ in shares
+), "has the contexts of its own eight tokens, and they are those of the whole"
 
 # %% [markdown]
 # ### How the steps are merged
@@ -237,18 +227,12 @@ assert torch.allclose(
 ) and not torch.allclose(mean, merged, atol=1e-5), (
     "A plain mean of the parts would be right only if all had the same sums"
 )
-assert [span.stop - span.start for span in spans] == 2 * [k.size(2) // 2], (
-    "Take half of the keys each"
-)
-assert (merged - whole.context).abs().max() < 1e-5, (
-    "The mean is off by up to 0.36; the merge agrees"
-)
 
 # %% [markdown]
 # ### Who has work to do?
 #
 # With a causal mask a query sees the keys before it, so the last tokens have the most work. The layout decides who has
-# it. Here are four ranks with four<!--= tokens // len(names) --> tokens each:
+# it. Here are four ranks with four tokens each:
 
 # %% tags=["hide-input"]
 #| caption: How many pairs of a query and a key each rank computes at each step. The ranks of a step wait for the
@@ -267,20 +251,12 @@ plot.grid(pairs, "pairs", rows=names, columns=names, axes=("ranks", "steps"))
 
 # %% tags=["claims"]
 assert pairs["contiguous"].sum(1).diff().min() > 0, (
-    "so the last tokens have the most work"
+    "a query sees the keys before it, so the last tokens have the most work"
 )
-assert {int(each.sum()) for each in pairs.values()} == {
-    tokens * (tokens + 1) // 2
-}, "How many pairs of a query and a key each rank computes at each step"
-assert all(
-    waited[name] == sum(map(max, zip(*each.tolist())))
-    for name, each in pairs.items()
-), "so the largest number of each column counts"
-assert pairs["contiguous"][0].tolist() == [10, 0, 0, 0], (
-    "In contiguous parts the first rank has no work after its first step"
-)
-assert (pairs["contiguous"][-1] > 0).all(), (
-    "while the last one has work at every step"
+assert (
+    not pairs["contiguous"][0, 1:].any() and pairs["contiguous"][-1].all()
+), (
+    "has no work after its first step, while the last one has work at every step"
 )
 assert pairs["zigzag"].amin(0).equal(pairs["zigzag"].amax(0)), (
     "all ranks have the same work at every step"
@@ -306,9 +282,9 @@ wrong = rotary(key, torch.arange(len(where)))
 assert positions_of_rank(32, rank=0, ranks=2).diff().max() > 1, (
     "The tokens of a rank need not stand side by side"
 )
-assert wrong.isfinite().all() and not torch.allclose(
-    wrong, right, atol=1e-5
-), "they are wrong, and nothing fails"
+assert not torch.allclose(wrong, right, atol=1e-5), (
+    "Counted from zero on each rank, they are wrong, and nothing fails"
+)
 
 # %% [markdown]
 # ## How many bytes?
@@ -322,33 +298,33 @@ assert wrong.isfinite().all() and not torch.allclose(
 # bytes, and in the backward pass as many once more, and a gradient for each.
 # That grows with the tokens that a rank has; the work grows with their square. So
 # from some length on the transfer hides behind the computation. Heads in parallel hand the output over, whatever the
-# number of ranks. For a layer of the size that Llama's has with eight<!--= sizes[0] --> heads of keys, in bfloat16:
+# number of ranks. For a layer of the size that Llama's has with eight heads of keys, in bfloat16:
 
 # %% tags=["hide-input"]
 #| caption: What each of {{ ranks }} ranks sends in a ring, or hands over to be summed, in one forward pass of one layer
 #|   of {{ width :,}} features.
-sizes, width, ranks = (8, 128), 4096, 8
+width, head_dim, ranks = 4096, 128, 8
 lengths = [8_192, 131_072, 1_048_576]
 sent = figures.sent(
-    lengths, kv_heads=8, head_dim=128, width=width, ranks=ranks
+    lengths, kv_heads=8, head_dim=head_dim, width=width, ranks=ranks
 )
 plot.table(["tokens", "ring", "heads in parallel"], sent, "{:,.0f} MiB")
 
 # %% [markdown]
 # Shared heads make the ring cheap: it sends keys and values before they are repeated. The output has all 32<!--= width
-# // sizes[1] --> heads. And what is handed over to be summed goes over the wire almost twice: an all-reduce that runs
+# // head_dim --> heads. And what is handed over to be summed goes over the wire almost twice: an all-reduce that runs
 # as a ring sends $2 (n - 1) / n$<!-- unchecked: how libraries sum, which is not run here --> times as much, here {{ 2 *
 # (ranks - 1) / ranks :.2f}} times.
 
 # %% tags=["claims"]
-assert shares[0][2] == (len(shares) - 1) * (k.nbytes + v.nbytes) // len(
-    shares
-), "A ring sends each rank's keys and values to all others"
+assert shares[0][2] == 3 * (k.nbytes + v.nbytes) // 4, (
+    "A ring sends each rank's keys and values to all others"
+)
 assert ring_bytes(1, 2, 32, 8, ranks=4, backward=True) == 3 * shares[0][2], (
     "and in the backward pass as many once more, and a gradient for each"
 )
-assert ring_bytes(1, 2, 64, 8, ranks=4) == 2 * shares[0][2], (
-    "That grows with the tokens that a rank has"
+assert ring_bytes(1, 6, 32, 8, ranks=4) == 3 * shares[0][2], (
+    "it sends keys and values before they are repeated"
 )
 
 # %% [markdown]
@@ -392,27 +368,19 @@ print(told(die, ranks=4))
 
 # %% tags=["check"]
 torch.manual_seed(6)
-refusing = [
-    CausalSelfAttention(6, 6, num_heads=3),
-    CausalSelfAttention(6, 8, num_heads=4, num_kv_heads=1),
-]
 uneven = [
     told(lambda layer=layer: HeadParallel(layer), ranks=2).replace("\n", " ")
-    for layer in refusing
+    for layer in (
+        CausalSelfAttention(6, 6, num_heads=3),
+        CausalSelfAttention(6, 8, num_heads=4, num_kv_heads=1),
+    )
 ]
-assert "the ranks differ in key" in told(differ, ranks=2).replace("\n", " ")
 
 # %% tags=["claims"]
 assert (
-    k.size(1) < len(shares)
+    "num_heads (3) must be divisible" in uneven[0]
     and "num_kv_heads (1) must be divisible" in uneven[1]
-), "or where there are more ranks than heads of keys"
-assert "num_heads (3) must be divisible" in uneven[0], (
-    "RowwiseParallel ranks must divide the heads"
-)
-assert "num_kv_heads (1) must be divisible" in uneven[1], (
-    "those of the keys too"
-)
+), "ranks must divide the heads, those of the keys too"
 
 # %% [markdown]
 # ## Beside PyTorch's own
@@ -488,8 +456,8 @@ print(
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ x.device.type.upper() }}.*
 
 # %% tags=["claims"]
-assert refused[0], (
-    "memory for long sequences contextparallel experimental; needs GPUs"
+assert all("for_cpu" in each for each in refused), (
+    "deals out zigzag, and knows the kernels of GPUs alone"
 )
 
 # %% [markdown]
@@ -513,16 +481,6 @@ def gradients():
 
 for ours in together(gradients, ranks=2):
     torch.testing.assert_close(ours, expected)
-
-# %% tags=["remove-cell"]
-sent_shared = ring_bytes(1, 2, 32, 8, ranks=4)
-sent_all = ring_bytes(1, 6, 32, 8, ranks=4)
-assert shares[0][2] == sent_shared
-
-# %% tags=["claims"]
-assert shares[0][2] == sent_shared < sent_all, (
-    "it sends keys and values before they are repeated"
-)
 
 # %% [markdown]
 # ## Exercises

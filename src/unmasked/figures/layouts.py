@@ -1,21 +1,83 @@
-"""Where the rows of query, key and value stand in one matrix."""
+"""Where the rows of query, key and value stand in the matrices of each layout, and who has which layout."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from unmasked.layouts import _FAMILIES, Layout, convert
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 else:
     Figure = Any
 
-__all__ = ["PARTS", "labelled", "shades"]
+__all__ = ["PARTS", "blocks", "described", "families", "labelled", "shades"]
 
 PARTS = ("query", "key", "value")
+_TURNS = {"gpt_neox": "each half with the other", "llama": "each half with the other", "llama_meta": "neighbors"}
+
+
+def described(state: Mapping[str, Tensor], layout: Layout, *, num_heads: int) -> list[str]:
+    """Say what shape the matrices of a layout have, and which of the packed rows stand where.
+
+    Args:
+        state: Attention weights in the layout "packed".
+        layout: The layout to which they are converted.
+        num_heads: Number of heads.
+
+    Returns:
+        The shape of a matrix, and the order of its rows.
+    """
+    places = torch.arange(float(len(state["in_proj_weight"])))[:, None].expand_as(state["in_proj_weight"])
+    marked = convert({**state, "in_proj_weight": places}, source="packed", target=layout, num_heads=num_heads)
+    first = next(iter(marked.values()))
+    shape = str(tuple(first.shape))
+    if len(marked) > 4:  # three matrices with their biases, and those of the output
+        return [f"{shape}, three times", "one matrix for each head" if first.dim() == 3 else "one matrix each"]
+    if not torch.equal(first[:, :1].expand_as(first), first):
+        return [shape, "packed, transposed"]
+    stand = blocks(first[:, 0], num_heads)
+    parts = list(dict.fromkeys(PARTS[part] for _, part in stand))
+    by_head = [head for head, _ in stand] == sorted(head for head, _ in stand)
+    return [shape, f"head by head, its {', '.join(parts)}" if by_head else f"all of the {', of the '.join(parts)}"]
+
+
+def blocks(places: Tensor, num_heads: int) -> list[tuple[int, int]]:
+    """Say whose rows follow one another in a matrix of query, key and value.
+
+    Args:
+        places: (rows,), the place of each row in the layout "packed".
+        num_heads: Number of heads.
+
+    Returns:
+        The head and the part, a place in `PARTS`, of each block from top to bottom.
+    """
+    rows = len(places) // len(PARTS)
+    head_dim = rows // num_heads
+    owners = [(place % rows // head_dim, place // rows) for place in places.int().tolist()]
+    return [owner for owner, _ in itertools.groupby(owners)]
+
+
+def families() -> list[list[str]]:
+    """List the families of checkpoints that `layouts.load` reads.
+
+    Returns:
+        For each its name, the names of a layer's matrices, their layout, and what rotary embeddings turn together.
+    """
+    return [
+        [
+            f"`{family}`",
+            ", ".join(f"`{name}`" for name in (*names.inputs, names.output)),
+            names.source,
+            _TURNS.get(family, "nothing"),
+        ]
+        for family, names in _FAMILIES.items()
+    ]
 
 
 def shades(blocks: Mapping[str, Sequence[int]], rows: int) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""Scores and angles of positions, and what half precision makes of them; the slopes of ALiBi."""
+"""Ways to give attention positions, scores and angles of positions in half precision, and the slopes of ALiBi."""
 
 from __future__ import annotations
 
@@ -9,13 +9,52 @@ import torch
 from torch import Tensor, nn
 
 from unmasked import plot
+from unmasked.functional import scaled_dot_product_attention
+from unmasked.positions import Pairing, Rotary, alibi, sinusoids
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 else:
     Figure = Any
 
-__all__ = ["angles", "scores", "slopes"]
+__all__ = ["added", "angles", "lowered", "partners", "scores", "slopes", "turned"]
+
+
+def added(x: Tensor, places: Tensor) -> Tensor:
+    """Attend to tokens to which sinusoids were added: x of (batch, tokens, features), at places of (tokens,)."""
+    placed = x + sinusoids(places, x.size(-1))
+    return scaled_dot_product_attention(placed, placed, placed).context
+
+
+def turned(pairing: Pairing) -> Callable[[Tensor, Tensor], Tensor]:
+    """Give attention whose queries and keys are turned in a pairing, a function of tokens and places as `added` is."""
+
+    def attend(x: Tensor, places: Tensor) -> Tensor:
+        query = key = Rotary(x.size(-1), pairing=pairing)(x, places)
+        return scaled_dot_product_attention(query, key, x).context
+
+    return attend
+
+
+def lowered(x: Tensor, places: Tensor) -> Tensor:
+    """Attend with scores that ALiBi lowers by the distance between the places, as `added` does otherwise."""
+    distance = (places[:, None] - places).abs()
+    bias = alibi(1, int(places.max()) + 1)[0, -1].flip(0)[distance]  # what it adds at a distance of 0, 1, ...
+    return scaled_dot_product_attention(x, x, x, bias=bias).context
+
+
+def partners(rotary: Rotary, head_dim: int) -> list[int]:
+    """Say with which other feature each one turns.
+
+    Args:
+        rotary: What turns queries and keys.
+        head_dim: Number of features.
+
+    Returns:
+        For each feature the number of its partner.
+    """
+    moved = rotary(torch.eye(head_dim)[:, None], torch.tensor([1]))[:, 0]  # each feature alone, turned by one position
+    return [next(n for n in row.nonzero().flatten().tolist() if n != own) for own, row in enumerate(moved)]
 
 
 def scores(

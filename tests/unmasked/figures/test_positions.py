@@ -1,8 +1,10 @@
 import pytest
 import torch
 
+from unmasked import probes
 from unmasked.figures import positions
-from unmasked.positions import Rotary
+from unmasked.functional import scaled_dot_product_attention
+from unmasked.positions import Rotary, alibi
 
 
 def test_a_score_of_rotary_positions_is_that_of_the_offset_wherever_it_stands():
@@ -32,3 +34,21 @@ def test_slopes_are_dots_and_crosses_over_the_number_of_the_head():
     assert drawn == [("a", "o", [0.5, 0.25]), ("b", "x", [0.5, 0.125])]
     assert axes.lines[0].get_xdata().tolist() == [1, 2]
     assert axes.get_yscale() == "log"
+
+
+def test_only_added_sinusoids_notice_that_all_positions_shift():
+    x = torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    relative = [positions.turned("halves"), positions.turned("interleaved"), positions.lowered]
+    assert [probes.notices_a_shift(f, x) for f in relative] == [None] * 3
+    assert "larger" in str(probes.notices_a_shift(positions.added, x))
+
+
+def test_scores_are_lowered_as_alibi_lowers_them():
+    x = torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(3))
+    expected = scaled_dot_product_attention(x, x, x, bias=alibi(1, 5)[0]).context
+    torch.testing.assert_close(positions.lowered(x, torch.arange(5)), expected)
+
+
+def test_a_feature_turns_with_its_like_in_the_other_half_or_with_its_neighbor():
+    assert positions.partners(Rotary(6), 6) == [3, 4, 5, 0, 1, 2]
+    assert positions.partners(Rotary(6, pairing="interleaved"), 6) == [1, 0, 3, 2, 5, 4]
