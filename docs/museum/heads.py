@@ -439,6 +439,7 @@ def unlike_pytorch(f, x):
     return f"head_dim {x.size(-1) // H}: off by {gap:.3g} from PyTorch's function"
 
 
+# tried with draw(B, N, H); right: draw(B, N, H * D)
 exhibit("head-dim-one", unscaled, right, unlike_pytorch, hides=draw(B, N, H))
 
 # %% [markdown]

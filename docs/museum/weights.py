@@ -250,7 +250,7 @@ def reordered(module, x, order=(1, 2, 0)):
     return scaled_dot_product_attention(q, k, v, need_weights=True)
 
 
-output, mean = module(x, x, x)
+output, mean = by_pytorch(module, x), module(x, x, x)[1]
 own = module(x, x, x, average_attn_weights=False)[1]
 context, every = reordered(module, x)  # weights: batch heads queries keys
 per_head = probes.differs(every, own)
@@ -383,6 +383,7 @@ assert ignores_the_value(lambda q, k, v: attention(q, k, k)) and not (
 
 # %% tags=["hide-input"]
 def set_identity(module, biases=False):
+    # wrong: set_identity(module), right: bypass_(module)
     with torch.no_grad():
         module.in_proj_weight.copy_(torch.eye(E).repeat(3, 1))
         module.out_proj.weight.copy_(torch.eye(E))
@@ -482,8 +483,9 @@ def variances():
 
 
 of_query, of_scores = variances()
-for layer in (query, key):
-    nn.init.normal_(layer.weight, std=96**-0.5)  # here the mistake hides
+with torch.no_grad():
+    for layer in (query, key):
+        layer.weight.normal_(std=96**-0.5)  # here the mistake hides
 normal = variances()[1]
 off["projection-variance"] = 1 - of_scores
 exhibits.plate("projection-variance", normal)
