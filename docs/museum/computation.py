@@ -28,12 +28,10 @@
 import math
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from unittest import mock
 
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from unmasked import (
     attention_scores,
@@ -47,6 +45,7 @@ from unmasked import (
 )
 from unmasked.embeddings import read_glove, ship_vectors
 from unmasked.heads import merge_heads, split_heads
+from unmasked.kernels import kernels_of, sdpa_backends
 from unmasked.museum import ENTRIES, Exhibits, Plate
 
 # batch, queries, keys, heads, head_dim: all differ
@@ -64,27 +63,22 @@ def right(q, k, v):
     return scaled_dot_product_attention(q, k, v).context
 
 
-# %% [markdown] tags=["check"]
-# `Exhibits` runs a wrong version beside the right one. Where the mistake *hides*, both must agree; on what is *given*
-# they must not; and the probe must find the wrong one and pass the right one. Where no probe of calls can know the
-# answer, `doctor` compares with a reference.
-
-# %% tags=["check"]
-exhibit = Exhibits()
-off = exhibit.off
-
-
 def doctor(inputs="qkv", **options):
+    """Compares with a reference, where no probe of calls can know it."""
+
     def probe(f, *given):
         report = diagnose(f, embed_dim=H * D, inputs=inputs, **options)
-        return (
-            None
-            if report.ok
-            else f"{report.causes[0]}: {report.findings[0].evidence}"
-        )
+        if report.ok:
+            return None
+        return f"{report.causes[0]}: {report.findings[0].evidence}"
 
     return probe
 
+
+# runs wrong beside right: on what hides the mistake, on what is given, and
+# under a probe
+exhibit = Exhibits()
+off = exhibit.off
 
 # %% [markdown]
 # These are the weights that some of them give the word *ship*, beside the right ones, and their sums.
@@ -107,10 +101,7 @@ versions = {
 }
 rows = torch.stack([each[6] for each in versions.values()])
 totals = rows.sum(-1).tolist()
-names = [
-    f"{name}: {total:.2f}"
-    for name, total in zip(versions, totals, strict=True)
-]
+names = [f"{name}: {total:.2f}" for name, total in zip(versions, totals)]
 figure = plot.heatmap(rows.mT, queries=words, keys=names)
 figure.axes[0].set(xlabel="version: sum of the weights", ylabel="")
 figure
@@ -149,9 +140,8 @@ exhibit(
 
 # %% tags=["hide-input"]
 def attend(x, heads, d):
-    return merge_heads(
-        self_attention(split_heads(x, heads), scale=d**-0.5).context
-    )
+    split = split_heads(x, heads)
+    return merge_heads(self_attention(split, scale=d**-0.5).context)
 
 
 def of_embed_dim(x, heads=H):
@@ -173,7 +163,6 @@ exhibit(
 torch.manual_seed(11)
 many = torch.randn(8, 100, 64) @ torch.randn(8, 64, 100)  # heads queries keys
 spread = {d: (many / d**0.5).std().item() for d in (64, 8 * 64)}
-spread
 
 # %% [markdown]
 # In the sizes of the original paper, eight heads of 64<!--= min(spread) --> features, scores with the right root have a
@@ -194,9 +183,8 @@ def with_global(q, k, v):
     return (q @ k.mT / math.sqrt(d_k)).softmax(-1) @ v
 
 
-wide = [
-    torch.cat([each] * 3, dim=-1) for each in (q, k, v)
-]  # another head_dim
+# another head_dim
+wide = [torch.cat([each] * 3, dim=-1) for each in (q, k, v)]
 exhibit(
     "global-d-k",
     with_global,
@@ -223,9 +211,8 @@ def over_queries(q, k, v):
 
 def sums(f, q, k, v):
     identity = torch.eye(k.size(1)).expand(k.size(0), -1, -1)
-    return probes.weights_sum_to_one(
-        f(q, k, identity)
-    )  # the context is the weights
+    # the context is then the weights
+    return probes.weights_sum_to_one(f(q, k, identity))
 
 
 equal = torch.ones(B, N, D)
@@ -276,7 +263,7 @@ exhibit(
 
 # %% tags=["check"]
 lengths = {f.__name__: f(ship)[6].norm().item() for f in (summed, averaged)}
-cosine_weights(ship)[6].sum(), ship[6].norm(), lengths
+
 
 # %% [markdown]
 # The cosines of *ship* sum to 5.74<!--= cosine_weights(ship)[6].sum() -->. Its vector has the length
@@ -303,9 +290,9 @@ def foreign(x):
 
 def is_no_cosine(f, x):
     worst = (f(x).diagonal() - 1).abs().max().item()
-    return (
-        f"a cosine of {1 + worst:.2f} with itself" if worst > 1e-5 else None
-    )
+    if worst > 1e-5:
+        return f"a cosine of {1 + worst:.2f} with itself"
+    return None
 
 
 exhibit(
@@ -317,8 +304,6 @@ exhibit(
     given=[other],
 )
 
-# %% tags=["check"]
-foreign(other).max()
 
 # %% [markdown]
 # The largest "cosine" is 1.48<!--= foreign(other).max() -->. **Hides** for the sentence whose norms they are. **Caught
@@ -328,28 +313,13 @@ foreign(other).max()
 #
 # In training, `nn.MultiheadAttention` returns the weights as dropout left them: some are zero, the others are larger.
 
-# %% tags=["check"]
+# %% tags=["hide-input"]
 torch.manual_seed(12)
 module = nn.MultiheadAttention(H * D, H, dropout=0.4, batch_first=True)
 _, dropped = module.train()(x, x, x)
 _, kept = module.eval()(x, x, x)
 off["weights-after-dropout"] = probes.differs(dropped, kept)
 found = probes.weights_sum_to_one(dropped)
-assert found
-assert not probes.weights_sum_to_one(kept)
-print(found)
-
-
-def both(q, k, v, dropout, training):
-    weights = attention_scores(q, k).softmax(-1)
-    return F.dropout(
-        weights, dropout, training
-    ) @ v, weights  # as they were before
-
-
-assert not probes.weights_sum_to_one(both(q, k, v, 0.4, True)[1])
-
-# %% tags=["hide-input"]
 exhibit.plate("weights-after-dropout", kept, found)
 
 # %% [markdown]
@@ -367,13 +337,12 @@ torch.manual_seed(13)
 
 
 def always(q, k, v, p):
+    # right: dropout_p=p if training else 0.0
     return F.scaled_dot_product_attention(q, k, v, dropout_p=p)
 
 
 def in_training(q, k, v, p, training=False):
-    return F.scaled_dot_product_attention(
-        q, k, v, dropout_p=p if training else 0.0
-    )
+    return always(q, k, v, p if training else 0.0)
 
 
 def varies(f, q, k, v, p):
@@ -399,83 +368,65 @@ exhibit(
 # comparison of outputs notices. Queries and keys never learn.
 
 
-# %% tags=["check"]
+# %% tags=["hide-input"]
 def cut(x):
     scores = attention_scores(x, x)
     return scores.softmax(-1).detach() @ x  # right: scores.softmax(-1) @ x
 
 
-off["gradient-cut"] = probes.differs(cut(x), averaged(x))
-found = probes.cuts_gradients(cut, x.double())
-assert found
-assert probes.cuts_gradients(averaged, x.double()) is None
-slopes = []
-for f in (cut, averaged):
+def slope(f):
     leaf = x.double().requires_grad_()
-    f(leaf).square().sum().backward()
-    slopes.append(leaf.grad)
-gradient_gap = probes.differs(*slopes)
-print(found, f"gradients off by {gradient_gap:.2f}", sep="\n")
+    return torch.autograd.grad(f(leaf).square().sum(), leaf)[0]
 
-# %% tags=["hide-input"]
-Plate(
-    ENTRIES["gradient-cut"],
-    gradient_gap,
-    slopes[1].abs().max().item(),
-    str(found),
-)
+
+off["gradient-cut"] = probes.differs(cut(x), averaged(x))
+gap, size = probes.differs(slope(cut), slope(averaged)), slope(averaged).abs()
+found = str(probes.cuts_gradients(cut, x.double()))
+Plate(ENTRIES["gradient-cut"], gap, size.max().item(), found)
 
 # %% [markdown]
-# The gradient is off by 2.61<!--= gradient_gap -->. **Hides** in every forward pass. **Caught by** a measured
+# The gradient is off by 2.61<!--= gap -->. **Hides** in every forward pass. **Caught by** a measured
 # derivative: move the input a little, and compare. **Fix:** leave the graph alone; detach what you plot, not what you
 # use.
-#
+
+# %% tags=["claims"]
+assert off["gradient-cut"] == 0, "a gradient cut off nothing no training"
+
+# %% [markdown]
 # ## An input overwritten in place { #input-overwritten }
 #
 # `q /= ...` or `scores.masked_fill_(...)` on something that belongs to the caller.
 
 
-# %% tags=["check"]
+# %% tags=["hide-input"]
 def in_place(q, k, v):
     q /= math.sqrt(q.size(-1))  # right: q = q / math.sqrt(q.size(-1))
     return (q @ k.mT).softmax(-1) @ v
 
 
-def twice(f):
-    def call(q, k, v):
-        q = q.clone()
-        f(q, k, v)
-        return f(q, k, v)
-
-    return call
-
-
 mine = q.clone()
-assert (
-    probes.differs(in_place(mine, k, v), right(q, k, v)) == 0
-)  # the first call
-off["input-overwritten"] = probes.differs(
-    twice(in_place)(q, k, v), right(q, k, v)
+first, second = (
+    probes.differs(in_place(mine, k, v), right(q, k, v)) for _ in range(2)
 )
+off["input-overwritten"] = second
 found = probes.overwrites_inputs(in_place, q, k, v)
-assert found
-assert probes.overwrites_inputs(right, q, k, v) is None
-print(f"second call off by {off['input-overwritten']:.3g}\n{found}")
-
-# %% tags=["hide-input"]
 exhibit.plate("input-overwritten", right(q, k, v), found)
 
 # %% [markdown]
 # **Hides** in the first call. The second is off by 0.37<!--= off["input-overwritten"] -->. **Fix:** no in-place
 # operation on an argument, nor on a view of it.
-#
+
+# %% tags=["claims"]
+assert first == 0, "Hides in the first call"
+
+# %% [markdown]
 # ## `.forward()` called directly { #forward-called-directly }
 #
 # `module.forward(x)` computes what `module(x)` computes and skips the hooks: those that record weights, that profile,
 # or that distribute a model over devices.
 
 
-# %% tags=["check"]
+# %% tags=["hide-input"]
 class Direct(nn.Sequential):
     def forward(self, x):
         return self[0].forward(x)  # right: self[0](x)
@@ -486,24 +437,18 @@ direct = Direct(nn.Linear(H * D, H * D))
 called = nn.Sequential(direct[0])
 records = []
 direct[0].register_forward_hook(lambda *_: records.append("ran"))
-off["forward-called-directly"] = probes.differs(direct(x), called(x))
-by_call = len(records)
+apart = probes.differs(direct(x), called(x))
+times = len(records)
 found = probes.skips_hooks(direct, lambda: direct(x))
-assert found
-assert probes.skips_hooks(called, lambda: called(x)) is None
-by_call, found.text
-
-# %% tags=["hide-input"]
 Plate(ENTRIES["forward-called-directly"], found=str(found))
 
 # %% [markdown]
 # Two calls, and the hook ran once. The outputs are equal. **Hides** while there are no hooks. **Fix:** call the module.
 
 # %% tags=["claims"]
-assert by_call == 1, "and the hook ran once"
-assert off["forward-called-directly"] == 0, (
-    "once. The outputs are equal. Hides"
-)
+assert apart == 0, "A hook never runs .forward() nothing no hooks"
+assert times == 1, "Two calls, and the hook ran once"
+assert apart == 0, "The outputs are equal. Hides while there are no hooks"
 
 # %% [markdown]
 # ## Weights asked for and not used { #need-weights-costs }
@@ -512,41 +457,24 @@ assert off["forward-called-directly"] == 0, (
 # the weights, the module has to make them, and does without `F.scaled_dot_product_attention`, whose fused kernels do
 # not make them.
 
-# %% tags=["check"]
+# %% tags=["hide-input"]
 module.eval()
-kernel, ran, outputs = F.scaled_dot_product_attention, [], []
-
-
-def counted(*tensors, **options):
-    ran.append(need)
-    return kernel(*tensors, **options)
-
-
-with mock.patch.object(F, "scaled_dot_product_attention", counted):
-    for need in (True, False):
-        outputs.append(module(x, x, x, need_weights=need)[0])
-off["need-weights-costs"] = probes.differs(*outputs)
-
+apart = probes.differs(
+    *(module(x, x, x, need_weights=need)[0] for need in (True, False))
+)
+ran = [
+    kernels_of(module, x, x, x, need_weights=need).names
+    for need in (True, False)
+]
+heads = split_heads(x, H)
+fused = [
+    sdpa_backends(heads, heads, heads, dropout_p=p)[0].why_not == ""
+    for p in (0.0, 0.4)
+]
 with torch.device("meta"):  # shapes without memory
     long = torch.empty(1, 8192, 64)
     large = nn.MultiheadAttention(64, 4, batch_first=True)
     _, all_heads = large(long, long, long, average_attn_weights=False)
-
-
-def is_fused(dropout):
-    try:
-        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
-            kernel(*[split_heads(x, H)] * 3, dropout_p=dropout)
-    except RuntimeError as error:
-        if "No available kernel" not in str(error):
-            raise
-        return False
-    return True
-
-
-f"the function ran for need_weights in {ran}", tuple(all_heads.shape)
-
-# %% tags=["hide-input"]
 Plate(ENTRIES["need-weights-costs"])
 
 # %% [markdown]
@@ -556,11 +484,11 @@ Plate(ENTRIES["need-weights-costs"])
 # calls what, as here. **Fix:** `output, _ = module(x, x, x, need_weights=False)`.
 
 # %% tags=["claims"]
-assert off["need-weights-costs"] == 0, (
+assert apart == 0, "weights not used nothing short inputs"
+assert apart == 0 and ran == [("softmax",), ("flash",)], (
     "The outputs are equal, but the function is called only without weights"
 )
-assert ran == [False], "but the function is called only without weights"
-assert is_fused(0.0) and not is_fused(0.4), "and has no fused kernel on a CPU"
+assert fused == [True, False], "and has no fused kernel on a CPU"
 
 # %% [markdown]
 # ## An embedding file split at every space { #embedding-reader }
@@ -568,7 +496,7 @@ assert is_fused(0.0) and not is_fused(0.4), "and has no fused kernel on a CPU"
 # A file of word vectors has a word and its numbers on every line. Some published files have words with spaces in them.
 
 
-# %% tags=["check"]
+# %% tags=["hide-input"]
 def split_everywhere(path):
     vectors = {}
     for line in path.read_text().splitlines():
@@ -577,31 +505,24 @@ def split_everywhere(path):
     return vectors
 
 
-told = []
 with TemporaryDirectory() as folder:
     path = Path(folder, "vectors.txt")
     path.write_text("ship 0.5 1.5\ncrew 2.5 3.5\n")
-    same = split_everywhere(path)["crew"] == read_glove(path)["crew"]
-    assert same.all()  # it hides here
+    ours, theirs = read_glove(path), split_everywhere(path)
+    hides = all(theirs[word].equal(ours[word]) for word in theirs)
     path.write_text("ship 0.5 1.5\n. . . 2.5 3.5\n")
-    assert read_glove(path)[". . ."].tolist() == [2.5, 3.5]
-    readers = (
-        split_everywhere,
-        lambda _: {}["shop"],
-        lambda path: read_glove(path)["shop"],
-    )
-    for read in readers:
-        try:
-            read(path)
-        except (ValueError, KeyError) as error:
-            told.append(f"{type(error).__name__}: {error}")
-        else:
-            raise AssertionError("no error")
-failed = "could not convert string to float: '.'" in told[0]
-told
+    whole = read_glove(path)[". . ."].tolist() == [2.5, 3.5]
+    try:
+        split_everywhere(path)
+    except ValueError as error:
+        failure = str(error)
+    else:
+        raise AssertionError("no error")
+Plate(ENTRIES["embedding-reader"], found=failure)
 
-# %% tags=["hide-input"]
-Plate(ENTRIES["embedding-reader"], found=told[0].removeprefix("ValueError: "))
+# %% tags=["check"]
+#| raises: UnknownWordError: nearest: 'ship'
+ours["shop"]
 
 # %% [markdown]
 # The reader fails at a word of dots and spaces. A dictionary that lacks a word says nothing but the word; `read_glove`
@@ -609,9 +530,10 @@ Plate(ENTRIES["embedding-reader"], found=told[0].removeprefix("ValueError: "))
 # are numbers, or `unmasked.embeddings.read_glove`.
 
 # %% tags=["claims"]
-assert failed, "A file fails to load split at every space fails other files"
-assert failed, "The reader fails at a word of dots and spaces"
-assert "nearest: 'ship'" in told[2], "readglove names the nearest ones"
+assert failure, "split at every space fails other files"
+assert "'.'" in failure, "The reader fails at a word of dots and spaces"
+assert hides, "Hides with files without such words"
+assert whole, "or unmasked.embeddings.readglove"
 
 # %% [markdown]
 # ## Exercises
@@ -690,14 +612,3 @@ check("are-weights", are_weights)
 # - PyTorch 2.13, documentation of `scaled_dot_product_attention` (`dropout_p`) and `MultiheadAttention`
 #   (`need_weights`).
 # - Pennington, Socher and Manning (2014), *GloVe*, for the format of the vectors.
-
-# %% tags=["claims"]
-assert off["gradient-cut"] == 0, (
-    "The loss stands still a gradient cut off nothing no training"
-)
-assert off["forward-called-directly"] == 0, (
-    "A hook never runs .forward() nothing no hooks"
-)
-assert off["need-weights-costs"] == 0, (
-    "much memory weights not used nothing short inputs"
-)

@@ -30,7 +30,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from unmasked import bypass_, plot, probes, self_attention
-from unmasked.heads import merge_heads, project_loop, split_heads
+from unmasked.heads import merge_heads, split_heads
 from unmasked.museum import Exhibits
 
 # batch, tokens, heads, head_dim: all differ, none is one
@@ -46,14 +46,7 @@ def right(x):
 
 
 x = draw(B, N, H * D)
-
-# %% [markdown] tags=["check"]
-# That is multi-head attention without learned matrices, which is enough to get every axis wrong. `Exhibits` runs a wrong
-# version three times: on the input `hides`, where it must agree with the right version; on `x`, to
-# measure how far it is off; and under a probe, a test that returns what it found, or None. The probe must find the
-# wrong version and pass the right one.
-
-# %% tags=["check"]
+# runs wrong beside right: on what hides the mistake, on x, and under a probe
 exhibit = Exhibits(given=x)
 off = exhibit.off
 
@@ -81,15 +74,13 @@ exhibit(
 # %% [markdown]
 # To see where the numbers come from, fill each token's context with the token's own number, and merge:
 
-# %% tags=["check"]
+# %% tags=["hide-input"]
+#| caption: Where the numbers of each merged row come from: transposed back, a row holds its own token's.
 tags = torch.arange(N)[:, None].expand(H, N, D)  # heads tokens head_dim
 merged = {
     "transposed back": merge_heads(tags),
     "bare reshape": tags.reshape(N, H * D),
 }
-
-# %% tags=["hide-input"]
-#| caption: Where the numbers of each merged row come from: transposed back, a row holds its own token's.
 plot.grid(merged, axes=("tokens", "features"))
 
 # %% [markdown]
@@ -99,18 +90,19 @@ plot.grid(merged, axes=("tokens", "features"))
 
 # %% tags=["check"]
 def leaky(x):
-    return self_attention(split_heads(x, H), is_causal=True).context.reshape(
-        x.shape
-    )
+    context = self_attention(split_heads(x, H), is_causal=True).context
+    return context.reshape(x.shape)
 
-
-print(probes.sees_the_future(leaky, x))
-assert probes.sees_the_future(leaky, x)
 
 one_head = self_attention(split_heads(x, 1)).context
-assert torch.equal(
-    one_head.reshape(x.shape), merge_heads(one_head)
-)  # the same numbers, moved
+
+# %% tags=["claims"]
+assert probes.sees_the_future(leaky, x), (
+    "So late tokens reach early outputs through a causal mask"
+)
+assert not probes.differs(one_head.reshape(x.shape), merge_heads(one_head)), (
+    "With one head the bare reshape is right"
+)
 
 # %% [markdown]
 # What training makes of the leak: a small model learns to predict the next of random tokens, which nothing can predict.
@@ -120,47 +112,33 @@ assert torch.equal(
 kinds = 16
 
 
-class Model(nn.Module):
-    def __init__(self, merge):
-        super().__init__()
-        self.embed, self.positions = (
-            nn.Embedding(kinds, H * D),
-            nn.Parameter(torch.randn(N, H * D)),
-        )
-        self.qkv, self.out = (
-            nn.Linear(H * D, 3 * H * D),
-            nn.Linear(H * D, kinds),
-        )
-        self.merge = merge
-
-    def loss(self, tokens):
-        x = self.embed(tokens[:, :-1]) + self.positions
-        q, k, v = (
-            split_heads(part, H) for part in self.qkv(x).chunk(3, dim=-1)
-        )
-        context = self.merge(
-            F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        )
-        return F.cross_entropy(
-            self.out(context).flatten(0, 1), tokens[:, 1:].flatten()
-        )
-
-
-losses = {}
-for name, merge in {
-    "right": merge_heads,
-    "bare": lambda context: context.reshape(-1, N, H * D),
-}.items():
+def learned(merge):
+    """The loss of a trained model with this merge, on tokens new to it."""
     torch.manual_seed(9)
-    model = Model(merge)
+    embed, out = nn.Embedding(kinds, H * D), nn.Linear(H * D, kinds)
+    places, qkv = nn.Embedding(N, H * D), nn.Linear(H * D, 3 * H * D)
+
+    def loss(count):
+        tokens = torch.randint(kinds, (count, N + 1))
+        packed = qkv(embed(tokens[:, :-1]) + places.weight)
+        q, k, v = (split_heads(part, H) for part in packed.chunk(3, dim=-1))
+        context = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return F.cross_entropy(out(merge(context)).mT, tokens[:, 1:])
+
+    model = nn.ModuleList([embed, places, qkv, out])
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
     for _ in range(100):
         optimizer.zero_grad()
-        model.loss(torch.randint(kinds, (64, N + 1))).backward()
+        loss(64).backward()
         optimizer.step()
-    with torch.no_grad():  # on tokens that it has not seen
-        losses[name] = model.loss(torch.randint(kinds, (500, N + 1))).item()
-losses
+    with torch.no_grad():
+        return loss(500).item()
+
+
+losses = {
+    "right": learned(merge_heads),
+    "bare": learned(lambda context: context.reshape(-1, N, H * D)),
+}
 
 # %% [markdown]
 # After a hundred steps the right merge has learned nothing, as it should. The bare one is far below the limit, at {{
@@ -199,9 +177,6 @@ exhibit(
     hides=draw(B, 1, H * D),
 )
 
-# %% tags=["check"]
-assert torch.equal(x.view(B, 1, N, H * D), split_heads(x, 1))
-
 # %% [markdown]
 # Split *and* merge by bare views, and the result looks plausible: each token's output is made of its own features
 # again. But each head has attended within a third of the sequence, and a token outside that third is never noticed:
@@ -213,9 +188,10 @@ def both_bare(x):
     return self_attention(heads).context.reshape(x.shape)
 
 
-print(probes.misses_the_past(both_bare, x))
-assert probes.misses_the_past(both_bare, x)
-assert not probes.misses_the_past(right, x)
+# %% tags=["claims"]
+assert probes.misses_the_past(both_bare, x), (
+    "a token outside that third is never noticed"
+)
 
 # %% [markdown]
 # **Hides** with one token, or one head. **Caught by** exchanging tokens. **Fix:** `split_heads(x, num_heads)`: a view
@@ -240,11 +216,9 @@ def crosses_heads(f, x):
     changed = x.clone()
     changed[..., :width] += 1 + draw(*x.shape[:2], width)
     gap = probes.differs(f(changed)[..., width:], f(x)[..., width:])
-    return (
-        f"changing the first head moves the others by {gap:.3g}"
-        if gap
-        else None
-    )
+    if gap:
+        return f"changing the first head moves the others by {gap:.3g}"
+    return None
 
 
 exhibit("swapped-view", swapped, probe=crosses_heads, hides=draw(B, N, H * H))
@@ -264,12 +238,11 @@ def wrong_axis(x):
 
 square = draw(B, N, H * H)
 sister = probes.differs(wrong_axis(square), right(square))
-assert (
-    square.unflatten(-1, (H, -1)).permute(0, 3, 1, 2).shape
-    == split_heads(square, H).shape
+# %% tags=["claims"]
+assert wrong_axis(square).shape == right(square).shape and sister, (
+    "this one has the right shapes and wrong numbers"
 )
-assert sister
-assert crosses_heads(wrong_axis, square)
+assert crosses_heads(wrong_axis, square), "Caught by changing one head"
 
 # %% [markdown]
 # It is off by 2.97<!--= sister -->. **Caught by** changing one head. **Fix:** `split_heads`, and a test with more
@@ -282,12 +255,9 @@ assert crosses_heads(wrong_axis, square)
 
 # %% tags=["hide-input"]
 def head_by_head(x, assign):
-    stacked = draw(H, H * D, D)[: x.size(0)] / math.sqrt(
-        H * D
-    )  # heads in head_dim
-    query = torch.empty(
-        len(x), len(stacked), x.size(1), D
-    )  # batch heads tokens head_dim
+    # heads in head_dim, and then: batch heads tokens head_dim
+    stacked = draw(H, H * D, D)[: x.size(0)] / math.sqrt(H * D)
+    query = torch.empty(len(x), len(stacked), x.size(1), D)
     for i, matrix in enumerate(stacked):
         assign(query, i, x @ matrix)
     return merge_heads(self_attention(query).context)
@@ -315,17 +285,8 @@ exhibit(
 # there is an error. **Hides** with one item and one head. `project_loop` is the package's loop.
 
 # %% tags=["check"]
-stacked, query = draw(H, H * D, D), torch.empty(B, H, N, D)
-try:
-    into_items(query, 0, x @ stacked[0])
-except RuntimeError as error:
-    print(error)
-else:
-    raise AssertionError("no error")
-
-for i, matrix in enumerate(stacked):
-    into_heads(query, i, x @ matrix)
-torch.testing.assert_close(query, project_loop(x, stacked))
+#| raises: RuntimeError: The expanded size of the tensor
+into_items(torch.empty(B, H, N, D), 0, draw(B, N, D))
 
 # %% [markdown]
 # **Caught by** changing one item: no other may notice. **Fix:** `query[:, i] = ...`, or one matrix for all heads.
@@ -357,12 +318,8 @@ exhibit(
 )
 
 # %% tags=["check"]
-try:
-    turned(x)
-except RuntimeError as error:
-    print(error)
-else:
-    raise AssertionError("no error")
+#| raises: RuntimeError
+turned(x)
 
 # %% [markdown]
 # **Hides** where all sizes are one. **Caught by** sizes that differ, or by changing one item. **Fix:** `.mT`, which
@@ -376,9 +333,8 @@ else:
 
 # %% tags=["hide-input"]
 torch.manual_seed(9)
-forgotten = bypass_(
-    nn.MultiheadAttention(H * D, H)
-)  # right: batch_first=True
+# right: batch_first=True
+forgotten = bypass_(nn.MultiheadAttention(H * D, H))
 told = bypass_(nn.MultiheadAttention(H * D, H, batch_first=True))
 
 exhibit(
@@ -392,15 +348,22 @@ exhibit(
 # %% tags=["check"]
 one = draw(1, N, H * D)  # one item
 output, weights = forgotten(one, one, one)
-torch.testing.assert_close(output, one)
-torch.testing.assert_close(weights, torch.ones(N, 1, 1))
 
 # %% [markdown]
-# With one item every token is alone: all weights are 1<!--= weights.min() if weights.max() - weights.min() < 1e-6 else
-# None -->, and a bypassed module returns its input. The shape of the weights tells, unless there are as many items as
-# tokens: it is `(5, 1, 1)`<!--= weights.shape --> where it should be (items, tokens, tokens). **Hides** with one token
-# in one item. **Caught by** changing one item. **Fix:** `batch_first=True`.
-#
+# With one item every token is alone: all weights are 1, and a bypassed module returns its input. The shape of the
+# weights tells, unless there are as many items as tokens: it is `(5, 1, 1)`<!--= weights.shape --> where it should be
+# (items, tokens, tokens). **Hides** with one token in one item. **Caught by** changing one item. **Fix:**
+# `batch_first=True`.
+
+# %% tags=["claims"]
+assert torch.allclose(weights, torch.ones(1), atol=1e-6), (
+    "With one item every token is alone: all weights are 1"
+)
+assert not probes.differs(output, one), (
+    "and a bypassed module returns its input"
+)
+
+# %% [markdown]
 # ## Only the first batch item used { #only-first-item }
 #
 # An index left over from a first try with one sequence: `x[0]` instead of `x`. Broadcasting fits it in.
@@ -420,14 +383,16 @@ exhibit(
     hides=draw(1, N, H * D),
 )
 
-# %% tags=["check"]
-equal = draw(1, N, H * D).expand(B, N, H * D)
-assert not probes.differs(first_only(equal), plain(equal))
-
 # %% [markdown]
 # **Hides** with one item, and with equal ones, as in an example whose batch is one sentence stacked twice. **Caught
 # by** changing one item. **Fix:** no index of the batch inside a layer.
-#
+
+# %% tags=["claims"]
+assert not probes.differs(first_only(x[[0, 0]]), plain(x[[0, 0]])), (
+    "Hides with one item, and with equal ones"
+)
+
+# %% [markdown]
 # ## Batch and tokens swapped { #batch-and-tokens-swapped }
 #
 # A layer that works on (tokens, batch, ...) within must come back by the same way. A `reshape` instead of a `transpose`
@@ -436,9 +401,7 @@ assert not probes.differs(first_only(equal), plain(equal))
 
 # %% tags=["hide-input"]
 def came_back_flat(x):
-    context = self_attention(
-        split_heads(x, H)
-    ).context  # batch heads tokens head_dim
+    context = self_attention(split_heads(x, H)).context
     context = context.permute(2, 0, 1, 3)  # tokens batch heads head_dim
     # right: context.transpose(0, 1).reshape(x.shape)
     return context.reshape(x.shape)
@@ -471,43 +434,38 @@ def unlike_pytorch(f, x):
         for part in x.chunk(H, dim=-1)
     ]
     gap = probes.differs(f(x), torch.cat(heads, dim=-1))
-    return (
-        f"head_dim {x.size(-1) // H}: off by {gap:.3g} from PyTorch's function"
-        if gap
-        else None
-    )
+    if not gap:
+        return None
+    return f"head_dim {x.size(-1) // H}: off by {gap:.3g} from PyTorch's function"
 
 
+# tried with draw(B, N, H); right: draw(B, N, H * D)
 exhibit("head-dim-one", unscaled, right, unlike_pytorch, hides=draw(B, N, H))
-
-# %% tags=["check"]
-assert unlike_pytorch(unscaled, draw(B, N, H)) is None
-assert unlike_pytorch(unscaled, draw(B, N, H * D))
 
 # %% [markdown]
 # A head_dim of one **hides** more: every row of a head's scores is then a multiple of every other row, and a `view`
 # merges the heads without an error though `contiguous()` is missing.
 
+
 # %% tags=["check"]
-narrow, wide = (split_heads(draw(B, N, H * size), H) for size in (1, D))
-assert (
-    torch.linalg.matrix_rank(narrow @ narrow.mT, rtol=1e-4).max() == 1
-)  # rtol: far above rounding
-assert torch.linalg.matrix_rank(wide @ wide.mT, rtol=1e-4).min() == D
+def merged_by_view(heads):
+    return heads.contiguous().transpose(1, 2).view(B, N, -1)
 
-context = self_attention(narrow).context.contiguous()
-assert torch.equal(
-    context.transpose(1, 2).view(B, N, H), merge_heads(context)
+
+narrow = split_heads(draw(B, N, H), H)
+rank = torch.linalg.matrix_rank(narrow @ narrow.mT, rtol=1e-4)
+
+# %% tags=["claims"]
+assert (rank == 1).all(), (
+    "every row of a head's scores is then a multiple of every other row"
 )
-try:
-    self_attention(wide).context.contiguous().transpose(1, 2).view(
-        B, N, H * D
-    )
-except RuntimeError as error:
-    print(error)
-else:
-    raise AssertionError("no error")
+assert not probes.differs(merged_by_view(narrow), merge_heads(narrow)), (
+    "and a view merges the heads without an error"
+)
 
+# %% tags=["check"]
+#| raises: RuntimeError: view size is not compatible
+merged_by_view(split_heads(x, H))
 
 # %% [markdown]
 # **Caught by** the same test at other sizes. **Fix:** sizes that all differ, and none of them one: `B, N, H, D = 2, 5,

@@ -60,13 +60,8 @@ def with_mask(x, mask):
     return F.scaled_dot_product_attention(x, x, x, attn_mask=mask)
 
 
-# %% [markdown] tags=["check"]
-# `Exhibits` runs a wrong version beside the right one. Where the mistake *hides*, by default in a single token, both
-# must agree; on what is *given* they must not; and the probe must find the wrong one and pass the right one.
-
-# %% tags=["check"]
-leaks = probes.sees_the_future
-exhibit = Exhibits(given=x, hides=x[:, :1], probe=leaks)
+# runs wrong beside right: on what hides the mistake, on x, and under a probe
+exhibit = Exhibits(given=x, hides=x[:, :1], probe=probes.sees_the_future)
 off = exhibit.off
 
 # %% [markdown]
@@ -114,10 +109,10 @@ def right(x):
 
 exhibit("no-causal-mask", unmasked)
 
-# %% tags=["check"]
-assert not probes.differs(unmasked(x)[:, -1], right(x)[:, -1])
-by_flag = F.scaled_dot_product_attention(x, x, x, is_causal=True)
-assert not probes.differs(by_flag, right(x))
+# %% tags=["claims"]
+assert not probes.differs(unmasked(x)[:, -1], right(x)[:, -1]), (
+    "Hides with one token, and always in the last one's output"
+)
 
 # %% [markdown]
 # **Hides** with one token, and always in the last one's output: do not test that alone. **Fix:** `is_causal=True`, or
@@ -150,27 +145,15 @@ ours.load_state_dict(module.state_dict())
 layer = nn.TransformerEncoderLayer(E, H, 16, dropout=0.0, batch_first=True)
 odd = nn.TransformerEncoderLayer(E, 3, 16, dropout=0.0, batch_first=True)
 parts = nn.ModuleList([module, ours, layer, odd])
-modes = {
-    "train": (True, True),
-    "eval": (False, True),
-    "eval, no_grad": (False, False),
-}
-
-
-without_fast_path = []  # what the last mode answers then, beside what evaluation with gradients does
+modes = interfaces.MODES
+without_fast_path = []  # in the last mode, beside evaluation with gradients
 
 
 def by_mode(f, *inputs, **options):
-    answers = []
-    for training, gradients in modes.values():
-        parts.train(training)
-        with torch.set_grad_enabled(gradients):
-            answers.append(f(*inputs, **options))
-    torch.backends.mha.set_fastpath_enabled(False)
-    with torch.no_grad():
-        without_fast_path.append((f(*inputs, **options), answers[1]))
-    torch.backends.mha.set_fastpath_enabled(True)
-    parts.train()
+    *answers, without = interfaces.by_mode(
+        parts, lambda: f(*inputs, **options)
+    )
+    without_fast_path.append((without, answers[1]))
     return answers
 
 
@@ -181,6 +164,7 @@ plot.table(
     ["True means", *modes],
     [(name, *answers) for name, answers in polarity.items()],
 )
+by_functions, by_modules, *_ = (cells[0] for cells in polarity.values())
 
 # %% [markdown]
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ x.device.type.upper() }}.*
@@ -192,13 +176,11 @@ plot.table(
 # `masks.blocked_from_allowed`.
 
 # %% tags=["claims"]
-assert polarity["nn.MultiheadAttention, attn_mask"][0] == "may not attend", (
-    "where True means may not attend"
-)
 assert all(len(set(cells)) == 1 for cells in polarity.values()), (
     "The mode changes nothing here"
 )
-assert list(polarity.values())[0] != list(polarity.values())[1], (
+assert by_modules == "may not attend", "where True means may not attend"
+assert by_functions != by_modules, (
     "PyTorch's function and its modules disagree"
 )
 
@@ -221,7 +203,6 @@ exhibit("boolean-mask-added", boolean_added, right)
 # %% tags=["check"]
 equal = torch.zeros(N, N)
 future = (equal + ~causal(x)).softmax(-1)[0, 1:].sum().item()
-future, equal.softmax(-1)[0, 1:].sum().item()
 
 # %% [markdown]
 # What was to be shut out is even preferred. With equal scores, the first token would give 80%<!--= (N - 1) / N --> of
@@ -303,10 +284,7 @@ exhibit("mask-after-softmax", masked_late)
 
 # %% tags=["check"]
 late = attention_scores(x, x).softmax(-1).tril()
-assert probes.weights_sum_to_one(late)
-renormalised = late / late.sum(-1, keepdim=True)
-assert not probes.differs(renormalised @ x, right(x))
-late.sum(-1).min().item()
+divided = late / late.sum(-1, keepdim=True)
 
 # %% [markdown]
 # Rows sum to as little as 0.58<!--= late.sum(-1).min() -->. **Hides** with one token, and in the last row. **Caught
@@ -314,7 +292,8 @@ late.sum(-1).min().item()
 # as long as what remains is not rounded to zero.
 
 # %% tags=["claims"]
-assert not probes.differs(renormalised @ x, right(x)), (
+assert probes.weights_sum_to_one(late), "Caught by the sums of the rows, too"
+assert not probes.differs(divided @ x, right(x)), (
     "Dividing each row by its sum also gives the right weights"
 )
 
@@ -390,8 +369,7 @@ exhibit(
 
 # %% tags=["check"]
 seen = torch.ones(newest, N, dtype=torch.bool).tril()
-expected = F.scaled_dot_product_attention(last, x, x, attn_mask=seen)
-torch.testing.assert_close(top_left(last, x, x), expected)
+of_the_first = F.scaled_dot_product_attention(last, x, x, attn_mask=seen)
 
 # %% [markdown]
 # The newest token sees two<!--= seen[-1].sum() --> keys, the oldest; `masks.causal(newest, N)` gives it five<!--=
@@ -400,6 +378,9 @@ torch.testing.assert_close(top_left(last, x, x), expected)
 # `masks.causal(queries, keys)`; for one query, no mask at all.
 
 # %% tags=["claims"]
+assert not probes.differs(top_left(last, x, x), of_the_first), (
+    "counts from the other end and takes them for the first"
+)
 assert seen[0].tolist() == [True] + [False] * (N - 1), (
     "With one new token the mask would leave it the very first key alone"
 )
@@ -421,49 +402,29 @@ def hinted(x):
 
 exhibit("is-causal-is-a-hint", hinted)
 
+
 # %% tags=["check"]
-window = masks.sliding_window(N, window=2)
-wide, narrow, told = (
-    module(x, x, x, attn_mask=~mask, is_causal=hint, need_weights=False)[0]
-    for mask, hint in ((causal(x), False), (window, False), (window, True))
-)
-lost = probes.differs(told, wide) == 0 and probes.differs(told, narrow) > 0
-hinted_last, *of_masks = (
-    module(
-        x[:, -2:], x, x, attn_mask=~mask, is_causal=hint, need_weights=False
-    )[0]
-    for mask, hint in (
-        (masks.causal(2, N), True),
-        (masks.causal(2, N), False),
-        (torch.ones(2, N, dtype=torch.bool).tril(), False),
-    )
-)
-(by_hint,) = (
-    name
-    for name, other in zip(
-        ("bottom right", "top left"), of_masks, strict=True
-    )
-    if probes.differs(hinted_last, other) == 0
-)
+def told(mask, is_causal=True):
+    query = x[:, -mask.size(0) :]
+    options = {"is_causal": is_causal, "need_weights": False}
+    return module(query, x, x, attn_mask=~mask, **options)[0]
+
+
+window, last_two = masks.sliding_window(N, window=2), masks.causal(2, N)
+from_top_left = torch.ones(2, N, dtype=torch.bool).tril()
 
 # %% tags=["hide-input"]
 everything = torch.zeros(N, N, dtype=torch.bool)  # a mask that blocks nothing
-
-
 padding = (torch.arange(N) == 2).expand(B, N)  # one key of each sequence
-
-
 hints, obeys = {}, []
-for given, options in {
-    "no mask": {"attn_mask": None},
-    "open mask": {"attn_mask": everything},
-    "open mask and padding": {
-        "attn_mask": everything,
-        "key_padding_mask": padding,
-    },
-}.items():
+for given, mask, key_padding_mask in (
+    ("no mask", None, None),
+    ("open mask", everything, None),
+    ("open mask and padding", everything, padding),
+):
     for need in (True, False):
-        options["need_weights"] = need
+        options = {"attn_mask": mask, "need_weights": need}
+        options["key_padding_mask"] = key_padding_mask
         hints[given, need] = by_mode(causality, module, x, **options)
         obeys += by_mode(causality, ours, x, **options)
 rows = [
@@ -482,16 +443,18 @@ plot.table(["nn.MultiheadAttention, is_causal=True", *modes], rows)
 # keys; or use `unmasked.MultiheadAttention`, which obeys in every mode.
 
 # %% tags=["claims"]
-assert hints["no mask", False][0] == "raises", "Without a mask it raises"
-assert hints["no mask", False][2] == "not causal", "silently drops the hint"
-assert "causal" not in hints["open mask and padding", False], (
-    "no keypaddingmask, and no fast path"
+assert hints["no mask", False] == ["raises", "raises", "not causal"], (
+    "Without a mask it raises, or, on the fast path, silently drops the hint"
 )
-assert hints["open mask", False] == ["causal", "causal", "not causal"], (
-    "and no fast path"
+assert [case for case, cells in hints.items() if "causal" in cells] == [
+    ("open mask", False)
+] and hints["open mask", False] == ["causal", "causal", "not causal"], (
+    "With a mask, the hint wins in one case"
 )
-assert lost, "Then a window in the mask is lost"
-assert by_hint == "top left", (
+assert not probes.differs(told(window), told(causal(x))), (
+    "Then a window in the mask is lost"
+)
+assert not probes.differs(told(last_two), told(from_top_left, False)), (
     "a causal mask is lost as well: the hint counts from the top left"
 )
 assert set(obeys) == {"causal"}, "which obeys in every mode"
@@ -518,9 +481,7 @@ def blinded(f, q, k, v, allowed):
     return probes.is_blinded(f, q, k, v, torch.ones_like(allowed))
 
 
-left_padded = masks.causal(N) & (
-    torch.arange(N) >= N - real
-)  # two keys of padding
+left_padded = masks.causal(N) & (torch.arange(N) >= N - real)
 words = left_padded[-real:]
 exhibit(
     "fully-masked-row",
@@ -531,18 +492,15 @@ exhibit(
     given=[x, x, x, left_padded],
 )
 
-# %% tags=["check"]
-any_nan = bool(naive(x, x, x, left_padded).isnan().any())
 
 # %% [markdown]
 # Two<!--= (~left_padded.any(-1)).sum() --> rows are NaN. **Hides** while every query has a key. What each interface
 # makes of them depends on the mode, on `need_weights` and on the kind of mask. *Zeros* means a context of zeros: what
 # comes out is the bias of the last layer.
 
-# %% tags=["check"]
-nn.init.normal_(
-    module.out_proj.bias, generator=torch.Generator().manual_seed(2)
-)
+# %% tags=["hide-input"]
+torch.manual_seed(2)
+nn.init.normal_(module.out_proj.bias)
 ours.load_state_dict(module.state_dict())
 
 
@@ -562,25 +520,10 @@ def of_module(part, mask, need):
 
 
 def of_layer(part, mask):
-    zero = after_attention(
-        part, x[0, 0], part.self_attn.out_proj.bias
-    )  # with a context of zeros
+    zero = after_attention(part, x[0, 0], part.self_attn.out_proj.bias)
     return answer(part(x, src_mask=mask)[0, 0], zero)
 
 
-stack = nn.TransformerEncoder(layer, 2).eval()
-shut_out = torch.tensor([[False] * N, [True] * N])  # True = padding
-layer.eval()
-with torch.no_grad():
-    empty = {
-        name: answer(
-            part(x, src_key_padding_mask=shut_out)[1], torch.zeros(N, E)
-        )
-        for name, part in {"layer": layer, "encoder": stack}.items()
-    }
-layer.train()
-
-# %% tags=["hide-input"]
 added = masks.additive_from_allowed(left_padded)
 blind = {}
 for kind, mask in {"bool": ~left_padded, "float": added}.items():
@@ -616,18 +559,17 @@ plot.table(["A row that may see nothing", *modes], interfaces.by_kind(blind))
 #
 # One NaN does not stay where it is. Here only the second sequence is empty, and the loss is made of the first alone:
 
-
 # %% tags=["check"]
-def clean_gradient(module):
-    empty = torch.tensor([[False] * N, [True] * N])  # True = padding
-    module.zero_grad()
-    module(x, x, x, key_padding_mask=empty)[0][0].sum().backward()
-    return module.in_proj_weight.grad
+shut_out = torch.tensor([[False] * N, [True] * N])  # True = padding
+module(x, x, x, key_padding_mask=shut_out)[0][0].sum().backward()
+poisoned = module.in_proj_weight.grad.isnan().float().mean().item()
 
-
-poisoned = clean_gradient(module).isnan().float().mean().item()
-assert clean_gradient(ours).isfinite().all()
-poisoned
+parts = nn.ModuleList([layer, nn.TransformerEncoder(layer, 2)]).eval()
+with torch.no_grad():
+    empty = [part(x, src_key_padding_mask=shut_out)[1] for part in parts]
+any_nan = naive(x, x, x, left_padded).isnan().any()
+title = "nn.MultiheadAttention, need_weights={}".format
+with_weights, without = (blind[title(need), "bool"] for need in (True, False))
 
 # %% [markdown]
 # It makes 100%<!--= poisoned --> of the projections' gradient NaN. **Fix:** let such rows see something and ignore
@@ -635,31 +577,27 @@ poisoned
 
 # %% tags=["claims"]
 assert any_nan, "NaN a row of nothing NaN a key for each"
-assert ["zeros", "zeros", "NaN"] in blind.values() and not any(
-    row[0] == "NaN" != row[2] for row in blind.values()
-), "So NaN can appear in evaluation alone"
-assert (
-    blind["nn.MultiheadAttention, need_weights=True", "bool"][0] == "NaN"
-), "With weights it runs a softmax of its own, which gives NaN"
-assert (
-    blind["nn.MultiheadAttention, need_weights=False", "bool"][1] == "zeros"
-), "which gives zeros on a CPU"
-assert (
-    blind["nn.MultiheadAttention, need_weights=False", "bool"][2] == "NaN"
-), "for a row of nothing), which gives NaN"
-assert (
-    blind["nn.MultiheadAttention, need_weights=False", "float"][2] == "zeros"
-), "but not for a floating mask: zeros"
+assert ["zeros", "zeros", "NaN"] in blind.values(), (
+    "So NaN can appear in evaluation alone"
+)
+assert set(with_weights) == {"NaN"}, (
+    "With weights it runs a softmax of its own, which gives NaN"
+)
+assert without[:2] == ["zeros", "zeros"], (
+    "Without them it calls PyTorch's function, which gives zeros on a CPU"
+)
+assert (without[2], blind[title(False), "float"][2]) == ("NaN", "zeros"), (
+    "which gives NaN, but not for a floating mask: zeros"
+)
 assert blind["nn.TransformerEncoderLayer, 3 heads", "bool"][2] == "zeros", (
     "A layer with an odd number of heads takes no fast path, and gives zeros"
 )
 assert all(
     str(a) == str(b) or abs(a - b) < 1e-4 for a, b in without_fast_path
 ), "the last column of every table of this page equals the one before it"
-assert empty["layer"] == "NaN", (
-    "is NaN from an nn.TransformerEncoderLayer on its fast path"
+assert empty[0].isnan().all() and not empty[1].any(), (
+    "is NaN from an nn.TransformerEncoderLayer on its fast path, and zeros"
 )
-assert empty["encoder"] == "zeros", "and zeros from an nn.TransformerEncoder"
 
 # %% [markdown]
 # ## A NaN behind the mask { #hidden-nan }
@@ -701,50 +639,26 @@ def passes_nan(f, x):
 exhibit("hidden-nan", by_empty, by_zeros, passes_nan, hides=[x, N])
 
 # %% tags=["check"]
-hit = int(by_empty(x).isnan().any(-1)[0].sum())
+shut = (torch.arange(N) >= real).expand(B, N)  # True = hidden
 
-# %% tags=["check"]
-spoiled = {}
+
+def spoilt(number):
+    """What comes out where all hidden values are this number."""
+    value = x.masked_fill(shut[..., None], number)
+    mask = ~shut[:, None]
+    yield F.scaled_dot_product_attention(x, x, value, attn_mask=mask)
+    yield scaled_dot_product_attention(x, x, value, allowed=mask).context
+    for part in (module, ours):
+        for need in (True, False):
+            options = {"key_padding_mask": shut, "need_weights": need}
+            yield part(x, x, value, **options)[0]
+
+
 long = torch.randn(1, 1, 600, E, generator=torch.Generator().manual_seed(3))
-for name, number in {
-    "NaN": torch.nan,
-    "inf": torch.inf,
-    "1e30": 1e30,
-}.items():
-    value, cut = x.clone(), long.clone()
-    value[:, real:] = cut[..., -1, :] = (
-        number  # all hidden; of the long sequence the last token, by the causal mask
-    )
-    shut = (torch.arange(N) >= real).expand(B, N)
-    contexts = [
-        F.scaled_dot_product_attention(x, x, value, attn_mask=~shut[:, None]),
-        scaled_dot_product_attention(
-            x, x, value, allowed=~shut[:, None]
-        ).context,
-        scaled_dot_product_attention(
-            x, x, value, allowed=~shut[:, None], implementation="eager"
-        ).context,
-        *(
-            part(x, x, value, key_padding_mask=shut, need_weights=need)[0]
-            for part in (module, ours)
-            for need in (0, 1)
-        ),
-    ]
-    spoiled[name] = [bool(context.isnan().any()) for context in contexts]
-    if name == "NaN":
-        causal_hit = int(
-            F.scaled_dot_product_attention(long, long, cut, is_causal=True)[
-                0, 0
-            ]
-            .isnan()
-            .any(-1)
-            .sum()
-        )
-        cleared = masks.zero_hidden(value, ~shut[:, None])
-        cleared = F.scaled_dot_product_attention(
-            x, x, cleared, attn_mask=~shut[:, None]
-        )
-spoiled, causal_hit
+value = long.clone()
+value[..., -1, :] = torch.nan  # which only the last query may see
+of_long = F.scaled_dot_product_attention(long, long, value, is_causal=True)
+hit = int(of_long.isnan().any(-1).sum())
 
 # %% [markdown]
 # PyTorch's function and module pass a hidden NaN or infinity on, and so do this package's: a matrix product cannot
@@ -756,15 +670,18 @@ spoiled, causal_hit
 # query may see to zero, and every output is finite again.
 
 # %% tags=["claims"]
-assert hit == N, "NaN a NaN behind the mask NaN a full cache"
-assert all(spoiled["NaN"] + spoiled["inf"]), (
-    "PyTorch's function and module pass a hidden NaN or infinity on"
+assert by_empty(x).isnan().any(), "a NaN behind the mask NaN a full cache"
+assert all(
+    context.isnan().any()
+    for number in (torch.nan, torch.inf)
+    for context in spoilt(number)
+), "PyTorch's function and module pass a hidden NaN or infinity on"
+assert all(context.isfinite().all() for context in spoilt(1e30)), (
+    "A large finite number does no harm"
 )
-assert not any(spoiled["1e30"]), "A large finite number does no harm"
-assert 1 < causal_hit < long.size(2), (
+assert 1 < hit < long.size(2), (
     "so that of a long sequence only some outputs are hit"
 )
-assert cleared.isfinite().all(), "and every output is finite again"
 
 # %% [markdown]
 # <!--~ -1e9: a constant that many use -->
@@ -775,7 +692,7 @@ assert cleared.isfinite().all(), "and every output is finite again"
 # is -65,504<!--= torch.finfo(torch.float16).min -->.
 
 
-# %% tags=["check"]
+# %% tags=["hide-input"]
 def filled(number):
     def attend(x):
         scores = x @ x.mT / math.sqrt(x.size(-1))
@@ -787,14 +704,6 @@ def filled(number):
 
 
 overflow = probes.fails_in_half(filled(-1e9), x)
-assert probes.fails_in_half(filled(-torch.inf), x) is None
-overflows = "overflow" in overflow.text
-assert torch.tensor(-1e9).half() == -torch.inf
-for wider in (x, x.bfloat16()):  # it hides there
-    assert probes.differs(filled(-1e9)(wider), filled(-torch.inf)(wider)) == 0
-print(overflow)
-
-# %% tags=["hide-input"]
 Plate(ENTRIES["float16-overflow"], found=str(overflow))
 
 # %% [markdown]
@@ -823,15 +732,10 @@ plot.table(
 # infinite before anything divides it; twice infinity in a row is NaN:
 
 # %% tags=["check"]
-big = (100 * x).half()
+big, bigger = (100 * x).half(), (1000 * x).half()
 by_hand = (big @ big.mT / math.sqrt(E)).softmax(-1) @ big
-bigger = (1000 * x).half()
-beyond = (
-    attention_scores(bigger, bigger).max().item()
-    / torch.finfo(torch.float16).max
-)
-by_function = [with_mask(each, None) for each in (big, bigger)]
-by_hand.isnan().any(), beyond
+largest = attention_scores(bigger, bigger).max().item()
+beyond = largest / torch.finfo(torch.float16).max
 
 # %% [markdown]
 # By hand the output is NaN. `F.scaled_dot_product_attention` stays finite, even where the divided scores are still
@@ -839,14 +743,24 @@ by_hand.isnan().any(), beyond
 # By hand, divide the query before the product: then the scores may be $\sqrt{d}$ times as large before they overflow.
 
 # %% tags=["claims"]
-assert overflows, "An error in float16 a mask of -1e9 fails float32"
+assert overflow and not probes.fails_in_half(filled(-torch.inf), x), (
+    "An error in float16 a mask of -1e9 fails float32"
+)
+assert (
+    emptied[torch.float16][0] == emptied[torch.float16][2] == "raises"
+    and torch.tensor(-1e9).half().isinf()
+), "In float16 maskedfill and torch.full raise, and a cast makes"
 assert emptied[torch.float64][1] == "as if nothing were masked", (
-    "the mask then hides nothing"
+    "float64 keeps them: added, the mask then hides nothing"
 )
+assert all(
+    probes.differs(filled(-1e9)(each), filled(-torch.inf)(each)) == 0
+    for each in (x, x.bfloat16())
+), "Hides in float32 and bfloat16, while every row has a key"
 assert by_hand.isnan().any(), "By hand the output is NaN"
-assert all(each.isfinite().all() for each in by_function), (
-    "finite, even where the"
-)
+assert all(
+    with_mask(each, None).isfinite().all() for each in (big, bigger)
+), "stays finite, even where the divided scores are still 82 times too large"
 
 # %% [markdown]
 # ## A mask kept as a persistent float32 buffer { #mask-buffer }
@@ -856,11 +770,9 @@ assert all(each.isfinite().all() for each in by_function), (
 
 
 # %% tags=["check"]
-class Buffered(nn.Module):
+class Buffered(CausalSelfAttention):
     def __init__(self, context_length):
-        super().__init__()
-        self.qkv = nn.Linear(4, 12, bias=False)
-        self.out_proj = nn.Linear(4, 4, bias=False)
+        super().__init__(4, 4, 1, out_bias=False)
         mask = torch.ones(context_length, context_length).triu(1)
         # right: self.register_buffer("mask", mask.bool(), persistent=False)
         self.register_buffer("mask", mask)
@@ -872,26 +784,15 @@ class Buffered(nn.Module):
         return self.out_proj(context)
 
 
-def kept(module):
-    return sum(tensor.nbytes for tensor in module.state_dict().values())
-
-
 torch.manual_seed(4)
 wrong, lean = Buffered(7), CausalSelfAttention(4, 4, 1, out_bias=False)
 lean.load_state_dict(dict(wrong.named_parameters()))
-y = x[..., :4]
-same_output = probes.differs(wrong(y), lean(y)) == 0
-unlearned = set(wrong.state_dict()) - {
-    name for name, _ in wrong.named_parameters()
-}
-assert unlearned == {"mask"}
-assert set(lean.state_dict()) == {name for name, _ in lean.named_parameters()}
+same_output = probes.differs(wrong(x[..., :4]), lean(x[..., :4])) == 0
 with torch.device("meta"):  # sizes without memory
     longer = Buffered(1024)
-mask_size, weight_size = longer.mask.nbytes, kept(longer) - longer.mask.nbytes
-mask_size, weight_size
+weight_size = sum(each.nbytes for each in lean.state_dict().values())
 
-# %% tags=["check"]
+# %% tags=["hide-input"]
 torch.manual_seed(4)
 try:
     Buffered(8).load_state_dict(wrong.state_dict())
@@ -899,21 +800,16 @@ except RuntimeError as error:
     refusal = str(error).splitlines()[-1].strip()
 else:
     raise AssertionError("it loaded a mask of another size")
-refusal
-
-# %% tags=["hide-input"]
 Plate(ENTRIES["mask-buffer"], found=refusal.rstrip("."))
 
 # %% [markdown]
-# The outputs are the same. For 1,024<!--= longer.mask.size(0) --> tokens the mask takes 4<!--= mask_size / 2**20 -->
+# The outputs are the same. For 1,024<!--= longer.mask.size(0) --> tokens the mask takes 4<!--= longer.mask.nbytes / 2**20 -->
 # MiB beside 256<!--= weight_size --> bytes of weights. And a model with another context length does not load them.
 # **Hides** while nobody saves, or changes the length. **Caught by** a `state_dict` that holds more than parameters.
 # **Fix:** `persistent=False` and `torch.bool`, or no mask at all: `is_causal`.
 
 # %% tags=["claims"]
-assert same_output, (
-    "A checkpoint that fails a mask kept in it nothing one context length"
-)
+assert same_output, "a mask kept in it nothing one context length"
 assert same_output, "The outputs are the same"
 assert "size mismatch for mask" in refusal, (
     "And a model with another context length does not load them"
@@ -924,16 +820,13 @@ assert "size mismatch for mask" in refusal, (
 #
 # `torch.full(scores.size(), -torch.inf).triu(1)` makes a mask for every sequence and every head. They are all the same.
 
-# %% tags=["check"]
+# %% tags=["hide-input"]
 scores = torch.randn(B, H, N, N, generator=torch.Generator().manual_seed(5))
 every = torch.full(scores.size(), -torch.inf).triu(1)
 one = torch.full((N, N), -torch.inf).triu(1)
-same_weights = (
-    probes.differs((scores + every).softmax(-1), (scores + one).softmax(-1))
-    == 0
-)
-assert every.nbytes == B * H * one.nbytes
-assert one.expand_as(every).untyped_storage().nbytes() == one.nbytes
+by_every, by_one = ((scores + mask).softmax(-1) for mask in (every, one))
+same_weights = probes.differs(by_every, by_one) == 0
+view = one.expand_as(every).untyped_storage()
 
 batch, heads, tokens = 30, 8, 1024
 with torch.device("meta"):
@@ -942,9 +835,6 @@ with torch.device("meta"):
 mebibytes = [
     mask.nbytes / 2**20 for mask in (per_head, single, single.bool())
 ]
-mebibytes
-
-# %% tags=["hide-input"]
 Plate(ENTRIES["expanded-mask"])
 
 # %% [markdown]
@@ -954,9 +844,10 @@ Plate(ENTRIES["expanded-mask"])
 # it was. **Fix:** (queries, keys), and let it broadcast.
 
 # %% tags=["claims"]
-assert same_weights, (
-    "Memory runs out a mask for every head nothing short inputs"
+assert view.nbytes() == one.nbytes, (
+    "which for a view by expand stays what it was"
 )
+assert same_weights, "a mask for every head nothing short inputs"
 assert same_weights, "The weights are the same"
 
 # %% [markdown]

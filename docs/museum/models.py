@@ -27,6 +27,7 @@
 
 # %% tags=["hide-input"]
 import math
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -39,7 +40,7 @@ from unmasked import (
     probes,
     scaled_dot_product_attention,
 )
-from unmasked.doctor.patients import SICK
+from unmasked.figures import interfaces
 from unmasked.museum import ENTRIES, Exhibits, Plate, mended
 from unmasked.positions import Rotary, alibi
 
@@ -64,23 +65,20 @@ def attend(x, allowed=None):
     return F.scaled_dot_product_attention(x, x, x, attn_mask=allowed)
 
 
-# %% [markdown] tags=["check"]
-# `Exhibits` runs a wrong version beside the right one. Where the mistake *hides*, both must agree; on what is *given*
-# they must not; and the probe must find the wrong one and pass the right one. `unlike` compares with a version that is
-# known to be right.
-
-# %% tags=["check"]
-exhibit = Exhibits()
-off = exhibit.off
-
-
 def unlike(reference, told):
+    """Compares with a version that is known to be right."""
+
     def probe(f, *given):
         gap = probes.differs(f(*given), reference(*given))
         return f"another answer than {told}, by {gap:.2g}" if gap else None
 
     return probe
 
+
+# runs wrong beside right: on what hides the mistake, on what is given, and
+# under a probe
+exhibit = Exhibits()
+off = exhibit.off
 
 # %% [markdown]
 # ## Key heads repeated in the wrong order { #repeat-for-repeat-interleave }
@@ -97,12 +95,6 @@ def repeated(q, k, v):
     return F.scaled_dot_product_attention(q, k, v)
 
 
-def interleaved(q, k, v):
-    groups = q.size(1) // k.size(1)
-    k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
-    return F.scaled_dot_product_attention(q, k, v)
-
-
 def by_pytorch(q, k, v):
     return F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
 
@@ -110,25 +102,23 @@ def by_pytorch(q, k, v):
 exhibit(
     "repeat-for-repeat-interleave",
     repeated,
-    interleaved,
+    by_pytorch,
     unlike(by_pytorch, "with enable_gqa"),
     hides=[q, k[:, :1], v[:, :1]],
     given=[q, k, v],
 )
 
 # %% tags=["check"]
-torch.manual_seed(0)
-found = SICK["repeat-for-repeat-interleave"].examine()
-assert found.causes == ("repeat-for-repeat-interleave",)
-equal_heads = [q, *(y.repeat_interleave(H // G, 1) for y in (k, v))]
-assert not probes.differs(repeated(*equal_heads), interleaved(*equal_heads))
+equal_heads = [q, k.repeat_interleave(2, 1), v.repeat_interleave(2, 1)]
 
 # %% [markdown]
 # **Hides** with one key head, which all share, and with as many as query heads. **Caught by** `enable_gqa`, and by the
 # [doctor](../doctor.py). **Fix:** `repeat_interleave`, or `enable_gqa=True`: the flash kernel copies nothing for it.
 
 # %% tags=["claims"]
-assert equal_heads[1].size(1) == q.size(1), "and with as many as query heads"
+assert not probes.differs(repeated(*equal_heads), by_pytorch(*equal_heads)), (
+    "which all share, and with as many as query heads"
+)
 
 # %% [markdown]
 # ## The other rotary pairing { #rope-pairing }
@@ -155,13 +145,11 @@ def turned_by_neighbors(q, k, places):
 def by_complex_numbers(q, k, places):
     angles = places[:, None] * 10_000.0 ** (-torch.arange(0, D, 2) / D)
     turn = torch.polar(torch.ones_like(angles), angles)
-    pairs = [
-        torch.view_as_complex(y.unflatten(-1, (-1, 2)).contiguous()) * turn
-        for y in (q, k)
-    ]
-    return attention_scores(
-        *(torch.view_as_real(y).flatten(-2) for y in pairs)
-    )
+    turned = []
+    for y in (q, k):
+        pairs = torch.view_as_complex(y.unflatten(-1, (-1, 2)).contiguous())
+        turned.append(torch.view_as_real(pairs * turn).flatten(-2))
+    return attention_scores(*turned)
 
 
 keys = draw(B, H, N, D, seed=4)
@@ -188,11 +176,13 @@ assert not probes.differs(halves(q[:, :, :1], places[:1]), q[:, :, :1]), (
 # %% [markdown]
 # ## Rotary angles in bfloat16 { #rope-in-bfloat16 }
 #
-# A model that is cast to bfloat16 as a whole casts its positions and frequencies, too. That format has eight<!--= 1 -
-# math.log2(torch.finfo(torch.bfloat16).eps) --> binary digits: from 256<!--= next(n for n in range(999) if
-# torch.tensor(n + 1).bfloat16().item() != n + 1) --> on it skips whole positions.
+# A model that is cast to bfloat16 as a whole casts its positions and frequencies, too. That format has eight<!--= digits
+# --> binary digits: from 256<!--= last_exact --> on it skips whole positions.
 
 # %% tags=["hide-input"]
+digits = 1 - math.log2(torch.finfo(torch.bfloat16).eps)
+numbers = torch.arange(999)
+last_exact = (numbers.bfloat16().int() != numbers).int().argmax() - 1
 frequencies = 10_000.0 ** (-torch.arange(0, D, 2) / D)  # radians a token
 
 
@@ -212,29 +202,28 @@ def with_rounded(start):
 
 def shifted(f, start):
     gap = probes.differs(f(start), f(start + 1000))
-    return (
-        f"scores move by {gap:.2g} one thousand tokens on"
-        if gap > 0.01
-        else None
-    )
+    if gap > 0.01:
+        return f"scores move by {gap:.2g} one thousand tokens on"
+    return None
 
 
 with_exact = mended(ENTRIES["rope-in-bfloat16"], with_rounded)
 off["rope-in-bfloat16"] = probes.differs(with_rounded(1000), with_exact(1000))
-assert shifted(with_exact, 0) is None
-near = (with_rounded(0) - with_exact(0)).abs().max().item()
+near = probes.differs(with_rounded(0), with_exact(0))
 exhibit.plate("rope-in-bfloat16", with_exact(1000), shifted(with_rounded, 0))
-
-# %% tags=["check"]
-assert 4 * near < off["rope-in-bfloat16"]
-assert torch.tensor(257.0).bfloat16() == 256
-near
 
 # %% [markdown]
 # **Hides** in short texts: at the beginning, the same scores are off by only {{ near :.2f}}. **Caught by** scores that
 # should not move when query and key move on together, as `shifted` asks. **Fix:** angles in float32, as `Rotary` and
 # every careful model compute them, under autocast, too.
-#
+
+# %% tags=["claims"]
+assert 4 * near < off["rope-in-bfloat16"], "Hides in short texts"
+assert not shifted(with_exact, 0), (
+    "scores that should not move when query and key move on together"
+)
+
+# %% [markdown]
 # ## Distance rewarded { #alibi-sign }
 #
 # ALiBi *lowers* a score by a slope for each token between query and key. With the other sign the farthest key wins.
@@ -356,12 +345,8 @@ one_document = torch.zeros_like(ids)
 
 
 def causal_alone(x, ids=ids):
-    # right: masks.causal(N) & (ids[:, None] == ids)
+
     return attend(x, causal(x))
-
-
-def by_document(x, ids=ids):
-    return attend(x, causal(x) & masks.documents(ids))
 
 
 def mixes_documents(f, x, ids=ids):
@@ -369,18 +354,15 @@ def mixes_documents(f, x, ids=ids):
     changed[:, ids == ids[0]] += 1
     other = ids != ids[0]
     gap = probes.differs(f(changed)[:, other], f(x)[:, other])
-    return (
-        f"the second document moves with the first, by {gap:.2g}"
-        if gap
-        else None
-    )
+    if gap:
+        return f"the second document moves with the first, by {gap:.2g}"
+    return None
 
 
 exhibit(
     "packed-without-documents",
     causal_alone,
-    by_document,
-    mixes_documents,
+    probe=mixes_documents,
     hides=[x, one_document],
     given=[x],
 )
@@ -398,7 +380,7 @@ exhibit(
 def running_on(x, ids=ids):
     places = torch.arange(x.size(1))
     # right: table[places - torch.searchsorted(ids, ids)]
-    return by_document(x + table[places], ids)
+    return attend(x + table[places], causal(x) & masks.documents(ids))
 
 
 def each_alone(x):
@@ -413,13 +395,17 @@ exhibit(
     given=x,
 )
 
-# %% tags=["check"]
-assert mixes_documents(running_on, x) is None  # the mask alone is right
 
 # %% [markdown]
 # **Hides** with one document, in the first of several, and with rotary positions. **Caught by** `each_alone`; a test
 # that changes the other document does not find it. **Fix:** count from each document's first token.
-#
+
+# %% tags=["claims"]
+assert not mixes_documents(running_on, x), (
+    "a test that changes the other document does not find it"
+)
+
+# %% [markdown]
 # ## A mask of the smallest number, added twice { #two-finfo-min }
 #
 # Many models hide with `torch.finfo(dtype).min` in place of minus infinity, so that a row that may see nothing stays
@@ -438,10 +424,6 @@ Plate(
     found=f"{int(blind.isnan().any(-1).sum())} of {N} rows are NaN",
 )
 
-# %% tags=["check"]
-assert torch.allclose(once, torch.full((N, N), 1 / N))
-large = torch.zeros(N, N).masked_fill(padded, -1e9)
-assert (scores + large + large).softmax(-1).isfinite().all()  # it hides here
 
 # %% [markdown]
 # Once added or filled in, the row becomes the average of everything, which is wrong, too, but is not seen. **Hides**
@@ -451,11 +433,14 @@ assert (scores + large + large).softmax(-1).isfinite().all()  # it hides here
 
 # %% tags=["claims"]
 assert blind.isnan().all(), "NaN a mask added twice NaN another large number"
-assert 2 * torch.tensor(torch.finfo(torch.float32).min) == -math.inf, (
-    "and the sum is minus infinity"
+assert (scores + shut + shut == -math.inf).all(), (
+    "a layer adds it once more, and the sum is minus infinity, in every column"
 )
 assert torch.allclose(once, torch.full((N, N), 1 / N), atol=1e-6), (
     "the row becomes the average of everything"
+)
+assert (scores - 2e9).softmax(-1).isfinite().all(), (
+    "Hides with minus one billion, whose double is finite"
 )
 
 # %% [markdown]
@@ -493,33 +478,25 @@ exhibit(
 
 # %% tags=["hide-input"]
 torch.manual_seed(0)
-layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
+layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
 wide = draw(B, N, 8)
 distance_bias = alibi(1, N)[0]
 
 
-def on_the_fast_path(bias):
-    with torch.no_grad():
-        return layer(wide, src_mask=bias)
-
-
-def off_the_fast_path(bias):
-    was = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        return on_the_fast_path(bias)
-    finally:
-        torch.backends.mha.set_fastpath_enabled(was)
+def by_mode(bias):
+    return interfaces.by_mode(
+        layer, lambda: layer(wide, src_mask=bias).detach()
+    )
 
 
 def with_gradients(bias):
-    return layer(wide, src_mask=bias).detach()
+    return by_mode(bias)[1]
 
 
 exhibit(
     "fast-path-bias",
-    on_the_fast_path,
-    off_the_fast_path,
+    lambda bias: by_mode(bias)[2],
+    lambda bias: by_mode(bias)[3],  # with the fast path switched off
     unlike(with_gradients, "with gradients"),
     hides=[torch.zeros(N, N)],
     given=[distance_bias],
@@ -552,23 +529,17 @@ def kept(p):
         note, lambda tensor: tensor
     ):
         # right: F.scaled_dot_product_attention(long, long, long, dropout_p=0.0)
-        output = F.scaled_dot_product_attention(long, long, long, dropout_p=p)
-        assert output.requires_grad
+        F.scaled_dot_product_attention(long, long, long, dropout_p=p)
     return sum(sizes.values()) / long.numel()
 
 
 wrong, right = kept(0.1), kept(0.0)
-off["dropout-leaves-the-kernel"] = probes.differs(
-    F.scaled_dot_product_attention(long, long, long, dropout_p=0.0),
-    attend(long),
-)
+
 Plate(
     ENTRIES["dropout-leaves-the-kernel"],
     found=f"kept for the backward pass: {wrong:.0f} times the input, not {right:.0f}",
 )
 
-# %% tags=["check"]
-assert wrong > 10 * right
 
 # %% [markdown]
 # Here more than ten times as much is kept, and the factor grows with the tokens. **Hides** in evaluation, where dropout
@@ -602,17 +573,9 @@ def moved(optimize, to_none):
     return (frozen.weight - before).abs().max().item()
 
 
-def adam(parameters):
-    return torch.optim.AdamW(parameters, lr=0.1)
-
-
-def descent(parameters):
-    return torch.optim.SGD(parameters, lr=0.1)
-
-
+adam = partial(torch.optim.AdamW, lr=0.1)
+descent = partial(torch.optim.SGD, lr=0.1)
 off["frozen-with-zero-gradient"] = moved(adam, to_none=False)
-assert moved(descent, to_none=False) == 0  # it hides here
-assert moved(adam, to_none=True) == 0
 Plate(
     ENTRIES["frozen-with-zero-gradient"],
     off["frozen-with-zero-gradient"],
@@ -623,7 +586,12 @@ Plate(
 # **Hides** with plain gradient descent, which has neither momentum nor decay. **Caught by** a copy of the weights
 # before some steps. **Fix:** `zero_grad(set_to_none=True)`, its default, or an optimizer that is given only what is
 # trained.
-#
+
+# %% tags=["claims"]
+assert moved(descent, to_none=False) == 0, "Hides with plain gradient descent"
+assert moved(adam, to_none=True) == 0, "zerograd(settonone=True), its default"
+
+# %% [markdown]
 # ## Exercises
 #
 # `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to
@@ -686,8 +654,3 @@ check("grouped-heads", attend_grouped)
 # - Su et al. (2021), *RoFormer*: section 3.2, rotary embeddings.
 # - Press, Smith and Lewis (2022), *Train Short, Test Long*: ALiBi.
 # - Ainslie et al. (2023), *GQA*: grouped heads.
-
-# %% tags=["claims"]
-assert off["dropout-leaves-the-kernel"] == 0, (
-    "Memory runs out in training dropout of the weights nothing evaluation"
-)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +14,45 @@ from unmasked._generators import forked
 from unmasked.functional import self_attention
 from unmasked.multihead import MultiheadAttention
 
-__all__ = ["WAYS_TO_HIDE", "adding", "after_attention", "by_kind", "causality", "hiding_everything", "meanings"]
+__all__ = [
+    "MODES",
+    "WAYS_TO_HIDE",
+    "adding",
+    "after_attention",
+    "by_kind",
+    "by_mode",
+    "causality",
+    "hiding_everything",
+    "meanings",
+]
+
+Answer = TypeVar("Answer")
+
+MODES = {"train": (True, True), "eval": (False, True), "eval, no_grad": (False, False)}
+"""The modes in which PyTorch's modules may run different code: whether they train, and whether gradients are kept."""
+
+
+def by_mode(parts: nn.Module, ask: Callable[[], Answer]) -> list[Answer]:
+    """What a question gets in each of `MODES`, and at last without gradients and without PyTorch's fast path.
+
+    Args:
+        parts: The modules that are asked. Afterwards they train.
+        ask: The question.
+
+    Returns:
+        Four answers.
+    """
+    answers = []
+    try:
+        for training, gradients, fast_path in [*((*mode, True) for mode in MODES.values()), (False, False, False)]:
+            parts.train(training)
+            torch.backends.mha.set_fastpath_enabled(fast_path)
+            with torch.set_grad_enabled(gradients):
+                answers.append(ask())
+    finally:
+        torch.backends.mha.set_fastpath_enabled(True)
+        parts.train()
+    return answers
 
 
 def meanings(

@@ -9,6 +9,7 @@ from unmasked.figures.interfaces import (
     adding,
     after_attention,
     by_kind,
+    by_mode,
     causality,
     hiding_everything,
     meanings,
@@ -24,6 +25,23 @@ def parts() -> tuple[nn.MultiheadAttention, nn.TransformerEncoderLayer, Multihea
     module = nn.MultiheadAttention(6, 2, batch_first=True)
     layer = nn.TransformerEncoderLayer(6, 2, 5, dropout=0.0, batch_first=True)
     return module, layer, MultiheadAttention(6, 2, batch_first=True)
+
+
+def test_a_question_is_asked_in_each_mode_and_without_the_fast_path_which_is_on_again_afterwards(parts):
+    _, layer, _ = parts
+
+    def state() -> tuple[bool, bool, bool]:
+        return layer.training, torch.is_grad_enabled(), torch.backends.mha.get_fastpath_enabled()
+
+    assert by_mode(layer, state) == [
+        (True, True, True),
+        (False, True, True),
+        (False, False, True),
+        (False, False, False),
+    ]
+    with pytest.raises(ZeroDivisionError):
+        by_mode(layer, lambda: 1 / 0)
+    assert state() == (True, True, True)
 
 
 def test_true_allows_in_functions_and_blocks_in_modules(parts):
