@@ -124,7 +124,7 @@ x^\top y = x \cdot y
 A^2 = AA
 A x = (x^\top A^\top)^\top
 A A^{-1} A = A
-A^{-\top} = (A^\top)^{-1}
+A^{-1\top} = (A^\top)^{-1}, \quad a a^{-1} = 1
 (A^T)_{ij} = A_{ji}
 \sin^2 a + \cos^2 a = 1
 \log_2 a = \frac{\ln a}{\ln 2}
@@ -133,6 +133,7 @@ e^{a+b} = e^a e^b
 |a| |b| = |{a} b|
 \left\| x \right\|_1 = \sum_i |x_i|
 \lVert A \rVert_F^2 = \operatorname{tr}(A^\top A)
+\lVert x \rVert_\infty = \max_i |x_i|, \quad \lVert x x^\top \rVert_2 = \lVert x \rVert^2
 \sum_{i=1}^{3} x_i y_i = \langle x, y \rangle
 x_1 + \dots + x_3 = \sum_i x_i
 \sum_{i,j} A_{ij} = \sum_j \sum_i A_{ij}
@@ -184,14 +185,16 @@ x A (y B + x)^\top = x^\top A (y^\top B + x^\top)^\top
 |\{ j \mid 0 \le j < 3 \}| = 3
 \sum_{1 < j \le 3} x_j = x_2 + x_3
 \sum_{\substack{j = 1 \\ j \ne i}}^3 x_j = \sum_j x_j - x_i
-x_i = \begin{cases} x_1 & i \text{ odd} \text{ and } i < 2 \\ x_i & \text{otherwise} \end{cases}
+x_i = \begin{cases} x_1 & i \ne 2 \text{ and } i < 3 \\ x_i & \text{otherwise} \end{cases}
 \arg\max_j u_j = 2, \quad u_{\arg\max_j u_j} = \max_j u_j
 \operatorname{softmax}_j(A_{ij}) = \operatorname{softmax}(A)_{ij}
 \max(0, x)_i = \max(0, x_i)
 A_{i, 7 \bmod 4} = A_{i3}
 A \in [-9, 9]^{3 \times 3}, \quad a \notin \{1, 2\}
 a \ll 10^2, \quad 10^2 \gg b
-(A \otimes B)_{4, 7} = A_{2,3} B_{1,1}
+\mathbb{E}_i[x_i] = \frac{1}{3} \sum_i x_i
+\mathbb{E}_{i}[(x_i - a)^2] = \frac{1}{3} \sum_i (x_i - a)^2
+\mathbb{E}_{i \le 2}[x_i] = \frac{x_1 + x_2}{2}, \quad \mathbb{E}_{i=2}^{3}(x_i) \, a = a \frac{x_2 + x_3}{2}
 x = (x_1, x_2, \dots, x_3)^\top = (x_1, x_2, x_3)
 [x, y]_{i2} = y_i
 \begin{pmatrix} x_1 \\ \vdots \\ x_3 \end{pmatrix} = x
@@ -277,7 +280,33 @@ def test_what_holds_is_accepted(latex, kind):
         (r"x_{ij} = a", "has no subscript 2: x is a tensor of shape (3,)"),
         (r"\sum_j S_{ij} x_j = a", "j runs over 5 values in `S_{ij}`, but over 3 in `x_j`"),
         (r"\sum_j a = b", "nothing says which values j takes: write limits"),
-        (r"\frac{\partial a}{\partial x_1} = a", ".requires_grad_() in `where`"),
+        (
+            r"\frac{\partial a}{\partial x_1} = a",
+            "nothing tracks how a depends on x: in `where`, bind x to a tensor with .requires_grad_(), and compute a",
+        ),
+        (
+            r"\frac{\partial}{\partial x} f(x) = a",
+            r"first derivatives of what follows it, \frac{\partial a}{\partial b}",
+        ),
+        (r"\frac{\partial^2 a}{\partial b^2} = a", r"\partial stands in first derivatives of what follows it"),
+        (r"\frac{d}{da} f(a) = 2", r"d over d can be read as a derivative: write \partial, or cancel the d"),
+        (r"\frac{\mathrm{d}}{\mathrm{d}a} f(a) = 2", "d over d can be read as a derivative"),
+        (r"\frac{d^2}{da^2} f(a) = 2", "d over d can be read as a derivative"),
+        ("f'(a) = 2", "f_prime is not bound: bind it in `where`"),
+        (r"\binom{n}{2} = 36", r"\binom is not in the grammar: rewrite it, or add `<!-- unchecked: reason -->`"),
+        (r"2 \tbinom{n}{2} = 72", r"\tbinom is not in the grammar"),
+        ("n! = 362880", "! is not in the grammar: rewrite it, or add `<!-- unchecked: reason -->`"),
+        (r"\frac{n!}{2} = a", "! is not in the grammar"),
+        (r"A \otimes B = A", r"\otimes is not in the grammar"),
+        (r"x_i = a \quad \text{if } i \text{ is even}", "a condition is a comparison"),
+        (r"x_i = \begin{cases} a & i \text{ odd} \\ b & \text{else} \end{cases}", "a condition is a comparison"),
+        (r"\int_0^1 f(a) = 1", r"\int is not in the grammar"),
+        (r"\lim_{t \to 0} f(t) = 0", r"\lim is not in the grammar"),
+        (r"\sum_{m=1}^\infty \frac{1}{m^2} = 1.6", "`\\infty`: a limit, an index or a size is an integer, not inf"),
+        (r"\mathbb{E}[x] = a", "expected the index under E, or bind E to a function"),
+        (r"\mathbb{E}_i[x_i]^2 = a", "(^2 = a): expected a relation"),
+        (r"\lVert x \rVert_3 = a", r"of norms, _1, _2, _\infty and _F are in the grammar"),
+        (r"A^{-\top} = A", "expected an expression"),
         (r"a = a", "has the same on both sides: it proves nothing"),
         (r"\frac{a}{b} = a / b", "has the same on both sides: it proves nothing"),
     ],
@@ -285,9 +314,34 @@ def test_what_holds_is_accepted(latex, kind):
 def test_what_does_not_hold_or_can_be_misread_says_where_and_what_to_do(latex, error):
     (message,) = check(Formula(latex, where="k = 2"), PAGE)[:1]
     assert error in message
-    if ".requires_grad_" not in error:
-        (message,) = check(Formula(latex, where="k = 2"), PAGE.of("numpy"))[:1]
-        assert error.replace("a tensor", "an array") in message
+    (message,) = check(Formula(latex, where="k = 2"), PAGE.of("numpy"))[:1]
+    assert error in message.replace("an array", "a tensor")
+
+
+TRACKED = "s = double(x).requires_grad_(); L = (s**3).sum(); u = s**2"
+
+
+@pytest.mark.parametrize(
+    ("latex", "wrong"),
+    [
+        (r"\frac{\partial L}{\partial s_i} = 3 s_i^2", "-3 s_i^2"),
+        (r"\nabla_s L = 3 s \odot s", r"-3 s \odot s"),
+        (r"\nabla_s (s^\top s) = 2 s", "-2 s"),
+        (r"\frac{\partial u_i}{\partial s_j} = 2 s_j [i = j]", "-2 s_j [i = j]"),
+        (r"\frac{\partial u}{\partial s} = \operatorname{diag}(2 s)", r"-\operatorname{diag}(2 s)"),
+    ],
+)
+def test_derivatives_are_autograds(latex, wrong):
+    assert check(Formula(latex, where=TRACKED), PAGE) == []
+    (message,) = check(Formula(f"{latex.partition('=')[0]}= {wrong}", where=TRACKED), PAGE)
+    assert "does not hold" in message
+    (message,) = check(Formula(latex, where=TRACKED.replace(".requires_grad_()", "")), PAGE)
+    assert "bind s to a tensor with .requires_grad_()" in message
+
+
+def test_only_a_number_is_differentiated_by_a_matrix():
+    (message,) = check(Formula(r"\nabla_S (S a) = S", where="S = double(S).requires_grad_()"), PAGE)
+    assert "only a number is differentiated: index it" in message
 
 
 @pytest.mark.parametrize(
@@ -499,7 +553,7 @@ def test_an_expression_has_the_value_that_torch_gives_it(tree):
     [
         ("x = q'", "q_prime is not bound: bind it in `where`"),
         (r"x = \bar{q}", "q_bar is not bound: bind it in `where`"),
-        ("x = q^{-1}", r"only a square matrix has one: write q_{\text{inv}}, and bind q_inv in `where`"),
+        ("x = q^{-1}", r"and what inverts x is x_{\text{inv}}"),
         ("x = f^{-1}(q)", r"has a name of its own: write f_{\text{inv}}(x), and bind f_inv in `where`"),
     ],
 )

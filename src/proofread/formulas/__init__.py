@@ -50,10 +50,9 @@ How LaTeX is read
 * **Functions** act entry by entry; ``\operatorname{softmax}`` along the last axis, with a subscript over that index.
   Without parentheses, as in ``\cos m \theta_i``, they take in the names and numbers that follow. ``+`` adds a vector to
   each row.
-* **Derivatives**, ``\frac{\partial L}{\partial s_{ij}}`` or ``\nabla_{s} L``, are autograd's where ``where`` makes
-  ``s`` a leaf with ``.requires_grad_()`` and computes ``L`` from it. What names its variable, as ``\frac{d}{dx} f(x)``,
-  ``f'(x)`` and ``\nabla_x f(x)`` do, is differentiated by differences, and the formula is compared to a millionth. Of a
-  column by a column, a row stands for each entry of the first.
+* **Derivatives**, ``\frac{\partial L}{\partial s_{ij}}`` or ``\nabla_{s} L``, are autograd's: ``where`` makes ``s`` a
+  tensor with ``.requires_grad_()`` and computes ``L`` from it. Of a column by a column, a row stands for each entry of
+  the first.
 * **Means**: ``\mathbb{E}_i[x_i]`` is the mean over an index.
 * **Conditions** stand in ``cases``, in ``[j \le i]`` or ``\mathbb{1}[j \le i]``, under sums, in
   ``\{j : 1 \le j \le i\}``, and after what holds under them: ``\text{if } j > i``, or a comma. Words join them:

@@ -172,7 +172,7 @@ def _hides(formula: Formula, parsed: Parsed, scope: Scope) -> Iterator[str]:
 
 def _proves_nothing(formula: Formula, parsed: Parsed, scope: Scope) -> Iterator[str]:
     """Yield why a check would prove nothing."""
-    called = {node.value for node in parsed.walk() if node.kind in ("call", "prime")}
+    called = {node.value for node in parsed.walk() if node.kind == "call"}
     names = parsed.names | called
     alone = set()
     for statement in parsed.statements:
@@ -181,7 +181,7 @@ def _proves_nothing(formula: Formula, parsed: Parsed, scope: Scope) -> Iterator[
             if left == right or (same and left.value in scope.where):
                 yield f"`{formula.latex}` has the same on both sides: it proves nothing"
             typed = left.names | right.names
-            calls = {node.value for side in (left, right) for node in side.walk() if node.kind in ("call", "prime")}
+            calls = {node.value for side in (left, right) for node in side.walk() if node.kind == "call"}
             # What stands in a chain says more than that a name is what `where` types.
             restates = all(side.kind == "name" or not side.names for side in (left, right))
             restates |= len(statement.kids) == 2 and "name" in (left.kind, right.kind)

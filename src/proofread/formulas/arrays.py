@@ -125,12 +125,6 @@ def softmax(value: Array) -> Array:
     return raised / raised.sum(-1, keepdims=True)
 
 
-def kron(one: Array, other: Array) -> Array:
-    """The Kronecker product of two matrices."""
-    blocks = library(one, other).einsum("ij,kl->ikjl", *alike([one, other]))
-    return blocks.reshape(one.shape[0] * other.shape[0], -1)
-
-
 def describe(value: Any) -> str:
     """Say what a value is."""
     if is_array(value):

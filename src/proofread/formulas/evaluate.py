@@ -5,9 +5,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from .arrays import Array, alike, arrays, describe, is_array, is_list, kron, library, matmul, shape, softmax
-from .derivatives import Derivatives
-from .ranges import Assignment
+from .arrays import Array, alike, arrays, describe, is_array, is_list, is_tensor, library, matmul, shape, softmax
+from .ranges import Assignment, Indexed
 from .tree import Node
 
 _FUNCTIONS: dict[str, Callable[[Array], Array]] = {  # the others go by the names that numpy and torch have for them
@@ -20,7 +19,7 @@ _FAST = {"exp": math.exp, "log": math.log, "ln": math.log, "sin": math.sin, "cos
 _WHOLE = {"softmax", "det", "tr", "diag"}
 
 
-class Evaluator(Derivatives):
+class Evaluator(Indexed):
     """Evaluates the nodes of one formula: those called _of_... from the values of their kids."""
 
     def _number(self, node: Node, at: Assignment) -> Any:
@@ -32,8 +31,6 @@ class Evaluator(Derivatives):
     def _name(self, node: Node, at: Assignment) -> Any:
         if node.value in at:
             return at[node.value]
-        if node.value in self._shifted:
-            return self._shifted[node.value]
         value = self._plain(self.scope.value(node.value))
         if not (isinstance(value, int | float) or is_array(value) or is_list(value)):
             raise self.fail(node, f"is {describe(value)}, not a number or an array")
@@ -99,26 +96,16 @@ class Evaluator(Derivatives):
         return one * other
 
     def _odot(self, node: Node, at: Assignment) -> Any:
-        one, other = self._parted(node, at)
+        for kid in node.kids:
+            bare = kid.kind in ("juxtaposed", "dot") and kid.span[0] == kid.kids[0].span[0]
+            if bare and all(shape(self(factor, at)) for factor in kid.kids):
+                raise self.fail(node, "what is multiplied first can be read in two ways: use parentheses")
+        one, other = self._kids(node, at)
         if shape(one) != shape(other):
             raise self.fail(node, f"shapes {shape(one)} and {shape(other)} differ")
         return one * other if node.kind == "odot" else one / other
 
     _oslash = _odot
-
-    def _parted(self, node: Node, at: Assignment) -> list[Any]:
-        """Return the values of factors, none of which may be a bare product of arrays: it could end either way."""
-        for kid in node.kids:
-            bare = kid.kind in ("juxtaposed", "dot") and kid.span[0] == kid.kids[0].span[0]
-            if bare and all(shape(self(factor, at)) for factor in kid.kids):
-                raise self.fail(node, "what is multiplied first can be read in two ways: use parentheses")
-        return self._kids(node, at)
-
-    def _kron(self, node: Node, at: Assignment) -> Any:
-        one, other = self._parted(node, at)
-        if len(shape(one)) != 2 or len(shape(other)) != 2:
-            raise self.fail(node, r"\otimes is for matrices: write x y^\top for the product of two columns")
-        return kron(one, other)
 
     def _mod(self, node: Node, at: Assignment) -> Any:
         one, other = (self.integer(kid, at) for kid in node.kids)
@@ -137,19 +124,13 @@ class Evaluator(Derivatives):
             if square and isinstance(power, int):
                 return library(base).linalg.matrix_power(base, power)
             what = f"{describe(power)} as a power" if shape(power) else f"a power of {describe(base)}"
-            raise self.fail(node, rf"{what}: functions of entries are written \exp(x) or x \odot x")
+            remedy = r"functions of entries are written \exp(x) or x \odot x, and what inverts x is x_{\text{inv}}"
+            raise self.fail(node, f"{what}: {remedy}")
         try:
             value = base**power
         except OverflowError:
             return math.inf
         return math.nan if isinstance(value, complex) else value
-
-    def _of_inverse(self, node: Node, value: Any) -> Any:
-        if shape(value) and (len(shape(value)) < 2 or shape(value)[-1] != shape(value)[-2]):
-            name = self.text(node.kids[0])
-            what = f"the inverse of {describe(value)}, and only a square matrix has one"
-            raise self.fail(node, rf"{what}: write {name}_{{\text{{inv}}}}, and bind {name}_inv in `where`")
-        return library(value).linalg.inv(value) if shape(value) else 1 / value
 
     def _transpose(self, node: Node, at: Assignment) -> Any:
         (value,) = self._kids(node, at)
@@ -237,34 +218,42 @@ class Evaluator(Derivatives):
             product = matmul(product, term) if shape(product) and shape(term) else product * term
         return product
 
-    def _of_norm(self, node: Node, value: Any, *exponent: Any) -> Any:
-        order: Any = exponent[0] if exponent else {"": 2, "F": "fro", "*": "nuc"}.get(node.value, node.value)
-        order = math.inf if order == "\\infty" else int(order) if order in ("1", "2") else order
+    def _derivative(self, node: Node, at: Assignment) -> Any:
+        top, by = node.kids
+        variable = by.kids[0] if by.kind == "index" else by
+        here = sorted((name, value) for name, value in at.items() if name in self.indices(top))
+        gradient = self.scope.derivative((top, variable, here), self.scope.value(variable.value))
+        if gradient is None:
+            gradient = self._gradient(node, variable, at)
+        if by is variable:
+            return gradient
+        self(by, at)  # its subscripts are within range
+        return self._plain(gradient[tuple(self.integer(kid, at) - self.parsed.origin for kid in by.kids[1:])])
+
+    def _gradient(self, node: Node, variable: Node, at: Assignment) -> Array:
+        top, by = node.kids
+        leaf = self.scope.value(variable.value)
+        self._tracks = True
+        value = self(top, at)
+        self._tracks = False
+        if not all(is_tensor(each) and each.requires_grad for each in (leaf, value)):
+            one, other = self.text(top), self.text(variable)
+            remedy = f"in `where`, bind {other} to a tensor with .requires_grad_(), and compute {one} from it"
+            raise self.fail(node, f"nothing tracks how {one} depends on {other}: {remedy}")
+        torch = library(leaf)
+        if value.ndim == leaf.ndim == 1 and by is variable:
+            # A row for each entry of what is differentiated.
+            return torch.stack([torch.autograd.grad(v, leaf, retain_graph=True)[0] for v in value])
+        if value.ndim:
+            raise self.fail(node, "only a number is differentiated: index it")
+        return torch.autograd.grad(value, leaf, retain_graph=True, materialize_grads=True)[0]
+
+    def _of_norm(self, node: Node, value: Any) -> Any:
+        order = {"1": 1, "F": "fro", "\\infty": math.inf}.get(node.value, 2)
         dims = len(shape(value))
-        if exponent and (dims != 1 or shape(order) or not order > 0):
-            raise self.fail(node, f"a p-norm is of a vector, and p is positive: this is of {describe(value)}")
-        if (
-            (order == "nuc" and dims != 2)
-            or dims == 0
-            or (dims > 1 and not node.value)
-            or (dims == 1 and node.value == "F")
-            or dims > 2
-        ):
+        if dims not in (1, 2) or (dims == 2 and not node.value) or (dims == 1 and node.value == "F"):
             raise self.fail(node, f"say which norm of {describe(value)}: _F or _2 of a matrix, |x| of a number")
         return self._plain(library(value).linalg.norm(value, ord=order))
-
-    def _of_binomial(self, node: Node, top: Any, bottom: Any) -> int | float:
-        if shape(top) or bottom != int(bottom):
-            raise self.fail(node, "a binomial is of numbers, the lower one an integer")
-        if top == int(top) and top >= 0:
-            return math.comb(int(top), int(bottom)) if bottom >= 0 else 0
-        return float(math.prod((top - step) / (step + 1) for step in range(int(bottom))))
-
-    def _factorial(self, node: Node, at: Assignment) -> int:
-        number = self.integer(node.kids[0], at)
-        if number < 0:
-            raise self.fail(node, "a factorial is of 0, 1, 2 and so on")
-        return math.factorial(number)
 
     def _of_abs(self, node: Node, value: Any) -> Any:
         if is_list(value):

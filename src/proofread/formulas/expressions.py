@@ -3,12 +3,12 @@
 import re
 from collections.abc import Iterator
 
-from .operators import Operators
+from .symbols import Symbols
 from .tokens import ACCENTS, DOTS, FRACTIONS, FUNCTIONS, RELATIONS, Token
 from .tree import Node, Place
 
 PRODUCTS = {"/": "fraction", r"\odot": "odot", r"\oslash": "oslash", r"\times": "times", r"\cdot": "dot"}
-PRODUCTS |= {r"\otimes": "kron", r"\bmod": "mod"}
+PRODUCTS |= {r"\bmod": "mod"}
 BIG = {rf"\{name}": name for name in ("sum", "prod", "max", "min", "argmax", "argmin")}
 AROUND = {
     **{r"\lVert": ("norm", r"\rVert"), r"\|": ("norm", r"\|"), r"\Vert": ("norm", r"\Vert")},
@@ -19,11 +19,11 @@ BRACES = {r"\underbrace": "_", r"\overbrace": "^"}
 CONSTANTS = {r"\pi": "pi", r"\infty": "inf"}
 _MANY = ("max", "min", "concat", "Concat")  # take several arguments
 _FACTORS = {*AROUND, *BIG, *CONSTANTS, *FRACTIONS, *BRACES, "(", "[", "{", r"\sqrt", r"\nabla", r"\{"}
-BINOMIALS = {r"\binom", r"\dbinom", r"\tbinom"}
-_FACTORS |= BINOMIALS | {rf"\{name}" for name in FUNCTIONS | ACCENTS}
+_FACTORS |= {rf"\{name}" for name in FUNCTIONS | ACCENTS}
+_DIFFERENTIAL = re.compile(r"\{\s*(?:d|\\mathrm\s*\{\s*d\s*\})\s*[a-zA-Z\\^}]")
 
 
-class Expressions(Operators):
+class Expressions(Symbols):
     """Reads expressions, conditions and sets."""
 
     def expression(self, first: Node | None = None) -> Node:
@@ -89,29 +89,16 @@ class Expressions(Operators):
         return token.text in _FACTORS and token.text not in self.closers[-1:]
 
     def factor(self) -> Node:
-        """What has a value, with its scripts, and a factorial."""
-        start, node = self.next.start, self.unmarked()
-        if mark := self.take("!"):
-            if self.peek("!"):
-                self.fail("a double factorial is not read")
-            if node.kind in ("power", "inverse", "transpose", "apply") and self.latex[start] not in "([{":
-                self.fail("what ! is of can be read in two ways: use parentheses", mark.start)
-            node = self.scripted(self.node("factorial", start, node, marks=(mark.span,)), start)
-        return node
-
-    def unmarked(self) -> Node:
         """What has a value, with its scripts."""
         start, token = self.next.start, self.next
         if token.kind == "font" and token.text in FUNCTIONS and not self.names.bound(token.text):
             return self.function(token.text)
         if token.kind == "font" and token.text in ("one", "I") and self.indicates():
             return self.indicator(start)
-        if token.kind == "font" and token.text == "E" and not self.names.bound("E"):
-            return self.mean()
+        if token.text in BIG or (token.kind == "font" and token.text == "E" and not self.names.bound("E")):
+            return self.big()
         if token.is_name or (token.kind == "command" and token.text[1:] in ACCENTS):
             return self.symbol()
-        if token.text in BIG:
-            return self.big()
         if token.kind == "command" and token.text[1:] in FUNCTIONS:
             return self.function(token.text[1:])
         return self.scripted(self.atom(), start)
@@ -130,8 +117,6 @@ class Expressions(Operators):
             return self.node("constant", token.start, value=CONSTANTS[token.text])
         if token.text in FRACTIONS:
             return self.fraction(token)
-        if token.text in BINOMIALS:
-            return self.node("binomial", token.start, self.braced(), self.braced())
         if token.text == "\\sqrt":
             root = [self.only("]")] if self.take("[") else []
             return self.node("sqrt", token.start, self.braced(), *root)
@@ -171,17 +156,18 @@ class Expressions(Operators):
 
     def fraction(self, token: Token) -> Node:
         """A quotient, or a partial derivative."""
-        if order := self.operator():
-            return self.differentiated(token, order)
         if not (self.peek("{") and self.tokens[self.at + 1].text == "\\partial"):
             top, bottom = self.braced(), self.braced()
-            if all(re.match(r"\{\s*d\s*[a-zA-Z\\]", self.latex[side.span[0] - 1 :]) for side in (top, bottom)):
+            if all(_DIFFERENTIAL.match(self.latex, side.span[0] - 1) for side in (top, bottom)):
                 self.fail(r"d over d can be read as a derivative: write \partial, or cancel the d", token.start)
             return self.node("fraction", token.start, top, bottom)
         parts = []
         for _ in range(2):
             self.expect("{", "around the operand")
             self.expect("\\partial", "as in \\frac{\\partial a}{\\partial b}")
+            if self.peek("}", "^"):
+                only = r"\partial stands in first derivatives of what follows it, \frac{\partial a}{\partial b}, alone"
+                self.fail(f"{only}: rewrite it, or add `<!-- unchecked: reason -->`")
             parts.append(self.factor())
             self.expect("}", "after what is differentiated")
         return self.node("derivative", token.start, *parts)
@@ -208,10 +194,8 @@ class Expressions(Operators):
         self.expect(closer, f"to close {token.text}")
         order = self.script("_") if kind == "norm" else None
         value = "".join(self.texts(order)) if order else ""
-        value = "*" if value in (r"\ast", "*") else value
-        if order and value not in ("1", "2", "F", "\\infty", "*"):
-            kids.append(self.inside(order, self.expression))
-            value = "p"
+        if value not in ("", "1", "2", "F", "\\infty"):
+            self.fail(r"of norms, _1, _2, _\infty and _F are in the grammar", self.tokens[self.at - 1].start)
         return self.node(kind, token.start, *kids, value=value)
 
     def bracket(self, token: Token) -> Node:
@@ -297,15 +281,15 @@ class Expressions(Operators):
         return node
 
     def big(self) -> Node:
-        """A sum, a product, or the largest or smallest of what an index gives."""
+        """A sum, a product, a mean, or the largest or smallest of what an index gives."""
         token = self.next
-        kind = BIG[token.text]
+        kind = BIG.get(token.text, "mean")
         if kind in FUNCTIONS and self.tokens[self.at + 1].text != "_":
             return self.function(kind)
         self.at += 1
         below, above = self.scripts()
         if below is None:
-            self.fail(f"expected the index under {token.text}")
+            self.fail(f"expected the index under {token.text}" + ", or bind E to a function" * (kind == "mean"))
         indices = self.inside(below, self.summed_over)
         with self.local(*indices):
             domain = self.inside(below, lambda: self.under(indices))
@@ -316,7 +300,7 @@ class Expressions(Operators):
                 self.starts_at(first)
                 limits = Node("limits", (first, self.inside(above, self.expression)), span=domain.span)
                 domain = self.both(limits, others[0]) if others else limits
-            node = self.product()
+            node = self.atom() if kind == "mean" else self.product()  # brackets end what the mean is of
         domains = [domain] if domain else []
         for index in reversed(indices):
             node = self.node("big", token.start, node, *domains, value=f"{kind} {index}", marks=(token.span,))
@@ -393,8 +377,6 @@ class Expressions(Operators):
                 return inner
             self.at = resume
         kids, signs = [self.expression()], list[Token]()
-        if parity := self.word("even", "odd", "is even", "is odd"):
-            return self.node("parity", start, *kids, value=parity.removeprefix("is "))
         while self.compared(kids, signs):
             pass
         if not signs:

@@ -202,12 +202,6 @@ def _edits(latex: str, parsed: Parsed, scope: Scope) -> Iterator[tuple[int, int,
                     yield a, term.span[1], "", "term dropped"
             elif node.kind == "transpose":
                 yield *node.marks[0], "", "transposition dropped"
-            elif node.kind == "factorial":
-                yield *node.marks[0], "", "factorial dropped"
-            elif node.kind == "binomial":
-                yield start, end, rf"\binom{{{text(kids[1])}}}{{{text(kids[0])}}}", "arguments swapped"
-            elif node.kind == "prime":
-                yield start, end, rf"{text(node).replace(chr(39), '')}", "derivative dropped"
             elif node.kind == "sqrt":
                 yield start, end, operand(kids[0]), "root dropped"
             elif node.kind == "power":

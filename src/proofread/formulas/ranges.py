@@ -24,7 +24,7 @@ from .arrays import (
 from .scope import Scope
 from .tree import FormulaError, Node, Parsed
 
-Assignment = dict[str, Any]  # integers, but of what is integrated or comes to a limit
+Assignment = dict[str, int]
 
 
 def holds(relation: str, one: Any, other: Any, tolerance: float) -> bool:
@@ -72,13 +72,12 @@ class Indexed:
         self.latex, self.parsed, self.scope = latex, parsed, scope
         self.precision = sys.float_info.epsilon
         self._tracks = False  # gradients, inside what is differentiated
-        self._shifted: dict[str, Any] = {}  # names with other values, while what holds them is differentiated
         self._closed: dict[tuple[int, bool], Any] = {}
         self._indices: dict[int, frozenset[str]] = {}
 
     def __call__(self, node: Node, at: Assignment) -> Any:
         """Return the value of a node, given the values of the indices."""
-        if not self.indices(node) and not self._shifted:
+        if not self.indices(node):
             key = id(node), self._tracks
             if key not in self._closed:
                 self._closed[key] = self._compute(node, at)
@@ -309,9 +308,6 @@ class Indexed:
 
     def _or(self, node: Node, at: Assignment) -> bool:
         return any(self(kid, at) for kid in node.kids)
-
-    def _parity(self, node: Node, at: Assignment) -> bool:
-        return self.integer(node.kids[0], at) % 2 == (node.value == "odd")
 
     def _builder(self, node: Node, at: Assignment) -> Any:
         (condition,) = node.kids

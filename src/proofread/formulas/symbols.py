@@ -98,16 +98,6 @@ class Symbols(Cursor, ABC):
                     end = max(self.extent(script)[1] for script in taken)
                     below, above = (None if script in taken else script for script in (below, above))
                     break
-        order = len(re.search(r"(_prime)*\Z", name)[0]) // len("_prime")  # type: ignore[index]
-        plain = name.removesuffix("_prime" * order)
-        unknown = order and not (known or below or above) and self.peek("(")
-        if unknown and self.names.bound(plain) and self.names.callable(plain):
-            if order > 2:
-                self.fail("the third derivative by differences would be noise: write it otherwise", first.start)
-            self.at += 1
-            argument = self.only(")")
-            node = self.node("prime", first.start, argument, Node("order", value=str(order)), value=plain)
-            return self.scripted(node, first.start)
         if name == "e" and not (below or self.subscript or self.names.bound("e", by_where=True)):
             return self.attach(Node("constant", (), "e", (first.start, end)), first.start, below, above)
         if self.spellings.setdefault(name, spelled) != spelled:
@@ -183,7 +173,7 @@ class Symbols(Cursor, ABC):
                 below = self.script("_")
             elif above := self.script("^"):
                 texts = self.texts(above)
-                if len(texts) > 1 and texts[-1] in _TRANSPOSED and texts[0] != "-":
+                if len(texts) > 1 and texts[-1] in _TRANSPOSED:
                     above = range(above.start, above.stop - 1)
         return below, above
 
@@ -227,18 +217,14 @@ class Symbols(Cursor, ABC):
         if indexed or not above:
             return node
         texts, mark = self.texts(above), self.extent(above)
-        if texts[-1] in (*_TRANSPOSED, "T") and texts[:-1] in ([], ["-"]):
-            if texts[-1] == "T" and self.names.bound("T", by_where=True):
+        if len(texts) == 1 and texts[0] in (*_TRANSPOSED, "T"):
+            if texts[0] == "T" and self.names.bound("T", by_where=True):
                 self.fail("T is bound, so ^T could be a power: write ^\\top, or rename T", mark[0])
             if node.kind == "vector":
                 return node  # a list has no direction
-            if node.kind == "transpose" and len(texts) == 1:
+            if node.kind == "transpose":
                 return dataclasses.replace(node.kids[0], span=(start, end))
-            if len(texts) == 2:
-                node = Node("inverse", (node,), "", (start, end))
             return Node("transpose", (node,), "", (start, end), (mark,))
-        if texts == ["-", "1"]:
-            return Node("inverse", (node,), "", (start, end), (mark,))
         return Node("power", (node, self.inside(above, self.expression)), "", (start, end), (mark,))
 
     def bracketed(self, script: range) -> bool:

@@ -32,7 +32,7 @@ FUNCTIONS = {
 ACCENTS = {"hat", "widehat", "tilde", "widetilde", "bar", "overline", "vec", "dot", "ddot"}
 FRACTIONS = {r"\frac", r"\dfrac", r"\tfrac"}
 _CLOSING = {"(": ")", "[": "]", "{": "}", r"\{": r"\}"}
-_WORDS = "if|for|for all|whenever|and|or|where|with|otherwise|else|(?:is )?even|(?:is )?odd"
+_WORDS = "if|for|for all|whenever|and|or|where|with|otherwise|else"
 _FONTS = r"text|textbf|textit|mathrm|mathbf|mathit|mathsf|mathtt|mathcal|mathbb|boldsymbol|bm|operatorname\*?"
 _GREEK = (
     r"(?:var)?(?:epsilon|theta|rho|phi)|alpha|beta|[gG]amma|[dD]elta|zeta|eta|Theta|iota|kappa|[lL]ambda|mu|nu|[xX]i|Pi"
@@ -163,12 +163,11 @@ class Cursor:
         self.at += 1
         return self.last
 
-    def word(self, *texts: str) -> str:
-        """Take one of some words; "" if none comes next."""
-        if self.next.kind != "word" or self.next.text not in texts:
-            return ""
-        self.at += 1
-        return self.last.text
+    def word(self, *texts: str) -> bool:
+        """Take one of some words, if it comes next."""
+        found = self.next.kind == "word" and self.next.text in texts
+        self.at += found
+        return found
 
     def expect(self, text: str, why: str) -> Token:
         """Take a sign or command that must come next."""
@@ -187,7 +186,7 @@ class Cursor:
     def unknown(self, expected: str) -> NoReturn:
         """Refuse what comes next."""
         operators = {*RELATIONS, "\\cdot", "\\times", "\\odot", "\\oslash"}
-        if self.next.kind in ("command", "environment") and self.next.text not in operators:
+        if (self.next.kind in ("command", "environment") and self.next.text not in operators) or self.peek("!"):
             self.fail(f"{self.next.text} is not in the grammar: rewrite it, or add `<!-- unchecked: reason -->`")
         self.fail(expected)
 
