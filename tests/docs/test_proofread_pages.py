@@ -1,6 +1,8 @@
 """What the pages about proofread list is what there is, and their examples say what they are said to say."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -66,3 +68,17 @@ def test_a_page_of_the_first_version_is_told_what_becomes_of_it(tmp_path: Path):
         assert f"let a cell tagged claims prove it, {claim}" in told
         assert claim in new
     assert told.count("is not an expression") == 2
+
+
+def test_the_script_converts_a_page_of_the_first_version(tmp_path: Path):
+    where = "## Converting a page"
+    (old, *_), (_, script) = (fences(PAGES / "elsewhere.md", kind, where) for kind in ("markdown", "py"))
+    page = tmp_path / "old.py"
+    page.write_text(
+        "# %%\nimport torch\n\ngap, a = 2.1, torch.tensor([0.1, 0.2])\nb = a.clone()\n\n# %% [markdown]\n"
+        + re.sub("(?m)^", "# ", old.replace("torch.equal(a, b)  # to the bit: copies", "torch.equal(a, b) == True"))
+    )
+    subprocess.run([sys.executable, "-c", script, page], check=True)
+    assert "<!--= gap -->" in page.read_text()
+    assert 'assert gap > 0, "Ours is faster"' in page.read_text()
+    assert check([page], root=tmp_path, keep=False).findings == []
