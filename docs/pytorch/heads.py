@@ -679,9 +679,9 @@ table(torch.tensor(rows), names, columns)
 
 # %% [markdown]
 # With its own scores *order* takes 0.99<!--= rows[0][0] --> from the words. A query of zeros finds twelve keys alike
-# and takes 0.92, eleven twelfths, from them. With the
-# scores of the last row it takes 0.00<!--= rows[-1][0] -->, and its output nearly vanishes. Without the pair it takes a
-# full average however badly the words fit. With both options the learned pair comes first, then the zeros.
+# and takes 0.92, eleven twelfths, from them. With the scores of the last row it takes 0.00<!--= rows[-1][0] -->, and
+# its output nearly vanishes. Without the pair it takes a full average however badly the words fit. With both options
+# the learned pair comes first, then the zeros.
 
 # %% tags=["check"]
 all_keys = torch.cat([X, two.bias_k[0], torch.zeros(1, 50)])
