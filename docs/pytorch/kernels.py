@@ -230,9 +230,10 @@ assert second.isfinite().all() and second.any(), (
 # GPU's. The package's tests run them there, for each combination of tensors that they try on a CPU.
 
 # %% tags=["claims"]
-assert [each.name for each in sdpa_backends(q, k, v)] == [
-    *("flash", "efficient", "cudnn"),
-    "math",
+assert [each.name for each in sdpa_backends(q, k, v)][:-1] == [
+    "flash",
+    "efficient",
+    "cudnn",
 ], "there are three fused kernels, flash, efficient and cudnn"
 
 # %% [markdown]
