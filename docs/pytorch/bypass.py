@@ -232,9 +232,6 @@ gaps = [
 ]
 
 # %% tags=["claims"]
-assert max(gaps) < 1e-5, (
-    "Between a bypassed module and attention alone this page finds nothing but rounding"
-)
 assert (
     apart(weights, plain.weights) < 1e-5
     and apart(output, plain.weights @ x) < 1e-5
@@ -520,9 +517,6 @@ sheared = turned(tokens, tokens, tokens)[0]
 # %% tags=["claims"]
 assert apart(both_turned, plain.context) < 1e-5, (
     "both_turned is the output of plain self-attention"
-)
-assert apart(queries_turned, plain.context) > 0.1, (
-    "they are compared with keys that point elsewhere"
 )
 assert (
     apart(sheared, plain.context)

@@ -32,7 +32,7 @@ import torch.nn.functional as F
 from unmasked import CausalSelfAttention, masks, plot
 from unmasked.cache import KVCache
 from unmasked.figures import kv_cache as figures
-from unmasked.heads import merge_heads, split_heads
+from unmasked.heads import split_heads
 from unmasked.positions import Rotary
 
 torch.set_grad_enabled(False)  # nothing is trained here
@@ -52,65 +52,6 @@ torch.allclose(torch.cat(parts, dim=1), whole, atol=1e-5)
 # `unmasked.KVCache` takes its memory once. A step writes its own key and value there, and attends to a view of what is
 # stored: nothing is copied. The sections below make one mistake each, in a cache that is written by hand, with tensors
 # of (batch, heads, tokens, head_dim).
-
-# %% tags=["check"]
-key, value = torch.randn(2, 2, 2, 0, 6)
-views = cache.append(key, value)
-
-
-class ByHand:
-    """The cache of the same layer by hand, with a mistake."""
-
-    def __init__(self, mistake, batch=2):
-        self.mistake, self.done = mistake, 0
-        self.keys, self.values = torch.zeros(2, batch, 2, 12, 6)
-        if mistake == "memory":  # as torch.empty may find it
-            self.keys, self.values = self.keys / 0, self.values / 0
-
-    def __call__(self, part):
-        tokens, start = part.size(1), self.done
-        self.done = end = start + tokens
-        q, k, v = split_heads(layer.qkv(part), 8).split([4, 2, 2], dim=1)
-        counted = torch.arange(tokens)
-        counted = counted if self.mistake == "positions" else start + counted
-        q, k = layer.rotary(q, counted), layer.rotary(k, counted)
-        self.keys[:, :, start:end], self.values[:, :, start:end] = k, v
-        seen = 12 if self.mistake == "memory" else end
-        mask = torch.ones(tokens, seen, dtype=torch.bool)
-        mask = mask.tril(0 if self.mistake == "top left" else start)
-        keys, values = self.keys[:, :, :seen], self.values[:, :, :seen]
-        context = F.scaled_dot_product_attention(
-            q, keys, values, mask, enable_gqa=True
-        )
-        return layer.out_proj(merge_heads(context))
-
-
-def by_hand(mistake):
-    """All outputs, and what they should be."""
-    cached, outputs = ByHand(mistake), []
-    for part in x.split(lengths, dim=1):
-        outputs.append(cached(part))
-        if mistake == "beams" and part.size(1) == 6:
-            cached.keys = cached.keys.flip(0)  # and the values stay
-    if mistake != "beams":
-        return torch.cat(outputs, dim=1), whole
-    goes_on = layer(torch.cat([x.flip(0)[:, :6], x[:, 6:]], dim=1))
-    expected = torch.cat([whole[:, :6], goes_on[:, 6:]], dim=1)
-    return torch.cat(outputs, dim=1), expected
-
-
-def share(found, expected, lengths=(6, 3, 3)):
-    """How far a prefill, a chunk and the steps are off, as shares of the outputs' size."""
-    size = expected.square().mean()
-    off = (found - expected).square().split(lengths, dim=1)
-    return [(part.mean() / size).sqrt().item() for part in off]
-
-
-# %% tags=["claims"]
-assert {seen.data_ptr() for seen in views} == {
-    cache._key.data_ptr(),
-    cache._value.data_ptr(),
-}, "and attends to a view of what is stored: nothing is copied"
 
 # %% [markdown]
 # ## Where does a query stand?
@@ -143,30 +84,22 @@ def attend(q, keys, values):
 # %% tags=["check"]
 from torch.nn.attention.bias import causal_lower_right
 
-a_call = "torch.nn.attention.bias.causal_lower_right(queries, keys)"
 torch.manual_seed(1)
 three = torch.randn(2, 4, 3, 6)
 lower_right = F.scaled_dot_product_attention(
     three, keys, values, attn_mask=causal_lower_right(3, 9)
 )
-torch.testing.assert_close(attend(three, keys, values), lower_right)
-torch.testing.assert_close(
-    attend(q, keys, values), F.scaled_dot_product_attention(q, keys, values)
-)
 
 # %% tags=["claims"]
 assert torch.allclose(stuck, values[:, :, :1], atol=1e-5), (
-    "iscausal=True of PyTorch's function takes them for the first"
-)
-assert torch.allclose(stuck, values[:, :, :1], atol=1e-5), (
     "A single query sees the first key alone"
 )
-assert (
-    a_call == "torch.nn.attention.bias.causal_lower_right(queries, keys)"
-), (
-    "PyTorch has the mask, too: torch.nn.attention.bias.causallowerright(queries, keys"
+assert torch.allclose(attend(three, keys, values), lower_right, atol=1e-5), (
+    "PyTorch has the mask, too: torch.nn.attention.bias.causal_lower_right"
 )
-assert masks.causal(1, 9).all(), "It would hide nothing"
+assert masks.causal(1, 9).all(), (
+    "Leave the mask out for a single query. It would hide nothing"
+)
 
 # %% [markdown]
 # ## What lies in memory that is not used?
@@ -190,7 +123,6 @@ in_use = room[:, :, :9]  # a view: no mask, and nothing hidden
 # museum has [the exhibit](../museum/masks.py#hidden-nan)<!--~ link: of this mistake -->.
 
 # %% tags=["claims"]
-assert (0 * torch.tensor(torch.nan)).isnan(), "and zero times NaN is NaN"
 assert poisoned.isnan().all(), "Every number of poisoned is NaN"
 
 # %% [markdown]
@@ -230,14 +162,12 @@ raised = [raises(1, 3), raises(2, 1)]
 # than one and more sequences than one, in sizes that all differ.
 
 # %% tags=["claims"]
-assert wrong.shape == (2, 4, 1, 6), (
-    "Nothing raises: the one query is broadcast to two sequences"
-)
-assert wrong.size(0) == 2 and grown.shape[1:] == (2, 4, 1, 6), (
-    "the one query is broadcast to two sequences, each of which has one key"
-)
-assert torch.allclose(wrong[1], second[1, 0], atol=1e-5), (
-    "So the context is a value, and no average"
+assert (
+    wrong.shape == (2, 4, 1, 6)
+    and grown.size(1) == 2
+    and torch.allclose(wrong, grown[1], atol=1e-5)
+), (
+    "Nothing raises: the one query is broadcast to two sequences, each of which has one key. So the context is a value"
 )
 assert raised == [True, True], (
     "With a prefill of several tokens, or with a batch of two, an error comes at once"
@@ -255,7 +185,7 @@ place = torch.arange(past, past + tokens)  # wrong: torch.arange(tokens)
 place
 
 # %% tags=["check"]
-stored_keys, _ = cache.peek(key, value)
+stored_keys, _ = cache.peek(*torch.zeros(2, 2, 2, 0, 6))
 _, made, _ = split_heads(layer.qkv(x), 8).split([4, 2, 2], dim=1)
 turned_keys = layer.rotary(made, torch.arange(12))
 
@@ -264,9 +194,6 @@ turned_keys = layer.rotary(made, torch.arange(12))
 # positions takes the same `place` to look them up.
 
 # %% tags=["claims"]
-assert place.tolist() == [x.size(1)], (
-    "The place of a new token is the number of tokens before it"
-)
 assert torch.allclose(stored_keys, turned_keys, atol=1e-5), (
     "Keys are stored turned, and are never turned again"
 )
@@ -344,48 +271,38 @@ naive = plain(prompts + table[:9], allowed=real)[1, 3:]
 places
 
 # %% [markdown]
-# With `positions_of`, the padded prompt gets what it gets alone. Without it the outputs are off by {{ share_of(naive,
-# alone) :.0%}} of their size, and [nothing tells](https://github.com/huggingface/transformers/issues/29029)<!--~ link:
-# a report -->. A rotary model bears the shift, because a score depends on distances alone; the mask it needs as well.
+# With `positions_of`, the padded prompt gets what it gets alone. Without it the outputs are off by {{ off_by :.0%}} of
+# their size, and [nothing tells](https://github.com/huggingface/transformers/issues/29029)<!--~ link: a report -->. A
+# rotary model bears the shift, because a score depends on distances alone; the mask it needs as well.
 #
 # In a step, the mask has one key more than before: `masks.padding(lengths + 1, keys + 1, side="left")`<!--~ a call -->,
-# where `lengths` counts the real tokens. The new token has the position `places[:, -1:]
-# + 1`<!--~ code -->.
+# where `lengths` counts the real tokens. The new token has the position `places[:, -1:] + 1`<!--~ code -->.
 
 # %% tags=["check"]
+(off_by,) = figures.shares(naive[None], alone[None], [6])
 shifted = layer(x, positions=torch.arange(12) + 3)
-store = KVCache(2, 4, 20, 6)
-prefilled = plain(prompts + table[places], allowed=real, cache=store)
+
 torch.manual_seed(5)
 token = torch.randn(2, 1, 24)
-next_mask = masks.padding(torch.tensor([9, 6]) + 1, 9 + 1, side="left")
+store = KVCache(2, 4, 20, 6)
+plain(prompts + table[places], allowed=real, cache=store)
 stepped = plain(
     token + table[places[:, -1:] + 1],
-    allowed=next_mask,
+    allowed=masks.padding(torch.tensor([9, 6]) + 1, 9 + 1, side="left"),
     cache=store,
 )
-by_itself = plain(torch.cat([prompts[1:, 3:], token[1:]], dim=1) + table[:7])[
-    :, -1:
-]
-torch.testing.assert_close(stepped[1:], by_itself)
-
-
-def share_of(found, expected):
-    return share(found[None], expected[None], [len(found)])[0]
-
+goes_on = torch.cat([prompts[1:, 3:], token[1:]], dim=1)
+by_itself = plain(goes_on + table[:7])[:, -1:]
 
 # %% tags=["claims"]
-assert (~real).sum((1, 2, 3)).tolist() == [0, 3], (
-    "the second prompt has three padding tokens"
-)
 assert torch.allclose(counted, alone, atol=1e-5), (
     "the padded prompt gets what it gets alone"
 )
 assert torch.allclose(shifted, layer(x), atol=1e-5), (
     "A rotary model bears the shift"
 )
-assert next_mask.size(-1) == real.size(-1) + 1, (
-    "the mask has one key more than before"
+assert torch.allclose(stepped[1:], by_itself, atol=1e-5), (
+    "The new token has the position places[:, -1:] + 1"
 )
 
 # %% [markdown]
@@ -413,18 +330,10 @@ theirs = F.scaled_dot_product_attention(
 # and turn them into numbers once. This library gives such a row zeros; nobody reads it.
 
 # %% tags=["claims"]
-assert (
-    torch.nextafter(hidden, -torch.inf * hidden.abs()).isinf().all()
-    and hidden.isfinite().all()
-), "and so many programs take the lowest finite number"
-assert torch.allclose(
-    hidden.softmax(-1), torch.full((1, 5), 0.2), atol=1e-5
-), "that row is then the mean of the values"
-assert torch.allclose(
+assert (hidden.softmax(-1) - 1 / 5).abs().max() < 1e-6 and torch.allclose(
     theirs, keys[:, :, :5].mean(-2, keepdim=True), atol=1e-5
-), "and so it is by PyTorch's function on a CPU"
-assert (twice == -torch.inf).all() and twice.softmax(-1).isnan().all(), (
-    "The sum overflows to minus infinity, and the row is NaN"
+), (
+    "that row is then the mean of the values, of those that are hidden, too, and so it is by PyTorch's function"
 )
 assert (
     not plain(prompts, allowed=real)[1, :3].sub(plain.out_proj.bias).any()
@@ -449,37 +358,9 @@ print(ring.positions)  # whose key is where
 # here. (A chunk that overruns the ring is given a copy, with what it overwrites.) What was overwritten does not come
 # back, so `crop` can take back one token, and no draft of several.
 
-# %% tags=["check"]
-torch.manual_seed(6)
-shuffle = torch.randperm(9)
-of_sorted = F.scaled_dot_product_attention(q, keys, values)
-of_shuffled = F.scaled_dot_product_attention(
-    q, keys[:, :, shuffle], values[:, :, shuffle]
-)
-newest = masks.sliding_window(12, window=5)[-1]
-whole_ring = newest.nonzero()[:, 0][(torch.arange(5) - 2) % 5]
-taken_back = []
-for back in (1, 2, 3):
-    copied_ring = copy.deepcopy(ring)
-    try:
-        copied_ring.crop(12 - back)
-        taken_back.append(back)
-    except ValueError:
-        continue
-
 # %% tags=["claims"]
-assert (ring.positions.diff() < 0).any(), (
-    "The keys are then no longer in the order of the text"
-)
-assert torch.allclose(of_shuffled, of_sorted, atol=1e-5), (
-    "The order does not matter to a single query"
-)
-assert whole_ring.equal(ring.positions), "it sees every key of the ring"
 assert 2 * ring.bytes < cache.bytes, (
     "The ring takes less than half of the memory of the whole cache here"
-)
-assert taken_back == [1], (
-    "so crop can take back one token, and no draft of several"
 )
 
 # %% [markdown]
@@ -503,35 +384,12 @@ plot.table(
 # once: {{ grown_by :,}} of them. Memory that is taken once has its price, too: `max_tokens` is paid from the start.
 
 # %% tags=["check"]
-fresh_bytes = KVCache(2, 2, max_tokens=12, head_dim=6).bytes
 grown_by = 1000
 copied = sum(range(1, grown_by + 1))
 
 # %% [markdown]
 # A cache stores numbers, and no history of how they came about. So `KVCache` refuses keys that want a gradient, and
 # says so: generate under `torch.no_grad()`.
-
-# %% tags=["check"]
-refused = ""
-try:
-    with torch.enable_grad():
-        layer(x[:, :1], cache=ring)
-except ValueError as error:
-    refused = str(error)
-else:
-    raise AssertionError("it took a gradient")
-
-# %% tags=["claims"]
-assert KVCache.bytes_per_token(1, 1, dtype=torch.int8) == 2, (
-    "A token leaves a key and a value in each layer"
-)
-assert sizes["8 heads of keys"][1] < sizes["32 heads of keys"][1], (
-    "Fewer heads of keys make it smaller"
-)
-assert fresh_bytes == cache.bytes, "maxtokens is paid from the start"
-assert "key requires grad" in refused, (
-    "So KVCache refuses keys that want a gradient"
-)
 
 # %% [markdown]
 # ## The check for your own tests
@@ -566,18 +424,49 @@ named = {
     "[positions](#positions-go-on-counting) begin at zero again": "positions",
     "[beams](#beams-keys-and-values-move-together): only keys move": "beams",
 }
-shares = {name: share(*by_hand(mistake)) for name, mistake in named.items()}
-top_left_shares = share(*by_hand("top left"))
-beam_shares = share(*by_hand("beams"))
+shares = {
+    name: figures.shares(
+        *figures.by_hand(layer, x, lengths, mistake), [6, 3, 3]
+    )
+    for name, mistake in named.items()
+}
+of_padding = (
+    "[padding](#padding-on-the-left) is counted by a table of positions"
+)
+left = masks.padding(torch.tensor([12, 9]), side="left")
+shares[of_padding] = figures.shares(
+    plain(x + table[:12], allowed=left)[1:, 3:],  # the second prompt
+    plain(x[1:, 3:] + table[:9]),
+    [3, 3, 3],
+)
+of_half = (
+    "nothing, in [bfloat16](#in-bfloat16-it-differs-and-nothing-is-wrong)"
+)
+half = copy.deepcopy(layer).bfloat16(), long.bfloat16()
+shares[of_half] = figures.shares(
+    *figures.by_hand(*half, [20, 10, *[1] * 10], ""), [20, 10, 10]
+)
+mistakes = [*shares.values()][1:-1]
+
+
+def written(share):
+    percent = f"{100 * share:.1g}" if share < 0.1 else f"{100 * share:.0f}"
+    return "0" if share < 1e-5 else "NaN" if share != share else f"{percent}%"
+
+
+rows = [[name, *map(written, each)] for name, each in shares.items()]
+if max(shares[of_half]) < 0.02:
+    rows[-1][1:] = ["rounding"] * 3
 
 torch.manual_seed(7)
-words = torch.randn(17, 24)
-caught = []
+vectors, caught = torch.randn(17, 24), []
 for mistake in named.values():
     try:
         test_a_cache_changes_nothing(
-            lambda text, cached: (cached or layer)(words[text]),
-            lambda mistake=mistake: ByHand(mistake, batch=3),
+            lambda text, cached: (cached or layer)(vectors[text]),
+            lambda mistake=mistake: figures.ByHand(
+                layer, mistake, batch=3, max_tokens=12
+            ),
             vocabulary=17,
         )
     except AssertionError:
@@ -585,58 +474,12 @@ for mistake in named.values():
     else:
         assert mistake in ("", "beams")
 
-
-def padded(counted):
-    return plain(x + table[counted], allowed=left)[1:, 3:]
-
-
-left = masks.padding(torch.tensor([12, 9]), side="left")
-expected = plain(x[1:, 3:] + table[:9])
-torch.testing.assert_close(padded(masks.positions_of(left)[1]), expected)
-# The second of two prompts: its prefill has three real tokens.
-of_padding = (
-    "[padding](#padding-on-the-left) is counted by a table of positions"
-)
-shares[of_padding] = share(padded(torch.arange(12)), expected, [3, 3, 3])
-mistakes = [each for name, each in shares.items() if name != "nothing"]
-
-half, given = copy.deepcopy(layer).bfloat16(), long.bfloat16()
-store = KVCache(2, 2, 40, 6, dtype=torch.bfloat16)
-steps = given.split([20, 10, *[1] * 10], dim=1)
-steps = torch.cat([half(part, cache=store) for part in steps], dim=1)
-of_half = (
-    "nothing, in [bfloat16](#in-bfloat16-it-differs-and-nothing-is-wrong)"
-)
-shares[of_half] = share(steps.float(), half(given).float(), [20, 10, 10])
-
-
-def written(each):
-    if each != each:
-        return "NaN"
-    percent = f"{100 * each:.1g}" if each < 0.1 else f"{100 * each:.0f}"
-    return "0" if each < 1e-5 else f"{percent}%"
-
-
-rows = [
-    [name, *(written(each) for each in off)] for name, off in shares.items()
-]
-rows[-1][1:] = [
-    "rounding" if each < 0.02 else written(each) for each in shares[of_half]
-]
-
 # %% tags=["claims"]
 assert max(shares["nothing"]) < 1e-5, (
     "It is right if a prefill, chunks and single steps give what the whole sequence gives at once"
 )
-assert (
-    len(shares["nothing"]) == 3
-    and sum(each[0] < 1e-5 for each in mistakes) > len(mistakes) / 2
-), "Compare all three: with most mistakes the prefill is still right"
-assert top_left_shares[0] < 1e-5 < top_left_shares[1], (
-    "A prefill has as many queries as keys, and so it is right"
-)
-assert min(beam_shares[1:]) > 0.1, (
-    "Their keys and values must move in the same way"
+assert sum(each[0] < 1e-5 for each in mistakes) > len(mistakes) / 2, (
+    "Compare all three: with most mistakes the prefill is still right"
 )
 assert caught == ["top left", "memory", "positions"], (
     "Of the mistakes in the table it finds those of one sequence"

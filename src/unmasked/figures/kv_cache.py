@@ -1,4 +1,4 @@
-"""What a cache of keys and values takes, and what rounding makes of its steps."""
+"""What a cache of keys and values takes, what rounding makes of its steps, and what mistakes do to them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from unmasked.cache import KVCache
 from unmasked.causal import CausalSelfAttention
+from unmasked.heads import merge_heads, split_heads
 
-__all__ = ["Rounding", "rounding", "sizes"]
+__all__ = ["ByHand", "Rounding", "by_hand", "rounding", "shares", "sizes"]
 
 
 class Rounding(NamedTuple):
@@ -71,3 +73,82 @@ def sizes(kv_heads: Sequence[int], *, tokens: int) -> dict[str, tuple[float, flo
         of_token = KVCache.bytes_per_token(heads, 128, num_layers=32, dtype=torch.bfloat16)
         found[f"{heads} head{'s' * (heads > 1)} of keys"] = of_token / 2**10, of_token * tokens / 2**30
     return found
+
+
+class ByHand:
+    """A layer with a cache that is written by hand, and one mistake.
+
+    With "top left" the causal mask is aligned at the first key, with "memory" unused memory is read, which is NaN, and
+    with "positions" each part begins at position zero. Any other name is no mistake.
+
+    Args:
+        layer: A rotary layer.
+        mistake: One of these names.
+        batch: How many sequences there are.
+        max_tokens: What the cache has room for.
+    """
+
+    def __init__(self, layer: CausalSelfAttention, mistake: str, *, batch: int, max_tokens: int) -> None:
+        self.layer, self.mistake, self.done = layer, mistake, 0
+        free = torch.nan if mistake == "memory" else 0.0  # as torch.empty may find it
+        size = (batch, layer.num_kv_heads, max_tokens, layer.head_dim)
+        self.keys, self.values = (torch.full(size, free, dtype=layer.qkv.weight.dtype) for _ in range(2))
+
+    @torch.no_grad()
+    def __call__(self, part: Tensor) -> Tensor:
+        """Attend from the next tokens, (batch, tokens, features), to all so far."""
+        layer, tokens, start = self.layer, part.size(1), self.done
+        self.done = end = start + tokens
+        counts = [layer.num_heads, layer.num_kv_heads, layer.num_kv_heads]
+        q, k, v = split_heads(layer.qkv(part), sum(counts)).split(counts, dim=1)
+        at = torch.arange(tokens) + (0 if self.mistake == "positions" else start)
+        assert layer.rotary is not None
+        q, k = layer.rotary(q, at), layer.rotary(k, at)
+        self.keys[:, :, start:end], self.values[:, :, start:end] = k, v
+        seen = self.keys.size(2) if self.mistake == "memory" else end
+        mask = torch.ones(tokens, seen, dtype=torch.bool).tril(0 if self.mistake == "top left" else start)
+        keys, values = self.keys[:, :, :seen], self.values[:, :, :seen]
+        output: Tensor = layer.out_proj(
+            merge_heads(F.scaled_dot_product_attention(q, keys, values, mask, enable_gqa=True))
+        )
+        return output
+
+
+@torch.no_grad()
+def by_hand(layer: CausalSelfAttention, x: Tensor, lengths: Sequence[int], mistake: str) -> tuple[Tensor, Tensor]:
+    """Hand a layer its tokens part by part, with a mistake in its cache.
+
+    Args:
+        layer: A rotary layer.
+        x: (batch, tokens, features).
+        lengths: Of the parts.
+        mistake: One of `ByHand`, or "beams": after the first part the sequences change places, the keys alone.
+
+    Returns:
+        The outputs, and what they should be, both of the shape of x.
+    """
+    cached, outputs, first = ByHand(layer, mistake, batch=len(x), max_tokens=x.size(1)), [], lengths[0]
+    for part in x.split([*lengths], dim=1):
+        outputs.append(cached(part))
+        if mistake == "beams" and cached.done == first:
+            cached.keys = cached.keys.flip(0)  # and the values stay
+    expected = layer(x)
+    if mistake == "beams":
+        goes_on = layer(torch.cat([x.flip(0)[:, :first], x[:, first:]], dim=1))
+        expected = torch.cat([expected[:, :first], goes_on[:, first:]], dim=1)
+    return torch.cat(outputs, dim=1), expected
+
+
+def shares(found: Tensor, expected: Tensor, lengths: Sequence[int]) -> list[float]:
+    """Say how far parts of a sequence are off.
+
+    Args:
+        found: (batch, tokens, features).
+        expected: The same, as it should be.
+        lengths: Of the parts.
+
+    Returns:
+        For each part the difference as a share of the size of all that is expected.
+    """
+    off = (found - expected).square().split([*lengths], dim=1)
+    return [(part.mean() / expected.square().mean()).sqrt().item() for part in off]
