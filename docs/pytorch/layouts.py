@@ -77,7 +77,7 @@ by_parts = theirs.out_proj(merge_heads(attended))
 
 # %% tags=["claims"]
 assert torch.allclose(by_parts, theirs(x, x, x)[0], atol=1e-5), (
-    "has the rows of the query's matrix, then the key's, then the value's"
+    "in_proj_weight has the rows of the query's matrix, then the key's, then the value's"
 )
 assert torch.allclose(k[:, 0], x @ w_k[:4].T + b_k[:4], atol=1e-5), (
     "the first four rows belong to the first head"
@@ -246,10 +246,12 @@ assert (traced.result - layer(wide)).abs().max() < 1e-5
 # The packed matrix and its bias act in the first step, the output projection in the last. The traced steps end with the
 # layer's own output, as the cell asserts, so no step is missing.
 
+# %% tags=["check"]
+places = range(len(traced.steps))
+projections = [n for n in places if traced.steps[n].op == "linear"]
+
 # %% tags=["claims"]
-assert [
-    place for place, step in enumerate(traced.steps) if step.op == "linear"
-] == [0, len(traced.steps) - 1], (
+assert projections == [places[0], places[-1]], (
     "The packed matrix and its bias act in the first step, the output projection in the last"
 )
 
@@ -292,15 +294,15 @@ moved, stayed
 # other. (Plain `data_ptr()` is the address of the tensor's own first number: it differs for the key's and the value's
 # chunk, though they share the memory.)
 
+# %% tags=["check"]
+of_key, of_value = (each.untyped_storage().data_ptr() for each in (w_k, w_v))
+
 # %% tags=["claims"]
 assert moved > 0.001, (
     "Train the new layer by one step, and the old one moves with it"
 )
 assert stayed == 0, "one on the copy left it alone"
-assert (
-    w_k.data_ptr() != w_v.data_ptr()
-    and w_k.untyped_storage().data_ptr() == w_v.untyped_storage().data_ptr()
-), (
+assert w_k.data_ptr() != w_v.data_ptr() and of_key == of_value, (
     "it differs for the key's and the value's chunk, though they share the memory"
 )
 

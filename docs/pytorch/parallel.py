@@ -63,9 +63,7 @@ plot.table(
 )
 
 # %% tags=["claims"]
-assert all(
-    off < 1e-6 and of_gradient < 1e-6 for _, off, of_gradient, *_ in shown
-), (
+assert max(max(row[1:3]) for row in shown) < 1e-6, (
     "Both ways give what one device gives, up to rounding, and so do the gradients"
 )
 assert all(sent == formula for *_, sent, formula in shown), (
@@ -154,11 +152,7 @@ right = sum(partial) + bias
 assert torch.allclose(wrong, sum(partial) + 2 * bias, atol=1e-5), (
     "If each rank adds it before the sum, it is added as often as there are ranks"
 )
-assert torch.allclose(
-    wrong - right, bias.expand_as(whole), atol=1e-5
-) and torch.allclose(right, whole, atol=1e-5), (
-    "exactly the bias, and the right one agrees with the whole"
-)
+assert right.allclose(whole, atol=1e-5), "the right one agrees with the whole"
 
 # %% [markdown]
 # ## A ring
@@ -221,10 +215,12 @@ merged = merge(parts).context
 # %% [markdown]
 # The mean is off by up to 0.36<!--= (mean - whole.context).abs().max() -->; the merge agrees.
 
+# %% tags=["check"]
+(first, logsumexp), (second, _) = parts
+same_sums = merge([(first, logsumexp), (second, logsumexp)]).context
+
 # %% tags=["claims"]
-assert torch.allclose(
-    mean, merge([parts[0], (parts[1][0], parts[0][1])]).context, atol=1e-5
-) and not torch.allclose(mean, merged, atol=1e-5), (
+assert torch.allclose(mean, same_sums, atol=1e-5), (
     "A plain mean of the parts would be right only if all had the same sums"
 )
 
@@ -240,6 +236,7 @@ assert torch.allclose(
 #|   contiguous parts, 34<!--= waited["zigzag"] --> for zigzag, and 40<!--= waited["striped"] --> for striped.
 tokens, ranks = 16, 4
 pairs = figures.pairs(tokens, ranks)
+first, *_, last = pairs["contiguous"]
 waited = {name: each.amax(0).sum().item() for name, each in pairs.items()}
 names = [str(place) for place in range(ranks)]
 plot.grid(pairs, "pairs", rows=names, columns=names, axes=("ranks", "steps"))
@@ -253,9 +250,7 @@ plot.grid(pairs, "pairs", rows=names, columns=names, axes=("ranks", "steps"))
 assert pairs["contiguous"].sum(1).diff().min() > 0, (
     "a query sees the keys before it, so the last tokens have the most work"
 )
-assert (
-    not pairs["contiguous"][0, 1:].any() and pairs["contiguous"][-1].all()
-), (
+assert not first[1:].any() and last.all(), (
     "has no work after its first step, while the last one has work at every step"
 )
 assert pairs["zigzag"].amin(0).equal(pairs["zigzag"].amax(0)), (

@@ -43,16 +43,20 @@ x = torch.randn(2, 7, 8, dtype=torch.float64)  # batch tokens features
 
 
 # %% tags=["check"]
+of_halves, of_neighbors = (
+    figures.partners(Rotary(8, pairing=pairing), 8)
+    for pairing in ("halves", "interleaved")
+)
 ways = {
     "sinusoids, added": (added, "none", "the first transformer"),
     "RoPE, halves": (
         turned("halves"),
-        str(figures.partners(Rotary(8), 8)[0]),
+        str(of_halves[0]),
         "Llama, Qwen, Gemma in transformers; GPT-NeoX",
     ),
     "RoPE, interleaved": (
         turned("interleaved"),
-        str(figures.partners(Rotary(8, pairing="interleaved"), 8)[0]),
+        str(of_neighbors[0]),
         "Llama as Meta released it; GPT-J",
     ),
     "ALiBi": (figures.lowered, "none", "BLOOM, MPT"),
@@ -111,7 +115,7 @@ ways = {
     "sinusoids": added_waves,
 }
 scores = figures.scores(ways, query, key, places=places, offset=offset)
-spread = {name: max(each) - min(each) for name, each in scores.items()}
+spread, *spreads = (max(each) - min(each) for each in scores.values())
 plot.table(
     ["score of a query at", *(f"{place:,}" for place in places)],
     scores,
@@ -132,10 +136,7 @@ for attention in (turned("halves"), added, forgotten):
     print(textwrap.fill(str(probes.notices_a_shift(attention, x)), 72))
 
 # %% tags=["claims"]
-assert (
-    spread["RoPE"] < 1e-3
-    and min(spread["RoPE in bfloat16"], spread["sinusoids"]) > 0.5
-), (
+assert spread < 1e-3 and min(spreads) > 0.5, (
     "With RoPE the score stays; with coarse angles, and with sinusoids that are added, the score moves"
 )
 
@@ -219,19 +220,12 @@ torch.testing.assert_close(mended, right)
 assert misread.isfinite().all() and off_by > 1, (
     "a checkpoint made for one raises no error under the other, and its scores are wrong"
 )
-assert figures.partners(Rotary(8), 8) == [4, 5, 6, 7, 0, 1, 2, 3], (
+assert of_halves == [4, 5, 6, 7, 0, 1, 2, 3], (
     "a feature of the first half turns with its like in the second half"
 )
-assert figures.partners(Rotary(8, pairing="interleaved"), 8) == [
-    1,
-    0,
-    3,
-    2,
-    5,
-    4,
-    7,
-    6,
-], "each even feature turns with the next"
+assert of_neighbors == [1, 0, 3, 2, 5, 4, 7, 6], (
+    "each even feature turns with the next"
+)
 assert figures.partners(as_deepseek_does, 64)[0] == 32, (
     "The last function pairs neighbors, and puts them into the two halves"
 )
@@ -264,6 +258,7 @@ rows = {
     name: [str(each.dtype).removeprefix("torch."), len(each[:, 0].unique())]
     for name, each in found.items()
 }
+all_differ = [count == len(positions) for _, count in rows.values()]
 plot.table(
     ["for x in bfloat16", "angles", "different angles of 4 positions"], rows
 )
@@ -287,12 +282,9 @@ print(here.dtype, torch.equal(here, rotary(small.float(), far).bfloat16()))
 # code](https://github.com/huggingface/transformers/issues/29496).
 
 # %% tags=["claims"]
-assert [len(each[:, 0].unique()) == 4 for each in found.values()] == [
-    False,
-    False,
-    True,
-    False,
-], "All of these lines look harmless, and all but the third lead there"
+assert all_differ == [False, False, True, False], (
+    "All of these lines look harmless, and all but the third lead there"
+)
 
 # %% [markdown]
 # ## Positions that start again
@@ -351,6 +343,8 @@ first_of_sixteen = alibi_slopes(16)[:12]
 #| alt: Crosses that fall in one line, and dots that fall in two lines, twice as steeply: eight, and then
 #|   four.
 #| caption: The slope of each head: those of twelve heads, as BLOOM and MPT have them, and the first of sixteen.
+of_the_paper = torch.cat([alibi_slopes(8), alibi_slopes(16)[:8:2]])
+bends = (for_twelve.diff() > 0).nonzero().flatten().tolist()
 steeper = (
     for_twelve[:2].log().diff() / first_of_sixteen[:2].log().diff()
 ).item()
@@ -383,25 +377,16 @@ first_token = [
 # -->.
 
 # %% tags=["claims"]
-assert biases[0, -1, 0] < biases[3, -1, 0], (
-    "The first head looks at its neighbors alone, the others farther"
-)
 assert alibi_slopes(8)[:2].tolist() == [0.5, 0.25], (
     "For eight heads the slopes are a half, a quarter"
 )
-assert torch.allclose(
-    for_twelve,
-    torch.cat([alibi_slopes(8), alibi_slopes(16)[::2][:4]]),
-    atol=1e-6,
-), (
+assert for_twelve.allclose(of_the_paper, atol=1e-6), (
     "Twelve heads have the slopes of eight, and then every other slope of sixteen"
 )
 assert ((for_twelve - first_of_sixteen).abs() > 1e-3).sum() > 6, (
     "To take the first twelve of sixteen instead gives most heads of the twelve another slope"
 )
-assert (for_twelve.diff() > 0).nonzero().tolist() == [[7]] and abs(
-    steeper - 2
-) < 1e-3, (
+assert bends == [7] and abs(steeper - 2) < 1e-3, (
     "dots that fall in two lines, twice as steeply: eight, and then four"
 )
 assert wrong.weights[0, -1].argmax() == 0, "the farthest token gets the most"
@@ -416,17 +401,20 @@ assert alibi(8, 5).isfinite().all(), "The bias hides no future"
 # A score of vectors with sinusoids does depend on where the tokens stand, as the table above shows: the vectors of
 # words and of places are multiplied with one another, too.
 
+# %% tags=["check"]
+waves, kept_apart = (
+    sinusoids(places, 8),
+    sinusoids(places, 8, pairing="halves"),
+)
+first_pair = torch.stack([places.sin(), places.cos()], dim=1)
+
 # %% tags=["claims"]
-assert torch.allclose(
-    sinusoids(places, 8)[:, :2],
-    torch.stack([places.sin(), places.cos()], dim=1),
-    atol=1e-5,
-), "a sine in each even feature and its cosine in the next one"
-assert torch.allclose(
-    sinusoids(places, 8, pairing="halves")[:, :4],
-    sinusoids(places, 8)[:, ::2],
-    atol=1e-5,
-), "Much code keeps all sines first and all cosines behind them"
+assert waves[:, :2].allclose(first_pair, atol=1e-5), (
+    "a sine in each even feature and its cosine in the next one"
+)
+assert kept_apart[:, :4].allclose(waves[:, ::2], atol=1e-5), (
+    "Much code keeps all sines first and all cosines behind them"
+)
 
 # %% [markdown]
 # ## The check for your own tests
@@ -454,11 +442,10 @@ wrong_ones = [
     lambda x, p: attend(*[halves(x, p)] * 3).context,
     lambda x, p: attend(*[halves(x, p.bfloat16().long())] * 2, x).context,
 ]
+complaints = [str(probes.notices_a_shift(f, x)) for f in wrong_ones]
 
 # %% tags=["claims"]
-assert all(
-    "larger" in str(probes.notices_a_shift(f, x)) for f in wrong_ones
-), (
+assert all("larger" in each for each in complaints), (
     "for turned keys beside queries that are not, for turned values, and for angles of few bits"
 )
 
