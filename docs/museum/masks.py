@@ -749,7 +749,7 @@ assert overflow and not probes.fails_in_half(filled(-torch.inf), x), (
 assert (
     emptied[torch.float16][0] == emptied[torch.float16][2] == "raises"
     and torch.tensor(-1e9).half().isinf()
-), "In float16 maskedfill and torch.full raise, and a cast makes"
+), "In float16 masked_fill and torch.full raise, and a cast makes"
 assert emptied[torch.float64][1] == "as if nothing were masked", (
     "float64 keeps them: added, the mask then hides nothing"
 )
