@@ -75,9 +75,9 @@ def doctor(inputs="qkv", **options):
     return probe
 
 
-# runs wrong beside right: on what hides the mistake, on what is given, and
-# under a probe
-exhibit = Exhibits()
+# runs wrong beside right: on what hides the mistake, on q, k, v, and under a
+# probe
+exhibit = Exhibits(given=[q, k, v], probe=doctor())
 off = exhibit.off
 
 # %% [markdown]
@@ -119,14 +119,7 @@ def unscaled(q, k, v):
 
 
 one_feature = [q[..., :1], k[..., :1], v]
-exhibit(
-    "missing-scale",
-    unscaled,
-    right,
-    doctor(),
-    hides=one_feature,
-    given=[q, k, v],
-)
+exhibit("missing-scale", unscaled, right, hides=one_feature)
 
 # %% [markdown]
 # In the figure, *ship* keeps 100%<!--= rows[1, 6] --> of itself instead of 55%<!--= rows[0, 6] -->. **Hides** with one
@@ -185,13 +178,7 @@ def with_global(q, k, v):
 
 # another head_dim
 wide = [torch.cat([each] * 3, dim=-1) for each in (q, k, v)]
-exhibit(
-    "global-d-k",
-    with_global,
-    probe=doctor(),
-    hides=[q, k, v],
-    given=wide,
-)
+exhibit("global-d-k", with_global, hides=[q, k, v], given=wide)
 
 # %% [markdown]
 # **Hides** as long as all sizes are those of that cell. **Caught by** a second call with other sizes. **Fix:** take
@@ -216,13 +203,7 @@ def sums(f, q, k, v):
 
 
 equal = torch.ones(B, N, D)
-exhibit(
-    "softmax-over-queries",
-    over_queries,
-    probe=sums,
-    hides=[equal] * 3,
-    given=[q, k, v],
-)
+exhibit("softmax-over-queries", over_queries, probe=sums, hides=[equal] * 3)
 
 # %% [markdown]
 # **Hides** where all tokens are equal and there are as many queries as keys. The check needs no access to the weights:
@@ -533,7 +514,7 @@ ours["shop"]
 assert failure, "split at every space fails other files"
 assert "'.'" in failure, "The reader fails at a word of dots and spaces"
 assert hides, "Hides with files without such words"
-assert whole, "or unmasked.embeddings.readglove"
+assert whole, "or unmasked.embeddings.read_glove"
 
 # %% [markdown]
 # ## Exercises

@@ -47,7 +47,8 @@ def right(x):
 
 x = draw(B, N, H * D)
 # runs wrong beside right: on what hides the mistake, on x, and under a probe
-exhibit = Exhibits(given=x)
+one_item, one_token = draw(1, N, H * D), draw(B, 1, H * D)
+exhibit = Exhibits(given=x, hides=one_item, probe=probes.mixes_items)
 off = exhibit.off
 
 # %% [markdown]
@@ -68,7 +69,7 @@ exhibit(
     "merge-without-transpose",
     merged_bare,
     probe=probes.breaks_equivariance,
-    hides=draw(B, 1, H * D),
+    hides=one_token,
 )
 
 # %% [markdown]
@@ -174,7 +175,7 @@ exhibit(
     "view-without-transpose",
     split_bare,
     probe=probes.breaks_equivariance,
-    hides=draw(B, 1, H * D),
+    hides=one_token,
 )
 
 # %% [markdown]
@@ -275,8 +276,6 @@ exhibit(
     "batch-indexed-for-head",
     lambda x: head_by_head(x, into_items),
     lambda x: head_by_head(x, into_heads),
-    probes.mixes_items,
-    hides=draw(1, N, H * D),
     given=draw(H, N, H * D),
 )
 
@@ -312,7 +311,6 @@ def plain(x):
 exhibit(
     "batch-transposed",
     turned,
-    probe=probes.mixes_items,
     hides=draw(1, 1, 1),
     given=draw(3, 3, 3),
 )
@@ -341,13 +339,11 @@ exhibit(
     "batch-first-forgotten",
     lambda x: forgotten(x, x, x)[0],
     lambda x: told(x, x, x)[0],
-    probes.mixes_items,
     hides=draw(1, 1, H * D),
 )
 
 # %% tags=["check"]
-one = draw(1, N, H * D)  # one item
-output, weights = forgotten(one, one, one)
+output, weights = forgotten(one_item, one_item, one_item)
 
 # %% [markdown]
 # With one item every token is alone: all weights are 1, and a bypassed module returns its input. The shape of the
@@ -359,7 +355,7 @@ output, weights = forgotten(one, one, one)
 assert torch.allclose(weights, torch.ones(1), atol=1e-6), (
     "With one item every token is alone: all weights are 1"
 )
-assert not probes.differs(output, one), (
+assert not probes.differs(output, one_item), (
     "and a bypassed module returns its input"
 )
 
@@ -375,13 +371,7 @@ def first_only(x):
     return scores.softmax(-1) @ x[0]  # right: @ x
 
 
-exhibit(
-    "only-first-item",
-    first_only,
-    plain,
-    probes.mixes_items,
-    hides=draw(1, N, H * D),
-)
+exhibit("only-first-item", first_only, plain)
 
 # %% [markdown]
 # **Hides** with one item, and with equal ones, as in an example whose batch is one sentence stacked twice. **Caught
@@ -407,12 +397,7 @@ def came_back_flat(x):
     return context.reshape(x.shape)
 
 
-exhibit(
-    "batch-and-tokens-swapped",
-    came_back_flat,
-    probe=probes.mixes_items,
-    hides=draw(1, N, H * D),
-)
+exhibit("batch-and-tokens-swapped", came_back_flat)
 
 # %% [markdown]
 # **Hides** with one item. **Caught by** changing one of several. **Fix:** undo each `permute` by its inverse.

@@ -44,7 +44,7 @@ from unmasked import (
     self_attention,
 )
 from unmasked.figures import interfaces
-from unmasked.figures.interfaces import after_attention, causality
+from unmasked.figures.interfaces import causality
 from unmasked.museum import ENTRIES, Exhibits, Plate
 
 B, N, H, D = 2, 5, 4, 3  # batch, tokens, heads, head_dim: all differ
@@ -198,11 +198,8 @@ def boolean_added(x):
     return scores.softmax(-1) @ x
 
 
+future = (torch.zeros(N, N) + ~causal(x)).softmax(-1)[0, 1:].sum()
 exhibit("boolean-mask-added", boolean_added, right)
-
-# %% tags=["check"]
-equal = torch.zeros(N, N)
-future = (equal + ~causal(x)).softmax(-1)[0, 1:].sum().item()
 
 # %% [markdown]
 # What was to be shut out is even preferred. With equal scores, the first token would give 80%<!--= (N - 1) / N --> of
@@ -280,11 +277,8 @@ def masked_late(x):
     return scores.softmax(-1).tril() @ x
 
 
-exhibit("mask-after-softmax", masked_late)
-
-# %% tags=["check"]
 late = attention_scores(x, x).softmax(-1).tril()
-divided = late / late.sum(-1, keepdim=True)
+exhibit("mask-after-softmax", masked_late)
 
 # %% [markdown]
 # Rows sum to as little as 0.58<!--= late.sum(-1).min() -->. **Hides** with one token, and in the last row. **Caught
@@ -293,7 +287,7 @@ divided = late / late.sum(-1, keepdim=True)
 
 # %% tags=["claims"]
 assert probes.weights_sum_to_one(late), "Caught by the sums of the rows, too"
-assert not probes.differs(divided @ x, right(x)), (
+assert not probes.differs(late / late.sum(-1, keepdim=True) @ x, right(x)), (
     "Dividing each row by its sum also gives the right weights"
 )
 
@@ -324,6 +318,7 @@ def padding_moves_it(f, x):
     return probes.attends_to_what_is_hidden(call, x, x, x, allowed_keys(x))
 
 
+taken = self_attention(padded).weights[:, :real, real:].sum(-1).max()
 exhibit(
     "padding-ignored",
     padding_seen,
@@ -332,8 +327,6 @@ exhibit(
     given=padded,
 )
 
-# %% tags=["check"]
-taken = self_attention(padded).weights[:, :real, real:].sum(-1).max().item()
 
 # %% [markdown]
 # A word gives up to 25%<!--= taken --> of its weight to nothing. **Hides** where no sequence is padded: in batches of
@@ -359,6 +352,8 @@ def misaligned(f, q, k, v):
 
 
 last = x[:, -newest:]
+seen = torch.ones(newest, N, dtype=torch.bool).tril()
+of_the_first = F.scaled_dot_product_attention(last, x, x, attn_mask=seen)
 exhibit(
     "top-left-causal",
     top_left,
@@ -367,9 +362,6 @@ exhibit(
     given=[last, x, x],
 )
 
-# %% tags=["check"]
-seen = torch.ones(newest, N, dtype=torch.bool).tril()
-of_the_first = F.scaled_dot_product_attention(last, x, x, attn_mask=seen)
 
 # %% [markdown]
 # The newest token sees two<!--= seen[-1].sum() --> keys, the oldest; `masks.causal(newest, N)` gives it five<!--=
@@ -410,8 +402,8 @@ def told(mask, is_causal=True):
     return module(query, x, x, attn_mask=~mask, **options)[0]
 
 
-window, last_two = masks.sliding_window(N, window=2), masks.causal(2, N)
-from_top_left = torch.ones(2, N, dtype=torch.bool).tril()
+window = masks.sliding_window(N, window=2)
+
 
 # %% tags=["hide-input"]
 everything = torch.zeros(N, N, dtype=torch.bool)  # a mask that blocks nothing
@@ -454,7 +446,7 @@ assert [case for case, cells in hints.items() if "causal" in cells] == [
 assert not probes.differs(told(window), told(causal(x))), (
     "Then a window in the mask is lost"
 )
-assert not probes.differs(told(last_two), told(from_top_left, False)), (
+assert not probes.differs(told(masks.causal(2, N)), told(seen, False)), (
     "a causal mask is lost as well: the hint counts from the top left"
 )
 assert set(obeys) == {"causal"}, "which obeys in every mode"
@@ -503,42 +495,16 @@ torch.manual_seed(2)
 nn.init.normal_(module.out_proj.bias)
 ours.load_state_dict(module.state_dict())
 
-
-def answer(row, zero):
-    if row.isnan().all():
-        return "NaN"
-    return "zeros" if probes.differs(row, zero) == 0 else "numbers"
-
-
-def of_function(mask):
-    return answer(with_mask(x, mask)[0, 0], torch.zeros(E))
-
-
-def of_module(part, mask, need):
-    output, _ = part(x, x, x, attn_mask=mask, need_weights=need)
-    return answer(output[0, 0], part.out_proj.bias)
-
-
-def of_layer(part, mask):
-    zero = after_attention(part, x[0, 0], part.self_attn.out_proj.bias)
-    return answer(part(x, src_mask=mask)[0, 0], zero)
-
-
-added = masks.additive_from_allowed(left_padded)
-blind = {}
-for kind, mask in {"bool": ~left_padded, "float": added}.items():
-    theirs = left_padded if kind == "bool" else mask
-    blind["F.scaled_dot_product_attention", kind] = by_mode(
-        of_function, theirs
-    )
-    for name, part in {"nn": module, "unmasked": ours}.items():
-        for need in (True, False):
-            title = f"{name}.MultiheadAttention, need_weights={need}"
-            blind[title, kind] = by_mode(of_module, part, mask, need)
-    for name, part in {"4 heads": layer, "3 heads": odd}.items():
-        blind[f"nn.TransformerEncoderLayer, {name}", kind] = by_mode(
-            of_layer, part, mask
-        )
+questions = interfaces.blind(
+    x,
+    left_padded,
+    {"nn.MultiheadAttention": module, "unmasked.MultiheadAttention": ours},
+    {
+        "nn.TransformerEncoderLayer, 4 heads": layer,
+        "nn.TransformerEncoderLayer, 3 heads": odd,
+    },
+)
+blind = {name: by_mode(ask) for name, ask in questions.items()}
 plot.table(["A row that may see nothing", *modes], interfaces.by_kind(blind))
 
 # %% [markdown]
@@ -749,7 +715,7 @@ assert overflow and not probes.fails_in_half(filled(-torch.inf), x), (
 assert (
     emptied[torch.float16][0] == emptied[torch.float16][2] == "raises"
     and torch.tensor(-1e9).half().isinf()
-), "In float16 maskedfill and torch.full raise, and a cast makes"
+), "In float16 masked_fill and torch.full raise, and a cast makes"
 assert emptied[torch.float64][1] == "as if nothing were masked", (
     "float64 keeps them: added, the mask then hides nothing"
 )

@@ -75,9 +75,8 @@ def unlike(reference, told):
     return probe
 
 
-# runs wrong beside right: on what hides the mistake, on what is given, and
-# under a probe
-exhibit = Exhibits()
+# runs wrong beside right: on what hides the mistake, on x, and under a probe
+exhibit = Exhibits(given=x, hides=x[:, :1])
 off = exhibit.off
 
 # %% [markdown]
@@ -246,9 +245,7 @@ def prefers_the_far(f, x):
     return f"the first token weighs {weights[0]:.2f}, the one before the last {weights[-2]:.2f}"
 
 
-exhibit(
-    "alibi-sign", rewarded, probe=prefers_the_far, hides=x[:, :1], given=x
-)
+exhibit("alibi-sign", rewarded, probe=prefers_the_far)
 
 # %% [markdown]
 # **Hides** with one token. A model trains with either sign, only worse. **Caught by** `prefers_the_far`: tokens so
@@ -292,8 +289,6 @@ exhibit(
     "positions-restart",
     restarting,
     probe=unlike(at_once, "the whole sequence at once"),
-    hides=x[:, :1],
-    given=x,
 )
 
 # %% [markdown]
@@ -345,7 +340,7 @@ one_document = torch.zeros_like(ids)
 
 
 def causal_alone(x, ids=ids):
-
+    # right: attend(x, causal(x) & masks.documents(ids))
     return attend(x, causal(x))
 
 
@@ -364,7 +359,6 @@ exhibit(
     causal_alone,
     probe=mixes_documents,
     hides=[x, one_document],
-    given=[x],
 )
 
 # %% [markdown]
@@ -392,7 +386,6 @@ exhibit(
     running_on,
     probe=unlike(each_alone, "each document alone"),
     hides=[x, one_document],
-    given=x,
 )
 
 
@@ -459,13 +452,7 @@ def capped_late(x):
     return (cap * (scores / cap).tanh()).softmax(-1) @ x
 
 
-exhibit(
-    "softcap-after-mask",
-    capped_late,
-    probe=probes.sees_the_future,
-    hides=x[:, :1],
-    given=x,
-)
+exhibit("softcap-after-mask", capped_late, probe=probes.sees_the_future)
 
 # %% [markdown]
 # **Hides** with one token, and nearly with a large cap: the leak falls exponentially with it. **Caught by**
@@ -589,7 +576,7 @@ Plate(
 
 # %% tags=["claims"]
 assert moved(descent, to_none=False) == 0, "Hides with plain gradient descent"
-assert moved(adam, to_none=True) == 0, "zerograd(settonone=True), its default"
+assert moved(adam, to_none=True) == 0, "zero_grad(set_to_none=True), its default"
 
 # %% [markdown]
 # ## Exercises

@@ -145,7 +145,7 @@ assert wrong.weights.size(-1) == weights.size(-1) - 1, (
     "Code that adds them to all keys and values instead gets one column less"
 )
 assert torch.allclose(wrong.weights, without_bias_k, atol=1e-6), (
-    "So the weights are those without any biask, up to rounding"
+    "So the weights are those without any bias_k, up to rounding"
 )
 
 # %% [markdown]

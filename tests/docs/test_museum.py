@@ -75,9 +75,14 @@ def prose(section: str) -> str:
 PROBES = {"exchanging tokens": "breaks_equivariance", "changing one item": "mixes_items"}
 
 
-def uncaught(section: str) -> list[str]:
-    """What is missing for a mistake to be caught in its section, as it is told there."""
+def uncaught(section: str, room: str = "") -> list[str]:
+    """What is missing for a mistake to be caught in its section, as it is told there.
+
+    The probe of the room's `Exhibits` runs wherever a section calls it.
+    """
     ran = code(section)
+    if default := re.search(r"Exhibits\([^)]*probe=probes\.(\w+)", room):
+        ran = re.sub(r"\bexhibit\(", f"exhibit({default[1]}, ", ran)
     checked = re.search(r"^ *(?:exhibit\(|assert )", ran, re.MULTILINE) or "<!--=" in section
     missing = [] if checked else ["nothing is checked"]
     by = re.search(r"\*\*Caught by\*\* (.*?)(?:\*\*Fix:\*\*|\Z)", prose(section))
@@ -93,6 +98,7 @@ def test_a_mistake_that_nothing_catches_is_found():
     assert uncaught(told.format("luck", "x = 1")) == ["nothing is checked"]
     assert uncaught(told.format("`is_bypassed`", "assert x")) == ["is_bypassed does not run"]
     assert uncaught(told.format("exchanging tokens", "assert x")) == ["none of {'breaks_equivariance'} runs"]
+    assert uncaught(told.format("exchanging tokens", "exhibit()"), "Exhibits(probe=probes.breaks_equivariance)") == []
     assert uncaught(told.format("`is_bypassed(x)`, exchanging tokens", "assert is_bypassed(breaks_equivariance)")) == []
 
 
@@ -119,7 +125,7 @@ def test_an_entry_has_a_title_a_wrong_version_a_measured_figure_where_it_hides_t
     assert any(measured.search(text) for text in [*table, section]), "nothing was measured"
     told = prose(section)
     assert re.search(r"\b[Hh]ides\b", told), "where does it hide?"
-    assert uncaught(section) == []
+    assert uncaught(section, page) == []
     assert "**Fix:** " in told
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from unmasked import probes
 from unmasked._generators import forked
 from unmasked.functional import self_attention
+from unmasked.masks import additive_from_allowed
 from unmasked.multihead import MultiheadAttention
 
 __all__ = [
@@ -19,6 +21,7 @@ __all__ = [
     "WAYS_TO_HIDE",
     "adding",
     "after_attention",
+    "blind",
     "by_kind",
     "by_mode",
     "causality",
@@ -143,6 +146,52 @@ def causality(part: nn.Module, x: Tensor, **options: object) -> str:
             raise
         return "raises"
     return "not causal" if seen else "causal"
+
+
+def blind(
+    x: Tensor,
+    allowed: Tensor,
+    modules: Mapping[str, nn.MultiheadAttention | MultiheadAttention],
+    layers: Mapping[str, nn.TransformerEncoderLayer],
+) -> dict[tuple[str, str], Callable[[], str]]:
+    """What a query that may see nothing gets from each interface, by a boolean mask and by a floating one.
+
+    Args:
+        x: (batch, tokens, features).
+        allowed: Boolean (tokens, tokens), True where a query may see a token; the first may see none.
+        modules: Attention that takes (batch, tokens, features), by its name.
+        layers: Layers that do, without dropout, by their names.
+
+    Returns:
+        By interface and kind of mask, "bool" or "float", a question without arguments: "NaN", "zeros" for a context of
+        zeros, of which the bias of the last layer is left, or "numbers".
+    """
+
+    def function(mask: Tensor) -> str:
+        return _left(F.scaled_dot_product_attention(x, x, x, mask)[0, 0], torch.zeros(x.size(-1)))
+
+    def module(part: nn.MultiheadAttention | MultiheadAttention, mask: Tensor, need_weights: bool) -> str:
+        return _left(part(x, x, x, attn_mask=mask, need_weights=need_weights)[0][0, 0], part.out_proj.bias)
+
+    def layer(part: nn.TransformerEncoderLayer, mask: Tensor) -> str:
+        return _left(part(x, src_mask=mask)[0, 0], after_attention(part, x[0, 0], part.self_attn.out_proj.bias))
+
+    added = additive_from_allowed(allowed)
+    questions: dict[tuple[str, str], Callable[[], str]] = {}
+    for kind, theirs, mask in (("bool", allowed, ~allowed), ("float", added, added)):
+        questions["F.scaled_dot_product_attention", kind] = partial(function, theirs)
+        for name, part in modules.items():
+            for need in (True, False):
+                questions[f"{name}, need_weights={need}", kind] = partial(module, part, mask, need)
+        for name, one in layers.items():
+            questions[name, kind] = partial(layer, one, mask)
+    return questions
+
+
+def _left(row: Tensor, zero: Tensor) -> str:
+    if row.isnan().all():
+        return "NaN"
+    return "numbers" if probes.differs(row, zero) else "zeros"
 
 
 def by_kind(answers: Mapping[tuple[str, str], Sequence[str]]) -> list[tuple[str, ...]]:

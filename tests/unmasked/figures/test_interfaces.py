@@ -8,6 +8,7 @@ from unmasked.figures.interfaces import (
     WAYS_TO_HIDE,
     adding,
     after_attention,
+    blind,
     by_kind,
     by_mode,
     causality,
@@ -91,6 +92,21 @@ def test_a_hint_is_obeyed_dropped_or_refused(parts):
 def test_another_error_than_a_missing_mask_is_raised(parts):
     with pytest.raises(RuntimeError, match="shape"):
         causality(parts[0], X, attn_mask=torch.zeros(3, 3, dtype=torch.bool))
+
+
+def test_a_query_that_sees_nothing_gets_zeros_nan_or_numbers(parts):
+    module, layer, ours = parts
+    for part in (module, ours, layer.self_attn):
+        torch.nn.init.normal_(part.out_proj.bias)
+    questions = blind(X, torch.eye(4).bool().roll(1, 0).tril(), {"theirs": module, "ours": ours}, {"layer": layer})
+    told = {name: ask() for name, ask in questions.items()}
+    assert [name for name, answer in told.items() if answer == "NaN"] == [
+        ("theirs, need_weights=True", "bool"),
+        ("theirs, need_weights=True", "float"),
+    ]
+    assert list(told.values()).count("zeros") == 10
+    seeing = blind(X, torch.ones(4, 4).bool(), {"theirs": module, "ours": ours}, {"layer": layer})
+    assert {ask() for ask in seeing.values()} == {"numbers"}
 
 
 def test_answers_to_both_kinds_of_mask_stand_apart_only_where_they_differ():
