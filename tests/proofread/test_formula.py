@@ -339,6 +339,13 @@ def test_derivatives_are_autograds(latex, wrong):
     assert "bind s to a tensor with .requires_grad_()" in message
 
 
+def test_a_quotient_of_sizes_is_no_derivative():
+    where = "d, d_k, m = 4, 3, 5; q = double(8 / 15); r = double(4 / 6)"
+    assert check(Formula(r"\frac{d^2}{d^2 - 1} = q, \quad \frac{d}{d_k} = r", where=where), PAGE) == []
+    (message,) = check(Formula(r"\frac{d}{d m} = q", where=where), PAGE)
+    assert "d over d can be read as a derivative" in message
+
+
 def test_only_a_number_is_differentiated_by_a_matrix():
     (message,) = check(Formula(r"\nabla_S (S a) = S", where="S = double(S).requires_grad_()"), PAGE)
     assert "only a number is differentiated: index it" in message

@@ -20,7 +20,7 @@ CONSTANTS = {r"\pi": "pi", r"\infty": "inf"}
 _MANY = ("max", "min", "concat", "Concat")  # take several arguments
 _FACTORS = {*AROUND, *BIG, *CONSTANTS, *FRACTIONS, *BRACES, "(", "[", "{", r"\sqrt", r"\nabla", r"\{"}
 _FACTORS |= {rf"\{name}" for name in FUNCTIONS | ACCENTS}
-_DIFFERENTIAL = re.compile(r"\{\s*(?:d|\\mathrm\s*\{\s*d\s*\})\s*[a-zA-Z\\^}]")
+_DIFFERENTIAL = re.compile(r"\{\s*(?:d|\\mathrm\{d\})(?:\^\{?\d\}?)?\s*[a-zA-Z\\}]")
 
 
 class Expressions(Symbols):
