@@ -576,7 +576,9 @@ Plate(
 
 # %% tags=["claims"]
 assert moved(descent, to_none=False) == 0, "Hides with plain gradient descent"
-assert moved(adam, to_none=True) == 0, "zero_grad(set_to_none=True), its default"
+assert moved(adam, to_none=True) == 0, (
+    "zero_grad(set_to_none=True), its default"
+)
 
 # %% [markdown]
 # ## Exercises

@@ -93,7 +93,7 @@ PLANTED = [
     (
         "more than half",
         "less than half",
-        '40: "more than half" is not on the page; it says "less than half" on line 13',
+        '40: "more than half" is not on the page; line 13 says "',
     ),
     ("- All 13<", "- All 14<", "44: it says 14, but len(words) gives 13"),
     (": Of 26<", ": Of 27<", "46: it says 27, but 2 * len(words) gives 26"),
@@ -371,7 +371,7 @@ ours = {"disk": 0.4, "network": 0.3}
 @pytest.mark.parametrize(
     ("claim", "told"),
     [
-        ('ours["network"] > 0, "Both sleep for the network"', '"Both wait for the network" on line 6'),
+        ('ours["network"] > 0, "Both sleep for the network"', 'line 6 says "Both wait for the network"'),
         ('abs(ours["disk"]) >= 0, "Both wait for the disk"', 'so it proves nothing of "Both wait for the disk": '),
         ('ours["disk"] > 0, "**"', "names no sentence of the page"),
     ],

@@ -128,8 +128,13 @@ PLANTED = {
     "flipped word": (
         "**more**",
         "**less**",
-        '16: "The ship takes more than the crew" is not on the page; it says "The ship takes less than the crew" on '
-        "line 4: quote what it says, and see that the condition still proves it",
+        '16: "The ship takes more than the crew" is not on the page; line 4 says "The ship takes less than the crew, '
+        'and no weight is negative": if ship > crew proves that, quote it',
+    ),
+    "a negation before it": (
+        '"no weight',
+        '"weight',
+        '17: "weight is negative" is quoted without the "no" before it, which turns it round: quote that, too',
     ),
     "nothing like it": (" and no weight is negative", "", '17: "no weight is negative" is not on the page: quote'),
     "twice": (
@@ -308,7 +313,7 @@ def test_a_notebook_has_claims_that_are_told_by_cell_and_left_by_fix(tmp_path: P
     report = check([tmp_path / "book.ipynb"], root=tmp_path, keep=False)
     (finding,) = report.findings
     assert str(finding).startswith(
-        'book.ipynb:cell 3:3: "The ship was taller" is not on the page; it says "The ship is t'
+        'book.ipynb:cell 3:3: "The ship was taller" is not on the page; line 1 says "The ship is t'
     )
     assert list(fixes(report.findings, tmp_path)) == []
 
@@ -343,10 +348,14 @@ def test_a_frozen_page_holds_its_claims_and_is_stale_once_a_condition_changes(tm
 @pytest.mark.parametrize(
     ("fragment", "quoted"),
     [
-        ("The ship gets more than the crew", "The ship takes more than the crew"),
-        ("The big ship takes more than the crew", "The ship takes more than the crew"),
-        ("no weight is ever negative", "no weight is negative"),
-        ("The shíp takes more than the crew", "The ship takes more than the crew"),
+        ("A ship takes more than a crew", "The ship takes more than the crew"),
+        ("The ship also takes more, than the crew", "The ship takes more than the crew"),
+        ("the ship takes more than that crew", "The ship takes more than the crew"),
+        ("no weight was negative", "no weight is negative"),
+        ("The ship takes more. Than the crew", "The ship takes more than the crew"),
+        ("The ship gets more than the crew", None),
+        ("The ship seldom takes more than the crew", None),
+        ("The shíp takes more than the crew", None),
         ("The ship takes less than the crew", None),
         ("The crew takes more than the ship", None),
         ("The ship doesn't take more than the crew", None),
@@ -354,7 +363,6 @@ def test_a_frozen_page_holds_its_claims_and_is_stale_once_a_condition_changes(tm
         ("The ship takes less, than the crew", None),
         ("The ship takes 3 more than the crew", None),
         ("The ship takes two more than the crew", None),
-        ("The ship takes more. Than the crew", None),
     ],
 )
 def test_fix_quotes_what_was_reworded_and_nothing_that_was_turned_round(
@@ -372,10 +380,10 @@ def test_fix_leaves_what_is_false_or_stands_twice_and_a_page_that_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    reworded = PAGE.replace("*ship* takes", "*ship* gets")
+    reworded = PAGE.replace("*ship* takes", "*ship* also takes")
     for text in (
         reworded.replace('assert ship > crew, "The', 'assert ship < crew, "The'),
-        reworded.replace("is negative.", "is negative. The ship gets more than the crew."),
+        reworded.replace("is negative.", "is negative. The ship also takes more than the crew."),
         reworded + "\n# %%\n1 / 0\n",
     ):
         Path("page.py").write_text(text)
@@ -383,8 +391,8 @@ def test_fix_leaves_what_is_false_or_stands_twice_and_a_page_that_fails(
         assert Path("page.py").read_text() == text
     Path("page.py").write_text(reworded)
     assert main(["fix", "page.py"]) == 0
-    assert Path("page.py").read_text() == reworded.replace('"The ship takes', '"The ship gets')
-    assert 'page.py:16: "The ship takes more than the crew" -> "The ship gets more' in capsys.readouterr().out
+    assert Path("page.py").read_text() == reworded.replace('"The ship takes', '"The ship also takes')
+    assert 'page.py:16: "The ship takes more than the crew" -> "The ship also takes more' in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from ..formulas.inline import loose
 from ..pages import conditions, numbers, prose
 from ..pages.numbers import BOUND
 from ..pages.page import Page
-from ..pages.plain import Plain, alike, plain
+from ..pages.plain import Plain, reworded
 from ..pages.prose import Claim
 from ..programs.names import uses
 from .checked import Checked, Text, claim_subject, formula_subject
@@ -18,15 +18,6 @@ from .findings import Edit, Finding
 _ABSENT = re.compile(r"NameError: name '(\w+)' is not defined|(\w+) is not bound")
 _BOUND = re.compile(rf"(?<![\w-])(?P<negated>(?:not|never)\s+)?(?P<bound>{BOUND})[\s*_`\"“(\[$]*\Z", re.IGNORECASE)
 _LONGEST = 200  # characters of what a figure should say that are told
-# A sentence in which one of these stands for another has not been reworded but says something else.
-_OPPOSITES = """
-larger smaller largest smallest bigger more fewer most least greater less higher lower highest lowest longer shorter
-longest shortest wider narrower faster slower above below left right upper first last before after earlier later row
-column rows columns always never every each no none all some not nothing everything same different equal unequal true
-false half third quarter once twice positive negative finite infinite increases decreases grows shrinks minimum maximum
-only both neither any without with
-"""
-_TURNING = {*_OPPOSITES.split(), *numbers.WORDS}
 
 
 def in_text(
@@ -90,22 +81,29 @@ def quotations(checked: Checked) -> tuple[Mapping[int, list[tuple[int, int]]], l
         stands = [(number, place) for number, each in said.items() for place in each.places(claim.typed)]
         for number, span in stands[:1]:
             places.setdefault(number, []).append(span)
-        if len(stands) == 1 or not all(each in text.values for text in checked.texts for each in text.asked):
+        negation = said[stands[0][0]].negation(claim.typed) if len(stands) == 1 else ""
+        if (len(stands) == 1 and not negation) or not all(
+            each in text.values for text in checked.texts for each in text.asked
+        ):
             continue  # a page that did not come to its end has not filled in all that it says
         lines = [checked.texts[number].at(begin) for number, (begin, _) in stands]
         edit = None
-        if stands:
+        if negation:
+            message = (
+                f'"{claim.typed}" is quoted without the "{negation}" before it, which turns it round: quote that, too'
+            )
+        elif stands:
             message = f'"{claim.typed}" stands on the page {len(stands)} times, on the lines '
             message += f"{', '.join(map(str, lines))}: quote more of the sentence"
         else:
-            message = f'"{claim.typed}" is not on the page'
             likeness, near, begin, number = max((*each.nearest(claim.typed), n) for n, each in said.items())
+            message = f'"{claim.typed}" is not on the page: quote a sentence that {_code(claim)} proves'
             if likeness:
-                message += f'; it says "{near}" on line {checked.texts[number].at(begin)}'
-                once = sum(1 for each in said.values() for _ in each.places(near)) == 1
-                if once and text.values[claim] and _is_reworded(plain(claim.typed), near):
-                    edit = _quoting(page, text, claim, near)
-            message += ": quote what it says, and see that the condition still proves it"
+                message = f'"{claim.typed}" is not on the page; line {checked.texts[number].at(begin)} says "{near}": '
+                message += f"if {_code(claim)} proves that, quote it"
+                again = reworded(claim.typed, near)
+                if again and text.values[claim] and sum(1 for each in said.values() for _ in each.places(again)) == 1:
+                    edit = _quoting(page, text, claim, again)
         line, column = _in_file(page, text, claim.span[0]) or (text.at(claim.span[0]), None)
         subject = claim_subject(text, claim)
         findings.append(Finding(page.path, line, message, kind="claim", subject=subject, edit=edit, column=column))
@@ -119,22 +117,6 @@ def quotations(checked: Checked) -> tuple[Mapping[int, list[tuple[int, int]]], l
         silent += sum(not any(start <= place < end for place in held) for start, end in sentences)
     checked.sentences = silent, every
     return places, findings
-
-
-def _is_reworded(fragment: str, near: str) -> bool:
-    """Whether what is near a fragment can say the same: no word has moved, and none that differs could turn it round.
-
-    Of more than one sentence it is not tried.
-    """
-    if re.search(r"[.?!:]\s", fragment):
-        return False
-    words = [re.findall(r"[\w%'.]*[\w%]", said.lower()) for said in (fragment, near)]
-    gone, come = ([*words[0]], [*words[1]])
-    for block in alike(gone, come).get_matching_blocks()[::-1]:
-        del words[0][block.a : block.a + block.size], words[1][block.b : block.b + block.size]
-    differ = {*words[0], *words[1]}
-    turns = any(word in _TURNING or word.endswith(("n't", "not")) or re.search(r"\d", word) for word in differ)
-    return not turns and not {*words[0]} & {*words[1]}
 
 
 def _broken(text: Text, claim: Claim) -> Iterator[tuple[str, str]]:

@@ -6,7 +6,7 @@ So a fragment of a sentence is found whatever is emphasized, linked, quoted or b
 import difflib
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from html import unescape
 
@@ -42,6 +42,10 @@ _SPOKEN = re.compile(r"""\b(?:alt|title|aria-label)=(["'])(.*?)\1""", re.DOTALL)
 _SENTENCE = re.compile(r"\S.*?(?:[.?!:](?=\s)|(?=\n)|\Z)")
 # What is read, where it begins in the source, and how far the source goes on with each character.
 _Piece = tuple[str, int, int]
+_POINTS = ".,;:?!()"
+_NEGATIONS = r"\b(?:no|not|never|neither|nor|hardly|seldom|cannot|without)|\b\w+n't"
+# What may come, go or change in a sentence that says the same.
+_SMALL = re.compile("an?|th(e|is|at|ese|ose)|which|who|is|are|was|were|be|been|its?|so|then|too|also")
 _NEAR = 0.5  # of the words of a sentence and a fragment must be the same for one to be taken for the other
 
 
@@ -74,18 +78,19 @@ class Plain:
                 yield self._place(found.start()), self._place(found.end() - 1) + 1
 
     def nearest(self, fragment: str) -> tuple[float, str, int]:
-        """The sentence most like a fragment: how like, which of its words stand for the fragment, and where."""
-        words, best = plain(fragment).split(), (0.0, "", 0)
+        """The sentence most like a fragment: how like, what it says, and where."""
+        words, best = _bare(plain(fragment)), (0.0, "", 0)
         for sentence in _SENTENCE.finditer(self.text):
-            said = sentence[0].split()
-            same = [block for block in alike(words, said).get_matching_blocks() if block.size]
+            same = difflib.SequenceMatcher(None, words, _bare(sentence[0]), False).get_matching_blocks()
             likeness = sum(block.size for block in same) / len(words)
             if likeness > best[0]:
-                first, last = same[0], same[-1]
-                start = max(first.b - first.a, 0)
-                end = last.b + len(words) - last.a
-                best = likeness, " ".join(said[start:end]).rstrip(".,;:?!"), self._place(sentence.start())
+                best = likeness, sentence[0].rstrip(_POINTS), self._place(sentence.start())
         return best if best[0] >= _NEAR else (0.0, "", 0)
+
+    def negation(self, fragment: str) -> str:
+        """The word before a fragment that turns it round, if there is one."""
+        found = re.search(rf"({_NEGATIONS}) {re.escape(plain(fragment))}(?!\w)", self.text, re.IGNORECASE)
+        return found[1] if found else ""
 
     def _place(self, at: int) -> int:
         piece = bisect_right(self._starts, at) - 1
@@ -93,10 +98,20 @@ class Plain:
         return place + (at - self._starts[piece]) * step
 
 
-def alike(one: Sequence[str], other: Sequence[str]) -> difflib.SequenceMatcher[str]:
-    """What two rows of words have in common, whatever their cases and what ends or brackets them."""
-    one, other = ([word.lower().strip(".,;:?!()") for word in words] for words in (one, other))
-    return difflib.SequenceMatcher(None, one, other, False)
+def reworded(fragment: str, sentence: str) -> str:
+    """The words of a sentence that say what a fragment says, but for marks and small words; "" if none do."""
+    words, sense = sentence.split(), _sense(plain(fragment))
+    spans = ((start, end) for start in range(len(words)) for end in range(start + 1, len(words) + 1))
+    same = [words[start:end] for start, end in spans if sense and _sense(" ".join(words[start:end])) == sense]
+    return " ".join(sorted(same, key=len)[-1]).strip(_POINTS) if same else ""
+
+
+def _bare(text: str) -> list[str]:
+    return [word.strip(_POINTS) for word in text.lower().split()]
+
+
+def _sense(text: str) -> str:
+    return "".join(re.sub(r"[^\w%']", "", word) for word in _bare(text) if not _SMALL.fullmatch(word))
 
 
 def plain(fragment: str) -> str:
