@@ -19,11 +19,8 @@ from IPython.display import HTML
 
 from unmasked.figures.sentence import ask, side_by_side
 
-asked = ask(
-    "ship",
-    "i must go back to my ship and to my crew",
-    "we process and ship your order",
-)
+by_sea = "i must go back to my ship and to my crew"
+asked = ask("ship", by_sea, "we process and ship your order")
 sentence_data = {"sentences": [each.data for each in asked], "dim": 50}
 HTML(side_by_side(asked))
 
@@ -62,9 +59,8 @@ from unmasked import functional, plot, self_attention
 
 three_words, features = ["my", "ship", "crew"], ["sea", "trade"]
 three = torch.tensor([[-1, -1], [1, 1], [1, 0]])
-plot.grid(
-    three, "words and their numbers", rows=three_words, columns=features
-)
+title = "words and their numbers"
+plot.grid(three, title, rows=three_words, columns=features)
 
 # %% [markdown]
 # What does *ship* take from each word? The answer needs four steps.
@@ -147,9 +143,8 @@ from unmasked.figures import arrows as drawing
 arrows = three.float()
 moved, weights_of_arrows = self_attention(arrows)
 angle = drawing.angle(arrows[1], arrows[2])
-arrow_data = {"names": three_words, "start": three_words.index("ship")}
-arrow_data |= {"vectors": arrows, "weights": weights_of_arrows}
-arrow_data["context"] = moved
+arrow_data = {"names": three_words, "start": 1, "vectors": arrows}
+arrow_data |= {"weights": weights_of_arrows, "context": moved}
 drawing.moved(arrows, three_words, ("sea", "trade"))
 
 # %% tags=["claims"]

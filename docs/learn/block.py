@@ -26,16 +26,12 @@ from torch import nn
 from unmasked import plot, teaching
 from unmasked.figures import block as drawing
 
-torch.set_num_threads(1)  # small matrices are faster on one core
-
 WIDTH = 24
 torch.manual_seed(0)
 drawn = teaching.Block(WIDTH).requires_grad_(False)
 x = torch.randn(1, 4, WIDTH)  # one sentence
-moves = {
-    "attention": drawing.moves(lambda x: drawn.attention(x, x, x)[0], x),
-    "MLP": drawing.moves(drawn.mlp, x),
-}
+by_attention = drawing.moves(lambda x: drawn.attention(x, x, x)[0], x)
+moves = {"attention": by_attention, "MLP": drawing.moves(drawn.mlp, x)}
 drawing.block(moves, ["the", "dog", "bit", "it"])
 
 # %% [markdown]
@@ -206,14 +202,13 @@ assert largest[:, 1].max() - largest[:, 1].min() < 0.01, (
 # ## Take a part away
 #
 # Now train the stack of six blocks on riddles that ask for a number. Then train it again without residual connections,
-# and again without norms. The words start out ten times<!--= LARGE --> as large as usual: a stack this small, from the
-# usual size, would learn without norms, too.
+# and again without norms. The words start out ten times<!--= large["size"] --> as large as usual: a stack this small,
+# from the usual size, would learn without norms, too.
 
 # %% tags=["hide-input"]
-#| caption: How many new riddles are answered correctly by models that took {{ steps }} steps. By guessing it would be
-#|   one in ten. Only the whole stack has learned what was asked for.
-LARGE, steps = 10.0, 120
-large = {"size": LARGE, "steps": steps}
+#| caption: How many new riddles are answered correctly by models that took {{ large["steps"] }} steps. By guessing it
+#|   would be one in ten. Only the whole stack has learned what was asked for.
+large = {"size": 10.0, "steps": 120}
 lacks = {"whole": "", "no residual": "residual", "no norms": "norms"}
 stack = [
     teaching.riddles_solved(DEPTH, each, **large) for each in lacks.values()
@@ -222,8 +217,8 @@ stack = torch.tensor(stack)[:, None]
 plot.grid(stack, "share right", rows=list(lacks), columns=["answers"])
 
 # %% tags=["check"]
-calm, steady = teaching.first_pulls(DEPTH, size=LARGE)
-wild, wavering = teaching.first_pulls(DEPTH, "norms", size=LARGE)
+calm, steady = teaching.first_pulls(DEPTH, size=large["size"])
+wild, wavering = teaching.first_pulls(DEPTH, "norms", large["size"])
 
 # %% [markdown]
 # The whole stack gets nearly all riddles right. Without residual connections, and without norms, it gets most of them
@@ -259,11 +254,8 @@ shares = {name: n / sum(counts.values()) for name, n in counts.items()}
 # Llama 3, 8 billion: 32 heads of queries, 8 of keys, of 128 features each
 llama_mlp, llama_attention = 3 * 4096 * 14336, (2 * 32 + 2 * 8) * 128 * 4096
 llama = llama_mlp / (llama_mlp + llama_attention)
-plot.table(
-    ["Part", "Parameters", "Share"],
-    [(name, n, shares[name]) for name, n in counts.items()],
-    ["{:,}", "{:.1%}"],
-)
+rows = [(name, n, shares[name]) for name, n in counts.items()]
+plot.table(["Part", "Parameters", "Share"], rows, ["{:,}", "{:.1%}"])
 
 # %% [markdown]
 # The time is another matter. A matrix costs each word the same, however long the text is. But in attention each word

@@ -259,22 +259,21 @@ curves(ways, lengths, **axes, height=2.4)
 #
 # Take Llama 3<!--~ its name -->, in its size of 8 billion<!--~ Grattafiori et al. (2024), table 3 --> parameters. A
 # block of it keeps a key and a value for eight heads. (It has more heads, but several of them share a key and a value.)
-# A key has 128<!--= features --> numbers, and so has a value. A number takes 2 bytes<!--= torch.bfloat16.itemsize -->,
-# and there are 32<!--= blocks --> blocks. For each word that makes {{ product }} bytes, which is 128 KiB<!--= llama
-# -->. A text of 8,192<!--= long_text --> words takes 1 GiB<!--= llama * long_text -->, for each reader who is waiting
-# for an answer.
+# A key has 128<!--~ the same table --> numbers, and so has a value. A number takes 2 bytes<!--= torch.bfloat16.itemsize
+# -->, and there are 32<!--~ the same table --> blocks. For each word that makes 2 × 8 × 128 × 2 × 32 = 131,072 bytes,
+# which is 128 KiB<!--= llama -->. A text of 8,192<!--~ an example --> words takes 1 GiB<!--= llama * 8192 -->, for each
+# reader who is waiting for an answer.
 
 # %% tags=["check"]
 of_token = story["kept"][1] - story["kept"][0]
-kv_heads, features, blocks, long_text = 8, 128, 32, 8192
-llama = KVCache.bytes_per_token(
-    kv_heads, features, num_layers=blocks, dtype=torch.bfloat16
-)
-product = f"2 × {kv_heads} × {features} × 2 × {blocks} = {llama:,}"
+llama = KVCache.bytes_per_token(8, 128, num_layers=32, dtype=torch.bfloat16)
 
 # %% tags=["claims"]
 assert round((all_again[-1] / all_again[49]).item()) == 4, (
     "twice the text takes four times the work"
+)
+assert llama == 2 * 8 * 128 * 2 * 32, (
+    "For each word that makes 2 × 8 × 128 × 2 × 32 = 131,072 bytes"
 )
 assert of_token == 2 * model.BLOCKS * model.WIDTH * 4, (
     "a key and a value in each head of each block"

@@ -19,7 +19,6 @@ import torch.nn.functional as F
 from torch import nn
 
 from unmasked import plot
-from unmasked.heads import merge_heads, split_heads
 
 torch.set_num_threads(1)  # small matrices are faster on one core
 
@@ -122,11 +121,8 @@ first_head, second_head = on_asked.argmax(dim=0).tolist()
 # %% tags=["hide-input"]
 #| caption: What both models have learned. Rows are questions (queries), columns are boxes (keys). Of the two heads, one
 #|   looks at the letter that is asked for first, the other at the letter that is asked for second.
-letters, inside = torch.arange(5).expand(2, -1), numbers.long().expand(2, -1)
-looks = [
-    answer(each, letters, inside, *places.T)[1]
-    for each in (one_head, two_heads)
-]
+given = torch.arange(5).expand(2, -1), numbers.long().expand(2, -1), *places.T
+looks = [answer(each, *given)[1] for each in (one_head, two_heads)]
 learned = dict(zip(wanted, torch.cat(looks, dim=1).unbind(dim=1)))
 plot.grid(learned, queries=questions, keys=boxes)
 
@@ -178,25 +174,18 @@ def attend_in_slices(query, key, value, num_heads):
 
 # %% tags=["check"]
 torch.manual_seed(2)
-qkv = torch.randn(3, 5, WIDTH)
-in_slices = attend_in_slices(*qkv, 4)
-split = [split_heads(x[None], 4) for x in qkv]
-without_loop = merge_heads(F.scaled_dot_product_attention(*split))[0]
-
-# What changes where the values change in the first slice alone.
-query, key, value = qkv
-changed = value + (torch.arange(WIDTH) < WIDTH // 2)
-change = attend_in_slices(query, key, changed, 2)
-change -= attend_in_slices(query, key, value, 2)
-project = nn.Linear(WIDTH, WIDTH, bias=False)
-mixed = project(change).abs()
+query, key = torch.randn(2, 5, WIDTH)
+value = (torch.arange(WIDTH) < 16).float().expand(5, WIDTH)
+averages = attend_in_slices(query, key, value, 2)
+apart = torch.allclose(averages, value, atol=1e-5)  # no one in the last 16
+mixed = nn.Linear(WIDTH, WIDTH, bias=False)(averages)
 
 # %% tags=["claims"]
-assert change[:, :16].min() > 0.9 and change[:, -16:].abs().max() < 1e-5, (
+assert apart and WIDTH == 2 * 16, (
     "head 0 gets the first 16 numbers, head 1 the last 16"
 )
-assert torch.allclose(in_slices, without_loop, atol=1e-5), (
-    "does the same without a loop"
+assert apart, (
+    "Then each head computes attention on its slices alone, as if there were no other head"
 )
 
 # %% [markdown]
@@ -236,7 +225,10 @@ plot.grid(kept, "share right", rows=rows, columns=columns)
 # riddles. Without head {{ second_head }} it is the other way round.
 
 # %% tags=["claims"]
-assert (mixed > 1e-6).all(), "every number can depend on every head"
+assert apart, (
+    "the first half of the numbers comes from head 0, the second half from head 1"
+)
+assert (mixed.abs() > 1e-6).all(), "every number can depend on every head"
 assert kept[1 + first_head][0] < 0.2 and kept[1 + first_head][1] > 0.9, (
     "the first number is right by luck alone, and the second one is still right in nearly all riddles"
 )

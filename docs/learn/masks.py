@@ -19,8 +19,6 @@ import unmasked.embeddings
 from unmasked import bypass_, masks, plot, self_attention
 from unmasked.functional import attention_scores
 
-torch.set_num_threads(1)  # small matrices are faster on one core
-
 words = ["we", "process", "and", "ship", "your", "order"]
 X = unmasked.embeddings.ship_vectors().lookup(words)
 causal = masks.causal(len(words))

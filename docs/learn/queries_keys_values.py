@@ -144,13 +144,11 @@ def tried(matrices):
 
 who = torch.tensor([[names.index(name) for name in orders]])
 what = torch.tensor([[drinks.index(drink) for drink in orders.values()]])
+given = as_vectors(who, what)
 matrices = new_matrices(0)
 steps = train(matrices, [matrix.requires_grad_() for matrix in matrices])
 training_data = story(
-    steps,
-    lambda: look(*as_vectors(who, what), *matrices)[1][0, rows],
-    asked,
-    list(orders),
+    steps, lambda: look(*given, *matrices)[1][0, rows], asked, list(orders)
 )
 W_q, W_k, W_v = matrices = [matrix.detach() for matrix in matrices]
 right = tried(matrices)[0]
@@ -252,7 +250,7 @@ assert by_name.abs().max() < by_drink.diagonal().min() / 2, (
 # Which of the three matrices does the model need? Leave one of them, or several, as they were drawn at random, and
 # train the others. Here is how many answers are then right:
 #
-# {{ without }}
+# {{ table.markdown() }}
 #
 # - Without training `W_q`, or without training `W_k`, the model still gets nearly all right. A query and a key only
 #   have to *meet*. If one of them stays where it is, the other comes to it.
@@ -278,9 +276,8 @@ learning = {"nothing": "qkv", "W_q": "kv", "W_k": "qv", "W_v": "qk"}
 learning |= {"W_q and W_k": "v", "all three": ""}
 results = {left: tried(trained(which)) for left, which in learning.items()}
 share = {left: each[0].mean() for left, each in results.items()}
-without = plot.table(
-    ["Left as it was drawn", "Right answers"], [*share.items()], "{:.0%}"
-).markdown()
+rows = [*share.items()]
+table = plot.table(["Left as it was drawn", "Right answers"], rows, "{:.0%}")
 
 # What chance decides: where untrained queries look, and which drinks untrained values tell.
 looked_right = results["W_q and W_k"][1].mean()
