@@ -148,6 +148,7 @@ arrow_data |= {"weights": weights_of_arrows, "context": moved}
 drawing.moved(arrows, three_words, ("sea", "trade"))
 
 # %% tags=["claims"]
+assert dots[0] < 0, "if they point in opposite directions, it is negative"
 assert moved[1, 1] / moved[1, 0] < arrows[1, 1] / arrows[1, 0], (
     "The ring of ship lies on crew's side of its arrow"
 )
@@ -195,6 +196,12 @@ plot.grid(grown, "weights of ship", rows=named, columns=three_words)
 # %% tags=["claims"]
 assert torch.allclose(grown[0], torch.tensor(shares), atol=1e-5), (
     "These are the weights that you found with a pencil"
+)
+assert (grown > 0).all() and torch.allclose(
+    grown.sum(1), torch.ones(3), atol=1e-6
+), "Every weight is positive, and the weights of a word add up to one"
+assert grown[0].argsort().equal(scores_of_ship.argsort()), (
+    "The larger score gets the larger weight"
 )
 assert grown[-1].max() > 0.99, "the largest takes nearly everything"
 assert (grown[:, 1].diff() > 0).all(), (
@@ -273,6 +280,7 @@ assert (
     first_weights[words.index("go"), 0]
     > first_weights[words.index("go"), words.index("go")]
 ), "go takes more from i than from itself"
+assert first_weights[6, 6] < second_weights[3, 3], "ship keeps less of itself"
 assert torch.allclose(X[6], Y[3], atol=1e-6) and not torch.allclose(
     first_context[6], second_context[3], atol=0.1
 ), "So one vector went in, and two different ones come out"

@@ -47,6 +47,10 @@ assert moves["attention"].all() and moves["MLP"].equal(torch.eye(4) > 0), (
     "Attention moves information between words. Then a small network, the MLP, works on each word alone"
 )
 
+assert moves["attention"].all() and moves["MLP"].equal(torch.eye(4) > 0), (
+    "In attention each word takes something from every word. In the MLP each word stays by itself"
+)
+
 # %% [markdown]
 # ## The block in three lines
 #
@@ -110,6 +114,12 @@ plot.grid(answers, "share right", rows=rows, columns=["answers"])
 # could do it.
 
 # %% tags=["claims"]
+assert moves["attention"].all() and moves["MLP"].equal(torch.eye(4) > 0), (
+    "Attention is the only place in the block where one word can learn something from another"
+)
+assert without_mlp < 0.8, (
+    "Without the MLP the model answers many riddles wrong"
+)
 assert with_mlp > 0.95 > 0.8 > without_mlp, (
     "With the MLP nearly all of the answers are right, without it many are wrong"
 )
@@ -144,6 +154,10 @@ curves(alike, **axes, ylim=(-0.1, 1.1), marker="o")
 # %% tags=["claims"]
 assert added[-1] < 0.7 < 0.95 < replaced[-1], (
     "With residual connections the curve stays low. Without them it rises to one"
+)
+assert added[-1] < 0.7, "If it adds to them, they stay different"
+assert replaced[3] > 0.95, (
+    "After a few blocks without residual connections all words have become the same"
 )
 assert replaced[0] < 0.5 < 0.95 < replaced[3], (
     "If each part replaces the words, it takes a few blocks to get there"
@@ -185,12 +199,19 @@ plot.grid(largest, "largest weight", rows=rows, columns=["no norm", "norm"])
 # shows it -->.
 
 # %% tags=["claims"]
+assert largest[-1, 0] > 0.9, (
+    "and the softmax of large scores gives everything to one word"
+)
 assert torch.allclose(
     nn.LayerNorm(4)(word), nn.LayerNorm(4)(word / 100), atol=1e-4
 ), "A norm stands in front of each part and brings each word to the same size"
 assert torch.allclose(
     nn.LayerNorm(4)(word), centered / centered.std(correction=0), atol=1e-4
 ), "That is what nn.LayerNorm does"
+assert (
+    abs(nn.LayerNorm(4)(word).mean()) < 1e-4
+    and abs(nn.LayerNorm(4)(word).std(correction=0) - 1) < 1e-3
+), "Now the mean of the numbers is zero, and their spread is one"
 assert largest[1, 0] > 0.8 > 0.6 > largest[0, 0], (
     "At 10 already, one word gets nearly everything"
 )
@@ -226,6 +247,9 @@ wild, wavering = teaching.first_pulls(DEPTH, "norms", large["size"])
 # norms as with them, and the next batch pulls elsewhere.
 
 # %% tags=["claims"]
+assert stack[1:].max() < 0.35 < 0.9 < stack[0], (
+    "Only the whole stack has learned what was asked for"
+)
 assert stack[0] > 0.9 > 0.35 > stack[1:].max(), (
     "The whole stack gets nearly all riddles right. Without residual connections, and without norms, it gets most of"
     " them wrong"
@@ -278,6 +302,16 @@ drawing.costs(lengths, attention_cost, mlp_cost, crossing)
 # at half of the text, on average, and both cost the same at twice as many words, if what is hidden is not computed.
 
 # %% tags=["claims"]
+assert shares["MLP"] > 0.5, "Most parameters of a block lie in its MLP"
+assert len(mlp_cost.unique()) == 1, (
+    "A matrix costs each word the same, however long the text is"
+)
+assert (attention_cost.diff() > 0).all(), (
+    "But in attention each word looks at all words of the text, so its cost grows with the length"
+)
+assert (attention_cost - mlp_cost)[[0, -1]].sign().tolist() == [-1, 1], (
+    "So long texts are expensive because of attention, and short ones because of the MLP"
+)
 assert (
     len(mlp_cost.unique()) == 1
     and len(attention_cost.diff().unique()) == 1
@@ -343,6 +377,9 @@ assert torch.allclose(layer(x), ours, atol=1e-5), (
 #   attention takes most of the time.
 
 # %% tags=["claims"]
+assert moves["attention"].all() and moves["MLP"].equal(torch.eye(4) > 0), (
+    "Attention moves information between words; the MLP works on each word alone"
+)
 assert round(shares["MLP"], 2) == 0.67, (
     "The MLP has two thirds of the parameters"
 )

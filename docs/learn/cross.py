@@ -88,6 +88,9 @@ weights.shape, context.shape
 # weight among the words of the other sentence.
 
 # %% tags=["claims"]
+assert weights.shape == (len(Y), len(X)), (
+    "it has a row for each query and a column for each key"
+)
 assert torch.allclose(
     context, scaled_dot_product_attention(Y, X, X).context, atol=1e-5
 ), "The computation is the one that you know"
@@ -229,6 +232,13 @@ assert heard.sum(1).tolist() == [2, 3, 4, 5, 6], (
 # - A query changes its own output. A key or a value changes every output.
 # - The padding of the source is hidden. A causal mask is rare here.
 
+# %% tags=["claims"]
+assert weights.shape == (len(Y), len(X)), (
+    "the weights have a row for each query and a column for each key"
+)
+assert of_query.equal(torch.eye(5) > 0) and of_key.all() and of_value.all(), (
+    "A query changes its own output. A key or a value changes every output"
+)
 # %% [markdown]
 # ## Exercises
 #

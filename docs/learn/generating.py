@@ -52,6 +52,9 @@ plot.grid(pictures, rows=rows, columns=columns, allowed=filled, axes=axes)
 assert computed["without"] == list(range(3, 13)), (
     "Without a cache, each step computes those of all words so far"
 )
+assert set(computed["with"][1:]) == {1}, (
+    "With a cache, only those of the newest word"
+)
 assert computed["with"] == [3, *[1] * 9], (
     "and on the other side it is a single word after the first step"
 )
@@ -221,10 +224,14 @@ all_words = " + ".join(map(str, computed["without"]))
 assert max(stay[1:]) < 1e-4, (
     "Their keys and values are the same in every step"
 )
+assert max(stay[1:]) < 1e-4, (
+    "Its key and its value were computed once, and they are right for ever"
+)
 assert write_on(words, 10).equal(write(words, 10)), (
     "Yet both sides write the same song"
 )
 assert stay[0] < 1e-4, "The queries stay the same, too"
+assert set(computed["with"][1:]) == {1}, "Every other step takes in one word"
 assert torch.allclose(by_step[0], at_once[-1], atol=1e-5), (
     "This step needs no mask: the newest word may look at everything that is there"
 )
@@ -269,6 +276,12 @@ of_token = story["kept"][1] - story["kept"][0]
 llama = KVCache.bytes_per_token(8, 128, num_layers=32, dtype=torch.bfloat16)
 
 # %% tags=["claims"]
+assert ((all_again - lengths).diff() > 0).all(), (
+    "The longer the text, the larger the difference"
+)
+assert (all_again.diff().diff() > 0).all(), (
+    "The one without a cache bends upwards"
+)
 assert round((all_again[-1] / all_again[49]).item()) == 4, (
     "twice the text takes four times the work"
 )
@@ -287,6 +300,10 @@ assert of_token == 2 * model.BLOCKS * model.WIDTH * 4, (
 # - A step computes the query, key and value of the newest word alone. What grows is the memory, and the number of keys
 #   that the query is compared with.
 
+# %% tags=["claims"]
+assert max(stay[1:]) < 1e-4, (
+    "the keys and values of earlier words never change"
+)
 # %% [markdown]
 # ## Exercises
 #

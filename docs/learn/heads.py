@@ -132,6 +132,12 @@ plot.grid(learned, queries=questions, keys=boxes)
 # riddles, each head gives nearly all of its attention to its own box.
 
 # %% tags=["claims"]
+assert one_alone.max() > 0.6 and one_alone.min() < 0.45, (
+    "Then the model knows one number well and the other one badly"
+)
+assert two_both > 0.95 and first_head != second_head, (
+    "Two heads need no such compromise: one takes the first box, the other the second"
+)
 assert two_both > 0.95, (
     "The model with two heads gets both numbers right in nearly all riddles"
 )
@@ -139,7 +145,10 @@ assert one_both < 0.45, (
     "The model with one head gets both right in less than half of them"
 )
 assert one_alone.max() > 0.6 and one_alone.min() < 0.45, (
-    "one of the numbers is right in most riddles, the other in less than half"
+    "It has learned to lean to one side: one of the numbers is right in most riddles, the other in less than half"
+)
+assert looks[1][:, [first_head, second_head]].argmax(-1).equal(places), (
+    "one looks at the letter that is asked for first, the other at the letter that is asked for second"
 )
 assert first_head != second_head and on_asked.amax(dim=-1).min() > 0.9, (
     "each head gives nearly all of its attention to its own box"
@@ -183,6 +192,9 @@ mixed = nn.Linear(WIDTH, WIDTH, bias=False)(averages)
 # %% tags=["claims"]
 assert apart and WIDTH == 2 * 16, (
     "head 0 gets the first 16 numbers, head 1 the last 16"
+)
+assert averages.shape == query.shape, (
+    "At the end the averages of the heads are laid side by side, and there are as many numbers as before"
 )
 assert apart, (
     "Then each head computes attention on its slices alone, as if there were no other head"
@@ -228,7 +240,13 @@ plot.grid(kept, "share right", rows=rows, columns=columns)
 assert apart, (
     "the first half of the numbers comes from head 0, the second half from head 1"
 )
+assert apart and (mixed.abs() > 1e-6).all(), (
+    "The heads work apart. The output projection mixes what they found"
+)
 assert (mixed.abs() > 1e-6).all(), "every number can depend on every head"
+assert kept[1:].amin(-1).max() < 0.3, (
+    "You can see in the trained model that both heads are needed"
+)
 assert kept[1 + first_head][0] < 0.2 and kept[1 + first_head][1] > 0.9, (
     "the first number is right by luck alone, and the second one is still right in nearly all riddles"
 )
@@ -266,6 +284,9 @@ plot.table(
 # 2,880<!--~ OpenAI (2025) --> numbers wide, and its heads are 4,096<!--~ 64 of 64 --> together.)
 
 # %% tags=["claims"]
+assert costs[8][0] < costs[1][0] and costs[8][2] == costs[1][2], (
+    "More heads have thinner slices, so all heads together multiply as many numbers as one head would"
+)
 assert len({each[1:3] for each in costs.values()}) == 1, (
     "Parameters and multiplications stay the same"
 )
@@ -296,6 +317,13 @@ assert costs[8][3] == 8 * costs[1][3], (
 #   they find.
 # - More heads cost no more parameters and no more multiplications; each head gets a thinner slice.
 
+# %% tags=["claims"]
+assert apart and (mixed.abs() > 1e-6).all(), (
+    "Several heads work side by side, each in its own slice of the numbers. The output projection mixes what they find"
+)
+assert costs[8][0] < costs[1][0] and costs[8][1:3] == costs[1][1:3], (
+    "More heads cost no more parameters and no more multiplications; each head gets a thinner slice"
+)
 # %% [markdown]
 # ## Exercises
 #

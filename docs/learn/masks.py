@@ -75,11 +75,17 @@ free = self_attention(X).weights
 assert (weights[~causal] == 0).all(), (
     "What the mask hides gets a weight of exactly zero"
 )
+assert causal[3, :4].all() and not causal[3, 4:].any(), (
+    "ship may not look at your and order, which come later"
+)
 assert may_look.equal(causal), (
     "each word may look at itself and at the words before it"
 )
 assert not weights_of_ship[4:].any(), (
     "With the mask those two words get nothing"
+)
+assert may_look[0].tolist() == [True] + [False] * 5, (
+    "The first word can look only at itself"
 )
 assert torch.allclose(masked.weights[-1], free[-1], atol=1e-5), (
     "The last word sees the whole sentence, so the mask changes nothing for it"
@@ -168,6 +174,9 @@ exposed = self_attention(box.where(is_word[:, None], 0.0)).context[:4]
 # the padding is mixed into every word.
 
 # %% tags=["claims"]
+assert real[:, :4].all() and not real[:, 4:].any(), (
+    "so its columns are hidden from every query"
+)
 assert kinds["both"][:4].equal(kinds["causal"][:4]), (
     "In this picture the causal mask alone already keeps the padding from the four words"
 )
@@ -291,6 +300,9 @@ assert [each["allows"] for each in interfaces] == [True, False], (
 )
 assert interfaces[0]["allows"], "To the function, True means may look"
 assert not interfaces[1]["allows"], "To the module, True means may not look"
+assert not interfaces[1]["allows"], (
+    "With the causal mask the module looks only at what comes later"
+)
 assert interfaces[1]["blind"] == "NaN", (
     "and the weights of the last word, which may then see nothing, are NaN"
 )

@@ -94,6 +94,9 @@ assert torch.allclose(
 ) and not torch.allclose(shuffled.context, context, atol=0.1), (
     "shuffle the words, and every word gets the same vector as before"
 )
+assert torch.allclose(shuffled.context, context[order], atol=1e-5), (
+    "Attention alone gives each word the same vector in both"
+)
 assert torch.allclose(
     weights_of[1], weights_of[0][order][:, order], atol=1e-5
 ), "Every weight is there again, where the same two words meet"
@@ -134,6 +137,9 @@ moved = [last_word(long, n) - last_word(earlier, n) for n in (1, 2)]
 # Attend = lambda x, allowed: self_attention(x, allowed=allowed.bool()).context -->
 
 # %% tags=["claims"]
+assert not seen.weights.triu(1).any(), (
+    "a word sees only itself and the words before it"
+)
 assert (first - second).norm() > 0.01, (
     "Now a word that stands twice gets two contexts"
 )
@@ -231,6 +237,9 @@ assert 2 * torch.pi / torch.atan2(*waves[1, -2:]) > 30_000, (
     "With it the slowest of these waves comes round only after more than 30,000 places"
 )
 assert near.argmax(-1).equal(torch.arange(len(waves))), (
+    "A map of dot products with a bright band along the diagonal"
+)
+assert near.argmax(-1).equal(torch.arange(len(waves))), (
     "They are largest on the diagonal, where a place meets itself"
 )
 assert max(near.diagonal(k).std() for k in range(1, 40)) < 1e-3, (
@@ -288,6 +297,12 @@ arrows.turned(pictures)
 assert abs(angles[0] - angles[1]) < 0.01 and abs(dots[0] - dots[1]) < 1e-4, (
     "The angle between them is the same, and so is the dot product"
 )
+assert (
+    abs(dots[0] - dots[1]) < 1e-4
+    and abs(dots[0] - turn(query, 4) @ turn(key, 3)) > 0.01
+), (
+    "So a score depends on how far apart the query and the key are, and not on where in the text they stand"
+)
 assert torch.isclose(turn(query, 9).norm(), query.norm(), atol=1e-5), (
     "Turning changes no length"
 )
@@ -318,6 +333,16 @@ assert (
 #   keys.
 # - With rotary positions a score depends on the two words and on their distance, not on where in the text they stand.
 
+# %% tags=["claims"]
+assert torch.allclose(shuffled.context, context[order], atol=1e-5), (
+    "To attention a sentence is a bag of words: shuffled words get the vectors that they had"
+)
+assert (
+    abs(dots[0] - dots[1]) < 1e-4
+    and abs(dots[0] - turn(query, 4) @ turn(key, 3)) > 0.01
+), (
+    "With rotary positions a score depends on the two words and on their distance, not on where in the text they stand"
+)
 # %% [markdown]
 # ## Exercises
 #

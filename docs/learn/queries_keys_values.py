@@ -182,6 +182,9 @@ assert grids["at the end"][goal > 0].min() > 0.9, (
 assert (grids["at the start"] - 0.2).abs().max() < 0.15, (
     "At the start the questions look at all orders alike"
 )
+assert grids["at the end"].argmax(1).equal(goal.argmax(1)), (
+    "At the end the largest weights stand where they were wanted"
+)
 assert correct > 0.99, "And the answers are right"
 assert early < 1.5 / len(drinks), "which is no more than guessing"
 
@@ -243,6 +246,12 @@ assert (
 assert by_name.abs().max() < by_drink.diagonal().min() / 2, (
     "A name bets on next to nothing"
 )
+assert (
+    with_drinks.abs().max() < with_names.diagonal().min() / 2
+    and by_name.abs().max() < by_drink.diagonal().min() / 2
+), (
+    "The key of an order tells the name and hides the drink; its value tells the drink and hides the name"
+)
 
 # %% [markdown]
 # ## What fails without each?
@@ -276,8 +285,8 @@ learning = {"nothing": "qkv", "W_q": "kv", "W_k": "qv", "W_v": "qk"}
 learning |= {"W_q and W_k": "v", "all three": ""}
 results = {left: tried(trained(which)) for left, which in learning.items()}
 share = {left: each[0].mean() for left, each in results.items()}
-rows = [*share.items()]
-table = plot.table(["Left as it was drawn", "Right answers"], rows, "{:.0%}")
+cells = [*share.items()]
+table = plot.table(["Left as it was drawn", "Right answers"], cells, "{:.0%}")
 
 # What chance decides: where untrained queries look, and which drinks untrained values tell.
 looked_right = results["W_q and W_k"][1].mean()
@@ -319,6 +328,14 @@ assert drawn[drinks.index(lucky)].argmax() == drinks.index(lucky), (
 # - A value is learned apart from the key. So an order can be found by its name, and hand over its drink.
 # - Without trained queries and keys the model looks in the wrong place. Without trained values it brings back the wrong
 #   thing.
+
+# %% tags=["claims"]
+assert looked_right < 0.5, (
+    "Without trained queries and keys the model looks in the wrong place"
+)
+assert share["W_v"] < 0.5, (
+    "Without trained values it brings back the wrong thing"
+)
 
 # %% [markdown]
 # ## Exercises
