@@ -220,6 +220,9 @@ plot.grid(shown, queries="12345", keys="1234567", allowed=kinds)
 assert padding[:, :5].all() and not padding[:, 5:].any(), (
     "With padding the last two columns are hidden"
 )
+assert (heard.sum(1).diff() == 1).all(), (
+    "the interpreter sees one more word in every row"
+)
 assert heard.sum(1).tolist() == [2, 3, 4, 5, 6], (
     "Such a model waits for two words, writes one, hears one more, and so on"
 )
