@@ -46,7 +46,6 @@ drawing.block(moves, ["the", "dog", "bit", "it"])
 assert moves["attention"].all() and moves["MLP"].equal(torch.eye(4) > 0), (
     "Attention moves information between words. Then a small network, the MLP, works on each word alone"
 )
-
 assert moves["attention"].all() and moves["MLP"].equal(torch.eye(4) > 0), (
     "In attention each word takes something from every word. In the MLP each word stays by itself"
 )

@@ -183,21 +183,22 @@ def attend_in_slices(query, key, value, num_heads):
 
 # %% tags=["check"]
 torch.manual_seed(2)
-query, key = torch.randn(2, 5, WIDTH)
-value = (torch.arange(WIDTH) < 16).float().expand(5, WIDTH)
-averages = attend_in_slices(query, key, value, 2)
-apart = torch.allclose(averages, value, atol=1e-5)  # no one in the last 16
-mixed = nn.Linear(WIDTH, WIDTH, bias=False)(averages)
+qkv = torch.randn(3, 5, WIDTH)
+other = qkv.clone()
+other[..., :16] *= 2  # the first slice of queries, keys and values
+change = attend_in_slices(*other, 2) - attend_in_slices(*qkv, 2)
+apart = change[:, :16].abs().min() > 1e-6 > change[:, 16:].abs().max()
+mixed = nn.Linear(WIDTH, WIDTH, bias=False)(change)
 
 # %% tags=["claims"]
 assert apart and WIDTH == 2 * 16, (
     "head 0 gets the first 16 numbers, head 1 the last 16"
 )
-assert averages.shape == query.shape, (
-    "At the end the averages of the heads are laid side by side, and there are as many numbers as before"
-)
 assert apart, (
     "Then each head computes attention on its slices alone, as if there were no other head"
+)
+assert change.shape == qkv[0].shape, (
+    "At the end the averages of the heads are laid side by side, and there are as many numbers as before"
 )
 
 # %% [markdown]
