@@ -186,8 +186,8 @@ softmax(scores_of_ship)
 # - If the scores lie far apart, the largest takes nearly everything. The name says so: it is a *soft* maximum.
 
 # %% tags=["hide-input"]
-#| caption: The weights of *ship* for its scores as they are, for scores four times<!--= sharper[1] --> and sixteen
-#|   times<!--= sharper[2] --> as large. The larger the scores, the more goes to *ship* itself.
+#| caption: The weights of *ship* for its scores as they are, for scores four times and sixteen times as large. The
+#|   larger the scores, the more goes to *ship* itself.
 sharper = [1, 4, 16]
 grown = torch.stack([softmax(factor * scores_of_ship) for factor in sharper])
 named = ["as they are", "times 4", "times 16"]

@@ -48,7 +48,7 @@ plot.grid(wanted, queries=questions, keys=boxes)
 # Here is the riddle of the picture again. Each box holds a number from 0<!--~ the riddle's rule --> to 9<!--~ the
 # riddle's rule -->. Box A holds 3<!--= int(numbers[0]) -->, box B holds 7<!--= int(numbers[1]) -->, and so on. The
 # question "B, D?" asks for `(7, 4)`<!--= numbers[places[0]] -->. So attention has to take something from box B, and
-# something from box D. One head gives half<!--= half_each.max() --> of its attention to each:
+# something from box D. One head gives half of its attention to each:
 
 # %%
 numbers = torch.tensor([3.0, 7.0, 1.0, 4.0, 9.0])  # in A to E

@@ -267,9 +267,8 @@ def turn(arrow, place, rate=0.3):
 # %% tags=["hide-input"]
 #| alt: Two pictures of a pair of arrows, a query and a key. In the second picture both arrows are turned farther, and
 #|   the angle between them is the same.
-#| caption: A query and a key, three<!--= pairs[0][0] - pairs[0][1] --> places apart, early in the text and later. In
-#|   the second picture both arrows have turned farther. The angle between them is the same, and so is the dot product,
-#|   {{ dots[0] :.2f}}.
+#| caption: A query and a key, three places apart, early in the text and later. In the second picture both arrows have
+#|   turned farther. The angle between them is the same, and so is the dot product, {{ dots[0] :.2f}}.
 from unmasked.figures import arrows
 
 query, key = torch.tensor([1.0, 0.3]), torch.tensor([0.9, 0.6])

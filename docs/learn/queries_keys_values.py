@@ -78,10 +78,10 @@ def new_matrices(seed):
 
 # %% [markdown]
 # A query and a key must be equally long, or they could not be compared. Here both have 16<!--=
-# new_matrices(0)[0].size(1) --> numbers. A value has six<!--= new_matrices(0)[2].size(1) --> numbers, one for each
-# drink. They are its bets: once the values are averaged, the drink with the largest number is the model's answer. The
-# model itself is attention, as you know it, with one line before it. Here only the questions ask, and only the orders
-# are asked. In a sentence every word does both:
+# new_matrices(0)[0].size(1) --> numbers. A value has six numbers, one for each drink. They are its bets: once the
+# values are averaged, the drink with the largest number is the model's answer. The model itself is attention, as you
+# know it, with one line before it. Here only the questions ask, and only the orders are asked. In a sentence every word
+# does both:
 
 
 # %%
