@@ -13,13 +13,10 @@ from IPython.display import HTML
 
 from unmasked.figures.sentence import ask
 
-asked = ask(
-    "ship",
-    "i must go back to my ship and to my crew",
-    "we process and ship your order",
-)
-taken = [each.neighbor for each in asked]
-sentence_data = {"sentences": [each.data for each in asked], "compact": True}
+by_sea = "i must go back to my ship and to my crew"
+asked = ask("ship", by_sea, "we process and ship your order")
+sentences = [each.data for each in asked]
+sentence_data = {"sentences": sentences, "compact": True}
 alt = (
     "Arcs from the word ship to the words around it, as wide as its attention"
 )
@@ -43,10 +40,10 @@ HTML(f'<img class="hero" src="assets/ship.svg" alt="{alt}">')
 # </div>
 
 # %% tags=["claims"]
-assert taken[0] == "crew", (
+assert asked[0].neighbor == "crew", (
     "Of the others it takes most from crew in one sentence"
 )
-assert taken[1] == "order", "and from order in the other"
+assert asked[1].neighbor == "order", "and from order in the other"
 
 # %% [markdown]
 # ## One mask, two readings
@@ -92,25 +89,26 @@ plot.grid(readings, "weights", queries=words)
 # make of my mask?](pytorch/masks.py)
 
 # %% tags=["claims"]
-assert (
-    mask.dtype == torch.bool
-    and (by_function > 0).equal(mask)
-    and (by_module[:-1] > 0).equal(~mask[:-1])
+assert (by_function > 0).equal(mask) and (by_module[:-1] > 0).equal(
+    ~mask[:-1]
 ), "Both take the same boolean mask, and read it in opposite ways"
-assert (by_function > 0).equal(mask), "True means may look"
+assert (by_function > 0).equal(mask), "To the function, True means may look"
 assert by_function[0, 0] == 1, "the first word sees only itself"
-assert (by_module[:-1] > 0).equal(~mask[:-1]), "True means may not look"
+assert (by_module[:-1] > 0).equal(~mask[:-1]), (
+    "To the module, True means may not look"
+)
 assert by_module[0, 0] == 0 and (by_module[0, 1:] > 0).all(), (
     "the first word sees all but itself"
 )
-assert mask[-1].all() and by_module[-1].isnan().all(), (
+assert by_module[-1].isnan().all(), (
     "and the last, which may see nothing, comes out as NaN"
 )
-assert inverted.isfinite().all(), "and there is no NaN"
 assert (
     not inverted[:-1].tril().any() and (inverted[:-1].sum(-1) > 0.99).all()
 ), "while each word but the last sees only what comes later"
-assert not inverted[-1].any(), "The last word sees nothing"
+assert inverted.isfinite().all() and not inverted[-1].any(), (
+    "The last word sees nothing, and gets zeros"
+)
 
 # %% [markdown]
 # ## What is checked

@@ -19,11 +19,8 @@ from IPython.display import HTML
 
 from unmasked.figures.sentence import ask, side_by_side
 
-asked = ask(
-    "ship",
-    "i must go back to my ship and to my crew",
-    "we process and ship your order",
-)
+by_sea = "i must go back to my ship and to my crew"
+asked = ask("ship", by_sea, "we process and ship your order")
 sentence_data = {"sentences": [each.data for each in asked], "dim": 50}
 HTML(side_by_side(asked))
 
@@ -62,9 +59,8 @@ from unmasked import functional, plot, self_attention
 
 three_words, features = ["my", "ship", "crew"], ["sea", "trade"]
 three = torch.tensor([[-1, -1], [1, 1], [1, 0]])
-plot.grid(
-    three, "words and their numbers", rows=three_words, columns=features
-)
+title = "words and their numbers"
+plot.grid(three, title, rows=three_words, columns=features)
 
 # %% [markdown]
 # What does *ship* take from each word? The answer needs four steps.
@@ -147,12 +143,12 @@ from unmasked.figures import arrows as drawing
 arrows = three.float()
 moved, weights_of_arrows = self_attention(arrows)
 angle = drawing.angle(arrows[1], arrows[2])
-arrow_data = {"names": three_words, "start": three_words.index("ship")}
-arrow_data |= {"vectors": arrows, "weights": weights_of_arrows}
-arrow_data["context"] = moved
+arrow_data = {"names": three_words, "start": 1, "vectors": arrows}
+arrow_data |= {"weights": weights_of_arrows, "context": moved}
 drawing.moved(arrows, three_words, ("sea", "trade"))
 
 # %% tags=["claims"]
+assert dots[0] < 0, "if they point in opposite directions, it is negative"
 assert moved[1, 1] / moved[1, 0] < arrows[1, 1] / arrows[1, 0], (
     "The ring of ship lies on crew's side of its arrow"
 )
@@ -190,8 +186,8 @@ softmax(scores_of_ship)
 # - If the scores lie far apart, the largest takes nearly everything. The name says so: it is a *soft* maximum.
 
 # %% tags=["hide-input"]
-#| caption: The weights of *ship* for its scores as they are, for scores four times<!--= sharper[1] --> and sixteen
-#|   times<!--= sharper[2] --> as large. The larger the scores, the more goes to *ship* itself.
+#| caption: The weights of *ship* for its scores as they are, for scores four times and sixteen times as large. The
+#|   larger the scores, the more goes to *ship* itself.
 sharper = [1, 4, 16]
 grown = torch.stack([softmax(factor * scores_of_ship) for factor in sharper])
 named = ["as they are", "times 4", "times 16"]
@@ -200,6 +196,12 @@ plot.grid(grown, "weights of ship", rows=named, columns=three_words)
 # %% tags=["claims"]
 assert torch.allclose(grown[0], torch.tensor(shares), atol=1e-5), (
     "These are the weights that you found with a pencil"
+)
+assert (grown > 0).all() and torch.allclose(
+    grown.sum(1), torch.ones(3), atol=1e-6
+), "Every weight is positive, and the weights of a word add up to one"
+assert grown[0].argsort().equal(scores_of_ship.argsort()), (
+    "The larger score gets the larger weight"
 )
 assert grown[-1].max() > 0.99, "the largest takes nearly everything"
 assert (grown[:, 1].diff() > 0).all(), (
@@ -278,6 +280,7 @@ assert (
     first_weights[words.index("go"), 0]
     > first_weights[words.index("go"), words.index("go")]
 ), "go takes more from i than from itself"
+assert first_weights[6, 6] < second_weights[3, 3], "ship keeps less of itself"
 assert torch.allclose(X[6], Y[3], atol=1e-6) and not torch.allclose(
     first_context[6], second_context[3], atol=0.1
 ), "So one vector went in, and two different ones come out"

@@ -26,16 +26,12 @@ from torch import nn
 from unmasked import plot, teaching
 from unmasked.figures import block as drawing
 
-torch.set_num_threads(1)  # small matrices are faster on one core
-
 WIDTH = 24
 torch.manual_seed(0)
 drawn = teaching.Block(WIDTH).requires_grad_(False)
 x = torch.randn(1, 4, WIDTH)  # one sentence
-moves = {
-    "attention": drawing.moves(lambda x: drawn.attention(x, x, x)[0], x),
-    "MLP": drawing.moves(drawn.mlp, x),
-}
+by_attention = drawing.moves(lambda x: drawn.attention(x, x, x)[0], x)
+moves = {"attention": by_attention, "MLP": drawing.moves(drawn.mlp, x)}
 drawing.block(moves, ["the", "dog", "bit", "it"])
 
 # %% [markdown]
@@ -49,6 +45,9 @@ drawing.block(moves, ["the", "dog", "bit", "it"])
 # %% tags=["claims"]
 assert moves["attention"].all() and moves["MLP"].equal(torch.eye(4) > 0), (
     "Attention moves information between words. Then a small network, the MLP, works on each word alone"
+)
+assert moves["attention"].all() and moves["MLP"].equal(torch.eye(4) > 0), (
+    "In attention each word takes something from every word. In the MLP each word stays by itself"
 )
 
 # %% [markdown]
@@ -114,6 +113,12 @@ plot.grid(answers, "share right", rows=rows, columns=["answers"])
 # could do it.
 
 # %% tags=["claims"]
+assert moves["attention"].all() and moves["MLP"].equal(torch.eye(4) > 0), (
+    "Attention is the only place in the block where one word can learn something from another"
+)
+assert without_mlp < 0.8, (
+    "Without the MLP the model answers many riddles wrong"
+)
 assert with_mlp > 0.95 > 0.8 > without_mlp, (
     "With the MLP nearly all of the answers are right, without it many are wrong"
 )
@@ -148,6 +153,10 @@ curves(alike, **axes, ylim=(-0.1, 1.1), marker="o")
 # %% tags=["claims"]
 assert added[-1] < 0.7 < 0.95 < replaced[-1], (
     "With residual connections the curve stays low. Without them it rises to one"
+)
+assert added[-1] < 0.7, "If it adds to them, they stay different"
+assert replaced[3] > 0.95, (
+    "After a few blocks without residual connections all words have become the same"
 )
 assert replaced[0] < 0.5 < 0.95 < replaced[3], (
     "If each part replaces the words, it takes a few blocks to get there"
@@ -189,12 +198,19 @@ plot.grid(largest, "largest weight", rows=rows, columns=["no norm", "norm"])
 # shows it -->.
 
 # %% tags=["claims"]
+assert largest[-1, 0] > 0.9, (
+    "and the softmax of large scores gives everything to one word"
+)
 assert torch.allclose(
     nn.LayerNorm(4)(word), nn.LayerNorm(4)(word / 100), atol=1e-4
 ), "A norm stands in front of each part and brings each word to the same size"
 assert torch.allclose(
     nn.LayerNorm(4)(word), centered / centered.std(correction=0), atol=1e-4
 ), "That is what nn.LayerNorm does"
+assert (
+    abs(nn.LayerNorm(4)(word).mean()) < 1e-4
+    and abs(nn.LayerNorm(4)(word).std(correction=0) - 1) < 1e-3
+), "Now the mean of the numbers is zero, and their spread is one"
 assert largest[1, 0] > 0.8 > 0.6 > largest[0, 0], (
     "At 10 already, one word gets nearly everything"
 )
@@ -206,14 +222,13 @@ assert largest[:, 1].max() - largest[:, 1].min() < 0.01, (
 # ## Take a part away
 #
 # Now train the stack of six blocks on riddles that ask for a number. Then train it again without residual connections,
-# and again without norms. The words start out ten times<!--= LARGE --> as large as usual: a stack this small, from the
-# usual size, would learn without norms, too.
+# and again without norms. The words start out ten times<!--= large["size"] --> as large as usual: a stack this small,
+# from the usual size, would learn without norms, too.
 
 # %% tags=["hide-input"]
-#| caption: How many new riddles are answered correctly by models that took {{ steps }} steps. By guessing it would be
-#|   one in ten. Only the whole stack has learned what was asked for.
-LARGE, steps = 10.0, 120
-large = {"size": LARGE, "steps": steps}
+#| caption: How many new riddles are answered correctly by models that took {{ large["steps"] }} steps. By guessing it
+#|   would be one in ten. Only the whole stack has learned what was asked for.
+large = {"size": 10.0, "steps": 120}
 lacks = {"whole": "", "no residual": "residual", "no norms": "norms"}
 stack = [
     teaching.riddles_solved(DEPTH, each, **large) for each in lacks.values()
@@ -222,8 +237,8 @@ stack = torch.tensor(stack)[:, None]
 plot.grid(stack, "share right", rows=list(lacks), columns=["answers"])
 
 # %% tags=["check"]
-calm, steady = teaching.first_pulls(DEPTH, size=LARGE)
-wild, wavering = teaching.first_pulls(DEPTH, "norms", size=LARGE)
+calm, steady = teaching.first_pulls(DEPTH, size=large["size"])
+wild, wavering = teaching.first_pulls(DEPTH, "norms", large["size"])
 
 # %% [markdown]
 # The whole stack gets nearly all riddles right. Without residual connections, and without norms, it gets most of them
@@ -231,9 +246,12 @@ wild, wavering = teaching.first_pulls(DEPTH, "norms", size=LARGE)
 # norms as with them, and the next batch pulls elsewhere.
 
 # %% tags=["claims"]
-assert stack[0] > 0.9 > 0.35 > stack[1:].max(), (
-    "The whole stack gets nearly all riddles right. Without residual connections, and without norms, it gets most of"
-    " them wrong"
+assert stack[1:].max() < 0.35 < 0.9 < stack[0], (
+    "Only the whole stack has learned what was asked for"
+)
+assert stack[0] > 0.9, "The whole stack gets nearly all riddles right"
+assert stack[1:].max() < 0.35, (
+    "Without residual connections, and without norms, it gets most of them wrong"
 )
 assert wild > 1000 * calm, (
     "a batch pulls at the matrices of queries and keys over a thousand times as hard without norms as with them"
@@ -259,11 +277,8 @@ shares = {name: n / sum(counts.values()) for name, n in counts.items()}
 # Llama 3, 8 billion: 32 heads of queries, 8 of keys, of 128 features each
 llama_mlp, llama_attention = 3 * 4096 * 14336, (2 * 32 + 2 * 8) * 128 * 4096
 llama = llama_mlp / (llama_mlp + llama_attention)
-plot.table(
-    ["Part", "Parameters", "Share"],
-    [(name, n, shares[name]) for name, n in counts.items()],
-    ["{:,}", "{:.1%}"],
-)
+rows = [(name, n, shares[name]) for name, n in counts.items()]
+plot.table(["Part", "Parameters", "Share"], rows, ["{:,}", "{:.1%}"])
 
 # %% [markdown]
 # The time is another matter. A matrix costs each word the same, however long the text is. But in attention each word
@@ -286,6 +301,16 @@ drawing.costs(lengths, attention_cost, mlp_cost, crossing)
 # at half of the text, on average, and both cost the same at twice as many words, if what is hidden is not computed.
 
 # %% tags=["claims"]
+assert shares["MLP"] > 0.5, "Most parameters of a block lie in its MLP"
+assert len(mlp_cost.unique()) == 1, (
+    "A matrix costs each word the same, however long the text is"
+)
+assert (attention_cost.diff() > 0).all(), (
+    "But in attention each word looks at all words of the text, so its cost grows with the length"
+)
+assert (attention_cost - mlp_cost)[[0, -1]].sign().tolist() == [-1, 1], (
+    "So long texts are expensive because of attention, and short ones because of the MLP"
+)
 assert (
     len(mlp_cost.unique()) == 1
     and len(attention_cost.diff().unique()) == 1
@@ -351,6 +376,9 @@ assert torch.allclose(layer(x), ours, atol=1e-5), (
 #   attention takes most of the time.
 
 # %% tags=["claims"]
+assert moves["attention"].all() and moves["MLP"].equal(torch.eye(4) > 0), (
+    "Attention moves information between words; the MLP works on each word alone"
+)
 assert round(shares["MLP"], 2) == 0.67, (
     "The MLP has two thirds of the parameters"
 )

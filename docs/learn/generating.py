@@ -52,6 +52,9 @@ plot.grid(pictures, rows=rows, columns=columns, allowed=filled, axes=axes)
 assert computed["without"] == list(range(3, 13)), (
     "Without a cache, each step computes those of all words so far"
 )
+assert set(computed["with"][1:]) == {1}, (
+    "With a cache, only those of the newest word"
+)
 assert computed["with"] == [3, *[1] * 9], (
     "and on the other side it is a single word after the first step"
 )
@@ -221,10 +224,14 @@ all_words = " + ".join(map(str, computed["without"]))
 assert max(stay[1:]) < 1e-4, (
     "Their keys and values are the same in every step"
 )
+assert max(stay[1:]) < 1e-4, (
+    "Its key and its value were computed once, and they are right for ever"
+)
 assert write_on(words, 10).equal(write(words, 10)), (
     "Yet both sides write the same song"
 )
 assert stay[0] < 1e-4, "The queries stay the same, too"
+assert set(computed["with"][1:]) == {1}, "Every other step takes in one word"
 assert torch.allclose(by_step[0], at_once[-1], atol=1e-5), (
     "This step needs no mask: the newest word may look at everything that is there"
 )
@@ -259,22 +266,27 @@ curves(ways, lengths, **axes, height=2.4)
 #
 # Take Llama 3<!--~ its name -->, in its size of 8 billion<!--~ Grattafiori et al. (2024), table 3 --> parameters. A
 # block of it keeps a key and a value for eight heads. (It has more heads, but several of them share a key and a value.)
-# A key has 128<!--= features --> numbers, and so has a value. A number takes 2 bytes<!--= torch.bfloat16.itemsize -->,
-# and there are 32<!--= blocks --> blocks. For each word that makes {{ product }} bytes, which is 128 KiB<!--= llama
-# -->. A text of 8,192<!--= long_text --> words takes 1 GiB<!--= llama * long_text -->, for each reader who is waiting
-# for an answer.
+# A key has 128<!--~ the same table --> numbers, and so has a value. A number takes 2 bytes<!--= torch.bfloat16.itemsize
+# -->, and there are 32<!--~ the same table --> blocks. For each word that makes 2 × 8 × 128 × 2 × 32 = 131,072 bytes,
+# which is 128 KiB<!--= llama -->. A text of 8,192<!--~ an example --> words takes 1 GiB<!--= llama * 8192 -->, for each
+# reader who is waiting for an answer.
 
 # %% tags=["check"]
 of_token = story["kept"][1] - story["kept"][0]
-kv_heads, features, blocks, long_text = 8, 128, 32, 8192
-llama = KVCache.bytes_per_token(
-    kv_heads, features, num_layers=blocks, dtype=torch.bfloat16
-)
-product = f"2 × {kv_heads} × {features} × 2 × {blocks} = {llama:,}"
+llama = KVCache.bytes_per_token(8, 128, num_layers=32, dtype=torch.bfloat16)
 
 # %% tags=["claims"]
+assert ((all_again - lengths).diff() > 0).all(), (
+    "The longer the text, the larger the difference"
+)
+assert (all_again.diff().diff() > 0).all(), (
+    "The one without a cache bends upwards"
+)
 assert round((all_again[-1] / all_again[49]).item()) == 4, (
     "twice the text takes four times the work"
+)
+assert llama == 2 * 8 * 128 * 2 * 32, (
+    "For each word that makes 2 × 8 × 128 × 2 × 32 = 131,072 bytes"
 )
 assert of_token == 2 * model.BLOCKS * model.WIDTH * 4, (
     "a key and a value in each head of each block"
@@ -288,6 +300,10 @@ assert of_token == 2 * model.BLOCKS * model.WIDTH * 4, (
 # - A step computes the query, key and value of the newest word alone. What grows is the memory, and the number of keys
 #   that the query is compared with.
 
+# %% tags=["claims"]
+assert max(stay[1:]) < 1e-4, (
+    "the keys and values of earlier words never change"
+)
 # %% [markdown]
 # ## Exercises
 #

@@ -19,7 +19,6 @@ import torch.nn.functional as F
 from torch import nn
 
 from unmasked import plot
-from unmasked.heads import merge_heads, split_heads
 
 torch.set_num_threads(1)  # small matrices are faster on one core
 
@@ -49,7 +48,7 @@ plot.grid(wanted, queries=questions, keys=boxes)
 # Here is the riddle of the picture again. Each box holds a number from 0<!--~ the riddle's rule --> to 9<!--~ the
 # riddle's rule -->. Box A holds 3<!--= int(numbers[0]) -->, box B holds 7<!--= int(numbers[1]) -->, and so on. The
 # question "B, D?" asks for `(7, 4)`<!--= numbers[places[0]] -->. So attention has to take something from box B, and
-# something from box D. One head gives half<!--= half_each.max() --> of its attention to each:
+# something from box D. One head gives half of its attention to each:
 
 # %%
 numbers = torch.tensor([3.0, 7.0, 1.0, 4.0, 9.0])  # in A to E
@@ -122,11 +121,8 @@ first_head, second_head = on_asked.argmax(dim=0).tolist()
 # %% tags=["hide-input"]
 #| caption: What both models have learned. Rows are questions (queries), columns are boxes (keys). Of the two heads, one
 #|   looks at the letter that is asked for first, the other at the letter that is asked for second.
-letters, inside = torch.arange(5).expand(2, -1), numbers.long().expand(2, -1)
-looks = [
-    answer(each, letters, inside, *places.T)[1]
-    for each in (one_head, two_heads)
-]
+given = torch.arange(5).expand(2, -1), numbers.long().expand(2, -1), *places.T
+looks = [answer(each, *given)[1] for each in (one_head, two_heads)]
 learned = dict(zip(wanted, torch.cat(looks, dim=1).unbind(dim=1)))
 plot.grid(learned, queries=questions, keys=boxes)
 
@@ -136,6 +132,12 @@ plot.grid(learned, queries=questions, keys=boxes)
 # riddles, each head gives nearly all of its attention to its own box.
 
 # %% tags=["claims"]
+assert one_alone.max() > 0.6 and one_alone.min() < 0.45, (
+    "Then the model knows one number well and the other one badly"
+)
+assert two_both > 0.95 and first_head != second_head, (
+    "Two heads need no such compromise: one takes the first box, the other the second"
+)
 assert two_both > 0.95, (
     "The model with two heads gets both numbers right in nearly all riddles"
 )
@@ -143,7 +145,10 @@ assert one_both < 0.45, (
     "The model with one head gets both right in less than half of them"
 )
 assert one_alone.max() > 0.6 and one_alone.min() < 0.45, (
-    "one of the numbers is right in most riddles, the other in less than half"
+    "It has learned to lean to one side: one of the numbers is right in most riddles, the other in less than half"
+)
+assert looks[1][:, [first_head, second_head]].argmax(-1).equal(places), (
+    "one looks at the letter that is asked for first, the other at the letter that is asked for second"
 )
 assert first_head != second_head and on_asked.amax(dim=-1).min() > 0.9, (
     "each head gives nearly all of its attention to its own box"
@@ -179,24 +184,21 @@ def attend_in_slices(query, key, value, num_heads):
 # %% tags=["check"]
 torch.manual_seed(2)
 qkv = torch.randn(3, 5, WIDTH)
-in_slices = attend_in_slices(*qkv, 4)
-split = [split_heads(x[None], 4) for x in qkv]
-without_loop = merge_heads(F.scaled_dot_product_attention(*split))[0]
-
-# What changes where the values change in the first slice alone.
-query, key, value = qkv
-changed = value + (torch.arange(WIDTH) < WIDTH // 2)
-change = attend_in_slices(query, key, changed, 2)
-change -= attend_in_slices(query, key, value, 2)
-project = nn.Linear(WIDTH, WIDTH, bias=False)
-mixed = project(change).abs()
+other = qkv.clone()
+other[..., :16] *= 2  # the first slice of queries, keys and values
+change = attend_in_slices(*other, 2) - attend_in_slices(*qkv, 2)
+apart = change[:, :16].abs().min() > 1e-6 > change[:, 16:].abs().max()
+mixed = nn.Linear(WIDTH, WIDTH, bias=False)(change)
 
 # %% tags=["claims"]
-assert change[:, :16].min() > 0.9 and change[:, -16:].abs().max() < 1e-5, (
+assert apart and WIDTH == 2 * 16, (
     "head 0 gets the first 16 numbers, head 1 the last 16"
 )
-assert torch.allclose(in_slices, without_loop, atol=1e-5), (
-    "does the same without a loop"
+assert apart, (
+    "Then each head computes attention on its slices alone, as if there were no other head"
+)
+assert change.shape == qkv[0].shape, (
+    "At the end the averages of the heads are laid side by side, and there are as many numbers as before"
 )
 
 # %% [markdown]
@@ -236,7 +238,16 @@ plot.grid(kept, "share right", rows=rows, columns=columns)
 # riddles. Without head {{ second_head }} it is the other way round.
 
 # %% tags=["claims"]
-assert (mixed > 1e-6).all(), "every number can depend on every head"
+assert apart, (
+    "the first half of the numbers comes from head 0, the second half from head 1"
+)
+assert apart and (mixed.abs() > 1e-6).all(), (
+    "The heads work apart. The output projection mixes what they found"
+)
+assert (mixed.abs() > 1e-6).all(), "every number can depend on every head"
+assert kept[1:].amin(-1).max() < 0.3, (
+    "You can see in the trained model that both heads are needed"
+)
 assert kept[1 + first_head][0] < 0.2 and kept[1 + first_head][1] > 0.9, (
     "the first number is right by luck alone, and the second one is still right in nearly all riddles"
 )
@@ -274,6 +285,9 @@ plot.table(
 # 2,880<!--~ OpenAI (2025) --> numbers wide, and its heads are 4,096<!--~ 64 of 64 --> together.)
 
 # %% tags=["claims"]
+assert costs[8][0] < costs[1][0] and costs[8][2] == costs[1][2], (
+    "More heads have thinner slices, so all heads together multiply as many numbers as one head would"
+)
 assert len({each[1:3] for each in costs.values()}) == 1, (
     "Parameters and multiplications stay the same"
 )
@@ -304,6 +318,13 @@ assert costs[8][3] == 8 * costs[1][3], (
 #   they find.
 # - More heads cost no more parameters and no more multiplications; each head gets a thinner slice.
 
+# %% tags=["claims"]
+assert apart and (mixed.abs() > 1e-6).all(), (
+    "Several heads work side by side, each in its own slice of the numbers. The output projection mixes what they find"
+)
+assert costs[8][0] < costs[1][0] and costs[8][1:3] == costs[1][1:3], (
+    "More heads cost no more parameters and no more multiplications; each head gets a thinner slice"
+)
 # %% [markdown]
 # ## Exercises
 #

@@ -19,8 +19,6 @@ import unmasked.embeddings
 from unmasked import bypass_, masks, plot, self_attention
 from unmasked.functional import attention_scores
 
-torch.set_num_threads(1)  # small matrices are faster on one core
-
 words = ["we", "process", "and", "ship", "your", "order"]
 X = unmasked.embeddings.ship_vectors().lookup(words)
 causal = masks.causal(len(words))
@@ -52,9 +50,9 @@ may_look = place[:, None] >= place  # may look: the key is not later
 may_look[words.index("ship")]
 
 # %% [markdown]
-# This is the row of *ship*. The first four<!--= may_look[3].sum() --> entries are `True`: *we*, *process*, *and*, and
-# *ship* itself. `self_attention` is of `unmasked`, the library of this site: it computes what the first page computed.
-# `X` holds the vectors of the six words, and `words` is the list of them. Give it the mask:
+# This is the row of *ship*. The first four entries are `True`: *we*, *process*, *and*, and *ship* itself.
+# `self_attention` is of `unmasked`, the library of this site: it computes what the first page computed. `X` holds the
+# vectors of the six words, and `words` is the list of them. Give it the mask:
 
 # %%
 masked = self_attention(X, allowed=may_look)
@@ -66,8 +64,8 @@ free = self_attention(X).weights
 
 # %% [markdown]
 # Without the mask, *ship* kept 78%<!--= free[3, 3] --> of its attention for itself, and gave *your* and *order*
-# 11%<!--= free[3, 4] + free[3, 5] --> together. With the mask those two<!--= (~causal[3]).sum() --> words get nothing.
-# The other words share the rest, so *ship* now keeps 88%<!--= weights_of_ship[3] -->. The weights still sum to one<!--=
+# 11%<!--= free[3, 4] + free[3, 5] --> together. With the mask those two words get nothing. The other words share the
+# rest, so *ship* now keeps 88%<!--= weights_of_ship[3] -->. The weights still sum to one<!--=
 # round(weights_of_ship.sum().item(), 5) -->.
 #
 # The first word can look only at itself, with a weight of 1.00<!--= masked.weights[0, 0] -->. The last word sees the
@@ -77,11 +75,17 @@ free = self_attention(X).weights
 assert (weights[~causal] == 0).all(), (
     "What the mask hides gets a weight of exactly zero"
 )
+assert causal[3, :4].all() and not causal[3, 4:].any(), (
+    "ship may not look at your and order, which come later"
+)
 assert may_look.equal(causal), (
     "each word may look at itself and at the words before it"
 )
 assert not weights_of_ship[4:].any(), (
     "With the mask those two words get nothing"
+)
+assert may_look[0].tolist() == [True] + [False] * 5, (
+    "The first word can look only at itself"
 )
 assert torch.allclose(masked.weights[-1], free[-1], atol=1e-5), (
     "The last word sees the whole sentence, so the mask changes nothing for it"
@@ -135,9 +139,8 @@ assert round(1 / guessed) == 8, (
 # should look at padding, so its columns are hidden from every query:
 
 # %% tags=["hide-input"]
-#| caption: Padding, the causal mask, and the two<!--= len(kinds) - 1 --> together, for a sentence of four<!--=
-#|   real[0].sum() --> words and two<!--= len(padded) - real[0].sum() --> tokens of padding. Rows are queries, columns
-#|   are keys. Where both masks hold, a query sees what both allow.
+#| caption: Padding, the causal mask, and the two together, for a sentence of four words and two tokens of padding.
+#|   Rows are queries, columns are keys. Where both masks hold, a query sees what both allow.
 padded = ["we", "ship", "your", "order", "[pad]", "[pad]"]
 real = torch.tensor([word != "[pad]" for word in padded]).expand(6, 6)
 kinds = {"padding": real, "causal": causal, "both": real & causal}
@@ -166,10 +169,13 @@ alone = self_attention(box[:4], is_causal=True).context
 exposed = self_attention(box.where(is_word[:, None], 0.0)).context[:4]
 
 # %% [markdown]
-# With the mask the four<!--= is_word.sum() --> words get just what they get alone. Without any mask, whatever stands in
-# the padding is mixed into every word.
+# With the mask the four words get just what they get alone. Without any mask, whatever stands in the padding is mixed
+# into every word.
 
 # %% tags=["claims"]
+assert real[:, :4].all() and not real[:, 4:].any(), (
+    "so its columns are hidden from every query"
+)
 assert kinds["both"][:4].equal(kinds["causal"][:4]), (
     "In this picture the causal mask alone already keeps the padding from the four words"
 )
@@ -188,7 +194,7 @@ assert (
 
 # %% tags=["hide-input"]
 #| caption: The weights of *ship*, a column for each key, and at the end their sum. Set to zero after the softmax, the
-#|   weights no longer sum to one<!--= round(rows[0, -1].item(), 5) -->.
+#|   weights no longer sum to one.
 ship = words.index("ship")
 rows = torch.stack([free[ship], free[ship] * causal[ship], weights[ship]])
 rows = torch.cat([rows, rows.sum(-1, keepdim=True)], dim=-1)
@@ -197,8 +203,8 @@ columns = [*words, "sum"]
 plot.grid(rows, "weights of ship", rows=kinds_of_rows, columns=columns)
 
 # %% [markdown]
-# In the second row the sum is 0.89<!--= rows[1, -1] -->, not one<!--= round(rows[2, -1].item(), 5) -->. Worse, the
-# hidden words still have a say. Their scores took part in the softmax, and so they decide how much is missing.
+# In the second row the sum is 0.89<!--= rows[1, -1] -->, not one. Worse, the hidden words still have a say. Their
+# scores took part in the softmax, and so they decide how much is missing.
 #
 # Instead, change the score before the softmax. The softmax takes the exponential of each score, which is *e* to the
 # power of the score. The exponential of minus infinity is zero. So a hidden key gets the score minus infinity:
@@ -293,6 +299,9 @@ assert [each["allows"] for each in interfaces] == [True, False], (
 )
 assert interfaces[0]["allows"], "To the function, True means may look"
 assert not interfaces[1]["allows"], "To the module, True means may not look"
+assert not interfaces[1]["allows"], (
+    "With the causal mask the module looks only at what comes later"
+)
 assert interfaces[1]["blind"] == "NaN", (
     "and the weights of the last word, which may then see nothing, are NaN"
 )

@@ -19,8 +19,6 @@ from torch import nn
 import unmasked.embeddings
 from unmasked import plot, probes, self_attention
 
-torch.set_num_threads(1)  # small matrices are faster on one core
-
 vectors = unmasked.embeddings.ship_vectors()
 words = ["my", "crew", "must", "process", "your", "order"]
 swapped = ["your", "crew", "must", "process", "my", "order"]
@@ -96,6 +94,9 @@ assert torch.allclose(
 ) and not torch.allclose(shuffled.context, context, atol=0.1), (
     "shuffle the words, and every word gets the same vector as before"
 )
+assert torch.allclose(shuffled.context, context[order], atol=1e-5), (
+    "Attention alone gives each word the same vector in both"
+)
 assert torch.allclose(
     weights_of[1], weights_of[0][order][:, order], atol=1e-5
 ), "Every weight is there again, where the same two words meet"
@@ -122,16 +123,11 @@ first, second = seen.context[5], seen.context[9]  # the two my
 
 
 # %% tags=["check"]
-def last(x, layers):
-    """What the last word becomes, in layers that add what it found."""
-    for _ in range(layers):
-        x = x + self_attention(x, is_causal=True).context
-    return x[-1]
-
+from unmasked.figures.positions import last_word, map_of
 
 long = vectors.lookup(told).double()
 earlier = long[[3, 0, 7, 1, 9, 2, 4, 8, 5, 6, 10]]  # the last stays the last
-moved = [torch.dist(last(long, n), last(earlier, n)) for n in (1, 2)]
+moved = [last_word(long, n) - last_word(earlier, n) for n in (1, 2)]
 
 # %% [markdown] tags=["check"]
 # Where the mask $M$ moves with the words, nothing changes:
@@ -141,11 +137,14 @@ moved = [torch.dist(last(long, n), last(earlier, n)) for n in (1, 2)]
 # Attend = lambda x, allowed: self_attention(x, allowed=allowed.bool()).context -->
 
 # %% tags=["claims"]
+assert not seen.weights.triu(1).any(), (
+    "a word sees only itself and the words before it"
+)
 assert (first - second).norm() > 0.01, (
     "Now a word that stands twice gets two contexts"
 )
-assert moved[0] < 1e-6, "the words that it sees are a bag again"
-assert moved[1] > 1e-3, (
+assert moved[0].norm() < 1e-6, "the words that it sees are a bag again"
+assert moved[1].norm() > 1e-3, (
     "and the second layer can tell something about the order"
 )
 
@@ -213,9 +212,7 @@ def sines(places, features):
 #| caption: The vectors of 60<!--= len(waves) --> places, one in each row. Teal is positive, amber negative. Along the
 #|   text the waves at the left are fast. Every row differs from every other.
 waves = sines(60, 32)
-figure = plot.signed(waves)
-figure.axes[0].set(xlabel="feature", ylabel="place")
-figure
+map_of(waves, "feature", "place")
 
 # %% [markdown]
 # The number 10,000<!--= torch.atan2(*waves[1, -2:]) ** (-32 / 30) --> in the code is a choice of that first
@@ -229,10 +226,7 @@ figure
 #| caption: Dot products of the vectors of any two places. They are largest on the diagonal, where a place meets itself.
 #|   Along each parallel to the diagonal they are the same: only the distance counts.
 near = waves @ waves.mT
-figure = plot.signed(near)
-figure.set_size_inches(3.9, 3.4)
-figure.axes[0].set(xlabel="place", ylabel="place")
-figure
+map_of(near, "place", "place", size=(3.9, 3.4))
 
 # %% tags=["claims"]
 assert (waves[1:, 0] * waves[:-1, 0] < 0).sum() > 5 and (
@@ -241,6 +235,9 @@ assert (waves[1:, 0] * waves[:-1, 0] < 0).sum() > 5 and (
 assert torch.pdist(waves).min() > 0.1, "Every row differs from every other"
 assert 2 * torch.pi / torch.atan2(*waves[1, -2:]) > 30_000, (
     "With it the slowest of these waves comes round only after more than 30,000 places"
+)
+assert near.argmax(-1).equal(torch.arange(len(waves))), (
+    "A map of dot products with a bright band along the diagonal"
 )
 assert near.argmax(-1).equal(torch.arange(len(waves))), (
     "They are largest on the diagonal, where a place meets itself"
@@ -270,9 +267,8 @@ def turn(arrow, place, rate=0.3):
 # %% tags=["hide-input"]
 #| alt: Two pictures of a pair of arrows, a query and a key. In the second picture both arrows are turned farther, and
 #|   the angle between them is the same.
-#| caption: A query and a key, three<!--= pairs[0][0] - pairs[0][1] --> places apart, early in the text and later. In
-#|   the second picture both arrows have turned farther. The angle between them is the same, and so is the dot product,
-#|   {{ dots[0] :.2f}}.
+#| caption: A query and a key, three places apart, early in the text and later. In the second picture both arrows have
+#|   turned farther. The angle between them is the same, and so is the dot product, {{ dots[0] :.2f}}.
 from unmasked.figures import arrows
 
 query, key = torch.tensor([1.0, 0.3]), torch.tensor([0.9, 0.6])
@@ -300,6 +296,12 @@ arrows.turned(pictures)
 assert abs(angles[0] - angles[1]) < 0.01 and abs(dots[0] - dots[1]) < 1e-4, (
     "The angle between them is the same, and so is the dot product"
 )
+assert (
+    abs(dots[0] - dots[1]) < 1e-4
+    and abs(dots[0] - turn(query, 4) @ turn(key, 3)) > 0.01
+), (
+    "So a score depends on how far apart the query and the key are, and not on where in the text they stand"
+)
 assert torch.isclose(turn(query, 9).norm(), query.norm(), atol=1e-5), (
     "Turning changes no length"
 )
@@ -313,24 +315,14 @@ assert torch.isclose(turn(query, 9).norm(), query.norm(), atol=1e-5), (
 # changes. `probes.breaks_equivariance` of `unmasked` makes the test with any module.
 
 
-# %% tags=["check"]
-def as_a_bag(x):
-    return self_attention(x).context
-
-
-def in_places(x):
-    return self_attention(x + table.weight[: x.size(-2)]).context
-
-
-batch = torch.stack([X, X[order]]).float()
-
 # %% tags=["claims"]
-assert probes.breaks_equivariance(in_places, batch), (
-    "A model with positions must not give the same vectors"
-)
-assert probes.breaks_equivariance(as_a_bag, batch) is None, (
-    "its output is shuffled in the same way, and nothing else changes"
-)
+assert probes.breaks_equivariance(
+    lambda x: self_attention(x + table.weight[:6]).context, X[None].float()
+), "A model with positions must not give the same vectors"
+assert (
+    probes.breaks_equivariance(lambda x: self_attention(x).context, X[None])
+    is None
+), "its output is shuffled in the same way, and nothing else changes"
 
 # %% [markdown]
 # ## Recap
@@ -340,6 +332,16 @@ assert probes.breaks_equivariance(as_a_bag, batch) is None, (
 #   keys.
 # - With rotary positions a score depends on the two words and on their distance, not on where in the text they stand.
 
+# %% tags=["claims"]
+assert torch.allclose(shuffled.context, context[order], atol=1e-5), (
+    "To attention a sentence is a bag of words: shuffled words get the vectors that they had"
+)
+assert (
+    abs(dots[0] - dots[1]) < 1e-4
+    and abs(dots[0] - turn(query, 4) @ turn(key, 3)) > 0.01
+), (
+    "With rotary positions a score depends on the two words and on their distance, not on where in the text they stand"
+)
 # %% [markdown]
 # ## Exercises
 #

@@ -78,10 +78,10 @@ def new_matrices(seed):
 
 # %% [markdown]
 # A query and a key must be equally long, or they could not be compared. Here both have 16<!--=
-# new_matrices(0)[0].size(1) --> numbers. A value has six<!--= new_matrices(0)[2].size(1) --> numbers, one for each
-# drink. They are its bets: once the values are averaged, the drink with the largest number is the model's answer. The
-# model itself is attention, as you know it, with one line before it. Here only the questions ask, and only the orders
-# are asked. In a sentence every word does both:
+# new_matrices(0)[0].size(1) --> numbers. A value has six numbers, one for each drink. They are its bets: once the
+# values are averaged, the drink with the largest number is the model's answer. The model itself is attention, as you
+# know it, with one line before it. Here only the questions ask, and only the orders are asked. In a sentence every word
+# does both:
 
 
 # %%
@@ -144,13 +144,11 @@ def tried(matrices):
 
 who = torch.tensor([[names.index(name) for name in orders]])
 what = torch.tensor([[drinks.index(drink) for drink in orders.values()]])
+given = as_vectors(who, what)
 matrices = new_matrices(0)
 steps = train(matrices, [matrix.requires_grad_() for matrix in matrices])
 training_data = story(
-    steps,
-    lambda: look(*as_vectors(who, what), *matrices)[1][0, rows],
-    asked,
-    list(orders),
+    steps, lambda: look(*given, *matrices)[1][0, rows], asked, list(orders)
 )
 W_q, W_k, W_v = matrices = [matrix.detach() for matrix in matrices]
 right = tried(matrices)[0]
@@ -183,6 +181,9 @@ assert grids["at the end"][goal > 0].min() > 0.9, (
 )
 assert (grids["at the start"] - 0.2).abs().max() < 0.15, (
     "At the start the questions look at all orders alike"
+)
+assert grids["at the end"].argmax(1).equal(goal.argmax(1)), (
+    "At the end the largest weights stand where they were wanted"
 )
 assert correct > 0.99, "And the answers are right"
 assert early < 1.5 / len(drinks), "which is no more than guessing"
@@ -245,6 +246,12 @@ assert (
 assert by_name.abs().max() < by_drink.diagonal().min() / 2, (
     "A name bets on next to nothing"
 )
+assert (
+    with_drinks.abs().max() < with_names.diagonal().min() / 2
+    and by_name.abs().max() < by_drink.diagonal().min() / 2
+), (
+    "The key of an order tells the name and hides the drink; its value tells the drink and hides the name"
+)
 
 # %% [markdown]
 # ## What fails without each?
@@ -252,7 +259,7 @@ assert by_name.abs().max() < by_drink.diagonal().min() / 2, (
 # Which of the three matrices does the model need? Leave one of them, or several, as they were drawn at random, and
 # train the others. Here is how many answers are then right:
 #
-# {{ without }}
+# {{ table.markdown() }}
 #
 # - Without training `W_q`, or without training `W_k`, the model still gets nearly all right. A query and a key only
 #   have to *meet*. If one of them stays where it is, the other comes to it.
@@ -278,9 +285,8 @@ learning = {"nothing": "qkv", "W_q": "kv", "W_k": "qv", "W_v": "qk"}
 learning |= {"W_q and W_k": "v", "all three": ""}
 results = {left: tried(trained(which)) for left, which in learning.items()}
 share = {left: each[0].mean() for left, each in results.items()}
-without = plot.table(
-    ["Left as it was drawn", "Right answers"], [*share.items()], "{:.0%}"
-).markdown()
+cells = [*share.items()]
+table = plot.table(["Left as it was drawn", "Right answers"], cells, "{:.0%}")
 
 # What chance decides: where untrained queries look, and which drinks untrained values tell.
 looked_right = results["W_q and W_k"][1].mean()
@@ -322,6 +328,14 @@ assert drawn[drinks.index(lucky)].argmax() == drinks.index(lucky), (
 # - A value is learned apart from the key. So an order can be found by its name, and hand over its drink.
 # - Without trained queries and keys the model looks in the wrong place. Without trained values it brings back the wrong
 #   thing.
+
+# %% tags=["claims"]
+assert looked_right < 0.5, (
+    "Without trained queries and keys the model looks in the wrong place"
+)
+assert share["W_v"] < 0.5, (
+    "Without trained values it brings back the wrong thing"
+)
 
 # %% [markdown]
 # ## Exercises

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from unmasked import plot
+from unmasked import plot, self_attention
 from unmasked.functional import scaled_dot_product_attention
 from unmasked.positions import Pairing, Rotary, alibi, sinusoids
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 else:
     Figure = Any
 
-__all__ = ["added", "angles", "lowered", "partners", "scores", "slopes", "turned"]
+__all__ = ["added", "angles", "last_word", "lowered", "map_of", "partners", "scores", "slopes", "turned"]
 
 
 def added(x: Tensor, places: Tensor) -> Tensor:
@@ -117,6 +117,40 @@ def angles(positions: Tensor, rates: Tensor) -> dict[str, Tensor]:
         "autocast, positions[:, None] * rates": by_element,
         "positions[:, None].to(x.dtype) * rates.to(x.dtype)": positions[:, None].bfloat16() * rates.bfloat16(),
     }
+
+
+def last_word(x: Tensor, layers: int) -> Tensor:
+    """What the last word of a text becomes in layers of causal self-attention without positions.
+
+    Args:
+        x: The words of the text, (words, features).
+        layers: How many layers there are; each adds to a word what it found.
+
+    Returns:
+        The last word after them, (features,).
+    """
+    for _ in range(layers):
+        x = x + self_attention(x, is_causal=True).context
+    return x[-1]
+
+
+def map_of(matrix: Tensor, xlabel: str, ylabel: str, *, size: tuple[float, float] | None = None) -> Figure:
+    """Draw a matrix in the colours of its signs, and say what its columns and rows are.
+
+    Args:
+        matrix: (rows, columns).
+        xlabel: What the columns are.
+        ylabel: What the rows are.
+        size: The width and the height in inches: those of `plot.signed`, unless they are given.
+
+    Returns:
+        The figure.
+    """
+    figure = plot.signed(matrix)
+    figure.axes[0].set(xlabel=xlabel, ylabel=ylabel)
+    if size:
+        figure.set_size_inches(*size)
+    return figure
 
 
 def slopes(drawn: Mapping[str, Tensor]) -> Figure:
