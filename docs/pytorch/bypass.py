@@ -364,7 +364,7 @@ bypass_(nn.MultiheadAttention(50, 1, kdim=7))
 # `broken` makes a module of each kind. Below them are modules that a broken condition does not harm.
 
 # %% tags=["check"]
-torch.manual_seed(6)
+torch.manual_seed(13)
 conditions, rows_of_conditions = {}, []
 modules = figures.broken(tokens)
 for name, broken in modules.items():

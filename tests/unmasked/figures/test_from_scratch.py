@@ -18,13 +18,20 @@ def test_the_layers_agree_with_each_option_alone_and_a_change_in_one_of_them_is_
 
     forward = MultiheadAttention.forward
 
-    def off(self, *args, **options):
-        output, weights = forward(self, *args, **options)
-        return 1.01 * output, weights
+    def differing(change):
+        def changed(self, *args, **options):
+            output, weights = forward(self, *args, **options)
+            return change(self, output), weights
 
-    monkeypatch.setattr(MultiheadAttention, "forward", off)
-    found = differences(each_alone[:1])
-    assert found["weights"] < 1e-12 < 1e-4 < min(found["output"], found["gradients"])
+        monkeypatch.setattr(MultiheadAttention, "forward", changed)
+        return {name for name, gap in differences(each_alone[:1]).items() if gap > 1e-4}
+
+    assert differing(lambda layer, output: 1.01 * output) == {"output", "gradients"}
+
+    def moved(layer, output):  # by zero, with another gradient of one parameter
+        return output + (layer.out_proj.weight - layer.out_proj.weight.detach()).sum()
+
+    assert differing(moved) == {"gradients"}
 
 
 def test_each_slip_keeps_the_shapes_and_changes_what_it_touches():

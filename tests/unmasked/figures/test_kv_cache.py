@@ -47,6 +47,7 @@ def test_a_mistake_spares_the_first_part_and_none_spares_all(mistake, wrong):
     assert expected[:, :4].allclose(layer(x[:, :4]), atol=1e-5)
     if mistake == "beams":
         assert expected[:, 4:].allclose(layer(torch.cat([x.flip(0)[:, :4], x[:, 4:]], 1))[:, 4:], atol=1e-5)
+        assert not found[:, 4:].allclose(layer(x)[:, 4:], atol=1e-2), "the keys have changed places"
     else:
         assert expected.allclose(layer(x), atol=1e-5)
 
