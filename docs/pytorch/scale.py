@@ -71,7 +71,9 @@ assert drawn["scaled"][-1][0] < 0.5 and spread["scaled"] < 10, (
 assert (
     drawn["unscaled"][-1][0] > drawn["scaled"][-1][0]
     and spread["unscaled"] > spread["scaled"]
-), "the largest weight is larger, and the gradients are spread more widely"
+), (
+    "On the left the largest weight is larger, and the gradients are spread more widely"
+)
 
 # %% [markdown]
 # ## The variance of a dot product
@@ -499,7 +501,7 @@ assert abs(new["nn.Linear"][0] * math.sqrt(width) - 1) < 1e-4, (
     "The bound of nn.Linear is one over the root"
 )
 assert abs(new["nn.Linear"][1] - 1 / 3) < 1e-3, (
-    "together have a third of the unit variance that the rule asks for"
+    "so the d terms together have a third of the unit variance that the rule asks for"
 )
 assert all(
     abs(a / b - 1) < 0.1
@@ -509,7 +511,7 @@ assert all(
 assert alone[4][2] < alone[64][2] < 0.99 < alone[512][2], (
     "therefore keeps more of a token itself the wider it is"
 )
-assert kept[0] > 0.999, "with the root, and practically all without"
+assert kept[0] > 0.999, "of itself with the root, and practically all without"
 
 # %% [markdown]
 # ## Why dot products, and not cosines?
@@ -571,7 +573,9 @@ assert norms_of_ship[2] > 8000 * norms_of_ship[0], (
 assert (
     of_go[words.index("i")] > of_go[words.index("go")]
     and words[tokens.norm(dim=-1).argmax()] == "i"
-), "more from i than it keeps of itself, for the vector of i is the longest"
+), (
+    "go takes more from i than it keeps of itself, for the vector of i is the longest"
+)
 assert (cosines.max(-1).values - cosines.diagonal() < 1e-6).all(), (
     "With cosines nothing comes before the word itself"
 )
