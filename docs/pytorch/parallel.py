@@ -184,8 +184,8 @@ whole = F.scaled_dot_product_attention(
 )
 
 # %% [markdown]
-# Each of the four ranks has the contexts of its own eight tokens, and they are those of the
-# whole. It has sent 3,072 bytes<!--= shares[0][2] -->.
+# Each of the four ranks has the contexts of its own eight tokens, and they are those of the whole. It has sent 3,072
+# bytes<!--= shares[0][2] -->.
 
 # %% tags=["claims"]
 assert all(
@@ -289,10 +289,10 @@ assert not torch.allclose(wrong, right, atol=1e-5), (
 # $$B = (n - 1) \cdot 2 h \, \frac{t}{n} \, d \, b \tag{41.1}$$
 # <!-- where: n = 4; h = 2; t = 32; d = 8; b = 4; B = ring_bytes(1, h, t, d, ranks=n) -->
 #
-# bytes, and in the backward pass as many once more, and a gradient for each.
-# That grows with the tokens that a rank has; the work grows with their square. So
-# from some length on the transfer hides behind the computation. Heads in parallel hand the output over, whatever the
-# number of ranks. For a layer of the size that Llama's has with eight heads of keys, in bfloat16:
+# bytes, and in the backward pass as many once more, and a gradient for each. That grows with the tokens that a rank
+# has; the work grows with their square. So from some length on the transfer hides behind the computation. Heads in
+# parallel hand the output over, whatever the number of ranks. For a layer of the size that Llama's has with eight heads
+# of keys, in bfloat16:
 
 # %% tags=["hide-input"]
 #| caption: What each of {{ ranks }} ranks sends in a ring, or hands over to be summed, in one forward pass of one layer

@@ -447,9 +447,9 @@ table(
 # width the same variances come out for each of the three: that is what the root is for. Smaller scores mean flatter
 # weights at the start, and training can make the matrices larger.
 #
-# **Mean zero, and independent features.** Five features of zero or two have unit
-# variance but the mean one: their dot products have three times<!--= odd["mean one"] / odd["as assumed"] --> the
-# variance. If all are copies of one feature, they have five times<!--= odd["copies"] / odd["as assumed"] --> as much.
+# **Mean zero, and independent features.** Five features of zero or two have unit variance but the mean one: their dot
+# products have three times<!--= odd["mean one"] / odd["as assumed"] --> the variance. If all are copies of one feature,
+# they have five times<!--= odd["copies"] / odd["as assumed"] --> as much.
 
 # %% tags=["check"]
 vectors = {
@@ -462,8 +462,8 @@ odd = {name: variance(each.T @ each).item() for name, each in vectors.items()}
 # %% [markdown]
 # **Independence of query and key.** A token is not independent of itself. The dot product of a vector with itself does
 # not vary around zero: its *mean* is $d$, and so its score is about the root of $d$. Self-attention without learned
-# matrices therefore keeps more of a token itself the wider it is: with four features 3%<!--=
-# alone[4][2] --> on average, with 512<!--= big --> nearly all:
+# matrices therefore keeps more of a token itself the wider it is: with four features 3%<!--= alone[4][2] --> on
+# average, with 512<!--= big --> nearly all:
 
 # %%
 #| caption: The mean score of {{ len(x) }} random tokens with themselves, the root of d, and the weight that they keep.
@@ -552,8 +552,7 @@ of_go = soft["dot products"][words.index("go")]
 # %% [markdown]
 # - The weights do not sum to one. Those of *ship* sum to 5.74<!--= cosines[ship].sum() -->, and in a longer sentence
 #   they sum to more. So vectors grow: the norm of *ship* goes from 5.74<!--= norms_of_ship[0] --> to 25.1<!--=
-#   norms_of_ship[1] -->, and in four layers it grows more than 8,000 times. (That two figures agree
-#   is a coincidence.)
+#   norms_of_ship[1] -->, and in four layers it grows more than 8,000 times. (That two figures agree is a coincidence.)
 # - A softmax of cosines does sum to one, but it is timid. Cosines differ by two at most, so a word can count 7.4
 #   times<!--= math.exp(1 - -1) --> as much as another, and no more. *ship* would keep 14%<!--= own_share["cosines"] -->
 #   of itself, against 55%<!--= own_share["dot products"] -->. A dot product has no such bound, and training can set how
