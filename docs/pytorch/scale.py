@@ -274,18 +274,18 @@ for name, scale in (("unscaled", 1.0), ("scaled", None)):
     rows = []
     for d in sizes:
         scores, weights = draw(d, scale)
-        largest = jacobian(weights).abs().amax((1, 2))
-        row = variance(scores), entropy(weights).mean(), largest.median()
-        rows.append([each.item() for each in (*row, largest.mean())])
+        steepest = jacobian(weights).abs().amax((1, 2))
+        row = variance(scores), entropy(weights).mean(), steepest.median()
+        rows.append([each.item() for each in (*row, steepest.mean())])
     named = "variance", "entropy", "derivative", "mean"
     measured[name] = dict(zip(named, map(list, zip(*rows)), strict=True))
 
 entropies = measured["unscaled"]["entropy"], measured["scaled"]["entropy"]
-medians, means = (
+falling, means = (
     measured["unscaled"]["derivative"],
     measured["unscaled"]["mean"],
 )
-fall, mean_fall = math.log10(medians[0] / medians[-1]), means[0] / means[-1]
+fall, mean_fall = math.log10(falling[0] / falling[-1]), means[0] / means[-1]
 
 # %% tags=["hide-input"]
 #| alt: Three plots over the number of features d, from 4<!--= sizes[0] --> to 1024<!--= sizes[-1] -->. Unscaled, the
