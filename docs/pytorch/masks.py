@@ -168,7 +168,7 @@ rows = [
 
 # %% tags=["claims"]
 assert told[0] == {"may attend"} and told[1:4] == [{"may not attend"}] * 3, (
-    "True as may attend; its modules read True as may not attend"
+    "PyTorch's attention function reads True as may attend; its modules read True as may not attend"
 )
 assert all(
     takes(call, ~shapes[names[0]])
@@ -204,7 +204,9 @@ F.scaled_dot_product_attention(q, q, q, attn_mask=real[:, 0, 0])
 
 # %% tags=["check"]
 attend = F.scaled_dot_product_attention
-one = q[1:]  # the second sequence, with its padding
+one, short = q[1:], q[1:, :, :2]  # the second sequence, and its real tokens
+alone = attend(short, short, short)
+alone_in_module, _ = module(*[y[1:, :2]] * 3)
 two, ends = q[:, :, :2], real[:, 0, 0]  # as many queries as sequences
 misread = attend(two, q, q, attn_mask=ends)
 
@@ -212,11 +214,15 @@ misread = attend(two, q, q, attn_mask=ends)
 # A row of padding still gets some output itself. Leave it out of the loss and of every average.
 
 # %% tags=["claims"]
-assert told[2] == {"may not attend"}, "with True for what is padding"
-assert told[0] == {"may attend"}, "with True for what is real"
+assert by_module[1:, :2].allclose(alone_in_module, atol=1e-5), (
+    "with True for what is padding"
+)
+assert by_function[1:, :, :2].allclose(alone, atol=1e-5), (
+    "with True for what is real"
+)
 assert torch.allclose(
     misread, attend(two, q, q, attn_mask=ends[None, None]), atol=1e-5
-), "in the function is read as (queries, keys)"
+), "A mask of (batch, keys) in the function is read as (queries, keys)"
 assert torch.allclose(
     attend(one, one, one, attn_mask=ends[1:]), by_function[1:], atol=1e-5
 ), "With one sequence, both shapes mean the same"
@@ -306,8 +312,12 @@ assert torch.allclose(wrong[0], leaked @ x[0], atol=1e-5), (
 assert (leaked > 0).all(), "So a mask of zeros and ones shuts nothing out"
 assert (blocked_by_infinity.exp() == causal).all() and torch.allclose(
     right, attend(x, x, x, attn_mask=causal), atol=1e-5
-), "has zero for True and minus infinity for False"
-assert torch.finfo(torch.float16).min > -1e9, "does not fit into float16"
+), (
+    "that means what a boolean one means has zero for True and minus infinity for False"
+)
+assert torch.finfo(torch.float16).min > -1e9, (
+    "the -1e9 of much published code does not fit into float16"
+)
 
 # %% [markdown]
 # ## Before the softmax, not after
@@ -412,10 +422,10 @@ print(f"loss {loss:.2f}, NaN in {poisoned:.0%} of the gradient")
 
 # %% tags=["claims"]
 assert by_modes == ["NaN", "zeros", "NaN", "NaN"], (
-    "answers NaN when weights are asked for, and zeros or NaN when they are not"
+    "The same module answers NaN when weights are asked for, and zeros or NaN when they are not"
 )
 assert fast_ones == [True, *[False] * 5], (
-    "batch_first=True, biases, an even number of heads and a boolean mask"
+    "is for self-attention, with batch_first=True, biases, an even number of heads and a boolean mask"
 )
 assert by_library == by_pytorch == "zeros", (
     "This library always gives zeros. PyTorch's function gives zeros on a CPU"
@@ -488,8 +498,9 @@ assert torch.allclose(without, itself, atol=1e-5), "without equals itself"
 assert torch.allclose(without, itself, atol=1e-5) and path, (
     "which turns every entry of a floating mask that is not zero into minus infinity"
 )
-assert not warned, "from the layer that is trained. Nothing warns you"
-assert path, "takes_fast_path tells beforehand: here it is true"
+assert not warned and path, (
+    "Nothing warns you. takes_fast_path tells beforehand: here it is true"
+)
 assert fast_layers == [True, True, *[False] * 4], (
     "no biases, an odd number of heads, an activation other than relu or gelu"
 )
@@ -545,8 +556,8 @@ assert torch.allclose(by_ours, by_theirs, atol=1e-5) and not torch.allclose(
 assert bottom_right.equal(masks.causal(5)[-2:]), (
     "The queries are the last two tokens, so the mask must be aligned at the bottom right"
 )
-assert torch.allclose(theirs, at_top_left, atol=1e-5), (
-    "and is_causal=True of PyTorch's function at the top left"
+assert bottom_right[-1].all() and theirs.allclose(at_top_left, atol=1e-5), (
+    "masks.causal is aligned at the bottom right, and is_causal=True of PyTorch's function at the top left"
 )
 assert torch.allclose(ours, mended, atol=1e-5), (
     "This library aligns at the bottom right, as mended does"
@@ -592,9 +603,6 @@ print(probes.sees_the_future(moved, x))
 other_start = torch.cat([2 * x[:, :1], x[:, 1:]], dim=1)
 
 # %% tags=["claims"]
-assert moved(x).isfinite().all() and moved(x).shape == x.shape, (
-    "Shape and dtype are right, nothing raises, and all numbers are finite"
-)
 assert moved(x)[:, 1:].allclose(moved(other_start)[:, 1:], atol=1e-5), (
     "But each word sees only what comes after it"
 )

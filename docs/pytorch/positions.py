@@ -241,8 +241,8 @@ assert ((misread - right).abs() < 1e-5).equal(
 #
 # A `bfloat16` has eight bits<!--= math.log2(exact_to) --> for its digits. The first whole number that it cannot hold is
 # 257<!--= exact_to + 1 -->. From there on, positions merge, and an angle of a thousand radians is off by up to two<!--=
-# angles_off -->. What comes of it stands in the
-# table of scores. All of these lines look harmless, and all but the third lead there:
+# angles_off -->. What comes of it stands in the table of scores. All of these lines look harmless, and all but the
+# third lead there:
 
 # %% tags=["hide-input"]
 #| caption: What a model's angles are computed in.

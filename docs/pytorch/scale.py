@@ -71,7 +71,9 @@ assert drawn["scaled"][-1][0] < 0.5 and spread["scaled"] < 10, (
 assert (
     drawn["unscaled"][-1][0] > drawn["scaled"][-1][0]
     and spread["unscaled"] > spread["scaled"]
-), "the largest weight is larger, and the gradients are spread more widely"
+), (
+    "On the left the largest weight is larger, and the gradients are spread more widely"
+)
 
 # %% [markdown]
 # ## The variance of a dot product
@@ -272,18 +274,18 @@ for name, scale in (("unscaled", 1.0), ("scaled", None)):
     rows = []
     for d in sizes:
         scores, weights = draw(d, scale)
-        largest = jacobian(weights).abs().amax((1, 2))
-        row = variance(scores), entropy(weights).mean(), largest.median()
-        rows.append([each.item() for each in (*row, largest.mean())])
+        steepest = jacobian(weights).abs().amax((1, 2))
+        row = variance(scores), entropy(weights).mean(), steepest.median()
+        rows.append([each.item() for each in (*row, steepest.mean())])
     named = "variance", "entropy", "derivative", "mean"
     measured[name] = dict(zip(named, map(list, zip(*rows)), strict=True))
 
 entropies = measured["unscaled"]["entropy"], measured["scaled"]["entropy"]
-medians, means = (
+falling, means = (
     measured["unscaled"]["derivative"],
     measured["unscaled"]["mean"],
 )
-fall, mean_fall = math.log10(medians[0] / medians[-1]), means[0] / means[-1]
+fall, mean_fall = math.log10(falling[0] / falling[-1]), means[0] / means[-1]
 
 # %% tags=["hide-input"]
 #| alt: Three plots over the number of features d, from 4<!--= sizes[0] --> to 1024<!--= sizes[-1] -->. Unscaled, the
@@ -445,9 +447,9 @@ table(
 # width the same variances come out for each of the three: that is what the root is for. Smaller scores mean flatter
 # weights at the start, and training can make the matrices larger.
 #
-# **Mean zero, and independent features.** Five features of zero or two have unit
-# variance but the mean one: their dot products have three times<!--= odd["mean one"] / odd["as assumed"] --> the
-# variance. If all are copies of one feature, they have five times<!--= odd["copies"] / odd["as assumed"] --> as much.
+# **Mean zero, and independent features.** Five features of zero or two have unit variance but the mean one: their dot
+# products have three times<!--= odd["mean one"] / odd["as assumed"] --> the variance. If all are copies of one feature,
+# they have five times<!--= odd["copies"] / odd["as assumed"] --> as much.
 
 # %% tags=["check"]
 vectors = {
@@ -460,8 +462,8 @@ odd = {name: variance(each.T @ each).item() for name, each in vectors.items()}
 # %% [markdown]
 # **Independence of query and key.** A token is not independent of itself. The dot product of a vector with itself does
 # not vary around zero: its *mean* is $d$, and so its score is about the root of $d$. Self-attention without learned
-# matrices therefore keeps more of a token itself the wider it is: with four features 3%<!--=
-# alone[4][2] --> on average, with 512<!--= big --> nearly all:
+# matrices therefore keeps more of a token itself the wider it is: with four features 3%<!--= alone[4][2] --> on
+# average, with 512<!--= big --> nearly all:
 
 # %%
 #| caption: The mean score of {{ len(x) }} random tokens with themselves, the root of d, and the weight that they keep.
@@ -499,7 +501,7 @@ assert abs(new["nn.Linear"][0] * math.sqrt(width) - 1) < 1e-4, (
     "The bound of nn.Linear is one over the root"
 )
 assert abs(new["nn.Linear"][1] - 1 / 3) < 1e-3, (
-    "together have a third of the unit variance that the rule asks for"
+    "so the d terms together have a third of the unit variance that the rule asks for"
 )
 assert all(
     abs(a / b - 1) < 0.1
@@ -509,7 +511,7 @@ assert all(
 assert alone[4][2] < alone[64][2] < 0.99 < alone[512][2], (
     "therefore keeps more of a token itself the wider it is"
 )
-assert kept[0] > 0.999, "with the root, and practically all without"
+assert kept[0] > 0.999, "of itself with the root, and practically all without"
 
 # %% [markdown]
 # ## Why dot products, and not cosines?
@@ -550,8 +552,7 @@ of_go = soft["dot products"][words.index("go")]
 # %% [markdown]
 # - The weights do not sum to one. Those of *ship* sum to 5.74<!--= cosines[ship].sum() -->, and in a longer sentence
 #   they sum to more. So vectors grow: the norm of *ship* goes from 5.74<!--= norms_of_ship[0] --> to 25.1<!--=
-#   norms_of_ship[1] -->, and in four layers it grows more than 8,000 times. (That two figures agree
-#   is a coincidence.)
+#   norms_of_ship[1] -->, and in four layers it grows more than 8,000 times. (That two figures agree is a coincidence.)
 # - A softmax of cosines does sum to one, but it is timid. Cosines differ by two at most, so a word can count 7.4
 #   times<!--= math.exp(1 - -1) --> as much as another, and no more. *ship* would keep 14%<!--= own_share["cosines"] -->
 #   of itself, against 55%<!--= own_share["dot products"] -->. A dot product has no such bound, and training can set how
@@ -571,7 +572,9 @@ assert norms_of_ship[2] > 8000 * norms_of_ship[0], (
 assert (
     of_go[words.index("i")] > of_go[words.index("go")]
     and words[tokens.norm(dim=-1).argmax()] == "i"
-), "more from i than it keeps of itself, for the vector of i is the longest"
+), (
+    "go takes more from i than it keeps of itself, for the vector of i is the longest"
+)
 assert (cosines.max(-1).values - cosines.diagonal() < 1e-6).all(), (
     "With cosines nothing comes before the word itself"
 )

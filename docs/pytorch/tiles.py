@@ -41,11 +41,6 @@ figures.stairs(scores[0], largest, tile=3)
 # **You should know** [what attention computes](../learn/attention.py). **You will know** the rule and why it is exact,
 # what memory it saves, how it makes NaN when it is written carelessly, and how parts of the keys are merged.
 
-# %% tags=["claims"]
-assert hidden.tolist() == 3 * [True] + 6 * [False], (
-    "Bars over nine keys, of which the first three have none"
-)
-
 # %% [markdown]
 # ## The rule
 
@@ -278,7 +273,7 @@ assert off_mean > 1000 * off_merged, (
 )
 assert torch.allclose(
     merge(halves).logsumexp, their_logsumexp[0], atol=1e-5
-), "keep for the backward pass; the package's equals it"
+), "the package's equals it"
 
 # %% [markdown]
 # ## Exercises

@@ -101,7 +101,7 @@ for name, interface in interfaces.items():
 
 # %% tags=["claims"]
 assert recorded == [*[[3]] * 6, []], (
-    "it records every call of attention, and computes the weights of each head"
+    "it records every call of attention, and computes the weights of each head when you ask for them"
 )
 
 # %% [markdown]
@@ -245,11 +245,17 @@ untouched = torch.allclose(model(ids), scores, atol=1e-6) and not any(
 
 # %% tags=["claims"]
 assert untouched, "Nothing in the model is changed, and nothing stays behind"
-assert (previous > 0.99).all(), "looks at the position before its own"
+assert (previous > 0.99).all(), (
+    "one head looks at the position before its own"
+)
 assert (sink > 0.99).all(), "The other looks at the first position"
 assert not seen[0].value[0, 1].any(), "It has no value, so it writes nothing"
-assert found > 0.99, "looks for words whose word before is the present word"
-assert not seen[1].query[0, 1].any(), "asks for nothing in particular"
+assert found > 0.99, (
+    "one head looks for words whose word before is the present word"
+)
+assert not seen[1].query[0, 1].any(), (
+    "The other asks for nothing in particular"
+)
 
 # %% [markdown]
 # ## A weight is not an effect
@@ -302,7 +308,7 @@ plot.table(
 assert spoiled == [(0, 0), (1, 0)], "Two heads in two layers can do that"
 assert not effects[0, 1][0].any(), "Yet the model does not need it"
 assert entropies[0, 1] < 1e-6 and not effects[0, 1][0].any(), (
-    "the first word has the smallest entropy, and no effect"
+    "The one that looks at the first word has the smallest entropy, and no effect"
 )
 assert (0, 0) in spoiled, "the induction head has nothing to find"
 
@@ -324,7 +330,9 @@ for head in range(2):
 # gives one of them 1.00<!--= torch.stack([previous[-1], sink[-1]]).min() -->.
 
 # %% tags=["claims"]
-assert rows[1][1] == axes[3], "returns the mean over its heads"
+assert rows[1][1] == axes[3], (
+    "nn.MultiheadAttention returns the mean over its heads"
+)
 assert (seen[0].entropy < 0.01).all(), "There is no such head"
 
 # %% [markdown]
@@ -343,6 +351,9 @@ returned[0, 0].sum(-1), training[0].weights[0, 0].sum(-1)
 
 
 # %% tags=["check"]
+enlarged = torch.where(returned == 0, 0, 2 * training[0].weights)
+
+
 def by_rollout(first, second):
     calls = []
     for weights in (first, second):
@@ -365,12 +376,12 @@ class Scored(nn.Module):
 # one.
 
 # %% tags=["claims"]
-assert (returned == 0).any(), "returns the weights after dropout"
-assert torch.allclose(
-    returned,
-    torch.where(returned == 0, 0, 2 * training[0].weights),
-    atol=1e-6,
-), "Some are zero, the others are enlarged"
+assert (returned == 0).any(), (
+    "nn.MultiheadAttention returns the weights after dropout"
+)
+assert torch.allclose(returned, enlarged, atol=1e-6), (
+    "Some are zero, the others are enlarged"
+)
 assert (training[0].weights > 0).all(), "watch gives those before dropout"
 
 # %% [markdown]
