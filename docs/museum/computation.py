@@ -142,6 +142,9 @@ def of_embed_dim(x, heads=H):
     return attend(x, heads, x.size(-1))
 
 
+torch.manual_seed(11)
+many = torch.randn(8, 100, 64) @ torch.randn(8, 64, 100)  # heads queries keys
+spread = {d: (many / d**0.5).std().item() for d in (64, 8 * 64)}
 x = torch.randn(B, N, H * D, generator=torch.Generator().manual_seed(10))
 by_head = doctor("x", num_heads=H)
 exhibit(
@@ -152,10 +155,6 @@ exhibit(
     given=x,
 )
 
-# %% tags=["check"]
-torch.manual_seed(11)
-many = torch.randn(8, 100, 64) @ torch.randn(8, 64, 100)  # heads queries keys
-spread = {d: (many / d**0.5).std().item() for d in (64, 8 * 64)}
 
 # %% [markdown]
 # In the sizes of the original paper, eight heads of 64<!--= min(spread) --> features, scores with the right root have a
@@ -232,6 +231,7 @@ def averaged(x):
     return self_attention(x).context
 
 
+lengths = {f.__name__: f(ship)[6].norm().item() for f in (summed, averaged)}
 batch = ship[None]
 exhibit(
     "weights-not-normalized",
@@ -241,9 +241,6 @@ exhibit(
     hides=batch[:, :1],
     given=batch,
 )
-
-# %% tags=["check"]
-lengths = {f.__name__: f(ship)[6].norm().item() for f in (summed, averaged)}
 
 
 # %% [markdown]

@@ -98,6 +98,7 @@ def by_pytorch(q, k, v):
     return F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
 
 
+equal_heads = [q, k.repeat_interleave(2, 1), v.repeat_interleave(2, 1)]
 exhibit(
     "repeat-for-repeat-interleave",
     repeated,
@@ -107,8 +108,6 @@ exhibit(
     given=[q, k, v],
 )
 
-# %% tags=["check"]
-equal_heads = [q, k.repeat_interleave(2, 1), v.repeat_interleave(2, 1)]
 
 # %% [markdown]
 # **Hides** with one key head, which all share, and with as many as query heads. **Caught by** `enable_gqa`, and by the
@@ -576,7 +575,9 @@ Plate(
 
 # %% tags=["claims"]
 assert moved(descent, to_none=False) == 0, "Hides with plain gradient descent"
-assert moved(adam, to_none=True) == 0, "zero_grad(set_to_none=True), its default"
+assert moved(adam, to_none=True) == 0, (
+    "zero_grad(set_to_none=True), its default"
+)
 
 # %% [markdown]
 # ## Exercises

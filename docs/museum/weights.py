@@ -126,6 +126,8 @@ def shifted(module, x):
 extended = mha(add_bias_kv=True)
 output, weights = extended(x, x, x, average_attn_weights=False)
 wrong = shifted(extended, x)
+q, k, _ = (split_heads(part, H) for part in project(extended, x))
+without_bias_k = attention_scores(q, k).softmax(-1)
 off["bias-kv-as-shift"] = probes.differs(
     extended.out_proj(merge_heads(wrong.context)), output
 )
@@ -136,9 +138,6 @@ exhibits.plate("bias-kv-as-shift", output)
 # weights are those without any `bias_k`, up to rounding. A test that looks at weights alone cannot tell one `bias_k`
 # from another.
 
-# %% tags=["check"]
-q, k, _ = (split_heads(part, H) for part in project(extended, x))
-without_bias_k = attention_scores(q, k).softmax(-1)
 
 # %% tags=["claims"]
 assert wrong.weights.size(-1) == weights.size(-1) - 1, (
@@ -212,6 +211,8 @@ def untransposed(module, x):
 
 
 multiplied = partial(attend, project=untransposed)
+bypassed = bypass_(mha())
+gap = probes.differs(multiplied(bypassed, x), by_pytorch(bypassed, x))
 symmetric = mha()
 with torch.no_grad():
     turned = [matrix.T for matrix in module.in_proj_weight.chunk(3)]
@@ -219,9 +220,6 @@ with torch.no_grad():
 
 exhibit("weight-not-transposed", multiplied, hides=symmetric)
 
-# %% tags=["check"]
-bypassed = bypass_(mha())
-gap = probes.differs(multiplied(bypassed, x), by_pytorch(bypassed, x))
 
 # %% tags=["check"]
 #| raises: RuntimeError
@@ -436,7 +434,10 @@ square = torch.cat(
 )
 right = nn.init.xavier_uniform_(torch.empty(3 * wide, wide))
 
-bounds = [matrix.abs().max().item() for matrix in (theirs, right, square)]
+apart = nn.MultiheadAttention(wide, 8, kdim=wide + 1).q_proj_weight
+bounds = [
+    matrix.abs().max().item() for matrix in (theirs, right, square, apart)
+]
 off["packed-initialization"] = bounds[2] - bounds[0]
 exhibits.plate("packed-initialization", bounds[0])
 
@@ -444,10 +445,6 @@ exhibits.plate("packed-initialization", bounds[0])
 # The largest number is 0.0541<!--= bounds[0] --> in PyTorch's, and 0.0765<!--= bounds[2] --> in the three. Every test
 # with copied weights passes, and so does one with `kdim`: PyTorch then keeps, and starts, three matrices itself.
 
-# %% tags=["check"]
-torch.manual_seed(9)
-apart = nn.MultiheadAttention(wide, 8, kdim=wide + 1)
-bound_apart = apart.q_proj_weight.abs().max().item()
 
 # %% tags=["claims"]
 assert math.isclose(bounds[0], bounds[1], rel_tol=1e-3), (
@@ -456,7 +453,7 @@ assert math.isclose(bounds[0], bounds[1], rel_tol=1e-3), (
 assert math.isclose(bounds[2] / bounds[0], math.sqrt(2), rel_tol=1e-3), (
     "Three square matrices start larger, by the root of two"
 )
-assert math.isclose(bound_apart, bounds[2], rel_tol=1e-3), (
+assert math.isclose(bounds[3], bounds[2], rel_tol=1e-3), (
     "PyTorch then keeps, and starts, three matrices itself"
 )
 
