@@ -21,8 +21,8 @@
 # | Slow, much memory | [weights not used](#need-weights-costs) | nothing | short inputs |
 # | A file fails to load | [split at every space](#embedding-reader) | fails | other files |
 #
-# **You should know** [what attention computes](../learn/attention.py) and [why it is scaled](../pytorch/scale.py). **You will
-# know** a check for each of these mistakes. The [museum's index](index.py) has the other rooms.
+# **You should know** [what attention computes](../learn/attention.py) and [why it is scaled](../pytorch/scale.py).
+# **You will know** a check for each of these mistakes. The [museum's index](index.py) has the other rooms.
 
 # %% tags=["hide-input"]
 import math
@@ -123,7 +123,7 @@ exhibit("missing-scale", unscaled, right, hides=one_feature)
 
 # %% [markdown]
 # In the figure, *ship* keeps 100%<!--= rows[1, 6] --> of itself instead of 55%<!--= rows[0, 6] -->. **Hides** with one
-# feature, whose root is one<!--= math.sqrt(q[..., :1].size(-1)) -->. **Fix:** divide by the root of the last axis of
+# feature, whose root is one. **Fix:** divide by the root of the last axis of
 # the query, or let `F.scaled_dot_product_attention` do it.
 #
 # ## The root of another d { #wrong-d-in-scale }
@@ -511,7 +511,9 @@ ours["shop"]
 assert failure, "split at every space fails other files"
 assert "'.'" in failure, "The reader fails at a word of dots and spaces"
 assert hides, "Hides with files without such words"
-assert whole, "or unmasked.embeddings.read_glove"
+assert whole, (
+    "as many times as there are numbers, or unmasked.embeddings.read_glove"
+)
 
 # %% [markdown]
 # ## Exercises

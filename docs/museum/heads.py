@@ -18,8 +18,8 @@
 # | [swapped batch and tokens](#batch-and-tokens-swapped) | 3.3<!--= off["batch-and-tokens-swapped"] --> | one item |
 # | [tested with a head_dim of one](#head-dim-one) | 0.6<!--= off["head-dim-one"] --> | one feature in a head |
 #
-# **You should know** [how one matrix holds many heads](../pytorch/heads.py). **You will know** which sizes a test needs, and a
-# check for each mistake. The [museum's index](index.py) finds a mistake by what you see.
+# **You should know** [how one matrix holds many heads](../pytorch/heads.py). **You will know** which sizes a test
+# needs, and a check for each mistake. The [museum's index](index.py) finds a mistake by what you see.
 
 # %% tags=["hide-input"]
 import math
@@ -457,9 +457,9 @@ merged_by_view(split_heads(x, H))
 # `print(check(name, answer))`, with `check` of `unmasked.exercises`, judges an answer by the name in brackets: [how to
 # do the exercises](../install.md#do-the-exercises).
 #
-# **Sizes that tell** (`sizes-that-tell`). Give four<!--= split_heads(draw(B, N, H * D), H).dim() --> numbers, for batch, tokens, heads and
-# head_dim, at which no mistake hides. They are tried on the wrong versions of [the
-# index, with its test](index.py#a-test-that-passes-everything). Then see which hide if you make one of them smaller.
+# **Sizes that tell** (`sizes-that-tell`). Give four numbers, for
+# batch, tokens, heads and head_dim, at which no mistake hides. They are tried on the wrong versions of [the index, with
+# its test](index.py#a-test-that-passes-everything). Then see which hide if you make one of them smaller.
 #
 # ??? question "Hint"
 #

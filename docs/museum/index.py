@@ -171,7 +171,7 @@ assert min(future[slug] for slug in shown) > 0.01, (
 # %% [markdown]
 # ## Four checks that none passes
 #
-# Three<!--= len(checks) - 1 --> of these need nothing but calls, so that they work on code which you cannot read. The
+# Three of these need nothing but calls, so that they work on code which you cannot read. The
 # last compares with PyTorch's function, one head at a time.
 
 

@@ -21,8 +21,8 @@
 # | A checkpoint that fails | [a mask kept in it](#mask-buffer) | nothing | one context length |
 # | Memory runs out | [a mask for every head](#expanded-mask) | nothing | short inputs |
 #
-# **You should know** [what a mask is](../pytorch/masks.py). **You will know** what each wrong one does, the sizes at which it
-# hides, and a check that finds it. The [museum's index](index.py) has the other rooms.
+# **You should know** [what a mask is](../pytorch/masks.py). **You will know** what each wrong one does, the sizes at
+# which it hides, and a check that finds it. The [museum's index](index.py) has the other rooms.
 
 # %% tags=["hide-input"]
 import math
@@ -65,7 +65,7 @@ exhibit = Exhibits(given=x, hides=x[:, :1], probe=probes.sees_the_future)
 off = exhibit.off
 
 # %% [markdown]
-# Three<!--= len(weighed) - 1 --> of the mistakes, and the right weights of the same sequence. Only the right ones have
+# Three of the mistakes, and the right weights of the same sequence. Only the right ones have
 # zeros above the diagonal, and rows that sum to one.
 
 # %% tags=["hide-input"]
@@ -87,7 +87,7 @@ plot.grid(weighed, queries=range(N))
 
 # %% tags=["claims"]
 assert sound_ones == ["right"], (
-    "Only the right ones have zeros above the diagonal"
+    "Only the right ones have zeros above the diagonal, and rows that sum to one"
 )
 
 # %% [markdown]
@@ -289,7 +289,7 @@ assert not probes.differs(late / late.sum(-1, keepdim=True) @ x, right(x)), (
 # ## Padding that is attended to { #padding-ignored }
 #
 # Sequences are padded to one length, and nobody tells the attention. Rows of zeros are no excuse: their scores are
-# zero, and the exponential of zero is one<!--= math.exp(0) -->.
+# zero, and the exponential of zero is one.
 
 # %% tags=["hide-input"]
 real, padded = 3, x.clone()
@@ -757,10 +757,10 @@ else:
 Plate(ENTRIES["mask-buffer"], found=refusal.rstrip("."))
 
 # %% [markdown]
-# The outputs are the same. For 1,024<!--= longer.mask.size(0) --> tokens the mask takes 4<!--= longer.mask.nbytes / 2**20 -->
-# MiB beside 256<!--= weight_size --> bytes of weights. And a model with another context length does not load them.
-# **Hides** while nobody saves, or changes the length. **Caught by** a `state_dict` that holds more than parameters.
-# **Fix:** `persistent=False` and `torch.bool`, or no mask at all: `is_causal`.
+# The outputs are the same. For 1,024<!--= longer.mask.size(0) --> tokens the mask takes 4<!--= longer.mask.nbytes /
+# 2**20 --> MiB beside 256<!--= weight_size --> bytes of weights. And a model with another context length does not load
+# them. **Hides** while nobody saves, or changes the length. **Caught by** a `state_dict` that holds more than
+# parameters. **Fix:** `persistent=False` and `torch.bool`, or no mask at all: `is_causal`.
 
 # %% tags=["claims"]
 assert same_output, "a mask kept in it nothing one context length"

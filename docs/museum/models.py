@@ -174,8 +174,8 @@ assert not probes.differs(halves(q[:, :, :1], places[:1]), q[:, :, :1]), (
 # %% [markdown]
 # ## Rotary angles in bfloat16 { #rope-in-bfloat16 }
 #
-# A model that is cast to bfloat16 as a whole casts its positions and frequencies, too. That format has eight<!--= digits
-# --> binary digits: from 256<!--= last_exact --> on it skips whole positions.
+# A model that is cast to bfloat16 as a whole casts its positions and frequencies, too. That format has
+# eight<!--= digits --> binary digits: from 256<!--= last_exact --> on it skips whole positions.
 
 # %% tags=["hide-input"]
 digits = 1 - math.log2(torch.finfo(torch.bfloat16).eps)
@@ -575,9 +575,9 @@ Plate(
 
 # %% tags=["claims"]
 assert moved(descent, to_none=False) == 0, "Hides with plain gradient descent"
-assert moved(adam, to_none=True) == 0, (
-    "zero_grad(set_to_none=True), its default"
-)
+assert moved(adam, to_none=True) == 0 and (
+    torch.optim.AdamW.zero_grad.__defaults__ == (True,)
+), "Fix: zero_grad(set_to_none=True), its default"
 
 # %% [markdown]
 # ## Exercises

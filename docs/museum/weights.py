@@ -20,8 +20,9 @@
 # | [initialized three matrices, not one](#packed-initialization) | 0.022<!--= off["packed-initialization"] --> | copied weights |
 # | [took projected queries for unit variance](#projection-variance) | 0.89<!--= off["projection-variance"] --> | larger matrices |
 #
-# **You should know** [what nn.MultiheadAttention computes](../pytorch/from_scratch.py). **You will know** how to fill a module
-# before you compare it, and a check for each mistake. The [museum's index](index.py) finds a mistake by its symptom.
+# **You should know** [what nn.MultiheadAttention computes](../pytorch/from_scratch.py). **You will know** how to fill a
+# module before you compare it, and a check for each mistake. The [museum's index](index.py) finds a mistake by its
+# symptom.
 
 # %% tags=["hide-input"]
 import copy
@@ -226,8 +227,8 @@ exhibit("weight-not-transposed", multiplied, hides=symmetric)
 x @ filled(nn.Linear, E, E + 2).weight
 
 # %% [markdown]
-# **Hides** where matrices equal their transposes, as after a [bypass](../pytorch/bypass.py). **Caught by** a layer whose
-# input and output differ in width. **Fix:** `F.linear(x, W, b)`, or `x @ W.T + b`.
+# **Hides** where matrices equal their transposes, as after a [bypass](../pytorch/bypass.py). **Caught by** a layer
+# whose input and output differ in width. **Fix:** `F.linear(x, W, b)`, or `x @ W.T + b`.
 
 # %% tags=["claims"]
 assert gap == 0, (
