@@ -421,7 +421,6 @@ given = {"qkv": "rows.weight", "qkv_bias": "rows.bias", "out": module.out}
 unsaid = diagnose(module, embed_dim=12, num_heads=3)
 said = diagnose(module, embed_dim=12, num_heads=3, weights=given)
 
-
 # %% [markdown]
 # If you do not say what `rows.weight` is, the doctor finds the reading that gives the module's numbers. If you say that
 # it has all of the query's rows first, the doctor finds that the module reads them head by head.
@@ -547,7 +546,6 @@ def test_my_model_attends():
 torch.manual_seed(9)
 test_my_layer_attends()
 test_my_model_attends()
-
 
 # %% tags=["hide-input"]
 #| raises: AssertionError: merge-without-transpose

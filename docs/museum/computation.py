@@ -155,7 +155,6 @@ exhibit(
     given=x,
 )
 
-
 # %% [markdown]
 # In the sizes of the original paper, eight heads of 64<!--= min(spread) --> features, scores with the right root have a
 # standard deviation of 1.0<!--= spread[64] -->, those with the root of 512<!--= max(spread) --> only 0.35<!--=
@@ -242,7 +241,6 @@ exhibit(
     given=batch,
 )
 
-
 # %% [markdown]
 # The cosines of *ship* sum to 5.74<!--= cosine_weights(ship)[6].sum() -->. Its vector has the length
 # 5.74<!--= ship[6].norm() -->; the sum makes it 25.1<!--= lengths["summed"] -->, the average
@@ -281,7 +279,6 @@ exhibit(
     hides=[ship],
     given=[other],
 )
-
 
 # %% [markdown]
 # The largest "cosine" is 1.48<!--= foreign(other).max() -->. **Hides** for the sentence whose norms they are. **Caught

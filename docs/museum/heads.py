@@ -327,7 +327,6 @@ turned(x)
 # `nn.MultiheadAttention` takes (tokens, batch, features), unless it is told otherwise. A batch of sequences is then
 # read the other way, and the output has the shape that it should have.
 
-
 # %% tags=["hide-input"]
 torch.manual_seed(9)
 # right: batch_first=True

@@ -119,7 +119,6 @@ assert not hidden["all differ"], "At sizes that all differ none hides"
 # output, a column for each token that was changed. The first output of the right version cannot move by any other
 # token.
 
-
 # %%
 shown = [
     "no-causal-mask",

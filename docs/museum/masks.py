@@ -321,7 +321,6 @@ exhibit(
     given=padded,
 )
 
-
 # %% [markdown]
 # A word gives up to 25%<!--= taken --> of its weight to nothing. **Hides** where no sequence is padded: in batches of
 # one, or of equal lengths. **Fix:** `masks.padding(lengths)`, or a `key_padding_mask`.
@@ -356,7 +355,6 @@ exhibit(
     given=[last, x, x],
 )
 
-
 # %% [markdown]
 # The newest token sees two<!--= seen[-1].sum() --> keys, the oldest; `masks.causal(newest, N)` gives it five<!--=
 # masks.causal(newest, N)[-1].sum() -->. With one new token the mask would leave it the very first key alone. **Hides**
@@ -367,7 +365,6 @@ exhibit(
 assert not probes.differs(top_left(last, x, x), of_the_first), (
     "counts from the other end and takes them for the first"
 )
-
 
 # %% [markdown]
 # ## `is_causal` taken for a mask { #is-causal-is-a-hint }
@@ -395,7 +392,6 @@ def told(mask, is_causal=True):
 
 
 window = masks.sliding_window(N, window=2)
-
 
 # %% tags=["hide-input"]
 everything = torch.zeros(N, N, dtype=torch.bool)  # a mask that blocks nothing
@@ -475,7 +471,6 @@ exhibit(
     hides=[x[:, -real:], x, x, words],
     given=[x, x, x, left_padded],
 )
-
 
 # %% [markdown]
 # Two<!--= (~left_padded.any(-1)).sum() --> rows are NaN. **Hides** while every query has a key. What each interface
@@ -723,7 +718,7 @@ assert all(
 # the longest context puts one such square for every layer into the checkpoint, the file in which a model is saved.
 
 
-# %% tags=["check"]
+# %% tags=["hide-input"]
 class Buffered(CausalSelfAttention):
     def __init__(self, context_length):
         super().__init__(4, 4, 1, out_bias=False)
@@ -745,9 +740,6 @@ same_output = probes.differs(wrong(x[..., :4]), lean(x[..., :4])) == 0
 with torch.device("meta"):  # sizes without memory
     longer = Buffered(1024)
 weight_size = sum(each.nbytes for each in lean.state_dict().values())
-
-# %% tags=["hide-input"]
-torch.manual_seed(4)
 try:
     Buffered(8).load_state_dict(wrong.state_dict())
 except RuntimeError as error:

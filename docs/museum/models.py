@@ -108,7 +108,6 @@ exhibit(
     given=[q, k, v],
 )
 
-
 # %% [markdown]
 # **Hides** with one key head, which all share, and with as many as query heads. **Caught by** `enable_gqa`, and by the
 # [doctor](../doctor.py). **Fix:** `repeat_interleave`, or `enable_gqa=True`: the flash kernel copies nothing for it.
@@ -387,7 +386,6 @@ exhibit(
     hides=[x, one_document],
 )
 
-
 # %% [markdown]
 # **Hides** with one document, in the first of several, and with rotary positions. **Caught by** `each_alone`; a test
 # that changes the other document does not find it. **Fix:** count from each document's first token.
@@ -415,7 +413,6 @@ Plate(
     ENTRIES["two-finfo-min"],
     found=f"{int(blind.isnan().any(-1).sum())} of {N} rows are NaN",
 )
-
 
 # %% [markdown]
 # Once added or filled in, the row becomes the average of everything, which is wrong, too, but is not seen. **Hides**
@@ -525,7 +522,6 @@ Plate(
     ENTRIES["dropout-leaves-the-kernel"],
     found=f"kept for the backward pass: {wrong:.0f} times the input, not {right:.0f}",
 )
-
 
 # %% [markdown]
 # Here more than ten times as much is kept, and the factor grows with the tokens. **Hides** in evaluation, where dropout

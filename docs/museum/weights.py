@@ -139,7 +139,6 @@ exhibits.plate("bias-kv-as-shift", output)
 # weights are those without any `bias_k`, up to rounding. A test that looks at weights alone cannot tell one `bias_k`
 # from another.
 
-
 # %% tags=["claims"]
 assert wrong.weights.size(-1) == weights.size(-1) - 1, (
     "Code that adds them to all keys and values instead gets one column less"
@@ -220,7 +219,6 @@ with torch.no_grad():
     symmetric.in_proj_weight.add_(torch.cat(turned)).div_(2)
 
 exhibit("weight-not-transposed", multiplied, hides=symmetric)
-
 
 # %% tags=["check"]
 #| raises: RuntimeError
@@ -445,7 +443,6 @@ exhibits.plate("packed-initialization", bounds[0])
 # %% [markdown]
 # The largest number is 0.0541<!--= bounds[0] --> in PyTorch's, and 0.0765<!--= bounds[2] --> in the three. Every test
 # with copied weights passes, and so does one with `kdim`: PyTorch then keeps, and starts, three matrices itself.
-
 
 # %% tags=["claims"]
 assert math.isclose(bounds[0], bounds[1], rel_tol=1e-3), (
