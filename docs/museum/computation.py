@@ -21,8 +21,8 @@
 # | Slow, much memory | [weights not used](#need-weights-costs) | nothing | short inputs |
 # | A file fails to load | [split at every space](#embedding-reader) | fails | other files |
 #
-# **You should know** [what attention computes](../learn/attention.py) and [why it is scaled](../pytorch/scale.py). **You will
-# know** a check for each of these mistakes. The [museum's index](index.py) has the other rooms.
+# **You should know** [what attention computes](../learn/attention.py) and [why it is scaled](../pytorch/scale.py).
+# **You will know** a check for each of these mistakes. The [museum's index](index.py) has the other rooms.
 
 # %% tags=["hide-input"]
 import math
@@ -123,7 +123,7 @@ exhibit("missing-scale", unscaled, right, hides=one_feature)
 
 # %% [markdown]
 # In the figure, *ship* keeps 100%<!--= rows[1, 6] --> of itself instead of 55%<!--= rows[0, 6] -->. **Hides** with one
-# feature, whose root is one<!--= math.sqrt(q[..., :1].size(-1)) -->. **Fix:** divide by the root of the last axis of
+# feature, whose root is one. **Fix:** divide by the root of the last axis of
 # the query, or let `F.scaled_dot_product_attention` do it.
 #
 # ## The root of another d { #wrong-d-in-scale }
@@ -142,6 +142,9 @@ def of_embed_dim(x, heads=H):
     return attend(x, heads, x.size(-1))
 
 
+torch.manual_seed(11)
+many = torch.randn(8, 100, 64) @ torch.randn(8, 64, 100)  # heads queries keys
+spread = {d: (many / d**0.5).std().item() for d in (64, 8 * 64)}
 x = torch.randn(B, N, H * D, generator=torch.Generator().manual_seed(10))
 by_head = doctor("x", num_heads=H)
 exhibit(
@@ -151,11 +154,6 @@ exhibit(
     hides=[x, 1],
     given=x,
 )
-
-# %% tags=["check"]
-torch.manual_seed(11)
-many = torch.randn(8, 100, 64) @ torch.randn(8, 64, 100)  # heads queries keys
-spread = {d: (many / d**0.5).std().item() for d in (64, 8 * 64)}
 
 # %% [markdown]
 # In the sizes of the original paper, eight heads of 64<!--= min(spread) --> features, scores with the right root have a
@@ -232,6 +230,7 @@ def averaged(x):
     return self_attention(x).context
 
 
+lengths = {f.__name__: f(ship)[6].norm().item() for f in (summed, averaged)}
 batch = ship[None]
 exhibit(
     "weights-not-normalized",
@@ -241,10 +240,6 @@ exhibit(
     hides=batch[:, :1],
     given=batch,
 )
-
-# %% tags=["check"]
-lengths = {f.__name__: f(ship)[6].norm().item() for f in (summed, averaged)}
-
 
 # %% [markdown]
 # The cosines of *ship* sum to 5.74<!--= cosine_weights(ship)[6].sum() -->. Its vector has the length
@@ -284,7 +279,6 @@ exhibit(
     hides=[ship],
     given=[other],
 )
-
 
 # %% [markdown]
 # The largest "cosine" is 1.48<!--= foreign(other).max() -->. **Hides** for the sentence whose norms they are. **Caught
@@ -514,7 +508,9 @@ ours["shop"]
 assert failure, "split at every space fails other files"
 assert "'.'" in failure, "The reader fails at a word of dots and spaces"
 assert hides, "Hides with files without such words"
-assert whole, "or unmasked.embeddings.read_glove"
+assert whole, (
+    "as many times as there are numbers, or unmasked.embeddings.read_glove"
+)
 
 # %% [markdown]
 # ## Exercises

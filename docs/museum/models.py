@@ -98,6 +98,7 @@ def by_pytorch(q, k, v):
     return F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
 
 
+equal_heads = [q, k.repeat_interleave(2, 1), v.repeat_interleave(2, 1)]
 exhibit(
     "repeat-for-repeat-interleave",
     repeated,
@@ -106,9 +107,6 @@ exhibit(
     hides=[q, k[:, :1], v[:, :1]],
     given=[q, k, v],
 )
-
-# %% tags=["check"]
-equal_heads = [q, k.repeat_interleave(2, 1), v.repeat_interleave(2, 1)]
 
 # %% [markdown]
 # **Hides** with one key head, which all share, and with as many as query heads. **Caught by** `enable_gqa`, and by the
@@ -175,8 +173,8 @@ assert not probes.differs(halves(q[:, :, :1], places[:1]), q[:, :, :1]), (
 # %% [markdown]
 # ## Rotary angles in bfloat16 { #rope-in-bfloat16 }
 #
-# A model that is cast to bfloat16 as a whole casts its positions and frequencies, too. That format has eight<!--= digits
-# --> binary digits: from 256<!--= last_exact --> on it skips whole positions.
+# A model that is cast to bfloat16 as a whole casts its positions and frequencies, too. That format has
+# eight<!--= digits --> binary digits: from 256<!--= last_exact --> on it skips whole positions.
 
 # %% tags=["hide-input"]
 digits = 1 - math.log2(torch.finfo(torch.bfloat16).eps)
@@ -388,7 +386,6 @@ exhibit(
     hides=[x, one_document],
 )
 
-
 # %% [markdown]
 # **Hides** with one document, in the first of several, and with rotary positions. **Caught by** `each_alone`; a test
 # that changes the other document does not find it. **Fix:** count from each document's first token.
@@ -416,7 +413,6 @@ Plate(
     ENTRIES["two-finfo-min"],
     found=f"{int(blind.isnan().any(-1).sum())} of {N} rows are NaN",
 )
-
 
 # %% [markdown]
 # Once added or filled in, the row becomes the average of everything, which is wrong, too, but is not seen. **Hides**
@@ -527,7 +523,6 @@ Plate(
     found=f"kept for the backward pass: {wrong:.0f} times the input, not {right:.0f}",
 )
 
-
 # %% [markdown]
 # Here more than ten times as much is kept, and the factor grows with the tokens. **Hides** in evaluation, where dropout
 # is off, and on a GPU, whose kernels have dropout. **Caught by** `saved_tensors_hooks`, or a profile. **Fix:**
@@ -544,7 +539,7 @@ assert wrong > 10 * right, "Here more than ten times as much is kept"
 
 
 # %% tags=["hide-input"]
-def moved(optimize, to_none):
+def moved(optimize, **options):
     torch.manual_seed(0)
     frozen = nn.Linear(D, D)
     optimizer = optimize(frozen.parameters())
@@ -553,7 +548,7 @@ def moved(optimize, to_none):
     frozen.requires_grad_(False)
     # wrong: optimizer.zero_grad(set_to_none=False)
     # right: optimizer.zero_grad(set_to_none=True)
-    optimizer.zero_grad(set_to_none=to_none)
+    optimizer.zero_grad(**options)
     before = frozen.weight.clone()
     for _ in range(10):
         optimizer.step()
@@ -562,7 +557,7 @@ def moved(optimize, to_none):
 
 adam = partial(torch.optim.AdamW, lr=0.1)
 descent = partial(torch.optim.SGD, lr=0.1)
-off["frozen-with-zero-gradient"] = moved(adam, to_none=False)
+off["frozen-with-zero-gradient"] = moved(adam, set_to_none=False)
 Plate(
     ENTRIES["frozen-with-zero-gradient"],
     off["frozen-with-zero-gradient"],
@@ -575,9 +570,11 @@ Plate(
 # trained.
 
 # %% tags=["claims"]
-assert moved(descent, to_none=False) == 0, "Hides with plain gradient descent"
-assert moved(adam, to_none=True) == 0, (
-    "zero_grad(set_to_none=True), its default"
+assert moved(descent, set_to_none=False) == 0, (
+    "Hides with plain gradient descent"
+)
+assert moved(adam) == 0 == moved(adam, set_to_none=True), (
+    "Fix: zero_grad(set_to_none=True), its default"
 )
 
 # %% [markdown]

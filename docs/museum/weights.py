@@ -20,8 +20,9 @@
 # | [initialized three matrices, not one](#packed-initialization) | 0.022<!--= off["packed-initialization"] --> | copied weights |
 # | [took projected queries for unit variance](#projection-variance) | 0.89<!--= off["projection-variance"] --> | larger matrices |
 #
-# **You should know** [what nn.MultiheadAttention computes](../pytorch/from_scratch.py). **You will know** how to fill a module
-# before you compare it, and a check for each mistake. The [museum's index](index.py) finds a mistake by its symptom.
+# **You should know** [what nn.MultiheadAttention computes](../pytorch/from_scratch.py). **You will know** how to fill a
+# module before you compare it, and a check for each mistake. The [museum's index](index.py) finds a mistake by its
+# symptom.
 
 # %% tags=["hide-input"]
 import copy
@@ -126,6 +127,8 @@ def shifted(module, x):
 extended = mha(add_bias_kv=True)
 output, weights = extended(x, x, x, average_attn_weights=False)
 wrong = shifted(extended, x)
+q, k, _ = (split_heads(part, H) for part in project(extended, x))
+without_bias_k = attention_scores(q, k).softmax(-1)
 off["bias-kv-as-shift"] = probes.differs(
     extended.out_proj(merge_heads(wrong.context)), output
 )
@@ -135,10 +138,6 @@ exhibits.plate("bias-kv-as-shift", output)
 # What is added to all keys adds the same number to every score of a query, and a softmax does not notice. So the
 # weights are those without any `bias_k`, up to rounding. A test that looks at weights alone cannot tell one `bias_k`
 # from another.
-
-# %% tags=["check"]
-q, k, _ = (split_heads(part, H) for part in project(extended, x))
-without_bias_k = attention_scores(q, k).softmax(-1)
 
 # %% tags=["claims"]
 assert wrong.weights.size(-1) == weights.size(-1) - 1, (
@@ -212,6 +211,8 @@ def untransposed(module, x):
 
 
 multiplied = partial(attend, project=untransposed)
+bypassed = bypass_(mha())
+gap = probes.differs(multiplied(bypassed, x), by_pytorch(bypassed, x))
 symmetric = mha()
 with torch.no_grad():
     turned = [matrix.T for matrix in module.in_proj_weight.chunk(3)]
@@ -220,16 +221,12 @@ with torch.no_grad():
 exhibit("weight-not-transposed", multiplied, hides=symmetric)
 
 # %% tags=["check"]
-bypassed = bypass_(mha())
-gap = probes.differs(multiplied(bypassed, x), by_pytorch(bypassed, x))
-
-# %% tags=["check"]
 #| raises: RuntimeError
 x @ filled(nn.Linear, E, E + 2).weight
 
 # %% [markdown]
-# **Hides** where matrices equal their transposes, as after a [bypass](../pytorch/bypass.py). **Caught by** a layer whose
-# input and output differ in width. **Fix:** `F.linear(x, W, b)`, or `x @ W.T + b`.
+# **Hides** where matrices equal their transposes, as after a [bypass](../pytorch/bypass.py). **Caught by** a layer
+# whose input and output differ in width. **Fix:** `F.linear(x, W, b)`, or `x @ W.T + b`.
 
 # %% tags=["claims"]
 assert gap == 0, (
@@ -436,18 +433,16 @@ square = torch.cat(
 )
 right = nn.init.xavier_uniform_(torch.empty(3 * wide, wide))
 
-bounds = [matrix.abs().max().item() for matrix in (theirs, right, square)]
+apart = nn.MultiheadAttention(wide, 8, kdim=wide + 1).q_proj_weight
+bounds = [
+    matrix.abs().max().item() for matrix in (theirs, right, square, apart)
+]
 off["packed-initialization"] = bounds[2] - bounds[0]
 exhibits.plate("packed-initialization", bounds[0])
 
 # %% [markdown]
 # The largest number is 0.0541<!--= bounds[0] --> in PyTorch's, and 0.0765<!--= bounds[2] --> in the three. Every test
 # with copied weights passes, and so does one with `kdim`: PyTorch then keeps, and starts, three matrices itself.
-
-# %% tags=["check"]
-torch.manual_seed(9)
-apart = nn.MultiheadAttention(wide, 8, kdim=wide + 1)
-bound_apart = apart.q_proj_weight.abs().max().item()
 
 # %% tags=["claims"]
 assert math.isclose(bounds[0], bounds[1], rel_tol=1e-3), (
@@ -456,7 +451,7 @@ assert math.isclose(bounds[0], bounds[1], rel_tol=1e-3), (
 assert math.isclose(bounds[2] / bounds[0], math.sqrt(2), rel_tol=1e-3), (
     "Three square matrices start larger, by the root of two"
 )
-assert math.isclose(bound_apart, bounds[2], rel_tol=1e-3), (
+assert math.isclose(bounds[3], bounds[2], rel_tol=1e-3), (
     "PyTorch then keeps, and starts, three matrices itself"
 )
 
