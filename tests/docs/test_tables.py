@@ -21,10 +21,8 @@ def unmeasured(text: str) -> list[str]:
         expressions = re.findall(r"<!--=(.*?)-->|\{\{(.*?):[^:]*\}\}", rest)
         own = "\n".join(line for line in sections[slug].splitlines() if not line.startswith("#"))
         if not expressions:  # a word that a claim of the section holds
-            cells = rest.replace("|", " ").split()
-            assert re.search(rf'"[^"\n]*{re.escape(title.strip("`"))} {cells[0]}\b', own), (
-                f"{slug}: nothing is measured"
-            )
+            row = re.sub(r"<!--.*?-->|[|`]", " ", title + rest).split()
+            assert " ".join(row[: len(title.split()) + 1]) in own, f"{slug}: nothing is measured"
         for expression in map("".join, expressions):
             keys = re.findall(r'off\["([^"]+)"\]', expression)
             names = re.findall(r"(?<![\w.\"])[a-z]\w{2,}", re.sub(r'off\["[^"]+"\]|"[^"]*"', "", expression))
