@@ -529,6 +529,10 @@ Plate(
 # `dropout_p=0.0` on a CPU; dropout of the output remains.
 
 # %% tags=["claims"]
+assert not probes.differs(
+    F.scaled_dot_product_attention(long, long, long, dropout_p=0.0),
+    attend(long),
+), "dropout of the weights nothing evaluation"
 assert wrong > 10 * right, "Here more than ten times as much is kept"
 
 # %% [markdown]
