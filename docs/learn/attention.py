@@ -1,9 +1,3 @@
-# ---
-# jupyter:
-#   jupytext:
-#     formats: py:percent
-# ---
-
 # %% [markdown]
 # # Attention in ten minutes
 #
@@ -155,6 +149,10 @@ assert moved[1, 1] / moved[1, 0] < arrows[1, 1] / arrows[1, 0], (
 assert (arrows[1:] @ arrows[0] < 0).all(), (
     "The arrow of my points away from both others"
 )
+assert (
+    torch.cosine_similarity(three[0].float(), three[1].float(), dim=0) < -0.99
+), "which points the opposite way"
+
 
 # %% [markdown]
 # ## Softmax: from scores to weights

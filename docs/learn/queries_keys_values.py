@@ -1,9 +1,3 @@
-# ---
-# jupyter:
-#   jupytext:
-#     formats: py:percent
-# ---
-
 # %% [markdown]
 # # What do queries, keys and values learn?
 #

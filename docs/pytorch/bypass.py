@@ -1,9 +1,3 @@
-# ---
-# jupyter:
-#   jupytext:
-#     formats: py:percent
-# ---
-
 # %% [markdown]
 # # The weight bypass
 #
@@ -324,6 +318,10 @@ assert before.max() < 2 * before.min(), (
 assert after[ship] > 0.5 and after.argsort()[-2] == words.index("crew"), (
     "more than half stays with ship, and crew comes second"
 )
+assert before.max() < 2 * before.min(), (
+    "and takes nearly equal parts from the other words"
+)
+
 
 # %% [markdown]
 # ## What the bypass needs

@@ -1,9 +1,3 @@
-# ---
-# jupyter:
-#   jupytext:
-#     formats: py:percent
-# ---
-
 # %% [markdown]
 # # How does one matrix hold many heads?
 #
@@ -144,6 +138,10 @@ assert all(
 ), (
     "The package has them too, as project_loop, project_bmm, project_einsum and project_linear"
 )
+assert torch.equal(into_heads[0], few[:, :3]), (
+    "Split right, a head has its own features of every token"
+)
+
 
 # %% [markdown]
 # ## Follow one number: the split
@@ -213,6 +211,9 @@ assert all(
     each.view(heads, -1, 8 // heads).equal(split_heads(each, heads))
     for each, heads in ((tagged, 1), (tagged[:1], 2))
 ), "The two agree everywhere if there is one head, or one token"
+assert direct.shape == split.shape, (
+    "(batch, heads, tokens, head_dim) has the right shape"
+)
 
 # %% [markdown]
 # ## And back: the merge
@@ -648,6 +649,10 @@ assert (
 ), (
     "The rows of ship and and stay within the words, those of the other four give nearly everything to the pair"
 )
+assert trained.size(1) == len(told) + 1, (
+    "and from the trained pair, which is the last column"
+)
+
 
 # %% [markdown]
 # ## A pair of zeros

@@ -1,9 +1,3 @@
-# ---
-# jupyter:
-#   jupytext:
-#     formats: py:percent
-# ---
-
 # %% [markdown]
 # # Where are my weights? Five layouts
 #

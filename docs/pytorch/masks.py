@@ -1,9 +1,3 @@
-# ---
-# jupyter:
-#   jupytext:
-#     formats: py:percent
-# ---
-
 # %% [markdown]
 # # What does each interface make of my mask?
 #
@@ -177,6 +171,11 @@ assert all(
 assert all(len(each) == 1 for each in told), (
     "Every shape that an interface takes, it reads in one way"
 )
+assert all(
+    each.flatten()[0] and not each[..., -1].flatten()[0]
+    for each in shapes.values()
+), "a mask in which the first query has False for the last key"
+
 
 # %% [markdown]
 # ## Padding: which shape, and which way round

@@ -1,9 +1,3 @@
-# ---
-# jupyter:
-#   jupytext:
-#     formats: py:percent
-# ---
-
 # %% [markdown]
 # # How do I pack several texts into one sequence?
 #

@@ -1,9 +1,3 @@
-# ---
-# jupyter:
-#   jupytext:
-#     formats: py:percent
-# ---
-
 # %% [markdown]
 # # Why is no N x N matrix needed? Online softmax
 #
