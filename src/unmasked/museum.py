@@ -261,7 +261,7 @@ def mended(entry: Entry, wrong: Callable[..., Tensor]) -> Callable[..., Tensor]:
         The function with the right line, in the same module.
 
     Raises:
-        ValueError: The wrong line does not stand in the function, or more than once.
+        ValueError: The function has no source, or the wrong line does not stand there once.
 
     Examples:
         >>> import torch
@@ -272,7 +272,11 @@ def mended(entry: Entry, wrong: Callable[..., Tensor]) -> Callable[..., Tensor]:
         (tensor(0.8421), tensor(0.5714))
     """
     mending = _Mending(entry)
-    tree = ast.parse(dedent(inspect.getsource(wrong)))
+    try:
+        tree = ast.parse(dedent(inspect.getsource(wrong)))
+    except OSError as error:
+        told = f"{wrong.__name__} has no source to mend: write it in a file or in a notebook, or pass right"
+        raise ValueError(told) from error
     mending.visit(tree)
     if mending.times != 1:
         raise ValueError(

@@ -2,6 +2,7 @@
 
 import math
 import re
+from typing import Any
 
 import pytest
 import torch
@@ -96,6 +97,13 @@ def test_what_has_not_the_wrong_line_cannot_be_mended():
     told = "missing-scale: `(q @ k.mT).softmax(-1)` stands 0 times in unlike_any, expected once; write it as the museum"
     with pytest.raises(ValueError, match=re.escape(told)):
         mended(ENTRIES["missing-scale"], unlike_any)
+
+
+def test_what_has_no_source_cannot_be_mended():
+    typed: dict[str, Any] = {}
+    exec("def typed(x): return x", typed)
+    with pytest.raises(ValueError, match="typed has no source to mend: write it in a file or in a notebook, or pass"):
+        mended(ENTRIES["missing-scale"], typed["typed"])
 
 
 def test_an_exhibit_without_a_right_version_mends_the_wrong_one():
