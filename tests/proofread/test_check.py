@@ -381,3 +381,9 @@ def test_what_a_claim_says_is_told_in_quotes_and_so_is_what_the_page_says(
 ) -> None:
     (said,) = found(proofread(f"{QUOTED}assert {claim}\n"))
     assert told in said
+
+
+def test_a_sentence_that_a_claim_no_longer_quotes_is_told_once_figures_and_all(proofread: Proofreader) -> None:
+    page = QUOTED.replace("Both wait for the disk.", "It takes 43 seconds, or 44.")
+    (said,) = found(proofread(page + 'assert ours["disk"] < 44, "It took 43 seconds, or 44"\n'))
+    assert 'line 5 says "It takes 43 seconds, or 44"' in said

@@ -101,6 +101,7 @@ def quotations(checked: Checked) -> tuple[Mapping[int, list[tuple[int, int]]], l
             if likeness:
                 message = f'"{claim.typed}" is not on the page; line {checked.texts[number].at(begin)} says "{near}": '
                 message += f"if {_code(claim)} proves that, quote it"
+                places.setdefault(number, []).extend(said[number].places(near))  # its figures are told of with it
                 again = reworded(claim.typed, near)
                 if again and text.values[claim] and sum(1 for each in said.values() for _ in each.places(again)) == 1:
                     edit = _quoting(page, text, claim, again)
