@@ -101,7 +101,7 @@ PLANTED = [
     ("in 2017<!--~ year -->", "in 2017", "4: nothing proves the figure 2017"),
     ("half.", "half, 1/2.", "13: nothing proves the figure 1"),
     ("| ship |", "| ship 7 |", "17: nothing proves the figure 7"),
-    ("over 50%", "over 60%", "23: nothing proves the figure 60%"),
+    ("over 50%", "over 60%", '41: "over 50%" is not on the page; line 20 says'),
     ("13<!--= len(words)", "13<!--= len(words) > 2", "2: len(words) > 2 compares, and would stand there whatever 13"),
     ("= share", "= shares", "4: 55% cannot be checked: shares fails with NameError: name 'shares' is not"),
     ("{{ share ", "{{ shares ", "17: {{ shares }} fails with NameError: name 'shares' is not defined"),
