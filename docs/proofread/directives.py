@@ -218,9 +218,9 @@ slower = theirs - ours
 # hold all the same, and are refused. What a page sees to, weights that sum to one, can then fail, and is not refused.
 #
 # Put the cell at the end of the section that it proves, where a reader finds it folded away. What a condition needs and
-# the page does not show is bound in a cell above, with the tag `remove-cell`. Where you have only reworded a sentence,
-# `proofread fix` lets the assert quote the new words, but not where a figure or a word such as *more* or *first* has
-# become another:
+# the page does not show is bound in a cell above, with the tag `remove-cell`. Where a sentence has lost or gained a
+# comma or a small word such as *the*, `proofread fix` lets the assert quote it anew. Any other word can turn a sentence
+# round, *seldom* as well as *less*, so the message shows the new sentence and the condition, and you decide:
 
 # %% tags=["no-snippet"]
 fix(r"""
@@ -228,10 +228,10 @@ fix(r"""
 ours, theirs = 1.2, 1.9
 
 # %% [markdown]
-# Ours is clearly the faster of the two. Theirs has fewer rows than ours.
+# Ours is the faster one of these two. Theirs has fewer rows than ours.
 
 # %% tags=["claims"]
-assert ours < theirs, "Ours is evidently the faster of the two"
+assert ours < theirs, "Ours was the faster one, of the two"
 assert ours < theirs, "Theirs has more rows than ours"
 """)
 

@@ -184,7 +184,7 @@ def _parser() -> argparse.ArgumentParser:
         _fix,
         "put right what was typed wrong",
         "Put right the figures that were typed wrong, in the form in which they were typed, and let claims quote the\n"
-        "sentences that were only reworded:\n\n"
+        "sentences anew that lost or gained a comma or a small word:\n\n"
         "  proofread fix docs/page.py --diff     see what would change\n"
         "  proofread fix docs/page.py            change it\n\n"
         "A claim that does not hold is left to its author. Exit code 0: all is right now.",
