@@ -13,8 +13,8 @@ weights = weigh(torch.tensor([2.0, 1.0, 0.0]))
 weights
 
 # %% [markdown]
-# The first weighs 67%<!--= weights[0] -->, and there are **three**<!--= len(weights) --> of them, larger<!--=
-# weights[0] > weights[1] --> and smaller. A [link home with 3<!--= len(weights) -->](../index.md) tells nothing.
+# The first weighs 67%<!--= weights[0] -->, and there are **three**<!--= len(weights) --> of them, larger and
+# smaller. A [link home with 3<!--= len(weights) -->](../index.md) tells nothing.
 #
 # | | Share |
 # | --- | --- |
