@@ -7,7 +7,7 @@ import difflib
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
-from functools import cached_property
+from functools import cache, cached_property
 from html import unescape
 
 from .page import FENCE
@@ -43,7 +43,7 @@ _SENTENCE = re.compile(r"\S.*?(?:[.?!:](?=\s)|(?=\n)|\Z)")
 # What is read, where it begins in the source, and how far the source goes on with each character.
 _Piece = tuple[str, int, int]
 _POINTS = ".,;:?!()"
-_NEGATIONS = r"\b(?:no|not|never|neither|nor|hardly|seldom|cannot|without)|\b\w+n't"
+_NEGATIONS = r"no|not|never|neither|nor|hardly|seldom|cannot|without|\w+n't"
 # What may come, go or change in a sentence that says the same.
 _SMALL = re.compile("an?|th(e|is|at|ese|ose)|which|who|is|are|was|were|be|been|its?|so|then|too|also")
 _NEAR = 0.5  # of the words of a sentence and a fragment must be the same for one to be taken for the other
@@ -68,7 +68,9 @@ class Plain:
 
     def places(self, fragment: str) -> Iterator[tuple[int, int]]:
         """Where in the source a fragment stands, each time."""
-        for found in re.finditer(rf"(?<!\w){re.escape(plain(fragment))}(?!\w)", self.text):
+        sought = plain(fragment)
+        whole = rf"(?<!\w){re.escape(sought)}(?!\w)"
+        for found in re.finditer(whole, self.text) if sought in self.text else ():  # which is told much sooner
             yield self._place(found.start()), self._place(found.end() - 1) + 1
 
     def sentences(self) -> Iterator[tuple[int, int]]:
@@ -89,8 +91,9 @@ class Plain:
 
     def negation(self, fragment: str) -> str:
         """The word before a fragment that turns it round, if there is one."""
-        found = re.search(rf"({_NEGATIONS}) {re.escape(plain(fragment))}(?!\w)", self.text, re.IGNORECASE)
-        return found[1] if found else ""
+        before = self.text.partition(plain(fragment))[0]
+        word = before.rpartition(" ")[0].rpartition(" ")[2] if before.endswith(" ") else ""
+        return word if re.fullmatch(_NEGATIONS, word, re.IGNORECASE) else ""
 
     def _place(self, at: int) -> int:
         piece = bisect_right(self._starts, at) - 1
@@ -114,6 +117,7 @@ def _sense(text: str) -> str:
     return "".join(re.sub(r"[^\w%']", "", word) for word in _bare(text) if not _SMALL.fullmatch(word))
 
 
+@cache
 def plain(fragment: str) -> str:
     """A fragment without markup, as it is looked for."""
     return " ".join("".join(said for said, _, _ in _read(fragment, {})).split())
