@@ -266,7 +266,7 @@ assert not self_attention(X, allowed=causal & (place > 0)).weights[0].any(), (
 #| caption: A mask to paint, and the weights that come out. Rows are queries, columns are keys.
 #| script: ../../src/unmasked/figures/painter.js
 #| data: painter_data
-from unmasked.figures.readings import readings
+from unmasked.figures.painter import readings
 
 four = masks.causal(4)  # True on the diagonal and below
 x = X[None, :4]  # a batch of one sentence: we process and ship
