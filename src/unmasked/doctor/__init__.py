@@ -1,25 +1,9 @@
-"""Is my attention right? `diagnose` tries any module or function, and names what is wrong as the museum does.
-
-Two kinds of question are asked. Those of `unmasked.probes` need nothing but calls. The other needs the target's
-weights: the reference is computed with them, and, where it disagrees, every known mistake; the one that gives the
-target's own numbers is its cause.
-"""
-
-from typing import TYPE_CHECKING
+"""Is my attention right? `diagnose` tries any module or function, and names what is wrong as the museum does."""
 
 from unmasked.doctor._diagnose import diagnose
-from unmasked.doctor._report import Finding, Inconclusive, Layer, ModelReport, Report
+from unmasked.doctor._model import diagnose_model
+from unmasked.doctor._report import Finding, Given, Inconclusive, Layer, ModelReport, Open, Passed, Report
 
-if TYPE_CHECKING:  # imported when it is first asked for, so that `import unmasked` stays quick
-    from unmasked.doctor._model import diagnose_model
-
-__all__ = ["Finding", "Inconclusive", "Layer", "ModelReport", "Report", "diagnose", "diagnose_model"]
-
-if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> object:
-        if name != "diagnose_model":
-            raise AttributeError(f"module 'unmasked.doctor' has no attribute {name!r}")
-        from unmasked.doctor._model import diagnose_model
-
-        return diagnose_model
+__all__ = [
+    "Finding", "Given", "Inconclusive", "Layer", "ModelReport", "Open", "Passed", "Report", "diagnose", "diagnose_model",
+]  # fmt: skip

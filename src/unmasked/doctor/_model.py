@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from unmasked.doctor._diagnose import diagnose
 from unmasked.doctor._heard import Run, hear
-from unmasked.doctor._patient import said
 from unmasked.doctor._report import Finding, Inconclusive, Layer, ModelReport, Report
+from unmasked.doctor._subject import said
 from unmasked.doctor._unlike import BY_DESIGN, EXPLAIN, FACTS, FOLLOWS, Seen, odd_ones, tiled
 from unmasked.doctor._wires import wires_of
 
@@ -102,7 +102,7 @@ class _Examination:
             self.by_themselves()
         self.silent()
         layers = tuple(self.layer(seen) for seen in self.seen)
-        self.findings.sort(key=lambda finding: not finding.certain)
+        self.findings.sort(key=lambda finding: finding.how == "open")
         return ModelReport(
             type(self.model).__name__,
             layers,
@@ -141,19 +141,19 @@ class _Examination:
         if heard.axis == "queries" and not _sums(heard.weights, -1):
             told = "the softmax runs over the queries: the weights of a query do not sum to one, those of a key do"
             evidence = f"the weights of a query sum to {float(heard.weights[0, 0, -1].sum()):.3g}"
-            self.find(seen, "weights", "softmax-over-queries", told, evidence, certain=True)
+            self.find(seen, "weights", "softmax-over-queries", told, evidence, how="followed")
         if heard.dropout:
             told = f"weights are dropped with probability {heard.dropout:g} though the model is in evaluation mode"
             evidence = f"its call has dropout_p {heard.dropout:g}"
-            self.find(seen, "dropout", "dropout-in-eval", told, evidence, certain=True)
+            self.find(seen, "dropout", "dropout-in-eval", told, evidence, how="followed")
         for role in wires.viewed:
             told = f"the heads of its {role} are split by a view alone: a head reads the features of other tokens"
             evidence = "each head reads just what view(batch, heads, tokens, head_dim) gives it"
-            self.find(seen, "heads", "view-without-transpose", told, evidence, certain=True)
+            self.find(seen, "heads", "view-without-transpose", told, evidence, how="followed")
         if wires.merge == "viewed":
             told = "its heads are merged without transposing back: an output mixes the features of other tokens"
             evidence = "each row that the next layer reads is just what reshape without transpose gives"
-            self.find(seen, "heads", "merge-without-transpose", told, evidence, certain=True)
+            self.find(seen, "heads", "merge-without-transpose", told, evidence, how="followed")
         if heard.ones:
             told = "what is added to the scores has only zeros and ones: a mask that hides nothing"
             self.find(seen, "masks", "boolean-mask-added", told, "the scores differ from the products by 0 or 1",
@@ -328,8 +328,10 @@ class _Examination:
                     done[key] = None
             report = seen.report = done[key]
             for found in report.findings if report else ():
-                if found.certain:
-                    self.find(seen, found.check, found.cause, found.told, found.evidence, certain=True, also=found.also)
+                if found.how != "open":
+                    self.find(
+                        seen, found.check, found.cause, found.told, found.evidence, how="followed", also=found.also
+                    )
 
     def silent(self) -> None:
         """Name the modules that are called attention and made no call that was heard."""
@@ -361,7 +363,7 @@ class _Examination:
             turned=seen.wires.turns["query"].kind == "turned" if "query" in seen.wires.turns else None,
             findings=tuple(found for found in self.findings if found.where == seen.name),
             report=seen.report,
-            decided=seen.decided or bool(seen.report and seen.report.decided),
+            verdict="followed" if seen.decided else "open",
         )
 
 
