@@ -611,6 +611,8 @@ def shares_memory(module: nn.Module) -> Evidence | None:
     """
     lazy = nn.parameter.is_lazy
     mine = {id(p): (name, p) for name, p in module.named_parameters() if not lazy(p) and p.numel()}
+    if not any(_is_shared(p) for _, p in mine.values()):
+        return None
     storages = {p.untyped_storage().data_ptr() for _, p in mine.values()}
     others = [p for p in gc.get_objects() if type(p) is nn.Parameter]
     others = [p for p in others if p.numel() and p.untyped_storage().data_ptr() in storages]
@@ -620,6 +622,12 @@ def shares_memory(module: nn.Module) -> Evidence | None:
                 told = f"{name!r} lies in the memory of another parameter, of shape {tuple(other.shape)}"
                 return Evidence(told, 0.0, tuple(p.shape))
     return None
+
+
+def _is_shared(p: Tensor) -> bool:
+    """Whether another tensor may hold the parameter's memory: to look for it among all objects takes its time."""
+    storage = p.untyped_storage()  # which holds it too, as the parameter does
+    return torch._C._storage_Use_Count(storage._cdata) > 2
 
 
 def _overlap(a: Tensor, b: Tensor) -> bool:

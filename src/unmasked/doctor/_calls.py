@@ -51,19 +51,22 @@ def _named(rows: Iterable[Because], check: str, evidence: object) -> Finding:
     return next(row for row in rows if row.fits()).found(check, evidence)
 
 
-def behaviour(subject: Subject, calls: list[dict[str, Any]], *, followed: bool) -> Iterator[Outcome]:
-    """Ask what needs only calls, and stop at what would only show the same again."""
-    own, plain = subject.options.own, not subject.positions
+def behaviour(subject: Subject, calls: list[dict[str, Any]], *, equal: bool) -> Iterator[Outcome]:
+    """Ask what needs only calls, and stop at what would only show the same again.
+
+    Of what is equal to attention, at several sizes, only the mask's other shapes and fewer queries are left to ask.
+    """
+    own, plain, rest = subject.options.own, not subject.positions, not equal
     questions: list[tuple[bool, Callable[[], Iterator[Outcome]]]] = [
         (subject.options.masked, lambda: obeys_its_mask(subject)),
-        (True, lambda: _keeps_items_apart(subject)),
-        (True, lambda: _sees_others(subject)),
-        (subject.inputs.startswith("x_context"), lambda: _reads_its_context(subject)),
-        (subject.causal is True, lambda: _is_causal(subject, calls)),
-        (subject.causal is not True, lambda: _has_no_order(subject)),
+        (rest, lambda: _keeps_items_apart(subject)),
+        (rest, lambda: _sees_others(subject)),
+        (rest and subject.inputs.startswith("x_context"), lambda: _reads_its_context(subject)),
+        (rest and subject.causal is True, lambda: _is_causal(subject, calls)),
+        (rest and subject.causal is not True, lambda: _has_no_order(subject)),
         (not plain and own, lambda: _has_order(subject)),
-        (own, lambda: _notices_itself(subject)),
-        (plain and not followed, lambda: _averages(subject)),
+        (rest and own, lambda: _notices_itself(subject)),
+        (plain and rest, lambda: _averages(subject)),
         (subject.inputs.startswith("qkv") and bool(subject.causal), lambda: _aligned(subject)),
     ]
     for asked, question in questions:
@@ -242,29 +245,43 @@ def _keeps_items_apart(subject: Subject) -> Iterator[Outcome]:
         yield Passed(check)
 
 
-def _why_mixed(subject: Subject) -> tuple[Because, ...]:
+def _why_mixed(subject: Subject) -> Iterator[Because]:
+    """Tell mistakes from each other by which items, and which tokens, move others."""
     f, x = subject.f, subject.noise(subject.items, subject.tokens)
-    before = f(x)
-    others, token, first, last = (x.clone() for _ in range(4))
-    others[1:] += subject.noise(subject.items, subject.tokens, 4)[1:]
+    before, other = f(x), subject.noise(subject.items, subject.tokens, 4)
+    flat = x.flatten(0, 1)
+
+    def with_item(item: int) -> Tensor:
+        y = x.clone()
+        y[item] = other[item]
+        return f(y)
+
+    moves = [i for i in range(len(x)) if differs(*(y[torch.arange(len(x)) != i] for y in (with_item(i), before)))]
+    first, head = "only-first-item", "batch-indexed-for-head"
+    yield Because(first, "every item hangs on the first one of the batch", lambda: moves == [0], (head,))
+    token = x.clone()
     token[:, -1] += 1
-    first[0] += 1
-    last[-1] += 1
     alone = not differs(f(token)[:, :-1], before[:, :-1])
     modules = (m for module in subject.target.modules.values() for m in module.modules())
     forgets = any(getattr(m, "batch_first", None) is False for m in modules)
     told = "attention runs across the batch: an item sees other items, and no other token of its own"
     batch, forgotten = "batch-and-tokens-swapped", "batch-first-forgotten"
-    return (
-        Because("only-first-item", "every output is computed from the first item of the batch",
-                lambda: not differs(f(others), before)),
-        Because(forgotten, told, lambda: alone and forgets, (batch,)),
-        Because(batch, told, lambda: alone, (forgotten,)),
-        Because("only-first-item", "other items reach into the first item of the batch",
-                lambda: differs(f(first)[1:], before[1:]) and not differs(f(last)[:-1], before[:-1]),
-                ("batch-indexed-for-head",)),
-        Because("batch-indexed-for-head", "items of the batch reach each other", also=(batch,)),
-    )  # fmt: skip
+    yield Because(forgotten, told, lambda: alone and forgets, (batch,))
+    yield Because(batch, told, lambda: alone, (forgotten,))
+
+    def in_blocks() -> bool:
+        for place in (0, len(flat) // 2, len(flat) - 1):
+            y = flat.clone()
+            y[place] = other.flatten(0, 1)[place]
+            seen = moved(f(y.view_as(x)), before).flatten().nonzero().flatten()
+            if not len(seen) or bool((seen // len(x) != place // len(x)).any()):
+                return False
+        return True
+
+    yield Because(batch, "a view exchanges batch and tokens, and items run into each other", in_blocks, (forgotten,))
+    told = "items hang on as many of the first ones as there are heads: the index meant for the head went to the batch"
+    yield Because(head, told, lambda: moves == list(range(len(moves))) and 1 < len(moves) < len(x))
+    yield Because(head, "items of the batch reach each other", also=(batch,))
 
 
 def _sees_others(subject: Subject) -> Iterator[Outcome]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -98,8 +99,9 @@ def diagnose(
         embed_dim, num_heads, causal, inputs, batch_first, weights, positions, tokens, key_dim, cache, training
     )
     default = torch.get_default_device()
-    with _generators.forked(), torch.device("cpu"):
-        subject = Subject(target, options, None if default.type == "cpu" else default)
+    elsewhere = default.type != "cpu"  # where the target's own tensors are made, and not the doctor's
+    with _generators.forked(), torch.device("cpu") if elsewhere else contextlib.nullcontext():
+        subject = Subject(target, options, default if elsewhere else None)
         try:
             outcomes = _examine(subject)
         finally:
@@ -155,13 +157,13 @@ def _outputs(subject: Subject, calls: list[dict[str, Any]]) -> list[Outcome]:
     whole = list(compared(subject, inside))
     told = {each.told for each in _findings(whole)}
     seen = [each for each in inside.outcomes if not (isinstance(each, Finding) and each.told in told)]
-    equal = any(isinstance(each, Passed) for each in whole) and not inside.findings
+    equal = Passed(EQUALITY) in whole and not inside.findings
     hint = any(call.get("is_causal") for call in calls)
     outcomes += [_hinted(each) if hint else each for each in (*seen, *whole)]
     if subject.causal is None and inside.right:
         subject.causal = inside.causal
     if not _findings(outcomes):
-        outcomes += behaviour(subject, calls, followed=equal)
+        outcomes += behaviour(subject, calls, equal=equal)
         if not _findings(outcomes):
             outcomes += keeps_nothing(subject)
     outcomes += caches(subject)

@@ -203,7 +203,7 @@ def _solved(given: Tensor, made: Tensor) -> Tensor | None:
 
 def _agrees(subject: Subject, maps: Maps, steps: Steps, inside: Inside) -> bool:
     """Whether attention with these maps gives the target's outputs, for other inputs and sizes."""
-    sizes = [(subject.items, subject.tokens)] + ([] if subject.fixed else [(2, 3)])
+    sizes = [(subject.items, subject.tokens)] + ([] if subject.fixed else [(2, 3), (1, 2 * subject.tokens + 3)])
     for items, tokens in sizes:
         for keys in {tokens, tokens + inside.longer}:
             case = subject.case(items, tokens, keys)

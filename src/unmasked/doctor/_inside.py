@@ -109,7 +109,9 @@ def _judge(view: View, inside: Inside) -> None:
     inside.layout, inside.longer = view.layout, view.longer
     if view.subject.options.masked and not inside.findings and not inside.opens:
         inside.add(_padded(view, base))
-    inside.add(_merging(view, base, clear=not inside.opens))
+    split = any(each.cause == "view-without-transpose" for each in inside.findings)
+    inside.add(each for each in _merging(view, base, clear=not inside.opens)
+               if not (split and isinstance(each, Finding) and each.cause == "merge-without-transpose"))  # fmt: skip
     if not inside.findings:
         inside.add(_passing(view, base, other, clear=not inside.opens))
     if not garbled:

@@ -215,8 +215,12 @@ def projections(view: View, made: Made, same: Run, scores: Scores, *, clear: boo
     yield from found
     if any(isinstance(each, Finding) and each.cause != "zero-bias-parity" for each in found):
         return
-    if _appended(view.target) and not view.memory:
-        yield unclear("what bias_k and bias_v are for")
+    if (name := _appended(view.target)) and not view.memory:
+        if _shifts(view, same, name):
+            told = "bias_k and bias_v are added to every key and value, not appended as one more"
+            yield view.wrong("bias-kv-as-shift", told)
+        else:
+            yield unclear("what bias_k and bias_v are for")
     if clear and not found:
         yield from _output(view, same, unused)
         yield from _order(view, made, same.call)
@@ -269,10 +273,24 @@ def _exchanged(view: View, made: Made, unused: set[str]) -> Iterator[Outcome]:
             return
 
 
-def _appended(target: Target) -> bool:
-    """Whether it has what add_bias_kv appends: biases of keys and values as (1, 1, features), and none of queries."""
-    last = {n.rpartition(".")[2]: t.shape for n, t in target.tensors.items()}
-    return "bias_q" not in last and any(last[n][:-1] == (1, 1) for n in ("bias_k", "bias_v") if n in last)
+def _appended(target: Target) -> str:
+    """The bias of values that add_bias_kv appends, (1, 1, features), where there is none of queries; or ""."""
+    last = {n.rpartition(".")[2]: n for n in target.tensors}
+    name = last.get("bias_v", "")
+    return name if name and "bias_q" not in last and target.tensors[name].shape[:-1] == (1, 1) else ""
+
+
+def _shifts(view: View, same: Run, name: str) -> bool:
+    """Whether all values move alike with this bias."""
+    bias = view.target.tensors[name]
+    with torch.no_grad():
+        bias.add_(1.0)
+        after = view.run(same.case)
+        bias.sub_(1.0)
+    if len(after.calls) != len(same.calls) or after.call.value.shape != same.call.value.shape:
+        return False
+    step = after.call.value - same.call.value
+    return bool(step.abs().max() > 1e-3) and view.near(step, step[:, :, :1].expand_as(step))
 
 
 def _norms(view: View, made: Made, same: Run) -> Iterator[Outcome]:
