@@ -11,7 +11,7 @@ from torch import Tensor
 
 from unmasked.doctor._hear import Event, Facts
 
-__all__ = ["LAYOUTS", "Call", "Found", "calls_of", "found_in", "joined"]
+__all__ = ["LAYOUTS", "Call", "Found", "calls_of", "found_in", "joined", "layout_of"]
 
 # How a product's batches and rows are items, heads and queries: whether heads come first, and where those that are
 # folded into the rows stand.
@@ -45,9 +45,13 @@ class Found:
     swapped: bool
     facts: Facts
 
-    def table(self, x: Tensor) -> Tensor:
-        """Lay out what has the shape of the product of query and key: (batch, queries, keys)."""
-        return x.mT if self.swapped else x
+    @property
+    def rows(self) -> Tensor:
+        """The number of the query of each row of weights, among those of all batches: (batch, rows)."""
+        number, queries, keys = self.numbers.amax(-1), self.query.size(1), self.key.size(1)
+        if self.swapped:
+            return number // (queries * keys) * queries + number % queries
+        return number // keys
 
 
 def found_in(events: list[Event]) -> Iterator[Found]:
@@ -184,6 +188,25 @@ def calls_of(events: list[Event], sizes: tuple[int, int, int], layout: int = 0, 
         calls.append(call)
     real = [call for call in calls if call.at != call.place]
     return real or calls
+
+
+def layout_of(events: list[Event], sizes: tuple[int, int, int]) -> int | None:
+    """The layout that the axes of the first softmax tell; None where items and queries have none of their own."""
+    items, queries, _ = sizes
+    found = next((each for each in found_in(events) if each.at != each.place and not each.swapped), None)
+    ids = None if found is None else events[found.at].ids[0]
+    if found is None or ids is None:
+        return None
+    columns, rows = found.key.size(1), found.query.size(1)
+    steps = {}
+    for axis, size in enumerate(ids.shape):
+        if size in (items, queries) and size > 1 and axis != events[found.at].axis:
+            steps.setdefault(size, int((ids.select(axis, 1) - ids.select(axis, 0)).flatten()[0]))
+    if not {items, queries} <= steps.keys():
+        return None
+    if steps.get(items) == rows * columns and found.query.size(0) > items:
+        return 1
+    return 2 if steps.get(queries) == columns and rows > queries else 0
 
 
 def _laid(events: list[Event], found: Found, sizes: tuple[int, int, int], layout: int) -> Call | None:

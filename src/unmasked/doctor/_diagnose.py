@@ -18,7 +18,7 @@ from unmasked.doctor._inside import look
 from unmasked.doctor._kept import caches, keeps_nothing
 from unmasked.doctor._report import Finding, Given, Open, Outcome, Passed, Report, Standing, standing_of
 from unmasked.doctor._structure import structure
-from unmasked.doctor._subject import Subject, runs, still
+from unmasked.doctor._subject import Subject, precise, runs, still
 from unmasked.doctor._target import Inputs, Options, a
 from unmasked.doctor._view import EQUALITY
 
@@ -145,6 +145,8 @@ def _examine(subject: Subject) -> list[Outcome]:
         outcomes.append(still(subject))
         if _findings(outcomes):
             outcomes.append(Open("every other check of its outputs", "outputs that do not change from call to call"))
+        elif narrow := precise(subject):
+            outcomes += narrow
         else:
             outcomes += _outputs(subject, calls)
     outcomes += structure(subject, calls, _findings(outcomes))

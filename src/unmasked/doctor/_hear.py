@@ -36,7 +36,7 @@ _LAYERS = {_aten.convolution.default: (0, 1), _aten.native_layer_norm.default: (
 # What carries numbers to other places; all else that keeps a tensor's shape is taken to work on each number.
 _MOVES = {"cat", "index_select", "index", "gather", "repeat", "constant_pad_nd", "roll", "flip", "tril", "triu",
           "slice_scatter", "select_scatter", "clone", "_to_copy", "lift_fresh_copy"}  # fmt: skip
-_MIXES = {"cumsum", "cumprod", "logcumsumexp", "cummax", "cummin", "sort", "topk", "argsort", "bernoulli"}
+_MIXES = {"cumsum", "cumprod", "logcumsumexp", "cummax", "cummin", "sort", "topk", "argsort"}
 _UNKNOWN = -1
 
 
@@ -118,6 +118,7 @@ class Listener(TorchDispatchMode):
         self.put, self.where = put or {}, where
         self.events: list[Event] = []
         self.traces: dict[tuple[int, int], _Trace] = {}
+        self.noise: dict[tuple[int, int] | None, tuple[Tensor, float]] = {}  # what dropout multiplies by
         self.count, self.kernel = 0, ""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -142,7 +143,7 @@ class Listener(TorchDispatchMode):
             first = result[0] if isinstance(result, tuple) else result
             weight = args[matrix] if matrix is not None else None
             self._note(Event("layer", (args[taken],), first, matrix=weight), first)
-        if self.traces or name == "view_as_complex":
+        if self.traces or name == "bernoulli_":
             first = result[0] if isinstance(result, tuple | list) and result else result
             if name == "native_layer_norm" or (isinstance(first, Tensor) and not isinstance(result, list)):
                 self._follow(name, args, kwargs, first)
@@ -252,6 +253,9 @@ class Listener(TorchDispatchMode):
         if not isinstance(result, Tensor) or not (result.is_floating_point() or result.is_complex()):
             return
         stem = name.rstrip("_")
+        if stem == "bernoulli":
+            self.noise[_key(result)] = (result, 1 - float(args[1] if len(args) > 1 else 0.5))
+            return
         every = [x for each in args for x in (each if isinstance(each, list | tuple) else (each,))]
         tensors = [x for x in every if isinstance(x, Tensor) and (x.is_floating_point() or x.is_complex())]
         known = [(x, *told) for x in tensors if (told := self._told(x))[0] is not None]
@@ -313,7 +317,10 @@ class Listener(TorchDispatchMode):
         number = next((y for y in args[1:] if isinstance(y, int | float) and not isinstance(y, bool)), None)
         if stem in ("mul", "div", "multiply", "divide", "true_divide"):
             by = number if number is not None else None if single is None else float(single.detach().to(torch.float64))
-            if stem.startswith("m") and by is not None:
+            noise = next((self.noise[key] for y in rest if (key := _key(y)) in self.noise), None)
+            if noise is not None:
+                facts = replace(facts, dropout=noise[1])
+            elif stem.startswith("m") and by is not None:
                 facts = replace(facts, gain=facts.gain * by)
             elif by is not None and x is args[0] and by != 0:
                 facts = replace(facts, gain=facts.gain / by)
@@ -323,7 +330,7 @@ class Listener(TorchDispatchMode):
             facts = replace(facts, gain=-facts.gain)
         elif stem in ("add", "sub") and len(whole) > 1:
             facts = self._summed(ids, facts, whole[1], result)
-        elif stem in ("native_dropout", "bernoulli"):
+        elif stem in ("native_dropout", "dropout"):
             facts = replace(facts, dropout=float(args[1]))
         self._learn(result, ids, facts)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from unmasked.doctor._call import found_in
 from unmasked.doctor._pieces import brought_together, filled_up, summed_first
 from unmasked.doctor._report import Finding, Given, Open, Outcome
 from unmasked.doctor._rows import Made, projections, role_of, turning
@@ -75,8 +76,11 @@ class Inside:
 def look(subject: Subject) -> Inside:
     """Watch a forward pass, and judge what was seen."""
     inside = Inside()
+    view = View(subject)
     try:
-        _judge(View(subject), inside)
+        _judge(view, inside)
+        if inside.opens and not inside.findings:
+            inside.add(_strays(view, _base(view)))
     except Unseen as why:
         inside.outcomes.append(unclear(str(why)))
     except Exception as error:  # code like none that was seen: what it raises is told, never raised
@@ -90,6 +94,8 @@ def _judge(view: View, inside: Inside) -> None:
     if not base.calls or (base.call.at == base.call.place and not Scores(view, base).exponentials):
         inside.add(summed_first(view, base))
         inside.add(brought_together(view, base))
+        if not inside.outcomes:
+            inside.outcomes.append(unclear("what averages its values: no product of weights and values was recognized"))
         return
     inside.add(_independent(view, base))
     other = view.run(changed(base.case, other_token))
@@ -105,6 +111,7 @@ def _judge(view: View, inside: Inside) -> None:
         inside.add(_sources(view, base))
     scores = Scores(view, base)
     inside.add(judged(scores))
+    inside.add(_counted(view))
     inside.causal, inside.scale = scores.causal, scores.scale
     inside.layout, inside.longer = view.layout, view.longer
     if view.subject.options.masked and not inside.findings and not inside.opens:
@@ -159,15 +166,16 @@ def _laid(view: View, base: Run, other: Run) -> tuple[Run, Run]:
         pairs = ((getattr(one.call, n), getattr(two.call, n)) for n in ("query", "key", "value"))
         return not any(elsewhere(*pair) for pair in pairs)
 
-    if local(base, other):
-        return base, other
-    for layout in range(1, len(LAYOUTS)):
-        view.layout = layout
-        turned = view.again(base), view.again(other)
-        if turned[0].calls and len(turned[0].calls) == len(turned[1].calls) and local(*turned):
-            return turned
-    view.layout = 0
-    return base, other
+    turned = None
+    for view.layout in (order := view.layouts(base)):
+        laid = view.again(base), view.again(other)
+        if not laid[0].calls or len(laid[0].calls) != len(laid[1].calls):
+            continue
+        if local(*laid):
+            return laid
+        turned = turned or laid
+    view.layout = order[0]
+    return turned or (base, other)
 
 
 def _independent(view: View, base: Run) -> Iterator[Outcome]:
@@ -188,7 +196,7 @@ def _independent(view: View, base: Run) -> Iterator[Outcome]:
 def _memory(base: Run) -> Iterator[Outcome]:
     """Keys that no token makes must stand where their values do."""
     call, keys = base.call, base.case.key.size(1)
-    if call.key.size(2) == keys:
+    if call.key.size(2) == keys or call.cut:
         return
     own = [(x - x[:1]).abs().amax((0, 1, 3)) > 0 for x in (call.key, call.value)]
     if not torch.equal(*own) and int(own[0].sum()) == int(own[1].sum()) == keys and len(call.key) > 1:
@@ -380,6 +388,83 @@ def _passing(view: View, base: Run, other: Run, *, clear: bool) -> Iterator[Outc
         yield view.wrong(None, "what passes by beside attention comes to other tokens' outputs, and not to its own")
     else:
         yield unclear("a token reaches other tokens beside attention")
+
+
+def _strays(view: View, base: Run) -> Iterator[Outcome]:
+    """Follow a token's query to its row of weights, and what this row gives to the outputs, however they are cut.
+
+    The query is made of this token alone, or nothing is said; then its output must notice what the row gives.
+    """
+    x, small = base.case.query, 0.05 if view.subject.rough else 1e-4  # what is sorted keeps its order
+    items, tokens = x.shape[:2]
+    found = list(found_in(base.events))
+    strays = []
+    for n, token in enumerate((1, tokens // 2, tokens - 2)):
+        own = torch.zeros(items, tokens, dtype=torch.bool)
+        own[n % items, token] = True
+        rows = []
+        for which in (own, ~own):
+            other = torch.where(which[..., None], x + small * (x.flip(-1) + 0.5), x)
+            run = view.run(changed(base.case, lambda given, other=other: other if given is x else given))  # type: ignore[misc]
+            now = list(found_in(run.events))
+            if [each.place for each in now] != [each.place for each in found]:
+                return
+            rows.append([moved(a.query, b.query) for a, b in zip(found, now, strict=True)])
+        for call, mine, others in zip(found, *rows, strict=True):
+            places = call.places[(mine & ~others).flatten()[call.rows]]
+            reached = [_reached(view, base, call.place, where) for where in (places, places[:1], places[-1:])]
+            there = [there for item, there in reached[0] if item == n % items]
+            if any(each != reached[0] for each in reached) or not there or len(there) != len(reached[0]):
+                continue  # each head's comes elsewhere
+            if token not in there:
+                strays.append((token, there))
+                break
+    shifted = view.subject.causal and all(there == [here + 1] for here, there in strays)  # so that none sees itself
+    if strays and not shifted:
+        told = "what attention gives for a token comes out at others: its outputs stand at other places than its tokens"
+        yield view.wrong(None, told, "open")
+
+
+def _reached(view: View, base: Run, place: int, where: Tensor) -> list[list[int]]:
+    if not len(where):
+        return []
+    reached: list[list[int]] = moved(base.output, view.run(base.case, {place: _put(where)}).output).nonzero().tolist()
+    return reached
+
+
+def _counted(view: View) -> Iterator[Outcome]:
+    """Let all tokens be alike, and ask what the scores of two lengths have in common.
+
+    Where a score hangs on the distance alone, it may be another in a longer sequence, as where a base grows with it;
+    but no distance has the score that a distance as much longer has there: that is counted from the wrong end.
+    """
+    subject, more = view.subject, 3
+    if subject.fixed or not (subject.positions and subject.options.own):
+        return
+    short, long = (_by_distance(view, subject.tokens + n) for n in (0, more))
+    if short is None or long is None or short.shape[:-1] != long.shape[:-1]:
+        return
+    size = short.abs().max().item()
+    same = view.near(short, long[..., : short.size(-1)], size)
+    if size > 1e-3 and not same and view.near(short.diff(), long.diff()[..., more:], size):
+        told = "relative positions are counted from the wrong end: a distance's score hangs on the number of tokens"
+        yield view.wrong(None, told)
+
+
+def _by_distance(view: View, tokens: int) -> Tensor | None:
+    """Scores of distances back, less that of the token itself, where these are all that they hang on."""
+    content = view.subject.noise(2, 1)
+    case = changed(view.subject.case(2, tokens, tokens), lambda x: content.expand_as(x).clone())
+    run = view.run(case)
+    if len(run.calls) != 1 or run.call.scores.shape[-2:] != (tokens, tokens):
+        return None
+    scores = run.call.scores - run.call.scores.diagonal(dim1=-2, dim2=-1)[..., None]
+    last = scores[:, :, -1].flip(-1)
+    back = torch.arange(tokens)[:, None] - torch.arange(tokens)
+    kept = (back >= 0).expand_as(scores)
+    seen = bool((scores[kept].isfinite() & (scores[kept].abs() < 1e3)).all())
+    expected = last[..., back.clamp(min=0)]
+    return last if seen and view.near(scores[kept], expected[kept], last.abs().max().item()) else None
 
 
 def _chains(view: View, base: Run) -> Iterator[Outcome]:

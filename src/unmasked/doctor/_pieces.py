@@ -162,7 +162,7 @@ def summed_first(view: View, base: Run) -> Iterator[Outcome]:
     if tokens >= 4 * _FAR or not subject.positions:
         gap = _apart(view, x, other, late)
     if subject.fixed is None and not subject.positions:
-        gap = max(gap, _apart(view, x[:, :2], x[:, :1], [0]))
+        gap = max(gap, _apart(view, x[:, :3], x[:, :2], [0]))  # of one token einsum makes no product
     if gap > _CLEAR:
         told = "the weights of linear attention do not sum to one: what divides is not query times the sum of all keys"
         yield view.wrong(_NOT_ONE, told, "open")

@@ -465,7 +465,8 @@ def _scaling(view: View, made: Made, call: Call, scores: Scores) -> Iterator[Out
     told = [(n**-0.5, f"divided by the root of {sizes[n]}, {n}") for n in sizes if n not in (1, dim)]
     told += [(1 / n, f"divided by {sizes[n]}, {n}") for n in sizes if n not in (1, dim)]
     told += [(1 / dim, f"divided by head_dim, {dim}"), (dim**0.5, "multiplied by the root of head_dim")]
-    parts = [float(n) for n in range(1, dim) if n in view.constants("dim") and dim - n in view.constants("dim")]
+    every = view.constants("")
+    parts = [c for c in every if c < dim and dim - c in every]
     told += [(c**-0.5, f"divided by the root of {c:g}, a part of a head") for c in parts]
     for number, how in told:
         if near(number):

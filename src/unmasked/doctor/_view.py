@@ -9,12 +9,24 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unmasked.doctor._call import LAYOUTS, Call, calls_of, joined
+from unmasked.doctor._call import LAYOUTS, Call, calls_of, joined, layout_of
 from unmasked.doctor._hear import Event, heard
-from unmasked.doctor._report import Finding, Given, Open, Standing
+from unmasked.doctor._report import Finding, Open, Standing
 from unmasked.doctor._subject import Case, Subject
 
-__all__ = ["EQUALITY", "Run", "Unseen", "View", "drawn", "elsewhere", "moved", "other_token", "wrong"]
+__all__ = [
+    "EQUALITY",
+    "LAYOUTS",
+    "Run",
+    "Unseen",
+    "View",
+    "changed",
+    "drawn",
+    "elsewhere",
+    "moved",
+    "other_token",
+    "unclear",
+]
 
 EQUALITY = "equality with the reference"
 # How far two results of one computation may lie apart, as a part of their size: float64, whose constants may have been
@@ -74,6 +86,12 @@ class View:
         sizes = case.query.size(0), case.query.size(1), case.key.size(1)
         calls = calls_of(events, sizes, self.layout) if put is None else []
         return Run(case, events, output.detach(), calls)
+
+    def layouts(self, run: Run) -> list[int]:
+        """The layout that its axes tell, or else all to try."""
+        c = run.case
+        told = layout_of(run.events, (c.query.size(0), c.query.size(1), c.key.size(1)))
+        return list(range(len(LAYOUTS))) if told is None else [told]
 
     def again(self, run: Run) -> Run:
         """The same run in the present layout."""
@@ -169,5 +187,3 @@ def elsewhere(before: Tensor, after: Tensor) -> bool:
     which[0, :, 1] = False
     return bool(which.any())
 
-
-__all__ += ["LAYOUTS", "Given", "changed", "unclear"]
