@@ -342,7 +342,7 @@ def cuts_gradients(f: Function, x: Tensor, parameters: Iterable[tuple[str, Tenso
 
     Args:
         f: (batch, tokens, features) to any shape, the same at every call.
-        x: float64, (batch, tokens, features).
+        x: float64, (batch, tokens, features), or float32, in which only what is cut by a part of its size shows.
         parameters: names and leaf tensors that f uses, and that require gradients; each is moved and put back.
 
     Returns:
@@ -363,7 +363,9 @@ def cuts_gradients(f: Function, x: Tensor, parameters: Iterable[tuple[str, Tenso
     gradients = torch.autograd.grad(output, [t for _, t in tensors], cotangent, allow_unused=True)
     for (name, tensor), gradient in zip(tensors, gradients, strict=True):
         worst = None
-        for seed, step in ((4, 1e-5), (6, 1e-6), (8, 1e-6)):  # a kink, as ReLU's, spoils a direction, a cut all of them
+        # A kink, as ReLU's, spoils a direction, a cut all of them. Float32 rounds away what a small step changes.
+        exact = x.dtype == torch.float64
+        for seed, step in ((4, 1e-5), (6, 1e-6), (8, 1e-6)) if exact else ((4, 1e-2), (6, 3e-3), (8, 1e-2)):
             direction = _noise(tensor, seed)
             with torch.no_grad():
                 kept = tensor.detach().clone()
@@ -375,7 +377,7 @@ def cuts_gradients(f: Function, x: Tensor, parameters: Iterable[tuple[str, Tenso
             measured = (ends[0] - ends[1]) / (2 * step)
             told = 0.0 if gradient is None else (gradient * direction).sum().item()
             gap = abs(measured - told)
-            if gap <= 1e-5 * max(1.0, abs(measured)):
+            if gap <= (1e-5 if exact else 3e-2) * max(1.0, abs(measured)):
                 worst = None
                 break
             worst = worst or (gap, f"along {name} the output moves by {measured:.3g}, and its gradient says {told:.3g}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from unmasked.doctor._hear import Event, Facts
 
-__all__ = ["LAYOUTS", "Call", "Found", "calls_of", "found_in", "joined", "layout_of"]
+__all__ = ["LAYOUTS", "Call", "Found", "calls_of", "found_in", "joined", "laid", "layout_of"]
 
 # How a product's batches and rows are items, heads and queries: whether heads come first, and where those that are
 # folded into the rows stand.
@@ -28,6 +28,7 @@ class Found:
         numbers: Of each weight, the number of the product of query and key that it was made of, or -1.
         places: Where each number of the context stands in the event's result.
         query, key: (batch, rows, features), as they were multiplied.
+        sources: For query, key and value, the numbers that theirs came from, laid out as they are; None if unknown.
         swapped: Whether the keys stood on the left of their product.
         facts: What was done to the weights after the softmax.
     """
@@ -42,6 +43,7 @@ class Found:
     places: Tensor
     query: Tensor
     key: Tensor
+    sources: dict[str, Tensor | None]
     swapped: bool
     facts: Facts
 
@@ -61,7 +63,7 @@ def found_in(events: list[Event]) -> Iterator[Found]:
             continue
         for side in (0, 1):
             ids = event.ids[side]
-            if ids is None or event.facts[side].turned or (one := _one(events, place, side)) is None:
+            if ids is None or (one := _one(events, place, side)) is None:
                 continue
             yield one
             break
@@ -69,6 +71,10 @@ def found_in(events: list[Event]) -> Iterator[Found]:
 
 def _three(x: Tensor) -> Tensor:
     return x if x.dim() == 3 else x[None]
+
+
+def _axes(ids: Tensor | None, *, turn: bool = False) -> Tensor | None:
+    return None if ids is None else _three(ids).mT if turn else _three(ids)
 
 
 def _one(events: list[Event], place: int, side: int) -> Found | None:
@@ -87,7 +93,7 @@ def _one(events: list[Event], place: int, side: int) -> Found | None:
     if high >= first.first + first.result.numel():
         return None
     at = facts.softmax if facts.softmax is not None else place
-    if at == place and not _by_hand(event.given[side], first):
+    if at == place and (facts.turned or not _by_hand(event.given[side], first)):
         return None
     weights, value = _three(event.given[side]), _three(event.given[1 - side])
     numbers, places = _three(ids) - first.first, torch.arange(event.result.numel()).view(_three(event.result).shape)
@@ -101,7 +107,10 @@ def _one(events: list[Event], place: int, side: int) -> Found | None:
     if across not in ((True, False), (False, True)):
         return None
     query, key = (left, right) if across[0] else (right, left)
-    return Found(start, at, place, weights, value, context, numbers, places, query, key, not across[0], facts)
+    made = (_axes(first.ids[0]), _axes(first.ids[1], turn=True), _axes(event.ids[1 - side], turn=side == 1))
+    roles = ("query", "key", "value") if across[0] else ("key", "query", "value")
+    sources = dict(zip(roles, made, strict=True))
+    return Found(start, at, place, weights, value, context, numbers, places, query, key, sources, not across[0], facts)
 
 
 def _by_hand(weights: Tensor, first: Event) -> bool:
@@ -143,6 +152,7 @@ class Call:
         index: Where each number of the context stands in that event's result.
         gain: What single numbers multiplied query and key by, the last thing before their product.
         dropout: The probability with which weights were dropped.
+        sources: For query, key and value, the numbers that theirs came from, as each is laid out; None if unknown.
     """
 
     query: Tensor
@@ -165,6 +175,7 @@ class Call:
     gain: float
     dropout: float
     used: frozenset[int] = frozenset()
+    sources: dict[str, Tensor | None] = field(default_factory=dict)
 
 
 def calls_of(events: list[Event], sizes: tuple[int, int, int], layout: int = 0, *, sums: bool = True) -> list[Call]:
@@ -190,15 +201,17 @@ def calls_of(events: list[Event], sizes: tuple[int, int, int], layout: int = 0, 
     return real or calls
 
 
-def layout_of(events: list[Event], sizes: tuple[int, int, int]) -> int | None:
+def layout_of(events: list[Event], sizes: tuple[int, int, int], found: Found | None = None) -> int | None:
     """The layout that the axes of the first softmax tell; None where items and queries have none of their own."""
     items, queries, _ = sizes
-    found = next((each for each in found_in(events) if each.at != each.place and not each.swapped), None)
+    found = found or next((each for each in found_in(events) if each.at != each.place and not each.swapped), None)
+    if found is not None and (found.swapped or found.at == found.place):
+        return None
     ids = None if found is None else events[found.at].ids[0]
     if found is None or ids is None:
         return None
     columns, rows = found.key.size(1), found.query.size(1)
-    steps = {}
+    steps: dict[int, int] = {}
     for axis, size in enumerate(ids.shape):
         if size in (items, queries) and size > 1 and axis != events[found.at].axis:
             steps.setdefault(size, int((ids.select(axis, 1) - ids.select(axis, 0)).flatten()[0]))
@@ -207,6 +220,11 @@ def layout_of(events: list[Event], sizes: tuple[int, int, int]) -> int | None:
     if steps.get(items) == rows * columns and found.query.size(0) > items:
         return 1
     return 2 if steps.get(queries) == columns and rows > queries else 0
+
+
+def laid(events: list[Event], found: Found, sizes: tuple[int, int, int]) -> Call | None:
+    """Lay out one call, in the layout that its axes tell."""
+    return _laid(events, found, sizes, layout_of(events, sizes, found) or 0)
 
 
 def _laid(events: list[Event], found: Found, sizes: tuple[int, int, int], layout: int) -> Call | None:
@@ -231,6 +249,12 @@ def _laid(events: list[Event], found: Found, sizes: tuple[int, int, int], layout
     from_row = place.amax(2)  # of any query that has one
     block, column = from_row // (found.weights.size(1) * inner), from_row % inner
     value = found.value[block.clamp(min=0), column.clamp(min=0)]
+    where_from = {
+        "query": lambda x: x.flatten(0, 1)[where],
+        "key": lambda x: x[where[..., 0] // rows],
+        "value": lambda x: x[block.clamp(min=0), column.clamp(min=0)],
+    }
+    sources = {role: None if x is None else where_from[role](x) for role, x in found.sources.items()}
     row = place.amax(-1) // inner
     context, index = (x.flatten(0, 1)[row] for x in (found.context, found.places))
     if found.at == found.place:
@@ -252,7 +276,8 @@ def _laid(events: list[Event], found: Found, sizes: tuple[int, int, int], layout
     gains = [facts.gain for facts in first.facts]
     return Call(query, key, product, scores, over, softmax, weights, value, context, found.key.size(0) == batch,
                 others, cut, found.at, found.start, number, found.place, index, gains[0] * gains[1],
-                found.facts.dropout, frozenset({found.start, found.at, found.place}))  # fmt: skip
+                found.facts.dropout, frozenset({found.start, found.at, found.place}),
+                sources)  # fmt: skip
 
 
 def _rows(batch: int, rows: int, items: int, queries: int, layout: int) -> Tensor:

@@ -48,7 +48,7 @@ class Facts:
         softmax: The number of the last softmax that they went through, or None.
         gain: What single numbers multiplied them by, since they were made or went through a softmax.
         added: The numbers of other products that were added to them.
-        turned: Whether other numbers of the same product were added to them, as a rotation does.
+        turned: How far the numbers of the same product lie that were added to them, as a rotation does; 0 if none were.
         varied: Whether they were multiplied by what is no single number: a norm, a mask, a gate.
         dropout: The probability with which one was dropped.
     """
@@ -56,7 +56,7 @@ class Facts:
     softmax: int | None = None
     gain: float = 1.0
     added: tuple[int, ...] = ()
-    turned: bool = False
+    turned: int = 0
     varied: bool = False
     dropout: float = 0.0
 
@@ -317,6 +317,8 @@ class Listener(TorchDispatchMode):
         number = next((y for y in args[1:] if isinstance(y, int | float) and not isinstance(y, bool)), None)
         if stem in ("mul", "div", "multiply", "divide", "true_divide"):
             by = number if number is not None else None if single is None else float(single.detach().to(torch.float64))
+            if result.is_complex() and by is None:
+                facts = replace(facts, turned=1)
             noise = next((self.noise[key] for y in rest if (key := _key(y)) in self.noise), None)
             if noise is not None:
                 facts = replace(facts, dropout=noise[1])
@@ -341,7 +343,8 @@ class Listener(TorchDispatchMode):
             return facts
         facts = replace(facts, varied=facts.varied and more.varied) if mine == theirs else facts
         if mine == theirs:
-            return replace(facts, turned=not torch.equal(ids, others.expand(ids.shape)))
+            gap = int((others.expand(ids.shape) - ids).flatten()[0])
+            return replace(facts, turned=facts.turned or abs(gap))
         return replace(facts, added=tuple(dict.fromkeys((*facts.added, theirs, *more.added))))
 
     def _product_of(self, number: int) -> int | None:
@@ -355,7 +358,7 @@ class Listener(TorchDispatchMode):
 def _joined(one: Facts, other: Facts) -> Facts:
     gain = one.gain if math.isclose(one.gain, other.gain) else math.nan
     return Facts(one.softmax if one.softmax is not None else other.softmax, gain,
-                 tuple(dict.fromkeys((*one.added, *other.added))), one.turned or other.turned,
+                 tuple(dict.fromkeys((*one.added, *other.added))), max(one.turned, other.turned),
                  one.varied or other.varied, max(one.dropout, other.dropout))  # fmt: skip
 
 

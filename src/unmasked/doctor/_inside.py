@@ -19,7 +19,7 @@ from unmasked.doctor._report import Finding, Given, Open, Outcome
 from unmasked.doctor._rows import Made, projections, role_of, turning
 from unmasked.doctor._steps import Scores, judged
 from unmasked.doctor._subject import Subject, said
-from unmasked.doctor._view import LAYOUTS, Run, Unseen, View, changed, drawn, elsewhere, moved, other_token, unclear
+from unmasked.doctor._view import Run, Unseen, View, changed, drawn, elsewhere, moved, other_token, unclear
 
 __all__ = ["Inside", "look"]
 

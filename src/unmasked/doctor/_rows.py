@@ -454,6 +454,8 @@ def _scaling(view: View, made: Made, call: Call, scores: Scores) -> Iterator[Out
         spread = (added - added.mean((1, 2), keepdim=True)).abs().max().item() if added.dim() == 3 else 0.0
         if spread > 1e-6 and tensors:  # T5 adds a learned bias, and does not divide
             yield Given("scores without a scale, to which something is added")
+        elif view.subject.upcast:  # GPT-Neo does, since its scores are large
+            yield unclear("whether scores go without a scale, as queries and keys are cast to float32 for them")
         elif made.begins_small():
             yield unclear("whether scores go without a scale, which smaller weights begin with")
         else:

@@ -44,6 +44,7 @@ class Subject:
         items, tokens: A batch and a number of tokens that no size of the target equals.
         fixed: The number of tokens that it was built for, if it takes no other.
         causal: Whether no token may see a later one, of itself; None if that is not known.
+        upcast: Whether it casts queries and keys to float32, whatever it computes in.
     """
 
     def __init__(self, original: Callable[..., Any], options: Options, default: torch.device | None = None):
@@ -51,6 +52,7 @@ class Subject:
         self.embed_dim, self.num_heads = options.embed_dim, options.num_heads
         self.causal = True if options.cache is not None else options.causal  # or it could not be kept
         self.inputs, self.positions, self.fixed = options.inputs, options.positions, options.tokens
+        self.upcast = False
         self.admitted: list[Target] = []
         self.target = self.admit()
         self.trial = self.admit(device=torch.device("cpu")) if self.target.device.type != "cpu" else None
@@ -354,6 +356,8 @@ def precise(subject: Subject) -> list[Outcome]:
         return [Finding("the softmax keeps its precision", None, told, subject.sized(f"it has {bits} bits"))]
     if min((torch.finfo(x.dtype).bits for e in events for x in e.given if x.is_floating_point()), default=64) < 32:
         return [narrow]
+    subject.upcast = any(e.kind == "product" and e.given[0].dim() == 3 and e.given[0].dtype == torch.float32
+                         for e in events)  # fmt: skip
     step = _STEP * subject.noise(subject.items, subject.tokens, 4)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)

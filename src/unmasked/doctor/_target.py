@@ -463,8 +463,10 @@ def _draw(module: nn.Module) -> None:
             kept = not parameter.is_floating_point() or not (parameter.requires_grad or frozen)
             kept = kept or id(parameter) in kept_whole
             if not kept and parameter.isfinite().all() and not is_triangle(parameter):
-                fan = parameter.size(-1) if parameter.size(-1) > 3 else parameter[0].numel()  # such as a convolution's
-                std = fan**-0.5 if parameter.dim() > 1 else 0.5
+                if parameter.dim() > 1:  # a convolution's last axis is no axis of features
+                    std = (parameter.size(-1) if parameter.size(-1) > 3 else parameter[0].numel()) ** -0.5
+                else:
+                    std = 0.5
                 parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64) * std)
 
 

@@ -186,4 +186,3 @@ def elsewhere(before: Tensor, after: Tensor) -> bool:
     which = moved(before, after)
     which[0, :, 1] = False
     return bool(which.any())
-
