@@ -20,7 +20,7 @@ from unmasked.doctor._hear import Event, heard
 from unmasked.doctor._report import Finding, Layer, ModelReport, Open, Report, Standing
 from unmasked.doctor._subject import said
 from unmasked.doctor._target import a
-from unmasked.doctor._unlike import BY_DESIGN, EXPLAIN, FACTS, FOLLOWS, Seen, odd_ones, tiled
+from unmasked.doctor._unlike import BY_DESIGN, EXPLAIN, FACTS, FOLLOWS, Seen, odd_of_two, odd_ones, tiled
 from unmasked.doctor._wires import wires_of
 
 __all__ = ["diagnose_model"]
@@ -287,7 +287,7 @@ class _Examination:
         for group in self.groups.values():
             for what, of in FACTS.items():
                 by_design = what in BY_DESIGN
-                odd = list(odd_ones(group, of, 12 if by_design else 4))
+                odd = list(odd_ones(group, of, 12 if by_design else 3)) or list(odd_of_two(group, what))
                 if by_design and (len(odd) > 1 or len({seen.window for seen in group}) > 1):
                     continue
                 for seen, value, usual, count in odd:
@@ -295,7 +295,7 @@ class _Examination:
                         continue
                     cause, told, evidence = EXPLAIN[what](seen, value, usual)
                     self.find(seen, what, cause, told, f"{evidence}; {count} of {len(group)} layers do otherwise")
-        if any(len(group) >= 4 for group in self.groups.values()):
+        if any(len(group) >= 3 for group in self.groups.values()):
             self.passed.append("each layer compared with its likes")
         other = [seen for seen in self.seen if tiled(seen.wires.reads.get("key"))]
         if other and len(other) > len(self.seen) / 2:

@@ -17,7 +17,7 @@ from unmasked.doctor._hear import Facts
 from unmasked.doctor._report import Report, Standing
 from unmasked.doctor._wires import Wires
 
-__all__ = ["BY_DESIGN", "EXPLAIN", "FACTS", "FOLLOWS", "Seen", "odd_ones", "tiled"]
+__all__ = ["BY_DESIGN", "EXPLAIN", "FACTS", "FOLLOWS", "Seen", "odd_of_two", "odd_ones", "tiled"]
 
 
 @dataclass
@@ -111,13 +111,24 @@ def tiled(reads: tuple[Any, ...] | None) -> bool:
 
 
 def odd_ones(group: list[Seen], of: Callable[[Seen], Any], least: int) -> Iterator[tuple[Seen, Any, Any, int]]:
-    """Those whose value differs from that of at least three quarters."""
+    """Those whose value differs from that of at least three quarters, or of two where there are three."""
     values = [(seen, value) for seen in group if (value := of(seen)) is not None]
     if len(values) < least:
         return
     (usual, count), *_ = Counter(value for _, value in values).most_common(1)
     if count >= 0.75 * len(values) or (len(values) == 3 and count == 2):
         yield from ((seen, value, usual, count) for seen, value in values if value != usual)
+
+
+def odd_of_two(group: list[Seen], what: str) -> Iterator[tuple[Seen, Any, Any, int]]:
+    """Where two are all: the one that does what attention does not do, if the other does what it does."""
+    if len(group) != 2 or what not in BY_THE_BOOK:
+        return
+    of, book = FACTS[what], BY_THE_BOOK[what]
+    for seen, other in (group, group[::-1]):
+        values = of(seen), of(other)
+        if None not in values and values[0] != values[1] and book(other) and not book(seen):
+            yield seen, *values, 1
 
 
 FACTS: dict[str, Callable[[Seen], Any]] = {
@@ -133,6 +144,16 @@ FACTS: dict[str, Callable[[Seen], Any]] = {
     "pairs": lambda seen: tuple(turn.pair for turn in seen.wires.turns.values()) if _is_turned(seen) else None,
     "positions": lambda seen: tuple(turn.kind for turn in seen.wires.turns.values()) or None,
     "bias": lambda seen: seen.bias,
+}
+# What attention does by the book, of a fact that holds for a whole model.
+BY_THE_BOOK: dict[str, Callable[[Seen], bool]] = {
+    "causal": lambda seen: seen.causal,
+    "scale": lambda seen: seen.scale == seen.root,
+    "weights": lambda seen: seen.sums,
+    "softmax": lambda seen: seen.call.over == "keys" and seen.unchanged,
+    "reads": lambda seen: seen.wires.reads["key"] != seen.wires.reads["value"] and not tiled(seen.wires.reads["key"]),
+    "tokens": lambda seen: set(seen.wires.tokens.values()) == {"its own"},
+    "merge": lambda seen: seen.wires.merge == "right",
 }
 # In these, models may have single layers that differ on purpose: one without positions in every four, say.
 BY_DESIGN = {"positions", "bias", "axes"}
