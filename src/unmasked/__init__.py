@@ -71,7 +71,7 @@ _LATER: dict[str, str] = {
     "LatentAttention": "unmasked.latent",
     "ablate": "unmasked.watching",
     "cache": "unmasked.cache",
-    "diagnose_model": "unmasked.doctor._model",
+    "diagnose_model": "unmasked.doctor",
     "gradients": "unmasked.gradients",
     "kernels": "unmasked.kernels",
     "latent": "unmasked.latent",

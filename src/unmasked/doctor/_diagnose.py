@@ -19,10 +19,10 @@ from unmasked.doctor._kept import caches, keeps_nothing
 from unmasked.doctor._report import Finding, Given, Open, Outcome, Passed, Report, Standing, standing_of
 from unmasked.doctor._structure import structure
 from unmasked.doctor._subject import Subject, precise, runs, still
-from unmasked.doctor._target import Inputs, Options, a
+from unmasked.doctor._target import INPUTS, Inputs, Options, a
 from unmasked.doctor._view import EQUALITY
 
-__all__ = ["diagnose"]
+__all__ = ["INPUTS", "diagnose"]
 
 
 def diagnose(

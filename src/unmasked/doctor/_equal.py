@@ -25,7 +25,10 @@ from unmasked.probes import differs
 
 __all__ = ["Maps", "Steps", "attend", "compared", "named"]
 
-_SAME = 1e-6  # of outputs, as a part of their size: a constant of the target may have been kept in float32
+_SAME, _SAME_ROUGH = (
+    1e-6,
+    1e-3,
+)  # of outputs, as a part of their size: a constant of the target may have been kept in float32
 
 
 @dataclass(frozen=True)
@@ -197,7 +200,7 @@ def _solved(given: Tensor, made: Tensor) -> Tensor | None:
         return None
     solved = torch.linalg.lstsq(x, y, driver="gelsd").solution
     size = y.abs().max().item()
-    limit = _SAME if y.dtype == torch.float64 else 1e-3
+    limit = _SAME if y.dtype == torch.float64 else _SAME_ROUGH
     return solved.mT if bool((x @ solved - y).abs().max() <= limit * max(size, 1e-3)) else None
 
 
@@ -312,11 +315,13 @@ def _ordered(subject: Subject, maps: Maps, expected: dict[str, Tensor]) -> Findi
         found["out"] = found["out"][:, : maps.value.size(0)]
     said = {r: expected[r] for r in found}
 
+    limit = _SAME_ROUGH if subject.rough else _SAME
+
     def same(one: Tensor, two: Tensor) -> bool:
         if one.shape != two.shape:
             return False
         factor = (one * two).sum() / two.square().sum()  # a scale may stand before the product
-        return bool((one - factor * two).abs().max() <= 1e-6 * one.abs().max())
+        return bool((one - factor * two).abs().max() <= limit * one.abs().max())
 
     def fits(role: str) -> bool:
         loose = f"{role} is loose" in expected or "qkv is loose" in expected
@@ -369,7 +374,8 @@ def _ordered(subject: Subject, maps: Maps, expected: dict[str, Tensor]) -> Findi
                 if same(mine, theirs[:, list(order)]):
                     told = f"the heads are merged in the order {order}, which averaged weights cannot tell"
                     return finding("averaged-weights-parity", told)
-    return finding(None, f"what makes its {' and '.join(wrong)} is not what weights= says")
+    told = f"what makes its {' and '.join(wrong)} is not what weights= says"
+    return finding(None, told) if subject.options.weights else None
 
 
 def _apart(matrix: Tensor, heads: int) -> Tensor:

@@ -34,7 +34,7 @@ _FUSED = {
 }
 _LAYERS = {_aten.convolution.default: (0, 1), _aten.native_layer_norm.default: (0, None)}
 # What carries numbers to other places; all else that keeps a tensor's shape is taken to work on each number.
-_MOVES = {"cat", "index_select", "index", "gather", "repeat", "constant_pad_nd", "roll", "flip", "tril", "triu",
+_MOVES = {"cat", "stack", "index_select", "index", "gather", "repeat", "constant_pad_nd", "roll", "flip", "tril", "triu",
           "slice_scatter", "select_scatter", "clone", "_to_copy", "lift_fresh_copy"}  # fmt: skip
 _MIXES = {"cumsum", "cumprod", "logcumsumexp", "cummax", "cummin", "sort", "topk", "argsort"}
 _UNKNOWN = -1
@@ -143,7 +143,7 @@ class Listener(TorchDispatchMode):
             first = result[0] if isinstance(result, tuple) else result
             weight = args[matrix] if matrix is not None else None
             self._note(Event("layer", (args[taken],), first, matrix=weight), first)
-        if self.traces or name == "bernoulli_":
+        if self.traces or name in ("bernoulli_", "mul", "div"):
             first = result[0] if isinstance(result, tuple | list) and result else result
             if name == "native_layer_norm" or (isinstance(first, Tensor) and not isinstance(result, list)):
                 self._follow(name, args, kwargs, first)
@@ -259,6 +259,8 @@ class Listener(TorchDispatchMode):
         every = [x for each in args for x in (each if isinstance(each, list | tuple) else (each,))]
         tensors = [x for x in every if isinstance(x, Tensor) and (x.is_floating_point() or x.is_complex())]
         known = [(x, *told) for x in tensors if (told := self._told(x))[0] is not None]
+        if not known and stem in ("mul", "div") and name == stem:  # a number may be the scale, of what no layer made
+            known = [(x, torch.full(x.shape, _UNKNOWN, device="cpu"), Facts()) for x in tensors[:1]]
         if not known or stem in _MIXES:
             return
         x, ids, facts = known[0]
@@ -296,7 +298,11 @@ class Listener(TorchDispatchMode):
             facts = replace(facts, varied=True)
         else:
             moved = getattr(_aten, name)(*swap(list(args)), **kwargs)
-            others = [told[1] for each in args[0] if (told := self._told(each))[0] is not None] if name == "cat" else []
+            others = (
+                [told[1] for each in args[0] if (told := self._told(each))[0] is not None]
+                if name in ("cat", "stack")
+                else []
+            )
             for other in others:
                 facts = _joined(facts, other)
         self._learn(result, moved, facts)

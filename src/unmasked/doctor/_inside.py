@@ -111,6 +111,7 @@ def _judge(view: View, inside: Inside) -> None:
         inside.add(_sources(view, base))
     scores = Scores(view, base)
     inside.add(judged(scores))
+    inside.add(_returned(view, base))
     inside.add(_counted(view))
     inside.causal, inside.scale = scores.causal, scores.scale
     inside.layout, inside.longer = view.layout, view.longer
@@ -388,6 +389,26 @@ def _passing(view: View, base: Run, other: Run, *, clear: bool) -> Iterator[Outc
         yield view.wrong(None, "what passes by beside attention comes to other tokens' outputs, and not to its own")
     else:
         yield unclear("a token reaches other tokens beside attention")
+
+
+def _returned(view: View, base: Run) -> Iterator[Outcome]:
+    """Compare the weights that it returns with those that it used, of each head or on average."""
+    tokens = view.subject.tokens
+    square = view.run(view.subject.case(view.subject.items, tokens, tokens))
+    returned = view.target.weights
+    if returned is None or len(square.calls) != len(base.calls):
+        return
+    used = square.call.weights
+    if used.shape[-2:] != returned.shape[-2:]:
+        return
+    returned = returned.reshape(-1, *returned.shape[-2:])
+    rows = [x.flatten(0, -3) for x in (used, used.mean(1))]
+    if any(view.near(returned, x) for x in rows):
+        return
+    if any(view.near(returned.mT, x) for x in rows):
+        yield view.wrong(None, "the weights that it returns are transposed: rows are keys, and columns queries")
+    else:
+        yield Given("what it returns beside its output")
 
 
 def _strays(view: View, base: Run) -> Iterator[Outcome]:

@@ -404,8 +404,8 @@ def _order(view: View, made: Made, call: Call) -> Iterator[Outcome]:
     if ranks["key"] != ranks["value"]:
         told = "a query head's keys and values come from different key heads"
         yield view.wrong("repeat-for-repeat-interleave", told)
-    elif ranks["key"] == dealt and call.copied:
-        yield view.wrong("repeat-for-repeat-interleave", told)
+    elif ranks["key"] == dealt and call.copied:  # right, if the checkpoint was trained so
+        yield view.wrong("repeat-for-repeat-interleave", told, caution=True)
     else:
         by_row = made.ranks("query") if made.full("query") else right
         placed = [ranks["key"][by_row.index(row)] for row in range(heads)] if len(set(by_row)) == heads else right
@@ -449,6 +449,10 @@ def _scaling(view: View, made: Made, call: Call, scores: Scores) -> Iterator[Out
     if near(1.0) and dim < call.value.size(-1):  # as in SAGAN, which has no scale by design
         yield unclear("whether queries of fewer features than values go without a scale")
         return
+    kept = view.constants("scal", "temp", "tau", "multiplier", "beta", "sharp", "query_pre")
+    if near(1.0) and 1.0 in kept:  # as Granite has it
+        yield Given("a scale of its own")
+        return
     if near(1.0):
         added = scores.added
         spread = (added - added.mean((1, 2), keepdim=True)).abs().max().item() if added.dim() == 3 else 0.0
@@ -476,7 +480,6 @@ def _scaling(view: View, made: Made, call: Call, scores: Scores) -> Iterator[Out
             return
     if learned:
         return
-    kept = view.constants("scal", "temp", "tau", "multiplier", "beta", "sharp", "query_pre")
     if any(near(v) for c in kept for v in (c, c**-0.5, 1 / c)):
         yield Given("a scale of its own")
         return

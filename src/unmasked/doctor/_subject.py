@@ -381,16 +381,18 @@ def still(subject: Subject) -> Outcome:
     """Ask whether anything is random, or kept: nothing else can be asked of what is."""
     check = "the same at every call, in evaluation"
     drawn = subject.ask(check, lambda b, t: probes.changes_from_call_to_call(subject.f, subject.noise(b, t)))
-    if not isinstance(drawn, Evidence):
-        return drawn
     x, between = (subject.noise(subject.items, subject.tokens, seed) for seed in (0, 9))
     outputs = []
     for _ in range(3):
         torch.manual_seed(1)
         outputs.append(subject.f(x))
         subject.f(between)
-    if any(probes.differs(output, outputs[0]) for output in outputs[1:]):
+    gap = max(probes.differs(output, outputs[0]) for output in outputs[1:])
+    if gap:
         told = "a call changes what the next one gives, with nothing drawn at random: it keeps something, and never"
-        return Finding(check, None, f"{told} resets", str(drawn))
-    told = "its output is random though it is in evaluation mode"
-    return Finding(check, "dropout-in-eval", told, str(drawn))
+        evidence = drawn if isinstance(drawn, Evidence) else subject.sized(f"after another input, off by {gap:.3g}")
+        return Finding(check, None, f"{told} resets", str(evidence))
+    if isinstance(drawn, Evidence):
+        told = "its output is random though it is in evaluation mode"
+        return Finding(check, "dropout-in-eval", told, str(drawn))
+    return drawn

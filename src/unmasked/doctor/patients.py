@@ -297,7 +297,7 @@ class Buffered(nn.Module):
         return self.out_proj((torch.softmax(scores / D**0.5, -1) @ v).transpose(1, 2).contiguous().view(x.shape))
 
 
-@sick("repeat-for-repeat-interleave", causal=True)
+@sick("repeat-for-repeat-interleave", causal=True, strict=True)
 class Repeated(Grouped):
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = (f(x).unflatten(-1, (-1, 4)).transpose(1, 2) for f in (self.q_proj, self.k_proj, self.v_proj))
