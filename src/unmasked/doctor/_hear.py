@@ -119,6 +119,7 @@ class Listener(TorchDispatchMode):
         self.events: list[Event] = []
         self.traces: dict[tuple[int, int], _Trace] = {}
         self.noise: dict[tuple[int, int] | None, tuple[Tensor, float]] = {}  # what dropout multiplies by
+        self.blank = torch.zeros(1, dtype=torch.long, device="cpu")  # what numbers are kept in is made of it
         self.count, self.kernel = 0, ""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -162,7 +163,7 @@ class Listener(TorchDispatchMode):
         made = self._note(event, result, change_added=result is not raw)
         event.first = self.count
         self.count += made.numel()
-        ids = torch.arange(event.first, self.count, device="cpu").view(made.shape)
+        ids = (self.blank.new_ones(made.numel()).cumsum(0) + (event.first - 1)).view(made.shape)
         self._learn(made, ids, Facts(gain=float(alpha)))
         return made
 
@@ -182,17 +183,13 @@ class Listener(TorchDispatchMode):
         told = [self._told(x) for x in event.given]
         event.ids = tuple(None if ids is None else ids.clone() for ids, _ in told)
         event.facts = tuple(facts for _, facts in told)
-        event.given = tuple(_kept(x) for x in event.given)
+        event.given = tuple(x.detach().clone() for x in event.given)
         event.module = self.where()
         change = self.put.get(len(self.events))
-        if change is None:
-            event.result = _kept(event.result)
-        else:
-            before = event.result.detach().to("cpu")
-            event.result = change(before)
-            step = (event.result - before).to(result.device) if change_added else None
-            result = result + step if step is not None else event.result.to(result.device, result.dtype)
-            event.result = event.result.clone()
+        event.result = event.result.detach().clone()
+        if change is not None:
+            before, event.result = event.result, event.result.clone().copy_(change(event.result.to("cpu")))
+            result = result + (event.result - before) if change_added else event.result.clone()
         self.events.append(event)
         return result
 
@@ -244,7 +241,7 @@ class Listener(TorchDispatchMode):
         old = self.traces.get(key)
         if old is None:
             size = x.untyped_storage().nbytes() // x.element_size()
-            old = self.traces[key] = _Trace(x, torch.full((size,), _UNKNOWN, device="cpu"))
+            old = self.traces[key] = _Trace(x, self.blank.new_full((size,), _UNKNOWN))
         torch.as_strided(old.ids, x.size(), x.stride(), x.storage_offset()).copy_(ids)
         old.facts = facts
 
@@ -260,7 +257,7 @@ class Listener(TorchDispatchMode):
         tensors = [x for x in every if isinstance(x, Tensor) and (x.is_floating_point() or x.is_complex())]
         known = [(x, *told) for x in tensors if (told := self._told(x))[0] is not None]
         if not known and stem in ("mul", "div") and name == stem:  # a number may be the scale, of what no layer made
-            known = [(x, torch.full(x.shape, _UNKNOWN, device="cpu"), Facts()) for x in tensors[:1]]
+            known = [(x, self.blank.new_full(x.shape, _UNKNOWN), Facts()) for x in tensors[:1]]
         if not known or stem in _MIXES:
             return
         x, ids, facts = known[0]
@@ -287,7 +284,7 @@ class Listener(TorchDispatchMode):
             if not isinstance(x, Tensor) or not (x.is_floating_point() or x.is_complex()):
                 return x.to("cpu") if isinstance(x, Tensor) else x
             told = self._told(x)[0]
-            return torch.full(x.shape, _UNKNOWN, device="cpu") if told is None else told
+            return self.blank.new_full(x.shape, _UNKNOWN) if told is None else told
 
         if name in ("clone", "_to_copy", "lift_fresh_copy"):
             moved = ids
@@ -374,11 +371,6 @@ def _key(x: Any) -> tuple[int, int] | None:
     return x.untyped_storage()._cdata, x.element_size()
 
 
-def _kept(x: Tensor) -> Tensor:
-    """A copy on the CPU, with an axis for the batch."""
-    return x.detach().clone().to("cpu")
-
-
 def _written_out(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout_p: float, is_causal: bool,
                  scale: float | None) -> Tensor:  # fmt: skip
     """PyTorch's function in steps that can be heard."""
@@ -409,6 +401,8 @@ def heard(run: Callable[[], Any], put: Put | None = None, where: Callable[[], st
             result = run()
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
+    for event in listener.events:
+        event.given, event.result = tuple(x.to("cpu") for x in event.given), event.result.to("cpu")
     return listener.events, result
 
 

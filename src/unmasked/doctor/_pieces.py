@@ -70,9 +70,8 @@ class _Averaged(NamedTuple):
         """Give the product as it is where all values are one."""
 
         def made(result: Tensor) -> Tensor:
-            count = result.size(-2 if self.across else -1)
-            value = size * torch.randn(count, generator=torch.Generator().manual_seed(8), dtype=torch.float64)
-            table = self.sums[..., None] * value.to(self.sums)
+            one = result.select(0, 0).select(-1 if self.across else -2, 0)
+            table = self.sums.to(result)[..., None] * (size * drawn(one, 8))
             return (table.mT if self.across else table).expand(result.shape).to(result)
 
         return made
