@@ -27,7 +27,6 @@ from torch.distributed.tensor.parallel import (
 )
 
 from unmasked import CausalSelfAttention, plot
-from unmasked._demonstration import demonstrate
 from unmasked.figures import parallel as figures
 from unmasked.parallel import (
     HeadParallel,
@@ -37,6 +36,7 @@ from unmasked.parallel import (
     ring_bytes,
     together,
 )
+from unmasked.parallel.__main__ import demonstrate
 from unmasked.positions import Rotary
 from unmasked.tiles import attention, merge
 

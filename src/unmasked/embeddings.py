@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from unmasked._shapes import Float
-from unmasked._table import Table
+from unmasked.plot import Table
 
 __all__ = ["Embeddings", "UnknownWordError", "read_glove", "ship_vectors", "table"]
 

@@ -29,9 +29,8 @@ from torch.backends.cuda import (
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.profiler import ProfilerActivity, profile
 
-from unmasked._choice import choose
 from unmasked._shapes import Shaped
-from unmasked._table import Table
+from unmasked.plot import Table
 
 __all__ = ["Backend", "Backends", "FastPath", "Kernel", "Kernels", "kernels_of", "sdpa_backends", "takes_fast_path"]
 
@@ -113,7 +112,7 @@ def sdpa_backends(
 
     def choice() -> SDPBackend | None:
         try:
-            return choose(*inputs, enable_gqa=enable_gqa)
+            return _choose(*inputs, enable_gqa=enable_gqa)
         except NotImplementedError:  # a device without fused kernels
             return SDPBackend.MATH
         except (RuntimeError, IndexError):  # none that is switched on can run
@@ -150,6 +149,31 @@ def sdpa_backends(
         backends.append(Backend(name, can_run, why_not, chosen == backend))
     why_not = why_not_math(is_causal)
     return Backends([*backends, Backend("math", not why_not, why_not, chosen == SDPBackend.MATH)])
+
+
+def _choose(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None,
+    dropout_p: float,
+    is_causal: bool,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> SDPBackend:
+    """Ask PyTorch; its errors are those of a device without fused kernels, and of a call that it does not take."""
+
+    def ask(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> SDPBackend:
+        choice = torch._fused_sdp_choice(q, k, v, mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+        return SDPBackend(int(choice))
+
+    choice = ask(query, key, value, attn_mask)
+    if choice != SDPBackend.MATH and query.dim() == 3:
+        # From 2.14 on, three axes are made four first. Asked of three, PyTorch overlooks a mask that requires grad.
+        mask = attn_mask[None] if attn_mask is not None and attn_mask.dim() % 2 else attn_mask
+        choice = ask(query[None], key[None], value[None], mask)
+    return choice
 
 
 def _answer(backend: SDPBackend, ask: Callable[[], bool]) -> tuple[bool, str]:

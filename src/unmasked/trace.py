@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from unmasked._table import Table
+from unmasked.plot import Table
 
 __all__ = ["Step", "Trace", "trace"]
 

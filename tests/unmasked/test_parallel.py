@@ -19,9 +19,11 @@ from torch.distributed.tensor.experimental import context_parallel
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 import unmasked
-from unmasked import CausalSelfAttention, _demonstration, _ring
-from unmasked._ranks import joined
+from unmasked import CausalSelfAttention
 from unmasked.parallel import HeadParallel, counted, head_bytes, positions_of_rank, ring_attention, ring_bytes, together
+from unmasked.parallel import __main__ as command
+from unmasked.parallel import ring as _ring
+from unmasked.parallel.ranks import joined
 from unmasked.positions import Rotary
 
 LAYOUTS = ("zigzag", "striped", "contiguous")
@@ -568,7 +570,7 @@ def test_torchrun_runs_the_demonstration() -> None:
 def test_what_is_wrong_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["parallel", "--tokens", "47"])
     monkeypatch.delenv("RANK", raising=False)
-    assert _demonstration.main() == 1
+    assert command.main() == 1
     said = capsys.readouterr()
     assert said.out == ""
     assert re.fullmatch(r"unmasked.parallel: rank 0 of 2: ValueError: tokens is 47; zigzag on 2 .*\n", said.err)

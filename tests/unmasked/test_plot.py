@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from unmasked import plot
-from unmasked._figure import INK
+from unmasked.plot.page import INK
 
 WEIGHTS = torch.tensor([[0.25, 0.75, 0.0], [0.5, 0.125, 0.375]])
 PAGES = {"light": "#ffffff", "dark": "#1e2129"}

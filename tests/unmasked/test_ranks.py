@@ -17,7 +17,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from unmasked import _demonstration, _ring
+from unmasked.parallel import __main__ as demonstration
+from unmasked.parallel import ring as _ring
 from unmasked.parallel import together
 
 
@@ -174,8 +175,8 @@ def test_nothing_is_lost_of_what_ranks_print(tmp_path: Path) -> None:
 
 
 def test_so_it_does_where_every_process_starts_anew(tmp_path: Path) -> None:
-    spawning = "import multiprocessing\nfrom unmasked import _ranks\n"
-    spawning += "_ranks._context = lambda: multiprocessing.get_context('spawn')\n"
+    spawning = "import multiprocessing\nfrom unmasked.parallel import ranks\n"
+    spawning += "ranks._context = lambda: multiprocessing.get_context('spawn')\n"
     run = script(spawning + COPIED, tmp_path)
     assert (run.stdout, run.stderr) == (SHOWN, "")
 
@@ -229,7 +230,7 @@ def test_without_cloudpickle_it_is_said_what_to_install(
     monkeypatch.delenv("RANK", raising=False)
     with pytest.raises(ImportError, match=r"cloudpickle, which is missing: pip install cloudpickle$"):
         together(dist.get_rank)
-    assert _demonstration.main() == 1
+    assert demonstration.main() == 1
     assert re.fullmatch("unmasked.parallel: .*: pip install cloudpickle\n", capsys.readouterr().err)
 
 

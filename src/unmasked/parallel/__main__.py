@@ -13,11 +13,19 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
-from unmasked._ranks import joined, lost, together
-from unmasked._ring import Layout
 from unmasked.causal import CausalSelfAttention
 from unmasked.functional import scaled_dot_product_attention
-from unmasked.parallel import HeadParallel, counted, head_bytes, positions_of_rank, ring_attention, ring_bytes
+from unmasked.parallel import (
+    HeadParallel,
+    counted,
+    head_bytes,
+    positions_of_rank,
+    ring_attention,
+    ring_bytes,
+    together,
+)
+from unmasked.parallel.ranks import joined, lost
+from unmasked.parallel.ring import Layout
 
 __all__ = ["demonstrate", "main"]
 
@@ -68,6 +76,7 @@ def _off(given: Tensor, right: Tensor) -> float:
 
 
 def main() -> int:
+    """Run the demonstration, print it as a table, and return 0 where everything agrees."""
     parser = argparse.ArgumentParser(
         prog="python -m unmasked.parallel",
         description="Compare heads in parallel and ring attention, causal, forward and backward, with the whole. "
@@ -105,3 +114,7 @@ def main() -> int:
     for name, off, gradient_off, sent, formula in rows:
         print(f"{name:20}{off:15.0e}{gradient_off:17.0e}{sent:12,}{formula:16,}")
     return 0 if all(sent == formula and max(off, g) < 1e-6 for _, off, g, sent, formula in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

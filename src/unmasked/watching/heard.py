@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from unmasked import functional, masks
-from unmasked._choice import choose
+from unmasked.kernels import _choose
 
 __all__ = [
     "MATMULS",
@@ -200,7 +200,7 @@ def _sdpa(event: Event) -> Inputs | str:
     try:
         grouped = event.kwargs.get("enable_gqa", False)
         inputs = (query, key, value, mask, dropout_p, is_causal)
-        kernel = choose(*inputs, scale=scale, enable_gqa=grouped).name.removesuffix("_ATTENTION").lower()
+        kernel = _choose(*inputs, scale=scale, enable_gqa=grouped).name.removesuffix("_ATTENTION").lower()
     except NotImplementedError:  # a device without fused kernels
         kernel = "math"
     except (RuntimeError, IndexError, ValueError):  # the call itself will say why

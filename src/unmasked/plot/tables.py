@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-__all__ = ["Table"]
+__all__ = ["Table", "table"]
 
 
 @dataclass(frozen=True)
@@ -57,3 +57,48 @@ class Table:
         )
         side = "" if self.tabs else ' style="text-align:left"'  # numbers stand below each other, texts begin there
         return f"<table{side}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def table(
+    header: Sequence[str],
+    rows: Sequence[Sequence[object]] | Mapping[str, Sequence[object]],
+    form: str | Sequence[str] = "{}",
+) -> Table:
+    """A table of text and numbers, the first cell of each row being its name.
+
+    Args:
+        header: One title for each column.
+        rows: The cells, row by row, as many as the header has titles; or the cells beside each name, under the names.
+        form: How `str.format` writes cells that are not text, such as "{:.0%}" or "{:.1f} MiB": one for all columns, or
+            one for each column beside the first.
+
+    Returns:
+        What a notebook shows as HTML, and prints as aligned columns. Its `markdown()` goes into prose.
+
+    Raises:
+        ValueError: A row has more or fewer cells than the header has titles, or there are more or fewer forms than
+            columns beside the first.
+
+    Examples:
+        >>> table(["mask", "True means"], [["attn_mask", "blocked"]])
+        mask       True means
+        attn_mask  blocked
+        >>> table(["", "error", "time"], {"fused": [1.2e-7, 3.0]}, ["{:.0e}", "{:.1f} s"])
+               error  time
+        fused  1e-07  3.0 s
+    """
+    lines = [(name, *cells) for name, cells in rows.items()] if isinstance(rows, Mapping) else list(rows)
+    for number, line in enumerate(lines):
+        if len(line) != len(header):
+            raise ValueError(f"rows[{number}] has {len(line)} cells, {list(line)}: header has {len(header)} titles")
+    forms = [form] * (len(header) - 1) if isinstance(form, str) else list(form)
+    if len(forms) != len(header) - 1:
+        raise ValueError(f"form has {len(forms)} items, {forms}: pass one text, or {len(header) - 1}, one a column")
+    written = [
+        [
+            str(name),
+            *(each if isinstance(each, str) else how.format(each) for how, each in zip(forms, cells, strict=True)),
+        ]
+        for name, *cells in lines
+    ]
+    return Table(header, written, tabs=False)
