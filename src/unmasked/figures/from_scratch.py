@@ -1,7 +1,5 @@
 """PyTorch's layer beside the package's, with many options, and three slips in its call that leave every shape."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, NamedTuple
@@ -10,8 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from unmasked import layouts
-
-__all__ = ["CALL", "CONSTRUCTOR", "Slips", "differences", "slips"]
 
 _BATCH, _HEAD_DIM, _QUERIES, _KEYS = 2, 4, 5, 7
 _EMBED_DIM = 3 * _HEAD_DIM

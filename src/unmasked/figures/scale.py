@@ -1,26 +1,18 @@
 """Scores with the root of d and without it: the softmax's weights, the gradients that come back, and fresh matrices."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from unmasked import functional, plot
 from unmasked.figures._gradients import of_queries
 from unmasked.functional import attention_scores
 from unmasked.heads import split_heads
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-else:
-    Figure = Any
-
-__all__ = ["WRONG_SCALES", "Norms", "curves", "drawn", "fresh_matrices", "half_precision", "norms", "panels"]
 
 SCALES = {"unscaled": 1.0, "scaled": None}  # None: divided by the root
 

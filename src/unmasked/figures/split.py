@@ -1,13 +1,9 @@
 """How a row of features is split into heads: right, and in two ways that only look right."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
-
-__all__ = ["Splits", "splits"]
 
 
 class Splits(NamedTuple):
