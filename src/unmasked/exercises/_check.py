@@ -225,7 +225,9 @@ def hold(
     """
     if isinstance(right, Tensor):
         given = tensor(given, where, right, "it" if shown else what, axes)
-    elif isinstance(given, bool) or not isinstance(given, int | float | Tensor):
+    elif isinstance(given, bool) or not (
+        isinstance(given, int | float) or (isinstance(given, Tensor) and not given.dim())
+    ):
         raise Wrong(_sentence(where, f"it returned {type(given).__name__}; return a number."))
     if not same(given, right, tolerance):
         name(given, _sentence(where, f"{_apart(given, right, what, shown)}."), known or {}, tolerance)
@@ -244,6 +246,13 @@ def wrong(sentence: str) -> Wrong:
     """A sentence, and behind it the slug of the mistake in brackets, where the museum shows it."""
     told, slug = re.fullmatch(r"(.*?)(?: \[([a-z0-9-]+)\])?", sentence.strip(), re.DOTALL).groups()  # type: ignore[union-attr]
     return Wrong(told, slug)
+
+
+def survives(weights: object) -> str | None:
+    """What is to be said of right weights, of what large scores make of them."""
+    if tensor(weights).isfinite().all():
+        return None
+    return "Right, but large scores give NaN: subtract each row's largest first, as softmax does."
 
 
 def judge(answer: Callable[[Any], object], tried: Sequence[tuple[str, bool, Any, str]]) -> None:
@@ -301,6 +310,7 @@ def of_attention(q: Tensor, k: Tensor, v: Tensor) -> dict[str, Any]:
     """What is given by the mistakes that can be made with attention, by what is said of them: `known` of `hold`."""
     products, d, alike = q @ k.mT, q.size(-1), q.shape == k.shape == v.shape
     scores = products / math.sqrt(d)
+    exchanged = alike and scores.mT.softmax(-1) @ v
     return {
         "The scores are not divided by the root. [missing-scale]": products.softmax(-1) @ v,
         "Divide by the root of the number, not by the number. [wrong-d-in-scale]": (products / d).softmax(-1) @ v,
@@ -310,8 +320,7 @@ def of_attention(q: Tensor, k: Tensor, v: Tensor) -> dict[str, Any]:
         "These are the weights; average the values with them.": scores.softmax(-1),
         "It averages the queries; average the values. [wrong-value]": alike and scores.softmax(-1) @ q,
         "It averages the keys; average the values. [wrong-value]": scores.softmax(-1) @ k,
-        "The keys ask, and the queries are asked; it should be the other way round.": alike
-        and scores.mT.softmax(-1) @ v,
+        "The keys ask, and the queries are asked; it should be the other way round.": exchanged,
     }
 
 

@@ -25,7 +25,7 @@ def by_hand(answer: Callable[[Rows], Any]) -> None:
         right = self_attention(x).context
         given = tensor(rows(answer([list(row) for row in told])), f"For {told}", right, axes=": a row a token")
         row = next((i for i in range(len(x)) if not same(given[i], right[i], 5e-4)), 0)
-        mistakes = {told: each if each is False else each[row] for told, each in of_attention(x, x, x).items()}
+        mistakes = {told: each[row] for told, each in of_attention(x, x, x).items()}
         hold(given[row], right[row], f"For {told}", f"row {row}", mistakes, shown=short, tolerance=5e-4)
 
 

@@ -3,8 +3,6 @@
 `WRONG` holds causal self-attention in many heads, without learned matrices, wrong in one way each; `right` is right.
 """
 
-from __future__ import annotations
-
 import difflib
 import math
 from collections.abc import Callable
@@ -20,8 +18,6 @@ from unmasked.functional import scaled_dot_product_attention
 from unmasked.heads import merge_heads, split_heads
 from unmasked.museum import ENTRIES
 from unmasked.probes import differs
-
-__all__ = ["WRONG", "mysteries", "right"]
 
 Attend = Callable[[Tensor, int], Tensor]
 
