@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from unmasked import masks
 from unmasked._checks import require_divides, require_positive
 from unmasked._shapes import Bool, Float, Int
-from unmasked.functional import Attention, scaled_dot_product_attention
+from unmasked.functional import Attention, attend
 from unmasked.heads import merge_heads, split_heads
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class CausalSelfAttention(nn.Module):
 
     One layer projects to query, key and value, and the fused kernel masks the future by itself, so that no mask is
     stored, in the state_dict or elsewhere. Dropout in training leaves that kernel, on a CPU, for one that holds the
-    (tokens, tokens) matrices of all heads, as `scaled_dot_product_attention` says.
+    (tokens, tokens) matrices of all heads, as `attend` says.
 
     Args:
         d_in: features of the input.
@@ -185,7 +185,7 @@ class CausalSelfAttention(nn.Module):
             if cache.window is not None and tokens != 1 and total > cache.window:  # else nobody sees farther than it
                 window = masks.sliding_window(tokens, keys, window=cache.window, device=x.device)
                 allowed, is_causal = masks.combine(allowed, window), False
-        return scaled_dot_product_attention(
+        return attend(
             query,
             key,
             value,

@@ -7,24 +7,28 @@ last of which is the heads where there are heads. Masks are named by what True m
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from unmasked import masks
+from unmasked._renamed import renamed
 from unmasked._shapes import Bool, Float
 
 __all__ = [
     "Attention",
+    "attend",
     "attention_scores",
     "attention_weights",
     "cosine_attention",
     "cosine_weights",
-    "scaled_dot_product_attention",
     "self_attention",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = renamed(__name__, {"scaled_dot_product_attention": "unmasked.functional:attend"})
 
 
 class Attention(NamedTuple):
@@ -141,7 +145,7 @@ def attention_weights(
     return _weights(scores, allowed, bias, is_causal, sinks=sinks)
 
 
-def scaled_dot_product_attention(
+def attend(
     query: Float[Tensor, "*batch queries head_dim"],
     key: Float[Tensor, "*kv_batch keys head_dim"],
     value: Float[Tensor, "*kv_batch keys value_dim"],
@@ -216,13 +220,13 @@ def scaled_dot_product_attention(
 
     Examples:
         >>> query, key, value = torch.randn(2, 6, 4, 5), torch.randn(2, 3, 7, 5), torch.randn(2, 3, 7, 5)
-        >>> context, weights = scaled_dot_product_attention(query, key, value, is_causal=True, need_weights=True)
+        >>> context, weights = attend(query, key, value, is_causal=True, need_weights=True)
         >>> context.shape, weights.shape
         (torch.Size([2, 6, 4, 5]), torch.Size([2, 6, 4, 7]))
-        >>> fused = scaled_dot_product_attention(query, key, value, is_causal=True, implementation="fused")
+        >>> fused = attend(query, key, value, is_causal=True, implementation="fused")
         >>> torch.allclose(fused.context, context, atol=1e-6)
         True
-        >>> scaled = scaled_dot_product_attention(query, key, value, is_causal=True, scale=1 / math.sqrt(5))
+        >>> scaled = attend(query, key, value, is_causal=True, scale=1 / math.sqrt(5))
         >>> torch.allclose(scaled.context, fused.context, atol=1e-6)
         True
         >>> 8 * 4096**2 * torch.float32.itemsize / 2**20
@@ -275,7 +279,7 @@ def self_attention(
     Equation:
         $\operatorname{SelfAttention}(X) = \operatorname{softmax}\left(\frac{X X^\top}{\sqrt{d}}\right) X$ (3.1)
 
-    The options are those of `scaled_dot_product_attention`; the weights are returned unless ``need_weights=False``.
+    The options are those of `attend`; the weights are returned unless ``need_weights=False``.
 
     Args:
         x: (tokens, dim) for one sequence, (..., tokens, dim) for batches.
@@ -307,7 +311,7 @@ def self_attention(
                 [0.1045, 0.5307, 0.3648],
                 [0.1387, 0.4842, 0.3771]])
     """
-    return scaled_dot_product_attention(
+    return attend(
         x,
         x,
         x,

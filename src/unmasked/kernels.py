@@ -71,7 +71,7 @@ class Backends(tuple[Backend, ...]):
     def table(self) -> Table:
         """The backends as text, a row for each."""
         rows = [(b.name, "chosen" if b.chosen else "yes" if b.can_run else "no", b.why_not) for b in self]
-        return Table(("backend", "can run", "why not"), rows, tabs=False)
+        return Table(("backend", "can run", "why not"), rows)
 
 
 def sdpa_backends(
@@ -247,7 +247,7 @@ class Kernels(tuple[Kernel, ...]):
     @property
     def table(self) -> Table:
         """The kernels as text, a row for each."""
-        return Table(("kernel", "calls", "operator"), [(k.name, str(k.calls), k.operator) for k in self], tabs=False)
+        return Table(("kernel", "calls", "operator"), [(k.name, str(k.calls), k.operator) for k in self])
 
 
 _FAST_LAYER, _FAST_MODULE = "aten::_transformer_encoder_layer_fwd", "aten::_native_multi_head_attention"

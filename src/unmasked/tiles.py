@@ -46,7 +46,7 @@ def attention(
 
     Equation: (10.1)
 
-    The context is that of `unmasked.scaled_dot_product_attention`, rows that see nothing included. This function is to
+    The context is that of `unmasked.attend`, rows that see nothing included. This function is to
     be read: the loop over the tiles is Python's, and on a CPU it takes several times as long as the fused kernel, most
     with few tokens and with ``is_causal``; tests/benchmarks/attention.py measures it. A kernel deals out the queries,
     too, so that a tile of queries and keys fits into fast memory, and skips the tiles that lie in the future.

@@ -324,7 +324,7 @@ class Ours(nn.Module):
     """A module that does nothing but call this library's function."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        return functional.scaled_dot_product_attention(*args, **kwargs).context
+        return functional.attend(*args, **kwargs).context
 
 
 @pytest.mark.parametrize("implementation", ["fused", "eager"])
@@ -336,9 +336,7 @@ def test_our_function_is_recorded_with_all_its_options(implementation: str) -> N
         {"bias": torch.randn(6, 3, 5).masked_fill(torch.rand(3, 1) < 0.5, -torch.inf), "dropout_p": 0.5},
         *([{"softcap": 0.5}] if implementation == "eager" else []),
     ):
-        given = functional.scaled_dot_product_attention(
-            query, key, value, **options | {"need_weights": True, "dropout_p": 0.0}
-        )
+        given = functional.attend(query, key, value, **options | {"need_weights": True, "dropout_p": 0.0})
         call = recorded(Ours(), query, key, value, **options, implementation=implementation)
         torch.testing.assert_close(call.weights, given.weights)
         assert (call.kernel == "eager") == (implementation == "eager")

@@ -148,12 +148,12 @@ def ring_attention(
         Liu et al. (2023), Ring Attention with Blockwise Transformers. Brandon et al. (2023), Striped Attention.
 
     Examples:
-        >>> from unmasked.parallel import together
+        >>> from unmasked.parallel import launch
         >>> x = torch.randn(1, 3, 8, 4)
         >>> def work():
         ...     mine = x[:, :, positions_of_rank(8, rank=dist.get_rank(), ranks=2)]
         ...     return ring_attention(mine, mine, mine, is_causal=True)
-        >>> parts = torch.cat(together(work, ranks=2), dim=2)
+        >>> parts = torch.cat(launch(work, ranks=2), dim=2)
         >>> order = torch.cat([positions_of_rank(8, rank=rank, ranks=2) for rank in (0, 1)])
         >>> whole = torch.nn.functional.scaled_dot_product_attention(x, x, x, is_causal=True)
         >>> torch.allclose(parts, whole[:, :, order], atol=1e-6)
