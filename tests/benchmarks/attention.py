@@ -291,7 +291,7 @@ def decoding(batch: int, stored: int, width: int, num_heads: int) -> dict[str, C
     """A step after so many tokens; the same by hand; and what it cannot do without, projections and one call."""
     layer = unmasked.CausalSelfAttention(width, width, num_heads, qkv_bias=True)
     sizes = (batch, num_heads, stored + 1, width // num_heads)
-    cache = unmasked.KVCache(*sizes, device=layer.qkv.weight.device)
+    cache = layer.cache(batch, stored + 1)
     layer(torch.randn(batch, stored, width), cache=cache)
     x, context = torch.randn(batch, 1, width), torch.randn(batch, 1, width)
     query = torch.randn(batch, num_heads, 1, width // num_heads)
@@ -326,7 +326,7 @@ def prefilling(tokens: int, width: int = 512, num_heads: int = 8) -> dict[str, C
     """A prefill in chunks, and its limit: the projections of each, and one call on the keys so far."""
     layer = unmasked.CausalSelfAttention(width, width, num_heads, qkv_bias=True)
     x = torch.randn(1, tokens, width)
-    cache = unmasked.KVCache(1, num_heads, tokens, width // num_heads, device=x.device)
+    cache = layer.cache(1, tokens)
     query, key, value = torch.randn(3, 1, num_heads, tokens, width // num_heads).unbind()
 
     def limit() -> tuple[Tensor, ...]:

@@ -532,7 +532,7 @@ def test_weights_alone_are_kept_where_tensors_are_written_to_again() -> None:
 
 def test_steps_with_a_cache_are_the_rows_of_all_tokens_at_once() -> None:
     layer, x = CausalSelfAttention(8, 8, 4, num_kv_heads=2), torch.randn(2, 5, 8)
-    cache = unmasked.KVCache(2, 2, 5, 2)
+    cache = layer.cache(2, 5)
     with torch.no_grad(), watch(layer, keep="weights") as steps:
         for part in x.split([3, 1, 1], dim=1):
             layer(part, cache=cache)
