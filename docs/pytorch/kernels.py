@@ -125,7 +125,7 @@ mended = [
 # %% [markdown]
 # PyTorch has one more way to leave what you wrote: in evaluation without gradients, its encoder layers run on a [fast
 # path](masks.py#train-is-not-eval-the-fast-path), which reads masks in its own way. `kernels_of` lists it, and
-# `takes_fast_path` says beforehand whether a layer takes it, and why not.
+# `takes_fast_path` says whether a call takes it, and why not.
 
 # %% tags=["claims"]
 assert asked < q.nbytes / 100, "It makes no table of scores"
