@@ -109,6 +109,7 @@ assert dots[1] > dots[2] > dots[0], (
 assert math.isclose(
     shares[1] + shares[2] - shares[0], new[0], abs_tol=1e-6
 ), (
+    "In the column of the sea, my has minus one, and ship and crew have one. "
     "So the new number there is the weight of ship plus that of crew minus that of my"
 )
 assert new[0] > new[1], "Now it has more of the sea than of trade"

@@ -180,7 +180,7 @@ assert [name for name in called if name.endswith(("attn", "linear1"))] == [
     "self_attn",
     "multihead_attn",
     "linear1",
-], "self-attention, then cross-attention, then the MLP"
+], "has three parts: self-attention, then cross-attention, then the MLP"
 assert sum(name.startswith("norm") for name in called) == 3, (
     "Each part has a norm"
 )

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import unmasked.embeddings
-from unmasked import plot, probes, self_attention
+from unmasked import masks, plot, probes, self_attention
 
 vectors = unmasked.embeddings.ship_vectors()
 words = ["my", "crew", "must", "process", "your", "order"]
@@ -306,17 +306,36 @@ assert torch.isclose(turn(query, 9).norm(), query.norm(), atol=1e-5), (
 # A mistake in the code can lose the positions, and the model still learns something from the bag. The test is this
 # page's first experiment: shuffle the words. A model with positions must *not* give the same vectors. What attention
 # alone does is called *equivariant*: if its input is shuffled, its output is shuffled in the same way, and nothing else
-# changes. `probes.breaks_equivariance` of `unmasked` makes the test with any module.
+# changes. `probes.breaks_equivariance` of `unmasked` makes the test with any module, such as PyTorch's: without a mask
+# `nn.MultiheadAttention` is equivariant, and so is a whole `nn.TransformerEncoder`.
+
+
+# %% tags=["check"]
+torch.manual_seed(3)
+module = nn.MultiheadAttention(50, 5, batch_first=True).double()
+layer = nn.TransformerEncoderLayer(50, 5, 64, dropout=0.0, batch_first=True)
+encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).double()
+
+
+def keeps_order(f):
+    """The test of the page, with a batch of two sentences."""
+    pair = torch.stack([X, X[order]])
+    return probes.breaks_equivariance(f, pair) is None
 
 
 # %% tags=["claims"]
-assert probes.breaks_equivariance(
-    lambda x: self_attention(x + table.weight[:6]).context, X[None].float()
+assert not keeps_order(
+    lambda x: self_attention(x + table.weight[:6]).context
 ), "A model with positions must not give the same vectors"
-assert (
-    probes.breaks_equivariance(lambda x: self_attention(x).context, X[None])
-    is None
-), "its output is shuffled in the same way, and nothing else changes"
+assert keeps_order(lambda x: self_attention(x).context), (
+    "its output is shuffled in the same way, and nothing else changes"
+)
+assert keeps_order(lambda x: module(x, x, x)[0]), (
+    "without a mask nn.MultiheadAttention is equivariant"
+)
+assert keeps_order(encoder) and not keeps_order(
+    lambda x: encoder(x, mask=~masks.causal(6))
+), "and so is a whole nn.TransformerEncoder"
 
 # %% [markdown]
 # ## Recap

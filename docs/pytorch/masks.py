@@ -270,8 +270,10 @@ module.train()
 # takes it or refuses it, [by version and kernel](kernels.py#newer-versions); `unmasked` takes both.
 
 # %% tags=["claims"]
-assert masks.combine(masks.causal(5), end).equal(gallery["both"]), (
-    "a query sees what both allow: masks.combine"
+assert masks.combine(masks.causal(5), end).equal(gallery["both"]) and (
+    ~masks.causal(5) | ~end
+).equal(~gallery["both"]), (
+    "masks.combine for masks of True for may attend, | for masks of True for may not attend"
 )
 assert hints == [*["raises"] * 3, "not causal"], (
     "in evaluation without gradients. Elsewhere it raises an error"
