@@ -71,7 +71,7 @@ torch.allclose(shuffled.context, context[order], atol=1e-5)
 # $$\operatorname{Attention}(P Q, R K, R V) = P \operatorname{Attention}(Q, K, V) \tag{4.3}$$
 # <!-- where: n = 4; m = 5; Q, K, V = random("n d_k", "m d_k", "m d_v")
 # P, R = torch.eye(n).double()[[2, 0, 3, 1]], torch.eye(m).double()[[1, 3, 4, 0, 2]]
-# Attention = lambda *qkv: unmasked.scaled_dot_product_attention(*qkv).context -->
+# Attention = lambda *qkv: unmasked.attend(*qkv).context -->
 
 # %% [markdown]
 # As an equation: let a sentence have $u$ different words, and let word $w$ occur $c_w$ times. A word that occurs three
@@ -80,7 +80,7 @@ torch.allclose(shuffled.context, context[order], atol=1e-5)
 #
 # $$o_i = \frac{\sum_{w=1}^{u} c_w \, e^{s_{iw}} \, x_w}{\sum_{w=1}^{u} c_w \, e^{s_{iw}}} \tag{4.1}$$
 # <!-- where: u = 3; q, x = random("n d", "u d"); c = torch.tensor([2.0, 4.0, 3.0]); s = unmasked.attention_scores(q, x)
-# bag = x.repeat_interleave(c.long(), dim=0); o = unmasked.scaled_dot_product_attention(q, bag, bag).context -->
+# bag = x.repeat_interleave(c.long(), dim=0); o = unmasked.attend(q, bag, bag).context -->
 
 # %% tags=["claims"]
 assert torch.allclose(

@@ -38,9 +38,9 @@ from unmasked import (
     cosine_attention,
     cosine_weights,
     diagnose,
+    functional,
     plot,
     probes,
-    scaled_dot_product_attention,
     self_attention,
 )
 from unmasked.embeddings import read_glove, ship_vectors
@@ -60,7 +60,7 @@ ship = ship_vectors().lookup(words)  # tokens features
 
 
 def right(q, k, v):
-    return scaled_dot_product_attention(q, k, v).context
+    return functional.attend(q, k, v).context
 
 
 def doctor(inputs="qkv", **options):

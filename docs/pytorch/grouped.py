@@ -303,7 +303,7 @@ state = shared.state_dict() | {"qkv.weight": torch.cat([query, *rows])}
 full.load_state_dict(state)
 torch.testing.assert_close(shared(x), full(x))
 
-kept = KVCache(1, shared.num_kv_heads, max_tokens=100, head_dim=4)
+kept = shared.cache(1, max_tokens=100)
 assert kept.bytes == 100 * KVCache.bytes_per_token(2, 4)
 
 

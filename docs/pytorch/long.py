@@ -24,8 +24,7 @@ from torch.nn.attention.flex_attention import (
     flex_attention,
 )
 
-from unmasked import attention_scores, attention_weights, masks, plot
-from unmasked import scaled_dot_product_attention as attend
+from unmasked import attend, attention_scores, attention_weights, masks, plot
 from unmasked.figures import long as figures
 from unmasked.kernels import kernels_of
 

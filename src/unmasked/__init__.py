@@ -1,5 +1,7 @@
 """Attention in PyTorch, unmasked: the compact library behind the pages."""
 
+from typing import TYPE_CHECKING
+
 from unmasked import (  # noqa: F401 - so that `unmasked.masks` is there for who imports the package alone
     cache,
     device,
@@ -18,17 +20,18 @@ from unmasked import (  # noqa: F401 - so that `unmasked.masks` is there for who
     trace,
     watching,
 )
+from unmasked._renamed import renamed
 from unmasked.bypass import bypass_, bypassed, is_bypassed
 from unmasked.cache import KVCache
 from unmasked.causal import CausalSelfAttention
 from unmasked.doctor import diagnose, diagnose_model
 from unmasked.functional import (
     Attention,
+    attend,
     attention_scores,
     attention_weights,
     cosine_attention,
     cosine_weights,
-    scaled_dot_product_attention,
     self_attention,
 )
 from unmasked.latent import LatentAttention
@@ -43,6 +46,7 @@ __all__ = [
     "LatentAttention",
     "MultiheadAttention",
     "ablate",
+    "attend",
     "attention_scores",
     "attention_weights",
     "bypass_",
@@ -53,8 +57,10 @@ __all__ = [
     "diagnose_model",
     "is_bypassed",
     "rollout",
-    "scaled_dot_product_attention",
     "self_attention",
     "show",
     "watch",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = renamed(__name__, {"scaled_dot_product_attention": "unmasked.functional:attend"})

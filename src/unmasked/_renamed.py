@@ -9,19 +9,20 @@ from pkgutil import resolve_name
 __all__ = ["renamed"]
 
 
-def renamed(module: str, **names: str) -> Callable[[str], object]:
+def renamed(module: str, now: dict[str, str], **kept: object) -> Callable[[str], object]:
     """Make the `__getattr__` of a module that knows its old names.
 
     Args:
         module: The module's name.
-        names: For each old name where it is now, as "package.module:name".
+        now: For each old name where to find it now, as "package.module:name".
+        kept: What an old name stood for, where the new one takes other arguments.
     """
 
     def get(name: str) -> object:
-        if name not in names:
+        if name not in now:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        now = names[name].replace(":", ".")
-        warnings.warn(f"{module}.{name} is now {now}; the old name goes with the next version", DeprecationWarning, 2)
-        return resolve_name(names[name])
+        told = f"{module}.{name} is now {now[name].replace(':', '.')}; the old name goes with the next version"
+        warnings.warn(told, DeprecationWarning, 2)
+        return kept.get(name) or resolve_name(now[name])
 
     return get

@@ -7,4 +7,4 @@ from unmasked._renamed import renamed
 __all__: list[str] = []
 
 if not TYPE_CHECKING:
-    __getattr__ = renamed(__name__, Viewer="unmasked.plot:Viewer", show="unmasked.plot:show")
+    __getattr__ = renamed(__name__, {"Viewer": "unmasked.plot:Viewer", "show": "unmasked.plot:show"})

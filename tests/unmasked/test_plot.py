@@ -187,6 +187,13 @@ def test_a_table_writes_its_numbers_in_the_form_of_their_column_and_leaves_text(
         plot.table(["", "error", "time"], rows, ["{}"])
 
 
+def test_a_table_escapes_its_cells_in_html() -> None:
+    assert plot.table(["", "&"], {"<b>": ["<i>"]})._repr_html_() == (
+        '<table style="text-align:left"><thead><tr><td></td><th scope="col">&amp;</th></tr></thead>'
+        '<tbody><tr><th scope="row">&lt;b&gt;</th><td>&lt;i&gt;</td></tr></tbody></table>'
+    )
+
+
 def test_a_table_goes_into_prose_as_markdown() -> None:
     assert plot.table(["", "a"], {"x": [1]}).markdown() == "|  | a |\n| --- | --- |\n| x | 1 |"
 

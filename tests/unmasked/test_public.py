@@ -120,7 +120,17 @@ def test_the_package_lists_things_and_no_modules() -> None:
     assert not [name for name in unmasked.__all__ if inspect.ismodule(getattr(unmasked, name))]
 
 
-OLD = {"unmasked.viewer": {"show": "unmasked.plot.show", "Viewer": "unmasked.plot.Viewer"}}
+OLD = {
+    "unmasked": {"scaled_dot_product_attention": "unmasked.functional.attend"},
+    "unmasked.embeddings": {"table": "unmasked.plot.table"},
+    "unmasked.functional": {"scaled_dot_product_attention": "unmasked.functional.attend"},
+    "unmasked.parallel": {
+        "Sent": "unmasked.parallel.Traffic",
+        "counted": "unmasked.parallel.count_bytes",
+        "together": "unmasked.parallel.launch",
+    },
+    "unmasked.viewer": {"show": "unmasked.plot.show", "Viewer": "unmasked.plot.Viewer"},
+}
 
 
 @pytest.mark.parametrize(("module", "name"), [(module, name) for module, names in OLD.items() for name in names])
@@ -128,8 +138,15 @@ def test_an_old_name_gives_what_it_is_now_and_says_so(module: str, name: str) ->
     now = OLD[module][name]
     with pytest.warns(DeprecationWarning, match=re.escape(f"{module}.{name} is now {now}; the old name goes")) as told:
         found = getattr(importlib.import_module(module), name)
-    assert found is resolve_name(now)
+    assert found is resolve_name(now) or name == "table"
     assert told[0].filename == __file__
+
+
+def test_the_old_table_takes_what_it_took() -> None:
+    with pytest.warns(DeprecationWarning, match="is now unmasked.plot.table"):
+        from unmasked.embeddings import table  # type: ignore[attr-defined]
+    shown = table(torch.tensor([[0.125, -1.0]]), ["ship"], ["my", "crew"], digits=3)
+    assert str(shown) == "      my     crew\nship  0.125  -1.000"
 
 
 def test_this_pytorch_is_one_of_those_with_which_the_library_is_said_to_be_tested() -> None:

@@ -14,15 +14,15 @@ from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
 from unmasked.causal import CausalSelfAttention
-from unmasked.functional import scaled_dot_product_attention
+from unmasked.functional import attend
 from unmasked.parallel import (
     HeadParallel,
-    counted,
+    count_bytes,
     head_bytes,
+    launch,
     positions_of_rank,
     ring_attention,
     ring_bytes,
-    together,
 )
 from unmasked.parallel.ranks import joined, lost
 from unmasked.parallel.ring import Layout
@@ -38,7 +38,7 @@ def demonstrate(tokens: int) -> list[tuple[str, float, float, int, int]]:
     layer = CausalSelfAttention(12 * ranks, 16 * ranks, num_heads=2 * ranks, num_kv_heads=ranks, device=device)
     x = torch.randn(2, tokens, layer.d_in, device=device, requires_grad=True)
     cotangent = torch.randn(2, tokens, layer.d_out, device=device)
-    with counted() as sent:
+    with count_bytes() as sent:
         output = HeadParallel(layer)(x)
         (gradient,) = torch.autograd.grad(output, x, cotangent)
     right = layer(x)
@@ -54,11 +54,11 @@ def demonstrate(tokens: int) -> list[tuple[str, float, float, int, int]]:
     q = torch.randn(2, 2 * ranks, tokens, 8, device=device, requires_grad=True)
     k, v = (torch.randn(2, ranks, tokens, 8, device=device, requires_grad=True) for _ in range(2))
     cotangent = torch.randn_like(q)
-    right = scaled_dot_product_attention(q, k, v, is_causal=True).context
+    right = attend(q, k, v, is_causal=True).context
     whole = torch.autograd.grad(right, (q, k, v), cotangent)
     for layout in get_args(Layout):
         mine = positions_of_rank(tokens, rank=rank, ranks=ranks, layout=layout, device=device)
-        with counted() as sent:
+        with count_bytes() as sent:
             output = ring_attention(*(each[:, :, mine] for each in (q, k, v)), is_causal=True, layout=layout)
             gradients = torch.autograd.grad(output, (q, k, v), cotangent[:, :, mine])
         off = max(_off(a[:, :, mine], b[:, :, mine]) for a, b in zip(gradients, whole, strict=True))
@@ -88,7 +88,7 @@ def main() -> int:
     told = False
     try:
         if "RANK" not in os.environ:
-            rows = together(demonstrate, options.tokens, ranks=2, timeout=options.timeout)[0]
+            rows = launch(demonstrate, options.tokens, ranks=2, timeout=options.timeout)[0]
         else:
             local = int(os.environ["LOCAL_RANK"])
             on_gpus = torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"])

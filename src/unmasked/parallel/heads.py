@@ -13,7 +13,7 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 from unmasked._checks import require_divides
 from unmasked._shapes import Float
 from unmasked.causal import CausalSelfAttention
-from unmasked.functional import scaled_dot_product_attention
+from unmasked.functional import attend
 from unmasked.heads import merge_heads, split_heads
 from unmasked.parallel.ranks import agree, lost, tally
 
@@ -64,11 +64,11 @@ class HeadParallel(nn.Module):
         Shoeybi et al. (2019), Megatron-LM, section 3.
 
     Examples:
-        >>> from unmasked.parallel import together
+        >>> from unmasked.parallel import launch
         >>> layer, x = CausalSelfAttention(d_in=6, d_out=8, num_heads=4), torch.randn(2, 5, 6)
         >>> def work():
         ...     return HeadParallel(layer)(x).detach()
-        >>> [torch.allclose(output, layer(x), atol=1e-6) for output in together(work, ranks=2)]
+        >>> [torch.allclose(output, layer(x), atol=1e-6) for output in launch(work, ranks=2)]
         [True, True]
     """
 
@@ -148,7 +148,7 @@ class HeadParallel(nn.Module):
         if self.rotary is not None:
             positions = torch.arange(x.size(-2), device=x.device)
             q, k = self.rotary(q, positions), self.rotary(k, positions)
-        context = scaled_dot_product_attention(q, k, v, is_causal=self.is_causal).context
+        context = attend(q, k, v, is_causal=self.is_causal).context
         partial = F.linear(merge_heads(context), self.out_weight)
         output: Tensor = _SumForward.apply(partial, self.group)
         return output if self.out_bias is None else output + self.out_bias  # once: not before the sum

@@ -14,6 +14,7 @@ from torch.autograd.function import once_differentiable
 from unmasked import masks
 from unmasked._checks import require_divides, require_positive
 from unmasked._shapes import Float, Int
+from unmasked.gradients import attention_backward
 from unmasked.parallel.ranks import agree, lost, tally
 from unmasked.tiles import attention, merge
 
@@ -148,12 +149,12 @@ def ring_attention(
         Liu et al. (2023), Ring Attention with Blockwise Transformers. Brandon et al. (2023), Striped Attention.
 
     Examples:
-        >>> from unmasked.parallel import together
+        >>> from unmasked.parallel import launch
         >>> x = torch.randn(1, 3, 8, 4)
         >>> def work():
         ...     mine = x[:, :, positions_of_rank(8, rank=dist.get_rank(), ranks=2)]
         ...     return ring_attention(mine, mine, mine, is_causal=True)
-        >>> parts = torch.cat(together(work, ranks=2), dim=2)
+        >>> parts = torch.cat(launch(work, ranks=2), dim=2)
         >>> order = torch.cat([positions_of_rank(8, rank=rank, ranks=2) for rank in (0, 1)])
         >>> whole = torch.nn.functional.scaled_dot_product_attention(x, x, x, is_causal=True)
         >>> torch.allclose(parts, whole[:, :, order], atol=1e-6)
@@ -360,22 +361,12 @@ def _attend_backward(
     causal: bool,
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients that come through the keys at hand, of a softmax over more keys than these.
-
-    The weights are those of the whole softmax, because logsumexp is that of the whole row; and so is the sum that each
-    row of the scores' gradients takes off, because context is the whole one.
-    """
+    """Return the gradients that come through the keys at hand, of a softmax over more keys than these."""
     if _runs_fused(query, value):
         fused: tuple[Tensor, Tensor, Tensor] = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
             gradient, query, key, value, context, logsumexp, 0.0, causal, scale=scale
         )
         return fused
-    # batch kv_heads group tokens features
-    g, o, q = (x.to(logsumexp.dtype).unflatten(1, (key.size(1), -1)) for x in (gradient, context, query))
-    k, v = (x.to(logsumexp.dtype).unsqueeze(2) for x in (key, value))
-    weights = ((q * scale) @ k.mT - logsumexp.unflatten(1, (key.size(1), -1)).unsqueeze(-1)).exp()
-    if causal:
-        weights = weights.masked_fill(~masks.causal(*weights.shape[-2:], device=weights.device), 0.0)
-    grad_scores = weights * (g @ v.mT - (g * o).sum(-1, keepdim=True)) * scale
-    grad_key, grad_value = (x.sum(2) for x in (grad_scores.mT @ q, weights.mT @ g))  # of all heads that share them
-    return (grad_scores @ k).flatten(1, 2), grad_key, grad_value
+    allowed = masks.causal(query.size(2), key.size(2), device=query.device) if causal else None
+    given = (x.to(logsumexp.dtype) for x in (gradient, query, key, value))
+    return attention_backward(*given, allowed=allowed, scale=scale, saved=(context, logsumexp))

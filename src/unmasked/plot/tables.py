@@ -1,4 +1,4 @@
-"""A table of text cells: aligned or tab-separated in print, HTML in a notebook."""
+"""A table of text cells: aligned in print, HTML in a notebook."""
 
 from __future__ import annotations
 
@@ -16,23 +16,18 @@ class Table:
     Attributes:
         header: One title for each column.
         rows: The cells, row by row, as many as the header has titles.
-        tabs: Whether the cells are numbers, which print separates by tabs, with one after the last, or texts, which it
-            pads with spaces.
 
     Examples:
-        >>> print(Table(("", "a", "b"), [("x", "1", "2")], tabs=False))
+        >>> print(Table(("", "a", "b"), [("x", "1", "2")]))
            a  b
         x  1  2
     """
 
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
-    tabs: bool = True
 
     def __str__(self) -> str:
         lines = [self.header, *self.rows]
-        if self.tabs:
-            return "\n".join("".join(f"{cell}\t" for cell in line) for line in lines)
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
 
@@ -55,8 +50,7 @@ class Table:
             f'<tr><th scope="row">{escape(name)}</th>' + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>"
             for name, *cells in self.rows
         )
-        side = "" if self.tabs else ' style="text-align:left"'  # numbers stand below each other, texts begin there
-        return f"<table{side}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        return f'<table style="text-align:left"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
 
 
 def table(
@@ -101,4 +95,4 @@ def table(
         ]
         for name, *cells in lines
     ]
-    return Table(header, written, tabs=False)
+    return Table(header, written)

@@ -151,7 +151,7 @@ class Call:
     def __repr__(self) -> str:
         heads = [(f"head {head}", f"{entropy:.3f}") for head, entropy in enumerate(self.entropy.tolist())]
         lost = int(self.nan.sum())
-        tables = Table(_COLUMNS, [self._row()], tabs=False), Table(("", "entropy"), heads, tabs=False)
+        tables = Table(_COLUMNS, [self._row()]), Table(("", "entropy"), heads)
         return "\n".join([*map(str, tables), *([f"NaN among the weights of {lost} queries"] if lost else [])])
 
 
@@ -201,7 +201,7 @@ class Seen(Sequence[Call]):
     @property
     def table(self) -> Table:
         """The calls as text, a row for each."""
-        return Table(("", *_COLUMNS), [(str(n), *call._row()) for n, call in enumerate(self._calls)], tabs=False)
+        return Table(("", *_COLUMNS), [(str(n), *call._row()) for n, call in enumerate(self._calls)])
 
     def __repr__(self) -> str:
         return "\n".join([str(self.table), *self._notes()] if self._calls else [self._empty()])

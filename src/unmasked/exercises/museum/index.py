@@ -14,7 +14,7 @@ from torch import Tensor
 
 from unmasked import masks
 from unmasked.exercises._check import Wrong, draw, exercise
-from unmasked.functional import scaled_dot_product_attention
+from unmasked.functional import attend
 from unmasked.heads import merge_heads, split_heads
 from unmasked.museum import ENTRIES
 from unmasked.probes import differs
@@ -25,7 +25,7 @@ Attend = Callable[[Tensor, int], Tensor]
 def right(x: Tensor, num_heads: int) -> Tensor:
     """Attend: (batch, tokens, features) to the same."""
     heads = split_heads(x, num_heads)
-    return merge_heads(scaled_dot_product_attention(heads, heads, heads, is_causal=True).context)
+    return merge_heads(attend(heads, heads, heads, is_causal=True).context)
 
 
 def _wrong(

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from unmasked.exercises._check import Wrong, ask, draw, exercise, hold, same
-from unmasked.functional import scaled_dot_product_attention
+from unmasked.functional import attend
 from unmasked.heads import split_heads
 
 _SIZES = ((1, 2, 3, 2), (2, 5, 3, 4), (3, 4, 2, 5))  # batch, tokens, heads, head_dim; the smallest, to be shown, first
@@ -88,7 +88,7 @@ def appended_pair(answer: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], tup
             context, weights = answer(q, k, v, bias_k, bias_v)
         except (TypeError, ValueError) as error:
             raise Wrong(f"Return two tensors, context and weights ({error}).") from None
-        shifted = scaled_dot_product_attention(q, k + bias_k, v + bias_v, need_weights=True).weights
+        shifted = attend(q, k + bias_k, v + bias_v, need_weights=True).weights
         if isinstance(weights, Tensor) and same(weights, shifted):
             raise Wrong(
                 f"For k of {tuple(k.shape)} the weights have {k.size(-2)} columns; they should have {k.size(-2) + 1}. "

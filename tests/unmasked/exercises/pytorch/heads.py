@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from unmasked import scaled_dot_product_attention
+from unmasked import attend
 from unmasked.heads import fused_qkv, merge_heads, split_heads
 
 
@@ -23,7 +23,7 @@ def append_by_module(q, k, v, bias_k, bias_v):
 
 
 def shift(q, k, v, bias_k, bias_v):
-    return scaled_dot_product_attention(q, k + bias_k, v + bias_v, need_weights=True)
+    return attend(q, k + bias_k, v + bias_v, need_weights=True)
 
 
 def appended_key_as_value(q, k, v, bias_k, bias_v):
