@@ -24,7 +24,7 @@ WRONG = {
     "keys-for-queries": [
         ("The keys are the queries: a long one wins.", lambda W_q: W_q),
         ("8), question 0 has the score -11.15 with its own key, and 2.15 with", lambda W_q: -W_q),
-        ("question 0 has the score 0.00 with its own key, and 0.00", torch.zeros_like),
+        ("For queries of (3, 8), question 0 has the score", torch.zeros_like),
         ("the shape is (8, 3); it should be (3, 8).", torch.linalg.pinv),
         ("it returned list; return a tensor.", lambda W_q: W_q.tolist()),
     ],
@@ -34,6 +34,7 @@ WRONG = {
         ("take its transpose.", lambda W_k, M: W_k @ torch.linalg.inv(M)),
         ("That is M transposed; take the inverse", lambda W_k, M: W_k @ M.mT),
         ("For keys of (3, 2) it is off by up to 2.09.", lambda W_k, M: W_k + 1),
+        ("it is off by up to 0.01.", lambda W_k, M: W_k @ torch.linalg.inv(M).mT + 0.01),
         ("the shape is (1, 2); it should be (3, 2).", lambda W_k, M: W_k[:1]),
     ],
 }

@@ -108,6 +108,11 @@ class QueriesAveraged(Copied):
         return q, k, q
 
 
+class HeadsTurned(Copied):
+    def attend(self, q, k, v):
+        return super().attend(q, k, v).roll(-q.size(-1) // 3, dims=-1)
+
+
 class Alias(Copied):
     def __init__(self, module):
         super().__init__(module)
@@ -133,6 +138,7 @@ WRONG = {
         ("One mistake is left: Query, key and value packed head by head. [interleaved-qkv]", Interleaved),
         ("Off by up to 4.40. One mistake is left: The output projection left out. [missing-out-proj]", Stopped),
         ("One mistake is left: A query or key passed as the value. [wrong-value]", QueriesAveraged),
+        ("One mistake is left: Parity shown with averaged weights. [averaged-weights-parity]", HeadsTurned),
         ("It was right, until the module that it copied was trained. [aliased-weights]", Alias),
         ("Off by up to 0.75 from PyTorch's output, and by more than one mistake.", NoBiases),
         ("For an input (2, 5, 12) it returned NoneType; return a tensor.", lambda module: lambda x: None),
