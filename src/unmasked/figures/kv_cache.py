@@ -1,7 +1,5 @@
 """What a cache of keys and values takes, what rounding makes of its steps, and what mistakes do to them."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -13,8 +11,6 @@ from torch import Tensor
 from unmasked.cache import KVCache
 from unmasked.causal import CausalSelfAttention
 from unmasked.heads import merge_heads, split_heads
-
-__all__ = ["ByHand", "Rounding", "by_hand", "rounding", "shares", "sizes"]
 
 
 class Rounding(NamedTuple):

@@ -1,7 +1,5 @@
 """How far documents that are packed lie from each document alone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
@@ -10,8 +8,6 @@ from torch import Tensor
 from unmasked import masks
 from unmasked.functional import attend
 from unmasked.positions import sinusoids
-
-__all__ = ["gaps", "with_sinusoids"]
 
 Attention = Callable[..., Tensor]
 

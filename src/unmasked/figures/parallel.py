@@ -1,7 +1,5 @@
 """What each rank of a ring has to do, and what it sends."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch
@@ -9,8 +7,6 @@ from torch import Tensor
 
 from unmasked.parallel import head_bytes, positions_of_rank, ring_bytes
 from unmasked.parallel.ring import Layout
-
-__all__ = ["pairs", "sent"]
 
 
 def pairs(tokens: int, ranks: int) -> dict[str, Tensor]:

@@ -1,22 +1,13 @@
 """Ways to give attention positions, scores and angles of positions in half precision, and the slopes of ALiBi."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
 
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from unmasked import functional, plot, self_attention
 from unmasked.positions import Pairing, Rotary, alibi, sinusoids
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-else:
-    Figure = Any
-
-__all__ = ["added", "angles", "last_word", "lowered", "map_of", "partners", "scores", "slopes", "turned"]
 
 
 def added(x: Tensor, places: Tensor) -> Tensor:

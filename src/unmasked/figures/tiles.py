@@ -1,24 +1,16 @@
 """Scores in tiles, with the largest so far, and what memory tiles take."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch.nn.functional as F
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from unmasked import plot
 from unmasked.functional import attend
 from unmasked.kernels import kernels_of
 from unmasked.tiles import attention as tiled_attention
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-else:
-    Figure = Any
-
-__all__ = ["memory", "stairs"]
 
 
 def stairs(scores: Tensor, largest: Tensor, *, tile: int) -> Figure:
