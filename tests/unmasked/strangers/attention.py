@@ -120,7 +120,7 @@ class Attention(nn.Module):
         self.sizes = q, k, v = self.heads * self.width, self.groups * self.width, self.groups * value_width
         *made, out = self.names
         sizes = {1: [q + k + v], 2: [q, k + v], 3: [q, k, v]}[len(made)]
-        for place, (name, size) in enumerate(zip(made, sizes)):
+        for place, (name, size) in enumerate(zip(made, sizes, strict=True)):
             setattr(self, name, linear(key_dim if key_dim and place else dim, size, bias))
         setattr(self, out, linear(self.heads * value_width, dim, out_bias))
         self.norm = norm(dim) if norm else None
@@ -137,12 +137,12 @@ class Attention(nn.Module):
     def project(self, query, key, value):
         *made, _ = (getattr(self, name) for name in self.names)
         if len(made) == 3:
-            return tuple(layer(x) for layer, x in zip(made, (query, key, value)))
+            return tuple(layer(x) for layer, x in zip(made, (query, key, value), strict=True))
         if len(made) == 2:
             return made[0](query), *self.parts(made[1](key), self.sizes[1:], self.heads)
         if query is key:
             return self.parts(made[0](query), self.sizes, self.heads)
-        each = zip((query, key, value), made[0].weight.split(self.sizes), made[0].bias.split(self.sizes))
+        each = zip((query, key, value), made[0].weight.split(self.sizes), made[0].bias.split(self.sizes), strict=True)
         return tuple(F.linear(x, w, b) for x, w, b in each)
 
     def parts(self, packed, sizes, heads):

@@ -200,7 +200,9 @@ class Matrices(nn.Module):
 
     def forward(self, query, key=None, value=None):
         given = (query, query, query) if key is None else (query, key, value)
-        q, k, v = (self.apply_(x, n).unflatten(-1, (self.heads, -1)).transpose(1, 2) for x, n in zip(given, "qkv"))
+        q, k, v = (
+            self.apply_(x, n).unflatten(-1, (self.heads, -1)).transpose(1, 2) for x, n in zip(given, "qkv", strict=True)
+        )
         w = (q @ k.mT / q.size(-1) ** 0.5).softmax(-1)
         return self.apply_((w @ v).transpose(1, 2).flatten(2), "o")
 
@@ -340,7 +342,7 @@ class BiasesApart(Attention):
         nothing = torch.zeros_like(self.k_bias, requires_grad=False)
         biases = [self.q_bias, self.k_bias if self.keys else nothing, self.v_bias]
         biases = [biases[i] for i in ((0, 2, 1) if self.slip else (0, 1, 2))]
-        return tuple(t + b for t, b in zip((q, k, v), biases))
+        return tuple(t + b for t, b in zip((q, k, v), biases, strict=True))
 
 
 class Adapted(Attention):
@@ -470,10 +472,7 @@ class Gated(Attention):
     def after(self, y, x):
         g = self.act(self.gate(x))
         y = y.unflatten(-1, (self.heads, -1))
-        if self.by == "feature":
-            g = g.unflatten(-1, (self.heads, -1))
-        else:
-            g = g.unsqueeze(-1)
+        g = g.unflatten(-1, (self.heads, -1)) if self.by == "feature" else g.unsqueeze(-1)
         if self.slip:  # viewed as (b, h, t, d) where it is (b, t, h, d)
             g = g.reshape(g.size(0), self.heads, -1, g.size(-1)).transpose(1, 2)
         return (y * g).flatten(2)
@@ -743,7 +742,7 @@ wrong(
 right("gpt2-conv1d", GPT(dim=30, heads=5, linear=Conv1D, show=where, dropout=0.1))
 right("bias-vectors", Style(BiasesApart, returns=in_dict))
 right("biased-thermal", Style(BiasesApart, heads=4, score=lambda q, k: q @ k.mT / (0.7 * math.sqrt(q.size(-1)))))
-right("x-at-w", Style(Matrices, weights=dict(query="w_q", key="w_k", value="w_v", out="w_o")))
+right("x-at-w", Style(Matrices, weights={"query": "w_q", "key": "w_k", "value": "w_v", "out": "w_o"}))
 right("lazy-d2l", COURSE(linear=Lazy, returns=lambda y, w: y, **FOLDED))
 right("lazy-one-head", Style(Attention, dim=16, heads=1, width=10, names="theta phi g back", linear=Lazy, returns=pair))
 right("own-low-rank", Style(Adapted, heads=4, **SDPA))
@@ -799,7 +798,9 @@ wrong(
 )
 wrong(
     "einsum-weights-reversed",
-    Style(Matrices, dim=16, heads=2, transposed=True, weights=dict(query="w_q", key="w_k", value="w_v", out="w_o")),
+    Style(
+        Matrices, dim=16, heads=2, transposed=True, weights={"query": "w_q", "key": "w_k", "value": "w_v", "out": "w_o"}
+    ),
     "weight-not-transposed",
     slip="all",
 )

@@ -356,7 +356,7 @@ class PyTorchPlaced(nn.Module):
         p = sinusoids(x) if self.place is None else self.place[:n]
         p = {"first": p[:1], "mean": p.mean(0)}.get(self.slip, p)
         p = p if self.mha.batch_first else p.unsqueeze(1)
-        q, k, v = (t + p if name in self.joined else t for name, t in zip("qkv", (x, context, context)))
+        q, k, v = (t + p if name in self.joined else t for name, t in zip("qkv", (x, context, context), strict=True))
         y = self.mha(q, k, v, need_weights=False)[0]
         return y if self.norm is None else self.norm(x + y)
 
@@ -404,7 +404,9 @@ class Latent(nn.Module):
         self.scale = (plain if slip == "scale of the plain part" else plain + turned) ** -0.5
 
     def up(self, latent):
-        split = lambda t: t.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        def split(t):
+            return t.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
         if self.packed:
             kv = split(self.kv_b(latent))
             return kv.chunk(2, -1)[::-1] if self.slip == "halves" else kv.tensor_split([self.plain], -1)

@@ -477,7 +477,10 @@ class SetBlock(nn.Module):
 
     def __init__(self, dim, heads, norm, by_width):
         super().__init__()
-        score = lambda q, k: torch.bmm(q, k.mT) / math.sqrt(dim if by_width else dim // heads)
+
+        def score(q, k):
+            return torch.bmm(q, k.mT) / math.sqrt(dim if by_width else dim // heads)
+
         self.attend = Attention(
             dim,
             heads,
@@ -540,7 +543,7 @@ class InBlocks(Attention):
     def core(self, q, k, v, allowed):
         n, block = k.size(2), self.block
         if self.slip == "apart":  # a softmax for each block
-            parts = zip(k.split(block, 2), v.split(block, 2))
+            parts = zip(k.split(block, 2), v.split(block, 2), strict=True)
             return sum(self.score(q, keys).softmax(-1) @ values for keys, values in parts), None
         if self.filled:
             k, v = (F.pad(t, (0, 0, 0, -n % block)) for t in (k, v))
