@@ -270,8 +270,10 @@ module.train()
 # takes it or refuses it, [by version and kernel](kernels.py#newer-versions); `unmasked` takes both.
 
 # %% tags=["claims"]
-assert masks.combine(masks.causal(5), end).equal(gallery["both"]), (
-    "a query sees what both allow: masks.combine"
+assert masks.combine(masks.causal(5), end).equal(gallery["both"]) and (
+    ~masks.causal(5) | ~end
+).equal(~gallery["both"]), (
+    "masks.combine for masks of True for may attend, | for masks of True for may not attend"
 )
 assert hints == [*["raises"] * 3, "not causal"], (
     "in evaluation without gradients. Elsewhere it raises an error"
@@ -454,7 +456,7 @@ moved_by = (without - with_gradients).abs().max()
 
 # %% [markdown]
 # `without` equals `itself`, and is off by 0.79<!--= moved_by --> from the layer that is trained. Nothing warns you.
-# `takes_fast_path` tells beforehand: here it is true. Where it is false it says why: training, gradients,
+# `takes_fast_path` tells: here it is true. Where it is false it has PyTorch say why: training, gradients,
 # `batch_first=False` (the default), no biases, an odd number of heads, an activation other than relu or gelu, a hook,
 # or norms that differ in `eps`.
 #
@@ -498,7 +500,7 @@ assert torch.allclose(without, itself, atol=1e-5) and path, (
     "which turns every entry of a floating mask that is not zero into minus infinity"
 )
 assert not warned and path, (
-    "Nothing warns you. takes_fast_path tells beforehand: here it is true"
+    "Nothing warns you. takes_fast_path tells: here it is true"
 )
 assert fast_layers == [True, True, *[False] * 4], (
     "no biases, an odd number of heads, an activation other than relu or gelu"

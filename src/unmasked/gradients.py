@@ -9,8 +9,7 @@ from torch import Tensor
 
 from unmasked import masks
 from unmasked._shapes import Bool, Float
-from unmasked.functional import _check, _scale, attention_scores, attention_weights
-from unmasked.tiles import _shared
+from unmasked.functional import _check, _scale, _shared, attention_scores, attention_weights
 
 __all__ = ["Gradients", "attention_backward"]
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from unmasked.cache import KVCache
 from unmasked.causal import CausalSelfAttention
-from unmasked.functional import scaled_dot_product_attention
+from unmasked.functional import attend
 from unmasked.heads import merge_heads, split_heads
 
 __all__ = [
@@ -732,7 +732,7 @@ class Singer(nn.Module):
         x = self.word(words) + self.place(torch.arange(words.size(1)))
         first, second = (cast(CausalSelfAttention, each) for each in self.attention)
         split = split_heads(first.qkv(self.norm[0](x)), 3 * self.HEADS)
-        context = scaled_dot_product_attention(*split.chunk(3, dim=1), is_causal=is_causal).context
+        context = attend(*split.chunk(3, dim=1), is_causal=is_causal).context
         x = x + first.out_proj(merge_heads(context))
         x = x + self.mlp[0](self.norm[1](x))
         query, key, value = split_heads(second.qkv(self.norm[2](x)), 3 * self.HEADS).chunk(3, dim=1)

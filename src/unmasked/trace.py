@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from unmasked._table import Table
+from unmasked.plot import Table
 
 __all__ = ["Step", "Trace", "trace"]
 
@@ -80,7 +80,7 @@ class Trace:
             (str(n), s.op, _write(s.inputs), _write(s.outputs) or "failed", ", ".join(s.axes), _place(s), s.source)
             for n, s in enumerate(self.steps, 1)
         ]
-        return Table(("", "operation", "inputs", "output", "axes", "line", "source"), rows, tabs=False)
+        return Table(("", "operation", "inputs", "output", "axes", "line", "source"), rows)
 
     def __repr__(self) -> str:
         return str(self.table)

@@ -56,14 +56,13 @@ EXCEPTIONS: dict[str, dict[str, int]] = {
     "reference/layouts": {"columns": 99},
     "reference/masks": {"columns": 110},
     "reference/parallel": {"columns": 92},
-    "reference/plot": {"columns": 84},
+    "reference/plot": {"columns": 111},
     "reference/positions": {"columns": 93},
     "reference/probes": {"columns": 110},
     "reference/teaching": {"columns": 101},
     "reference/testing": {"columns": 82},
     "reference/tiles": {"columns": 97},
     "reference/trace": {"columns": 110},
-    "reference/viewer": {"columns": 111},
     "reference/watching": {"columns": 91},
 }
 

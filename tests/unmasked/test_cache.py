@@ -31,8 +31,12 @@ def layer(*, dtype: torch.dtype = torch.float64, **options: Any) -> CausalSelfAt
 
 
 def cache_for(made: CausalSelfAttention, batch: int = 2, max_tokens: int = 30, **options: Any) -> KVCache:
-    dtype = made.qkv.weight.dtype
-    return KVCache(batch, made.num_kv_heads, max_tokens, made.head_dim, dtype=dtype, **options)
+    return made.cache(batch, max_tokens, **options)
+
+
+def test_a_layer_makes_its_cache_with_its_own_heads_and_dtype() -> None:
+    made = layer(dtype=torch.float16).cache(2, 30, window=5)
+    assert repr(made) == "KVCache(batch=2, num_kv_heads=3, head_dim=4, float16, window=5: 0 of 30 tokens)"
 
 
 @st.composite

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unmasked import bypass_, masks, scaled_dot_product_attention, self_attention
+from unmasked import attend, bypass_, masks, self_attention
 
 INF = math.inf
 
@@ -241,9 +241,9 @@ def test_the_table_of_conventions_says_what_each_interface_does() -> None:
     }
     for _, convention, used_by in table:
         mask, users = said[convention]
-        for user, attend in users.items():
+        for user, way in users.items():
             assert user in used_by
-            torch.testing.assert_close(attend(mask), x[:, :1].expand_as(x))
+            torch.testing.assert_close(way(mask), x[:, :1].expand_as(x))
     torch.testing.assert_close(layer(said["0 = may see, -inf = may not"][0]), x[:, :1].expand_as(x))
     padded = module(x, x, x, key_padding_mask=~first[:1])[0]
     torch.testing.assert_close(padded, x[:, :1].expand_as(x))
@@ -302,8 +302,8 @@ def test_zeroing_asks_all_heads_that_share_a_key() -> None:
     assert not kept[:, 1, 1].any()
     torch.testing.assert_close(kept[:, 1, 2], x[:, 1, 2])
     for key in (x, kept):
-        context = scaled_dot_product_attention(query, key, x, allowed=allowed).context
-        torch.testing.assert_close(context, scaled_dot_product_attention(query, x, x, allowed=allowed).context)
+        context = attend(query, key, x, allowed=allowed).context
+        torch.testing.assert_close(context, attend(query, x, x, allowed=allowed).context)
 
 
 def test_zeroing_refuses_a_mask_for_other_keys_or_heads() -> None:
@@ -411,7 +411,7 @@ def test_the_kernel_for_varying_lengths_takes_the_cumulative_lengths() -> None:
     for window, mask in windows.items():
         actual = varlen_attn(q, k, v, ends, ends, longest, longest, window_size=window)
         allowed = masks.combine(masks.documents(ids), None if mask is None else mask.cuda())
-        expected = scaled_dot_product_attention(
+        expected = attend(
             query.transpose(1, 2).float(), key.transpose(1, 2).float(), value.transpose(1, 2).float(), allowed=allowed
         ).context
         torch.testing.assert_close(actual.float().view_as(query), expected.transpose(1, 2), atol=2e-2, rtol=0)
@@ -443,7 +443,7 @@ def test_flex_attention_makes_the_mask_again_and_attends_by_it(allowed: Tensor) 
     blocks = create_block_mask(masks.mask_mod(allowed), *sizes, device="cpu")
     torch.testing.assert_close(
         flex_attention(query, key, value, block_mask=blocks),
-        scaled_dot_product_attention(query, key, value, allowed=allowed).context,
+        attend(query, key, value, allowed=allowed).context,
     )
 
 

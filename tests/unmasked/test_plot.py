@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from unmasked import plot
-from unmasked._figure import INK
+from unmasked.plot.page import INK
 
 WEIGHTS = torch.tensor([[0.25, 0.75, 0.0], [0.5, 0.125, 0.375]])
 PAGES = {"light": "#ffffff", "dark": "#1e2129"}
@@ -185,6 +185,13 @@ def test_a_table_writes_its_numbers_in_the_form_of_their_column_and_leaves_text(
     assert plot.table(["", "a", "b"], [["x", 0.25, 1]], "{:.0%}").rows == [["x", "25%", "100%"]]
     with pytest.raises(ValueError, match=re.escape("form has 1 items, ['{}']: pass one text, or 2, one a column")):
         plot.table(["", "error", "time"], rows, ["{}"])
+
+
+def test_a_table_escapes_its_cells_in_html() -> None:
+    assert plot.table(["", "&"], {"<b>": ["<i>"]})._repr_html_() == (
+        '<table style="text-align:left"><thead><tr><td></td><th scope="col">&amp;</th></tr></thead>'
+        '<tbody><tr><th scope="row">&lt;b&gt;</th><td>&lt;i&gt;</td></tr></tbody></table>'
+    )
 
 
 def test_a_table_goes_into_prose_as_markdown() -> None:

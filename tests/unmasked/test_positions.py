@@ -19,7 +19,7 @@ from transformers.models.gptj import modeling_gptj
 from transformers.models.llama import modeling_llama
 from transformers.models.mpt.modeling_mpt import build_mpt_alibi_tensor
 
-from unmasked import masks, positions, probes, scaled_dot_product_attention, self_attention
+from unmasked import attend, masks, positions, probes, self_attention
 from unmasked.positions import Rotary, alibi, alibi_slopes, convert_pairing, sinusoids
 
 PAIRINGS = ["halves", "interleaved"]
@@ -269,11 +269,9 @@ def test_alibi_lowers_scores_with_the_distance_as_bloom_does_up_to_a_constant_of
     assert torch.equal(ours, ours.mT)
     theirs = build_alibi_tensor(torch.ones(1, tokens), heads, torch.float32)  # heads 1 keys
     query, key, value = torch.randn(3, 2, heads, tokens, 4)
-    of_ours, of_theirs = (
-        scaled_dot_product_attention(query, key, value, bias=bias, is_causal=True).context for bias in (ours, theirs)
-    )
+    of_ours, of_theirs = (attend(query, key, value, bias=bias, is_causal=True).context for bias in (ours, theirs))
     torch.testing.assert_close(of_ours, of_theirs)
-    flipped = scaled_dot_product_attention(query, key, value, bias=-ours, is_causal=True).context
+    flipped = attend(query, key, value, bias=-ours, is_causal=True).context
     assert (flipped - of_ours).abs().max() > 0.1
 
 
@@ -285,7 +283,7 @@ def test_alibi_aligns_the_last_query_with_the_last_key() -> None:
 
 
 def rotary_attention(rotary: Rotary):
-    return lambda x, places: scaled_dot_product_attention(rotary(x, places), rotary(x, places), x).context
+    return lambda x, places: attend(rotary(x, places), rotary(x, places), x).context
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -306,15 +304,15 @@ def in_bfloat16(x: Tensor, places: Tensor) -> Tensor:
     angles = (places[:, None].bfloat16() * rates.bfloat16()).to(x)
     z = torch.view_as_complex(x.unflatten(-1, (-1, 2))) * torch.polar(torch.ones_like(angles), angles)
     turned = torch.view_as_real(z).flatten(-2)
-    return scaled_dot_product_attention(turned, turned, x).context
+    return attend(turned, turned, x).context
 
 
 def keys_alone(x: Tensor, places: Tensor) -> Tensor:
-    return scaled_dot_product_attention(x, Rotary(8)(x, places), x).context
+    return attend(x, Rotary(8)(x, places), x).context
 
 
 def mixed_pairings(x: Tensor, places: Tensor) -> Tensor:
-    return scaled_dot_product_attention(Rotary(8)(x, places), Rotary(8, pairing="interleaved")(x, places), x).context
+    return attend(Rotary(8)(x, places), Rotary(8, pairing="interleaved")(x, places), x).context
 
 
 def values_too(x: Tensor, places: Tensor) -> Tensor:
@@ -347,7 +345,7 @@ def test_rotary_attention_needs_no_causal_mask_to_be_relative_and_keeps_it() -> 
 
     def f(x: Tensor) -> Tensor:
         turned = rotary(x, torch.arange(x.size(1)))
-        return scaled_dot_product_attention(turned, turned, x, allowed=masks.causal(x.size(1))).context
+        return attend(turned, turned, x, allowed=masks.causal(x.size(1))).context
 
     assert probes.sees_the_future(f, x) is None
     assert probes.breaks_equivariance(f, x)

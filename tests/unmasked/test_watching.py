@@ -324,7 +324,7 @@ class Ours(nn.Module):
     """A module that does nothing but call this library's function."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        return functional.scaled_dot_product_attention(*args, **kwargs).context
+        return functional.attend(*args, **kwargs).context
 
 
 @pytest.mark.parametrize("implementation", ["fused", "eager"])
@@ -336,9 +336,7 @@ def test_our_function_is_recorded_with_all_its_options(implementation: str) -> N
         {"bias": torch.randn(6, 3, 5).masked_fill(torch.rand(3, 1) < 0.5, -torch.inf), "dropout_p": 0.5},
         *([{"softcap": 0.5}] if implementation == "eager" else []),
     ):
-        given = functional.scaled_dot_product_attention(
-            query, key, value, **options | {"need_weights": True, "dropout_p": 0.0}
-        )
+        given = functional.attend(query, key, value, **options | {"need_weights": True, "dropout_p": 0.0})
         call = recorded(Ours(), query, key, value, **options, implementation=implementation)
         torch.testing.assert_close(call.weights, given.weights)
         assert (call.kernel == "eager") == (implementation == "eager")
@@ -534,7 +532,7 @@ def test_weights_alone_are_kept_where_tensors_are_written_to_again() -> None:
 
 def test_steps_with_a_cache_are_the_rows_of_all_tokens_at_once() -> None:
     layer, x = CausalSelfAttention(8, 8, 4, num_kv_heads=2), torch.randn(2, 5, 8)
-    cache = unmasked.KVCache(2, 2, 5, 2)
+    cache = layer.cache(2, 5)
     with torch.no_grad(), watch(layer, keep="weights") as steps:
         for part in x.split([3, 1, 1], dim=1):
             layer(part, cache=cache)

@@ -6,7 +6,7 @@
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -141,7 +141,7 @@ def check(
     if programs:
         try_programs(report.pages, settings, kept, progress)
     for checked in report.pages:
-        checked.findings += _findings(checked, settings, root)
+        checked.findings += _held(checked, settings, root, shelf)
     known = {checked.page.path: checked for checked in report.pages if checked.mode != "off"}
     others = [*paths, *([] if whole else project_pages(settings, root))]
     elsewhere = [checked for checked in known.values() if checked.mode == "run"]
@@ -228,7 +228,26 @@ def _missing(checked: Checked, place: int) -> str:
     return ""
 
 
-def _findings(checked: Checked, settings: Settings, root: Path) -> Iterator[Finding]:
+def _held(checked: Checked, settings: Settings, root: Path, shelf: Shelf | None) -> list[Finding]:
+    """What is wrong with a page once it has run: that nothing is, of the same page and run, is kept."""
+    folder = (root / checked.page.path).parent
+    asks = {"is_file": lambda name: "yes" if (folder / name).is_file() else ""}
+    found: list[Finding] = []
+
+    def sentences(is_file: Callable[[str], str]) -> Sequence[int]:
+        found[:] = _findings(checked, settings, is_file)
+        return () if found else checked.sentences
+
+    runs = [checked.began, {place: kept.began for place, kept in checked.kept.items()}]
+    of = [checked.page.path, checked.page.lines, checked.mode, runs, repr(settings)]
+    if counted := shelf.made(f"{of[0]} held", of, sentences, **asks) if shelf else ():
+        checked.sentences = counted[0], counted[1]
+    elif not found:
+        sentences(**asks)
+    return found
+
+
+def _findings(checked: Checked, settings: Settings, is_file: Callable[[str], str]) -> Iterator[Finding]:
     """What is wrong with a page once it has run."""
     path = checked.page.path
     for index, cell in enumerate(checked.page.cells):
@@ -238,7 +257,7 @@ def _findings(checked: Checked, settings: Settings, root: Path) -> Iterator[Find
             if checked.mode == "run":
                 raised = result and result.raised
                 found = found if raised and (raised.fatal or not cell.fails) else iter(())
-            for finding in (*(options(path, cell, root) if checked.mode == "check" else ()), *found):
+            for finding in (*(options(path, cell, is_file) if checked.mode == "check" else ()), *found):
                 yield replace(finding, message=finding.message + _missing(checked, index), subject=subject)
     if checked.mode != "check":
         return

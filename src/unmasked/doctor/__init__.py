@@ -5,21 +5,8 @@ weights: the reference is computed with them, and, where it disagrees, every kno
 target's own numbers is its cause.
 """
 
-from typing import TYPE_CHECKING
-
 from unmasked.doctor._diagnose import diagnose
+from unmasked.doctor._model import diagnose_model
 from unmasked.doctor._report import Finding, Inconclusive, Layer, ModelReport, Report
 
-if TYPE_CHECKING:  # imported when it is first asked for, so that `import unmasked` stays quick
-    from unmasked.doctor._model import diagnose_model
-
 __all__ = ["Finding", "Inconclusive", "Layer", "ModelReport", "Report", "diagnose", "diagnose_model"]
-
-if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> object:
-        if name != "diagnose_model":
-            raise AttributeError(f"module 'unmasked.doctor' has no attribute {name!r}")
-        from unmasked.doctor._model import diagnose_model
-
-        return diagnose_model

@@ -12,8 +12,19 @@ import torch
 from torch import Tensor, nn
 
 from unmasked import _generators
-from unmasked._calls import MATMULS, MHA, PRODUCTS, SDPA, SOFTMAXES, Event, Listener, inputs_of, listening, names_of
 from unmasked.watching import Call
+from unmasked.watching.heard import (
+    MATMULS,
+    MHA,
+    PRODUCTS,
+    SDPA,
+    SOFTMAXES,
+    Event,
+    Listener,
+    inputs_of,
+    listening,
+    names_of,
+)
 
 __all__ = ["Heard", "Run", "hear"]
 

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from unmasked import _calls
+from unmasked.watching import heard as _calls
 
 __all__ = ["Call", "Event", "Recorder", "calls_of", "observed"]
 

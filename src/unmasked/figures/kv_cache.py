@@ -46,7 +46,7 @@ def rounding(layer: CausalSelfAttention, x: Tensor) -> dict[str, Rounding]:
     found = {}
     for dtype in (torch.float32, torch.float16, torch.bfloat16):
         rounded, given = copy.deepcopy(layer).to(dtype), x.to(dtype)
-        store = KVCache(batch, layer.num_kv_heads, tokens, layer.head_dim, dtype=dtype)
+        store = rounded.cache(batch, tokens)
         steps = torch.cat([rounded(part, cache=store) for part in given.split(1, dim=1)], dim=1)
         whole = rounded(given)
         exact = rounded.double()(given.double())  # of the same rounded numbers

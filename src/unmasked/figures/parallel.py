@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from unmasked._ring import Layout
 from unmasked.parallel import head_bytes, positions_of_rank, ring_bytes
+from unmasked.parallel.ring import Layout
 
 __all__ = ["pairs", "sent"]
 

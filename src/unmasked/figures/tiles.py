@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from unmasked import plot
-from unmasked.functional import scaled_dot_product_attention
+from unmasked.functional import attend
 from unmasked.kernels import kernels_of
 from unmasked.tiles import attention as tiled_attention
 
@@ -57,7 +57,7 @@ def memory(q: Tensor, k: Tensor, v: Tensor, sizes: Sequence[int]) -> dict[str, l
         By the name of the way, for each size its MiB.
     """
     ways: dict[str, Callable[..., Any]] = {
-        "whole table": lambda *qkv: scaled_dot_product_attention(*qkv, implementation="eager"),
+        "whole table": lambda *qkv: attend(*qkv, implementation="eager"),
         "tiles of 64": tiled_attention,
         "fused kernel": F.scaled_dot_product_attention,
     }

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from unmasked.exercises._check import Wrong, exercise
-from unmasked.functional import scaled_dot_product_attention
+from unmasked.functional import attend
 
 PAGE = "learn/cross"
 
@@ -19,7 +19,7 @@ def cross_attention(answer: Callable[[Tensor, Tensor], Tensor]) -> None:
     """
     for tokens, remembered in ((3, 3), (2, 5), (4, 1)):  # of one length first, where a mistake runs and can be named
         x, memory = _draw((2, tokens, 4), (2, remembered, 4))
-        right = scaled_dot_product_attention(x, memory, memory).context
+        right = attend(x, memory, memory).context
         where = f"For x of {tuple(x.shape)} and memory of {tuple(memory.shape)}"
         given = _same_shape(answer(x, memory), right, where)
         if torch.allclose(given, right):

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from unmasked import masks, museum
 from unmasked.exercises._check import Wrong, exercise
-from unmasked.functional import scaled_dot_product_attention
+from unmasked.functional import attend
 from unmasked.heads import merge_heads, split_heads
 from unmasked.probes import differs
 
@@ -29,7 +29,7 @@ Qkv = tuple[Tensor, Tensor, Tensor]
 def right(x: Tensor, num_heads: int) -> Tensor:
     """Attend: (batch, tokens, features) to the same."""
     heads = split_heads(x, num_heads)
-    return merge_heads(scaled_dot_product_attention(heads, heads, heads, is_causal=True).context)
+    return merge_heads(attend(heads, heads, heads, is_causal=True).context)
 
 
 def _wrong(
@@ -202,7 +202,7 @@ def _project(module: nn.MultiheadAttention, x: Tensor) -> Qkv:
 
 def _attend(qkv: Qkv, heads: int) -> Tensor:
     q, k, v = (split_heads(part, heads) for part in qkv)
-    return merge_heads(scaled_dot_product_attention(q, k, v).context)
+    return merge_heads(attend(q, k, v).context)
 
 
 def _half_right(module: nn.MultiheadAttention, x: Tensor) -> Iterator[tuple[str, Tensor]]:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from unmasked import masks, probes
 from unmasked.exercises._check import Wrong, exercise
-from unmasked.functional import scaled_dot_product_attention
+from unmasked.functional import attend
 
 PAGE = "museum/models"
 
@@ -54,4 +54,4 @@ def grouped_heads(answer: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
 def _attend(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None) -> Tensor:
     groups = q.size(1) // k.size(1)
     k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
-    return scaled_dot_product_attention(q, k, v, allowed=allowed).context
+    return attend(q, k, v, allowed=allowed).context

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from unmasked.exercises._check import Wrong, exercise
-from unmasked.functional import scaled_dot_product_attention
+from unmasked.functional import attend
 from unmasked.heads import split_heads
 
 PAGE = "pytorch/heads"
@@ -111,13 +111,13 @@ def appended_pair(answer: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], tup
     for leading in ((), (2, 3)):
         q, k, v, bias_k, bias_v = _draw((*leading, 4, 7), (*leading, 5, 7), (*leading, 5, 7), (1, 7), (1, 7))
         longer = [torch.cat([x, b.expand(*leading, 1, 7)], dim=-2) for x, b in ((k, bias_k), (v, bias_v))]
-        right = scaled_dot_product_attention(q, *longer, need_weights=True)
+        right = attend(q, *longer, need_weights=True)
         assert right.weights is not None
         try:
             context, weights = answer(q, k, v, bias_k, bias_v)
         except (TypeError, ValueError) as error:
             raise Wrong(f"Return two tensors, context and weights ({error}).") from None
-        shifted = scaled_dot_product_attention(q, k + bias_k, v + bias_v, need_weights=True)
+        shifted = attend(q, k + bias_k, v + bias_v, need_weights=True)
         if _equal(weights, shifted.weights):
             raise Wrong(
                 f"For k of {tuple(k.shape)} the weights have {k.size(-2)} columns; they should have {k.size(-2) + 1}. "
@@ -131,7 +131,7 @@ def appended_pair(answer: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], tup
             raise Wrong("The pair stands before the others; the last column should be its own.")
         if not torch.allclose(weights, right.weights):
             off = (weights - right.weights).abs().max().item()
-            if _equal(weights, scaled_dot_product_attention(q, *longer, scale=1.0, need_weights=True).weights):
+            if _equal(weights, attend(q, *longer, scale=1.0, need_weights=True).weights):
                 raise Wrong(f"The weights are off by up to {off:.2f}: the scale is missing.", "missing-scale")
             raise Wrong(f"The weights are off by up to {off:.2f}.")
         if not torch.allclose(context, right.context):

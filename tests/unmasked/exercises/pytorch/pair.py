@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 
-from unmasked import scaled_dot_product_attention
+from unmasked import attend
 
 
 def append(q, k, v, bias_k, bias_v, *, place=1, scale=None):
@@ -24,7 +24,7 @@ def append_by_module(q, k, v, bias_k, bias_v):
 
 
 def shift(q, k, v, bias_k, bias_v):
-    return scaled_dot_product_attention(q, k + bias_k, v + bias_v, need_weights=True)
+    return attend(q, k + bias_k, v + bias_v, need_weights=True)
 
 
 def appended_key_as_value(q, k, v, bias_k, bias_v):

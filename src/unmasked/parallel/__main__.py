@@ -13,11 +13,19 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
-from unmasked._ranks import joined, lost, together
-from unmasked._ring import Layout
 from unmasked.causal import CausalSelfAttention
-from unmasked.functional import scaled_dot_product_attention
-from unmasked.parallel import HeadParallel, counted, head_bytes, positions_of_rank, ring_attention, ring_bytes
+from unmasked.functional import attend
+from unmasked.parallel import (
+    HeadParallel,
+    count_bytes,
+    head_bytes,
+    launch,
+    positions_of_rank,
+    ring_attention,
+    ring_bytes,
+)
+from unmasked.parallel.ranks import joined, lost
+from unmasked.parallel.ring import Layout
 
 __all__ = ["demonstrate", "main"]
 
@@ -30,7 +38,7 @@ def demonstrate(tokens: int) -> list[tuple[str, float, float, int, int]]:
     layer = CausalSelfAttention(12 * ranks, 16 * ranks, num_heads=2 * ranks, num_kv_heads=ranks, device=device)
     x = torch.randn(2, tokens, layer.d_in, device=device, requires_grad=True)
     cotangent = torch.randn(2, tokens, layer.d_out, device=device)
-    with counted() as sent:
+    with count_bytes() as sent:
         output = HeadParallel(layer)(x)
         (gradient,) = torch.autograd.grad(output, x, cotangent)
     right = layer(x)
@@ -46,11 +54,11 @@ def demonstrate(tokens: int) -> list[tuple[str, float, float, int, int]]:
     q = torch.randn(2, 2 * ranks, tokens, 8, device=device, requires_grad=True)
     k, v = (torch.randn(2, ranks, tokens, 8, device=device, requires_grad=True) for _ in range(2))
     cotangent = torch.randn_like(q)
-    right = scaled_dot_product_attention(q, k, v, is_causal=True).context
+    right = attend(q, k, v, is_causal=True).context
     whole = torch.autograd.grad(right, (q, k, v), cotangent)
     for layout in get_args(Layout):
         mine = positions_of_rank(tokens, rank=rank, ranks=ranks, layout=layout, device=device)
-        with counted() as sent:
+        with count_bytes() as sent:
             output = ring_attention(*(each[:, :, mine] for each in (q, k, v)), is_causal=True, layout=layout)
             gradients = torch.autograd.grad(output, (q, k, v), cotangent[:, :, mine])
         off = max(_off(a[:, :, mine], b[:, :, mine]) for a, b in zip(gradients, whole, strict=True))
@@ -68,6 +76,7 @@ def _off(given: Tensor, right: Tensor) -> float:
 
 
 def main() -> int:
+    """Run the demonstration, print it as a table, and return 0 where everything agrees."""
     parser = argparse.ArgumentParser(
         prog="python -m unmasked.parallel",
         description="Compare heads in parallel and ring attention, causal, forward and backward, with the whole. "
@@ -79,7 +88,7 @@ def main() -> int:
     told = False
     try:
         if "RANK" not in os.environ:
-            rows = together(demonstrate, options.tokens, ranks=2, timeout=options.timeout)[0]
+            rows = launch(demonstrate, options.tokens, ranks=2, timeout=options.timeout)[0]
         else:
             local = int(os.environ["LOCAL_RANK"])
             on_gpus = torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"])
@@ -105,3 +114,7 @@ def main() -> int:
     for name, off, gradient_off, sent, formula in rows:
         print(f"{name:20}{off:15.0e}{gradient_off:17.0e}{sent:12,}{formula:16,}")
     return 0 if all(sent == formula and max(off, g) < 1e-6 for _, off, g, sent, formula in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import product
 
-__all__ = ["Grid"]
+import torch
+from torch import Tensor
+
+from unmasked._shapes import Shaped
+
+__all__ = ["Grid", "Labels", "Matrices", "grid"]
+
+Matrices = Shaped[Tensor, "..."] | Mapping[str, Shaped[Tensor, "..."]]
+Labels = Sequence[str] | None
 
 # Half transparent: the page's colour shines through, light or dark, and its text can be read on all of them.
 _BLOCKED = "×"
@@ -117,3 +126,95 @@ def _write(value: float | int) -> str:
     if isinstance(value, bool):
         return str(int(value))
     return f"{value:{'d' if isinstance(value, int) else 'z.2f'}}".replace("inf", "∞").replace("-", "−")
+
+
+def grid(
+    values: Matrices,
+    name: str = "",
+    *,
+    rows: Labels = None,
+    columns: Labels = None,
+    queries: Sequence[object] | None = None,
+    keys: Sequence[object] | None = None,
+    allowed: Matrices | None = None,
+    axes: tuple[str, str] | None = None,
+) -> Grid:
+    """A small tensor as coloured cells that keep their digits: the stronger the colour, the larger the number.
+
+    Args:
+        values: Up to 256 numbers, or several tensors of one shape under their titles. The last two axes are rows and
+            columns; each place on the axes before them is a panel of its own, as a head of (heads, queries, keys) is.
+        name: What the numbers are.
+        rows: The names of the rows; by default their places.
+        columns: The names of the columns.
+        queries: The names of the rows of attention weights or of a boolean mask. The axes then say that rows are
+            queries and columns are keys, zeros stay unprinted, and a mask is hatched where it blocks.
+        keys: The names of the columns beside `queries`; by default the same names, where the matrix is square.
+        allowed: Boolean, of the shape of `values` or (rows, columns) for all of them, True where a number is shown;
+            other cells are hatched. Or several, under the titles of `values`.
+        axes: What the rows are and what the columns are, such as ("queries", "keys").
+
+    Returns:
+        What a notebook shows as HTML, and prints as digits.
+
+    Raises:
+        ValueError: There are no numbers or too many, names that are not as many as rows or columns, names both of
+            rows or columns and of queries or keys, an `allowed` that is not boolean or has another shape or titles.
+
+    Examples:
+        >>> grid(torch.tensor([[1.0, -0.5]]), "scores")
+        scores (1, 2)
+              0      1
+        0  1.00  −0.50
+        >>> grid(torch.zeros(1, 257))
+        Traceback (most recent call last):
+        ValueError: values has 257 numbers, shape (1, 257), expected 1 to 256: ...
+    """
+    given = {"": values} if isinstance(values, Tensor) else values
+    shapes = {title: tuple(tensor.shape) for title, tensor in given.items()}
+    if len(set(shapes.values())) != 1:
+        raise ValueError(f"values must hold tensors of one shape to share their names, not {shapes}")
+    (shape,) = set(shapes.values())
+    if not 0 < len(given) * math.prod(shape) <= 256:
+        raise ValueError(
+            f"values has {len(given) * math.prod(shape)} numbers, shape {shape}, expected 1 to 256: "
+            "cut out a part, or draw it with plot.heatmap"
+        )
+    *outer, height, width = (1, 1, *shape)[-max(2, len(shape)) :]
+    attention = queries is not None or keys is not None
+    if attention and (rows is not None or columns is not None):
+        raise ValueError("pass rows and columns, or queries and keys, not both: they name the same two axes")
+    if attention:
+        rows = None if queries is None else [str(name) for name in queries]
+        columns = rows if keys is None and height == width else None if keys is None else [str(name) for name in keys]
+        axes = ("queries", "keys")
+        boolean = all(tensor.dtype == torch.bool for tensor in given.values())
+        allowed = given if allowed is None and boolean else allowed
+    named = ("queries", "keys") if attention else ("rows", "columns")
+    for axis, names, size in zip(named, (rows, columns), (height, width), strict=True):
+        if names is not None and len(names) != size:
+            raise ValueError(f"{axis} has {len(names)} names, but values is {shape}: pass {size}")
+    masks = dict.fromkeys(given, allowed) if allowed is None or isinstance(allowed, Tensor) else dict(allowed)
+    if masks.keys() != given.keys():
+        raise ValueError(f"allowed has the titles {list(masks)}, expected those of values, {list(given)}")
+    panels, shown = [], []
+    for title, tensor in given.items():
+        mask = masks[title]
+        if mask is not None and (mask.dtype != torch.bool or mask.shape not in (shape, (height, width))):
+            raise ValueError(
+                f"allowed is {mask.dtype} of shape {tuple(mask.shape)}, expected torch.bool of {(height, width)}, "
+                "True where a number is to be shown"
+            )
+        cells = torch.ones(height, width, dtype=torch.bool) if mask is None else mask.cpu()
+        cells = cells.expand(*outer, height, width)
+        matrices = tensor.detach().cpu().reshape(*outer, height, width)
+        if matrices.dtype != torch.bool or not attention:
+            matrices = matrices.double() if matrices.is_floating_point() else matrices.long()
+        for place in product(*map(range, outer)):
+            panels.append(
+                (f"{title} [{', '.join(map(str, place))}]".lstrip() if place else title, matrices[place].tolist())
+            )
+            shown.append(cells[place].tolist())
+    numbered = [list(map(str, range(size))) for size in (height, width)]
+    cut = None if allowed is None else shown
+    return Grid(name, shape, panels, rows or numbered[0], columns or numbered[1], cut, axes)

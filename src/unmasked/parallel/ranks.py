@@ -29,14 +29,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-__all__ = ["Sent", "agree", "counted", "joined", "lost", "tally", "together"]
+__all__ = ["Traffic", "agree", "count_bytes", "joined", "launch", "lost", "tally"]
 
 T = TypeVar("T")
 _TOLD = 1024  # bytes in which a rank tells what it is about to do; as many from each, whatever it tells
 _GRACE = 2.0  # seconds for the other ranks to end by themselves once one has failed
 
 
-def together(work: Callable[..., T], *given: object, ranks: int = 2, timeout: float = 60.0) -> list[T]:
+def launch(work: Callable[..., T], *given: object, ranks: int = 2, timeout: float = 60.0) -> list[T]:
     """Run a function in several processes of this machine that form one gloo group, and return what each returned.
 
     It is for trying things out, on a CPU, as tests and notebooks do; torchrun starts what is meant to last. If one
@@ -63,7 +63,7 @@ def together(work: Callable[..., T], *given: object, ranks: int = 2, timeout: fl
         RuntimeError: A process failed, died, or was not heard of in time; the message says which and why.
 
     Examples:
-        >>> together(dist.get_rank, ranks=2)
+        >>> launch(dist.get_rank, ranks=2)
         [0, 1]
     """
     if ranks < 1:
@@ -271,8 +271,8 @@ def _described(value: object) -> str:
 
 
 @dataclass
-class Sent:
-    """What a rank has sent while it was counted, see `counted`.
+class Traffic:
+    """What a rank has sent while it was counted, see `count_bytes`.
 
     Attributes:
         to_next: Bytes that were sent to the next rank of a ring.
@@ -283,7 +283,7 @@ class Sent:
     reduced: int = 0
 
 
-_counts: list[Sent] = []
+_counts: list[Traffic] = []
 
 
 def tally(*, to_next: int = 0, reduced: int = 0) -> None:
@@ -294,7 +294,7 @@ def tally(*, to_next: int = 0, reduced: int = 0) -> None:
 
 
 @contextmanager
-def counted() -> Iterator[Sent]:
+def count_bytes() -> Iterator[Traffic]:
     """Count the bytes of tensors that this rank sends, in `ring_attention` and `HeadParallel`.
 
     The few hundred bytes by which the ranks agree on each call are not counted.
@@ -306,13 +306,13 @@ def counted() -> Iterator[Sent]:
         >>> from unmasked.parallel import ring_attention
         >>> def work():
         ...     q = torch.ones(1, 1, 4, 8)  # 4 tokens of 8, in float32
-        ...     with counted() as sent:
+        ...     with count_bytes() as sent:
         ...         ring_attention(q, q, q)
         ...     return sent.to_next
-        >>> together(work, ranks=2)  # keys and values, to the other rank
+        >>> launch(work, ranks=2)  # keys and values, to the other rank
         [256, 256]
     """
-    count = Sent()
+    count = Traffic()
     _counts.append(count)
     try:
         yield count

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from unmasked import functional, masks
-from unmasked._choice import choose
+from unmasked.kernels import _choose
 
 __all__ = [
     "MATMULS",
@@ -38,7 +38,7 @@ SOFTMAXES = {F.softmax, torch.softmax, Tensor.softmax, torch.special.softmax}
 # so that the calls within it are heard.
 _OPENED = FunctionType(MHA.__code__, {**vars(F), "has_torch_function": lambda *_: False}, MHA.__name__)
 _OPENED.__defaults__, _OPENED.__kwdefaults__ = MHA.__defaults__, MHA.__kwdefaults__
-_OURS = inspect.signature(functional.scaled_dot_product_attention).parameters
+_OURS = inspect.signature(functional.attend).parameters
 _THREE = ("query", "key", "value")
 
 Values = Mapping[str, Any]
@@ -200,7 +200,7 @@ def _sdpa(event: Event) -> Inputs | str:
     try:
         grouped = event.kwargs.get("enable_gqa", False)
         inputs = (query, key, value, mask, dropout_p, is_causal)
-        kernel = choose(*inputs, scale=scale, enable_gqa=grouped).name.removesuffix("_ATTENTION").lower()
+        kernel = _choose(*inputs, scale=scale, enable_gqa=grouped).name.removesuffix("_ATTENTION").lower()
     except NotImplementedError:  # a device without fused kernels
         kernel = "math"
     except (RuntimeError, IndexError, ValueError):  # the call itself will say why
@@ -277,7 +277,7 @@ def _weigh_ours(values: Values) -> Tensor:
     given |= {name: values[name].to(dtype) for name in _THREE}
     given |= {"allowed": allowed_of(values), "is_causal": False, "dropout_p": 0.0}
     given |= {"need_weights": True, "implementation": "eager"}
-    weights = functional.scaled_dot_product_attention(**given).weights
+    weights = functional.attend(**given).weights
     assert weights is not None
     return weights
 
@@ -316,7 +316,7 @@ def _callers(frame: FrameType | None, names: Mapping[int, str]) -> tuple[nn.Modu
 
 
 def _is_attention(code: CodeType) -> bool:
-    named = code.co_name == "scaled_dot_product_attention" and code.co_filename == functional.__file__
+    named = code.co_name == "attend" and code.co_filename == functional.__file__
     return named or code is MHA.__code__
 
 
