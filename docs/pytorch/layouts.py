@@ -16,7 +16,6 @@
 # without tying two models together.
 
 # %% tags=["imports"]
-import inspect
 import itertools
 import textwrap
 from copy import deepcopy
@@ -162,9 +161,6 @@ assert all(
 w = packed["in_proj_weight"].unflatten(0, (3, num_heads, head_dim))
 by_hand = w.transpose(0, 1).flatten(0, 2)  # heads parts head_dim
 assert torch.equal(by_hand, kept["interleaved"]["qkv_layer.weight"])
-
-for line in inspect.getsource(layouts._interleave).splitlines():
-    print(textwrap.fill(line, 82, subsequent_indent=" " * 8))
 
 # %% tags=["hide-input"]
 #| alt: Two columns of 36 rows. In the packed one, three blocks: query, key, value. In the interleaved one, nine blocks:

@@ -253,8 +253,8 @@ def attend(
     scale = _scale(query, scale)
     by_kernel = False  # in a branch: compiled for any size, sizes are symbols, and the kernel takes no symbolic truth
     if is_fused and is_causal and allowed is None and bias is None and queries == keys and scale > 0:  # else NaN
-        by_kernel, is_causal = True, False
-    mask, blind = _additive(queries, keys, allowed, bias, is_causal, query.dtype, query.device)
+        by_kernel = True
+    mask, blind = _additive(queries, keys, allowed, bias, is_causal and not by_kernel, query.dtype, query.device)
     if is_fused:
         context = _fused(query, key, value, mask, by_kernel, scale, dropout_p)
         return Attention(context if blind is None else context.masked_fill(blind, 0.0), None)
@@ -518,10 +518,10 @@ def _check(
     key: Tensor,
     value: Tensor,
     *,
-    allowed: Tensor | None,
-    bias: Tensor | None,
-    softcap: float | None,
-    dropout_p: float,
+    allowed: Tensor | None = None,
+    bias: Tensor | None = None,
+    softcap: float | None = None,
+    dropout_p: float = 0.0,
 ) -> None:
     """Refuse what PyTorch would broadcast, misread or report in the words of a kernel."""
     q, k, v = query.shape, key.shape, value.shape

@@ -83,7 +83,7 @@ def attention_backward(
         >>> all(torch.allclose(mine, theirs, atol=1e-6) for mine, theirs in zip(ours, expected))
         True
     """
-    _check(query, key, value, allowed=allowed, bias=None, softcap=None, dropout_p=0.0)
+    _check(query, key, value, allowed=allowed)
     if grad_context.shape != (*query.shape[:-1], value.size(-1)):
         raise ValueError(
             f"grad_context has shape {tuple(grad_context.shape)}; it must have the context's, "

@@ -33,7 +33,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from unmasked import _generators
 from unmasked._shapes import Shaped
-from unmasked.plot import Table
+from unmasked.plot.tables import Table, Tabular
 
 __all__ = ["Backend", "Backends", "FastPath", "Kernel", "Kernels", "kernels_of", "sdpa_backends", "takes_fast_path"]
 
@@ -61,14 +61,8 @@ class Backend(NamedTuple):
     chosen: bool
 
 
-class Backends(tuple[Backend, ...]):
+class Backends(Tabular, tuple[Backend, ...]):
     """The backends, printed as a table."""
-
-    def __repr__(self) -> str:
-        return str(self.table)
-
-    def _repr_html_(self) -> str:
-        return self.table._repr_html_()
 
     @property
     def table(self) -> Table:
@@ -226,7 +220,7 @@ class Kernel(NamedTuple):
     operator: str
 
 
-class Kernels(tuple[Kernel, ...]):
+class Kernels(Tabular, tuple[Kernel, ...]):
     """The kernels that ran, in their order, printed as a table; `peak_bytes` is the memory that they took.
 
     Attributes:
@@ -235,12 +229,6 @@ class Kernels(tuple[Kernel, ...]):
     """
 
     peak_bytes: int
-
-    def __repr__(self) -> str:
-        return f"{self.table}\npeak memory: {self.peak_bytes / 2**20:.1f} MiB"
-
-    def _repr_html_(self) -> str:
-        return f"{self.table._repr_html_()}<p>peak memory: {self.peak_bytes / 2**20:.1f} MiB</p>"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -251,6 +239,9 @@ class Kernels(tuple[Kernel, ...]):
     def table(self) -> Table:
         """The kernels as text, a row for each."""
         return Table(("kernel", "calls", "operator"), [(k.name, str(k.calls), k.operator) for k in self])
+
+    def _notes(self) -> list[str]:
+        return [f"peak memory: {self.peak_bytes / 2**20:.1f} MiB"]
 
 
 _FAST_LAYER, _FAST_MODULE = "aten::_transformer_encoder_layer_fwd", "aten::_native_multi_head_attention"

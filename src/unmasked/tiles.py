@@ -81,7 +81,7 @@ def attention(
         >>> blind.context.abs().max(), blind.logsumexp.max()
         (tensor(0.), tensor(-inf))
     """
-    _check(query, key, value, allowed=allowed, bias=None, softcap=None, dropout_p=0.0)
+    _check(query, key, value, allowed=allowed)
     require_positive(tile=tile)
     dtype = torch.promote_types(query.dtype, torch.float32)
     queries, keys = query.size(-2), key.size(-2)

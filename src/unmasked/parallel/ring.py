@@ -12,8 +12,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from unmasked import masks
-from unmasked._checks import require_divides, require_positive
+from unmasked._checks import require_positive
 from unmasked._shapes import Float, Int
+from unmasked.functional import _check
 from unmasked.gradients import attention_backward
 from unmasked.parallel.ranks import agree, lost, tally
 from unmasked.tiles import attention, merge
@@ -141,6 +142,7 @@ def ring_attention(
         The contexts of this rank's queries.
 
     Raises:
+        TypeError: The tensors differ in dtype.
         ValueError: The ranks differ in a shape, a dtype or an option, which all of them then say; or the tensors do
             not fit together.
         RuntimeError: A rank died, or was not heard of before the group's timeout.
@@ -173,17 +175,11 @@ def ring_attention(
         gradients=needs_grad,
     )  # before any other check: what one rank refuses, all must
     _require_layout(layout)
-    for name, x in (("query", query), ("key", key), ("value", value)):
-        if x.dim() != 4:
-            raise ValueError(f"{name} has shape {tuple(x.shape)}; it must be (batch, heads, tokens, head_dim)")
-        if x.dtype != query.dtype:
-            raise ValueError(f"{name} is {x.dtype} but query is {query.dtype}; cast one to the other")
-    if key.shape[:-1] != value.shape[:-1] or query.size(0) != key.size(0) or query.size(-1) != key.size(-1):
-        raise ValueError(
-            f"query, key and value have the shapes {tuple(query.shape)}, {tuple(key.shape)} and {tuple(value.shape)}; "
-            "they must agree in batch, query and key in head_dim, key and value in heads and tokens"
-        )
-    require_divides("query's heads", query.size(1), "key's heads", key.size(1))
+    if query.dim() != 4:
+        raise ValueError(f"query has shape {tuple(query.shape)}; it must be (batch, heads, tokens, head_dim)")
+    _check(query, key, value)
+    if query.size(0) != key.size(0):
+        raise ValueError(f"query has {query.size(0)} sequences and key {key.size(0)}; a ring needs as many of both")
     if is_causal and query.size(2) != key.size(2):
         raise ValueError(f"query has {query.size(2)} tokens and key {key.size(2)}; a causal ring needs as many of both")
     if is_causal and layout == "zigzag" and query.size(2) % 2:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from unmasked._shapes import Shaped
 
-__all__ = ["Grid", "Labels", "Matrices", "grid"]
+__all__ = ["Grid", "Labels", "Matrices", "digits_of", "grid"]
 
 Matrices = Shaped[Tensor, "..."] | Mapping[str, Shaped[Tensor, "..."]]
 Labels = Sequence[str] | None
@@ -84,7 +84,8 @@ class Grid:
         """What stands in the cells of each panel."""
         plain = self.axes != ("queries", "keys")
         texts = [
-            [[_write(value) if plain or value else "" for value in row] for row in matrix] for _, matrix in self.panels
+            [[digits_of(value) if plain or value else "" for value in row] for row in matrix]
+            for _, matrix in self.panels
         ]
         for matrix, allowed in zip(texts, self.allowed or [], strict=False):
             for row, line in zip(matrix, allowed, strict=True):
@@ -122,9 +123,8 @@ def _cell(value: float | int, written: str, largest: float) -> str:
     return f'<td style="background:{colour}">{written}</td>'
 
 
-def _write(value: float | int) -> str:
-    if isinstance(value, bool):
-        return str(int(value))
+def digits_of(value: float | int) -> str:
+    """A number in two decimals, if it is no whole one; what rounds to zero has no sign."""
     return f"{value:{'d' if isinstance(value, int) else 'z.2f'}}".replace("inf", "∞").replace("-", "−")
 
 

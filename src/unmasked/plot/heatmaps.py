@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from unmasked._shapes import Shaped
-from unmasked.plot.grids import Labels, Matrices
+from unmasked.plot.grids import Labels, Matrices, digits_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -243,7 +243,7 @@ def _draw(
             axes.tick_params(labelbottom=lowest, labelleft=left)
             for row, column in product(range(rows), range(columns)) if written else ():
                 value = float(matrix[row, column])
-                text = _write(value) if colours else "" if value else "×"
+                text = digits_of(value) if colours else "" if value else "×"
                 points = 14.0 if text == "×" else 9.0 if len(text) < 5 else 7.5
                 red, green, blue, _ = image.to_rgba(values[row][column])
                 ink = "black" if _luminance(red, green, blue) > 0.179 else "white"  # where both reach 4.58 to 1
@@ -265,10 +265,6 @@ def _label(axis: Any, labels: Labels, size: int) -> None:
         names = [str(position) for position in range(size)] if labels is None else labels
         upright = axis.axis_name == "y" or max(map(len, names)) <= 3
         axis.set_ticks(range(size), labels=names, rotation=0 if upright else 90)
-
-
-def _write(value: float) -> str:
-    return f"{value:z.2f}".replace("inf", "∞").replace("-", "−")  # z: what rounds to zero has no sign
 
 
 def _luminance(*channels: float) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-__all__ = ["Table", "table"]
+__all__ = ["Table", "Tabular", "table"]
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,24 @@ class Table:
             for name, *cells in self.rows
         )
         return f'<table style="text-align:left"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+
+
+class Tabular:
+    """What prints as its `table`, with its notes below, and is shown so by a notebook."""
+
+    @property
+    def table(self) -> Table:
+        """What it says, as text."""
+        raise NotImplementedError
+
+    def _notes(self) -> Sequence[str]:
+        return ()
+
+    def __repr__(self) -> str:
+        return "\n".join([str(self.table), *self._notes()])
+
+    def _repr_html_(self) -> str:
+        return self.table._repr_html_() + "".join(f"<p>{escape(note)}</p>" for note in self._notes())
 
 
 def table(

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from unmasked._shapes import Shaped
+from unmasked.plot.grids import digits_of
 
 __all__ = ["Viewer", "show"]
 
@@ -210,6 +211,4 @@ def show(
 
 
 def _write(weight: float) -> str:
-    return (
-        "NaN" if math.isnan(weight) else "0" if weight == 0 else f"{weight:.2f}".replace("inf", "∞").replace("-", "−")
-    )
+    return "NaN" if math.isnan(weight) else "0" if weight == 0 else digits_of(weight)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from unmasked._shapes import Bool, Float
-from unmasked.plot import Table
+from unmasked.plot.tables import Table, Tabular
 from unmasked.watching.heard import Inputs, allowed_of
 
 __all__ = ["Call", "Seen", "near"]
@@ -158,7 +158,7 @@ class Call:
 _COLUMNS = ("module", "kernel", "batch", "heads", "queries", "keys", "sees", "note")
 
 
-class Seen(Sequence[Call]):
+class Seen(Tabular, Sequence[Call]):
     """The calls of a run, in their order: a sequence that prints as a table.
 
     Attributes:
@@ -204,10 +204,7 @@ class Seen(Sequence[Call]):
         return Table(("", *_COLUMNS), [(str(n), *call._row()) for n, call in enumerate(self._calls)])
 
     def __repr__(self) -> str:
-        return "\n".join([str(self.table), *self._notes()] if self._calls else [self._empty()])
-
-    def _repr_html_(self) -> str:
-        return self.table._repr_html_() + "".join(f"<p>{note}</p>" for note in self._notes())
+        return super().__repr__() if self._calls else self._empty()
 
     def _notes(self) -> list[str]:
         notes = [f"not recorded: {what}, {count} times" for what, count in self.missed.items()]

@@ -258,9 +258,7 @@ def _packed(module: nn.Module | None, query: Tensor) -> int:
 
 def _weigh(values: Values) -> Tensor:
     query, key = values["query"], values["key"]
-    if 1 < key.size(1) < query.size(1):
-        key = key.repeat_interleave(query.size(1) // key.size(1), dim=1)
-    scores = functional.attention_scores(query, key, scale=values["scale"])
+    scores = functional.attention_scores(query, functional._shared(key, query), scale=values["scale"])
     return functional.attention_weights(scores, allowed=allowed_of(values), bias=values["bias"])
 
 
@@ -292,8 +290,7 @@ def _flex_scores(values: Values) -> Tensor:
     from torch._higher_order_ops.flex_attention import _math_attention_inner
 
     query, key, value = (values[name] for name in _THREE)
-    key = key.repeat_interleave(query.size(1) // key.size(1), dim=1)
-    return _math_attention_inner(query, key, value, *values["flex"])[1]
+    return _math_attention_inner(query, functional._shared(key, query), value, *values["flex"])[1]
 
 
 def _callers(frame: FrameType | None, names: Mapping[int, str]) -> tuple[nn.Module | None, FrameType | None, bool]:
