@@ -251,8 +251,10 @@ def attend(
         asked = "need_weights=True" if need_weights else "sinks" if softcap is None else f"softcap={softcap}"
         raise ValueError(f'{asked} needs implementation="eager": no fused kernel does it')
     scale = _scale(query, scale)
-    by_kernel = False  # in a branch: compiled for any size, sizes are symbols, and the kernel takes no symbolic truth
-    if is_fused and is_causal and allowed is None and bias is None and queries == keys and scale > 0:  # else NaN
+    # In a branch: compiled for any size, sizes are symbols, and the kernel takes no symbolic truth. Unless the scale is
+    # positive, the kernel's own future is NaN.
+    by_kernel = False
+    if is_fused and is_causal and allowed is None and bias is None and queries == keys and scale > 0:
         by_kernel = True
     mask, blind = _additive(queries, keys, allowed, bias, is_causal and not by_kernel, query.dtype, query.device)
     if is_fused:
@@ -404,7 +406,7 @@ def _fused(
     if not q.stride(-1) == k.stride(-1) == v.stride(-1) == 1:
         q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
     is_grouped = False
-    if len(shape) > 2 and shape[-3] != key_shape[-3]:
+    if len(shape) > 2 and shape[-3] != key_shape[-3]:  # in a branch: see attend
         is_grouped = True
     if mask is not None:
         if len(batch) > 1 and mask.dim() > 3:
