@@ -682,6 +682,8 @@ plot.table(
 )
 
 # %% [markdown]
+# *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ X.device.type.upper() }}.*
+#
 # With its own scores *order* takes 0.99<!--= rows[0][0] --> from the words. A query of zeros finds twelve keys alike
 # and takes 0.92, eleven twelfths, from them. With the scores of the last row it takes 0.00<!--= rows[-1][0] -->, and
 # its output nearly vanishes. Without the pair it takes a full average however badly the words fit. With both options

@@ -401,7 +401,12 @@ def fast(*inputs, mask=~nothing, **options):
 
 
 cross = [y, y.clone(), y.clone()]
-fast_ones = [fast(y, y, y), fast(*cross), fast(y, y, y, batch_first=False)]
+tokens_first = [y.transpose(0, 1)] * 3
+fast_ones = [
+    fast(y, y, y),
+    fast(*cross),
+    fast(*tokens_first, batch_first=False),
+]
 fast_ones += [fast(y, y, y, bias=False), fast(y, y, y, num_heads=5)]
 fast_ones += [fast(y, y, y, mask=masks.additive_from_allowed(nothing))]
 
@@ -478,8 +483,9 @@ for changed in (
 ):
     options = {"nhead": 4, "batch_first": True} | changed
     made = nn.TransformerEncoderLayer(20, dim_feedforward=16, **options)
+    taken = y if options["batch_first"] else y.transpose(0, 1)
     with torch.no_grad():
-        path_of_made = takes_fast_path(made.eval(), y, src_mask=alibi)
+        path_of_made = takes_fast_path(made.eval(), taken, src_mask=alibi)
     fast_layers.append(bool(path_of_made))
 
 torch.backends.mha.set_fastpath_enabled(False)

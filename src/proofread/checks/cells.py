@@ -3,7 +3,8 @@
 import ast
 import difflib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from ..pages.page import Cell, leading_imports
 from ..runs.server import MEMORY_REMEDY
@@ -22,8 +23,8 @@ _RAISES = re.compile(r"(?P<kind>[A-Za-z_][\w.]*)(?::\s+(?P<part>\S.*))?", re.DOT
 _LEAVES = (ast.Raise, ast.Return, ast.Continue, ast.Break)
 
 
-def options(path: str, cell: Cell, is_file: Callable[[str], str]) -> Iterator[Finding]:
-    """What is wrong with a cell's ``#|`` comments and its tags; beside its page there are files."""
+def options(path: str, cell: Cell, root: Path) -> Iterator[Finding]:
+    """What is wrong with a cell's ``#|`` comments and its tags."""
     for tag in {*cell.tags} - {*_TAGS}:
         if meant := difflib.get_close_matches(tag, _TAGS, 1, 0.85):
             message = f"the tag {tag} does nothing; {meant[0]} may be meant. There are {', '.join(_TAGS)}"
@@ -40,7 +41,7 @@ def options(path: str, cell: Cell, is_file: Callable[[str], str]) -> Iterator[Fi
             message = f"timeout ({value}) must be a number of seconds, such as 300"
         elif key == "digits" and not re.fullmatch("[1-9]|1[0-7]", value):
             message = f"digits ({value}) must be how many digits a number of the data keeps, 1 to 17, such as 4"
-        elif key == "script" and not (re.search(r"\.m?js$", value) and is_file(value)):
+        elif key == "script" and not (re.search(r"\.m?js$", value) and (root / path).parent.joinpath(value).is_file()):
             message = f"script ({value}) must be a file that ends in .js or .mjs, named as a link from here would"
         elif key in ("data", "digits") and cell.option("script") is None:
             message = f"{key} ({value}) is for a script, and the cell names none: `#| script: ...`"

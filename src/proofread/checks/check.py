@@ -6,7 +6,7 @@
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -230,24 +230,23 @@ def _missing(checked: Checked, place: int) -> str:
 
 def _held(checked: Checked, settings: Settings, root: Path, shelf: Shelf | None) -> list[Finding]:
     """What is wrong with a page once it has run: that nothing is, of the same page and run, is kept."""
-    folder = (root / checked.page.path).parent
-    asks = {"is_file": lambda name: "yes" if (folder / name).is_file() else ""}
-    found: list[Finding] = []
+    page, folder, found = checked.page, (root / checked.page.path).parent, list[Finding]()
 
-    def sentences(is_file: Callable[[str], str]) -> Sequence[int]:
-        found[:] = _findings(checked, settings, is_file)
+    def sentences() -> Sequence[int]:
+        found[:] = _findings(checked, settings, root)
         return () if found else checked.sentences
 
     runs = [checked.began, {place: kept.began for place, kept in checked.kept.items()}]
-    of = [checked.page.path, checked.page.lines, checked.mode, runs, repr(settings)]
-    if counted := shelf.made(f"{of[0]} held", of, sentences, **asks) if shelf else ():
+    scripts = [(folder / name).is_file() for cell in page.cells if (name := cell.option("script"))]
+    of = [page.path, page.lines, checked.mode, runs, scripts, repr(settings)]
+    if counted := shelf.made(f"{page.path} held", of, sentences) if shelf else ():
         checked.sentences = counted[0], counted[1]
     elif not found:
-        sentences(**asks)
+        sentences()
     return found
 
 
-def _findings(checked: Checked, settings: Settings, is_file: Callable[[str], str]) -> Iterator[Finding]:
+def _findings(checked: Checked, settings: Settings, root: Path) -> Iterator[Finding]:
     """What is wrong with a page once it has run."""
     path = checked.page.path
     for index, cell in enumerate(checked.page.cells):
@@ -257,7 +256,7 @@ def _findings(checked: Checked, settings: Settings, is_file: Callable[[str], str
             if checked.mode == "run":
                 raised = result and result.raised
                 found = found if raised and (raised.fatal or not cell.fails) else iter(())
-            for finding in (*(options(path, cell, is_file) if checked.mode == "check" else ()), *found):
+            for finding in (*(options(path, cell, root) if checked.mode == "check" else ()), *found):
                 yield replace(finding, message=finding.message + _missing(checked, index), subject=subject)
     if checked.mode != "check":
         return

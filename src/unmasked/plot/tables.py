@@ -36,10 +36,11 @@ class Table:
     def markdown(self) -> str:
         """The table as Markdown, which cells may contain, too.
 
-        >>> print(Table(("mask", "True means"), [("attn_mask", "*blocked*")]).markdown())
-        | mask | True means |
-        | --- | --- |
-        | attn_mask | *blocked* |
+        Examples:
+            >>> print(Table(("mask", "True means"), [("attn_mask", "*blocked*")]).markdown())
+            | mask | True means |
+            | --- | --- |
+            | attn_mask | *blocked* |
         """
         lines = [self.header, ["---"] * len(self.header), *self.rows]
         return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -336,6 +336,12 @@ SEQUENCE_FIRST = FOLDED | {
     "split": lambda t, heads: t.reshape(t.size(0), -1, t.size(-1) // heads).transpose(0, 1),
     "merge": lambda y, heads: y.transpose(0, 1).reshape(y.size(1), -1, heads * y.size(-1)),
 }
+# The same without a batch of heads.
+TIME_FIRST = {
+    "batch_first": False,
+    "split": lambda t, heads: t.unflatten(-1, (heads, -1)).permute(1, 2, 0, 3),
+    "merge": lambda y, heads: y.permute(2, 0, 1, 3).flatten(2),
+}
 # Heads before the items in the batch.
 HEADS_OUTER = FOLDED | {
     "split": lambda t, heads: torch.cat(t.chunk(heads, -1), 0),

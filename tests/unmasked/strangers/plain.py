@@ -15,6 +15,7 @@ from .attention import (
     SDPA,
     SDPA_CAUSAL,
     SEQUENCE_FIRST,
+    TIME_FIRST,
     TOKENS_FIRST,
     Attention,
     RMSNorm,
@@ -620,7 +621,6 @@ wrong(
     BERT(heads=3, returns=in_dict),
     "swapped-view",
     split=lambda t, h: t.view(*t.shape[:2], -1, h).transpose(1, 2),
-    merge=lambda y, h: y.transpose(1, 2).flatten(2),
 )
 wrong(
     "bmm-merge-without-transpose",
@@ -660,13 +660,7 @@ wrong(
 )
 wrong(
     "time-first-reshape",
-    PYTORCH(
-        dim=16,
-        batch_first=False,
-        core=sdpa,
-        split=lambda t, h: t.unflatten(-1, (h, -1)).permute(1, 2, 0, 3),
-        merge=lambda y, h: y.permute(2, 0, 1, 3).flatten(2),
-    ),
+    PYTORCH(dim=16, core=sdpa, **TIME_FIRST),
     "batch-and-tokens-swapped",
     merge=lambda y, h: y.transpose(1, 2).reshape(y.size(2), y.size(0), -1),
 )

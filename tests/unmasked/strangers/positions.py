@@ -13,6 +13,7 @@ from .attention import (
     SDPA_CAUSAL,
     SDPA_GROUPED,
     SEQUENCE_FIRST,
+    TIME_FIRST,
     TOKENS_FIRST,
     Attention,
     RMSNorm,
@@ -592,12 +593,7 @@ wrong("alibi-rewards-distance", ALIBI(causal=True, show=sloped(near)), "alibi-si
 wrong("two-sided-alibi-up", ALIBI(core=sloped_sdpa(near)), "alibi-sign", core=sloped_sdpa(lambda s: -near(s)))
 wrong(
     "linear-bias-encoder",
-    ALIBI(
-        show=sloped(near),
-        batch_first=False,
-        split=lambda t, h: t.unflatten(-1, (h, -1)).permute(1, 2, 0, 3),
-        merge=lambda y, h: y.permute(2, 0, 1, 3).flatten(2),
-    ),
+    ALIBI(show=sloped(near), **TIME_FIRST),
     "alibi-sign",
     show=sloped(ahead),
 )
@@ -661,16 +657,7 @@ wrong("precomputed-bias", SWIN(heads=3, fused=True), slip="gathered once")
 
 right(
     "transformer-xl",
-    Style(
-        Distances,
-        two_sided=False,
-        causal=True,
-        positions=True,
-        bias=False,
-        batch_first=False,
-        split=lambda t, h: t.unflatten(-1, (h, -1)).permute(1, 2, 0, 3),
-        merge=lambda y, h: y.permute(2, 0, 1, 3).flatten(2),
-    ),
+    Style(Distances, two_sided=False, causal=True, positions=True, bias=False, **TIME_FIRST),
 )
 right("conformer-relative", Style(Distances, names=separate("linear_"), positions=True))
 right("shaw-relative", Style(RelativeKeys, names=separate("fc_"), positions=True))
