@@ -286,7 +286,7 @@ def _sentence(where: str, told: str) -> str:
 
 def _be(what: str, past: bool = False) -> str:
     many, one = ("were", "was") if past else ("are", "is")
-    return many if re.search("(?<!bia)s$", what) else one
+    return many if what.endswith("s") else one
 
 
 def _apart(given: Any, right: Any, what: str, shown: Callable[[Any], Any] | None) -> str:

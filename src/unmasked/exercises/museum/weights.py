@@ -1,45 +1,21 @@
 """The exercises of the museum's room of weights."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
-from unmasked.exercises._check import Wrong, draw, exercise, tensor
-from unmasked.heads import merge_heads, split_heads
-from unmasked.museum import ENTRIES
+from unmasked.exercises._check import Wrong, draw, exercise, tensor, wrong
+from unmasked.exercises.pytorch.from_scratch import of_weights
 from unmasked.probes import differs
 
-_HEADS = 3
 _X = draw((2, 5, 12), seed=9, dtype=torch.float32)[0]
 
 
 def _module() -> nn.MultiheadAttention:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(9)
-        return nn.MultiheadAttention(12, _HEADS, batch_first=True)
-
-
-def _half_right(module: nn.MultiheadAttention) -> Iterator[tuple[str, Tensor]]:
-    """Compute what each mistake with the weights gives on this module."""
-    weight, bias, out = module.in_proj_weight, module.in_proj_bias, module.out_proj
-
-    def attend(weight: Tensor, bias: Tensor | float, taken: tuple[int, int, int] = (0, 1, 2)) -> Tensor:
-        parts = (_X @ weight.T + bias).chunk(3, dim=-1)
-        q, k, v = (split_heads(parts[place], _HEADS) for place in taken)
-        return merge_heads((q @ k.mT / 2).softmax(-1) @ v)
-
-    context = attend(weight, bias)
-    yield "zero-bias-parity", out(attend(weight, 0.0))
-    yield "zero-bias-parity", context @ out.weight.T
-    yield "weight-not-transposed", out(attend(torch.cat([part.T for part in weight.chunk(3)]), bias))
-    yield "weight-not-transposed", context @ out.weight + out.bias
-    rows = torch.arange(36).view(_HEADS, 3, 4).transpose(0, 1).flatten()  # head by head, in the order of parts
-    yield "interleaved-qkv", out(attend(weight[rows], bias[rows]))
-    yield "missing-out-proj", context
-    yield "wrong-value", out(attend(weight, bias, (0, 1, 0)))
-    yield "wrong-value", out(attend(weight, bias, (0, 1, 1)))
-    yield "averaged-weights-parity", out(context.roll(-4, dims=-1))
+        return nn.MultiheadAttention(12, 3, batch_first=True)
 
 
 @exercise("weights-that-tell", "On a module that is filled so, every mistake with the weights shows.")
@@ -57,10 +33,9 @@ def weights_that_tell(answer: Callable[[nn.MultiheadAttention], object]) -> None
         expected = module.train(False)(_X, _X, _X)[0]
         if not expected.isfinite().all():
             raise Wrong("The module's output is not finite: fill it with numbers of ordinary size.")
-        for slug, given in _half_right(module):
+        for told, given in of_weights((_X, _X, _X), module.state_dict()).items():
             if not differs(given, expected):
-                told = f"On the filled module this mistake gives the right numbers: {ENTRIES[slug].title}."
-                raise Wrong(told, slug)
+                raise wrong(f"On the filled module this mistake gives the right numbers: {told}")
 
 
 @exercise("mend-the-class", "The class gives PyTorch's numbers, with PyTorch's weights.")
@@ -76,9 +51,9 @@ def mend_the_class(answer: Callable[[nn.MultiheadAttention], Callable[[Tensor], 
     with torch.no_grad():
         expected = module(_X, _X, _X)[0]
         if gap := differs(given, expected):
-            for slug, wrong in _half_right(module):
-                if not differs(given, wrong):
-                    raise Wrong(f"Off by up to {gap:.2f}. One mistake is left: {ENTRIES[slug].title}.", slug)
+            for told, mistaken in of_weights((_X, _X, _X), module.state_dict()).items():
+                if not differs(given, mistaken):
+                    raise wrong(f"Off by up to {gap:.2f}. One mistake is left: {told}")
             raise Wrong(f"Off by up to {gap:.2f} from PyTorch's output, and by more than one mistake.")
         for parameter in module.parameters():
             parameter.add_(1.0)

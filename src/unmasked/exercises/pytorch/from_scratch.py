@@ -1,6 +1,7 @@
 """The exercises of the page that builds multi-head attention from scratch."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -23,7 +24,7 @@ def multi_head(answer: Callable[[Tensor, Tensor, Tensor, Mapping[str, Tensor], i
     layer.load_state_dict(state, assign=True)
     right = layer(query, key, value)[0].detach()
     given = answer(query, key, value, state, _HEADS)
-    hold(given, right, "For 5 queries and 7 keys", "the output", _mistakes((query, key, value), state))
+    hold(given, right, "For 5 queries and 7 keys", "the output", of_weights((query, key, value), state))
 
 
 @exercise("weights-dropout", "What is returned is what averaged the values, each weight zero or enlarged.")
@@ -78,8 +79,8 @@ def bias_never_missed(answer: str) -> None:
         raise wrong(told[name])
 
 
-def _mistakes(inputs: Sequence[Tensor], state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What wrong versions give, by what is said of them."""
+def of_weights(inputs: Sequence[Tensor], state: Mapping[str, Tensor]) -> dict[str, Any]:
+    """What is given by the mistakes with a layer's weights, by what is said of them: `known` of `hold`."""
     w_o, b_o = state["out_proj.weight"], state["out_proj.bias"]
     matrices, biases = state["in_proj_weight"].chunk(3), state["in_proj_bias"].chunk(3)
 
@@ -103,9 +104,10 @@ def _mistakes(inputs: Sequence[Tensor], state: Mapping[str, Tensor]) -> dict[str
         return F.linear(merge_heads(context), w_o, b_o)
 
     flat = project()
-    context = attend(flat)
-    bare = attend(project(biases=list(torch.zeros(3, _EMBED_DIM, dtype=torch.float64))))
-    interleaved = state["in_proj_weight"].unflatten(0, (_HEADS, 3, -1)).transpose(0, 1).flatten(1, 2)
+    context, alike = attend(flat), flat[0].shape == flat[2].shape
+    bare = attend(project(biases=[0 * b for b in biases]))
+    rows = torch.arange(3 * _EMBED_DIM).view(_HEADS, 3, -1).transpose(0, 1).flatten(1)  # head by head
+    of_heads, their_biases = state["in_proj_weight"][rows].unbind(), state["in_proj_bias"][rows].unbind()
     whole = _EMBED_DIM**-0.5
     one_head = (flat[0] @ flat[1].mT * whole).softmax(-1) @ flat[2]
     return {
@@ -124,6 +126,11 @@ def _mistakes(inputs: Sequence[Tensor], state: Mapping[str, Tensor]) -> dict[str
         "The product is with the transpose: x @ W.T. [weight-not-transposed]": (
             out(attend(project([w.T for w in matrices])))
         ),
-        "The rows are not packed head by head. [interleaved-qkv]": out(attend(project(list(interleaved)))),
+        "The output's product is with the transpose: x @ W.T. [weight-not-transposed]": merge_heads(context) @ w_o
+        + b_o,
+        "The rows are not packed head by head. [interleaved-qkv]": out(attend(project(of_heads))),
+        "Rows and biases are not packed head by head. [interleaved-qkv]": out(attend(project(of_heads, their_biases))),
+        "The queries are averaged, not the values. [wrong-value]": alike and out(attend([flat[0], flat[1], flat[0]])),
         "The keys are averaged, not the values. [wrong-value]": out(attend([flat[0], flat[1], flat[1]])),
+        "The heads stand in another order. [averaged-weights-parity]": out(context.roll(-1, dims=1)),
     }

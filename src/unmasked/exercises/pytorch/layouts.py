@@ -55,4 +55,4 @@ def conv1d_to_packed(answer: Callable[[Mapping[str, Tensor], int], Mapping[str, 
             "It fits, but is not transposed. [weight-not-transposed]": tensor.dim() == 2 and tensor.T,
             "A view is no transpose. [weight-not-transposed]": state["c_attn.weight"].reshape(18, 6),
         }
-        hold(given[what], tensor, "", what, known)
+        hold(given[what], tensor, f"For {what}", known=known)

@@ -97,6 +97,12 @@ class Interleaved(Copied):
         return [part.flatten(-2) for part in rows.unflatten(-1, (3, 3, -1)).unbind(-2)]
 
 
+class NoBiasAndQueriesAveraged(NoBias):
+    def project(self, x):
+        q, k, _ = super().project(x)
+        return q, k, q
+
+
 class Stopped(Copied):
     def forward(self, x):
         return self.attend(*self.project(x))
@@ -125,22 +131,23 @@ RIGHT = {
 }
 WRONG = {
     "weights-that-tell": [
-        ("Parity shown with biases of zero. [zero-bias-parity]", lambda module: None),
-        ("Parity shown with biases of zero. [zero-bias-parity]", out_only),
-        ("`x @ W` where nn.Linear has `x @ W.T`. [weight-not-transposed]", identity),
-        ("A query or key passed as the value. [wrong-value]", one_for_all),
+        ("this mistake gives the right numbers: The biases are left out. [zero-bias-parity]", lambda module: None),
+        ("The bias of the output is left out. [zero-bias-parity]", out_only),
+        ("The product is with the transpose: x @ W.T. [weight-not-transposed]", identity),
+        ("The queries are averaged, not the values. [wrong-value]", one_for_all),
         ("The shapes of the parameters have changed; fill them where they are.", empty),
         ("The module's output is not finite: fill it with numbers of ordinary size.", infinite),
     ],
     "mend-the-class": [
-        ("Off by up to 0.69. One mistake is left: Parity shown with biases of zero. [zero-bias-parity]", NoBias),
-        ("One mistake is left: `x @ W` where nn.Linear has `x @ W.T`. [weight-not-transposed]", Turned),
-        ("One mistake is left: Query, key and value packed head by head. [interleaved-qkv]", Interleaved),
-        ("Off by up to 4.40. One mistake is left: The output projection left out. [missing-out-proj]", Stopped),
-        ("One mistake is left: A query or key passed as the value. [wrong-value]", QueriesAveraged),
-        ("One mistake is left: Parity shown with averaged weights. [averaged-weights-parity]", HeadsTurned),
+        ("One mistake is left: The biases of query, key and value are left out. [zero-bias-parity]", NoBias),
+        ("One mistake is left: The biases are left out. [zero-bias-parity]", NoBiases),
+        ("One mistake is left: The product is with the transpose: x @ W.T. [weight-not-transposed]", Turned),
+        ("Rows and biases are not packed head by head. [interleaved-qkv]", Interleaved),
+        ("Off by up to 4.40. One mistake is left: The output projection is left out. [missing-out-proj]", Stopped),
+        ("One mistake is left: The queries are averaged, not the values. [wrong-value]", QueriesAveraged),
+        ("One mistake is left: The heads stand in another order. [averaged-weights-parity]", HeadsTurned),
         ("It was right, until the module that it copied was trained. [aliased-weights]", Alias),
-        ("Off by up to 0.75 from PyTorch's output, and by more than one mistake.", NoBiases),
+        (" from PyTorch's output, and by more than one mistake.", NoBiasAndQueriesAveraged),
         ("For an input (2, 5, 12) it returned NoneType; return a tensor.", lambda module: lambda x: None),
     ],
 }
