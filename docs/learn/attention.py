@@ -109,6 +109,7 @@ assert dots[1] > dots[2] > dots[0], (
 assert math.isclose(
     shares[1] + shares[2] - shares[0], new[0], abs_tol=1e-6
 ), (
+    "In the column of the sea, my has minus one, and ship and crew have one. "
     "So the new number there is the weight of ship plus that of crew minus that of my"
 )
 assert new[0] > new[1], "Now it has more of the sea than of trade"
@@ -334,14 +335,14 @@ weights[words.index("ship")].mul(100).round().int()  # percent
 #
 # $$o_i = \sum_{j=1}^{n} a_{ij} \, x_j, \qquad a_{ij} = \frac{e^{s_{ij}}}{\sum_{l=1}^{n} e^{s_{il}}} \tag{1.2}$$
 # <!-- where: x, k = random("n d", "n d"); s = functional.attention_scores(x, k)
-# o, a = functional.scaled_dot_product_attention(x, k, x, need_weights=True) -->
+# o, a = functional.attend(x, k, x, need_weights=True) -->
 #
 # Papers write all of it in one line. The queries are the rows of $Q$, the keys of $K$, the values of $V$, and a key has
 # $d_k$ numbers:
 #
 # $$\operatorname{Attention}(Q, K, V) = \operatorname{softmax}\left(\frac{Q K^\top}{\sqrt{d_k}}\right) V \tag{1.3}$$
 # <!-- where: Q, K, V = random("n d_k", "m d_k", "m d_v");
-# Attention = lambda *qkv: functional.scaled_dot_product_attention(*qkv).context -->
+# Attention = lambda *qkv: functional.attend(*qkv).context -->
 #
 # Read it from the inside: compare each query with each key, tone down, make shares of each row, and average the values.
 # On this page the queries, the keys and the values were all the rows of `X`. That is called *self-attention* without

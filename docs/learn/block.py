@@ -344,6 +344,7 @@ exact_mlp = nn.Sequential(exact.linear1, nn.GELU(), exact.linear2)
 # PyTorch's block takes a shortcut, which [reads some masks in its own way](../pytorch/masks.py).
 
 # %% tags=["claims"]
+assert ours.shape == x.shape, "What comes out has the shape of what went in"
 assert torch.allclose(layer(x), ours, atol=1e-5), (
     "The three lines from above and PyTorch's block give the same numbers"
 )
@@ -367,7 +368,7 @@ assert torch.allclose(layer(x), ours, atol=1e-5), (
 # - Attention moves information between words; the MLP works on each word alone.
 # - Both add to the residual stream. Norms in front of them keep in range what they read.
 # - The MLP has two thirds of the parameters; in Llama 3<!--~ its name -->, more. In long texts
-#   attention takes most of the time.
+#   attention takes most of the multiplications.
 
 # %% tags=["claims"]
 assert moves["attention"].all() and moves["MLP"].equal(torch.eye(4) > 0), (
@@ -375,6 +376,9 @@ assert moves["attention"].all() and moves["MLP"].equal(torch.eye(4) > 0), (
 )
 assert round(shares["MLP"], 2) == 0.67, (
     "The MLP has two thirds of the parameters"
+)
+assert attention_cost[-1] > mlp_cost[-1], (
+    "In long texts attention takes most of the multiplications"
 )
 
 # %% [markdown]

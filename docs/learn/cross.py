@@ -12,7 +12,7 @@ from itertools import pairwise
 import torch
 from torch import nn
 
-from unmasked import plot, scaled_dot_product_attention, teaching
+from unmasked import attend, plot, teaching
 from unmasked.embeddings import ship_vectors
 
 read = ["the", "black", "cat", "looks", "at", "the", "red", "ship"]
@@ -85,9 +85,9 @@ weights.shape, context.shape
 assert weights.shape == (len(Y), len(X)), (
     "it has a row for each query and a column for each key"
 )
-assert torch.allclose(
-    context, scaled_dot_product_attention(Y, X, X).context, atol=1e-5
-), "The computation is the one that you know"
+assert torch.allclose(context, attend(Y, X, X).context, atol=1e-5), (
+    "The computation is the one that you know"
+)
 
 # %% [markdown]
 # ## Which input decides what?
@@ -180,7 +180,7 @@ assert [name for name in called if name.endswith(("attn", "linear1"))] == [
     "self_attn",
     "multihead_attn",
     "linear1",
-], "self-attention, then cross-attention, then the MLP"
+], "has three parts: self-attention, then cross-attention, then the MLP"
 assert sum(name.startswith("norm") for name in called) == 3, (
     "Each part has a norm"
 )
@@ -208,7 +208,7 @@ plot.grid(shown, queries="12345", keys="1234567", allowed=kinds)
 #
 # $$\operatorname{CrossAttention}(Y, X) = \operatorname{softmax}\left(\frac{Y X^\top}{\sqrt{d}}\right) X \tag{8.1}$$
 # <!-- where: Y, X = random("n d", "m d");
-# CrossAttention = lambda asking, asked: scaled_dot_product_attention(asking, asked, asked).context -->
+# CrossAttention = lambda asking, asked: attend(asking, asked, asked).context -->
 
 # %% tags=["claims"]
 assert padding[:, :5].all() and not padding[:, 5:].any(), (

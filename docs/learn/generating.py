@@ -202,11 +202,11 @@ write_on(words, 18).equal(write(words, 18))
 # steadily.
 
 # %% tags=["check"]
-from unmasked import scaled_dot_product_attention
+from unmasked import attend
 
 torch.manual_seed(1)
 q, k, v = torch.randn(3, 5, 4)  # five words
-at_once = scaled_dot_product_attention(q, k, v, is_causal=True).context
+at_once = attend(q, k, v, is_causal=True).context
 by_step, _, _ = step(q[4:], k[4:], v[4:], k[:4], v[:4])
 
 # How much queries, keys and values of the first words change with a fourth.

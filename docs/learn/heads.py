@@ -141,6 +141,7 @@ assert one_both < 0.45, (
 assert one_alone.max() > 0.6 and one_alone.min() < 0.45, (
     "It has learned to lean to one side: one of the numbers is right in most riddles, the other in less than half"
 )
+assert len(right.unique()) == 10, "Guessing would be right in one of ten"
 assert looks[1][:, [first_head, second_head]].argmax(-1).equal(places), (
     "one looks at the letter that is asked for first, the other at the letter that is asked for second"
 )
@@ -185,6 +186,9 @@ apart = change[:, :16].abs().min() > 1e-6 > change[:, 16:].abs().max()
 mixed = nn.Linear(WIDTH, WIDTH, bias=False)(change)
 
 # %% tags=["claims"]
+assert two_heads["attention"].embed_dim == WIDTH, (
+    "Two heads do not make the model wider"
+)
 assert apart and WIDTH == 2 * 16, (
     "head 0 gets the first 16 numbers, head 1 the last 16"
 )

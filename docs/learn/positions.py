@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import unmasked.embeddings
-from unmasked import plot, probes, self_attention
+from unmasked import masks, plot, probes, self_attention
 
 vectors = unmasked.embeddings.ship_vectors()
 words = ["my", "crew", "must", "process", "your", "order"]
@@ -71,7 +71,7 @@ torch.allclose(shuffled.context, context[order], atol=1e-5)
 # $$\operatorname{Attention}(P Q, R K, R V) = P \operatorname{Attention}(Q, K, V) \tag{4.3}$$
 # <!-- where: n = 4; m = 5; Q, K, V = random("n d_k", "m d_k", "m d_v")
 # P, R = torch.eye(n).double()[[2, 0, 3, 1]], torch.eye(m).double()[[1, 3, 4, 0, 2]]
-# Attention = lambda *qkv: unmasked.scaled_dot_product_attention(*qkv).context -->
+# Attention = lambda *qkv: unmasked.attend(*qkv).context -->
 
 # %% [markdown]
 # As an equation: let a sentence have $u$ different words, and let word $w$ occur $c_w$ times. A word that occurs three
@@ -80,7 +80,7 @@ torch.allclose(shuffled.context, context[order], atol=1e-5)
 #
 # $$o_i = \frac{\sum_{w=1}^{u} c_w \, e^{s_{iw}} \, x_w}{\sum_{w=1}^{u} c_w \, e^{s_{iw}}} \tag{4.1}$$
 # <!-- where: u = 3; q, x = random("n d", "u d"); c = torch.tensor([2.0, 4.0, 3.0]); s = unmasked.attention_scores(q, x)
-# bag = x.repeat_interleave(c.long(), dim=0); o = unmasked.scaled_dot_product_attention(q, bag, bag).context -->
+# bag = x.repeat_interleave(c.long(), dim=0); o = unmasked.attend(q, bag, bag).context -->
 
 # %% tags=["claims"]
 assert torch.allclose(
@@ -306,17 +306,36 @@ assert torch.isclose(turn(query, 9).norm(), query.norm(), atol=1e-5), (
 # A mistake in the code can lose the positions, and the model still learns something from the bag. The test is this
 # page's first experiment: shuffle the words. A model with positions must *not* give the same vectors. What attention
 # alone does is called *equivariant*: if its input is shuffled, its output is shuffled in the same way, and nothing else
-# changes. `probes.breaks_equivariance` of `unmasked` makes the test with any module.
+# changes. `probes.breaks_equivariance` of `unmasked` makes the test with any module, such as PyTorch's: without a mask
+# `nn.MultiheadAttention` is equivariant, and so is a whole `nn.TransformerEncoder`.
+
+
+# %% tags=["check"]
+torch.manual_seed(3)
+module = nn.MultiheadAttention(50, 5, batch_first=True).double()
+layer = nn.TransformerEncoderLayer(50, 5, 64, dropout=0.0, batch_first=True)
+encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).double()
+
+
+def keeps_order(f):
+    """The test of the page, with a batch of two sentences."""
+    pair = torch.stack([X, X[order]])
+    return probes.breaks_equivariance(f, pair) is None
 
 
 # %% tags=["claims"]
-assert probes.breaks_equivariance(
-    lambda x: self_attention(x + table.weight[:6]).context, X[None].float()
+assert not keeps_order(
+    lambda x: self_attention(x + table.weight[:6]).context
 ), "A model with positions must not give the same vectors"
-assert (
-    probes.breaks_equivariance(lambda x: self_attention(x).context, X[None])
-    is None
-), "its output is shuffled in the same way, and nothing else changes"
+assert keeps_order(lambda x: self_attention(x).context), (
+    "its output is shuffled in the same way, and nothing else changes"
+)
+assert keeps_order(lambda x: module(x, x, x)[0]), (
+    "without a mask nn.MultiheadAttention is equivariant"
+)
+assert keeps_order(encoder) and not keeps_order(
+    lambda x: encoder(x, mask=~masks.causal(6))
+), "and so is a whole nn.TransformerEncoder"
 
 # %% [markdown]
 # ## Recap

@@ -290,8 +290,8 @@ lucky, unlucky = (find(by_each, key=by_each.get) for find in (max, min))
 drawn = new_matrices(1)[2][12:]  # the values of the drinks
 
 # %% tags=["claims"]
-assert min(share["W_q"], share["W_k"]) > 0.9, (
-    "the model still gets nearly all right"
+assert min(share["W_q"], share["W_k"]) > 0.9 > share["W_q and W_k"], (
+    "the model still gets nearly all right. A query and a key only have to meet"
 )
 assert (what.sort(-1).values.diff() > 0).all(), (
     "for no drink is ordered twice"

@@ -38,9 +38,9 @@ from unmasked import (
     cosine_attention,
     cosine_weights,
     diagnose,
+    functional,
     plot,
     probes,
-    scaled_dot_product_attention,
     self_attention,
 )
 from unmasked.embeddings import read_glove, ship_vectors
@@ -60,7 +60,7 @@ ship = ship_vectors().lookup(words)  # tokens features
 
 
 def right(q, k, v):
-    return scaled_dot_product_attention(q, k, v).context
+    return functional.attend(q, k, v).context
 
 
 def doctor(inputs="qkv", **options):
@@ -454,8 +454,8 @@ Plate(ENTRIES["need-weights-costs"])
 
 # %% [markdown]
 # The outputs are equal, but the function is called only without weights. (With dropout it is called, and has no fused
-# kernel on a CPU: it then makes the weights, too.) For one sequence of 8,192<!--= long.size(1) --> tokens and four
-# heads, the weights alone take 1<!--= all_heads.nbytes / 2**30 --> GiB. **Hides** with short inputs. **Caught by** who
+# kernel on a CPU: it then makes the weights, too.) For one sequence of 8,192<!--= long.size(1) --> tokens and four<!--=
+# all_heads.size(1) --> heads, the weights alone take 1<!--= all_heads.nbytes / 2**30 --> GiB. **Hides** with short inputs. **Caught by** who
 # calls what, as here. **Fix:** `output, _ = module(x, x, x, need_weights=False)`.
 
 # %% tags=["claims"]

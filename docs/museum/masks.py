@@ -34,13 +34,13 @@ from torch import nn
 from unmasked import (
     CausalSelfAttention,
     MultiheadAttention,
+    attend,
     attention_scores,
     attention_weights,
     masks,
     plot,
     positions,
     probes,
-    scaled_dot_product_attention,
     self_attention,
 )
 from unmasked.figures import interfaces
@@ -526,7 +526,7 @@ with_weights, without = (blind[title(need), "bool"] for need in (True, False))
 
 # %% [markdown]
 # It makes 100%<!--= poisoned --> of the projections' gradient NaN. **Fix:** let such rows see something and ignore
-# their output, or call what gives zeros: `unmasked.attention_weights`, or `unmasked.scaled_dot_product_attention`.
+# their output, or call what gives zeros: `unmasked.attention_weights`, or `unmasked.attend`.
 
 # %% tags=["claims"]
 assert any_nan, "NaN a row of nothing NaN a key for each"
@@ -600,7 +600,7 @@ def spoilt(number):
     value = x.masked_fill(shut[..., None], number)
     mask = ~shut[:, None]
     yield F.scaled_dot_product_attention(x, x, value, attn_mask=mask)
-    yield scaled_dot_product_attention(x, x, value, allowed=mask).context
+    yield attend(x, x, value, allowed=mask).context
     for part in (module, ours):
         for need in (True, False):
             options = {"key_padding_mask": shut, "need_weights": need}

@@ -36,9 +36,9 @@ from torch import nn
 from unmasked import (
     attention_scores,
     attention_weights,
+    functional,
     masks,
     probes,
-    scaled_dot_product_attention,
 )
 from unmasked.figures import interfaces
 from unmasked.museum import ENTRIES, Exhibits, Plate, mended
@@ -622,7 +622,7 @@ def attend_grouped(query, key, value):
     groups = query.size(1) // key.size(1)
     query = query.unflatten(1, (-1, groups))  # batch kv_heads group tokens d
     allowed = masks.causal(query.size(-2), key.size(-2))
-    context = scaled_dot_product_attention(
+    context = functional.attend(
         query, key.unsqueeze(2), value.unsqueeze(2), allowed=allowed
     ).context
     return context.flatten(1, 2)

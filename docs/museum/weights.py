@@ -36,12 +36,12 @@ from torch import nn
 from unmasked import (
     attention_scores,
     bypass_,
+    functional,
     is_bypassed,
     plot,
     probes,
     self_attention,
 )
-from unmasked.functional import scaled_dot_product_attention
 from unmasked.heads import fused_qkv, merge_heads, split_heads
 from unmasked.museum import Exhibits
 
@@ -91,7 +91,7 @@ def attend(module, x, project=project, out=project_out):
     q, k, v = (
         split_heads(part, module.num_heads) for part in project(module, x)
     )
-    context = scaled_dot_product_attention(q, k, v).context
+    context = functional.attend(q, k, v).context
     return out(module, merge_heads(context))
 
 
@@ -121,7 +121,7 @@ def shifted(module, x):
     # right: torch.cat([k, module.bias_k.expand(B, 1, E)], 1)
     k, v = k + module.bias_k, v + module.bias_v
     q, k, v = (split_heads(part, H) for part in (q, k, v))
-    return scaled_dot_product_attention(q, k, v, need_weights=True)
+    return functional.attend(q, k, v, need_weights=True)
 
 
 extended = mha(add_bias_kv=True)
@@ -244,7 +244,7 @@ def reordered(module, x, order=(1, 2, 0)):
     q, k, v = (
         split_heads(part, H)[:, list(order)] for part in project(module, x)
     )
-    return scaled_dot_product_attention(q, k, v, need_weights=True)
+    return functional.attend(q, k, v, need_weights=True)
 
 
 output, mean = by_pytorch(module, x), module(x, x, x)[1]

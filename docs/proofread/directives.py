@@ -85,7 +85,7 @@ def fix(text):
 #
 # A unit behind the figure is part of it, and the expression then gives bytes, seconds or radians. Millions, *times* and
 # percentage points are units, too: the expression gives the number, the ratio, the share. So is a bound before it: *at
-# most three* holds what is three or less.
+# most three* holds what is three or less. *Up to three* says that three is reached.
 
 # %% tags=["no-snippet"]
 proofread(r"""

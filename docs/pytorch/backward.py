@@ -13,10 +13,10 @@ import torch
 import torch.nn.functional as F
 
 from unmasked import (
+    attend,
     attention_weights,
     masks,
     plot,
-    scaled_dot_product_attention,
 )
 from unmasked.figures import backward as figures
 from unmasked.gradients import attention_backward
@@ -94,9 +94,7 @@ costs = [
 ]
 saved = tiled_attention(*inputs)
 products = {
-    "forward": figures.products(
-        scaled_dot_product_attention, *inputs, implementation="eager"
-    ),
+    "forward": figures.products(attend, *inputs, implementation="eager"),
     "backward": figures.products(
         attention_backward, grad_context, *inputs, saved=saved
     ),

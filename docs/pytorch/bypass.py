@@ -102,6 +102,9 @@ plot.grid({"scores": scores, "weights": weights}, queries=["a", "b", "c"])
 plain = self_attention(x)
 
 # %% tags=["claims"]
+assert torch.allclose(weights.sum(-1), torch.ones(3), atol=1e-6), (
+    "Each row of weights sums to one"
+)
 assert (weights > 0).all() and torch.allclose(
     weights.sum(-1), torch.ones(3), atol=1e-6
 ), "The softmax makes positive numbers that sum to one of a row of scores"
@@ -170,6 +173,11 @@ def as_if_trained(embed_dim, **options):
 #
 # The matrices appear transposed because PyTorch stores them so: one row for each number that comes *out*. Compare (3.2)
 # with (3.1): they agree when every $W$ is the identity, and every $b$ is zero.
+
+# %% tags=["claims"]
+assert nn.MultiheadAttention(
+    4, 1, kdim=2, device="meta"
+).k_proj_weight.shape == (4, 2), "one row for each number that comes out"
 
 # %% [markdown]
 # ## Switch it off by hand

@@ -24,7 +24,6 @@ import torch
 import torch.nn.functional as F
 
 from unmasked import CausalSelfAttention, masks, plot
-from unmasked.cache import KVCache
 from unmasked.figures import kv_cache as figures
 from unmasked.heads import split_heads
 from unmasked.positions import Rotary
@@ -37,15 +36,15 @@ layer = CausalSelfAttention(
 x = torch.randn(2, 12, 24)  # batch tokens features
 whole = layer(x)  # all at once
 
-cache = KVCache(batch=2, num_kv_heads=2, max_tokens=12, head_dim=6)
+cache = layer.cache(batch=2, max_tokens=12)
 lengths = [6, 3, 1, 1, 1]  # a prefill, a chunk, three steps
 parts = [layer(part, cache=cache) for part in x.split(lengths, dim=1)]
 torch.allclose(torch.cat(parts, dim=1), whole, atol=1e-5)
 
 # %% [markdown]
-# `unmasked.KVCache` takes its memory once. A step writes its own key and value there, and attends to a view of what is
-# stored: nothing is copied. The sections below make one mistake each, in a cache that is written by hand, with tensors
-# of (batch, heads, tokens, head_dim).
+# The layer makes a `KVCache` of its own heads, which takes its memory once. A step writes its own key and value there,
+# and attends to a view of what is stored: nothing is copied. The sections below make one mistake each, in a cache that
+# is written by hand, with tensors of (batch, heads, tokens, head_dim).
 
 # %% [markdown]
 # ## Where does a query stand?
@@ -278,7 +277,7 @@ shifted = layer(x, positions=torch.arange(12) + 3)
 
 torch.manual_seed(5)
 token = torch.randn(2, 1, 24)
-store = KVCache(2, 4, 20, 6)
+store = plain.cache(2, max_tokens=20)
 plain(prompts + table[places], allowed=real, cache=store)
 stepped = plain(
     token + table[places[:, -1:] + 1],
@@ -340,7 +339,7 @@ assert (
 # takes the place of the oldest. The keys are then no longer in the order of the text:
 
 # %%
-ring = KVCache(2, 2, max_tokens=12, head_dim=6, window=5)
+ring = layer.cache(2, max_tokens=12, window=5)
 narrow = layer(x, allowed=masks.sliding_window(12, window=5))
 parts = [layer(part, cache=ring) for part in x.split(lengths, dim=1)]
 print(torch.allclose(torch.cat(parts, dim=1), narrow, atol=1e-5))

@@ -34,10 +34,10 @@ from torch import nn
 
 from unmasked import (
     attention_scores,
+    functional,
     layouts,
     masks,
     plot,
-    scaled_dot_product_attention,
 )
 from unmasked.figures import from_scratch as figures
 from unmasked.heads import merge_heads, split_heads
@@ -307,7 +307,7 @@ our_output, our_weights = ours(query, key, value, **each_head)
 begins = {
     merge_heads: "    return",
     attention_scores: "    dtype",
-    scaled_dot_product_attention: "    scores = attention_scores",
+    functional.attend: "    scores = attention_scores",
 }
 for function, begin in begins.items():
     source = inspect.getsource(function)

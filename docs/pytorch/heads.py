@@ -22,15 +22,15 @@ from torch import nn
 from unmasked import (
     CausalSelfAttention,
     MultiheadAttention,
+    attend,
     attention_scores,
     layouts,
     masks,
     plot,
     probes,
-    scaled_dot_product_attention,
 )
 from unmasked.cache import KVCache
-from unmasked.embeddings import ship_vectors, table
+from unmasked.embeddings import ship_vectors
 from unmasked.figures import split as figures
 from unmasked.heads import (
     fused_qkv,
@@ -437,15 +437,15 @@ def broken_merge(context):
     return context.reshape(context.size(0), context.size(2), -1)
 
 
-def attend(x, merge):
+def attend_with(x, merge):
     parts = (
         split_heads(F.linear(x, part), num_heads) for part in packed.chunk(3)
     )
-    return merge(scaled_dot_product_attention(*parts, is_causal=True).context)
+    return merge(attend(*parts, is_causal=True).context)
 
 
-print(probes.sees_the_future(lambda x: attend(x, merge_heads), x))
-print(probes.sees_the_future(lambda x: attend(x, broken_merge), x))
+print(probes.sees_the_future(lambda x: attend_with(x, merge_heads), x))
+print(probes.sees_the_future(lambda x: attend_with(x, broken_merge), x))
 
 # %% [markdown]
 # The two differ by {{ gap :.1f}}. The check that tells them apart needs no reference: under a causal mask, change a
@@ -455,12 +455,12 @@ print(probes.sees_the_future(lambda x: attend(x, broken_merge), x))
 # Where would the broken merge pass? With one head or one token the two are equal. So test with several of both.
 
 # %% tags=["check"]
-gap = (attend(x, broken_merge) - attend(x, merge_heads)).abs().max()
+gap = (attend_with(x, broken_merge) - attend_with(x, merge_heads)).abs().max()
 
 # %% tags=["claims"]
 assert probes.sees_the_future(
-    lambda x: attend(x, broken_merge), x
-) and not probes.sees_the_future(lambda x: attend(x, merge_heads), x), (
+    lambda x: attend_with(x, broken_merge), x
+) and not probes.sees_the_future(lambda x: attend_with(x, merge_heads), x), (
     "The right merge passes it; through the broken merge the future leaks in"
 )
 
@@ -492,9 +492,7 @@ torch.manual_seed(1)
 learned, zeros = bare(50, add_bias_kv=True), bare(50, add_zero_attn=True)
 
 # %% tags=["check"]
-weights = scaled_dot_product_attention(
-    Y, X, X, need_weights=True
-).weights  # queries keys
+weights = attend(Y, X, X, need_weights=True).weights  # queries keys
 context = weights @ X
 
 torch.manual_seed(2)
@@ -509,9 +507,7 @@ grown = [tuple(module(Y, X, X)[1].shape) for module in modules]
 # %%
 bias_k, bias_v = learned.bias_k[0], learned.bias_v[0]  # 1 features
 all_keys, all_values = torch.cat([X, bias_k]), torch.cat([X, bias_v])
-by_hand = scaled_dot_product_attention(
-    Y, all_keys, all_values, need_weights=True
-)
+by_hand = attend(Y, all_keys, all_values, need_weights=True)
 
 # %% tags=["check"]
 torch_output, torch_weights = learned(Y, X, X)
@@ -565,7 +561,7 @@ assert torch.allclose(alone[0], bias_v[0], atol=1e-5), (
 #
 # $$\sum_{j=1}^{m} a_{ij} \, (v_j + b) = o_i + b \tag{6.5}$$
 # <!-- where: q, k, v, b = random("n d", "m d", "m d_v", "d_v");
-# o, a = scaled_dot_product_attention(q, k, v, need_weights=True) -->
+# o, a = attend(q, k, v, need_weights=True) -->
 #
 # That is the output of a layer with another bias at its end. (The same holds for the key's part of `in_proj_bias`: it
 # moves no output, and is not missed, as [an exercise](from_scratch.py#exercises) shows.) Appended, the pair competes
@@ -576,8 +572,8 @@ factor = 2
 pair = factor * Y[5:]  # 1 features
 by_shift = X + pair, X + pair
 by_append = torch.cat([X, pair]), torch.cat([X, pair])
-shifted = scaled_dot_product_attention(Y, *by_shift, need_weights=True)
-appended = scaled_dot_product_attention(Y, *by_append, need_weights=True)
+shifted = attend(Y, *by_shift, need_weights=True)
+appended = attend(Y, *by_append, need_weights=True)
 
 # %% tags=["check"]
 shift_gap = (shifted.weights - weights).abs().max().item()
@@ -678,11 +674,16 @@ for number in factors:
     taken = zeros(query, X, X)[1][0, :-1].sum()
     norms = [module(query, X, X)[0].norm() for module in (zeros, plain)]
     rows.append([taken, *norms])
-columns = ["taken from words", "norm of output", "without the pair"]
 names = [f"{number:g} times order" for number in factors]
-table(torch.tensor(rows), names, columns)
+plot.table(
+    ["", "taken from words", "norm of output", "without the pair"],
+    dict(zip(names, rows)),
+    "{:.2f}",
+)
 
 # %% [markdown]
+# *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ X.device.type.upper() }}.*
+#
 # With its own scores *order* takes 0.99<!--= rows[0][0] --> from the words. A query of zeros finds twelve keys alike
 # and takes 0.92, eleven twelfths, from them. With the scores of the last row it takes 0.00<!--= rows[-1][0] -->, and
 # its output nearly vanishes. Without the pair it takes a full average however badly the words fit. With both options
@@ -709,12 +710,12 @@ assert torch.allclose(two(Y, X, X)[1], expected, atol=1e-6), (
 
 # %%
 def broken(q, k, v, bias_k, bias_v):
-    return scaled_dot_product_attention(q, k + bias_k, v + bias_v).context
+    return attend(q, k + bias_k, v + bias_v).context
 
 
 def right(q, k, v, bias_k, bias_v):
     k, v = torch.cat([k, bias_k]), torch.cat([v, bias_v])
-    return scaled_dot_product_attention(q, k, v).context
+    return attend(q, k, v).context
 
 
 torch.manual_seed(3)

@@ -21,7 +21,8 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from unmasked import CausalSelfAttention, plot, scaled_dot_product_attention
+import unmasked
+from unmasked import CausalSelfAttention, plot
 from unmasked.figures import kernels as figures
 from unmasked.kernels import kernels_of, sdpa_backends
 
@@ -95,7 +96,7 @@ for name, inputs, options in (
     print(f"{name}: {flash.why_not or 'it runs'}")
 
 # %% [markdown]
-# `scaled_dot_product_attention` of this package brings what it can into the form that the kernel takes: it adds the
+# `unmasked.attend` brings what it can into the form that the kernel takes: it adds the
 # batch, pads narrow values, and makes the last axis contiguous. For those three rows of the table it runs the fused
 # kernel.
 #
@@ -117,14 +118,14 @@ in_training = kernels_of(encoder.train(), x).names
 with torch.no_grad():
     in_evaluation = kernels_of(encoder.eval(), x).names
 mended = [
-    kernels_of(scaled_dot_product_attention, *each, is_causal=True).names
+    kernels_of(unmasked.attend, *each, is_causal=True).names
     for each in ((q[0], k[0], v[0]), (q, k, narrow), (q, k, strided))
 ]
 
 # %% [markdown]
 # PyTorch has one more way to leave what you wrote: in evaluation without gradients, its encoder layers run on a [fast
 # path](masks.py#train-is-not-eval-the-fast-path), which reads masks in its own way. `kernels_of` lists it, and
-# `takes_fast_path` says beforehand whether a layer takes it, and why not.
+# `takes_fast_path` says whether a call takes it, and why not.
 
 # %% tags=["claims"]
 assert asked < q.nbytes / 100, "It makes no table of scores"

@@ -16,7 +16,6 @@
 # without tying two models together.
 
 # %% tags=["imports"]
-import inspect
 import itertools
 import textwrap
 from copy import deepcopy
@@ -163,9 +162,6 @@ w = packed["in_proj_weight"].unflatten(0, (3, num_heads, head_dim))
 by_hand = w.transpose(0, 1).flatten(0, 2)  # heads parts head_dim
 assert torch.equal(by_hand, kept["interleaved"]["qkv_layer.weight"])
 
-for line in inspect.getsource(layouts._interleave).splitlines():
-    print(textwrap.fill(line, 82, subsequent_indent=" " * 8))
-
 # %% tags=["hide-input"]
 #| alt: Two columns of 36 rows. In the packed one, three blocks: query, key, value. In the interleaved one, nine blocks:
 #|   query, key, value of one head, then of the next.
@@ -200,7 +196,7 @@ assert mistaken.isfinite().all() and wrong > 1, (
 assert torch.allclose(
     by_hand, kept["interleaved"]["qkv_layer.weight"], atol=1e-6
 ), "the interleaved one counts head, part, place"
-assert {len(each) for each in panels.values()} == {36}, (
+assert [len(each) for each in panels.values()] == [36, 36], (
     "Two columns of 36 rows"
 )
 assert blocks["interleaved"] == 3 * [0, 1, 2], (

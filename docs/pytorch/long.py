@@ -24,8 +24,7 @@ from torch.nn.attention.flex_attention import (
     flex_attention,
 )
 
-from unmasked import attention_scores, attention_weights, masks, plot
-from unmasked import scaled_dot_product_attention as attend
+from unmasked import attend, attention_scores, attention_weights, masks, plot
 from unmasked.figures import long as figures
 from unmasked.kernels import kernels_of
 
@@ -92,8 +91,9 @@ print(f"off by {(wrong - right).abs().max():.1f}")
 # newest token knows of six others: two for each layer.
 
 # %% tags=["claims"]
-assert window[-1].sum() == W and beside[1][-1].sum() == W + 1, (
-    "a window of 3 is 3 keys in this library and in transformers, and 4 in the text of Mistral's paper"
+assert [int(keys) for *_, keys in rows] == 3 * [W] + 2 * [W + 1], (
+    "a window of 3 is 3 keys in this library and in transformers, "
+    "and 4 in the text of Mistral's paper and in FlashAttention's window_size"
 )
 assert window.diagonal().all() and window.equal(own[1]), (
     "The library's masks.sliding_window counts the query's own key"

@@ -270,8 +270,10 @@ module.train()
 # takes it or refuses it, [by version and kernel](kernels.py#newer-versions); `unmasked` takes both.
 
 # %% tags=["claims"]
-assert masks.combine(masks.causal(5), end).equal(gallery["both"]), (
-    "a query sees what both allow: masks.combine"
+assert masks.combine(masks.causal(5), end).equal(gallery["both"]) and (
+    ~masks.causal(5) | ~end
+).equal(~gallery["both"]), (
+    "masks.combine for masks of True for may attend, | for masks of True for may not attend"
 )
 assert hints == [*["raises"] * 3, "not causal"], (
     "in evaluation without gradients. Elsewhere it raises an error"
@@ -399,7 +401,12 @@ def fast(*inputs, mask=~nothing, **options):
 
 
 cross = [y, y.clone(), y.clone()]
-fast_ones = [fast(y, y, y), fast(*cross), fast(y, y, y, batch_first=False)]
+tokens_first = [y.transpose(0, 1)] * 3
+fast_ones = [
+    fast(y, y, y),
+    fast(*cross),
+    fast(*tokens_first, batch_first=False),
+]
 fast_ones += [fast(y, y, y, bias=False), fast(y, y, y, num_heads=5)]
 fast_ones += [fast(y, y, y, mask=masks.additive_from_allowed(nothing))]
 
@@ -454,7 +461,7 @@ moved_by = (without - with_gradients).abs().max()
 
 # %% [markdown]
 # `without` equals `itself`, and is off by 0.79<!--= moved_by --> from the layer that is trained. Nothing warns you.
-# `takes_fast_path` tells beforehand: here it is true. Where it is false it says why: training, gradients,
+# `takes_fast_path` tells: here it is true. Where it is false it has PyTorch say why: training, gradients,
 # `batch_first=False` (the default), no biases, an odd number of heads, an activation other than relu or gelu, a hook,
 # or norms that differ in `eps`.
 #
@@ -476,8 +483,9 @@ for changed in (
 ):
     options = {"nhead": 4, "batch_first": True} | changed
     made = nn.TransformerEncoderLayer(20, dim_feedforward=16, **options)
+    taken = y if options["batch_first"] else y.transpose(0, 1)
     with torch.no_grad():
-        path_of_made = takes_fast_path(made.eval(), y, src_mask=alibi)
+        path_of_made = takes_fast_path(made.eval(), taken, src_mask=alibi)
     fast_layers.append(bool(path_of_made))
 
 torch.backends.mha.set_fastpath_enabled(False)
@@ -498,7 +506,7 @@ assert torch.allclose(without, itself, atol=1e-5) and path, (
     "which turns every entry of a floating mask that is not zero into minus infinity"
 )
 assert not warned and path, (
-    "Nothing warns you. takes_fast_path tells beforehand: here it is true"
+    "Nothing warns you. takes_fast_path tells: here it is true"
 )
 assert fast_layers == [True, True, *[False] * 4], (
     "no biases, an odd number of heads, an activation other than relu or gelu"

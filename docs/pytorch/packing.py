@@ -20,8 +20,7 @@ import warnings
 import torch
 import torch.nn.functional as F
 
-from unmasked import masks, plot
-from unmasked import scaled_dot_product_attention as attend
+from unmasked import attend, masks, plot
 from unmasked.figures import packing as figures
 from unmasked.positions import Rotary
 

@@ -27,16 +27,16 @@ from torch.distributed.tensor.parallel import (
 )
 
 from unmasked import CausalSelfAttention, plot
-from unmasked._demonstration import demonstrate
 from unmasked.figures import parallel as figures
 from unmasked.parallel import (
     HeadParallel,
-    counted,
+    count_bytes,
+    launch,
     positions_of_rank,
     ring_attention,
     ring_bytes,
-    together,
 )
+from unmasked.parallel.__main__ import demonstrate
 from unmasked.positions import Rotary
 from unmasked.tiles import attention, merge
 
@@ -44,7 +44,7 @@ from unmasked.tiles import attention, merge
 #| caption: Causal attention on two ranks, in float32<!--= str(torch.get_default_dtype()).removeprefix("torch.") -->:
 #|   how far outputs and gradients are off, as a share of their size; and what a rank sends, or hands over to be summed,
 #|   in a forward and a backward pass, as counted and by formula.
-answers = together(demonstrate, 48, ranks=2)
+answers = launch(demonstrate, 48, ranks=2)
 shown = answers[0]
 has = ["half of the heads", *["half of the tokens"] * 3]
 plot.table(
@@ -100,12 +100,12 @@ x = torch.randn(2, 7, 12)
 
 def some_heads():
     mine = HeadParallel(layer)
-    with counted() as sent, torch.no_grad():
+    with count_bytes() as sent, torch.no_grad():
         output = mine(x)
     return mine.num_heads, output, sent.reduced
 
 
-halves = together(some_heads, ranks=2)
+halves = launch(some_heads, ranks=2)
 [
     (heads, torch.allclose(output, layer(x), atol=1e-6))
     for heads, output, _ in halves
@@ -165,12 +165,12 @@ def some_tokens():
     rank, ranks = dist.get_rank(), dist.get_world_size()
     mine = positions_of_rank(32, rank=rank, ranks=ranks)
     parts = (each[:, :, mine] for each in (q, k, v))
-    with counted() as sent:
+    with count_bytes() as sent:
         context = ring_attention(*parts, is_causal=True)
     return context, mine, sent.to_next
 
 
-shares = together(some_tokens, ranks=4)
+shares = launch(some_tokens, ranks=4)
 
 # %% tags=["check"]
 whole = F.scaled_dot_product_attention(
@@ -331,7 +331,7 @@ def differ():
 
 def told(work, ranks):
     try:
-        together(work, ranks=ranks)
+        launch(work, ranks=ranks)
     except RuntimeError as error:
         return textwrap.fill(str(error), 72)
     else:
@@ -410,7 +410,7 @@ def pytorchs_heads():
     return torch.allclose(output, expected, atol=1e-6)
 
 
-together(pytorchs_heads, ranks=2)
+launch(pytorchs_heads, ranks=2)
 
 
 # %% [markdown]
@@ -433,7 +433,7 @@ def pytorchs_ring():
         return ""
 
 
-refused = together(pytorchs_ring, ranks=2)
+refused = launch(pytorchs_ring, ranks=2)
 print(
     refused[0].partition(" does ")[0],
     "\n does",
@@ -451,7 +451,7 @@ assert all("for_cpu" in each for each in refused), (
 # %% [markdown]
 # ## The check for your own tests
 #
-# `together` runs a function in several processes of one machine and returns what each of them returned. They are new
+# `launch` runs a function in several processes of one machine and returns what each of them returned. They are new
 # processes, also where yours has used a GPU: the function travels there by value, in a notebook too, for which it takes
 # `pip install cloudpickle`. Hold yours to the whole, with gradients, with a bias that is not zero, and with two and
 # four ranks, as an error in whose turn it is can hide with two:
@@ -467,7 +467,7 @@ def gradients():
     return torch.autograd.grad(mine(x).square().sum(), mine.out_bias)
 
 
-for ours in together(gradients, ranks=2):
+for ours in launch(gradients, ranks=2):
     torch.testing.assert_close(ours, expected)
 
 # %% [markdown]

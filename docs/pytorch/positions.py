@@ -20,8 +20,7 @@ import textwrap
 
 import torch
 
-from unmasked import heads, plot, probes
-from unmasked import scaled_dot_product_attention as attend
+from unmasked import attend, heads, plot, probes
 from unmasked.figures import positions as figures
 from unmasked.figures.positions import added, turned
 from unmasked.positions import (

@@ -23,7 +23,7 @@ from unmasked import (
     plot,
     self_attention,
 )
-from unmasked.embeddings import ship_vectors, table
+from unmasked.embeddings import ship_vectors
 from unmasked.figures import scale as figures
 from unmasked.functional import cosine_attention, cosine_weights
 from unmasked.heads import split_heads
@@ -112,10 +112,11 @@ for d in range(2, 9):
         variance(products / math.sqrt(d)).item(),
     ]
 
-table(
-    torch.tensor(list(exact.values())).T,
-    ["plain", "divided"],
-    [f"d = {d}" for d in exact],
+plain, divided = zip(*exact.values())
+plot.table(
+    ["", *(f"d = {d}" for d in exact)],
+    {"plain": plain, "divided": divided},
+    "{:.2f}",
 )
 
 # %% [markdown]
@@ -321,11 +322,10 @@ steep, flat_ones = (
 )
 medians = {name: each.median() for name, each in norms.items()}
 columns = largest, medians, together, tenth
-rows = torch.tensor([list(each.values()) for each in columns]).T
-table(
-    rows,
-    list(largest),
-    ["largest weight", "median norm", "norm of all", "share of a tenth"],
+plot.table(
+    ["", "largest weight", "median norm", "norm of all", "share of a tenth"],
+    {name: [each[name] for each in columns] for name in largest},
+    "{:.2f}",
 )
 
 # %% [markdown]
@@ -425,11 +425,7 @@ def evenly(bound, steps=100_000):
 #|   projections, and the variances that were measured of projections and of scores.
 torch.manual_seed(8)
 new, other = (figures.fresh_matrices(each) for each in (width, 128))
-table(
-    torch.tensor(list(new.values())),
-    list(new),
-    ["bound", "by (2.6)", "var(q)", "var(scores)"],
-)
+plot.table(["", "bound", "by (2.6)", "var(q)", "var(scores)"], new, "{:.2f}")
 
 # %% [markdown]
 # *Computed with torch {{ torch.__version__.split("+")[0] }} on the {{ module.in_proj_weight.device.type.upper() }}.*
@@ -472,10 +468,10 @@ for d in (4, 64, 512):
         weights.diagonal().mean().item(),
     ]
 
-table(
-    torch.tensor(list(alone.values())),
-    [f"d = {d}" for d in alone],
-    ["own score", "root of d", "own weight"],
+plot.table(
+    ["", "own score", "root of d", "own weight"],
+    {f"d = {d}": row for d, row in alone.items()},
+    "{:.2f}",
 )
 
 # %% [markdown]
@@ -630,10 +626,10 @@ with_one_head = own_score(by_all_heads, 16, heads=1)
 passed = [
     name for name, given in own.items() if must_be.allclose(given, atol=1e-3)
 ]
-table(
-    torch.stack([*own.values(), must_be]),
-    [*own, "it must be"],
-    [f"d = {d}" for d in asked],
+plot.table(
+    ["", *(f"d = {d}" for d in asked)],
+    {**own, "it must be": must_be},
+    "{:.2f}",
 )
 
 # %% [markdown]

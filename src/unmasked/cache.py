@@ -16,6 +16,7 @@ class KVCache:
 
     A step writes its own token and reads all of them in place: nothing that is stored is copied. The memory is filled
     with zeros, because zero times NaN is NaN: what torch.empty leaves behind would reach every query through any mask.
+    `unmasked.CausalSelfAttention.cache` makes one that fits its layer.
 
     Args:
         batch: sequences that are written side by side.
@@ -41,7 +42,7 @@ class KVCache:
     Examples:
         >>> from unmasked import CausalSelfAttention
         >>> layer = CausalSelfAttention(d_in=6, d_out=8, num_heads=2).eval()
-        >>> x, cache = torch.randn(3, 5, 6), KVCache(3, 2, max_tokens=100, head_dim=4)
+        >>> x, cache = torch.randn(3, 5, 6), layer.cache(3, max_tokens=100)
         >>> with torch.no_grad():
         ...     parts = [layer(part, cache=cache) for part in x.split([3, 1, 1], dim=1)]
         >>> torch.allclose(torch.cat(parts, dim=1), layer(x), atol=1e-6)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -11,13 +10,9 @@ from torch import Tensor, nn
 from unmasked import masks
 from unmasked._checks import require_divides, require_positive
 from unmasked._shapes import Bool, Float, Int
-from unmasked.functional import Attention, scaled_dot_product_attention
+from unmasked.cache import KVCache
+from unmasked.functional import Attention, attend
 from unmasked.heads import merge_heads, split_heads
-
-if TYPE_CHECKING:
-    from unmasked.cache import KVCache
-else:
-    KVCache = Any  # imported by who makes one
 
 __all__ = ["CausalSelfAttention"]
 
@@ -27,7 +22,7 @@ class CausalSelfAttention(nn.Module):
 
     One layer projects to query, key and value, and the fused kernel masks the future by itself, so that no mask is
     stored, in the state_dict or elsewhere. Dropout in training leaves that kernel, on a CPU, for one that holds the
-    (tokens, tokens) matrices of all heads, as `scaled_dot_product_attention` says.
+    (tokens, tokens) matrices of all heads, as `attend` says.
 
     Args:
         d_in: features of the input.
@@ -104,7 +99,7 @@ class CausalSelfAttention(nn.Module):
             x: (..., tokens, d_in); with a cache (batch, tokens, d_in).
             allowed: bool, broadcastable to (..., heads, tokens, tokens), to shut out more than the future: padding.
                 With a cache the last axis has all tokens so far, the new ones included.
-            cache: a `unmasked.KVCache` for this layer alone. If it has a window, the layer has it.
+            cache: what `cache` makes, for this layer alone. If it has a window, the layer has it.
             positions: integers, (tokens,) or (batch, tokens), for rotary; counted from the first token of the cache by
                 default.
 
@@ -118,6 +113,21 @@ class CausalSelfAttention(nn.Module):
         context = self._attend(x, allowed, cache, positions, need_weights=False).context
         output: Tensor = self.out_proj(merge_heads(context))
         return output
+
+    def cache(self, batch: int, max_tokens: int, *, window: int | None = None) -> KVCache:
+        """Make an empty cache for this layer.
+
+        Args:
+            batch: sequences that are written side by side.
+            max_tokens: most tokens of a sequence.
+            window: keep the last ``window`` tokens alone, and let a query see no more than these.
+
+        Returns:
+            The cache, with the layer's heads, where the layer lives.
+        """
+        weight = self.qkv.weight
+        sizes = batch, self.num_kv_heads, max_tokens, self.head_dim
+        return KVCache(*sizes, dtype=weight.dtype, device=weight.device, window=window)
 
     def weights(
         self,
@@ -185,7 +195,7 @@ class CausalSelfAttention(nn.Module):
             if cache.window is not None and tokens != 1 and total > cache.window:  # else nobody sees farther than it
                 window = masks.sliding_window(tokens, keys, window=cache.window, device=x.device)
                 allowed, is_causal = masks.combine(allowed, window), False
-        return scaled_dot_product_attention(
+        return attend(
             query,
             key,
             value,

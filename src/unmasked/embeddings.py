@@ -1,4 +1,4 @@
-"""Word vectors: GloVe's files, thirteen words out of them, and tables of what is computed from vectors."""
+"""Word vectors: GloVe's files, and thirteen words out of them."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from itertools import chain, islice
 from math import isfinite
 from os import PathLike
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
 
+from unmasked import plot
+from unmasked._renamed import renamed
 from unmasked._shapes import Float
-from unmasked._table import Table
 
-__all__ = ["Embeddings", "UnknownWordError", "read_glove", "ship_vectors", "table"]
+__all__ = ["Embeddings", "UnknownWordError", "read_glove", "ship_vectors"]
 
 
 class UnknownWordError(KeyError):
@@ -179,40 +180,20 @@ def ship_vectors() -> Embeddings:
         return read_glove(path)
 
 
-def table(
+def _table(
     matrix: Float[Tensor, "rows columns"],
     row_labels: Sequence[str],
     column_labels: Sequence[str] | None = None,
     *,
     digits: int = 2,
-) -> Table:
-    """A table of cosines or weights that prints tab-separated and renders as HTML in a notebook.
-
-    Args:
-        matrix: The numbers.
-        row_labels: The tokens of the rows.
-        column_labels: The tokens of the columns; by default the rows'.
-        digits: Decimals.
-
-    Returns:
-        The table.
-
-    Raises:
-        ValueError: The matrix has not two axes, or the labels are not as many as its rows or columns.
-
-    Examples:
-        >>> print(table(torch.tensor([[0.75, 0.25]]), ["ship"], ["my", "crew"]))
-              my    crew
-        ship  0.75  0.25
-    """
-    if matrix.ndim != 2:
-        raise ValueError(f"matrix has shape {tuple(matrix.shape)}, expected (rows, columns)")
+) -> plot.Table:
     columns = row_labels if column_labels is None else column_labels
-    for name, labels, size in zip(("row_labels", "column_labels"), (row_labels, columns), matrix.shape, strict=True):
-        if len(labels) != size:
-            raise ValueError(f"{name} has {len(labels)} labels, but matrix is {tuple(matrix.shape)}: pass {size}")
-    rows = [[label, *(f"{x:.{digits}f}" for x in row)] for label, row in zip(row_labels, matrix.tolist(), strict=True)]
-    return Table(["", *columns], rows)
+    rows = [(label, *row) for label, row in zip(row_labels, matrix.tolist(), strict=True)]
+    return plot.table(["", *columns], rows, f"{{:.{digits}f}}")
+
+
+if not TYPE_CHECKING:
+    __getattr__ = renamed(__name__, {"table": "unmasked.plot:table"}, table=_table)
 
 
 def _tokens(words: str | Iterable[str]) -> list[str]:

@@ -7,24 +7,28 @@ last of which is the heads where there are heads. Masks are named by what True m
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from unmasked import masks
+from unmasked._renamed import renamed
 from unmasked._shapes import Bool, Float
 
 __all__ = [
     "Attention",
+    "attend",
     "attention_scores",
     "attention_weights",
     "cosine_attention",
     "cosine_weights",
-    "scaled_dot_product_attention",
     "self_attention",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = renamed(__name__, {"scaled_dot_product_attention": "unmasked.functional:attend"})
 
 
 class Attention(NamedTuple):
@@ -138,10 +142,12 @@ def attention_weights(
     if scores.dim() < 2:
         raise ValueError(f"scores has shape {tuple(scores.shape)}; it must be (..., queries, keys)")
     _check_sinks(sinks, scores)
-    return _weights(scores, allowed, bias, is_causal, sinks=sinks)
+    queries, keys = scores.shape[-2:]
+    mask, blind = _additive(queries, keys, allowed, bias, is_causal, scores.dtype, scores.device)
+    return _weights(scores, mask, blind, sinks)
 
 
-def scaled_dot_product_attention(
+def attend(
     query: Float[Tensor, "*batch queries head_dim"],
     key: Float[Tensor, "*kv_batch keys head_dim"],
     value: Float[Tensor, "*kv_batch keys value_dim"],
@@ -216,13 +222,13 @@ def scaled_dot_product_attention(
 
     Examples:
         >>> query, key, value = torch.randn(2, 6, 4, 5), torch.randn(2, 3, 7, 5), torch.randn(2, 3, 7, 5)
-        >>> context, weights = scaled_dot_product_attention(query, key, value, is_causal=True, need_weights=True)
+        >>> context, weights = attend(query, key, value, is_causal=True, need_weights=True)
         >>> context.shape, weights.shape
         (torch.Size([2, 6, 4, 5]), torch.Size([2, 6, 4, 7]))
-        >>> fused = scaled_dot_product_attention(query, key, value, is_causal=True, implementation="fused")
+        >>> fused = attend(query, key, value, is_causal=True, implementation="fused")
         >>> torch.allclose(fused.context, context, atol=1e-6)
         True
-        >>> scaled = scaled_dot_product_attention(query, key, value, is_causal=True, scale=1 / math.sqrt(5))
+        >>> scaled = attend(query, key, value, is_causal=True, scale=1 / math.sqrt(5))
         >>> torch.allclose(scaled.context, fused.context, atol=1e-6)
         True
         >>> 8 * 4096**2 * torch.float32.itemsize / 2**20
@@ -240,18 +246,24 @@ def scaled_dot_product_attention(
         implementation = "eager" if only_eager else "fused"
     if implementation not in ("fused", "eager"):
         raise ValueError(f'implementation is {implementation!r}; choose "fused", "eager" or None')
-    if implementation == "fused":
-        if only_eager:
-            asked = "need_weights=True" if need_weights else "sinks" if softcap is None else f"softcap={softcap}"
-            raise ValueError(f'{asked} needs implementation="eager": no fused kernel does it')
-        context = _fused(query, key, value, allowed, bias, is_causal, _scale(query, scale), dropout_p)
-        return Attention(context, None)
-    if query.dim() > 2 and query.size(-3) != key.size(-3):
-        groups = query.size(-3) // key.size(-3)
-        key, value = key.repeat_interleave(groups, dim=-3), value.repeat_interleave(groups, dim=-3)
+    is_fused, queries, keys = implementation == "fused", query.size(-2), key.size(-2)
+    if is_fused and only_eager:
+        asked = "need_weights=True" if need_weights else "sinks" if softcap is None else f"softcap={softcap}"
+        raise ValueError(f'{asked} needs implementation="eager": no fused kernel does it')
+    scale = _scale(query, scale)
+    # In a branch: compiled for any size, sizes are symbols, and the kernel takes no symbolic truth. Unless the scale is
+    # positive, the kernel's own future is NaN.
+    by_kernel = False
+    if is_fused and is_causal and allowed is None and bias is None and queries == keys and scale > 0:
+        by_kernel = True
+    mask, blind = _additive(queries, keys, allowed, bias, is_causal and not by_kernel, query.dtype, query.device)
+    if is_fused:
+        context = _fused(query, key, value, mask, by_kernel, scale, dropout_p)
+        return Attention(context if blind is None else context.masked_fill(blind, 0.0), None)
+    key, value = _shared(key, query), _shared(value, query)
     scores = attention_scores(query, key, scale=scale, softcap=softcap)
     # The scores are nobody else's, so that a mask is added in place, unless tanh keeps them for its derivative.
-    weights = _weights(scores, allowed, bias, is_causal, sinks=sinks, in_place=softcap is None).to(query.dtype)
+    weights = _weights(scores, mask, blind, sinks, in_place=softcap is None).to(query.dtype)
     if dropout_p > 0:
         weights = F.dropout(weights, dropout_p)
     return Attention(weights @ value, weights if need_weights else None)
@@ -275,7 +287,7 @@ def self_attention(
     Equation:
         $\operatorname{SelfAttention}(X) = \operatorname{softmax}\left(\frac{X X^\top}{\sqrt{d}}\right) X$ (3.1)
 
-    The options are those of `scaled_dot_product_attention`; the weights are returned unless ``need_weights=False``.
+    The options are those of `attend`; the weights are returned unless ``need_weights=False``.
 
     Args:
         x: (tokens, dim) for one sequence, (..., tokens, dim) for batches.
@@ -307,7 +319,7 @@ def self_attention(
                 [0.1045, 0.5307, 0.3648],
                 [0.1387, 0.4842, 0.3771]])
     """
-    return scaled_dot_product_attention(
+    return attend(
         x,
         x,
         x,
@@ -375,14 +387,7 @@ def _scale(query: Tensor, scale: float | None) -> float:
 
 
 def _fused(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    allowed: Tensor | None,
-    bias: Tensor | None,
-    is_causal: bool,
-    scale: float,
-    dropout_p: float,
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_causal: bool, scale: float, dropout_p: float
 ) -> Tensor:
     """Hand the work to PyTorch in the one form that its fast kernels take.
 
@@ -390,7 +395,7 @@ def _fused(
     silently, to a kernel that holds the whole matrix of scores and is several times slower.
     """
     shape, key_shape, value_dim = query.shape, key.shape, value.size(-1)
-    queries, keys, batch = shape[-2], key_shape[-2], shape[:-3]
+    batch = shape[:-3]
     # A step of decoding is over sooner than Python makes views that change nothing: it asks whether they would.
     as_it_is = len(shape) == 4 and shape[0] == key_shape[0] and shape[3] == value_dim
     if as_it_is:
@@ -400,33 +405,17 @@ def _fused(
         q, k, v = (_four_axes(x, batch, max(shape[-1], value_dim)) for x in (query, key, value))
     if not q.stride(-1) == k.stride(-1) == v.stride(-1) == 1:
         q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
-    # By branches: compiled for any size, sizes are symbols, and the kernel takes no symbolic truth.
-    is_grouped, kernel_is_causal = False, False
-    if len(shape) > 2 and shape[-3] != key_shape[-3]:
+    is_grouped = False
+    if len(shape) > 2 and shape[-3] != key_shape[-3]:  # in a branch: see attend
         is_grouped = True
-    if is_causal and queries == keys and allowed is None and bias is None and scale > 0:  # else its future is NaN
-        kernel_is_causal = True
-    elif is_causal and queries != 1:  # a single query is the newest token, and sees every key
-        allowed = masks.combine(allowed, masks.causal(queries, keys, device=query.device))
-    mask, blind = None, None
-    if allowed is not None or bias is not None:
-        mask, blind = _additive(allowed, bias, query.dtype)
+    if mask is not None:
         if len(batch) > 1 and mask.dim() > 3:
             mask = mask.expand(*batch, *mask.shape[-3:]).flatten(0, -4)
         mask = mask[(None,) * (4 - mask.dim())]  # batch|1 heads|1 queries|1 keys|1
     context = F.scaled_dot_product_attention(
-        q,
-        k,
-        v,
-        attn_mask=mask,
-        dropout_p=dropout_p,
-        is_causal=kernel_is_causal,
-        scale=scale,
-        enable_gqa=is_grouped,
+        q, k, v, attn_mask=mask, dropout_p=dropout_p, is_causal=is_causal, scale=scale, enable_gqa=is_grouped
     )
-    if not as_it_is:
-        context = context[..., :value_dim].reshape(*batch, *shape[-3:-1], value_dim)
-    return context if blind is None else context.masked_fill(blind, 0.0)
+    return context if as_it_is else context[..., :value_dim].reshape(*batch, *shape[-3:-1], value_dim)
 
 
 def _four_axes(x: Tensor, batch: tuple[int, ...], width: int) -> Tensor:
@@ -436,24 +425,19 @@ def _four_axes(x: Tensor, batch: tuple[int, ...], width: int) -> Tensor:
     return F.pad(x, (0, width - x.size(-1))) if x.size(-1) < width else x
 
 
+def _shared(x: Tensor, query: Tensor) -> Tensor:
+    """Give every query head its key head, where several share one."""
+    if x.dim() > 2 and x.size(-3) != query.size(-3):
+        return x.repeat_interleave(query.size(-3) // x.size(-3), dim=-3)
+    return x
+
+
 def _weights(
-    scores: Tensor,
-    allowed: Tensor | None,
-    bias: Tensor | None,
-    is_causal: bool,
-    *,
-    sinks: Tensor | None = None,
-    in_place: bool = False,
+    scores: Tensor, mask: Tensor | None, blind: Tensor | None, sinks: Tensor | None, *, in_place: bool = False
 ) -> Tensor:
-    queries, keys = scores.shape[-2:]
-    can_be_blind = allowed is not None or bias is not None or queries > keys  # causal alone leaves each its own key
-    if is_causal:
-        allowed = masks.combine(allowed, masks.causal(queries, keys, device=scores.device))
-    if allowed is None and bias is None:
-        return _softmax(scores, sinks)
-    mask, blind = _additive(allowed, bias, scores.dtype, can_be_blind=can_be_blind)
-    # vmap over the mask alone: what is not batched cannot take in what is.
-    scores = scores.add_(mask) if in_place and not torch._C._functorch.is_batchedtensor(mask) else scores + mask
+    if mask is not None:
+        # vmap over the mask alone: what is not batched cannot take in what is.
+        scores = scores.add_(mask) if in_place and not torch._C._functorch.is_batchedtensor(mask) else scores + mask
     weights = _softmax(scores, sinks)
     return weights if blind is None else weights.masked_fill(blind, 0.0)
 
@@ -466,25 +450,34 @@ def _softmax(scores: Tensor, sinks: Tensor | None) -> Tensor:
 
 
 def _additive(
-    allowed: Tensor | None, bias: Tensor | None, dtype: torch.dtype, *, can_be_blind: bool = True
-) -> tuple[Tensor, Tensor | None]:
-    """Make one mask to add to the scores of the two that were given, and say which rows of it see nothing.
+    queries: int,
+    keys: int,
+    allowed: Tensor | None,
+    bias: Tensor | None,
+    is_causal: bool,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> tuple[Tensor | None, Tensor | None]:
+    """Make one mask to add to the scores of all that shuts keys out, and say which rows of it see nothing.
 
     A softmax over -inf alone is NaN, forward and backward, or what else a kernel makes of it. So such rows see
     everything in the mask, and are to be zeroed afterwards: (..., queries, 1), or None where there is none.
     """
+    can_be_blind = allowed is not None or queries > keys  # causal alone leaves each query its own key
+    if is_causal and queries != 1:  # a single query is the newest token, and sees every key
+        allowed = masks.combine(allowed, masks.causal(queries, keys, device=device))
     if bias is not None:
-        mask = bias.to(dtype)
-        mask = mask if allowed is None else torch.where(allowed, mask, -math.inf)
-        blind = (mask == -math.inf).all(-1, keepdim=True) if can_be_blind else None
-        if blind is None or (_can_be_read(blind) and not blind.any()):
-            return mask, None
-        return mask.masked_fill(blind, 0.0), blind
-    assert allowed is not None
-    blind = ~allowed.any(-1, keepdim=True) if can_be_blind else None
-    if blind is None or (_can_be_read(blind) and not blind.any()):
-        return masks.additive_from_allowed(allowed, dtype), None
-    return masks.additive_from_allowed(allowed | blind, dtype), blind
+        mask = bias.to(dtype) if allowed is None else torch.where(allowed, bias.to(dtype), -math.inf)
+        blind = _if_any((mask == -math.inf).all(-1, keepdim=True))
+        return mask if blind is None else mask.masked_fill(blind, 0.0), blind
+    if allowed is None:
+        return None, None
+    blind = _if_any(~allowed.any(-1, keepdim=True)) if can_be_blind else None
+    return masks.additive_from_allowed(allowed if blind is None else allowed | blind, dtype), blind
+
+
+def _if_any(rows: Tensor) -> Tensor | None:
+    return None if _can_be_read(rows) and not rows.any() else rows
 
 
 def _is_causal_mask(allowed: Tensor | None, bias: Tensor | None, query: Tensor, key: Tensor) -> bool:
@@ -527,10 +520,10 @@ def _check(
     key: Tensor,
     value: Tensor,
     *,
-    allowed: Tensor | None,
-    bias: Tensor | None,
-    softcap: float | None,
-    dropout_p: float,
+    allowed: Tensor | None = None,
+    bias: Tensor | None = None,
+    softcap: float | None = None,
+    dropout_p: float = 0.0,
 ) -> None:
     """Refuse what PyTorch would broadcast, misread or report in the words of a kernel."""
     q, k, v = query.shape, key.shape, value.shape

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from unmasked import masks
 from unmasked._shapes import Bool, Float
-from unmasked.functional import _check, _scale, attention_scores, attention_weights
-from unmasked.tiles import _shared
+from unmasked.functional import _check, _scale, _shared, attention_scores, attention_weights
 
 __all__ = ["Gradients", "attention_backward"]
 
@@ -84,7 +83,7 @@ def attention_backward(
         >>> all(torch.allclose(mine, theirs, atol=1e-6) for mine, theirs in zip(ours, expected))
         True
     """
-    _check(query, key, value, allowed=allowed, bias=None, softcap=None, dropout_p=0.0)
+    _check(query, key, value, allowed=allowed)
     if grad_context.shape != (*query.shape[:-1], value.size(-1)):
         raise ValueError(
             f"grad_context has shape {tuple(grad_context.shape)}; it must have the context's, "

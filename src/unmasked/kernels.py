@@ -8,13 +8,14 @@ and a last axis that is not contiguous. The math backend, which then runs, holds
 
 from __future__ import annotations
 
-import inspect
 import os
 import re
+import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache, partial
+from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
@@ -28,10 +29,11 @@ from torch.backends.cuda import (
 )
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.profiler import ProfilerActivity, profile
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from unmasked._choice import choose
+from unmasked import _generators
 from unmasked._shapes import Shaped
-from unmasked._table import Table
+from unmasked.plot.tables import Table, Tabular
 
 __all__ = ["Backend", "Backends", "FastPath", "Kernel", "Kernels", "kernels_of", "sdpa_backends", "takes_fast_path"]
 
@@ -59,20 +61,14 @@ class Backend(NamedTuple):
     chosen: bool
 
 
-class Backends(tuple[Backend, ...]):
+class Backends(Tabular, tuple[Backend, ...]):
     """The backends, printed as a table."""
-
-    def __repr__(self) -> str:
-        return str(self.table)
-
-    def _repr_html_(self) -> str:
-        return self.table._repr_html_()
 
     @property
     def table(self) -> Table:
         """The backends as text, a row for each."""
         rows = [(b.name, "chosen" if b.chosen else "yes" if b.can_run else "no", b.why_not) for b in self]
-        return Table(("backend", "can run", "why not"), rows, tabs=False)
+        return Table(("backend", "can run", "why not"), rows)
 
 
 def sdpa_backends(
@@ -113,7 +109,7 @@ def sdpa_backends(
 
     def choice() -> SDPBackend | None:
         try:
-            return choose(*inputs, enable_gqa=enable_gqa)
+            return _choose(*inputs, enable_gqa=enable_gqa)
         except NotImplementedError:  # a device without fused kernels
             return SDPBackend.MATH
         except (RuntimeError, IndexError):  # none that is switched on can run
@@ -150,6 +146,31 @@ def sdpa_backends(
         backends.append(Backend(name, can_run, why_not, chosen == backend))
     why_not = why_not_math(is_causal)
     return Backends([*backends, Backend("math", not why_not, why_not, chosen == SDPBackend.MATH)])
+
+
+def _choose(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None,
+    dropout_p: float,
+    is_causal: bool,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> SDPBackend:
+    """Ask PyTorch; its errors are those of a device without fused kernels, and of a call that it does not take."""
+
+    def ask(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> SDPBackend:
+        choice = torch._fused_sdp_choice(q, k, v, mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+        return SDPBackend(int(choice))
+
+    choice = ask(query, key, value, attn_mask)
+    if choice != SDPBackend.MATH and query.dim() == 3:
+        # From 2.14 on, three axes are made four first. Asked of three, PyTorch overlooks a mask that requires grad.
+        mask = attn_mask[None] if attn_mask is not None and attn_mask.dim() % 2 else attn_mask
+        choice = ask(query[None], key[None], value[None], mask)
+    return choice
 
 
 def _answer(backend: SDPBackend, ask: Callable[[], bool]) -> tuple[bool, str]:
@@ -199,7 +220,7 @@ class Kernel(NamedTuple):
     operator: str
 
 
-class Kernels(tuple[Kernel, ...]):
+class Kernels(Tabular, tuple[Kernel, ...]):
     """The kernels that ran, in their order, printed as a table; `peak_bytes` is the memory that they took.
 
     Attributes:
@@ -209,12 +230,6 @@ class Kernels(tuple[Kernel, ...]):
 
     peak_bytes: int
 
-    def __repr__(self) -> str:
-        return f"{self.table}\npeak memory: {self.peak_bytes / 2**20:.1f} MiB"
-
-    def _repr_html_(self) -> str:
-        return f"{self.table._repr_html_()}<p>peak memory: {self.peak_bytes / 2**20:.1f} MiB</p>"
-
     @property
     def names(self) -> tuple[str, ...]:
         """The names alone."""
@@ -223,7 +238,10 @@ class Kernels(tuple[Kernel, ...]):
     @property
     def table(self) -> Table:
         """The kernels as text, a row for each."""
-        return Table(("kernel", "calls", "operator"), [(k.name, str(k.calls), k.operator) for k in self], tabs=False)
+        return Table(("kernel", "calls", "operator"), [(k.name, str(k.calls), k.operator) for k in self])
+
+    def _notes(self) -> list[str]:
+        return [f"peak memory: {self.peak_bytes / 2**20:.1f} MiB"]
 
 
 _FAST_LAYER, _FAST_MODULE = "aten::_transformer_encoder_layer_fwd", "aten::_native_multi_head_attention"
@@ -298,6 +316,11 @@ def _peak(run: profile) -> int:
 
 
 _KINDS = (nn.TransformerEncoderLayer, nn.TransformerEncoder, nn.MultiheadAttention)
+# Where PyTorch decides, and what it calls its reason there.
+_REASONS = {
+    nn.TransformerEncoderLayer.forward.__code__: "why_not_sparsity_fast_path",
+    nn.MultiheadAttention.forward.__code__: "why_not_fast_path",
+}
 
 
 class FastPath(NamedTuple):
@@ -306,7 +329,8 @@ class FastPath(NamedTuple):
     Attributes:
         operators: The fast operators that run, one for each layer that has one: that of a whole encoder layer, or that
             of the attention in it.
-        why_not: What keeps the call, or a layer of it, from the fast path of a whole layer; "" where nothing does.
+        why_not: What keeps the call, or a layer of it, from the fast path of a whole layer, in PyTorch's words; ""
+            where nothing does.
     """
 
     operators: tuple[str, ...]
@@ -317,12 +341,14 @@ class FastPath(NamedTuple):
 
 
 def takes_fast_path(layer: nn.Module, *args: Any, **kwargs: Any) -> FastPath:
-    """Say whether a call of PyTorch's encoder or attention module takes its fast path, and if not, why; nothing is run.
+    """Say whether a call of PyTorch's encoder or attention module takes its fast path, and if not, why.
 
     In evaluation without gradients PyTorch may compute `torch.nn.TransformerEncoderLayer` by one operator, and the
     attention of `torch.nn.MultiheadAttention` by another. They answer otherwise than the same modules in training: the
     layer's takes every entry of a floating mask that is not zero for -inf, so that a bias such as ALiBi's hides keys,
     and rows that may see nothing are NaN. ``torch.backends.mha.set_fastpath_enabled(False)`` switches both off.
+
+    The call is made once, its result thrown away, and the random generators left as they were.
 
     Args:
         layer: nn.TransformerEncoderLayer, nn.TransformerEncoder or nn.MultiheadAttention.
@@ -340,7 +366,7 @@ def takes_fast_path(layer: nn.Module, *args: Any, **kwargs: Any) -> FastPath:
         >>> layer = torch.nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
         >>> x, alibi = torch.zeros(2, 3, 16), torch.zeros(3, 3)
         >>> takes_fast_path(layer, x, src_mask=alibi).why_not
-        'it is in training mode: call .eval()'
+        'training is enabled'
         >>> with torch.no_grad():
         ...     path = takes_fast_path(layer.eval(), x, src_mask=alibi)
         >>> bool(path), path.operators
@@ -348,120 +374,36 @@ def takes_fast_path(layer: nn.Module, *args: Any, **kwargs: Any) -> FastPath:
     """
     if not isinstance(layer, _KINDS):
         raise TypeError(f"layer is {type(layer).__name__}; give one of nn.{', nn.'.join(k.__name__ for k in _KINDS)}")
-    if own := _own_forward(layer):
-        return FastPath((), own)
-    call = inspect.signature(layer.forward).bind(*args, **kwargs)
-    call.apply_defaults()
-    given = call.arguments
-    if isinstance(layer, nn.MultiheadAttention):
-        masks = [given["attn_mask"], given["key_padding_mask"]]
-        same = given["query"] is given["key"] is given["value"]
-        why_not = next(_against_module(layer, given["query"], masks, same=same), "")
-        return FastPath(() if why_not else (_FAST_MODULE,), why_not)
-
-    src, padding = given["src"], given["src_key_padding_mask"]
-    mask = given["mask" if isinstance(layer, nn.TransformerEncoder) else "src_mask"]
-    layers: list[tuple[str, nn.Module]] = [("", layer)]
-    # A layer that is left hands its masks on as floats, which the fast path of the attention in it does not take.
-    handed = [None if each is None else each.to(src.dtype) for each in (mask, padding)]
+    with _generators.forked(), _Paths() as paths:
+        layer(*args, **kwargs)
+    asked = [("", layer)]
     if isinstance(layer, nn.TransformerEncoder):
-        layers = [*layer.layers.named_children()]
-        handed = [None] if _nests(layer, src, mask, padding) else handed
-    operators, reasons = [], []
-    records = bool(src.requires_grad)  # the output of a layer whose weights require grad requires grad, too
-    for name, each in layers:
-        reason = next(_against_layer(each, src, records), "")
-        if not reason:
-            operators.append(_FAST_LAYER)
-        else:
-            reasons.append(f"layers.{name}: {reason}" if name else reason)
-            if isinstance(each, nn.TransformerEncoderLayer) and not _own_forward(each):
-                normed = each.norm_first and any(p.requires_grad for p in each.norm1.parameters())
-                why_not = next(_against_module(each.self_attn, src, handed, same=True, records=records or normed), "")
-                operators += [] if why_not else [_FAST_MODULE]
-        records = records or any(p.requires_grad for p in each.parameters())
-    return FastPath(tuple(operators), "; ".join(reasons))
+        asked = [(f"layers.{name}: ", each) for name, each in layer.layers.named_children()]
+    reasons = {name: paths.reasons.get(id(each), _own_forward(each)) for name, each in asked}
+    why_not = "; ".join(name + reason for name, reason in reasons.items() if reason)
+    return FastPath(tuple(paths.operators), why_not or ("" if paths.operators else "(PyTorch does not say)"))
 
 
-def _nests(encoder: nn.TransformerEncoder, src: Tensor, mask: Tensor | None, padding: Tensor | None) -> bool:
-    """Say whether an encoder hands its layers sequences of their own lengths, in the place of the padding mask."""
-    first: Any = encoder.layers[0]
-    if mask is not None or padding is None or not encoder.use_nested_tensor:
-        return False
-    if any(_against_both(first, first.self_attn, src)) or any(_recorded(src.requires_grad, _weights(first))):
-        return False
-    real = ~padding if padding.dtype == torch.bool else padding == 0
-    return not encoder.mask_check or bool(torch._nested_tensor_from_mask_left_aligned(src, real))
+class _Paths(TorchDispatchMode):
+    """Hears which fast operators run, and reads off PyTorch's frames why a module has left its fast path."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.operators: list[str] = []
+        self.reasons: dict[int, str] = {}
 
-def _against_layer(layer: nn.Module, src: Tensor, records: bool) -> Iterator[str]:
-    """Yield what keeps an encoder layer from its fast path."""
-    if not isinstance(layer, nn.TransformerEncoderLayer):
-        yield f"{type(layer).__name__} is no nn.TransformerEncoderLayer"
-        return
-    if own := _own_forward(layer):
-        yield own
-    yield from _against_both(layer, layer.self_attn, src)
-    if layer.self_attn.in_proj_bias is None:
-        yield "bias=False: it has no biases"
-    if not layer.activation_relu_or_gelu:
-        yield "its activation is neither relu nor gelu"
-    if layer.norm1.eps != layer.norm2.eps:
-        yield "its two norms differ in eps"
-    if any(module._forward_hooks or module._forward_pre_hooks for module in layer.modules()):
-        yield "a forward hook is attached to it, or to a module in it"
-    yield from _recorded(records, _weights(layer))
-
-
-def _against_module(
-    attention: nn.MultiheadAttention, query: Tensor, masks: list[Tensor | None], *, same: bool, records: bool = False
-) -> Iterator[str]:
-    """Yield what keeps nn.MultiheadAttention from its fast path."""
-    if own := _own_forward(attention):
-        yield own
-    yield from _against_both(attention, attention, query)
-    if any(mask is not None and mask.is_floating_point() for mask in masks):
-        yield "a mask is floating; this fast path takes boolean ones"
-    if not same:
-        yield "query, key and value are not one and the same tensor"
-    if attention.in_proj_bias is None:
-        yield "bias=False: it has no biases"
-    if attention.bias_k is not None or attention.add_zero_attn:
-        yield "it appends a key: add_bias_kv or add_zero_attn"
-    yield from _recorded(records or query.requires_grad, [*attention.parameters()])
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name: str = func._schema.name
+        if name in (_FAST_LAYER, _FAST_MODULE):
+            self.operators.append(name)
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:
+            if reason := _REASONS.get(frame.f_code):
+                local = frame.f_locals
+                self.reasons[id(local["self"])] = local.get(reason, "")  # the last word counts: it is decided by then
+            frame = frame.f_back
+        return func(*args, **(kwargs or {}))
 
 
 def _own_forward(layer: nn.Module) -> str:
-    if any(type(layer).forward is kind.forward for kind in _KINDS):
-        return ""
     return f"{type(layer).__name__} has a forward pass of its own: kernels_of tells what runs in it"
-
-
-def _against_both(layer: nn.Module, attention: nn.MultiheadAttention, x: Tensor) -> Iterator[str]:
-    if not torch.backends.mha.get_fastpath_enabled():
-        yield "torch.backends.mha.set_fastpath_enabled(False) has switched it off"
-    if layer.training:
-        yield "it is in training mode: call .eval()"
-    if x.dim() != 3:
-        yield f"its input has {x.dim()} axes; it takes a batch of sequences, which has three"
-    if not attention.batch_first:
-        yield "batch_first=False"
-    if not attention._qkv_same_embed_dim:
-        yield "kdim or vdim is not embed_dim"
-    if attention.num_heads % 2:
-        yield f"it has an odd number of heads, {attention.num_heads}"
-    if torch.is_autocast_enabled():
-        yield "autocast is on"
-    if x.device.type not in ("cpu", "cuda", "xpu"):
-        yield f"PyTorch has none on {x.device.type}"
-
-
-def _weights(layer: nn.TransformerEncoderLayer) -> list[Tensor]:
-    """The parameters whose gradients keep an encoder layer from its fast path."""
-    parts = (layer.self_attn, layer.norm1, layer.norm2, layer.linear1, layer.linear2)
-    return [parameter for part in parts for parameter in part.parameters()]
-
-
-def _recorded(records: bool, weights: list[Tensor]) -> Iterator[str]:
-    if torch.is_grad_enabled() and (records or any(weight.requires_grad for weight in weights)):
-        yield "gradients are recorded: use torch.no_grad() or torch.inference_mode()"

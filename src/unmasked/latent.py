@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from unmasked._checks import require_divides, require_positive
 from unmasked._shapes import Float, Int
-from unmasked.functional import scaled_dot_product_attention
+from unmasked.functional import attend
 from unmasked.heads import merge_heads, split_heads
 
 __all__ = ["LatentAttention", "LatentCache"]
@@ -215,8 +215,8 @@ class LatentAttention(nn.Module):
         kept = torch.cat([latent, shared_key], dim=-1)
         kept = kept if cache is None else cache.append(kept)
         absorb = self._absorbing_is_less(x.size(1), past + x.size(1)) if form is None else form == "absorbed"
-        attend = self._absorbed if absorb else self._expanded
-        output: Tensor = self.out_proj(merge_heads(attend(query, kept)))
+        way = self._absorbed if absorb else self._expanded
+        output: Tensor = self.out_proj(merge_heads(way(query, kept)))
         return output
 
     def _absorbing_is_less(self, queries: int, keys: int) -> bool:
@@ -230,7 +230,7 @@ class LatentAttention(nn.Module):
         latent, shared_key = kept.split([self.latent_dim, self.rotary_dim], dim=-1)
         key, value = (split_heads(up(latent), self.num_heads) for up in (self.key_up, self.value_up))
         key = torch.cat([key, shared_key.unsqueeze(1).expand(-1, self.num_heads, -1, -1)], dim=-1)
-        return scaled_dot_product_attention(query, key, value, is_causal=True).context
+        return attend(query, key, value, is_causal=True).context
 
     def _absorbed(self, query: Tensor, kept: Tensor) -> Tensor:
         key_up, value_up = (
@@ -240,9 +240,7 @@ class LatentAttention(nn.Module):
         query = torch.cat([plain @ key_up, turned], dim=-1)  # batch heads tokens latent_dim+rotary_dim
         key = kept.unsqueeze(1)  # batch 1 keys latent_dim+rotary_dim
         scale = (self.head_dim + self.rotary_dim) ** -0.5  # as before: the product of the matrices has other features
-        context = scaled_dot_product_attention(
-            query, key, key[..., : self.latent_dim], is_causal=True, scale=scale
-        ).context
+        context = attend(query, key, key[..., : self.latent_dim], is_causal=True, scale=scale).context
         merged: Tensor = context @ value_up.mT
         return merged
 

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Literal, NamedTuple, TypeVar, overload
 
 import torch
@@ -45,52 +45,48 @@ _SHARED = "key heads that queries share (GQA) must be repeated first"
 Module = TypeVar("Module", bound=nn.Module)
 
 
-def _pack(matrices: list[Tensor], heads: int) -> list[Tensor]:
-    return [torch.cat(matrices)]
-
-
-def _unpack(tensors: list[Tensor], heads: int) -> list[Tensor]:
-    return list(tensors[0].chunk(3))
-
-
 class _Spec(NamedTuple):
-    """One layout: its tensors' names, and how three matrices (heads·head_dim, in) become its tensors and come back."""
+    """One layout: its tensors' names, and the axes of a weight as the table above writes them; a bias lacks "in"."""
 
     weights: tuple[str, ...]
     biases: tuple[str, ...]
     output: str  # the output projection's name
-    join: Callable[[list[Tensor], int], list[Tensor]] = _pack
-    split: Callable[[list[Tensor], int], list[Tensor]] = _unpack
-    axes: tuple[str, ...] = ("rows", "in")  # a weight's, before it is split; a bias has them too, but for "in"
+    axes: tuple[str, ...] = ("3·heads·head_dim", "in")
 
     @property
     def transposed(self) -> bool:
         return self.axes[0] == "in"  # and so is the output projection
 
+    def split(self, tensors: list[Tensor], heads: int) -> list[Tensor]:
+        """Take query, key and value, (heads·head_dim, in) or (heads·head_dim,) each, out of a layout's tensors."""
+        groups = self._groups(has_in=tensors[0].dim() == len(self.axes))
+        names = [name for group in groups for name in group]
+        found: list[Tensor] = []
+        for x in tensors:
+            for axis in reversed(range(len(groups))):
+                x = x.unflatten(axis, [{"3": 3, "heads": heads}.get(name, -1) for name in groups[axis]])
+            x = x.permute([names.index(name) for name in _AXES if name in names])
+            found += [part.flatten(0, 1) for part in (x.unbind() if "3" in names else [x])]
+        return found
 
-def _interleave(matrices: list[Tensor], heads: int) -> list[Tensor]:
-    # heads 3 head_dim in -> heads·3·head_dim in
-    return [torch.stack([m.unflatten(0, (heads, -1)) for m in matrices], dim=1).flatten(0, 2)]
+    def join(self, matrices: list[Tensor], heads: int) -> list[Tensor]:
+        """Make a layout's tensors of query, key and value: the way back."""
+        groups = self._groups(has_in=matrices[0].dim() == 2)
+        names = [name for group in groups for name in group]
+        joined = []
+        per_head = [x.unflatten(0, (heads, -1)) for x in matrices]
+        for x in [torch.stack(per_head)] if "3" in names else per_head:
+            x = x.permute([[name for name in _AXES if name in names].index(name) for name in names])
+            for axis, group in enumerate(groups):
+                x = x.flatten(axis, axis + len(group) - 1)
+            joined.append(x)
+        return joined
+
+    def _groups(self, *, has_in: bool) -> list[list[str]]:
+        return [axis.split("·") for axis in self.axes if has_in or axis != "in"]
 
 
-def _deinterleave(tensors: list[Tensor], heads: int) -> list[Tensor]:
-    return [part.flatten(0, 1) for part in tensors[0].unflatten(0, (heads, 3, -1)).unbind(1)]
-
-
-def _stack(matrices: list[Tensor], heads: int) -> list[Tensor]:
-    # heads·head_dim in -> heads in head_dim; a bias: heads·head_dim -> heads head_dim
-    per_head = [m.unflatten(0, (heads, -1)) for m in matrices]
-    return [m.mT if m.dim() == 3 else m for m in per_head]
-
-
-def _unstack(tensors: list[Tensor], heads: int) -> list[Tensor]:
-    return [(t.mT if t.dim() == 3 else t).flatten(0, 1) for t in tensors]
-
-
-def _transpose(x: Tensor) -> Tensor:
-    return x.mT if x.dim() == 2 else x
-
-
+_AXES = ("3", "heads", "head_dim", "in")
 _LAYOUTS: dict[Layout, _Spec] = {
     "packed": _Spec(("in_proj_weight",), ("in_proj_bias",), "out_proj"),
     "qkv": _Spec(("qkv.weight",), ("qkv.bias",), "out_proj"),
@@ -98,21 +94,16 @@ _LAYOUTS: dict[Layout, _Spec] = {
         ("W_query.weight", "W_key.weight", "W_value.weight"),
         ("W_query.bias", "W_key.bias", "W_value.bias"),
         "out_proj",
-        join=lambda matrices, heads: matrices,
-        split=lambda tensors, heads: tensors,
+        ("heads·head_dim", "in"),
     ),
-    "interleaved": _Spec(
-        ("qkv_layer.weight",), ("qkv_layer.bias",), "linear_layer", join=_interleave, split=_deinterleave
-    ),
+    "interleaved": _Spec(("qkv_layer.weight",), ("qkv_layer.bias",), "linear_layer", ("heads·3·head_dim", "in")),
     "stacked": _Spec(
         ("query", "key", "value"),
         ("query_bias", "key_bias", "value_bias"),
         "output",
-        join=_stack,
-        split=_unstack,
-        axes=("heads", "in", "head_dim"),
+        ("heads", "in", "head_dim"),
     ),
-    "conv1d": _Spec(("c_attn.weight",), ("c_attn.bias",), "c_proj", axes=("in", "rows")),
+    "conv1d": _Spec(("c_attn.weight",), ("c_attn.bias",), "c_proj", ("in", "3·heads·head_dim")),
 }
 
 
@@ -158,7 +149,6 @@ def convert(state: Mapping[str, Tensor], *, source: Layout, target: Layout, num_
         problem = f"lacks {missing[0]!r}" if missing else f"holds {unknown[0]!r}, which is not one of its names"
         raise ValueError(f"state of layout {source!r} {problem}{_hint(state, source)}")
     _check_shapes(state, source, num_heads)
-    state = {name: _transpose(tensor) for name, tensor in state.items()} if old.transposed else state
     result: State = {}
     for names, targets in ((old.weights, new.weights), (old.biases, new.biases)):
         present = [name for name in names if name in state]
@@ -171,9 +161,9 @@ def convert(state: Mapping[str, Tensor], *, source: Layout, target: Layout, num_
             shapes = ", ".join(str(tuple(m.shape)) for m in matrices)
             raise ValueError(f"layout {target!r} keeps query, key and value in one tensor; theirs differ: {shapes}")
         result |= zip(targets, new.join(matrices, num_heads), strict=True)
-    kinds = [kind for kind in ("weight", "bias") if f"{old.output}.{kind}" in state]
-    result |= {f"{new.output}.{kind}": state[f"{old.output}.{kind}"] for kind in kinds}
-    result = {name: _transpose(tensor) for name, tensor in result.items()} if new.transposed else result
+    for kind in ("weight", "bias"):
+        if (x := state.get(f"{old.output}.{kind}")) is not None:
+            result[f"{new.output}.{kind}"] = x.mT if kind == "weight" and old.transposed != new.transposed else x
     return {name: x.detach().clone(memory_format=torch.contiguous_format) for name, x in result.items()}
 
 

@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from unmasked import masks
 from unmasked._shapes import Float, Shaped
-from unmasked.functional import Attention, scaled_dot_product_attention
+from unmasked.functional import Attention, attend
 from unmasked.heads import merge_heads, split_heads
 
 __all__ = ["MultiheadAttention"]
@@ -41,7 +41,7 @@ class MultiheadAttention(nn.MultiheadAttention):
     ``need_weights=False`` runs the fused kernel, whose memory is linear in the number of tokens where there is no mask.
     A mask, the causal one included, costs (queries, keys) a few times, and nested tensors are padded and always masked;
     ``is_causal=True`` alone costs nothing. What that kernel does not take, dropout in training above all, runs in
-    memory quadratic in the number of tokens: `scaled_dot_product_attention` lists it. On a CPU the fused kernel, like
+    memory quadratic in the number of tokens: `attend` lists it. On a CPU the fused kernel, like
     PyTorch's, has no second derivative.
 
     Args:
@@ -174,7 +174,7 @@ class MultiheadAttention(nn.MultiheadAttention):
                 allowed, is_causal = masks.combine(allowed, masks.causal(queries, keys, device=q.device)), False
             allowed = None if allowed is None else F.pad(allowed, (0, appended), value=True)
             bias = None if bias is None else F.pad(bias, (0, appended))
-        context, weights = scaled_dot_product_attention(
+        context, weights = attend(
             q,
             k,
             v,

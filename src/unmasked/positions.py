@@ -256,7 +256,7 @@ def alibi(
     Equation:
         $s_{hij} = \frac{q_{hi} \cdot k_{hj}}{\sqrt{d_k}} - r_h \, |i - j|$ (25.2)
 
-    It is added to the scores, after their scale: ``scaled_dot_product_attention(..., bias=alibi(...))``. It hides no
+    It is added to the scores, after their scale: ``attend(..., bias=alibi(...))``. It hides no
     future, which is `is_causal`'s part. The last query is aligned with the last key, as in `unmasked.masks.causal`.
 
     Args:

@@ -436,7 +436,7 @@ def attends_to_what_is_hidden(f: Masked, query: Tensor, key: Tensor, value: Tens
         None if the mask is obeyed.
 
     Examples:
-        >>> from unmasked import scaled_dot_product_attention as attention
+        >>> from unmasked import attend as attention
         >>> x, allowed = torch.randn(1, 2, 3), torch.tensor([[True, False], [True, False]])
         >>> attends_to_what_is_hidden(lambda q, k, v, a: attention(q, k, v, allowed=a).context, x, x, x, allowed)
         >>> print(attends_to_what_is_hidden(lambda q, k, v, a: attention(q, k, v).context, x, x, x, allowed))

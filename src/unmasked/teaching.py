@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from unmasked.cache import KVCache
 from unmasked.causal import CausalSelfAttention
-from unmasked.functional import scaled_dot_product_attention
+from unmasked.functional import attend
 from unmasked.heads import merge_heads, split_heads
 
 __all__ = [
@@ -77,6 +77,12 @@ def _mlp(width: int) -> nn.Sequential:
 Without = Literal["", "MLP", "residual", "norms"]
 
 
+def _boxes(count: int) -> tuple[Tensor, Tensor]:
+    """Different letters on the lids of each riddle's boxes, and numbers inside, both (count, BOXES)."""
+    letters = torch.rand(count, LETTERS).argsort(dim=-1)[:, :BOXES]
+    return letters, torch.randint(NUMBERS, letters.shape)
+
+
 def draw_riddles(count: int, kinds: int = 1) -> tuple[tuple[Tensor, Tensor, Tensor, Tensor], Tensor]:
     """Boxes with different letters on their lids, and a question after the number in one of them.
 
@@ -93,8 +99,7 @@ def draw_riddles(count: int, kinds: int = 1) -> tuple[tuple[Tensor, Tensor, Tens
         >>> [tuple(each.shape) for each in given]
         [(2, 5), (2, 5), (2,), (2,)]
     """
-    letters = torch.rand(count, LETTERS).argsort(dim=-1)[:, :BOXES]
-    numbers = torch.randint(NUMBERS, letters.shape)
+    letters, numbers = _boxes(count)
     place = torch.randint(BOXES, (count, 1))
     kind = torch.randint(kinds, (count,))
     number = numbers.gather(1, place)[:, 0]
@@ -317,8 +322,7 @@ def draw_pairs(count: int) -> tuple[Pair, Tensor, Tensor]:
         >>> bool((given[1].gather(1, asked) == right).all())
         True
     """
-    letters = torch.rand(count, LETTERS).argsort(dim=-1)[:, :BOXES]
-    inside = torch.randint(NUMBERS, letters.shape)
+    letters, inside = _boxes(count)
     asked = torch.rand(letters.shape).argsort(dim=-1)[:, :2]
     first, second = letters.gather(1, asked).T
     return (letters, inside, first, second), inside.gather(1, asked), asked
@@ -683,6 +687,15 @@ class Singer(nn.Module):
         """A cache for each block, with room for the longest text."""
         return [KVCache(1, self.HEADS, self.LENGTH, self.WIDTH // self.HEADS) for _ in range(self.BLOCKS)]
 
+    def _embed(self, words: Tensor, past: int = 0) -> Tensor:
+        x: Tensor = self.word(words) + self.place(torch.arange(past, past + words.size(1)))
+        return x
+
+    def _block(self, number: int, x: Tensor, cache: KVCache | None = None) -> Tensor:
+        x = x + self.attention[number](self.norm[2 * number](x), cache=cache)
+        found: Tensor = self.mlp[number](self.norm[2 * number + 1](x))
+        return x + found
+
     def forward(self, words: Tensor, caches: Sequence[KVCache] | None = None) -> Tensor:
         """Scores of each word as the next one.
 
@@ -694,10 +707,9 @@ class Singer(nn.Module):
             (texts, words, vocabulary).
         """
         past = caches[0].length if caches else 0
-        x = self.word(words) + self.place(torch.arange(past, past + words.size(1)))
+        x = self._embed(words, past)
         for number in range(self.BLOCKS):
-            x = x + self.attention[number](self.norm[2 * number](x), cache=caches[number] if caches else None)
-            x = x + self.mlp[number](self.norm[2 * number + 1](x))
+            x = self._block(number, x, caches[number] if caches else None)
         scores: Tensor = self.read(self.norm[-1](x))
         return scores
 
@@ -710,13 +722,10 @@ class Singer(nn.Module):
         Returns:
             (blocks, heads, queries, keys).
         """
-        x = self.word(words) + self.place(torch.arange(words.size(1)))
-        found = []
+        x, found = self._embed(words), []
         for number in range(self.BLOCKS):
-            seen = self.norm[2 * number](x)
-            found.append(cast(CausalSelfAttention, self.attention[number]).weights(seen)[0])
-            x = x + self.attention[number](seen)
-            x = x + self.mlp[number](self.norm[2 * number + 1](x))
+            found.append(cast(CausalSelfAttention, self.attention[number]).weights(self.norm[2 * number](x))[0])
+            x = self._block(number, x)
         return torch.stack(found)
 
     def projected(self, words: Tensor, *, is_causal: bool = True) -> tuple[Tensor, Tensor, Tensor]:
@@ -729,10 +738,10 @@ class Singer(nn.Module):
         Returns:
             Three tensors (texts, heads, words, features).
         """
-        x = self.word(words) + self.place(torch.arange(words.size(1)))
+        x = self._embed(words)
         first, second = (cast(CausalSelfAttention, each) for each in self.attention)
         split = split_heads(first.qkv(self.norm[0](x)), 3 * self.HEADS)
-        context = scaled_dot_product_attention(*split.chunk(3, dim=1), is_causal=is_causal).context
+        context = attend(*split.chunk(3, dim=1), is_causal=is_causal).context
         x = x + first.out_proj(merge_heads(context))
         x = x + self.mlp[0](self.norm[1](x))
         query, key, value = split_heads(second.qkv(self.norm[2](x)), 3 * self.HEADS).chunk(3, dim=1)

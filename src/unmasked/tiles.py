@@ -15,7 +15,7 @@ from torch import Tensor
 
 from unmasked._checks import require_positive
 from unmasked._shapes import Bool, Float
-from unmasked.functional import _check, _scale
+from unmasked.functional import _check, _scale, _shared
 
 __all__ = ["Part", "attention", "merge"]
 
@@ -46,7 +46,7 @@ def attention(
 
     Equation: (10.1)
 
-    The context is that of `unmasked.scaled_dot_product_attention`, rows that see nothing included. This function is to
+    The context is that of `unmasked.attend`, rows that see nothing included. This function is to
     be read: the loop over the tiles is Python's, and on a CPU it takes several times as long as the fused kernel, most
     with few tokens and with ``is_causal``; tests/benchmarks/attention.py measures it. A kernel deals out the queries,
     too, so that a tile of queries and keys fits into fast memory, and skips the tiles that lie in the future.
@@ -81,7 +81,7 @@ def attention(
         >>> blind.context.abs().max(), blind.logsumexp.max()
         (tensor(0.), tensor(-inf))
     """
-    _check(query, key, value, allowed=allowed, bias=None, softcap=None, dropout_p=0.0)
+    _check(query, key, value, allowed=allowed)
     require_positive(tile=tile)
     dtype = torch.promote_types(query.dtype, torch.float32)
     queries, keys = query.size(-2), key.size(-2)
@@ -153,10 +153,3 @@ def merge(parts: Sequence[tuple[Tensor, Tensor]]) -> Part:
     shares = torch.exp(logsumexps - whole).unsqueeze(-1)  # a blind row has none: all are 0
     contexts = torch.stack([context for context, _ in parts])  # parts ... queries value_dim
     return Part((shares * contexts).sum(0).to(contexts.dtype), whole.masked_fill(blind, -math.inf))
-
-
-def _shared(x: Tensor, query: Tensor) -> Tensor:
-    """Give every query head its key head, where several share one."""
-    if x.dim() > 2 and x.size(-3) != query.size(-3):
-        return x.repeat_interleave(query.size(-3) // x.size(-3), dim=-3)
-    return x

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from unmasked._table import Table
+from unmasked.plot.tables import Table, Tabular
 
 __all__ = ["Step", "Trace", "trace"]
 
@@ -57,7 +57,7 @@ class Step:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Trace:
+class Trace(Tabular):
     """The steps of a run: prints as a table, renders as one in a notebook, and can be asserted on.
 
     Attributes:
@@ -80,13 +80,7 @@ class Trace:
             (str(n), s.op, _write(s.inputs), _write(s.outputs) or "failed", ", ".join(s.axes), _place(s), s.source)
             for n, s in enumerate(self.steps, 1)
         ]
-        return Table(("", "operation", "inputs", "output", "axes", "line", "source"), rows, tabs=False)
-
-    def __repr__(self) -> str:
-        return str(self.table)
-
-    def _repr_html_(self) -> str:
-        return self.table._repr_html_()
+        return Table(("", "operation", "inputs", "output", "axes", "line", "source"), rows)
 
 
 def trace(function: Callable[..., Any], /, *args: Any, axes: Mapping[str, int] | None = None, **kwargs: Any) -> Trace:

@@ -291,7 +291,7 @@ def decoding(batch: int, stored: int, width: int, num_heads: int) -> dict[str, C
     """A step after so many tokens; the same by hand; and what it cannot do without, projections and one call."""
     layer = unmasked.CausalSelfAttention(width, width, num_heads, qkv_bias=True)
     sizes = (batch, num_heads, stored + 1, width // num_heads)
-    cache = unmasked.KVCache(*sizes, device=layer.qkv.weight.device)
+    cache = layer.cache(batch, stored + 1)
     layer(torch.randn(batch, stored, width), cache=cache)
     x, context = torch.randn(batch, 1, width), torch.randn(batch, 1, width)
     query = torch.randn(batch, num_heads, 1, width // num_heads)
@@ -326,7 +326,7 @@ def prefilling(tokens: int, width: int = 512, num_heads: int = 8) -> dict[str, C
     """A prefill in chunks, and its limit: the projections of each, and one call on the keys so far."""
     layer = unmasked.CausalSelfAttention(width, width, num_heads, qkv_bias=True)
     x = torch.randn(1, tokens, width)
-    cache = unmasked.KVCache(1, num_heads, tokens, width // num_heads, device=x.device)
+    cache = layer.cache(1, tokens)
     query, key, value = torch.randn(3, 1, num_heads, tokens, width // num_heads).unbind()
 
     def limit() -> tuple[Tensor, ...]:
@@ -436,7 +436,7 @@ def one_rank(tokens: int, rounds: int, is_causal: bool, backward: bool) -> tuple
     for _ in range(rounds + 1):  # the first warms up
         alone = run(F.scaled_dot_product_attention, whole, cotangent)
         before = int(LOOPBACK.read_text()) if LOOPBACK.exists() else 0
-        with parallel.counted() as sent:
+        with parallel.count_bytes() as sent:
             shared = run(parallel.ring_attention, part, cotangent[:, :, mine])
         dist.barrier()
         carried = int(LOOPBACK.read_text()) - before if LOOPBACK.exists() else 0
@@ -452,7 +452,7 @@ def report_rings(record: Record, rounds: int) -> None:
     for tokens in (2048, 4096):
         for is_causal in (False, True):
             for backward in (False, True):
-                ranks = parallel.together(one_rank, tokens, rounds, is_causal, backward, ranks=2, timeout=300.0)
+                ranks = parallel.launch(one_rank, tokens, rounds, is_causal, backward, ranks=2, timeout=300.0)
                 formula = parallel.ring_bytes(1, 8, tokens, 64, ranks=2, backward=backward)
                 assert all(sent == formula for _, sent, _ in ranks)
                 what = f"{tokens} tokens, {'causal' if is_causal else 'no mask'}"
@@ -469,9 +469,7 @@ def tiling(tokens: int, is_causal: bool) -> dict[str, Contender]:
     q, k, v = torch.randn(3, 1, 4, tokens, 64)
 
     def run(implementation: str) -> Contender:
-        return lambda: (
-            unmasked.scaled_dot_product_attention(q, k, v, is_causal=is_causal, implementation=implementation).context,
-        )
+        return lambda: (unmasked.attend(q, k, v, is_causal=is_causal, implementation=implementation).context,)
 
     return {
         "fused": run("fused"),
@@ -529,7 +527,7 @@ q, k, v = (torch.randn(1, 4, {tokens}, 64) for _ in range(3))
 def run(q, k, v):
     if "{implementation}" == "tiles":
         return unmasked.tiles.attention(q, k, v, is_causal=True)
-    return unmasked.scaled_dot_product_attention(q, k, v, is_causal=True, implementation="{implementation}")
+    return unmasked.attend(q, k, v, is_causal=True, implementation="{implementation}")
 run(*(x[..., :64, :] for x in (q, k, v)))
 open("/proc/self/clear_refs", "w").write("5")  # the peak is now what is in use now
 before = status("VmRSS")

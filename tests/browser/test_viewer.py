@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from unmasked import masks, show
-from unmasked.viewer import Viewer
+from unmasked.plot import Viewer
 
 from .test_site import AXE, RULES
 

@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch import nn
 
-from unmasked import bypassed, cosine_attention, self_attention
-from unmasked.embeddings import ship_vectors, table
+from unmasked import bypassed, cosine_attention, plot, self_attention
+from unmasked.embeddings import ship_vectors
 
 ODYSSEY = "I must go back to my ship and to my crew"
 ORDER = "We process and ship your order"
@@ -194,18 +194,18 @@ def computed(dtype: torch.dtype) -> dict[str, list[str]]:
         "the embedding of ship": vectors["ship"].to(dtype),
         "the Odyssey's embeddings are 11 rows of 50": [*x.shape],
         "the first ten numbers of i": x[0][:10],
-        "the cosines of the Odyssey": table(cosines.weights, ODYSSEY.lower().split()),
+        "the cosines of the Odyssey": table(cosines.weights, ODYSSEY),
         "the cosines of ship": cosines.weights[6],
         "the sum weighted by cosines of two digits": cosines.weights[6].round(decimals=2) @ x,
         "the exact cosine-weighted sum": cosines.context[6],
         "the d_k of the scale": x.shape[-1],
         "the weights of ship in the Odyssey": attention.weights[6],
-        "the weights of the Odyssey": table(attention.weights, ODYSSEY.lower().split()),
+        "the weights of the Odyssey": table(attention.weights, ODYSSEY),
         "the weights of ship in the Odyssey, again": attention.weights[6],
         "the sum weighted by weights of two digits": attention.weights[6].round(decimals=2) @ x,
         "the context of ship in the Odyssey": attention.context[6],
         "the weights of ship in the order": ordered.weights[3],
-        "the weights of the order": table(ordered.weights, ORDER.lower().split()),
+        "the weights of the order": table(ordered.weights, ORDER),
         "the context of ship in the order": ordered.context[3],
         "the small matrix is 3 rows of 4": [*small.shape],
         "the small matrix, attending to itself": "".join(map(str, self_attention(small))),
@@ -228,6 +228,11 @@ def computed(dtype: torch.dtype) -> dict[str, list[str]]:
         shown["the small bypassed module's weights"] = "".join(map(str, module.state_dict().values()))
         shown["the small bypassed module's results"] = "".join(map(str, module(small, small, small)))
     return {block: _plain(str(value)) for block, value in shown.items()}
+
+
+def table(matrix: torch.Tensor, sentence: str) -> plot.Table:
+    words = sentence.lower().split()
+    return plot.table(["", *words], [[word, *row] for word, row in zip(words, matrix.tolist(), strict=True)], "{:.2f}")
 
 
 def _plain(text: str) -> list[str]:

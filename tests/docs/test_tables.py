@@ -85,6 +85,7 @@ OURS = {
     ("pytorch/parallel", "tokens"),
     ("pytorch/positions", "score of a query at"),
     ("pytorch/positions", "for x in bfloat16"),
+    ("pytorch/scale", ""),
     ("pytorch/watching", "Head"),
     ("museum/index", ""),
     ("museum/index", "Room"),

@@ -6,6 +6,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
+import proofread.checks.check as checking
 from proofread.checks.check import check
 from proofread.checks.checked import Report
 from proofread.pages.page import find_pages
@@ -387,3 +388,38 @@ def test_a_sentence_that_a_claim_no_longer_quotes_is_told_once_figures_and_all(p
     page = QUOTED.replace("Both wait for the disk.", "It takes 43 seconds, or 44.")
     (said,) = found(proofread(page + 'assert ours["disk"] < 44, "It took 43 seconds, or 44"\n'))
     assert 'line 5 says "It takes 43 seconds, or 44"' in said
+
+
+HELD = """
+# %%
+#| script: drawn.js
+print(x := 4)
+x
+
+# %% [markdown]
+# There are 5<!--= x --> of them. It is so.
+"""
+
+
+def test_a_page_is_held_again_to_the_same_run_where_something_was_wrong_alone(proofread, tmp_path, monkeypatch) -> None:
+    (tmp_path / "drawn.js").touch()
+    wrong = HELD.replace("#| script: drawn.js\n", "")
+    first, again = (proofread(wrong, keep=True) for _ in range(2))
+    assert [*map(vars, again.findings)] == [*map(vars, first.findings)]
+    assert [finding.edit.new for finding in again.findings] == ["4"]
+    right = wrong.replace("5<!", "4<!")
+    assert proofread(right, keep=True).pages[0].sentences == (1, 2)
+    with monkeypatch.context() as held:
+        held.setattr(checking, "_findings", lambda *_: pytest.fail("it was held again"))
+        assert proofread(right, keep=True).pages[0].sentences == (1, 2)
+    assert proofread(right.replace("x := 4", "x := 6"), keep=True).findings
+    assert proofread(wrong, keep=True).findings
+
+
+def test_a_file_beside_a_page_is_looked_for_each_time(proofread, tmp_path: Path) -> None:
+    page = HELD.replace("5<!", "4<!").replace("\nx\n", "\nfrom IPython.display import HTML\nHTML('a')\n")
+    (tmp_path / "drawn.js").touch()
+    assert not proofread(page, keep=True).findings
+    (tmp_path / "drawn.js").unlink()
+    (missed,) = proofread(page, keep=True).findings
+    assert "script (drawn.js) must be a file" in missed.message

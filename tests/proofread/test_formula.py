@@ -318,6 +318,7 @@ def test_what_does_not_hold_or_can_be_misread_says_where_and_what_to_do(latex, e
     assert error in message.replace("an array", "a tensor")
 
 
+SEPARATED = "write name = value, with a semicolon and no comma between two"
 TRACKED = "s = double(x).requires_grad_(); L = (s**3).sum(); u = s**2"
 
 
@@ -379,9 +380,11 @@ def test_only_a_number_is_differentiated_by_a_matrix():
         (r"\theta a = 2.5", "theta = 1", "theta = 1 hides factors and powers: bind it to what tells mistakes apart"),
         (r"a u = a u + 0", "u = torch.zeros(4)", "u with all entries 0 hides mistakes"),
         (r"a u = a u + 0", "u = torch.randn(1, 4)", "u of shape (1, 4) hides what its sizes do"),
-        ("a = b", "import os", "`import os` in its `where` is not an assignment, name = value"),
+        ("a = b", "import os", f"`import os` in its `where` is not an assignment: {SEPARATED}"),
         ("a = b", "k = 1 / 0", "its `where: k = 1 / 0` fails: ZeroDivisionError: division by zero"),
-        ("a = b", "k = (", "fails: SyntaxError"),
+        ("a = b", "k = (", f"its `where: k = (` is no Python, '(' was never closed: {SEPARATED}"),
+        ("a = b", "k = 3, m = 4", f"'==' or ':=' instead of '='?: {SEPARATED}"),
+        ("a = b", "u = A, t = double(A)", f"`u = A, t = double(A)` in its `where` is not an assignment: {SEPARATED}"),
         (
             "g(x) = a",
             "g = lambda x: 'text' * len(double(x))",

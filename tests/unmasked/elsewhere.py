@@ -23,7 +23,7 @@ from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from unmasked._calls import _OPENED, MHA
+from unmasked.watching.heard import _OPENED, MHA
 
 CPU = torch.device("cpu")
 _MOVES = {"to", "cpu", "cuda", "type_as"}

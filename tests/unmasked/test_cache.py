@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from unmasked import CausalSelfAttention, KVCache, masks
+
+from .refusals import refused
 
 
 def turned(x: Tensor, positions: Tensor) -> Tensor:
@@ -31,8 +34,12 @@ def layer(*, dtype: torch.dtype = torch.float64, **options: Any) -> CausalSelfAt
 
 
 def cache_for(made: CausalSelfAttention, batch: int = 2, max_tokens: int = 30, **options: Any) -> KVCache:
-    dtype = made.qkv.weight.dtype
-    return KVCache(batch, made.num_kv_heads, max_tokens, made.head_dim, dtype=dtype, **options)
+    return made.cache(batch, max_tokens, **options)
+
+
+def test_a_layer_makes_its_cache_with_its_own_heads_and_dtype() -> None:
+    made = layer(dtype=torch.float16).cache(2, 30, window=5)
+    assert repr(made) == "KVCache(batch=2, num_kv_heads=3, head_dim=4, float16, window=5: 0 of 30 tokens)"
 
 
 @st.composite
@@ -250,78 +257,49 @@ def test_it_works_in_inference_mode_and_without_gradients() -> None:
             torch.testing.assert_close(last, made(x)[:, 2:])
 
 
-@pytest.mark.usefixtures("unhooked")
-@pytest.mark.parametrize(
-    ("make", "text"),
-    [
-        (lambda: KVCache(0, 3, 10, 4), "batch is 0; it must be 1 or more"),
-        (lambda: KVCache(2, 0, 10, 4), "num_kv_heads is 0; it must be 1 or more"),
-        (lambda: KVCache(2, 3, 0, 4), "max_tokens is 0; it must be 1 or more"),
-        (lambda: KVCache(2, 3, 10, 0), "head_dim is 0; it must be 1 or more"),
-        (lambda: KVCache(2, 3, 10, 4, window=0), "window is 0; it must be 1 or more"),
-    ],
+SIZES = {"batch": 2, "num_kv_heads": 3, "max_tokens": 10, "head_dim": 4}
+test_impossible_sizes_are_refused = refused(
+    {
+        ValueError: {
+            f"{name} is 0; it must be 1 or more": partial(KVCache, **SIZES | {name: 0}) for name in (*SIZES, "window")
+        }
+    }
 )
-def test_impossible_sizes_are_refused(make: Callable[[], KVCache], text: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(text) + "$"):
-        make()
 
 
-@pytest.mark.usefixtures("unhooked")
-@pytest.mark.parametrize(
-    ("key", "value", "error", "text"),
-    [
-        (
-            torch.ones(2, 2, 3, 4),
-            torch.ones(2, 3, 1, 4),
-            ValueError,
-            "key has shape (2, 2, 3, 4); this cache takes (batch, kv_heads, tokens, head_dim) = (2, 3, tokens, 4)",
-        ),
-        (
-            torch.ones(2, 3, 1, 4),
-            torch.ones(3, 1, 4),
-            ValueError,
-            "value has shape (3, 1, 4); this cache takes (batch, kv_heads, tokens, head_dim) = (2, 3, tokens, 4)",
-        ),
-        (
-            torch.ones(2, 3, 1, 4),
-            torch.ones(2, 3, 2, 4),
-            ValueError,
-            "key has 1 tokens and value 2; every key needs one value",
-        ),
-        (
-            torch.ones(2, 3, 1, 4),
-            torch.ones(2, 3, 1, 4).half(),
-            TypeError,
-            "value is torch.float16 and the cache torch.float32; make the cache with dtype=torch.float16",
-        ),
-        (
-            torch.ones(2, 3, 1, 4, device="meta"),
-            torch.ones(2, 3, 1, 4),
-            ValueError,
-            'key is on meta and the cache on cpu; make the cache with device="meta"',
-        ),
-        (
-            torch.ones(2, 3, 1, 4),
-            torch.ones(2, 3, 1, 4, requires_grad=True),
-            ValueError,
-            "value requires grad, and a cache keeps numbers without their history; call the model under "
-            "torch.no_grad(), or pass value.detach()",
-        ),
-        (
-            torch.ones(2, 3, 4, 4),
-            torch.ones(2, 3, 4, 4),
-            ValueError,
-            "the cache holds 7 of at most 10 tokens, and 4 more do not fit; "
-            "make it with a larger max_tokens, or crop it",
-        ),
-    ],
-)
-@pytest.mark.parametrize("window", [None, 2])
-def test_what_does_not_fit_is_refused_and_nothing_is_stored(
-    key: Tensor, value: Tensor, error: type[Exception], text: str, window: int | None
-) -> None:
+def filled(window: int | None = None) -> KVCache:
     cache = KVCache(2, 3, 10, 4, window=window)
     cache.append(*drawn(tokens=7))
+    return cache
+
+
+ONE = torch.ones(2, 3, 1, 4)
+TAKES = "this cache takes (batch, kv_heads, tokens, head_dim) = (2, 3, tokens, 4)"
+DOES_NOT_FIT: dict[str, tuple[type[Exception], Tensor, Tensor]] = {
+    f"key has shape (2, 2, 3, 4); {TAKES}": (ValueError, torch.ones(2, 2, 3, 4), ONE),
+    f"value has shape (3, 1, 4); {TAKES}": (ValueError, ONE, ONE[0]),
+    "key has 1 tokens and value 2; every key needs one value": (ValueError, ONE, torch.ones(2, 3, 2, 4)),
+    "value is torch.float16 and the cache torch.float32; make the cache with dtype=torch.float16": (
+        TypeError,
+        ONE,
+        ONE.half(),
+    ),
+    'key is on meta and the cache on cpu; make the cache with device="meta"': (ValueError, ONE.to("meta"), ONE),
+    "value requires grad, and a cache keeps numbers without their history; call the model under torch.no_grad(), or "
+    "pass value.detach()": (ValueError, ONE, ONE.clone().requires_grad_()),
+    "the cache holds 7 of at most 10 tokens, and 4 more do not fit; make it with a larger max_tokens, or crop it": (
+        ValueError,
+        torch.ones(2, 3, 4, 4),
+        torch.ones(2, 3, 4, 4),
+    ),
+}
+
+
+@pytest.mark.usefixtures("unhooked")
+@pytest.mark.parametrize("text", DOES_NOT_FIT)
+@pytest.mark.parametrize("window", [None, 2])
+def test_what_does_not_fit_is_refused_and_nothing_is_stored(text: str, window: int | None) -> None:
+    (error, key, value), cache = DOES_NOT_FIT[text], filled(window)
     before = cache._key.clone(), cache._value.clone()
     for call in (cache.append, cache.peek):
         with pytest.raises(error, match=re.escape(text) + "$"):
@@ -331,55 +309,53 @@ def test_what_does_not_fit_is_refused_and_nothing_is_stored(
     assert torch.equal(cache._value, before[1])
 
 
-@pytest.mark.usefixtures("unhooked")
-def test_a_crop_or_an_order_that_cannot_be_is_refused() -> None:
-    cache = KVCache(2, 3, 10, 4)
-    cache.append(*drawn(tokens=7))
-    for length in (-1, 8):
-        text = f"length is {length}; the cache holds 7 tokens: crop to 0 to 7"
-        with pytest.raises(ValueError, match=re.escape(text) + "$"):
-            cache.crop(length)
-    for order in ([0, 2], [-1, 0], [0], [0, 1, 1]):
-        text = f"order is {order}; it must name 2 sequences, each by a number from 0 to 1"
-        with pytest.raises(ValueError, match=re.escape(text) + "$"):
-            cache.reorder(torch.tensor(order))
-    for order, dtype in ((torch.tensor([0.0, 1.0]), "float32"), (torch.tensor([True, False]), "bool")):
-        text = f"order is torch.{dtype}; it names sequences by their number: call order.long()"
-        with pytest.raises(TypeError, match=re.escape(text) + "$"):
-            cache.reorder(order)
+def reordered(order: Tensor) -> Callable[[], None]:
+    return lambda: filled().reorder(order)
+
+
+test_a_crop_or_an_order_that_cannot_be_is_refused = refused(
+    {
+        ValueError: {
+            f"length is {length}; the cache holds 7 tokens: crop to 0 to 7": lambda length=length: filled().crop(length)
+            for length in (-1, 8)
+        }
+        | {
+            f"order is {order}; it must name 2 sequences, each by a number from 0 to 1": reordered(torch.tensor(order))
+            for order in ([0, 2], [-1, 0], [0], [0, 1, 1])
+        },
+        TypeError: {
+            f"order is {order.dtype}; it names sequences by their number: call order.long()": reordered(order)
+            for order in (torch.tensor([0.0, 1.0]), torch.tensor([True, False]))
+        },
+    }
+)
 
 
 @pytest.mark.usefixtures("unhooked")
-def test_the_layer_refuses_what_does_not_fit_its_cache() -> None:
+@pytest.mark.parametrize("name", ["forward", "weights"])
+def test_the_layer_refuses_what_does_not_fit_its_cache(name: str) -> None:
     made, x = layer(context_length=6), torch.randn(2, 4, 7, dtype=torch.float64)
-    cache = cache_for(made)
+    cache, attend = cache_for(made), getattr(made, name)
     made(x, cache=cache)
-    for attend in (made, made.weights):
-        text = (
-            "x has 3 tokens after 4 in the cache, more than context_length (6); shorten it, or make the layer with a "
-            "larger context_length"
-        )
+    mask = torch.ones(2, 1, 1, 4).bool()
+    calls: dict[str, tuple[Tensor, dict[str, Tensor]]] = {
+        "x has 3 tokens after 4 in the cache, more than context_length (6); shorten it, or make the layer with a "
+        "larger context_length": (x[:, :3], {}),
+        "allowed has shape (2, 1, 1, 4); its last axis must be the 5 tokens so far, those of the cache and those "
+        "of x": (
+            x[:, :1],
+            {"allowed": mask},
+        ),
+        "positions are given, and this layer has no rotary to turn anything by them; make it with rotary=..., or add "
+        "positions to x": (x[:, :1], {"positions": torch.tensor([4])}),
+        f"key has shape (3, 1, 4); {TAKES}": (x[0, :1], {}),
+    }
+    for text, (given_, options) in calls.items():
         with pytest.raises(ValueError, match=re.escape(text) + "$"):
-            attend(x[:, :3], cache=cache)
-        text = (
-            "allowed has shape (2, 1, 1, 4); its last axis must be the 5 tokens so far, those of the cache and those "
-            "of x"
-        )
-        with pytest.raises(ValueError, match=re.escape(text) + "$"):
-            attend(x[:, :1], cache=cache, allowed=torch.ones(2, 1, 1, 4).bool())
-        text = (
-            "positions are given, and this layer has no rotary to turn anything by them; make it with rotary=..., or "
-            "add positions to x"
-        )
-        with pytest.raises(ValueError, match=re.escape(text) + "$"):
-            attend(x[:, :1], cache=cache, positions=torch.tensor([4]))
-        text = "key has shape (3, 1, 4); this cache takes (batch, kv_heads, tokens, head_dim) = (2, 3, tokens, 4)"
-        with pytest.raises(ValueError, match=re.escape(text) + "$"):
-            attend(x[0, :1], cache=cache)
-        made.requires_grad_(True)
-        with pytest.raises(ValueError, match=r"^key requires grad, and a cache keeps numbers without their history; "):
-            attend(x[:, :1], cache=cache)
-        made.requires_grad_(False)
+            attend(given_, cache=cache, **options)
+    made.requires_grad_(True)
+    with pytest.raises(ValueError, match=r"^key requires grad, and a cache keeps numbers without their history; "):
+        attend(x[:, :1], cache=cache)
     assert cache.length == 4
 
 

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unmasked import diagnose, museum, scaled_dot_product_attention, self_attention
+from unmasked import diagnose, functional, museum, self_attention
 from unmasked.__main__ import main
 from unmasked.doctor import Report
 from unmasked.doctor.patients import HEALTHY, NOT_SEEN, SICK
@@ -573,7 +573,7 @@ def test_what_computes_in_16_bits_inside_is_left_open() -> None:
 
 def test_a_causal_target_that_takes_a_mask_hides_what_either_hides() -> None:
     def both(q, k, v, allowed):
-        return scaled_dot_product_attention(q, k, v, allowed=allowed.squeeze(1), is_causal=True).context
+        return functional.attend(q, k, v, allowed=allowed.squeeze(1), is_causal=True).context
 
     report = diagnose(both, embed_dim=12, inputs="qkv_allowed", causal=True)
     assert report.ok, report

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from unmasked.embeddings import Embeddings, UnknownWordError, read_glove, ship_vectors, table
+from unmasked.embeddings import Embeddings, UnknownWordError, read_glove, ship_vectors
 
 ODYSSEY = "I must go back to my ship and to my crew"
 AMAZON = "We process and ship your order"
@@ -41,35 +41,6 @@ def test_the_exact_weights_of_ship_agree_with_the_source_notebook_to_its_four_di
     for sentence, row in rows.items():
         found = weights(ship_vectors().lookup(sentence))[row]
         torch.testing.assert_close(found, torch.tensor(printed[sentence]), rtol=0, atol=5.1e-5)
-
-
-def test_a_table_escapes_its_tokens_in_html_and_prints_columns_of_their_own() -> None:
-    square = table(torch.tensor([[1.0, 0.386], [0.5, 0.496]]), ["a", "b"])
-    assert str(square) == "\ta\tb\t\na\t1.00\t0.39\t\nb\t0.50\t0.50\t"
-    shown = table(torch.tensor([[0.125, -1.0]]), ["<b>"], ["&", "x"], digits=3)
-    assert str(shown) == repr(shown) == "\t&\tx\t\n<b>\t0.125\t-1.000\t"
-    assert shown._repr_html_() == (
-        '<table><thead><tr><td></td><th scope="col">&amp;</th><th scope="col">x</th></tr></thead>'
-        '<tbody><tr><th scope="row">&lt;b&gt;</th><td>0.125</td><td>-1.000</td></tr></tbody></table>'
-    )
-
-
-@pytest.mark.parametrize(
-    ("labels", "text"),
-    [
-        ((["a"],), "row_labels has 1 labels, but matrix is (2, 3): pass 2"),
-        ((["a", "b"],), "column_labels has 2 labels, but matrix is (2, 3): pass 3"),
-    ],
-)
-def test_a_table_with_too_few_labels_says_how_many_it_needs(labels: tuple[list[str]], text: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(text)):
-        table(torch.zeros(2, 3), *labels)
-
-
-@pytest.mark.usefixtures("unhooked")
-def test_a_table_of_one_axis_is_refused() -> None:
-    with pytest.raises(ValueError, match=re.escape("matrix has shape (3,), expected (rows, columns)")):
-        table(torch.zeros(3), ["a", "b", "c"])
 
 
 def test_lookup_takes_a_sentence_or_tokens_and_repeats_rows() -> None:

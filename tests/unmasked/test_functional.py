@@ -2,8 +2,8 @@
 
 import itertools
 import math
-import re
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,14 +15,16 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from unmasked import (
+    attend,
     attention_scores,
     attention_weights,
     cosine_attention,
     cosine_weights,
     masks,
-    scaled_dot_product_attention,
     self_attention,
 )
+
+from .refusals import refused
 
 INF = math.inf
 IMPLEMENTATIONS = ["eager", "fused"]
@@ -44,7 +46,7 @@ class Problem:
         inputs = [x.detach().requires_grad_() for x in (self.query, self.key, self.value)]
         bias = self.options.get("bias")
         learned = [bias] if bias is not None and bias.requires_grad else []
-        context, weights = scaled_dot_product_attention(*inputs, **self.options, implementation=implementation)
+        context, weights = attend(*inputs, **self.options, implementation=implementation)
         assert context.dtype == self.query.dtype
         assert weights is None
         gradients = torch.autograd.grad(context, inputs + learned, self.cotangent, materialize_grads=True)
@@ -170,7 +172,7 @@ def test_soft_capped_attention_equals_the_reference_forward_and_backward(problem
 def test_a_hand_computed_case() -> None:
     key = torch.tensor([[1.0], [2.0], [3.0]]).log()  # e^score: 1, 2, 3
     query, value = torch.tensor([[1.0], [2.0]]), torch.tensor([[84.0], [42.0], [28.0]])
-    context, weights = scaled_dot_product_attention(query, key, value, need_weights=True)
+    context, weights = attend(query, key, value, need_weights=True)
     torch.testing.assert_close(weights, torch.tensor([[1 / 6, 2 / 6, 3 / 6], [1 / 14, 4 / 14, 9 / 14]]))
     torch.testing.assert_close(context, torch.tensor([[42.0], [36.0]]))
     capped = attention_scores(torch.tensor([[3.0]]), torch.tensor([[1.0], [-2.0]]), softcap=6.0)
@@ -198,7 +200,7 @@ def test_self_attention_passes_every_option_on() -> None:
         "sinks": torch.tensor(0.3),
     }
     actual = self_attention(x, **options)
-    expected = scaled_dot_product_attention(x, x, x, **options, need_weights=True)
+    expected = attend(x, x, x, **options, need_weights=True)
     torch.testing.assert_close(actual, expected, rtol=0, atol=0)
     fused = self_attention(x, need_weights=False, implementation="fused", dropout_p=1.0)
     assert not fused.context.any()
@@ -208,11 +210,11 @@ def test_weights_are_returned_in_the_querys_dtype_and_their_rows_sum_to_one_or_t
     query, key, value = torch.randn(2, 3, 4, 5), torch.randn(2, 3, 7, 5), torch.randn(2, 3, 7, 6)
     allowed = torch.rand(4, 7) < 0.5
     allowed[2] = False
-    weights = scaled_dot_product_attention(query, key, value, allowed=allowed, need_weights=True).weights
+    weights = attend(query, key, value, allowed=allowed, need_weights=True).weights
     assert weights is not None
     torch.testing.assert_close(weights.sum(-1), allowed.any(-1).float().expand(2, 3, 4))
     assert not weights[~allowed.expand_as(weights)].any()
-    half = scaled_dot_product_attention(query.half(), key.half(), value.half(), need_weights=True).weights
+    half = attend(query.half(), key.half(), value.half(), need_weights=True).weights
     assert half is not None
     assert half.dtype == torch.float16
 
@@ -239,7 +241,7 @@ def check_blindfold(name: str, dtype: torch.dtype, implementation: str, device: 
     options = {k: v.to(device) if isinstance(v, Tensor) else v for k, v in given_options.items()}
     shapes = [(2, 4, n, 16) for n in (3, keys, keys)]
     query, key, value = (torch.randn(s, dtype=dtype, device=device, requires_grad=True) for s in shapes)
-    context = scaled_dot_product_attention(query, key, value, **options, implementation=implementation).context
+    context = attend(query, key, value, **options, implementation=implementation).context
     gradients = torch.autograd.grad(context.sum(), (query, key, value), materialize_grads=True)
     assert not context[..., blind, :].any()
     assert not gradients[0][..., blind, :].any()
@@ -273,7 +275,7 @@ def test_the_soft_cap_comes_before_the_mask() -> None:
     query, key, value = torch.randn(4, 5), torch.randn(7, 5), torch.randn(7, 3)
     allowed = torch.rand(4, 7) < 0.5
     for shut_out in ({"allowed": allowed}, {"bias": masks.additive_from_allowed(allowed)}):
-        weights = scaled_dot_product_attention(query, key, value, **shut_out, softcap=0.1, need_weights=True).weights
+        weights = attend(query, key, value, **shut_out, softcap=0.1, need_weights=True).weights
         assert weights is not None
         assert not weights[~allowed].any()
 
@@ -296,11 +298,9 @@ def test_changing_a_later_token_leaves_earlier_outputs_bit_equal(implementation:
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 def test_decoding_one_token_with_a_cache_equals_the_last_row_of_the_whole(implementation: str) -> None:
     query, key, value = (torch.randn(2, 3, 7, 5, dtype=torch.float64) for _ in range(3))
-    whole = scaled_dot_product_attention(query, key, value, is_causal=True, implementation=implementation).context
+    whole = attend(query, key, value, is_causal=True, implementation=implementation).context
     for new in (1, 3):
-        step = scaled_dot_product_attention(
-            query[..., -new:, :], key, value, is_causal=True, implementation=implementation
-        ).context
+        step = attend(query[..., -new:, :], key, value, is_causal=True, implementation=implementation).context
         torch.testing.assert_close(step, whole[..., -new:, :])
 
 
@@ -333,7 +333,7 @@ def test_an_axis_may_be_empty(
     query: tuple[int, ...], key: tuple[int, ...], value: tuple[int, ...], implementation: str
 ) -> None:
     inputs = [torch.randn(shape, requires_grad=True) for shape in (query, key, value)]
-    context = scaled_dot_product_attention(*inputs, is_causal=True, implementation=implementation).context
+    context = attend(*inputs, is_causal=True, implementation=implementation).context
     assert context.shape == (*query[:-1], value[-1])
     assert context.isfinite().all()
     for gradient in torch.autograd.grad(context.sum(), inputs, materialize_grads=True):
@@ -349,19 +349,19 @@ def test_scores_without_features_are_equal() -> None:
 def test_dropout_drops_weights_keeps_the_expectation_and_follows_the_seed(implementation: str) -> None:
     query, key, value = (torch.randn(1, 2, n, d).expand(4000, 2, n, d) for n, d in ((4, 5), (7, 5), (7, 3)))
 
-    def attend(seed: int, p: float) -> Tensor:
+    def run(seed: int, p: float) -> Tensor:
         torch.manual_seed(seed)
-        return scaled_dot_product_attention(query, key, value, dropout_p=p, implementation=implementation).context
+        return attend(query, key, value, dropout_p=p, implementation=implementation).context
 
-    assert torch.equal(attend(1, 0.5), attend(1, 0.5))
-    assert not torch.equal(attend(1, 0.5), attend(2, 0.5))
-    assert not attend(1, 1.0).any()
-    torch.testing.assert_close(attend(1, 0.25).mean(0), attend(1, 0.0)[0], rtol=0, atol=0.06)
+    assert torch.equal(run(1, 0.5), run(1, 0.5))
+    assert not torch.equal(run(1, 0.5), run(2, 0.5))
+    assert not run(1, 1.0).any()
+    torch.testing.assert_close(run(1, 0.25).mean(0), run(1, 0.0)[0], rtol=0, atol=0.06)
 
 
 def test_returned_weights_are_those_after_dropout() -> None:
     query, key, value = torch.randn(2, 4, 5), torch.randn(2, 70, 5), torch.randn(2, 70, 3)
-    context, weights = scaled_dot_product_attention(query, key, value, dropout_p=0.25, need_weights=True)
+    context, weights = attend(query, key, value, dropout_p=0.25, need_weights=True)
     assert weights is not None
     torch.testing.assert_close(context, weights @ value)
     kept = weights != 0
@@ -375,11 +375,11 @@ def test_the_readable_implementation_has_first_and_second_derivatives() -> None:
     bias = torch.randn(3, 4, dtype=torch.float64).masked_fill(torch.eye(3, 4).bool(), -INF)
     bias[2] = -INF
 
-    def attend(*inputs: Tensor) -> Tensor:
-        return scaled_dot_product_attention(*inputs, bias=bias, softcap=2.0).context
+    def run(*inputs: Tensor) -> Tensor:
+        return attend(*inputs, bias=bias, softcap=2.0).context
 
-    assert torch.autograd.gradcheck(attend, (query, key, value))
-    assert torch.autograd.gradgradcheck(attend, (query, key, value))
+    assert torch.autograd.gradcheck(run, (query, key, value))
+    assert torch.autograd.gradgradcheck(run, (query, key, value))
 
 
 def test_finite_inputs_whose_scaled_scores_are_finite_give_finite_results() -> None:
@@ -398,10 +398,10 @@ def test_vmap_equals_a_batch_axis(implementation: str) -> None:
     query, key, value = torch.randn(3, 2, 4, 5), torch.randn(3, 2, 7, 5), torch.randn(3, 2, 7, 6)
     allowed = torch.rand(3, 1, 4, 7) < 0.7
 
-    def attend(q: Tensor, k: Tensor, v: Tensor, a: Tensor) -> Tensor:
-        return scaled_dot_product_attention(q, k, v, allowed=a, is_causal=True, implementation=implementation).context
+    def run(q: Tensor, k: Tensor, v: Tensor, a: Tensor) -> Tensor:
+        return attend(q, k, v, allowed=a, is_causal=True, implementation=implementation).context
 
-    torch.testing.assert_close(torch.vmap(attend)(query, key, value, allowed), attend(query, key, value, allowed))
+    torch.testing.assert_close(torch.vmap(run)(query, key, value, allowed), run(query, key, value, allowed))
 
 
 class Attend(torch.nn.Module):
@@ -410,18 +410,18 @@ class Attend(torch.nn.Module):
         self.options = options
 
     def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        return scaled_dot_product_attention(query, key, value, **self.options).context
+        return attend(query, key, value, **self.options).context
 
 
 @pytest.mark.usefixtures("unhooked")
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_compiles_for_every_length_with_gradients(implementation: str, is_causal: bool) -> None:
-    attend = Attend(implementation=implementation, is_causal=is_causal)
-    compiled = torch.compile(attend, fullgraph=True, dynamic=True, backend="aot_eager")
+    run = Attend(implementation=implementation, is_causal=is_causal)
+    compiled = torch.compile(run, fullgraph=True, dynamic=True, backend="aot_eager")
     for queries, keys in ((4, 7), (5, 8), (6, 6)):
         inputs = [torch.randn(2, h, n, 9, requires_grad=True) for h, n in ((6, queries), (3, keys), (3, keys))]
-        actual, expected = compiled(*inputs), attend(*inputs)
+        actual, expected = compiled(*inputs), run(*inputs)
         torch.testing.assert_close(actual, expected)
         gradients = (torch.autograd.grad(out.square().sum(), inputs) for out in (actual, expected))
         torch.testing.assert_close(*gradients)
@@ -431,13 +431,13 @@ def test_compiles_for_every_length_with_gradients(implementation: str, is_causal
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 def test_exports_once_for_every_batch_and_length(implementation: str) -> None:
     batch, queries, keys = (torch.export.Dim(name, min=2, max=64) for name in ("batch", "queries", "keys"))
-    attend = Attend(implementation=implementation, is_causal=True)
+    run = Attend(implementation=implementation, is_causal=True)
     example = [torch.randn(3, 4, n, 5) for n in (6, 9, 9)]
     exported = torch.export.export(
-        attend, tuple(example), dynamic_shapes=({0: batch, 2: queries}, {0: batch, 2: keys}, {0: batch, 2: keys})
+        run, tuple(example), dynamic_shapes=({0: batch, 2: queries}, {0: batch, 2: keys}, {0: batch, 2: keys})
     ).module()
     inputs = [torch.randn(2, 4, n, 5) for n in (3, 11, 11)]
-    torch.testing.assert_close(exported(*inputs), attend(*inputs))
+    torch.testing.assert_close(exported(*inputs), run(*inputs))
 
 
 class Recorded(TorchDispatchMode):
@@ -479,7 +479,7 @@ TRAPS = {  # shapes of query, key and value, and options, that fall to the slow 
 def test_the_fused_path_never_falls_to_the_slow_kernel(trap: str, how: str) -> None:
     shapes, options = TRAPS[trap]
     with Recorded() as recorded:
-        scaled_dot_product_attention(*(in_memory(shape, how) for shape in shapes), **options)
+        attend(*(in_memory(shape, how) for shape in shapes), **options)
     assert FAST in recorded.names
     assert not recorded.names & {"bmm", "_softmax", "_safe_softmax"}
 
@@ -498,7 +498,7 @@ def test_the_implementation_follows_what_is_asked_for() -> None:
     x = torch.randn(2, 3, 5)
     for options, fast in (({}, True), ({"need_weights": True}, False), ({"softcap": 1.0}, False)):
         with Recorded() as recorded:
-            scaled_dot_product_attention(x, x, x, **options)
+            attend(x, x, x, **options)
         assert (FAST in recorded.names) == fast
 
 
@@ -507,70 +507,60 @@ ones = torch.ones
 
 QKV = {"query": ones(2, 4, 3, 5), "key": ones(2, 4, 7, 5), "value": ones(2, 4, 7, 6)}
 AXES = "all three need the same number of axes, (..., heads, tokens, features) or (tokens, features)"
-REFUSED: dict[str, tuple[type[Exception], dict[str, Any]]] = {
-    "key is torch.int64; attention needs floating tensors: call key.float()": (
-        TypeError,
-        {"key": ones(2, 4, 7, 5).long()},
-    ),
-    "value is torch.float16 but query is torch.float32; cast one to the other": (
-        TypeError,
-        {"value": ones(2, 4, 7, 6).half()},
-    ),
-    "allowed is torch.float32; it must be bool, True where a query may see a key (else pass bias)": (
-        TypeError,
-        {"allowed": ones(3, 7)},
-    ),
-    "bias is torch.bool; it is added to the scores and must be floating (else pass allowed)": (
-        TypeError,
-        {"bias": ones(3, 7).bool()},
-    ),
-    f"key has shape (4, 7, 5) and query (2, 4, 3, 5); {AXES}": (ValueError, {"key": ones(4, 7, 5)}),
-    f"query has shape (5,) and query (5,); {AXES}": (ValueError, {"query": ones(5)}),
-    "query has 5 features and key 6; a dot product needs as many of both": (ValueError, {"key": ones(2, 4, 7, 6)}),
-    "key has shape (2, 4, 7, 5) and value (2, 4, 8, 6); every key needs one value: all axes but the last must agree": (
-        ValueError,
-        {"value": ones(2, 4, 8, 6)},
-    ),
-    "key has 3 heads and query 4; key's heads must divide query's": (
-        ValueError,
-        {"key": ones(2, 3, 7, 5), "value": ones(2, 3, 7, 6)},
-    ),
-    "key has 0 heads and query 4; key's heads must divide query's": (
-        ValueError,
-        {"key": ones(2, 0, 7, 5), "value": ones(2, 0, 7, 6)},
-    ),
-    "key has batch axes (3,) and query (2,); they must agree or be 1": (
-        ValueError,
-        {"key": ones(3, 4, 7, 5), "value": ones(3, 4, 7, 6)},
-    ),
-    "allowed has shape (7, 3), which does not broadcast to the scores' (2, 4, 3, 7)": (
-        ValueError,
-        {"allowed": ones(7, 3).bool()},
-    ),
-    "bias has shape (1, 2, 4, 3, 7), which does not broadcast to the scores' (2, 4, 3, 7)": (
-        ValueError,
-        {"bias": ones(1, 2, 4, 3, 7)},
-    ),
-    "softcap is 0.0; it must be positive (None for no cap)": (ValueError, {"softcap": 0.0}),
-    "dropout_p is 1.5; it is a probability in [0, 1]": (ValueError, {"dropout_p": 1.5}),
-    'implementation is \'flash\'; choose "fused", "eager" or None': (ValueError, {"implementation": "flash"}),
-    'need_weights=True needs implementation="eager": no fused kernel does it': (
-        ValueError,
-        {"implementation": "fused", "need_weights": True},
-    ),
-    'softcap=2.0 needs implementation="eager": no fused kernel does it': (
-        ValueError,
-        {"implementation": "fused", "softcap": 2.0},
-    ),
-}
 
 
-@pytest.mark.usefixtures("unhooked")
-@pytest.mark.parametrize("text", REFUSED)
-def test_what_does_not_fit_is_refused_by_name(text: str) -> None:
-    error, wrong = REFUSED[text]
-    with pytest.raises(error, match=re.escape(text) + "$"):
-        scaled_dot_product_attention(**QKV | wrong)
+def given_in_place(**wrong: Any) -> Any:
+    return partial(attend, **QKV | wrong)
+
+
+test_what_does_not_fit_is_refused_by_name = refused(
+    {
+        TypeError: {
+            "key is torch.int64; attention needs floating tensors: call key.float()": given_in_place(
+                key=ones(2, 4, 7, 5).long()
+            ),
+            "value is torch.float16 but query is torch.float32; cast one to the other": given_in_place(
+                value=ones(2, 4, 7, 6).half()
+            ),
+            "allowed is torch.float32; it must be bool, True where a query may see a key (else pass "
+            "bias)": given_in_place(allowed=ones(3, 7)),
+            "bias is torch.bool; it is added to the scores and must be floating (else pass allowed)": given_in_place(
+                bias=ones(3, 7).bool()
+            ),
+        },
+        ValueError: {
+            f"key has shape (4, 7, 5) and query (2, 4, 3, 5); {AXES}": given_in_place(key=ones(4, 7, 5)),
+            f"query has shape (5,) and query (5,); {AXES}": given_in_place(query=ones(5)),
+            "query has 5 features and key 6; a dot product needs as many of both": given_in_place(key=ones(2, 4, 7, 6)),
+            "key has shape (2, 4, 7, 5) and value (2, 4, 8, 6); every key needs one value: all axes but the last must "
+            "agree": given_in_place(value=ones(2, 4, 8, 6)),
+            "key has 3 heads and query 4; key's heads must divide query's": given_in_place(
+                key=ones(2, 3, 7, 5), value=ones(2, 3, 7, 6)
+            ),
+            "key has 0 heads and query 4; key's heads must divide query's": given_in_place(
+                key=ones(2, 0, 7, 5), value=ones(2, 0, 7, 6)
+            ),
+            "key has batch axes (3,) and query (2,); they must agree or be 1": given_in_place(
+                key=ones(3, 4, 7, 5), value=ones(3, 4, 7, 6)
+            ),
+            "allowed has shape (7, 3), which does not broadcast to the scores' (2, 4, 3, 7)": given_in_place(
+                allowed=ones(7, 3).bool()
+            ),
+            "bias has shape (1, 2, 4, 3, 7), which does not broadcast to the scores' (2, 4, 3, 7)": given_in_place(
+                bias=ones(1, 2, 4, 3, 7)
+            ),
+            "softcap is 0.0; it must be positive (None for no cap)": given_in_place(softcap=0.0),
+            "dropout_p is 1.5; it is a probability in [0, 1]": given_in_place(dropout_p=1.5),
+            'implementation is \'flash\'; choose "fused", "eager" or None': given_in_place(implementation="flash"),
+            'need_weights=True needs implementation="eager": no fused kernel does it': given_in_place(
+                implementation="fused", need_weights=True
+            ),
+            'softcap=2.0 needs implementation="eager": no fused kernel does it': given_in_place(
+                implementation="fused", softcap=2.0
+            ),
+        },
+    }
+)
 
 
 def test_cosines_are_dot_products_of_unit_vectors() -> None:
@@ -639,8 +629,8 @@ def test_on_a_gpu_a_query_that_sees_no_key_gets_zeros_from_every_kernel(
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 def test_on_a_gpu_it_compiles(implementation: str) -> None:
     inputs = [torch.randn(2, 3, n, 16, device="cuda", requires_grad=True) for n in (8, 24, 24)]
-    attend = Attend(implementation=implementation, is_causal=True)
-    actual, expected = torch.compile(attend, fullgraph=True)(*inputs), attend(*inputs)
+    run = Attend(implementation=implementation, is_causal=True)
+    actual, expected = torch.compile(run, fullgraph=True)(*inputs), run(*inputs)
     torch.testing.assert_close(actual, expected)
     gradients = (torch.autograd.grad(out.square().sum(), inputs) for out in (actual, expected))
     torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-4)
@@ -653,7 +643,7 @@ def test_both_implementations_add_a_bias_in_the_querys_dtype(dtype: torch.dtype,
     bias = torch.zeros(3, 5)
     bias[0], bias[1, 2] = large, large
     eager, fused = (
-        scaled_dot_product_attention(query, key, value, bias=bias, implementation=implementation).context
+        attend(query, key, value, bias=bias, implementation=implementation).context
         for implementation in ("eager", "fused")
     )
     torch.testing.assert_close(eager, fused, atol=TOLERANCE[dtype], rtol=0)
@@ -689,7 +679,7 @@ def test_the_fused_kernel_is_left_for_dropout_and_for_a_bias_that_learns_alone(c
     options, is_fused, matrices = LEAVING[case]
     q, k, v = (torch.randn(1, HEADS, TOKENS, 8) for _ in range(3))
     with Recorded() as ran:
-        scaled_dot_product_attention(q, k, v, **options)
+        attend(q, k, v, **options)
     assert (FAST in ran.names) == is_fused
     assert ran.largest // TOKENS**2 == matrices
 
@@ -746,10 +736,10 @@ def test_a_mask_that_is_nearly_causal_is_not_taken_for_it(as_bias: bool, row: in
 def test_a_bias_that_hides_the_future_has_forward_mode_derivatives_too() -> None:
     x, bias = torch.randn(5, 4, dtype=torch.float64), masks.additive_from_allowed(masks.causal(5), torch.float64)
 
-    def attend(bias: Tensor) -> Tensor:
+    def run(bias: Tensor) -> Tensor:
         return self_attention(x, bias=bias, need_weights=True).context
 
-    forward, backward = torch.func.jacfwd(attend)(bias), torch.func.jacrev(attend)(bias)
+    forward, backward = torch.func.jacfwd(run)(bias), torch.func.jacrev(run)(bias)
     assert forward.count_nonzero() > 5
     torch.testing.assert_close(forward, backward)
 
@@ -767,14 +757,14 @@ def test_scores_may_be_turned_round_or_dropped_behind_a_causal_mask(options: dic
 def test_make_fx_traces_what_it_computes_and_not_what_a_mask_decides(need_weights: bool) -> None:
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    def attend(x: Tensor, allowed: Tensor) -> Tensor:
+    def run(x: Tensor, allowed: Tensor) -> Tensor:
         return self_attention(x, allowed=allowed, need_weights=need_weights).context
 
     x, blind = torch.randn(2, 5, 4), masks.causal(5)
     blind[3] = False
-    traced = make_fx(attend)(x, masks.causal(5))
+    traced = make_fx(run)(x, masks.causal(5))
     for mask in (masks.causal(5), torch.ones(5, 5).bool(), blind):
-        torch.testing.assert_close(traced(x, mask), attend(x, mask))
+        torch.testing.assert_close(traced(x, mask), run(x, mask))
 
 
 def test_a_bias_that_hides_the_future_and_learns_gets_its_gradient() -> None:
@@ -794,14 +784,14 @@ def test_vmap_gives_each_item_what_it_gets_alone(batched: str, need_weights: boo
     x, allowed = torch.randn(3, 5, 4), torch.rand(3, 5, 5) < 0.5
     allowed[0], allowed[1, 2] = masks.causal(5), False
 
-    def attend(x: Tensor, allowed: Tensor) -> Tensor:
+    def run(x: Tensor, allowed: Tensor) -> Tensor:
         return self_attention(x, allowed=allowed, need_weights=need_weights).context
 
     axes = (None if batched == "mask" else 0, None if batched == "x" else 0)
     args = [a if axis == 0 else a[1] for a, axis in zip((x, allowed), axes, strict=True)]
-    together = torch.vmap(attend, in_dims=axes)(*args)
+    together = torch.vmap(run, in_dims=axes)(*args)
     for i, found in enumerate(together):
-        alone = attend(*(a[i] if axis == 0 else a for a, axis in zip(args, axes, strict=True)))
+        alone = run(*(a[i] if axis == 0 else a for a, axis in zip(args, axes, strict=True)))
         torch.testing.assert_close(found, alone)
 
 

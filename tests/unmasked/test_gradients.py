@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from unmasked import masks, scaled_dot_product_attention, tiles
+from unmasked import attend, masks, tiles
 from unmasked.gradients import attention_backward
 
 BLIND = (torch.rand(21, 37, generator=torch.Generator().manual_seed(3)) < 0.5) & (torch.arange(21) != 4)[:, None]
@@ -27,7 +27,7 @@ def inputs(kv_heads: int = 6, dtype: torch.dtype = torch.float64) -> tuple[Tenso
 
 
 def by_autograd(grad_context: Tensor, *qkv: Tensor, create_graph: bool = False, **options: Any) -> tuple[Tensor, ...]:
-    context = scaled_dot_product_attention(*qkv, implementation="eager", **options).context
+    context = attend(*qkv, implementation="eager", **options).context
     return torch.autograd.grad(context, qkv, grad_context, create_graph=create_graph)
 
 
@@ -77,7 +77,7 @@ class ByHand(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         ctx.save_for_backward(query, key, value)
-        return scaled_dot_product_attention(query, key, value, is_causal=True, scale=0.7).context
+        return attend(query, key, value, is_causal=True, scale=0.7).context
 
     @staticmethod
     def backward(ctx: Any, grad_context: Tensor) -> Any:  # type: ignore[override]

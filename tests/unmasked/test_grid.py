@@ -1,9 +1,12 @@
 import re
+from typing import Any
 
 import pytest
 import torch
 
 from unmasked import plot
+
+from .refusals import refused
 
 PAGES = {"light": (255, 253, 248), "dark": (20, 27, 29)}
 TEXT = {"light": (29, 43, 46), "dark": (224, 229, 228)}
@@ -50,10 +53,31 @@ def test_whole_numbers_and_truth_have_no_decimals_and_several_tensors_their_titl
     assert [title for title, _ in stacked.panels] == ["split [0]", "view [0]"]
 
 
-def test_tensors_of_several_shapes_are_refused():
-    text = "values must hold tensors of one shape to share their names, not {'a': (2,), 'b': (3,)}"
-    with pytest.raises(ValueError, match=re.escape(text)):
-        plot.grid({"a": torch.ones(2), "b": torch.ones(3)})
+def of(*shape: int, **options: Any) -> Any:
+    return lambda: plot.grid(torch.ones(shape), **options)
+
+
+BOOL = "expected torch.bool of (2, 2), True where..."
+test_what_is_no_small_tensor_with_its_own_names_and_mask_is_refused_with_a_remedy = refused(
+    {
+        ValueError: {
+            "values must hold tensors of one shape to share their names, not {'a': (2,), 'b': (3,)}...": (
+                lambda: plot.grid({"a": torch.ones(2), "b": torch.ones(3)})
+            ),
+            "values has 0 numbers, shape (0, 3), expected 1 to 256: cut out a part...": of(0, 3),
+            "values has 257 numbers, shape (257,), expected 1 to 256...": of(257),
+            "rows has 1 names, but values is (2, 3): pass 2...": of(2, 3, rows=["a"]),
+            "columns has 1 names, but values is (2, 3): pass 3...": of(2, 3, columns=["a"]),
+            "keys has 1 names, but values is (2, 3): pass 3...": of(2, 3, keys=["a"]),
+            "pass rows and columns, or queries and keys, not both...": of(1, 1, rows=["a"], keys=["b"]),
+            "allowed has the titles ['b'], expected those of values, ['a']...": lambda: plot.grid(
+                {"a": torch.ones(2, 2)}, allowed={"b": torch.ones(2, 2, dtype=torch.bool)}
+            ),
+            f"allowed is torch.float32 of shape (2, 2), {BOOL}": of(2, 2, allowed=torch.ones(2, 2)),
+            f"allowed is torch.bool of shape (2, 3), {BOOL}": of(2, 2, allowed=torch.ones(2, 3).bool()),
+        }
+    }
+)
 
 
 def test_the_larger_a_number_the_stronger_its_colour_and_the_sign_has_one_of_its_own():
@@ -91,17 +115,6 @@ def test_names_of_tokens_are_text_and_no_html():
     assert "&lt;s&gt;" in html
 
 
-def test_what_is_no_small_tensor_is_refused_with_a_remedy():
-    with pytest.raises(ValueError, match=r"values has 0 numbers, shape \(0, 3\), expected 1 to 256: cut out a part"):
-        plot.grid(torch.ones(0, 3))
-    with pytest.raises(ValueError, match=r"values has 257 numbers, shape \(257,\), expected 1 to 256"):
-        plot.grid(torch.ones(257))
-    with pytest.raises(ValueError, match=r"rows has 1 names, but values is \(2, 3\): pass 2"):
-        plot.grid(torch.ones(2, 3), rows=["a"])
-    with pytest.raises(ValueError, match=r"columns has 1 names, but values is \(2, 3\): pass 3"):
-        plot.grid(torch.ones(2, 3), columns=["a"])
-
-
 def test_gradients_integers_and_booleans_have_grids_too():
     assert "1.00" in str(plot.grid(torch.ones(1, 2, requires_grad=True)))
     assert str(plot.grid(torch.tensor(3))) == "()\n   0\n0  3"
@@ -128,18 +141,6 @@ def test_what_a_mask_hides_is_hatched_and_the_corner_names_the_axes():
     assert [str(line).count("×") for line in str(stacked).splitlines()] == [0, 0, 0, 1, 0, 0, 0, 1, 1]
 
 
-def test_masks_under_other_titles_are_refused():
-    with pytest.raises(ValueError, match=re.escape("allowed has the titles ['b'], expected those of values, ['a']")):
-        plot.grid({"a": torch.ones(2, 2)}, allowed={"b": torch.ones(2, 2, dtype=torch.bool)})
-
-
-@pytest.mark.parametrize("allowed", [torch.ones(2, 2), torch.ones(2, 3, dtype=torch.bool)])
-def test_a_grid_refuses_what_cannot_say_which_cells_are_allowed(allowed: torch.Tensor):
-    told = f"allowed is {allowed.dtype} of shape {tuple(allowed.shape)}, expected torch.bool of (2, 2), True where"
-    with pytest.raises(ValueError, match=re.escape(told)):
-        plot.grid(torch.ones(2, 2), allowed=allowed)
-
-
 def test_attention_says_that_rows_are_queries_and_leaves_zeros_unprinted():
     weights = torch.tensor([[1.0, 0.0], [0.25, 0.75]])
     shown = plot.grid(weights, "weights", queries=["my", "ship"])
@@ -156,10 +157,3 @@ def test_a_mask_fills_what_it_allows_and_hatches_what_it_blocks():
     assert html.count('aria-label="allowed"></td>') == 5
     assert html.count('<td class="blocked" aria-label="blocked"></td>') == 1
     assert str(plot.grid(torch.tensor([[True, False]]), queries=["a"])).splitlines()[-1].split() == ["a", "1", "×"]
-
-
-def test_the_two_axes_have_one_kind_of_name():
-    with pytest.raises(ValueError, match=r"pass rows and columns, or queries and keys, not both"):
-        plot.grid(torch.ones(1, 1), rows=["a"], keys=["b"])
-    with pytest.raises(ValueError, match=r"keys has 1 names, but values is \(2, 3\): pass 3"):
-        plot.grid(torch.ones(2, 3), keys=["a"])

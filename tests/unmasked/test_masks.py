@@ -7,7 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unmasked import bypass_, masks, scaled_dot_product_attention, self_attention
+from unmasked import attend, bypass_, masks, self_attention
+
+from .refusals import refused
 
 INF = math.inf
 
@@ -119,104 +121,67 @@ def test_padding_becomes_a_key_padding_mask_and_one_mask_serves_all_heads() -> N
     assert not by_key[1][0, :, 2:].any()
 
 
-@pytest.mark.usefixtures("unhooked")
-@pytest.mark.parametrize(
-    ("make", "error", "text"),
-    [
-        (
-            lambda: masks.sliding_window(3, window=0),
-            ValueError,
-            "window is 0; a query sees at least itself: window must be 1 or more",
-        ),
-        (
-            lambda: masks.padding(torch.tensor([2, 5]), keys=4),
-            ValueError,
-            "lengths are [2, 5]; each must lie between 0 and keys (4)",
-        ),
-        (
-            lambda: masks.padding(torch.tensor([2, -1])),
-            ValueError,
-            "lengths are [2, -1]; each must lie between 0 and keys (2)",
-        ),
-        (
-            lambda: masks.padding(torch.tensor([2]), side="both"),  # type: ignore[arg-type]
-            ValueError,
-            'side is \'both\'; choose "left" or "right"',
-        ),
-        (
-            lambda: masks.positions_of(torch.ones(2, 3, 4).bool()),
-            ValueError,
+ADDED = (
+    "it is added to the scores, so only 0 (may see) and -inf (may not) make a mask. Pass zeros and ones as .bool(), any"
+)
+NO_BOOL = "is torch.float32; it must be bool (an additive mask: allowed_from_additive)"
+NO_LENGTHS = "pass one integer for each sequence, as torch.tensor([3, 1]) holds them"
+ONES = torch.ones(2, 3)
+test_what_is_no_such_mask_is_refused = refused(
+    {
+        ValueError: {
+            "window is 0; a query sees at least itself: window must be 1 or more": lambda: masks.sliding_window(
+                3, window=0
+            ),
+            "lengths are [2, 5]; each must lie between 0 and keys (4)": lambda: masks.padding(
+                torch.tensor([2, 5]), keys=4
+            ),
+            "lengths are [2, -1]; each must lie between 0 and keys (2)": lambda: masks.padding(torch.tensor([2, -1])),
+            'side is \'both\'; choose "left" or "right"': lambda: masks.padding(torch.tensor([2]), side="both"),
             "allowed has shape (2, 3, 4); it must be (batch, keys), True for what is real, or (batch, heads or 1, "
-            "queries or 1, keys)",
-        ),
-        (
-            lambda: masks.allowed_from_additive(torch.tensor([0.0, 1.0])),
-            ValueError,
-            "additive holds 1; it is added to the scores, so only 0 (may see) and -inf (may not) make a mask. "
-            "Pass zeros and ones as .bool(), any other value as a bias",
-        ),
-        (
-            lambda: masks.allowed_from_additive(torch.tensor([-1e9])),
-            ValueError,
-            "additive holds -1e+09; it is added to the scores, so only 0 (may see) and -inf (may not) make a mask. "
-            "Pass zeros and ones as .bool(), any other value as a bias",
-        ),
-        (
-            lambda: masks.blocked_from_allowed(torch.ones(3, 5).bool(), num_heads=2),
-            ValueError,
-            "allowed has shape (3, 5); with num_heads=2 it must be (batch, 1 or 2, queries, keys)",
-        ),
-        (
-            lambda: masks.blocked_from_allowed(torch.ones(2, 3, 4, 5).bool(), num_heads=2),
-            ValueError,
-            "allowed has shape (2, 3, 4, 5); with num_heads=2 it must be (batch, 1 or 2, queries, keys)",
-        ),
-        (
-            lambda: masks.blocked_from_allowed(torch.ones(2, 1, 4, 5).bool()),
-            ValueError,
-            "allowed has shape (2, 1, 4, 5); nn.MultiheadAttention takes four axes as three: pass num_heads",
-        ),
-        (
-            lambda: masks.allowed_from_blocked(torch.ones(5, 3, 4).bool(), num_heads=2),
-            ValueError,
-            "blocked has shape (5, 3, 4); with num_heads=2 it must be (batch * 2, queries, keys)",
-        ),
-        (
-            lambda: masks.allowed_from_blocked(torch.ones(4, 3).bool(), num_heads=2),
-            ValueError,
-            "blocked has shape (4, 3); with num_heads=2 it must be (batch * 2, queries, keys)",
-        ),
-        *(
-            (make, ValueError, "num_heads is 0; it must be 1 or more")
-            for make in [
+            "queries or 1, keys)": lambda: masks.positions_of(torch.ones(2, 3, 4).bool()),
+            f"additive holds 1; {ADDED} other value as a bias": lambda: masks.allowed_from_additive(
+                torch.tensor([0.0, 1.0])
+            ),
+            f"additive holds -1e+09; {ADDED} other value as a bias": lambda: masks.allowed_from_additive(
+                torch.tensor([-1e9])
+            ),
+            "allowed has shape (3, 5); with num_heads=2 it must be (batch, 1 or 2, queries, keys)": lambda: (
+                masks.blocked_from_allowed(torch.ones(3, 5).bool(), num_heads=2)
+            ),
+            "allowed has shape (2, 3, 4, 5); with num_heads=2 it must be (batch, 1 or 2, queries, keys)": lambda: (
+                masks.blocked_from_allowed(torch.ones(2, 3, 4, 5).bool(), num_heads=2)
+            ),
+            "allowed has shape (2, 1, 4, 5); nn.MultiheadAttention takes four axes as three: pass num_heads": lambda: (
+                masks.blocked_from_allowed(torch.ones(2, 1, 4, 5).bool())
+            ),
+            "blocked has shape (5, 3, 4); with num_heads=2 it must be (batch * 2, queries, keys)": lambda: (
+                masks.allowed_from_blocked(torch.ones(5, 3, 4).bool(), num_heads=2)
+            ),
+            "blocked has shape (4, 3); with num_heads=2 it must be (batch * 2, queries, keys)": lambda: (
+                masks.allowed_from_blocked(torch.ones(4, 3).bool(), num_heads=2)
+            ),
+            "num_heads is 0; it must be 1 or more": (
                 lambda: masks.blocked_from_allowed(torch.ones(2, 1, 4, 5).bool(), num_heads=0),
                 lambda: masks.allowed_from_blocked(torch.ones(2, 4, 5).bool(), num_heads=0),
-            ]
-        ),
-        *(
-            (
-                lambda lengths=lengths: masks.padding(lengths),
-                TypeError,
-                f"lengths is {lengths}; pass one integer for each sequence, as torch.tensor([3, 1]) holds them",
-            )
+            ),
+        },
+        TypeError: {
+            f"lengths is {lengths}; {NO_LENGTHS}": lambda lengths=lengths: masks.padding(lengths)
             for lengths in ([3, 1], torch.tensor(3), torch.tensor([3.0, 1.0]), torch.tensor([True]))
-        ),
-        *(
-            (make, TypeError, f"{name} is torch.float32; it must be bool (an additive mask: allowed_from_additive)")
-            for make, name in [
-                (lambda: masks.blocked_from_allowed(torch.ones(3)), "allowed"),
-                (lambda: masks.allowed_from_blocked(torch.ones(3)), "blocked"),
-                (lambda: masks.additive_from_allowed(torch.ones(3)), "allowed"),
-                (lambda: masks.combine(None, torch.ones(3)), "allowed"),
-                (lambda: masks.positions_of(torch.ones(2, 3)), "allowed"),
-            ]
-        ),
-    ],
+        }
+        | {
+            f"blocked {NO_BOOL}": lambda: masks.allowed_from_blocked(ONES),
+            f"allowed {NO_BOOL}": (
+                lambda: masks.blocked_from_allowed(ONES),
+                lambda: masks.additive_from_allowed(ONES),
+                lambda: masks.combine(None, ONES),
+                lambda: masks.positions_of(ONES),
+                lambda: masks.mask_mod(ONES),
+            ),
+        },
+    }
 )
-def test_what_is_no_such_mask_is_refused(make, error: type[Exception], text: str) -> None:
-    with pytest.raises(error) as caught:
-        make()
-    assert str(caught.value) == text
 
 
 def test_the_table_of_conventions_says_what_each_interface_does() -> None:
@@ -241,9 +206,9 @@ def test_the_table_of_conventions_says_what_each_interface_does() -> None:
     }
     for _, convention, used_by in table:
         mask, users = said[convention]
-        for user, attend in users.items():
+        for user, way in users.items():
             assert user in used_by
-            torch.testing.assert_close(attend(mask), x[:, :1].expand_as(x))
+            torch.testing.assert_close(way(mask), x[:, :1].expand_as(x))
     torch.testing.assert_close(layer(said["0 = may see, -inf = may not"][0]), x[:, :1].expand_as(x))
     padded = module(x, x, x, key_padding_mask=~first[:1])[0]
     torch.testing.assert_close(padded, x[:, :1].expand_as(x))
@@ -302,8 +267,8 @@ def test_zeroing_asks_all_heads_that_share_a_key() -> None:
     assert not kept[:, 1, 1].any()
     torch.testing.assert_close(kept[:, 1, 2], x[:, 1, 2])
     for key in (x, kept):
-        context = scaled_dot_product_attention(query, key, x, allowed=allowed).context
-        torch.testing.assert_close(context, scaled_dot_product_attention(query, x, x, allowed=allowed).context)
+        context = attend(query, key, x, allowed=allowed).context
+        torch.testing.assert_close(context, attend(query, x, x, allowed=allowed).context)
 
 
 def test_zeroing_refuses_a_mask_for_other_keys_or_heads() -> None:
@@ -411,7 +376,7 @@ def test_the_kernel_for_varying_lengths_takes_the_cumulative_lengths() -> None:
     for window, mask in windows.items():
         actual = varlen_attn(q, k, v, ends, ends, longest, longest, window_size=window)
         allowed = masks.combine(masks.documents(ids), None if mask is None else mask.cuda())
-        expected = scaled_dot_product_attention(
+        expected = attend(
             query.transpose(1, 2).float(), key.transpose(1, 2).float(), value.transpose(1, 2).float(), allowed=allowed
         ).context
         torch.testing.assert_close(actual.float().view_as(query), expected.transpose(1, 2), atol=2e-2, rtol=0)
@@ -443,7 +408,7 @@ def test_flex_attention_makes_the_mask_again_and_attends_by_it(allowed: Tensor) 
     blocks = create_block_mask(masks.mask_mod(allowed), *sizes, device="cpu")
     torch.testing.assert_close(
         flex_attention(query, key, value, block_mask=blocks),
-        scaled_dot_product_attention(query, key, value, allowed=allowed).context,
+        attend(query, key, value, allowed=allowed).context,
     )
 
 
@@ -458,51 +423,33 @@ def test_flex_attention_refuses_a_block_mask_of_another_length_by_an_error_that_
         flex_attention(x[:, :, -1:], x, x, block_mask=blocks)
 
 
-@pytest.mark.usefixtures("unhooked")
-@pytest.mark.parametrize(
-    ("make", "error", "text"),
-    [
-        *(
-            (
-                lambda make=make, ids=ids: make(ids),
-                TypeError,
-                f"ids is {ids}; pass one integer for each token, as torch.tensor([0, 0, 1]) holds them",
+NO_CUMULATIVE = "cumulative lengths begin with 0 and never fall: of lengths, make them by torch.nn.functional.pad("
+FLEX_AXES = "it must be (queries, keys), (heads, queries, keys) or (batch, heads, queries, keys)"
+test_what_names_no_documents_or_is_no_mask_for_flex_attention_is_refused = refused(
+    {
+        TypeError: {
+            f"ids is {ids}; pass one integer for each token, as torch.tensor([0, 0, 1]) holds them": (
+                lambda ids=ids: masks.documents(ids),
+                lambda ids=ids: masks.cu_seqlens(ids),
             )
-            for make in (masks.documents, masks.cu_seqlens)
             for ids in (torch.tensor([0.0, 1.0]), torch.tensor(3), torch.tensor([True]))
-        ),
-        *(
-            (
-                lambda ends=ends: masks.ids_from_cu_seqlens(torch.tensor(ends)),
-                ValueError,
-                f"cu_seqlens are {ends}; cumulative lengths begin with 0 and never fall: of lengths, make them by "
-                "torch.nn.functional.pad(lengths.cumsum(0), (1, 0))",
+        }
+        | {
+            "cu_seqlens is tensor([0., 1.]); pass cumulative lengths: 0, then where each document ends": lambda: (
+                masks.ids_from_cu_seqlens(torch.tensor([0.0, 1.0]))
+            )
+        },
+        ValueError: {
+            f"cu_seqlens are {ends}; {NO_CUMULATIVE}lengths.cumsum(0), (1, 0))": lambda ends=ends: (
+                masks.ids_from_cu_seqlens(torch.tensor(ends))
             )
             for ends in ([3, 2, 2], [0, 3, 2])
-        ),
-        (
-            lambda: masks.ids_from_cu_seqlens(torch.tensor([0.0, 1.0])),
-            TypeError,
-            "cu_seqlens is tensor([0., 1.]); pass cumulative lengths: 0, then where each document ends",
-        ),
-        *(
-            (
-                lambda shape=shape: masks.mask_mod(torch.ones(shape).bool()),
-                ValueError,
-                f"allowed has shape {shape}; FlexAttention asks by batch, head, query and key: it must be "
-                "(queries, keys), (heads, queries, keys) or (batch, heads, queries, keys)",
+        }
+        | {
+            f"allowed has shape {shape}; FlexAttention asks by batch, head, query and key: {FLEX_AXES}": (
+                lambda shape=shape: masks.mask_mod(torch.ones(shape).bool())
             )
-            for shape in [(3,), (1, 1, 1, 2, 3)]
-        ),
-        (
-            lambda: masks.mask_mod(torch.ones(3, 3)),
-            TypeError,
-            "allowed is torch.float32; it must be bool (an additive mask: allowed_from_additive)",
-        ),
-    ],
+            for shape in ((3,), (1, 1, 1, 2, 3))
+        },
+    }
 )
-def test_what_names_no_documents_or_is_no_mask_for_flex_attention_is_refused(
-    make, error: type[Exception], text: str
-) -> None:
-    with pytest.raises(error, match=re.escape(text) + "$"):
-        make()

@@ -5,7 +5,7 @@ import io
 import itertools
 import math
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -175,22 +175,24 @@ def test_the_same_seed_gives_the_same_weights_and_state_dicts_load_both_ways(opt
     assert repr(ours) == repr(theirs)
 
 
-@pytest.mark.parametrize("clone", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))], ids=["deepcopy", "pickle"])
+def pickled(module: nn.Module) -> nn.Module:
+    return pickle.loads(pickle.dumps(module))
+
+
+def saved(module: nn.Module) -> nn.Module:
+    file = io.BytesIO()
+    torch.save(module, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
+@pytest.mark.parametrize("clone", [copy.deepcopy, pickled, saved])
 def test_copies_compute_the_same_from_storage_of_their_own(clone: Any) -> None:
     ours = MultiheadAttention(12, 3, add_bias_kv=True)
     x = torch.randn(5, 2, 12)
     other = clone(ours)
     torch.testing.assert_close(other(x, x, x), ours(x, x, x), rtol=0, atol=0)
     assert not {p.data_ptr() for p in other.parameters()} & {p.data_ptr() for p in ours.parameters()}
-
-
-def test_a_saved_module_loads() -> None:
-    file = io.BytesIO()
-    ours = MultiheadAttention(12, 3)
-    torch.save(ours, file)
-    file.seek(0)
-    x = torch.randn(5, 2, 12)
-    torch.testing.assert_close(torch.load(file, weights_only=False)(x, x, x), ours(x, x, x), rtol=0, atol=0)
 
 
 def test_hooks_run() -> None:
@@ -412,70 +414,51 @@ EXPECTING = "was expecting embedding dimension of "
 KINDS = "are supported, not torch.int64; use .bool()"
 
 
+def shaped(text: str, *inputs: Tensor, **masks: Tensor) -> tuple[str, Sequence[Tensor], dict[str, Tensor]]:
+    return text, inputs or BATCHED, masks
+
+
+WRONG_SHAPES = [
+    shaped("query should be unbatched 2D or batched 3D tensor but received 1-D query tensor", *[zeros(12)] * 3),
+    shaped(IN_3D + "`key` and `value` to be 3-D but found 2-D and 3-D tensors respectively", QUERY, zeros(5, 7), VALUE),
+    shaped(IN_2D + "`key` and `value` to be 2-D but found 2-D and 3-D tensors respectively", *UNBATCHED[:2], VALUE),
+    shaped(EXPECTING + "12, but got 11 in `query`", zeros(2, 3, 11), KEY, VALUE),
+    shaped(EXPECTING + "7, but got 12 in `key`", QUERY, zeros(2, 5, 12), VALUE),
+    shaped(EXPECTING + "9, but got 12 in `value`", QUERY, KEY, zeros(2, 5, 12)),
+    shaped("key shape (2, 5, 7) does not match value shape (2, 6, 9)", QUERY, KEY, zeros(2, 6, 9)),
+    shaped(
+        "query has batch size 2 but key 3; with batch_first=True the batch is axis 0",
+        QUERY,
+        zeros(3, 5, 7),
+        zeros(3, 5, 9),
+    ),
+    shaped("only bool and floating types of key_padding_mask " + KINDS, key_padding_mask=zeros(2, 5).long()),
+    shaped("only bool and floating types of attn_mask " + KINDS, attn_mask=zeros(3, 5).long()),
+    shaped(IN_3D + "`key_padding_mask` to be `None` or 2-D but found 1-D tensor instead", key_padding_mask=zeros(5)),
+    shaped(
+        IN_2D + "`key_padding_mask` to be `None` or 1-D but found 2-D tensor instead",
+        *UNBATCHED,
+        key_padding_mask=zeros(2, 5),
+    ),
+    shaped("Expected `key_padding_mask` shape to be (2, 5) but got (2, 3)", key_padding_mask=zeros(2, 3)),
+    shaped("Expected `key_padding_mask` shape to be (5,) but got (3,)", *UNBATCHED, key_padding_mask=zeros(3)),
+    shaped(IN_3D + "`attn_mask` to be `None`, 2-D or 3-D but found 1-D tensor instead", attn_mask=zeros(5)),
+    shaped(IN_2D + "`attn_mask` to be `None`, 2-D or 3-D but found 1-D tensor instead", *UNBATCHED, attn_mask=zeros(5)),
+    shaped("Expected `attn_mask` shape to be (4, 3, 5) but got (2, 3, 5)", *UNBATCHED, attn_mask=zeros(2, 3, 5)),
+    shaped("The shape of the 2D attn_mask is torch.Size([5, 3]), but should be (3, 5).", attn_mask=zeros(5, 3)),
+    shaped(
+        "The shape of the 2D attn_mask is torch.Size([5, 3]), but should be (3, 5).", *UNBATCHED, attn_mask=zeros(5, 3)
+    ),
+    shaped(
+        "The shape of the 3D attn_mask is torch.Size([2, 3, 5]), but should be (8, 3, 5).", attn_mask=zeros(2, 3, 5)
+    ),
+]
+
+
 @pytest.mark.usefixtures("unhooked")
-@pytest.mark.parametrize(
-    ("inputs", "masks", "text"),
-    [
-        ([zeros(12)] * 3, {}, "query should be unbatched 2D or batched 3D tensor but received 1-D query tensor"),
-        (
-            [QUERY, zeros(5, 7), VALUE],
-            {},
-            IN_3D + "`key` and `value` to be 3-D but found 2-D and 3-D tensors respectively",
-        ),
-        ([*UNBATCHED[:2], VALUE], {}, IN_2D + "`key` and `value` to be 2-D but found 2-D and 3-D tensors respectively"),
-        ([zeros(2, 3, 11), KEY, VALUE], {}, EXPECTING + "12, but got 11 in `query`"),
-        ([QUERY, zeros(2, 5, 12), VALUE], {}, EXPECTING + "7, but got 12 in `key`"),
-        ([QUERY, KEY, zeros(2, 5, 12)], {}, EXPECTING + "9, but got 12 in `value`"),
-        ([QUERY, KEY, zeros(2, 6, 9)], {}, "key shape (2, 5, 7) does not match value shape (2, 6, 9)"),
-        (
-            [QUERY, zeros(3, 5, 7), zeros(3, 5, 9)],
-            {},
-            "query has batch size 2 but key 3; with batch_first=True the batch is axis 0",
-        ),
-        (
-            BATCHED,
-            {"key_padding_mask": zeros(2, 5).long()},
-            "only bool and floating types of key_padding_mask " + KINDS,
-        ),
-        (BATCHED, {"attn_mask": zeros(3, 5).long()}, "only bool and floating types of attn_mask " + KINDS),
-        (
-            BATCHED,
-            {"key_padding_mask": zeros(5)},
-            IN_3D + "`key_padding_mask` to be `None` or 2-D but found 1-D tensor instead",
-        ),
-        (
-            UNBATCHED,
-            {"key_padding_mask": zeros(2, 5)},
-            IN_2D + "`key_padding_mask` to be `None` or 1-D but found 2-D tensor instead",
-        ),
-        (BATCHED, {"key_padding_mask": zeros(2, 3)}, "Expected `key_padding_mask` shape to be (2, 5) but got (2, 3)"),
-        (UNBATCHED, {"key_padding_mask": zeros(3)}, "Expected `key_padding_mask` shape to be (5,) but got (3,)"),
-        (BATCHED, {"attn_mask": zeros(5)}, IN_3D + "`attn_mask` to be `None`, 2-D or 3-D but found 1-D tensor instead"),
-        (
-            UNBATCHED,
-            {"attn_mask": zeros(5)},
-            IN_2D + "`attn_mask` to be `None`, 2-D or 3-D but found 1-D tensor instead",
-        ),
-        (UNBATCHED, {"attn_mask": zeros(2, 3, 5)}, "Expected `attn_mask` shape to be (4, 3, 5) but got (2, 3, 5)"),
-        (
-            BATCHED,
-            {"attn_mask": zeros(5, 3)},
-            "The shape of the 2D attn_mask is torch.Size([5, 3]), but should be (3, 5).",
-        ),
-        (
-            UNBATCHED,
-            {"attn_mask": zeros(5, 3)},
-            "The shape of the 2D attn_mask is torch.Size([5, 3]), but should be (3, 5).",
-        ),
-        (
-            BATCHED,
-            {"attn_mask": zeros(2, 3, 5)},
-            "The shape of the 3D attn_mask is torch.Size([2, 3, 5]), but should be (8, 3, 5).",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("text", "inputs", "masks"), WRONG_SHAPES)
 def test_wrong_shapes_are_refused_with_pytorchs_exception_and_first_words(
-    inputs: list[Tensor], masks: dict[str, Tensor], text: str
+    text: str, inputs: Sequence[Tensor], masks: dict[str, Tensor]
 ) -> None:
     theirs, ours = pair(12, 4, kdim=7, vdim=9, batch_first=True)
     with pytest.raises((AssertionError, RuntimeError)) as caught:
@@ -706,9 +689,7 @@ def test_what_it_says_of_its_weights_is_what_pytorch_says(options: dict[str, Any
     assert ours._qkv_same_embed_dim == theirs._qkv_same_embed_dim == (ours.in_proj_weight is not None)
 
 
-@pytest.mark.parametrize(
-    "clone", [lambda m: m, copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))], ids=["itself", "deepcopy", "pickle"]
-)
+@pytest.mark.parametrize("clone", [lambda module: module, copy.deepcopy, pickled], ids=["itself", "deepcopy", "pickle"])
 def test_no_copy_can_be_skipped_by_a_layers_fast_path(clone: Any) -> None:
     layer = nn.TransformerEncoderLayer(12, 2, 20, batch_first=True).eval()
     layer.self_attn, seen = clone(from_torch(layer.self_attn)), []

@@ -1,7 +1,6 @@
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -17,7 +16,9 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from unmasked import plot
-from unmasked._figure import INK
+from unmasked.plot.page import INK
+
+from .refusals import refused
 
 WEIGHTS = torch.tensor([[0.25, 0.75, 0.0], [0.5, 0.125, 0.375]])
 PAGES = {"light": "#ffffff", "dark": "#1e2129"}
@@ -187,6 +188,13 @@ def test_a_table_writes_its_numbers_in_the_form_of_their_column_and_leaves_text(
         plot.table(["", "error", "time"], rows, ["{}"])
 
 
+def test_a_table_escapes_its_cells_in_html() -> None:
+    assert plot.table(["", "&"], {"<b>": ["<i>"]})._repr_html_() == (
+        '<table style="text-align:left"><thead><tr><td></td><th scope="col">&amp;</th></tr></thead>'
+        '<tbody><tr><th scope="row">&lt;b&gt;</th><td>&lt;i&gt;</td></tr></tbody></table>'
+    )
+
+
 def test_a_table_goes_into_prose_as_markdown() -> None:
     assert plot.table(["", "a"], {"x": [1]}).markdown() == "|  | a |\n| --- | --- |\n| x | 1 |"
 
@@ -220,47 +228,34 @@ assert "matplotlib.pyplot" not in sys.modules
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-@pytest.mark.parametrize(
-    ("draw", "text"),
-    [
-        (
-            lambda: plot.heatmap(torch.ones(2, 3, 4)),
+test_a_wrong_shape_is_named_with_its_remedy = refused(
+    {
+        ValueError: {
             "weights has shape (2, 3, 4), expected (queries, keys): "
-            "pick one item of a batch and one head, or draw all heads with plot.heads",
-        ),
-        (lambda: plot.signed({"a": torch.ones(3)}), "matrix 'a' has shape (3,), expected (queries, keys)"),
-        (lambda: plot.heatmap(torch.ones(0, 3)), "weights has shape (0, 3), expected (queries, keys)"),
-        (
-            lambda: plot.heads(torch.ones(2, 3)),
+            "pick one item of a batch and one head, or draw all heads with plot.heads...": lambda: plot.heatmap(
+                torch.ones(2, 3, 4)
+            ),
+            "matrix 'a' has shape (3,), expected (queries, keys)...": lambda: plot.signed({"a": torch.ones(3)}),
+            "weights has shape (0, 3), expected (queries, keys)...": lambda: plot.heatmap(torch.ones(0, 3)),
             "weights has shape (2, 3), expected (heads, queries, keys): "
-            "pick one item of a batch, and ask for weights that are not averaged over heads",
-        ),
-        (
-            lambda: plot.heatmap({"a": torch.ones(2, 3), "b": torch.ones(3, 2)}),
-            "weights must hold matrices of one shape to share their labels, not {'a': (2, 3), 'b': (3, 2)}",
-        ),
-        (lambda: plot.mask(torch.ones(2, 3)), "allowed is torch.float32, expected torch.bool, True where a query may"),
-        (
-            lambda: plot.heatmap(WEIGHTS, queries=["a"]),
-            "queries has 1 labels, but weights is (2, 3): pass 2",
-        ),
-        (
-            lambda: plot.mask(WEIGHTS > 0, keys=["a"]),
-            "keys has 1 labels, but allowed is (2, 3): pass 3",
-        ),
-    ],
+            "pick one item of a batch, and ask for weights that are not averaged over heads...": lambda: plot.heads(
+                torch.ones(2, 3)
+            ),
+            "weights must hold matrices of one shape to share their labels, not {'a': (2, 3), 'b': (3, "
+            "2)}...": lambda: plot.heatmap({"a": torch.ones(2, 3), "b": torch.ones(3, 2)}),
+            "allowed is torch.float32, expected torch.bool, True where a query may...": lambda: plot.mask(
+                torch.ones(2, 3)
+            ),
+            "queries has 1 labels, but weights is (2, 3): pass 2...": lambda: plot.heatmap(WEIGHTS, queries=["a"]),
+            "keys has 1 labels, but allowed is (2, 3): pass 3...": lambda: plot.mask(WEIGHTS > 0, keys=["a"]),
+            "weights is an empty dict, expected a tensor (queries, keys) or a dict of them under their "
+            "titles...": lambda: plot.heatmap({}),
+            "weights is a list, expected a tensor (queries, keys) or a dict of them under their titles...": lambda: (
+                plot.heatmap([torch.eye(2)])
+            ),
+        },
+    }
 )
-def test_a_wrong_shape_is_named_with_its_remedy(draw: Callable[[], Figure], text: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(text)):
-        draw()
-
-
-@pytest.mark.usefixtures("unhooked")
-@pytest.mark.parametrize(("matrices", "given"), [({}, "an empty dict"), ([torch.eye(2)], "a list")])
-def test_what_is_no_matrix_is_refused(matrices: Any, given: str) -> None:
-    text = f"weights is {given}, expected a tensor (queries, keys) or a dict of them under their titles"
-    with pytest.raises(ValueError, match=re.escape(text)):
-        plot.heatmap(matrices)
 
 
 def test_without_matplotlib_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,8 +19,10 @@ from transformers.models.gptj import modeling_gptj
 from transformers.models.llama import modeling_llama
 from transformers.models.mpt.modeling_mpt import build_mpt_alibi_tensor
 
-from unmasked import masks, positions, probes, scaled_dot_product_attention, self_attention
+from unmasked import attend, masks, positions, probes, self_attention
 from unmasked.positions import Rotary, alibi, alibi_slopes, convert_pairing, sinusoids
+
+from .refusals import refused
 
 PAIRINGS = ["halves", "interleaved"]
 PLACES = torch.tensor([0, 1, 2, 300, 4095])
@@ -269,11 +271,9 @@ def test_alibi_lowers_scores_with_the_distance_as_bloom_does_up_to_a_constant_of
     assert torch.equal(ours, ours.mT)
     theirs = build_alibi_tensor(torch.ones(1, tokens), heads, torch.float32)  # heads 1 keys
     query, key, value = torch.randn(3, 2, heads, tokens, 4)
-    of_ours, of_theirs = (
-        scaled_dot_product_attention(query, key, value, bias=bias, is_causal=True).context for bias in (ours, theirs)
-    )
+    of_ours, of_theirs = (attend(query, key, value, bias=bias, is_causal=True).context for bias in (ours, theirs))
     torch.testing.assert_close(of_ours, of_theirs)
-    flipped = scaled_dot_product_attention(query, key, value, bias=-ours, is_causal=True).context
+    flipped = attend(query, key, value, bias=-ours, is_causal=True).context
     assert (flipped - of_ours).abs().max() > 0.1
 
 
@@ -285,7 +285,7 @@ def test_alibi_aligns_the_last_query_with_the_last_key() -> None:
 
 
 def rotary_attention(rotary: Rotary):
-    return lambda x, places: scaled_dot_product_attention(rotary(x, places), rotary(x, places), x).context
+    return lambda x, places: attend(rotary(x, places), rotary(x, places), x).context
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -306,15 +306,15 @@ def in_bfloat16(x: Tensor, places: Tensor) -> Tensor:
     angles = (places[:, None].bfloat16() * rates.bfloat16()).to(x)
     z = torch.view_as_complex(x.unflatten(-1, (-1, 2))) * torch.polar(torch.ones_like(angles), angles)
     turned = torch.view_as_real(z).flatten(-2)
-    return scaled_dot_product_attention(turned, turned, x).context
+    return attend(turned, turned, x).context
 
 
 def keys_alone(x: Tensor, places: Tensor) -> Tensor:
-    return scaled_dot_product_attention(x, Rotary(8)(x, places), x).context
+    return attend(x, Rotary(8)(x, places), x).context
 
 
 def mixed_pairings(x: Tensor, places: Tensor) -> Tensor:
-    return scaled_dot_product_attention(Rotary(8)(x, places), Rotary(8, pairing="interleaved")(x, places), x).context
+    return attend(Rotary(8)(x, places), Rotary(8, pairing="interleaved")(x, places), x).context
 
 
 def values_too(x: Tensor, places: Tensor) -> Tensor:
@@ -347,7 +347,7 @@ def test_rotary_attention_needs_no_causal_mask_to_be_relative_and_keeps_it() -> 
 
     def f(x: Tensor) -> Tensor:
         turned = rotary(x, torch.arange(x.size(1)))
-        return scaled_dot_product_attention(turned, turned, x, allowed=masks.causal(x.size(1))).context
+        return attend(turned, turned, x, allowed=masks.causal(x.size(1))).context
 
     assert probes.sees_the_future(f, x) is None
     assert probes.breaks_equivariance(f, x)
@@ -359,84 +359,57 @@ def test_a_rotary_says_its_options() -> None:
     assert repr(partial) == "Rotary(8, base=500000, pairing='interleaved', rotary_dim=2, frequencies=...)"
 
 
-@pytest.mark.usefixtures("unhooked")
-@pytest.mark.parametrize(
-    ("make", "error", "text"),
-    [
-        (lambda: Rotary(5), ValueError, "head_dim is 5; features are turned in pairs: it must be even"),
-        (lambda: Rotary(0), ValueError, "head_dim is 0; it must be 1 or more"),
-        (lambda: Rotary(8, rotary_dim=3), ValueError, "rotary_dim is 3; features are turned in pairs: it must be even"),
-        (lambda: Rotary(8, rotary_dim=10), ValueError, "rotary_dim is 10; it can be at most head_dim (8)"),
-        (lambda: Rotary(8, pairing="neox"), ValueError, 'pairing is \'neox\'; choose "halves" or "interleaved"'),
-        (
-            lambda: Rotary(8, frequencies=torch.ones(8)),
-            ValueError,
-            "frequencies has shape (8,); for 8 features it must be (4,), one for each pair",
-        ),
-        (
-            lambda: Rotary(8)(torch.ones(2, 3, 4, 6), torch.arange(4)),
-            ValueError,
-            "x has shape (2, 3, 4, 6); it must be (..., heads, tokens, 8)",
-        ),
-        (
-            lambda: Rotary(8)(torch.ones(8), torch.arange(1)),
-            ValueError,
-            "x has shape (8,); it must be (..., heads, tokens, 8)",
-        ),
-        *(
-            (
-                lambda shape=shape: Rotary(8)(torch.ones(2, 3, 4, 8), torch.zeros(shape, dtype=torch.int64)),
-                ValueError,
-                f"positions has shape {shape} and x (2, 3, 4, 8); it must be (tokens,) or (batch, tokens): 4 tokens, "
-                "and as many sequences as x has",
+def zeros(*shape: int) -> Tensor:
+    return torch.zeros(shape, dtype=torch.int64)
+
+
+EVEN = "features are turned in pairs: it must be even"
+PLACED = "it must be (tokens,) or (batch, tokens): 4 tokens, and as many sequences as x has"
+INTEGERS = "pass integers, such as torch.arange(tokens)"
+test_what_makes_no_positions_is_refused = refused(
+    {
+        ValueError: {
+            f"head_dim is 5; {EVEN}": lambda: Rotary(5),
+            "head_dim is 0; it must be 1 or more": lambda: Rotary(0),
+            f"rotary_dim is 3; {EVEN}": lambda: Rotary(8, rotary_dim=3),
+            "rotary_dim is 10; it can be at most head_dim (8)": lambda: Rotary(8, rotary_dim=10),
+            'pairing is \'neox\'; choose "halves" or "interleaved"': lambda: Rotary(8, pairing="neox"),
+            "frequencies has shape (8,); for 8 features it must be (4,), one for each pair": lambda: Rotary(
+                8, frequencies=torch.ones(8)
+            ),
+            "x has shape (2, 3, 4, 6); it must be (..., heads, tokens, 8)": lambda: Rotary(8)(
+                torch.ones(2, 3, 4, 6), torch.arange(4)
+            ),
+            "x has shape (8,); it must be (..., heads, tokens, 8)": lambda: Rotary(8)(torch.ones(8), torch.arange(1)),
+            "positions has shape (2, 4) and x (4, 8); " + PLACED: lambda: Rotary(8)(torch.ones(4, 8), zeros(2, 4)),
+            f"dim is 5; {EVEN}": lambda: sinusoids(torch.arange(4), 5),
+            "rows of weight (10) must be divisible by num_heads (4); try 2 or 5": lambda: convert_pairing(
+                torch.ones(10, 3), 4, to="halves"
+            ),
+            f"rotary_dim is 5; {EVEN}": lambda: convert_pairing(torch.ones(10, 3), 2, to="halves"),
+            "rotary_dim is 6; it can be at most head_dim (4)": lambda: convert_pairing(
+                torch.ones(8, 3), 2, to="halves", rotary_dim=6
+            ),
+            'pairing is \'meta\'; choose "halves" or "interleaved"': lambda: convert_pairing(
+                torch.ones(8, 3), 2, to="meta"
+            ),
+            "num_heads is 0; it must be 1 or more": lambda: alibi_slopes(0),
+        }
+        | {
+            f"positions has shape {shape} and x (2, 3, 4, 8); {PLACED}": lambda shape=shape: Rotary(8)(
+                torch.ones(2, 3, 4, 8), zeros(*shape)
             )
             for shape in [(1,), (3,), (3, 4), (2, 1), (1, 1, 2, 4)]
-        ),
-        (
-            lambda: Rotary(8)(torch.ones(4, 8), torch.zeros(2, 4, dtype=torch.int64)),
-            ValueError,
-            "positions has shape (2, 4) and x (4, 8); it must be (tokens,) or (batch, tokens): 4 tokens, and as many "
-            "sequences as x has",
-        ),
-        *(
-            (
-                make,
-                TypeError,
-                f"positions is {dtype}; pass integers, such as torch.arange(tokens)",
-            )
-            for make, dtype in [
-                (lambda: Rotary(8)(torch.ones(4, 8), torch.arange(4.0)), torch.float32),
-                (lambda: Rotary(8)(torch.ones(4, 8), torch.ones(4).bool()), torch.bool),
-                (lambda: sinusoids(torch.arange(4.0), 4), torch.float32),
-            ]
-        ),
-        (lambda: sinusoids(torch.arange(4), 5), ValueError, "dim is 5; features are turned in pairs: it must be even"),
-        (
-            lambda: convert_pairing(torch.ones(10, 3), 4, to="halves"),
-            ValueError,
-            "rows of weight (10) must be divisible by num_heads (4); try 2 or 5",
-        ),
-        (
-            lambda: convert_pairing(torch.ones(10, 3), 2, to="halves"),
-            ValueError,
-            "rotary_dim is 5; features are turned in pairs: it must be even",
-        ),
-        (
-            lambda: convert_pairing(torch.ones(8, 3), 2, to="halves", rotary_dim=6),
-            ValueError,
-            "rotary_dim is 6; it can be at most head_dim (4)",
-        ),
-        (
-            lambda: convert_pairing(torch.ones(8, 3), 2, to="meta"),
-            ValueError,
-            'pairing is \'meta\'; choose "halves" or "interleaved"',
-        ),
-        (lambda: alibi_slopes(0), ValueError, "num_heads is 0; it must be 1 or more"),
-    ],
+        },
+        TypeError: {
+            f"positions is torch.float32; {INTEGERS}": (
+                lambda: Rotary(8)(torch.ones(4, 8), torch.arange(4.0)),
+                lambda: sinusoids(torch.arange(4.0), 4),
+            ),
+            f"positions is torch.bool; {INTEGERS}": lambda: Rotary(8)(torch.ones(4, 8), torch.ones(4).bool()),
+        },
+    }
 )
-def test_what_makes_no_positions_is_refused(make, error: type[Exception], text: str) -> None:
-    with pytest.raises(error, match=re.escape(text) + "$"):
-        make()
 
 
 def test_the_table_of_pairings_names_the_partners() -> None:

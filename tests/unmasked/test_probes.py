@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from unmasked import probes, scaled_dot_product_attention, self_attention
+from unmasked import attend, probes, self_attention
 
 PROBES = (probes.breaks_equivariance, probes.mixes_items, probes.is_no_average, probes.changes_from_call_to_call)
 
@@ -15,17 +15,17 @@ def x() -> torch.Tensor:
     return torch.randn(3, 5, 4, dtype=torch.float64)
 
 
-def attend(x, **options):
+def mean(x, **options):
     return self_attention(x, **options).context
 
 
 def causal(x):
-    return attend(x, is_causal=True)
+    return mean(x, is_causal=True)
 
 
 @pytest.mark.parametrize("probe", [*PROBES, probes.cuts_gradients, probes.fails_in_half, probes.overwrites_inputs])
 def test_attention_is_found_without_fault(probe, x) -> None:
-    evidence = probe(attend, x)
+    evidence = probe(mean, x)
     assert evidence is None
 
 
@@ -39,12 +39,12 @@ def test_causal_attention_is_found_without_fault(probe, x) -> None:
 @pytest.mark.parametrize(
     ("probe", "f", "told"),
     [
-        (probes.sees_the_future, attend, "changing token 4 moves the output of token 0 by"),
+        (probes.sees_the_future, mean, "changing token 4 moves the output of token 0 by"),
         (probes.misses_the_past, lambda x: x, "changing token 0 leaves the output of token 4 as it was"),
         (probes.breaks_equivariance, causal, "with the tokens in another order"),
         (
             probes.mixes_items,
-            lambda x: attend(x.transpose(0, 1)).transpose(0, 1),
+            lambda x: mean(x.transpose(0, 1)).transpose(0, 1),
             "changing item 0 moves the output of",
         ),
         (probes.mixes_items, lambda x: x.new_ones(x.shape), "changing item 0 leaves its own output as it was"),
@@ -52,8 +52,8 @@ def test_causal_attention_is_found_without_fault(probe, x) -> None:
         (probes.changes_from_call_to_call, F.dropout, "two calls with the same input differ by"),
         (probes.overwrites_inputs, lambda x: x.add_(1), "input 0 of shape (3, 5, 4) is changed by the call, by 1"),
         (probes.overwrites_inputs, lambda x: x.mul_(1), "is changed by the call, by 0"),
-        (probes.cuts_gradients, lambda x: attend(x).detach(), "the output requires no gradient"),
-        (probes.cuts_gradients, lambda x: attend(x) * x.detach(), "along x the output moves by"),
+        (probes.cuts_gradients, lambda x: mean(x).detach(), "the output requires no gradient"),
+        (probes.cuts_gradients, lambda x: mean(x) * x.detach(), "along x the output moves by"),
         (probes.fails_in_half, lambda x: x * 1e6, "numbers of its output are not finite"),
     ],
 )
@@ -89,7 +89,7 @@ def test_a_mask_that_only_lowers_scores_leaks(lowered_by: int, shape: tuple[int,
         return ((q @ k.mT / 2) - lowered_by * (~allowed).to(q.dtype)).softmax(-1) @ v
 
     def hidden(q, k, v, allowed):
-        return scaled_dot_product_attention(q, k, v, allowed=allowed).context
+        return attend(q, k, v, allowed=allowed).context
 
     first = (torch.arange(tokens) < tokens - 1).expand(tokens, tokens)
     assert probes.sees_the_future(lambda x: lowered(x, x, x, ~future), x)
@@ -129,7 +129,7 @@ def test_a_mask_is_held_to_hiding_and_to_showing(x) -> None:
     allowed[:, 2] = False
 
     def masked(q, k, v, allowed):
-        return scaled_dot_product_attention(q, k, v, allowed=allowed).context
+        return attend(q, k, v, allowed=allowed).context
 
     assert probes.attends_to_what_is_hidden(masked, x, x, x, allowed) is None
     inverted = probes.attends_to_what_is_hidden(lambda q, k, v, a: masked(q, k, v, ~a), x, x, x, allowed)
@@ -138,10 +138,7 @@ def test_a_mask_is_held_to_hiding_and_to_showing(x) -> None:
 
 
 def test_the_newest_queries_alone_must_see_every_key(x) -> None:
-    assert (
-        probes.misaligns_a_cache(lambda q, k, v: scaled_dot_product_attention(q, k, v, is_causal=True).context, x)
-        is None
-    )
+    assert probes.misaligns_a_cache(lambda q, k, v: attend(q, k, v, is_causal=True).context, x) is None
     top_left = probes.misaligns_a_cache(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), x)
     assert "the last 1 of the queries, asked alone, gets another output" in str(top_left)
 
@@ -172,5 +169,5 @@ def test_parameters_that_share_a_storage_without_overlapping_are_no_finding() ->
 def test_no_probe_moves_the_global_generator(x) -> None:
     before = torch.get_rng_state()
     for probe in (*PROBES, probes.sees_the_future, probes.cuts_gradients):
-        probe(attend, x)
+        probe(mean, x)
     assert torch.equal(torch.get_rng_state(), before)

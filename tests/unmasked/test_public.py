@@ -10,6 +10,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from pkgutil import resolve_name
 from types import ModuleType
 
 import pytest
@@ -108,16 +109,44 @@ def test_a_name_that_does_not_exist_is_said() -> None:
         unmasked.atention  # type: ignore[attr-defined]
 
 
-def test_what_stands_apart_is_imported_when_it_is_asked_for() -> None:
-    code = """
-import sys, unmasked
-print([module for module in unmasked._LATER.values() if module in sys.modules])
-for name, module in unmasked._LATER.items():
-    getattr(unmasked, name)
-    assert name in dir(unmasked) and module in sys.modules, name
-"""
+def test_one_import_brings_every_module_of_the_reference() -> None:
+    apart = {"unmasked.exercises", "unmasked.figures", "unmasked.museum", "unmasked.teaching", "unmasked.testing"}
+    code = "import sys, unmasked\nprint(*(name for name in sys.modules if name.startswith('unmasked.')))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert run.stdout == "[]\n", run.stderr
+    assert {module.__name__ for module in MODULES} - apart - OLD.keys() <= set(run.stdout.split()), run.stderr
+
+
+def test_the_package_lists_things_and_no_modules() -> None:
+    assert not [name for name in unmasked.__all__ if inspect.ismodule(getattr(unmasked, name))]
+
+
+OLD = {
+    "unmasked": {"scaled_dot_product_attention": "unmasked.functional.attend"},
+    "unmasked.embeddings": {"table": "unmasked.plot.table"},
+    "unmasked.functional": {"scaled_dot_product_attention": "unmasked.functional.attend"},
+    "unmasked.parallel": {
+        "Sent": "unmasked.parallel.Traffic",
+        "counted": "unmasked.parallel.count_bytes",
+        "together": "unmasked.parallel.launch",
+    },
+    "unmasked.viewer": {"show": "unmasked.plot.show", "Viewer": "unmasked.plot.Viewer"},
+}
+
+
+@pytest.mark.parametrize(("module", "name"), [(module, name) for module, names in OLD.items() for name in names])
+def test_an_old_name_gives_what_it_is_now_and_says_so(module: str, name: str) -> None:
+    now = OLD[module][name]
+    with pytest.warns(DeprecationWarning, match=re.escape(f"{module}.{name} is now {now}; the old name goes")) as told:
+        found = getattr(importlib.import_module(module), name)
+    assert found is resolve_name(now) or name == "table"
+    assert told[0].filename == __file__
+
+
+def test_the_old_table_takes_what_it_took() -> None:
+    with pytest.warns(DeprecationWarning, match="is now unmasked.plot.table"):
+        from unmasked.embeddings import table  # type: ignore[attr-defined]
+    shown = table(torch.tensor([[0.125, -1.0]]), ["ship"], ["my", "crew"], digits=3)
+    assert str(shown) == "      my     crew\nship  0.125  -1.000"
 
 
 def test_this_pytorch_is_one_of_those_with_which_the_library_is_said_to_be_tested() -> None:
@@ -138,5 +167,8 @@ def test_each_module_that_annotates_shapes_is_held_to_them_in_these_tests() -> N
     (listed,) = [each.partition("=")[2] for each in options["addopts"] if each.startswith("--jaxtyping-packages")]
     *held, checker = listed.split(",")
     assert checker == "beartype.beartype"
-    sources = {path.stem: path.read_text(encoding="utf-8") for path in (root / "src/unmasked").glob("*.py")}
-    assert held == sorted(f"unmasked.{name}" for name, text in sources.items() if "unmasked._shapes import" in text)
+    package = root / "src/unmasked"
+    annotated = [
+        path for path in package.rglob("*.py") if "unmasked._shapes import" in path.read_text(encoding="utf-8")
+    ]
+    assert held == sorted({f"unmasked.{path.relative_to(package).with_suffix('').parts[0]}" for path in annotated})

@@ -17,8 +17,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from unmasked import _demonstration, _ring
-from unmasked.parallel import together
+from unmasked.parallel import __main__ as demonstration
+from unmasked.parallel import launch
+from unmasked.parallel import ring as _ring
 
 
 class Color(enum.Enum):
@@ -53,7 +54,7 @@ def test_ranks_are_no_forks_of_the_caller(monkeypatch: pytest.MonkeyPatch) -> No
         return hasattr(_ring, "patched"), "the caller's" in threads, "pytest" in sys.modules
 
     try:
-        assert together(work) == [(False, False, False)] * 2
+        assert launch(work) == [(False, False, False)] * 2
     finally:
         stop.set()
         thread.join()
@@ -64,7 +65,7 @@ AUTOGRAD = """
 import os
 import torch
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
-from unmasked.parallel import together
+from unmasked.parallel import launch
 
 _setup_privateuseone_for_python_backend("madeup")
 x = torch.ones(3, requires_grad=True)
@@ -73,7 +74,7 @@ def gradient():
     return torch.autograd.grad(x.square().sum(), x)[0].tolist()
 
 print(gradient())
-print(together(gradient))
+print(launch(gradient))
 child = os.fork()
 if not child:
     try:
@@ -102,7 +103,7 @@ def test_they_start_where_the_caller_has_used_a_gpu_and_may_use_it_themselves() 
         numbers: list[float] = torch.autograd.grad(x.square().sum(), x)[0].tolist()
         return numbers
 
-    assert together(gradient) == [gradient()] * 2 == [[2.0] * 3] * 2
+    assert launch(gradient) == [gradient()] * 2 == [[2.0] * 3] * 2
 
 
 def test_two_threads_call_at_once() -> None:
@@ -111,7 +112,7 @@ def test_two_threads_call_at_once() -> None:
 
     def call() -> None:
         both.wait()
-        answers.append(together(os.getpid))
+        answers.append(launch(os.getpid))
 
     threads = [threading.Thread(target=call) for _ in range(2)]
     for thread in threads:
@@ -127,7 +128,7 @@ COPIED = """
 from dataclasses import dataclass
 import torch
 import torch.distributed as dist
-from unmasked.parallel import together
+from unmasked.parallel import launch
 
 print("begins")
 
@@ -151,7 +152,7 @@ def work(times):
     loss = (lambda y: y.sum())(layer(x)) * times
     return Answer(dist.get_rank(), torch.autograd.grad(loss, x)[0])
 
-for answer in together(work, 2):
+for answer in launch(work, 2):
     assert type(answer) is Answer
     print(answer)
 """
@@ -168,14 +169,14 @@ def test_a_script_without_a_guard_runs_once(tmp_path: Path) -> None:
 
 
 def test_nothing_is_lost_of_what_ranks_print(tmp_path: Path) -> None:
-    text = "from unmasked.parallel import together\ntogether(lambda: print('a', end=''))\nprint('b')"
+    text = "from unmasked.parallel import launch\nlaunch(lambda: print('a', end=''))\nprint('b')"
     run = script(text, tmp_path)
     assert (run.stdout, run.stderr) == ("aab\n", "")
 
 
 def test_so_it_does_where_every_process_starts_anew(tmp_path: Path) -> None:
-    spawning = "import multiprocessing\nfrom unmasked import _ranks\n"
-    spawning += "_ranks._context = lambda: multiprocessing.get_context('spawn')\n"
+    spawning = "import multiprocessing\nfrom unmasked.parallel import ranks\n"
+    spawning += "ranks._context = lambda: multiprocessing.get_context('spawn')\n"
     run = script(spawning + COPIED, tmp_path)
     assert (run.stdout, run.stderr) == (SHOWN, "")
 
@@ -184,10 +185,10 @@ def test_a_notebook_calls_what_its_cells_define_and_is_told_the_line_that_fails(
     text = """
 from IPython.core.interactiveshell import InteractiveShell
 shell = InteractiveShell.instance()
-shell.run_cell("from unmasked.parallel import together\\nx = 3\\ndef work():\\n    return x")
-shell.run_cell("print(together(work))")
+shell.run_cell("from unmasked.parallel import launch\\nx = 3\\ndef work():\\n    return x")
+shell.run_cell("print(launch(work))")
 shell.run_cell("def fails():\\n    raise LookupError('no such token')")
-shell.run_cell("try:\\n    together(fails)\\nexcept RuntimeError as error:\\n    told = error.__notes__[0]")
+shell.run_cell("try:\\n    launch(fails)\\nexcept RuntimeError as error:\\n    told = error.__notes__[0]")
 shell.run_cell("print(told.splitlines()[-2].rpartition(', ')[2], told.splitlines()[-1])")
 """
     run = script(text, tmp_path, env=os.environ | {"IPYTHONDIR": str(tmp_path / "ipython")})
@@ -198,7 +199,7 @@ def test_classes_of_a_module_that_cannot_be_imported_come_back_as_themselves() -
     def work() -> Found:
         return Found(Color.RED, Found, {nn.Linear: torch.float16})
 
-    for found in together(work):
+    for found in launch(work):
         assert type(found) is found.of is Found
         assert found.color is Color.RED
         assert found.value == {nn.Linear: torch.float16}
@@ -209,7 +210,7 @@ def test_work_names_modules_that_another_makes() -> None:
         total: float = torch.ops.aten.sum(torch.ones(3)).item()
         return total
 
-    assert together(work) == [3.0] * 2
+    assert launch(work) == [3.0] * 2
 
 
 def test_what_cannot_be_copied_is_refused() -> None:
@@ -218,7 +219,7 @@ def test_what_cannot_be_copied_is_refused() -> None:
         "work, or what it names or is given, cannot be copied to another process (cannot pickle '_thread.lock' object)"
     )
     with pytest.raises(TypeError, match=re.escape(text)):
-        together(lambda: lock)
+        launch(lambda: lock)
 
 
 def test_without_cloudpickle_it_is_said_what_to_install(
@@ -228,8 +229,8 @@ def test_without_cloudpickle_it_is_said_what_to_install(
     monkeypatch.setattr(sys, "argv", ["parallel"])
     monkeypatch.delenv("RANK", raising=False)
     with pytest.raises(ImportError, match=r"cloudpickle, which is missing: pip install cloudpickle$"):
-        together(dist.get_rank)
-    assert _demonstration.main() == 1
+        launch(dist.get_rank)
+    assert demonstration.main() == 1
     assert re.fullmatch("unmasked.parallel: .*: pip install cloudpickle\n", capsys.readouterr().err)
 
 
@@ -240,16 +241,16 @@ HANGS = """
 import os, signal
 signal.signal(signal.SIGINT, signal.default_int_handler)  # else a caller in the background of a shell has it off
 import torch.distributed as dist
-from unmasked.parallel import together
+from unmasked.parallel import launch
 
 def work(hangs):
     os.write(1, b"rank\\n")  # at once, where two print
     if hangs:
         signal.pause()
 
-together(work, False)
+launch(work, False)
 print("ready", flush=True)
-together(work, True)
+launch(work, True)
 """
 
 
@@ -280,10 +281,10 @@ PAGE = """
 
 ```python
 #| tags: check
-from unmasked.parallel import together
+from unmasked.parallel import launch
 import torch.distributed as dist
 
-assert together(lambda: dist.get_rank()) == [0, 1]
+assert launch(lambda: dist.get_rank()) == [0, 1]
 ```
 """
 

@@ -11,7 +11,7 @@ from torch.nn.attention.flex_attention import AuxRequest, create_block_mask, fle
 from transformers.models.gemma2 import modeling_gemma2
 from transformers.models.gpt_oss import modeling_gpt_oss
 
-from unmasked import attention_weights, masks, scaled_dot_product_attention, self_attention
+from unmasked import attend, attention_weights, masks, self_attention
 
 HEADS, KV_HEADS, TOKENS = 6, 2, 7
 SINKS = torch.tensor([-3.0, -1.0, 0.0, 0.5, 1.0, 3.0])
@@ -41,9 +41,7 @@ def test_sinks_are_those_of_gpt_oss_with_their_gradients() -> None:
     expected, weights = modeling_gpt_oss.eager_attention_forward(
         module(sinks=theirs), query, key, value, mask, scaling=0.3
     )
-    actual = scaled_dot_product_attention(
-        query, key, value, allowed=CAUSAL_WINDOW, scale=0.3, sinks=ours, need_weights=True
-    )
+    actual = attend(query, key, value, allowed=CAUSAL_WINDOW, scale=0.3, sinks=ours, need_weights=True)
     torch.testing.assert_close(actual.context, expected.transpose(1, 2))
     torch.testing.assert_close(actual.weights, weights)
     cotangent = torch.randn_like(actual.context)
@@ -57,10 +55,10 @@ def test_the_soft_cap_is_that_of_gemma_2_before_the_mask() -> None:
     query, key, value = (3 * x for x in inputs())
     mask = masks.additive_from_allowed(CAUSAL_WINDOW)
     expected, weights = modeling_gemma2.eager_attention_forward(module(), query, key, value, mask, softcap=2.0)
-    actual = scaled_dot_product_attention(query, key, value, allowed=CAUSAL_WINDOW, softcap=2.0, need_weights=True)
+    actual = attend(query, key, value, allowed=CAUSAL_WINDOW, softcap=2.0, need_weights=True)
     torch.testing.assert_close(actual.context, expected.transpose(1, 2))
     torch.testing.assert_close(actual.weights, weights)
-    uncapped = scaled_dot_product_attention(query, key, value, allowed=CAUSAL_WINDOW).context
+    uncapped = attend(query, key, value, allowed=CAUSAL_WINDOW).context
     assert (uncapped - actual.context).abs().max() > 0.1
 
 
@@ -76,10 +74,10 @@ def test_flex_attention_agrees_on_a_window_a_soft_cap_and_sinks() -> None:
         query, key, value, score_mod=capped, block_mask=blocks, enable_gqa=True, return_aux=AuxRequest(lse=True)
     )
     options = {"allowed": CAUSAL_WINDOW, "softcap": 1.5}
-    torch.testing.assert_close(scaled_dot_product_attention(query, key, value, **options).context, plain)
+    torch.testing.assert_close(attend(query, key, value, **options).context, plain)
     # the sum that divides a row grows by e^sink: with the logarithm of the sum, that is a sigmoid
     with_sinks = plain * torch.sigmoid(aux.lse - SINKS[:, None])[..., None]
-    ours = scaled_dot_product_attention(query, key, value, **options, sinks=SINKS).context
+    ours = attend(query, key, value, **options, sinks=SINKS).context
     torch.testing.assert_close(ours, with_sinks)
 
 
@@ -91,15 +89,15 @@ def test_a_sink_is_a_key_whose_score_is_given_and_whose_value_is_zero() -> None:
     bias[..., :TOKENS].masked_fill_(~CAUSAL_WINDOW, -math.inf)
     bias[..., -1] = SINKS[:, None]
     expected = torch.nn.functional.scaled_dot_product_attention(query, *more, attn_mask=bias)
-    actual = scaled_dot_product_attention(query, key, value, allowed=CAUSAL_WINDOW, sinks=SINKS).context
+    actual = attend(query, key, value, allowed=CAUSAL_WINDOW, sinks=SINKS).context
     torch.testing.assert_close(actual, expected)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
 def test_rows_sum_to_less_by_the_share_of_the_sink(dtype: torch.dtype) -> None:
     query, key, value = inputs(dtype)
-    context, weights = scaled_dot_product_attention(query, key, value, sinks=SINKS, need_weights=True)
-    plain = scaled_dot_product_attention(query.double(), key.double(), value.double(), need_weights=True)
+    context, weights = attend(query, key, value, sinks=SINKS, need_weights=True)
+    plain = attend(query.double(), key.double(), value.double(), need_weights=True)
     assert weights is not None
     assert plain.weights is not None
     assert context.dtype == weights.dtype == dtype
@@ -112,13 +110,11 @@ def test_rows_sum_to_less_by_the_share_of_the_sink(dtype: torch.dtype) -> None:
 
 def test_a_sink_of_minus_infinity_is_none_and_one_number_serves_all_heads() -> None:
     query, key, value = inputs()
-    plain = scaled_dot_product_attention(query, key, value, is_causal=True, need_weights=True)
-    without = scaled_dot_product_attention(
-        query, key, value, is_causal=True, sinks=torch.tensor(-math.inf), need_weights=True
-    )
+    plain = attend(query, key, value, is_causal=True, need_weights=True)
+    without = attend(query, key, value, is_causal=True, sinks=torch.tensor(-math.inf), need_weights=True)
     torch.testing.assert_close(without, plain)
-    one = scaled_dot_product_attention(query, key, value, sinks=torch.tensor(0.7)).context
-    each = scaled_dot_product_attention(query, key, value, sinks=torch.full((HEADS,), 0.7)).context
+    one = attend(query, key, value, sinks=torch.tensor(0.7)).context
+    each = attend(query, key, value, sinks=torch.full((HEADS,), 0.7)).context
     torch.testing.assert_close(one, each)
     alone = self_attention(query[0, 0], sinks=torch.tensor(0.7)).weights
     torch.testing.assert_close(alone, self_attention(query, sinks=torch.tensor(0.7)).weights[0, 0])
@@ -129,12 +125,12 @@ def test_a_query_that_sees_no_key_gets_zeros_and_finite_gradients_beside_a_sink(
     sinks = SINKS.clone().requires_grad_()
     allowed = CAUSAL_WINDOW.clone()
     allowed[2] = False
-    context = scaled_dot_product_attention(query, key, value, allowed=allowed, sinks=sinks).context
+    context = attend(query, key, value, allowed=allowed, sinks=sinks).context
     assert not context[:, :, 2].any()
     gradients = torch.autograd.grad(context.sum(), (query, key, value, sinks))
     assert all(gradient.isfinite().all() for gradient in gradients)
     assert not gradients[0][:, :, 2].any()
-    empty = scaled_dot_product_attention(query, key[:, :, :0], value[:, :, :0], sinks=sinks).context
+    empty = attend(query, key[:, :, :0], value[:, :, :0], sinks=sinks).context
     assert not empty.any()
 
 
@@ -160,16 +156,16 @@ def test_a_query_that_sees_no_key_gets_zeros_and_finite_gradients_beside_a_sink(
 )
 def test_what_is_no_sink_is_refused(options: dict[str, Tensor], error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=re.escape(text) + "$"):
-        scaled_dot_product_attention(*inputs(), **options)
+        attend(*inputs(), **options)
 
 
 @pytest.mark.usefixtures("unhooked")
 def test_without_an_axis_of_heads_a_sink_is_a_number() -> None:
     text = re.escape("sinks has shape (1,); it must be a number, where there is no axis of heads")
     assert self_attention(torch.randn(1, 3, 4), sinks=torch.ones(1)).context.shape == (1, 3, 4)
-    for attend in (
+    for call in (
         lambda s: self_attention(torch.randn(3, 4), sinks=s),
         lambda s: attention_weights(torch.randn(3, 4), sinks=s),
     ):
         with pytest.raises(ValueError, match=text):
-            attend(torch.ones(1))
+            call(torch.ones(1))

@@ -3,20 +3,24 @@
 Run as a program, it prints how many were found and named, by kind.
 """
 
-import importlib.util
-import sys
 from collections import Counter
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from unmasked import diagnose
 from unmasked.doctor import Report
 
-# Of four authors; and of the doctor's own, in families that it had missed. A wrong module has the cause that the museum
+from .strangers import caches, masks, order, plain, positions, runs, weights
+from .strangers.cases import Case, Style
+
+# Of several authors, and of the doctor's own, in families that it had missed. A wrong one has the cause that the museum
 # has for it, or None, and a right twin.
-STRANGERS = Path(__file__).parent / "strangers"
+STRANGERS = [case for family in (plain, masks, caches, positions, weights, order, runs) for case in family.CASES]
+WRONG = {case.name: case for case in STRANGERS if case.twin is not None}
+RIGHT = {case.name: case for case in STRANGERS if case.twin is None}
+# The twins, each once, and without those that are among the right ones.
+TWINS = {case.twin.key: (name, case.twin) for name, case in WRONG.items() if case.twin is not None}
+TWINS = {key: twin for key, twin in TWINS.items() if key not in {case.style.key for case in RIGHT.values()}}
 # What is not found, and why: the one before what it takes to find it.
 UNSEEN = {
     "t5-bias-transposed": "a learned table is right in either direction",
@@ -43,26 +47,7 @@ OTHERWISE: dict[str, str | None] = {
 }
 
 
-def cases(kind: str) -> dict[str, Any]:
-    if str(STRANGERS) not in sys.path:
-        sys.path.append(str(STRANGERS))  # where they find what they share, `cases`
-    found = {}
-    for file in sorted(STRANGERS.glob(f"{kind}_*.py")):
-        spec = importlib.util.spec_from_file_location(f"strangers_{file.stem}", file)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[spec.name] = module  # dataclasses look for it there
-        spec.loader.exec_module(module)
-        for case in module.CASES:
-            found[case.name if case.name not in found else f"{case.name}, {file.stem}"] = case
-    return found
-
-
-RIGHT, WRONG = cases("right"), cases("wrong")
-
-
-def examined(case: Any) -> Report:
+def examined(case: Case) -> Report:
     return diagnose(case.make(), **case.call)
 
 
@@ -71,6 +56,19 @@ def examined(case: Any) -> Report:
 def test_a_right_module_is_not_accused(name: str) -> None:
     report = examined(RIGHT[name])
     assert report.ok, report.text()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("style", [style for _, style in TWINS.values()], ids=[name for name, _ in TWINS.values()])
+def test_the_right_twin_of_a_wrong_module_is_not_accused(style: Style) -> None:
+    report = diagnose(style.make(), **style.call)
+    assert report.ok, report.text()
+
+
+def test_no_stranger_stands_there_twice_or_has_a_slip_that_changes_nothing() -> None:
+    assert len(RIGHT) + len(WRONG) == len(STRANGERS)
+    assert len({case.style.key for case in STRANGERS}) == len(STRANGERS)
+    assert not [case.name for case in WRONG.values() if case.twin is None or case.style.key == case.twin.key]
 
 
 @pytest.mark.filterwarnings("ignore")

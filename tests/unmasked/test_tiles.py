@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from unmasked import masks, scaled_dot_product_attention, tiles
+from unmasked import attend, masks, tiles
 
 TILES = (1, 7, 16, 64)
 ALL = ("queries", "keys")
@@ -58,9 +58,7 @@ def test_it_is_the_librarys_attention_for_every_mask_and_size(
     sizes = {"queries": queries, "keys": keys}
     allowed = torch.rand([sizes.get(axis, axis) for axis in shape]) < 0.5
     ours = tiles.attention(query, key, value, allowed=allowed, is_causal=is_causal, tile=tile)
-    expected = scaled_dot_product_attention(
-        query, key, value, allowed=allowed, is_causal=is_causal, implementation="eager"
-    )
+    expected = attend(query, key, value, allowed=allowed, is_causal=is_causal, implementation="eager")
     torch.testing.assert_close(ours.context, expected.context, atol=1e-13, rtol=1e-12)
 
 

@@ -13,7 +13,7 @@ import torch
 
 import unmasked
 from unmasked import masks, show
-from unmasked.viewer import Viewer
+from unmasked.plot import Viewer
 
 WEIGHTS = torch.tensor([[1.0, 0.0], [0.25, 0.75]])
 

@@ -23,6 +23,8 @@ from unmasked import CausalSelfAttention, MultiheadAttention, ablate, functional
 from unmasked.kernels import kernels_of
 from unmasked.watching import Call
 
+from .refusals import refused
+
 TINY = {"vocab_size": 50, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 6, "intermediate_size": 20}
 TINY |= {"max_position_embeddings": 32, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
 GPT2 = {"vocab_size": 50, "n_embd": 24, "n_layer": 2, "n_head": 6, "n_positions": 32, "bos_token_id": 0}
@@ -324,7 +326,7 @@ class Ours(nn.Module):
     """A module that does nothing but call this library's function."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        return functional.scaled_dot_product_attention(*args, **kwargs).context
+        return functional.attend(*args, **kwargs).context
 
 
 @pytest.mark.parametrize("implementation", ["fused", "eager"])
@@ -336,9 +338,7 @@ def test_our_function_is_recorded_with_all_its_options(implementation: str) -> N
         {"bias": torch.randn(6, 3, 5).masked_fill(torch.rand(3, 1) < 0.5, -torch.inf), "dropout_p": 0.5},
         *([{"softcap": 0.5}] if implementation == "eager" else []),
     ):
-        given = functional.scaled_dot_product_attention(
-            query, key, value, **options | {"need_weights": True, "dropout_p": 0.0}
-        )
+        given = functional.attend(query, key, value, **options | {"need_weights": True, "dropout_p": 0.0})
         call = recorded(Ours(), query, key, value, **options, implementation=implementation)
         torch.testing.assert_close(call.weights, given.weights)
         assert (call.kernel == "eager") == (implementation == "eager")
@@ -534,7 +534,7 @@ def test_weights_alone_are_kept_where_tensors_are_written_to_again() -> None:
 
 def test_steps_with_a_cache_are_the_rows_of_all_tokens_at_once() -> None:
     layer, x = CausalSelfAttention(8, 8, 4, num_kv_heads=2), torch.randn(2, 5, 8)
-    cache = unmasked.KVCache(2, 2, 5, 2)
+    cache = layer.cache(2, 5)
     with torch.no_grad(), watch(layer, keep="weights") as steps:
         for part in x.split([3, 1, 1], dim=1):
             layer(part, cache=cache)
@@ -699,28 +699,28 @@ def wrong(heads: dict[str, list[int]], model: nn.Module | None = None) -> Callab
     return run
 
 
-REFUSED: dict[str, tuple[type[Exception], Callable[[], object]]] = {
-    "heads names 'atn', but model has no such module; choose 'attn' or 'attn.qkv' or 'attn.out_proj'": (
-        ValueError,
-        wrong({"atn": [0]}),
-    ),
-    "heads names 'twice', but no call of attention came from it, so that nothing was switched off there; choose "
-    "'twice.1'": (ValueError, wrong({"twice": [0]})),
-    "heads names head 2 of 'attn'; its call has 2 heads, numbered from 0": (ValueError, wrong({"attn": [0, 2]})),
-    "heads names head -1 of 'attn'; its call has 2 heads, numbered from 0": (ValueError, wrong({"attn": [-1]})),
-    "a call gives (3, 4), which has no axis of heads to switch off": (
-        ValueError,
-        lambda: ablated_flat(),
-    ),
-    "model is a function; pass the torch.nn.Module whose calls are meant": (
-        TypeError,
-        lambda: watch(plain).__enter__(),
-    ),
-    'keep is \'all\'; choose "inputs" or "weights"': (ValueError, lambda: watch(Block(), keep="all").__enter__()),
-    "calls is empty: pass what watch(model) saw": (ValueError, lambda: rollout([])),
-    "the call in '' has 2 queries and 3 keys, the first one 3 keys; pass the calls of self-attention over one "
-    "sequence: [call for call in seen if ...]": (ValueError, lambda: rollout([calls_of(3, 3), calls_of(2, 3)])),
-}
+test_what_cannot_be_done_is_refused_with_the_remedy = refused(
+    {
+        ValueError: {
+            "heads names 'atn', but model has no such module; choose 'attn' or 'attn.qkv' or 'attn.out_proj'": wrong(
+                {"atn": [0]}
+            ),
+            "heads names 'twice', but no call of attention came from it, so that nothing was switched off there; "
+            "choose 'twice.1'": wrong({"twice": [0]}),
+            "heads names head 2 of 'attn'; its call has 2 heads, numbered from 0": wrong({"attn": [0, 2]}),
+            "heads names head -1 of 'attn'; its call has 2 heads, numbered from 0": wrong({"attn": [-1]}),
+            "a call gives (3, 4), which has no axis of heads to switch off": lambda: ablated_flat(),
+            'keep is \'all\'; choose "inputs" or "weights"': lambda: watch(Block(), keep="all").__enter__(),
+            "calls is empty: pass what watch(model) saw": lambda: rollout([]),
+            "the call in '' has 2 queries and 3 keys, the first one 3 keys; pass the calls of self-attention over one "
+            "sequence: [call for call in seen if ...]": lambda: rollout([calls_of(3, 3), calls_of(2, 3)]),
+        },
+        TypeError: {
+            "model is a function; pass the torch.nn.Module whose calls are meant": lambda: watch(plain).__enter__(),
+        },
+    },
+    afterwards=lambda: _len_torch_function_stack() == 0,
+)
 
 
 def ablated_flat() -> None:
@@ -731,15 +731,6 @@ def ablated_flat() -> None:
 
 def calls_of(queries: int, keys: int) -> Call:
     return recorded(Sdpa(), torch.randn(1, 2, queries, 4), *[torch.randn(1, 2, keys, 4)] * 2)
-
-
-@pytest.mark.usefixtures("unhooked")
-@pytest.mark.parametrize("text", REFUSED)
-def test_what_cannot_be_done_is_refused_with_the_remedy(text: str) -> None:
-    kind, ask = REFUSED[text]
-    with pytest.raises(kind, match=f"^{re.escape(text)}$"):
-        ask()
-    assert _len_torch_function_stack() == 0
 
 
 def weighing(*rows: list[float]) -> Call:

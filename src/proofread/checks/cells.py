@@ -42,9 +42,7 @@ def options(path: str, cell: Cell, root: Path) -> Iterator[Finding]:
         elif key == "digits" and not re.fullmatch("[1-9]|1[0-7]", value):
             message = f"digits ({value}) must be how many digits a number of the data keeps, 1 to 17, such as 4"
         elif key == "script" and not (re.search(r"\.m?js$", value) and (root / path).parent.joinpath(value).is_file()):
-            message = (
-                f"script ({value}) must be a file that ends in .js or .mjs, named as a link would name it from here"
-            )
+            message = f"script ({value}) must be a file that ends in .js or .mjs, named as a link from here would"
         elif key in ("data", "digits") and cell.option("script") is None:
             message = f"{key} ({value}) is for a script, and the cell names none: `#| script: ...`"
         elif key == "raises" and not _RAISES.fullmatch(value):
@@ -98,10 +96,8 @@ def in_code(path: str, index: int, cell: Cell, result: Result | None, settings: 
         message = f"{name} shows more than {written(settings.output)} of text, which nobody reads; show less, or set"
         message += ' output = "1 MB" under [tool.proofread]'
         if (form := much[1]) != "text":
-            message = (
-                f"{name} shows more than {written(settings.rich)} of {form}, which every reader of the page loads; "
-            )
-            message += 'show fewer points of it, or a picture, or set rich = "50 MB" under [tool.proofread]'
+            message = f"{name} shows more than {written(settings.rich)} of {form}, which every reader of the page loads"
+            message += '; show fewer points of it, or a picture, or set rich = "50 MB" under [tool.proofread]'
         yield Finding(path, raised.line, message, kind="output")
     elif raised and raised.fatal:
         message = f"{name} ran out of the {written(settings.memory)} that a page may take ({raised.summary})"

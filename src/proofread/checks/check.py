@@ -141,7 +141,7 @@ def check(
     if programs:
         try_programs(report.pages, settings, kept, progress)
     for checked in report.pages:
-        checked.findings += _findings(checked, settings, root)
+        checked.findings += _held(checked, settings, root, shelf)
     known = {checked.page.path: checked for checked in report.pages if checked.mode != "off"}
     others = [*paths, *([] if whole else project_pages(settings, root))]
     elsewhere = [checked for checked in known.values() if checked.mode == "run"]
@@ -226,6 +226,24 @@ def _missing(checked: Checked, place: int) -> str:
             how = "is skipped" if cell.option("skip") is not None else "is frozen and keeps no more than literals"
             return f"; cell {number}, which {how}, would define it: freeze or skip what needs it, too"
     return ""
+
+
+def _held(checked: Checked, settings: Settings, root: Path, shelf: Shelf | None) -> list[Finding]:
+    """What is wrong with a page once it has run: that nothing is, of the same page and run, is kept."""
+    page, folder, found = checked.page, (root / checked.page.path).parent, list[Finding]()
+
+    def sentences() -> Sequence[int]:
+        found[:] = _findings(checked, settings, root)
+        return () if found else checked.sentences
+
+    runs = [checked.began, {place: kept.began for place, kept in checked.kept.items()}]
+    scripts = [(folder / name).is_file() for cell in page.cells if (name := cell.option("script"))]
+    of = [page.path, page.lines, checked.mode, runs, scripts, repr(settings)]
+    if counted := shelf.made(f"{page.path} held", of, sentences) if shelf else ():
+        checked.sentences = counted[0], counted[1]
+    elif not found:
+        sentences()
+    return found
 
 
 def _findings(checked: Checked, settings: Settings, root: Path) -> Iterator[Finding]:

@@ -103,8 +103,9 @@ def quotations(checked: Checked) -> tuple[Mapping[int, list[tuple[int, int]]], l
                 message += f"if {_code(claim)} proves that, quote it"
                 places.setdefault(number, []).extend(said[number].places(near))  # its figures are told of with it
                 again = reworded(claim.typed, near)
-                if again and text.values[claim] and sum(1 for each in said.values() for _ in each.places(again)) == 1:
-                    edit = _quoting(page, text, claim, again)
+                can_quote = again and text.values[claim] and not re.search(r'["\\]', again)
+                if can_quote and sum(1 for each in said.values() for _ in each.places(again)) == 1:
+                    edit = _written(page, text, claim, f'"{again}"')
         line, column = _in_file(page, text, claim.span[0]) or (text.at(claim.span[0]), None)
         subject = claim_subject(text, claim)
         findings.append(Finding(page.path, line, message, kind="claim", subject=subject, edit=edit, column=column))
@@ -216,11 +217,6 @@ def _edit(page: Page, text: Text, claim: Claim) -> Edit | None:
     if len(again) != len(text.prose.claims) or again[place].typed != new:
         return None
     return _written(page, text, claim, new)
-
-
-def _quoting(page: Page, text: Text, claim: Claim, fragment: str) -> Edit | None:
-    """What would have a claim quote a fragment."""
-    return None if '"' in fragment or "\\" in fragment else _written(page, text, claim, f'"{fragment}"')
 
 
 def _written(page: Page, text: Text, claim: Claim, new: str) -> Edit | None:

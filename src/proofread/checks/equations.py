@@ -71,9 +71,8 @@ def faults(
         own = {stated.tag or "" for checked in pages for text in checked.texts for stated in text.formulas} - {""}
         for number in own - {citation.number for citation in citations}:
             path, line, _ = numbered[number]
-            message = (
-                f"no docstring of {', '.join(settings.packages)} cites equation ({number}); cite it, or drop its number"
-            )
+            named = ", ".join(settings.packages)
+            message = f"no docstring of {named} cites equation ({number}); cite it, or drop its number"
             yield found(path, line, message)
 
 

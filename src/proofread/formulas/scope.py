@@ -20,6 +20,7 @@ from .tree import FormulaError
 
 _SIZES = (3, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12)
 _MODULES = {"torch": "torch", "numpy": "numpy", "np": "numpy"}  # which `where` may name though the page does not
+_SEPARATED = "write name = value, with a semicolon and no comma between two"
 
 
 class Scope:
@@ -59,12 +60,15 @@ class Scope:
                     self._run(statement)
         except FormulaError:
             raise
+        except SyntaxError as error:
+            raise FormulaError(f"its `where: {where}` is no Python, {error.msg}: {_SEPARATED}") from error
         except Exception as error:
             raise FormulaError(f"its `where: {where}` fails: {type(error).__name__}: {error}") from error
 
     def _run(self, statement: ast.stmt) -> None:
-        if not isinstance(statement, ast.Assign):
-            raise FormulaError(f"`{ast.unparse(statement)}` in its `where` is not an assignment, name = value")
+        # To Python, `a = b, c = d` assigns d to a and to the tuple of b and c.
+        if not isinstance(statement, ast.Assign) or any(isinstance(n, ast.Tuple) for n in statement.targets[1:]):
+            raise FormulaError(f"`{ast.unparse(statement)}` in its `where` is not an assignment: {_SEPARATED}")
         exec(compile(ast.Module([statement], []), "<where>", "exec"), self._globals)
         names = [n.id for target in statement.targets for n in ast.walk(target) if isinstance(n, ast.Name)]
         self.where |= {name: self._globals[name] for name in names}

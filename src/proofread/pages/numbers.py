@@ -10,9 +10,10 @@ Words are numbers, too: up to *twenty* they are whole and exact; a fraction or a
 1,000; an ordinal is the place counted from 1, or of a float the fraction (*third* is 3, or 1/3).
 
 A unit after the figure takes a value in base units: bytes, seconds, radians, a share for percentage points, and for
-million the number itself. ``4 MiB`` says 4194304. A bound before it (*at most 3*) takes a value that keeps it. What is
-*about* a figure is no further from it than half a unit of its last digit that is no zero at its end, and than a
-twentieth of it: *about 2400* holds from 2350 up to 2450. *Nearly* and *almost* hold what lies below alone.
+million the number itself. ``4 MiB`` says 4194304. A bound before it (*at most 3*) takes a value that keeps it; what
+goes *up to 3* reaches 3. What is *about* a figure is no further from it than half a unit of its last digit that is no
+zero at its end, and than a twentieth of it: *about 2400* holds from 2350 up to 2450. *Nearly* and *almost* hold what
+lies below alone.
 """
 
 import math
@@ -52,10 +53,10 @@ BOUNDS = {
     **dict.fromkeys(("over", "more than", "greater than", "larger than", "above", "exceeds", "exceed"), (">",)),
     **dict.fromkeys(("at least", "no less than", "no fewer than", "not less than"), (">=", ">")),
     **dict.fromkeys(("less than", "fewer than", "smaller than", "under", "below"), ("<",)),
-    **dict.fromkeys(("at most", "up to", "no more than", "not more than", "no larger than"), ("<=", "<")),
+    **dict.fromkeys(("at most", "no more than", "not more than", "no larger than"), ("<=", "<")),
     **dict.fromkeys(("about", "around", "roughly", "approximately", "nearly", "almost", "some", "close to"), _ABOUT),
     **dict.fromkeys(("circa", "ca.", "~", "≈"), _ABOUT),
-    **dict.fromkeys(("exactly", "only", "just"), ("==",)),
+    **dict.fromkeys(("exactly", "only", "just", "up to"), ("==",)),
 }
 BOUND = "|".join(re.escape(said).replace(r"\ ", r"\s+") for said in sorted(BOUNDS, key=len, reverse=True))
 _TRUTH = {"true": True, "yes": True, "np.true_": True, "false": False, "no": False, "np.false_": False}

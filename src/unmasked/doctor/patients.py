@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from unmasked.causal import CausalSelfAttention
 from unmasked.doctor._diagnose import diagnose
 from unmasked.doctor._report import Report
-from unmasked.functional import scaled_dot_product_attention, self_attention
+from unmasked.functional import attend, self_attention
 from unmasked.multihead import MultiheadAttention
 
 __all__ = ["HEALTHY", "NOT_SEEN", "SICK", "Patient", "ward"]
@@ -113,7 +113,7 @@ healthy("this package's causal layer, shared keys", causal=True)(
     lambda: CausalSelfAttention(E, 2 * E, 6, num_kv_heads=2)
 )
 healthy("this package's function", inputs="qkv_allowed")(
-    lambda: lambda q, k, v, allowed: scaled_dot_product_attention(q, k, v, allowed=allowed[:, 0]).context
+    lambda: lambda q, k, v, allowed: attend(q, k, v, allowed=allowed[:, 0]).context
 )
 healthy("this package's self-attention")(lambda: lambda x: self_attention(x, need_weights=False).context)
 

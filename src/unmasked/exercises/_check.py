@@ -1,14 +1,24 @@
-"""Holds an answer to its exercise, and says what came of it."""
+"""Holds an answer to its exercise, and says what came of it: one body for all exercises.
 
+A mistake is known by a sentence, which may end in its slug in the museum: "The scale is missing. [missing-scale]".
+"""
+
+import copy
 import difflib
 import importlib
+import math
 import pkgutil
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
 
 from unmasked.museum import ENTRIES
 
+Known = Mapping[str, Any]
 Check = Callable[[Any], str | None]
 
 
@@ -63,17 +73,19 @@ class Exercise:
 _EXERCISES: dict[str, Exercise] = {}
 
 
-def exercise(name: str, *, page: str, task: str) -> Callable[[Check], Check]:
+def exercise(name: str, task: str) -> Callable[[Check], Check]:
     """Register a check: it raises `Wrong` if the answer is not right, and may return what is to be said if it is.
+
+    The exercise stands on the page that the check's module is called after: `pytorch/masks`.
 
     Args:
         name: What readers call it by: lower case, words joined by hyphens.
-        page: The page's place among the site's pages, without its ending: `pytorch/masks`.
         task: What is asked for, in one sentence.
     """
 
     def register(check: Check) -> Check:
         assert name not in _EXERCISES, f"two exercises are called {name!r}"
+        page = check.__module__.removeprefix(f"{__package__}.").replace(".", "/")
         _EXERCISES[name] = Exercise(name, page, task, check)
         return check
 
@@ -126,3 +138,201 @@ def check(name: str, answer: Any) -> Feedback:
     except Exception as error:
         return Feedback(name, False, f"Your answer raised {type(error).__name__}: {error}")
     return Feedback(name, True, said or asked.task)
+
+
+def draw(*shapes: tuple[int, ...], seed: int = 0, dtype: torch.dtype = torch.float64) -> list[Tensor]:
+    """Draw a tensor of normal numbers for each shape, the same ones at every call."""
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(shape, generator=generator, dtype=dtype) for shape in shapes]
+
+
+def short(row: Tensor) -> list[float]:
+    """The numbers of a row, as a reader wants to see them."""
+    return [round(number, 3) for number in row.tolist()]
+
+
+def ask(answer: Callable[..., Any], *inputs: Any, keep: str = "") -> Any:
+    """Call an answer with copies of what it is given.
+
+    Args:
+        answer: The reader's function.
+        inputs: What it is called with.
+        keep: What the tensors among the inputs are called, if they must stay as they were: "scores".
+    """
+    given = [each.clone() if isinstance(each, Tensor) else copy.copy(each) for each in inputs]
+    result = answer(*given)
+    if keep and not all(torch.equal(*pair) for pair in zip(inputs, given, strict=True) if isinstance(pair[0], Tensor)):
+        told = f"The {keep} that you were given {_be(keep, past=True)} changed: clone before you write."
+        raise Wrong(told, "input-overwritten")
+    return result
+
+
+def tensor(given: object, where: str = "", like: Tensor | None = None, what: str = "it", axes: str = "") -> Tensor:
+    """Require a tensor, boolean and of a shape if need be, and take it off its graph and its device.
+
+    Args:
+        given: What the answer gave.
+        where: For which inputs: "For 3 tokens".
+        like: What has the right shape, and is boolean if that is needed.
+        what: What is required: "the mask".
+        axes: What is told of the right shape, behind it.
+    """
+    if not isinstance(given, Tensor):
+        raise Wrong(_sentence(where, f"it returned {type(given).__name__}; return a tensor."))
+    if like is not None and like.dtype == torch.bool != given.dtype:
+        raise Wrong(_sentence(where, f"the dtype is {given.dtype}; return torch.bool."))
+    if like is not None and given.shape != like.shape:
+        of = "" if what == "it" else f" of {what}"
+        shape = f"the shape{of} is {tuple(given.shape)}; it should be {tuple(like.shape)}{axes}."
+        raise Wrong(_sentence(where, shape))
+    return given.detach().cpu()
+
+
+def rows(given: object) -> Tensor:
+    """Require numbers, as lists or as a tensor."""
+    try:
+        return torch.as_tensor(given, dtype=torch.float64).detach()
+    except (TypeError, ValueError, RuntimeError):
+        raise Wrong(f"It is {type(given).__name__}; give rows of numbers, as lists or as a tensor.") from None
+
+
+def hold(
+    given: Any,
+    right: Any,
+    where: str = "",
+    what: str = "it",
+    known: Known | None = None,
+    *,
+    axes: str = "",
+    shown: Callable[[Any], Any] | None = None,
+    tolerance: float = 1e-5,
+) -> None:
+    """Require what is right: a tensor of its shape, with its numbers, or a number.
+
+    Args:
+        given: What the answer gave.
+        right: What it should have given. If it is boolean, so must be what was given.
+        where: For which inputs: "For 3 tokens".
+        what: What is compared: "the mask".
+        known: The mistakes that can be named: for each sentence what the mistake gives, or whether it was made, which a
+            function of what was given may tell.
+        axes: What is told of the right shape, behind it.
+        shown: What a message shows of both; by default whole numbers, and of others how far they are off.
+        tolerance: How far a number may be off; whole numbers must be equal.
+
+    Raises:
+        Wrong: What was given, what came out and what should have; and the mistake, if it is known.
+    """
+    if isinstance(right, Tensor):
+        given = tensor(given, where, right, "it" if shown else what, axes)
+    elif isinstance(given, bool) or not (
+        isinstance(given, int | float) or (isinstance(given, Tensor) and not given.dim())
+    ):
+        raise Wrong(_sentence(where, f"it returned {type(given).__name__}; return a number."))
+    if not same(given, right, tolerance):
+        name(given, _sentence(where, f"{_apart(given, right, what, shown)}."), known or {}, tolerance)
+
+
+def name(given: Any, told: str, known: Known, tolerance: float = 1e-5) -> NoReturn:
+    """Say that an answer is wrong, and by which of the known mistakes, if it is one of them."""
+    for sentence, mistake in known.items():
+        made = bool(mistake(given)) if callable(mistake) else mistake
+        if made if isinstance(made, bool) else same(given, made, tolerance):
+            raise wrong(f"{told} {sentence}")
+    raise Wrong(told)
+
+
+def wrong(sentence: str) -> Wrong:
+    """A sentence, and behind it the slug of the mistake in brackets, where the museum shows it."""
+    told, slug = re.fullmatch(r"(.*?)(?: \[([a-z0-9-]+)\])?", sentence.strip(), re.DOTALL).groups()  # type: ignore[union-attr]
+    return Wrong(told, slug)
+
+
+def survives(weights: object) -> str | None:
+    """What is to be said of right weights, of what large scores make of them."""
+    if tensor(weights).isfinite().all():
+        return None
+    return "Right, but large scores give NaN: subtract each row's largest first, as softmax does."
+
+
+def judge(answer: Callable[[Any], object], tried: Sequence[tuple[str, bool, Any, str]]) -> None:
+    """Require a test to accept and to refuse what it should.
+
+    Args:
+        answer: The reader's test, a function of one thing.
+        tried: What each thing is, what should be said of it, the thing, and what is told of it, which may be nothing.
+    """
+    said = [bool(answer(thing)) for _, _, thing, _ in tried]
+    always = " It says so of everything." if len(set(said)) == 1 else ""
+    for mine, (what, right, _, told) in zip(said, tried, strict=True):
+        if mine != right:
+            raise wrong(f"It says {mine} of {what}; it should say {right}.{always} {told}")
+
+
+def same(given: Any, right: Any, tolerance: float = 1e-5) -> bool:
+    """Whether two tensors or numbers are equal, up to rounding where they are no whole numbers."""
+    if not isinstance(right, Tensor):
+        return math.isclose(given, right, rel_tol=0.0 if isinstance(right, int) else tolerance)
+    if given.shape != right.shape:
+        return False
+    if not right.is_floating_point():
+        return torch.equal(given.double(), right.double())
+    return torch.allclose(given.double(), right.double(), rtol=1e-4, atol=tolerance, equal_nan=True)
+
+
+def _sentence(where: str, told: str) -> str:
+    return f"{where} {told}" if where else told[0].upper() + told[1:]
+
+
+def _be(what: str, past: bool = False) -> str:
+    many, one = ("were", "was") if past else ("are", "is")
+    return many if what.endswith("s") else one
+
+
+def _apart(given: Any, right: Any, what: str, shown: Callable[[Any], Any] | None) -> str:
+    if shown is None and isinstance(right, Tensor) and right.is_floating_point():
+        if not given.isfinite().all():
+            return f"{what} {_be(what)} NaN or infinite in places"
+        return f"{what} {_be(what)} off by up to {(given.double() - right.double()).abs().max().item():.2f}"
+    shown = shown or _whole
+    return f"{what} {_be(what)} {shown(given)}; it should be {shown(right)}"
+
+
+def _whole(given: Any) -> Any:
+    """Numbers as a message shows them, truth as ones and zeros."""
+    if isinstance(given, Tensor) and given.dim():
+        return (given.int() if given.dtype == torch.bool else given).tolist()
+    number = float(given)
+    return f"{number:,.0f}" if number.is_integer() else f"{number:,.4g}"
+
+
+def of_attention(q: Tensor, k: Tensor, v: Tensor) -> dict[str, Any]:
+    """What is given by the mistakes that can be made with attention, by what is said of them: `known` of `hold`."""
+    products, d, alike = q @ k.mT, q.size(-1), q.shape == k.shape == v.shape
+    scores = products / math.sqrt(d)
+    exchanged = alike and scores.mT.softmax(-1) @ v
+    return {
+        "The scores are not divided by the root. [missing-scale]": products.softmax(-1) @ v,
+        "Divide by the root of the number, not by the number. [wrong-d-in-scale]": (products / d).softmax(-1) @ v,
+        "The weights sum to one by column; they should by row. [softmax-over-queries]": scores.softmax(-2) @ v,
+        "The exponentials are not divided by their sum. [weights-not-normalized]": scores.exp() @ v,
+        "The scores themselves are no weights. [weights-not-normalized]": scores @ v,
+        "These are the weights; average the values with them.": scores.softmax(-1),
+        "It averages the queries; average the values. [wrong-value]": alike and scores.softmax(-1) @ q,
+        "It averages the keys; average the values. [wrong-value]": scores.softmax(-1) @ k,
+        "The keys ask, and the queries are asked; it should be the other way round.": exchanged,
+    }
+
+
+def of_masks(right: Tensor) -> dict[str, Any]:
+    """The mistakes that can be made with a causal mask (queries, keys), by what is said of them: `known` of `hold`."""
+    later = ~torch.ones_like(right).tril(right.size(1) - right.size(0))
+    return {
+        "True must say what a query may see, not what it may not. [mask-polarity]": (
+            lambda given: given.any() and (torch.equal(given, ~right) or torch.equal(given, right.mT))
+        ),
+        "A query sees a key that comes later. [no-causal-mask]": lambda given: (given & later).any(),
+        "Some query may see nothing; each sees at least itself. [fully-masked-row]": (
+            lambda given: not given.any(-1).all()
+        ),
+    }

@@ -10,10 +10,8 @@ from unmasked import museum, probes
 from unmasked.doctor import diagnose
 from unmasked.exercises._check import Wrong, exercise
 
-PAGE = "doctor"
 
-
-@exercise("get-past-the-doctor", page=PAGE, task="A leak from the future that the doctor does not find.")
+@exercise("get-past-the-doctor", "A leak from the future that the doctor does not find.")
 def get_past(answer: Callable[[Tensor], Tensor]) -> str:
     """Hold a function to passing the doctor's checks, and to leaking in a sequence longer than those."""
     report = diagnose(answer, embed_dim=6, num_heads=1, causal=True)
@@ -26,7 +24,7 @@ def get_past(answer: Callable[[Tensor], Tensor]) -> str:
     return "The doctor passes it, and with 128 tokens it leaks: what was not tried is not proved."
 
 
-@exercise("plant-a-mistake", page=PAGE, task="Attention with one mistake, which the doctor names.")
+@exercise("plant-a-mistake", "Attention with one mistake, which the doctor names.")
 def plant_a_mistake(answer: Any) -> str:
     """Hold a planted mistake to its name."""
     if not (isinstance(answer, tuple) and len(answer) == 2):

@@ -1,13 +1,9 @@
 """What comes back to queries through the softmax, for the figures that measure it."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
 from unmasked.functional import attention_scores, attention_weights
-
-__all__ = ["of_queries"]
 
 
 def of_queries(

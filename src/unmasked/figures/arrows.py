@@ -1,19 +1,14 @@
 """Words as arrows in a plane, and where attention moves them: for the script `arrows.js`; and arrows that turn."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from unmasked import plot
 from unmasked.figures._drawing import AMBER, TEAL
 from unmasked.functional import self_attention
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 def moved(arrows: Tensor, names: Sequence[str], axes: tuple[str, str]) -> Figure:

@@ -1,7 +1,5 @@
 """What the backward pass cannot do without, and the gradients of small retrievals, with and without the root of d."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -12,8 +10,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from unmasked.functional import attention_scores, attention_weights
 from unmasked.gradients import attention_backward
-
-__all__ = ["Gradients", "left_out", "of_retrieval", "products"]
 
 
 class Gradients(NamedTuple):

@@ -1,18 +1,14 @@
 """A transformer block: who learns from whom in each of its parts, and what a text costs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from unmasked import plot
 from unmasked.figures._drawing import AMBER, TEAL, VIOLET
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 NORM, PART, ADD, END = 0.55, 1.35, 3.75, 4.35  # heights within a part: its norm, itself, the sum, the next part
 

@@ -1,15 +1,11 @@
 """The matrices of a module before and after the bypass, and modules of which it is only half done."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from unmasked.bypass import bypass_
-
-__all__ = ["before_and_after", "broken"]
 
 
 def before_and_after(module: nn.MultiheadAttention) -> dict[str, Tensor]:

@@ -1,7 +1,5 @@
 """Writing with a cache beside writing without one, step by step: for the script `cache.js`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import TypedDict
 

@@ -1,16 +1,11 @@
 """Two courses in one picture."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from unmasked import plot
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 def curves(

@@ -1,17 +1,13 @@
 """PyTorch's layer beside the package's, with many options, and three slips in its call that leave every shape."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from unmasked import layouts
-
-__all__ = ["CALL", "CONSTRUCTOR", "Slips", "differences", "slips"]
 
 _BATCH, _HEAD_DIM, _QUERIES, _KEYS = 2, 4, 5, 7
 _EMBED_DIM = 3 * _HEAD_DIM
@@ -104,25 +100,9 @@ def _run(layer: nn.Module, inputs: list[Tensor], call: Mapping[str, Any]) -> tup
     return [output], [] if weights is None else [weights], [*gradients]
 
 
-class Slips(NamedTuple):
-    """What comes of each slip.
-
-    Attributes:
-        tokens_first: The module, but that it takes the first axis for the tokens.
-        inverted: (batch, queries, features), the output under a mask of the other polarity.
-        mixed: (batch, keys, features), the output where the first axis was taken for the tokens.
-        expected: (batch, keys, features), the output that should have been.
-        dropped: (batch, heads, queries, keys), the weights that training makes.
-    """
-
-    tokens_first: nn.MultiheadAttention
-    inverted: Tensor
-    mixed: Tensor
-    expected: Tensor
-    dropped: Tensor
-
-
-def slips(module: nn.MultiheadAttention, query: Tensor, key: Tensor, value: Tensor, allowed: Tensor) -> Slips:
+def slips(
+    module: nn.MultiheadAttention, query: Tensor, key: Tensor, value: Tensor, allowed: Tensor
+) -> tuple[nn.MultiheadAttention, Tensor, Tensor, Tensor, Tensor]:
     """Invert a mask, exchange two axes, and forget the mode.
 
     Args:
@@ -133,7 +113,10 @@ def slips(module: nn.MultiheadAttention, query: Tensor, key: Tensor, value: Tens
         allowed: (queries, keys), boolean, True where a query may see a key.
 
     Returns:
-        What comes of each. Draws from the global generator: half of the weights are dropped in training.
+        The module, but that it takes the first axis for the tokens; the output under a mask of the other polarity,
+        (batch, queries, features); the output where the first axis was taken for the tokens, and what it should have
+        been, (batch, keys, features); and the weights that training makes, half of them dropped by the global
+        generator, (batch, heads, queries, keys).
     """
     inverted, _ = module(query, key, value, attn_mask=allowed)  # should be blocked
     tokens_first, training = deepcopy(module), deepcopy(module).train()
@@ -141,4 +124,4 @@ def slips(module: nn.MultiheadAttention, query: Tensor, key: Tensor, value: Tens
     mixed, expected = (layer(key, key, key)[0] for layer in (tokens_first, module))
     training.dropout = 0.5
     _, dropped = training(query, key, value, attn_mask=~allowed, average_attn_weights=False)
-    return Slips(tokens_first, inverted, mixed, expected, dropped)
+    return tokens_first, inverted, mixed, expected, dropped

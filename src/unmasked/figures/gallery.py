@@ -1,7 +1,5 @@
 """The museum's gallery: a card for each mistake, by what one sees, with two maps drawn by running both of its lines."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter
@@ -19,8 +17,6 @@ from unmasked.exercises.museum.index import WRONG, right
 from unmasked.functional import attention_scores, attention_weights, self_attention
 from unmasked.museum import ENTRIES, SYMPTOMS, Entry, drawn, reach
 from unmasked.positions import alibi
-
-__all__ = ["ROOMS", "Gallery", "context_of", "pairs", "rooms"]
 
 Map = list[list[float]]
 

@@ -1,15 +1,11 @@
 """What kinds of attention keep of a token: keys and values of every head, of shared heads, or a latent."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch
 
 from unmasked.cache import KVCache
 from unmasked.latent import LatentAttention
-
-__all__ = ["bytes_per_token"]
 
 
 def bytes_per_token(

@@ -1,7 +1,5 @@
 """What PyTorch's interfaces make of masks: the questions behind the tables of the museum's page on masks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
@@ -15,19 +13,6 @@ from unmasked._generators import forked
 from unmasked.functional import self_attention
 from unmasked.masks import additive_from_allowed
 from unmasked.multihead import MultiheadAttention
-
-__all__ = [
-    "MODES",
-    "WAYS_TO_HIDE",
-    "adding",
-    "after_attention",
-    "blind",
-    "by_kind",
-    "by_mode",
-    "causality",
-    "hiding_everything",
-    "meanings",
-]
 
 Answer = TypeVar("Answer")
 

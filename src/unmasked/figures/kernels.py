@@ -1,7 +1,5 @@
 """What makes a call of attention leave its fused kernel, and how exact the kernels are in each type."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -11,8 +9,6 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from unmasked.kernels import kernels_of
-
-__all__ = ["Change", "changes", "errors"]
 
 
 class Change(NamedTuple):

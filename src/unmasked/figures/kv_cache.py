@@ -1,7 +1,5 @@
 """What a cache of keys and values takes, what rounding makes of its steps, and what mistakes do to them."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -13,8 +11,6 @@ from torch import Tensor
 from unmasked.cache import KVCache
 from unmasked.causal import CausalSelfAttention
 from unmasked.heads import merge_heads, split_heads
-
-__all__ = ["ByHand", "Rounding", "by_hand", "rounding", "shares", "sizes"]
 
 
 class Rounding(NamedTuple):
@@ -46,7 +42,7 @@ def rounding(layer: CausalSelfAttention, x: Tensor) -> dict[str, Rounding]:
     found = {}
     for dtype in (torch.float32, torch.float16, torch.bfloat16):
         rounded, given = copy.deepcopy(layer).to(dtype), x.to(dtype)
-        store = KVCache(batch, layer.num_kv_heads, tokens, layer.head_dim, dtype=dtype)
+        store = rounded.cache(batch, tokens)
         steps = torch.cat([rounded(part, cache=store) for part in given.split(1, dim=1)], dim=1)
         whole = rounded(given)
         exact = rounded.double()(given.double())  # of the same rounded numbers

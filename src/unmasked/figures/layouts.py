@@ -1,22 +1,13 @@
 """Where the rows of query, key and value stand in the matrices of each layout, and who has which layout."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
 
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from unmasked.layouts import _FAMILIES, Layout, convert
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-else:
-    Figure = Any
-
-__all__ = ["PARTS", "blocks", "described", "families", "labelled", "shades"]
 
 PARTS = ("query", "key", "value")
 _TURNS = {"gpt_neox": "each half with the other", "llama": "each half with the other", "llama_meta": "neighbors"}

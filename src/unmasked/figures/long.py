@@ -1,15 +1,11 @@
 """What leaks from the future where scores are capped after the mask."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from unmasked import masks
-
-__all__ = ["leaks"]
 
 
 def leaks(scores: Tensor, caps: Sequence[float]) -> dict[float, float]:

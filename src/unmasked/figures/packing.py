@@ -1,17 +1,13 @@
 """How far documents that are packed lie from each document alone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from unmasked import masks
-from unmasked.functional import scaled_dot_product_attention
+from unmasked.functional import attend
 from unmasked.positions import sinusoids
-
-__all__ = ["gaps", "with_sinusoids"]
 
 Attention = Callable[..., Tensor]
 
@@ -28,7 +24,7 @@ def with_sinusoids(x: Tensor, positions: Tensor, allowed: Tensor | None = None) 
         The context, with the shape of x.
     """
     x = x + sinusoids(positions, x.size(-1))
-    return scaled_dot_product_attention(x, x, x, allowed=allowed, is_causal=True).context
+    return attend(x, x, x, allowed=allowed, is_causal=True).context
 
 
 def gaps(ways: Mapping[str, Attention], x: Tensor, lengths: Sequence[int]) -> dict[str, list[float]]:
@@ -45,10 +41,10 @@ def gaps(ways: Mapping[str, Attention], x: Tensor, lengths: Sequence[int]) -> di
     ids = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths))
     anew = torch.cat([torch.arange(length) for length in lengths])
     found = {}
-    for name, attend in ways.items():
-        alone = torch.cat([attend(part, torch.arange(part.size(1))) for part in x.split(list(lengths), dim=1)], dim=1)
+    for name, way in ways.items():
+        alone = torch.cat([way(part, torch.arange(part.size(1))) for part in x.split(list(lengths), dim=1)], dim=1)
         found[name] = [
-            (attend(x, positions, masks.documents(ids)) - alone).abs().max().item()
+            (way(x, positions, masks.documents(ids)) - alone).abs().max().item()
             for positions in (torch.arange(x.size(1)), anew)
         ]
     return found

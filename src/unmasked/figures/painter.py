@@ -1,7 +1,5 @@
 """What the interfaces of PyTorch make of a mask, painted or given, and of a query that may see nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,8 +9,6 @@ from torch import Tensor, nn
 
 from unmasked.functional import self_attention
 from unmasked.heads import split_heads
-
-__all__ = ["answer", "answers", "interfaces", "readings"]
 
 
 def answer(row: Tensor) -> str:

@@ -1,16 +1,12 @@
 """What each rank of a ring has to do, and what it sends."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from unmasked._ring import Layout
 from unmasked.parallel import head_bytes, positions_of_rank, ring_bytes
-
-__all__ = ["pairs", "sent"]
+from unmasked.parallel.ring import Layout
 
 
 def pairs(tokens: int, ranks: int) -> dict[str, Tensor]:

@@ -1,29 +1,19 @@
 """Ways to give attention positions, scores and angles of positions in half precision, and the slopes of ALiBi."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
 
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from unmasked import plot, self_attention
-from unmasked.functional import scaled_dot_product_attention
+from unmasked import functional, plot, self_attention
 from unmasked.positions import Pairing, Rotary, alibi, sinusoids
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-else:
-    Figure = Any
-
-__all__ = ["added", "angles", "last_word", "lowered", "map_of", "partners", "scores", "slopes", "turned"]
 
 
 def added(x: Tensor, places: Tensor) -> Tensor:
     """Attend to tokens to which sinusoids were added: x of (batch, tokens, features), at places of (tokens,)."""
     placed = x + sinusoids(places, x.size(-1))
-    return scaled_dot_product_attention(placed, placed, placed).context
+    return functional.attend(placed, placed, placed).context
 
 
 def turned(pairing: Pairing) -> Callable[[Tensor, Tensor], Tensor]:
@@ -31,7 +21,7 @@ def turned(pairing: Pairing) -> Callable[[Tensor, Tensor], Tensor]:
 
     def attend(x: Tensor, places: Tensor) -> Tensor:
         query = key = Rotary(x.size(-1), pairing=pairing)(x, places)
-        return scaled_dot_product_attention(query, key, x).context
+        return functional.attend(query, key, x).context
 
     return attend
 
@@ -40,7 +30,7 @@ def lowered(x: Tensor, places: Tensor) -> Tensor:
     """Attend with scores that ALiBi lowers by the distance between the places, as `added` does otherwise."""
     distance = (places[:, None] - places).abs()
     bias = alibi(1, int(places.max()) + 1)[0, -1].flip(0)[distance]  # what it adds at a distance of 0, 1, ...
-    return scaled_dot_product_attention(x, x, x, bias=bias).context
+    return functional.attend(x, x, x, bias=bias).context
 
 
 def partners(rotary: Rotary, head_dim: int) -> list[int]:

@@ -1,26 +1,18 @@
 """Scores with the root of d and without it: the softmax's weights, the gradients that come back, and fresh matrices."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from unmasked import functional, plot
 from unmasked.figures._gradients import of_queries
 from unmasked.functional import attention_scores
 from unmasked.heads import split_heads
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-else:
-    Figure = Any
-
-__all__ = ["WRONG_SCALES", "Norms", "curves", "drawn", "fresh_matrices", "half_precision", "norms", "panels"]
 
 SCALES = {"unscaled": 1.0, "scaled": None}  # None: divided by the root
 
@@ -107,25 +99,7 @@ def curves(
     return figure
 
 
-class Norms(NamedTuple):
-    """What random queries get of the largest weight, and of the gradients; each under "unscaled" and "scaled".
-
-    Attributes:
-        largest: The mean of each query's largest weight.
-        norms: (samples,), the norms of the queries' gradients, the largest first.
-        together: The norm of all gradients together.
-        tenth: What the tenth with the largest norms has of the sum of squares.
-        ranked: (samples,), the largest weights in the order of `norms`.
-    """
-
-    largest: dict[str, float]
-    norms: dict[str, Tensor]
-    together: dict[str, float]
-    tenth: dict[str, float]
-    ranked: dict[str, Tensor]
-
-
-def norms(size: int, *, samples: int, keys: int) -> Norms:
+def norms(size: int, *, samples: int, keys: int) -> tuple[dict[str, Any], ...]:
     """Draw random queries and keys, and measure the gradients of the queries, unscaled and scaled.
 
     Args:
@@ -134,21 +108,21 @@ def norms(size: int, *, samples: int, keys: int) -> Norms:
         keys: How many keys each query has.
 
     Returns:
-        What is found, for the same draws.
+        What is found for the same draws, each under "unscaled" and "scaled": the mean of each query's largest weight;
+        the norms of the queries' gradients, the largest first, (samples,); the norm of all gradients together; what the
+        tenth with the largest norms has of the sum of squares; and the largest weights in the order of the norms.
     """
     random = torch.Generator().manual_seed(5)
     q, upstream = torch.randn(2, samples, 1, size, dtype=torch.float64, generator=random)
     k, v = torch.randn(2, samples, keys, size, dtype=torch.float64, generator=random)
-    found = Norms({}, {}, {}, {}, {})
+    found: tuple[dict[str, Any], ...] = {}, {}, {}, {}, {}
     for name, scale in SCALES.items():
         weights, gradient = of_queries(q, k, v, upstream, scale=scale)
         lengths, order = gradient.norm(dim=-1).flatten().sort(descending=True)
         largest, together = weights.amax(-1).flatten(), lengths.norm().item()
-        found.largest[name] = largest.mean().item()
-        found.norms[name] = lengths
-        found.together[name] = together
-        found.tenth[name] = (lengths[: samples // 10].norm().item() / together) ** 2
-        found.ranked[name] = largest[order]
+        tenth = (lengths[: samples // 10].norm().item() / together) ** 2
+        for kept, each in zip(found, (largest.mean().item(), lengths, together, tenth, largest[order]), strict=True):
+            kept[name] = each
     return found
 
 
@@ -168,7 +142,7 @@ def half_precision(sizes: Sequence[float]) -> dict[str, list[str]]:
             "product, then divided": (x @ x.mT / 8).softmax(-1) @ x,
             "query divided, then product": (x / 8 @ x.mT).softmax(-1) @ x,
             "F.scaled_dot_product_attention": F.scaled_dot_product_attention(x, x, x),
-            "the package": functional.scaled_dot_product_attention(x, x, x, need_weights=True).context,
+            "the package": functional.attend(x, x, x, need_weights=True).context,
         }
         for name, context in contexts.items():
             found.setdefault(name, []).append("finite" if context.isfinite().all() else "NaN")

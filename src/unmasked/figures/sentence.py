@@ -1,7 +1,5 @@
 """What one word of a sentence takes from the others, as arcs and bars: until the script `sentence.js` draws them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape

@@ -1,19 +1,15 @@
 """Heads work in slices: the way through two of them, and what more of them cost."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from matplotlib.figure import Figure
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from unmasked import plot
 from unmasked.figures._drawing import AMBER, TEAL, VIOLET
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 def two_heads(width: int) -> Figure:

@@ -1,24 +1,16 @@
 """Scores in tiles, with the largest so far, and what memory tiles take."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch.nn.functional as F
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from unmasked import plot
-from unmasked.functional import scaled_dot_product_attention
+from unmasked.functional import attend
 from unmasked.kernels import kernels_of
 from unmasked.tiles import attention as tiled_attention
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-else:
-    Figure = Any
-
-__all__ = ["memory", "stairs"]
 
 
 def stairs(scores: Tensor, largest: Tensor, *, tile: int) -> Figure:
@@ -57,7 +49,7 @@ def memory(q: Tensor, k: Tensor, v: Tensor, sizes: Sequence[int]) -> dict[str, l
         By the name of the way, for each size its MiB.
     """
     ways: dict[str, Callable[..., Any]] = {
-        "whole table": lambda *qkv: scaled_dot_product_attention(*qkv, implementation="eager"),
+        "whole table": lambda *qkv: attend(*qkv, implementation="eager"),
         "tiles of 64": tiled_attention,
         "fused kernel": F.scaled_dot_product_attention,
     }

@@ -1,7 +1,5 @@
 """The run of a training, step by step: for the script `training.js`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypedDict
 

@@ -40,18 +40,18 @@ def test_each_slip_keeps_the_shapes_and_changes_what_it_touches():
     query, key, value = torch.randn(2, 4, 12), torch.randn(2, 5, 12), torch.randn(2, 5, 12)
     allowed = torch.ones(4, 5, dtype=torch.bool).tril(1)
     before = deepcopy(module.state_dict())
-    found = slips(module, query, key, value, allowed)
+    tokens_first, inverted, mixed, expected, dropped = slips(module, query, key, value, allowed)
 
     right, weights = module(query, key, value, attn_mask=~allowed, average_attn_weights=False)
-    assert found.inverted.shape == right.shape
-    assert not found.inverted.allclose(right, atol=1e-2)
+    assert inverted.shape == right.shape
+    assert not inverted.allclose(right, atol=1e-2)
     alone, _ = module(key[1:], key[1:], key[1:])
-    torch.testing.assert_close(found.expected[1:], alone)
-    assert found.mixed.shape == found.expected.shape
-    assert not found.mixed.allclose(found.expected, atol=1e-2)
-    kept = found.dropped != 0
+    torch.testing.assert_close(expected[1:], alone)
+    assert mixed.shape == expected.shape
+    assert not mixed.allclose(expected, atol=1e-2)
+    kept = dropped != 0
     assert 0 < kept.sum() < (weights != 0).sum(), "some are dropped"
-    torch.testing.assert_close(found.dropped[kept], 2 * weights[kept])
+    torch.testing.assert_close(dropped[kept], 2 * weights[kept])
 
     assert (module.batch_first, module.training, module.dropout) == (True, False, 0.0)
-    assert (found.tokens_first.batch_first, module.state_dict().keys()) == (False, before.keys())
+    assert (tokens_first.batch_first, module.state_dict().keys()) == (False, before.keys())

@@ -3,7 +3,7 @@ import torch
 
 from unmasked import probes
 from unmasked.figures import positions
-from unmasked.functional import scaled_dot_product_attention
+from unmasked.functional import attend
 from unmasked.positions import Rotary, alibi
 
 
@@ -66,7 +66,7 @@ def test_only_added_sinusoids_notice_that_all_positions_shift():
 
 def test_scores_are_lowered_as_alibi_lowers_them():
     x = torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(3))
-    expected = scaled_dot_product_attention(x, x, x, bias=alibi(1, 5)[0]).context
+    expected = attend(x, x, x, bias=alibi(1, 5)[0]).context
     torch.testing.assert_close(positions.lowered(x, torch.arange(5)), expected)
 
 

@@ -64,14 +64,14 @@ def test_the_curves_stand_under_their_titles_with_both_ways():
 
 
 def test_the_norms_are_ordered_and_the_tenth_is_a_share_of_their_squares():
-    found = scale.norms(16, samples=40, keys=5)
+    largest, lengths, together, tenth, ranked = scale.norms(16, samples=40, keys=5)
     for name in ("unscaled", "scaled"):
-        norms = found.norms[name]
+        norms = lengths[name]
         assert (norms.diff() <= 0).all()
-        assert found.tenth[name] == pytest.approx((norms[:4].square().sum() / norms.square().sum()).item())
-        assert found.together[name] == pytest.approx(math.sqrt(norms.square().sum()))
-        assert found.largest[name] == pytest.approx(found.ranked[name].mean().item())
-    assert found.largest["unscaled"] > found.largest["scaled"]
+        assert tenth[name] == pytest.approx((norms[:4].square().sum() / norms.square().sum()).item())
+        assert together[name] == pytest.approx(math.sqrt(norms.square().sum()))
+        assert largest[name] == pytest.approx(ranked[name].mean().item())
+    assert largest["unscaled"] > largest["scaled"]
 
 
 def test_half_precision_fails_where_the_product_is_too_large():

@@ -1,31 +1,96 @@
-"""What each stranger is listed as, and how it is made from a seed of its own."""
+"""A stranger is a family, which is written once, in a style; a wrong one has a slip besides, and a right twin without.
 
-from collections.abc import Callable
+Each file of this folder holds families of one kind, and `CASES`, in which every stranger is a row.
+"""
+
+import inspect
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+# What `diagnose` is told of a stranger, by the names that families have for it.
+TOLD = {"dim": "embed_dim", "heads": "num_heads"}
+TOLD |= {name: name for name in ("causal", "inputs", "key_dim", "batch_first", "cache")}
+TOLD |= {name: name for name in ("positions", "tokens", "training", "weights")}
+
+
+def parameters(family: Callable[..., Any]) -> tuple[dict[str, Any], bool]:
+    """What a family takes, with its defaults, as those that it hands it on to; and whether the last takes anything."""
+    classes = family.__mro__ if isinstance(family, type) else ()
+    named: dict[str, Any] = {}
+    for made in [vars(each)["__init__"] for each in classes if "__init__" in vars(each)] or [family]:
+        found = inspect.signature(made).parameters.values()
+        named = {each.name: None if each.default is each.empty else each.default for each in found} | named
+        if not any(each.kind is each.VAR_KEYWORD for each in found):
+            return named, False
+    return named, True
+
+
+class Style:
+    """A family with its options, each of which goes to who takes it: to the family, to `diagnose`, or to both."""
+
+    def __init__(self, family: Callable[..., Any], /, **options: Any) -> None:
+        named, free = parameters(family)
+        self.family, self.options = family, options
+        self.taken = {k: v for k, v in options.items() if k in named or (free and k not in TOLD)}
+        assert not options.keys() - self.taken.keys() - TOLD.keys(), f"{family} does not take all of {[*options]}"
+        self.call = {TOLD[k]: v for k, v in (named | options).items() if k in TOLD and v is not None}
+
+    def __call__(self, **options: Any) -> "Style":
+        """The same in another style, or with a slip."""
+        return Style(self.family, **self.options | options)
+
+    def make(self) -> Any:
+        """Make it from a seed, and leave the generator of the caller as it was."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(20)
+            return self.family(**self.taken)
+
+    @property
+    def key(self) -> Hashable:
+        """What is equal for styles that are."""
+        return self.family, *sorted((k, v if callable(v) else repr(v)) for k, v in self.options.items())
+
 
 @dataclass(frozen=True)
 class Case:
-    """A module, how `diagnose` is called with it, and, of a wrong one, the museum's cause and its right twin."""
+    """A row: a wrong one has the museum's cause, if that has one, and its right twin."""
 
     name: str
-    make: Callable[[], Any]
-    call: dict
     kind: str
-    note: str
+    style: Style
     cause: str | None = None
-    fixed: Callable[[], Any] | None = None
+    twin: Style | None = None
+
+    @property
+    def make(self) -> Callable[[], Any]:
+        return self.style.make
+
+    @property
+    def call(self) -> dict[str, Any]:
+        """How `diagnose` is called."""
+        return self.style.call
+
+    @property
+    def fixed(self) -> Callable[[], Any] | None:
+        return None if self.twin is None else self.twin.make
 
 
-def seeded(seed, build, *args, **kwargs):
-    """Build after seeding, and leave the generator of the caller as it was."""
+class Cases:
+    """The rows of a file, of one kind."""
 
-    def make():
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            return build(*args, **kwargs)
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.rows: list[Case] = []
 
-    return make
+    def __iter__(self) -> Iterator[Case]:
+        return iter(self.rows)
+
+    def right(self, name: str, style: Style) -> None:
+        self.rows.append(Case(name, self.kind, style))
+
+    def wrong(self, name: str, twin: Style, cause: str | None = None, /, **slip: Any) -> None:
+        """A row whose options are the slip, which the twin, named before, has not."""
+        self.rows.append(Case(name, self.kind, twin(**slip), cause, twin))

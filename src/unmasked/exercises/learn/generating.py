@@ -1,18 +1,18 @@
 """The exercises of the page about writing with a cache."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from unmasked.exercises._check import Wrong, exercise
+from unmasked.exercises._check import Wrong, exercise, hold
 
-PAGE = "learn/generating"
 _WORDS = 7
 
 
-@exercise("write-on", page=PAGE, task="Each word is handed to the model once, and the likeliest word comes next.")
+@exercise("write-on", "Each word is handed to the model once, and the likeliest word comes next.")
 def write_on(answer: Callable[[Callable[..., Any], list[int], int], list[int]]) -> None:
     """Hold a loop that writes to the words of a small model, and to handing over each word once, with what was kept."""
     for text, count in (([3, 1, 4], 4), ([2], 3), ([5, 0], 1)):
@@ -33,15 +33,13 @@ def write_on(answer: Callable[[Callable[..., Any], list[int], int], list[int]]) 
             )
 
 
-@exercise("cache-size", page=PAGE, task="A key and a value for each token, in each head of each layer.")
+@exercise("cache-size", "A key and a value for each token, in each head of each layer.")
 def cache_size(answer: Callable[[int, int, int, int], float]) -> None:
     """Hold a function of layers, heads, head_dim and tokens to how many numbers a cache keeps."""
     for sizes in ((3, 5, 7, 11), (1, 1, 1, 1), (32, 8, 128, 1)):
-        right, given = 2 * sizes[0] * sizes[1] * sizes[2] * sizes[3], answer(*sizes)
-        when = "For {} layers, {} heads, {} features and {} tokens".format(*sizes)
-        if not isinstance(given, int | float) or given != right:
-            half = " Keys are kept, and values too." if given == right // 2 else ""
-            raise Wrong(f"{when} it returned {given!r}; it should be {right}.{half}")
+        right = 2 * math.prod(sizes)
+        where = "For {} layers, {} heads, {} features and {} tokens".format(*sizes)
+        hold(answer(*sizes), right, where, known={"Keys are kept, and values too.": right // 2})
 
 
 class _Model:

@@ -6,10 +6,9 @@ import torch
 from torch import Tensor
 
 from unmasked import masks
-from unmasked.exercises._check import Wrong, exercise
+from unmasked.exercises._check import Wrong, ask, draw, exercise, hold, judge, same, tensor
 from unmasked.functional import attention_scores, attention_weights, self_attention
 
-PAGE = "museum/masks"
 _Map = Callable[[Tensor], Tensor]
 
 
@@ -17,78 +16,73 @@ def _weighed(weigh: Callable[[Tensor, Tensor], Tensor]) -> _Map:
     return lambda x: weigh(attention_scores(x, x), masks.causal(x.size(-2))) @ x
 
 
-_CAUSAL: dict[str, _Map] = {
-    "causal attention": lambda x: self_attention(x, is_causal=True).context,
-    "a window of two tokens": lambda x: self_attention(x, allowed=masks.sliding_window(x.size(-2), window=2)).context,
-    "the identity": lambda x: x.clone(),
-    "a running mean": lambda x: x.cumsum(-2) / torch.arange(1.0, x.size(-2) + 1, dtype=x.dtype)[:, None],
-}
-_LEAKY: dict[str, tuple[str | None, _Map]] = {
-    "attention without a mask": ("no-causal-mask", _weighed(lambda s, allowed: s.softmax(-1))),
-    "attention with the mask of the other polarity": (
-        "mask-polarity",
-        _weighed(lambda s, allowed: attention_weights(s, allowed=~allowed)),
-    ),
-    "attention with a boolean mask added": ("boolean-mask-added", _weighed(lambda s, a: (s + ~a).softmax(-1))),
-    "attention with a float mask of ones": ("float-mask-of-ones", _weighed(lambda s, a: (s + a.float()).softmax(-1))),
-    "attention masked after the softmax": ("mask-after-softmax", _weighed(lambda s, a: s.softmax(-1) * a)),
-    "attention that sees one token ahead": (
-        None,
-        _weighed(lambda s, a: attention_weights(s, allowed=torch.ones_like(a).tril(1))),
-    ),
-    "attention in which the last token alone is seen too early": (
-        None,
-        _weighed(lambda s, a: attention_weights(s, allowed=a | (torch.arange(a.size(-1)) == a.size(-1) - 1))),
-    ),
-}
+def _seen(allowed: Callable[[Tensor], Tensor]) -> _Map:
+    return _weighed(lambda s, a: attention_weights(s, allowed=allowed(a)))
 
 
-@exercise("leak-test", page=PAGE, task="It finds every function that looks ahead, and no other.")
+_TOLD = "Change each later token, and compare all earlier outputs."
+_TRIED: list[tuple[str, bool, _Map, str]] = [
+    ("causal attention", False, lambda x: self_attention(x, is_causal=True).context, ""),
+    ("a window of two tokens", False, _seen(lambda a: a.triu(-1)), ""),
+    ("the identity", False, lambda x: x.clone(), ""),
+    ("a running mean", False, lambda x: x.cumsum(-2) / torch.arange(1.0, x.size(-2) + 1, dtype=x.dtype)[:, None], ""),
+    ("attention without a mask", True, _seen(torch.ones_like), f"{_TOLD} [no-causal-mask]"),
+    ("attention with the mask of the other polarity", True, _seen(torch.logical_not), f"{_TOLD} [mask-polarity]"),
+    (
+        "attention with a boolean mask added",
+        True,
+        _weighed(lambda s, a: (s + ~a).softmax(-1)),
+        f"{_TOLD} [boolean-mask-added]",
+    ),
+    (
+        "attention with a float mask of ones",
+        True,
+        _weighed(lambda s, a: (s + a.float()).softmax(-1)),
+        f"{_TOLD} [float-mask-of-ones]",
+    ),
+    (
+        "attention masked after the softmax",
+        True,
+        _weighed(lambda s, a: s.softmax(-1) * a),
+        f"{_TOLD} [mask-after-softmax]",
+    ),
+    ("attention that sees one token ahead", True, _seen(lambda a: torch.ones_like(a).tril(1)), _TOLD),
+    (
+        "attention in which the last token alone is seen too early",
+        True,
+        _seen(lambda a: a | (torch.arange(a.size(-1)) == a.size(-1) - 1)),
+        _TOLD,
+    ),
+]
+
+
+@exercise("leak-test", "It finds every function that looks ahead, and no other.")
 def leak_test(answer: Callable[[_Map, Tensor], object]) -> None:
     """Hold a test of functions f(x), given an x, to functions that look ahead and to some that do not."""
-    x = torch.randn(2, 5, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    before = x.clone()
-    for name, f in _CAUSAL.items():
-        if answer(f, x):
-            raise Wrong(f"It says that {name} looks ahead, but it does not. x has the shape {tuple(x.shape)}.")
-        if not torch.equal(x, before):
-            raise Wrong("The x that you were given was changed; clone it first.", "input-overwritten")
-    for name, (cause, f) in _LEAKY.items():
-        if not answer(f, x):
-            told = f"It says that {name} does not look ahead, but it does"
-            raise Wrong(f"{told}. Change each later token, and compare all earlier outputs.", cause)
+    (x,) = draw((2, 5, 6))
+    judge(lambda f: ask(answer, f, x, keep="x"), _TRIED)
 
 
-@exercise("module-mask", page=PAGE, task="One mask for each sequence and head, in which True means: may not attend.")
+@exercise("module-mask", "One mask for each sequence and head, in which True means: may not attend.")
 def module_mask(answer: Callable[[Tensor, int], Tensor]) -> None:
     """Hold a function of ``allowed`` and a number of heads to the attn_mask of nn.MultiheadAttention."""
     lengths, heads = torch.tensor([2, 3]), 4
     allowed = (masks.padding(lengths) & masks.causal(3))[:, 0]  # batch queries keys
-    given = answer(allowed.clone(), heads)
-    if not isinstance(given, Tensor):
-        raise Wrong(f"It returned {type(given).__name__}; return a tensor.")
     right = allowed.logical_not().repeat_interleave(heads, dim=0)
-    if given.shape != right.shape:
-        wanted = f"{tuple(right.shape)}: batch times heads, queries, keys"
-        raise Wrong(
-            f"For allowed of {tuple(allowed.shape)} and {heads} heads the shape is {tuple(given.shape)}; "
-            f"nn.MultiheadAttention takes {wanted}."
-        )
+    where = f"For allowed of {tuple(allowed.shape)} and {heads} heads"
+    given = tensor(ask(answer, allowed, heads), where)
     if given.is_floating_point():
         if not ((given == 0) | (given == -torch.inf)).all():
-            raise Wrong(
-                "A floating mask is added to the scores; this one holds other numbers than 0 and -inf.",
-                "float-mask-of-ones",
-            )
+            told = "A floating mask is added to the scores; this one holds other numbers than 0 and -inf."
+            raise Wrong(told, "float-mask-of-ones")
         given = given == -torch.inf
-    elif given.dtype != torch.bool:
-        raise Wrong(f"Its dtype is {given.dtype}; nn.MultiheadAttention takes torch.bool or a floating one.")
-    if torch.equal(given, right):
-        return
-    if torch.equal(given, ~right):
-        raise Wrong("It marks what may be seen; to nn.MultiheadAttention True means: may not attend.", "mask-polarity")
-    if torch.equal(given, (~allowed).repeat(heads, 1, 1)):
-        told = "Mask 1 is the second sequence's; it should be the second head's of the first sequence"
-        raise Wrong(f"{told}: the heads of one sequence stand side by side.", "batch-indexed-for-head")
-    row = next(i for i in range(len(right)) if not torch.equal(given[i], right[i]))
-    raise Wrong(f"Mask {row} is {given[row].int().tolist()}; it should be {right[row].int().tolist()}.")
+    tensor(given, where, right, axes=": batch times heads, queries, keys")
+    side_by_side = "Mask 1 should be the second head's of the first sequence: its heads stand side by side."
+    known = {
+        "It marks what may be seen; to nn.MultiheadAttention True means: may not attend. [mask-polarity]": (
+            same(given, ~right)
+        ),
+        f"{side_by_side} [batch-indexed-for-head]": same(given, (~allowed).repeat(heads, 1, 1)),
+    }
+    for row, (mine, exact) in enumerate(zip(given, right, strict=True)):
+        hold(mine, exact, where, f"mask {row}", known)

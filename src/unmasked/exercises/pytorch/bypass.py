@@ -5,63 +5,56 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unmasked.exercises._check import Wrong, exercise
-from unmasked.functional import self_attention
+from unmasked.exercises._check import Wrong, draw, exercise, hold, same
+from unmasked.functional import attention_scores
 
-PAGE = "pytorch/bypass"
+_EXACT = 1e-3  # what a module in float32 may be off by
 
 
-@exercise("undo-the-root", page=PAGE, task="The query's or the key's matrix is multiplied by the root.")
+@exercise("undo-the-root", "The query's or the key's matrix is multiplied by the root.")
 def undo_the_root(answer: Any) -> None:
     """Hold a module to plain self-attention without the scale."""
     x, context, weights = _try(answer)
-    right = self_attention(x, scale=1.0)
-    assert right.weights is not None
-    if not _near(weights, right.weights):
-        off = f"Its weights are off by up to {(weights - right.weights).abs().max().item():.2f}."
-        d = x.size(-1)
-        for told, scale in {
-            "They are what a bypassed module gives.": d**-0.5,
-            "The query's and the key's matrix are both multiplied by the root; one is enough.": d**0.5,
-            "A matrix is divided by the root; multiply it.": 1 / d,
-        }.items():
-            if _near(weights, _weights(x, scale)):
-                raise Wrong(f"{off} {told}")
-        raise Wrong(off)
-    _require_same(context, right.context, "The weights are right, the output")
+    d = x.size(-1)
+    known = {
+        "They are what a bypassed module gives.": _weights(x, d**-0.5),
+        "The query's and the key's matrix are both multiplied by the root; one is enough.": _weights(x, d**0.5),
+        "A matrix is divided by the root; multiply it.": _weights(x, 1 / d),
+    }
+    right = _weights(x, 1.0)
+    hold(weights, right, what="its weights", known=known, tolerance=_EXACT)
+    hold(context, right @ x, "The weights are right, but", "the output", tolerance=_EXACT)
 
 
-@exercise("plain-average", page=PAGE, task="Equal scores give equal weights, and the output is the mean of all tokens.")
+@exercise("plain-average", "Equal scores give equal weights, and the output is the mean of all tokens.")
 def plain_average(answer: Any) -> None:
     """Hold a module to the mean of all tokens."""
     x, context, weights = _try(answer)
     right = torch.full_like(weights, 1 / x.size(-2))
-    if not _near(weights, right):
-        told = f"Its weights lie between {weights.min().item():.2f} and {weights.max().item():.2f}"
-        raise Wrong(f"{told}; for {x.size(-2)} tokens each should be {right[0, 0].item():.2f}.")
-    _require_same(context, x.mean(-2, keepdim=True).expand_as(x), "The weights are equal, the output")
+
+    def span(weights: Tensor) -> str:
+        return f"between {weights.min().item():.2f} and {weights.max().item():.2f}"
+
+    hold(weights, right, f"For {x.size(-2)} tokens", "each weight", shown=span, tolerance=_EXACT)
+    hold(context, right @ x, "The weights are equal, but", "the output", tolerance=_EXACT)
 
 
-@exercise("hidden-matrix", page=PAGE, task="Averaging and multiplying by a matrix may change places.")
+@exercise("hidden-matrix", "Averaging and multiplying by a matrix may change places.")
 def hidden_matrix(answer: Any) -> None:
     """Hold a module whose value has a matrix of its own to plain self-attention."""
     x, context, weights = _try(answer)
     d = x.size(-1)
-    matrix = answer.in_proj_weight[2 * d :].detach()
-    if _near(matrix, torch.diag(matrix.diagonal())):
+    matrix, output = answer.in_proj_weight[2 * d :].detach(), answer.out_proj.weight.detach()
+    if same(matrix, torch.diag(matrix.diagonal()), _EXACT):
         raise Wrong("The value's matrix is the identity, or near it: put a random matrix there.")
-    right = self_attention(x)
-    assert right.weights is not None
-    _require_same(weights, right.weights, "The value's matrix is hidden, but the weights")
-    if _near(context, right.context, 5e-3):  # the inverse of a random matrix is not exact
-        return
-    largest = (context - right.context).abs().max().item()
-    off = f"The value's matrix is hidden, but the output is off by up to {largest:.2f}"
-    if _near(answer.out_proj.weight.detach(), matrix.mT):
-        raise Wrong(f"{off}: a transpose undoes an orthogonal matrix alone.")
-    if _near(answer.out_proj.weight.detach(), torch.eye(d, dtype=x.dtype)):
-        raise Wrong(f"{off}: out_proj is still the identity; it must undo the value's matrix.")
-    raise Wrong(f"{off}.")
+    right, where = _weights(x, d**-0.5), "The value's matrix is hidden, but"
+    hold(weights, right, where, "the weights", tolerance=_EXACT)
+    known = {
+        "A transpose undoes an orthogonal matrix alone.": same(output, matrix.mT, _EXACT),
+        "out_proj is still the identity; it must undo the value's matrix.": same(output, torch.eye(d), _EXACT),
+    }
+    # The inverse of a random matrix is not exact.
+    hold(context, right @ x, where, "the output", known, tolerance=5e-3 * max(1.0, x.abs().max().item()))
 
 
 def _try(module: Any) -> tuple[Tensor, Tensor, Tensor]:
@@ -69,11 +62,9 @@ def _try(module: Any) -> tuple[Tensor, Tensor, Tensor]:
     if not isinstance(module, nn.MultiheadAttention):
         raise Wrong(f"It is {type(module).__name__}; give the nn.MultiheadAttention that you changed.")
     if module.num_heads != 1 or module.in_proj_weight is None:
-        raise Wrong(
-            f"It has {module.num_heads} heads; begin with a bypassed module, which has one.", "bypass-conditions"
-        )
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(5, module.embed_dim, generator=generator, dtype=torch.float64).to(module.in_proj_weight)
+        told = f"It has {module.num_heads} heads; begin with a bypassed module, which has one."
+        raise Wrong(told, "bypass-conditions")
+    x = draw((5, module.embed_dim))[0].to(module.in_proj_weight)
     with torch.no_grad():  # tokens alone, without a batch: batch_first does not matter
         context, weights = module(x, x, x)
     assert weights is not None
@@ -81,16 +72,4 @@ def _try(module: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _weights(x: Tensor, scale: float) -> Tensor:
-    weights = self_attention(x, scale=scale).weights
-    assert weights is not None
-    return weights
-
-
-def _near(given: Tensor, right: Tensor, tolerance: float = 1e-3) -> bool:
-    return torch.allclose(given, right, rtol=0, atol=tolerance * max(1.0, right.abs().max().item()))
-
-
-def _require_same(given: Tensor, right: Tensor, what: str) -> None:
-    if not _near(given, right):
-        off = (given - right).abs().max().item()
-        raise Wrong(f"{what} is off by up to {off:.2f}." if "output" in what else f"{what} are off by up to {off:.2f}.")
+    return attention_scores(x, x, scale=scale).softmax(-1)

@@ -1,53 +1,36 @@
 """The exercises of the page that builds multi-head attention from scratch."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unmasked import masks
-from unmasked.exercises._check import Wrong, exercise
+from unmasked.exercises._check import Wrong, draw, exercise, hold, same, wrong
 from unmasked.heads import merge_heads, split_heads
 
-PAGE = "pytorch/from_scratch"
 _HEADS, _EMBED_DIM = 3, 12
 
 
-@exercise("multi-head", page=PAGE, task="It gives what PyTorch's layer gives, biases and every head included.")
+@exercise("multi-head", "It gives what PyTorch's layer gives, biases and every head included.")
 def multi_head(answer: Callable[[Tensor, Tensor, Tensor, Mapping[str, Tensor], int], Tensor]) -> None:
     """Hold a function of query, key, value, a state_dict and a number of heads to nn.MultiheadAttention."""
-    generator = torch.Generator().manual_seed(0)
     layer = nn.MultiheadAttention(_EMBED_DIM, _HEADS, batch_first=True, device="meta", dtype=torch.float64)
-    state = {
-        name: torch.randn(parameter.shape, generator=generator, dtype=torch.float64) / _EMBED_DIM**0.5
-        for name, parameter in layer.named_parameters()
-    }
+    shapes = {name: parameter.shape for name, parameter in layer.named_parameters()}
+    *drawn, query, key, value = draw(*shapes.values(), (2, 5, _EMBED_DIM), (2, 7, _EMBED_DIM), (2, 7, _EMBED_DIM))
+    state = dict(zip(shapes, (each / _EMBED_DIM**0.5 for each in drawn), strict=True))
     layer.load_state_dict(state, assign=True)
-    shapes = ((2, 5, _EMBED_DIM), (2, 7, _EMBED_DIM), (2, 7, _EMBED_DIM))
-    query, key, value = (torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes)
-    given, right = answer(query, key, value, state, _HEADS), layer(query, key, value)[0].detach()
-    if not isinstance(given, Tensor):
-        raise Wrong(f"It returned {type(given).__name__}; return the output alone.")
-    if given.shape != right.shape:
-        raise Wrong(f"For 5 queries and 7 keys the shape is {tuple(given.shape)}; it should be {tuple(right.shape)}.")
-    if torch.allclose(given, right):
-        return
-    off = f"The output is off by up to {(given - right).abs().max().item():.2f}."
-    for (told, cause), wrong in _mistakes(query, key, value, state).items():
-        if torch.allclose(given, wrong):
-            raise Wrong(f"{off} {told}", cause)
-    raise Wrong(off)
+    right = layer(query, key, value)[0].detach()
+    given = answer(query, key, value, state, _HEADS)
+    hold(given, right, "For 5 queries and 7 keys", "the output", of_weights((query, key, value), state))
 
 
-@exercise(
-    "weights-dropout", page=PAGE, task="What is returned is what averaged the values, each weight zero or enlarged."
-)
+@exercise("weights-dropout", "What is returned is what averaged the values, each weight zero or enlarged.")
 def weights_dropout(answer: Callable[[Tensor, Tensor, Tensor, Tensor, float], tuple[Tensor, Tensor]]) -> None:
     """Hold a function of q, k, v, allowed and p to dropout on the weights."""
-    generator = torch.Generator().manual_seed(0)
-    shapes = (2, 3, 20, 4), (2, 3, 30, 4), (2, 3, 30, 5)
-    q, k, v = (torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes)
+    q, k, v = draw((2, 3, 20, 4), (2, 3, 30, 4), (2, 3, 30, 5))
     allowed = masks.causal(20, 30)
     plain = (q @ k.mT / 2).masked_fill(~allowed, -torch.inf).softmax(-1)
     with torch.random.fork_rng():
@@ -58,48 +41,51 @@ def weights_dropout(answer: Callable[[Tensor, Tensor, Tensor, Tensor, float], tu
                 shapes_given = f"{tuple(context.shape)} and {tuple(weights.shape)}"
                 raise Wrong(f"The shapes are {shapes_given}; they should be (2, 3, 20, 5) and {tuple(plain.shape)}.")
             kept = weights != 0
-            if p and torch.allclose(weights, plain):
-                if torch.allclose(context, plain @ v):
-                    raise Wrong(f"With p = {p} nothing was dropped.")
-                raise Wrong(f"With p = {p} the weights that you return are not those that averaged the values.")
-            if torch.allclose(weights, plain * kept) and p:
-                raise Wrong(f"With p = {p} the weights that are left keep their size; divide them by {1 - p:g}.")
-            if not torch.allclose(weights, plain * kept / (1 - p)):
-                sums = weights.sum(-1)
-                if p and torch.allclose(sums, torch.ones_like(sums)):
-                    raise Wrong(f"With p = {p} every row sums to 1: drop weights after the softmax, not scores.")
-                raise Wrong(f"With p = {p} each weight should be 0 or {1 / (1 - p):.3g} times what it was.")
             dropped = 1 - kept.masked_select(allowed).double().mean().item()
-            if abs(dropped - p) > 0.05:
-                raise Wrong(f"With p = {p} a share of {dropped:.2f} is dropped.")
-            if not torch.allclose(context, weights @ v):
-                raise Wrong(f"With p = {p} the context is not the average by the weights that you return.")
+            one = torch.ones(1, dtype=torch.float64).expand(2, 3, 20)
+            amiss = {
+                "nothing was dropped.": p and same(weights, plain) and same(context, plain @ v),
+                "the weights that you return are not those that averaged the values.": p and same(weights, plain),
+                f"the weights that are left keep their size; divide them by {1 - p:g}.": (
+                    p and same(weights, plain * kept)
+                ),
+                "every row sums to 1: drop weights after the softmax, not scores.": (
+                    p and not same(weights, plain * kept / (1 - p)) and same(weights.sum(-1), one)
+                ),
+                f"each weight should be 0 or {1 / (1 - p):.3g} times what it was.": (
+                    not same(weights, plain * kept / (1 - p))
+                ),
+                f"a share of {dropped:.2f} is dropped.": abs(dropped - p) > 0.05,
+                "the context is not the average by the weights that you return.": not same(context, weights @ v),
+            }
+            for told in (told for told, is_so in amiss.items() if is_so):
+                raise Wrong(f"With p = {p} {told}")
 
 
-@exercise("bias-never-missed", page=PAGE, task="It adds one number to all scores of a query, which no softmax sees.")
+@exercise("bias-never-missed", "It adds one number to all scores of a query, which no softmax sees.")
 def bias_never_missed(answer: str) -> None:
     """Hold a name to the bias that no output depends on."""
-    told = {"b_q": "the query's", "b_k": "", "b_v": "the value's", "b_o": "the output's"}
+    product = "Without the query's bias a score loses a number that differs from key to key: its product with them."
+    told = {
+        "b_q": product,
+        "b_k": "",
+        "b_v": "Without the value's bias every output moves. [zero-bias-parity]",
+        "b_o": "Without the output's bias every output moves. [zero-bias-parity]",
+    }
     name = str(answer).strip().lower()
     if name not in told:
         raise Wrong(f"It is {answer!r}; give one of {', '.join(map(repr, told))}.")
-    if name == "b_k":
-        return
-    if name == "b_q":
-        raise Wrong(
-            "Without the query's bias a score loses a number that differs from key to key: its product with them."
-        )
-    raise Wrong(f"Without {told[name]} bias every output moves.", "zero-bias-parity")
+    if told[name]:
+        raise wrong(told[name])
 
 
-def _mistakes(
-    query: Tensor, key: Tensor, value: Tensor, state: Mapping[str, Tensor]
-) -> dict[tuple[str, str | None], Tensor]:
-    """What wrong versions give, by what is said of them."""
+def of_weights(inputs: Sequence[Tensor], state: Mapping[str, Tensor]) -> dict[str, Any]:
+    """What is given by the mistakes with a layer's weights, by what is said of them: `known` of `hold`."""
     w_o, b_o = state["out_proj.weight"], state["out_proj.bias"]
     matrices, biases = state["in_proj_weight"].chunk(3), state["in_proj_bias"].chunk(3)
-    inputs = query, key, value
-    flat = [F.linear(x, w, b) for x, w, b in zip(inputs, matrices, biases, strict=True)]
+
+    def project(matrices: Sequence[Tensor] = matrices, biases: Sequence[Tensor] = biases) -> list[Tensor]:
+        return [x @ w.T + b for x, w, b in zip(inputs, matrices, biases, strict=True)]
 
     def view(x: Tensor) -> Tensor:
         return x.reshape(2, _HEADS, x.size(1), -1)
@@ -117,28 +103,34 @@ def _mistakes(
     def out(context: Tensor) -> Tensor:
         return F.linear(merge_heads(context), w_o, b_o)
 
-    context = attend(flat)
-    unbiased = [F.linear(x, w) for x, w in zip(inputs, matrices, strict=True)]
-    untransposed = [x @ w + b for x, w, b in zip(inputs, matrices, biases, strict=True)]
-    interleaved = [part.flatten(0, 1) for part in state["in_proj_weight"].unflatten(0, (_HEADS, 3, -1)).unbind(1)]
-    by_head = [F.linear(x, w, b) for x, w, b in zip(inputs, interleaved, biases, strict=True)]
+    flat = project()
+    context, alike = attend(flat), flat[0].shape == flat[2].shape
+    bare = attend(project(biases=[0 * b for b in biases]))
+    rows = torch.arange(3 * _EMBED_DIM).view(_HEADS, 3, -1).transpose(0, 1).flatten(1)  # head by head
+    of_heads, their_biases = state["in_proj_weight"][rows].unbind(), state["in_proj_bias"][rows].unbind()
     whole = _EMBED_DIM**-0.5
+    one_head = (flat[0] @ flat[1].mT * whole).softmax(-1) @ flat[2]
     return {
-        ("The heads are joined as they lie: transpose back first.", "merge-without-transpose"): F.linear(
-            context.reshape(2, 5, -1), w_o, b_o
+        "The heads are joined as they lie: transpose back first. [merge-without-transpose]": (
+            F.linear(context.reshape(2, 5, -1), w_o, b_o)
         ),
-        ("A view alone does not split heads: transpose after it.", "view-without-transpose"): out(attend(flat, view)),
-        ("num_heads and head_dim are exchanged.", "swapped-view"): out(attend(flat, swapped)),
-        ("There is one head; there should be 3.", None): F.linear(
-            (flat[0] @ flat[1].mT * whole).softmax(-1) @ flat[2], w_o, b_o
+        "A view alone does not split heads: transpose after it. [view-without-transpose]": out(attend(flat, view)),
+        "num_heads and head_dim are exchanged. [swapped-view]": out(attend(flat, swapped)),
+        "There is one head; there should be 3.": F.linear(one_head, w_o, b_o),
+        "The scores are not divided by the root of head_dim. [missing-scale]": out(attend(flat, scale=1.0)),
+        "Divide by the root of head_dim, not of embed_dim. [wrong-d-in-scale]": out(attend(flat, scale=whole)),
+        "The output projection is left out. [missing-out-proj]": merge_heads(context),
+        "The biases are left out. [zero-bias-parity]": out(bare) - b_o,
+        "The biases of query, key and value are left out. [zero-bias-parity]": out(bare),
+        "The bias of the output is left out. [zero-bias-parity]": out(context) - b_o,
+        "The product is with the transpose: x @ W.T. [weight-not-transposed]": (
+            out(attend(project([w.T for w in matrices])))
         ),
-        ("The scores are not divided by the root of head_dim.", "missing-scale"): out(attend(flat, scale=1.0)),
-        ("Divide by the root of head_dim, not of embed_dim.", "wrong-d-in-scale"): out(attend(flat, scale=whole)),
-        ("The output projection is left out.", "missing-out-proj"): merge_heads(context),
-        ("The biases are left out.", "zero-bias-parity"): F.linear(merge_heads(attend(unbiased)), w_o),
-        ("The biases of query, key and value are left out.", "zero-bias-parity"): out(attend(unbiased)),
-        ("The bias of the output is left out.", "zero-bias-parity"): F.linear(merge_heads(context), w_o),
-        ("The product is with the transpose: x @ W.T.", "weight-not-transposed"): out(attend(untransposed)),
-        ("The rows are not packed head by head.", "interleaved-qkv"): out(attend(by_head)),
-        ("The keys are averaged, not the values.", "wrong-value"): out(attend([flat[0], flat[1], flat[1]])),
+        "The output's product is with the transpose: x @ W.T. [weight-not-transposed]": merge_heads(context) @ w_o
+        + b_o,
+        "The rows are not packed head by head. [interleaved-qkv]": out(attend(project(of_heads))),
+        "Rows and biases are not packed head by head. [interleaved-qkv]": out(attend(project(of_heads, their_biases))),
+        "The queries are averaged, not the values. [wrong-value]": alike and out(attend([flat[0], flat[1], flat[0]])),
+        "The keys are averaged, not the values. [wrong-value]": out(attend([flat[0], flat[1], flat[1]])),
+        "The heads stand in another order. [averaged-weights-parity]": out(context.roll(-1, dims=1)),
     }

@@ -6,77 +6,52 @@ import torch
 from torch import Tensor
 
 from unmasked import masks
-from unmasked.exercises._check import Wrong, exercise
+from unmasked.exercises._check import Wrong, ask, exercise, hold, name, of_masks, same, tensor
 
-PAGE = "pytorch/packing"
+_IDS = [torch.tensor(ids) for ids in ([0, 0, 1], [4, 4, 4, 2, 2, 7], [5, 5, 3, 5], [0])]
+_BACK = "An id that comes back is another document."
 
-_IDS = ([0, 0, 1], [4, 4, 4, 2, 2, 7], [5, 5, 3, 5], [0])
 
-
-@exercise("packed-causal", page=PAGE, task="A token sees its own document, up to itself.")
+@exercise("packed-causal", "A token sees its own document, up to itself.")
 def packed_causal(answer: Callable[[Tensor], Tensor]) -> None:
     """Hold a function of ids to the mask of packed documents under a causal mask."""
-    for told in _IDS:
-        ids = torch.tensor(told)
-        given = _tensor(answer(ids.clone()))
-        when = f"for the ids {told}"
-        tokens = len(told)
-        if given.dtype != torch.bool:
-            raise Wrong(f"The mask {when} is {given.dtype}; it should be torch.bool.")
-        if given.numel() != tokens**2 or given.shape[-2:] != (tokens, tokens):
-            raise Wrong(f"The shape {when} is {tuple(given.shape)}; it should be {(tokens, tokens)}.")
-        given, own, causal = given.reshape(tokens, tokens), masks.documents(ids), masks.causal(tokens)
-        if torch.equal(given, own & causal):
-            continue
-        shown = f"The mask {when} is {given.int().tolist()}; it should be {(own & causal).int().tolist()}."
-        if torch.equal(given, own):
-            raise Wrong(f"{shown} A token sees the later ones of its document.", "no-causal-mask")
-        if torch.equal(given, causal):
-            raise Wrong(f"{shown} A document sees those before it.", "packed-without-documents")
-        if torch.equal(given, (ids[:, None] == ids) & causal):
-            raise Wrong(f"{shown} An id that comes back is another document.")
-        if torch.equal(given, ~(own & causal)):
-            raise Wrong(f"{shown} True must say what a query may see, not what it may not.", "mask-polarity")
-        raise Wrong(shown)
+    for ids in _IDS:
+        own, before = masks.documents(ids), masks.causal(len(ids))
+        known = {
+            "A document sees those before it. [packed-without-documents]": before,
+            _BACK: (ids[:, None] == ids) & before,
+        }
+        given = ask(answer, ids)
+        if isinstance(given, Tensor) and given.numel() == own.numel() and given.shape[-2:] == own.shape:
+            given = given.reshape(own.shape)
+        hold(given, own & before, f"For the ids {ids.tolist()}", "the mask", known | of_masks(own & before))
 
 
-@exercise("cumulative-lengths", page=PAGE, task="They begin with zero, end with all tokens, and are int32.")
+@exercise("cumulative-lengths", "They begin with zero, end with all tokens, and are int32.")
 def cumulative_lengths(answer: Callable[[Tensor], Tensor]) -> None:
     """Hold a function of lengths to the cumulative lengths of kernels for varying lengths."""
-    for told in ([3, 4, 2], [1], [5, 1, 1, 6]):
-        given = _tensor(answer(torch.tensor(told)))
-        right = masks.cu_seqlens(torch.arange(len(told)).repeat_interleave(torch.tensor(told))).tolist()
-        shown = f"For the lengths {told} it is {given.tolist()}; it should be {right}."
-        if given.tolist() == right[1:]:
-            raise Wrong(f"{shown} The zero is missing: the first document begins there.")
-        if given.tolist() == right[:-1]:
-            raise Wrong(f"{shown} The end is missing: the last document ends there.")
-        if given.tolist() != right:
-            raise Wrong(shown)
+    for lengths in ([3, 4, 2], [1], [5, 1, 1, 6]):
+        right = torch.tensor([0, *lengths]).cumsum(0)
+        known = {
+            "The zero is missing: the first document begins there.": right[1:],
+            "The end is missing: the last document ends there.": right[:-1],
+        }
+        given, where = tensor(answer(torch.tensor(lengths))), f"For the lengths {lengths}"
+        if not same(given, right):
+            name(given, f"{where} it is {given.tolist()}; it should be {right.tolist()}.", known)
         if given.dtype != torch.int32:
             raise Wrong(f"The numbers are right, and their dtype is {given.dtype}; kernels take torch.int32.")
 
 
-@exercise("restarted-positions", page=PAGE, task="Each document begins at zero.")
+@exercise("restarted-positions", "Each document begins at zero.")
 def restarted_positions(answer: Callable[[Tensor], Tensor]) -> None:
     """Hold a function of ids to positions that begin anew in each document."""
-    for told in _IDS:
-        ids = torch.tensor(told)
-        given = _tensor(answer(ids.clone()))
-        right = (masks.documents(ids) & masks.causal(len(told))).sum(-1) - 1
-        shown = f"For the ids {told} it is {given.tolist()}; it should be {right.tolist()}."
-        if given.tolist() == right.tolist():
-            continue
-        if given.tolist() == (right + 1).tolist():
-            raise Wrong(f"{shown} Positions are counted from zero.")
-        if given.tolist() == list(range(len(told))):
-            raise Wrong(f"{shown} They run on.", "positions-not-reset")
-        if given.tolist() == (((ids[:, None] == ids) & masks.causal(len(told))).sum(-1) - 1).tolist():
-            raise Wrong(f"{shown} An id that comes back is another document.")
-        raise Wrong(shown)
-
-
-def _tensor(given: object) -> Tensor:
-    if not isinstance(given, Tensor):
-        raise Wrong(f"It returned {type(given).__name__}; return a tensor.")
-    return given.detach().cpu()
+    for ids in _IDS:
+        before = masks.causal(len(ids))
+        right = (masks.documents(ids) & before).sum(-1) - 1
+        known = {
+            "Positions are counted from zero.": right + 1,
+            "They run on. [positions-not-reset]": torch.arange(len(ids)),
+            _BACK: ((ids[:, None] == ids) & before).sum(-1) - 1,
+        }
+        hold(ask(answer, ids), right, f"For the ids {ids.tolist()}", known=known)

@@ -1,6 +1,4 @@
-"""The exercises about the block accept what is right in any style, and say what is wrong with what is not."""
-
-from collections.abc import Callable
+"""Right and wrong answers to the exercises of learn/block."""
 
 import torch
 
@@ -65,45 +63,36 @@ def norms_inside(x, attention, norm_1, mlp, norm_2):
     return x + norm_2(mlp(x))
 
 
-RIGHT: list[tuple[str, Callable]] = [
-    ("moves-information", moves),
-    ("moves-information", moves_by_gradient),
-    ("post-norm", post),
-    ("same-cost", lambda width: 2 * width),
-    ("same-cost", lambda width: (8 * width**2 - 4 * width**2) / (2 * width)),
-]
-WRONG: dict[tuple[str, str], tuple[Callable, str | None, str]] = {
-    ("moves-information", "always"): (lambda part, x: True, None, "It says True of every part; of 'an MLP' it should"),
-    ("moves-information", "first word"): (moves_first_only, None, "It says False of 'a running sum from the end'"),
-    ("moves-information", "itself"): (moves_itself, None, "It says True of 'doubling every number', where each output"),
-    ("moves-information", "place"): (
-        moves_or_knows_its_place,
-        None,
-        "It says True of 'adding its place to each word', where each output depends on its own word alone.",
-    ),
-    ("moves-information", "in place"): (moves_in_place, "input-overwritten", "The words that you were given were"),
-    ("post-norm", "pre-norm"): (pre, None, "The norms stand in front of the parts; they should come after the sums."),
-    ("post-norm", "from x"): (from_x, None, "The residual connection around the MLP starts from x"),
-    ("post-norm", "exchanged"): (
-        lambda x, a, n1, m, n2: post(x, a, n2, m, n1),
-        None,
-        "norm_1 and norm_2 are exchanged.",
-    ),
-    ("post-norm", "inside"): (norms_inside, None, "What the parts found is normed alone; the sum should be."),
-    ("post-norm", "no residual"): (without_residual, None, "The residual connections are missing."),
-    ("post-norm", "no norm_1"): (lambda x, a, n1, m, n2: post(x, a, lambda x: x, m, n2), None, "norm_1 is missing."),
-    ("post-norm", "no norm_2"): (lambda x, a, n1, m, n2: post(x, a, n1, m, lambda x: x), None, "norm_2 is missing."),
-    ("post-norm", "twice"): (lambda x, a, n1, m, n2: 2 * post(x, a, n1, m, n2), None, "(3, 4) it is off by up to "),
-    ("post-norm", "a list"): (lambda *given: post(*given).tolist(), None, "It returned list; return a tensor."),
-    ("post-norm", "a row"): (lambda *given: post(*given)[0], None, "the shape is (4,); it should be that of x."),
-    ("same-cost", "the matrices left out"): (
-        lambda width: 4 * width,
-        None,
-        "For width 6 it says 24 words. Attention then takes 432 multiplications for each word, and the MLP 288. "
-        "Attention has four matrices of its own, too.",
-    ),
-    ("same-cost", "half of the block"): (lambda width: 6 * width, None, "take half of the whole block."),
-    ("same-cost", "the width"): (lambda width: width, None, "if the MLP were three times as wide inside."),
-    ("same-cost", "a number"): (lambda width: 1536, None, "For width 6 it says 1536 words."),
-    ("same-cost", "a text"): (lambda width: "many", None, "it returned str; return a number."),
+RIGHT = {
+    "moves-information": [moves, moves_by_gradient],
+    "post-norm": [post],
+    "same-cost": [lambda width: 2 * width, lambda width: (8 * width**2 - 4 * width**2) / (2 * width)],
+}
+WRONG = {
+    "moves-information": [
+        ("it should say False. It says so of everything. Each output", lambda part, x: True),
+        ("It says False of 'a running sum from the end'", moves_first_only),
+        ("It says True of 'an MLP'; it should say False. Each output depends on its own word.", moves_itself),
+        ("says True of 'adding its place to each word'; it should say False. Each output", moves_or_knows_its_place),
+        ("The words that you were given were [input-overwritten]", moves_in_place),
+    ],
+    "post-norm": [
+        ("The norms stand in front of the parts; they should come after the sums.", pre),
+        ("The residual connection around the MLP starts from x", from_x),
+        ("norm_1 and norm_2 are exchanged.", lambda x, a, n1, m, n2: post(x, a, n2, m, n1)),
+        ("What the parts found is normed alone; the sum should be.", norms_inside),
+        ("The residual connections are missing.", without_residual),
+        ("norm_1 is missing.", lambda x, a, n1, m, n2: post(x, a, lambda x: x, m, n2)),
+        ("norm_2 is missing.", lambda x, a, n1, m, n2: post(x, a, n1, m, lambda x: x)),
+        ("(3, 4) it is off by up to", lambda x, a, n1, m, n2: 2 * post(x, a, n1, m, n2)),
+        ("For x of (3, 4) it returned list; return a tensor.", lambda *given: post(*given).tolist()),
+        ("For x of (3, 4) the shape is (4,); it should be (3, 4).", lambda *given: post(*given)[0]),
+    ],
+    "same-cost": [
+        ("Attention has four matrices of its own, too.", lambda width: 4 * width),
+        ("take half of the whole block.", lambda width: 6 * width),
+        ("if the MLP were three times as wide inside.", lambda width: width),
+        ("it should be 12, where attention takes 288 and", lambda width: 1536),
+        ("it returned str; return a number.", lambda width: "many"),
+    ],
 }

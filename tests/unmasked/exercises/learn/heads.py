@@ -1,6 +1,4 @@
-"""The exercises about several heads accept what is right in any style, and say what is wrong with what is not."""
-
-from collections.abc import Callable
+"""Right and wrong answers to the exercises of learn/heads."""
 
 import torch
 from torch import nn
@@ -39,50 +37,28 @@ def by_module(width, num_heads):
     return sum(each.numel() for each in nn.MultiheadAttention(width, num_heads).parameters())
 
 
-RIGHT: list[tuple[str, Callable]] = [
-    ("silence-head", silence),
-    ("silence-head", silence_by_chunks),
-    ("count-parameters", lambda width, num_heads: 4 * width * (width + 1)),
-    ("count-parameters", by_module),
-]
-WRONG: dict[tuple[str, str], tuple[Callable, str | None, str]] = {
-    ("silence-head", "interleaved"): (silence_interleaved, "swapped-view", "A head has neighboring numbers"),
-    ("silence-head", "in place"): (silence_in_place, "input-overwritten", "The averages that you were given were"),
-    ("silence-head", "from one"): (
-        lambda a, n, h: silence(a, n, (h - 1) % n),
-        None,
-        "it should be [0.0, 0.0, 0.0, 4.0",
-    ),
-    ("silence-head", "before"): (
-        lambda a, n, h: silence(a, n, h - 1) if h else silence(a, n, 0),
-        None,
-        "That is the head before: heads are counted from zero.",
-    ),
-    ("silence-head", "all others"): (alone, None, "It silences all other heads."),
-    ("silence-head", "dropped"): (without, None, "the numbers of the head are gone; set them to zero, in their place."),
-    ("silence-head", "a list"): (lambda a, n, h: silence(a, n, h).tolist(), None, "it returned list; return a tensor."),
-    ("silence-head", "a row"): (lambda a, n, h: silence(a, n, h)[0], None, "the shape is (6,); it should be (1, 6)."),
-    ("count-parameters", "no biases"): (
-        lambda w, n: 4 * w * w,
-        None,
-        "it says 16; there are 24. The biases are missing",
-    ),
-    ("count-parameters", "no output"): (lambda w, n: 3 * (w * w + w), None, "The output projection is missing."),
-    ("count-parameters", "no last bias"): (
-        lambda w, n: 4 * w * w + 3 * w,
-        None,
-        "The bias of the output projection is missing.",
-    ),
-    ("count-parameters", "for each head"): (
-        lambda w, n: n * 4 * (w * w + w),
-        None,
-        "For width 12 and 3 heads it says 1872; there are 624. More heads are no more parameters: each has",
-    ),
-    ("count-parameters", "one slice"): (
-        lambda w, n: 4 * ((w // n) ** 2 + w // n),
-        None,
-        "All heads together have the whole width.",
-    ),
-    ("count-parameters", "a text"): (lambda w, n: "many", None, "it returned str; return a number."),
-    ("count-parameters", "something"): (lambda w, n: 7, None, "it says 7; there are 24."),
+RIGHT = {
+    "silence-head": [silence, silence_by_chunks],
+    "count-parameters": [lambda width, num_heads: 4 * width * (width + 1), by_module],
+}
+WRONG = {
+    "silence-head": [
+        ("A head has neighboring numbers [swapped-view]", silence_interleaved),
+        ("The averages that you were given were [input-overwritten]", silence_in_place),
+        ("it should be [0.0, 0.0, 0.0, 4.0", lambda a, n, h: silence(a, n, (h - 1) % n)),
+        ("heads are counted from zero.", lambda a, n, h: silence(a, n, h - 1) if h else silence(a, n, 0)),
+        ("It silences all other heads.", alone),
+        ("2 heads and head 0 the shape is (1, 3); it should be (1, 6), the numbers of the head set t", without),
+        ("it returned list; return a tensor.", lambda a, n, h: silence(a, n, h).tolist()),
+        ("the shape is (6,); it should be (1, 6), the numbers of the head set", lambda a, n, h: silence(a, n, h)[0]),
+    ],
+    "count-parameters": [
+        ("For width 2 and 1 head it is 16; it should be 24. The biases are missing.", lambda w, n: 4 * w * w),
+        ("The output projection is missing.", lambda w, n: 3 * (w * w + w)),
+        ("The bias of the output projection is missing.", lambda w, n: 4 * w * w + 3 * w),
+        ("More heads are no more parameters: each has a thinner slice.", lambda w, n: n * 4 * (w * w + w)),
+        ("All heads together have the whole width.", lambda w, n: 4 * ((w // n) ** 2 + w // n)),
+        ("it returned str; return a number.", lambda w, n: "many"),
+        ("For width 2 and 1 head it is 7; it should be 24.", lambda w, n: 7),
+    ],
 }

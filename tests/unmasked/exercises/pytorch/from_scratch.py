@@ -1,4 +1,4 @@
-"""The exercises about building a layer accept what is right in any style, and say what is wrong with what is not."""
+"""Right and wrong answers to the exercises of pytorch/from_scratch."""
 
 import torch
 import torch.nn.functional as F
@@ -65,88 +65,57 @@ def scores_dropped(q, k, v, allowed, p):
     return dropped(q, k, v, allowed & ~hidden, 0.0)
 
 
-RIGHT: list[tuple[str, object]] = [
-    ("multi-head", multi_head),
-    ("multi-head", head_by_head),
-    ("multi-head", by_torch),
-    ("weights-dropout", dropped),
-    ("weights-dropout", dropped_by_hand),
-    ("bias-never-missed", "b_k"),
-    ("bias-never-missed", "B_K "),
-]
-WRONG: dict[tuple[str, str], tuple[object, str | None, str]] = {
-    ("multi-head", "merged as it lies"): (
-        lambda *a: multi_head(*a, merge=(0, 1, 2, 3)),
-        "merge-without-transpose",
-        "transpose back first",
-    ),
-    ("multi-head", "split by a view"): (viewed, "view-without-transpose", "A view alone does not split heads"),
-    ("multi-head", "unscaled"): (lambda *a: multi_head(*a, scale=1.0), "missing-scale", "not divided by the root"),
-    ("multi-head", "by another root"): (
-        lambda *a: multi_head(*a, scale=12**-0.5),
-        "wrong-d-in-scale",
-        "the root of head_dim, not of embed_dim",
-    ),
-    ("multi-head", "no biases"): (
-        lambda *a: multi_head(*a, biases=(0, 0)),
-        "zero-bias-parity",
-        "The biases are left out.",
-    ),
-    ("multi-head", "no biases before"): (
-        lambda *a: multi_head(*a, biases=(0, 1)),
-        "zero-bias-parity",
-        "The biases of query, key and value are left out.",
-    ),
-    ("multi-head", "no bias after"): (
-        lambda *a: multi_head(*a, biases=(1, 0)),
-        "zero-bias-parity",
-        "The bias of the output is left out.",
-    ),
-    ("multi-head", "no output projection"): (
-        lambda *a: multi_head(*a, out=False),
-        "missing-out-proj",
-        "The output projection is left out.",
-    ),
-    ("multi-head", "x @ W"): (untransposed, "weight-not-transposed", "x @ W.T"),
-    ("multi-head", "one head"): (lambda *a: multi_head(*a[:4], 1), None, "There is one head; there should be 3."),
-    ("multi-head", "heads exchanged"): (lambda q, k, v, s, h: multi_head(q, k, v, s, 4), None, "is off by up to "),
-    ("multi-head", "keys averaged"): (lambda q, k, v, s, h: multi_head(q, k, k, s, h), None, "is off by up to "),
-    ("multi-head", "a tuple"): (lambda *a: (multi_head(*a), None), None, "returned tuple; return the output alone."),
-    ("multi-head", "half"): (lambda *a: multi_head(*a)[:1], None, "the shape is (1, 5, 12); it should be (2, 5, 12)."),
-    ("weights-dropout", "nothing"): (
-        lambda q, k, v, allowed, p: dropped(q, k, v, allowed, 0.0),
-        None,
-        "With p = 0.5 nothing was dropped.",
-    ),
-    ("weights-dropout", "the plain weights returned"): (
-        lambda q, k, v, allowed, p: (dropped(q, k, v, allowed, p)[0], weights_of(q, k, allowed)),
-        None,
-        "With p = 0.5 the weights that you return are not those that averaged the values.",
-    ),
-    ("weights-dropout", "not enlarged"): (
-        lambda q, k, v, allowed, p: tuple((1 - p) * each for each in dropped(q, k, v, allowed, p)),
-        None,
-        "keep their size; divide them by 0.5",
-    ),
-    ("weights-dropout", "scores"): (scores_dropped, None, "every row sums to 1: drop weights after the softmax"),
-    ("weights-dropout", "the context"): (
-        lambda q, k, v, allowed, p: (F.dropout(dropped(q, k, v, allowed, 0.0)[0], p), dropped(q, k, v, allowed, p)[1]),
-        None,
-        "the context is not the average by the weights that you return",
-    ),
-    ("weights-dropout", "too much"): (
-        lambda q, k, v, allowed, p: tuple(
-            each * (0.2 / (1 - p)) if p else each for each in dropped(q, k, v, allowed, 0.8 if p else 0.0)
+RIGHT = {
+    "multi-head": [multi_head, head_by_head, by_torch],
+    "weights-dropout": [dropped, dropped_by_hand],
+    "bias-never-missed": ["b_k", "B_K "],
+}
+WRONG = {
+    "multi-head": [
+        ("transpose back first [merge-without-transpose]", lambda *a: multi_head(*a, merge=(0, 1, 2, 3))),
+        ("A view alone does not split heads [view-without-transpose]", viewed),
+        ("not divided by the root [missing-scale]", lambda *a: multi_head(*a, scale=1.0)),
+        ("the root of head_dim, not of embed_dim [wrong-d-in-scale]", lambda *a: multi_head(*a, scale=12**-0.5)),
+        ("The biases are left out. [zero-bias-parity]", lambda *a: multi_head(*a, biases=(0, 0))),
+        ("key and value are left out. [zero-bias-parity]", lambda *a: multi_head(*a, biases=(0, 1))),
+        ("The bias of the output is left out. [zero-bias-parity]", lambda *a: multi_head(*a, biases=(1, 0))),
+        ("The output projection is left out. [missing-out-proj]", lambda *a: multi_head(*a, out=False)),
+        ("x @ W.T [weight-not-transposed]", untransposed),
+        ("There is one head; there should be 3.", lambda *a: multi_head(*a[:4], 1)),
+        ("is off by up to", lambda q, k, v, s, h: multi_head(q, k, v, s, 4)),
+        ("is off by up to", lambda q, k, v, s, h: multi_head(q, k, k, s, h)),
+        ("For 5 queries and 7 keys it returned tuple; return a tensor.", lambda *a: (multi_head(*a), None)),
+        ("5, 12); it should be (2, 5, 12).", lambda *a: multi_head(*a)[:1]),
+    ],
+    "weights-dropout": [
+        ("With p = 0.5 nothing was dropped.", lambda q, k, v, allowed, p: dropped(q, k, v, allowed, 0.0)),
+        (
+            "With p = 0.5 the weights that you return are not those that averaged the values.",
+            lambda q, k, v, allowed, p: (dropped(q, k, v, allowed, p)[0], weights_of(q, k, allowed)),
         ),
-        None,
-        "With p = 0.5 a share of 0.8",
-    ),
-    ("weights-dropout", "no mask"): (
-        lambda q, k, v, allowed, p: dropped(q, k, v, allowed | True, p),
-        None,
-        "With p = 0.0 each weight should be 0 or 1 times what it was.",
-    ),
-    ("bias-never-missed", "query"): ("b_q", None, "differs from key to key"),
-    ("bias-never-missed", "value"): ("b_v", "zero-bias-parity", "Without the value's bias every output moves."),
-    ("bias-never-missed", "another"): ("key", None, "It is 'key'; give one of 'b_q', 'b_k'"),
+        (
+            "keep their size; divide them by 0.5",
+            lambda q, k, v, allowed, p: tuple((1 - p) * each for each in dropped(q, k, v, allowed, p)),
+        ),
+        ("every row sums to 1: drop weights after the softmax", scores_dropped),
+        (
+            "the context is not the average by the weights that you return",
+            lambda q, k, v, allowed, p: (
+                F.dropout(dropped(q, k, v, allowed, 0.0)[0], p),
+                dropped(q, k, v, allowed, p)[1],
+            ),
+        ),
+        (
+            "With p = 0.5 a share of 0.8",
+            lambda q, k, v, allowed, p: tuple(
+                each * (0.2 / (1 - p)) if p else each for each in dropped(q, k, v, allowed, 0.8 if p else 0.0)
+            ),
+        ),
+        ("should be 0 or 1 times what it was.", lambda q, k, v, allowed, p: dropped(q, k, v, allowed | True, p)),
+    ],
+    "bias-never-missed": [
+        ("the query's bias a score loses a number that differs from key to key: its product with them.", "b_q"),
+        ("Without the value's bias every output moves. [zero-bias-parity]", "b_v"),
+        ("It is 'key'; give one of 'b_q', 'b_k'", "key"),
+    ],
 }

@@ -1,4 +1,4 @@
-"""The exercises about watching accept what is right in any style, and say what is wrong with what is not."""
+"""Right and wrong answers to the exercises of pytorch/watching."""
 
 import torch
 
@@ -25,49 +25,26 @@ def by_loop(w):
     )
 
 
-RIGHT = [
-    ("previous-token-heads", lambda w: w.diagonal(-1, -2, -1).mean((0, 2))),
-    ("previous-token-heads", by_loop),
-    ("ablate-by-hand", by_mask),
-    (
-        "ablate-by-hand",
+RIGHT = {
+    "previous-token-heads": [lambda w: w.diagonal(-1, -2, -1).mean((0, 2)), by_loop],
+    "ablate-by-hand": [
+        by_mask,
         lambda c, heads: torch.cat([0 * x if h in heads else x for h, x in enumerate(c.chunk(3, -1))], -1),
-    ),
-]
-
+    ],
+}
 WRONG = {
-    ("previous-token-heads", "itself"): (
-        lambda w: w.diagonal(0, -2, -1).mean((0, 2)),
-        None,
-        "That is the weight on the token itself.",
-    ),
-    ("previous-token-heads", "after"): (
-        lambda w: w.diagonal(1, -2, -1).mean((0, 2)),
-        None,
-        "That is the weight on the token after.",
-    ),
-    ("previous-token-heads", "first"): (
-        lambda w: w.diagonal(-1, -2, -1).sum(-1).mean(0) / w.size(-1),
-        None,
-        "That is the weight on the token before, counting the first token too.",
-    ),
-    ("previous-token-heads", "of the batch"): (
-        lambda w: w.diagonal(-1, -2, -1).mean(-1),
-        None,
-        "For 3 heads it gives (2, 3); it should give (3,).",
-    ),
-    ("previous-token-heads", "a list"): (lambda w: [1, 2, 3], None, "it gives list"),
-    ("previous-token-heads", "largest"): (lambda w: w.amax(-1).mean((0, 2)), None, "Head 0 gives the token before 0."),
-    ("ablate-by-hand", "in place"): (in_place, "input-overwritten", "The context that you were given was changed."),
-    ("ablate-by-hand", "strided"): (
-        strided,
-        None,
-        "Without heads [1], the features [1, 4] are zero; of 6 these should be: [2, 3].",
-    ),
-    ("ablate-by-hand", "the others"): (
-        lambda c, heads: c - by_mask(c, heads),
-        None,
-        "the features [0, 1, 4, 5] are zero; of 6 these should be: [2, 3].",
-    ),
-    ("ablate-by-hand", "split"): (lambda c, heads: c.unflatten(-1, (3, -1)), None, "it should stay (2, 4, 6)"),
+    "previous-token-heads": [
+        ("That is the weight on the token itself.", lambda w: w.diagonal(0, -2, -1).mean((0, 2))),
+        ("That is the weight on the token after.", lambda w: w.diagonal(1, -2, -1).mean((0, 2))),
+        ("counting the first token too.", lambda w: w.diagonal(-1, -2, -1).sum(-1).mean(0) / w.size(-1)),
+        ("For 3 heads the shape is (2, 3); it should be (3,).", lambda w: w.diagonal(-1, -2, -1).mean(-1)),
+        ("For 3 heads it returned list; return a tensor.", lambda w: [1, 2, 3]),
+        ("0's mean weight on the token before is 0.625; it should be 0.219.", lambda w: w.amax(-1).mean((0, 2))),
+    ],
+    "ablate-by-hand": [
+        ("The context that you were given was changed: clone before you write. [input-overwritten]", in_place),
+        ("Without heads [1] the list of those of 6 features that are zero is [1, 4]; it should be [2, 3].", strided),
+        ("features that are zero is [0, 1, 4, 5]; it should be [2, 3].", lambda c, heads: c - by_mask(c, heads)),
+        ("4, 3, 2); it should be (2, 4, 6).", lambda c, heads: c.unflatten(-1, (3, -1))),
+    ],
 }

@@ -1,0 +1,120 @@
+"""What ``python -m unmasked.parallel`` runs: attention on several ranks, beside the whole."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from datetime import timedelta
+from typing import get_args
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.rendezvous import rendezvous
+
+from unmasked.causal import CausalSelfAttention
+from unmasked.functional import attend
+from unmasked.parallel import (
+    HeadParallel,
+    count_bytes,
+    head_bytes,
+    launch,
+    positions_of_rank,
+    ring_attention,
+    ring_bytes,
+)
+from unmasked.parallel.ranks import joined, lost
+from unmasked.parallel.ring import Layout
+
+__all__ = ["demonstrate", "main"]
+
+
+def demonstrate(tokens: int) -> list[tuple[str, float, float, int, int]]:
+    """Compare heads in parallel, and a ring of each layout, with the whole: what, off by, gradients off by, bytes."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    device = "cuda" if dist.get_backend() == "nccl" else "cpu"
+    torch.manual_seed(0)
+    layer = CausalSelfAttention(12 * ranks, 16 * ranks, num_heads=2 * ranks, num_kv_heads=ranks, device=device)
+    x = torch.randn(2, tokens, layer.d_in, device=device, requires_grad=True)
+    cotangent = torch.randn(2, tokens, layer.d_out, device=device)
+    with count_bytes() as sent:
+        output = HeadParallel(layer)(x)
+        (gradient,) = torch.autograd.grad(output, x, cotangent)
+    right = layer(x)
+    rows = [
+        (
+            "heads in parallel",
+            _off(output, right),
+            _off(gradient, torch.autograd.grad(right, x, cotangent)[0]),
+            sent.reduced,
+            head_bytes(2, tokens, layer.d_in, layer.d_out, backward=True),
+        )
+    ]
+    q = torch.randn(2, 2 * ranks, tokens, 8, device=device, requires_grad=True)
+    k, v = (torch.randn(2, ranks, tokens, 8, device=device, requires_grad=True) for _ in range(2))
+    cotangent = torch.randn_like(q)
+    right = attend(q, k, v, is_causal=True).context
+    whole = torch.autograd.grad(right, (q, k, v), cotangent)
+    for layout in get_args(Layout):
+        mine = positions_of_rank(tokens, rank=rank, ranks=ranks, layout=layout, device=device)
+        with count_bytes() as sent:
+            output = ring_attention(*(each[:, :, mine] for each in (q, k, v)), is_causal=True, layout=layout)
+            gradients = torch.autograd.grad(output, (q, k, v), cotangent[:, :, mine])
+        off = max(_off(a[:, :, mine], b[:, :, mine]) for a, b in zip(gradients, whole, strict=True))
+        expected = ring_bytes(2, ranks, tokens, 8, ranks=ranks, backward=True)
+        rows.append((f"ring, {layout}", _off(output, right[:, :, mine]), off, sent.to_next, expected))
+    return rows
+
+
+def _off(given: Tensor, right: Tensor) -> float:
+    """Return the largest difference that any rank has, against the largest number that is right."""
+    largest = torch.stack([(given - right).abs().max(), right.abs().max()]).detach()
+    with lost("the demonstration", "another rank", None):
+        dist.all_reduce(largest, op=dist.ReduceOp.MAX)
+    return (largest[0] / largest[1]).item()
+
+
+def main() -> int:
+    """Run the demonstration, print it as a table, and return 0 where everything agrees."""
+    parser = argparse.ArgumentParser(
+        prog="python -m unmasked.parallel",
+        description="Compare heads in parallel and ring attention, causal, forward and backward, with the whole. "
+        "Started by torchrun it runs on its processes, otherwise on two of its own.",
+    )
+    parser.add_argument("--tokens", type=int, default=48, help="a multiple of twice the ranks (default: 48)")
+    parser.add_argument("--timeout", type=float, default=20.0, help="seconds to wait for another rank (default: 20)")
+    options = parser.parse_args()
+    told = False
+    try:
+        if "RANK" not in os.environ:
+            rows = launch(demonstrate, options.tokens, ranks=2, timeout=options.timeout)[0]
+        else:
+            local = int(os.environ["LOCAL_RANK"])
+            on_gpus = torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"])
+            if on_gpus:
+                torch.cuda.set_device(local)
+            store, rank, ranks = next(rendezvous("env://", timeout=timedelta(seconds=options.timeout)))
+            with joined(
+                options.timeout, backend="nccl" if on_gpus else "gloo", store=store, rank=rank, world_size=ranks
+            ):
+                try:
+                    rows = demonstrate(options.tokens)
+                except (RuntimeError, ValueError):
+                    told = store.add("told", 1) > 1  # whoever notices first tells
+                    raise
+            if rank:
+                return 0
+    except (ImportError, RuntimeError, ValueError) as error:
+        if not told:
+            print(f"unmasked.parallel: {error}", file=sys.stderr)
+        return 1
+    header = ("", "output off by", "gradient off by", "bytes sent", "by the formula")
+    print("{:20}{:>15}{:>17}{:>12}{:>16}".format(*header))
+    for name, off, gradient_off, sent, formula in rows:
+        print(f"{name:20}{off:15.0e}{gradient_off:17.0e}{sent:12,}{formula:16,}")
+    return 0 if all(sent == formula and max(off, g) < 1e-6 for _, off, g, sent, formula in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,189 @@
+"""Heads on more than one rank: each has some of them, and what they give is summed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.function import FunctionCtx, once_differentiable
+
+from unmasked._checks import require_divides
+from unmasked._shapes import Float
+from unmasked.causal import CausalSelfAttention
+from unmasked.functional import attend
+from unmasked.heads import merge_heads, split_heads
+from unmasked.parallel.ranks import agree, lost, tally
+
+__all__ = ["HeadParallel", "head_bytes"]
+
+
+def head_bytes(
+    batch: int, tokens: int, d_in: int, d_out: int, *, dtype: torch.dtype = torch.float32, backward: bool = False
+) -> int:
+    """Return how many bytes each rank hands to an all-reduce in one call of `HeadParallel`, whatever their number.
+
+    Args:
+        batch: Number of sequences.
+        tokens: Their tokens.
+        d_in: Features of the input, whose gradients are summed.
+        d_out: Features of the output, which is summed.
+        dtype: Their type.
+        backward: Count the backward pass too.
+
+    Returns:
+        Bytes.
+
+    Examples:
+        >>> head_bytes(1, 131_072, 4096, 4096, dtype=torch.bfloat16) / 2**20
+        1024.0
+    """
+    return batch * tokens * (d_out + (d_in if backward else 0)) * dtype.itemsize
+
+
+class HeadParallel(nn.Module):
+    """A layer of self-attention of which every rank has some of the heads: its rows of qkv, its columns of out_proj.
+
+    Each rank projects the same tokens to its own heads (column parallel), attends with them, and projects their
+    contexts to the output (row parallel). Those outputs are summed over the ranks, and the bias is added once.
+
+    Args:
+        layer: The whole layer, the same on all ranks: what the first rank has is sent to the others, in place. Of
+            its parameters, this rank keeps a copy of its part.
+        is_causal: Whether no token sees a later one; None, the default, for what the layer itself does.
+        group: The ranks; all that there are by default.
+
+    Raises:
+        ValueError: The ranks, as many as the group has, do not divide the heads; the layer drops weights, which each
+            rank would draw for itself, or has batch_first=False; or the ranks differ.
+        TypeError: The layer is neither a CausalSelfAttention nor an nn.MultiheadAttention that projects one input.
+
+    References:
+        Shoeybi et al. (2019), Megatron-LM, section 3.
+
+    Examples:
+        >>> from unmasked.parallel import launch
+        >>> layer, x = CausalSelfAttention(d_in=6, d_out=8, num_heads=4), torch.randn(2, 5, 6)
+        >>> def work():
+        ...     return HeadParallel(layer)(x).detach()
+        >>> [torch.allclose(output, layer(x), atol=1e-6) for output in launch(work, ranks=2)]
+        [True, True]
+    """
+
+    def __init__(
+        self,
+        layer: CausalSelfAttention | nn.MultiheadAttention,
+        *,
+        is_causal: bool | None = None,
+        group: dist.ProcessGroup | None = None,
+    ) -> None:
+        super().__init__()
+        rank, ranks = dist.get_rank(group), dist.get_world_size(group)
+        agree("HeadParallel", group, layer=type(layer).__name__, **dict(layer.named_parameters()))
+        appends = getattr(layer, "bias_k", None) is not None or getattr(layer, "add_zero_attn", False)
+        if isinstance(layer, CausalSelfAttention):
+            heads, kv_heads, dim = layer.num_heads, layer.num_kv_heads, layer.head_dim
+            weight, bias = layer.qkv.weight, layer.qkv.bias
+            is_causal = True if is_causal is None else is_causal
+        elif isinstance(layer, nn.MultiheadAttention) and layer.in_proj_weight is not None and not appends:
+            heads, kv_heads, dim = layer.num_heads, layer.num_heads, layer.head_dim
+            weight, bias = layer.in_proj_weight, layer.in_proj_bias
+        else:
+            raise TypeError(
+                f"layer is a {type(layer).__name__} that cannot be shared out; give a CausalSelfAttention, or an "
+                "nn.MultiheadAttention of one width that appends no keys"
+            )
+        if not getattr(layer, "batch_first", True):
+            raise ValueError(
+                "layer has batch_first=False, and takes (tokens, batch, features); HeadParallel takes (batch, tokens, "
+                "features): make the layer with batch_first=True"
+            )
+        require_divides("num_heads", heads, "the number of ranks", ranks)
+        require_divides("num_kv_heads", kv_heads, "the number of ranks", ranks)
+        if layer.dropout:
+            raise ValueError(f"dropout is {layer.dropout}; each rank would drop other weights: set layer.dropout to 0")
+        with torch.no_grad(), lost("HeadParallel", "another rank", group):
+            for parameter in layer.parameters():
+                dist.broadcast(parameter, group=group, group_src=0)
+        self.group, self.is_causal = group, bool(is_causal)
+        self.rotary = getattr(layer, "rotary", None)
+        self.num_heads, self.num_kv_heads = heads // ranks, kv_heads // ranks
+        rows = torch.cat(
+            [
+                start * dim + torch.arange(count * dim).chunk(ranks)[rank]
+                for start, count in ((0, heads), (heads, kv_heads), (heads + kv_heads, kv_heads))
+            ]
+        ).to(weight.device)
+        columns = torch.arange(heads * dim, device=weight.device).chunk(ranks)[rank]
+        out_bias = layer.out_proj.bias
+        self.qkv_weight = nn.Parameter(weight.detach()[rows])
+        self.qkv_bias = None if bias is None else nn.Parameter(bias.detach()[rows])
+        self.out_weight = nn.Parameter(layer.out_proj.weight.detach()[:, columns])
+        self.out_bias = None if out_bias is None else nn.Parameter(out_bias.detach().clone())  # all of it, on each rank
+
+    def forward(self, x: Float[Tensor, "*batch tokens d_in"]) -> Float[Tensor, "*batch tokens d_out"]:
+        """Attend with this rank's heads, and add up what all ranks' heads give.
+
+        Args:
+            x: (..., tokens, d_in), the same on all ranks.
+
+        Returns:
+            (..., tokens, d_out), the same on all ranks, and so is the gradient of x.
+
+        Raises:
+            ValueError: The ranks differ in shape or dtype, or x has another width.
+            RuntimeError: A rank died, or was not heard of before the group's timeout.
+        """
+        agree("HeadParallel", self.group, x=x, gradients=torch.is_grad_enabled())
+        if x.dim() < 2 or x.size(-1) != self.qkv_weight.size(1):
+            raise ValueError(f"x has shape {tuple(x.shape)}; it must be (..., tokens, {self.qkv_weight.size(1)})")
+        entered: Tensor = _SumBackward.apply(x, self.group)
+        rows = F.linear(entered, self.qkv_weight, self.qkv_bias)
+        heads, kv_heads = self.num_heads, self.num_kv_heads
+        head_dim = rows.size(-1) // (heads + 2 * kv_heads)
+        query, key, value = rows.split([heads * head_dim, kv_heads * head_dim, kv_heads * head_dim], dim=-1)
+        q, k, v = split_heads(query, heads), split_heads(key, kv_heads), split_heads(value, kv_heads)
+        if self.rotary is not None:
+            positions = torch.arange(x.size(-2), device=x.device)
+            q, k = self.rotary(q, positions), self.rotary(k, positions)
+        context = attend(q, k, v, is_causal=self.is_causal).context
+        partial = F.linear(merge_heads(context), self.out_weight)
+        output: Tensor = _SumForward.apply(partial, self.group)
+        return output if self.out_bias is None else output + self.out_bias  # once: not before the sum
+
+
+def _summed(x: Tensor, group: dist.ProcessGroup | None) -> Tensor:
+    total = x.clone(memory_format=torch.contiguous_format)
+    with lost("HeadParallel", "another rank", group):
+        dist.all_reduce(total, group=group)
+    tally(reduced=total.nbytes)
+    return total
+
+
+class _SumBackward(torch.autograd.Function):
+    """Nothing on the way in; on the way back, the sum of the gradients that come through each rank's heads."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: dist.ProcessGroup | None) -> Tensor:
+        ctx.group = group
+        return x.view_as(x)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return _summed(gradient, ctx.group), None
+
+
+class _SumForward(torch.autograd.Function):
+    """The sum over the ranks; every rank has the same loss of it, so that its gradient goes back as it is."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, x: Tensor, group: dist.ProcessGroup | None) -> Tensor:
+        return _summed(x, group)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient, None

@@ -1,0 +1,320 @@
+"""Several processes that compute together: started, agreed on what they do, and ended together."""
+
+from __future__ import annotations
+
+import io
+import json
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from importlib.machinery import PathFinder
+from multiprocessing import connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from pkgutil import resolve_name
+from tempfile import TemporaryDirectory
+from types import ModuleType
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+__all__ = ["Traffic", "agree", "count_bytes", "joined", "launch", "lost", "tally"]
+
+T = TypeVar("T")
+_TOLD = 1024  # bytes in which a rank tells what it is about to do; as many from each, whatever it tells
+_GRACE = 2.0  # seconds for the other ranks to end by themselves once one has failed
+
+
+def launch(work: Callable[..., T], *given: object, ranks: int = 2, timeout: float = 60.0) -> list[T]:
+    """Run a function in several processes of this machine that form one gloo group, and return what each returned.
+
+    It is for trying things out, on a CPU, as tests and notebooks do; torchrun starts what is meant to last. If one
+    process fails or dies, all are ended within seconds.
+
+    The processes are fresh: nothing of the caller's is there, such as a GPU in use, threads, or the state of random
+    numbers, but the function, with all that it names, of a notebook too, and what it is given. These travel by value,
+    by cloudpickle; what can be imported is imported there. What they print goes where the program's output goes: of a
+    notebook, to the terminal that started it.
+
+    Args:
+        work: Called in each process, in which `torch.distributed` is initialised.
+        given: The arguments of each call.
+        ranks: Number of processes.
+        timeout: Seconds for which a process waits for another at the most.
+
+    Returns:
+        The results, in the order of the ranks.
+
+    Raises:
+        ValueError: ranks is less than 1.
+        ImportError: cloudpickle is missing.
+        TypeError: work, or what it names or is given, cannot be copied to another process.
+        RuntimeError: A process failed, died, or was not heard of in time; the message says which and why.
+
+    Examples:
+        >>> launch(dist.get_rank, ranks=2)
+        [0, 1]
+    """
+    if ranks < 1:
+        raise ValueError(f"ranks is {ranks}; it must be 1 or more")
+    sent = _by_value("work, or what it names or is given,", work, given)
+    context = _context()
+    with TemporaryDirectory() as folder:
+        receivers: list[connection.Connection] = []
+        processes: list[BaseProcess] = []
+        for rank in range(ranks):
+            receiver, sender = context.Pipe(duplex=False)
+            where = (sent, rank, ranks, str(Path(folder, "store")), timeout, sender)
+            process = context.Process(target=_work, args=where, daemon=True)
+            with _no_program():
+                process.start()
+            sender.close()  # so that the end of the process ends the pipe
+            receivers.append(receiver)
+            processes.append(process)
+        try:
+            return _results(receivers, processes)
+        finally:
+            for process in processes:
+                process.kill()
+                process.join()
+
+
+def _context() -> Any:
+    """How processes start that are no forks of this one: quickly, by a server that has this module and torch."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    return context
+
+
+def _by_value(what: str, first: object, rest: object) -> bytes:
+    """Pickle for another process, that has nothing of this one: what it cannot import goes by value."""
+    try:
+        import cloudpickle
+    except ImportError:
+        raise ImportError(
+            "work goes to other processes by cloudpickle, which is missing: pip install cloudpickle"
+        ) from None
+
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+        def reducer_override(self, thing: Any) -> Any:
+            if isinstance(thing, ModuleType) and thing.__name__.startswith("torch."):  # some are made, not imported
+                return resolve_name, (thing.__name__,)
+            return super().reducer_override(thing)
+
+    file, home = io.BytesIO(), _home(first)
+    if home:
+        cloudpickle.register_pickle_by_value(home)
+    try:
+        Pickler(file).dump((first, rest))
+    except (TypeError, pickle.PicklingError) as error:
+        raise TypeError(
+            f"{what} cannot be copied to another process ({error}): let work make files, locks and the like itself"
+        ) from error
+    finally:
+        if home:
+            cloudpickle.unregister_pickle_by_value(home)
+    return file.getvalue()
+
+
+def _home(work: object) -> ModuleType | None:
+    """The module of a function, if it is in no place where another process would look: a module of tests, for one."""
+    module = sys.modules.get(getattr(work, "__module__", None) or "__main__")
+    if module is None or module.__name__ == "__main__" or module.__spec__ is None or module.__spec__.origin is None:
+        return None  # cloudpickle sends it by value anyway, or it is Python's own
+    return None if PathFinder.find_spec(module.__name__.partition(".")[0]) else module
+
+
+@contextmanager
+def _no_program() -> Iterator[None]:
+    """Hide the caller's program from multiprocessing, which would run it anew in each process."""
+    program, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = program
+
+
+def _work(sent: bytes, rank: int, ranks: int, path: str, timeout: float, sender: connection.Connection) -> None:
+    threading.Thread(target=_end_with_caller, daemon=True).start()
+    torch.set_num_threads(1)  # ranks share the cores
+    if sys.platform.startswith("linux"):
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # all are here: nothing depends on the machine's name
+    try:
+        with joined(timeout, backend="gloo", init_method=f"file://{path}", rank=rank, world_size=ranks):
+            work, given = pickle.loads(sent)
+            answer = (True, work(*given))
+        told = _by_value("what work returned", *answer)
+    except BaseException as error:
+        told = pickle.dumps((False, (f"{type(error).__name__}: {error}", traceback.format_exc())))
+    sys.stdout.flush()  # who called ends this process as soon as it has heard
+    sender.send_bytes(told)
+
+
+def _end_with_caller() -> None:
+    """End a rank whose caller is killed: nobody else would."""
+    caller = multiprocessing.parent_process()
+    assert caller
+    caller.join()
+    os._exit(1)
+
+
+def _results(receivers: list[connection.Connection], processes: list[BaseProcess]) -> list[Any]:
+    """Wait for each rank's result; if one fails, give the others a moment to end, and tell the first cause."""
+    results: dict[int, Any] = {}
+    failed: dict[int, tuple[str, str]] = {}  # the message, and the lines of code that led there
+    waiting = dict(zip(receivers, range(len(receivers)), strict=True))
+    deadline: float | None = None
+    while waiting and (deadline is None or time.monotonic() < deadline):
+        patience = None if deadline is None else max(0.0, deadline - time.monotonic())
+        for ready in connection.wait(list(waiting), patience):
+            assert isinstance(ready, connection.Connection)
+            rank = waiting.pop(ready)
+            try:
+                succeeded, answer = pickle.loads(ready.recv_bytes())
+            except EOFError:
+                succeeded, answer = False, ("", "")
+            if succeeded:
+                results[rank] = answer
+                continue
+            failed[rank] = answer
+            deadline = deadline or time.monotonic() + _GRACE
+    if not failed:
+        return [results[rank] for rank in range(len(processes))]
+    # A rank that died could not tell; what a rank tells of its own says more than that it has lost another.
+    rank = min(failed, key=lambda rank: (bool(failed[rank][0]), " has lost " in failed[rank][0], rank))
+    message, lines = failed[rank]
+    if not message:
+        processes[rank].join()
+        code = processes[rank].exitcode or 0
+        message = f"died of {signal.Signals(-code).name}" if code < 0 else f"ended with the exit code {code}"
+    error = RuntimeError(f"rank {rank} of {len(processes)}: {message}; all ranks are ended")
+    if lines:
+        error.add_note(lines)
+    raise error
+
+
+@contextmanager
+def joined(timeout: float, **where: Any) -> Iterator[None]:
+    """Form a process group, and leave it at the end."""
+    try:
+        dist.init_process_group(timeout=timedelta(seconds=timeout), **where)
+        if dist.get_backend() == "gloo":  # which connects at once: nobody may be done while another still does
+            dist.barrier()
+    except RuntimeError as error:  # of PyTorch's store or of gloo, which tells nothing but addresses
+        reason = str(error).strip().splitlines()[0]
+        raise RuntimeError(
+            "while the group was formed: this rank has lost another rank, which died, ended, or takes longer than "
+            f"{timeout:g} s ({reason})"
+        ) from error
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+@contextmanager
+def lost(what: str, peers: str, group: dist.ProcessGroup | None) -> Iterator[None]:
+    """Say of whom nothing came, where a transfer fails."""
+    try:
+        yield
+    except RuntimeError as error:
+        reason = str(error).strip().splitlines()[0]
+        raise RuntimeError(
+            f"{what}: rank {dist.get_rank(group)} has lost {peers}, which died, ended, or takes longer than the "
+            f"group's timeout ({reason})"
+        ) from error
+
+
+def agree(what: str, group: dist.ProcessGroup | None, **told: object) -> None:
+    """Let every rank tell what it is about to do, and refuse on all ranks alike where they differ.
+
+    Tensors are told by shape and dtype. It is one collective of a few hundred bytes. Without it, a tensor of another
+    size would be received in part, end a process in the middle of a transfer, or be waited for until a timeout.
+    """
+    mine = json.dumps({"call": what} | {name: _described(value) for name, value in told.items()}).encode()[:_TOLD]
+    device = "cuda" if dist.get_backend(group) == "nccl" else "cpu"
+    sent = torch.tensor(list(mine.ljust(_TOLD)), dtype=torch.uint8, device=device)
+    received = [torch.empty_like(sent) for _ in range(dist.get_world_size(group))]
+    with lost(what, "another rank", group):
+        dist.all_gather(received, sent, group=group)
+    texts = [bytes(each.tolist()).decode() for each in received]
+    if len(set(texts)) == 1:
+        return
+    ranks = [json.loads(text) for text in texts]
+    for name in {name: None for each in ranks for name in each}:  # in their order
+        by_value: dict[str, list[int]] = {}
+        for rank, each in enumerate(ranks):
+            by_value.setdefault(each.get(name, "missing"), []).append(rank)
+        if len(by_value) > 1:
+            differ = "; ".join(f"{value} on rank {', '.join(map(str, on))}" for value, on in by_value.items())
+            what = ranks[0]["call"]  # the same words everywhere
+            raise ValueError(f"{what}: the ranks differ in {name}: {differ}. All ranks must make the same calls")
+
+
+def _described(value: object) -> str:
+    if isinstance(value, Tensor):
+        return f"{tuple(value.shape)} {str(value.dtype).removeprefix('torch.')}"
+    return str(value)
+
+
+@dataclass
+class Traffic:
+    """What a rank has sent while it was counted, see `count_bytes`.
+
+    Attributes:
+        to_next: Bytes that were sent to the next rank of a ring.
+        reduced: Bytes that were handed to an all-reduce, which sends nearly twice as many where it is a ring.
+    """
+
+    to_next: int = 0
+    reduced: int = 0
+
+
+_counts: list[Traffic] = []
+
+
+def tally(*, to_next: int = 0, reduced: int = 0) -> None:
+    """Add to the counts that are open."""
+    for count in _counts:
+        count.to_next += to_next
+        count.reduced += reduced
+
+
+@contextmanager
+def count_bytes() -> Iterator[Traffic]:
+    """Count the bytes of tensors that this rank sends, in `ring_attention` and `HeadParallel`.
+
+    The few hundred bytes by which the ranks agree on each call are not counted.
+
+    Yields:
+        The counts, which grow until the end of the block.
+
+    Examples:
+        >>> from unmasked.parallel import ring_attention
+        >>> def work():
+        ...     q = torch.ones(1, 1, 4, 8)  # 4 tokens of 8, in float32
+        ...     with count_bytes() as sent:
+        ...         ring_attention(q, q, q)
+        ...     return sent.to_next
+        >>> launch(work, ranks=2)  # keys and values, to the other rank
+        [256, 256]
+    """
+    count = Traffic()
+    _counts.append(count)
+    try:
+        yield count
+    finally:
+        _counts.remove(count)

@@ -1,0 +1,117 @@
+"""A table of text cells: aligned in print, HTML in a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+
+__all__ = ["Table", "Tabular", "table"]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells of text under a header; the first cell of a row names it.
+
+    Attributes:
+        header: One title for each column.
+        rows: The cells, row by row, as many as the header has titles.
+
+    Examples:
+        >>> print(Table(("", "a", "b"), [("x", "1", "2")]))
+           a  b
+        x  1  2
+    """
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+    def __str__(self) -> str:
+        lines = [self.header, *self.rows]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
+
+    __repr__ = __str__
+
+    def markdown(self) -> str:
+        """The table as Markdown, which cells may contain, too.
+
+        Examples:
+            >>> print(Table(("mask", "True means"), [("attn_mask", "*blocked*")]).markdown())
+            | mask | True means |
+            | --- | --- |
+            | attn_mask | *blocked* |
+        """
+        lines = [self.header, ["---"] * len(self.header), *self.rows]
+        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+    def _repr_html_(self) -> str:
+        head = "".join(f'<th scope="col">{escape(title)}</th>' if title else "<td></td>" for title in self.header)
+        body = "".join(
+            f'<tr><th scope="row">{escape(name)}</th>' + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>"
+            for name, *cells in self.rows
+        )
+        return f'<table style="text-align:left"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+
+
+class Tabular:
+    """What prints as its `table`, with its notes below, and is shown so by a notebook."""
+
+    @property
+    def table(self) -> Table:
+        """What it says, as text."""
+        raise NotImplementedError
+
+    def _notes(self) -> Sequence[str]:
+        return ()
+
+    def __repr__(self) -> str:
+        return "\n".join([str(self.table), *self._notes()])
+
+    def _repr_html_(self) -> str:
+        return self.table._repr_html_() + "".join(f"<p>{escape(note)}</p>" for note in self._notes())
+
+
+def table(
+    header: Sequence[str],
+    rows: Sequence[Sequence[object]] | Mapping[str, Sequence[object]],
+    form: str | Sequence[str] = "{}",
+) -> Table:
+    """A table of text and numbers, the first cell of each row being its name.
+
+    Args:
+        header: One title for each column.
+        rows: The cells, row by row, as many as the header has titles; or the cells beside each name, under the names.
+        form: How `str.format` writes cells that are not text, such as "{:.0%}" or "{:.1f} MiB": one for all columns, or
+            one for each column beside the first.
+
+    Returns:
+        What a notebook shows as HTML, and prints as aligned columns. Its `markdown()` goes into prose.
+
+    Raises:
+        ValueError: A row has more or fewer cells than the header has titles, or there are more or fewer forms than
+            columns beside the first.
+
+    Examples:
+        >>> table(["mask", "True means"], [["attn_mask", "blocked"]])
+        mask       True means
+        attn_mask  blocked
+        >>> table(["", "error", "time"], {"fused": [1.2e-7, 3.0]}, ["{:.0e}", "{:.1f} s"])
+               error  time
+        fused  1e-07  3.0 s
+    """
+    lines = [(name, *cells) for name, cells in rows.items()] if isinstance(rows, Mapping) else list(rows)
+    for number, line in enumerate(lines):
+        if len(line) != len(header):
+            raise ValueError(f"rows[{number}] has {len(line)} cells, {list(line)}: header has {len(header)} titles")
+    forms = [form] * (len(header) - 1) if isinstance(form, str) else list(form)
+    if len(forms) != len(header) - 1:
+        raise ValueError(f"form has {len(forms)} items, {forms}: pass one text, or {len(header) - 1}, one a column")
+    written = [
+        [
+            str(name),
+            *(each if isinstance(each, str) else how.format(each) for how, each in zip(forms, cells, strict=True)),
+        ]
+        for name, *cells in lines
+    ]
+    return Table(header, written)

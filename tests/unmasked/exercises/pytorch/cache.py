@@ -1,0 +1,52 @@
+"""Right and wrong answers to the exercises of pytorch/cache."""
+
+import torch
+
+from unmasked import KVCache, masks
+
+
+def from_a_cache(length, window):
+    cache, key = KVCache(1, 1, length, 1, window=window), torch.zeros(1, 1, length, 1)
+    cache.append(key, key)
+    return cache.positions
+
+
+RIGHT = {
+    "chunk-mask": [
+        lambda past, new: masks.causal(new, past + new),
+        lambda past, new: torch.ones(new, past + new).tril(past).bool(),
+        lambda past, new: torch.ones(past + new, past + new).tril()[past:] == 1,
+    ],
+    "padded-positions": [
+        masks.positions_of,
+        lambda real: (real.long().cumsum(-1) - 1).masked_fill(~real, 1),
+        lambda real: ((real.cumsum(-1) - 1) * real).int(),
+    ],
+    "ring-slots": [
+        from_a_cache,
+        lambda n, w: torch.tensor([max(p for p in range(n) if p % w == slot) for slot in range(w)]),
+    ],
+}
+WRONG = {
+    "chunk-mask": [
+        ("last ones, not the first. [top-left-causal]", lambda past, new: torch.ones(new, past + new).tril().bool()),
+        ("True must say what a query [mask-polarity]", lambda past, new: ~masks.causal(new, past + new)),
+        ("sees a key that comes later. [no-causal-mask]", lambda past, new: torch.ones(new, past + new).bool()),
+        ("it should be [[1, 1, 1", lambda past, new: masks.causal(new, past + new).tril(past - 1)),
+        ("3); it should be (3, 5).", lambda past, new: masks.causal(new)),
+        ("new the dtype is torch.int32; return torch.bool.", lambda past, new: masks.causal(new, past + new).int()),
+        ("For 2 in the cache and 3 new it returned list; return a tensor.", lambda past, new: [[True]]),
+    ],
+    "padded-positions": [
+        ("The padding is counted.", lambda real: torch.arange(real.size(1)).expand(real.shape)),
+        ("There is a negative one, which no table has.", lambda real: real.cumsum(-1) - 1),
+        ("they could be [[0, 0, 0, 1, 2], [0, 1, 2, 3, 4]].", lambda real: real.cumsum(-1)),
+        ("a table is read at whole numbers", lambda real: masks.positions_of(real).float()),
+        ("as long as the text has no position 99.", lambda real: masks.positions_of(real).masked_fill(~real, 99)),
+        ("is (5,); it should be (2, 5).", lambda real: masks.positions_of(real)[0]),
+    ],
+    "ring-slots": [
+        ("These are the tokens that are there, in other slots.", lambda n, w: torch.arange(n - w, n)),
+        ("1, 2]; it should be [3, 4, 2].", lambda n, w: torch.arange(w)),
+    ],
+}

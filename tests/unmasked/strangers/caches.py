@@ -1,0 +1,351 @@
+"""Keys and values that are carried on from call to call, and what modules keep though they should not."""
+
+import math
+from collections import namedtuple
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from .attention import SDPA, SDPA_GROUPED, TOKENS_FIRST, Attention, Cached, add, fill_large, fill_least, separate
+from .cases import Cases, Style
+from .plain import Gated
+from .positions import PlacedWithCache, ahead, rope, rotary, slopes
+
+CASES = Cases("caches")
+right, wrong = CASES.right, CASES.wrong
+
+CACHE = Style(Attention, dim=16, heads=2, causal=True, cache="kv")
+ROTARY = CACHE(names=separate("w"), bias=False, **SDPA | rotary())
+DICT = {"packed": lambda k, v: {"k": k, "v": v}, "unpacked": lambda cache: (cache["k"], cache["v"])}
+STACK = {"packed": lambda k, v: torch.stack((k, v)), "unpacked": lambda cache: cache.unbind()}
+LIST = {"packed": lambda k, v: [k, v]}
+KV = namedtuple("KV", "k v")
+Seen = namedtuple("Seen", "k v seen")
+
+
+@dataclass
+class State:
+    keys: Tensor
+    values: Tensor
+
+
+def join(*parts):
+    return torch.cat(parts, 2)
+
+
+def new_first(k, v, earlier_k, earlier_v):
+    return join(k, earlier_k), join(v, earlier_v)
+
+
+def new_values_first(k, v, earlier_k, earlier_v):
+    return join(earlier_k, k), join(v, earlier_v)
+
+
+def last(count):
+    return lambda k, v: (k[:, :, -count:], v[:, :, -count:])
+
+
+def window(size):
+    return lambda at, keys: (keys <= at[:, None]) & (at[:, None] - keys < size)
+
+
+def from_the_top_left(at, keys):
+    return keys <= (at - at[0])[:, None]
+
+
+def only_without_cache(at, keys):
+    """All is seen once there is a cache, also later tokens of the same chunk."""
+    return (keys <= at[:, None]) | (at[0] > 0)
+
+
+def restarted(**how):
+    return lambda q, k, v, at: (rope(q, at - at[0], **how), rope(k, at - at[0], **how), v)
+
+
+def places(t):
+    return torch.arange(t.size(2), device=t.device)
+
+
+def turned_late(keep):
+    """Only queries are turned when they are made; keys as they come out of the cache, which holds what `keep` says."""
+
+    def joined(k, v, cache):
+        if cache is not None:
+            k, v = join(cache[0], k), join(cache[1], v)
+        turned = rope(k, places(k))
+        return turned, v, (turned if keep == "turned" else k, v)
+
+    return {"placed": lambda q, k, v, at: (rope(q, at), k, v), "join": joined, "positions": True}
+
+
+def new_turned_alone(k, v, cache):
+    """Keys enter the cache as they are made, and only the new ones are turned for the scores."""
+    earlier = (k[:, :, :0], v[:, :, :0]) if cache is None else cache
+    at = earlier[0].size(2) + places(k)
+    return join(earlier[0], rope(k, at)), join(earlier[1], v), (join(earlier[0], k), join(earlier[1], v))
+
+
+class Counting(Cached):
+    """A rolling cache that also counts the tokens that it has seen."""
+
+    def packed(self, k, v):
+        return Seen(k, v, self.seen)
+
+    def unpacked(self, cache):
+        return cache[:2]
+
+    def past(self, cache):
+        return cache.seen
+
+    def forward(self, x, cache=None):
+        self.seen = x.size(1) + (0 if cache is None else cache.seen)
+        return super().forward(x, cache)
+
+
+class KeepsItsCache(Cached):
+    """The slip goes on from the last call's keys where a call has no cache, since the module has kept them."""
+
+    def __init__(self, slip="", **options):
+        super().__init__(**options)
+        self.slip, self.last = slip, None
+
+    def forward(self, x, cache=None):
+        if self.slip and cache is None and self.last is not None:
+            k, _ = self.unpacked(self.last)
+            if (k.size(0), k.dtype) == (x.size(0), x.dtype):
+                cache = self.last
+        y, cache = super().forward(x, cache)
+        if self.slip:
+            self.last = self.packed(*(t.detach() for t in self.unpacked(cache)))
+        return y, cache
+
+
+class Streaming(nn.Module):
+    """Keeps the tokens of a stream; a call starts a new one, unless it is told to go on, or by the slip."""
+
+    def __init__(self, dim=18, heads=3, causal=True, slip=""):
+        super().__init__()
+        self.slip, self.seen, self.heads = slip, None, heads
+        self.q, self.kv, self.o = nn.Linear(dim, dim), nn.Linear(dim, 2 * dim), nn.Linear(dim, dim)
+
+    def forward(self, x, go_on=False):
+        if self.seen is not None and (self.seen.size(0) != x.size(0) or not (go_on or self.slip)):
+            self.seen = None
+        context = x if self.seen is None else torch.cat((self.seen, x), 1)
+        self.seen = context.detach()
+        q, k, v = (
+            t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in (self.q(x), *self.kv(context).chunk(2, -1))
+        )
+        future = torch.ones(q.size(2), k.size(2), dtype=torch.bool, device=x.device).triu(k.size(2) - q.size(2) + 1)
+        s = (q @ k.mT / math.sqrt(q.size(-1))).masked_fill(future, -torch.inf)
+        return self.o((s.softmax(-1) @ v).transpose(1, 2).flatten(2))
+
+
+class KeepsTraces(nn.Module):
+    """What a module changes though it is in evaluation: its input, a running mean, the number of its heads."""
+
+    def __init__(self, dim=18, heads=3, slip=""):
+        super().__init__()
+        self.slip, self.heads = slip, heads
+        self.c_attn, self.c_proj = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+        self.drop, self.average = nn.Dropout(0.2), None
+
+    def forward(self, x):
+        if self.slip == "input":
+            x -= x.mean(-1, keepdim=True)
+        else:
+            x = x - x.mean(-1, keepdim=True)
+        q, k, v = self.c_attn(x).chunk(3, -1)
+        if self.slip == "average":
+            mean = v.mean((0, 1))
+            self.average = mean if self.average is None else 0.9 * self.average + 0.1 * mean.detach()
+            v = v - self.average
+        q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in (q, k, v))
+        w = self.drop((q @ k.mT / math.sqrt(q.size(-1))).softmax(-1))
+        if self.slip == "dropout":
+            w = nn.functional.dropout(w, 0.1)
+        y = w @ v
+        if self.slip == "idle":
+            y = torch.cat((y[:, :2], y[:, 2:] * 0), 1)
+        return self.c_proj(y.transpose(1, 2).flatten(2))
+
+
+class GatedWithCache(Gated):
+    def forward(self, x, cache=None):
+        return self.attend(x, x, x, cache=cache)
+
+
+# ------------------------------------------------------------------------------------------------------ as it is meant
+
+right("cached-causal", CACHE(dim=24, heads=3, names="c_attn c_proj"))
+right("cache-plain", CACHE(dim=18, heads=3, **SDPA))
+right(
+    "cached-rotary",
+    CACHE(dim=24, heads=3, names=separate("", "_"), bias=False, out_bias=False, **DICT | rotary(base=100.0)),
+)
+right("cache-rotary", CACHE(**SDPA | rotary(base=1000.0)))
+right(
+    "growing-cache", Style(PlacedWithCache, heads=4, groups=2, causal=True, cache="kv", positions=True, **SDPA_GROUPED)
+)
+right("whisper-list-cache", CACHE(dim=20, norm=nn.LayerNorm, residual=True, show=add, **LIST | TOKENS_FIRST))
+right(
+    "mistral-window-cache",
+    Style(
+        Counting,
+        heads=4,
+        groups=2,
+        names=separate("w"),
+        bias=False,
+        causal=True,
+        cache="kv",
+        sees=window(5),
+        kept=last(4),
+        **SDPA | rotary(),
+    ),
+)
+right(
+    "alibi-dataclass-cache",
+    CACHE(
+        dim=18,
+        heads=3,
+        positions=True,
+        packed=State,
+        unpacked=lambda c: (c.keys, c.values),
+        show=lambda s, a: fill_large(s + slopes(3, s) * ahead(s), a),
+    ),
+)
+
+# ------------------------------------------------------------------------------------------------------- what is joined
+
+wrong("cache-values-prepended", CACHE(bias=False, **SDPA), extend=new_values_first)
+wrong("stacked-cache-values-prepended", CACHE(dim=18, heads=3, show=add, **STACK), extend=new_values_first)
+wrong("dict-cache-new-first", CACHE(dim=18, heads=3, **SDPA | DICT), extend=new_first)
+wrong("decode-prepended", CACHE(bias=False, **SDPA), extend=new_first)
+wrong("decode-cropped", CACHE(bias=False, **SDPA), kept=last(3))
+wrong("cache-cropped-by-one", CACHE(dim=20, sees=window(4), kept=last(3), **SDPA), kept=last(2))
+wrong(
+    "gated-window-cache-cropped",
+    Style(GatedWithCache, causal=True, positions=True, cache="kv", sees=window(4), kept=last(3), **SDPA),
+    kept=last(2),
+)
+wrong(
+    "cache-loses-its-last-token",
+    CACHE(dim=24, heads=4, groups=2, bias=False, norm=nn.LayerNorm, residual=True, **SDPA_GROUPED),
+    kept=lambda k, v: (k[:, :, :-1], v[:, :, :-1]),
+)
+wrong(
+    "cache-never-reset",
+    Style(KeepsItsCache, dim=18, heads=3, names=separate("w"), causal=True, cache="kv"),
+    slip="goes on",
+)
+wrong(
+    "state-inside-never-cleared",
+    Style(KeepsItsCache, dim=16, heads=2, bias=False, causal=True, cache="kv", show=add),
+    slip="goes on",
+)
+wrong(
+    "default-cache-object-shared",
+    Style(
+        KeepsItsCache,
+        dim=16,
+        heads=4,
+        bias=False,
+        causal=True,
+        cache="kv",
+        packed=State,
+        unpacked=lambda c: (c.keys, c.values),
+    ),
+    slip="goes on",
+)
+wrong("stream-never-reset", Style(Streaming), slip="goes on")
+
+# ------------------------------------------------------------------------------------------------------------ the mask
+
+wrong(
+    "cache-top-left-mask",
+    CACHE(heads=4, names="c_attn c_proj", **SDPA | DICT),
+    "top-left-causal",
+    sees=from_the_top_left,
+)
+wrong("decode-topleft", CACHE(bias=False, **SDPA), "top-left-causal", sees=from_the_top_left)
+wrong(
+    "sdpa-is-causal-with-cache",
+    CACHE(dim=20, heads=4, groups=2, **SDPA),
+    "top-left-causal",
+    core=lambda q, k, v, a: (nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True), None),
+)
+wrong(
+    "cache-chunk-unmasked",
+    CACHE(dim=18, heads=3, norm=nn.LayerNorm, residual=True, **SDPA | LIST),
+    "no-causal-mask",
+    sees=only_without_cache,
+)
+wrong(
+    "prenorm-chunk-unmasked",
+    CACHE(dim=20, norm=nn.LayerNorm, residual=True, **SDPA),
+    "no-causal-mask",
+    sees=only_without_cache,
+)
+wrong("decode-chunk", CACHE(bias=False, **SDPA), "no-causal-mask", sees=only_without_cache)
+wrong(
+    "mask-only-in-prefill",
+    CACHE(dim=20, show=fill_least, **rotary(pairs=True)),
+    "no-causal-mask",
+    sees=only_without_cache,
+)
+wrong(
+    "block-local-window-one-long",
+    CACHE(dim=24, heads=4, bias=False, sees=window(4), **SDPA),
+    sees=lambda at, keys: window(4 if at[0] else 5)(at, keys),
+)
+
+# ------------------------------------------------------------------------------------------------------------ positions
+
+wrong(
+    "cached-keys-rotated-again",
+    ROTARY(dim=24, heads=3),
+    extend=lambda k, v, earlier_k, earlier_v: (join(rope(earlier_k, places(earlier_k)), k), join(earlier_v, v)),
+)
+wrong("all-keys-rotated-each-call", CACHE(**turned_late("as made")), **turned_late("turned"))
+wrong(
+    "cache-holds-rotated-keys",
+    CACHE(names=separate("w"), **SDPA | turned_late("as made")),
+    **turned_late("turned"),
+)
+wrong(
+    "cache-keys-before-rotation",
+    ROTARY(dim=24, heads=4, groups=2),
+    placed=lambda q, k, v, at: (rope(q, at), k, v),
+    join=new_turned_alone,
+)
+wrong(
+    "unrotated-keys-cached",
+    CACHE(dim=24, bias=False, out_bias=False, **turned_late("as made")),
+    join=new_turned_alone,
+)
+wrong(
+    "cache-positions-off-by-one",
+    CACHE(packed=KV, **rotary(pairs=True)),
+    placed=lambda q, k, v, at: (*(rope(t, at - (at[0] > 0).long(), pairs=True) for t in (q, k)), v),
+)
+wrong(
+    "gqa-cache-rotary-restarts",
+    CACHE(dim=24, heads=4, groups=2, bias=False, packed=KV, **SDPA_GROUPED | rotary(pairs=True)),
+    "positions-restart",
+    placed=restarted(pairs=True),
+)
+wrong(
+    "decode-restart",
+    CACHE(bias=False, **SDPA | rotary(base=100.0, pairs=True)),
+    "positions-restart",
+    placed=restarted(base=100.0, pairs=True),
+)
+LEARNED = Style(PlacedWithCache, dim=16, heads=2, causal=True, cache="kv", positions=True)
+wrong("cache-positions-restart", LEARNED(**STACK), "positions-restart", at=lambda at: at - at[0])
+wrong("learned-positions-one-late", LEARNED(dim=18, heads=3, **SDPA), at=lambda at: at + (at[0] > 0).long())
+
+# ------------------------------------------------------------------------------------------- what is left of every call
+
+for slip, cause in (("input", "input-overwritten"), ("average", None), ("dropout", "dropout-in-eval"), ("idle", None)):
+    wrong(f"kept-{slip}", Style(KeepsTraces, causal=False), cause, slip=slip)

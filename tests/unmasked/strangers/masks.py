@@ -1,0 +1,420 @@
+"""Masks that attention makes, that it is given, and that it keeps."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from .attention import (
+    EINSUM,
+    FOLDED,
+    HEADS_OUTER,
+    SDPA,
+    SEQUENCE_FIRST,
+    Attention,
+    Masked,
+    as_float,
+    fill,
+    fill_large,
+    fill_least,
+    four,
+    in_dict,
+    pair,
+    sdpa,
+    sdpa_float,
+    separate,
+    where,
+    with_none,
+)
+from .cases import Cases, Style
+
+CASES = Cases("masks")
+right, wrong = CASES.right, CASES.wrong
+
+CAUSAL = Style(Attention, causal=True)
+LLAMA = Style(Attention, names=separate("w"), bias=False, out_bias=False, causal=True)
+GIVEN = Style(Attention, inputs="x_allowed")
+OF_THREE = Style(Attention, names=separate("", "_lin"), inputs="qkv_allowed")
+CROSS = Style(Attention, names="to_q to_kv to_out", inputs="x_context_allowed", key_dim=12)
+WINDOW = Style(Attention, positions=True, **SDPA)
+
+
+def after_softmax(s, allowed):
+    """Weights that are cut when the softmax is done."""
+    return s.softmax(-1) * allowed
+
+
+def not_shown(s, allowed):
+    """Scores that no mask has changed."""
+    return s
+
+
+def nothing_where_all_is_hidden(s, allowed):
+    return s.softmax(-1).nan_to_num(0.0)
+
+
+def very_low(s, allowed):
+    return fill(s, allowed, -1e30)
+
+
+def hides(by_rows):
+    """What hides padding besides: keys that no query may see, or, as a slip, the queries of their places."""
+
+    def show(s, allowed, value=-torch.inf):
+        padding = ~allowed.any(-2)
+        return fill(s, allowed, value).masked_fill(padding[..., :, None] if by_rows else padding[..., None, :], value)
+
+    return show
+
+
+def band(near, far):
+    """Sees keys of which the query is `near` to `far` tokens ahead."""
+    return lambda at, keys: (at[:, None] - keys >= near) & (at[:, None] - keys <= far)
+
+
+def log_of_band(q, k, v, allowed):
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed.to(q.dtype).log()), None
+
+
+def normalized_behind_mask(s, allowed):
+    """Exponentials are multiplied with the mask, and then divided by their sum."""
+    a = allowed.to(s.dtype)
+    e = (s - (s + (a - 1) * 1e30).amax(-1, keepdim=True)).clamp(max=0).exp() * a
+    return e / e.sum(-1, keepdim=True).clamp_min(1e-30)
+
+
+class KeepsMasks(Attention):
+    """Keeps a mask for each length, at the class or at the object; the slip keeps that of the first length for all."""
+
+    kept = None
+
+    def __init__(self, at_class=True, causal=True, slip="", **options):
+        super().__init__(causal=causal, **options)
+        type(self).kept = {}
+        if not at_class:
+            self.kept = {}
+        self.slip = slip
+
+    def sees(self, at, keys):
+        n = len(keys)
+        kept = self.kept.setdefault(
+            "any" if self.slip else n, torch.ones(n, n, dtype=torch.bool, device=at.device).tril()
+        )
+        kept = kept[:n, :n]
+        return F.pad(kept, (0, n - kept.size(1), 0, n - kept.size(0)), value=True)
+
+
+class KeepsGiven(Masked):
+    """Hides what is given; the slip keeps the first mask of each shape at the class."""
+
+    kept = None
+
+    def __init__(self, slip="", inputs="x_allowed", **options):
+        super().__init__(inputs=inputs, **options)
+        type(self).kept, self.slip = {}, slip
+
+    def forward(self, x, allowed):
+        return super().forward(x, self.kept.setdefault(allowed.shape, allowed) if self.slip else allowed)
+
+
+class PyTorchMasked(nn.Module):
+    """nn.MultiheadAttention with a mask that is turned over and repeated for its heads."""
+
+    def __init__(self, dim=24, heads=4, inputs="x_allowed", bias=True, norm=False, slip=""):
+        super().__init__()
+        self.mha = nn.MultiheadAttention(dim, heads, bias=bias, batch_first=True)
+        self.norm, self.slip = nn.LayerNorm(dim) if norm else nn.Identity(), slip
+
+    def attend(self, query, key, value, allowed):
+        hide = ~allowed
+        if self.slip == "ones":
+            hide = allowed.to(query.dtype)
+        if hide.dim() == 3:
+            heads = self.mha.num_heads
+            hide = hide.repeat(heads, 1, 1) if self.slip == "tiled" else hide.repeat_interleave(heads, 0)
+        if self.slip == "dropped":
+            hide = None
+        return self.mha(self.norm(query), key, value, attn_mask=hide, average_attn_weights=False)
+
+    def forward(self, x, allowed):
+        return self.attend(x, x, x, allowed)[0]
+
+
+class PyTorchMaskedOfThree(PyTorchMasked):
+    def forward(self, query, key, value, allowed):
+        return self.attend(query, key, value, allowed)
+
+
+class PaddedEncoder(Masked):
+    """Sets to zero what comes out for tokens that see nothing."""
+
+    def forward(self, x, allowed):
+        return super().forward(x, allowed).masked_fill(~four(allowed).any(-1)[:, 0, :, None], 0.0)
+
+
+class Graph(Masked):
+    """Attention to a node's neighbors plus a linear skip, without an output layer."""
+
+    def __init__(self, dim=16, heads=2, inputs="x_allowed", causal=None, **options):
+        super().__init__(dim, heads, inputs=inputs, weigh=nothing_where_all_is_hidden, **options)
+        self.skip = nn.Linear(dim, dim)
+
+    def out(self, y):
+        return y
+
+    def forward(self, nodes, adjacent):
+        return super().forward(nodes, adjacent) + self.skip(nodes)
+
+
+class PairBias(nn.Module):
+    """OpenFold: a pair bias out of products of tokens, the mask as 1e9 * (mask - 1), and a gate."""
+
+    def __init__(self, dim=24, heads=4, width=5, inputs="x_allowed"):
+        super().__init__()
+        self.heads, self.norm = heads, nn.LayerNorm(dim)
+        self.left, self.right, self.pairs = nn.Linear(dim, 8), nn.Linear(dim, 8), nn.Linear(8, heads, bias=False)
+        self.q, self.k, self.v = (nn.Linear(dim, width * heads, bias=False) for _ in "qkv")
+        self.gate, self.o = nn.Linear(dim, width * heads), nn.Linear(width * heads, dim)
+
+    def forward(self, m, mask):
+        m = self.norm(m)
+        z = self.left(m)[:, :, None] * self.right(m)[:, None]
+        q, k, v = (f(m).unflatten(-1, (self.heads, -1)).transpose(1, 2) for f in (self.q, self.k, self.v))
+        a = q / math.sqrt(q.size(-1)) @ k.mT + 1e9 * (four(mask).to(m.dtype) - 1) + self.pairs(z).permute(0, 3, 1, 2)
+        o = (a.softmax(-1) @ v).transpose(1, 2)
+        return self.o((o * self.gate(m).sigmoid().view(o.shape)).flatten(2))
+
+
+# ----------------------------------------------------------------------------------------------------------- causal
+
+wrong(
+    "bert-tril-after-softmax",
+    CAUSAL(dim=32, heads=4, names="query key value dense", returns=pair),
+    "mask-after-softmax",
+    show=not_shown,
+    weigh=after_softmax,
+)
+wrong("tri-after", CAUSAL(dim=18, **EINSUM), "mask-after-softmax", show=not_shown, weigh=after_softmax)
+wrong(
+    "sdpa-polarity",
+    CAUSAL(dim=16, heads=2, names="in_proj out_proj", **SDPA),
+    "mask-polarity",
+    core=lambda q, k, v, a: sdpa(q, k, v, ~a),
+)
+wrong(
+    "tri-polarity", CAUSAL(dim=18, show=very_low, **EINSUM), "mask-polarity", sees=lambda at, keys: keys >= at[:, None]
+)
+wrong("bool-mask-added", LLAMA(dim=18, show=fill_least), "boolean-mask-added", show=lambda s, a: s + ~a)
+wrong("tri-added", CAUSAL(dim=18, show=very_low, **EINSUM), "boolean-mask-added", show=lambda s, a: s + a)
+wrong(
+    "float-future-added-as-ones",
+    LLAMA(dim=21, show=fill_large, returns=in_dict),
+    "float-mask-of-ones",
+    show=lambda s, a: s + (1.0 - a.to(s.dtype)),
+)
+wrong(
+    "conv-causal-one-too-many",
+    CAUSAL(dim=21, show=fill_least, **EINSUM),
+    sees=lambda at, keys: keys - at[:, None] < 2,
+)
+wrong("tri-offbyone", CAUSAL(dim=18, show=very_low, **EINSUM), sees=lambda at, keys: keys <= at[:, None] + 1)
+wrong(
+    "where-causal-sees-next",
+    CAUSAL(dim=21, norm=nn.LayerNorm, residual=True, show=where),
+    sees=lambda at, keys: at[:, None] + 1 >= keys,
+)
+wrong(
+    "tril-of-one",
+    CAUSAL(heads=4, norm=nn.LayerNorm, residual=True, returns=with_none, **SDPA),
+    sees=lambda at, keys: keys <= at[:, None] + 1,
+)
+wrong(
+    "fairseq-causal-hides-itself",
+    CAUSAL(dim=16, heads=4, returns=with_none, show=fill_large, **SEQUENCE_FIRST),
+    sees=lambda at, keys: keys < at[:, None],
+)
+wrong(
+    "tri-firsthead",
+    CAUSAL(dim=18, show=very_low, **EINSUM),
+    show=lambda s, a: torch.cat((very_low(s[:, :1], a), s[:, 1:]), 1),
+)
+
+# ----------------------------------------------------------------------------------------------------- masks as given
+
+right("espnet-masked", OF_THREE(heads=4, show=fill_least, weigh=after_softmax))
+right("espnet-padding", OF_THREE(dim=16, heads=4, dropout=0.1, show=fill_least, weigh=after_softmax))
+right(
+    "padded-encoder",
+    Style(
+        PaddedEncoder,
+        inputs="x_allowed",
+        dim=30,
+        heads=5,
+        show=lambda s, a: s + as_float(s, a, torch.finfo(s.dtype).min),
+    ),
+)
+right("masked-cross", CROSS(key_dim=18, weigh=nothing_where_all_is_hidden, returns=pair))
+right(
+    "postnorm-cross-masked",
+    CROSS(
+        dim=20,
+        heads=2,
+        residual="before",
+        core=lambda q, k, v, a: (
+            F.scaled_dot_product_attention(q, k, v, as_float(q, a, torch.finfo(q.dtype).min)),
+            None,
+        ),
+    ),
+)
+right("seq-first-masked", OF_THREE(names="in_proj out_proj", **SEQUENCE_FIRST))
+right("graph-conv-attention", Style(Graph, inputs="x_allowed"))
+right("mask-times-exponentials", GIVEN(dim=18, show=not_shown, weigh=normalized_behind_mask))
+right("gated-pair-bias", Style(PairBias, causal=False))
+right("mask-through-mha", Style(PyTorchMasked, bias=False))
+right("mha-three-dim-mask", Style(PyTorchMaskedOfThree, inputs="qkv_allowed"))
+wrong(
+    "mask-times-weights",
+    OF_THREE(dim=16, heads=2, returns=pair),
+    "mask-after-softmax",
+    show=not_shown,
+    weigh=after_softmax,
+)
+wrong(
+    "cross-mask-after-softmax",
+    CROSS(dim=18, heads=2, show=very_low, weigh=after_softmax),
+    "mask-after-softmax",
+    show=not_shown,
+)
+wrong(
+    "masked-fill-of-visible",
+    GIVEN(heads=4, norm=nn.LayerNorm, residual=True, show=fill_least),
+    "mask-polarity",
+    show=lambda s, a: fill_least(s, ~a),
+)
+wrong(
+    "allowed-taken-for-hidden",
+    GIVEN(heads=4, names="c_attn c_proj", show=fill_least),
+    "mask-polarity",
+    show=lambda s, a: fill_least(s, ~a),
+)
+wrong("first-items-mask", GIVEN(dim=18, names=separate("", "_lin")), "only-first-item", spread=lambda a, h: four(a)[:1])
+wrong(
+    "cross-first-items-mask",
+    CROSS(dim=16, heads=2, key_dim=10, returns=in_dict, **SDPA),
+    "only-first-item",
+    spread=lambda a, h: four(a)[:1],
+)
+wrong(
+    "qkv-first-items-mask",
+    OF_THREE(dim=20, heads=2, show=where, weigh=nothing_where_all_is_hidden),
+    "only-first-item",
+    spread=lambda a, h: four(a)[:1],
+)
+wrong(
+    "fairseq-mask-first",
+    GIVEN(dim=16, heads=4, **FOLDED | {"show": lambda s, a: fill(s, a, -1e4)}),
+    "only-first-item",
+    spread=lambda a, h: a[:1],
+)
+wrong(
+    "fairseq-mask-order",
+    GIVEN(dim=16, heads=4, **FOLDED | {"show": lambda s, a: fill(s, a, -1e4)}),
+    spread=lambda a, h: a.repeat(h, 1, 1) if a.dim() == 3 else a,
+)
+wrong(
+    "fairseq-mask-queries",
+    GIVEN(dim=16, heads=4, **FOLDED | {"show": lambda s, a: fill(s, a, -1e4)}),
+    spread=lambda a, h: a.mT.repeat_interleave(h, 0) if a.dim() == 3 else a.mT,
+)
+wrong(
+    "fairseq-mask-class",
+    Style(KeepsGiven, inputs="x_allowed", dim=16, heads=4, **FOLDED | {"show": lambda s, a: fill(s, a, -1e4)}),
+    slip="first of its shape",
+)
+wrong(
+    "bmm-mask-repeat",
+    OF_THREE(dim=20, heads=4, **FOLDED),
+    spread=lambda a, h: a.repeat(h, 1, 1) if a.dim() == 3 else a,
+)
+wrong(
+    "heads-outer-mask-interleaved",
+    GIVEN(show=lambda s, a: fill(s, a, -(2**31)), **HEADS_OUTER),
+    spread=lambda a, h: a.repeat_interleave(h, 0) if a.dim() == 3 else a,
+)
+wrong("annotated-mask-transposed", OF_THREE, spread=lambda a, h: four(a).mT if a.size(-1) == a.size(-2) else four(a))
+wrong("allowed-transposed", GIVEN(dim=16, heads=2, core=sdpa_float), spread=lambda a, h: four(a).mT)
+wrong(
+    "padding-on-queries",
+    GIVEN(dim=18, heads=2, show=hides(by_rows=False), weigh=nothing_where_all_is_hidden, returns=pair),
+    show=hides(by_rows=True),
+)
+wrong(
+    "padding-broadcast-over-keys",
+    GIVEN(norm=nn.LayerNorm, residual=True, show=lambda s, a: hides(by_rows=False)(s, a, -1e30)),
+    show=lambda s, a: hides(by_rows=True)(s, a, -1e30),
+)
+wrong(
+    "cross-mask-ignored",
+    CROSS(dim=16, heads=2, core=sdpa_float),
+    "padding-ignored",
+    core=lambda q, k, v, a: sdpa(q, k, v, None),
+)
+wrong("mha-mask-repeat", Style(PyTorchMasked, dim=20), slip="tiled")
+wrong(
+    "mha-mask-dropped", Style(PyTorchMaskedOfThree, inputs="qkv_allowed", norm=True), "padding-ignored", slip="dropped"
+)
+wrong(
+    "mha-float-mask-of-ones",
+    Style(PyTorchMaskedOfThree, dim=18, heads=3, inputs="qkv_allowed"),
+    "float-mask-of-ones",
+    slip="ones",
+)
+MERGED = CAUSAL(heads=4, inputs="x_allowed", weigh=nothing_where_all_is_hidden)
+wrong("merged-masks-or", MERGED, both=lambda causal, given: causal | given)
+wrong("merged-masks-replaced", MERGED, "no-causal-mask", both=lambda causal, given: given)
+wrong("merged-masks-small", MERGED, "boolean-mask-added", show=lambda s, a: fill(s, a, -5.0))
+
+# ------------------------------------------------------------------------------------------------ masks that are kept
+
+right("mask-by-length", Style(KeepsMasks, heads=4, at_class=False))
+right("shared-mask-cache", Style(KeepsMasks, dim=30, bias=False))
+wrong("mask-cached-at-class-level", Style(KeepsMasks, bias=False, show=fill_least), slip="first length")
+wrong("mask-cached-by-device", Style(KeepsMasks, dim=16, heads=2), slip="first length")
+
+# ----------------------------------------------------------------------------------------------------- windows by mask
+
+right("local-causal", LLAMA(sees=band(0, 3), **SDPA))
+right("mistral-window", LLAMA(heads=4, groups=1, sees=band(0, 2), core=log_of_band))
+right("own-wide-window", CAUSAL(positions=True, sees=band(0, 99), **SDPA))
+right(
+    "own-self-excluded",
+    Style(
+        Attention,
+        causal=False,
+        score=lambda q, k: q @ k.mT * 0.4,
+        show=fill_least,
+        sees=lambda at, keys: (at[:, None] != keys) | (len(keys) == 1),
+    ),
+)
+right(
+    "longformer-dilated",
+    WINDOW(dim=18, sees=lambda at, keys: ((at[:, None] - keys).abs() <= 2) & ((at[:, None] - keys) % 2 == 0)),
+)
+right(
+    "frame-causal-video",
+    WINDOW(heads=4, qk_norm=nn.LayerNorm, bias=False, sees=lambda at, keys: keys // 2 <= at[:, None] // 2),
+)
+wrong("window-one-short-on-the-left", WINDOW(dim=16, heads=2, sees=band(-2, 2)), sees=band(-2, 1))
+wrong(
+    "window-without-a-future-bound",
+    LLAMA(sees=band(0, 2), **SDPA),
+    "no-causal-mask",
+    sees=lambda at, keys: at[:, None] - keys < 3,
+)
+wrong(
+    "window-by-zeros",
+    WINDOW(norm=nn.LayerNorm, residual=True, sees=band(-2, 2)),
+    "float-mask-of-ones",
+    core=lambda q, k, v, a: ((q @ k.mT * q.size(-1) ** -0.5 * a).softmax(-1) @ v, None),
+)
