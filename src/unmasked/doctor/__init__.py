@@ -16,7 +16,8 @@ One look at a target goes through these modules, and each mistake is judged in o
 - `_model` examines whole models by the same listener: `_wires` follows each head, `_unlike` finds the odd layer.
 """
 
-from unmasked.doctor._diagnose import INPUTS, diagnose
+from unmasked.doctor._diagnose import INPUTS as INPUTS
+from unmasked.doctor._diagnose import diagnose
 from unmasked.doctor._model import diagnose_model
 from unmasked.doctor._report import (
     Finding,
@@ -32,7 +33,6 @@ from unmasked.doctor._report import (
 )
 
 __all__ = [
-    "INPUTS",
     "Finding",
     "Given",
     "Inconclusive",

@@ -229,7 +229,7 @@ def laid(events: list[Event], found: Found, sizes: tuple[int, int, int]) -> Call
 
 def _laid(events: list[Event], found: Found, sizes: tuple[int, int, int], layout: int) -> Call | None:
     items, queries, keys = sizes
-    first, event = events[found.start], events[found.place]
+    first = events[found.start]
     batch, rows, columns = *found.query.shape[:2], found.key.size(1)
     if columns < keys or rows % queries or batch % items:
         return None

@@ -521,7 +521,7 @@ class _Heard(TorchFunctionMode):
     def in_(cls, call: Callable[[], object], names: tuple[str, ...] = softmaxes) -> bool:
         with cls(names) as mode:
             call()
-        return mode.heard
+        return bool(mode.heard)
 
 
 def _averages(subject: Subject) -> Iterator[Outcome]:
@@ -562,7 +562,7 @@ def _grows(subject: Subject) -> bool:
     first, second, fourth, eighth = _copies(subject, (1, 2, 4, 8))
     step = second - first
     linear = not differs(fourth - second, 2 * step) and not differs(eighth - fourth, 4 * step)
-    return linear and bool(differs(second, first)) and not _Heard.in_(lambda: subject.f(subject.noise(1, 1)))
+    return bool(linear and differs(second, first)) and not _Heard.in_(lambda: subject.f(subject.noise(1, 1)))
 
 
 def _jumps(subject: Subject) -> bool:

@@ -51,7 +51,8 @@ class Maps:
 
 
 def _split(x: Tensor, heads: int) -> Tensor:
-    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+    split: Tensor = x.unflatten(-1, (heads, -1))
+    return split.transpose(1, 2)
 
 
 def _merge(x: Tensor) -> Tensor:
@@ -269,8 +270,8 @@ def _twin(role: str, given: Tensor, target: Target, own: Mapping[str, Tensor]) -
             offset = given.storage_offset() - tensor.storage_offset()
             return twin.detach().as_strided(given.size(), given.stride(), twin.storage_offset() + offset)
     raise ValueError(
-        f"weights[{role!r}] is a tensor of shape {tuple(given.shape)} that is none of the target's; pass a parameter of "
-        "it, a view of one, or a name"
+        f"weights[{role!r}] is a tensor of shape {tuple(given.shape)} that is none of the target's; pass a parameter "
+        "of it, a view of one, or a name"
     )
 
 
@@ -289,8 +290,9 @@ def _named_maps(subject: Subject) -> dict[str, Tensor]:
         if "qkv" not in given:
             return {}
         given |= {("out" if n.endswith("weight") else "out_bias"): target.tensors[n] for n in out}
+    linear = nn.Linear | nn.MultiheadAttention
     fixed = {t.untyped_storage().data_ptr() for n, t in target.tensors.items()
-             if isinstance(target.owners[n], nn.Linear | nn.MultiheadAttention) or n.endswith("in_proj_weight")}  # fmt: skip
+             if isinstance(target.owners[n], linear) or n.endswith("in_proj_weight")}  # fmt: skip
     found: dict[str, Tensor] = {}
     for role, tensor in given.items():
         tensor = tensor.detach().to("cpu")
@@ -380,4 +382,5 @@ def _ordered(subject: Subject, maps: Maps, expected: dict[str, Tensor]) -> Findi
 
 def _apart(matrix: Tensor, heads: int) -> Tensor:
     """The rows in the order of a view that has heads and head_dim exchanged."""
-    return matrix.unflatten(0, (-1, heads)).transpose(0, 1).flatten(0, 1)
+    split: Tensor = matrix.unflatten(0, (-1, heads))
+    return split.transpose(0, 1).flatten(0, 1)

@@ -34,7 +34,8 @@ _FUSED = {
 }
 _LAYERS = {_aten.convolution.default: (0, 1), _aten.native_layer_norm.default: (0, None)}
 # What carries numbers to other places; all else that keeps a tensor's shape is taken to work on each number.
-_MOVES = {"cat", "stack", "index_select", "index", "gather", "repeat", "constant_pad_nd", "roll", "flip", "tril", "triu",
+_MOVES = {"cat", "stack", "index_select", "index", "gather", "repeat", "constant_pad_nd", "roll", "flip", "tril",
+          "triu",
           "slice_scatter", "select_scatter", "clone", "_to_copy", "lift_fresh_copy"}  # fmt: skip
 _MIXES = {"cumsum", "cumprod", "logcumsumexp", "cummax", "cummin", "sort", "topk", "argsort"}
 _UNKNOWN = -1
@@ -260,7 +261,7 @@ class Listener(TorchDispatchMode):
             known = [(x, self.blank.new_full(x.shape, _UNKNOWN), Facts()) for x in tensors[:1]]
         if not known or stem in _MIXES:
             return
-        x, ids, facts = known[0]
+        _, ids, facts = known[0]
         assert ids is not None
         if name == "view_as_complex":
             self._learn(result, ids[..., 0], facts)

@@ -168,7 +168,9 @@ def _laid(view: View, base: Run, other: Run) -> tuple[Run, Run]:
         return not any(elsewhere(*pair) for pair in pairs)
 
     turned = None
-    for view.layout in (order := view.layouts(base)):
+    order = view.layouts(base)
+    for layout in order:
+        view.layout = layout
         laid = view.again(base), view.again(other)
         if not laid[0].calls or len(laid[0].calls) != len(laid[1].calls):
             continue

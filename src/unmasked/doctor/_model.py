@@ -245,7 +245,7 @@ class _Examination:
             (call.weights.isnan().any() and not (blind | ~call.weights.isnan().any(-1)).all(), "weights", None,
              "some of its weights are not numbers", "in a row, some are NaN and others are not", "followed"),
             (bool(blind.any()) and seen.causal, "weights", "fully-masked-row",
-             "the weights of some queries are not numbers: a softmax over -inf alone", "whole rows are NaN", "followed"),
+             "the weights of some queries are not numbers: a softmax over -inf alone", "rows are NaN", "followed"),
             (call.over == "queries" and not seen.sums, "weights", "softmax-over-queries",
              "the softmax runs over the queries: the weights of a query do not sum to one, those of a key do", row,
              "followed"),
@@ -276,7 +276,7 @@ class _Examination:
              "its name says that it attends to another sequence, and its keys are made of its own",
              "keys and queries are made of one tensor", "open"),
         ]  # fmt: skip
-        for found, check, cause, told, evidence, how in rows:
+        for found, check, cause, told, evidence, how in rows if seen.finite else ():
             if found:
                 self.find(seen, check, cause, told, evidence, how=how)
 
@@ -285,6 +285,7 @@ class _Examination:
     def among_others(self) -> None:
         """Find the layer that is unlike its likes, where no design makes layers differ in this."""
         for group in self.groups.values():
+            group = [seen for seen in group if seen.finite]
             for what, of in FACTS.items():
                 by_design = what in BY_DESIGN
                 odd = list(odd_ones(group, of, 12 if by_design else 3)) or list(odd_of_two(group, what))

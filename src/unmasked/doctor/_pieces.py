@@ -58,23 +58,21 @@ class _Averaged(NamedTuple):
         start: The number of the product that the factors were made of, or of this one.
         place: The number of this product.
         sums: (batch, rows), the sum over the keys.
+        width: How many features a value has.
         across: Whether the values stand on the left.
     """
 
     start: int
     place: int
     sums: Tensor
+    width: int
     across: bool
 
     def same(self, size: float) -> Callable[[Tensor], Tensor]:
         """Give the product as it is where all values are one."""
-
-        def made(result: Tensor) -> Tensor:
-            one = result.select(0, 0).select(-1 if self.across else -2, 0)
-            table = self.sums.to(result)[..., None] * (size * drawn(one, 8))
-            return (table.mT if self.across else table).expand(result.shape).to(result)
-
-        return made
+        table = self.sums[..., None] * (size * drawn(self.sums.new_empty(self.width), 8))
+        table = table.mT if self.across else table
+        return lambda result: torch.empty_like(result).copy_(table.expand(result.shape))
 
 
 def brought_together(view: View, base: Run) -> Iterator[Outcome]:
@@ -124,7 +122,8 @@ def _pieces(run: Run) -> Iterator[_Averaged]:
             axis = -1 if side == 0 else -2
             if _exponentials(scores.movedim(axis, -1), weights.movedim(axis, -1)):
                 used.add(start)
-                yield _Averaged(start, place, weights.sum(axis), side == 1)
+                width = event.result.size(-1 - side)
+                yield _Averaged(start, place, weights.sum(axis), width, side == 1)
                 break
 
 
@@ -205,5 +204,5 @@ def _summed(run: Run) -> _Averaged | None:
                     continue
                 sums = torch.einsum("bqd,bd->bq", query.mT if side == 0 else query, keys.sum(-1))
                 if bool((sums > 0.02 * sums.mean()).all()):
-                    return _Averaged(place, place, keys.sum(-1), across)
+                    return _Averaged(place, place, keys.sum(-1), event.result.size(-2 if across else -1), across)
     return None

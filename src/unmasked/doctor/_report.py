@@ -14,8 +14,10 @@ from typing import Any, Literal
 
 from unmasked import museum
 
-__all__ = ["STANDINGS", "Finding", "Given", "Inconclusive", "Layer", "ModelReport", "Open", "Outcome", "Passed", "Report",
-           "Standing", "reaches", "standing_of"]  # fmt: skip
+__all__ = [
+    "STANDINGS", "Finding", "Given", "Inconclusive", "Layer", "ModelReport", "Open", "Outcome", "Passed", "Report",
+    "Standing", "reaches", "standing_of",
+]  # fmt: skip
 
 VERSION = 2  # of what to_dict gives: it changes where a key goes or means something else, not where one comes
 
@@ -24,7 +26,19 @@ STANDINGS: tuple[Standing, ...] = ("open", "followed", "equal")  # each says mor
 
 
 def reaches(verdict: Standing, least: Standing) -> bool:
-    """Whether a verdict says as much as another."""
+    """Tell whether a verdict says as much as another.
+
+    Args:
+        verdict: What is known: "equal", "followed" or "open".
+        least: What is asked for.
+
+    Returns:
+        Whether it is as much: "equal" says more than "followed", and this more than "open".
+
+    Examples:
+        >>> reaches("equal", "followed"), reaches("open", "followed")
+        (True, False)
+    """
     return STANDINGS.index(verdict) >= STANDINGS.index(least)
 
 

@@ -372,7 +372,10 @@ def _output(view: View, same: Run, unused: set[str]) -> Iterator[Outcome]:
 def _order(view: View, made: Made, call: Call) -> Iterator[Outcome]:
     """Compare the heads of queries, keys and values: which rows each is made of."""
     heads, dim = call.query.size(1), call.query.size(-1)
-    declared = made.heads
+    declared, given = made.heads, view.subject.num_heads
+    if given and heads != given and (dim != given or declared_heads(view.target) == heads):
+        yield view.wrong(None, f"it has {heads} heads of {dim} features, and num_heads={given} was given", "open")
+        return
     if declared and heads != declared and dim == declared:
         told = f"the view has heads and head_dim exchanged: there are {heads} heads of {dim} features"
         yield view.wrong("swapped-view", told)
@@ -406,6 +409,7 @@ def _order(view: View, made: Made, call: Call) -> Iterator[Outcome]:
         yield view.wrong("repeat-for-repeat-interleave", told)
     elif ranks["key"] == dealt and call.copied:  # right, if the checkpoint was trained so
         yield view.wrong("repeat-for-repeat-interleave", told, caution=True)
+        yield unclear("whether it was trained with its key heads dealt out in turn, as few models are")
     else:
         by_row = made.ranks("query") if made.full("query") else right
         placed = [ranks["key"][by_row.index(row)] for row in range(heads)] if len(set(by_row)) == heads else right
@@ -421,6 +425,12 @@ def _scaling(view: View, made: Made, call: Call, scores: Scores) -> Iterator[Out
     assert scores.scale is not None
     dim, tensors = call.query.size(-1), view.target.tensors
     q, k = made.factor("query"), made.factor("key")
+    if made.affine["query"] and made.affine["key"] and made.full("query") != made.full("key"):
+        known, other = ("query", "key") if made.full("query") else ("key", "query")
+        yield unclear(
+            f"how its {other} is turned at the first place, where its {known} is not: positions may be one apart"
+        )
+        return
     if q is None or k is None:
         plain = view.near(scores.scale * call.gain, torch.full_like(scores.scale, dim**-0.5))
         if made.affine["query"] and made.affine["key"] and not plain:

@@ -171,9 +171,9 @@ class Scores:
         """Whether a softmax of the products stands in their place."""
         numbers, call = self.call.numbers, self.call
         for event in self.run.events[call.first + 1 : call.at]:
-            if event.kind == "softmax" and event.result.numel() > int(numbers.max()):
-                if self.fitted(event.result.reshape(-1)[numbers], call.scores, self.shut) is not None:
-                    return True
+            alike = event.kind == "softmax" and event.result.numel() > int(numbers.max())
+            if alike and self.fitted(event.result.reshape(-1)[numbers], call.scores, self.shut) is not None:
+                return True
         return False
 
     @cached_property
@@ -524,9 +524,9 @@ def judged(scores: Scores) -> Iterator[Outcome]:
         row = _first(HIDDEN, scores)
         yield from _told(row, scores)
         wrong = row is not None and row.kind == "wrong"
-        if row is not None and row.kind == "right" and scores.allowed is None and not scores.shuts(scores.should):
-            if scores.all_hidden:
-                yield from _told(_first(WINDOW, scores), scores)
+        more = row is not None and row.kind == "right" and not scores.shuts(scores.should) and scores.all_hidden
+        if more and scores.allowed is None:
+            yield from _told(_first(WINDOW, scores), scores)
     else:
         yield from _told(_first(WINDOW, scores), scores)
     if not wrong:

@@ -54,6 +54,11 @@ class Seen:
         return None if math.isnan(scale) else float(f"{scale:.4g}")
 
     @property
+    def finite(self) -> bool:
+        """Whether what went in were numbers: or else it is an earlier layer's fault."""
+        return bool(self.call.query.isfinite().all() and self.call.key.isfinite().all())
+
+    @property
     def root(self) -> float:
         return float(f"{self.call.query.size(-1) ** -0.5:.4g}")
 

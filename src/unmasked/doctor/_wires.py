@@ -103,7 +103,11 @@ def _reads(wires: Wires, role: str, event: Event, ids: Tensor, module: str) -> N
     if count % items or (event.result.dim() != 2 and event.result.size(0) != items):
         return
     each = count // items
-    if bool((rows == rows[..., :1]).all()):
+    flat = rows[0] * (heads * dim) + features[0] - features[0].min()
+    if heads > 1 and torch.equal(flat, torch.arange(heads * tokens * dim).view(heads, tokens, dim)):
+        wires.viewed.append(role)
+        wires.tokens[role] = "other tokens"
+    elif bool((rows == rows[..., :1]).all()):
         row = rows[..., 0]
         by_item = torch.arange(items)[:, None, None] * each + (each - tokens) + torch.arange(tokens)
         by_token = torch.arange(items)[:, None, None] + ((each - tokens) + torch.arange(tokens)) * items
@@ -112,10 +116,6 @@ def _reads(wires: Wires, role: str, event: Event, ids: Tensor, module: str) -> N
         wires.tokens[role] = "its own" if own else "the first item" if firsts else "other tokens"
     else:
         wires.tokens[role] = "other tokens"
-        view = torch.arange(heads * tokens * dim).view(heads, tokens, dim)
-        flat = rows[0] * (heads * dim) + features[0] - features[0].min()
-        if torch.equal(flat, view):
-            wires.viewed.append(role)
     name = _relative(event.module, module)
     wires.reads[role] = tuple((name, tuple(sorted(set(features[0, head, -1].tolist())))) for head in range(heads))
 
