@@ -18,6 +18,7 @@ One look at a target goes through these modules, and each mistake is judged in o
 
 from unmasked.doctor._diagnose import INPUTS as INPUTS
 from unmasked.doctor._diagnose import diagnose
+from unmasked.doctor._equal import attend as attend  # which its page shows
 from unmasked.doctor._model import diagnose_model
 from unmasked.doctor._report import (
     Finding,
