@@ -93,9 +93,9 @@ healed = diagnose(Repaired(12, 3), embed_dim=12, causal=True)
 healed
 
 # %% [markdown]
-# Two mistakes in one module hide each other from outside: no single mistake gives the module's numbers. The doctor looks
-# inside the forward pass and judges it step by step, and two mistakes are two steps. In this module, which adds a small
-# number for a mask and merges wrongly, it names both. Repair what it names, and ask again.
+# Two mistakes in one module hide each other from outside: no single mistake gives the module's numbers. The doctor
+# looks inside the forward pass and judges it step by step, and two mistakes are two steps. In this module, which adds a
+# small number for a mask and merges wrongly, it names both. Repair what it names, and ask again.
 
 
 # %% tags=["check"]

@@ -223,7 +223,7 @@ def projections(view: View, made: Made, same: Run, scores: Scores, *, clear: boo
             yield unclear("what bias_k and bias_v are for")
     if clear and not found:
         yield from _output(view, same, unused)
-        yield from _order(view, made, same.call)
+        yield from _order(view, made, same)
     yield from _norms(view, made, same)
     if scores.scale is not None:
         yield from _scaling(view, made, same.call, scores)
@@ -369,11 +369,13 @@ def _output(view: View, same: Run, unused: set[str]) -> Iterator[Outcome]:
                 yield view.wrong("weight-not-transposed", f"multiplied by {name} as it is kept, not by its transpose")
 
 
-def _order(view: View, made: Made, call: Call) -> Iterator[Outcome]:
+def _order(view: View, made: Made, same: Run) -> Iterator[Outcome]:
     """Compare the heads of queries, keys and values: which rows each is made of."""
+    call = same.call
     heads, dim = call.query.size(1), call.query.size(-1)
     declared, given = made.heads, view.subject.num_heads
-    if given and heads != given and (dim != given or declared_heads(view.target) == heads):
+    several = len(same.calls) > 1 and given is not None and heads % given == 0  # calls of as many heads each
+    if given and heads != given and not several and (dim != given or declared_heads(view.target) == heads):
         yield view.wrong(None, f"it has {heads} heads of {dim} features, and num_heads={given} was given", "open")
         return
     if declared and heads != declared and dim == declared:
@@ -394,8 +396,8 @@ def _order(view: View, made: Made, call: Call) -> Iterator[Outcome]:
     ranks = {role: made.ranks(role) for role in ("key", "value") if made.full(role)}
     if len(ranks) < 2:
         return
-    several = len(set(ranks["key"])) == heads and kinds["key"] == kinds["value"] == "in a row"
-    if several and sorted(ranks["key"]) == sorted(ranks["value"]) and ranks["key"] != ranks["value"]:
+    apart = len(set(ranks["key"])) == heads and kinds["key"] == kinds["value"] == "in a row"
+    if apart and sorted(ranks["key"]) == sorted(ranks["value"]) and ranks["key"] != ranks["value"]:
         told = f"the heads of keys are {ranks['key']}, those of values {ranks['value']}: they belong to others"
         yield view.wrong(None, told, "open")
         return

@@ -85,12 +85,7 @@ class View:
         events, output = heard(lambda: self.subject.answer(case), put)
         sizes = case.query.size(0), case.query.size(1), case.key.size(1)
         calls = calls_of(events, sizes, self.layout) if put is None else []
-        return Run(case, events, output.detach(), self._once(calls))
-
-    def _once(self, calls: list[Call]) -> list[Call]:
-        """Leave out calls that are made once more with the same numbers, as to fill a cache."""
-        return [call for n, call in enumerate(calls)
-                if not any(self.near(call.context, later.context) for later in calls[n + 1 :])]  # fmt: skip
+        return Run(case, events, output.detach(), calls)
 
     def layouts(self, run: Run) -> list[int]:
         """The layout that its axes tell, or else all to try."""
@@ -102,7 +97,7 @@ class View:
         """The same run in the present layout."""
         c = run.case
         sizes = c.query.size(0), c.query.size(1), c.key.size(1)
-        return replace(run, calls=self._once(calls_of(run.events, sizes, self.layout)))
+        return replace(run, calls=calls_of(run.events, sizes, self.layout))
 
     def asked(self, case: Case, base: Run) -> Run:
         """Ask what should be attended to in as many calls, without what no input makes."""
