@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from unmasked import museum, plot, probes, self_attention
+from unmasked import plot, probes, self_attention
 from unmasked.__main__ import main
 from unmasked.doctor import patients
 from unmasked.doctor.patients import HEALTHY, NOT_SEEN, SICK
@@ -299,8 +299,8 @@ assert (
 # %% [markdown]
 # ## Tried on right and on wrong modules
 #
-# The tests of this package try {{ len(HEALTHY)}} correct implementations and {{ len(SICK)}} with one planted mistake
-# each. This page tries {{ len(well)}} and {{ len(ill)}} of them every time it is built.
+# The tests of this package try hundreds of implementations, correct ones and others with one planted mistake each. This
+# page tries {{ len(well)}} and {{ len(ill)}} of them every time it is built.
 #
 # **Sound**: nothing is found in what is right. The implementations differ in style: einsum, fused kernels, lists of
 # heads, shared keys, functions, convolutions, names that say nothing.
@@ -308,8 +308,7 @@ assert (
 # %% tags=["check"]
 #| timeout: 300
 torch.manual_seed(4)
-some = list(HEALTHY)[::4]
-well = patients.ward({name: HEALTHY[name] for name in some})
+well = patients.ward(HEALTHY)
 rows = [
     (
         name,
@@ -326,7 +325,7 @@ plot.table(("correct implementation", "the doctor", "cautions"), rows)
 # A *caution* is what PyTorch's own functions do too: NaN for a query that may see nothing, weights returned after
 # dropout. With `strict=True` it is a finding.
 #
-# **Complete**: every mistake of the museum that can be seen from outside is named. *Equal* says that the mistake gave
+# **Complete**: each planted mistake is named. *Equal* says that the mistake gave
 # the target's own numbers, *followed* that its step was recognized.
 
 # %% tags=["check"]
@@ -343,7 +342,6 @@ chosen = [
     "weight-not-transposed",
 ]
 ill = patients.ward({name: SICK[name] for name in chosen})
-planted = {patient.cause for patient in SICK.values()}
 
 rows = [(name, f.cause, f.how) for name, r in ill.items() for f in r.findings]
 plot.table(("planted", "named", ""), rows)
@@ -381,9 +379,9 @@ plot.grid(
 assert all(report.ok for report in well.values()), (
     "Sound: nothing is found in what is right"
 )
-assert planted | NOT_SEEN.keys() == museum.ENTRIES.keys() and all(
-    ill[name].causes == (SICK[name].cause,) for name in chosen
-), "every mistake of the museum that can be seen from outside is named"
+assert all(ill[name].causes == (SICK[name].cause,) for name in chosen), (
+    "each planted mistake is named"
+)
 assert apart.diagonal().max() < 1e-9 < smallest_other, (
     "Only the right hypothesis gives the patient's own output"
 )

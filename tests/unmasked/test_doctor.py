@@ -18,8 +18,9 @@ from torch import Tensor, nn
 from unmasked import diagnose, functional, museum, self_attention
 from unmasked.__main__ import main
 from unmasked.doctor import Report
-from unmasked.doctor.patients import HEALTHY, NOT_SEEN, SICK
 from unmasked.testing import assert_attention
+
+from .patients import HEALTHY, NOT_SEEN, SICK
 
 E, H, D = 20, 5, 4
 

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from unmasked import CausalSelfAttention, KVCache, LatentAttention, MultiheadAttention, diagnose, diagnose_model, probes
 from unmasked.doctor import Report
-from unmasked.doctor.patients import HEALTHY, SICK
 from unmasked.testing import assert_attention
 
 from .elsewhere import elsewhere
+from .patients import HEALTHY, SICK
 from .test_doctor_calls import Cached, Steps, Steps_
 from .test_strangers import RIGHT, WRONG
 

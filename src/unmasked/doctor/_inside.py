@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from unmasked.doctor._call import found_in
+from unmasked.doctor._call import Call, found_in
 from unmasked.doctor._pieces import brought_together, filled_up, summed_first
 from unmasked.doctor._report import Finding, Given, Open, Outcome
 from unmasked.doctor._rows import Made, projections, role_of, turning
@@ -89,7 +89,7 @@ def look(subject: Subject) -> Inside:
 
 
 def _judge(view: View, inside: Inside) -> None:
-    base = _base(view)
+    base = _without_idle(view, _base(view))
     inside.add(filled_up(view))
     if not base.calls or (base.call.at == base.call.place and not Scores(view, base).exponentials):
         inside.add(summed_first(view, base))
@@ -137,6 +137,19 @@ def _judge(view: View, inside: Inside) -> None:
 
 def _wrong_alone(outcomes: Iterator[Outcome]) -> Iterator[Outcome]:
     return (each for each in outcomes if isinstance(each, Finding))
+
+
+def _without_idle(view: View, run: Run) -> Run:
+    """Leave out calls of what another call is given too, and that reach no output: as one that only fills a cache."""
+
+    def idle(call: Call) -> bool:
+        same = (all(view.near(getattr(call, n), getattr(other, n)) for n in ("query", "key", "value"))
+                for other in run.calls if other is not call)  # fmt: skip
+        return any(same) and not moved(run.output, view.run(run.case, {call.place: _put(call.index)}).output).any()
+
+    if len(run.calls) > 1:
+        view.idle = frozenset(n for n, call in enumerate(run.calls) if idle(call))
+    return view.again(run) if view.idle else run
 
 
 def _base(view: View) -> Run:
@@ -350,8 +363,7 @@ def _merging(view: View, base: Run, *, clear: bool) -> Iterator[Outcome]:
     for call in base.calls:
         for places in call.index[0, :, 1]:  # of one head
             alone = view.run(base.case, {call.place: _put(places)})
-            again = sum(view.near(call.context, other.context) for other in base.calls) > 1  # as to fill a cache
-            if not again and not bool(moved(base.output, alone.output).any()):
+            if not bool(moved(base.output, alone.output).any()):
                 yield view.wrong(None, "what one of the heads gives reaches no output")
                 return
 

@@ -63,11 +63,13 @@ class View:
         longer: How many keys there are more than queries, where keys are given.
         layout: Which of `LAYOUTS` the heads stand in.
         memory: Whether it has keys that no input makes.
+        idle: Numbers of the calls of attention that reach no output.
     """
 
     def __init__(self, subject: Subject):
         self.subject = subject
         self.layout, self.longer, self.memory = 0, 0 if subject.options.own else 3, False
+        self.idle: frozenset[int] = frozenset()
 
     @property
     def target(self) -> Any:
@@ -84,8 +86,11 @@ class View:
         """Ask, and listen; find its calls of attention."""
         events, output = heard(lambda: self.subject.answer(case), put)
         sizes = case.query.size(0), case.query.size(1), case.key.size(1)
-        calls = calls_of(events, sizes, self.layout) if put is None else []
+        calls = self._calls(events, sizes) if put is None else []
         return Run(case, events, output.detach(), calls)
+
+    def _calls(self, events: list[Event], sizes: tuple[int, int, int]) -> list[Call]:
+        return [call for n, call in enumerate(calls_of(events, sizes, self.layout)) if n not in self.idle]
 
     def layouts(self, run: Run) -> list[int]:
         """The layout that its axes tell, or else all to try."""
@@ -97,7 +102,7 @@ class View:
         """The same run in the present layout."""
         c = run.case
         sizes = c.query.size(0), c.query.size(1), c.key.size(1)
-        return replace(run, calls=calls_of(run.events, sizes, self.layout))
+        return replace(run, calls=self._calls(run.events, sizes))
 
     def asked(self, case: Case, base: Run) -> Run:
         """Ask what should be attended to in as many calls, without what no input makes."""
