@@ -239,7 +239,7 @@ def _laid(events: list[Event], found: Found, sizes: tuple[int, int, int], layout
         number = (where // rows)[..., None] * rows * columns + torch.arange(columns) * rows + (where % rows)[..., None]
     query, key = found.query.flatten(0, 1)[where], found.key[where[..., 0] // rows]
     product = _three(first.result).reshape(-1)[number]
-    at = _inverse(found.numbers, product.numel() if product.numel() > first.result.numel() else first.result.numel())
+    at = _inverse(found.numbers, first.result.numel())
     place = at[number]
     cut = bool((place < 0).any())
     if cut and bool((place < 0).all(-1).any()):
@@ -287,8 +287,6 @@ def _rows(batch: int, rows: int, items: int, queries: int, layout: int) -> Tenso
     number = torch.arange(batch * rows)
     groups = (items, batch // items) if outer == "items first" else (batch // items, items)
     within = (queries, more) if inner == "queries first" else (more, queries)
-    if inner == "queries first" and more > 1 and outer == "items first":
-        pass
     laid = number.view(*groups, *within)
     if outer == "heads first":
         laid = laid.transpose(0, 1)
@@ -319,12 +317,10 @@ def _over(numbers: Tensor, axis: int, first: Event, found: Found) -> str:
 def _others(soft: Event, numbers: Tensor, laid: Tensor) -> list[Tensor]:
     """What a softmax with more columns than keys gave to their neighbors: the first ones, or the last."""
     size = numbers.size(soft.axis)
-    inner = soft.given[0].movedim(soft.axis, -1)
     extra = size - int((numbers.movedim(soft.axis, -1) >= 0).sum(-1).max())
     if extra < 1 or soft.axis != numbers.dim() - 1:
         return []
     flat = soft.result.reshape(-1)
-    del inner
     starts = laid % size
     moved = [laid + step for step in (-extra, extra)]
     return [flat[m.clamp(0, flat.numel() - 1)] for m, s in zip(moved, (-extra, extra), strict=True)

@@ -77,8 +77,8 @@ def wires_of(events: list[Event], call: Call, module: str) -> Wires:
         made[role] = source
         _reads(wires, role, events[source], ids, module)
         if role != "value" and role in wires.reads:
-            side = (ids, call.query if role == "query" else call.key)
-            wires.turns[role] = _turn(events[source], events[call.first], role, *side)
+            x = call.query if role == "query" else call.key
+            wires.turns[role] = _turn(events[source], events[call.first], ids, x)
     if {"query", "key"} <= made.keys():
         one, other = (events[made[role]].given[0] for role in ("query", "key"))
         wires.own = one.shape == other.shape and torch.equal(one, other)
@@ -120,13 +120,12 @@ def _reads(wires: Wires, role: str, event: Event, ids: Tensor, module: str) -> N
     wires.reads[role] = tuple((name, tuple(sorted(set(features[0, head, -1].tolist())))) for head in range(heads))
 
 
-def _turn(source: Event, product: Event, role: str, ids: Tensor, made: Tensor) -> Turn:
+def _turn(source: Event, product: Event, ids: Tensor, made: Tensor) -> Turn:
     facts = product.facts[0]
     for each, given in zip(product.facts, product.ids, strict=True):
         if given is not None and int(given.min()) <= int(ids.min()) and int(given.max()) >= int(ids.max()):
             facts = each
             break
-    del role
     gain = None if facts.varied and not facts.turned else float(f"{facts.gain:.4g}")
     if not facts.turned:
         return Turn("other" if facts.varied else "plain", gain)

@@ -1,11 +1,14 @@
-"""Whom the doctor was tried on: correct attention in many styles, and attention with one mistake each.
+"""Some of those whom the doctor was tried on: correct attention in several styles, and attention with one mistake each.
 
-`HEALTHY` must give no finding, `SICK` the finding that names its mistake; `NOT_SEEN` says why the museum's other
+`HEALTHY` must give no finding, `SICK` the finding that names its mistake; `NOT_SEEN` says why some of the museum's
 mistakes cannot be seen from outside. `ward` examines them all. They take 12 features, most of them in 3 heads.
 
 >>> E, H
 (12, 3)
 """
+
+# A module that is called returns Any, and the patients are written as their like is written: without casts.
+# mypy: disable-error-code="no-any-return, operator, index"
 
 from __future__ import annotations
 
