@@ -17,6 +17,7 @@ from matplotlib.text import Text
 
 from unmasked import plot
 from unmasked.plot.page import INK
+from unmasked.plot.tables import Tabular
 
 from .refusals import refused
 
@@ -193,6 +194,17 @@ def test_a_table_escapes_its_cells_in_html() -> None:
         '<table style="text-align:left"><thead><tr><td></td><th scope="col">&amp;</th></tr></thead>'
         '<tbody><tr><th scope="row">&lt;b&gt;</th><td>&lt;i&gt;</td></tr></tbody></table>'
     )
+
+
+def test_notes_stand_below_a_table_as_text() -> None:
+    class Noted(Tabular):
+        table = plot.table(["", "a"], {"x": [1]})
+
+        def _notes(self) -> list[str]:
+            return ["<b>"]
+
+    assert repr(Noted()) == "   a\nx  1\n<b>"
+    assert Noted()._repr_html_() == Noted.table._repr_html_() + "<p>&lt;b&gt;</p>"
 
 
 def test_a_table_goes_into_prose_as_markdown() -> None:
