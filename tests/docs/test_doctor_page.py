@@ -17,7 +17,7 @@ from mine import Right
 from unmasked.testing import assert_attention
 
 def test_mine():
-    assert_attention(Right(12, 3), embed_dim=12, decided=True)
+    assert_attention(Right(12, 3), embed_dim=12, at_least="followed")
 """
 
 

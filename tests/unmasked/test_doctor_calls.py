@@ -338,6 +338,19 @@ def test_training_is_examined_where_that_is_asked_for_and_a_narrow_softmax_alway
     assert "the softmax is computed in 16 bits" in told(diagnose(Counted("half"), embed_dim=E, causal=False))
 
 
+def test_dropout_that_does_not_scale_up_what_it_keeps_is_found() -> None:
+    class Dropped(Steps):
+        def forward(self, x: Tensor) -> Tensor:
+            q, k, v = self.project(x)
+            weights = (q @ k.mT / 2).softmax(-1)
+            if self.training:
+                weights = weights * (torch.rand_like(weights) > 0.3) / (1.0 if self.slip else 0.7)
+            return self.out(merge(weights @ v))
+
+    assert diagnose(Dropped(), embed_dim=E, causal=False, training=True).ok
+    assert "dropout does not scale up" in told(diagnose(Dropped("kept"), embed_dim=E, causal=False))
+
+
 def test_large_scores_and_gates_are_not_taken_for_an_epsilon() -> None:
     class Gated(Counted):
         def forward(self, x: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ from unmasked.doctor._subject import Subject, said
 from unmasked.doctor._target import is_triangle
 from unmasked.probes import Evidence, changed, differs, enlarged, moved
 
-__all__ = ["Because", "behaviour", "leaves_inputs", "numbers"]
+__all__ = ["TRAINING", "Because", "behaviour", "leaves_inputs", "numbers"]
 
 _MASK = "mask polarity, and padding respected"
 _SUM = "weights sum to one"
@@ -32,6 +32,7 @@ _FUTURE = "no leak from the future, in value and gradient"
 _ORDER = "the order of its tokens counts"
 _ITSELF = "an output belongs to its own token"
 _GRADIENTS = "gradients reach the input and every parameter"
+TRAINING = "in training, on average the same as in evaluation"
 _CLEAR = 1e-3  # a leak of so much, or a part of another gap so small, is no rounding
 
 
@@ -750,7 +751,7 @@ def trained(subject: Subject) -> Iterator[Outcome]:
 
     A norm or a ReLU behind dropout leaves a gap too: so a gap alone is open, and dropout of scores is heard.
     """
-    check = "in training, on average the same as in evaluation"
+    check = TRAINING
     x = subject.noise(1, subject.tokens)
     many, draws = x.repeat(64, 1, 1), []
     with torch.no_grad():

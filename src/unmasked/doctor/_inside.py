@@ -112,6 +112,7 @@ def _judge(view: View, inside: Inside) -> None:
     scores = Scores(view, base)
     inside.add(judged(scores))
     inside.add(_returned(view, base))
+    inside.add(_dropped(view, base))
     inside.add(_counted(view))
     inside.causal, inside.scale = scores.causal, scores.scale
     inside.layout, inside.longer = view.layout, view.longer
@@ -424,6 +425,26 @@ def _returned(view: View, base: Run) -> Iterator[Outcome]:
         yield view.wrong(None, "the weights that it returns are transposed: rows are keys, and columns queries")
     else:
         yield Given("what it returns beside its output")
+
+
+def _dropped(view: View, base: Run) -> Iterator[Outcome]:
+    """Ask whether dropout scales up the weights that it keeps, so that they sum to one on average."""
+    if not view.near(base.call.weights, base.call.softmax):
+        return  # what else changes them is another question
+    items = 8 * base.case.query.size(0) + 1
+    try:
+        with view.target.training():
+            torch.manual_seed(1)
+            run = view.run(view.case(items))
+    except Exception:  # whatever it raises in training alone, which is another question
+        return
+    if len(run.calls) != len(base.calls) or run.call.weights.shape != run.call.softmax.shape:
+        return
+    sums = (run.call.weights - run.call.softmax).sum(-1)
+    gap, chance = sums.mean().item(), sums.std().item() / sums.numel() ** 0.5
+    if abs(gap) > 6 * chance + 1e-6 and abs(gap) > 0.01:
+        told = "dropout does not scale up the weights that it keeps: in training they sum to less than one"
+        yield view.wrong(None, told)
 
 
 def _strays(view: View, base: Run) -> Iterator[Outcome]:
