@@ -1,6 +1,6 @@
 """The package as a command: ``python -m unmasked doctor file.py:Class --embed-dim ...``.
 
-It exits with zero if nothing is wrong; with one if there is a finding, or, with --decided, if equality stays open; with
+It exits with zero if nothing is wrong; with one if there is a finding, or if less is known than --at-least says; with
 two if it cannot do what it is asked, or if the target does not run.
 """
 
@@ -20,8 +20,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from unmasked.doctor import Report, diagnose
-from unmasked.doctor._target import INPUTS
+from unmasked.doctor import INPUTS, ModelReport, Report, diagnose, diagnose_model, reaches
 
 __all__ = ["main"]
 
@@ -57,21 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         # What the file prints is not the report.
         with contextlib.redirect_stdout(sys.stderr):
-            report = diagnose(
-                _made(_load(options.target), options),
-                embed_dim=options.embed_dim,
-                num_heads=options.num_heads,
-                causal=options.causal,
-                inputs=options.inputs,
-                batch_first=not options.tokens_first,
-                weights=_roles(options.weights),
-                positions=options.positions,
-                strict=options.strict,
-                tokens=options.tokens,
-                key_dim=options.key_dim,
-                cache=options.cache,
-                training=options.training,
-            )
+            report = _examined(options)
     except (Exception, SystemExit) as error:  # whatever a stranger's file may do
         expected = isinstance(error, ImportError | OSError | SyntaxError | TypeError | ValueError)
         named = "" if expected else f"{type(error).__name__}: "
@@ -85,10 +70,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return _code(report, options)
 
 
-def _code(report: Report, options: argparse.Namespace) -> int:
+def _examined(options: argparse.Namespace) -> Report | ModelReport:
+    if options.model:
+        model = _made(_load(options.target), options)
+        inputs = _load(options.model)
+        return diagnose_model(model, inputs() if inspect.isfunction(inputs) else inputs)
+    if options.embed_dim is None:
+        raise ValueError("--embed-dim is missing; say the features of its input, or name a model's inputs by --model")
+    return diagnose(
+        _made(_load(options.target), options),
+        embed_dim=options.embed_dim,
+        num_heads=options.num_heads,
+        causal=options.causal,
+        inputs=options.inputs,
+        batch_first=not options.tokens_first,
+        weights=_roles(options.weights),
+        positions=options.positions,
+        strict=options.strict,
+        tokens=options.tokens,
+        key_dim=options.key_dim,
+        cache=options.cache,
+        training=options.training,
+    )
+
+
+def _code(report: Report | ModelReport, options: argparse.Namespace) -> int:
     if any(found.check == "it runs" and found.cause is None for found in report.findings):
         return 2  # nothing was examined
-    return 0 if report.ok and (report.decided or not options.decided) else 1
+    least = options.at_least
+    if options.decided:
+        print("unmasked: --decided goes with the next version; pass --at-least followed", file=sys.stderr)
+        least = least or "followed"
+    return 0 if report.ok and (least is None or reaches(report.verdict, least)) else 1
 
 
 def _width() -> int:
@@ -105,12 +118,17 @@ def _parser() -> argparse.ArgumentParser:
         help="file.py:name or package.module:name: a module's class, an object, a function of tensors, or a function "
         "without arguments that makes one of these",
     )
-    doctor.add_argument("--embed-dim", type=int, required=True, help="features of its input")
+    doctor.add_argument("--embed-dim", type=int, help="features of its input")
     doctor.add_argument("--num-heads", type=int, help="number of heads")
     doctor.add_argument("--causal", action=argparse.BooleanOptionalAction, help="whether no token may see a later one")
     doctor.add_argument("--inputs", choices=INPUTS, default="x", help="what it takes")
     doctor.add_argument("--tokens", type=int, help="the number of tokens that it was built for, if it takes no other")
-    doctor.add_argument("--key-dim", type=int, help="features of keys and values, or of the context, if others")
+    doctor.add_argument(
+        "--key-dim", type=_widths, metavar="N[,N]", help="features of keys and values, or of the context, if others"
+    )
+    doctor.add_argument(
+        "--model", metavar="INPUTS", help="examine a whole model: file.py:name of its inputs, or of what makes them"
+    )
     doctor.add_argument("--cache", metavar="NAME", help="the argument for its cache: kv, past_key_value ...")
     doctor.add_argument("--training", action="store_true", help="examine what it computes in training too")
     doctor.add_argument("--tokens-first", action="store_true", help="its tensors are (tokens, batch, features)")
@@ -118,10 +136,17 @@ def _parser() -> argparse.ArgumentParser:
     doctor.add_argument("--weights", nargs="*", default=[], metavar="ROLE=NAME", help="query=a.weight key=b.weight ...")
     doctor.add_argument("--positions", action="store_true", help="it adds positions to its tokens")
     doctor.add_argument("--strict", action="store_true", help="cautions are findings")
-    doctor.add_argument("--decided", action="store_true", help="exit with 1 where equality with attention stays open")
+    doctor.add_argument("--at-least", choices=("followed", "equal"), help="exit with 1 where less is known")
+    doctor.add_argument("--decided", action="store_true", help=argparse.SUPPRESS)  # until the next version
     doctor.add_argument("--json", action="store_true", help="the report as JSON")
     doctor.add_argument("--color", action="store_true", help="color also where the output is no terminal")
     return parser
+
+
+def _widths(text: str) -> int | tuple[int, int]:
+    """Features of keys and values: one number, or a pair."""
+    found = [int(part) for part in text.split(",")]
+    return found[0] if len(found) == 1 else (found[0], found[1])
 
 
 def _roles(pairs: Sequence[str]) -> dict[str, str] | None:

@@ -8,33 +8,40 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import Any, Literal
 
 from unmasked import museum
-from unmasked.doctor import Report, diagnose
+from unmasked.doctor import Report, diagnose, reaches
 
 __all__ = ["assert_attention"]
 
 
 def assert_attention(
-    target: Callable[..., Any], *, but: Collection[str] = (), decided: bool = False, **options: Any
+    target: Callable[..., Any],
+    *,
+    but: Collection[str] = (),
+    at_least: Literal["followed", "equal"] | None = None,
+    decided: bool = False,
+    **options: Any,
 ) -> Report:
     """Fail unless the doctor finds nothing wrong with an attention module or function.
 
     Args:
         target: A module or a function.
         but: Slugs of mistakes that it may have: those that are known, and stay.
-        decided: Whether to fail also where it was not settled that it is attention: see `Report.decided`.
+        at_least: How well it must be known what it computes, to pass: see `Report.verdict`.
+        decided: The same as ``at_least="followed"``; it goes with the next version.
         options: As `unmasked.diagnose` takes them: embed_dim, num_heads, causal, inputs and more.
 
     Returns:
         The report, for what else a test may ask of it.
 
     Raises:
-        AssertionError: There is a finding, or nothing was decided; its text is the report.
+        AssertionError: There is a finding, or less is known than was asked for; its text is the report.
         TypeError: ``but`` is a name itself.
-        ValueError: A name in ``but`` is no mistake of the museum.
+        ValueError: A name in ``but`` is no mistake of the museum, or ``at_least`` is no verdict.
 
     Examples:
         >>> from unmasked import CausalSelfAttention
@@ -47,8 +54,13 @@ def assert_attention(
     for slug in but:
         if slug not in museum.ENTRIES:
             raise ValueError(f"but names {slug!r}, which is no mistake of unmasked.museum.ENTRIES")
+    if at_least not in (None, "followed", "equal"):
+        raise ValueError(f'at_least is {at_least!r}; choose "followed" or "equal"')
+    if decided:
+        warnings.warn('decided=True goes with the next version; pass at_least="followed"', DeprecationWarning, 2)
+        at_least = at_least or "followed"
     report = diagnose(target, **options)
-    open_ = decided and not report.decided
-    if open_ or any(finding.cause is None or finding.cause not in but for finding in report.findings):
+    less = at_least is not None and not reaches(report.verdict, at_least)
+    if less or any(finding.cause is None or finding.cause not in but for finding in report.findings):
         raise AssertionError(report.text())
     return report

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from unmasked import diagnose
 from unmasked.__main__ import _parser, main
-from unmasked.doctor._target import INPUTS
+from unmasked.doctor import INPUTS
 from unmasked.testing import assert_attention
 
 SOURCE = """
@@ -75,8 +76,8 @@ def source(tmp_path: Path) -> Path:
         ("Sized", [], 0, "Sized: no finding"),
         ("Sized", ["--tokens", "5"], 0, "Sized: no finding"),  # which has a default, and is not asked for
         ("Odd", [], 0, "Odd: no finding, but equality with attention was not settled"),
-        ("Odd", ["--decided"], 1, "Odd: no finding, but equality with attention was not settled"),
-        ("mine", ["--decided", "--training"], 0, "Mine: no finding"),
+        ("Odd", ["--at-least", "followed"], 1, "Odd: no finding, but equality with attention was not settled"),
+        ("mine", ["--at-least", "followed", "--training"], 0, "Mine: no finding"),
         ("mine", ["--embed-dim", "13"], 2, "it does not run on what it was given"),
     ],
 )
@@ -127,17 +128,17 @@ def test_the_json_has_a_version_and_the_keys_that_its_page_documents(
 ) -> None:
     main(["doctor", f"{source}:of", *SIZES, "--with", "'wrong'", "--json"])
     told = json.loads(capsys.readouterr().out)
-    assert told["version"] == 1
+    assert told["version"] == 2
     assert list(told) == [
-        "version", "target", "ok", "decided", "findings", "cautions", "passed", "inconclusive",
+        "version", "target", "ok", "verdict", "given", "findings", "cautions", "passed", "inconclusive",
     ]  # fmt: skip
     assert list(told["findings"][0]) == [
-        "check", "cause", "told", "evidence", "certain", "also", "where", "link",
+        "check", "cause", "told", "evidence", "how", "also", "where", "caution", "link",
     ]  # fmt: skip
     main(["doctor", f"{source}:Odd", *SIZES, "--json"])
     told = json.loads(capsys.readouterr().out)
     assert [list(each) for each in told["inconclusive"]] == [["check", "needs"]] * len(told["inconclusive"])
-    assert (told["ok"], told["decided"], bool(told["inconclusive"])) == (True, False, True)
+    assert (told["ok"], told["verdict"], bool(told["inconclusive"])) == (True, "open", True)
 
 
 def test_it_offers_every_kind_of_inputs() -> None:
@@ -146,7 +147,7 @@ def test_it_offers_every_kind_of_inputs() -> None:
 
 
 def test_misuse_exits_with_two(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for words in (["doctor"], ["doctor", f"{source}:mine"], ["doctor", f"{source}:mine", *SIZES, "--inputs", "y"], []):
+    for words in (["doctor"], ["doctor", f"{source}:mine", *SIZES, "--inputs", "y"], []):
         with pytest.raises(SystemExit) as ended:
             main(words)
         assert ended.value.code == 2
@@ -159,7 +160,36 @@ def test_an_assertion_may_ask_for_a_decision(source: Path) -> None:
     make, odd = spaces["make"], spaces["Odd"]
     assert callable(make)
     assert callable(odd)
-    assert assert_attention(make(), decided=True, embed_dim=12, num_heads=3).decided
-    assert not assert_attention(odd(), embed_dim=12).decided
+    given = {"embed_dim": 12, "num_heads": 3}
+    assert assert_attention(make(), at_least="equal", **given).verdict == "equal"
+    assert assert_attention(odd(), embed_dim=12).verdict == "open"
     with pytest.raises(AssertionError, match="Odd: no finding, but equality with attention was not settled"):
-        assert_attention(odd(), decided=True, embed_dim=12)
+        assert_attention(odd(), at_least="followed", embed_dim=12)
+    with pytest.raises(ValueError, match='at_least is \'sure\'; choose "followed" or "equal"'):
+        assert_attention(make(), at_least="sure", **given)
+
+
+def test_the_old_words_are_understood_for_one_version(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spaces: dict[str, object] = {}
+    exec(compile(SOURCE, str(source), "exec"), spaces)
+    make = spaces["make"]
+    assert callable(make)
+    with pytest.warns(DeprecationWarning, match='decided=True goes with the next version; pass at_least="followed"'):
+        report = assert_attention(make(), decided=True, embed_dim=12, num_heads=3)
+    with pytest.warns(DeprecationWarning, match="Report.decided goes with the next version; ask Report.verdict"):
+        assert report.decided
+    wrong = diagnose(spaces["Mine"](spaces["Wrong"]), embed_dim=12)  # type: ignore[operator]
+    with pytest.warns(DeprecationWarning, match="Finding.certain goes with the next version; ask Finding.how"):
+        assert wrong.findings[0].certain
+    assert main(["doctor", f"{source}:Odd", *SIZES, "--decided"]) == 1
+    assert "--decided goes with the next version; pass --at-least followed" in capsys.readouterr().err
+
+
+def test_a_whole_model_is_examined_with_inputs_that_a_file_has(
+    source: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source.write_text(f"{SOURCE}\nmodel = nn.Sequential(make(), make())\ninputs = torch.randn(2, 5, 12)\n")
+    assert main(["doctor", f"{source}:model", "--model", f"{source}:inputs", "--at-least", "followed"]) == 0
+    assert "Sequential, 2 calls of attention: no finding, each followed" in re.sub(r"\s+", " ", capsys.readouterr().out)
+    assert main(["doctor", f"{source}:mine"]) == 2
+    assert "--embed-dim is missing; say the features of its input, or name a model" in capsys.readouterr().err

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from unmasked import CausalSelfAttention, KVCache, LatentAttention, MultiheadAttention, diagnose, diagnose_model, probes
 from unmasked.doctor import Report
-from unmasked.doctor.patients import HEALTHY, SICK
 from unmasked.testing import assert_attention
 
 from .elsewhere import elsewhere
+from .patients import HEALTHY, SICK
 from .test_doctor_calls import Cached, Steps, Steps_
 from .test_strangers import RIGHT, WRONG
 
@@ -143,7 +143,7 @@ def test_strangers_get_the_verdict_that_they_get_on_the_cpu(name: str, there: to
 
 def test_a_test_suite_may_assert_it_there(there: torch.device) -> None:
     layer = CausalSelfAttention(12, 12, 3, device=there)
-    assert assert_attention(layer, embed_dim=12, causal=True, decided=True).ok
+    assert assert_attention(layer, embed_dim=12, causal=True, at_least="followed").ok
     with pytest.raises(AssertionError, match="mask-polarity"):
         assert_attention(SICK["mask-polarity"].make().to(there), embed_dim=12, causal=True)
 

@@ -32,7 +32,8 @@ UNSEEN = {
     "window-padding-visible": "its windows are padded inside, where no token is",
     "swin-bias-viewed": "a learned table is right in any order",
     "half-for-the-kernel": "a cast to 16 bits inside may be meant, as for a kernel that takes nothing else",
-    "memory-cut": "its weights have fewer columns than its scores, and which were cut is not followed",
+    "gqa-repeat": "key heads dealt out in turn are right by some checkpoints: a caution",
+    "kv-expanded-as-tiles": "key heads dealt out in turn are right by some checkpoints: a caution",
     "strip-padding-visible": "its windows are padded inside, where no token is",
 }
 # What is found under another name than the museum's for it.

@@ -1,12 +1,49 @@
 """Is my attention right? `diagnose` tries any module or function, and names what is wrong as the museum does.
 
-Two kinds of question are asked. Those of `unmasked.probes` need nothing but calls. The other needs the target's
-weights: the reference is computed with them, and, where it disagrees, every known mistake; the one that gives the
-target's own numbers is its cause.
+One look at a target goes through these modules, and each mistake is judged in one of them:
+
+- `_target` copies it, `_subject` finds sizes that all differ and the precision that it computes in.
+- `_hear` notes every product and softmax of a forward pass, with where each number came from; `_call` brings those of
+  one call of attention into one layout; `_view` runs it again with other inputs, or other numbers in the place of some.
+- `_steps` is the table of rows from query times key to the average of values: softmax, scores, who is hidden, weights.
+- `_rows` judges what makes queries, keys and values: rows of parameters, their order, the scale, positions.
+- `_inside` asks where they come from and where the heads' results go; `_pieces` judges attention without a table of
+  weights.
+- `_equal` compares its outputs with an independent attention, by matrices that were read off one pass.
+- `_calls` has the questions that need only calls, `_kept` those about caches and what is kept, `_structure` those about
+  modules.
+- `_diagnose` asks in order; `_report` has what is found: `Finding`, `Open`, `Passed` and `Given`.
+- `_model` examines whole models by the same listener: `_wires` follows each head, `_unlike` finds the odd layer.
 """
 
+from unmasked.doctor._diagnose import INPUTS as INPUTS
 from unmasked.doctor._diagnose import diagnose
+from unmasked.doctor._equal import attend as attend  # which its page shows
 from unmasked.doctor._model import diagnose_model
-from unmasked.doctor._report import Finding, Inconclusive, Layer, ModelReport, Report
+from unmasked.doctor._report import (
+    Finding,
+    Given,
+    Inconclusive,
+    Layer,
+    ModelReport,
+    Open,
+    Passed,
+    Report,
+    Standing,
+    reaches,
+)
 
-__all__ = ["Finding", "Inconclusive", "Layer", "ModelReport", "Report", "diagnose", "diagnose_model"]
+__all__ = [
+    "Finding",
+    "Given",
+    "Inconclusive",
+    "Layer",
+    "ModelReport",
+    "Open",
+    "Passed",
+    "Report",
+    "Standing",
+    "diagnose",
+    "diagnose_model",
+    "reaches",
+]

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from unmasked import _generators
-from unmasked.doctor._behaviour import behaviour
-from unmasked.doctor._caching import caches, keeps_nothing
-from unmasked.doctor._equality import explain
-from unmasked.doctor._numbers import leaves_inputs, numbers
-from unmasked.doctor._patient import Patient
-from unmasked.doctor._report import Notes, Report
-from unmasked.doctor._running import is_still, runs, uncompiled
+from unmasked.doctor._calls import behaviour, leaves_inputs, numbers
+from unmasked.doctor._equal import compared, named
+from unmasked.doctor._hear import uncompiled
+from unmasked.doctor._inside import look
+from unmasked.doctor._kept import caches, keeps_nothing
+from unmasked.doctor._report import Finding, Given, Open, Outcome, Passed, Report, Standing, standing_of
 from unmasked.doctor._structure import structure
-from unmasked.doctor._target import Inputs, Options
+from unmasked.doctor._subject import Subject, precise, runs, still
+from unmasked.doctor._target import INPUTS, Inputs, Options, a
+from unmasked.doctor._view import EQUALITY
 
-__all__ = ["diagnose"]
+__all__ = ["INPUTS", "diagnose"]
 
 
 def diagnose(
@@ -67,7 +70,7 @@ def diagnose(
             evaluation.
 
     Returns:
-        The report: ``report.ok``, and findings with their causes.
+        The report: ``report.ok``, findings with their causes, and ``report.verdict``: how well it is known.
 
     Raises:
         TypeError: target cannot be called.
@@ -89,47 +92,89 @@ def diagnose(
         ('merge-without-transpose',)
     """
     if not callable(target):
-        raise TypeError(f"target is a {type(target).__name__}; pass a module or a function")
+        raise TypeError(f"target is {a(target)}; pass a module or a function")
     if inspect.isclass(target):
         raise TypeError(f"target is the class {target.__name__}; pass an object of it: {target.__name__}(...)")
     options = Options(
         embed_dim, num_heads, causal, inputs, batch_first, weights, positions, tokens, key_dim, cache, training
     )
-    with _generators.forked():
-        patient = Patient(target, options)
+    default = torch.get_default_device()
+    elsewhere = default.type != "cpu"  # where the target's own tensors are made, and not the doctor's
+    with _generators.forked(), torch.device("cpu") if elsewhere else contextlib.nullcontext():
+        subject = Subject(target, options, default if elsewhere else None)
         try:
-            notes = _examine(patient)
+            outcomes = _examine(subject)
         finally:
-            patient.release()
-    findings = [*notes.findings, *(notes.cautions if strict else [])]
-    findings.sort(key=lambda finding: not finding.certain)
+            subject.release()
     name = getattr(target, "__name__", type(target).__name__)
+    return _report(name, outcomes, strict=strict)
+
+
+def _report(name: str, outcomes: list[Outcome], *, strict: bool) -> Report:
+    every = [each for each in outcomes if isinstance(each, Finding)]
+    cautions = [each for each in every if each.caution and not strict]
+    findings = sorted((each for each in every if each not in cautions), key=lambda each: each.how == "open")
+    passed = [each.check for each in outcomes if isinstance(each, Passed)]
+    followed: Standing = "equal" if EQUALITY in passed else "open"
+    if followed == "open" and f"{EQUALITY}, step by step" in passed:
+        followed = "followed"
     return Report(
         name,
         tuple(findings),
-        () if strict else tuple(notes.cautions),
-        tuple(notes.passed),
-        tuple(notes.inconclusive),
-        notes.decided,
+        tuple(cautions),
+        tuple(dict.fromkeys(passed)),
+        tuple(each for each in outcomes if isinstance(each, Open)),
+        standing_of(findings, followed),
+        tuple(dict.fromkeys(each.what for each in outcomes if isinstance(each, Given))),
     )
 
 
-def _examine(patient: Patient) -> Notes:
-    """Ask everything that can be asked."""
+def _findings(outcomes: Iterable[Outcome]) -> list[Finding]:
+    return [each for each in outcomes if isinstance(each, Finding) and not each.caution]
+
+
+def _examine(subject: Subject) -> list[Outcome]:
+    """Ask everything that can be asked, in an order in which no answer is told twice."""
+    if subject.options.weights:
+        named(subject.target, subject.options.weights)
     with uncompiled(), torch.no_grad():
-        running = runs(patient)
-    if not running:
-        return patient.notes
-    calls = [dict(call) for call in patient.target.spied]
-    with uncompiled(), torch.no_grad():
-        if is_still(patient):
-            leaves_inputs(patient)
-            explained = explain(patient)
-            if not explained:
-                behaviour(patient, calls)
-                if not patient.notes.findings:
-                    keeps_nothing(patient)
-            caches(patient)
-            numbers(patient, explained)
-    structure(patient, calls)
-    return patient.notes
+        outcomes, running = runs(subject)
+        if not running:
+            return outcomes
+        calls = [dict(call) for call in subject.target.spied]
+        outcomes.append(still(subject))
+        if _findings(outcomes):
+            outcomes.append(Open("every other check of its outputs", "outputs that do not change from call to call"))
+        elif narrow := precise(subject):
+            outcomes += narrow
+        else:
+            outcomes += _outputs(subject, calls)
+    outcomes += structure(subject, calls, _findings(outcomes))
+    return outcomes
+
+
+def _outputs(subject: Subject, calls: list[dict[str, Any]]) -> list[Outcome]:
+    outcomes: list[Outcome] = [leaves_inputs(subject)]
+    inside = look(subject)
+    whole = list(compared(subject, inside))
+    told = {each.told for each in _findings(whole)}
+    seen = [each for each in inside.outcomes if not (isinstance(each, Finding) and each.told in told)]
+    equal = Passed(EQUALITY) in whole and not inside.findings
+    hint = any(call.get("is_causal") for call in calls)
+    outcomes += [_hinted(each) if hint else each for each in (*seen, *whole)]
+    if subject.causal is None and inside.right:
+        subject.causal = inside.causal
+    if not _findings(outcomes):
+        outcomes += behaviour(subject, calls, equal=equal)
+        if not _findings(outcomes):
+            outcomes += keeps_nothing(subject)
+    outcomes += caches(subject)
+    outcomes += numbers(subject, _findings(outcomes))
+    return outcomes
+
+
+def _hinted(outcome: Outcome) -> Outcome:
+    """A causal mask that is missing was not passed: a hint was."""
+    if isinstance(outcome, Finding) and outcome.cause == "no-causal-mask":
+        return replace(outcome, cause="is-causal-is-a-hint", also=("no-causal-mask", *outcome.also))
+    return outcome

@@ -5,22 +5,131 @@ from __future__ import annotations
 import inspect
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from unmasked import _generators
+from unmasked.doctor._call import Call, Found, found_in, laid
 from unmasked.doctor._diagnose import diagnose
-from unmasked.doctor._heard import Run, hear
-from unmasked.doctor._patient import said
-from unmasked.doctor._report import Finding, Inconclusive, Layer, ModelReport, Report
-from unmasked.doctor._unlike import BY_DESIGN, EXPLAIN, FACTS, FOLLOWS, Seen, odd_ones, tiled
+from unmasked.doctor._hear import Event, heard
+from unmasked.doctor._report import Finding, Layer, ModelReport, Open, Report, Standing
+from unmasked.doctor._subject import said
+from unmasked.doctor._target import a
+from unmasked.doctor._unlike import BY_DESIGN, EXPLAIN, FACTS, FOLLOWS, Seen, odd_of_two, odd_ones, tiled
 from unmasked.doctor._wires import wires_of
 
 __all__ = ["diagnose_model"]
 
 _PADDING = "attention_mask"
+_CROSS = re.compile(r"(?i)cross|enc_?dec|encoder_attn|src_attn|encdec")
+
+
+@dataclass
+class _Run:
+    """A run of a model.
+
+    Attributes:
+        output: What the model returned.
+        events: What was heard.
+        calls: Its calls of attention, in their order.
+        missed: What looked like attention and could not be laid out.
+        inputs, outputs: Of each module that ran, the first tensor that went in and came out last.
+    """
+
+    output: Any = None
+    events: list[Event] = field(default_factory=list)
+    calls: list[Seen] = field(default_factory=list)
+    missed: Counter[str] = field(default_factory=Counter)
+    inputs: dict[str, Tensor] = field(default_factory=dict)
+    outputs: dict[str, Tensor] = field(default_factory=dict)
+
+
+def _hear(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Run:
+    """Run a model in evaluation mode, and hear its attention."""
+    run, modes, stack = _Run(), [(module, module.training) for module in model.modules()], [""]
+    modules = dict(getattr(model, "_orig_mod", model).named_modules())
+    items = next((x.size(0) for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.dim()), 1)
+    try:
+        model.eval()
+        with _generators.forked(), torch.no_grad(), _followed(modules, run, stack):
+            run.events, run.output = heard(lambda: model(*args, **kwargs), where=lambda: stack[-1])
+    finally:
+        for module, mode in modes:
+            module.training = mode
+    counted: Counter[str] = Counter()
+    used: set[int] = set()
+    for found in found_in(run.events):
+        soft = run.events[found.at]
+        if found.at == found.place:
+            continue
+        used.add(found.at)
+        call, heads_at = _laid(run.events, found, items), soft.module
+        if call is None:
+            run.missed[f"a softmax over {tuple(soft.result.shape)} in {heads_at!r}, in no known layout"] += 1
+            continue
+        place = f"{re.sub(r'[0-9]+', '*', heads_at)} {counted[heads_at]}"
+        counted[heads_at] += 1
+        native = type(modules.get(heads_at)) is nn.MultiheadAttention
+        kernel = "eager" if native and soft.kernel == "written out" else soft.kernel
+        run.calls.append(
+            Seen(heads_at, place, call, soft.facts[0], kernel, native, wires_of(run.events, call, heads_at))
+        )
+    for number, event in enumerate(run.events):
+        if event.kind == "softmax" and number not in used and event.result.dim() > 2:
+            what = "of what is no product of two tensors" if event.ids[0] is None else "which averages no values"
+            run.missed[f"a softmax over {tuple(event.result.shape)} in {event.module!r}, {what}"] += 1
+    return run
+
+
+@contextmanager
+def _followed(modules: Mapping[str, nn.Module], run: _Run, stack: list[str]) -> Iterator[None]:
+    """Note which module runs, and what goes into each and comes out."""
+    handles = []
+    for name, module in modules.items():
+
+        def enter(_: nn.Module, args: Any, kwargs: Any, name: str = name) -> None:
+            stack.append(name)
+            first = next((x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)), None)
+            if first is not None:
+                run.inputs[name] = first
+
+        def leave(_: nn.Module, args: Any, output: Any, name: str = name) -> None:
+            if stack[-1] == name:
+                stack.pop()
+            first = output[0] if isinstance(output, tuple) and output else output
+            if isinstance(first, Tensor):
+                run.outputs[name] = first
+
+        handles += [module.register_forward_pre_hook(enter, with_kwargs=True), module.register_forward_hook(leave)]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _laid(events: list[Event], found: Found, items: int) -> Call | None:
+    """Lay a call out by the axes of its softmax: the last but that of the keys is the queries'."""
+    soft = events[found.at]
+    ids = soft.ids[0]
+    assert ids is not None
+    columns = events[found.start].result.size(-1)
+    along = (ids - events[found.start].first) % columns if not found.swapped else (ids - ids.min()) // columns
+    axes = [n for n in range(ids.dim()) if ids.size(n) > 1 and bool((along.select(n, 1) != along.select(n, 0)).any())]
+    keys = axes[-1] if axes else ids.dim() - 1
+    rest = [size for n, size in enumerate(ids.shape) if n != keys]
+    queries = rest[-1] if rest else 1
+    for batch in (items, 1, *rest[:1]):
+        if found.query.size(0) % batch == 0:
+            call = laid(events, found, (batch, queries, found.key.size(1)))
+            if call is not None:
+                return call
+    return None
 
 
 def diagnose_model(model: nn.Module, inputs: Any) -> ModelReport:
@@ -29,7 +138,7 @@ def diagnose_model(model: nn.Module, inputs: Any) -> ModelReport:
     The model runs a few times, in evaluation mode and with its own parameters; it is left as it was. Each call of
     attention is heard, fused or written out, with its queries, keys, values, weights and masks, and with the layers
     that it reads and that read it. What is wrong in itself is found in any layer; what only its likes do otherwise, in
-    one layer of four or more that have the same place in the model.
+    one layer of three or more that have the same place in the model.
 
     Args:
         model: The model: of transformers, of PyTorch's layers, or your own.
@@ -37,7 +146,7 @@ def diagnose_model(model: nn.Module, inputs: Any) -> ModelReport:
             or more, and several items.
 
     Returns:
-        The report: ``report.ok``, ``report.decided``, ``report.layers``, and what could not be watched.
+        The report: ``report.ok``, ``report.verdict``, ``report.layers``, and what could not be watched.
 
     Raises:
         TypeError: model is no module, or inputs are none of these.
@@ -53,7 +162,7 @@ def diagnose_model(model: nn.Module, inputs: Any) -> ModelReport:
         ('layers.3.self_attn', 2)
     """
     if not isinstance(model, nn.Module):
-        raise TypeError(f"model is a {type(model).__name__}; pass a torch.nn.Module")
+        raise TypeError(f"model is {a(model)}; pass a torch.nn.Module")
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = {}
     if isinstance(inputs, Tensor):
@@ -63,38 +172,32 @@ def diagnose_model(model: nn.Module, inputs: Any) -> ModelReport:
     elif isinstance(inputs, tuple):
         args = inputs
     else:
-        raise TypeError(f"inputs is a {type(inputs).__name__}; pass a tensor, a tuple, or a dict of keyword arguments")
+        raise TypeError(f"inputs is {a(inputs)}; pass a tensor, a tuple, or a dict of keyword arguments")
     try:
-        run = hear(model, args, kwargs)
-    except Exception as error:
+        run = _hear(model, args, kwargs)
+    except Exception as error:  # whatever a model may raise
         raise ValueError(f"{type(model).__name__} does not run with these inputs: {said(error)}") from error
     return _Examination(model, args, kwargs, run).report()
 
 
 class _Examination:
-    def __init__(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], run: Run):
+    def __init__(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], run: _Run):
         self.model, self.args, self.kwargs, self.run = model, args, kwargs, run
         self.modules = dict(getattr(model, "_orig_mod", model).named_modules())
         self.findings: list[Finding] = []
         self.cautions: list[Finding] = []
         self.passed: list[str] = []
-        self.open: list[Inconclusive] = []
+        self.open: list[Open] = []
         self.unwatched = [f"{what}, {_times(count)}" for what, count in run.missed.items()]
-        counted: Counter[str] = Counter()
-        self.seen = []
-        for heard in run.calls:
-            place = f"{re.sub(r'[0-9]+', '*', heard.module)} {counted[heard.module]}"
-            counted[heard.module] += 1
-            self.seen.append(Seen(heard.module, place, heard))
+        self.seen = run.calls
         self.groups: dict[str, list[Seen]] = {}
         for seen in self.seen:
             self.groups.setdefault(seen.place, []).append(seen)
 
     def report(self) -> ModelReport:
         if self.seen:
-            self.wire()
             for seen in self.seen:
-                seen.causal, seen.window = _reach(seen.heard.weights)
+                seen.causal, seen.window = _reach(seen.call.weights)
                 self.alone(seen)
             self.among_others()
             self.padding()
@@ -102,7 +205,7 @@ class _Examination:
             self.by_themselves()
         self.silent()
         layers = tuple(self.layer(seen) for seen in self.seen)
-        self.findings.sort(key=lambda finding: not finding.certain)
+        self.findings.sort(key=lambda finding: finding.how == "open")
         return ModelReport(
             type(self.model).__name__,
             layers,
@@ -120,63 +223,72 @@ class _Examination:
         if not any(found.told == told or (cause and found.cause == cause) for found in known):
             self.findings.append(Finding(check, cause, told, evidence, where=where, **more))
 
-    def wire(self) -> None:
-        """Run once more, with the graph between the calls and their layers."""
-        try:
-            wired = hear(self.model, self.args, self.kwargs, wired=True)
-        except Exception as error:
-            self.open.append(Inconclusive("what each head reads", f"the model to run with gradients: {said(error)}"))
-            return
-        if [call.module for call in wired.calls] != [seen.name for seen in self.seen]:
-            self.open.append(Inconclusive("what each head reads", "the same calls in every run; gradients change them"))
-            return
-        for seen, call in zip(self.seen, wired.calls, strict=True):
-            seen.wires = wires_of(call)
-
     # One layer
 
     def alone(self, seen: Seen) -> None:
         """Find what is wrong wherever it stands."""
-        heard, wires = seen.heard, seen.wires
-        if heard.axis == "queries" and not _sums(heard.weights, -1):
-            told = "the softmax runs over the queries: the weights of a query do not sum to one, those of a key do"
-            evidence = f"the weights of a query sum to {float(heard.weights[0, 0, -1].sum()):.3g}"
-            self.find(seen, "weights", "softmax-over-queries", told, evidence, certain=True)
-        if heard.dropout:
-            told = f"weights are dropped with probability {heard.dropout:g} though the model is in evaluation mode"
-            evidence = f"its call has dropout_p {heard.dropout:g}"
-            self.find(seen, "dropout", "dropout-in-eval", told, evidence, certain=True)
-        for role in wires.viewed:
-            told = f"the heads of its {role} are split by a view alone: a head reads the features of other tokens"
-            evidence = "each head reads just what view(batch, heads, tokens, head_dim) gives it"
-            self.find(seen, "heads", "view-without-transpose", told, evidence, certain=True)
-        if wires.merge == "viewed":
-            told = "its heads are merged without transposing back: an output mixes the features of other tokens"
-            evidence = "each row that the next layer reads is just what reshape without transpose gives"
-            self.find(seen, "heads", "merge-without-transpose", told, evidence, certain=True)
-        if heard.ones:
-            told = "what is added to the scores has only zeros and ones: a mask that hides nothing"
-            self.find(seen, "masks", "boolean-mask-added", told, "the scores differ from the products by 0 or 1",
-                      also=("float-mask-of-ones",))  # fmt: skip
-        turns = wires.turns
-        if len(turns) == 2 and {turns["query"].kind, turns["key"].kind} == {"plain", "turned"}:
-            which, other = ("query", "key") if turns["query"].kind == "turned" else ("key", "query")
-            told = f"positions turn its {which} and not its {other}: scores depend on more than the distance"
-            self.find(seen, "positions", None, told, f"the {other} is what its layer gave")
-        elif len(turns) == 2 and None not in (a := [turn.angle for turn in turns.values()]):
-            same = heard.query.size(-2) == heard.key.size(-2) and turns["query"].pair == turns["key"].pair
-            if same and a[0] != a[1] and (a[0][0], -a[0][1]) == a[1]:  # type: ignore[index]
-                told = "positions turn its query one way and its key the other: scores depend on the sum of positions"
-                self.find(seen, "positions", None, told, "the last token's first pair is turned by opposite angles")
+        call, wires, turns = seen.call, seen.wires, seen.wires.turns
+        row = f"the weights of a query sum to {float(call.weights[0, 0, -1].sum()):.3g}"
+        blind = call.weights.isnan().all(-1)
+        opposite = [turn.angle for turn in turns.values() if turn.angle is not None]
+        same = len(opposite) == 2 and opposite[0] != opposite[1]
+        same = same and (opposite[0][0], -opposite[0][1]) == opposite[1]
+        same = same and call.query.size(-2) == call.key.size(-2) and turns["query"].pair == turns["key"].pair
+        sides = {name: turn.kind for name, turn in turns.items()}
+        which, other = ("query", "key") if sides.get("query") == "turned" else ("key", "query")
+        strays = [
+            role for role, tokens in wires.tokens.items() if tokens == "other tokens" and role not in wires.viewed
+        ]
+        firsts = [role for role, tokens in wires.tokens.items() if tokens == "the first item"]
+        view = "each head reads just what view(batch, heads, tokens, head_dim) gives it"
+        rows: list[tuple[object, str, str | None, str, str, Standing]] = [
+            (call.weights.isnan().any() and not (blind | ~call.weights.isnan().any(-1)).all(), "weights", None,
+             "some of its weights are not numbers", "in a row, some are NaN and others are not", "followed"),
+            (bool(blind.any()) and seen.causal, "weights", "fully-masked-row",
+             "the weights of some queries are not numbers: a softmax over -inf alone", "rows are NaN", "followed"),
+            (call.over == "queries" and not seen.sums, "weights", "softmax-over-queries",
+             "the softmax runs over the queries: the weights of a query do not sum to one, those of a key do", row,
+             "followed"),
+            (call.dropout, "dropout", "dropout-in-eval",
+             f"weights are dropped with probability {call.dropout:g} though the model is in evaluation mode",
+             f"its call has dropout_p {call.dropout:g}", "followed"),
+            (wires.viewed, "heads", "view-without-transpose",
+             f"the heads of its {' and '.join(wires.viewed)} are split by a view alone: a head reads the features of "
+             "other tokens", view, "followed"),
+            (firsts, "tokens", "only-first-item", f"every item has the {' and '.join(firsts)} of the first one",
+             "each head reads rows of the first item", "followed"),
+            (strays and not wires.viewed and len(strays) < len(wires.tokens), "tokens", None,
+             f"its {' and '.join(strays)} is read of other tokens than its own", "by the rows of the layer before it",
+             "followed"),
+            (wires.merge == "viewed", "heads", "merge-without-transpose",
+             "its heads are merged without transposing back: an output mixes the features of other tokens",
+             "each row that the next layer reads is just what reshape without transpose gives", "followed"),
+            (seen.ones, "masks", "boolean-mask-added",
+             "what is added to the scores has only zeros and ones: a mask that hides nothing",
+             "the scores differ from the products by 0 or 1", "open"),
+            (sorted(sides.values()) == ["plain", "turned"], "positions", None,
+             f"positions turn its {which} and not its {other}: scores depend on more than the distance",
+             f"the {other} is what its layer gave", "open"),
+            (same, "positions", None,
+             "positions turn its query one way and its key the other: scores depend on the sum of positions",
+             "the last token's first pair is turned by opposite angles", "open"),
+            (wires.own and _CROSS.search(seen.name), "sources", None,
+             "its name says that it attends to another sequence, and its keys are made of its own",
+             "keys and queries are made of one tensor", "open"),
+        ]  # fmt: skip
+        for found, check, cause, told, evidence, how in rows if seen.finite else ():
+            if found:
+                self.find(seen, check, cause, told, evidence, how=how)
 
     # One layer among those of its place
 
     def among_others(self) -> None:
         """Find the layer that is unlike its likes, where no design makes layers differ in this."""
         for group in self.groups.values():
+            group = [seen for seen in group if seen.finite]
             for what, of in FACTS.items():
                 by_design = what in BY_DESIGN
-                odd = list(odd_ones(group, of, 12 if by_design else 4))
+                odd = list(odd_ones(group, of, 12 if by_design else 3)) or list(odd_of_two(group, what))
                 if by_design and (len(odd) > 1 or len({seen.window for seen in group}) > 1):
                     continue
                 for seen, value, usual, count in odd:
@@ -184,7 +296,7 @@ class _Examination:
                         continue
                     cause, told, evidence = EXPLAIN[what](seen, value, usual)
                     self.find(seen, what, cause, told, f"{evidence}; {count} of {len(group)} layers do otherwise")
-        if any(len(group) >= 4 for group in self.groups.values()):
+        if any(len(group) >= 3 for group in self.groups.values()):
             self.passed.append("each layer compared with its likes")
         other = [seen for seen in self.seen if tiled(seen.wires.reads.get("key"))]
         if other and len(other) > len(self.seen) / 2:
@@ -202,18 +314,18 @@ class _Examination:
         kwargs, mask = made
         tokens = mask.size(1)
         try:
-            run = hear(self.model, self.args, kwargs)
+            run = _hear(self.model, self.args, kwargs)
         except Exception as error:
-            self.open.append(Inconclusive("padding", f"the model to run with {_PADDING}: {said(error)}"))
+            self.open.append(Open("padding", f"the model to run with {_PADDING}: {said(error)}"))
             return
-        if [call.module for call in run.calls] != [seen.name for seen in self.seen]:
+        if [call.name for call in run.calls] != [seen.name for seen in self.seen]:
             return
         for seen, call in zip(self.seen, run.calls, strict=True):
-            if call.weights.size(-1) != tokens or call.weights.size(0) != mask.size(0):
+            if call.call.weights.size(-1) != tokens or call.call.weights.size(0) != mask.size(0):
                 continue
-            rows = call.weights.size(-2)
+            rows = call.call.weights.size(-2)
             real = mask if rows == tokens else torch.ones(mask.size(0), rows, dtype=torch.bool, device=mask.device)
-            leak = (call.weights.amax(1) > 0) & ~mask[:, None, :] & real[..., None]
+            leak = (call.call.weights.amax(1) > 0) & ~mask[:, None, :] & real[..., None]
             if not leak.any() and seen.causal and not mask[:, -1].all():
                 continue  # what is causal does not see what comes last anyway
             seen.hides_padding = not leak.any()
@@ -250,19 +362,17 @@ class _Examination:
 
     def information(self) -> None:
         """Change the later tokens, and see whether earlier outputs move though every call is causal."""
-        calls = [seen for seen in self.seen if seen.heard.query.size(-2) > 2]
+        calls = [seen for seen in self.seen if seen.call.query.size(-2) > 2]
         if not calls or not all(seen.causal for seen in calls):
             return
-        tokens = calls[0].heard.query.size(-2)
+        tokens = calls[0].call.query.size(-2)
         changed = self._changed(tokens)
-        if changed is None or {seen.heard.query.size(-2) for seen in calls} != {tokens}:
+        if changed is None or {seen.call.query.size(-2) for seen in calls} != {tokens}:
             return
         try:
-            run = hear(self.model, *changed)
+            run = _hear(self.model, *changed)
         except Exception as error:
-            self.open.append(
-                Inconclusive("no output sees later tokens", f"the model to run on other tokens: {said(error)}")
-            )
+            self.open.append(Open("no output sees later tokens", f"the model to run on other tokens: {said(error)}"))
             return
         before = tokens // 2
 
@@ -316,23 +426,25 @@ class _Examination:
         done: dict[Any, Report | None] = {}
         for seen in self.seen:
             module, x = self.modules[seen.name], self.run.inputs.get(seen.name)
-            if seen.decided or any(found.where == seen.name for found in self.findings):
+            if seen.verdict != "open" or any(found.where == seen.name for found in self.findings):
                 continue  # followed from layer to layer, or already known to be wrong: nothing is left to ask
-            if seen.heard.trusted or x is None or x.dim() != 3 or not x.is_floating_point() or not _takes_one(module):
+            if seen.native or x is None or x.dim() != 3 or not x.is_floating_point() or not _takes_one(module):
                 continue
             key = _likeness(module)
             if key not in done:
                 try:
-                    done[key] = diagnose(module, embed_dim=x.size(-1), num_heads=seen.heard.query.size(1))
+                    done[key] = diagnose(module, embed_dim=x.size(-1), num_heads=seen.call.query.size(1))
                 except Exception:  # it is not attention of one tensor alone
                     done[key] = None
             report = seen.report = done[key]
             for found in report.findings if report else ():
-                if found.certain:
-                    self.find(seen, found.check, found.cause, found.told, found.evidence, certain=True, also=found.also)
+                if found.how != "open":
+                    self.find(
+                        seen, found.check, found.cause, found.told, found.evidence, how="followed", also=found.also
+                    )
 
     def silent(self) -> None:
-        """Name the modules that are called attention and made no call that was heard."""
+        """Name the modules that are called attention and made no call that was call."""
         called = {seen.name for seen in self.seen}
         for name, module in self.modules.items():
             if not re.search(r"(?i)(attention|attn)$", type(module).__name__) or name not in self.run.inputs:
@@ -341,36 +453,43 @@ class _Examination:
                 self.unwatched.append(f"{name} ({type(module).__name__}): no call of attention was heard in it")
 
     def layer(self, seen: Seen) -> Layer:
-        heard = seen.heard
-        queries, keys = heard.weights.shape[-2:]
+        call, turns = seen.call, seen.wires.turns
+        queries, keys = call.weights.shape[-2:]
         kind = "causal" if seen.causal else "keys of another length" if queries != keys else "every token sees every"
-        dense = bool((heard.weights > 0).all())
-        kind = kind if seen.causal or dense or queries != keys else "masked"
-        scale = seen.scale
+        if not seen.causal and queries == keys and not bool((call.weights > 0).all()):
+            kind = "masked"
+        verdict = seen.verdict
+        report = seen.report
+        if verdict == "open" and report is not None:
+            verdict = report.verdict
+        choices = {
+            "positions": any(turn.kind == "turned" for turn in turns.values()),
+            "norms of queries and keys": any(turn.kind == "other" for turn in turns.values()),
+            "what is added to its scores": seen.bias,
+            f"a window of {seen.window}": seen.window is not None,
+            "its mask": kind == "masked",
+        }
         return Layer(
             name=seen.name,
             kind=kind,
-            kernel=heard.kernel,
-            heads=heard.query.size(1),
+            kernel=seen.kernel,
+            heads=call.query.size(1),
             kv_heads=seen.kv_heads,
-            head_dim=heard.query.size(-1),
+            head_dim=call.query.size(-1),
             causal=seen.causal,
             window=seen.window,
-            scale=scale,
-            bias=heard.bias,
-            turned=seen.wires.turns["query"].kind == "turned" if "query" in seen.wires.turns else None,
+            scale=seen.scale,
+            bias=seen.bias,
+            turned=turns["query"].kind == "turned" if "query" in turns else None,
             findings=tuple(found for found in self.findings if found.where == seen.name),
-            report=seen.report,
-            decided=seen.decided or bool(seen.report and seen.report.decided),
+            report=report,
+            verdict=verdict,
+            given=tuple(name for name, holds in choices.items() if holds) if verdict != "open" else (),
         )
 
 
 def _times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
-
-
-def _sums(weights: Tensor, dim: int) -> bool:
-    return bool(((weights.sum(dim) - 1).abs() < 1e-3).all())
 
 
 def _reach(weights: Tensor) -> tuple[bool, int | None]:

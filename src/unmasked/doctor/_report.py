@@ -5,17 +5,45 @@ from __future__ import annotations
 import os
 import re
 import textwrap
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from itertools import groupby
-from typing import Any
+from typing import Any, Literal
 
 from unmasked import museum
 
-__all__ = ["Finding", "Inconclusive", "Layer", "ModelReport", "Report"]
+__all__ = [
+    "STANDINGS", "Finding", "Given", "Inconclusive", "Layer", "ModelReport", "Open", "Outcome", "Passed", "Report",
+    "Standing", "reaches", "standing_of",
+]  # fmt: skip
 
-VERSION = 1  # of what to_dict gives: it changes where a key goes or means something else, not where one comes
+VERSION = 2  # of what to_dict gives: it changes where a key goes or means something else, not where one comes
+
+Standing = Literal["equal", "followed", "open"]
+STANDINGS: tuple[Standing, ...] = ("open", "followed", "equal")  # each says more than the one before
+
+
+def reaches(verdict: Standing, least: Standing) -> bool:
+    """Tell whether a verdict says as much as another.
+
+    Args:
+        verdict: What is known: "equal", "followed" or "open".
+        least: What is asked for.
+
+    Returns:
+        Whether it is as much: "equal" says more than "followed", and this more than "open".
+
+    Examples:
+        >>> reaches("equal", "followed"), reaches("open", "followed")
+        (True, False)
+    """
+    return STANDINGS.index(verdict) >= STANDINGS.index(least)
+
+
+def _old(name: str, new: str) -> None:
+    warnings.warn(f"{name} goes with the next version; ask {new}", DeprecationWarning, stacklevel=3)
 
 
 @dataclass(frozen=True)
@@ -27,18 +55,21 @@ class Finding:
         cause: The slug of the mistake in the museum, or None where the museum shows none like it.
         told: What the target does, in a sentence.
         evidence: The smallest input that showed it, and by how much it was off.
-        certain: Whether the mistake was proved, because it gives the target's own numbers; else it is the likeliest.
+        how: How it is known. "equal": the mistake, computed beside the target, gives its numbers. "followed": the step
+            was recognized as that mistake's. "open": it is the likeliest.
         also: Slugs of mistakes that would show in the same way.
         where: The module of a model that it was found in, by its qualified name; "" for the target itself.
+        caution: Whether PyTorch's own functions, or published models, do it too.
     """
 
     check: str
     cause: str | None
     told: str
     evidence: str
-    certain: bool = False
+    how: Standing = "open"
     also: tuple[str, ...] = ()
     where: str = ""
+    caution: bool = False
 
     @property
     def link(self) -> str | None:
@@ -50,9 +81,15 @@ class Finding:
         """The cause, and those that would show in the same way."""
         return (*([self.cause] if self.cause else []), *self.also)
 
+    @property
+    def certain(self) -> bool:
+        """Whether it is more than the likeliest: so until version 2; ask ``how``."""
+        _old("Finding.certain", "Finding.how")
+        return self.how != "open"
+
 
 @dataclass(frozen=True)
-class Inconclusive:
+class Open:
     """A check that was not decided.
 
     Attributes:
@@ -62,6 +99,31 @@ class Inconclusive:
 
     check: str
     needs: str
+
+
+Inconclusive = Open
+
+
+@dataclass(frozen=True)
+class Passed:
+    """A check that holds."""
+
+    check: str
+
+
+@dataclass(frozen=True)
+class Given:
+    """What was seen, and taken as it is: any choice of it is attention."""
+
+    what: str
+
+
+Outcome = Finding | Open | Passed | Given
+
+
+def standing_of(findings: Iterable[Finding], otherwise: Standing) -> Standing:
+    """What is known of what it computes: the most that a finding says, or else what is known without."""
+    return max((*(found.how for found in findings), otherwise), key=STANDINGS.index)
 
 
 @dataclass(frozen=True)
@@ -74,15 +136,25 @@ class Report:
         cautions: What PyTorch's own functions do too, and may surprise; findings, with ``strict=True``.
         passed: The checks that hold.
         inconclusive: The checks that were not decided, and what they need.
-        decided: Whether it was settled what it computes: it is attention of some kind, or a mistake was proved.
+        verdict: What is known of what it computes. "equal": its outputs are those of an independent attention, or of
+            one with the mistake that was found. "followed": each of its steps was recognized, and what stands in
+            ``given`` was taken as it is. "open": it may compute something else.
+        given: What was not judged, since any choice of it is attention: positions, windows, norms, gates.
     """
 
     target: str
     findings: tuple[Finding, ...] = ()
     cautions: tuple[Finding, ...] = ()
     passed: tuple[str, ...] = ()
-    inconclusive: tuple[Inconclusive, ...] = ()
-    decided: bool = False
+    inconclusive: tuple[Open, ...] = ()
+    verdict: Standing = "open"
+    given: tuple[str, ...] = ()
+
+    @property
+    def decided(self) -> bool:
+        """Whether it was settled what it computes: so until version 2; ask ``verdict``."""
+        _old("Report.decided", "Report.verdict")
+        return self.verdict != "open"
 
     @property
     def ok(self) -> bool:
@@ -108,9 +180,9 @@ class Report:
             width: Columns to wrap it to.
         """
         paint = _Paint(color)
-        open_ = "equality with attention was not settled, so it may compute something else"
-        lines = [_verdict(self.target, self.findings, "" if self.decided else open_, paint)]
+        lines = [_verdict(self.target, self.findings, _SAID[self.verdict], self.verdict, paint)]
         lines += _told(self.findings, self.cautions, self.inconclusive, self.passed, paint)
+        lines += _taken(self.given, paint)
         return _wrapped(lines, width)
 
     def to_dict(self) -> dict[str, Any]:
@@ -119,7 +191,8 @@ class Report:
             "version": VERSION,
             "target": self.target,
             "ok": self.ok,
-            "decided": self.decided,
+            "verdict": self.verdict,
+            "given": list(self.given),
             "findings": _dicts(self.findings),
             "cautions": _dicts(self.cautions),
             "passed": list(self.passed),
@@ -145,7 +218,9 @@ class Layer:
         turned: Whether positions turn query and key; None where that could not be told.
         findings: What is wrong.
         report: What `diagnose` says of the module by itself, where it takes one tensor.
-        decided: Whether it was followed from the layers before it to the layer behind it.
+        verdict: "equal" if PyTorch's own layer made the call; "followed" if it was followed from the layers before it
+            to the layer behind it; or else "open".
+        given: What was taken as it is.
     """
 
     name: str
@@ -161,7 +236,14 @@ class Layer:
     turned: bool | None = None
     findings: tuple[Finding, ...] = ()
     report: Report | None = None
-    decided: bool = False
+    verdict: Standing = "open"
+    given: tuple[str, ...] = ()
+
+    @property
+    def decided(self) -> bool:
+        """Whether it could be followed: so until version 2; ask ``verdict``."""
+        _old("Layer.decided", "Layer.verdict")
+        return self.verdict != "open"
 
     @property
     def told(self) -> str:
@@ -182,6 +264,7 @@ class Layer:
     def to_dict(self) -> dict[str, Any]:
         """Tell it in plain dictionaries, for JSON."""
         own = {name: x for name, x in vars(self).items() if name not in ("findings", "report")}
+        own["given"] = list(self.given)
         return own | {"findings": _dicts(self.findings), "report": self.report and self.report.to_dict()}
 
 
@@ -205,7 +288,7 @@ class ModelReport:
     findings: tuple[Finding, ...] = ()
     cautions: tuple[Finding, ...] = ()
     passed: tuple[str, ...] = ()
-    inconclusive: tuple[Inconclusive, ...] = ()
+    inconclusive: tuple[Open, ...] = ()
     watched: tuple[str, ...] = ()
     unwatched: tuple[str, ...] = ()
 
@@ -215,9 +298,22 @@ class ModelReport:
         return not self.findings
 
     @property
+    def verdict(self) -> Standing:
+        """What is known of all its attention: the least that is known of a layer, and "open" if some was not heard."""
+        if not self.layers or self.unwatched:
+            return "open"
+        return min((layer.verdict for layer in self.layers), key=STANDINGS.index)
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """What was taken as it is, in any layer."""
+        return tuple(dict.fromkeys(what for layer in self.layers for what in layer.given))
+
+    @property
     def decided(self) -> bool:
-        """Whether all attention was heard, and each call followed from the layers before it to the layer behind it."""
-        return bool(self.layers) and not self.unwatched and all(layer.decided for layer in self.layers)
+        """Whether all attention was heard and followed: so until version 2; ask ``verdict``."""
+        _old("ModelReport.decided", "ModelReport.verdict")
+        return self.verdict != "open"
 
     @property
     def causes(self) -> tuple[str, ...]:
@@ -238,15 +334,15 @@ class ModelReport:
             width: Columns to wrap it to.
         """
         paint = _Paint(color)
-        some = not self.layers
-        open_ = "no call of attention was heard" if some else "not all of it could be followed, so look at the rest"
+        said = "no call of attention was heard" if not self.layers else _SAID_OF_ALL[self.verdict]
         count = len(self.layers)
         heard = f"{count} call{'s' if count != 1 else ''} of attention"
-        lines = [_verdict(f"{self.target}, {heard}", self.findings, "" if self.decided else open_, paint)]
+        lines = [_verdict(f"{self.target}, {heard}", self.findings, said, self.verdict, paint)]
         lines += _told(self.findings, self.cautions, (), (), paint)
         lines += [f"{paint.dim}-{paint.off} {line}" for line in _folded(self.layers)]
         lines += [f"{paint.yellow}?{paint.off} not watched: {what}" for what in self.unwatched]
         lines += _told((), (), self.inconclusive, self.passed, paint)
+        lines += _taken(self.given, paint)
         return _wrapped(lines, width)
 
     def to_dict(self) -> dict[str, Any]:
@@ -255,7 +351,8 @@ class ModelReport:
             "version": VERSION,
             "target": self.target,
             "ok": self.ok,
-            "decided": self.decided,
+            "verdict": self.verdict,
+            "given": list(self.given),
             "findings": _dicts(self.findings),
             "cautions": _dicts(self.cautions),
             "passed": list(self.passed),
@@ -272,25 +369,43 @@ class _Paint:
         self.red, self.green, self.yellow, self.dim, self.off = codes
 
 
-def _verdict(target: str, findings: Sequence[Finding], open_: str, paint: _Paint) -> str:
+_SAID: dict[Standing, str] = {
+    "equal": "equal to an independent attention",
+    "followed": "followed step by step",
+    "open": "equality with attention was not settled, so it may compute something else",
+}
+_SAID_OF_ALL: dict[Standing, str] = {
+    "equal": "each made by PyTorch's own layer",
+    "followed": "each followed from the layers before it to the layer behind it",
+    "open": "not all of it could be followed, so look at the rest",
+}
+_HOW: dict[Standing, str] = {"equal": "", "followed": " (followed)", "open": " (likely)"}
+
+
+def _verdict(target: str, findings: Sequence[Finding], said: str, verdict: Standing, paint: _Paint) -> str:
     count = len(findings)
     if count:
         return f"{target}: {paint.red}{count} finding{'s' if count > 1 else ''}{paint.off}"
-    told = f"{paint.yellow}no finding, but {open_}" if open_ else f"{paint.green}no finding"
+    told = f"{paint.yellow}no finding, but {said}" if verdict == "open" else f"{paint.green}no finding, {said}"
     return f"{target}: {told}{paint.off}"
+
+
+def _taken(given: Sequence[str], paint: _Paint) -> Iterator[str]:
+    if given:
+        yield f"{paint.dim}={paint.off} taken as given: {', '.join(given)}"
 
 
 def _told(
     findings: Iterable[Finding],
     cautions: Iterable[Finding],
-    inconclusive: Iterable[Inconclusive],
+    inconclusive: Iterable[Open],
     passed: Sequence[str],
     paint: _Paint,
 ) -> Iterator[str]:
     marked = [*(("x", paint.red, each) for each in findings), *(("!", paint.yellow, each) for each in cautions)]
     for mark, color, each in marked:
         where = f"{each.where}: " if each.where else ""
-        title = where + (each.cause or "not in the museum") + ("" if each.certain else " (likely)")
+        title = where + (each.cause or "not in the museum") + _HOW[each.how]
         yield f"{color}{mark} {title}{paint.off}: {each.told}"
         yield f"    {each.evidence}"
         if each.also:
@@ -334,18 +449,3 @@ def _folded(layers: Sequence[Layer]) -> Iterator[str]:
         spans = [[name for _, name in run] for _, run in by_run]
         ranges = [f"{span[0]} ... {span[-1]}" if len(span) > 2 else ", ".join(span) for span in spans]
         yield f"{', '.join(ranges)}: {told}"
-
-
-@dataclass
-class Notes:
-    """A report while it is being written."""
-
-    findings: list[Finding] = field(default_factory=list)
-    cautions: list[Finding] = field(default_factory=list)
-    passed: list[str] = field(default_factory=list)
-    inconclusive: list[Inconclusive] = field(default_factory=list)
-    settled: bool = False  # equal to a reference of some kind
-
-    @property
-    def decided(self) -> bool:
-        return self.settled or any(finding.certain for finding in self.findings)

@@ -1,255 +1,509 @@
-"""How queries, keys and values were made: of which parameters' rows, in which order, and times what."""
+"""How queries, keys and values were made: of which parameters' rows, in which order, times what, turned how."""
 
 from __future__ import annotations
 
 import itertools
 import math
+import re
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 
-from unmasked.doctor._look import Look, Run
-from unmasked.doctor._mistakes import Case
-from unmasked.doctor._observed import Call
-from unmasked.doctor._patient import Patient
-from unmasked.doctor._weights import appended, head_counts, listed, originals, role_of
+from unmasked.doctor._call import Call
+from unmasked.doctor._report import Finding, Given, Outcome
+from unmasked.doctor._steps import Scores
+from unmasked.doctor._target import Target
+from unmasked.doctor._view import Run, View, changed, unclear
 
-__all__ = ["Rows", "told_of_one"]
+__all__ = ["ROLES", "Made", "originals", "projections", "role_of", "turning"]
+
+ROLES = ("query", "key", "value", "out")
+_PLURAL = {"query": "queries", "key": "keys", "value": "values"}
+_EXACT, _EXACT_ROUGH = 1e-9, 1e-3  # of two directions, by how much their cosine may miss one
+_INVERSE, _INVERSE_ROUGH = 1e-9, 1e-4  # of a matrix, from which part of its size on a singular value counts
+_WORDS = {
+    "query": {"q", "query", "queries"},
+    "key": {"k", "key", "keys"},
+    "value": {"v", "val", "value", "values"},
+    "out": {"o", "out", "output", "outputs", "merge", "combine", "unify", "unifyheads", "dense", "fc", "final", "mix"},
+    "qkv": {"qkv", "attn", "in", "packed", "fused"},
+    "kv": {"kv"},
+}
+_CORE = re.compile(
+    r"^(?:w|b|to|u|up|d|down|lin|linear|fc|proj|project|weight|bias|mat)??"
+    r"(qkv|kv|q|k|v|o|query|key|value|out|output)"
+    r"(?:s|w|b|t|proj|projection|lin|linear|layer|mat|bias|weight)??$"
+)
+_HEADS = ("num_heads", "n_heads", "n_head", "nhead", "nheads", "heads", "num_attention_heads", "head_count", "h", "H")
 
 
-class Rows:
-    """Judges the projections by a run in which every place has the same content."""
+def role_of(name: str) -> str:
+    """What a parameter's name says that it makes: a role, "qkv", "kv", or "?"."""
+    stem = re.sub(r"[._]?(weight|bias)$", "", name) or name
+    tokens = [t for t in re.split(r"[._\d]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", stem).lower()) if t]
+    tokens = [m.group(1) if (m := _CORE.match(t)) else t for t in tokens]
+    roles = {role for role in ("query", "key", "value") for t in tokens[-3:] if t in _WORDS[role]}
+    if len(roles) == 3:
+        return "qkv"
+    if roles == {"key", "value"}:
+        return "kv"
+    for token in reversed(tokens):
+        for role, words in _WORDS.items():
+            if token in words:
+                return role
+    return "out" if tokens and tokens[-1] in ("proj", "projection") else "?"
 
-    def __init__(self, look: Look):
-        self.look = look
 
-    def judge(self, same: Run) -> None:
-        """Find of which parameters' rows queries, keys and values are made, and judge scale and order by them."""
-        made = _Made(self.look, same)
-        call = same.call
-        unused = _unused(self.look.patient, self.look.case(2))
-        for name in unused:
-            weight = name.removesuffix("bias") + "weight"
-            if name.endswith("bias") and weight in self.look.patient.target.tensors.keys() - unused:
-                self.look.wrong("zero-bias-parity", f"{name} is never added, which biases of zero hide")
-        if made.flipped:
-            told = f"multiplied by {made.flipped} as it is kept, not by its transpose"
-            self.look.wrong("weight-not-transposed", told)
-        for role, others in (("value", ("query", "key")), ("key", ("query",)), ("query", ("key",))):
-            for other in others:
-                if made.full(role) and torch.equal(made.ids[role], made.ids[other]) and made.left(role, unused):
-                    cause = "wrong-value" if role == "value" else None
-                    return self.look.wrong(
-                        cause, f"the {other}'s projection passed as the {role}'s, which is never used"
-                    )
-        for one, two in itertools.combinations(("query", "key", "value"), 2):
-            names = {made.blocks[made.block(int(i))][0] for i in made.ids[one].flatten() if i >= 0}
-            same_rows = made.full(one) and torch.equal(made.ids[one].sort(-1)[0], made.ids[two].sort(-1)[0])
-            if same_rows and names <= listed(self.look.patient.target).keys():
-                return self.look.wrong(None, told_of_one(one, two))
-        for role in ("value", "key", "query"):
-            lost = [n for n in unused if role_of(n) == role and self.look.patient.target.tensors[n].dim() > 1]
-            if lost and made.full(role) and made.named(role) == {"?"} and made.plain(role):
-                told = f"the {role} is what the layer before gave, and {lost[0]} is never used"
-                return self.look.wrong("wrong-value" if role == "value" else None, told)
-        for one, two in (("key", "value"), ("query", "key")):
-            if two in made.named(one) - made.named(two) and one in made.named(two) - made.named(one):
-                told = f"what the names call {one} is used as the {two}, and the other way round"
-                return self.look.wrong(None, told, proved=False)
-        if appended(self.look.patient.target.tensors) and not self.look.memory:
-            self.look.inside.unclear.append("what bias_k and bias_v are for")
-        if not self.look.inside.wrong:
-            self.output(same, unused)
-            self.order(made, call)
-        self.norms(made, same)
-        if self.look.scale is not None:
-            self.scaling(made, call)
+def declared_heads(target: Target) -> int | None:
+    """How many heads an attribute of its modules says that there are."""
+    things = [m for module in target.modules.values() for m in module.modules()]
+    for thing in [*things, getattr(target.call, "__self__", target.call)]:
+        for name in _HEADS:
+            count = vars(thing).get(name) if hasattr(thing, "__dict__") else None
+            if isinstance(count, int) and not isinstance(count, bool) and count > 0:
+                return count
+    return None
+
+
+def originals(target: Target) -> dict[str, Tensor]:
+    """The target's own tensors, by the names that their copies have."""
+    found: dict[str, Tensor] = {}
+    for name, thing in target.originals.items():
+        if isinstance(thing, Tensor):
+            found[name] = thing
+        else:
+            named = thing.named_parameters(remove_duplicate=False)
+            found |= {f"{name}.{inner}" if name else inner: p for inner, p in named}
+    return found
+
+
+def listed(target: Target) -> set[str]:
+    """Parameters of layers that stand several times in one list that repeats them."""
+    found = set()
+    places: dict[tuple[str, int], list[str]] = {}
+    for name, tensor in target.tensors.items():
+        places.setdefault((re.sub(r"\d+(?=\.[^.]*$)", "*", name), id(tensor)), []).append(name)
+    for names in places.values():
+        found |= set(names) if len(names) > 1 else set()
+    return found
+
+
+# Whether places turn queries and keys alike
+
+
+def turning(view: View, call: Call) -> Iterator[Outcome]:
+    """Give every place the same content: what differs is the place's own."""
+    turns = {n: _turn(view, getattr(call, n)) for n in ("query", "key", "value")}
+    q, k, v = turns["query"], turns["key"], turns["value"]
+    if v is not None and not _still(v):
+        if not _still(v @ v.mT):  # such as a convolution over tokens, which has zeros before the first
+            yield unclear("its values change with their places, by no rotation")
+        elif _turned_back(view, call):
+            yield Given("values turned with their places, and outputs turned back")
+        else:
+            yield view.wrong(None, "values are turned with their places, as queries and keys may be")
+        return
+    for name, other in (("key", "query"), ("query", "key")):
+        if turns[name] is None and turns[other] is not None and _turned_with(view, call, name, other):
+            told = f"{_PLURAL[name]} are turned with their places into the {_PLURAL[other]}: a part of one is added"
+            yield view.wrong(None, f"{told} to the other")
+            return
+    centred = [x - x.mean(0) for x in (call.query, call.key)]
+    if centred[0].size(-1) == centred[1].size(-1) and q is not None and k is not None and _still(q) and _still(k):
+        return
+    products = centred[0] @ centred[1].mT
+    by_distance = _by_distance(view, products)
+    for name, turn in turns.items():
+        if turn is None and not (by_distance and name != "value"):
+            yield unclear(f"how a place changes its {name} is no linear map")
+    if by_distance:
+        yield Given("how places turn queries and keys")
+        return
+    if q is None or k is None or q.shape != k.shape:
+        return
+    for name, turn in (("query", q), ("key", k)):
+        if not _still(turn) and view.near(turn[:, 1:-1], turn[:, 1:2].expand_as(turn[:, 1:-1])):
+            yield unclear(f"its {name} changes at the ends alone, as by a convolution")
+            return
+    both = q.mT @ k  # heads tokens features features
+    if view.near(both, both[:, :1].expand_as(both), both.abs().max().item()):
+        yield Given("how places turn queries and keys")
+        return
+    told = "a query and a key at one place are turned differently: scores depend on more than the distance"
+    cause = None
+    if _still(q) or _still(k):
+        told = f"only {'keys' if _still(q) else 'queries'} are turned with their places"
+    elif not torch.equal(q.abs().amax((0, 1)) > 1e-6, k.abs().amax((0, 1)) > 1e-6):
+        cause, told = "rope-pairing", "queries are turned in other pairs of features than keys"
+    elif view.near(q, k) and not _still(q @ q.mT):
+        cause, told = "rope-pairing", "the angles are those of one pairing, and the pairs those of the other"
+    yield view.wrong(cause, told)
+
+
+def _by_distance(view: View, products: Tensor) -> bool:
+    """Whether all that is alike has scores that depend on how far apart it stands."""
+    if products.size(-1) != products.size(-2) or products.size(-1) < 3:
+        return False
+    step = products[..., 1:, 1:] - products[..., :-1, :-1]
+    return view.near(step, torch.zeros_like(step), products.abs().max().item())
+
+
+def _turned_back(view: View, call: Call) -> bool:
+    """Whether outputs differ from place to place where what attention gives is the same everywhere."""
+    same = view.case(call.query.size(0), same=True)
+    first = call.index[:, :, :1].expand_as(call.index)
+
+    def put(result: Tensor) -> Tensor:
+        flat = result.reshape(-1).clone()
+        flat[call.index.reshape(-1)] = result.reshape(-1)[first.reshape(-1)]
+        return flat.view(result.shape)
+
+    output = view.run(same, {call.place: put}).output
+    return not view.near(output, output[:, :1].expand_as(output), output.abs().max().item())
+
+
+def _turned_with(view: View, call: Call, name: str, other: str) -> bool:
+    """Whether what is made of one's features at the first place becomes, further on, a sum with the other's.
+
+    So many features must not be all that both are made of, of which every map is such a sum.
+    """
+    own, others = ((x - x.mean(0)).permute(1, 2, 0, 3) for x in (getattr(call, name), getattr(call, other)))
+    if own.shape != others.shape:
+        return False
+    both = torch.cat([own[:, :1], others[:, :1]], -1)
+    every = torch.cat([x[head, place] for x in (own, others) for head in range(len(x)) for place in (0, -1)], -1)
+    if int(torch.linalg.matrix_rank(every, rtol=1e-6)) < both.size(-1) + 2:
+        return False
+    made = both @ (_inverse(view, both) @ own)
+    return view.near(made, own, own.abs().max().item() * 10)
+
+
+def _inverse(view: View, x: Tensor) -> Tensor:
+    inverse: Tensor = torch.linalg.pinv(x, rtol=_INVERSE_ROUGH if view.subject.rough else _INVERSE)
+    return inverse
+
+
+def _turn(view: View, x: Tensor) -> Tensor | None:
+    """The matrix that makes features at each place of those at the first: (heads, tokens, features, features).
+
+    None where there is none, or where the features are made of fewer, so that there are many.
+    """
+    heads, tokens, dim = x.shape[1:]
+    centred = (x - x.mean(0)).permute(1, 2, 0, 3)  # heads tokens items features
+    first = centred[:, :1].expand_as(centred)
+    if view.near(first, centred, centred.abs().max().item()):
+        return torch.eye(dim, dtype=x.dtype).expand(heads, tokens, dim, dim)
+    if int(torch.linalg.matrix_rank(centred[:, 0], rtol=1e-6).min()) < dim:
         return None
+    turn: Tensor = _inverse(view, centred[:, :1]) @ centred
+    return turn if view.near(first @ turn, centred, centred.abs().max().item() * 10) else None
 
-    def norms(self, made: _Made, same: Run) -> None:
-        """Where queries or keys are no affine map, ask whether they are normalized, and over what."""
-        for role in ("query", "key"):
-            if made.affine[role]:
-                continue
-            x = getattr(same.call, role)[:, :, 0]  # items heads features
-            if self.normed(x) or self.normed(x.flatten(1).unsqueeze(1)):
-                continue
-            if x.size(1) > 1 and self.normed(x.transpose(1, 2)):
-                return self.look.wrong(None, "queries and keys are normalized over the heads, not over the features")
-            wide = 2 * x[0].numel() + 5
-            if x.size(0) < wide <= 520:  # a norm over all heads shows in more items than features
-                more = self.look.find(self.look.run(self.look.case(wide, same=True)))
-                if len(more.calls) == len(same.calls) and self.normed(
-                    getattr(more.call, role)[:, :, 0].flatten(1).unsqueeze(1)
-                ):
-                    continue
-            large = self.look.find(self.look.run(self.look.changed(same.case, lambda x: 1e4 * x)))
-            if len(large.calls) == len(same.calls):
-                x = getattr(large.call, role)[:, :, 0]
-                if self.normed(x) or self.normed(x.flatten(1).unsqueeze(1)):
-                    told = "the norm of queries and keys has so large an epsilon that it does not normalize"
-                    return self.look.wrong(None, told)
-            self.look.inside.unclear.append(f"how its {role} is made")
-        return None
 
-    def normed(self, x: Tensor) -> bool:
-        """Whether the last axis lies on an ellipsoid, as what is normalized and then scaled and shifted does."""
-        if x.size(0) < 2 * x.size(-1) + 4:
-            return False
-        terms = torch.cat([x.square(), x], -1).transpose(0, 1)  # heads items features
-        one = torch.ones_like(terms[..., :1])
-        solved = torch.linalg.lstsq(terms, one, driver="gelsd").solution
-        return bool(((terms @ solved - 1).abs() < 5e-3).all())
+def _still(turn: Tensor) -> bool:
+    eye = torch.eye(turn.size(-1), dtype=turn.dtype)
+    return bool(((turn - eye).abs() < 1e-6).all())
 
-    def output(self, same: Run, unused: set[str]) -> None:
-        """Where the output is the merged context times a matrix, ask which."""
-        call, target = same.call, self.look.patient.target
-        merged = call.context.transpose(1, 2).flatten(2)
-        by_feature = call.context.permute(0, 2, 3, 1).flatten(2)
-        given = same.case.query
-        for rest in (torch.zeros_like(same.output), given, 2 * given):
-            if rest.shape != same.output.shape:
-                continue
-            y = same.output - rest
-            size = y.abs().max().item()
-            if self.look.near(y, merged, size):
-                lost = [n for n in unused if target.tensors[n].dim() == 2 and role_of(n) == "out"]
-                if lost:
-                    self.look.wrong("missing-out-proj", f"the output projection is left out: {lost[0]} is never used")
+
+# Of which rows they are made
+
+
+def projections(view: View, made: Made, same: Run, scores: Scores, *, clear: bool) -> Iterator[Outcome]:
+    """Judge scale and order by the parameters' rows that queries, keys and values are made of."""
+    unused = unused_by(view)
+    found = list(_exchanged(view, made, unused))
+    yield from found
+    if any(isinstance(each, Finding) and each.cause != "zero-bias-parity" for each in found):
+        return
+    if (name := _appended(view.target)) and not view.memory:
+        if _shifts(view, same, name):
+            told = "bias_k and bias_v are added to every key and value, not appended as one more"
+            yield view.wrong("bias-kv-as-shift", told)
+        else:
+            yield unclear("what bias_k and bias_v are for")
+    if clear and not found:
+        yield from _output(view, same, unused)
+        yield from _order(view, made, same)
+    yield from _norms(view, made, same)
+    if scores.scale is not None:
+        yield from _scaling(view, made, same.call, scores)
+
+
+def _exchanged(view: View, made: Made, unused: set[str]) -> Iterator[Outcome]:
+    """Find a projection that is passed as another's, and what is never used."""
+    tensors = view.target.tensors
+    for name in sorted(unused):
+        weight = name.removesuffix("bias") + "weight"
+        if name.endswith("bias") and weight in tensors.keys() - unused:
+            yield view.wrong("zero-bias-parity", f"{name} is never added, which biases of zero hide")
+        twins = [other for one, two in (("q", "k"), ("k", "q"), ("query", "key"), ("key", "query"))
+                 if (other := re.sub(rf"(?<![a-z]){one}(?=_|\d|norm)", two, name)) != name]  # fmt: skip
+        if "norm" in name.lower() and any(twin in tensors.keys() - unused for twin in twins):
+            yield view.wrong(None, f"{name} is never used, and its twin is: only one of queries and keys is normalized")
+    if made.flipped:
+        yield view.wrong("weight-not-transposed", f"multiplied by {made.flipped} as it is kept, not by its transpose")
+    for role, others in (("value", ("query", "key")), ("key", ("query",)), ("query", ("key",))):
+        for other in others:
+            if made.full(role) and torch.equal(made.ids[role], made.ids[other]) and made.left(role, unused):
+                told = f"the {other}'s projection passed as the {role}'s, which is never used"
+                yield view.wrong("wrong-value" if role == "value" else None, told)
                 return
-            for name, tensor in target.tensors.items():
-                owner = target.owners[name]
-                if not isinstance(owner, nn.Linear) or tensor is not owner.weight or name in unused:
-                    continue
-                matrix = tensor.detach().to("cpu")
-                if matrix.shape != (y.size(-1), merged.size(-1)):
-                    continue
-                bias = 0 if owner.bias is None else owner.bias.detach().to("cpu")
-                if self.look.near(y, merged @ matrix.mT + bias, size):
-                    if rest is not given and bool(rest.any()):
-                        self.look.wrong(
-                            None, "what it is given is added to its output twice: a residual around another"
-                        )
-                    return
-                if call.context.size(1) > 1 and self.look.near(y, by_feature @ matrix.mT + bias, size):
-                    self.look.inside.unclear.append("its heads are merged feature by feature")
-                elif matrix.size(0) == matrix.size(1) and self.look.near(y, merged @ matrix + bias, size):
-                    self.look.wrong(
-                        "weight-not-transposed", f"multiplied by {name} as it is kept, not by its transpose"
-                    )
-
-    def order(self, made: _Made, call: Call) -> None:
-        """Compare the heads of queries, keys and values: which rows each is made of."""
-        heads, dim = call.query.size(1), call.query.size(-1)
-        declared = self.look.patient.num_heads or made.heads
-        if declared and heads != declared and dim == declared and heads * dim == declared * heads:
-            told = f"the view has heads and head_dim exchanged: there are {heads} heads of {dim} features"
-            return self.look.wrong("swapped-view", told)
-        if heads < 2:
-            return None
-        kinds = {role: made.kind(role) for role in ("query", "key", "value")}
-        if made.full("query") and len(set(made.groups("query"))) == 1:
-            return self.look.wrong(None, "every head's queries are made of the same rows: the heads are one head")
-        if {"in a row", "apart"} <= {kinds["query"], kinds["key"]}:
-            which = "query" if kinds["query"] == "apart" else "key"
-            told = f"the {which}'s view has heads and head_dim exchanged: a head takes one feature of every {heads}"
-            return self.look.wrong("swapped-view", told)
-        ranks = {role: made.ranks(role) for role in ("key", "value") if made.full(role)}
-        if len(ranks) < 2:
-            return None
-        several = len(set(ranks["key"])) == heads and kinds["key"] == kinds["value"] == "in a row"
-        if several and sorted(ranks["key"]) == sorted(ranks["value"]) and ranks["key"] != ranks["value"]:
-            told = f"the heads of keys are {ranks['key']}, those of values {ranks['value']}: they belong to others"
-            return self.look.wrong(None, told, proved=False)
-        count = max(ranks["key"]) + 1
-        if 1 < count < heads and max(ranks["value"]) + 1 == count:
-            right = [h * count // heads for h in range(heads)]
-            dealt = [h % count for h in range(heads)]
-            if ranks["key"] != ranks["value"]:
-                told = "a query head's keys and values come from different key heads"
-                return self.look.wrong("repeat-for-repeat-interleave", told)
-            if ranks["key"] == dealt and call.copied:
-                told = "the heads of keys and values are dealt out in turn: neighbors among the query heads share none"
-                return self.look.wrong("repeat-for-repeat-interleave", told)
-            by_row = made.ranks("query") if made.full("query") else right
-            placed = [ranks["key"][by_row.index(row)] for row in range(heads)] if len(set(by_row)) == heads else right
-            if ranks["key"] == right and placed != right:
-                self.look.inside.dealt = True
-                told = f"query heads, as their rows stand, have the key heads {placed}, where enable_gqa"
-                self.look.inside.unclear.append(f"whether it was trained so: {told} gives them {right}")
-            if ranks["key"] not in (right, dealt):
-                self.look.inside.unclear.append(f"query heads have the key heads {ranks['key']}")
-        return None
-
-    def scaling(self, made: _Made, call: Call) -> None:
-        """Judge the factor between rows times rows and scores."""
-        assert self.look.scale is not None
-        dim, tensors = call.query.size(-1), self.look.patient.target.tensors
-        q, k = made.factor("query"), made.factor("key")
-        if q is None or k is None:
-            plain = self.look.near(self.look.scale, torch.full_like(self.look.scale, dim**-0.5))
-            if made.affine.get("query") and made.affine.get("key") and not plain:
-                self.look.inside.unclear.append("by what its scores are divided")
-            return None
-        total = self.look.scale * q * k
-        if self.look.near(total, torch.full_like(total, dim**-0.5)) or dim == 1:
-            return None
-        one = total[0].item()
-        learned = any(t.numel() in (1, call.query.size(1)) and t.requires_grad for t in tensors.values())
-        if not self.look.near(total, torch.full_like(total, one)):
-            if not learned:
-                self.look.inside.unclear.append("its heads divide scores by different numbers")
-            return None
-
-        if one < 0 and not learned:
-            return self.look.wrong(None, "the scores have the other sign: what is most alike is seen the least")
-
-        def near(number: float) -> bool:
-            return abs(one - number) < 1e-6 * number
-
-        if near(1.0) and dim < call.value.size(-1):  # as in SAGAN, which has no scale by design
-            self.look.inside.unclear.append("whether queries of fewer features than values go without a scale")
-            return None
-        if near(1.0):
-            spread = (self.look.added - self.look.added.mean((1, 2), keepdim=True)).abs().max().item()
-            if spread > 1e-6 and tensors:  # T5 adds a learned bias, and does not divide
-                return None
-            if made.begins_small():
-                self.look.inside.unscaled = True
-                self.look.inside.unclear.append("whether scores go without a scale, which smaller weights begin with")
-                return None
-            return self.look.wrong("missing-scale", "the scores are not divided by the root of head_dim")
-        heads, _, keys = call.scores.shape[1:]
-        sizes = {self.look.patient.embed_dim: "embed_dim", heads: "num_heads", dim * heads: "all heads"}
-        sizes |= {keys: "the number of keys", call.scores.size(0): "the batch"}
-        told = [(n**-0.5, f"divided by the root of {sizes[n]}, {n}") for n in sizes if n not in (1, dim)]
-        told += [(1 / n, f"divided by {sizes[n]}, {n}") for n in sizes if n not in (1, dim)]
-        told += [(1 / dim, f"divided by head_dim, {dim}"), (dim**0.5, "multiplied by the root of head_dim")]
-        kept = self.look.constants()
-        told += [
-            (c**-0.5, f"divided by the root of {c:g}, a part of a head") for c in kept if c < dim and dim - c in kept
-        ]
-        for number, how in told:
-            if near(number):
-                return self.look.wrong("wrong-d-in-scale", f"the scores are {how}, not divided by the root of {dim}")
-        if learned or any(near(v) for c in kept for v in (c, c**-0.5, 1 / c)):
-            return None  # its own temperature
-        number = one**-2
-        if abs(number - round(number)) < 1e-5 * number and number < 1e6:
-            told_of = (
-                f"the scores are divided by the root of {round(number)}, none of its sizes: a name read from outside"
-            )
-            return self.look.wrong("global-d-k", told_of)
-        self.look.inside.unclear.append(f"the scores are multiplied by {one:.4g}")
-        return None
+    for one, two in itertools.combinations(("query", "key", "value"), 2):
+        names = {made.blocks[made.block(int(i))][0] for i in made.ids[one].flatten() if i >= 0}
+        same_rows = made.full(one) and torch.equal(made.ids[one].sort(-1)[0], made.ids[two].sort(-1)[0])
+        if same_rows and names <= listed(view.target):
+            told = f"{one} and {two} are made by one layer, which stands in its list several times: `[layer] * n`"
+            yield view.wrong(None, f"{told} copies none")
+            return
+        rows = {role: {int(i) for i in made.ids[role].flatten() if i >= 0} for role in (one, two)}
+        shared = rows[one] & rows[two]
+        if shared and shared != rows[one] and made.full(one) and made.full(two):
+            yield view.wrong(None, f"a part of the {two} is made by rows that make the {one}", "open")
+            return
+    for role in ("value", "key", "query"):
+        lost = [n for n in sorted(unused) if role_of(n) == role and tensors[n].dim() > 1]
+        if lost and made.full(role) and made.named(role) == {"?"} and made.plain(role):
+            told = f"the {role} is what the layer before gave, and {lost[0]} is never used"
+            yield view.wrong("wrong-value" if role == "value" else None, told)
+            return
+    for one, two in (("key", "value"), ("query", "key")):
+        if two in made.named(one) - made.named(two) and one in made.named(two) - made.named(one):
+            told = f"what the names call {one} is used as the {two}, and the other way round"
+            yield view.wrong(None, told, "open")
+            return
 
 
-def told_of_one(one: str, two: str) -> str:
-    """What is wrong where a list holds one layer several times."""
-    return f"{one} and {two} are made by one layer, which stands in its list several times: `[layer] * n` copies none"
+def _appended(target: Target) -> str:
+    """The bias of values that add_bias_kv appends, (1, 1, features), where there is none of queries; or ""."""
+    last = {n.rpartition(".")[2]: n for n in target.tensors}
+    name = last.get("bias_v", "")
+    return name if name and "bias_q" not in last and target.tensors[name].shape[:-1] == (1, 1) else ""
 
 
-class _Made:
+def _shifts(view: View, same: Run, name: str) -> bool:
+    """Whether all values move alike with this bias."""
+    bias = view.target.tensors[name]
+    with torch.no_grad():
+        bias.add_(1.0)
+        after = view.run(same.case)
+        bias.sub_(1.0)
+    if len(after.calls) != len(same.calls) or after.call.value.shape != same.call.value.shape:
+        return False
+    step = after.call.value - same.call.value
+    return bool(step.abs().max() > 1e-3) and view.near(step, step[:, :, :1].expand_as(step))
+
+
+def _norms(view: View, made: Made, same: Run) -> Iterator[Outcome]:
+    """Where queries or keys are no affine map, ask whether they are normalized, and over what."""
+    for role in ("query", "key"):
+        if made.affine[role]:
+            continue
+        x = getattr(same.call, role)[:, :, 0]  # items heads features
+        if _normed(x) or _normed(x.flatten(1).unsqueeze(1)):
+            yield Given("norms of queries and keys")
+            continue
+        if x.size(1) > 1 and _normed(x.transpose(1, 2)):
+            yield view.wrong(None, "queries and keys are normalized over the heads, not over the features")
+            return
+        wide = 2 * x[0].numel() + 5
+        if x.size(0) < wide <= 520:  # a norm over all heads shows in more items than features
+            more = view.run(view.case(wide, same=True))
+            if len(more.calls) == len(same.calls) and _normed(
+                getattr(more.call, role)[:, :, 0].flatten(1).unsqueeze(1)
+            ):
+                yield Given("norms of queries and keys")
+                continue
+        large = view.run(changed(same.case, lambda x: 1e4 * x))
+        if len(large.calls) == len(same.calls):
+            x = getattr(large.call, role)[:, :, 0]
+            if _normed(x) or _normed(x.flatten(1).unsqueeze(1)):
+                told = "the norm of queries and keys has so large an epsilon that it does not normalize"
+                yield view.wrong(None, told)
+                return
+        yield unclear(f"how its {role} is made")
+
+
+def _normed(x: Tensor) -> bool:
+    """Whether the last axis lies on an ellipsoid, as what is normalized and then scaled and shifted does."""
+    if x.size(0) < 2 * x.size(-1) + 4:
+        return False
+    terms = torch.cat([x.square(), x], -1).transpose(0, 1)  # heads items features
+    one = torch.ones_like(terms[..., :1])
+    solved = torch.linalg.lstsq(terms, one, driver="gelsd").solution
+    return bool(((terms @ solved - 1).abs() < 5e-3).all())
+
+
+def _output(view: View, same: Run, unused: set[str]) -> Iterator[Outcome]:
+    """Where the output is the merged context times a matrix, ask which."""
+    call, target = same.call, view.target
+    merged = call.context.transpose(1, 2).flatten(2)
+    by_feature = call.context.permute(0, 2, 3, 1).flatten(2)
+    given = same.case.query
+    for rest in (torch.zeros_like(same.output), given, 2 * given):
+        if rest.shape != same.output.shape:
+            continue
+        y = same.output - rest
+        size = y.abs().max().item()
+        if view.near(y, merged, size):
+            lost = [n for n in sorted(unused) if target.tensors[n].dim() == 2 and role_of(n) == "out"]
+            if lost:
+                told = f"the output projection is left out: {lost[0]} is never used"
+                yield view.wrong("missing-out-proj", told)
+            return
+        for name, tensor in target.tensors.items():
+            owner = target.owners[name]
+            if not isinstance(owner, nn.Linear) or tensor is not owner.weight or name in unused:
+                continue
+            matrix = tensor.detach().to("cpu")
+            if matrix.shape != (y.size(-1), merged.size(-1)):
+                continue
+            bias = 0 if owner.bias is None else owner.bias.detach().to("cpu")
+            if view.near(y, merged @ matrix.mT + bias, size):
+                if rest is not given and bool(rest.any()):
+                    told = "what it is given is added to its output twice: a residual around another"
+                    yield view.wrong(None, told)
+                return
+            if call.context.size(1) > 1 and view.near(y, by_feature @ matrix.mT + bias, size):
+                yield unclear("its heads are merged feature by feature")
+            elif matrix.size(0) == matrix.size(1) and view.near(y, merged @ matrix + bias, size):
+                yield view.wrong("weight-not-transposed", f"multiplied by {name} as it is kept, not by its transpose")
+
+
+def _order(view: View, made: Made, same: Run) -> Iterator[Outcome]:
+    """Compare the heads of queries, keys and values: which rows each is made of."""
+    call = same.call
+    heads, dim = call.query.size(1), call.query.size(-1)
+    declared, given = made.heads, view.subject.num_heads
+    several = len(same.calls) > 1 and given is not None and heads % given == 0  # calls of as many heads each
+    if given and heads != given and not several and (dim != given or declared_heads(view.target) == heads):
+        yield view.wrong(None, f"it has {heads} heads of {dim} features, and num_heads={given} was given", "open")
+        return
+    if declared and heads != declared and dim == declared:
+        told = f"the view has heads and head_dim exchanged: there are {heads} heads of {dim} features"
+        yield view.wrong("swapped-view", told)
+        return
+    if heads < 2:
+        return
+    kinds = {role: made.kind(role) for role in ("query", "key", "value")}
+    if made.full("query") and len(set(made.groups("query"))) == 1:
+        yield view.wrong(None, "every head's queries are made of the same rows: the heads are one head")
+        return
+    if {"in a row", "apart"} <= {kinds["query"], kinds["key"]}:
+        which = "query" if kinds["query"] == "apart" else "key"
+        told = f"the {which}'s view has heads and head_dim exchanged: a head takes one feature of every {heads}"
+        yield view.wrong("swapped-view", told)
+        return
+    ranks = {role: made.ranks(role) for role in ("key", "value") if made.full(role)}
+    if len(ranks) < 2:
+        return
+    apart = len(set(ranks["key"])) == heads and kinds["key"] == kinds["value"] == "in a row"
+    if apart and sorted(ranks["key"]) == sorted(ranks["value"]) and ranks["key"] != ranks["value"]:
+        told = f"the heads of keys are {ranks['key']}, those of values {ranks['value']}: they belong to others"
+        yield view.wrong(None, told, "open")
+        return
+    count = max(ranks["key"]) + 1
+    if not (1 < count < heads and max(ranks["value"]) + 1 == count):
+        return
+    right, dealt = [h * count // heads for h in range(heads)], [h % count for h in range(heads)]
+    told = "the heads of keys and values are dealt out in turn: neighbors among the query heads share none"
+    if ranks["key"] != ranks["value"]:
+        told = "a query head's keys and values come from different key heads"
+        yield view.wrong("repeat-for-repeat-interleave", told)
+    elif ranks["key"] == dealt and call.copied:  # right, if the checkpoint was trained so
+        yield view.wrong("repeat-for-repeat-interleave", told, caution=True)
+        yield unclear("whether it was trained with its key heads dealt out in turn, as few models are")
+    else:
+        by_row = made.ranks("query") if made.full("query") else right
+        placed = [ranks["key"][by_row.index(row)] for row in range(heads)] if len(set(by_row)) == heads else right
+        if ranks["key"] == right and placed != right:
+            told = f"query heads, as their rows stand, have the key heads {placed}, where enable_gqa gives them {right}"
+            yield unclear(f"whether it was trained so: {told}")
+        if ranks["key"] not in (right, dealt):
+            yield unclear(f"query heads have the key heads {ranks['key']}")
+
+
+def _scaling(view: View, made: Made, call: Call, scores: Scores) -> Iterator[Outcome]:
+    """Judge the factor between rows times rows and scores."""
+    assert scores.scale is not None
+    dim, tensors = call.query.size(-1), view.target.tensors
+    q, k = made.factor("query"), made.factor("key")
+    if made.affine["query"] and made.affine["key"] and made.full("query") != made.full("key"):
+        known, other = ("query", "key") if made.full("query") else ("key", "query")
+        yield unclear(
+            f"how its {other} is turned at the first place, where its {known} is not: positions may be one apart"
+        )
+        return
+    if q is None or k is None:
+        plain = view.near(scores.scale * call.gain, torch.full_like(scores.scale, dim**-0.5))
+        if made.affine["query"] and made.affine["key"] and not plain:
+            yield unclear("by what its scores are divided")
+        elif not plain:
+            yield Given("the scale of its scores")
+        return
+    total = scores.scale * q * k
+    if view.near(total, torch.full_like(total, dim**-0.5)) or dim == 1:
+        return
+    one = total[0].item()
+    learned = any(t.numel() in (1, call.query.size(1)) and t.requires_grad for t in tensors.values())
+    if learned:
+        yield Given("a scale that is learned")
+    if not view.near(total, torch.full_like(total, one)):
+        if not learned:
+            yield unclear("its heads divide scores by different numbers")
+        return
+    if one < 0 and not learned:
+        yield view.wrong(None, "the scores have the other sign: what is most alike is seen the least")
+        return
+
+    def near(number: float) -> bool:
+        return abs(one - number) < 1e-6 * number
+
+    if near(1.0) and dim < call.value.size(-1):  # as in SAGAN, which has no scale by design
+        yield unclear("whether queries of fewer features than values go without a scale")
+        return
+    kept = view.constants("scal", "temp", "tau", "multiplier", "beta", "sharp", "query_pre")
+    if near(1.0) and 1.0 in kept:  # as Granite has it
+        yield Given("a scale of its own")
+        return
+    if near(1.0):
+        added = scores.added
+        spread = (added - added.mean((1, 2), keepdim=True)).abs().max().item() if added.dim() == 3 else 0.0
+        if spread > 1e-6 and tensors:  # T5 adds a learned bias, and does not divide
+            yield Given("scores without a scale, to which something is added")
+        elif view.subject.upcast:  # GPT-Neo does, since its scores are large
+            yield unclear("whether scores go without a scale, as queries and keys are cast to float32 for them")
+        elif made.begins_small():
+            yield unclear("whether scores go without a scale, which smaller weights begin with")
+        else:
+            yield view.wrong("missing-scale", "the scores are not divided by the root of head_dim")
+        return
+    heads, _, keys = call.scores.shape[1:]
+    sizes = {view.subject.embed_dim: "embed_dim", heads: "num_heads", dim * heads: "all heads"}
+    sizes |= {keys: "the number of keys", call.scores.size(0): "the batch"}
+    told = [(n**-0.5, f"divided by the root of {sizes[n]}, {n}") for n in sizes if n not in (1, dim)]
+    told += [(1 / n, f"divided by {sizes[n]}, {n}") for n in sizes if n not in (1, dim)]
+    told += [(1 / dim, f"divided by head_dim, {dim}"), (dim**0.5, "multiplied by the root of head_dim")]
+    every = view.constants("")
+    parts = [c for c in every if c < dim and dim - c in every]
+    told += [(c**-0.5, f"divided by the root of {c:g}, a part of a head") for c in parts]
+    for number, how in told:
+        if near(number):
+            yield view.wrong("wrong-d-in-scale", f"the scores are {how}, not divided by the root of {dim}")
+            return
+    if learned:
+        return
+    if any(near(v) for c in kept for v in (c, c**-0.5, 1 / c)):
+        yield Given("a scale of its own")
+        return
+    number = one**-2
+    if abs(number - round(number)) < 1e-5 * number and number < 1e6:
+        told_of = f"divided by the root of {round(number)}, none of its sizes: a name read from outside"
+        yield view.wrong("global-d-k", f"the scores are {told_of}")
+        return
+    yield unclear(f"the scores are multiplied by {one:.4g}")
+
+
+class Made:
     """Of which rows of which parameters each feature of queries, keys and values is made, at the first place.
 
     Attributes:
@@ -260,15 +514,14 @@ class _Made:
         heads: The number of heads that the module declares.
     """
 
-    def __init__(self, look: Look, same: Run):
+    def __init__(self, view: View, same: Run):
         self.ids: dict[str, Tensor] = {}
         self.ratio: dict[str, Tensor] = {}
         self.affine: dict[str, bool] = {}
         self.flipped: str | None = None
-        target, call = look.patient.target, same.call
+        target, call = view.target, same.call
         tensors = {n: t.detach().to("cpu") for n, t in target.tensors.items()}
-        counts = head_counts(target, tensors, look.patient.embed_dim)
-        self.heads = counts[0] if len(counts) == 1 else None
+        self.heads = view.subject.num_heads or declared_heads(target)
         inputs = _inputs(same)
         blocks: list[tuple[str, bool, Tensor]] = []  # name, whether turned against nn.Linear, (rows, in)
         widths = {z.size(-1) for z in inputs}
@@ -282,7 +535,7 @@ class _Made:
             offsets.append(total)
             total += matrix.size(0)
         self.blocks, self.offsets, self.total, self.target = blocks, offsets, total, target
-        limit = 1e-3 if look.rough else 1e-9
+        limit = _EXACT_ROUGH if view.subject.rough else _EXACT
         features: dict[str, Tensor] = {}
         for role in ("query", "key", "value"):
             x = getattr(call, role)[:, :, 0]
@@ -311,7 +564,7 @@ class _Made:
             self.affine[role] = bool((self.ids[role] >= 0).all())
             if not self.affine[role] and joined is not None and joined.size(1) < x.size(0):
                 solved = torch.linalg.pinv(joined, rtol=1e-10) @ x
-                self.affine[role] = look.near(joined @ solved, x, 10 * x.abs().max().item())
+                self.affine[role] = view.near(joined @ solved, x, 10 * x.abs().max().item())
             used = {self.block(int(i)) for i in self.ids[role].flatten() if i >= 0}
             names = [blocks[b][0] for b in used if blocks[b][1] and blocks[b][2].size(0) == blocks[b][2].size(1)]
             self.flipped = self.flipped or (names[0] if names else None)
@@ -411,19 +664,10 @@ def _inputs(run: Run) -> list[Tensor]:
     used = {i for call in run.calls for i in call.used}
     found: list[Tensor] = []
     given = [run.case.query, run.case.key, run.case.value]
-    taken = [x for i, e in enumerate(run.events[:first]) if i not in used and e.kind != "softmax" for x in e.given[:1]]
+    taken = [e.given[0] for i, e in enumerate(run.events[:first]) if i not in used and e.kind != "softmax"]
     for x in [*given, *taken]:
-        if x.dim() == 4 and x.size(-1) == 1:
-            x = x[..., 0]
-        if x.dim() == 3 and x.shape[0] == items and x.shape[1] in (tokens, run.case.key.size(1)):
-            z = x[:, 0]
-        elif x.dim() == 3 and x.shape[1] == items and x.shape[0] in (tokens, run.case.key.size(1)):
-            z = x[0]
-        elif x.dim() == 3 and x.shape[0] == items and x.shape[2] in (tokens, run.case.key.size(1)):
-            z = x[..., 0]
-        elif x.dim() == 2 and x.shape[0] == items * tokens:
-            z = x.view(items, tokens, -1)[:, 0]
-        else:
+        z = _at_first(x, items, {tokens, run.case.key.size(1)})
+        if z is None:
             continue
         z = z - z.mean(0)
         if not any(z.shape == old.shape and torch.allclose(z, old) for old in found) and bool(z.abs().max() > 0):
@@ -431,9 +675,28 @@ def _inputs(run: Run) -> list[Tensor]:
     return found[:12]
 
 
-def _unused(patient: Patient, case: Case) -> set[str]:
+def _at_first(x: Tensor, items: int, tokens: set[int]) -> Tensor | None:
+    """What a layer took of the first token of each item, whatever the order of its axes."""
+    if x.dim() == 4 and x.size(-1) == 1:
+        x = x[..., 0]
+    if x.dim() == 3 and x.size(0) % items == 0 and x.size(1) in tokens:
+        return x.view(items, -1, *x.shape[1:])[:, 0, 0]
+    if x.dim() == 3 and x.size(1) == items and x.size(0) in tokens:
+        return x[0]
+    if x.dim() == 3 and x.size(0) == items and x.size(2) in tokens:
+        return x[..., 0]
+    count = next((n for n in tokens if x.dim() == 2 and x.size(0) == items * n), None)
+    if count is None:
+        return None
+    by_item, by_token = x.view(items, count, -1)[:, :2], x.view(count, items, -1)[:2]
+    if torch.allclose(by_token[0], by_token[1]) and not torch.allclose(by_item[:, 0], by_item[:, 1]):
+        return by_token[0]
+    return by_item[:, 0]
+
+
+def unused_by(view: View) -> set[str]:
     """Names of the parameters that the output does not hang on, as far as autograd sees."""
-    target = patient.target
+    target, case = view.target, view.case(2)
     names = [n for n, t in target.tensors.items() if t.requires_grad and t.is_leaf]
     if not names:
         return set()

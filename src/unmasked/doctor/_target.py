@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-__all__ = ["INPUTS", "Inputs", "Options", "Target", "WrongShape", "is_triangle"]
+__all__ = ["INPUTS", "Inputs", "Options", "Target", "WrongShape", "a", "is_triangle"]
 
 Inputs = Literal["x", "x_allowed", "x_context", "x_context_allowed", "qkv", "qkv_allowed"]
 INPUTS: tuple[str, ...] = get_args(Inputs)
@@ -45,9 +45,12 @@ class Options:
         widths = self.key_dim if isinstance(self.key_dim, tuple) else (self.key_dim,)
         sizes = [("embed_dim", self.embed_dim), ("num_heads", self.num_heads), ("tokens", self.tokens)]
         for name, size in [*sizes, *(("key_dim", width) for width in widths)]:
+            least = 2 if name == "tokens" else 1  # with one token there is nothing to weigh
             given = size is not None or name == "embed_dim"
-            if given and (not isinstance(size, int) or isinstance(size, bool) or size < 1):
-                raise ValueError(f"{name} is {getattr(self, name)!r}; it must be a whole number, 1 or more")
+            if given and (not isinstance(size, int) or isinstance(size, bool) or size < least):
+                raise ValueError(f"{name} is {getattr(self, name)!r}; it must be a whole number, {least} or more")
+        if self.causal not in (True, False, None):
+            raise ValueError(f"causal is {self.causal!r}; pass True, False, or None if that is not known")
         if self.key_dim is not None and self.own:
             raise ValueError(
                 f"key_dim is {self.key_dim!r}, and with inputs={self.inputs!r} the keys are of the tokens themselves: "
@@ -57,6 +60,10 @@ class Options:
             raise ValueError(
                 f'key_dim is {self.key_dim!r}; a pair tells features of keys and of values, for inputs="qkv" or '
                 '"qkv_allowed" alone: pass one number'
+            )
+        if self.weights is not None and not isinstance(self.weights, Mapping):
+            raise TypeError(
+                f"weights is {a(self.weights)}; pass a dict of roles and parameters: weights=dict(query=..., out=...)"
             )
         if self.cache is not None and not (isinstance(self.cache, str) and self.cache.isidentifier()):
             raise ValueError(
@@ -121,10 +128,19 @@ class Target:
         copied: Whether a copy was made of all that could be changed.
         originals: The target's modules and tensors, of which those of the copy are copies.
         dtype: What the copy computes in.
+        default: Where PyTorch makes tensors if nobody says where, while the target runs.
     """
 
-    def __init__(self, target: Callable[..., Any], options: Options, *, dtype: torch.dtype = torch.float64):
-        self.options, self.dtype = options, dtype
+    def __init__(
+        self,
+        target: Callable[..., Any],
+        options: Options,
+        *,
+        dtype: torch.dtype = torch.float64,
+        default: torch.device | None = None,
+        device: torch.device | None = None,
+    ):
+        self.options, self.dtype, self.default = options, dtype, default
         self.inputs, self.batch_first = options.inputs, options.batch_first
         self.originals: dict[str, nn.Module | Tensor] = {}
         self.copied, self.mask_axes = True, 4
@@ -145,7 +161,7 @@ class Target:
             if self.copied:
                 with warnings.catch_warnings():  # copies of scripted parameters are no leaves, and nobody asks them
                     warnings.simplefilter("ignore", UserWarning)
-                    thing.to(dtype)
+                    thing.to(device=device, dtype=dtype)
         self.device = self._device(found)
         if self.copied:
             self._materialize()
@@ -183,7 +199,7 @@ class Target:
         width = self.options.widths[place]
         if width == x.size(-1):
             return x
-        generator = torch.Generator().manual_seed(place)
+        generator = torch.Generator("cpu").manual_seed(place)
         mixed = torch.randn(x.size(-1), width, generator=generator, dtype=torch.float64, device="cpu")
         return torch.matmul(x, (mixed * x.size(-1) ** -0.5).to(x.dtype))
 
@@ -220,7 +236,8 @@ class Target:
         if self.options.masked:
             everything = torch.ones(queries, keys, dtype=torch.bool)
             passed.append(self._mask(everything if allowed is None else allowed, items))
-        return self.call(*(x.to(self.device) for x in passed), **more)
+        with contextlib.nullcontext() if self.default is None else self.default:
+            return self.call(*(x.to(self.device) for x in passed), **more)
 
     def step(self, x: Tensor, cache: Any) -> tuple[Tensor, Any]:
         """Call it with tokens and a cache, None to begin one; return its output and the cache that it gives."""
@@ -377,6 +394,12 @@ class Target:
         return thing
 
 
+def a(thing: object) -> str:
+    """What kind of thing it is, with its article."""
+    name = type(thing).__name__
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
+
+
 def _is_module(thing: Any) -> bool:
     return isinstance(thing, nn.Module)
 
@@ -423,14 +446,27 @@ def _left_behind(thing: Any, depth: int = 4) -> Iterator[Tensor]:
 
 
 def _draw(module: nn.Module) -> None:
-    """Draw what is learned anew; of a frozen module, everything but masks."""
+    """Draw what is learned anew; of a frozen module, everything but masks; and not what another number goes with.
+
+    A parametrized weight is kept, since what is kept beside it, as by spectral_norm, was made of it.
+    """
+    kept_whole = {
+        id(parameter)
+        for each in module.modules()
+        for name, parameter in each.named_parameters(recurse=False)
+        if name.endswith(("_orig", "_g", "_v")) or type(each).__name__ in ("ParametrizationList",)
+    }
     generator = torch.Generator().manual_seed(7)
     frozen = not any(parameter.requires_grad for parameter in module.parameters())
     with torch.no_grad():
         for parameter in module.parameters():
             kept = not parameter.is_floating_point() or not (parameter.requires_grad or frozen)
+            kept = kept or id(parameter) in kept_whole
             if not kept and parameter.isfinite().all() and not is_triangle(parameter):
-                std = parameter.size(-1) ** -0.5 if parameter.dim() > 1 else 0.5
+                if parameter.dim() > 1:  # a convolution's last axis is no axis of features
+                    std = (parameter.size(-1) if parameter.size(-1) > 3 else parameter[0].numel()) ** -0.5
+                else:
+                    std = 0.5
                 parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64) * std)
 
 

@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from unmasked.doctor._heard import Heard
-from unmasked.doctor._report import Report
+from unmasked.doctor._call import Call
+from unmasked.doctor._hear import Facts
+from unmasked.doctor._report import Report, Standing
 from unmasked.doctor._wires import Wires
 
-__all__ = ["BY_DESIGN", "EXPLAIN", "FACTS", "FOLLOWS", "Seen", "odd_ones", "tiled"]
+__all__ = ["BY_DESIGN", "EXPLAIN", "FACTS", "FOLLOWS", "Seen", "odd_of_two", "odd_ones", "tiled"]
 
 
 @dataclass
 class Seen:
-    """One call: what was heard of it, how it is connected, and what follows from that."""
+    """One call: what was heard of it, how it is connected, and what follows from that.
+
+    Attributes:
+        name: The innermost module that called.
+        place: Its name without numbers, and which call of its module it is: calls of one place are likes.
+        call: What went through it.
+        facts: What was done to its scores before the softmax.
+        kernel: What ran.
+        native: Whether PyTorch's own layer made the call.
+    """
 
     name: str
     place: str
-    heard: Heard
+    call: Call
+    facts: Facts
+    kernel: str
+    native: bool
     wires: Wires = field(default_factory=Wires)
     causal: bool = False
     window: int | None = None
@@ -32,31 +48,64 @@ class Seen:
     @property
     def scale(self) -> float | None:
         """What the products of what the layers gave are multiplied by."""
-        scale = self.heard.scale
+        scale = math.nan if self.facts.varied else self.facts.gain
         for turn in self.wires.turns.values():
-            if turn.gain is None:
-                return None
-            scale *= turn.gain
-        return float(f"{scale:.4g}")
+            scale *= math.nan if turn.gain is None else turn.gain
+        return None if math.isnan(scale) else float(f"{scale:.4g}")
+
+    @property
+    def finite(self) -> bool:
+        """Whether what went in were numbers: or else it is an earlier layer's fault."""
+        return bool(self.call.query.isfinite().all() and self.call.key.isfinite().all())
 
     @property
     def root(self) -> float:
-        return float(f"{self.heard.query.size(-1) ** -0.5:.4g}")
+        return float(f"{self.call.query.size(-1) ** -0.5:.4g}")
 
     @property
     def sums(self) -> bool:
-        total = self.heard.weights.sum(-1)
-        return bool(((total - 1).abs().lt(1e-3) | total.eq(0) | total.isnan()).all()) or self.heard.dropout > 0
+        total = self.call.weights.sum(-1)
+        return bool(((total - 1).abs().lt(1e-3) | total.eq(0) | total.isnan()).all()) or self.call.dropout > 0
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether the values meet what the softmax gave."""
+        same = torch.allclose(self.call.weights, self.call.softmax, atol=1e-6, equal_nan=True)
+        return same or self.call.dropout > 0
+
+    @cached_property
+    def rest(self) -> Tensor:
+        """What the scores have beside the products, where keys are seen; zeros if that cannot be told."""
+        call, shown = self.call, self.call.softmax > 0
+        if self.facts.varied or math.isnan(self.facts.gain):
+            return torch.zeros(())
+        rest = (call.scores - self.facts.gain * call.product).masked_fill(~shown, 0.0)
+        size = call.scores.masked_fill(call.scores < -1e4, 0.0).abs().max() + 1
+        return rest if float(rest.abs().max()) > 1e-4 * float(size) else torch.zeros(())
+
+    @property
+    def bias(self) -> bool:
+        """Whether something else than a mask is added to the scores."""
+        return bool(self.rest.any())
+
+    @property
+    def ones(self) -> bool:
+        """Whether what is added has only zeros and ones."""
+        rest = self.rest.masked_fill(self.rest.abs() < 1e-4, 0.0)
+        return self.bias and float((rest - rest.round()).abs().max()) < 1e-4 and bool((rest.round().abs() <= 1).all())
 
     @property
     def kv_heads(self) -> int:
         reads = self.wires.reads.get("key")
-        return len(set(reads)) if reads else self.heard.key.size(1)
+        return len(set(reads)) if reads else self.call.key.size(1)
 
     @property
-    def decided(self) -> bool:
+    def verdict(self) -> Standing:
         """Whether it is known from the layers before it to the layer behind it."""
-        return self.heard.trusted or (self.wires.known and self.sums and self.heard.axis == "keys")
+        if self.native:
+            return "equal"
+        right = self.wires.known and self.sums and self.unchanged and self.call.over == "keys"
+        return "followed" if right and self.scale is not None else "open"
 
 
 def tiled(reads: tuple[Any, ...] | None) -> bool:
@@ -67,7 +116,7 @@ def tiled(reads: tuple[Any, ...] | None) -> bool:
 
 
 def odd_ones(group: list[Seen], of: Callable[[Seen], Any], least: int) -> Iterator[tuple[Seen, Any, Any, int]]:
-    """Those whose value differs from that of at least three quarters."""
+    """Those whose value differs from that of at least three quarters, or of two where there are three."""
     values = [(seen, value) for seen in group if (value := of(seen)) is not None]
     if len(values) < least:
         return
@@ -76,18 +125,40 @@ def odd_ones(group: list[Seen], of: Callable[[Seen], Any], least: int) -> Iterat
         yield from ((seen, value, usual, count) for seen, value in values if value != usual)
 
 
+def odd_of_two(group: list[Seen], what: str) -> Iterator[tuple[Seen, Any, Any, int]]:
+    """Where two are all: the one that does what attention does not do, if the other does what it does."""
+    if len(group) != 2 or what not in BY_THE_BOOK:
+        return
+    of, book = FACTS[what], BY_THE_BOOK[what]
+    for seen, other in (group, group[::-1]):
+        values = of(seen), of(other)
+        if None not in values and values[0] != values[1] and book(other) and not book(seen):
+            yield seen, *values, 1
+
+
 FACTS: dict[str, Callable[[Seen], Any]] = {
-    "causal": lambda seen: seen.causal if seen.heard.query.size(-2) > 1 else None,
+    "causal": lambda seen: seen.causal if seen.call.query.size(-2) > 1 else None,
     "scale": lambda seen: seen.scale,
     "weights": lambda seen: seen.sums,
-    "softmax": lambda seen: (seen.heard.axis, seen.heard.softmax),
+    "softmax": lambda seen: (seen.call.over, seen.unchanged),
     "reads": lambda seen: tuple(sorted(seen.wires.reads.items())) if len(seen.wires.reads) == 3 else None,
-    "tokens": lambda seen: tuple(seen.wires.mixed) if seen.wires.reads else None,
+    "tokens": lambda seen: tuple(sorted(seen.wires.tokens.items())) or None,
+    "sources": lambda seen: seen.wires.own,
     "merge": lambda seen: None if seen.wires.merge is None else (seen.wires.merge, seen.wires.order),
-    "axes": lambda seen: tuple(seen.heard.weights.shape[1:]),
+    "axes": lambda seen: tuple(seen.call.weights.shape[1:]),
     "pairs": lambda seen: tuple(turn.pair for turn in seen.wires.turns.values()) if _is_turned(seen) else None,
     "positions": lambda seen: tuple(turn.kind for turn in seen.wires.turns.values()) or None,
-    "bias": lambda seen: seen.heard.bias,
+    "bias": lambda seen: seen.bias,
+}
+# What attention does by the book, of a fact that holds for a whole model.
+BY_THE_BOOK: dict[str, Callable[[Seen], bool]] = {
+    "causal": lambda seen: seen.causal,
+    "scale": lambda seen: seen.scale == seen.root,
+    "weights": lambda seen: seen.sums,
+    "softmax": lambda seen: seen.call.over == "keys" and seen.unchanged,
+    "reads": lambda seen: seen.wires.reads["key"] != seen.wires.reads["value"] and not tiled(seen.wires.reads["key"]),
+    "tokens": lambda seen: set(seen.wires.tokens.values()) == {"its own"},
+    "merge": lambda seen: seen.wires.merge == "right",
 }
 # In these, models may have single layers that differ on purpose: one without positions in every four, say.
 BY_DESIGN = {"positions", "bias", "axes"}
@@ -126,7 +197,7 @@ def _scale_said(seen: Seen, value: Any, usual: Any) -> tuple[str | None, str, st
 
 
 def _causal_said(seen: Seen, value: Any, usual: Any) -> tuple[str | None, str, str]:
-    weights = seen.heard.weights
+    weights = seen.call.weights
     if usual:
         later = torch.ones(weights.shape[-2:], dtype=torch.bool, device=weights.device).triu(1)
         dense = bool((weights > 0).all())
@@ -141,7 +212,7 @@ EXPLAIN: dict[str, Callable[[Seen, Any, Any], tuple[str | None, str, str]]] = {
     "weights": lambda seen, value, usual: (
         "weights-not-normalized",
         "its weights do not sum to one",
-        f"those of the last query sum to {float(seen.heard.weights[0, 0, -1].sum()):.3g}",
+        f"those of the last query sum to {float(seen.call.weights[0, 0, -1].sum()):.3g}",
     ),
     "softmax": lambda seen, value, usual: (
         "softmax-over-queries" if value[0] == "queries" else "mask-after-softmax" if value[0] == usual[0] else None,
@@ -151,8 +222,13 @@ EXPLAIN: dict[str, Callable[[Seen, Any, Any], tuple[str | None, str, str]]] = {
     "reads": _reads_said,
     "tokens": lambda seen, value, usual: (
         None,
-        f"its {' and '.join(value or usual)} {'mixes' if value else 'does not mix'} several tokens",
-        "the gradient of one token's vector reaches others",
+        "its heads read other tokens than those of the others",
+        ", ".join(f"its {role} {tokens}" for role, tokens in value),
+    ),
+    "sources": lambda seen, value, usual: (
+        None,
+        f"its keys are made of {'its own tokens' if value else 'another sequence'}",
+        f"those of the others are made of {'their own tokens' if usual else 'another sequence'}",
     ),
     "merge": lambda seen, value, usual: (
         None,

@@ -1,4 +1,4 @@
-"""What each head of a call reads, and where its result goes: told by gradients, so that no name has to be trusted."""
+"""What each head of a call reads, and where its result goes: told by the numbers that go along, and by no name."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from unmasked.doctor._heard import Heard
+from unmasked.doctor._call import Call
+from unmasked.doctor._hear import Event
 
 __all__ = ["ROLES", "Turn", "Wires", "wires_of"]
 
 ROLES = ("query", "key", "value")
 
-# Of one head: the layers that it reads, and of each which features.
-Reads = tuple[tuple[str, tuple[int, ...]], ...]
+# Of one head: the layer that it reads, and which of its features.
+Reads = tuple[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -42,155 +43,131 @@ class Wires:
         reads: For each role and head of the queries, what it reads.
         turns: For query and key, what is done to them in between.
         viewed: The roles whose heads were split by a view alone.
-        mixed: The roles whose vectors come from several tokens.
-        merge: "right", "viewed" (without a transpose), "mixed" (several tokens), or None where no layer follows.
+        tokens: For each role, whether it is read of "its own" tokens, of "the first item", or of "other tokens".
+        own: Whether keys are made of what queries are made of; None where that could not be told.
+        merge: "right", "viewed" (without a transpose), "mixed" (other tokens), or None where no layer follows.
         order: The heads in the order in which the next layer has them.
     """
 
     reads: dict[str, tuple[Reads, ...]] = field(default_factory=dict)
     turns: dict[str, Turn] = field(default_factory=dict)
     viewed: list[str] = field(default_factory=list)
-    mixed: list[str] = field(default_factory=list)
+    tokens: dict[str, str] = field(default_factory=dict)
+    own: bool | None = None
     merge: str | None = None
     order: tuple[int, ...] | None = None
 
     @property
     def known(self) -> bool:
-        """Whether all of it could be told."""
-        return set(self.reads) == set(ROLES) and self.merge is not None
+        """Whether all of it could be told, and is right."""
+        return set(self.reads) == set(ROLES) and self.merge == "right" and set(self.tokens.values()) == {"its own"}
 
 
-def wires_of(call: Heard) -> Wires:
-    """Follow the gradients of one call, whose run kept its graph."""
-    wires = Wires()
-    if call.trusted:
-        return wires
-    leaves = [leaf for _, leaf in call.before]
-    names = [_relative(name, call.module) for name, _ in call.before]
+def wires_of(events: list[Event], call: Call, module: str) -> Wires:
+    """Follow the numbers of one call back to the layers that made them, and on to the one that reads them."""
+    wires, made = Wires(), {}
     for role in ROLES:
-        x: Tensor = getattr(call, role)
-        if leaves and x.requires_grad:
-            _follow(wires, role, x, leaves, names, call.query.size(1))
-    if call.context is not None:
-        _merged(wires, call)
+        ids = call.sources.get(role)
+        if ids is None or not ids.numel():
+            continue
+        ids = ids[:, :, -call.query.size(2) :] if role == "query" else ids
+        source = _source(events, ids)
+        if source is None:
+            continue
+        made[role] = source
+        _reads(wires, role, events[source], ids, module)
+        if role != "value" and role in wires.reads:
+            x = call.query if role == "query" else call.key
+            wires.turns[role] = _turn(events[source], events[call.first], ids, x)
+    if {"query", "key"} <= made.keys():
+        one, other = (events[made[role]].given[0] for role in ("query", "key"))
+        wires.own = one.shape == other.shape and torch.equal(one, other)
+    _merged(wires, events, call)
     return wires
 
 
-def _follow(wires: Wires, role: str, x: Tensor, leaves: list[Tensor], names: list[str], heads: int) -> None:
-    _, own, tokens, dim = x.shape
-    generator = torch.Generator().manual_seed(0)
-
-    def back(head: int, token: int, at: Tensor) -> list[Tensor | None]:
-        cotangent = torch.zeros_like(x)
-        cotangent[0, head, token] = at.to(x)
-        return list(torch.autograd.grad(x, leaves, cotangent, retain_graph=True, allow_unused=True))
-
-    reads, places = [], []
-    for head in range(own):
-        found: list[tuple[str, tuple[int, ...]]] = []
-        for name, g in zip(names, back(head, tokens - 1, torch.rand(dim, generator=generator) + 0.5), strict=True):
-            if g is not None and (at := g.nonzero()).numel():
-                found.append((name, tuple(at[:, -1].unique().tolist())))
-                places.append((head, g, {tuple(place) for place in at[:, :-1].tolist()}))
-        if not found:
-            return
-        reads.append(tuple(found))
-    if any(len(where) > 1 for _, _, where in places):
-        wires.mixed.append(role)
-        if _is_viewed(x, back, leaves):
-            wires.viewed.append(role)
-    wires.reads[role] = tuple(reads[head * own // heads] for head in range(heads))
-    if role != "value" and role not in wires.mixed:
-        wires.turns[role] = _turn(back, tokens, dim, generator)
+def _source(events: list[Event], ids: Tensor) -> int | None:
+    """The product that made all of these numbers."""
+    low, high = int(ids.min()), int(ids.max())
+    if low < 0:
+        return None
+    number = next(n for n in range(len(events) - 1, -1, -1) if events[n].kind == "product" and events[n].first <= low)
+    return number if high < events[number].first + events[number].result.numel() else None
 
 
-def _is_viewed(x: Tensor, back: object, leaves: list[Tensor]) -> bool:
-    """Whether each head reads just what it gets of a layer's output by a view: the right numbers of the wrong token."""
-    _, own, tokens, dim = x.shape
-    supports = []
-    for head, token in [(head, token) for head in range(own) for token in (0, tokens - 1)]:
-        found = [g for g in back(head, token, torch.ones(dim)) if g is not None and g.any()]  # type: ignore[operator]
-        if len(found) != 1 or found[0].dim() != 3:
-            return False
-        supports.append((head, token, found[0][0]))
-    first = min(int(g.nonzero()[:, 1].min()) for _, _, g in supports)
-    for head, token, g in supports:
-        width = own * dim
-        begin = (head * tokens + token) * dim
-        seen = (g[:, first : first + width] != 0).flatten().nonzero().flatten()
-        outside = g.count_nonzero() - len(seen)
-        if outside or not begin <= int(seen.min()) <= int(seen.max()) < begin + dim:
-            return False
-    return True
-
-
-def _turn(back: object, tokens: int, dim: int, generator: torch.Generator) -> Turn:
-    def length(at: Tensor) -> float:
-        every = back(0, tokens - 1, at)  # type: ignore[operator]
-        return float(torch.stack([g.double().norm() for g in every if g is not None]).norm() / at.norm())
-
-    gains = [length(torch.randn(dim, generator=generator)) for _ in range(3)]
-    gain = gains[0] if max(gains) - min(gains) < 1e-4 * max(gains) else None
-    one = torch.zeros(dim)
-    one[0] = 1.0
-    first = [g for g in back(0, tokens - 1, one) if g is not None and g.any()]  # type: ignore[operator]
-    if len(first) != 1 or gain is None:
-        return Turn("other", gain)
-    values = first[0].flatten()
-    at = values.nonzero().flatten()
-    if len(at) == 1:
-        return Turn("plain", gain)
-    if len(at) != 2:
-        return Turn("other", gain)
-    cosine, sine = (round(float(values[i]) / gain, 4) for i in at)
-    return Turn("turned", gain, int(at[1] - at[0]), (cosine, sine))
-
-
-def _merged(wires: Wires, call: Heard) -> None:
-    """Follow the result to the layer that reads it."""
-    assert call.context is not None
-    for read in call.after:
-        if not read.requires_grad or read.dim() < 2:
-            continue
-        rows = read.flatten(0, -2)
-        cotangent = torch.zeros_like(rows)
-        cotangent[0] = 1
-        (g,) = torch.autograd.grad(rows, call.context, cotangent, retain_graph=True, allow_unused=True)
-        if g is None:
-            continue
-        _, heads, tokens, dim = call.lay(g).shape
-        wires.merge = "right"
-        viewed = read.shape[-1] == heads * dim and read.dim() == 3 and read.size(1) == tokens
-        for row in {0, tokens // 2, tokens - 1}:
-            cotangent = torch.zeros_like(rows)
-            cotangent[row] = 1
-            (g,) = torch.autograd.grad(rows, call.context, cotangent, retain_graph=True, allow_unused=True)
-            laid = call.lay(g)
-            at = laid.nonzero()
-            if len({(b, t) for b, _, t, _ in at.tolist()}) > 1:
-                wires.merge = "mixed"
-            begin, flat = row * heads * dim, laid[0].flatten().nonzero().flatten()
-            viewed = viewed and len(flat) == heads * dim and int(flat.min()) == begin
-            viewed = viewed and int(flat.max()) == begin + heads * dim - 1
-        if wires.merge == "mixed" and viewed:
-            wires.merge = "viewed"
-        if wires.merge == "right" and read.shape[-1] == heads * dim:
-            wires.order = _order(rows, call, heads, dim)
+def _reads(wires: Wires, role: str, event: Event, ids: Tensor, module: str) -> None:
+    items, heads, tokens, dim = ids.shape
+    width = event.result.size(-1)
+    rows, features = (ids - event.first) // width, (ids - event.first) % width
+    count = event.result.numel() // width
+    if count % items or (event.result.dim() != 2 and event.result.size(0) != items):
         return
+    each = count // items
+    flat = rows[0] * (heads * dim) + features[0] - features[0].min()
+    if heads > 1 and torch.equal(flat, torch.arange(heads * tokens * dim).view(heads, tokens, dim)):
+        wires.viewed.append(role)
+        wires.tokens[role] = "other tokens"
+    elif bool((rows == rows[..., :1]).all()):
+        row = rows[..., 0]
+        by_item = torch.arange(items)[:, None, None] * each + (each - tokens) + torch.arange(tokens)
+        by_token = torch.arange(items)[:, None, None] + ((each - tokens) + torch.arange(tokens)) * items
+        firsts = (row == row[:1]).all() and items > 1
+        own = any(torch.equal(row, right.expand_as(row)) for right in (by_item, by_token))
+        wires.tokens[role] = "its own" if own else "the first item" if firsts else "other tokens"
+    else:
+        wires.tokens[role] = "other tokens"
+    name = _relative(event.module, module)
+    wires.reads[role] = tuple((name, tuple(sorted(set(features[0, head, -1].tolist())))) for head in range(heads))
 
 
-def _order(rows: Tensor, call: Heard, heads: int, dim: int) -> tuple[int, ...] | None:
-    assert call.context is not None
-    order = []
-    for head in range(heads):
-        cotangent = torch.zeros_like(rows)
-        cotangent[0, head * dim : (head + 1) * dim] = 1
-        (g,) = torch.autograd.grad(rows, call.context, cotangent, retain_graph=True, allow_unused=True)
-        found = call.lay(g).nonzero()[:, 1].unique().tolist()
-        if len(found) != 1:
-            return None
-        order.append(found[0])
-    return tuple(order)
+def _turn(source: Event, product: Event, ids: Tensor, made: Tensor) -> Turn:
+    facts = product.facts[0]
+    for each, given in zip(product.facts, product.ids, strict=True):
+        if given is not None and int(given.min()) <= int(ids.min()) and int(given.max()) >= int(ids.max()):
+            facts = each
+            break
+    gain = None if facts.varied and not facts.turned else float(f"{facts.gain:.4g}")
+    if not facts.turned:
+        return Turn("other" if facts.varied else "plain", gain)
+    raw = source.result.reshape(-1)[(ids - source.first).reshape(-1)].view(ids.shape)
+    pair = facts.turned
+    if pair >= made.size(-1):
+        return Turn("other", gain)
+    one, other = (torch.complex(x[0, 0, -1, 0].double(), x[0, 0, -1, pair].double()) for x in (made, raw))
+    turn = one / other
+    length = float(turn.abs())
+    return Turn("turned", gain, pair, (round(float(turn.real) / length, 3), round(float(turn.imag) / length, 3)))
+
+
+def _merged(wires: Wires, events: list[Event], call: Call) -> None:
+    """Follow the result to the layer that reads it."""
+    event = events[call.place]
+    low, high = event.first, event.first + event.result.numel()
+    items, heads, tokens, dim = call.context.shape
+    places = torch.full((event.result.numel(),), -1)
+    places[call.index.reshape(-1)] = torch.arange(call.index.numel())
+    for later in events[call.place + 1 :]:
+        ids = later.ids[0] if later.kind != "softmax" else None
+        if ids is None or int(ids.max()) < low or int(ids.min()) >= high:
+            continue
+        if int(ids.min()) < low or int(ids.max()) >= high:
+            return
+        at = places[ids.reshape(-1, ids.size(-1)) - low]
+        if int(at.min()) < 0:
+            return
+        token, head = at // dim % tokens + at // (heads * tokens * dim) * tokens, at // (tokens * dim) % heads
+        wires.merge = "right"
+        rows = torch.arange(len(at))
+        by_token = rows % items * tokens + rows // items
+        if not bool((token == token[:, :1]).all()):
+            flat = rows[:, None] * at.size(1) + torch.arange(at.size(1))
+            wires.merge = "viewed" if torch.equal(at, flat) and at.size(1) == heads * dim else "mixed"
+        elif len(at) == items * tokens and not any(torch.equal(token[:, 0], right) for right in (rows, by_token)):
+            wires.merge = "mixed"
+        elif at.size(1) == heads * dim:
+            own = head[0].view(heads, dim)
+            wires.order = tuple(own[:, 0].tolist()) if bool((own == own[:, :1]).all()) else None
+        return
 
 
 def _relative(name: str, module: str) -> str:

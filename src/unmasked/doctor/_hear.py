@@ -1,0 +1,417 @@
+"""The one listener: every product and softmax of a forward pass, whoever wrote it, and where each number came from.
+
+PyTorch's operators are heard below all that calls them, so that `scaled_dot_product_attention`, ``@``, einsum,
+nn.MultiheadAttention and an encoder layer sound alike: a product, a softmax, a product. Each product numbers what it
+gives; the numbers go along through views, copies and elementwise steps. So a softmax tells of which product its scores
+are, a product of which softmax its weights are, and a query of which layer's features it is made: without names.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+__all__ = ["Event", "Facts", "Listener", "heard", "uncompiled"]
+
+Put = Mapping[int, Callable[[Tensor], Tensor]]
+_aten = torch.ops.aten
+
+_SOFTMAXES = {_aten._softmax.default, _aten._safe_softmax.default}
+_FUSED = {
+    "_scaled_dot_product_flash_attention_for_cpu": "flash",
+    "_scaled_dot_product_flash_attention": "flash",
+    "_scaled_dot_product_efficient_attention": "efficient",
+    "_scaled_dot_product_cudnn_attention": "cudnn",
+    "_scaled_dot_product_fused_attention_overrideable": "overrideable",
+}
+_LAYERS = {_aten.convolution.default: (0, 1), _aten.native_layer_norm.default: (0, None)}
+# What carries numbers to other places; all else that keeps a tensor's shape is taken to work on each number.
+_MOVES = {"cat", "stack", "index_select", "index", "gather", "repeat", "constant_pad_nd", "roll", "flip", "tril",
+          "triu",
+          "slice_scatter", "select_scatter", "clone", "_to_copy", "lift_fresh_copy"}  # fmt: skip
+_MIXES = {"cumsum", "cumprod", "logcumsumexp", "cummax", "cummin", "sort", "topk", "argsort"}
+_UNKNOWN = -1
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What was done to numbers on their way from the products that made them.
+
+    Attributes:
+        softmax: The number of the last softmax that they went through, or None.
+        gain: What single numbers multiplied them by, since they were made or went through a softmax.
+        added: The numbers of other products that were added to them.
+        turned: How far the numbers of the same product lie that were added to them, as a rotation does; 0 if none were.
+        varied: Whether they were multiplied by what is no single number: a norm, a mask, a gate.
+        dropout: The probability with which one was dropped.
+    """
+
+    softmax: int | None = None
+    gain: float = 1.0
+    added: tuple[int, ...] = ()
+    turned: int = 0
+    varied: bool = False
+    dropout: float = 0.0
+
+
+@dataclass
+class Event:
+    """A product of matrices, (batch, rows, inner) times (batch, inner, columns); a softmax; or another layer.
+
+    Attributes:
+        kind: "product", "softmax" or "layer".
+        given: What went in: left and right, or the scores, or what the layer took.
+        result: What came out; of a product, before anything is added.
+        ids: For each of ``given``, the number of the product's result that each of its numbers came from, or -1.
+        facts: For each of ``given``, what was done to it since.
+        axis: Of a softmax, the axis it ran over.
+        first: The number of the first number of a product's result.
+        matrix: What a layer multiplies by, as it was given, to be found among the target's tensors.
+        kernel: What ran: "written out", "eager" or "math", or the name of a fused kernel.
+        module: The name of the innermost module that was running.
+    """
+
+    kind: str
+    given: tuple[Tensor, ...]
+    result: Tensor
+    ids: tuple[Tensor | None, ...] = ()
+    facts: tuple[Facts, ...] = ()
+    axis: int = -1
+    first: int = 0
+    matrix: Tensor | None = None
+    kernel: str = "written out"
+    module: str = ""
+
+
+@dataclass
+class _Trace:
+    """Of one storage: where each of its numbers came from."""
+
+    keep: Tensor  # or another tensor's storage would be taken for this one
+    ids: Tensor
+    facts: Facts = field(default_factory=Facts)
+
+
+class Listener(TorchDispatchMode):
+    """Hears products and softmaxes, and may put other results in the place of some.
+
+    Args:
+        put: By the number of an event, what its result is to become.
+        where: Tells the name of the module that runs.
+    """
+
+    supports_higher_order_operators = True  # FlexAttention is one
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # or else its first call imports the compiler, which takes longer than all of an examination
+
+    def __init__(self, put: Put | None = None, where: Callable[[], str] = str) -> None:
+        super().__init__()
+        self.put, self.where = put or {}, where
+        self.events: list[Event] = []
+        self.traces: dict[tuple[int, int], _Trace] = {}
+        self.noise: dict[tuple[int, int] | None, tuple[Tensor, float]] = {}  # what dropout multiplies by
+        self.blank = torch.zeros(1, dtype=torch.long, device="cpu")  # what numbers are kept in is made of it
+        self.count, self.kernel = 0, ""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "overloadpacket", func).__name__
+        if name == "flex_attention":
+            return self._flex(*args)
+        if name in _FUSED:
+            return self._fused(func, name, args, kwargs)
+        if func in _SOFTMAXES:
+            return self._softmax(func, args, kwargs)
+        if name in ("bmm", "mm", "addmm", "baddbmm"):
+            return self._product(func, name, args, kwargs)
+        if self.kernel and not isinstance(func, torch._ops.HigherOrderOperator):
+            with self:
+                result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result  # of a kernel's own steps, which come undivided
+        result = func(*args, **kwargs)
+        if func in _LAYERS:
+            taken, matrix = _LAYERS[func]
+            first = result[0] if isinstance(result, tuple) else result
+            weight = args[matrix] if matrix is not None else None
+            self._note(Event("layer", (args[taken],), first, matrix=weight), first)
+        if self.traces or name in ("bernoulli_", "mul", "div"):
+            first = result[0] if isinstance(result, tuple | list) and result else result
+            if name == "native_layer_norm" or (isinstance(first, Tensor) and not isinstance(result, list)):
+                self._follow(name, args, kwargs, first)
+        return result
+
+    # What is heard
+
+    def _product(self, func: Any, name: str, args: Any, kwargs: Any) -> Tensor:
+        left, right = args[1:3] if name in ("addmm", "baddbmm") else args[:2]
+        result = func(*args, **kwargs)
+        raw = result
+        alpha = kwargs.get("alpha", 1)
+        if name in ("addmm", "baddbmm"):
+            raw = _aten.mm.default(left, right) if name == "addmm" else _aten.bmm.default(left, right)
+        event = Event("product", (left, right), raw, matrix=right)
+        made = self._note(event, result, change_added=result is not raw)
+        event.first = self.count
+        self.count += made.numel()
+        ids = (self.blank.new_ones(made.numel()).cumsum(0) + (event.first - 1)).view(made.shape)
+        self._learn(made, ids, Facts(gain=float(alpha)))
+        return made
+
+    def _softmax(self, func: Any, args: Any, kwargs: Any) -> Tensor:
+        scores, axis = args[0], int(args[1] if len(args) > 1 else kwargs["dim"])
+        result = func(*args, **kwargs)
+        safe = func is _aten._safe_softmax.default
+        event = Event("softmax", (scores,), result, axis=axis % max(scores.dim(), 1))
+        event.kernel = self.kernel or ("math" if safe else "written out")
+        made = self._note(event, result)
+        ids, facts = self._told(scores)
+        if ids is not None:
+            self._learn(made, ids, replace(facts, softmax=len(self.events) - 1, gain=1.0, varied=False, dropout=0.0))
+        return made
+
+    def _note(self, event: Event, result: Tensor, *, change_added: bool = False) -> Tensor:
+        told = [self._told(x) for x in event.given]
+        event.ids = tuple(None if ids is None else ids.clone() for ids, _ in told)
+        event.facts = tuple(facts for _, facts in told)
+        event.given = tuple(x.detach().clone() for x in event.given)
+        event.module = self.where()
+        change = self.put.get(len(self.events))
+        event.result = event.result.detach().clone()
+        if change is not None:
+            before, event.result = event.result, event.result.clone().copy_(change(event.result.to("cpu")))
+            result = result + (event.result - before) if change_added else event.result.clone()
+        self.events.append(event)
+        return result
+
+    def _fused(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+        """Run a fused kernel, and beside it the steps that it stands for, whose result is given."""
+        result = func(*args, **kwargs)
+        given = {a.name: value for a, value in zip(func._schema.arguments, args, strict=False)} | kwargs
+        mask = given.get("attn_mask", given.get("attn_bias"))
+        self.kernel = _FUSED[name]
+        with self:
+            heard = _written_out(
+                given["query"], given["key"], given["value"], mask, given.get("dropout_p", 0.0),
+                given.get("is_causal", False), given.get("scale"),
+            )  # fmt: skip
+        self.kernel = ""
+        return (heard.to(result[0].dtype), *result[1:])
+
+    def _flex(self, query: Tensor, key: Tensor, value: Tensor, *more: Any) -> Any:
+        from torch._higher_order_ops.flex_attention import _math_attention_inner  # it imports the compiler
+
+        score_mod, block_mask, scale, _, *buffers = more
+        groups = query.size(1) // key.size(1)
+        if groups > 1:
+            key, value = (x.repeat_interleave(groups, 1) for x in (key, value))
+        scores = _math_attention_inner(query, key, value, score_mod, block_mask, scale, {}, *buffers)[1]
+        self.kernel = "flex"
+        with self:
+            ids, _ = self._told(torch.matmul(query, key.mT))
+            if ids is not None:
+                self._learn(scores, ids, Facts(gain=float(scale)))
+            context = torch.matmul(torch.softmax(scores, -1), value)
+        self.kernel = ""
+        return context, scores.logsumexp(-1), scores.amax(-1)
+
+    # Where numbers come from
+
+    def _told(self, x: Any) -> tuple[Tensor | None, Facts]:
+        """The ids of a tensor's numbers, in its shape, and what was done to them."""
+        key = _key(x)
+        trace = self.traces.get(key) if key is not None else None
+        if trace is None:
+            return None, Facts()
+        return torch.as_strided(trace.ids, x.size(), x.stride(), x.storage_offset()), trace.facts
+
+    def _learn(self, x: Tensor, ids: Tensor, facts: Facts) -> None:
+        key = _key(x)
+        if key is None or ids.shape != x.shape:
+            return
+        old = self.traces.get(key)
+        if old is None:
+            size = x.untyped_storage().nbytes() // x.element_size()
+            old = self.traces[key] = _Trace(x, self.blank.new_full((size,), _UNKNOWN))
+        torch.as_strided(old.ids, x.size(), x.stride(), x.storage_offset()).copy_(ids)
+        old.facts = facts
+
+    def _follow(self, name: str, args: Any, kwargs: Any, result: Any) -> None:
+        """Carry ids from what went in to what came out."""
+        if not isinstance(result, Tensor) or not (result.is_floating_point() or result.is_complex()):
+            return
+        stem = name.rstrip("_")
+        if stem == "bernoulli":
+            self.noise[_key(result)] = (result, 1 - float(args[1] if len(args) > 1 else 0.5))
+            return
+        every = [x for each in args for x in (each if isinstance(each, list | tuple) else (each,))]
+        tensors = [x for x in every if isinstance(x, Tensor) and (x.is_floating_point() or x.is_complex())]
+        known = [(x, *told) for x in tensors if (told := self._told(x))[0] is not None]
+        if not known and stem in ("mul", "div") and name == stem:  # a number may be the scale, of what no layer made
+            known = [(x, self.blank.new_full(x.shape, _UNKNOWN), Facts()) for x in tensors[:1]]
+        if not known or stem in _MIXES:
+            return
+        _, ids, facts = known[0]
+        assert ids is not None
+        if name == "view_as_complex":
+            self._learn(result, ids[..., 0], facts)
+        elif name == "view_as_real":
+            self._learn(result, torch.stack([ids, ids + 1], -1), facts)
+        elif name == "copy_":
+            source, more = self._told(args[1])
+            if source is not None:
+                self._learn(result, source.expand(result.shape), more)
+        elif not name.endswith("_") and _key(result) in self.traces:
+            return  # a view: its numbers are those of its storage
+        elif stem in _MOVES:
+            self._move(name, args, kwargs, result, ids, facts)
+        else:
+            self._each(stem, args, kwargs, result, known)
+
+    def _move(self, name: str, args: Any, kwargs: Any, result: Tensor, ids: Tensor, facts: Facts) -> None:
+        def swap(x: Any) -> Any:
+            if isinstance(x, list | tuple):
+                return type(x)(swap(each) for each in x)
+            if not isinstance(x, Tensor) or not (x.is_floating_point() or x.is_complex()):
+                return x.to("cpu") if isinstance(x, Tensor) else x
+            told = self._told(x)[0]
+            return self.blank.new_full(x.shape, _UNKNOWN) if told is None else told
+
+        if name in ("clone", "_to_copy", "lift_fresh_copy"):
+            moved = ids
+        elif name == "constant_pad_nd":
+            moved = torch.constant_pad_nd(ids, list(args[1]), _UNKNOWN)
+        elif name in ("tril", "triu"):
+            moved = ids
+            facts = replace(facts, varied=True)
+        else:
+            moved = getattr(_aten, name)(*swap(list(args)), **kwargs)
+            others = (
+                [told[1] for each in args[0] if (told := self._told(each))[0] is not None]
+                if name in ("cat", "stack")
+                else []
+            )
+            for other in others:
+                facts = _joined(facts, other)
+        self._learn(result, moved, facts)
+
+    def _each(self, stem: str, args: Any, kwargs: Any, result: Tensor, known: list[Any]) -> None:
+        """Follow what is done to each number."""
+        whole = [each for each in known if each[0].numel() == result.numel() and each[0].dim() <= result.dim()]
+        if not whole:
+            return
+        x, ids, facts = whole[0]
+        if ids.shape != result.shape:
+            try:
+                ids = ids.expand(result.shape)
+            except RuntimeError:  # a reduction that happens to have as many numbers
+                return
+        rest = [y for y in args if isinstance(y, Tensor) and y is not x]
+        single = next((y for y in rest if y.numel() == 1), None)
+        number = next((y for y in args[1:] if isinstance(y, int | float) and not isinstance(y, bool)), None)
+        if stem in ("mul", "div", "multiply", "divide", "true_divide"):
+            by = number if number is not None else None if single is None else float(single.detach().to(torch.float64))
+            if result.is_complex() and by is None:
+                facts = replace(facts, turned=1)
+            noise = next((self.noise[key] for y in rest if (key := _key(y)) in self.noise), None)
+            if noise is not None:
+                facts = replace(facts, dropout=noise[1])
+            elif stem.startswith("m") and by is not None:
+                facts = replace(facts, gain=facts.gain * by)
+            elif by is not None and x is args[0] and by != 0:
+                facts = replace(facts, gain=facts.gain / by)
+            else:
+                facts = replace(facts, varied=True)
+        elif stem == "neg":
+            facts = replace(facts, gain=-facts.gain)
+        elif stem in ("add", "sub") and len(whole) > 1:
+            facts = self._summed(ids, facts, whole[1], result)
+        elif stem in ("native_dropout", "dropout"):
+            facts = replace(facts, dropout=float(args[1]))
+        self._learn(result, ids, facts)
+
+    def _summed(self, ids: Tensor, facts: Facts, other: Any, result: Tensor) -> Facts:
+        _, others, more = other
+        mine, theirs = (self._product_of(int(i.reshape(-1)[0])) if i.numel() else None for i in (ids, others))
+        if mine is None or theirs is None or more.softmax != facts.softmax:
+            return facts
+        facts = replace(facts, varied=facts.varied and more.varied) if mine == theirs else facts
+        if mine == theirs:
+            gap = int((others.expand(ids.shape) - ids).flatten()[0])
+            return replace(facts, turned=facts.turned or abs(gap))
+        return replace(facts, added=tuple(dict.fromkeys((*facts.added, theirs, *more.added))))
+
+    def _product_of(self, number: int) -> int | None:
+        """The event that made this number."""
+        if number < 0:
+            return None
+        return next((n for n in range(len(self.events) - 1, -1, -1)
+                     if self.events[n].kind == "product" and self.events[n].first <= number), None)  # fmt: skip
+
+
+def _joined(one: Facts, other: Facts) -> Facts:
+    gain = one.gain if math.isclose(one.gain, other.gain) else math.nan
+    return Facts(one.softmax if one.softmax is not None else other.softmax, gain,
+                 tuple(dict.fromkeys((*one.added, *other.added))), max(one.turned, other.turned),
+                 one.varied or other.varied, max(one.dropout, other.dropout))  # fmt: skip
+
+
+def _key(x: Any) -> tuple[int, int] | None:
+    if not isinstance(x, Tensor) or x.layout is not torch.strided or x.is_nested or x.is_quantized:
+        return None
+    return x.untyped_storage()._cdata, x.element_size()
+
+
+def _written_out(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout_p: float, is_causal: bool,
+                 scale: float | None) -> Tensor:  # fmt: skip
+    """PyTorch's function in steps that can be heard."""
+    groups = query.size(-3) // key.size(-3) if query.dim() > 3 else 1
+    if groups > 1:
+        key, value = key.repeat_interleave(groups, -3), value.repeat_interleave(groups, -3)
+    scores = torch.matmul(query, key.mT) * (query.size(-1) ** -0.5 if scale is None else scale)
+    if is_causal:
+        shut = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
+        scores = scores.masked_fill(shut, -math.inf)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask
+    weights = torch._safe_softmax(scores, -1)
+    return torch.matmul(torch.dropout(weights, dropout_p, dropout_p > 0), value)
+
+
+def heard(run: Callable[[], Any], put: Put | None = None, where: Callable[[], str] = str) -> tuple[list[Event], Any]:
+    """Run, and note what happens.
+
+    Returns:
+        The events, and what ``run`` returned.
+    """
+    listener = Listener(put, where)
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with uncompiled(), listener:
+            result = run()
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+    for event in listener.events:
+        event.given, event.result = tuple(x.to("cpu") for x in event.given), event.result.to("cpu")
+    return listener.events, result
+
+
+@contextmanager
+def uncompiled() -> Iterator[None]:
+    """Run what is compiled as it was written, if what compiles was loaded: nobody can look into compiled code."""
+    if {"torch._dynamo", "torch.nn.attention.flex_attention"} & sys.modules.keys():
+        with torch.compiler.set_stance("force_eager"):
+            yield
+    else:
+        yield

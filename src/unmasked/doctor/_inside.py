@@ -1,0 +1,535 @@
+"""What a forward pass multiplies, judged stage by stage: for all attention, whatever stands before it and behind it.
+
+What a stage takes is taken as given, and what it gives is compared with what is right: so norms before it, residuals
+around it, positions within it and layers behind it need no reference of their own. Where something comes from, and
+where it goes, is told by changing it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from unmasked.doctor._call import Call, found_in
+from unmasked.doctor._pieces import brought_together, filled_up, summed_first
+from unmasked.doctor._report import Finding, Given, Open, Outcome
+from unmasked.doctor._rows import Made, projections, role_of, turning
+from unmasked.doctor._steps import Scores, judged
+from unmasked.doctor._subject import Subject, said
+from unmasked.doctor._view import Run, Unseen, View, changed, drawn, elsewhere, moved, other_token, unclear
+
+__all__ = ["Inside", "look"]
+
+_PLURAL = {"query": "queries", "key": "keys", "value": "values"}
+Put = dict[int, Callable[[Tensor], Tensor]]
+
+
+@dataclass
+class Inside:
+    """What was seen within.
+
+    Attributes:
+        outcomes: Findings, what stays open, and what was taken as given.
+        seen: Whether attention was recognized at all.
+        causal: Whether it hides later keys by itself.
+        made: How queries, keys and values are made, if that was found.
+        run: The run that all was seen in.
+        layout, longer: How it was laid out, and how many keys it had more than queries.
+        scale: What its products are multiplied by, for each head.
+    """
+
+    outcomes: list[Outcome] = field(default_factory=list)
+    seen: bool = False
+    causal: bool | None = None
+    made: Made | None = None
+    run: Run | None = None
+    layout: int = 0
+    longer: int = 0
+    scale: Tensor | None = None
+
+    @property
+    def findings(self) -> list[Finding]:
+        return [each for each in self.outcomes if isinstance(each, Finding) and not each.caution]
+
+    @property
+    def opens(self) -> list[Open]:
+        return [each for each in self.outcomes if isinstance(each, Open)]
+
+    @property
+    def right(self) -> bool:
+        """Whether every stage was judged, and is right."""
+        return self.seen and not self.findings and not self.opens
+
+    def add(self, outcomes: Iterator[Outcome]) -> None:
+        """Take what was found; what comes after an open question is not known for sure."""
+        for each in outcomes:
+            if isinstance(each, Finding):
+                if any(isinstance(old, Finding) and old.told == each.told for old in self.outcomes):
+                    continue
+                each = replace(each, how="open") if self.opens else each
+            self.outcomes.append(each)
+
+
+def look(subject: Subject) -> Inside:
+    """Watch a forward pass, and judge what was seen."""
+    inside = Inside()
+    view = View(subject)
+    try:
+        _judge(view, inside)
+        if inside.opens and not inside.findings:
+            inside.add(_strays(view, _base(view)))
+    except Unseen as why:
+        inside.outcomes.append(unclear(str(why)))
+    except Exception as error:  # code like none that was seen: what it raises is told, never raised
+        inside.outcomes.append(unclear(f"watching it raised {said(error)}"))
+    return inside
+
+
+def _judge(view: View, inside: Inside) -> None:
+    base = _without_idle(view, _base(view))
+    inside.add(filled_up(view))
+    if not base.calls or (base.call.at == base.call.place and not Scores(view, base).exponentials):
+        inside.add(summed_first(view, base))
+        inside.add(brought_together(view, base))
+        if not inside.outcomes:
+            inside.outcomes.append(unclear("what averages its values: no product of weights and values was recognized"))
+        return
+    inside.add(_independent(view, base))
+    other = view.run(changed(base.case, other_token))
+    if len(other.calls) != len(base.calls):
+        raise Unseen("what it does depends on its input")
+    base, other = _laid(view, base, other)
+    inside.add(_memory(base))
+    base, other = view.without_memory(base), view.without_memory(other)
+    inside.seen, inside.run = True, base
+    inside.add(_places(view, base, other))
+    garbled = bool(inside.findings)
+    if not garbled:
+        inside.add(_sources(view, base))
+    scores = Scores(view, base)
+    inside.add(judged(scores))
+    inside.add(_returned(view, base))
+    inside.add(_counted(view))
+    inside.causal, inside.scale = scores.causal, scores.scale
+    inside.layout, inside.longer = view.layout, view.longer
+    if view.subject.options.masked and not inside.findings and not inside.opens:
+        inside.add(_padded(view, base))
+    split = any(each.cause == "view-without-transpose" for each in inside.findings)
+    inside.add(each for each in _merging(view, base, clear=not inside.opens)
+               if not (split and isinstance(each, Finding) and each.cause == "merge-without-transpose"))  # fmt: skip
+    if not inside.findings:
+        inside.add(_passing(view, base, other, clear=not inside.opens))
+    if not garbled:
+        inside.add(_chains(view, base))
+        same = view.asked(view.case(_many(view, base), same=True), base)
+        inside.add(turning(view, same.call))
+        inside.made = Made(view, same)
+        inside.add(projections(view, inside.made, same, scores, clear=not inside.findings))
+    if view.longer and not inside.findings:
+        view.longer = 0  # what is as many may be taken for what is not
+        square = view.run(view.case(view.subject.items))
+        if len(square.calls) == len(base.calls):
+            inside.add(_wrong_alone(judged(Scores(view, view.without_memory(square)))))
+
+
+def _wrong_alone(outcomes: Iterator[Outcome]) -> Iterator[Outcome]:
+    return (each for each in outcomes if isinstance(each, Finding))
+
+
+def _without_idle(view: View, run: Run) -> Run:
+    """Leave out calls of what another call is given too, and that reach no output: as one that only fills a cache."""
+
+    def idle(call: Call) -> bool:
+        same = (all(view.near(getattr(call, n), getattr(other, n)) for n in ("query", "key", "value"))
+                for other in run.calls if other is not call)  # fmt: skip
+        return any(same) and not moved(run.output, view.run(run.case, {call.place: _put(call.index)}).output).any()
+
+    if len(run.calls) > 1:
+        view.idle = frozenset(n for n, call in enumerate(run.calls) if idle(call))
+    return view.again(run) if view.idle else run
+
+
+def _base(view: View) -> Run:
+    try:
+        return view.run(view.case(view.subject.items))
+    except Exception:  # three arguments of which each has as many tokens
+        if not view.longer:
+            raise
+        view.longer = 0
+        return view.run(view.case(view.subject.items))
+
+
+def _many(view: View, base: Run) -> int:
+    """More items than features, a number that no size of its own divides."""
+    call, case = base.call, base.case
+    width = max(x.size(-1) for x in (case.query, case.key, case.value))
+    items = max(width, call.query.size(-1), call.value.size(-1)) + 9
+    taken = {call.query.size(1), view.subject.tokens, width, call.query.size(1) * call.query.size(-1)}
+    while items in taken or any(items % n == 0 for n in taken if n > 1):
+        items += 1
+    return items
+
+
+def _laid(view: View, base: Run, other: Run) -> tuple[Run, Run]:
+    """Lay the heads out so that a changed token moves its own query, key and value alone."""
+
+    def local(one: Run, two: Run) -> bool:
+        pairs = ((getattr(one.call, n), getattr(two.call, n)) for n in ("query", "key", "value"))
+        return not any(elsewhere(*pair) for pair in pairs)
+
+    turned = None
+    order = view.layouts(base)
+    for layout in order:
+        view.layout = layout
+        laid = view.again(base), view.again(other)
+        if not laid[0].calls or len(laid[0].calls) != len(laid[1].calls):
+            continue
+        if local(*laid):
+            return laid
+        turned = turned or laid
+    view.layout = order[0]
+    return turned or (base, other)
+
+
+def _independent(view: View, base: Run) -> Iterator[Outcome]:
+    if len(base.calls) < 2:
+        return
+    if len({(tuple(c.query.shape), tuple(c.value.shape)) for c in base.calls}) > 1:
+        raise Unseen("it has several calls of attention, of different sizes")
+    first = base.calls[0]
+    other = view.again(view.run(base.case, {first.place: lambda x: x + 1}))
+    if len(other.calls) != len(base.calls) or any(
+        not view.near(a.query, b.query) or not view.near(a.value, b.value)
+        for a, b in zip(base.calls[1:], other.calls[1:], strict=True)
+    ):
+        raise Unseen("it has several calls of attention, one after the other")
+    yield from ()
+
+
+def _memory(base: Run) -> Iterator[Outcome]:
+    """Keys that no token makes must stand where their values do."""
+    call, keys = base.call, base.case.key.size(1)
+    if call.key.size(2) == keys or call.cut:
+        return
+    own = [(x - x[:1]).abs().amax((0, 1, 3)) > 0 for x in (call.key, call.value)]
+    if not torch.equal(*own) and int(own[0].sum()) == int(own[1].sum()) == keys and len(call.key) > 1:
+        told = "keys and values that no token makes stand at different places: each key has another token's value"
+        yield Finding("equality with the reference", None, told, "seen where other tokens change them", how="followed")
+    yield Given("keys that no token makes")
+
+
+# Where queries, keys and values come from
+
+
+def _places(view: View, base: Run, other: Run) -> Iterator[Outcome]:
+    """Ask which tokens queries, keys and values come from."""
+    misplaced = list(_misplaced(view, base, other))
+    if misplaced:
+        yield from misplaced
+        return
+    spread = []
+    for name in ("query", "key", "value"):
+        before, after = getattr(base.call, name), getattr(other.call, name)
+        if not elsewhere(before, after):
+            continue
+        items, heads, tokens, _ = before.shape
+        flat = [x.reshape(items, tokens, 1, -1).transpose(1, 2) for x in (before, after)]
+        if items > 1 and name != "query" and view.near(before[1:], before[:1].expand_as(before[1:])):
+            yield view.wrong("only-first-item", f"every item's queries meet the first item's {name}s")
+            return
+        if heads > 1 and not elsewhere(*flat):
+            spread.append(name)
+        elif name != "value" and (_even(before, 2) or _even(before - before.mean(2, keepdim=True), 2)):
+            yield view.wrong(None, "queries and keys are normalized over the tokens, not over the features")
+            return
+        else:
+            yield unclear(f"a token's {name} depends on other tokens")
+    if spread:
+        told = f"a view alone splits {' and '.join(spread)} into heads: a head takes whole tokens"
+        yield view.wrong("view-without-transpose", told)
+
+
+def _misplaced(view: View, base: Run, other: Run) -> Iterator[Outcome]:
+    """Find tokens that share one query, key or value, and what stands at another place than its token."""
+    stands = {}
+    for name in ("query", "key", "value"):
+        before, after = getattr(base.call, name), getattr(other.call, name)
+        if before.shape != after.shape or before.size(2) < 3:
+            continue
+        given = getattr(base.case, name)
+        if view.near(before, before[:, :, :1].expand_as(before)) and given.size(1) == before.size(2):
+            if not view.near(before[:1].expand_as(before), before):  # it is no parameter
+                told = f"all tokens of an item have the same {name}: their {_PLURAL[name]} are made of one"
+                yield view.wrong(None, told)
+                return
+            continue
+        which = moved(before, after)
+        places = which[0].any(0).nonzero().flatten().tolist()
+        if not which[1:].any() and len(places) == 1 and which[0, :, places[0]].all():
+            stands[name] = places[0]
+    if {"key", "value"} <= stands.keys() and stands["key"] != stands["value"]:
+        told = "keys and values stand in different orders: a token's value is weighed by another token's key"
+        yield view.wrong(None, told)
+
+
+def _even(x: Tensor, axis: int) -> bool:
+    """Whether squares along this axis sum to the same in every item, as a norm over it makes them."""
+    sums = x.square().sum(axis)
+    return x.size(0) > 2 and bool((sums.std(0) < 1e-3 * sums.mean(0)).all())
+
+
+def _sources(view: View, base: Run) -> Iterator[Outcome]:
+    """Change one input alone, and ask which of queries, keys and values are made of it."""
+    if view.subject.options.own:
+        return
+    given = {"query": base.case.query, "key": base.case.key, "value": base.case.value}
+    inputs = [name for name, x in given.items() if name != "value" or x is not base.case.key]
+    made: dict[str, list[str]] = {role: [] for role in given}
+    for name in inputs:
+        own = given[name]
+        case = changed(base.case, lambda x, own=own: x.flip(-1) + 0.1 if x is own else x)  # type: ignore[misc]
+        other = view.asked(case, base)
+        for role in given:
+            if not view.near(getattr(base.call, role), getattr(other.call, role)):
+                made[role].append(name)
+    exchanged = len(inputs) == 2 and made["query"] == ["key"] and made["key"] == ["query"]  # its own order of inputs
+    for role, names in made.items():
+        right = role if role in inputs else "key"
+        if names == [right]:
+            continue
+        if len(names) == 1 and not exchanged:
+            called = {"query": "its tokens", "key": "its context"} if len(inputs) == 2 else {}
+            one, another = (called.get(name, f"what it is given as {name}") for name in (names[0], right))
+            told = f"its {_PLURAL[role]} are made of {one}, not of {another}"
+            yield view.wrong("wrong-value" if role == "value" else None, told)
+        else:
+            yield unclear(f"of what its {_PLURAL[role]} are made: of {' and '.join(names) or 'no input'}")
+
+
+def _padded(view: View, base: Run) -> Iterator[Outcome]:
+    """Hide a key from every query of an item, as padding is hidden: queries of their own are not hidden for it."""
+    items, queries, keys = base.case.query.size(0), base.case.query.size(1), base.case.key.size(1)
+    allowed = torch.ones(items, queries, keys, dtype=torch.bool)
+    each = torch.arange(items) if view.target.mask_axes != 2 else torch.zeros(items, dtype=torch.long)
+    allowed[torch.arange(items), :, 1 + each % (keys - 1)] = False
+    run = view.run(replace(base.case, allowed=allowed))
+    if len(run.calls) == len(base.calls):
+        yield from judged(Scores(view, view.without_memory(run)))
+
+
+# Where what attention gives goes to
+
+
+def _put(places: Tensor) -> Callable[[Tensor], Tensor]:
+    """Change the numbers of a result that stand at these places."""
+
+    def change(result: Tensor) -> Tensor:
+        flat = result.reshape(-1).clone()
+        flat[places.reshape(-1)] += 1.0 + torch.arange(places.numel()).to(flat) % 7
+        return flat.view(result.shape)
+
+    return change
+
+
+def _merging(view: View, base: Run, *, clear: bool) -> Iterator[Outcome]:
+    """Change one token's context, and ask which outputs move."""
+    if any(call.context.size(2) < 2 for call in base.calls):
+        return
+    after = view.run(base.case, {call.place: _put(call.index[0, :, 1]) for call in base.calls})
+    which = moved(base.output, after.output)
+    heads, count = base.call.context.shape[1:3]
+    tokens = set(which[0].nonzero().flatten().tolist())
+    if bool(which[1:].any()):
+        items = len(which)
+        places = [list(divmod(1, items))[::-1], list(divmod(items, count))]  # of one in a view as the other
+        if which.nonzero().tolist() in [[place] for place in places]:
+            told = "a view exchanges batch and tokens of what attention gives: outputs are those of other items"
+            yield view.wrong("batch-and-tokens-swapped", told)
+        else:
+            yield unclear("a token's context reaches other items")
+    elif not tokens <= {1}:
+        told = "a token's context reaches other tokens' outputs"
+        if len(base.calls) == 1 and tokens == {(h * count + 1) // heads for h in range(heads)}:
+            told = "the heads are merged without transposing back: a token's output is read off other tokens"
+            yield view.wrong("merge-without-transpose", told)
+        elif 1 in tokens or not tokens or not clear:
+            yield unclear(told)
+        else:
+            yield view.wrong(None, f"{told}, and not its own: outputs stand at other places than their tokens")
+    yield from _blurred(view, base)
+    for call in base.calls:
+        for places in call.index[0, :, 1]:  # of one head
+            alone = view.run(base.case, {call.place: _put(places)})
+            if not bool(moved(base.output, alone.output).any()):
+                yield view.wrong(None, "what one of the heads gives reaches no output")
+                return
+
+
+def _blurred(view: View, base: Run) -> Iterator[Outcome]:
+    """Ask whether a layer behind takes the same from every head."""
+    heads, _, dim = base.call.context.shape[1:]
+    if view.near(base.call.context, base.call.context[:, :1].expand_as(base.call.context)):
+        return  # heads that are the same are another question
+    last = max(call.place for call in base.calls)
+    for event in base.events[last + 1 :]:
+        taken = event.given[0]
+        if heads > 1 and event.kind != "softmax" and taken.dim() > 1 and taken.size(-1) == heads * dim:
+            parts = taken.unflatten(-1, (heads, dim))
+            if view.near(parts, parts[..., :1, :].expand_as(parts)):
+                yield view.wrong(None, "the heads' outputs are averaged and repeated, where they belong side by side")
+            return
+
+
+def _passing(view: View, base: Run, other: Run, *, clear: bool) -> Iterator[Outcome]:
+    """Keep what attention gives, change one token, and ask which outputs move by another way."""
+    put: Put = {c.place: lambda _, kept=base.events[c.place].result: kept for c in base.calls}  # type: ignore[misc]
+    kept = view.run(other.case, put)
+    if kept.output.shape != base.output.shape:
+        return
+    which = moved(base.output, kept.output)
+    tokens = set(which[0].nonzero().flatten().tolist())
+    heads, count = base.call.context.shape[1:3]
+    others = bool(which[1:].any())
+    if tokens == {1} and not others:
+        yield Given("what passes by beside attention")
+    if tokens <= {1} and not others:
+        return
+    if heads > 1 and not others and tokens | {1} == {n % count for n in range(heads, 2 * heads)} | {1}:
+        told = "what comes to the heads beside attention is split by a view alone: other tokens reach in"
+        yield view.wrong("view-without-transpose", told)
+    elif not others and 1 not in tokens and clear:
+        yield view.wrong(None, "what passes by beside attention comes to other tokens' outputs, and not to its own")
+    else:
+        yield unclear("a token reaches other tokens beside attention")
+
+
+def _returned(view: View, base: Run) -> Iterator[Outcome]:
+    """Compare the weights that it returns with those that it used, of each head or on average."""
+    tokens = view.subject.tokens
+    square = view.run(view.subject.case(view.subject.items, tokens, tokens))
+    returned = view.target.weights
+    if returned is None or len(square.calls) != len(base.calls):
+        return
+    used = square.call.weights
+    if used.shape[-2:] != returned.shape[-2:]:
+        return
+    returned = returned.reshape(-1, *returned.shape[-2:])
+    rows = [x.flatten(0, -3) for x in (used, used.mean(1))]
+    if any(view.near(returned, x) for x in rows):
+        return
+    if any(view.near(returned.mT, x) for x in rows):
+        yield view.wrong(None, "the weights that it returns are transposed: rows are keys, and columns queries")
+    else:
+        yield Given("what it returns beside its output")
+
+
+def _strays(view: View, base: Run) -> Iterator[Outcome]:
+    """Follow a token's query to its row of weights, and what this row gives to the outputs, however they are cut.
+
+    The query is made of this token alone, or nothing is said; then its output must notice what the row gives.
+    """
+    x, small = base.case.query, 0.05 if view.subject.rough else 1e-4  # what is sorted keeps its order
+    items, tokens = x.shape[:2]
+    found = list(found_in(base.events))
+    strays = []
+    for n, token in enumerate((1, tokens // 2, tokens - 2)):
+        own = torch.zeros(items, tokens, dtype=torch.bool)
+        own[n % items, token] = True
+        rows = []
+        for which in (own, ~own):
+            other = torch.where(which[..., None], x + small * (x.flip(-1) + 0.5), x)
+            run = view.run(changed(base.case, lambda given, other=other: other if given is x else given))  # type: ignore[misc]
+            now = list(found_in(run.events))
+            if [each.place for each in now] != [each.place for each in found]:
+                return
+            rows.append([moved(a.query, b.query) for a, b in zip(found, now, strict=True)])
+        for call, mine, others in zip(found, *rows, strict=True):
+            places = call.places[(mine & ~others).flatten()[call.rows]]
+            reached = [_reached(view, base, call.place, where) for where in (places, places[:1], places[-1:])]
+            there = [there for item, there in reached[0] if item == n % items]
+            if any(each != reached[0] for each in reached) or not there or len(there) != len(reached[0]):
+                continue  # each head's comes elsewhere
+            if token not in there:
+                strays.append((token, there))
+                break
+    shifted = view.subject.causal and all(there == [here + 1] for here, there in strays)  # so that none sees itself
+    if strays and not shifted:
+        told = "what attention gives for a token comes out at others: its outputs stand at other places than its tokens"
+        yield view.wrong(None, told, "open")
+
+
+def _reached(view: View, base: Run, place: int, where: Tensor) -> list[list[int]]:
+    if not len(where):
+        return []
+    reached: list[list[int]] = moved(base.output, view.run(base.case, {place: _put(where)}).output).nonzero().tolist()
+    return reached
+
+
+def _counted(view: View) -> Iterator[Outcome]:
+    """Let all tokens be alike, and ask what the scores of two lengths have in common.
+
+    Where a score hangs on the distance alone, it may be another in a longer sequence, as where a base grows with it;
+    but no distance has the score that a distance as much longer has there: that is counted from the wrong end.
+    """
+    subject, more = view.subject, 3
+    if subject.fixed or not (subject.positions and subject.options.own):
+        return
+    short, long = (_by_distance(view, subject.tokens + n) for n in (0, more))
+    if short is None or long is None or short.shape[:-1] != long.shape[:-1]:
+        return
+    size = short.abs().max().item()
+    same = view.near(short, long[..., : short.size(-1)], size)
+    if size > 1e-3 and not same and view.near(short.diff(), long.diff()[..., more:], size):
+        told = "relative positions are counted from the wrong end: a distance's score hangs on the number of tokens"
+        yield view.wrong(None, told)
+
+
+def _by_distance(view: View, tokens: int) -> Tensor | None:
+    """Scores of distances back, less that of the token itself, where these are all that they hang on."""
+    content = view.subject.noise(2, 1)
+    case = changed(view.subject.case(2, tokens, tokens), lambda x: content.expand_as(x).clone())
+    run = view.run(case)
+    if len(run.calls) != 1 or run.call.scores.shape[-2:] != (tokens, tokens):
+        return None
+    scores = run.call.scores - run.call.scores.diagonal(dim1=-2, dim2=-1)[..., None]
+    last = scores[:, :, -1].flip(-1)
+    back = torch.arange(tokens)[:, None] - torch.arange(tokens)
+    kept = (back >= 0).expand_as(scores)
+    seen = bool((scores[kept].isfinite() & (scores[kept].abs() < 1e3)).all())
+    expected = last[..., back.clamp(min=0)]
+    return last if seen and view.near(scores[kept], expected[kept], last.abs().max().item()) else None
+
+
+def _chains(view: View, base: Run) -> Iterator[Outcome]:
+    """Find a matrix that takes what it gave itself, and keys or values made of what another role's matrix gave."""
+    first, last = min(call.first for call in base.calls), max(call.place for call in base.calls)
+    known = {t.untyped_storage().data_ptr(): name for name, t in view.target.tensors.items()}
+    pairs = (("query", "key"), ("query", "value"), ("key", "value"), ("value", "key"))
+    for part in (range(first), range(last + 1, len(base.events))):
+        used = []
+        for number in part:
+            matrix = base.events[number].matrix
+            name = None if matrix is None or matrix.dim() < 2 else known.get(matrix.untyped_storage().data_ptr())
+            if matrix is not None and name is not None:
+                used.append((number, (matrix.data_ptr(), *matrix.shape), name))
+        for at, (start, key, name) in enumerate(used[:12]):
+            later = []
+            for end, again, second in used[at + 1 :]:
+                roles = role_of(name), role_of(second)
+                if key == again:
+                    later.append((end, f"{second} is applied twice: to what it gave itself"))
+                elif roles in pairs:
+                    told = f"{second} is applied to what {name} gave, not to the tokens: {_PLURAL[roles[1]]} are made"
+                    later.append((end, f"{told} of the {roles[0]}"))
+            if not later:
+                continue
+            after = view.run(base.case, {start: lambda x: x + drawn(x)})
+            if len(after.events) != len(base.events):
+                continue
+            for end, told in later:
+                if not view.near(after.events[end].given[0], base.events[end].given[0]):
+                    yield view.wrong(None, told)
+                    return

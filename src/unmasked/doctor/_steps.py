@@ -1,0 +1,549 @@
+"""From query times key to the average of values: one table of rows for each step, the right row first.
+
+A row says what a step gives of what it took. The first that fits names the step: as right, as a mistake, as a choice
+that is taken as given, or as what stays open. So mistakes in two steps are two rows, and no pair has to be searched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from unmasked.doctor._report import Given, Outcome, Standing
+from unmasked.doctor._view import Run, View, changed, drawn, unclear
+
+__all__ = ["Row", "Scores", "judged"]
+
+_CAPS = (5.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0, 50.0, 100.0)
+_SHUT = -1e3  # a score as low as this hides
+_LOWERED = 20.0  # by as much, a key counts for next to nothing
+_FIT, _FIT_ROUGH = 1e-8, 1e-3  # of scores, by how much they may miss a multiple of the products
+_COUNTS = 1e-6  # a weight, or a step of a score, as small as this counts for nothing
+
+Kind = Literal["right", "wrong", "given", "open"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One thing that a step may do.
+
+    Attributes:
+        kind: "right", "wrong", "given" (a choice), or "open".
+        told: What it does.
+        fits: Whether this is what was done.
+        cause: The museum's slug of a mistake.
+        how: How well a mistake is known by that.
+    """
+
+    kind: Kind
+    told: str
+    fits: Callable[[Scores], bool]
+    cause: str | None = None
+    how: Standing = "followed"
+
+
+def _first(rows: tuple[Row, ...], scores: Scores) -> Row | None:
+    return next((row for row in rows if row.fits(scores)), None)
+
+
+class Scores:
+    """The scores of one run, and what was said of who may see whom."""
+
+    def __init__(self, view: View, run: Run):
+        self.view, self.run, self.call = view, run, run.call
+        self.shut = (self.call.scores <= _SHUT) | ~self.call.scores.isfinite()
+        queries, keys = self.shut.shape[-2:]
+        self.future = torch.ones(queries, keys, dtype=torch.bool).triu(1 + keys - queries)
+        self.causal = bool(self.shut[..., self.future].all()) and bool(self.future.any())
+        self.scale: Tensor | None = None
+        self.added = torch.zeros(())
+        self.rest = torch.zeros(())
+        self.cap = 0.0
+
+    def near(self, a: Tensor, b: Tensor, size: float = 1.0) -> bool:
+        return self.view.near(a, b, size)
+
+    @cached_property
+    def allowed(self) -> Tensor | None:
+        may = self.run.case.allowed
+        return None if may is None else (may if may.dim() == 3 else may[None]).unsqueeze(1)
+
+    @cached_property
+    def hidden(self) -> Tensor | None:
+        """What should be hidden, as far as that is known: (batch, heads, queries, keys)."""
+        may = self.view.subject.may(self.run.case, *self.shut.shape[-2:]) if self._fits_mask() else None
+        return None if may is None else ~may.unsqueeze(1).expand_as(self.shut)
+
+    def _fits_mask(self) -> bool:
+        return self.allowed is None or self.allowed.shape[-2:] == self.shut.shape[-2:]
+
+    @property
+    def should(self) -> Tensor:
+        """The same, where it is known."""
+        assert self.hidden is not None
+        return self.hidden
+
+    @property
+    def by_mask(self) -> bool:
+        """Whether a mask that was given says what is hidden, and not the order alone."""
+        return bool((self.should != self.should[:1]).any()) or not self.view.subject.causal
+
+    # What the scores are made of
+
+    def fitted(self, product: Tensor, scores: Tensor, shut: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Find scores = c * product + added, with a number for each head, and the same for every item."""
+        shown = (~shut).to(product.dtype)
+        scores = scores.masked_fill(shut, 0.0)
+        size = max(scores.abs().max().item(), 1e-3)
+        found = self._fitted(product, scores, shown, size)
+        if found is None:  # a row's maximum, or another number of its own, may have been taken off
+            count = shown.sum(-1, keepdim=True).clamp(min=1)
+            rows = [x - (x * shown).sum(-1, keepdim=True) / count for x in (product, scores)]
+            found = self._fitted(rows[0], rows[1], shown, size)
+        return found
+
+    def _fitted(self, product: Tensor, scores: Tensor, shown: Tensor, size: float) -> tuple[Tensor, Tensor] | None:
+        count = shown.sum(0).clamp(min=1)
+        means = [(x * shown).sum(0) / count for x in (product, scores)]
+        m, s = ((x - mean) * shown for x, mean in zip((product, scores), means, strict=True))
+        power = m.square().sum((0, 2, 3))
+        if not bool((power > 1e-12).all()):
+            return None
+        c = (m * s).sum((0, 2, 3)) / power
+        size = max(size, product.abs().max().item() * c.abs().max().item())
+        if (s - c[:, None, None] * m).abs().max().item() > (_FIT_ROUGH if self.view.subject.rough else _FIT) * size:
+            return None
+        return c, means[1] - c[:, None, None] * means[0]
+
+    def take(self, fitted: tuple[Tensor, Tensor] | None) -> bool:
+        """Keep what the scores are made of, if that was found."""
+        if fitted is None:
+            return False
+        self.scale, self.added = fitted
+        self.rest = self.call.scores - fitted[0][:, None, None] * self.call.product
+        return True
+
+    def plain(self) -> bool:
+        return self.take(self.fitted(self.call.product, self.call.scores, self.shut))
+
+    def capped(self) -> bool:
+        for cap in self.caps:
+            if bool((self.call.scores[~self.shut].abs() < cap * (1 - 1e-12)).all()):
+                uncapped = cap * (self.call.scores / cap).clamp(-1, 1).atanh()
+                if self.take(self.fitted(self.call.product, uncapped, self.shut)):
+                    self.cap = cap
+                    return True
+        return False
+
+    @cached_property
+    def caps(self) -> list[float]:
+        kept = self.view.constants("cap")
+        return [*_CAPS, *(c for c in kept if c < -_SHUT and c not in _CAPS)]
+
+    def shown(self) -> bool:
+        """Whether what should be seen is made of the products, whatever is done to the rest."""
+        if self.hidden is None:
+            return False
+        return self.take(self.fitted(self.call.product, self.call.scores, self.hidden | ~self.call.scores.isfinite()))
+
+    def filled(self, value: float | None) -> bool:
+        """Whether what should be hidden has one finite score: this one, or any."""
+        if not self.shown():
+            return False
+        values = self.call.scores[self.should]
+        if value is None:
+            return bool(values.isfinite().all()) and bool((values - values[0]).abs().max() < _COUNTS)
+        return self.near(values, torch.full_like(values, value))
+
+    def capped_late(self) -> bool:
+        if self.hidden is None:
+            return False
+        values = self.call.scores[self.should]
+        self.cap = next((c for c in self.caps if self.near(values, torch.full_like(values, -c), c)), 0.0)
+        return self.cap > 0
+
+    def softmaxed_before(self) -> bool:
+        """Whether a softmax of the products stands in their place."""
+        numbers, call = self.call.numbers, self.call
+        for event in self.run.events[call.first + 1 : call.at]:
+            alike = event.kind == "softmax" and event.result.numel() > int(numbers.max())
+            if alike and self.fitted(event.result.reshape(-1)[numbers], call.scores, self.shut) is not None:
+                return True
+        return False
+
+    @cached_property
+    def zeroed(self) -> Tensor | None:
+        """Scores that are zero where they should be hidden: then a key left out outweighs one that was kept.
+
+        A rectifier makes zeros too, but of nothing that is less than what it keeps.
+        """
+        call, shut = self.call, self.shut
+        zero = (call.scores == 0) & (call.product.abs() > 1e-9) & ~shut
+        fitted = self.fitted(call.product, call.scores, shut | zero) if bool(zero.any()) else None
+        if fitted is None:
+            return None
+        at, kept = fitted[0][:, None, None] * call.product + fitted[1], ~zero & ~shut
+        least = at.masked_fill(~(zero & (call.weights > _COUNTS)), torch.inf).amin(-1)  # of what is zero, and counts
+        lowest = call.scores.masked_fill(~kept, torch.inf).amin(-1)
+        return zero if bool(((least < lowest - _COUNTS) & (lowest < -_COUNTS)).any()) else None
+
+    def zeroed_by_place(self) -> bool:
+        return self.zeroed is not None and torch.equal(self.zeroed, self.zeroed[:1, :1].expand_as(self.zeroed))
+
+    def differs_by_item(self) -> bool:
+        """Whether what is added to the products is another for each item, and stays when the tokens change."""
+        call, view = self.call, self.view
+        if self.run.case.allowed is not None or len(self.run.calls) > 1:
+            return False
+        turned = view.run(changed(self.run.case, lambda x: x.flip(-1) + 0.1))
+        if len(turned.calls) != 1 or turned.call.scores.shape != call.scores.shape:
+            return False
+        shut = self.shut | (turned.call.scores <= _SHUT)
+        m = (call.product - turned.call.product).masked_fill(shut, 0.0)
+        s = (call.scores - turned.call.scores).masked_fill(shut, 0.0)
+        c = (m * s).sum((0, 2, 3)) / m.square().sum((0, 2, 3)).clamp(min=1e-30)
+        return bool(c.abs().min() > 0) and self.near(s, c[:, None, None] * m, s.abs().max().item())
+
+    # Who is hidden from whom
+
+    def shuts(self, mask: Tensor) -> bool:
+        return torch.equal(self.shut, mask.expand_as(self.shut))
+
+    def top_left(self) -> bool:
+        if not self.view.subject.causal or self.shut.size(-1) == self.shut.size(-2):
+            return False
+        left = torch.ones(self.shut.shape[-2:], dtype=torch.bool).triu(1)
+        both = left if self.allowed is None else left | ~self.allowed
+        return self.shuts(left) or self.shuts(both)
+
+    @property
+    def all_hidden(self) -> bool:
+        return bool((self.shut | ~self.should).all())
+
+    def none_sees_itself(self) -> bool:
+        own = torch.eye(*self.shut.shape[-2:], dtype=torch.bool).roll(self.shut.size(-1) - self.shut.size(-2), 1)
+        may = ~self.should[:, :, 1:] & own[1:]
+        return self.all_hidden and bool(may.any()) and bool(self.shut[:, :, 1:][may].all())
+
+    def inverted(self) -> bool:
+        leak = bool((self.should & ~self.shut).any())
+        return self.shuts(~self.should) or (bool((self.shut | self.should).all()) and leak)
+
+    def transposed(self) -> bool:
+        return self.by_mask and self.shut.size(-1) == self.shut.size(-2) and self.shuts(self.should.mT)
+
+    def of_other_items(self) -> bool:
+        """Whether masks are repeated item after item, where every head of an item needs the same."""
+        if not self.by_mask:
+            return False
+        items, heads, queries, keys = self.shut.shape
+        turned = self.should[:, 0][torch.arange(items * heads) % items].view(items, heads, queries, keys)
+        return self.shuts(turned) and bool((turned != self.should).any())
+
+    def levels(self, hidden: float, shown: float) -> bool:
+        """Whether what should be hidden gets so much, and the others that, and nothing is hidden."""
+        if self.shut.any():
+            return False
+        values, others = self.rest[self.should], self.rest[~self.should]
+        return self.near(values, torch.full_like(values, hidden)) and self.near(others, torch.full_like(others, shown))
+
+    def lowered(self) -> bool:
+        values, others = self.rest[self.should & ~self.shut], self.rest[~self.should & ~self.shut]
+        return bool((values < (0.0 if not others.numel() else others.median().item()) - _LOWERED).all())
+
+    def weights_hidden(self) -> bool:
+        return self.near(self.call.weights * self.should, torch.zeros_like(self.call.weights))
+
+    def one_ahead(self) -> bool:
+        """Whether each query sees one token of the future, and no more."""
+        further = torch.ones(self.shut.shape[-2:], dtype=torch.bool).triu(2 + self.shut.size(-1) - self.shut.size(-2))
+        seen = bool((self.shut & self.future & ~further).any())
+        return not self.by_mask and bool((self.shut | ~further).all()) and not seen
+
+    # Windows, where nobody said what is hidden
+
+    @cached_property
+    def band(self) -> tuple[int, int] | None:
+        """How many tokens to the left and to the right are seen, if that is all that hides."""
+        one, (queries, keys) = self.shut[0, 0], self.shut.shape[-2:]
+        if not bool((self.shut == one).all()) or queries != keys or bool(one.all()):
+            return None
+        distance = torch.arange(queries)[:, None] - torch.arange(keys)
+        left, right = int(distance[~one].max()), int(-distance[~one].min())
+        return (left, right) if torch.equal(one, (distance > left) | (distance < -right)) else None
+
+    @cached_property
+    def sizes(self) -> list[float]:
+        return self.view.constants("window", "span", "radius", "width", "local", "band", "reach")
+
+    def lopsided(self) -> bool:
+        left, right = self.band or (0, 0)
+        causal = self.view.subject.causal is True
+        return not causal and 0 < min(left, right) != max(left, right) < self.shut.size(-1) - 1
+
+    def lopsided_by_one(self) -> bool:
+        left, right = self.band or (0, 0)
+        return self.lopsided() and (max(left, right) in self.sizes or left + right + 2 in self.sizes)
+
+    def window_as_said(self) -> bool:
+        """Whether a window is as long as an attribute says, where one does."""
+        left, right = self.band or (0, 0)
+        return not self.sizes or bool({left + 1, left + right + 1} & set(self.sizes)) or (
+            left == right and left in self.sizes
+        )  # fmt: skip
+
+    # From the softmax to the values
+
+    @property
+    def sums(self) -> Tensor:
+        return self.call.weights.sum(-1)
+
+    def renormalized(self) -> bool:
+        """Whether weights are masked, and then divided by their sums."""
+        if self.hidden is None or not self.near(self.sums, torch.ones_like(self.sums)):
+            return False
+        shown = self.call.softmax * ~self.hidden
+        return self.near(self.call.weights, shown / shown.sum(-1, keepdim=True))
+
+    def of_another_head(self) -> bool:
+        heads = self.call.softmax.size(1)
+        return any(self.near(self.call.weights, self.call.softmax.roll(shift, 1)) for shift in range(1, heads))
+
+    def undone(self) -> bool:
+        total = self.call.softmax.sum(-1, keepdim=True).clamp(min=1e-30)
+        return bool(self.call.others) and self.near(self.call.weights, self.call.softmax / total)
+
+    def tabled(self, *, times: bool) -> bool:
+        """Whether a table that no input moves is added to the weights, or multiplied, and undoes what they sum to.
+
+        The identity and a constant may be added on purpose, to keep signals alive through many layers.
+        """
+        call = self.call
+        if len(self.sums) < 2 or self.near(self.sums, self.sums[:1, :, :1].expand_as(self.sums)):
+            return False
+        soft = call.softmax > _COUNTS
+        table = call.weights / call.softmax.clamp(min=1e-30) * soft if times else call.weights - call.softmax
+        same = soft.all(0) if times else torch.ones_like(soft[0])
+        one = table[:1].expand_as(table)
+        if not self.near(table * same, one * same, max(1.0, table.abs().max().item())):
+            return False
+        if table.size(-1) == table.size(-2):
+            off = table[0][:, ~torch.eye(table.size(-1), dtype=torch.bool)]
+            if self.near(off, off[:, :1].expand_as(off)):
+                return False
+        return not self.near(table[0], table[0][..., :1].expand_as(table[0]))  # a number for each query, as of a gate
+
+    # Weights that no softmax made
+
+    @cached_property
+    def exponentials(self) -> bool:
+        """Whether they are exponentials of the products, or sum to one in a row."""
+        call = self.call
+        if call.over in ("keys", "logarithms"):
+            return True
+        shut = ~call.scores.isfinite()
+        if self.fitted(call.product, call.scores, shut) is not None:
+            return True
+        if call.over == "heads" or shut.any():
+            return call.over != "nothing"
+        rows = [x - x.mean(-1, keepdim=True) for x in (call.product, call.scores)]  # divided by a number for each key
+        product, scores = (x - x.mean(-2, keepdim=True) for x in rows)
+        return self.fitted(product, scores, shut) is not None
+
+    @cached_property
+    def evened(self) -> str | None:
+        """Why exponentials whose rows do not sum to one may be right: what is moved by scores, and what is not."""
+        call, view = self.call, self.view
+        same = view.run(view.case(self.run.case.query.size(0), same=True))
+        if len(same.calls) != 1:
+            return "what divides the exponentials of its scores"
+        other = view.run(same.case, {same.call.first: lambda x: x + drawn(x, 5)})
+        if view.near(other.output, same.output, same.output.abs().max().item()):
+            return "its weights are divided by their sums only after the values are averaged"
+        more = view.again(view.run(self.run.case, {call.first: lambda x: x + 0.5}))
+        sums = [each.call.weights.sum(-1) for each in (self.run, more) if each.calls]
+        if len(sums) == 2 and all(bool((x < 1).all()) for x in sums):  # something else counts in the sum, and stays
+            step = sums[1].logit() - sums[0].logit()
+            one = step.mean((0, 2), keepdim=True).expand_as(step)
+            if view.near(step, one) and bool((step > _COUNTS).all()):
+                return "something beside its tokens counts in the sum of the weights"
+        gated = view.again(view.run(self.run.case, {call.first: lambda x: x + 0.3 * drawn(x, 6)}))
+        if gated.calls and view.near(gated.call.weights.sum(-1), call.weights.sum(-1)):
+            return "the weights of a query are multiplied by a number of its own"
+        return None
+
+    # What is added to the scores
+
+    def slopes(self, which: Literal["ahead", "far"]) -> bool:
+        """Whether what is added grows towards what comes later, or with the distance, by ALiBi's own slopes."""
+        if self.added.dim() != 3:
+            return False
+        heads, queries, keys = self.added.shape
+        if queries != keys or heads < 2 or queries < 3:
+            return False
+        if which == "ahead":
+            return not bool(self.shut[:, :, 0].any()) and self._geometric(self.added[:, 0, 1:] - self.added[:, 0, :-1])
+        row = self.added[:, -1] - self.added[:, -1, -1:]
+        return not bool(self.shut[:, :, -1].any()) and self._geometric(row[:, :-1] - row[:, 1:])
+
+    def _geometric(self, steps: Tensor) -> bool:
+        """Whether steps from key to key are slopes above zero, each head's the same part of that of the head before."""
+        slope = steps.mean(-1)
+        if not (self.near(steps, slope[:, None].expand_as(steps)) and bool((slope > _COUNTS).all())):
+            return False
+        ratio = slope[1:] / slope[:-1]
+        return self.near(ratio, ratio[:1].expand_as(ratio)) and abs(ratio[0].item() - 1) > 1e-3
+
+    @property
+    def biased(self) -> bool:
+        shown = self.added.masked_fill(self.shut.any(0), 0.0) if self.added.dim() == 3 else self.added
+        return float(shown.abs().max()) > 1e-6
+
+
+_Q, _N = "softmax-over-queries", "weights-not-normalized"
+_NOT_ONE = "the weights of a query do not sum to one"
+_HANDMADE = "the exponentials of the scores are divided by"
+
+SOFTMAX = (
+    Row("right", "", lambda s: s.call.over == "keys"),
+    Row("wrong", "the values are averaged with the logarithms of the weights",
+        lambda s: s.call.over == "logarithms", _N),
+    Row("open", "", lambda s: s.call.at == s.call.place and s.call.over == "nothing" and s.evened is not None),
+    Row("wrong", f"{_HANDMADE} their sums over the queries: {_NOT_ONE}",
+        lambda s: s.call.at == s.call.place and s.call.over == "queries", _Q),
+    Row("wrong", f"{_HANDMADE} their sums over the heads: {_NOT_ONE}",
+        lambda s: s.call.over == "heads", _N),
+    Row("wrong", f"{_HANDMADE} their sums over all queries and keys: {_NOT_ONE}",
+        lambda s: s.call.over == "all queries and keys", _N),
+    Row("wrong", f"{_HANDMADE} what is not the sum of their row: {_NOT_ONE}",
+        lambda s: s.call.over == "nothing", _N),
+    Row("wrong", "the softmax runs over the queries: columns sum to one",
+        lambda s: s.call.over == "queries" and torch.equal(s.call.softmax, s.call.weights), _Q),
+    Row("open", "its softmax runs over the queries, and something follows", lambda s: s.call.over == "queries"),
+    Row("wrong", "the softmax does not run over the keys", lambda s: True, _N),
+)  # fmt: skip
+
+SCORES = (
+    Row("right", "", Scores.plain),
+    Row("given", "a cap on its scores", Scores.capped),
+    Row("wrong", "the scores are multiplied by zeros and ones, and a score of zero is no mask",
+        lambda s: s.filled(0.0), "float-mask-of-ones"),
+    Row("wrong", "what should be hidden gets a finite score, and is seen",
+        lambda s: s.filled(None), "boolean-mask-added"),
+    Row("right", "", Scores.shown),
+    Row("wrong", "scores are capped after the mask: what is hidden gets the lowest score that the cap leaves, and is "
+        "seen", Scores.capped_late, "softcap-after-mask"),
+    Row("wrong", "a softmax is taken before the mask, and another one after it", Scores.softmaxed_before),
+    Row("wrong", "what is left out gets the score zero, which is no mask: it counts for more than keys that were kept",
+        Scores.zeroed_by_place, "float-mask-of-ones"),
+    Row("wrong", "what is left out gets the score zero, which is no mask: it counts for more than keys that were kept",
+        lambda s: s.zeroed is not None),
+    Row("wrong", "what is added to the scores differs from item to item", Scores.differs_by_item),
+    Row("open", "its scores are not a multiple of query times key plus something fixed", lambda s: True),
+)  # fmt: skip
+
+# Where it is known what should be hidden.
+HIDDEN = (
+    Row("right", "", lambda s: s.shuts(s.should)),
+    Row("wrong", "the first query is aligned with the first key, and the last query misses the newest keys",
+        Scores.top_left, "top-left-causal"),
+    Row("wrong", "no query sees its own token", Scores.none_sees_itself),
+    Row("open", "more is hidden than the mask says", lambda s: s.all_hidden and s.allowed is not None),
+    Row("right", "", lambda s: s.all_hidden),  # a window, which the next table judges
+    Row("wrong", "what may be seen is hidden, and what may not is seen", Scores.inverted, "mask-polarity"),
+    Row("wrong", "the mask is transposed: where a query may see a key, the key sees the query", Scores.transposed),
+    Row("wrong", "every item is masked as the first one of the batch is",
+        lambda s: s.by_mask and s.shuts(s.should[:1]), "only-first-item"),
+    Row("wrong", "masks are repeated item after item, where every head of an item needs the same: they are mixed up",
+        Scores.of_other_items),
+    Row("wrong", "the mask of what is hidden is added: those scores grow by one",
+        lambda s: s.levels(1.0, 0.0), "boolean-mask-added"),
+    Row("wrong", "zeros and ones are added: what is hidden stays only one behind",
+        lambda s: s.levels(0.0, 1.0), "float-mask-of-ones"),
+    Row("open", "what should be hidden is only lowered", Scores.lowered),
+    Row("wrong", "the weights are masked after the softmax, and no longer sum to one",
+        lambda s: s.weights_hidden() and s.near(s.call.weights, s.call.softmax * ~s.should), "mask-after-softmax"),
+    Row("right", "", Scores.weights_hidden),
+    Row("wrong", "the mask is ignored", lambda s: not s.shut.any() and s.by_mask, "padding-ignored"),
+    Row("wrong", "no query is kept from later keys", lambda s: not s.shut.any(), "no-causal-mask"),
+    Row("wrong", "each query sees one token of the future", Scores.one_ahead),
+    Row("wrong", "some keys that should be hidden are seen", lambda s: True),
+)  # fmt: skip
+
+# Where more is hidden, or nobody said what should be.
+WINDOW = (
+    Row("right", "", lambda s: not s.shut.any() or (s.shuts(s.future) and s.view.subject.causal is not False)),
+    Row("open", "some keys are hidden from some queries", lambda s: s.band is None),
+    Row("wrong", "a window shows one token more on one side than on the other", Scores.lopsided_by_one, how="open"),
+    Row("open", "a window shows more tokens on one side than on the other", Scores.lopsided),
+    Row("given", "which tokens its window shows", Scores.window_as_said),
+    Row("open", "its window is not as long as its attribute says, or counts the token itself as well",
+        lambda s: True),
+)  # fmt: skip
+
+WEIGHTS = (
+    Row("right", "", lambda s: s.near(s.call.softmax, s.call.weights) and not s.call.cut),
+    Row("wrong", "weights of some keys meet no value: the last are cut off", lambda s: s.call.cut),
+    Row("wrong", "after the sink is dropped the weights are divided by their sum again: the sink has no effect",
+        Scores.undone),
+    Row("right", "", Scores.renormalized),
+    Row("wrong", "a head's values are averaged with the weights of another head", Scores.of_another_head),
+    Row("wrong", "of the weights with a sink, a wrong column is dropped: all weights move by one token",
+        lambda s: any(s.near(s.call.weights, other) for other in s.call.others)),
+    Row("wrong", "a table is added to the weights after the softmax: what belongs to the scores undoes that they sum "
+        "to one", lambda s: s.tabled(times=False), _N, "open"),
+    Row("wrong", "the weights are multiplied by a table after the softmax: what belongs to the scores undoes that "
+        "they sum to one", lambda s: s.tabled(times=True), _N, "open"),
+    Row("open", "weights are changed between the softmax and the values", lambda s: True),
+)  # fmt: skip
+
+ADDED = (
+    Row("wrong", "the bias grows with the distance to what comes later: it has a sign",
+        lambda s: s.slopes("ahead"), "alibi-sign"),
+    Row("wrong", "the bias grows with the distance: what is far is preferred",
+        lambda s: s.slopes("far"), "alibi-sign"),
+    Row("given", "what it adds to its scores", lambda s: s.biased),
+)  # fmt: skip
+
+
+def judged(scores: Scores) -> Iterator[Outcome]:
+    """Name each step of the weights, in their order, and stop at what the others hang on."""
+    tables = [SOFTMAX, SCORES]
+    for rows in tables:
+        row = _first(rows, scores)
+        yield from _told(row, scores)
+        if row is None or row.kind in ("wrong", "open"):
+            return
+    wrong = False
+    if scores.hidden is not None:
+        row = _first(HIDDEN, scores)
+        yield from _told(row, scores)
+        wrong = row is not None and row.kind == "wrong"
+        more = row is not None and row.kind == "right" and not scores.shuts(scores.should) and scores.all_hidden
+        if more and scores.allowed is None:
+            yield from _told(_first(WINDOW, scores), scores)
+    else:
+        yield from _told(_first(WINDOW, scores), scores)
+    if not wrong:
+        yield from _told(_first(WEIGHTS, scores), scores)
+        yield from _told(_first(ADDED, scores), scores)
+
+
+def _told(row: Row | None, scores: Scores) -> Iterator[Outcome]:
+    if row is None or row.kind == "right":
+        return
+    if row.kind == "wrong":
+        told = row.told
+        if scores.cap and row.cause == "softcap-after-mask":
+            told = f"scores are capped at {scores.cap:g} after the mask: what is hidden gets the score -{scores.cap:g}"
+            told += ", and is seen"
+        yield scores.view.wrong(row.cause, told, row.how)
+    elif row.kind == "given":
+        yield Given(row.told)
+    else:
+        yield unclear(row.told or scores.evened or "")
