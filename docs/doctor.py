@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from unmasked import plot, probes, self_attention
+from unmasked import museum, plot, probes, self_attention
 from unmasked.__main__ import main
 from unmasked.doctor import patients
 from unmasked.doctor.patients import HEALTHY, NOT_SEEN, SICK

@@ -109,7 +109,8 @@ class Checked:
         gave = [(place, asdict(result)) for place, result in sorted(self.code.items())]
         programs = [(place, asdict(snippet)) for place, snippet in sorted(self.snippets.items())]
         texts = [(text.cell, text.published) for text in [*self.texts, *self.data.values()]]
-        return [asdict(self.page), texts, gave, programs, self.mode, [*map(self.note, range(len(self.page.cells)))]]
+        notes = [*map(self.note, range(len(self.page.cells)))]
+        return [self.page.path, self.page.lines, texts, gave, programs, self.mode, notes]
 
     @property
     def subjects(self) -> dict[str, bool]:

@@ -89,9 +89,8 @@ def quotations(checked: Checked) -> tuple[Mapping[int, list[tuple[int, int]]], l
         lines = [checked.texts[number].at(begin) for number, (begin, _) in stands]
         edit = None
         if negation:
-            message = (
-                f'"{claim.typed}" is quoted without the "{negation}" before it, which turns it round: quote that, too'
-            )
+            message = f'"{claim.typed}" is quoted without the "{negation}" before it, which turns it round: '
+            message += "quote that, too"
         elif stands:
             message = f'"{claim.typed}" stands on the page {len(stands)} times, on the lines '
             message += f"{', '.join(map(str, lines))}: quote more of the sentence"

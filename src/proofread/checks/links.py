@@ -44,10 +44,8 @@ def faults(pages: Sequence[Checked], root: Path, shelf: Shelf | None = None) -> 
                 leads = f"{headings.get(anchor, '')} {anchor or Path(path).stem}"
                 said = " ".join(re.sub(r"(?s)<!--.*?-->", "", link["said"]).split())
                 if not _words(said) & _words(leads, 3):
-                    message = (
-                        f"the link [{said}] and {leads.strip()!r}, to which it leads, share no word; name in it what "
-                        f"is there, or say why not, [{said}](...)<!--~ link: reason -->"
-                    )
+                    remedy = f"name in it what is there, or say why not, [{said}](...)<!--~ link: reason -->"
+                    message = f"the link [{said}] and {leads.strip()!r}, to which it leads, share no word; {remedy}"
                     yield Finding(here, text.at(link.start()), message, kind="link")
 
 

@@ -70,8 +70,8 @@ def _answer(question: str) -> tuple[str, ...]:
 def _read(folder: Path, version: str) -> _Distribution:
     # The list of its files, with their digests, tells a distribution from another build of that version.
     record = folder / "RECORD"
-    files = _text(record).splitlines() or _text(folder / "top_level.txt").splitlines()
-    tops = {re.match(r"\"?([^/,.\"]*)", line)[1] for line in files}  # type: ignore[index]  # it may match nothing
+    files = _text(record) or _text(folder / "top_level.txt")
+    tops = {*re.findall(r"^\"?([^/,.\"\n]*)", files, re.MULTILINE)}
     required = re.findall(r"^Requires-Dist: ([\w.-]+)(?!.*;.*\bextra\b)", _text(folder / "METADATA"), re.MULTILINE)
     groups = re.findall(r"^\[(.+)\]$", _text(folder / "entry_points.txt"), re.MULTILINE)
     state = f"{version} {digest(record)[:16]}"

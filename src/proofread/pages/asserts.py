@@ -23,18 +23,19 @@ def read(source: str) -> Prose:
     starts = [0]
     for said in source.splitlines(keepends=True):
         starts.append(starts[-1] + len(said))
-    reasons = _reasons(source)
+    reasons = _reasons(source) if EXACTLY.search(source) else {}
     for statement in body:
-        line, code = statement.lineno - 1, ast.unparse(statement).split("\n")[0]
+        line = statement.lineno - 1
         if not isinstance(statement, ast.Assert):
-            remedy = "let a cell above do that, tagged remove-cell"
-            prose.problems.append((line, f"a cell of claims holds asserts alone, and {code} is none: {remedy}"))
+            code = ast.unparse(statement).split("\n")[0]
+            remedy = f"{code} is none: let a cell above do that, tagged remove-cell"
+            prose.problems.append((line, f"a cell of claims holds asserts alone, and {remedy}"))
             continue
         fragment = statement.msg
         if not (isinstance(fragment, ast.Constant) and isinstance(fragment.value, str) and plain(fragment.value)):
             condition = ast.unparse(_condition(statement.test))
             remedy = f'quote a fragment of what it proves, assert {condition}, "a few words of the page"'
-            prose.problems.append((line, f"{code} names no sentence of the page: {remedy}"))
+            prose.problems.append((line, f"{ast.unparse(statement)} names no sentence of the page: {remedy}"))
             continue
         expression = ast.get_source_segment(source, statement.test) or ""
         ends = range(statement.lineno, (statement.end_lineno or 0) + 1)

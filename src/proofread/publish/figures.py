@@ -5,12 +5,12 @@ becomes an element of its own; in a title, a link or an attribute it stays as it
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ..checks.checked import Checked, Text
 from ..pages.numbers import VULGAR, Value
 from ..pages.page import FRONT_MATTER
-from ..pages.prose import Claim, Computed
+from ..pages.prose import Claim, Computed, Figure
 
 Given = tuple[str, str]
 _FIRST, _END = 0xF0000, "\U000ffffd"
@@ -21,12 +21,13 @@ _TAG = re.compile(rf"<(?P<end>/?)(?P<closed>{_CLOSED})\b[^>]*>|<[^>]*>")
 _LONGEST = 120
 
 
-def marked(checked: Checked, cell: int) -> str:
-    """A Markdown cell's text as the reader sees it, with its figures between marks."""
-    every = enumerate(_offered(checked))
-    marks = {figure: (chr(_FIRST + place), _END) for place, (text, figure) in every if text.cell == cell}
-    (said,) = (text for text in checked.texts if text.cell == cell)
-    return said.prose.publish(said.values, marks)
+def marked(checked: Checked) -> Callable[[int], str]:
+    """What gives a Markdown cell's text as the reader sees it, with its figures between marks."""
+    said = {text.cell: text for text in checked.texts}
+    marks: dict[int, dict[Figure, tuple[str, str]]] = {cell: {} for cell in said}
+    for place, (text, figure) in enumerate(_offered(checked)):
+        marks[text.cell][figure] = (chr(_FIRST + place), _END)
+    return lambda cell: said[cell].prose.publish(said[cell].values, marks[cell])
 
 
 def offer(html: str, checked: Checked) -> tuple[str, list[Given]]:

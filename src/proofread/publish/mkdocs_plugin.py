@@ -438,7 +438,7 @@ def _words(title: str) -> set[str]:
 def _markdown(shown: _Shown) -> str:
     pieces, inside = [], ""
     captions = shown.checked.captions
-    for fold, index, text in layout.parts(shown.checked, functools.partial(figures.marked, shown.checked)):
+    for fold, index, text in layout.parts(shown.checked, figures.marked(shown.checked)):
         if fold != inside:
             pieces += [*_fold(inside)[1:], *_fold(fold)[:1]]
             inside = fold
