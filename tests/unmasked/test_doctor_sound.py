@@ -214,6 +214,14 @@ class Detached(Steps):
         return scores.softmax(-1).detach()
 
 
+class Forgotten(Normed):
+    """The value's projection is there, and the key's makes the value, before its norm."""
+
+    def project(self, x: Tensor) -> Heads:
+        q, k, v = self.q_proj(x), self.k_proj(x), self.k_proj(x)
+        return self.q_norm(self.split(q)), self.k_norm(self.split(k)), self.split(v)
+
+
 WRONG: dict[str, tuple[Callable[[], nn.Module], dict[str, Any], str]] = {
     "a number kept for something else": (Kept, {}, ""),
     "half of the key is the query": (Half, {}, "made by rows that make the"),
@@ -222,6 +230,7 @@ WRONG: dict[str, tuple[Callable[[], nn.Module], dict[str, Any], str]] = {
     "returned weights transposed": (Returns, {}, "the weights that it returns are transposed"),
     "values turned": (lambda: Rotary("values"), {"positions": True}, "values are turned with their places"),
     "keys one late": (lambda: Rotary("late"), {"positions": True}, ""),
+    "a projection that nothing reads": (Forgotten, {}, ""),
     "a cut gradient behind float32": (Detached, {"causal": True}, "a gradient is cut off"),
     "a number of heads that it has not": (Steps, {"num_heads": 4}, "num_heads=4 was given"),
     "no cache though cache is said": (

@@ -31,6 +31,7 @@ _SUM = "weights sum to one"
 _FUTURE = "no leak from the future, in value and gradient"
 _ORDER = "the order of its tokens counts"
 _ITSELF = "an output belongs to its own token"
+UNUSED = "a parameter is not used"
 _GRADIENTS = "gradients reach the input and every parameter"
 TRAINING = "in training, on average the same as in evaluation"
 _CLEAR = 1e-3  # a leak of so much, or a part of another gap so small, is no rounding
@@ -649,7 +650,7 @@ def gradients(subject: Subject) -> Iterator[Outcome]:
         yield Passed(_GRADIENTS)
         return
     unused = "nor does the output depend on it" in cut.text
-    told = "a parameter is not used" if unused else "a gradient is cut off"
+    told = UNUSED if unused else "a gradient is cut off"
     yield Finding(_GRADIENTS, "gradient-cut", told, str(cut), caution=unused)
 
 
