@@ -125,8 +125,8 @@ assert len(two.findings) == 2 and report.causes[0] in two.causes, (
 # doctor knows what the module computes, in one of three words:
 #
 # - *equal*: its outputs are those of an attention that the doctor computes beside it, or of one with the mistake found;
-# - *followed*: each step was recognized, and what is a matter of choice was taken as given. `report.given` lists it:
-#   positions, windows, norms, gates;
+# - *followed*: each step was recognized, each parameter is used, and what is a matter of choice was taken as given.
+#   `report.given` lists it: positions, windows, norms, gates;
 # - *open*: it may compute something else.
 #
 # Nothing found and *open* is no good news. This module is not attention at all, and nothing is wrong with it either:

@@ -137,8 +137,8 @@ class Report:
         passed: The checks that hold.
         inconclusive: The checks that were not decided, and what they need.
         verdict: What is known of what it computes. "equal": its outputs are those of an independent attention, or of
-            one with the mistake that was found. "followed": each of its steps was recognized, and what stands in
-            ``given`` was taken as it is. "open": it may compute something else.
+            one with the mistake that was found. "followed": each of its steps was recognized, each parameter is
+            used, and what stands in ``given`` was taken as it is. "open": it may compute something else.
         given: What was not judged, since any choice of it is attention: positions, windows, norms, gates.
     """
 
