@@ -275,7 +275,7 @@ n = 4.5
 def test_a_figure_tells_its_expression_and_value_and_titles_links_and_attributes_do_not(tmp_path: Path) -> None:
     page = looked_at(tmp_path, FIGURES)
     assert findings(page) == []
-    text = figures.marked(page, 0)
+    text = figures.marked(page)(0)
     head, body = text.split("--------------------")
     assert not figures._MARK.search(head)
     html = body.replace("[", "<a>").replace("](x)", "</a>").replace('alt="', 'alt="\U000f0000')
@@ -304,7 +304,7 @@ def test_a_computed_table_and_computed_words_are_no_figures(tmp_path: Path) -> N
 # %%
 n, word, table = 2.5, "rows", "| a | b |\\n| --- | --- |\\n| 1 | 2 |"
 """
-    marked = figures.marked(looked_at(tmp_path, page), 0)
+    marked = figures.marked(looked_at(tmp_path, page))(0)
     assert marked.startswith("| a | b |\n| --- | --- |\n| 1 | 2 |\n\nIt has rows and ")
     assert figures.unmarked(marked).endswith("It has rows and 2.5.")
     assert figures.unmarked(marked) != marked
