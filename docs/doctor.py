@@ -382,6 +382,7 @@ assert all(report.ok for report in well.values()), (
 assert all(ill[name].causes == (SICK[name].cause,) for name in chosen), (
     "each planted mistake is named"
 )
+assert {*NOT_SEEN} < {*museum.ENTRIES}, "are not in a module's behavior"
 assert apart.diagonal().max() < 1e-9 < smallest_other, (
     "Only the right hypothesis gives the patient's own output"
 )
