@@ -143,7 +143,7 @@ unknown.ok, unknown.verdict
 
 # %% [markdown]
 # An open question stands in `report.inconclusive`, with what would settle it. A test that must not be green without
-# having looked says how well it must be known: see [in a test suite](#in-a-test-suite).
+# having looked says how well the doctor must know the module: see [in a test suite](#in-a-test-suite).
 #
 # ## A whole model
 #
@@ -180,10 +180,10 @@ whole
 # `window`, `kernel`, and its own findings.
 #
 # Three kinds of evidence are used. Some mistakes show in one call: a softmax over the queries, dropout in evaluation,
-# heads that read the wrong tokens. Some show in the outputs: change the later tokens, and no earlier
-# output may move. And some show only beside the other layers: among twelve layers, eleven with a scale and one without.
-# A layer that is merely unlike its likes is called likely, and what models vary on purpose, such as a
-# window in some layers, is told and not blamed.
+# heads that read the wrong tokens. Some show in the outputs: change the later tokens, and no earlier output may move.
+# And some show only beside the other layers: among twelve layers, eleven with a scale and one without. A layer that is
+# merely unlike its likes is called likely, and what models vary on purpose, such as a window in some layers, is told
+# and not blamed.
 #
 # A model of transformers goes in as it is: `diagnose_model(model, {"input_ids": ids, "attention_mask": mask})`. What
 # could not be heard, such as a kernel of another library, stands in `whole.unwatched`, and then the verdict is *open*.
@@ -231,13 +231,13 @@ assert probes.breaks_equivariance(
 # %% [markdown]
 # ## How a mistake is proved
 #
-# Behavior shows that something is wrong, and seldom what. So the doctor listens: below `@`, einsum and every kernel, a
-# forward pass is a product, a softmax and a product, and each number can be followed to the next. What a step gives is
-# compared with what is right for what it took. A table of rows says what else it may have done, and the first row that
-# fits names the step.
+# Behavior shows that something is wrong, and seldom what. So the doctor listens: below `@`, einsum and every kernel,
+# attention is a product, a softmax and a product, and each number can be followed to the next. What a step gives is
+# compared with what is right for what it took. If they differ, a table lists what else the step may have done, and the
+# first row that fits names the mistake.
 #
 # Then it computes attention by itself. It reads off the pass which matrices make queries, keys, values and outputs, and
-# no name has to be trusted:
+# no name has to be trusted. This `attend` is the doctor's own, and not the package's:
 
 # %% tags=["check"]
 from unmasked.doctor import attend
@@ -325,8 +325,8 @@ plot.table(("correct implementation", "the doctor", "cautions"), rows)
 # A *caution* is what PyTorch's own functions do too: NaN for a query that may see nothing, weights returned after
 # dropout. With `strict=True` it is a finding.
 #
-# **Complete**: each planted mistake is named. *Equal* says that the mistake gave
-# the target's own numbers, *followed* that its step was recognized.
+# **Complete**: each planted mistake is named. *Equal* says that the mistake gave the target's own numbers, *followed*
+# that its step was recognized.
 
 # %% tags=["check"]
 #| timeout: 300
@@ -382,7 +382,7 @@ assert all(report.ok for report in well.values()), (
 assert all(ill[name].causes == (SICK[name].cause,) for name in chosen), (
     "each planted mistake is named"
 )
-assert {*NOT_SEEN} < {*museum.ENTRIES}, "are not in a module's behavior"
+assert {*NOT_SEEN} < {*museum.ENTRIES}, "Some mistakes of the museum"
 assert apart.diagonal().max() < 1e-9 < smallest_other, (
     "Only the right hypothesis gives the patient's own output"
 )
@@ -400,13 +400,14 @@ plot.table(("mistake", "why not"), list(NOT_SEEN.items()))
 # Nor can it see:
 #
 # - what happens only at sizes that it does not try, such as a sequence of thousands of tokens;
-# - what a module was trained to do: any weights are right, and so is any choice of windows or biases;
+# - what a module was trained to do: any weights are right, and so is nearly any choice of windows or
+#   biases;
 # - a mistake that all layers of a model share, if attention with it is still attention, such as another scale;
 # - modules that know that they are examined;
 # - in a whole model, attention in kernels of other libraries, and in scripted or exported code.
 #
-# And of weights, the order may be any. Rows packed head by head and rows packed matrix by matrix are both right; only
-# you know which was meant:
+# Nor can it know which order of the weights you meant. Rows packed head by head and rows packed matrix by matrix are
+# both right:
 
 
 # %% tags=["check"]
@@ -519,15 +520,18 @@ with (
 
 # %% tags=["check"]
 diagnosed = report.to_dict()
+first, layer = diagnosed["findings"][0], whole.to_dict()["layers"][0]
+finding_keys = "check cause told evidence how also where caution link"
 layer_keys = (
     "name kind kernel heads kv_heads head_dim causal window scale bias "
     "turned verdict given findings report"
 )
 
 # %% tags=["claims"]
-assert [*whole.to_dict()["layers"][0]] == layer_keys.split(), (
-    "A layer has name, kind, kernel, heads, kv_heads, head_dim, causal"
+assert [*first] == finding_keys.split(), (
+    "A finding has check, cause, told, evidence"
 )
+assert [*layer] == layer_keys.split(), "A layer has name, kind, kernel, heads"
 
 # %% [markdown]
 # ## In a test suite

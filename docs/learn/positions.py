@@ -317,23 +317,23 @@ layer = nn.TransformerEncoderLayer(50, 5, 64, dropout=0.0, batch_first=True)
 encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).double()
 
 
-def keeps_order(f):
-    """The test of the page, with a batch of two sentences."""
+def is_equivariant(f):
+    """Whether shuffling two sentences shuffles what they give alike."""
     pair = torch.stack([X, X[order]])
     return probes.breaks_equivariance(f, pair) is None
 
 
 # %% tags=["claims"]
-assert not keeps_order(
+assert not is_equivariant(
     lambda x: self_attention(x + table.weight[:6]).context
 ), "A model with positions must not give the same vectors"
-assert keeps_order(lambda x: self_attention(x).context), (
+assert is_equivariant(lambda x: self_attention(x).context), (
     "its output is shuffled in the same way, and nothing else changes"
 )
-assert keeps_order(lambda x: module(x, x, x)[0]), (
+assert is_equivariant(lambda x: module(x, x, x)[0]), (
     "without a mask nn.MultiheadAttention is equivariant"
 )
-assert keeps_order(encoder) and not keeps_order(
+assert is_equivariant(encoder) and not is_equivariant(
     lambda x: encoder(x, mask=~masks.causal(6))
 ), "and so is a whole nn.TransformerEncoder"
 

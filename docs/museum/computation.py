@@ -455,8 +455,8 @@ Plate(ENTRIES["need-weights-costs"])
 # %% [markdown]
 # The outputs are equal, but the function is called only without weights. (With dropout it is called, and has no fused
 # kernel on a CPU: it then makes the weights, too.) For one sequence of 8,192<!--= long.size(1) --> tokens and four<!--=
-# all_heads.size(1) --> heads, the weights alone take 1<!--= all_heads.nbytes / 2**30 --> GiB. **Hides** with short inputs. **Caught by** who
-# calls what, as here. **Fix:** `output, _ = module(x, x, x, need_weights=False)`.
+# all_heads.size(1) --> heads, the weights alone take 1<!--= all_heads.nbytes / 2**30 --> GiB. **Hides** with short
+# inputs. **Caught by** who calls what, as here. **Fix:** `output, _ = module(x, x, x, need_weights=False)`.
 
 # %% tags=["claims"]
 assert apart == 0, "weights not used nothing short inputs"

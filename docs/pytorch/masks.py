@@ -461,7 +461,7 @@ moved_by = (without - with_gradients).abs().max()
 
 # %% [markdown]
 # `without` equals `itself`, and is off by 0.79<!--= moved_by --> from the layer that is trained. Nothing warns you.
-# `takes_fast_path` tells: here it is true. Where it is false it has PyTorch say why: training, gradients,
+# `takes_fast_path` tells you: here it is true. Where it is false, it gives PyTorch's reason: training, gradients,
 # `batch_first=False` (the default), no biases, an odd number of heads, an activation other than relu or gelu, a hook,
 # or norms that differ in `eps`.
 #
@@ -506,7 +506,7 @@ assert torch.allclose(without, itself, atol=1e-5) and path, (
     "which turns every entry of a floating mask that is not zero into minus infinity"
 )
 assert not warned and path, (
-    "Nothing warns you. takes_fast_path tells: here it is true"
+    "Nothing warns you. takes_fast_path tells you: here it is true"
 )
 assert fast_layers == [True, True, *[False] * 4], (
     "no biases, an odd number of heads, an activation other than relu or gelu"

@@ -18,6 +18,7 @@ from unmasked import (  # noqa: F401 - so that `unmasked.masks` is there for who
     probes,
     tiles,
     trace,
+    viewer,
     watching,
 )
 from unmasked._renamed import renamed

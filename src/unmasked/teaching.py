@@ -685,7 +685,7 @@ class Singer(nn.Module):
 
     def new_caches(self) -> list[KVCache]:
         """A cache for each block, with room for the longest text."""
-        return [KVCache(1, self.HEADS, self.LENGTH, self.WIDTH // self.HEADS) for _ in range(self.BLOCKS)]
+        return [cast(CausalSelfAttention, each).cache(1, self.LENGTH) for each in self.attention]
 
     def _embed(self, words: Tensor, past: int = 0) -> Tensor:
         x: Tensor = self.word(words) + self.place(torch.arange(past, past + words.size(1)))

@@ -98,6 +98,21 @@ def test_a_fragment_stands_in_one_paragraph_item_or_row_and_in_whole_words(text:
     assert said(text, fragment) == 0
 
 
+@pytest.mark.parametrize(
+    ("text", "negated"),
+    [
+        ("It is not equal.", "not"),
+        ("They differ (not equal).", "not"),
+        ("So they are—Never equal.", "Never"),
+        ("It is unequal here, not equal there.", "not"),
+        ("It is equal, not more.", ""),
+        ("A knot equal to it.", ""),
+    ],
+)
+def test_a_negation_is_the_whole_word_before_the_whole_fragment(text: str, negated: str) -> None:
+    assert Plain(read(text), {}).negation("equal") == negated
+
+
 def test_what_a_page_computes_is_part_of_what_it_says() -> None:
     prose = read("It has {{ n }} rows:\n\n{{ table }}")
     page = Plain(prose, dict(zip(prose.computed, ["3", "| a | b |\n| --- | --- |\n| c | d |"], strict=True)))

@@ -21,6 +21,7 @@ from unmasked.doctor import Report
 from unmasked.testing import assert_attention
 
 from .patients import HEALTHY, NOT_SEEN, SICK
+from .test_strangers import WRONG
 
 E, H, D = 20, 5, 4
 
@@ -70,7 +71,7 @@ def test_every_planted_mistake_is_named_and_no_other(name: str) -> None:
 
 
 def test_every_mistake_of_the_museum_is_planted_or_cannot_be_seen() -> None:
-    planted = {patient.cause for patient in SICK.values()}
+    planted = {patient.cause for patient in SICK.values()} | {case.cause for case in WRONG.values()} - {None}
     assert planted | NOT_SEEN.keys() == museum.ENTRIES.keys()
     assert not planted & NOT_SEEN.keys()
     assert len(HEALTHY) >= 15

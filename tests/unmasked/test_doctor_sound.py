@@ -115,6 +115,14 @@ class Unscaled(Steps):
         return q @ k.mT * self.scaling
 
 
+class InPlace(Steps):
+    """Scores that are cut to a triangle in place, and then masked."""
+
+    def scores(self, q: Tensor, k: Tensor) -> Tensor:
+        scores = super().scores(q, k).tril_()
+        return scores.masked_fill(torch.ones_like(scores, dtype=torch.bool).triu(1), -math.inf)
+
+
 RIGHT: dict[str, tuple[Callable[[], nn.Module], dict[str, Any]]] = {
     "rotary": (Rotary, {"positions": True}),
     "rotary, head_dim more than embed_dim": (lambda: Rotary(heads=1, dim=16), {"positions": True}),
@@ -128,6 +136,7 @@ RIGHT: dict[str, tuple[Callable[[], nn.Module], dict[str, Any]]] = {
     "key heads dealt in turn": (Grouped, {}),
     "baddbmm by keyword": (Added, {}),
     "unscaled by design": (Unscaled, {}),
+    "a triangle in place": (InPlace, {"causal": True}),
 }
 
 
@@ -136,8 +145,13 @@ RIGHT: dict[str, tuple[Callable[[], nn.Module], dict[str, Any]]] = {
 def test_right_code_that_was_accused_is_not(name: str, seed: int) -> None:
     torch.manual_seed(seed)
     make, options = RIGHT[name]
-    report = diagnose(make(), embed_dim=E, causal=False, **options)
+    given: dict[str, Any] = {"causal": False, **options}
+    report = diagnose(make(), embed_dim=E, **given)
     assert report.ok, report
+
+
+def test_what_is_changed_in_place_is_followed() -> None:
+    assert diagnose(InPlace(), embed_dim=E, causal=True).verdict == "equal"
 
 
 def test_what_is_right_by_some_checkpoints_is_a_caution() -> None:
@@ -222,6 +236,14 @@ class Forgotten(Normed):
         return self.q_norm(self.split(q)), self.k_norm(self.split(k)), self.split(v)
 
 
+class Overwritten(Steps):
+    """The softmax's own numbers are masked, which its gradient takes."""
+
+    def weigh(self, scores: Tensor) -> Tensor:
+        weights = scores.softmax(-1).tril_()
+        return weights / weights.sum(-1, keepdim=True)
+
+
 WRONG: dict[str, tuple[Callable[[], nn.Module], dict[str, Any], str]] = {
     "a number kept for something else": (Kept, {}, ""),
     "half of the key is the query": (Half, {}, "made by rows that make the"),
@@ -232,6 +254,7 @@ WRONG: dict[str, tuple[Callable[[], nn.Module], dict[str, Any], str]] = {
     "keys one late": (lambda: Rotary("late"), {"positions": True}, ""),
     "a projection that nothing reads": (Forgotten, {}, ""),
     "a cut gradient behind float32": (Detached, {"causal": True}, "a gradient is cut off"),
+    "a backward pass that fails": (Overwritten, {"causal": True}, "its backward pass fails"),
     "a number of heads that it has not": (Steps, {"num_heads": 4}, "num_heads=4 was given"),
     "no cache though cache is said": (
         lambda: Steps("causal"),

@@ -91,9 +91,8 @@ class Plain:
 
     def negation(self, fragment: str) -> str:
         """The word before a fragment that turns it round, if there is one."""
-        before = self.text.partition(plain(fragment))[0]
-        word = before.rpartition(" ")[0].rpartition(" ")[2] if before.endswith(" ") else ""
-        return word if re.fullmatch(_NEGATIONS, word, re.IGNORECASE) else ""
+        sought = rf"(?<!\w)(?:((?i:{_NEGATIONS})) )?{re.escape(plain(fragment))}(?!\w)"
+        return ((found := re.search(sought, self.text)) and found[1]) or ""
 
     def _place(self, at: int) -> int:
         piece = bisect_right(self._starts, at) - 1

@@ -1,6 +1,6 @@
 """Is my attention right? `diagnose` tries any module or function, and names what is wrong as the museum does.
 
-One look at a target goes through these modules, and each mistake is judged in one of them:
+One look at a target goes through these modules, and the first that is sure names the mistake:
 
 - `_target` copies it, `_subject` finds sizes that all differ and the precision that it computes in.
 - `_hear` notes every product and softmax of a forward pass, with where each number came from; `_call` brings those of
@@ -10,8 +10,8 @@ One look at a target goes through these modules, and each mistake is judged in o
 - `_inside` asks where they come from and where the heads' results go; `_pieces` judges attention without a table of
   weights.
 - `_equal` compares its outputs with an independent attention, by matrices that were read off one pass.
-- `_calls` has the questions that need only calls, `_kept` those about caches and what is kept, `_structure` those about
-  modules.
+- `_calls` has the questions that need only calls, and those about numbers: gradients, large inputs, half precision;
+  `_kept` those about caches and what is kept, `_structure` those about modules.
 - `_diagnose` asks in order; `_report` has what is found: `Finding`, `Open`, `Passed` and `Given`.
 - `_model` examines whole models by the same listener: `_wires` follows each head, `_unlike` finds the odd layer.
 """

@@ -178,21 +178,20 @@ class Call:
     sources: dict[str, Tensor | None] = field(default_factory=dict)
 
 
-def calls_of(events: list[Event], sizes: tuple[int, int, int], layout: int = 0, *, sums: bool = True) -> list[Call]:
+def calls_of(events: list[Event], sizes: tuple[int, int, int], layout: int = 0) -> list[Call]:
     """Lay out each call of attention; the sizes are those of items, queries and keys.
 
     Args:
         events: What was heard.
         sizes: The numbers of items, queries and keys.
         layout: Which of `LAYOUTS`.
-        sums: Whether scores may be the sum of several products.
     """
     calls: list[Call] = []
     for found in found_in(events):
         call = _laid(events, found, sizes, layout)
         if call is None:
             continue
-        more = events[found.at].facts[0].added if found.at != found.place and sums else ()
+        more = events[found.at].facts[0].added if found.at != found.place else ()
         for number in more:
             call = _with_sum(events, call, number, found, sizes, layout)
         calls = [other for other in calls if other.place != call.place]

@@ -31,8 +31,7 @@ _SUM = "weights sum to one"
 _FUTURE = "no leak from the future, in value and gradient"
 _ORDER = "the order of its tokens counts"
 _ITSELF = "an output belongs to its own token"
-UNUSED = "a parameter is not used"
-_GRADIENTS = "gradients reach the input and every parameter"
+GRADIENTS = "gradients reach the input and every parameter"
 TRAINING = "in training, on average the same as in evaluation"
 _CLEAR = 1e-3  # a leak of so much, or a part of another gap so small, is no rounding
 
@@ -332,7 +331,8 @@ def _is_causal(subject: Subject, calls: list[dict[str, Any]]) -> Iterator[Outcom
     if isinstance(past, Evidence):
         past = Open("the past is seen", f"whether earlier tokens may be out of sight, as in a sliding window: {past}")
     yield past
-    yield from _stays_causal(subject, x)
+    if isinstance(leak, Passed):
+        yield from _stays_causal(subject, x)
 
 
 def _stays_causal(subject: Subject, x: Tensor) -> Iterator[Outcome]:
@@ -344,9 +344,11 @@ def _stays_causal(subject: Subject, x: Tensor) -> Iterator[Outcome]:
     signs = {id(t): t for t in kept}.values()
     for tensor in signs:
         tensor.neg_()
-    leak = probes.sees_the_future(subject.f, x)
-    for tensor in signs:
-        tensor.neg_()
+    try:
+        leak = probes.sees_the_future(subject.f, x)
+    finally:
+        for tensor in signs:
+            tensor.neg_()
     if leak is not None and leak.difference > _CLEAR:
         told = "which tokens are hidden hangs on the signs of its weights: what was masked is mixed before the softmax"
         yield Finding(_FUTURE, None, told, f"with the opposite weights: {leak}")
@@ -633,25 +635,25 @@ def gradients(subject: Subject) -> Iterator[Outcome]:
             if output.requires_grad:
                 output.sum().backward()
         except NotImplementedError as error:
-            yield Open(_GRADIENTS, f"a backward pass, which is not implemented here: {said(error)}")
+            yield Open(GRADIENTS, f"a backward pass, which is not implemented here: {said(error)}")
             return
         except Exception as error:  # whatever a target may raise is what is wrong with it
             told = "it cannot be trained: its backward pass fails"
-            yield Finding(_GRADIENTS, "gradient-cut", told, said(error))
+            yield Finding(GRADIENTS, "gradient-cut", told, said(error))
             return
     yield from heads_used(subject)
     items, tokens = (2, subject.fixed or 3) if subject.embed_dim > 256 else (subject.items, subject.tokens)
     try:
         cut = probes.cuts_gradients(subject.f, subject.noise(items, tokens), parameters)
     except Exception as error:  # as above, at the sizes of this question
-        yield Open(_GRADIENTS, f"the target raised {said(error)}")
+        yield Open(GRADIENTS, f"the target raised {said(error)}")
         return
     if cut is None:
-        yield Passed(_GRADIENTS)
+        yield Passed(GRADIENTS)
         return
-    unused = "nor does the output depend on it" in cut.text
-    told = UNUSED if unused else "a gradient is cut off"
-    yield Finding(_GRADIENTS, "gradient-cut", told, str(cut), caution=unused)
+    unused = not cut.difference  # else the output moves along the parameter
+    told = "a parameter is not used" if unused else "a gradient is cut off"
+    yield Finding(GRADIENTS, "gradient-cut", told, str(cut), caution=unused)
 
 
 def heads_used(subject: Subject) -> Iterator[Outcome]:

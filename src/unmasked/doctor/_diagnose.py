@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from unmasked import _generators
-from unmasked.doctor._calls import TRAINING, UNUSED, behaviour, leaves_inputs, numbers
+from unmasked.doctor._calls import GRADIENTS, TRAINING, behaviour, leaves_inputs, numbers
 from unmasked.doctor._equal import compared, named
 from unmasked.doctor._hear import uncompiled
 from unmasked.doctor._inside import look
@@ -116,7 +116,7 @@ def _report(name: str, outcomes: list[Outcome], *, strict: bool) -> Report:
     findings = sorted((each for each in every if each not in cautions), key=lambda each: each.how == "open")
     passed = [each.check for each in outcomes if isinstance(each, Passed)]
     followed: Standing = "equal" if EQUALITY in passed else "open"
-    uses_all = not any(each.told == UNUSED for each in every)  # else nobody knows what the rest is for
+    uses_all = not any(each.check == GRADIENTS and each.caution for each in every)  # else what is the rest for?
     if followed == "open" and f"{EQUALITY}, step by step" in passed and uses_all:
         followed = "followed"
     if any(isinstance(each, Open) and each.check == TRAINING for each in outcomes):

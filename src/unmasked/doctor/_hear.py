@@ -274,7 +274,7 @@ class Listener(TorchDispatchMode):
         elif not name.endswith("_") and _key(result) in self.traces:
             return  # a view: its numbers are those of its storage
         elif stem in _MOVES:
-            self._move(name, args, kwargs, result, ids, facts)
+            self._move(stem, args, kwargs, result, ids, facts)
         else:
             self._each(stem, args, kwargs, result, known)
 
@@ -319,7 +319,7 @@ class Listener(TorchDispatchMode):
         rest = [y for y in args if isinstance(y, Tensor) and y is not x]
         single = next((y for y in rest if y.numel() == 1), None)
         number = next((y for y in args[1:] if isinstance(y, int | float) and not isinstance(y, bool)), None)
-        if stem in ("mul", "div", "multiply", "divide", "true_divide"):
+        if stem in ("mul", "div"):
             by = number if number is not None else None if single is None else float(single.detach().to(torch.float64))
             if result.is_complex() and by is None:
                 facts = replace(facts, turned=1)

@@ -34,14 +34,12 @@ class _Run:
     """A run of a model.
 
     Attributes:
-        output: What the model returned.
         events: What was heard.
         calls: Its calls of attention, in their order.
         missed: What looked like attention and could not be laid out.
         inputs, outputs: Of each module that ran, the first tensor that went in and came out last.
     """
 
-    output: Any = None
     events: list[Event] = field(default_factory=list)
     calls: list[Seen] = field(default_factory=list)
     missed: Counter[str] = field(default_factory=Counter)
@@ -57,7 +55,7 @@ def _hear(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) ->
     try:
         model.eval()
         with _generators.forked(), torch.no_grad(), _followed(modules, run, stack):
-            run.events, run.output = heard(lambda: model(*args, **kwargs), where=lambda: stack[-1])
+            run.events, _ = heard(lambda: model(*args, **kwargs), where=lambda: stack[-1])
     finally:
         for module, mode in modes:
             module.training = mode
@@ -458,10 +456,11 @@ class _Examination:
         kind = "causal" if seen.causal else "keys of another length" if queries != keys else "every token sees every"
         if not seen.causal and queries == keys and not bool((call.weights > 0).all()):
             kind = "masked"
-        verdict = seen.verdict
-        report = seen.report
+        verdict, report = seen.verdict, seen.report
+        given: tuple[str, ...] = ()  # what the report took as it is
         if verdict == "open" and report is not None:
             verdict = report.verdict
+            given = report.given
         choices = {
             "positions": any(turn.kind == "turned" for turn in turns.values()),
             "norms of queries and keys": any(turn.kind == "other" for turn in turns.values()),
@@ -484,7 +483,7 @@ class _Examination:
             findings=tuple(found for found in self.findings if found.where == seen.name),
             report=report,
             verdict=verdict,
-            given=tuple(name for name, holds in choices.items() if holds) if verdict != "open" else (),
+            given=(*(name for name, holds in choices.items() if holds), *given) if verdict != "open" else (),
         )
 
 

@@ -219,7 +219,7 @@ class Layer:
         findings: What is wrong.
         report: What `diagnose` says of the module by itself, where it takes one tensor.
         verdict: "equal" if PyTorch's own layer made the call; "followed" if it was followed from the layers before it
-            to the layer behind it; or else "open".
+            to the layer behind it; where it could not be, what `report` says; or else "open".
         given: What was taken as it is.
     """
 
@@ -375,7 +375,7 @@ _SAID: dict[Standing, str] = {
     "open": "equality with attention was not settled, so it may compute something else",
 }
 _SAID_OF_ALL: dict[Standing, str] = {
-    "equal": "each made by PyTorch's own layer",
+    "equal": "each made by PyTorch's own layer, or equal to an independent attention",
     "followed": "each followed from the layers before it to the layer behind it",
     "open": "not all of it could be followed, so look at the rest",
 }

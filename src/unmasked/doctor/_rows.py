@@ -534,7 +534,7 @@ class Made:
         for _, _, matrix in blocks:
             offsets.append(total)
             total += matrix.size(0)
-        self.blocks, self.offsets, self.total, self.target = blocks, offsets, total, target
+        self.blocks, self.offsets, self.target = blocks, offsets, target
         limit = _EXACT_ROUGH if view.subject.rough else _EXACT
         features: dict[str, Tensor] = {}
         for role in ("query", "key", "value"):

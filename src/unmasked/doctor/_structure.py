@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from unmasked import probes
+from unmasked.doctor._calls import GRADIENTS
 from unmasked.doctor._report import Finding, Outcome, Passed
 from unmasked.doctor._rows import role_of
 from unmasked.doctor._subject import Subject
@@ -17,7 +18,6 @@ from unmasked.doctor._target import is_triangle
 
 __all__ = ["structure"]
 
-_USED = "gradients reach the input and every parameter"
 _NOTHING = 1e-12  # of the largest gradient: a parameter with as little moves nothing
 
 
@@ -92,7 +92,7 @@ def _lost(subject: Subject) -> Iterator[Outcome]:
         if meant and grad.numel() and grad.abs().max().item() <= _NOTHING * size and not _moves(subject, name, x):
             told = f"{name} goes into the computation and has no effect on what it gives"
             evidence = subject.sized("its gradient is zero, and other numbers in its place leave the output as it was")
-            yield Finding(_USED, None, told, evidence)
+            yield Finding(GRADIENTS, None, told, evidence)
             return
 
 
@@ -123,7 +123,7 @@ def _made_once(subject: Subject, name: str) -> Iterator[Outcome]:
             if bool(torch.isin(buffer.flatten().double(), values).all()):
                 told = f"{inner} was made of {name} when the module was: what is trained or loaded later has no effect"
                 evidence = "every number of the buffer is one of the parameter's, which has no gradient"
-                yield Finding(_USED, None, told, evidence)
+                yield Finding(GRADIENTS, None, told, evidence)
                 return
 
 

@@ -16,7 +16,6 @@ from unmasked.doctor._subject import Case, Subject
 
 __all__ = [
     "EQUALITY",
-    "LAYOUTS",
     "Run",
     "Unseen",
     "View",

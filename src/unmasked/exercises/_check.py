@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
+from unmasked import masks
 from unmasked.museum import ENTRIES
 
 Known = Mapping[str, Any]
@@ -326,7 +327,7 @@ def of_attention(q: Tensor, k: Tensor, v: Tensor) -> dict[str, Any]:
 
 def of_masks(right: Tensor) -> dict[str, Any]:
     """The mistakes that can be made with a causal mask (queries, keys), by what is said of them: `known` of `hold`."""
-    later = ~torch.ones_like(right).tril(right.size(1) - right.size(0))
+    later = ~masks.causal(*right.shape)
     return {
         "True must say what a query may see, not what it may not. [mask-polarity]": (
             lambda given: given.any() and (torch.equal(given, ~right) or torch.equal(given, right.mT))

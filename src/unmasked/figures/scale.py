@@ -10,8 +10,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from unmasked import functional, plot
-from unmasked.figures._gradients import of_queries
-from unmasked.functional import attention_scores
+from unmasked.functional import attention_scores, attention_weights
 from unmasked.heads import split_heads
 
 SCALES = {"unscaled": 1.0, "scaled": None}  # None: divided by the root
@@ -173,3 +172,24 @@ def fresh_matrices(width: int, num_heads: int = 8) -> dict[str, tuple[float, flo
         measured = [each.var(correction=0).item() for each in (q, attention_scores(q, k))]
         found[name] = (bound, width * bound**2 / 3, measured[0], measured[1])
     return found
+
+
+def of_queries(
+    q: Tensor, k: Tensor, v: Tensor, upstream: Tensor, *, scale: float | None = None
+) -> tuple[Tensor, Tensor]:
+    """Attend, and go back to the queries.
+
+    Args:
+        q: (..., queries, head_dim).
+        k: (..., keys, head_dim).
+        v: (..., keys, value_dim).
+        upstream: (..., queries, value_dim), the gradient of the loss by the contexts.
+        scale: What dot products are multiplied by; one over the root of head_dim by default.
+
+    Returns:
+        The weights, (..., queries, keys), and the gradient of the queries, with their shape.
+    """
+    query = q.clone().requires_grad_()
+    weights = attention_weights(attention_scores(query, k, scale=scale))
+    (gradient,) = torch.autograd.grad(weights @ v, query, upstream)
+    return weights.detach(), gradient

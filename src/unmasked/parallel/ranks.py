@@ -29,6 +29,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from unmasked._checks import require_positive
+
 __all__ = ["Traffic", "agree", "count_bytes", "joined", "launch", "lost", "tally"]
 
 T = TypeVar("T")
@@ -66,8 +68,7 @@ def launch(work: Callable[..., T], *given: object, ranks: int = 2, timeout: floa
         >>> launch(dist.get_rank, ranks=2)
         [0, 1]
     """
-    if ranks < 1:
-        raise ValueError(f"ranks is {ranks}; it must be 1 or more")
+    require_positive(ranks=ranks)
     sent = _by_value("work, or what it names or is given,", work, given)
     context = _context()
     with TemporaryDirectory() as folder:

@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 from unmasked import masks
 from unmasked._checks import require_positive
 from unmasked._shapes import Float, Int
-from unmasked.functional import _check
+from unmasked.functional import _check, _scale
 from unmasked.gradients import attention_backward
 from unmasked.parallel.ranks import agree, lost, tally
 from unmasked.tiles import attention, merge
@@ -184,7 +184,7 @@ def ring_attention(
         raise ValueError(f"query has {query.size(2)} tokens and key {key.size(2)}; a causal ring needs as many of both")
     if is_causal and layout == "zigzag" and query.size(2) % 2:
         raise ValueError(f"query has {query.size(2)} tokens; zigzag gives each rank two parts of one size: pad by 1")
-    scale = query.size(-1) ** -0.5 if scale is None else scale
+    scale = _scale(query, scale)
     ring = _Ring(group, dist.get_rank(group), dist.get_world_size(group), layout if is_causal else None, scale)
     context: Tensor = _RingAttention.apply(query, key, value, ring)
     return context

@@ -10,6 +10,7 @@ from typing import Any, overload
 import torch
 from torch import Tensor
 
+from unmasked import functional
 from unmasked._shapes import Bool, Float
 from unmasked.plot.tables import Table, Tabular
 from unmasked.watching.heard import Inputs, allowed_of
@@ -52,7 +53,7 @@ class Call:
         query: Tensor = self._values["query"]
         self._device = query.device
         self.shape = (*query.shape[:3], self._values["key"].size(2))
-        self.scale: float = max(query.size(-1), 1) ** -0.5 if inputs.values["scale"] is None else inputs.values["scale"]
+        self.scale: float = functional._scale(query, inputs.values["scale"])
         self.dropout_p: float = inputs.values.get("dropout_p", 0.0)
 
     @property

@@ -5,7 +5,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from unmasked.figures import scale
-from unmasked.figures._gradients import of_queries
+from unmasked.figures.scale import of_queries
 
 SHARES = torch.tensor([0.0, 0.5, 1.0], dtype=torch.float64)
 

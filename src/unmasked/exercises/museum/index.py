@@ -35,12 +35,12 @@ def _wrong(
     scale: Callable[[Tensor, int], float] = lambda heads, num_heads: heads.size(-1) ** -0.5,
     weigh: Callable[[Tensor, Tensor], Tensor] = lambda scores, seen: scores.masked_fill(~seen, -math.inf).softmax(-1),
 ) -> Attend:
-    def attend(x: Tensor, num_heads: int) -> Tensor:
+    def wrong(x: Tensor, num_heads: int) -> Tensor:
         heads = split(x, num_heads)
         seen = masks.causal(heads.size(-2)).to(x.device)
         return merge(weigh(heads @ heads.mT * scale(heads, num_heads), seen) @ heads)
 
-    return attend
+    return wrong
 
 
 def _first_item(x: Tensor, num_heads: int) -> Tensor:
