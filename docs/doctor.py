@@ -237,7 +237,8 @@ assert probes.breaks_equivariance(
 # first row that fits names the mistake.
 #
 # Then it computes attention by itself. It reads off the pass which matrices make queries, keys, values and outputs, and
-# no name has to be trusted. This `attend` is the doctor's own, and not the package's:
+# no name has to be trusted. Its function stands in the fold at the section's end; it is the doctor's own, so that it
+# shares nothing with the package's `attend`.
 
 # %% tags=["check"]
 from unmasked.doctor import attend
@@ -407,7 +408,7 @@ plot.table(("mistake", "why not"), list(NOT_SEEN.items()))
 # - in a whole model, attention in kernels of other libraries, and in scripted or exported code.
 #
 # Nor can it know which order of the weights you meant. Rows packed head by head and rows packed matrix by matrix are
-# both right:
+# both right.
 
 
 # %% tags=["check"]

@@ -180,7 +180,7 @@ exhibit(
 
 # %% [markdown]
 # Split *and* merge by bare views, and the result looks plausible: each token's output is made of its own features
-# again. But each head has attended within a third of the sequence, and a token outside that third is never noticed:
+# again. But each head has attended within a third of the sequence, and a token outside that third is never noticed.
 
 
 # %% tags=["check"]

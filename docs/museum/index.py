@@ -48,7 +48,8 @@ Gallery(both)
 # ## A test that passes everything
 #
 # The wrong versions are causal self-attention in several heads, without learned matrices. Each replaces one step.
-# There, `s` are the scores, `seen` is the causal mask, `c` the context, `h` the heads and `n` their number:
+# The fold at the section's end has their lines. There, `s` are the scores, `seen` is the causal mask, `c` the context,
+# `h` the heads and `n` their number.
 
 # %% tags=["check", "no-snippet"]
 source = inspect.getsource(exercises)

@@ -510,7 +510,7 @@ plot.table(["A row that may see nothing", *modes], interfaces.by_kind(blind))
 # its fast path, and zeros from an `nn.TransformerEncoder`. There, too, the fast path cuts padding off before the first
 # layer, and fills the output up with zeros after the last.
 #
-# One NaN does not stay where it is. Here only the second sequence is empty, and the loss is made of the first alone:
+# One NaN does not stay where it is. Here only the second sequence is empty, and the loss is made of the first alone.
 
 # %% tags=["check"]
 shut_out = torch.tensor([[False] * N, [True] * N])  # True = padding
@@ -682,7 +682,7 @@ plot.table(
 # [rows that may see nothing](#fully-masked-row).
 #
 # Scores overflow without a mask, too. Here the queries and keys are a hundred times as large, and `q @ k.mT` is
-# infinite before anything divides it; twice infinity in a row is NaN:
+# infinite before anything divides it; twice infinity in a row is NaN.
 
 # %% tags=["check"]
 big, bigger = (100 * x).half(), (1000 * x).half()

@@ -387,7 +387,7 @@ plot.grid(reach(merge), "moved", queries=range(queries), keys=range(keys))
 # and the right weights, fails here.
 #
 # The value must be finite. Zero times NaN is NaN. So a NaN in a place that is masked, such as the unused end of a cache
-# from `torch.empty`, reaches every query, in PyTorch's layer as well:
+# from `torch.empty`, reaches every query, in PyTorch's layer as well.
 
 # %% tags=["check"]
 spoiled = value.detach().clone()
@@ -432,7 +432,7 @@ drawn = random.Random(4).sample(every, 200)
 # All combinations together are {{ len(every) :,}}. Draw {{ len(drawn) }} of them. For any four options, every
 # combination of their values is among the drawn. Build PyTorch's layer for each, with random matrices *and biases*,
 # and inputs and masks that suit it. Run it and its copy in the package, in float64, under one seed, so that even the
-# dropout is the same:
+# dropout is the same.
 
 # %% tags=["check"]
 torch.manual_seed(6)
@@ -500,7 +500,7 @@ print(f"rows sum to {sums.min():.2f} up to {sums.max():.2f}")
 # in evaluation without gradients ([a row that allows nothing](masks.py#when-a-row-allows-nothing)), with a boolean mask
 # and an even number of heads, the row is NaN again. The package gives the bias. The other four<!--=
 # inverted.isfinite().all(dim=-1)[0].sum() --> queries see the future alone, and look like any result.
-# ([Masks](masks.py) has the whole table.) A floating mask, in both layers, is *added* to the scores:
+# ([Masks](masks.py) has the whole table.) A floating mask, in both layers, is *added* to the scores.
 
 # %% tags=["check"]
 additive = masks.additive_from_allowed(allowed)  # zero, or minus infinity
