@@ -215,9 +215,9 @@ def singer() -> teaching.Singer:
 
 
 def test_the_singer_counts_down_and_writes_the_same_with_a_cache(singer: teaching.Singer):
-    text = singer.numbers_of("seven green bottles")
+    text = singer.numbers_of("la la seven green bottles")
     new, kept, caches = text, text, singer.new_caches()
-    for _ in range(14):
+    for _ in range(13):
         text = torch.cat([text, singer(text)[:, -1:].argmax(dim=-1)], dim=1)
         new = singer(new, caches)[:, -1:].argmax(dim=-1)
         kept = torch.cat([kept, new], dim=1)
@@ -226,8 +226,53 @@ def test_the_singer_counts_down_and_writes_the_same_with_a_cache(singer: teachin
     assert not any(each.requires_grad for each in singer.parameters())
 
 
+@pytest.mark.parametrize(
+    ("lacks", "in_training", "sung"),
+    [
+        ("", (0.9, 1), (1, 1)),
+        ("attention", (0.7, 0.9), (0, 0.1)),
+        ("mask", (0.99, 1), (0, 0.2)),  # it cheats
+        ("positions", (0.9, 1), (0.1, 0.6)),
+    ],
+)
+def test_a_singer_of_one_block_needs_attention_a_mask_and_positions(lacks: Any, in_training: Any, sung: Any):
+    singer = teaching.Singer.trained(1, lacks)
+    assert in_training[0] <= singer.words_right() <= in_training[1]
+    assert sung[0] <= singer.verses_right() <= sung[1]
+
+
+def test_a_singer_that_lacks_something_sees_what_it_is_said_to_see():
+    text = teaching.Singer().numbers_of("seven green bottles and")
+    earlier = torch.ones(4, 4).tril().bool()
+    for lacks, seen in {"": earlier, "attention": torch.eye(4).bool(), "mask": earlier | True}.items():
+        assert (teaching.Singer(1, lacks).weights(text) > 0).equal(seen.expand(1, 2, 4, 4))
+    deaf = teaching.Singer(1, "positions")
+    same = deaf.numbers_of("la green seven and"), deaf.numbers_of("seven la green and")
+    torch.testing.assert_close(deaf(same[0])[0, -1], deaf(same[1])[0, -1])  # the earlier words are a bag
+
+
+def test_each_head_of_the_trained_singer_has_a_job_of_its_own():
+    singer = teaching.Singer.trained(1)
+    number, line = (singer.sing("la la la nine green", 16, silent=head) for head in (0, 1))
+    assert not number.endswith("there will be eight green")
+    assert "nine green bottles nine green bottles nine" in line
+
+
+def test_what_a_singer_cannot_be_is_refused():
+    with pytest.raises(ValueError, match="blocks is 0; a singer needs at least one"):
+        teaching.Singer(0)
+    with pytest.raises(ValueError, match=r"lacks='head': pass \"attention\", \"mask\" or \"positions\", or \"\" for a"):
+        teaching.Singer(1, "head")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="lacks is 'mask'; keys and values can be kept under the causal mask alone"):
+        teaching.Singer(1, "mask").new_caches()
+    with pytest.raises(ValueError, match="words has 27 words with what came before; at most 26"):
+        teaching.Singer(1).sing("la " * 25, 3)
+    with pytest.raises(ValueError, match="number is 11; the song has verses from 10 down to 1"):
+        teaching.verse(11)
+
+
 def test_the_singers_weights_are_those_of_its_own_keys_and_queries(singer: teaching.Singer):
-    text = singer.numbers_of("seven green bottles hanging")
+    text = singer.numbers_of("seven green bottles and")
     weights = singer.weights(text)
     assert weights.shape == (2, 2, 4, 4)
     query, key, _ = singer.projected(text)
@@ -236,7 +281,7 @@ def test_the_singers_weights_are_those_of_its_own_keys_and_queries(singer: teach
 
 
 def test_later_words_change_earlier_keys_only_without_the_mask(singer: teaching.Singer):
-    text = singer.numbers_of("seven green bottles hanging")
+    text = singer.numbers_of("seven green bottles and")
     by_hand = singer.projected(text, is_causal=False)[1][:, :, :3] - singer.projected(text[:, :3], is_causal=False)[1]
     changes = singer.changed_keys(text, 3, is_causal=False)
     assert changes.tolist() == pytest.approx([by_hand[:, :, word].abs().max().item() for word in range(3)])
@@ -244,5 +289,5 @@ def test_later_words_change_earlier_keys_only_without_the_mask(singer: teaching.
 
 
 def test_a_word_that_is_not_in_the_song_is_told(singer: teaching.Singer):
-    with pytest.raises(ValueError, match=r"words has \['wine'\]: the song has only be, bottle, bottles, .*will"):
+    with pytest.raises(ValueError, match=r"words has \['wine'\]: the song has only la, and, be, bottle, .*will"):
         singer.numbers_of("seven green bottles wine")
