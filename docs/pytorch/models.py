@@ -261,31 +261,29 @@ assert min(moved.values()) > 0.02, (
 # torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
 # ```
 #
-# Random weights must be large enough to matter. A norm's weight that is all ones, or zeros in Gemma, hides that it was
-# forgotten; and a text shorter than the window hides the window. [Do my heads, tokens and batches stay
-# apart?](../museum/heads.py) shows more that small tests do not see.
+# ## What a small test does not see
 #
-# ## Exercises
-#
-# Try these on the functions of this page.
-#
-# **A wrong base.** A checkpoint of Qwen3 turns by a base of one million. Give the function ten thousand. Which word
-# notices nothing at all, and why?
-#
-# ??? question "Hint"
-#
-#     The first word meets only itself, and turning both by the same angle changes nothing. Copy the config, write
-#     another `rope_theta` into its `rope_parameters`, and compare the outputs word by word.
+# Random weights must be large enough to matter. A norm's weight that is all ones, or all zeros in Gemma, hides that it
+# was forgotten; a text shorter than the window hides the window. And a short text hides a wrong base. Here a layer of
+# Qwen3 whose base is one million is given ten thousand:
 
-# %% tags=["solution"]
+# %%
 config, w, x = figures.layer("Qwen3", tokens=12)
 right = qwen3(x, w, config)
-base = {**config.rope_parameters, "rope_theta": 1e4}
-wrong = qwen3(
-    x, w, SimpleNamespace(**{**vars(config), "rope_parameters": base})
+other = {**config.rope_parameters, "rope_theta": 1e4}
+config = SimpleNamespace(**{**vars(config), "rope_parameters": other})
+off = (qwen3(x, w, config) - right).norm(dim=-1) / right.norm(dim=-1)
+print(" ".join(f"{share:.0%}" for share in off[0].tolist()))
+
+# %% [markdown]
+# The first word meets only itself, and turning a query and a key by the same angle changes nothing. The second is off
+# by less than 2%. The later words would have told.
+
+# %% tags=["claims"]
+assert off[0, 0] < 1e-5, "The first word meets only itself"
+assert off[0, 1] < 0.02 and off[0, 2:].min() > 0.04, (
+    "The second is off by less than 2%. The later words would have told"
 )
-off = (wrong - right).norm(dim=-1) / right.norm(dim=-1)
-print([f"{share:.0%}" for share in off[0].tolist()])
 
 # %% [markdown]
 # ## What to read next
