@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 PROJECT = Path(__file__).parent / "live"
 DOCS = Path(__file__).parents[2] / "docs"
 LIVE = DOCS.parent / "src/unmasked/figures"
+VECTORS = DOCS.parent / "src/unmasked/data/glove.6B.50d.u8"
 FIGURES = ["sentence", "arrows", "scale", "tiles", "training", "cache"]
 DRAWN = "document.querySelectorAll('[data-live]:not([data-drawn])').length === 0"
 
@@ -39,8 +40,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(PROJECT, root)
     shutil.copytree(LIVE, root / "docs/live", ignore=shutil.ignore_patterns("*.py*", "__pycache__"))
     (root / "docs/assets").mkdir()
-    for name in ("site.css", "glove.6B.50d.u8"):
-        shutil.copy(DOCS / "assets" / name, root / "docs/assets")
+    for file in (DOCS / "assets/site.css", VECTORS):
+        shutil.copy(file, root / "docs/assets")
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet"]
     made = subprocess.run(command, cwd=root, env=dict(os.environ), capture_output=True, text=True, check=False)
     assert made.returncode == 0, made.stderr
